@@ -1,16 +1,16 @@
 //! Describes a mistake in a policy file: which rule, where in the file, and its remedy.
 
 mod code;
+mod mistake_example;
 mod render;
-mod story;
 
-pub use code::{Code, Severity};
-pub use story::MistakeExample;
+pub use code::{DiagnosticCode, Severity};
+pub use mistake_example::MistakeExample;
 
 /// One mistake, or one setting that needs a second look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    pub code: Code,
+    pub code: DiagnosticCode,
     pub severity: Severity,
     /// One sentence without a full stop; names of the file in backquotes.
     pub message: String,
@@ -29,7 +29,7 @@ pub struct SourceSpan {
 }
 
 impl Diagnostic {
-    pub fn new(code: Code, message: impl Into<String>) -> Self {
+    pub fn new(code: DiagnosticCode, message: impl Into<String>) -> Self {
         Self { code, severity: code.severity(), message: message.into(), place: None, remedy: None }
     }
 
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     fn remedy(written: &str, known: &[&str]) -> Option<String> {
-        Diagnostic::new(Code::UnknownField, "").suggest(written, known, str::to_owned).remedy
+        Diagnostic::new(DiagnosticCode::UnknownField, "").suggest(written, known, str::to_owned).remedy
     }
 
     /// A misspelled word names the word that was meant.

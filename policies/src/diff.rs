@@ -12,15 +12,15 @@ use serde::{Deserialize, Serialize};
 use crate::{
     path::PathTemplate,
     plan::{
-        Enforcement, GatewayPlan, MatchConditions, OnceStore, Route, ServingPlan, UnmatchedPolicy, Upstream,
-        UpstreamId,
+        Enforcement, GatewayPlan, IdempotencyStore, MatchConditions, Route, ServingPlan, UnmatchedPolicy,
+        Upstream, UpstreamId,
     },
 };
 
 /// The changes from the plan in force to another plan. Names are in the order of the plan that has them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Difference {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Difference))]
+pub struct PlanDiff {
     pub added: Vec<String>,
     pub removed: Vec<String>,
     /// Routes that both plans have, with different settings.
@@ -41,7 +41,7 @@ pub struct Difference {
     pub restart: Vec<String>,
 }
 
-impl Difference {
+impl PlanDiff {
     pub fn between(old: &GatewayPlan, new: &GatewayPlan) -> Self {
         let before = &old.serving;
         let after = &new.serving;
@@ -132,7 +132,8 @@ fn routes_forgetting_operations(
         let here = ours(before, old);
         let there = ours(after, new);
         // A guard keeps its own journal. As long as one guard stays among the endpoints, operations are recognised.
-        let elsewhere = old_once.store == OnceStore::Guard && !here.iter().any(|one| there.contains(one));
+        let elsewhere =
+            old_once.store == IdempotencyStore::Guard && !here.iter().any(|one| there.contains(one));
         elsewhere || new_once.is_none_or(|new_once| new_once.identity() != old_once.identity())
     };
     pairs.iter().filter(forgets).map(|(_, new)| new.name.to_string()).collect()

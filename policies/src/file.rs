@@ -1,7 +1,6 @@
 //! Reads a file into a plan, or reports all its mistakes at once.
 
 mod admin;
-mod asked;
 mod balancing;
 mod bind;
 mod bypass;
@@ -12,6 +11,7 @@ mod delay_conflicts;
 mod diagnostics;
 mod environment;
 mod fence;
+mod field_recorder;
 mod former_lock;
 mod gateway;
 mod guard;
@@ -60,7 +60,7 @@ mod zookeeper;
 mod tests;
 
 use self::{diagnostics::Diagnostics, kind::reject_other_kind, mapping::MappingReader};
-pub use self::{environment::Environment, kind::FileKind, source_map::FieldLocator};
+pub use self::{environment::Environment, kind::PolicyFileKind, source_map::FieldLocator};
 use crate::{
     diagnostics::{Diagnostic, Severity, SourceSpan},
     plan::{GatewayPlan, GuardPlan},
@@ -68,7 +68,7 @@ use crate::{
 
 /// The result of reading a file.
 #[derive(Debug, Clone)]
-pub struct LoadedFile<P> {
+pub struct LoadedPolicy<P> {
     /// `Some` if and only if no diagnostic is an error.
     pub plan: Option<P>,
     /// By place.
@@ -79,38 +79,38 @@ pub struct LoadedFile<P> {
 
 /// The plan that the policy of a gateway describes, where the environment has no variables. Never panics, whatever the
 /// text.
-pub fn load(text: &str) -> LoadedFile<GatewayPlan> {
+pub fn load(text: &str) -> LoadedPolicy<GatewayPlan> {
     load_with_environment(text, &|_| None)
 }
 
 /// The plan that the file of a guard describes, where the environment has no variables. Never panics, whatever the text.
-pub fn load_guard(text: &str) -> LoadedFile<GuardPlan> {
+pub fn load_guard(text: &str) -> LoadedPolicy<GuardPlan> {
     load_guard_with_environment(text, &|_| None)
 }
 
 /// As [`load`], with the environment for the variables `${NAME}` in the file.
-pub fn load_with_environment(text: &str, environment: &Environment) -> LoadedFile<GatewayPlan> {
-    read(text, environment, FileKind::Gateway, "the policy", gateway::parse_gateway_plan)
+pub fn load_with_environment(text: &str, environment: &Environment) -> LoadedPolicy<GatewayPlan> {
+    read(text, environment, PolicyFileKind::Gateway, "the policy", gateway::parse_gateway_plan)
 }
 
 /// As [`load_guard`], with the environment for the variables `${NAME}` in the file.
-pub fn load_guard_with_environment(text: &str, environment: &Environment) -> LoadedFile<GuardPlan> {
-    read(text, environment, FileKind::Guard, "the guard's file", guard::parse_guard_plan)
+pub fn load_guard_with_environment(text: &str, environment: &Environment) -> LoadedPolicy<GuardPlan> {
+    read(text, environment, PolicyFileKind::Guard, "the guard's file", guard::parse_guard_plan)
 }
 
 /// The process for which a file is meant, by its fields.
-pub fn detect_file_kind(text: &str) -> FileKind {
+pub fn detect_file_kind(text: &str) -> PolicyFileKind {
     yaml::parse(text, &|_| None, &Diagnostics::default())
-        .map_or(FileKind::Gateway, |root| kind::detect(&root))
+        .map_or(PolicyFileKind::Gateway, |root| kind::detect(&root))
 }
 
 fn read<P>(
     text: &str,
     environment: &Environment,
-    kind: FileKind,
+    kind: PolicyFileKind,
     what: &str,
     read: impl FnOnce(&mut MappingReader) -> Option<P>,
-) -> LoadedFile<P> {
+) -> LoadedPolicy<P> {
     let faults = Diagnostics::default();
     let start = SourceSpan { line: 1, column: 1, width: 1 };
     let plan = yaml::parse(text, environment, &faults)
@@ -118,5 +118,5 @@ fn read<P>(
         .and_then(|root| MappingReader::read(Some(&root), what, start, &faults, read)?);
     let (diagnostics, traces) = faults.into_parts();
     let sound = diagnostics.iter().all(|diagnostic| diagnostic.severity != Severity::Error);
-    LoadedFile { plan: plan.filter(|_| sound), diagnostics, traces }
+    LoadedPolicy { plan: plan.filter(|_| sound), diagnostics, traces }
 }

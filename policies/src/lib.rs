@@ -16,7 +16,7 @@
 //! - the time, randomness, the file system and the environment: texts and variables come in as arguments;
 //! - sockets and any HTTP library: a request is a method, a path, a host and its [`key::RequestValues`];
 //! - how a lock is taken and a watermark is kept: it has only their names, and how long each request may wait for them;
-//! - the status and the words of a refusal: [`key::KeyError`] and its like have the mistake, and the gateway answers.
+//! - the status and the words of a refusal: [`key::ExtractKeyError`] and its like have the mistake, and the gateway answers.
 
 // The meaning of a file.
 pub mod conflicts;

@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 
 /// The number of permits of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Permits(u16);
+pub struct PermitCount(u16);
 
 /// The number of one permit, counted from 0. A later holder of the same permit has a larger token.
 ///
-/// The field holds the number plus one, so that `Option<Permit>` needs no extra space.
+/// The field holds the number plus one, so that `Option<PermitIndex>` needs no extra space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u16", into = "u16")]
-pub struct Permit(NonZeroU16);
+pub struct PermitIndex(NonZeroU16);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no key has a permit of that number")]
 pub struct InvalidPermitError;
 
-impl Permits {
+impl PermitCount {
     /// One permit would be an ordinary lock.
     pub const LEAST: u16 = 2;
     /// Each time a holder leaves, the next in the queue reads the list of all holders.
@@ -39,23 +39,23 @@ impl Permits {
         self.0
     }
 
-    pub fn iter(self) -> impl Iterator<Item = Permit> {
-        (0..self.0).filter_map(Permit::new)
+    pub fn iter(self) -> impl Iterator<Item = PermitIndex> {
+        (0..self.0).filter_map(PermitIndex::new)
     }
 
-    pub fn last(self) -> Permit {
-        Permit::new(self.0 - 1).expect("there are 2 at least and no more than there may be")
+    pub fn last(self) -> PermitIndex {
+        PermitIndex::new(self.0 - 1).expect("there are 2 at least and no more than there may be")
     }
 
-    pub fn contains(self, permit: Permit) -> bool {
+    pub fn contains(self, permit: PermitIndex) -> bool {
         permit.number() < self.0
     }
 }
 
-impl Permit {
+impl PermitIndex {
     /// `None` for a number that no key has.
     pub fn new(number: u16) -> Option<Self> {
-        NonZeroU16::new(number.saturating_add(1)).filter(|_| number < Permits::MOST).map(Self)
+        NonZeroU16::new(number.saturating_add(1)).filter(|_| number < PermitCount::MOST).map(Self)
     }
 
     /// Reads what [`fmt::Display`] writes.
@@ -68,7 +68,7 @@ impl Permit {
     }
 }
 
-impl TryFrom<u16> for Permit {
+impl TryFrom<u16> for PermitIndex {
     type Error = InvalidPermitError;
 
     fn try_from(number: u16) -> Result<Self, InvalidPermitError> {
@@ -76,8 +76,8 @@ impl TryFrom<u16> for Permit {
     }
 }
 
-impl From<Permit> for u16 {
-    fn from(permit: Permit) -> Self {
+impl From<PermitIndex> for u16 {
+    fn from(permit: PermitIndex) -> Self {
         permit.number()
     }
 }
@@ -88,13 +88,13 @@ fn number(text: &str) -> Option<u16> {
     (number.to_string() == text).then_some(number)
 }
 
-impl fmt::Display for Permits {
+impl fmt::Display for PermitCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl fmt::Display for Permit {
+impl fmt::Display for PermitIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.number().fmt(f)
     }
@@ -107,20 +107,20 @@ mod tests {
     /// There are 2 to 1000 permits, and the number of the last is one less.
     #[test]
     fn permits_are_2_to_1000() {
-        assert_eq!([0, 1, 1001].map(Permits::new), [None; 3]);
+        assert_eq!([0, 1, 1001].map(PermitCount::new), [None; 3]);
         for count in [2, 3, 1000] {
-            let permits = Permits::new(count).expect("within bounds");
+            let permits = PermitCount::new(count).expect("within bounds");
             assert_eq!(permits.iter().count(), usize::from(count));
             assert!(permits.contains(permits.last()) && permits.last().number() == count - 1);
-            assert_eq!(Permits::parse(&permits.to_string()), Some(permits));
-            assert_eq!(Permit::parse(&permits.last().to_string()), Some(permits.last()));
+            assert_eq!(PermitCount::parse(&permits.to_string()), Some(permits));
+            assert_eq!(PermitIndex::parse(&permits.last().to_string()), Some(permits.last()));
         }
         for bad in ["", "1", "02", "+2", "1001", "x", "-2", "65538"] {
-            assert_eq!(Permits::parse(bad), None, "{bad}");
+            assert_eq!(PermitCount::parse(bad), None, "{bad}");
         }
-        assert_eq!([Permit::parse("1000"), Permit::parse("00")], [None; 2]);
-        assert_eq!(Permit::parse("0"), Permit::new(0));
-        assert_eq!(Permit::new(0).map(Permit::number), Some(0));
-        assert_eq!(size_of::<Option<Permit>>(), 2);
+        assert_eq!([PermitIndex::parse("1000"), PermitIndex::parse("00")], [None; 2]);
+        assert_eq!(PermitIndex::parse("0"), PermitIndex::new(0));
+        assert_eq!(PermitIndex::new(0).map(PermitIndex::number), Some(0));
+        assert_eq!(size_of::<Option<PermitIndex>>(), 2);
     }
 }

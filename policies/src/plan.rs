@@ -8,6 +8,7 @@ mod conditions;
 mod fence;
 mod gateway;
 mod guard;
+mod inconclusive_statuses;
 mod layout;
 mod leases;
 mod listener;
@@ -23,38 +24,37 @@ mod service;
 mod serving;
 mod tickets;
 mod tls;
-mod unfinished;
 mod upstream;
 mod zookeeper;
 
-pub use crate::plan::peer_listener::{ForwardPolicy, PeerListener, PeerTls};
-pub use admin::AdminListener;
+pub use crate::plan::peer_listener::{PeerForwardPolicy, PeerListenerSettings, PeerTls};
+pub use admin::AdminListenerSettings;
 pub use balancing::{DnsSettings, EndpointSettings, HealthCheck, OutlierEjection, PoolLimits};
-pub use bind_address::{BindAddress, SocketFile, UNIX, host_header, socket_path};
+pub use bind_address::{BindAddress, UNIX, UnixSocketFile, host_header, socket_path};
 pub use conditions::MatchConditions;
 pub use fence::{
-    BodyTypeRequirement, CachedHoldLimits, Enforcement, Fence, HoldPolicy, LargeBodyPolicy, LeasePolicy,
-    MigratedLock, Mode, ModeRule, NestedRequestPolicy,
+    BodyTypeRequirement, CachedHoldLimits, Enforcement, FenceRule, HoldPolicy, LargeBodyPolicy, LeasePolicy,
+    LockMode, LockModeRule, MigrationSourceLock, NestedRequestPolicy,
 };
 pub use gateway::{GatewayPlan, MixedPlanPolicy};
 pub use guard::{
-    GuardPlan, JournalLimits, MissingTokenPolicy, OutcomeProbe, PostgresLocation, StoreLocation,
+    GuardPlan, JournalLimits, MissingTokenPolicy, OutcomeProbeSettings, PostgresLocation, StoreLocation,
 };
-pub use layout::{ForeignLayout, LockLayout, LockPlacement, LockSite};
-pub use leases::{KeyPattern, LeasePlan, ParseKeyPatternError, Principal, PrincipalCredential};
-pub use listener::{Listener, ListenerLimits, ListenerProtocols, ListenerTimeouts, ProxyProtocol};
-pub use log::{AccessLogTarget, KeyVisibility, LogSettings, TraceExport};
-pub use once::{OnceRule, OnceStore, OperationName, OperationQuota};
+pub use inconclusive_statuses::InconclusiveStatuses;
+pub use layout::{ForeignLayout, LockLayout, LockLocation, LockPlacement};
+pub use leases::{KeyPattern, LeasePlan, LeasePrincipal, ParseKeyPatternError, PrincipalCredential};
+pub use listener::{ListenerLimits, ListenerProtocols, ListenerSettings, ListenerTimeouts, ProxyProtocol};
+pub use log::{AccessLogTarget, KeyVisibility, LogSettings, TraceExportSettings};
+pub use once::{IdempotencyRule, IdempotencyStore, OperationName, OperationQuota};
 pub use operation_end::OperationEnd;
-pub use reserved_fields::{ReservedFieldNames, TokenFieldNames, is_credential};
+pub use reserved_fields::{ReservedHeaderNames, TokenHeaderNames, is_credential};
 pub use route::{Route, RouteId};
 pub use routing::{RouteMatch, RouteTable};
 pub use served_tls::{CertificateFiles, ClientAuth, ListenerTls, TlsVersion};
-pub use service::{CanonicalAddress, Service, ServiceId, group_services};
+pub use service::{CanonicalAddress, ServiceId, UpstreamService, group_services};
 pub use serving::{ServingPlan, UnmatchedPolicy};
 pub use tickets::{TicketSigningKey, TicketVerificationKeys};
 pub use tls::{ClientCertificate, ClientTls};
-pub use unfinished::UnfinishedStatuses;
 pub use upstream::{FencingLevel, LateDispatchPolicy, Upstream, UpstreamId, UpstreamProtocol};
 pub use zookeeper::{AclMode, DigestCredential, ZooKeeperSettings};
 

@@ -13,7 +13,7 @@ use crate::{
     host::{HostMatcher, HostPattern},
     key::{GlobRelation, KeyTemplate, ResourceKey},
     path::{PathTemplate, PathTemplateSegment},
-    plan::{Fence, KeyPattern, LeasePlan, LockPlacement, MatchConditions, Route, ServingPlan, Upstream},
+    plan::{FenceRule, KeyPattern, LeasePlan, LockPlacement, MatchConditions, Route, ServingPlan, Upstream},
 };
 
 /// The fenced routes of a plan, in the order in which they are tried, and the keys that clients may hold by themselves.
@@ -153,12 +153,12 @@ impl PublishedLockRules {
     /// A later build has written it in another form, or it is no plan.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParsePublishedRulesError> {
         #[derive(Deserialize)]
-        struct Formatted {
+        struct PublishedFormatHeader {
             format: u32,
         }
         let foreign = |error: serde_json::Error| ParsePublishedRulesError::Malformed(error.to_string());
         // Read the version first: in another form the other fields may be missing.
-        let Formatted { format: found } = serde_json::from_slice(bytes).map_err(foreign)?;
+        let PublishedFormatHeader { format: found } = serde_json::from_slice(bytes).map_err(foreign)?;
         if found > FORMAT {
             return Err(ParsePublishedRulesError::UnsupportedFormat { found });
         }
@@ -168,7 +168,7 @@ impl PublishedLockRules {
 
 impl FencedRoute {
     /// `fence` is that of `route`, and `upstream` the one it leads to.
-    pub fn new(route: &Route, fence: &Fence, upstream: &Upstream) -> Self {
+    pub fn new(route: &Route, fence: &FenceRule, upstream: &Upstream) -> Self {
         let sorted = |texts: &mut dyn Iterator<Item = String>| -> Vec<String> {
             texts.collect::<BTreeSet<_>>().into_iter().collect()
         };
@@ -224,7 +224,7 @@ impl FencedRoute {
 }
 
 /// Two, while the fence is migrated from one to the other.
-fn locks(fence: &Fence, upstream: &Upstream, path: &PathTemplate) -> Vec<PublishedLock> {
+fn locks(fence: &FenceRule, upstream: &Upstream, path: &PathTemplate) -> Vec<PublishedLock> {
     let ours = PublishedLock::new(&fence.keys, &fence.placing, path);
     let former = fence.former.as_ref();
     let former =

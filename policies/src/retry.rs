@@ -2,7 +2,7 @@
 
 /// How much of the request the upstream may have seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BytesSent {
+pub enum RequestSendState {
     /// Not one byte was written.
     Nothing,
     /// A part of a request that is safe to repeat: a GET or HEAD without a body, on a route without a fence, over a
@@ -14,7 +14,7 @@ pub enum BytesSent {
 
 /// Why the attempt ended without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FailureKind {
+pub enum AttemptFailureKind {
     /// No connection to the endpoint.
     Connect,
     /// A pooled connection had been closed by the upstream before it was used again.
@@ -34,14 +34,18 @@ pub enum RetryDecision {
 /// Decides whether a failed request is sent again. After one written byte it is not, unless by its own definition
 /// sending it twice is as sending it once: only the client knows whether another request may take effect twice. A
 /// fenced request is never harmless in this sense.
-pub fn decide_retry(cause: FailureKind, sent: BytesSent) -> RetryDecision {
+pub fn decide_retry(cause: AttemptFailureKind, sent: RequestSendState) -> RetryDecision {
     match (sent, cause) {
-        (BytesSent::Something, _) => RetryDecision::Never,
-        (BytesSent::Nothing, FailureKind::Connect) => RetryDecision::NextEndpoint,
-        (BytesSent::Nothing | BytesSent::Harmless, FailureKind::Closed) => RetryDecision::FreshConnection,
-        (BytesSent::Harmless, FailureKind::Connect | FailureKind::ProofLost) => RetryDecision::Never,
+        (RequestSendState::Something, _) => RetryDecision::Never,
+        (RequestSendState::Nothing, AttemptFailureKind::Connect) => RetryDecision::NextEndpoint,
+        (RequestSendState::Nothing | RequestSendState::Harmless, AttemptFailureKind::Closed) => {
+            RetryDecision::FreshConnection
+        }
+        (RequestSendState::Harmless, AttemptFailureKind::Connect | AttemptFailureKind::ProofLost) => {
+            RetryDecision::Never
+        }
         // The next attempt would need the same session deadline.
-        (BytesSent::Nothing, FailureKind::ProofLost) => RetryDecision::Never,
+        (RequestSendState::Nothing, AttemptFailureKind::ProofLost) => RetryDecision::Never,
     }
 }
 
@@ -52,24 +56,43 @@ mod tests {
     /// A request of which a byte was written is never sent again.
     #[test]
     fn partly_written_request_is_never_resent() {
-        for cause in [FailureKind::Connect, FailureKind::Closed, FailureKind::ProofLost] {
-            assert_eq!(decide_retry(cause, BytesSent::Something), RetryDecision::Never);
+        for cause in [AttemptFailureKind::Connect, AttemptFailureKind::Closed, AttemptFailureKind::ProofLost]
+        {
+            assert_eq!(decide_retry(cause, RequestSendState::Something), RetryDecision::Never);
         }
     }
 
     /// An unsent request is sent again only where that can help.
     #[test]
     fn unsent_request_is_resent_if_useful() {
-        assert_eq!(decide_retry(FailureKind::Connect, BytesSent::Nothing), RetryDecision::NextEndpoint);
-        assert_eq!(decide_retry(FailureKind::Closed, BytesSent::Nothing), RetryDecision::FreshConnection);
-        assert_eq!(decide_retry(FailureKind::ProofLost, BytesSent::Nothing), RetryDecision::Never);
+        assert_eq!(
+            decide_retry(AttemptFailureKind::Connect, RequestSendState::Nothing),
+            RetryDecision::NextEndpoint
+        );
+        assert_eq!(
+            decide_retry(AttemptFailureKind::Closed, RequestSendState::Nothing),
+            RetryDecision::FreshConnection
+        );
+        assert_eq!(
+            decide_retry(AttemptFailureKind::ProofLost, RequestSendState::Nothing),
+            RetryDecision::Never
+        );
     }
 
     /// A request that may be sent twice is sent again over a fresh connection only.
     #[test]
     fn repeatable_request_needs_fresh_connection() {
-        assert_eq!(decide_retry(FailureKind::Closed, BytesSent::Harmless), RetryDecision::FreshConnection);
-        assert_eq!(decide_retry(FailureKind::Connect, BytesSent::Harmless), RetryDecision::Never);
-        assert_eq!(decide_retry(FailureKind::ProofLost, BytesSent::Harmless), RetryDecision::Never);
+        assert_eq!(
+            decide_retry(AttemptFailureKind::Closed, RequestSendState::Harmless),
+            RetryDecision::FreshConnection
+        );
+        assert_eq!(
+            decide_retry(AttemptFailureKind::Connect, RequestSendState::Harmless),
+            RetryDecision::Never
+        );
+        assert_eq!(
+            decide_retry(AttemptFailureKind::ProofLost, RequestSendState::Harmless),
+            RetryDecision::Never
+        );
     }
 }

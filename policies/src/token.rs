@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// fields, first to last, is the order of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Token {
+pub struct FencingToken {
     /// Era base plus the czxid of the lock node: below 2^63.
     epoch: u64,
     /// Sequence number of the lock node; 0 where the node has none.
@@ -18,7 +18,7 @@ pub struct Token {
 }
 
 #[cfg(feature = "openapi")]
-impl utoipa::PartialSchema for Token {
+impl utoipa::PartialSchema for FencingToken {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
         utoipa::openapi::ObjectBuilder::new()
             .schema_type(utoipa::openapi::schema::Type::String)
@@ -31,37 +31,41 @@ impl utoipa::PartialSchema for Token {
 }
 
 #[cfg(feature = "openapi")]
-impl utoipa::ToSchema for Token {}
+impl utoipa::ToSchema for FencingToken {
+    fn name() -> std::borrow::Cow<'static, str> {
+        "Token".into()
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidTokenError {
+pub enum InvalidFencingTokenError {
     #[error("the epoch is beyond 2^63 - 1")]
     Epoch,
     #[error("not of the form v1-<16 hex>-<8 hex>-<8 hex>, lower case")]
     Form,
 }
 
-impl Token {
+impl FencingToken {
     /// # Errors
     /// An epoch of 2^63 or more does not fit a signed 64-bit column and would compare as negative there.
-    pub fn new(epoch: u64, sequence: u32, dispatch: u32) -> Result<Self, InvalidTokenError> {
+    pub fn new(epoch: u64, sequence: u32, dispatch: u32) -> Result<Self, InvalidFencingTokenError> {
         if epoch > i64::MAX as u64 {
-            return Err(InvalidTokenError::Epoch);
+            return Err(InvalidFencingTokenError::Epoch);
         }
         Ok(Self { epoch, sequence, dispatch })
     }
 
     /// Reads the value of a `Fencing-Token` field; exactly the form that [`fmt::Display`] writes.
-    pub fn parse(text: &str) -> Result<Self, InvalidTokenError> {
+    pub fn parse(text: &str) -> Result<Self, InvalidFencingTokenError> {
         let bytes = text.as_bytes();
         let shaped = bytes.len() == 37 && text.starts_with("v1-") && bytes[19] == b'-' && bytes[28] == b'-';
         if !shaped {
-            return Err(InvalidTokenError::Form);
+            return Err(InvalidFencingTokenError::Form);
         }
         let epoch = hex(&bytes[3..19])?;
         let sequence = hex(&bytes[20..28])?;
         let dispatch = hex(&bytes[29..37])?;
-        let narrow = |wide: u64| u32::try_from(wide).map_err(|_| InvalidTokenError::Form);
+        let narrow = |wide: u64| u32::try_from(wide).map_err(|_| InvalidFencingTokenError::Form);
         Self::new(epoch, narrow(sequence)?, narrow(dispatch)?)
     }
 
@@ -94,33 +98,33 @@ impl Token {
 }
 
 /// Only lower-case digits: two spellings of one token would order differently as bytes.
-fn hex(digits: &[u8]) -> Result<u64, InvalidTokenError> {
+fn hex(digits: &[u8]) -> Result<u64, InvalidFencingTokenError> {
     digits.iter().try_fold(0_u64, |value, digit| {
         let digit = match digit {
             b'0'..=b'9' => digit - b'0',
             b'a'..=b'f' => digit - b'a' + 10,
-            _ => return Err(InvalidTokenError::Form),
+            _ => return Err(InvalidFencingTokenError::Form),
         };
         Ok(value << 4 | u64::from(digit))
     })
 }
 
-impl TryFrom<String> for Token {
-    type Error = InvalidTokenError;
+impl TryFrom<String> for FencingToken {
+    type Error = InvalidFencingTokenError;
 
-    fn try_from(text: String) -> Result<Self, InvalidTokenError> {
+    fn try_from(text: String) -> Result<Self, InvalidFencingTokenError> {
         Self::parse(&text)
     }
 }
 
-impl From<Token> for String {
-    fn from(token: Token) -> Self {
+impl From<FencingToken> for String {
+    fn from(token: FencingToken) -> Self {
         token.to_string()
     }
 }
 
 /// `v1-<epoch>-<sequence>-<dispatch>`, fixed width, lower case: byte order is token order.
-impl fmt::Display for Token {
+impl fmt::Display for FencingToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(str::from_utf8(&self.to_ascii()).expect("digits and dashes"))
     }
@@ -131,18 +135,18 @@ impl fmt::Display for Token {
 /// Exclusive access needs one watermark. With shared access a second one has the newest reader that a write must be
 /// newer than, while readers do not invalidate each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Watermarks {
-    write: Option<Token>,
-    read: Option<Token>,
+pub struct TokenWatermarks {
+    write: Option<FencingToken>,
+    read: Option<FencingToken>,
 }
 
 /// The presented token is not newer than the watermarks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StaleTokenError;
 
-impl Watermarks {
+impl TokenWatermarks {
     /// Admits an exclusive dispatch: strictly newer than every write and every read before it.
-    pub fn admit_write(&mut self, token: Token) -> Result<(), StaleTokenError> {
+    pub fn admit_write(&mut self, token: FencingToken) -> Result<(), StaleTokenError> {
         if Some(token) <= self.write || Some(token) <= self.read {
             return Err(StaleTokenError);
         }
@@ -151,7 +155,7 @@ impl Watermarks {
     }
 
     /// Admits a shared dispatch: newer than every write; readers do not order among themselves.
-    pub fn admit_read(&mut self, token: Token) -> Result<(), StaleTokenError> {
+    pub fn admit_read(&mut self, token: FencingToken) -> Result<(), StaleTokenError> {
         if Some(token) <= self.write {
             return Err(StaleTokenError);
         }
@@ -170,8 +174,8 @@ mod tests {
 
     use super::*;
 
-    fn token(epoch: u64, sequence: u32, dispatch: u32) -> Token {
-        Token::new(epoch, sequence, dispatch).expect("small epoch")
+    fn token(epoch: u64, sequence: u32, dispatch: u32) -> FencingToken {
+        FencingToken::new(epoch, sequence, dispatch).expect("small epoch")
     }
 
     #[test]
@@ -184,8 +188,8 @@ mod tests {
     fn token_serializes_as_header() {
         let written = serde_json::to_string(&token(0xAB, 7, 1)).expect("a text");
         assert_eq!(written, "\"v1-00000000000000ab-00000007-00000001\"");
-        assert_eq!(serde_json::from_str::<Token>(&written).ok(), Some(token(0xAB, 7, 1)));
-        assert!(serde_json::from_str::<Token>("\"5\"").is_err());
+        assert_eq!(serde_json::from_str::<FencingToken>(&written).ok(), Some(token(0xAB, 7, 1)));
+        assert!(serde_json::from_str::<FencingToken>("\"5\"").is_err());
     }
 
     /// Nothing but the written form is read.
@@ -209,15 +213,18 @@ mod tests {
             "v1-00000000000000ab_00000007-00000001",
             "v1-+0000000000000ab-00000007-00000001",
         ] {
-            assert_eq!(Token::parse(bad), Err(InvalidTokenError::Form), "{bad:?}");
+            assert_eq!(FencingToken::parse(bad), Err(InvalidFencingTokenError::Form), "{bad:?}");
         }
-        assert_eq!(Token::parse("v1-8000000000000000-00000000-00000001"), Err(InvalidTokenError::Epoch));
+        assert_eq!(
+            FencingToken::parse("v1-8000000000000000-00000000-00000001"),
+            Err(InvalidFencingTokenError::Epoch)
+        );
     }
 
     /// A late reader does not invalidate an older one, and a stale writer is refused.
     #[test]
     fn late_reader_passes_stale_writer_fails() {
-        let mut watermarks = Watermarks::default();
+        let mut watermarks = TokenWatermarks::default();
         watermarks.admit_read(token(5, 0, 1)).expect("first reader");
         watermarks.admit_read(token(3, 0, 1)).expect("older reader");
         assert_eq!(watermarks.admit_write(token(4, 0, 1)), Err(StaleTokenError));
@@ -229,7 +236,7 @@ mod tests {
     /// A token that has written does not read, and one that has read does not write.
     #[test]
     fn token_serves_read_or_write_once() {
-        let mut watermarks = Watermarks::default();
+        let mut watermarks = TokenWatermarks::default();
         watermarks.admit_read(token(5, 0, 1)).expect("the first one");
         assert_eq!(watermarks.admit_write(token(5, 0, 1)), Err(StaleTokenError));
         watermarks.admit_write(token(5, 0, 2)).expect("newer");
@@ -240,8 +247,8 @@ mod tests {
     #[test]
     fn largest_epoch_fits_signed_column() {
         let largest = token(i64::MAX as u64, u32::MAX, u32::MAX);
-        assert_eq!(Token::parse("v1-7fffffffffffffff-ffffffff-ffffffff"), Ok(largest));
-        assert_eq!(Token::new(1 << 63, 0, 1), Err(InvalidTokenError::Epoch));
+        assert_eq!(FencingToken::parse("v1-7fffffffffffffff-ffffffff-ffffffff"), Ok(largest));
+        assert_eq!(FencingToken::new(1 << 63, 0, 1), Err(InvalidFencingTokenError::Epoch));
     }
 
     /// Each election is 2^32 of ZooKeeper's transactions.
@@ -265,12 +272,12 @@ mod tests {
             let x = token(a, s, g);
             let y = token(b, t, h);
             prop_assert_eq!(x.cmp(&y), x.to_string().cmp(&y.to_string()));
-            prop_assert_eq!(Token::parse(&x.to_string()), Ok(x));
+            prop_assert_eq!(FencingToken::parse(&x.to_string()), Ok(x));
         }
 
         #[test]
         fn arbitrary_text_parses_without_panic(text: String) {
-            if let Ok(token) = Token::parse(&text) {
+            if let Ok(token) = FencingToken::parse(&text) {
                 prop_assert_eq!(token.to_string(), text);
             }
         }
@@ -284,16 +291,16 @@ mod tests {
             let in_form = parts.iter().map(|part| part.len()).eq([2, 16, 8, 8])
                 && parts[0] == "v1"
                 && parts[1..].iter().all(|part| part.bytes().all(|digit| b"0123456789abcdef".contains(&digit)));
-            match Token::parse(&text) {
+            match FencingToken::parse(&text) {
                 Ok(token) => prop_assert_eq!(token.to_string(), text),
-                Err(InvalidTokenError::Epoch) => prop_assert!(in_form && text.as_bytes()[3] >= b'8'),
-                Err(InvalidTokenError::Form) => prop_assert!(!in_form),
+                Err(InvalidFencingTokenError::Epoch) => prop_assert!(in_form && text.as_bytes()[3] >= b'8'),
+                Err(InvalidFencingTokenError::Form) => prop_assert!(!in_form),
             }
         }
 
         #[test]
         fn admitted_writes_only_grow(tokens in proptest::collection::vec((0_u64..20, 0_u32..3, 0_u32..3), 0..40)) {
-            let mut watermarks = Watermarks::default();
+            let mut watermarks = TokenWatermarks::default();
             let mut last = None;
             for (e, s, g) in tokens {
                 let t = token(e, s, g);

@@ -11,7 +11,7 @@ pub struct TrustedProxies(Vec<IpNet>);
 /// A network is an address, or an address and the length of its prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("neither an IP address nor a network")]
-pub struct ParseNetworkError;
+pub struct ParseIpNetworkError;
 
 impl TrustedProxies {
     pub fn new(networks: Vec<IpNet>) -> Self {
@@ -72,12 +72,12 @@ fn entry_address(entry: &str) -> Option<IpAddr> {
 ///
 /// # Errors
 /// Anything else, also a network with bits beyond its prefix: `10.1.0.0/8` is more likely a mistake than intended.
-pub fn parse_network(text: &str) -> Result<IpNet, ParseNetworkError> {
+pub fn parse_network(text: &str) -> Result<IpNet, ParseIpNetworkError> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(address.into());
     }
-    let network: IpNet = text.parse().map_err(|_| ParseNetworkError)?;
-    if network.addr() == network.network() { Ok(network) } else { Err(ParseNetworkError) }
+    let network: IpNet = text.parse().map_err(|_| ParseIpNetworkError)?;
+    if network.addr() == network.network() { Ok(network) } else { Err(ParseIpNetworkError) }
 }
 
 #[cfg(test)]
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn network_with_host_bits_is_rejected() {
         for bad in ["10.1.0.0/8", "10.0.0.0/33", "10.0.0", "localhost", "", "10.0.0.0/"] {
-            assert_eq!(parse_network(bad), Err(ParseNetworkError), "{bad}");
+            assert_eq!(parse_network(bad), Err(ParseIpNetworkError), "{bad}");
         }
     }
 }

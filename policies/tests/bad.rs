@@ -10,8 +10,8 @@ use std::{
 };
 
 use fencegate_policies::{
-    diagnostics::{Code, Diagnostic, Severity},
-    file::{self, FileKind, load, load_guard},
+    diagnostics::{Diagnostic, DiagnosticCode, Severity},
+    file::{self, PolicyFileKind, load, load_guard},
 };
 
 const GATEWAYS: &str = "tests/bad";
@@ -36,13 +36,16 @@ fn bad_files_have_recorded_diagnostics() {
 /// Each mistake that a file can have occurs in a bad file.
 #[test]
 fn each_code_has_bad_file() {
-    let codes = |(path, kind): (PathBuf, FileKind)| {
+    let codes = |(path, kind): (PathBuf, PolicyFileKind)| {
         outcome(&read(&path), kind).1.into_iter().map(|diagnostic| diagnostic.code)
     };
-    let seen: BTreeSet<Code> = bad_files().into_iter().flat_map(codes).collect();
+    let seen: BTreeSet<DiagnosticCode> = bad_files().into_iter().flat_map(codes).collect();
     // Codes from FG05 on are met at start, beyond the file.
-    let missing: Vec<Code> =
-        Code::ALL.iter().copied().filter(|code| code.number() < "FG05" && !seen.contains(code)).collect();
+    let missing: Vec<DiagnosticCode> = DiagnosticCode::ALL
+        .iter()
+        .copied()
+        .filter(|code| code.number() < "FG05" && !seen.contains(code))
+        .collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 
@@ -75,7 +78,7 @@ fn examples_are_sound() {
     for path in yaml_files("examples") {
         let kind = file::detect_file_kind(&read(&path));
         let is_guards = path.ends_with("guard.yaml") || path.ends_with("filter.yaml");
-        assert_eq!(kind == FileKind::Guard, is_guards, "{}", path.display());
+        assert_eq!(kind == PolicyFileKind::Guard, is_guards, "{}", path.display());
         assert_eq!(diagnosis(&path, kind), "", "{}", path.display());
         assert!(outcome(&read(&path), kind).0);
     }
@@ -84,13 +87,13 @@ fn examples_are_sound() {
 #[test]
 fn reference_lists_every_code() {
     let reference = read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")));
-    for code in Code::ALL {
+    for code in DiagnosticCode::ALL {
         let row = format!("| `{code}` | {} |", code.meaning());
         assert!(reference.contains(&row), "add to README.md: {row}");
     }
 }
 
-fn diagnosis(path: &Path, kind: FileKind) -> String {
+fn diagnosis(path: &Path, kind: PolicyFileKind) -> String {
     let source = read(path);
     let name = path.file_name().expect("a file").to_string_lossy();
     let (_, diagnostics) = outcome(&source, kind);
@@ -98,22 +101,22 @@ fn diagnosis(path: &Path, kind: FileKind) -> String {
 }
 
 /// Whether there is a plan, and the mistakes.
-fn outcome(text: &str, kind: FileKind) -> (bool, Vec<Diagnostic>) {
+fn outcome(text: &str, kind: PolicyFileKind) -> (bool, Vec<Diagnostic>) {
     match kind {
-        FileKind::Gateway => {
+        PolicyFileKind::Gateway => {
             let loaded = load(text);
             (loaded.plan.is_some(), loaded.diagnostics)
         }
-        FileKind::Guard => {
+        PolicyFileKind::Guard => {
             let loaded = load_guard(text);
             (loaded.plan.is_some(), loaded.diagnostics)
         }
     }
 }
 
-fn bad_files() -> Vec<(PathBuf, FileKind)> {
+fn bad_files() -> Vec<(PathBuf, PolicyFileKind)> {
     let of = |folder, kind| yaml_files(folder).into_iter().map(move |path| (path, kind));
-    of(GATEWAYS, FileKind::Gateway).chain(of(GUARDS, FileKind::Guard)).collect()
+    of(GATEWAYS, PolicyFileKind::Gateway).chain(of(GUARDS, PolicyFileKind::Guard)).collect()
 }
 
 fn yaml_files(folder: &str) -> Vec<PathBuf> {

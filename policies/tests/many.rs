@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use fencegate_policies::{
-    diagnostics::Code,
-    diff::Difference,
-    file::{LoadedFile, load},
+    diagnostics::DiagnosticCode,
+    diff::PlanDiff,
+    file::{LoadedPolicy, load},
     path::CanonicalPath,
     plan::{GatewayPlan, RouteId},
 };
@@ -35,7 +35,7 @@ fn policy(routes: usize, key: &str) -> String {
 }
 
 fn load_plan(text: &str) -> GatewayPlan {
-    let LoadedFile { plan, diagnostics, .. } = load(text);
+    let LoadedPolicy { plan, diagnostics, .. } = load(text);
     assert_eq!(diagnostics, [], "{:?}", diagnostics.first());
     plan.expect("sound")
 }
@@ -55,8 +55,8 @@ fn ten_thousand_routes_load_and_compare() {
         assert_eq!(found.route.id, RouteId(route));
     }
     let other = load_plan(&policy(MANY, "konto"));
-    assert!(Difference::between(&plan, &plan.clone()).is_empty());
-    let difference = Difference::between(&plan, &other);
+    assert!(PlanDiff::between(&plan, &plan.clone()).is_empty());
+    let difference = PlanDiff::between(&plan, &other);
     assert_eq!((difference.changed.len(), difference.rekeyed.len()), (MANY / 4 * 3, MANY / 4 * 3));
     assert!(difference.added.is_empty() && difference.removed.is_empty());
 }
@@ -67,6 +67,6 @@ fn last_unreachable_route_is_reported() {
     let text = policy(MANY / 10, "order")
         + "  - {name: late, upstream: a, match: {methods: [GET], path: /t0/x}, fence: none}\n";
     let diagnostics = load(&text).diagnostics;
-    assert_eq!(diagnostics.iter().map(|one| one.code).collect::<Vec<_>>(), [Code::Unreachable]);
+    assert_eq!(diagnostics.iter().map(|one| one.code).collect::<Vec<_>>(), [DiagnosticCode::Unreachable]);
     assert!(diagnostics[0].remedy.as_deref().is_some_and(|remedy| remedy.contains("`route-0`")));
 }

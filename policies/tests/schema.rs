@@ -4,8 +4,8 @@
 use std::{fs, path::Path};
 
 use fencegate_policies::{
-    diagnostics::{Code, Diagnostic},
-    file::{self, FileKind},
+    diagnostics::{Diagnostic, DiagnosticCode},
+    file::{self, PolicyFileKind},
 };
 use serde_json::Value;
 
@@ -13,16 +13,16 @@ const GATEWAYS: &str = include_str!("../schema.json");
 const GUARDS: &str = include_str!("../schema.guard.json");
 
 /// The mistakes in the form of a file alone. All others depend on the meaning of the words.
-const SEEN: [Code; 9] = [
-    Code::UnknownField,
-    Code::UnknownValue,
-    Code::MissingField,
-    Code::WrongShape,
-    Code::BadDuration,
-    Code::BadSize,
-    Code::BadCount,
-    Code::Version,
-    Code::LockedStatus,
+const SEEN: [DiagnosticCode; 9] = [
+    DiagnosticCode::UnknownField,
+    DiagnosticCode::UnknownValue,
+    DiagnosticCode::MissingField,
+    DiagnosticCode::WrongShape,
+    DiagnosticCode::BadDuration,
+    DiagnosticCode::BadSize,
+    DiagnosticCode::BadCount,
+    DiagnosticCode::Version,
+    DiagnosticCode::LockedStatus,
 ];
 
 /// Mistakes with one of these codes that no schema sees: empty lists, merge keys, which the YAML reader of this test
@@ -60,7 +60,8 @@ fn good_files_fit_schema() {
     let complete = files("tests").into_iter().chain(files("examples"));
     let mut count = 0;
     for (name, text) in complete {
-        let validator = if file::detect_file_kind(&text) == FileKind::Guard { &guards } else { &gateways };
+        let validator =
+            if file::detect_file_kind(&text) == PolicyFileKind::Guard { &guards } else { &gateways };
         let value: Value = serde_saphyr::from_str(&text).expect("YAML");
         let wrong: Vec<String> = validator
             .iter_errors(&value)
@@ -78,13 +79,13 @@ fn schema_rejects_malformed_file() {
     let mut refused = 0;
     let mut fit = Vec::new();
     for (folder, schema, kind) in
-        [("tests/bad", GATEWAYS, FileKind::Gateway), ("tests/bad/guard", GUARDS, FileKind::Guard)]
+        [("tests/bad", GATEWAYS, PolicyFileKind::Gateway), ("tests/bad/guard", GUARDS, PolicyFileKind::Guard)]
     {
         let validator = validator(schema);
         for (name, text) in files(folder) {
             let diagnostics: Vec<Diagnostic> = match kind {
-                FileKind::Gateway => file::load(&text).diagnostics,
-                FileKind::Guard => file::load_guard(&text).diagnostics,
+                PolicyFileKind::Gateway => file::load(&text).diagnostics,
+                PolicyFileKind::Guard => file::load_guard(&text).diagnostics,
             };
             let seen = diagnostics.iter().any(|one| SEEN.contains(&one.code));
             // Repeated fields and the like end before any schema.

@@ -4,7 +4,7 @@
 use std::{fs, path::Path};
 
 use fencegate_policies::{
-    diagnostics::{Code, Diagnostic, MistakeExample},
+    diagnostics::{Diagnostic, DiagnosticCode, MistakeExample},
     file::{load, load_guard},
 };
 
@@ -39,30 +39,31 @@ fn complete_example(example: &str, starter: &str) -> String {
     left.cloned().chain(shown.iter().cloned()).collect()
 }
 
-fn codes(example: &str, starter: &str) -> (Vec<Code>, String) {
+fn codes(example: &str, starter: &str) -> (Vec<DiagnosticCode>, String) {
     let file = complete_example(example, starter);
     let diagnostics: Vec<Diagnostic> = match starter {
         "guard" => load_guard(&file).diagnostics,
         _ => load(&file).diagnostics,
     };
     let shown: String = diagnostics.iter().map(|one| one.render("example", &file) + "\n").collect();
-    let mut codes: Vec<Code> = diagnostics.into_iter().map(|one| one.code).collect();
+    let mut codes: Vec<DiagnosticCode> = diagnostics.into_iter().map(|one| one.code).collect();
     codes.dedup();
     (codes, shown)
 }
 
 /// A mistake that is always accompanied by another one.
-const ALSO: [(Code, Code); 1] = [(Code::UnlikeEnforce, Code::Observed)];
+const ALSO: [(DiagnosticCode, DiagnosticCode); 1] =
+    [(DiagnosticCode::UnlikeEnforce, DiagnosticCode::Observed)];
 
 /// Codes from FG05 on are met at start or by a command, beyond the file.
-fn file_codes() -> impl Iterator<Item = Code> {
-    Code::ALL.iter().copied().filter(|code| code.number() < "FG05")
+fn file_codes() -> impl Iterator<Item = DiagnosticCode> {
+    DiagnosticCode::ALL.iter().copied().filter(|code| code.number() < "FG05")
 }
 
 /// Each mistake that a file can have has an example.
 #[test]
 fn each_code_has_example() {
-    let without: Vec<Code> = file_codes().filter(|code| code.example().is_none()).collect();
+    let without: Vec<DiagnosticCode> = file_codes().filter(|code| code.example().is_none()).collect();
     assert!(without.is_empty(), "give each a `Before:` and an `After:` in stories.md: {without:?}");
 }
 
@@ -71,7 +72,7 @@ fn each_code_has_example() {
 fn example_fails_before_passes_after() {
     let mut wrong = Vec::new();
     let mut count = 0;
-    for code in Code::ALL {
+    for code in DiagnosticCode::ALL {
         let Some(MistakeExample { starter, before, after }) = code.example() else { continue };
         count += 1;
         let (mut met, shown) = codes(&before, starter);

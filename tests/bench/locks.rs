@@ -3,7 +3,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use fencegate::demo::zookeeper::{Durability, PrivateZooKeeper, ZooKeeperServerConfig};
+use fencegate::demo::zookeeper::{PrivateZooKeeper, ZooKeeperDurability, ZooKeeperServerConfig};
 
 use crate::{
     curator::CuratorProgram,
@@ -16,8 +16,11 @@ use crate::{
 };
 
 /// As in production: default sessions, and no write is acknowledged before it is on the disk.
-pub(crate) const ZOOKEEPER: ZooKeeperServerConfig =
-    ZooKeeperServerConfig { tick: Duration::from_secs(2), durability: Durability::Machine, heap_mib: 128 };
+pub(crate) const ZOOKEEPER: ZooKeeperServerConfig = ZooKeeperServerConfig {
+    tick: Duration::from_secs(2),
+    durability: ZooKeeperDurability::Machine,
+    heap_mib: 128,
+};
 
 /// One comparison.
 struct LockComparison {

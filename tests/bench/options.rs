@@ -114,7 +114,7 @@ impl TicketKeyFiles {
         let public = file("ticket-keys.json");
         let pair = KeyPair::generate(&SystemRandomness);
         pair.write(&private)?;
-        fs::write(&public, jwks::render(&[pair.public()])?)?;
+        fs::write(&public, jwks::render_key_set(&[pair.public()])?)?;
         Ok(Self { private: private.display().to_string(), public: public.display().to_string() })
     }
 }

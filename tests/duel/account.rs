@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 use fencegate_tests::wait::wait_until;
 use http_body_util::Full;
 use hyper::{
@@ -222,7 +222,7 @@ async fn answer(
 /// The order of tokens is that of their three numbers.
 fn token_order(fields: &HeaderMap) -> u128 {
     let text = |name| fields.get(name).and_then(|value| value.to_str().ok());
-    match text(TOKEN).and_then(|token| Token::parse(token).ok()) {
+    match text(TOKEN).and_then(|token| FencingToken::parse(token).ok()) {
         Some(token) => {
             u128::from(token.number()) << 64
                 | u128::from(token.sequence()) << 32

@@ -10,7 +10,7 @@ use std::{
 
 use fencegate::demo::{
     child::ChildProcess,
-    zookeeper::{Durability, PrivateZooKeeper, ZooKeeperServerConfig},
+    zookeeper::{PrivateZooKeeper, ZooKeeperDurability, ZooKeeperServerConfig},
 };
 use fencegate_tests::{
     ensemble::free_ports,
@@ -35,7 +35,7 @@ pub(crate) struct LockServers {
 pub(crate) fn zookeeper(folder: &Path) -> PrivateZooKeeper {
     let settings = ZooKeeperServerConfig {
         tick: Duration::from_millis(200),
-        durability: Durability::Machine,
+        durability: ZooKeeperDurability::Machine,
         heap_mib: 128,
     };
     PrivateZooKeeper::start(folder, settings).expect("ZooKeeper starts")

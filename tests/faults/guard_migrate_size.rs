@@ -6,11 +6,11 @@ use bytes::Bytes;
 use fencegate_guard::{
     operation::{JournalEntry, JournalEntryState, StoredResponse},
     store::{
-        CleanShutdown, FORMAT, GuardStore, KeyWatermarks, RedbStore, StoreChange, StoreIdentity,
+        CleanShutdownState, FORMAT, GuardStore, KeyWatermarks, RedbStore, StoreChange, StoreIdentity,
         WatermarkEpochs,
     },
 };
-use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token};
+use fencegate_policies::{key::ResourceKey, operation::OperationId, token::FencingToken};
 use fencegate_tests::{
     guard::GuardFixture, migration::StoreMigration, postgres, scratch, shared_database::SharedDatabase,
 };
@@ -34,10 +34,10 @@ fn key(number: u64) -> ResourceKey {
 
 fn mark(number: u64) -> [StoreChange; 2] {
     let epoch = 100 + number;
-    let token = Token::new(epoch, 1, 1).expect("small");
+    let token = FencingToken::new(epoch, 1, 1).expect("small");
     let write = Some(token);
     let read = number.is_multiple_of(2).then_some(token);
-    let epochs = WatermarkEpochs { write: Some(epoch), read: read.map(Token::number) };
+    let epochs = WatermarkEpochs { write: Some(epoch), read: read.map(FencingToken::number) };
     let whole = KeyWatermarks { key: key(number), write, read };
     [StoreChange::Mark { key: key(number), epochs }, StoreChange::Watermarks(whole)]
 }
@@ -50,7 +50,7 @@ fn operation(number: u64) -> StoreChange {
         format: FORMAT,
         fingerprint: "ab".repeat(32),
         keys: vec![key(number)],
-        token: Token::new(100 + number, 1, 1).expect("small"),
+        token: FencingToken::new(100 + number, 1, 1).expect("small"),
         method: "POST".into(),
         target: "/pay".into(),
         name: Some(format!("op-{number}")),
@@ -74,7 +74,7 @@ fn create_filled_store(path: &std::path::Path) {
         let changes: Vec<_> = (from..from + 1000).map(operation).collect();
         file.commit(&changes).expect("written");
     }
-    file.commit(&[StoreChange::AtWorkListed, StoreChange::CleanShutdown(CleanShutdown::default())])
+    file.commit(&[StoreChange::AtWorkListed, StoreChange::CleanShutdown(CleanShutdownState::default())])
         .expect("written");
 }
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use fencegate::demo::child::Signal;
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 use fencegate_tests::{
     gateway::Gateway,
     leases::{ClientLease, LeaseTokens, acquire_request, json_body},
@@ -71,11 +71,11 @@ async fn five_thousand_leases_survive_renewal_storm() {
 
 /// What the clients of each key received: the end of the latest hold, and its token.
 #[derive(Default)]
-struct LeaseEnds(Mutex<HashMap<String, (Instant, Token)>>);
+struct LeaseEnds(Mutex<HashMap<String, (Instant, FencingToken)>>);
 
 impl LeaseEnds {
     /// A client holds the key from `from` until `until`.
-    fn record_hold(&self, key: &str, from: Instant, until: Instant, token: Token) {
+    fn record_hold(&self, key: &str, from: Instant, until: Instant, token: FencingToken) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((before, older)) = all.get(key) {
             assert!(token >= *older, "{key}: {token} after {older}");
@@ -85,7 +85,7 @@ impl LeaseEnds {
     }
 
     /// The client holds the key no longer.
-    fn release(&self, key: &str, token: Token) {
+    fn release(&self, key: &str, token: FencingToken) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(key.to_owned(), (Instant::now(), token));
     }

@@ -79,7 +79,13 @@ fn outdated_list_is_reported() {
         (vec![survivor("policies/src/no_file.rs", "replace | with ^ in hex")], 1),
         (vec![SurvivingMutant { why: String::new(), ..good() }], 1),
         (vec![SurvivingMutant { times: 0, ..good() }], 1),
-        (vec![survivor(token, "replace Token::parse with ()"), survivor(token, "delete ! in parse")], 1),
+        (
+            vec![
+                survivor(token, "replace FencingToken::parse with ()"),
+                survivor(token, "delete ! in parse"),
+            ],
+            1,
+        ),
     ] {
         assert_eq!(complaints(&root, &list(bad.clone())).len(), many, "{bad:?}");
     }

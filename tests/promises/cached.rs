@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 use fencegate_tests::{
     client::{FencingOutcome, Http1Client, TestRequest},
     gateway::Gateway,
@@ -113,7 +113,7 @@ async fn warm_key_skips_zookeeper() {
     }
     assert!(begun.elapsed() < DELAY, "{REQUESTS} warm requests took {:?}", begun.elapsed());
     let log = site.origin.log();
-    let tokens: Vec<Token> = log.requests_for("/pay/7").map(|record| record.expect_token()).collect();
+    let tokens: Vec<FencingToken> = log.requests_for("/pay/7").map(|record| record.expect_token()).collect();
     assert!(tokens.iter().all(|token| token.same_grant(tokens[0])), "{tokens:?}");
     assert!(tokens.iter().map(|token| token.dispatch()).eq(1..=REQUESTS + 1), "{tokens:?}");
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use fencegate::refusal::{Outcome, Reason, Refusal};
+use fencegate::refusal::{DispatchOutcome, Refusal, RefusalReason};
 use fencegate_tests::prometheus::deploy;
 
 /// The rows of the first table below a title, as cells.
@@ -43,7 +43,7 @@ fn numbers(cell: &str) -> Vec<u16> {
     words.filter(|word| word.len() == 3).filter_map(|word| word.parse().ok()).collect()
 }
 
-fn status(reason: Reason) -> u16 {
+fn status(reason: RefusalReason) -> u16 {
     Refusal::new(reason, "").status().as_u16()
 }
 
@@ -51,34 +51,35 @@ fn status(reason: Reason) -> u16 {
 const OF_THE_SERVICE: [&str; 2] = ["400 to 599", "any,"];
 
 /// True if a row of the table has the status of this reason. A replay has the status that the service returned.
-fn has_status(reason: Reason, cell: &str) -> bool {
+fn has_status(reason: RefusalReason, cell: &str) -> bool {
     match reason.outcome() {
-        Outcome::Replayed => OF_THE_SERVICE.iter().any(|words| cell.starts_with(words)),
+        DispatchOutcome::Replayed => OF_THE_SERVICE.iter().any(|words| cell.starts_with(words)),
         _ => numbers(cell).contains(&status(reason)),
     }
 }
 
 /// The action of a client, derived from the machine-readable parts of the answer.
-fn client_action(reason: Reason) -> &'static str {
+fn client_action(reason: RefusalReason) -> &'static str {
     let comes_back = Refusal::new(reason, "").into_reply().headers().contains_key("retry-after");
     match (reason.outcome(), reason) {
-        (Outcome::Done, _) => "finished",
-        (Outcome::Replayed, _) => "as for `done`",
-        (Outcome::Unknown, Reason::OutcomeRecordedUnknown) => "stop",
-        (Outcome::Unknown, _) if comes_back => "repeat",
-        (Outcome::Unknown, _) => "find out",
-        (Outcome::NotDispatched, Reason::SlowRequest | Reason::EarlyData | Reason::UpstreamConnect) => {
-            "repeat"
-        }
-        (Outcome::NotDispatched, _) if comes_back => "repeat",
-        (Outcome::NotDispatched, _) => "do not repeat",
+        (DispatchOutcome::Done, _) => "finished",
+        (DispatchOutcome::Replayed, _) => "as for `done`",
+        (DispatchOutcome::Unknown, RefusalReason::OutcomeRecordedUnknown) => "stop",
+        (DispatchOutcome::Unknown, _) if comes_back => "repeat",
+        (DispatchOutcome::Unknown, _) => "find out",
+        (
+            DispatchOutcome::NotDispatched,
+            RefusalReason::SlowRequest | RefusalReason::EarlyData | RefusalReason::UpstreamConnect,
+        ) => "repeat",
+        (DispatchOutcome::NotDispatched, _) if comes_back => "repeat",
+        (DispatchOutcome::NotDispatched, _) => "do not repeat",
     }
 }
 
 /// The reasons of gateways that a client can receive.
-fn client_reasons() -> Vec<Reason> {
+fn client_reasons() -> Vec<RefusalReason> {
     let others = words_not_for_clients();
-    let met = Reason::ALL.iter().copied().filter(|reason| {
+    let met = RefusalReason::ALL.iter().copied().filter(|reason| {
         // Words of gateways or guards alone are left out. A recorded and a fresh refusal may share a word.
         !others.iter().any(|word| word == reason.word())
     });
@@ -127,7 +128,7 @@ fn client_refusals_have_one_action() {
 /// space are commands.
 #[test]
 fn documented_reasons_exist() {
-    let known: Vec<&str> = Reason::ALL.iter().map(|reason| reason.word()).collect();
+    let known: Vec<&str> = RefusalReason::ALL.iter().map(|reason| reason.word()).collect();
     let rows = table("Answers of the gateway itself");
     let listed = rows.iter().flat_map(|row| row[1].split('`').skip(1).step_by(2).map(str::to_owned));
     let listed = listed.chain(words_not_for_clients()).chain(runbook_reasons());

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fencegate::demo::child::Signal;
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch},
@@ -73,7 +73,7 @@ async fn hot_key_needs_one_grant() {
     let history = History::from_log(&site.origin.log()).with_results(&results);
     history.assert_holds();
     assert_eq!(history.executions.len(), CLIENTS * EACH + 1);
-    let tokens: Vec<Token> = history.executions.iter().map(|execution| execution.token).collect();
+    let tokens: Vec<FencingToken> = history.executions.iter().map(|execution| execution.token).collect();
     assert!(tokens.iter().all(|token| token.same_grant(tokens[0])), "one tenure");
     assert!(history.executions.iter().all(|execution| execution.gateway == "gw-1"));
     let nodes = lock_node_count(&site.tree().await).await;

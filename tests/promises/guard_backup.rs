@@ -14,7 +14,7 @@ use std::{
     },
 };
 
-use fencegate_guard::store::backup::{BackupFormatError, RowKind, read};
+use fencegate_guard::store::backup::{BackupFormatError, RowKind, read_backup_rows};
 use fencegate_tests::{
     gateway::{LogLine, write_policy},
     guard::{GuardFixture, GuardLaunch, StampedRequest},
@@ -68,7 +68,7 @@ async fn backup_under_load_is_consistent() {
     }
 
     let mut marks = HashMap::new();
-    let header = read::<BackupFormatError>(&source.backup, |row| {
+    let header = read_backup_rows::<BackupFormatError>(&source.backup, |row| {
         if row.kind == RowKind::Mark {
             let epoch = u64::from_be_bytes(row.value[..8].try_into().expect("eight"));
             marks.insert(String::from_utf8(row.key).expect("text"), epoch);

@@ -7,9 +7,9 @@ use fencegate_guard::{
     admission::{AdmissionTable, AdmitDecision, DispatchClaim, DispatchEnd, DispatchId},
     error::AdmitError,
     postgres::{AdmitReply, DispatchName, InFlightDispatch, PostgresStore},
-    store::{ActiveKeys, CleanShutdown, RecoveredState, StoreIdentity},
+    store::{CleanShutdownState, RecoveredActiveKeys, RecoveredState, StoreIdentity},
 };
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::clock::{BootInstant, Clock, ManualClock};
 use fencegate_tests::shared_store::{FLOOR, SharedStore, TERMS};
 
@@ -73,8 +73,8 @@ fn empty_recovered_state() -> RecoveredState {
         time: 0,
         max_execution: None,
         marks: HashMap::new(),
-        at_work: ActiveKeys::Keys(Vec::new()),
-        clean_stop: Some(CleanShutdown::default()),
+        at_work: RecoveredActiveKeys::Keys(Vec::new()),
+        clean_stop: Some(CleanShutdownState::default()),
     }
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn claim(random: &mut SmallRng, highest: u64) -> DispatchClaim {
     if keys.is_empty() {
         keys.push(key(KEYS[random.next(4) as usize]));
     }
-    let mode = if random.one_in(3) { Mode::Shared } else { Mode::Exclusive };
+    let mode = if random.one_in(3) { LockMode::Shared } else { LockMode::Exclusive };
     let mut era = random.one_in(3).then(|| random.next(2));
     let mut epoch = (highest + random.next(4)).saturating_sub(random.next(6));
     match random.next(40) {
@@ -96,7 +96,7 @@ pub(crate) fn claim(random: &mut SmallRng, highest: u64) -> DispatchClaim {
         2 => epoch = random.next(FLOOR + 2),
         _ => {}
     }
-    let token = Token::new(epoch, random.next(2) as u32, 1 + random.next(3) as u32);
+    let token = FencingToken::new(epoch, random.next(2) as u32, 1 + random.next(3) as u32);
     DispatchClaim { keys: keys.into(), token: token.expect("below 2^63"), mode, era, parent: None }
 }
 
@@ -141,7 +141,7 @@ impl RegisterPair {
             }
         }
         // The keys that were closed at the start are open now.
-        self.register.release_resting(Duration::ZERO, usize::MAX, self.now());
+        self.register.delist_idle_keys(Duration::ZERO, usize::MAX, self.now());
         self.told.push(format!("passed {time:?}"));
     }
 
@@ -154,7 +154,8 @@ impl RegisterPair {
         let which = self.random.next(self.running.len() as u64) as usize;
         let caller = self.running[which].claim.clone();
         let later = caller.token.dispatch() + 1 + self.random.next(2) as u32;
-        let token = Token::new(caller.token.number(), caller.token.sequence(), later).expect("as its caller");
+        let token =
+            FencingToken::new(caller.token.number(), caller.token.sequence(), later).expect("as its caller");
         let keys = if self.random.one_in(4) { claim.keys } else { caller.keys };
         let parent = Some(caller.token);
         DispatchClaim { keys, token, mode: caller.mode, era: claim.era, parent }
@@ -164,7 +165,7 @@ impl RegisterPair {
     async fn compare_claim(&mut self, waiting: WaitingClaim, first: bool) {
         let WaitingClaim { claim, guard, name } = &waiting;
         let now = self.now();
-        let alone = match first.then(|| self.register.announce(claim, now)) {
+        let alone = match first.then(|| self.register.check_and_raise_watermarks(claim, now)) {
             Some(Err(refused)) => Err(refused),
             Some(Ok(_)) | None => self.register.check_and_register(claim, now).map(|(settled, _)| settled),
         };
@@ -198,7 +199,7 @@ impl RegisterPair {
 
     /// Returns when the guard has done everything that was requested of it before.
     async fn wait_processed(&self, guard: usize) {
-        let nobody = Token::new(1, 0, 1).expect("small");
+        let nobody = FencingToken::new(1, 0, 1).expect("small");
         self.guards[guard].resolve_doubt(&[], nobody).await.expect("the database is there");
     }
 
@@ -243,8 +244,8 @@ impl RegisterPair {
         let guard = self.random.next(2) as usize;
         let now = self.now();
         self.register.raise_watermarks(&claim, now);
-        let (id, _) = self.register.register(&claim, now);
-        let name = self.guards[guard].new_name();
+        let (id, _) = self.register.register_dispatch(&claim, now);
+        let name = self.guards[guard].new_dispatch_name();
         let passed = self.guards[guard].admit_unchecked(&claim, name).await.expect("the database is there");
         self.told.push(format!("pass {claim:?} at {guard}: {passed:?}"));
         let AdmitReply::Running { dispatch, .. } = passed else { self.panic_with_difference() };
@@ -253,7 +254,7 @@ impl RegisterPair {
 
     async fn forget(&mut self) {
         self.advance_time(TERMS.evict_after * 2).await;
-        let mut round = self.register.eviction_pass(self.now() - TERMS.evict_after, usize::MAX);
+        let mut round = self.register.begin_eviction_pass(self.now() - TERMS.evict_after, usize::MAX);
         while self.register.evict_step(&mut round, 2, self.now()).more {}
         let guard = self.random.next(2) as usize;
         let swept = self.guards[guard].sweep(usize::MAX >> 1).await.expect("the database is there");
@@ -265,7 +266,7 @@ impl RegisterPair {
             0..50 => {
                 let claim = self.claim();
                 let guard = self.random.next(2) as usize;
-                let name = self.guards[guard].new_name();
+                let name = self.guards[guard].new_dispatch_name();
                 self.compare_claim(WaitingClaim { claim, guard, name }, true).await;
             }
             50..65 if !self.waiting.is_empty() => {
@@ -293,7 +294,7 @@ impl RegisterPair {
                     .key_view(&key(name), self.now())
                     .filter(|seen| seen.write.is_some() || seen.read.is_some() || !seen.running.is_empty());
                 let shared = guard.key_view(&key(name)).await.expect("there");
-                let marks = |seen: &fencegate_guard::admission::KeyView| {
+                let marks = |seen: &fencegate_guard::admission::GuardKeyView| {
                     let mut running: Vec<_> = seen.running.iter().map(|one| (one.token, one.mode)).collect();
                     let mut doubts: Vec<_> =
                         seen.doubts.iter().map(|one| (one.token, one.mode, one.until)).collect();

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use fencegate::demo::child::Signal;
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     guard::{FLOOR, Guard, GuardLaunch, StampedRequest, assert_refused},
@@ -59,7 +59,7 @@ fn debit_request(key: &str, epoch: u64) -> TestRequest {
 async fn assert_serial_executions(service: &Ledger, epochs: &[u64]) {
     let all = service.executions().await;
     let epoch =
-        |one: &Value| Token::parse(one["token"].as_str().expect("stamped")).expect("a token").number();
+        |one: &Value| FencingToken::parse(one["token"].as_str().expect("stamped")).expect("a token").number();
     assert_eq!(all.iter().map(epoch).collect::<Vec<_>>(), epochs, "{all:#?}");
     let time = |one: &Value, name: &str| one[name].as_i64().expect("a time");
     for pair in all.windows(2) {
@@ -156,7 +156,7 @@ async fn healthy_other_endpoint_opens_nothing() {
     wait_admitted(&guard, key, 22).await;
     let begun = one.executions().await;
     let first = begun.first().expect("it went on");
-    assert_eq!(Token::parse(first["token"].as_str().expect("stamped")).expect("a token").number(), 20);
+    assert_eq!(FencingToken::parse(first["token"].as_str().expect("stamped")).expect("a token").number(), 20);
 }
 
 /// Two instances of a service: a process that stands still with the request of an operation in its socket, and one that

@@ -13,7 +13,7 @@ const LARGEST: u64 = i64::MAX as u64;
 
 fn signer() -> (TicketSigner, String) {
     let pair = SigningKeyPair::generate(&SystemRandomness);
-    let set = jwks::render(&[pair.public()]).expect("a key set");
+    let set = jwks::render_key_set(&[pair.public()]).expect("a key set");
     (TicketSigner::with_key(&pair), set)
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fencegate::demo::{
     child::Signal,
-    relay::{HeldBytes, Relay},
+    relay::{ByteHoldingRelay, HeldBytes},
 };
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
@@ -34,14 +34,14 @@ struct DelayedRequest {
     next: Gateway,
     asked: Option<PendingRequest>,
     hold: HeldBytes,
-    _relay: Relay,
+    _relay: ByteHoldingRelay,
 }
 
 impl DelayedRequest {
     async fn new(launch: fn(GuardLaunch) -> GuardLaunch, policy: fn(TestPolicy) -> TestPolicy) -> Self {
         let guarded = GuardedSite::fresh().await;
         let guard = launch(guarded.launch().await).start().await;
-        let relay = Relay::start(guard.public).expect("a relay");
+        let relay = ByteHoldingRelay::start(guard.public).expect("a relay");
         let victim = policy(guarded.policy("victim", &[relay.address()]));
         let next = policy(guarded.policy("next", &[guard.public]));
         let (victim, next) = Gateway::start_both(&victim, &next).await;

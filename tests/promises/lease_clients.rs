@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 use fencegate_tests::{
     gateway::Gateway,
     leases::{CLIENT, LeaseTokens},
@@ -23,7 +23,7 @@ fn shipped(file: &str) -> String {
 /// The output of a program, with each token as a letter for the lease and the dispatch number: `A1`, `A2`, `B1`.
 fn normalize_tokens(printed: &str) -> Vec<String> {
     let mut leases = BTreeMap::new();
-    let mut plain = |word: &str| match Token::parse(word) {
+    let mut plain = |word: &str| match FencingToken::parse(word) {
         Ok(token) => {
             // The number of the tenure grows with each lease.
             let next = char::from(b'A' + u8::try_from(leases.len()).expect("few"));
@@ -62,8 +62,9 @@ async fn assert_matches_page(command: &[&str]) {
     assert_eq!(normalize_tokens(&printed), documented_output(), "{printed}");
 
     let said: Vec<&str> = printed.lines().filter_map(|line| line.strip_prefix("call 200 ")).collect();
-    let said: Vec<Token> = said.into_iter().map(|token| Token::parse(token).expect("a token")).collect();
-    let seen: Vec<Token> =
+    let said: Vec<FencingToken> =
+        said.into_iter().map(|token| FencingToken::parse(token).expect("a token")).collect();
+    let seen: Vec<FencingToken> =
         site.origin.log().requests_for("/pay/7").map(|record| record.expect_token()).collect();
     assert_eq!(seen, said, "the service has seen something else");
     assert!(seen.is_sorted_by(|before, after| before < after), "{seen:?}");

@@ -1,6 +1,6 @@
 //! A session that ends, at whatever step of a lock, leaves no lock node, and nothing more is sent under its tokens.
 
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 use fencegate_tests::{
     client::TestRequest,
     history::History,
@@ -78,7 +78,10 @@ async fn session_end_while_holding_raises_tokens() {
         assert_served(asked).await;
         let answer = queued.answer().await;
         assert_eq!(answer.status, 200);
-        assert!(answer.token().map(Token::number) > Some(record.expect_token().number()), "{answer:?}");
+        assert!(
+            answer.token().map(FencingToken::number) > Some(record.expect_token().number()),
+            "{answer:?}"
+        );
         pair.wait_nothing_left().await;
         pair.assert_ours_serves(answer.token()).await;
     }

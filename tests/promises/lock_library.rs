@@ -2,8 +2,8 @@
 
 use std::{process::Command, time::Duration};
 
-use fencegate_lock::client::{Client, ConnectOptions, LockClientError};
-use fencegate_policies::token::Token;
+use fencegate_lock::client::{ConnectOptions, LockClient, LockClientError};
+use fencegate_policies::token::FencingToken;
 use fencegate_tests::{
     scratch,
     wait::wait_until,
@@ -36,7 +36,7 @@ async fn run_example(example: &str) -> Vec<String> {
 async fn mutex_example_prints_expected_lines() {
     let printed = run_example("mutex").await;
     let (first, rest) = printed.split_first().expect("it prints something");
-    let token = first.strip_prefix("held under ").and_then(|token| Token::parse(token).ok());
+    let token = first.strip_prefix("held under ").and_then(|token| FencingToken::parse(token).ok());
     assert!(token.is_some(), "{first}");
     assert_eq!(rest, ["second: refused", "next: larger token true", "done: still held true", "closed"]);
 }
@@ -81,9 +81,9 @@ fn options(servers: &str, root: &str) -> ConnectOptions {
 async fn connect_requires_initialised_installation() {
     let servers = zookeeper::shared().to_string();
     let root = zookeeper::fresh_root();
-    let refused = Client::connect(options(&servers, &root)).await.err();
+    let refused = LockClient::connect(options(&servers, &root)).await.err();
     assert!(matches!(refused, Some(LockClientError::NotInitialised(_))), "{refused:?}");
-    let client = Client::connect(options(&servers, &root).with_init()).await.expect("made");
+    let client = LockClient::connect(options(&servers, &root).with_init()).await.expect("made");
     assert!(client.lock("one").await.expect("free").is_held());
     assert!(matches!(client.lock("o n e").await.err(), Some(LockClientError::Key(_))));
     client.close().await;
@@ -95,7 +95,7 @@ async fn connect_requires_initialised_installation() {
 async fn lock_is_lost_when_zookeeper_stalls() {
     let zookeeper = OwnZooKeeper::start();
     let servers = zookeeper.server.address().to_string();
-    let client = Client::connect(options(&servers, "/program").with_init()).await.expect("made");
+    let client = LockClient::connect(options(&servers, "/program").with_init()).await.expect("made");
     let held = client.lock("one").await.expect("free");
     assert!(held.is_held() && held.remaining_validity() <= Duration::from_secs(2));
     zookeeper.server.pause().expect("ours");
@@ -109,7 +109,7 @@ async fn lock_is_lost_when_zookeeper_stalls() {
 async fn exclusive_node_lock_rejects_other_modes() {
     let servers = zookeeper::shared().to_string();
     let root = zookeeper::fresh_root();
-    let client = Client::connect(options(&servers, &root).with_init()).await.expect("connected");
+    let client = LockClient::connect(options(&servers, &root).with_init()).await.expect("connected");
     let tree = ZnodeTree::connect(zookeeper::shared(), &format!("{root}-app")).await;
     let path = format!("{root}-app/7");
     let held = client.lock("7").exclusive_node(&path).await.expect("free");

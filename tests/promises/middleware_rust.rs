@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use fencegate_policies::{key::ResourceKey, plan::Mode, token};
+use fencegate_policies::{key::ResourceKey, plan::LockMode, token};
 use fencegate_tests::{prometheus::deploy, scratch};
 use fencegate_upstream::{Settings, Token};
 use hyper::{
@@ -39,10 +39,10 @@ fn vectors_match_gateway_parsers() {
             let sent = field_values(vector, name);
             sent.len() == 1 && str::from_utf8(&sent[0]).is_ok_and(read)
         };
-        let is_token = |text: &str| token::Token::parse(text).is_ok();
+        let is_token = |text: &str| token::FencingToken::parse(text).is_ok();
         let token = read("fencing-token", &is_token);
         let keys = read("fencing-key", &|text| ResourceKey::parse_list(text).is_ok());
-        let mode = read("fencing-mode", &|text| Mode::parse(text).is_some());
+        let mode = read("fencing-mode", &|text| LockMode::parse(text).is_some());
         if vector["accepted"].is_object() {
             // One key of the vectors is too long for a lock. The layer may read a key that no gateway would stamp.
             let long = field_values(vector, "fencing-key")[0].len() > 90;
@@ -66,7 +66,7 @@ proptest! {
     fn token_parsers_agree(
         text in "v1-[0-9a-gA-F]{15,17}[-_][0-9a-f]{8}-[0-9a-f]{7,9}|v[12]-[0-9a-f]{16}-[0-9a-f]{8}-[0-9a-f]{8}|[ -~]{0,40}",
     ) {
-        let here = token::Token::parse(&text);
+        let here = token::FencingToken::parse(&text);
         let there = Token::parse(text.as_bytes());
         prop_assert_eq!(here.is_ok(), there.is_some());
         if let (Ok(here), Some(there)) = (here, there) {

@@ -4,7 +4,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use fencegate_guard::ticket::{TicketClaims, TicketSigner, unix_seconds};
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     effort::effort,
@@ -38,9 +38,9 @@ impl SigningKeyFile {
     }
 
     /// Signs a ticket as a gateway would, for an installation and a time.
-    fn ticket(&self, ensemble: &str, key: &str, token: Token, at: u64) -> String {
+    fn ticket(&self, ensemble: &str, key: &str, token: FencingToken, at: u64) -> String {
         let keys = [ResourceKey::parse(key).expect("a key")];
-        let claims = TicketClaims::new(&keys, token, Mode::Exclusive, 0, ensemble, "gw-1");
+        let claims = TicketClaims::new(&keys, token, LockMode::Exclusive, 0, ensemble, "gw-1");
         TicketSigner::from_key_file(&self.file()).expect("just made").sign(&claims, at)
     }
 }
@@ -276,7 +276,7 @@ async fn forged_and_expired_tickets_are_rejected() {
     let eight = site.origin.hold_request(&two, TestRequest::post("/pay/8")).await;
     let installation = ensemble(&seven);
     let token = seven.record.expect_token();
-    let at = |ticket: &str, token: Token| {
+    let at = |ticket: &str, token: FencingToken| {
         let ask = TestRequest::post("/call/7").field("Prefer", "wait=0").field("Fencing-Ticket", ticket);
         ask.field("Fencing-Token", &token.to_string())
     };
@@ -304,7 +304,7 @@ async fn forged_and_expired_tickets_are_rejected() {
     }
     let other = eight.record.expect_token();
     let eights = eight.record.request.field("fencing-ticket").expect("a ticket");
-    let guessed = Token::new(token.number(), token.sequence(), token.dispatch() + 1).expect("small");
+    let guessed = FencingToken::new(token.number(), token.sequence(), token.dispatch() + 1).expect("small");
     for (what, ask) in [
         ("expired", at(&key.ticket(&installation, "account/7", token, unix_seconds() - 600), token)),
         ("of another tenure than the token", at(good, other)),

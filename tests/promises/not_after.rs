@@ -140,7 +140,7 @@ async fn ticket_bounds_not_after() {
     let pair = SigningKeyPair::generate(&SystemRandomness);
     let signer = TicketSigner::with_key(&pair);
     let file = launch.home().join("keys.json");
-    fs::write(&file, jwks::render(&[pair.public()]).expect("a key set")).expect("our own folder");
+    fs::write(&file, jwks::render_key_set(&[pair.public()]).expect("a key set")).expect("our own folder");
     let guard = launch.with("/tickets", json!({"public_keys_file": file})).start().await;
     let dispatch = StampedRequest::new("a", 20);
     let until = |from_now: i64| {

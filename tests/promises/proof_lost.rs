@@ -1,7 +1,7 @@
 //! The session deadline passes while the upstream works: an upstream that compares tokens may finish, and the exchange
 //! with any other is abandoned.
 
-use fencegate::demo::relay::Relay;
+use fencegate::demo::relay::ByteHoldingRelay;
 use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},
     gateway::{Gateway, PendingRequest},
@@ -16,7 +16,7 @@ async fn start_and_cut_off(
     level: &str,
     act: fn(Latch) -> OriginAction,
 ) -> (Gateway, PendingRequest, Latch) {
-    let relay = Relay::start(site.zookeeper).expect("a relay");
+    let relay = ByteHoldingRelay::start(site.zookeeper).expect("a relay");
     let policy = site.policy("gw-1").with_zookeeper(relay.address()).with("/upstreams/ledger/fencing", level);
     let gateway = Gateway::start(&policy).await;
     let latch = Latch::default();
@@ -93,7 +93,7 @@ async fn level_none_abandons_half_answered_request() {
 #[tokio::test]
 async fn level_none_abandons_unread_response() {
     let site = TestSite::fresh().await;
-    let relay = Relay::start(site.zookeeper).expect("a relay");
+    let relay = ByteHoldingRelay::start(site.zookeeper).expect("a relay");
     let policy =
         site.policy("gw-1").with_zookeeper(relay.address()).with("/upstreams/ledger/fencing", "none");
     let gateway = Gateway::start(&policy).await;
@@ -115,7 +115,7 @@ async fn level_none_abandons_unread_response() {
 #[tokio::test]
 async fn half_written_request_is_never_completed() {
     let site = TestSite::fresh().await;
-    let relay = Relay::start(site.zookeeper).expect("a relay");
+    let relay = ByteHoldingRelay::start(site.zookeeper).expect("a relay");
     let policy = site
         .policy("gw-1")
         .with_zookeeper(relay.address())

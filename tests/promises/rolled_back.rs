@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch, command, write_policy},
@@ -18,7 +18,7 @@ use fencegate_tests::{
 use serde_json::{Value, json};
 
 /// Pays until the tokens are far above the transactions of a session and its heartbeats. Returns the last token.
-async fn pay_repeatedly(gateway: &Gateway) -> Token {
+async fn pay_repeatedly(gateway: &Gateway) -> FencingToken {
     let mut paid = Vec::new();
     while paid.len() < 60 {
         let answer = gateway.send(&TestRequest::post("/pay/7")).await;
@@ -106,7 +106,7 @@ async fn running_gateway_marks_restored_zookeeper() {
         gateway.wait_ready().await;
         let answer = gateway.send(&TestRequest::post("/pay/7")).await;
         assert_eq!(answer.status, 200, "{answer:?}");
-        assert!(answer.token().map(Token::number) > bumped["base"].as_u64(), "{answer:?}");
+        assert!(answer.token().map(FencingToken::number) > bumped["base"].as_u64(), "{answer:?}");
         assert!(gateway.metrics().await.sum("fencegate_zk_rolled_back", &[]) < 0.5);
     }
     History::from_log(&site.origin.log()).assert_holds();
@@ -147,13 +147,13 @@ async fn state_dir_reveals_wiped_zookeeper() {
     gateway.wait_ready().await;
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
     assert_eq!(answer.status, 200, "{answer:?}");
-    assert!(answer.token().map(Token::number) > bumped["base"].as_u64(), "{answer:?}");
+    assert!(answer.token().map(FencingToken::number) > bumped["base"].as_u64(), "{answer:?}");
     History::from_log(&site.origin.log()).assert_holds();
     // The tokens that the gateway has seen since are written down as well.
     gateway.stop().await;
     let (_, shown, _) = era(&policy, &["show"]).await;
     assert_eq!(shown["state"]["installation"], shown["ensemble"], "{shown}");
-    assert!(shown["state"]["highest"].as_u64() >= answer.token().map(Token::number), "{shown}");
+    assert!(shown["state"]["highest"].as_u64() >= answer.token().map(FencingToken::number), "{shown}");
 }
 
 /// A restored older era is marked for gateways that have seen no tokens.

@@ -5,10 +5,10 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use fencegate::metrics::Metrics;
+use fencegate::metrics::ProcessMetricFamilies;
 use fencegate_lock::{
     manager::{
-        lock_manager::{LockManager, lock_manager},
+        lock_manager::{LockManager, create_lock_manager},
         lock_request::{LockRequest, WaitPlace},
     },
     session::{local_member::LocalMember, servers::ZkServers, settings::SessionSettings},
@@ -16,8 +16,8 @@ use fencegate_lock::{
 use fencegate_policies::{
     file,
     key::ResourceKey,
-    plan::{GatewayPlan, HoldPolicy, Mode},
-    token::Token,
+    plan::{GatewayPlan, HoldPolicy, LockMode},
+    token::FencingToken,
 };
 use fencegate_process::{
     clock::{MachineClock, SharedClock},
@@ -38,7 +38,7 @@ fn plan(site: &TestSite) -> GatewayPlan {
 fn start_limited_manager(site: &TestSite) -> (LockManager, CancellationToken) {
     let plan = plan(site);
     let clock: SharedClock = Arc::new(MachineClock);
-    let (keeper, desks) = lock_manager(clock.clone(), 1);
+    let (keeper, desks) = create_lock_manager(clock.clone(), 1);
     let stop = CancellationToken::new();
     for desk in desks {
         let settings = SessionSettings {
@@ -51,7 +51,7 @@ fn start_limited_manager(site: &TestSite) -> (LockManager, CancellationToken) {
             sequence_limit: LIMIT,
             clock: clock.clone(),
             randomness: Arc::new(SystemRandomness),
-            metrics: Metrics::for_gateway(&plan).session(0),
+            metrics: ProcessMetricFamilies::for_gateway(&plan).session(0),
         };
         tokio::task::spawn_local(desk.run(
             ZkServers::from_policy(&plan.zookeeper).expect("no files"),
@@ -71,11 +71,11 @@ fn key(site: &TestSite) -> ResourceKey {
     fence.expand_all(&values).expect("a key").swap_remove(0)
 }
 
-async fn acquire_token(keeper: &LockManager, key: &ResourceKey) -> Token {
+async fn acquire_token(keeper: &LockManager, key: &ResourceKey) -> FencingToken {
     let wish = LockRequest {
         keys: std::slice::from_ref(key),
         sites: &[],
-        mode: Mode::Exclusive,
+        mode: LockMode::Exclusive,
         hold: HoldPolicy::Strict,
         wait: Duration::from_secs(20),
         queue: 100,

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fencegate::refusal::Reason;
+use fencegate::refusal::RefusalReason;
 use fencegate_tests::{
     client::TestRequest,
     gateway::{Gateway, PendingRequest, command, write_policy},
@@ -273,7 +273,8 @@ fn reason_is_explained_where_runbook_links() {
         let Some((before, links)) = line.split_once("[") else { continue };
         let anchors: Vec<&str> =
             links.split("(#").skip(1).filter_map(|link| link.split(')').next()).collect();
-        let reasons = before.split('`').skip(1).step_by(2).filter(|word| Reason::parse(word).is_some());
+        let reasons =
+            before.split('`').skip(1).step_by(2).filter(|word| RefusalReason::parse(word).is_some());
         for reason in reasons {
             let explained = anchors
                 .iter()

@@ -8,7 +8,7 @@ use std::{
 };
 
 use fencegate_policies::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     file,
 };
 use tokio::task::spawn_blocking;
@@ -18,14 +18,14 @@ use super::clients::python_with_package;
 const POLICIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../policies");
 
 /// The errors that a schema can see: those in the form of a file.
-const SEEN: [Code; 7] = [
-    Code::UnknownField,
-    Code::UnknownValue,
-    Code::BadDuration,
-    Code::BadSize,
-    Code::BadCount,
-    Code::Version,
-    Code::LockedStatus,
+const SEEN: [DiagnosticCode; 7] = [
+    DiagnosticCode::UnknownField,
+    DiagnosticCode::UnknownValue,
+    DiagnosticCode::BadDuration,
+    DiagnosticCode::BadSize,
+    DiagnosticCode::BadCount,
+    DiagnosticCode::Version,
+    DiagnosticCode::LockedStatus,
 ];
 
 /// Files that the validator's YAML reader refuses or reads differently, because of merge keys.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fencegate::demo::child::Signal;
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::Gateway,
@@ -176,13 +176,13 @@ async fn continuous_readers_never_starve_writer() {
 
 /// The write of a victim that was stopped past the end of its session, with its first byte unwritten.
 struct LateWrite {
-    token: Token,
+    token: FencingToken,
     status: u16,
     stale: bool,
 }
 
 /// Another gateway serves `next` between the check of the victim's request and its first byte.
-async fn run_late_write(victim: TestRequest, next: TestRequest) -> (LateWrite, Token) {
+async fn run_late_write(victim: TestRequest, next: TestRequest) -> (LateWrite, FencingToken) {
     let site = TestSite::fresh().await.with_comparison();
     let sleeping =
         site.gateway_paused_at(&policy(&site, "victim", cached_hold()), "after_proof_check", PAUSE).await;

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
-use fencegate::demo::relay::Relay;
+use fencegate::demo::relay::ByteHoldingRelay;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::Gateway,
@@ -78,7 +78,7 @@ async fn complete_request_keeps_response_after_deadline() {
     const LARGE: usize = 1 << 20;
     let site = TestSite::fresh().await;
     let origin = OriginH2::start();
-    let relay = Relay::start(site.zookeeper).expect("a relay");
+    let relay = ByteHoldingRelay::start(site.zookeeper).expect("a relay");
     let policy = over_h2(site.policy("gw-1"), origin.address)
         .with_zookeeper(relay.address())
         .with("/routes/0/match/path", "/pay/{account}/{rest...}");
@@ -224,7 +224,7 @@ async fn upstream_chooses_protocol_with_auto() {
 async fn no_frame_leaves_after_session_loss() {
     let site = TestSite::fresh().await;
     let origin = OriginH2::start();
-    let relay = Relay::start(site.zookeeper).expect("a relay");
+    let relay = ByteHoldingRelay::start(site.zookeeper).expect("a relay");
     let policy = over_h2(site.policy("gw-1"), origin.address).with_zookeeper(relay.address());
     let gateway = site.gateway_paused_at(&policy, "before_upstream_write", Duration::from_millis(3500)).await;
     let asked = gateway.begin(TestRequest::post("/pay/7"));

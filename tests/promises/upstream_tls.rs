@@ -3,7 +3,7 @@
 
 use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
-use fencegate::demo::relay::Relay;
+use fencegate::demo::relay::ByteHoldingRelay;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, LogLine, command, write_policy},
@@ -181,7 +181,7 @@ async fn no_byte_leaves_after_session_loss() {
     let signed = authority.sign(&["127.0.0.1"]);
     let front =
         TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.open_listener("gw-1"));
-    let relay = Relay::start(site.zookeeper).expect("a relay");
+    let relay = ByteHoldingRelay::start(site.zookeeper).expect("a relay");
     let policy = over_tls(site.policy("gw-1"), front.address, json!({"ca_file": home.path().join("ca.pem")}))
         .with_zookeeper(relay.address());
     let gateway = site.gateway_paused_at(&policy, "before_upstream_write", Duration::from_millis(3500)).await;

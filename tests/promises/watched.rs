@@ -3,7 +3,7 @@
 
 use std::{fs, time::Duration};
 
-use fencegate::demo::{child::Signal, relay::Relay};
+use fencegate::demo::{child::Signal, relay::ByteHoldingRelay};
 use fencegate_tests::{
     client::TestRequest,
     gateway::Gateway,
@@ -44,7 +44,7 @@ impl WatchedSite {
         let guarded = GuardedSite::fresh().await;
         let keys = TlsFiles::new();
         let guard = guarded.guard().await;
-        let relay = Relay::start(guard.public).expect("a relay");
+        let relay = ByteHoldingRelay::start(guard.public).expect("a relay");
         let policy = |name: &str, upstream| guarded.policy(name, &[upstream]).with_cached_hold();
         // This gateway gets no requests. It has a certificate.
         let secured = policy("secured", guard.public)

@@ -128,7 +128,7 @@ async fn library_program_has_closed_locks() {
         acl: AclMode::Closed,
         ..ConnectOptions::new(&servers.addresses().join(","), &site.root, "program").with_init()
     };
-    let program = fencegate_lock::client::Client::connect(options.clone()).await.expect("let in");
+    let program = fencegate_lock::client::LockClient::connect(options.clone()).await.expect("let in");
     let held = program.lock("invoice/42").await.expect("nobody else wants it");
     assert!(held.is_held());
     let tree = site.tree().await;
@@ -138,10 +138,10 @@ async fn library_program_has_closed_locks() {
     program.close().await;
 
     let nobody = ConnectOptions { tls: None, ..options.clone() };
-    let told = fencegate_lock::client::Client::start(&nobody).err().map(|error| error.to_string());
+    let told = fencegate_lock::client::LockClient::start(&nobody).err().map(|error| error.to_string());
     assert!(told.is_some_and(|told| told.contains("who we are")), "it would be locked out");
     let missing = ClientTls { ca_file: Some("/nowhere.pem".into()), ..options.tls.clone().expect("set") };
-    let told = fencegate_lock::client::Client::start(&ConnectOptions { tls: Some(missing), ..options });
+    let told = fencegate_lock::client::LockClient::start(&ConnectOptions { tls: Some(missing), ..options });
     assert!(told.err().is_some_and(|error| error.to_string().contains("/nowhere.pem")));
 }
 

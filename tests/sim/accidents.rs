@@ -3,7 +3,7 @@
 use std::{rc::Rc, time::Duration};
 
 use fencegate_lock::session::{
-    client::{ConnectionState, MultiOp, NodeKind, ZkClient, ZkConnector, ZkError},
+    client::{MultiOp, NodeKind, ZkClient, ZkConnectionState, ZkConnector, ZkError},
     session_check::check_same_session,
 };
 use fencegate_tests::memory::{EnsembleSettings, InFlightFate, SimEnsemble, SimSession, Wire, WireDirection};
@@ -42,7 +42,7 @@ fn lost_reply_keeps_effect_and_session() {
         assert!(matches!(created, Err(ZkError::Ambiguous(_))), "{created:?}");
         assert_eq!(ensemble.stat("/a").map(|seen| seen.owner), Some(hurt.id()));
         assert_eq!(hurt.delete("/a").await, Ok(()));
-        assert_eq!((hurt.state(), hurt.reconnects()), (ConnectionState::Connected, 2));
+        assert_eq!((hurt.state(), hurt.reconnect_count()), (ZkConnectionState::Connected, 2));
     });
 }
 
@@ -63,7 +63,7 @@ fn lost_request_drops_those_behind_it() {
 fn disconnected_requests_run_in_order_later() {
     run_with_fixture(async |FaultFixture { wire, hurt, .. }| {
         wire.disconnect(InFlightFate::Lost);
-        assert_eq!(hurt.state(), ConnectionState::Disconnected);
+        assert_eq!(hurt.state(), ZkConnectionState::Disconnected);
         let create = hurt.create("/a", b"", NodeKind::Persistent);
         let delete = hurt.delete("/a");
         let asked = Instant::now();
@@ -109,7 +109,7 @@ fn stalled_reply_arrives_after_resume() {
         assert!(ensemble.stat("/a").is_some());
         wire.resume();
         assert_eq!(created.await.map(|created| created.sequence), Ok(-1));
-        assert_eq!(hurt.reconnects(), 0);
+        assert_eq!(hurt.reconnect_count(), 0);
     });
 }
 
@@ -120,10 +120,10 @@ fn client_abandons_silent_connection_then_session() {
         let cut = Instant::now();
         wire.stall(WireDirection::Both);
         hurt.state_changed().await;
-        assert_eq!((hurt.state(), cut.elapsed()), (ConnectionState::Disconnected, T * 2 / 5));
+        assert_eq!((hurt.state(), cut.elapsed()), (ZkConnectionState::Disconnected, T * 2 / 5));
         let asked = hurt.children("/");
         hurt.state_changed().await;
-        assert_eq!((hurt.state(), cut.elapsed()), (ConnectionState::Ended, T * 7 / 5));
+        assert_eq!((hurt.state(), cut.elapsed()), (ZkConnectionState::Ended, T * 7 / 5));
         assert_eq!(asked.await, Err(ZkError::SessionEnded));
         assert!(!ensemble.sessions().contains(&hurt.id()));
     });
@@ -155,7 +155,7 @@ fn swapped_session_shows_in_owner_only() {
         let id = hurt.id();
         wire.blink(InFlightFate::Lost);
         let created = hurt.create("/new", b"", NodeKind::Ephemeral).await.expect("made");
-        assert_eq!((hurt.id(), hurt.state()), (id, ConnectionState::Connected));
+        assert_eq!((hurt.id(), hurt.state()), (id, ZkConnectionState::Connected));
         assert_ne!(created.stat.owner, id);
         assert_eq!(wire.sessions(), [created.stat.owner]);
         assert_eq!(ensemble.stat("/old").map(|seen| seen.owner), Some(id));
@@ -195,7 +195,7 @@ fn expired_session_loses_nodes_at_once() {
         others.await;
         own.await;
         assert_eq!(hurt.create("/b", b"", NodeKind::Ephemeral).await.map(drop), Err(ZkError::SessionEnded));
-        assert_eq!(hurt.state(), ConnectionState::Ended);
+        assert_eq!(hurt.state(), ZkConnectionState::Ended);
     });
 }
 
@@ -205,7 +205,7 @@ fn expiry_while_disconnected_shows_on_reconnect() {
     run_with_fixture(async |FaultFixture { wire, hurt, .. }| {
         wire.disconnect(InFlightFate::Lost);
         sleep(T + TICK).await;
-        assert_eq!(hurt.state(), ConnectionState::Disconnected);
+        assert_eq!(hurt.state(), ZkConnectionState::Disconnected);
         wire.reconnect();
         assert_eq!(hurt.children("/").await, Err(ZkError::SessionEnded));
     });
@@ -218,7 +218,7 @@ fn no_expiry_without_majority() {
         let before = hurt.create("/a", b"", NodeKind::Ephemeral).await.expect("made").stat.czxid;
         ensemble.fail();
         sleep(T * 5 / 4).await;
-        assert_eq!((hurt.state(), ensemble.sessions().len()), (ConnectionState::Disconnected, 2));
+        assert_eq!((hurt.state(), ensemble.sessions().len()), (ZkConnectionState::Disconnected, 2));
         ensemble.recover();
         let after = other.create("/b", b"", NodeKind::Ephemeral).await.expect("made").stat.czxid;
         assert_eq!((after >> 32, ensemble.stat("/a").is_some()), ((before >> 32) + 1, true));
@@ -236,9 +236,9 @@ fn wiped_ensemble_rejects_old_sessions() {
         ensemble.wipe();
         assert_eq!(ensemble.paths(), ["/"]);
         sleep(T).await;
-        assert_eq!(hurt.state(), ConnectionState::Disconnected);
+        assert_eq!(hurt.state(), ZkConnectionState::Disconnected);
         sleep(T).await;
-        assert_eq!((hurt.state(), other.state()), (ConnectionState::Ended, ConnectionState::Ended));
+        assert_eq!((hurt.state(), other.state()), (ZkConnectionState::Ended, ZkConnectionState::Ended));
         let anew = ensemble.client(&wire, T).connect().await.expect("a session");
         let created = anew.create("/a", b"", NodeKind::Ephemeral).await.expect("made");
         assert!(created.stat.czxid < 10 && anew.id() > other.id());
@@ -291,6 +291,6 @@ fn connect_fails_after_timeout_without_server() {
         assert!(matches!(client.connect().await, Err(ZkError::Refused(_))));
         assert_eq!(began.elapsed(), T);
         let (session, ()) = tokio::join!(client.connect(), async { ensemble.recover() });
-        assert_eq!(session.map(|session| session.timeout()), Ok(T));
+        assert_eq!(session.map(|session| session.negotiated_timeout()), Ok(T));
     });
 }

@@ -9,11 +9,11 @@ use std::{
 };
 
 use fencegate::{
-    metrics::Metrics,
+    metrics::ProcessMetricFamilies,
     plan_compat::{PlanCompat, RouteCompatCache, RouteCompatibility},
 };
 use fencegate_lock::{
-    manager::lock_manager::{LockManager, lock_manager},
+    manager::lock_manager::{LockManager, create_lock_manager},
     session::{local_member::LocalMember, settings::SessionSettings},
     state::TokenHistory,
 };
@@ -65,7 +65,7 @@ struct GatewayProcess {
 impl GatewayProcess {
     fn start(ensemble: &SimEnsemble, name: &str, template: &'static str, dice: &SeededRng) -> Self {
         let plan = gateway(template);
-        let metrics = Metrics::for_gateway(&plan);
+        let metrics = ProcessMetricFamilies::for_gateway(&plan);
         let agreement = PlanCompat::new(&plan, metrics.clone());
         let publication = PlanCompat::publication(&plan);
         let nameplate = LocalMember::new(plan.fingerprint).with_publication(
@@ -76,7 +76,7 @@ impl GatewayProcess {
         let clock = clock();
         let wire = ensemble.wire();
         let stop = CancellationToken::new();
-        let (keeper, desks) = lock_manager(clock.clone(), SESSIONS);
+        let (keeper, desks) = create_lock_manager(clock.clone(), SESSIONS);
         let memory = Arc::<TokenHistory>::default();
         let mut policy = plan.zookeeper.clone();
         policy.session_timeout = T;

@@ -95,7 +95,7 @@ fn memory_grants_timeout_like_real_server() {
 }
 
 async fn granted_timeout<S: TestBackend>(site: &S, asked: Duration) -> Duration {
-    site.client(0, asked).connect().await.expect("a session").timeout()
+    site.client(0, asked).connect().await.expect("a session").negotiated_timeout()
 }
 
 /// The memory server ends a silent session when a real server does, and its client notices the end at the same time.

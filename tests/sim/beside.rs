@@ -8,7 +8,7 @@ use std::{
 };
 
 use fencegate_lock::session::client::{NodeKind, ZkClient, ZkConnector};
-use fencegate_policies::plan::{CachedHoldLimits, ForeignLayout, HoldPolicy, LockSite};
+use fencegate_policies::plan::{CachedHoldLimits, ForeignLayout, HoldPolicy, LockLocation};
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::time::sleep;
 
@@ -25,8 +25,8 @@ const LINES: [(ForeignLayout, &str); 3] = [
     (ForeignLayout::Kazoo, "__lock__"),
 ];
 
-fn foreign_site(layout: ForeignLayout) -> LockSite {
-    LockSite::Foreign { layout, path: PARENT.into() }
+fn foreign_site(layout: ForeignLayout) -> LockLocation {
+    LockLocation::Foreign { layout, path: PARENT.into() }
 }
 
 fn nodes(ensemble: &SimEnsemble) -> Vec<String> {
@@ -157,7 +157,7 @@ fn moved_lock_is_taken_where_placed() {
 fn set_locks_keys_across_layouts() {
     simulated_time::run(async {
         let (ensemble, locks) = start(&FaultInjector::new()).await;
-        let sites = [LockSite::Native, foreign_site(ForeignLayout::CuratorMutex)];
+        let sites = [LockLocation::Native, foreign_site(ForeignLayout::CuratorMutex)];
         let both = locks.acquire_at(&["a", "b"], &sites, HoldPolicy::Strict).await.expect("free");
         let made = nodes(&ensemble);
         assert!(matches!(&*made, [one] if one.starts_with("_c_") && one.contains("-lock-")), "{made:?}");

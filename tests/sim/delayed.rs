@@ -84,7 +84,7 @@ fn lost_outcome_after_end_imposes_delay() {
         let one = gateway(&ensemble).await.1;
         let other = gateway(&ensemble).await.1;
         let held = take(&one, HOLDS[1]).await;
-        one.keeper.close_all();
+        one.keeper.close_all_tenures();
         send_open(held);
         let (waited, tenure) = timed_take(&other, HoldPolicy::Strict).await;
         assert!(waited >= DELAY, "{waited:?}");

@@ -10,7 +10,7 @@ use fencegate_lock::{
     error::GrantError,
     recipe::{
         exclusive_node::ExclusiveNodeAttempt,
-        grant::{Grant, LockAttemptError},
+        grant::{LockAttemptError, LockGrant},
         node_data,
     },
     session::client::{MultiOp, NodeKind, NodeStat, ZkClient, ZkError},
@@ -56,7 +56,7 @@ impl NodeFixture {
     }
 
     /// A request that holds the node.
-    async fn acquire_lock(&self) -> (OwnLock, Grant) {
+    async fn acquire_lock(&self) -> (OwnLock, LockGrant) {
         let ours = self.begin_lock().await;
         let grant =
             ours.acquire(&mut WaitingRequest::default()).await.unwrap_or_else(|stop| panic!("{stop:?}"));
@@ -75,7 +75,7 @@ impl NodeFixture {
     fn assert_clear(&self, what: &str) {
         let ours = self.node().filter(|seen| seen.owner == self.live().client.id());
         assert_eq!((ours, self.lock_nodes()), (None, Vec::new()), "{what}");
-        assert_eq!((self.live().registry.nodes(), self.live().registry.bytes()), (0, 0), "{what}");
+        assert_eq!((self.live().registry.node_count(), self.live().registry.path_bytes()), (0, 0), "{what}");
     }
 
     async fn end(self) {
@@ -119,7 +119,7 @@ fn creates_node(asked: SessionRequest<'_>) -> bool {
 }
 
 /// Starts a request that waits until it can make the node.
-fn acquire(ours: OwnLock) -> (Rc<Cell<bool>>, JoinHandle<(OwnLock, Grant)>) {
+fn acquire(ours: OwnLock) -> (Rc<Cell<bool>>, JoinHandle<(OwnLock, LockGrant)>) {
     let mut asker = WaitingRequest::default();
     let behind = asker.behind.clone();
     let granted = spawn_local(async move {
@@ -147,7 +147,7 @@ fn creator_holds_and_numbers_grow() {
             let taken = spawn_local(async move { theirs.wait_taken().await });
             sleep(T).await;
             assert!(!taken.is_finished() && stage.node() == Some(seen), "round {round}: held twice");
-            ours.clear().await;
+            ours.remove_nodes().await;
             drop(ours);
             stage.assert_clear("given back");
             last = taken.await.expect("no panic");
@@ -160,7 +160,7 @@ fn creator_holds_and_numbers_grow() {
             (ours, grant) = granted.await.expect("no panic");
             assert!(grant.contended, "round {round}");
         }
-        ours.clear().await;
+        ours.remove_nodes().await;
         drop(ours);
         stage.assert_clear("at the end");
         stage.end().await;
@@ -193,7 +193,7 @@ fn only_first_waiter_watches_node() {
             let (ours, grant) = granted.await.expect("no panic");
             assert!(grant.epoch > last, "first come, first served");
             last = grant.epoch;
-            ours.clear().await;
+            ours.remove_nodes().await;
         }
         assert_eq!(tries.get(), 5, "each makes it once");
         stage.assert_clear("all were served");
@@ -211,7 +211,7 @@ fn impatient_request_is_refused_at_once() {
         let ours = stage.begin_lock().await;
         let result = ours.acquire(&mut WaitingRequest { impatient: true, ..WaitingRequest::default() }).await;
         assert!(matches!(result, Err(LockAttemptError::NotGranted(GrantError::Locked))), "{result:?}");
-        ours.clear().await;
+        ours.remove_nodes().await;
         drop(ours);
         stage.assert_clear("refused");
         assert_eq!(stage.node().map(|seen| seen.czxid), Some(theirs));
@@ -228,7 +228,7 @@ fn missing_parents_are_created_persistent() {
         plain.0.create("/app", b"theirs", NodeKind::Persistent).await.expect("new");
         plain.0.create("/app/other", b"", NodeKind::Ephemeral).await.expect("new");
         let (ours, _) = stage.acquire_lock().await;
-        ours.clear().await;
+        ours.remove_nodes().await;
         stage.ensemble.remove_empty_containers();
         let kept = ["/app", "/app/locks", "/app/other"].map(|path| stage.ensemble.stat(path).is_some());
         assert_eq!(kept, [true; 3]);
@@ -253,7 +253,7 @@ fn persistent_node_is_no_lock() {
             let told = ours.acquire(&mut WaitingRequest::default()).await;
             let why = format!("{told:?}");
             assert!(why.contains("Service") && why.contains("lock_path"), "{why}");
-            ours.clear().await;
+            ours.remove_nodes().await;
             drop(ours);
             stage.assert_clear("refused");
             stage.end().await;
@@ -269,7 +269,7 @@ fn janitor_removes_only_own_forgotten_nodes() {
         let (held, _) = stage.acquire_lock().await;
         let live = stage.live();
         let plain = stage.connect_program().await;
-        let forgotten = node_data::encode(&live.member, Guid::new(&SystemRandomness));
+        let forgotten = node_data::encode_exclusive_node_data(&live.member, Guid::new(&SystemRandomness));
         live.client.create("/app/forgotten", forgotten.as_bytes(), NodeKind::Ephemeral).await.expect("new");
         let in_line = format!("{ROOT}/locks/{}-w-", Guid::new(&SystemRandomness));
         let in_line = live
@@ -284,7 +284,7 @@ fn janitor_removes_only_own_forgotten_nodes() {
         sleep(T * 3).await;
         let left = [&*in_line, "/app/forgotten", "/app/unsigned", "/app/theirs", NODE];
         assert_eq!(left.map(|path| stage.ensemble.stat(path).is_some()), [false, false, true, true, true]);
-        held.clear().await;
+        held.remove_nodes().await;
         stage.end().await;
     });
 }

@@ -7,7 +7,7 @@ use fencegate_lock::{
     manager::chores,
     session::{
         active_session::{CurrentSession, SessionState},
-        supervisor::supervise,
+        supervisor::supervise_session,
     },
 };
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
@@ -43,8 +43,8 @@ fn slowly_acknowledged_session_is_kept() {
         let stop = CancellationToken::new();
         let (view, mut seen) = watch::channel(SessionState::NoSession("not yet".into()));
         let settings = Rc::new(settings(clock.clone(), T));
-        let chores = chores::session_chores(settings.clone(), Arc::default(), Arc::default());
-        spawn_local(supervise(
+        let chores = chores::session_background_work(settings.clone(), Arc::default(), Arc::default());
+        spawn_local(supervise_session(
             library,
             settings,
             Rc::new(CurrentSession::default()),
@@ -54,7 +54,7 @@ fn slowly_acknowledged_session_is_kept() {
         ));
         seen.wait_for(|view| matches!(view, SessionState::Active { .. })).await.expect("supervised");
         let session = |view: &SessionState| match view {
-            SessionState::Active { deadline, .. } => Some(deadline.session()),
+            SessionState::Active { deadline, .. } => Some(deadline.session_id()),
             _ => None,
         };
         let first = session(&seen.borrow());

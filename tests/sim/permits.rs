@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, time::Duration};
 use fencegate_lock::manager::{
     admin_query::BreakLockOutcome, grant_guard::GrantGuard, lock_manager::AcquireError,
 };
-use fencegate_policies::plan::LockSite;
+use fencegate_policies::plan::LockLocation;
 use fencegate_tests::memory::WireDirection;
 use fixture::{PermitFixture, T, expect_granted, semaphore, spawn_acquire, spawn_acquire_queued};
 use tokio::time::{sleep, timeout};
@@ -197,7 +197,7 @@ fn other_permit_count_is_refused() {
     simulated_time::run(async {
         let stage = PermitFixture::new(3).await;
         let held = expect_granted(spawn_acquire(&stage.gateways[0], semaphore(2))).await;
-        for site in [semaphore(3), LockSite::Native] {
+        for site in [semaphore(3), LockLocation::Native] {
             let unlike = spawn_acquire(&stage.gateways[1], site);
             let like = spawn_acquire(&stage.gateways[2], semaphore(2));
             let like =
@@ -209,7 +209,7 @@ fn other_permit_count_is_refused() {
         held.mark_settled();
         drop(held);
         sleep(T / 4).await;
-        let alone = spawn_acquire(&stage.gateways[1], LockSite::Native);
+        let alone = spawn_acquire(&stage.gateways[1], LockLocation::Native);
         let alone = alone.await.expect("no panic").expect("nobody is before it");
         let result = spawn_acquire(&stage.gateways[0], semaphore(2)).await.expect("no panic").map(drop);
         assert_eq!(result, Err(AcquireError::PermitsDiffer));

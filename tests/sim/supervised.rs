@@ -7,13 +7,13 @@ use fencegate_lock::{
     manager::chores,
     peer_endpoint::PeerEndpoint,
     peer_secret::PeerSecret,
-    recipe::grant::{AttemptObserver, LockAttemptError},
+    recipe::grant::{LockAttemptError, LockAttemptObserver},
     session::{
         self,
         active_session::{ActiveSession, CurrentSession, SessionState},
         client::ZkConnector,
         local_member::LocalMember,
-        supervisor::supervise,
+        supervisor::supervise_session,
     },
 };
 use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble, SimSession};
@@ -56,8 +56,9 @@ impl SupervisedSession {
         let member = LocalMember::with_endpoint(PLAN, Some(reach));
         let settings = settings(clock.clone(), session_timeout);
         let settings = Rc::new(session::settings::SessionSettings { member, ..settings });
-        let chores = chores::session_chores(settings.clone(), Arc::default(), Arc::default());
-        let task = spawn_local(supervise(library, settings, current.clone(), view, stop.clone(), chores));
+        let chores = chores::session_background_work(settings.clone(), Arc::default(), Arc::default());
+        let task =
+            spawn_local(supervise_session(library, settings, current.clone(), view, stop.clone(), chores));
         seen.wait_for(|view| view.is_ready(&clock)).await.expect("supervised");
         Self { ensemble, doctor, current, stop, task, session_timeout }
     }
@@ -94,7 +95,7 @@ pub(crate) struct WaitingRequest {
     pub(crate) behind: Rc<Cell<bool>>,
 }
 
-impl AttemptObserver for WaitingRequest {
+impl LockAttemptObserver for WaitingRequest {
     fn is_closed(&self) -> bool {
         self.gone.is_cancelled()
     }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fencegate_lock::recipe::attempt::LockAttempt;
-use fencegate_policies::plan::{LockSite, Mode};
+use fencegate_policies::plan::{LockLocation, LockMode};
 use futures_util::FutureExt;
 use tokio::time::{sleep, timeout};
 
@@ -25,7 +25,8 @@ fn abandoned_unsent_create_is_removed_later() {
         let live = session.live();
 
         let begin = async |name: &str| {
-            let begun = LockAttempt::begin(&live, &key(name), &LockSite::Native, Mode::Exclusive).await;
+            let begun =
+                LockAttempt::begin(&live, &key(name), &LockLocation::Native, LockMode::Exclusive).await;
             begun.expect("there is room")
         };
         // The folder of all of them is there.
@@ -33,7 +34,7 @@ fn abandoned_unsent_create_is_removed_later() {
         for number in 0..4 {
             let attempt = begin(&format!("key-{number}")).await;
             attempt.acquire(&mut WaitingRequest::default()).await.expect("free");
-            attempt.clear().await;
+            attempt.remove_nodes().await;
             attempts.push(begin(&format!("key-{number}")).await);
         }
         session.doctor.wire().delay(WAY..WAY);
@@ -43,7 +44,7 @@ fn abandoned_unsent_create_is_removed_later() {
         }
         let cleared = async {
             for attempt in attempts.into_iter().rev() {
-                attempt.clear().await;
+                attempt.remove_nodes().await;
             }
         };
         timeout(T, cleared).await.expect("it ends");

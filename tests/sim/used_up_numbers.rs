@@ -11,7 +11,7 @@ use fencegate_lock::{
     },
     session::client::{MultiOp, NodeKind, ZkClient, ZkConnector},
 };
-use fencegate_policies::plan::{ForeignLayout, HoldPolicy, LockSite, Mode};
+use fencegate_policies::plan::{ForeignLayout, HoldPolicy, LockLocation, LockMode};
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble, SimSession};
 use tokio::{
     task::{JoinHandle, spawn_local},
@@ -92,7 +92,7 @@ impl SequenceFixture {
 #[derive(Clone, Default)]
 struct KeyOptions {
     delay: Option<Duration>,
-    sites: Vec<LockSite>,
+    sites: Vec<LockLocation>,
 }
 
 async fn acquire(
@@ -101,7 +101,7 @@ async fn acquire(
     of: KeyOptions,
 ) -> Result<GrantGuard, AcquireError> {
     let keys: Vec<_> = names.into_iter().map(key).collect();
-    let mode = Mode::Exclusive;
+    let mode = LockMode::Exclusive;
     let hold = HoldPolicy::Strict;
     let wait = T * 20;
     let route = "sim".into();
@@ -239,8 +239,8 @@ const LAST: i32 = i32::MAX - (1 << 20) + 1;
 /// is refused.
 #[test]
 fn number_after_last_is_refused() {
-    let foreign = LockSite::Foreign { layout: ForeignLayout::Kazoo, path: "/app/locks/hot".into() };
-    let elsewhere = LockSite::Foreign { layout: ForeignLayout::Kazoo, path: "/app/locks/warm".into() };
+    let foreign = LockLocation::Foreign { layout: ForeignLayout::Kazoo, path: "/app/locks/hot".into() };
+    let elsewhere = LockLocation::Foreign { layout: ForeignLayout::Kazoo, path: "/app/locks/warm".into() };
     let delayed = KeyOptions { delay: Some(T), sites: Vec::new() };
     let among_others = KeyOptions { delay: None, sites: vec![foreign, elsewhere] };
     for (of, parents) in [

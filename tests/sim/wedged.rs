@@ -8,7 +8,7 @@ use fencegate_lock::{
     session::{
         active_session::{CurrentSession, SessionState},
         client::ZkError,
-        supervisor::supervise,
+        supervisor::supervise_session,
     },
 };
 use fencegate_policies::plan::{CachedHoldLimits, HoldPolicy};
@@ -48,8 +48,8 @@ fn unanswering_session_is_given_up() {
         let current = Rc::new(CurrentSession::default());
         let stop = CancellationToken::new();
         let settings = Rc::new(settings(clock(), T));
-        let chores = chores::session_chores(settings.clone(), Arc::default(), Arc::default());
-        spawn_local(supervise(library(&doctor), settings, current, view, stop.clone(), chores));
+        let chores = chores::session_background_work(settings.clone(), Arc::default(), Arc::default());
+        spawn_local(supervise_session(library(&doctor), settings, current, view, stop.clone(), chores));
         let first = wait_session(&mut seen).await;
         sleep(T * 3).await;
         assert_eq!(wait_session(&mut seen).await, first, "a session that answers is kept");
@@ -74,7 +74,7 @@ fn unanswering_session_is_given_up() {
 async fn wait_session(seen: &mut watch::Receiver<SessionState>) -> i64 {
     let live = seen.wait_for(|view| matches!(view, SessionState::Active { .. })).await.expect("supervised");
     match &*live {
-        SessionState::Active { deadline, .. } => deadline.session(),
+        SessionState::Active { deadline, .. } => deadline.session_id(),
         _ => unreachable!("waited for"),
     }
 }

@@ -15,7 +15,7 @@ use std::{
 };
 
 use fencegate::demo::child::Signal;
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -359,7 +359,7 @@ impl Guard {
         let reached = async {
             loop {
                 let told = self.admin_json(&path).await;
-                let number = told["write"].as_str().and_then(|token| Token::parse(token).ok());
+                let number = told["write"].as_str().and_then(|token| FencingToken::parse(token).ok());
                 if number.is_some_and(|token| token.number() >= epoch) {
                     return;
                 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 
 pub use crate::origin::ATTEMPT;
 use crate::{
@@ -25,7 +25,7 @@ pub struct History {
 pub struct Execution {
     pub key: String,
     pub access: AccessMode,
-    pub token: Token,
+    pub token: FencingToken,
     pub gateway: String,
     pub attempt: Option<String>,
     /// When the last byte of the request was sent, by the client that waits for its end. `None`: not known.
@@ -64,9 +64,9 @@ pub struct HistoryVerdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Violation {
     /// The second began before the first had ended.
-    Overlap { key: String, first: Token, second: Token },
+    Overlap { key: String, first: FencingToken, second: FencingToken },
     /// The second began after the first, and its token is not newer.
-    NotNewer { key: String, first: Token, second: Token },
+    NotNewer { key: String, first: FencingToken, second: FencingToken },
     /// A client received `done`, and nothing was executed.
     DoneWithoutExecution(String),
     /// A client received `not-dispatched`, and the upstream got the request.
@@ -235,7 +235,7 @@ fn order_violations(key: &str, line: &[&Execution]) -> Vec<Violation> {
 struct EarlierExecutions<'a> {
     /// The execution that ends last.
     latest: Option<&'a Execution>,
-    newest: Option<Token>,
+    newest: Option<FencingToken>,
 }
 
 impl<'a> EarlierExecutions<'a> {
@@ -267,8 +267,8 @@ mod tests {
 
     use super::*;
 
-    fn token(epoch: u64) -> Token {
-        Token::new(epoch, 0, 1).expect("small epoch")
+    fn token(epoch: u64) -> FencingToken {
+        FencingToken::new(epoch, 0, 1).expect("small epoch")
     }
 
     fn execution(start: Instant, epoch: u64, began: u64, ended: Option<u64>) -> Execution {

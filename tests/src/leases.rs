@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -115,8 +115,8 @@ impl ClientLease {
 
     /// # Panics
     /// If it holds no lock.
-    pub fn token(&self) -> Token {
-        Token::parse(self.document["token"].as_str().expect("a token")).expect("in its form")
+    pub fn token(&self) -> FencingToken {
+        FencingToken::parse(self.document["token"].as_str().expect("a token")).expect("in its form")
     }
 
     /// Adds the lease to a request.

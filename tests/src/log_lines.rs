@@ -24,7 +24,7 @@ fn is_said_to_people(line: &str) -> bool {
     ours && ["INFO", "WARN", "ERROR"].iter().any(|level| event["level"] == *level)
 }
 
-/// Such as `Some(7)` or `Difference { added: ...`.
+/// Such as `Some(7)` or `PlanDiff { added: ...`.
 fn has_rust_value(line: &str) -> bool {
     let wrapped = ["Some(", "Ok(", "Err("].iter().any(|begin| {
         line.match_indices(begin)
@@ -55,7 +55,7 @@ mod tests {
     /// A log line above debug level with the debug form of a Rust value, or in another format, is reported.
     #[test]
     fn debug_formatting_in_log_is_reported() {
-        for said in ["waited Some(33.9µs)", "Difference { added: [] }", "Os { code: 98, kind: AddrInUse }"] {
+        for said in ["waited Some(33.9µs)", "PlanDiff { added: [] }", "Os { code: 98, kind: AddrInUse }"] {
             assert!(invalid_line(&line("WARN", said)).is_some(), "{said}");
             assert_eq!(invalid_line(&line("DEBUG", said)), None);
         }

@@ -114,12 +114,12 @@ mod tests {
     fn mutation_names_its_function() {
         for (change, function) in [
             ("replace < with <= in Proof::holds", "holds"),
-            ("replace Token::number -> u64 with 0", "number"),
+            ("replace FencingToken::number -> u64 with 0", "number"),
             ("replace Gate::end with ()", "end"),
             ("delete ! in <impl Drop for Gated<S>>::drop", "drop"),
             ("replace <impl Permission for Evidence>::holds -> bool with true", "holds"),
             (
-                "replace match guard token <= read.token with true in KeyState::beyond_readers",
+                "replace match guard token <= read.token with true in KeyAdmissionState::beyond_readers",
                 "beyond_readers",
             ),
         ] {

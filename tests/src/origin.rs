@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::token::Watermarks;
+use fencegate_policies::token::TokenWatermarks;
 use tokio::{
     runtime::{Builder, Handle},
     sync::{oneshot, watch},
@@ -58,7 +58,7 @@ impl Origin {
         Self::launch(None, Some(Accounts::new(rule)))
     }
 
-    fn launch(marks: Option<Mutex<HashMap<String, Watermarks>>>, accounts: Option<Accounts>) -> Self {
+    fn launch(marks: Option<Mutex<HashMap<String, TokenWatermarks>>>, accounts: Option<Accounts>) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().expect("runtime of the origin");
         let handle = runtime.handle().clone();
         let (running, stopped) = oneshot::channel::<()>();

@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 use http_body_util::{BodyExt, StreamBody, combinators::BoxBody};
 use hyper::{
     HeaderMap, Request, Response, Version,
@@ -65,8 +65,8 @@ pub struct H2Request {
 impl H2Request {
     /// # Panics
     /// If it has none.
-    pub fn token(&self) -> Token {
-        Token::parse(&self.fields["fencing-token"]).expect("a token as the gateway writes it")
+    pub fn token(&self) -> FencingToken {
+        FencingToken::parse(&self.fields["fencing-token"]).expect("a token as the gateway writes it")
     }
 }
 

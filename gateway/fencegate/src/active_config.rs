@@ -7,13 +7,13 @@ mod service_groups;
 
 use std::sync::Arc;
 
-use fencegate_http::upstream::endpoint_set::Upstreams;
+use fencegate_http::upstream::endpoint_set::UpstreamSet;
 use fencegate_policies::plan::{ServingPlan, UpstreamId};
 use fencegate_process::failpoint;
 
 pub use self::{
     entry_counter::{PipelineEntryCounter, PipelineEntryGuard},
-    key_generation::{KeyRulesGeneration, PendingGeneration, RunningRequestGuard},
+    key_generation::{KeyRulesGeneration, PendingKeyGeneration, RunningRequestGuard},
 };
 use self::{
     key_generation::dedup_generations,
@@ -24,7 +24,7 @@ use self::{
 #[derive(Debug)]
 pub struct ActiveConfig {
     pub plan: Arc<ServingPlan>,
-    pub fleets: Arc<Upstreams>,
+    pub fleets: Arc<UpstreamSet>,
     /// The service of each upstream of the plan, by its number. After these come the services of older plans that
     /// still have requests in flight.
     upstreams: Vec<TrackedUpstream>,
@@ -33,7 +33,7 @@ pub struct ActiveConfig {
 }
 
 impl ActiveConfig {
-    pub fn initial(plan: Arc<ServingPlan>, fleets: Arc<Upstreams>) -> Arc<Self> {
+    pub fn initial(plan: Arc<ServingPlan>, fleets: Arc<UpstreamSet>) -> Arc<Self> {
         let known = service_groups::upstream_identities(&plan)
             .map(|upstream| upstream.with_generation(KeyRulesGeneration::new_open()))
             .collect();
@@ -55,9 +55,9 @@ impl ActiveConfig {
     pub fn successor(
         old: &Self,
         plan: Arc<ServingPlan>,
-        fleets: Arc<Upstreams>,
+        fleets: Arc<UpstreamSet>,
         rekeyed: &[String],
-    ) -> (Arc<Self>, Vec<PendingGeneration>) {
+    ) -> (Arc<Self>, Vec<PendingKeyGeneration>) {
         let mut openings = Vec::new();
         let mut known = vec![None; plan.upstreams.len()];
         let mut left = Vec::new();

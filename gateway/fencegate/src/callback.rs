@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use fencegate_guard::ticket::TenureOrigin;
-use fencegate_policies::{key::ResourceKey, token::Token};
+use fencegate_policies::{key::ResourceKey, token::FencingToken};
 use hyper::header::HeaderValue;
 
 /// A ticket that a request presents and that a gateway of the installation has signed.
@@ -18,7 +18,7 @@ pub enum CallbackTicket {
 pub struct CallbackOrigin {
     /// All keys of its grant, sorted.
     pub keys: Rc<[ResourceKey]>,
-    pub token: Token,
+    pub token: FencingToken,
     /// The process that holds the grant. Older gateways do not send it.
     pub origin: Option<TenureOrigin>,
     /// The ticket and the token as received, for the gateway to which the request is forwarded.

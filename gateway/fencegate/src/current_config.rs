@@ -9,7 +9,7 @@ use std::{
 use arc_swap::ArcSwap;
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
-    plan::{Enforcement, Fence, GatewayPlan, LockSite},
+    plan::{Enforcement, FenceRule, GatewayPlan, LockLocation},
 };
 
 use crate::active_config::ActiveConfig;
@@ -84,7 +84,7 @@ impl CurrentConfig {
             return false;
         }
         let Some(config) = &snapshot.active else { return true };
-        let gives = |fence: &Fence| {
+        let gives = |fence: &FenceRule| {
             keys.iter().any(|key| fence.templates().any(|template| template.may_produce(key)))
         };
         for route in plan.serving.routes.routes() {
@@ -96,7 +96,7 @@ impl CurrentConfig {
     }
 
     /// The lock of `key`, by the plan in force.
-    pub fn site(&self, key: &ResourceKey) -> LockSite {
+    pub fn site(&self, key: &ResourceKey) -> LockLocation {
         site_in_plan(&self.current.load().plan, key)
     }
 
@@ -111,17 +111,17 @@ impl CurrentConfig {
 }
 
 /// The lock of `key`, by this plan.
-pub fn site_in_plan(gateway: &GatewayPlan, key: &ResourceKey) -> LockSite {
+pub fn site_in_plan(gateway: &GatewayPlan, key: &ResourceKey) -> LockLocation {
     let fences = gateway.serving.routes.routes().iter().filter_map(|route| route.fence.as_ref());
     let sites = fences.filter_map(|fence| fence.site_of(key));
-    sites.into_iter().find(|site| *site != LockSite::Native).unwrap_or_default()
+    sites.into_iter().find(|site| *site != LockLocation::Native).unwrap_or_default()
 }
 
 /// True if a route produces this key and releases its locks after a delay.
 pub fn plan_delays_key(gateway: &GatewayPlan, key: &ResourceKey) -> bool {
     gateway.serving.routes.routes().iter().any(|route| {
         let delayed = gateway.serving.upstream(route.upstream).fencing.delay().is_some();
-        let may_give = |fence: &Fence| fence.templates().any(|template| template.may_produce(key));
+        let may_give = |fence: &FenceRule| fence.templates().any(|template| template.may_produce(key));
         delayed && route.fence.as_ref().is_some_and(may_give)
     })
 }

@@ -35,14 +35,14 @@ use crate::{
     headers::{FENCING_CLOCK, FENCING_NUMBER, FENCING_OUTCOME, FENCING_REFUSAL, FENCING_TOKEN, X_REQUEST_ID},
     metrics::{RouteMetrics, WorkerMetrics},
     peers::outcome::announce_trailers,
-    refusal::{Outcome, Reason, Refusal},
+    refusal::{DispatchOutcome, Refusal, RefusalReason},
     request_context::{ReplayExtent, RequestContext},
     telemetry::{PlanTelemetrySinks, RequestReporter},
 };
 
 /// Serves the connections of one worker.
 #[derive(Clone)]
-pub struct Frontend {
+pub struct WorkerFrontend {
     /// Looked up for each request, so that a reload can replace it between two requests.
     pipeline: Rc<RefCell<PipelineInstance>>,
     role: ServingRole,
@@ -91,7 +91,7 @@ impl PipelineInstance {
     }
 }
 
-impl Frontend {
+impl WorkerFrontend {
     /// `drain`: from then on each response makes its client use another connection for the next request.
     pub fn new(pipeline: PipelineInstance, role: ServingRole, drain: CancellationToken) -> Self {
         let drains = Rc::new(Cell::new(drain.is_cancelled()));
@@ -116,7 +116,7 @@ impl Frontend {
     }
 }
 
-impl HttpHandler for Frontend {
+impl HttpHandler for WorkerFrontend {
     fn handle(&self, incoming: IncomingRequest) -> ResponseFuture {
         // No await in here: a request that is not counted has not used this pipeline.
         let PipelineInstance { handler: steps, metrics, sinks, entries } = self.pipeline.borrow().clone();
@@ -203,8 +203,10 @@ impl<S: Handler<RawRequest>> Pipeline for S {
 /// The client caused this refusal: it did not send the rest of its body in time.
 fn slow_client_refusal(refusal: &Refusal) -> Refusal {
     let reason = match refusal.outcome() {
-        Outcome::NotDispatched => Reason::SlowRequest,
-        Outcome::Done | Outcome::Replayed | Outcome::Unknown => Reason::SlowUpload,
+        DispatchOutcome::NotDispatched => RefusalReason::SlowRequest,
+        DispatchOutcome::Done | DispatchOutcome::Replayed | DispatchOutcome::Unknown => {
+            RefusalReason::SlowUpload
+        }
     };
     Refusal::new(reason, format!("the rest of the body did not come; {}", refusal.detail))
 }
@@ -244,7 +246,8 @@ impl RequestInProgress {
             // The upstream's response that was to be passed on has been lost as well.
             self.notes.unfinished.set(false);
         }
-        let answered = if self.notes.unfinished.get() { Outcome::Unknown } else { Outcome::Done };
+        let answered =
+            if self.notes.unfinished.get() { DispatchOutcome::Unknown } else { DispatchOutcome::Done };
         let outcome = answer.as_ref().map_or_else(Refusal::outcome, |_| answered);
         // A peer has stamped this response, and recorded the outcome.
         let told = self.notes.told.get().filter(|_| answer.is_ok());
@@ -298,14 +301,14 @@ impl RequestInProgress {
         (reply, entry)
     }
 
-    fn count(&self, refused: Option<Reason>, outcome: Outcome) {
+    fn count(&self, refused: Option<RefusalReason>, outcome: DispatchOutcome) {
         if let Some(reason) = refused {
             self.route().record_rejection(reason);
-            if matches!(reason, Reason::SlowRequest | Reason::SlowUpload) {
+            if matches!(reason, RefusalReason::SlowRequest | RefusalReason::SlowUpload) {
                 self.metrics.clients().record_timeout(ListenerTimeLimit::RequestBody);
             }
         }
-        if outcome == Outcome::Unknown {
+        if outcome == DispatchOutcome::Unknown {
             self.route().record_unknown_outcome();
         }
     }
@@ -333,7 +336,12 @@ impl Drop for RequestInProgress {
 }
 
 /// Stamps the token and the outcome. This is the last step, after the fields of the upstream were cleaned.
-fn stamp_headers(headers: &mut HeaderMap, notes: &RequestContext, outcome: Outcome, refused: Option<Reason>) {
+fn stamp_headers(
+    headers: &mut HeaderMap,
+    notes: &RequestContext,
+    outcome: DispatchOutcome,
+    refused: Option<RefusalReason>,
+) {
     let ascii = |text: &[u8]| HeaderValue::from_bytes(text).expect("words and numbers are visible ASCII");
     if let Some(token) = notes.token.get() {
         headers.insert(FENCING_TOKEN, ascii(&token.to_ascii()));
@@ -346,12 +354,12 @@ fn stamp_headers(headers: &mut HeaderMap, notes: &RequestContext, outcome: Outco
         || notes.observed.get().is_some()
         || notes.hop_seen.get()
         || notes.proof_lost.get();
-    if outcome == Outcome::Done && waited == Some(0) && !says_more {
+    if outcome == DispatchOutcome::Done && waited == Some(0) && !says_more {
         // The value of most responses under a cached key is constant, so that it is not formatted for each of them.
         headers.insert(FENCING_OUTCOME, HeaderValue::from_static(DONE_AT_ONCE));
         return;
     }
-    let mut value = replayed.map_or(outcome, |_| Outcome::Replayed).as_str().to_owned();
+    let mut value = replayed.map_or(outcome, |_| DispatchOutcome::Replayed).as_str().to_owned();
     if replayed == Some(ReplayExtent::WithoutBody) {
         value.push_str("; body=omitted");
     }

@@ -2,7 +2,7 @@
 //! roles, and the lease interface. The HTML pages are not described.
 
 mod client_leases;
-mod described;
+mod document;
 mod gateway_admin;
 mod guard_admin;
 

@@ -15,12 +15,12 @@ use crate::{
     steps::{
         self,
         authorized::DispatchableRequest,
-        buffer::BufferConfig,
+        buffer::BodyBufferConfig,
         extract_claim::ClaimDeps,
         fence::{FenceDeps, RequestGrant},
         filter::FilterDeps,
         guard_admission::{AdmissionPermit, GuardAdmissionDeps},
-        hop::HopConfig,
+        hop::ProxyHopConfig,
         key::KeyedRequest,
         lease_api::LeaseApiStep,
         limit::ClientConcurrencyLimit,
@@ -67,7 +67,7 @@ pub fn routing_pipeline(
     routing: RoutingTable,
     act: impl Handler<KeyedRequest>,
 ) -> impl Handler<RawRequest> {
-    let hop = HopConfig { plan: parts.plan.clone(), name: Rc::new(parts.hop), callers: parts.callers };
+    let hop = ProxyHopConfig { plan: parts.plan.clone(), name: Rc::new(parts.hop), callers: parts.callers };
     let recording = Sampling::from_log(&parts.plan.log);
     ServiceBuilder::new()
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency)) // too many at once: refuse before any work
@@ -75,13 +75,16 @@ pub fn routing_pipeline(
         .layer(map_request(HeadValidator::new(&parts.plan), steps::validate_head::validate_head)) // requests that cannot be forwarded safely end here
         .layer(map_request(parts.plan.clone(), steps::strip_headers::strip_headers)) // below: no hop-by-hop field, no foreign token
         .layer(map_request(parts.pass, steps::peer_auth::verify_peer)) // another gateway proves that it is one
-        .layer(map_request(hop, steps::hop::apply_hop)) // the path of the request so far, and our own report of the client; a request in a loop ends here
-        .layer(map_request(recording, steps::trace::trace))
+        .layer(map_request(hop, steps::hop::add_hop_headers)) // the path of the request so far, and our own report of the client; a request in a loop ends here
+        .layer(map_request(recording, steps::trace::start_trace))
         .layer(map_request(parts.per_client, steps::limit::limit_per_client)) // too many of one client
         .layer_fn(BoxHandler::new)
         .layer(middleware(parts.leases, steps::lease_api::answer_lease_api)) // requests about leases are answered here
-        .layer(middleware(routing, steps::route::route)) // below: route and path are fixed
-        .layer(middleware(BufferConfig { plan: parts.plan, budget: parts.budget }, steps::buffer::buffer)) // a slow client never holds a lock
+        .layer(middleware(routing, steps::route::route_request)) // below: route and path are fixed
+        .layer(middleware(
+            BodyBufferConfig { plan: parts.plan, budget: parts.budget },
+            steps::buffer::buffer_request,
+        )) // a slow client never holds a lock
         .layer(middleware((), steps::key::derive_keys)) // below: the keys are fixed
         .layer_fn(BoxHandler::new)
         .service(act)
@@ -96,7 +99,7 @@ fn locking_pipeline<N: Network>(
     ServiceBuilder::new()
         .layer(middleware(running, steps::detach::detach)) // below: a client that disconnects cancels nothing
         .layer_fn(Rc::new) // detach needs an owned service
-        .layer(middleware(fencing, steps::fence::fence)) // below: the keys are ours
+        .layer(middleware(fencing, steps::fence::run_under_fence)) // below: the keys are ours
         .layer_fn(BoxHandler::new)
         .service(forward) // stamped last, so that no step can strip it
 }
@@ -108,19 +111,22 @@ pub fn guard_pipeline<N: Network>(
     checking: GuardAdmissionDeps<N>,
     forward: impl Handler<DispatchableRequest<AdmissionPermit>>,
 ) -> impl Handler<RawRequest> {
-    let hop = HopConfig { plan: parts.plan.clone(), name: Rc::new(parts.hop), callers: None };
+    let hop = ProxyHopConfig { plan: parts.plan.clone(), name: Rc::new(parts.hop), callers: None };
     let recording = Sampling::from_log(&parts.plan.log);
     ServiceBuilder::new()
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency))
         .layer(map_request(HeadValidator::new(&parts.plan), steps::validate_head::validate_head))
         .layer(map_request(parts.plan.clone(), steps::strip_headers::strip_headers)) // the claim is removed from the headers, and kept beside them
-        .layer(map_request(hop, steps::hop::apply_hop))
-        .layer(map_request(recording, steps::trace::trace))
+        .layer(map_request(hop, steps::hop::add_hop_headers))
+        .layer(map_request(recording, steps::trace::start_trace))
         .layer(middleware(claiming.clone(), steps::extract_claim::answer_announcement)) // queries of gateways about the guard itself are answered here
         .layer(map_request(parts.per_client, steps::limit::limit_per_client))
         .layer_fn(BoxHandler::new)
         .layer(middleware(claiming, steps::extract_claim::extract_claim)) // below: the claim is read, and its ticket verified
-        .layer(middleware(BufferConfig { plan: parts.plan, budget: parts.budget }, steps::buffer::buffer)) // a gateway that stops halfway never holds a key
+        .layer(middleware(
+            BodyBufferConfig { plan: parts.plan, budget: parts.budget },
+            steps::buffer::buffer_request,
+        )) // a gateway that stops halfway never holds a key
         .layer(middleware(parts.running, steps::detach::detach)) // below: a gateway that is killed cancels nothing
         .layer_fn(Rc::new)
         .layer(middleware(checking, steps::guard_admission::admit_or_replay)) // below: announced durably, settled, in flight
@@ -134,19 +140,22 @@ pub fn filter_pipeline(
     filtering: FilterDeps,
     forward: impl Handler<DispatchableRequest<AdmissionPermit>>,
 ) -> impl Handler<RawRequest> {
-    let hop = HopConfig { plan: parts.plan.clone(), name: Rc::new(parts.hop), callers: None };
+    let hop = ProxyHopConfig { plan: parts.plan.clone(), name: Rc::new(parts.hop), callers: None };
     let recording = Sampling::from_log(&parts.plan.log);
     ServiceBuilder::new()
         .layer(map_request(filtering.clone(), steps::filter::add_clock_header)) // a refusal shows the clock as well
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency))
         .layer(map_request(HeadValidator::new(&parts.plan), steps::validate_head::validate_head))
         .layer(map_request(parts.plan.clone(), steps::strip_headers::strip_headers)) // our fields are removed, and kept beside the headers
-        .layer(map_request(hop, steps::hop::apply_hop))
-        .layer(map_request(recording, steps::trace::trace))
+        .layer(map_request(hop, steps::hop::add_hop_headers))
+        .layer(map_request(recording, steps::trace::start_trace))
         .layer(map_request(parts.per_client, steps::limit::limit_per_client))
         .layer_fn(BoxHandler::new)
-        .layer(middleware(filtering.clone(), steps::filter::filter)) // below: it may start now, and our fields are back
-        .layer(middleware(BufferConfig { plan: parts.plan, budget: parts.budget }, steps::buffer::buffer))
+        .layer(middleware(filtering.clone(), steps::filter::filter_request)) // below: it may start now, and our fields are back
+        .layer(middleware(
+            BodyBufferConfig { plan: parts.plan, budget: parts.budget },
+            steps::buffer::buffer_request,
+        ))
         .layer(middleware(filtering, steps::filter::recheck_deadline)) // below: it is sent in time, or not at all
         .layer_fn(BoxHandler::new)
         .service(forward)
@@ -164,7 +173,7 @@ mod tests {
     use crate::{
         active_config::ActiveConfig,
         guard_identity::GuardRegistry,
-        metrics::{Metrics, WorkerMetrics},
+        metrics::{ProcessMetricFamilies, WorkerMetrics},
         plan_compat::PlanCompat,
         refusal::Refusal,
         request_context::RequestContext,
@@ -175,10 +184,10 @@ mod tests {
     use fencegate_http::{
         body::{Body, Reply},
         connection_info::ConnectionInfo,
-        network::sockets::Sockets,
-        upstream::{endpoint_set::Upstreams, pool::ConnectionPool},
+        network::sockets::OsNetwork,
+        upstream::{endpoint_set::UpstreamSet, pool::ConnectionPool},
     };
-    use fencegate_lock::manager::lock_manager::lock_manager;
+    use fencegate_lock::manager::lock_manager::create_lock_manager;
     use fencegate_process::{
         clock::{MachineClock, SharedClock},
         randomness::{Guid, SystemRandomness},
@@ -209,16 +218,16 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
     fn boxed_request_state_stays_small() {
         let gateway = load(POLICY).plan.expect("sound");
         let plan = Arc::new(gateway.serving.clone());
-        let all = Metrics::for_gateway(&gateway);
+        let all = ProcessMetricFamilies::for_gateway(&gateway);
         let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
-        let config = ActiveConfig::initial(plan.clone(), Upstreams::for_display(&plan, all.endpoints()));
+        let config = ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints()));
         let clock: SharedClock = Arc::new(MachineClock);
         let guards = Arc::new(GuardRegistry::new(Arc::default()));
         let running = TaskTracker::new();
         let drain = CancellationToken::new();
         let budget = MemoryBudget::new(1 << 20, all.buffered().clone());
         let forward = UpstreamForwarder {
-            pool: Rc::new(ConnectionPool::new(Sockets, clock.clone(), guards.clone())),
+            pool: Rc::new(ConnectionPool::new(OsNetwork, clock.clone(), guards.clone())),
             clock: clock.clone(),
             metrics: metrics.clone(),
             guards: guards.clone(),
@@ -227,9 +236,9 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             running: running.clone(),
             drain: drain.clone(),
         };
-        let fencing = FenceDeps::<Sockets> {
+        let fencing = FenceDeps::<OsNetwork> {
             courier: None,
-            keeper: lock_manager(clock.clone(), 1).0,
+            keeper: create_lock_manager(clock.clone(), 1).0,
             accord: PlanCompat::new(&gateway, all.clone()).route_compat_cache(&plan),
             edition: config.clone(),
             guards,
@@ -273,8 +282,11 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         let acted = size(&locking_pipeline(running, fencing, forward), keyed);
         let routing = RoutingTable::new(config, metrics);
         let middle = ServiceBuilder::new()
-            .layer(middleware(routing.clone(), steps::route::route))
-            .layer(middleware(BufferConfig { plan: parts.plan.clone(), budget }, steps::buffer::buffer))
+            .layer(middleware(routing.clone(), steps::route::route_request))
+            .layer(middleware(
+                BodyBufferConfig { plan: parts.plan.clone(), budget },
+                steps::buffer::buffer_request,
+            ))
             .layer(middleware((), steps::key::derive_keys))
             .layer_fn(BoxHandler::new)
             .service(NoopHandler);

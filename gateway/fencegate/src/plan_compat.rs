@@ -34,28 +34,28 @@ use fencegate_policies::{
 use smallvec::SmallVec;
 use tokio::sync::watch;
 
-use self::active_leases::ActiveLeases;
-pub use self::fleet_report::{FleetReport, RouteAgreement, compare};
-use crate::metrics::Metrics;
+use self::active_leases::LocalLeaseKeys;
+pub use self::fleet_report::{FleetPlanComparison, RoutePlanComparison, compare};
+use crate::metrics::ProcessMetricFamilies;
 
 /// The facts about other gateways that the sessions of a gateway have collected.
 pub struct PlanCompat {
-    state: RwLock<FleetFacts>,
+    state: RwLock<PlanCompatState>,
     /// Grows before each possible change of the state.
     version: AtomicU64,
     /// Signals each change.
     changed: watch::Sender<()>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<ProcessMetricFamilies>,
 }
 
 #[derive(Default)]
-struct FleetFacts {
+struct PlanCompatState {
     mixed: MixedPlanPolicy,
-    leases: ActiveLeases,
-    route_indices: HashMap<FencedRoute, RouteIndex>,
+    leases: LocalLeaseKeys,
+    route_indices: HashMap<FencedRoute, PublishedRouteIndex>,
     sessions: HashMap<i64, SessionCompatibility>,
     /// By the fingerprint of the published plan.
-    plans: HashMap<String, ParsedPlan>,
+    plans: HashMap<String, ParsedPublishedPlan>,
     /// By two fingerprints: the routes of the first plan that the second plan locks in another way.
     compared: HashMap<(String, String), Arc<[usize]>>,
     /// The refused routes in the last report, with the gateways that cause the refusal.
@@ -64,24 +64,24 @@ struct FleetFacts {
 
 /// The index of a published route. Equal routes have equal indices, also in two plans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct RouteIndex(usize);
+struct PublishedRouteIndex(usize);
 
 /// A published plan that could be read.
 #[derive(Clone)]
-struct ParsedPlan {
+struct ParsedPublishedPlan {
     plan: Arc<PublishedLockRules>,
     /// Its routes, and the entries for its lease patterns.
     entries: Arc<[FencedRoute]>,
     /// The indices of the entries, in the same order.
-    indices: Arc<[RouteIndex]>,
+    indices: Arc<[PublishedRouteIndex]>,
 }
 
 /// The verdict about one session.
 struct SessionCompatibility {
     /// The routes that the session has published and will keep published.
-    published: Arc<HashSet<RouteIndex>>,
+    published: Arc<HashSet<PublishedRouteIndex>>,
     /// For each refused route, the gateways that cause the refusal.
-    conflicts: HashMap<RouteIndex, BTreeSet<String>>,
+    conflicts: HashMap<PublishedRouteIndex, BTreeSet<String>>,
 }
 
 /// The verdicts about the routes of one plan.
@@ -89,7 +89,7 @@ struct SessionCompatibility {
 pub struct RouteCompatCache {
     compat: Arc<PlanCompat>,
     /// The index of each route that fences.
-    indices: Arc<[Option<RouteIndex>]>,
+    indices: Arc<[Option<PublishedRouteIndex>]>,
     /// The last verdict about each route, so that a request needs no lock that workers share.
     cached: RefCell<Vec<CachedCompatibility>>,
 }
@@ -115,12 +115,13 @@ pub enum RouteCompatibility {
 const MOST_KNOWN: usize = 64;
 
 impl PlanCompat {
-    pub fn new(gateway: &GatewayPlan, metrics: Arc<Metrics>) -> Arc<Self> {
-        let leases = ActiveLeases::new(
+    pub fn new(gateway: &GatewayPlan, metrics: Arc<ProcessMetricFamilies>) -> Arc<Self> {
+        let leases = LocalLeaseKeys::new(
             &PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref()),
             Vec::new(),
         );
-        let state = RwLock::new(FleetFacts { mixed: gateway.mixed, leases, ..FleetFacts::default() });
+        let state =
+            RwLock::new(PlanCompatState { mixed: gateway.mixed, leases, ..PlanCompatState::default() });
         Arc::new(Self { state, version: AtomicU64::new(1), changed: watch::Sender::default(), metrics })
     }
 
@@ -154,7 +155,7 @@ impl PlanCompat {
 
     /// From now on leases are granted by `plan`, and clients hold these keys by earlier plans.
     pub fn set_leases(&self, plan: &PublishedLockRules, held: Vec<ResourceKey>) {
-        self.write().leases = ActiveLeases::new(plan, held);
+        self.write().leases = LocalLeaseKeys::new(plan, held);
     }
 
     pub fn route_compat_cache(self: &Arc<Self>, plan: &ServingPlan) -> RouteCompatCache {
@@ -169,11 +170,11 @@ impl PlanCompat {
         RouteCompatCache { compat: self.clone(), indices, cached: seen }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, FleetFacts> {
+    fn read(&self) -> RwLockReadGuard<'_, PlanCompatState> {
         self.state.read().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, FleetFacts> {
+    fn write(&self) -> RwLockWriteGuard<'_, PlanCompatState> {
         let state = self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         // Under the lock, and before the change: a reader of the new number waits for the lock, and then reads the
         // change.
@@ -182,7 +183,7 @@ impl PlanCompat {
     }
 
     /// The verdicts of a session were set: log and metrics get those that are new.
-    fn report_verdicts(&self, mut state: RwLockWriteGuard<'_, FleetFacts>) {
+    fn report_verdicts(&self, mut state: RwLockWriteGuard<'_, PlanCompatState>) {
         let now = state.refused_routes();
         self.metrics.set_refused_routes(now.len());
         if now != state.logged {
@@ -227,11 +228,11 @@ impl RouteCompatCache {
 }
 
 impl PlanEvaluator for PlanCompat {
-    fn evaluate(&self, session: i64, ours: &PlanPublication, others: &[PeerSession]) {
+    fn record_conflicting_plans(&self, session: i64, ours: &PlanPublication, others: &[PeerSession]) {
         let mut state = self.write();
         // This build can read everything that it has written.
         let Some(known) = state.parse_plan(ours) else { return };
-        let mut because: HashMap<RouteIndex, BTreeSet<String>> = HashMap::new();
+        let mut because: HashMap<PublishedRouteIndex, BTreeSet<String>> = HashMap::new();
         for other in others.iter().filter(|other| other.age != PublicationOrder::Younger) {
             for at in state.differing_routes(ours, &known, other).iter() {
                 because.entry(known.indices[*at]).or_default().insert(other.gateway.clone());
@@ -242,7 +243,7 @@ impl PlanEvaluator for PlanCompat {
         self.report_verdicts(state);
     }
 
-    fn begin_switch(
+    fn begin_plan_switch(
         &self,
         session: i64,
         ours: &PlanPublication,
@@ -255,7 +256,7 @@ impl PlanEvaluator for PlanCompat {
         };
         if state.mixed == MixedPlanPolicy::Refuse {
             let essences: HashSet<RouteIdentity> = after.entries.iter().map(FencedRoute::identity).collect();
-            let stays = |at: usize, leases: &ActiveLeases| {
+            let stays = |at: usize, leases: &LocalLeaseKeys| {
                 let pattern = at.checked_sub(now.plan.routes.len()).map(|at| &now.plan.leases[at]);
                 essences.contains(&now.entries[at].identity())
                     && pattern.is_none_or(|pattern| leases.is_granted(pattern))
@@ -299,8 +300,8 @@ impl PlanEvaluator for PlanCompat {
     }
 }
 
-impl FleetFacts {
-    fn route_compatibility(&self, session: i64, index: RouteIndex) -> RouteCompatibility {
+impl PlanCompatState {
+    fn route_compatibility(&self, session: i64, index: PublishedRouteIndex) -> RouteCompatibility {
         match self.sessions.get(&session).filter(|verdict| verdict.published.contains(&index)) {
             None => RouteCompatibility::Unknown,
             Some(verdict) => match verdict.conflicts.get(&index) {
@@ -310,13 +311,13 @@ impl FleetFacts {
         }
     }
 
-    fn intern_route(&mut self, route: FencedRoute) -> RouteIndex {
-        let next = RouteIndex(self.route_indices.len());
+    fn intern_route(&mut self, route: FencedRoute) -> PublishedRouteIndex {
+        let next = PublishedRouteIndex(self.route_indices.len());
         *self.route_indices.entry(route).or_insert(next)
     }
 
     /// `None` if this build cannot read it.
-    fn parse_plan(&mut self, publication: &PlanPublication) -> Option<ParsedPlan> {
+    fn parse_plan(&mut self, publication: &PlanPublication) -> Option<ParsedPublishedPlan> {
         if let Some(known) = self.plans.get(publication.fingerprint()) {
             return Some(known.clone());
         }
@@ -326,7 +327,7 @@ impl FleetFacts {
         if self.plans.len() >= MOST_KNOWN {
             self.plans.clear();
         }
-        let known = ParsedPlan { plan, entries, indices };
+        let known = ParsedPublishedPlan { plan, entries, indices };
         self.plans.insert(publication.fingerprint().to_owned(), known.clone());
         Some(known)
     }
@@ -335,7 +336,7 @@ impl FleetFacts {
     fn differing_routes(
         &mut self,
         ours: &PlanPublication,
-        plan: &ParsedPlan,
+        plan: &ParsedPublishedPlan,
         other: &PeerSession,
     ) -> Arc<[usize]> {
         let all = || (0..plan.entries.len()).collect();
@@ -361,7 +362,7 @@ impl FleetFacts {
         found
     }
 
-    fn is_serving(&self, session: i64, route: RouteIndex) -> bool {
+    fn is_serving(&self, session: i64, route: PublishedRouteIndex) -> bool {
         let verdict = self.sessions.get(&session);
         verdict.is_some_and(|verdict| {
             verdict.published.contains(&route) && !verdict.conflicts.contains_key(&route)
@@ -370,7 +371,7 @@ impl FleetFacts {
 
     /// The routes that some session refuses, by name, with the gateways that cause the refusal.
     fn refused_routes(&self) -> BTreeMap<String, BTreeSet<String>> {
-        let mut because: HashMap<RouteIndex, BTreeSet<String>> = HashMap::new();
+        let mut because: HashMap<PublishedRouteIndex, BTreeSet<String>> = HashMap::new();
         for (index, of) in self.sessions.values().flat_map(|verdict| &verdict.conflicts) {
             because.entry(*index).or_default().extend(of.iter().cloned());
         }

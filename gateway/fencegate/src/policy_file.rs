@@ -3,8 +3,8 @@
 use std::{env, fs, io, path::Path};
 
 use fencegate_policies::{
-    diagnostics::{Code, Diagnostic, SourceSpan},
-    file::{Environment, LoadedFile},
+    diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
+    file::{Environment, LoadedPolicy},
 };
 
 use fencegate_process::command_hint::shell_quote;
@@ -58,7 +58,7 @@ impl PolicyFile {
     }
 
     /// With the environment of this process.
-    pub fn load<P>(&self, load: fn(&str, &Environment) -> LoadedFile<P>) -> LoadedFile<P> {
+    pub fn load<P>(&self, load: fn(&str, &Environment) -> LoadedPolicy<P>) -> LoadedPolicy<P> {
         let mut loaded = refuse_missing_features(load(&self.text, &|name| env::var(name).ok()), SENDS_SPANS);
         for remedy in loaded.diagnostics.iter_mut().filter_map(|one| one.remedy.as_mut()) {
             *remedy = remedy.replace(THE_FILE, &format!("-c {}", shell_quote(&self.name)));
@@ -66,7 +66,7 @@ impl PolicyFile {
         loaded
     }
 
-    pub fn plan<P>(&self, load: fn(&str, &Environment) -> LoadedFile<P>) -> CheckedPolicy<P> {
+    pub fn plan<P>(&self, load: fn(&str, &Environment) -> LoadedPolicy<P>) -> CheckedPolicy<P> {
         let loaded = self.load(load);
         let rendered = loaded.diagnostics.iter().map(|diagnostic| self.render(diagnostic));
         CheckedPolicy { said: rendered.collect(), plan: loaded.plan }
@@ -79,11 +79,12 @@ impl PolicyFile {
 }
 
 /// Refuses a plan with a feature that this build lacks: to start without it would look as if it were on.
-fn refuse_missing_features<P>(mut loaded: LoadedFile<P>, sends_spans: bool) -> LoadedFile<P> {
+fn refuse_missing_features<P>(mut loaded: LoadedPolicy<P>, sends_spans: bool) -> LoadedPolicy<P> {
     if let (Some(place), false) = (loaded.traces, sends_spans) {
         let remedy = "build with `cargo build --release -p fencegate --features otlp`, or leave `traces` out";
-        let none =
-            Diagnostic::new(Code::NoTraces, "this build sends no traces").at(place).with_remedy(remedy);
+        let none = Diagnostic::new(DiagnosticCode::NoTraces, "this build sends no traces")
+            .at(place)
+            .with_remedy(remedy);
         loaded.diagnostics.push(none);
         loaded.plan = None;
     }
@@ -95,7 +96,7 @@ fn invalid_text_diagnostic(valid: usize, shown: &str) -> Diagnostic {
     let before = shown.get(..valid).unwrap_or_default();
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-    Diagnostic::new(Code::Syntax, "the file is not UTF-8 text")
+    Diagnostic::new(DiagnosticCode::Syntax, "the file is not UTF-8 text")
         .at(SourceSpan { line, column, width: 1 })
         .with_remedy("save the file as UTF-8")
 }
@@ -116,8 +117,10 @@ mod tests {
         {
             let loaded = refuse_missing_features(load(text), sends);
             assert_eq!(loaded.plan.is_some(), plan, "{:?}", loaded.diagnostics);
-            let reported =
-                loaded.diagnostics.iter().any(|one| one.code == Code::NoTraces && one.place.is_some());
+            let reported = loaded
+                .diagnostics
+                .iter()
+                .any(|one| one.code == DiagnosticCode::NoTraces && one.place.is_some());
             assert_eq!(reported, !plan);
         }
     }

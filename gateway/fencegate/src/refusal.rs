@@ -18,8 +18,8 @@ use hyper::{
 use serde::Serialize;
 
 pub use self::{
-    reason::{Audience, Outcome, Reason},
-    source::SourceError,
+    reason::{DispatchOutcome, RefusalAudience, RefusalReason},
+    source::RefusalSourceError,
 };
 use crate::headers::{FENCING_OUTCOME, SERVED_METHODS};
 
@@ -32,7 +32,7 @@ pub const PROBLEMS: &str = "https://fencegate.example/PROBLEMS.md";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {detail}", .reason.word())]
 pub struct Refusal {
-    pub reason: Reason,
+    pub reason: RefusalReason,
     /// For the log: may name hosts, keys and causes. The client gets the title of the reason.
     pub detail: Cow<'static, str>,
     /// The status of the route, where it differs from the reason's own.
@@ -52,7 +52,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub fn new(reason: Reason, detail: impl Into<Cow<'static, str>>) -> Self {
+    pub fn new(reason: RefusalReason, detail: impl Into<Cow<'static, str>>) -> Self {
         Self {
             reason,
             detail: detail.into(),
@@ -102,7 +102,7 @@ impl Refusal {
 
     /// True if nothing may be dispatched any more under the grant of this request.
     pub fn retires_grant(&self) -> bool {
-        self.retires || self.outcome() == Outcome::Unknown
+        self.retires || self.outcome() == DispatchOutcome::Unknown
     }
 
     /// Answers with `status` where it is a valid one.
@@ -111,7 +111,7 @@ impl Refusal {
         self
     }
 
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> DispatchOutcome {
         self.reason.outcome()
     }
 
@@ -128,15 +128,17 @@ impl Refusal {
     /// The seconds after which another attempt may help, for a refusal that ends by itself. Never for an unknown
     /// outcome: a client that obeyed could pay twice.
     fn retry_after(&self) -> Option<Duration> {
-        let later =
-            matches!(self.status().as_u16(), 423 | 429 | 503) && self.outcome() == Outcome::NotDispatched;
+        let later = matches!(self.status().as_u16(), 423 | 429 | 503)
+            && self.outcome() == DispatchOutcome::NotDispatched;
         if let Some(rest) = self.after {
             return Some(Duration::from_secs(rest.as_secs() + 1));
         }
         let seconds = match self.reason {
             // Capacity becomes free only when an operation has been kept for its time.
-            Reason::ClientOperations | Reason::RouteOperations | Reason::OperationsFull => 60,
-            Reason::InProgress | Reason::DeadlockAvoided => 1,
+            RefusalReason::ClientOperations
+            | RefusalReason::RouteOperations
+            | RefusalReason::OperationsFull => 60,
+            RefusalReason::InProgress | RefusalReason::DeadlockAvoided => 1,
             _ if later => 1,
             _ => return None,
         };
@@ -145,7 +147,7 @@ impl Refusal {
 
     /// The answer: `application/problem+json` (RFC 9457).
     pub fn into_reply(self) -> Reply {
-        let problem = Problem {
+        let problem = RefusalProblemJson {
             kind: format!("{PROBLEMS}#{}", self.reason.word()),
             title: self.reason.title(),
             status: self.status().as_u16(),
@@ -161,7 +163,7 @@ impl Refusal {
         let headers = reply.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(FENCING_OUTCOME, HeaderValue::from_static(self.outcome().as_str()));
-        if self.reason == Reason::LeaseCredentials {
+        if self.reason == RefusalReason::LeaseCredentials {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         // RFC 9110, 15.5.6.
@@ -178,8 +180,8 @@ impl Refusal {
 
 /// The body of a refusal.
 #[derive(Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(crate) struct Problem<'a> {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Problem))]
+pub(crate) struct RefusalProblemJson<'a> {
     /// The address of a section of `deploy/docs/PROBLEMS.md`.
     #[serde(rename = "type")]
     kind: String,
@@ -205,17 +207,18 @@ mod tests {
     #[test]
     fn method_refusal_lists_served_methods() {
         let allow = |reason| Refusal::new(reason, "").into_reply().headers().get(ALLOW).cloned();
-        assert_eq!(allow(Reason::Method).expect("a field"), SERVED_METHODS);
-        assert_eq!(allow(Reason::NoRoute), None);
+        assert_eq!(allow(RefusalReason::Method).expect("a field"), SERVED_METHODS);
+        assert_eq!(allow(RefusalReason::NoRoute), None);
     }
 
     /// A refusal after a possible dispatch never has status 503, nor `Retry-After` unless the request is in progress.
     #[test]
     fn unknown_outcome_is_never_503() {
-        for reason in Reason::ALL.iter().filter(|reason| reason.outcome() == Outcome::Unknown) {
+        for reason in RefusalReason::ALL.iter().filter(|reason| reason.outcome() == DispatchOutcome::Unknown)
+        {
             let refusal = Refusal::new(*reason, "");
             assert_ne!(refusal.status(), StatusCode::SERVICE_UNAVAILABLE, "{reason:?}");
-            if *reason != Reason::InProgress {
+            if *reason != RefusalReason::InProgress {
                 assert_eq!(refusal.retry_after(), None, "{reason:?}");
             }
         }
@@ -224,7 +227,7 @@ mod tests {
     /// Every refusal has a status of the classes 4xx and 5xx.
     #[test]
     fn refusals_have_error_status() {
-        for reason in Reason::ALL {
+        for reason in RefusalReason::ALL {
             let status = Refusal::new(*reason, "").status();
             assert!(status.is_client_error() || status.is_server_error(), "{reason:?}");
         }

@@ -17,7 +17,7 @@ use fencegate_http::{
 use fencegate_policies::{
     key::ResourceKey,
     plan::{self, RouteId, ServingPlan},
-    token::Token,
+    token::FencingToken,
 };
 use fencegate_process::{
     clock::{BootInstant, SendPermission},
@@ -32,8 +32,8 @@ use crate::{
     clock_header::ClockHeader,
     concurrency_limit::ConcurrencyPermit,
     leases::PresentedLease,
-    peers::{PeerForwardHeader, PeerOutcome},
-    refusal::Reason,
+    peers::{PeerForwardHeader, PeerReportedOutcome},
+    refusal::RefusalReason,
     trace::TraceContext,
     via::ViaName,
 };
@@ -71,13 +71,13 @@ pub struct RequestContext {
     /// The gateway to which this one has forwarded the request.
     pub forwarded_to: RefCell<Option<Arc<str>>>,
     /// The report of that gateway about the request.
-    pub told: Cell<Option<PeerOutcome>>,
+    pub told: Cell<Option<PeerReportedOutcome>>,
     /// The ticket of the dispatch in which the request was called, where some route may be called back.
     pub shown: OnceCell<CallbackTicket>,
     /// The lease that the request shows, where the process grants leases.
     pub lease: OnceCell<PresentedLease>,
     /// The dispatch in which the request was called, where its route allows that.
-    pub called_from: Cell<Option<Token>>,
+    pub called_from: Cell<Option<FencingToken>>,
     /// The name of this process, once it counts as a hop of the request.
     pub came_by: OnceCell<Rc<ViaName>>,
     /// How many processes forwarded the request before this one.
@@ -104,7 +104,7 @@ pub struct RequestContext {
     /// Time until the lock was granted, or the wait ended without it.
     pub waited: Cell<Option<Duration>>,
     /// The token of the last dispatch.
-    pub token: Cell<Option<Token>>,
+    pub token: Cell<Option<FencingToken>>,
     /// The moment after which the last dispatch must not be started.
     pub not_after: Cell<Option<BootInstant>>,
     /// The lock validity had ended when the answer came.
@@ -112,11 +112,11 @@ pub struct RequestContext {
     /// The answer is a replay of an earlier one.
     pub replayed: Cell<Option<ReplayExtent>>,
     /// The reason for which the request would have been refused, if the route did more than observe.
-    pub observed: Cell<Option<Reason>>,
+    pub observed: Cell<Option<RefusalReason>>,
     /// The upstream has refused the token as stale: nothing more is dispatched under this grant.
     pub retires: Cell<bool>,
     /// The answer does not report that the execution is over, although it came in full: see
-    /// [`plan::UnfinishedStatuses`].
+    /// [`plan::InconclusiveStatuses`].
     pub unfinished: Cell<bool>,
     /// A proxy stands between gateway and guard, and was detected.
     pub hop_seen: Cell<bool>,

@@ -11,11 +11,11 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use hyper::header::HeaderValue;
 use smallvec::SmallVec;
 
-use crate::refusal::{Outcome, Reason};
+use crate::refusal::{DispatchOutcome, RefusalReason};
 
 /// One for the whole gateway.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub struct ActiveRequest {
     /// `X-Request-Id` of its answer.
     pub request: Option<HeaderValue>,
     pub route: Arc<str>,
-    pub mode: Mode,
+    pub mode: LockMode,
     pub came: Instant,
     /// When the keys of the request were granted.
     pub works: Option<Instant>,
@@ -66,10 +66,10 @@ pub struct FinishedRequest {
     pub at: SystemTime,
     pub took: Duration,
     pub status: u16,
-    pub outcome: Outcome,
-    pub reason: Option<Reason>,
+    pub outcome: DispatchOutcome,
+    pub reason: Option<RefusalReason>,
     /// The token of its last dispatch.
-    pub token: Option<Token>,
+    pub token: Option<FencingToken>,
 }
 
 /// The request is listed at its keys until this is dropped.
@@ -173,7 +173,7 @@ mod tests {
         ActiveRequest {
             request: Some(HeaderValue::from_static(request)),
             route: "pay".into(),
-            mode: Mode::Exclusive,
+            mode: LockMode::Exclusive,
             came: Instant::now(),
             works: None,
         }
@@ -186,7 +186,7 @@ mod tests {
             at: SystemTime::now(),
             took: Duration::ZERO,
             status: number,
-            outcome: Outcome::Done,
+            outcome: DispatchOutcome::Done,
             reason: None,
             token: None,
         }

@@ -7,14 +7,14 @@ use std::{
 };
 
 use fencegate_guard::ticket::{
-    InvalidTicketError, KeyFileError, TenureOrigin, Ticket, TicketClaims, TicketError, TicketSigner,
+    InvalidTicketError, KeyFileError, TenureOrigin, TenureTicket, TicketClaims, TicketError, TicketSigner,
     TicketVerifier, VerifiedTicket, jwks, keys::SigningKeyPair, unix_seconds,
 };
 use fencegate_lock::{session::paths::ZkPaths, state::TokenHistory};
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{self, Mode, TicketSigningKey},
-    token::Token,
+    plan::{self, LockMode, TicketSigningKey},
+    token::FencingToken,
 };
 use fencegate_process::randomness::{Guid, SystemRandomness};
 use hyper::header::HeaderValue;
@@ -42,8 +42,8 @@ pub struct TicketIssuer {
 /// keys.
 #[derive(Default)]
 struct TicketCache {
-    young: HashMap<Token, Vec<Arc<Ticket>>>,
-    old: HashMap<Token, Vec<Arc<Ticket>>>,
+    young: HashMap<FencingToken, Vec<Arc<TenureTicket>>>,
+    old: HashMap<FencingToken, Vec<Arc<TenureTicket>>>,
 }
 
 const MAX_YOUNG: usize = 4096;
@@ -61,7 +61,7 @@ impl TicketIssuer {
         let (signer, jwks, own) = match key {
             TicketSigningKey::Ed25519(path) => {
                 let pair = SigningKeyPair::read(path)?;
-                let jwks = jwks::render(&[pair.public()]).ok().map(Arc::<str>::from);
+                let jwks = jwks::render_key_set(&[pair.public()]).ok().map(Arc::<str>::from);
                 let own = TicketVerifier::without_keys();
                 let given = jwks.as_ref().map(|keys| own.set_keys(keys.as_bytes(), &path.display()));
                 debug_assert!(matches!(given, Some(Ok(()))), "one key, in the form that is read");
@@ -93,8 +93,8 @@ impl TicketIssuer {
     pub fn ticket(
         &self,
         keys: &[ResourceKey],
-        token: Token,
-        mode: Mode,
+        token: FencingToken,
+        mode: LockMode,
         session: i64,
     ) -> Option<HeaderValue> {
         self.ticket_until(keys, token, mode, session, None).map(|(ticket, _)| ticket)
@@ -106,18 +106,18 @@ impl TicketIssuer {
     pub fn ticket_until(
         &self,
         keys: &[ResourceKey],
-        token: Token,
-        mode: Mode,
+        token: FencingToken,
+        mode: LockMode,
         session: i64,
         span: Option<DispatchWindow>,
     ) -> Option<(HeaderValue, Option<u64>)> {
-        let tenure = Token::new(token.number(), token.sequence(), 0).ok()?;
+        let tenure = FencingToken::new(token.number(), token.sequence(), 0).ok()?;
         let served = self.memory.installation()?;
         let make = || {
             let claims = TicketClaims::new(keys, tenure, mode, served.era, &served.uuid, &self.issuer);
             let member = ZkPaths::member_name(&self.gateway, session);
             let claims = claims.with_origin(TenureOrigin { process: self.process.clone(), member });
-            Arc::new(Ticket::new(self.signer.clone(), claims))
+            Arc::new(TenureTicket::new(self.signer.clone(), claims))
         };
         let ticket = self.tickets.lock().unwrap_or_else(PoisonError::into_inner).get(tenure, keys, make);
         // Signing takes time, so it happens outside of the lock that all workers share.
@@ -161,11 +161,11 @@ impl TicketCache {
     /// `keys`: sorted.
     fn get(
         &mut self,
-        tenure: Token,
+        tenure: FencingToken,
         keys: &[ResourceKey],
-        make: impl FnOnce() -> Arc<Ticket>,
-    ) -> Arc<Ticket> {
-        let is_of = |ticket: &&Arc<Ticket>| {
+        make: impl FnOnce() -> Arc<TenureTicket>,
+    ) -> Arc<TenureTicket> {
+        let is_of = |ticket: &&Arc<TenureTicket>| {
             let known = ticket.claims().keys.iter().map(String::as_str);
             known.eq(keys.iter().map(ResourceKey::as_str))
         };
@@ -194,13 +194,13 @@ mod tests {
     #[test]
     fn grants_with_equal_token_have_own_ticket() {
         let signer = Arc::new(TicketSigner::with_key(&SigningKeyPair::generate(&SystemRandomness)));
-        let tenure = Token::new(7, 0, 0).expect("a token");
+        let tenure = FencingToken::new(7, 0, 0).expect("a token");
         let mut known = TicketCache::default();
         let keys = ["a", "b"].map(|key| [ResourceKey::parse(key).expect("a key")]);
         for round in 0..2 {
             for key in &keys {
-                let claims = || TicketClaims::new(key, tenure, Mode::Exclusive, 1, "uuid", "gw-1");
-                let ticket = known.get(tenure, key, || Arc::new(Ticket::new(signer.clone(), claims())));
+                let claims = || TicketClaims::new(key, tenure, LockMode::Exclusive, 1, "uuid", "gw-1");
+                let ticket = known.get(tenure, key, || Arc::new(TenureTicket::new(signer.clone(), claims())));
                 assert_eq!(ticket.claims().keys, [key[0].as_str()], "round {round}");
             }
         }

@@ -9,7 +9,7 @@ use hyper::{
     header::{HeaderValue, VIA},
 };
 
-use crate::refusal::{Reason, Refusal};
+use crate::refusal::{Refusal, RefusalReason};
 
 /// A pseudonym (RFC 9110, 7.6.3). It shows nothing of the machine, and changes with each start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl ViaChain {
     /// The request was here before. It would loop until some limit ends it, and hold a lock each time.
     pub fn check_loop(self) -> Result<u32, Refusal> {
         match self.looped {
-            true => Err(Refusal::new(Reason::Loop, "the request has been here before")),
+            true => Err(Refusal::new(RefusalReason::Loop, "the request has been here before")),
             false => Ok(self.count),
         }
     }
@@ -93,6 +93,6 @@ mod tests {
         append(&mut headers, VIA, other.entry(Version::HTTP_11));
         assert_eq!(ours.chain(&headers).check_loop().expect("not seen"), 4);
         append(&mut headers, VIA, ours.entry(Version::HTTP_2));
-        assert_eq!(ours.chain(&headers).check_loop().expect_err("seen").reason, Reason::Loop);
+        assert_eq!(ours.chain(&headers).check_loop().expect_err("seen").reason, RefusalReason::Loop);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::PathBuf};
 
-use fencegate::refusal::{Audience, Outcome, PROBLEMS, Reason, Refusal};
+use fencegate::refusal::{DispatchOutcome, PROBLEMS, Refusal, RefusalAudience, RefusalReason};
 use hyper::header::RETRY_AFTER;
 
 const BEGIN: &str = "<!-- written by a test: REWRITE=1 cargo test -p fencegate --test reasons -->\n";
@@ -12,7 +12,7 @@ const END: &str = "<!-- the end of what it writes -->\n";
 /// The reasons that a client meets, a row for each.
 fn reason_table() -> String {
     let mut text = "| status | reason | outcome | what it says |\n|---|---|---|---|\n".to_owned();
-    let mut met = reasons_for(Audience::Clients);
+    let mut met = reasons_for(RefusalAudience::Clients);
     met.sort_by_key(|reason| status(*reason));
     for reason in met {
         let word = reason.word();
@@ -28,26 +28,26 @@ fn reason_table() -> String {
     text
 }
 
-fn reasons_for(hearers: Audience) -> Vec<Reason> {
-    Reason::ALL.iter().copied().filter(|reason| reason.hearers() == hearers).collect()
+fn reasons_for(hearers: RefusalAudience) -> Vec<RefusalReason> {
+    RefusalReason::ALL.iter().copied().filter(|reason| reason.hearers() == hearers).collect()
 }
 
-fn status(reason: Reason) -> u16 {
+fn status(reason: RefusalReason) -> u16 {
     Refusal::new(reason, "").status().as_u16()
 }
 
 /// With the status of an earlier answer.
-fn shown_status(reason: Reason) -> String {
+fn shown_status(reason: RefusalReason) -> String {
     let again = Refusal::new(reason, "").into_reply().headers().contains_key(RETRY_AFTER);
     match reason.outcome() {
         // The status of the recorded answer.
-        Outcome::Replayed => "400 to 599".to_owned(),
+        DispatchOutcome::Replayed => "400 to 599".to_owned(),
         _ if again => format!("{} + Retry-After", status(reason)),
         _ => status(reason).to_string(),
     }
 }
 
-fn reason_text(reason: Reason) -> String {
+fn reason_text(reason: RefusalReason) -> String {
     let note = reason.note();
     if note.is_empty() { reason.title().to_owned() } else { format!("{}. {note}", reason.title()) }
 }
@@ -58,8 +58,8 @@ fn other_reasons_text() -> String {
             reasons_for(hearers).into_iter().map(|reason| format!("{} `{}`", status(reason), reason.word()));
         all.collect::<Vec<_>>().join(", ")
     };
-    let gateways = listed(Audience::Gateways);
-    let askers = listed(Audience::AskersOfGuards);
+    let gateways = listed(RefusalAudience::Gateways);
+    let askers = listed(RefusalAudience::AskersOfGuards);
     wrap_lines(&format!(
         "Not for clients: {gateways} are told to gateways. A guard tells whoever asks it: {askers}. A gateway answers its client \
          with a reason of the table instead."
@@ -117,7 +117,7 @@ const OPERATORS: &str = "*Operators*: ";
 
 /// The action of a client: the table *What a client does with each answer* of the document for clients, for each
 /// reason.
-fn advice(reason: Reason) -> &'static str {
+fn advice(reason: RefusalReason) -> &'static str {
     match (reason.outcome(), status(reason), reason.word()) {
         (_, _, "deadlock-avoided") => {
             "repeat, when the request that you work for is answered, or the key that you hold is given up"
@@ -127,36 +127,36 @@ fn advice(reason: Reason) -> &'static str {
         }
         (_, _, "stale-token") => "do not repeat; begin anew: read again, decide anew",
         (_, _, "in-progress") => "repeat with the same `Idempotency-Key`, after `Retry-After`",
-        (Outcome::Done, ..) => "nothing: it is finished",
-        (Outcome::Replayed, ..) => "what the service documents for this status",
-        (Outcome::Unknown, 409, _) => {
+        (DispatchOutcome::Done, ..) => "nothing: it is finished",
+        (DispatchOutcome::Replayed, ..) => "what the service documents for this status",
+        (DispatchOutcome::Unknown, 409, _) => {
             "stop, and give `operation_ref` to whoever runs the gateway or the guard"
         }
-        (Outcome::Unknown, ..) => {
+        (DispatchOutcome::Unknown, ..) => {
             "find out: on a `once` route repeat with the same `Idempotency-Key`; else ask the service, and never repeat under a \
              new `Idempotency-Key`"
         }
-        (Outcome::NotDispatched, 408 | 423 | 425 | 429 | 502 | 503, _) => {
+        (DispatchOutcome::NotDispatched, 408 | 423 | 425 | 429 | 502 | 503, _) => {
             "repeat the same request, after `Retry-After` where there is one, each time a little later"
         }
-        (Outcome::NotDispatched, ..) => "do not repeat; mend the request or the policy",
+        (DispatchOutcome::NotDispatched, ..) => "do not repeat; mend the request or the policy",
     }
 }
 
-fn dispatched_text(outcome: Outcome) -> &'static str {
+fn dispatched_text(outcome: DispatchOutcome) -> &'static str {
     match outcome {
-        Outcome::Done => "the service has done it, before",
-        Outcome::Replayed => "the service has answered it, before",
-        Outcome::NotDispatched => "the service has not seen the request, and will not see it",
-        Outcome::Unknown => "the service may have executed the request",
+        DispatchOutcome::Done => "the service has done it, before",
+        DispatchOutcome::Replayed => "the service has answered it, before",
+        DispatchOutcome::NotDispatched => "the service has not seen the request, and will not see it",
+        DispatchOutcome::Unknown => "the service may have executed the request",
     }
 }
 
-fn audience_text(reason: Reason) -> &'static str {
+fn audience_text(reason: RefusalReason) -> &'static str {
     match reason.hearers() {
-        Audience::Clients => "",
-        Audience::Gateways => " It is told to gateways, not to clients.",
-        Audience::AskersOfGuards => {
+        RefusalAudience::Clients => "",
+        RefusalAudience::Gateways => " It is told to gateways, not to clients.",
+        RefusalAudience::AskersOfGuards => {
             " A guard tells it; a gateway answers its own client with another reason."
         }
     }
@@ -164,8 +164,8 @@ fn audience_text(reason: Reason) -> &'static str {
 
 /// One section for each word, in alphabetical order. `operators`: the sentences of each for operators.
 fn problems_page(operators: &BTreeMap<&str, String>) -> String {
-    let mut words: BTreeMap<&str, Vec<Reason>> = BTreeMap::new();
-    for reason in Reason::ALL {
+    let mut words: BTreeMap<&str, Vec<RefusalReason>> = BTreeMap::new();
+    for reason in RefusalReason::ALL {
         words.entry(reason.word()).or_default().push(*reason);
     }
     let mut text = PAGE.replace("{PROBLEMS}", PROBLEMS);
@@ -215,7 +215,7 @@ fn each_reason_has_problem_section() {
     } else {
         assert!(document == wanted, "PROBLEMS.md is not the table: REWRITE=1 writes it anew");
     }
-    let words = Reason::ALL.iter().map(|reason| reason.word());
+    let words = RefusalReason::ALL.iter().map(|reason| reason.word());
     let without: Vec<&str> =
         words.filter(|word| operators.get(word).is_none_or(|text| !text.ends_with('.'))).collect();
     assert!(without.is_empty(), "PROBLEMS.md says nothing to operators of {without:?}");
@@ -225,7 +225,7 @@ fn each_reason_has_problem_section() {
 /// separator.
 #[test]
 fn reason_texts_fit_in_row() {
-    for reason in Reason::ALL {
+    for reason in RefusalReason::ALL {
         let title = reason.title();
         let note = reason.note();
         assert!(!title.is_empty() && !title.ends_with('.'), "{reason:?}: {title}");

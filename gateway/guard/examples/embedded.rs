@@ -12,7 +12,7 @@ use fencegate_guard::{
     store::{RedbStore, StoreIdentity},
     waiter::{AlwaysWaitingClient, ClientWaitLimit},
 };
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::{
     clock::{MachineClock, SendPermission},
     randomness::{Guid, SystemRandomness},
@@ -50,7 +50,7 @@ async fn serve(folder: &Path) -> ExampleResult<()> {
         failed = guard.wait_for_store_failure() => return Err(failed.into()),
     }
     // Without this call the next start assumes a crash, and keys that were at work wait.
-    guard.leave().await?;
+    guard.shut_down_cleanly().await?;
     committing.join().map_err(|_| "the thread of the store panicked")?;
     print!("{}", String::from_utf8(families.encode())?);
     Ok(())
@@ -77,17 +77,17 @@ async fn send_requests(guard: &Arc<Guard>, file: &Path) -> ExampleResult<()> {
 
 /// One request, with the fields `Fencing-Token`, `Fencing-Key` and `Fencing-Mode`.
 async fn pay(guard: &Arc<Guard>, token: &str, file: &Path) -> Result<u32, AdmitError> {
-    let token = Token::parse(token).map_err(|bad| AdmitError::TokenMalformed(bad.into()))?;
+    let token = FencingToken::parse(token).map_err(|bad| AdmitError::TokenMalformed(bad.into()))?;
     let key = ResourceKey::parse("account/1").expect("a key");
     let claim =
-        DispatchClaim { keys: Arc::new([key]), token, mode: Mode::Exclusive, era: None, parent: None };
+        DispatchClaim { keys: Arc::new([key]), token, mode: LockMode::Exclusive, era: None, parent: None };
     // A client that may hang up meanwhile implements `Waiting`.
     let mut client = AlwaysWaitingClient;
     let mut patience = ClientWaitLimit::new(&mut client, guard.config.settle);
     let admitted = guard.admit(claim.clone(), None, &mut patience).await;
     let running = admitted.map_err(|refused| guard.record_refusal(refused, Some(&claim)))?;
     // The process may have stood still between admission and this line, so that the execution already counts as over.
-    if !running.permission().holds(guard.now()) {
+    if !running.send_deadline().holds(guard.now()) {
         running.cancel_unsent().await?;
         return Err(AdmitError::Busy);
     }

@@ -19,10 +19,10 @@ pub use self::{
     claim::{DispatchClaim, DispatchId, InDoubtExecution, OpenDispatch},
     decide::{AdmissionTable, AdmitDecision, ChangeNotified, DispatchEnd},
     eviction::{IdleKeyEvictionPass, IdleKeyEvictionStep},
-    key_state::{InDoubtDispatch, RunningDispatch, Watermark},
-    liveness::{EndpointProbeConfig, LivenessAnswer},
+    key_state::{InDoubtDispatch, RunningDispatch, TokenWatermark},
+    liveness::{EndpointProbeConfig, LivenessProbeAnswer},
     quarantine::{QuarantineReason, QuarantineScope, QuarantineStatus},
-    view::KeyView,
+    view::GuardKeyView,
 };
 pub(crate) use self::{
     key_state::recover_watermarks,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use fencegate_policies::plan::Mode;
+use fencegate_policies::plan::LockMode;
 use fencegate_process::{clock::BootInstant, failpoint};
 use tokio::time::{Instant, sleep_until};
 
@@ -11,7 +11,7 @@ use crate::{
     admission::DispatchClaim,
     backend_types::{AdmitCheckResult, AdmitOutcome, AdmitPhase},
     error::AdmitError,
-    execution::Execution,
+    execution::AdmittedExecution,
     guard::Guard,
     postgres::ChangeFuture,
     reserve::ReservedOperation,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl Guard {
-    /// Admits the dispatch. It counts as in flight until the end of the returned [`Execution`] is recorded.
+    /// Admits the dispatch. It counts as in flight until the end of the returned [`AdmittedExecution`] is recorded.
     ///
     /// # Errors
     /// The dispatch must not be sent. Its watermark may have moved, so a retry needs the next dispatch number.
@@ -31,9 +31,9 @@ impl Guard {
         claim: DispatchClaim,
         reserved: Option<ReservedOperation>,
         patience: &mut ClientWaitLimit<'_, impl WaitingClient>,
-    ) -> Result<Execution, AdmitError> {
+    ) -> Result<AdmittedExecution, AdmitError> {
         let started = Instant::now();
-        let mut running = Execution::new(self.clone(), claim, reserved);
+        let mut running = AdmittedExecution::new(self.clone(), claim, reserved);
         let mut turn = AdmitPhase::First;
         let mut new_tenure = false;
         loop {
@@ -61,7 +61,7 @@ impl Guard {
         for key in claim.keys.iter() {
             // If the store is not reachable, only the time is known.
             if let Ok(Some(seen)) = self.key_view(key).await {
-                let read = seen.read.filter(|_| claim.mode == Mode::Exclusive);
+                let read = seen.read.filter(|_| claim.mode == LockMode::Exclusive);
                 newest = newest.max(seen.write).max(read);
             }
         }
@@ -73,8 +73,11 @@ impl Guard {
 
     /// Raises watermarks and registers the dispatch even if its token is stale, for a guard that only observes. Never
     /// lowers a watermark.
-    pub async fn admit_unchecked(self: &Arc<Self>, claim: DispatchClaim) -> Result<Execution, AdmitError> {
-        let mut running = Execution::new(self.clone(), claim, None);
+    pub async fn admit_unchecked(
+        self: &Arc<Self>,
+        claim: DispatchClaim,
+    ) -> Result<AdmittedExecution, AdmitError> {
+        let mut running = AdmittedExecution::new(self.clone(), claim, None);
         running.admit_unchecked().await?;
         Ok(running)
     }

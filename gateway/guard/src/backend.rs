@@ -1,13 +1,15 @@
 //! The backend of a guard, which decides and remembers. All calls of a guard to its backend are in here.
 
-use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token};
+use fencegate_policies::{key::ResourceKey, operation::OperationId, token::FencingToken};
 use fencegate_process::clock::BootInstant;
 
 use crate::{
-    admission::{DispatchClaim, DispatchEnd, InDoubtExecution, KeyView, LivenessAnswer, QuarantineStatus},
+    admission::{
+        DispatchClaim, DispatchEnd, GuardKeyView, InDoubtExecution, LivenessProbeAnswer, QuarantineStatus,
+    },
     backend_types::{
-        AdmitCheckResult, AdmitPhase, AdmittedId, OperationLock, OperationToAdmit, ReserveOutcome,
-        SendRecord, StoreEpochProgress,
+        AdmitCheckResult, AdmitPhase, AdmittedDispatchId, DispatchSendRecord, OperationLock,
+        OperationToAdmit, ReserveOperationOutcome, StoreEpochProgress,
     },
     dispatch_target::DispatchTarget,
     error::AdmitError,
@@ -37,7 +39,7 @@ impl GuardBackend {
         turn: AdmitPhase,
         claim: &DispatchClaim,
         admitting: Option<OperationToAdmit<'_>>,
-        admitted: &mut AdmittedId,
+        admitted: &mut AdmittedDispatchId,
     ) -> Result<AdmitCheckResult, AdmitError> {
         match self {
             Self::Local(local) => local.try_admit(turn, claim, admitting, admitted).await,
@@ -49,7 +51,7 @@ impl GuardBackend {
     pub(crate) async fn admit_unchecked(
         &self,
         claim: &DispatchClaim,
-        admitted: &mut AdmittedId,
+        admitted: &mut AdmittedDispatchId,
     ) -> Result<BootInstant, AdmitError> {
         match self {
             Self::Local(local) => local.admit_unchecked(claim, admitted).await,
@@ -61,9 +63,9 @@ impl GuardBackend {
     pub(crate) fn end_dispatch(
         &self,
         claim: &DispatchClaim,
-        admitted: AdmittedId,
+        admitted: AdmittedDispatchId,
         ended: DispatchEnd,
-        sent: Option<SendRecord>,
+        sent: Option<DispatchSendRecord>,
     ) {
         match self {
             Self::Local(local) => local.end_dispatch(claim, admitted, ended, sent),
@@ -75,7 +77,7 @@ impl GuardBackend {
     pub(crate) async fn end_dispatch_with_outcome(
         &self,
         claim: &DispatchClaim,
-        admitted: AdmittedId,
+        admitted: AdmittedDispatchId,
         lock: &mut Option<OperationLock>,
         writing: JournalUpdate,
     ) -> Result<(), AdmitError> {
@@ -89,14 +91,18 @@ impl GuardBackend {
     }
 
     /// Ends a doubt: no execution under this token goes on. False if there was no such doubt.
-    pub(crate) async fn resolve_doubt(&self, keys: &[ResourceKey], token: Token) -> Result<bool, AdmitError> {
+    pub(crate) async fn resolve_doubt(
+        &self,
+        keys: &[ResourceKey],
+        token: FencingToken,
+    ) -> Result<bool, AdmitError> {
         match self {
             Self::Local(local) => Ok(local.resolve_doubt(keys, token)),
             Self::Postgres(postgres) => postgres.resolve_doubt(keys, token).await,
         }
     }
 
-    pub(crate) async fn key_view(&self, key: &ResourceKey) -> Result<Option<KeyView>, AdmitError> {
+    pub(crate) async fn key_view(&self, key: &ResourceKey) -> Result<Option<GuardKeyView>, AdmitError> {
         match self {
             Self::Local(local) => Ok(local.key_view(key)),
             Self::Postgres(postgres) => postgres.key_view(key).await,
@@ -122,7 +128,7 @@ impl GuardBackend {
 /// Calls about operations.
 impl GuardBackend {
     /// Tries to take the lock of an operation.
-    pub(crate) async fn reserve(&self, id: OperationId) -> Result<ReserveOutcome, AdmitError> {
+    pub(crate) async fn reserve(&self, id: OperationId) -> Result<ReserveOperationOutcome, AdmitError> {
         match self {
             Self::Local(local) => local.reserve(id),
             Self::Postgres(postgres) => postgres.reserve(id).await,
@@ -176,13 +182,13 @@ impl GuardBackend {
     }
 
     /// Operations with an unknown outcome that are not reserved.
-    pub(crate) async fn unfinished(
+    pub(crate) async fn unresolved_operations(
         &self,
         most: usize,
     ) -> Result<Vec<(OperationId, JournalEntry)>, AdmitError> {
         match self {
-            Self::Local(local) => local.unfinished(most),
-            Self::Postgres(postgres) => postgres.unfinished(most).await,
+            Self::Local(local) => local.unresolved_operations(most),
+            Self::Postgres(postgres) => postgres.unresolved_operations(most).await,
         }
     }
 
@@ -230,7 +236,11 @@ impl GuardBackend {
     }
 
     /// Where this guard has sent the dispatch of this token.
-    pub(crate) fn dispatch_target(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
+    pub(crate) fn dispatch_target(
+        &self,
+        keys: &[ResourceKey],
+        token: FencingToken,
+    ) -> Option<DispatchTarget> {
         match self {
             Self::Local(local) => local.dispatch_target(keys, token),
             Self::Postgres(postgres) => postgres.dispatch_target(keys, token),
@@ -238,7 +248,7 @@ impl GuardBackend {
     }
 
     /// True if the previous probe was not answered.
-    pub(crate) fn record_alive(&self, target: &DispatchTarget, answer: LivenessAnswer) -> bool {
+    pub(crate) fn record_alive(&self, target: &DispatchTarget, answer: LivenessProbeAnswer) -> bool {
         match self {
             Self::Local(local) => local.record_alive(target, answer),
             Self::Postgres(postgres) => postgres.record_alive(target, answer),
@@ -308,10 +318,10 @@ impl GuardBackend {
     }
 
     /// Call this after the last exchange.
-    pub(crate) async fn leave(&self) -> Result<(), AdmitError> {
+    pub(crate) async fn shut_down_cleanly(&self) -> Result<(), AdmitError> {
         match self {
-            Self::Local(local) => local.leave().await,
-            Self::Postgres(postgres) => postgres.leave().await,
+            Self::Local(local) => local.shut_down_cleanly().await,
+            Self::Postgres(postgres) => postgres.shut_down_cleanly().await,
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) enum OperationLock {
 
 /// How a dispatch in doubt was sent.
 #[derive(Debug)]
-pub(crate) struct SendRecord {
+pub(crate) struct DispatchSendRecord {
     /// Where it was sent, if known.
     pub(crate) place: Option<DispatchTarget>,
     /// The instant of the last byte, or a later one.
@@ -57,7 +57,7 @@ pub(crate) enum AdmitOutcome {
 
 /// The backend's name for an admitted dispatch.
 #[derive(Debug)]
-pub(crate) enum AdmittedId {
+pub(crate) enum AdmittedDispatchId {
     NotAdmitted,
     Local(DispatchId),
     /// It may be in flight under this name; the reply has not come yet.
@@ -66,7 +66,7 @@ pub(crate) enum AdmittedId {
 }
 
 /// The reply to a request for an operation lock.
-pub(crate) enum ReserveOutcome {
+pub(crate) enum ReserveOperationOutcome {
     /// The lock is acquired. With the entry of the operation.
     Acquired(OperationLock, Option<Box<JournalEntry>>),
     /// Another request holds the lock. Try again when notified.

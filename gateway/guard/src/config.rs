@@ -76,7 +76,7 @@ impl GuardConfig {
             evict_after: plan.evict_after,
             enforce: plan.enforce,
             journal: plan.journal.clone(),
-            watch: endpoint_watch(plan),
+            watch: endpoint_probe_config(plan),
         }
     }
 
@@ -105,7 +105,7 @@ impl GuardConfig {
 }
 
 /// Only with a path for health checks: a service must not get any other probe that it has not opted into.
-fn endpoint_watch(plan: &plan::GuardPlan) -> Option<EndpointProbeConfig> {
+fn endpoint_probe_config(plan: &plan::GuardPlan) -> Option<EndpointProbeConfig> {
     let upstream = plan.serving.upstreams.first()?;
     upstream.sharing.health.as_ref()?;
     let endpoints = upstream.endpoints.iter().map(ToString::to_string).collect();

@@ -1,6 +1,6 @@
 //! Why the guard does not admit a dispatch, as the codes that gateways understand.
 
-use fencegate_policies::token::{InvalidTokenError, Token};
+use fencegate_policies::token::{FencingToken, InvalidFencingTokenError};
 use fencegate_process::clock::BootInstant;
 
 use crate::ticket::TicketError;
@@ -9,13 +9,13 @@ use crate::ticket::TicketError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdmitError {
     #[error("a newer token was announced: {newest}")]
-    Stale { newest: Token },
+    Stale { newest: FencingToken },
     /// After an unclean stop only the epoch of a watermark is known. So the tenure of that epoch is refused once, and
     /// comes back with a larger one.
     #[error("of epoch {epoch}, which ran before the guard was restarted")]
     Recovered { epoch: u64 },
     #[error("this token or a later one of its tenure was announced before: {newest}")]
-    Duplicate { newest: Token },
+    Duplicate { newest: FencingToken },
     #[error("not above the floor {floor}, below which watermarks are forgotten")]
     Floor { floor: u64 },
     #[error(
@@ -64,7 +64,7 @@ pub enum AdmitError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedTokenError {
     #[error(transparent)]
-    Token(#[from] InvalidTokenError),
+    Token(#[from] InvalidFencingTokenError),
     #[error("`{0}` stands there more than once")]
     Repeated(&'static str),
     /// A gateway writes each field in one spelling. The service behind the guard may see another one than the guard.
@@ -84,9 +84,9 @@ macro_rules! words {
     ($($name:ident = $word:literal),* $(,)?) => {
         /// The code of a refusal in metrics, in logs, and to gateways.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Word { $($name,)* }
+        pub enum RefusalCode { $($name,)* }
 
-        impl Word {
+        impl RefusalCode {
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
             pub const fn as_str(self) -> &'static str {
@@ -120,33 +120,33 @@ words! {
 }
 
 impl AdmitError {
-    pub fn code(&self) -> Word {
+    pub fn code(&self) -> RefusalCode {
         match self {
-            Self::Stale { .. } | Self::Recovered { .. } => Word::Stale,
-            Self::Duplicate { .. } => Word::Duplicate,
-            Self::Floor { .. } => Word::Floor,
-            Self::Future { .. } => Word::TokenFuture,
-            Self::Expired => Word::Expired,
-            Self::NotAfterMissing => Word::NotAfterMissing,
-            Self::TokenMissing => Word::TokenMissing,
-            Self::TokenMalformed(_) => Word::TokenMalformed,
-            Self::TicketMissing => Word::TicketMissing,
-            Self::TicketInvalid(_) => Word::TicketInvalid,
-            Self::TicketExpired => Word::TicketExpired,
-            Self::TicketKey => Word::TicketKey,
-            Self::CallbackWithoutTickets => Word::DeadlockAvoided,
-            Self::Busy => Word::Busy,
-            Self::InDoubt { .. } => Word::InDoubt,
-            Self::Quarantine { .. } => Word::Quarantine,
-            Self::Store(_) | Self::JournalFull { .. } => Word::Store,
-            Self::InProgress => Word::InProgress,
-            Self::Mismatch => Word::IdempotencyMismatch,
-            Self::OutcomeUnknown { .. } => Word::OutcomeUnknown,
+            Self::Stale { .. } | Self::Recovered { .. } => RefusalCode::Stale,
+            Self::Duplicate { .. } => RefusalCode::Duplicate,
+            Self::Floor { .. } => RefusalCode::Floor,
+            Self::Future { .. } => RefusalCode::TokenFuture,
+            Self::Expired => RefusalCode::Expired,
+            Self::NotAfterMissing => RefusalCode::NotAfterMissing,
+            Self::TokenMissing => RefusalCode::TokenMissing,
+            Self::TokenMalformed(_) => RefusalCode::TokenMalformed,
+            Self::TicketMissing => RefusalCode::TicketMissing,
+            Self::TicketInvalid(_) => RefusalCode::TicketInvalid,
+            Self::TicketExpired => RefusalCode::TicketExpired,
+            Self::TicketKey => RefusalCode::TicketKey,
+            Self::CallbackWithoutTickets => RefusalCode::DeadlockAvoided,
+            Self::Busy => RefusalCode::Busy,
+            Self::InDoubt { .. } => RefusalCode::InDoubt,
+            Self::Quarantine { .. } => RefusalCode::Quarantine,
+            Self::Store(_) | Self::JournalFull { .. } => RefusalCode::Store,
+            Self::InProgress => RefusalCode::InProgress,
+            Self::Mismatch => RefusalCode::IdempotencyMismatch,
+            Self::OutcomeUnknown { .. } => RefusalCode::OutcomeUnknown,
         }
     }
 
     /// The label in the metric of decisions. A token that only a restart has made stale has a label of its own.
-    pub fn decision(&self) -> &'static str {
+    pub fn decision_label(&self) -> &'static str {
         match self {
             Self::Recovered { .. } => "recovered",
             Self::JournalFull { .. } => "journal-full",

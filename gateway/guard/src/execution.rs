@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token};
+use fencegate_policies::{key::ResourceKey, operation::OperationId, token::FencingToken};
 use fencegate_process::{
     clock::{BootInstant, SendPermission},
     failpoint,
 };
 
 use crate::{
-    admission::{DispatchClaim, DispatchEnd, InDoubtExecution, KeyView},
-    backend_types::{AdmitCheckResult, AdmitPhase, AdmittedId, SendRecord},
+    admission::{DispatchClaim, DispatchEnd, GuardKeyView, InDoubtExecution},
+    backend_types::{AdmitCheckResult, AdmitPhase, AdmittedDispatchId, DispatchSendRecord},
     dispatch_target::DispatchTarget,
     error::AdmitError,
     guard::Guard,
@@ -21,10 +21,10 @@ use crate::{
 
 /// An admitted dispatch. One of its methods has to record how it ended; if it is dropped before, its execution is in
 /// doubt.
-pub struct Execution {
+pub struct AdmittedExecution {
     guard: Arc<Guard>,
     claim: DispatchClaim,
-    admitted: AdmittedId,
+    admitted: AdmittedDispatchId,
     reserved: Option<ReservedOperation>,
     /// `None`: no permission was granted yet, so nothing was sent.
     since: Option<BootInstant>,
@@ -50,9 +50,9 @@ impl SendPermission for SendDeadline {
 }
 
 /// Before the admission.
-impl Execution {
+impl AdmittedExecution {
     pub(crate) fn new(guard: Arc<Guard>, claim: DispatchClaim, reserved: Option<ReservedOperation>) -> Self {
-        Self { guard, claim, admitted: AdmittedId::NotAdmitted, reserved, since: None, ended: false }
+        Self { guard, claim, admitted: AdmittedDispatchId::NotAdmitted, reserved, since: None, ended: false }
     }
 
     /// One check of its keys. After a refusal the dispatch is over.
@@ -77,7 +77,7 @@ impl Execution {
     }
 }
 
-impl Execution {
+impl AdmittedExecution {
     pub fn claim(&self) -> &DispatchClaim {
         &self.claim
     }
@@ -89,7 +89,7 @@ impl Execution {
 
     /// Bytes may leave until `send_within` after the registration began. So a guard that stood still sends nothing
     /// that other guards already take as over.
-    pub fn permission(&self) -> SendDeadline {
+    pub fn send_deadline(&self) -> SendDeadline {
         let never = BootInstant::from_nanos(0);
         let end = self.since.map_or(never, |since| since + self.guard.config.send_within);
         SendDeadline { end, membership: self.guard.backend.membership() }
@@ -140,7 +140,10 @@ impl Execution {
     fn end_in_doubt(&mut self, last: BootInstant, target: Option<DispatchTarget>) {
         let begun = self.guard.config.latest_start(self.since, last);
         let until = begun + self.guard.config.max_execution;
-        self.end_dispatch(DispatchEnd::InDoubt { until }, Some(SendRecord { place: target, last: begun }));
+        self.end_dispatch(
+            DispatchEnd::InDoubt { until },
+            Some(DispatchSendRecord { place: target, last: begun }),
+        );
     }
 
     /// Ends the dispatch, and writes down the outcome of its operation.
@@ -154,22 +157,22 @@ impl Execution {
         self.guard.backend.end_dispatch_with_outcome(&self.claim, admitted, lock, writing).await
     }
 
-    fn end_dispatch(&mut self, ended: DispatchEnd, sent: Option<SendRecord>) {
+    fn end_dispatch(&mut self, ended: DispatchEnd, sent: Option<DispatchSendRecord>) {
         let admitted = self.mark_ended();
         self.guard.backend.end_dispatch(&self.claim, admitted, ended, sent);
     }
 
     /// Marks this as ended, and returns the backend's name of the dispatch.
-    fn mark_ended(&mut self) -> AdmittedId {
+    fn mark_ended(&mut self) -> AdmittedDispatchId {
         self.ended = true;
         if self.since.is_some() {
             self.guard.metrics.add_in_flight(-1);
         }
-        std::mem::replace(&mut self.admitted, AdmittedId::NotAdmitted)
+        std::mem::replace(&mut self.admitted, AdmittedDispatchId::NotAdmitted)
     }
 }
 
-impl Drop for Execution {
+impl Drop for AdmittedExecution {
     fn drop(&mut self) {
         match (self.ended, self.since) {
             (true, _) => {}
@@ -193,7 +196,7 @@ impl Guard {
     pub async fn resolve_doubt(
         &self,
         keys: &[ResourceKey],
-        token: Token,
+        token: FencingToken,
         how: &'static str,
     ) -> Result<bool, AdmitError> {
         let resolved = self.backend.resolve_doubt(keys, token).await?;
@@ -207,7 +210,7 @@ impl Guard {
     ///
     /// # Errors
     /// The store is not reachable.
-    pub async fn key_view(&self, key: &ResourceKey) -> Result<Option<KeyView>, AdmitError> {
+    pub async fn key_view(&self, key: &ResourceKey) -> Result<Option<GuardKeyView>, AdmitError> {
         self.backend.key_view(key).await
     }
 

@@ -2,12 +2,12 @@
 
 use std::{io, sync::Mutex};
 
-use fencegate_policies::{key::ResourceKey, token::Token};
+use fencegate_policies::{key::ResourceKey, token::FencingToken};
 use fencegate_process::clock::{BootInstant, Clock, SharedClock};
 use serde::Serialize;
 
 use crate::{
-    admission::{LivenessAnswer, QuarantineScope, QuarantineStatus},
+    admission::{LivenessProbeAnswer, QuarantineScope, QuarantineStatus},
     backend::GuardBackend,
     config::GuardConfig,
     dispatch_target::DispatchTarget,
@@ -25,14 +25,14 @@ pub struct Guard {
     /// The instant at which it got its store.
     pub(crate) since: BootInstant,
     pub(crate) backend: GuardBackend,
-    pub(crate) refusals: Mutex<RejectionStats>,
+    pub(crate) refusals: Mutex<StaleDispatchStats>,
     clock: SharedClock,
     pub metrics: GuardMetrics,
 }
 
 /// Dispatches that were refused as stale.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct RejectionStats {
+pub struct StaleDispatchStats {
     /// The number since the start.
     pub stale: u64,
     pub latest: Option<StaleDispatch>,
@@ -42,8 +42,8 @@ pub struct RejectionStats {
 #[derive(Debug, Clone, Serialize)]
 pub struct StaleDispatch {
     pub keys: Vec<ResourceKey>,
-    pub presented: Token,
-    pub newest: Token,
+    pub presented: FencingToken,
+    pub newest: FencingToken,
 }
 
 /// Why there is no backup.
@@ -121,13 +121,13 @@ impl Guard {
     }
 
     /// Where the dispatch of this token was sent, if it is in doubt and that is known.
-    pub fn dispatch_target(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
+    pub fn dispatch_target(&self, keys: &[ResourceKey], token: FencingToken) -> Option<DispatchTarget> {
         self.backend.dispatch_target(keys, token)
     }
 
     /// Records that a probe of this target was answered by the process that does the work, and not by an intermediary
     /// in its stead. True if the previous probe was not answered.
-    pub fn record_alive(&self, target: &DispatchTarget, answer: LivenessAnswer) -> bool {
+    pub fn record_alive(&self, target: &DispatchTarget, answer: LivenessProbeAnswer) -> bool {
         self.backend.record_alive(target, answer)
     }
 
@@ -155,7 +155,7 @@ impl Guard {
     ///
     /// # Errors
     /// The state was not written, so the next start treats this stop as a crash.
-    pub async fn leave(&self) -> Result<(), AdmitError> {
-        self.backend.leave().await
+    pub async fn shut_down_cleanly(&self) -> Result<(), AdmitError> {
+        self.backend.shut_down_cleanly().await
     }
 }

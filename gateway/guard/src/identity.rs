@@ -15,8 +15,8 @@ const FORMAT: u32 = 1;
 
 /// The answer to [`ANNOUNCEMENT`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Announcement {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Announcement))]
+pub struct GuardAnnouncement {
     pub format: u32,
     /// The name of the store. All guards of one upstream have one store.
     pub store: String,
@@ -42,7 +42,7 @@ pub struct Announcement {
     pub up: Option<u64>,
 }
 
-impl Announcement {
+impl GuardAnnouncement {
     /// The longest time from a request to its answer: the wait at the guard, and the execution.
     pub fn longest_request(&self) -> Duration {
         Duration::from_millis(self.settle.saturating_add(self.max_execution))
@@ -52,10 +52,10 @@ impl Announcement {
 impl Guard {
     /// # Errors
     /// The store is not reachable.
-    pub async fn announcement(&self) -> Result<Announcement, AdmitError> {
+    pub async fn announcement(&self) -> Result<GuardAnnouncement, AdmitError> {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let StoreEpochProgress { floor, highest, database } = self.backend.progress().await?;
-        Ok(Announcement {
+        Ok(GuardAnnouncement {
             format: FORMAT,
             store: self.identity.store.clone(),
             shared: database,
@@ -82,8 +82,8 @@ mod tests {
             (store, shared, instance, ensemble) in any::<(String, Option<String>, String, String)>(),
             (format, floor, highest) in any::<(u32, u64, u64)>(),
             (settle, max_execution, observes, up) in any::<(u64, u64, bool, Option<u64>)>(),
-        ) -> Announcement {
-            Announcement { format, store, shared, instance, ensemble, floor, highest, settle, max_execution, observes, up }
+        ) -> GuardAnnouncement {
+            GuardAnnouncement { format, store, shared, instance, ensemble, floor, highest, settle, max_execution, observes, up }
         }
     }
 
@@ -94,7 +94,7 @@ mod tests {
             let mut said = serde_json::to_value(&announced).expect("a document");
             // A field of a later build.
             said["later"] = later.into();
-            let read: Announcement = serde_json::from_value(said).expect("its own form");
+            let read: GuardAnnouncement = serde_json::from_value(said).expect("its own form");
             prop_assert!(read.longest_request() >= Duration::from_millis(announced.settle.max(announced.max_execution)));
             prop_assert_eq!(read, announced);
         }
@@ -106,7 +106,7 @@ mod tests {
             let members: Vec<_> = said.as_object().expect("an object").iter().collect();
             let (name, value) = members[which.index(members.len())];
             let twice = said.to_string().replacen('{', &format!("{{\"{name}\":{value},"), 1);
-            prop_assert!(serde_json::from_str::<Announcement>(&twice).is_err(), "{}", twice);
+            prop_assert!(serde_json::from_str::<GuardAnnouncement>(&twice).is_err(), "{}", twice);
         }
 
         /// Any bytes that are no complete announcement are refused without a panic.
@@ -117,7 +117,7 @@ mod tests {
                 "([\\[\\]{},:]|\"(format|store|floor|highest|settle|up)\"|-?[0-9]{1,20}|null|true){0,40}".prop_map(String::into_bytes),
             ],
         ) {
-            let read = serde_json::from_slice::<Announcement>(&bytes);
+            let read = serde_json::from_slice::<GuardAnnouncement>(&bytes);
             prop_assert!(read.is_err(), "it leaves out what every guard says: {:?}", read);
         }
     }

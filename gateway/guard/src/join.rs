@@ -21,7 +21,7 @@ use crate::{
 /// A guard that is ready to decide, one of several.
 pub struct JoinedGuard {
     pub guard: Arc<Guard>,
-    /// The thread of the store: it ends after [`Guard::leave`].
+    /// The thread of the store: it ends after [`Guard::shut_down_cleanly`].
     pub store_thread: thread::JoinHandle<()>,
 }
 
@@ -46,7 +46,7 @@ pub struct GuardEnv {
 }
 
 impl Guard {
-    /// Run [`Guard::run_background`] from now on, and end with [`Guard::leave`]. If a guard ends without it, the
+    /// Run [`Guard::run_background`] from now on, and end with [`Guard::shut_down_cleanly`]. If a guard ends without it, the
     /// other guards declare it dead, and its dispatches in flight are in doubt.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Guard {
     ///
     /// # Cancellation
     /// If the future is dropped, no task is left that renews the lease.
-    pub async fn join(
+    pub async fn join_shared_store(
         place: &PostgresConfig,
         config: GuardConfig,
         around: GuardEnv,

@@ -4,7 +4,7 @@
 //! A request reserves the name of its operation first. So between its lookup and the record of its admission no other
 //! request can look up or record the same operation.
 
-mod unfinished;
+mod unresolved;
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     error::AdmitError,
     guard::Guard,
     operation::{JournalEntry, JournalEntryState, StoredResponse},
-    reserve::{OperationRequest, OperationReservation, ReservedOperation},
+    reserve::{IdempotentRequest, OperationReservation, ReservedOperation},
     waiter::{ClientWaitLimit, WaitingClient},
 };
 
@@ -30,7 +30,7 @@ pub enum JournalLookup {
 }
 
 /// The result of reserving an operation with an unknown outcome.
-pub enum TakeUnfinishedOutcome {
+pub enum ReserveUnresolvedOutcome {
     Taken(OperationReservation, Box<JournalEntry>),
     /// Another request holds its lock.
     InProgress,
@@ -43,9 +43,9 @@ impl Guard {
     ///
     /// # Errors
     /// The operation runs for longer than this request may wait, or its name was used for another request.
-    pub async fn find_operation(
+    pub async fn reserve_and_look_up(
         self: &Arc<Self>,
-        wanted: OperationRequest,
+        wanted: IdempotentRequest,
         patience: &mut ClientWaitLimit<'_, impl WaitingClient>,
     ) -> Result<JournalLookup, AdmitError> {
         let OperationHeader { id, former, .. } = wanted.operation;

@@ -48,5 +48,5 @@ mod wall_clock;
 
 pub use self::{
     config::GuardConfig,
-    guard::{BackupError, Guard, RejectionStats, StaleDispatch},
+    guard::{BackupError, Guard, StaleDispatch, StaleDispatchStats},
 };

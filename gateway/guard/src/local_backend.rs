@@ -8,7 +8,7 @@ mod sleep_detector;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fencegate_policies::{key::ResourceKey, token::Token};
+use fencegate_policies::{key::ResourceKey, token::FencingToken};
 use fencegate_process::{
     clock::{BootInstant, SharedClock},
     display::HumanDuration,
@@ -17,7 +17,7 @@ use tracing::warn;
 
 use self::{active_operations::ActiveOperations, sleep_detector::SleepDetector};
 use crate::{
-    admission::{AdmissionTable, InDoubtExecution, KeyView, LivenessAnswer, QuarantineStatus},
+    admission::{AdmissionTable, GuardKeyView, InDoubtExecution, LivenessProbeAnswer, QuarantineStatus},
     backend_types::StoreEpochProgress,
     config::GuardConfig,
     dispatch_target::DispatchTarget,
@@ -97,13 +97,17 @@ impl LocalBackend {
         self.lock().register.targets_to_probe()
     }
 
-    pub(crate) fn record_alive(&self, target: &DispatchTarget, answer: LivenessAnswer) -> bool {
+    pub(crate) fn record_alive(&self, target: &DispatchTarget, answer: LivenessProbeAnswer) -> bool {
         let mut state = self.lock();
         let now = state.now;
         state.register.record_alive(target, answer, now)
     }
 
-    pub(crate) fn dispatch_target(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
+    pub(crate) fn dispatch_target(
+        &self,
+        keys: &[ResourceKey],
+        token: FencingToken,
+    ) -> Option<DispatchTarget> {
         self.lock().register.dispatch_target(keys, token)
     }
 
@@ -122,13 +126,13 @@ impl LocalBackend {
         &*self.store
     }
 
-    pub(crate) fn resolve_doubt(&self, keys: &[ResourceKey], token: Token) -> bool {
+    pub(crate) fn resolve_doubt(&self, keys: &[ResourceKey], token: FencingToken) -> bool {
         let mut state = self.lock();
         let now = state.now;
         state.register.resolve_doubt(keys, token, now)
     }
 
-    pub(crate) fn key_view(&self, key: &ResourceKey) -> Option<KeyView> {
+    pub(crate) fn key_view(&self, key: &ResourceKey) -> Option<GuardKeyView> {
         let state = self.lock();
         state.register.key_view(key, state.now)
     }
@@ -171,7 +175,7 @@ impl LocalBackend {
     }
 
     /// The store's time, as a change to be written; empty if there is none.
-    fn time_change(&self) -> Vec<StoreChange> {
+    fn store_time_change(&self) -> Vec<StoreChange> {
         self.time.time_change(self.now())
     }
 

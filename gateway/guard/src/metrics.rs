@@ -7,7 +7,7 @@ use prometheus::{
     GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts,
 };
 
-use crate::error::Word;
+use crate::error::RefusalCode;
 
 /// The series of a guard.
 #[derive(Clone)]
@@ -146,7 +146,7 @@ impl GuardMetrics {
 
     /// Creates every series at zero: an alert can only see the growth of a series that exists before its first event.
     fn init_series(&self) {
-        let words = Word::ALL.iter().map(|word| word.as_str());
+        let words = RefusalCode::ALL.iter().map(|word| word.as_str());
         for decision in
             ["admit", "admit_new_tenure", "recovered", "bypass", "journal-full"].into_iter().chain(words)
         {
@@ -177,7 +177,7 @@ impl GuardMetrics {
         self.in_doubt.set(i64::try_from(executions).unwrap_or(i64::MAX));
     }
 
-    pub fn set_unseen_executions(&self, executions: usize) {
+    pub fn set_silent_executions(&self, executions: usize) {
         self.not_seen.set(i64::try_from(executions).unwrap_or(i64::MAX));
     }
 

@@ -107,7 +107,7 @@ pub enum MigrationError {
          have let newer requests in since. If it was another database, name that one; if the database has lost the store, \
          make a new one with `{}`, and a floor above every token (`fencegate era show -c POLICY` prints both)",
         command_hint::command_line(
-            command_hint::CommandTarget::Guard,
+            command_hint::HintedProcessKind::Guard,
             "guard --init --floor E --ensemble UUID"
         )
     )]
@@ -220,7 +220,7 @@ impl StoreMigration {
 
     async fn finish(&self, intake: &ImportLock, id: &str) -> Result<(), MigrationError> {
         let not = |why| MigrationError::NotFinished { path: display_path(&self.from), why };
-        intake.finish(id).await.map_err(not)
+        intake.activate_copy(id).await.map_err(not)
     }
 
     fn import_header(&self, source: &MigrationSourceFile, id: &str) -> ImportHeader {

@@ -22,7 +22,7 @@ pub struct OpenedGuard {
     pub guard: Arc<Guard>,
     /// The state of the store at the start.
     pub remembered: RecoveredState,
-    /// The thread that commits: it ends after [`Guard::leave`], or when the store has failed.
+    /// The thread that commits: it ends after [`Guard::shut_down_cleanly`], or when the store has failed.
     pub commit_thread: JoinHandle<()>,
 }
 
@@ -45,7 +45,7 @@ pub struct UnstartedGuard {
 
 impl Guard {
     /// `instance`: a name that no other process ever has. Run [`Guard::run_background`] from now on, and end with
-    /// [`Guard::leave`]; without it the next start assumes that this guard was killed.
+    /// [`Guard::shut_down_cleanly`]; without it the next start assumes that this guard was killed.
     ///
     /// # Errors
     /// The store cannot be read, or belongs to a newer build.

@@ -1,7 +1,7 @@
 //! The stored record of an operation that happens at most once.
 
 use bytes::Bytes;
-use fencegate_policies::{key::ResourceKey, operation::OperationHeader, token::Token};
+use fencegate_policies::{key::ResourceKey, operation::OperationHeader, token::FencingToken};
 use serde::{Deserialize, Serialize};
 
 /// The idempotency record of an operation.
@@ -11,7 +11,7 @@ pub struct JournalEntry {
     pub format: u32,
     pub fingerprint: String,
     pub keys: Vec<ResourceKey>,
-    pub token: Token,
+    pub token: FencingToken,
     pub method: String,
     /// Path and query, for the operator who investigates.
     pub target: String,

@@ -28,10 +28,10 @@ mod mutations;
 mod name_registry;
 mod notifiers;
 mod operation_lock;
+mod probed_dispatches;
 mod request;
 mod request_queue;
 mod store_clock;
-mod unseen;
 mod view;
 
 pub(crate) use self::heartbeat::BEAT;
@@ -45,5 +45,5 @@ pub use self::{
     instance::{GuardTimeLimits, PostgresStore},
     membership::{GuardMembership, MembershipLostError, StoreQuarantine, StoreStatus, SweepStats},
     migrate::FORMAT,
-    operation_lock::{JournalWriteOutcome, PostgresOperationLock, ReserveReply},
+    operation_lock::{JournalWriteOutcome, PostgresOperationLock, ReserveOperationReply},
 };

@@ -5,13 +5,14 @@ mod operations;
 
 use std::time::Duration;
 
-use fencegate_policies::{key::ResourceKey, token::Token};
+use fencegate_policies::{key::ResourceKey, token::FencingToken};
 use fencegate_process::clock::{BootInstant, SharedClock};
 use tokio::{runtime::Handle, sync::watch, time::sleep};
 
 use crate::{
     admission::{
-        InDoubtExecution, KeyView, LivenessAnswer, QuarantineReason, QuarantineScope, QuarantineStatus,
+        GuardKeyView, InDoubtExecution, LivenessProbeAnswer, QuarantineReason, QuarantineScope,
+        QuarantineStatus,
     },
     backend_types::StoreEpochProgress,
     config::GuardConfig,
@@ -71,23 +72,27 @@ impl PostgresBackend {
         self.postgres.membership()
     }
 
-    pub(crate) async fn resolve_doubt(&self, keys: &[ResourceKey], token: Token) -> Result<bool, AdmitError> {
+    pub(crate) async fn resolve_doubt(
+        &self,
+        keys: &[ResourceKey],
+        token: FencingToken,
+    ) -> Result<bool, AdmitError> {
         self.record_result("resolve", self.postgres.resolve_doubt(keys, token).await)
     }
 
-    pub(crate) async fn key_view(&self, key: &ResourceKey) -> Result<Option<KeyView>, AdmitError> {
+    pub(crate) async fn key_view(&self, key: &ResourceKey) -> Result<Option<GuardKeyView>, AdmitError> {
         let key = key.clone();
-        self.read(move |postgres| async move { postgres.key_view(&key).await }).await
+        self.run_store_read(move |postgres| async move { postgres.key_view(&key).await }).await
     }
 
     pub(crate) async fn doubts(&self) -> Result<Vec<InDoubtExecution>, AdmitError> {
-        self.read(|postgres| async move { postgres.doubts().await }).await
+        self.run_store_read(|postgres| async move { postgres.doubts().await }).await
     }
 
     /// The database is queried each time, because a gateway may have seen a newer token of another guard.
     pub(crate) async fn progress(&self) -> Result<StoreEpochProgress, AdmitError> {
-        let (highest, database) =
-            self.read(|postgres| async move {
+        let (highest, database) = self
+            .run_store_read(|postgres| async move {
                 Ok((postgres.highest_epoch().await?, postgres.database_id().await?))
             })
             .await?;
@@ -106,7 +111,7 @@ impl PostgresBackend {
         self.postgres.targets_to_probe()
     }
 
-    pub(crate) fn record_alive(&self, target: &DispatchTarget, answer: LivenessAnswer) -> bool {
+    pub(crate) fn record_alive(&self, target: &DispatchTarget, answer: LivenessProbeAnswer) -> bool {
         self.postgres.record_alive(target, answer)
     }
 
@@ -114,7 +119,11 @@ impl PostgresBackend {
         self.postgres.record_silent(target)
     }
 
-    pub(crate) fn dispatch_target(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
+    pub(crate) fn dispatch_target(
+        &self,
+        keys: &[ResourceKey],
+        token: FencingToken,
+    ) -> Option<DispatchTarget> {
         self.postgres.dispatch_target(keys, token)
     }
 
@@ -130,8 +139,9 @@ impl PostgresBackend {
     /// The background work that may be late. Decisions and heartbeats run on the store's own thread.
     pub(crate) async fn run_background(&self) {
         loop {
-            if let Ok(unknown) =
-                self.read(|postgres| async move { postgres.count_unknown(MOST_COUNTED).await }).await
+            if let Ok(unknown) = self
+                .run_store_read(|postgres| async move { postgres.count_unknown(MOST_COUNTED).await })
+                .await
             {
                 self.metrics.set_unknown_operations(unknown);
             }
@@ -143,7 +153,7 @@ impl PostgresBackend {
         let StoreStatus { keys, in_flight, in_doubt, journal, others, closed, .. } = self.postgres.status();
         self.metrics.set_active_keys(in_flight);
         self.metrics.set_in_doubt(in_doubt);
-        self.metrics.set_unseen_executions(self.postgres.silent_doubt_count());
+        self.metrics.set_silent_executions(self.postgres.silent_doubt_count());
         self.metrics.set_store_keys(keys);
         self.metrics.set_quarantined(closed.as_ref().map_or(0, |_| keys.max(1)));
         self.metrics.set_rolled_back(closed.is_some_and(|closed| closed.why == QuarantineReason::RolledBack));
@@ -167,8 +177,8 @@ impl PostgresBackend {
         }
     }
 
-    pub(crate) async fn leave(&self) -> Result<(), AdmitError> {
-        let left = self.run_on_store(|postgres| async move { postgres.leave().await }).await;
+    pub(crate) async fn shut_down_cleanly(&self) -> Result<(), AdmitError> {
+        let left = self.run_on_store(|postgres| async move { postgres.shut_down_cleanly().await }).await;
         let left = self.record_result("leave", left);
         self.ending.send_replace(StopSignal::Graceful);
         left
@@ -178,7 +188,7 @@ impl PostgresBackend {
         self.clock.now()
     }
 
-    async fn read<T, F>(&self, asked: impl FnOnce(PostgresStore) -> F) -> Result<T, AdmitError>
+    async fn run_store_read<T, F>(&self, asked: impl FnOnce(PostgresStore) -> F) -> Result<T, AdmitError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, PostgresError>> + Send + 'static,

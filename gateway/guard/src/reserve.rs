@@ -6,26 +6,26 @@ use fencegate_policies::{
     key::ResourceKey,
     operation::{OperationHeader, OperationId},
     plan::{self, OperationEnd},
-    token::Token,
+    token::FencingToken,
 };
 use tokio::time::sleep_until;
 
 use crate::{
-    backend_types::{OperationLock, OperationToAdmit, ReserveOutcome},
+    backend_types::{OperationLock, OperationToAdmit, ReserveOperationOutcome},
     error::AdmitError,
     guard::Guard,
     operation::{JournalEntry, JournalEntryState, JournalUpdate, ResolutionSource, StoredResponse},
     store::FORMAT,
     waiter::{ClientWaitLimit, WaitingClient},
-    wall_clock::wall_clock,
+    wall_clock::wall_clock_seconds,
 };
 
 /// A request with an `Idempotency-Key`.
 #[derive(Debug, Clone)]
-pub struct OperationRequest {
+pub struct IdempotentRequest {
     pub operation: OperationHeader,
     pub keys: Arc<[ResourceKey]>,
-    pub token: Token,
+    pub token: FencingToken,
     pub method: String,
     /// Path and query.
     pub target: String,
@@ -46,7 +46,7 @@ pub struct OperationReservation {
 /// A request that has reserved its operation, and may run if the journal does not know it.
 pub struct ReservedOperation {
     pub reservation: OperationReservation,
-    request: OperationRequest,
+    request: IdempotentRequest,
 }
 
 impl OperationReservation {
@@ -57,8 +57,8 @@ impl OperationReservation {
     ) -> Result<Option<(Self, Option<JournalEntry>)>, AdmitError> {
         let mut reservation = Self::new(guard, id);
         Ok(match guard.backend.reserve(id).await? {
-            ReserveOutcome::Held(_) => None,
-            ReserveOutcome::Acquired(lock, entry) => {
+            ReserveOperationOutcome::Held(_) => None,
+            ReserveOperationOutcome::Acquired(lock, entry) => {
                 reservation.lock = Some(lock);
                 Some((reservation, entry.map(|entry| *entry)))
             }
@@ -103,8 +103,10 @@ impl OperationReservation {
     ) -> Result<(OperationLock, Option<JournalEntry>), AdmitError> {
         loop {
             let changed = match self.guard.backend.reserve(id).await? {
-                ReserveOutcome::Acquired(lock, entry) => return Ok((lock, entry.map(|entry| *entry))),
-                ReserveOutcome::Held(changed) => changed,
+                ReserveOperationOutcome::Acquired(lock, entry) => {
+                    return Ok((lock, entry.map(|entry| *entry)));
+                }
+                ReserveOperationOutcome::Held(changed) => changed,
             };
             tokio::select! {
                 () = changed => {}
@@ -155,7 +157,7 @@ impl Drop for OperationReservation {
 }
 
 impl ReservedOperation {
-    pub(crate) fn new(reservation: OperationReservation, wanted: OperationRequest) -> Self {
+    pub(crate) fn new(reservation: OperationReservation, wanted: IdempotentRequest) -> Self {
         Self { reservation, request: wanted }
     }
 
@@ -178,7 +180,7 @@ impl ReservedOperation {
             target: wanted.target.clone(),
             name: wanted.name.clone(),
             askable: wanted.operation.askable,
-            admitted: wall_clock(),
+            admitted: wall_clock_seconds(),
             began: Some(self.reservation.guard.backend.store_time()),
             keep: wanted.operation.keep,
             state,

@@ -18,10 +18,10 @@ mod tests;
 
 pub(crate) use self::moved::StoredKey;
 pub use self::{
-    change::{CleanShutdown, KeyWatermarks, StoreChange, UnresolvedExecution, WatermarkEpochs},
+    change::{CleanShutdownState, KeyWatermarks, StoreChange, UnresolvedExecution, WatermarkEpochs},
     durable::{CopyStoreError, DiskSpace, GuardStore, RestoreStoreError, StoreError},
     group_commit::{CommitError, CommitHandle, CommitLoop, CommitSeq, MoreChanges},
     moved::MovedMarker,
-    recovery::{ActiveKeys, FORMAT, JournalSize, RecoveredState, StoreIdentity},
+    recovery::{FORMAT, JournalSize, RecoveredActiveKeys, RecoveredState, StoreIdentity},
     redb::{RedbStore, restore::RestoreOptions},
 };

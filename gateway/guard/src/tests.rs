@@ -18,8 +18,8 @@ use fencegate_policies::{
     file::load_guard,
     key::ResourceKey,
     operation::{OperationHeader, OperationId, RequestFingerprint},
-    plan::Mode,
-    token::Token,
+    plan::LockMode,
+    token::FencingToken,
 };
 use fencegate_process::{clock::ManualClock, registry::MetricRegistry};
 
@@ -27,12 +27,12 @@ use super::{
     Guard, GuardConfig,
     admission::DispatchClaim,
     error,
-    execution::Execution,
+    execution::AdmittedExecution,
     journal::JournalLookup,
     local_backend::LocalBackend,
     metrics::GuardMetrics,
     operation::{self, JournalEntry, StoredResponse},
-    reserve::OperationRequest,
+    reserve::IdempotentRequest,
     store::{
         self, CopyStoreError, DiskSpace, GuardStore, JournalSize, RecoveredState, RedbStore, StoreChange,
         StoreError, StoreIdentity, backup::BackupHeader,
@@ -63,12 +63,12 @@ impl GuardStore for CountingStore {
         self.store.operation(id)
     }
 
-    fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, JournalEntry)>, StoreError> {
-        self.store.unfinished(most)
+    fn unresolved_operations(&self, most: usize) -> Result<Vec<(OperationId, JournalEntry)>, StoreError> {
+        self.store.unresolved_operations(most)
     }
 
-    fn unfinished_ids(&self, most: usize) -> Result<Vec<OperationId>, StoreError> {
-        self.store.unfinished_ids(most)
+    fn unresolved_operation_ids(&self, most: usize) -> Result<Vec<OperationId>, StoreError> {
+        self.store.unresolved_operation_ids(most)
     }
 
     fn find_by_reference(&self, reference: &str) -> Result<Option<(OperationId, JournalEntry)>, StoreError> {
@@ -103,7 +103,7 @@ struct TestGuard {
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// A guard with a new store, out of its first quarantine.
-fn site(more: &str) -> TestGuard {
+fn new_test_guard(more: &str) -> TestGuard {
     let folder = tempfile::tempdir().expect("a folder");
     let identity = StoreIdentity { format: store::FORMAT, store: "s".into(), ensemble: "e".into() };
     drop(RedbStore::init(&folder.path().join("guard.redb"), &identity, 5).expect("a new store"));
@@ -152,8 +152,8 @@ impl TestGuard {
 
     fn claim(key: &str, epoch: u64) -> DispatchClaim {
         let key = ResourceKey::parse(key).expect("a key");
-        let token = Token::new(epoch, 1, 1).expect("small");
-        DispatchClaim { keys: vec![key].into(), token, mode: Mode::Exclusive, era: None, parent: None }
+        let token = FencingToken::new(epoch, 1, 1).expect("small");
+        DispatchClaim { keys: vec![key].into(), token, mode: LockMode::Exclusive, era: None, parent: None }
     }
 
     /// An operation is done.
@@ -171,11 +171,12 @@ impl TestGuard {
         let mut patience = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
         let claim = Self::claim("a", 100 + number);
         let wanted = operation_request(number, keep, &claim);
-        let JournalLookup::New(reserved) = self.guard.find_operation(wanted, &mut patience).await? else {
+        let JournalLookup::New(reserved) = self.guard.reserve_and_look_up(wanted, &mut patience).await?
+        else {
             panic!("{number} is known")
         };
         let running = self.guard.admit(claim, Some(reserved), &mut patience).await?;
-        running.complete(answer(200, body)).await
+        running.complete(stored_response(200, body)).await
     }
 
     /// The kept response that a repeat of the operation gets.
@@ -183,7 +184,7 @@ impl TestGuard {
         let mut client = AlwaysWaitingClient;
         let mut patience = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
         let wanted = operation_request(number, keep, &Self::claim("a", 100_000));
-        match self.guard.find_operation(wanted, &mut patience).await {
+        match self.guard.reserve_and_look_up(wanted, &mut patience).await {
             Ok(JournalLookup::Done(kept)) => kept,
             _ => panic!("{number} was done, and its answer is kept"),
         }
@@ -194,7 +195,7 @@ impl TestGuard {
     }
 }
 
-fn answer(status: u16, body: Option<&Bytes>) -> StoredResponse {
+fn stored_response(status: u16, body: Option<&Bytes>) -> StoredResponse {
     StoredResponse { status, fields: Vec::new(), body: body.cloned() }
 }
 
@@ -204,8 +205,8 @@ fn id(number: u64) -> OperationId {
     OperationId::from_bytes(bytes)
 }
 
-fn operation_request(number: u64, keep: u64, claim: &DispatchClaim) -> OperationRequest {
-    OperationRequest {
+fn operation_request(number: u64, keep: u64, claim: &DispatchClaim) -> IdempotentRequest {
+    IdempotentRequest {
         operation: OperationHeader {
             id: id(number),
             former: None,
@@ -225,12 +226,16 @@ fn operation_request(number: u64, keep: u64, claim: &DispatchClaim) -> Operation
 #[tokio::test]
 async fn clean_stop_writes_watermarks_in_batches() {
     const KEYS: u64 = 2500;
-    let site = site("");
+    let site = new_test_guard("");
     for number in 0..KEYS {
         let claim = TestGuard::claim(&format!("k{number}"), 100 + number);
-        site.local_backend().lock().register.announce(&claim, site.guard.now()).expect("newer");
+        site.local_backend()
+            .lock()
+            .register
+            .check_and_raise_watermarks(&claim, site.guard.now())
+            .expect("newer");
     }
-    site.guard.leave().await.expect("left");
+    site.guard.shut_down_cleanly().await.expect("left");
     assert!(site.store.largest.load(Ordering::SeqCst) <= 1000);
     let marks = site.store.load(DAY).expect("readable").clean_stop.expect("left in order").marks;
     assert_eq!(marks.len() as u64, KEYS);
@@ -241,17 +246,19 @@ async fn clean_stop_writes_watermarks_in_batches() {
 /// dispatches that wait at the same time share one.
 #[tokio::test]
 async fn grant_costs_one_commit() {
-    let site = site("");
+    let site = new_test_guard("");
     let mut client = AlwaysWaitingClient;
     let mut patience = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
     let commits = |site: &TestGuard| site.store.commits.swap(0, Ordering::SeqCst);
     site.local_backend().sweep().await.expect("a sound store");
     commits(&site);
     for dispatch in 1..=100 {
-        let claim =
-            DispatchClaim { token: Token::new(50, 1, dispatch).expect("small"), ..TestGuard::claim("a", 50) };
+        let claim = DispatchClaim {
+            token: FencingToken::new(50, 1, dispatch).expect("small"),
+            ..TestGuard::claim("a", 50)
+        };
         let running = site.guard.admit(claim, None, &mut patience).await.expect("the newest");
-        running.complete(answer(200, None)).await.expect("known");
+        running.complete(stored_response(200, None)).await.expect("known");
         site.clock.advance(Duration::from_millis(200));
         site.local_backend().release_idle_keys();
     }
@@ -270,12 +277,12 @@ async fn admission_is_send() {
     fn assert_send<T: Send>(sent: T) -> T {
         sent
     }
-    let site = site("");
+    let site = new_test_guard("");
     let mut client = AlwaysWaitingClient;
     let mut patience = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
     let admitted = assert_send(site.guard.admit(TestGuard::claim("a", 50), None, &mut patience)).await;
-    let running: Execution = assert_send(admitted.expect("the newest"));
-    assert_send(running.complete(answer(200, None))).await.expect("known");
+    let running: AdmittedExecution = assert_send(admitted.expect("the newest"));
+    assert_send(running.complete(stored_response(200, None))).await.expect("known");
 }
 
 /// The default configuration is that of a policy file without settings of its own.

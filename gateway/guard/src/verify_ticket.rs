@@ -10,7 +10,7 @@ use fencegate_policies::{key::ResourceKey, not_after::NotAfter};
 use crate::{
     admission::DispatchClaim,
     error::AdmitError,
-    guard::{Guard, RejectionStats, StaleDispatch},
+    guard::{Guard, StaleDispatch, StaleDispatchStats},
     ticket::{TicketVerifier, VerifiedTicket, unix_seconds},
 };
 
@@ -52,7 +52,7 @@ impl Guard {
 
     /// Counts a refusal. The front end logs it with the facts of the request.
     pub fn record_refusal(&self, refused: AdmitError, claim: Option<&DispatchClaim>) -> AdmitError {
-        self.metrics.record_decision(refused.decision());
+        self.metrics.record_decision(refused.decision_label());
         if let (AdmitError::Stale { newest }, Some(claim)) = (&refused, claim) {
             let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
             refusals.stale += 1;
@@ -63,7 +63,7 @@ impl Guard {
     }
 
     /// The dispatches that were refused as stale.
-    pub fn refusals(&self) -> RejectionStats {
+    pub fn stale_dispatch_stats(&self) -> StaleDispatchStats {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

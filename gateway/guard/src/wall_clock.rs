@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// Seconds of the wall clock: for display, never for safety.
-pub(crate) fn wall_clock() -> u64 {
+pub(crate) fn wall_clock_seconds() -> u64 {
     #[cfg(test)]
     let ahead = AHEAD.get();
     #[cfg(not(test))]

@@ -24,10 +24,10 @@ use hyper::{
 use smallvec::SmallVec;
 use tokio::{sync::mpsc, time::Instant};
 
-pub use self::{error::BodyError, source::Chunk, trailers::TrailerPolicy};
+pub use self::{error::BodyError, source::BodyChunk, trailers::TrailerPolicy};
 use self::{
     observer::{BodyObserver, DropOnComplete, DropWithBody},
-    source::{BodySource, Framing, LiveBody, non_empty},
+    source::{BodyFraming, BodySource, LiveBody, non_empty},
 };
 use crate::connection_state::Exchange;
 use crate::upgrade::{UpgradeHandler, UpgradeSender};
@@ -84,7 +84,7 @@ impl Body {
         if incoming.is_end_stream() {
             return Self::empty();
         }
-        let framing = if exchange.is_multiplexed() { Framing::Http2 } else { Framing::Http1 };
+        let framing = if exchange.is_multiplexed() { BodyFraming::Http2 } else { BodyFraming::Http1 };
         Self::new(
             BodySource::from_live_body(LiveBody::new(incoming, framing, pause).with_exchange(exchange)),
             TrailerPolicy::Drop,
@@ -132,7 +132,7 @@ impl Body {
         trailers: TrailerPolicy,
         idle: Duration,
     ) -> Self {
-        let framing = if version == Version::HTTP_2 { Framing::Http2 } else { Framing::Http1 };
+        let framing = if version == Version::HTTP_2 { BodyFraming::Http2 } else { BodyFraming::Http1 };
         Self::new(BodySource::from_live_body(LiveBody::new(incoming, framing, idle)), trailers)
     }
 
@@ -149,7 +149,7 @@ impl Body {
     }
 
     /// A body whose chunks come from a task. The task goes on even if the body is not read.
-    pub fn from_channel(pieces: mpsc::Receiver<Chunk>) -> Self {
+    pub fn from_channel(pieces: mpsc::Receiver<BodyChunk>) -> Self {
         Self::new(BodySource::Piped(pieces), TrailerPolicy::Pass)
     }
 

@@ -13,13 +13,13 @@ pub struct ClientId(IpAddr);
 
 /// The resources with separate counts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct CounterKey {
+struct ClientCounterKey {
     client: ClientId,
-    kind: CounterKind,
+    kind: ClientCounterKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum CounterKind {
+enum ClientCounterKind {
     Connection,
     InFlight,
     /// Requests of the route with this name.
@@ -37,14 +37,14 @@ pub struct ClientQuotas(Arc<ShardedCounters>);
 struct ShardedCounters {
     /// A random key, so that no client can choose addresses that collide.
     hasher: RandomState,
-    shards: [Mutex<HashMap<CounterKey, usize, RandomState>>; 32],
+    shards: [Mutex<HashMap<ClientCounterKey, usize, RandomState>>; 32],
 }
 
 /// A connection, a request or some bytes of a client, until it is dropped.
 #[derive(Debug)]
 pub struct QuotaPermit {
     counters: Arc<ShardedCounters>,
-    key: CounterKey,
+    key: ClientCounterKey,
     count: usize,
 }
 
@@ -63,30 +63,30 @@ impl ClientId {
 impl ClientQuotas {
     /// One more request in flight; `None` if the client has `most` already.
     pub fn acquire_request(&self, client: ClientId, most: usize) -> Option<QuotaPermit> {
-        self.acquire(CounterKey { client, kind: CounterKind::InFlight }, most)
+        self.acquire(ClientCounterKey { client, kind: ClientCounterKind::InFlight }, most)
     }
 
     /// One more connection.
     pub fn acquire_connection(&self, client: ClientId, most: usize) -> Option<QuotaPermit> {
-        self.acquire(CounterKey { client, kind: CounterKind::Connection }, most)
+        self.acquire(ClientCounterKey { client, kind: ClientCounterKind::Connection }, most)
     }
 
     /// One more request that waits for or holds keys of a route. Routes are identified by their names, which stay the
     /// same when a plan is changed.
     pub fn acquire_route(&self, client: ClientId, route: Arc<str>, most: usize) -> Option<QuotaPermit> {
-        self.acquire(CounterKey { client, kind: CounterKind::Route(route) }, most)
+        self.acquire(ClientCounterKey { client, kind: ClientCounterKind::Route(route) }, most)
     }
 
     /// No byte yet of the heads of a client.
     pub(crate) fn acquire_heads(&self, client: ClientId) -> QuotaPermit {
         QuotaPermit {
             counters: self.0.clone(),
-            key: CounterKey { client, kind: CounterKind::Heads },
+            key: ClientCounterKey { client, kind: ClientCounterKind::Heads },
             count: 0,
         }
     }
 
-    fn acquire(&self, whose: CounterKey, most: usize) -> Option<QuotaPermit> {
+    fn acquire(&self, whose: ClientCounterKey, most: usize) -> Option<QuotaPermit> {
         let mut share = QuotaPermit { counters: self.0.clone(), key: whose, count: 0 };
         share.resize(1, most).then_some(share)
     }
@@ -117,7 +117,10 @@ impl QuotaPermit {
 }
 
 impl ShardedCounters {
-    fn shard(&self, whose: &CounterKey) -> MutexGuard<'_, HashMap<CounterKey, usize, RandomState>> {
+    fn shard(
+        &self,
+        whose: &ClientCounterKey,
+    ) -> MutexGuard<'_, HashMap<ClientCounterKey, usize, RandomState>> {
         let at = self.hasher.hash_one(whose) % self.shards.len() as u64;
         let at = usize::try_from(at).expect("less than the number of shards");
         // A poisoned lock does no harm: no code under it can panic.

@@ -3,7 +3,7 @@
 
 mod h2_frames;
 pub mod informational;
-mod now;
+mod states;
 #[cfg(test)]
 mod tests;
 mod unsent;
@@ -19,17 +19,17 @@ use std::{
 
 use tokio::time::Instant;
 
-pub use self::now::RequestBodyState;
-pub(crate) use self::now::{H2Snapshot, ReadState, WriteState};
+pub use self::states::RequestBodyState;
+pub(crate) use self::states::{ConnectionReadState, ConnectionWriteState, H2Snapshot};
 use self::unsent::UnsentBytes;
 use crate::connection_state::informational::InformationalQueue;
 use crate::upgrade::UpgradeSender;
 
 /// The state of one connection.
 #[derive(Debug)]
-pub struct ConnectionState {
-    reading: Cell<ReadState>,
-    writing: Cell<WriteState>,
+pub struct ServerConnectionState {
+    reading: Cell<ConnectionReadState>,
+    writing: Cell<ConnectionWriteState>,
     /// Whether it can have several requests at once, as HTTP/2 has.
     multiplexed: bool,
     /// With several requests at once: the exchanges that may still be under way.
@@ -60,7 +60,7 @@ pub struct ConnectionState {
 /// One request and its response.
 #[derive(Debug)]
 pub struct Exchange {
-    course: Rc<ConnectionState>,
+    course: Rc<ServerConnectionState>,
     /// The client let the rest of its body wait for too long.
     pub stalled: Cell<bool>,
     body_state: Cell<RequestBodyState>,
@@ -74,18 +74,18 @@ pub struct Exchange {
 #[derive(Debug)]
 pub struct ResponseTracker(Rc<Exchange>);
 
-impl ConnectionState {
+impl ServerConnectionState {
     /// The state of an HTTP/1.1 connection; its first head began at `since`.
     pub fn new_http1(since: Instant) -> Rc<Self> {
-        Self::new(false, ReadState::Head(since), WriteState::Owed(0))
+        Self::new(false, ConnectionReadState::Head(since), ConnectionWriteState::Owed(0))
     }
 
     /// The state of an HTTP/2 connection, whose reads and writes concern many requests at once.
     pub fn new_http2() -> Rc<Self> {
-        Self::new(true, ReadState::Busy, WriteState::Answers)
+        Self::new(true, ConnectionReadState::Busy, ConnectionWriteState::Answers)
     }
 
-    fn new(several: bool, reading: ReadState, writing: WriteState) -> Rc<Self> {
+    fn new(several: bool, reading: ConnectionReadState, writing: ConnectionWriteState) -> Rc<Self> {
         Rc::new(Self {
             multiplexed: several,
             reading: Cell::new(reading),
@@ -107,8 +107,8 @@ impl ConnectionState {
 
     /// The head of a request is complete.
     pub fn begin_exchange(self: &Rc<Self>) -> (Rc<Exchange>, ResponseTracker) {
-        self.reading.set(ReadState::Busy);
-        self.writing.set(WriteState::Answers);
+        self.reading.set(ConnectionReadState::Busy);
+        self.writing.set(ConnectionWriteState::Answers);
         let exchange = Rc::new(Exchange {
             course: self.clone(),
             stalled: Cell::new(false),
@@ -133,11 +133,11 @@ impl ConnectionState {
         }
     }
 
-    pub(crate) fn reading(&self) -> ReadState {
+    pub(crate) fn reading(&self) -> ConnectionReadState {
         self.reading.get()
     }
 
-    pub(crate) fn writing(&self) -> WriteState {
+    pub(crate) fn writing(&self) -> ConnectionWriteState {
         self.writing.get()
     }
 
@@ -162,8 +162,8 @@ impl ConnectionState {
 
     /// Bytes came.
     pub(crate) fn record_read(&self) {
-        if let ReadState::Idle(_) = self.reading.get() {
-            self.reading.set(ReadState::Head(Instant::now()));
+        if let ConnectionReadState::Idle(_) = self.reading.get() {
+            self.reading.set(ConnectionReadState::Head(Instant::now()));
         }
     }
 
@@ -171,14 +171,14 @@ impl ConnectionState {
     pub(crate) fn idle_since(&self, known: Option<Instant>) -> Instant {
         known.unwrap_or_else(|| {
             let now = Instant::now();
-            self.reading.set(ReadState::Idle(Some(now)));
+            self.reading.set(ConnectionReadState::Idle(Some(now)));
             now
         })
     }
 
     /// `left` bytes of complete responses are still to be written.
     pub(crate) fn set_owed(&self, left: usize) {
-        self.writing.set(WriteState::Owed(left));
+        self.writing.set(ConnectionWriteState::Owed(left));
     }
 
     pub(crate) fn reset(&self) {
@@ -216,8 +216,12 @@ impl ConnectionState {
             _ if self.upgrading.get() => None,
             // A client that has begun a head gets a moment to finish it. With a head that comes byte by byte it
             // cannot keep its connection slot.
-            (ReadState::Head(since), WriteState::Owed(0)) => (since.elapsed() >= HEAD_COMES).then_some(since),
-            (ReadState::Idle(known), WriteState::Owed(0)) => Some(known.unwrap_or_else(Instant::now)),
+            (ConnectionReadState::Head(since), ConnectionWriteState::Owed(0)) => {
+                (since.elapsed() >= HEAD_COMES).then_some(since)
+            }
+            (ConnectionReadState::Idle(known), ConnectionWriteState::Owed(0)) => {
+                Some(known.unwrap_or_else(Instant::now))
+            }
             _ => None,
         }
     }
@@ -226,8 +230,8 @@ impl ConnectionState {
     pub(crate) fn make_older(&self, by: Duration) {
         self.over.set(self.over.get().map(|over| over - by));
         self.unsent.make_older(by);
-        if let ReadState::Head(since) = self.reading.get() {
-            self.reading.set(ReadState::Head(since - by));
+        if let ConnectionReadState::Head(since) = self.reading.get() {
+            self.reading.set(ConnectionReadState::Head(since - by));
         }
     }
 
@@ -315,7 +319,7 @@ impl Drop for ResponseTracker {
         self.0.given.set(false);
         let state = &self.0.course;
         if !state.multiplexed {
-            state.writing.set(WriteState::LastChunk);
+            state.writing.set(ConnectionWriteState::LastChunk);
         }
     }
 }
@@ -327,9 +331,10 @@ impl Drop for Exchange {
             self.course.over.set(Some(Instant::now()));
         } else {
             self.course.held_back.set(false);
-            self.course.reading.set(ReadState::Idle(None));
+            self.course.reading.set(ConnectionReadState::Idle(None));
             // The last chunk is written already, so no further write would begin the wait for the next request.
-            if let (WriteState::Owed(_), Some(waker)) = (self.course.writing.get(), self.course.waits.take())
+            if let (ConnectionWriteState::Owed(_), Some(waker)) =
+                (self.course.writing.get(), self.course.waits.take())
             {
                 waker.wake();
             }

@@ -5,7 +5,7 @@
 use std::{env, error::Error, time::Duration};
 
 use fencegate_lock::{
-    client::{self, Client, ConnectOptions},
+    client::{self, ConnectOptions, LockClient},
     session::negotiated_timeout,
 };
 use tracing_subscriber::prelude::*;
@@ -14,7 +14,7 @@ use tracing_subscriber::prelude::*;
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::registry().with(negotiated_timeout::connect_log_layer()).init();
     let [servers, root] = env::args().skip(1).collect::<Vec<_>>().try_into().expect("servers and a root");
-    let client = Client::connect(ConnectOptions::new(&servers, &root, "mutex").with_init()).await?;
+    let client = LockClient::connect(ConnectOptions::new(&servers, &root, "mutex").with_init()).await?;
 
     let first = client.lock("invoice/42").await?;
     println!("held under {}", first.token());

@@ -7,7 +7,7 @@
 use std::{env, error::Error, time::Duration};
 
 use fencegate_lock::{
-    client::{self, Client, ConnectOptions},
+    client::{self, ConnectOptions, LockClient},
     session::negotiated_timeout,
 };
 use tracing_subscriber::prelude::*;
@@ -18,8 +18,8 @@ const WAIT: Duration = Duration::from_secs(5);
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::registry().with(negotiated_timeout::connect_log_layer()).init();
     let [servers, root] = env::args().skip(1).collect::<Vec<_>>().try_into().expect("servers and a root");
-    let client = Client::connect(ConnectOptions::new(&servers, &root, "here").with_init()).await?;
-    let other = Client::connect(ConnectOptions::new(&servers, &root, "there")).await?;
+    let client = LockClient::connect(ConnectOptions::new(&servers, &root, "here").with_init()).await?;
+    let other = LockClient::connect(ConnectOptions::new(&servers, &root, "there")).await?;
 
     let strict = [lock_once(&client, false).await?, lock_once(&client, false).await?];
     println!("strict: larger {}, same node {}", strict[0] < strict[1], strict[0].same_grant(strict[1]));
@@ -40,7 +40,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-async fn lock_once(client: &Client, cached: bool) -> Result<client::Token, client::LockClientError> {
+async fn lock_once(
+    client: &LockClient,
+    cached: bool,
+) -> Result<client::FencingToken, client::LockClientError> {
     let asked = client.lock("sensor/7").wait(WAIT);
     let held = if cached { asked.cached() } else { asked }.await?;
     let token = held.token();

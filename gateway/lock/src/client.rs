@@ -2,11 +2,11 @@
 //! deadline.
 //!
 //! ```no_run
-//! use fencegate_lock::client::{Client, ConnectOptions};
+//! use fencegate_lock::client::{ConnectOptions, LockClient};
 //! use std::time::Duration;
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let client = Client::connect(ConnectOptions::new("zk-1:2181,zk-2:2181,zk-3:2181", "/billing", "billing-1")).await?;
+//! let client = LockClient::connect(ConnectOptions::new("zk-1:2181,zk-2:2181,zk-3:2181", "/billing", "billing-1")).await?;
 //! let held = client.lock("invoice/42").wait(Duration::from_secs(5)).await?;
 //! println!("under {}", held.token());
 //! // Ask before each effect. Send the token with each effect, so that the receiver can refuse an older one.
@@ -36,8 +36,8 @@ use std::{
 
 use fencegate_policies::{
     key::ResourceKey,
-    permits::Permits,
-    plan::{CachedHoldLimits, HoldPolicy, LockSite, Mode},
+    permits::PermitCount,
+    plan::{CachedHoldLimits, HoldPolicy, LockLocation, LockMode},
 };
 use fencegate_process::{
     clock::{MachineClock, SharedClock},
@@ -51,17 +51,17 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub use fencegate_policies::token::Token;
+pub use fencegate_policies::token::FencingToken;
 
 pub use self::{connect_options::ConnectOptions, error::LockClientError, lock_guard::LockGuard};
 use self::{
     session_thread::start_sessions,
-    validate_names::{parse_keys, parse_shared_node},
+    validate_names::{parse_exclusive_node, parse_keys},
 };
 use crate::{
     limits::SEQUENCE_LIMIT,
     manager::{
-        lock_manager::{LockManager, lock_manager},
+        lock_manager::{LockManager, create_lock_manager},
         lock_request::{LockRequest, WaitPlace},
     },
     metrics::SessionMetrics,
@@ -77,8 +77,8 @@ use crate::{
 
 /// The lock client of one process for one installation. Share it in an `Arc`.
 ///
-/// Dropping it starts the shutdown that [`Client::close`] waits for.
-pub struct Client {
+/// Dropping it starts the shutdown that [`LockClient::close`] waits for.
+pub struct LockClient {
     lock_manager: LockManager,
     clock: SharedClock,
     /// Shown to operators in listings of held locks.
@@ -90,7 +90,7 @@ pub struct Client {
     ended: watch::Receiver<()>,
 }
 
-impl Client {
+impl LockClient {
     /// Connects, and returns when locks can be granted. Waits for that at most one session timeout.
     ///
     /// # Errors
@@ -141,7 +141,7 @@ impl Client {
             }
             None => Arc::default(),
         };
-        let (manager, workers) = lock_manager(clock.clone(), options.sessions);
+        let (manager, workers) = create_lock_manager(clock.clone(), options.sessions);
         let log_dedup = Arc::<LogDedup>::default();
         let member = LocalMember::new(NO_PLAN);
         let settings = (0..workers.len()).map(|number| SessionSettings {
@@ -173,29 +173,29 @@ impl Client {
 
     /// Requests a key exclusively: no other holder reads or writes under it meanwhile.
     pub fn lock(&self, key: &str) -> LockBuilder<'_> {
-        self.builder([key], Mode::Exclusive)
+        self.builder([key], LockMode::Exclusive)
     }
 
-    /// The same as [`Client::lock`], for keys that other callers lock with [`Client::read`].
+    /// The same as [`LockClient::lock`], for keys that other callers lock with [`LockClient::read`].
     pub fn write(&self, key: &str) -> LockBuilder<'_> {
         self.lock(key)
     }
 
     /// Requests a key shared with other readers. A reader does not overtake a waiting writer.
     pub fn read(&self, key: &str) -> LockBuilder<'_> {
-        self.builder([key], Mode::Shared)
+        self.builder([key], LockMode::Shared)
     }
 
     /// Requests several keys at once, 16 at most, each exclusively: all or none. One transaction creates all lock
     /// nodes, so two such sets never wait for each other. The keys share one token.
     pub fn lock_all<'k>(&self, keys: impl IntoIterator<Item = &'k str>) -> LockBuilder<'_> {
-        self.builder(keys, Mode::Exclusive)
+        self.builder(keys, LockMode::Exclusive)
     }
 
-    fn builder<'k>(&self, keys: impl IntoIterator<Item = &'k str>, mode: Mode) -> LockBuilder<'_> {
+    fn builder<'k>(&self, keys: impl IntoIterator<Item = &'k str>, mode: LockMode) -> LockBuilder<'_> {
         let hold = HoldPolicy::Strict;
         let wait = Duration::ZERO;
-        let site = Ok(LockSite::Native);
+        let site = Ok(LockLocation::Native);
         LockBuilder { client: self, keys: parse_keys(keys), mode, hold, wait, site, delay: None }
     }
 
@@ -221,13 +221,13 @@ impl Client {
     }
 }
 
-impl Drop for Client {
+impl Drop for LockClient {
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
-/// How often [`Client::connect`] checks whether there is a session.
+/// How often [`LockClient::connect`] checks whether there is a session.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A lock request: await it to send it.
@@ -240,12 +240,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Dropping the future leaves the queue; a node that exists is removed.
 #[must_use = "nothing is asked for until it is awaited"]
 pub struct LockBuilder<'c> {
-    client: &'c Client,
+    client: &'c LockClient,
     keys: Result<Vec<ResourceKey>, LockClientError>,
-    mode: Mode,
+    mode: LockMode,
     hold: HoldPolicy,
     wait: Duration,
-    site: Result<LockSite, LockClientError>,
+    site: Result<LockLocation, LockClientError>,
     delay: Option<Duration>,
 }
 
@@ -271,13 +271,13 @@ impl LockBuilder<'_> {
     /// Locks by the one ephemeral node at `path`, as programs without a lock library do: the creator of the node holds
     /// the lock. Only for a single key, exclusive, and strict. All callers for the key have to name the same path.
     pub fn exclusive_node(self, path: &str) -> Self {
-        let site = parse_shared_node(path, &self.client.root);
+        let site = parse_exclusive_node(path, &self.client.root);
         Self { site, ..self }
     }
 
-    /// Locks at the site that a policy configures, see [`fencegate_policies::plan::Fence::site_of`]. Only for a single
+    /// Locks at the site that a policy configures, see [`fencegate_policies::plan::FenceRule::site_of`]. Only for a single
     /// key.
-    pub fn at_site(self, site: LockSite) -> Self {
+    pub fn at_site(self, site: LockLocation) -> Self {
         Self { site: Ok(site), ..self }
     }
 
@@ -292,8 +292,8 @@ impl LockBuilder<'_> {
     /// see [`LockGuard::permit`]. Only for a single key, exclusive, and strict. All callers for the key have to set the
     /// same count.
     pub fn permits(self, count: u16) -> Self {
-        let site = Permits::new(count).map(|permits| LockSite::Semaphore { permits });
-        let most = Permits::MOST;
+        let site = PermitCount::new(count).map(|permits| LockLocation::Semaphore { permits });
+        let most = PermitCount::MOST;
         Self {
             site: site
                 .ok_or_else(|| LockClientError::Key(format!("{count} permits: there may be 2 to {most}"))),
@@ -302,20 +302,20 @@ impl LockBuilder<'_> {
     }
 
     /// The site of each key's lock, in the order of the keys. An empty list means that all are native.
-    fn sites(&self) -> Result<Vec<LockSite>, LockClientError> {
+    fn sites(&self) -> Result<Vec<LockLocation>, LockClientError> {
         match self.site.clone()? {
-            LockSite::Native => Ok(Vec::new()),
-            LockSite::Foreign { layout, .. }
+            LockLocation::Native => Ok(Vec::new()),
+            LockLocation::Foreign { layout, .. }
                 if self.hold != HoldPolicy::Strict
-                    || (!layout.has_shared_mode() && self.mode != Mode::Exclusive) =>
+                    || (!layout.has_shared_mode() && self.mode != LockMode::Exclusive) =>
             {
                 Err(LockClientError::Key(
                     "a node that is shared with other programs is neither read nor kept".into(),
                 ))
             }
-            LockSite::Semaphore { .. }
+            LockLocation::Semaphore { .. }
                 if self.hold != HoldPolicy::Strict
-                    || self.mode != Mode::Exclusive
+                    || self.mode != LockMode::Exclusive
                     || self.delay.is_some() =>
             {
                 Err(LockClientError::Key("a permit is neither read nor kept, and has no delay".into()))

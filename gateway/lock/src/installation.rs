@@ -60,7 +60,7 @@ impl InstallationMeta {
 mod tests {
     use super::*;
 
-    fn meta(base: u64, highest: Option<u64>) -> InstallationMeta {
+    fn installation_meta(base: u64, highest: Option<u64>) -> InstallationMeta {
         let suspect = highest.map(|highest| RollbackEvidence { highest, era: 1, by: "gw-1".into() });
         InstallationMeta { format: FORMAT, uuid: "ours".into(), era: 1, base, suspect }
     }
@@ -68,8 +68,8 @@ mod tests {
     /// A `meta` record whose base or highest seen epoch lies beyond all tokens is refused.
     #[test]
     fn meta_beyond_token_range_is_invalid() {
-        assert_eq!(meta(HIGHEST_BASE, Some(i64::MAX as u64)).validate(), Ok(()));
-        assert!(meta(HIGHEST_BASE + 1, None).validate().is_err());
-        assert!(meta(0, Some(1 << 63)).validate().is_err());
+        assert_eq!(installation_meta(HIGHEST_BASE, Some(i64::MAX as u64)).validate(), Ok(()));
+        assert!(installation_meta(HIGHEST_BASE + 1, None).validate().is_err());
+        assert!(installation_meta(0, Some(1 << 63)).validate().is_err());
     }
 }

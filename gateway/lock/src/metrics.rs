@@ -212,7 +212,7 @@ impl SessionMetrics {
     pub fn record_session_ended(&self) {
         self.expirations.inc();
         self.proof.with_label_values(&[&self.label]).set(0.0);
-        self.set_nodes(0, 0);
+        self.set_ephemeral_nodes(0, 0);
         self.set_state("none");
     }
 
@@ -249,7 +249,7 @@ impl SessionMetrics {
     }
 
     /// Counts a pause of the process by `late`. `timeout`: the session timeout.
-    pub fn record_pause(&self, late: Duration, timeout: Duration) {
+    pub fn record_process_pause(&self, late: Duration, timeout: Duration) {
         self.pause.observe(late.as_secs_f64());
         for (over, parts) in THRESHOLDS {
             if late * parts >= timeout {
@@ -281,7 +281,7 @@ impl SessionMetrics {
     }
 
     /// Records the sequence number of an own lock node.
-    pub fn record_sequence(&self, number: u32) {
+    pub fn record_node_sequence(&self, number: u32) {
         // All sessions run on one thread, so the gauge does not change between read and write.
         self.highest.set(self.highest.get().max(number.into()));
     }
@@ -303,7 +303,7 @@ impl SessionMetrics {
         self.proof.with_label_values(&[&self.label]).set(remaining.as_secs_f64());
     }
 
-    pub fn set_nodes(&self, nodes: usize, bytes: usize) {
+    pub fn set_ephemeral_nodes(&self, nodes: usize, bytes: usize) {
         let gauge = |gauges: &IntGaugeVec, value: usize| {
             gauges.with_label_values(&[&self.label]).set(i64::try_from(value).unwrap_or(i64::MAX));
         };

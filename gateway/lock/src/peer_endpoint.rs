@@ -17,8 +17,8 @@ pub struct PeerEndpoint {
 
 /// The address of a gateway's admin page: its admin listener, as a URL for a browser.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct PageAddress {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = PageAddress))]
+pub struct AdminPageAddress {
     /// `http` or `https`, with a slash at the end.
     pub url: String,
     /// The host name of its machine; only set if the address works from that machine only.

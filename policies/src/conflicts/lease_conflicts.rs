@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use crate::{
-    key::{Glob, GlobRelation, KeyTemplate, ResourceKey},
+    key::{GlobRelation, KeyTemplate, ResourceKey, TemplateGlob},
     plan::KeyPattern,
     plan_digest::{PublishedLock, PublishedLockRules},
 };
@@ -22,10 +22,10 @@ pub(super) struct ComparedLeaseRules<'p> {
     known: HashSet<&'p PublishedLock>,
     /// Those of all locks that do not have the native layout.
     special: Vec<LockKeys<'p>>,
-    patterns: Vec<Glob>,
+    patterns: Vec<TemplateGlob>,
 }
 
-type LockKeys<'p> = (&'p PublishedLock, Vec<Glob>);
+type LockKeys<'p> = (&'p PublishedLock, Vec<TemplateGlob>);
 
 /// The conflicts with another plan.
 pub(super) struct LeaseConflicts {
@@ -51,7 +51,10 @@ impl<'p> ComparedLeaseRules<'p> {
 
     /// With these keys in the place of the patterns of the plan.
     pub(super) fn for_keys(plan: &'p PublishedLockRules, keys: &[ResourceKey]) -> Self {
-        Self { patterns: keys.iter().map(|key| Glob::literal(key.as_str())).collect(), ..Self::new(plan) }
+        Self {
+            patterns: keys.iter().map(|key| TemplateGlob::literal(key.as_str())).collect(),
+            ..Self::new(plan)
+        }
     }
 
     pub(super) fn conflicts_with(&self, other: &Self) -> LeaseConflicts {
@@ -101,7 +104,7 @@ impl<'p> ComparedLeaseRules<'p> {
 
     /// A request of this route may lock a key in another way than a client of `leaser` that may hold the keys of
     /// `pattern`.
-    fn conflicts_on(&self, route: usize, pattern: &Glob, leaser: &Self) -> bool {
+    fn conflicts_on(&self, route: usize, pattern: &TemplateGlob, leaser: &Self) -> bool {
         self.doubtful_locks(route, leaser).any(|(lock, globs)| {
             let leased = globs.iter().filter(|glob| glob.relation_to(pattern) == GlobRelation::Overlapping);
             leased.into_iter().any(|glob| !leaser.leases_same_lock(lock, glob, pattern))
@@ -109,10 +112,10 @@ impl<'p> ComparedLeaseRules<'p> {
     }
 
     /// Leases of these keys have that lock in this plan, or there are none.
-    fn leases_same_lock(&self, lock: &PublishedLock, keys: &Glob, pattern: &Glob) -> bool {
+    fn leases_same_lock(&self, lock: &PublishedLock, keys: &TemplateGlob, pattern: &TemplateGlob) -> bool {
         let mut special = self.special.iter();
         if lock.is_native() {
-            let meets = |ours: &Glob| {
+            let meets = |ours: &TemplateGlob| {
                 [keys, pattern].iter().all(|of| ours.relation_to(of) == GlobRelation::Overlapping)
             };
             return !special.any(|(_, globs)| globs.iter().any(meets));

@@ -16,11 +16,11 @@ macro_rules! codes {
         /// `FG05..` are mistakes that show only outside of the file, at start. `FG06..` are mistakes of a command
         /// that queries a running process, maintains the store of a process, or runs another command under a lock.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Code {
+        pub enum DiagnosticCode {
             $(#[doc = $meaning] $name,)*
         }
 
-        impl Code {
+        impl DiagnosticCode {
             /// Every code, by number.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
@@ -219,7 +219,7 @@ codes! {
     KeyMisspelled     "FG0626" Error "no request has a key that is written so"
 }
 
-impl fmt::Display for Code {
+impl fmt::Display for DiagnosticCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.number())
     }
@@ -241,7 +241,7 @@ mod tests {
     /// Each code has a number of its own, in ascending order.
     #[test]
     fn codes_have_unique_ascending_numbers() {
-        assert!(Code::ALL.is_sorted_by(|one, next| one.number() < next.number()));
-        assert!(Code::ALL.iter().all(|code| code.number().len() == 6));
+        assert!(DiagnosticCode::ALL.is_sorted_by(|one, next| one.number() < next.number()));
+        assert!(DiagnosticCode::ALL.iter().all(|code| code.number().len() == 6));
     }
 }

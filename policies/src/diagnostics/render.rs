@@ -51,10 +51,14 @@ impl fmt::Display for Printable<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnostics::Code;
+    use crate::diagnostics::DiagnosticCode;
 
     fn diagnostic_at(line: usize, column: usize, width: usize) -> Diagnostic {
-        Diagnostic::new(Code::UnboundVariable, "`x` is wrong").at(SourceSpan { line, column, width })
+        Diagnostic::new(DiagnosticCode::UnboundVariable, "`x` is wrong").at(SourceSpan {
+            line,
+            column,
+            width,
+        })
     }
 
     /// A caret stands below the text that is wrong.
@@ -73,7 +77,8 @@ mod tests {
 
     #[test]
     fn diagnostic_without_place_names_file() {
-        let diagnostic = Diagnostic::new(Code::SessionNegotiated, "4s, not 12s").with_remedy("ask for less");
+        let diagnostic =
+            Diagnostic::new(DiagnosticCode::SessionNegotiated, "4s, not 12s").with_remedy("ask for less");
         assert_eq!(
             diagnostic.render("a.yaml", ""),
             "warning[FG0501]: 4s, not 12s\n  --> a.yaml\n   = ask for less"

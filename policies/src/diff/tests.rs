@@ -19,8 +19,8 @@ fn plan(changes: &[(&str, &str)]) -> GatewayPlan {
     loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
 }
 
-fn difference(changes: &[(&str, &str)]) -> Difference {
-    Difference::between(&plan(&[]), &plan(changes))
+fn difference(changes: &[(&str, &str)]) -> PlanDiff {
+    PlanDiff::between(&plan(&[]), &plan(changes))
 }
 
 fn names(names: &[&str]) -> Vec<String> {
@@ -38,7 +38,7 @@ fn plan_equals_itself() {
 #[test]
 fn unrelated_change_rekeys_no_route() {
     for change in [("wait: 2s", "wait: 3s"), ("wait: 2s", "hold: {mode: strict}"), ("wait: 2s", "queue: 7")] {
-        let expected = Difference { changed: names(&["pay"]), ..Difference::default() };
+        let expected = PlanDiff { changed: names(&["pay"]), ..PlanDiff::default() };
         assert_eq!(difference(&[change]), expected, "{change:?}");
     }
 }
@@ -54,8 +54,7 @@ fn changed_lock_rekeys_route() {
         ("name: pay, upstream: a", "name: pay, upstream: b"),
         ("fence: {key: \"order/{path.id}\", wait: 2s}", "fence: none"),
     ] {
-        let expected =
-            Difference { changed: names(&["pay"]), rekeyed: names(&["pay"]), ..Difference::default() };
+        let expected = PlanDiff { changed: names(&["pay"]), rekeyed: names(&["pay"]), ..PlanDiff::default() };
         assert_eq!(difference(&[change]), expected, "{change:?}");
     }
 }
@@ -64,18 +63,18 @@ fn changed_lock_rekeys_route() {
 #[test]
 fn change_outside_locks_is_reported() {
     let switches = ("fence: none", "fence: none, upgrade: [websocket]");
-    let expected = Difference { changed: names(&["read"]), ..Difference::default() };
+    let expected = PlanDiff { changed: names(&["read"]), ..PlanDiff::default() };
     assert_eq!(difference(&[switches]), expected);
 }
 
 #[test]
 fn renamed_route_is_another_route() {
     let renamed = difference(&[("name: pay", "name: charge"), ("name: read", "name: look")]);
-    let expected = Difference {
+    let expected = PlanDiff {
         added: names(&["charge", "look"]),
         removed: names(&["pay", "read"]),
         rekeyed: names(&["charge", "pay"]),
-        ..Difference::default()
+        ..PlanDiff::default()
     };
     assert_eq!(renamed, expected);
 }
@@ -104,8 +103,8 @@ fn routes_exchanging_requests_are_rekeyed() {
     ] {
         let with = with(matched, above);
         // The changed route is new, or it is removed.
-        assert_eq!(Difference::between(&without, &with).rekeyed, names(rekeyed), "{matched}");
-        assert_eq!(Difference::between(&with, &without).rekeyed, names(rekeyed), "{matched}");
+        assert_eq!(PlanDiff::between(&without, &with).rekeyed, names(rekeyed), "{matched}");
+        assert_eq!(PlanDiff::between(&with, &without).rekeyed, names(rekeyed), "{matched}");
     }
 }
 
@@ -114,10 +113,10 @@ fn routes_exchanging_requests_are_rekeyed() {
 fn leaving_observation_rekeys_route() {
     let observes = plan(&[("wait: 2s", "wait: 2s, enforce: observe")]);
     let refuses = plan(&[]);
-    let expected = Difference { changed: names(&["pay"]), ..Difference::default() };
-    assert_eq!(Difference::between(&refuses, &observes), expected);
-    let expected = Difference { rekeyed: names(&["pay"]), ..expected };
-    assert_eq!(Difference::between(&observes, &refuses), expected);
+    let expected = PlanDiff { changed: names(&["pay"]), ..PlanDiff::default() };
+    assert_eq!(PlanDiff::between(&refuses, &observes), expected);
+    let expected = PlanDiff { rekeyed: names(&["pay"]), ..expected };
+    assert_eq!(PlanDiff::between(&observes, &refuses), expected);
 }
 
 /// A difference outside of routes and upstreams is reported with its field.
@@ -129,7 +128,7 @@ fn other_settings_are_reported() {
         (("version: 1", "version: 1\nunmatched: {pass: a}"), "unmatched"),
         (("version: 1", "version: 1\nlog: {access: stdout}"), "log"),
     ] {
-        let expected = Difference { settings: names(&[field]), ..Difference::default() };
+        let expected = PlanDiff { settings: names(&[field]), ..PlanDiff::default() };
         assert_eq!(difference(&[change]), expected, "{change:?}");
     }
 }
@@ -146,11 +145,11 @@ fn only_first_or_last_leases_restart() {
     let many = leases(2);
     let few = plan(&[("version: 1", &few)]);
     let many = plan(&[("version: 1", &many)]);
-    let expected = Difference { settings: names(&["leases"]), ..Difference::default() };
-    assert_eq!(Difference::between(&few, &many), expected);
-    let expected = Difference { restart: names(&["leases"]), ..Difference::default() };
-    assert_eq!(Difference::between(&plan(&[]), &few), expected);
-    assert_eq!(Difference::between(&few, &plan(&[])), expected);
+    let expected = PlanDiff { settings: names(&["leases"]), ..PlanDiff::default() };
+    assert_eq!(PlanDiff::between(&few, &many), expected);
+    let expected = PlanDiff { restart: names(&["leases"]), ..PlanDiff::default() };
+    assert_eq!(PlanDiff::between(&plan(&[]), &few), expected);
+    assert_eq!(PlanDiff::between(&few, &plan(&[])), expected);
 }
 
 /// Another order of routes may give a request another lock, and is reported.
@@ -164,12 +163,9 @@ fn reordered_routes_are_rekeyed() {
         + pay
         + "\n";
     let turned = load(&turned).plan.expect("sound");
-    let expected = Difference {
-        rekeyed: names(&["pay"]),
-        settings: names(&["order of routes"]),
-        ..Difference::default()
-    };
-    assert_eq!(Difference::between(&plan(&[]), &turned), expected);
+    let expected =
+        PlanDiff { rekeyed: names(&["pay"]), settings: names(&["order of routes"]), ..PlanDiff::default() };
+    assert_eq!(PlanDiff::between(&plan(&[]), &turned), expected);
 }
 
 /// A route whose recorded operations would not be recognised is reported.
@@ -181,7 +177,7 @@ fn forgotten_operations_are_reported() {
         let new = operations(new);
         let old = (old.0, &*old.1);
         let new = (new.0, &*new.1);
-        Difference::between(&plan(&[old]), &plan(&[new, change])).forgets
+        PlanDiff::between(&plan(&[old]), &plan(&[new, change])).forgets
     };
     let same = ("version: 1", "version: 1");
     for forgotten in ["{scope: x}", "{key: \"{header.x-id}\"}", "{principal: \"{header.x-shop}\"}"] {
@@ -195,38 +191,38 @@ fn forgotten_operations_are_reported() {
         [""; 0]
     );
     assert_eq!(forgets("{}", "{}", ("http://a:80", "http://c:80")), [""; 0]);
-    let left = Difference::between(&plan(&[("wait: 2s", "wait: 2s, once: {}")]), &plan(&[]));
+    let left = PlanDiff::between(&plan(&[("wait: 2s", "wait: 2s, once: {}")]), &plan(&[]));
     assert_eq!(left.forgets, ["pay"]);
     let guard = |endpoint: &str| {
         let endpoints = format!("endpoints: [\"http://{endpoint}:80\"], fencing: guard");
         let once = operations("{}");
         plan(&[("endpoints: [\"http://a:80\"], fencing: upstream", &endpoints), (once.0, &once.1)])
     };
-    assert_eq!(Difference::between(&guard("a"), &guard("c")).forgets, ["pay"]);
-    assert_eq!(Difference::between(&guard("a"), &guard("a")).forgets, [""; 0]);
+    assert_eq!(PlanDiff::between(&guard("a"), &guard("c")).forgets, ["pay"]);
+    assert_eq!(PlanDiff::between(&guard("a"), &guard("a")).forgets, [""; 0]);
 }
 
 /// Another listener for peers needs a restart; another forwarding of a route does not.
 #[test]
 fn peer_listener_change_needs_restart() {
     let peer = ("version: 1", "version: 1\npeer: {address: 127.0.0.1:9910}");
-    let expected = Difference { restart: names(&["peer"]), ..Difference::default() };
+    let expected = PlanDiff { restart: names(&["peer"]), ..PlanDiff::default() };
     assert_eq!(difference(&[peer]), expected);
     let elsewhere = (peer.0, "version: 1\npeer: {address: 127.0.0.1:9910, advertise: gw-1:9910}");
-    assert_eq!(Difference::between(&plan(&[peer]), &plan(&[elsewhere])), expected);
+    assert_eq!(PlanDiff::between(&plan(&[peer]), &plan(&[elsewhere])), expected);
     let forwards = plan(&[peer, ("wait: 2s", "wait: 2s, forward: holder")]);
-    let expected = Difference { changed: names(&["pay"]), ..Difference::default() };
-    assert_eq!(Difference::between(&plan(&[peer]), &forwards), expected);
+    let expected = PlanDiff { changed: names(&["pay"]), ..PlanDiff::default() };
+    assert_eq!(PlanDiff::between(&plan(&[peer]), &forwards), expected);
 }
 
 /// Changed upstreams, and fields that need a restart, are reported.
 #[test]
 fn upstream_and_restart_changes_are_reported() {
     let changed = difference(&[("http://b:80", "http://c:80"), ("zk1:2181", "zk2:2181"), (":8080", ":8081")]);
-    let expected = Difference {
+    let expected = PlanDiff {
         upstreams: names(&["b"]),
         restart: names(&["listeners", "zookeeper"]),
-        ..Difference::default()
+        ..PlanDiff::default()
     };
     assert_eq!(changed, expected);
 }
@@ -236,9 +232,9 @@ fn upstream_and_restart_changes_are_reported() {
 fn restart_is_judged_against_running_plan() {
     let started = plan(&[]);
     let other = plan(&[(":8080", ":8081")]);
-    let there = Difference::between(&started, &other).with_restarts_since(&started, &other);
+    let there = PlanDiff::between(&started, &other).with_restarts_since(&started, &other);
     assert_eq!(there.restart, names(&["listeners"]));
-    let still = Difference::between(&other, &other).with_restarts_since(&started, &other);
+    let still = PlanDiff::between(&other, &other).with_restarts_since(&started, &other);
     assert_eq!(still.restart, names(&["listeners"]));
-    assert!(Difference::between(&other, &started).with_restarts_since(&started, &started).is_empty());
+    assert!(PlanDiff::between(&other, &started).with_restarts_since(&started, &started).is_empty());
 }

@@ -9,33 +9,33 @@ use super::{
     scalar, served_tls,
 };
 use crate::{
-    diagnostics::{Code, Diagnostic, SourceSpan},
-    plan::AdminListener,
+    diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
+    plan::AdminListenerSettings,
 };
 
 /// An admin listener, and the place of its address in the file.
-pub(super) struct ParsedAdmin {
-    pub(super) admin: AdminListener,
+pub(super) struct ParsedAdminListener {
+    pub(super) admin: AdminListenerSettings,
     place: Option<SourceSpan>,
 }
 
 /// `port` is the port of the default address, which is on loopback.
-pub(super) fn admin(file: &mut MappingReader, port: u16) -> ParsedAdmin {
+pub(super) fn admin(file: &mut MappingReader, port: u16) -> ParsedAdminListener {
     let default = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let read = file.read_inner("admin", |block| {
         let address = block.value("address", scalar::address);
         let place = block.is_present("address").then(|| block.place_of("address"));
-        let admin = AdminListener {
+        let admin = AdminListenerSettings {
             address: address.unwrap_or(default),
             hosts: block.values("hosts", listener::served).unwrap_or_default(),
             bearer: bearer(block),
             tls: served_tls::tls(block),
         };
         warn_open(block, &admin);
-        ParsedAdmin { admin, place }
+        ParsedAdminListener { admin, place }
     });
-    let nothing = || AdminListener { address: default, hosts: Vec::new(), bearer: None, tls: None };
-    read.unwrap_or_else(|| ParsedAdmin { admin: nothing(), place: None })
+    let nothing = || AdminListenerSettings { address: default, hosts: Vec::new(), bearer: None, tls: None };
+    read.unwrap_or_else(|| ParsedAdminListener { admin: nothing(), place: None })
 }
 
 fn bearer(admin: &mut MappingReader) -> Option<std::path::PathBuf> {
@@ -50,7 +50,7 @@ fn bearer(admin: &mut MappingReader) -> Option<std::path::PathBuf> {
 }
 
 /// A caller that reaches the admin listener can end the process and take locks away from their holders.
-fn warn_open(block: &mut MappingReader, admin: &AdminListener) {
+fn warn_open(block: &mut MappingReader, admin: &AdminListenerSettings) {
     if admin.address.ip().is_loopback() {
         return;
     }
@@ -63,17 +63,17 @@ fn warn_open(block: &mut MappingReader, admin: &AdminListener) {
             admin.address.port()
         );
         if !bad {
-            block.report("address", Diagnostic::new(Code::OpenAdmin, message).with_remedy(remedy));
+            block.report("address", Diagnostic::new(DiagnosticCode::OpenAdmin, message).with_remedy(remedy));
         }
     } else if admin.tls.is_none() && !block.is_present("tls") {
         let message =
             "the admin token crosses the network as plain text, and whoever reads it there can use it";
         let remedy = "add `tls: {certificates: [{certificate_file: ..., key_file: ...}]}`";
-        block.report("auth", Diagnostic::new(Code::PlainToken, message).with_remedy(remedy));
+        block.report("auth", Diagnostic::new(DiagnosticCode::PlainToken, message).with_remedy(remedy));
     }
 }
 
-impl ParsedAdmin {
+impl ParsedAdminListener {
     pub(super) fn configured_listener(&self) -> ConfiguredListener {
         let at = self.place.map_or(AddressOrigin::Default, AddressOrigin::Written);
         ConfiguredListener {

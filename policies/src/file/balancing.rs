@@ -4,7 +4,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use super::{mapping::MappingReader, scalar};
 use crate::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     load_balance::LbPolicy,
     plan::{DnsSettings, EndpointSettings, HealthCheck, OutlierEjection, PoolLimits},
 };
@@ -44,7 +44,8 @@ fn health(block: &mut MappingReader) -> Option<HealthCheck> {
     let statuses = block.values("status", statuses);
     let statuses = if present { statuses? } else { vec![200..=399] };
     if statuses.is_empty() {
-        let fault = Diagnostic::new(Code::BadStatus, "no status would mean that an endpoint is healthy");
+        let fault =
+            Diagnostic::new(DiagnosticCode::BadStatus, "no status would mean that an endpoint is healthy");
         block.report("status", fault.with_remedy("leave it out, or write `status: [200-399]`"));
     }
     Some(HealthCheck { path: path?, interval, timeout, healthy, unhealthy, statuses })
@@ -56,7 +57,8 @@ fn path(text: &str) -> Result<String, Diagnostic> {
     if text.starts_with('/') && !text.starts_with("//") && text.bytes().all(fits) {
         return Ok(text.to_owned());
     }
-    let fault = Diagnostic::new(Code::BadHealthPath, format!("`{text}` is not the path of a health check"));
+    let fault =
+        Diagnostic::new(DiagnosticCode::BadHealthPath, format!("`{text}` is not the path of a health check"));
     Err(fault.with_remedy("write a path such as `/health`, beginning with one `/`"))
 }
 

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use super::{mapping::MappingReader, scalar, socket_path::path_in};
 use crate::{
-    diagnostics::{Code, Diagnostic},
-    plan::{BindAddress, SocketFile, UNIX},
+    diagnostics::{Diagnostic, DiagnosticCode},
+    plan::{BindAddress, UNIX, UnixSocketFile},
 };
 
 /// Only the user and the group of the process may connect.
@@ -25,7 +25,10 @@ pub(super) fn bind(block: &mut MappingReader) -> Option<BindAddress> {
     match written? {
         ParsedAddress::Tcp(address) => {
             if block.is_present("socket_mode") {
-                let fault = Diagnostic::new(Code::NoEffect, "`socket_mode` has no effect with an IP address");
+                let fault = Diagnostic::new(
+                    DiagnosticCode::NoEffect,
+                    "`socket_mode` has no effect with an IP address",
+                );
                 block.report(
                     "socket_mode",
                     fault.with_remedy("leave it out, or write `address: unix:/run/...`"),
@@ -36,12 +39,12 @@ pub(super) fn bind(block: &mut MappingReader) -> Option<BindAddress> {
         ParsedAddress::Unix(path) => {
             if block.is_present("tls") {
                 let message = "TLS is not spoken on a unix socket: its bytes never leave this machine";
-                let fault = Diagnostic::new(Code::UnixTls, message);
+                let fault = Diagnostic::new(DiagnosticCode::UnixTls, message);
                 let remedy =
                     "leave `tls` out: `socket_mode` says who may connect; or listen on an IP address";
                 block.report("tls", fault.with_remedy(remedy));
             }
-            Some(BindAddress::Unix(SocketFile { path: path.into(), mode: mode.unwrap_or(MODE) }))
+            Some(BindAddress::Unix(UnixSocketFile { path: path.into(), mode: mode.unwrap_or(MODE) }))
         }
     }
 }
@@ -61,7 +64,7 @@ fn mode(text: &str) -> Result<u32, Diagnostic> {
     mode.filter(|mode| *mode <= 0o777 && mode & 0o200 != 0).ok_or_else(|| {
         let message = format!("`{text}` is not the mode of a socket that its own process can reach");
         let remedy = "write `0660` for user and group, `0600` for the user alone, or `0666` for everybody on this machine";
-        Diagnostic::new(Code::BadSocketMode, message).with_remedy(remedy)
+        Diagnostic::new(DiagnosticCode::BadSocketMode, message).with_remedy(remedy)
     })
 }
 
@@ -78,7 +81,7 @@ mod tests {
             assert_eq!(mode(text), Ok(good));
         }
         for bad in ["", "0", "66", "0o660", "0680", "1777", "06600", "0060", "rw-rw----", "-660"] {
-            assert_eq!(mode(bad).expect_err("bad").code, Code::BadSocketMode, "{bad}");
+            assert_eq!(mode(bad).expect_err("bad").code, DiagnosticCode::BadSocketMode, "{bad}");
         }
     }
 }

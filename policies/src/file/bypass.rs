@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use super::{diagnostics::Diagnostics, unreachable_routes::RoutePattern};
 use crate::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     path::route_trie::{RouteTrie, TrieSegment},
     plan::{ServiceId, UpstreamId},
 };
@@ -121,7 +121,7 @@ fn open_path_warning(fenced: &RouteLockCoverage, open: &RouteLockCoverage, metho
         service_note(fenced, open)
     );
     let remedy = "fence these methods by the same key, or let this route take `methods: [GET, HEAD]` only";
-    Diagnostic::new(Code::OpenPath, message).at(open.pattern.place).with_remedy(remedy)
+    Diagnostic::new(DiagnosticCode::OpenPath, message).at(open.pattern.place).with_remedy(remedy)
 }
 
 fn loose_match_warning(fenced: &RouteLockCoverage, open: &RouteLockCoverage) -> Diagnostic {
@@ -132,7 +132,7 @@ fn loose_match_warning(fenced: &RouteLockCoverage, open: &RouteLockCoverage) -> 
         service_note(fenced, open)
     );
     let remedy = "leave out the methods that write, or make sure the service refuses such spellings";
-    Diagnostic::new(Code::LooseRoute, message).at(open.pattern.place).with_remedy(remedy)
+    Diagnostic::new(DiagnosticCode::LooseRoute, message).at(open.pattern.place).with_remedy(remedy)
 }
 
 /// The note where two upstreams look like two services.

@@ -2,14 +2,14 @@
 
 use super::{key::HOP_BY_HOP, listener, mapping::MappingReader};
 use crate::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     header_name::is_token,
-    plan::{MatchConditions, ReservedFieldNames},
+    plan::{MatchConditions, ReservedHeaderNames},
 };
 
 pub(super) fn conditions(
     block: &mut MappingReader,
-    reserved: &ReservedFieldNames,
+    reserved: &ReservedHeaderNames,
 ) -> Option<MatchConditions> {
     let hosts = listener::hosts(block);
     let headers = block.text_entries("headers", |name, value| header_condition(name, value, reserved));
@@ -20,7 +20,7 @@ pub(super) fn conditions(
 fn header_condition(
     name: &str,
     wanted: &str,
-    reserved: &ReservedFieldNames,
+    reserved: &ReservedHeaderNames,
 ) -> Result<(String, String), Diagnostic> {
     let lower = name.to_ascii_lowercase();
     let reason = match &*lower {
@@ -30,14 +30,16 @@ fn header_condition(
         _ if HOP_BY_HOP.contains(&&*lower) => "belongs to a connection, not to a request",
         _ => return check_condition_value(name, wanted).map(|()| (lower, wanted.to_owned())),
     };
-    let fault =
-        Diagnostic::new(Code::BadCondition, format!("no request can be told by `{name}`: it {reason}"));
+    let fault = Diagnostic::new(
+        DiagnosticCode::BadCondition,
+        format!("no request can be told by `{name}`: it {reason}"),
+    );
     Err(fault.with_remedy("write a field that the client sends, such as `x-tenant: acme`"))
 }
 
 fn query_condition(name: &str, wanted: &str) -> Result<(String, String), Diagnostic> {
     if name.is_empty() {
-        return Err(Diagnostic::new(Code::BadCondition, "a parameter of the query has a name")
+        return Err(Diagnostic::new(DiagnosticCode::BadCondition, "a parameter of the query has a name")
             .with_remedy("write the name before its value: `query: {kind: book}`"));
     }
     check_condition_value(name, wanted).map(|()| (name.to_owned(), wanted.to_owned()))
@@ -49,6 +51,6 @@ fn check_condition_value(name: &str, wanted: &str) -> Result<(), Diagnostic> {
         return Ok(());
     }
     let message = format!("no request has this value of `{name}`: it is empty, or has spaces around it");
-    Err(Diagnostic::new(Code::BadCondition, message)
+    Err(Diagnostic::new(DiagnosticCode::BadCondition, message)
         .with_remedy("write the value that counts, such as `acme`"))
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{mapping::MappingReader, scalar};
 use crate::{
-    diagnostics::{Code, Diagnostic},
-    plan::{FencingLevel, ForeignLayout, ForwardPolicy, ModeRule, Upstream},
+    diagnostics::{Diagnostic, DiagnosticCode},
+    plan::{FencingLevel, ForeignLayout, LockModeRule, PeerForwardPolicy, Upstream},
 };
 
 /// The level with its delay. `delay` has no default: how long the service may go on executing by itself is not known
@@ -21,7 +21,7 @@ pub(super) fn level(upstream: &mut MappingReader, fencing: Option<FencingLevel>)
         Some(fencing) if upstream.is_present("delay") => {
             let message = format!("`delay` has no effect with `fencing: {}`", fencing.as_str());
             let remedy = "leave it out, or write `fencing: delay`";
-            upstream.report("delay", Diagnostic::new(Code::NoEffect, message).with_remedy(remedy));
+            upstream.report("delay", Diagnostic::new(DiagnosticCode::NoEffect, message).with_remedy(remedy));
             Some(fencing)
         }
         _ => fencing,
@@ -47,7 +47,7 @@ pub(super) fn check_delay_covers_timeout(block: &mut MappingReader, upstream: &U
     );
     let remedy =
         "make `delay` at least as long as `response_timeout`, and as the longest execution of the service";
-    block.report(field, Diagnostic::new(Code::DelayTooShort, message).with_remedy(remedy));
+    block.report(field, Diagnostic::new(DiagnosticCode::DelayTooShort, message).with_remedy(remedy));
 }
 
 /// Refuses fields that a fence with a delay cannot have. Returns the value of `forward` where the delay decides it.
@@ -55,29 +55,29 @@ pub(super) fn check_delay_covers_timeout(block: &mut MappingReader, upstream: &U
 pub(super) fn check_delay_fence_fields(
     block: &mut MappingReader,
     level: Option<FencingLevel>,
-    mode: ModeRule,
+    mode: LockModeRule,
     foreign: Option<ForeignLayout>,
-    forward: Option<ForwardPolicy>,
-) -> Option<ForwardPolicy> {
+    forward: Option<PeerForwardPolicy>,
+) -> Option<PeerForwardPolicy> {
     level?.delay()?;
-    if mode != ModeRule::Exclusive {
+    if mode != LockModeRule::Exclusive {
         let message = "`fencing: delay` is for keys that one request has alone: the record in ZooKeeper names one holder";
         let remedy = "write `mode: exclusive` here, in `defaults` too, or put a guard beside the service";
         let field = if block.is_present("mode") { "mode" } else { "key" };
-        block.report(field, Diagnostic::new(Code::DelayShared, message).with_remedy(remedy));
+        block.report(field, Diagnostic::new(DiagnosticCode::DelayShared, message).with_remedy(remedy));
     }
     if let Some(layout) = foreign {
         let message = format!("`fencing: delay` does not exist with `layout: {}`", layout.as_str());
         let remedy = "leave `layout` out, or write another level on the upstream: programs that know nothing of the record \
                       of the last holder neither keep it nor wait";
-        block.report("layout", Diagnostic::new(Code::NotInLayout, message).with_remedy(remedy));
+        block.report("layout", Diagnostic::new(DiagnosticCode::NotInLayout, message).with_remedy(remedy));
     }
     // A field in `defaults` counts for the fences that can have it. Only a field on the fence itself is a mistake.
-    if forward == Some(ForwardPolicy::Holder) && block.is_present("forward") {
+    if forward == Some(PeerForwardPolicy::Holder) && block.is_present("forward") {
         let message = "no request is sent on where `fencing: delay` is: the gateway that has the key may only be waiting \
                        until its delay is over";
         let remedy = "leave `forward` out here";
-        block.report("forward", Diagnostic::new(Code::DelayForward, message).with_remedy(remedy));
+        block.report("forward", Diagnostic::new(DiagnosticCode::DelayForward, message).with_remedy(remedy));
     }
-    Some(ForwardPolicy::Never)
+    Some(PeerForwardPolicy::Never)
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::{diagnostics::Diagnostics, fence::ParsedFence, scalar};
 use crate::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     key::{GlobRelation, KeyTemplate},
-    plan::Fence,
+    plan::FenceRule,
 };
 
 /// Routes that can lock one key must have the same delay, or none. A holder without a delay leaves no record, so the
@@ -33,11 +33,13 @@ pub(super) fn check_delay_conflicts(fences: &[(&str, &ParsedFence, Option<Durati
             how(*delay)
         );
         let remedy = "write `fencing: delay` and the same `delay` on both upstreams, or give their keys different first words";
-        faults.push(Diagnostic::new(Code::UnlikeDelay, message).at(fenced.placed).with_remedy(remedy));
+        faults.push(
+            Diagnostic::new(DiagnosticCode::UnlikeDelay, message).at(fenced.placed).with_remedy(remedy),
+        );
     }
 }
 
-fn may_share_key(one: &Fence, other: &Fence) -> bool {
+fn may_share_key(one: &FenceRule, other: &FenceRule) -> bool {
     let meet = |one: &KeyTemplate, other: &KeyTemplate| {
         one.glob().relation_to(&other.glob()) == GlobRelation::Overlapping
     };

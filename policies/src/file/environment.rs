@@ -6,7 +6,7 @@
 use std::{borrow::Cow, cell::Cell};
 
 use crate::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     path::is_name,
 };
 
@@ -64,7 +64,10 @@ impl<'e> EnvExpander<'e> {
         let value = set.or(default.map(str::to_owned)).ok_or_else(|| unset_error(name))?;
         let left = self.left.get().checked_sub(value.len());
         self.left.set(left.ok_or_else(|| {
-            Diagnostic::new(Code::TooMuch, "variables of the environment put more than 1 MiB into the file")
+            Diagnostic::new(
+                DiagnosticCode::TooMuch,
+                "variables of the environment put more than 1 MiB into the file",
+            )
         })?);
         Ok(value)
     }
@@ -78,16 +81,16 @@ fn malformed_error(rest: &str) -> Diagnostic {
     let inside = rest.split('}').next().unwrap_or_default();
     if SOURCES.iter().any(|source| inside.trim_start().starts_with(source)) {
         let remedy = format!("a value of the request has no `$` before it: `{{{inside}}}`");
-        return Diagnostic::new(Code::BadVariable, message).with_remedy(remedy);
+        return Diagnostic::new(DiagnosticCode::BadVariable, message).with_remedy(remedy);
     }
     let remedy = "write `${NAME}` or `${NAME:-default}`; to write a `${` itself, write `$${`";
-    Diagnostic::new(Code::BadVariable, message).with_remedy(remedy)
+    Diagnostic::new(DiagnosticCode::BadVariable, message).with_remedy(remedy)
 }
 
 fn unset_error(name: &str) -> Diagnostic {
     let message = format!("the environment has no `{name}`, and no default is written");
     let remedy = format!("set it where the process is started, or write `${{{name}:-default}}`");
-    Diagnostic::new(Code::UnsetVariable, message).with_remedy(remedy)
+    Diagnostic::new(DiagnosticCode::UnsetVariable, message).with_remedy(remedy)
 }
 
 #[cfg(test)]
@@ -105,7 +108,7 @@ mod tests {
         }
     }
 
-    fn expand_with_variables(text: &str) -> Result<String, Code> {
+    fn expand_with_variables(text: &str) -> Result<String, DiagnosticCode> {
         let filled = EnvExpander::new(&environment).expand(text).map(Cow::into_owned);
         filled.map_err(|diagnostic| diagnostic.code)
     }
@@ -131,10 +134,10 @@ mod tests {
 
     #[test]
     fn unset_or_malformed_variable_is_rejected() {
-        assert_eq!(expand_with_variables("${NONE}"), Err(Code::UnsetVariable));
-        assert_eq!(expand_with_variables("${EMPTY}"), Err(Code::UnsetVariable));
+        assert_eq!(expand_with_variables("${NONE}"), Err(DiagnosticCode::UnsetVariable));
+        assert_eq!(expand_with_variables("${EMPTY}"), Err(DiagnosticCode::UnsetVariable));
         for text in ["${", "${ZONE", "${}", "${path.x}", "${1}", "${ZONE-x}", "${A B}", "${:-x}"] {
-            assert_eq!(expand_with_variables(text), Err(Code::BadVariable), "{text}");
+            assert_eq!(expand_with_variables(text), Err(DiagnosticCode::BadVariable), "{text}");
         }
     }
 
@@ -142,6 +145,6 @@ mod tests {
     #[test]
     fn expansion_has_size_limit() {
         assert_eq!(expand_with_variables("${LARGE}").map(|text| text.len()), Ok(MOST / 2 + 1));
-        assert_eq!(expand_with_variables("${LARGE}${LARGE}"), Err(Code::TooMuch));
+        assert_eq!(expand_with_variables("${LARGE}${LARGE}"), Err(DiagnosticCode::TooMuch));
     }
 }

@@ -5,25 +5,28 @@ use std::{slice, time::Duration};
 use super::{
     conflicts::conflicts,
     delay, former_lock,
-    hold::{self, LockKind},
-    holders::{self, PermitContext},
+    hold::{self, LockRecipeKind},
+    holders::{self, PermitParseContext},
     key::{self, TemplateContext},
     large_bodies::{body_type, large_bodies},
     layout::{self, PartialLayout},
     lease_use,
     mapping::MappingReader,
     nested::parse_nested_policy,
-    once::{self, OnceContext},
+    once::{self, IdempotencyParseContext},
     only, peer_forwarding, scalar,
 };
 use crate::{
-    diagnostics::{Code, Diagnostic, SourceSpan},
-    plan::{Enforcement, Fence, FencingLevel, ForwardPolicy, ModeRule, NestedRequestPolicy, OnceRule},
+    diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
+    plan::{
+        Enforcement, FenceRule, FencingLevel, IdempotencyRule, LockModeRule, NestedRequestPolicy,
+        PeerForwardPolicy,
+    },
 };
 
 /// A fence that has been read.
 pub(super) struct ParsedFence {
-    pub(super) fence: Fence,
+    pub(super) fence: FenceRule,
     /// The place of `hold`; where that is absent, the place of the key.
     pub(super) place: SourceSpan,
     /// The place of `lock_path`; where that is absent, the place of the key.
@@ -39,9 +42,9 @@ pub(super) struct FenceDefaults {
     queue: Option<usize>,
     client_share: Option<usize>,
     hold: hold::PartialHoldPolicy,
-    mode: Option<ModeRule>,
+    mode: Option<LockModeRule>,
     enforce: Option<Enforcement>,
-    forward: Option<ForwardPolicy>,
+    forward: Option<PeerForwardPolicy>,
     nested: Option<NestedRequestPolicy>,
     /// The file has a peer listener.
     reached: bool,
@@ -49,8 +52,11 @@ pub(super) struct FenceDefaults {
     signs: bool,
 }
 
-const MODES: [(&str, ModeRule); 3] =
-    [("exclusive", ModeRule::Exclusive), ("shared", ModeRule::Shared), ("by-method", ModeRule::ByMethod)];
+const MODES: [(&str, LockModeRule); 3] = [
+    ("exclusive", LockModeRule::Exclusive),
+    ("shared", LockModeRule::Shared),
+    ("by-method", LockModeRule::ByMethod),
+];
 
 pub(super) const ENFORCE: [(&str, Enforcement); 2] = [
     (Enforcement::Refuse.as_str(), Enforcement::Refuse),
@@ -61,11 +67,12 @@ impl FenceDefaults {
     /// `reached`: the file has a peer listener. `signs`: it has a key to sign tickets with.
     pub(super) fn read_defaults(file: &mut MappingReader, reached: bool, signs: bool) -> Self {
         let nothing = Self { reached, signs, ..Self::default() };
-        file.read_inner("defaults", |block| Self::read(block, &nothing, LockKind::OneKey)).unwrap_or(nothing)
+        file.read_inner("defaults", |block| Self::read(block, &nothing, LockRecipeKind::OneKey))
+            .unwrap_or(nothing)
     }
 
     /// A field that `block` does not have is inherited.
-    fn read(block: &mut MappingReader, inherited: &Self, of: LockKind) -> Self {
+    fn read(block: &mut MappingReader, inherited: &Self, of: LockRecipeKind) -> Self {
         Self {
             wait: block.value("wait", scalar::duration).or(inherited.wait),
             queue: block.value("queue", queue).or(inherited.queue),
@@ -87,7 +94,7 @@ fn parse_enforcement(block: &mut MappingReader) -> Option<Enforcement> {
     if written == Some(Enforcement::Observe) {
         let message = "requests that should be refused pass and are reported: nothing is promised here";
         let remedy = "write `refuse` once nothing is reported any more that should have passed";
-        block.report("enforce", Diagnostic::new(Code::Observed, message).with_remedy(remedy));
+        block.report("enforce", Diagnostic::new(DiagnosticCode::Observed, message).with_remedy(remedy));
     }
     written
 }
@@ -112,7 +119,7 @@ pub(super) fn fence(
         "none" => Ok(None),
         _ => {
             let key = if text.contains(['{', '/']) { text } else { "order/{path.order_id}" };
-            Err(Diagnostic::new(Code::UnknownValue, format!("`{text}` is not a fence"))
+            Err(Diagnostic::new(DiagnosticCode::UnknownValue, format!("`{text}` is not a fence"))
                 .with_remedy(format!("write `none`, or a mapping with a key: `{{key: \"{key}\"}}`")))
         }
     })
@@ -130,11 +137,11 @@ fn parse_fence(
     let former = former_lock::parse_former(block, naming);
     // A migrated lock and its former lock are taken together, as a set is.
     let both = block.is_present("keys") || block.is_present("migrate_from");
-    let of = LockKind::for_fence(both, layout.foreign_layout(), permits.is_some());
+    let of = LockRecipeKind::for_fence(both, layout.foreign_layout(), permits.is_some());
     let keys = key::keys(block, naming);
     let placing = holders::placement_with_permits(permits, layout.placement(block, naming, keys.as_deref()));
     let terms = FenceDefaults::read(block, defaults, of);
-    let mode = terms.mode.unwrap_or(ModeRule::Exclusive);
+    let mode = terms.mode.unwrap_or(LockModeRule::Exclusive);
     let enforce = terms.enforce.unwrap_or_default();
     layout::check_shared_mode(block, layout.foreign_layout(), mode);
     if let (Some(Some(former)), Some(keys), Some(placing)) = (&former, &keys, &placing) {
@@ -144,10 +151,13 @@ fn parse_fence(
     if permits.is_some() {
         let foreign = layout.foreign_layout();
         let nested = terms.nested;
-        holders::report_fields_excluded_by_permits(block, &PermitContext { level, mode, foreign, nested });
+        holders::report_fields_excluded_by_permits(
+            block,
+            &PermitParseContext { level, mode, foreign, nested },
+        );
     }
-    let once = once::once(block, naming, &OnceContext { level, mode, enforce });
-    let names = once.iter().flatten().flat_map(OnceRule::templates).map(slice::from_ref);
+    let once = once::once(block, naming, &IdempotencyParseContext { level, mode, enforce });
+    let names = once.iter().flatten().flat_map(IdempotencyRule::templates).map(slice::from_ref);
     let formers = former.iter().flatten().map(|former| slice::from_ref(&former.key));
     only::check_unnamed_items(
         block,
@@ -165,9 +175,9 @@ fn parse_fence(
     let field = if block.is_present("lock_path") { "lock_path" } else { "key" };
     let placed = block.place_of(field);
     let leased = block.place_of("lease");
-    let mut fence = Fence {
+    let mut fence = FenceRule {
         keys: keys?,
-        set: of == LockKind::Set,
+        set: of == LockRecipeKind::Set,
         placing: placing?,
         former: former?,
         mode,
@@ -175,7 +185,7 @@ fn parse_fence(
         queue: terms.queue.unwrap_or(100),
         client_share: terms.client_share,
         hold: terms.hold.resolve(of),
-        forward: ForwardPolicy::Never,
+        forward: PeerForwardPolicy::Never,
         // A field in `defaults` counts for the fences that can have it.
         nested: terms.nested.filter(|_| permits.is_none()).unwrap_or_default(),
         locked_status,
@@ -203,8 +213,11 @@ fn parse_fence(
 
 fn queue(text: &str) -> Result<usize, Diagnostic> {
     match scalar::count(text)? {
-        0 => Err(Diagnostic::new(Code::EmptyQueue, "a queue without a place turns even a lone request away")
-            .with_remedy("write at least `1`; with `wait: 0s` nobody waits")),
+        0 => Err(Diagnostic::new(
+            DiagnosticCode::EmptyQueue,
+            "a queue without a place turns even a lone request away",
+        )
+        .with_remedy("write at least `1`; with `wait: 0s` nobody waits")),
         places => Ok(places),
     }
 }
@@ -217,7 +230,7 @@ fn locked_status(text: &str) -> Result<u16, Diagnostic> {
         "429" => Ok(429),
         "503" => Ok(503),
         _ => Err(Diagnostic::new(
-            Code::LockedStatus,
+            DiagnosticCode::LockedStatus,
             format!("`{text}` does not tell a client that a key is held"),
         )
         .with_remedy("there are `423`, `409`, `429`, `503`")),

@@ -7,9 +7,9 @@ use super::{
     mapping::MappingReader,
 };
 use crate::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     key::{GlobRelation, KeyTemplate, ResourceKey},
-    plan::{ForeignLayout, LockLayout, LockPlacement, MigratedLock},
+    plan::{ForeignLayout, LockLayout, LockPlacement, MigrationSourceLock},
 };
 
 const FIELD: &str = "migrate_from";
@@ -18,20 +18,20 @@ const FIELD: &str = "migrate_from";
 pub(super) fn parse_former(
     fence: &mut MappingReader,
     naming: &TemplateContext,
-) -> Option<Option<MigratedLock>> {
+) -> Option<Option<MigrationSourceLock>> {
     if !fence.is_present(FIELD) {
         return Some(None);
     }
     if !fence.is_mapping(FIELD) {
         let key = key::key_field(fence, FIELD, naming)?;
-        return Some(Some(MigratedLock { key, placing: LockPlacement::Native }));
+        return Some(Some(MigrationSourceLock { key, placing: LockPlacement::Native }));
     }
     let read = fence.read_inner(FIELD, |block| {
         let layout = PartialLayout::read(block);
         block.require("key", "key: \"order/{path.order_id}\"");
         let key = key::key_field(block, "key", naming);
         let placing = layout.single_placement(block, naming, key.as_ref().map(std::slice::from_ref));
-        Some(MigratedLock { key: key?, placing: placing? })
+        Some(MigrationSourceLock { key: key?, placing: placing? })
     });
     read.flatten().map(Some)
 }
@@ -39,7 +39,7 @@ pub(super) fn parse_former(
 /// Reports a former lock that cannot stand beside the lock of the fence.
 pub(super) fn check_former_lock(
     fence: &mut MappingReader,
-    former: &MigratedLock,
+    former: &MigrationSourceLock,
     keys: &[KeyTemplate],
     placing: &LockPlacement,
 ) {
@@ -47,13 +47,13 @@ pub(super) fn check_former_lock(
     if keys.iter().any(same) && *placing == former.placing {
         let message = "the lock is migrated to itself: its key and its place are those of the fence";
         let remedy = "leave `migrate_from` out, or write the key of the gateways that were not changed yet";
-        fence.report(FIELD, Diagnostic::new(Code::MigratesNothing, message).with_remedy(remedy));
+        fence.report(FIELD, Diagnostic::new(DiagnosticCode::MigratesNothing, message).with_remedy(remedy));
         return;
     }
     if keys.len() + 1 > ResourceKey::MOST_IN_SET {
         let message =
             format!("with `migrate_from` it is a set of {} keys, which is too large", keys.len() + 1);
-        let fault = Diagnostic::new(Code::TooManyKeys, message);
+        let fault = Diagnostic::new(DiagnosticCode::TooManyKeys, message);
         fence.report(FIELD, fault.with_remedy(format!("there may be up to {}", ResourceKey::MOST_IN_SET)));
     }
     if [placing, &former.placing]
@@ -63,18 +63,18 @@ pub(super) fn check_former_lock(
         let message = "an `exclusive-node` lock cannot be taken together with another lock";
         let remedy = "stop the programs that take it, and change all gateways meanwhile: whoever finds the node there makes \
                       nothing, so the two would not be made in one transaction";
-        fence.report(FIELD, Diagnostic::new(Code::NotMigrated, message).with_remedy(remedy));
+        fence.report(FIELD, Diagnostic::new(DiagnosticCode::NotMigrated, message).with_remedy(remedy));
     }
     if placing.permits().is_some() {
         let message = "a lock cannot be migrated to one that several hold at once: both are taken in one transaction, as a set";
         let remedy = "leave `migrate_from` out, and give all gateways the new file while no request runs";
-        fence.report(FIELD, Diagnostic::new(Code::NotWithPermits, message).with_remedy(remedy));
+        fence.report(FIELD, Diagnostic::new(DiagnosticCode::NotWithPermits, message).with_remedy(remedy));
     }
     let native = *placing == LockPlacement::Native && former.placing == LockPlacement::Native;
     let confused = |key: &KeyTemplate| key.glob().relation_to(&former.key.glob()) != GlobRelation::Disjoint;
     if !native && keys.iter().any(confused) {
         let message = "one key can be both that of the fence and the one that it is migrated from, and has two places then";
         let remedy = "give the new lock a key with another first word: `orders/` beside `order/`";
-        fence.report(FIELD, Diagnostic::new(Code::NotMigrated, message).with_remedy(remedy));
+        fence.report(FIELD, Diagnostic::new(DiagnosticCode::NotMigrated, message).with_remedy(remedy));
     }
 }

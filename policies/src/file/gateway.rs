@@ -16,11 +16,12 @@ use super::{
     version, zookeeper,
 };
 use crate::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     fnv::fnv1a,
     plan::{
-        Fence, FencingLevel, GatewayPlan, LockPlacement, MixedPlanPolicy, OnceStore, ReservedFieldNames,
-        Route, RouteId, RouteTable, ServingPlan, UnmatchedPolicy, Upstream, ZooKeeperSettings,
+        FenceRule, FencingLevel, GatewayPlan, IdempotencyStore, LockPlacement, MixedPlanPolicy,
+        ReservedHeaderNames, Route, RouteId, RouteTable, ServingPlan, UnmatchedPolicy, Upstream,
+        ZooKeeperSettings,
     },
 };
 
@@ -89,7 +90,7 @@ pub(super) fn parse_gateway_plan(block: &mut MappingReader) -> Option<GatewayPla
             admin: admin.admin,
             unmatched,
             log,
-            fields: ReservedFieldNames::new(renamed),
+            fields: ReservedHeaderNames::new(renamed),
             upstreams,
             routes: RouteTable::build(routes),
         },
@@ -113,8 +114,11 @@ fn unmatched(block: &mut MappingReader, upstreams: &ParsedUpstreams) -> Unmatche
     }
     let word = block.value("unmatched", |text| match text {
         "reject" => Ok(UnmatchedPolicy::Reject),
-        _ => Err(Diagnostic::new(Code::UnknownValue, format!("`{text}` is not a value of `unmatched`"))
-            .with_remedy("write `reject`, or `{pass: <an upstream>}`")),
+        _ => Err(Diagnostic::new(
+            DiagnosticCode::UnknownValue,
+            format!("`{text}` is not a value of `unmatched`"),
+        )
+        .with_remedy("write `reject`, or `{pass: <an upstream>}`")),
     });
     word.unwrap_or(UnmatchedPolicy::Reject)
 }
@@ -126,7 +130,7 @@ fn parse_mixed_plans(block: &mut MappingReader) -> MixedPlanPolicy {
     if written == Some(MixedPlanPolicy::Allow) {
         let message = "beside a gateway with other key templates this one serves all the same: one resource has two locks then";
         let remedy = "leave it out once all gateways have one file; `fencegate reload --dry-run --fleet -c FILE` says whether they agree";
-        block.report("allow_mixed", Diagnostic::new(Code::MixedPlans, message).with_remedy(remedy));
+        block.report("allow_mixed", Diagnostic::new(DiagnosticCode::MixedPlans, message).with_remedy(remedy));
     }
     written.unwrap_or_default()
 }
@@ -137,7 +141,8 @@ fn warn_open_unmatched(block: &mut MappingReader, unmatched: UnmatchedPolicy, up
     if upstreams.is_fenced(id) {
         let message = "what no route takes passes without a lock, to a service that has fenced routes";
         let remedy = "write `reject`, and a route with `fence: none` for each path that may pass";
-        block.report("unmatched", Diagnostic::new(Code::OpenUnmatched, message).with_remedy(remedy));
+        block
+            .report("unmatched", Diagnostic::new(DiagnosticCode::OpenUnmatched, message).with_remedy(remedy));
     }
 }
 
@@ -164,7 +169,8 @@ fn warn_lock_loss(upstreams: &ParsedUpstreams, zookeeper: &ZooKeeperSettings, fa
                 "make `response_timeout` at most `{}`, or `zookeeper.session_timeout` longer",
                 scalar::format_duration(most)
             );
-            faults.push(Diagnostic::new(Code::LockCanBeLost, message).at(place).with_remedy(remedy));
+            faults
+                .push(Diagnostic::new(DiagnosticCode::LockCanBeLost, message).at(place).with_remedy(remedy));
         }
     }
 }
@@ -193,7 +199,7 @@ fn share_method(one: &Route, other: &Route) -> bool {
 }
 
 /// Two sets with the same keys give the same text.
-fn lock_fingerprint(fence: &Fence) -> String {
+fn lock_fingerprint(fence: &FenceRule) -> String {
     let mut keys: Vec<String> = fence.keys.iter().map(ToString::to_string).collect();
     keys.sort_unstable();
     keys.dedup();
@@ -201,8 +207,8 @@ fn lock_fingerprint(fence: &Fence) -> String {
     let operations = fence.once.as_ref().map_or_else(String::new, |once| {
         let (store, scope, key, principal) = once.identity();
         let store = match store {
-            OnceStore::Guard => "Guard",
-            OnceStore::ZooKeeper => "ZooKeeper",
+            IdempotencyStore::Guard => "Guard",
+            IdempotencyStore::ZooKeeper => "ZooKeeper",
         };
         format!(" once {store} {scope} {key} {}", principal.unwrap_or_default())
     });

@@ -16,10 +16,11 @@ use super::{
     version,
 };
 use crate::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     plan::{
-        BindAddress, ClientAuth, Enforcement, GuardPlan, LateDispatchPolicy, Listener, MissingTokenPolicy,
-        ReservedFieldNames, RouteTable, ServingPlan, StoreLocation, UnmatchedPolicy, UpstreamId,
+        BindAddress, ClientAuth, Enforcement, GuardPlan, LateDispatchPolicy, ListenerSettings,
+        MissingTokenPolicy, ReservedHeaderNames, RouteTable, ServingPlan, StoreLocation, UnmatchedPolicy,
+        UpstreamId,
     },
 };
 
@@ -87,7 +88,7 @@ pub(super) fn parse_guard_plan(block: &mut MappingReader) -> Option<GuardPlan> {
             routes: RouteTable::build(Vec::new()),
             unmatched: UnmatchedPolicy::Pass(UpstreamId(0)),
             log,
-            fields: ReservedFieldNames::new(renamed),
+            fields: ReservedHeaderNames::new(renamed),
             upstreams: vec![upstream],
         },
         store: store?,
@@ -122,7 +123,7 @@ fn report_store_fields(block: &mut MappingReader) {
     for field in ["settle", "max_execution", "send_within", "evict_after", "clock_error", "journal"] {
         if block.is_present(field) {
             let message = format!("`{field}` has no effect in a filter, which has no store");
-            let fault = Diagnostic::new(Code::NoEffect, message);
+            let fault = Diagnostic::new(DiagnosticCode::NoEffect, message);
             block.report(field, fault.with_remedy("leave it out"));
         }
     }
@@ -130,12 +131,12 @@ fn report_store_fields(block: &mut MappingReader) {
         let message =
             "`tickets` has no effect in a filter: the moment of a guard is its own, and no ticket has it";
         let remedy = "leave it out, and let only guards and gateways reach the filter";
-        block.report("tickets", Diagnostic::new(Code::NoEffect, message).with_remedy(remedy));
+        block.report("tickets", Diagnostic::new(DiagnosticCode::NoEffect, message).with_remedy(remedy));
     }
 }
 
 /// A filter trusts the deadline in a request. A caller that reaches it over the network can write any.
-fn warn_open_filter(block: &mut MappingReader, listener: &Listener) {
+fn warn_open_filter(block: &mut MappingReader, listener: &ListenerSettings) {
     let knows = listener.tls.as_ref().is_some_and(|tls| matches!(tls.client_auth, ClientAuth::Required(_)));
     let is_near = match &listener.address {
         BindAddress::Tcp(address) => address.ip().is_loopback(),
@@ -147,7 +148,7 @@ fn warn_open_filter(block: &mut MappingReader, listener: &Listener) {
     let message =
         "a filter believes each `Fencing-Not-After`, and whoever reaches this listener can make one up";
     let remedy = "write an address on loopback or `unix:`, or `tls` with `client_auth: required`";
-    block.report("listener", Diagnostic::new(Code::OpenFilter, message).with_remedy(remedy));
+    block.report("listener", Diagnostic::new(DiagnosticCode::OpenFilter, message).with_remedy(remedy));
 }
 
 struct GuardTimeouts {
@@ -188,7 +189,7 @@ impl GuardTimeouts {
             scalar::format_duration(upstream.response_timeout),
             scalar::format_duration(self.max_execution),
         );
-        let fault = Diagnostic::new(Code::ShortExecution, message)
+        let fault = Diagnostic::new(DiagnosticCode::ShortExecution, message)
             .with_remedy("make `response_timeout` and `send_within` together no longer than `max_execution`");
         let here = ["max_execution", "send_within"].into_iter().find(|field| block.is_present(field));
         match (place, here) {
@@ -205,7 +206,10 @@ impl GuardTimeouts {
             );
             let remedy =
                 "write at least `15m`: more than `max_tenure` and the longest `wait` of all gateways";
-            block.report("evict_after", Diagnostic::new(Code::EarlyEviction, message).with_remedy(remedy));
+            block.report(
+                "evict_after",
+                Diagnostic::new(DiagnosticCode::EarlyEviction, message).with_remedy(remedy),
+            );
         }
     }
 }
@@ -220,11 +224,11 @@ fn warn_observing(
         let message =
             "requests without a token pass: nothing is promised while requests can go round the gateways";
         let remedy = "write `refuse` once no such requests are counted any more";
-        block.report("missing", Diagnostic::new(Code::Observed, message).with_remedy(remedy));
+        block.report("missing", Diagnostic::new(DiagnosticCode::Observed, message).with_remedy(remedy));
     }
     if enforce == Some(Enforcement::Observe) {
         let message = "stale requests are reported and pass: nothing is promised";
         let remedy = "write `refuse` once nothing is reported any more that should have passed";
-        block.report("enforce", Diagnostic::new(Code::Observed, message).with_remedy(remedy));
+        block.report("enforce", Diagnostic::new(DiagnosticCode::Observed, message).with_remedy(remedy));
     }
 }

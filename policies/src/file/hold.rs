@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::{mapping::MappingReader, scalar};
 use crate::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     plan::{CachedHoldLimits, ForeignLayout, HoldPolicy},
 };
 
 /// The fields that a fence or `defaults` has set so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PartialHoldPolicy {
-    kept: Option<HoldMode>,
+    kept: Option<LockCachingMode>,
     linger: Option<Duration>,
     max_local: Option<u32>,
     max_hold: Option<Duration>,
@@ -20,14 +20,14 @@ pub(super) struct PartialHoldPolicy {
 
 /// The word of `mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum HoldMode {
+enum LockCachingMode {
     Strict,
     Cached,
 }
 
 /// The kind of lock that a fence takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LockKind {
+pub(super) enum LockRecipeKind {
     OneKey,
     Set,
     /// A lock for which other programs wait in the same queue.
@@ -38,7 +38,7 @@ pub(super) enum LockKind {
     Permit,
 }
 
-impl LockKind {
+impl LockRecipeKind {
     pub(super) fn for_fence(set: bool, layout: Option<ForeignLayout>, permits: bool) -> Self {
         match layout {
             _ if set => Self::Set,
@@ -52,34 +52,33 @@ impl LockKind {
 
 impl PartialHoldPolicy {
     /// The fields of `block`, and the inherited value of each field that `block` does not have.
-    pub(super) fn read(block: &mut MappingReader, inherited: &Self, of: LockKind) -> Self {
+    pub(super) fn read(block: &mut MappingReader, inherited: &Self, of: LockRecipeKind) -> Self {
         block.read_inner("hold", |block| hold(block, inherited, of)).unwrap_or(*inherited)
     }
 
-    pub(super) fn resolve(self, of: LockKind) -> HoldPolicy {
+    pub(super) fn resolve(self, of: LockRecipeKind) -> HoldPolicy {
         let default = CachedHoldLimits::default();
         match (of, self.kept) {
             // The nodes of a set are made in one transaction, and the next request wants another set. The holder of
             // one permit blocks no single waiter, so no waiter signals to that holder that it is time to release.
-            (LockKind::Set | LockKind::ExclusiveNode | LockKind::Permit, _) | (_, Some(HoldMode::Strict)) => {
-                HoldPolicy::Strict
-            }
+            (LockRecipeKind::Set | LockRecipeKind::ExclusiveNode | LockRecipeKind::Permit, _)
+            | (_, Some(LockCachingMode::Strict)) => HoldPolicy::Strict,
             // The other programs take one place in the queue per request, so we do the same.
-            (LockKind::Foreign, None) => HoldPolicy::Strict,
-            (LockKind::Foreign | LockKind::OneKey, Some(HoldMode::Cached)) | (LockKind::OneKey, None) => {
-                HoldPolicy::Cached(CachedHoldLimits {
-                    linger: self.linger.unwrap_or(default.linger),
-                    max_local: self.max_local.unwrap_or(default.max_local),
-                    max_hold: self.max_hold.unwrap_or(default.max_hold),
-                    max_tenure: self.max_tenure.unwrap_or(default.max_tenure),
-                })
-            }
+            (LockRecipeKind::Foreign, None) => HoldPolicy::Strict,
+            (LockRecipeKind::Foreign | LockRecipeKind::OneKey, Some(LockCachingMode::Cached))
+            | (LockRecipeKind::OneKey, None) => HoldPolicy::Cached(CachedHoldLimits {
+                linger: self.linger.unwrap_or(default.linger),
+                max_local: self.max_local.unwrap_or(default.max_local),
+                max_hold: self.max_hold.unwrap_or(default.max_hold),
+                max_tenure: self.max_tenure.unwrap_or(default.max_tenure),
+            }),
         }
     }
 }
 
-fn hold(block: &mut MappingReader, inherited: &PartialHoldPolicy, of: LockKind) -> PartialHoldPolicy {
-    let mode = block.keyword("mode", &[("cached", HoldMode::Cached), ("strict", HoldMode::Strict)]);
+fn hold(block: &mut MappingReader, inherited: &PartialHoldPolicy, of: LockRecipeKind) -> PartialHoldPolicy {
+    let mode =
+        block.keyword("mode", &[("cached", LockCachingMode::Cached), ("strict", LockCachingMode::Strict)]);
     let written = PartialHoldPolicy {
         kept: mode.or(inherited.kept),
         linger: block.value("linger", scalar::duration).or(inherited.linger),
@@ -88,9 +87,9 @@ fn hold(block: &mut MappingReader, inherited: &PartialHoldPolicy, of: LockKind) 
         max_tenure: block.value("max_tenure", scalar::time_limit).or(inherited.max_tenure),
     };
     match (of, mode, written.resolve(of)) {
-        (LockKind::Set, Some(HoldMode::Cached), _) => report_cached_set(block),
-        (LockKind::ExclusiveNode, Some(HoldMode::Cached), _) => report_cached_node(block),
-        (LockKind::Permit, Some(HoldMode::Cached), _) => report_cached_permit(block),
+        (LockRecipeKind::Set, Some(LockCachingMode::Cached), _) => report_cached_set(block),
+        (LockRecipeKind::ExclusiveNode, Some(LockCachingMode::Cached), _) => report_cached_node(block),
+        (LockRecipeKind::Permit, Some(LockCachingMode::Cached), _) => report_cached_permit(block),
         (_, _, HoldPolicy::Strict) => report_no_effect(block, of),
         (_, _, HoldPolicy::Cached(caching)) => report_beyond_tenure(block, caching),
     }
@@ -98,39 +97,42 @@ fn hold(block: &mut MappingReader, inherited: &PartialHoldPolicy, of: LockKind) 
 }
 
 fn report_cached_set(block: &mut MappingReader) {
-    let fault = Diagnostic::new(Code::CachedSet, "a set of keys cannot be kept between requests");
+    let fault = Diagnostic::new(DiagnosticCode::CachedSet, "a set of keys cannot be kept between requests");
     block.report("mode", fault.with_remedy("leave `hold` out, or write `mode: strict`"));
 }
 
 fn report_cached_node(block: &mut MappingReader) {
     let message = "a key cannot be kept between requests with `layout: exclusive-node`: the holder cannot see who waits";
-    let fault = Diagnostic::new(Code::NotInLayout, message);
+    let fault = Diagnostic::new(DiagnosticCode::NotInLayout, message);
     block.report("mode", fault.with_remedy("leave `hold` out, or write `mode: strict`"));
 }
 
 fn report_cached_permit(block: &mut MappingReader) {
     let message =
         "a permit cannot be kept between requests: no holder can see that it is the one who has to give way";
-    let fault = Diagnostic::new(Code::NotWithPermits, message);
+    let fault = Diagnostic::new(DiagnosticCode::NotWithPermits, message);
     block.report("mode", fault.with_remedy("leave `hold` out, or write `mode: strict`"));
 }
 
-fn report_no_effect(block: &mut MappingReader, of: LockKind) {
+fn report_no_effect(block: &mut MappingReader, of: LockRecipeKind) {
     let (reason, remedy) = match of {
-        LockKind::OneKey => ("with `mode: strict`", "leave it out, or write `mode: cached`"),
-        LockKind::Foreign => {
+        LockRecipeKind::OneKey => ("with `mode: strict`", "leave it out, or write `mode: cached`"),
+        LockRecipeKind::Foreign => {
             ("on a lock of other programs without `mode: cached`", "leave it out, or write `mode: cached`")
         }
-        LockKind::ExclusiveNode => (
+        LockRecipeKind::ExclusiveNode => (
             "with `layout: exclusive-node`",
             "leave it out: the node goes when its request is over, for nobody sees who waits for it",
         ),
-        LockKind::Permit => ("with `permits`", "leave it out: a permit is given back after its request"),
-        LockKind::Set => ("on a set of keys", "leave it out: a set is given back after its request"),
+        LockRecipeKind::Permit => {
+            ("with `permits`", "leave it out: a permit is given back after its request")
+        }
+        LockRecipeKind::Set => ("on a set of keys", "leave it out: a set is given back after its request"),
     };
     for field in ["linger", "max_local", "max_hold", "max_tenure"] {
         if block.is_present(field) {
-            let fault = Diagnostic::new(Code::NoEffect, format!("`{field}` has no effect {reason}"));
+            let fault =
+                Diagnostic::new(DiagnosticCode::NoEffect, format!("`{field}` has no effect {reason}"));
             block.report(field, fault.with_remedy(remedy));
         }
     }
@@ -146,7 +148,7 @@ fn report_beyond_tenure(block: &mut MappingReader, caching: CachedHoldLimits) {
         {
             let written = scalar::format_duration(duration);
             let message = format!("a `{field}` of {written} is longer than a `max_tenure` of {longest}");
-            let fault = Diagnostic::new(Code::BeyondTenure, message);
+            let fault = Diagnostic::new(DiagnosticCode::BeyondTenure, message);
             block.report(here, fault.with_remedy("a key is never kept for longer than `max_tenure`"));
         }
     }

@@ -5,8 +5,11 @@ use std::collections::HashMap;
 
 use super::{diagnostics::Diagnostics, fence::ParsedFence};
 use crate::{
-    diagnostics::{Code, Diagnostic},
-    plan::{CachedHoldLimits, Enforcement, HoldPolicy, Mode, ModeRule, OnceRule, OnceStore, UpstreamId},
+    diagnostics::{Diagnostic, DiagnosticCode},
+    plan::{
+        CachedHoldLimits, Enforcement, HoldPolicy, IdempotencyRule, IdempotencyStore, LockMode, LockModeRule,
+        UpstreamId,
+    },
 };
 
 /// A route that keeps its key.
@@ -29,7 +32,8 @@ pub(super) fn check_scopes<'r>(
 ) {
     let mut first: Option<(&str, UpstreamId)> = None;
     for (route, ParsedFence { fence, place, .. }, upstream) in fences {
-        let zookeeper = |once: &&OnceRule| once.store == OnceStore::ZooKeeper && once.scope.is_empty();
+        let zookeeper =
+            |once: &&IdempotencyRule| once.store == IdempotencyStore::ZooKeeper && once.scope.is_empty();
         if fence.once.as_ref().filter(zookeeper).is_none() {
             continue;
         }
@@ -40,7 +44,7 @@ pub(super) fn check_scopes<'r>(
             );
             let remedy = "write `scope: <a name>` into `once` of the newer one: a word for the service that stays as \
                           it is, whatever its upstream is called";
-            faults.push(Diagnostic::new(Code::OneScope, message).at(*place).with_remedy(remedy));
+            faults.push(Diagnostic::new(DiagnosticCode::OneScope, message).at(*place).with_remedy(remedy));
         }
     }
 }
@@ -51,7 +55,7 @@ pub(super) fn check_scopes<'r>(
 /// `{path.y}/b` can also give one key; those are not found. Each mode has its own node, so routes for readers may
 /// keep theirs longer.
 fn check_holds<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
-    let mut known: HashMap<(String, Mode), KeyCachingRoute> = HashMap::new();
+    let mut known: HashMap<(String, LockMode), KeyCachingRoute> = HashMap::new();
     for &(route, ParsedFence { fence, place, .. }) in fences {
         let HoldPolicy::Cached(caching) = fence.hold else { continue };
         let shapes =
@@ -64,7 +68,7 @@ fn check_holds<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) 
         if let Some(other) = unlike.collect::<Vec<_>>().first() {
             let message = format!("routes `{other}` and `{route}` keep one key in unlike ways");
             let remedy = "write the same `hold` on both, or write it once in `defaults`";
-            faults.push(Diagnostic::new(Code::UnlikeHold, message).at(*place).with_remedy(remedy));
+            faults.push(Diagnostic::new(DiagnosticCode::UnlikeHold, message).at(*place).with_remedy(remedy));
         }
     }
 }
@@ -83,16 +87,17 @@ fn check_enforcement<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnos
                 "route `{observes}` only observes, so route `{enforces}` with the same key is promised nothing"
             );
             let remedy = "write the same `enforce` on both, or write it once in `defaults`";
-            faults.push(Diagnostic::new(Code::UnlikeEnforce, message).at(*place).with_remedy(remedy));
+            faults
+                .push(Diagnostic::new(DiagnosticCode::UnlikeEnforce, message).at(*place).with_remedy(remedy));
         }
     }
 }
 
-fn possible_modes(rule: ModeRule) -> impl Iterator<Item = Mode> {
-    let takes = move |mode: &Mode| match rule {
-        ModeRule::ByMethod => true,
-        ModeRule::Exclusive => *mode == Mode::Exclusive,
-        ModeRule::Shared => *mode == Mode::Shared,
+fn possible_modes(rule: LockModeRule) -> impl Iterator<Item = LockMode> {
+    let takes = move |mode: &LockMode| match rule {
+        LockModeRule::ByMethod => true,
+        LockModeRule::Exclusive => *mode == LockMode::Exclusive,
+        LockModeRule::Shared => *mode == LockMode::Shared,
     };
-    [Mode::Exclusive, Mode::Shared].into_iter().filter(takes)
+    [LockMode::Exclusive, LockMode::Shared].into_iter().filter(takes)
 }

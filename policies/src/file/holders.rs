@@ -2,24 +2,24 @@
 
 use super::{mapping::MappingReader, scalar};
 use crate::{
-    diagnostics::{Code, Diagnostic},
-    permits::Permits,
-    plan::{FencingLevel, ForeignLayout, LockPlacement, ModeRule, NestedRequestPolicy},
+    diagnostics::{Diagnostic, DiagnosticCode},
+    permits::PermitCount,
+    plan::{FencingLevel, ForeignLayout, LockModeRule, LockPlacement, NestedRequestPolicy},
 };
 
 const FIELD: &str = "permits";
 
 /// `None` where the field is absent, or bad.
-pub(super) fn parse_permits(fence: &mut MappingReader) -> Option<Permits> {
+pub(super) fn parse_permits(fence: &mut MappingReader) -> Option<PermitCount> {
     fence.value(FIELD, permits)
 }
 
-fn permits(text: &str) -> Result<Permits, Diagnostic> {
+fn permits(text: &str) -> Result<PermitCount, Diagnostic> {
     let count = scalar::count(text)?;
-    let permits = u16::try_from(count).ok().and_then(Permits::new);
+    let permits = u16::try_from(count).ok().and_then(PermitCount::new);
     permits.ok_or_else(|| {
-        let least = Permits::LEAST;
-        let most = Permits::MOST;
+        let least = PermitCount::LEAST;
+        let most = PermitCount::MOST;
         let remedy = match count {
             0 | 1 => "leave it out: without `permits` one request at a time has the key".to_owned(),
             _ => format!("write a number from `{least}` to `{most}`"),
@@ -30,7 +30,7 @@ fn permits(text: &str) -> Result<Permits, Diagnostic> {
 
 /// `permits` beside another layout or beside `migrate_from` is reported elsewhere, and there is then no plan.
 pub(super) fn placement_with_permits(
-    permits: Option<Permits>,
+    permits: Option<PermitCount>,
     placing: Option<LockPlacement>,
 ) -> Option<LockPlacement> {
     match (permits, placing?) {
@@ -40,17 +40,17 @@ pub(super) fn placement_with_permits(
 }
 
 /// Other fields of the fence that matter for its permits.
-pub(super) struct PermitContext {
+pub(super) struct PermitParseContext {
     /// The level of the upstream, where that is known.
     pub(super) level: Option<FencingLevel>,
-    pub(super) mode: ModeRule,
+    pub(super) mode: LockModeRule,
     pub(super) foreign: Option<ForeignLayout>,
     pub(super) nested: Option<NestedRequestPolicy>,
 }
 
 /// Reports the fields that a fence with permits cannot have.
-pub(super) fn report_fields_excluded_by_permits(fence: &mut MappingReader, beside: &PermitContext) {
-    if beside.mode != ModeRule::Exclusive {
+pub(super) fn report_fields_excluded_by_permits(fence: &mut MappingReader, beside: &PermitParseContext) {
+    if beside.mode != LockModeRule::Exclusive {
         let message = format!("`mode: {}` does not exist with `permits`", beside.mode.as_str());
         let remedy =
             "write `mode: exclusive` here, in `defaults` too: each holder has a permit that nobody shares";
@@ -92,5 +92,5 @@ pub(super) fn report_fields_excluded_by_permits(fence: &mut MappingReader, besid
 }
 
 fn report_excluded_field(fence: &mut MappingReader, field: &'static str, message: &str, remedy: &str) {
-    fence.report(field, Diagnostic::new(Code::NotWithPermits, message).with_remedy(remedy));
+    fence.report(field, Diagnostic::new(DiagnosticCode::NotWithPermits, message).with_remedy(remedy));
 }

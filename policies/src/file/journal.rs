@@ -3,7 +3,7 @@
 use super::{mapping::MappingReader, once::final_status, probe, scalar};
 use crate::{
     diagnostics::Diagnostic,
-    plan::{JournalLimits, LateDispatchPolicy, OnceRule},
+    plan::{IdempotencyRule, JournalLimits, LateDispatchPolicy},
 };
 
 /// `None` where the probe is bad; a fault has then been reported.
@@ -18,7 +18,7 @@ pub(super) fn journal(guard: &mut MappingReader, expiry: LateDispatchPolicy) -> 
             .read_inner("probe", |block| has_probe.then(|| probe::probe(block, expiry)).flatten())
             .flatten();
         (has_probe == probe.is_some()).then(|| JournalLimits {
-            keep: keep.unwrap_or(OnceRule::KEEP),
+            keep: keep.unwrap_or(IdempotencyRule::KEEP),
             max_body: max_body.unwrap_or(64 << 10),
             most: most.map_or(1 << 30, |most| u64::try_from(most).unwrap_or(u64::MAX)),
             final_statuses: final_statuses.unwrap_or_default(),

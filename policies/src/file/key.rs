@@ -9,13 +9,13 @@ use super::{
     yaml::{YamlNode, YamlNodeValue, YamlScalar},
 };
 use crate::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     key::{
-        KeyTemplate, KeyTemplateErrorKind, ParseKeyTemplateError, ResourceKey, TemplateVariable, ValueFilter,
-        ValueSource,
+        KeyTemplate, KeyTemplateErrorKind, ParseKeyTemplateError, ResourceKey, TemplateValueFilter,
+        TemplateValueSource, TemplateVariable,
     },
     path::PathTemplate,
-    plan::{ReservedFieldNames, is_credential},
+    plan::{ReservedHeaderNames, is_credential},
 };
 
 /// The values that the key of a route may use.
@@ -26,7 +26,7 @@ pub(super) struct TemplateContext<'p> {
     /// `None` where the path is bad. Then its variables are not known.
     pub(super) path: Option<&'p PathTemplate>,
     /// Removed from a request before its key is made.
-    pub(super) reserved: &'p ReservedFieldNames,
+    pub(super) reserved: &'p ReservedHeaderNames,
     /// How many items a list may have of which keys are made; `None` where the file has no limit.
     pub(super) only: Option<usize>,
 }
@@ -100,7 +100,7 @@ pub(super) fn keys(block: &mut MappingReader, naming: &TemplateContext) -> Optio
     }
     if block.is_present("key") {
         let message = format!("the fence of {} has both `key` and `keys`", naming.route);
-        let fault = Diagnostic::new(Code::KeyAndKeys, message);
+        let fault = Diagnostic::new(DiagnosticCode::KeyAndKeys, message);
         block.report("keys", fault.with_remedy("write all of them into `keys`"));
         // Read `key` as well, so that its own mistakes are shown in the same run.
         single_key(block, naming);
@@ -126,19 +126,19 @@ fn key_set(block: &mut MappingReader, naming: &TemplateContext) -> Option<Vec<Ke
     let faults = block.faults();
     let nodes = block.list("keys")?;
     if nodes.is_empty() {
-        let fault = Diagnostic::new(Code::MissingField, "the list of keys is empty");
+        let fault = Diagnostic::new(DiagnosticCode::MissingField, "the list of keys is empty");
         block.report("keys", fault.with_remedy("write `[\"account/{body:/from}\", \"account/{body:/to}\"]`"));
     }
     if nodes.len() > ResourceKey::MOST_IN_SET {
         let message = format!("a set of {} keys is too large", nodes.len());
-        let fault = Diagnostic::new(Code::TooManyKeys, message);
+        let fault = Diagnostic::new(DiagnosticCode::TooManyKeys, message);
         block.report("keys", fault.with_remedy(format!("there may be up to {}", ResourceKey::MOST_IN_SET)));
     }
     let read = |node: &YamlNode| match &node.value {
         YamlNodeValue::Scalar(scalar) => key(scalar, naming, faults),
         YamlNodeValue::Unset => None,
         _ => {
-            let fault = Diagnostic::new(Code::WrongShape, "`keys` is a list of single values");
+            let fault = Diagnostic::new(DiagnosticCode::WrongShape, "`keys` is a list of single values");
             let fault = fault.with_remedy("write each key in quotes: `\"order/{path.order_id}\"`");
             faults.push(fault.at(node.place));
             None
@@ -153,7 +153,7 @@ fn key(scalar: &YamlScalar, naming: &TemplateContext, faults: &Diagnostics) -> O
     let template = template(scalar, naming, faults)?;
     if !template.can_fit() {
         let message = format!("the key of {} is too long for any values", naming.route);
-        let fault = Diagnostic::new(Code::KeyTooLong, message).at(scalar.place);
+        let fault = Diagnostic::new(DiagnosticCode::KeyTooLong, message).at(scalar.place);
         faults.push(fault.with_remedy("a key has at most 512 bytes, and a `/` counts as three"));
     }
     Some(template)
@@ -187,14 +187,17 @@ pub(super) fn malformed_diagnostic(
     let TemplateContext { what, route, .. } = naming;
     let fault = match &bad.why {
         KeyTemplateErrorKind::Syntax(_) if let Some(member) = suggested_member(scalar, &bad) => {
-            let fault = Diagnostic::new(Code::BadKey, format!("the {what} of {route} is malformed"));
+            let fault =
+                Diagnostic::new(DiagnosticCode::BadKey, format!("the {what} of {route} is malformed"));
             fault.with_remedy(format!("did you mean `{{body:/{member}}}`?"))
         }
         KeyTemplateErrorKind::Syntax(reason) => {
-            Diagnostic::new(Code::BadKey, format!("the {what} of {route} is malformed")).with_remedy(*reason)
+            Diagnostic::new(DiagnosticCode::BadKey, format!("the {what} of {route} is malformed"))
+                .with_remedy(*reason)
         }
         KeyTemplateErrorKind::UnknownSource(word) if word.starts_with('{') => {
-            let fault = Diagnostic::new(Code::BadKey, format!("the {what} of {route} is malformed"));
+            let fault =
+                Diagnostic::new(DiagnosticCode::BadKey, format!("the {what} of {route} is malformed"));
             fault.with_remedy("a variable stands in single braces, such as `{path.id}`")
         }
         // The name of a path variable without `path.` before it.
@@ -202,23 +205,31 @@ pub(super) fn malformed_diagnostic(
             if naming.path.is_some_and(|path| path.variable_names().any(|name| name == word)) =>
         {
             let message = format!("the {what} of {route} takes a value from `{word}`, which does not exist");
-            Diagnostic::new(Code::UnknownSource, message)
+            Diagnostic::new(DiagnosticCode::UnknownSource, message)
                 .with_remedy(format!("did you mean `{{path.{word}}}`?"))
         }
         KeyTemplateErrorKind::UnknownSource(word) => {
             let message = format!("the {what} of {route} takes a value from `{word}`, which does not exist");
-            Diagnostic::new(Code::UnknownSource, message).suggest(word, &ValueSource::WORDS, str::to_owned)
+            Diagnostic::new(DiagnosticCode::UnknownSource, message).suggest(
+                word,
+                &TemplateValueSource::WORDS,
+                str::to_owned,
+            )
         }
         KeyTemplateErrorKind::UnknownFilter(word) => {
             let message = format!("the {what} of {route} uses the filter `{word}`, which does not exist");
-            Diagnostic::new(Code::UnknownFilter, message).suggest(word, &ValueFilter::WORDS, str::to_owned)
+            Diagnostic::new(DiagnosticCode::UnknownFilter, message).suggest(
+                word,
+                &TemplateValueFilter::WORDS,
+                str::to_owned,
+            )
         }
         KeyTemplateErrorKind::NotSeparated => {
             let message = format!(
                 "two variables of the {what} of {route} are not separated: {}",
                 what.collision_consequence()
             );
-            Diagnostic::new(Code::Unseparated, message).with_remedy("put a `/` before it")
+            Diagnostic::new(DiagnosticCode::Unseparated, message).with_remedy("put a `/` before it")
         }
     };
     fault.at(scalar.part(bad.span))
@@ -236,25 +247,25 @@ fn check_value_source(naming: &TemplateContext, variable: &TemplateVariable) -> 
     if let Some(name) = credential_name(&variable.source).filter(|_| naming.what == TemplateKind::Key) {
         let TemplateContext { what, route, .. } = naming;
         let message = format!("the {what} of {route} is made of `{name}`, a credential");
-        let fault = Diagnostic::new(Code::CredentialKey, message);
+        let fault = Diagnostic::new(DiagnosticCode::CredentialKey, message);
         return Some(
             fault.with_remedy("take what names the resource: keys are seen in ZooKeeper and in logs"),
         );
     }
     match &variable.source {
-        ValueSource::Path(name) => {
+        TemplateValueSource::Path(name) => {
             let bound: Vec<&str> = naming.path?.variable_names().collect();
             (!bound.contains(&&**name)).then(|| unbound_diagnostic(naming, name, &bound))
         }
-        ValueSource::Header(name) if &**name == "host" => {
+        TemplateValueSource::Header(name) if &**name == "host" => {
             let fault = unfit_diagnostic(naming, name, "it has many spellings for one host");
             Some(fault.with_remedy("use `{host}`, which has one"))
         }
-        ValueSource::Header(name) if naming.reserved.contains(name) => {
+        TemplateValueSource::Header(name) if naming.reserved.contains(name) => {
             let fault = unfit_diagnostic(naming, name, "only the gateway writes it");
             Some(fault.with_remedy("use a field that clients send, such as `{header.x-order-id}`"))
         }
-        ValueSource::Header(name) if HOP_BY_HOP.contains(&&**name) => {
+        TemplateValueSource::Header(name) if HOP_BY_HOP.contains(&&**name) => {
             let fault = unfit_diagnostic(naming, name, "it belongs to a connection, not to a request");
             Some(fault.with_remedy("use a field that clients send end to end, such as `{header.x-order-id}`"))
         }
@@ -263,13 +274,13 @@ fn check_value_source(naming: &TemplateContext, variable: &TemplateVariable) -> 
 }
 
 /// The name of a field, parameter or member that holds a secret.
-fn credential_name(source: &ValueSource) -> Option<&str> {
+fn credential_name(source: &TemplateValueSource) -> Option<&str> {
     let (name, known) = match source {
-        ValueSource::Header(name) if is_credential(name) => return Some(name),
-        ValueSource::Header(name) => (&**name, &SECRET_FIELDS[..]),
-        ValueSource::Query(name) => (&**name, &CREDENTIALS[..]),
-        ValueSource::Body(pointer) => (pointer.last()?, &CREDENTIALS[..]),
-        ValueSource::Path(_) | ValueSource::Host => return None,
+        TemplateValueSource::Header(name) if is_credential(name) => return Some(name),
+        TemplateValueSource::Header(name) => (&**name, &SECRET_FIELDS[..]),
+        TemplateValueSource::Query(name) => (&**name, &CREDENTIALS[..]),
+        TemplateValueSource::Body(pointer) => (pointer.last()?, &CREDENTIALS[..]),
+        TemplateValueSource::Path(_) | TemplateValueSource::Host => return None,
     };
     let plain = name.to_ascii_lowercase().replace('-', "_");
     known.contains(&&*plain).then_some(name)
@@ -278,7 +289,7 @@ fn credential_name(source: &ValueSource) -> Option<&str> {
 fn unbound_diagnostic(naming: &TemplateContext, name: &str, bound: &[&str]) -> Diagnostic {
     let TemplateContext { what, route, .. } = naming;
     let message = format!("the {what} of {route} uses `{{path.{name}}}`, which its path does not bind");
-    let fault = Diagnostic::new(Code::UnboundVariable, message);
+    let fault = Diagnostic::new(DiagnosticCode::UnboundVariable, message);
     match bound {
         [] => fault.with_remedy(format!(
             "its path binds no variable: write `{{{name}}}` where the value stands in it"
@@ -289,5 +300,8 @@ fn unbound_diagnostic(naming: &TemplateContext, name: &str, bound: &[&str]) -> D
 
 fn unfit_diagnostic(naming: &TemplateContext, name: &str, reason: &str) -> Diagnostic {
     let TemplateContext { what, route, .. } = naming;
-    Diagnostic::new(Code::UnfitField, format!("the {what} of {route} uses the field `{name}`: {reason}"))
+    Diagnostic::new(
+        DiagnosticCode::UnfitField,
+        format!("the {what} of {route} uses the field `{name}`: {reason}"),
+    )
 }

@@ -5,11 +5,11 @@ use super::{
     diagnostics::Diagnostics,
     yaml::{YamlNode, YamlNodeValue},
 };
-use crate::diagnostics::{Code, Diagnostic, SourceSpan};
+use crate::diagnostics::{Diagnostic, DiagnosticCode, SourceSpan};
 
 /// Which process a file is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FileKind {
+pub enum PolicyFileKind {
     Gateway,
     Guard,
 }
@@ -22,23 +22,23 @@ const GUARD: [&str; 4] = ["store", "filter", "upstream", "listener"];
 
 /// A guard's file has a field that only guards have, and no field that only gateways have. Every other file is a
 /// gateway's.
-pub(super) fn detect(root: &YamlNode) -> FileKind {
+pub(super) fn detect(root: &YamlNode) -> PolicyFileKind {
     match (first_place(root, &GUARD), first_place(root, &GATEWAY)) {
-        (Some(_), None) => FileKind::Guard,
-        _ => FileKind::Gateway,
+        (Some(_), None) => PolicyFileKind::Guard,
+        _ => PolicyFileKind::Gateway,
     }
 }
 
 /// False for a file of the other kind. All its fields would be unknown, so nothing else is reported.
-pub(super) fn reject_other_kind(root: &YamlNode, kind: FileKind, faults: &Diagnostics) -> bool {
+pub(super) fn reject_other_kind(root: &YamlNode, kind: PolicyFileKind, faults: &Diagnostics) -> bool {
     let (own, others, message, remedy) = match kind {
-        FileKind::Gateway => (
+        PolicyFileKind::Gateway => (
             &GATEWAY[..],
             &GUARD[..],
             "this is the file of a guard, not the policy of a gateway",
             "start it with `fencegate guard -c FILE`",
         ),
-        FileKind::Guard => (
+        PolicyFileKind::Guard => (
             &GUARD[..],
             &GATEWAY[..],
             "this is the policy of a gateway, not the file of a guard",
@@ -48,7 +48,7 @@ pub(super) fn reject_other_kind(root: &YamlNode, kind: FileKind, faults: &Diagno
     // A file with fields of both kinds is a file with mistakes, and its fields are read.
     match (first_place(root, own), first_place(root, others)) {
         (None, Some(place)) => {
-            faults.push(Diagnostic::new(Code::OtherFile, message).at(place).with_remedy(remedy));
+            faults.push(Diagnostic::new(DiagnosticCode::OtherFile, message).at(place).with_remedy(remedy));
             false
         }
         _ => true,

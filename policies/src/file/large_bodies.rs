@@ -3,16 +3,16 @@
 
 use super::{mapping::MappingReader, scalar};
 use crate::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     key::KeyTemplate,
-    plan::{BodyTypeRequirement, LargeBodyPolicy, OnceRule},
+    plan::{BodyTypeRequirement, IdempotencyRule, LargeBodyPolicy},
 };
 
 /// `keys` and `once` of the same fence, as far as they are known.
 pub(super) fn large_bodies(
     fence: &mut MappingReader,
     keys: Option<&[KeyTemplate]>,
-    once: Option<&OnceRule>,
+    once: Option<&IdempotencyRule>,
 ) -> LargeBodyPolicy {
     let streams = fence.keyword("large_bodies", &[("refuse", false), ("stream", true)]).unwrap_or_default();
     let within = fence.value("upload_timeout", scalar::time_limit);
@@ -26,7 +26,10 @@ pub(super) fn large_bodies(
         _ => None,
     };
     if let Some(reason) = in_full {
-        let fault = Diagnostic::new(Code::StreamedBody, format!("a body cannot be streamed where {reason}"));
+        let fault = Diagnostic::new(
+            DiagnosticCode::StreamedBody,
+            format!("a body cannot be streamed where {reason}"),
+        );
         fence.report("large_bodies", fault.with_remedy("leave it out, and raise `limits.max_body` instead"));
     }
     LargeBodyPolicy::Stream { within: within.unwrap_or(LargeBodyPolicy::WITHIN) }
@@ -35,7 +38,7 @@ pub(super) fn large_bodies(
 fn report_no_effect(fence: &mut MappingReader) {
     if fence.is_present("upload_timeout") {
         let message = "`upload_timeout` has no effect without `large_bodies: stream`";
-        let fault = Diagnostic::new(Code::NoEffect, message);
+        let fault = Diagnostic::new(DiagnosticCode::NoEffect, message);
         fence.report("upload_timeout", fault.with_remedy("leave it out, or write `large_bodies: stream`"));
     }
 }
@@ -44,14 +47,17 @@ fn report_no_effect(fence: &mut MappingReader) {
 pub(super) fn body_type(
     fence: &mut MappingReader,
     keys: Option<&[KeyTemplate]>,
-    once: Option<&OnceRule>,
+    once: Option<&IdempotencyRule>,
 ) -> BodyTypeRequirement {
     let written =
         fence.keyword("body_type", &[("json", BodyTypeRequirement::Json), ("any", BodyTypeRequirement::Any)]);
-    let mut templates = keys.unwrap_or_default().iter().chain(once.into_iter().flat_map(OnceRule::templates));
+    let mut templates =
+        keys.unwrap_or_default().iter().chain(once.into_iter().flat_map(IdempotencyRule::templates));
     if written.is_some() && keys.is_some() && !templates.any(reads_body) {
-        let fault =
-            Diagnostic::new(Code::NoEffect, "`body_type` has no effect where no key stands in the body");
+        let fault = Diagnostic::new(
+            DiagnosticCode::NoEffect,
+            "`body_type` has no effect where no key stands in the body",
+        );
         fence.report(
             "body_type",
             fault.with_remedy("leave it out, or take a key from the body: `{body:/id}`"),

@@ -7,12 +7,12 @@ use super::{
     yaml::YamlScalar,
 };
 use crate::{
-    diagnostics::{Code, Diagnostic, SourceSpan},
+    diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
     key::{
-        Glob, GlobRelation, KeyTemplate, LockPath, LockPathErrorKind, ParseKeyTemplateError,
-        ParseLockPathError,
+        GlobRelation, KeyTemplate, LockPathErrorKind, LockPathTemplate, ParseKeyTemplateError,
+        ParseLockPathError, TemplateGlob,
     },
-    plan::{ForeignLayout, LockLayout, LockPlacement, ModeRule},
+    plan::{ForeignLayout, LockLayout, LockModeRule, LockPlacement},
 };
 
 /// The part of the layout that is read before the keys.
@@ -45,7 +45,7 @@ impl<'n> PartialLayout<'n> {
     ) -> Option<LockPlacement> {
         if let (Some(layout), true) = (self.foreign_layout(), fence.is_present("keys")) {
             let message = format!("a set of keys cannot be taken with `layout: {}`", layout.as_str());
-            let fault = Diagnostic::new(Code::NotInLayout, message);
+            let fault = Diagnostic::new(DiagnosticCode::NotInLayout, message);
             let remedy = "write one `key`: a program that takes such locks one after the other could wait for the set, \
                           and the set for it";
             fence.report("keys", fault.with_remedy(remedy));
@@ -68,13 +68,13 @@ impl<'n> PartialLayout<'n> {
         let Some(path) = self.path else {
             if !fence.is_present("lock_path") {
                 let message = format!("`layout: {}` does not say where the locks are", layout.as_str());
-                let fault = Diagnostic::new(Code::MissingField, message);
+                let fault = Diagnostic::new(DiagnosticCode::MissingField, message);
                 fence.report("layout", fault.with_remedy("add `lock_path: \"/app/locks/{path.id}\"`"));
             }
             return None;
         };
         let [key] = keys? else { return None };
-        match LockPath::parse(&path.text, key) {
+        match LockPathTemplate::parse(&path.text, key) {
             Ok(path) => Some(LockPlacement::Foreign { layout, path }),
             Err(bad) => {
                 fence.faults().push(malformed_diagnostic(naming, path, bad));
@@ -87,7 +87,7 @@ impl<'n> PartialLayout<'n> {
         if self.path.is_some() && self.layout.is_some() {
             let message = "`lock_path` has no effect without a `layout`: native locks lie below the root";
             let remedy = "leave it out, or write which programs have locks there: `layout: curator-mutex`";
-            fence.report("lock_path", Diagnostic::new(Code::NoEffect, message).with_remedy(remedy));
+            fence.report("lock_path", Diagnostic::new(DiagnosticCode::NoEffect, message).with_remedy(remedy));
         }
     }
 }
@@ -101,7 +101,7 @@ fn malformed_diagnostic(naming: &TemplateContext, path: &YamlScalar, bad: ParseL
             key::malformed_diagnostic(&naming, path, ParseKeyTemplateError { span: bad.span, why })
         }
         LockPathErrorKind::Path(why) => {
-            Diagnostic::new(Code::BadLockPath, format!("the lock path of {route} {why}"))
+            Diagnostic::new(DiagnosticCode::BadLockPath, format!("the lock path of {route} {why}"))
                 .at(place)
                 .with_remedy("write a path such as `/app/locks/{path.id}`")
         }
@@ -111,13 +111,17 @@ fn malformed_diagnostic(naming: &TemplateContext, path: &YamlScalar, bad: ParseL
                  could have two locks"
             );
             let remedy = "put the same variable into `key`, with no filter that it does not have here";
-            Diagnostic::new(Code::LoosePath, message).at(place).with_remedy(remedy)
+            Diagnostic::new(DiagnosticCode::LoosePath, message).at(place).with_remedy(remedy)
         }
     }
 }
 
 /// Refuses modes that the layout does not have.
-pub(super) fn check_shared_mode(fence: &mut MappingReader, layout: Option<ForeignLayout>, mode: ModeRule) {
+pub(super) fn check_shared_mode(
+    fence: &mut MappingReader,
+    layout: Option<ForeignLayout>,
+    mode: LockModeRule,
+) {
     let Some(layout) = layout.filter(|_| mode.has_shared_requests()) else { return };
     let field = if fence.is_present("mode") { "mode" } else { "layout" };
     if !layout.has_shared_mode() {
@@ -128,12 +132,12 @@ pub(super) fn check_shared_mode(fence: &mut MappingReader, layout: Option<Foreig
             }
             _ => "write `mode: exclusive`: every contender for the node excludes every other",
         };
-        fence.report(field, Diagnostic::new(Code::NotInLayout, message).with_remedy(remedy));
+        fence.report(field, Diagnostic::new(DiagnosticCode::NotInLayout, message).with_remedy(remedy));
     } else if layout == ForeignLayout::Kazoo {
         let message = "a program with a kazoo `Lock` does not wait for those who share the key here";
         let remedy =
             "write `mode: exclusive`, unless every other program takes a `WriteLock` or a `ReadLock` there";
-        fence.report(field, Diagnostic::new(Code::ReadersOvertaken, message).with_remedy(remedy));
+        fence.report(field, Diagnostic::new(DiagnosticCode::ReadersOvertaken, message).with_remedy(remedy));
     }
 }
 
@@ -148,11 +152,12 @@ pub(super) fn check_reserved_paths<'r>(
         for (owner, what) in
             [(root, "the gateways keep their own nodes"), ("/zookeeper", "ZooKeeper keeps its own")]
         {
-            if path.glob().relation_to(&Glob::literal(owner)) != GlobRelation::Disjoint {
+            if path.glob().relation_to(&TemplateGlob::literal(owner)) != GlobRelation::Disjoint {
                 let message = format!("the lock path of route `{route}` can lie at `{owner}`, where {what}");
                 let remedy =
                     "write a path whose first names are others, or give the installation another `root`";
-                faults.push(Diagnostic::new(Code::PathTaken, message).at(place).with_remedy(remedy));
+                faults
+                    .push(Diagnostic::new(DiagnosticCode::PathTaken, message).at(place).with_remedy(remedy));
             }
         }
     }

@@ -2,9 +2,9 @@
 
 use super::{diagnostics::Diagnostics, fence::ParsedFence};
 use crate::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     key::{GlobRelation, KeyTemplate},
-    plan::{Fence, LockPlacement},
+    plan::{FenceRule, LockPlacement},
 };
 
 /// `fences` with the names of their routes, in the order of the file. Compares each pair in which one fence has its
@@ -24,13 +24,13 @@ pub(super) fn check_layout_conflicts<'r>(fences: &[(&'r str, &'r ParsedFence)], 
     }
 }
 
-fn compare_fences(other: &str, above: &Fence, route: &str, fence: &Fence) -> Option<Diagnostic> {
+fn compare_fences(other: &str, above: &FenceRule, route: &str, fence: &FenceRule) -> Option<Diagnostic> {
     let share = above.templates().any(|one| fence.templates().any(|two| may_give_same_key(one, two)));
     if share && !same_placement(above, fence) {
         let message = format!("routes `{other}` and `{route}` can lock one key at two places");
         let remedy =
             "write the same `layout` and `lock_path` on both, or give their keys different first words";
-        return Some(Diagnostic::new(Code::UnlikeLayout, message).with_remedy(remedy));
+        return Some(Diagnostic::new(DiagnosticCode::UnlikeLayout, message).with_remedy(remedy));
     }
     above
         .locks()
@@ -59,14 +59,14 @@ fn compare_placements(
                 "routes `{other}` and `{route}` can make nodes of two layouts at one lock path: `{one}` and `{two}`"
             );
             let remedy = "write the layout of the programs that have their locks there on both";
-            Some(Diagnostic::new(Code::UnlikeLayout, message).with_remedy(remedy))
+            Some(Diagnostic::new(DiagnosticCode::UnlikeLayout, message).with_remedy(remedy))
         }
         GlobRelation::Nested => {
             let message = format!(
                 "of routes `{other}` and `{route}` the lock path of one can lie below that of the other"
             );
             let remedy = "write lock paths that lie side by side";
-            Some(Diagnostic::new(Code::NestedPath, message).with_remedy(remedy))
+            Some(Diagnostic::new(DiagnosticCode::NestedPath, message).with_remedy(remedy))
         }
         GlobRelation::Disjoint | GlobRelation::Overlapping => None,
     }
@@ -81,13 +81,13 @@ pub(super) fn may_give_same_key(one: &KeyTemplate, two: &KeyTemplate) -> bool {
 /// templates of one shape can be compared.
 ///
 /// For migrated locks one common lock is enough: every holder of it excludes every other.
-fn same_placement(one: &Fence, two: &Fence) -> bool {
+fn same_placement(one: &FenceRule, two: &FenceRule) -> bool {
     if one.former.is_some() || two.former.is_some() {
         let like = |(key, placing): (&KeyTemplate, &LockPlacement)| {
             two.locks().any(|(other, place)| key.shape() == other.shape() && placing == place)
         };
         return one.locks().any(like);
     }
-    let shape = |fence: &Fence| fence.keys.iter().map(|key| key.shape()).collect::<Vec<_>>();
+    let shape = |fence: &FenceRule| fence.keys.iter().map(|key| key.shape()).collect::<Vec<_>>();
     one.placing == two.placing && shape(one) == shape(two)
 }

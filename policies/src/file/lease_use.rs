@@ -2,8 +2,8 @@
 
 use super::mapping::MappingReader;
 use crate::{
-    diagnostics::{Code, Diagnostic},
-    plan::{Enforcement, Fence, FencingLevel, LargeBodyPolicy, LeasePolicy, NestedRequestPolicy},
+    diagnostics::{Diagnostic, DiagnosticCode},
+    plan::{Enforcement, FenceRule, FencingLevel, LargeBodyPolicy, LeasePolicy, NestedRequestPolicy},
 };
 
 const USES: [(&str, LeasePolicy); 2] =
@@ -15,7 +15,7 @@ pub(super) fn parse_lease_use(fence: &mut MappingReader) -> LeasePolicy {
 
 /// `level` is the level of the upstream, where that is known. `once` may stand beside `lease`: an operation is named
 /// by its request, so a repeat is recognised under any lock.
-pub(super) fn check_lease_use(block: &mut MappingReader, fence: &Fence, level: Option<FencingLevel>) {
+pub(super) fn check_lease_use(block: &mut MappingReader, fence: &FenceRule, level: Option<FencingLevel>) {
     if fence.lease == LeasePolicy::Never {
         return;
     }
@@ -50,5 +50,5 @@ pub(super) fn check_lease_use(block: &mut MappingReader, fence: &Fence, level: O
         return;
     };
     let message = format!("no request of this fence can run under a lease: {reason}");
-    block.report("lease", Diagnostic::new(Code::LeaseUnfit, message).with_remedy(remedy));
+    block.report("lease", Diagnostic::new(DiagnosticCode::LeaseUnfit, message).with_remedy(remedy));
 }

@@ -3,9 +3,9 @@
 
 use super::{diagnostics::Diagnostics, fence::ParsedFence, leases::ParsedLeases};
 use crate::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     key::{GlobRelation, KeyTemplate},
-    plan::{FencingLevel, LeasePlan, LeasePolicy, LockPlacement, Principal},
+    plan::{FencingLevel, LeasePlan, LeasePolicy, LeasePrincipal, LockPlacement},
 };
 
 /// A fenced route: its name, its fence, and the level of its upstream.
@@ -28,14 +28,15 @@ pub(super) fn check_leased_routes(routes: &[LeasableRoute], granting: &ParsedLea
 fn report_no_grants((name, fenced, _): &LeasableRoute, faults: &Diagnostics) {
     let (code, message) = match fenced.fence.lease {
         LeasePolicy::Never => return,
-        LeasePolicy::Optional => {
-            (Code::NoEffect, "`lease: optional` has no effect: the policy has no `leases`".to_owned())
-        }
+        LeasePolicy::Optional => (
+            DiagnosticCode::NoEffect,
+            "`lease: optional` has no effect: the policy has no `leases`".to_owned(),
+        ),
         LeasePolicy::Required => {
             let message = format!(
                 "route `{name}` refuses every request: it asks for a lease, and the policy has no `leases`"
             );
-            (Code::NoLease, message)
+            (DiagnosticCode::NoLease, message)
         }
     };
     let remedy = "add `leases: {principals: [...]}` to the policy, or leave `lease` out";
@@ -47,13 +48,13 @@ fn report_no_principal((name, fenced, _): &LeasableRoute, leases: &LeasePlan, fa
     if fenced.fence.lease != LeasePolicy::Required {
         return;
     }
-    let may = |principal: &Principal| fenced.fence.templates().all(|key| covers(principal, key));
+    let may = |principal: &LeasePrincipal| fenced.fence.templates().all(|key| covers(principal, key));
     if !leases.principals.iter().any(may) {
         let message = format!(
             "route `{name}` refuses every request: it asks for a lease, and no principal may have one of its keys"
         );
         let remedy = "add the keys to `keys` of a principal";
-        faults.push(Diagnostic::new(Code::NoLease, message).at(fenced.leased).with_remedy(remedy));
+        faults.push(Diagnostic::new(DiagnosticCode::NoLease, message).at(fenced.leased).with_remedy(remedy));
     }
 }
 
@@ -73,9 +74,10 @@ fn report_other_lock((name, fenced, level): &LeasableRoute, leases: &LeasePlan, 
         principal.name
     );
     let remedy = format!("give `{}` patterns that cover no key of the route", principal.name);
-    faults.push(Diagnostic::new(Code::LeaseElsewhere, message).at(fenced.placed).with_remedy(remedy));
+    faults
+        .push(Diagnostic::new(DiagnosticCode::LeaseElsewhere, message).at(fenced.placed).with_remedy(remedy));
 }
 
-fn covers(principal: &Principal, key: &KeyTemplate) -> bool {
+fn covers(principal: &LeasePrincipal, key: &KeyTemplate) -> bool {
     principal.keys.iter().any(|pattern| pattern.glob().relation_to(&key.glob()) == GlobRelation::Overlapping)
 }

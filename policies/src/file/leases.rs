@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{mapping::MappingReader, principals, scalar};
 use crate::{
-    diagnostics::{Code, Diagnostic},
-    plan::{LeasePlan, Listener},
+    diagnostics::{Diagnostic, DiagnosticCode},
+    plan::{LeasePlan, ListenerSettings},
 };
 
 /// The leases of a file.
@@ -27,7 +27,7 @@ impl ParsedLeases {
 }
 
 /// `listener` is where clients connect, if that is known.
-pub(super) fn leases(file: &mut MappingReader, listener: Option<&Listener>) -> ParsedLeases {
+pub(super) fn leases(file: &mut MappingReader, listener: Option<&ListenerSettings>) -> ParsedLeases {
     // For a section that is absent, no fault about its parts is reported.
     if !file.is_present("leases") {
         return ParsedLeases::Absent;
@@ -99,5 +99,5 @@ fn check_order(
     let field = if block.is_present(less) { less } else { more };
     let remedy = "`min_ttl`, `default_ttl`, `max_ttl` and `max_age` come in this order, each at least as long as the one \
                   before; without them they are `2s`, `15s`, `60s` and `24h`";
-    block.report(field, Diagnostic::new(Code::LeaseTimes, message).with_remedy(remedy));
+    block.report(field, Diagnostic::new(DiagnosticCode::LeaseTimes, message).with_remedy(remedy));
 }

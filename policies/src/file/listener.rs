@@ -6,17 +6,18 @@ use ipnet::IpNet;
 
 use super::{bind::bind, diagnostics::Diagnostics, mapping::MappingReader, scalar, served_tls};
 use crate::{
-    diagnostics::{Code, Diagnostic, SourceSpan},
+    diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
     host::{HostMatcher, HostPattern},
     plan::{
-        Listener, ListenerLimits, ListenerProtocols, ListenerTimeouts, ProxyProtocol, Upstream, buffer_limits,
+        ListenerLimits, ListenerProtocols, ListenerSettings, ListenerTimeouts, ProxyProtocol, Upstream,
+        buffer_limits,
     },
     trusted_proxies::{self, TrustedProxies},
 };
 
 /// A listener as it was read.
 pub(super) struct ParsedListener {
-    pub(super) listener: Listener,
+    pub(super) listener: ListenerSettings,
     /// The place of `limits.buffered`.
     memory: SourceSpan,
     /// The place of `timeouts.drain`, where it is written.
@@ -40,7 +41,7 @@ pub(super) fn listener(policy: &mut MappingReader) -> Option<ParsedListener> {
     let more = listeners.count();
     if more > 0 || entries.is_empty() && policy.is_mapping("listeners") {
         let message = format!("there are {} listeners, where one is needed", entries.len());
-        let fault = Diagnostic::new(Code::Listeners, message);
+        let fault = Diagnostic::new(DiagnosticCode::Listeners, message);
         policy.report(
             "listeners",
             match more {
@@ -84,7 +85,7 @@ fn parse_listener(
     let trusted = block.values("trusted_peers", network).map_or(speaking, TrustedProxies::new);
     let proxy_protocol = proxy_protocol(block, &trusted);
     let hosts = hosts(block);
-    let listener = Listener {
+    let listener = ListenerSettings {
         name: name?,
         address: address?,
         protocols,
@@ -101,21 +102,21 @@ fn parse_listener(
 fn network(text: &str) -> Result<IpNet, Diagnostic> {
     trusted_proxies::parse_network(text).map_err(|bad| {
         let remedy = "write `10.0.0.0/8`, `2001:db8::/32`, or one address";
-        Diagnostic::new(Code::BadNetwork, format!("`{text}` is {bad}")).with_remedy(remedy)
+        Diagnostic::new(DiagnosticCode::BadNetwork, format!("`{text}` is {bad}")).with_remedy(remedy)
     })
 }
 
 pub(super) fn served(text: &str) -> Result<HostPattern, Diagnostic> {
     HostPattern::parse(text).map_err(|bad| {
         let remedy = "write `pay.example`, or `*.pay.example` for all below it; ports do not count";
-        Diagnostic::new(Code::BadHosts, format!("`{text}` is {bad}")).with_remedy(remedy)
+        Diagnostic::new(DiagnosticCode::BadHosts, format!("`{text}` is {bad}")).with_remedy(remedy)
     })
 }
 
 pub(super) fn hosts(block: &mut MappingReader) -> HostMatcher {
     let served = block.values("hosts", served);
     if served.as_ref().is_some_and(Vec::is_empty) {
-        let fault = Diagnostic::new(Code::BadHosts, "an empty list of hosts refuses everything");
+        let fault = Diagnostic::new(DiagnosticCode::BadHosts, "an empty list of hosts refuses everything");
         block.report("hosts", fault.with_remedy("leave the field out, and every host is served"));
     }
     served.map_or(HostMatcher::Any, HostMatcher::Only)
@@ -126,7 +127,7 @@ fn proxy_protocol(block: &mut MappingReader, trusted: &TrustedProxies) -> ProxyP
     let written = block.keyword("proxy_protocol", &words).unwrap_or(ProxyProtocol::Off);
     if written == ProxyProtocol::Require && trusted.is_empty() && !block.is_present("trusted_peers") {
         let fault = Diagnostic::new(
-            Code::MissingField,
+            DiagnosticCode::MissingField,
             "`proxy_protocol` is required, and no peer is trusted to use it, so nobody can connect",
         );
         block.report(
@@ -140,7 +141,7 @@ fn proxy_protocol(block: &mut MappingReader, trusted: &TrustedProxies) -> ProxyP
 fn protocols(block: &mut MappingReader) -> ListenerProtocols {
     let Some(spoken) = block.values("protocols", protocol) else { return ListenerProtocols::Both };
     if spoken.is_empty() {
-        let fault = Diagnostic::new(Code::MissingField, "the list of protocols is empty");
+        let fault = Diagnostic::new(DiagnosticCode::MissingField, "the list of protocols is empty");
         block.report("protocols", fault.with_remedy("write `[http1, http2]`, or leave it out"));
     }
     // An empty list has its fault, so the value here never becomes part of a plan.
@@ -156,7 +157,7 @@ fn protocol(text: &str) -> Result<ListenerProtocols, Diagnostic> {
         "http2" => Ok(ListenerProtocols::Http2),
         _ => {
             let message = format!("`{text}` is not a value of `protocols`");
-            Err(Diagnostic::new(Code::UnknownValue, message).suggest(
+            Err(Diagnostic::new(DiagnosticCode::UnknownValue, message).suggest(
                 text,
                 &["http1", "http2"],
                 str::to_owned,
@@ -192,7 +193,9 @@ impl ParsedListener {
                  {largest} of this memory"
             );
             let remedy = format!("write `{}KiB` or more, or lower `max_body`", least.div_ceil(1024));
-            faults.push(Diagnostic::new(Code::SmallMemory, message).at(self.memory).with_remedy(remedy));
+            faults.push(
+                Diagnostic::new(DiagnosticCode::SmallMemory, message).at(self.memory).with_remedy(remedy),
+            );
         }
     }
 
@@ -220,7 +223,9 @@ impl ParsedListener {
              than that; or lower `response_timeout`"
         );
         faults.push(
-            Diagnostic::new(Code::ShortDrain, message).at(self.drain.unwrap_or(place)).with_remedy(remedy),
+            Diagnostic::new(DiagnosticCode::ShortDrain, message)
+                .at(self.drain.unwrap_or(place))
+                .with_remedy(remedy),
         );
     }
 }

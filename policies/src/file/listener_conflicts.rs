@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::{diagnostics::Diagnostics, mapping::MappingReader};
 use crate::{
-    diagnostics::{Code, Diagnostic, SourceSpan},
+    diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
     plan::BindAddress,
 };
 
@@ -63,7 +63,7 @@ pub(super) fn report_clashes(listeners: &[ConfiguredListener], faults: &Diagnost
 
 fn clash_diagnostic(early: &ConfiguredListener, late: &ConfiguredListener) -> Diagnostic {
     let message = format!("{} and {} both listen on port {}", late.what, early.what, late.address.port());
-    let fault = Diagnostic::new(Code::SameAddress, message);
+    let fault = Diagnostic::new(DiagnosticCode::SameAddress, message);
     let unwritten = |listener: &ConfiguredListener| {
         format!(
             "`{}` is not written, and listens on `{}`: give one of them another port",

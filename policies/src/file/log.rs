@@ -7,8 +7,8 @@ use super::{
     scalar::{self, Scheme},
 };
 use crate::{
-    diagnostics::{Code, Diagnostic},
-    plan::{AccessLogTarget, KeyVisibility, LogSettings, TraceExport},
+    diagnostics::{Diagnostic, DiagnosticCode},
+    plan::{AccessLogTarget, KeyVisibility, LogSettings, TraceExportSettings},
 };
 
 pub(super) fn log(block: &mut MappingReader) -> LogSettings {
@@ -22,7 +22,10 @@ pub(super) fn log(block: &mut MappingReader) -> LogSettings {
         if key_secret_file.is_some() && keys != KeyVisibility::Hash {
             let message = "`key_secret_file` has no effect where keys are not hashed";
             let remedy = "add `keys: hash`, or leave it out";
-            block.report("key_secret_file", Diagnostic::new(Code::NoEffect, message).with_remedy(remedy));
+            block.report(
+                "key_secret_file",
+                Diagnostic::new(DiagnosticCode::NoEffect, message).with_remedy(remedy),
+            );
         }
         LogSettings {
             access: access.unwrap_or_default(),
@@ -34,7 +37,7 @@ pub(super) fn log(block: &mut MappingReader) -> LogSettings {
     block.read_inner("log", read).unwrap_or_default()
 }
 
-fn traces(block: &mut MappingReader) -> Option<TraceExport> {
+fn traces(block: &mut MappingReader) -> Option<TraceExportSettings> {
     if !block.is_present("traces") {
         return None;
     }
@@ -45,7 +48,7 @@ fn traces(block: &mut MappingReader) -> Option<TraceExport> {
         let collector = block.value("endpoint", collector);
         let service_name = block.value("service_name", scalar::name);
         let one_in = block.value("one_in", scalar::limit).unwrap_or(1);
-        Some(TraceExport {
+        Some(TraceExportSettings {
             collector: collector?,
             service_name: service_name.unwrap_or_else(|| "fencegate".to_owned()),
             one_in: u32::try_from(one_in).unwrap_or(u32::MAX),
@@ -63,7 +66,7 @@ fn collector(text: &str) -> Result<String, Diagnostic> {
         Ok((Scheme::Http, authority)) => Ok(authority),
         _ => {
             let message = format!("`{text}` is not the endpoint of a collector");
-            Err(Diagnostic::new(Code::BadEndpoint, message).with_remedy(remedy))
+            Err(Diagnostic::new(DiagnosticCode::BadEndpoint, message).with_remedy(remedy))
         }
     }
 }

@@ -4,12 +4,12 @@
 use std::any::type_name_of_val;
 
 use super::{
-    asked::{self, How},
     diagnostics::Diagnostics,
+    field_recorder::{self, FieldValueKind},
     hints, shape_hints,
     yaml::{YamlMappingKey, YamlNode, YamlNodeValue, YamlScalar},
 };
-use crate::diagnostics::{Code, Diagnostic, SourceSpan};
+use crate::diagnostics::{Diagnostic, DiagnosticCode, SourceSpan};
 
 /// One mapping of the file while it is read.
 pub(super) struct MappingReader<'n> {
@@ -40,13 +40,14 @@ impl<'n> MappingReader<'n> {
             Some((YamlNodeValue::Mapping(entries), _)) => entries,
             Some((YamlNodeValue::Unset, _)) => return None,
             Some((other, place)) => {
-                let fault = Diagnostic::new(Code::WrongShape, format!("{what} is a mapping of fields"));
+                let fault =
+                    Diagnostic::new(DiagnosticCode::WrongShape, format!("{what} is a mapping of fields"));
                 let fields = Self::fields(place, faults, read);
                 faults.push(fault.at(place).with_remedy(shape_hints::mapping_remedy(&what, other, &fields)));
                 return None;
             }
         };
-        let _within = asked::within();
+        let _within = field_recorder::within();
         let mut block = Self { what, place, entries, asked: Vec::new(), faults };
         let value = read(&mut block);
         block.report_unknown();
@@ -74,19 +75,20 @@ impl<'n> MappingReader<'n> {
         read: impl FnOnce(&mut Self) -> T,
     ) -> Option<T> {
         let node = self.find(name);
-        asked::inner(name);
+        field_recorder::inner(name);
         let place = self.key_place(name);
         Self::read(node, format!("`{name}`"), place, self.faults, read)
     }
 
     /// The names and values of a mapping whose names are the user's own.
     pub(super) fn entries(&mut self, name: &'static str) -> &'n [(YamlMappingKey, YamlNode)] {
-        asked::how(name, || How::Entries);
+        field_recorder::how(name, || FieldValueKind::Entries);
         match self.find(name).map(|node| &node.value) {
             None | Some(YamlNodeValue::Unset) => &[],
             Some(YamlNodeValue::Mapping(entries)) => entries,
             Some(other) => {
-                let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a mapping of names"));
+                let fault =
+                    Diagnostic::new(DiagnosticCode::WrongShape, format!("`{name}` is a mapping of names"));
                 self.report(name, fault.with_remedy(shape_hints::entries_remedy(other)));
                 &[]
             }
@@ -100,7 +102,7 @@ impl<'n> MappingReader<'n> {
         name: &'static str,
         read: impl Fn(&str, &str) -> Result<T, Diagnostic>,
     ) -> Option<Vec<T>> {
-        asked::how(name, || How::Texts);
+        field_recorder::how(name, || FieldValueKind::Texts);
         let one = |(key, node): &(YamlMappingKey, YamlNode)| {
             let read = match &node.value {
                 YamlNodeValue::Scalar(scalar) => read(&key.text, &scalar.text),
@@ -125,7 +127,7 @@ impl<'n> MappingReader<'n> {
 
     /// `None` where the field is absent, or no list.
     pub(super) fn list(&mut self, name: &'static str) -> Option<&'n [YamlNode]> {
-        asked::how(name, || How::List);
+        field_recorder::how(name, || FieldValueKind::List);
         self.items(name)
     }
 
@@ -134,7 +136,7 @@ impl<'n> MappingReader<'n> {
             YamlNodeValue::List(items) => Some(items),
             YamlNodeValue::Unset => None,
             other => {
-                let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a list"));
+                let fault = Diagnostic::new(DiagnosticCode::WrongShape, format!("`{name}` is a list"));
                 self.report(name, fault.with_remedy(shape_hints::list_remedy(other)));
                 None
             }
@@ -147,14 +149,17 @@ impl<'n> MappingReader<'n> {
         name: &'static str,
         parse: impl Fn(&str) -> Result<T, Diagnostic>,
     ) -> Option<Vec<T>> {
-        asked::how(name, || How::Values(type_name_of_val(&parse)));
+        field_recorder::how(name, || FieldValueKind::Values(type_name_of_val(&parse)));
         let items = self.items(name)?;
         let one = |node: &YamlNode| {
             let parsed = match &node.value {
                 YamlNodeValue::Scalar(scalar) => parse(&scalar.text),
                 YamlNodeValue::Unset => return None,
-                _ => Err(Diagnostic::new(Code::WrongShape, format!("`{name}` is a list of single values"))
-                    .with_remedy("write single values, with `, ` between them")),
+                _ => Err(Diagnostic::new(
+                    DiagnosticCode::WrongShape,
+                    format!("`{name}` is a list of single values"),
+                )
+                .with_remedy("write single values, with `, ` between them")),
             };
             let written = match &node.value {
                 YamlNodeValue::Scalar(scalar) => &*scalar.text,
@@ -170,7 +175,7 @@ impl<'n> MappingReader<'n> {
     }
 
     pub(super) fn scalar(&mut self, name: &'static str) -> Option<&'n YamlScalar> {
-        asked::how(name, || How::Value("text"));
+        field_recorder::how(name, || FieldValueKind::Value("text"));
         self.single(name)
     }
 
@@ -179,7 +184,8 @@ impl<'n> MappingReader<'n> {
             YamlNodeValue::Scalar(scalar) => Some(scalar),
             YamlNodeValue::Unset => None,
             other => {
-                let fault = Diagnostic::new(Code::WrongShape, format!("`{name}` is a single value"));
+                let fault =
+                    Diagnostic::new(DiagnosticCode::WrongShape, format!("`{name}` is a single value"));
                 self.report(name, fault.with_remedy(shape_hints::scalar_remedy(other)));
                 None
             }
@@ -192,7 +198,7 @@ impl<'n> MappingReader<'n> {
         name: &'static str,
         parse: impl FnOnce(&str) -> Result<T, Diagnostic>,
     ) -> Option<T> {
-        asked::how(name, || How::Value(type_name_of_val(&parse)));
+        field_recorder::how(name, || FieldValueKind::Value(type_name_of_val(&parse)));
         self.parse_value(name, parse)
     }
 
@@ -213,22 +219,24 @@ impl<'n> MappingReader<'n> {
 
     /// One of a few words.
     pub(super) fn keyword<T: Copy>(&mut self, name: &'static str, words: &[(&str, T)]) -> Option<T> {
-        asked::how(name, || How::Word(words.iter().map(|(word, _)| (*word).to_owned()).collect()));
+        field_recorder::how(name, || {
+            FieldValueKind::Word(words.iter().map(|(word, _)| (*word).to_owned()).collect())
+        });
         self.parse_value(name, |text| {
             words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or_else(|| {
                 let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
                 let message = format!("`{text}` is not a value of `{name}`");
-                Diagnostic::new(Code::UnknownValue, message).suggest(text, &known, str::to_owned)
+                Diagnostic::new(DiagnosticCode::UnknownValue, message).suggest(text, &known, str::to_owned)
             })
         })
     }
 
     /// Reports a required field that is absent. `example` is what the user could write.
     pub(super) fn require(&mut self, name: &'static str, example: &str) {
-        asked::required(name);
+        field_recorder::required(name);
         if self.find(name).is_none() {
             let message = format!("{} has no `{name}`", self.what);
-            let fault = Diagnostic::new(Code::MissingField, message);
+            let fault = Diagnostic::new(DiagnosticCode::MissingField, message);
             self.faults.push(fault.at(self.place).with_remedy(format!("add `{example}`")));
         }
     }
@@ -267,7 +275,7 @@ impl<'n> MappingReader<'n> {
     }
 
     fn find(&mut self, name: &'static str) -> Option<&'n YamlNode> {
-        asked::field(name);
+        field_recorder::field(name);
         if !self.asked.contains(&name) {
             self.asked.push(name);
         }
@@ -283,7 +291,7 @@ impl<'n> MappingReader<'n> {
         for (key, _) in self.entries {
             if !self.asked.contains(&key.text.as_str()) {
                 let message = format!("{} has no field `{}`", self.what, key.text);
-                let fault = Diagnostic::new(Code::UnknownField, message).at(key.place);
+                let fault = Diagnostic::new(DiagnosticCode::UnknownField, message).at(key.place);
                 self.faults.push(match hints::misplaced_remedy(&key.text, &self.what, &self.asked) {
                     Some(remedy) => fault.with_remedy(remedy),
                     None => fault.suggest(&key.text, &self.asked, str::to_owned),
@@ -295,5 +303,6 @@ impl<'n> MappingReader<'n> {
 
 fn suggest_mapping(name: &str) -> Diagnostic {
     let message = format!("`{name}` is a mapping of names to values");
-    Diagnostic::new(Code::WrongShape, message).with_remedy(format!("write `{name}: {{name: value}}`"))
+    Diagnostic::new(DiagnosticCode::WrongShape, message)
+        .with_remedy(format!("write `{name}: {{name: value}}`"))
 }

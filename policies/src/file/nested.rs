@@ -3,7 +3,7 @@
 
 use super::mapping::MappingReader;
 use crate::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     plan::NestedRequestPolicy,
 };
 
@@ -18,7 +18,7 @@ pub(super) fn parse_nested_policy(block: &mut MappingReader, signs: bool) -> Opt
                        so nothing is signed that it could show";
         let remedy = "make a key with `fencegate keys new KEYFILE`, and add `tickets: {signing_key_file: /run/secrets/fencegate-ed25519}` \
                       to the policy, or write `ignore`";
-        block.report("nested", Diagnostic::new(Code::NestedUnsigned, message).with_remedy(remedy));
+        block.report("nested", Diagnostic::new(DiagnosticCode::NestedUnsigned, message).with_remedy(remedy));
     }
     written
 }

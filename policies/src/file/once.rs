@@ -6,16 +6,19 @@ use super::{
     scalar,
 };
 use crate::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     key::KeyTemplate,
-    plan::{Enforcement, FencingLevel, ModeRule, OnceRule, OnceStore, OperationEnd, OperationQuota},
+    plan::{
+        Enforcement, FencingLevel, IdempotencyRule, IdempotencyStore, LockModeRule, OperationEnd,
+        OperationQuota,
+    },
 };
 
 /// Other settings that matter for `once`.
-pub(super) struct OnceContext {
+pub(super) struct IdempotencyParseContext {
     /// `None` where the upstream is not known.
     pub(super) level: Option<FencingLevel>,
-    pub(super) mode: ModeRule,
+    pub(super) mode: LockModeRule,
     pub(super) enforce: Enforcement,
 }
 
@@ -23,8 +26,8 @@ pub(super) struct OnceContext {
 pub(super) fn once(
     fence: &mut MappingReader,
     naming: &TemplateContext,
-    fencing: &OnceContext,
-) -> Option<Option<OnceRule>> {
+    fencing: &IdempotencyParseContext,
+) -> Option<Option<IdempotencyRule>> {
     if !fence.is_present("once") {
         return Some(None);
     }
@@ -36,15 +39,16 @@ pub(super) fn once(
 fn parse_once_rule(
     block: &mut MappingReader,
     naming: &TemplateContext,
-    fencing: &OnceContext,
-) -> Option<OnceRule> {
-    let store = block.keyword("store", &[("guard", OnceStore::Guard), ("zookeeper", OnceStore::ZooKeeper)]);
+    fencing: &IdempotencyParseContext,
+) -> Option<IdempotencyRule> {
+    let store = block
+        .keyword("store", &[("guard", IdempotencyStore::Guard), ("zookeeper", IdempotencyStore::ZooKeeper)]);
     let store = resolve_store(block, store, fencing.level);
     let operation = TemplateContext { what: TemplateKind::Operation, ..*naming };
     let key = if block.is_present("key") {
         template(block, "key", &operation)
     } else {
-        Some(OnceRule::default_key())
+        Some(IdempotencyRule::default_key())
     };
     check_constant(block, key.as_ref(), naming);
     let whose = block.is_present("principal");
@@ -58,13 +62,13 @@ fn parse_once_rule(
     if whose && principal.is_none() {
         return None;
     }
-    Some(OnceRule {
+    Some(IdempotencyRule {
         store: store?,
         key: key?,
         principal,
         scope: scope.unwrap_or_default(),
         required: required.unwrap_or(true),
-        keep: keep.unwrap_or(OnceRule::KEEP),
+        keep: keep.unwrap_or(IdempotencyRule::KEEP),
         finals: finals.unwrap_or_default(),
         memory,
     })
@@ -82,7 +86,11 @@ pub(super) fn final_status(text: &str) -> Result<u16, Diagnostic> {
 }
 
 /// `whose`: the route has `principal`.
-fn parse_operation_quota(block: &mut MappingReader, store: Option<OnceStore>, whose: bool) -> OperationQuota {
+fn parse_operation_quota(
+    block: &mut MappingReader,
+    store: Option<IdempotencyStore>,
+    whose: bool,
+) -> OperationQuota {
     let route = block.value("share", scalar::limit);
     let client = block.value("client_share", scalar::limit);
     for field in ["share", "client_share"] {
@@ -90,18 +98,20 @@ fn parse_operation_quota(block: &mut MappingReader, store: Option<OnceStore>, wh
             continue;
         }
         let (reason, remedy) = match (store, field) {
-            (Some(OnceStore::Guard), _) => ("beside a guard, which has room of its own", "leave it out"),
+            (Some(IdempotencyStore::Guard), _) => {
+                ("beside a guard, which has room of its own", "leave it out")
+            }
             (_, "client_share") if !whose => {
                 ("without `principal`, which tells clients apart", "write `principal`, or leave it out")
             }
             _ => continue,
         };
-        let fault = Diagnostic::new(Code::NoEffect, format!("`{field}` has no effect {reason}"));
+        let fault = Diagnostic::new(DiagnosticCode::NoEffect, format!("`{field}` has no effect {reason}"));
         block.report(field, fault.with_remedy(remedy));
     }
     OperationQuota {
-        route: route.unwrap_or(OnceRule::SHARE),
-        client: whose.then(|| client.unwrap_or(OnceRule::CLIENT_SHARE)),
+        route: route.unwrap_or(IdempotencyRule::SHARE),
+        client: whose.then(|| client.unwrap_or(IdempotencyRule::CLIENT_SHARE)),
     }
 }
 
@@ -114,25 +124,25 @@ fn template(block: &mut MappingReader, field: &'static str, naming: &TemplateCon
 /// without a guard, ZooKeeper stores them.
 fn resolve_store(
     block: &mut MappingReader,
-    store: Option<OnceStore>,
+    store: Option<IdempotencyStore>,
     level: Option<FencingLevel>,
-) -> Option<OnceStore> {
+) -> Option<IdempotencyStore> {
     let fit = match level? {
-        FencingLevel::Guard => OnceStore::Guard,
-        FencingLevel::None | FencingLevel::Delay(_) | FencingLevel::Upstream => OnceStore::ZooKeeper,
+        FencingLevel::Guard => IdempotencyStore::Guard,
+        FencingLevel::None | FencingLevel::Delay(_) | FencingLevel::Upstream => IdempotencyStore::ZooKeeper,
     };
     let (message, remedy) = match store.unwrap_or(fit) {
         store if store == fit => return Some(fit),
-        OnceStore::Guard => (
+        IdempotencyStore::Guard => (
             "no guard stands before this upstream that could remember operations",
             "write `zookeeper`, or put a guard beside the upstream and write `fencing: guard` on it",
         ),
-        OnceStore::ZooKeeper => (
+        IdempotencyStore::ZooKeeper => (
             "the guard before this upstream remembers operations, and knows what became of them",
             "write `guard`, or leave `store` out",
         ),
     };
-    block.report("store", Diagnostic::new(Code::OnceStore, message).with_remedy(remedy));
+    block.report("store", Diagnostic::new(DiagnosticCode::OnceStore, message).with_remedy(remedy));
     None
 }
 
@@ -142,22 +152,22 @@ fn check_constant(block: &mut MappingReader, key: Option<&KeyTemplate>, naming: 
             format!("all requests of {} would be one operation: its name has no variable", naming.route);
         let remedy =
             "write `\"{header.idempotency-key}\"`, or whatever differs from one operation to the next";
-        block.report("key", Diagnostic::new(Code::OneOperation, message).with_remedy(remedy));
+        block.report("key", Diagnostic::new(DiagnosticCode::OneOperation, message).with_remedy(remedy));
     }
 }
 
-fn check_shared(fence: &mut MappingReader, fencing: &OnceContext) {
-    if fencing.mode == ModeRule::Shared {
+fn check_shared(fence: &mut MappingReader, fencing: &IdempotencyParseContext) {
+    if fencing.mode == LockModeRule::Shared {
         let message = "`once` is for requests that change something, and those of a shared key only read";
         let remedy = "write `mode: exclusive`, or leave `once` out";
-        fence.report("once", Diagnostic::new(Code::OnceShared, message).with_remedy(remedy));
+        fence.report("once", Diagnostic::new(DiagnosticCode::OnceShared, message).with_remedy(remedy));
     }
 }
 
-fn check_observed(fence: &mut MappingReader, fencing: &OnceContext) {
+fn check_observed(fence: &mut MappingReader, fencing: &IdempotencyParseContext) {
     if fencing.enforce == Enforcement::Observe {
         let message = "with `enforce: observe`, a repeated operation is reported and happens again";
         let remedy = "write `enforce: refuse` for a route whose operations must happen at most once";
-        fence.report("once", Diagnostic::new(Code::Observed, message).with_remedy(remedy));
+        fence.report("once", Diagnostic::new(DiagnosticCode::Observed, message).with_remedy(remedy));
     }
 }

@@ -1,7 +1,7 @@
 //! Reads fields of which exactly one has to be there.
 
-use super::{asked, mapping::MappingReader};
-use crate::diagnostics::{Code, Diagnostic};
+use super::{field_recorder, mapping::MappingReader};
+use crate::diagnostics::{Diagnostic, DiagnosticCode};
 
 /// The first of `names` that is present. Reports a fault where none is present, or more than one. `example` is what
 /// the user could write.
@@ -10,7 +10,7 @@ pub(super) fn exactly_one(
     names: &[&'static str],
     example: &str,
 ) -> Option<&'static str> {
-    asked::one_of(names);
+    field_recorder::one_of(names);
     // Read every name, so that none of them is reported as unknown.
     let present: Vec<&'static str> = names.iter().copied().filter(|name| block.is_present(name)).collect();
     let listed = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>();
@@ -18,15 +18,20 @@ pub(super) fn exactly_one(
         [] => {
             let message = format!("{} has none of {}", block.name(), listed(names).join(", "));
             // For a field that is absent the fault is shown at the mapping.
-            block.report(names[0], Diagnostic::new(Code::MissingField, message).with_remedy(example));
+            block.report(
+                names[0],
+                Diagnostic::new(DiagnosticCode::MissingField, message).with_remedy(example),
+            );
             None
         }
         [one] => Some(one),
         [first, second, ..] => {
             let message =
                 format!("{} has {}: only one can be meant", block.name(), listed(&present).join(" and "));
-            block
-                .report(second, Diagnostic::new(Code::OnlyOne, message).with_remedy("leave all but one out"));
+            block.report(
+                second,
+                Diagnostic::new(DiagnosticCode::OnlyOne, message).with_remedy("leave all but one out"),
+            );
             Some(first)
         }
     }

@@ -8,8 +8,8 @@ use std::{
 
 use super::{mapping::MappingReader, scalar};
 use crate::{
-    diagnostics::{Code, Diagnostic},
-    key::{JsonPointer, KeyTemplate, TemplateVariable, ValueSource, format_names},
+    diagnostics::{Diagnostic, DiagnosticCode},
+    key::{JsonPointer, KeyTemplate, TemplateValueSource, TemplateVariable, format_names},
 };
 
 const FIELD: &str = "only";
@@ -28,27 +28,27 @@ pub(super) fn partial_list_fault(
     variable: &TemplateVariable,
     only: Option<usize>,
 ) -> Option<Diagnostic> {
-    if let ValueSource::Query(name) = &variable.source
+    if let TemplateValueSource::Query(name) = &variable.source
         && is_item(name)
     {
         let message =
             format!("{what} names one of several parameters, and a request may have more than are named");
         let remedy =
             "let requests name one resource each, or take a list from a JSON body: `{body:/items/0/sku}`";
-        return Some(Diagnostic::new(Code::PartOfList, message).with_remedy(remedy));
+        return Some(Diagnostic::new(DiagnosticCode::PartOfList, message).with_remedy(remedy));
     }
     let pointer = variable.pointer()?;
     if let Some(name) = pointer.foreign_name() {
         let message = format!("{what} names a member that is called `{name}`, not each item of a list");
         let remedy = "name each item and say how many a list may have: `{body:/items/0/sku}` and `only: 1`";
-        return Some(Diagnostic::new(Code::PartOfList, message).with_remedy(remedy));
+        return Some(Diagnostic::new(DiagnosticCode::PartOfList, message).with_remedy(remedy));
     }
     let last = pointer.items().map(|item| item.index).max().filter(|_| only.is_none())?;
     let message =
         format!("{what} names item {last} of a list, and a list may have more items than are named");
     let remedy =
         format!("say how many it may have, and name each of them: `only: {}`", last.saturating_add(1));
-    Some(Diagnostic::new(Code::PartOfList, message).with_remedy(remedy))
+    Some(Diagnostic::new(DiagnosticCode::PartOfList, message).with_remedy(remedy))
 }
 
 /// True for `sku[]` and `sku[0]`, and false for `order[id]`.
@@ -74,12 +74,12 @@ pub(super) fn check_unnamed_items(fence: &mut MappingReader, only: Option<usize>
         } else {
             continue;
         };
-        fence.report(FIELD, Diagnostic::new(Code::PartOfList, message).with_remedy(remedy));
+        fence.report(FIELD, Diagnostic::new(DiagnosticCode::PartOfList, message).with_remedy(remedy));
     }
     if lists == 0 {
         let message = "`only` has no effect where no key is made of an item of a list";
         let remedy = "leave it out, or name the items: `{body:/items/0/sku}`";
-        fence.report(FIELD, Diagnostic::new(Code::NoEffect, message).with_remedy(remedy));
+        fence.report(FIELD, Diagnostic::new(DiagnosticCode::NoEffect, message).with_remedy(remedy));
     }
 }
 

@@ -3,21 +3,21 @@
 
 use super::mapping::MappingReader;
 use crate::{
-    diagnostics::{Code, Diagnostic},
-    plan::{Enforcement, Fence, ForwardPolicy, HoldPolicy, LockPlacement, ModeRule},
+    diagnostics::{Diagnostic, DiagnosticCode},
+    plan::{Enforcement, FenceRule, HoldPolicy, LockModeRule, LockPlacement, PeerForwardPolicy},
 };
 
-const FORWARD: [(&str, ForwardPolicy); 2] =
-    [("never", ForwardPolicy::Never), ("holder", ForwardPolicy::Holder)];
+const FORWARD: [(&str, PeerForwardPolicy); 2] =
+    [("never", PeerForwardPolicy::Never), ("holder", PeerForwardPolicy::Holder)];
 
 /// The `forward` of `block` itself. `reached`: the file has a peer listener.
-pub(super) fn parse_forward(block: &mut MappingReader, reached: bool) -> Option<ForwardPolicy> {
+pub(super) fn parse_forward(block: &mut MappingReader, reached: bool) -> Option<PeerForwardPolicy> {
     let written = block.keyword("forward", &FORWARD);
-    if written == Some(ForwardPolicy::Holder) && !reached {
+    if written == Some(PeerForwardPolicy::Holder) && !reached {
         let message = "requests cannot be sent on to other gateways: the policy has no `peer`, \
                        which says where gateways reach each other";
         let remedy = "add `peer: {address: 0.0.0.0:9910, advertise: gw-1.internal:9910}` to the policy, or write `never`";
-        block.report("forward", Diagnostic::new(Code::MissingField, message).with_remedy(remedy));
+        block.report("forward", Diagnostic::new(DiagnosticCode::MissingField, message).with_remedy(remedy));
     }
     written
 }
@@ -26,24 +26,27 @@ pub(super) fn parse_forward(block: &mut MappingReader, reached: bool) -> Option<
 /// to. A value in `defaults` counts for the fences that can have it.
 pub(super) fn resolve_forward(
     fence: &mut MappingReader,
-    terms: Option<ForwardPolicy>,
-    settled: &Fence,
-) -> ForwardPolicy {
+    terms: Option<PeerForwardPolicy>,
+    settled: &FenceRule,
+) -> PeerForwardPolicy {
     let forward = terms.unwrap_or_default();
     match (forward, no_forward_reason(settled)) {
-        (ForwardPolicy::Holder, Some((reason, remedy))) => {
+        (PeerForwardPolicy::Holder, Some((reason, remedy))) => {
             if fence.is_present("forward") {
                 let message = format!("`forward: holder` has no effect {reason}");
-                fence.report("forward", Diagnostic::new(Code::NoEffect, message).with_remedy(remedy));
+                fence.report(
+                    "forward",
+                    Diagnostic::new(DiagnosticCode::NoEffect, message).with_remedy(remedy),
+                );
             }
-            ForwardPolicy::Never
+            PeerForwardPolicy::Never
         }
         _ => forward,
     }
 }
 
 /// Why no request of a fence is ever sent to another gateway, and the remedy.
-fn no_forward_reason(fence: &Fence) -> Option<(&'static str, &'static str)> {
+fn no_forward_reason(fence: &FenceRule) -> Option<(&'static str, &'static str)> {
     if fence.set {
         return Some(("on a set of keys", "leave it out: no gateway keeps a set after its request"));
     }
@@ -54,7 +57,7 @@ fn no_forward_reason(fence: &Fence) -> Option<(&'static str, &'static str)> {
         let remedy = "leave it out: who stands in line behind another program cannot be sent on to it";
         return Some(("on a lock of other programs", remedy));
     }
-    if fence.mode == ModeRule::Shared {
+    if fence.mode == LockModeRule::Shared {
         let remedy = "leave it out: readers at several gateways hold the key at the same time";
         return Some(("with `mode: shared`", remedy));
     }

@@ -8,16 +8,16 @@ use super::{
     scalar,
 };
 use crate::{
-    diagnostics::{Code, Diagnostic, Severity, SourceSpan},
+    diagnostics::{Diagnostic, DiagnosticCode, Severity, SourceSpan},
     host::CanonicalHost,
-    plan::{CertificateFiles, PeerListener, PeerTls},
+    plan::{CertificateFiles, PeerListenerSettings, PeerTls},
 };
 
 /// The parts of `peer` that could be read.
 #[derive(Default)]
 pub(super) struct ParsedPeerListener {
     /// `None` where the file has no `peer`, or where a fault has been reported.
-    pub(super) peer: Option<PeerListener>,
+    pub(super) peer: Option<PeerListenerSettings>,
     address: Option<(SocketAddr, SourceSpan)>,
 }
 
@@ -49,7 +49,7 @@ fn parse_peer_listener(block: &mut MappingReader) -> ParsedPeerListener {
         warn_plain_text(block, address);
     }
     let place = block.place_of("address");
-    let peer = || Some(PeerListener { address: address?, advertise: advertise?, tls: tls? });
+    let peer = || Some(PeerListenerSettings { address: address?, advertise: advertise?, tls: tls? });
     ParsedPeerListener { peer: peer(), address: address.map(|address| (address, place)) }
 }
 
@@ -57,7 +57,7 @@ fn parse_peer_listener(block: &mut MappingReader) -> ParsedPeerListener {
 fn advertised(text: &str) -> Result<CanonicalHost, Diagnostic> {
     let bad = |remedy: String| {
         let message = format!("`{text}` is not a host and a port, which other gateways could connect to");
-        Err(Diagnostic::new(Code::BadAdvertise, message).with_remedy(remedy))
+        Err(Diagnostic::new(DiagnosticCode::BadAdvertise, message).with_remedy(remedy))
     };
     let bare = text.split_once("://").map_or(text, |(_, bare)| bare);
     let bare = bare.split('/').next().unwrap_or_default();
@@ -96,7 +96,7 @@ fn advertised_address(
     let message = format!("`peer` has no `advertise`, and other gateways cannot connect to `{address}`");
     let remedy =
         format!("add `advertise: gw-1.internal:{port}`, with the name by which they reach this machine");
-    block.report("address", Diagnostic::new(Code::MissingField, message).with_remedy(remedy));
+    block.report("address", Diagnostic::new(DiagnosticCode::MissingField, message).with_remedy(remedy));
     None
 }
 
@@ -118,7 +118,7 @@ fn warn_unreachable(block: &mut MappingReader, address: SocketAddr, written: &Ca
         return;
     };
     let message = format!("other gateways cannot reach this one: `{}` {reason}", written.as_str());
-    let mut fault = Diagnostic::new(Code::NotReached, message);
+    let mut fault = Diagnostic::new(DiagnosticCode::NotReached, message);
     if nowhere {
         fault.severity = Severity::Error;
     }
@@ -134,7 +134,7 @@ fn warn_plain_text(block: &mut MappingReader, address: SocketAddr) {
     let message =
         "requests from other gateways, and the pass that lets them in, cross the network as plain text";
     let remedy = "add `tls: {certificate_file: ..., key_file: ..., ca_file: ...}`";
-    block.report("address", Diagnostic::new(Code::PlainPeer, message).with_remedy(remedy));
+    block.report("address", Diagnostic::new(DiagnosticCode::PlainPeer, message).with_remedy(remedy));
 }
 
 /// `None` where a fault has been reported.

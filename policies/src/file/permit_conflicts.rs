@@ -3,9 +3,9 @@
 
 use super::{diagnostics::Diagnostics, fence::ParsedFence, layout_conflicts::may_give_same_key};
 use crate::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     key::GlobRelation,
-    plan::{Fence, LockPlacement},
+    plan::{FenceRule, LockPlacement},
 };
 
 /// `fences` with the names of their routes, in the order of the file. Compares each pair in which one fence has
@@ -24,10 +24,10 @@ pub(super) fn check_permit_conflicts<'r>(fences: &[(&'r str, &'r ParsedFence)], 
     }
 }
 
-fn compare_fences(other: &str, above: &Fence, route: &str, fence: &Fence) -> Option<Diagnostic> {
+fn compare_fences(other: &str, above: &FenceRule, route: &str, fence: &FenceRule) -> Option<Diagnostic> {
     // For locks of other programs the different place was reported already.
     let foreign =
-        |fence: &Fence| fence.locks().any(|(_, lock)| matches!(lock, LockPlacement::Foreign { .. }));
+        |fence: &FenceRule| fence.locks().any(|(_, lock)| matches!(lock, LockPlacement::Foreign { .. }));
     let share = above.templates().any(|one| fence.templates().any(|two| may_give_same_key(one, two)));
     if share && above.permits() != fence.permits() && !foreign(above) && !foreign(fence) {
         let message = format!(
@@ -36,23 +36,23 @@ fn compare_fences(other: &str, above: &Fence, route: &str, fence: &Fence) -> Opt
             permits_text(fence)
         );
         let remedy = "write the same `permits` on both, or give their keys different first words";
-        return Some(Diagnostic::new(Code::UnlikePermits, message).with_remedy(remedy));
+        return Some(Diagnostic::new(DiagnosticCode::UnlikePermits, message).with_remedy(remedy));
     }
     if may_equal_permit(above, fence) || may_equal_permit(fence, above) {
         let message =
             format!("a key of routes `{other}` and `{route}` can be that of a permit, `key#0` or the like");
         let remedy = "write another character than `#` in the key, or another key beside the `permits`";
-        return Some(Diagnostic::new(Code::PermitKey, message).with_remedy(remedy));
+        return Some(Diagnostic::new(DiagnosticCode::PermitKey, message).with_remedy(remedy));
     }
     None
 }
 
-fn permits_text(fence: &Fence) -> String {
+fn permits_text(fence: &FenceRule) -> String {
     fence.permits().map_or_else(|| "1".to_owned(), |permits| permits.to_string())
 }
 
 /// The key could have the same text as a permit, and both would share one watermark.
-fn may_equal_permit(key: &Fence, of: &Fence) -> bool {
+fn may_equal_permit(key: &FenceRule, of: &FenceRule) -> bool {
     of.permits().is_some()
         && of.templates().any(|of| {
             let permits = of.permit_glob();

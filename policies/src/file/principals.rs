@@ -7,15 +7,16 @@ use std::{
 
 use super::{mapping::MappingReader, one_of, scalar, yaml::YamlNode};
 use crate::{
-    diagnostics::{Code, Diagnostic, SourceSpan},
+    diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
     plan::{
-        BindAddress, ClientAuth, KeyPattern, Listener, ParseKeyPatternError, Principal, PrincipalCredential,
+        BindAddress, ClientAuth, KeyPattern, LeasePrincipal, ListenerSettings, ParseKeyPatternError,
+        PrincipalCredential,
     },
 };
 
 /// A principal that could be read.
 pub(super) struct ParsedPrincipal {
-    pub(super) principal: Principal,
+    pub(super) principal: LeasePrincipal,
     /// The place of the field by which the principal is recognised.
     shown: SourceSpan,
 }
@@ -37,7 +38,8 @@ pub(super) fn principals(leases: &mut MappingReader) -> Option<Vec<ParsedPrincip
     let faults = leases.faults();
     let nodes = leases.list("principals")?;
     if nodes.is_empty() {
-        let fault = Diagnostic::new(Code::NoPrincipal, "nobody may hold a lease: the list is empty");
+        let fault =
+            Diagnostic::new(DiagnosticCode::NoPrincipal, "nobody may hold a lease: the list is empty");
         let remedy = "write who may, or leave `leases` out: `{name: batch, bearer: {file: /run/secrets/batch}, keys: [\"job/*\"]}`";
         leases.report("principals", fault.with_remedy(remedy));
         return None;
@@ -59,8 +61,10 @@ fn principal(block: &mut MappingReader, taken: &mut SeenPrincipals) -> Option<Pa
     if let Some(name) = &name
         && !taken.names.insert(name.clone())
     {
-        let fault =
-            Diagnostic::new(Code::SamePrincipal, format!("there is another principal `{name}` above"));
+        let fault = Diagnostic::new(
+            DiagnosticCode::SamePrincipal,
+            format!("there is another principal `{name}` above"),
+        );
         block.report("name", fault.with_remedy("logs, limits and `{principal}` need one name for each"));
     }
     let (shows, shown) = parse_credential(block).unzip();
@@ -70,7 +74,7 @@ fn principal(block: &mut MappingReader, taken: &mut SeenPrincipals) -> Option<Pa
     let operator = block.keyword("operator", &[("true", true), ("false", false)]).unwrap_or_default();
     let keys = keys(block, name.as_deref(), operator);
     let shown = shown.map(|field| block.place_of(field))?;
-    let principal = Principal { name: name?.into(), shows: shows?, keys: keys?, operator };
+    let principal = LeasePrincipal { name: name?.into(), shows: shows?, keys: keys?, operator };
     Some(ParsedPrincipal { principal, shown })
 }
 
@@ -117,7 +121,7 @@ fn check_duplicate(
         let message =
             format!("`{name}` and `{other}` show the same credential, so nobody can tell one from the other");
         let remedy = "give each a token or a certificate of its own, or make one principal of both";
-        block.report(field, Diagnostic::new(Code::SamePrincipal, message).with_remedy(remedy));
+        block.report(field, Diagnostic::new(DiagnosticCode::SamePrincipal, message).with_remedy(remedy));
     } else {
         taken.shown.insert(compared, name.to_owned());
     }
@@ -129,7 +133,8 @@ fn keys(block: &mut MappingReader, name: Option<&str>, operator: bool) -> Option
     let principal: Arc<str> = name.unwrap_or("principal").into();
     let keys = block.values("keys", |text| pattern(text, &principal))?;
     if keys.is_empty() && !operator {
-        let fault = Diagnostic::new(Code::BadKeyPattern, "a principal without keys can hold no lease");
+        let fault =
+            Diagnostic::new(DiagnosticCode::BadKeyPattern, "a principal without keys can hold no lease");
         let remedy = "write them, `keys: [\"job/*\"]`, or `operator: true` for one who looks after the leases of others";
         block.report("keys", fault.with_remedy(remedy));
         return None;
@@ -154,7 +159,7 @@ fn pattern(text: &str, principal: &str) -> Result<KeyPattern, Diagnostic> {
                 "write keys as they stand in `Fencing-Key`; a space is `%20` there".to_owned()
             }
         };
-        Diagnostic::new(Code::BadKeyPattern, format!("`{text}` is no pattern of keys: {bad}"))
+        Diagnostic::new(DiagnosticCode::BadKeyPattern, format!("`{text}` is no pattern of keys: {bad}"))
             .with_remedy(remedy)
     })
 }
@@ -165,16 +170,17 @@ fn certificate_name(text: &str) -> Result<String, Diagnostic> {
     if good && !text.contains('*') {
         return Ok(text.to_owned());
     }
-    Err(Diagnostic::new(Code::BadName, format!("`{text}` is no name in a certificate")).with_remedy(
-        "write the whole common name, or one alternative name without its kind: `batch.internal`",
-    ))
+    Err(Diagnostic::new(DiagnosticCode::BadName, format!("`{text}` is no name in a certificate"))
+        .with_remedy(
+            "write the whole common name, or one alternative name without its kind: `batch.internal`",
+        ))
 }
 
 /// The credential of a principal has to reach the gateway, and should reach no other party.
 pub(super) fn check_credentials(
     leases: &mut MappingReader,
     principals: &[ParsedPrincipal],
-    listener: Option<&Listener>,
+    listener: Option<&ListenerSettings>,
 ) {
     let Some(listener) = listener else { return };
     let verifies_clients = listener.tls.as_ref().is_some_and(|tls| tls.client_auth != ClientAuth::Off);
@@ -188,7 +194,10 @@ pub(super) fn check_credentials(
             );
             let remedy =
                 "add `client_auth: optional` and `client_ca_file` to the listener's `tls`, or write `bearer`";
-            leases.report_at(*shown, Diagnostic::new(Code::NoCertificates, message).with_remedy(remedy));
+            leases.report_at(
+                *shown,
+                Diagnostic::new(DiagnosticCode::NoCertificates, message).with_remedy(remedy),
+            );
         }
     }
     // A trusted proxy may speak TLS in our place.
@@ -197,6 +206,6 @@ pub(super) fn check_credentials(
         let message = "the tokens of principals, and the secrets of leases, cross the network as plain text";
         let remedy =
             "add `tls` to the listener, or `trusted_peers` if a proxy before it speaks TLS with clients";
-        leases.report("principals", Diagnostic::new(Code::PlainLease, message).with_remedy(remedy));
+        leases.report("principals", Diagnostic::new(DiagnosticCode::PlainLease, message).with_remedy(remedy));
     }
 }

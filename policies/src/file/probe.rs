@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::{mapping::MappingReader, scalar};
 use crate::{
-    diagnostics::{Code, Diagnostic},
-    plan::{LateDispatchPolicy, OutcomeProbe},
+    diagnostics::{Diagnostic, DiagnosticCode},
+    plan::{LateDispatchPolicy, OutcomeProbeSettings},
 };
 
 /// `expiry`: whether a late request is refused, so that nothing starts after an answer to a probe that was sent in
 /// time.
-pub(super) fn probe(block: &mut MappingReader, expiry: LateDispatchPolicy) -> Option<OutcomeProbe> {
+pub(super) fn probe(block: &mut MappingReader, expiry: LateDispatchPolicy) -> Option<OutcomeProbeSettings> {
     block.require("path", "path: \"/operations/{operation}\"");
     let path = block.value("path", path);
     let mut statuses = |name| {
@@ -29,7 +29,7 @@ pub(super) fn probe(block: &mut MappingReader, expiry: LateDispatchPolicy) -> Op
     if !closes && expiry == LateDispatchPolicy::Ignored && !not_done.is_empty() {
         report_uncertain(block);
     }
-    Some(OutcomeProbe { path: path?, done, not_done, closes, timeout })
+    Some(OutcomeProbeSettings { path: path?, done, not_done, closes, timeout })
 }
 
 /// A server error does not show the state of the operation, so it cannot decide.
@@ -39,7 +39,7 @@ fn status(text: &str) -> Result<u16, Diagnostic> {
 
 fn report_undecided(block: &mut MappingReader, done: &[u16], not_done: &[u16]) {
     if done.is_empty() && not_done.is_empty() {
-        let fault = Diagnostic::new(Code::BadProbe, "no answer to the probe would decide anything");
+        let fault = Diagnostic::new(DiagnosticCode::BadProbe, "no answer to the probe would decide anything");
         block.report(
             "done",
             fault.with_remedy("write `done: [200]`, and `not_done: [404]` if that is certain"),
@@ -47,7 +47,7 @@ fn report_undecided(block: &mut MappingReader, done: &[u16], not_done: &[u16]) {
     }
     if let Some(both) = done.iter().find(|status| not_done.contains(status)) {
         let message = format!("status {both} means both that the operation was done and that it was not");
-        let fault = Diagnostic::new(Code::BadProbe, message);
+        let fault = Diagnostic::new(DiagnosticCode::BadProbe, message);
         block.report("not_done", fault.with_remedy("leave it out of one of the two lists"));
     }
 }
@@ -56,7 +56,7 @@ fn report_undecided(block: &mut MappingReader, done: &[u16], not_done: &[u16]) {
 /// afterwards.
 fn report_uncertain(block: &mut MappingReader) {
     let message = "a service that only says that nothing was done may still be sent the request: `not_done` decides nothing";
-    let fault = Diagnostic::new(Code::UncertainNo, message);
+    let fault = Diagnostic::new(DiagnosticCode::UncertainNo, message);
     let remedy = "let the service close the name as it says so and write `closes: true`, or have late requests refused and write `upstream.not_after: enforced`, or leave `not_done` out";
     block.report("not_done", fault.with_remedy(remedy));
 }
@@ -65,7 +65,10 @@ fn report_uncertain(block: &mut MappingReader) {
 fn path(text: &str) -> Result<String, Diagnostic> {
     const VARIABLE: &str = "{operation}";
     let bad = |reason: &str| {
-        let fault = Diagnostic::new(Code::BadProbe, format!("`{text}` is not the path of a probe: {reason}"));
+        let fault = Diagnostic::new(
+            DiagnosticCode::BadProbe,
+            format!("`{text}` is not the path of a probe: {reason}"),
+        );
         Err(fault.with_remedy("write a path such as `/operations/{operation}` or `/find?id={operation}`"))
     };
     let literal = text.replace(VARIABLE, "x");

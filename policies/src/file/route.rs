@@ -16,12 +16,12 @@ use super::{
     yaml::{YamlNode, YamlNodeValue},
 };
 use crate::{
-    diagnostics::{Code, Diagnostic, SourceSpan},
+    diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
     header_name::is_token,
     path::{PathTemplate, is_name},
     plan::{
-        FencingLevel, LargeBodyPolicy, LeasePolicy, LockPlacement, MatchConditions, ModeRule,
-        ReservedFieldNames, Route, RouteId, UpstreamId,
+        FencingLevel, LargeBodyPolicy, LeasePolicy, LockModeRule, LockPlacement, MatchConditions,
+        ReservedHeaderNames, Route, RouteId, UpstreamId,
     },
 };
 
@@ -75,7 +75,7 @@ impl ParsedRoute {
     fn lock_coverage(&self, upstreams: &ParsedUpstreams) -> Option<RouteLockCoverage<'_>> {
         let passage = match self.fence.as_ref()? {
             None => LockCoverage::Open,
-            Some(fenced) if fenced.fence.mode == ModeRule::Shared => LockCoverage::Shared,
+            Some(fenced) if fenced.fence.mode == LockModeRule::Shared => LockCoverage::Shared,
             Some(_) => LockCoverage::Fenced,
         };
         let upstream = self.upstream?;
@@ -186,7 +186,7 @@ fn parse_upgrade_protocols(route: &mut MappingReader, in_vain: Option<&str>) -> 
     if let Some(reason) = in_vain
         && !protocols.is_empty()
     {
-        let fault = Diagnostic::new(Code::NoEffect, format!("`upgrade` has no effect {reason}"));
+        let fault = Diagnostic::new(DiagnosticCode::NoEffect, format!("`upgrade` has no effect {reason}"));
         route.report(
             "upgrade",
             fault.with_remedy("leave it out, or give these requests a route of their own"),
@@ -200,7 +200,8 @@ fn protocol(text: &str) -> Result<String, Diagnostic> {
     if is_token(text) && !["h2c", "h2"].contains(&text.to_ascii_lowercase().as_str()) {
         return Ok(text.to_ascii_lowercase());
     }
-    let fault = Diagnostic::new(Code::BadUpgrade, format!("`{text}` is not a protocol to switch to"));
+    let fault =
+        Diagnostic::new(DiagnosticCode::BadUpgrade, format!("`{text}` is not a protocol to switch to"));
     Err(fault.with_remedy("write `upgrade: [websocket]`"))
 }
 
@@ -217,14 +218,15 @@ fn name(block: &mut MappingReader, names: &mut HashSet<String>) -> Option<Arc<st
     block.require("name", "name: <a name>");
     let name = block.value("name", scalar::name)?;
     if !names.insert(name.clone()) {
-        let fault = Diagnostic::new(Code::DuplicateRoute, format!("there is another route `{name}` above"));
+        let fault =
+            Diagnostic::new(DiagnosticCode::DuplicateRoute, format!("there is another route `{name}` above"));
         block.report("name", fault.with_remedy("logs and metrics need one name per route"));
     }
     Some(name.into())
 }
 
 /// For a section that is absent, no fault about its parts is reported.
-fn parse_match(route: &mut MappingReader, reserved: &ReservedFieldNames) -> Option<ParsedMatch> {
+fn parse_match(route: &mut MappingReader, reserved: &ReservedHeaderNames) -> Option<ParsedMatch> {
     route.require("match", "match: {methods: [POST], path: \"/v1/orders/{order_id}\"}");
     let read = |block: &mut MappingReader| {
         let methods = methods(block);
@@ -242,7 +244,7 @@ fn methods(block: &mut MappingReader) -> Option<Vec<String>> {
     }
     let methods = block.values("methods", method)?;
     if methods.is_empty() {
-        let fault = Diagnostic::new(Code::BadMethod, "a route without a method takes no request");
+        let fault = Diagnostic::new(DiagnosticCode::BadMethod, "a route without a method takes no request");
         block.report("methods", fault.with_remedy("leave `methods` out to take them all"));
         return None;
     }
@@ -257,7 +259,7 @@ pub(super) fn method(text: &str) -> Result<String, Diagnostic> {
     if is_token(text) && text == upper && begins {
         return Ok(upper);
     }
-    let fault = Diagnostic::new(Code::BadMethod, format!("`{text}` is not a method"));
+    let fault = Diagnostic::new(DiagnosticCode::BadMethod, format!("`{text}` is not a method"));
     Err(match METHODS.contains(&&*upper) {
         true => fault.with_remedy(format!("did you mean `{upper}`?")),
         false => fault.with_remedy("a method is one upper-case word, such as `GET` or `POST`"),
@@ -276,7 +278,7 @@ fn path(block: &mut MappingReader) -> Option<PathTemplate> {
     if let (Ok(_), Some((span, remedy))) = (&parsed, foreign_syntax(&scalar.text)) {
         let sign = &scalar.text[span.clone()];
         let message = format!("`{sign}` means only itself in a path template");
-        let fault = Diagnostic::new(Code::ForeignPattern, message).at(scalar.part(span));
+        let fault = Diagnostic::new(DiagnosticCode::ForeignPattern, message).at(scalar.part(span));
         block.faults().push(fault.with_remedy(remedy));
     }
     parsed
@@ -293,7 +295,9 @@ fn path(block: &mut MappingReader) -> Option<PathTemplate> {
                 }
                 None => bad.why.to_owned(),
             };
-            block.faults().push(Diagnostic::new(Code::BadPath, message).at(place).with_remedy(remedy));
+            block
+                .faults()
+                .push(Diagnostic::new(DiagnosticCode::BadPath, message).at(place).with_remedy(remedy));
         })
         .ok()
 }

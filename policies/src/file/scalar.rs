@@ -4,7 +4,7 @@ use std::{net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use super::socket_path;
 use crate::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     host::CanonicalHost,
     plan::UNIX,
 };
@@ -38,7 +38,8 @@ pub(super) fn time_limit(text: &str) -> ParseResult<Duration> {
 
 fn bounded_duration(text: &str, longest: Duration, remedy: &str) -> ParseResult<Duration> {
     let bad = |remedy: String| {
-        Diagnostic::new(Code::BadDuration, format!("`{text}` is not a duration")).with_remedy(remedy)
+        Diagnostic::new(DiagnosticCode::BadDuration, format!("`{text}` is not a duration"))
+            .with_remedy(remedy)
     };
     if is_bare_number(text) {
         return Err(bad(format!("add a unit: `{text}s` or `{text}ms`")));
@@ -73,7 +74,7 @@ pub(super) fn memory(text: &str) -> ParseResult<usize> {
 
 fn parse_size(text: &str, largest: u64, remedy: &str) -> ParseResult<usize> {
     let bad = |remedy: String| {
-        Diagnostic::new(Code::BadSize, format!("`{text}` is not a size")).with_remedy(remedy)
+        Diagnostic::new(DiagnosticCode::BadSize, format!("`{text}` is not a size")).with_remedy(remedy)
     };
     if is_bare_number(text) {
         return Err(bad(format!("add a unit: `{text}B` or `{text}KiB`")));
@@ -97,7 +98,7 @@ pub(super) fn head_size(text: &str) -> ParseResult<usize> {
 /// A whole number up to four billion.
 pub(super) fn count(text: &str) -> ParseResult<usize> {
     if !is_bare_number(text) {
-        let fault = Diagnostic::new(Code::BadCount, format!("`{text}` is not a whole number"));
+        let fault = Diagnostic::new(DiagnosticCode::BadCount, format!("`{text}` is not a whole number"));
         return Err(fault.with_remedy("write digits only, such as `100`"));
     }
     text.parse::<u32>()
@@ -118,7 +119,7 @@ pub(super) fn limit(text: &str) -> ParseResult<usize> {
 pub(super) fn address(text: &str) -> ParseResult<SocketAddr> {
     text.parse().map_err(|_| {
         let message = format!("`{text}` is not an IP address and a port");
-        let fault = Diagnostic::new(Code::BadAddress, message);
+        let fault = Diagnostic::new(DiagnosticCode::BadAddress, message);
         let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
         match (host, port.parse::<u16>()) {
             ("localhost", Ok(port)) => fault.with_remedy(format!("write `127.0.0.1:{port}`")),
@@ -152,7 +153,7 @@ pub(super) fn endpoint(text: &str) -> ParseResult<(Scheme, String)> {
     let host = authority.and_then(|authority| CanonicalHost::parse(authority).ok());
     let bad = || {
         let message = format!("`{text}` is not an endpoint");
-        Diagnostic::new(Code::BadEndpoint, message).with_remedy(
+        Diagnostic::new(DiagnosticCode::BadEndpoint, message).with_remedy(
             "write `http://host:port` or `https://host:port`, without a path, or `unix:/path/of/socket`",
         )
     };
@@ -174,7 +175,7 @@ pub(super) fn server(text: &str) -> ParseResult<String> {
         .map(|host| host.as_str().to_owned())
         .ok_or_else(|| {
             let message = format!("`{text}` is not the address of a ZooKeeper server");
-            let fault = Diagnostic::new(Code::BadServer, message);
+            let fault = Diagnostic::new(DiagnosticCode::BadServer, message);
             // Other clients take all servers in one text, and at its end the path below which their nodes lie.
             let (servers, root) = text.split_once('/').unwrap_or((text, ""));
             let servers = servers.replace(',', ", ");
@@ -197,7 +198,7 @@ pub(super) fn server(text: &str) -> ParseResult<String> {
 /// An absolute ZooKeeper path. All nodes of this installation lie below it.
 pub(super) fn root(text: &str) -> ParseResult<String> {
     let bad = |reason| {
-        Err(Diagnostic::new(Code::BadRoot, format!("`{text}` cannot be the root: {reason}"))
+        Err(Diagnostic::new(DiagnosticCode::BadRoot, format!("`{text}` cannot be the root: {reason}"))
             .with_remedy("write a path such as `/fencegate/payments`"))
     };
     let Some(tail) = text.strip_prefix('/') else { return bad("it does not begin with `/`") };
@@ -218,7 +219,7 @@ pub(super) fn file(text: &str) -> ParseResult<PathBuf> {
     if text.starts_with('/') && !text.contains(char::is_control) {
         return Ok(text.into());
     }
-    Err(Diagnostic::new(Code::BadFile, format!("`{text}` is not an absolute path"))
+    Err(Diagnostic::new(DiagnosticCode::BadFile, format!("`{text}` is not an absolute path"))
         .with_remedy("write the whole path, from the first `/` on"))
 }
 
@@ -226,7 +227,7 @@ pub(super) fn file(text: &str) -> ParseResult<PathBuf> {
 pub(super) fn status(text: &str, range: RangeInclusive<u16>, remedy: &str) -> ParseResult<u16> {
     let status = if is_bare_number(text) && text.len() == 3 { text.parse().ok() } else { None };
     status.filter(|status| range.contains(status)).ok_or_else(|| {
-        Diagnostic::new(Code::BadStatus, format!("`{text}` is not a status that can stand here"))
+        Diagnostic::new(DiagnosticCode::BadStatus, format!("`{text}` is not a status that can stand here"))
             .with_remedy(remedy)
     })
 }
@@ -239,7 +240,7 @@ pub(super) fn name(text: &str) -> ParseResult<String> {
     if good {
         return Ok(text.to_owned());
     }
-    Err(Diagnostic::new(Code::BadName, format!("`{text}` is not a name"))
+    Err(Diagnostic::new(DiagnosticCode::BadName, format!("`{text}` is not a name"))
         .with_remedy("a name is a letter, then letters, digits, `-`, `_` and `.`, at most 64 in all"))
 }
 
@@ -254,14 +255,14 @@ fn is_bare_number(text: &str) -> bool {
 }
 
 pub(super) fn out_of_range(text: &str, remedy: &str) -> Diagnostic {
-    Diagnostic::new(Code::OutOfRange, format!("`{text}` is out of range")).with_remedy(remedy)
+    Diagnostic::new(DiagnosticCode::OutOfRange, format!("`{text}` is out of range")).with_remedy(remedy)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn code<T: std::fmt::Debug>(parsed: ParseResult<T>) -> Code {
+    fn code<T: std::fmt::Debug>(parsed: ParseResult<T>) -> DiagnosticCode {
         parsed.expect_err("bad").code
     }
 
@@ -272,10 +273,10 @@ mod tests {
         assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
         assert_eq!(duration("0s"), Ok(Duration::ZERO));
         for text in ["", "0", "5", "5 x", "-5s", "s", "1.5.s", "99999999999999999999s"] {
-            assert_eq!(code(duration(text)), Code::BadDuration, "{text}");
+            assert_eq!(code(duration(text)), DiagnosticCode::BadDuration, "{text}");
         }
-        assert_eq!(code(duration("25h")), Code::OutOfRange);
-        assert_eq!(code(time_limit("0ms")), Code::OutOfRange);
+        assert_eq!(code(duration("25h")), DiagnosticCode::OutOfRange);
+        assert_eq!(code(time_limit("0ms")), DiagnosticCode::OutOfRange);
     }
 
     /// Records are kept for at most 30 days.
@@ -283,16 +284,16 @@ mod tests {
     fn retention_ends_after_month() {
         assert_eq!(keep("30days"), Ok(LONGEST_KEPT));
         for text in ["0s", "31days", "2years"] {
-            assert_eq!(code(keep(text)), Code::OutOfRange, "{text}");
+            assert_eq!(code(keep(text)), DiagnosticCode::OutOfRange, "{text}");
         }
-        assert_eq!(code(keep("30")), Code::BadDuration);
+        assert_eq!(code(keep("30")), DiagnosticCode::BadDuration);
     }
 
     #[test]
     fn status_has_three_digits_in_range() {
         assert_eq!(status("503", 500..=599, ""), Ok(503));
         for text in ["499", "600", "0503", "5xx", "+503", "", "99999999"] {
-            assert_eq!(code(status(text, 500..=599, "")), Code::BadStatus, "{text}");
+            assert_eq!(code(status(text, 500..=599, "")), DiagnosticCode::BadStatus, "{text}");
         }
     }
 
@@ -301,7 +302,7 @@ mod tests {
     fn file_path_is_absolute() {
         assert_eq!(file("/run/a b"), Ok("/run/a b".into()));
         for text in ["", "a", "./a", "~/a", "/a\n"] {
-            assert_eq!(code(file(text)), Code::BadFile, "{text}");
+            assert_eq!(code(file(text)), DiagnosticCode::BadFile, "{text}");
         }
     }
 
@@ -312,10 +313,10 @@ mod tests {
         assert_eq!(size("1 MB"), Ok(1_000_000));
         assert_eq!(size("0B"), Ok(0));
         for text in ["", "64", "KiB", "-1KiB", "64 blocks"] {
-            assert_eq!(code(size(text)), Code::BadSize, "{text}");
+            assert_eq!(code(size(text)), DiagnosticCode::BadSize, "{text}");
         }
-        assert_eq!(code(size("2GiB")), Code::OutOfRange);
-        assert_eq!(code(head_size("8191B")), Code::OutOfRange);
+        assert_eq!(code(size("2GiB")), DiagnosticCode::OutOfRange);
+        assert_eq!(code(head_size("8191B")), DiagnosticCode::OutOfRange);
     }
 
     #[test]
@@ -323,10 +324,10 @@ mod tests {
         assert_eq!(count("0"), Ok(0));
         assert_eq!(limit("4000"), Ok(4000));
         for text in ["", "-1", "+1", "1e3", "1_000", "many"] {
-            assert_eq!(code(count(text)), Code::BadCount, "{text}");
+            assert_eq!(code(count(text)), DiagnosticCode::BadCount, "{text}");
         }
-        assert_eq!(code(limit("0")), Code::OutOfRange);
-        assert_eq!(code(count("4294967296")), Code::OutOfRange);
+        assert_eq!(code(limit("0")), DiagnosticCode::OutOfRange);
+        assert_eq!(code(count("4294967296")), DiagnosticCode::OutOfRange);
     }
 
     /// An endpoint is a URL with a scheme, a host and a port, or a Unix socket.
@@ -345,11 +346,11 @@ mod tests {
         for text in
             ["a:80", "ftp://a:80", "http://", "http://a:80/", "http://a/x", "http://u@a", "http://a:0"]
         {
-            assert_eq!(code(endpoint(text)), Code::BadEndpoint, "{text}");
+            assert_eq!(code(endpoint(text)), DiagnosticCode::BadEndpoint, "{text}");
         }
         assert_eq!(server("zk1:2181").as_deref(), Ok("zk1:2181"));
         for text in ["zk1", "zk1:0", "zk1:x", "http://zk1:2181", "zk1:2181/root"] {
-            assert_eq!(code(server(text)), Code::BadServer, "{text}");
+            assert_eq!(code(server(text)), DiagnosticCode::BadServer, "{text}");
         }
     }
 
@@ -357,7 +358,7 @@ mod tests {
     fn root_is_absolute_and_normalised() {
         assert_eq!(root("/fencegate/payments").as_deref(), Ok("/fencegate/payments"));
         for text in ["", "fencegate", "/", "/a/", "/a//b", "/a/../b", "/zookeeper/x", "/a b", "/é"] {
-            assert_eq!(code(root(text)), Code::BadRoot, "{text}");
+            assert_eq!(code(root(text)), DiagnosticCode::BadRoot, "{text}");
         }
     }
 }

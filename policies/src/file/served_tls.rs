@@ -2,7 +2,7 @@
 
 use super::{mapping::MappingReader, scalar, yaml::YamlNode};
 use crate::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     plan::{CertificateFiles, ClientAuth, ListenerTls, TlsVersion},
 };
 
@@ -23,7 +23,8 @@ const VERSIONS: [(&str, TlsVersion); 2] = [("1.2", TlsVersion::Tls12), ("1.3", T
 fn certificates(block: &mut MappingReader, written: bool) -> Option<Vec<CertificateFiles>> {
     let nodes = block.list("certificates").unwrap_or_default();
     if nodes.is_empty() && written {
-        let fault = Diagnostic::new(Code::MissingField, "a listener with `tls` shows no certificate");
+        let fault =
+            Diagnostic::new(DiagnosticCode::MissingField, "a listener with `tls` shows no certificate");
         let example = "add `certificates: [{certificate_file: /etc/fencegate/tls.pem, key_file: /etc/fencegate/tls.key}]`";
         block.report("certificates", fault.with_remedy(example));
     }
@@ -63,7 +64,10 @@ fn client_auth(block: &mut MappingReader) -> ClientAuth {
         (ClientAuthMode::Not, Some(_)) => {
             let message = "`client_ca_file` has no effect while clients are not asked for a certificate";
             let remedy = "add `client_auth: required`, or `optional`";
-            block.report("client_ca_file", Diagnostic::new(Code::NoEffect, message).with_remedy(remedy));
+            block.report(
+                "client_ca_file",
+                Diagnostic::new(DiagnosticCode::NoEffect, message).with_remedy(remedy),
+            );
             ClientAuth::Off
         }
         (ClientAuthMode::Optionally, Some(path)) => ClientAuth::Optional(path),
@@ -74,7 +78,10 @@ fn client_auth(block: &mut MappingReader) -> ClientAuth {
                 let message =
                     "clients are asked for a certificate, and it is not said whose signature counts";
                 let remedy = "add `client_ca_file: /etc/fencegate/clients.pem`";
-                block.report("client_auth", Diagnostic::new(Code::MissingField, message).with_remedy(remedy));
+                block.report(
+                    "client_auth",
+                    Diagnostic::new(DiagnosticCode::MissingField, message).with_remedy(remedy),
+                );
             }
             ClientAuth::Off
         }

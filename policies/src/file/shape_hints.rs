@@ -36,7 +36,7 @@ fn name_of(item: &YamlNode) -> Option<&str> {
 }
 
 pub(super) fn list_remedy(other: &YamlNodeValue) -> String {
-    // Within a list these characters have a meaning of their own.
+    // MappingReadGuard a list these characters have a meaning of their own.
     let quoted =
         |one: &str| if one.contains(['{', '}', '[', ']']) { format!("\"{one}\"") } else { one.to_owned() };
     match other {

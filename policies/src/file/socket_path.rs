@@ -1,6 +1,6 @@
 //! Reads the path of a unix socket, in an address or an endpoint.
 
-use crate::diagnostics::{Code, Diagnostic};
+use crate::diagnostics::{Diagnostic, DiagnosticCode};
 
 /// The kernel takes 107 bytes (`sun_path` in unix(7)). A gateway that takes over from another one needs four of them.
 const LONGEST: usize = 103;
@@ -9,7 +9,7 @@ const LONGEST: usize = 103;
 pub(super) fn path_in<'p>(text: &str, path: &'p str) -> Result<&'p str, Diagnostic> {
     let bad = |reason: &str, remedy: &str| {
         let message = format!("`{text}` is not the address of a unix socket: {reason}");
-        Err(Diagnostic::new(Code::BadSocketPath, message).with_remedy(remedy))
+        Err(Diagnostic::new(DiagnosticCode::BadSocketPath, message).with_remedy(remedy))
     };
     let written = "write the whole path, such as `unix:/run/fencegate/guard.sock`";
     let named = |segment: &str| !matches!(segment, "" | "." | "..");
@@ -60,7 +60,7 @@ mod tests {
             &long,
         ] {
             let code = path_in("", bad).expect_err("bad").code;
-            assert_eq!(code, Code::BadSocketPath, "{bad}");
+            assert_eq!(code, DiagnosticCode::BadSocketPath, "{bad}");
         }
     }
 }

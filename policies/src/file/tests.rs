@@ -11,12 +11,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    diagnostics::Code,
+    diagnostics::DiagnosticCode,
     path::CanonicalPath,
     plan::{
-        CachedHoldLimits, Enforcement, Fence, FencingLevel, ForwardPolicy, HoldPolicy, LargeBodyPolicy,
-        ListenerLimits, ListenerProtocols, ListenerTimeouts, ModeRule, OnceStore, ServingPlan,
-        TicketSigningKey, UnmatchedPolicy, UpstreamId,
+        CachedHoldLimits, Enforcement, FenceRule, FencingLevel, HoldPolicy, IdempotencyStore,
+        LargeBodyPolicy, ListenerLimits, ListenerProtocols, ListenerTimeouts, LockModeRule,
+        PeerForwardPolicy, ServingPlan, TicketSigningKey, UnmatchedPolicy, UpstreamId,
     },
 };
 
@@ -26,7 +26,7 @@ const INVENTORY: &str = include_str!("../../examples/inventory.yaml");
 const GUARD: &str = include_str!("../../examples/guard.yaml");
 
 fn gateway(text: &str) -> GatewayPlan {
-    let LoadedFile { plan, diagnostics, .. } = load(text);
+    let LoadedPolicy { plan, diagnostics, .. } = load(text);
     plan.unwrap_or_else(|| panic!("{diagnostics:?}"))
 }
 
@@ -77,7 +77,7 @@ fn absent_fields_have_documented_defaults() {
     assert_eq!(upstream.operation_field, None);
     assert_eq!(upstream.idle, Duration::from_secs(30));
     let fence = plan.routes.routes()[0].fence.as_ref().expect("fenced");
-    assert_eq!((fence.keys.len(), fence.set, fence.mode), (1, false, ModeRule::Exclusive));
+    assert_eq!((fence.keys.len(), fence.set, fence.mode), (1, false, LockModeRule::Exclusive));
     assert_eq!((fence.hold, fence.locked_status), (HoldPolicy::Cached(CachedHoldLimits::default()), 423));
     assert_eq!((fence.wait, fence.queue, fence.max_response), (Duration::from_secs(5), 100, 1_048_576));
     assert_eq!(fence.large_bodies, LargeBodyPolicy::Refuse);
@@ -108,7 +108,7 @@ fn written_fields_reach_plan() {
 }
 
 /// The fence of the route of that name.
-fn fence(plan: &ServingPlan, route: &str) -> Fence {
+fn fence(plan: &ServingPlan, route: &str) -> FenceRule {
     let routes = plan.routes.routes();
     let route = routes.iter().find(|known| &*known.name == route).expect("a route of that name");
     route.fence.clone().expect("fenced")
@@ -122,7 +122,7 @@ fn key_set_is_always_strict() {
     assert_eq!((transfer.keys.len(), transfer.set, transfer.hold), (2, true, HoldPolicy::Strict));
     assert!(transfer.reads_body() && !fence(&plan, "reserve").reads_body());
     let modes = ["reserve", "count", "record"].map(|route| fence(&plan, route).mode);
-    assert_eq!(modes, [ModeRule::Exclusive, ModeRule::Shared, ModeRule::ByMethod]);
+    assert_eq!(modes, [LockModeRule::Exclusive, LockModeRule::Shared, LockModeRule::ByMethod]);
     assert_eq!(fence(&plan, "reserve").hold, HoldPolicy::Cached(CachedHoldLimits::default()));
     assert_eq!(fence(&plan, "recount").hold, HoldPolicy::Strict);
 }
@@ -217,7 +217,7 @@ fn null_field_counts_as_absent() {
     let text = format!("{MINIMAL}admin:\ndefaults: ~\nunmatched: null\n");
     assert_eq!(plan(&text).unmatched, UnmatchedPolicy::Reject);
     let emptied = load(&MINIMAL.replace("fence: {key: \"order/{path.order_id}\"}", "fence:"));
-    assert_eq!(emptied.diagnostics[0].code, Code::MissingField);
+    assert_eq!(emptied.diagnostics[0].code, DiagnosticCode::MissingField);
 }
 
 /// A text that looks like a number stays as it was written.
@@ -232,7 +232,7 @@ fn numeric_text_stays_as_written() {
 #[test]
 fn oversized_file_is_rejected() {
     let text = format!("{MINIMAL}{}", "# more\n".repeat(2 << 20));
-    assert_eq!(load(&text).diagnostics[0].code, Code::TooMuch);
+    assert_eq!(load(&text).diagnostics[0].code, DiagnosticCode::TooMuch);
 }
 
 /// The default response timeout of an upstream behind a guard is longer.
@@ -276,11 +276,11 @@ fn operation_store_follows_upstream() {
         fence.once.expect("operations")
     };
     let default = once("fencing: none", "");
-    assert_eq!((default.store, default.required), (OnceStore::ZooKeeper, true));
+    assert_eq!((default.store, default.required), (IdempotencyStore::ZooKeeper, true));
     assert_eq!(default.key.to_string(), "{header.idempotency-key}");
     assert_eq!((default.principal, default.keep), (None, Duration::from_secs(86_400)));
     let written = once("fencing: guard", "required: false, keep: 7days, principal: \"{header.x-shop}\"");
-    assert_eq!((written.store, written.required), (OnceStore::Guard, false));
+    assert_eq!((written.store, written.required), (IdempotencyStore::Guard, false));
     assert_eq!(written.principal.map(|whose| whose.to_string()).as_deref(), Some("{header.x-shop}"));
     assert_eq!(written.keep, Duration::from_secs(7 * 86_400));
 }
@@ -323,10 +323,10 @@ fn uncached_fence_inherits_no_forwarding() {
         plan(&format!("{text}{more}")).routes.routes()[0].fence.as_ref().expect("fenced").forward
     };
     for own in ["", "mode: by-method", "hold: {linger: 1s}", "large_bodies: stream"] {
-        assert_eq!(forward(own), ForwardPolicy::Holder, "{own}");
+        assert_eq!(forward(own), PeerForwardPolicy::Holder, "{own}");
     }
     for own in ["forward: never", "hold: {mode: strict}", "mode: shared", "enforce: observe"] {
-        assert_eq!(forward(own), ForwardPolicy::Never, "{own}");
+        assert_eq!(forward(own), PeerForwardPolicy::Never, "{own}");
     }
 }
 
@@ -334,7 +334,7 @@ fn loads_consistently(text: &str) -> bool {
     has_plan_or_errors(text, load(text)) && has_plan_or_errors(text, load_guard(text))
 }
 
-fn has_plan_or_errors<P>(text: &str, LoadedFile { plan, diagnostics, .. }: LoadedFile<P>) -> bool {
+fn has_plan_or_errors<P>(text: &str, LoadedPolicy { plan, diagnostics, .. }: LoadedPolicy<P>) -> bool {
     let rendered = diagnostics.iter().all(|diagnostic| !diagnostic.render("a.yaml", text).is_empty());
     let errors = diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error);
     rendered && plan.is_some() != errors && diagnostics.is_sorted_by_key(|diagnostic| diagnostic.place)

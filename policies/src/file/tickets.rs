@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::{mapping::MappingReader, one_of::exactly_one, scalar};
 use crate::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     host::CanonicalHost,
     plan::{TicketSigningKey, TicketVerificationKeys},
 };
@@ -29,7 +29,7 @@ pub(super) fn parse_ticket_verification(guard: &mut MappingReader) -> Option<Tic
     if !guard.is_present("tickets") {
         let message = "without `tickets`, whoever reaches the guard can make up a token and shut others out";
         let remedy = "add `tickets: {public_keys_file: /etc/fencegate/ticket-keys.json}`";
-        guard.report("tickets", Diagnostic::new(Code::NoTickets, message).with_remedy(remedy));
+        guard.report("tickets", Diagnostic::new(DiagnosticCode::NoTickets, message).with_remedy(remedy));
         return None;
     }
     guard.read_inner("tickets", |block| {
@@ -51,6 +51,6 @@ fn url(text: &str) -> Result<String, Diagnostic> {
         return Ok(text.to_owned());
     }
     let message = format!("`{text}` is not the address of a key set");
-    Err(Diagnostic::new(Code::BadUrl, message)
+    Err(Diagnostic::new(DiagnosticCode::BadUrl, message)
         .with_remedy("write `http://host:port/path`; a file is safer: `public_keys_file`"))
 }

@@ -7,7 +7,7 @@ use super::{
     scalar::{self, Scheme},
 };
 use crate::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     host::CanonicalHost,
     plan::{ClientCertificate, ClientTls, UpstreamProtocol},
 };
@@ -28,13 +28,14 @@ pub(super) fn parse_endpoints(
     let https = endpoints.iter().filter(|(scheme, _)| *scheme == Scheme::Https).count();
     if https > 0 && https < endpoints.len() {
         let message = "some endpoints are `https://` and others are not";
-        let fault = Diagnostic::new(Code::MixedSchemes, message);
+        let fault = Diagnostic::new(DiagnosticCode::MixedSchemes, message);
         // A request or lock cannot choose the kind of endpoint that it uses.
         block.report(field, fault.with_remedy("make an upstream of each kind"));
     }
     let secured = https > 0;
     if !secured && block.is_present("tls") {
-        let fault = Diagnostic::new(Code::NoEffect, "`tls` has no effect without an `https://` endpoint");
+        let fault =
+            Diagnostic::new(DiagnosticCode::NoEffect, "`tls` has no effect without an `https://` endpoint");
         block.report("tls", fault.with_remedy("write `https://` in the endpoints, or leave `tls` out"));
     }
     let tls = block.read_inner("tls", tls)?;
@@ -69,7 +70,7 @@ fn parse_client_certificate(block: &mut MappingReader) -> Option<ClientCertifica
     {
         if block.is_present(one) && !block.is_present(other) {
             let message = format!("`{one}` is there without `{other}`");
-            let fault = Diagnostic::new(Code::MissingField, message);
+            let fault = Diagnostic::new(DiagnosticCode::MissingField, message);
             block.report(one, fault.with_remedy(format!("add `{other}`: neither is of use alone")));
         }
     }
@@ -80,7 +81,8 @@ fn parse_client_certificate(block: &mut MappingReader) -> Option<ClientCertifica
 fn server_name(text: &str) -> Result<String, Diagnostic> {
     let host = CanonicalHost::parse(text).ok().filter(|host| host.port().is_none());
     host.map(|host| host.name().to_owned()).ok_or_else(|| {
-        let fault = Diagnostic::new(Code::BadServerName, format!("`{text}` is not the name of a server"));
+        let fault =
+            Diagnostic::new(DiagnosticCode::BadServerName, format!("`{text}` is not the name of a server"));
         fault.with_remedy("write the host as it stands in the certificate, such as `orders.internal`")
     })
 }

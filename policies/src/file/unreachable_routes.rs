@@ -4,7 +4,7 @@ use std::ptr;
 
 use super::diagnostics::Diagnostics;
 use crate::{
-    diagnostics::{Code, Diagnostic, SourceSpan},
+    diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
     path::{
         PathTemplate,
         route_trie::{RouteTrie, TrieSegment},
@@ -33,7 +33,9 @@ pub(super) fn check_unreachable_routes(routes: &[RoutePattern], faults: &Diagnos
             let takers: Vec<String> = takers.iter().map(|taker| format!("`{}`", taker.name)).collect();
             let message = format!("no request can reach route `{}`", route.name);
             let remedy = format!("all are taken by {} above: move this route up", takers.join(" and "));
-            faults.push(Diagnostic::new(Code::Unreachable, message).at(route.place).with_remedy(remedy));
+            faults.push(
+                Diagnostic::new(DiagnosticCode::Unreachable, message).at(route.place).with_remedy(remedy),
+            );
         }
         earlier.insert(index, route.path);
     }

@@ -14,11 +14,11 @@ use super::{
     yaml::{YamlMappingKey, YamlNode},
 };
 use crate::{
-    diagnostics::{Code, Diagnostic, SourceSpan},
+    diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
     header_name::is_token,
     plan::{
-        EndpointSettings, FencingLevel, LateDispatchPolicy, ReservedFieldNames, Service, ServiceId,
-        TokenFieldNames, UnfinishedStatuses, Upstream, UpstreamId, UpstreamProtocol, group_services,
+        EndpointSettings, FencingLevel, InconclusiveStatuses, LateDispatchPolicy, ReservedHeaderNames,
+        ServiceId, TokenHeaderNames, Upstream, UpstreamId, UpstreamProtocol, UpstreamService, group_services,
         normalize,
     },
 };
@@ -75,7 +75,10 @@ impl<'n> ParsedUpstreams<'n> {
         block.value(field, |name| {
             self.all.iter().position(|entry| entry.name == name).map(UpstreamId).ok_or_else(|| {
                 let known: Vec<&str> = self.all.iter().map(|entry| entry.name).collect();
-                let fault = Diagnostic::new(Code::UnknownUpstream, format!("there is no upstream `{name}`"));
+                let fault = Diagnostic::new(
+                    DiagnosticCode::UnknownUpstream,
+                    format!("there is no upstream `{name}`"),
+                );
                 match known.is_empty() {
                     true => fault.with_remedy(format!(
                         "add `upstreams: {{{name}: {{endpoints: [...], fencing: ...}}}}`"
@@ -124,8 +127,8 @@ impl<'n> ParsedUpstreams<'n> {
         self.all.iter().filter_map(|entry| Some((entry.upstream.as_ref()?, entry.place)))
     }
 
-    pub(super) fn reserved_fields(&self) -> ReservedFieldNames {
-        ReservedFieldNames::new(self.valid_upstreams().flat_map(|(upstream, _)| gateway_fields(upstream)))
+    pub(super) fn reserved_fields(&self) -> ReservedHeaderNames {
+        ReservedHeaderNames::new(self.valid_upstreams().flat_map(|(upstream, _)| gateway_fields(upstream)))
     }
 
     /// `upstreams` are those to which some route fences requests.
@@ -135,7 +138,7 @@ impl<'n> ParsedUpstreams<'n> {
         for (index, (entry, id)) in self.all.iter_mut().zip(&self.services).enumerate() {
             if let Some(upstream) = &mut entry.upstream {
                 upstream.has_fenced_routes = upstreams.contains(&UpstreamId(index));
-                upstream.service = Service { id: *id, is_fenced: fenced.contains(id) };
+                upstream.service = UpstreamService { id: *id, is_fenced: fenced.contains(id) };
             }
         }
     }
@@ -143,7 +146,7 @@ impl<'n> ParsedUpstreams<'n> {
 
 /// The names of the fields that only the gateway writes to the upstream.
 pub(super) fn gateway_fields(upstream: &Upstream) -> impl Iterator<Item = String> + use<> {
-    let TokenFieldNames { token, number } = upstream.fields.clone();
+    let TokenHeaderNames { token, number } = upstream.fields.clone();
     [token, number].into_iter().chain(upstream.operation_field.as_deref().map(str::to_owned))
 }
 
@@ -219,7 +222,7 @@ fn parse_late_dispatch_policy(
             FencingLevel::Guard => "leave it out: write it in the guard's file, below `upstream`",
             _ => "leave it out: a service that compares tokens refuses the late ones",
         };
-        block.report("not_after", Diagnostic::new(Code::NoEffect, message).with_remedy(remedy));
+        block.report("not_after", Diagnostic::new(DiagnosticCode::NoEffect, message).with_remedy(remedy));
         return LateDispatchPolicy::Ignored;
     }
     written
@@ -240,7 +243,7 @@ fn parse_direct(
         && block.is_present("direct")
     {
         let message = format!("`direct` has no effect with `fencing: {}`", fencing.as_str());
-        let fault = Diagnostic::new(Code::NoEffect, message);
+        let fault = Diagnostic::new(DiagnosticCode::NoEffect, message);
         block.report(
             "direct",
             fault
@@ -249,7 +252,7 @@ fn parse_direct(
     }
     if fencing == Some(FencingLevel::Guard) && !block.is_present("direct") {
         let message = "`direct` is not written, so a refusal of the guard, such as in its first seconds, reaches clients as `unknown`";
-        let fault = Diagnostic::new(Code::NotDirect, message);
+        let fault = Diagnostic::new(DiagnosticCode::NotDirect, message);
         block.report("fencing", fault.with_remedy("write `direct: true` where nothing between here and the guard sends a request twice, else `direct: false`"));
     }
     direct.unwrap_or(false)
@@ -296,7 +299,7 @@ fn guard_direct(block: &mut MappingReader, expiry: LateDispatchPolicy) -> bool {
     let direct = block.keyword("direct", &[("true", true), ("false", false)]);
     if expiry == LateDispatchPolicy::Ignored && block.is_present("direct") {
         let message = "`direct` has no effect without `not_after: enforced`";
-        let fault = Diagnostic::new(Code::NoEffect, message);
+        let fault = Diagnostic::new(DiagnosticCode::NoEffect, message);
         block.report(
             "direct",
             fault.with_remedy("leave it out: it is about the way to what refuses late requests"),
@@ -307,9 +310,9 @@ fn guard_direct(block: &mut MappingReader, expiry: LateDispatchPolicy) -> bool {
 
 /// The settings that every upstream has.
 struct UpstreamSettings {
-    fields: TokenFieldNames,
+    fields: TokenHeaderNames,
     operation_field: Option<Arc<str>>,
-    unfinished: UnfinishedStatuses,
+    unfinished: InconclusiveStatuses,
     connect_timeout: Duration,
     response_timeout: Duration,
     response_body_idle: Duration,
@@ -332,8 +335,8 @@ impl UpstreamSettings {
         if let (Some(fields), Some(name)) = (&fields, &operation_field) {
             check_distinct_fields(block, fields, name);
         }
-        let unfinished = block.values("unfinished", unfinished_status);
-        let unfinished = unfinished.map_or_else(UnfinishedStatuses::default, UnfinishedStatuses::new);
+        let unfinished = block.values("unfinished", inconclusive_status);
+        let unfinished = unfinished.map_or_else(InconclusiveStatuses::default, InconclusiveStatuses::new);
         let mut limit =
             |name, seconds| block.value(name, scalar::time_limit).unwrap_or(Duration::from_secs(seconds));
         let connect_timeout = limit("connect_timeout", 3);
@@ -366,7 +369,7 @@ impl UpstreamSettings {
                 for field in ["unfinished", "operation_field"] {
                     if block.is_present(field) {
                         let message = format!("`{field}` has no effect with `fencing: guard`");
-                        let fault = Diagnostic::new(Code::NoEffect, message);
+                        let fault = Diagnostic::new(DiagnosticCode::NoEffect, message);
                         block.report(
                             field,
                             fault.with_remedy("write it below `upstream` in the file of the guard: it is about the way to the service"),
@@ -383,7 +386,7 @@ impl UpstreamSettings {
     /// Nothing behind the gateway compares tokens, so an execution that goes on unnoticed meets the next one.
     fn report_unsupported(&self, block: &mut MappingReader) {
         let left_out =
-            UnfinishedStatuses::DEFAULT.into_iter().filter(|status| !self.unfinished.contains(*status));
+            InconclusiveStatuses::DEFAULT.into_iter().filter(|status| !self.unfinished.contains(*status));
         let left_out: Vec<String> = left_out.map(|status| status.to_string()).collect();
         if left_out.is_empty() {
             return;
@@ -393,7 +396,10 @@ impl UpstreamSettings {
             left_out.join(" or "),
         );
         let remedy = "leave `unfinished` out, unless the service alone answers with that status and nothing stands before it";
-        block.report("unfinished", Diagnostic::new(Code::HopEndsExecution, message).with_remedy(remedy));
+        block.report(
+            "unfinished",
+            Diagnostic::new(DiagnosticCode::HopEndsExecution, message).with_remedy(remedy),
+        );
     }
 
     fn into_upstream(
@@ -425,7 +431,7 @@ impl UpstreamSettings {
             tunnel_idle: self.tunnel_idle,
             sharing: self.sharing,
             has_fenced_routes: false,
-            service: Service { id: ServiceId(0), is_fenced: false },
+            service: UpstreamService { id: ServiceId(0), is_fenced: false },
         }
     }
 }
@@ -433,12 +439,12 @@ impl UpstreamSettings {
 fn endpoints(block: &mut MappingReader) -> Option<Vec<(Scheme, String)>> {
     let endpoints = block.values("endpoints", scalar::endpoint)?;
     if endpoints.is_empty() {
-        let fault = Diagnostic::new(Code::MissingField, "the list of endpoints is empty");
+        let fault = Diagnostic::new(DiagnosticCode::MissingField, "the list of endpoints is empty");
         block.report("endpoints", fault.with_remedy("write `[\"http://127.0.0.1:8000\"]`"));
     }
     if let Some(twice) = endpoints.iter().enumerate().find(|(index, one)| endpoints[..*index].contains(one)) {
         let message = format!("`{}` is there twice", twice.1.1);
-        let fault = Diagnostic::new(Code::SameEndpoint, message);
+        let fault = Diagnostic::new(DiagnosticCode::SameEndpoint, message);
         block.report(
             "endpoints",
             fault.with_remedy("name each endpoint once: this one would get twice its share"),
@@ -447,30 +453,30 @@ fn endpoints(block: &mut MappingReader) -> Option<Vec<(Scheme, String)>> {
     Some(endpoints)
 }
 
-fn token_fields(block: &mut MappingReader) -> TokenFieldNames {
-    let default = TokenFieldNames::default();
+fn token_fields(block: &mut MappingReader) -> TokenHeaderNames {
+    let default = TokenHeaderNames::default();
     let token = block.value("token", field_name).unwrap_or(default.token);
     let number = block.value("number", field_name).unwrap_or(default.number);
     if normalize(&token) == normalize(&number) {
         let field = if block.is_present("number") { "number" } else { "token" };
         let message = format!("`{token}` cannot carry both the token and the number");
-        let fault = Diagnostic::new(Code::OneFieldForTwo, message);
+        let fault = Diagnostic::new(DiagnosticCode::OneFieldForTwo, message);
         block.report(field, fault.with_remedy("give them different names"));
     }
-    TokenFieldNames { token, number }
+    TokenHeaderNames { token, number }
 }
 
 /// The field that carries the name of the operation is not one of those that carry the token.
-fn check_distinct_fields(block: &mut MappingReader, fields: &TokenFieldNames, name: &str) {
+fn check_distinct_fields(block: &mut MappingReader, fields: &TokenHeaderNames, name: &str) {
     if [&fields.token, &fields.number].into_iter().any(|field| normalize(field) == normalize(name)) {
         let message = format!("`{name}` cannot carry both the token and the name of the operation");
-        let fault = Diagnostic::new(Code::OneFieldForTwo, message);
+        let fault = Diagnostic::new(DiagnosticCode::OneFieldForTwo, message);
         block.report("operation_field", fault.with_remedy("give them different names"));
     }
 }
 
 /// A status that a proxy may answer in its own name.
-fn unfinished_status(text: &str) -> Result<u16, Diagnostic> {
+fn inconclusive_status(text: &str) -> Result<u16, Diagnostic> {
     scalar::status(text, 400..=599, "a status from 400 to 599 can be a proxy's own, such as 504")
 }
 
@@ -492,14 +498,14 @@ fn field_name(text: &str) -> Result<String, Diagnostic> {
 
 fn reserved_field_error(text: &str, what: &str, remedy: &str) -> Diagnostic {
     let message = format!("`{text}` already has a meaning, and cannot carry {what}");
-    Diagnostic::new(Code::TakenField, message).with_remedy(remedy)
+    Diagnostic::new(DiagnosticCode::TakenField, message).with_remedy(remedy)
 }
 
 /// The lower-case name of a field that may carry `what`.
 fn parse_field_name(text: &str, what: &str, remedy: &str) -> Result<String, Diagnostic> {
     if !is_token(text) {
         let message = format!("`{text}` is not the name of a header field");
-        let fault = Diagnostic::new(Code::BadFieldName, message);
+        let fault = Diagnostic::new(DiagnosticCode::BadFieldName, message);
         return Err(fault.with_remedy("letters, digits and hyphens, such as `X-Fencing-Token`"));
     }
     // Some servers take `_` and `-` for the same character, so both spellings are checked.

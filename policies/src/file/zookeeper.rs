@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{mapping::MappingReader, scalar, tls};
 use crate::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     plan::{AclMode, ClientTls, DigestCredential, ZooKeeperSettings},
 };
 
@@ -42,7 +42,7 @@ fn servers(block: &mut MappingReader) -> Option<Vec<String>> {
     block.require("servers", "servers: [zk1:2181, zk2:2181, zk3:2181]");
     let servers = block.values("servers", scalar::server)?;
     if servers.is_empty() {
-        let fault = Diagnostic::new(Code::MissingField, "the list of ZooKeeper servers is empty");
+        let fault = Diagnostic::new(DiagnosticCode::MissingField, "the list of ZooKeeper servers is empty");
         block.report("servers", fault.with_remedy("write `[zk1:2181, zk2:2181, zk3:2181]`"));
     }
     Some(servers)
@@ -63,7 +63,7 @@ fn identity(text: &str) -> Result<String, Diagnostic> {
         _ => {
             let message = format!("`{text}` is not an identity that ZooKeeper has");
             let remedy = "write `x509:CN=gw-2,O=Example`, with the whole name in the order in which ZooKeeper's log has it, or `digest:user:` and 28 characters, `sasl:name`, `ip:10.0.7.0/24`";
-            Err(Diagnostic::new(Code::BadIdentity, message).with_remedy(remedy))
+            Err(Diagnostic::new(DiagnosticCode::BadIdentity, message).with_remedy(remedy))
         }
     }
 }
@@ -87,18 +87,18 @@ fn check_acl(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
         let message = "`acl: closed` lets in who we are, and nothing says who that is";
         let remedy =
             "add `tls` with a `client_certificate_file`, or `digest` with `user` and `password_file`";
-        block.report("acl", Diagnostic::new(Code::MissingField, message).with_remedy(remedy));
+        block.report("acl", Diagnostic::new(DiagnosticCode::MissingField, message).with_remedy(remedy));
     }
     if zookeeper.acl != AclMode::Closed && block.is_present("identities") {
         let message = "`identities` has no effect while everybody may write";
         let remedy = "write `acl: closed`, or leave `identities` out";
-        block.report("identities", Diagnostic::new(Code::NoEffect, message).with_remedy(remedy));
+        block.report("identities", Diagnostic::new(DiagnosticCode::NoEffect, message).with_remedy(remedy));
     }
     if block.is_present("digest") && !block.is_present("tls") {
         let message =
             "the password of `digest` goes over the wire with every connection, and TLS is not spoken";
         let remedy = "add `tls` with the `ca_file` of who signs the certificates of the servers";
-        block.report("digest", Diagnostic::new(Code::PlainDigest, message).with_remedy(remedy));
+        block.report("digest", Diagnostic::new(DiagnosticCode::PlainDigest, message).with_remedy(remedy));
     }
 }
 
@@ -132,7 +132,7 @@ fn warn_thin_margin(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
             scalar::format_duration(ZooKeeperSettings::heartbeat(session)),
             scalar::format_duration(tick),
         );
-        let fault = Diagnostic::new(Code::ThinMargin, message);
+        let fault = Diagnostic::new(DiagnosticCode::ThinMargin, message);
         block.report(
             "safety_margin",
             fault.with_remedy(format!("it has to be at least `{}`", round_up(least))),
@@ -153,7 +153,7 @@ fn warn_short_session(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) 
             scalar::format_duration(usable),
             scalar::format_duration(heartbeat),
         );
-        let fault = Diagnostic::new(Code::ShortSession, message);
+        let fault = Diagnostic::new(DiagnosticCode::ShortSession, message);
         block.report(
             "session_timeout",
             fault.with_remedy("ask for a longer session, or lower the margin or the tick"),
@@ -177,7 +177,7 @@ fn warn_beyond_ticks(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
         scalar::format_duration(least),
         scalar::format_duration(most),
     );
-    let fault = Diagnostic::new(Code::BeyondTicks, message);
+    let fault = Diagnostic::new(DiagnosticCode::BeyondTicks, message);
     let field = if block.is_present("session_timeout") { "session_timeout" } else { "tick" };
     block.report(
         field,

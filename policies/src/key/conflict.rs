@@ -9,16 +9,16 @@ use std::cell::Cell;
 
 use super::{
     content_declaration::ContentDeclaration,
-    error::{KeyError, ValueError},
+    error::{ExtractKeyError, ExtractValueError},
     expand::apply_filter,
     form::{self, MOST},
     members::{JsonMemberValue, visit_members},
     multipart::{self, FormPart},
-    query::NormalizedName,
+    query::NormalizedParamName,
     search,
-    sources::{RequestSource, SourceConflictPolicy},
-    template::{KeyTemplate, TemplateVariable, ValueSource},
-    values::{HeaderField, RequestValues},
+    sources::{ParameterConflictPolicy, ParameterLocation},
+    template::{KeyTemplate, TemplateValueSource, TemplateVariable},
+    values::{HeaderLookup, RequestValues},
 };
 
 const IN_PATH: &str = "stands in the path, too, with another value";
@@ -35,7 +35,7 @@ const MANY: &str = "may stand in another source, too, which has more than 10000 
 
 /// The sources of a request beside the query, which [`RequestValues::query`] has.
 #[derive(Debug, Clone, Copy)]
-pub struct RequestSources<'a> {
+pub struct RequestParameterSources<'a> {
     /// The variables of the route's path, with their decoded values.
     pub path: &'a [(&'a str, &'a str)],
     /// The lines of `Cookie`.
@@ -57,11 +57,11 @@ pub struct CompleteBody<'a> {
 /// A value stands in a source that `conflicts` compares, under the same name and with another value; or it may stand there.
 pub(crate) fn compare_with_other_sources<'t>(
     templates: impl Iterator<Item = &'t KeyTemplate>,
-    conflicts: &SourceConflictPolicy,
+    conflicts: &ParameterConflictPolicy,
     values: &dyn RequestValues,
-    sent: &RequestSources<'_>,
-) -> Result<(), KeyError> {
-    if *conflicts == SourceConflictPolicy::Pass {
+    sent: &RequestParameterSources<'_>,
+) -> Result<(), ExtractKeyError> {
+    if *conflicts == ParameterConflictPolicy::Pass {
         return Ok(());
     }
     let wanted: Vec<ComparedValue<'_>> = templates
@@ -71,23 +71,23 @@ pub(crate) fn compare_with_other_sources<'t>(
     let compared = |other| SourceComparison {
         wanted: wanted.iter().filter(|wanted| conflicts.compares(wanted.own, other)).collect(),
     };
-    let path = compared(RequestSource::Path);
+    let path = compared(ParameterLocation::Path);
     sent.path
         .iter()
         .try_for_each(|(name, value)| path.check_field(name.as_bytes(), value.as_bytes(), IN_PATH))?;
     let query = values.query().unwrap_or_default();
-    compared(RequestSource::Query).check_fields(query.as_bytes(), IN_QUERY)?;
-    let cookies = compared(RequestSource::Cookie);
+    compared(ParameterLocation::Query).check_fields(query.as_bytes(), IN_QUERY)?;
+    let cookies = compared(ParameterLocation::Cookie);
     cookies.check_cookies(sent.cookies)?;
     match sent.content.filter(|content| !content.bytes.is_empty()) {
         Some(content) => {
             // A body out of which a key is taken is JSON for the service as well.
-            let reads_json = wanted.iter().any(|wanted| wanted.own == RequestSource::Json);
+            let reads_json = wanted.iter().any(|wanted| wanted.own == ParameterLocation::Json);
             let unless_json = |other| if reads_json { SourceComparison::default() } else { compared(other) };
             content.compare(
-                &unless_json(RequestSource::Form),
-                &compared(RequestSource::Json),
-                &unless_json(RequestSource::Xml),
+                &unless_json(ParameterLocation::Form),
+                &compared(ParameterLocation::Json),
+                &unless_json(ParameterLocation::Xml),
             )
         }
         None => Ok(()),
@@ -97,24 +97,26 @@ pub(crate) fn compare_with_other_sources<'t>(
 /// A value of a key.
 struct ComparedValue<'t> {
     variable: &'t TemplateVariable,
-    own: RequestSource,
+    own: ParameterLocation,
     /// The name under which it may stand elsewhere.
-    folded: NormalizedName,
+    folded: NormalizedParamName,
     /// As it stands in the key.
     value: String,
 }
 
 impl<'t> ComparedValue<'t> {
     fn new(variable: &'t TemplateVariable, values: &dyn RequestValues) -> Option<Self> {
-        let own = RequestSource::from_source(&variable.source)?;
+        let own = ParameterLocation::from_source(&variable.source)?;
         let folded = match &variable.source {
-            ValueSource::Path(name) | ValueSource::Query(name) => NormalizedName::new(name.as_bytes()),
-            ValueSource::Body(pointer) => {
+            TemplateValueSource::Path(name) | TemplateValueSource::Query(name) => {
+                NormalizedParamName::new(name.as_bytes())
+            }
+            TemplateValueSource::Body(pointer) => {
                 let (first, rest) = pointer.names().split_first()?;
                 let rest: String = rest.iter().map(|name| format!("[{name}]")).collect();
-                NormalizedName::new(format!("{first}{rest}").as_bytes())
+                NormalizedParamName::new(format!("{first}{rest}").as_bytes())
             }
-            ValueSource::Header(_) | ValueSource::Host => return None,
+            TemplateValueSource::Header(_) | TemplateValueSource::Host => return None,
         };
         let value = variable.value(values).ok()?;
         Some(Self { variable, own, folded: folded.without_indexes(), value })
@@ -125,8 +127,8 @@ impl<'t> ComparedValue<'t> {
         other.is_ok_and(|other| other == self.value)
     }
 
-    fn error(&self, reason: &'static str) -> KeyError {
-        self.variable.error(ValueError::Invalid(reason))
+    fn error(&self, reason: &'static str) -> ExtractKeyError {
+        self.variable.error(ExtractValueError::Invalid(reason))
     }
 }
 
@@ -143,21 +145,22 @@ impl<'t> SourceComparison<'_, 't> {
 
     /// The values that some reader could find under `name`.
     fn values_named_like<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a ComparedValue<'t>> {
-        let folded = (!NormalizedName::is_plain(name)).then(|| NormalizedName::new(name).without_indexes());
+        let folded =
+            (!NormalizedParamName::is_plain(name)).then(|| NormalizedParamName::new(name).without_indexes());
         self.wanted.iter().copied().filter(move |wanted| match &folded {
             Some(folded) => wanted.folded.matches(folded),
             None => wanted.folded.matches_plain(name),
         })
     }
 
-    fn check_field(&self, name: &[u8], value: &[u8], reason: &'static str) -> Result<(), KeyError> {
+    fn check_field(&self, name: &[u8], value: &[u8], reason: &'static str) -> Result<(), ExtractKeyError> {
         let value =
             |wanted: &&ComparedValue<'_>| !std::str::from_utf8(value).is_ok_and(|value| wanted.equals(value));
         self.values_named_like(name).find(value).map_or(Ok(()), |wanted| Err(wanted.error(reason)))
     }
 
     /// A query or a form.
-    fn check_fields(&self, text: &[u8], reason: &'static str) -> Result<(), KeyError> {
+    fn check_fields(&self, text: &[u8], reason: &'static str) -> Result<(), ExtractKeyError> {
         if self.is_empty() {
             return Ok(());
         }
@@ -172,13 +175,13 @@ impl<'t> SourceComparison<'_, 't> {
 
     /// Any bytes that some reader may take for a form. In an image there are more fields than in any form, but few
     /// are short: only names that take time are counted.
-    fn check_bare_fields(&self, bytes: &[u8]) -> Result<(), KeyError> {
+    fn check_bare_fields(&self, bytes: &[u8]) -> Result<(), ExtractKeyError> {
         if self.is_empty() {
             return Ok(());
         }
         let mut left = MOST + bytes.len() / 32;
         for (name, value) in form::fields(bytes) {
-            if !NormalizedName::is_plain(name) {
+            if !NormalizedParamName::is_plain(name) {
                 if left == 0 {
                     return self.reject(MANY);
                 }
@@ -190,7 +193,7 @@ impl<'t> SourceComparison<'_, 't> {
     }
 
     /// Some readers decode a name or a value, and others do not.
-    fn check_cookies(&self, lines: &[&[u8]]) -> Result<(), KeyError> {
+    fn check_cookies(&self, lines: &[&[u8]]) -> Result<(), ExtractKeyError> {
         if self.is_empty() {
             return Ok(());
         }
@@ -208,7 +211,7 @@ impl<'t> SourceComparison<'_, 't> {
         Ok(())
     }
 
-    fn check_multipart(&self, kind: &str, body: &[u8]) -> Result<(), KeyError> {
+    fn check_multipart(&self, kind: &str, body: &[u8]) -> Result<(), ExtractKeyError> {
         let Some(parts) = multipart::parts(kind, body, MOST) else { return self.check_malformed(body) };
         for part in parts {
             match part {
@@ -224,7 +227,7 @@ impl<'t> SourceComparison<'_, 't> {
         Ok(())
     }
 
-    fn check_json(&self, body: &[u8]) -> Result<(), KeyError> {
+    fn check_json(&self, body: &[u8]) -> Result<(), ExtractKeyError> {
         let mut compared = Ok(());
         let count = Cell::new(0);
         let is_named = |name: &str| {
@@ -250,7 +253,7 @@ impl<'t> SourceComparison<'_, 't> {
     }
 
     /// No element and no attribute may have the name, with any value.
-    fn check_xml(&self, body: &[u8]) -> Result<(), KeyError> {
+    fn check_xml(&self, body: &[u8]) -> Result<(), ExtractKeyError> {
         let is_spelt =
             body.contains(&0) || contains_ignoring_case(body, b"<!doctype") || !has_ascii_charset(body);
         let named = |wanted: &&&ComparedValue<'_>| {
@@ -261,7 +264,7 @@ impl<'t> SourceComparison<'_, 't> {
     }
 
     /// A body that two readers could take for two bodies is refused if it names a value, or may do so in another spelling.
-    fn check_malformed(&self, body: &[u8]) -> Result<(), KeyError> {
+    fn check_malformed(&self, body: &[u8]) -> Result<(), ExtractKeyError> {
         let is_spelt = body.contains(&0)
             || [&b"\\"[..], b"=?", b"name*"].into_iter().any(|sign| contains_ignoring_case(body, sign));
         let named = |wanted: &&&ComparedValue<'_>| {
@@ -271,7 +274,7 @@ impl<'t> SourceComparison<'_, 't> {
         self.wanted.iter().find(named).map_or(Ok(()), |wanted| Err(wanted.error(BROKEN)))
     }
 
-    fn reject(&self, reason: &'static str) -> Result<(), KeyError> {
+    fn reject(&self, reason: &'static str) -> Result<(), ExtractKeyError> {
         self.wanted.first().map_or(Ok(()), |wanted| Err(wanted.error(reason)))
     }
 }
@@ -295,7 +298,7 @@ fn has_ascii_charset(body: &[u8]) -> bool {
 }
 
 /// The formats in which a service may read a body.
-struct BodyFormats {
+struct PossibleBodyFormats {
     form: bool,
     multipart: bool,
     json: bool,
@@ -310,15 +313,15 @@ impl CompleteBody<'_> {
         form: &SourceComparison<'_, '_>,
         json: &SourceComparison<'_, '_>,
         xml: &SourceComparison<'_, '_>,
-    ) -> Result<(), KeyError> {
+    ) -> Result<(), ExtractKeyError> {
         if form.is_empty() && json.is_empty() && xml.is_empty() {
             return Ok(());
         }
         let kind = match self.said.kind {
-            HeaderField::One(kind) => String::from_utf8_lossy(kind),
-            HeaderField::Absent => "".into(),
+            HeaderLookup::One(kind) => String::from_utf8_lossy(kind),
+            HeaderLookup::Absent => "".into(),
             // Some readers take the first one, others the last one or none.
-            HeaderField::Several | HeaderField::Respelled => {
+            HeaderLookup::Several | HeaderLookup::Respelled => {
                 return [form, json, xml].into_iter().try_for_each(|compared| compared.reject(KIND));
             }
         };
@@ -350,7 +353,7 @@ impl CompleteBody<'_> {
     }
 
     /// `content_type`: the content type in lower case, empty where there is none.
-    fn possible_formats(&self, content_type: &str) -> BodyFormats {
+    fn possible_formats(&self, content_type: &str) -> PossibleBodyFormats {
         let undeclared = content_type.trim().is_empty();
         let begins = |text: &[u8]| {
             let bytes = self.bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(self.bytes);
@@ -362,7 +365,7 @@ impl CompleteBody<'_> {
                 .match_indices("xml")
                 .any(|(at, _)| !content_type[..at].ends_with(|before: char| before.is_alphanumeric()))
         };
-        BodyFormats {
+        PossibleBodyFormats {
             form: content_type.contains("x-www-form-urlencoded") || undeclared,
             multipart: content_type.contains("multipart/") || undeclared && begins(b"--"),
             // Some services read every body as JSON, whatever its content type.
@@ -375,9 +378,9 @@ impl CompleteBody<'_> {
     /// The error is the reason why the bytes are not those that the service reads.
     fn check_readable(&self, content_type: &str) -> Result<(), &'static str> {
         match self.said.coding {
-            HeaderField::Absent => {}
-            HeaderField::One(coding) if coding.trim_ascii().eq_ignore_ascii_case(b"identity") => {}
-            HeaderField::One(_) | HeaderField::Several | HeaderField::Respelled => return Err(ENCODED),
+            HeaderLookup::Absent => {}
+            HeaderLookup::One(coding) if coding.trim_ascii().eq_ignore_ascii_case(b"identity") => {}
+            HeaderLookup::One(_) | HeaderLookup::Several | HeaderLookup::Respelled => return Err(ENCODED),
         }
         let mut charsets = content_type.split("charset").skip(1);
         let is_like_ascii = |behind: &str| {

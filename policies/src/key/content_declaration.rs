@@ -4,28 +4,28 @@
 //! The service reads a body as the request declares it. Declared as a form, as compressed, or in another character
 //! set, the same bytes would have other values for the service than in the key.
 
-use super::{json::ParseBodyError, values::HeaderField};
+use super::{json::ParseBodyError, values::HeaderLookup};
 use crate::header_name::is_token;
 
 /// What a request declares about its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContentDeclaration<'a> {
     /// `Content-Type`.
-    pub kind: HeaderField<'a>,
+    pub kind: HeaderLookup<'a>,
     /// `Content-Encoding`.
-    pub coding: HeaderField<'a>,
+    pub coding: HeaderLookup<'a>,
 }
 
 impl ContentDeclaration<'_> {
     pub(crate) fn require_json(&self) -> Result<(), ParseBodyError> {
-        if self.coding != HeaderField::Absent {
+        if self.coding != HeaderLookup::Absent {
             return Err(ParseBodyError::Encoded);
         }
         let kind = match self.kind {
-            HeaderField::One(kind) => std::str::from_utf8(kind).unwrap_or_default(),
+            HeaderLookup::One(kind) => std::str::from_utf8(kind).unwrap_or_default(),
             // Some servers read a body without a `Content-Type` as a form.
-            HeaderField::Absent | HeaderField::Several => "",
-            HeaderField::Respelled => return Err(ParseBodyError::DeclaredTwice),
+            HeaderLookup::Absent | HeaderLookup::Several => "",
+            HeaderLookup::Respelled => return Err(ParseBodyError::DeclaredTwice),
         };
         let mut parts = kind.split(';');
         let named = parts.next().and_then(|named| named.trim().split_once('/'));
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     fn require_json_for(kind: &str) -> Result<(), ParseBodyError> {
-        ContentDeclaration { kind: HeaderField::One(kind.as_bytes()), coding: HeaderField::Absent }
+        ContentDeclaration { kind: HeaderLookup::One(kind.as_bytes()), coding: HeaderLookup::Absent }
             .require_json()
     }
 
@@ -130,16 +130,16 @@ mod tests {
         ] {
             assert_eq!(require_json_for(kind), Err(bad), "{kind}");
         }
-        let json = HeaderField::One(b"application/json");
+        let json = HeaderLookup::One(b"application/json");
         for (kind, coding, bad) in [
-            (HeaderField::Absent, HeaderField::Absent, ParseBodyError::NotDeclared),
-            (HeaderField::Several, HeaderField::Absent, ParseBodyError::NotDeclared),
-            (HeaderField::Respelled, HeaderField::Absent, ParseBodyError::DeclaredTwice),
-            (HeaderField::One(b"application/json\xff"), HeaderField::Absent, ParseBodyError::NotDeclared),
-            (json, HeaderField::One(b"gzip"), ParseBodyError::Encoded),
-            (json, HeaderField::One(b"identity"), ParseBodyError::Encoded),
-            (json, HeaderField::Several, ParseBodyError::Encoded),
-            (json, HeaderField::Respelled, ParseBodyError::Encoded),
+            (HeaderLookup::Absent, HeaderLookup::Absent, ParseBodyError::NotDeclared),
+            (HeaderLookup::Several, HeaderLookup::Absent, ParseBodyError::NotDeclared),
+            (HeaderLookup::Respelled, HeaderLookup::Absent, ParseBodyError::DeclaredTwice),
+            (HeaderLookup::One(b"application/json\xff"), HeaderLookup::Absent, ParseBodyError::NotDeclared),
+            (json, HeaderLookup::One(b"gzip"), ParseBodyError::Encoded),
+            (json, HeaderLookup::One(b"identity"), ParseBodyError::Encoded),
+            (json, HeaderLookup::Several, ParseBodyError::Encoded),
+            (json, HeaderLookup::Respelled, ParseBodyError::Encoded),
         ] {
             assert_eq!(ContentDeclaration { kind, coding }.require_json(), Err(bad));
         }

@@ -4,7 +4,7 @@ use super::resource::ResourceKey;
 
 /// Why a request has no key. The client is at fault; no message repeats text of the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum KeyError {
+pub enum ExtractKeyError {
     /// Absent or empty.
     #[error("`{variable}` has no value")]
     Missing { variable: String },
@@ -18,7 +18,7 @@ pub enum KeyError {
 }
 
 /// Why one value cannot be part of a key.
-pub(super) enum ValueError {
+pub(super) enum ExtractValueError {
     Missing,
     Invalid(&'static str),
 }

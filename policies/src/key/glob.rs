@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 /// All texts that a template can give, and some more: of a value only its permitted characters are known.
 #[derive(Debug, Clone)]
-pub(crate) struct Glob {
+pub(crate) struct TemplateGlob {
     tokens: Vec<GlobToken>,
     of_a_value: fn(char) -> bool,
 }
@@ -39,7 +39,7 @@ pub(crate) enum GlobRelation {
     Nested,
 }
 
-impl Glob {
+impl TemplateGlob {
     /// `parts`: literals, and `None` for each value; a value is not empty.
     pub(crate) fn from_parts(
         parts: impl Iterator<Item = Option<String>>,
@@ -116,12 +116,12 @@ mod tests {
     use super::*;
 
     /// A glob in which `*` stands for a value.
-    fn glob(text: &str) -> Glob {
+    fn glob(text: &str) -> TemplateGlob {
         let parts = text.split_inclusive('*').flat_map(|part| match part.strip_suffix('*') {
             Some(literal) => vec![Some(literal.to_owned()), None],
             None => vec![Some(part.to_owned())],
         });
-        Glob::from_parts(parts.collect::<Vec<_>>().into_iter(), |character| character != '/')
+        TemplateGlob::from_parts(parts.collect::<Vec<_>>().into_iter(), |character| character != '/')
     }
 
     /// Two templates overlap where one text matches both.
@@ -143,7 +143,7 @@ mod tests {
             assert_eq!(glob(one).relation_to(&glob(other)), meeting, "{one} {other}");
             assert_eq!(glob(other).relation_to(&glob(one)), meeting, "{other} {one}");
         }
-        assert_eq!(Glob::literal("/a").relation_to(&glob("/*")), GlobRelation::Overlapping);
+        assert_eq!(TemplateGlob::literal("/a").relation_to(&glob("/*")), GlobRelation::Overlapping);
         for (begin, other, meeting) in [
             ("/a", "/a", GlobRelation::Overlapping),
             ("/a", "/a/b/c", GlobRelation::Overlapping),
@@ -151,7 +151,11 @@ mod tests {
             ("/a/b", "/*/bc", GlobRelation::Overlapping),
             ("/b", "/a/*", GlobRelation::Disjoint),
         ] {
-            assert_eq!(Glob::with_prefix(begin).relation_to(&glob(other)), meeting, "{begin} {other}");
+            assert_eq!(
+                TemplateGlob::with_prefix(begin).relation_to(&glob(other)),
+                meeting,
+                "{begin} {other}"
+            );
         }
     }
 

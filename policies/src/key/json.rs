@@ -70,7 +70,7 @@ impl BodyValues {
         bytes: &[u8],
         pointers: impl Iterator<Item = &'p JsonPointer>,
     ) -> Result<Self, ParseBodyError> {
-        let mut findings = JsonFindings { body: Self::default(), bad: None };
+        let mut findings = FoundJsonValues { body: Self::default(), bad: None };
         let root = JsonVisitor { asked: pointers.collect(), depth: 0, findings: &mut findings };
         let mut json = serde_json::Deserializer::from_slice(bytes);
         match root.deserialize(&mut json).and_then(|()| json.end()) {
@@ -86,7 +86,7 @@ impl BodyValues {
 }
 
 /// The values that have been found so far.
-struct JsonFindings {
+struct FoundJsonValues {
     body: BodyValues,
     /// Why the walk ended early, where the parser itself found no fault.
     bad: Option<ParseBodyError>,
@@ -98,7 +98,7 @@ struct JsonVisitor<'w, 'p> {
     asked: Vec<&'p JsonPointer>,
     /// How many names of these pointers have been followed.
     depth: usize,
-    findings: &'w mut JsonFindings,
+    findings: &'w mut FoundJsonValues,
 }
 
 impl<'p> JsonVisitor<'_, 'p> {

@@ -6,28 +6,28 @@
 use std::fmt;
 
 use super::{
-    error::{KeyError, ValueError},
+    error::{ExtractKeyError, ExtractValueError},
     expand,
-    glob::Glob,
+    glob::TemplateGlob,
     parse::{self, KeyTemplateErrorKind, ParseKeyTemplateError},
     resource::ResourceKey,
-    template::{ByteSpan, KeyTemplate, KeyTemplatePart, TemplateVariable, ValueFilter},
+    template::{ByteSpan, KeyTemplate, KeyTemplatePart, TemplateValueFilter, TemplateVariable},
 };
 
 /// A template that takes all its values from the key beside it, so that each key has one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LockPath {
-    parts: Vec<LockPathPart>,
+pub struct LockPathTemplate {
+    parts: Vec<LockPathTemplatePart>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum LockPathPart {
+enum LockPathTemplatePart {
     Literal(Box<str>),
     Value {
         /// Which of the key's variables, counted from 0.
         of: usize,
         /// Filters on top of those of the key, first to last.
-        filters: Vec<ValueFilter>,
+        filters: Vec<TemplateValueFilter>,
     },
 }
 
@@ -47,7 +47,7 @@ pub enum LockPathErrorKind {
     NotInKey(String),
 }
 
-impl LockPath {
+impl LockPathTemplate {
     /// The longest path, in bytes. When a session ends, all its paths stand in one transaction.
     pub const MOST: usize = 512;
 
@@ -80,7 +80,7 @@ impl LockPath {
                 });
             }
             plain.push_str(&text[at..end]);
-            parts.push(LockPathPart::Literal(text[at..end].into()));
+            parts.push(LockPathTemplatePart::Literal(text[at..end].into()));
             at = end;
         }
         match path_fault(&plain) {
@@ -93,15 +93,15 @@ impl LockPath {
     ///
     /// # Errors
     /// The values of the key give no path.
-    pub fn expand(&self, template: &KeyTemplate, key: &ResourceKey) -> Result<String, KeyError> {
+    pub fn expand(&self, template: &KeyTemplate, key: &ResourceKey) -> Result<String, ExtractKeyError> {
         let values = template.parse_values(key);
         let variables = template.variables().collect::<Vec<_>>();
-        let values = values.ok_or(KeyError::LockPath("is not known of a key of another template"))?;
+        let values = values.ok_or(ExtractKeyError::LockPath("is not known of a key of another template"))?;
         let mut path = String::new();
         for part in &self.parts {
             match part {
-                LockPathPart::Literal(literal) => path.push_str(literal),
-                LockPathPart::Value { of, filters } => {
+                LockPathTemplatePart::Literal(literal) => path.push_str(literal),
+                LockPathTemplatePart::Value { of, filters } => {
                     let value = values[*of].clone();
                     let variable = variables[*of];
                     let value = filters.iter().try_fold(value, expand::apply_filter).and_then(node_name);
@@ -110,26 +110,26 @@ impl LockPath {
             }
         }
         match path_fault(&path) {
-            Some(why) => Err(KeyError::LockPath(why)),
+            Some(why) => Err(ExtractKeyError::LockPath(why)),
             None => Ok(path),
         }
     }
 
     /// All paths that the template can give, and some more.
-    pub(crate) fn glob(&self) -> Glob {
-        let literal = |part: &LockPathPart| match part {
-            LockPathPart::Literal(literal) => Some(literal.to_string()),
-            LockPathPart::Value { .. } => None,
+    pub(crate) fn glob(&self) -> TemplateGlob {
+        let literal = |part: &LockPathTemplatePart| match part {
+            LockPathTemplatePart::Literal(literal) => Some(literal.to_string()),
+            LockPathTemplatePart::Value { .. } => None,
         };
-        Glob::from_parts(self.parts.iter().map(literal), |character| character != '/')
+        TemplateGlob::from_parts(self.parts.iter().map(literal), |character| character != '/')
     }
 }
 
-impl fmt::Display for LockPath {
+impl fmt::Display for LockPathTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.parts.iter().try_for_each(|part| match part {
-            LockPathPart::Literal(literal) => f.write_str(literal),
-            LockPathPart::Value { of, filters } => {
+            LockPathTemplatePart::Literal(literal) => f.write_str(literal),
+            LockPathTemplatePart::Value { of, filters } => {
                 write!(f, "{{{of}")?;
                 filters.iter().try_for_each(|filter| write!(f, " | {filter}"))?;
                 f.write_str("}")
@@ -143,7 +143,7 @@ impl fmt::Display for LockPath {
 fn resolve_variable(
     key: &KeyTemplate,
     variable: &TemplateVariable,
-) -> Result<LockPathPart, ParseLockPathError> {
+) -> Result<LockPathTemplatePart, ParseLockPathError> {
     let known = key
         .variables()
         .position(|known| known.source == variable.source && variable.filters.starts_with(&known.filters));
@@ -155,19 +155,19 @@ fn resolve_variable(
         });
     };
     let before = key.variables().nth(of).map_or(0, |known| known.filters.len());
-    Ok(LockPathPart::Value { of, filters: variable.filters[before..].to_vec() })
+    Ok(LockPathTemplatePart::Value { of, filters: variable.filters[before..].to_vec() })
 }
 
 /// A value that can stand in one segment without an escape.
-fn node_name(value: String) -> Result<String, ValueError> {
+fn node_name(value: String) -> Result<String, ExtractValueError> {
     if value.is_empty() {
-        return Err(ValueError::Missing);
+        return Err(ExtractValueError::Missing);
     }
     if value.contains('/') {
-        return Err(ValueError::Invalid("has a `/`, and names one node"));
+        return Err(ExtractValueError::Invalid("has a `/`, and names one node"));
     }
     if !value.chars().all(is_name_char) {
-        return Err(ValueError::Invalid("has a character that no node of ZooKeeper has in its name"));
+        return Err(ExtractValueError::Invalid("has a character that no node of ZooKeeper has in its name"));
     }
     Ok(value)
 }
@@ -184,7 +184,7 @@ fn path_fault(path: &str) -> Option<&'static str> {
     if tail.is_empty() {
         return Some("is the top of the tree");
     }
-    if path.len() > LockPath::MOST {
+    if path.len() > LockPathTemplate::MOST {
         return Some("is longer than 512 bytes");
     }
     if tail.split('/').any(|segment| matches!(segment, "" | "." | "..")) {
@@ -206,9 +206,9 @@ mod tests {
         KeyTemplate::parse(text).expect(text)
     }
 
-    fn path(template: &str, of: &str, made: &str) -> Result<String, KeyError> {
+    fn path(template: &str, of: &str, made: &str) -> Result<String, ExtractKeyError> {
         let key = key(of);
-        let path = LockPath::parse(template, &key).expect(template);
+        let path = LockPathTemplate::parse(template, &key).expect(template);
         path.expand(&key, &ResourceKey::parse(made).expect(made))
     }
 
@@ -228,27 +228,28 @@ mod tests {
     fn invalid_node_name_is_refused() {
         for made in ["o/%2F", "o/a%2Fb", "o/%00", "o/%0A", "o/%EE%80%80", "o/%F0%9F%98%80"] {
             assert!(
-                matches!(path("/app/{path.x}", "o/{path.x}", made), Err(KeyError::Invalid { .. })),
+                matches!(path("/app/{path.x}", "o/{path.x}", made), Err(ExtractKeyError::Invalid { .. })),
                 "{made}"
             );
         }
         for made in ["o/.", "o/.."] {
             assert!(
-                matches!(path("/app/{path.x}", "o/{path.x}", made), Err(KeyError::LockPath(_))),
+                matches!(path("/app/{path.x}", "o/{path.x}", made), Err(ExtractKeyError::LockPath(_))),
                 "{made}"
             );
             assert!(path("/app/a{path.x}", "o/{path.x}", made).is_ok(), "{made}");
         }
         let long = format!("o/{}", "x".repeat(508));
         assert_eq!(path("/{path.x}", "o/{path.x}", &long).map(|path| path.len()), Ok(509));
-        assert!(matches!(path("/apps/{path.x}", "o/{path.x}", &long), Err(KeyError::LockPath(_))));
-        assert!(matches!(path("/app/{path.x}", "o/{path.x}", "p/7"), Err(KeyError::LockPath(_))));
+        assert!(matches!(path("/apps/{path.x}", "o/{path.x}", &long), Err(ExtractKeyError::LockPath(_))));
+        assert!(matches!(path("/app/{path.x}", "o/{path.x}", "p/7"), Err(ExtractKeyError::LockPath(_))));
     }
 
     /// A value that the key lacks would give one key two lock paths, and is refused.
     #[test]
     fn path_value_must_be_in_key() {
-        let error = |template: &str, of: &str| LockPath::parse(template, &key(of)).map_err(|bad| bad.why);
+        let error =
+            |template: &str, of: &str| LockPathTemplate::parse(template, &key(of)).map_err(|bad| bad.why);
         let not = |name: &str| Err(LockPathErrorKind::NotInKey(name.to_owned()));
         assert_eq!(error("/app/{path.shop}", "order/{path.id}"), not("path.shop"));
         assert_eq!(error("/app/{path.id}", "order/{path.id | lower}"), not("path.id"));
@@ -260,14 +261,14 @@ mod tests {
     #[test]
     fn lock_path_must_suit_zookeeper() {
         for bad in ["", "/", "app", "/app/", "/app//x", "/./x", "/app/..", "/a\u{7f}", "/{path.id}/"] {
-            let error = LockPath::parse(bad, &key("o/{path.id}")).map_err(|bad| bad.why);
+            let error = LockPathTemplate::parse(bad, &key("o/{path.id}")).map_err(|bad| bad.why);
             assert!(matches!(error, Err(LockPathErrorKind::Path(_))), "{bad:?}: {error:?}");
         }
         for bad in ["/a}", "/{", "/{path.id", "/{nothing.x}", "/{path.id|upper}"] {
-            let error = LockPath::parse(bad, &key("o/{path.id}")).map_err(|bad| bad.why);
+            let error = LockPathTemplate::parse(bad, &key("o/{path.id}")).map_err(|bad| bad.why);
             assert!(matches!(error, Err(LockPathErrorKind::Template(_))), "{bad:?}: {error:?}");
         }
-        assert!(LockPath::parse("/app/a%20b \u{e9}", &key("o/{path.id}")).is_ok());
+        assert!(LockPathTemplate::parse("/app/a%20b \u{e9}", &key("o/{path.id}")).is_ok());
     }
 
     proptest! {

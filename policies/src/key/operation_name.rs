@@ -4,9 +4,9 @@
 use std::borrow::Cow;
 
 use super::{
-    error::{KeyError, ValueError},
+    error::{ExtractKeyError, ExtractValueError},
     expand::{apply_filter, push_escaped},
-    template::{KeyTemplate, KeyTemplatePart, TemplateVariable, ValueSource},
+    template::{KeyTemplate, KeyTemplatePart, TemplateValueSource, TemplateVariable},
     values::RequestValues,
 };
 use crate::header_name::is_spelling_of;
@@ -22,7 +22,7 @@ const QUOTED: &str = "idempotency-key";
 impl KeyTemplate {
     /// As [`KeyTemplate::expand`], but an empty value is refused as invalid, not as missing: the client has sent the
     /// field.
-    pub(crate) fn expand_name(&self, values: &dyn RequestValues) -> Result<String, KeyError> {
+    pub(crate) fn expand_name(&self, values: &dyn RequestValues) -> Result<String, ExtractKeyError> {
         let mut name = String::new();
         for part in &self.parts {
             match part {
@@ -38,25 +38,27 @@ impl KeyTemplate {
 }
 
 impl TemplateVariable {
-    fn name_value(&self, values: &dyn RequestValues) -> Result<String, ValueError> {
+    fn name_value(&self, values: &dyn RequestValues) -> Result<String, ExtractValueError> {
         let value = self.source.value(values)?;
         let value = match &self.source {
-            ValueSource::Header(field) if is_spelling_of(field, QUOTED) => unquote(&value)?.into_owned(),
+            TemplateValueSource::Header(field) if is_spelling_of(field, QUOTED) => {
+                unquote(&value)?.into_owned()
+            }
             _ => value,
         };
         let value =
             if value.is_empty() { Ok(value) } else { self.filters.iter().try_fold(value, apply_filter) }?;
         match value.chars().count() {
-            0 => Err(ValueError::Invalid("is empty")),
+            0 => Err(ExtractValueError::Invalid("is empty")),
             1..=LONGEST => Ok(value),
-            _ => Err(ValueError::Invalid("is longer than 255 characters")),
+            _ => Err(ExtractValueError::Invalid("is longer than 255 characters")),
         }
     }
 }
 
 /// The text of a quoted string (RFC 8941, 3.3.3). A value without an opening quote is taken unchanged, so both forms
 /// give one name.
-fn unquote(value: &str) -> Result<Cow<'_, str>, ValueError> {
+fn unquote(value: &str) -> Result<Cow<'_, str>, ExtractValueError> {
     let value = value.trim_matches(' ');
     let Some(quoted) = value.strip_prefix('"') else { return Ok(value.into()) };
     let mut text = String::new();
@@ -65,15 +67,15 @@ fn unquote(value: &str) -> Result<Cow<'_, str>, ValueError> {
         match chars.next() {
             Some('\\') => match chars.next() {
                 Some(escaped @ ('"' | '\\')) => text.push(escaped),
-                _ => return Err(ValueError::Invalid("has a backslash that escapes nothing")),
+                _ => return Err(ExtractValueError::Invalid("has a backslash that escapes nothing")),
             },
             // A parameter after the string would change nothing, and a second string would make it a list. Both are
             // refused.
             Some('"') if chars.as_str().is_empty() => return Ok(text.into()),
-            Some('"') => return Err(ValueError::Invalid("goes on after its closing quote")),
+            Some('"') => return Err(ExtractValueError::Invalid("goes on after its closing quote")),
             Some(char @ ' '..='~') => text.push(char),
-            Some(_) => return Err(ValueError::Invalid("is quoted, and not ASCII")),
-            None => return Err(ValueError::Invalid("has no closing quote")),
+            Some(_) => return Err(ExtractValueError::Invalid("is quoted, and not ASCII")),
+            None => return Err(ExtractValueError::Invalid("has no closing quote")),
         }
     }
 }
@@ -83,7 +85,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::key::{HeaderField, error::RESPELLED};
+    use crate::key::{HeaderLookup, error::RESPELLED};
 
     struct FixedRequestValues<'a>(&'a [u8]);
 
@@ -94,12 +96,12 @@ mod tests {
         fn query(&self) -> Option<&str> {
             Some("empty=&spaced=+")
         }
-        fn header<'a>(&'a self, name: &str) -> HeaderField<'a> {
+        fn header<'a>(&'a self, name: &str) -> HeaderLookup<'a> {
             match name {
-                "absent" => HeaderField::Absent,
-                "several" => HeaderField::Several,
-                "respelled" => HeaderField::Respelled,
-                _ => HeaderField::One(self.0),
+                "absent" => HeaderLookup::Absent,
+                "several" => HeaderLookup::Several,
+                "respelled" => HeaderLookup::Respelled,
+                _ => HeaderLookup::One(self.0),
             }
         }
         fn host(&self) -> Option<&str> {
@@ -107,7 +109,7 @@ mod tests {
         }
     }
 
-    fn name(template: &str, field: impl AsRef<[u8]>) -> Result<String, KeyError> {
+    fn name(template: &str, field: impl AsRef<[u8]>) -> Result<String, ExtractKeyError> {
         KeyTemplate::parse(template).expect("a template").expand_name(&FixedRequestValues(field.as_ref()))
     }
 
@@ -115,10 +117,10 @@ mod tests {
     #[test]
     fn respelled_header_is_not_missing() {
         let refused = name("{header.respelled}", "a");
-        assert!(matches!(&refused, Err(KeyError::Invalid { why: RESPELLED, .. })), "{refused:?}");
+        assert!(matches!(&refused, Err(ExtractKeyError::Invalid { why: RESPELLED, .. })), "{refused:?}");
     }
 
-    fn idempotency_key(field: impl AsRef<[u8]>) -> Result<String, KeyError> {
+    fn idempotency_key(field: impl AsRef<[u8]>) -> Result<String, ExtractKeyError> {
         name("{header.idempotency-key}", field)
     }
 
@@ -145,15 +147,15 @@ mod tests {
         for field in
             [r#"""#, r#""a"#, r#""a"b"#, r#""a";p=1"#, r#""a", "b""#, r#""a\b""#, r#""a\"#, "\"\u{e9}\""]
         {
-            assert!(matches!(idempotency_key(field), Err(KeyError::Invalid { .. })), "{field}");
+            assert!(matches!(idempotency_key(field), Err(ExtractKeyError::Invalid { .. })), "{field}");
         }
     }
 
     /// An empty value is invalid, and does not count as a missing one.
     #[test]
     fn empty_value_is_not_missing() {
-        let missing = |found| matches!(found, Err(KeyError::Missing { .. }));
-        let invalid = |found| matches!(found, Err(KeyError::Invalid { .. }));
+        let missing = |found| matches!(found, Err(ExtractKeyError::Missing { .. }));
+        let invalid = |found| matches!(found, Err(ExtractKeyError::Invalid { .. }));
         for field in ["", " ", r#""""#, "a\u{1}", "a\tb"] {
             assert!(invalid(idempotency_key(field)), "{field:?}");
         }
@@ -172,7 +174,7 @@ mod tests {
     #[test]
     fn length_limit_applies_to_each_value() {
         assert!(idempotency_key("\u{e9}".repeat(255)).is_ok());
-        assert!(matches!(idempotency_key("a".repeat(256)), Err(KeyError::Invalid { .. })));
+        assert!(matches!(idempotency_key("a".repeat(256)), Err(ExtractKeyError::Invalid { .. })));
         assert!(idempotency_key(format!("\"{}\"", "a".repeat(255))).is_ok());
         let two = name("{path.id}/{header.a}:{header.b}", "/".repeat(255)).expect("a name");
         assert_eq!(two.len(), "7/:".len() + 2 * 255 * "%2F".len());

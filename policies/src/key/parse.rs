@@ -2,7 +2,9 @@
 
 use super::{
     pointer::JsonPointer,
-    template::{ByteSpan, KeyTemplate, KeyTemplatePart, TemplateVariable, ValueFilter, ValueSource},
+    template::{
+        ByteSpan, KeyTemplate, KeyTemplatePart, TemplateValueFilter, TemplateValueSource, TemplateVariable,
+    },
 };
 use crate::{
     header_name::is_token,
@@ -51,7 +53,7 @@ impl KeyTemplate {
     }
 }
 
-impl ValueFilter {
+impl TemplateValueFilter {
     fn parse(word: &str) -> Option<Self> {
         match word {
             "lower" => Some(Self::Lower),
@@ -117,10 +119,10 @@ fn trim_words(text: &str, inside: ByteSpan) -> impl Iterator<Item = ByteSpan> {
     })
 }
 
-fn parse_source(word: &str, span: ByteSpan) -> Result<ValueSource, ParseKeyTemplateError> {
+fn parse_source(word: &str, span: ByteSpan) -> Result<TemplateValueSource, ParseKeyTemplateError> {
     let end = word.find(['.', ':']).unwrap_or(word.len());
     let (kind, name) = word.split_at(end);
-    if !ValueSource::WORDS.contains(&kind) {
+    if !TemplateValueSource::WORDS.contains(&kind) {
         let kind_span = span.start..span.start + kind.len().max(1);
         return Err(ParseKeyTemplateError {
             span: kind_span,
@@ -129,21 +131,25 @@ fn parse_source(word: &str, span: ByteSpan) -> Result<ValueSource, ParseKeyTempl
     }
     if kind == "body" {
         let pointer = name.strip_prefix(':').unwrap_or_default();
-        return JsonPointer::parse(pointer).map(ValueSource::Body).map_err(|why| syntax_error(span, why));
+        return JsonPointer::parse(pointer)
+            .map(TemplateValueSource::Body)
+            .map_err(|why| syntax_error(span, why));
     }
     match (kind, name.strip_prefix('.')) {
-        ("host", _) if name.is_empty() => Ok(ValueSource::Host),
+        ("host", _) if name.is_empty() => Ok(TemplateValueSource::Host),
         ("host", _) => Err(syntax_error(span, "`host` has no parts")),
-        ("path", Some(name)) if is_name(name) => Ok(ValueSource::Path(name.into())),
-        ("query", Some(name)) if is_parameter(name) => Ok(ValueSource::Query(name.into())),
-        ("header", Some(name)) if is_token(name) => Ok(ValueSource::Header(name.to_ascii_lowercase().into())),
+        ("path", Some(name)) if is_name(name) => Ok(TemplateValueSource::Path(name.into())),
+        ("query", Some(name)) if is_parameter(name) => Ok(TemplateValueSource::Query(name.into())),
+        ("header", Some(name)) if is_token(name) => {
+            Ok(TemplateValueSource::Header(name.to_ascii_lowercase().into()))
+        }
         _ => Err(syntax_error(span, "a source has a name after a dot, such as `path.order_id`")),
     }
 }
 
-fn parse_filter(word: &str, span: ByteSpan) -> Result<ValueFilter, ParseKeyTemplateError> {
+fn parse_filter(word: &str, span: ByteSpan) -> Result<TemplateValueFilter, ParseKeyTemplateError> {
     let why = || KeyTemplateErrorKind::UnknownFilter(word.to_owned());
-    ValueFilter::parse(word)
+    TemplateValueFilter::parse(word)
         .ok_or_else(|| ParseKeyTemplateError { span: span.start..span.end.max(span.start + 1), why: why() })
 }
 

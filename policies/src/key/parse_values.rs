@@ -69,9 +69,9 @@ mod tests {
     use super::*;
     use crate::key::RequestValues;
 
-    struct TestPath(String, String);
+    struct TestPathParams(String, String);
 
-    impl RequestValues for TestPath {
+    impl RequestValues for TestPathParams {
         fn path(&self, name: &str) -> Option<&str> {
             Some(if name == "a" { &self.0 } else { &self.1 })
         }
@@ -110,7 +110,7 @@ mod tests {
             ]),
         ) {
             let template = KeyTemplate::parse(template).expect("a template");
-            let key = template.expand(&TestPath(a.clone(), b.clone())).expect("a key");
+            let key = template.expand(&TestPathParams(a.clone(), b.clone())).expect("a key");
             prop_assert_eq!(template.parse_values(&key), Some(vec![a, b]));
         }
     }

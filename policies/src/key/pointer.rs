@@ -41,10 +41,10 @@ impl JsonPointer {
     }
 
     /// The items of lists on the path of this pointer.
-    pub(crate) fn items(&self) -> impl Iterator<Item = ListItem<'_>> {
+    pub(crate) fn items(&self) -> impl Iterator<Item = JsonPointerListItem<'_>> {
         let item = |at: usize| {
             let index = index(&self.names[at])?;
-            Some(ListItem { list: &self.names[..at], index, rest: &self.names[at + 1..] })
+            Some(JsonPointerListItem { list: &self.names[..at], index, rest: &self.names[at + 1..] })
         };
         (0..self.names.len()).filter_map(item)
     }
@@ -52,7 +52,7 @@ impl JsonPointer {
 
 /// One item of a list that a pointer leads to, or through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ListItem<'p> {
+pub(crate) struct JsonPointerListItem<'p> {
     /// The names that lead to the list.
     pub(crate) list: &'p [Box<str>],
     pub(crate) index: usize,

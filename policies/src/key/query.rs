@@ -4,7 +4,7 @@
 //! off, PHP makes `_` of a dot and a space, and several read `a[b]` and `a[]` as members of `a`. A parameter that one
 //! of them could take for a second value is refused.
 
-use super::error::{NOT_UTF8, RESPELLED, TWICE, ValueError};
+use super::error::{ExtractValueError, NOT_UTF8, RESPELLED, TWICE};
 use crate::path::decode_escape;
 
 pub(super) const BAD_ESCAPE: &str =
@@ -17,41 +17,41 @@ const SEMICOLON: &str = "is in a query with a semicolon, which servers read diff
 const MOST: usize = 1000;
 
 /// The one value of a parameter (application/x-www-form-urlencoded, WHATWG URL 5.1), but not as forgiving.
-pub(super) fn parameter_value(query: &str, name: &str) -> Result<String, ValueError> {
+pub(super) fn parameter_value(query: &str, name: &str) -> Result<String, ExtractValueError> {
     // Older servers separate at semicolons, too, and would see parameters that this one does not.
     if query.contains(';') {
-        return Err(ValueError::Invalid(SEMICOLON));
+        return Err(ExtractValueError::Invalid(SEMICOLON));
     }
     if query.split('&').count() > MOST {
-        return Err(ValueError::Invalid(MANY));
+        return Err(ExtractValueError::Invalid(MANY));
     }
     // A reader that drops a parameter that it cannot decode, or the rest from there on, reads another query.
     if query.split('%').skip(1).any(|after| decode_escape(after.as_bytes()).is_none()) {
-        return Err(ValueError::Invalid(BAD_ESCAPE));
+        return Err(ExtractValueError::Invalid(BAD_ESCAPE));
     }
-    let wanted = NormalizedName::new(name.as_bytes());
+    let wanted = NormalizedParamName::new(name.as_bytes());
     let mut value = None;
     for pair in query.split('&') {
         let (raw_name, raw_value) = pair.split_once('=').unwrap_or((pair, ""));
         let given = decode_form(raw_name)?;
         if given != name.as_bytes() {
-            if NormalizedName::new(&given).matches(&wanted) {
-                return Err(ValueError::Invalid(RESPELLED));
+            if NormalizedParamName::new(&given).matches(&wanted) {
+                return Err(ExtractValueError::Invalid(RESPELLED));
             }
         } else if value.replace(raw_value).is_some() {
-            return Err(ValueError::Invalid(TWICE));
+            return Err(ExtractValueError::Invalid(TWICE));
         }
     }
-    let value = decode_form(value.ok_or(ValueError::Missing)?)?;
-    String::from_utf8(value).map_err(|_| ValueError::Invalid(NOT_UTF8))
+    let value = decode_form(value.ok_or(ExtractValueError::Missing)?)?;
+    String::from_utf8(value).map_err(|_| ExtractValueError::Invalid(NOT_UTF8))
 }
 
-fn decode_form(raw: &str) -> Result<Vec<u8>, ValueError> {
+fn decode_form(raw: &str) -> Result<Vec<u8>, ExtractValueError> {
     let mut decoded = Vec::with_capacity(raw.len());
     let mut rest = raw.as_bytes();
     while let [first, after @ ..] = rest {
         let (byte, after) = match first {
-            b'%' => decode_escape(after).ok_or(ValueError::Invalid(BAD_ESCAPE))?,
+            b'%' => decode_escape(after).ok_or(ExtractValueError::Invalid(BAD_ESCAPE))?,
             b'+' => (b' ', after),
             _ => (*first, after),
         };
@@ -62,13 +62,13 @@ fn decode_form(raw: &str) -> Result<Vec<u8>, ValueError> {
 }
 
 /// The rest of a name without all parts that some reader ignores: the name, and its members in brackets.
-pub(super) struct NormalizedName(Vec<String>);
+pub(super) struct NormalizedParamName(Vec<String>);
 
 /// Bytes of a name that are compared. No variable of a template is as long, and a client could make us fold
 /// megabytes.
 const LONGEST_NAME: usize = 4096;
 
-impl NormalizedName {
+impl NormalizedParamName {
     pub(super) fn new(name: &[u8]) -> Self {
         let name = String::from_utf8_lossy(name);
         let seen = name.split('\0').next().unwrap_or_default();
@@ -153,7 +153,7 @@ mod tests {
     #[track_caller]
     fn assert_respelled(name: &str, query: &str) {
         let read = parameter_value(query, name);
-        assert!(matches!(read, Err(ValueError::Invalid(RESPELLED))), "{name} in {query}");
+        assert!(matches!(read, Err(ExtractValueError::Invalid(RESPELLED))), "{name} in {query}");
     }
 
     /// A parameter that some reader takes for the one that is read is refused.
@@ -221,7 +221,7 @@ mod tests {
         let many = |count: usize| vec!["x=1"; count].join("&");
         assert_eq!(parameter_value(&format!("{}&id=1", many(999)), "id").ok().as_deref(), Some("1"));
         for query in [format!("{}&id=1", many(1000)), format!("id=1&{}", many(1000)), many(1001)] {
-            assert!(matches!(parameter_value(&query, "id"), Err(ValueError::Invalid(MANY))));
+            assert!(matches!(parameter_value(&query, "id"), Err(ExtractValueError::Invalid(MANY))));
         }
     }
 
@@ -230,7 +230,10 @@ mod tests {
         for query in
             ["id=1&x=%zz", "id=1&x=%", "id=1&x=%2", "%=&id=1", "id=1&x=%u0041", "x=100%&id=1", "id=1&x=%%41"]
         {
-            assert!(matches!(parameter_value(query, "id"), Err(ValueError::Invalid(BAD_ESCAPE))), "{query}");
+            assert!(
+                matches!(parameter_value(query, "id"), Err(ExtractValueError::Invalid(BAD_ESCAPE))),
+                "{query}"
+            );
         }
         assert_eq!(parameter_value("x=%25%c3%a9&id=1&y=%ff", "id").ok().as_deref(), Some("1"));
     }
@@ -262,9 +265,9 @@ mod tests {
         fn plain_name_matches_as_normalized(
             (wanted, name) in ("[abA._\\[\\]-]{0,5}", "[abAB._-]{0,5}"),
         ) {
-            prop_assert!(NormalizedName::is_plain(name.as_bytes()));
-            let wanted = NormalizedName::new(wanted.as_bytes()).without_indexes();
-            let folded = NormalizedName::new(name.as_bytes()).without_indexes();
+            prop_assert!(NormalizedParamName::is_plain(name.as_bytes()));
+            let wanted = NormalizedParamName::new(wanted.as_bytes()).without_indexes();
+            let folded = NormalizedParamName::new(name.as_bytes()).without_indexes();
             prop_assert_eq!(wanted.matches_plain(name.as_bytes()), wanted.matches(&folded));
         }
 

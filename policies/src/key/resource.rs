@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     fnv::fnv1a,
     path::{decode_escape, is_unreserved, percent_encode},
-    permits::Permit,
+    permits::PermitIndex,
 };
 
 /// The name of a resource, as it stands in logs and in `Fencing-Key`. Printable ASCII; its lock segment is at most
@@ -79,7 +79,7 @@ impl ResourceKey {
     /// `stock#2`. Each permit has watermarks of its own. `None` where it would be too long.
     /// Values of a key are escaped, so only a template with a `#` of its own could give the same text, and a policy that has
     /// both is refused.
-    pub fn for_permit(&self, permit: Permit) -> Option<Self> {
+    pub fn for_permit(&self, permit: PermitIndex) -> Option<Self> {
         Self::new(format!("{}{PERMIT}{permit}", self.0))
     }
 
@@ -88,7 +88,7 @@ impl ResourceKey {
     ///
     /// # Panics
     /// Never for plans and clients: none of them gives permits to a key that is too long for their numbers.
-    pub fn all_for_permit<K: FromIterator<Self>>(keys: &[Self], permit: Permit) -> K {
+    pub fn all_for_permit<K: FromIterator<Self>>(keys: &[Self], permit: PermitIndex) -> K {
         let shown =
             |key: &Self| key.for_permit(permit).expect("a key with permits has room for their numbers");
         keys.iter().map(shown).collect()
@@ -234,7 +234,7 @@ mod tests {
     /// Each permit has a key of its own if there is room for it.
     #[test]
     fn each_permit_has_own_key() {
-        let permit = |number| Permit::new(number).expect("small");
+        let permit = |number| PermitIndex::new(number).expect("small");
         let of = |text: &str, number| key(text).for_permit(permit(number)).map(|key| key.to_string());
         assert_eq!(of("stock/7", 2).as_deref(), Some("stock/7#2"));
         assert_ne!(of("a", 1), of("a", 11));

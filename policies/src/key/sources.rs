@@ -1,10 +1,10 @@
 //! The parts of a request from which a service may read a value of a key.
 
-use super::template::ValueSource;
+use super::template::TemplateValueSource;
 
 /// A part of a request in which values have names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RequestSource {
+pub enum ParameterLocation {
     /// Variables of the route's path.
     Path,
     /// Parameters of the query.
@@ -18,7 +18,7 @@ pub enum RequestSource {
     Cookie,
 }
 
-impl RequestSource {
+impl ParameterLocation {
     pub const WORDS: [(&str, Self); 6] = [
         ("path", Self::Path),
         ("query", Self::Query),
@@ -29,42 +29,42 @@ impl RequestSource {
     ];
 
     /// `None` for a header field and the host: their names mean something else in other sources.
-    pub(super) fn from_source(source: &ValueSource) -> Option<Self> {
+    pub(super) fn from_source(source: &TemplateValueSource) -> Option<Self> {
         match source {
-            ValueSource::Path(_) => Some(Self::Path),
-            ValueSource::Query(_) => Some(Self::Query),
-            ValueSource::Body(_) => Some(Self::Json),
-            ValueSource::Header(_) | ValueSource::Host => None,
+            TemplateValueSource::Path(_) => Some(Self::Path),
+            TemplateValueSource::Query(_) => Some(Self::Query),
+            TemplateValueSource::Body(_) => Some(Self::Json),
+            TemplateValueSource::Header(_) | TemplateValueSource::Host => None,
         }
     }
 }
 
 /// Which other sources of a request are compared with the values of its keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum SourceConflictPolicy {
+pub enum ParameterConflictPolicy {
     /// Every source.
     #[default]
     RefuseAny,
     /// These sources, which are all that the service reads.
-    Refuse(Vec<RequestSource>),
+    Refuse(Vec<ParameterLocation>),
     /// None.
     Pass,
 }
 
-impl SourceConflictPolicy {
+impl ParameterConflictPolicy {
     /// True if a value of `other` may not differ from the value of that name in `own`.
-    pub(super) fn compares(&self, own: RequestSource, other: RequestSource) -> bool {
+    pub(super) fn compares(&self, own: ParameterLocation, other: ParameterLocation) -> bool {
         own != other && self.sources().any(|(_, source)| source == other)
     }
 
     /// The sources that are compared, each with its word.
-    pub fn sources(&self) -> impl Iterator<Item = (&'static str, RequestSource)> {
-        let counts = |source: &RequestSource| match self {
+    pub fn sources(&self) -> impl Iterator<Item = (&'static str, ParameterLocation)> {
+        let counts = |source: &ParameterLocation| match self {
             Self::RefuseAny => true,
             Self::Refuse(read) => read.contains(source),
             Self::Pass => false,
         };
-        RequestSource::WORDS.into_iter().filter(move |(_, source)| counts(source))
+        ParameterLocation::WORDS.into_iter().filter(move |(_, source)| counts(source))
     }
 
     pub fn as_str(&self) -> &'static str {
@@ -82,17 +82,18 @@ mod tests {
     /// A source is compared unless the route declares that the service does not read it.
     #[test]
     fn source_is_compared_unless_excluded() {
-        use RequestSource::{Cookie, Form, Json, Path, Query, Xml};
-        let any = SourceConflictPolicy::default();
+        use ParameterLocation::{Cookie, Form, Json, Path, Query, Xml};
+        let any = ParameterConflictPolicy::default();
         assert!([Query, Form, Json, Xml, Cookie].into_iter().all(|other| any.compares(Path, other)));
         assert!([Path, Query, Form, Cookie].into_iter().all(|other| any.compares(Json, other)));
         assert!(!any.compares(Path, Path) && !any.compares(Json, Json));
-        let listed = SourceConflictPolicy::Refuse(vec![Path, Json]);
+        let listed = ParameterConflictPolicy::Refuse(vec![Path, Json]);
         assert!(listed.compares(Path, Json) && !listed.compares(Path, Query) && !listed.compares(Json, Json));
-        assert!(!SourceConflictPolicy::Pass.compares(Json, Query));
-        let words =
-            |conflicts: SourceConflictPolicy| conflicts.sources().map(|(word, _)| word).collect::<Vec<_>>();
+        assert!(!ParameterConflictPolicy::Pass.compares(Json, Query));
+        let words = |conflicts: ParameterConflictPolicy| {
+            conflicts.sources().map(|(word, _)| word).collect::<Vec<_>>()
+        };
         assert_eq!(words(any), ["path", "query", "form", "json", "xml", "cookie"]);
-        assert_eq!((words(listed), words(SourceConflictPolicy::Pass)), (vec!["path", "json"], Vec::new()));
+        assert_eq!((words(listed), words(ParameterConflictPolicy::Pass)), (vec!["path", "json"], Vec::new()));
     }
 }

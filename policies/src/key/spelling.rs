@@ -3,7 +3,7 @@
 use super::{
     expand::{apply_filter, push_escaped},
     resource::{PERMIT, ParseKeyError, ResourceKey},
-    template::{KeyTemplate, KeyTemplatePart, TemplateVariable, ValueFilter, ValueSource},
+    template::{KeyTemplate, KeyTemplatePart, TemplateValueFilter, TemplateValueSource, TemplateVariable},
 };
 use crate::path::decode_escape;
 
@@ -75,11 +75,11 @@ impl TemplateVariable {
             return None;
         }
         let value = unescape(written)?;
-        let value = if self.source == ValueSource::Host { value.to_ascii_lowercase() } else { value };
+        let value = if self.source == TemplateValueSource::Host { value.to_ascii_lowercase() } else { value };
         let value = self
             .filters
             .iter()
-            .try_fold(value, |value, filter: &ValueFilter| apply_filter(value, filter))
+            .try_fold(value, |value, filter: &TemplateValueFilter| apply_filter(value, filter))
             .ok()?;
         (!value.is_empty() && !value.chars().any(char::is_control)).then_some(value)
     }

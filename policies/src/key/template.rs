@@ -3,7 +3,7 @@
 use std::{fmt, ops::Range};
 
 use super::{
-    glob::Glob,
+    glob::TemplateGlob,
     pointer::JsonPointer,
     resource::{PERMIT, ResourceKey},
 };
@@ -24,16 +24,16 @@ pub(super) enum KeyTemplatePart {
 /// One `{...}` of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateVariable {
-    pub source: ValueSource,
+    pub source: TemplateValueSource,
     /// Applied to the value, first to last.
-    pub filters: Vec<ValueFilter>,
+    pub filters: Vec<TemplateValueFilter>,
     /// Where the source stands in the text of the template, for carets.
     pub span: ByteSpan,
 }
 
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ValueSource {
+pub enum TemplateValueSource {
     /// A variable of the route's path template.
     Path(Box<str>),
     /// A query parameter, by its decoded name.
@@ -47,7 +47,7 @@ pub enum ValueSource {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ValueFilter {
+pub enum TemplateValueFilter {
     /// ASCII letters to lower case. Only ASCII: Unicode's tables grow, and gateways of two versions must agree.
     Lower,
     /// Removes spaces from both ends.
@@ -85,7 +85,9 @@ impl KeyTemplate {
             KeyTemplatePart::Variable(variable) => {
                 let filters: String = variable.filters.iter().map(|filter| format!(" | {filter}")).collect();
                 match &variable.source {
-                    ValueSource::Path(name) => format!("{{{}{filters}}}", path.variable_position(name)),
+                    TemplateValueSource::Path(name) => {
+                        format!("{{{}{filters}}}", path.variable_position(name))
+                    }
                     source => format!("{{{source}{filters}}}"),
                 }
             }
@@ -104,26 +106,29 @@ impl KeyTemplate {
     }
 
     /// All keys that the template can give, and some more.
-    pub(crate) fn glob(&self) -> Glob {
+    pub(crate) fn glob(&self) -> TemplateGlob {
         let literal = |part: &KeyTemplatePart| match part {
             KeyTemplatePart::Literal(literal) => Some(literal.to_string()),
             KeyTemplatePart::Variable(_) => None,
         };
         let of_a_value =
             |character: char| u8::try_from(character).is_ok_and(|byte| is_unreserved(byte) || byte == b'%');
-        Glob::from_parts(self.parts.iter().map(literal), of_a_value)
+        TemplateGlob::from_parts(self.parts.iter().map(literal), of_a_value)
     }
 
     /// The same for the keys of its permits.
-    pub(crate) fn permit_glob(&self) -> Glob {
+    pub(crate) fn permit_glob(&self) -> TemplateGlob {
         self.glob().with_number(PERMIT)
     }
 
     /// The same for a published template, whose variables are named by their place.
-    pub(crate) fn published_glob(by_place: &str) -> Glob {
+    pub(crate) fn published_glob(by_place: &str) -> TemplateGlob {
         let of_a_value =
             |character: char| u8::try_from(character).is_ok_and(|byte| is_unreserved(byte) || byte == b'%');
-        Glob::from_parts(split_published(by_place).map(|literal| literal.map(str::to_owned)), of_a_value)
+        TemplateGlob::from_parts(
+            split_published(by_place).map(|literal| literal.map(str::to_owned)),
+            of_a_value,
+        )
     }
 
     /// The literals of a published template, without its variables.
@@ -165,18 +170,18 @@ impl TemplateVariable {
     /// Where the value stands in a JSON body.
     pub fn pointer(&self) -> Option<&JsonPointer> {
         match &self.source {
-            ValueSource::Body(pointer) => Some(pointer),
+            TemplateValueSource::Body(pointer) => Some(pointer),
             _ => None,
         }
     }
 }
 
-impl ValueSource {
+impl TemplateValueSource {
     /// The words before the dot or colon.
     pub const WORDS: [&str; 5] = ["path", "query", "header", "host", "body"];
 }
 
-impl ValueFilter {
+impl TemplateValueFilter {
     pub const WORDS: [&str; 3] = ["lower", "trim", "int"];
 }
 
@@ -193,7 +198,7 @@ impl fmt::Display for KeyTemplate {
     }
 }
 
-impl fmt::Display for ValueSource {
+impl fmt::Display for TemplateValueSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(name) => write!(f, "path.{name}"),
@@ -205,7 +210,7 @@ impl fmt::Display for ValueSource {
     }
 }
 
-impl fmt::Display for ValueFilter {
+impl fmt::Display for TemplateValueFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Lower => "lower",

@@ -15,8 +15,8 @@ pub trait RequestValues {
     }
 
     /// The name is lower case.
-    fn header<'a>(&'a self, _: &str) -> HeaderField<'a> {
-        HeaderField::Absent
+    fn header<'a>(&'a self, _: &str) -> HeaderLookup<'a> {
+        HeaderLookup::Absent
     }
 
     /// The canonical host without its port.
@@ -35,7 +35,7 @@ impl RequestValues for () {}
 
 /// One header field name in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HeaderField<'a> {
+pub enum HeaderLookup<'a> {
     Absent,
     One(&'a [u8]),
     /// The field stands on several lines. The line that the upstream uses is not known.

@@ -8,7 +8,7 @@ use crate::host::{CanonicalHost, HostPattern};
 /// The admin listener. Each credential that is configured is required; where both a token and a certificate are
 /// configured, a request needs both.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AdminListener {
+pub struct AdminListenerSettings {
     pub address: SocketAddr,
     /// Host names under which requests may come, beside `localhost` and IP addresses.
     pub hosts: Vec<HostPattern>,
@@ -18,7 +18,7 @@ pub struct AdminListener {
     pub tls: Option<ListenerTls>,
 }
 
-impl AdminListener {
+impl AdminListenerSettings {
     /// True if the listener requires a token or a certificate.
     pub fn requires_auth(&self) -> bool {
         self.bearer.is_some() || self.requires_certificate()
@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn foreign_host_name_is_rejected() {
         let hosts = ["admin.internal", "*.gw.internal"];
-        let admin = AdminListener {
+        let admin = AdminListenerSettings {
             address: ([127, 0, 0, 1], 9901).into(),
             hosts: hosts.iter().map(|host| HostPattern::parse(host).expect(host)).collect(),
             bearer: None,

@@ -11,12 +11,12 @@ use std::{
 pub enum BindAddress {
     Tcp(SocketAddr),
     /// Only processes on this machine can connect.
-    Unix(SocketFile),
+    Unix(UnixSocketFile),
 }
 
 /// A unix socket in the file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SocketFile {
+pub struct UnixSocketFile {
     pub path: PathBuf,
     /// The owners of a write permission for the file may connect.
     pub mode: u32,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{
     host::{HostMatcher, HostPattern},
-    key::{self, KeyError, RequestValues},
+    key::{self, ExtractKeyError, RequestValues},
 };
 
 /// All conditions have to hold. An empty list holds for every request.
@@ -27,7 +27,7 @@ impl MatchConditions {
     /// # Errors
     /// A value that another reader could take for a different one, such as a field that stands there twice. Then it
     /// is not known whether the route takes the request.
-    pub fn matches(&self, values: &dyn RequestValues) -> Result<bool, KeyError> {
+    pub fn matches(&self, values: &dyn RequestValues) -> Result<bool, ExtractKeyError> {
         if !values.host().map_or(self.hosts == HostMatcher::Any, |host| self.hosts.contains_name(host)) {
             return Ok(false);
         }
@@ -90,7 +90,7 @@ impl fmt::Display for MatchConditions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{file::load, key::HeaderField, path::CanonicalPath, plan::RouteId};
+    use crate::{file::load, key::HeaderLookup, path::CanonicalPath, plan::RouteId};
 
     /// A request: its host, the values of `x-tenant`, its query.
     struct FixedRequestValues(&'static str, &'static [&'static str], &'static str);
@@ -100,12 +100,12 @@ mod tests {
             Some(self.2)
         }
 
-        fn header<'a>(&'a self, name: &str) -> HeaderField<'a> {
+        fn header<'a>(&'a self, name: &str) -> HeaderLookup<'a> {
             match self.1 {
-                ["in another spelling"] if name == "x-tenant" => HeaderField::Respelled,
-                [one] if name == "x-tenant" => HeaderField::One(one.as_bytes()),
-                [_, _, ..] if name == "x-tenant" => HeaderField::Several,
-                _ => HeaderField::Absent,
+                ["in another spelling"] if name == "x-tenant" => HeaderLookup::Respelled,
+                [one] if name == "x-tenant" => HeaderLookup::One(one.as_bytes()),
+                [_, _, ..] if name == "x-tenant" => HeaderLookup::Several,
+                _ => HeaderLookup::Absent,
             }
         }
 

@@ -5,21 +5,21 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    layout::{LockPlacement, LockSite},
-    once::OnceRule,
+    layout::{LockLocation, LockPlacement},
+    once::IdempotencyRule,
 };
 use crate::key::{
-    ContentDeclaration, JsonPointer, KeyError, KeyTemplate, RequestSources, RequestValues, ResourceKey,
-    SourceConflictPolicy, compare_with_other_sources,
+    ContentDeclaration, ExtractKeyError, JsonPointer, KeyTemplate, ParameterConflictPolicy,
+    RequestParameterSources, RequestValues, ResourceKey, compare_with_other_sources,
     json::{BodyValues, ParseBodyError},
 };
-use crate::permits::Permits;
-use crate::plan::peer_listener::ForwardPolicy;
+use crate::permits::PermitCount;
+use crate::plan::peer_listener::PeerForwardPolicy;
 
 /// How a route takes its lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fence {
-    /// At least one, and exactly one unless [`Fence::set`]; in the order of the file.
+pub struct FenceRule {
+    /// At least one, and exactly one unless [`FenceRule::set`]; in the order of the file.
     pub keys: Vec<KeyTemplate>,
     /// The key or keys of a request are a set: all are taken at once, and released after the request. True also for a
     /// set with one key.
@@ -27,8 +27,8 @@ pub struct Fence {
     /// Where the locks lie, and how many holders one has; always native for a set.
     pub placing: LockPlacement,
     /// The lock that requests take as well, while the gateways migrate from it to the lock of this fence.
-    pub former: Option<MigratedLock>,
-    pub mode: ModeRule,
+    pub former: Option<MigrationSourceLock>,
+    pub mode: LockModeRule,
     /// How long a request waits for its lock. Default 5 s.
     pub wait: Duration,
     /// Waiting requests per key and gateway. Default 100.
@@ -37,7 +37,7 @@ pub struct Fence {
     pub client_share: Option<usize>,
     /// Always [`HoldPolicy::Strict`] for a set and for permits.
     pub hold: HoldPolicy,
-    pub forward: ForwardPolicy,
+    pub forward: PeerForwardPolicy,
     pub nested: NestedRequestPolicy,
     /// The status of a refusal because another request holds the key: 423, or 409, 429 or 503 where configured.
     pub locked_status: u16,
@@ -49,16 +49,16 @@ pub struct Fence {
     /// items is in a key.
     pub only: Option<usize>,
     /// The other sources in which a request may not have another value of a key.
-    pub conflicts: SourceConflictPolicy,
+    pub conflicts: ParameterConflictPolicy,
     pub enforce: Enforcement,
     /// Operations of this route happen at most once.
-    pub once: Option<OnceRule>,
+    pub once: Option<IdempotencyRule>,
     pub lease: LeasePolicy,
 }
 
 /// A lock from which a fence is migrated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MigratedLock {
+pub struct MigrationSourceLock {
     pub key: KeyTemplate,
     pub placing: LockPlacement,
 }
@@ -143,13 +143,13 @@ impl LeasePolicy {
     }
 }
 
-impl Fence {
+impl FenceRule {
     /// True if some request of this fence and some request of `other` can lock one key, as far as the templates show.
     pub fn may_share_key(&self, other: &Self) -> bool {
         self.templates().any(|ours| other.templates().any(|theirs| ours.shape() == theirs.shape()))
     }
 
-    /// True if a key or an operation is not known before the body is: see [`Fence::parse_body`].
+    /// True if a key or an operation is not known before the body is: see [`FenceRule::parse_body`].
     pub fn reads_body(&self) -> bool {
         self.pointers().next().is_some()
     }
@@ -171,7 +171,7 @@ impl Fence {
     }
 
     /// The number of permits of a key; `None` where one request, or any number of readers, can hold it.
-    pub fn permits(&self) -> Option<Permits> {
+    pub fn permits(&self) -> Option<PermitCount> {
         self.placing.permits()
     }
 
@@ -187,20 +187,20 @@ impl Fence {
     }
 
     fn pointers(&self) -> impl Iterator<Item = &JsonPointer> {
-        let once = self.once.iter().flat_map(OnceRule::templates);
+        let once = self.once.iter().flat_map(IdempotencyRule::templates);
         self.templates().chain(once).flat_map(KeyTemplate::pointers)
     }
 
     /// The rule by which a request with that method is an operation; `None` where the method only reads.
-    pub fn once_rule(&self, method: &str) -> Option<&OnceRule> {
-        self.once.as_ref().filter(|_| self.mode.mode(method) == Mode::Exclusive)
+    pub fn once_rule(&self, method: &str) -> Option<&IdempotencyRule> {
+        self.once.as_ref().filter(|_| self.mode.mode(method) == LockMode::Exclusive)
     }
 
-    /// Where the lock of each of `keys` lies, which [`Fence::expand_all`] has made.
+    /// Where the lock of each of `keys` lies, which [`FenceRule::expand_all`] has made.
     ///
     /// # Errors
     /// The values of a key make no path that ZooKeeper accepts.
-    pub fn sites(&self, keys: &[ResourceKey]) -> Result<Vec<LockSite>, KeyError> {
+    pub fn sites(&self, keys: &[ResourceKey]) -> Result<Vec<LockLocation>, ExtractKeyError> {
         match (&self.former, &*self.keys) {
             (Some(former), _)
                 if former.placing != LockPlacement::Native || self.placing != LockPlacement::Native =>
@@ -208,12 +208,16 @@ impl Fence {
                 keys.iter().map(|key| self.migrated_site(former, key)).collect()
             }
             (None, [template]) => keys.iter().map(|key| self.placing.site(template, key)).collect(),
-            _ => Ok(vec![LockSite::Native; keys.len()]),
+            _ => Ok(vec![LockLocation::Native; keys.len()]),
         }
     }
 
     /// The site of one key of a migrated fence. The key shows to which of the two locks it belongs.
-    fn migrated_site(&self, former: &MigratedLock, key: &ResourceKey) -> Result<LockSite, KeyError> {
+    fn migrated_site(
+        &self,
+        former: &MigrationSourceLock,
+        key: &ResourceKey,
+    ) -> Result<LockLocation, ExtractKeyError> {
         match self.keys.iter().find(|template| template.parse_values(key).is_some()) {
             Some(template) => self.placing.site(template, key),
             None => former.placing.site(&former.key, key),
@@ -221,7 +225,7 @@ impl Fence {
     }
 
     /// Where the lock of `key` lies, if some request of this fence may take it.
-    pub fn site_of(&self, key: &ResourceKey) -> Option<LockSite> {
+    pub fn site_of(&self, key: &ResourceKey) -> Option<LockLocation> {
         let (template, placing) = self.locks().find(|(template, _)| template.parse_values(key).is_some())?;
         placing.site(template, key).ok()
     }
@@ -235,14 +239,14 @@ impl Fence {
         &self,
         method: &str,
         values: &dyn RequestValues,
-        sent: &RequestSources<'_>,
-    ) -> Result<(), KeyError> {
-        let once = self.once_rule(method).into_iter().flat_map(OnceRule::templates);
+        sent: &RequestParameterSources<'_>,
+    ) -> Result<(), ExtractKeyError> {
+        let once = self.once_rule(method).into_iter().flat_map(IdempotencyRule::templates);
         compare_with_other_sources(self.templates().chain(once), &self.conflicts, values, sent)
     }
 
     /// The keys of one request: at least one, each once, in the order that all gateways use.
-    pub fn expand_all(&self, values: &dyn RequestValues) -> Result<Vec<ResourceKey>, KeyError> {
+    pub fn expand_all(&self, values: &dyn RequestValues) -> Result<Vec<ResourceKey>, ExtractKeyError> {
         let keys = self.templates().map(|key| key.expand(values));
         let mut keys = keys.collect::<Result<Vec<_>, _>>()?;
         keys.sort_unstable();
@@ -254,43 +258,43 @@ impl Fence {
 /// Who else may hold a key at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub enum Mode {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Mode))]
+pub enum LockMode {
     /// Nobody.
     Exclusive,
     /// Other requests that share the key.
     Shared,
 }
 
-impl Mode {
-    /// Reads [`Mode::as_str`] back.
+impl LockMode {
+    /// Reads [`LockMode::as_str`] back.
     pub fn parse(word: &str) -> Option<Self> {
         [Self::Exclusive, Self::Shared].into_iter().find(|mode| mode.as_str() == word)
     }
 
     pub fn as_str(self) -> &'static str {
         match self {
-            Mode::Exclusive => "exclusive",
-            Mode::Shared => "shared",
+            LockMode::Exclusive => "exclusive",
+            LockMode::Shared => "shared",
         }
     }
 }
 
 /// How a route finds the mode of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ModeRule {
+pub enum LockModeRule {
     Exclusive,
     Shared,
     /// Shared for GET and HEAD, which change nothing (RFC 9110, 9.2.1), exclusive for all others.
     ByMethod,
 }
 
-impl ModeRule {
+impl LockModeRule {
     /// Methods compare exactly: `get` is exclusive.
-    pub fn mode(self, method: &str) -> Mode {
+    pub fn mode(self, method: &str) -> LockMode {
         match (self, method) {
-            (Self::Shared, _) | (Self::ByMethod, "GET" | "HEAD") => Mode::Shared,
-            (Self::Exclusive | Self::ByMethod, _) => Mode::Exclusive,
+            (Self::Shared, _) | (Self::ByMethod, "GET" | "HEAD") => LockMode::Shared,
+            (Self::Exclusive | Self::ByMethod, _) => LockMode::Exclusive,
         }
     }
 

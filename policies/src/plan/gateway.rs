@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use super::{
     leases::LeasePlan, serving::ServingPlan, tickets::TicketSigningKey, zookeeper::ZooKeeperSettings,
 };
-use crate::plan::peer_listener::PeerListener;
+use crate::plan::peer_listener::PeerListenerSettings;
 
 /// The checked configuration of a gateway. Made by [`crate::file::load`] only.
 #[derive(Debug, Clone)]
@@ -13,7 +13,7 @@ pub struct GatewayPlan {
     pub serving: ServingPlan,
     pub zookeeper: ZooKeeperSettings,
     /// Where other gateways reach this one; `None` if they do not.
-    pub peer: Option<PeerListener>,
+    pub peer: Option<PeerListenerSettings>,
     /// The leases that clients may hold; `None` if there are none.
     pub leases: Option<LeasePlan>,
     /// The key that signs tickets; `None` if no tickets are sent.

@@ -70,12 +70,12 @@ pub struct JournalLimits {
     /// Statuses from 500 on that are the certain end of an operation.
     pub final_statuses: Vec<u16>,
     /// How to probe the upstream for the outcome of an operation.
-    pub probe: Option<OutcomeProbe>,
+    pub probe: Option<OutcomeProbeSettings>,
 }
 
 /// A probe of the upstream, about one operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OutcomeProbe {
+pub struct OutcomeProbeSettings {
     /// Path and query; `{operation}` stands for the percent-encoded idempotency key.
     pub path: String,
     /// Statuses that mean: the operation was done.

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use crate::{
-    key::{KeyError, KeyTemplate, LockPath, ResourceKey},
-    permits::Permits,
+    key::{ExtractKeyError, KeyTemplate, LockPathTemplate, ResourceKey},
+    permits::PermitCount,
 };
 
 /// How the nodes of a lock are named, and in which order they stand.
@@ -37,19 +37,19 @@ pub enum LockPlacement {
     #[default]
     Native,
     /// Below the root as well, but several holders share a key.
-    Semaphore { permits: Permits },
+    Semaphore { permits: PermitCount },
     /// At a path of other programs.
-    Foreign { layout: ForeignLayout, path: LockPath },
+    Foreign { layout: ForeignLayout, path: LockPathTemplate },
 }
 
 /// Where the lock of one key lies. Each key has one site, for every route.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub enum LockSite {
+pub enum LockLocation {
     #[default]
     Native,
     /// Below the root, with several holders. A semaphore has mode exclusive and one key, and is not kept between
     /// requests. The [key of its last permit](ResourceKey::for_permit) is not too long.
-    Semaphore { permits: Permits },
+    Semaphore { permits: PermitCount },
     /// `path`: of the parent of the lock nodes; with [`ForeignLayout::ExclusiveNode`], of the node itself.
     Foreign { layout: ForeignLayout, path: Arc<str> },
 }
@@ -101,7 +101,7 @@ impl LockPlacement {
         }
     }
 
-    pub fn permits(&self) -> Option<Permits> {
+    pub fn permits(&self) -> Option<PermitCount> {
         match self {
             Self::Semaphore { permits } => Some(*permits),
             Self::Native | Self::Foreign { .. } => None,
@@ -112,24 +112,26 @@ impl LockPlacement {
     ///
     /// # Errors
     /// These values make no path that ZooKeeper accepts, or leave no length for the number of a permit.
-    pub fn site(&self, template: &KeyTemplate, key: &ResourceKey) -> Result<LockSite, KeyError> {
+    pub fn site(&self, template: &KeyTemplate, key: &ResourceKey) -> Result<LockLocation, ExtractKeyError> {
         match self {
-            Self::Native => Ok(LockSite::Native),
-            Self::Semaphore { permits } => LockSite::semaphore(key, *permits).ok_or(KeyError::TooLong),
+            Self::Native => Ok(LockLocation::Native),
+            Self::Semaphore { permits } => {
+                LockLocation::semaphore(key, *permits).ok_or(ExtractKeyError::TooLong)
+            }
             Self::Foreign { layout, path } => {
-                Ok(LockSite::Foreign { layout: *layout, path: path.expand(template, key)?.into() })
+                Ok(LockLocation::Foreign { layout: *layout, path: path.expand(template, key)?.into() })
             }
         }
     }
 }
 
-impl LockSite {
+impl LockLocation {
     /// A semaphore for `key`; `None` where the keys of its permits would be too long.
-    pub fn semaphore(key: &ResourceKey, permits: Permits) -> Option<Self> {
+    pub fn semaphore(key: &ResourceKey, permits: PermitCount) -> Option<Self> {
         key.for_permit(permits.last()).map(|_| Self::Semaphore { permits })
     }
 
-    pub fn permits(&self) -> Option<Permits> {
+    pub fn permits(&self) -> Option<PermitCount> {
         match self {
             Self::Semaphore { permits } => Some(*permits),
             Self::Native | Self::Foreign { .. } => None,

@@ -3,7 +3,7 @@
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
-use crate::key::{Glob, ResourceKey};
+use crate::key::{ResourceKey, TemplateGlob};
 
 /// The leases that a gateway grants, and their bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,12 +23,12 @@ pub struct LeasePlan {
     /// The most leases of one principal. Default 1,000, or `most` if that is less.
     pub per_principal: usize,
     /// At least one. All names and all credentials differ.
-    pub principals: Vec<Principal>,
+    pub principals: Vec<LeasePrincipal>,
 }
 
 /// A client that may hold leases.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Principal {
+pub struct LeasePrincipal {
     pub name: Arc<str>,
     pub shows: PrincipalCredential,
     /// Empty for an operator that has no leases of its own.
@@ -122,18 +122,18 @@ impl KeyPattern {
     }
 
     /// All keys that a pattern covers which was written by [`fmt::Display`].
-    pub(crate) fn published_glob(written: &str) -> Glob {
+    pub(crate) fn published_glob(written: &str) -> TemplateGlob {
         match written.strip_suffix('*') {
-            Some(begin) => Glob::with_prefix(begin),
-            None => Glob::literal(written),
+            Some(begin) => TemplateGlob::with_prefix(begin),
+            None => TemplateGlob::literal(written),
         }
     }
 
     /// All keys that it covers.
-    pub(crate) fn glob(&self) -> Glob {
+    pub(crate) fn glob(&self) -> TemplateGlob {
         match &self.0 {
-            PatternKind::Exact(this) => Glob::literal(this),
-            PatternKind::Prefix(begin) => Glob::with_prefix(begin),
+            PatternKind::Exact(this) => TemplateGlob::literal(this),
+            PatternKind::Prefix(begin) => TemplateGlob::with_prefix(begin),
         }
     }
 }

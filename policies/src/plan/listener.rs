@@ -7,7 +7,7 @@ use crate::{host::HostMatcher, trusted_proxies::TrustedProxies};
 
 /// The public listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listener {
+pub struct ListenerSettings {
     pub name: String,
     pub address: BindAddress,
     pub protocols: ListenerProtocols,
@@ -22,7 +22,7 @@ pub struct Listener {
     pub timeouts: ListenerTimeouts,
 }
 
-impl Listener {
+impl ListenerSettings {
     /// The listener as it is after a reload: everything of `new`, but the address and the other settings of the open
     /// socket.
     #[must_use]

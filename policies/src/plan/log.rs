@@ -10,12 +10,12 @@ pub struct LogSettings {
     /// The secret of the hashes of keys. `None`: each process has one of its own.
     pub key_secret_file: Option<PathBuf>,
     /// `None`: no spans are sent.
-    pub traces: Option<Arc<TraceExport>>,
+    pub traces: Option<Arc<TraceExportSettings>>,
 }
 
 /// Where spans of requests are sent (OTLP, the protocol of OpenTelemetry).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TraceExport {
+pub struct TraceExportSettings {
     /// `host:port` of their collector.
     pub collector: String,
     /// The `service.name` of the spans. Default `fencegate`.

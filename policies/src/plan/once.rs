@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::key::{KeyError, KeyTemplate, RequestValues};
+use crate::key::{ExtractKeyError, KeyTemplate, RequestValues};
 
 /// `once` of a fence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OnceRule {
-    pub store: OnceStore,
+pub struct IdempotencyRule {
+    pub store: IdempotencyStore,
     /// The template for the name of the operation. Default `{header.idempotency-key}`.
     pub key: KeyTemplate,
     /// The owner of the operation: two principals may use one name for two operations. By default operations have no
@@ -36,7 +36,7 @@ pub struct OperationQuota {
 
 /// The store of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnceStore {
+pub enum IdempotencyStore {
     /// The guard: an answer can be replayed.
     Guard,
     /// ZooKeeper, for upstreams without a guard: at most one dispatch, no answer is kept.
@@ -52,7 +52,7 @@ pub struct OperationName {
     pub principal: String,
 }
 
-impl OnceRule {
+impl IdempotencyRule {
     pub const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
     /// The default of [`OperationQuota::route`]: half of all that ZooKeeper may store.
     pub const SHARE: usize = 50_000;
@@ -69,9 +69,12 @@ impl OnceRule {
     /// # Errors
     /// Where a value is missing, empty, longer than 255 characters, or not what a key may have. An `Idempotency-Key`
     /// in quotes and one without are the same.
-    pub fn operation_name(&self, values: &dyn RequestValues) -> Result<Option<OperationName>, KeyError> {
+    pub fn operation_name(
+        &self,
+        values: &dyn RequestValues,
+    ) -> Result<Option<OperationName>, ExtractKeyError> {
         let name = match self.key.expand_name(values) {
-            Err(KeyError::Missing { .. }) if !self.required => return Ok(None),
+            Err(ExtractKeyError::Missing { .. }) if !self.required => return Ok(None),
             name => name?,
         };
         let principal = self.principal.as_ref().map(|principal| principal.expand_name(values)).transpose()?;
@@ -85,7 +88,7 @@ impl OnceRule {
 
     /// The parts of the rule that decides whether two requests are one operation. Under another rule a repeat is not
     /// recognised.
-    pub fn identity(&self) -> (OnceStore, &str, String, Option<String>) {
+    pub fn identity(&self) -> (IdempotencyStore, &str, String, Option<String>) {
         let principal = self.principal.as_ref().map(ToString::to_string);
         (self.store, &self.scope, self.key.to_string(), principal)
     }
@@ -99,28 +102,28 @@ impl OnceRule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::HeaderField;
+    use crate::key::HeaderLookup;
 
     /// The values of `idempotency-key` and `x-shop`.
     struct FixedRequestValues(Option<&'static str>, Option<&'static str>);
 
     impl RequestValues for FixedRequestValues {
-        fn header<'a>(&'a self, name: &str) -> HeaderField<'a> {
+        fn header<'a>(&'a self, name: &str) -> HeaderLookup<'a> {
             let value = if name == "x-shop" { self.1 } else { self.0 };
-            value.map_or(HeaderField::Absent, |value| HeaderField::One(value.as_bytes()))
+            value.map_or(HeaderLookup::Absent, |value| HeaderLookup::One(value.as_bytes()))
         }
     }
 
-    fn once(required: bool, principal: Option<&str>) -> OnceRule {
-        OnceRule {
-            store: OnceStore::Guard,
-            key: OnceRule::default_key(),
+    fn once(required: bool, principal: Option<&str>) -> IdempotencyRule {
+        IdempotencyRule {
+            store: IdempotencyStore::Guard,
+            key: IdempotencyRule::default_key(),
             principal: principal.map(|text| KeyTemplate::parse(text).expect("a template")),
             scope: String::new(),
             required,
-            keep: OnceRule::KEEP,
+            keep: IdempotencyRule::KEEP,
             finals: Vec::new(),
-            memory: OperationQuota { route: OnceRule::SHARE, client: None },
+            memory: OperationQuota { route: IdempotencyRule::SHARE, client: None },
         }
     }
 
@@ -147,7 +150,7 @@ mod tests {
     fn optional_name_may_be_missing() {
         assert!(matches!(
             once(true, None).operation_name(&FixedRequestValues(None, None)),
-            Err(KeyError::Missing { .. })
+            Err(ExtractKeyError::Missing { .. })
         ));
         assert_eq!(once(false, None).operation_name(&FixedRequestValues(None, None)), Ok(None));
         for bad in ["", "\"", "\u{1}"] {
@@ -163,8 +166,10 @@ mod tests {
     fn principal_excludes_default_header() {
         assert!(once(true, None).uses_default_header());
         assert!(!once(true, Some("{header.x-shop}")).uses_default_header());
-        let other =
-            OnceRule { key: KeyTemplate::parse("{header.x-shop}").expect("a template"), ..once(true, None) };
+        let other = IdempotencyRule {
+            key: KeyTemplate::parse("{header.x-shop}").expect("a template"),
+            ..once(true, None)
+        };
         assert!(!other.uses_default_header());
     }
 
@@ -174,7 +179,7 @@ mod tests {
         let whose = once(false, Some("{header.x-shop}"));
         assert!(matches!(
             whose.operation_name(&FixedRequestValues(Some("a"), None)),
-            Err(KeyError::Missing { .. })
+            Err(ExtractKeyError::Missing { .. })
         ));
         assert_eq!(whose.operation_name(&FixedRequestValues(None, None)), Ok(None));
     }

@@ -6,7 +6,7 @@ use super::CertificateFiles;
 
 /// The listener for other gateways, and its advertised address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PeerListener {
+pub struct PeerListenerSettings {
     pub address: SocketAddr,
     /// `host:port` by which other gateways reach it.
     pub advertise: String,
@@ -25,7 +25,7 @@ pub struct PeerTls {
 
 /// What happens to a request whose key another gateway holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ForwardPolicy {
+pub enum PeerForwardPolicy {
     /// The request waits here for the key.
     #[default]
     Never,

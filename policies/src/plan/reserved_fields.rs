@@ -4,14 +4,14 @@ use crate::header_name::{is_spelling_of, normalize, starts_with_spelling};
 
 /// The names of the two token fields at one upstream. Lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TokenFieldNames {
+pub struct TokenHeaderNames {
     /// Default `fencing-token`.
     pub token: String,
     /// Default `fencing-number`.
     pub number: String,
 }
 
-impl Default for TokenFieldNames {
+impl Default for TokenHeaderNames {
     fn default() -> Self {
         Self { token: "fencing-token".into(), number: "fencing-number".into() }
     }
@@ -20,11 +20,11 @@ impl Default for TokenFieldNames {
 /// Header names that only the gateway may write: all names that begin with `fencing-`, and the names that the policy
 /// gives to the token fields.
 #[derive(Debug, Clone, Default)]
-pub struct ReservedFieldNames {
+pub struct ReservedHeaderNames {
     renamed: Vec<String>,
 }
 
-impl ReservedFieldNames {
+impl ReservedHeaderNames {
     /// `renamed`: names in any spelling.
     pub fn new(renamed: impl IntoIterator<Item = String>) -> Self {
         Self { renamed: renamed.into_iter().map(|name| normalize(&name)).collect() }
@@ -69,7 +69,7 @@ mod tests {
     /// In names of fields all characters but letters and digits are the same.
     #[test]
     fn punctuation_does_not_distinguish_fields() {
-        let ours = ReservedFieldNames::new(["X-Fence".to_owned()]);
+        let ours = ReservedHeaderNames::new(["X-Fence".to_owned()]);
         for between in "-_.~!+'*|^`$%&#".chars() {
             for name in ["Fencing?Token", "fencing?", "FENCING?key?2", "x?fence"] {
                 let name = name.replace('?', &between.to_string());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{conditions::MatchConditions, fence::Fence, upstream::UpstreamId};
+use super::{conditions::MatchConditions, fence::FenceRule, upstream::UpstreamId};
 use crate::path::{CanonicalPath, PathParams, PathTemplate};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -17,7 +17,7 @@ pub struct Route {
     pub methods: Vec<String>,
     pub path: PathTemplate,
     pub conditions: MatchConditions,
-    pub fence: Option<Fence>,
+    pub fence: Option<FenceRule>,
     /// Protocols that its requests may switch to. Default none.
     pub upgrade: Vec<String>,
 }

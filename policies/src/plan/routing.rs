@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use crate::path::route_trie::{RouteTrie, TrieSegment};
 use crate::{
-    key::{KeyError, RequestValues},
+    key::{ExtractKeyError, RequestValues},
     path::{CanonicalPath, PathParams},
     plan::{Route, RouteId},
 };
@@ -52,14 +52,14 @@ impl RouteTable {
         method: &str,
         path: &'a CanonicalPath,
         values: &dyn RequestValues,
-    ) -> Result<Option<RouteMatch<'a>>, KeyError> {
+    ) -> Result<Option<RouteMatch<'a>>, ExtractKeyError> {
         let segments: Vec<TrieSegment> = path.segments().map(TrieSegment::Segment).collect();
         // Only a path without a leading slash has no segment at all.
         if segments.is_empty() {
             return Ok(None);
         }
         // The tree does not visit the routes in their order.
-        let unclear: RefCell<Option<(usize, KeyError)>> = RefCell::default();
+        let unclear: RefCell<Option<(usize, ExtractKeyError)>> = RefCell::default();
         let found = self.tree.find_covering(&segments, |index| {
             let route = &self.routes[index];
             route.accepts_method(method)

@@ -15,7 +15,7 @@ pub struct ServiceId(pub usize);
 
 /// The service of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Service {
+pub struct UpstreamService {
     pub id: ServiceId,
     /// Some route fences requests to this service, through this upstream or another one. Then no request that could
     /// be read in two ways may reach it.

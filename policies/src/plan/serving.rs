@@ -2,11 +2,11 @@
 
 use super::routing::RouteTable;
 use super::{
-    admin::AdminListener,
-    fence::Fence,
-    listener::Listener,
+    admin::AdminListenerSettings,
+    fence::FenceRule,
+    listener::ListenerSettings,
     log::LogSettings,
-    reserved_fields::ReservedFieldNames,
+    reserved_fields::ReservedHeaderNames,
     upstream::{Upstream, UpstreamId},
 };
 use crate::key::{ParseKeyError, ResourceKey, check_spelling};
@@ -16,12 +16,12 @@ use crate::key::{ParseKeyError, ResourceKey, check_spelling};
 pub struct ServingPlan {
     /// The name of the process in logs and in its member node. Default: the host name.
     pub name: Option<String>,
-    pub listener: Listener,
-    pub admin: AdminListener,
+    pub listener: ListenerSettings,
+    pub admin: AdminListenerSettings,
     pub upstreams: Vec<Upstream>,
     pub routes: RouteTable,
     pub unmatched: UnmatchedPolicy,
-    pub fields: ReservedFieldNames,
+    pub fields: ReservedHeaderNames,
     pub log: LogSettings,
 }
 
@@ -37,7 +37,7 @@ impl ServingPlan {
     pub fn parse_key(&self, text: &str) -> Result<ResourceKey, ParseKeyError> {
         let key = ResourceKey::parse_user_input(text)?;
         let fences = self.routes.routes().iter().filter_map(|route| route.fence.as_ref());
-        check_spelling(&key, fences.flat_map(Fence::templates))?;
+        check_spelling(&key, fences.flat_map(FenceRule::templates))?;
         Ok(key)
     }
 }

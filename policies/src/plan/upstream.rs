@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    balancing::EndpointSettings, bind_address::socket_path, reserved_fields::TokenFieldNames,
-    service::Service, tls::ClientTls, unfinished::UnfinishedStatuses,
+    balancing::EndpointSettings, bind_address::socket_path, inconclusive_statuses::InconclusiveStatuses,
+    reserved_fields::TokenHeaderNames, service::UpstreamService, tls::ClientTls,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,12 +24,12 @@ pub struct Upstream {
     pub direct: bool,
     /// What happens to a dispatch that comes after its `Fencing-Not-After`. Default [`LateDispatchPolicy::Ignored`].
     pub expiry: LateDispatchPolicy,
-    pub fields: TokenFieldNames,
+    pub fields: TokenHeaderNames,
     /// The lower-case name under which the upstream gets the value of `Idempotency-Key`; `None` for its own name.
     pub operation_field: Option<Arc<str>>,
     /// The statuses of an answer to a fenced request that do not prove that its execution is over. Default 502 and
     /// 504. Without a meaning at [`FencingLevel::Guard`]: the guard reports how an execution ended.
-    pub unfinished: UnfinishedStatuses,
+    pub unfinished: InconclusiveStatuses,
     /// Default 3 s.
     pub connect_timeout: Duration,
     /// From the first byte sent to the head of the response. Default 15 s; 45 s with [`FencingLevel::Guard`], 9 s with
@@ -53,7 +53,7 @@ pub struct Upstream {
     pub sharing: EndpointSettings,
     /// Some route fences requests to this upstream.
     pub has_fenced_routes: bool,
-    pub service: Service,
+    pub service: UpstreamService,
 }
 
 /// The component that compares tokens.

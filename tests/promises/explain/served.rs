@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use fencegate_guard::identity::{ANNOUNCEMENT, Announcement};
+use fencegate_guard::identity::{ANNOUNCEMENT, GuardAnnouncement};
 use fencegate_policies::{file, plan};
 use fencegate_tests::{
     client::RawClient,
@@ -69,7 +69,7 @@ fn names(example: &str) -> Vec<String> {
 
 /// Sets the announcement with which the recording upstream identifies itself as a guard to gateways.
 fn announce(guarded: &GuardedSite) {
-    let announcement = Announcement {
+    let announcement = GuardAnnouncement {
         format: 1,
         store: "recorded".into(),
         shared: None,

@@ -8,7 +8,9 @@ use fencegate_guard::{
     admission::{AdmissionTable, AdmitDecision, DispatchClaim, DispatchEnd, DispatchId},
     migration::{MigrationMode, StoreMigration},
     postgres::{PostgresConfig, SCHEMA},
-    store::{CleanShutdown, FORMAT, GuardStore, RedbStore, StoreChange, StoreIdentity, UnresolvedExecution},
+    store::{
+        CleanShutdownState, FORMAT, GuardStore, RedbStore, StoreChange, StoreIdentity, UnresolvedExecution,
+    },
 };
 use fencegate_process::{
     clock::{BootInstant, Clock, ManualClock},
@@ -56,7 +58,7 @@ impl FileGuard {
 
     fn advance_time(&mut self, time: Duration) {
         self.clock.advance(time);
-        let changes = self.register.release_resting(Duration::ZERO, usize::MAX, self.now());
+        let changes = self.register.delist_idle_keys(Duration::ZERO, usize::MAX, self.now());
         self.write(&changes);
     }
 
@@ -69,7 +71,7 @@ impl FileGuard {
         match self.random.next(20) {
             0..12 => {
                 let claim = claim(&mut self.random, self.register.highest_epoch());
-                let Ok(changes) = self.register.announce(&claim, now) else { return };
+                let Ok(changes) = self.register.check_and_raise_watermarks(&claim, now) else { return };
                 self.write(&changes);
                 if let Ok((AdmitDecision::Running(id), changes)) =
                     self.register.check_and_register(&claim, now)
@@ -91,7 +93,7 @@ impl FileGuard {
                 self.advance_time(time);
             }
             18 if self.random.one_in(4) => {
-                let mut round = self.register.eviction_pass(now, usize::MAX);
+                let mut round = self.register.begin_eviction_pass(now, usize::MAX);
                 let changes = self.register.evict_step(&mut round, 9, now).changes;
                 self.write(&changes);
             }
@@ -105,7 +107,7 @@ impl FileGuard {
             return;
         }
         let now = self.now();
-        let changes = self.register.release_resting(Duration::ZERO, usize::MAX, now);
+        let changes = self.register.delist_idle_keys(Duration::ZERO, usize::MAX, now);
         self.write(&changes);
         let whole = self.register.exact_watermarks(0, usize::MAX).into_iter().map(StoreChange::Watermarks);
         self.write(&whole.collect::<Vec<_>>());
@@ -119,7 +121,7 @@ impl FileGuard {
                 place: None,
             }
         });
-        let running = self.register.open_dispatches().into_iter().map(|claim| UnresolvedExecution {
+        let running = self.register.in_flight_claims().into_iter().map(|claim| UnresolvedExecution {
             keys: claim.keys.to_vec(),
             token: claim.token,
             mode: claim.mode,
@@ -128,7 +130,11 @@ impl FileGuard {
         });
         let doubts = doubts.chain(running).collect();
         let quarantine = self.register.quarantine(now).map(|closed| closed.until.since(now));
-        self.write(&[StoreChange::CleanShutdown(CleanShutdown { marks: Vec::new(), doubts, quarantine })]);
+        self.write(&[StoreChange::CleanShutdown(CleanShutdownState {
+            marks: Vec::new(),
+            doubts,
+            quarantine,
+        })]);
     }
 }
 

@@ -51,15 +51,17 @@ async fn abandoned_admission_leaves_nothing() {
     let given_up = claim("acct/7", 20, 1);
     proxy.cut_next("acct/7", LostMessage::Answer);
     tokio::select! {
-        reply = guard.admit(&given_up, guard.new_name(), None) => panic!("{reply:?}"),
+        reply = guard.admit(&given_up, guard.new_dispatch_name(), None) => panic!("{reply:?}"),
         () = proxy.wait_done() => {}
     }
     wait_processed(&guard).await;
     assert_eq!(store.run("SELECT count(*) FROM at_work"), "0", "its end was said by its name");
     // The database is away for longer than a request waits.
     proxy.close();
-    let trouble =
-        guard.admit(&claim("acct/7", 21, 1), guard.new_name(), None).await.expect_err("nobody is there");
+    let trouble = guard
+        .admit(&claim("acct/7", 21, 1), guard.new_dispatch_name(), None)
+        .await
+        .expect_err("nobody is there");
     assert!(matches!(trouble, PostgresError::Unreachable(_) | PostgresError::Timeout), "{trouble:?}");
     proxy.open();
     wait_processed_eventually(&guard).await;

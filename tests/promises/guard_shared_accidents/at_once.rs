@@ -15,7 +15,7 @@ use fencegate_guard::{
     error::AdmitError,
     postgres::{AdmitReply, PostgresStore},
 };
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::clock::{MachineClock, ManualClock, SharedClock};
 use fencegate_tests::shared_store::SharedStore;
 use futures_util::future::join_all;
@@ -44,8 +44,8 @@ impl ActiveKeys {
             assert!(!on.writes, "beside a write on {}", key.as_str());
             assert!(on.written < epoch, "{epoch} behind {} on {}", on.written, key.as_str());
             match claim.mode {
-                Mode::Shared => (on.reads, on.read) = (on.reads + 1, on.read.max(epoch)),
-                Mode::Exclusive => {
+                LockMode::Shared => (on.reads, on.read) = (on.reads + 1, on.read.max(epoch)),
+                LockMode::Exclusive => {
                     assert!(on.reads == 0 && on.read < epoch, "behind a read on {}", key.as_str());
                     (on.writes, on.written) = (true, epoch);
                 }
@@ -58,8 +58,8 @@ impl ActiveKeys {
         for key in claim.keys.iter() {
             let on = all.entry(key.as_str().to_owned()).or_default();
             match claim.mode {
-                Mode::Shared => on.reads -= 1,
-                Mode::Exclusive => on.writes = false,
+                LockMode::Shared => on.reads -= 1,
+                LockMode::Exclusive => on.writes = false,
             }
         }
     }
@@ -67,7 +67,7 @@ impl ActiveKeys {
 
 /// Waits until the claim is admitted or stale. Returns whether it was admitted.
 async fn run_claim_once(guard: &PostgresStore, claim: &DispatchClaim, at_work: &ActiveKeys) -> bool {
-    let name = guard.new_name();
+    let name = guard.new_dispatch_name();
     let mut reply = guard.admit(claim, name, None).await.expect("the database answers");
     loop {
         match reply {
@@ -116,8 +116,8 @@ async fn concurrent_guards_never_overlap_or_deadlock() {
                 let keys = (0..KEYS).filter(|key| some >> key & 1 == 1);
                 let keys: Vec<_> =
                     keys.map(|key| ResourceKey::parse(&format!("k{key}")).expect("a key")).collect();
-                let token = Token::new(epoch, 0, 1).expect("small");
-                let mode = if epoch.is_multiple_of(3) { Mode::Exclusive } else { Mode::Shared };
+                let token = FencingToken::new(epoch, 0, 1).expect("small");
+                let mode = if epoch.is_multiple_of(3) { LockMode::Exclusive } else { LockMode::Shared };
                 let claim = DispatchClaim { keys: keys.into(), token, mode, era: None, parent: None };
                 admitted += u64::from(run_claim_once(&guard, &claim, &at_work).await);
             }
@@ -127,7 +127,7 @@ async fn concurrent_guards_never_overlap_or_deadlock() {
     let total: u64 = join_all(tasks).await.into_iter().map(|count| count.expect("no panic")).sum();
     assert!(total > 20, "{total} in three seconds");
     for guard in &guards {
-        guard.leave().await.expect("in order");
+        guard.shut_down_cleanly().await.expect("in order");
     }
     assert_eq!(store.run("SELECT count(*) FROM at_work"), "0");
 }
@@ -143,7 +143,7 @@ async fn reader_waits_for_concurrent_writer() {
     let clock = Arc::new(ManualClock::default());
     let one = open_guard(&store, &clock, "one").await;
     let other = store.guard(clock.clone(), "other").await;
-    let reader = |epoch| DispatchClaim { mode: Mode::Shared, ..claim("a", epoch, 1) };
+    let reader = |epoch| DispatchClaim { mode: LockMode::Shared, ..claim("a", epoch, 1) };
     let newer = admit_running(&other, &reader(28)).await;
     other.end_dispatch(&newer, DispatchEnd::Known);
     wait_processed(&other).await;

@@ -8,7 +8,7 @@ use fencegate_guard::{
     operation::{JournalEntry, JournalEntryState, JournalUpdate},
     postgres::{
         AdmitReply, JournalWriteOutcome, MembershipLostError as Gone, PostgresError, PostgresOperationLock,
-        PostgresStore, ReserveReply,
+        PostgresStore, ReserveOperationReply,
     },
 };
 use fencegate_policies::operation::OperationId;
@@ -32,7 +32,7 @@ async fn dead_guard_closes_its_keys_only() {
     let since = clock.now();
     admit_running(&other, &claim("b", 21, 1)).await;
     let next = claim("a", 22, 1);
-    let name = other.new_name();
+    let name = other.new_dispatch_name();
     let first = other.admit(&next, name, None).await.expect("the database answers");
     assert!(matches!(first, AdmitReply::Wait { doubt: None, .. }), "{first:?}");
     advance_time(&clock, &[&other], Duration::from_millis(4500)).await;
@@ -44,7 +44,7 @@ async fn dead_guard_closes_its_keys_only() {
     assert_eq!(one.send_heartbeat().await, Err(PostgresError::Lost(Gone::Dead)));
     assert_eq!(one.wait_for_loss().await, Gone::Dead);
     assert!(!lease.is_valid(clock.now()));
-    let refused = one.admit(&claim("c", 30, 1), one.new_name(), None).await;
+    let refused = one.admit(&claim("c", 30, 1), one.new_dispatch_name(), None).await;
     assert_eq!(refused.map(|reply| format!("{reply:?}")), Err(PostgresError::Lost(Gone::Dead)));
     advance_time(&clock, &[&other], left).await;
     let second = other.check_and_register(&next, name, None).await.expect("the database answers");
@@ -70,7 +70,7 @@ async fn unaware_dead_guard_admits_nothing() {
     wait_processed(&one).await;
     let other = store.guard(clock.clone(), "other").await;
     advance_time(&clock, &[&other], Duration::from_millis(4500)).await;
-    let refused = one.admit(&claim("a", 30, 1), one.new_name(), None).await;
+    let refused = one.admit(&claim("a", 30, 1), one.new_dispatch_name(), None).await;
     assert_eq!(refused.map(|reply| format!("{reply:?}")), Err(PostgresError::Lost(Gone::Dead)));
     assert_eq!(store.run("SELECT count(*) FROM at_work"), "0");
 }
@@ -100,8 +100,8 @@ fn operation(first: u8) -> OperationId {
 
 pub(super) async fn reserve_operation(guard: &PostgresStore, id: OperationId) -> PostgresOperationLock {
     match guard.reserve(id).await.expect("the database answers") {
-        ReserveReply::Acquired(held) => held,
-        ReserveReply::Held(_) => panic!("nobody has it"),
+        ReserveOperationReply::Acquired(held) => held,
+        ReserveOperationReply::Held(_) => panic!("nobody has it"),
     }
 }
 
@@ -113,13 +113,13 @@ async fn one_guard_decides_each_operation() {
     let one = open_guard(&store, &clock, "one").await;
     let other = store.guard(clock.clone(), "other").await;
     let held = reserve_operation(&one, operation(1)).await;
-    assert!(matches!(other.reserve(operation(1)).await, Ok(ReserveReply::Held(_))));
+    assert!(matches!(other.reserve(operation(1)).await, Ok(ReserveOperationReply::Held(_))));
     let entry = entry(20);
-    let reply = one.admit(&claim("a", 20, 1), one.new_name(), Some((&held, &entry))).await;
+    let reply = one.admit(&claim("a", 20, 1), one.new_dispatch_name(), Some((&held, &entry))).await;
     let Ok(AdmitReply::Running { dispatch, .. }) = reply else { panic!("{reply:?}") };
     assert_eq!(other.operation(&operation(1)).await, Ok(Some(entry.clone())), "in one transaction");
     assert_eq!(
-        (other.count_unknown(9).await, other.unfinished(9).await),
+        (other.count_unknown(9).await, other.unresolved_operations(9).await),
         (Ok(0), Ok(vec![])),
         "it is in hand"
     );

@@ -7,7 +7,8 @@ use fencegate_guard::{
     admission::DispatchEnd,
     operation::{JournalEntry, JournalEntryState, JournalUpdate, StoredResponse},
     postgres::{
-        AdmitReply, InFlightDispatch, JournalWriteOutcome, PostgresOperationLock, PostgresStore, ReserveReply,
+        AdmitReply, InFlightDispatch, JournalWriteOutcome, PostgresOperationLock, PostgresStore,
+        ReserveOperationReply,
     },
     store::JournalSize,
 };
@@ -51,9 +52,9 @@ async fn admit_operation(
     key: &str,
     epoch: u64,
 ) -> (PostgresOperationLock, InFlightDispatch) {
-    let Ok(ReserveReply::Acquired(held)) = guard.reserve(id).await else { panic!("nobody has it") };
+    let Ok(ReserveOperationReply::Acquired(held)) = guard.reserve(id).await else { panic!("nobody has it") };
     let entry = entry(key, epoch, JournalEntryState::Admitted);
-    match guard.admit(&claim(key, epoch, 1), guard.new_name(), Some((&held, &entry))).await {
+    match guard.admit(&claim(key, epoch, 1), guard.new_dispatch_name(), Some((&held, &entry))).await {
         Ok(AdmitReply::Running { dispatch, .. }) => (held, dispatch),
         other => panic!("{other:?}"),
     }
@@ -89,7 +90,7 @@ async fn guards_share_operation_records() {
     drop(held);
     wait_processed(&one).await;
     assert_eq!(other.count_unknown(9).await, Ok(1));
-    let unfinished = other.unfinished(9).await.expect("the database answers");
+    let unfinished = other.unresolved_operations(9).await.expect("the database answers");
     assert_eq!(unfinished, [(third, entry("c", 22, JournalEntryState::Admitted))]);
     advance_time(&clock, &[&one, &other], Duration::from_secs(1)).await;
     let JournalSize { entries, bytes } = other.status().journal;

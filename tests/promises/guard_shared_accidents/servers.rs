@@ -63,7 +63,7 @@ async fn wait_admitted(guard: &PostgresStore, key: &str, mut epoch: u64) -> (InF
     let admitted = async {
         loop {
             if let Ok(AdmitReply::Running { dispatch, .. }) =
-                guard.admit(&claim(key, epoch, 1), guard.new_name(), None).await
+                guard.admit(&claim(key, epoch, 1), guard.new_dispatch_name(), None).await
             {
                 return (dispatch, epoch);
             }
@@ -98,7 +98,7 @@ async fn killed_or_frozen_server_keeps_exclusion() {
         }
     };
     wait_until("the lease to end", lapsed, || guard.membership()).await;
-    assert!(guard.admit(&claim("c", last + 1, 1), guard.new_name(), None).await.is_err());
+    assert!(guard.admit(&claim("c", last + 1, 1), guard.new_dispatch_name(), None).await.is_err());
     own.server.thaw();
     wait_admitted(&guard, "c", last + 2).await;
     assert!(guard.membership().is_valid(own.clock.now()), "nobody has taken it for dead");
@@ -219,7 +219,7 @@ async fn asynchronous_standbys_are_refused() {
     // One host only: which server takes over from it is not known here.
     let first = own.open_guard(&own.store, "first").await;
     both.guard(clock.clone(), "joins it").await;
-    first.leave().await.expect("in order");
+    first.shut_down_cleanly().await.expect("in order");
 }
 
 /// A promoted standby that had everything goes on, and one that may lack something is closed.
@@ -287,7 +287,7 @@ async fn cancelled_standby_wait_is_no_answer() {
     let mut cancels = own.store.database.session("b");
     cancels.run("SELECT 1;");
     let cancels = cancels.begin_raise(CANCEL, "none");
-    let reply = guard.admit(&claim("b", epoch + 1, 1), guard.new_name(), None).await;
+    let reply = guard.admit(&claim("b", epoch + 1, 1), guard.new_dispatch_name(), None).await;
     assert!(reply.is_err(), "a standby may not have it: {reply:?}");
     let cancelled = spawn_blocking(move || cancels.finish()).await.expect("no panic");
     assert!(cancelled.is_ok(), "no decision has waited for a standby: {cancelled:?}");

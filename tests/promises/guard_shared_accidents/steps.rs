@@ -6,7 +6,7 @@ use fencegate_guard::{
     admission::DispatchClaim,
     postgres::{AdmitReply, InFlightDispatch, PostgresStore},
 };
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::clock::ManualClock;
 use fencegate_tests::{shared_store::SharedStore, wait::wait_until};
 
@@ -16,15 +16,15 @@ pub(super) const OVER: Duration = Duration::from_secs(5);
 pub(super) fn claim(name: &str, epoch: u64, dispatch: u32) -> DispatchClaim {
     DispatchClaim {
         keys: vec![ResourceKey::parse(name).expect("a key")].into(),
-        token: Token::new(epoch, 0, dispatch).expect("small"),
-        mode: Mode::Exclusive,
+        token: FencingToken::new(epoch, 0, dispatch).expect("small"),
+        mode: LockMode::Exclusive,
         era: None,
         parent: None,
     }
 }
 
 pub(super) async fn admit(guard: &PostgresStore, claim: &DispatchClaim) -> AdmitReply {
-    guard.admit(claim, guard.new_name(), None).await.expect("the database answers")
+    guard.admit(claim, guard.new_dispatch_name(), None).await.expect("the database answers")
 }
 
 pub(super) async fn admit_running(guard: &PostgresStore, claim: &DispatchClaim) -> InFlightDispatch {

@@ -40,12 +40,12 @@ async fn doubt_lasts_longest_max_execution() {
     one.end_dispatch(&running, DispatchEnd::InDoubt { until: clock.now() + TERMS.max_execution });
     wait_processed(&one).await;
     assert!(doubt_left(&changed, "a", 21).await >= LONGEST);
-    one.leave().await.expect("in order");
+    one.shut_down_cleanly().await.expect("in order");
     assert!(doubt_left(&changed, "b", 21).await >= LONGEST);
     drop(left_behind);
     // What was admitted under the longer time is over some day, and then that time counts no more.
     let other = store.guard(clock.clone(), "other").await;
-    changed.leave().await.expect("in order");
+    changed.shut_down_cleanly().await.expect("in order");
     advance_time(&clock, &[&other], LONGEST + TERMS.send_within + Duration::from_secs(4)).await;
     let running = admit_running(&other, &claim("c", 22, 1)).await;
     other.end_dispatch(&running, DispatchEnd::InDoubt { until: clock.now() + TERMS.max_execution });
@@ -67,7 +67,7 @@ async fn doubt_includes_filter_begin_window() {
     let one = one.expect("it can be opened");
     advance_time(&clock, &[&one, &other], Duration::from_secs(1)).await;
     let left_behind = admit_running(&one, &claim("a", 20, 1)).await;
-    one.leave().await.expect("in order");
+    one.shut_down_cleanly().await.expect("in order");
     assert!(doubt_left(&other, "a", 21).await >= begun_within + TERMS.max_execution);
     drop(left_behind);
 }

@@ -62,7 +62,7 @@ async fn refused_entry_opens_key() {
     let id = OperationId::from_bytes([1; 32]);
     let admitted = entry(20);
     let held = reserve_operation(&guard, id).await;
-    let reply = guard.admit(&claim("a", 20, 1), guard.new_name(), Some((&held, &admitted))).await;
+    let reply = guard.admit(&claim("a", 20, 1), guard.new_dispatch_name(), Some((&held, &admitted))).await;
     let Ok(AdmitReply::Running { dispatch, .. }) = reply else { panic!("{reply:?}") };
     store.run("ALTER TABLE operation ADD CONSTRAINT never CHECK (body IS NULL AND ends IS NULL) NOT VALID");
     let done = JournalEntryState::Done { at: 5, answer: None };
@@ -97,7 +97,7 @@ async fn failing_end_blocks_no_other_request() {
     let never = claim("never", 20, 1);
     let answered = async {
         guard.end_dispatch(&stuck, DispatchEnd::Known);
-        let (refused, ()) = tokio::join!(guard.admit(&never, guard.new_name(), None), async {
+        let (refused, ()) = tokio::join!(guard.admit(&never, guard.new_dispatch_name(), None), async {
             guard.end_dispatch(&other, DispatchEnd::Known);
         });
         assert!(matches!(refused, Err(PostgresError::Refused(_))), "{refused:?}");

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard::{
-    admission::{EndpointProbeConfig, LivenessAnswer},
+    admission::{EndpointProbeConfig, LivenessProbeAnswer},
     dispatch_target::DispatchTarget,
     postgres::{AdmitReply, InFlightDispatch, PostgresStore},
 };
@@ -58,7 +58,8 @@ async fn unseen_endpoint_keeps_key_closed() {
     let [doubt] = &one.doubts().await.expect("the database answers")[..] else { panic!("one is in doubt") };
     assert_eq!((&doubt.place, doubt.silent), (&Some(service()), true));
     // The endpoint answers, and is seen for as long as the execution may take.
-    let seen = || one.record_alive(&service(), LivenessAnswer { asked: clock.now(), answered: clock.now() });
+    let seen =
+        || one.record_alive(&service(), LivenessProbeAnswer { asked: clock.now(), answered: clock.now() });
     assert!(seen());
     for second in 0..TERMS.max_execution.as_secs() {
         assert!(is_closed(&other, "a", 22 + second).await, "after {second} s");

@@ -1,6 +1,6 @@
 //! A gateway behind a faulty link to ZooKeeper, and a peer without one.
 
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, PendingRequest},
@@ -89,7 +89,7 @@ impl LinkedPair {
     }
 
     /// Serves a request whose lock node meets a fate when it is removed, and tells the token that it was sent with.
-    pub(crate) async fn remove_with_fault(&self, fate: OperationFault) -> Option<Token> {
+    pub(crate) async fn remove_with_fault(&self, fate: OperationFault) -> Option<FencingToken> {
         let removed = self.link.intercept(LockOperation::Delete, fate);
         let answer = self.ours.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
@@ -98,7 +98,7 @@ impl LinkedPair {
     }
 
     /// Our gateway serves by itself, with tokens that are larger than `before`.
-    pub(crate) async fn assert_ours_serves(&self, before: Option<Token>) {
+    pub(crate) async fn assert_ours_serves(&self, before: Option<FencingToken>) {
         self.ours.wait_ready().await;
         let answer = self.ours.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");

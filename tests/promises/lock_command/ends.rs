@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 use fencegate_tests::{
     charged::{LockedCommand, install},
     gateway::PolicyFile,
@@ -69,7 +69,7 @@ async fn command_gets_token_key_and_stdio() {
         panic!("{first}")
     };
     assert_eq!((key, none, kept), ("job/1", "[]", "yes"));
-    assert_eq!(Token::parse(token).expect("a token").number().to_string(), number);
+    assert_eq!(FencingToken::parse(token).expect("a token").number().to_string(), number);
 }
 
 /// Every way to end has an exit code of its own, and stdout belongs to the command alone.

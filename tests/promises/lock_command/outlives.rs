@@ -4,7 +4,7 @@
 use std::{fs, path::Path, time::Duration};
 
 use fencegate::demo::child::Signal;
-use fencegate_lock::client::{Client, ConnectOptions};
+use fencegate_lock::client::{ConnectOptions, LockClient};
 use fencegate_tests::{
     charged::{
         GRACE, LockedCommand, heart_script, install,
@@ -64,7 +64,7 @@ async fn headless_process_ends_before_next_grant() {
         tick,
         ..ConnectOptions::new(&site.zookeeper.to_string(), &site.root, "next")
     };
-    let next = Client::connect(options).await.expect("ZooKeeper serves");
+    let next = LockClient::connect(options).await.expect("ZooKeeper serves");
     let held = next.lock("job/1").wait(Duration::from_secs(20)).await.expect("its turn comes");
     assert!(!Path::new(&process).exists(), "it works on under another's lock: {}", charged.log());
     held.release();

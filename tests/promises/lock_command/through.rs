@@ -2,7 +2,7 @@
 //! command may show in its requests.
 
 use fencegate::demo::child::Signal;
-use fencegate_lock::client::{Client, ConnectOptions};
+use fencegate_lock::client::{ConnectOptions, LockClient};
 use fencegate_process::clock::{Clock, MachineClock};
 use fencegate_tests::{
     charged::{CommandBehavior, LockSource, LockedCommand},
@@ -38,7 +38,7 @@ async fn assert_dead_before_next(site: &TestSite, charged: &LockedCommand, key: 
         tick,
         ..ConnectOptions::new(&site.zookeeper.to_string(), &site.root, "next")
     };
-    let next = Client::connect(options).await.expect("ZooKeeper serves");
+    let next = LockClient::connect(options).await.expect("ZooKeeper serves");
     let held = next.lock(key).wait(Duration::from_secs(20)).await.expect("its turn comes");
     let granted = MachineClock.now();
     let life = charged.record().expect("it lived");

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::{child::Signal, relay::Relay};
+use fencegate::demo::{child::Signal, relay::ByteHoldingRelay};
 use fencegate_tests::{
     client::TestRequest,
     gateway::{Gateway, LogLine},
@@ -27,7 +27,7 @@ use super::echo::{
 async fn tunnel_ends_with_its_session() {
     let site = TestSite::fresh().await;
     let echo = TunnelEchoService::start().await;
-    let relay = Relay::start(site.zookeeper).expect("a relay");
+    let relay = ByteHoldingRelay::start(site.zookeeper).expect("a relay");
     let cut_off = policy(&site, "gw-1", &echo).with_zookeeper(relay.address());
     let gateway = Gateway::start(&cut_off).await;
     let mut stream = open_tunnel(&gateway, "/pay/7").await;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fencegate::demo::{child::Signal, relay::Relay};
+use fencegate::demo::{child::Signal, relay::ByteHoldingRelay};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::Gateway,
@@ -254,7 +254,7 @@ async fn upload_timeout_limits_slow_upstream() {
 async fn upload_cut_off_at_session_deadline() {
     for level in ["none", "upstream"] {
         let site = TestSite::fresh().await;
-        let relay = Relay::start(site.zookeeper).expect("a relay");
+        let relay = ByteHoldingRelay::start(site.zookeeper).expect("a relay");
         let policy = with_streaming(site.policy("gw-1"))
             .with_zookeeper(relay.address())
             .with("/listeners/public/timeouts/request_body", "10s")
@@ -283,7 +283,7 @@ async fn upload_cut_off_at_session_deadline() {
 async fn stale_streamed_dispatch_is_not_resent() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.launch().await.with("/listener/limits/max_body", "4MiB").start().await;
-    let relay = Relay::start(guard.public).expect("a relay");
+    let relay = ByteHoldingRelay::start(guard.public).expect("a relay");
     let victim = Gateway::start(&with_streaming(guarded.policy("victim", &[relay.address()]))).await;
     let next = Gateway::start(&guarded.policy("next", &[guard.public])).await;
     let hold = relay.hold_containing("the-old-one");

@@ -3,7 +3,7 @@
 use std::{convert::Infallible, net::SocketAddr, path::Path, sync::Arc};
 
 use bytes::Bytes;
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 use http_body_util::{BodyExt, Full};
 use hyper::{HeaderMap, Method, Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -149,7 +149,7 @@ fn presented_mark(fault: ServiceFault, headers: &HeaderMap) -> Result<Option<Str
         ServiceFault::Narrow => format!("{:020}", number()? & 0xffff_ffff),
         #[expect(clippy::cast_precision_loss, reason = "the fault")]
         ServiceFault::Float => format!("{:030.0}", number()? as f64),
-        _ => Token::parse(value).map_err(drop)?.to_string(),
+        _ => FencingToken::parse(value).map_err(drop)?.to_string(),
     };
     Ok(Some(mark))
 }

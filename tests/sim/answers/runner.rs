@@ -9,7 +9,7 @@ use std::{
 };
 
 use fencegate_lock::session::client::{
-    ConnectionState, MultiError, MultiOp, NodeKind, ZkClient, ZkConnector, ZkError,
+    MultiError, MultiOp, NodeKind, ZkClient, ZkConnectionState, ZkConnector, ZkError,
 };
 use tokio::task::{JoinHandle, spawn_local, yield_now};
 
@@ -96,7 +96,7 @@ impl<S: TestBackend> ScriptRunner<'_, S> {
     ) {
         let link = self.link(who).await;
         self.site.cut(who);
-        wait_state(&*link, ConnectionState::Disconnected).await;
+        wait_state(&*link, ZkConnectionState::Disconnected).await;
         let asked = self.send_all(who, queued).await;
         for (other, op) in meanwhile {
             let answers = self.send_all(*other, std::slice::from_ref(op)).await;
@@ -104,7 +104,7 @@ impl<S: TestBackend> ScriptRunner<'_, S> {
             self.look_at_watches(Some(who)).await;
         }
         self.site.plug(who);
-        wait_state(&*link, ConnectionState::Connected).await;
+        wait_state(&*link, ZkConnectionState::Connected).await;
         self.collect_answers(who, asked).await;
         self.look_at_watches(None).await;
     }
@@ -167,7 +167,7 @@ impl<S: TestBackend> ScriptRunner<'_, S> {
     }
 }
 
-pub(super) async fn wait_state(link: &impl ZkClient, state: ConnectionState) {
+pub(super) async fn wait_state(link: &impl ZkClient, state: ZkConnectionState) {
     while link.state() != state {
         link.state_changed().await;
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencegate_lock::session::client::{ConnectionState, NodeKind, ZkClient, ZkConnector};
+use fencegate_lock::session::client::{NodeKind, ZkClient, ZkConnectionState, ZkConnector};
 use tokio::time::Instant;
 
 use super::runner::{TestBackend, wait_state};
@@ -31,7 +31,7 @@ pub(super) async fn fall_silent<S: TestBackend>(site: &S) -> SilenceTimes {
         cut.elapsed()
     };
     let client_over = async {
-        wait_state(&silent, ConnectionState::Ended).await;
+        wait_state(&silent, ZkConnectionState::Ended).await;
         cut.elapsed()
     };
     let (node_gone, client_over) = tokio::join!(node_gone, client_over);

@@ -100,7 +100,7 @@ impl FaultFixture {
             let gone = |_: &str| removed.set(true);
             drop(timeout(T / 2, ours.watch_own_node(&gone)).await);
         }
-        timeout(T * 20, ours.clear()).await.expect("giving back ends");
+        timeout(T * 20, ours.remove_nodes()).await.expect("giving back ends");
         granted.map(|grant| grant.epoch)
     }
 }

@@ -27,7 +27,7 @@ fn repeated_delete_spares_next_holder() {
         });
         let next = plain.clone();
         let taken = spawn_local(async move { next.wait_taken().await });
-        ours.clear().await;
+        ours.remove_nodes().await;
         drop(ours);
         let theirs = timeout(T, taken).await.expect("it is given back").expect("no panic");
         sleep(T * 3).await;
@@ -49,7 +49,7 @@ fn undone_delete_is_repeated() {
             true if lost.replace(lost.get() + 1) < 3 => RequestFate::Refused(unanswered()),
             _ => RequestFate::Passes,
         });
-        ours.clear().await;
+        ours.remove_nodes().await;
         drop(ours);
         assert_eq!(stage.node(), None);
         stage.assert_clear("given back");
@@ -80,7 +80,7 @@ fn replacement_node_is_noticed_and_left() {
             }
             timeout(T / 10, watch).await.expect("it is told").expect("no panic");
             assert!(gone.get());
-            watching.clear().await;
+            watching.remove_nodes().await;
             drop(watching);
             assert_eq!(stage.node().map(|seen| seen.czxid), Some(theirs), "written {written} times");
             stage.assert_clear("given back");
@@ -104,7 +104,7 @@ fn release_spares_successor_after_removal() {
                 stage.ensemble.steal(NODE);
                 theirs = Some(plain.wait_taken().await);
             }
-            ours.clear().await;
+            ours.remove_nodes().await;
             drop(ours);
             assert_eq!(stage.node().map(|seen| seen.czxid), theirs);
             stage.assert_clear("given back");
@@ -131,7 +131,7 @@ fn overwritten_node_stays_ours() {
         assert!(!gone.get() && !watch.is_finished(), "it is still ours");
         watch.abort();
         drop(watch.await);
-        watching.clear().await;
+        watching.remove_nodes().await;
         drop(watching);
         assert_eq!(stage.node(), None, "and is given back");
         stage.assert_clear("given back");
@@ -157,7 +157,7 @@ fn contended_node_is_acquired_eventually() {
             }
         });
         let (ours, _) = timeout(T * 5, stage.acquire_lock()).await.expect("it is had");
-        ours.clear().await;
+        ours.remove_nodes().await;
         busy.abort();
         drop((ours, busy.await));
         stage.assert_clear("given back");
@@ -176,9 +176,9 @@ fn node_of_sibling_request_is_left() {
         stage.ensemble.steal(NODE);
         let (other, _) = stage.acquire_lock().await;
         let held = stage.node();
-        ours.clear().await;
+        ours.remove_nodes().await;
         assert_eq!(stage.node(), held);
-        other.clear().await;
+        other.remove_nodes().await;
         drop((ours, other));
         stage.assert_clear("given back");
         stage.end().await;
@@ -214,7 +214,7 @@ fn unanswered_node_is_found_by_data() {
         });
         let result = ours.acquire(&mut WaitingRequest::default()).await;
         assert!(result.is_err() && stage.node().is_some(), "{result:?}");
-        ours.clear().await;
+        ours.remove_nodes().await;
         drop(ours);
         stage.assert_clear("given back");
         stage.end().await;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use fencegate_lock::session::client::{
-    ConnectionState, CreatedNode, MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkConnector, ZkError,
+    CreatedNode, MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkConnectionState, ZkConnector, ZkError,
 };
 use fencegate_tests::memory::{SimEnsemble, SimSession, Wire};
 use tokio::time::sleep;
@@ -131,20 +131,20 @@ impl ZkClient for FaultySession {
     fn id(&self) -> i64 {
         self.session.id()
     }
-    fn timeout(&self) -> Duration {
-        self.session.timeout()
+    fn negotiated_timeout(&self) -> Duration {
+        self.session.negotiated_timeout()
     }
-    fn granted_timeout(&self) -> Option<Duration> {
-        self.session.granted_timeout()
+    fn shortest_granted_timeout(&self) -> Option<Duration> {
+        self.session.shortest_granted_timeout()
     }
-    fn state(&self) -> ConnectionState {
+    fn state(&self) -> ZkConnectionState {
         match self.doctor.ended_answer(self.session.id()) {
-            Some(_) => ConnectionState::Connected,
+            Some(_) => ZkConnectionState::Connected,
             None => self.session.state(),
         }
     }
-    fn reconnects(&self) -> u64 {
-        self.session.reconnects()
+    fn reconnect_count(&self) -> u64 {
+        self.session.reconnect_count()
     }
     async fn state_changed(&self) {
         self.session.state_changed().await;

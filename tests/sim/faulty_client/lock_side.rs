@@ -2,11 +2,11 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use fencegate::metrics::Metrics;
+use fencegate::metrics::ProcessMetricFamilies;
 use fencegate_lock::{
     manager::{
         grant_guard::GrantGuard,
-        lock_manager::{AcquireError, LockManager, lock_manager},
+        lock_manager::{AcquireError, LockManager, create_lock_manager},
         lock_request::{LockRequest, WaitPlace},
     },
     session::{local_member::LocalMember, settings::SessionSettings},
@@ -14,7 +14,7 @@ use fencegate_lock::{
 };
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
-    plan::{HoldPolicy, LockSite, Mode},
+    plan::{HoldPolicy, LockLocation, LockMode},
 };
 use fencegate_process::clock::{BootInstant, Clock, SharedClock};
 use fencegate_tests::memory::SeededRng;
@@ -54,7 +54,7 @@ pub(crate) fn settings(clock: SharedClock, session_timeout: Duration) -> Session
         token_history: Arc::<TokenHistory>::default(),
         clock,
         randomness: Arc::new(SeededRng::new(SEED)),
-        metrics: Metrics::for_gateway(&plan).session(0),
+        metrics: ProcessMetricFamilies::for_gateway(&plan).session(0),
     }
 }
 
@@ -78,7 +78,7 @@ impl GatewayLockStack {
         let clock = clock();
         let timeout = library.timeout;
         let stop = CancellationToken::new();
-        let (keeper, desks) = lock_manager(clock.clone(), 1);
+        let (keeper, desks) = create_lock_manager(clock.clone(), 1);
         let desk = desks.into_iter().next().expect("one session");
         // Two gateways draw different names for their attempts.
         let seed = SEED + library.ensemble.sessions().len() as u64;
@@ -100,14 +100,14 @@ impl GatewayLockStack {
     pub(crate) async fn acquire_at(
         &self,
         names: &[&str],
-        sites: &[LockSite],
+        sites: &[LockLocation],
         hold: HoldPolicy,
     ) -> Result<GrantGuard, AcquireError> {
         let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
         // No request may wait behind a strict one, because the rest of an earlier request would refuse the next one.
         let queue = if hold == HoldPolicy::Strict { 0 } else { 100 };
         let keys = &keys;
-        let mode = Mode::Exclusive;
+        let mode = LockMode::Exclusive;
         let wait = self.timeout * 10;
         let waits = WaitPlace::Here;
         let delay = None;
@@ -126,7 +126,7 @@ impl GatewayLockStack {
         let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
         let keys = &keys;
         let sites = &[];
-        let mode = Mode::Exclusive;
+        let mode = LockMode::Exclusive;
         let waits = WaitPlace::Here;
         let route = &"sim".into();
         self.keeper

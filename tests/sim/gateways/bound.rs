@@ -7,7 +7,7 @@ use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble};
 use tokio::{task::spawn_local, time::sleep};
 
 use super::gateway::{
-    AcquireError, ClockSpeed, GatewaySettings, GrantGuard, HoldMode, Mode, SimGateway, SimRequest, T,
+    AcquireError, ClockSpeed, GatewaySettings, GrantGuard, HoldMode, LockMode, SimGateway, SimRequest, T,
     WaitPlace, is_lock, key,
 };
 use crate::simulated_time;
@@ -18,7 +18,7 @@ const LONG: usize = 400;
 fn want(names: &[String], keeping: HoldMode) -> SimRequest {
     let mut keys: Vec<_> = names.iter().map(|name| key(name)).collect();
     keys.sort_unstable();
-    SimRequest { keys, mode: Mode::Exclusive, keeping, wait: T * 6 }
+    SimRequest { keys, mode: LockMode::Exclusive, keeping, wait: T * 6 }
 }
 
 fn gateway(ensemble: &SimEnsemble, seed: u64) -> SimGateway {

@@ -2,14 +2,14 @@
 
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
-use fencegate::metrics::Metrics;
+use fencegate::metrics::ProcessMetricFamilies;
 pub(super) use fencegate_lock::{
     manager::{grant_guard::GrantGuard, lock_manager::AcquireError, lock_request::WaitPlace},
     peer_endpoint::HolderRoute,
 };
 use fencegate_lock::{
     manager::{
-        lock_manager::{LockManager, lock_manager},
+        lock_manager::{LockManager, create_lock_manager},
         lock_request::LockRequest,
     },
     peer_endpoint::PeerEndpoint,
@@ -18,10 +18,10 @@ use fencegate_lock::{
 };
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
-    permits::Permits,
-    plan::{CachedHoldLimits, ForeignLayout, HoldPolicy, LockSite},
+    permits::PermitCount,
+    plan::{CachedHoldLimits, ForeignLayout, HoldPolicy, LockLocation},
 };
-pub(super) use fencegate_policies::{plan::Mode, token::Token};
+pub(super) use fencegate_policies::{plan::LockMode, token::FencingToken};
 use fencegate_process::clock::{self, BootInstant, Clock, SharedClock};
 use fencegate_tests::memory::{SeededRng, SimEnsemble, Wire};
 use tokio::{
@@ -53,7 +53,7 @@ pub(super) struct WorkerHandle {
 #[derive(Debug, Clone)]
 pub(super) struct SimRequest {
     pub(super) keys: Vec<ResourceKey>,
-    pub(super) mode: Mode,
+    pub(super) mode: LockMode,
     pub(super) keeping: HoldMode,
     pub(super) wait: Duration,
 }
@@ -131,11 +131,11 @@ impl SimGateway {
         dice: &SeededRng,
     ) -> Self {
         let plan = plan("gw", ([127, 0, 0, 1], 1).into(), T);
-        let metrics = Metrics::for_gateway(&plan);
+        let metrics = ProcessMetricFamilies::for_gateway(&plan);
         let uptime = dice.within(&(Duration::from_secs(100)..Duration::from_secs(100_000)));
         let clock: SharedClock =
             Arc::new(SimulatedClock { uptime, began: Instant::now(), pace: scale.clocks });
-        let (keeper, desks) = lock_manager(clock.clone(), scale.sessions);
+        let (keeper, desks) = create_lock_manager(clock.clone(), scale.sessions);
         let stop = CancellationToken::new();
         let memory = Arc::default();
         let pass = PeerSecret::new(&SeededRng::new(dice.next()));
@@ -202,12 +202,12 @@ impl WorkerHandle {
         let mode = want.mode;
         let wait = want.wait;
         let route = &"simulated".into();
-        let node = LockSite::Foreign { layout: ForeignLayout::ExclusiveNode, path: NODE.into() };
+        let node = LockLocation::Foreign { layout: ForeignLayout::ExclusiveNode, path: NODE.into() };
         let sites = match want.keeping {
             HoldMode::OneNode => vec![node],
             HoldMode::Permits(permits) => {
-                let permits = Permits::new(permits).expect("within bounds");
-                vec![LockSite::Semaphore { permits }]
+                let permits = PermitCount::new(permits).expect("within bounds");
+                vec![LockLocation::Semaphore { permits }]
             }
             HoldMode::Strict | HoldMode::Cached | HoldMode::SentOn => Vec::new(),
         };
@@ -225,7 +225,7 @@ impl WorkerHandle {
     }
 
     /// The next dispatch under a tenure. `None`: the tenure is closed.
-    pub(super) fn dispatch(&self, tenure: &GrantGuard) -> Option<(Token, DispatchPermission)> {
+    pub(super) fn dispatch(&self, tenure: &GrantGuard) -> Option<(FencingToken, DispatchPermission)> {
         let dispatch = tenure.next_dispatch()?;
         Some((dispatch.token, DispatchPermission { evidence: dispatch.validity, clock: self.clock.clone() }))
     }

@@ -5,10 +5,10 @@ use std::{
     collections::BTreeMap,
 };
 
-use fencegate_policies::{key::ResourceKey, permits::Permit, token::Watermarks};
+use fencegate_policies::{key::ResourceKey, permits::PermitIndex, token::TokenWatermarks};
 use tracing::{error, info};
 
-use super::gateway::{DispatchPermission, HoldMode, Mode, SimRequest, Token};
+use super::gateway::{DispatchPermission, FencingToken, HoldMode, LockMode, SimRequest};
 
 /// The kinds of accidents in a storm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) struct LockJudge {
     open: RefCell<BTreeMap<u64, ActiveRequest>>,
     entered: Cell<u64>,
     /// The watermarks of each key, as a guard would keep them.
-    marks: RefCell<BTreeMap<ResourceKey, Watermarks>>,
+    marks: RefCell<BTreeMap<ResourceKey, TokenWatermarks>>,
     wrong: RefCell<Vec<String>>,
 }
 
@@ -35,9 +35,9 @@ pub(super) struct LockJudge {
 struct ActiveRequest {
     who: String,
     keys: Vec<ResourceKey>,
-    mode: Mode,
+    mode: LockMode,
     keeping: HoldMode,
-    permit: Option<Permit>,
+    permit: Option<PermitIndex>,
     permission: DispatchPermission,
 }
 
@@ -47,7 +47,7 @@ impl ActiveRequest {
     fn excludes(&self, other: &Self) -> bool {
         match (self.permit, other.permit) {
             (Some(one), Some(two)) => one == two || self.keeping != other.keeping,
-            _ => self.mode == Mode::Exclusive || other.mode == Mode::Exclusive,
+            _ => self.mode == LockMode::Exclusive || other.mode == LockMode::Exclusive,
         }
     }
 }
@@ -68,7 +68,7 @@ impl LockJudge {
         &self,
         who: &str,
         want: &SimRequest,
-        permit: Option<Permit>,
+        permit: Option<PermitIndex>,
         permission: &DispatchPermission,
     ) -> u64 {
         let number = self.entered.replace(self.entered.get() + 1);
@@ -83,7 +83,13 @@ impl LockJudge {
     }
 
     /// A request is sent upstream under its lock.
-    pub(super) fn record_dispatch(&self, who: &str, want: &SimRequest, permit: Option<Permit>, token: Token) {
+    pub(super) fn record_dispatch(
+        &self,
+        who: &str,
+        want: &SimRequest,
+        permit: Option<PermitIndex>,
+        token: FencingToken,
+    ) {
         info!("{who} sends {token} for {:?}", want.keys);
         self.check();
         if self.storm == StormKind::Wild {
@@ -95,8 +101,8 @@ impl LockJudge {
             let marks = marks.entry(known.expect("short")).or_default();
             let before = *marks;
             let admitted = match want.mode {
-                Mode::Exclusive => marks.admit_write(token),
-                Mode::Shared => marks.admit_read(token),
+                LockMode::Exclusive => marks.admit_write(token),
+                LockMode::Shared => marks.admit_read(token),
             };
             if admitted.is_err() {
                 self.report(format!("{who} sends {token} for {key} {:?} after {before:?}", want.mode));

@@ -7,7 +7,7 @@ use fencegate_tests::memory::SimSession;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    gateway::{DispatchPermission, HoldMode, Mode, NODE, SimRequest, T, Token, key},
+    gateway::{DispatchPermission, FencingToken, HoldMode, LockMode, NODE, SimRequest, T, key},
     judge::StormKind,
     world::SimWorld,
 };
@@ -52,12 +52,12 @@ async fn make_node(world: &SimWorld, session: &SimSession) -> Option<i64> {
 }
 
 async fn work(world: &SimWorld, who: &str, czxid: i64) {
-    let mode = Mode::Exclusive;
+    let mode = LockMode::Exclusive;
     let keeping = HoldMode::OneNode;
     let want = SimRequest { keys: vec![key("d")], mode, keeping, wait: Duration::ZERO };
     let number = world.judge.enter(who, &want, None, &DispatchPermission::for_program());
     // The four lines that fence it: its writes carry the number of its node.
-    let token = Token::new(czxid.unsigned_abs(), 0, 1).expect("a small number");
+    let token = FencingToken::new(czxid.unsigned_abs(), 0, 1).expect("a small number");
     world.judge.record_dispatch(who, &want, None, token);
     sleep(world.dice.within(&(Duration::ZERO..T / 10))).await;
     world.judge.leave(number);

@@ -5,11 +5,11 @@ use std::time::Duration;
 use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble};
 use tokio::time::{sleep, timeout};
 
-use super::gateway::{ClockSpeed, GatewaySettings, HoldMode, Mode, SimGateway, SimRequest, is_lock, key};
+use super::gateway::{ClockSpeed, GatewaySettings, HoldMode, LockMode, SimGateway, SimRequest, is_lock, key};
 use crate::simulated_time;
 
 fn want(keeping: HoldMode, name: &str) -> SimRequest {
-    SimRequest { keys: vec![key(name)], mode: Mode::Exclusive, keeping, wait: Duration::from_secs(5) }
+    SimRequest { keys: vec![key(name)], mode: LockMode::Exclusive, keeping, wait: Duration::from_secs(5) }
 }
 
 /// A holder whose watch the server refused still learns that its lock node was removed.

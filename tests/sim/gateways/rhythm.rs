@@ -6,7 +6,7 @@ use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble};
 use tokio::time::Instant;
 
 use super::gateway::{
-    ClockSpeed, GatewaySettings, HoldMode, Mode, SimGateway, SimRequest, WaitPlace, is_lock, key,
+    ClockSpeed, GatewaySettings, HoldMode, LockMode, SimGateway, SimRequest, WaitPlace, is_lock, key,
 };
 use crate::simulated_time;
 
@@ -15,7 +15,7 @@ const LATENCY: Duration = Duration::from_millis(5);
 
 fn want(names: &[&str]) -> SimRequest {
     let keys = names.iter().map(|name| key(name)).collect();
-    SimRequest { keys, mode: Mode::Exclusive, keeping: HoldMode::Strict, wait: Duration::from_secs(5) }
+    SimRequest { keys, mode: LockMode::Exclusive, keeping: HoldMode::Strict, wait: Duration::from_secs(5) }
 }
 
 /// Each attempt takes one round trip, and the parent of one key disappears in the same rhythm. Without variation, an

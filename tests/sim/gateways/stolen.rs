@@ -7,7 +7,7 @@ use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble};
 use tokio::{task::spawn_local, time::sleep};
 
 use super::gateway::{
-    ClockSpeed, GatewaySettings, HoldMode, Mode, SimGateway, SimRequest, T, WaitPlace, is_lock, key,
+    ClockSpeed, GatewaySettings, HoldMode, LockMode, SimGateway, SimRequest, T, WaitPlace, is_lock, key,
 };
 use crate::simulated_time;
 
@@ -16,7 +16,7 @@ const FAR: Duration = Duration::from_millis(5);
 
 fn want(names: &[&str]) -> SimRequest {
     let keys = names.iter().map(|name| key(name)).collect();
-    SimRequest { keys, mode: Mode::Exclusive, keeping: HoldMode::Strict, wait: T }
+    SimRequest { keys, mode: LockMode::Exclusive, keeping: HoldMode::Strict, wait: T }
 }
 
 fn locks(ensemble: &SimEnsemble) -> Vec<String> {

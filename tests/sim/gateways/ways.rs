@@ -8,13 +8,13 @@ use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble, SimSessi
 use tokio::{task::spawn_local, time::sleep};
 
 use super::gateway::{
-    AcquireError, ClockSpeed, GatewaySettings, GrantGuard, HoldMode, Mode, SimGateway, SimRequest, T,
+    AcquireError, ClockSpeed, GatewaySettings, GrantGuard, HoldMode, LockMode, SimGateway, SimRequest, T,
     WaitPlace, is_lock, key,
 };
 use crate::{plan::ROOT, simulated_time};
 
 fn want(wait: Duration) -> SimRequest {
-    SimRequest { keys: vec![key("a")], mode: Mode::Exclusive, keeping: HoldMode::SentOn, wait }
+    SimRequest { keys: vec![key("a")], mode: LockMode::Exclusive, keeping: HoldMode::SentOn, wait }
 }
 
 /// Two gateways; the first one keeps the key, and a request is in flight there.

@@ -16,7 +16,7 @@ use tracing::info;
 
 use super::{
     gateway::{
-        AcquireError, ClockSpeed, GatewaySettings, GrantGuard, HoldMode, LEAST_WAIT, Mode, SimGateway,
+        AcquireError, ClockSpeed, GatewaySettings, GrantGuard, HoldMode, LEAST_WAIT, LockMode, SimGateway,
         SimRequest, T, WaitPlace, WorkerHandle, is_lock, key,
     },
     judge::{LockJudge, StormKind},
@@ -227,7 +227,7 @@ impl SimWorld {
         }
         SimRequest {
             keys,
-            mode: if dice.below(3) == 0 { Mode::Shared } else { Mode::Exclusive },
+            mode: if dice.below(3) == 0 { LockMode::Shared } else { LockMode::Exclusive },
             keeping: *dice.one_of(&[HoldMode::Strict, HoldMode::Cached, HoldMode::SentOn, HoldMode::SentOn]),
             wait: *dice.one_of(&[Duration::ZERO, T / 2, T * 2, T * 6]),
         }
@@ -295,7 +295,7 @@ impl SimWorld {
 
 /// A request for the node that gateways share with programs.
 fn node_request() -> SimRequest {
-    SimRequest { keys: vec![key("d")], mode: Mode::Exclusive, keeping: HoldMode::OneNode, wait: T * 2 }
+    SimRequest { keys: vec![key("d")], mode: LockMode::Exclusive, keeping: HoldMode::OneNode, wait: T * 2 }
 }
 
 /// A request for a key with permits.
@@ -307,7 +307,7 @@ const PERMITS: u16 = 2;
 
 /// A request for several keys, or for a shared lock, is never sent on.
 fn is_forwardable(want: &SimRequest) -> bool {
-    want.keys.len() == 1 && want.mode == Mode::Exclusive
+    want.keys.len() == 1 && want.mode == LockMode::Exclusive
 }
 
 impl GatewaySlot {

@@ -6,8 +6,8 @@ use fencegate_lock::recipe::{
     attempt::LockAttempt, exclusive_node::ExclusiveNodeAttempt, semaphore::SemaphoreAttempt,
 };
 use fencegate_policies::{
-    permits::Permits,
-    plan::{LockSite, Mode},
+    permits::PermitCount,
+    plan::{LockLocation, LockMode},
 };
 
 use crate::{
@@ -48,8 +48,9 @@ pub(super) async fn hold(session: &SupervisedSession, lock: LockKind) -> HeldLoc
     let asker = &mut WaitingRequest::default();
     let (held, granted) = match lock {
         LockKind::Native => {
-            let one =
-                LockAttempt::begin(&live, &key, &LockSite::Native, Mode::Exclusive).await.expect("room");
+            let one = LockAttempt::begin(&live, &key, &LockLocation::Native, LockMode::Exclusive)
+                .await
+                .expect("room");
             let granted = one.acquire(asker).await;
             (HeldLock::One(one), granted)
         }
@@ -59,7 +60,7 @@ pub(super) async fn hold(session: &SupervisedSession, lock: LockKind) -> HeldLoc
             (HeldLock::Shared(shared), granted)
         }
         LockKind::Permit => {
-            let permits = Permits::new(2).expect("within bounds");
+            let permits = PermitCount::new(2).expect("within bounds");
             let permit = SemaphoreAttempt::begin(&live, &key, permits).await.expect("room");
             let granted = permit.acquire(asker).await;
             (HeldLock::Permit(permit), granted)
@@ -72,9 +73,9 @@ pub(super) async fn hold(session: &SupervisedSession, lock: LockKind) -> HeldLoc
 impl HeldLock {
     pub(super) async fn clear(&self) {
         match self {
-            Self::One(one) => one.clear().await,
-            Self::Shared(shared) => shared.clear().await,
-            Self::Permit(permit) => permit.clear().await,
+            Self::One(one) => one.remove_nodes().await,
+            Self::Shared(shared) => shared.remove_nodes().await,
+            Self::Permit(permit) => permit.remove_nodes().await,
         }
     }
 
@@ -89,7 +90,8 @@ impl HeldLock {
 
 /// An attempt at a native key, which has sent nothing yet.
 pub(super) async fn attempt(session: &SupervisedSession, name: &str) -> LockAttempt<FaultySession> {
-    let begun = LockAttempt::begin(&session.live(), &key(name), &LockSite::Native, Mode::Exclusive).await;
+    let begun =
+        LockAttempt::begin(&session.live(), &key(name), &LockLocation::Native, LockMode::Exclusive).await;
     begun.expect("room")
 }
 
@@ -118,7 +120,7 @@ pub(super) fn count_requests(
 /// The attempts that the session has registered, and the bytes of their paths.
 pub(super) fn registered_counts(session: &SupervisedSession) -> (usize, usize) {
     let registry = &session.live().registry;
-    (registry.nodes(), registry.bytes())
+    (registry.node_count(), registry.path_bytes())
 }
 
 /// The path of the node above.

@@ -7,7 +7,7 @@ use fencegate_lock::{
     recipe::{grant::LockAttemptError, set::MultiKeyAttempt},
     session::client::{MultiOp, NodeKind, ZkClient},
 };
-use fencegate_policies::plan::{HoldPolicy, LockSite, Mode};
+use fencegate_policies::plan::{HoldPolicy, LockLocation, LockMode};
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::time::sleep;
 
@@ -82,10 +82,10 @@ fn nodes_of_two_transactions_are_no_set() {
             live.client.commit(&steps.collect::<Vec<_>>()).await.expect("made");
             session.ensemble.steal(&made[0]);
             deaf.set(false);
-            before.clear().await;
+            before.remove_nodes().await;
         });
         assert!(matches!(told, Err(LockAttemptError::NotGranted(GrantError::Lost))), "{told:?}");
-        set.clear().await;
+        set.remove_nodes().await;
         assert_eq!(nodes(&session), [""; 0]);
         drop((before, set, live));
         session.end().await;
@@ -93,8 +93,8 @@ fn nodes_of_two_transactions_are_no_set() {
 }
 
 async fn begin(session: &SupervisedSession) -> MultiKeyAttempt<FaultySession> {
-    let keys = KEYS.map(|name| (key(name), LockSite::Native));
-    MultiKeyAttempt::begin(&session.live(), &keys, Mode::Exclusive).await.expect("room")
+    let keys = KEYS.map(|name| (key(name), LockLocation::Native));
+    MultiKeyAttempt::begin(&session.live(), &keys, LockMode::Exclusive).await.expect("room")
 }
 
 /// The transaction, a look at each node, and two lists of each parent: one to queue, and one when all are first.
@@ -113,10 +113,10 @@ fn set_below_parents_takes_one_transaction() {
             sleep(T / 2).await;
             // Another list and a watch at the first key, where it waits in the queue.
             assert_eq!(asked.get(), 1 + 2 + 1 + 1);
-            first.clear().await;
+            first.remove_nodes().await;
         });
         assert!(granted.expect("its turn").contended);
-        second.clear().await;
+        second.remove_nodes().await;
         drop((first, second));
         session.end().await;
     });
@@ -131,7 +131,7 @@ fn set_finds_nodes_after_lost_answer() {
             // Makes the folders of the keys.
             let before = begin(&session).await;
             before.acquire(&mut WaitingRequest::default()).await.expect("free");
-            before.clear().await;
+            before.remove_nodes().await;
             drop(before);
             let asked = Cell::new(0);
             let answer = fate.clone();
@@ -146,7 +146,7 @@ fn set_finds_nodes_after_lost_answer() {
             let asker = &mut WaitingRequest::default();
             set.acquire(asker).await.unwrap_or_else(|stop| panic!("{fate:?}: {stop:?}"));
             assert_eq!(nodes(&session).len(), 2, "{fate:?}");
-            set.clear().await;
+            set.remove_nodes().await;
             drop(set);
             assert_eq!((nodes(&session).len(), registered_counts(&session)), (0, (0, 0)), "{fate:?}");
             session.end().await;

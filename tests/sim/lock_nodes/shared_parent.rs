@@ -28,7 +28,7 @@ fn unremoved_parent_is_expected_next_time() {
         let asked = timeout(T / 4, waits.acquire(&mut WaitingRequest::default())).await;
         assert!(asked.is_err(), "the stranger holds");
         assert_eq!((with_its_parent.get(), nodes(&session).len()), (0, 2));
-        waits.clear().await;
+        waits.remove_nodes().await;
         drop((waits, holds));
         session.end().await;
     });
@@ -55,7 +55,7 @@ fn refused_request_keeps_foreign_parent() {
         let refused = attempt(&session, "a").await;
         let result = refused.acquire(&mut WaitingRequest::default()).await;
         assert!(result.is_err() && removes.get() == 0, "{result:?}");
-        refused.clear().await;
+        refused.remove_nodes().await;
         session.doctor.set_rule(|_| RequestFate::Passes);
         holds.clear().await;
         drop((refused, holds));

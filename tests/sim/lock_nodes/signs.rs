@@ -1,7 +1,7 @@
 //! The data of a kept key's nodes: an exclusive holder names its gateway, so that requests can be forwarded to it.
 
 use fencegate_lock::{recipe::attempt::LockAttempt, session::client::ZkClient};
-use fencegate_policies::plan::{ForeignLayout, LockSite, Mode};
+use fencegate_policies::plan::{ForeignLayout, LockLocation, LockMode};
 
 use super::fixture::T;
 use crate::{
@@ -13,7 +13,8 @@ use crate::{
 /// Only the node of an exclusive native lock names its gateway, so that requests can be forwarded to it.
 #[test]
 fn only_exclusive_native_lock_names_gateway() {
-    let curator = LockSite::Foreign { layout: ForeignLayout::CuratorReadWrite, path: "/app/locks/a".into() };
+    let curator =
+        LockLocation::Foreign { layout: ForeignLayout::CuratorReadWrite, path: "/app/locks/a".into() };
     simulated_time::run(async {
         let session = SupervisedSession::start(T).await;
         let live = session.live();
@@ -21,10 +22,10 @@ fn only_exclusive_native_lock_names_gateway() {
         let signature = live.gateway_reference().to_vec();
         let member = live.member.as_bytes().to_vec();
         for (site, mode, says) in [
-            (LockSite::Native, Mode::Exclusive, signature),
-            (LockSite::Native, Mode::Shared, Vec::new()),
-            (curator.clone(), Mode::Exclusive, member.clone()),
-            (curator, Mode::Shared, member),
+            (LockLocation::Native, LockMode::Exclusive, signature),
+            (LockLocation::Native, LockMode::Shared, Vec::new()),
+            (curator.clone(), LockMode::Exclusive, member.clone()),
+            (curator, LockMode::Shared, member),
         ] {
             let attempt = LockAttempt::begin(&live, &key("a"), &site, mode)
                 .await
@@ -33,7 +34,7 @@ fn only_exclusive_native_lock_names_gateway() {
             let granted = attempt.acquire(&mut WaitingRequest::default()).await.expect("free");
             let (said, _) = live.client.data(&granted.nodes[0]).await.expect("it holds");
             assert_eq!(said, says, "{site:?} {mode:?}");
-            attempt.clear().await;
+            attempt.remove_nodes().await;
         }
         drop(live);
         session.end().await;

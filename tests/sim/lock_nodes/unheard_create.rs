@@ -46,7 +46,7 @@ fn lower_of_two_nodes_holds() {
         });
         let granted = granted.unwrap_or_else(|stop| panic!("{stop:?}"));
         assert_eq!((granted.sequence, nodes(&session)), (1, granted.nodes.to_vec()));
-        twice.clear().await;
+        twice.remove_nodes().await;
         drop((before, twice));
         assert_eq!(nodes(&session), [""; 0]);
         session.end().await;
@@ -76,7 +76,7 @@ fn abandoned_search_removes_found_node() {
         let given_up = timeout(T / 4, waits.acquire(&mut WaitingRequest::default())).await;
         assert!(given_up.is_err() && nodes(&session).len() == 2);
         fails.set(2);
-        waits.clear().await;
+        waits.remove_nodes().await;
         assert_eq!(nodes(&session).len(), 1, "of the holder");
         holds.clear().await;
         drop((waits, holds));

@@ -6,8 +6,8 @@ use fencegate_lock::{
     recipe::{attempt::LockAttempt, semaphore::SemaphoreAttempt},
 };
 use fencegate_policies::{
-    permits::Permits,
-    plan::{LockSite, Mode},
+    permits::PermitCount,
+    plan::{LockLocation, LockMode},
 };
 use tokio::time::{sleep, timeout};
 
@@ -19,7 +19,7 @@ use crate::{
 };
 
 async fn semaphore(session: &SupervisedSession) -> SemaphoreAttempt<FaultySession> {
-    let permits = Permits::new(2).expect("within bounds");
+    let permits = PermitCount::new(2).expect("within bounds");
     SemaphoreAttempt::begin(&session.live(), &key("a"), permits).await.expect("room")
 }
 
@@ -41,7 +41,7 @@ fn local_waiter_does_not_read_holder() {
         });
         granted.expect("its turn");
         assert_eq!(reads.get(), 0);
-        waits.clear().await;
+        waits.remove_nodes().await;
         drop((waits, holds));
         session.end().await;
     });
@@ -66,7 +66,7 @@ fn request_without_free_permit_waits_quietly() {
             first.clear().await;
         });
         granted.expect("a permit is free");
-        third.clear().await;
+        third.remove_nodes().await;
         second.clear().await;
         assert_eq!(nodes(&session), [""; 0]);
         drop((first, second, third));
@@ -125,10 +125,10 @@ fn path_capacity_is_exact() {
         let session = SupervisedSession::start(T).await;
         let mut begun = Vec::new();
         let live = session.live();
-        let left = || MAX_SESSION_PATH_BYTES - RESERVED_PATH_BYTES - live.registry.bytes();
+        let left = || MAX_SESSION_PATH_BYTES - RESERVED_PATH_BYTES - live.registry.path_bytes();
         let named = |length: usize| format!("{:0>length$}", 0);
         begun.push(attempt(&session, &named(100)).await);
-        let without_name = live.registry.bytes() - 100;
+        let without_name = live.registry.path_bytes() - 100;
         while left() > 1000 {
             begun.push(attempt(&session, &named(400)).await);
         }
@@ -136,7 +136,7 @@ fn path_capacity_is_exact() {
         begun.push(attempt(&session, &named(left() - without_name)).await);
         assert_eq!(left(), 0);
         let refused =
-            LockAttempt::begin(&live, &key("a"), &LockSite::Native, Mode::Exclusive).await.map(drop);
+            LockAttempt::begin(&live, &key("a"), &LockLocation::Native, LockMode::Exclusive).await.map(drop);
         assert!(matches!(refused, Err(GrantError::KeyLimit(_))), "{refused:?}");
         drop((begun, live));
         session.end().await;

@@ -113,7 +113,7 @@ impl OperationFixture {
         &self,
         wanted: &OperationToRecord,
     ) -> Result<OperationPermit, AdmitOperationError> {
-        self.locks.keeper.admit(wanted.clone()).await
+        self.locks.keeper.admit_operation(wanted.clone()).await
     }
 
     /// Why it is not admitted.

@@ -50,14 +50,14 @@ fn unsent_unanswered_admission_is_aborted() {
         let locks = GatewayLockStack::new(library).await;
         let tenure = locks.acquire(&["account/1"], HoldPolicy::Strict).await.expect("free");
         // An earlier operation makes the folder.
-        let before = locks.keeper.admit(operation(1, &tenure)).await.expect("new");
+        let before = locks.keeper.admit_operation(operation(1, &tenure)).await.expect("new");
         before.complete(OperationOutcome::NotExecuted).await;
 
         let wanted = operation(2, &tenure);
         let lost = Cell::new(false);
         let refused = Cell::new(false);
         doctor.set_rule(move |request| loses_the_word(request, &lost, &refused));
-        let result = locks.keeper.admit(wanted.clone()).await.map(drop);
+        let result = locks.keeper.admit_operation(wanted.clone()).await.map(drop);
         assert!(matches!(result, Err(AdmitOperationError::Service(_))), "nothing may be sent: {result:?}");
         let settled = async {
             while !matches!(stored_state(&ensemble, &wanted).await.0, OperationState::Aborted { .. }) {
@@ -70,7 +70,7 @@ fn unsent_unanswered_admission_is_aborted() {
             "unknown for ever, and nothing was sent: {:?}",
             stored_state(&ensemble, &wanted).await.0
         );
-        let repeat = locks.keeper.admit(wanted).await.expect("nothing came of the one before");
+        let repeat = locks.keeper.admit_operation(wanted).await.expect("nothing came of the one before");
         repeat.complete(OperationOutcome::NotExecuted).await;
         tenure.mark_settled();
         drop(tenure);
@@ -88,7 +88,7 @@ fn assert_stops_while_unsettled(then: RequestFate) {
         let locks = GatewayLockStack::new(library).await;
         let session = ensemble.sessions();
         let tenure = locks.acquire(&["account/1"], HoldPolicy::Strict).await.expect("free");
-        let before = locks.keeper.admit(operation(1, &tenure)).await.expect("new");
+        let before = locks.keeper.admit_operation(operation(1, &tenure)).await.expect("new");
         before.complete(OperationOutcome::NotExecuted).await;
 
         let wanted = operation(2, &tenure);
@@ -103,7 +103,7 @@ fn assert_stops_while_unsettled(then: RequestFate) {
             },
             _ => RequestFate::Passes,
         });
-        let result = locks.keeper.admit(wanted).await.map(drop);
+        let result = locks.keeper.admit_operation(wanted).await.map(drop);
         assert!(matches!(result, Err(AdmitOperationError::Service(_))), "nothing may be sent: {result:?}");
         tenure.mark_settled();
         drop(tenure);

@@ -59,7 +59,7 @@ fn abandoned_operation_is_unknown() {
         let (other, tenure) = gateway(&stage.ensemble, &FaultInjector::new(), "account/2").await;
         let repeat = operation(1, &tenure);
         let unknown = AdmitOperationError::Unknown { reference: id(1).reference() };
-        assert_eq!(other.keeper.admit(repeat).await.map(drop), Err(unknown.clone()));
+        assert_eq!(other.keeper.admit_operation(repeat).await.map(drop), Err(unknown.clone()));
         drop(running);
         // Its end is noticed by a task of the session.
         tokio::time::sleep(T / 10).await;

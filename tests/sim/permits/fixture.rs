@@ -12,8 +12,8 @@ use fencegate_lock::{
 };
 use fencegate_policies::{
     key::ResourceKey,
-    permits::Permits,
-    plan::{HoldPolicy, LockSite, Mode},
+    permits::PermitCount,
+    plan::{HoldPolicy, LockLocation, LockMode},
 };
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::task::{JoinHandle, spawn_local};
@@ -39,8 +39,8 @@ pub(super) fn key() -> ResourceKey {
     faulty_client::key("stock")
 }
 
-pub(super) fn semaphore(permits: u16) -> LockSite {
-    LockSite::Semaphore { permits: Permits::new(permits).expect("within bounds") }
+pub(super) fn semaphore(permits: u16) -> LockLocation {
+    LockLocation::Semaphore { permits: PermitCount::new(permits).expect("within bounds") }
 }
 
 impl PermitFixture {
@@ -94,7 +94,7 @@ impl PermitFixture {
 /// Requests the key at this gateway, and waits for a long time.
 pub(super) fn spawn_acquire(
     at: &PermitGateway,
-    site: LockSite,
+    site: LockLocation,
 ) -> JoinHandle<Result<GrantGuard, AcquireError>> {
     spawn_acquire_queued(at, site, 1000)
 }
@@ -102,7 +102,7 @@ pub(super) fn spawn_acquire(
 /// The same with a limit for the number of waiting requests.
 pub(super) fn spawn_acquire_queued(
     at: &PermitGateway,
-    site: LockSite,
+    site: LockLocation,
     queue: usize,
 ) -> JoinHandle<Result<GrantGuard, AcquireError>> {
     let lock_manager = at.locks.keeper.clone();
@@ -110,7 +110,7 @@ pub(super) fn spawn_acquire_queued(
         let keys = [key()];
         let sites = [site];
         let route = "sim".into();
-        let mode = Mode::Exclusive;
+        let mode = LockMode::Exclusive;
         let hold = HoldPolicy::Strict;
         let wait = T * 20;
         let waits = WaitPlace::Here;

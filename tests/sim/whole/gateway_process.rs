@@ -3,8 +3,8 @@
 use std::{fs, path::PathBuf, rc::Rc, sync::Arc};
 
 use fencegate::{
-    metrics::Metrics,
-    peers::LocalPeer,
+    metrics::ProcessMetricFamilies,
+    peers::LocalPeerIdentity,
     serve::{
         context::ProcessContext,
         gateway_process::{GatewayOptions, GatewayParts, ProcessResources},
@@ -55,11 +55,11 @@ pub(super) async fn run(start: GatewayStartOptions) {
     let GatewayStartOptions { number, naming, host, zookeeper, clock, folder, secrets, memory, mut orders } =
         start;
     let plan = gateway(&policy(number, naming, &secrets));
-    let base = ProcessContext::new(clock, Metrics::for_gateway(&plan));
+    let base = ProcessContext::new(clock, ProcessMetricFamilies::for_gateway(&plan));
     let name: Arc<str> = format!("gw-{number}").into();
     let bound = (GATEWAYS[number], OTHER_PORT).into();
     let peer = plan.peer.as_ref().expect("it listens to others");
-    let ours = LocalPeer::new(peer, name.clone(), bound, base.metrics.clients(), &SystemRandomness);
+    let ours = LocalPeerIdentity::new(peer, name.clone(), bound, base.metrics.clients(), &SystemRandomness);
     let ours = Some(ours.expect("plain text"));
     let belongings = ProcessResources { memory, name, kept: None, ours };
     let file = folder.join(format!("gw-{number}.json"));
@@ -89,7 +89,7 @@ pub(super) async fn run(start: GatewayStartOptions) {
         let report = reloader.reload(false).await;
         info!(result = report.result.as_str(), said = report.said.join("; "), "reloaded");
     }
-    made.nameplate.set_leaving();
+    made.nameplate.set_draining();
     base.drain.cancel();
     if worker.await.expect("no panic") != DrainOutcome::Clean {
         // The session is not closed: its requests may still be in flight.

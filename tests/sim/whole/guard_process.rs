@@ -3,7 +3,7 @@
 use std::{cell::Cell, path::Path, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate::{
-    metrics::Metrics,
+    metrics::ProcessMetricFamilies,
     serve::{context::ProcessContext, guard_process, worker},
 };
 use fencegate_guard::{
@@ -68,7 +68,7 @@ impl SimDisk {
 pub(super) async fn run(start: GuardStartOptions) {
     let GuardStartOptions { store, secrets, host, clock, disk, mut orders, lets_in } = start;
     let plan = addresses::guard(&store, &secrets);
-    let base = ProcessContext::new(clock, Metrics::for_guard());
+    let base = ProcessContext::new(clock, ProcessMetricFamilies::for_guard());
     let redb = Arc::new(RedbStore::open(&store).expect("a sound store"));
     let instance = Guid::new(&SystemRandomness).to_string();
     let rules = GuardConfig::from_plan(&plan);
@@ -107,6 +107,6 @@ pub(super) async fn run(start: GuardStartOptions) {
     while orders.recv().await.is_some() {}
     base.drain.cancel();
     worker.await.expect("no panic");
-    guard.leave().await.expect("the store works");
+    guard.shut_down_cleanly().await.expect("the store works");
     committing.await.expect("no panic");
 }

@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use fencegate::steps::filter;
 use fencegate_http::network::Accept as _;
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 use fencegate_process::clock::SharedClock;
 use fencegate_tests::{
     history::{ATTEMPT, Execution},
@@ -68,7 +68,7 @@ pub(super) struct SimUpstream {
 struct UpstreamExecution {
     execution: Execution,
     /// The token of the execution that has called this one. The caller waits for it, and both are in flight together.
-    caller: Option<Token>,
+    caller: Option<FencingToken>,
 }
 
 /// The filter refuses a request by closing its connection, so that no proxy takes that for the answer of the service.
@@ -272,8 +272,9 @@ impl SimUpstream {
         sent: Option<Instant>,
     ) -> (Vec<usize>, Duration) {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let token =
-            text("fencing-token").and_then(|token| Token::parse(token).ok()).expect("a fenced request");
+        let token = text("fencing-token")
+            .and_then(|token| FencingToken::parse(token).ok())
+            .expect("a fenced request");
         let access = match text("fencing-mode") {
             Some("shared") => AccessMode::Shared,
             _ => AccessMode::Exclusive,
@@ -295,7 +296,7 @@ impl SimUpstream {
                 began: Instant::now().into_std(),
                 ended: None,
             };
-            let caller = text(CALLED_FROM).and_then(|token| Token::parse(token).ok());
+            let caller = text(CALLED_FROM).and_then(|token| FencingToken::parse(token).ok());
             executions.push(UpstreamExecution { execution, caller });
         }
         let works = text(WORKS).and_then(|works| works.parse().ok()).expect("told by its client");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fencegate::demo::child::Signal;
-use fencegate_lock::client::{Client, ConnectOptions};
+use fencegate_lock::client::{ConnectOptions, LockClient};
 use futures_util::future::join_all;
 
 use super::{
@@ -69,7 +69,7 @@ impl GatewayFaultFixture {
             GatewayFault::Killed => self.victim.signal(Signal::KILL),
             GatewayFault::CutOff => self.link.lose_all(),
         }
-        let next = Client::connect(self.direct_options()).await.expect("ZooKeeper serves");
+        let next = LockClient::connect(self.direct_options()).await.expect("ZooKeeper serves");
         let measured = all.iter().map(async |(charged, key)| {
             CommandDeath::observe(charged, key, &next).await.measure(mishap, true).await
         });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencegate_lock::client::Client;
+use fencegate_lock::client::LockClient;
 use fencegate_process::clock::{BootInstant, Clock, MachineClock};
 use tokio::time::sleep;
 
@@ -36,7 +36,7 @@ impl<'a> CommandDeath<'a> {
     ///
     /// # Panics
     /// If the command still runs then.
-    pub async fn observe(charged: &'a LockedCommand, key: &str, next: &Client) -> Self {
+    pub async fn observe(charged: &'a LockedCommand, key: &str, next: &LockClient) -> Self {
         let command = charged.command();
         let before = charged.wait_record().await.token;
         let (granted, token) = loop {

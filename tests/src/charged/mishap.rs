@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fencegate::demo::child::Signal;
-use fencegate_lock::client::{Client, ConnectOptions};
+use fencegate_lock::client::{ConnectOptions, LockClient};
 use futures_util::future::join_all;
 use tokio::time::sleep;
 
@@ -88,7 +88,7 @@ impl CommandFaultFixture {
         for (charged, _) in &all {
             charged.wait_record().await;
         }
-        let next = Client::connect(self.direct.clone()).await.expect("ZooKeeper serves");
+        let next = LockClient::connect(self.direct.clone()).await.expect("ZooKeeper serves");
         let happens = self.cause_fault(mishap, &all);
         let all = &all;
         let measured = async {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fencegate::refusal::PROBLEMS;
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 use http_body_util::BodyExt;
 use hyper::{HeaderMap, body::Incoming};
 
@@ -69,8 +69,8 @@ impl ClientResponse {
 
     /// # Panics
     /// If there is a token that does not parse.
-    pub fn token(&self) -> Option<Token> {
-        Some(Token::parse(self.field("fencing-token")?).expect("a token as the gateway writes it"))
+    pub fn token(&self) -> Option<FencingToken> {
+        Some(FencingToken::parse(self.field("fencing-token")?).expect("a token as the gateway writes it"))
     }
 
     /// The reason of a refusal, after checking that all its parts agree.

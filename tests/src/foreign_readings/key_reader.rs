@@ -4,11 +4,11 @@
 use fencegate_policies::{
     file::load,
     key::{
-        ContentDeclaration, HeaderField, InvalidKeyError, KeyError, RequestValues, ResourceKey,
+        ContentDeclaration, ExtractKeyError, HeaderLookup, InvalidKeyError, RequestValues, ResourceKey,
         json::BodyValues,
     },
     path::CanonicalPath,
-    plan::{Fence, ServingPlan},
+    plan::{FenceRule, ServingPlan},
 };
 
 use super::reading::{Reading, ReadingRow, RequestPart, parse_hex};
@@ -78,8 +78,8 @@ impl KeyReader {
             }
             RequestPart::Body => {
                 let said = ContentDeclaration {
-                    kind: HeaderField::One(b"application/json"),
-                    coding: HeaderField::Absent,
+                    kind: HeaderLookup::One(b"application/json"),
+                    coding: HeaderLookup::Absent,
                 };
                 let fence = self.fence("body");
                 match fence.parse_body(&said, text.as_bytes()) {
@@ -91,12 +91,12 @@ impl KeyReader {
         match key.as_deref() {
             Ok([key]) => Reading::Text(unescape(key).expect("an escaped value")),
             Ok(_) => panic!("one template, and several keys"),
-            Err(KeyError::Missing { .. }) => Reading::Nothing,
+            Err(ExtractKeyError::Missing { .. }) => Reading::Nothing,
             Err(_) => Reading::Unreadable,
         }
     }
 
-    fn fence(&self, route: &str) -> &Fence {
+    fn fence(&self, route: &str) -> &FenceRule {
         let route = self.0.routes.routes().iter().find(|one| *one.name == *route).expect("a route");
         route.fence.as_ref().expect("a fence")
     }

@@ -1,7 +1,7 @@
 //! A request as a gateway stamps it, with any token.
 
 use fencegate_guard::ticket::{TicketClaims, TicketSigner, unix_seconds};
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 
 use crate::client::{ClientResponse, TestRequest};
 
@@ -15,7 +15,7 @@ pub struct StampedRequest {
     epoch: u64,
     sequence: u32,
     dispatch: u32,
-    mode: Mode,
+    mode: LockMode,
     operation: Option<(u64, u64, Option<u64>)>,
     ticket: Option<String>,
 }
@@ -24,11 +24,19 @@ impl StampedRequest {
     /// The first dispatch of a tenure.
     pub fn new(key: &str, epoch: u64) -> Self {
         let keys = key.split(", ").map(str::to_owned).collect();
-        Self { keys, epoch, sequence: 1, dispatch: 1, mode: Mode::Exclusive, operation: None, ticket: None }
+        Self {
+            keys,
+            epoch,
+            sequence: 1,
+            dispatch: 1,
+            mode: LockMode::Exclusive,
+            operation: None,
+            ticket: None,
+        }
     }
 
     /// The next dispatch of the tenure that has this token.
-    pub fn after(key: &str, token: Token) -> Self {
+    pub fn after(key: &str, token: FencingToken) -> Self {
         Self { sequence: token.sequence(), ..Self::new(key, token.number()) }
             .with_dispatch(token.dispatch() + 1)
     }
@@ -42,7 +50,7 @@ impl StampedRequest {
 
     #[must_use]
     pub fn shared(mut self) -> Self {
-        self.mode = Mode::Shared;
+        self.mode = LockMode::Shared;
         self
     }
 
@@ -92,8 +100,8 @@ impl StampedRequest {
 
     /// # Panics
     /// If the epoch is too large.
-    pub fn token(&self) -> Token {
-        Token::new(self.epoch, self.sequence, self.dispatch).expect("an epoch below 2^63")
+    pub fn token(&self) -> FencingToken {
+        FencingToken::new(self.epoch, self.sequence, self.dispatch).expect("an epoch below 2^63")
     }
 
     pub fn post(&self, path: &str) -> TestRequest {

@@ -9,7 +9,7 @@ use std::{
     time::Instant,
 };
 
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 
 use super::{
     level::MatrixLevel,
@@ -188,13 +188,13 @@ fn check_recovery(run: &RunLog) -> Option<InvariantViolation> {
 
 /// A request that was sent after the answer to another one has a newer token.
 fn check_real_time(run: &RunLog) -> Vec<InvariantViolation> {
-    let mut tokens = BTreeMap::<&str, (&str, Token)>::new();
+    let mut tokens = BTreeMap::<&str, (&str, FencingToken)>::new();
     for deed in run.deeds.iter().filter(|deed| deed.writes()) {
         // If an attempt was executed twice, the token of the first execution counts.
         let (_, token) = tokens.entry(deed.id()).or_insert((&deed.door.key, deed.door.token));
         *token = (*token).min(deed.door.token);
     }
-    let mut events = BTreeMap::<&str, Vec<(Instant, bool, Token, &str)>>::new();
+    let mut events = BTreeMap::<&str, Vec<(Instant, bool, FencingToken, &str)>>::new();
     for asked in &run.asked {
         let Some((key, token)) = tokens.get(asked.id.as_str()).copied() else { continue };
         let line = events.entry(key).or_default();
@@ -207,7 +207,7 @@ fn check_real_time(run: &RunLog) -> Vec<InvariantViolation> {
     for (key, mut line) in events {
         // A request and an answer at the same moment have no known order, so the request does not count as later.
         line.sort_by_key(|(at, asks, ..)| (*at, !asks));
-        let mut answered: Option<Token> = None;
+        let mut answered: Option<FencingToken> = None;
         for (_, asks, token, id) in line {
             if asks && Some(token) <= answered {
                 let what =
@@ -223,7 +223,7 @@ fn check_real_time(run: &RunLog) -> Vec<InvariantViolation> {
 }
 
 fn check_watermarks(run: &RunLog, level: MatrixLevel) -> Vec<InvariantViolation> {
-    let mut newest = BTreeMap::<&str, Token>::new();
+    let mut newest = BTreeMap::<&str, FencingToken>::new();
     for deed in run.deeds.iter().filter(|deed| deed.writes() && level.compares()) {
         let token = newest.entry(&deed.door.key).or_insert(deed.door.token);
         *token = (*token).max(deed.door.token);

@@ -179,7 +179,7 @@ fn describe<'a>(broken: impl Iterator<Item = &'a InvariantViolation>) -> String 
 mod tests {
     use std::time::Instant;
 
-    use fencegate_policies::token::Token;
+    use fencegate_policies::token::FencingToken;
 
     use super::*;
     use crate::{
@@ -209,7 +209,7 @@ mod tests {
         let door = Execution {
             key: "account/0".into(),
             access: AccessMode::Exclusive,
-            token: Token::new(1, 0, 1).expect("small"),
+            token: FencingToken::new(1, 0, 1).expect("small"),
             gateway: "gw-1".into(),
             attempt: Some("c0-0@gw-1".into()),
             sent: None,

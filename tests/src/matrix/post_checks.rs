@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 use tokio::time::sleep;
 
 use super::gateway_node::GatewayNode;
@@ -25,11 +25,11 @@ const OF_GUARDS: [&str; 3] =
 pub(super) async fn read_watermarks(
     guard: &Guard,
     keys: impl Iterator<Item = &String>,
-) -> BTreeMap<String, Token> {
+) -> BTreeMap<String, FencingToken> {
     let mut marks = BTreeMap::new();
     for key in keys {
         let told = guard.admin_json(&format!("/api/v1/keys/{key}")).await;
-        let token = |kind: &str| Token::parse(told[kind].as_str()?).ok();
+        let token = |kind: &str| FencingToken::parse(told[kind].as_str()?).ok();
         let newest = ["write", "read"].into_iter().filter_map(token).max();
         marks.extend(newest.map(|token| (key.clone(), token)));
     }

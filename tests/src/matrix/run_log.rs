@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 
 use crate::{
     client::FencingOutcome,
@@ -20,7 +20,7 @@ pub struct RunLog {
     /// Requests that the service refused because their token was stale.
     pub stale: usize,
     /// The newest token of each key that the guard or the comparing service remembers.
-    pub marks: BTreeMap<String, Token>,
+    pub marks: BTreeMap<String, FencingToken>,
     pub balances: BTreeMap<String, u64>,
     /// The nodes and gauges that should have been gone once everything was quiet, and were not.
     pub leftovers: Vec<String>,

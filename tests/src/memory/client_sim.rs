@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::session::client::{ConnectionState, ZkError};
+use fencegate_lock::session::client::{ZkConnectionState, ZkError};
 use tokio::{
     sync::{Notify, oneshot},
     time::{Instant, sleep_until},
@@ -93,11 +93,11 @@ impl SessionClientSim {
         self.timeout
     }
 
-    pub(super) fn state(&self) -> ConnectionState {
+    pub(super) fn state(&self) -> ZkConnectionState {
         match self.talk.borrow().phase {
-            ConnectionPhase::Connected => ConnectionState::Connected,
-            ConnectionPhase::Away { .. } => ConnectionState::Disconnected,
-            ConnectionPhase::Over => ConnectionState::Ended,
+            ConnectionPhase::Connected => ZkConnectionState::Connected,
+            ConnectionPhase::Away { .. } => ZkConnectionState::Disconnected,
+            ConnectionPhase::Over => ZkConnectionState::Ended,
         }
     }
 

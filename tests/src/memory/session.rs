@@ -3,7 +3,7 @@
 use std::{future::Future, rc::Rc, time::Duration};
 
 use fencegate_lock::session::client::{
-    ConnectionState, CreatedNode, MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkConnector, ZkError,
+    CreatedNode, MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkConnectionState, ZkConnector, ZkError,
 };
 use tokio::time::{sleep_until, timeout};
 
@@ -84,7 +84,7 @@ impl SimSession {
             let heard = asked.await.unwrap_or(Err(MultiError { step: None, fault: ZkError::SessionEnded }));
             heard.map_err(|failed| match failed.fault {
                 // What is not known of a session that has ended cannot become known any more.
-                ZkError::Ambiguous(_) if self.state() == ConnectionState::Ended => {
+                ZkError::Ambiguous(_) if self.state() == ZkConnectionState::Ended => {
                     MultiError { step: None, fault: ZkError::SessionEnded }
                 }
                 _ => failed,
@@ -111,19 +111,19 @@ impl ZkClient for SimSession {
         self.id
     }
 
-    fn timeout(&self) -> Duration {
+    fn negotiated_timeout(&self) -> Duration {
         self.conversation.timeout()
     }
 
-    fn granted_timeout(&self) -> Option<Duration> {
+    fn shortest_granted_timeout(&self) -> Option<Duration> {
         Some(self.conversation.timeout())
     }
 
-    fn state(&self) -> ConnectionState {
+    fn state(&self) -> ZkConnectionState {
         self.conversation.state()
     }
 
-    fn reconnects(&self) -> u64 {
+    fn reconnect_count(&self) -> u64 {
         self.conversation.change_count()
     }
 
@@ -212,7 +212,7 @@ impl ZkClient for SimSession {
         let conversation = self.conversation.clone();
         drop(self);
         let closed = async {
-            while conversation.state() != ConnectionState::Ended {
+            while conversation.state() != ZkConnectionState::Ended {
                 conversation.wait_changed().await;
             }
         };

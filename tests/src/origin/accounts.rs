@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::token::{Token, Watermarks};
+use fencegate_policies::token::{FencingToken, TokenWatermarks};
 use tokio::sync::{Mutex as RowLock, OwnedMutexGuard};
 
 use super::{AccessMode, RequestRecord};
@@ -47,8 +47,8 @@ pub(super) struct Accounts {
 pub struct AccountRow {
     pub balance: u64,
     /// The newest token of those that it compared.
-    pub newest: Option<Token>,
-    marks: Watermarks,
+    pub newest: Option<FencingToken>,
+    marks: TokenWatermarks,
 }
 
 /// An execution between its begin and its end.
@@ -116,7 +116,7 @@ impl Accounts {
 }
 
 impl AccountRow {
-    fn admits(&mut self, token: Token, writes: bool) -> Result<(), StaleTokenError> {
+    fn admits(&mut self, token: FencingToken, writes: bool) -> Result<(), StaleTokenError> {
         let newer = if writes { self.marks.admit_write(token) } else { self.marks.admit_read(token) };
         newer.map_err(|_stale| StaleTokenError)?;
         self.newest = self.newest.max(Some(token));

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 
 use crate::wire::WireMessage;
 
@@ -103,14 +103,14 @@ impl RequestRecord {
 
     /// # Panics
     /// If there is a token that does not parse, or more than one.
-    pub fn token(&self) -> Option<Token> {
+    pub fn token(&self) -> Option<FencingToken> {
         let text = self.request.field("fencing-token")?;
-        Some(Token::parse(text).unwrap_or_else(|error| panic!("token `{text}`: {error}")))
+        Some(FencingToken::parse(text).unwrap_or_else(|error| panic!("token `{text}`: {error}")))
     }
 
     /// # Panics
     /// If there is no token, or one that does not parse.
-    pub fn expect_token(&self) -> Token {
+    pub fn expect_token(&self) -> FencingToken {
         self.token().unwrap_or_else(|| panic!("no token on {:?}", self.request))
     }
 }

@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
-use fencegate_policies::token::Watermarks;
+use fencegate_policies::token::TokenWatermarks;
 use tokio::sync::watch;
 
 use super::{AccessMode, OriginAction, OriginLog, OriginReply, RequestRecord, accounts::Accounts};
@@ -14,7 +14,7 @@ pub(super) struct OriginState {
     pub(super) log: watch::Sender<OriginLog>,
     script: Mutex<ActionScript>,
     /// Some: a token that is not newer than its key's watermark is refused.
-    marks: Option<Mutex<HashMap<String, Watermarks>>>,
+    marks: Option<Mutex<HashMap<String, TokenWatermarks>>>,
     /// Some: what fenced requests change.
     pub(super) accounts: Option<Accounts>,
 }
@@ -27,7 +27,10 @@ pub(super) struct ActionScript {
 
 impl OriginState {
     /// `marks`: with them it compares.
-    pub(super) fn new(marks: Option<Mutex<HashMap<String, Watermarks>>>, accounts: Option<Accounts>) -> Self {
+    pub(super) fn new(
+        marks: Option<Mutex<HashMap<String, TokenWatermarks>>>,
+        accounts: Option<Accounts>,
+    ) -> Self {
         let script =
             ActionScript { by_path: HashMap::new(), otherwise: OriginAction::now(OriginReply::ok()) };
         Self { log: watch::Sender::default(), script: Mutex::new(script), marks, accounts }

@@ -1,7 +1,7 @@
 //! The effect of a message on lock nodes, read from its bytes as the protocol of ZooKeeper lays them out.
 
 use fencegate_lock::recipe::layout::NodeLayout;
-use fencegate_policies::plan::Mode;
+use fencegate_policies::plan::LockMode;
 
 /// An operation on a lock node. Other operations of the gateway, its heartbeats above all, spring no trap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,8 @@ impl LockOperation {
 }
 
 fn names_a_lock_node(bytes: &[u8]) -> bool {
-    let marks = [Mode::Exclusive, Mode::Shared].map(|mode| NodeLayout::Native.mode_marker(mode).as_bytes());
+    let marks =
+        [LockMode::Exclusive, LockMode::Shared].map(|mode| NodeLayout::Native.mode_marker(mode).as_bytes());
     marks.iter().any(|mark| bytes.windows(mark.len()).any(|part| part == *mark))
 }
 

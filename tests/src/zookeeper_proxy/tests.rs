@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use fencegate_lock::recipe::layout::NodeLayout;
-use fencegate_policies::plan::Mode;
+use fencegate_policies::plan::LockMode;
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 use super::*;
@@ -38,7 +38,7 @@ impl TestConnection {
 
     async fn create(&self) -> Result<(), Error> {
         let mode = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-        let name = NodeLayout::Native.mode_marker(Mode::Exclusive);
+        let name = NodeLayout::Native.mode_marker(LockMode::Exclusive);
         self.client.create(&format!("{}/n{name}", self.root), b"", &mode).await.map(drop)
     }
 

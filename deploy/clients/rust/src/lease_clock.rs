@@ -4,9 +4,9 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 /// An instant of the clock, since boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(Duration);
+pub(crate) struct BootInstant(Duration);
 
-impl Moment {
+impl BootInstant {
     pub(crate) fn after(self, time: Duration) -> Self {
         Self(self.0.saturating_add(time))
     }
@@ -19,32 +19,32 @@ impl Moment {
 
 /// The source of the time; tests bring their own.
 pub(crate) trait LeaseClock: Send + Sync + 'static {
-    fn now(&self) -> Moment;
+    fn now(&self) -> BootInstant;
 
     /// Returns at that moment.
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.
-    fn reaches(&self, moment: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    fn reaches(&self, moment: BootInstant) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
 pub(crate) type SharedLeaseClock = Arc<dyn LeaseClock>;
 
 /// The clock of the machine.
-pub(crate) struct BootTime;
+pub(crate) struct BootClock;
 
 /// The longest single sleep. The runtime's timers stand still while the machine is suspended. So after a suspension the
 /// end of a lease is noticed this late at most.
 const LOOK: Duration = Duration::from_millis(100);
 
-impl LeaseClock for BootTime {
-    fn now(&self) -> Moment {
+impl LeaseClock for BootClock {
+    fn now(&self) -> BootInstant {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let nanos = u32::try_from(time.tv_nsec).expect("below a second");
-        Moment(Duration::new(time.tv_sec.cast_unsigned(), nanos))
+        BootInstant(Duration::new(time.tv_sec.cast_unsigned(), nanos))
     }
 
-    fn reaches(&self, moment: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn reaches(&self, moment: BootInstant) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async move {
             loop {
                 let rest = self.now().until(moment);
@@ -64,26 +64,26 @@ pub(crate) mod tests {
     use super::*;
 
     /// A clock that the test moves.
-    pub(crate) struct ManualTime(watch::Sender<Duration>);
+    pub(crate) struct ManualClock(watch::Sender<Duration>);
 
-    impl Default for ManualTime {
+    impl Default for ManualClock {
         fn default() -> Self {
             Self(watch::Sender::new(Duration::from_secs(1)))
         }
     }
 
-    impl ManualTime {
+    impl ManualClock {
         pub(crate) fn goes(&self, by: Duration) {
             self.0.send_modify(|now| *now += by);
         }
     }
 
-    impl LeaseClock for ManualTime {
-        fn now(&self) -> Moment {
-            Moment(*self.0.borrow())
+    impl LeaseClock for ManualClock {
+        fn now(&self) -> BootInstant {
+            BootInstant(*self.0.borrow())
         }
 
-        fn reaches(&self, moment: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        fn reaches(&self, moment: BootInstant) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
             let mut time = self.0.subscribe();
             Box::pin(async move { drop(time.wait_for(|now| *now >= moment.0).await) })
         }
@@ -91,7 +91,7 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn boot_clock_waits_until_moment() {
-        let clock = BootTime;
+        let clock = BootClock;
         let moment = clock.now().after(Duration::from_millis(20));
         clock.reaches(moment).await;
         assert!(clock.now() >= moment);

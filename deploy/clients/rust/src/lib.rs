@@ -1,23 +1,23 @@
 #![doc = include_str!("../README.md")]
 //!
-//! Reading order: a [`Client`] requests a [`Lease`]. `renewing` renews it in the background, `standing_word` has its
-//! deadline, and `gateway_line` connects to the gateway.
+//! Reading order: a [`Client`] requests a [`Lease`]. `renewal` renews it in the background, `lease_state` has its
+//! deadline, and `gateway_connection` connects to the gateway.
 
-mod asking;
-mod gateway_line;
-mod held_lease;
+mod client;
+mod error;
+mod gateway_connection;
+mod lease;
 mod lease_clock;
-mod not_leased;
-mod renewing;
-mod standing_word;
-mod told_lease;
+mod lease_json;
+mod lease_state;
+mod renewal;
 
-pub use asking::{Client, LeaseRequest};
-pub use gateway_line::ClientConfigError;
-pub use held_lease::{Lease, Token};
-pub use not_leased::{AcquireError, ReleaseError};
-pub use standing_word::LeaseLostError;
-pub use told_lease::FENCING_LEASE;
+pub use client::{Client, LeaseRequest};
+pub use error::{AcquireError, ReleaseError};
+pub use gateway_connection::ClientConfigError;
+pub use lease::{Lease, Token};
+pub use lease_json::FENCING_LEASE;
+pub use lease_state::LeaseLostError;
 
 // The former names, for one version.
 

@@ -25,9 +25,9 @@ use serde_json::{Value, json};
 /// The page shows what stands between these two lines.
 // --- page
 /// A transaction that claims by the statements of `deploy/upstream/sqlite`.
-struct Sqlite<'t>(&'t rusqlite::Transaction<'t>);
+struct SqliteWatermarks<'t>(&'t rusqlite::Transaction<'t>);
 
-impl Transaction for Sqlite<'_> {
+impl Transaction for SqliteWatermarks<'_> {
     type Error = rusqlite::Error;
 
     fn raise(&mut self, update: WatermarkUpdate<'_>) -> rusqlite::Result<WatermarkOutcome> {
@@ -51,11 +51,11 @@ fn debit(
     bank: &mut Connection,
     fence: &Fence,
     id: &str,
-    order: &Order,
+    order: &PaymentOrder,
     work: Duration,
-) -> Result<i64, Failed> {
+) -> Result<i64, HandlerError> {
     let transaction = bank.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    fence.claim(&mut Sqlite(&transaction))?;
+    fence.claim(&mut SqliteWatermarks(&transaction))?;
     let left = balance(&transaction, id)? - order.amount;
     thread::sleep(work);
     write(&transaction, id, left)?;
@@ -81,7 +81,7 @@ const TOKEN_SQL: &str = include_str!("../../sqlite/token.sql");
 const NUMBER_SQL: &str = include_str!("../../sqlite/number.sql");
 
 /// An answer that is no success.
-enum Failed {
+enum HandlerError {
     /// The layer replaces this answer.
     Stale,
     Database(rusqlite::Error),
@@ -91,7 +91,7 @@ enum Failed {
 }
 
 #[derive(serde::Deserialize)]
-struct Order {
+struct PaymentOrder {
     /// Cents.
     amount: i64,
     /// The account that receives them.
@@ -99,7 +99,7 @@ struct Order {
 }
 
 #[derive(serde::Deserialize)]
-struct Work {
+struct WorkQuery {
     #[serde(default)]
     work_ms: u64,
 }
@@ -108,13 +108,13 @@ async fn pay(
     State(bank): State<Bank>,
     Extension(fence): Extension<Fence>,
     Path(id): Path<String>,
-    Query(work): Query<Work>,
-    Json(order): Json<Order>,
-) -> Result<Json<Value>, Failed> {
+    Query(work): Query<WorkQuery>,
+    Json(order): Json<PaymentOrder>,
+) -> Result<Json<Value>, HandlerError> {
     let touched = [Some(&id), order.to.as_ref()].into_iter().flatten();
     covers(&fence, touched)?;
     if order.amount <= 0 {
-        return Err(Failed::Amount);
+        return Err(HandlerError::Amount);
     }
     // SQLite blocks, so it runs on a thread for blocking work.
     let work = Duration::from_millis(work.work_ms);
@@ -128,13 +128,13 @@ async fn look(
     State(bank): State<Bank>,
     fence: Option<Extension<Fence>>,
     Path(id): Path<String>,
-) -> Result<Json<Value>, Failed> {
+) -> Result<Json<Value>, HandlerError> {
     let read = move || {
         let mut bank = locked(&bank);
         let transaction = bank.transaction()?;
         if let Some(Extension(fence)) = fence {
             covers(&fence, [&id])?;
-            fence.claim(&mut Sqlite(&transaction))?;
+            fence.claim(&mut SqliteWatermarks(&transaction))?;
         }
         let left = balance(&transaction, &id)?;
         transaction.commit()?;
@@ -143,10 +143,10 @@ async fn look(
     tokio::task::spawn_blocking(read).await.expect("it does not panic")
 }
 
-fn covers<'a>(fence: &Fence, ids: impl IntoIterator<Item = &'a String>) -> Result<(), Failed> {
+fn covers<'a>(fence: &Fence, ids: impl IntoIterator<Item = &'a String>) -> Result<(), HandlerError> {
     let keys = &fence.stamp().keys;
     let is_ours = ids.into_iter().all(|id| keys.contains(&format!("account/{id}")));
-    if is_ours { Ok(()) } else { Err(Failed::OtherKey) }
+    if is_ours { Ok(()) } else { Err(HandlerError::OtherKey) }
 }
 
 fn balance(transaction: &rusqlite::Transaction<'_>, id: &str) -> rusqlite::Result<i64> {
@@ -172,13 +172,13 @@ fn locked(bank: &Bank) -> MutexGuard<'_, Connection> {
     bank.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl From<rusqlite::Error> for Failed {
+impl From<rusqlite::Error> for HandlerError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Database(error)
     }
 }
 
-impl From<ClaimError<rusqlite::Error>> for Failed {
+impl From<ClaimError<rusqlite::Error>> for HandlerError {
     fn from(error: ClaimError<rusqlite::Error>) -> Self {
         match error {
             ClaimError::Stale => Self::Stale,
@@ -187,7 +187,7 @@ impl From<ClaimError<rusqlite::Error>> for Failed {
     }
 }
 
-impl IntoResponse for Failed {
+impl IntoResponse for HandlerError {
     fn into_response(self) -> Response {
         match self {
             Self::OtherKey => (StatusCode::FORBIDDEN, "the fence is of another account\n").into_response(),

@@ -17,13 +17,13 @@ use axum::{
 use fencegate_upstream::DeadlineLayer;
 
 #[derive(serde::Deserialize)]
-struct Work {
+struct WorkQuery {
     #[serde(default)]
     work_ms: u64,
 }
 
 /// Executes a request: one line, and some time.
-async fn work(State(file): State<String>, Query(work): Query<Work>, uri: Uri) -> String {
+async fn work(State(file): State<String>, Query(work): Query<WorkQuery>, uri: Uri) -> String {
     let mut executed = OpenOptions::new().create(true).append(true).open(file).expect("a file");
     writeln!(executed, "{}", uri.path()).expect("a disk");
     tokio::time::sleep(Duration::from_millis(work.work_ms)).await;

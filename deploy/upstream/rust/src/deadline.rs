@@ -28,7 +28,7 @@ pub(crate) const CLOCK_ERROR: Duration = Duration::from_millis(500);
 /// Makes [`DeadlineService`]s.
 #[derive(Debug, Clone)]
 pub struct DeadlineLayer<A = Problems> {
-    timing: Timing,
+    timing: DeadlineClock,
     unfenced: Vec<Method>,
     answers: A,
 }
@@ -44,12 +44,12 @@ pub struct DeadlineService<S, A = Problems> {
 #[derive(Debug, Clone)]
 pub struct Deadline {
     not_after: NotAfter,
-    timing: Timing,
+    timing: DeadlineClock,
 }
 
 /// The clock of this machine, and how far the one of the sender may be from it.
 #[derive(Debug, Clone)]
-pub(crate) struct Timing {
+pub(crate) struct DeadlineClock {
     clock: Clock,
     clock_error: Duration,
 }
@@ -66,7 +66,7 @@ impl Deadline {
     }
 }
 
-impl Timing {
+impl DeadlineClock {
     /// `clock_error`: the most by which the wall clocks of sender and service differ.
     pub(crate) fn new(clock_error: Duration) -> Self {
         Self { clock: Clock::default(), clock_error }
@@ -100,7 +100,7 @@ impl Timing {
 
 impl Default for DeadlineLayer {
     fn default() -> Self {
-        Self { timing: Timing::new(CLOCK_ERROR), unfenced: Vec::new(), answers: Problems }
+        Self { timing: DeadlineClock::new(CLOCK_ERROR), unfenced: Vec::new(), answers: Problems }
     }
 }
 
@@ -109,7 +109,7 @@ impl<A> DeadlineLayer<A> {
     /// deadline, except on the machine of the sender.
     #[must_use]
     pub fn clock_error(self, clock_error: Duration) -> Self {
-        Self { timing: Timing { clock_error, ..self.timing }, ..self }
+        Self { timing: DeadlineClock { clock_error, ..self.timing }, ..self }
     }
 
     /// Lets requests of these methods pass without a deadline if they are not of a fenced route: they have neither
@@ -124,7 +124,7 @@ impl<A> DeadlineLayer<A> {
     }
 
     /// # Errors
-    /// The refusals of [`Timing::read`], and [`Refusal::NotAfterMissing`].
+    /// The refusals of [`DeadlineClock::read`], and [`Refusal::NotAfterMissing`].
     fn read(&self, method: &Method, headers: &HeaderMap) -> Result<Option<Deadline>, Refusal> {
         let is_ours = |name| are_alike(name, &NOT_AFTER) || are_alike(name, &KEY);
         if self.unfenced.contains(method) && !headers.keys().any(is_ours) {

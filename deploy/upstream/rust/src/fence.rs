@@ -13,18 +13,18 @@ use crate::{
 
 /// A fence, which handlers find among the extensions of their request. Clones are the same fence.
 #[derive(Debug, Clone)]
-pub struct Fence(Arc<Held>);
+pub struct Fence(Arc<FenceState>);
 
 #[derive(Debug)]
-struct Held {
+struct FenceState {
     stamp: Stamp,
     compare: Compare,
-    seen: Mutex<Seen>,
+    seen: Mutex<ClaimResults>,
 }
 
 /// The results of all claims.
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
+struct ClaimResults {
     passed: bool,
     stale: bool,
 }
@@ -115,7 +115,7 @@ impl<E: Error + 'static> Error for ClaimError<E> {
 
 impl Fence {
     pub(crate) fn new(stamp: Stamp, compare: Compare) -> Self {
-        Self(Arc::new(Held { stamp, compare, seen: Mutex::default() }))
+        Self(Arc::new(FenceState { stamp, compare, seen: Mutex::default() }))
     }
 
     pub fn stamp(&self) -> &Stamp {
@@ -200,11 +200,11 @@ impl Fence {
     pub(crate) fn overrules(&self, success: bool) -> Option<Refusal> {
         match (*self.0.seen.lock().unwrap_or_else(PoisonError::into_inner), success) {
             // It is not known whether the transaction of the passed claim was committed.
-            (Seen { passed: true, stale: true }, _) => Some(Refusal::ClaimedTwice),
-            (Seen { passed: true, stale: false }, _) => None,
-            (Seen { passed: false, .. }, true) => Some(Refusal::Unclaimed),
-            (Seen { passed: false, stale: true }, false) => Some(Refusal::Stale),
-            (Seen { passed: false, stale: false }, false) => None,
+            (ClaimResults { passed: true, stale: true }, _) => Some(Refusal::ClaimedTwice),
+            (ClaimResults { passed: true, stale: false }, _) => None,
+            (ClaimResults { passed: false, .. }, true) => Some(Refusal::Unclaimed),
+            (ClaimResults { passed: false, stale: true }, false) => Some(Refusal::Stale),
+            (ClaimResults { passed: false, stale: false }, false) => None,
         }
     }
 }

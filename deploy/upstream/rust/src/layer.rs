@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use crate::{
     answer::{Answered, Answers, Problems, Refusal, Unclaimed, answered},
-    deadline::Timing,
+    deadline::DeadlineClock,
     fence::Fence,
     stamp::{Compare, Settings},
 };
@@ -21,7 +21,7 @@ use crate::{
 pub struct FenceLayer<A = Problems> {
     settings: Arc<Settings>,
     /// `None`: the token alone decides.
-    timing: Option<Timing>,
+    timing: Option<DeadlineClock>,
     compare: Compare,
     answers: A,
 }
@@ -42,7 +42,7 @@ impl Default for FenceLayer {
 impl FenceLayer {
     /// A layer with the answers of the contract.
     pub fn new(settings: Settings) -> Self {
-        let timing = settings.said_clock_error().map(Timing::new);
+        let timing = settings.said_clock_error().map(DeadlineClock::new);
         Self { compare: settings.compare(), settings: Arc::new(settings), timing, answers: Problems }
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     clock::{BootTime, Moment},
     stamp::one,
 };
-use item::{Bare, bare_item, digits, key};
+use item::{ParameterValue, bare_item, digits, key};
 
 pub(crate) const NOT_AFTER: HeaderName = HeaderName::from_static("fencing-not-after");
 
@@ -76,11 +76,11 @@ fn parsed(value: &[u8]) -> Option<Moment> {
         let (name, after) = key(&after[blanks..])?;
         let (item, after) = match after.strip_prefix(b"=") {
             Some(after) => bare_item(after)?,
-            None => (Bare::Other, after),
+            None => (ParameterValue::Other, after),
         };
         match (name, item) {
-            (b"boot", Bare::Text(text)) if id.is_none() => id = Some(text.to_owned()),
-            (b"uptime", Bare::Number(number)) if uptime_ms.is_none() => uptime_ms = Some(number),
+            (b"boot", ParameterValue::Text(text)) if id.is_none() => id = Some(text.to_owned()),
+            (b"uptime", ParameterValue::Number(number)) if uptime_ms.is_none() => uptime_ms = Some(number),
             (b"boot" | b"uptime", _) => return None,
             _ => {}
         }

@@ -49,12 +49,12 @@ pub struct Settings {
     token: HeaderName,
     number: HeaderName,
     unfenced: Vec<Method>,
-    keys: KeysFrom,
+    keys: FenceKeySource,
     clock_error: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum KeysFrom {
+enum FenceKeySource {
     Request,
     Handler,
 }
@@ -72,7 +72,7 @@ impl Default for Settings {
             token: HeaderName::from_static("fencing-token"),
             number: HeaderName::from_static("fencing-number"),
             unfenced: Vec::new(),
-            keys: KeysFrom::Request,
+            keys: FenceKeySource::Request,
             clock_error: None,
         }
     }
@@ -99,7 +99,7 @@ impl Settings {
     /// The handler names the keys itself ([`crate::Fence::claim_keys`]); `Fencing-Key` and `Fencing-Mode` may be missing.
     #[must_use]
     pub fn keys_from_handler(self) -> Self {
-        Self { keys: KeysFrom::Handler, ..self }
+        Self { keys: FenceKeySource::Handler, ..self }
     }
 
     /// The former name of [`keys_from_handler`](Self::keys_from_handler).
@@ -156,13 +156,13 @@ impl Settings {
         };
         let keys = match one(headers, &KEY)? {
             Some(keys) => list(keys.as_bytes())?,
-            None if self.keys == KeysFrom::Handler => Vec::new(),
+            None if self.keys == FenceKeySource::Handler => Vec::new(),
             None => return None,
         };
         let mode = match one(headers, &MODE)?.map(HeaderValue::as_bytes) {
             Some(b"exclusive") => Mode::Exclusive,
             Some(b"shared") => Mode::Shared,
-            None if self.keys == KeysFrom::Handler => Mode::Exclusive,
+            None if self.keys == FenceKeySource::Handler => Mode::Exclusive,
             _ => return None,
         };
         Some(Stamp { token, number, keys, mode })

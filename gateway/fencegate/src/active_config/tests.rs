@@ -6,7 +6,7 @@ use fencegate_policies::file::load;
 use futures_util::FutureExt;
 
 use super::*;
-use crate::metrics::Metrics;
+use crate::metrics::ProcessMetricFamilies;
 
 const A: UpstreamId = UpstreamId(0);
 const B: UpstreamId = UpstreamId(1);
@@ -17,7 +17,7 @@ const POLICY: &str = concat!(
 "#
 );
 
-fn build_plan(changes: &[(&str, &str)]) -> (Arc<ServingPlan>, Arc<Upstreams>) {
+fn build_plan(changes: &[(&str, &str)]) -> (Arc<ServingPlan>, Arc<UpstreamSet>) {
     let mut text = POLICY.to_owned();
     for (old, new) in changes {
         assert!(text.contains(old), "{old}");
@@ -25,7 +25,7 @@ fn build_plan(changes: &[(&str, &str)]) -> (Arc<ServingPlan>, Arc<Upstreams>) {
     }
     let gateway = load(&text).plan.expect("sound");
     let plan = Arc::new(gateway.serving.clone());
-    let fleets = Upstreams::for_display(&plan, Metrics::for_gateway(&gateway).endpoints());
+    let fleets = UpstreamSet::for_display(&plan, ProcessMetricFamilies::for_gateway(&gateway).endpoints());
     (plan, fleets)
 }
 
@@ -38,19 +38,19 @@ fn successor_config(
     old: &ActiveConfig,
     changes: &[(&str, &str)],
     rekeyed: &[&str],
-) -> (Arc<ActiveConfig>, Vec<PendingGeneration>) {
+) -> (Arc<ActiveConfig>, Vec<PendingKeyGeneration>) {
     let (plan, fleets) = build_plan(changes);
     let rekeyed: Vec<String> = rekeyed.iter().map(|name| (*name).to_owned()).collect();
     ActiveConfig::successor(old, plan, fleets, &rekeyed)
 }
 
 /// Opens the key generations that are due, as the process does, and counts them.
-fn open_due_generations(openings: &mut Vec<PendingGeneration>) -> usize {
+fn open_due_generations(openings: &mut Vec<PendingKeyGeneration>) -> usize {
     let (due, still): (Vec<_>, Vec<_>) =
         openings.drain(..).partition(|opening| opening.wait_predecessors().now_or_never().is_some());
     *openings = still;
     let opened = due.len();
-    due.into_iter().for_each(PendingGeneration::open);
+    due.into_iter().for_each(PendingKeyGeneration::open);
     opened
 }
 

@@ -17,17 +17,22 @@ use serde::Deserialize;
 
 use super::{
     break_lock,
-    config_dump::Effective,
-    error::{ApiError, ApiErrorCode},
-    responses::{ActionResult, DrainBegun, QueryResult, ResolvedOperation, drain_response, resolve_response},
+    config_dump::EffectiveConfig,
+    error::{AdminApiError, AdminErrorCode},
+    responses::{
+        ActionResult, DrainResponse, QueryResult, ResolveOperationResponse, drain_response, resolve_response,
+    },
 };
 use crate::admin::{
     audit::AuditAction,
-    extract::{BodyBytes, PathParam, QueryParams, ResolvedAs, parse_body},
-    models::{self, Contention, HotKey, LockDetail, Locks, Members, Operations, Unfinished, millis},
+    extract::{BodyBytes, PathParam, QueryParams, ResolvedOutcome, parse_body},
+    models::{
+        self, ContentionReport, HotKeyJson, LockDetailJson, LockListJson, MemberListJson,
+        UnresolvedOperationJson, UnresolvedOperationList, millis,
+    },
     state::GatewayAdminState,
 };
-use crate::metrics::Reloaded;
+use crate::metrics::ReloadResult;
 
 /// The most keys of one answer.
 const MOST: usize = 1000;
@@ -50,8 +55,9 @@ pub(super) fn routes() -> Router<GatewayAdminState> {
 
 async fn jwks(
     State(seen): State<GatewayAdminState>,
-) -> Result<([(HeaderName, &'static str); 1], String), ApiError> {
-    let none = || ApiError::new(ApiErrorCode::NotFound, "the policy has no `tickets`, so there are no keys");
+) -> Result<([(HeaderName, &'static str); 1], String), AdminApiError> {
+    let none =
+        || AdminApiError::new(AdminErrorCode::NotFound, "the policy has no `tickets`, so there are no keys");
     let jwks = seen.jwks.ok_or_else(none)?;
     Ok(([(CONTENT_TYPE, "application/jwk-set+json")], jwks.to_string()))
 }
@@ -75,7 +81,7 @@ pub(crate) struct LockListQuery {
 async fn locks(
     State(seen): State<GatewayAdminState>,
     QueryParams(page): QueryParams<LockListQuery>,
-) -> QueryResult<Locks> {
+) -> QueryResult<LockListJson> {
     let names = seen.key_redaction();
     let after = page.after.map(|after| seen.list_position(&after)).transpose()?;
     let survey = seen.keeper.list_locks(LockListFilter {
@@ -90,25 +96,25 @@ async fn locks(
 async fn lock_detail(
     State(seen): State<GatewayAdminState>,
     PathParam(key): PathParam,
-) -> QueryResult<LockDetail> {
+) -> QueryResult<LockDetailJson> {
     seen.lock_detail(&key).await.map(Json)
 }
 
 impl GatewayAdminState {
-    pub(super) async fn lock_detail(&self, text: &str) -> Result<LockDetail, ApiError> {
+    pub(super) async fn lock_detail(&self, text: &str) -> Result<LockDetailJson, AdminApiError> {
         let names = self.key_redaction();
         let key = self.resolve_key(text)?;
         let line = self.keeper.queue_entries(&key, self.config.site(&key)).await;
         let here = self.keeper.lock_info(&key);
         if here.is_none() && line.as_ref().is_ok_and(Vec::is_empty) {
             let message = format!("nobody holds or wants `{text}`, at this gateway or in ZooKeeper");
-            return Err(ApiError::new(ApiErrorCode::NotFound, message));
+            return Err(AdminApiError::new(AdminErrorCode::NotFound, message));
         }
         let (line, line_error) = match line {
             Ok(line) => (Some(line), None),
             Err(untold) => (None, Some(untold.to_string())),
         };
-        Ok(LockDetail {
+        Ok(LockDetailJson {
             gateway: self.name.to_string(),
             says: models::describe_waiting(&self.name, here.as_ref(), line.as_deref()),
             key: names.display(&key),
@@ -131,7 +137,7 @@ pub(crate) struct HotKeyQuery {
 async fn contention(
     State(seen): State<GatewayAdminState>,
     QueryParams(HotKeyQuery { top }): QueryParams<HotKeyQuery>,
-) -> Json<Contention> {
+) -> Json<ContentionReport> {
     Json(seen.contention(top.map_or(20, clamp_limit)))
 }
 
@@ -141,37 +147,37 @@ fn clamp_limit(requested: u32) -> usize {
 }
 
 impl GatewayAdminState {
-    pub(super) fn contention(&self, top: usize) -> Contention {
+    pub(super) fn contention(&self, top: usize) -> ContentionReport {
         let names = self.key_redaction();
         let (hot, since) = self.hot.top(top);
         #[expect(clippy::cast_precision_loss, reason = "microseconds of a few minutes")]
         let millis_of = |micros: u64| micros as f64 / 1000.0;
-        let hot = hot.into_iter().map(|(key, count)| HotKey {
+        let hot = hot.into_iter().map(|(key, count)| HotKeyJson {
             key: names.display(&key),
             requests: count.requests,
             refused: count.refused,
             waited_ms: millis_of(count.waited),
             over_ms: millis_of(count.over),
         });
-        Contention { gateway: self.name.to_string(), over_ms: millis(since), hot: hot.collect() }
+        ContentionReport { gateway: self.name.to_string(), over_ms: millis(since), hot: hot.collect() }
     }
 }
 
-async fn config(State(seen): State<GatewayAdminState>) -> Json<Effective> {
-    Json(Effective::new(&seen.config.plan()))
+async fn config(State(seen): State<GatewayAdminState>) -> Json<EffectiveConfig> {
+    Json(EffectiveConfig::new(&seen.config.plan()))
 }
 
-async fn members(State(seen): State<GatewayAdminState>) -> QueryResult<Members> {
+async fn members(State(seen): State<GatewayAdminState>) -> QueryResult<MemberListJson> {
     let members = seen.keeper.members().await?;
-    Ok(Json(Members { gateway: seen.name.to_string(), sessions: seen.keeper.sessions(), members }))
+    Ok(Json(MemberListJson { gateway: seen.name.to_string(), sessions: seen.keeper.sessions(), members }))
 }
 
-async fn operations(State(seen): State<GatewayAdminState>) -> QueryResult<Operations> {
+async fn operations(State(seen): State<GatewayAdminState>) -> QueryResult<UnresolvedOperationList> {
     let names = seen.key_redaction();
     let open = seen.keeper.unresolved_operations().await?;
     let unfinished = |open: UnresolvedOperation| {
         let record = open.record;
-        Unfinished {
+        UnresolvedOperationJson {
             reference: open.reference,
             keys: names.display_each(&record.keys),
             token: record.token,
@@ -182,14 +188,14 @@ async fn operations(State(seen): State<GatewayAdminState>) -> QueryResult<Operat
             may_run: open.may_run,
         }
     };
-    Ok(Json(Operations { operations: open.into_iter().map(unfinished).collect() }))
+    Ok(Json(UnresolvedOperationList { operations: open.into_iter().map(unfinished).collect() }))
 }
 
 #[derive(Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ResolveAtGateway))]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ResolveAtGateway {
-    outcome: ResolvedAs,
+pub(crate) struct GatewayResolveBody {
+    outcome: ResolvedOutcome,
     #[serde(default)]
     force: bool,
 }
@@ -198,8 +204,8 @@ async fn resolve(
     State(seen): State<GatewayAdminState>,
     PathParam(reference): PathParam,
     body: BodyBytes,
-) -> ActionResult<ResolvedOperation> {
-    let ResolveAtGateway { outcome, force } = parse_body(&body)?;
+) -> ActionResult<ResolveOperationResponse> {
+    let GatewayResolveBody { outcome, force } = parse_body(&body)?;
     let did = seen.resolve(&reference, outcome, force).await?;
     Ok(resolve_response(did, reference))
 }
@@ -208,24 +214,25 @@ impl GatewayAdminState {
     pub(super) async fn resolve(
         &self,
         reference: &str,
-        outcome: ResolvedAs,
+        outcome: ResolvedOutcome,
         force: bool,
-    ) -> Result<AuditAction, ApiError> {
-        let done = outcome == ResolvedAs::Done;
+    ) -> Result<AuditAction, AdminApiError> {
+        let done = outcome == ResolvedOutcome::Done;
         let within = self.config.plan().longest_dispatch();
         let resolution = ResolveOperationRequest { reference: reference.to_owned(), done, force, within };
         let how = format!("{} as {}", reference.escape_debug(), if done { "done" } else { "not done" });
-        let resolved =
-            self.keeper.resolve_operation(resolution).await.map_err(|untold| {
-                match ApiError::from(untold) {
-                    nothing if nothing.code == ApiErrorCode::Away => nothing,
-                    perhaps => perhaps.with_action(AuditAction(format!("may have resolved operation {how}"))),
-                }
-            })?;
+        let resolved = self.keeper.resolve_operation(resolution).await.map_err(|untold| {
+            match AdminApiError::from(untold) {
+                nothing if nothing.code == AdminErrorCode::Away => nothing,
+                perhaps => perhaps.with_action(AuditAction(format!("may have resolved operation {how}"))),
+            }
+        })?;
         match resolved {
             ResolveOperationOutcome::Written => Ok(AuditAction(format!("resolved operation {how}"))),
-            ResolveOperationOutcome::NotFound(said) => Err(ApiError::new(ApiErrorCode::NotFound, said)),
-            ResolveOperationOutcome::MayRun(said) => Err(ApiError::new(ApiErrorCode::Force, said)),
+            ResolveOperationOutcome::NotFound(said) => {
+                Err(AdminApiError::new(AdminErrorCode::NotFound, said))
+            }
+            ResolveOperationOutcome::MayRun(said) => Err(AdminApiError::new(AdminErrorCode::Force, said)),
         }
     }
 }
@@ -244,23 +251,23 @@ pub(crate) struct ReloadQuery {
 async fn reload(
     State(seen): State<GatewayAdminState>,
     QueryParams(ReloadQuery { dry_run, fleet }): QueryParams<ReloadQuery>,
-) -> Result<Response, ApiError> {
-    let stopping = || ApiError::new(ApiErrorCode::Away, "the gateway is stopping");
+) -> Result<Response, AdminApiError> {
+    let stopping = || AdminApiError::new(AdminErrorCode::Away, "the gateway is stopping");
     if fleet && !dry_run {
-        return Err(ApiError::new(ApiErrorCode::Malformed, "`fleet` is told of a dry run only"));
+        return Err(AdminApiError::new(AdminErrorCode::Malformed, "`fleet` is told of a dry run only"));
     }
     let mut report = seen.commands.reload(dry_run).await.ok_or_else(stopping)?;
-    if fleet && report.result != Reloaded::Refused {
+    if fleet && report.result != ReloadResult::Refused {
         match seen.commands.compare().await.ok_or_else(stopping)? {
             Ok(fleet) => report.fleet = Some(fleet),
             Err(error) => {
-                return Err(ApiError::new(ApiErrorCode::Away, format!("the other gateways: {error}")));
+                return Err(AdminApiError::new(AdminErrorCode::Away, format!("the other gateways: {error}")));
             }
         }
     }
     let status = match report.result {
-        Reloaded::Refused => StatusCode::UNPROCESSABLE_ENTITY,
-        Reloaded::Applied | Reloaded::Unchanged | Reloaded::Dry => StatusCode::OK,
+        ReloadResult::Refused => StatusCode::UNPROCESSABLE_ENTITY,
+        ReloadResult::Applied | ReloadResult::Unchanged | ReloadResult::Dry => StatusCode::OK,
     };
     let did = AuditAction(format!("reload: {}", report.result.as_str()));
     Ok((status, Extension(did), Json(report)).into_response())
@@ -269,7 +276,7 @@ async fn reload(
 /// As SIGTERM: the process ends when everything that runs has ended.
 async fn drain(
     State(seen): State<GatewayAdminState>,
-) -> (StatusCode, Extension<AuditAction>, Json<DrainBegun>) {
+) -> (StatusCode, Extension<AuditAction>, Json<DrainResponse>) {
     seen.commands.drain();
     drain_response()
 }

@@ -24,7 +24,7 @@ use fencegate_policies::{host::CanonicalHost, plan};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::error::{ApiError, ApiErrorCode};
+use super::error::{AdminApiError, AdminErrorCode};
 use crate::{
     admin::audit::AuditAction,
     bearer::{BearerToken, BearerTokenError},
@@ -33,14 +33,14 @@ use crate::{
 /// The credentials that every caller must show.
 #[derive(Debug, Clone)]
 pub struct AdminAuth {
-    admin: Arc<plan::AdminListener>,
+    admin: Arc<plan::AdminListenerSettings>,
     /// `None`: no token is required.
     pub(super) bearer: Option<BearerToken>,
 }
 
 /// The connection of a request.
 #[derive(Debug, Clone)]
-pub struct AdminConnection {
+pub struct AdminConnectionInfo {
     pub address: IpAddr,
     /// The name in the verified certificate of the caller.
     pub certificate: Option<Arc<str>>,
@@ -49,13 +49,13 @@ pub struct AdminConnection {
 
 /// The name of the caller in the audit log.
 #[derive(Debug, Clone)]
-pub struct Principal(pub Arc<str>);
+pub struct AdminPrincipal(pub Arc<str>);
 
 /// The names of callers without credentials, on this machine and elsewhere.
 const LOCAL: &str = "local";
 const NOBODY: &str = "nobody";
 
-impl Principal {
+impl AdminPrincipal {
     /// True if the caller has shown credentials, and the listener has verified them.
     pub(super) fn is_known(&self) -> bool {
         ![LOCAL, NOBODY].contains(&&*self.0)
@@ -76,7 +76,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 /// Admits a request or refuses it. A request that changes something leaves one line in the log, whatever its result.
 pub async fn authenticate(State(admin_auth): State<AdminAuth>, mut request: Request, next: Next) -> Response {
-    let caller = request.extensions().get::<AdminConnection>().cloned().expect("set with the connection");
+    let caller = request.extensions().get::<AdminConnectionInfo>().cloned().expect("set with the connection");
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
     let changes = !matches!(method, Method::GET | Method::HEAD);
@@ -98,22 +98,29 @@ pub async fn authenticate(State(admin_auth): State<AdminAuth>, mut request: Requ
     let done = tokio::spawn(run);
     let audited = tokio::spawn(async move {
         let answer = done.await.unwrap_or_else(|_| failure_response());
-        audit(&principal, &caller, &method, &path, &answer);
+        log_admin_action(&principal, &caller, &method, &path, &answer);
         answer
     });
     add_security_headers(audited.await.unwrap_or_else(|_| failure_response()))
 }
 
 fn failure_response() -> Response {
-    ApiError::new(ApiErrorCode::Unknown, "it went wrong on the way; it may have been done: look again")
+    AdminApiError::new(AdminErrorCode::Unknown, "it went wrong on the way; it may have been done: look again")
         .into_response()
 }
 
 fn timeout_response() -> Response {
-    ApiError::new(ApiErrorCode::Late, "no answer in time; what was asked for may go on").into_response()
+    AdminApiError::new(AdminErrorCode::Late, "no answer in time; what was asked for may go on")
+        .into_response()
 }
 
-fn audit(principal: &str, caller: &AdminConnection, method: &Method, path: &str, answer: &Response) {
+fn log_admin_action(
+    principal: &str,
+    caller: &AdminConnectionInfo,
+    method: &Method,
+    path: &str,
+    answer: &Response,
+) {
     let did = answer.extensions().get::<AuditAction>().map(|did| did.0.as_str());
     let status = answer.status().as_u16();
     let peer = caller.address;
@@ -173,7 +180,7 @@ const MOST_PARTS: usize = 8;
 impl AdminAuth {
     /// # Errors
     /// The token cannot be read.
-    pub fn new(admin: &plan::AdminListener) -> Result<Self, BearerTokenError> {
+    pub fn new(admin: &plan::AdminListenerSettings) -> Result<Self, BearerTokenError> {
         let bearer = admin.bearer.as_deref().map(BearerToken::open).transpose()?;
         Ok(Self { admin: Arc::new(admin.clone()), bearer })
     }
@@ -181,22 +188,22 @@ impl AdminAuth {
     fn authorize(
         &self,
         request: &Request,
-        caller: &AdminConnection,
+        caller: &AdminConnectionInfo,
         changes: bool,
-    ) -> Result<Principal, ApiError> {
+    ) -> Result<AdminPrincipal, AdminApiError> {
         let host = request_host(request)
-            .ok_or_else(|| ApiError::new(ApiErrorCode::Host, "one Host field, and only one"))?;
+            .ok_or_else(|| AdminApiError::new(AdminErrorCode::Host, "one Host field, and only one"))?;
         if !self.accepts_host(host) {
             let message = format!(
                 "this listener is not called `{}`: its names are addresses, `localhost`, and those of `admin.hosts`",
                 host.escape_debug()
             );
-            return Err(ApiError::new(ApiErrorCode::Host, message));
+            return Err(AdminApiError::new(AdminErrorCode::Host, message));
         }
         let principal = self.identify_principal(request, caller)?;
         if changes && !is_same_origin(request.headers(), host, caller.secured) {
-            return Err(ApiError::new(
-                ApiErrorCode::CrossOrigin,
+            return Err(AdminApiError::new(
+                AdminErrorCode::CrossOrigin,
                 "a page of another origin may change nothing here",
             ));
         }
@@ -207,19 +214,31 @@ impl AdminAuth {
         CanonicalHost::parse(host).is_ok_and(|host| self.admin.accepts_host(&host))
     }
 
-    fn identify_principal(&self, request: &Request, caller: &AdminConnection) -> Result<Principal, ApiError> {
+    fn identify_principal(
+        &self,
+        request: &Request,
+        caller: &AdminConnectionInfo,
+    ) -> Result<AdminPrincipal, AdminApiError> {
         if let Some(bearer) = &self.bearer {
             let shown = presented_token(request.headers());
             match shown {
-                Some(shown) if bearer.matches(&shown) => return Ok(Principal("bearer".into())),
+                Some(shown) if bearer.matches(&shown) => return Ok(AdminPrincipal("bearer".into())),
                 _ if OPEN.contains(&request.uri().path()) => {}
                 Some(_) => {
-                    return Err(ApiError::new(ApiErrorCode::Credentials, "not the token that is asked for"));
+                    return Err(AdminApiError::new(
+                        AdminErrorCode::Credentials,
+                        "not the token that is asked for",
+                    ));
                 }
-                None => return Err(ApiError::new(ApiErrorCode::Credentials, "a bearer token is asked for")),
+                None => {
+                    return Err(AdminApiError::new(
+                        AdminErrorCode::Credentials,
+                        "a bearer token is asked for",
+                    ));
+                }
             }
         }
-        Ok(Principal(match &caller.certificate {
+        Ok(AdminPrincipal(match &caller.certificate {
             Some(subject) => subject.clone(),
             None if caller.address.is_loopback() => LOCAL.into(),
             None => NOBODY.into(),

@@ -30,8 +30,8 @@ use tracing::{info, warn};
 
 use super::{
     audit::AuditAction,
-    auth::Principal,
-    error::{ApiError, ApiErrorCode},
+    auth::AdminPrincipal,
+    error::{AdminApiError, AdminErrorCode},
     outcomes::state::GuardAdminState,
 };
 
@@ -50,16 +50,17 @@ const AHEAD: usize = 2;
 
 async fn backup(
     State(seen): State<GuardAdminState>,
-    Extension(principal): Extension<Principal>,
-) -> Result<Response, ApiError> {
+    Extension(principal): Extension<AdminPrincipal>,
+) -> Result<Response, AdminApiError> {
     if !principal.is_known() {
         let message = "it asks nobody who they are, and a backup has kept answers and every key in it; write \
                     `auth: {bearer_file: FILE}` into `admin` of the guard's file, or take it with `--offline` from a \
                     guard that is stopped";
-        return Err(ApiError::new(ApiErrorCode::Open, message));
+        return Err(AdminApiError::new(AdminErrorCode::Open, message));
     }
-    let busy =
-        || ApiError::new(ApiErrorCode::Away, "another backup is being made; try again when it has ended");
+    let busy = || {
+        AdminApiError::new(AdminErrorCode::Away, "another backup is being made; try again when it has ended")
+    };
     let only = seen.backups.clone().try_acquire_owned().map_err(|_| busy())?;
     let (to, mut parts) = mpsc::channel(AHEAD);
     let guard = seen.guard.clone();
@@ -73,12 +74,14 @@ async fn backup(
         }
         drop(only);
     });
-    let first =
-        parts.recv().await.ok_or_else(|| ApiError::new(ApiErrorCode::Away, "the backup ended unmade"))??;
+    let first = parts
+        .recv()
+        .await
+        .ok_or_else(|| AdminApiError::new(AdminErrorCode::Away, "the backup ended unmade"))??;
     let rest = unfold((Some(first), parts), async |(first, mut parts)| {
         let part = match first {
             Some(first) => Ok(first),
-            None => parts.recv().await?.map_err(|fault: ApiError| io::Error::other(fault.message)),
+            None => parts.recv().await?.map_err(|fault: AdminApiError| io::Error::other(fault.message)),
         };
         Some((part, (None, parts)))
     });
@@ -87,7 +90,7 @@ async fn backup(
     Ok((Extension(did), [(CONTENT_TYPE, "application/octet-stream")], body).into_response())
 }
 
-fn write_backup(guard: &Guard, mut receiver: BackupStreamWriter) -> Result<(), ApiError> {
+fn write_backup(guard: &Guard, mut receiver: BackupStreamWriter) -> Result<(), AdminApiError> {
     let began = Instant::now();
     match guard.back_up(&mut receiver) {
         Ok(header) => {
@@ -95,21 +98,21 @@ fn write_backup(guard: &Guard, mut receiver: BackupStreamWriter) -> Result<(), A
             info!(keys = marks, operations, highest, took = %HumanDuration(began.elapsed()), "guard.backed_up");
             Ok(())
         }
-        Err(BackupError::Shared) => Err(ApiError::new(
-            ApiErrorCode::Elsewhere,
+        Err(BackupError::Shared) => Err(AdminApiError::new(
+            AdminErrorCode::Elsewhere,
             "FG0613: the store is a PostgreSQL that guards share, and is backed up with its own tools; see `fencegate \
              explain FG0613`",
         )),
         Err(BackupError::Copy(why)) => {
             warn!(%why, "guard.not_backed_up");
-            Err(ApiError::new(ApiErrorCode::Away, why.to_string()))
+            Err(AdminApiError::new(AdminErrorCode::Away, why.to_string()))
         }
     }
 }
 
 /// The receiver of the backup, as a target for the reader of the store.
 struct BackupStreamWriter {
-    to: Sender<Result<Bytes, ApiError>>,
+    to: Sender<Result<Bytes, AdminApiError>>,
     runtime: Handle,
     until: Instant,
 }

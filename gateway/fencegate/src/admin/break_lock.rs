@@ -2,25 +2,25 @@
 //! lost.
 
 use axum::{Extension, Json, extract::State};
-use fencegate_lock::manager::admin_query::{AdminQueryError, BreakLockOutcome, LineEntry};
+use fencegate_lock::manager::admin_query::{AdminQueryError, BreakLockOutcome, LockQueueEntry};
 use serde::Deserialize;
 
 use super::{
-    error::{ApiError, ApiErrorCode},
+    error::{AdminApiError, AdminErrorCode},
     responses::ActionResult,
 };
 use crate::admin::{
     audit::AuditAction,
     extract::{BodyBytes, PathParam, parse_body},
-    models::BrokenLock,
+    models::BreakLockResponse,
     state::GatewayAdminState,
 };
 
 /// The request of an operator to break a lock.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(crate) struct Breaking {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Breaking))]
+pub(crate) struct BreakLockBody {
     /// The key again, so that a mistake in a script cannot break another lock.
     pub(super) confirm: String,
     /// The node to remove. Default: the node of the present holder.
@@ -34,10 +34,10 @@ pub(super) async fn break_lock(
     State(seen): State<GatewayAdminState>,
     PathParam(key): PathParam,
     body: BodyBytes,
-) -> ActionResult<BrokenLock> {
-    let breaking: Breaking = parse_body(&body)?;
+) -> ActionResult<BreakLockResponse> {
+    let breaking: BreakLockBody = parse_body(&body)?;
     let (did, broken) = seen.break_lock(&key, breaking).await?;
-    Ok((Extension(did), Json(BrokenLock { broken, key })))
+    Ok((Extension(did), Json(BreakLockResponse { broken, key })))
 }
 
 impl GatewayAdminState {
@@ -45,30 +45,30 @@ impl GatewayAdminState {
     pub(super) async fn break_lock(
         &self,
         text: &str,
-        breaking: Breaking,
-    ) -> Result<(AuditAction, Vec<LineEntry>), ApiError> {
-        let Breaking { confirm, holder, force } = breaking;
+        breaking: BreakLockBody,
+    ) -> Result<(AuditAction, Vec<LockQueueEntry>), AdminApiError> {
+        let BreakLockBody { confirm, holder, force } = breaking;
         let names = self.key_redaction();
         let key = self.resolve_key(text)?;
         if confirm != text {
-            return Err(ApiError::new(ApiErrorCode::Confirm, "say the key once more in `confirm`"));
+            return Err(AdminApiError::new(AdminErrorCode::Confirm, "say the key once more in `confirm`"));
         }
         if !force && !self.config.all_services_compare_tokens(&key) {
-            return Err(ApiError::new(
-                ApiErrorCode::Force,
+            return Err(AdminApiError::new(
+                AdminErrorCode::Force,
                 "with `fencing: none` nobody compares tokens: until its holder learns of it, both may be at work at \
                  once; say `force` if that is better than waiting",
             ));
         }
         let line = self.keeper.queue_entries(&key, self.config.site(&key)).await?;
         let holders = line.into_iter().filter(|one| one.holds);
-        let meant: Vec<LineEntry> =
+        let meant: Vec<LockQueueEntry> =
             holders.filter(|one| holder.as_ref().is_none_or(|node| *node == one.node)).collect();
         if meant.is_empty() {
             let message = "nobody holds it, or not the one that was meant any more; look again";
-            return Err(ApiError::new(ApiErrorCode::Changed, message));
+            return Err(AdminApiError::new(AdminErrorCode::Changed, message));
         }
-        let mut broken: Vec<LineEntry> = Vec::new();
+        let mut broken: Vec<LockQueueEntry> = Vec::new();
         for one in meant {
             let done = match self.keeper.break_lock(&key, self.config.site(&key), one.node.clone()).await {
                 Ok(BreakLockOutcome::Gone) => {
@@ -83,33 +83,33 @@ impl GatewayAdminState {
         }
         let did = AuditAction(format!("broke {}: {}", names.display(&key), node_names(&broken)));
         if broken.is_empty() {
-            return Err(ApiError::new(ApiErrorCode::Changed, "it was given back in the meantime"));
+            return Err(AdminApiError::new(AdminErrorCode::Changed, "it was given back in the meantime"));
         }
         Ok((did, broken))
     }
 
     /// True if every service of this key compares tokens, so that a break cannot make two effects overlap.
-    pub(super) fn services_compare_tokens(&self, text: &str) -> Result<bool, ApiError> {
+    pub(super) fn services_compare_tokens(&self, text: &str) -> Result<bool, AdminApiError> {
         let key = self.resolve_key(text)?;
         Ok(self.config.all_services_compare_tokens(&key))
     }
 }
 
-fn node_names(nodes: &[LineEntry]) -> String {
+fn node_names(nodes: &[LockQueueEntry]) -> String {
     let nodes = nodes.iter().map(|one| format!("{} of {}", one.node, one.gateway.as_deref().unwrap_or("?")));
     nodes.collect::<Vec<_>>().join(", ")
 }
 
 /// Some nodes were removed, the fate of one is unknown, and the remaining ones were not tried.
 fn partial_break_error(
-    one: &LineEntry,
+    one: &LockQueueEntry,
     untold: AdminQueryError,
-    broken: &[LineEntry],
+    broken: &[LockQueueEntry],
     key: &str,
-) -> ApiError {
+) -> AdminApiError {
     let last = node_names(std::slice::from_ref(one));
-    let fault = ApiError::from(untold);
-    let nothing = fault.code == ApiErrorCode::Away;
+    let fault = AdminApiError::from(untold);
+    let nothing = fault.code == AdminErrorCode::Away;
     let of_the_last = if nothing { format!("not {last}") } else { format!("perhaps {last}") };
     match (broken, nothing) {
         ([], true) => fault,
@@ -117,7 +117,7 @@ fn partial_break_error(
         (broken, _) => {
             let broken = node_names(broken);
             let said = format!("broken: {broken}; {of_the_last}: {}; look again", fault.message);
-            ApiError::new(ApiErrorCode::Unknown, said)
+            AdminApiError::new(AdminErrorCode::Unknown, said)
                 .with_action(AuditAction(format!("broke {key}: {broken}; {of_the_last}")))
         }
     }
@@ -125,18 +125,18 @@ fn partial_break_error(
 
 #[cfg(test)]
 mod tests {
-    use fencegate_lock::manager::admin_query::Program;
-    use fencegate_policies::plan::Mode;
+    use fencegate_lock::manager::admin_query::ContenderProgram;
+    use fencegate_policies::plan::LockMode;
 
     use super::*;
 
     /// A break that fails midway reports the nodes that were broken, and whether the failed one may have been.
     #[test]
     fn partial_break_lists_broken_nodes() {
-        let node = |name: &str| LineEntry {
+        let node = |name: &str| LockQueueEntry {
             node: name.into(),
-            mode: Mode::Shared,
-            program: Program::Fencegate,
+            mode: LockMode::Shared,
+            program: ContenderProgram::Fencegate,
             gateway: Some("gw-2".into()),
             session: "0".repeat(16),
             number: None,
@@ -147,21 +147,21 @@ mod tests {
         };
         let one = [node("one")];
         let other = node("other");
-        let did = |untold, broken: &[LineEntry]| {
+        let did = |untold, broken: &[LockQueueEntry]| {
             let fault = partial_break_error(&other, untold, broken, "k");
             (fault.code, fault.action.map(|did| did.0).unwrap_or_default())
         };
-        assert_eq!(did(AdminQueryError::NoSession, &[]), (ApiErrorCode::Away, String::new()));
+        assert_eq!(did(AdminQueryError::NoSession, &[]), (AdminErrorCode::Away, String::new()));
         assert_eq!(
             did(AdminQueryError::Unknown, &[]),
-            (ApiErrorCode::Unknown, "may have broken k: other of gw-2".into())
+            (AdminErrorCode::Unknown, "may have broken k: other of gw-2".into())
         );
         let partly = "broke k: one of gw-2; not other of gw-2";
-        assert_eq!(did(AdminQueryError::NoSession, &one), (ApiErrorCode::Unknown, partly.into()));
+        assert_eq!(did(AdminQueryError::NoSession, &one), (AdminErrorCode::Unknown, partly.into()));
         let perhaps = "broke k: one of gw-2; perhaps other of gw-2";
         assert_eq!(
             did(AdminQueryError::Timeout(std::time::Duration::ZERO), &one),
-            (ApiErrorCode::Unknown, perhaps.into())
+            (AdminErrorCode::Unknown, perhaps.into())
         );
     }
 }

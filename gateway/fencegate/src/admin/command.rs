@@ -1,23 +1,23 @@
 //! Commands of operators to a gateway's process: read the file again, or end.
 
-use fencegate_policies::diff::Difference;
+use fencegate_policies::diff::PlanDiff;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::{metrics::Reloaded, plan_compat::FleetReport};
+use crate::{metrics::ReloadResult, plan_compat::FleetPlanComparison};
 
 /// The result of reading the file again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReloadReport {
-    pub result: Reloaded,
+    pub result: ReloadResult,
     /// What the file changes, or would.
-    pub difference: Difference,
+    pub difference: PlanDiff,
     /// The errors and warnings about the file, each with its place and remedy.
     pub said: Vec<String>,
     /// The comparison with other gateways, if it was asked for and is possible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fleet: Option<FleetReport>,
+    pub fleet: Option<FleetPlanComparison>,
 }
 
 /// A command of an operator to the process.
@@ -30,21 +30,21 @@ pub enum AdminCommand {
         told: oneshot::Sender<ReloadReport>,
     },
     /// Only report how the file agrees with the plans of other gateways.
-    Compare { told: oneshot::Sender<Result<FleetReport, String>> },
+    Compare { told: oneshot::Sender<Result<FleetPlanComparison, String>> },
     /// End in order.
     Drain,
 }
 
 /// Sends commands to the process, from any thread.
 #[derive(Debug, Clone)]
-pub struct CommandSender(mpsc::UnboundedSender<AdminCommand>);
+pub struct AdminCommandSender(mpsc::UnboundedSender<AdminCommand>);
 
-pub fn channel() -> (CommandSender, mpsc::UnboundedReceiver<AdminCommand>) {
+pub fn channel() -> (AdminCommandSender, mpsc::UnboundedReceiver<AdminCommand>) {
     let (commands, given) = mpsc::unbounded_channel();
-    (CommandSender(commands), given)
+    (AdminCommandSender(commands), given)
 }
 
-impl CommandSender {
+impl AdminCommandSender {
     /// `None`: the process is stopping and reads no more files.
     pub async fn reload(&self, dry: bool) -> Option<ReloadReport> {
         let (told, report) = oneshot::channel();
@@ -53,7 +53,7 @@ impl CommandSender {
     }
 
     /// `None`: the process is stopping. `Err`: why the comparison is not possible.
-    pub async fn compare(&self) -> Option<Result<FleetReport, String>> {
+    pub async fn compare(&self) -> Option<Result<FleetPlanComparison, String>> {
         let (told, report) = oneshot::channel();
         self.0.send(AdminCommand::Compare { told }).ok()?;
         report.await.ok()

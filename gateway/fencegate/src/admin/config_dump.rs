@@ -11,20 +11,20 @@ mod tests;
 mod upstream;
 
 use fencegate_policies::plan::{
-    GatewayPlan, LeasePlan, Principal, PrincipalCredential, Route, UnmatchedPolicy,
+    GatewayPlan, LeasePlan, LeasePrincipal, PrincipalCredential, Route, UnmatchedPolicy,
 };
 use serde::Serialize;
 
 use self::{duration::format_duration, route::EffectiveRoute, upstream::EffectiveUpstream};
 
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Effective {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Effective))]
+pub struct EffectiveConfig {
     /// Equal in gateways that take the same locks.
     pub fingerprint: String,
     pub listener: String,
     pub tls: bool,
-    pub zookeeper: Ensemble,
+    pub zookeeper: EffectiveEnsemble,
     pub unmatched: String,
     pub routes: Vec<EffectiveRoute>,
     pub upstreams: Vec<EffectiveUpstream>,
@@ -34,8 +34,8 @@ pub struct Effective {
 }
 
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Ensemble {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Ensemble))]
+pub struct EffectiveEnsemble {
     pub servers: Vec<String>,
     pub root: String,
     pub session_timeout: String,
@@ -65,7 +65,7 @@ pub struct EffectivePrincipal {
     pub operator: bool,
 }
 
-impl Effective {
+impl EffectiveConfig {
     pub fn new(gateway: &GatewayPlan) -> Self {
         let plan = &gateway.serving;
         let upstream_of = |route: &Route| plan.upstream(route.upstream).name.to_string();
@@ -73,7 +73,7 @@ impl Effective {
             fingerprint: format!("{:016x}", gateway.fingerprint),
             listener: format!("{} at {}", plan.listener.name, plan.listener.address),
             tls: plan.listener.tls.is_some(),
-            zookeeper: Ensemble {
+            zookeeper: EffectiveEnsemble {
                 servers: gateway.zookeeper.servers.clone(),
                 root: gateway.zookeeper.root.clone(),
                 session_timeout: format_duration(gateway.zookeeper.session_timeout),
@@ -111,7 +111,7 @@ impl EffectiveLeases {
     }
 }
 
-fn effective_principal(principal: &Principal) -> EffectivePrincipal {
+fn effective_principal(principal: &LeasePrincipal) -> EffectivePrincipal {
     EffectivePrincipal {
         name: principal.name.to_string(),
         shows: match &principal.shows {

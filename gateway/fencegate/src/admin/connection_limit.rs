@@ -20,7 +20,7 @@ const OF_ONE: usize = 16;
 const FIRST_HEAD: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct ConnectionLimiter(Arc<Mutex<ConnectionTable>>);
+pub(super) struct AdminConnectionLimiter(Arc<Mutex<ConnectionTable>>);
 
 /// The connections, numbered in the order of their arrival.
 #[derive(Debug, Default)]
@@ -50,12 +50,12 @@ enum ConnectionActivity {
 /// The slot of one connection. Dropping it frees the slot.
 #[derive(Debug)]
 pub(super) struct AdminConnectionSlot {
-    limiter: ConnectionLimiter,
+    limiter: AdminConnectionLimiter,
     number: u64,
     leave: CancellationToken,
 }
 
-impl ConnectionLimiter {
+impl AdminConnectionLimiter {
     /// Does not wait: if all slots are taken, another connection is closed.
     pub(super) fn acquire(&self, address: IpAddr) -> AdminConnectionSlot {
         let mut taken = self.table();
@@ -145,7 +145,7 @@ mod tests {
     /// open.
     #[test]
     fn idle_connections_close_for_new_ones() {
-        let places = ConnectionLimiter::default();
+        let places = AdminConnectionLimiter::default();
         let first = places.acquire(peer(1));
         let busy = places.acquire(peer(1));
         busy.mark_active();
@@ -165,7 +165,7 @@ mod tests {
     /// longest.
     #[test]
     fn total_limit_spans_addresses() {
-        let places = ConnectionLimiter::default();
+        let places = AdminConnectionLimiter::default();
         let all: Vec<_> = (0..=ALL).map(|n| places.acquire(peer(u8::try_from(n).expect("few")))).collect();
         assert_eq!(places.table().all.len(), ALL);
         assert!(all[0].leave.is_cancelled() && !all[1].leave.is_cancelled());

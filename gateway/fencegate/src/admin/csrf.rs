@@ -5,7 +5,7 @@ use std::sync::Arc;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use fencegate_process::randomness::{Guid, Randomness};
 
-use super::error::{ApiError, ApiErrorCode};
+use super::error::{AdminApiError, AdminErrorCode};
 
 /// A random text that is part of every form of this process, and of nothing else.
 #[derive(Clone)]
@@ -20,14 +20,14 @@ impl CsrfToken {
         &self.0
     }
 
-    pub(super) fn verify(&self, shown: &str) -> Result<(), ApiError> {
+    pub(super) fn verify(&self, shown: &str) -> Result<(), AdminApiError> {
         verify_slices_are_equal(self.0.as_bytes(), shown.as_bytes()).map_err(|_| invalid_form_error())
     }
 }
 
-fn invalid_form_error() -> ApiError {
-    ApiError::new(
-        ApiErrorCode::CrossOrigin,
+fn invalid_form_error() -> AdminApiError {
+    AdminApiError::new(
+        AdminErrorCode::CrossOrigin,
         "the form is older than this process, or not ours: load the page again",
     )
 }

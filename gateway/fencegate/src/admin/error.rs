@@ -12,8 +12,8 @@ use crate::admin::audit::AuditAction;
 
 /// A refusal. Sent as `{"error": ..., "reason": ...}`.
 #[derive(Debug)]
-pub struct ApiError {
-    pub code: ApiErrorCode,
+pub struct AdminApiError {
+    pub code: AdminErrorCode,
     pub message: String,
     /// The action that was done, or may have been done, in spite of the refusal.
     pub action: Option<AuditAction>,
@@ -22,17 +22,17 @@ pub struct ApiError {
 /// The body of a refusal.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Fault))]
-pub(crate) struct ApiErrorBody {
+pub(crate) struct AdminErrorBody {
     /// A sentence for people.
     error: String,
     /// A word for programs.
-    reason: ApiErrorCode,
+    reason: AdminErrorCode,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = FaultReason))]
 #[serde(rename_all = "kebab-case")]
-pub enum ApiErrorCode {
+pub enum AdminErrorCode {
     Host,
     CrossOrigin,
     Credentials,
@@ -58,7 +58,7 @@ pub enum ApiErrorCode {
     Unknown,
 }
 
-impl ApiErrorCode {
+impl AdminErrorCode {
     pub(crate) fn status(self) -> StatusCode {
         match self {
             Self::Host => StatusCode::MISDIRECTED_REQUEST,
@@ -75,8 +75,8 @@ impl ApiErrorCode {
     }
 }
 
-impl ApiError {
-    pub fn new(code: ApiErrorCode, message: impl Into<String>) -> Self {
+impl AdminApiError {
+    pub fn new(code: AdminErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), action: None }
     }
 
@@ -87,22 +87,22 @@ impl ApiError {
     }
 }
 
-impl From<AdminQueryError> for ApiError {
+impl From<AdminQueryError> for AdminApiError {
     fn from(error: AdminQueryError) -> Self {
         let code = match error {
             AdminQueryError::NoSession | AdminQueryError::ShuttingDown | AdminQueryError::Fault(_) => {
-                ApiErrorCode::Away
+                AdminErrorCode::Away
             }
-            AdminQueryError::Timeout(_) => ApiErrorCode::Late,
-            AdminQueryError::Unknown => ApiErrorCode::Unknown,
+            AdminQueryError::Timeout(_) => AdminErrorCode::Late,
+            AdminQueryError::Unknown => AdminErrorCode::Unknown,
         };
         Self::new(code, error.to_string())
     }
 }
 
-impl IntoResponse for ApiError {
+impl IntoResponse for AdminApiError {
     fn into_response(self) -> Response {
-        let body = Json(ApiErrorBody { error: self.message, reason: self.code });
+        let body = Json(AdminErrorBody { error: self.message, reason: self.code });
         (self.code.status(), self.action.map(Extension), body).into_response()
     }
 }

@@ -1,4 +1,4 @@
-//! Reads what operators send to both roles: paths, queries, bodies and forms. Bad input becomes an [`ApiError`] like
+//! Reads what operators send to both roles: paths, queries, bodies and forms. Bad input becomes an [`AdminApiError`] like
 //! any other, because the refusals of the web library are plain texts that no program parses.
 
 use axum::{
@@ -9,13 +9,13 @@ use axum::{
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::error::{ApiError, ApiErrorCode};
+use super::error::{AdminApiError, AdminErrorCode};
 
 /// The outcome that an operator gives to an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub enum ResolvedAs {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ResolvedAs))]
+pub enum ResolvedOutcome {
     /// The operation took effect.
     Done,
     /// The operation did not take effect, and never will.
@@ -26,13 +26,13 @@ pub enum ResolvedAs {
 pub(super) struct PathParam(pub(super) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for PathParam {
-    type Rejection = ApiError;
+    type Rejection = AdminApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, AdminApiError> {
         let named = Path::<String>::from_request_parts(parts, state).await;
         named
             .map(|Path(name)| Self(name))
-            .map_err(|bad| ApiError::new(ApiErrorCode::Malformed, bad.body_text()))
+            .map_err(|bad| AdminApiError::new(AdminErrorCode::Malformed, bad.body_text()))
     }
 }
 
@@ -40,13 +40,13 @@ impl<S: Send + Sync> FromRequestParts<S> for PathParam {
 pub(super) struct QueryParams<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParams<T> {
-    type Rejection = ApiError;
+    type Rejection = AdminApiError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, AdminApiError> {
         let asked = Query::<T>::from_request_parts(parts, state).await;
         asked
             .map(|Query(asked)| Self(asked))
-            .map_err(|bad| ApiError::new(ApiErrorCode::Malformed, bad.body_text()))
+            .map_err(|bad| AdminApiError::new(AdminErrorCode::Malformed, bad.body_text()))
     }
 }
 
@@ -54,14 +54,14 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParams<T>
 pub(super) struct BodyBytes(pub(super) Bytes);
 
 impl<S: Send + Sync> FromRequest<S> for BodyBytes {
-    type Rejection = ApiError;
+    type Rejection = AdminApiError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, AdminApiError> {
         let given = Bytes::from_request(request, state).await;
         given.map(Self).map_err(|bad| {
             let large = bad.status() == StatusCode::PAYLOAD_TOO_LARGE;
-            ApiError::new(
-                if large { ApiErrorCode::TooLarge } else { ApiErrorCode::Malformed },
+            AdminApiError::new(
+                if large { AdminErrorCode::TooLarge } else { AdminErrorCode::Malformed },
                 format!("the body: {}", bad.body_text()),
             )
         })
@@ -69,7 +69,7 @@ impl<S: Send + Sync> FromRequest<S> for BodyBytes {
 }
 
 /// Reads the body of a request. Its media type is not checked: a request from another site was refused before.
-pub(super) fn parse_body<T: DeserializeOwned>(BodyBytes(body): &BodyBytes) -> Result<T, ApiError> {
+pub(super) fn parse_body<T: DeserializeOwned>(BodyBytes(body): &BodyBytes) -> Result<T, AdminApiError> {
     serde_json::from_slice(body)
-        .map_err(|bad| ApiError::new(ApiErrorCode::Malformed, format!("the body: {bad}")))
+        .map_err(|bad| AdminApiError::new(AdminErrorCode::Malformed, format!("the body: {bad}")))
 }

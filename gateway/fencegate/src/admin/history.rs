@@ -9,11 +9,11 @@ use std::{
 
 use fencegate_process::histogram::HistogramBuckets;
 
-use crate::metrics::Metrics;
+use crate::metrics::ProcessMetricFamilies;
 
 /// The last minutes. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct MetricHistory(Arc<Mutex<VecDeque<HistogramSample>>>);
+pub struct LatencyHistory(Arc<Mutex<VecDeque<HistogramSample>>>);
 
 /// Between two samples.
 pub const EVERY: Duration = Duration::from_secs(5);
@@ -43,9 +43,9 @@ pub struct Percentiles {
     pub count: u64,
 }
 
-impl MetricHistory {
+impl LatencyHistory {
     /// Samples the counters at each interval, for ever.
-    pub async fn sample_forever(self, metrics: Arc<Metrics>) {
+    pub async fn sample_forever(self, metrics: Arc<ProcessMetricFamilies>) {
         loop {
             self.push(HistogramSample {
                 wait: metrics.wait_distribution(),
@@ -64,7 +64,7 @@ impl MetricHistory {
     }
 
     /// The newest last.
-    pub fn points(&self) -> Vec<IntervalPercentiles> {
+    pub fn interval_percentiles(&self) -> Vec<IntervalPercentiles> {
         let samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let pairs = samples.iter().zip(samples.iter().skip(1));
         pairs
@@ -93,11 +93,11 @@ mod tests {
 
     #[test]
     fn point_is_difference_of_samples() {
-        let trends = MetricHistory::default();
+        let trends = LatencyHistory::default();
         for counts in [[0, 0, 0], [10, 10, 10], [10, 20, 20]] {
             trends.push(sample(&counts));
         }
-        let points = trends.points();
+        let points = trends.interval_percentiles();
         assert_eq!(points.len(), 2);
         let halves: Vec<_> =
             points.iter().map(|point| point.wait.map(|wait| (wait.count, wait.half))).collect();
@@ -106,11 +106,11 @@ mod tests {
 
     #[test]
     fn oldest_samples_are_dropped() {
-        let trends = MetricHistory::default();
+        let trends = LatencyHistory::default();
         for _ in 0..3 * MOST {
             trends.push(sample(&[0, 0, 0]));
         }
-        assert_eq!(trends.points().len(), MOST);
-        assert_eq!(trends.points()[0], IntervalPercentiles { wait: None, hold: None });
+        assert_eq!(trends.interval_percentiles().len(), MOST);
+        assert_eq!(trends.interval_percentiles()[0], IntervalPercentiles { wait: None, hold: None });
     }
 }

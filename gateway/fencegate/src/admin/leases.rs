@@ -6,14 +6,14 @@ use axum::{
     extract::State,
     routing::{get, post},
 };
-use fencegate_policies::{key::ResourceKey, permits::Permit, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, permits::PermitIndex, plan::LockMode, token::FencingToken};
 use fencegate_process::key_redaction::KeyRedaction;
 use serde::{Deserialize, Serialize};
 
 use super::{
     audit::AuditAction,
-    auth::Principal,
-    error::{ApiError, ApiErrorCode},
+    auth::AdminPrincipal,
+    error::{AdminApiError, AdminErrorCode},
     extract::{BodyBytes, PathParam, QueryParams, parse_body},
     models::millis,
     responses::{ActionResult, QueryResult},
@@ -28,23 +28,23 @@ use crate::leases::{
 
 /// `GET /api/v1/leases`.
 #[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct LeasesTold {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = LeasesTold))]
+pub struct AdminLeaseList {
     pub gateway: String,
     /// All leases of this gateway that hold their locks.
     pub held: usize,
     /// All leases of this gateway that wait.
     pub waiting: usize,
     /// The oldest first.
-    pub leases: Vec<LeaseTold>,
+    pub leases: Vec<AdminLease>,
     /// There are more: ask again with `after`, the reference of the last one.
     pub more: bool,
 }
 
 /// A lease of this gateway. Times are milliseconds.
 #[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct LeaseTold {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = LeaseTold))]
+pub struct AdminLease {
     pub gateway: String,
     /// The name of the lease in logs and paths.
     pub reference: String,
@@ -55,7 +55,7 @@ pub struct LeaseTold {
     pub why: Option<String>,
     /// In the form in which the policy logs keys.
     pub keys: Vec<String>,
-    pub mode: Mode,
+    pub mode: LockMode,
     /// While it is held: the number of its permit, where the key has permits.
     pub permit: Option<u16>,
     pub principal: String,
@@ -71,7 +71,7 @@ pub struct LeaseTold {
     /// While it waits: the lock nodes before it at the last look.
     pub ahead: Option<usize>,
     /// While it is held.
-    pub token: Option<Token>,
+    pub token: Option<FencingToken>,
     /// `Fencing-Number` of all that is sent under it.
     pub number: Option<u64>,
     /// Running requests under the lease; right after a break, the number before the break.
@@ -99,8 +99,8 @@ pub(crate) struct LeaseListQuery {
 /// The request of an operator to give a lease back.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(crate) struct AskingBack {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = AskingBack))]
+pub(crate) struct AdminRevokeLeaseBody {
     /// The reason for the client: a line of 1 to 256 bytes.
     why: String,
 }
@@ -108,8 +108,8 @@ pub(crate) struct AskingBack {
 /// The request of an operator to end a lease.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(crate) struct BreakingLease {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = BreakingLease))]
+pub(crate) struct AdminBreakLeaseBody {
     /// The reference again, so that a mistake in a script cannot end another lease.
     confirm: String,
     /// The reason for the client and the log: a line of 1 to 256 bytes.
@@ -131,7 +131,7 @@ pub(super) fn routes() -> Router<GatewayAdminState> {
 async fn list(
     State(seen): State<GatewayAdminState>,
     QueryParams(page): QueryParams<LeaseListQuery>,
-) -> QueryResult<LeasesTold> {
+) -> QueryResult<AdminLeaseList> {
     let key = page.key.map(|key| seen.resolve_key(&key)).transpose()?;
     let limit =
         page.limit.map_or(USUAL, |asked| usize::try_from(asked).map_or(MOST, |asked| asked.min(MOST)));
@@ -141,7 +141,7 @@ async fn list(
 async fn show(
     State(seen): State<GatewayAdminState>,
     PathParam(reference): PathParam,
-) -> QueryResult<LeaseTold> {
+) -> QueryResult<AdminLease> {
     match seen.leases.as_ref().map(|leases| leases.find_by_reference(&reference)) {
         Some(Ok(lease)) => Ok(Json(seen.lease_view(&lease))),
         Some(Err(_)) | None => Err(seen.unknown_lease_error().await),
@@ -150,11 +150,11 @@ async fn show(
 
 async fn revoke(
     State(seen): State<GatewayAdminState>,
-    Extension(principal): Extension<Principal>,
+    Extension(principal): Extension<AdminPrincipal>,
     PathParam(reference): PathParam,
     body: BodyBytes,
-) -> ActionResult<LeaseTold> {
-    let AskingBack { why } = parse_body(&body)?;
+) -> ActionResult<AdminLease> {
+    let AdminRevokeLeaseBody { why } = parse_body(&body)?;
     let done = seen.leases.as_ref().map(|leases| leases.revoke(&reference, &why, &principal.0));
     let lease = match done.unwrap_or(Err(LeaseActionError::NotFound)) {
         Ok(lease) => lease,
@@ -165,28 +165,28 @@ async fn revoke(
 
 async fn break_lease(
     State(seen): State<GatewayAdminState>,
-    Extension(principal): Extension<Principal>,
+    Extension(principal): Extension<AdminPrincipal>,
     PathParam(reference): PathParam,
     body: BodyBytes,
-) -> ActionResult<LeaseTold> {
-    let BreakingLease { confirm, why } = parse_body(&body)?;
+) -> ActionResult<AdminLease> {
+    let AdminBreakLeaseBody { confirm, why } = parse_body(&body)?;
     if confirm != reference {
-        return Err(ApiError::new(ApiErrorCode::Confirm, "say the reference once more in `confirm`"));
+        return Err(AdminApiError::new(AdminErrorCode::Confirm, "say the reference once more in `confirm`"));
     }
     let at_work =
-        seen.leases.as_ref().and_then(|leases| active_requests(leases, &reference)).unwrap_or_default();
+        seen.leases.as_ref().and_then(|leases| active_request_count(leases, &reference)).unwrap_or_default();
     let done = seen.leases.as_ref().map(|leases| leases.break_lease(&reference, Some(&why), &principal.0));
     let lease = match done.unwrap_or(Err(LeaseActionError::NotFound)) {
         Ok(lease) => lease,
         Err(unheeded) => return Err(seen.action_error(unheeded).await),
     };
-    let view = LeaseTold { at_work, ..seen.lease_view(&lease) };
+    let view = AdminLease { at_work, ..seen.lease_view(&lease) };
     Ok((Extension(seen.audit_action("broke", &lease, &why)), Json(view)))
 }
 
-fn active_requests(leases: &LeaseTable, reference: &str) -> Option<usize> {
+fn active_request_count(leases: &LeaseTable, reference: &str) -> Option<usize> {
     match leases.find_by_reference(reference).ok()?.snapshot().stage {
-        LeaseStageSnapshot::Held { lock, .. } => Some(lock.active_requests()),
+        LeaseStageSnapshot::Held { lock, .. } => Some(lock.active_request_count()),
         LeaseStageSnapshot::Waiting { .. } | LeaseStageSnapshot::Over { .. } => None,
     }
 }
@@ -202,13 +202,13 @@ impl GatewayAdminState {
         key: Option<&ResourceKey>,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<LeasesTold, ApiError> {
+    ) -> Result<AdminLeaseList, AdminApiError> {
         let place = |lease: &Lease| (lease.began, lease.id.reference());
         let known = after.map(|after| {
             let lease = self.leases.as_ref().and_then(|leases| leases.find_by_reference(after).ok());
             lease.map(|lease| place(&lease)).ok_or_else(|| {
-                ApiError::new(
-                    ApiErrorCode::Changed,
+                AdminApiError::new(
+                    AdminErrorCode::Changed,
                     "nobody here knows the lease of `after` any more; begin anew",
                 )
             })
@@ -226,17 +226,17 @@ impl GatewayAdminState {
         let mut meant = living.iter().filter(meant);
         let leases: Vec<_> = meant.by_ref().take(limit).map(|lease| self.lease_view(lease)).collect();
         let gateway = self.name.to_string();
-        Ok(LeasesTold { gateway, held, waiting, leases, more: meant.next().is_some() })
+        Ok(AdminLeaseList { gateway, held, waiting, leases, more: meant.next().is_some() })
     }
 
     /// The leases that hold a key or wait for it.
-    pub(super) fn leases_for_key(&self, key: &ResourceKey) -> Vec<LeaseTold> {
+    pub(super) fn leases_for_key(&self, key: &ResourceKey) -> Vec<AdminLease> {
         let living = self.leases.as_ref().map(|leases| leases.active()).unwrap_or_default();
         living.iter().filter(|lease| lease.keys.contains(key)).map(|lease| self.lease_view(lease)).collect()
     }
 
-    fn lease_view(&self, lease: &Lease) -> LeaseTold {
-        LeaseTold::new(lease, &self.name, self.key_redaction())
+    fn lease_view(&self, lease: &Lease) -> AdminLease {
+        AdminLease::new(lease, &self.name, self.key_redaction())
     }
 
     fn audit_action(&self, did: &str, lease: &Lease, why: &str) -> AuditAction {
@@ -245,27 +245,27 @@ impl GatewayAdminState {
         AuditAction(format!("{did} lease {reference} of {} on {keys}: {why}", lease.principal))
     }
 
-    async fn action_error(&self, unheeded: LeaseActionError) -> ApiError {
+    async fn action_error(&self, unheeded: LeaseActionError) -> AdminApiError {
         match unheeded {
             LeaseActionError::NotFound => self.unknown_lease_error().await,
             LeaseActionError::Over => {
-                ApiError::new(ApiErrorCode::Changed, "the lease is over already; look again")
+                AdminApiError::new(AdminErrorCode::Changed, "the lease is over already; look again")
             }
             LeaseActionError::InvalidReason => {
-                ApiError::new(ApiErrorCode::Malformed, "`why` is a line of 1 to 256 bytes")
+                AdminApiError::new(AdminErrorCode::Malformed, "`why` is a line of 1 to 256 bytes")
             }
         }
     }
 
     /// The error for an unknown lease. It lists the other gateways, because each lists only its own leases.
-    async fn unknown_lease_error(&self) -> ApiError {
+    async fn unknown_lease_error(&self) -> AdminApiError {
         let message = format!("{} knows no lease of that reference", self.name);
         let others = match self.keeper.members().await {
             Ok(members) => members,
             Err(error) => {
                 let message =
                     format!("{message}; which other gateways could, ZooKeeper does not tell: {error}");
-                return ApiError::new(ApiErrorCode::NotFound, message);
+                return AdminApiError::new(AdminErrorCode::NotFound, message);
             }
         };
         let others = others.into_iter().filter(|other| *other.gateway != *self.name);
@@ -277,8 +277,8 @@ impl GatewayAdminState {
             .collect();
         others.sort_unstable();
         others.dedup();
-        ApiError::new(
-            ApiErrorCode::NotFound,
+        AdminApiError::new(
+            AdminErrorCode::NotFound,
             match others.as_slice() {
                 [] => format!("{message}, and no other gateway is registered"),
                 others => format!("{message}; ask the admin listeners of the others: {}", others.join(", ")),
@@ -287,7 +287,7 @@ impl GatewayAdminState {
     }
 }
 
-impl LeaseTold {
+impl AdminLease {
     fn new(lease: &Lease, gateway: &str, names: KeyRedaction) -> Self {
         let LeaseSnapshot { stage, ttl, expires_in, revocation, age, .. } = lease.snapshot();
         let mut seen = Self {
@@ -319,7 +319,8 @@ impl LeaseTold {
                 let token = lock.token();
                 (seen.state, seen.held_ms) = (HELD.into(), Some(millis(since)));
                 (seen.token, seen.number) = (Some(token), Some(token.number()));
-                (seen.permit, seen.at_work) = (lock.permit().map(Permit::number), lock.active_requests());
+                (seen.permit, seen.at_work) =
+                    (lock.permit().map(PermitIndex::number), lock.active_request_count());
             }
             LeaseStageSnapshot::Over { why, kept_for } => {
                 (seen.state, seen.why) = (OVER.into(), Some(reason_text(&why)));

@@ -13,7 +13,7 @@ use std::{
 use axum::{Router, body::Body, extract::DefaultBodyLimit, http::Request, middleware};
 use bytes::Bytes;
 use fencegate_http::listen::{
-    certificates::{HandshakeResult, ListenerCertificates, handshake},
+    certificates::{ListenerCertificates, TlsHandshakeResult, handshake},
     linger::write_and_linger,
 };
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -27,8 +27,8 @@ use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
 use super::{
-    auth::{self, AdminAuth, AdminConnection},
-    connection_limit::{AdminConnectionSlot, ConnectionLimiter},
+    auth::{self, AdminAuth, AdminConnectionInfo},
+    connection_limit::{AdminConnectionLimiter, AdminConnectionSlot},
 };
 use crate::bearer::BearerToken;
 
@@ -43,7 +43,7 @@ const BODY_BYTES: usize = 16 * 1024;
 
 /// Serves on a thread of its own as long as the process lives, so it responds also during the drain and while the
 /// workers are busy. `meanwhile` runs on the same thread.
-pub fn start(
+pub fn start_admin_thread(
     listener: TcpListener,
     routes: Router,
     admin_auth: AdminAuth,
@@ -62,7 +62,7 @@ pub fn start(
                 drop(tokio::spawn(BearerToken::watch_file(bearer)));
             }
             match tokio::net::TcpListener::from_std(listener) {
-                Ok(listener) => accept(&listener, &routes, certificates).await,
+                Ok(listener) => run_accept_loop(&listener, &routes, certificates).await,
                 Err(error) => warn!(%error, "the admin listener ended"),
             }
         });
@@ -70,12 +70,12 @@ pub fn start(
     Ok(())
 }
 
-async fn accept(
+async fn run_accept_loop(
     listener: &tokio::net::TcpListener,
     routes: &Router,
     certificates: Option<Arc<ListenerCertificates>>,
 ) {
-    let places = ConnectionLimiter::default();
+    let places = AdminConnectionLimiter::default();
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
@@ -109,22 +109,30 @@ async fn open_connection(
     place: Arc<AdminConnectionSlot>,
 ) {
     let Some(certificates) = certificates else {
-        let caller = AdminConnection { address, certificate: None, secured: false };
-        return serve(stream, caller, routes, place).await;
+        let caller = AdminConnectionInfo { address, certificate: None, secured: false };
+        return serve_admin_connection(stream, caller, routes, place).await;
     };
     match timeout(HANDSHAKE, handshake(certificates, stream)).await {
-        Ok(Ok(HandshakeResult::Secured(stream, secured, _))) => {
+        Ok(Ok(TlsHandshakeResult::Secured(stream, secured, _))) => {
             let certificate = secured.client.map(|client| {
                 let named: Vec<String> = [client.subject].into_iter().chain(client.names).collect();
                 format!("{} ({})", named.join(" "), &client.fingerprint[..FINGERPRINT]).into()
             });
-            serve(stream, AdminConnection { address, certificate, secured: true }, routes, place).await;
+            serve_admin_connection(
+                stream,
+                AdminConnectionInfo { address, certificate, secured: true },
+                routes,
+                place,
+            )
+            .await;
         }
-        Ok(Ok(HandshakeResult::Failed(error, stream))) => {
+        Ok(Ok(TlsHandshakeResult::Failed(error, stream))) => {
             debug!(%address, %error, "admin: handshake");
             write_and_linger(stream, Bytes::new()).await;
         }
-        Ok(Ok(HandshakeResult::Plain(_) | HandshakeResult::Closed)) => debug!(%address, "admin: no TLS"),
+        Ok(Ok(TlsHandshakeResult::Plain(_) | TlsHandshakeResult::Closed)) => {
+            debug!(%address, "admin: no TLS")
+        }
         Ok(Err(error)) => debug!(%address, %error, "admin: handshake"),
         Err(_elapsed) => debug!(%address, "admin: handshake took too long"),
     }
@@ -135,9 +143,9 @@ const FINGERPRINT: usize = 16;
 
 const PAUSE: Duration = Duration::from_millis(50);
 
-async fn serve(
+async fn serve_admin_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    caller: AdminConnection,
+    caller: AdminConnectionInfo,
     routes: Router,
     place: Arc<AdminConnectionSlot>,
 ) {

@@ -35,10 +35,10 @@ use axum::{Router, extract::State, http::StatusCode, routing::get};
 
 pub use self::{csrf::CsrfToken, outcomes::state::GuardAdminState, state::GatewayAdminState};
 use self::{
-    error::{ApiError, ApiErrorCode},
+    error::{AdminApiError, AdminErrorCode},
     probes::{live_routes, metrics_routes, probe_response},
 };
-use crate::{liveness::ThreadMonitor, metrics::Metrics};
+use crate::{liveness::ThreadMonitor, metrics::ProcessMetricFamilies};
 
 /// The routes of a gateway's admin listener.
 pub fn gateway_routes(seen: GatewayAdminState) -> Router {
@@ -74,7 +74,7 @@ pub fn guard_routes(seen: GuardAdminState) -> Router {
 
 /// The routes of a filter's admin listener. A filter depends on no other process, so it is ready as long as its
 /// threads are responsive.
-pub fn filter_routes(metrics: Arc<Metrics>, threads: ThreadMonitor) -> Router {
+pub fn filter_routes(metrics: Arc<ProcessMetricFamilies>, threads: ThreadMonitor) -> Router {
     let asked = threads.clone();
     let ready = async move || probe_response(asked.unready_thread(), "ready");
     Router::new()
@@ -85,12 +85,12 @@ pub fn filter_routes(metrics: Arc<Metrics>, threads: ThreadMonitor) -> Router {
         .method_not_allowed_fallback(method_not_allowed)
 }
 
-async fn not_found() -> ApiError {
-    ApiError::new(ApiErrorCode::NotFound, "nothing is told or done here")
+async fn not_found() -> AdminApiError {
+    AdminApiError::new(AdminErrorCode::NotFound, "nothing is told or done here")
 }
 
-async fn method_not_allowed() -> ApiError {
-    ApiError::new(ApiErrorCode::Method, "it is asked for by another method, which `Allow` names")
+async fn method_not_allowed() -> AdminApiError {
+    AdminApiError::new(AdminErrorCode::Method, "it is asked for by another method, which `Allow` names")
 }
 
 /// 200 if a lock could be granted now. A gateway that is not ready still serves unfenced routes.

@@ -1,6 +1,6 @@
 //! The JSON of the admin API about locks, waits and members, as `gateway/API.md` describes it.
 
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::key_redaction::KeyRedaction;
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ pub use crate::path_segment::encode;
 use fencegate_lock::{
     manager::{
         admin::SessionStatus,
-        admin_query::{LineEntry, RegisteredGateway},
+        admin_query::{LockQueueEntry, RegisteredGateway},
         listing::{self, LockListing, NodeLifetime, WaitReason},
     },
     recipe::grant_record::GrantRecord,
@@ -17,8 +17,8 @@ use fencegate_lock::{
 
 /// `GET /api/v1/locks`.
 #[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Locks {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Locks))]
+pub struct LockListJson {
     pub gateway: String,
     /// All keys that are held here.
     pub held: usize,
@@ -26,20 +26,20 @@ pub struct Locks {
     pub waiting: usize,
     /// The keys for which they wait.
     pub wanted: usize,
-    pub locks: Vec<Lock>,
+    pub locks: Vec<LockJson>,
     /// There are more keys: ask again with `after`, the last key of this list.
     pub more: bool,
 }
 
 /// One key at this gateway.
 #[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Lock {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Lock))]
+pub struct LockJson {
     pub key: String,
-    pub held: Vec<Held>,
+    pub held: Vec<HeldLockJson>,
     pub waiting: usize,
     /// The first waiting requests.
-    pub line: Vec<Waiter>,
+    pub line: Vec<WaiterJson>,
     pub why: Option<String>,
     /// How long this gateway still waits for a delay, after a holder that ended without releasing the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,11 +48,11 @@ pub struct Lock {
 
 /// A tenure of this gateway.
 #[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Held {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Held))]
+pub struct HeldLockJson {
     pub route: Option<String>,
-    pub mode: Mode,
-    pub token: Option<Token>,
+    pub mode: LockMode,
+    pub token: Option<FencingToken>,
     /// `Fencing-Number`.
     pub number: Option<u64>,
     /// `cached` or `strict`.
@@ -68,10 +68,10 @@ pub struct Held {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Waiter {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Waiter))]
+pub struct WaiterJson {
     pub route: String,
-    pub mode: Mode,
+    pub mode: LockMode,
     pub waits_ms: u64,
 }
 
@@ -79,13 +79,13 @@ pub struct Waiter {
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = KeyTold))]
-pub struct LockDetail {
+pub struct LockDetailJson {
     pub gateway: String,
     pub key: String,
     /// The key at this gateway; null if nobody here wants it.
-    pub here: Option<Lock>,
+    pub here: Option<LockJson>,
     /// All lock nodes of the key in ZooKeeper, of all gateways; null if ZooKeeper does not answer.
-    pub line: Option<Vec<LineEntry>>,
+    pub line: Option<Vec<LockQueueEntry>>,
     pub line_error: Option<String>,
     /// How the last holder ended, where nobody compares tokens: `clean`, or `held` if the holder has not ended or has
     /// not said so.
@@ -97,17 +97,17 @@ pub struct LockDetail {
 
 /// `GET /api/v1/contention`.
 #[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Contention {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Contention))]
+pub struct ContentionReport {
     pub gateway: String,
     /// How long ago counting began.
     pub over_ms: u64,
-    pub hot: Vec<HotKey>,
+    pub hot: Vec<HotKeyJson>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct HotKey {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = HotKey))]
+pub struct HotKeyJson {
     pub key: String,
     /// Requests that had to ask for the lock.
     pub requests: u64,
@@ -119,8 +119,8 @@ pub struct HotKey {
 
 /// `GET /api/v1/members`.
 #[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Members {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Members))]
+pub struct MemberListJson {
     pub gateway: String,
     /// Those of this gateway.
     pub sessions: Vec<SessionStatus>,
@@ -130,18 +130,18 @@ pub struct Members {
 
 /// `GET /api/v1/operations`.
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Operations {
-    pub operations: Vec<Unfinished>,
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Operations))]
+pub struct UnresolvedOperationList {
+    pub operations: Vec<UnresolvedOperationJson>,
 }
 
 /// An operation whose outcome is unknown.
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Unfinished {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Unfinished))]
+pub struct UnresolvedOperationJson {
     pub reference: String,
     pub keys: Vec<String>,
-    pub token: Token,
+    pub token: FencingToken,
     pub method: String,
     /// Path and query; null if the log does not show keys.
     pub target: Option<String>,
@@ -154,15 +154,15 @@ pub struct Unfinished {
 
 /// `POST /api/v1/locks/KEY/break`.
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct BrokenLock {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = BrokenLock))]
+pub struct BreakLockResponse {
     /// The nodes that were removed.
-    pub broken: Vec<LineEntry>,
+    pub broken: Vec<LockQueueEntry>,
     pub key: String,
 }
 
-pub fn locks_model(gateway: &str, survey: LockListing, names: KeyRedaction) -> Locks {
-    Locks {
+pub fn locks_model(gateway: &str, survey: LockListing, names: KeyRedaction) -> LockListJson {
+    LockListJson {
         gateway: gateway.to_owned(),
         held: survey.held,
         waiting: survey.waiting,
@@ -172,8 +172,8 @@ pub fn locks_model(gateway: &str, survey: LockListing, names: KeyRedaction) -> L
     }
 }
 
-pub fn lock_model(lock: &listing::ListedLock, names: KeyRedaction) -> Lock {
-    let held = lock.held.iter().map(|held| Held {
+pub fn lock_model(lock: &listing::ListedLock, names: KeyRedaction) -> LockJson {
+    let held = lock.held.iter().map(|held| HeldLockJson {
         route: held.route.as_ref().map(ToString::to_string),
         mode: held.mode,
         token: held.token,
@@ -188,12 +188,12 @@ pub fn lock_model(lock: &listing::ListedLock, names: KeyRedaction) -> Lock {
         proven: held.proven,
         ending: held.ending,
     });
-    let line = lock.line.iter().map(|waiter| Waiter {
+    let line = lock.line.iter().map(|waiter| WaiterJson {
         route: waiter.route.to_string(),
         mode: waiter.mode,
         waits_ms: millis(waiter.since),
     });
-    Lock {
+    LockJson {
         key: names.display(&lock.key),
         held: held.collect(),
         waiting: lock.waiting,
@@ -221,11 +221,11 @@ fn waiting_reason(why: WaitReason) -> &'static str {
 pub fn describe_waiting(
     gateway: &str,
     here: Option<&listing::ListedLock>,
-    line: Option<&[LineEntry]>,
+    line: Option<&[LockQueueEntry]>,
 ) -> String {
     let waiting = here.map_or(0, |lock| lock.waiting);
     let by_us = here.and_then(|lock| lock.held.first());
-    let others = |line: &[LineEntry]| line.iter().filter(|one| !one.holds).count();
+    let others = |line: &[LockQueueEntry]| line.iter().filter(|one| !one.holds).count();
     if let Some(held) = by_us.filter(|held| held.in_flight > 0) {
         let route = held.route.as_deref().unwrap_or("an earlier plan");
         let work = pluralize(held.in_flight as usize, "request");

@@ -8,27 +8,27 @@ use axum::{
     http::StatusCode,
     routing::{get, post},
 };
-use fencegate_guard::{RejectionStats, admission::QuarantineScope};
-use fencegate_policies::{key::ResourceKey, token::Token};
+use fencegate_guard::{StaleDispatchStats, admission::QuarantineScope};
+use fencegate_policies::{key::ResourceKey, token::FencingToken};
 use serde::{Deserialize, Serialize};
 
-use self::state::{GuardAdminState, quarantine_text, store_unavailable, unknown_operation};
-pub use self::state::{Kind, Open};
+use self::state::{GuardAdminState, quarantine_text, store_unavailable_error, unknown_operation_error};
+pub use self::state::{GuardUnresolvedEntry, UnresolvedEntryKind};
 use super::responses::{
-    ActionResult, DrainBegun, QueryResult, ResolvedOperation, drain_response, resolve_response,
+    ActionResult, DrainResponse, QueryResult, ResolveOperationResponse, drain_response, resolve_response,
 };
 use crate::admin::{
     audit::AuditAction,
-    extract::{BodyBytes, PathParam, ResolvedAs, parse_body},
+    extract::{BodyBytes, PathParam, ResolvedOutcome, parse_body},
     probes::healthy_body,
 };
 
 /// An operator's word on an operation.
 #[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ResolveAtGuard))]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ResolveAtGuard {
-    outcome: ResolvedAs,
+pub(crate) struct GuardResolveBody {
+    outcome: ResolvedOutcome,
     /// Resolve it as not done although the request may still be begun.
     #[serde(default)]
     force: bool,
@@ -36,30 +36,30 @@ pub(crate) struct ResolveAtGuard {
 
 /// `GET /api/v1/operations`.
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(crate) struct Doubtful {
-    operations: Vec<Open>,
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Doubtful))]
+pub(crate) struct GuardUnresolvedList {
+    operations: Vec<GuardUnresolvedEntry>,
 }
 
 /// `POST /api/v1/operations/REF/forget`.
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(crate) struct Forgotten {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Forgotten))]
+pub(crate) struct ForgetOperationResponse {
     /// The reference of the operation.
     forgotten: String,
 }
 
 /// `GET /api/v1/keys/KEY`.
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(crate) struct KnownKey {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = KnownKey))]
+pub(crate) struct GuardKeyJson {
     key: String,
     /// The newest token that was announced for the key by a writing request.
-    write: Option<Token>,
+    write: Option<FencingToken>,
     /// The same for reading requests.
-    read: Option<Token>,
-    in_flight: Vec<Token>,
-    in_doubt: Vec<Token>,
+    read: Option<FencingToken>,
+    in_flight: Vec<FencingToken>,
+    in_doubt: Vec<FencingToken>,
 }
 
 /// `GET /api/v1/refusals`.
@@ -76,8 +76,8 @@ pub(crate) struct StaleRefusals {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub(crate) struct StaleRefusal {
     keys: Vec<String>,
-    presented: Token,
-    newest: Token,
+    presented: FencingToken,
+    newest: FencingToken,
 }
 
 /// A guard that cannot renew its membership in a shared store sends nothing.
@@ -121,22 +121,22 @@ async fn ready(State(seen): State<GuardAdminState>) -> (StatusCode, String) {
 /// Ends the process as SIGTERM does, when all running work has ended.
 async fn drain(
     State(seen): State<GuardAdminState>,
-) -> (StatusCode, Extension<AuditAction>, Json<DrainBegun>) {
+) -> (StatusCode, Extension<AuditAction>, Json<DrainResponse>) {
     seen.end.cancel();
     drain_response()
 }
 
-async fn operations(State(seen): State<GuardAdminState>) -> QueryResult<Doubtful> {
-    let operations = seen.unknown_outcomes().await.map_err(|refused| store_unavailable(&refused))?;
-    Ok(Json(Doubtful { operations }))
+async fn operations(State(seen): State<GuardAdminState>) -> QueryResult<GuardUnresolvedList> {
+    let operations = seen.unknown_outcomes().await.map_err(|refused| store_unavailable_error(&refused))?;
+    Ok(Json(GuardUnresolvedList { operations }))
 }
 
 async fn resolve(
     State(seen): State<GuardAdminState>,
     PathParam(reference): PathParam,
     body: BodyBytes,
-) -> ActionResult<ResolvedOperation> {
-    let ResolveAtGuard { outcome, force } = parse_body(&body)?;
+) -> ActionResult<ResolveOperationResponse> {
+    let GuardResolveBody { outcome, force } = parse_body(&body)?;
     let did = seen.resolve(&reference, outcome, force).await?;
     Ok(resolve_response(did, reference))
 }
@@ -145,22 +145,25 @@ async fn resolve(
 async fn forget(
     State(seen): State<GuardAdminState>,
     PathParam(reference): PathParam,
-) -> ActionResult<Forgotten> {
+) -> ActionResult<ForgetOperationResponse> {
     match seen.guard.forget(&reference).await {
         Ok(true) => {
             let did = AuditAction(format!("forgot operation {}", reference.escape_debug()));
-            Ok((Extension(did), Json(Forgotten { forgotten: reference })))
+            Ok((Extension(did), Json(ForgetOperationResponse { forgotten: reference })))
         }
-        Ok(false) => Err(unknown_operation(&reference)),
-        Err(refused) => Err(store_unavailable(&refused)),
+        Ok(false) => Err(unknown_operation_error(&reference)),
+        Err(refused) => Err(store_unavailable_error(&refused)),
     }
 }
 
-async fn key_status(State(seen): State<GuardAdminState>, PathParam(key): PathParam) -> QueryResult<KnownKey> {
-    let parsed = ResourceKey::parse(&key).map_err(|_| unknown_operation(&key))?;
-    let known = seen.guard.key_view(&parsed).await.map_err(|refused| store_unavailable(&refused))?;
-    let known = known.ok_or_else(|| unknown_operation(&key))?;
-    Ok(Json(KnownKey {
+async fn key_status(
+    State(seen): State<GuardAdminState>,
+    PathParam(key): PathParam,
+) -> QueryResult<GuardKeyJson> {
+    let parsed = ResourceKey::parse(&key).map_err(|_| unknown_operation_error(&key))?;
+    let known = seen.guard.key_view(&parsed).await.map_err(|refused| store_unavailable_error(&refused))?;
+    let known = known.ok_or_else(|| unknown_operation_error(&key))?;
+    Ok(Json(GuardKeyJson {
         key: seen.names.display(&parsed),
         write: known.write,
         read: known.read,
@@ -170,7 +173,7 @@ async fn key_status(State(seen): State<GuardAdminState>, PathParam(key): PathPar
 }
 
 async fn refusals(State(seen): State<GuardAdminState>) -> Json<StaleRefusals> {
-    let RejectionStats { stale, latest } = seen.guard.refusals();
+    let StaleDispatchStats { stale, latest } = seen.guard.stale_dispatch_stats();
     let latest = latest.map(|one| StaleRefusal {
         keys: seen.names.display_each(&one.keys),
         presented: one.presented,

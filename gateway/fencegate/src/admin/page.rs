@@ -25,7 +25,7 @@ use axum::{
 use tokio::task::spawn_blocking;
 
 use self::{
-    layout::{FlashMessage, Page, assets},
+    layout::{FlashMessage, HtmlPage, asset_routes},
     overview::OverviewPage,
 };
 use crate::admin::{outcomes::state::GuardAdminState, state::GatewayAdminState};
@@ -39,7 +39,7 @@ pub(super) fn gateway_routes() -> Router<GatewayAdminState> {
         .route("/operations/{reference}", get(forms::operation))
         .route("/operations/{reference}/resolve", post(forms::resolve))
         .route("/runbook", get(runbook::runbook))
-        .merge(assets())
+        .merge(asset_routes())
 }
 
 pub(super) fn guard_routes() -> Router<GuardAdminState> {
@@ -50,9 +50,9 @@ pub(super) fn guard_routes() -> Router<GuardAdminState> {
 }
 
 async fn overview(State(seen): State<GatewayAdminState>, Query(after): Query<FlashMessage>) -> Response {
-    let page = OverviewPage::load(&seen, after.note()).await;
+    let page = OverviewPage::load(&seen, after.message_text()).await;
     // With thousands of routes rendering takes long, and probes are answered on this thread.
-    match spawn_blocking(|| Page(page).into_response()).await {
+    match spawn_blocking(|| HtmlPage(page).into_response()).await {
         Ok(answer) => answer,
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }

@@ -10,11 +10,11 @@ use axum::{
 use fencegate_process::log_writer::dropped_lines;
 use tokio::task::spawn_blocking;
 
-use crate::{liveness::ThreadMonitor, metrics::Metrics};
+use crate::{liveness::ThreadMonitor, metrics::ProcessMetricFamilies};
 
 /// `count` updates the gauges.
 pub(super) fn metrics_routes(
-    metrics: Arc<Metrics>,
+    metrics: Arc<ProcessMetricFamilies>,
     count: impl Fn() + Clone + Send + Sync + 'static,
 ) -> Router {
     let rendered = async move || {

@@ -6,12 +6,12 @@ use fencegate_lock::{manager::lock_manager::LockManager, session::active_session
 use fencegate_process::key_redaction::KeyRedaction;
 use tokio_util::sync::CancellationToken;
 
-use super::{command::CommandSender, csrf::CsrfToken, history::MetricHistory};
+use super::{command::AdminCommandSender, csrf::CsrfToken, history::LatencyHistory};
 use crate::{
     current_config::CurrentConfig,
     leases::LeaseTable,
     liveness::ThreadMonitor,
-    metrics::{Metrics, hot_keys::HotKeys},
+    metrics::{ProcessMetricFamilies, hot_keys::HotKeys},
     request_tracker::RequestTracker,
 };
 
@@ -21,17 +21,17 @@ pub struct GatewayAdminState {
     /// The name of the gateway.
     pub name: Arc<str>,
     pub keeper: LockManager,
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<ProcessMetricFamilies>,
     pub threads: ThreadMonitor,
     pub config: CurrentConfig,
     pub hot: HotKeys,
     /// The requests of each key.
     pub requests: Arc<RequestTracker>,
-    pub history: MetricHistory,
+    pub history: LatencyHistory,
     /// The public keys of our tickets, for guards to fetch.
     pub jwks: Option<Arc<str>>,
     pub drain: CancellationToken,
-    pub commands: CommandSender,
+    pub commands: AdminCommandSender,
     /// `None` if the process was started without leases.
     pub leases: Option<Arc<LeaseTable>>,
     pub csrf: CsrfToken,

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use fencegate_guard::store::backup::{BackupFormatError, BackupHeader, verify};
+use fencegate_guard::store::backup::{BackupFormatError, BackupHeader, verify_backup};
 use rustix::fs::fstatvfs;
 use tempfile::{Builder, NamedTempFile};
 
@@ -62,7 +62,7 @@ impl AtomicBackupFile {
         let synced = file.as_file().sync_all();
         synced.map_err(|source| WriteBackupError::io(&path, source))?;
         let broken = |source| WriteBackupError::Broken { path: path.display().to_string(), source };
-        let header = verify(file.path()).map_err(broken)?;
+        let header = verify_backup(file.path()).map_err(broken)?;
         let named = match existing {
             OverwritePolicy::Keep => file.persist_noclobber(&path),
             OverwritePolicy::Replace => file.persist(&path),

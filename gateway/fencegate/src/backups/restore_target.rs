@@ -11,7 +11,7 @@ use std::{
 
 use fencegate_guard::store::{
     RedbStore, RestoreOptions, RestoreStoreError, StoreError,
-    backup::{BackupHeader, verify},
+    backup::{BackupHeader, verify_backup},
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tempfile::TempPath;
@@ -35,7 +35,7 @@ struct ExistingStore {
 
 /// No store was created, and the old store is still in its place.
 #[derive(Debug, thiserror::Error)]
-pub enum RestoreError {
+pub enum RestoreBackupError {
     #[error(
         "FG0614: {path} is there already; `--replace` moves it aside, once it is sure that its guard does not run anywhere"
     )]
@@ -64,16 +64,16 @@ pub enum RestoreError {
 impl RestoreTarget {
     /// # Errors
     /// An old store is at the path and must stay, or a process uses it.
-    pub fn open(path: &Path, existing: OverwritePolicy) -> Result<Self, RestoreError> {
+    pub fn open(path: &Path, existing: OverwritePolicy) -> Result<Self, RestoreBackupError> {
         if path.symlink_metadata().is_ok() {
             if existing == OverwritePolicy::Keep {
-                return Err(RestoreError::Exists { path: path.display().to_string() });
+                return Err(RestoreBackupError::Exists { path: path.display().to_string() });
             }
             let (old, known) = lock_existing(path)?;
             return Ok(Self { path: path.to_owned(), existing: Some(old), known });
         }
         // A command that was killed during its last steps has left nothing here, and the store under its other name.
-        let newest = newest_replaced_number(path).map_err(|source| RestoreError::io(path, source))?;
+        let newest = newest_replaced_number(path).map_err(|source| RestoreBackupError::io(path, source))?;
         let known = match newest {
             Some(number) => lock_existing(&replaced_path(path, number))?.1,
             None => None,
@@ -85,17 +85,21 @@ impl RestoreTarget {
     ///
     /// # Errors
     /// The backup is not complete, or the floor is below the newest token of the old store.
-    pub fn restore(self, backup: &Path, restored: &RestoreOptions) -> Result<RestoredStore, RestoreError> {
+    pub fn restore(
+        self,
+        backup: &Path,
+        restored: &RestoreOptions,
+    ) -> Result<RestoredStore, RestoreBackupError> {
         let name = self.path.display().to_string();
         let restored = self.merge_known_limits(restored)?;
-        let failed = |source| RestoreError::io(&self.path, source);
+        let failed = |source| RestoreBackupError::io(&self.path, source);
         let new = self.create_temp_path()?;
         let header = RedbStore::restore(&new, backup, &restored).map_err(|source| match source {
-            RestoreStoreError::Floor { .. } => RestoreError::BelowBackup(source),
+            RestoreStoreError::Floor { .. } => RestoreBackupError::BelowBackup(source),
             RestoreStoreError::Backup(_) => {
-                RestoreError::Broken { backup: backup.display().to_string(), source }
+                RestoreBackupError::Broken { backup: backup.display().to_string(), source }
             }
-            RestoreStoreError::Store(_) => RestoreError::Store { path: name.clone(), source },
+            RestoreStoreError::Store(_) => RestoreBackupError::Store { path: name.clone(), source },
         })?;
         self.copy_owner(&new).map_err(failed)?;
         let aside = self.move_aside()?;
@@ -111,21 +115,21 @@ impl RestoreTarget {
 
     /// Raises the settings of the new store to those of the old store. The new store admits nothing that the old one
     /// has admitted, and stays closed at least as long as a guard that starts on the old one.
-    fn merge_known_limits(&self, restored: &RestoreOptions) -> Result<RestoreOptions, RestoreError> {
+    fn merge_known_limits(&self, restored: &RestoreOptions) -> Result<RestoreOptions, RestoreBackupError> {
         let Some(ExistingStore { path, header }) = &self.known else { return Ok(restored.clone()) };
         let floor = restored.floor;
         let highest = header.highest;
         if floor < highest {
-            return Err(RestoreError::Floor { floor, highest, path: path.display().to_string() });
+            return Err(RestoreBackupError::Floor { floor, highest, path: path.display().to_string() });
         }
         let max_execution = restored.max_execution.max(header.max_execution.unwrap_or_default());
         Ok(RestoreOptions { max_execution, ..restored.clone() })
     }
 
     /// A temporary name for the new store. A file that a killed command has left there is removed.
-    fn create_temp_path(&self) -> Result<TempPath, RestoreError> {
+    fn create_temp_path(&self) -> Result<TempPath, RestoreBackupError> {
         let path = path_with_suffix(&self.path, "restoring");
-        let failed = |source| RestoreError::io(&path, source);
+        let failed = |source| RestoreBackupError::io(&path, source);
         match File::open(&path) {
             Ok(file) => {
                 lock_file(&file, &path)?;
@@ -151,13 +155,13 @@ impl RestoreTarget {
         chown(new, Some(of.uid()), Some(of.gid()))
     }
 
-    fn move_aside(&self) -> Result<Option<PathBuf>, RestoreError> {
+    fn move_aside(&self) -> Result<Option<PathBuf>, RestoreBackupError> {
         let Some(old) = &self.existing else { return Ok(None) };
-        let failed = |source| RestoreError::io(&self.path, source);
+        let failed = |source| RestoreBackupError::io(&self.path, source);
         let newest = newest_replaced_number(&self.path).map_err(failed)?;
         let aside = replaced_path(&self.path, newest.map_or(1, |newest| newest.saturating_add(1)));
         if aside.symlink_metadata().is_ok() {
-            return Err(RestoreError::io(&aside, io::ErrorKind::AlreadyExists.into()));
+            return Err(RestoreBackupError::io(&aside, io::ErrorKind::AlreadyExists.into()));
         }
         check_same_file(old, &self.path)?;
         fs::rename(&self.path, &aside).map_err(failed)?;
@@ -165,7 +169,7 @@ impl RestoreTarget {
     }
 }
 
-impl RestoreError {
+impl RestoreBackupError {
     fn io(path: &Path, source: io::Error) -> Self {
         Self::Io { path: path.display().to_string(), source }
     }
@@ -183,9 +187,9 @@ pub struct RestoredStore {
 }
 
 /// Locks a store that no process uses, and reads its progress. No process can open it until the file is released.
-fn lock_existing(path: &Path) -> Result<(File, Option<ExistingStore>), RestoreError> {
+fn lock_existing(path: &Path) -> Result<(File, Option<ExistingStore>), RestoreBackupError> {
     let file = OpenOptions::new().read(true).write(true).open(path);
-    let file = file.map_err(|source| RestoreError::io(path, source))?;
+    let file = file.map_err(|source| RestoreBackupError::io(path, source))?;
     let known = read_existing(path)?;
     lock_file(&file, path)?;
     check_same_file(&file, path)?;
@@ -193,39 +197,39 @@ fn lock_existing(path: &Path) -> Result<(File, Option<ExistingStore>), RestoreEr
 }
 
 /// `None` for a damaged store: nothing can be read from it, and that is no reason to keep it.
-fn read_existing(path: &Path) -> Result<Option<ExistingStore>, RestoreError> {
-    let header = match RedbStore::open(path).and_then(|store| store.header()) {
+fn read_existing(path: &Path) -> Result<Option<ExistingStore>, RestoreBackupError> {
+    let header = match RedbStore::open(path).and_then(|store| store.backup_header()) {
         Ok(header) => Some(header),
-        Err(StoreError::InUse { path }) => return Err(RestoreError::InUse { path }),
-        Err(StoreError::Missing { path }) => return Err(RestoreError::Changed { path }),
-        Err(moved @ StoreError::Moved { .. }) => return Err(RestoreError::Moved(moved)),
-        Err(newer @ StoreError::Newer { .. }) => return Err(RestoreError::Newer(newer)),
+        Err(StoreError::InUse { path }) => return Err(RestoreBackupError::InUse { path }),
+        Err(StoreError::Missing { path }) => return Err(RestoreBackupError::Changed { path }),
+        Err(moved @ StoreError::Moved { .. }) => return Err(RestoreBackupError::Moved(moved)),
+        Err(newer @ StoreError::Newer { .. }) => return Err(RestoreBackupError::Newer(newer)),
         // A backup file was put at the path of a store.
-        Err(StoreError::Backup { .. }) => verify(path).ok(),
+        Err(StoreError::Backup { .. }) => verify_backup(path).ok(),
         Err(StoreError::Exists { .. } | StoreError::Unreadable { .. } | StoreError::Failed(_)) => None,
     };
     Ok(header.map(|header| ExistingStore { path: path.to_owned(), header }))
 }
 
 /// Locks the file of a store that no process uses. Until the lock is released no process can open the store.
-fn lock_file(file: &File, path: &Path) -> Result<(), RestoreError> {
+fn lock_file(file: &File, path: &Path) -> Result<(), RestoreBackupError> {
     file.try_lock().map_err(|error| {
         let path = path.display().to_string();
         match error {
-            TryLockError::WouldBlock => RestoreError::InUse { path },
-            TryLockError::Error(source) => RestoreError::Io { path, source },
+            TryLockError::WouldBlock => RestoreBackupError::InUse { path },
+            TryLockError::Error(source) => RestoreBackupError::Io { path, source },
         }
     })
 }
 
 /// A lock on a file does not protect its name, so the name may belong to another file by now.
-fn check_same_file(file: &File, path: &Path) -> Result<(), RestoreError> {
-    let failed = |source| RestoreError::io(path, source);
+fn check_same_file(file: &File, path: &Path) -> Result<(), RestoreBackupError> {
+    let failed = |source| RestoreBackupError::io(path, source);
     let held = file.metadata().map_err(failed)?;
     let named = path.metadata().map_err(failed)?;
     match (held.dev(), held.ino()) == (named.dev(), named.ino()) {
         true => Ok(()),
-        false => Err(RestoreError::Changed { path: path.display().to_string() }),
+        false => Err(RestoreBackupError::Changed { path: path.display().to_string() }),
     }
 }
 

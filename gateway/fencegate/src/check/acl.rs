@@ -2,16 +2,16 @@
 
 use fencegate_lock::session::{
     acl_audit::audit_acls,
-    client::{AclWriter, ZkClient, ZkError},
+    client::{AclGrantee, ZkClient, ZkError},
     paths::ZkPaths,
     zookeeper::ZkSession,
 };
 use fencegate_policies::{
-    diagnostics::Code,
+    diagnostics::DiagnosticCode,
     plan::{AclMode, GatewayPlan},
 };
 
-use fencegate_process::command_hint::{self, CommandTarget};
+use fencegate_process::command_hint::{self, HintedProcessKind};
 
 use super::findings::FindingCollector;
 
@@ -46,14 +46,19 @@ async fn check_closed(findings: &FindingCollector, link: &ZkSession, paths: &ZkP
     if meant.is_empty() {
         let message = "ZooKeeper knows no identity of this machine, so no node could be closed to others";
         let remedy = "see that the servers ask for certificates (`ssl.clientAuth=need`), and the port: `fencegate explain FG0524`";
-        return findings.report_problem(&["zookeeper", "acl"], Code::NotLetIn, message, remedy);
+        return findings.report_problem(&["zookeeper", "acl"], DiagnosticCode::NotLetIn, message, remedy);
     }
     let meant_told = meant.join(", ");
     match audit_acls(link, root, &meant).await {
         Ok(found) if found.count > 0 => {
-            let set = command_hint::command_line(CommandTarget::Gateway, "acl set");
+            let set = command_hint::command_line(HintedProcessKind::Gateway, "acl set");
             let remedy = format!("close them: `{set}`; or add whom you mean to `identities`");
-            findings.report_problem(&["zookeeper", "acl"], Code::OpenNodes, found.summary(), &remedy);
+            findings.report_problem(
+                &["zookeeper", "acl"],
+                DiagnosticCode::OpenNodes,
+                found.summary(),
+                &remedy,
+            );
         }
         Ok(found) => {
             let bound = if found.unfinished { ", the first ones of more," } else { "" };
@@ -74,7 +79,7 @@ async fn check_open(findings: &FindingCollector, acl: AclMode, link: &ZkSession,
     let nodes = [root.to_owned(), paths.members_path(), paths.locks_path()];
     let mut open = Vec::new();
     for node in nodes {
-        match link.writers(&node).await {
+        match link.acl_grantees(&node).await {
             Ok(writers) => open.extend(report_writers(findings, &node, &writers).then_some(node)),
             Err(ZkError::NoNode) => {}
             Err(fault) => findings.record("root", format!("who may write {node} cannot be told: {fault}")),
@@ -89,14 +94,14 @@ async fn check_open(findings: &FindingCollector, acl: AclMode, link: &ZkSession,
         let message =
             format!("whoever reaches ZooKeeper may write {}, and take every lock away", open.join(", "));
         let remedy = "have gateways show who they are, and write `acl: closed`; or, where a firewall keeps strangers away, `acl: open`";
-        findings.report_problem(&["zookeeper", "root"], Code::RootOpen, message, remedy);
+        findings.report_problem(&["zookeeper", "root"], DiagnosticCode::RootOpen, message, remedy);
     }
 }
 
 /// Reports whether anybody may write the node.
-fn report_writers(findings: &FindingCollector, node: &str, writers: &[AclWriter]) -> bool {
-    let named = writers.iter().map(|AclWriter { who, may }| format!("{who} ({may})"));
+fn report_writers(findings: &FindingCollector, node: &str, writers: &[AclGrantee]) -> bool {
+    let named = writers.iter().map(|AclGrantee { who, may }| format!("{who} ({may})"));
     let named = named.collect::<Vec<_>>().join(", ");
     findings.record("root", format!("{node} may be written by {named}"));
-    writers.iter().any(AclWriter::is_anyone)
+    writers.iter().any(AclGrantee::is_anyone)
 }

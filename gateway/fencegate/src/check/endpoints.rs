@@ -4,14 +4,14 @@
 use std::{collections::HashSet, io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use fencegate_guard::identity::{ANNOUNCEMENT, Announcement};
+use fencegate_guard::identity::{ANNOUNCEMENT, GuardAnnouncement};
 use fencegate_http::{
-    network::{Network, connect_target::ConnectTarget, sockets::Sockets},
+    network::{Network, connect_target::ConnectTarget, sockets::OsNetwork},
     upstream::{client_connection::HTTP2, pool::alpn_protocols, tls::UpstreamTls},
 };
 use fencegate_lock::installation::InstallationMeta;
 use fencegate_policies::{
-    diagnostics::{Code, Diagnostic, Severity},
+    diagnostics::{Diagnostic, DiagnosticCode, Severity},
     plan::{FencingLevel, Upstream, UpstreamProtocol, host_header},
 };
 use fencegate_process::{command_hint, display::error_chain, pem::not_after};
@@ -39,7 +39,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 pub(super) struct ProbedGuard {
     endpoint: usize,
     address: ConnectTarget,
-    announcement: Announcement,
+    announcement: GuardAnnouncement,
 }
 
 /// What is expected at the endpoints of an upstream.
@@ -120,7 +120,7 @@ async fn check_upstream(
     }
     for (item, mut missing) in missed {
         // Requests can use another endpoint, so this is only a warning.
-        if reached && missing.code == Code::NoEndpoint {
+        if reached && missing.code == DiagnosticCode::NoEndpoint {
             missing.severity = Severity::Warning;
         }
         findings.report(&[way, &[list, &item]].concat(), missing);
@@ -139,7 +139,7 @@ struct ProbedAddress {
 /// The process that answered at an address.
 #[derive(Default)]
 struct ProbeResult {
-    announcement: Option<Announcement>,
+    announcement: Option<GuardAnnouncement>,
     /// Evidence of an intermediary before the service.
     hop: Option<String>,
 }
@@ -157,7 +157,7 @@ async fn probe_endpoint(
     let unknown = |why: &str| {
         let message = format!("the endpoint {endpoint} of `{}` is not found: {why}", upstream.name);
         let remedy = "see that the name is spelled as the name server knows it, from this machine";
-        vec![Err(Diagnostic::new(Code::NoEndpoint, message).with_remedy(remedy))]
+        vec![Err(Diagnostic::new(DiagnosticCode::NoEndpoint, message).with_remedy(remedy))]
     };
     match resolved {
         Err(error) => unknown(&error.to_string()),
@@ -178,7 +178,7 @@ async fn probe_endpoint(
 pub(super) async fn resolve(endpoint: &str) -> io::Result<Vec<ConnectTarget>> {
     match ConnectTarget::parse_literal(endpoint) {
         Some(literal) => Ok(vec![literal]),
-        None => Sockets.resolve(endpoint).await,
+        None => OsNetwork.resolve(endpoint).await,
     }
 }
 
@@ -191,7 +191,7 @@ async fn probe_address(
 ) -> Result<ProbedAddress, Diagnostic> {
     let limit = upstream.connect_timeout.min(LONGEST);
     let late = || io::Error::from(io::ErrorKind::TimedOut);
-    let dialled = timeout(limit, Sockets.dial(&address)).await.unwrap_or_else(|_| Err(late()));
+    let dialled = timeout(limit, OsNetwork.dial(&address)).await.unwrap_or_else(|_| Err(late()));
     let stream = dialled.map_err(|error| {
         let message =
             format!("the endpoint {endpoint} of `{}` cannot be reached at {address}: {error}", upstream.name);
@@ -201,7 +201,7 @@ async fn probe_address(
                 "start the service, correct the path, or let the user that this runs as write the socket"
             }
         };
-        Diagnostic::new(Code::NoEndpoint, message).with_remedy(remedy)
+        Diagnostic::new(DiagnosticCode::NoEndpoint, message).with_remedy(remedy)
     })?;
     let Some(secured) = secured else {
         let http2 = upstream.protocol == UpstreamProtocol::Http2;
@@ -222,7 +222,7 @@ fn tls_diagnostic(upstream: &Upstream, endpoint: &str, error: &io::Error) -> Dia
     let message = format!("TLS with {endpoint} of `{}` fails: {}", upstream.name, error_chain(error));
     let remedy =
         "write `tls: {ca_file: ...}` with who signed its certificate, or `server_name` as it stands in there";
-    Diagnostic::new(Code::EndpointTls, message).with_remedy(remedy)
+    Diagnostic::new(DiagnosticCode::EndpointTls, message).with_remedy(remedy)
 }
 
 /// Requests the identity of the process at the address.
@@ -255,7 +255,7 @@ where
         Err(error) => {
             let message = format!("what answers for `{}` at {address} is no guard: {error}", upstream.name);
             let remedy = "start `fencegate guard` there, in front of the service, and let nothing else reach the service";
-            Err(Diagnostic::new(Code::NoGuard, message).with_remedy(remedy))
+            Err(Diagnostic::new(DiagnosticCode::NoGuard, message).with_remedy(remedy))
         }
     }
 }
@@ -265,7 +265,7 @@ async fn fetch_announcement<S>(
     stream: S,
     http2: bool,
     scheme: &str,
-) -> Result<Announcement, String>
+) -> Result<GuardAnnouncement, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -333,7 +333,7 @@ pub(super) fn check_guards(
             );
             let way = ["upstreams", &*upstream.name, "response_timeout"];
             let remedy = "make it longer than the guard's `settle` and `max_execution` together; nothing is sent before";
-            findings.report_problem(&way, Code::GuardImpatient, message, remedy);
+            findings.report_problem(&way, DiagnosticCode::GuardImpatient, message, remedy);
         }
         if let Some(meta) = installation
             && meta.uuid != announcement.ensemble
@@ -342,13 +342,18 @@ pub(super) fn check_guards(
                 "the guard at {address} compares tokens of installation {}, and ZooKeeper has {}",
                 announcement.ensemble, meta.uuid
             );
-            let show = command_hint::command_line(command_hint::CommandTarget::Gateway, "era show");
+            let show = command_hint::command_line(command_hint::HintedProcessKind::Gateway, "era show");
             let remedy = &format!("make its store for this installation: `{show}` prints how");
-            findings.report_problem(&way, Code::NoGuard, message, remedy);
+            findings.report_problem(&way, DiagnosticCode::NoGuard, message, remedy);
         }
         if announcement.observes {
             let message = format!("the guard at {address} only observes: it refuses nothing");
-            findings.report_problem(&way, Code::Observed, message, "write `enforce: refuse` in its file");
+            findings.report_problem(
+                &way,
+                DiagnosticCode::Observed,
+                message,
+                "write `enforce: refuse` in its file",
+            );
         }
     }
     check_guard_stores(findings, upstream, met);
@@ -356,7 +361,7 @@ pub(super) fn check_guards(
 
 /// Checks whether each guard has the admissions of the others.
 fn check_guard_stores(findings: &FindingCollector, upstream: &Upstream, met: &[ProbedGuard]) {
-    let different = |differ: fn(&Announcement, &Announcement) -> bool| {
+    let different = |differ: fn(&GuardAnnouncement, &GuardAnnouncement) -> bool| {
         met.windows(2).any(|pair| differ(&pair[0].announcement, &pair[1].announcement))
     };
     let name = &upstream.name;
@@ -384,7 +389,7 @@ fn check_guard_stores(findings: &FindingCollector, upstream: &Upstream, met: &[P
         }
         return;
     };
-    findings.report_problem(&["upstreams", &**name, "endpoints"], Code::NoGuard, message, remedy);
+    findings.report_problem(&["upstreams", &**name, "endpoints"], DiagnosticCode::NoGuard, message, remedy);
 }
 
 fn guard_count(met: &[ProbedGuard]) -> usize {

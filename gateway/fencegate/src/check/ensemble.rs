@@ -10,17 +10,17 @@ use fencegate_lock::{
         member::{MemberRecord, gateway_name},
         paths::ZkPaths,
         servers::ZkServers,
-        tls_diagnosis::HandshakeOutcome,
+        tls_diagnosis::TlsHandshakeOutcome,
         zookeeper::ZkSession,
     },
     state::TokenHistory,
 };
 use fencegate_policies::{
-    diagnostics::{Code, Diagnostic, Severity},
+    diagnostics::{Diagnostic, DiagnosticCode, Severity},
     plan::{GatewayPlan, ZooKeeperSettings},
 };
 use fencegate_process::{
-    command_hint::{self, CommandTarget},
+    command_hint::{self, HintedProcessKind},
     display::{HumanDuration, error_chain},
     pem,
 };
@@ -68,11 +68,11 @@ pub(super) async fn check(
             let message = format!("no session with ZooKeeper at {servers}: {fault}");
             let remedy =
                 "start the ensemble, or correct `servers`; `nc` to each server shows which of them answer";
-            findings.report_problem(&["zookeeper", "servers"], Code::NoEnsemble, message, remedy);
+            findings.report_problem(&["zookeeper", "servers"], DiagnosticCode::NoEnsemble, message, remedy);
             return None;
         }
     };
-    check_session(findings, zookeeper, &servers, link.timeout());
+    check_session(findings, zookeeper, &servers, link.negotiated_timeout());
     check_each_server(findings, &ensemble, zookeeper).await;
     let installation = timeout(PATIENCE, check_installation(findings, gateway, memory, &link)).await;
     link.close().await;
@@ -80,7 +80,7 @@ pub(super) async fn check(
         let message = format!("ZooKeeper at {servers} gave a session, and then no answers");
         findings.report_problem(
             &["zookeeper", "servers"],
-            Code::NoEnsemble,
+            DiagnosticCode::NoEnsemble,
             message,
             "look at its log: it may have no quorum",
         );
@@ -115,7 +115,7 @@ fn check_session(
     );
     let least = ZooKeeperSettings::least_margin(granted, zookeeper.tick);
     let short = margin < least || margin + ZooKeeperSettings::heartbeat(granted) * 2 > granted;
-    let mut diagnostic = Diagnostic::new(Code::SessionNegotiated, message);
+    let mut diagnostic = Diagnostic::new(DiagnosticCode::SessionNegotiated, message);
     if short {
         // No gateway starts with such a session.
         diagnostic.severity = Severity::Error;
@@ -135,17 +135,17 @@ async fn check_tls(findings: &FindingCollector, zookeeper: &ZooKeeperSettings, e
         let number = number.to_string();
         let way = ["zookeeper", "servers", &number];
         match met {
-            HandshakeOutcome::Accepted(until) => {
+            TlsHandshakeOutcome::Accepted(until) => {
                 files::check_certificate(findings, &way, &format!("of {server}"), until)
             }
-            HandshakeOutcome::Refused(why) => {
+            TlsHandshakeOutcome::Refused(why) => {
                 let message = format!("TLS with {server} is not agreed on: {why}");
                 let remedy =
                     "see `ca_file`, `client_certificate_file` and the port: `fencegate explain FG0521`";
-                findings.report_problem(&way, Code::EnsembleTls, message, remedy);
+                findings.report_problem(&way, DiagnosticCode::EnsembleTls, message, remedy);
             }
             // Reported where all servers are listed.
-            HandshakeOutcome::Unreachable(why) => {
+            TlsHandshakeOutcome::Unreachable(why) => {
                 findings.record("zookeeper", format!("{server} does not answer: {why}"))
             }
         }
@@ -164,7 +164,7 @@ async fn check_server_kind(findings: &FindingCollector, zookeeper: &ZooKeeperSet
             let remedy = "take ZooKeeper: `fencegate explain FG0523` says what else differs";
             findings.report_problem(
                 &["zookeeper", "servers", &number.to_string()],
-                Code::NotZooKeeper,
+                DiagnosticCode::NotZooKeeper,
                 message,
                 remedy,
             );
@@ -180,7 +180,7 @@ async fn check_each_server(findings: &FindingCollector, ensemble: &ZkServers, zo
     let attempts = zookeeper.servers.iter().map(async |server| {
         let connected = timeout(EACH, ensemble.clone().with_server(server).connect()).await;
         let link = connected.ok()?.ok()?;
-        let granted = link.timeout();
+        let granted = link.negotiated_timeout();
         link.close().await;
         Some((server, granted))
     });
@@ -195,7 +195,7 @@ async fn check_each_server(findings: &FindingCollector, ensemble: &ZkServers, zo
     if times.any(|other| Some(other) != first) {
         let message = format!("the servers keep a session for unlike times: {listed}");
         let remedy = "give all servers one tickTime, minSessionTimeout and maxSessionTimeout, and restart them one by one";
-        findings.report_problem(&["zookeeper", "servers"], Code::UnlikeServers, message, remedy);
+        findings.report_problem(&["zookeeper", "servers"], DiagnosticCode::UnlikeServers, message, remedy);
     }
 }
 
@@ -210,15 +210,20 @@ async fn check_installation(
 ) -> Option<FoundInstallation> {
     let paths = ZkPaths::new(&gateway.zookeeper.root);
     acl::check(findings, gateway, link, &paths).await;
-    let meta = match era::read(link, &paths).await {
+    let meta = match era::read_meta(link, &paths).await {
         Ok(era) => era.meta,
         Err(unreadable) => {
             if let ReadMetaError::Fault { source: ZkError::Denied(_), .. } = unreadable {
                 let remedy = "show the identity that the other gateways show: `fencegate explain FG0524`";
-                findings.report_problem(&["zookeeper"], Code::NotLetIn, error_chain(&unreadable), remedy);
+                findings.report_problem(
+                    &["zookeeper"],
+                    DiagnosticCode::NotLetIn,
+                    error_chain(&unreadable),
+                    remedy,
+                );
                 return None;
             }
-            let init = command_hint::command_line(CommandTarget::Gateway, "era init");
+            let init = command_hint::command_line(HintedProcessKind::Gateway, "era init");
             let (said, remedy) = match &unreadable {
                 ReadMetaError::Missing { path } => {
                     (format!("{path} does not exist"), format!("make it once: `{init}`"))
@@ -227,17 +232,17 @@ async fn check_installation(
                     (error_chain(other), "see whether `root` and `servers` are the right ones".to_owned())
                 }
             };
-            findings.report_problem(&["zookeeper", "root"], Code::NoInstallation, said, &remedy);
+            findings.report_problem(&["zookeeper", "root"], DiagnosticCode::NoInstallation, said, &remedy);
             return None;
         }
     };
     findings.record("root", format!("{} has installation {}, era {}", paths.root(), meta.uuid, meta.era));
     if let Err(went_back) = memory.check_installation(&meta) {
-        let bump = command_hint::command_line(CommandTarget::Gateway, "era bump");
+        let bump = command_hint::command_line(HintedProcessKind::Gateway, "era bump");
         let remedy = format!("follow *Restoring ZooKeeper* in the runbook: `{bump}` makes larger tokens");
         findings.report_problem(
             &["zookeeper", "root"],
-            Code::OtherEnsemble,
+            DiagnosticCode::OtherEnsemble,
             error_chain(&went_back),
             &remedy,
         );
@@ -289,6 +294,6 @@ fn check_other_gateways(
         );
         let remedy =
             "give all gateways of one root the same routes and keys, or change them with all of them stopped";
-        findings.report_problem(&["routes"], Code::PlansDiffer, message, remedy);
+        findings.report_problem(&["routes"], DiagnosticCode::PlansDiffer, message, remedy);
     }
 }

@@ -8,15 +8,15 @@ use std::{
 };
 
 use fencegate_http::{
-    buffered::{MemoryAllowance, memory_allowance},
+    buffered::{DefaultMemoryLimit, memory_allowance},
     listen::certificates::read_certificate_expiries,
 };
 use fencegate_lock::state::{self, InstallationRecord};
 use fencegate_policies::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     plan::{
-        AdminListener, BindAddress, LeasePlan, ListenerLimits, ListenerTls, LogSettings, PrincipalCredential,
-        buffer_limits,
+        AdminListenerSettings, BindAddress, LeasePlan, ListenerLimits, ListenerTls, LogSettings,
+        PrincipalCredential, buffer_limits,
     },
 };
 use fencegate_process::display::error_chain;
@@ -34,7 +34,7 @@ pub(super) fn check_listener(findings: &FindingCollector, way: &[&str], tls: Opt
     match read_certificate_expiries(tls) {
         Err(bad) => {
             let remedy = "put a certificate with its chain and its own key there, in PEM; the process does not start without";
-            findings.report_problem(way, Code::ListenerTls, error_chain(&bad), remedy);
+            findings.report_problem(way, DiagnosticCode::ListenerTls, error_chain(&bad), remedy);
         }
         Ok(examined) => {
             for (number, (path, until)) in examined.iter().enumerate() {
@@ -53,7 +53,7 @@ pub(super) fn check_memory(findings: &FindingCollector, way: &[&str], limits: &L
         // Too small a value is reported without a check of the machine.
         Some(bytes) => format!("{} MiB, as `limits.buffered` says", mib(bytes)),
         None => {
-            let MemoryAllowance { bytes, source: of } = memory_allowance();
+            let DefaultMemoryLimit { bytes, source: of } = memory_allowance();
             if buffer_limits::max_body(bytes) < limits.max_body {
                 let message = format!(
                     "a body that `max_body` lets come never finds room: it may have {} bytes, and one body takes at most {} \
@@ -62,7 +62,12 @@ pub(super) fn check_memory(findings: &FindingCollector, way: &[&str], limits: &L
                     buffer_limits::max_body(bytes)
                 );
                 let remedy = "lower `max_body`, or give the process more memory";
-                findings.report_problem(&[way, &["max_body"]].concat(), Code::SmallMemory, message, remedy);
+                findings.report_problem(
+                    &[way, &["max_body"]].concat(),
+                    DiagnosticCode::SmallMemory,
+                    message,
+                    remedy,
+                );
             }
             format!("{} MiB, a part of what the {of} allows", mib(bytes))
         }
@@ -70,7 +75,7 @@ pub(super) fn check_memory(findings: &FindingCollector, way: &[&str], limits: &L
     findings.record("memory for bodies", says);
 }
 
-pub(super) fn check_admin(findings: &FindingCollector, admin: &AdminListener) {
+pub(super) fn check_admin(findings: &FindingCollector, admin: &AdminListenerSettings) {
     check_listener(findings, &["admin", "tls"], admin.tls.as_ref());
     if let Some(file) = &admin.bearer
         && let Err(bad) = BearerToken::open(file)
@@ -99,7 +104,7 @@ pub(super) fn check_leases(findings: &FindingCollector, leases: &LeasePlan) {
 
 pub(super) fn report_unusable(findings: &FindingCollector, way: &[&str], why: &str) {
     let remedy = "the process does not start without it: see that it is there, and who may read it";
-    findings.report_problem(way, Code::FileUnusable, why, remedy);
+    findings.report_problem(way, DiagnosticCode::FileUnusable, why, remedy);
 }
 
 /// `until`: seconds since 1970.
@@ -108,7 +113,8 @@ pub(super) fn check_certificate(findings: &FindingCollector, way: &[&str], which
     let left = (UNIX_EPOCH + Duration::from_secs(until)).duration_since(SystemTime::now());
     match left {
         Err(_) => {
-            let fault = Diagnostic::new(Code::Expired, format!("the certificate {which} has expired"));
+            let fault =
+                Diagnostic::new(DiagnosticCode::Expired, format!("the certificate {which} has expired"));
             findings.report(
                 way,
                 fault.with_remedy("put a new one in its place: it is taken over while the process runs"),
@@ -117,7 +123,7 @@ pub(super) fn check_certificate(findings: &FindingCollector, way: &[&str], which
         Ok(left) if left < SOON => {
             let message = format!("the certificate {which} expires in {} days", left.as_secs() / 86_400);
             let remedy = "put a new one in its place: it is taken over while the process runs";
-            findings.report_problem(way, Code::ExpiresSoon, message, remedy);
+            findings.report_problem(way, DiagnosticCode::ExpiresSoon, message, remedy);
         }
         Ok(left) => {
             findings.record("certificates", format!("{which} is valid for {} days", left.as_secs() / 86_400))
@@ -145,7 +151,12 @@ pub(super) fn check_state(findings: &FindingCollector, folder: &Path) -> Vec<Ins
         Err(error) => {
             let remedy =
                 "put a copy back, or move the file away and begin the next era: `fencegate explain FG0519`";
-            findings.report_problem(&["state_dir"], Code::StateUnusable, error_chain(&error), remedy);
+            findings.report_problem(
+                &["state_dir"],
+                DiagnosticCode::StateUnusable,
+                error_chain(&error),
+                remedy,
+            );
         }
     }
     Vec::new()
@@ -161,10 +172,15 @@ pub(super) fn check_socket(findings: &FindingCollector, way: &[&str], bind: &Bin
         let message =
             format!("the folder {} of the socket cannot be read and written: {error}", folder.display());
         let remedy = "make it, for the user that the process runs as: `RuntimeDirectory=` of systemd does";
-        findings.report_problem(way, Code::SocketUnusable, message, remedy);
+        findings.report_problem(way, DiagnosticCode::SocketUnusable, message, remedy);
     } else if stands.as_ref().is_ok_and(|stands| !stands.file_type().is_socket()) {
         let message = format!("what stands at {path} is no socket");
-        findings.report_problem(way, Code::SocketUnusable, message, "move it away, or name another path");
+        findings.report_problem(
+            way,
+            DiagnosticCode::SocketUnusable,
+            message,
+            "move it away, or name another path",
+        );
     } else {
         let says =
             if stands.is_ok() { "is there, of a process that runs or was killed" } else { "can be made" };
@@ -182,7 +198,7 @@ pub(super) fn check_writable(findings: &FindingCollector, way: &[&str], folder: 
             let why = other.map_or_else(|error| error.to_string(), |()| "it is no folder".to_owned());
             let message = format!("nothing can be written to {}: {why}", folder.display());
             let remedy = "make the folder, and give it to the user that the process runs as";
-            findings.report_problem(way, Code::FolderUnusable, message, remedy);
+            findings.report_problem(way, DiagnosticCode::FolderUnusable, message, remedy);
         }
     }
 }

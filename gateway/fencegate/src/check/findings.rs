@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use fencegate_policies::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     file::FieldLocator,
 };
 use serde::Serialize;
@@ -42,7 +42,13 @@ impl FindingCollector {
     }
 
     /// A finding in its usual form.
-    pub(super) fn report_problem(&self, way: &[&str], code: Code, message: impl Into<String>, remedy: &str) {
+    pub(super) fn report_problem(
+        &self,
+        way: &[&str],
+        code: DiagnosticCode,
+        message: impl Into<String>,
+        remedy: &str,
+    ) {
         self.report(way, Diagnostic::new(code, message).with_remedy(remedy));
     }
 

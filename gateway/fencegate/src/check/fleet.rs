@@ -3,7 +3,7 @@
 use fencegate_lock::session::{
     client::ZkError, paths::ZkPaths, plan_publication::PlanPublication, plan_watch, zookeeper::ZkSession,
 };
-use fencegate_policies::{diagnostics::Code, plan::GatewayPlan, plan_digest::PublishedLockRules};
+use fencegate_policies::{diagnostics::DiagnosticCode, plan::GatewayPlan, plan_digest::PublishedLockRules};
 
 use super::findings::FindingCollector;
 use crate::plan_compat::compare;
@@ -22,7 +22,7 @@ pub(super) async fn check(
     let report = compare(&file, &ours, &same, &others);
     for unreadable in &report.unreadable {
         let remedy = "give all gateways the newest build";
-        findings.report_problem(&["routes"], Code::PlanUnreadable, unreadable.clone(), remedy);
+        findings.report_problem(&["routes"], DiagnosticCode::PlanUnreadable, unreadable.clone(), remedy);
     }
     let refused: Vec<&str> =
         report.routes.iter().filter(|route| !route.agrees).map(|route| route.route.as_str()).collect();
@@ -45,7 +45,7 @@ pub(super) async fn check(
             by.join(", ")
         );
         let remedy = "follow *Changing keys in a fleet* in the runbook";
-        findings.report_problem(&["routes"], Code::ConfigMismatch, message, remedy);
+        findings.report_problem(&["routes"], DiagnosticCode::ConfigMismatch, message, remedy);
     }
     Ok(())
 }

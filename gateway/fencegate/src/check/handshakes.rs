@@ -10,15 +10,16 @@ use std::{
 
 use fencegate_http::{
     listen::certificates::read_certificate_expiries,
-    network::{Network, connect_target::ConnectTarget, sockets::Sockets},
+    network::{Network, connect_target::ConnectTarget, sockets::OsNetwork},
     upstream::tls::UpstreamTls,
 };
 use fencegate_lock::session::member::MemberRecord;
 use fencegate_policies::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     host::CanonicalHost,
     plan::{
-        self, ClientAuth, ClientCertificate, GatewayPlan, ListenerTls, PeerListener, PeerTls, TlsVersion,
+        self, ClientAuth, ClientCertificate, GatewayPlan, ListenerTls, PeerListenerSettings, PeerTls,
+        TlsVersion,
     },
 };
 use fencegate_process::{display::error_chain, pem};
@@ -46,11 +47,11 @@ const SECOND_THOUGHTS: Duration = Duration::from_millis(500);
 const MOST: usize = 64;
 
 /// Checks the local part: the certificate, and the address for peers.
-pub(super) async fn check_local_peer(findings: &FindingCollector, peer: &PeerListener) {
+pub(super) async fn check_local_peer(findings: &FindingCollector, peer: &PeerListenerSettings) {
     if let Some(tls) = &peer.tls {
         check_files(findings, peer, tls);
     }
-    let why = match timeout(LONGEST, Sockets.resolve(&peer.advertise)).await {
+    let why = match timeout(LONGEST, OsNetwork.resolve(&peer.advertise)).await {
         Ok(Ok(addresses)) if !addresses.is_empty() => return,
         Ok(Ok(_)) => "its name has no address".to_owned(),
         Ok(Err(error)) => error_chain(&error),
@@ -59,10 +60,10 @@ pub(super) async fn check_local_peer(findings: &FindingCollector, peer: &PeerLis
     let message =
         format!("other gateways would be told `{}`, which is not found from here: {why}", peer.advertise);
     let remedy = "write `advertise` as the name server knows this machine, or with its address";
-    findings.report_problem(&["peer", "advertise"], Code::NotReached, message, remedy);
+    findings.report_problem(&["peer", "advertise"], DiagnosticCode::NotReached, message, remedy);
 }
 
-fn check_files(findings: &FindingCollector, peer: &PeerListener, tls: &PeerTls) {
+fn check_files(findings: &FindingCollector, peer: &PeerListenerSettings, tls: &PeerTls) {
     let way = ["peer", "tls"];
     let shown = ListenerTls {
         certificates: vec![tls.pair.clone()],
@@ -73,7 +74,7 @@ fn check_files(findings: &FindingCollector, peer: &PeerListener, tls: &PeerTls) 
         Ok(examined) => examined,
         Err(bad) => {
             let remedy = "put a certificate with its chain, its own key and the certificate of who signed it there, in PEM; the process does not start without";
-            return findings.report_problem(&way, Code::ListenerTls, error_chain(&bad), remedy);
+            return findings.report_problem(&way, DiagnosticCode::ListenerTls, error_chain(&bad), remedy);
         }
     };
     for (path, until) in &examined {
@@ -86,7 +87,7 @@ fn check_files(findings: &FindingCollector, peer: &PeerListener, tls: &PeerTls) 
         let remedy = "give all gateways certificates that `ca_file` has signed, for servers and for clients, each for the host in its `advertise`";
         findings.report_problem(
             &[&way[..], &["certificate_file"]].concat(),
-            Code::ListenerTls,
+            DiagnosticCode::ListenerTls,
             message,
             remedy,
         );
@@ -94,7 +95,7 @@ fn check_files(findings: &FindingCollector, peer: &PeerListener, tls: &PeerTls) 
 }
 
 /// Verifies our certificate as a peer with the same `ca_file` would, as a client and as a server.
-fn verify_own_certificate(peer: &PeerListener, tls: &PeerTls) -> Result<(), String> {
+fn verify_own_certificate(peer: &PeerListenerSettings, tls: &PeerTls) -> Result<(), String> {
     let chain = pem::certificates(&tls.pair.certificate).map_err(|bad| error_chain(&bad))?;
     let roots = Arc::new(pem::roots(&tls.ca_file).map_err(|bad| error_chain(&bad))?);
     let (first, rest) = chain.split_first().ok_or("there is none")?;
@@ -146,14 +147,17 @@ pub(super) async fn check_remote_peers(
         if address == peer.advertise {
             let message = format!("`{name}` tells the others the same address as this file: `{address}`");
             let remedy = "write for each gateway the name or address of its own machine";
-            findings.report_problem(&["peer", "advertise"], Code::NotReached, message, remedy);
+            findings.report_problem(&["peer", "advertise"], DiagnosticCode::NotReached, message, remedy);
         }
         match visited {
             Ok(at) => findings.record("peers", format!("{name} answers at {address} ({at})")),
             Err(error) => {
                 let message = format!("the gateway `{name}` cannot be reached at `{address}`: {error}");
                 let remedy = "see its `peer.advertise`, whether a firewall lets the port through, and that all gateways have `tls` with one `ca_file`, or none";
-                findings.report(&["peer"], Diagnostic::new(Code::PeerSilent, message).with_remedy(remedy));
+                findings.report(
+                    &["peer"],
+                    Diagnostic::new(DiagnosticCode::PeerSilent, message).with_remedy(remedy),
+                );
             }
         }
     }
@@ -172,7 +176,7 @@ async fn check_peer(advertised: &str, secured: Option<&UpstreamTls>) -> Result<C
     let until = Instant::now() + LONGEST;
     let left = || until.saturating_duration_since(Instant::now());
     let late = |_| "no answer in time".to_owned();
-    let addresses = timeout(left(), Sockets.resolve(advertised)).await.map_err(late)?;
+    let addresses = timeout(left(), OsNetwork.resolve(advertised)).await.map_err(late)?;
     let addresses = addresses.map_err(|error| error_chain(&error))?;
     let mut last = "its name has no address".to_owned();
     for address in addresses {
@@ -189,7 +193,7 @@ async fn handshake(
     address: &ConnectTarget,
     secured: Option<&UpstreamTls>,
 ) -> io::Result<()> {
-    let stream = Sockets.dial(address).await?;
+    let stream = OsNetwork.dial(address).await?;
     let Some(secured) = secured else { return Ok(()) };
     let (mut stream, _) = secured.connect(advertised, stream, &["http/1.1"]).await?;
     match timeout(SECOND_THOUGHTS, stream.read_u8()).await {

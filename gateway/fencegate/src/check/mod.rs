@@ -17,7 +17,7 @@ mod store;
 
 use std::io;
 
-use fencegate_policies::file::{self, FileKind, LoadedFile};
+use fencegate_policies::file::{self, LoadedPolicy, PolicyFileKind};
 
 pub use self::{
     findings::Finding,
@@ -42,11 +42,11 @@ pub enum CheckDepth {
 pub fn check(file: &PolicyFile, depth: CheckDepth) -> io::Result<PolicyCheckOutcome> {
     let kind = file::detect_file_kind(&file.text);
     match kind {
-        FileKind::Gateway => {
+        PolicyFileKind::Gateway => {
             let loaded = file.load(file::load_with_environment);
             check_loaded(kind, loaded, depth, |plan| online::check_gateway(&file.text, plan))
         }
-        FileKind::Guard => {
+        PolicyFileKind::Guard => {
             let loaded = file.load(file::load_guard_with_environment);
             check_loaded(kind, loaded, depth, |plan| online::check_guard(&file.text, plan))
         }
@@ -54,12 +54,12 @@ pub fn check(file: &PolicyFile, depth: CheckDepth) -> io::Result<PolicyCheckOutc
 }
 
 fn check_loaded<P>(
-    kind: FileKind,
-    loaded: LoadedFile<P>,
+    kind: PolicyFileKind,
+    loaded: LoadedPolicy<P>,
     depth: CheckDepth,
     look: impl FnOnce(&P) -> io::Result<online::OnlineCheckResult>,
 ) -> io::Result<PolicyCheckOutcome> {
-    let LoadedFile { plan, mut diagnostics, traces: _ } = loaded;
+    let LoadedPolicy { plan, mut diagnostics, traces: _ } = loaded;
     let online = match (depth, plan) {
         (CheckDepth::Online, Some(plan)) => {
             let found = look(&plan)?;

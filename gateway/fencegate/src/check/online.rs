@@ -5,7 +5,7 @@ use std::{io, path::PathBuf};
 use fencegate_guard::ticket::TicketVerifier;
 use fencegate_lock::state::TokenHistory;
 use fencegate_policies::{
-    diagnostics::{Code, Diagnostic},
+    diagnostics::{Diagnostic, DiagnosticCode},
     plan::{FencingLevel, GatewayPlan, GuardPlan, StoreLocation, TicketVerificationKeys},
 };
 use fencegate_process::display::error_chain;
@@ -123,7 +123,7 @@ async fn check_ticket_keys(findings: &FindingCollector, from: Option<&TicketVeri
                 Ok(()) => findings.record("tickets", format!("verified with {url}")),
                 Err(why) => findings.report_problem(
                     &["tickets", "jwks_url"],
-                    Code::NoEndpoint,
+                    DiagnosticCode::NoEndpoint,
                     format!("the ticket keys at {url} cannot be fetched: {why}"),
                     "without them every ticket is refused: start the gateway that shows them, or name a file",
                 ),

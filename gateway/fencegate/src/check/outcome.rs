@@ -1,13 +1,13 @@
 //! All findings about a file, and about the services that it names.
 
-use fencegate_policies::{diagnostics::Diagnostic, file::FileKind};
+use fencegate_policies::{diagnostics::Diagnostic, file::PolicyFileKind};
 
 use super::findings::Finding;
 
 /// All findings.
 #[derive(Debug)]
 pub struct PolicyCheckOutcome {
-    pub kind: FileKind,
+    pub kind: PolicyFileKind,
     /// By place in the file. Findings outside of the file come last.
     pub diagnostics: Vec<Diagnostic>,
     /// The observed facts; `None` without an online check.

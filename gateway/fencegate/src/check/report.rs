@@ -2,7 +2,7 @@
 
 use fencegate_policies::{
     diagnostics::{Diagnostic, Severity},
-    file::FileKind,
+    file::PolicyFileKind,
 };
 use serde::Serialize;
 
@@ -54,8 +54,8 @@ impl<'c> DiagnosticJson<'c> {
 impl<'c> PolicyCheckReport<'c> {
     pub fn new(file: &'c str, checked: &'c PolicyCheckOutcome) -> Self {
         let kind = match checked.kind {
-            FileKind::Gateway => "gateway",
-            FileKind::Guard => "guard",
+            PolicyFileKind::Gateway => "gateway",
+            PolicyFileKind::Guard => "guard",
         };
         let report = Self::for_unreadable(file, kind, &checked.diagnostics);
         Self { online: checked.online.as_deref(), ..report }

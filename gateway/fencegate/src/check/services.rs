@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 
 use fencegate_http::{network::connect_target::ConnectTarget, upstream::same_listener::canonical_address};
 use fencegate_policies::{
-    diagnostics::Code,
+    diagnostics::DiagnosticCode,
     plan::{CanonicalAddress, ServingPlan, Upstream},
 };
 use futures_util::future::join_all;
@@ -30,7 +30,7 @@ pub(super) async fn check(findings: &FindingCollector, plan: &ServingPlan) {
                 let remedy = "write their endpoints alike, so that the ways round a fence are looked for";
                 findings.report_problem(
                     &["upstreams", &*one.name, "endpoints"],
-                    Code::SharedService,
+                    DiagnosticCode::SharedService,
                     message,
                     remedy,
                 );

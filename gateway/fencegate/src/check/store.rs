@@ -7,7 +7,7 @@ use fencegate_guard::{
     store::StoreIdentity,
 };
 use fencegate_policies::{
-    diagnostics::Code,
+    diagnostics::DiagnosticCode,
     plan::{self, StoreLocation},
 };
 use fencegate_process::{command_hint, display::error_chain};
@@ -48,7 +48,7 @@ async fn check_shared(findings: &FindingCollector, from: &plan::PostgresLocation
         Ok(Err(unusable)) => (error_chain(&unusable), remedy(&unusable)),
         Err(_) => (format!("{place} does not answer"), REACH.into()),
     };
-    findings.report_problem(&way, Code::NoStore, why, &remedy);
+    findings.report_problem(&way, DiagnosticCode::NoStore, why, &remedy);
 }
 
 const REACH: &str = "start the database, or correct the address in `url_file`";
@@ -57,14 +57,14 @@ fn remedy(unusable: &UnusableDatabaseError) -> String {
     match unusable {
         UnusableDatabaseError::Missing { .. } => {
             let init = command_hint::command_line(
-                command_hint::CommandTarget::Guard,
+                command_hint::HintedProcessKind::Guard,
                 "guard --init --floor E --ensemble UUID",
             );
             format!("make the store once: `{init}`; `fencegate era show -c POLICY` prints both")
         }
         UnusableDatabaseError::Unfinished { from, .. } => {
             let migrate = command_hint::command_line(
-                command_hint::CommandTarget::Guard,
+                command_hint::HintedProcessKind::Guard,
                 &format!("guard migrate --from redb:{from} --to postgres"),
             );
             format!("end what was begun: `{migrate}`")

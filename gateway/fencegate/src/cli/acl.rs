@@ -3,11 +3,11 @@
 use clap::Subcommand;
 use fencegate_lock::session::{
     acl_audit::audit_acls,
-    apply_acl::{AclReport, apply_acl},
+    apply_acl::{AclApplyReport, apply_acl},
     client::{ZkClient, ZkError},
 };
 use fencegate_policies::plan;
-use fencegate_process::command_hint::{self, CommandTarget};
+use fencegate_process::command_hint::{self, HintedProcessKind};
 use tracing::info;
 
 use super::{
@@ -72,7 +72,7 @@ fn show(policy: &plan::ZooKeeperSettings) -> Result<String, AclCommandError> {
         let found = audit_acls(link, root, &meant).await;
         let found = found.map_err(|source| AclCommandError::Look { root: root.to_owned(), source })?;
         if found.count > 0 {
-            let set = command_hint::command_line(CommandTarget::Gateway, "acl set");
+            let set = command_hint::command_line(HintedProcessKind::Gateway, "acl set");
             return Err(AclCommandError::OpenNodes(format!("{}\nTo close them: `{set}`", found.summary())));
         }
         let bound = if found.unfinished { ", the first ones of more," } else { "" };
@@ -84,7 +84,7 @@ fn set(policy: &plan::ZooKeeperSettings) -> Result<String, AclCommandError> {
     ensemble::with_session(policy, async |link, paths| {
         let root = paths.root();
         let applied = apply_acl(link, root).await;
-        let AclReport { nodes, closed_to_us } =
+        let AclApplyReport { nodes, closed_to_us } =
             applied.map_err(|source| AclCommandError::Change { root: root.to_owned(), source })?;
         // For a later reader of the log, who does not see the terminal.
         info!(target: "audit", root, nodes, "acl set");

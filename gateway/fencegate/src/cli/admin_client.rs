@@ -13,7 +13,7 @@ use clap::Args;
 use fencegate_guard::ticket::{KeyFileError, read_secret};
 use fencegate_http::upstream::tls::UpstreamTls;
 use fencegate_policies::plan;
-pub(super) use fencegate_process::command_hint::CommandTarget;
+pub(super) use fencegate_process::command_hint::HintedProcessKind;
 use fencegate_process::{client_tls::ClientTlsError, command_hint, display};
 use hyper::StatusCode;
 use serde::de::DeserializeOwned;
@@ -96,7 +96,7 @@ pub(super) enum AdminClientError {
 }
 
 impl AdminTargetArgs {
-    pub(super) fn resolve(&self, of: CommandTarget) -> Result<AdminTarget, ExitCode> {
+    pub(super) fn resolve(&self, of: HintedProcessKind) -> Result<AdminTarget, ExitCode> {
         let client = self.certificate_file.clone().zip(self.key_file.clone());
         let client = client.map(|(chain, key)| plan::ClientCertificate { chain, key });
         let tls = plan::ClientTls { ca_file: self.ca_file.clone(), server_name: None, client };
@@ -115,12 +115,12 @@ impl AdminTargetArgs {
     fn resolve_from_file(
         &self,
         file: &Path,
-        of: CommandTarget,
+        of: HintedProcessKind,
         tls: plan::ClientTls,
     ) -> Result<AdminTarget, ExitCode> {
         let admin = match of {
-            CommandTarget::Gateway => policy::read_gateway_quietly(file)?.serving.admin,
-            CommandTarget::Guard => policy::read_guard_quietly(file)?.serving.admin,
+            HintedProcessKind::Gateway => policy::read_gateway_quietly(file)?.serving.admin,
+            HintedProcessKind::Guard => policy::read_guard_quietly(file)?.serving.admin,
         };
         Ok(AdminTarget {
             admin: connect_address(admin.address).to_string(),
@@ -182,7 +182,10 @@ pub(super) struct AdminClient {
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl AdminClient {
-    pub(super) async fn connect(found: &AdminTarget, of: CommandTarget) -> Result<Self, AdminClientError> {
+    pub(super) async fn connect(
+        found: &AdminTarget,
+        of: HintedProcessKind,
+    ) -> Result<Self, AdminClientError> {
         let admin = found.admin.clone();
         let no_host = |source| AdminClientError::NoHost { admin: admin.clone(), source };
         let mut addresses = tokio::net::lookup_host(&admin).await.map_err(no_host)?;
@@ -199,8 +202,8 @@ impl AdminClient {
             client = client.with_tls(secured);
         }
         let what = match of {
-            CommandTarget::Gateway => "a gateway",
-            CommandTarget::Guard => "a guard",
+            HintedProcessKind::Gateway => "a gateway",
+            HintedProcessKind::Guard => "a guard",
         };
         Ok(Self { admin: found.admin.clone(), guessed: found.guessed, client, what })
     }
@@ -286,7 +289,7 @@ impl AdminClient {
 /// Runs one query on a runtime of its own.
 pub(super) fn with_client<R>(
     found: &AdminTarget,
-    of: CommandTarget,
+    of: HintedProcessKind,
     question: impl AsyncFnOnce(&mut AdminClient) -> Result<R, AdminClientError>,
 ) -> Result<R, AdminClientError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -7,10 +7,10 @@ use std::{
 
 use clap::Args;
 use fencegate_policies::{
-    diagnostics::{Code, Diagnostic, Severity},
-    file::{self, FileKind},
+    diagnostics::{Diagnostic, DiagnosticCode, Severity},
+    file::{self, PolicyFileKind},
 };
-use fencegate_process::command_hint::{self, CommandTarget};
+use fencegate_process::command_hint::{self, HintedProcessKind};
 
 use super::{
     config,
@@ -45,7 +45,7 @@ pub(super) struct CheckArgs {
 
 pub(super) fn run(arguments: &CheckArgs) -> Result<(), ExitCode> {
     let named = arguments.policy.as_deref().or(arguments.config.as_deref());
-    let path = config::resolve_file_of_any_kind(named, CommandTarget::Gateway)?;
+    let path = config::resolve_file_of_any_kind(named, HintedProcessKind::Gateway)?;
     let name = path.display().to_string();
     let file = match PolicyFile::open(&path) {
         Ok(file) => file,
@@ -53,8 +53,8 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<(), ExitCode> {
     };
     if let Some(named) = named {
         let of = match file::detect_file_kind(&file.text) {
-            FileKind::Gateway => CommandTarget::Gateway,
-            FileKind::Guard => CommandTarget::Guard,
+            PolicyFileKind::Gateway => HintedProcessKind::Gateway,
+            PolicyFileKind::Guard => HintedProcessKind::Guard,
         };
         command_hint::set_command_arguments(of, [Path::new("-c"), named]);
     }
@@ -76,7 +76,7 @@ fn report_unreadable(arguments: &CheckArgs, name: &str, unreadable: &ReadPolicyE
                 .unwrap_or(ExitCode::from(CONFIGURATION))
         }
         ReadPolicyError::Io { source, .. } if arguments.format == OutputFormat::Json => {
-            let diagnostics = [Diagnostic::new(Code::NoFile, format!("read {name}: {source}"))
+            let diagnostics = [Diagnostic::new(DiagnosticCode::NoFile, format!("read {name}: {source}"))
                 .with_remedy("see whether the path is right, and whether this user may read it")];
             print_json(&PolicyCheckReport::for_unreadable(name, "gateway", &diagnostics))
                 .err()

@@ -14,7 +14,7 @@ use fencegate_lock::{
 };
 use fencegate_policies::{plan, token::LARGEST_JUMP};
 use fencegate_process::{
-    command_hint::{self, CommandTarget},
+    command_hint::{self, HintedProcessKind},
     randomness::{Guid, SystemRandomness},
 };
 use serde::Serialize;
@@ -83,12 +83,12 @@ pub(super) enum EraCommandError {
     State(StateDirError),
     #[error(
         "{path} is there already: nothing was changed; for larger tokens: `{}`",
-        command_hint::command_line(CommandTarget::Gateway, "era bump")
+        command_hint::command_line(HintedProcessKind::Gateway, "era bump")
     )]
     Found { path: String },
     #[error(
         "`{0}` is not the name of an installation: 32 hex digits, as `{show}` or a guard prints it",
-        show = command_hint::command_line(CommandTarget::Gateway, "era show")
+        show = command_hint::command_line(HintedProcessKind::Gateway, "era show")
     )]
     NotAName(String),
     #[error("{0}")]
@@ -214,7 +214,7 @@ fn init(
         Some(highest) => InitialEra {
             uuid: parse_installation(installation)?.map(str::to_owned),
             era: 1,
-            base: era_bump::base_above(highest)?,
+            base: era_bump::era_base_above(highest)?,
         },
         None => InitialEra::default(),
     };
@@ -225,7 +225,7 @@ fn init(
         if init == InitMetaOutcome::Found && at_least.is_some() {
             return Err(EraCommandError::Found { path: paths.meta_path() });
         }
-        let era = era::read(link, paths).await?;
+        let era = era::read_meta(link, paths).await?;
         let how = if init == InitMetaOutcome::Made { "made" } else { "already there" };
         Ok(format!("{}: {how}, installation {}, era {}", paths.meta_path(), era.meta.uuid, era.meta.era))
     })
@@ -235,7 +235,7 @@ fn init(
 pub(super) fn show(plan: &plan::GatewayPlan) -> Result<EraReport, EraCommandError> {
     let state = state_records(plan);
     ensemble::with_session(&plan.zookeeper, async |link, paths| {
-        let era = era::read(link, paths).await?;
+        let era = era::read_meta(link, paths).await?;
         let floor = era::find_epoch_floor(link, paths, &era, &SystemRandomness).await?;
         let InstallationMeta { uuid: ensemble, era, base, suspect, .. } = era.meta;
         let (state, state_unreadable) = match state {
@@ -271,7 +271,7 @@ fn bump(
         let mut round = 0;
         loop {
             round += 1;
-            let era = era::read(link, paths).await?;
+            let era = era::read_meta(link, paths).await?;
             let seen = state.baseline_for(request.name.unwrap_or(&era.meta.uuid));
             let next = era_bump::next_era(link, paths, &era, seen.as_ref(), request, &SystemRandomness).await;
             let above = next.as_ref().map_or(0, |next| next.above);
@@ -323,7 +323,7 @@ impl EraReport {
                 + &format!(
                     "\nTo make larger tokens, once no gateway is registered:\n  {}",
                     command_hint::command_line(
-                        CommandTarget::Gateway,
+                        HintedProcessKind::Gateway,
                         &format!("era bump --at-least {floor}")
                     )
                 );

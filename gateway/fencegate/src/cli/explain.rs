@@ -4,8 +4,8 @@ use std::{fs, io, process::ExitCode};
 
 use bytes::Bytes;
 use clap::Args;
-use fencegate_policies::diagnostics::Code;
-use fencegate_process::command_hint::CommandTarget;
+use fencegate_policies::diagnostics::DiagnosticCode;
+use fencegate_process::command_hint::HintedProcessKind;
 
 use super::{
     config::{self, ConfigArgs},
@@ -52,7 +52,7 @@ enum ExplainError {
 /// Runs the verb and returns the text to print.
 pub(super) fn run(explain: &ExplainArgs) -> Result<String, ExitCode> {
     let about = explain.about.join(" ");
-    if let Some(code) = Code::parse(&about) {
+    if let Some(code) = DiagnosticCode::parse(&about) {
         return Ok(describe_code(code));
     }
     if is_diagnostic_code(&about) {
@@ -67,7 +67,7 @@ pub(super) fn run(explain: &ExplainArgs) -> Result<String, ExitCode> {
     };
     let gateway = policy::read_gateway(&config::resolve_file(
         explain.config.config.as_deref(),
-        CommandTarget::Gateway,
+        HintedProcessKind::Gateway,
     )?)?;
     let default = explain::default_host(&gateway.serving.listener.address);
     let host = explain.host.as_deref().unwrap_or(&default);
@@ -91,7 +91,7 @@ fn render(explained: &RequestExplanation, format: OutputFormat) -> String {
     }
 }
 
-fn describe_code(code: Code) -> String {
+fn describe_code(code: DiagnosticCode) -> String {
     let starter = code.example().map(|example| example.starter);
     let starter = starter.map(|starter| format!("\n\nThe rest is as `fencegate init {starter}` prints it."));
     let starter = starter.unwrap_or_default();

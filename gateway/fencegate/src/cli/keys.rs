@@ -55,7 +55,7 @@ pub(super) fn run(verb: &TicketKeyCommand) -> Result<String, TicketKeyCommandErr
         TicketKeyCommand::Public { files } => {
             let pairs = files.iter().map(|file| SigningKeyPair::read(file)).collect::<Result<Vec<_>, _>>()?;
             let keys: Vec<_> = pairs.iter().map(SigningKeyPair::public).collect();
-            Ok(jwks::render(&keys)?)
+            Ok(jwks::render_key_set(&keys)?)
         }
     }
 }

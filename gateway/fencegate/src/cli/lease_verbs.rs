@@ -8,7 +8,7 @@ use fencegate_process::command_hint::{self, shell_quote};
 use serde_json::json;
 
 use super::{
-    admin_client::{AdminClient, AdminClientError, AdminTargetArgs, CommandTarget, with_client},
+    admin_client::{AdminClient, AdminClientError, AdminTargetArgs, HintedProcessKind, with_client},
     exit::USAGE,
     locks::format_millis,
     log::OutputFormat,
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     admin::{
-        leases::{LeaseTold, LeasesTold},
+        leases::{AdminLease, AdminLeaseList},
         models::{encode, pluralize},
     },
     leases::lease_json::{HELD, WAITING},
@@ -95,8 +95,8 @@ impl GatewayQueryArgs {
         question: impl AsyncFnOnce(&mut AdminClient) -> Result<serde_json::Value, AdminClientError>,
         text: impl FnOnce(&T) -> String,
     ) -> Result<(), ExitCode> {
-        let found = self.place.resolve(CommandTarget::Gateway)?;
-        print_result(with_client(&found, CommandTarget::Gateway, async |gateway| {
+        let found = self.place.resolve(HintedProcessKind::Gateway)?;
+        print_result(with_client(&found, HintedProcessKind::Gateway, async |gateway| {
             let response = question(gateway).await?;
             Ok(match self.format {
                 OutputFormat::Json => format!("{response:#}"),
@@ -129,12 +129,12 @@ pub(super) fn run(verb: &LeaseAdminCommand) -> Result<(), ExitCode> {
         }
         LeaseAdminCommand::Break { reference, yes: false, why, at } => {
             // So that the printed commands name the gateway in the same way.
-            at.place.resolve(CommandTarget::Gateway)?;
+            at.place.resolve(HintedProcessKind::Gateway)?;
             let of = shell_quote(reference);
             let why = shell_quote(why);
-            let show = command_hint::command_line(CommandTarget::Gateway, &format!("lease show {of}"));
+            let show = command_hint::command_line(HintedProcessKind::Gateway, &format!("lease show {of}"));
             let break_it = command_hint::command_line(
-                CommandTarget::Gateway,
+                HintedProcessKind::Gateway,
                 &format!("lease break {of} --yes --why {why}"),
             );
             print_error(format_args!(
@@ -152,8 +152,8 @@ pub(super) fn run(verb: &LeaseAdminCommand) -> Result<(), ExitCode> {
 }
 
 /// `limit` and `key` are those of this command. The printed command repeats them.
-fn list_text(list: &LeasesTold, limit: u32, key: Option<&str>) -> String {
-    let LeasesTold { gateway, held, waiting, leases, more } = list;
+fn list_text(list: &AdminLeaseList, limit: u32, key: Option<&str>) -> String {
+    let AdminLeaseList { gateway, held, waiting, leases, more } = list;
     let held = pluralize(*held, "lease");
     let waits = if *waiting == 1 { "waits" } else { "wait" };
     let head = format!("{gateway}: {held} held, {waiting} {waits}");
@@ -192,7 +192,7 @@ fn list_text(list: &LeasesTold, limit: u32, key: Option<&str>) -> String {
         let of_key = key.map(|key| format!(" --key {}", shell_quote(key)));
         let of_key = of_key.unwrap_or_default();
         let next = command_hint::command_line(
-            CommandTarget::Gateway,
+            HintedProcessKind::Gateway,
             &format!("lease list --after {last} --limit {limit}{of_key}"),
         );
         text.push_str(&format!("\nThere are more: {next}"));
@@ -200,14 +200,14 @@ fn list_text(list: &LeasesTold, limit: u32, key: Option<&str>) -> String {
     text
 }
 
-fn mode_text(lease: &LeaseTold) -> String {
+fn mode_text(lease: &AdminLease) -> String {
     match lease.permit {
         Some(permit) => format!("permit {permit}"),
         None => lease.mode.as_str().to_owned(),
     }
 }
 
-fn describe(lease: &LeaseTold) -> String {
+fn describe(lease: &AdminLease) -> String {
     let state = match lease.state.as_str() {
         HELD => format!("held for {}", format_millis(lease.held_ms.unwrap_or_default())),
         WAITING => format!("waiting for {}", format_millis(lease.age_ms)),
@@ -249,7 +249,7 @@ fn rows_text(table: &TextTable) -> String {
     text.trim_end().lines().skip(1).map(|line| format!("\n  {line}")).collect()
 }
 
-fn revoked_text(lease: &LeaseTold) -> String {
+fn revoked_text(lease: &AdminLease) -> String {
     format!(
         "lease {}: {} is asked to give it back. It sees so when it renews or watches; nothing ends by itself, and the lease is over \
          in {} unless it is renewed.",
@@ -259,7 +259,7 @@ fn revoked_text(lease: &LeaseTold) -> String {
     )
 }
 
-fn broken_text(lease: &LeaseTold) -> String {
+fn broken_text(lease: &AdminLease) -> String {
     let promised = match lease.kept_for_ms {
         None | Some(0) => "at once".to_owned(),
         Some(rest) => format!("in {}, because its client was told so", format_millis(rest)),

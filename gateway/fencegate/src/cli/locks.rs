@@ -8,13 +8,13 @@ use fencegate_process::command_hint::{self, shell_quote};
 use serde_json::{Value, json};
 
 use super::{
-    admin_client::{AdminClientError, AdminTargetArgs, CommandTarget, with_client},
+    admin_client::{AdminClientError, AdminTargetArgs, HintedProcessKind, with_client},
     exit::{RUNTIME, USAGE},
     log::OutputFormat,
     out::{print_error, print_result, print_text, report_error},
     table::TextTable,
 };
-use crate::admin::models::{Lock, LockDetail, Locks, encode, pluralize};
+use crate::admin::models::{LockDetailJson, LockJson, LockListJson, encode, pluralize};
 
 #[derive(Debug, Args)]
 pub(super) struct LockListArgs {
@@ -87,8 +87,8 @@ pub(super) fn list(listing: &LockListArgs) -> Result<(), ExitCode> {
     let LockListArgs { limit, wanted, after, place, format } = listing;
     let after = after.as_ref().map(|after| format!("&after={}", encode(after))).unwrap_or_default();
     let path = format!("/api/v1/locks?limit={limit}&wanted={wanted}{after}");
-    let found = place.resolve(CommandTarget::Gateway)?;
-    let result = with_client(&found, CommandTarget::Gateway, async |gateway| {
+    let found = place.resolve(HintedProcessKind::Gateway)?;
+    let result = with_client(&found, HintedProcessKind::Gateway, async |gateway| {
         let response = gateway.get(&path).await?;
         Ok(match format {
             OutputFormat::Json => format!("{response:#}"),
@@ -99,8 +99,8 @@ pub(super) fn list(listing: &LockListArgs) -> Result<(), ExitCode> {
 }
 
 /// The list for people.
-pub(super) fn text(all: &Locks) -> String {
-    let Locks { locks, more, .. } = all;
+pub(super) fn text(all: &LockListJson) -> String {
+    let LockListJson { locks, more, .. } = all;
     let head = summary_line(all);
     if locks.is_empty() {
         return head;
@@ -109,7 +109,7 @@ pub(super) fn text(all: &Locks) -> String {
     if *more {
         let last = locks.last().map(|lock| lock.key.as_str()).unwrap_or_default();
         let next = command_hint::command_line(
-            CommandTarget::Gateway,
+            HintedProcessKind::Gateway,
             &format!("locks --after {}", shell_quote(last)),
         );
         table.push_str(&format!("\nThere are more: {next}"));
@@ -118,7 +118,7 @@ pub(super) fn text(all: &Locks) -> String {
 }
 
 /// The counts over all keys.
-pub(super) fn summary_line(Locks { gateway, held, waiting, wanted, .. }: &Locks) -> String {
+pub(super) fn summary_line(LockListJson { gateway, held, waiting, wanted, .. }: &LockListJson) -> String {
     let held = pluralize(*held, "key");
     let wanted = pluralize(*wanted, "key");
     match waiting {
@@ -128,7 +128,7 @@ pub(super) fn summary_line(Locks { gateway, held, waiting, wanted, .. }: &Locks)
     }
 }
 
-pub(super) fn rows(locks: &[Lock]) -> TextTable {
+pub(super) fn rows(locks: &[LockJson]) -> TextTable {
     let mut table =
         TextTable::new(["KEY", "ROUTE", "MODE", "TOKEN", "AGE", "AT WORK", "WAITING", "LONGEST", "WHY"]);
     for lock in locks {
@@ -165,10 +165,10 @@ pub(super) fn run(verb: &LockCommand) -> Result<(), ExitCode> {
         LockCommand::Show { key, place, format } => show(key, place, *format),
         LockCommand::Break { key, yes: false, place, .. } => {
             // So that the printed commands name the gateway in the same way.
-            place.resolve(CommandTarget::Gateway)?;
+            place.resolve(HintedProcessKind::Gateway)?;
             let [show, break_it] = ["show", "break --yes"].map(|verb| {
                 command_hint::command_line(
-                    CommandTarget::Gateway,
+                    HintedProcessKind::Gateway,
                     &format!("lock {verb} {}", shell_quote(key)),
                 )
             });
@@ -181,9 +181,10 @@ pub(super) fn run(verb: &LockCommand) -> Result<(), ExitCode> {
         LockCommand::Break { key, holder, force, place, format, .. } => {
             let body = json!({ "confirm": key, "holder": holder, "force": force });
             let path = format!("/api/v1/locks/{}/break", encode(key));
-            let found = place.resolve(CommandTarget::Gateway)?;
-            let answered =
-                with_client(&found, CommandTarget::Gateway, async |gateway| gateway.post(&path, &body).await);
+            let found = place.resolve(HintedProcessKind::Gateway)?;
+            let answered = with_client(&found, HintedProcessKind::Gateway, async |gateway| {
+                gateway.post(&path, &body).await
+            });
             let done = answered.map_err(|error| report_error(&with_flag_name(error)))?;
             print_text(match format {
                 OutputFormat::Json => format!("{done:#}"),
@@ -205,8 +206,8 @@ fn with_flag_name(error: AdminClientError) -> AdminClientError {
 
 fn show(key: &str, place: &AdminTargetArgs, format: OutputFormat) -> Result<(), ExitCode> {
     let path = format!("/api/v1/locks/{}", encode(key));
-    let found = place.resolve(CommandTarget::Gateway)?;
-    let result = with_client(&found, CommandTarget::Gateway, async |gateway| {
+    let found = place.resolve(HintedProcessKind::Gateway)?;
+    let result = with_client(&found, HintedProcessKind::Gateway, async |gateway| {
         let response = gateway.get(&path).await?;
         Ok(match format {
             OutputFormat::Json => format!("{response:#}"),
@@ -216,7 +217,7 @@ fn show(key: &str, place: &AdminTargetArgs, format: OutputFormat) -> Result<(), 
     print_result(result)
 }
 
-fn describe(one: &LockDetail) -> String {
+fn describe(one: &LockDetailJson) -> String {
     let mut text = format!("{}\n{}\n", one.key, one.says);
     if let Some(why) = &one.line_error {
         text.push_str(&format!("What stands in ZooKeeper is not known: {why}.\n"));
@@ -265,8 +266,8 @@ fn broken_text(key: &str, done: &Value) -> String {
 const ENDS: Duration = Duration::from_secs(120);
 
 pub(super) fn drain(draining: &DrainArgs) -> Result<(), ExitCode> {
-    let found = draining.place.resolve(CommandTarget::Gateway)?;
-    let result = with_client(&found, CommandTarget::Gateway, async |gateway| {
+    let found = draining.place.resolve(HintedProcessKind::Gateway)?;
+    let result = with_client(&found, HintedProcessKind::Gateway, async |gateway| {
         gateway.post("/api/v1/drain", &json!({})).await?;
         // If no reader is left, the wait continues.
         let printed =

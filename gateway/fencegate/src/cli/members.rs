@@ -6,14 +6,14 @@ use clap::Args;
 use fencegate_lock::manager::admin_query::RegisteredGateway;
 
 use super::{
-    admin_client::{AdminTargetArgs, CommandTarget, with_client},
+    admin_client::{AdminTargetArgs, HintedProcessKind, with_client},
     locks::format_millis,
     log::OutputFormat,
     out::print_result,
     table::TextTable,
     times::format_unix_seconds_and_age,
 };
-use crate::admin::models::{Members, pluralize};
+use crate::admin::models::{MemberListJson, pluralize};
 
 #[derive(Debug, Args)]
 pub(super) struct MembersArgs {
@@ -25,12 +25,12 @@ pub(super) struct MembersArgs {
 }
 
 pub(super) fn run(arguments: &MembersArgs) -> Result<(), ExitCode> {
-    let found = arguments.place.resolve(CommandTarget::Gateway)?;
-    print_result(with_client(&found, CommandTarget::Gateway, async |gateway| {
+    let found = arguments.place.resolve(HintedProcessKind::Gateway)?;
+    print_result(with_client(&found, HintedProcessKind::Gateway, async |gateway| {
         let response = gateway.get("/api/v1/members").await?;
         Ok(match arguments.format {
             OutputFormat::Json => format!("{response:#}"),
-            OutputFormat::Text => text(&gateway.parse::<Members>(response)?.members),
+            OutputFormat::Text => text(&gateway.parse::<MemberListJson>(response)?.members),
         })
     }))
 }

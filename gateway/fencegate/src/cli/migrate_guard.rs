@@ -20,7 +20,7 @@ use fencegate_process::{display::HumanDuration, randomness::SystemRandomness};
 use serde::Serialize;
 
 use super::{
-    admin_client::CommandTarget,
+    admin_client::HintedProcessKind,
     config,
     exit::USAGE,
     log::OutputFormat,
@@ -38,10 +38,10 @@ pub(super) struct MigrateGuardArgs {
     policy: Option<PathBuf>,
     /// The present store: `redb:` and the file that `store.redb` named. Its guard must be stopped.
     #[arg(long, value_name = "redb:FILE")]
-    from: SourceStore,
+    from: MigrationSource,
     /// The destination: the database that the guard's file names.
     #[arg(long, value_enum, value_name = "postgres", hide_possible_values = true)]
-    to: TargetStore,
+    to: MigrationTarget,
     /// Report what would be moved, and whether it could be. Changes nothing.
     #[arg(long)]
     dry_run: bool,
@@ -52,14 +52,14 @@ pub(super) struct MigrateGuardArgs {
 
 /// The file of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct SourceStore(PathBuf);
+struct MigrationSource(PathBuf);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum TargetStore {
+enum MigrationTarget {
     Postgres,
 }
 
-impl FromStr for SourceStore {
+impl FromStr for MigrationSource {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -105,8 +105,8 @@ struct MigrationSummary {
 }
 
 pub(super) fn run(arguments: &MigrateGuardArgs) -> Result<(), ExitCode> {
-    let TargetStore::Postgres = arguments.to;
-    let file = config::resolve_file(arguments.policy.as_deref(), CommandTarget::Guard)?;
+    let MigrationTarget::Postgres = arguments.to;
+    let file = config::resolve_file(arguments.policy.as_deref(), HintedProcessKind::Guard)?;
     let plan = policy::read_guard_quietly(&file)?;
     let StoreLocation::Postgres(from) = &plan.store else {
         print_error(format_args!(
@@ -232,9 +232,9 @@ mod tests {
 
     #[test]
     fn source_store_requires_redb_prefix() {
-        assert_eq!("redb:/a/b.redb".parse(), Ok(SourceStore("/a/b.redb".into())));
+        assert_eq!("redb:/a/b.redb".parse(), Ok(MigrationSource("/a/b.redb".into())));
         for bad in ["redb", "redb:", "/a/b.redb", "postgres:/a", "guard.redb"] {
-            assert!(bad.parse::<SourceStore>().is_err(), "{bad}");
+            assert!(bad.parse::<MigrationSource>().is_err(), "{bad}");
         }
     }
 }

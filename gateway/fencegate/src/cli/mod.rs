@@ -38,7 +38,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use fencegate_process::log_writer::flush_stderr;
 
 use self::{
-    admin_client::CommandTarget,
+    admin_client::HintedProcessKind,
     lock_arguments::LockArgs,
     log::{OutputFormat, Verbosity},
     out::{print_result, print_text, report_error},
@@ -62,10 +62,10 @@ struct Cli {
     )]
     log_format: OutputFormat,
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
-impl Command {
+impl CliCommand {
     fn verbosity(&self) -> Verbosity {
         let command = |is_verbose| if is_verbose { Verbosity::Serving } else { Verbosity::Quiet };
         match self {
@@ -82,9 +82,9 @@ impl Command {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Run the gateway until SIGTERM.
-    Run(run::RunArgs),
+    Run(run::RunGatewayArgs),
     /// Run the guard beside an upstream until SIGTERM, or ask a running one.
     Guard(run_guard::GuardArgs),
     /// Check the policy of a gateway or the file of a guard: all errors at once, each with its place and remedy.
@@ -157,35 +157,35 @@ pub fn run() -> ExitCode {
     let arguments = Cli::try_parse().unwrap_or_else(|mistake| exit::exit_with_usage(&mistake));
     log::start_logging(arguments.log_format, arguments.command.verbosity());
     let done = match arguments.command {
-        Command::Run(arguments) => run::run(arguments),
-        Command::Guard(arguments) => run_guard::run(arguments),
-        Command::Check(arguments) => check::run(&arguments),
-        Command::Ready(arguments) => ready::run(&arguments, CommandTarget::Gateway),
-        Command::Members(arguments) => members::run(&arguments),
-        Command::Locks(listing) => locks::list(&listing),
-        Command::Lock(arguments) => match *arguments {
+        CliCommand::Run(arguments) => run::run(arguments),
+        CliCommand::Guard(arguments) => run_guard::run(arguments),
+        CliCommand::Check(arguments) => check::run(&arguments),
+        CliCommand::Ready(arguments) => ready::run(&arguments, HintedProcessKind::Gateway),
+        CliCommand::Members(arguments) => members::run(&arguments),
+        CliCommand::Locks(listing) => locks::list(&listing),
+        CliCommand::Lock(arguments) => match *arguments {
             LockArgs::Verb(verb) => locks::run(&verb),
             LockArgs::UnderLock(under_lock) => Err(under_lock.run()),
         },
-        Command::Lease(verb) => lease_verbs::run(&verb),
-        Command::Elect(election) => Err(election.run()),
-        Command::Top(arguments) => top::run(&arguments),
-        Command::Drain(draining) => locks::drain(&draining),
-        Command::Reload(arguments) => reload::run(&arguments),
-        Command::Explain(arguments) => explain::run(&arguments).and_then(print_text),
-        Command::Init { starter: Some(starter) } => print_text(starter.text()),
-        Command::Init { starter: None } => print_text(print::starters()),
-        Command::Schema { guard } => print_text(print::schema(guard)),
-        Command::Completions { shell } => print_text(print::completions(command(), shell)),
-        Command::Man => print_text(print::manual(command())),
-        Command::Era(verb) => verb.config().plan().and_then(|plan| print_result(era::run(&verb, &plan))),
-        Command::Acl(verb) => {
+        CliCommand::Lease(verb) => lease_verbs::run(&verb),
+        CliCommand::Elect(election) => Err(election.run()),
+        CliCommand::Top(arguments) => top::run(&arguments),
+        CliCommand::Drain(draining) => locks::drain(&draining),
+        CliCommand::Reload(arguments) => reload::run(&arguments),
+        CliCommand::Explain(arguments) => explain::run(&arguments).and_then(print_text),
+        CliCommand::Init { starter: Some(starter) } => print_text(starter.text()),
+        CliCommand::Init { starter: None } => print_text(print::starters()),
+        CliCommand::Schema { guard } => print_text(print::schema(guard)),
+        CliCommand::Completions { shell } => print_text(print::completions(command(), shell)),
+        CliCommand::Man => print_text(print::manual(command())),
+        CliCommand::Era(verb) => verb.config().plan().and_then(|plan| print_result(era::run(&verb, &plan))),
+        CliCommand::Acl(verb) => {
             verb.config().plan().and_then(|plan| print_result(acl::run(&verb, &plan.zookeeper)))
         }
-        Command::Once(verb) => verb.config().plan().and_then(|plan| print_result(once::run(&verb, &plan))),
-        Command::Keys(verb) => print_result(keys::run(&verb)),
-        Command::Verify(arguments) => verify::run(&arguments),
-        Command::Demo(options) => Err(demo::run(options).unwrap_or_else(|error| report_error(&error))),
+        CliCommand::Once(verb) => verb.config().plan().and_then(|plan| print_result(once::run(&verb, &plan))),
+        CliCommand::Keys(verb) => print_result(keys::run(&verb)),
+        CliCommand::Verify(arguments) => verify::run(&arguments),
+        CliCommand::Demo(options) => Err(demo::run(options).unwrap_or_else(|error| report_error(&error))),
     };
     flush_stderr();
     done.map_or_else(|code| code, |()| ExitCode::SUCCESS)

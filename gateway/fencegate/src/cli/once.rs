@@ -7,7 +7,7 @@ use fencegate_lock::{
     session::era::{self, ReadMetaError},
 };
 use fencegate_policies::{key::join_keys, plan};
-use fencegate_process::command_hint::{self, CommandTarget};
+use fencegate_process::command_hint::{self, HintedProcessKind};
 use serde_json::{Value, json};
 
 use super::{
@@ -16,7 +16,7 @@ use super::{
     log::OutputFormat,
     times::format_unix_seconds_and_age,
 };
-use crate::admin::extract::ResolvedAs;
+use crate::admin::extract::ResolvedOutcome;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum OnceCommand {
@@ -32,7 +32,7 @@ pub(super) enum OnceCommand {
         reference: String,
         /// The outcome. Only the upstream's own records tell it.
         #[arg(long = "as", value_enum, value_name = "OUTCOME")]
-        outcome: ResolvedAs,
+        outcome: ResolvedOutcome,
         /// Resolve it even while its lock is still held, so that it may be running, or while the request may still be
         /// begun.
         #[arg(long)]
@@ -77,7 +77,7 @@ impl OnceCommand {
 pub(super) fn run(verb: &OnceCommand, plan: &plan::GatewayPlan) -> Result<String, OnceCommandError> {
     let format = verb.args().format;
     ensemble::with_session(&plan.zookeeper, async |link, paths| {
-        let base = era::read(link, paths).await?.meta.base;
+        let base = era::read_meta(link, paths).await?.meta.base;
         match verb {
             OnceCommand::List { .. } => {
                 let all = unresolved::list_unresolved(link, paths, base).await?;
@@ -90,7 +90,7 @@ pub(super) fn run(verb: &OnceCommand, plan: &plan::GatewayPlan) -> Result<String
             }
             OnceCommand::Resolve { reference, outcome, force, .. } => {
                 let open = unresolved::find_unresolved(link, paths, base, reference).await?;
-                let done = *outcome == ResolvedAs::Done;
+                let done = *outcome == ResolvedOutcome::Done;
                 if !force {
                     open.check_resolvable(done, plan.longest_dispatch())?;
                 }
@@ -147,7 +147,7 @@ fn describe(open: &UnresolvedOperation) -> String {
         line("to do", "find out from the upstream's own records whether it was done; then one of".into());
         let resolve = |outcome: &str| {
             command_hint::command_line(
-                CommandTarget::Gateway,
+                HintedProcessKind::Gateway,
                 &format!("once resolve {reference} --as {outcome}"),
             )
         };
@@ -157,11 +157,11 @@ fn describe(open: &UnresolvedOperation) -> String {
     lines.join("\n")
 }
 
-fn resolved_text(open: &UnresolvedOperation, outcome: ResolvedAs) -> String {
+fn resolved_text(open: &UnresolvedOperation, outcome: ResolvedOutcome) -> String {
     let UnresolvedOperation { reference, record, .. } = open;
     let what = match outcome {
-        ResolvedAs::Done => "taken as done: repeats are told that it was, and do not run",
-        ResolvedAs::NotDone => "taken as not done: a repeat runs it",
+        ResolvedOutcome::Done => "taken as done: repeats are told that it was, and do not run",
+        ResolvedOutcome::NotDone => "taken as not done: a repeat runs it",
     };
     format!("{reference}: {what}.\n  {} {} on {}", record.method, record.target, join_keys(&record.keys))
 }

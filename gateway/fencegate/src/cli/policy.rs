@@ -4,7 +4,7 @@ use std::{path::Path, process::ExitCode};
 
 use fencegate_policies::{
     diagnostics::{Diagnostic, Severity},
-    file::{self, Environment, LoadedFile},
+    file::{self, Environment, LoadedPolicy},
     plan::{GatewayPlan, GuardPlan},
 };
 use tracing::{error, warn};
@@ -66,9 +66,9 @@ pub(super) fn report_unreadable(unreadable: &ReadPolicyError) -> ExitCode {
 fn load_plan<P>(
     file: &PolicyFile,
     shown: DiagnosticFilter,
-    load: fn(&str, &Environment) -> LoadedFile<P>,
+    load: fn(&str, &Environment) -> LoadedPolicy<P>,
 ) -> Result<P, ExitCode> {
-    let LoadedFile { plan, diagnostics, .. } = file.load(load);
+    let LoadedPolicy { plan, diagnostics, .. } = file.load(load);
     let errors_only = shown == DiagnosticFilter::Errors && plan.is_some();
     for diagnostic in diagnostics.iter().filter(|one| !errors_only || one.severity == Severity::Error) {
         match log::log_format() {

@@ -8,7 +8,7 @@ use hyper::StatusCode;
 use serde_json::json;
 
 use super::{
-    admin_client::{AdminClientError, AdminTargetArgs, CommandTarget, with_client},
+    admin_client::{AdminClientError, AdminTargetArgs, HintedProcessKind, with_client},
     exit::{RUNTIME, UNREACHABLE},
     log::OutputFormat,
     out::{print_text, report_error},
@@ -39,7 +39,7 @@ struct ReadyReport {
     says: String,
 }
 
-pub(super) fn run(arguments: &ReadyArgs, of: CommandTarget) -> Result<(), ExitCode> {
+pub(super) fn run(arguments: &ReadyArgs, of: HintedProcessKind) -> Result<(), ExitCode> {
     let found = arguments.place.resolve(of)?.without_token();
     let result = with_client(&found, of, async |process| {
         let answer = process.get_response("/ready", arguments.within).await?;

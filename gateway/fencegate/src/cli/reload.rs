@@ -3,16 +3,16 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use fencegate_policies::diff::Difference;
+use fencegate_policies::diff::PlanDiff;
 use serde_json::json;
 
 use super::{
-    admin_client::{AdminTargetArgs, CommandTarget, with_client},
+    admin_client::{AdminTargetArgs, HintedProcessKind, with_client},
     exit::{CONFIGURATION, FAILED},
     log::OutputFormat,
     out::{print_text, report_error},
 };
-use crate::{admin::command::ReloadReport, metrics::Reloaded, plan_compat::FleetReport};
+use crate::{admin::command::ReloadReport, metrics::ReloadResult, plan_compat::FleetPlanComparison};
 
 #[derive(Debug, Args)]
 pub(super) struct ReloadArgs {
@@ -31,9 +31,9 @@ pub(super) struct ReloadArgs {
 }
 
 pub(super) fn run(arguments: &ReloadArgs) -> Result<(), ExitCode> {
-    let found = arguments.place.resolve(CommandTarget::Gateway)?;
+    let found = arguments.place.resolve(HintedProcessKind::Gateway)?;
     let path = format!("/api/v1/reload?dry_run={}&fleet={}", arguments.dry_run, arguments.fleet);
-    let result = with_client(&found, CommandTarget::Gateway, async |gateway| {
+    let result = with_client(&found, HintedProcessKind::Gateway, async |gateway| {
         // A file with mistakes is refused, with a report.
         let answer = gateway.post_response(&path, &json!({})).await?;
         gateway.parse::<ReloadReport>(answer.body)
@@ -44,7 +44,7 @@ pub(super) fn run(arguments: &ReloadArgs) -> Result<(), ExitCode> {
         OutputFormat::Json => format!("{:#}", json!(report)),
     })?;
     match (report.result, &report.fleet) {
-        (Reloaded::Refused, _) => Err(ExitCode::from(CONFIGURATION)),
+        (ReloadResult::Refused, _) => Err(ExitCode::from(CONFIGURATION)),
         (_, Some(fleet)) if !fleet.safe => Err(ExitCode::from(FAILED)),
         _ => Ok(()),
     }
@@ -52,7 +52,7 @@ pub(super) fn run(arguments: &ReloadArgs) -> Result<(), ExitCode> {
 
 fn text(report: &ReloadReport) -> String {
     let mut text: String = report.said.iter().map(|said| format!("{said}\n")).collect();
-    let Difference { added, removed, changed, rekeyed, upstreams, forgets, settings, restart } =
+    let PlanDiff { added, removed, changed, rekeyed, upstreams, forgets, settings, restart } =
         &report.difference;
     for (what, names) in [
         ("routes added", added),
@@ -72,15 +72,15 @@ fn text(report: &ReloadReport) -> String {
         text.push_str(&fleet_text(fleet));
     }
     text.push_str(match report.result {
-        Reloaded::Applied => "the file is in force\n",
-        Reloaded::Unchanged => "nothing changes\n",
-        Reloaded::Dry => "nothing was changed\n",
-        Reloaded::Refused => "refused: the old plan stays in force\n",
+        ReloadResult::Applied => "the file is in force\n",
+        ReloadResult::Unchanged => "nothing changes\n",
+        ReloadResult::Dry => "nothing was changed\n",
+        ReloadResult::Refused => "refused: the old plan stays in force\n",
     });
     text
 }
 
-fn fleet_text(fleet: &FleetReport) -> String {
+fn fleet_text(fleet: &FleetPlanComparison) -> String {
     let mut text = match fleet.gateways.is_empty() {
         true => "no other gateway is registered\n".to_owned(),
         false => format!("compared with: {}\n", fleet.gateways.join(", ")),

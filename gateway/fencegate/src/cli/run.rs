@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use fencegate_process::command_hint::CommandTarget;
+use fencegate_process::command_hint::HintedProcessKind;
 
 use super::{
     config::{self, ConfigArgs},
@@ -13,7 +13,7 @@ use super::{
 use crate::serve::{gateway_process, worker_pool::default_workers};
 
 #[derive(Debug, Args)]
-pub(super) struct RunArgs {
+pub(super) struct RunGatewayArgs {
     #[command(flatten)]
     config: ConfigArgs,
     /// Make the nodes of the installation in ZooKeeper if there are none.
@@ -30,9 +30,9 @@ pub(super) struct RunArgs {
     beside: bool,
 }
 
-pub(super) fn run(arguments: RunArgs) -> Result<(), ExitCode> {
-    let RunArgs { config, init, workers, watch, beside } = arguments;
-    let file = config::absolute_file(config.config.as_deref(), CommandTarget::Gateway)?;
+pub(super) fn run(arguments: RunGatewayArgs) -> Result<(), ExitCode> {
+    let RunGatewayArgs { config, init, workers, watch, beside } = arguments;
+    let file = config::absolute_file(config.config.as_deref(), HintedProcessKind::Gateway)?;
     let plan = policy::read_gateway(&file)?;
     let workers = workers.unwrap_or_else(default_workers);
     let options = gateway_process::GatewayOptions { file, watch, init, beside, workers };

@@ -9,8 +9,8 @@ use super::{lock_source_args::LockSourceArgs, out::print_error};
 use crate::run_locked::{
     exit_code::NOT_RUN,
     lock_keeper::{CommandRunner, LockLossReason, LockedCommand},
-    lock_spec::{LockAccess, LockSpec, WaitPolicy},
-    renewals::RenewalSchedule,
+    lock_spec::{CommandLockSpec, LockAccess, LockWaitPolicy},
+    renewals::LockRenewalSchedule,
     run_loop::{LockedRun, RepeatPolicy, RunCommandError, RunProgress},
 };
 
@@ -83,11 +83,11 @@ struct HoldArgs {
 struct KeyArg(ResourceKey);
 
 #[derive(Debug, Clone, Copy)]
-struct WaitArg(WaitPolicy);
+struct WaitArg(LockWaitPolicy);
 
 /// Why the command line cannot be followed.
 #[derive(Debug, thiserror::Error)]
-enum UsageError {
+enum RunLockedUsageError {
     #[error("FG0623: `{0}`: an election has a name of printable ASCII without spaces; nothing was run")]
     Name(String),
     #[error(
@@ -95,20 +95,20 @@ enum UsageError {
          nothing was run",
         .renewals.proves, humantime::format_duration(*.grace)
     )]
-    Grace { renewals: RenewalSchedule, grace: Duration, most: Duration },
+    Grace { renewals: LockRenewalSchedule, grace: Duration, most: Duration },
     #[error(
         "FG0624: a renewal proves the lock for {:?}, and the next one comes after {:?}, which leaves no time to end a command: a \
          longer `--ttl`; nothing was run",
         .0.proves, .0.interval
     )]
-    Short(RenewalSchedule),
+    Short(LockRenewalSchedule),
 }
 
 impl RunLockedArgs {
     pub(super) fn run(self) -> ExitCode {
         let Self { key, wait, shared, permits, keeping, command } = self;
         let access = if shared { LockAccess::Shared } else { LockAccess::Exclusive };
-        let wanted = LockSpec { key: key.0, access, permits, wait: wait.0 };
+        let wanted = CommandLockSpec { key: key.0, access, permits, wait: wait.0 };
         keeping.run_locked(wanted, command, RepeatPolicy::Once, None)
     }
 
@@ -122,14 +122,18 @@ impl ElectArgs {
         let Self { name, again, address, keeping, command } = self;
         let key = format!("election/{name}");
         if ResourceKey::parse(&key).is_err() {
-            return exit_not_run(&UsageError::Name(name));
+            return exit_not_run(&RunLockedUsageError::Name(name));
         }
         let key = match ResourceKey::parse_user_input(&key) {
             Ok(key) => key,
             Err(bad) => return exit_not_run(&bad),
         };
-        let wanted =
-            LockSpec { key, access: LockAccess::Exclusive, permits: None, wait: WaitPolicy::Forever };
+        let wanted = CommandLockSpec {
+            key,
+            access: LockAccess::Exclusive,
+            permits: None,
+            wait: LockWaitPolicy::Forever,
+        };
         keeping.run_locked(
             wanted,
             command,
@@ -146,7 +150,7 @@ impl ElectArgs {
 impl HoldArgs {
     fn run_locked(
         self,
-        wanted: LockSpec,
+        wanted: CommandLockSpec,
         command: Vec<OsString>,
         turns: RepeatPolicy,
         note: Option<String>,
@@ -190,11 +194,14 @@ fn exit_not_run(error: &(dyn std::error::Error + 'static)) -> ExitCode {
 
 /// A grace must leave time for the next renewal. With a gateway it is not known in advance how long a renewal proves
 /// the lock.
-fn check_grace(grace: Option<Duration>, renewals: Option<RenewalSchedule>) -> Result<(), UsageError> {
+fn check_grace(
+    grace: Option<Duration>,
+    renewals: Option<LockRenewalSchedule>,
+) -> Result<(), RunLockedUsageError> {
     let Some(renewals) = renewals else { return Ok(()) };
-    let most = renewals.longest_grace().ok_or(UsageError::Short(renewals))?;
+    let most = renewals.longest_grace().ok_or(RunLockedUsageError::Short(renewals))?;
     match grace {
-        Some(grace) if grace > most => Err(UsageError::Grace { renewals, grace, most }),
+        Some(grace) if grace > most => Err(RunLockedUsageError::Grace { renewals, grace, most }),
         _ => Ok(()),
     }
 }
@@ -238,9 +245,9 @@ impl FromStr for WaitArg {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "forever" => Ok(Self(WaitPolicy::Forever)),
+            "forever" => Ok(Self(LockWaitPolicy::Forever)),
             time => humantime::parse_duration(time)
-                .map(|wait| Self(WaitPolicy::For(wait)))
+                .map(|wait| Self(LockWaitPolicy::For(wait)))
                 .map_err(|error| format!("{error}; or `forever`")),
         }
     }
@@ -254,7 +261,7 @@ mod tests {
 
     #[test]
     fn grace_leaves_time_for_late_renewals() {
-        let renewals = |proves| Some(RenewalSchedule { proves, interval: SECOND });
+        let renewals = |proves| Some(LockRenewalSchedule { proves, interval: SECOND });
         let of = |grace: u32, proves: u32| check_grace(Some(grace * SECOND), renewals(proves * SECOND));
         assert!(
             of(4, 9).is_ok()
@@ -271,8 +278,8 @@ mod tests {
 
     #[test]
     fn wait_is_duration_or_forever() {
-        assert!(matches!("0s".parse(), Ok(WaitArg(WaitPolicy::For(Duration::ZERO)))));
-        assert!(matches!("forever".parse(), Ok(WaitArg(WaitPolicy::Forever))));
+        assert!(matches!("0s".parse(), Ok(WaitArg(LockWaitPolicy::For(Duration::ZERO)))));
+        assert!(matches!("forever".parse(), Ok(WaitArg(LockWaitPolicy::Forever))));
         assert!("long".parse::<WaitArg>().is_err());
     }
 }

@@ -18,12 +18,12 @@ use ratatui::{
 use serde_json::Value;
 
 use super::{
-    admin_client::{AdminClient, AdminClientError, AdminTargetArgs, CommandTarget, with_client},
+    admin_client::{AdminClient, AdminClientError, AdminTargetArgs, HintedProcessKind, with_client},
     locks::{self, format_millis},
     out::{print_text, report_error},
     table::TextTable,
 };
-use crate::admin::models::{Contention, Locks};
+use crate::admin::models::{ContentionReport, LockListJson};
 
 #[derive(Debug, Args)]
 pub(super) struct TopArgs {
@@ -39,8 +39,8 @@ pub(super) struct TopArgs {
 
 /// The content at one moment.
 struct TopSnapshot {
-    locks: Locks,
-    hot: Contention,
+    locks: LockListJson,
+    hot: ContentionReport,
     sessions: String,
 }
 
@@ -48,9 +48,9 @@ struct TopSnapshot {
 const ROWS: usize = 200;
 
 pub(super) fn run(top: &TopArgs) -> Result<(), ExitCode> {
-    let found = top.place.resolve(CommandTarget::Gateway)?;
+    let found = top.place.resolve(HintedProcessKind::Gateway)?;
     let once = top.once || !stdout().is_terminal();
-    let result = with_client(&found, CommandTarget::Gateway, async |gateway| {
+    let result = with_client(&found, HintedProcessKind::Gateway, async |gateway| {
         if once {
             let shown = fetch(gateway).await?;
             return Ok(print_text(text(&shown)));
@@ -78,7 +78,7 @@ fn sessions(members: &Value) -> String {
     format!("{} sessions, proven for {} at least", all.len(), format_millis(least))
 }
 
-fn hot_table(contention: &Contention) -> TextTable {
+fn hot_table(contention: &ContentionReport) -> TextTable {
     let mut table = TextTable::new(["HOT KEY", "REQUESTS", "REFUSED", "WAITED"]);
     for key in &contention.hot {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "milliseconds")]

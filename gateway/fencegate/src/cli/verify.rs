@@ -12,15 +12,16 @@ use super::{
     out::{print_error, print_text, report_error},
 };
 use crate::verify::{
-    self, KeyForm, VerifyError, cases,
+    self, TestKeyForm, VerifyError, cases,
     connection::ServiceInstance,
     effects::{EffectSelector, EffectSource},
     report::{CaseReport, ResultCounts, json, junit, text},
     service::{
-        DeadlineSupport, FieldNameForm, KeySharing, KeysPerRequest, OutcomeProbeTemplate, TestedService,
+        DeadlineSupport, HeaderNameForm, KeysPerRequest, OutcomeProbeTemplate, SharedModeSupport,
+        TestedService,
     },
     template::RequestTemplate,
-    token_headers::{ComparedField, TokenFieldNames},
+    token_headers::{ComparedField, TokenHeaderNames},
 };
 
 /// The end of the `--help` text.
@@ -68,8 +69,8 @@ pub(super) struct VerifyArgs {
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
     settle: Duration,
     /// The field that the service compares: `Fencing-Token` or `Fencing-Number`.
-    #[arg(long, value_enum, default_value_t = TokenForm::Field, value_name = "WHAT")]
-    token: TokenForm,
+    #[arg(long, value_enum, default_value_t = ComparedFieldArg::Field, value_name = "WHAT")]
+    token: ComparedFieldArg,
     /// The service's own name for `Fencing-Token`.
     #[arg(long, value_name = "NAME", default_value = "fencing-token", hide_default_value = true)]
     token_field: HeaderName,
@@ -81,7 +82,7 @@ pub(super) struct VerifyArgs {
     fencing_key: String,
     /// How many keys a request is about. Default: `several` if the request names `{other}`.
     #[arg(long, value_enum, value_name = "HOW MANY")]
-    keys: Option<InstanceCount>,
+    keys: Option<KeysPerRequestArg>,
     /// Use keys of digits only.
     #[arg(long)]
     numeric_keys: bool,
@@ -149,7 +150,7 @@ pub(super) struct VerifyArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum TokenForm {
+enum ComparedFieldArg {
     /// `Fencing-Token`: a new token must be greater.
     Field,
     /// `Fencing-Number`: must not be smaller.
@@ -157,7 +158,7 @@ enum TokenForm {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum InstanceCount {
+enum KeysPerRequestArg {
     One,
     Several,
 }
@@ -177,7 +178,7 @@ pub(super) fn run(arguments: &VerifyArgs) -> Result<(), ExitCode> {
         print_error(format_args!("error: {error}"));
         ExitCode::from(USAGE)
     })?;
-    let names = if arguments.numeric_keys { KeyForm::Numeric } else { KeyForm::Alphanumeric };
+    let names = if arguments.numeric_keys { TestKeyForm::Numeric } else { TestKeyForm::Alphanumeric };
     let mut written = Ok(());
     let mut tell = |line: String| {
         if written.is_ok() && arguments.format == VerifyFormat::Text {
@@ -248,9 +249,9 @@ fn build_service(arguments: &VerifyArgs) -> Result<TestedService, String> {
         slow: beside(&arguments.slow_request, &arguments.slow_body)?,
         fields: token_field_names(arguments),
         fencing_key: arguments.fencing_key.clone(),
-        sharing: if arguments.shared { KeySharing::TwoMarks } else { KeySharing::Exclusive },
+        sharing: if arguments.shared { SharedModeSupport::TwoMarks } else { SharedModeSupport::Exclusive },
         reach,
-        names: if arguments.folded_names { FieldNameForm::Folded } else { FieldNameForm::Spelled },
+        names: if arguments.folded_names { HeaderNameForm::Folded } else { HeaderNameForm::Spelled },
         deadlines: if arguments.not_after { DeadlineSupport::Enforced } else { DeadlineSupport::Unclaimed },
         probe,
         sight: effect_source(arguments, &template)?,
@@ -265,11 +266,11 @@ fn build_service(arguments: &VerifyArgs) -> Result<TestedService, String> {
 
 fn keys_per_request(arguments: &VerifyArgs, write: &RequestTemplate) -> Result<KeysPerRequest, String> {
     match (arguments.keys, write.names_two_keys()) {
-        (Some(InstanceCount::One), true) => {
+        (Some(KeysPerRequestArg::One), true) => {
             Err("the request names `{other}`: leave out `--keys one`".to_owned())
         }
-        (Some(InstanceCount::One) | None, false) => Ok(KeysPerRequest::One),
-        (Some(InstanceCount::Several), _) | (None, true) => Ok(KeysPerRequest::Several),
+        (Some(KeysPerRequestArg::One) | None, false) => Ok(KeysPerRequest::One),
+        (Some(KeysPerRequestArg::Several), _) | (None, true) => Ok(KeysPerRequest::Several),
     }
 }
 
@@ -321,12 +322,12 @@ fn instances(arguments: &VerifyArgs) -> Result<Vec<ServiceInstance>, String> {
     parsed.collect::<Result<_, _>>().map_err(|bad| bad.to_string())
 }
 
-fn token_field_names(arguments: &VerifyArgs) -> TokenFieldNames {
+fn token_field_names(arguments: &VerifyArgs) -> TokenHeaderNames {
     let form = match arguments.token {
-        TokenForm::Field => ComparedField::Token,
-        TokenForm::Number => ComparedField::Number,
+        ComparedFieldArg::Field => ComparedField::Token,
+        ComparedFieldArg::Number => ComparedField::Number,
     };
-    TokenFieldNames { form, token: arguments.token_field.clone(), number: arguments.number_field.clone() }
+    TokenHeaderNames { form, token: arguments.token_field.clone(), number: arguments.number_field.clone() }
 }
 
 fn effect_source(

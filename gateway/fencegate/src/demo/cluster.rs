@@ -16,13 +16,13 @@ use super::{
     policy,
     zookeeper::{PrivateZooKeeper, ZooKeeperServerConfig},
 };
-use crate::demo::relay::Relay;
+use crate::demo::relay::ByteHoldingRelay;
 
 /// All processes. Dropping it ends them, in the order of the fields.
 pub(super) struct DemoCluster {
     pub(super) gateways: [GatewayInstance; 2],
     /// Forwards between the first gateway and the guard or ledger. The second gateway is connected directly.
-    pub(super) relay: Relay,
+    pub(super) relay: ByteHoldingRelay,
     /// Only at level `guard`.
     pub(super) guard: Option<GuardInstance>,
     pub(super) ledger: LedgerInstance,
@@ -86,7 +86,7 @@ impl DemoCluster {
             None => None,
         };
         let upstream = guard.as_ref().map_or(ledger.address, |guard| guard.public);
-        let relay = Relay::start(upstream)?;
+        let relay = ByteHoldingRelay::start(upstream)?;
         let first = write("gateway-1", relay.address())?;
         let second = write("gateway-2", upstream)?;
         let gateways = [

@@ -16,7 +16,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 /// It runs on a thread of its own, so that a frozen or busy caller does not slow it. Dropping it closes every
 /// connection.
 #[derive(Debug)]
-pub struct Relay {
+pub struct ByteHoldingRelay {
     address: SocketAddr,
     next: PendingByteHold,
     _stop: DropGuard,
@@ -26,7 +26,7 @@ pub struct Relay {
 #[derive(Debug)]
 pub struct HeldBytes(Arc<ByteHoldState>);
 
-impl Relay {
+impl ByteHoldingRelay {
     /// # Errors
     /// No loopback port or no thread is available.
     pub fn start(upstream: SocketAddr) -> io::Result<Self> {
@@ -232,7 +232,7 @@ mod tests {
     #[tokio::test]
     async fn held_request_arrives_after_sender_reset() {
         let (upstream, mut lines) = echo().await;
-        let relay = Relay::start(upstream).unwrap();
+        let relay = ByteHoldingRelay::start(upstream).unwrap();
         let mut one = TcpStream::connect(relay.address()).await.unwrap();
         let mut two = TcpStream::connect(relay.address()).await.unwrap();
 
@@ -266,7 +266,7 @@ mod tests {
     #[tokio::test]
     async fn needle_across_two_reads_is_held() {
         let (upstream, _lines) = echo().await;
-        let relay = Relay::start(upstream).unwrap();
+        let relay = ByteHoldingRelay::start(upstream).unwrap();
         let mut one = TcpStream::connect(relay.address()).await.unwrap();
         let hold = relay.hold_containing("needle");
         one.write_all(b"a\nnee").await.unwrap();
@@ -282,7 +282,7 @@ mod tests {
     #[tokio::test]
     async fn dropped_relay_closes_connections() {
         let (upstream, _lines) = echo().await;
-        let relay = Relay::start(upstream).unwrap();
+        let relay = ByteHoldingRelay::start(upstream).unwrap();
         let mut one = TcpStream::connect(relay.address()).await.unwrap();
         one.write_all(b"a\n").await.unwrap();
         assert_eq!(answer(&mut one).await, "a\n");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 
 use super::{
     audit::{AccountStatement, PaymentAudit},
@@ -151,7 +151,7 @@ fn balance_text(statement: &AccountStatement) -> String {
 
 /// A token, followed by the number in it that grows.
 fn token_with_number(token: &str) -> String {
-    match Token::parse(token) {
+    match FencingToken::parse(token) {
         Ok(parsed) => format!("{token} (number {})", parsed.number()),
         Err(_) => token.to_owned(),
     }

@@ -23,14 +23,14 @@ pub struct PrivateZooKeeper {
 pub struct ZooKeeperServerConfig {
     /// The tick. Sessions last 2 to 300 ticks, and expire on a multiple of a tick.
     pub tick: Duration,
-    pub durability: Durability,
+    pub durability: ZooKeeperDurability,
     /// The heap of the virtual machine. 128 MiB are enough for some ten thousand nodes.
     pub heap_mib: u32,
 }
 
 /// Which accidents an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durability {
+pub enum ZooKeeperDurability {
     /// A power failure: every write waits for the disk, as in production.
     Machine,
     /// Only the end of the process. That is enough for tests, and several times faster.
@@ -53,7 +53,7 @@ pub enum StartZooKeeperError {
 
 impl Default for ZooKeeperServerConfig {
     fn default() -> Self {
-        Self { tick: Duration::from_millis(200), durability: Durability::Process, heap_mib: 128 }
+        Self { tick: Duration::from_millis(200), durability: ZooKeeperDurability::Process, heap_mib: 128 }
     }
 }
 
@@ -202,7 +202,7 @@ fn arguments(configuration: &Path, settings: ZooKeeperServerConfig) -> Vec<Strin
     arguments.push(format!("-Xmx{}m", settings.heap_mib));
     // The log file grows by 64 KiB, not by 64 MiB, at a time.
     arguments.push("-Dzookeeper.preAllocSize=64".to_owned());
-    if settings.durability == Durability::Process {
+    if settings.durability == ZooKeeperDurability::Process {
         arguments.push("-Dzookeeper.forceSync=no".to_owned());
     }
     arguments.extend(["-cp".to_owned(), JARS.join(":")]);

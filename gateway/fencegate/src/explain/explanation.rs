@@ -4,7 +4,7 @@ use hyper::StatusCode;
 use serde::Serialize;
 
 use super::request_diff::UpstreamRequestDiff;
-use crate::refusal::{Outcome, Refusal};
+use crate::refusal::{DispatchOutcome, Refusal};
 
 /// The explanation of a request. A part is absent if it is not known when the request is refused.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
@@ -13,19 +13,19 @@ pub struct RequestExplanation {
     pub target: String,
     /// `None` if no route matches the request.
     pub route: Option<String>,
-    pub upstream: Option<UpstreamInfo>,
+    pub upstream: Option<UpstreamExplanation>,
     pub lock: Option<LockExplanation>,
     pub once: Option<OperationExplanation>,
     /// The reason for which a route that only observes would refuse the request.
     pub observed: Option<&'static str>,
     pub sent: Option<UpstreamRequestDiff>,
-    pub refused: Option<RefusalInfo>,
+    pub refused: Option<RefusalExplanation>,
     /// The status of a response that the gateway gives by itself, and that is no refusal.
     pub answered: Option<u16>,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct UpstreamInfo {
+pub struct UpstreamExplanation {
     pub name: String,
     pub endpoints: Vec<String>,
     /// The level: the process that compares tokens.
@@ -98,7 +98,7 @@ pub struct OperationExplanation {
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct RefusalInfo {
+pub struct RefusalExplanation {
     /// `None` if the HTTP library refuses the request before the first step.
     pub reason: Option<&'static str>,
     pub status: u16,
@@ -106,7 +106,7 @@ pub struct RefusalInfo {
     pub detail: String,
 }
 
-impl RefusalInfo {
+impl RefusalExplanation {
     pub(super) fn new(refusal: &Refusal) -> Self {
         Self {
             reason: Some(refusal.reason.word()),
@@ -118,7 +118,7 @@ impl RefusalInfo {
 
     /// The HTTP library answers before any step receives the request.
     pub(super) fn for_unreadable_request(status: StatusCode, why: &dyn std::error::Error) -> Self {
-        let outcome = Outcome::NotDispatched.as_str();
+        let outcome = DispatchOutcome::NotDispatched.as_str();
         Self { reason: None, status: status.as_u16(), outcome, detail: format!("no HTTP request: {why}") }
     }
 }

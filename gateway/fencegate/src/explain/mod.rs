@@ -19,14 +19,14 @@ use fencegate_http::{
     buffered::MemoryBudget,
     client_quota::ClientQuotas,
     connection_info::ConnectionInfo,
-    upstream::endpoint_set::Upstreams,
+    upstream::endpoint_set::UpstreamSet,
 };
 use fencegate_lock::session::paths::ZkPaths;
 use fencegate_policies::{
-    permits::Permits,
+    permits::PermitCount,
     plan::{
-        CachedHoldLimits, Fence, ForwardPolicy, GatewayPlan, HoldPolicy, LargeBodyPolicy, LeasePolicy,
-        LockPlacement, Mode, OnceStore, Upstream,
+        CachedHoldLimits, FenceRule, GatewayPlan, HoldPolicy, IdempotencyStore, LargeBodyPolicy, LeasePolicy,
+        LockMode, LockPlacement, PeerForwardPolicy, Upstream,
     },
 };
 use fencegate_process::randomness::{Guid, SystemRandomness};
@@ -35,8 +35,8 @@ use tokio_util::task::TaskTracker;
 
 pub use self::{
     explanation::{
-        ExplainedKey, HoldExplanation, LockExplanation, OperationExplanation, RefusalInfo,
-        RequestExplanation, UpstreamInfo,
+        ExplainedKey, HoldExplanation, LockExplanation, OperationExplanation, RefusalExplanation,
+        RequestExplanation, UpstreamExplanation,
     },
     request_diff::UpstreamRequestDiff,
     sample::{ParseSampleRequestError, SampleRequest, default_host},
@@ -46,7 +46,7 @@ use crate::{
     concurrency_limit::ConcurrencyLimit,
     frontend::RawRequest,
     handler::Handler,
-    metrics::{Metrics, WorkerMetrics},
+    metrics::{ProcessMetricFamilies, WorkerMetrics},
     pipeline::{self, PipelineDeps},
     refusal::Refusal,
     request_context::RequestContext,
@@ -83,7 +83,9 @@ pub fn explain(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<Requ
         ..base
     };
     Ok(match (answer, keyed) {
-        (Err(refusal), _) => RequestExplanation { refused: Some(RefusalInfo::new(&refusal)), ..reached },
+        (Err(refusal), _) => {
+            RequestExplanation { refused: Some(RefusalExplanation::new(&refusal)), ..reached }
+        }
         (Ok(reply), None) => RequestExplanation { answered: Some(reply.status().as_u16()), ..reached },
         (Ok(_), Some(keyed)) => RequestExplanation {
             lock: explain_lock(gateway, &keyed),
@@ -109,7 +111,7 @@ type DryRunResult = (Result<Reply, Refusal>, Rc<RequestContext>, Option<KeyedReq
 
 fn dry_run_request(gateway: &GatewayPlan, request: Request<Body>) -> io::Result<DryRunResult> {
     let plan = Arc::new(gateway.serving.clone());
-    let all = Metrics::for_gateway(gateway);
+    let all = ProcessMetricFamilies::for_gateway(gateway);
     let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
     let hop = ViaName::new(Guid::new(&SystemRandomness));
     let per_client = ClientConcurrencyLimit { shares: ClientQuotas::default(), most: None };
@@ -124,7 +126,7 @@ fn dry_run_request(gateway: &GatewayPlan, request: Request<Body>) -> io::Result<
     let parts =
         PipelineDeps { in_flight, per_client, hop, budget, callers, leases, pass, plan: plan_asked, running };
     let recorder = RecordingHandler::default();
-    let config = ActiveConfig::initial(plan.clone(), Upstreams::for_display(&plan, all.endpoints()));
+    let config = ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints()));
     let steps = pipeline::routing_pipeline(parts, RoutingTable::new(config, metrics), recorder.clone());
     let notes = Rc::<RequestContext>::default();
     let arrived =
@@ -141,8 +143,8 @@ fn unconnected_peer() -> ConnectionInfo {
     ConnectionInfo::new(local, local)
 }
 
-fn upstream_info(upstream: &Upstream) -> UpstreamInfo {
-    UpstreamInfo {
+fn upstream_info(upstream: &Upstream) -> UpstreamExplanation {
+    UpstreamExplanation {
         name: upstream.name.to_string(),
         endpoints: upstream.endpoints.iter().map(|endpoint| upstream.endpoint_url(endpoint)).collect(),
         fencing: upstream.fencing.as_str(),
@@ -164,7 +166,7 @@ fn explain_lock(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<LockExpla
             .collect(),
         layout: matches!(fence.placing, LockPlacement::Foreign { .. })
             .then(|| fence.placing.layout().as_str()),
-        permits: fence.permits().map(Permits::count),
+        permits: fence.permits().map(PermitCount::count),
         mode: fenced.mode.as_str(),
         wait: render::format_duration(fence::max_wait(keyed, fence)),
         locked_status: fence.locked_status,
@@ -172,7 +174,7 @@ fn explain_lock(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<LockExpla
         client_share: fence.client_share,
         hold: explain_hold(fence),
         lease: (fence.lease != LeasePolicy::Never).then(|| fence.lease.as_str()),
-        forward: is_forwarded(gateway, keyed, fence).then_some("holder"),
+        forward: may_be_forwarded(gateway, keyed, fence).then_some("holder"),
         upload_timeout: match fence.large_bodies {
             LargeBodyPolicy::Refuse => None,
             LargeBodyPolicy::Stream { within } => Some(render::format_duration(within)),
@@ -182,18 +184,18 @@ fn explain_lock(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<LockExpla
 }
 
 /// By the plan, a fence that caches no key forwards nothing.
-fn is_forwarded(gateway: &GatewayPlan, keyed: &KeyedRequest, fence: &Fence) -> bool {
-    let exclusive = keyed.fenced.as_ref().is_some_and(|fenced| fenced.mode == Mode::Exclusive);
+fn may_be_forwarded(gateway: &GatewayPlan, keyed: &KeyedRequest, fence: &FenceRule) -> bool {
+    let exclusive = keyed.fenced.as_ref().is_some_and(|fenced| fenced.mode == LockMode::Exclusive);
     // A request whose body would be streamed counts as complete here, too.
     let most = gateway.serving.listener.limits.max_body;
     let in_full = keyed.http.body().bytes().is_some_and(|bytes| bytes.len() <= most);
     let route = keyed.notes.route.get().map(|id| gateway.serving.routes.get(id));
     let switches = route.is_some_and(|route| !route.upgrade.is_empty())
         && keyed.http.extensions().get::<OfferedUpgradeProtocols>().is_some();
-    gateway.peer.is_some() && fence.forward == ForwardPolicy::Holder && exclusive && in_full && !switches
+    gateway.peer.is_some() && fence.forward == PeerForwardPolicy::Holder && exclusive && in_full && !switches
 }
 
-fn explain_hold(fence: &Fence) -> HoldExplanation {
+fn explain_hold(fence: &FenceRule) -> HoldExplanation {
     match fence.hold {
         HoldPolicy::Strict => HoldExplanation::Strict,
         HoldPolicy::Cached(CachedHoldLimits { linger, max_local, max_hold, max_tenure }) => {
@@ -213,8 +215,8 @@ fn explain_operation(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<Oper
     let named = keyed.notes.named.get()?;
     let once = fenced.fence(&gateway.serving).once.as_ref()?;
     let (store, path) = match once.store {
-        OnceStore::Guard => ("guard", None),
-        OnceStore::ZooKeeper => {
+        IdempotencyStore::Guard => ("guard", None),
+        IdempotencyStore::ZooKeeper => {
             ("zookeeper", Some(ZkPaths::new(&gateway.zookeeper.root).operation_path(&hashed.id)))
         }
     };

@@ -2,7 +2,7 @@
 
 use fencegate_policies::{
     plan::{FencingLevel, GatewayPlan, NestedRequestPolicy},
-    token::Token,
+    token::FencingToken,
 };
 use hyper::{HeaderMap, header::HeaderValue};
 use serde::Serialize;
@@ -26,7 +26,7 @@ impl UpstreamRequestDiff {
     /// `given`: the fields as the client sent them.
     pub(super) fn new(gateway: &GatewayPlan, keyed: KeyedRequest, given: &HeaderMap) -> Self {
         let mut fields = keyed.http.headers().clone();
-        stamp(gateway, &keyed, &mut fields);
+        stamp_placeholder_token(gateway, &keyed, &mut fields);
         mask_volatile_fields(&mut fields);
         let target = keyed.http.uri().path_and_query().map_or("/", |target| target.as_str());
         let new = |name| fields.get_all(name).iter().ne(given.get_all(name));
@@ -58,11 +58,11 @@ fn mask_volatile_fields(fields: &mut HeaderMap) {
 }
 
 /// Stamps the fields as the gateway would, with a placeholder for the token.
-fn stamp(gateway: &GatewayPlan, keyed: &KeyedRequest, fields: &mut HeaderMap) {
+fn stamp_placeholder_token(gateway: &GatewayPlan, keyed: &KeyedRequest, fields: &mut HeaderMap) {
     let Some(fenced) = &keyed.fenced else { return };
     let upstream = gateway.serving.upstream(keyed.upstream);
     // An epoch that is unlikely to occur in another field.
-    let token = Token::new(1_234_567_890_123, 0, 1).expect("a number that a token may have");
+    let token = FencingToken::new(1_234_567_890_123, 0, 1).expect("a number that a token may have");
     forward::write_claim_headers(fields, token, &fenced.keys, fenced.mode, upstream);
     let text = token.to_string();
     let number = token.number().to_string();

@@ -8,7 +8,7 @@ use hyper::{
     header::{CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING},
 };
 
-use super::explanation::RefusalInfo;
+use super::explanation::RefusalExplanation;
 
 /// A request that is explained and not sent.
 #[derive(Debug, Clone)]
@@ -63,11 +63,11 @@ impl SampleRequest {
     }
 
     /// The request as the HTTP library would deliver it, or its refusal.
-    pub(super) fn to_request(&self) -> Result<Request<Body>, RefusalInfo> {
+    pub(super) fn to_request(&self) -> Result<Request<Body>, RefusalExplanation> {
         let method = Method::from_bytes(self.method.as_bytes())
-            .map_err(|error| RefusalInfo::for_unreadable_request(StatusCode::BAD_REQUEST, &error))?;
+            .map_err(|error| RefusalExplanation::for_unreadable_request(StatusCode::BAD_REQUEST, &error))?;
         let target = Uri::try_from(&*self.target)
-            .map_err(|error| RefusalInfo::for_unreadable_request(StatusCode::BAD_REQUEST, &error))?;
+            .map_err(|error| RefusalExplanation::for_unreadable_request(StatusCode::BAD_REQUEST, &error))?;
         let mut request = Request::new(Body::from_bytes(self.body.clone()));
         *request.method_mut() = method;
         *request.uri_mut() = target;

@@ -10,9 +10,9 @@ use fencegate_http::{
     body::Body,
     buffered::{HeadMemory, MemoryBudget},
     connection_info::ConnectionInfo,
-    connection_state::ConnectionState,
+    connection_state::ServerConnectionState,
     listen::ConnectionService,
-    upstream::endpoint_set::Upstreams,
+    upstream::endpoint_set::UpstreamSet,
 };
 use fencegate_policies::{
     file::load,
@@ -28,7 +28,7 @@ use super::*;
 use crate::{
     active_config::{ActiveConfig, RunningRequestGuard},
     concurrency_limit::ConcurrencyLimit,
-    metrics::Metrics,
+    metrics::ProcessMetricFamilies,
     pipeline::{PipelineDeps, routing_pipeline},
     steps::{key::KeyedRequest, limit::ClientConcurrencyLimit, route::RoutingTable},
     via::ViaName,
@@ -69,7 +69,11 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for DeferredExecutor {
     }
 }
 
-fn pipeline(config: &Arc<ActiveConfig>, all: &Arc<Metrics>, keeps: &RetainingHandler) -> PipelineInstance {
+fn pipeline(
+    config: &Arc<ActiveConfig>,
+    all: &Arc<ProcessMetricFamilies>,
+    keeps: &RetainingHandler,
+) -> PipelineInstance {
     let plan = config.plan.clone();
     let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
     let parts = PipelineDeps {
@@ -89,11 +93,11 @@ fn pipeline(config: &Arc<ActiveConfig>, all: &Arc<Metrics>, keeps: &RetainingHan
     )
 }
 
-fn build_plan(key: &str) -> (Arc<ServingPlan>, Arc<Upstreams>, Arc<Metrics>) {
+fn build_plan(key: &str) -> (Arc<ServingPlan>, Arc<UpstreamSet>, Arc<ProcessMetricFamilies>) {
     let gateway = load(&policy(key)).plan.expect("sound");
     let plan = Arc::new(gateway.serving.clone());
-    let all = Metrics::for_gateway(&gateway);
-    let fleets = Upstreams::for_display(&plan, all.endpoints());
+    let all = ProcessMetricFamilies::for_gateway(&gateway);
+    let fleets = UpstreamSet::for_display(&plan, all.endpoints());
     (plan, fleets, all)
 }
 
@@ -108,14 +112,15 @@ async fn check_unpolled_request() {
     let later = DeferredExecutor::default();
     let (plan, fleets, all) = build_plan("pay");
     let first = ActiveConfig::initial(plan, fleets);
-    let front = Frontend::new(pipeline(&first, &all, &keeps), ServingRole::Gateway, CancellationToken::new());
+    let front =
+        WorkerFrontend::new(pipeline(&first, &all, &keeps), ServingRole::Gateway, CancellationToken::new());
 
     let memory = HeadMemory::new(MemoryBudget::new(1 << 20, all.buffered().clone()), None);
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let peer = ConnectionInfo::new(local, local);
     let frontend = Rc::new(front.clone());
-    let state = ConnectionState::new_http2();
+    let state = ServerConnectionState::new_http2();
     let service = ConnectionService::new(frontend, peer, state, Duration::from_secs(9), memory);
     spawn_local(Builder::new(later.clone()).serve_connection(TokioIo::new(ours), service));
     let (mut sender, connection) =

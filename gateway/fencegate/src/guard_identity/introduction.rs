@@ -2,13 +2,14 @@
 
 use std::{io, sync::Arc};
 
-use fencegate_guard::identity::{ANNOUNCEMENT, Announcement};
+use fencegate_guard::identity::{ANNOUNCEMENT, GuardAnnouncement};
 use fencegate_http::{
     body::Body,
     upstream::{
         address::EndpointAddress,
         identity_check::{
-            BoxError, IdentityCheck, IdentityCheckAttempt, IdentityCheckDue, IdentityError, IdentityFuture,
+            BoxError, IdentityCheckAttempt, IdentityCheckDue, IdentityCheckError, IdentityFuture,
+            ProcessIdentityCheck,
         },
         pooled_connection::PooledConnection,
     },
@@ -24,7 +25,7 @@ use tracing::error;
 
 use super::registry::{GuardIdentityError, GuardRegistry};
 
-impl IdentityCheck for GuardRegistry {
+impl ProcessIdentityCheck for GuardRegistry {
     fn is_required(&self, upstream: &Upstream) -> bool {
         upstream.fencing == FencingLevel::Guard
     }
@@ -40,16 +41,16 @@ impl IdentityCheck for GuardRegistry {
             let asking = self.begin_check(upstream);
             let announced = fetch_announcement(pooled).await.inspect_err(|unmet| {
                 // A guard that has just ended is not distrusted.
-                if let IdentityError::UnknownProcess(why) = unmet {
+                if let IdentityCheckError::UnknownProcess(why) = unmet {
                     let endpoint = pooled.endpoint();
                     error!(upstream = %upstream.name, %endpoint, %why, "guard.distrusted");
                 }
             })?;
             let met = self.record_announcement(upstream, pooled.address(), &announced, asking, clock.now());
             met.map_err(|why| match why {
-                GuardIdentityError::Replaced => IdentityError::Io(io::Error::other(why)),
-                GuardIdentityError::Split => IdentityError::Contradicted(why.into()),
-                why => IdentityError::Distrusted(why.into()),
+                GuardIdentityError::Replaced => IdentityCheckError::Io(io::Error::other(why)),
+                GuardIdentityError::Split => IdentityCheckError::Contradicted(why.into()),
+                why => IdentityCheckError::Distrusted(why.into()),
             })
         })
     }
@@ -86,19 +87,19 @@ impl IdentityCheck for GuardRegistry {
 
 /// Requests the announcement, and leaves the connection ready for a request. If the connection breaks, the guard is
 /// unreachable; that shows nothing about its identity.
-async fn fetch_announcement(pooled: &mut PooledConnection) -> Result<Announcement, IdentityError> {
-    let none = |why: String| IdentityError::UnknownProcess(GuardIdentityError::NoGuard(why).into());
+async fn fetch_announcement(pooled: &mut PooledConnection) -> Result<GuardAnnouncement, IdentityCheckError> {
+    let none = |why: String| IdentityCheckError::UnknownProcess(GuardIdentityError::NoGuard(why).into());
     let host =
         HeaderValue::from_str(host_header(pooled.endpoint())).map_err(|error| none(error.to_string()))?;
     let request = Request::get(ANNOUNCEMENT).header(HOST, host).body(Body::empty());
     let request = request.map_err(|error| none(error.to_string()))?;
     let answer = pooled.send(request).await.map_err(|failed| match failed.why.is_parse() {
         true => none(failed.why.to_string()),
-        false => IdentityError::Io(io::Error::other(failed.why)),
+        false => IdentityCheckError::Io(io::Error::other(failed.why)),
     })?;
     if answer.status() == StatusCode::SERVICE_UNAVAILABLE {
         // The guard cannot reach its store, so it cannot identify it. Nothing is sent there meanwhile.
-        return Err(IdentityError::Io(io::Error::other("it cannot say who it is: 503")));
+        return Err(IdentityCheckError::Io(io::Error::other("it cannot say who it is: 503")));
     }
     if answer.status() != StatusCode::OK {
         return Err(none(format!("it answers {} with {}", ANNOUNCEMENT, answer.status().as_u16())));
@@ -106,11 +107,11 @@ async fn fetch_announcement(pooled: &mut PooledConnection) -> Result<Announcemen
     let body = Limited::new(answer.into_body(), MAX_ANNOUNCEMENT_LEN).collect().await;
     let body = body.map_err(|error| match error.downcast::<LengthLimitError>() {
         Ok(error) => none(error.to_string()),
-        Err(error) => IdentityError::Io(io::Error::other(error)),
+        Err(error) => IdentityCheckError::Io(io::Error::other(error)),
     })?;
     let announced = serde_json::from_slice(&body.to_bytes()).map_err(|error| none(error.to_string()))?;
     if !pooled.wait_settled().await {
-        return Err(IdentityError::Io(io::Error::other("the connection ended behind the announcement")));
+        return Err(IdentityCheckError::Io(io::Error::other("the connection ended behind the announcement")));
     }
     Ok(announced)
 }

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_guard::identity::Announcement;
+use fencegate_guard::identity::GuardAnnouncement;
 use fencegate_process::clock::BootInstant;
 
 use fencegate_http::{network::connect_target::ConnectTarget, upstream::address::EndpointAddress};
@@ -26,8 +26,8 @@ pub(super) struct GuardProcess {
 }
 
 impl GuardProcess {
-    pub(super) fn from_announcement(announced: &Announcement) -> Self {
-        let Announcement { store, instance, shared, .. } = announced;
+    pub(super) fn from_announcement(announced: &GuardAnnouncement) -> Self {
+        let GuardAnnouncement { store, instance, shared, .. } = announced;
         let instance = match shared {
             None => instance.as_str().into(),
             Some(_) => format!("those of {store}").into(),
@@ -39,8 +39,8 @@ impl GuardProcess {
 
 /// By endpoint and address, regardless of the upstream.
 #[derive(Debug, Default)]
-pub(super) struct GuardProcesses {
-    behind: HashMap<AddressKey, AddressHistory>,
+pub(super) struct GuardProcessTable {
+    behind: HashMap<AddressKey, GuardAddressHistory>,
     /// How often one process has replaced another.
     turns: u64,
     /// How many addresses were left after the last sweep.
@@ -55,7 +55,7 @@ fn address_key(address: &EndpointAddress) -> AddressKey {
 }
 
 #[derive(Debug, Default)]
-struct AddressHistory {
+struct GuardAddressHistory {
     /// `None` after several processes answered at once: none of them is trusted again.
     now: Option<Arc<str>>,
     /// The last process that answered, trusted or not.
@@ -93,7 +93,7 @@ pub(super) enum ProcessConflictError {
     Replaced,
 }
 
-impl GuardProcesses {
+impl GuardProcessTable {
     pub(super) fn begin_check(&self) -> IdentityCheckTurn {
         IdentityCheckTurn(self.turns)
     }
@@ -161,7 +161,7 @@ impl GuardProcesses {
     }
 }
 
-impl AddressHistory {
+impl GuardAddressHistory {
     fn record_replaced(&mut self, turn: u64) {
         if let Some(ended) = self.now.take() {
             self.before.push_back((ended, turn));
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     struct ProcessesFixture {
-        processes: GuardProcesses,
+        processes: GuardProcessTable,
         address: Arc<EndpointAddress>,
         now: u64,
     }
@@ -196,7 +196,7 @@ mod tests {
     impl ProcessesFixture {
         fn new() -> Self {
             let address = EndpointAddress::new(SocketAddr::from(([127, 0, 0, 1], 8080)), "guard:8080".into());
-            Self { processes: GuardProcesses::default(), address, now: 1_000 }
+            Self { processes: GuardProcessTable::default(), address, now: 1_000 }
         }
 
         fn guard_process(store: &str, instance: &str) -> GuardProcess {
@@ -290,7 +290,7 @@ mod tests {
     /// An address without requests is forgotten after `RETENTION`; an address that is led to stays, however silent.
     #[test]
     fn unused_addresses_are_forgotten_after_retention() {
-        let mut processes = GuardProcesses::default();
+        let mut processes = GuardProcessTable::default();
         let met = ProcessesFixture::guard_process("s", "one");
         let address = |n: u32| {
             let [_, high, middle, low] = n.to_be_bytes();

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_guard::identity::Announcement;
+use fencegate_guard::identity::GuardAnnouncement;
 use fencegate_http::upstream::{
     address::EndpointAddress,
     identity_check::{IdentityCheckAttempt, IdentityCheckDue},
@@ -25,24 +25,24 @@ use tokio::time::Instant;
 use tracing::{error, warn};
 
 use super::processes::{
-    AnnouncementTiming, GuardProcess, GuardProcesses, IdentityCheckTurn, ProcessConflictError,
+    AnnouncementTiming, GuardProcess, GuardProcessTable, IdentityCheckTurn, ProcessConflictError,
 };
 
 /// Shared by all workers.
 #[derive(Debug)]
 pub struct GuardRegistry {
-    state: Mutex<RegistryState>,
+    state: Mutex<GuardRegistryState>,
     /// The installation that issues this gateway's tokens.
     memory: Arc<TokenHistory>,
 }
 
 #[derive(Debug, Default)]
-struct RegistryState {
+struct GuardRegistryState {
     /// By upstream, then by address of an endpoint.
     met: HashMap<Arc<str>, Vec<GuardAddress>>,
     /// By upstream: the largest known epoch that one of its guards has admitted, whatever the store of that guard.
-    highest: HashMap<Arc<str>, HighestEpoch>,
-    processes: GuardProcesses,
+    highest: HashMap<Arc<str>, HighestGuardEpoch>,
+    processes: GuardProcessTable,
     /// The number of entries about addresses so far.
     notes: u64,
     /// Upstreams with `direct: true` that have an intermediary all the same.
@@ -61,8 +61,8 @@ struct GuardAddress {
     since: Instant,
 }
 
-impl RegistryState {
-    fn highest(&self, upstream: &Upstream) -> Option<&HighestEpoch> {
+impl GuardRegistryState {
+    fn highest(&self, upstream: &Upstream) -> Option<&HighestGuardEpoch> {
         self.highest.get(&upstream.name)
     }
 
@@ -123,7 +123,7 @@ impl GuardAddress {
 }
 
 #[derive(Debug)]
-struct HighestEpoch {
+struct HighestGuardEpoch {
     epoch: u64,
     /// The process that admitted the epoch.
     by: Arc<str>,
@@ -132,7 +132,7 @@ struct HighestEpoch {
 /// The state when the identity of a guard was requested. While its announcement is on its way, other requests may be
 /// admitted.
 #[derive(Debug, Clone, Copy)]
-pub struct IdentityCheckStart {
+pub struct IdentityCheckSnapshot {
     known: u64,
     asked: IdentityCheckTurn,
 }
@@ -171,9 +171,9 @@ impl GuardRegistry {
     }
 
     /// Call this before requesting the identity of a guard.
-    pub fn begin_check(&self, upstream: &Upstream) -> IdentityCheckStart {
+    pub fn begin_check(&self, upstream: &Upstream) -> IdentityCheckSnapshot {
         let state = self.lock();
-        IdentityCheckStart {
+        IdentityCheckSnapshot {
             known: state.highest(upstream).map_or(0, |highest| highest.epoch),
             asked: state.processes.begin_check(),
         }
@@ -185,8 +185,8 @@ impl GuardRegistry {
         &self,
         upstream: &Upstream,
         address: &Arc<EndpointAddress>,
-        announced: &Announcement,
-        check: IdentityCheckStart,
+        announced: &GuardAnnouncement,
+        check: IdentityCheckSnapshot,
         at: BootInstant,
     ) -> Result<Arc<str>, GuardIdentityError> {
         let process = GuardProcess::from_announcement(announced);
@@ -208,9 +208,9 @@ impl GuardRegistry {
         &self,
         upstream: &Upstream,
         address: &Arc<EndpointAddress>,
-        announced: &Announcement,
+        announced: &GuardAnnouncement,
         process: GuardProcess,
-        check: IdentityCheckStart,
+        check: IdentityCheckSnapshot,
         at: BootInstant,
     ) -> Result<(), GuardIdentityError> {
         let mut state = self.lock();
@@ -236,7 +236,7 @@ impl GuardRegistry {
     fn check(
         &self,
         upstream: &Upstream,
-        announced: &Announcement,
+        announced: &GuardAnnouncement,
         known: u64,
     ) -> Result<(), GuardIdentityError> {
         if let Some(served) = self.memory.installation()
@@ -357,8 +357,10 @@ impl GuardRegistry {
         state.processes.record_answer(address, by, at);
         match state.highest.get_mut(&upstream.name) {
             Some(highest) if highest.epoch >= epoch => {}
-            Some(highest) => *highest = HighestEpoch { epoch, by: by.clone() },
-            None => drop(state.highest.insert(upstream.name.clone(), HighestEpoch { epoch, by: by.clone() })),
+            Some(highest) => *highest = HighestGuardEpoch { epoch, by: by.clone() },
+            None => {
+                drop(state.highest.insert(upstream.name.clone(), HighestGuardEpoch { epoch, by: by.clone() }))
+            }
         }
     }
 
@@ -377,7 +379,7 @@ impl GuardRegistry {
         upstream.direct && !self.lock().relayed.contains(&upstream.name)
     }
 
-    fn lock(&self) -> MutexGuard<'_, RegistryState> {
+    fn lock(&self) -> MutexGuard<'_, GuardRegistryState> {
         // No panic can leave the map partly changed, so a poisoned lock is still good.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -7,7 +7,7 @@ use fencegate_guard::ticket::{
     jwks::{self, PublicKey},
     keys::SigningKeyPair,
 };
-use fencegate_policies::{plan::Mode, token::Token};
+use fencegate_policies::{plan::LockMode, token::FencingToken};
 use fencegate_process::randomness::SystemRandomness;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -30,8 +30,8 @@ fn signing_pair() -> SigningKeyPair {
 fn signed_ticket(pair: &SigningKeyPair) -> String {
     let claims = TicketClaims {
         keys: vec!["account/a".into()],
-        tenure: Token::new(7, 3, 0).expect("below 2^63"),
-        mode: Mode::Exclusive,
+        tenure: FencingToken::new(7, 3, 0).expect("below 2^63"),
+        mode: LockMode::Exclusive,
         era: 7,
         ensemble: OURS.into(),
         issuer: "gateway-1".into(),
@@ -84,7 +84,7 @@ impl FakeJwksServer {
 
     fn publish_keys(&self, pairs: &[&SigningKeyPair]) {
         let public: Vec<&PublicKey> = pairs.iter().map(|pair| pair.public()).collect();
-        self.set_answer("200 OK", &jwks::render(&public).expect("different keys"));
+        self.set_answer("200 OK", &jwks::render_key_set(&public).expect("different keys"));
     }
 }
 
@@ -124,7 +124,7 @@ fn bad_response_keeps_old_keys() {
         remote.fetch().await.expect("a key set");
         assert_eq!(verify(verifier, &signed_ticket(&old)), Ok(()));
         let large = format!("{{\"keys\": [], \"x\": \"{}\"}}", "x".repeat(64 * 1024));
-        let other = jwks::render(&[new.public()]).expect("one key");
+        let other = jwks::render_key_set(&[new.public()]).expect("one key");
         for (status, body) in [
             ("500 Internal Server Error", &*other),
             ("302 Found", &other),

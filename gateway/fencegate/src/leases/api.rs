@@ -16,7 +16,7 @@ use axum::{
 };
 
 use self::context::LeaseApi;
-use crate::refusal::{Reason, Refusal};
+use crate::refusal::{Refusal, RefusalReason};
 
 /// The routes. Each request must have a [`context::LeaseCaller`] as an extension.
 pub fn routes(interface: LeaseApi) -> Router {
@@ -29,7 +29,9 @@ pub fn routes(interface: LeaseApi) -> Router {
         .route("/keys/{key}", get(key_queue::show))
         .route("/elections/{name}", get(elections::show))
         .route("/elections/{name}/leader", get(elections::check_leader))
-        .method_not_allowed_fallback(async || Refusal::new(Reason::Method, "no such method of a lease"))
-        .fallback(async || Refusal::new(Reason::NoRoute, "nothing of leases is there"));
+        .method_not_allowed_fallback(async || {
+            Refusal::new(RefusalReason::Method, "no such method of a lease")
+        })
+        .fallback(async || Refusal::new(RefusalReason::NoRoute, "nothing of leases is there"));
     Router::new().nest("/.fencegate/v1", v1).with_state(interface)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fencegate_http::connection_info::{ClientIdentity, ConnectionInfo};
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{self, Principal, PrincipalCredential},
+    plan::{self, LeasePrincipal, PrincipalCredential},
 };
 use hyper::{HeaderMap, header::AUTHORIZATION};
 
@@ -13,10 +13,10 @@ use crate::bearer::{BearerToken, BearerTokenError};
 
 /// The principals of one plan, and their credentials. Cheap to clone.
 #[derive(Clone)]
-pub struct LeaseAuth(Arc<[(Principal, Credential)]>);
+pub struct LeaseAuth(Arc<[(LeasePrincipal, LeaseCredential)]>);
 
 /// The credential of a principal.
-enum Credential {
+enum LeaseCredential {
     Bearer(BearerToken),
     Certificate(Arc<str>),
 }
@@ -28,10 +28,10 @@ impl LeaseAuth {
     /// A file cannot be used.
     pub fn load(leases: Option<&plan::LeasePlan>) -> Result<Self, BearerTokenError> {
         let principals = leases.map(|leases| &*leases.principals).unwrap_or_default();
-        let known = |principal: &Principal| {
+        let known = |principal: &LeasePrincipal| {
             let credential = match &principal.shows {
-                PrincipalCredential::Bearer(file) => Credential::Bearer(BearerToken::open(file)?),
-                PrincipalCredential::Certificate(name) => Credential::Certificate(name.clone()),
+                PrincipalCredential::Bearer(file) => LeaseCredential::Bearer(BearerToken::open(file)?),
+                PrincipalCredential::Certificate(name) => LeaseCredential::Certificate(name.clone()),
             };
             Ok((principal.clone(), credential))
         };
@@ -41,20 +41,20 @@ impl LeaseAuth {
     /// Reloads the files when they change, as long as it is polled.
     pub async fn watch_files(&self) {
         let bearers = self.0.iter().filter_map(|(_, credential)| match credential {
-            Credential::Bearer(bearer) => Some(bearer.clone().watch_file()),
-            Credential::Certificate(_) => None,
+            LeaseCredential::Bearer(bearer) => Some(bearer.clone().watch_file()),
+            LeaseCredential::Certificate(_) => None,
         });
         futures_util::future::join_all(bearers).await;
     }
 
     /// The principal whose credential a request presents, with these fields over a connection of this peer. Every
     /// token is compared with every known one, so that the timing reveals nothing.
-    pub fn principal(&self, headers: &HeaderMap, peer: &ConnectionInfo) -> Option<Principal> {
+    pub fn principal(&self, headers: &HeaderMap, peer: &ConnectionInfo) -> Option<LeasePrincipal> {
         let token = bearer(headers);
         let certificate = peer.certificate();
-        let shows = |credential: &Credential| match credential {
-            Credential::Bearer(known) => token.is_some_and(|token| known.matches(token)),
-            Credential::Certificate(name) => certificate.is_some_and(|client| is_named(client, name)),
+        let shows = |credential: &LeaseCredential| match credential {
+            LeaseCredential::Bearer(known) => token.is_some_and(|token| known.matches(token)),
+            LeaseCredential::Certificate(name) => certificate.is_some_and(|client| is_named(client, name)),
         };
         let mut found = None;
         for (principal, credential) in self.0.iter() {
@@ -96,7 +96,7 @@ impl LeaseAuth {
 }
 
 /// True if the principal may take all of these keys.
-pub fn may_take(principal: &Principal, keys: &[ResourceKey]) -> bool {
+pub fn may_take(principal: &LeasePrincipal, keys: &[ResourceKey]) -> bool {
     keys.iter().all(|key| principal.keys.iter().any(|pattern| pattern.matches(key)))
 }
 

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::lease_table::LeaseTable;
 use crate::{
     plan_compat::RouteCompatibility,
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
 };
 
 /// The time limit for ZooKeeper to publish a changed plan, and for requests under the keys of the last plan to end.
@@ -33,11 +33,11 @@ impl LeaseTable {
         match timeout_at(deadline, self.in_force.wait_open(gateway, keys)).await {
             Ok(true) => {}
             Ok(false) => {
-                return Err(Refusal::new(Reason::LockService, "another plan is being taken over"));
+                return Err(Refusal::new(RefusalReason::LockService, "another plan is being taken over"));
             }
             Err(_) => {
                 let why = "requests under the keys of the last plan still run";
-                return Err(Refusal::new(Reason::Locked, why));
+                return Err(Refusal::new(RefusalReason::Locked, why));
             }
         }
         let plan = &gateway.serving;
@@ -59,14 +59,17 @@ impl LeaseTable {
         let mut news = self.agreement.subscribe();
         loop {
             let session = self.keeper.session_id_for(&keys[0]).ok_or_else(|| {
-                Refusal::new(Reason::LockService, "there is no session that the lock could be taken by")
+                Refusal::new(
+                    RefusalReason::LockService,
+                    "there is no session that the lock could be taken by",
+                )
             })?;
             let statuses = routes.iter().map(|route| self.agreement.route_compatibility(session, route));
             match statuses.into_iter().find(|status| *status != RouteCompatibility::Compatible) {
                 None => return Ok(session),
                 Some(RouteCompatibility::Incompatible(by)) => {
                     let why = format!("FG0550: {by} locks the resource otherwise, and was there before");
-                    return Err(Refusal::new(Reason::ConfigMismatch, why));
+                    return Err(Refusal::new(RefusalReason::ConfigMismatch, why));
                 }
                 Some(_) => {}
             }
@@ -74,7 +77,7 @@ impl LeaseTable {
                 _ = news.changed() => {}
                 () = sleep_until(deadline) => {
                     let why = "FG0550: the route or the pattern is new, and other gateways do not know of it yet";
-                    return Err(Refusal::new(Reason::ConfigMismatch, why));
+                    return Err(Refusal::new(RefusalReason::ConfigMismatch, why));
                 }
             }
         }

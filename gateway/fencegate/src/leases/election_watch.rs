@@ -129,10 +129,10 @@ impl ElectionSubscriber {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::leases::lease_json::Leader;
+    use crate::leases::lease_json::ElectionLeader;
 
     fn led_by(number: Option<u64>) -> ElectionDocument {
-        let leader = number.map(|number| Leader {
+        let leader = number.map(|number| ElectionLeader {
             gateway: None,
             number: Some(number),
             token: None,

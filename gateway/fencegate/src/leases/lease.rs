@@ -7,12 +7,13 @@ use std::{
 };
 
 use fencegate_lock::manager::{
-    call_chain::CallbackError, grant_guard::GrantGuard, leased_lock::LeasedLock, wait_progress::WaitProgress,
+    call_chain::CallbackError, grant_guard::GrantGuard, leased_lock::LeasedLock,
+    wait_progress::LockWaitProgress,
 };
 use fencegate_policies::{
     key::ResourceKey,
-    permits::Permits,
-    plan::{GatewayPlan, LockSite, Mode},
+    permits::PermitCount,
+    plan::{GatewayPlan, LockLocation, LockMode},
 };
 use fencegate_process::clock::{BootInstant, SharedClock};
 use tokio::sync::watch;
@@ -30,17 +31,17 @@ pub struct Lease {
     pub id: LeaseId,
     /// Sorted, without doubles, at least one.
     pub keys: Arc<[ResourceKey]>,
-    pub(super) sites: Vec<LockSite>,
-    pub mode: Mode,
+    pub(super) sites: Vec<LockLocation>,
+    pub mode: LockMode,
     /// The number of permits, if its client has given one.
-    pub(super) permits: Option<Permits>,
+    pub(super) permits: Option<PermitCount>,
     pub principal: Arc<str>,
     /// The client's note, shown to clients that look up the holder of the key.
     pub note: Option<Arc<str>>,
     pub began: BootInstant,
     /// The greatest age of the lease is reached then.
     ends: BootInstant,
-    pub(super) ahead: Arc<WaitProgress>,
+    pub(super) ahead: Arc<LockWaitProgress>,
     clock: SharedClock,
     life: Mutex<LeaseState>,
     /// Counts the lease among the requests of its service, until its lock is released. `None`: its client forwards no
@@ -107,8 +108,8 @@ pub enum UseLeaseError {
 pub struct NewLease {
     pub keys: Arc<[ResourceKey]>,
     pub placed: CheckedLeaseLocks,
-    pub mode: Mode,
-    pub permits: Option<Permits>,
+    pub mode: LockMode,
+    pub permits: Option<PermitCount>,
     pub ttl: Duration,
     pub principal: Arc<str>,
     pub note: Option<Arc<str>>,
@@ -124,7 +125,7 @@ pub struct NewLease {
 /// plan, and by no other session.
 pub struct CheckedLeaseLocks {
     /// In the order of the keys.
-    pub sites: Vec<LockSite>,
+    pub sites: Vec<LockLocation>,
     pub plan: Arc<GatewayPlan>,
     /// Gateways lock these keys identically for this session.
     pub session: i64,
@@ -233,7 +234,7 @@ impl Lease {
             LeaseStage::Waiting | LeaseStage::Over { .. } => (LeaseHoldAtEnd::NeverHeld, None),
         };
         if let Some(lock) = &lock {
-            lock.close();
+            lock.stop_new_requests();
         }
         let given = match (&mut state.stage, lock) {
             (LeaseStage::Over { lock: held, .. }, lock) if kept => {
@@ -385,7 +386,7 @@ impl Lease {
     ///
     /// # Cancellation
     /// Dropping the future gives up the turn.
-    pub async fn acquire_turn(&self, mode: Mode) -> Result<(GrantGuard, Mode), UseLeaseError> {
+    pub async fn acquire_turn(&self, mode: LockMode) -> Result<(GrantGuard, LockMode), UseLeaseError> {
         let lock = self.held_lock()?;
         let entered = lock.start_request(mode).await;
         // The turn may have come after the end of the lease, and before the sweep has recorded that.
@@ -410,9 +411,9 @@ impl Lease {
 }
 
 /// The lock of `key` for a client that has set the number of permits; by the plan it is at `site`.
-pub fn site_for_permits(site: LockSite, key: &ResourceKey, permits: Option<Permits>) -> LockSite {
+pub fn site_for_permits(site: LockLocation, key: &ResourceKey, permits: Option<PermitCount>) -> LockLocation {
     match (site, permits) {
-        (LockSite::Native, Some(permits)) => LockSite::semaphore(key, permits).unwrap_or_default(),
+        (LockLocation::Native, Some(permits)) => LockLocation::semaphore(key, permits).unwrap_or_default(),
         (site, _) => site,
     }
 }

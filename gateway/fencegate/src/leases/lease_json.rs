@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use fencegate_policies::{
     key::{ParseKeyError, ResourceKey},
-    permits::Permit,
-    plan::Mode,
-    token::Token,
+    permits::PermitIndex,
+    plan::LockMode,
+    token::FencingToken,
 };
 use serde::{Deserialize, Serialize};
 
@@ -19,15 +19,15 @@ use crate::ticket_issuer::TicketIssuer;
 /// `POST /.fencegate/v1/leases`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = LeaseRequest, example = json!({
     "keys": ["job/nightly"], "mode": "exclusive", "ttl_ms": 15_000, "wait_ms": 0, "note": "10.0.0.7:8080"
 })))]
-pub struct LeaseRequest {
+pub struct AcquireLeaseBody {
     /// 1 to 16 keys. The lease holds all of them or none.
     #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 16))]
     pub keys: Vec<String>,
     #[serde(default = "exclusive")]
-    pub mode: Mode,
+    pub mode: LockMode,
     /// The lock is released after this long without a renewal. The policy has a default and bounds.
     pub ttl_ms: Option<u64>,
     /// How long to wait for another holder. Default: no wait; with `Prefer: respond-async` as long as the lease is
@@ -39,15 +39,15 @@ pub struct LeaseRequest {
     pub note: Option<String>,
 }
 
-fn exclusive() -> Mode {
-    Mode::Exclusive
+fn exclusive() -> LockMode {
+    LockMode::Exclusive
 }
 
 /// `POST /.fencegate/v1/leases/{reference}/renew`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Renewal {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Renewal))]
+pub struct RenewLeaseBody {
     /// The new time to live. Default: as before.
     pub ttl_ms: Option<u64>,
 }
@@ -55,8 +55,8 @@ pub struct Renewal {
 /// `POST /.fencegate/v1/leases/{reference}/revoke`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Revocation {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Revocation))]
+pub struct RevokeLeaseBody {
     /// The reason for the client.
     pub why: String,
 }
@@ -80,12 +80,12 @@ pub struct LeaseDocument {
     pub revision: u64,
     pub principal: String,
     pub keys: Vec<String>,
-    pub mode: Mode,
+    pub mode: LockMode,
     pub note: Option<String>,
     /// While it is held: the number of its permit, where the key has permits.
     pub permit: Option<u16>,
     /// While it is held.
-    pub token: Option<Token>,
+    pub token: Option<FencingToken>,
     /// `Fencing-Number` of everything that is sent under the lease.
     pub number: Option<u64>,
     /// For its client, where the policy has tickets: what a guard or a service verifies.
@@ -120,17 +120,17 @@ pub struct LeaseList {
 pub struct KeyDocument {
     pub key: String,
     /// The lock nodes of the key, holders first.
-    pub line: Vec<LineNode>,
+    pub line: Vec<QueueNodeDocument>,
     /// How long a new lease would wait, estimated from recent leases of this gateway.
     pub expected_wait_ms: Option<u64>,
 }
 
 /// One lock node.
 #[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct LineNode {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = LineNode))]
+pub struct QueueNodeDocument {
     pub gateway: Option<String>,
-    pub mode: Mode,
+    pub mode: LockMode,
     pub holds: bool,
     pub number: Option<u64>,
     /// If this gateway holds the node as a lease.
@@ -146,19 +146,19 @@ pub struct ElectionDocument {
     pub name: String,
     /// The key that candidates hold or wait for.
     pub key: String,
-    pub leader: Option<Leader>,
+    pub leader: Option<ElectionLeader>,
     /// How many wait behind the leader.
     pub waiting: usize,
 }
 
 /// The leader, and its token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Leader {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Leader))]
+pub struct ElectionLeader {
     pub gateway: Option<String>,
     pub number: Option<u64>,
     /// Where the leader is a lease of a gateway that could be asked.
-    pub token: Option<Token>,
+    pub token: Option<FencingToken>,
     pub reference: Option<String>,
     /// The note of the candidate.
     pub note: Option<String>,
@@ -213,12 +213,13 @@ impl LeaseDocument {
                 let token = lock.token();
                 document.state = HELD.into();
                 (document.token, document.number) = (Some(token), Some(token.number()));
-                document.permit = lock.permit().map(Permit::number);
+                document.permit = lock.permit().map(PermitIndex::number);
                 // Only the client has sent a question from which the time can count.
                 document.held_for_ms =
                     matches!(reader, LeaseDocumentAudience::Client(_)).then(|| millis(held_for));
                 if let LeaseDocumentAudience::Client(Some(tickets)) = reader {
-                    let ticket = tickets.ticket(&lease.shown_keys(&lock), token, lease.mode, lock.session());
+                    let ticket =
+                        tickets.ticket(&lease.shown_keys(&lock), token, lease.mode, lock.session_id());
                     document.ticket = ticket.and_then(|ticket| ticket.to_str().ok().map(str::to_owned));
                 }
             }

@@ -16,7 +16,7 @@ use arc_swap::ArcSwap;
 use fencegate_lock::{manager::lock_manager::LockManager, session::paths::ZkPaths};
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{self, GatewayPlan, LockSite, Mode},
+    plan::{self, GatewayPlan, LockLocation, LockMode},
 };
 use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
 use tokio::{sync::mpsc, time::sleep};
@@ -34,7 +34,7 @@ use crate::{
     current_config::CurrentConfig,
     metrics::LeaseMetrics,
     plan_compat::PlanCompat,
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
 };
 
 /// The leases of one process. No lease is granted while the plan has no `leases`; existing leases continue.
@@ -140,7 +140,7 @@ impl LeaseTable {
     /// # Errors
     /// The thread has ended: the process stops.
     pub(super) fn send(&self, task: LeaseCommand) -> Result<(), Refusal> {
-        self.tasks.send(task).map_err(|_| Refusal::new(Reason::Draining, "the gateway is stopping"))
+        self.tasks.send(task).map_err(|_| Refusal::new(RefusalReason::Draining, "the gateway is stopping"))
     }
 
     fn lock_index(&self) -> MutexGuard<'_, LeaseIndex> {
@@ -153,7 +153,10 @@ impl LeaseTable {
     /// There are too many leases, or no client could be granted a lock now.
     pub fn begin(&self, wanted: NewLease, wait: Duration) -> Result<Arc<Lease>, Refusal> {
         if self.drain.is_cancelled() {
-            return Err(Refusal::new(Reason::Draining, "a lease is asked for while the gateway stops"));
+            return Err(Refusal::new(
+                RefusalReason::Draining,
+                "a lease is asked for while the gateway stops",
+            ));
         }
         // The session that owns the lock is one with this name, or the lease is lost: so it is the session that was
         // checked.
@@ -172,24 +175,24 @@ impl LeaseTable {
         // Under the mutex: a switch to another plan sets the flag before it reads the existing leases. Peers have
         // received this plan, and the next one may grant the same by patterns that they have not received yet.
         if self.turning.load(Ordering::Acquire) || !Arc::ptr_eq(plan, &self.in_force.plan()) {
-            return Err(Refusal::new(Reason::LockService, "another plan is being taken over"));
+            return Err(Refusal::new(RefusalReason::LockService, "another plan is being taken over"));
         }
         let settings = self.settings();
         let Some(bounds) = &settings.bounds else {
-            return Err(Refusal::new(Reason::NoRoute, "the policy has no `leases`"));
+            return Err(Refusal::new(RefusalReason::NoRoute, "the policy has no `leases`"));
         };
         // The caller was authenticated before the plan was read.
         let grants =
-            |known: &plan::Principal| *known.name == *lease.principal && may_take(known, &lease.keys);
+            |known: &plan::LeasePrincipal| *known.name == *lease.principal && may_take(known, &lease.keys);
         if !bounds.principals.iter().any(grants) {
             let message = format!("`{}` may not take these keys any more", lease.principal);
-            return Err(Refusal::new(Reason::LeaseForbidden, message));
+            return Err(Refusal::new(RefusalReason::LeaseForbidden, message));
         }
         let living: usize = all.living.values().sum();
         let theirs = all.living.get(&lease.principal).copied().unwrap_or_default();
         if living >= bounds.most || theirs >= bounds.per_principal {
             let message = format!("`{}` has its leases, or this gateway has", lease.principal);
-            return Err(Refusal::new(Reason::LeaseLimit, message));
+            return Err(Refusal::new(RefusalReason::LeaseLimit, message));
         }
         all.insert(lease);
         Ok(())
@@ -202,11 +205,11 @@ impl LeaseTable {
     pub fn find(&self, id: &LeaseId) -> Result<Arc<Lease>, Refusal> {
         let found = self.look_up(id.reference());
         let found =
-            found.ok_or_else(|| Refusal::new(Reason::StaleToken, "a lease that nobody here knows"))?;
+            found.ok_or_else(|| Refusal::new(RefusalReason::StaleToken, "a lease that nobody here knows"))?;
         if found.id.matches(id) {
             Ok(found)
         } else {
-            Err(Refusal::new(Reason::LeaseForbidden, "the secret of the lease is another one"))
+            Err(Refusal::new(RefusalReason::LeaseForbidden, "the secret of the lease is another one"))
         }
     }
 
@@ -238,7 +241,8 @@ impl LeaseTable {
     /// The lease that holds this key here exclusively.
     pub fn holder(&self, key: &ResourceKey) -> Option<Arc<Lease>> {
         let holds = |lease: &&Arc<Lease>| {
-            lease.mode == Mode::Exclusive && matches!(lease.snapshot().stage, LeaseStageSnapshot::Held { .. })
+            lease.mode == LockMode::Exclusive
+                && matches!(lease.snapshot().stage, LeaseStageSnapshot::Held { .. })
         };
         self.lock_index().keys.get(key)?.iter().find(holds).cloned()
     }
@@ -269,7 +273,7 @@ impl LeaseTable {
     }
 
     /// The lock of a key: that of its lease, else that of the plan.
-    pub(super) fn site(&self, key: &ResourceKey) -> LockSite {
+    pub(super) fn site(&self, key: &ResourceKey) -> LockLocation {
         let leased = self.lock_index().keys.get(key).and_then(|all| {
             let lease = all.first()?;
             lease.keys.iter().zip(&lease.sites).find(|(other, _)| *other == key).map(|(_, site)| site.clone())

@@ -27,7 +27,7 @@ use super::{
     peer_client::PeerClient,
 };
 use crate::{
-    current_config::CurrentConfig, metrics::LeaseMetrics, peers::LocalPeer, plan_compat::PlanCompat,
+    current_config::CurrentConfig, metrics::LeaseMetrics, peers::LocalPeerIdentity, plan_compat::PlanCompat,
     refusal::Refusal,
 };
 
@@ -45,7 +45,7 @@ pub struct LeaseWorkerDeps<N> {
     /// Run as long as the thread runs its tasks: it answers the liveness checks.
     pub turning: BoxFuture<'static, ()>,
     /// The identity of this process for peers, if they can reach it.
-    pub ours: Option<LocalPeer>,
+    pub ours: Option<LocalPeerIdentity>,
 }
 
 /// The name of requests for leases among the waiters for locks.
@@ -56,7 +56,7 @@ pub struct LeaseWorker<N> {
     leases: Arc<LeaseTable>,
     network: N,
     clock: SharedClock,
-    ours: Option<LocalPeer>,
+    ours: Option<LocalPeerIdentity>,
     turning: BoxFuture<'static, ()>,
     given: mpsc::UnboundedReceiver<LeaseCommand>,
 }
@@ -158,7 +158,7 @@ async fn acquire(leases: Arc<LeaseTable>, lease: Arc<Lease>, wait: Duration) {
         () = lease.wait_decided() => return,
     };
     match granted {
-        Ok(lock) => match check_grantable(&leases, &lease, lock.session()).await {
+        Ok(lock) => match check_grantable(&leases, &lease, lock.session_id()).await {
             Ok(()) => lease.on_granted(lock),
             Err(why) => {
                 lock.release();

@@ -20,10 +20,10 @@ use tracing::debug;
 use crate::{
     headers::{FENCING_FORWARDED, FENCING_LEASE},
     peers::{
-        LocalPeer, PeerOutcome, PeerPool, header,
+        LocalPeerIdentity, PeerPool, PeerReportedOutcome, header,
         pool::{DialOptions, PeerConnection},
     },
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
 };
 
 /// A request for a peer.
@@ -59,7 +59,7 @@ pub(super) struct PeerClient<N> {
     pub(super) network: N,
     pub(super) clock: SharedClock,
     pub(super) keeper: LockManager,
-    pub(super) ours: Option<LocalPeer>,
+    pub(super) ours: Option<LocalPeerIdentity>,
     pub(super) idle: Rc<PeerPool>,
 }
 
@@ -86,12 +86,12 @@ impl<N: Network> PeerClient<N> {
         let way = match self.keeper.locate_member(member).await {
             Ok(MemberLocation::Elsewhere(way)) => way,
             Ok(MemberLocation::Gone | MemberLocation::Here) => {
-                return Err(Refusal::new(Reason::StaleToken, "the session of the lease is over"));
+                return Err(Refusal::new(RefusalReason::StaleToken, "the session of the lease is over"));
             }
             Ok(MemberLocation::Unreachable) => {
                 return Err(peer_unavailable("the gateway that holds it has no `peer`"));
             }
-            Err(untold) => return Err(Refusal::new(Reason::LockService, untold.to_string())),
+            Err(untold) => return Err(Refusal::new(RefusalReason::LockService, untold.to_string())),
         };
         match self.exchange(ours, question, &way, false).await {
             // The connection was closed while it was idle, so the request was not read.
@@ -106,7 +106,7 @@ impl<N: Network> PeerClient<N> {
 
     async fn exchange(
         &self,
-        ours: &LocalPeer,
+        ours: &LocalPeerIdentity,
         question: &PeerRequest,
         way: &HolderRoute,
         fresh: bool,
@@ -139,7 +139,8 @@ impl<N: Network> PeerClient<N> {
                 });
             }
         };
-        if PeerOutcome::parse(answer.headers()).is_some_and(|told| told.reason == Some(Reason::PeerForbidden))
+        if PeerReportedOutcome::parse(answer.headers())
+            .is_some_and(|told| told.reason == Some(RefusalReason::PeerForbidden))
         {
             lend.abort();
             return Err(PeerRequestError::Unavailable("it does not take us for a gateway"));
@@ -162,7 +163,11 @@ enum PeerRequestError {
     Unavailable(&'static str),
 }
 
-fn build_request(ours: &LocalPeer, question: &PeerRequest, route: &HolderRoute) -> Option<Request<Body>> {
+fn build_request(
+    ours: &LocalPeerIdentity,
+    question: &PeerRequest,
+    route: &HolderRoute,
+) -> Option<Request<Body>> {
     let mut http = Request::new(Body::from_bytes(question.body.clone()));
     *http.method_mut() = question.method.clone();
     *http.uri_mut() = question.path.parse().ok()?;
@@ -191,5 +196,5 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const NO_KEY: &str = "-";
 
 fn peer_unavailable(why: &'static str) -> Refusal {
-    Refusal::new(Reason::LeaseAway, why)
+    Refusal::new(RefusalReason::LeaseAway, why)
 }

@@ -4,14 +4,14 @@
 use std::time::Duration;
 
 use fencegate_lock::manager::lock_manager::AcquireError;
-use fencegate_policies::plan::Mode;
+use fencegate_policies::plan::LockMode;
 use hyper::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use crate::refusal::{Reason, SourceError};
+use crate::refusal::{RefusalReason, RefusalSourceError};
 
 /// In the order of their discriminants.
-pub(super) const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
+pub(super) const MODES: [LockMode; 2] = [LockMode::Exclusive, LockMode::Shared];
 
 /// Why an exchange with an upstream had no answer.
 pub(super) const UPSTREAM_ERRORS: [&str; 7] =
@@ -42,10 +42,10 @@ impl AcquireLabel<'_> {
             Self::ClientGone => ("client-gone", "yes"),
             Self::Refused(AcquireError::Elsewhere(_)) => SENT_ON,
             // In both cases ZooKeeper grants no lock.
-            Self::Refused(AcquireError::NotInitialised(_)) => (Reason::LockService.word(), "no"),
+            Self::Refused(AcquireError::NotInitialised(_)) => (RefusalReason::LockService.word(), "no"),
             Self::Refused(refused) => {
                 let contended = if refused.is_held_elsewhere() { "yes" } else { "no" };
-                (Reason::from(SourceError::Lock(refused)).word(), contended)
+                (RefusalReason::from(RefusalSourceError::Lock(refused)).word(), contended)
             }
         }
     }
@@ -108,8 +108,8 @@ impl PeerForwardLabel {
 /// The result of a reload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub enum Reloaded {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Reloaded))]
+pub enum ReloadResult {
     Applied,
     /// The file means the same as the plan in force.
     Unchanged,
@@ -118,7 +118,7 @@ pub enum Reloaded {
     Dry,
 }
 
-impl Reloaded {
+impl ReloadResult {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Applied => "applied",

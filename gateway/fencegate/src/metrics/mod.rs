@@ -16,10 +16,10 @@ mod upstreams;
 mod worker;
 
 pub use self::{
-    labels::{AcquireLabel, PeerForwardLabel, Reloaded},
+    labels::{AcquireLabel, PeerForwardLabel, ReloadResult},
     leases::{END_REASONS, LeaseMetrics},
-    oldest_waiter::WaiterGuard,
-    registry::Metrics,
+    oldest_waiter::RouteWaiterGuard,
+    registry::ProcessMetricFamilies,
     route::{HoldTimer, RouteMetrics},
     worker::WorkerMetrics,
 };

@@ -20,19 +20,19 @@ struct WaiterQueue {
 }
 
 /// One request while it waits.
-pub struct WaiterGuard {
+pub struct RouteWaiterGuard {
     waits: Arc<RouteWaiters>,
     number: u64,
     _counted: GaugeGuard,
 }
 
 impl RouteWaiters {
-    pub(super) fn enter(self: &Arc<Self>, counted: GaugeGuard) -> WaiterGuard {
+    pub(super) fn enter(self: &Arc<Self>, counted: GaugeGuard) -> RouteWaiterGuard {
         let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let number = since.next;
         since.next += 1;
         since.waiting.insert(number, Instant::now());
-        WaiterGuard { waits: self.clone(), number, _counted: counted }
+        RouteWaiterGuard { waits: self.clone(), number, _counted: counted }
     }
 
     /// How long the oldest has waited; zero when none waits.
@@ -42,7 +42,7 @@ impl RouteWaiters {
     }
 }
 
-impl Drop for WaiterGuard {
+impl Drop for RouteWaiterGuard {
     fn drop(&mut self) {
         self.waits.0.lock().unwrap_or_else(PoisonError::into_inner).waiting.remove(&self.number);
     }

@@ -4,7 +4,7 @@ use fencegate_policies::plan::GatewayPlan;
 use fencegate_process::registry::MetricRegistry;
 use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts};
 
-use super::labels::Reloaded;
+use super::labels::ReloadResult;
 
 /// The families of the plan.
 pub(super) struct PlanMetricFamilies {
@@ -51,8 +51,8 @@ impl PlanMetricFamilies {
         self.refused_routes.set(routes.try_into().unwrap_or(i64::MAX));
     }
 
-    pub(super) fn record_reload(&self, result: Reloaded) {
+    pub(super) fn record_reload(&self, result: ReloadResult) {
         self.reloads.with_label_values(&[result.as_str()]).inc();
-        self.reload_successful.set(i64::from(result != Reloaded::Refused));
+        self.reload_successful.set(i64::from(result != ReloadResult::Refused));
     }
 }

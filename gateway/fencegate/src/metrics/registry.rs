@@ -18,12 +18,12 @@ use fencegate_process::{
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts};
 
 use super::{
-    labels::Reloaded, leases::LeaseMetrics, plans::PlanMetricFamilies, requests::RequestMetricFamilies,
+    labels::ReloadResult, leases::LeaseMetrics, plans::PlanMetricFamilies, requests::RequestMetricFamilies,
     upstreams::UpstreamMetricFamilies,
 };
 
 /// All metric families of this process.
-pub struct Metrics {
+pub struct ProcessMetricFamilies {
     families: MetricRegistry,
     pub(super) requests: Arc<RequestMetricFamilies>,
     pub(super) upstreams: UpstreamMetricFamilies,
@@ -46,7 +46,7 @@ pub struct Metrics {
     leases: LeaseMetrics,
 }
 
-impl Metrics {
+impl ProcessMetricFamilies {
     pub fn for_gateway(gateway: &GatewayPlan) -> Arc<Self> {
         let families = MetricRegistry::new().with_process();
         let session = SessionMetrics::register(&families);
@@ -132,7 +132,7 @@ impl Metrics {
         self.requests.apply_plan(gateway);
     }
 
-    pub fn record_reload(&self, result: Reloaded) {
+    pub fn record_reload(&self, result: ReloadResult) {
         self.plans.record_reload(result);
     }
 

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use fencegate_policies::plan::{FencingLevel, ForwardPolicy, GatewayPlan};
+use fencegate_policies::plan::{FencingLevel, GatewayPlan, PeerForwardPolicy};
 use fencegate_process::{
     histogram::HistogramBuckets,
     registry::{LONG, MetricRegistry, SHORT},
@@ -17,7 +17,7 @@ use super::{
     labels::{PeerForwardLabel, acquire_labels},
     oldest_waiter::RouteWaiters,
 };
-use crate::refusal::Reason;
+use crate::refusal::RefusalReason;
 
 /// The families by route. Those that each request touches are counted by thread.
 pub(super) struct RequestMetricFamilies {
@@ -113,7 +113,7 @@ impl RequestMetricFamilies {
         for route in gateway.serving.routes.routes() {
             if let Some(fence) = &route.fence {
                 self.wait_limit.with_label_values(&[&*route.name]).set(fence.wait.as_secs_f64());
-                if fence.forward == ForwardPolicy::Holder {
+                if fence.forward == PeerForwardPolicy::Holder {
                     for result in PeerForwardLabel::ALL {
                         self.forwarded.with_label_values(&[&*route.name, result.as_str()]);
                     }
@@ -130,10 +130,10 @@ impl RequestMetricFamilies {
         for (mode, (result, contended)) in acquire_labels() {
             self.acquisitions.local().with_label_values(&[route, mode, result, contended]);
         }
-        let words: &[Reason] = match level {
+        let words: &[RefusalReason] = match level {
             FencingLevel::None | FencingLevel::Delay(_) => &[],
-            FencingLevel::Upstream => &[Reason::Stale],
-            FencingLevel::Guard => Reason::ALL,
+            FencingLevel::Upstream => &[RefusalReason::Stale],
+            FencingLevel::Guard => RefusalReason::ALL,
         };
         for reason in words.iter().filter(|reason| reason.is_guard_reason()) {
             self.guard_refusals.with_label_values(&[route, reason.word()]);

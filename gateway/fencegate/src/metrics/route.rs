@@ -7,17 +7,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_policies::plan::Mode;
+use fencegate_policies::plan::LockMode;
 use fencegate_process::gauge_guard::GaugeGuard;
 use hyper::StatusCode;
 use prometheus::{Histogram, IntCounter, IntGauge};
 
 use super::{
     labels::{AcquireLabel, MODES, PeerForwardLabel, status_class},
-    oldest_waiter::{RouteWaiters, WaiterGuard},
+    oldest_waiter::{RouteWaiterGuard, RouteWaiters},
     requests::RequestMetricFamilies,
 };
-use crate::refusal::Reason;
+use crate::refusal::RefusalReason;
 
 /// The series of one route. Each worker has its own reference counts, so that workers share none.
 pub struct RouteMetrics {
@@ -87,7 +87,7 @@ impl RouteMetrics {
         self.all.requests.local().with_label_values(&[&*self.name, "499"]).inc();
     }
 
-    pub fn record_rejection(&self, reason: Reason) {
+    pub fn record_rejection(&self, reason: RefusalReason) {
         self.all.rejections.with_label_values(&[&*self.name, reason.word()]).inc();
     }
 
@@ -107,11 +107,11 @@ impl RouteMetrics {
         GaugeGuard::new(&self.tunnels)
     }
 
-    pub fn track_waiter(&self) -> WaiterGuard {
+    pub fn track_waiter(&self) -> RouteWaiterGuard {
         self.waits.enter(GaugeGuard::new(&self.waiters))
     }
 
-    pub fn start_hold(&self, mode: Mode) -> HoldTimer {
+    pub fn start_hold(&self, mode: LockMode) -> HoldTimer {
         HoldTimer {
             _held: GaugeGuard::new(&self.held[mode as usize]),
             seconds: self.hold.clone(),
@@ -119,7 +119,7 @@ impl RouteMetrics {
         }
     }
 
-    pub fn record_acquire(&self, result: AcquireLabel<'_>, mode: Mode, waited: Duration) {
+    pub fn record_acquire(&self, result: AcquireLabel<'_>, mode: LockMode, waited: Duration) {
         if let AcquireLabel::Warm = result {
             // The hot path needs no lookup.
             self.wait.observe(0.0);

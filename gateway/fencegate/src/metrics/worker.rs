@@ -7,15 +7,15 @@ use fencegate_policies::plan::{Route, RouteId, ServingPlan};
 use hyper::StatusCode;
 use prometheus::Histogram;
 
-use super::{labels::status_class, registry::Metrics, route::RouteMetrics};
-use crate::{clock_header::ClockOffset, refusal::Reason};
+use super::{labels::status_class, registry::ProcessMetricFamilies, route::RouteMetrics};
+use crate::{clock_header::ClockOffset, refusal::RefusalReason};
 
 /// The label of requests without a route.
 const UNROUTED: &str = "none";
 
 /// One worker's view: the series of its routes, looked up once.
 pub struct WorkerMetrics {
-    all: Arc<Metrics>,
+    all: Arc<ProcessMetricFamilies>,
     routes: Vec<RouteMetrics>,
     unrouted: RouteMetrics,
     /// The upstreams and classes seen so far; only a few.
@@ -30,7 +30,7 @@ struct UpstreamResponseSeries {
 }
 
 impl WorkerMetrics {
-    pub fn new(all: Arc<Metrics>, plan: &ServingPlan) -> Self {
+    pub fn new(all: Arc<ProcessMetricFamilies>, plan: &ServingPlan) -> Self {
         let families = &all.requests;
         let route = |route: &Route| {
             RouteMetrics::new(families.clone(), route.name.clone(), families.waiters(&route.name))
@@ -86,7 +86,7 @@ impl WorkerMetrics {
         self.all.requests.refused_stale.with_label_values(&[route.name()]).inc();
     }
 
-    pub fn record_guard_refusal(&self, route: Option<RouteId>, reason: Reason) {
+    pub fn record_guard_refusal(&self, route: Option<RouteId>, reason: RefusalReason) {
         let route = route.map_or(&self.unrouted, |id| self.route(id));
         self.all.requests.guard_refusals.with_label_values(&[route.name(), reason.word()]).inc();
     }

@@ -1,25 +1,26 @@
 //! The lease interface for clients: leases, keys and elections, on the public listener.
 
-use super::described::{ApiDocument, PathOperation};
+use super::document::{OpenApiDocument, OpenApiOperation};
 use crate::{
     leases::{
         api::{
-            admin::{BrokenLease, RevokedLease},
+            admin::{BreakLeaseResponse, RevokeLeaseResponse},
             watch::LeaseWatchQuery,
         },
         lease_json::{
-            ElectionDocument, KeyDocument, LeaseDocument, LeaseList, LeaseRequest, Renewal, Revocation,
+            AcquireLeaseBody, ElectionDocument, KeyDocument, LeaseDocument, LeaseList, RenewLeaseBody,
+            RevokeLeaseBody,
         },
     },
-    refusal::Reason,
+    refusal::RefusalReason,
 };
 
 const DESCRIPTION: &str = "Locks that clients hold through a gateway, for work that is no request. Any gateway takes a request about any \
                     lease, and sends it to the one that holds it. Each refusal is `application/problem+json`, and nothing was done. \
                     A gateway whose policy has no `leases` routes such requests as any other.";
 
-pub(super) fn document() -> ApiDocument {
-    let mut api = ApiDocument::new("Leases of a Fencegate gateway", "http://127.0.0.1:8080", DESCRIPTION)
+pub(super) fn document() -> OpenApiDocument {
+    let mut api = OpenApiDocument::new("Leases of a Fencegate gateway", "http://127.0.0.1:8080", DESCRIPTION)
         .with_credential(
             "The token of a principal. A client with a certificate that the policy names shows none.",
         );
@@ -30,34 +31,34 @@ pub(super) fn document() -> ApiDocument {
 }
 
 /// Refusals that any request can meet before its subject is known.
-const ANY_REQUEST_REASONS: [Reason; 12] = [
-    Reason::Malformed,
-    Reason::SlowRequest,
-    Reason::BodyTooLarge,
-    Reason::TargetTooLarge,
-    Reason::Expectation,
-    Reason::Misdirected,
-    Reason::ClientLimit,
-    Reason::HeaderTooLarge,
-    Reason::TransferEncoding,
-    Reason::Draining,
-    Reason::Overloaded,
-    Reason::Loop,
+const ANY_REQUEST_REASONS: [RefusalReason; 12] = [
+    RefusalReason::Malformed,
+    RefusalReason::SlowRequest,
+    RefusalReason::BodyTooLarge,
+    RefusalReason::TargetTooLarge,
+    RefusalReason::Expectation,
+    RefusalReason::Misdirected,
+    RefusalReason::ClientLimit,
+    RefusalReason::HeaderTooLarge,
+    RefusalReason::TransferEncoding,
+    RefusalReason::Draining,
+    RefusalReason::Overloaded,
+    RefusalReason::Loop,
 ];
 
 /// Refusals for a lease that another gateway may hold.
-const LEASE_REASONS: [Reason; 5] = [
-    Reason::LeaseRequired,
-    Reason::LeaseForbidden,
-    Reason::StaleToken,
-    Reason::LeaseAway,
-    Reason::LockService,
+const LEASE_REASONS: [RefusalReason; 5] = [
+    RefusalReason::LeaseRequired,
+    RefusalReason::LeaseForbidden,
+    RefusalReason::StaleToken,
+    RefusalReason::LeaseAway,
+    RefusalReason::LockService,
 ];
 
 const REFERENCE: &str = "The reference of the lease in lists and logs: 16 hex digits.";
 const EVENTS: &str = "text/event-stream";
 
-fn lease_operation(operation: PathOperation<'_>) -> PathOperation<'_> {
+fn lease_operation(operation: OpenApiOperation<'_>) -> OpenApiOperation<'_> {
     operation
         .without_credential()
         .path_param_like("reference", "^[0-9a-f]{16}$", REFERENCE)
@@ -70,14 +71,14 @@ fn lease_operation(operation: PathOperation<'_>) -> PathOperation<'_> {
         .refusal_responses(&ANY_REQUEST_REASONS)
 }
 
-fn add_client_paths(api: &mut ApiDocument) {
+fn add_client_paths(api: &mut OpenApiDocument) {
     api.public_operation(
         "post",
         "/.fencegate/v1/leases",
         "acquireLease",
         "Asks for a lease of all of these keys.",
     )
-    .required_body::<LeaseRequest>()
+    .required_body::<AcquireLeaseBody>()
     .json_response::<LeaseDocument>(201, "The lease is held. `Location` names it.")
     .json_response::<LeaseDocument>(
         202,
@@ -85,16 +86,16 @@ fn add_client_paths(api: &mut ApiDocument) {
     )
     .refusal_responses(&ANY_REQUEST_REASONS)
     .refusal_responses(&[
-        Reason::KeyInvalid,
-        Reason::LeaseCredentials,
-        Reason::LeaseForbidden,
-        Reason::Locked,
-        Reason::LeaseLimit,
-        Reason::LockService,
-        Reason::Suspended,
-        Reason::KeyLimit,
-        Reason::NotInitialised,
-        Reason::RolledBack,
+        RefusalReason::KeyInvalid,
+        RefusalReason::LeaseCredentials,
+        RefusalReason::LeaseForbidden,
+        RefusalReason::Locked,
+        RefusalReason::LeaseLimit,
+        RefusalReason::LockService,
+        RefusalReason::Suspended,
+        RefusalReason::KeyLimit,
+        RefusalReason::NotInitialised,
+        RefusalReason::RolledBack,
     ])
     .finish();
     lease_operation(api.public_operation(
@@ -120,7 +121,7 @@ fn add_client_paths(api: &mut ApiDocument) {
         "renewLease",
         "Renews a lease: it lives on for its ttl, from now.",
     ))
-    .optional_body::<Renewal>()
+    .optional_body::<RenewLeaseBody>()
     .json_response::<LeaseDocument>(200, "The lease.")
     .finish();
     lease_operation(api.public_operation(
@@ -133,7 +134,7 @@ fn add_client_paths(api: &mut ApiDocument) {
     .finish();
 }
 
-fn add_operator_paths(api: &mut ApiDocument) {
+fn add_operator_paths(api: &mut OpenApiDocument) {
     api.public_operation(
         "get",
         "/.fencegate/v1/leases",
@@ -142,7 +143,7 @@ fn add_operator_paths(api: &mut ApiDocument) {
     )
     .json_response::<LeaseList>(200, "The leases, without their secrets.")
     .refusal_responses(&ANY_REQUEST_REASONS)
-    .refusal_responses(&[Reason::LeaseCredentials])
+    .refusal_responses(&[RefusalReason::LeaseCredentials])
     .finish();
     api.public_operation(
         "post",
@@ -151,10 +152,14 @@ fn add_operator_paths(api: &mut ApiDocument) {
         "Asks the client of a lease to give it back.",
     )
     .path_param_like("reference", "^[0-9a-f]{16}$", REFERENCE)
-    .required_body::<Revocation>()
-    .json_response::<RevokedLease>(200, "The client sees the reason when it renews or watches.")
+    .required_body::<RevokeLeaseBody>()
+    .json_response::<RevokeLeaseResponse>(200, "The client sees the reason when it renews or watches.")
     .refusal_responses(&ANY_REQUEST_REASONS)
-    .refusal_responses(&[Reason::LeaseCredentials, Reason::LeaseForbidden, Reason::NoRoute])
+    .refusal_responses(&[
+        RefusalReason::LeaseCredentials,
+        RefusalReason::LeaseForbidden,
+        RefusalReason::NoRoute,
+    ])
     .finish();
     api.public_operation(
         "post",
@@ -163,13 +168,17 @@ fn add_operator_paths(api: &mut ApiDocument) {
         "Ends a lease without its client.",
     )
     .path_param_like("reference", "^[0-9a-f]{16}$", REFERENCE)
-    .json_response::<BrokenLease>(200, "The lease is over.")
+    .json_response::<BreakLeaseResponse>(200, "The lease is over.")
     .refusal_responses(&ANY_REQUEST_REASONS)
-    .refusal_responses(&[Reason::LeaseCredentials, Reason::LeaseForbidden, Reason::NoRoute])
+    .refusal_responses(&[
+        RefusalReason::LeaseCredentials,
+        RefusalReason::LeaseForbidden,
+        RefusalReason::NoRoute,
+    ])
     .finish();
 }
 
-fn add_other_paths(api: &mut ApiDocument) {
+fn add_other_paths(api: &mut OpenApiDocument) {
     api.public_operation(
         "get",
         "/.fencegate/v1/keys/{key}",
@@ -180,10 +189,10 @@ fn add_other_paths(api: &mut ApiDocument) {
     .json_response::<KeyDocument>(200, "The lock nodes, and the expected wait of a new request.")
     .refusal_responses(&ANY_REQUEST_REASONS)
     .refusal_responses(&[
-        Reason::KeyInvalid,
-        Reason::LeaseCredentials,
-        Reason::LeaseForbidden,
-        Reason::LockService,
+        RefusalReason::KeyInvalid,
+        RefusalReason::LeaseCredentials,
+        RefusalReason::LeaseForbidden,
+        RefusalReason::LockService,
     ])
     .finish();
     api.public_operation(
@@ -204,11 +213,11 @@ fn add_other_paths(api: &mut ApiDocument) {
     )
     .refusal_responses(&ANY_REQUEST_REASONS)
     .refusal_responses(&[
-        Reason::KeyInvalid,
-        Reason::LeaseCredentials,
-        Reason::LeaseForbidden,
-        Reason::LeaseLimit,
-        Reason::LockService,
+        RefusalReason::KeyInvalid,
+        RefusalReason::LeaseCredentials,
+        RefusalReason::LeaseForbidden,
+        RefusalReason::LeaseLimit,
+        RefusalReason::LockService,
     ])
     .finish();
     api.public_operation(
@@ -221,6 +230,6 @@ fn add_other_paths(api: &mut ApiDocument) {
     .path_param("name", "The name of the election.")
     .empty_response(200, "One does.")
     .refusal_responses(&ANY_REQUEST_REASONS)
-    .refusal_responses(&[Reason::KeyInvalid, Reason::NoRoute])
+    .refusal_responses(&[RefusalReason::KeyInvalid, RefusalReason::NoRoute])
     .finish();
 }

@@ -1,24 +1,26 @@
 //! The operations of a guard: those for operators on its admin listener, and the one for gateways on its public
 //! listener.
 
-use fencegate_guard::identity::{ANNOUNCEMENT, Announcement};
+use fencegate_guard::identity::{ANNOUNCEMENT, GuardAnnouncement};
 
-use super::described::ApiDocument;
+use super::document::OpenApiDocument;
 use crate::{
     admin::{
-        error::ApiErrorCode,
-        outcomes::{Doubtful, Forgotten, KnownKey, ResolveAtGuard, StaleRefusals},
-        responses::{DrainBegun, ResolvedOperation},
+        error::AdminErrorCode,
+        outcomes::{
+            ForgetOperationResponse, GuardKeyJson, GuardResolveBody, GuardUnresolvedList, StaleRefusals,
+        },
+        responses::{DrainResponse, ResolveOperationResponse},
     },
-    refusal::Problem,
+    refusal::RefusalProblemJson,
 };
 
 const DESCRIPTION: &str = "What the admin listener of a guard tells and does, and what it says of itself where requests come in. \
                     `gateway/API.md` describes it for people. The pages for people are not described here.";
 
-pub(super) fn document() -> ApiDocument {
+pub(super) fn document() -> OpenApiDocument {
     let mut api =
-        ApiDocument::new("The admin API of a Fencegate guard", "http://127.0.0.1:9902", DESCRIPTION);
+        OpenApiDocument::new("The admin API of a Fencegate guard", "http://127.0.0.1:9902", DESCRIPTION);
     add_probe_paths(&mut api);
     add_outcome_paths(&mut api);
     add_other_paths(&mut api);
@@ -28,8 +30,8 @@ pub(super) fn document() -> ApiDocument {
         "Who the guard is: gateways ask before the first request on each connection.",
     )
     .on_server("http://127.0.0.1:8081")
-    .json_response::<Announcement>(200, "The announcement of the guard.")
-    .typed_response::<Problem>(
+    .json_response::<GuardAnnouncement>(200, "The announcement of the guard.")
+    .typed_response::<RefusalProblemJson>(
         503,
         "application/problem+json",
         "Its store cannot be asked, or it is overloaded.",
@@ -38,7 +40,7 @@ pub(super) fn document() -> ApiDocument {
     api
 }
 
-fn add_probe_paths(api: &mut ApiDocument) {
+fn add_probe_paths(api: &mut OpenApiDocument) {
     api.get("/live", "live", "All threads on which requests depend turn.")
         .open_to_all()
         .raw_response(200, "text/plain", "They do.")
@@ -54,11 +56,11 @@ fn add_probe_paths(api: &mut ApiDocument) {
         .finish();
 }
 
-fn add_outcome_paths(api: &mut ApiDocument) {
+fn add_outcome_paths(api: &mut OpenApiDocument) {
     const REFERENCE: &str = "The reference from the list of operations.";
     api.get("/api/v1/operations", "operations", "Operations and executions whose outcome is unknown.")
-        .json_response::<Doubtful>(200, "The first thousand.")
-        .error_responses(&[ApiErrorCode::Away])
+        .json_response::<GuardUnresolvedList>(200, "The first thousand.")
+        .error_responses(&[AdminErrorCode::Away])
         .finish();
     api.post(
         "/api/v1/operations/{reference}/resolve",
@@ -66,9 +68,9 @@ fn add_outcome_paths(api: &mut ApiDocument) {
         "Records the outcome of an operation or execution.",
     )
     .path_param("reference", REFERENCE)
-    .required_body::<ResolveAtGuard>()
-    .json_response::<ResolvedOperation>(200, "The outcome is recorded.")
-    .error_responses(&[ApiErrorCode::NotFound, ApiErrorCode::Force, ApiErrorCode::Away])
+    .required_body::<GuardResolveBody>()
+    .json_response::<ResolveOperationResponse>(200, "The outcome is recorded.")
+    .error_responses(&[AdminErrorCode::NotFound, AdminErrorCode::Force, AdminErrorCode::Away])
     .finish();
     api.post(
         "/api/v1/operations/{reference}/forget",
@@ -76,29 +78,29 @@ fn add_outcome_paths(api: &mut ApiDocument) {
         "Forgets a finished operation and its kept answer.",
     )
     .path_param("reference", REFERENCE)
-    .json_response::<Forgotten>(200, "The operation is forgotten.")
-    .error_responses(&[ApiErrorCode::NotFound, ApiErrorCode::Away])
+    .json_response::<ForgetOperationResponse>(200, "The operation is forgotten.")
+    .error_responses(&[AdminErrorCode::NotFound, AdminErrorCode::Away])
     .finish();
 }
 
-fn add_other_paths(api: &mut ApiDocument) {
+fn add_other_paths(api: &mut OpenApiDocument) {
     api.get(
         "/api/v1/keys/{key}",
         "key",
         "The watermarks of a key, and what is in flight and in doubt under it.",
     )
     .path_param("key", "The key, with `/` as `%2F` or as it is.")
-    .json_response::<KnownKey>(200, "The watermarks and requests of the key.")
-    .error_responses(&[ApiErrorCode::NotFound, ApiErrorCode::Away])
+    .json_response::<GuardKeyJson>(200, "The watermarks and requests of the key.")
+    .error_responses(&[AdminErrorCode::NotFound, AdminErrorCode::Away])
     .finish();
     api.get("/api/v1/refusals", "refusals", "Stale dispatches since the start, and the last one.")
         .json_response::<StaleRefusals>(200, "Their number, and the last one.")
         .finish();
     api.post("/api/v1/backup", "backup", "A backup of the store, for authenticated callers only.")
         .raw_response(200, "application/octet-stream", "The backup. One that is cut off is not valid.")
-        .error_responses(&[ApiErrorCode::Open, ApiErrorCode::Elsewhere, ApiErrorCode::Away])
+        .error_responses(&[AdminErrorCode::Open, AdminErrorCode::Elsewhere, AdminErrorCode::Away])
         .finish();
     api.post("/api/v1/drain", "drain", "As SIGTERM: the process ends when everything that runs has ended.")
-        .json_response::<DrainBegun>(202, "It is ending.")
+        .json_response::<DrainResponse>(202, "It is ending.")
         .finish();
 }

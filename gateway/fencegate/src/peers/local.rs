@@ -9,7 +9,7 @@ use std::{
 
 use fencegate_lock::{peer_endpoint::PeerEndpoint, peer_secret::PeerSecret};
 use fencegate_policies::plan::{
-    self, BindAddress, ClientAuth, ClientCertificate, Listener, ListenerLimits, ListenerProtocols,
+    self, BindAddress, ClientAuth, ClientCertificate, ListenerLimits, ListenerProtocols, ListenerSettings,
     ListenerTls, PeerTls, ProxyProtocol, TlsVersion,
 };
 use fencegate_process::{client_tls::ClientTlsError, randomness::Randomness};
@@ -20,12 +20,12 @@ use fencegate_http::{
         certificates::{ListenerCertificates, ListenerTlsError},
         metrics::ClientConnectionMetrics,
     },
-    upstream::tls::{TlsReload, UpstreamTls},
+    upstream::tls::{TlsReloadResult, UpstreamTls},
 };
 
 /// Shared by all workers, and the same as long as the process lives.
 #[derive(Clone)]
-pub struct LocalPeer {
+pub struct LocalPeerIdentity {
     /// The gateway's name.
     pub name: Arc<str>,
     /// The address on which the process listens.
@@ -49,13 +49,13 @@ pub enum PeerTlsError {
     Thread(#[from] std::io::Error),
 }
 
-impl LocalPeer {
+impl LocalPeerIdentity {
     /// `bound` is the address of the listener.
     ///
     /// # Errors
     /// The files for TLS cannot be used.
     pub fn new(
-        peer: &plan::PeerListener,
+        peer: &plan::PeerListenerSettings,
         name: Arc<str>,
         bound: SocketAddr,
         metrics: &ClientConnectionMetrics,
@@ -72,8 +72,8 @@ impl LocalPeer {
     }
 
     /// The listener for gateways. It has the limits of the public listener.
-    pub fn listener(&self, public: &Listener) -> Listener {
-        Listener {
+    pub fn listener(&self, public: &ListenerSettings) -> ListenerSettings {
+        ListenerSettings {
             name: NAME.into(),
             address: BindAddress::Tcp(self.address),
             protocols: ListenerProtocols::Http1,
@@ -90,7 +90,7 @@ impl LocalPeer {
 pub const NAME: &str = "peer";
 
 /// A listener on port 0 is advertised with the port that it was given.
-fn advertised_address(peer: &plan::PeerListener, bound: SocketAddr) -> String {
+fn advertised_address(peer: &plan::PeerListenerSettings, bound: SocketAddr) -> String {
     match peer.advertise.rsplit_once(':') {
         Some((host, _)) if peer.address.port() == 0 => format!("{host}:{}", bound.port()),
         _ => peer.advertise.clone(),
@@ -121,9 +121,9 @@ fn load_and_follow(tls: &plan::ClientTls) -> Result<Arc<UpstreamTls>, PeerTlsErr
 fn run_reload_loop(secured: &Weak<UpstreamTls>) {
     while let Some(secured) = secured.upgrade() {
         match secured.reload_if_changed() {
-            TlsReload::Unchanged => {}
-            TlsReload::TakenOver => info!("peer.tls_files_taken_over"),
-            TlsReload::Bad(bad) => {
+            TlsReloadResult::Unchanged => {}
+            TlsReloadResult::TakenOver => info!("peer.tls_files_taken_over"),
+            TlsReloadResult::Bad(bad) => {
                 let bad: &dyn std::error::Error = &bad;
                 warn!(code = "FG0510", bad, "peer.tls_files_bad: the old ones stay in use");
             }
@@ -146,7 +146,7 @@ mod tests {
         let bound = "127.0.0.1:4711".parse().expect("an address");
         for (address, expected) in [("127.0.0.1:0", "gw-1:4711"), ("127.0.0.1:9910", "gw-1:99")] {
             let address = address.parse().expect("an address");
-            let peer = plan::PeerListener { address, advertise: "gw-1:99".into(), tls: None };
+            let peer = plan::PeerListenerSettings { address, advertise: "gw-1:99".into(), tls: None };
             assert_eq!(advertised_address(&peer, bound), expected);
         }
     }

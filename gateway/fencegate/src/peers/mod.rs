@@ -11,7 +11,7 @@ pub mod pool;
 
 pub use self::{
     header::PeerForwardHeader,
-    local::{LocalPeer, NAME, PeerTlsError},
-    outcome::PeerOutcome,
+    local::{LocalPeerIdentity, NAME, PeerTlsError},
+    outcome::PeerReportedOutcome,
 };
 pub use crate::peers::pool::PeerPool;

@@ -1,7 +1,7 @@
 //! Reads the report of another gateway about a forwarded request.
 
 use fencegate_http::body::Reply;
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 use hyper::{
     HeaderMap,
     header::{CONTENT_TYPE, HeaderName, TRAILER},
@@ -9,39 +9,42 @@ use hyper::{
 
 use crate::{
     headers::{FENCING_OUTCOME, FENCING_TOKEN},
-    refusal::{Outcome, Reason},
+    refusal::{DispatchOutcome, RefusalReason},
 };
 
 /// The outcome of the request, and the reason of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PeerOutcome {
-    pub outcome: Outcome,
-    pub reason: Option<Reason>,
-    pub token: Option<Token>,
+pub struct PeerReportedOutcome {
+    pub outcome: DispatchOutcome,
+    pub reason: Option<RefusalReason>,
+    pub token: Option<FencingToken>,
 }
 
-impl PeerOutcome {
+impl PeerReportedOutcome {
     /// `None` for an answer that no gateway gives. Then the state of the request is unknown.
     pub fn parse(headers: &HeaderMap) -> Option<Self> {
         let mut lines = headers.get_all(FENCING_OUTCOME).iter();
         let line = lines.next().filter(|_| lines.next().is_none())?.to_str().ok()?;
         let mut parts = line.split(';').map(str::trim);
-        let outcome = Outcome::parse(parts.next()?)?;
-        let reason = parts.find_map(|part| part.strip_prefix("reason=")).and_then(Reason::parse);
+        let outcome = DispatchOutcome::parse(parts.next()?)?;
+        let reason = parts.find_map(|part| part.strip_prefix("reason=")).and_then(RefusalReason::parse);
         let token = headers.get(FENCING_TOKEN).and_then(|token| token.to_str().ok());
-        Some(Self { outcome, reason, token: token.and_then(|token| Token::parse(token).ok()) })
+        Some(Self { outcome, reason, token: token.and_then(|token| FencingToken::parse(token).ok()) })
     }
 
     /// Nothing was dispatched, and another gateway may succeed: this one does not hold the key, is in trouble, does
     /// not reach its upstream, or rejects a request that our own plan has accepted.
     pub fn is_peer_failure(&self) -> bool {
-        self.outcome == Outcome::NotDispatched && !self.reason.is_some_and(is_resource_reason)
+        self.outcome == DispatchOutcome::NotDispatched && !self.reason.is_some_and(is_resource_reason)
     }
 
     /// The peer does not reach its upstream. This gateway may or may not reach it: where no time is left to find out,
     /// the answer is passed on.
     pub fn is_upstream_failure(&self) -> bool {
-        matches!(self.reason, Some(Reason::UpstreamConnect | Reason::Guard | Reason::GuardSplit))
+        matches!(
+            self.reason,
+            Some(RefusalReason::UpstreamConnect | RefusalReason::Guard | RefusalReason::GuardSplit)
+        )
     }
 }
 
@@ -68,11 +71,17 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 }
 
 /// True for a reason about the key or its client, which would be the same at every gateway.
-fn is_resource_reason(reason: Reason) -> bool {
+fn is_resource_reason(reason: RefusalReason) -> bool {
     reason.is_guard_reason()
-        || matches!(reason, Reason::DeadlockAvoided | Reason::StaleToken)
-        || matches!(reason, Reason::LeaseForbidden | Reason::LeaseRequired)
-        || matches!(reason, Reason::Locked | Reason::QueueFull | Reason::ClientLimit | Reason::Fenced)
+        || matches!(reason, RefusalReason::DeadlockAvoided | RefusalReason::StaleToken)
+        || matches!(reason, RefusalReason::LeaseForbidden | RefusalReason::LeaseRequired)
+        || matches!(
+            reason,
+            RefusalReason::Locked
+                | RefusalReason::QueueFull
+                | RefusalReason::ClientLimit
+                | RefusalReason::Fenced
+        )
 }
 
 #[cfg(test)]
@@ -84,12 +93,12 @@ mod tests {
     use super::*;
     use fencegate_http::body::Body;
 
-    fn read(lines: &[&str]) -> Option<PeerOutcome> {
+    fn read(lines: &[&str]) -> Option<PeerReportedOutcome> {
         let mut headers = HeaderMap::new();
         for line in lines {
             headers.append(FENCING_OUTCOME, HeaderValue::from_str(line).expect("a value"));
         }
-        PeerOutcome::parse(&headers)
+        PeerReportedOutcome::parse(&headers)
     }
 
     /// Only `not-dispatched` for a reason of the peer itself sends a request back to the queue.
@@ -164,8 +173,8 @@ mod tests {
             let first = line.split(';').next().unwrap_or_default().trim();
             match read(&[&line]) {
                 Some(report) if report.is_peer_failure() => prop_assert_eq!(first, "not-dispatched", "{}", line),
-                Some(report) => prop_assert_eq!(Outcome::parse(first), Some(report.outcome)),
-                None => prop_assert_eq!(Outcome::parse(first), None),
+                Some(report) => prop_assert_eq!(DispatchOutcome::parse(first), Some(report.outcome)),
+                None => prop_assert_eq!(DispatchOutcome::parse(first), None),
             }
         }
 
@@ -173,7 +182,7 @@ mod tests {
         fn any_bytes_parse_without_panic(outcome: Vec<u8>, token: Vec<u8>) {
             let fields = [(FENCING_OUTCOME, outcome), (FENCING_TOKEN, token)];
             let values = fields.into_iter().filter_map(|(name, bytes)| Some((name, HeaderValue::from_bytes(&bytes).ok()?)));
-            if let Some(report) = PeerOutcome::parse(&values.collect()) {
+            if let Some(report) = PeerReportedOutcome::parse(&values.collect()) {
                 prop_assert_eq!(report.token, None, "no such bytes are a token");
             }
         }

@@ -8,8 +8,8 @@ use fencegate_http::{
     upstream::{
         address::EndpointAddress,
         client_connection::{self, HTTP1, ResponseHeadLimits, SendRequestError},
-        connection::Connection,
-        gate::{GateShutReason, Gated, WriteGate},
+        connection::UpstreamConnection,
+        gate::{GateShutReason, GatedIo, WriteGate},
         resolver::dial,
         tls::UpstreamTls,
     },
@@ -27,8 +27,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::header;
 
-struct IdleConnection {
-    connection: Connection,
+struct IdlePeerConnection {
+    connection: UpstreamConnection,
     pass: PeerSecret,
     since: Instant,
     until: Instant,
@@ -36,7 +36,7 @@ struct IdleConnection {
 
 /// Idle connections, by their address.
 #[derive(Default)]
-pub struct PeerPool(RefCell<HashMap<Arc<str>, Vec<IdleConnection>>>);
+pub struct PeerPool(RefCell<HashMap<Arc<str>, Vec<IdlePeerConnection>>>);
 
 /// How long an idle connection is kept at most. The other gateway closes idle connections after its own
 /// `timeouts.idle`, 60 s by default. A request that met this end on its way would have an unknown outcome.
@@ -65,7 +65,7 @@ const MAX_ADDRESSES: usize = 8;
 
 impl PeerPool {
     /// Takes the newest connection that is ready. Connections to a former process at this address are closed.
-    fn take(&self, route: &HolderRoute) -> Option<IdleConnection> {
+    fn take(&self, route: &HolderRoute) -> Option<IdlePeerConnection> {
         let mut all = self.0.borrow_mut();
         let idle = all.get_mut(&route.address)?;
         let now = Instant::now();
@@ -74,7 +74,7 @@ impl PeerPool {
         Some(idle.swap_remove(ready))
     }
 
-    fn insert(&self, connection: Connection, route: &HolderRoute, keep: Duration) {
+    fn insert(&self, connection: UpstreamConnection, route: &HolderRoute, keep: Duration) {
         let mut all = self.0.borrow_mut();
         if !connection.is_usable() || (all.len() >= MAX_PEERS && !all.contains_key(&route.address)) {
             return;
@@ -82,7 +82,12 @@ impl PeerPool {
         let idle = all.entry(route.address.clone()).or_default();
         if idle.len() < MAX_IDLE_PER_PEER {
             let since = Instant::now();
-            idle.push(IdleConnection { connection, pass: route.secret.clone(), since, until: since + keep });
+            idle.push(IdlePeerConnection {
+                connection,
+                pass: route.secret.clone(),
+                since,
+                until: since + keep,
+            });
         }
     }
 
@@ -127,7 +132,7 @@ impl<N: Network> DialOptions<'_, N> {
     ///
     /// # Cancellation
     /// A connection in progress is closed.
-    async fn connect_verified(&self, route: &HolderRoute) -> io::Result<Connection> {
+    async fn connect_verified(&self, route: &HolderRoute) -> io::Result<UpstreamConnection> {
         let proven = async {
             let mut connection = self.connect(route).await?;
             challenge(&mut connection, route).await?;
@@ -138,8 +143,12 @@ impl<N: Network> DialOptions<'_, N> {
 
     /// As [`Self::connect_verified`], over a connection that has carried exchanges before. `None`: it was closed
     /// meanwhile.
-    async fn reuse(&self, idle: IdleConnection, route: &HolderRoute) -> io::Result<Option<Connection>> {
-        let IdleConnection { mut connection, since, .. } = idle;
+    async fn reuse(
+        &self,
+        idle: IdlePeerConnection,
+        route: &HolderRoute,
+    ) -> io::Result<Option<UpstreamConnection>> {
+        let IdlePeerConnection { mut connection, since, .. } = idle;
         if since.elapsed() < REVERIFY_AFTER {
             return Ok(Some(connection));
         }
@@ -160,7 +169,7 @@ impl<N: Network> DialOptions<'_, N> {
         timeout(longest, proven).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }
 
-    async fn connect(&self, route: &HolderRoute) -> io::Result<Connection> {
+    async fn connect(&self, route: &HolderRoute) -> io::Result<UpstreamConnection> {
         let found = self.network.resolve(&route.address).await?;
         let found = found.into_iter().take(MAX_ADDRESSES);
         let addresses: Vec<_> =
@@ -168,7 +177,7 @@ impl<N: Network> DialOptions<'_, N> {
         let (_, stream) = dial(self.network, &addresses, CONNECT_TIMEOUT, |_| {}).await?;
         let gate = Rc::new(WriteGate::new(self.clock.clone()));
         // The gate is on the socket itself, below TLS: it counts the bytes that were passed to the kernel.
-        let gated = Gated::new(stream, gate.clone());
+        let gated = GatedIo::new(stream, gate.clone());
         let ((sender, running), generation) = match self.secured {
             None => {
                 (client_connection::handshake_http1_with_limits(gated, RESPONSE_HEAD_LIMITS).await?, None)
@@ -181,14 +190,14 @@ impl<N: Network> DialOptions<'_, N> {
                 )
             }
         };
-        Ok(Connection::new(sender, running, gate, generation))
+        Ok(UpstreamConnection::new(sender, running, gate, generation))
     }
 }
 
 /// Challenges the other side before anything of a client is written and before the peer secret is shown: another
 /// process may have got the address. Also, a gateway that accepts no more connections, or rejects our certificate,
 /// first lets TCP and TLS succeed on our side. Only an answer shows that the next bytes will be read.
-async fn challenge(connection: &mut Connection, route: &HolderRoute) -> io::Result<()> {
+async fn challenge(connection: &mut UpstreamConnection, route: &HolderRoute) -> io::Result<()> {
     let nonce = Nonce::new(&SystemRandomness);
     let question = header::challenge_request(&route.address, &nonce)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an address that no field can hold"))?;
@@ -204,7 +213,7 @@ async fn challenge(connection: &mut Connection, route: &HolderRoute) -> io::Resu
 
 /// A connection during an exchange. It is closed on drop, unless it is returned to the pool.
 pub struct PeerConnection {
-    connection: Option<Connection>,
+    connection: Option<UpstreamConnection>,
     idle: Rc<PeerPool>,
     way: HolderRoute,
     /// How long the connection may lie idle afterwards.
@@ -232,7 +241,7 @@ impl PeerConnection {
         Ok(Self { connection: Some(connection), idle: idle.clone(), way: route.clone(), keep })
     }
 
-    fn connection(&mut self) -> &mut Connection {
+    fn connection(&mut self) -> &mut UpstreamConnection {
         self.connection.as_mut().expect("taken only when the lend ends")
     }
 

@@ -9,7 +9,7 @@ use fencegate_process::key_redaction;
 
 /// The leases of the process.
 #[derive(Default)]
-pub(super) struct ActiveLeases {
+pub(super) struct LocalLeaseKeys {
     /// Patterns under which leases may begin at any moment.
     granted: HashSet<String>,
     /// Keys of leases that began under earlier plans. A pattern that is no longer granted may still be published
@@ -17,7 +17,7 @@ pub(super) struct ActiveLeases {
     held: Vec<ResourceKey>,
 }
 
-impl ActiveLeases {
+impl LocalLeaseKeys {
     pub(super) fn new(plan: &PublishedLockRules, held: Vec<ResourceKey>) -> Self {
         Self { granted: plan.leases.iter().cloned().collect(), held }
     }

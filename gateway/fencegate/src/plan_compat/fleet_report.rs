@@ -11,22 +11,22 @@ use serde::{Deserialize, Serialize};
 
 /// The result of the comparison.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct FleetReport {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = FleetReport))]
+pub struct FleetPlanComparison {
     /// The file can be put in force here now: nothing is refused.
     pub safe: bool,
     /// The other gateways that are registered.
     pub gateways: Vec<String>,
     /// The fenced routes of the file, in its order, and behind them its patterns of leases: `leases of job/*`.
-    pub routes: Vec<RouteAgreement>,
+    pub routes: Vec<RoutePlanComparison>,
     /// Gateways of which not all can be known, and why: all routes that were not compared count as locked otherwise by them.
     pub unreadable: Vec<String>,
 }
 
 /// The result for one route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct RouteAgreement {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = RouteAgreement))]
+pub struct RoutePlanComparison {
     pub route: String,
     pub agrees: bool,
     /// Gateways that lock the route in another way. Beside them it is refused here.
@@ -39,7 +39,7 @@ pub fn compare(
     ours: &PlanPublication,
     same: &[String],
     others: &[PeerSession],
-) -> FleetReport {
+) -> FleetPlanComparison {
     let entries = file.entries();
     let mut found: Vec<BTreeSet<&str>> = vec![BTreeSet::new(); entries.len()];
     let mut unreadable = BTreeSet::new();
@@ -53,13 +53,13 @@ pub fn compare(
         }
     }
     let gateways: BTreeSet<&String> = same.iter().chain(others.iter().map(|other| &other.gateway)).collect();
-    let routes = entries.iter().zip(found).map(|(route, unlike)| RouteAgreement {
+    let routes = entries.iter().zip(found).map(|(route, unlike)| RoutePlanComparison {
         route: route.name.clone(),
         agrees: unlike.is_empty(),
         unlike: unlike.into_iter().map(str::to_owned).collect(),
     });
-    let routes: Vec<RouteAgreement> = routes.collect();
-    FleetReport {
+    let routes: Vec<RoutePlanComparison> = routes.collect();
+    FleetPlanComparison {
         safe: routes.iter().all(|route| route.agrees),
         gateways: gateways.into_iter().cloned().collect(),
         routes,

@@ -42,13 +42,13 @@ struct PlanCompatCase {
 impl PlanCompatCase {
     fn new(changes: &[(&str, &str)]) -> Self {
         let gateway = gateway(changes);
-        let compat = PlanCompat::new(&gateway, Metrics::for_gateway(&gateway));
+        let compat = PlanCompat::new(&gateway, ProcessMetricFamilies::for_gateway(&gateway));
         let verdicts = compat.route_compat_cache(&gateway.serving);
         Self { agreement: compat, accord: verdicts }
     }
 
     fn judge(&self, ours: &PlanPublication, others: &[PeerSession]) -> [RouteCompatibility; 2] {
-        self.agreement.evaluate(OURS, ours, others);
+        self.agreement.record_conflicting_plans(OURS, ours, others);
         self.compatibilities()
     }
 
@@ -127,7 +127,7 @@ fn switch_requires_compatible_remaining_routes() {
     case.judge(&ours, slice::from_ref(&pay));
     let reason = case
         .agreement
-        .begin_switch(OURS, &ours, &next, slice::from_ref(&pay))
+        .begin_plan_switch(OURS, &ours, &next, slice::from_ref(&pay))
         .expect_err("gw-2 would serve `pay`");
     assert!(reason.contains("gw-2") && reason.contains("pay"), "{reason}");
     assert_eq!(
@@ -137,12 +137,12 @@ fn switch_requires_compatible_remaining_routes() {
     );
     // A route that ends may be incompatible: its requests are over.
     let book = peer_session("gw-2", PublicationOrder::Younger, &publication(&[BOOKED]));
-    assert_eq!(case.agreement.begin_switch(OURS, &ours, &next, &[book]), Ok(()));
+    assert_eq!(case.agreement.begin_plan_switch(OURS, &ours, &next, &[book]), Ok(()));
     assert_eq!(case.compatibilities(), [RouteCompatibility::Compatible, RouteCompatibility::Unknown]);
     // A refused route may stay refused.
     let older = peer_session("gw-3", PublicationOrder::Older, &publication(&[PAY]));
     case.judge(&ours, &[older.clone(), pay.clone()]);
-    assert_eq!(case.agreement.begin_switch(OURS, &ours, &next, &[older, pay]), Ok(()));
+    assert_eq!(case.agreement.begin_plan_switch(OURS, &ours, &next, &[older, pay]), Ok(()));
 }
 
 /// As long as clients hold keys, no other gateway locks them in another way because a session has published another
@@ -164,7 +164,7 @@ fn leased_key_blocks_incompatible_switch() {
     let turns = |next: &(PublishedLockRules, PlanPublication), held: &[&'static str]| {
         case.agreement.set_leases(&next.0, held.iter().map(|text| key(text)).collect());
         case.judge(&ours.1, slice::from_ref(&book));
-        case.agreement.begin_switch(OURS, &ours.1, &next.1, slice::from_ref(&book))
+        case.agreement.begin_plan_switch(OURS, &ours.1, &next.1, slice::from_ref(&book))
     };
     // The gateways change from three permits to four: no gateway waits for another one.
     assert_eq!(turns(&next, &[]), Ok(()));
@@ -174,7 +174,7 @@ fn leased_key_blocks_incompatible_switch() {
         assert!(reason.contains("gw-2") && reason.contains("book/7"), "{reason}");
     }
     let unreadable = PeerSession { says: PeerPlan::Unreadable("torn".to_owned()), ..book };
-    let leased = ActiveLeases::new(&ours.0, vec![key("shelf/7")]);
+    let leased = LocalLeaseKeys::new(&ours.0, vec![key("shelf/7")]);
     assert!(leased.conflict_reason(&ours.0, &unreadable, None).is_some(), "nobody knows");
 }
 
@@ -193,10 +193,12 @@ fn granted_pattern_blocks_incompatible_switch() {
         &publication(&[("path: \"/book/{id}\"", "path: \"/page/{id}\""), permits]),
     );
     case.judge(&ours, slice::from_ref(&book));
-    let reason =
-        case.agreement.begin_switch(OURS, &ours, &next, slice::from_ref(&book)).expect_err("it is granted");
+    let reason = case
+        .agreement
+        .begin_plan_switch(OURS, &ours, &next, slice::from_ref(&book))
+        .expect_err("it is granted");
     assert!(reason.contains("leases of book/*"), "{reason}");
     let bare = gateway(&[PAY]);
     case.agreement.set_leases(&PublishedLockRules::from_plan(&bare.serving, None), Vec::new());
-    assert_eq!(case.agreement.begin_switch(OURS, &ours, &next, &[book]), Ok(()));
+    assert_eq!(case.agreement.begin_plan_switch(OURS, &ours, &next, &[book]), Ok(()));
 }

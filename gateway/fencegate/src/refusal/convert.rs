@@ -6,27 +6,27 @@ use fencegate_lock::{
     idempotency::error as once,
     manager::{call_chain::CallbackError, lock_manager},
 };
-use fencegate_policies::key::KeyError;
+use fencegate_policies::key::ExtractKeyError;
 
-use super::{Reason, Refusal, SourceError};
+use super::{Refusal, RefusalReason, RefusalSourceError};
 
 impl Refusal {
-    fn from_source(below: SourceError<'_>, detail: String) -> Self {
-        Self::new(Reason::from(below), detail)
+    fn from_source(below: RefusalSourceError<'_>, detail: String) -> Self {
+        Self::new(RefusalReason::from(below), detail)
     }
 
-    pub fn from_key_error(bad: &KeyError) -> Self {
-        Self::from_source(SourceError::Key(bad), bad.to_string())
+    pub fn from_key_error(bad: &ExtractKeyError) -> Self {
+        Self::from_source(RefusalSourceError::Key(bad), bad.to_string())
     }
 
     /// A refusal because of the name of an operation.
-    pub fn from_name_error(bad: &KeyError) -> Self {
-        Self::from_source(SourceError::Name(bad), bad.to_string())
+    pub fn from_name_error(bad: &ExtractKeyError) -> Self {
+        Self::from_source(RefusalSourceError::Name(bad), bad.to_string())
     }
 
     /// `locked_status`: the status of the route for a key that another holder has.
     pub fn from_lock_error(refused: &lock_manager::AcquireError, locked_status: u16) -> Self {
-        let refusal = Self::from_source(SourceError::Lock(refused), refused.to_string());
+        let refusal = Self::from_source(RefusalSourceError::Lock(refused), refused.to_string());
         match refused {
             lock_manager::AcquireError::Locked => refusal.with_status(locked_status),
             lock_manager::AcquireError::Delayed(rest) => {
@@ -38,19 +38,19 @@ impl Refusal {
 
     /// A refusal of a request that shows in which dispatch it was called.
     pub fn from_callback_error(refused: CallbackError) -> Self {
-        Self::from_source(SourceError::Call(refused), refused.to_string())
+        Self::from_source(RefusalSourceError::Call(refused), refused.to_string())
     }
 }
 
 impl From<handler::RequestRejection> for Refusal {
     fn from(refused: handler::RequestRejection) -> Self {
-        Self::new(Reason::from(SourceError::Listener(refused)), refused.detail())
+        Self::new(RefusalReason::from(RefusalSourceError::Listener(refused)), refused.detail())
     }
 }
 
 impl From<once::AdmitOperationError> for Refusal {
     fn from(refused: once::AdmitOperationError) -> Self {
-        let refusal = Self::from_source(SourceError::Once(&refused), refused.to_string());
+        let refusal = Self::from_source(RefusalSourceError::Once(&refused), refused.to_string());
         match refused {
             once::AdmitOperationError::Done { status: Some(status @ 400..) } => {
                 refusal.with_status(status).with_recorded_status(status)
@@ -62,15 +62,15 @@ impl From<once::AdmitOperationError> for Refusal {
     }
 }
 
-impl From<&guard::AdmitError> for Reason {
+impl From<&guard::AdmitError> for RefusalReason {
     fn from(refused: &guard::AdmitError) -> Self {
-        SourceError::Guard(refused.code()).into()
+        RefusalSourceError::Guard(refused.code()).into()
     }
 }
 
 impl From<guard::AdmitError> for Refusal {
     fn from(refused: guard::AdmitError) -> Self {
-        let refusal = Self::new(Reason::from(&refused), refused.to_string());
+        let refusal = Self::new(RefusalReason::from(&refused), refused.to_string());
         match refused {
             guard::AdmitError::OutcomeUnknown { reference } => refusal.with_reference(reference),
             _ => refusal,
@@ -107,11 +107,11 @@ mod tests {
     #[test]
     fn refused_operation_repeats_recorded_status() {
         for (status, reason, answered) in [
-            (None, Reason::AlreadyDone, 409),
-            (Some(200), Reason::AlreadyDone, 409),
-            (Some(399), Reason::AlreadyDone, 409),
-            (Some(400), Reason::AlreadyRefused, 400),
-            (Some(503), Reason::AlreadyRefused, 503),
+            (None, RefusalReason::AlreadyDone, 409),
+            (Some(200), RefusalReason::AlreadyDone, 409),
+            (Some(399), RefusalReason::AlreadyDone, 409),
+            (Some(400), RefusalReason::AlreadyRefused, 400),
+            (Some(503), RefusalReason::AlreadyRefused, 503),
         ] {
             let refusal = Refusal::from(once::AdmitOperationError::Done { status });
             assert_eq!((refusal.reason, refusal.status().as_u16()), (reason, answered), "{status:?}");
@@ -123,9 +123,9 @@ mod tests {
     #[test]
     fn split_differs_from_distrusted_guard() {
         let refused = |why| Refusal::from(&ConnectError::Distrusted { endpoint: "a:1".into(), why }).reason;
-        assert_eq!(refused(Box::new(GuardIdentityError::Split)), Reason::GuardSplit);
-        assert_eq!(refused(Box::new(GuardIdentityError::MultipleProcesses)), Reason::GuardSplit);
-        assert_eq!(refused(Box::new(GuardIdentityError::Replaced)), Reason::Guard);
-        assert_eq!(refused("of another kind".into()), Reason::Guard);
+        assert_eq!(refused(Box::new(GuardIdentityError::Split)), RefusalReason::GuardSplit);
+        assert_eq!(refused(Box::new(GuardIdentityError::MultipleProcesses)), RefusalReason::GuardSplit);
+        assert_eq!(refused(Box::new(GuardIdentityError::Replaced)), RefusalReason::Guard);
+        assert_eq!(refused("of another kind".into()), RefusalReason::Guard);
     }
 }

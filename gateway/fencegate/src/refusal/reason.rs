@@ -6,16 +6,16 @@ use fencegate_lock::{
     idempotency::error as once,
     manager::{call_chain::CallbackError, lock_manager},
 };
-use fencegate_policies::key::KeyError;
+use fencegate_policies::key::ExtractKeyError;
 use hyper::StatusCode;
 
-use super::source::SourceError::{self, Call, Guard, Key, Listener, Lock, Name, Once, Pool, Trust};
+use super::source::RefusalSourceError::{self, Call, Guard, Key, Listener, Lock, Name, Once, Pool, Trust};
 use crate::guard_identity::GuardIdentityError;
 
 /// Whether a request reached an upstream, which is what a payment client needs to know. RFC 9457 bodies and the field
 /// `Fencing-Outcome` have the same words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum DispatchOutcome {
     /// The upstream answered in full.
     Done,
     /// The upstream answered an earlier request, and that answer is replayed.
@@ -28,7 +28,7 @@ pub enum Outcome {
 
 /// The audience of a reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Audience {
+pub enum RefusalAudience {
     Clients,
     /// Gateways that forward requests to each other.
     Gateways,
@@ -36,8 +36,8 @@ pub enum Audience {
     AskersOfGuards,
 }
 
-impl Outcome {
-    /// Reads [`Outcome::as_str`] back.
+impl DispatchOutcome {
+    /// Reads [`DispatchOutcome::as_str`] back.
     pub fn parse(word: &str) -> Option<Self> {
         [Self::Done, Self::Replayed, Self::NotDispatched, Self::Unknown]
             .into_iter()
@@ -64,9 +64,9 @@ macro_rules! reasons {
     )* })*) => {
         /// Why the gateway refuses, or why the outcome is unknown. One list for metrics, logs and answers.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Reason { $($(#[doc = $title] $(#[doc = $note])* $name,)*)* }
+        pub enum RefusalReason { $($(#[doc = $title] $(#[doc = $note])* $name,)*)* }
 
-        impl Reason {
+        impl RefusalReason {
             pub const ALL: &[Self] = &[$($(Self::$name,)*)*];
 
             /// The reason as it stands in metrics, logs, and problem bodies.
@@ -74,7 +74,7 @@ macro_rules! reasons {
                 match self { $($(Self::$name => $word,)*)* }
             }
 
-            /// Reads [`Reason::word`] back. Of several reasons with one word the first is returned: it is the
+            /// Reads [`RefusalReason::word`] back. Of several reasons with one word the first is returned: it is the
             /// recorded one, which guards send.
             pub fn parse(word: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|reason| reason.word() == word)
@@ -85,8 +85,8 @@ macro_rules! reasons {
                 StatusCode::from_u16(code).expect("every status of the table is one")
             }
 
-            pub fn outcome(self) -> Outcome {
-                match self { $($(Self::$name => Outcome::$outcome,)*)* }
+            pub fn outcome(self) -> DispatchOutcome {
+                match self { $($(Self::$name => DispatchOutcome::$outcome,)*)* }
             }
 
             /// The text for the client. It has nothing about hosts, holders or keys.
@@ -100,13 +100,13 @@ macro_rules! reasons {
                 lines.concat().trim().to_owned()
             }
 
-            pub fn hearers(self) -> Audience {
-                match self { $($(Self::$name => Audience::$hearers,)*)* }
+            pub fn hearers(self) -> RefusalAudience {
+                match self { $($(Self::$name => RefusalAudience::$hearers,)*)* }
             }
         }
 
-        impl From<SourceError<'_>> for Reason {
-            fn from(below: SourceError<'_>) -> Self {
+        impl From<RefusalSourceError<'_>> for RefusalReason {
+            fn from(below: RefusalSourceError<'_>) -> Self {
                 match below { $($($($($below)+ => Self::$name,)?)*)* }
             }
         }
@@ -119,12 +119,12 @@ reasons! {
     Clients {
         AmbiguousPath = "ambiguous-path", 400, NotDispatched, "the path can be read in more than one way";
         KeyMissing = "key-missing", 400, NotDispatched, "a value that names the resource is missing"
-            [Key(KeyError::Missing { .. })];
+            [Key(ExtractKeyError::Missing { .. })];
         KeyInvalid = "key-invalid", 400, NotDispatched, "a value that names the resource is not acceptable"
-            [Key(KeyError::Invalid { .. } | KeyError::TooLong | KeyError::LockPath(_))
-                | Name(KeyError::Invalid { .. } | KeyError::TooLong | KeyError::LockPath(_))];
+            [Key(ExtractKeyError::Invalid { .. } | ExtractKeyError::TooLong | ExtractKeyError::LockPath(_))
+                | Name(ExtractKeyError::Invalid { .. } | ExtractKeyError::TooLong | ExtractKeyError::LockPath(_))];
         IdempotencyKeyRequired = "idempotency-key-required", 400, NotDispatched, "an Idempotency-Key is required"
-            [Name(KeyError::Missing { .. })];
+            [Name(ExtractKeyError::Missing { .. })];
         Malformed = "malformed", 400, NotDispatched, "the request is malformed"
             [Listener(handler::RequestRejection::Malformed(_))];
         BodyBroken = "malformed", 400, Unknown, "the body of the request broke off after a part of it was sent on";
@@ -149,11 +149,11 @@ reasons! {
         /// With `store: zookeeper` it can come for a while although nothing was sent: ZooKeeper's answer to the
         /// record was lost, and the gateway has not taken the record back yet.
         InProgress = "in-progress", 409, Unknown, "the same operation is running"
-            [Once(once::AdmitOperationError::InProgress) | Guard(guard::Word::InProgress)];
+            [Once(once::AdmitOperationError::InProgress) | Guard(guard::RefusalCode::InProgress)];
         /// The operation is recorded as unknown, and `operation_ref` names it. With `store: zookeeper` it can come
         /// for a while although nothing was sent, as `in-progress` can.
         OutcomeRecordedUnknown = "outcome-unknown", 409, Unknown, "what came of this operation is not known"
-            [Once(once::AdmitOperationError::Unknown { .. }) | Guard(guard::Word::OutcomeUnknown)];
+            [Once(once::AdmitOperationError::Unknown { .. }) | Guard(guard::RefusalCode::OutcomeUnknown)];
         /// The route allows another number of holders than the present holders do: those came through another
         /// gateway, or hold a lease. The first holder decides until it leaves.
         PermitsDiffer = "permits-differ", 409, NotDispatched, "others hold the resource with another number of permits"
@@ -162,7 +162,7 @@ reasons! {
         /// request never waits for a lock. Nothing was sent: the service may ask again, best when its own request is
         /// over.
         DeadlockAvoided = "deadlock-avoided", 409, NotDispatched, "it would have to wait for the request that it was called from, or for one that may wait for that"
-            [Call(CallbackError::NotInnermost | CallbackError::TooDeep | CallbackError::Upgrade) | Guard(guard::Word::DeadlockAvoided)];
+            [Call(CallbackError::NotInnermost | CallbackError::TooDeep | CallbackError::Upgrade) | Guard(guard::RefusalCode::DeadlockAvoided)];
         /// A service has called back and shows a ticket, or the request is under a client's lease.
         StaleToken = "stale-token", 412, NotDispatched, "the lease is over, or the request that it was called from, or the lock of either"
             [Call(CallbackError::NotHeld | CallbackError::NotInFlight | CallbackError::Closed)];
@@ -172,7 +172,7 @@ reasons! {
         Expectation = "expectation", 417, NotDispatched, "the expectation is not supported";
         Misdirected = "misdirected", 421, NotDispatched, "this host is not served here";
         IdempotencyMismatch = "idempotency-mismatch", 422, NotDispatched, "the Idempotency-Key was used for another request"
-            [Once(once::AdmitOperationError::Mismatch) | Guard(guard::Word::IdempotencyMismatch)];
+            [Once(once::AdmitOperationError::Mismatch) | Guard(guard::RefusalCode::IdempotencyMismatch)];
         /// Another holder has it, and the wait is over. `locked_status` may make it 409, 429 or 503.
         Locked = "locked", 423, NotDispatched, "the resource is busy"
             [Lock(lock_manager::AcquireError::Locked)];
@@ -204,11 +204,11 @@ reasons! {
         OutcomeRefused = "outcome-unknown", 502, Unknown, "the guard refused it; whether a copy of it passed before is not known";
         Fenced = "fenced", 503, NotDispatched, "a newer holder has the resource";
         Busy = "busy", 503, NotDispatched, "an older request still works on the resource"
-            [Guard(guard::Word::Busy)];
+            [Guard(guard::RefusalCode::Busy)];
         InDoubt = "in-doubt", 503, NotDispatched, "what came of an older request is not known yet"
-            [Guard(guard::Word::InDoubt)];
+            [Guard(guard::RefusalCode::InDoubt)];
         Quarantine = "quarantine", 503, NotDispatched, "the guard waits until older requests are over"
-            [Guard(guard::Word::Quarantine)];
+            [Guard(guard::RefusalCode::Quarantine)];
         KeyLimit = "key-limit", 503, NotDispatched, "no more locks can be taken"
             [Lock(lock_manager::AcquireError::KeyLimit(_))];
         LockService = "lock-service", 503, NotDispatched, "the lock service is away"
@@ -234,7 +234,7 @@ reasons! {
         GuardSplit = "guard-split", 503, NotDispatched, "the guards of the service do not share a store"
             [Trust(GuardIdentityError::Split | GuardIdentityError::MultipleProcesses)];
         Store = "store", 503, NotDispatched, "the record of operations is away"
-            [Once(once::AdmitOperationError::Foreign(_)) | Guard(guard::Word::Store)];
+            [Once(once::AdmitOperationError::Foreign(_)) | Guard(guard::RefusalCode::Store)];
         /// The share of the route is `once.share`.
         RouteOperations = "route-operations", 503, NotDispatched, "too many operations of this kind are remembered"
             [Once(once::AdmitOperationError::RouteFull)];
@@ -252,35 +252,35 @@ reasons! {
             [Lock(lock_manager::AcquireError::NotHolder | lock_manager::AcquireError::Elsewhere(_))];
     }
     AskersOfGuards {
-        Stale = "stale", 412, NotDispatched, "a newer token was announced" [Guard(guard::Word::Stale)];
-        Floor = "floor", 412, NotDispatched, "the token is older than what is remembered" [Guard(guard::Word::Floor)];
+        Stale = "stale", 412, NotDispatched, "a newer token was announced" [Guard(guard::RefusalCode::Stale)];
+        Floor = "floor", 412, NotDispatched, "the token is older than what is remembered" [Guard(guard::RefusalCode::Floor)];
         /// Or the clocks of gateway and guard differ by more than `clock_error`.
         Expired = "expired", 412, NotDispatched, "it came after the moment until which it might be begun"
-            [Guard(guard::Word::Expired)];
-        Duplicate = "duplicate", 412, Unknown, "the token was announced before" [Guard(guard::Word::Duplicate)];
+            [Guard(guard::RefusalCode::Expired)];
+        Duplicate = "duplicate", 412, Unknown, "the token was announced before" [Guard(guard::RefusalCode::Duplicate)];
         TokenFuture = "token-future", 412, NotDispatched, "the token is far above all others"
-            [Guard(guard::Word::TokenFuture)];
+            [Guard(guard::RefusalCode::TokenFuture)];
         TokenMalformed = "token-malformed", 400, NotDispatched, "the token cannot be read"
-            [Guard(guard::Word::TokenMalformed)];
+            [Guard(guard::RefusalCode::TokenMalformed)];
         /// Only a filter says this.
         NotAfterMissing = "not-after-missing", 403, NotDispatched, "it does not say until when it may be begun: the way in is the gateway"
-            [Guard(guard::Word::NotAfterMissing)];
+            [Guard(guard::RefusalCode::NotAfterMissing)];
         TokenMissing = "token-missing", 403, NotDispatched, "there is no token: the way in is the gateway"
-            [Guard(guard::Word::TokenMissing)];
-        TicketMissing = "ticket-missing", 403, NotDispatched, "there is no ticket" [Guard(guard::Word::TicketMissing)];
+            [Guard(guard::RefusalCode::TokenMissing)];
+        TicketMissing = "ticket-missing", 403, NotDispatched, "there is no ticket" [Guard(guard::RefusalCode::TicketMissing)];
         TicketInvalid = "ticket-invalid", 403, NotDispatched, "the ticket is not valid"
-            [Guard(guard::Word::TicketInvalid)];
+            [Guard(guard::RefusalCode::TicketInvalid)];
         TicketExpired = "ticket-expired", 403, NotDispatched, "the ticket has expired"
-            [Guard(guard::Word::TicketExpired)];
+            [Guard(guard::RefusalCode::TicketExpired)];
         TicketKey = "ticket-key", 403, NotDispatched, "the ticket is of another dispatch"
-            [Guard(guard::Word::TicketKey)];
+            [Guard(guard::RefusalCode::TicketKey)];
     }
 }
 
-impl Reason {
+impl RefusalReason {
     /// The words with which a guard reports that it let nothing in, or how an earlier operation ended.
     pub fn is_guard_reason(self) -> bool {
-        guard::Word::ALL.iter().any(|word| Self::from(Guard(*word)) == self)
+        guard::RefusalCode::ALL.iter().any(|word| Self::from(Guard(*word)) == self)
     }
 }
 
@@ -291,19 +291,19 @@ mod tests {
     /// The reason that is made of a word of the guard has the same word.
     #[test]
     fn guard_word_is_its_reason_word() {
-        for word in guard::Word::ALL {
-            assert_eq!(Reason::from(Guard(*word)).word(), word.as_str());
+        for word in guard::RefusalCode::ALL {
+            assert_eq!(RefusalReason::from(Guard(*word)).word(), word.as_str());
         }
     }
 
     /// Reasons share a word only where they mean the same to a client.
     #[test]
     fn only_synonymous_reasons_share_word() {
-        let mut words: Vec<_> = Reason::ALL.iter().map(|reason| reason.word()).collect();
+        let mut words: Vec<_> = RefusalReason::ALL.iter().map(|reason| reason.word()).collect();
         words.sort_unstable();
         words.dedup();
         // `outcome-unknown` has three statuses: broken off, late, recorded. It also stands for a refusal that proves
         // nothing. Of a slow request, and of one whose body breaks off, a part may have been sent.
-        assert_eq!(words.len(), Reason::ALL.len() - 5);
+        assert_eq!(words.len(), RefusalReason::ALL.len() - 5);
     }
 }

@@ -6,17 +6,17 @@ use fencegate_lock::{
     idempotency::error as once,
     manager::{call_chain::CallbackError, lock_manager},
 };
-use fencegate_policies::key::KeyError;
+use fencegate_policies::key::ExtractKeyError;
 
 use crate::guard_identity::GuardIdentityError;
 
 /// A refusal as its origin reports it. The table of reasons has a row for each of them.
 #[derive(Debug, Clone, Copy)]
-pub enum SourceError<'a> {
+pub enum RefusalSourceError<'a> {
     /// A request has no key.
-    Key(&'a KeyError),
+    Key(&'a ExtractKeyError),
     /// A request has no valid name for its operation.
-    Name(&'a KeyError),
+    Name(&'a ExtractKeyError),
     /// The input of a listener was never a request.
     Listener(handler::RequestRejection),
     Lock(&'a lock_manager::AcquireError),
@@ -24,14 +24,14 @@ pub enum SourceError<'a> {
     Call(CallbackError),
     /// ZooKeeper's record of operations refuses it.
     Once(&'a once::AdmitOperationError),
-    Guard(guard::Word),
+    Guard(guard::RefusalCode),
     /// There is no connection to the upstream.
     Pool(&'a ConnectError),
     /// There is a connection, but the guard at its other end is not trusted.
     Trust(&'a GuardIdentityError),
 }
 
-impl<'a> From<&'a ConnectError> for SourceError<'a> {
+impl<'a> From<&'a ConnectError> for RefusalSourceError<'a> {
     fn from(error: &'a ConnectError) -> Self {
         match error {
             ConnectError::Distrusted { why, .. } => why.downcast_ref().map_or(Self::Pool(error), Self::Trust),

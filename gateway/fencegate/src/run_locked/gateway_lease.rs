@@ -14,8 +14,10 @@ use tokio::{
 
 use super::{
     lease_client::{GatewayEndpoints, LeaseClient, LeaseHandle, LeaseResponse},
-    lock_spec::{AcquireLockError, CommandLockInfo, LockAccess, LockSpec, LockStatus, WaitPolicy},
-    renewals::RenewalSchedule,
+    lock_spec::{
+        AcquireLockError, CommandLockInfo, CommandLockSpec, CommandLockStatus, LockAccess, LockWaitPolicy,
+    },
+    renewals::LockRenewalSchedule,
 };
 use crate::leases::lease_json::{HELD, LeaseDocument, WAITING};
 
@@ -36,8 +38,8 @@ pub struct GatewayLeaseSource {
 pub(super) struct RemoteLease {
     info: CommandLockInfo,
     lease: LeaseHandle,
-    status: watch::Receiver<LockStatus>,
-    renewals: RenewalSchedule,
+    status: watch::Receiver<CommandLockStatus>,
+    renewals: LockRenewalSchedule,
     gateways: GatewayEndpoints,
     /// The tasks that renew and watch the lease, as long as this lives.
     _renewed: JoinSet<()>,
@@ -58,10 +60,13 @@ impl GatewayLeaseSource {
         Self { gateways, client, ttl, note, open_lease: None }
     }
 
-    pub(super) async fn acquire(&mut self, wanted: &LockSpec) -> Result<RemoteLease, AcquireLockError> {
+    pub(super) async fn acquire(
+        &mut self,
+        wanted: &CommandLockSpec,
+    ) -> Result<RemoteLease, AcquireLockError> {
         let late = match wanted.wait {
-            WaitPolicy::For(wait) => Some(Instant::now() + wait),
-            WaitPolicy::Forever => None,
+            LockWaitPolicy::For(wait) => Some(Instant::now() + wait),
+            LockWaitPolicy::Forever => None,
         };
         loop {
             let refused = match self.try_acquire(wanted, late).await {
@@ -80,7 +85,7 @@ impl GatewayLeaseSource {
     /// Waits in the queue with one lease.
     async fn try_acquire(
         &mut self,
-        wanted: &LockSpec,
+        wanted: &CommandLockSpec,
         late: Option<Instant>,
     ) -> Result<RemoteLease, AcquireLockError> {
         let key = &wanted.key;
@@ -178,7 +183,7 @@ impl GatewayLeaseSource {
         let permit = document.permit.map(u32::from);
         let shown = CommandLockInfo { token: token.to_string(), number, lease: lease_id, permit };
         let stands = lease_status(document, sent);
-        let renewals = RenewalSchedule::for_lease(proven_until(&stands).since(MachineClock.now()));
+        let renewals = LockRenewalSchedule::for_lease(proven_until(&stands).since(MachineClock.now()));
         let (sender, stands) = watch::channel(stands);
         let mut renewed = JoinSet::new();
         renewed.spawn(run_renewals(LeaseClient::new(&self.gateways), lease.clone(), sender.clone()));
@@ -206,12 +211,12 @@ impl GatewayLeaseSource {
 }
 
 /// Renews the lease until a gateway reports that it is gone.
-async fn run_renewals(mut client: LeaseClient, lease: LeaseHandle, sender: watch::Sender<LockStatus>) {
+async fn run_renewals(mut client: LeaseClient, lease: LeaseHandle, sender: watch::Sender<CommandLockStatus>) {
     let mut unheard = 0;
     loop {
         let left = proven_until(&sender.borrow()).since(MachineClock.now());
         sleep(renewal_pause(left, unheard)).await;
-        if *sender.borrow() == LockStatus::Lost {
+        if *sender.borrow() == CommandLockStatus::Lost {
             return;
         }
         let patience = RENEWAL.min(left / 3).max(Duration::from_millis(200));
@@ -220,7 +225,7 @@ async fn run_renewals(mut client: LeaseClient, lease: LeaseHandle, sender: watch
                 unheard = 0;
                 publish_status(&sender, lease_status(&document, sent));
             }
-            LeaseResponse::Refused(..) => return publish_status(&sender, LockStatus::Lost),
+            LeaseResponse::Refused(..) => return publish_status(&sender, CommandLockStatus::Lost),
             // The lock validity ends by itself.
             LeaseResponse::NoAnswer(_) => unheard += 1,
         }
@@ -241,7 +246,7 @@ fn renewal_pause(left: Duration, unheard: u32) -> Duration {
 async fn run_watch(
     mut client: LeaseClient,
     lease: LeaseHandle,
-    sender: watch::Sender<LockStatus>,
+    sender: watch::Sender<CommandLockStatus>,
     mut seen: u64,
 ) {
     loop {
@@ -250,41 +255,43 @@ async fn run_watch(
                 seen = document.revision;
                 publish_status(&sender, lease_status(&document, sent));
             }
-            LeaseResponse::Refused(..) => publish_status(&sender, LockStatus::Lost),
+            LeaseResponse::Refused(..) => publish_status(&sender, CommandLockStatus::Lost),
             LeaseResponse::NoAnswer(_) => sleep(PAUSE).await,
         }
-        if *sender.borrow() == LockStatus::Lost {
+        if *sender.borrow() == CommandLockStatus::Lost {
             return;
         }
     }
 }
 
 /// A lost lock never comes back, and a late answer never shortens the lock validity.
-fn publish_status(sender: &watch::Sender<LockStatus>, news: LockStatus) {
+fn publish_status(sender: &watch::Sender<CommandLockStatus>, news: CommandLockStatus) {
     sender.send_modify(|stands| {
         let until = proven_until(stands).max(proven_until(&news));
         *stands = match (&*stands, news) {
-            (LockStatus::Lost, _) | (_, LockStatus::Lost) => LockStatus::Lost,
-            (LockStatus::Revoked(_), _) | (_, LockStatus::Revoked(_)) => LockStatus::Revoked(until),
-            (LockStatus::Proven(_), LockStatus::Proven(_)) => LockStatus::Proven(until),
+            (CommandLockStatus::Lost, _) | (_, CommandLockStatus::Lost) => CommandLockStatus::Lost,
+            (CommandLockStatus::Revoked(_), _) | (_, CommandLockStatus::Revoked(_)) => {
+                CommandLockStatus::Revoked(until)
+            }
+            (CommandLockStatus::Proven(_), CommandLockStatus::Proven(_)) => CommandLockStatus::Proven(until),
         };
     });
 }
 
-fn proven_until(stands: &LockStatus) -> BootInstant {
+fn proven_until(stands: &CommandLockStatus) -> BootInstant {
     match stands {
-        LockStatus::Proven(until) | LockStatus::Revoked(until) => *until,
-        LockStatus::Lost => BootInstant::from_nanos(0),
+        CommandLockStatus::Proven(until) | CommandLockStatus::Revoked(until) => *until,
+        CommandLockStatus::Lost => BootInstant::from_nanos(0),
     }
 }
 
 /// The lock validity counts from the moment when the request was sent: the gateway has counted from a later one.
-fn lease_status(document: &LeaseDocument, sent: BootInstant) -> LockStatus {
+fn lease_status(document: &LeaseDocument, sent: BootInstant) -> CommandLockStatus {
     let until = document.held_for_ms.map(|held_for| sent + Duration::from_millis(held_for));
     match until.filter(|_| document.state == HELD) {
-        None => LockStatus::Lost,
-        Some(until) if document.revocation.is_some() => LockStatus::Revoked(until),
-        Some(until) => LockStatus::Proven(until),
+        None => CommandLockStatus::Lost,
+        Some(until) if document.revocation.is_some() => CommandLockStatus::Revoked(until),
+        Some(until) => CommandLockStatus::Proven(until),
     }
 }
 
@@ -314,13 +321,13 @@ impl RemoteLease {
         self.info.clone()
     }
 
-    pub(super) fn renewals(&self) -> RenewalSchedule {
+    pub(super) fn renewals(&self) -> LockRenewalSchedule {
         self.renewals
     }
 
-    pub(super) fn status(&self) -> LockStatus {
+    pub(super) fn status(&self) -> CommandLockStatus {
         let stands = self.status.borrow().clone();
-        if proven_until(&stands) <= MachineClock.now() { LockStatus::Lost } else { stands }
+        if proven_until(&stands) <= MachineClock.now() { CommandLockStatus::Lost } else { stands }
     }
 
     pub(super) async fn release(self) {
@@ -376,12 +383,12 @@ mod tests {
     #[tokio::test]
     async fn renewals_end_when_lease_is_gone() {
         let gateway = FakeGateway::start(412).await;
-        let (sender, stands) = watch::channel(LockStatus::Proven(MachineClock.now()));
+        let (sender, stands) = watch::channel(CommandLockStatus::Proven(MachineClock.now()));
         let client = LeaseClient::new(&gateway.endpoints());
         let ended =
             timeout(Duration::from_secs(20), run_renewals(client, LeaseHandle::example(), sender)).await;
         assert!(ended.is_ok(), "it goes on asking: {} questions", gateway.request_count());
-        assert_eq!((stands.borrow().clone(), gateway.request_count()), (LockStatus::Lost, 1));
+        assert_eq!((stands.borrow().clone(), gateway.request_count()), (CommandLockStatus::Lost, 1));
     }
 
     /// While the lease is held the pause is one second; later it doubles with each failure, up to five seconds.
@@ -400,14 +407,14 @@ mod tests {
     /// An answer that arrives late takes back neither a later deadline nor a revocation nor the loss of the lock.
     #[test]
     fn late_answer_reverts_no_status() {
-        let (sender, stands) = watch::channel(LockStatus::Proven(at(900)));
-        publish_status(&sender, LockStatus::Proven(at(500)));
-        assert_eq!(*stands.borrow(), LockStatus::Proven(at(900)));
-        publish_status(&sender, LockStatus::Revoked(at(1000)));
-        publish_status(&sender, LockStatus::Proven(at(1100)));
-        assert_eq!(*stands.borrow(), LockStatus::Revoked(at(1100)));
-        publish_status(&sender, LockStatus::Lost);
-        publish_status(&sender, LockStatus::Proven(at(2000)));
-        assert_eq!(*stands.borrow(), LockStatus::Lost);
+        let (sender, stands) = watch::channel(CommandLockStatus::Proven(at(900)));
+        publish_status(&sender, CommandLockStatus::Proven(at(500)));
+        assert_eq!(*stands.borrow(), CommandLockStatus::Proven(at(900)));
+        publish_status(&sender, CommandLockStatus::Revoked(at(1000)));
+        publish_status(&sender, CommandLockStatus::Proven(at(1100)));
+        assert_eq!(*stands.borrow(), CommandLockStatus::Revoked(at(1100)));
+        publish_status(&sender, CommandLockStatus::Lost);
+        publish_status(&sender, CommandLockStatus::Proven(at(2000)));
+        assert_eq!(*stands.borrow(), CommandLockStatus::Lost);
     }
 }

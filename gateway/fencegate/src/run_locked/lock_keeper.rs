@@ -31,7 +31,7 @@ use super::{
     channel,
     descendants::DescendantProcesses,
     lock_source::CommandLock,
-    lock_spec::{CommandLockInfo, LockStatus},
+    lock_spec::{CommandLockInfo, CommandLockStatus},
     program_names::{OURSELVES, WATCHMAN},
     protocol::{ExitCause, KeeperToSupervisor, SupervisorToKeeper},
     reaper::{ChildReaper, ReapOutcome},
@@ -156,9 +156,11 @@ impl CommandRunner {
     /// Must not be dropped: the command would be killed, and would not be waited for.
     pub async fn run(&mut self, command: &LockedCommand, lock: &CommandLock) -> io::Result<CommandExit> {
         let until = match lock.status() {
-            LockStatus::Proven(until) => until,
-            LockStatus::Revoked(until) => return Ok(CommandExit::Terminated(LockLossReason::Revoked, until)),
-            LockStatus::Lost => {
+            CommandLockStatus::Proven(until) => until,
+            CommandLockStatus::Revoked(until) => {
+                return Ok(CommandExit::Terminated(LockLossReason::Revoked, until));
+            }
+            CommandLockStatus::Lost => {
                 return Ok(CommandExit::Terminated(LockLossReason::Taken, MachineClock.now()));
             }
         };
@@ -252,8 +254,8 @@ impl LockKeeperState<'_> {
 
     fn check_lock(&mut self) {
         let until = match self.lock.status() {
-            LockStatus::Proven(until) => until,
-            LockStatus::Revoked(until) => {
+            CommandLockStatus::Proven(until) => until,
+            CommandLockStatus::Revoked(until) => {
                 if !self.schedule.is_ending() {
                     self.lost = Some(LockLossReason::Revoked);
                     self.send(KeeperToSupervisor::Terminate);
@@ -261,7 +263,7 @@ impl LockKeeperState<'_> {
                 }
                 until
             }
-            LockStatus::Lost => {
+            CommandLockStatus::Lost => {
                 self.lost.get_or_insert(if self.is_unproven() {
                     LockLossReason::Unproven
                 } else {

@@ -2,8 +2,8 @@
 
 use super::{
     gateway_lease::{GatewayLeaseSource, RemoteLease},
-    lock_spec::{AcquireLockError, CommandLockInfo, LockSpec, LockStatus},
-    renewals::RenewalSchedule,
+    lock_spec::{AcquireLockError, CommandLockInfo, CommandLockSpec, CommandLockStatus},
+    renewals::LockRenewalSchedule,
     zookeeper_lock::{DirectLock, ZooKeeperLockSource},
 };
 
@@ -17,7 +17,7 @@ pub enum LockSource {
 #[derive(Debug)]
 pub struct CommandLock {
     pub info: CommandLockInfo,
-    pub renewals: RenewalSchedule,
+    pub renewals: LockRenewalSchedule,
     backend: HeldCommandLock,
 }
 
@@ -33,7 +33,7 @@ impl LockSource {
     ///
     /// # Cancellation
     /// Dropping the future gives up the place in the queue.
-    pub async fn acquire(&mut self, wanted: &LockSpec) -> Result<CommandLock, AcquireLockError> {
+    pub async fn acquire(&mut self, wanted: &CommandLockSpec) -> Result<CommandLock, AcquireLockError> {
         match self {
             Self::Ensemble(ensemble) => {
                 let held = ensemble.acquire(wanted).await?;
@@ -55,7 +55,7 @@ impl LockSource {
     }
 
     /// The renewals of a lock, if they are known before there is a lock.
-    pub fn renewals(&self) -> Option<RenewalSchedule> {
+    pub fn renewals(&self) -> Option<LockRenewalSchedule> {
         match self {
             Self::Ensemble(ensemble) => Some(ensemble.renewals()),
             Self::Gateway(_) => None,
@@ -75,7 +75,7 @@ impl LockSource {
 }
 
 impl CommandLock {
-    pub fn status(&self) -> LockStatus {
+    pub fn status(&self) -> CommandLockStatus {
         match &self.backend {
             HeldCommandLock::Direct(held) => held.status(),
             HeldCommandLock::Lease(held) => held.status(),

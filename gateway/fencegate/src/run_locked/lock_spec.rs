@@ -7,13 +7,13 @@ use fencegate_process::clock::BootInstant;
 
 /// The lock that a command requests.
 #[derive(Debug, Clone)]
-pub struct LockSpec {
+pub struct CommandLockSpec {
     pub key: ResourceKey,
     pub access: LockAccess,
     /// How many may hold the key at once. All clients of the key must give the same number. Default: the number in
     /// the policy.
     pub permits: Option<u16>,
-    pub wait: WaitPolicy,
+    pub wait: LockWaitPolicy,
 }
 
 /// Whether other holders are allowed.
@@ -26,7 +26,7 @@ pub enum LockAccess {
 
 /// How long to wait for other holders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WaitPolicy {
+pub enum LockWaitPolicy {
     For(Duration),
     Forever,
 }
@@ -46,7 +46,7 @@ pub struct CommandLockInfo {
 
 /// The state of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LockStatus {
+pub enum CommandLockStatus {
     /// No other holder can have the lock before then.
     Proven(BootInstant),
     /// The same, and an operator has requested that the holder release the lock.

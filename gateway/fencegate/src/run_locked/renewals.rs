@@ -12,14 +12,14 @@ const GATEWAY_HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// The renewals of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RenewalSchedule {
+pub struct LockRenewalSchedule {
     /// For how long one renewal makes the lock valid.
     pub proves: Duration,
     /// The time from one renewal to the next, when neither is late.
     pub interval: Duration,
 }
 
-impl RenewalSchedule {
+impl LockRenewalSchedule {
     /// The renewals of a lease for which a gateway has just promised this time. A gateway does not report how often
     /// its session is renewed. It is never less than twice within the lock validity of a heartbeat. The client
     /// requests a renewal when a sixth of the promised time is over.
@@ -42,8 +42,11 @@ impl RenewalSchedule {
 mod tests {
     use super::*;
 
-    fn renewals(proves: u64, interval: u64) -> RenewalSchedule {
-        RenewalSchedule { proves: Duration::from_millis(proves), interval: Duration::from_millis(interval) }
+    fn renewals(proves: u64, interval: u64) -> LockRenewalSchedule {
+        LockRenewalSchedule {
+            proves: Duration::from_millis(proves),
+            interval: Duration::from_millis(interval),
+        }
     }
 
     /// The longest grace leaves the time of a whole renewal, and is at most half of the lock validity.
@@ -66,9 +69,9 @@ mod tests {
     /// The renewal interval of a lease is that of its gateway's session plus that of its client.
     #[test]
     fn lease_interval_adds_gateway_and_client() {
-        let lease = RenewalSchedule::for_lease(Duration::from_secs(9));
+        let lease = LockRenewalSchedule::for_lease(Duration::from_secs(9));
         assert_eq!(lease.interval, Duration::from_millis(1750));
-        let short = RenewalSchedule::for_lease(Duration::from_millis(1200));
+        let short = LockRenewalSchedule::for_lease(Duration::from_millis(1200));
         assert_eq!(short.interval, Duration::from_millis(700));
     }
 }

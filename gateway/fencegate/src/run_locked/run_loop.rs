@@ -9,13 +9,13 @@ use super::{
     exit_code::{HELD_BY_ANOTHER, LOST, NOT_RUN},
     lock_keeper::{CommandExit, CommandRunner, LockLossReason, LockedCommand},
     lock_source::{CommandLock, LockSource},
-    lock_spec::{AcquireLockError, LockSpec},
+    lock_spec::{AcquireLockError, CommandLockSpec},
 };
 
 /// The command to run under a lock, and how often.
 #[derive(Debug)]
 pub struct LockedRun {
-    pub spec: LockSpec,
+    pub spec: CommandLockSpec,
     pub command: LockedCommand,
     pub repeat: RepeatPolicy,
 }

@@ -2,17 +2,19 @@
 
 use std::{process, sync::Arc, time::Duration};
 
-use fencegate_lock::client::{Client, ConnectOptions, LockClientError, LockGuard};
+use fencegate_lock::client::{ConnectOptions, LockClient, LockClientError, LockGuard};
 use fencegate_policies::{
     key::ResourceKey,
-    permits::Permits,
-    plan::{GatewayPlan, LockSite, ZooKeeperSettings},
+    permits::PermitCount,
+    plan::{GatewayPlan, LockLocation, ZooKeeperSettings},
 };
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    lock_spec::{AcquireLockError, CommandLockInfo, LockAccess, LockSpec, LockStatus, WaitPolicy},
-    renewals::RenewalSchedule,
+    lock_spec::{
+        AcquireLockError, CommandLockInfo, CommandLockSpec, CommandLockStatus, LockAccess, LockWaitPolicy,
+    },
+    renewals::LockRenewalSchedule,
 };
 use crate::serve::addresses::host_name;
 
@@ -20,7 +22,7 @@ use crate::serve::addresses::host_name;
 pub struct ZooKeeperLockSource {
     plan: Arc<GatewayPlan>,
     options: ConnectOptions,
-    client: Option<Client>,
+    client: Option<LockClient>,
 }
 
 /// A lock that our session holds.
@@ -29,7 +31,7 @@ pub(super) struct DirectLock(LockGuard);
 
 /// How the gateways of a policy lock one key.
 struct KeyLockRules {
-    site: LockSite,
+    site: LockLocation,
     delay: Option<Duration>,
 }
 
@@ -51,16 +53,16 @@ impl ZooKeeperLockSource {
     }
 
     /// The renewals of a session with the requested timeout.
-    pub(super) fn renewals(&self) -> RenewalSchedule {
+    pub(super) fn renewals(&self) -> LockRenewalSchedule {
         let timeout = self.options.session_timeout;
         let proves = timeout.saturating_sub(self.plan.zookeeper.margin(timeout));
-        RenewalSchedule { proves, interval: ZooKeeperSettings::heartbeat(timeout) }
+        LockRenewalSchedule { proves, interval: ZooKeeperSettings::heartbeat(timeout) }
     }
 
-    pub(super) async fn acquire(&mut self, wanted: &LockSpec) -> Result<DirectLock, AcquireLockError> {
+    pub(super) async fn acquire(&mut self, wanted: &CommandLockSpec) -> Result<DirectLock, AcquireLockError> {
         let late = match wanted.wait {
-            WaitPolicy::For(wait) => Some(Instant::now() + wait),
-            WaitPolicy::Forever => None,
+            LockWaitPolicy::For(wait) => Some(Instant::now() + wait),
+            LockWaitPolicy::Forever => None,
         };
         loop {
             let left = late.map_or(LONGEST_WAIT, |late| late.saturating_duration_since(Instant::now()));
@@ -80,12 +82,12 @@ impl ZooKeeperLockSource {
 
     async fn request_lock(
         &mut self,
-        wanted: &LockSpec,
+        wanted: &CommandLockSpec,
         wait: Duration,
     ) -> Result<LockGuard, LockClientError> {
         let client = match self.client.take() {
             Some(client) => client,
-            None => Client::connect(self.options.clone()).await?,
+            None => LockClient::connect(self.options.clone()).await?,
         };
         let client = self.client.insert(client);
         let KeyLockRules { site, delay } = KeyLockRules::new(&self.plan, &wanted.key);
@@ -95,8 +97,8 @@ impl ZooKeeperLockSource {
             LockAccess::Shared => client.read(key),
         };
         if wanted.permits.is_some()
-            && site != LockSite::Native
-            && site.permits().map(Permits::count) != wanted.permits
+            && site != LockLocation::Native
+            && site.permits().map(PermitCount::count) != wanted.permits
         {
             return Err(LockClientError::Key(
                 "the policy has its lock elsewhere, or for another number of holders".into(),
@@ -125,7 +127,7 @@ impl KeyLockRules {
         let fences: Vec<_> = fences.collect();
         let delay =
             fences.iter().filter_map(|(_, upstream)| serving.upstream(*upstream).fencing.delay()).max();
-        let site = fences.into_iter().map(|(site, _)| site).find(|site| *site != LockSite::Native);
+        let site = fences.into_iter().map(|(site, _)| site).find(|site| *site != LockLocation::Native);
         Self { site: site.unwrap_or_default(), delay }
     }
 }
@@ -137,8 +139,8 @@ impl DirectLock {
         CommandLockInfo { token: token.to_string(), number: token.number(), lease: None, permit }
     }
 
-    pub(super) fn status(&self) -> LockStatus {
-        self.0.valid_until().map_or(LockStatus::Lost, LockStatus::Proven)
+    pub(super) fn status(&self) -> CommandLockStatus {
+        self.0.valid_until().map_or(CommandLockStatus::Lost, CommandLockStatus::Proven)
     }
 
     pub(super) fn release(self) {

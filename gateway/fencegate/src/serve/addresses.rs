@@ -36,7 +36,7 @@ pub(super) fn bind_admin(address: SocketAddr, beside: bool) -> Result<TcpListene
 
 /// Binds the address for other gateways before it is advertised. The workers listen there later.
 pub(super) fn bind_peer(
-    peer: &plan::PeerListener,
+    peer: &plan::PeerListenerSettings,
     beside: bool,
 ) -> Result<(Socket, SocketAddr), ProcessError> {
     let address = peer.address;
@@ -47,7 +47,10 @@ pub(super) fn bind_peer(
 }
 
 /// Binds the public listener, for all workers.
-pub(super) fn bind_public(listener: &plan::Listener, beside: bool) -> Result<ListenAddr, ProcessError> {
+pub(super) fn bind_public(
+    listener: &plan::ListenerSettings,
+    beside: bool,
+) -> Result<ListenAddr, ProcessError> {
     ListenAddr::bind(&listener.address, takeover(beside)).map_err(|source| {
         let name = listener.name.clone();
         let address = listener.address.to_string();

@@ -9,7 +9,7 @@ use std::{
 
 use axum::Router;
 use fencegate_http::listen::certificates::ListenerCertificates;
-use fencegate_lock::peer_endpoint::PageAddress;
+use fencegate_lock::peer_endpoint::AdminPageAddress;
 use fencegate_policies::{
     host::{CanonicalHost, HostPattern},
     plan::{self, ListenerProtocols},
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     admin::{self, auth::AdminAuth},
-    metrics::Metrics,
+    metrics::ProcessMetricFamilies,
 };
 
 /// The admin listener before it opens.
@@ -36,9 +36,9 @@ impl BoundAdminListener {
     /// # Errors
     /// A file for TLS or that of the token cannot be used, or the address belongs to another process.
     pub(super) fn bind(
-        admin: &plan::AdminListener,
+        admin: &plan::AdminListenerSettings,
         beside: bool,
-        metrics: &Metrics,
+        metrics: &ProcessMetricFamilies,
     ) -> Result<Self, ProcessError> {
         let shown = |tls| ListenerCertificates::load(tls, ListenerProtocols::Http1, metrics.clients());
         let certificates = admin.tls.clone().map(shown).transpose().map_err(ProcessError::AdminTls)?;
@@ -50,7 +50,7 @@ impl BoundAdminListener {
     ///
     /// # Errors
     /// The kernel does not report the bound address.
-    pub(super) fn page(&self, admin: &plan::AdminListener) -> io::Result<Option<PageAddress>> {
+    pub(super) fn page(&self, admin: &plan::AdminListenerSettings) -> io::Result<Option<AdminPageAddress>> {
         Ok(page(admin, self.listener.local_addr()?.port(), host_name()))
     }
 
@@ -63,13 +63,13 @@ impl BoundAdminListener {
         routes: Router,
         meanwhile: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<()> {
-        admin::listen::start(self.listener, routes, self.door, self.certificates, meanwhile)
+        admin::listen::start_admin_thread(self.listener, routes, self.door, self.certificates, meanwhile)
     }
 }
 
 /// The host is a name of `admin.hosts`, else the address, else the name of the machine. A listener on the loopback is
 /// found by its address alone: under a name stands a proxy before it, at a port of its own.
-fn page(admin: &plan::AdminListener, port: u16, machine: String) -> Option<PageAddress> {
+fn page(admin: &plan::AdminListenerSettings, port: u16, machine: String) -> Option<AdminPageAddress> {
     let ours = admin.address.ip();
     let named = admin.hosts.iter().filter(|_| !ours.is_loopback()).find_map(|host| match host {
         HostPattern::Host(name) => Some(name.clone()),
@@ -84,7 +84,7 @@ fn page(admin: &plan::AdminListener, port: u16, machine: String) -> Option<PageA
     let host = CanonicalHost::parse(&host).ok().filter(|host| admin.accepts_host(host))?;
     let scheme = if admin.tls.is_some() { "https" } else { "http" };
     let url = format!("{scheme}://{}:{port}/", host.name());
-    Some(PageAddress { url, only_on: ours.is_loopback().then_some(machine) })
+    Some(AdminPageAddress { url, only_on: ours.is_loopback().then_some(machine) })
 }
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
         let advertised = |address: &str, hosts: &[&str]| {
             let hosts = hosts.iter().map(|host| HostPattern::parse(host).expect("a host")).collect();
             let address = address.parse().expect("an address");
-            let admin = plan::AdminListener { address, hosts, bearer: None, tls: None };
+            let admin = plan::AdminListenerSettings { address, hosts, bearer: None, tls: None };
             page(&admin, 9901, "gw-1".into()).map(|page| (page.url, page.only_on))
         };
         let at = |url: &str| Some((url.to_owned(), None));
@@ -116,7 +116,7 @@ mod tests {
         ] {
             assert_eq!(advertised(address, hosts), page, "{address} {hosts:?}");
         }
-        let below = plan::AdminListener {
+        let below = plan::AdminListenerSettings {
             address: ([0, 0, 0, 0], 0).into(),
             hosts: vec![HostPattern::parse("*.internal").expect("a host")],
             bearer: None,

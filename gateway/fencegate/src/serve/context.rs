@@ -6,12 +6,12 @@ use fencegate_http::buffered::MemoryBudget;
 use fencegate_process::clock::SharedClock;
 use tokio_util::sync::CancellationToken;
 
-use crate::{liveness::ThreadMonitor, metrics::Metrics};
+use crate::{liveness::ThreadMonitor, metrics::ProcessMetricFamilies};
 
 /// Makes no system call, so creating it does not fail.
 pub struct ProcessContext {
     pub clock: SharedClock,
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<ProcessMetricFamilies>,
     /// The memory for bodies that are buffered in full.
     pub budget: MemoryBudget,
     /// Cancelled when the process drains: from then on nothing new is started.
@@ -21,7 +21,7 @@ pub struct ProcessContext {
 }
 
 impl ProcessContext {
-    pub fn new(clock: SharedClock, metrics: Arc<Metrics>) -> Self {
+    pub fn new(clock: SharedClock, metrics: Arc<ProcessMetricFamilies>) -> Self {
         let budget = MemoryBudget::for_process(metrics.buffered().clone());
         let drain = CancellationToken::new();
         let threads = ThreadMonitor::with_counter(metrics.hung_seconds());

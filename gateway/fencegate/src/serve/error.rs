@@ -4,7 +4,7 @@ use std::io;
 
 use fencegate_guard::ticket::KeyFileError;
 use fencegate_http::listen::certificates::ListenerTlsError;
-use fencegate_lock::{session::credentials::ZkTlsCredentialsError, state::OpenStateError};
+use fencegate_lock::{session::credentials::ZkTlsCredentialsError, state::OpenStateDirError};
 use fencegate_process::client_tls::ClientTlsError;
 
 use super::worker::BindError;
@@ -36,7 +36,7 @@ pub enum ProcessError {
     #[error("FG0512: read the key that tickets are signed with")]
     TicketKey(#[from] KeyFileError),
     #[error(transparent)]
-    State(#[from] OpenStateError),
+    State(#[from] OpenStateDirError),
     #[error("FG0512: prepare TLS with an upstream")]
     UpstreamTls(#[source] ClientTlsError),
     #[error("the session's thread has panicked; locks go by the session timeout")]

@@ -13,7 +13,7 @@ use super::{
     error::ProcessError,
     main_thread::MainThread,
     sd_notify::SystemdNotifier,
-    signals::{SignalAction, Signals},
+    signals::{ProcessSignals, SignalAction},
     worker::{WorkerContext, WorkerDeps, WorkerRole},
     worker_pool::{self, WorkerPool, WorkerPoolConfig},
 };
@@ -22,7 +22,7 @@ use crate::{
     frontend::{RawRequest, ServingRole},
     handler::Handler,
     key_secret,
-    metrics::Metrics,
+    metrics::ProcessMetricFamilies,
     pipeline,
     steps::{extract_claim::TokenBypassPolicy, filter},
 };
@@ -57,7 +57,7 @@ impl<N: Network> WorkerRole<N> for FilterRole {
 /// A file or an address cannot be used, or the machine has no thread.
 pub fn run(plan: &plan::GuardPlan, workers: usize) -> Result<(), ProcessError> {
     key_redaction::set_key_redaction(plan.serving.log.keys, key_secret::load(&plan.serving.log)?);
-    let base = ProcessContext::new(Arc::new(MachineClock), Metrics::for_filter());
+    let base = ProcessContext::new(Arc::new(MachineClock), ProcessMetricFamilies::for_filter());
     let mut main = MainThread::start(&base.threads)?;
     let reception = BoundAdminListener::bind(&plan.serving.admin, false, &base.metrics)?;
     let bypass = Arc::new(TokenBypassPolicy { unfenced: plan.unfenced.clone(), missing: plan.missing });
@@ -86,7 +86,7 @@ pub fn run(plan: &plan::GuardPlan, workers: usize) -> Result<(), ProcessError> {
 
 /// Returns when a signal demands the end. A filter reads its file once, as a guard does.
 async fn wait_shutdown(
-    signals: &mut Signals,
+    signals: &mut ProcessSignals,
     certificates: Option<&ListenerCertificates>,
     manager: &SystemdNotifier,
 ) {

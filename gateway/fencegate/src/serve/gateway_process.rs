@@ -11,7 +11,7 @@ mod sessions;
 
 use std::sync::Arc;
 
-use fencegate_http::network::sockets::Sockets;
+use fencegate_http::network::sockets::OsNetwork;
 use fencegate_policies::plan::GatewayPlan;
 use fencegate_process::{clock::MachineClock, key_redaction};
 use tracing::info;
@@ -22,19 +22,19 @@ use super::{
     admin_listener::BoundAdminListener, context::ProcessContext, error::ProcessError,
     main_thread::MainThread, sd_notify::SystemdNotifier, worker_pool::WorkerPool,
 };
-use crate::{key_secret, leases::lease_worker::LeaseWorker, metrics::Metrics};
+use crate::{key_secret, leases::lease_worker::LeaseWorker, metrics::ProcessMetricFamilies};
 
 /// Runs until SIGTERM or SIGINT, then drains: no new connection, every request in progress answered, every lock
 /// released, the session closed. A second signal ends the process at once.
 pub fn run(gateway: GatewayPlan, options: GatewayOptions) -> Result<(), ProcessError> {
     key_redaction::set_key_redaction(gateway.serving.log.keys, key_secret::load(&gateway.serving.log)?);
-    let base = ProcessContext::new(Arc::new(MachineClock), Metrics::for_gateway(&gateway));
+    let base = ProcessContext::new(Arc::new(MachineClock), ProcessMetricFamilies::for_gateway(&gateway));
     let servers = sessions::servers(&gateway, &base)?;
     let mut main = MainThread::start(&base.threads)?;
     let reception = BoundAdminListener::bind(&gateway.serving.admin, options.beside, &base.metrics)?;
     let resources = ProcessResources::acquire(&gateway, &options, &base.metrics)?;
     let page = reception.page(&gateway.serving.admin)?;
-    let mut made = GatewayParts::assemble(&gateway, &options, &base, &resources, page, Sockets)?;
+    let mut made = GatewayParts::assemble(&gateway, &options, &base, &resources, page, OsNetwork)?;
     let ProcessResources { memory, name, kept, .. } = resources;
 
     let mut sessions = SessionThread::start(std::mem::take(&mut made.desks), servers, &base.threads)?;
@@ -63,7 +63,7 @@ pub fn run(gateway: GatewayPlan, options: GatewayOptions) -> Result<(), ProcessE
         }
     })?;
 
-    nameplate.set_leaving();
+    nameplate.set_draining();
     let patience = in_force.plan().serving.listener.timeouts.drain;
     let left = main.drain(manager, &base, staff, patience);
     if left > 0 {

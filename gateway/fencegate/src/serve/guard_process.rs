@@ -11,7 +11,7 @@ mod store_setup;
 use std::sync::Arc;
 
 use fencegate_guard::{Guard, ticket::TicketVerifier};
-use fencegate_http::{listen::certificates::ListenerCertificates, network::sockets::Sockets};
+use fencegate_http::{listen::certificates::ListenerCertificates, network::sockets::OsNetwork};
 use fencegate_policies::plan::{self, UpstreamId};
 use fencegate_process::{clock::MachineClock, key_redaction};
 use tracing::{info, warn};
@@ -28,12 +28,12 @@ use super::{
     filter_process,
     main_thread::MainThread,
     sd_notify::SystemdNotifier,
-    signals::{SignalAction, Signals},
+    signals::{ProcessSignals, SignalAction},
     worker::WorkerContext,
     worker_pool::{self, WorkerPool, WorkerPoolConfig},
 };
 use crate::key_secret;
-use crate::metrics::Metrics;
+use crate::metrics::ProcessMetricFamilies;
 use crate::serve::guard_process::store_setup::GuardWithStore;
 
 /// Runs until SIGTERM or SIGINT, then drains and writes the state that only memory has. Ends by itself when the store
@@ -47,7 +47,7 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
     }
     let secret = key_secret::load(&plan.serving.log).map_err(ProcessError::from)?;
     key_redaction::set_key_redaction(plan.serving.log.keys, secret);
-    let base = ProcessContext::new(Arc::new(MachineClock), Metrics::for_guard());
+    let base = ProcessContext::new(Arc::new(MachineClock), ProcessMetricFamilies::for_guard());
     let mut main = MainThread::start(&base.threads)?;
     let reception = BoundAdminListener::bind(&plan.serving.admin, false, &base.metrics)?;
     let tickets = plan.tickets.as_ref().map(|from| TicketKeySource::open(from, &main.runtime)).transpose()?;
@@ -77,7 +77,7 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
             failed = guard.wait_for_store_failure() => Err(GuardProcessError::StoreFailed(failed)),
             // Its failures are those of the store, which are handled above.
             () = guard.run_background() => Ok(()),
-            () = outcome_probes::probe_unknown_outcomes(&Sockets, &fleet, &guard) => Ok(()),
+            () = outcome_probes::probe_unknown_outcomes(&OsNetwork, &fleet, &guard) => Ok(()),
             () = key_source::keep_current(tickets.as_ref()) => Ok(()),
         }
     })?;
@@ -112,7 +112,7 @@ pub fn assemble(
 /// Returns when a signal requests the end. A guard reads its file once: watermarks and journal are kept under its
 /// settings.
 async fn wait_shutdown(
-    signals: &mut Signals,
+    signals: &mut ProcessSignals,
     certificates: Option<&ListenerCertificates>,
     manager: &SystemdNotifier,
 ) {

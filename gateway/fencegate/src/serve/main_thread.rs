@@ -6,7 +6,9 @@ use fencegate_process::log_writer::flush_stderr;
 use tokio::runtime::Runtime;
 use tracing::{error, info};
 
-use super::{context::ProcessContext, sd_notify::SystemdNotifier, signals::Signals, worker_pool::WorkerPool};
+use super::{
+    context::ProcessContext, sd_notify::SystemdNotifier, signals::ProcessSignals, worker_pool::WorkerPool,
+};
 use crate::liveness::{ThreadMonitor, ThreadRole, sleep_unsuspended};
 
 /// The longest time from the end of the drain to the end of the process.
@@ -15,7 +17,7 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The runtime on which the main thread waits, and the signals that it waits for.
 pub(super) struct MainThread {
     pub(super) runtime: Runtime,
-    pub(super) signals: Signals,
+    pub(super) signals: ProcessSignals,
 }
 
 impl MainThread {
@@ -23,7 +25,7 @@ impl MainThread {
     pub(super) fn start(threads: &ThreadMonitor) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.spawn(threads.register(ThreadRole::Main));
-        let signals = Signals::register(&runtime)?;
+        let signals = ProcessSignals::register(&runtime)?;
         Ok(Self { runtime, signals })
     }
 

@@ -4,11 +4,11 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use fencegate_http::{
-    listen::certificates::ListenerCertificates, network::sockets::Sockets, upstream::health,
+    listen::certificates::ListenerCertificates, network::sockets::OsNetwork, upstream::health,
 };
 use fencegate_lock::{manager::lock_manager::LockManager, session::local_member::LocalMember};
 use fencegate_policies::{
-    diff::Difference, file, key::ResourceKey, plan::GatewayPlan, plan_digest::PublishedLockRules,
+    diff::PlanDiff, file, key::ResourceKey, plan::GatewayPlan, plan_digest::PublishedLockRules,
 };
 use fencegate_process::{clock::SharedClock, display::error_chain, key_redaction};
 use tokio::sync::{mpsc, oneshot};
@@ -23,8 +23,8 @@ use crate::{
     key_secret,
     leases::{LeaseSettings, LeaseTable},
     liveness::{ThreadMonitor, ThreadRole},
-    metrics::{Metrics, Reloaded},
-    plan_compat::{FleetReport, PlanCompat, compare},
+    metrics::{ProcessMetricFamilies, ReloadResult},
+    plan_compat::{FleetPlanComparison, PlanCompat, compare},
     policy_file::PolicyFile,
 };
 
@@ -45,7 +45,7 @@ pub struct Reloader {
     pub gateway: GatewayPlan,
     pub edition: Arc<ActiveConfig>,
     pub workers: Vec<mpsc::UnboundedSender<ConfigUpdate>>,
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<ProcessMetricFamilies>,
     pub clock: SharedClock,
     pub threads: ThreadMonitor,
     pub guards: Arc<GuardRegistry>,
@@ -78,8 +78,8 @@ impl Reloader {
 
     async fn reload_policy(&mut self, dry: bool) -> ReloadReport {
         let refused = |lines| ReloadReport {
-            result: Reloaded::Refused,
-            difference: Difference::default(),
+            result: ReloadResult::Refused,
+            difference: PlanDiff::default(),
             said: lines,
             fleet: None,
         };
@@ -89,14 +89,14 @@ impl Reloader {
         };
         let lines = checked.said;
         let Some(gateway) = checked.plan else { return refused(lines) };
-        let difference = Difference::between(&self.gateway, &gateway);
+        let difference = PlanDiff::between(&self.gateway, &gateway);
         let same = difference.is_empty();
         let difference = difference.with_restarts_since(&self.started, &gateway);
         let result = match (same, dry) {
-            (true, _) => Reloaded::Unchanged,
-            (false, true) => Reloaded::Dry,
+            (true, _) => ReloadResult::Unchanged,
+            (false, true) => ReloadResult::Dry,
             (false, false) => match self.apply(gateway, &difference).await {
-                Ok(()) => Reloaded::Applied,
+                Ok(()) => ReloadResult::Applied,
                 Err(failed) => return refused(vec![failed]),
             },
         };
@@ -105,7 +105,7 @@ impl Reloader {
 
     /// # Errors
     /// A part of the plan cannot be used. Nothing has changed.
-    async fn apply(&mut self, gateway: GatewayPlan, difference: &Difference) -> Result<(), String> {
+    async fn apply(&mut self, gateway: GatewayPlan, difference: &PlanDiff) -> Result<(), String> {
         let old = self.edition.clone();
         let plan = Arc::new(gateway.serving.clone());
         let terms = LeaseSettings::open(gateway.leases.as_ref()).map_err(|bad| error_chain(&bad))?;
@@ -117,7 +117,7 @@ impl Reloader {
         let turning = self.leases.as_ref().map(|leases| leases.begin_switch(site)).transpose()?;
         let turns = self.threads.register_until(ThreadRole::Endpoints, fleets.retirement_token().clone());
         let looked_after =
-            health::start_health_checks(Sockets, &fleets, self.clock.clone(), self.guards.clone(), turns);
+            health::start_health_checks(OsNetwork, &fleets, self.clock.clone(), self.guards.clone(), turns);
         looked_after.map_err(|failed| {
             fleets.retire();
             format!("start what looks after the endpoints: {failed}")
@@ -157,7 +157,7 @@ impl Reloader {
             let lock_manager = self.keeper.clone();
             tokio::spawn(async move {
                 opening.wait_predecessors().await;
-                lock_manager.close_all();
+                lock_manager.close_all_tenures();
                 opening.open();
             });
         }
@@ -166,7 +166,7 @@ impl Reloader {
     }
 
     /// Compares the file with all other gateways. `Err`: why that is not possible.
-    pub async fn compare(&self) -> Result<FleetReport, String> {
+    pub async fn compare(&self) -> Result<FleetPlanComparison, String> {
         let checked = PolicyFile::open(&self.file)
             .map_err(|unreadable| unreadable.to_string())?
             .plan(file::load_with_environment);
@@ -180,7 +180,7 @@ impl Reloader {
         let ReloadReport { result, difference, said: lines, .. } = report;
         let file = self.file.display();
         match result {
-            Reloaded::Refused => {
+            ReloadResult::Refused => {
                 error!(%file, dry, said = lines.join("\n"), "config.refused: the old plan stays in force")
             }
             _ => log_difference(&file.to_string(), result.as_str(), difference),
@@ -197,8 +197,8 @@ impl Reloader {
 }
 
 /// Logs one field for each kind of change.
-fn log_difference(file: &str, result: &str, difference: &Difference) {
-    let Difference { added, removed, changed, rekeyed, upstreams, forgets, settings, restart } = difference;
+fn log_difference(file: &str, result: &str, difference: &PlanDiff) {
+    let PlanDiff { added, removed, changed, rekeyed, upstreams, forgets, settings, restart } = difference;
     let named = |names: &[String]| (!names.is_empty()).then(|| names.join(", "));
     info!(
         file,

@@ -17,13 +17,13 @@ pub(super) enum SignalAction {
 }
 
 /// SIGTERM, SIGINT and SIGHUP. Before they are handled, each of them kills the process.
-pub(super) struct Signals {
+pub(super) struct ProcessSignals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
 }
 
-impl Signals {
+impl ProcessSignals {
     /// Call this before anything listens, so that every request and connection can end in order.
     pub(super) fn register(runtime: &Runtime) -> io::Result<Self> {
         let _context = runtime.enter();

@@ -22,12 +22,12 @@ use super::reload::ConfigUpdate;
 use crate::{
     active_config::ActiveConfig,
     concurrency_limit::ConcurrencyLimit,
-    frontend::{Frontend, PipelineInstance, RawRequest, ServingRole},
+    frontend::{PipelineInstance, RawRequest, ServingRole, WorkerFrontend},
     guard_identity::GuardRegistry,
     handler::Handler,
     liveness::{ThreadMonitor, ThreadRole},
-    metrics::{Metrics, WorkerMetrics},
-    peers::{self, LocalPeer},
+    metrics::{ProcessMetricFamilies, WorkerMetrics},
+    peers::{self, LocalPeerIdentity},
     pipeline::PipelineDeps,
     steps::{fence::peer_forward::PeerForwarder, forward::UpstreamForwarder, limit::ClientConcurrencyLimit},
     telemetry::TelemetrySinks,
@@ -39,7 +39,7 @@ use crate::{
 pub struct WorkerContext<R> {
     /// The config generation that is in force at the start.
     pub edition: Arc<ActiveConfig>,
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<ProcessMetricFamilies>,
     pub clock: SharedClock,
     /// The receivers of reports about requests: access log and spans.
     pub tellers: TelemetrySinks,
@@ -61,7 +61,7 @@ pub struct WorkerContext<R> {
     /// The certificates of the public listener, where it speaks TLS.
     pub certificates: Option<Arc<ListenerCertificates>>,
     /// The address and credentials of this process for other gateways, if they can reach it.
-    pub ours: Option<LocalPeer>,
+    pub ours: Option<LocalPeerIdentity>,
     pub role: R,
 }
 
@@ -216,7 +216,7 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
         running: running.clone(),
     };
     let config = factory.shared.edition.clone();
-    let front = Frontend::new(factory.build(&config), R::ROLE, factory.shared.drain.clone());
+    let front = WorkerFrontend::new(factory.build(&config), R::ROLE, factory.shared.drain.clone());
     let patience = Rc::new(Cell::new(config.plan.listener.timeouts.drain));
     let running_frontend = front.clone();
     let running_patience = patience.clone();

@@ -5,8 +5,8 @@ use std::{sync::Arc, thread};
 use fencegate_http::{
     client_quota::ClientQuotas,
     listen::certificates::ListenerCertificates,
-    network::sockets::Sockets,
-    upstream::{endpoint_set::Upstreams, health},
+    network::sockets::OsNetwork,
+    upstream::{endpoint_set::UpstreamSet, health},
 };
 use fencegate_lock::state::TokenHistory;
 use fencegate_policies::plan::ServingPlan;
@@ -26,7 +26,7 @@ use crate::{
     active_config::ActiveConfig,
     guard_identity::GuardRegistry,
     liveness::ThreadRole,
-    peers::{self, LocalPeer},
+    peers::{self, LocalPeerIdentity},
     telemetry::TelemetrySinks,
     via::ViaName,
 };
@@ -41,7 +41,7 @@ pub(super) struct WorkerPoolConfig<R> {
     /// The newest token so far, and the installation that the tokens belong to.
     pub(super) memory: Arc<TokenHistory>,
     /// The address and credentials of this process for other gateways, if they can reach it.
-    pub(super) ours: Option<LocalPeer>,
+    pub(super) ours: Option<LocalPeerIdentity>,
 }
 
 /// The threads of the workers.
@@ -68,10 +68,10 @@ pub(super) fn build_context<R>(
     let ProcessContext { clock, metrics, budget, drain, threads } = base;
     let WorkerPoolConfig { role, workers, beside, memory, ours } = equipment;
     let plan = Arc::new(plan.clone());
-    let fleets = Upstreams::new(&plan, metrics.endpoints()).map_err(ProcessError::UpstreamTls)?;
+    let fleets = UpstreamSet::new(&plan, metrics.endpoints()).map_err(ProcessError::UpstreamTls)?;
     let guards = Arc::new(GuardRegistry::new(memory));
     let turning = threads.register_until(ThreadRole::Endpoints, fleets.retirement_token().clone());
-    health::start_health_checks(Sockets, &fleets, clock.clone(), guards.clone(), turning)?;
+    health::start_health_checks(OsNetwork, &fleets, clock.clone(), guards.clone(), turning)?;
     let certificates =
         ListenerCertificates::open(&plan.listener, metrics.clients()).map_err(ProcessError::ListenerTls)?;
     let tellers = TelemetrySinks::start(metrics)?;
@@ -99,7 +99,7 @@ impl WorkerPool {
     ///
     /// # Errors
     /// An address belongs to another process.
-    pub(super) fn start<R: WorkerRole<Sockets>>(shared: WorkerContext<R>) -> Result<Self, ProcessError> {
+    pub(super) fn start<R: WorkerRole<OsNetwork>>(shared: WorkerContext<R>) -> Result<Self, ProcessError> {
         let plan = shared.edition.plan.clone();
         let workers = shared.workers;
         let listeners = 1 + usize::from(shared.ours.is_some());
@@ -107,7 +107,8 @@ impl WorkerPool {
         let mut place = addresses::bind_public(&plan.listener, shared.beside)?;
         let mut staff = Self { threads: Vec::new(), turns: Vec::new() };
         for _ in 0..workers {
-            let WorkerHandle { place: bound, thread, turns } = worker::start(Sockets, place, shared.clone())?;
+            let WorkerHandle { place: bound, thread, turns } =
+                worker::start(OsNetwork, place, shared.clone())?;
             // With port 0 the first worker chooses the port, and the others listen on the same.
             place = bound;
             staff.threads.push(thread);

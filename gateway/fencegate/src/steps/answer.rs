@@ -5,7 +5,7 @@ use std::{future::poll_fn, time::Duration};
 
 use bytes::Bytes;
 use fencegate_http::{
-    body::{Body, BodyError, Chunk, Reply},
+    body::{Body, BodyChunk, BodyError, Reply},
     buffered::{AddChunkError, ChunkBuffer, MemoryBudget},
     upgrade::TunnelEnd,
 };
@@ -22,7 +22,7 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-use crate::refusal::{Reason, Refusal};
+use crate::refusal::{Refusal, RefusalReason};
 
 /// Keeps the key until an answer is complete. Dropped without a call of one of the last three methods, it counts as
 /// an exchange whose end was not seen.
@@ -30,7 +30,7 @@ use crate::refusal::{Reason, Refusal};
 #[expect(async_fn_in_trait, reason = "nothing here may ask for Send")]
 pub trait ExchangeObserver: 'static {
     /// Returns when the rest of the answer is not worth waiting for.
-    async fn wait_lapsed(&self);
+    async fn wait_should_give_up(&self);
     /// An answer came in full. `body` is there if it was buffered in full. The answer may be one that does not end
     /// the execution: see [`crate::request_context::RequestContext::unfinished`].
     async fn on_complete(self, head: &Parts, body: Option<&Bytes>);
@@ -66,7 +66,7 @@ enum ReadResponseError {
 
 impl ReadResponseError {
     /// After a time limit of our own the upstream may still be at work.
-    fn notify(&self, keep: impl ExchangeObserver) {
+    fn notify_observer(&self, keep: impl ExchangeObserver) {
         match self {
             Self::Body(BodyError::Stalled(_) | BodyError::Overdue { .. }) => keep.on_abandoned(),
             Self::Body(BodyError::Http(_) | BodyError::Abandoned) | Self::ProofLost => keep.on_broken(),
@@ -106,8 +106,11 @@ pub async fn receive_response<K: ExchangeObserver>(
             Ok(frame) => frame,
             Err(error) => {
                 drop(body);
-                error.notify(keep);
-                return Err(Refusal::new(Reason::OutcomeUnknown, format!("the answer broke off: {error}")));
+                error.notify_observer(keep);
+                return Err(Refusal::new(
+                    RefusalReason::OutcomeUnknown,
+                    format!("the answer broke off: {error}"),
+                ));
             }
         };
         let more = match frame.into_data().map(|data| pieces.add(data)) {
@@ -125,7 +128,7 @@ pub async fn receive_response<K: ExchangeObserver>(
         let (feed, piped) = mpsc::channel(PIPE_CAPACITY);
         let answer =
             LargeResponse { head: head.clone(), keep, idle: bounds.idle, by: Instant::now() + bounds.total };
-        running.spawn_local(answer.pipe(pieces, more, body, feed));
+        running.spawn_local(answer.stream_to_client(pieces, more, body, feed));
         return Ok(Response::from_parts(head, Body::from_channel(piped)));
     }
     body.wait_settled().await;
@@ -150,29 +153,35 @@ impl<K: ExchangeObserver> LargeResponse<K> {
     /// Ends with the answer, or where the answer breaks off. If the client leaves or is too slow, the rest is read
     /// and discarded. The upstream is at work until the end of its answer, and only that end shows how the request
     /// came out.
-    async fn pipe(self, begun: ChunkBuffer, more: Option<Bytes>, mut rest: Body, feed: mpsc::Sender<Chunk>) {
+    async fn stream_to_client(
+        self,
+        begun: ChunkBuffer,
+        more: Option<Bytes>,
+        mut rest: Body,
+        feed: mpsc::Sender<BodyChunk>,
+    ) {
         let mut feed = Some(feed);
-        if let Err(error) = self.pump(begun, more, &mut rest, &mut feed).await {
+        if let Err(error) = self.stream_chunks(begun, more, &mut rest, &mut feed).await {
             warn!(keys = self.keep.keys(), why = %error, "the answer broke off");
             drop(rest);
-            return error.notify(self.keep);
+            return error.notify_observer(self.keep);
         }
         rest.wait_settled().await;
         self.keep.on_complete(&self.head, None).await;
         if let Some(feed) = feed {
             // Fails if the client has left.
-            feed.send(Chunk::End).await.ok();
+            feed.send(BodyChunk::End).await.ok();
         }
     }
 
     /// Passes pieces on until `feed` is gone. `feed` is dropped when the client has left or is too slow, and the
     /// client then sees an answer that breaks off.
-    async fn pump(
+    async fn stream_chunks(
         &self,
         begun: ChunkBuffer,
         more: Option<Bytes>,
         rest: &mut Body,
-        feed: &mut Option<mpsc::Sender<Chunk>>,
+        feed: &mut Option<mpsc::Sender<BodyChunk>>,
     ) -> Result<(), ReadResponseError> {
         let mut frame = (!begun.is_empty()).then(|| Frame::data(begun.into_bytes()));
         let mut more = more.map(Frame::data);
@@ -181,8 +190,8 @@ impl<K: ExchangeObserver> LargeResponse<K> {
             if let Some(client) = feed {
                 let by = self.by.min(Instant::now() + self.idle);
                 let sent = tokio::select! {
-                    sent = timeout_at(by, client.send(Chunk::Frame(piece))) => sent,
-                    () = self.keep.wait_lapsed() => return Err(ReadResponseError::ProofLost),
+                    sent = timeout_at(by, client.send(BodyChunk::Frame(piece))) => sent,
+                    () = self.keep.wait_should_give_up() => return Err(ReadResponseError::ProofLost),
                 };
                 if sent.is_err() {
                     info!(keys = self.keep.keys(), "client too slow for its answer: the rest is thrown away");
@@ -204,6 +213,6 @@ async fn next_frame<K: ExchangeObserver>(
 ) -> Option<Result<Frame<Bytes>, ReadResponseError>> {
     tokio::select! {
         frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)) => frame.map(|frame| Ok(frame?)),
-        () = keep.wait_lapsed() => Some(Err(ReadResponseError::ProofLost)),
+        () = keep.wait_should_give_up() => Some(Err(ReadResponseError::ProofLost)),
     }
 }

@@ -4,12 +4,12 @@
 use std::rc::Rc;
 
 use fencegate_http::body::Body;
-use fencegate_lock::manager::grant_guard::Dispatch;
+use fencegate_lock::manager::grant_guard::UpstreamDispatch;
 use fencegate_policies::{
     key::ResourceKey,
     not_after::NotAfter,
-    plan::{Mode, UpstreamId},
-    token::Token,
+    plan::{LockMode, UpstreamId},
+    token::FencingToken,
 };
 use hyper::{HeaderMap, Request};
 
@@ -31,10 +31,15 @@ pub struct DispatchableRequest<H> {
 /// The right to dispatch a request: its token, and the deadline until which the token is certainly good.
 pub trait DispatchPermit: 'static {
     /// `None` when no further dispatch is possible.
-    fn dispatch(&self) -> Option<Dispatch>;
+    fn next_dispatch(&self) -> Option<UpstreamDispatch>;
     fn keys(&self) -> &[ResourceKey];
-    fn mode(&self) -> Mode;
+    fn mode(&self) -> LockMode;
     /// Adds the fields beside token, number, key and mode. Returns the moment after which the dispatch must not be
     /// started: that of `span`, or an earlier one from the ticket.
-    fn stamp(&self, token: Token, headers: &mut HeaderMap, span: DispatchWindow) -> NotAfter;
+    fn add_permit_headers(
+        &self,
+        token: FencingToken,
+        headers: &mut HeaderMap,
+        span: DispatchWindow,
+    ) -> NotAfter;
 }

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::{
     handler::Handler,
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
     steps::bufferable::BufferableRequest,
 };
 
@@ -30,28 +30,28 @@ impl<R: BufferableRequest> BufferableRequest for BufferedRequest<R> {
         self.0.http()
     }
 
-    fn is_fenced(&self) -> bool {
-        self.0.is_fenced()
+    fn needs_full_body(&self) -> bool {
+        self.0.needs_full_body()
     }
 }
 
 /// The limits for bodies.
 #[derive(Clone)]
-pub struct BufferConfig {
+pub struct BodyBufferConfig {
     pub plan: Arc<ServingPlan>,
     pub budget: MemoryBudget,
 }
 
-pub async fn buffer<R: BufferableRequest, S: Handler<BufferedRequest<R>>>(
-    buffering: &BufferConfig,
+pub async fn buffer_request<R: BufferableRequest, S: Handler<BufferedRequest<R>>>(
+    buffering: &BodyBufferConfig,
     mut request: R,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    if request.is_fenced() {
+    if request.needs_full_body() {
         refuse_early_data(request.http().headers())?;
         // Most requests have no body. For them the large future that reads one is not made.
         if request.http().body().bytes() != Some(&[]) {
-            let large = request.large_bodies();
+            let large = request.large_body_policy();
             Box::pin(buffer_body(buffering, request.http(), large)).await?;
         }
     }
@@ -59,7 +59,7 @@ pub async fn buffer<R: BufferableRequest, S: Handler<BufferedRequest<R>>>(
 }
 
 async fn buffer_body(
-    BufferConfig { plan, budget }: &BufferConfig,
+    BodyBufferConfig { plan, budget }: &BodyBufferConfig,
     http: &mut Request<Body>,
     large: LargeBodyPolicy,
 ) -> Result<(), Refusal> {
@@ -67,7 +67,8 @@ async fn buffer_body(
     let max_body = plan.listener.limits.max_body;
     let most = body_limit(max_body, budget.largest_body(), large);
     let limit_note = if most < max_body { ", all that one body may take of `limits.buffered`" } else { "" };
-    let too_large = || Refusal::new(Reason::BodyTooLarge, format!("more than {most} bytes{limit_note}"));
+    let too_large =
+        || Refusal::new(RefusalReason::BodyTooLarge, format!("more than {most} bytes{limit_note}"));
     // A body that announces too large a length is not read at all.
     if large == LargeBodyPolicy::Refuse && body.size_hint().lower() > most as u64 {
         return Err(too_large());
@@ -76,7 +77,7 @@ async fn buffer_body(
     // The limit counts for the beginning of a large body as well: a client that is slow from the start never gets the
     // key.
     let taken = timeout(limit, read_body(&mut body, most, large, budget)).await;
-    let slow = |_| Refusal::new(Reason::SlowRequest, format!("no complete body within {limit:?}"));
+    let slow = |_| Refusal::new(RefusalReason::SlowRequest, format!("no complete body within {limit:?}"));
     let body = match (taken.map_err(slow)??, large) {
         (BufferedBody::Whole(whole), _) => {
             // A body that came in chunks gets its length here.
@@ -105,7 +106,7 @@ fn body_limit(max_body: usize, largest: usize, large: LargeBodyPolicy) -> usize 
 /// request can send it again (RFC 8470, 5.1).
 pub(super) fn refuse_early_data(headers: &HeaderMap) -> Result<(), Refusal> {
     if headers.contains_key(EARLY_DATA) {
-        return Err(Refusal::new(Reason::EarlyData, "the request was early data"));
+        return Err(Refusal::new(RefusalReason::EarlyData, "the request was early data"));
     }
     Ok(())
 }
@@ -128,14 +129,14 @@ async fn read_body(
     let announced = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
     let mut taken = ChunkBuffer::new(budget, announced.map_or(most, |length| length.min(most)));
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
-        let frame = frame.map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))?;
+        let frame = frame.map_err(|error| Refusal::new(RefusalReason::Malformed, error.to_string()))?;
         if let Ok(data) = frame.into_data() {
             if large == LargeBodyPolicy::Refuse && taken.len() + data.len() > most {
                 return Ok(BufferedBody::Prefix(Bytes::new()));
             }
             taken.add(data).map_err(|AddChunkError(_)| {
                 budget.metrics().record_rejected_request();
-                Refusal::new(Reason::Overloaded, "there is no memory left for its body")
+                Refusal::new(RefusalReason::Overloaded, "there is no memory left for its body")
             })?;
         }
         if taken.len() > most {
@@ -154,7 +155,7 @@ mod tests {
         size: usize,
         memory: usize,
         large: LargeBodyPolicy,
-    ) -> Result<Option<usize>, Reason> {
+    ) -> Result<Option<usize>, RefusalReason> {
         let budget = MemoryBudget::new(memory, BufferMetrics::detached());
         let most = body_limit(1 << 20, budget.largest_body(), large);
         let mut body = Body::from_bytes(Bytes::from(vec![7; size]));

@@ -7,10 +7,10 @@ use hyper::Request;
 /// A request whose body may have to be buffered in full, and that may outlive its client.
 pub trait BufferableRequest {
     fn http(&mut self) -> &mut Request<Body>;
-    fn is_fenced(&self) -> bool;
+    fn needs_full_body(&self) -> bool;
 
     /// What happens to a body that is too large to be buffered in full.
-    fn large_bodies(&self) -> LargeBodyPolicy {
+    fn large_body_policy(&self) -> LargeBodyPolicy {
         LargeBodyPolicy::Refuse
     }
 }

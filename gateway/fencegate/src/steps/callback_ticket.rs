@@ -30,25 +30,26 @@ pub fn record_presented_lease(request: &SanitizedRequest) {
 /// `tickets`: our tickets, where some route may be called back. This is part of the step that detects loops, because
 /// that step needs the result.
 pub fn record_presented_ticket(tickets: Option<&TicketIssuer>, request: &SanitizedRequest) {
-    if let Some(shown) = tickets.and_then(|tickets| caller_ticket(&request.presented, tickets)) {
+    if let Some(shown) = tickets.and_then(|tickets| verify_callback_ticket(&request.presented, tickets)) {
         request.request.notes.shown.get_or_init(|| shown);
     }
 }
 
 /// `None` where the request shows no ticket, or no ticket that a gateway of ours has signed. A forger gets no report
 /// of the mistake, and is served as a request without a ticket.
-fn caller_ticket(presented: &HeaderMap, tickets: &TicketIssuer) -> Option<CallbackTicket> {
-    let ticket = match parse_headers::ticket(presented) {
+fn verify_callback_ticket(presented: &HeaderMap, tickets: &TicketIssuer) -> Option<CallbackTicket> {
+    let ticket = match parse_headers::parse_ticket(presented) {
         Ok(ticket) => ticket,
         Err(TicketError::Missing) => return None,
-        Err(bad) => return rejected_ticket(&bad),
+        Err(bad) => return callback_ticket_for_error(&bad),
     };
     let verified = match tickets.verify(ticket.as_bytes()) {
         Ok(verified) => verified,
         Err(TicketError::Expired { .. }) => return Some(CallbackTicket::Expired("its ticket has expired")),
-        Err(bad) => return rejected_ticket(&bad),
+        Err(bad) => return callback_ticket_for_error(&bad),
     };
-    let (Ok(Some(token)), Some(written)) = (parse_headers::token(presented), presented.get(FENCING_TOKEN))
+    let (Ok(Some(token)), Some(written)) =
+        (parse_headers::parse_token(presented), presented.get(FENCING_TOKEN))
     else {
         return Some(CallbackTicket::Expired("its ticket came without the token of the dispatch"));
     };
@@ -65,7 +66,7 @@ fn caller_ticket(presented: &HeaderMap, tickets: &TicketIssuer) -> Option<Callba
     })))
 }
 
-fn rejected_ticket(bad: &TicketError) -> Option<CallbackTicket> {
+fn callback_ticket_for_error(bad: &TicketError) -> Option<CallbackTicket> {
     debug!(%bad, "call_back.not_believed");
     None
 }

@@ -14,7 +14,7 @@ pub struct ClientPresenceGuard {
     _here: oneshot::Sender<()>,
 }
 
-pub fn client_channel() -> (ClientPresenceGuard, ClientDisconnectWatch) {
+pub fn client_disconnect_channel() -> (ClientPresenceGuard, ClientDisconnectWatch) {
     let (here, gone) = oneshot::channel();
     (ClientPresenceGuard { _here: here }, ClientDisconnectWatch { gone: Some(gone) })
 }

@@ -22,10 +22,10 @@ use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
 use crate::{
     handler::Handler,
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
     steps::{
         bufferable::BufferableRequest,
-        client_liveness::{ClientDisconnectWatch, ClientPresenceGuard, client_channel},
+        client_liveness::{ClientDisconnectWatch, ClientPresenceGuard, client_disconnect_channel},
     },
 };
 
@@ -41,18 +41,21 @@ pub async fn detach<R: BufferableRequest + 'static, S: Handler<DetachedRequest<R
     request: R,
     next: &Rc<S>,
 ) -> Result<Reply, Refusal> {
-    if !request.is_fenced() || failpoint::is_off("rule_detach") {
+    if !request.needs_full_body() || failpoint::is_off("rule_detach") {
         return next
             .handle(DetachedRequest { request, client: ClientDisconnectWatch::for_attached_request() })
             .await;
     }
-    let (here, client) = client_channel();
+    let (here, client) = client_disconnect_channel();
     let request = DetachedRequest { request, client };
     let next = next.clone();
     let exchange = Box::pin(AssertUnwindSafe(async move { next.handle(request).await }).catch_unwind());
     let exchange = DetachedExchange { left: Some(exchange), here: Some(here), running: running.token() };
     exchange.await.unwrap_or_else(|panic| {
-        Err(Refusal::new(Reason::OutcomeUnknown, format!("the exchange failed: {}", panic_message(&*panic))))
+        Err(Refusal::new(
+            RefusalReason::OutcomeUnknown,
+            format!("the exchange failed: {}", panic_message(&*panic)),
+        ))
     })
 }
 

@@ -32,7 +32,7 @@ use super::route::{find_override, set_origin_form};
 use crate::{
     handler::Handler,
     headers::FENCING_HOPS,
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
     rejected_callers::{RejectedCaller, RejectedCallers},
     request_context::{PlanHandle, RequestContext},
     steps::{
@@ -65,7 +65,7 @@ impl BufferableRequest for ClaimedRequest {
         &mut self.http
     }
 
-    fn is_fenced(&self) -> bool {
+    fn needs_full_body(&self) -> bool {
         self.claimed.is_some()
     }
 }
@@ -115,15 +115,15 @@ pub async fn extract_claim<S: Handler<ClaimedRequest>>(
         presented,
     } = request;
     if let Some(ambiguity) = path.ambiguity() {
-        return Err(Refusal::new(Reason::AmbiguousPath, ambiguity.to_string()));
+        return Err(Refusal::new(RefusalReason::AmbiguousPath, ambiguity.to_string()));
     }
     if http.method().as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
-        return Err(Refusal::new(Reason::Method, "a method in lower case"));
+        return Err(Refusal::new(RefusalReason::Method, "a method in lower case"));
     }
-    context.hop_seen.set(is_relayed(context.hops.get(), &presented));
+    context.hop_seen.set(came_through_proxy(context.hops.get(), &presented));
     let claimed = match claiming.verify_claim(&presented) {
         Ok(claimed) => Some(claimed),
-        Err(refused) => claiming.pass_unclaimed(&http, refused, &context, &peer)?,
+        Err(refused) => claiming.pass_or_refuse_unclaimed(&http, refused, &context, &peer)?,
     };
     if let Some(VerifiedClaim { claim, .. }) = &claimed {
         context.fenced.set(true);
@@ -143,18 +143,18 @@ pub async fn extract_claim<S: Handler<ClaimedRequest>>(
 
 impl ClaimDeps {
     fn verify_claim(&self, presented: &HeaderMap) -> Result<VerifiedClaim, AdmitError> {
-        let mut claim = parse_headers::claim(presented)?;
-        let operation = parse_headers::operation(presented, self.guard.config.journal.keep.as_secs())?;
-        let parent = parse_headers::parent(presented)?;
+        let mut claim = parse_headers::parse_claim(presented)?;
+        let operation = parse_headers::parse_operation(presented, self.guard.config.journal.keep.as_secs())?;
+        let parent = parse_headers::parse_parent_token(presented)?;
         if self.tickets.is_none() && parent.is_some_and(|parent| parent.same_grant(claim.token)) {
             // Without tickets any caller could claim that a request runs inside another one.
             return Err(AdmitError::CallbackWithoutTickets);
         }
         claim.parent = parent;
-        let not_after = parse_headers::not_after(presented)?;
+        let not_after = parse_headers::parse_not_after(presented)?;
         let mut signed = None;
         if let Some(verifier) = &self.tickets {
-            let ticket = parse_headers::ticket(presented)?.as_bytes();
+            let ticket = parse_headers::parse_ticket(presented)?.as_bytes();
             let verified = self.guard.verify(verifier, ticket, &claim, not_after.as_ref())?;
             (claim.era, signed) = (Some(verified.claims.era), verified.not_after);
         }
@@ -168,7 +168,7 @@ impl ClaimDeps {
     }
 
     /// A request without a valid claim: only few may pass.
-    fn pass_unclaimed(
+    fn pass_or_refuse_unclaimed(
         &self,
         http: &Request<Body>,
         refused: AdmitError,
@@ -176,7 +176,7 @@ impl ClaimDeps {
         peer: &ConnectionInfo,
     ) -> Result<Option<VerifiedClaim>, Refusal> {
         let missing = refused == AdmitError::TokenMissing;
-        if missing && self.is_unfenced(http) {
+        if missing && self.is_unfenced_method(http) {
             return Ok(None);
         }
         if missing {
@@ -186,7 +186,7 @@ impl ClaimDeps {
         if self.guard.config.enforce == Enforcement::Observe
             || (missing && self.bypass.missing == MissingTokenPolicy::Observe)
         {
-            context.observed.set(Some(Reason::from(&refused)));
+            context.observed.set(Some(RefusalReason::from(&refused)));
             context.fenced.set(true);
             return Ok(None);
         }
@@ -194,7 +194,7 @@ impl ClaimDeps {
     }
 
     /// The method needs no token. A field that makes another method or path of the request rules that out.
-    fn is_unfenced(&self, http: &Request<Body>) -> bool {
+    fn is_unfenced_method(&self, http: &Request<Body>) -> bool {
         let method = http.method().as_str();
         self.bypass.unfenced.iter().any(|unfenced| unfenced == method)
             && find_override(http.headers()).is_none()
@@ -232,7 +232,7 @@ impl ClaimDeps {
 
 /// The gateway reports how many hops the request came through before. One more entry means that a proxy stands
 /// between gateway and guard.
-fn is_relayed(hops: u32, presented: &HeaderMap) -> bool {
+fn came_through_proxy(hops: u32, presented: &HeaderMap) -> bool {
     let before = presented.get(FENCING_HOPS).and_then(|value| value.to_str().ok()?.parse().ok());
     hops > before.unwrap_or(0)
 }

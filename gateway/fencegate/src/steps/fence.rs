@@ -25,7 +25,7 @@ use fencegate_http::{
 };
 use fencegate_lock::{idempotency::OperationPermit, manager::lock_request::WaitPlace};
 use fencegate_policies::{
-    plan::{self, CachedHoldLimits, Enforcement, Fence, FencingLevel},
+    plan::{self, CachedHoldLimits, Enforcement, FenceRule, FencingLevel},
     prefer,
 };
 use fencegate_process::key_redaction;
@@ -34,13 +34,13 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use self::{
-    abandoned::AbandonPolicy, callback::CallerContext, hold_guard::HoldGuard,
+    abandoned::AbandonedHoldPolicy, callback::CallbackRelation, hold_guard::LockHoldGuard,
     wait_or_forward::LockWaitOutcome,
 };
 pub use self::{deadlock_hints::TraceKeyIndex, deps::FenceDeps, request_grant::RequestGrant};
 use crate::{
     handler::Handler,
-    refusal::{Outcome, Reason, Refusal},
+    refusal::{DispatchOutcome, Refusal, RefusalReason},
     request_context::RequestContext,
     request_tracker::{ActiveRequest, FinishedRequest, RequestTrackGuard},
     steps::{
@@ -48,20 +48,20 @@ use crate::{
         authorized::DispatchableRequest,
         client_liveness::ClientDisconnectWatch,
         detach::DetachedRequest,
-        key::{KeyedRequest, RequestLock},
+        key::{KeyedRequest, RequestLockSpec},
     },
 };
 
-pub async fn fence<N: Network, S: Handler<DispatchableRequest<Rc<RequestGrant>>>>(
+pub async fn run_under_fence<N: Network, S: Handler<DispatchableRequest<Rc<RequestGrant>>>>(
     fencing: &FenceDeps<N>,
     request: DetachedRequest<KeyedRequest>,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let DetachedRequest { mut request, client } = request;
-    let called = fencing.caller_context(&request);
+    let called = fencing.callback_relation(&request);
     let waits = match called {
-        Ok(CallerContext::SameKeys(_) | CallerContext::UnderLease(_)) | Err(_) => WaitPlace::Here,
-        Ok(CallerContext::NoCaller | CallerContext::OtherKeys) => fencing.wait_location(&request)?,
+        Ok(CallbackRelation::SameKeys(_) | CallbackRelation::UnderLease(_)) | Err(_) => WaitPlace::Here,
+        Ok(CallbackRelation::NoCaller | CallbackRelation::OtherKeys) => fencing.wait_location(&request)?,
     };
     match request.fenced.take() {
         None => next.handle(into_dispatchable(request, None)).await,
@@ -81,14 +81,14 @@ pub async fn fence<N: Network, S: Handler<DispatchableRequest<Rc<RequestGrant>>>
 /// A request that needs a lock, the lock, and its entry among the running requests.
 struct LockingRequest {
     request: KeyedRequest,
-    fenced: RequestLock,
+    fenced: RequestLockSpec,
     stay: Rc<RequestTrackGuard>,
 }
 
 async fn with_lock<N: Network, S: Handler<DispatchableRequest<Rc<RequestGrant>>>>(
     fencing: &FenceDeps<N>,
     LockingRequest { mut request, fenced, stay }: LockingRequest,
-    called: Result<CallerContext, Refusal>,
+    called: Result<CallbackRelation, Refusal>,
     waits: WaitPlace,
     mut client: ClientDisconnectWatch,
     next: &S,
@@ -104,11 +104,11 @@ async fn with_lock<N: Network, S: Handler<DispatchableRequest<Rc<RequestGrant>>>
         Err(refusal) => return pass_if_observing(fence.enforce, refusal, request, &mut client, next).await,
     };
     let (patience, mut second) = match called {
-        CallerContext::NoCaller => (max_wait(&request, fence), fencing.retry_copy(&request, fence)),
+        CallbackRelation::NoCaller => (max_wait(&request, fence), fencing.retry_copy(&request, fence)),
         // The request waits for its turn under the lease. It is not tried again under another lock.
-        CallerContext::UnderLease(_) => (max_wait(&request, fence), None),
+        CallbackRelation::UnderLease(_) => (max_wait(&request, fence), None),
         // The caller waits for this request, and others wait for the caller, so it must not wait itself.
-        CallerContext::SameKeys(_) | CallerContext::OtherKeys => (Duration::ZERO, None),
+        CallbackRelation::SameKeys(_) | CallbackRelation::OtherKeys => (Duration::ZERO, None),
     };
     let deadline = wait_or_forward::wait_deadline(&request, Instant::now() + patience);
     let mut first: Option<Refusal> = None;
@@ -117,20 +117,20 @@ async fn with_lock<N: Network, S: Handler<DispatchableRequest<Rc<RequestGrant>>>
         return pass_if_observing(fence.enforce, refusal, request, &mut client, next).await;
     }
     loop {
-        if let Err(refusal) = fencing.wait_compatible(&request, &fenced, deadline, &mut client).await {
+        if let Err(refusal) = fencing.wait_plan_compatible(&request, &fenced, deadline, &mut client).await {
             let refusal = called.as_deadlock(refusal);
             return pass_if_observing(fence.enforce, refusal, request, &mut client, next).await;
         }
         let waited = match &called {
             // Boxed, so that other requests do not carry this future along.
-            CallerContext::SameKeys(from) => {
+            CallbackRelation::SameKeys(from) => {
                 Box::pin(fencing.run_in_caller_dispatch(&request, &fenced, fence, from, &mut client)).await
             }
-            CallerContext::UnderLease(id) => {
+            CallbackRelation::UnderLease(id) => {
                 Box::pin(fencing.acquire_under_lease(&request, &fenced, fence, id, deadline, &mut client))
                     .await
             }
-            CallerContext::NoCaller | CallerContext::OtherKeys => {
+            CallbackRelation::NoCaller | CallbackRelation::OtherKeys => {
                 fencing.wait_or_forward(&request, &fenced, fence, deadline, waits, &mut client).await
             }
         };
@@ -156,14 +156,14 @@ async fn with_lock<N: Network, S: Handler<DispatchableRequest<Rc<RequestGrant>>>
         };
         // The lock is held by another session than the one that was checked. That session has to be compatible with
         // other gateways as well.
-        if !matches!(called, CallerContext::SameKeys(_) | CallerContext::UnderLease(_))
-            && !fencing.is_compatible(&fenced, &held)
+        if !matches!(called, CallbackRelation::SameKeys(_) | CallbackRelation::UnderLease(_))
+            && !fencing.is_session_compatible(&fenced, &held)
         {
             continue;
         }
         // The rest of its body will not come.
         if client.is_disconnected() && request.http.body().upload_exchange().is_some() {
-            return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));
+            return Err(Refusal::new(RefusalReason::Locked, "the client went away while waiting"));
         }
         // A client that left during the second attempt may already have repeated the request elsewhere.
         if let Some(refusal) = first.take_if(|_| client.is_disconnected()) {
@@ -171,7 +171,7 @@ async fn with_lock<N: Network, S: Handler<DispatchableRequest<Rc<RequestGrant>>>
         }
         let once = fencing.admit_operation(&request, &fenced, fence, &held, &mut client).await?;
         let context = request.notes.clone();
-        let refusal = match fencing.exchange(request, fence, held, once, next).await {
+        let refusal = match fencing.exchange_under_grant(request, fence, held, once, next).await {
             Ok(reply) => return Ok(reply),
             Err(refusal) => refusal,
         };
@@ -179,12 +179,12 @@ async fn with_lock<N: Network, S: Handler<DispatchableRequest<Rc<RequestGrant>>>
         // because no byte has left.
         match (refusal.reason, second.take()) {
             // A client that has left may have repeated the request elsewhere.
-            (Reason::Fenced, Some(again)) if !client.is_disconnected() => {
+            (RefusalReason::Fenced, Some(again)) if !client.is_disconnected() => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 fencing.keeper.wait_for_session(&fenced.keys[0], left).await;
                 (request, first) = (again, Some(refusal));
             }
-            (Reason::Suspended, Some(again)) if fence.enforce == Enforcement::Observe => {
+            (RefusalReason::Suspended, Some(again)) if fence.enforce == Enforcement::Observe => {
                 context.token.set(None);
                 return pass_if_observing(fence.enforce, refusal, again, &mut client, next).await;
             }
@@ -194,7 +194,7 @@ async fn with_lock<N: Network, S: Handler<DispatchableRequest<Rc<RequestGrant>>>
 }
 
 /// The entry of a running request in [`crate::request_tracker::RequestTracker`].
-fn active_request(request: &KeyedRequest, fenced: &RequestLock) -> ActiveRequest {
+fn active_request(request: &KeyedRequest, fenced: &RequestLockSpec) -> ActiveRequest {
     ActiveRequest {
         request: request.notes.request_id.get().cloned(),
         route: request.plan.routes.get(fenced.route).name.clone(),
@@ -211,8 +211,8 @@ fn finished_request(
     came: &Result<Reply, Refusal>,
 ) -> FinishedRequest {
     let (status, outcome, reason) = match came {
-        Ok(reply) if context.unfinished.get() => (reply.status(), Outcome::Unknown, None),
-        Ok(reply) => (reply.status(), Outcome::Done, None),
+        Ok(reply) if context.unfinished.get() => (reply.status(), DispatchOutcome::Unknown, None),
+        Ok(reply) => (reply.status(), DispatchOutcome::Done, None),
         Err(refusal) => (refusal.status(), refusal.outcome(), Some(refusal.reason)),
     };
     // Another gateway has answered, and it has the outcome.
@@ -238,7 +238,8 @@ async fn pass_if_observing<S: Handler<DispatchableRequest<Rc<RequestGrant>>>>(
     client: &mut ClientDisconnectWatch,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    if enforce == Enforcement::Refuse || refusal.reason == Reason::Draining || client.is_disconnected() {
+    if enforce == Enforcement::Refuse || refusal.reason == RefusalReason::Draining || client.is_disconnected()
+    {
         return Err(refusal);
     }
     info!(reason = refusal.reason.word(), detail = %refusal.detail, "observed");
@@ -249,7 +250,7 @@ async fn pass_if_observing<S: Handler<DispatchableRequest<Rc<RequestGrant>>>>(
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 
 /// `Prefer: wait=N` (RFC 7240): how long the client would wait; it can lower its route's wait, not raise it.
-pub fn max_wait(request: &KeyedRequest, fence: &Fence) -> Duration {
+pub fn max_wait(request: &KeyedRequest, fence: &FenceRule) -> Duration {
     let preferred =
         prefer::parse_wait(request.http.headers().get_all(PREFER).iter().map(HeaderValue::as_bytes));
     preferred.map_or(fence.wait, |preferred| preferred.min(fence.wait))
@@ -268,8 +269,8 @@ impl<N: Network> FenceDeps<N> {
     fn acquire_client_share(
         &self,
         request: &KeyedRequest,
-        fenced: &RequestLock,
-        fence: &Fence,
+        fenced: &RequestLockSpec,
+        fence: &FenceRule,
     ) -> Result<Option<QuotaPermit>, Refusal> {
         let Some(most) = fence.client_share else { return Ok(None) };
         let client = Who::from_ip(request.notes.client.get().expect("set where the client is named"));
@@ -277,12 +278,12 @@ impl<N: Network> FenceDeps<N> {
         let share = self.shares.acquire_route(client, route, most);
         share
             .map(Some)
-            .ok_or_else(|| Refusal::new(Reason::ClientLimit, "the client has its share of the route"))
+            .ok_or_else(|| Refusal::new(RefusalReason::ClientLimit, "the client has its share of the route"))
     }
 
     /// A copy of the request for a second attempt, in case a guard reports that a newer tenure came first. A streamed
     /// body cannot be sent again.
-    fn retry_copy(&self, request: &KeyedRequest, fence: &Fence) -> Option<KeyedRequest> {
+    fn retry_copy(&self, request: &KeyedRequest, fence: &FenceRule) -> Option<KeyedRequest> {
         let upstream = request.plan.upstream(request.upstream);
         let guarded = upstream.fencing == FencingLevel::Guard && self.guards.is_direct(upstream);
         (guarded || fence.enforce == Enforcement::Observe).then(|| request.try_clone())?
@@ -292,18 +293,18 @@ impl<N: Network> FenceDeps<N> {
     async fn wait_former_keys(
         &self,
         request: &KeyedRequest,
-        fence: &Fence,
+        fence: &FenceRule,
         deadline: Instant,
         client: &mut ClientDisconnectWatch,
     ) -> Result<(), Refusal> {
         if self.edition.is_open(request.upstream) {
             return Ok(());
         }
-        let locked = |why| Refusal::new(Reason::Locked, why).with_status(fence.locked_status);
+        let locked = |why| Refusal::new(RefusalReason::Locked, why).with_status(fence.locked_status);
         tokio::select! {
             () = self.edition.wait_open(request.upstream) => Ok(()),
             () = self.wait_drain(request.plan.listener.timeouts.drain / 2) => {
-                Err(Refusal::new(Reason::Draining, "still waiting for the last plan when the gateway stops"))
+                Err(Refusal::new(RefusalReason::Draining, "still waiting for the last plan when the gateway stops"))
             }
             () = sleep_until(deadline) => Err(locked("requests under the keys of the last plan still run")),
             () = client.wait_disconnected() => Err(locked("the client went away while waiting")),
@@ -311,10 +312,10 @@ impl<N: Network> FenceDeps<N> {
     }
 
     /// Sends the request under the tenure, and reads the answer.
-    async fn exchange<S: Handler<DispatchableRequest<Rc<RequestGrant>>>>(
+    async fn exchange_under_grant<S: Handler<DispatchableRequest<Rc<RequestGrant>>>>(
         &self,
         request: KeyedRequest,
-        fence: &Fence,
+        fence: &FenceRule,
         hold: Rc<RequestGrant>,
         once: Option<OperationPermit>,
         next: &S,
@@ -331,13 +332,13 @@ impl<N: Network> FenceDeps<N> {
             tunnel: longest,
         };
         let context = request.notes.clone();
-        let terms = AbandonPolicy {
+        let terms = AbandonedHoldPolicy {
             level: upstream.fencing,
             response_timeout: upstream.response_timeout,
             expiry: upstream.expiry,
             running: self.running.clone(),
         };
-        let kept = HoldGuard::new(hold.clone(), terms, self.clock.clone(), once, context.clone());
+        let kept = LockHoldGuard::new(hold.clone(), terms, self.clock.clone(), once, context.clone());
         let taken = match next.handle(into_dispatchable(request, Some(hold.clone()))).await {
             Ok(reply) => answer::receive_response(reply, kept, bounds, &self.budget, &self.running).await,
             Err(refusal) => {

@@ -22,7 +22,7 @@ use crate::{
     frontend::RawRequest,
     handler::{Handler, ShortCircuit},
     headers::FENCING_REFUSAL,
-    refusal::{Outcome, Reason, Refusal},
+    refusal::{DispatchOutcome, Refusal, RefusalReason},
     request_context::{PlanHandle, RequestContext},
     steps::{
         authorized::DispatchableRequest,
@@ -53,7 +53,7 @@ pub struct FilteredRequest {
     pub plan: PlanHandle,
     pub upstream: UpstreamId,
     /// `None` for a request that may pass at any time.
-    permission: Option<Arc<StartDeadline>>,
+    permission: Option<Arc<StartPermission>>,
 }
 
 impl BufferableRequest for FilteredRequest {
@@ -62,16 +62,16 @@ impl BufferableRequest for FilteredRequest {
     }
 
     /// Its body is buffered in full first, so that all of it is sent at once and in time.
-    fn is_fenced(&self) -> bool {
+    fn needs_full_body(&self) -> bool {
         self.permission.is_some()
     }
 }
 
 /// The permission to send a request until it must not be started any more.
 #[derive(Debug)]
-struct StartDeadline(BootInstant);
+struct StartPermission(BootInstant);
 
-impl SendPermission for StartDeadline {
+impl SendPermission for StartPermission {
     fn holds(&self, now: BootInstant) -> bool {
         now < self.0
     }
@@ -90,7 +90,7 @@ pub fn add_clock_header(filtering: &FilterDeps, request: RawRequest) -> Result<R
 }
 
 /// Checks the deadline as the request arrives.
-pub async fn filter<S: Handler<FilteredRequest>>(
+pub async fn filter_request<S: Handler<FilteredRequest>>(
     filtering: &FilterDeps,
     request: SanitizedRequest,
     next: &S,
@@ -98,9 +98,9 @@ pub async fn filter<S: Handler<FilteredRequest>>(
     let SanitizedRequest { request: ValidatedRequest { mut http, notes: context, path, .. }, presented } =
         request;
     if let Some(ambiguity) = path.ambiguity() {
-        return Err(Refusal::new(Reason::AmbiguousPath, ambiguity.to_string()));
+        return Err(Refusal::new(RefusalReason::AmbiguousPath, ambiguity.to_string()));
     }
-    let permission = match filtering.permission(&http, &presented) {
+    let permission = match filtering.start_permission(&http, &presented) {
         Ok(permission) => permission,
         Err(refused) => {
             filtering.pass_if_observing(refused, &context)?;
@@ -138,7 +138,7 @@ pub async fn recheck_deadline<S: Handler<DispatchableRequest<AdmissionPermit>>>(
             }
             Ok(reply)
         }
-        Err(refusal) if refusal.outcome() == Outcome::NotDispatched && has_expired(&context) => {
+        Err(refusal) if refusal.outcome() == DispatchOutcome::NotDispatched && has_expired(&context) => {
             Err(AdmitError::Expired.into())
         }
         Err(refusal) => Err(refusal),
@@ -152,20 +152,20 @@ fn has_expired(context: &RequestContext) -> bool {
 
 impl FilterDeps {
     /// The permission of a request; `None` for one that needs none.
-    fn permission(
+    fn start_permission(
         &self,
         http: &Request<Body>,
         presented: &HeaderMap,
-    ) -> Result<Option<Arc<StartDeadline>>, AdmitError> {
+    ) -> Result<Option<Arc<StartPermission>>, AdmitError> {
         match start_deadline(presented, &*self.clock, self.clock_error)? {
-            Some(end) => Ok(Some(Arc::new(StartDeadline(end)))),
-            None if self.is_unfenced(http) => Ok(None),
+            Some(end) => Ok(Some(Arc::new(StartPermission(end)))),
+            None if self.is_unfenced_method(http) => Ok(None),
             None => Err(AdmitError::NotAfterMissing),
         }
     }
 
     /// The method needs no deadline. A field that makes another method or path of the request rules that out.
-    fn is_unfenced(&self, http: &Request<Body>) -> bool {
+    fn is_unfenced_method(&self, http: &Request<Body>) -> bool {
         let method = http.method().as_str();
         self.bypass.unfenced.iter().any(|unfenced| unfenced == method)
             && find_override(http.headers()).is_none()
@@ -179,7 +179,7 @@ impl FilterDeps {
         {
             return Err(refused.into());
         }
-        let reason = Reason::from(&refused);
+        let reason = RefusalReason::from(&refused);
         warn!(reason = reason.word(), "filter.observed");
         context.observed.set(Some(reason));
         Ok(())
@@ -195,7 +195,7 @@ pub fn start_deadline(
     clock: &dyn Clock,
     clock_error: Duration,
 ) -> Result<Option<BootInstant>, AdmitError> {
-    let Some(not_after) = parse_headers::not_after(presented)? else { return Ok(None) };
+    let Some(not_after) = parse_headers::parse_not_after(presented)? else { return Ok(None) };
     let end = clock.deadline_of(&not_after, clock_error);
     if end <= clock.now() && !failpoint::is_off("rule_filter") {
         log_expired(clock, &not_after);

@@ -15,17 +15,17 @@ use fencegate_http::{
     network::Network,
     upstream::{
         checkout::CheckedOutConnection,
-        endpoint_set::Upstreams,
+        endpoint_set::UpstreamSet,
         gate::{CutOnBrokenBody, GateShutReason, WriteGate},
         pool::ConnectionPool,
     },
 };
-use fencegate_lock::manager::grant_guard::Dispatch;
+use fencegate_lock::manager::grant_guard::UpstreamDispatch;
 use fencegate_policies::{
     key::join_keys,
     load_balance,
-    plan::{FencingLevel, LargeBodyPolicy, LateDispatchPolicy, ReservedFieldNames, Route, Upstream},
-    token::Token,
+    plan::{FencingLevel, LargeBodyPolicy, LateDispatchPolicy, ReservedHeaderNames, Route, Upstream},
+    token::FencingToken,
 };
 use fencegate_process::{clock::SharedClock, failpoint};
 use hyper::{
@@ -42,10 +42,10 @@ use self::{
     reply::{
         UpstreamResponse, has_content_coding, is_expired_refusal, is_stale_refusal, record_endpoint_result,
     },
-    retry::{RetryCopy, retry_copy},
-    send_result::{AttemptError, AttemptLeftovers, abandoned_refusal, classify_failure, not_connected_kind},
-    stamp::stamp,
-    timeouts::{AttemptTimeouts, TimeoutKind},
+    retry::{RetryRequestHead, retry_copy},
+    send_result::{AttemptError, AttemptLeftovers, abandoned_refusal, classify_failure, connect_error_label},
+    stamp::stamp_dispatch_headers,
+    timeouts::{AttemptTimeoutKind, AttemptTimeouts},
     tunnel::{PendingUpgrade, TunnelContext},
 };
 pub use self::{stamp::write_claim_headers, timeouts::wait_lock_lost};
@@ -57,7 +57,7 @@ use crate::{
     headers::FENCING_CLOCK,
     intermediary,
     metrics::WorkerMetrics,
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
     request_context::{PlanHandle, RequestContext},
     steps::authorized::{DispatchPermit, DispatchableRequest},
 };
@@ -68,10 +68,10 @@ pub struct UpstreamForwarder<N> {
     pub clock: SharedClock,
     pub metrics: Rc<WorkerMetrics>,
     pub guards: Arc<GuardRegistry>,
-    pub fleets: Arc<Upstreams>,
+    pub fleets: Arc<UpstreamSet>,
     /// The reserved fields of the plan. Each worker has an `Arc` of its own, so that workers share no reference
     /// count.
-    pub fields: Arc<ReservedFieldNames>,
+    pub fields: Arc<ReservedHeaderNames>,
     /// The tunnels of unfenced requests.
     pub running: TaskTracker,
     pub drain: CancellationToken,
@@ -80,7 +80,7 @@ pub struct UpstreamForwarder<N> {
 impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for UpstreamForwarder<N> {
     async fn handle(&self, request: DispatchableRequest<H>) -> Result<Reply, Refusal> {
         let DispatchableRequest { mut http, notes: context, plan, upstream, hold } = request;
-        let mut tour = self.fleets.get(upstream).cursor(|| affinity(&http, hold.as_ref()));
+        let mut tour = self.fleets.get(upstream).cursor(|| endpoint_affinity_hash(&http, hold.as_ref()));
         let upstream = plan.upstream(upstream);
         *http.version_mut() = Version::HTTP_11;
         set_body_framing(&mut http);
@@ -89,15 +89,19 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
         }
         let route = context.route.get().map(|id| plan.routes.get(id));
         let upgrade = upgrade::request_upgrade(&mut http, route);
-        if let (Some(_), Some(LargeBodyPolicy::Stream { within })) = (&hold, route.and_then(large_bodies)) {
+        if let (Some(_), Some(LargeBodyPolicy::Stream { within })) =
+            (&hold, route.and_then(large_body_policy))
+        {
             http.body_mut().set_deadline(Instant::now() + within);
         }
         loop {
             let mut checkout = self.pool.checkout(&mut tour).await.map_err(|error| {
-                self.metrics.record_upstream_error(&upstream.name, not_connected_kind(&error));
+                self.metrics.record_upstream_error(&upstream.name, connect_error_label(&error));
                 Refusal::from(&error)
             })?;
-            let stamped = hold.as_ref().map(|hold| stamp(http.headers_mut(), hold, upstream, &*self.clock));
+            let stamped = hold
+                .as_ref()
+                .map(|hold| stamp_dispatch_headers(http.headers_mut(), hold, upstream, &*self.clock));
             let (dispatch, not_after) = stamped.transpose()?.unzip();
             context.token.set(dispatch.as_ref().map(|dispatch| dispatch.token));
             context.not_after.set(not_after.or(context.not_after.get()));
@@ -113,7 +117,7 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
                 _ => None,
             };
             let attempt = AttemptContext { asked: upgrade.clone(), spare, plan: &plan, notes: &context };
-            match self.exchange(checkout, http, dispatch, attempt).await {
+            match self.exchange_once(checkout, http, dispatch, attempt).await {
                 Ok(reply) => return Ok(reply),
                 Err(AttemptError::Refused(refusal)) => return Err(refusal),
                 Err(AttemptError::Retry { back, reused }) => {
@@ -130,12 +134,12 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
 /// that its hold is over.
 fn expired_refusal(level: FencingLevel) -> Refusal {
     let detail = "it came after the moment until which it might be begun, or the clocks differ";
-    let reason = if level == FencingLevel::Upstream { Reason::Expired } else { Reason::Fenced };
+    let reason = if level == FencingLevel::Upstream { RefusalReason::Expired } else { RefusalReason::Fenced };
     Refusal::new(reason, detail).with_grant_retirement()
 }
 
 /// A number that is the same for requests that should go to one endpoint.
-fn affinity(http: &Request<Body>, hold: Option<&impl DispatchPermit>) -> u64 {
+fn endpoint_affinity_hash(http: &Request<Body>, hold: Option<&impl DispatchPermit>) -> u64 {
     load_balance::hash_name(&hold.map_or_else(|| http.uri().path().to_owned(), |hold| join_keys(hold.keys())))
 }
 
@@ -164,17 +168,17 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const X_IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("x-idempotency-key");
 
 /// Whether a whole answer with this status leaves open whether its execution is over.
-fn leaves_unfinished(upstream: &Upstream, status: StatusCode) -> bool {
+fn is_inconclusive(upstream: &Upstream, status: StatusCode) -> bool {
     upstream.unfinished.contains(status.as_u16()) && !failpoint::is_off("rule_unfinished")
 }
 
 /// If the body of a fenced request breaks off, the gateway has ended the exchange.
-fn attach_gate(http: &mut Request<Body>, gate: &Rc<WriteGate>) {
+fn cut_on_broken_body(http: &mut Request<Body>, gate: &Rc<WriteGate>) {
     let body = mem::replace(http.body_mut(), Body::empty());
     *http.body_mut() = body.with_observer(Box::new(CutOnBrokenBody(gate.clone())));
 }
 
-fn large_bodies(route: &Route) -> Option<LargeBodyPolicy> {
+fn large_body_policy(route: &Route) -> Option<LargeBodyPolicy> {
     route.fence.as_ref().map(|fence| fence.large_bodies)
 }
 
@@ -183,17 +187,17 @@ struct AttemptContext<'a> {
     /// The client requests a switch to another protocol.
     asked: Option<RequestedUpgrade>,
     /// A copy of the request, if it may be sent again over a connection that died without a response.
-    spare: Option<RetryCopy>,
+    spare: Option<RetryRequestHead>,
     plan: &'a PlanHandle,
     notes: &'a RequestContext,
 }
 
 impl<N: Network> UpstreamForwarder<N> {
-    async fn exchange(
+    async fn exchange_once(
         &self,
         mut checkout: CheckedOutConnection,
         mut http: Box<Request<Body>>,
-        dispatch: Option<Dispatch>,
+        dispatch: Option<UpstreamDispatch>,
         way: AttemptContext<'_>,
     ) -> Result<Reply, AttemptError> {
         let AttemptContext { asked: upgrade, spare, plan, notes: context } = way;
@@ -217,10 +221,10 @@ impl<N: Network> UpstreamForwarder<N> {
         });
         let patience = AttemptTimeouts::new(http.body(), validity.is_some());
         if patience.fenced && patience.upload.is_some() {
-            attach_gate(&mut http, checkout.gate());
+            cut_on_broken_body(&mut http, checkout.gate());
         }
         if let Some(interims) = context.interims.get() {
-            reply::pass_interims(&mut http, interims.clone(), self.fields.clone());
+            reply::forward_informational_responses(&mut http, interims.clone(), self.fields.clone());
         }
         let answer = checkout.pooled().send(*http);
         let limit = checkout.upstream().response_timeout;
@@ -229,10 +233,10 @@ impl<N: Network> UpstreamForwarder<N> {
         let answered = tokio::select! {
             answered = answer => answered,
             late = patience.wait_elapsed(progress, limit) => return Err(self.timeout_error(&checkout, late, limit)),
-            () = patience.wait_unproven(validity.as_deref(), level, &self.clock) => {
+            () = patience.wait_lock_validity_end(validity.as_deref(), level, &self.clock) => {
                 checkout.gate().shut(GateShutReason::ProofLost);
                 let detail = "the session could not be proven any more".to_owned();
-                return Err(self.abandoned_error(&checkout, "proof", Reason::OutcomeUnknown, detail));
+                return Err(self.abandoned_error(&checkout, "proof", RefusalReason::OutcomeUnknown, detail));
             }
         };
         let attempt = AttemptLeftovers { upload: patience.upload.as_deref(), spare };
@@ -249,7 +253,7 @@ impl<N: Network> UpstreamForwarder<N> {
             );
             let Self { clock, metrics, running, drain, .. } = self;
             let around = TunnelContext { clock, metrics, running, drain };
-            return Ok(switch.tunnel(&around, response, checkout, validity, plan, context));
+            return Ok(switch.into_tunnel_reply(&around, response, checkout, validity, plan, context));
         }
         if has_content_coding(response.headers()) {
             return Err(self.protocol_error(&checkout, "answered in a transfer coding other than `chunked`"));
@@ -283,7 +287,7 @@ impl<N: Network> UpstreamForwarder<N> {
             Err(error) => {
                 self.metrics.record_upstream_error(&upstream, "broken");
                 let detail = format!("{endpoint}: the answer broke off: {error}");
-                Err(AttemptError::Refused(Refusal::new(Reason::OutcomeUnknown, detail)))
+                Err(AttemptError::Refused(Refusal::new(RefusalReason::OutcomeUnknown, detail)))
             }
         }
     }
@@ -292,13 +296,13 @@ impl<N: Network> UpstreamForwarder<N> {
     async fn finish_fenced(
         &self,
         answer: UpstreamResponse<'_>,
-        token: Token,
+        token: FencingToken,
         context: &RequestContext,
     ) -> Result<Reply, AttemptError> {
         let upstream = answer.lend.upstream();
         let headers = answer.response.headers();
         let status = answer.response.status();
-        context.unfinished.set(leaves_unfinished(upstream, status));
+        context.unfinished.set(is_inconclusive(upstream, status));
         // A guard has no routes. Where the service compares tokens, it does not matter which proxies stand before it.
         let compares = upstream.fencing == FencingLevel::Upstream && context.route.get().is_some();
         if !compares && upstream.fencing != FencingLevel::Guard {
@@ -308,15 +312,15 @@ impl<N: Network> UpstreamForwarder<N> {
             let direct = self.guards.is_direct(upstream);
             let level = upstream.fencing;
             info!(upstream = %upstream.name, %token, direct, "upstream.expired");
-            self.metrics.record_guard_refusal(context.route.get(), Reason::Expired);
+            self.metrics.record_guard_refusal(context.route.get(), RefusalReason::Expired);
             if direct {
-                answer.drain().await;
+                answer.drain_body().await;
                 return Err(AttemptError::Refused(expired_refusal(level)));
             }
             // Of two copies the first one may be executed.
             answer.lend.gate().shut(GateShutReason::Cut);
             let detail = "a copy of the request came after the moment until which it might be begun";
-            return Err(AttemptError::Refused(Refusal::new(Reason::OutcomeRefused, detail)));
+            return Err(AttemptError::Refused(Refusal::new(RefusalReason::OutcomeRefused, detail)));
         }
         match upstream.fencing {
             FencingLevel::None | FencingLevel::Delay(_) => return Ok(answer.into_reply(true)),
@@ -325,7 +329,7 @@ impl<N: Network> UpstreamForwarder<N> {
                     context.unfinished.set(false);
                     info!(upstream = %upstream.name, %token, "upstream.refused_stale");
                     self.metrics.record_stale_refusal(context.route.get());
-                    self.metrics.record_guard_refusal(context.route.get(), Reason::Stale);
+                    self.metrics.record_guard_refusal(context.route.get(), RefusalReason::Stale);
                     context.retires.set(true);
                 }
                 return Ok(answer.into_reply(true));
@@ -343,17 +347,17 @@ impl<N: Network> UpstreamForwarder<N> {
         context.unfinished.set(account.unfinished);
         context.replayed.set(account.replayed);
         context.observed.set(account.observed);
-        let judged = account.check(answer.response.status(), self.guards.is_direct(upstream));
+        let judged = account.check_outcome(answer.response.status(), self.guards.is_direct(upstream));
         if let (true, Some((address, by))) = (account.has_admitted(), answer.lend.verified_process()) {
             self.guards.record_admitted(upstream, address, by, token.number(), self.clock.now());
         }
         let Err(refusal) = judged else { return Ok(answer.into_reply(true)) };
         self.metrics
             .record_guard_refusal(context.route.get(), account.refusal_reason().unwrap_or(refusal.reason));
-        if account.refusal_reason() == Some(Reason::Store) {
+        if account.refusal_reason() == Some(RefusalReason::Store) {
             answer.lend.record_unavailable();
         }
-        answer.drain().await;
+        answer.drain_body().await;
         Err(AttemptError::Refused(refusal))
     }
 
@@ -371,26 +375,28 @@ impl<N: Network> UpstreamForwarder<N> {
     fn timeout_error(
         &self,
         checkout: &CheckedOutConnection,
-        late: TimeoutKind,
+        late: AttemptTimeoutKind,
         limit: Duration,
     ) -> AttemptError {
         let detail = match late {
-            TimeoutKind::Response => {
+            AttemptTimeoutKind::Response => {
                 checkout.gate().shut(GateShutReason::Late);
                 format!("no answer within {limit:?}")
             }
-            TimeoutKind::UpstreamRead => "the request was not taken within its `upload_timeout`".to_owned(),
-            TimeoutKind::ClientUpload => {
+            AttemptTimeoutKind::UpstreamRead => {
+                "the request was not taken within its `upload_timeout`".to_owned()
+            }
+            AttemptTimeoutKind::ClientUpload => {
                 let detail = "the request did not come within its `upload_timeout`".to_owned();
                 return AttemptError::Refused(abandoned_refusal(
                     checkout.gate(),
-                    Reason::OutcomeLate,
+                    RefusalReason::OutcomeLate,
                     detail,
                 ));
             }
         };
         checkout.record_failure();
-        self.abandoned_error(checkout, "timeout", Reason::OutcomeLate, detail)
+        self.abandoned_error(checkout, "timeout", RefusalReason::OutcomeLate, detail)
     }
 
     /// The gateway waits no longer for the answer.
@@ -398,7 +404,7 @@ impl<N: Network> UpstreamForwarder<N> {
         &self,
         checkout: &CheckedOutConnection,
         kind: &'static str,
-        reason: Reason,
+        reason: RefusalReason,
         detail: String,
     ) -> AttemptError {
         self.metrics.record_upstream_error(&checkout.upstream().name, kind);
@@ -409,6 +415,9 @@ impl<N: Network> UpstreamForwarder<N> {
     fn protocol_error(&self, checkout: &CheckedOutConnection, what: &str) -> AttemptError {
         checkout.gate().shut(GateShutReason::Cut);
         self.metrics.record_upstream_error(&checkout.upstream().name, "protocol");
-        AttemptError::Refused(Refusal::new(Reason::OutcomeUnknown, format!("{} {what}", checkout.endpoint())))
+        AttemptError::Refused(Refusal::new(
+            RefusalReason::OutcomeUnknown,
+            format!("{} {what}", checkout.endpoint()),
+        ))
     }
 }

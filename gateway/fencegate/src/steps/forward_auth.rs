@@ -11,7 +11,7 @@ use fencegate_policies::{
     host::CanonicalHost,
     key::ResourceKey,
     path::CanonicalPath,
-    plan::{Fence, Mode, ServingPlan, UnfinishedStatuses, Upstream, UpstreamId},
+    plan::{FenceRule, InconclusiveStatuses, LockMode, ServingPlan, Upstream, UpstreamId},
 };
 use hyper::{
     HeaderMap, Method, Response, StatusCode, Uri,
@@ -23,7 +23,7 @@ use serde::Deserialize;
 use super::{
     buffer::refuse_early_data,
     forward::write_claim_headers,
-    parameters::{RequestParameters, compare_sources},
+    parameters::{RequestParameters, refuse_conflicting_parameters},
     route::{find_ambiguity, find_override},
 };
 use crate::{
@@ -35,7 +35,7 @@ use crate::{
         auth::may_take,
         lease::{Lease, LeaseStageSnapshot, NewLease},
     },
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
 };
 
 /// Below [`PREFIX`]; the rest of the path may be the path of the request.
@@ -70,7 +70,7 @@ pub async fn answer_forward_auth(
         Some(_) => ForwardAuthQuery::default(),
         None => {
             let query = Query::<ForwardAuthQuery>::try_from_uri(&head.uri);
-            query.map_err(|bad| Refusal::new(Reason::Malformed, bad.to_string()))?.0
+            query.map_err(|bad| Refusal::new(RefusalReason::Malformed, bad.to_string()))?.0
         }
     };
     let refuse = query.refuse;
@@ -116,10 +116,10 @@ async fn end_lock(
 /// The calling proxy is such a proxy itself, so the statuses that it makes count whatever the policy has. A lease
 /// does not know its upstream, so the statuses that any of them lists count as well.
 fn is_complete_status(status: u16, upstreams: &[Upstream]) -> bool {
-    let ends = |unfinished: &UnfinishedStatuses| !unfinished.contains(status);
+    let ends = |unfinished: &InconclusiveStatuses| !unfinished.contains(status);
     (200..600).contains(&status)
         && status != 499
-        && ends(&UnfinishedStatuses::default())
+        && ends(&InconclusiveStatuses::default())
         && upstreams.iter().all(|upstream| ends(&upstream.unfinished))
 }
 
@@ -130,21 +130,23 @@ async fn take_lock(
     query: &ForwardAuthQuery,
 ) -> Result<Reply, Refusal> {
     let principal = caller.require_principal()?;
-    let starting = || Refusal::new(Reason::LockService, "the gateway is starting");
+    let starting = || Refusal::new(RefusalReason::LockService, "the gateway is starting");
     let (gateway, config) = interface.in_force.active_config().ok_or_else(starting)?;
     // Not the settings of the file: one without leases removes none before a restart.
     let terms = interface.leases.settings();
-    let bounds =
-        terms.bounds.as_ref().ok_or_else(|| Refusal::new(Reason::NoRoute, "the policy has no `leases`"))?;
-    let original = OriginalRequest::from_head(head)?;
-    let Some(FenceTarget { keys, mode, fence, upstream }) =
+    let bounds = terms
+        .bounds
+        .as_ref()
+        .ok_or_else(|| Refusal::new(RefusalReason::NoRoute, "the policy has no `leases`"))?;
+    let original = ForwardAuthRequest::from_head(head)?;
+    let Some(ForwardAuthLock { keys, mode, fence, upstream }) =
         original.fence_target(&gateway.serving, &config).await?
     else {
         return Ok(status_reply(StatusCode::OK));
     };
     if !may_take(principal, &keys) {
         let detail = format!("`{}` may not take this key", principal.name);
-        return Err(Refusal::new(Reason::LeaseForbidden, detail));
+        return Err(Refusal::new(RefusalReason::LeaseForbidden, detail));
     }
     let wait = fence.wait.min(bounds.max_wait);
     // Counted before the lease is begun: a reload that begins later waits for it.
@@ -163,15 +165,15 @@ async fn take_lock(
     };
     let held = interface.acquire_held(wanted, wait).await;
     let lease = held.map_err(|refusal| match refusal.reason {
-        Reason::Locked => refusal.with_status(fence.locked_status),
+        RefusalReason::Locked => refusal.with_status(fence.locked_status),
         _ => refusal,
     })?;
     let mut reply = status_reply(StatusCode::OK);
-    stamp(reply.headers_mut(), interface, &lease, gateway.serving.upstream(upstream))?;
+    stamp_lease_headers(reply.headers_mut(), interface, &lease, gateway.serving.upstream(upstream))?;
     Ok(reply)
 }
 
-fn stamp(
+fn stamp_lease_headers(
     headers: &mut HeaderMap,
     interface: &LeaseApi,
     lease: &Lease,
@@ -179,13 +181,14 @@ fn stamp(
 ) -> Result<(), Refusal> {
     // The other proxy may work as long as it was promised.
     let LeaseStageSnapshot::Held { lock, .. } = lease.promised_snapshot().stage else {
-        return Err(Refusal::new(Reason::LockService, "the lease was lost as soon as it was held"));
+        return Err(Refusal::new(RefusalReason::LockService, "the lease was lost as soon as it was held"));
     };
     let token = lock.token();
     let keys = lease.shown_keys(&lock);
     write_claim_headers(headers, token, &keys, lease.mode, upstream);
     let tickets = interface.tickets.as_ref();
-    if let Some(ticket) = tickets.and_then(|known| known.ticket(&keys, token, lease.mode, lock.session())) {
+    if let Some(ticket) = tickets.and_then(|known| known.ticket(&keys, token, lease.mode, lock.session_id()))
+    {
         headers.insert(FENCING_TICKET, ticket);
     }
     let mut id = HeaderValue::from_str(&lease.id.reveal()).expect("base64url and dots");
@@ -201,7 +204,7 @@ fn status_reply(status: StatusCode) -> Reply {
 }
 
 /// The original request, as the other proxy describes it.
-struct OriginalRequest<'h> {
+struct ForwardAuthRequest<'h> {
     method: Method,
     uri: Uri,
     host: CanonicalHost,
@@ -216,10 +219,10 @@ fn original_target(uri: &Uri) -> Option<&str> {
 }
 
 /// The fence of the request's route.
-struct FenceTarget<'p> {
+struct ForwardAuthLock<'p> {
     keys: Vec<ResourceKey>,
-    mode: Mode,
-    fence: &'p Fence,
+    mode: LockMode,
+    fence: &'p FenceRule,
     upstream: UpstreamId,
 }
 
@@ -233,11 +236,11 @@ const TARGETS: [HeaderName; 2] =
 const HOSTS: [HeaderName; 2] =
     [HeaderName::from_static("x-original-host"), HeaderName::from_static("x-forwarded-host")];
 
-impl<'h> OriginalRequest<'h> {
+impl<'h> ForwardAuthRequest<'h> {
     fn from_head(head: &'h Parts) -> Result<Self, Refusal> {
         let headers = &head.headers;
         let malformed =
-            |what: &str| Refusal::new(Reason::Malformed, format!("{what} of the original request"));
+            |what: &str| Refusal::new(RefusalReason::Malformed, format!("{what} of the original request"));
         let named = |names: &[HeaderName]| -> Result<Option<&'h str>, Refusal> {
             let mut lines = names.iter().flat_map(|name| headers.get_all(name));
             let Some(line) = lines.next() else { return Ok(None) };
@@ -268,15 +271,15 @@ impl<'h> OriginalRequest<'h> {
         &self,
         plan: &'p ServingPlan,
         config: &ActiveConfig,
-    ) -> Result<Option<FenceTarget<'p>>, Refusal> {
+    ) -> Result<Option<ForwardAuthLock<'p>>, Refusal> {
         let path = CanonicalPath::parse(self.uri.path());
         let query = self.uri.query();
         let host = self.host.name();
         let values = RequestParameters { bound: None, query, headers: self.headers, host, body: None };
         let found = plan.routes.find(self.method.as_str(), &path, &values);
-        let found =
-            found.map_err(|bad| Refusal::new(Reason::Malformed, format!("which route takes it: {bad}")))?;
-        let found = found.ok_or_else(|| Refusal::new(Reason::NoRoute, "no route matches"))?;
+        let found = found
+            .map_err(|bad| Refusal::new(RefusalReason::Malformed, format!("which route takes it: {bad}")))?;
+        let found = found.ok_or_else(|| Refusal::new(RefusalReason::NoRoute, "no route matches"))?;
         let route = plan.routes.get(found.route.id);
         // Checked for unfenced routes as well: the service may take the request for one of a fenced route.
         if let Some(ambiguous) = find_ambiguity(&self.method, &path, find_override(self.headers))
@@ -288,14 +291,14 @@ impl<'h> OriginalRequest<'h> {
         refuse_early_data(self.headers)?;
         if fence.reads_body() {
             return Err(Refusal::new(
-                Reason::KeyInvalid,
+                RefusalReason::KeyInvalid,
                 "the key is taken from the body, which is not here",
             ));
         }
         let values = RequestParameters { bound: Some(route.bind(&path)), ..values };
         let keys = fence.expand_all(&values).map_err(|bad| Refusal::from_key_error(&bad))?;
-        compare_sources(fence, &self.method, &values, None)?;
+        refuse_conflicting_parameters(fence, &self.method, &values, None)?;
         let mode = fence.mode.mode(self.method.as_str());
-        Ok(Some(FenceTarget { keys, mode, fence, upstream: route.upstream }))
+        Ok(Some(ForwardAuthLock { keys, mode, fence, upstream: route.upstream }))
     }
 }

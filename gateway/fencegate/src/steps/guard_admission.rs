@@ -11,10 +11,10 @@ use fencegate_guard::{
     Guard,
     dispatch_target::DispatchTarget,
     error::AdmitError,
-    execution::Execution,
-    journal::{JournalLookup, TakeUnfinishedOutcome},
+    execution::AdmittedExecution,
+    journal::{JournalLookup, ReserveUnresolvedOutcome},
     operation::{JournalEntry, ResolutionSource, StoredResponse},
-    reserve::{OperationRequest, ReservedOperation},
+    reserve::{IdempotentRequest, ReservedOperation},
     waiter::ClientWaitLimit,
 };
 use fencegate_http::{
@@ -31,13 +31,13 @@ use tracing::{error, info, warn};
 
 pub use self::admission::AdmissionPermit;
 use self::{
-    probe::ProbeAnswer,
+    probe::OutcomeProbeAnswer,
     replay::{replay, replayable_fields, unseen_answer},
 };
 use super::answer::{self, ExchangeObserver, ResponseRelayLimits};
 use crate::{
     handler::Handler,
-    refusal::{Outcome, Reason, Refusal},
+    refusal::{DispatchOutcome, Refusal, RefusalReason},
     request_context::RequestContext,
     steps::{
         authorized::DispatchableRequest,
@@ -86,7 +86,7 @@ pub async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<Admissio
         return next.handle(into_dispatchable(request, None)).await;
     };
     let ticket = claimed.ticket.take();
-    let running = match checking.decide(&request, claimed, &mut client).await? {
+    let running = match checking.admit_or_find_replay(&request, claimed, &mut client).await? {
         AdmissionDecision::Run(running) => *running,
         AdmissionDecision::Replay(kept) => return replay(kept, &request.notes),
     };
@@ -99,10 +99,10 @@ pub async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<Admissio
     };
     let admission = AdmissionPermit::new(&running, ticket);
     let context = request.notes.clone();
-    let kept = AdmittedRequest { running, checking: checking.clone(), notes: context.clone() };
+    let kept = AdmittedRequestGuard { running, checking: checking.clone(), notes: context.clone() };
     match next.handle(into_dispatchable(request, Some(admission))).await {
         Ok(reply) => answer::receive_response(reply, kept, bounds, &checking.budget, &checking.running).await,
-        Err(refusal) if refusal.outcome() == Outcome::Unknown => {
+        Err(refusal) if refusal.outcome() == DispatchOutcome::Unknown => {
             kept.on_unanswered();
             Err(refusal)
         }
@@ -123,12 +123,12 @@ fn into_dispatchable(
 
 /// The decision about a claim that is not refused.
 enum AdmissionDecision {
-    Run(Box<Execution>),
+    Run(Box<AdmittedExecution>),
     Replay(StoredResponse),
 }
 
 impl<N: Network> GuardAdmissionDeps<N> {
-    async fn decide(
+    async fn admit_or_find_replay(
         &self,
         request: &ClaimedRequest,
         claimed: VerifiedClaim,
@@ -144,7 +144,7 @@ impl<N: Network> GuardAdmissionDeps<N> {
         if self.guard.config.enforce == Enforcement::Refuse || matches!(refused, AdmitError::Store(_)) {
             return Err(self.guard.record_refusal(refused, Some(&claimed.claim)).into());
         }
-        request.notes.observed.set(Some(Reason::from(&refused)));
+        request.notes.observed.set(Some(RefusalReason::from(&refused)));
         let passed = self.guard.admit_unchecked(claimed.claim).await;
         passed
             .map(|running| AdmissionDecision::Run(Box::new(running)))
@@ -163,7 +163,7 @@ impl<N: Network> GuardAdmissionDeps<N> {
         let reserved = match admission_request(request, claimed) {
             None => None,
             Some(wanted) => {
-                match self.guard.find_operation(wanted, &mut self.wait_limit(claimed, patience)).await? {
+                match self.guard.reserve_and_look_up(wanted, &mut self.wait_limit(claimed, patience)).await? {
                     JournalLookup::New(reserved) => Some(reserved),
                     JournalLookup::Done(kept) => return Ok(AdmissionDecision::Replay(kept)),
                     JournalLookup::DoneUnseen => return Ok(AdmissionDecision::Replay(unseen_answer())),
@@ -202,19 +202,19 @@ impl<N: Network> GuardAdmissionDeps<N> {
         let may_still_run = self.guard.may_still_run(entry).await?;
         let place = self.guard.dispatch_target(&entry.keys, entry.token);
         match probe::probe_operation(&self.pool, &self.fleet, question, entry, place.as_ref()).await {
-            ProbeAnswer::Done => {
+            OutcomeProbeAnswer::Done => {
                 self.guard.resolve_doubt(&entry.keys, entry.token, "probe").await?;
                 reserved.reservation.resolve_done(entry, ResolutionSource::Probe).await?;
                 Ok(None)
             }
-            ProbeAnswer::NotDone
+            OutcomeProbeAnswer::NotDone
                 if (!may_still_run || failpoint::is_off("rule_late_no"))
                     && self.guard.config.not_done_is_final() =>
             {
                 reserved.reservation.resolve_not_done().await?;
                 Ok(Some(reserved))
             }
-            ProbeAnswer::NotDone | ProbeAnswer::Unclear => Err(unknown),
+            OutcomeProbeAnswer::NotDone | OutcomeProbeAnswer::Unclear => Err(unknown),
         }
     }
 }
@@ -222,19 +222,19 @@ impl<N: Network> GuardAdmissionDeps<N> {
 impl<N: Network> GuardAdmissionDeps<N> {
     /// Probes on its own the outcome of an operation whose answer was lost, so that its key is free again before
     /// `max_execution` where the upstream reports that it is done.
-    async fn resolve(self, id: OperationId, place: Option<DispatchTarget>) {
+    async fn probe_until_resolved(self, id: OperationId, place: Option<DispatchTarget>) {
         let Some(question) = self.guard.config.journal.probe.clone() else { return };
         for pause in probe::backoff(self.guard.config.max_execution) {
             tokio::time::sleep(pause).await;
-            let (reservation, entry) = match self.guard.take_unfinished(id).await {
-                Ok(TakeUnfinishedOutcome::Taken(reservation, entry)) => (reservation, entry),
+            let (reservation, entry) = match self.guard.reserve_unresolved(id).await {
+                Ok(ReserveUnresolvedOutcome::Taken(reservation, entry)) => (reservation, entry),
                 // A repeat may send the same probe at this moment, but its client may leave before the answer. And a
                 // store that is away may come back.
-                Ok(TakeUnfinishedOutcome::InProgress) | Err(_) => continue,
-                Ok(TakeUnfinishedOutcome::Settled) => return,
+                Ok(ReserveUnresolvedOutcome::InProgress) | Err(_) => continue,
+                Ok(ReserveUnresolvedOutcome::Settled) => return,
             };
             let probing = probe::probe_operation(&self.pool, &self.fleet, &question, &entry, place.as_ref());
-            if probing.await != ProbeAnswer::Done {
+            if probing.await != OutcomeProbeAnswer::Done {
                 continue;
             }
             let recorded = async {
@@ -259,10 +259,10 @@ fn probe_target(address: &EndpointAddress) -> DispatchTarget {
     }
 }
 
-fn admission_request(request: &ClaimedRequest, claimed: &VerifiedClaim) -> Option<OperationRequest> {
+fn admission_request(request: &ClaimedRequest, claimed: &VerifiedClaim) -> Option<IdempotentRequest> {
     let operation = claimed.operation.clone()?;
     let name = request.http.headers().get("idempotency-key");
-    Some(OperationRequest {
+    Some(IdempotentRequest {
         keys: claimed.claim.keys.clone(),
         token: claimed.claim.token,
         method: request.http.method().as_str().to_owned(),
@@ -273,13 +273,13 @@ fn admission_request(request: &ClaimedRequest, claimed: &VerifiedClaim) -> Optio
 }
 
 /// A dispatch in flight, until its answer is here in full.
-struct AdmittedRequest<N> {
-    running: Execution,
+struct AdmittedRequestGuard<N> {
+    running: AdmittedExecution,
     checking: GuardAdmissionDeps<N>,
     notes: Rc<RequestContext>,
 }
 
-impl<N: Network> AdmittedRequest<N> {
+impl<N: Network> AdmittedRequestGuard<N> {
     /// There was no answer of the service: the execution may have ended at any time since the last byte was sent, or
     /// goes on.
     fn on_unanswered(self) {
@@ -294,7 +294,7 @@ impl<N: Network> AdmittedRequest<N> {
         let operation = self.running.operation();
         self.running.mark_in_doubt(last, place.clone());
         if let Some(id) = operation {
-            tokio::task::spawn_local(self.checking.resolve(id, place));
+            tokio::task::spawn_local(self.checking.probe_until_resolved(id, place));
         }
     }
 
@@ -304,10 +304,10 @@ impl<N: Network> AdmittedRequest<N> {
     }
 }
 
-impl<N: Network> ExchangeObserver for AdmittedRequest<N> {
+impl<N: Network> ExchangeObserver for AdmittedRequestGuard<N> {
     /// A request that was written in full is waited for, even after its lock was lost: newer tenures wait for it
     /// (settle).
-    async fn wait_lapsed(&self) {
+    async fn wait_should_give_up(&self) {
         std::future::pending().await
     }
 

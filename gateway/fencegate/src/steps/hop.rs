@@ -25,7 +25,7 @@ use crate::{
 
 /// One process on a request's way.
 #[derive(Clone)]
-pub struct HopConfig {
+pub struct ProxyHopConfig {
     pub plan: Arc<ServingPlan>,
     /// The name of this process in `Via`. No other process has it.
     pub name: Rc<ViaName>,
@@ -33,7 +33,10 @@ pub struct HopConfig {
     pub callers: Option<Arc<TicketIssuer>>,
 }
 
-pub fn apply_hop(hop: &HopConfig, mut request: SanitizedRequest) -> Result<SanitizedRequest, ShortCircuit> {
+pub fn add_hop_headers(
+    hop: &ProxyHopConfig,
+    mut request: SanitizedRequest,
+) -> Result<SanitizedRequest, ShortCircuit> {
     // The caller is read first, because the detection of loops needs it.
     callback_ticket::record_presented_ticket(hop.callers.as_deref(), &request);
     callback_ticket::record_presented_lease(&request);
@@ -110,17 +113,17 @@ fn forwarded_node(address: IpAddr) -> String {
 
 /// Removes the fields that name a client, in every spelling that some server takes for such a field.
 fn remove_client_fields(headers: &mut HeaderMap) {
-    remove_all(headers, identifies_client);
+    remove_headers_where(headers, identifies_client);
 }
 
 /// Removes odd spellings of the fields that name a client. A trusted proxy writes the usual names; another spelling
 /// was passed on from its client, and CGI, WSGI and Rack take it for the field itself.
 fn remove_lookalikes(headers: &mut HeaderMap) {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    remove_all(headers, |name| identifies_client(name) && !name.bytes().all(is_usual));
+    remove_headers_where(headers, |name| identifies_client(name) && !name.bytes().all(is_usual));
 }
 
-fn remove_all(headers: &mut HeaderMap, is_unwanted: impl Fn(&str) -> bool) {
+fn remove_headers_where(headers: &mut HeaderMap, is_unwanted: impl Fn(&str) -> bool) {
     let names: SmallVec<[HeaderName; 4]> =
         headers.keys().filter(|name| is_unwanted(name.as_str())).cloned().collect();
     for name in names {
@@ -131,7 +134,7 @@ fn remove_all(headers: &mut HeaderMap, is_unwanted: impl Fn(&str) -> bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::refusal::Reason;
+    use crate::refusal::RefusalReason;
     use fencegate_process::randomness::{Guid, SystemRandomness};
     use hyper::{Version, header::VIA};
 
@@ -225,7 +228,7 @@ mod tests {
         headers.insert(VIA, odd());
         assert_eq!(name.chain(&headers).check_loop().expect("not seen"), 1);
         name.stamp(&mut headers, Version::HTTP_11);
-        assert_eq!(name.chain(&headers).check_loop().expect_err("seen").reason, Reason::Loop);
+        assert_eq!(name.chain(&headers).check_loop().expect_err("seen").reason, RefusalReason::Loop);
 
         let trusted = TrustedProxies::new(vec!["192.0.2.0/24".parse().expect("a network")]);
         let mut headers = HeaderMap::new();

@@ -9,19 +9,19 @@ use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
     key::{CompleteBody, ContentDeclaration, ResourceKey, json},
     operation::OperationHeader,
-    plan::{Enforcement, Fence, LockSite, Mode, Route, RouteId, ServingPlan, UpstreamId},
+    plan::{Enforcement, FenceRule, LockLocation, LockMode, Route, RouteId, ServingPlan, UpstreamId},
 };
 use hyper::{HeaderMap, Request};
 
 use crate::{
     active_config::RunningRequestGuard,
     handler::Handler,
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
     request_context::{PlanHandle, RequestContext},
     steps::{buffer::BufferedRequest, route::RoutedRequest},
     steps::{
         bufferable::{BufferableRequest, copy_buffered},
-        parameters::{RequestParameters, compare_sources, header_field},
+        parameters::{RequestParameters, header_field, refuse_conflicting_parameters},
     },
 };
 
@@ -31,17 +31,17 @@ pub struct KeyedRequest {
     pub notes: Rc<RequestContext>,
     pub plan: PlanHandle,
     pub upstream: UpstreamId,
-    pub fenced: Option<RequestLock>,
+    pub fenced: Option<RequestLockSpec>,
 }
 
 /// The lock of a request on a fenced route.
-pub struct RequestLock {
+pub struct RequestLockSpec {
     pub route: RouteId,
     /// Sorted, each once, at least one.
     pub keys: Rc<[ResourceKey]>,
     /// The place of the lock of each key, in the order of the keys.
-    pub sites: Rc<[LockSite]>,
-    pub mode: Mode,
+    pub sites: Rc<[LockLocation]>,
+    pub mode: LockMode,
     /// The operation, where the route has `once`.
     pub operation: Option<Rc<OperationHeader>>,
     /// Kept for as long as any part of the request runs: another plan may wait for its end.
@@ -57,8 +57,8 @@ impl KeyedRequest {
     }
 }
 
-impl RequestLock {
-    pub fn fence<'a>(&self, plan: &'a ServingPlan) -> &'a Fence {
+impl RequestLockSpec {
+    pub fn fence<'a>(&self, plan: &'a ServingPlan) -> &'a FenceRule {
         plan.routes.get(self.route).fence.as_ref().expect("a request is fenced by a route that fences")
     }
 }
@@ -68,7 +68,7 @@ impl BufferableRequest for KeyedRequest {
         &mut self.http
     }
 
-    fn is_fenced(&self) -> bool {
+    fn needs_full_body(&self) -> bool {
         self.fenced.is_some()
     }
 }
@@ -102,7 +102,7 @@ pub async fn derive_keys<S: Handler<KeyedRequest>>(
     }
 }
 
-fn request_lock(routed: &RoutedRequest) -> Result<Option<RequestLock>, Refusal> {
+fn request_lock(routed: &RoutedRequest) -> Result<Option<RequestLockSpec>, Refusal> {
     let Some(id) = routed.route else { return Ok(None) };
     let route = routed.plan.routes.get(id);
     let Some(fence) = &route.fence else { return Ok(None) };
@@ -110,13 +110,13 @@ fn request_lock(routed: &RoutedRequest) -> Result<Option<RequestLock>, Refusal> 
     let sites = fence.sites(&keys).map_err(|bad| Refusal::from_key_error(&bad))?.into();
     let mode = fence.mode.mode(routed.http.method().as_str());
     let running = routed.running.clone().expect("the route fences");
-    Ok(Some(RequestLock { route: id, keys, sites, mode, operation: operation.map(Rc::new), running }))
+    Ok(Some(RequestLockSpec { route: id, keys, sites, mode, operation: operation.map(Rc::new), running }))
 }
 
 fn expand_keys(
     routed: &RoutedRequest,
     route: &Route,
-    fence: &Fence,
+    fence: &FenceRule,
 ) -> Result<(Rc<[ResourceKey]>, Option<OperationHeader>), Refusal> {
     let body = fence.reads_body().then(|| parse_json_body(&routed.http, fence)).transpose()?;
     let values = RequestParameters {
@@ -130,8 +130,8 @@ fn expand_keys(
     let http = &routed.http;
     let content =
         http.body().bytes().map(|bytes| CompleteBody { said: content_headers(http.headers()), bytes });
-    compare_sources(fence, http.method(), &values, content)?;
-    Ok((keys.into(), operation(routed, fence, &values)?))
+    refuse_conflicting_parameters(fence, http.method(), &values, content)?;
+    Ok((keys.into(), derive_operation(routed, fence, &values)?))
 }
 
 fn content_headers(headers: &HeaderMap) -> ContentDeclaration<'_> {
@@ -142,15 +142,15 @@ fn content_headers(headers: &HeaderMap) -> ContentDeclaration<'_> {
 }
 
 /// The operation of a request, on a route with `once`.
-fn operation(
+fn derive_operation(
     routed: &RoutedRequest,
-    fence: &Fence,
+    fence: &FenceRule,
     values: &RequestParameters<'_>,
 ) -> Result<Option<OperationHeader>, Refusal> {
     let Some(once) = fence.once_rule(routed.http.method().as_str()) else { return Ok(None) };
     let named = once.operation_name(values).map_err(|bad| Refusal::from_name_error(&bad))?;
     let credentials = match &once.principal {
-        None => credentials(routed),
+        None => client_credentials(routed),
         Some(_) => name::ClientCredentials::default(),
     };
     let wanted = name::FingerprintInput {
@@ -161,13 +161,13 @@ fn operation(
     };
     let upstream = &routed.plan.upstream(routed.upstream).name;
     Ok(named.map(|named| {
-        let operation = name::operation(upstream, once, &named, wanted);
+        let operation = name::operation_header(upstream, once, &named, wanted);
         routed.notes.named.get_or_init(|| named);
         operation
     }))
 }
 
-fn credentials(routed: &RoutedRequest) -> name::ClientCredentials {
+fn client_credentials(routed: &RoutedRequest) -> name::ClientCredentials {
     let RoutedRequest { http, notes: context, .. } = routed;
     let certificate = match context.forwarded.get() {
         Some(forwarded) => forwarded.certificate.clone(),
@@ -182,9 +182,9 @@ fn credentials(routed: &RoutedRequest) -> name::ClientCredentials {
     name::ClientCredentials::from_request(http.headers(), certificate.as_deref())
 }
 
-fn parse_json_body(http: &Request<Body>, fence: &Fence) -> Result<json::BodyValues, Refusal> {
+fn parse_json_body(http: &Request<Body>, fence: &FenceRule) -> Result<json::BodyValues, Refusal> {
     let bytes = http.body().bytes().expect("the body of a fenced request is here in full");
     fence
         .parse_body(&content_headers(http.headers()), bytes)
-        .map_err(|bad| Refusal::new(Reason::KeyInvalid, bad.to_string()))
+        .map_err(|bad| Refusal::new(RefusalReason::KeyInvalid, bad.to_string()))
 }

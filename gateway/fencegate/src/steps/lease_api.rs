@@ -9,7 +9,7 @@ use axum::{
     http::{Request, Response},
 };
 use bytes::Bytes;
-use fencegate_http::body::{Body, Chunk, Reply};
+use fencegate_http::body::{Body, BodyChunk, Reply};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::{
     HeaderMap,
@@ -24,7 +24,7 @@ use crate::{
     handler::Handler,
     headers::{FENCING_AUTHORIZATION, FENCING_LEASE},
     leases::{LeaseApi, LeaseCaller, PREFIX, api::routes},
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
 };
 
 /// The settings of the step, where the process grants leases.
@@ -94,7 +94,7 @@ async fn respond(asking: &LeaseApiStep, request: SanitizedRequest) -> Result<Rep
     let of_a_proxy = request.presented.contains_key(FENCING_AUTHORIZATION);
     if !of_a_proxy && is_cross_site(request.request.http.headers()) {
         return Err(Refusal::new(
-            Reason::LeaseForbidden,
+            RefusalReason::LeaseForbidden,
             "a page of another site asks in the name of its visitor",
         ));
     }
@@ -111,9 +111,9 @@ async fn respond(asking: &LeaseApiStep, request: SanitizedRequest) -> Result<Rep
         return forward_auth::answer_forward_auth(&asking.interface, &caller, &head).await.map(with_no_store);
     }
     let body = timeout(asking.patience, Limited::new(body, MAX_BODY).collect()).await;
-    let body = body.map_err(|_| Refusal::new(Reason::SlowRequest, "no complete body in time"))?;
+    let body = body.map_err(|_| Refusal::new(RefusalReason::SlowRequest, "no complete body in time"))?;
     let body =
-        body.map_err(|_| Refusal::new(Reason::BodyTooLarge, "more than a question about leases has"))?;
+        body.map_err(|_| Refusal::new(RefusalReason::BodyTooLarge, "more than a question about leases has"))?;
     for lease in presented.get_all(FENCING_LEASE) {
         head.headers.append(FENCING_LEASE, lease.clone());
     }
@@ -143,7 +143,10 @@ async fn to_reply(answer: Response<Said>) -> Result<Reply, Refusal> {
     }
     if head.status.is_client_error() && content_type(&head.headers) != Some("application/problem+json") {
         // The web library refused the path or the query.
-        return Err(Refusal::new(Reason::Malformed, format!("a question about leases: {}", head.status)));
+        return Err(Refusal::new(
+            RefusalReason::Malformed,
+            format!("a question about leases: {}", head.status),
+        ));
     }
     head.extensions.clear();
     let body = match content_type(&head.headers) {
@@ -174,12 +177,12 @@ fn stream_body(mut body: Said) -> Body {
             };
             let piece = match next {
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => Chunk::Frame(Frame::<Bytes>::data(data)),
+                    Ok(data) => BodyChunk::Frame(Frame::<Bytes>::data(data)),
                     Err(_trailers) => continue,
                 },
-                Some(Err(_)) | None => Chunk::End,
+                Some(Err(_)) | None => BodyChunk::End,
             };
-            let ends = matches!(piece, Chunk::End);
+            let ends = matches!(piece, BodyChunk::End);
             if pieces.send(piece).await.is_err() || ends {
                 return;
             }

@@ -9,7 +9,7 @@ use crate::{
     concurrency_limit::ConcurrencyLimit,
     frontend::RawRequest,
     handler::ShortCircuit,
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
     steps::strip_headers::SanitizedRequest,
 };
 
@@ -25,7 +25,7 @@ pub struct ClientConcurrencyLimit {
 /// over.
 pub fn limit_concurrency(limit: &ConcurrencyLimit, request: RawRequest) -> Result<RawRequest, ShortCircuit> {
     let Some(permit) = limit.try_acquire() else {
-        return Err(Refusal::new(Reason::Overloaded, "in-flight limit of the worker").into());
+        return Err(Refusal::new(RefusalReason::Overloaded, "in-flight limit of the worker").into());
     };
     request.notes.permit.get_or_init(|| Rc::new(permit));
     Ok(request)
@@ -41,7 +41,7 @@ pub fn limit_per_client(
         let client = ClientId::from_ip(context.client.get().expect("set where the client is named"));
         let permit = context.permit.get().expect("taken before anything else");
         let Some(share) = limit.shares.acquire_request(client, most) else {
-            return Err(Refusal::new(Reason::ClientLimit, "in-flight limit of one client").into());
+            return Err(Refusal::new(RefusalReason::ClientLimit, "in-flight limit of one client").into());
         };
         permit.add_client_share(share);
     }

@@ -1,9 +1,9 @@
 //! The values of a request that a key template, or the condition of a route, may use.
 
 use fencegate_policies::{
-    key::{CompleteBody, HeaderField, RequestSources, RequestValues, json},
+    key::{CompleteBody, HeaderLookup, RequestParameterSources, RequestValues, json},
     path::PathParams,
-    plan::{Fence, same_field},
+    plan::{FenceRule, same_field},
 };
 use hyper::{
     HeaderMap, Method,
@@ -32,7 +32,7 @@ impl RequestValues for RequestParameters<'_> {
         self.query
     }
 
-    fn header<'a>(&'a self, name: &str) -> HeaderField<'a> {
+    fn header<'a>(&'a self, name: &str) -> HeaderLookup<'a> {
         header_field(self.headers, name)
     }
 
@@ -48,8 +48,8 @@ impl RequestValues for RequestParameters<'_> {
 /// Refuses a request from which the service may read another value than the one in its key.
 ///
 /// `content`: the body, where it is buffered in full.
-pub fn compare_sources(
-    fence: &Fence,
+pub fn refuse_conflicting_parameters(
+    fence: &FenceRule,
     method: &Method,
     values: &RequestParameters<'_>,
     content: Option<CompleteBody<'_>>,
@@ -61,23 +61,23 @@ pub fn compare_sources(
     }
     let path: Vec<_> = values.bound.iter().flat_map(PathParams::variables).collect();
     let cookies: Vec<_> = values.headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
-    let sent = RequestSources { path: &path, cookies: &cookies, content };
+    let sent = RequestParameterSources { path: &path, cookies: &cookies, content };
     fence.compare_sources(method.as_str(), values, &sent).map_err(|bad| Refusal::from_key_error(&bad))
 }
 
 /// A field as a reader behind this gateway may see it. `name` is lower case, as all names in a `HeaderMap` are.
-pub fn header_field<'a>(headers: &'a HeaderMap, name: &str) -> HeaderField<'a> {
-    let mut field = HeaderField::Absent;
+pub fn header_field<'a>(headers: &'a HeaderMap, name: &str) -> HeaderLookup<'a> {
+    let mut field = HeaderLookup::Absent;
     for (other, value) in headers.iter().filter(|(other, _)| same_field(other.as_str(), name)) {
         // `X_Account` is `X-Account` to CGI, WSGI and Rack; to lighttpd `X.Account` is, too. To nginx, Node and Go it
         // is another field or none. So also a single field in another spelling is refused.
         if other.as_str() != name {
-            return HeaderField::Respelled;
+            return HeaderLookup::Respelled;
         }
-        field = if field == HeaderField::Absent {
-            HeaderField::One(value.as_bytes())
+        field = if field == HeaderLookup::Absent {
+            HeaderLookup::One(value.as_bytes())
         } else {
-            HeaderField::Several
+            HeaderLookup::Several
         };
     }
     field
@@ -93,16 +93,16 @@ mod tests {
     #[test]
     fn field_must_be_single_and_exact() {
         for (lines, found) in [
-            (&["X-Accounts"][..], HeaderField::Absent),
-            (&["X-Account"], HeaderField::One(b"1")),
-            (&["x-account", "x-accounts"], HeaderField::One(b"1")),
-            (&["X-Account", "X-ACCOUNT"], HeaderField::Several),
-            (&["X_Account"], HeaderField::Respelled),
-            (&["X.Account"], HeaderField::Respelled),
-            (&["x~account"], HeaderField::Respelled),
-            (&["X-Account", "X_Account"], HeaderField::Respelled),
-            (&["X_Account", "X-Account"], HeaderField::Respelled),
-            (&["X-Account", "X-Account", "X.Account"], HeaderField::Respelled),
+            (&["X-Accounts"][..], HeaderLookup::Absent),
+            (&["X-Account"], HeaderLookup::One(b"1")),
+            (&["x-account", "x-accounts"], HeaderLookup::One(b"1")),
+            (&["X-Account", "X-ACCOUNT"], HeaderLookup::Several),
+            (&["X_Account"], HeaderLookup::Respelled),
+            (&["X.Account"], HeaderLookup::Respelled),
+            (&["x~account"], HeaderLookup::Respelled),
+            (&["X-Account", "X_Account"], HeaderLookup::Respelled),
+            (&["X_Account", "X-Account"], HeaderLookup::Respelled),
+            (&["X-Account", "X-Account", "X.Account"], HeaderLookup::Respelled),
         ] {
             let mut headers = HeaderMap::new();
             for line in lines {

@@ -9,7 +9,7 @@ use crate::{
     frontend::RawRequest,
     handler::ShortCircuit,
     peers::header,
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
 };
 
 /// Proves to a gateway that connects that this process has the peer secret. Other listeners do not answer: they may
@@ -34,7 +34,7 @@ pub fn verify_peer(
     if context.of_gateways.get() {
         let known = secret.as_ref().and_then(|secret| header::verify(&request.presented, secret));
         let Some(forwarded) = known else {
-            return Err(Refusal::new(Reason::PeerForbidden, "without the pass of this gateway").into());
+            return Err(Refusal::new(RefusalReason::PeerForbidden, "without the pass of this gateway").into());
         };
         context.forwarded.get_or_init(|| forwarded);
     }

@@ -7,7 +7,7 @@ use fencegate_policies::{
     host::CanonicalHost,
     path::CanonicalPath,
     plan::{
-        Fence, FencingLevel, LargeBodyPolicy, RouteId, ServingPlan, UnmatchedPolicy, UpstreamId,
+        FenceRule, FencingLevel, LargeBodyPolicy, RouteId, ServingPlan, UnmatchedPolicy, UpstreamId,
         is_spelling_of,
     },
 };
@@ -21,7 +21,7 @@ use crate::{
     active_config::{ActiveConfig, RunningRequestGuard},
     handler::Handler,
     metrics::WorkerMetrics,
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
     request_context::{PlanHandle, RequestContext},
     steps::{
         bufferable::BufferableRequest, parameters::RequestParameters, strip_headers::SanitizedRequest,
@@ -45,7 +45,7 @@ pub struct RoutedRequest {
 
 impl RoutedRequest {
     /// The fence of the route; `None` on unfenced routes.
-    pub fn fence(&self) -> Option<&Fence> {
+    pub fn fence(&self) -> Option<&FenceRule> {
         self.plan.routes.get(self.route?).fence.as_ref()
     }
 }
@@ -55,11 +55,11 @@ impl BufferableRequest for RoutedRequest {
         &mut self.http
     }
 
-    fn is_fenced(&self) -> bool {
+    fn needs_full_body(&self) -> bool {
         self.fence().is_some()
     }
 
-    fn large_bodies(&self) -> LargeBodyPolicy {
+    fn large_body_policy(&self) -> LargeBodyPolicy {
         self.fence().map(|fence| fence.large_bodies).unwrap_or_default()
     }
 }
@@ -79,7 +79,7 @@ impl RoutingTable {
     }
 }
 
-pub async fn route<S: Handler<RoutedRequest>>(
+pub async fn route_request<S: Handler<RoutedRequest>>(
     routing: &RoutingTable,
     request: SanitizedRequest,
     next: &S,
@@ -91,12 +91,14 @@ pub async fn route<S: Handler<RoutedRequest>>(
     let host_name = host.name();
     let carried = RequestParameters { bound: None, query, headers, host: host_name, body: None };
     let found = plan.routes.find(http.method().as_str(), &path, &carried);
-    let found =
-        found.map_err(|bad| Refusal::new(Reason::Malformed, format!("which route takes it: {bad}")))?;
+    let found = found
+        .map_err(|bad| Refusal::new(RefusalReason::Malformed, format!("which route takes it: {bad}")))?;
     let upstream = match (&found, plan.unmatched) {
         (Some(found), _) => found.route.upstream,
         (None, UnmatchedPolicy::Pass(upstream)) => upstream,
-        (None, UnmatchedPolicy::Reject) => return Err(Refusal::new(Reason::NoRoute, "no route matches")),
+        (None, UnmatchedPolicy::Reject) => {
+            return Err(Refusal::new(RefusalReason::NoRoute, "no route matches"));
+        }
     };
     context.route.set(found.as_ref().map(|found| found.route.id));
     let counted = context.route.get().map_or(metrics.unrouted(), |id| metrics.route(id));
@@ -109,7 +111,7 @@ pub async fn route<S: Handler<RoutedRequest>>(
         return Err(ambiguous);
     }
     if is_guard_path(&path) && is_guarded(plan, upstream) {
-        return Err(Refusal::new(Reason::NoRoute, "a guard is asked by gateways only"));
+        return Err(Refusal::new(RefusalReason::NoRoute, "a guard is asked by gateways only"));
     }
     let route = found.map(|found| found.route.id);
     let fenced = route.filter(|route| plan.routes.get(*route).fence.is_some());
@@ -136,14 +138,14 @@ pub async fn route<S: Handler<RoutedRequest>>(
 pub(super) fn find_ambiguity(
     method: &Method,
     path: &CanonicalPath,
-    overridden: Option<(Reason, &'static str)>,
+    overridden: Option<(RefusalReason, &'static str)>,
 ) -> Option<Refusal> {
     if let Some(ambiguity) = path.ambiguity() {
-        return Some(Refusal::new(Reason::AmbiguousPath, ambiguity.to_string()));
+        return Some(Refusal::new(RefusalReason::AmbiguousPath, ambiguity.to_string()));
     }
     if method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
         // No route names it, but the service may take `post` for `POST`.
-        return Some(Refusal::new(Reason::Method, "a method in lower case"));
+        return Some(Refusal::new(RefusalReason::Method, "a method in lower case"));
     }
     let (reason, name) = overridden?;
     Some(Refusal::new(reason, format!("the field `{name}`")))
@@ -161,13 +163,13 @@ fn is_guard_path(path: &CanonicalPath) -> bool {
 }
 
 /// Some services obey a field that overrides method or path. Then the route was found for another request.
-pub fn find_override(headers: &HeaderMap) -> Option<(Reason, &'static str)> {
+pub fn find_override(headers: &HeaderMap) -> Option<(RefusalReason, &'static str)> {
     const METHOD: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
     const PATH: [&str; 2] = ["x-original-url", "x-rewrite-url"];
     headers.keys().map(HeaderName::as_str).filter(|name| name.starts_with('x')).find_map(|name| {
         let named = |known: &&&str| is_spelling_of(name, known);
-        let method = METHOD.iter().find(named).map(|known| (Reason::Method, *known));
-        method.or_else(|| PATH.iter().find(named).map(|known| (Reason::AmbiguousPath, *known)))
+        let method = METHOD.iter().find(named).map(|known| (RefusalReason::Method, *known));
+        method.or_else(|| PATH.iter().find(named).map(|known| (RefusalReason::AmbiguousPath, *known)))
     })
 }
 

@@ -10,7 +10,10 @@ use crate::{
     trace::{Sampling, TraceContext},
 };
 
-pub fn trace(recording: &Sampling, mut request: SanitizedRequest) -> Result<SanitizedRequest, ShortCircuit> {
+pub fn start_trace(
+    recording: &Sampling,
+    mut request: SanitizedRequest,
+) -> Result<SanitizedRequest, ShortCircuit> {
     let headers = request.request.http.headers_mut();
     let trace = TraceContext::from_headers(headers, *recording);
     let (parent, name) = trace.header_values();

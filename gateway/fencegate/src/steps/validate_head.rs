@@ -17,7 +17,7 @@ use crate::{
     frontend::RawRequest,
     handler::ShortCircuit,
     headers::SERVED_METHODS,
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
     request_context::RequestContext,
 };
 
@@ -54,7 +54,7 @@ impl HostCache {
             return Ok(host.clone());
         }
         let host = CanonicalHost::parse(spelled);
-        let host = host.map_err(|bad| Refusal::new(Reason::Malformed, bad.to_string()))?;
+        let host = host.map_err(|bad| Refusal::new(RefusalReason::Malformed, bad.to_string()))?;
         self.0.replace(Some((spelled.into(), host.clone())));
         Ok(host)
     }
@@ -72,7 +72,7 @@ pub fn validate_head(
     }
     if http.headers().len() > plan.listener.limits.max_fields {
         let fields = format!("{} fields", http.headers().len());
-        return Err(Refusal::new(Reason::HeaderTooLarge, fields).into());
+        return Err(Refusal::new(RefusalReason::HeaderTooLarge, fields).into());
     }
     check_method(http.method())?;
     check_framing(&http)?;
@@ -80,26 +80,26 @@ pub fn validate_head(
     check_header_size(&http, plan.listener.limits.max_header)?;
     let host = parse_host(&screening.hosts, &http)?;
     if !plan.listener.hosts.contains(&host) {
-        return Err(Refusal::new(Reason::Misdirected, format!("the host {}", host.as_str())).into());
+        return Err(Refusal::new(RefusalReason::Misdirected, format!("the host {}", host.as_str())).into());
     }
     if http.uri().path() == "*" {
         return Err(answer_asterisk(http.method()).map_or_else(ShortCircuit::from, ShortCircuit::with_reply));
     }
     if !http.uri().path().starts_with('/') {
-        return Err(malformed("a target that is not a path").into());
+        return Err(malformed_refusal("a target that is not a path").into());
     }
     let path = CanonicalPath::parse(http.uri().path());
     Ok(ValidatedRequest { http, notes: context, peer, host, path })
 }
 
-fn malformed(detail: &'static str) -> Refusal {
-    Refusal::new(Reason::Malformed, detail)
+fn malformed_refusal(detail: &'static str) -> Refusal {
+    Refusal::new(RefusalReason::Malformed, detail)
 }
 
 /// CONNECT requests a tunnel, and a TRACE would send our own fields back to the client.
 fn check_method(method: &Method) -> Result<(), Refusal> {
     if matches!(*method, Method::CONNECT | Method::TRACE) {
-        return Err(Refusal::new(Reason::Method, "CONNECT and TRACE are not served"));
+        return Err(Refusal::new(RefusalReason::Method, "CONNECT and TRACE are not served"));
     }
     Ok(())
 }
@@ -107,7 +107,7 @@ fn check_method(method: &Method) -> Result<(), Refusal> {
 /// `OPTIONS *` addresses the server itself (RFC 9110, 9.3.7), so it is not forwarded.
 fn answer_asterisk(method: &Method) -> Result<Reply, Refusal> {
     if *method != Method::OPTIONS {
-        return Err(malformed("`*` is a target for OPTIONS only"));
+        return Err(malformed_refusal("`*` is a target for OPTIONS only"));
     }
     let mut reply = Response::new(Body::empty());
     *reply.status_mut() = StatusCode::NO_CONTENT;
@@ -120,10 +120,10 @@ fn check_framing(http: &Request<Body>) -> Result<(), Refusal> {
     let mut codings = http.headers().get_all(TRANSFER_ENCODING).iter();
     let Some(coding) = codings.next() else { return Ok(()) };
     if codings.next().is_some() || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
-        return Err(Refusal::new(Reason::TransferEncoding, "Transfer-Encoding other than `chunked`"));
+        return Err(Refusal::new(RefusalReason::TransferEncoding, "Transfer-Encoding other than `chunked`"));
     }
     if http.headers().contains_key(CONTENT_LENGTH) || http.version() == Version::HTTP_10 {
-        return Err(malformed("Transfer-Encoding together with Content-Length, or in HTTP/1.0"));
+        return Err(malformed_refusal("Transfer-Encoding together with Content-Length, or in HTTP/1.0"));
     }
     Ok(())
 }
@@ -133,7 +133,7 @@ fn check_expectation(headers: &HeaderMap) -> Result<(), Refusal> {
     if headers.get_all(EXPECT).iter().all(known) {
         return Ok(());
     }
-    Err(Refusal::new(Reason::Expectation, "Expect other than `100-continue`"))
+    Err(Refusal::new(RefusalReason::Expectation, "Expect other than `100-continue`"))
 }
 
 /// The library refuses only what is far larger: in HTTP/1.1, a head that does not fit into its buffer.
@@ -142,11 +142,11 @@ fn check_header_size(http: &Request<Body>, most: usize) -> Result<(), Refusal> {
     let fields = http.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + of_a_field);
     let target = http.uri().path_and_query().map_or(0, |target| target.as_str().len());
     if target > most {
-        return Err(Refusal::new(Reason::TargetTooLarge, format!("a target of {target} bytes")));
+        return Err(Refusal::new(RefusalReason::TargetTooLarge, format!("a target of {target} bytes")));
     }
     let size = target + fields.sum::<usize>();
     if size > most {
-        return Err(Refusal::new(Reason::HeaderTooLarge, format!("a head of {size} bytes")));
+        return Err(Refusal::new(RefusalReason::HeaderTooLarge, format!("a head of {size} bytes")));
     }
     Ok(())
 }
@@ -159,7 +159,7 @@ fn join_cookies(headers: &mut HeaderMap) -> Result<(), Refusal> {
     let pieces: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
     if pieces.len() > 1 {
         let joined = HeaderValue::from_bytes(&pieces.join(&b"; "[..]));
-        let joined = joined.map_err(|_| malformed("a cookie that no field can hold"))?;
+        let joined = joined.map_err(|_| malformed_refusal("a cookie that no field can hold"))?;
         headers.insert(COOKIE, joined);
     }
     Ok(())
@@ -174,27 +174,29 @@ fn parse_host(hosts: &HostCache, http: &Request<Body>) -> Result<CanonicalHost, 
     let field = fields.next();
     let more = fields.next();
     if more.is_some() {
-        return Err(malformed("more than one Host field"));
+        return Err(malformed_refusal("more than one Host field"));
     }
     let field = field
-        .map(|value| value.to_str().map_err(|_| malformed("a Host field that is not ASCII")))
+        .map(|value| value.to_str().map_err(|_| malformed_refusal("a Host field that is not ASCII")))
         .transpose()?;
     let named = field.map(|field| hosts.parse(field)).transpose()?;
     if !matches!(target.scheme_str(), None | Some("http" | "https")) {
-        return Err(malformed("a target with another scheme than http"));
+        return Err(malformed_refusal("a target with another scheme than http"));
     }
     match (target.authority().map(|authority| hosts.parse(authority.as_str())).transpose()?, named) {
         (None, Some(named)) => Ok(named),
-        (Some(_), None) if version == Version::HTTP_11 => Err(malformed("no Host field")),
+        (Some(_), None) if version == Version::HTTP_11 => Err(malformed_refusal("no Host field")),
         (Some(host), None) => Ok(host),
-        (Some(host), Some(named)) if authority(&host, target) == authority(&named, target) => Ok(named),
-        (Some(_), Some(_)) => Err(malformed("the target and the Host field name different hosts")),
-        (None, None) => Err(malformed("no Host field")),
+        (Some(host), Some(named)) if host_and_port(&host, target) == host_and_port(&named, target) => {
+            Ok(named)
+        }
+        (Some(_), Some(_)) => Err(malformed_refusal("the target and the Host field name different hosts")),
+        (None, None) => Err(malformed_refusal("no Host field")),
     }
 }
 
 /// The host and port of a host field; without a port it is the default of the scheme (RFC 9110, 4.2.3).
-fn authority<'a>(host: &'a CanonicalHost, target: &Uri) -> (&'a str, u16) {
+fn host_and_port<'a>(host: &'a CanonicalHost, target: &Uri) -> (&'a str, u16) {
     let usual = if target.scheme_str() == Some("https") { 443 } else { 80 };
     (host.name(), host.port().unwrap_or(usual))
 }
@@ -214,7 +216,7 @@ mod tests {
                 for _ in 0..2 {
                     assert_eq!(hosts.parse(spelled).expect("a host").as_str(), read, "{spelled}");
                 }
-                assert_eq!(hosts.parse("a b").expect_err("no host").reason, Reason::Malformed);
+                assert_eq!(hosts.parse("a b").expect_err("no host").reason, RefusalReason::Malformed);
             }
         }
     }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use fencegate_policies::plan::TraceExport;
+use fencegate_policies::plan::TraceExportSettings;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
     Request, StatusCode,
@@ -47,13 +47,13 @@ pub(super) struct SpanExporter {
 #[derive(Debug)]
 pub(super) struct PlanSpanExporter {
     exporter: SpanExporter,
-    to: Arc<TraceExport>,
+    to: Arc<TraceExportSettings>,
 }
 
 /// All of one request.
 #[derive(Debug)]
 struct RequestSpans {
-    to: Arc<TraceExport>,
+    to: Arc<TraceExportSettings>,
     spans: Vec<Span>,
 }
 
@@ -85,7 +85,7 @@ impl SpanExporter {
         Ok(Self { queue, lost, ended: Arc::new(Mutex::new(ended)) })
     }
 
-    pub(super) fn for_traces(&self, traces: &Arc<TraceExport>) -> PlanSpanExporter {
+    pub(super) fn for_traces(&self, traces: &Arc<TraceExportSettings>) -> PlanSpanExporter {
         PlanSpanExporter { exporter: self.clone(), to: traces.clone() }
     }
 
@@ -171,7 +171,7 @@ impl CollectorConnection {
     ///
     /// # Cancellation
     /// The connection is closed: a late answer would be taken for the answer to the next batch.
-    async fn exchange(&mut self, to: &TraceExport, batch: Bytes) -> Result<u64, ExportError> {
+    async fn exchange(&mut self, to: &TraceExportSettings, batch: Bytes) -> Result<u64, ExportError> {
         let known = self.connection.take().filter(|(name, line)| *name == to.collector && !line.is_closed());
         let mut line = match known {
             Some((_, line)) => line,
@@ -204,7 +204,7 @@ async fn connect(collector: &str) -> Result<SendRequest<Full<Bytes>>, ExportErro
     Ok(line)
 }
 
-fn encode_batch(to: &TraceExport, batch: &[RequestSpans]) -> Bytes {
+fn encode_batch(to: &TraceExportSettings, batch: &[RequestSpans]) -> Bytes {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     let scope = InstrumentationScope {
         name: "fencegate".to_owned(),

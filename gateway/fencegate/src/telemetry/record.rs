@@ -11,7 +11,7 @@ use fencegate_process::key_redaction::hash_digits;
 use hyper::{Method, StatusCode};
 
 use crate::{
-    refusal::{Outcome, Reason},
+    refusal::{DispatchOutcome, RefusalReason},
     request_context::RequestContext,
 };
 
@@ -37,8 +37,8 @@ pub(super) struct RequestRecord {
 #[derive(Debug)]
 pub(super) struct ResponseRecord {
     pub(super) status: StatusCode,
-    pub(super) outcome: Outcome,
-    pub(super) reason: Option<Reason>,
+    pub(super) outcome: DispatchOutcome,
+    pub(super) reason: Option<RefusalReason>,
     pub(super) after: Duration,
 }
 
@@ -57,11 +57,11 @@ impl RequestRecord {
     }
 
     /// The outcome, on a fenced route.
-    pub(super) fn outcome(&self) -> Option<Outcome> {
+    pub(super) fn outcome(&self) -> Option<DispatchOutcome> {
         self.response.as_ref().filter(|_| self.notes.fenced.get()).map(|answered| answered.outcome)
     }
 
-    pub(super) fn reason(&self) -> Option<Reason> {
+    pub(super) fn reason(&self) -> Option<RefusalReason> {
         self.response.as_ref()?.reason
     }
 

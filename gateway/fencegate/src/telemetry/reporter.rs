@@ -13,7 +13,7 @@ use super::{
     sinks::PlanTelemetrySinks,
 };
 use crate::{
-    refusal::{Outcome, Reason},
+    refusal::{DispatchOutcome, RefusalReason},
     request_context::RequestContext,
 };
 
@@ -52,8 +52,8 @@ impl RequestReporter {
         &mut self,
         route: &str,
         status: StatusCode,
-        outcome: Outcome,
-        reason: Option<Reason>,
+        outcome: DispatchOutcome,
+        reason: Option<RefusalReason>,
     ) {
         let after = self.record.began.elapsed();
         self.record.route = Some(route.to_owned());

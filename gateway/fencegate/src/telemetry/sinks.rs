@@ -7,7 +7,7 @@ use fencegate_policies::plan::{AccessLogTarget, KeyVisibility, LogSettings};
 #[cfg(feature = "otlp")]
 use super::otlp;
 use super::{record::RequestRecord, stdout::AccessLog};
-use crate::metrics::Metrics;
+use crate::metrics::ProcessMetricFamilies;
 
 /// True if this build can send spans. A policy that requires them in another build is refused at once.
 pub const SENDS_SPANS: bool = cfg!(feature = "otlp");
@@ -33,7 +33,7 @@ pub struct PlanTelemetrySinks {
 impl TelemetrySinks {
     /// # Errors
     /// The machine has no thread for them.
-    pub fn start(metrics: &Metrics) -> io::Result<Self> {
+    pub fn start(metrics: &ProcessMetricFamilies) -> io::Result<Self> {
         Ok(Self {
             log: AccessLog::start(metrics),
             #[cfg(feature = "otlp")]

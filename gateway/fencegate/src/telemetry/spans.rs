@@ -11,7 +11,7 @@ use opentelemetry_proto::tonic::{
 
 use super::record::RequestRecord;
 use crate::{
-    refusal::{Outcome, Reason},
+    refusal::{DispatchOutcome, RefusalReason},
     trace::TraceContext,
 };
 
@@ -38,8 +38,8 @@ fn request_span(exchange: &RequestRecord, trace: &TraceContext) -> Span {
         string_attribute("http.request.method", Some(method)),
         int_attribute("http.response.status_code", status.map(|status| i64::from(status.as_u16()))),
         string_attribute("fencegate.route", route),
-        string_attribute("fencegate.outcome", exchange.outcome().map(Outcome::as_str)),
-        string_attribute("fencegate.reason", exchange.reason().map(Reason::word)),
+        string_attribute("fencegate.outcome", exchange.outcome().map(DispatchOutcome::as_str)),
+        string_attribute("fencegate.reason", exchange.reason().map(RefusalReason::word)),
         string_attribute("fencegate.token", token.as_deref()),
         string_attribute("fencegate.key", exchange.keys().as_deref()),
         string_attribute("error.type", failed.as_deref()),
@@ -74,7 +74,7 @@ fn upstream_span(exchange: &RequestRecord, trace: &TraceContext) -> Option<Span>
     let failed = match (&exchange.response, status) {
         (_, Some(status)) => status.is_server_error().then(|| error_type(None, status)),
         (Some(refused), None) => {
-            let told = head.is_some() && refused.outcome != Outcome::Unknown;
+            let told = head.is_some() && refused.outcome != DispatchOutcome::Unknown;
             refused.reason.filter(|_| !told).map(|reason| reason.word().to_owned())
         }
         (None, None) => Some("client_gone".to_owned()),
@@ -137,7 +137,7 @@ fn method_attribute(method: &Method) -> (&'static str, &'static str) {
         .map_or(("_OTHER", "HTTP"), |known| (known, known))
 }
 
-fn error_type(reason: Option<Reason>, status: StatusCode) -> String {
+fn error_type(reason: Option<RefusalReason>, status: StatusCode) -> String {
     reason.map_or_else(|| status.as_u16().to_string(), |reason| reason.word().to_owned())
 }
 

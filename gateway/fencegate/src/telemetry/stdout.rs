@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::record::RequestRecord;
 use crate::{
-    metrics::Metrics,
-    refusal::{Outcome, Reason},
+    metrics::ProcessMetricFamilies,
+    refusal::{DispatchOutcome, RefusalReason},
 };
 
 /// Takes lines from any thread. Cheap to clone.
@@ -22,7 +22,7 @@ pub(super) struct AccessLog {
 }
 
 impl AccessLog {
-    pub(super) fn start(metrics: &Metrics) -> Self {
+    pub(super) fn start(metrics: &ProcessMetricFamilies) -> Self {
         let (lines, writes) = stdout_queue_writer();
         metrics.set_access_line_counter(lines.error_counter());
         Self { lines, _writes: Arc::new(writes) }
@@ -118,8 +118,8 @@ impl<'a> AccessLogLine<'a> {
             wait_ms: context.waited.get().map(millis),
             upstream_ms: context.upstream.get().map(millis),
             status: exchange.response.as_ref().map_or(499, |answered| answered.status.as_u16()),
-            outcome: exchange.outcome().map(Outcome::as_str),
-            reason: exchange.reason().map(Reason::word),
+            outcome: exchange.outcome().map(DispatchOutcome::as_str),
+            reason: exchange.reason().map(RefusalReason::word),
             head_ms: exchange.response.as_ref().map(|answered| millis(answered.after)),
             total_ms: millis(exchange.began.elapsed()),
             bytes: exchange.sent,

@@ -1,7 +1,7 @@
 //! A case: how it is run, its requirements, and the meaning of a failure.
 
 use super::{
-    service::{DeadlineSupport, FieldNameForm, KeySharing, KeysPerRequest, TestedService},
+    service::{DeadlineSupport, HeaderNameForm, KeysPerRequest, SharedModeSupport, TestedService},
     step::CaseStep,
     token_headers::ComparedField,
 };
@@ -131,7 +131,7 @@ impl CaseRequirement {
             Self::Body => service.write.has_body(),
             Self::Several => service.reach == KeysPerRequest::Several,
             Self::TwoPlaces => service.write.names_two_keys(),
-            Self::Shared => service.sharing == KeySharing::TwoMarks,
+            Self::Shared => service.sharing == SharedModeSupport::TwoMarks,
             Self::Slow => service.slow.is_some(),
             Self::Instances => service.instances.len() > 1,
             Self::Restart => service.restart.is_some(),
@@ -139,7 +139,7 @@ impl CaseRequirement {
             Self::Remember => service.remember.is_some(),
             Self::NotAfter => service.deadlines == DeadlineSupport::Enforced,
             Self::Probe => service.probe.is_some(),
-            Self::Spelled => service.names == FieldNameForm::Spelled,
+            Self::Spelled => service.names == HeaderNameForm::Spelled,
         }
     }
 

@@ -39,7 +39,7 @@ pub struct ServiceInstance {
 }
 
 /// An open connection.
-pub struct Connection {
+pub struct ServiceConnection {
     sender: SendRequest<SplitBody>,
     instance: ServiceInstance,
 }
@@ -54,7 +54,7 @@ pub struct ServiceResponse {
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum RequestError {
+pub enum ServiceRequestError {
     #[error("cannot be reached: {0}")]
     Unreachable(#[source] io::Error),
     #[error("the connection broke: {0}")]
@@ -98,13 +98,16 @@ impl ServiceInstance {
     }
 
     /// # Errors
-    /// [`RequestError::Unreachable`].
-    pub async fn open(&self) -> Result<Connection, RequestError> {
+    /// [`ServiceRequestError::Unreachable`].
+    pub async fn open(&self) -> Result<ServiceConnection, ServiceRequestError> {
         let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut));
-        timeout(CONNECT_TIMEOUT, self.dial()).await.unwrap_or_else(late).map_err(RequestError::Unreachable)
+        timeout(CONNECT_TIMEOUT, self.dial())
+            .await
+            .unwrap_or_else(late)
+            .map_err(ServiceRequestError::Unreachable)
     }
 
-    async fn dial(&self) -> io::Result<Connection> {
+    async fn dial(&self) -> io::Result<ServiceConnection> {
         let addresses: Vec<SocketAddr> = tokio::net::lookup_host(&self.authority).await?.collect();
         let stream = TcpStream::connect(&*addresses).await?;
         stream.set_nodelay(true)?;
@@ -115,7 +118,7 @@ impl ServiceInstance {
                 handshake(TokioIo::new(stream)).await?
             }
         };
-        Ok(Connection { sender, instance: self.clone() })
+        Ok(ServiceConnection { sender, instance: self.clone() })
     }
 }
 
@@ -128,18 +131,18 @@ async fn handshake(
     Ok(sender)
 }
 
-impl Connection {
+impl ServiceConnection {
     /// Sends one request and closes the connection after the answer. With `until`, the second half of the body waits
     /// for that.
     ///
     /// # Errors
-    /// [`RequestError`]: the request may have had an effect.
+    /// [`ServiceRequestError`]: the request may have had an effect.
     pub async fn send(
         mut self,
         filled: &RenderedRequest,
         until: Option<oneshot::Receiver<()>>,
         limit: Duration,
-    ) -> Result<ServiceResponse, RequestError> {
+    ) -> Result<ServiceResponse, ServiceRequestError> {
         let target = format!("{}{}", self.instance.base, filled.target);
         let mut request = Request::builder().method(&filled.method).uri(target);
         if !filled.fields.iter().any(|(name, _)| name == header::HOST) {
@@ -151,13 +154,13 @@ impl Connection {
         let request =
             request.body(SplitBody::new(filled.body.clone(), until)).expect("looked at when it was read");
         let exchange = async {
-            let broken = |error: hyper::Error| RequestError::Broken(error_chain(&error));
+            let broken = |error: hyper::Error| ServiceRequestError::Broken(error_chain(&error));
             let (head, body) = self.sender.send_request(request).await.map_err(broken)?.into_parts();
             let body = Limited::new(body, MAX_RESPONSE_LEN).collect().await;
-            let body = body.map_err(|error| RequestError::Broken(error.to_string()))?.to_bytes();
+            let body = body.map_err(|error| ServiceRequestError::Broken(error.to_string()))?.to_bytes();
             Ok(ServiceResponse { status: head.status, fields: head.headers, body })
         };
-        timeout(limit, exchange).await.unwrap_or(Err(RequestError::Timeout(limit)))
+        timeout(limit, exchange).await.unwrap_or(Err(ServiceRequestError::Timeout(limit)))
     }
 }
 

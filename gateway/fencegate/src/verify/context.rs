@@ -10,9 +10,9 @@ use tokio::{
 
 use super::{
     case_result::{CaseError, StepRecord},
-    connection::{Connection, RequestError},
+    connection::{ServiceConnection, ServiceRequestError},
     effects::{self, EffectChange, EffectReading, EffectSource, EffectUnit},
-    sent_request::{RequestOutcome, SentRequest},
+    sent_request::{SentRequest, ServiceRequestOutcome},
     service::{DeadlineSupport, TestedService},
     template::{RenderedRequest, RequestTemplate, RequestTemplateValues},
     token_headers::{SyntheticToken, TokenHeaders},
@@ -64,7 +64,7 @@ pub enum RequestKind {
 
 /// A request with its connection, before it is sent.
 pub struct PreparedRequest {
-    socket: Result<Connection, RequestError>,
+    socket: Result<ServiceConnection, ServiceRequestError>,
     filled: RenderedRequest,
     sent: String,
     mint: Option<SyntheticToken>,
@@ -233,7 +233,7 @@ impl PreparedRequest {
         };
         let passed_a_gateway =
             answer.as_ref().is_ok_and(|answer| answer.fields.contains_key(FENCING_OUTCOME));
-        let came = RequestOutcome::from_response(answer);
+        let came = ServiceRequestOutcome::from_response(answer);
         SentRequest { sent: self.sent, mint: self.mint, began, ended: Instant::now(), came, passed_a_gateway }
     }
 
@@ -252,7 +252,7 @@ impl PreparedRequest {
                 Ok(socket) => socket.send(&self.filled, Some(gate), self.patience).await,
                 Err(unanswered) => Err(unanswered),
             };
-            RequestOutcome::from_response(answer)
+            ServiceRequestOutcome::from_response(answer)
         };
         let entered = Instant::now();
         let came = tokio::select! {

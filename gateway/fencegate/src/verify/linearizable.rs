@@ -3,20 +3,22 @@
 
 use super::{
     case_result::CaseError,
-    sent_request::{RequestOutcome, SentRequest},
+    sent_request::{SentRequest, ServiceRequestOutcome},
     token_headers::{ComparedField, SyntheticToken},
 };
 
 /// `shots` are all writes of one key, beginning with the first.
 pub fn check_linearizable(shots: &[SentRequest], form: ComparedField) -> Result<(), CaseError> {
     let accepted: Vec<&SentRequest> =
-        shots.iter().filter(|shot| matches!(shot.came, RequestOutcome::Accepted(_))).collect();
+        shots.iter().filter(|shot| matches!(shot.came, ServiceRequestOutcome::Accepted(_))).collect();
     check_stale(&accepted, form)?;
     if form == ComparedField::Token {
         check_duplicates(&accepted)?;
     }
     check_refusals(shots, form)?;
-    let odd = |shot: &&SentRequest| !matches!(shot.came, RequestOutcome::Accepted(_) | RequestOutcome::Stale);
+    let odd = |shot: &&SentRequest| {
+        !matches!(shot.came, ServiceRequestOutcome::Accepted(_) | ServiceRequestOutcome::Stale)
+    };
     let odd: Vec<&SentRequest> = shots.iter().filter(odd).collect();
     match odd.first() {
         None => Ok(()),
@@ -65,7 +67,7 @@ fn check_duplicates(accepted: &[&SentRequest]) -> Result<(), CaseError> {
 /// Fails if a write was refused as stale although nothing newer can have been done before its refusal.
 fn check_refusals(shots: &[SentRequest], form: ComparedField) -> Result<(), CaseError> {
     let all: Vec<&SentRequest> = shots.iter().collect();
-    for (refused, token) in tokens(&all).filter(|(shot, _)| shot.came == RequestOutcome::Stale) {
+    for (refused, token) in tokens(&all).filter(|(shot, _)| shot.came == ServiceRequestOutcome::Stale) {
         let reason = |(other, newer): (&SentRequest, _)| {
             other.came.may_have_been_done() && form.is_stale(token, newer) && other.began <= refused.ended
         };
@@ -93,7 +95,7 @@ mod tests {
     use super::*;
     use crate::verify::token_headers::epoch;
 
-    fn sent_write(mint: SyntheticToken, began: u64, ended: u64, came: RequestOutcome) -> SentRequest {
+    fn sent_write(mint: SyntheticToken, began: u64, ended: u64, came: ServiceRequestOutcome) -> SentRequest {
         let at = |ms| *ORIGIN.get_or_init(Instant::now) + Duration::from_millis(ms);
         SentRequest {
             sent: format!("{mint:?}"),
@@ -106,7 +108,7 @@ mod tests {
     }
 
     static ORIGIN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-    const YES: RequestOutcome = RequestOutcome::Accepted(200);
+    const YES: ServiceRequestOutcome = ServiceRequestOutcome::Accepted(200);
 
     fn check_fails(shots: &[SentRequest], form: ComparedField) -> bool {
         matches!(check_linearizable(shots, form), Err(CaseError::Failed(_)))
@@ -120,7 +122,7 @@ mod tests {
             assert!(check_fails(&[newer.clone(), sent_write(epoch(5), 11, 20, YES)], form));
             assert_eq!(check_linearizable(&[newer.clone(), sent_write(epoch(5), 9, 20, YES)], form), Ok(()));
             assert_eq!(
-                check_linearizable(&[newer, sent_write(epoch(5), 9, 20, RequestOutcome::Stale)], form),
+                check_linearizable(&[newer, sent_write(epoch(5), 9, 20, ServiceRequestOutcome::Stale)], form),
                 Ok(())
             );
         }
@@ -137,14 +139,14 @@ mod tests {
     /// A refusal as stale requires an accepted newer token that may have come first.
     #[test]
     fn refusal_requires_newer_accepted_token() {
-        let refused = sent_write(epoch(5), 5, 10, RequestOutcome::Stale);
+        let refused = sent_write(epoch(5), 5, 10, ServiceRequestOutcome::Stale);
         assert!(check_fails(std::slice::from_ref(&refused), ComparedField::Token));
         assert!(
             check_fails(&[refused.clone(), sent_write(epoch(6), 11, 12, YES)], ComparedField::Token),
             "it came too late to be one"
         );
         assert!(check_fails(&[refused.clone(), sent_write(epoch(4), 0, 2, YES)], ComparedField::Token));
-        let perhaps = sent_write(epoch(6), 0, 2, RequestOutcome::TimedOut(String::new()));
+        let perhaps = sent_write(epoch(6), 0, 2, ServiceRequestOutcome::TimedOut(String::new()));
         let judged = check_linearizable(&[refused, perhaps], ComparedField::Token);
         assert!(matches!(judged, Err(CaseError::Undecided(_))), "{judged:?}");
     }
@@ -164,7 +166,7 @@ mod tests {
             for (at, e, before, after) in order {
                 let token = epoch(e);
                 let came = match watermark {
-                    Some(watermark) if form.is_stale(token, watermark) => RequestOutcome::Stale,
+                    Some(watermark) if form.is_stale(token, watermark) => ServiceRequestOutcome::Stale,
                     _ => YES,
                 };
                 if came == YES {

@@ -36,7 +36,7 @@ use self::{
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
     #[error("{url} {why}")]
-    Unreachable { url: String, why: connection::RequestError },
+    Unreachable { url: String, why: connection::ServiceRequestError },
     #[error(
         "{url} is a gateway, which replaces every token by its own: name the address of the service behind it"
     )]
@@ -47,14 +47,14 @@ pub enum VerifyError {
 
 /// The form of the generated keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyForm {
+pub enum TestKeyForm {
     /// 16 letters and digits.
     Alphanumeric,
     /// 15 digits, the first of which is not 0.
     Numeric,
 }
 
-impl KeyForm {
+impl TestKeyForm {
     /// A beginning for all keys of one run, which no other run has.
     fn key_prefix(self) -> Result<String, io::Error> {
         let random = getrandom::u64().map_err(io::Error::other)?;
@@ -77,7 +77,7 @@ impl KeyForm {
 /// [`VerifyError`] if there was no service to test.
 pub fn verify(
     service: &TestedService,
-    names: KeyForm,
+    names: TestKeyForm,
     mut on_result: impl FnMut(&CaseReport),
 ) -> Result<VerifyReport, VerifyError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use super::{
-    connection::{RequestError, ServiceResponse},
+    connection::{ServiceRequestError, ServiceResponse},
     token_headers::SyntheticToken,
 };
 use crate::headers::FENCING_REFUSAL;
@@ -18,14 +18,14 @@ pub struct SentRequest {
     /// The moment from which the service could act on it.
     pub began: Instant,
     pub ended: Instant,
-    pub came: RequestOutcome,
+    pub came: ServiceRequestOutcome,
     /// The answer has `Fencing-Outcome`, which only gateways write.
     pub passed_a_gateway: bool,
 }
 
 /// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RequestOutcome {
+pub enum ServiceRequestOutcome {
     /// 2xx
     Accepted(u16),
     /// 412 with `Fencing-Refusal: stale`
@@ -47,13 +47,13 @@ pub enum RequestOutcome {
 /// The most characters of an answer that are reported.
 const EXCERPT: usize = 160;
 
-impl RequestOutcome {
-    pub fn from_response(answer: Result<ServiceResponse, RequestError>) -> Self {
+impl ServiceRequestOutcome {
+    pub fn from_response(answer: Result<ServiceResponse, ServiceRequestError>) -> Self {
         let answer = match answer {
             Ok(answer) => answer,
-            Err(RequestError::Unreachable(error)) => return Self::Unreachable(error.to_string()),
-            Err(RequestError::Broken(reason)) => return Self::Disconnected(reason),
-            Err(late @ RequestError::Timeout(_)) => return Self::TimedOut(late.to_string()),
+            Err(ServiceRequestError::Unreachable(error)) => return Self::Unreachable(error.to_string()),
+            Err(ServiceRequestError::Broken(reason)) => return Self::Disconnected(reason),
+            Err(late @ ServiceRequestError::Timeout(_)) => return Self::TimedOut(late.to_string()),
         };
         let status = answer.status.as_u16();
         let refusal = answer.fields.get(FENCING_REFUSAL);
@@ -85,7 +85,7 @@ impl RequestOutcome {
     }
 }
 
-impl std::fmt::Display for RequestOutcome {
+impl std::fmt::Display for ServiceRequestOutcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Accepted(status) => write!(f, "{status}"),
@@ -114,13 +114,13 @@ mod tests {
 
     use super::*;
 
-    fn outcome_of(status: u16, refusal: Option<&'static str>) -> RequestOutcome {
+    fn outcome_of(status: u16, refusal: Option<&'static str>) -> ServiceRequestOutcome {
         let mut fields = HeaderMap::new();
         if let Some(refusal) = refusal {
             fields.insert(FENCING_REFUSAL, HeaderValue::from_static(refusal));
         }
         let status = StatusCode::from_u16(status).expect("a status");
-        RequestOutcome::from_response(Ok(ServiceResponse {
+        ServiceRequestOutcome::from_response(Ok(ServiceResponse {
             status,
             fields,
             body: Bytes::from_static(b"so\r\n\x1b[1m it is"),
@@ -130,14 +130,20 @@ mod tests {
     /// Only a status 412 whose reason is `stale` counts as stale.
     #[test]
     fn only_marked_412_is_stale() {
-        assert_eq!(outcome_of(412, Some("stale")), RequestOutcome::Stale);
-        assert_eq!(outcome_of(412, Some("expired")), RequestOutcome::Expired);
-        assert!(!RequestOutcome::Expired.may_have_been_done());
-        assert_eq!(outcome_of(412, None), RequestOutcome::Refused(412, "so [1m it is".into()));
-        assert_eq!(outcome_of(412, Some("floor")), RequestOutcome::Refused(412, "so [1m it is".into()));
-        assert_eq!(outcome_of(409, Some("stale")), RequestOutcome::Refused(409, "so [1m it is".into()));
-        assert_eq!(outcome_of(204, Some("stale")), RequestOutcome::Accepted(204));
-        assert!(matches!(outcome_of(500, None), RequestOutcome::Unclear(500, _)));
+        assert_eq!(outcome_of(412, Some("stale")), ServiceRequestOutcome::Stale);
+        assert_eq!(outcome_of(412, Some("expired")), ServiceRequestOutcome::Expired);
+        assert!(!ServiceRequestOutcome::Expired.may_have_been_done());
+        assert_eq!(outcome_of(412, None), ServiceRequestOutcome::Refused(412, "so [1m it is".into()));
+        assert_eq!(
+            outcome_of(412, Some("floor")),
+            ServiceRequestOutcome::Refused(412, "so [1m it is".into())
+        );
+        assert_eq!(
+            outcome_of(409, Some("stale")),
+            ServiceRequestOutcome::Refused(409, "so [1m it is".into())
+        );
+        assert_eq!(outcome_of(204, Some("stale")), ServiceRequestOutcome::Accepted(204));
+        assert!(matches!(outcome_of(500, None), ServiceRequestOutcome::Unclear(500, _)));
         assert!(outcome_of(500, None).may_have_been_done() && !outcome_of(412, None).may_have_been_done());
     }
 }

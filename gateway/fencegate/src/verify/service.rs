@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     connection::ServiceInstance, effects::EffectSource, template::RequestTemplate,
-    token_headers::TokenFieldNames,
+    token_headers::TokenHeaderNames,
 };
 
 /// A service, as its user describes it.
@@ -17,12 +17,12 @@ pub struct TestedService {
     pub also: Option<RequestTemplate>,
     /// A write that takes long, where there is one.
     pub slow: Option<RequestTemplate>,
-    pub fields: TokenFieldNames,
+    pub fields: TokenHeaderNames,
     /// The gateway's form of a key, with the placeholder `{key}` in it.
     pub fencing_key: String,
-    pub sharing: KeySharing,
+    pub sharing: SharedModeSupport,
     pub reach: KeysPerRequest,
-    pub names: FieldNameForm,
+    pub names: HeaderNameForm,
     pub deadlines: DeadlineSupport,
     /// The probe for the outcome of an operation, if there is one.
     pub probe: Option<OutcomeProbeTemplate>,
@@ -52,7 +52,7 @@ pub struct OutcomeProbeTemplate {
 
 /// Whether readers share a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeySharing {
+pub enum SharedModeSupport {
     /// One watermark.
     Exclusive,
     /// Two watermarks, one of writes and one of reads.
@@ -77,7 +77,7 @@ pub enum KeysPerRequest {
 
 /// How field names reach the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FieldNameForm {
+pub enum HeaderNameForm {
     Spelled,
     /// As variables in which `-` and `_` are the same, as in CGI and WSGI.
     Folded,

@@ -5,15 +5,15 @@ use super::token_headers::{SyntheticToken, TokenHeaders};
 /// One request of a case, or an incident.
 #[derive(Debug, Clone, Copy)]
 pub struct CaseStep {
-    pub act: StepKind,
+    pub act: CaseStepKind,
     pub who: KeySelector,
     pub stamp: TokenHeaders,
     pub at: InstanceChoice,
-    pub expect: Expectation,
+    pub expect: ExpectedResult,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StepKind {
+pub enum CaseStepKind {
     Write,
     /// The previous write again, byte by byte.
     Repeat,
@@ -46,7 +46,7 @@ pub enum InstanceChoice {
 
 /// The expected result of a request or a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expectation {
+pub enum ExpectedResult {
     /// It is accepted. The case is about the requests after it.
     Ready,
     /// It is accepted and has one effect.
@@ -79,37 +79,37 @@ pub const fn write(mint: SyntheticToken) -> CaseStep {
 }
 
 pub const fn read(mint: SyntheticToken) -> CaseStep {
-    CaseStep { act: StepKind::Read, ..write(mint) }
+    CaseStep { act: CaseStepKind::Read, ..write(mint) }
 }
 
 pub const fn write_other(mint: SyntheticToken) -> CaseStep {
-    CaseStep { act: StepKind::WriteOther, ..write(mint) }
+    CaseStep { act: CaseStepKind::WriteOther, ..write(mint) }
 }
 
 pub const fn with_headers(stamp: TokenHeaders) -> CaseStep {
     CaseStep {
-        act: StepKind::Write,
+        act: CaseStepKind::Write,
         who: KeySelector::One(A),
         stamp,
         at: InstanceChoice::First,
-        expect: Expectation::Ready,
+        expect: ExpectedResult::Ready,
     }
 }
 
 pub const fn repeat(mint: SyntheticToken) -> CaseStep {
-    CaseStep { act: StepKind::Repeat, ..write(mint) }
+    CaseStep { act: CaseStepKind::Repeat, ..write(mint) }
 }
 
 pub const fn probe(mint: SyntheticToken) -> CaseStep {
-    CaseStep { act: StepKind::Question, ..write(mint) }
+    CaseStep { act: CaseStepKind::Question, ..write(mint) }
 }
 
 pub const fn crash() -> CaseStep {
-    CaseStep { act: StepKind::Crash, ..with_headers(TokenHeaders::Absent) }
+    CaseStep { act: CaseStepKind::Crash, ..with_headers(TokenHeaders::Absent) }
 }
 
 pub const fn wait() -> CaseStep {
-    CaseStep { act: StepKind::Wait, ..with_headers(TokenHeaders::Absent) }
+    CaseStep { act: CaseStepKind::Wait, ..with_headers(TokenHeaders::Absent) }
 }
 
 impl CaseStep {
@@ -129,7 +129,7 @@ impl CaseStep {
     }
 
     #[must_use]
-    pub const fn expect(self, expect: Expectation) -> Self {
+    pub const fn expect(self, expect: ExpectedResult) -> Self {
         Self { expect, ..self }
     }
 }

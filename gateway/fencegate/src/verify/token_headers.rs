@@ -17,7 +17,7 @@ pub enum ComparedField {
 
 /// The service's names for both fields, and which of them it compares.
 #[derive(Debug, Clone)]
-pub struct TokenFieldNames {
+pub struct TokenHeaderNames {
     pub form: ComparedField,
     pub token: HeaderName,
     pub number: HeaderName,
@@ -33,7 +33,7 @@ pub struct SyntheticToken {
 
 /// Another spelling of a field's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FieldNameSpelling {
+pub enum HeaderNameSpelling {
     /// `fencing_token`. CGI, WSGI and the like make the same variable of it.
     Underscore,
     /// `fencing.token`
@@ -42,7 +42,7 @@ pub enum FieldNameSpelling {
 
 /// The moment after which a request must not be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DeadlineField {
+pub enum DeadlineHeaderValue {
     /// An hour from now.
     InTime,
     /// Ten seconds ago: more than clocks should differ.
@@ -59,7 +59,7 @@ pub enum TokenHeaders {
     /// Token and number, as a gateway writes them.
     Whole(SyntheticToken),
     /// The same, with this deadline.
-    Until(SyntheticToken, DeadlineField),
+    Until(SyntheticToken, DeadlineHeaderValue),
     /// Neither field.
     Absent,
     /// Only the field that is compared.
@@ -73,9 +73,9 @@ pub enum TokenHeaders {
     /// The compared field once, with two values.
     Joined(SyntheticToken, SyntheticToken),
     /// A field with another spelling in place of the compared one.
-    Alias(FieldNameSpelling, SyntheticToken),
+    Alias(HeaderNameSpelling, SyntheticToken),
     /// The compared field, and one with another spelling and another value.
-    Beside(SyntheticToken, FieldNameSpelling, SyntheticToken),
+    Beside(SyntheticToken, HeaderNameSpelling, SyntheticToken),
 }
 
 /// The first dispatch of a tenure.
@@ -116,13 +116,13 @@ impl ComparedField {
     }
 }
 
-impl Default for TokenFieldNames {
+impl Default for TokenHeaderNames {
     fn default() -> Self {
         Self { form: ComparedField::Token, token: FENCING_TOKEN, number: FENCING_NUMBER }
     }
 }
 
-impl TokenFieldNames {
+impl TokenHeaderNames {
     pub fn compared_header(&self) -> &HeaderName {
         match self.form {
             ComparedField::Token => &self.token,
@@ -141,15 +141,15 @@ impl TokenHeaders {
     }
 
     /// The deadline of the request.
-    pub fn deadline_field(self) -> DeadlineField {
+    pub fn deadline_field(self) -> DeadlineHeaderValue {
         match self {
             Self::Until(_, not_after) => not_after,
-            _ => DeadlineField::InTime,
+            _ => DeadlineHeaderValue::InTime,
         }
     }
 
     /// The fields in the order in which they are sent.
-    pub fn headers(self, names: &TokenFieldNames) -> Vec<(HeaderName, HeaderValue)> {
+    pub fn headers(self, names: &TokenHeaderNames) -> Vec<(HeaderName, HeaderValue)> {
         let form = names.form;
         let ours = names.compared_header();
         let (other, other_form) = match form {
@@ -158,8 +158,9 @@ impl TokenHeaders {
         };
         let compared = |token: SyntheticToken| (ours.clone(), token.value_in(form));
         let beside = |token: SyntheticToken| (other.clone(), token.value_in(other_form));
-        let alias =
-            |spelling: FieldNameSpelling, token: SyntheticToken| (spelling.apply(ours), token.value_in(form));
+        let alias = |spelling: HeaderNameSpelling, token: SyntheticToken| {
+            (spelling.apply(ours), token.value_in(form))
+        };
         let texts = match self {
             Self::Whole(token) | Self::Until(token, _) => vec![compared(token), beside(token)],
             Self::Absent => Vec::new(),
@@ -178,7 +179,7 @@ impl TokenHeaders {
     }
 }
 
-impl DeadlineField {
+impl DeadlineHeaderValue {
     /// The texts of the fields, as of now.
     pub fn values(self) -> Vec<String> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
@@ -192,7 +193,7 @@ impl DeadlineField {
     }
 }
 
-impl FieldNameSpelling {
+impl HeaderNameSpelling {
     fn apply(self, name: &HeaderName) -> HeaderName {
         let spelled = match self {
             Self::Underscore => name.as_str().replace('-', "_"),
@@ -204,12 +205,12 @@ impl FieldNameSpelling {
 
 #[cfg(test)]
 mod tests {
-    use fencegate_policies::token::Token;
+    use fencegate_policies::token::FencingToken;
 
     use super::*;
 
     fn sent_values(stamp: TokenHeaders, form: ComparedField) -> Vec<String> {
-        let fields = stamp.headers(&TokenFieldNames { form, ..TokenFieldNames::default() });
+        let fields = stamp.headers(&TokenHeaderNames { form, ..TokenHeaderNames::default() });
         fields.iter().map(|(name, value)| format!("{name}: {}", value.to_str().expect("ASCII"))).collect()
     }
 
@@ -217,7 +218,7 @@ mod tests {
     #[test]
     fn synthetic_token_matches_real_token() {
         let mint = epoch(0xAB).with_dispatch(3);
-        let token = Token::new(0xAB, 7, 3).expect("small");
+        let token = FencingToken::new(0xAB, 7, 3).expect("small");
         assert_eq!(mint.token(), token.to_string());
         assert_eq!(
             sent_values(TokenHeaders::Whole(mint), ComparedField::Number)[0],
@@ -234,7 +235,7 @@ mod tests {
             [(ComparedField::Token, "fencing_token"), (ComparedField::Number, "fencing_number")]
         {
             assert!(
-                sent_values(TokenHeaders::Alias(FieldNameSpelling::Underscore, epoch(5)), form)[0]
+                sent_values(TokenHeaders::Alias(HeaderNameSpelling::Underscore, epoch(5)), form)[0]
                     .starts_with(name)
             );
         }
@@ -249,20 +250,20 @@ mod tests {
     /// A deadline changes no token, and only a late one is over.
     #[test]
     fn deadline_leaves_token_unchanged() {
-        let late = TokenHeaders::Until(epoch(5), DeadlineField::Late);
+        let late = TokenHeaders::Until(epoch(5), DeadlineHeaderValue::Late);
         assert_eq!(
             sent_values(late, ComparedField::Token),
             sent_values(TokenHeaders::Whole(epoch(5)), ComparedField::Token)
         );
         assert_eq!(late.synthetic_token(), Some(epoch(5)));
-        assert_eq!(TokenHeaders::Whole(epoch(5)).deadline_field(), DeadlineField::InTime);
-        let read = |not_after: DeadlineField| -> Vec<u64> {
+        assert_eq!(TokenHeaders::Whole(epoch(5)).deadline_field(), DeadlineHeaderValue::InTime);
+        let read = |not_after: DeadlineHeaderValue| -> Vec<u64> {
             not_after.values().iter().map(|text| text.parse().expect("digits")).collect()
         };
-        let late = read(DeadlineField::Late)[0];
-        let in_time = read(DeadlineField::InTime)[0];
+        let late = read(DeadlineHeaderValue::Late)[0];
+        let in_time = read(DeadlineHeaderValue::InTime)[0];
         assert!((3_600_000..3_700_000).contains(&(in_time - late)), "{late} {in_time}");
-        assert_eq!(read(DeadlineField::Twice).len(), 2);
+        assert_eq!(read(DeadlineHeaderValue::Twice).len(), 2);
     }
 
     /// The dispatches of one grant have equal numbers and different tokens.

@@ -14,7 +14,7 @@ use super::{
     key_state::InDoubtDispatch,
     quarantine::{Quarantine, QuarantineReason, QuarantineScope, QuarantineStatus},
 };
-use crate::store::{ActiveKeys, RecoveredState, StoreChange, UnresolvedExecution};
+use crate::store::{RecoveredActiveKeys, RecoveredState, StoreChange, UnresolvedExecution};
 
 impl AdmissionTable {
     /// Takes over the keys that an earlier process may have had at work. After a clean stop the store also records
@@ -27,17 +27,17 @@ impl AdmissionTable {
     ) {
         let until = recovered.quarantine_length(max_execution).map(|left| now + left);
         let (every_key, keys): (_, &[ResourceKey]) = match &recovered.at_work {
-            ActiveKeys::NewStore => (Some(QuarantineReason::NewStore), &[]),
-            ActiveKeys::Restored => (Some(QuarantineReason::Restored), &[]),
-            ActiveKeys::NotListed => (Some(QuarantineReason::OlderBuild), &[]),
-            ActiveKeys::Keys(keys) => (None, keys),
+            RecoveredActiveKeys::NewStore => (Some(QuarantineReason::NewStore), &[]),
+            RecoveredActiveKeys::Restored => (Some(QuarantineReason::Restored), &[]),
+            RecoveredActiveKeys::NotListed => (Some(QuarantineReason::OlderBuild), &[]),
+            RecoveredActiveKeys::Keys(keys) => (None, keys),
         };
         self.listed = every_key.is_none();
         for key in keys {
             self.key_state(key, now).inherited = until.is_some();
             // The key is in the store's list already.
             self.mark_active(std::slice::from_ref(key));
-            self.enqueue_resting(key, now);
+            self.enqueue_idle_key(key, now);
         }
         let closes = every_key.is_some() || !keys.is_empty();
         self.quarantine = until.filter(|_| closes).map(|until| Quarantine {
@@ -109,7 +109,7 @@ impl AdmissionTable {
     }
 
     /// Queues a key that is no longer at work for its removal from the list.
-    pub(super) fn enqueue_resting(&mut self, key: &ResourceKey, now: BootInstant) {
+    pub(super) fn enqueue_idle_key(&mut self, key: &ResourceKey, now: BootInstant) {
         let Some(state) = self.keys.get_mut(key) else { return };
         if state.at_work && !state.resting && !state.inherited && state.prune_and_check_idle(now) {
             state.resting = true;
@@ -118,7 +118,7 @@ impl AdmissionTable {
     }
 
     /// Takes keys that have rested for `linger` out of the list. Called periodically; returns at most `most` changes.
-    pub fn release_resting(&mut self, linger: Duration, most: usize, now: BootInstant) -> Vec<StoreChange> {
+    pub fn delist_idle_keys(&mut self, linger: Duration, most: usize, now: BootInstant) -> Vec<StoreChange> {
         self.end_doubts(now);
         let mut changes = self.end_quarantine(now);
         while changes.len() < most
@@ -156,7 +156,7 @@ impl AdmissionTable {
     pub(super) fn remove_ended(&mut self, id: DispatchId, now: BootInstant) {
         let Some(open) = self.open.remove(&id) else { return };
         for key in open.keys.iter() {
-            self.enqueue_resting(key, now);
+            self.enqueue_idle_key(key, now);
         }
     }
 
@@ -168,7 +168,7 @@ impl AdmissionTable {
                 if let Some(state) = self.keys.get_mut(key) {
                     state.inherited = false;
                 }
-                self.enqueue_resting(key, now);
+                self.enqueue_idle_key(key, now);
             }
         }
         if self.listed || self.quarantine.is_some() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::clock::BootInstant;
 
 use crate::dispatch_target::DispatchTarget;
@@ -12,13 +12,13 @@ use crate::dispatch_target::DispatchTarget;
 pub struct DispatchClaim {
     /// Sorted, without duplicates, at least one.
     pub keys: Arc<[ResourceKey]>,
-    pub token: Token,
-    pub mode: Mode,
+    pub token: FencingToken,
+    pub mode: LockMode,
     /// The era in its ticket. Tokens of a new era may be far larger than all before.
     pub era: Option<u64>,
     /// For a callback: the token of its caller. It may run beside that dispatch, and beside the callers of that one.
     /// Accepted only from gateways that have shown a ticket.
-    pub parent: Option<Token>,
+    pub parent: Option<FencingToken>,
 }
 
 /// Names a dispatch in flight.
@@ -36,8 +36,8 @@ impl DispatchId {
 #[derive(Debug, Clone)]
 pub struct OpenDispatch {
     pub keys: Arc<[ResourceKey]>,
-    pub token: Token,
-    pub mode: Mode,
+    pub token: FencingToken,
+    pub mode: LockMode,
     /// Set once it is in doubt: until when. If the endpoint has to be seen running, this is the earliest end.
     pub until: Option<BootInstant>,
     /// Where it was sent, if known.
@@ -46,7 +46,7 @@ pub struct OpenDispatch {
 
 impl DispatchClaim {
     /// The caller of a callback, if that is of the same tenure.
-    pub(crate) fn caller(&self) -> Option<Token> {
+    pub(crate) fn caller(&self) -> Option<FencingToken> {
         self.parent.filter(|parent| parent.same_grant(self.token))
     }
 
@@ -65,8 +65,8 @@ impl OpenDispatch {
 /// An execution whose end was not seen, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InDoubtExecution {
-    pub token: Token,
-    pub mode: Mode,
+    pub token: FencingToken,
+    pub mode: LockMode,
     pub keys: Vec<ResourceKey>,
     /// When it counts as over. If the endpoint has to be seen running, this is the earliest end.
     pub until: BootInstant,

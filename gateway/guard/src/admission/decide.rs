@@ -8,14 +8,14 @@ use std::{
 
 use fencegate_policies::{
     key::ResourceKey,
-    token::{LARGEST_JUMP, Token},
+    token::{FencingToken, LARGEST_JUMP},
 };
 use fencegate_process::{clock::BootInstant, failpoint};
 use tokio::sync::futures::OwnedNotified;
 
 use super::{
     claim::{DispatchClaim, DispatchId, OpenDispatch},
-    key_state::{DispatchConflict, InDoubtDispatch, KeyState, RunningDispatch},
+    key_state::{DispatchConflict, InDoubtDispatch, KeyAdmissionState, RunningDispatch},
     liveness::{EndpointProbeConfig, LivenessTracker, RequiredLivenessTime},
     quarantine::Quarantine,
 };
@@ -27,7 +27,7 @@ use crate::{
 /// The guard's state of all its keys.
 #[derive(Debug)]
 pub struct AdmissionTable {
-    pub(super) keys: HashMap<ResourceKey, KeyState>,
+    pub(super) keys: HashMap<ResourceKey, KeyAdmissionState>,
     /// Every key once, in the order of its last use as of the last check of the key.
     pub(super) unused: VecDeque<(BootInstant, ResourceKey)>,
     /// Keys that count as at work in the store, although nothing is at work on them any more.
@@ -100,7 +100,7 @@ impl AdmissionTable {
         };
         for (key, epochs) in &recovered.marks {
             table.highest = table.highest.max(epochs.highest());
-            let state = KeyState::from_epochs(epochs, recovered.floor, now);
+            let state = KeyAdmissionState::from_epochs(epochs, recovered.floor, now);
             table.keys.insert(key.clone(), state);
             table.unused.push_back((now, key.clone()));
         }
@@ -124,7 +124,7 @@ impl AdmissionTable {
     ///
     /// # Errors
     /// The claim is refused, and no watermark was raised.
-    pub fn announce(
+    pub fn check_and_raise_watermarks(
         &mut self,
         claim: &DispatchClaim,
         now: BootInstant,
@@ -135,8 +135,8 @@ impl AdmissionTable {
         }
         for key in claim.keys.iter() {
             match self.keys.get(key) {
-                Some(state) => state.compare(token, claim.mode)?,
-                None => KeyState::new(self.floor, now).compare(token, claim.mode)?,
+                Some(state) => state.compare_with_watermarks(token, claim.mode)?,
+                None => KeyAdmissionState::new(self.floor, now).compare_with_watermarks(token, claim.mode)?,
             }
         }
         Ok(self.raise_watermarks(claim, now))
@@ -172,7 +172,7 @@ impl AdmissionTable {
         self.era = later.unwrap_or(self.era);
         let mut changes: Vec<StoreChange> = later.map(StoreChange::Era).into_iter().collect();
         for key in claim.keys.iter() {
-            if let Some(change) = self.key_state(key, now).raise(key, claim.token, claim.mode) {
+            if let Some(change) = self.key_state(key, now).raise_watermark(key, claim.token, claim.mode) {
                 changes.push(change);
             }
         }
@@ -203,7 +203,7 @@ impl AdmissionTable {
         }
         if !failpoint::is_off("rule_second_check") {
             for key in claim.keys.iter() {
-                self.key_state(key, now).check(claim.token, claim.mode)?;
+                self.key_state(key, now).check_still_newest(claim.token, claim.mode)?;
             }
         }
         for key in claim.keys.iter() {
@@ -213,13 +213,17 @@ impl AdmissionTable {
                 return Ok((AdmitDecision::Wait { told: Box::pin(state.subscribe()), doubt }, Vec::new()));
             }
         }
-        let (id, at_work) = self.register(claim, now);
+        let (id, at_work) = self.register_dispatch(claim, now);
         Ok((AdmitDecision::Running(id), at_work))
     }
 
     /// Registers the claim as in flight, even beside conflicting dispatches. The changes are those of
     /// [`AdmissionTable::check_and_register`].
-    pub fn register(&mut self, claim: &DispatchClaim, now: BootInstant) -> (DispatchId, Vec<StoreChange>) {
+    pub fn register_dispatch(
+        &mut self,
+        claim: &DispatchClaim,
+        now: BootInstant,
+    ) -> (DispatchId, Vec<StoreChange>) {
         let id = self.next_id();
         for key in claim.keys.iter() {
             let token = claim.token;
@@ -253,18 +257,18 @@ impl AdmissionTable {
         };
         for key in claim.keys.iter() {
             self.key_state(key, now).end_dispatch(id, doubt.clone());
-            self.enqueue_resting(key, now);
+            self.enqueue_idle_key(key, now);
         }
     }
 
     /// Ends a doubt: no execution under this token goes on any more. False if there was no such doubt.
-    pub fn resolve_doubt(&mut self, keys: &[ResourceKey], token: Token, now: BootInstant) -> bool {
+    pub fn resolve_doubt(&mut self, keys: &[ResourceKey], token: FencingToken, now: BootInstant) -> bool {
         let mut over = Vec::new();
         for key in keys {
             if let Some(state) = self.keys.get_mut(key) {
                 over.extend(state.resolve_doubts(token));
             }
-            self.enqueue_resting(key, now);
+            self.enqueue_idle_key(key, now);
         }
         for id in &over {
             self.unseen.remove(id);
@@ -296,12 +300,12 @@ impl AdmissionTable {
         DispatchId(self.next)
     }
 
-    pub(super) fn key_state(&mut self, key: &ResourceKey, now: BootInstant) -> &mut KeyState {
+    pub(super) fn key_state(&mut self, key: &ResourceKey, now: BootInstant) -> &mut KeyAdmissionState {
         let floor = self.floor;
         let unused = &mut self.unused;
         let state = self.keys.entry(key.clone()).or_insert_with(|| {
             unused.push_back((now, key.clone()));
-            KeyState::new(floor, now)
+            KeyAdmissionState::new(floor, now)
         });
         state.used = now;
         state

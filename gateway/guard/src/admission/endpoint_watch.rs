@@ -2,14 +2,14 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use fencegate_policies::{key::ResourceKey, token::Token};
+use fencegate_policies::{key::ResourceKey, token::FencingToken};
 use fencegate_process::clock::BootInstant;
 
 use super::{
     claim::DispatchId,
     decide::AdmissionTable,
-    key_state::KeyState,
-    liveness::{EndpointProbeConfig, LivenessAnswer, LivenessSpan, RequiredLivenessTime},
+    key_state::KeyAdmissionState,
+    liveness::{EndpointProbeConfig, LivenessProbeAnswer, LivenessSpan, RequiredLivenessTime},
 };
 use crate::dispatch_target::DispatchTarget;
 
@@ -63,16 +63,19 @@ impl AdmissionTable {
         let left = unseen.remaining();
         for key in open.keys.clone().iter() {
             if let Some(state) = self.keys.get_mut(key) {
-                state.set_unseen_time(id, left);
+                state.set_required_liveness(id, left);
             }
         }
         self.unseen.insert(id, unseen);
     }
 
     /// Where the dispatch of this token was sent, if it is in doubt and that is known.
-    pub fn dispatch_target(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
+    pub fn dispatch_target(&self, keys: &[ResourceKey], token: FencingToken) -> Option<DispatchTarget> {
         let states = keys.iter().filter_map(|key| self.keys.get(key));
-        let doubt = states.into_iter().flat_map(KeyState::all_doubts).find(|doubt| doubt.token == token)?;
+        let doubt = states
+            .into_iter()
+            .flat_map(KeyAdmissionState::doubts_with_ended)
+            .find(|doubt| doubt.token == token)?;
         self.open.get(&doubt.id)?.place.clone()
     }
 
@@ -91,11 +94,11 @@ impl AdmissionTable {
     pub fn record_alive(
         &mut self,
         target: &DispatchTarget,
-        answer: LivenessAnswer,
+        answer: LivenessProbeAnswer,
         now: BootInstant,
     ) -> bool {
         let was_silent = self.answers.is_silent(target);
-        let span = self.watch.as_ref().and_then(|watch| self.answers.record(target, answer, watch));
+        let span = self.watch.as_ref().and_then(|watch| self.answers.record_answer(target, answer, watch));
         if let Some(span) = span {
             self.apply_span(target, span, now);
         }
@@ -104,11 +107,11 @@ impl AdmissionTable {
 
     fn apply_span(&mut self, target: &DispatchTarget, span: LivenessSpan, now: BootInstant) {
         if let Some(unseen) = self.quarantine.as_mut().and_then(|quarantine| quarantine.unseen.as_mut()) {
-            unseen.record(target, span);
+            unseen.record_span(target, span);
         }
         let mut changed = Vec::new();
         for (id, unseen) in &mut self.unseen {
-            if unseen.record(target, span) {
+            if unseen.record_span(target, span) {
                 changed.push((*id, unseen.remaining()));
             }
         }
@@ -116,7 +119,7 @@ impl AdmissionTable {
             let keys = self.open.get(&id).map(|open| open.keys.clone()).unwrap_or_default();
             for key in keys.iter() {
                 if let Some(state) = self.keys.get_mut(key) {
-                    state.set_unseen_time(id, left);
+                    state.set_required_liveness(id, left);
                 }
             }
             if left.is_zero() {
@@ -153,7 +156,7 @@ impl AdmissionTable {
             open.until = Some(until + by);
             for key in open.keys.clone().iter() {
                 if let Some(state) = self.keys.get_mut(key) {
-                    state.postpone(id, by);
+                    state.postpone_doubt_end(id, by);
                 }
             }
         }

@@ -27,7 +27,7 @@ impl AdmissionTable {
     /// Begins a pass that evicts keys not used since `idle_since`. While there are more than `most` keys, it also
     /// evicts others, the least recently used first. A key is checked twice at most, because it may have been used
     /// since it was queued.
-    pub fn eviction_pass(&self, idle_since: BootInstant, most: usize) -> IdleKeyEvictionPass {
+    pub fn begin_eviction_pass(&self, idle_since: BootInstant, most: usize) -> IdleKeyEvictionPass {
         IdleKeyEvictionPass { idle_since, most, looks: 2 * self.unused.len() }
     }
 

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::clock::BootInstant;
 use smallvec::SmallVec;
 use tokio::sync::{Notify, futures::OwnedNotified};
@@ -18,8 +18,8 @@ use crate::{
 
 /// The newest token seen for one kind of access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Watermark {
-    pub token: Token,
+pub struct TokenWatermark {
+    pub token: FencingToken,
     /// False after an unclean stop: only the epoch was durable, so no token of that epoch is admitted again.
     pub exact: bool,
 }
@@ -28,19 +28,19 @@ pub struct Watermark {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunningDispatch {
     pub id: DispatchId,
-    pub token: Token,
-    pub mode: Mode,
+    pub token: FencingToken,
+    pub mode: LockMode,
     pub since: BootInstant,
     /// For a callback: the dispatch of the same tenure that has called it, which may be over.
-    pub caller: Option<Token>,
+    pub caller: Option<FencingToken>,
 }
 
 /// A dispatch that was sent, and whose end was not seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InDoubtDispatch {
     pub id: DispatchId,
-    pub token: Token,
-    pub mode: Mode,
+    pub token: FencingToken,
+    pub mode: LockMode,
     /// It counts as over from then on, unless `left` is set.
     pub until: BootInstant,
     /// How long its endpoint still has to be seen running. The clock alone never ends such a doubt.
@@ -59,13 +59,13 @@ impl InDoubtDispatch {
 }
 
 #[derive(Debug)]
-pub(super) struct KeyState {
+pub(super) struct KeyAdmissionState {
     write: WriteWatermark,
-    read: Option<Box<Watermark>>,
+    read: Option<Box<TokenWatermark>>,
     pub(super) used: BootInstant,
     /// The position in the commit queue of the key's newest change.
     pub(super) written: CommitSeq,
-    work: Option<Box<ActiveWork>>,
+    work: Option<Box<ActiveDispatches>>,
     /// Whether the store lists the key as at work, or will list it before a dispatch is sent.
     pub(super) at_work: bool,
     /// Whether the key is queued for its removal from the store's list of keys at work.
@@ -82,12 +82,12 @@ enum WriteWatermark {
     Unseen {
         base: u64,
     },
-    Seen(Watermark),
+    Seen(TokenWatermark),
 }
 
 /// The dispatches in flight and in doubt, and the notifier of the requests that wait.
 #[derive(Debug, Default)]
-struct ActiveWork {
+struct ActiveDispatches {
     running: SmallVec<[RunningDispatch; 1]>,
     doubts: Vec<InDoubtDispatch>,
     /// Notified at every change that a request may wait for.
@@ -100,13 +100,13 @@ pub(super) struct DispatchConflict {
     pub(super) doubt: Option<BootInstant>,
 }
 
-impl Watermark {
-    pub(super) fn exact(token: Token) -> Self {
+impl TokenWatermark {
+    pub(super) fn exact(token: FencingToken) -> Self {
         Self { token, exact: true }
     }
 
     fn from_epoch(epoch: u64) -> Option<Self> {
-        let token = Token::new(epoch, u32::MAX, u32::MAX).ok()?;
+        let token = FencingToken::new(epoch, u32::MAX, u32::MAX).ok()?;
         Some(Self { token, exact: false })
     }
 }
@@ -115,15 +115,15 @@ impl Watermark {
 pub(crate) fn recover_watermarks(
     epochs: &WatermarkEpochs,
     whole: Option<&KeyWatermarks>,
-) -> (Option<Watermark>, Option<Watermark>) {
-    let mut record = KeyState::from_epochs(epochs, 0, BootInstant::from_nanos(0));
+) -> (Option<TokenWatermark>, Option<TokenWatermark>) {
+    let mut record = KeyAdmissionState::from_epochs(epochs, 0, BootInstant::from_nanos(0));
     if let Some(whole) = whole {
         record.make_exact(whole.write, whole.read);
     }
     (record.write_watermark(), record.read_watermark())
 }
 
-impl KeyState {
+impl KeyAdmissionState {
     pub(super) fn new(base: u64, now: BootInstant) -> Self {
         Self {
             write: WriteWatermark::Unseen { base },
@@ -140,41 +140,45 @@ impl KeyState {
     pub(super) fn from_epochs(epochs: &WatermarkEpochs, base: u64, now: BootInstant) -> Self {
         let write = epochs
             .write
-            .and_then(Watermark::from_epoch)
+            .and_then(TokenWatermark::from_epoch)
             .map_or(WriteWatermark::Unseen { base }, WriteWatermark::Seen);
-        let read = epochs.read.and_then(Watermark::from_epoch).map(Box::new);
+        let read = epochs.read.and_then(TokenWatermark::from_epoch).map(Box::new);
         Self { write, read, ..Self::new(base, now) }
     }
 
     /// After a clean stop the whole tokens are known.
-    pub(super) fn make_exact(&mut self, write: Option<Token>, read: Option<Token>) {
-        self.write = write.map(Watermark::exact).map_or(self.write, WriteWatermark::Seen);
-        self.read = read.map(Watermark::exact).map(Box::new).or(self.read.take());
+    pub(super) fn make_exact(&mut self, write: Option<FencingToken>, read: Option<FencingToken>) {
+        self.write = write.map(TokenWatermark::exact).map_or(self.write, WriteWatermark::Seen);
+        self.read = read.map(TokenWatermark::exact).map(Box::new).or(self.read.take());
     }
 
-    pub(super) fn write_watermark(&self) -> Option<Watermark> {
+    pub(super) fn write_watermark(&self) -> Option<TokenWatermark> {
         match self.write {
             WriteWatermark::Unseen { .. } => None,
             WriteWatermark::Seen(watermark) => Some(watermark),
         }
     }
 
-    pub(super) fn read_watermark(&self) -> Option<Watermark> {
+    pub(super) fn read_watermark(&self) -> Option<TokenWatermark> {
         self.read.as_deref().copied()
     }
 
     pub(super) fn epochs(&self) -> WatermarkEpochs {
-        let epoch = |watermark: Option<Watermark>| watermark.map(|watermark| watermark.token.number());
+        let epoch = |watermark: Option<TokenWatermark>| watermark.map(|watermark| watermark.token.number());
         WatermarkEpochs { write: epoch(self.write_watermark()), read: epoch(self.read_watermark()) }
     }
 
     /// The first check, before the watermark moves.
-    pub(super) fn compare(&self, token: Token, mode: Mode) -> Result<(), AdmitError> {
+    pub(super) fn compare_with_watermarks(
+        &self,
+        token: FencingToken,
+        mode: LockMode,
+    ) -> Result<(), AdmitError> {
         self.check_base(token)?;
         if let Some(write) = self.write_watermark()
             && token <= write.token
         {
-            let same = mode == Mode::Exclusive && token.number() == write.token.number();
+            let same = mode == LockMode::Exclusive && token.number() == write.token.number();
             return Err(match (same, write.exact) {
                 // Readers of one tenure may come in any order, so their tokens are never duplicates.
                 (false, _) => AdmitError::Stale { newest: write.token },
@@ -186,7 +190,7 @@ impl KeyState {
     }
 
     /// Checks the base: if a reader began this state, an earlier write up to the base may have been forgotten.
-    fn check_base(&self, token: Token) -> Result<(), AdmitError> {
+    fn check_base(&self, token: FencingToken) -> Result<(), AdmitError> {
         match self.write {
             WriteWatermark::Unseen { base } if token.number() <= base => {
                 Err(AdmitError::Floor { floor: base })
@@ -195,9 +199,9 @@ impl KeyState {
         }
     }
 
-    fn check_readers(&self, token: Token, mode: Mode) -> Result<(), AdmitError> {
+    fn check_readers(&self, token: FencingToken, mode: LockMode) -> Result<(), AdmitError> {
         match (mode, &self.read) {
-            (Mode::Exclusive, Some(read)) if token <= read.token => {
+            (LockMode::Exclusive, Some(read)) if token <= read.token => {
                 Err(AdmitError::Stale { newest: read.token })
             }
             _ => Ok(()),
@@ -206,19 +210,24 @@ impl KeyState {
 
     /// Raises the watermark, and never lowers it. `Some` if the epoch is not in the store yet, so later dispatches of
     /// a tenure cost no write.
-    pub(super) fn raise(&mut self, key: &ResourceKey, token: Token, mode: Mode) -> Option<StoreChange> {
+    pub(super) fn raise_watermark(
+        &mut self,
+        key: &ResourceKey,
+        token: FencingToken,
+        mode: LockMode,
+    ) -> Option<StoreChange> {
         // A watermark below the base would mean that nothing above it was ever seen.
         self.check_base(token).ok()?;
         let before = match mode {
-            Mode::Exclusive => self.write_watermark(),
-            Mode::Shared => self.read_watermark(),
+            LockMode::Exclusive => self.write_watermark(),
+            LockMode::Shared => self.read_watermark(),
         };
         if before.is_some_and(|watermark| token <= watermark.token) {
             return None;
         }
         match mode {
-            Mode::Exclusive => self.write = WriteWatermark::Seen(Watermark::exact(token)),
-            Mode::Shared => self.read = Some(Box::new(Watermark::exact(token))),
+            LockMode::Exclusive => self.write = WriteWatermark::Seen(TokenWatermark::exact(token)),
+            LockMode::Shared => self.read = Some(Box::new(TokenWatermark::exact(token))),
         }
         if before.is_some_and(|before| before.token.number() == token.number()) {
             return None;
@@ -229,21 +238,21 @@ impl KeyState {
     }
 
     /// The second check, in the step that registers. A write needs its own token to be exactly the watermark.
-    pub(super) fn check(&self, token: Token, mode: Mode) -> Result<(), AdmitError> {
+    pub(super) fn check_still_newest(&self, token: FencingToken, mode: LockMode) -> Result<(), AdmitError> {
         match (mode, self.write_watermark()) {
-            (Mode::Exclusive, Some(write)) if write.token == token => self.check_readers(token, mode),
-            (Mode::Exclusive, write) => {
+            (LockMode::Exclusive, Some(write)) if write.token == token => self.check_readers(token, mode),
+            (LockMode::Exclusive, write) => {
                 Err(AdmitError::Stale { newest: write.map_or(token, |watermark| watermark.token) })
             }
-            (Mode::Shared, Some(write)) if token <= write.token => {
+            (LockMode::Shared, Some(write)) if token <= write.token => {
                 Err(AdmitError::Stale { newest: write.token })
             }
-            (Mode::Shared, _) => self.check_base(token),
+            (LockMode::Shared, _) => self.check_base(token),
         }
     }
 }
 
-impl KeyState {
+impl KeyAdmissionState {
     pub(super) fn add_running(&mut self, running: RunningDispatch) {
         self.work.get_or_insert_default().running.push(running);
     }
@@ -262,7 +271,7 @@ impl KeyState {
     }
 
     /// Sets how long the endpoint still has to be seen running before the doubt ends; at zero the doubt is over now.
-    pub(super) fn set_unseen_time(&mut self, id: DispatchId, left: Duration) {
+    pub(super) fn set_required_liveness(&mut self, id: DispatchId, left: Duration) {
         let Some(work) = &mut self.work else { return };
         if left.is_zero() {
             work.doubts.retain(|doubt| doubt.id != id);
@@ -274,14 +283,14 @@ impl KeyState {
     }
 
     /// Moves the end of the doubt, because nothing ran for this time.
-    pub(super) fn postpone(&mut self, id: DispatchId, by: Duration) {
+    pub(super) fn postpone_doubt_end(&mut self, id: DispatchId, by: Duration) {
         let Some(work) = &mut self.work else { return };
         let doubts = work.doubts.iter_mut().filter(|doubt| doubt.id == id);
         doubts.for_each(|doubt| doubt.until = doubt.until + by);
     }
 
     /// Ends the doubts about this token, and returns them.
-    pub(super) fn resolve_doubts(&mut self, token: Token) -> Vec<DispatchId> {
+    pub(super) fn resolve_doubts(&mut self, token: FencingToken) -> Vec<DispatchId> {
         let Some(work) = &mut self.work else { return Vec::new() };
         let over = work.doubts.extract_if(.., |doubt| doubt.token == token).map(|doubt| doubt.id).collect();
         self.notify();
@@ -298,7 +307,7 @@ impl KeyState {
     }
 
     /// The doubts, including ended ones that are not removed yet.
-    pub(super) fn all_doubts(&self) -> impl Iterator<Item = &InDoubtDispatch> {
+    pub(super) fn doubts_with_ended(&self) -> impl Iterator<Item = &InDoubtDispatch> {
         self.work.iter().flat_map(|work| &work.doubts)
     }
 
@@ -306,8 +315,8 @@ impl KeyState {
     /// tenure: a gateway sends its dispatches one after another, so an overlap would be a fault. Only a callback's
     /// callers are no conflict, because they wait for it; a doubt about one of them is.
     pub(super) fn find_conflict(&self, claim: &DispatchClaim, now: BootInstant) -> Option<DispatchConflict> {
-        let both_share = |other: Mode| claim.mode == Mode::Shared && other == Mode::Shared;
-        let callers = self.callers(claim);
+        let both_share = |other: LockMode| claim.mode == LockMode::Shared && other == LockMode::Shared;
+        let callers = self.callback_callers(claim);
         let beside = |running: &RunningDispatch| both_share(running.mode) || callers.contains(&running.id);
         let running = self.running().iter().any(|running| !beside(running));
         let doubt =
@@ -320,7 +329,7 @@ impl KeyState {
     }
 
     /// The dispatches in flight that the claim runs inside of: its caller, the caller of that, and so on.
-    fn callers(&self, claim: &DispatchClaim) -> SmallVec<[DispatchId; 2]> {
+    fn callback_callers(&self, claim: &DispatchClaim) -> SmallVec<[DispatchId; 2]> {
         let mut callers = SmallVec::new();
         let mut next = claim.caller();
         while let Some(token) = next

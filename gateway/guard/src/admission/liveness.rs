@@ -31,7 +31,7 @@ impl EndpointProbeConfig {
 
 /// An answered probe. The answer is of a kind that only the process itself can give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LivenessAnswer {
+pub struct LivenessProbeAnswer {
     /// The instant before its connection was made.
     pub asked: BootInstant,
     pub answered: BootInstant,
@@ -47,11 +47,11 @@ pub(crate) struct RequiredLivenessTime {
 /// The last answers of each probed target.
 #[derive(Debug, Default)]
 pub(crate) struct LivenessTracker {
-    last: BTreeMap<DispatchTarget, LastAnswer>,
+    last: BTreeMap<DispatchTarget, LastProbeAnswer>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct LastAnswer {
+struct LastProbeAnswer {
     /// The last good answer; `None` if there was none yet.
     answered: Option<BootInstant>,
     /// Whether the last probe was not answered.
@@ -87,7 +87,7 @@ impl RequiredLivenessTime {
     }
 
     /// Counts a span in which a target was seen running. True if that changed what is left.
-    pub(crate) fn record(&mut self, target: &DispatchTarget, span: LivenessSpan) -> bool {
+    pub(crate) fn record_span(&mut self, target: &DispatchTarget, span: LivenessSpan) -> bool {
         let Some(left) = self.left.get_mut(target) else { return false };
         let counted = span.to.since(span.from.max(self.since)).min(span.most);
         *left = left.saturating_sub(counted);
@@ -98,13 +98,13 @@ impl RequiredLivenessTime {
 impl LivenessTracker {
     /// Records an answer. The counted span ends when the probe was sent: when exactly the process ran between probe
     /// and answer is not known.
-    pub(crate) fn record(
+    pub(crate) fn record_answer(
         &mut self,
         target: &DispatchTarget,
-        answer: LivenessAnswer,
+        answer: LivenessProbeAnswer,
         watch: &EndpointProbeConfig,
     ) -> Option<LivenessSpan> {
-        let now = LastAnswer { answered: Some(answer.answered), silent: false };
+        let now = LastProbeAnswer { answered: Some(answer.answered), silent: false };
         let before = self.last.insert(target.clone(), now).and_then(|last| last.answered)?;
         let pause = answer.asked.since(before);
         (!pause.is_zero() && pause <= watch.max_gap()).then_some(LivenessSpan {
@@ -116,7 +116,8 @@ impl LivenessTracker {
 
     /// Records that a probe was not answered. True if the previous one was answered, or if this was the first.
     pub(crate) fn record_missed(&mut self, target: &DispatchTarget) -> bool {
-        let last = self.last.entry(target.clone()).or_insert(LastAnswer { answered: None, silent: false });
+        let last =
+            self.last.entry(target.clone()).or_insert(LastProbeAnswer { answered: None, silent: false });
         !std::mem::replace(&mut last.silent, true)
     }
 

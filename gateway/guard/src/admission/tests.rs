@@ -4,15 +4,15 @@ mod watched;
 
 use std::{collections::HashMap, time::Duration};
 
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::clock::BootInstant;
 
 use super::*;
 use crate::{
     error::AdmitError,
     store::{
-        ActiveKeys, CleanShutdown, RecoveredState, StoreChange, StoreIdentity, UnresolvedExecution,
-        WatermarkEpochs,
+        CleanShutdownState, RecoveredActiveKeys, RecoveredState, StoreChange, StoreIdentity,
+        UnresolvedExecution, WatermarkEpochs,
     },
 };
 
@@ -24,17 +24,17 @@ fn recovered_state() -> RecoveredState {
         time: 0,
         max_execution: None,
         marks: HashMap::new(),
-        at_work: ActiveKeys::Keys(Vec::new()),
-        clean_stop: Some(CleanShutdown::default()),
+        at_work: RecoveredActiveKeys::Keys(Vec::new()),
+        clean_stop: Some(CleanShutdownState::default()),
     }
 }
 
 const NOW: BootInstant = BootInstant::from_nanos(1_000_000_000);
 
-fn claim(key: &str, epoch: u64, dispatch: u32, mode: Mode) -> DispatchClaim {
+fn claim(key: &str, epoch: u64, dispatch: u32, mode: LockMode) -> DispatchClaim {
     DispatchClaim {
         keys: vec![ResourceKey::parse(key).expect("a key")].into(),
-        token: Token::new(epoch, 0, dispatch).expect("small"),
+        token: FencingToken::new(epoch, 0, dispatch).expect("small"),
         mode,
         era: None,
         parent: None,
@@ -42,11 +42,11 @@ fn claim(key: &str, epoch: u64, dispatch: u32, mode: Mode) -> DispatchClaim {
 }
 
 fn write_claim(epoch: u64, dispatch: u32) -> DispatchClaim {
-    claim("a", epoch, dispatch, Mode::Exclusive)
+    claim("a", epoch, dispatch, LockMode::Exclusive)
 }
 
 fn read_claim(epoch: u64) -> DispatchClaim {
-    claim("a", epoch, 1, Mode::Shared)
+    claim("a", epoch, 1, LockMode::Shared)
 }
 
 fn admission_table() -> AdmissionTable {
@@ -60,7 +60,7 @@ fn key(name: &str) -> ResourceKey {
 }
 
 /// An admission table that begins with the stored state of the keys `a` and `b` after a kill.
-fn table_after_kill(at_work: ActiveKeys, max_execution: Option<Duration>) -> AdmissionTable {
+fn table_after_kill(at_work: RecoveredActiveKeys, max_execution: Option<Duration>) -> AdmissionTable {
     let marks = ["a", "b"].map(|name| (key(name), WatermarkEpochs { write: Some(20), read: None }));
     let crashed =
         RecoveredState { marks: marks.into(), at_work, max_execution, clean_stop: None, ..recovered_state() };
@@ -73,12 +73,12 @@ fn evict(
     most: usize,
     now: BootInstant,
 ) -> Vec<StoreChange> {
-    let mut round = table.eviction_pass(idle_since, most);
+    let mut round = table.begin_eviction_pass(idle_since, most);
     table.evict_step(&mut round, 1000, now).changes
 }
 
 fn start_dispatch(table: &mut AdmissionTable, claim: &DispatchClaim) -> DispatchId {
-    table.announce(claim, NOW).expect("newer");
+    table.check_and_raise_watermarks(claim, NOW).expect("newer");
     match table.check_and_register(claim, NOW).expect("the newest") {
         (AdmitDecision::Running(id), _) => id,
         (AdmitDecision::Wait { .. }, _) => panic!("nothing is in the way"),
@@ -89,21 +89,24 @@ fn start_dispatch(table: &mut AdmissionTable, claim: &DispatchClaim) -> Dispatch
 #[test]
 fn later_dispatch_of_grant_writes_nothing() {
     let mut table = admission_table();
-    assert_eq!(table.announce(&write_claim(20, 1), NOW).expect("newer").len(), 1);
-    assert_eq!(table.announce(&write_claim(20, 2), NOW).expect("newer").len(), 0);
-    assert_eq!(table.announce(&write_claim(21, 1), NOW).expect("newer").len(), 1);
+    assert_eq!(table.check_and_raise_watermarks(&write_claim(20, 1), NOW).expect("newer").len(), 1);
+    assert_eq!(table.check_and_raise_watermarks(&write_claim(20, 2), NOW).expect("newer").len(), 0);
+    assert_eq!(table.check_and_raise_watermarks(&write_claim(21, 1), NOW).expect("newer").len(), 1);
 }
 
 /// A token of the same tenure that is not newer is a duplicate; a token of an older tenure is stale.
 #[test]
 fn repeated_dispatch_is_duplicate_older_stale() {
     let mut table = admission_table();
-    table.announce(&write_claim(20, 2), NOW).expect("newer");
+    table.check_and_raise_watermarks(&write_claim(20, 2), NOW).expect("newer");
     for dispatch in [1, 2] {
-        let refused = table.announce(&write_claim(20, dispatch), NOW);
+        let refused = table.check_and_raise_watermarks(&write_claim(20, dispatch), NOW);
         assert!(matches!(refused, Err(AdmitError::Duplicate { .. })), "{refused:?}");
     }
-    assert!(matches!(table.announce(&write_claim(19, 9), NOW), Err(AdmitError::Stale { .. })));
+    assert!(matches!(
+        table.check_and_raise_watermarks(&write_claim(19, 9), NOW),
+        Err(AdmitError::Stale { .. })
+    ));
 }
 
 /// A claim that waited runs only if its token is still exactly the newest; otherwise it is stale.
@@ -114,12 +117,12 @@ fn waiter_runs_only_as_newest() {
     let running = start_dispatch(&mut table, &old);
     let second = write_claim(21, 1);
     let third = write_claim(22, 1);
-    table.announce(&second, NOW).expect("newer");
+    table.check_and_raise_watermarks(&second, NOW).expect("newer");
     assert!(matches!(
         table.check_and_register(&second, NOW),
         Ok((AdmitDecision::Wait { doubt: None, .. }, _))
     ));
-    table.announce(&third, NOW).expect("newer");
+    table.check_and_raise_watermarks(&third, NOW).expect("newer");
     table.end_dispatch(&old, running, DispatchEnd::Known, NOW);
     assert!(matches!(table.check_and_register(&second, NOW), Err(AdmitError::Stale { .. })));
     assert!(matches!(table.check_and_register(&third, NOW), Ok((AdmitDecision::Running(_), _))));
@@ -134,7 +137,7 @@ fn doubt_closes_key_for_own_grant() {
     let until = NOW + Duration::from_secs(30);
     table.end_dispatch(&old, running, DispatchEnd::InDoubt { until }, NOW);
     let next = write_claim(20, 2);
-    table.announce(&next, NOW).expect("newer");
+    table.check_and_raise_watermarks(&next, NOW).expect("newer");
     assert!(matches!(
         table.check_and_register(&next, NOW),
         Ok((AdmitDecision::Wait { doubt: Some(_), .. }, _))
@@ -144,12 +147,12 @@ fn doubt_closes_key_for_own_grant() {
 
 /// A callback of the dispatch `parent` of its tenure.
 fn callback_claim(epoch: u64, dispatch: u32, parent: u32) -> DispatchClaim {
-    let parent = Token::new(epoch, 0, parent).ok();
+    let parent = FencingToken::new(epoch, 0, parent).ok();
     DispatchClaim { parent, ..write_claim(epoch, dispatch) }
 }
 
 fn must_wait(table: &mut AdmissionTable, claim: &DispatchClaim) -> bool {
-    table.announce(claim, NOW).expect("newer");
+    table.check_and_raise_watermarks(claim, NOW).expect("newer");
     matches!(table.check_and_register(claim, NOW), Ok((AdmitDecision::Wait { .. }, _)))
 }
 
@@ -172,7 +175,7 @@ fn callback_needs_running_parent_of_grant() {
     let mut table = admission_table();
     start_dispatch(&mut table, &write_claim(20, 1));
     assert!(must_wait(&mut table, &callback_claim(20, 2, 7)), "no such dispatch");
-    let parent = Token::new(20, 0, 1).ok();
+    let parent = FencingToken::new(20, 0, 1).ok();
     let stranger = DispatchClaim { parent, ..write_claim(21, 1) };
     assert!(must_wait(&mut table, &stranger), "of another tenure");
 }
@@ -206,7 +209,7 @@ fn read_in_doubt_blocks_only_writes() {
     table.end_dispatch(&reader, running, DispatchEnd::InDoubt { until: NOW + Duration::from_secs(30) }, NOW);
     start_dispatch(&mut table, &read_claim(21));
     let writer = write_claim(22, 1);
-    table.announce(&writer, NOW).expect("newer");
+    table.check_and_raise_watermarks(&writer, NOW).expect("newer");
     assert!(matches!(table.check_and_register(&writer, NOW), Ok((AdmitDecision::Wait { .. }, _))));
 }
 
@@ -217,19 +220,25 @@ fn readers_run_together_without_writer() {
     start_dispatch(&mut table, &read_claim(22));
     start_dispatch(&mut table, &read_claim(20));
     let writer = write_claim(23, 1);
-    table.announce(&writer, NOW).expect("newer");
+    table.check_and_raise_watermarks(&writer, NOW).expect("newer");
     assert!(matches!(table.check_and_register(&writer, NOW), Ok((AdmitDecision::Wait { .. }, _))));
-    assert!(matches!(table.announce(&read_claim(21), NOW), Err(AdmitError::Stale { .. })));
-    assert!(matches!(table.announce(&write_claim(21, 1), NOW), Err(AdmitError::Stale { .. })));
+    assert!(matches!(table.check_and_raise_watermarks(&read_claim(21), NOW), Err(AdmitError::Stale { .. })));
+    assert!(matches!(
+        table.check_and_raise_watermarks(&write_claim(21, 1), NOW),
+        Err(AdmitError::Stale { .. })
+    ));
 }
 
 /// After an unclean stop the recovered tenure is refused, and a newer one runs only once the quarantine is over.
 #[test]
 fn unclean_stop_refuses_tenure_then_quarantines() {
-    let mut table = table_after_kill(ActiveKeys::Keys(vec![key("a")]), None);
-    assert!(matches!(table.announce(&write_claim(20, 7), NOW), Err(AdmitError::Recovered { epoch: 20 })));
+    let mut table = table_after_kill(RecoveredActiveKeys::Keys(vec![key("a")]), None);
+    assert!(matches!(
+        table.check_and_raise_watermarks(&write_claim(20, 7), NOW),
+        Err(AdmitError::Recovered { epoch: 20 })
+    ));
     let next = write_claim(21, 1);
-    table.announce(&next, NOW).expect("newer");
+    table.check_and_raise_watermarks(&next, NOW).expect("newer");
     assert!(matches!(table.check_and_register(&next, NOW), Err(AdmitError::Quarantine { .. })));
     assert!(matches!(table.check_and_register(&next, NOW + EXECUTION), Ok((AdmitDecision::Running(_), _))));
 }
@@ -245,9 +254,15 @@ fn floor_holds_for_recreated_key() {
     let later = NOW + Duration::from_secs(7200);
     let changes = evict(&mut table, NOW + Duration::from_secs(3600), usize::MAX, later);
     assert_eq!(changes.last(), Some(&StoreChange::Floor(20)));
-    assert!(matches!(table.announce(&write_claim(20, 2), later), Err(AdmitError::Floor { floor: 20 })));
-    table.announce(&read_claim(25), later).expect("above the floor");
-    assert!(matches!(table.announce(&read_claim(15), later), Err(AdmitError::Floor { .. })));
+    assert!(matches!(
+        table.check_and_raise_watermarks(&write_claim(20, 2), later),
+        Err(AdmitError::Floor { floor: 20 })
+    ));
+    table.check_and_raise_watermarks(&read_claim(25), later).expect("above the floor");
+    assert!(matches!(
+        table.check_and_raise_watermarks(&read_claim(15), later),
+        Err(AdmitError::Floor { .. })
+    ));
 }
 
 /// A key with a dispatch in flight or in doubt is not evicted.
@@ -273,12 +288,12 @@ fn busy_key_is_kept() {
 fn eviction_pass_ends_past_busy_keys() {
     let mut table = admission_table();
     for name in ["a", "b", "c", "d"] {
-        start_dispatch(&mut table, &claim(name, 20, 1, Mode::Exclusive));
+        start_dispatch(&mut table, &claim(name, 20, 1, LockMode::Exclusive));
     }
-    table.announce(&claim("idle", 20, 1, Mode::Exclusive), NOW).expect("newer");
+    table.check_and_raise_watermarks(&claim("idle", 20, 1, LockMode::Exclusive), NOW).expect("newer");
     let later = NOW + Duration::from_secs(7200);
     let mut forgotten = Vec::new();
-    let mut round = table.eviction_pass(later, usize::MAX);
+    let mut round = table.begin_eviction_pass(later, usize::MAX);
     let steps = (1..100).find(|_| {
         let IdleKeyEvictionStep { changes, more } = table.evict_step(&mut round, 2, later);
         forgotten.extend(changes);
@@ -292,9 +307,9 @@ fn eviction_pass_ends_past_busy_keys() {
 #[test]
 fn rejected_set_moves_no_watermark() {
     let mut table = admission_table();
-    start_dispatch(&mut table, &claim("b", 30, 1, Mode::Exclusive));
+    start_dispatch(&mut table, &claim("b", 30, 1, LockMode::Exclusive));
     let set = DispatchClaim { keys: vec![key("a"), key("b")].into(), ..write_claim(25, 1) };
-    assert!(matches!(table.announce(&set, NOW), Err(AdmitError::Stale { .. })));
+    assert!(matches!(table.check_and_raise_watermarks(&set, NOW), Err(AdmitError::Stale { .. })));
     start_dispatch(&mut table, &write_claim(24, 1));
 }
 
@@ -303,12 +318,18 @@ fn rejected_set_moves_no_watermark() {
 #[test]
 fn token_far_above_all_is_refused() {
     let mut table = admission_table();
-    assert!(matches!(table.announce(&write_claim(i64::MAX as u64, 1), NOW), Err(AdmitError::Future { .. })));
-    assert!(matches!(table.announce(&write_claim(0, 1), NOW), Err(AdmitError::Floor { .. })));
+    assert!(matches!(
+        table.check_and_raise_watermarks(&write_claim(i64::MAX as u64, 1), NOW),
+        Err(AdmitError::Future { .. })
+    ));
+    assert!(matches!(
+        table.check_and_raise_watermarks(&write_claim(0, 1), NOW),
+        Err(AdmitError::Floor { .. })
+    ));
     let later = |epoch| DispatchClaim { era: Some(1), ..write_claim(epoch, 1) };
-    let changes = table.announce(&later(1 << 50), NOW).expect("of a later era");
+    let changes = table.check_and_raise_watermarks(&later(1 << 50), NOW).expect("of a later era");
     assert!(changes.contains(&StoreChange::Era(1)), "in one transaction with its watermark: {changes:?}");
-    let refused = table.announce(&later(1 << 60), NOW);
+    let refused = table.check_and_raise_watermarks(&later(1 << 60), NOW);
     assert!(matches!(refused, Err(AdmitError::Future { .. })), "an era jumps once: {refused:?}");
 }
 
@@ -316,9 +337,9 @@ fn token_far_above_all_is_refused() {
 #[test]
 fn refused_token_keeps_era_jump() {
     let mut table = admission_table();
-    let later = |key, epoch| DispatchClaim { era: Some(1), ..claim(key, epoch, 1, Mode::Exclusive) };
-    assert!(matches!(table.announce(&later("a", 5), NOW), Err(AdmitError::Floor { .. })));
-    table.announce(&later("a", 1 << 50), NOW).expect("the first of its era");
+    let later = |key, epoch| DispatchClaim { era: Some(1), ..claim(key, epoch, 1, LockMode::Exclusive) };
+    assert!(matches!(table.check_and_raise_watermarks(&later("a", 5), NOW), Err(AdmitError::Floor { .. })));
+    table.check_and_raise_watermarks(&later("a", 1 << 50), NOW).expect("the first of its era");
 }
 
 /// At a guard that only observes, a token that would have been refused raises no watermark that would admit others.
@@ -330,7 +351,10 @@ fn observed_stale_token_raises_no_watermark() {
         [],
         "up to the floor its watermark may have been forgotten"
     );
-    assert!(matches!(table.announce(&write_claim(7, 1), NOW), Err(AdmitError::Floor { .. })));
+    assert!(matches!(
+        table.check_and_raise_watermarks(&write_claim(7, 1), NOW),
+        Err(AdmitError::Floor { .. })
+    ));
     assert_eq!(
         table.raise_watermarks(&write_claim(i64::MAX as u64, 1), NOW),
         [],

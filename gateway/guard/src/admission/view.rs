@@ -1,29 +1,29 @@
 //! Reads the admission table, for operators, for a clean stop, and for gauges.
 
-use fencegate_policies::{key::ResourceKey, token::Token};
+use fencegate_policies::{key::ResourceKey, token::FencingToken};
 use fencegate_process::clock::BootInstant;
 
 use super::{
     claim::{DispatchClaim, InDoubtExecution, OpenDispatch},
     decide::AdmissionTable,
-    key_state::{InDoubtDispatch, KeyState, RunningDispatch, Watermark},
+    key_state::{InDoubtDispatch, KeyAdmissionState, RunningDispatch, TokenWatermark},
 };
 use crate::store::KeyWatermarks;
 
 /// The state of one key.
 #[derive(Debug, Clone)]
-pub struct KeyView {
-    pub write: Option<Token>,
-    pub read: Option<Token>,
+pub struct GuardKeyView {
+    pub write: Option<FencingToken>,
+    pub read: Option<FencingToken>,
     pub running: Vec<RunningDispatch>,
     pub doubts: Vec<InDoubtDispatch>,
 }
 
 impl AdmissionTable {
     /// The watermarks and doubts of a key.
-    pub fn key_view(&self, key: &ResourceKey, now: BootInstant) -> Option<KeyView> {
+    pub fn key_view(&self, key: &ResourceKey, now: BootInstant) -> Option<GuardKeyView> {
         let state = self.keys.get(key)?;
-        Some(KeyView {
+        Some(GuardKeyView {
             write: state.write_watermark().map(|watermark| watermark.token),
             read: state.read_watermark().map(|watermark| watermark.token),
             running: state.running().to_vec(),
@@ -34,24 +34,24 @@ impl AdmissionTable {
     /// The watermarks with known whole tokens, of the `most` keys after the first `from`. Fewer than `most` are the
     /// last ones.
     pub fn exact_watermarks(&self, from: usize, most: usize) -> Vec<KeyWatermarks> {
-        let exact = |watermark: Option<Watermark>| {
+        let exact = |watermark: Option<TokenWatermark>| {
             watermark.filter(|watermark| watermark.exact).map(|watermark| watermark.token)
         };
         let keys = self.unused.range(from.min(self.unused.len())..).take(most);
         let whole = keys.map(|(_, key)| {
             let state = self.keys.get(key);
-            let watermark = |of: fn(&KeyState) -> Option<Watermark>| exact(state.and_then(of));
+            let watermark = |of: fn(&KeyAdmissionState) -> Option<TokenWatermark>| exact(state.and_then(of));
             KeyWatermarks {
                 key: key.clone(),
-                write: watermark(KeyState::write_watermark),
-                read: watermark(KeyState::read_watermark),
+                write: watermark(KeyAdmissionState::write_watermark),
+                read: watermark(KeyAdmissionState::read_watermark),
             }
         });
         whole.collect()
     }
 
     /// Whether a dispatch with this token may still run.
-    pub fn may_run(&self, keys: &[ResourceKey], token: Token, now: BootInstant) -> bool {
+    pub fn may_run(&self, keys: &[ResourceKey], token: FencingToken, now: BootInstant) -> bool {
         let seen = keys.iter().filter_map(|key| self.keys.get(key));
         seen.into_iter().any(|state| {
             state.running().iter().any(|running| running.token == token)
@@ -80,7 +80,7 @@ impl AdmissionTable {
     }
 
     /// Everything in flight, once.
-    pub fn open_dispatches(&self) -> Vec<DispatchClaim> {
+    pub fn in_flight_claims(&self) -> Vec<DispatchClaim> {
         let running = self.open.values().filter(|open| open.until.is_none());
         let claim = |open: &OpenDispatch| DispatchClaim {
             keys: open.keys.clone(),
@@ -92,7 +92,7 @@ impl AdmissionTable {
         running.map(claim).collect()
     }
 
-    /// The number of executions in doubt. Doubts that have just ended count until [`AdmissionTable::release_resting`]
+    /// The number of executions in doubt. Doubts that have just ended count until [`AdmissionTable::delist_idle_keys`]
     /// is called.
     pub fn doubt_count(&self) -> usize {
         self.doubts.len() + self.unseen.len()

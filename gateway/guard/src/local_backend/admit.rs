@@ -6,7 +6,8 @@ use super::{LocalBackend, LocalBackendState};
 use crate::{
     admission::{AdmitDecision, DispatchClaim, DispatchEnd},
     backend_types::{
-        AdmitCheckResult, AdmitOutcome, AdmitPhase, AdmittedId, OperationLock, OperationToAdmit, SendRecord,
+        AdmitCheckResult, AdmitOutcome, AdmitPhase, AdmittedDispatchId, DispatchSendRecord, OperationLock,
+        OperationToAdmit,
     },
     error::AdmitError,
     store::{CommitSeq, StoreChange},
@@ -28,15 +29,15 @@ impl LocalBackend {
         turn: AdmitPhase,
         claim: &DispatchClaim,
         admitting: Option<OperationToAdmit<'_>>,
-        admitted: &mut AdmittedId,
+        admitted: &mut AdmittedDispatchId,
     ) -> Result<AdmitCheckResult, AdmitError> {
         let LocalAdmission { settled, written, at, raised } = match turn {
-            AdmitPhase::First => self.announce(claim, admitting)?,
+            AdmitPhase::First => self.check_and_raise(claim, admitting)?,
             AdmitPhase::Again => self.check_and_register(claim, admitting)?,
         };
         let way = match settled {
             AdmitDecision::Running(id) => {
-                *admitted = AdmittedId::Local(id);
+                *admitted = AdmittedDispatchId::Local(id);
                 AdmitOutcome::Admitted { since: at }
             }
             AdmitDecision::Wait { told, doubt } => AdmitOutcome::Blocked { told, doubt },
@@ -49,14 +50,14 @@ impl LocalBackend {
     pub(crate) async fn admit_unchecked(
         &self,
         claim: &DispatchClaim,
-        admitted: &mut AdmittedId,
+        admitted: &mut AdmittedDispatchId,
     ) -> Result<BootInstant, AdmitError> {
         let (written, now) = {
             let mut state = self.lock();
             let now = state.now;
             let mut changes = state.register.raise_watermarks(claim, now);
-            let (id, at_work) = state.register.register(claim, now);
-            *admitted = AdmittedId::Local(id);
+            let (id, at_work) = state.register.register_dispatch(claim, now);
+            *admitted = AdmittedDispatchId::Local(id);
             changes.extend(at_work);
             (self.submit(&mut state, claim, changes, None), now)
         };
@@ -67,14 +68,14 @@ impl LocalBackend {
     pub(crate) fn end_dispatch(
         &self,
         claim: &DispatchClaim,
-        admitted: AdmittedId,
+        admitted: AdmittedDispatchId,
         ended: DispatchEnd,
-        sent: Option<SendRecord>,
+        sent: Option<DispatchSendRecord>,
     ) {
-        let AdmittedId::Local(id) = admitted else { return };
+        let AdmittedDispatchId::Local(id) = admitted else { return };
         let mut state = self.lock();
         let now = state.now;
-        let (DispatchEnd::InDoubt { until }, Some(SendRecord { place, last })) = (ended, sent) else {
+        let (DispatchEnd::InDoubt { until }, Some(DispatchSendRecord { place, last })) = (ended, sent) else {
             state.register.end_dispatch(claim, id, ended, now);
             return;
         };
@@ -85,14 +86,14 @@ impl LocalBackend {
 
     /// The first check: compares and raises. If nothing is in the way, it registers in the same step, so that
     /// watermarks, keys at work and journal entry are one transaction.
-    fn announce(
+    fn check_and_raise(
         &self,
         claim: &DispatchClaim,
         admitting: Option<OperationToAdmit<'_>>,
     ) -> Result<LocalAdmission, AdmitError> {
         let mut state = self.lock();
         let now = state.now;
-        let raised = state.register.announce(claim, now)?;
+        let raised = state.register.check_and_raise_watermarks(claim, now)?;
         self.submit_check(&mut state, claim, admitting, raised, now)
     }
 

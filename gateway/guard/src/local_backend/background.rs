@@ -11,7 +11,7 @@ use crate::{
     admission::{AdmissionTable, IdleKeyEvictionPass, IdleKeyEvictionStep, QuarantineScope},
     config::MOST_KEYS,
     error::AdmitError,
-    store::{CleanShutdown, StoreChange, UnresolvedExecution},
+    store::{CleanShutdownState, StoreChange, UnresolvedExecution},
 };
 
 impl LocalBackend {
@@ -51,7 +51,7 @@ impl LocalBackend {
         failpoint::pass("guard_rests");
         let mut state = self.lock();
         let now = state.now;
-        let changes = state.register.release_resting(LINGER, MOST_AT_ONCE, now);
+        let changes = state.register.delist_idle_keys(LINGER, MOST_AT_ONCE, now);
         self.commits.submit(changes);
     }
 
@@ -61,11 +61,11 @@ impl LocalBackend {
     /// # Errors
     /// The store has failed.
     pub(crate) async fn sweep(&self) -> Result<(), AdmitError> {
-        self.wait_durable(self.commits.submit(self.time_change())).await?;
+        self.wait_durable(self.commits.submit(self.store_time_change())).await?;
         let mut round = {
             let state = self.lock();
             let idle_since = state.now - self.config.evict_after;
-            state.register.eviction_pass(idle_since, MOST_KEYS)
+            state.register.begin_eviction_pass(idle_since, MOST_KEYS)
         };
         while self.evict(&mut round).await? {}
         while self.forget_expired().await? {}
@@ -121,7 +121,7 @@ impl LocalBackend {
                 quarantine,
             )
         };
-        self.metrics.set_unseen_executions(silent);
+        self.metrics.set_silent_executions(silent);
         self.metrics.set_active_keys(at_work);
         self.metrics.set_in_doubt(doubts);
         self.metrics.set_store_keys(keys);
@@ -146,12 +146,12 @@ impl LocalBackend {
     ///
     /// # Errors
     /// The marker was not written, so the next start assumes a crash.
-    pub(crate) async fn leave(&self) -> Result<(), AdmitError> {
+    pub(crate) async fn shut_down_cleanly(&self) -> Result<(), AdmitError> {
         loop {
             let changes = {
                 let mut state = self.lock();
                 let now = state.now;
-                state.register.release_resting(Duration::ZERO, MOST_AT_ONCE, now)
+                state.register.delist_idle_keys(Duration::ZERO, MOST_AT_ONCE, now)
             };
             let more = changes.len() >= MOST_AT_ONCE;
             self.wait_durable(self.commits.submit(changes)).await?;
@@ -176,7 +176,7 @@ impl LocalBackend {
             let LocalBackendState { register: table, now, .. } = &*self.lock();
             clean_shutdown(table, *now, self.time.longest_execution(*now))
         };
-        let mut last = self.time_change();
+        let mut last = self.store_time_change();
         last.push(StoreChange::CleanShutdown(stop));
         self.wait_durable(self.commits.submit(last)).await?;
         self.commits.close();
@@ -207,7 +207,7 @@ const MOST_AT_ONCE: usize = 1000;
 /// keys at work have to wait.
 const LINGER: Duration = Duration::from_millis(400);
 
-fn clean_shutdown(table: &AdmissionTable, now: BootInstant, max_execution: Duration) -> CleanShutdown {
+fn clean_shutdown(table: &AdmissionTable, now: BootInstant, max_execution: Duration) -> CleanShutdownState {
     let mut doubts: Vec<UnresolvedExecution> = table
         .open_doubts(now)
         .into_iter()
@@ -220,7 +220,7 @@ fn clean_shutdown(table: &AdmissionTable, now: BootInstant, max_execution: Durat
         })
         .collect();
     // The drain is over, so open connections break now, but their executions may go on: they are in doubt.
-    doubts.extend(table.open_dispatches().into_iter().map(|claim| UnresolvedExecution {
+    doubts.extend(table.in_flight_claims().into_iter().map(|claim| UnresolvedExecution {
         keys: claim.keys.to_vec(),
         token: claim.token,
         mode: claim.mode,
@@ -228,5 +228,5 @@ fn clean_shutdown(table: &AdmissionTable, now: BootInstant, max_execution: Durat
         place: None,
     }));
     let quarantine = table.quarantine(now).map(|closed| closed.until.since(now));
-    CleanShutdown { marks: Vec::new(), doubts, quarantine }
+    CleanShutdownState { marks: Vec::new(), doubts, quarantine }
 }

@@ -4,7 +4,7 @@ use fencegate_policies::operation::OperationId;
 
 use super::LocalBackend;
 use crate::{
-    backend_types::{OperationLock, ReserveOutcome},
+    backend_types::{OperationLock, ReserveOperationOutcome},
     error::AdmitError,
     operation::{JournalEntry, JournalEntryState, JournalUpdate},
     store::{JournalSize, StoreChange},
@@ -15,13 +15,13 @@ use crate::{
 const MOST_COUNTED: usize = 10_000;
 
 impl LocalBackend {
-    pub(crate) fn reserve(&self, id: OperationId) -> Result<ReserveOutcome, AdmitError> {
+    pub(crate) fn reserve(&self, id: OperationId) -> Result<ReserveOperationOutcome, AdmitError> {
         if let Err(changed) = self.lock().active_operations.reserve(id) {
-            return Ok(ReserveOutcome::Held(Box::pin(changed)));
+            return Ok(ReserveOperationOutcome::Held(Box::pin(changed)));
         }
         // Read after the reservation, so that no other request can change the entry.
         let known = self.entry(&id).inspect_err(|_| self.release(&id))?;
-        Ok(ReserveOutcome::Acquired(OperationLock::Local(id), known.map(Box::new)))
+        Ok(ReserveOperationOutcome::Acquired(OperationLock::Local(id), known.map(Box::new)))
     }
 
     pub(crate) fn release(&self, id: &OperationId) {
@@ -67,8 +67,11 @@ impl LocalBackend {
         }
     }
 
-    pub(crate) fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, JournalEntry)>, AdmitError> {
-        let mut found = self.store.unfinished(most).map_err(|error| self.read_error(&error))?;
+    pub(crate) fn unresolved_operations(
+        &self,
+        most: usize,
+    ) -> Result<Vec<(OperationId, JournalEntry)>, AdmitError> {
+        let mut found = self.store.unresolved_operations(most).map_err(|error| self.read_error(&error))?;
         let state = self.lock();
         found.retain(|(id, _)| !state.active_operations.is_reserved(id));
         Ok(found)
@@ -80,7 +83,8 @@ impl LocalBackend {
         // Both reads are needed: an operation may begin after the first one, or end before the second one while its
         // outcome is not written yet.
         let before = running();
-        let open = self.store.unfinished_ids(MOST_COUNTED).map_err(|error| self.read_error(&error))?;
+        let open =
+            self.store.unresolved_operation_ids(MOST_COUNTED).map_err(|error| self.read_error(&error))?;
         let after = running();
         Ok(open.iter().filter(|id| !before.contains(id) && !after.contains(id)).count())
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, mem, path::Path, time::Duration};
 
-use fencegate_policies::{key::ResourceKey, operation::OperationId, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, operation::OperationId, plan::LockMode, token::FencingToken};
 use fencegate_process::randomness::{Guid, Randomness};
 
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     operation::JournalEntry,
     postgres::{KeyRow, OpenExecution},
     store::{
-        ActiveKeys, KeyWatermarks, MovedMarker, RecoveredState, RedbStore, StoreError, StoredKey,
+        KeyWatermarks, MovedMarker, RecoveredActiveKeys, RecoveredState, RedbStore, StoreError, StoredKey,
         UnresolvedExecution, WatermarkEpochs,
     },
 };
@@ -53,7 +53,7 @@ impl MigrationSourceFile {
 
     /// The quarantine that a guard would begin with on this file.
     pub(super) fn initial_quarantine(&self, max_execution: Duration) -> Option<InitialQuarantine> {
-        let every_key = !matches!(self.remembered.at_work, ActiveKeys::Keys(_));
+        let every_key = !matches!(self.remembered.at_work, RecoveredActiveKeys::Keys(_));
         self.remembered.quarantine_length(max_execution).map(|left| InitialQuarantine { every_key, left })
     }
 
@@ -109,9 +109,9 @@ impl MigrationSourceFile {
         let floor = self.remembered.floor;
         let unended = |(key, epochs): (ResourceKey, WatermarkEpochs)| {
             let epoch = epochs.highest().max(floor).min(i64::MAX as u64);
-            let token = Token::new(epoch, u32::MAX, u32::MAX).expect("below 2^63");
+            let token = FencingToken::new(epoch, u32::MAX, u32::MAX).expect("below 2^63");
             let name = Guid::new(randomness).to_string();
-            OpenExecution { name, keys: vec![key], token, mode: Mode::Exclusive, left }
+            OpenExecution { name, keys: vec![key], token, mode: LockMode::Exclusive, left }
         };
         Ok(self.redb.active_keys_after(last, BATCH)?.into_iter().map(unended).collect())
     }

@@ -2,7 +2,7 @@
 
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::{clock::BootInstant, randomness::Guid};
 
 use super::name_registry::OwnedNameHandle;
@@ -18,8 +18,8 @@ pub struct DispatchName(pub(super) Guid);
 pub struct InFlightDispatch {
     pub name: DispatchName,
     pub keys: Arc<[ResourceKey]>,
-    pub token: Token,
-    pub mode: Mode,
+    pub token: FencingToken,
+    pub mode: LockMode,
     pub(super) _in_hand: OwnedNameHandle,
 }
 

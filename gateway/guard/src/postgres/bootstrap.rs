@@ -19,7 +19,7 @@ const LONGEST_NAME: usize = 36;
 
 /// Whether another guard uses the store. A further guard adds no danger: a failover may have left one server, which
 /// has no standby for a while, and guards that start again are needed then.
-async fn has_others(
+async fn has_other_guards(
     connection: &PostgresConnection,
     place: &PostgresConfig,
 ) -> Result<bool, UnusableDatabaseError> {
@@ -46,7 +46,7 @@ impl PostgresStore {
     /// # Errors
     /// There is no store, or one that this build must not use.
     pub async fn inspect(place: &PostgresConfig) -> Result<StoreIdentity, UnusableDatabaseError> {
-        migrate::inspect(place).await
+        migrate::read_identity(place).await
     }
 
     /// Opens a store that [`PostgresStore::init`] made, as a new instance. Call it on the long-lived runtime, because
@@ -67,9 +67,9 @@ impl PostgresStore {
             );
             return Err(UnusableDatabaseError::Failed { place: place.to_string(), why });
         }
-        let identity = migrate::open(place).await?;
+        let identity = migrate::open_and_upgrade(place).await?;
         let connection = PostgresConnection::open(place, PostgresConnectionPurpose::Heartbeat, name).await?;
-        if !has_others(&connection, place).await? {
+        if !has_other_guards(&connection, place).await? {
             connection.check_replication(place).await?;
         }
         let sent = clock.now();

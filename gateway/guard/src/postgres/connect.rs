@@ -194,14 +194,14 @@ impl PostgresConnection {
         };
         // If the wait for a standby is cancelled, the commit is reported as done although the standby may not have
         // it.
-        if self.take_warning() {
+        if self.take_replication_warning() {
             return Err(StatementError::Lost("the server warned of what it did".into()));
         }
         Ok(row)
     }
 
     /// Whether the server has warned since the last call: a reported commit may be missing at the standby.
-    pub(super) fn take_warning(&self) -> bool {
+    pub(super) fn take_replication_warning(&self) -> bool {
         self.warned.swap(false, Ordering::SeqCst)
     }
 

@@ -41,7 +41,7 @@ const TRIES: u32 = 3;
 pub(super) async fn run(instance: Arc<PostgresStoreInstance>) {
     let mut deciding = None;
     let mut given_up = 0;
-    let mut room = BatchSize::default();
+    let mut room = StatementBatchSize::default();
     while let Some(batch) = instance.requests.next_batch(room.0).await {
         let open = match deciding.take() {
             Some(open) => Ok(open),
@@ -105,15 +105,15 @@ pub(super) async fn run(instance: Arc<PostgresStoreInstance>) {
 
 /// How many requests go in one statement: fewer after the server had no time or memory for as many.
 #[derive(Debug, PartialEq, Eq)]
-struct BatchSize(usize);
+struct StatementBatchSize(usize);
 
-impl Default for BatchSize {
+impl Default for StatementBatchSize {
     fn default() -> Self {
         Self(MOST_AT_ONCE)
     }
 }
 
-impl BatchSize {
+impl StatementBatchSize {
     fn shrink(&mut self, sent: usize) {
         self.0 = (sent / 2).max(1);
     }
@@ -204,7 +204,7 @@ fn notify_waiters(instance: &PostgresStoreInstance, item: &DbRequest, operation:
 
 /// Ends the dispatches that the database has in the name of this guard and that this guard has no handle of: after a
 /// rollback, dispatches that had ended. Later requests on this connection are registered later.
-async fn release_unowned(
+async fn end_unowned_dispatches(
     instance: &PostgresStoreInstance,
     connection: &PostgresConnection,
     generation: i32,
@@ -256,7 +256,7 @@ impl DecisionConnection {
         let Some(generation) = resumed.get(0) else {
             return Err(instance.mark_lost(MembershipLostError::Dead));
         };
-        release_unowned(instance, &connection, generation).await?;
+        end_unowned_dispatches(instance, &connection, generation).await?;
         let act = instance.with_schema("SELECT $$.act($1, $2, $3, $4, $5, $6)");
         let prepared = connection.client().prepare(&act).await;
         let statement = prepared.map_err(|error| PostgresError::Unreachable(error.to_string()))?;
@@ -306,20 +306,20 @@ mod tests {
     /// A refused batch halves the batch size, and answered full batches raise it slowly, within its bounds.
     #[test]
     fn batch_size_halves_then_grows_slowly() {
-        let mut room = BatchSize::default();
+        let mut room = StatementBatchSize::default();
         room.shrink(60);
-        assert_eq!(room, BatchSize(30));
+        assert_eq!(room, StatementBatchSize(30));
         room.grow(29);
-        assert_eq!(room, BatchSize(30), "it may be that more is too much");
+        assert_eq!(room, StatementBatchSize(30), "it may be that more is too much");
         room.grow(30);
-        assert_eq!(room, BatchSize(34));
+        assert_eq!(room, StatementBatchSize(34));
         for _ in 0..9 {
             room.shrink(room.0);
         }
-        assert_eq!(room, BatchSize(1));
+        assert_eq!(room, StatementBatchSize(1));
         for _ in 0..60 {
             room.grow(room.0);
         }
-        assert_eq!(room, BatchSize(MOST_AT_ONCE));
+        assert_eq!(room, StatementBatchSize(MOST_AT_ONCE));
     }
 }

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::{key::ResourceKey, token::Token};
+use fencegate_policies::{key::ResourceKey, token::FencingToken};
 use fencegate_process::clock::BootInstant;
 
 use super::{
@@ -19,11 +19,11 @@ use super::{
     connect::{PostgresConnection, StatementError, millis},
     heartbeat::DEAD,
     instance::{PostgresStore, PostgresStoreInstance},
+    probed_dispatches::ProbedDispatches,
     request::DbRequest,
-    unseen::ProbedDoubts,
 };
 use crate::{
-    admission::{DispatchEnd, EndpointProbeConfig, LivenessAnswer},
+    admission::{DispatchEnd, EndpointProbeConfig, LivenessProbeAnswer},
     dispatch_target::DispatchTarget,
 };
 
@@ -46,7 +46,7 @@ impl PostgresStore {
     /// Probes the endpoints from now on: see [`PostgresStore::watch_doubt`].
     pub fn start_probing(&self, watch: EndpointProbeConfig) {
         // Only the first call counts, because a process has one guard.
-        drop(self.instance.unseen.set(Mutex::new(ProbedDoubts::new(watch))));
+        drop(self.instance.unseen.set(Mutex::new(ProbedDispatches::new(watch))));
     }
 
     /// Keeps the dispatch in doubt until its endpoint was seen running for `longest` from `since` on. Without
@@ -76,7 +76,7 @@ impl PostgresStore {
     }
 
     /// Records that the process at this target has answered. True if the previous probe was not answered.
-    pub fn record_alive(&self, target: &DispatchTarget, answer: LivenessAnswer) -> bool {
+    pub fn record_alive(&self, target: &DispatchTarget, answer: LivenessProbeAnswer) -> bool {
         let Some(mut unseen) = self.instance.probed_doubts() else { return false };
         let was_silent = unseen.is_silent(target);
         let over = unseen.record_alive(target, answer);
@@ -92,7 +92,7 @@ impl PostgresStore {
     }
 
     /// Where this guard has sent the dispatch of this token, if it is in doubt and that is known.
-    pub fn dispatch_target(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
+    pub fn dispatch_target(&self, keys: &[ResourceKey], token: FencingToken) -> Option<DispatchTarget> {
         self.instance.probed_doubts()?.dispatch_target(keys, token)
     }
 
@@ -111,7 +111,7 @@ impl PostgresStore {
 
 impl PostgresStoreInstance {
     /// `None` if the endpoints are not probed.
-    fn probed_doubts(&self) -> Option<MutexGuard<'_, ProbedDoubts>> {
+    fn probed_doubts(&self) -> Option<MutexGuard<'_, ProbedDispatches>> {
         Some(self.unseen.get()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -80,7 +80,7 @@ impl PostgresStore {
         };
         instance.extend_doubts(&connection).await?;
         let sent = instance.clock.now();
-        let (tick, passed) = instance.clock_samples().next_addition(sent);
+        let (tick, passed) = instance.clock_samples().next_clock_advance(sent);
         let passed = i64::try_from(passed.as_millis()).unwrap_or_default();
         let query = instance.with_schema("SELECT $$.beat($1, $2, $3, $4)");
         let row = connection.query_one(&query, &[&instance.id, &tick, &passed, &millis(DEAD)]).await?;
@@ -133,7 +133,8 @@ impl PostgresStore {
     pub async fn sweep(&self, most_keys: usize) -> Result<SweepStats, PostgresError> {
         let instance = &*self.instance;
         let now = instance.clock.now();
-        let unused = instance.clock_samples().time(now) - millis(instance.terms.evict_after);
+        let unused =
+            instance.clock_samples().earliest_possible_time(now) - millis(instance.terms.evict_after);
         let most = i64::try_from(most_keys).unwrap_or(i64::MAX);
         instance.query_rows("SELECT $$.tidy()", &[]).await?;
         let mut swept = SweepStats::default();
@@ -163,7 +164,7 @@ impl PostgresStore {
     ///
     /// # Errors
     /// The database was not updated, so the other guards declare this one dead some seconds later.
-    pub async fn leave(&self) -> Result<(), PostgresError> {
+    pub async fn shut_down_cleanly(&self) -> Result<(), PostgresError> {
         let instance = &*self.instance;
         instance.requests.close();
         if timeout(LEAVE, instance.requests.wait_idle()).await.is_err() {

@@ -1,7 +1,7 @@
 //! Takes in a store that was kept in a file.
 //!
 //! One transaction copies the store. The copy is no store until the caller has made sure that the old one is not in
-//! use, and calls [`ImportLock::finish`]. A lock keeps other processes from making a store in the schema all that
+//! use, and calls [`ImportLock::activate_copy`]. A lock keeps other processes from making a store in the schema all that
 //! time.
 
 use tokio_postgres::Error;
@@ -96,7 +96,7 @@ impl ImportLock {
         let mut copying = ImportTransaction::begin(transaction, handed, place).await?;
         fill(&mut copying).await?;
         copying.commit().await?;
-        if self.connection.take_warning() {
+        if self.connection.take_replication_warning() {
             return Err(self
                 .schema_error("the server warned of the commit: a standby may not have it")
                 .into());
@@ -108,7 +108,7 @@ impl ImportLock {
     ///
     /// # Errors
     /// If the copy exists, it is not known whether it is the store now.
-    pub async fn finish(&self, id: &str) -> Result<(), UnusableDatabaseError> {
+    pub async fn activate_copy(&self, id: &str) -> Result<(), UnusableDatabaseError> {
         let query = FINISH.replace("$$", &self.place.schema);
         let finished = self.connection.query_one(&query, &[&id]).await;
         match finished.map(|row| row.get::<_, i64>(0)) {

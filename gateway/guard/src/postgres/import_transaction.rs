@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencegate_policies::{key::ResourceKey, operation::OperationId, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, operation::OperationId, plan::LockMode, token::FencingToken};
 use tokio_postgres::{
     Error, Transaction,
     types::{ToSql, Type},
@@ -16,7 +16,7 @@ use super::{
     request::expires_at,
 };
 use crate::{
-    admission::Watermark,
+    admission::TokenWatermark,
     operation::{JournalEntry, JournalEntryState, StoredResponse},
     store::StoreIdentity,
 };
@@ -43,8 +43,8 @@ pub struct ImportHeader {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRow {
     pub key: ResourceKey,
-    pub write: Option<Watermark>,
-    pub read: Option<Watermark>,
+    pub write: Option<TokenWatermark>,
+    pub read: Option<TokenWatermark>,
 }
 
 /// An execution that may be at work on some keys; `left`: for how long.
@@ -53,8 +53,8 @@ pub struct OpenExecution {
     /// A unique name.
     pub name: String,
     pub keys: Vec<ResourceKey>,
-    pub token: Token,
-    pub mode: Mode,
+    pub token: FencingToken,
+    pub mode: LockMode,
     pub left: Duration,
 }
 
@@ -93,7 +93,7 @@ impl<'i> ImportTransaction<'i> {
         let query = "INSERT INTO instance (name, renewed, dead, send_within, max_execution)
             VALUES ($1, $2, true, $3, $4) RETURNING id";
         let with: [&(dyn ToSql + Sync); 4] =
-            [&BEFORE, &copying.time()?, &millis(send_within), &millis(max_execution)];
+            [&BEFORE, &copying.store_time_millis()?, &millis(send_within), &millis(max_execution)];
         let row =
             copying.transaction.query_one(query, &with).await.map_err(|error| copying.query_error(&error))?;
         copying.instance = row.get(0);
@@ -104,7 +104,7 @@ impl<'i> ImportTransaction<'i> {
     /// The rows cannot be written. The same is true of the methods below.
     pub async fn insert_keys(&mut self, marked: &[KeyRow]) -> Result<(), UnusableDatabaseError> {
         let keys: Vec<&str> = marked.iter().map(|marked| marked.key.as_str()).collect();
-        let tokens = |of: fn(&KeyRow) -> Option<Watermark>| -> Vec<Option<String>> {
+        let tokens = |of: fn(&KeyRow) -> Option<TokenWatermark>| -> Vec<Option<String>> {
             marked.iter().map(|marked| of(marked).map(|watermark| watermark.token.to_string())).collect()
         };
         let write = tokens(|marked| marked.write);
@@ -120,7 +120,7 @@ impl<'i> ImportTransaction<'i> {
         let types =
             [Type::TEXT_ARRAY, Type::TEXT_ARRAY, Type::BOOL_ARRAY, Type::TEXT_ARRAY, Type::INT8, Type::INT8];
         let base = self.to_i64(self.handed.floor)?;
-        let used = self.time()?;
+        let used = self.store_time_millis()?;
         self.written.keys += count(&keys);
         self.insert(query, &types, &[&keys, &write, &exact, &read, &base, &used]).await
     }
@@ -133,7 +133,7 @@ impl<'i> ImportTransaction<'i> {
         let keys: Vec<&str> = each().map(|(key, _)| key.as_str()).collect();
         let names: Vec<&str> = each().map(|(_, one)| one.name.as_str()).collect();
         let tokens: Vec<String> = each().map(|(_, one)| one.token.to_string()).collect();
-        let shared: Vec<bool> = each().map(|(_, one)| one.mode == Mode::Shared).collect();
+        let shared: Vec<bool> = each().map(|(_, one)| one.mode == LockMode::Shared).collect();
         let left: Vec<i64> = each().map(|(_, one)| millis(one.left)).collect();
         let query = "INSERT INTO at_work (key, id, instance, token, shared, began, longest, until)
             SELECT u.key, u.id, $6, u.token, u.shared, $7, u.remains, $7 + u.remains
@@ -148,7 +148,7 @@ impl<'i> ImportTransaction<'i> {
             Type::INT8,
         ];
         let instance = self.instance;
-        let time = self.time()?;
+        let time = self.store_time_millis()?;
         self.written.unended += count(&keys);
         self.insert(query, &types, &[&keys, &names, &tokens, &shared, &left, &instance, &time]).await
     }
@@ -160,7 +160,7 @@ impl<'i> ImportTransaction<'i> {
         let ids: Vec<&[u8]> = operations.iter().map(|(id, _)| id.as_bytes().as_slice()).collect();
         let text = |entry| serde_json::to_string(entry).expect("plain fields serialise");
         let entries: Vec<String> = operations.iter().map(|(_, entry)| text(entry)).collect();
-        let bodies: Vec<Option<&[u8]>> = operations.iter().map(|(_, entry)| body(entry)).collect();
+        let bodies: Vec<Option<&[u8]>> = operations.iter().map(|(_, entry)| response_body(entry)).collect();
         let taken = |(entry, body): (&String, &Option<&[u8]>)| {
             i64::try_from(entry.len() + body.map_or(0, <[u8]>::len) + 64).unwrap_or(i64::MAX)
         };
@@ -183,7 +183,7 @@ impl<'i> ImportTransaction<'i> {
         if (row.get::<_, i64>(0), row.get::<_, i64>(1), row.get::<_, i64>(2)) != (keys, unended, operations) {
             return Err(self.mismatch_error("other rows are there than were written"));
         }
-        let time = self.time()?;
+        let time = self.store_time_millis()?;
         let floor = self.to_i64(self.handed.floor)?;
         let era = i64::try_from(self.handed.era).unwrap_or(i64::MAX);
         let ImportHeader { id, from, identity, closed, .. } = &self.handed;
@@ -225,7 +225,7 @@ impl<'i> ImportTransaction<'i> {
     }
 
     /// Milliseconds of the store's time.
-    fn time(&self) -> Result<i64, UnusableDatabaseError> {
+    fn store_time_millis(&self) -> Result<i64, UnusableDatabaseError> {
         self.to_i64(self.handed.time.saturating_mul(1000))
     }
 
@@ -247,7 +247,7 @@ fn count<T>(rows: &[T]) -> i64 {
 }
 
 /// The body of the kept response, if there is one.
-fn body(entry: &JournalEntry) -> Option<&[u8]> {
+fn response_body(entry: &JournalEntry) -> Option<&[u8]> {
     match &entry.state {
         JournalEntryState::Done { answer: Some(StoredResponse { body, .. }), .. } => body.as_deref(),
         _ => None,

@@ -22,9 +22,9 @@ use super::{
     membership::{GuardMembership, MembershipLostError, StoreStatus},
     name_registry::OwnedNameRegistry,
     notifiers::KeyNotifiers,
+    probed_dispatches::ProbedDispatches,
     request_queue::DbRequestQueue,
     store_clock::ClockSamples,
-    unseen::ProbedDoubts,
 };
 use crate::{metrics::GuardMetrics, store::StoreIdentity};
 
@@ -66,7 +66,7 @@ pub(super) struct PostgresStoreInstance {
     pub(super) membership: GuardMembership,
     pub(super) acknowledged: DatabaseProgress,
     /// Set if the endpoints are probed.
-    pub(super) unseen: OnceLock<Mutex<ProbedDoubts>>,
+    pub(super) unseen: OnceLock<Mutex<ProbedDispatches>>,
     /// Set when there are metrics.
     metrics: OnceLock<GuardMetrics>,
     passed: Mutex<ClockSamples>,
@@ -119,7 +119,7 @@ impl PostgresStore {
         &self.instance.identity
     }
 
-    pub fn place(&self) -> &PostgresConfig {
+    pub fn database_config(&self) -> &PostgresConfig {
         &self.instance.place
     }
 
@@ -140,7 +140,7 @@ impl PostgresStore {
     }
 
     /// A new name for a dispatch, by which it is found again after a lost reply.
-    pub fn new_name(&self) -> DispatchName {
+    pub fn new_dispatch_name(&self) -> DispatchName {
         DispatchName(self.instance.guid())
     }
 

@@ -24,7 +24,10 @@ impl PostgresStore {
     ///
     /// # Errors
     /// They cannot be read.
-    pub async fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, JournalEntry)>, PostgresError> {
+    pub async fn unresolved_operations(
+        &self,
+        most: usize,
+    ) -> Result<Vec<(OperationId, JournalEntry)>, PostgresError> {
         let query = format!(
             "SELECT id, entry, body FROM $$.operation o WHERE ends IS NULL AND {FREE} ORDER BY id LIMIT $1"
         );

@@ -69,10 +69,10 @@ pub(super) async fn init(
 }
 
 /// The identity of the store. An older format is upgraded first.
-pub(super) async fn open(place: &PostgresConfig) -> Result<StoreIdentity, UnusableDatabaseError> {
+pub(super) async fn open_and_upgrade(place: &PostgresConfig) -> Result<StoreIdentity, UnusableDatabaseError> {
     let mut connection = PostgresConnection::open(place, PostgresConnectionPurpose::Setup, "open").await?;
     let Some((mut format, identity)) = find_store(connection.client(), place).await? else {
-        return Err(missing_error(connection.client(), place).await?);
+        return Err(missing_store_error(connection.client(), place).await?);
     };
     if format < FORMAT {
         let failed = |error: Error| place.connect_error(&error);
@@ -92,11 +92,11 @@ pub(super) async fn open(place: &PostgresConfig) -> Result<StoreIdentity, Unusab
 }
 
 /// The identity of the store. Changes nothing.
-pub(super) async fn inspect(place: &PostgresConfig) -> Result<StoreIdentity, UnusableDatabaseError> {
+pub(super) async fn read_identity(place: &PostgresConfig) -> Result<StoreIdentity, UnusableDatabaseError> {
     let connection = PostgresConnection::open(place, PostgresConnectionPurpose::Setup, "inspect").await?;
     connection.check_replication(place).await?;
     match find_store(connection.client(), place).await? {
-        None => Err(missing_error(connection.client(), place).await?),
+        None => Err(missing_store_error(connection.client(), place).await?),
         Some((format, _)) if format > FORMAT => {
             Err(UnusableDatabaseError::Newer { place: place.to_string(), found: format, reads: FORMAT })
         }
@@ -105,7 +105,7 @@ pub(super) async fn inspect(place: &PostgresConfig) -> Result<StoreIdentity, Unu
 }
 
 /// The error for a missing store, which depends on what is there instead.
-async fn missing_error(
+async fn missing_store_error(
     client: &Client,
     place: &PostgresConfig,
 ) -> Result<UnusableDatabaseError, UnusableDatabaseError> {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token};
+use fencegate_policies::{key::ResourceKey, operation::OperationId, token::FencingToken};
 use tokio::time::timeout;
 
 use super::{
@@ -11,9 +11,10 @@ use super::{
     error::PostgresError,
     instance::PostgresStore,
     membership::MembershipLostError,
-    notifiers::changed,
+    notifiers::wait_notified,
     operation_lock::{
-        JournalWriteOutcome, OperationLockId, PostgresOperationLock, ReleaseLock, ReserveReply,
+        JournalWriteOutcome, OperationLockId, OperationLockReleaser, PostgresOperationLock,
+        ReserveOperationReply,
     },
     request::{AdmitKind, DbReply, DbRequest},
     request_queue::PendingDbReply,
@@ -97,7 +98,7 @@ impl PostgresStore {
                 let notifier =
                     notifier.ok_or_else(|| PostgresError::Refused("a claim without keys waits".into()))?;
                 return Ok(AdmitReply::Wait {
-                    told: changed(notifier),
+                    told: wait_notified(notifier),
                     doubt: left.map(|left| after_millis(now, left).since(now)),
                 });
             }
@@ -143,15 +144,15 @@ impl PostgresStore {
     ///
     /// # Errors
     /// The lock was not acquired, or is released in the background.
-    pub async fn reserve(&self, id: OperationId) -> Result<ReserveReply, PostgresError> {
+    pub async fn reserve(&self, id: OperationId) -> Result<ReserveOperationReply, PostgresError> {
         let notifier = self.instance.notifiers.subscribe(&id.to_string());
         let lock = OperationLockId::new(id, self.instance.guid(), &self.instance.names);
         match self.send_and_wait(DbRequest::Reserve(lock.clone())).await? {
             DbReply::Done => {
-                let back: Arc<dyn ReleaseLock> = self.instance.requests.clone();
-                Ok(ReserveReply::Acquired(PostgresOperationLock::new(lock, back)))
+                let back: Arc<dyn OperationLockReleaser> = self.instance.requests.clone();
+                Ok(ReserveOperationReply::Acquired(PostgresOperationLock::new(lock, back)))
             }
-            DbReply::Wait { .. } => Ok(ReserveReply::Held(changed(notifier))),
+            DbReply::Wait { .. } => Ok(ReserveOperationReply::Held(wait_notified(notifier))),
             other => Err(self.unexpected_reply(&other)),
         }
     }
@@ -180,7 +181,11 @@ impl PostgresStore {
     ///
     /// # Errors
     /// It is not known to be written.
-    pub async fn resolve_doubt(&self, keys: &[ResourceKey], token: Token) -> Result<bool, PostgresError> {
+    pub async fn resolve_doubt(
+        &self,
+        keys: &[ResourceKey],
+        token: FencingToken,
+    ) -> Result<bool, PostgresError> {
         let answer = self.send_and_wait(DbRequest::Resolve { keys: keys.into(), token }).await?;
         Ok(answer == DbReply::Done)
     }

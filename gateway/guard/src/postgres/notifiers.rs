@@ -29,11 +29,11 @@ impl KeyNotifiers {
 
     /// Subscribe before the check, so that no change is missed between check and wait.
     pub(super) fn subscribe(&self, name: &str) -> OwnedNotified {
-        self.0[slot(name)].clone().notified_owned()
+        self.0[notifier_index(name)].clone().notified_owned()
     }
 
     pub(super) fn notify(&self, name: &str) {
-        self.0[slot(name)].notify_waiters();
+        self.0[notifier_index(name)].notify_waiters();
     }
 
     pub(super) fn notify_all(&self) {
@@ -41,14 +41,14 @@ impl KeyNotifiers {
     }
 }
 
-fn slot(name: &str) -> usize {
+fn notifier_index(name: &str) -> usize {
     let mut hash = DefaultHasher::new();
     name.hash(&mut hash);
     usize::try_from(hash.finish() % BELLS as u64).unwrap_or_default()
 }
 
 /// Returns at a notification, or after `LOOK`.
-pub(super) fn changed(notifier: OwnedNotified) -> ChangeFuture {
+pub(super) fn wait_notified(notifier: OwnedNotified) -> ChangeFuture {
     Box::pin(async move {
         tokio::select! {
             () = notifier => {}

@@ -14,11 +14,11 @@ use super::{
 pub struct PostgresOperationLock {
     pub(super) id: OperationLockId,
     /// The queue for its release.
-    releaser: Option<Arc<dyn ReleaseLock>>,
+    releaser: Option<Arc<dyn OperationLockReleaser>>,
 }
 
 /// Releases locks, in the background.
-pub(super) trait ReleaseLock: Send + Sync {
+pub(super) trait OperationLockReleaser: Send + Sync {
     fn release(&self, lock: OperationLockId);
 }
 
@@ -30,7 +30,7 @@ pub(super) struct OperationLockId {
 }
 
 /// The reply to a request for the lock.
-pub enum ReserveReply {
+pub enum ReserveOperationReply {
     Acquired(PostgresOperationLock),
     /// Try again when notified.
     Held(ChangeFuture),
@@ -55,7 +55,7 @@ impl OperationLockId {
 }
 
 impl PostgresOperationLock {
-    pub(super) fn new(lock: OperationLockId, back: Arc<dyn ReleaseLock>) -> Self {
+    pub(super) fn new(lock: OperationLockId, back: Arc<dyn OperationLockReleaser>) -> Self {
         Self { id: lock, releaser: Some(back) }
     }
 

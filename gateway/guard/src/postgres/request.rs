@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::clock::BootInstant;
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,7 @@ pub(super) enum DbRequest {
     Write(OperationLockId, JournalUpdate),
     Resolve {
         keys: Arc<[ResourceKey]>,
-        token: Token,
+        token: FencingToken,
     },
     /// An empty request, which only needs an open connection.
     Nothing,
@@ -77,10 +77,10 @@ pub(super) enum DbReply {
         epoch: u64,
     },
     Stale {
-        token: Token,
+        token: FencingToken,
     },
     Duplicate {
-        token: Token,
+        token: FencingToken,
     },
     NotHeld,
     Dead,
@@ -104,12 +104,12 @@ pub(super) struct DbRequestRow<'i> {
     id: Option<String>,
     keys: Vec<&'i str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    token: Option<Token>,
+    token: Option<FencingToken>,
     #[serde(skip_serializing_if = "Option::is_none")]
     epoch: Option<u64>,
     shared: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    parent: Option<Token>,
+    parent: Option<FencingToken>,
     #[serde(skip_serializing_if = "Option::is_none")]
     era: Option<u64>,
     again: bool,
@@ -196,8 +196,8 @@ impl DbRequest {
 }
 
 impl DbRequestRow<'_> {
-    fn with_token(self, token: Token, mode: Mode) -> Self {
-        Self { token: Some(token), epoch: Some(token.number()), shared: mode == Mode::Shared, ..self }
+    fn with_token(self, token: FencingToken, mode: LockMode) -> Self {
+        Self { token: Some(token), epoch: Some(token.number()), shared: mode == LockMode::Shared, ..self }
     }
 
     fn with_operation(mut self, operation: Option<(&OperationLockId, &JournalUpdate)>) -> Self {

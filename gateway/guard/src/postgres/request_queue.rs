@@ -11,7 +11,7 @@ use tokio::sync::{Notify, oneshot};
 use super::{
     admit_reply::InFlightDispatch,
     error::PostgresError,
-    operation_lock::{OperationLockId, ReleaseLock},
+    operation_lock::{OperationLockId, OperationLockReleaser},
     request::{AdmitKind, DbReply, DbRequest},
 };
 use crate::{admission::DispatchEnd, operation::JournalUpdate};
@@ -288,7 +288,7 @@ fn cancellation(item: DbRequest) -> Option<DbRequest> {
     }
 }
 
-impl ReleaseLock for DbRequestQueue {
+impl OperationLockReleaser for DbRequestQueue {
     fn release(&self, lock: OperationLockId) {
         self.enqueue_detached(DbRequest::Release(lock));
     }
@@ -296,7 +296,7 @@ impl ReleaseLock for DbRequestQueue {
 
 #[cfg(test)]
 mod tests {
-    use fencegate_policies::{operation::OperationId, plan::Mode, token::Token};
+    use fencegate_policies::{operation::OperationId, plan::LockMode, token::FencingToken};
     use fencegate_process::randomness::{Guid, SystemRandomness};
 
     use super::*;
@@ -354,8 +354,8 @@ mod tests {
         let dispatch = InFlightDispatch {
             name: DispatchName(name),
             keys: Arc::new([]),
-            token: Token::new(1, 0, 1).expect("small"),
-            mode: Mode::Exclusive,
+            token: FencingToken::new(1, 0, 1).expect("small"),
+            mode: LockMode::Exclusive,
             _in_hand: names.register(name),
         };
         let told = queue.enqueue(DbRequest::End {

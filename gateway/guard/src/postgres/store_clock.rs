@@ -30,7 +30,7 @@ impl ClockSamples {
     }
 
     /// The time that a heartbeat sent now may add, and the moment to which it may add it.
-    pub(super) fn next_addition(&self, now: BootInstant) -> (i64, Duration) {
+    pub(super) fn next_clock_advance(&self, now: BootInstant) -> (i64, Duration) {
         (self.tick, now.since(self.answered))
     }
 
@@ -51,7 +51,7 @@ impl ClockSamples {
 
     /// The present time in milliseconds of the store's time: the time of the last heartbeat's reply, and the time
     /// since that reply. It is never ahead of the true time. It does not count what other guards have added since.
-    pub(super) fn time(&self, now: BootInstant) -> i64 {
+    pub(super) fn earliest_possible_time(&self, now: BootInstant) -> i64 {
         let since = i64::try_from(now.since(self.answered).as_millis()).unwrap_or(i64::MAX / 4);
         self.time.saturating_add(since)
     }
@@ -89,7 +89,7 @@ mod tests {
     impl SharedClockModel {
         /// A heartbeat that is answered after `takes`. The database reads it at once.
         fn exchange_heartbeat(&mut self, guard: &mut ClockSamples, now: BootInstant, takes: Duration) {
-            let (tick, passed) = guard.next_addition(now);
+            let (tick, passed) = guard.next_clock_advance(now);
             if tick == self.tick {
                 self.time += i64::try_from(passed.as_millis()).expect("short");
                 self.tick += 1;
@@ -111,7 +111,7 @@ mod tests {
                 let now = at(1000 + passed);
                 store.exchange_heartbeat(&mut guards[usize::from(later > 0)], now, Duration::from_millis(40));
                 for guard in &guards {
-                    let known = guard.time(now);
+                    let known = guard.earliest_possible_time(now);
                     let latest = guard.latest_possible_time(now);
                     assert!(known <= i64::try_from(passed).expect("short"), "ahead of all clocks");
                     assert!(latest >= store.time, "{latest} of {}, {offset}, beat {beat}", store.time);

@@ -1,10 +1,10 @@
 //! Reads a shared store, for operators, announcements and probes.
 
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use tokio_postgres::Row;
 
 use super::{error::PostgresError, instance::PostgresStore};
-use crate::admission::{DispatchId, InDoubtDispatch, InDoubtExecution, KeyView, RunningDispatch};
+use crate::admission::{DispatchId, GuardKeyView, InDoubtDispatch, InDoubtExecution, RunningDispatch};
 
 impl PostgresStore {
     /// The largest epoch that any guard of this store has announced. It is read now, because gateways compare it with
@@ -35,7 +35,7 @@ impl PostgresStore {
     ///
     /// # Errors
     /// It cannot be read.
-    pub async fn key_view(&self, key: &ResourceKey) -> Result<Option<KeyView>, PostgresError> {
+    pub async fn key_view(&self, key: &ResourceKey) -> Result<Option<GuardKeyView>, PostgresError> {
         let query =
             "SELECT write, read FROM $$.key WHERE key = $1 AND (write IS NOT NULL OR read IS NOT NULL)";
         let marks = self.instance.query_rows(query, &[&key.as_str()]).await?;
@@ -47,8 +47,12 @@ impl PostgresStore {
         }
         let watermark =
             |at| marks.first().and_then(|row| row.get::<_, Option<&str>>(at)).map(parse_token).transpose();
-        let mut seen =
-            KeyView { write: watermark(0)?, read: watermark(1)?, running: Vec::new(), doubts: Vec::new() };
+        let mut seen = GuardKeyView {
+            write: watermark(0)?,
+            read: watermark(1)?,
+            running: Vec::new(),
+            doubts: Vec::new(),
+        };
         for row in &work {
             let id = DispatchId::from_name(row.get(0));
             let mode = mode(row.get(2));
@@ -74,7 +78,7 @@ impl PostgresStore {
     ///
     /// # Errors
     /// It cannot be read.
-    pub async fn may_run(&self, keys: &[ResourceKey], token: Token) -> Result<bool, PostgresError> {
+    pub async fn may_run(&self, keys: &[ResourceKey], token: FencingToken) -> Result<bool, PostgresError> {
         let query = "SELECT EXISTS (SELECT FROM $$.open_work, $$.store
                 WHERE key = ANY ($1) AND coalesce(over > time, true)
                     AND (token = $2 OR right(token, 18) = '-ffffffff-ffffffff'))
@@ -122,14 +126,15 @@ impl PostgresStore {
     }
 }
 
-fn parse_token(text: &str) -> Result<Token, PostgresError> {
-    Token::parse(text).map_err(|error| PostgresError::Refused(format!("a watermark `{text}`: {error}")))
+fn parse_token(text: &str) -> Result<FencingToken, PostgresError> {
+    FencingToken::parse(text)
+        .map_err(|error| PostgresError::Refused(format!("a watermark `{text}`: {error}")))
 }
 
 fn parse_key(key: &str) -> Result<ResourceKey, PostgresError> {
     ResourceKey::parse(key).map_err(|error| PostgresError::Refused(format!("a key `{key}`: {error}")))
 }
 
-fn mode(shared: bool) -> Mode {
-    if shared { Mode::Shared } else { Mode::Exclusive }
+fn mode(shared: bool) -> LockMode {
+    if shared { LockMode::Shared } else { LockMode::Exclusive }
 }

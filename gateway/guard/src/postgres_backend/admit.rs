@@ -6,7 +6,8 @@ use super::PostgresBackend;
 use crate::{
     admission::{DispatchClaim, DispatchEnd},
     backend_types::{
-        AdmitCheckResult, AdmitOutcome, AdmitPhase, AdmittedId, OperationLock, OperationToAdmit, SendRecord,
+        AdmitCheckResult, AdmitOutcome, AdmitPhase, AdmittedDispatchId, DispatchSendRecord, OperationLock,
+        OperationToAdmit,
     },
     error::AdmitError,
     operation::JournalUpdate,
@@ -20,7 +21,7 @@ impl PostgresBackend {
         turn: AdmitPhase,
         claim: &DispatchClaim,
         admitting: Option<OperationToAdmit<'_>>,
-        admitted: &mut AdmittedId,
+        admitted: &mut AdmittedDispatchId,
     ) -> Result<AdmitCheckResult, AdmitError> {
         let name = self.dispatch_name(admitted);
         let operation = admitting.as_ref().and_then(|admitting| match admitting.lock {
@@ -33,7 +34,7 @@ impl PostgresBackend {
         };
         let (way, raised) = match self.record_result("admit", reply)? {
             AdmitReply::Running { dispatch, since } => {
-                *admitted = AdmittedId::Postgres(dispatch);
+                *admitted = AdmittedDispatchId::Postgres(dispatch);
                 // Only the database can tell whether the epoch is new, so the first dispatch number stands for it.
                 (AdmitOutcome::Admitted { since }, claim.token.dispatch() == 1)
             }
@@ -51,12 +52,12 @@ impl PostgresBackend {
     pub(crate) async fn admit_unchecked(
         &self,
         claim: &DispatchClaim,
-        admitted: &mut AdmittedId,
+        admitted: &mut AdmittedDispatchId,
     ) -> Result<BootInstant, AdmitError> {
         let name = self.dispatch_name(admitted);
         match self.record_result("admit", self.postgres.admit_unchecked(claim, name).await)? {
             AdmitReply::Running { dispatch, since, .. } => {
-                *admitted = AdmittedId::Postgres(dispatch);
+                *admitted = AdmittedDispatchId::Postgres(dispatch);
                 Ok(since)
             }
             AdmitReply::Rejected(refused) => Err(refused),
@@ -67,21 +68,26 @@ impl PostgresBackend {
     }
 
     /// The name of the dispatch: one name for all its checks, so that the database finds it again after a lost reply.
-    fn dispatch_name(&self, admitted: &mut AdmittedId) -> DispatchName {
+    fn dispatch_name(&self, admitted: &mut AdmittedDispatchId) -> DispatchName {
         match admitted {
-            AdmittedId::Requested(name) => *name,
+            AdmittedDispatchId::Requested(name) => *name,
             _ => {
-                let name = self.postgres.new_name();
-                *admitted = AdmittedId::Requested(name);
+                let name = self.postgres.new_dispatch_name();
+                *admitted = AdmittedDispatchId::Requested(name);
                 name
             }
         }
     }
 
     /// Ends an admitted dispatch. A check without admission needs no end.
-    pub(crate) fn end_dispatch(&self, admitted: &AdmittedId, ended: DispatchEnd, sent: Option<SendRecord>) {
-        let AdmittedId::Postgres(dispatch) = admitted else { return };
-        let (DispatchEnd::InDoubt { .. }, Some(SendRecord { place, last }), Some(_)) =
+    pub(crate) fn end_dispatch(
+        &self,
+        admitted: &AdmittedDispatchId,
+        ended: DispatchEnd,
+        sent: Option<DispatchSendRecord>,
+    ) {
+        let AdmittedDispatchId::Postgres(dispatch) = admitted else { return };
+        let (DispatchEnd::InDoubt { .. }, Some(DispatchSendRecord { place, last }), Some(_)) =
             (ended, sent, &self.config.watch)
         else {
             return self.postgres.end_dispatch(dispatch, ended);
@@ -93,11 +99,11 @@ impl PostgresBackend {
 
     pub(crate) async fn end_dispatch_with_outcome(
         &self,
-        admitted: &AdmittedId,
+        admitted: &AdmittedDispatchId,
         lock: &mut Option<OperationLock>,
         writing: JournalUpdate,
     ) -> Result<(), AdmitError> {
-        let AdmittedId::Postgres(dispatch) = admitted else { return Ok(()) };
+        let AdmittedDispatchId::Postgres(dispatch) = admitted else { return Ok(()) };
         let Some(OperationLock::Postgres(held)) = lock.take() else {
             self.postgres.end_dispatch(dispatch, DispatchEnd::Known);
             return Ok(());

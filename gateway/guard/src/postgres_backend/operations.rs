@@ -4,20 +4,20 @@ use fencegate_policies::operation::OperationId;
 
 use super::{PostgresBackend, admit::require_durable};
 use crate::{
-    backend_types::{OperationLock, ReserveOutcome},
+    backend_types::{OperationLock, ReserveOperationOutcome},
     error::AdmitError,
     operation::{JournalEntry, JournalUpdate},
-    postgres::ReserveReply,
+    postgres::ReserveOperationReply,
     store::JournalSize,
     store_clock::whole_seconds,
 };
 
 impl PostgresBackend {
-    pub(crate) async fn reserve(&self, id: OperationId) -> Result<ReserveOutcome, AdmitError> {
+    pub(crate) async fn reserve(&self, id: OperationId) -> Result<ReserveOperationOutcome, AdmitError> {
         match self.record_result("reserve", self.postgres.reserve(id).await)? {
-            ReserveReply::Held(told) => Ok(ReserveOutcome::Held(told)),
+            ReserveOperationReply::Held(told) => Ok(ReserveOperationOutcome::Held(told)),
             // Read after the reservation, so that no other request can change the entry.
-            ReserveReply::Acquired(held) => Ok(ReserveOutcome::Acquired(
+            ReserveOperationReply::Acquired(held) => Ok(ReserveOperationOutcome::Acquired(
                 OperationLock::Postgres(held),
                 self.entry(&id).await?.map(Box::new),
             )),
@@ -35,7 +35,7 @@ impl PostgresBackend {
 
     pub(crate) async fn entry(&self, id: &OperationId) -> Result<Option<JournalEntry>, AdmitError> {
         let id = *id;
-        self.read(move |postgres| async move { postgres.operation(&id).await }).await
+        self.run_store_read(move |postgres| async move { postgres.operation(&id).await }).await
     }
 
     pub(crate) async fn find_by_reference(
@@ -43,7 +43,7 @@ impl PostgresBackend {
         reference: &str,
     ) -> Result<Option<(OperationId, JournalEntry)>, AdmitError> {
         let reference = reference.to_owned();
-        self.read(move |postgres| async move { postgres.find_by_reference(&reference).await }).await
+        self.run_store_read(move |postgres| async move { postgres.find_by_reference(&reference).await }).await
     }
 
     /// Compares the entry's time with the store's time only. Another guard may have written the entry with a time that
@@ -58,19 +58,19 @@ impl PostgresBackend {
         }
         let keys = entry.keys.clone();
         let token = entry.token;
-        self.read(move |postgres| async move { postgres.may_run(&keys, token).await }).await
+        self.run_store_read(move |postgres| async move { postgres.may_run(&keys, token).await }).await
     }
 
-    pub(crate) async fn unfinished(
+    pub(crate) async fn unresolved_operations(
         &self,
         most: usize,
     ) -> Result<Vec<(OperationId, JournalEntry)>, AdmitError> {
-        self.read(move |postgres| async move { postgres.unfinished(most).await }).await
+        self.run_store_read(move |postgres| async move { postgres.unresolved_operations(most).await }).await
     }
 
     pub(crate) async fn forget(&self, id: &OperationId) -> Result<bool, AdmitError> {
         let id = *id;
-        self.read(move |postgres| async move { postgres.forget(&id).await }).await
+        self.run_store_read(move |postgres| async move { postgres.forget(&id).await }).await
     }
 
     pub(crate) fn journal(&self) -> JournalSize {

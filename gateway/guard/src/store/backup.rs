@@ -13,5 +13,5 @@ mod write;
 pub(super) use self::{archive::BEGINNING, write::BackupWriter};
 pub use self::{
     archive::{BackupHeader, BackupRow, RowKind},
-    reader::{BackupFormatError, read, verify},
+    reader::{BackupFormatError, read_backup_rows, verify_backup},
 };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencegate_policies::{key::ResourceKey, operation::OperationId, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, operation::OperationId, plan::LockMode, token::FencingToken};
 use serde::{Deserialize, Serialize};
 
 use crate::{dispatch_target::DispatchTarget, operation::JournalEntry};
@@ -51,7 +51,7 @@ pub enum StoreChange {
     },
     /// Whole watermarks for a clean stop. They count only with the marker that is written after them.
     Watermarks(KeyWatermarks),
-    CleanShutdown(CleanShutdown),
+    CleanShutdown(CleanShutdownState),
 }
 
 /// The durable part of a key's watermarks.
@@ -69,7 +69,7 @@ impl WatermarkEpochs {
 
 /// The state that only memory had, written at a clean stop.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CleanShutdown {
+pub struct CleanShutdownState {
     /// Only read: they are written one by one before, see [`StoreChange::Watermarks`]. A store of format 1 has them here.
     #[serde(default, skip_serializing)]
     pub marks: Vec<KeyWatermarks>,
@@ -82,16 +82,16 @@ pub struct CleanShutdown {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyWatermarks {
     pub key: ResourceKey,
-    pub write: Option<Token>,
-    pub read: Option<Token>,
+    pub write: Option<FencingToken>,
+    pub read: Option<FencingToken>,
 }
 
 /// A dispatch whose end was not seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnresolvedExecution {
     pub keys: Vec<ResourceKey>,
-    pub token: Token,
-    pub mode: Mode,
+    pub token: FencingToken,
+    pub mode: LockMode,
     /// How long it stays in doubt, counted from the next start, because the time in between is not measured.
     pub remaining: Duration,
     /// Where it was sent, if known. Older builds did not write it.

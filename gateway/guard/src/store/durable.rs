@@ -26,10 +26,10 @@ pub trait GuardStore: Send + Sync + 'static {
     fn operation(&self, id: &OperationId) -> Result<Option<JournalEntry>, StoreError>;
 
     /// Operations with an unknown outcome, at most `most`.
-    fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, JournalEntry)>, StoreError>;
+    fn unresolved_operations(&self, most: usize) -> Result<Vec<(OperationId, JournalEntry)>, StoreError>;
 
     /// Only their ids.
-    fn unfinished_ids(&self, most: usize) -> Result<Vec<OperationId>, StoreError>;
+    fn unresolved_operation_ids(&self, most: usize) -> Result<Vec<OperationId>, StoreError>;
 
     /// The operation with this reference, see [`OperationId::reference`].
     fn find_by_reference(&self, reference: &str) -> Result<Option<(OperationId, JournalEntry)>, StoreError>;
@@ -69,7 +69,7 @@ pub enum StoreError {
     #[error(
         "{path} does not exist; make it once with `{}` (`fencegate era show -c POLICY` prints both)",
         command_hint::command_line(
-            command_hint::CommandTarget::Guard,
+            command_hint::HintedProcessKind::Guard,
             "guard --init --floor E --ensemble UUID"
         )
     )]
@@ -78,7 +78,7 @@ pub enum StoreError {
     Exists { path: String },
     #[error(
         "{path} is a backup, and no store; move it aside and make a store of it with `{}`, where POLICY is that of a gateway",
-        command_hint::command_line(command_hint::CommandTarget::Guard, &format!("guard restore {path} --replace --policy POLICY"))
+        command_hint::command_line(command_hint::HintedProcessKind::Guard, &format!("guard restore {path} --replace --policy POLICY"))
     )]
     Backup { path: String },
     #[error("{path} is of format {found}, this build reads up to {FORMAT}; upgrade the guard")]

@@ -148,7 +148,7 @@ impl CommitLoop {
     /// Commits all submitted changes, until no more can come. It blocks its thread.
     pub fn run(self) {
         while self.commit_pending() == MoreChanges::Maybe {
-            self.line.wait();
+            self.line.wait_for_more();
         }
     }
 
@@ -159,7 +159,7 @@ impl CommitLoop {
 
     /// Commits the present changes, in one transaction.
     pub fn commit_pending(&self) -> MoreChanges {
-        let Some((changes, last)) = self.line.take() else { return self.line.remaining() };
+        let Some((changes, last)) = self.line.take_all_changes() else { return self.line.remaining() };
         failpoint::pass("before_guard_commit");
         let began = Instant::now();
         if let Err(failed) = self.store.commit(&changes) {
@@ -179,7 +179,7 @@ impl CommitLoop {
 
 impl CommitQueue {
     /// All queued changes, and the number of the last.
-    fn take(&self) -> Option<(Vec<StoreChange>, u64)> {
+    fn take_all_changes(&self) -> Option<(Vec<StoreChange>, u64)> {
         let mut waiting = self.lock();
         let last = waiting.last;
         (!waiting.changes.is_empty()).then(|| (waiting.changes.drain(..).collect(), last))
@@ -191,7 +191,7 @@ impl CommitQueue {
     }
 
     /// Returns when there are changes, or none can come any more.
-    fn wait(&self) {
+    fn wait_for_more(&self) {
         let mut waiting = self.lock();
         while waiting.changes.is_empty() && !waiting.closed {
             waiting = self.more.wait(waiting).unwrap_or_else(PoisonError::into_inner);

@@ -6,7 +6,7 @@ use fencegate_policies::key::ResourceKey;
 use fencegate_process::randomness::{Guid, Randomness};
 use serde::{Deserialize, Serialize};
 
-use super::change::{CleanShutdown, WatermarkEpochs};
+use super::change::{CleanShutdownState, WatermarkEpochs};
 
 /// The identity of a store, made once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,9 +41,9 @@ pub struct RecoveredState {
     /// The longest `max_execution` of executions that may run; `None` if it was never written.
     pub max_execution: Option<Duration>,
     pub marks: HashMap<ResourceKey, WatermarkEpochs>,
-    pub at_work: ActiveKeys,
+    pub at_work: RecoveredActiveKeys,
     /// `None` unless the last stop was clean.
-    pub clean_stop: Option<CleanShutdown>,
+    pub clean_stop: Option<CleanShutdownState>,
 }
 
 impl RecoveredState {
@@ -60,7 +60,7 @@ impl RecoveredState {
 
 /// The keys that may be at work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ActiveKeys {
+pub enum RecoveredActiveKeys {
     /// Not known: the store is new, and there may have been another guard.
     NewStore,
     /// Not known: the store was made from a backup.

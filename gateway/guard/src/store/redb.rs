@@ -21,16 +21,16 @@ use redb::{Database, Durability, ReadTransaction, ReadableDatabase, ReadableTabl
 
 use self::tables::{
     AT_WORK, CLEAN_STOP, ENDS, ERA, FLOOR, GONE, IDENTITY, LIST, LISTED, MARKS, MAX_EXECUTION, NEW,
-    OPERATIONS, RESTORED, SINGLE, TIME, Tables, UNFINISHED, WHOLE, decode_entry, decode_epochs,
+    OPERATIONS, RESTORED, RedbTables, SINGLE, TIME, UNFINISHED, WHOLE, decode_entry, decode_epochs,
     decode_number, latest_operation_time,
 };
 use super::{
-    ActiveKeys, CleanShutdown, DiskSpace, FORMAT, GuardStore, JournalSize, KeyWatermarks, MovedMarker,
-    RecoveredState, StoreChange, StoreError, StoreIdentity,
+    CleanShutdownState, DiskSpace, FORMAT, GuardStore, JournalSize, KeyWatermarks, MovedMarker,
+    RecoveredActiveKeys, RecoveredState, StoreChange, StoreError, StoreIdentity,
     backup::{BEGINNING, BackupHeader},
     durable::CopyStoreError,
 };
-use crate::{operation::JournalEntry, wall_clock::wall_clock};
+use crate::{operation::JournalEntry, wall_clock::wall_clock_seconds};
 
 /// A redb file. Only one process has it open.
 pub struct RedbStore {
@@ -50,8 +50,8 @@ impl RedbStore {
     /// There is a store already. A store is never replaced silently, because that would forget every watermark.
     pub fn init(path: &Path, identity: &StoreIdentity, floor: u64) -> Result<Self, StoreError> {
         let store = Self::create(path)?;
-        store.write(|write| {
-            Tables::open(write)?;
+        store.run_write_transaction(|write| {
+            RedbTables::open(write)?;
             let mut single = write.open_table(SINGLE)?;
             let identity = serde_json::to_vec(identity).expect("plain fields serialise");
             single.insert(IDENTITY, identity.as_slice())?;
@@ -86,7 +86,7 @@ impl RedbStore {
     }
 
     /// Commits one transaction, which is on the disk when this returns.
-    fn write<T>(
+    fn run_write_transaction<T>(
         &self,
         write: impl FnOnce(&WriteTransaction) -> Result<T, redb::Error>,
     ) -> Result<T, StoreError> {
@@ -103,7 +103,7 @@ impl RedbStore {
         committed().map_err(|error| StoreError::Failed(format!("{}: {error}", self.path)))
     }
 
-    fn read<T>(
+    fn run_read_transaction<T>(
         &self,
         read: impl FnOnce(&ReadTransaction) -> Result<T, redb::Error>,
     ) -> Result<T, StoreError> {
@@ -133,17 +133,17 @@ impl RedbStore {
     /// All single values; without watermarks and operations.
     pub(crate) fn load_values(&self) -> Result<RecoveredState, StoreError> {
         let identity = self.identity()?;
-        self.write(|write| Tables::open(write).map(drop))?;
-        let (mut recovered, clean_stop) = self.read(|read| {
+        self.run_write_transaction(|write| RedbTables::open(write).map(drop))?;
+        let (mut recovered, clean_stop) = self.run_read_transaction(|read| {
             let single = read.open_table(SINGLE)?;
             let value =
                 |name: &str| Ok::<_, redb::Error>(single.get(name)?.map(|value| value.value().to_vec()));
             let single_number = |name| Ok::<_, redb::Error>(value(name)?.map(|value| decode_number(&value)));
             let at_work = match value(LIST)?.as_deref() {
-                Some(LISTED) => ActiveKeys::Keys(Vec::new()),
-                Some(NEW) => ActiveKeys::NewStore,
-                Some(RESTORED) => ActiveKeys::Restored,
-                _ => ActiveKeys::NotListed,
+                Some(LISTED) => RecoveredActiveKeys::Keys(Vec::new()),
+                Some(NEW) => RecoveredActiveKeys::NewStore,
+                Some(RESTORED) => RecoveredActiveKeys::Restored,
+                _ => RecoveredActiveKeys::NotListed,
             };
             let recovered = RecoveredState {
                 identity,
@@ -153,7 +153,8 @@ impl RedbStore {
                 // journal. It begins at the latest of those, because the wall clock of now may be far from them.
                 time: match single_number(TIME)? {
                     Some(time) => time,
-                    None => latest_operation_time(&read.open_table(OPERATIONS)?)?.unwrap_or_else(wall_clock),
+                    None => latest_operation_time(&read.open_table(OPERATIONS)?)?
+                        .unwrap_or_else(wall_clock_seconds),
                 },
                 max_execution: single_number(MAX_EXECUTION)?.map(Duration::from_millis),
                 marks: HashMap::new(),
@@ -162,7 +163,8 @@ impl RedbStore {
             };
             Ok((recovered, value(CLEAN_STOP)?))
         })?;
-        let clean_stop = clean_stop.map(|json| serde_json::from_slice::<CleanShutdown>(&json)).transpose();
+        let clean_stop =
+            clean_stop.map(|json| serde_json::from_slice::<CleanShutdownState>(&json)).transpose();
         recovered.clean_stop = clean_stop.map_err(|error| self.damaged_error(error))?;
         Ok(recovered)
     }
@@ -181,7 +183,7 @@ impl RedbStore {
                 .ok_or_else(|| self.damaged_error("watermarks have another length"))?;
             recovered.marks.insert(key(text.value())?, epochs);
         }
-        if let ActiveKeys::Keys(keys) = &mut recovered.at_work {
+        if let RecoveredActiveKeys::Keys(keys) = &mut recovered.at_work {
             let table = read.open_table(AT_WORK).map_err(|error| bad(&error))?;
             for row in table.iter().map_err(|error| bad(&error))? {
                 keys.push(key(row.map_err(|error| bad(&error))?.0.value())?);
@@ -204,8 +206,8 @@ impl RedbStore {
         recovered: &RecoveredState,
         max_execution: Duration,
     ) -> Result<JournalSize, StoreError> {
-        self.write(|write| {
-            let mut tables = Tables::open(write)?;
+        self.run_write_transaction(|write| {
+            let mut tables = RedbTables::open(write)?;
             let identity = serde_json::to_vec(&recovered.identity).expect("plain fields serialise");
             tables.single.insert(IDENTITY, identity.as_slice())?;
             tables.single.remove(CLEAN_STOP)?;
@@ -214,7 +216,7 @@ impl RedbStore {
                 max_execution.max(recovered.max_execution.unwrap_or_default()),
             ))?;
             tables.apply(&StoreChange::Time(recovered.time))?;
-            tables.measure()?;
+            tables.measure_journal()?;
             tables.close()
         })
     }
@@ -233,8 +235,8 @@ impl GuardStore for RedbStore {
     }
 
     fn commit(&self, changes: &[StoreChange]) -> Result<(), StoreError> {
-        let taken = self.write(|write| {
-            let mut tables = Tables::open(write)?;
+        let taken = self.run_write_transaction(|write| {
+            let mut tables = RedbTables::open(write)?;
             changes.iter().try_for_each(|change| tables.apply(change))?;
             tables.close()
         })?;
@@ -243,23 +245,23 @@ impl GuardStore for RedbStore {
     }
 
     fn operation(&self, id: &OperationId) -> Result<Option<JournalEntry>, StoreError> {
-        let written = self.read(|read| {
+        let written = self.run_read_transaction(|read| {
             let table = read.open_table(OPERATIONS)?;
             Ok(table.get(id.as_bytes().as_slice())?.map(|value| value.value().to_vec()))
         })?;
         written.map(|written| self.decode_journal_entry(&written)).transpose()
     }
 
-    fn unfinished_ids(&self, most: usize) -> Result<Vec<OperationId>, StoreError> {
-        self.read(|read| {
+    fn unresolved_operation_ids(&self, most: usize) -> Result<Vec<OperationId>, StoreError> {
+        self.run_read_transaction(|read| {
             let rows = read.open_table(UNFINISHED)?;
             let ids = rows.iter()?.take(most).map(|row| Ok(operation_id(row?.0.value().to_vec())));
             Ok(ids.collect::<Result<Vec<_>, redb::Error>>()?.into_iter().flatten().collect())
         })
     }
 
-    fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, JournalEntry)>, StoreError> {
-        let found = self.read(|read| {
+    fn unresolved_operations(&self, most: usize) -> Result<Vec<(OperationId, JournalEntry)>, StoreError> {
+        let found = self.run_read_transaction(|read| {
             let rows = read.open_table(UNFINISHED)?;
             let operations = read.open_table(OPERATIONS)?;
             let mut found = Vec::new();
@@ -279,7 +281,7 @@ impl GuardStore for RedbStore {
 
     fn find_by_reference(&self, reference: &str) -> Result<Option<(OperationId, JournalEntry)>, StoreError> {
         let Some((first, last)) = OperationId::ids_with_reference(reference) else { return Ok(None) };
-        let found = self.read(|read| {
+        let found = self.run_read_transaction(|read| {
             let table = read.open_table(OPERATIONS)?;
             let mut rows = table.range(first.as_bytes().as_slice()..=last.as_bytes().as_slice())?;
             let row = rows.next().transpose()?;
@@ -291,7 +293,7 @@ impl GuardStore for RedbStore {
     }
 
     fn expired(&self, now: u64, most: usize) -> Result<Vec<OperationId>, StoreError> {
-        self.read(|read| {
+        self.run_read_transaction(|read| {
             let ends = read.open_table(ENDS)?;
             let rows = ends.range((0, [].as_slice())..(now, [].as_slice()))?.take(most);
             let ids =
@@ -318,7 +320,7 @@ impl RedbStore {
     /// journal size.
     #[cfg(test)]
     pub(super) fn downgrade_to_format_1(&self) -> Result<(), StoreError> {
-        self.write(|write| {
+        self.run_write_transaction(|write| {
             let mut single = write.open_table(SINGLE)?;
             for later in [LIST, TIME, MAX_EXECUTION, tables::JOURNAL] {
                 single.remove(later)?;

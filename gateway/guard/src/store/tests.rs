@@ -5,12 +5,12 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Token};
+use fencegate_policies::{key::ResourceKey, operation::OperationId, token::FencingToken};
 
 use super::*;
 use crate::{
     operation::{JournalEntry, JournalEntryState, StoredResponse},
-    wall_clock::wall_clock,
+    wall_clock::wall_clock_seconds,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ fn entry(state: JournalEntryState) -> JournalEntry {
         format: FORMAT,
         fingerprint: "ab".repeat(32),
         keys: vec![key("a")],
-        token: Token::new(7, 0, 1).expect("small"),
+        token: FencingToken::new(7, 0, 1).expect("small"),
         method: "POST".into(),
         target: "/v1/x".into(),
         name: Some("n".into()),
@@ -49,7 +49,7 @@ fn entry(state: JournalEntryState) -> JournalEntry {
 fn committed_changes_survive_reopen() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("guard.redb");
-    let whole = KeyWatermarks { key: key("a"), write: Token::new(7, 1, 3).ok(), read: None };
+    let whole = KeyWatermarks { key: key("a"), write: FencingToken::new(7, 1, 3).ok(), read: None };
     {
         let store = RedbStore::init(&path, &identity(), 5).expect("a new store");
         store.commit(&[mark("a", 7), mark("b", 8), StoreChange::Floor(6)]).expect("written");
@@ -60,15 +60,18 @@ fn committed_changes_survive_reopen() {
         store.commit(&[StoreChange::AtRest { key: key("c") }, StoreChange::AtWorkListed]).expect("written");
         store.commit(&[StoreChange::MaxExecution(SECOND), StoreChange::Time(77)]).expect("written");
         store.commit(&[StoreChange::Watermarks(whole.clone())]).expect("written");
-        store.commit(&[StoreChange::CleanShutdown(CleanShutdown::default())]).expect("written");
+        store.commit(&[StoreChange::CleanShutdown(CleanShutdownState::default())]).expect("written");
     }
     let store = RedbStore::open(&path).expect("there");
     let recovered = store.load(SECOND * 2).expect("readable");
     assert_eq!((recovered.floor, recovered.era, &recovered.identity), (6, 2, &identity()));
     assert_eq!(recovered.marks, HashMap::from([(key("a"), WatermarkEpochs { write: Some(7), read: None })]));
-    assert_eq!(recovered.clean_stop, Some(CleanShutdown { marks: vec![whole], ..CleanShutdown::default() }));
+    assert_eq!(
+        recovered.clean_stop,
+        Some(CleanShutdownState { marks: vec![whole], ..CleanShutdownState::default() })
+    );
     assert_eq!((recovered.time, recovered.max_execution), (77, Some(SECOND)));
-    assert_eq!(recovered.at_work, ActiveKeys::Keys(vec![key("a")]));
+    assert_eq!(recovered.at_work, RecoveredActiveKeys::Keys(vec![key("a")]));
     let again = store.load(SECOND).expect("readable");
     assert_eq!(again.clean_stop, None, "the marker counts once");
     assert_eq!(again.max_execution, Some(SECOND * 2), "the longer one: it may have sent something");
@@ -106,14 +109,14 @@ fn operation_is_kept_until_expired() {
     store
         .commit(&[StoreChange::Operation { id, entry: entry(JournalEntryState::Admitted).into() }])
         .expect("written");
-    assert_eq!(store.unfinished(9).expect("readable").len(), 1);
+    assert_eq!(store.unresolved_operations(9).expect("readable").len(), 1);
     assert!(store.expired(u64::MAX, 9).expect("readable").is_empty());
     let body = Some(bytes::Bytes::from_static(b"{\"a\": 1}\0"));
     let kept = StoredResponse { status: 201, fields: vec![("location".into(), "/x".into())], body };
     let done = entry(JournalEntryState::Done { at: 200, answer: Some(kept) });
     store.commit(&[StoreChange::Operation { id, entry: done.clone().into() }]).expect("written");
     assert_eq!(store.operation(&id).expect("readable"), Some(done));
-    assert!(store.unfinished(9).expect("readable").is_empty());
+    assert!(store.unresolved_operations(9).expect("readable").is_empty());
     assert!(store.expired(250, 9).expect("readable").is_empty());
     assert_eq!(store.expired(251, 9).expect("readable"), [id]);
     let found = store.find_by_reference(&id.reference()).expect("readable");
@@ -144,13 +147,13 @@ fn whole_watermarks_without_marker_are_ignored() {
     let whole = |dispatch| {
         StoreChange::Watermarks(KeyWatermarks {
             key: key("a"),
-            write: Token::new(7, 1, dispatch).ok(),
+            write: FencingToken::new(7, 1, dispatch).ok(),
             read: None,
         })
     };
     store.commit(&[mark("a", 7), whole(3)]).expect("written");
     assert_eq!(store.load(SECOND).expect("readable").clean_stop, None);
-    store.commit(&[StoreChange::CleanShutdown(CleanShutdown::default())]).expect("written");
+    store.commit(&[StoreChange::CleanShutdown(CleanShutdownState::default())]).expect("written");
     let stop = store.load(SECOND).expect("readable").clean_stop.expect("left in order");
     assert_eq!(stop.marks, []);
 }
@@ -162,14 +165,14 @@ fn older_format_is_upgraded_without_list() {
     let path = folder.path().join("guard.redb");
     let older = StoreIdentity { format: 1, ..identity() };
     let store = RedbStore::init(&path, &older, 5).expect("a new store");
-    assert_eq!(store.load(SECOND).expect("readable").at_work, ActiveKeys::NewStore);
+    assert_eq!(store.load(SECOND).expect("readable").at_work, RecoveredActiveKeys::NewStore);
     store.downgrade_to_format_1().expect("written");
     let id = OperationId::from_bytes([3; 32]);
     store
         .commit(&[StoreChange::Operation { id, entry: entry(JournalEntryState::Admitted).into() }])
         .expect("written");
     let recovered = store.load(SECOND).expect("readable");
-    assert_eq!((recovered.at_work, recovered.identity.format), (ActiveKeys::NotListed, FORMAT));
+    assert_eq!((recovered.at_work, recovered.identity.format), (RecoveredActiveKeys::NotListed, FORMAT));
     assert_eq!((store.journal().entries, store.journal().bytes > 100), (1, true));
 }
 
@@ -177,7 +180,7 @@ fn older_format_is_upgraded_without_list() {
 #[test]
 fn older_format_takes_time_from_journal() {
     const DAY: u64 = 86_400;
-    let now = wall_clock();
+    let now = wall_clock_seconds();
     // The older build's clock was a day slow, or a day fast, compared with the clock of now.
     for newest in [now - DAY, now + DAY] {
         let folder = tempfile::tempdir().expect("a folder");

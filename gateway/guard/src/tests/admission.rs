@@ -37,25 +37,26 @@ async fn admitted(
     claim: DispatchClaim,
     patience: Duration,
     mut client: impl WaitingClient,
-) -> Result<Execution, error::AdmitError> {
+) -> Result<AdmittedExecution, error::AdmitError> {
     soon(site.guard.admit(claim, None, &mut ClientWaitLimit::new(&mut client, patience))).await
 }
 
 /// A dispatch of the next tenure is admitted when the running one is over; it is counted after its wait.
 #[tokio::test]
 async fn next_grant_waits_for_running_dispatch() {
-    let site = site("");
+    let site = new_test_guard("");
     let first =
         admitted(&site, TestGuard::claim("a", 50), LONG, AlwaysWaitingClient).await.expect("the newest");
     let mut next = Box::pin(admitted(&site, TestGuard::claim("a", 51), LONG, AlwaysWaitingClient));
     assert!(is_waiting(&mut next));
-    first.complete(answer(200, None)).await.expect("known");
-    next.await.expect("the newest").complete(answer(200, None)).await.expect("known");
+    first.complete(stored_response(200, None)).await.expect("known");
+    next.await.expect("the newest").complete(stored_response(200, None)).await.expect("known");
     let text = metrics_text(&site);
     // The second one was counted after its wait.
     assert!(text.contains(r#"guard_decisions_total{decision="admit_new_tenure"} 2"#), "{text}");
     // A further dispatch of the same tenure.
-    let more = DispatchClaim { token: Token::new(51, 1, 2).expect("small"), ..TestGuard::claim("a", 51) };
+    let more =
+        DispatchClaim { token: FencingToken::new(51, 1, 2).expect("small"), ..TestGuard::claim("a", 51) };
     admitted(&site, more, LONG, AlwaysWaitingClient).await.expect("the newest");
     let text = metrics_text(&site);
     assert!(text.contains(r#"guard_decisions_total{decision="admit"} 1"#), "{text}");
@@ -64,7 +65,7 @@ async fn next_grant_waits_for_running_dispatch() {
 /// A waiter whose time is over, or whose client is gone, is refused as busy.
 #[tokio::test]
 async fn waiter_timeout_or_disconnect_returns_busy() {
-    let site = site("");
+    let site = new_test_guard("");
     let _running =
         admitted(&site, TestGuard::claim("a", 50), LONG, AlwaysWaitingClient).await.expect("the newest");
     let refused = admitted(&site, TestGuard::claim("a", 51), Duration::ZERO, AlwaysWaitingClient).await;
@@ -75,7 +76,7 @@ async fn waiter_timeout_or_disconnect_returns_busy() {
 
 /// A site with an execution of key `a` that stays in doubt for this long.
 async fn in_doubt(left: Duration) -> TestGuard {
-    let site = site("");
+    let site = new_test_guard("");
     let running =
         admitted(&site, TestGuard::claim("a", 50), LONG, AlwaysWaitingClient).await.expect("the newest");
     let longest = site.guard.config.max_execution;
@@ -109,10 +110,10 @@ async fn waiter_runs_after_doubt_ends() {
 /// A guard that only observes admits a stale dispatch, counts it as in flight, and keeps its watermark.
 #[tokio::test]
 async fn observing_guard_admits_stale_keeps_watermark() {
-    let site = site("");
+    let site = new_test_guard("");
     let newer =
         admitted(&site, TestGuard::claim("a", 51), LONG, AlwaysWaitingClient).await.expect("the newest");
-    newer.complete(answer(200, None)).await.expect("known");
+    newer.complete(stored_response(200, None)).await.expect("known");
     let stale = site.guard.admit_unchecked(TestGuard::claim("a", 50)).await.expect("let in");
     assert!(metrics_text(&site).contains("guard_in_flight 1"), "{}", metrics_text(&site));
     let refused = admitted(&site, TestGuard::claim("a", 50), LONG, AlwaysWaitingClient).await;
@@ -120,28 +121,28 @@ async fn observing_guard_admits_stale_keeps_watermark() {
     // It counts like any other.
     let refused = admitted(&site, TestGuard::claim("a", 52), Duration::ZERO, AlwaysWaitingClient).await;
     assert_eq!(refused.err(), Some(error::AdmitError::Busy));
-    stale.complete(answer(200, None)).await.expect("known");
+    stale.complete(stored_response(200, None)).await.expect("known");
     admitted(&site, TestGuard::claim("a", 53), LONG, AlwaysWaitingClient).await.expect("free");
 }
 
 /// A claim that waits in vain stays announced: its watermark is written, its journal entry is not.
 #[tokio::test]
 async fn timed_out_claim_leaves_only_watermark() {
-    let site = site("");
+    let site = new_test_guard("");
     let running =
         admitted(&site, TestGuard::claim("a", 50), LONG, AlwaysWaitingClient).await.expect("the newest");
     let claim = TestGuard::claim("a", 51);
     let mut client = AlwaysWaitingClient;
     let mut patience = ClientWaitLimit::new(&mut client, Duration::ZERO);
     let Ok(JournalLookup::New(reserved)) =
-        site.guard.find_operation(operation_request(1, 60, &claim), &mut patience).await
+        site.guard.reserve_and_look_up(operation_request(1, 60, &claim), &mut patience).await
     else {
         panic!("it is new")
     };
     let refused = site.guard.admit(claim, Some(reserved), &mut patience).await;
     assert_eq!(refused.err(), Some(error::AdmitError::Busy));
     assert!(!site.is_known(1));
-    running.complete(answer(200, None)).await.expect("known");
+    running.complete(stored_response(200, None)).await.expect("known");
     let refused = admitted(&site, TestGuard::claim("a", 50), LONG, AlwaysWaitingClient).await;
     assert!(matches!(refused.err(), Some(error::AdmitError::Stale { newest }) if newest.number() == 51));
     // The operation is not reserved any more.

@@ -5,7 +5,7 @@ use super::*;
 /// An operation is forgotten after time that the guard has seen pass, whatever the wall clock shows.
 #[tokio::test]
 async fn operation_expires_by_observed_time() {
-    let site = site("");
+    let site = new_test_guard("");
     site.complete_operation(1, 3600).await.expect("done");
     wall_clock::AHEAD.set(10 * DAY);
     site.local_backend().sweep().await.expect("a sound store");
@@ -26,18 +26,18 @@ async fn operation_expires_by_observed_time() {
 /// Whether an operation may still run depends on time that the guard has seen pass, not on the wall clock.
 #[tokio::test]
 async fn may_still_run_ignores_wall_clock() {
-    let site = site("");
+    let site = new_test_guard("");
     let claim = TestGuard::claim("a", 50);
     let mut client = AlwaysWaitingClient;
     let mut patience = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
     let Ok(JournalLookup::New(reserved)) =
-        site.guard.find_operation(operation_request(1, 60, &claim), &mut patience).await
+        site.guard.reserve_and_look_up(operation_request(1, 60, &claim), &mut patience).await
     else {
         panic!("it is new")
     };
     let running = site.guard.admit(claim, Some(reserved), &mut patience).await.expect("the newest");
     // This answer is complete, but leaves the outcome open: the service may still work.
-    running.complete(answer(502, None)).await.expect("nothing to write");
+    running.complete(stored_response(502, None)).await.expect("nothing to write");
     let entry = site.store.operation(&id(1)).expect("readable").expect("unknown");
     wall_clock::AHEAD.set(DAY);
     assert!(site.guard.may_still_run(&entry).await.expect("readable"), "by a wall clock that was set ahead");
@@ -51,7 +51,7 @@ async fn may_still_run_ignores_wall_clock() {
 /// seconds.
 #[tokio::test]
 async fn may_still_run_never_ends_early() {
-    let site = site("max_execution: 31500ms\n");
+    let site = new_test_guard("max_execution: 31500ms\n");
     let longest = site.guard.config.max_execution + site.guard.config.send_within;
     // Moves the clock to 0.9 s, so that the next whole second of the store's time is near.
     site.clock.advance(Duration::from_millis(900));
@@ -69,7 +69,7 @@ async fn may_still_run_never_ends_early() {
 #[tokio::test]
 async fn sweep_forgets_expired_in_batches() {
     const MANY: u64 = 2500;
-    let site = site("");
+    let site = new_test_guard("");
     let entry = finished_entry(site.local_backend().store_time());
     let change = |number| StoreChange::Operation { id: id(number), entry: entry.clone().into() };
     site.store.store.commit(&(0..MANY).map(change).collect::<Vec<_>>()).expect("written");
@@ -85,7 +85,7 @@ fn finished_entry(at: u64) -> JournalEntry {
         format: 1,
         fingerprint: "ab".repeat(32),
         keys: vec![ResourceKey::parse("a").expect("a key")],
-        token: Token::new(7, 0, 1).expect("small"),
+        token: FencingToken::new(7, 0, 1).expect("small"),
         method: "POST".into(),
         target: "/".into(),
         name: None,
@@ -100,7 +100,7 @@ fn finished_entry(at: u64) -> JournalEntry {
 /// A full journal refuses new operations until older ones have expired.
 #[tokio::test]
 async fn full_journal_refuses_new_operations() {
-    let site = site("journal: {max_size: 1KiB}\n");
+    let site = new_test_guard("journal: {max_size: 1KiB}\n");
     let mut taken = 0;
     let refused = loop {
         match site.complete_operation(taken, 60).await {
@@ -109,7 +109,7 @@ async fn full_journal_refuses_new_operations() {
         }
     };
     assert!(matches!(refused, error::AdmitError::JournalFull { most: 1024, .. }), "{refused:?}");
-    assert_eq!((refused.code().as_str(), refused.decision()), ("store", "journal-full"));
+    assert_eq!((refused.code().as_str(), refused.decision_label()), ("store", "journal-full"));
     assert!((1..20).contains(&taken), "{taken}");
     site.clock.advance(Duration::from_secs(62));
     site.local_backend().sweep().await.expect("a sound store");
@@ -119,7 +119,7 @@ async fn full_journal_refuses_new_operations() {
 /// Bodies of responses take at most half of the journal; the rest is left for operations without their bodies.
 #[tokio::test]
 async fn response_bodies_take_half_of_journal() {
-    let site = site("journal: {max_size: 16KiB}\n");
+    let site = new_test_guard("journal: {max_size: 16KiB}\n");
     let body = Bytes::from(vec![b'x'; 1024]);
     let mut taken = 0;
     while site.store.journal().bytes < 16 << 10 {

@@ -1,30 +1,30 @@
 //! The result of a repeated operation, and the operators' actions on operations with an unknown outcome.
 
 use super::*;
-use crate::{journal::TakeUnfinishedOutcome, operation::ResolutionSource, reserve::OperationReservation};
+use crate::{journal::ReserveUnresolvedOutcome, operation::ResolutionSource, reserve::OperationReservation};
 
 const KEEP: u64 = 60;
 
 /// The journal's record for a request that does not wait.
 async fn find_operation(
     site: &TestGuard,
-    wanted: OperationRequest,
+    wanted: IdempotentRequest,
 ) -> Result<JournalLookup, error::AdmitError> {
     let mut client = AlwaysWaitingClient;
-    site.guard.find_operation(wanted, &mut ClientWaitLimit::new(&mut client, Duration::ZERO)).await
+    site.guard.reserve_and_look_up(wanted, &mut ClientWaitLimit::new(&mut client, Duration::ZERO)).await
 }
 
 /// The request that is the operation of this number.
-fn request_of(number: u64) -> OperationRequest {
+fn request_of(number: u64) -> IdempotentRequest {
     operation_request(number, KEEP, &TestGuard::claim("a", 100_000))
 }
 
-async fn admitted(site: &TestGuard, number: u64) -> Execution {
+async fn admitted(site: &TestGuard, number: u64) -> AdmittedExecution {
     let claim = TestGuard::claim("a", 100 + number);
     let mut client = AlwaysWaitingClient;
     let mut patience = ClientWaitLimit::new(&mut client, Duration::ZERO);
     let Ok(JournalLookup::New(reserved)) =
-        site.guard.find_operation(operation_request(number, KEEP, &claim), &mut patience).await
+        site.guard.reserve_and_look_up(operation_request(number, KEEP, &claim), &mut patience).await
     else {
         panic!("{number} is known")
     };
@@ -34,11 +34,11 @@ async fn admitted(site: &TestGuard, number: u64) -> Execution {
 
 /// The outcome of the operation is unknown. Its key is not in doubt.
 async fn leave_unknown(site: &TestGuard, number: u64) {
-    admitted(site, number).await.complete(answer(502, None)).await.expect("nothing to write");
+    admitted(site, number).await.complete(stored_response(502, None)).await.expect("nothing to write");
 }
 
 async fn unfinished(site: &TestGuard) -> Vec<OperationId> {
-    let all = site.guard.unfinished(10).await.expect("readable");
+    let all = site.guard.unresolved_operations(10).await.expect("readable");
     all.into_iter().map(|(id, _)| id).collect()
 }
 
@@ -53,11 +53,11 @@ fn unknown_operations_gauge(site: &TestGuard) -> usize {
 /// An operation name that was used for another body or another key is refused as a mismatch.
 #[tokio::test]
 async fn reused_operation_name_is_mismatch() {
-    let site = site("");
+    let site = new_test_guard("");
     site.complete_operation(1, KEEP).await.expect("done");
     let mut other_body = request_of(1);
     other_body.operation.fingerprint = RequestFingerprint::from_bytes([2; 32]);
-    let other_key = OperationRequest { keys: TestGuard::claim("b", 1).keys, ..request_of(1) };
+    let other_key = IdempotentRequest { keys: TestGuard::claim("b", 1).keys, ..request_of(1) };
     for other in [other_body, other_key] {
         assert_eq!(find_operation(&site, other).await.err(), Some(error::AdmitError::Mismatch));
     }
@@ -69,11 +69,11 @@ async fn reused_operation_name_is_mismatch() {
 /// An operation is in progress until it ends, and unknown if its outcome is unknown.
 #[tokio::test]
 async fn operation_without_outcome_becomes_unknown() {
-    let site = site("");
+    let site = new_test_guard("");
     let running = admitted(&site, 1).await;
     assert_eq!(find_operation(&site, request_of(1)).await.err(), Some(error::AdmitError::InProgress));
     assert_eq!((unfinished(&site).await, unknown_operations_gauge(&site)), (vec![], 0), "it is running");
-    running.complete(answer(502, None)).await.expect("nothing to write");
+    running.complete(stored_response(502, None)).await.expect("nothing to write");
     assert_eq!((unfinished(&site).await, unknown_operations_gauge(&site)), (vec![id(1)], 1));
     let Ok(JournalLookup::Unknown(_reserved, entry)) = find_operation(&site, request_of(1)).await else {
         panic!("unknown")
@@ -81,14 +81,14 @@ async fn operation_without_outcome_becomes_unknown() {
     assert_eq!(entry.state, operation::JournalEntryState::Admitted);
     // Only the holder of its lock may end it.
     assert_eq!(unfinished(&site).await, vec![]);
-    assert!(matches!(site.guard.take_unfinished(id(1)).await, Ok(TakeUnfinishedOutcome::InProgress)));
+    assert!(matches!(site.guard.reserve_unresolved(id(1)).await, Ok(ReserveUnresolvedOutcome::InProgress)));
 }
 
 /// An operation that the service did not take up, or that was not sent, may run again.
 #[tokio::test]
 async fn rejected_or_unsent_operation_runs_again() {
-    let site = site("");
-    admitted(&site, 1).await.complete(answer(429, None)).await.expect("written");
+    let site = new_test_guard("");
+    admitted(&site, 1).await.complete(stored_response(429, None)).await.expect("written");
     assert!(!site.is_known(1));
     admitted(&site, 2).await.cancel_unsent().await.expect("written");
     assert!(!site.is_known(2));
@@ -99,20 +99,23 @@ async fn rejected_or_unsent_operation_runs_again() {
 
 #[tokio::test]
 async fn operator_resolves_only_unknown_operations() {
-    let site = site("");
+    let site = new_test_guard("");
     for number in [1, 2] {
         leave_unknown(&site, number).await;
     }
     site.complete_operation(3, KEEP).await.expect("done");
     for settled in [3, 4] {
-        assert!(matches!(site.guard.take_unfinished(id(settled)).await, Ok(TakeUnfinishedOutcome::Settled)));
+        assert!(matches!(
+            site.guard.reserve_unresolved(id(settled)).await,
+            Ok(ReserveUnresolvedOutcome::Settled)
+        ));
     }
-    let Ok(TakeUnfinishedOutcome::Taken(done, entry)) = site.guard.take_unfinished(id(1)).await else {
+    let Ok(ReserveUnresolvedOutcome::Taken(done, entry)) = site.guard.reserve_unresolved(id(1)).await else {
         panic!("unknown")
     };
     done.resolve_done(&entry, ResolutionSource::Operator).await.expect("written");
     assert!(matches!(find_operation(&site, request_of(1)).await, Ok(JournalLookup::DoneUnseen)));
-    let Ok(TakeUnfinishedOutcome::Taken(not_done, _)) = site.guard.take_unfinished(id(2)).await else {
+    let Ok(ReserveUnresolvedOutcome::Taken(not_done, _)) = site.guard.reserve_unresolved(id(2)).await else {
         panic!("unknown")
     };
     not_done.resolve_not_done().await.expect("written");
@@ -125,7 +128,7 @@ async fn operator_resolves_only_unknown_operations() {
 /// A finished operation can be forgotten by its reference; an unknown or reserved one cannot.
 #[tokio::test]
 async fn forget_removes_only_finished_operation() {
-    let site = site("");
+    let site = new_test_guard("");
     site.complete_operation(1, KEEP).await.expect("done");
     leave_unknown(&site, 2).await;
     let forget = async |number: u64| site.guard.forget(&id(number).reference()).await.expect("a sound store");
@@ -148,7 +151,7 @@ async fn forget_removes_only_finished_operation() {
 
 #[tokio::test]
 async fn operation_keeps_name_of_former_build() {
-    let site = site("");
+    let site = new_test_guard("");
     site.complete_operation(1, KEEP).await.expect("done");
     let renamed = |number: u64, former: u64| {
         let mut wanted = request_of(number);
@@ -176,11 +179,11 @@ async fn operation_keeps_name_of_former_build() {
 /// An operation in flight may still run, however long ago it began.
 #[tokio::test]
 async fn in_flight_operation_may_still_run() {
-    let site = site("");
+    let site = new_test_guard("");
     let running = admitted(&site, 1).await;
     let entry = site.store.operation(&id(1)).expect("readable").expect("admitted");
     site.clock.advance(DAY);
     assert!(site.guard.may_still_run(&entry).await.expect("readable"));
-    running.complete(answer(502, None)).await.expect("nothing to write");
+    running.complete(stored_response(502, None)).await.expect("nothing to write");
     assert!(!site.guard.may_still_run(&entry).await.expect("readable"));
 }

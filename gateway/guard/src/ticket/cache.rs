@@ -47,7 +47,7 @@ impl TicketCache {
 
 #[cfg(test)]
 mod tests {
-    use fencegate_policies::{plan::Mode, token::Token};
+    use fencegate_policies::{plan::LockMode, token::FencingToken};
 
     use super::*;
     use crate::ticket::TicketClaims;
@@ -55,9 +55,9 @@ mod tests {
     /// The cache is bounded, keeps the tickets in use, and drops the others.
     #[test]
     fn cache_is_bounded_keeps_used_tickets() {
-        let tenure = Token::new(1, 0, 0).expect("below 2^63");
+        let tenure = FencingToken::new(1, 0, 0).expect("below 2^63");
         let verified = Arc::new(VerifiedTicket::new(
-            TicketClaims::new(&[], tenure, Mode::Shared, 0, "ours", "gateway-1"),
+            TicketClaims::new(&[], tenure, LockMode::Shared, 0, "ours", "gateway-1"),
             0,
         ));
         let digest = |number: usize| {

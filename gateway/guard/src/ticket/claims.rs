@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use fencegate_policies::{key::ResourceKey, not_after::NotAfter, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, not_after::NotAfter, plan::LockMode, token::FencingToken};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -16,8 +16,8 @@ pub struct TicketClaims {
     /// All keys of the tenure: at least one, sorted by bytes, each of them once.
     pub keys: Vec<String>,
     /// The token of the tenure, without a dispatch number, which is 0.
-    pub tenure: Token,
-    pub mode: Mode,
+    pub tenure: FencingToken,
+    pub mode: LockMode,
     pub era: u64,
     /// The installation, as `{root}/meta` names it.
     pub ensemble: String,
@@ -56,8 +56,8 @@ impl TicketClaims {
     /// `keys` may be in any order, and `token` of any dispatch of the tenure.
     pub fn new(
         keys: &[ResourceKey],
-        token: Token,
-        mode: Mode,
+        token: FencingToken,
+        mode: LockMode,
         era: u64,
         ensemble: &str,
         issuer: &str,
@@ -85,8 +85,8 @@ impl VerifiedTicket {
     pub fn check_matches<'a>(
         &self,
         keys: impl IntoIterator<Item = &'a str>,
-        token: Token,
-        mode: Mode,
+        token: FencingToken,
+        mode: LockMode,
     ) -> Result<(), TicketError> {
         if !self.claims.keys.iter().map(String::as_str).eq(keys) {
             return Err(TicketError::Key(ClaimMismatchError::Keys));
@@ -130,8 +130,8 @@ impl VerifiedTicket {
     }
 }
 
-fn grant_token(token: Token) -> Token {
-    Token::new(token.number(), token.sequence(), 0).expect("the epoch is a token's")
+fn grant_token(token: FencingToken) -> FencingToken {
+    FencingToken::new(token.number(), token.sequence(), 0).expect("the epoch is a token's")
 }
 
 /// The serialized form. Unknown claims are ignored (RFC 7519, 4), so that later builds can add some.
@@ -183,8 +183,8 @@ impl<'a> TicketPayload<'a> {
             e: claims.tenure.number().to_string(),
             s: claims.tenure.sequence(),
             mode: match claims.mode {
-                Mode::Exclusive => ModeName::Exclusive,
-                Mode::Shared => ModeName::Shared,
+                LockMode::Exclusive => ModeName::Exclusive,
+                LockMode::Shared => ModeName::Shared,
             },
             era: claims.era,
             ensemble: Cow::Borrowed(&claims.ensemble),
@@ -208,12 +208,12 @@ impl<'a> TicketPayload<'a> {
         if self.v != FORMAT {
             return Err(InvalidTicketError::Version);
         }
-        let named = self.keys.iter().all(|key| is_name(key))
+        let named = self.keys.iter().all(|key| is_loggable_name(key))
             && [&self.ensemble, &self.iss]
                 .into_iter()
                 .chain(&self.proc)
                 .chain(&self.addr)
-                .all(|name| is_name(name));
+                .all(|name| is_loggable_name(name));
         let keyed = (1..=ResourceKey::MOST_IN_SET).contains(&self.keys.len());
         if !named || !keyed || !self.keys.is_sorted_by(|key, next| key < next) {
             return Err(InvalidTicketError::Claims);
@@ -224,12 +224,12 @@ impl<'a> TicketPayload<'a> {
         }
         Ok(VerifiedTicket {
             claims: TicketClaims {
-                tenure: Token::new(parse_epoch(&self.e).ok_or(InvalidTicketError::Claims)?, self.s, 0)
+                tenure: FencingToken::new(parse_epoch(&self.e).ok_or(InvalidTicketError::Claims)?, self.s, 0)
                     .map_err(|_| InvalidTicketError::Claims)?,
                 keys: self.keys.into_owned(),
                 mode: match self.mode {
-                    ModeName::Exclusive => Mode::Exclusive,
-                    ModeName::Shared => Mode::Shared,
+                    ModeName::Exclusive => LockMode::Exclusive,
+                    ModeName::Shared => LockMode::Shared,
                 },
                 era: self.era,
                 ensemble: self.ensemble.into_owned(),
@@ -248,7 +248,7 @@ impl<'a> TicketPayload<'a> {
 }
 
 /// Names get into logs, so they must not have line feeds or escape sequences.
-fn is_name(text: &str) -> bool {
+fn is_loggable_name(text: &str) -> bool {
     (1..=LONGEST_NAME).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 

@@ -44,7 +44,7 @@ impl Jwk {
     }
 
     /// Whether the key is for something other than EdDSA signatures (called `Ed25519` in RFC 9864).
-    pub(super) fn is_foreign(&self) -> bool {
+    pub(super) fn is_other_key_type(&self) -> bool {
         !self.is_ed25519()
             || !matches!(self.alg.as_deref(), None | Some("EdDSA" | "Ed25519"))
             || !matches!(self.usage.as_deref(), None | Some("sig"))
@@ -85,7 +85,7 @@ impl PublicKey {
 ///
 /// # Errors
 /// [`TicketKeyError::Duplicate`] for two keys of one name.
-pub fn render(keys: &[&PublicKey]) -> Result<String, TicketKeyError> {
+pub fn render_key_set(keys: &[&PublicKey]) -> Result<String, TicketKeyError> {
     let mut once: Vec<&PublicKey> = Vec::new();
     for key in keys {
         match once.iter().find(|known| known.kid == key.kid) {

@@ -33,7 +33,7 @@ pub enum KeyFileError {
 
 /// The users who may read a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FileAccess {
+pub(super) enum KeyFileAccess {
     /// The owner and the group: containers get their secrets by a group (`fsGroup`).
     Secret,
     /// Everybody may read it; only the owner and the group may write.
@@ -53,15 +53,15 @@ pub const LARGEST: usize = 64 * 1024;
 /// # Errors
 /// [`KeyFileError`], also if others can read the file.
 pub fn read_secret(path: &Path) -> Result<Vec<u8>, KeyFileError> {
-    read(path, FileAccess::Secret)
+    read(path, KeyFileAccess::Secret)
 }
 
-pub(super) fn read(path: &Path, access: FileAccess) -> Result<Vec<u8>, KeyFileError> {
+pub(super) fn read(path: &Path, access: KeyFileAccess) -> Result<Vec<u8>, KeyFileError> {
     read_stamped(path, access).map(|(bytes, _)| bytes)
 }
 
 /// The content with its stamp. The stamp is taken before the read, so that a change in between is noticed later.
-pub(super) fn read_stamped(path: &Path, access: FileAccess) -> Result<(Vec<u8>, FileStamp), KeyFileError> {
+pub(super) fn read_stamped(path: &Path, access: KeyFileAccess) -> Result<(Vec<u8>, FileStamp), KeyFileError> {
     let failed = |source| KeyFileError::Read { path: path.into(), source };
     let file = File::open(path).map_err(failed)?;
     // The check is on the open file and not on its name, so that the checked file is the one that is read.
@@ -75,13 +75,13 @@ pub(super) fn read_stamped(path: &Path, access: FileAccess) -> Result<(Vec<u8>, 
     Ok((bytes, FileStamp::from_metadata(&seen)))
 }
 
-fn check_permissions(path: &Path, seen: &Metadata, access: FileAccess) -> Result<(), KeyFileError> {
+fn check_permissions(path: &Path, seen: &Metadata, access: KeyFileAccess) -> Result<(), KeyFileError> {
     let path = path.to_owned();
     let mode = seen.mode() & 0o7777;
     match access {
-        FileAccess::Secret if mode & 0o027 != 0 => Err(KeyFileError::Readable { path, mode }),
-        FileAccess::Public if mode & 0o002 != 0 => Err(KeyFileError::Writable { path, mode }),
-        FileAccess::Secret | FileAccess::Public => Ok(()),
+        KeyFileAccess::Secret if mode & 0o027 != 0 => Err(KeyFileError::Readable { path, mode }),
+        KeyFileAccess::Public if mode & 0o002 != 0 => Err(KeyFileError::Writable { path, mode }),
+        KeyFileAccess::Secret | KeyFileAccess::Public => Ok(()),
     }
 }
 

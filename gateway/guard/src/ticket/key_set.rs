@@ -40,7 +40,7 @@ impl VerifyingKeySet {
             if jwk.d.is_some() {
                 return Err(TicketKeyError::Private);
             }
-            if jwk.is_foreign() {
+            if jwk.is_other_key_type() {
                 continue;
             }
             let (x, kid) = jwk.public_key()?;

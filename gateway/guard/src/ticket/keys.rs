@@ -15,7 +15,7 @@ use jsonwebtoken::EncodingKey;
 use super::{
     jwks::{Jwk, PublicKey, decode_base64url, encode_base64url, thumbprint},
     key_error::{SHORTEST, TicketKeyError},
-    key_file::{self, FileAccess, KeyFileError},
+    key_file::{self, KeyFileAccess, KeyFileError},
 };
 
 /// An Ed25519 key, both halves.
@@ -37,14 +37,14 @@ impl SigningKeyPair {
     /// # Errors
     /// [`KeyFileError`], also if others can read the file.
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
-        let text = key_file::read(path, FileAccess::Secret)?;
+        let text = key_file::read(path, KeyFileAccess::Secret)?;
         Self::parse(&text).map_err(|source| KeyFileError::Key { path: path.into(), source })
     }
 
     pub(super) fn parse(text: &[u8]) -> Result<Self, TicketKeyError> {
         // The parser's message may quote a part of the key, so only the place of the error is kept.
         let jwk: Jwk = serde_json::from_slice(text).map_err(|error| {
-            if is_secret(text) {
+            if is_acceptable_secret(text) {
                 return TicketKeyError::Shared;
             }
             TicketKeyError::Jwk { line: error.line(), column: error.column() }
@@ -107,12 +107,12 @@ impl SharedSecret {
     /// # Errors
     /// [`KeyFileError`], also if others can read the file.
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
-        let text = key_file::read(path, FileAccess::Secret)?;
+        let text = key_file::read(path, KeyFileAccess::Secret)?;
         Self::parse(&text).map_err(|source| KeyFileError::Key { path: path.into(), source })
     }
 
     pub(super) fn parse(text: &[u8]) -> Result<Self, TicketKeyError> {
-        if !is_secret(text) {
+        if !is_acceptable_secret(text) {
             return Err(TicketKeyError::Secret);
         }
         Ok(Self::new(text.trim_ascii_end().to_vec()))
@@ -142,7 +142,7 @@ impl SharedSecret {
 }
 
 /// Refuses a JSON Web Key, because its text would become the password.
-fn is_secret(text: &[u8]) -> bool {
+fn is_acceptable_secret(text: &[u8]) -> bool {
     let line = text.trim_ascii_end();
     line.len() >= SHORTEST && !line.starts_with(b"{") && line.iter().all(|byte| matches!(byte, b' '..=b'~'))
 }

@@ -1,6 +1,6 @@
 //! Tickets: signed statements of a gateway, valid for five minutes, that it holds these keys with this token.
 //!
-//! A ticket is a compact JWS (RFC 7515) of claims (RFC 7519). [`TicketSigner`] and [`Ticket`] write it, once per tenure and
+//! A ticket is a compact JWS (RFC 7515) of claims (RFC 7519). [`TicketSigner`] and [`TenureTicket`] write it, once per tenure and
 //! not per dispatch; [`TicketVerifier`] checks it, once per text and not per request. Begin with [`claims`], the content.
 //!
 //! Times are seconds of the Unix clock, the only clock that gateway and guard share. Callers pass the present time in.
@@ -25,6 +25,6 @@ pub use self::{
     format::{LEEWAY, LONGEST, VALID, unix_seconds},
     key_error::TicketKeyError,
     key_file::{KeyFileError, LARGEST, read_secret},
-    signer::{Ticket, TicketSigner},
+    signer::{TenureTicket, TicketSigner},
     verifier::TicketVerifier,
 };

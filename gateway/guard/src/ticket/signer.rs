@@ -59,7 +59,7 @@ impl TicketSigner {
     }
 
     /// The value of `Fencing-Ticket`, valid from `now` (seconds since 1970) for [`VALID`] seconds. Takes some tens of
-    /// microseconds; [`Ticket`] keeps the result. Keep it out of logs: a reader of the log could present it.
+    /// microseconds; [`TenureTicket`] keeps the result. Keep it out of logs: a reader of the log could present it.
     pub fn sign(&self, claims: &TicketClaims, now: u64) -> String {
         self.encode(&TicketPayload::from_claims(claims, now))
     }
@@ -82,7 +82,7 @@ impl fmt::Debug for TicketSigner {
 }
 
 /// The ticket of one tenure.
-pub struct Ticket {
+pub struct TenureTicket {
     signer: Arc<TicketSigner>,
     claims: TicketClaims,
     signed: Mutex<Option<SignedTicket>>,
@@ -96,7 +96,7 @@ struct SignedTicket {
     at: u64,
 }
 
-impl Ticket {
+impl TenureTicket {
     /// Signs nothing yet: a tenure without a dispatch costs nothing.
     pub fn new(signer: Arc<TicketSigner>, claims: TicketClaims) -> Self {
         Self { signer, claims, signed: Mutex::new(None), bounded: Mutex::new(None) }
@@ -117,7 +117,7 @@ impl Ticket {
         text
     }
 
-    /// As [`Ticket::text`], for a dispatch that must not begin after `wanted` milliseconds since 1970, which is
+    /// As [`TenureTicket::text`], for a dispatch that must not begin after `wanted` milliseconds since 1970, which is
     /// `left` from now. Also returns the moment in the ticket: dispatches share a ticket, so it may be earlier than
     /// `wanted` by a quarter of `left`, or later.
     pub fn text_until(&self, now: u64, wanted: u64, left: Duration) -> (Arc<str>, u64) {
@@ -143,9 +143,9 @@ impl SignedTicket {
 }
 
 /// Hides the text, which is as good as a key for some minutes.
-impl fmt::Debug for Ticket {
+impl fmt::Debug for TenureTicket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ticket")
+        f.debug_struct("TenureTicket")
             .field("signer", &self.signer)
             .field("claims", &self.claims)
             .finish_non_exhaustive()

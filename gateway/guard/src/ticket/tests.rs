@@ -6,7 +6,7 @@ mod validity;
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
-use fencegate_policies::{plan::Mode, token::Token};
+use fencegate_policies::{plan::LockMode, token::FencingToken};
 use fencegate_process::randomness::SystemRandomness;
 use tempfile::TempDir;
 
@@ -27,7 +27,7 @@ fn claims() -> TicketClaims {
         keys: vec!["account/a".into(), "account/b".into()],
         // Beyond 2^53, where floats become inexact.
         tenure: token(0),
-        mode: Mode::Exclusive,
+        mode: LockMode::Exclusive,
         era: 7,
         ensemble: OURS.into(),
         issuer: "gateway-1".into(),
@@ -35,8 +35,8 @@ fn claims() -> TicketClaims {
     }
 }
 
-fn token(dispatch: u32) -> Token {
-    Token::new(i64::MAX as u64, 3, dispatch).expect("below 2^63")
+fn token(dispatch: u32) -> FencingToken {
+    FencingToken::new(i64::MAX as u64, 3, dispatch).expect("below 2^63")
 }
 
 fn key_pair() -> SigningKeyPair {
@@ -61,7 +61,7 @@ impl KeySetFolder {
 
     fn publish(&self, pairs: &[&SigningKeyPair]) {
         let public: Vec<&PublicKey> = pairs.iter().map(|pair| pair.public()).collect();
-        self.write(&jwks::render(&public).expect("different keys"));
+        self.write(&jwks::render_key_set(&public).expect("different keys"));
     }
 
     fn write(&self, text: &str) {
@@ -97,7 +97,7 @@ fn signed_ticket_verifies_with_same_claims() {
     let again = verifier.verify(ticket.as_bytes(), OURS, NOW).expect("good");
     assert!(std::sync::Arc::ptr_eq(&read, &again), "checked once");
 
-    let bare = TicketClaims { mode: Mode::Shared, ..claims() };
+    let bare = TicketClaims { mode: LockMode::Shared, ..claims() };
     let ticket = TicketSigner::with_key(&pair).sign(&bare, NOW);
     assert_eq!(verifier.verify(ticket.as_bytes(), OURS, NOW).expect("good").claims, bare);
 }
@@ -108,7 +108,7 @@ fn threads_share_verifier_and_ticket() {
     let pair = key_pair();
     let keys = KeySetFolder::with_keys(&[&pair]);
     let verifier = keys.verifier();
-    let ticket = Ticket::new(TicketSigner::with_key(&pair).into(), claims());
+    let ticket = TenureTicket::new(TicketSigner::with_key(&pair).into(), claims());
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let verifier = &verifier;
@@ -153,7 +153,7 @@ fn ticket_covers_only_its_grant() {
     let verifier = KeySetFolder::with_keys(&[&pair]).verifier();
     let read = verifier.verify(signed(&pair).as_bytes(), OURS, NOW).expect("good");
     let both = ["account/a", "account/b"];
-    let exclusive = Mode::Exclusive;
+    let exclusive = LockMode::Exclusive;
     for dispatch in [0, 1, u32::MAX] {
         assert_eq!(read.check_matches(both, token(dispatch), exclusive), Ok(()));
     }
@@ -165,9 +165,9 @@ fn ticket_covers_only_its_grant() {
             "{keys:?}"
         );
     }
-    assert_eq!(read.check_matches(both, token(1), Mode::Shared), no(ClaimMismatchError::Mode));
+    assert_eq!(read.check_matches(both, token(1), LockMode::Shared), no(ClaimMismatchError::Mode));
     let others = [(i64::MAX as u64 - 1, 3), (i64::MAX as u64, 4)];
-    for other in others.map(|(epoch, sequence)| Token::new(epoch, sequence, 1).expect("below 2^63")) {
+    for other in others.map(|(epoch, sequence)| FencingToken::new(epoch, sequence, 1).expect("below 2^63")) {
         assert_eq!(read.check_matches(both, other, exclusive), no(ClaimMismatchError::Tenure), "{other}");
     }
     assert_eq!(refusal_code(TicketError::Key(ClaimMismatchError::Mode)), "ticket-key");
@@ -279,7 +279,7 @@ fn secrets_never_appear_in_output() {
     let private = jwk["d"].as_str().expect("a private key").to_owned();
     let secret = "correct horse battery staple, 32+";
     let shared = SharedSecret::parse(secret.as_bytes()).expect("long enough");
-    let ticket = Ticket::new(TicketSigner::with_key(&pair).into(), claims());
+    let ticket = TenureTicket::new(TicketSigner::with_key(&pair).into(), claims());
     let text = ticket.text(NOW).to_string();
     let shown = format!("{pair:?} {shared:?} {:?} {ticket:?}", TicketSigner::with_secret(&shared));
     let shown = format!(

@@ -21,7 +21,7 @@ use super::{
     error::{InvalidTicketError, TicketError},
     format::{LONGEST, TYPE},
     key_error::TicketKeyError,
-    key_file::{self, FileAccess, FileStamp, KeyFileError},
+    key_file::{self, FileStamp, KeyFileAccess, KeyFileError},
     key_set::VerifyingKeySet,
     keys::SharedSecret,
 };
@@ -30,13 +30,13 @@ use super::{
 ///
 /// A valid ticket is cached by its text. Its time, and whether its key is still known, are checked each time.
 pub struct TicketVerifier {
-    source: KeySource,
+    source: VerifyingKeySource,
     set: RwLock<Arc<VerifyingKeySet>>,
     cache: Mutex<TicketCache>,
 }
 
 #[derive(Debug)]
-enum KeySource {
+enum VerifyingKeySource {
     File(WatchedFile),
     /// The caller provides the keys, and is notified when a ticket names an unknown key.
     Given {
@@ -84,17 +84,22 @@ impl TicketVerifier {
         let path = path.to_owned();
         let looked = AtomicU64::new(0);
         Ok(Self::new(
-            KeySource::File(WatchedFile { path, kind, stamp: Mutex::new(Some(stamp)), last_check: looked }),
+            VerifyingKeySource::File(WatchedFile {
+                path,
+                kind,
+                stamp: Mutex::new(Some(stamp)),
+                last_check: looked,
+            }),
             set,
         ))
     }
 
     /// A verifier whose keys are set by [`TicketVerifier::set_keys`]. It has none before the first call.
     pub fn without_keys() -> Self {
-        Self::new(KeySource::Given { wanted: Notify::new() }, VerifyingKeySet::default())
+        Self::new(VerifyingKeySource::Given { wanted: Notify::new() }, VerifyingKeySet::default())
     }
 
-    fn new(source: KeySource, set: VerifyingKeySet) -> Self {
+    fn new(source: VerifyingKeySource, set: VerifyingKeySet) -> Self {
         Self { source, set: RwLock::new(Arc::new(set)), cache: Mutex::default() }
     }
 
@@ -114,7 +119,7 @@ impl TicketVerifier {
         if ticket.len() > LONGEST {
             return Err(TicketError::Invalid(InvalidTicketError::TooLong));
         }
-        if let KeySource::File(watched) = &self.source
+        if let VerifyingKeySource::File(watched) = &self.source
             && watched.last_check.swap(now, Ordering::Relaxed) != now
         {
             self.reload_if_changed(watched);
@@ -150,8 +155,8 @@ impl TicketVerifier {
     /// in a file.
     pub async fn wait_for_unknown_key(&self) {
         match &self.source {
-            KeySource::File(_) => std::future::pending().await,
-            KeySource::Given { wanted } => wanted.notified().await,
+            VerifyingKeySource::File(_) => std::future::pending().await,
+            VerifyingKeySource::Given { wanted } => wanted.notified().await,
         }
     }
 
@@ -163,8 +168,8 @@ impl TicketVerifier {
     /// The keys after another check of the file. Keys set by the caller stay as they are.
     fn refreshed_set(&self) -> Arc<VerifyingKeySet> {
         match &self.source {
-            KeySource::File(watched) => self.reload_if_changed(watched),
-            KeySource::Given { wanted } => wanted.notify_one(),
+            VerifyingKeySource::File(watched) => self.reload_if_changed(watched),
+            VerifyingKeySource::Given { wanted } => wanted.notify_one(),
         }
         self.current_keys()
     }
@@ -192,7 +197,7 @@ impl TicketVerifier {
 
     #[cfg(test)]
     pub(super) fn from_set(set: VerifyingKeySet) -> Self {
-        Self::new(KeySource::Given { wanted: Notify::new() }, set)
+        Self::new(VerifyingKeySource::Given { wanted: Notify::new() }, set)
     }
 
     fn replace(&self, set: VerifyingKeySet, source: &dyn fmt::Display) {
@@ -220,11 +225,11 @@ impl KeyFileKind {
         let bad = |source| KeyFileError::Key { path: path.into(), source };
         Ok(match self {
             Self::Jwks => {
-                let (text, stamp) = key_file::read_stamped(path, FileAccess::Public)?;
+                let (text, stamp) = key_file::read_stamped(path, KeyFileAccess::Public)?;
                 (VerifyingKeySet::parse(&text).map_err(bad)?, stamp)
             }
             Self::Secret => {
-                let (text, stamp) = key_file::read_stamped(path, FileAccess::Secret)?;
+                let (text, stamp) = key_file::read_stamped(path, KeyFileAccess::Secret)?;
                 (VerifyingKeySet::from_secret(&SharedSecret::parse(&text).map_err(bad)?), stamp)
             }
         })

@@ -1,7 +1,7 @@
 //! Removes fields that must not pass a proxy: hop-by-hop fields, and every spelling of the fields that only this
 //! proxy writes.
 
-use fencegate_policies::plan::{ReservedFieldNames, is_spelling_of, same_field, starts_with_spelling};
+use fencegate_policies::plan::{ReservedHeaderNames, is_spelling_of, same_field, starts_with_spelling};
 use hyper::{
     HeaderMap,
     header::{CONNECTION, HeaderName},
@@ -15,7 +15,7 @@ pub(crate) const LIBRARYS_MOST: usize = 100;
 
 /// Removes the hop-by-hop fields (RFC 9110, 7.6.1), known ones and nominated ones, and the proxy's own fields, which
 /// it returns.
-pub fn strip_hop_by_hop(headers: &mut HeaderMap, ours: &ReservedFieldNames) -> HeaderMap {
+pub fn strip_hop_by_hop(headers: &mut HeaderMap, ours: &ReservedHeaderNames) -> HeaderMap {
     let is_ours = |name: &HeaderName| ours.contains(name.as_str());
     // Goes through the fields of the head, because most heads have few fields, and none of these.
     let mut named = SmallVec::<[HeaderName; USUAL]>::new();
@@ -125,7 +125,7 @@ mod tests {
         }
         headers.append("x-fences", HeaderValue::from_static("stays"));
         headers.append("fenc", HeaderValue::from_static("stays"));
-        strip_hop_by_hop(&mut headers, &ReservedFieldNames::new(["X-Fence".to_owned()]));
+        strip_hop_by_hop(&mut headers, &ReservedHeaderNames::new(["X-Fence".to_owned()]));
         let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["fenc", "x-fences"]);
@@ -144,7 +144,7 @@ mod tests {
         for name in ["content-length", "content_type", "x_custom", "transfer_encodings"] {
             headers.append(name, HeaderValue::from_static("stays"));
         }
-        strip_hop_by_hop(&mut headers, &ReservedFieldNames::default());
+        strip_hop_by_hop(&mut headers, &ReservedHeaderNames::default());
         let left: Vec<_> = headers.iter().map(|(_, value)| value).collect();
         assert_eq!(left, ["stays"; 4]);
     }
@@ -158,7 +158,7 @@ mod tests {
         headers.append("x-one", HeaderValue::from_static("1"));
         headers.append("x-two", HeaderValue::from_static("2"));
         headers.append("x-three", HeaderValue::from_static("3"));
-        strip_hop_by_hop(&mut headers, &ReservedFieldNames::default());
+        strip_hop_by_hop(&mut headers, &ReservedHeaderNames::default());
         assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-three"]);
     }
 
@@ -170,7 +170,7 @@ mod tests {
         for name in ["x-forwarded-for", "forwarded", "x-real-ip", "x-one"] {
             headers.append(name, HeaderValue::from_static("1"));
         }
-        strip_hop_by_hop(&mut headers, &ReservedFieldNames::default());
+        strip_hop_by_hop(&mut headers, &ReservedHeaderNames::default());
         let mut left = headers.keys().map(HeaderName::as_str).collect::<Vec<_>>();
         left.sort_unstable();
         assert_eq!(left, ["forwarded", "x-forwarded-for", "x-real-ip"]);

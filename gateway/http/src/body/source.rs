@@ -30,12 +30,12 @@ pub(super) enum BodySource {
         piece: usize,
     },
     Live(Box<LiveBody>),
-    Piped(mpsc::Receiver<Chunk>),
+    Piped(mpsc::Receiver<BodyChunk>),
 }
 
-/// A part of a body that a task feeds. If the feed ends without [`Chunk::End`], it was given up, and the client must
+/// A part of a body that a task feeds. If the feed ends without [`BodyChunk::End`], it was given up, and the client must
 /// see that its response is not complete.
-pub enum Chunk {
+pub enum BodyChunk {
     Frame(Frame<Bytes>),
     End,
 }
@@ -47,10 +47,10 @@ pub(super) struct LiveBody {
     /// Set when the library has reported the end; it is not polled again.
     end: Option<BodyEnd>,
     incoming: Incoming,
-    stall: IdleTimeout,
+    stall: BodyIdleTimeout,
     /// When all of it has to be here.
     deadline: Option<Instant>,
-    framing: Framing,
+    framing: BodyFraming,
     /// The exchange of an upload, which records how the upload proceeds.
     exchange: Option<Rc<Exchange>>,
 }
@@ -74,13 +74,13 @@ pub(super) fn non_empty(data: Bytes) -> Option<Bytes> {
 /// - HTTP/2: a reset with `NO_ERROR` ends the body as if it were complete (`body/incoming.rs`), and a client can send
 ///   that at any time. Only the state of the stream shows whether `END_STREAM` was there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Framing {
+pub(super) enum BodyFraming {
     Http1,
     Http2,
 }
 
 /// The time limit for the next bytes. The timer is created when there is a wait.
-struct IdleTimeout {
+struct BodyIdleTimeout {
     limit: Duration,
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -115,8 +115,8 @@ impl BodySource {
                 polled
             }
             Self::Piped(pieces) => Poll::Ready(match ready!(pieces.poll_recv(cx)) {
-                Some(Chunk::Frame(frame)) => Some(Ok(frame)),
-                Some(Chunk::End) => None,
+                Some(BodyChunk::Frame(frame)) => Some(Ok(frame)),
+                Some(BodyChunk::End) => None,
                 None => Some(Err(BodyError::Abandoned)),
             }),
         }
@@ -147,8 +147,8 @@ impl BodySource {
 
 impl LiveBody {
     /// `pause`: the time limit between two chunks.
-    pub(super) fn new(incoming: Incoming, framing: Framing, pause: Duration) -> Self {
-        let stall = IdleTimeout { limit: pause, timer: None };
+    pub(super) fn new(incoming: Incoming, framing: BodyFraming, pause: Duration) -> Self {
+        let stall = BodyIdleTimeout { limit: pause, timer: None };
         Self { begun: None, end: None, incoming, stall, deadline: None, framing, exchange: None }
     }
 
@@ -239,8 +239,8 @@ impl LiveBody {
     /// Whether the end that the library reports was really sent by the other side.
     fn is_whole(&self) -> bool {
         match self.framing {
-            Framing::Http1 => self.incoming.size_hint().exact().is_none_or(|left| left == 0),
-            Framing::Http2 => self.incoming.is_end_stream(),
+            BodyFraming::Http1 => self.incoming.size_hint().exact().is_none_or(|left| left == 0),
+            BodyFraming::Http2 => self.incoming.is_end_stream(),
         }
     }
 
@@ -254,7 +254,7 @@ impl LiveBody {
     }
 }
 
-impl IdleTimeout {
+impl BodyIdleTimeout {
     fn poll(&mut self, cx: &mut Context<'_>, by: Option<Instant>) -> Poll<BodyError> {
         let due = || {
             let due = Instant::now() + self.limit;

@@ -9,14 +9,14 @@ use rustix::process::{Resource, getrlimit};
 
 /// The memory allowance, and its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemoryAllowance {
+pub struct DefaultMemoryLimit {
     pub bytes: usize,
     pub source: &'static str,
 }
 
 /// The smallest of these: half of the container's or process's limit, and a quarter of the machine's memory, which
 /// other processes share.
-pub fn memory_allowance() -> MemoryAllowance {
+pub fn memory_allowance() -> DefaultMemoryLimit {
     let half = |(bytes, of): (u64, &'static str)| (bytes / 2, of);
     let known = [
         cgroup_limit(Path::new("/sys/fs/cgroup"), &read_file_or_empty("/proc/self/cgroup"))
@@ -27,7 +27,7 @@ pub fn memory_allowance() -> MemoryAllowance {
     ];
     let least = known.into_iter().flatten().min_by_key(|(bytes, _)| *bytes);
     let (bytes, of) = least.unwrap_or((LEAST, "least that is useful"));
-    MemoryAllowance { bytes: usize::try_from(bytes.max(LEAST)).unwrap_or(usize::MAX), source: of }
+    DefaultMemoryLimit { bytes: usize::try_from(bytes.max(LEAST)).unwrap_or(usize::MAX), source: of }
 }
 
 /// With less memory than this hardly any request could be served.
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn memory_allowance_is_always_found() {
-        let MemoryAllowance { bytes, source: of } = memory_allowance();
+        let DefaultMemoryLimit { bytes, source: of } = memory_allowance();
         assert!(bytes as u64 >= LEAST && !of.is_empty());
         assert_eq!(kib("MemFree: 1 kB\nMemTotal:  2 kB\n", "MemTotal:"), Some(2048));
     }

@@ -12,7 +12,7 @@ use fencegate_policies::plan::{
 use tracing::{info, warn};
 
 use super::{
-    allowance::{MemoryAllowance, memory_allowance},
+    allowance::{DefaultMemoryLimit, memory_allowance},
     metrics::BufferMetrics,
 };
 
@@ -55,7 +55,7 @@ impl MemoryBudget {
     /// A budget from the memory that this process may have. Call it early, before other parts of the process have
     /// taken memory.
     pub fn for_process(metrics: BufferMetrics) -> Self {
-        let MemoryAllowance { bytes, source: of } = memory_allowance();
+        let DefaultMemoryLimit { bytes, source: of } = memory_allowance();
         info!(bytes, of, "buffered.allowance");
         Self::new(bytes, metrics)
     }

@@ -7,7 +7,7 @@ mod head;
 pub mod metrics;
 
 pub use self::{
-    allowance::{MemoryAllowance, memory_allowance},
+    allowance::{DefaultMemoryLimit, memory_allowance},
     budget::{MemoryBudget, MemoryBudgetExceededError, MemoryReservation},
     chunk_buffer::{AddChunkError, ChunkBuffer},
     head::{HeadMemory, HeadReservation},

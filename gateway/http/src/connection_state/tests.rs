@@ -5,21 +5,24 @@ use super::*;
 /// A request is over when both its body and its response are.
 #[test]
 fn request_ends_with_body_and_response() {
-    let state = ConnectionState::new_http1(Instant::now());
-    assert!(matches!(state.reading(), ReadState::Head(_)));
+    let state = ServerConnectionState::new_http1(Instant::now());
+    assert!(matches!(state.reading(), ConnectionReadState::Head(_)));
     let (body, answer) = state.begin_exchange();
     drop(answer);
-    assert_eq!((state.reading(), state.writing()), (ReadState::Busy, WriteState::LastChunk));
+    assert_eq!(
+        (state.reading(), state.writing()),
+        (ConnectionReadState::Busy, ConnectionWriteState::LastChunk)
+    );
     drop(body);
-    assert_eq!(state.reading(), ReadState::Idle(None));
+    assert_eq!(state.reading(), ConnectionReadState::Idle(None));
     state.record_read();
-    assert!(matches!(state.reading(), ReadState::Head(_)));
+    assert!(matches!(state.reading(), ConnectionReadState::Head(_)));
 }
 
 /// An HTTP/2 connection is quiet a while after its last response is written in full.
 #[test]
 fn http2_is_quiet_after_last_response() {
-    let state = ConnectionState::new_http2();
+    let state = ServerConnectionState::new_http2();
     assert!(state.quiet_since().is_some(), "it has asked nothing");
     let (exchange, answering) = state.begin_exchange();
     answering.add_unsent(0);
@@ -37,7 +40,7 @@ fn http2_is_quiet_after_last_response() {
 /// An HTTP/1 connection is quiet without a request; one that sends its head is so only after a while.
 #[test]
 fn http1_is_quiet_without_request() {
-    let state = ConnectionState::new_http1(Instant::now());
+    let state = ServerConnectionState::new_http1(Instant::now());
     assert_eq!(state.quiet_since(), None, "a head is on its way");
     state.make_older(HEAD_COMES);
     assert!(state.quiet_since().is_some(), "it lets us wait for the rest");
@@ -53,7 +56,7 @@ fn http1_is_quiet_without_request() {
 /// A response that the client does not take counts as not taken; one that the upstream holds back does not.
 #[test]
 fn only_response_unread_by_client_counts() {
-    let state = ConnectionState::new_http2();
+    let state = ServerConnectionState::new_http2();
     let (_slow, slow) = state.begin_exchange();
     let (_waits, waits) = state.begin_exchange();
     for round in 1..4 {
@@ -67,7 +70,7 @@ fn only_response_unread_by_client_counts() {
     assert_eq!(state.snapshot().not_taken, 2);
     drop((slow, _slow));
     assert_eq!(state.snapshot(), H2Snapshot { exchanges: 1, unsent: false, not_taken: 0 });
-    assert_eq!(state.writing(), WriteState::Answers, "frames are nobody's last words");
+    assert_eq!(state.writing(), ConnectionWriteState::Answers, "frames are nobody's last words");
 }
 
 /// A response that the client does not take counts in every snapshot. There are four snapshots in the shorter of two
@@ -75,7 +78,7 @@ fn only_response_unread_by_client_counts() {
 #[test]
 fn unread_response_counts_at_every_snapshot() {
     const LOOKS: u32 = 300;
-    let state = ConnectionState::new_http2();
+    let state = ServerConnectionState::new_http2();
     let (_exchange, answering) = state.begin_exchange();
     answering.record_poll(true);
     let seen = (0..LOOKS).fold(0, |_, _| state.snapshot().not_taken);
@@ -86,7 +89,7 @@ fn unread_response_counts_at_every_snapshot() {
 #[test]
 fn buffered_response_is_work_while_moving() {
     const PATIENCE: Duration = Duration::from_secs(30);
-    let state = ConnectionState::new_http2();
+    let state = ServerConnectionState::new_http2();
     state.unsent.set_patience(PATIENCE);
     let (exchange, answering) = state.begin_exchange();
     answering.add_unsent(1000);

@@ -5,7 +5,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use fencegate_policies::{
-    plan::{Listener, ListenerProtocols, ProxyProtocol},
+    plan::{ListenerProtocols, ListenerSettings, ProxyProtocol},
     trusted_proxies::TrustedProxies,
 };
 use tokio::{
@@ -16,14 +16,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::{
-    certificates::{HandshakeResult, ListenerCertificates, handshake},
+    certificates::{ListenerCertificates, TlsHandshakeResult, handshake},
     connection_limit::ConnectionSlot,
     detect::{DetectResult, DetectedProtocol, PrefixedIo, detect},
     handler::{HttpHandler, RequestRejection},
     linger,
     metrics::ClientConnectionMetrics,
     proxy_protocol,
-    serve_connection::{ConnectionContext, HttpServer, LAST_REQUEST},
+    serve_connection::{HttpServer, LAST_REQUEST, ListenerContext},
     time_limit::ListenerTimeLimit,
 };
 use crate::{
@@ -52,7 +52,7 @@ impl ListenerConfig {
     }
 
     pub(super) fn new(
-        listener: &Listener,
+        listener: &ListenerSettings,
         certificates: Option<Arc<ListenerCertificates>>,
         drain: CancellationToken,
         metrics: Rc<ClientConnectionMetrics>,
@@ -172,7 +172,7 @@ impl ListenerConfig {
             () = self.wait_drained() => return,
         };
         match shaken {
-            Ok(Ok(HandshakeResult::Secured(stream, handshake, agreed))) => {
+            Ok(Ok(TlsHandshakeResult::Secured(stream, handshake, agreed))) => {
                 self.metrics.record_handshake(true);
                 let peer = peer.with_tls(handshake);
                 match agreed {
@@ -182,18 +182,18 @@ impl ListenerConfig {
                     None => self.detect_and_serve(stream, peer, slot, handler).await,
                 }
             }
-            Ok(Ok(HandshakeResult::Plain(stream))) => {
+            Ok(Ok(TlsHandshakeResult::Plain(stream))) => {
                 let reason = "plain HTTP, where TLS is expected";
                 reject_protocol(stream, reason, &**handler).await;
             }
-            Ok(Ok(HandshakeResult::Failed(error, stream))) => {
+            Ok(Ok(TlsHandshakeResult::Failed(error, stream))) => {
                 self.metrics.record_handshake(false);
                 debug!(peer = %peer.address, %error, "handshake failed");
                 // In TLS 1.3 the client may send a request before we have checked its certificate. If the connection
                 // were closed with unread bytes, it would be reset, and the alert lost.
                 linger::write_and_linger(stream, Bytes::new()).await;
             }
-            Ok(Ok(HandshakeResult::Closed)) => {}
+            Ok(Ok(TlsHandshakeResult::Closed)) => {}
             Ok(Err(error)) => {
                 self.metrics.record_handshake(false);
                 debug!(peer = %peer.address, %error, "handshake failed");
@@ -242,7 +242,7 @@ impl ListenerConfig {
         I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
     {
         let address = peer.address;
-        let context = ConnectionContext { handler, metrics: &self.metrics, drain: &self.drain };
+        let context = ListenerContext { handler, metrics: &self.metrics, drain: &self.drain };
         if let Err(error) = self.server.serve(protocol, stream, peer, slot, context).await {
             debug!(peer = %address, %error, "client connection ended");
         }

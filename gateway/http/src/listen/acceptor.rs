@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, future::pending, rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_policies::plan::Listener;
+use fencegate_policies::plan::ListenerSettings;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::sleep,
@@ -43,7 +43,7 @@ pub struct Acceptor {
 impl Acceptor {
     /// `share`: the part of the listener's connections that is this worker's.
     pub fn new(
-        listener: &Listener,
+        listener: &ListenerSettings,
         certificates: Option<Arc<ListenerCertificates>>,
         share: usize,
         quotas: ClientQuotas,
@@ -72,7 +72,7 @@ impl Acceptor {
     }
 
     /// Applies another plan's settings, from the next connection on.
-    pub fn update_config(&self, listener: &Listener) {
+    pub fn update_config(&self, listener: &ListenerSettings) {
         let certificates = self.config.borrow().certificates();
         let drain = self.drain.clone();
         let metrics = self.metrics.clone();

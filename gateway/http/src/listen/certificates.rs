@@ -67,7 +67,7 @@ pub enum ListenerTlsError {
 impl ListenerCertificates {
     /// `None` where the listener speaks plain text.
     pub fn open(
-        listener: &plan::Listener,
+        listener: &plan::ListenerSettings,
         metrics: &ClientConnectionMetrics,
     ) -> Result<Option<Arc<Self>>, ListenerTlsError> {
         let Some(tls) = listener.tls.clone() else { return Ok(None) };
@@ -163,7 +163,7 @@ impl ListenerCertificates {
 
 /// The result of a handshake.
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are large, and none lives for long")]
-pub enum HandshakeResult<I> {
+pub enum TlsHandshakeResult<I> {
     Secured(TlsStream<PrefixedIo<I>>, TlsInfo, Option<DetectedProtocol>),
     /// The alert with the reason is written; the client may not have read it.
     Failed(io::Error, PrefixedIo<I>),
@@ -175,13 +175,13 @@ pub enum HandshakeResult<I> {
 pub async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
     certificates: &ListenerCertificates,
     stream: I,
-) -> io::Result<HandshakeResult<I>> {
+) -> io::Result<TlsHandshakeResult<I>> {
     Ok(match begins_with_tls(stream).await? {
-        None => HandshakeResult::Closed,
-        Some((false, stream)) => HandshakeResult::Plain(stream),
+        None => TlsHandshakeResult::Closed,
+        Some((false, stream)) => TlsHandshakeResult::Plain(stream),
         Some((true, stream)) => match certificates.accept(stream).await {
-            Ok((stream, handshake, protocol)) => HandshakeResult::Secured(stream, handshake, protocol),
-            Err((error, stream)) => HandshakeResult::Failed(error, stream),
+            Ok((stream, handshake, protocol)) => TlsHandshakeResult::Secured(stream, handshake, protocol),
+            Err((error, stream)) => TlsHandshakeResult::Failed(error, stream),
         },
     })
 }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::wake_gated::PollOnWake;
 use crate::client_quota::ClientId;
-use crate::connection_state::ConnectionState;
+use crate::connection_state::ServerConnectionState;
 
 /// The connection slots of one worker.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ struct SlotEntry {
     client: ClientId,
     since: Instant,
     /// The state of the connection, once its protocol is known. Before that it counts as quiet.
-    connection: Option<Weak<ConnectionState>>,
+    connection: Option<Weak<ServerConnectionState>>,
     leave: CancellationToken,
 }
 
@@ -176,7 +176,7 @@ impl SlotEntry {
 
 impl ConnectionSlot {
     /// Sets the state of the connection, once its protocol is known.
-    pub(super) fn set_connection_state(&self, state: &Rc<ConnectionState>) {
+    pub(super) fn set_connection_state(&self, state: &Rc<ServerConnectionState>) {
         self.speaks.set(true);
         if let Some(holder) = self.slots.taken.borrow_mut().all.get_mut(&self.number) {
             holder.connection = Some(Rc::downgrade(state));
@@ -243,7 +243,7 @@ mod tests {
         let mut work = Vec::new();
         for _ in 0..2 {
             let slot = slots.acquire(client(1)).expect("free");
-            let state = ConnectionState::new_http1(Instant::now());
+            let state = ServerConnectionState::new_http1(Instant::now());
             slot.set_connection_state(&state);
             let exchange = state.begin_exchange();
             work.push((slot, state, exchange));
@@ -267,7 +267,7 @@ mod tests {
         let mut work = Vec::new();
         for _ in 0..3 {
             let slot = slots.acquire_for_proxy(client(1)).expect("free");
-            let state = ConnectionState::new_http1(Instant::now());
+            let state = ServerConnectionState::new_http1(Instant::now());
             slot.set_connection_state(&state);
             let exchange = state.begin_exchange();
             work.push((slot, state, exchange));
@@ -284,7 +284,7 @@ mod tests {
     async fn upgraded_connection_counts_as_busy() {
         let slots = ConnectionSlots::new(1);
         let slot = slots.acquire(client(1)).expect("free");
-        let state = ConnectionState::new_http1(Instant::now());
+        let state = ServerConnectionState::new_http1(Instant::now());
         slot.set_connection_state(&state);
         let (sender, _taken) = tokio::sync::oneshot::channel();
         let (_, answering) = state.begin_exchange();
@@ -301,7 +301,7 @@ mod tests {
     async fn client_with_connection_does_not_wait() {
         let slots = ConnectionSlots::new(1);
         let slot = slots.acquire(client(1)).expect("free");
-        let state = ConnectionState::new_http1(Instant::now());
+        let state = ServerConnectionState::new_http1(Instant::now());
         slot.set_connection_state(&state);
         let _at_work = state.begin_exchange();
         assert!(slots.acquire(client(1)).is_none() && slots.acquire(client(2)).is_none());
@@ -327,7 +327,7 @@ mod tests {
     async fn http2_connection_without_stream_is_quiet() {
         let slots = ConnectionSlots::new(1);
         let slot = slots.acquire(client(1)).expect("free");
-        let state = ConnectionState::new_http2();
+        let state = ServerConnectionState::new_http2();
         slot.set_connection_state(&state);
         let exchange = state.begin_exchange();
         assert!(slots.acquire(client(2)).is_none());

@@ -5,7 +5,7 @@ use std::{convert::Infallible, future::ready, rc::Rc, time::Duration};
 use hyper::{Request, body::Incoming, service::Service};
 
 use super::handler::{HttpHandler, IncomingRequest, RequestRejection, ResponseFuture};
-use crate::connection_state::ConnectionState;
+use crate::connection_state::ServerConnectionState;
 use crate::{
     body::{Body, Reply},
     buffered::HeadMemory,
@@ -16,7 +16,7 @@ use crate::{
 pub struct ConnectionService {
     handler: Rc<dyn HttpHandler>,
     peer: Rc<ConnectionInfo>,
-    connection: Rc<ConnectionState>,
+    connection: Rc<ServerConnectionState>,
     pause: Duration,
     memory: HeadMemory,
 }
@@ -26,7 +26,7 @@ impl ConnectionService {
     pub fn new(
         handler: Rc<dyn HttpHandler>,
         peer: ConnectionInfo,
-        state: Rc<ConnectionState>,
+        state: Rc<ServerConnectionState>,
         pause: Duration,
         memory: HeadMemory,
     ) -> Self {

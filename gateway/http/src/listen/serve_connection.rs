@@ -9,7 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use fencegate_policies::{
-    plan::{Listener, ListenerLimits, ListenerTimeouts},
+    plan::{ListenerLimits, ListenerSettings, ListenerTimeouts},
     trusted_proxies::TrustedProxies,
 };
 use hyper::{
@@ -38,7 +38,7 @@ use super::{
 };
 use crate::body::hop_by_hop::LIBRARYS_MOST;
 use crate::buffered::{HeadMemory, MemoryBudget};
-use crate::connection_state::{ConnectionState, ReadState};
+use crate::connection_state::{ConnectionReadState, ServerConnectionState};
 use crate::{
     client_quota::{ClientId, ClientQuotas},
     connection_info::ConnectionInfo,
@@ -61,14 +61,14 @@ pub(super) struct HttpServer {
 }
 
 /// What the connections of one listener share.
-pub(super) struct ConnectionContext<'c> {
+pub(super) struct ListenerContext<'c> {
     pub(super) handler: &'c Rc<dyn HttpHandler>,
     pub(super) metrics: &'c Rc<ClientConnectionMetrics>,
     pub(super) drain: &'c CancellationToken,
 }
 
 impl HttpServer {
-    pub(super) fn new(listener: &Listener, budget: MemoryBudget, quotas: ClientQuotas) -> Self {
+    pub(super) fn new(listener: &ListenerSettings, budget: MemoryBudget, quotas: ClientQuotas) -> Self {
         let limits = &listener.limits;
         let mut http1 = http1::Builder::new();
         http1
@@ -105,15 +105,15 @@ impl HttpServer {
         stream: I,
         peer: ConnectionInfo,
         slot: &ConnectionSlot,
-        context: ConnectionContext<'_>,
+        context: ListenerContext<'_>,
     ) -> hyper::Result<()>
     where
         I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
     {
-        let ConnectionContext { handler, metrics, drain } = context;
+        let ListenerContext { handler, metrics, drain } = context;
         let state = match protocol {
-            DetectedProtocol::Http1 => ConnectionState::new_http1(Instant::now()),
-            DetectedProtocol::Http2 => ConnectionState::new_http2(),
+            DetectedProtocol::Http1 => ServerConnectionState::new_http1(Instant::now()),
+            DetectedProtocol::Http2 => ServerConnectionState::new_http2(),
         };
         slot.set_connection_state(&state);
         // Ends here, so that an idle connection takes no memory for it.
@@ -144,7 +144,7 @@ impl HttpServer {
     async fn serve_http2<I>(
         &self,
         connection: Http2<I>,
-        state: &ConnectionState,
+        state: &ServerConnectionState,
         slot: &ConnectionSlot,
         metrics: &ClientConnectionMetrics,
         drain: &CancellationToken,
@@ -186,7 +186,7 @@ type Http2<I> = http2::Connection<TokioIo<TimedIo<I>>, ConnectionService, LocalE
 /// Serves an HTTP/1 connection until it ends, or switches protocols.
 async fn serve_http1<I>(
     mut connection: Http1<I>,
-    state: &ConnectionState,
+    state: &ServerConnectionState,
     slot: &ConnectionSlot,
     handler: &dyn HttpHandler,
     drain: &CancellationToken,
@@ -232,7 +232,7 @@ where
 /// client has not read yet, so it is closed in order.
 async fn close_displaced_connection<I>(
     connection: Http1<I>,
-    state: &ConnectionState,
+    state: &ServerConnectionState,
     handler: &dyn HttpHandler,
 ) where
     I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
@@ -240,18 +240,18 @@ async fn close_displaced_connection<I>(
     let reading = state.reading();
     let Some(stream) = connection.into_parts().io.into_inner().into_inner() else { return };
     match reading {
-        ReadState::Head(since) => {
+        ConnectionReadState::Head(since) => {
             let refusal = handler.reject(RequestRejection::Displaced, since.elapsed());
             write_and_linger(stream, encode_response(&refusal)).await;
         }
-        ReadState::Idle(_) | ReadState::Busy => linger(stream).await,
+        ConnectionReadState::Idle(_) | ConnectionReadState::Busy => linger(stream).await,
     }
 }
 
 /// Ends a connection whose last response broke off. The written part has to arrive: a client that gets no byte
 /// assumes that its request never arrived, and sends it again. The client may still be sending, which would cause a
 /// reset, so its bytes are read for a moment.
-async fn close_broken_connection<I>(connection: Http1<I>, state: &ConnectionState)
+async fn close_broken_connection<I>(connection: Http1<I>, state: &ServerConnectionState)
 where
     I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
 {
@@ -311,7 +311,7 @@ pub(super) const LAST_REQUEST: Duration = Duration::from_millis(500);
 
 /// Returns when an HTTP/2 connection was idle for too long, or its client took nothing of a response for too long. It
 /// checks four times in each time limit, so that no request needs a timer.
-async fn wait_timeout(state: &ConnectionState, timeouts: &ListenerTimeouts) -> ListenerTimeLimit {
+async fn wait_timeout(state: &ServerConnectionState, timeouts: &ListenerTimeouts) -> ListenerTimeLimit {
     let look = timeouts.idle.min(timeouts.response_write) / 4;
     let too_often = |limit: Duration| limit.div_duration_f64(look).ceil();
     let idle = too_often(timeouts.idle);
@@ -331,7 +331,7 @@ async fn wait_timeout(state: &ConnectionState, timeouts: &ListenerTimeouts) -> L
 }
 
 /// Returns when the client was requested to close, waits for no response, and does not close.
-async fn wait_close_timeout(state: &ConnectionState, timeouts: &ListenerTimeouts, patience: Duration) {
+async fn wait_close_timeout(state: &ServerConnectionState, timeouts: &ListenerTimeouts, patience: Duration) {
     let timeouts = ListenerTimeouts { idle: patience.min(timeouts.idle), ..timeouts.clone() };
     if wait_timeout(state, &timeouts).await == ListenerTimeLimit::ResponseWrite {
         state.reset();

@@ -25,13 +25,13 @@ use super::{
     time_limit::ListenerTimeLimit,
 };
 use crate::buffered::MemoryBudgetExceededError;
-use crate::connection_state::{ConnectionState, ReadState, WriteState};
+use crate::connection_state::{ConnectionReadState, ConnectionWriteState, ServerConnectionState};
 use crate::network::CloseControl;
 
 /// A connection that is served.
 pub(super) struct TimedIo<I: CloseControl> {
     stream: IoState<I>,
-    connection: Rc<ConnectionState>,
+    connection: Rc<ServerConnectionState>,
     timeouts: ListenerTimeouts,
     handler: Rc<dyn HttpHandler>,
     metrics: Rc<ClientConnectionMetrics>,
@@ -57,7 +57,7 @@ enum IoState<I> {
 impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> TimedIo<I> {
     pub(super) fn new(
         stream: I,
-        state: Rc<ConnectionState>,
+        state: Rc<ServerConnectionState>,
         timeouts: ListenerTimeouts,
         handler: Rc<dyn HttpHandler>,
         metrics: Rc<ClientConnectionMetrics>,
@@ -89,12 +89,12 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> TimedIo<I> {
     /// Called when there is nothing to read. Ready when the client is too late.
     fn poll_read_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (since, limit) = match self.connection.reading() {
-            ReadState::Busy => {
+            ConnectionReadState::Busy => {
                 self.connection.set_waker(cx.waker());
                 return Poll::Pending;
             }
-            ReadState::Head(since) => (since, ListenerTimeLimit::RequestHeaders),
-            ReadState::Idle(known) => (self.connection.idle_since(known), ListenerTimeLimit::Idle),
+            ConnectionReadState::Head(since) => (since, ListenerTimeLimit::RequestHeaders),
+            ConnectionReadState::Idle(known) => (self.connection.idle_since(known), ListenerTimeLimit::Idle),
         };
         ready!(self.poll_timer(cx, since + limit.duration(&self.timeouts)));
         self.metrics.record_timeout(limit);
@@ -153,21 +153,21 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> TimedIo<I> {
 
     /// Bytes have come.
     fn record_read(&mut self, bytes: &[u8]) -> Result<(), MemoryBudgetExceededError> {
-        if let ReadState::Idle(_) = self.connection.reading() {
+        if let ConnectionReadState::Idle(_) = self.connection.reading() {
             self.heads.begin_http1_head();
         }
         self.connection.record_read();
         self.first_line = self.first_line && !bytes.contains(&b'\n');
-        self.heads.record_bytes(bytes, matches!(self.connection.reading(), ReadState::Head(_)))
+        self.heads.record_bytes(bytes, matches!(self.connection.reading(), ConnectionReadState::Head(_)))
     }
 
     fn reject(&mut self, refused: RequestRejection) {
         let took = match self.connection.reading() {
-            ReadState::Head(since) => since.elapsed(),
-            ReadState::Busy | ReadState::Idle(_) => Duration::ZERO,
+            ConnectionReadState::Head(since) => since.elapsed(),
+            ConnectionReadState::Busy | ConnectionReadState::Idle(_) => Duration::ZERO,
         };
         let words = encode_response(&self.handler.reject(refused, took));
-        if let WriteState::Owed(0) = self.connection.writing() {
+        if let ConnectionWriteState::Owed(0) = self.connection.writing() {
             self.start_leaving(|stream| Box::pin(write_and_linger(stream, words)));
         } else {
             // The client has not taken the earlier responses either, so no refusal is written.
@@ -228,8 +228,8 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> TimedIo<I> {
     fn write_owed(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let total = slices.iter().map(|piece| piece.len()).sum();
         let owed = match self.connection.writing() {
-            WriteState::Owed(owed) => owed,
-            WriteState::LastChunk | WriteState::Answers => total,
+            ConnectionWriteState::Owed(owed) => owed,
+            ConnectionWriteState::LastChunk | ConnectionWriteState::Answers => total,
         };
         self.connection.set_owed(owed);
         let Some(first) = slices.iter().find(|piece| !piece.is_empty()) else { return Poll::Ready(Ok(0)) };
@@ -295,7 +295,7 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> AsyncRead for T
 impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> AsyncWrite for TimedIo<I> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if this.connection.writing() != WriteState::Answers {
+        if this.connection.writing() != ConnectionWriteState::Answers {
             return this.write_owed(cx, &[IoSlice::new(bytes)]);
         }
         ready!(this.poll_rest_of_interim(cx))?;
@@ -311,7 +311,7 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> AsyncWrite for 
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if this.connection.writing() != WriteState::Answers {
+        if this.connection.writing() != ConnectionWriteState::Answers {
             return this.write_owed(cx, slices);
         }
         ready!(this.poll_rest_of_interim(cx))?;
@@ -337,7 +337,7 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> AsyncWrite for 
             return this.record_write(cx, said);
         }
         let IoState::Live(stream) = &mut this.stream else { return this.poll_leaving(cx).map(Ok) };
-        if this.connection.writing() == WriteState::LastChunk {
+        if this.connection.writing() == ConnectionWriteState::LastChunk {
             // The response was written in full before.
             this.connection.set_owed(0);
         }
@@ -348,7 +348,7 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> AsyncWrite for 
         if this.connection.is_held_back() && this.poll_client_gone(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
-        if let ReadState::Idle(_) = this.connection.reading() {
+        if let ConnectionReadState::Idle(_) = this.connection.reading() {
             // The library reads again only when bytes come, so the wait for them begins here.
             let _too_late = this.poll_read_timeout(cx);
         }

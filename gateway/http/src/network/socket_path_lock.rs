@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::plan::SocketFile;
+use fencegate_policies::plan::UnixSocketFile;
 use socket2::{Domain, SockAddr, Socket, Type};
 use tracing::{info, warn};
 
@@ -39,7 +39,7 @@ struct FileId(u64, u64);
 
 /// The state of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PathState {
+enum SocketPathState {
     Nothing,
     /// A socket without a listener.
     Stale,
@@ -62,16 +62,16 @@ impl SocketPathLock {
     /// # Errors
     /// Another process listens there, or it cannot be determined whether one does. A file that is no socket is left
     /// alone.
-    pub fn bind(file: &SocketFile, takeover: SocketTakeover) -> io::Result<Self> {
+    pub fn bind(file: &UnixSocketFile, takeover: SocketTakeover) -> io::Result<Self> {
         let path = &file.path;
         let locked = SocketFolder::open_parent(path)?.lock(PATIENCE)?;
         let at = match (inspect(path)?, takeover) {
-            (PathState::InUse, SocketTakeover::Never) => return Err(io::ErrorKind::AddrInUse.into()),
+            (SocketPathState::InUse, SocketTakeover::Never) => return Err(io::ErrorKind::AddrInUse.into()),
             // Listen at another name first, and then rename the file, so that there is always a listener.
-            (PathState::InUse, SocketTakeover::FromPredecessor) => temporary_path(path),
-            (PathState::Nothing | PathState::Stale, _) => path.clone(),
+            (SocketPathState::InUse, SocketTakeover::FromPredecessor) => temporary_path(path),
+            (SocketPathState::Nothing | SocketPathState::Stale, _) => path.clone(),
         };
-        if inspect(&at)? == PathState::Stale {
+        if inspect(&at)? == SocketPathState::Stale {
             fs::remove_file(&at)?;
             info!(path = %at.display(), "socket.stale_removed");
         }
@@ -174,9 +174,9 @@ fn temporary_path(path: &Path) -> PathBuf {
 
 /// # Errors
 /// The file is no socket, or it cannot be determined whether a process listens.
-fn inspect(path: &Path) -> io::Result<PathState> {
+fn inspect(path: &Path) -> io::Result<SocketPathState> {
     match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(PathState::Nothing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(SocketPathState::Nothing),
         Err(error) => return Err(error),
         Ok(found) if !found.file_type().is_socket() => {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "what stands there is no socket"));
@@ -187,9 +187,9 @@ fn inspect(path: &Path) -> io::Result<PathState> {
     // A process that accepts nothing still listens, and must not block this one.
     asking.set_nonblocking(true)?;
     match asking.connect(&SockAddr::unix(path)?) {
-        Ok(()) => Ok(PathState::InUse),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(PathState::InUse),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(PathState::Stale),
+        Ok(()) => Ok(SocketPathState::InUse),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(SocketPathState::InUse),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(SocketPathState::Stale),
         Err(error) => {
             let reason =
                 format!("a socket stands there, and it cannot be told whether somebody listens: {error}");

@@ -25,7 +25,7 @@ use crate::connection_info::ConnectionInfo;
 
 /// The real network.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Sockets;
+pub struct OsNetwork;
 
 /// The listener of one worker.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub enum SocketListener {
     },
 }
 
-impl Network for Sockets {
+impl Network for OsNetwork {
     type Stream = SocketStream;
     type Listener = SocketListener;
 
@@ -161,7 +161,7 @@ impl Accept for SocketListener {
 
 #[cfg(test)]
 mod tests {
-    use fencegate_policies::plan::{BindAddress, SocketFile};
+    use fencegate_policies::plan::{BindAddress, UnixSocketFile};
     use futures_util::future::join_all;
 
     use super::*;
@@ -172,12 +172,12 @@ mod tests {
     async fn workers_share_connections_and_lose_none() {
         let folder = tempfile::TempDir::new().expect("a folder");
         let path = folder.path().join("s");
-        let file = SocketFile { path: path.clone(), mode: 0o600 };
+        let file = UnixSocketFile { path: path.clone(), mode: 0o600 };
         let bound = ListenAddr::bind(&BindAddress::Unix(file), SocketTakeover::Never).expect("free");
         assert_eq!(bound.to_string(), format!("unix:{}", path.display()));
-        let workers = [0; 2].map(|_| Sockets.listen(&bound).expect("ours"));
+        let workers = [0; 2].map(|_| OsNetwork.listen(&bound).expect("ours"));
         let remote = ConnectTarget::Unix(path.clone().into());
-        let clients = join_all((0..40).map(|_| Sockets.dial(&remote))).await;
+        let clients = join_all((0..40).map(|_| OsNetwork.dial(&remote))).await;
         assert!(clients.iter().all(Result::is_ok), "the kernel holds them");
         let each = workers.iter().map(async |worker| {
             let mut streams = Vec::new();
@@ -191,10 +191,10 @@ mod tests {
         let counts = join_all(each).await;
         assert_eq!(counts.iter().sum::<usize>(), 40);
         assert!(counts.iter().all(|count| *count >= 10), "{counts:?}");
-        let _late = Sockets.dial(&remote).await.expect("connected");
+        let _late = OsNetwork.dial(&remote).await.expect("connected");
         workers[0].stop_accepting();
         assert!(!path.exists());
-        Sockets.dial(&remote).await.expect_err("nobody finds it");
+        OsNetwork.dial(&remote).await.expect_err("nobody finds it");
         // Now the first worker that checks accepts the connection, even if it has more than its share.
         tokio::task::yield_now().await;
         let most = if counts[0] >= counts[1] { 0 } else { 1 };
@@ -211,8 +211,8 @@ mod tests {
         full.bind(&socket2::SockAddr::unix(&path).expect("short")).expect("bound");
         full.listen(0).expect("listens");
         let remote = ConnectTarget::Unix(path.into());
-        let _first = Sockets.dial(&remote).await.expect("there is room for one");
-        let second = tokio::spawn(async move { Sockets.dial(&remote).await.map(drop) });
+        let _first = OsNetwork.dial(&remote).await.expect("there is room for one");
+        let second = tokio::spawn(async move { OsNetwork.dial(&remote).await.map(drop) });
         sleep(TRY_AGAIN * 4).await;
         assert!(!second.is_finished(), "it waits");
         full.accept().expect("the first");

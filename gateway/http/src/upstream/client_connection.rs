@@ -26,7 +26,7 @@ use tracing::debug;
 
 use super::{
     h2_observer::{H2ObservedIo, H2WriteState},
-    read_tracker::{ReadFlag, ReadTracker},
+    read_tracker::{ReadFlag, ReadTrackingIo},
 };
 use crate::{
     body::{Body, hop_by_hop::LIBRARYS_MOST},
@@ -119,7 +119,7 @@ pub async fn handshake_http1_with_limits<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let (stream, read_flag) = ReadTracker::new(stream);
+    let (stream, read_flag) = ReadTrackingIo::new(stream);
     let mut builder = http1::Builder::new();
     builder.max_buf_size(heads.bytes);
     if heads.fields != LIBRARYS_MOST {

@@ -9,29 +9,29 @@ use super::{
     client_connection::{ConnectionTasks, RequestSender, SendRequestError},
     gate::WriteGate,
     h2_observer::H2WriteState,
-    tls::TlsGeneration,
+    tls::TlsFileGeneration,
 };
 use crate::{body::Body, upgrade::UpgradedIo};
 
 /// A connection carries one exchange at a time. Dropping it ends it at once: queued bytes are never sent, and an
 /// incomplete exchange ends with a reset.
-pub struct Connection {
+pub struct UpstreamConnection {
     sender: RequestSender,
     pub gate: Rc<WriteGate>,
     running: ConnectionTasks,
     /// The generation of the TLS files that it was made with.
-    generation: Option<TlsGeneration>,
+    generation: Option<TlsFileGeneration>,
     /// Whether it has carried an exchange before, so that the other side may have closed it meanwhile.
     pub reused: bool,
 }
 
-impl Connection {
+impl UpstreamConnection {
     /// A new connection. `gate`: the gate directly above its socket.
     pub fn new(
         sender: RequestSender,
         running: ConnectionTasks,
         gate: Rc<WriteGate>,
-        generation: Option<TlsGeneration>,
+        generation: Option<TlsFileGeneration>,
     ) -> Self {
         Self { sender, gate, running, generation, reused: false }
     }
@@ -43,11 +43,11 @@ impl Connection {
 
     /// Whether it is open, and was made with the present TLS files.
     pub fn is_usable(&self) -> bool {
-        self.generation.as_ref().is_none_or(TlsGeneration::is_current) && !self.sender.is_closed()
+        self.generation.as_ref().is_none_or(TlsFileGeneration::is_current) && !self.sender.is_closed()
     }
 
     /// Whether its exchange is over in both directions, and all of it is written. For HTTP/2 that takes a wait, see
-    /// [`Connection::wait_settled`].
+    /// [`UpstreamConnection::wait_settled`].
     pub(super) fn is_settled(&self) -> bool {
         matches!(&self.sender, RequestSender::Http1(sender, ..) if sender.is_ready())
             && self.gate.is_flushed()
@@ -113,7 +113,7 @@ impl SendProgress {
     }
 }
 
-impl Drop for Connection {
+impl Drop for UpstreamConnection {
     fn drop(&mut self) {
         // The gate is shut before the tasks end, so that none of their queued bytes is written.
         self.gate.shut_unless_open();

@@ -24,13 +24,13 @@ use super::{
     address::AddressSet,
     endpoint::{Endpoint, EndpointState, WaitNotifier},
     metrics::{EndpointMetrics, EndpointSnapshot, EndpointSnapshotSource},
-    tls::{TlsReload, UpstreamTls},
+    tls::{TlsReloadResult, UpstreamTls},
 };
 use crate::network::connect_target::ConnectTarget;
 
 /// The upstreams of one plan, shared by all workers.
 #[derive(Debug)]
-pub struct Upstreams {
+pub struct UpstreamSet {
     all: Vec<Arc<EndpointSet>>,
     /// How many plans came before.
     plan: u64,
@@ -67,7 +67,7 @@ pub struct EndpointSet {
     intermediary: AtomicBool,
 }
 
-impl Upstreams {
+impl UpstreamSet {
     /// # Errors
     /// A file for TLS cannot be used.
     pub fn new(plan: &ServingPlan, metrics: &EndpointMetrics) -> Result<Arc<Self>, ClientTlsError> {
@@ -176,7 +176,7 @@ impl Upstreams {
     }
 }
 
-impl EndpointSnapshotSource for Upstreams {
+impl EndpointSnapshotSource for UpstreamSet {
     fn visit(&self, see: &mut dyn FnMut(EndpointSnapshot<'_>)) {
         for endpoint_set in &self.all {
             let states = endpoint_set.endpoints.iter().map(|endpoint| endpoint.state()).collect();
@@ -261,12 +261,12 @@ impl EndpointSet {
         let Some(secured) = &self.tls else { return };
         let upstream = &self.upstream.name;
         match secured.reload_if_changed() {
-            TlsReload::Unchanged => {}
-            TlsReload::TakenOver => {
+            TlsReloadResult::Unchanged => {}
+            TlsReloadResult::TakenOver => {
                 self.metrics.record_tls_reload(upstream, true);
                 info!(%upstream, "upstream.tls_files_taken_over");
             }
-            TlsReload::Bad(bad) => {
+            TlsReloadResult::Bad(bad) => {
                 self.metrics.record_tls_reload(upstream, false);
                 let bad: &dyn std::error::Error = &bad;
                 warn!(%upstream, bad, "upstream.tls_files_bad: the old ones stay in use");

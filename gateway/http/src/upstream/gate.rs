@@ -33,7 +33,7 @@ use super::h2_observer::H2WriteState;
 use crate::{body::observer::BodyObserver, network::CloseControl};
 
 /// A connection to an upstream, with its gate.
-pub struct Gated<S: CloseControl> {
+pub struct GatedIo<S: CloseControl> {
     io: S,
     gate: Rc<WriteGate>,
     /// The delivery limit that the socket has at present.
@@ -276,7 +276,7 @@ impl BodyObserver for CutOnBrokenBody {
     }
 }
 
-impl<S: CloseControl> Gated<S> {
+impl<S: CloseControl> GatedIo<S> {
     /// `io`: a socket on which nothing was written yet.
     pub fn new(io: S, gate: Rc<WriteGate>) -> Self {
         // Bytes in the kernel's buffer must not arrive if the exchange does not end well. Nothing is dropped in a
@@ -298,7 +298,7 @@ impl<S: CloseControl> Gated<S> {
     }
 }
 
-impl<S: CloseControl> Drop for Gated<S> {
+impl<S: CloseControl> Drop for GatedIo<S> {
     fn drop(&mut self) {
         // An open gate has no exchange with a permission, or one that was answered in full.
         if self.gate.is_open() {
@@ -307,7 +307,7 @@ impl<S: CloseControl> Drop for Gated<S> {
     }
 }
 
-impl<S: AsyncRead + CloseControl + Unpin> AsyncRead for Gated<S> {
+impl<S: AsyncRead + CloseControl + Unpin> AsyncRead for GatedIo<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -317,7 +317,7 @@ impl<S: AsyncRead + CloseControl + Unpin> AsyncRead for Gated<S> {
     }
 }
 
-impl<S: AsyncWrite + CloseControl + Unpin> AsyncWrite for Gated<S> {
+impl<S: AsyncWrite + CloseControl + Unpin> AsyncWrite for GatedIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.prepare_write()?;
         let polled = Pin::new(&mut self.io).poll_write(cx, buf);

@@ -19,7 +19,7 @@ use tokio::{
 /// A connection whose frames are followed. It lies below the HTTP library and above TLS.
 pub struct H2ObservedIo<S> {
     io: S,
-    out: WritePosition,
+    out: H2WritePosition,
     /// Bytes of the first frame that have come in.
     greeting: Vec<u8>,
     seen: Rc<H2WriteState>,
@@ -44,18 +44,18 @@ pub struct H2WriteState {
 
 /// The position in the outgoing stream.
 #[derive(Debug)]
-struct WritePosition {
+struct H2WritePosition {
     /// Bytes to skip: first of the preface, then of a payload.
     skip: usize,
     head: [u8; HEAD],
     have: usize,
     /// The frame whose payload is skipped.
-    frame: FrameKind,
+    frame: H2FrameKind,
 }
 
 /// The meaning of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FrameKind {
+enum H2FrameKind {
     Other,
     SettingsAck,
     /// A frame of a request. `last`: only the continuation of its fields may follow.
@@ -126,17 +126,17 @@ impl H2WriteState {
         }
     }
 
-    fn record_frame(&self, frame: FrameKind) {
+    fn record_frame(&self, frame: H2FrameKind) {
         match frame {
-            FrameKind::Other => return,
-            FrameKind::SettingsAck => self.acknowledged.set(true),
-            FrameKind::Request { stream, last, fields_go_on } => {
+            H2FrameKind::Other => return,
+            H2FrameKind::SettingsAck => self.acknowledged.set(true),
+            H2FrameKind::Request { stream, last, fields_go_on } => {
                 self.newest.set(self.newest.get().max(stream));
                 // `END_STREAM` takes effect only after the rest of the fields.
                 self.ended.set(last && stream == self.newest.get() && !fields_go_on);
                 self.last_piece.set(Instant::now());
             }
-            FrameKind::Continuation { stream, fields_go_on } => {
+            H2FrameKind::Continuation { stream, fields_go_on } => {
                 self.ended.set(stream == self.newest.get() && !fields_go_on);
                 self.last_piece.set(Instant::now());
             }
@@ -145,7 +145,7 @@ impl H2WriteState {
     }
 }
 
-impl WritePosition {
+impl H2WritePosition {
     /// The stream has accepted `bytes`.
     fn advance(&mut self, mut bytes: &[u8], seen: &H2WriteState) {
         while !bytes.is_empty() {
@@ -170,23 +170,23 @@ impl WritePosition {
 }
 
 /// Length and meaning of the frame with this head. `before`: the frame before it.
-fn parse_head(head: [u8; HEAD], before: FrameKind) -> (usize, FrameKind) {
+fn parse_head(head: [u8; HEAD], before: H2FrameKind) -> (usize, H2FrameKind) {
     let [high, middle, low, kind, flags, id @ ..] = head;
     let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
     let stream = u32::from_be_bytes(id) & 0x7fff_ffff;
     let flagged = flags & FIRST_FLAG != 0;
     let frame = match kind {
-        DATA => FrameKind::Request { stream, last: flagged, fields_go_on: false },
-        HEADERS => FrameKind::Request { stream, last: flagged, fields_go_on: flags & END_HEADERS == 0 },
-        SETTINGS if flagged => FrameKind::SettingsAck,
+        DATA => H2FrameKind::Request { stream, last: flagged, fields_go_on: false },
+        HEADERS => H2FrameKind::Request { stream, last: flagged, fields_go_on: flags & END_HEADERS == 0 },
+        SETTINGS if flagged => H2FrameKind::SettingsAck,
         // Only a continuation may follow unfinished fields. It ends the stream only if the frame before had the flag.
         CONTINUATION => match before {
-            FrameKind::Request { last: true, .. } | FrameKind::Continuation { .. } => {
-                FrameKind::Continuation { stream, fields_go_on: flags & END_HEADERS == 0 }
+            H2FrameKind::Request { last: true, .. } | H2FrameKind::Continuation { .. } => {
+                H2FrameKind::Continuation { stream, fields_go_on: flags & END_HEADERS == 0 }
             }
-            _ => FrameKind::Other,
+            _ => H2FrameKind::Other,
         },
-        _ => FrameKind::Other,
+        _ => H2FrameKind::Other,
     };
     (length, frame)
 }
@@ -194,7 +194,7 @@ fn parse_head(head: [u8; HEAD], before: FrameKind) -> (usize, FrameKind) {
 impl<S> H2ObservedIo<S> {
     pub fn new(io: S) -> (Self, Rc<H2WriteState>) {
         let seen = Rc::new(H2WriteState::new());
-        let out = WritePosition { skip: PREFACE, head: [0; HEAD], have: 0, frame: FrameKind::Other };
+        let out = H2WritePosition { skip: PREFACE, head: [0; HEAD], have: 0, frame: H2FrameKind::Other };
         (Self { io, out, greeting: Vec::new(), seen: seen.clone() }, seen)
     }
 

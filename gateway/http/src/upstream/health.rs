@@ -21,8 +21,8 @@ use super::{
     address::EndpointAddress,
     client_connection::HTTP1,
     endpoint::{Endpoint, EndpointState},
-    endpoint_set::{EndpointSet, Upstreams},
-    identity_check::IdentityCheck,
+    endpoint_set::{EndpointSet, UpstreamSet},
+    identity_check::ProcessIdentityCheck,
     pool::ConnectionPool,
     resolver::{self, dial},
 };
@@ -32,9 +32,9 @@ use crate::network::{Network, connect_target::ConnectTarget};
 /// not make endpoints look unhealthy. `turning` is run there beside the checks.
 pub fn start_health_checks<N: Network + Send>(
     network: N,
-    upstreams: &Arc<Upstreams>,
+    upstreams: &Arc<UpstreamSet>,
     clock: SharedClock,
-    identity_check: Arc<dyn IdentityCheck>,
+    identity_check: Arc<dyn ProcessIdentityCheck>,
     turning: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -51,7 +51,7 @@ pub fn start_health_checks<N: Network + Send>(
 
 /// Takes the endpoints over. Call it when the new plan cannot fail any more: before that, endpoints may belong to the
 /// plan in force.
-fn take_over_endpoints(upstreams: &Arc<Upstreams>) {
+fn take_over_endpoints(upstreams: &Arc<UpstreamSet>) {
     upstreams.publish_metrics();
     // Endpoints without checks in the new plan count as healthy, because no check could ever correct their state.
     let unchecked =
@@ -59,7 +59,7 @@ fn take_over_endpoints(upstreams: &Arc<Upstreams>) {
     unchecked.for_each(|endpoint_set| endpoint_set.mark_all_healthy());
 }
 
-async fn run_checks<N: Network>(network: &N, pool: &ConnectionPool<N>, upstreams: &Upstreams) {
+async fn run_checks<N: Network>(network: &N, pool: &ConnectionPool<N>, upstreams: &UpstreamSet) {
     let files = join_all(upstreams.all().iter().map(|endpoint_set| watch_tls_files(endpoint_set.clone())));
     let all = upstreams.all().iter().filter_map(|endpoint_set| {
         let health = endpoint_set.upstream.sharing.health.as_ref()?;
@@ -313,7 +313,7 @@ routes:
     fn unchecked_endpoint_recovers_with_its_plan() {
         let metrics = EndpointMetrics::register(&MetricRegistry::new());
         let before =
-            Upstreams::new(&plan(", health: {path: /, interval: 1s}").serving, &metrics).expect("no files");
+            UpstreamSet::new(&plan(", health: {path: /, interval: 1s}").serving, &metrics).expect("no files");
         let [endpoint_set] = before.all() else { panic!("one upstream") };
         let endpoint = endpoint_set.endpoints()[0].clone();
         endpoint_set.record_check(&endpoint, false);
@@ -333,7 +333,7 @@ routes:
         const HEALTH: &str = ", health: {path: /, interval: 1s}";
         let families = MetricRegistry::new();
         let metrics = EndpointMetrics::register(&families);
-        let in_force = Upstreams::new(&plan(HEALTH).serving, &metrics).expect("no files");
+        let in_force = UpstreamSet::new(&plan(HEALTH).serving, &metrics).expect("no files");
         take_over_endpoints(&in_force);
         drop(in_force.for_next_plan(&plan(HEALTH).serving, &metrics).expect("no files"));
         let endpoint_set = &in_force.all()[0];

@@ -9,7 +9,7 @@ use super::address::EndpointAddress;
 use crate::upstream::pooled_connection::PooledConnection;
 
 /// Checks the identities of processes, and remembers the answers. Shared by all workers.
-pub trait IdentityCheck: Debug + Send + Sync {
+pub trait ProcessIdentityCheck: Debug + Send + Sync {
     /// Whether all endpoints of this upstream have to be checked before anything is sent to one of them.
     fn is_required(&self, upstream: &Upstream) -> bool;
 
@@ -62,14 +62,14 @@ pub enum IdentityCheckDue {
 pub struct IdentityCheckAttempt(pub u64);
 
 /// The name of the process that answers.
-pub type IdentityFuture<'a> = Pin<Box<dyn Future<Output = Result<Arc<str>, IdentityError>> + 'a>>;
+pub type IdentityFuture<'a> = Pin<Box<dyn Future<Output = Result<Arc<str>, IdentityCheckError>> + 'a>>;
 
 /// Why nothing is sent there.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Why an identity check has failed.
 #[derive(Debug)]
-pub enum IdentityError {
+pub enum IdentityCheckError {
     Io(io::Error),
     /// The process there cannot be checked.
     UnknownProcess(BoxError),
@@ -79,7 +79,7 @@ pub enum IdentityError {
     Distrusted(BoxError),
 }
 
-impl From<io::Error> for IdentityError {
+impl From<io::Error> for IdentityCheckError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }

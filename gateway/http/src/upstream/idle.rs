@@ -41,7 +41,7 @@ struct ConnectionWaiter {
 }
 
 /// The position of a waiting request, until it is dropped.
-pub struct PoolWait<'a> {
+pub struct PoolWaitGuard<'a> {
     idle: &'a IdlePool,
     number: u64,
     taken: oneshot::Receiver<Box<PooledConnection>>,
@@ -101,14 +101,14 @@ impl IdlePool {
     ///
     /// # Cancellation
     /// Dropping it gives up the position.
-    pub fn wait(&self, endpoints: &[Arc<Endpoint>]) -> PoolWait<'_> {
+    pub fn wait(&self, endpoints: &[Arc<Endpoint>]) -> PoolWaitGuard<'_> {
         let (sender, taken) = oneshot::channel();
         let number = self.next.get();
         self.next.set(number + 1);
         self.waiters
             .borrow_mut()
             .insert(number, ConnectionWaiter { endpoints: endpoints.into(), taker: sender });
-        PoolWait { idle: self, number, taken }
+        PoolWaitGuard { idle: self, number, taken }
     }
 
     /// The youngest idle connection whose last exchange is over in both directions. Others stay: a request that is
@@ -148,7 +148,7 @@ fn is_passed_over(endpoint: &Endpoint, address: &EndpointAddress) -> bool {
     address.liveness.is_silent() && !endpoint.addresses.all_silent()
 }
 
-impl Future for PoolWait<'_> {
+impl Future for PoolWaitGuard<'_> {
     type Output = Box<PooledConnection>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Box<PooledConnection>> {
@@ -156,7 +156,7 @@ impl Future for PoolWait<'_> {
     }
 }
 
-impl Drop for PoolWait<'_> {
+impl Drop for PoolWaitGuard<'_> {
     fn drop(&mut self) {
         self.idle.waiters.borrow_mut().remove(&self.number);
     }

@@ -20,11 +20,11 @@ use super::{
     address::EndpointAddress,
     checkout::CheckedOutConnection,
     client_connection::{self, HTTP1, HTTP2, RequestSender},
-    connection::Connection,
+    connection::UpstreamConnection,
     endpoint::{ConnectionPermit, Endpoint, EndpointState},
     endpoint_set::{EndpointCursor, EndpointSet},
-    gate::{Gated, WriteGate},
-    identity_check::{BoxError, IdentityCheck, IdentityError},
+    gate::{GatedIo, WriteGate},
+    identity_check::{BoxError, IdentityCheckError, ProcessIdentityCheck},
     idle::IdlePool,
     metrics::PoolWaitResult,
     resolver::dial,
@@ -38,7 +38,7 @@ pub struct ConnectionPool<N> {
     network: N,
     clock: SharedClock,
     /// The identity checks that some endpoints need.
-    identity_check: Arc<dyn IdentityCheck>,
+    identity_check: Arc<dyn ProcessIdentityCheck>,
     idle: Rc<IdlePool>,
 }
 
@@ -63,7 +63,7 @@ enum PoolEvent {
 }
 
 impl<N: Network> ConnectionPool<N> {
-    pub fn new(network: N, clock: SharedClock, identity_check: Arc<dyn IdentityCheck>) -> Self {
+    pub fn new(network: N, clock: SharedClock, identity_check: Arc<dyn ProcessIdentityCheck>) -> Self {
         Self { network, clock, identity_check, idle: Rc::default() }
     }
 
@@ -187,7 +187,7 @@ impl<N: Network> ConnectionPool<N> {
         permit: ConnectionPermit,
     ) -> Result<Box<PooledConnection>, ConnectError> {
         let mut made = self.connect(endpoint_set, endpoint, None, permit).await;
-        if matches!(made, Err(IdentityError::Contradicted(_))) {
+        if matches!(made, Err(IdentityCheckError::Contradicted(_))) {
             self.check_all_identities(endpoint_set).await?;
             if let Some(pooled) = self.take_idle(&endpoint_set.upstream, endpoint) {
                 return Ok(pooled);
@@ -199,14 +199,14 @@ impl<N: Network> ConnectionPool<N> {
         }
         let name = endpoint.name.clone();
         made.map_err(|failed| match failed {
-            IdentityError::Io(source) => {
+            IdentityCheckError::Io(source) => {
                 debug!(endpoint = %name, error = %source, "endpoint not reached");
                 endpoint_set.record_failure(endpoint);
                 ConnectError::Io { endpoint: name, source }
             }
-            IdentityError::UnknownProcess(why)
-            | IdentityError::Contradicted(why)
-            | IdentityError::Distrusted(why) => ConnectError::Distrusted { endpoint: name, why },
+            IdentityCheckError::UnknownProcess(why)
+            | IdentityCheckError::Contradicted(why)
+            | IdentityCheckError::Distrusted(why) => ConnectError::Distrusted { endpoint: name, why },
         })
     }
 
@@ -217,7 +217,7 @@ impl<N: Network> ConnectionPool<N> {
         endpoint: &Arc<Endpoint>,
         only: Option<Arc<EndpointAddress>>,
         permit: ConnectionPermit,
-    ) -> Result<Box<PooledConnection>, IdentityError> {
+    ) -> Result<Box<PooledConnection>, IdentityCheckError> {
         let upstream = &endpoint_set.upstream;
         let late = |_| io::Error::from(io::ErrorKind::TimedOut);
         let limit = upstream.connect_timeout;
@@ -248,13 +248,13 @@ impl<N: Network> ConnectionPool<N> {
                 };
                 pooled.process = Some(timeout(limit, introduced).await.map_err(late)??);
             }
-            Ok::<_, IdentityError>(Box::new(pooled))
+            Ok::<_, IdentityCheckError>(Box::new(pooled))
         };
         made.await.inspect_err(|failed| {
-            if matches!(failed, IdentityError::Io(_)) {
+            if matches!(failed, IdentityCheckError::Io(_)) {
                 self.avoid(endpoint_set, &address);
             }
-            if matches!(failed, IdentityError::Io(_) | IdentityError::UnknownProcess(_)) {
+            if matches!(failed, IdentityCheckError::Io(_) | IdentityCheckError::UnknownProcess(_)) {
                 self.identity_check.record_failure(upstream, &address, attempt);
             }
         })
@@ -277,7 +277,7 @@ impl<N: Network> ConnectionPool<N> {
     ) -> io::Result<PooledConnection> {
         let gate = Rc::new(WriteGate::new(self.clock.clone()));
         // The gate is directly above the socket and below TLS, because encrypted bytes may be written much later.
-        let gated = Gated::new(stream, gate.clone());
+        let gated = GatedIo::new(stream, gate.clone());
         let protocol = endpoint_set.upstream.protocol;
         let fields = endpoint_set.upstream.response_fields;
         let ((sender, running), generation) = match &endpoint_set.tls {
@@ -303,7 +303,7 @@ impl<N: Network> ConnectionPool<N> {
         if let RequestSender::Http2(_, frames, _) = &sender {
             gate.observe_http2(frames);
         }
-        let connection = Connection::new(sender, running, gate, generation);
+        let connection = UpstreamConnection::new(sender, running, gate, generation);
         let endpoint = endpoint.clone();
         let process = None;
         let handed_on = 0;

@@ -7,14 +7,14 @@ use std::{
 
 use super::{
     address::EndpointAddress,
-    connection::Connection,
+    connection::UpstreamConnection,
     endpoint::{ConnectionPermit, Endpoint},
 };
 
 /// One of an endpoint's connections.
 pub struct PooledConnection {
     /// Dropped first, so that the connection ends before its permit is free.
-    pub(super) connection: Connection,
+    pub(super) connection: UpstreamConnection,
     pub(super) endpoint: Arc<Endpoint>,
     /// The address that the connection leads to.
     pub(super) address: Arc<EndpointAddress>,
@@ -44,15 +44,15 @@ impl PooledConnection {
 }
 
 impl Deref for PooledConnection {
-    type Target = Connection;
+    type Target = UpstreamConnection;
 
-    fn deref(&self) -> &Connection {
+    fn deref(&self) -> &UpstreamConnection {
         &self.connection
     }
 }
 
 impl DerefMut for PooledConnection {
-    fn deref_mut(&mut self) -> &mut Connection {
+    fn deref_mut(&mut self) -> &mut UpstreamConnection {
         &mut self.connection
     }
 }

@@ -26,7 +26,7 @@ pub(super) type ReadFlag = Rc<Cell<bool>>;
 /// fails, and would never read that response. So a failed write stays pending here, and the library reads on: to the
 /// response, or to the end, which ends the exchange as well. After a whole response the library may stop reading
 /// before the end (hyper 1.12.0, `mid_message_detect_eof`). So the write stays pending for a limited time only.
-pub(super) struct ReadTracker<S> {
+pub(super) struct ReadTrackingIo<S> {
     io: S,
     flag: ReadFlag,
     /// Whether all is read, or nothing was read for too long.
@@ -69,7 +69,7 @@ impl WithheldWriteError {
     }
 }
 
-impl<S> ReadTracker<S> {
+impl<S> ReadTrackingIo<S> {
     pub(super) fn new(io: S) -> (Self, ReadFlag) {
         let read_flag = ReadFlag::default();
         (Self { io, flag: read_flag.clone(), drained: false, failed: None, writer: None }, read_flag)
@@ -81,7 +81,7 @@ impl<S> ReadTracker<S> {
     }
 }
 
-impl<S: Unpin> ReadTracker<S> {
+impl<S: Unpin> ReadTrackingIo<S> {
     fn write<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -118,7 +118,7 @@ fn is_peer_closed(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | ConnectionAborted)
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for ReadTracker<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ReadTrackingIo<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -140,7 +140,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadTracker<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for ReadTracker<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ReadTrackingIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.write(cx, |io, cx| io.poll_write(cx, bytes))
     }

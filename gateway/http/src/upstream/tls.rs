@@ -31,21 +31,21 @@ pub struct UpstreamTls {
 
 /// The generation of the files that a connection was made with.
 #[derive(Debug, Clone)]
-pub struct TlsGeneration {
+pub struct TlsFileGeneration {
     mine: u64,
     now: Arc<AtomicU64>,
 }
 
 /// The result of a check of the files.
 #[derive(Debug)]
-pub enum TlsReload {
+pub enum TlsReloadResult {
     Unchanged,
     TakenOver,
     /// They have changed and cannot be used, so the old ones stay.
     Bad(ClientTlsError),
 }
 
-impl TlsGeneration {
+impl TlsFileGeneration {
     /// Whether no new files were taken over since.
     pub fn is_current(&self) -> bool {
         self.mine == self.now.load(Relaxed)
@@ -76,20 +76,20 @@ impl UpstreamTls {
     }
 
     /// Checks the files, and takes them over if they have changed and are good. It may block.
-    pub fn reload_if_changed(&self) -> TlsReload {
+    pub fn reload_if_changed(&self) -> TlsReloadResult {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let now = file_versions(&self.tls);
         if *seen == now {
-            return TlsReload::Unchanged;
+            return TlsReloadResult::Unchanged;
         }
         *seen = now;
         match client_config(&self.tls) {
             Ok(config) => {
                 self.current.store(Arc::new(config));
                 self.generation.fetch_add(1, Relaxed);
-                TlsReload::TakenOver
+                TlsReloadResult::TakenOver
             }
-            Err(bad) => TlsReload::Bad(bad),
+            Err(bad) => TlsReloadResult::Bad(bad),
         }
     }
 
@@ -103,12 +103,13 @@ impl UpstreamTls {
         endpoint: &str,
         stream: S,
         protocols: &[&str],
-    ) -> io::Result<(TlsStream<S>, TlsGeneration)> {
+    ) -> io::Result<(TlsStream<S>, TlsFileGeneration)> {
         let name = self.tls.server_name.as_deref().unwrap_or_else(|| host_name(endpoint));
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
         // Recorded before the configuration is read, so that the connection counts as old if new files come in
         // between.
-        let generation = TlsGeneration { mine: self.generation.load(Relaxed), now: self.generation.clone() };
+        let generation =
+            TlsFileGeneration { mine: self.generation.load(Relaxed), now: self.generation.clone() };
         let protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
         let connector = TlsConnector::from(self.current.load_full());
         let stream = connector.with_alpn(protocols).connect(name, stream).await?;

@@ -31,7 +31,7 @@ use super::{
 use crate::upgrade::{TunnelEnd, UpgradeHandler, UpgradedIo};
 
 /// A tunnel before the first byte. Dropping it resets the upstream's connection.
-pub struct Tunnel {
+pub struct PendingTunnel {
     pub client: oneshot::Receiver<UpgradedIo>,
     pub upstream: oneshot::Receiver<UpgradedIo>,
     pub lend: CheckedOutConnection,
@@ -55,7 +55,7 @@ pub struct TunnelTimeouts {
     pub drain: Duration,
 }
 
-impl Tunnel {
+impl PendingTunnel {
     /// Runs until the end, and for `longest` at most.
     ///
     /// # Cancellation
@@ -86,7 +86,7 @@ impl Tunnel {
     }
 }
 
-impl UpgradeHandler for Tunnel {
+impl UpgradeHandler for PendingTunnel {
     fn run(self: Box<Self>, longest: Duration) -> Pin<Box<dyn Future<Output = TunnelEnd>>> {
         Box::pin((*self).run(longest))
     }
@@ -142,20 +142,20 @@ async fn relay(
         tokio::select! {
             down = &mut down => match down {
                 Ok(()) => TunnelEnd::Closed,
-                Err(PumpError::From) => TunnelEnd::Broken,
-                Err(PumpError::To) => TunnelEnd::Cut("the client's connection broke"),
+                Err(TunnelCopyError::From) => TunnelEnd::Broken,
+                Err(TunnelCopyError::To) => TunnelEnd::Cut("the client's connection broke"),
             },
             up = up => match up {
-                Err(PumpError::From) => TunnelEnd::Cut("the client's connection broke"),
+                Err(TunnelCopyError::From) => TunnelEnd::Cut("the client's connection broke"),
                 // The client has closed. While the permission holds, the upstream gets an orderly close, after which
                 // its own close shows that it is done. An upstream that takes no more bytes may still send some.
-                Ok(()) | Err(PumpError::To) => {
+                Ok(()) | Err(TunnelCopyError::To) => {
                     checkout.gate().disarm_if_held();
                     let farewell = async { (to_upstream.shutdown().await, down.await) };
                     match timeout(bounds.farewell, farewell).await {
                         Ok((_, Ok(()))) => TunnelEnd::Closed,
-                        Ok((_, Err(PumpError::From))) => TunnelEnd::Broken,
-                        Ok((_, Err(PumpError::To))) => TunnelEnd::Cut("the client's connection broke"),
+                        Ok((_, Err(TunnelCopyError::From))) => TunnelEnd::Broken,
+                        Ok((_, Err(TunnelCopyError::To))) => TunnelEnd::Cut("the client's connection broke"),
                         Err(_) => TunnelEnd::Cut("the client has ended it, and the upstream has not"),
                     }
                 }
@@ -199,7 +199,7 @@ const FIRST_LOOK: Duration = Duration::from_millis(1);
 
 /// Which end of a direction broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PumpError {
+enum TunnelCopyError {
     From,
     To,
 }
@@ -210,13 +210,13 @@ async fn pump<F: AsyncRead, T: AsyncWrite>(
     from: &mut ReadHalf<F>,
     to: &mut WriteHalf<T>,
     moved: &Cell<Instant>,
-) -> Result<(), PumpError> {
-    let to_broke = |_: io::Error| PumpError::To;
+) -> Result<(), TunnelCopyError> {
+    let to_broke = |_: io::Error| TunnelCopyError::To;
     to.write_all(&first).await.map_err(to_broke)?;
     to.flush().await.map_err(to_broke)?;
     let mut piece = vec![0; PIECE];
     loop {
-        let read = from.read(&mut piece).await.map_err(|_| PumpError::From)?;
+        let read = from.read(&mut piece).await.map_err(|_| TunnelCopyError::From)?;
         moved.set(Instant::now());
         if read == 0 {
             return Ok(());

@@ -7,10 +7,10 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::{permits::Permit, token::Token};
+use fencegate_policies::{permits::PermitIndex, token::FencingToken};
 use fencegate_process::clock::{BootInstant, SendPermission, SharedClock};
 
-use crate::manager::grant_guard::{Dispatch, GrantGuard};
+use crate::manager::grant_guard::{GrantGuard, UpstreamDispatch};
 
 /// A granted lock. Dropping it releases it.
 ///
@@ -19,7 +19,7 @@ use crate::manager::grant_guard::{Dispatch, GrantGuard};
 /// over, and a cached node is then kept for the next holder.
 #[must_use = "a lock that is dropped is given back"]
 pub struct LockGuard {
-    token: Token,
+    token: FencingToken,
     validity: Arc<dyn SendPermission>,
     clock: SharedClock,
     tenure: Mutex<GrantGuard>,
@@ -28,13 +28,13 @@ pub struct LockGuard {
 impl LockGuard {
     /// `None`: the tenure has no token.
     pub(super) fn new(tenure: GrantGuard, clock: &SharedClock) -> Option<Self> {
-        let Dispatch { token, validity } = tenure.next_dispatch()?;
+        let UpstreamDispatch { token, validity } = tenure.next_dispatch()?;
         Some(Self { token, validity, clock: clock.clone(), tenure: Mutex::new(tenure) })
     }
 
     /// The fencing token: larger than the tokens of all earlier holders of the key, in all processes. The store that is
     /// written to has to keep the largest token and refuse smaller ones. Only that stops a holder that was suspended.
-    pub fn token(&self) -> Token {
+    pub fn token(&self) -> FencingToken {
         self.token
     }
 
@@ -42,7 +42,7 @@ impl LockGuard {
     /// the store has to keep the largest token per permit, under the name [`ResourceKey::for_permit`].
     ///
     /// [`ResourceKey::for_permit`]: fencegate_policies::key::ResourceKey::for_permit
-    pub fn permit(&self) -> Option<Permit> {
+    pub fn permit(&self) -> Option<PermitIndex> {
         self.tenure.lock().unwrap_or_else(PoisonError::into_inner).permit()
     }
 

@@ -2,7 +2,7 @@
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{ForeignLayout, LockSite},
+    plan::{ForeignLayout, LockLocation},
 };
 
 use super::error::LockClientError;
@@ -26,9 +26,9 @@ pub(super) fn parse_keys<'k>(
 }
 
 /// The site of such a node. `root`: the root of the installation.
-pub(super) fn parse_shared_node(path: &str, root: &str) -> Result<LockSite, LockClientError> {
-    match is_outside(path, root) {
-        true => Ok(LockSite::Foreign { layout: ForeignLayout::ExclusiveNode, path: path.into() }),
+pub(super) fn parse_exclusive_node(path: &str, root: &str) -> Result<LockLocation, LockClientError> {
+    match is_path_outside_root(path, root) {
+        true => Ok(LockLocation::Foreign { layout: ForeignLayout::ExclusiveNode, path: path.into() }),
         false => Err(LockClientError::Key(format!(
             "`{path}`: a node that is shared with other programs has a path like `/app/locks/7`, not below the root"
         ))),
@@ -36,7 +36,7 @@ pub(super) fn parse_shared_node(path: &str, root: &str) -> Result<LockSite, Lock
 }
 
 /// Whether ZooKeeper accepts this path, and it lies outside of `root` and of ZooKeeper's own nodes.
-fn is_outside(path: &str, root: &str) -> bool {
+fn is_path_outside_root(path: &str, root: &str) -> bool {
     let plain = |name: &str| !matches!(name, "" | "." | "..") && !name.contains(char::is_control);
     let below =
         |above: &str| path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn shared_node_lies_outside_root() {
         for path in ["/app", "/app/locks/7", "/billing-app/7", "/app/billing"] {
-            assert!(parse_shared_node(path, "/billing").is_ok(), "{path}");
+            assert!(parse_exclusive_node(path, "/billing").is_ok(), "{path}");
         }
         for path in [
             "",
@@ -69,10 +69,10 @@ mod tests {
             "/billing/locks/7",
             "/zookeeper/x",
         ] {
-            assert!(parse_shared_node(path, "/billing").is_err(), "{path}");
+            assert!(parse_exclusive_node(path, "/billing").is_err(), "{path}");
         }
         assert!(
-            parse_shared_node("/apps", "/apps/billing").is_err(),
+            parse_exclusive_node("/apps", "/apps/billing").is_err(),
             "an ephemeral node has nothing below it"
         );
     }

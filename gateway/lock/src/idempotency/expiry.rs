@@ -14,7 +14,7 @@ use tracing::debug;
 use super::{
     index::{FinishedOperation, OperationIndex, OperationShard},
     quota::QuotaOwner,
-    record::{OperationRecord, OperationState, is_deletable, is_finished},
+    record::{OperationRecord, OperationState, can_mark_outlived, is_deletable},
     unresolved::is_lock_held,
 };
 use crate::session::{
@@ -70,13 +70,13 @@ async fn current_time_ms<L: ZkClient>(live: &ActiveSession<L>) -> Result<u64, Zk
 }
 
 /// The result of reading an operation's node.
-enum RecordLookup {
+enum OperationRecordLookup {
     /// Gone, expired, or not readable for this session.
     Absent,
-    Found(RecordStatus, Option<Arc<QuotaOwner>>),
+    Found(OperationRecordStatus, Option<Arc<QuotaOwner>>),
 }
 
-enum RecordStatus {
+enum OperationRecordStatus {
     /// Kept until then.
     Finished(u64),
     Running(Option<Guid>),
@@ -105,22 +105,22 @@ async fn scan_shard<L: ZkClient>(
         let finished = id.and_then(|id| known.finished.get(&id)).filter(|finished| now <= finished.until);
         let look = match finished {
             Some(FinishedOperation { until, owner }) => {
-                RecordLookup::Found(RecordStatus::Finished(*until), owner.clone())
+                OperationRecordLookup::Found(OperationRecordStatus::Finished(*until), owner.clone())
             }
             None => {
                 read += 1;
                 inspect_record(live, index, &format!("{folder}/{node}"), now).await?
             }
         };
-        let RecordLookup::Found(how, owner) = look else { continue };
+        let OperationRecordLookup::Found(how, owner) = look else { continue };
         shard.former |= owner.is_none();
         shard.owners.extend(owner.clone());
         match how {
-            RecordStatus::Finished(until) => {
+            OperationRecordStatus::Finished(until) => {
                 shard.finished.extend(id.map(|id| (id, FinishedOperation { until, owner })))
             }
-            RecordStatus::Running(attempt) => admitted.extend(attempt),
-            RecordStatus::Unknown(attempt) => {
+            OperationRecordStatus::Running(attempt) => admitted.extend(attempt),
+            OperationRecordStatus::Unknown(attempt) => {
                 admitted.extend(attempt);
                 shard.unknown += 1;
             }
@@ -135,28 +135,28 @@ async fn inspect_record<L: ZkClient>(
     index: &OperationIndex,
     path: &str,
     now: u64,
-) -> Result<RecordLookup, ZkError> {
+) -> Result<OperationRecordLookup, ZkError> {
     let (data, seen) = match live.client.data(path).await {
         Ok(read) => read,
-        Err(ZkError::NoNode) => return Ok(RecordLookup::Absent),
+        Err(ZkError::NoNode) => return Ok(OperationRecordLookup::Absent),
         Err(fault) => return Err(fault),
     };
-    let Ok(record) = OperationRecord::parse(&data) else { return Ok(RecordLookup::Absent) };
-    let found = |how| RecordLookup::Found(how, record.owner.clone().map(Arc::new));
+    let Ok(record) = OperationRecord::parse(&data) else { return Ok(OperationRecordLookup::Absent) };
+    let found = |how| OperationRecordLookup::Found(how, record.owner.clone().map(Arc::new));
     if record.state == OperationState::Admitted {
         let attempt = Guid::parse(&record.attempt);
         let unknown = is_outcome_unknown(live, index, path, &record).await?;
         return Ok(found(if unknown {
-            RecordStatus::Unknown(attempt)
+            OperationRecordStatus::Unknown(attempt)
         } else {
-            RecordStatus::Running(attempt)
+            OperationRecordStatus::Running(attempt)
         }));
     }
     if !record.is_expired(seen.modified, now) {
-        return Ok(found(RecordStatus::Finished(record.retention_end(seen.modified))));
+        return Ok(found(OperationRecordStatus::Finished(record.retention_end(seen.modified))));
     }
     delete_record(live, path, &record, seen.version).await;
-    Ok(RecordLookup::Absent)
+    Ok(OperationRecordLookup::Absent)
 }
 
 /// Whether the operation was admitted, does not run any more, and has no recorded outcome.
@@ -189,7 +189,7 @@ async fn delete_record<L: ZkClient>(
     record: &OperationRecord,
     mut version: i32,
 ) {
-    if is_finished(version) {
+    if can_mark_outlived(version) {
         let data = record.with_state(OperationState::Outlived).to_bytes();
         let steps = [MultiOp::Check { path, version }, MultiOp::Set { path, data: &data }];
         if live.client.commit(&steps).await.is_err() {

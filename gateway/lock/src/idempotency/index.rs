@@ -125,7 +125,7 @@ impl OperationIndex {
         if shard.former {
             state.clean_since = None;
         }
-        state.replace(name, Some(OperationShard { looked_through: true, ..shard }));
+        state.replace_shard(name, Some(OperationShard { looked_through: true, ..shard }));
     }
 
     /// Counts an operation that this gateway has admitted.
@@ -167,7 +167,7 @@ impl OperationIndex {
         let mut state = self.lock_state();
         let gone = state.shelves.keys().filter(|name| shards.binary_search(name).is_err());
         for name in gone.cloned().collect::<Vec<_>>() {
-            state.replace(&name, None);
+            state.replace_shard(&name, None);
         }
         let looked = |name: &String| state.shelves.get(name).is_some_and(|shard| shard.looked_through);
         state.complete |= shards.iter().all(looked);
@@ -187,7 +187,7 @@ impl OperationIndex {
 }
 
 impl OperationIndexState {
-    fn replace(&mut self, name: &str, shard: Option<OperationShard>) {
+    fn replace_shard(&mut self, name: &str, shard: Option<OperationShard>) {
         let before = self.shelves.remove(name).unwrap_or_default();
         before.owners.iter().for_each(|owner| self.tally.remove(owner));
         if let Some(shard) = shard {

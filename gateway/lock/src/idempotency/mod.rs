@@ -20,7 +20,7 @@ use fencegate_policies::{
     key::ResourceKey,
     operation::OperationHeader,
     plan::{OperationEnd, OperationQuota},
-    token::Token,
+    token::FencingToken,
 };
 use tokio::{sync::oneshot, time::timeout};
 use tracing::warn;
@@ -35,7 +35,7 @@ pub struct OperationToRecord {
     /// Paths of the lock nodes: the transaction that writes the record checks that all of them exist.
     pub nodes: Arc<[String]>,
     /// The token of the first dispatch.
-    pub token: Token,
+    pub token: FencingToken,
     pub method: String,
     /// Path and query.
     pub target: String,
@@ -68,11 +68,11 @@ impl OperationOutcome {
 /// The right to send an operation, once. If it is dropped before [`OperationPermit::complete`], the outcome is unknown until an
 /// operator resolves it.
 #[derive(Debug)]
-pub struct OperationPermit(Box<PermitInner>);
+pub struct OperationPermit(Box<OperationPermitInner>);
 
 /// Boxed, because every request carries the memory for it.
 #[derive(Debug)]
-struct PermitInner {
+struct OperationPermitInner {
     /// Statuses that the route counts as final, beside the usual ones.
     finals: Vec<u16>,
     came: oneshot::Sender<OperationOutcome>,
@@ -92,7 +92,7 @@ impl OperationPermit {
     /// Records the outcome, and returns when that is done. If ZooKeeper is unreachable, it returns early, and the
     /// outcome is recorded when ZooKeeper is back.
     pub async fn complete(self, came: OperationOutcome) {
-        let PermitInner { came: says, written, .. } = *self.0;
+        let OperationPermitInner { came: says, written, .. } = *self.0;
         if says.send(came).is_err() {
             return warn!(came = came.label(), "nobody is left to write down what came of an operation");
         }
@@ -111,7 +111,7 @@ impl UndeliveredOperationPermit {
         Self(Some(admitted))
     }
 
-    pub(crate) fn deliver(mut self) -> OperationPermit {
+    pub(crate) fn into_delivered_permit(mut self) -> OperationPermit {
         self.0.take().expect("taken here only")
     }
 }
@@ -145,6 +145,10 @@ impl OperationAdmissionRequest {
         let (written, hears) = oneshot::channel();
         let finals = wanted.operation.finals.clone();
         let admission = Self { wanted, answer, came, written };
-        (admission, answered, OperationPermit(Box::new(PermitInner { finals, came: says, written: hears })))
+        (
+            admission,
+            answered,
+            OperationPermit(Box::new(OperationPermitInner { finals, came: says, written: hears })),
+        )
     }
 }

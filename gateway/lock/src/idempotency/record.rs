@@ -12,7 +12,7 @@
 //!
 //! Deletes are for versions 3 n + 2 only, so a deleted record was always outlived.
 
-use fencegate_policies::{key::ResourceKey, token::Token};
+use fencegate_policies::{key::ResourceKey, token::FencingToken};
 use fencegate_process::{clock::unix_seconds, randomness::Guid};
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +32,7 @@ pub struct OperationRecord {
     /// Parent of the lock node of the first key; only set where the route has another lock site than the native one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<String>,
-    pub token: Token,
+    pub token: FencingToken,
     pub method: String,
     /// Path and query, cut to [`MAX_TARGET_LEN`].
     pub target: String,
@@ -72,7 +72,7 @@ impl OperationRecord {
             attempt: attempt.to_string(),
             fingerprint: operation.fingerprint.to_string(),
             keys: keys.clone(),
-            lock: keys.first().zip(nodes.first()).and_then(|(key, node)| foreign_parent(key, node)),
+            lock: keys.first().zip(nodes.first()).and_then(|(key, node)| foreign_lock_parent(key, node)),
             token: *token,
             method: method.clone(),
             target: target.chars().take(MAX_TARGET_LEN).collect(),
@@ -130,7 +130,7 @@ impl OperationRecord {
 }
 
 /// The parent of a lock node that is shared with other programs; `None` for a native one.
-fn foreign_parent(key: &ResourceKey, node: &str) -> Option<String> {
+fn foreign_lock_parent(key: &ResourceKey, node: &str) -> Option<String> {
     let (parent, _) = node.rsplit_once('/')?;
     let native = format!("/locks/{:02x}/{}", key.shard(), key.lock_segment());
     (!parent.ends_with(&native)).then(|| parent.to_owned())
@@ -152,7 +152,7 @@ pub fn admitting_write_count(version: i32) -> usize {
 }
 
 /// Whether a node of this version may be marked as outlived.
-pub fn is_finished(version: i32) -> bool {
+pub fn can_mark_outlived(version: i32) -> bool {
     version.rem_euclid(3) == 1
 }
 
@@ -170,8 +170,8 @@ mod tests {
     fn readmitted_record_has_admitted_version() {
         for version in [1, 2, 4, 5, 1000] {
             let next = version + i32::try_from(admitting_write_count(version)).expect("small");
-            assert!(next % 3 == 0 && !is_finished(next) && !is_deletable(next), "{version} {next}");
-            let states = [is_finished(version), is_deletable(version)];
+            assert!(next % 3 == 0 && !can_mark_outlived(next) && !is_deletable(next), "{version} {next}");
+            let states = [can_mark_outlived(version), is_deletable(version)];
             assert_eq!(states, [version % 3 == 1, version % 3 == 2], "{version}");
         }
     }
@@ -183,7 +183,7 @@ mod tests {
             fingerprint: String::new(),
             keys: Vec::new(),
             lock: None,
-            token: Token::new(1, 0, 1).expect("a token"),
+            token: FencingToken::new(1, 0, 1).expect("a token"),
             method: "POST".into(),
             target: "/".into(),
             name: None,
@@ -210,9 +210,9 @@ mod tests {
     #[test]
     fn foreign_lock_parent_is_recovered() {
         let key = ResourceKey::parse("order/42").expect("a key");
-        assert_eq!(foreign_parent(&key, "/fencegate/locks/76/order%2F42/x-w-0000000001"), None);
+        assert_eq!(foreign_lock_parent(&key, "/fencegate/locks/76/order%2F42/x-w-0000000001"), None);
         let parent = Some("/app/locks/42".to_owned());
-        assert_eq!(foreign_parent(&key, "/app/locks/42/x__lock__0000000001"), parent);
+        assert_eq!(foreign_lock_parent(&key, "/app/locks/42/x__lock__0000000001"), parent);
     }
 
     /// If one clock was behind when an operation ended, its retention ends no earlier.

@@ -26,13 +26,13 @@ use crate::{
 const MAX_ATTEMPTS: usize = 16;
 
 /// Why an operation was not admitted.
-enum WriteRecordError {
+enum WriteOperationRecordError {
     Refused(AdmitOperationError),
     /// It is unknown whether the record was written. If it was, it has to be marked as never sent.
     Unsettled(AdmitOperationError),
 }
 
-impl WriteRecordError {
+impl WriteOperationRecordError {
     fn session_ended() -> Self {
         Self::Unsettled(AdmitOperationError::Service("the session ended".into()))
     }
@@ -47,7 +47,7 @@ impl WriteRecordError {
     }
 }
 
-impl From<AdmitOperationError> for WriteRecordError {
+impl From<AdmitOperationError> for WriteOperationRecordError {
     fn from(error: AdmitOperationError) -> Self {
         Self::Refused(error)
     }
@@ -86,8 +86,8 @@ pub async fn run_operation<L: ZkClient>(
                 }
             }
         }
-        Err(WriteRecordError::Refused(error)) => drop(answer.send(Err(error))),
-        Err(WriteRecordError::Unsettled(error)) => {
+        Err(WriteOperationRecordError::Refused(error)) => drop(answer.send(Err(error))),
+        Err(WriteOperationRecordError::Unsettled(error)) => {
             drop(answer.send(Err(error)));
             node.record_outcome(&current, None, OperationOutcome::NotExecuted.into()).await;
         }
@@ -110,7 +110,7 @@ impl OperationNode {
         live: &ActiveSession<L>,
         counts: &OperationShardCounts,
         wanted: &OperationToRecord,
-    ) -> Result<i32, WriteRecordError> {
+    ) -> Result<i32, WriteOperationRecordError> {
         self.check_legacy_record(live, wanted).await?;
         let path = live.paths.operation_path(&self.id);
         let mut instead_of = None;
@@ -121,7 +121,7 @@ impl OperationNode {
             };
             let mut unheard = false;
             if room.is_ok() {
-                match self.write(live, counts, wanted, instead_of).await {
+                match self.write_record(live, counts, wanted, instead_of).await {
                     Ok(version) => {
                         if instead_of.is_none() {
                             self.census.record_admitted(&self.id, &wanted.owner);
@@ -129,7 +129,7 @@ impl OperationNode {
                         return Ok(version);
                     }
                     Err(MultiError { fault: ZkError::SessionEnded, .. }) => {
-                        return Err(WriteRecordError::session_ended());
+                        return Err(WriteOperationRecordError::session_ended());
                     }
                     Err(MultiError { step: Some(step), fault: ZkError::NoNode | ZkError::BadVersion })
                         if step < wanted.nodes.len() =>
@@ -152,7 +152,8 @@ impl OperationNode {
                 }
             }
             let looked = read_record(live, &path).await;
-            let found = if unheard { looked.map_err(WriteRecordError::into_unsettled)? } else { looked? };
+            let found =
+                if unheard { looked.map_err(WriteOperationRecordError::into_unsettled)? } else { looked? };
             instead_of = match found {
                 None => {
                     room?;
@@ -172,7 +173,7 @@ impl OperationNode {
         &self,
         live: &ActiveSession<L>,
         wanted: &OperationToRecord,
-    ) -> Result<(), WriteRecordError> {
+    ) -> Result<(), WriteOperationRecordError> {
         let keep = Duration::from_secs(wanted.operation.keep);
         let may_know = || self.census.may_have_legacy_names(keep, live.clock.now());
         let Some(former) = wanted.operation.former.filter(|_| may_know()) else {
@@ -193,7 +194,7 @@ impl OperationNode {
         live: &ActiveSession<L>,
         counts: &OperationShardCounts,
         wanted: &OperationToRecord,
-    ) -> Result<Result<(), AdmitOperationError>, WriteRecordError> {
+    ) -> Result<Result<(), AdmitOperationError>, WriteOperationRecordError> {
         let share = self.census.check_quota(&wanted.owner, wanted.memory);
         if share.is_err() {
             return Ok(share);
@@ -202,7 +203,7 @@ impl OperationNode {
     }
 
     /// All or nothing: the lock is held, and the operation is new.
-    async fn write<L: ZkClient>(
+    async fn write_record<L: ZkClient>(
         &self,
         live: &ActiveSession<L>,
         counts: &OperationShardCounts,
@@ -280,13 +281,13 @@ impl OperationNode {
                     }
                     Ok(_) => return,
                     // This session can read all that it writes, so the record is another attempt's and stays.
-                    Err(WriteRecordError::Refused(AdmitOperationError::Foreign(_))) => return,
-                    Err(WriteRecordError::Unsettled(_)) => {
+                    Err(WriteOperationRecordError::Refused(AdmitOperationError::Foreign(_))) => return,
+                    Err(WriteOperationRecordError::Unsettled(_)) => {
                         drop(live);
                         sleep(RETRY_PAUSE).await;
                         continue;
                     }
-                    Err(WriteRecordError::Refused(why)) => {
+                    Err(WriteOperationRecordError::Refused(why)) => {
                         drop(live);
                         warn!(%why, reference = self.id.reference(), "once.not_written");
                         sleep(REFUSED_PAUSE).await;
@@ -324,19 +325,19 @@ const ANY_VERSION: i32 = -1;
 async fn read_record<L: ZkClient>(
     live: &ActiveSession<L>,
     path: &str,
-) -> Result<Option<(OperationRecord, i32)>, WriteRecordError> {
+) -> Result<Option<(OperationRecord, i32)>, WriteOperationRecordError> {
     loop {
         let synced = live.client.sync(path);
         let read = live.client.data(path);
         return match tokio::join!(synced, read) {
             (Err(ZkError::SessionEnded), _) | (_, Err(ZkError::SessionEnded)) => {
-                Err(WriteRecordError::session_ended())
+                Err(WriteOperationRecordError::session_ended())
             }
             // This session was given up, and all its operations may fail like this for ever.
             (Err(ZkError::Ambiguous(_)), _) | (_, Err(ZkError::Ambiguous(_)))
                 if live.ended.is_cancelled() =>
             {
-                Err(WriteRecordError::session_ended())
+                Err(WriteOperationRecordError::session_ended())
             }
             (Err(ZkError::Ambiguous(why)), _) | (_, Err(ZkError::Ambiguous(why))) => {
                 debug!(why, path, "looking again");
@@ -357,11 +358,11 @@ async fn read_record<L: ZkClient>(
 async fn create_shard<L: ZkClient>(
     live: &ActiveSession<L>,
     id: &OperationId,
-) -> Result<(), WriteRecordError> {
+) -> Result<(), WriteOperationRecordError> {
     for path in [live.paths.operations_path(), live.paths.operation_shard_path(id)] {
         match live.client.create(&path, b"", NodeKind::Persistent).await {
             Ok(_) | Err(ZkError::NodeExists | ZkError::Ambiguous(_)) => {}
-            Err(ZkError::SessionEnded) => return Err(WriteRecordError::session_ended()),
+            Err(ZkError::SessionEnded) => return Err(WriteOperationRecordError::session_ended()),
             Err(fault) => return Err(AdmitOperationError::Service(fault.to_string()).into()),
         }
     }

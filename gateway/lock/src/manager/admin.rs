@@ -5,13 +5,13 @@ mod exclusive_node;
 pub mod handlers;
 mod permit_queue;
 
-use fencegate_policies::{key::ResourceKey, plan::LockSite};
+use fencegate_policies::{key::ResourceKey, plan::LockLocation};
 use serde::{Deserialize, Serialize};
 use tokio::{sync::oneshot, time::timeout};
 
 use super::lock_manager::LockManager;
 use crate::manager::admin_query::{
-    AdminQuery, AdminQueryError, AdminReplySender, BreakLockOutcome, LineEntry, MemberLocation,
+    AdminQuery, AdminQueryError, AdminReplySender, BreakLockOutcome, LockQueueEntry, MemberLocation,
     PublishedPlans, QUERY_TIMEOUT, RegisteredGateway, ResolveOperationOutcome, ResolveOperationRequest,
 };
 use crate::manager::session_command::SessionCommand;
@@ -43,8 +43,8 @@ impl LockManager {
     pub async fn queue_entries(
         &self,
         key: &ResourceKey,
-        site: LockSite,
-    ) -> Result<Vec<LineEntry>, AdminQueryError> {
+        site: LockLocation,
+    ) -> Result<Vec<LockQueueEntry>, AdminQueryError> {
         self.query(key, |answer| AdminQuery::QueueEntries { key: key.clone(), site, answer }).await
     }
 
@@ -61,12 +61,12 @@ impl LockManager {
     pub async fn break_lock(
         &self,
         key: &ResourceKey,
-        site: LockSite,
+        site: LockLocation,
         holder: String,
     ) -> Result<BreakLockOutcome, AdminQueryError> {
         self.query(key, |answer| AdminQuery::Break { key: key.clone(), site, holder, answer })
             .await
-            .map_err(AdminQueryError::into_change_error)
+            .map_err(AdminQueryError::into_error_after_change)
     }
 
     pub async fn members(&self) -> Result<Vec<RegisteredGateway>, AdminQueryError> {
@@ -81,7 +81,7 @@ impl LockManager {
     /// The id of the session through which a lock of this key would be acquired; `None` while there is none.
     pub fn session_id_for(&self, key: &ResourceKey) -> Option<i64> {
         match &*self.session_handle(key).view.borrow() {
-            SessionState::Active { deadline, .. } => Some(deadline.session()),
+            SessionState::Active { deadline, .. } => Some(deadline.session_id()),
             SessionState::NoSession(_) | SessionState::NotInitialised(_) | SessionState::RolledBack(_) => {
                 None
             }
@@ -92,7 +92,7 @@ impl LockManager {
     /// cause a few reads of ZooKeeper per second, however many there are.
     pub async fn locate_member(&self, member: String) -> Result<MemberLocation, AdminQueryError> {
         let look = async || self.query_any(|answer| AdminQuery::MemberNames { answer }).await;
-        let known = timeout(QUERY_TIMEOUT, self.member_names.contains(&member, look)).await;
+        let known = timeout(QUERY_TIMEOUT, self.member_names.contains_or_reload(&member, look)).await;
         if !known.map_err(|_elapsed| AdminQueryError::Timeout(QUERY_TIMEOUT))?? {
             return Ok(MemberLocation::Gone);
         }
@@ -117,7 +117,7 @@ impl LockManager {
     ) -> Result<ResolveOperationOutcome, AdminQueryError> {
         self.query_any(|answer| AdminQuery::Resolve { resolution, answer })
             .await
-            .map_err(AdminQueryError::into_change_error)
+            .map_err(AdminQueryError::into_error_after_change)
     }
 
     pub fn sessions(&self) -> Vec<SessionStatus> {
@@ -138,7 +138,7 @@ impl LockManager {
             SessionState::Active { connected, deadline } => SessionStatus {
                 number,
                 connected,
-                id: Some(format!("{:016x}", deadline.session())),
+                id: Some(format!("{:016x}", deadline.session_id())),
                 proven_for_ms: proven(&deadline),
                 away: None,
             },

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use fencegate_policies::{
     key::ResourceKey,
-    permits::Permit,
-    plan::{LockSite, Mode},
+    permits::PermitIndex,
+    plan::{LockLocation, LockMode},
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::{
     idempotency::unresolved::UnresolvedOperation,
-    peer_endpoint::{HolderRoute, PageAddress},
+    peer_endpoint::{AdminPageAddress, HolderRoute},
     recipe::grant_record::GrantRecord,
     session::{
         client::ZkError,
@@ -22,9 +22,9 @@ use crate::{
 
 /// Answered on the thread of the sessions.
 pub enum AdminQuery {
-    QueueEntries { key: ResourceKey, site: LockSite, answer: AdminReplySender<Vec<LineEntry>> },
+    QueueEntries { key: ResourceKey, site: LockLocation, answer: AdminReplySender<Vec<LockQueueEntry>> },
     Record { key: ResourceKey, answer: AdminReplySender<Option<GrantRecord>> },
-    Break { key: ResourceKey, site: LockSite, holder: String, answer: AdminReplySender<BreakLockOutcome> },
+    Break { key: ResourceKey, site: LockLocation, holder: String, answer: AdminReplySender<BreakLockOutcome> },
     Members { answer: AdminReplySender<Vec<RegisteredGateway>> },
     Published { answer: AdminReplySender<PublishedPlans> },
     Operations { answer: AdminReplySender<Vec<UnresolvedOperation>> },
@@ -54,13 +54,13 @@ pub enum AdminQueryError {
 
 /// One contender in the queue for a key, of any gateway or program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct LineEntry {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = LineEntry))]
+pub struct LockQueueEntry {
     /// The name of its node, which is unique.
     pub node: String,
-    pub mode: Mode,
+    pub mode: LockMode,
     /// The kind of program that made the node, as far as its name and its session show.
-    pub program: Program,
+    pub program: ContenderProgram,
     /// The gateway that owns it; none if no gateway has registered that session.
     pub gateway: Option<String>,
     /// 16 hex digits.
@@ -71,7 +71,7 @@ pub struct LineEntry {
     /// The permit that it holds, if the key has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u16>))]
-    pub permit: Option<Permit>,
+    pub permit: Option<PermitIndex>,
     /// The node that it waits for; none if it waits for any one of several.
     pub behind: Option<String>,
     /// When its node was made: milliseconds since 1970, by ZooKeeper's clock.
@@ -82,8 +82,8 @@ pub struct LineEntry {
 /// The kind of program that a contender belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub enum Program {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Program))]
+pub enum ContenderProgram {
     /// A gateway, or a program with this library.
     Fencegate,
     Curator,
@@ -91,14 +91,16 @@ pub enum Program {
     Unknown,
 }
 
-impl LineEntry {
+impl LockQueueEntry {
     /// The owner of the node, as far as is known: the name of a gateway, or the kind of program.
     pub fn owner_name(&self) -> &str {
         match (&self.gateway, self.program) {
             (Some(gateway), _) => gateway,
-            (None, Program::Curator) => "a program with Curator",
-            (None, Program::Kazoo) => "a program with kazoo",
-            (None, Program::Fencegate | Program::Unknown) => "a session that no gateway has registered",
+            (None, ContenderProgram::Curator) => "a program with Curator",
+            (None, ContenderProgram::Kazoo) => "a program with kazoo",
+            (None, ContenderProgram::Fencegate | ContenderProgram::Unknown) => {
+                "a session that no gateway has registered"
+            }
         }
     }
 }
@@ -144,7 +146,7 @@ pub struct RegisteredGateway {
     pub peer: Option<String>,
     /// The address of its admin page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub page: Option<PageAddress>,
+    pub page: Option<AdminPageAddress>,
     /// Whether it could grant locks: its session deadline has not passed, and it does not drain.
     pub ready: bool,
     /// Whether it drains.
@@ -203,7 +205,7 @@ pub(super) const MAX_ENTRIES: usize = 1000;
 
 impl AdminQueryError {
     /// Turns the end of the process into a lost answer, for a change that may have been made before.
-    pub(super) fn into_change_error(self) -> Self {
+    pub(super) fn into_error_after_change(self) -> Self {
         if self == Self::ShuttingDown { Self::Unknown } else { self }
     }
 }

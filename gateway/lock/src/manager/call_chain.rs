@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 
 /// All requests in flight under one tenure.
 #[derive(Debug, Default)]
-pub(super) struct CallChains {
+pub(super) struct CallbackChains {
     /// The requests, by their first dispatch number.
-    links: BTreeMap<u32, ChainLink>,
+    links: BTreeMap<u32, CallbackChainLink>,
 }
 
 /// One request in flight.
 #[derive(Debug)]
-struct ChainLink {
+struct CallbackChainLink {
     /// The number of its last dispatch, which a callback has to name.
     number: u32,
     /// The first dispatch number of its caller, which may be over by now.
@@ -52,10 +52,10 @@ pub enum CallbackError {
 /// How deep requests can be nested. A service that calls itself for ever ends here, with all locks that it has.
 pub(super) const DEEPEST: u32 = 8;
 
-impl CallChains {
+impl CallbackChains {
     /// Starts a request that is no callback.
     pub(super) fn begin_request(&mut self, first: u32) {
-        self.links.insert(first, ChainLink { number: first, caller: None, depth: 0, calls: false });
+        self.links.insert(first, CallbackChainLink { number: first, caller: None, depth: 0, calls: false });
     }
 
     /// The request that a callback with this dispatch number may run inside of, by its first dispatch number.
@@ -65,8 +65,8 @@ impl CallChains {
         let (first, link) =
             before.find(|(_, link)| link.number == number).ok_or(CallbackError::NotInFlight)?;
         match link {
-            ChainLink { calls: true, .. } => Err(CallbackError::NotInnermost),
-            ChainLink { depth: DEEPEST.., .. } => Err(CallbackError::TooDeep),
+            CallbackChainLink { calls: true, .. } => Err(CallbackError::NotInnermost),
+            CallbackChainLink { depth: DEEPEST.., .. } => Err(CallbackError::TooDeep),
             _ => Ok(*first),
         }
     }
@@ -77,7 +77,8 @@ impl CallChains {
             link.calls = true;
             link.depth + 1
         });
-        self.links.insert(first, ChainLink { number: first, caller: Some(caller), depth, calls: false });
+        self.links
+            .insert(first, CallbackChainLink { number: first, caller: Some(caller), depth, calls: false });
     }
 
     /// A request in flight is dispatched once more, with another dispatch number.
@@ -89,7 +90,7 @@ impl CallChains {
 
     /// A request in flight is over; its callbacks may go on.
     pub(super) fn end_request(&mut self, first: u32) {
-        let Some(ChainLink { caller: Some(caller), .. }) = self.links.remove(&first) else { return };
+        let Some(CallbackChainLink { caller: Some(caller), .. }) = self.links.remove(&first) else { return };
         if let Some(caller) = self.links.get_mut(&caller) {
             caller.calls = false;
         }
@@ -106,7 +107,7 @@ impl CallChains {
     }
 
     /// How many requests are in flight, without this one.
-    pub(super) fn count_except(&self, first: u32) -> usize {
+    pub(super) fn count_other_requests(&self, first: u32) -> usize {
         self.links.len() - usize::from(self.contains(first))
     }
 
@@ -120,8 +121,8 @@ impl CallChains {
 mod tests {
     use super::*;
 
-    fn started_chain() -> CallChains {
-        let mut chains = CallChains::default();
+    fn started_chain() -> CallbackChains {
+        let mut chains = CallbackChains::default();
         chains.begin_request(1);
         chains
     }

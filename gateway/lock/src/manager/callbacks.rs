@@ -1,6 +1,6 @@
 //! Callbacks: a request that a service sends while it works for another one runs inside that dispatch, or not at all.
 
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 
 use super::{call_chain::CallbackError, grant_guard::GrantGuard, lock_manager::LockManager};
 
@@ -13,14 +13,14 @@ impl LockManager {
     pub fn start_callback(
         &self,
         keys: &[ResourceKey],
-        from: Token,
-        mode: Mode,
-    ) -> Result<(GrantGuard, Mode), CallbackError> {
+        from: FencingToken,
+        mode: LockMode,
+    ) -> Result<(GrantGuard, LockMode), CallbackError> {
         let kept = match keys {
             [key] => self.table.start_callback(key, from, mode),
             _ => Err(CallbackError::NotHeld),
         };
-        match (kept, self.strict_registry.find_lock(keys, from)) {
+        match (kept, self.uncached_registry.find_lock(keys, from)) {
             (Err(CallbackError::NotHeld), Some(lock)) => lock.start_callback(from, mode),
             (kept, _) => kept,
         }

@@ -13,8 +13,8 @@ use crate::{
     },
 };
 
-/// The chores for [`crate::session::supervisor::supervise`], which itself depends neither on locks nor on operations.
-pub fn session_chores<L: ZkClient>(
+/// The chores for [`crate::session::supervisor::supervise_session`], which itself depends neither on locks nor on operations.
+pub fn session_background_work<L: ZkClient>(
     settings: Rc<SessionSettings>,
     index: Arc<OperationIndex>,
     ended_sessions: Arc<EndedSessions>,
@@ -32,8 +32,8 @@ pub fn session_chores<L: ZkClient>(
             never = janitor::run_ownerless_node_sweeps(live, every) => never,
             never = janitor::remove_unused_parents(live) => never,
             never = expiry::run_expiry_sweeps(live, &index) => never,
-            never = plan_compare::watch_plans(live, &settings, every, strangers) => never,
-            never = plan_watch::watch_plans(live, every, |members| member_watcher.update(members)) => never,
+            never = plan_compare::run_fingerprint_comparison(live, &settings, every, strangers) => never,
+            never = plan_watch::run_plan_evaluation(live, every, |members| member_watcher.update_members(members)) => never,
         }
     }
 }

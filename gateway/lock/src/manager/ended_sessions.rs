@@ -16,7 +16,7 @@ pub struct EndedSessions(watch::Sender<VecDeque<Arc<str>>>);
 const MAX_SESSIONS: usize = 1024;
 
 impl EndedSessions {
-    fn record(&self, names: impl Iterator<Item = Arc<str>>) {
+    fn record_ended_members(&self, names: impl Iterator<Item = Arc<str>>) {
         self.0.send_if_modified(|known| {
             let before = known.len();
             for name in names {
@@ -55,9 +55,9 @@ impl<'d> MemberWatcher<'d> {
     }
 
     /// Records the members that exist now.
-    pub fn update(&mut self, members: &[String]) {
+    pub fn update_members(&mut self, members: &[String]) {
         let there: HashSet<Arc<str>> = members.iter().map(|member| Arc::from(member.as_str())).collect();
-        self.ended_sessions.record(self.there.difference(&there).cloned());
+        self.ended_sessions.record_ended_members(self.there.difference(&there).cloned());
         self.there = there;
     }
 }
@@ -78,15 +78,15 @@ mod tests {
         let ended_sessions = EndedSessions::default();
         let mut ahead = MemberWatcher::new(&ended_sessions);
         let mut behind = MemberWatcher::new(&ended_sessions);
-        ahead.update(&names(&["gw-1-01", "gw-2-02"]));
-        behind.update(&names(&["gw-2-02"]));
+        ahead.update_members(&names(&["gw-1-01", "gw-2-02"]));
+        behind.update_members(&names(&["gw-2-02"]));
         assert!(
             ended_sessions.wait_for_session_end("gw-1-01").now_or_never().is_none(),
             "a server that is behind"
         );
         let mut waits = Box::pin(ended_sessions.wait_for_session_end("gw-1-01"));
         assert!(waits.as_mut().now_or_never().is_none());
-        ahead.update(&names(&["gw-2-02"]));
+        ahead.update_members(&names(&["gw-2-02"]));
         assert!(waits.now_or_never().is_some(), "not woken");
         assert!(ended_sessions.wait_for_session_end("gw-1-01").now_or_never().is_some(), "not remembered");
         assert!(ended_sessions.wait_for_session_end("gw-2-02").now_or_never().is_none());
@@ -99,9 +99,9 @@ mod tests {
         let mut member_watcher = MemberWatcher::new(&ended_sessions);
         let all: Vec<String> = (0..=MAX_SESSIONS).map(|session| format!("gw-1-{session:04}")).collect();
         for gone in &all {
-            member_watcher.update(std::slice::from_ref(gone));
+            member_watcher.update_members(std::slice::from_ref(gone));
         }
-        member_watcher.update(&[]);
+        member_watcher.update_members(&[]);
         assert_eq!(ended_sessions.0.borrow().len(), MAX_SESSIONS);
         assert!(ended_sessions.wait_for_session_end(&all[MAX_SESSIONS]).now_or_never().is_some());
         assert!(ended_sessions.wait_for_session_end(&all[0]).now_or_never().is_none());

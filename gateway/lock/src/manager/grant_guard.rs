@@ -2,11 +2,11 @@
 
 use std::{cell::Cell, fmt, sync::Arc};
 
-use fencegate_policies::{permits::Permit, plan::Mode, token::Token};
+use fencegate_policies::{permits::PermitIndex, plan::LockMode, token::FencingToken};
 use fencegate_process::clock::SendPermission;
 
 use super::call_chain::CallbackError;
-use crate::recipe::grant::Grant;
+use crate::recipe::grant::LockGrant;
 use crate::session::lock_validity::LockValidity;
 
 /// A granted lock. Dropping it ends this request's part in it. So keep it until the last byte is written, and record
@@ -14,7 +14,7 @@ use crate::session::lock_validity::LockValidity;
 /// the same lock node again.
 #[derive(Debug)]
 pub struct GrantGuard {
-    grant: Grant,
+    grant: LockGrant,
     /// The number of this request's first dispatch, which identifies the request within the lock.
     first: u32,
     /// The number of this request's last dispatch, as the lock assigned it.
@@ -30,7 +30,7 @@ pub struct GrantGuard {
 /// dispatch number.
 pub(super) trait MultiRequestLock: fmt::Debug + Send + Sync {
     /// Whether a started request may be sent for the first time.
-    fn can_start(&self) -> bool {
+    fn can_dispatch_first(&self) -> bool {
         true
     }
 
@@ -38,7 +38,11 @@ pub(super) trait MultiRequestLock: fmt::Debug + Send + Sync {
     fn next_dispatch_number(&self, first: u32) -> Option<u32>;
 
     /// Starts a callback inside the dispatch of its caller. Returns also the mode in which the lock is held.
-    fn start_callback(self: Arc<Self>, from: Token, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError>;
+    fn start_callback(
+        self: Arc<Self>,
+        from: FencingToken,
+        mode: LockMode,
+    ) -> Result<(GrantGuard, LockMode), CallbackError>;
 
     /// Stops the lock from starting anything more.
     fn retire(&self);
@@ -58,37 +62,37 @@ enum NodeRetention {
 
 /// One transmission of a request to the upstream under a tenure.
 #[derive(Debug, Clone)]
-pub struct Dispatch {
-    pub token: Token,
+pub struct UpstreamDispatch {
+    pub token: FencingToken,
     pub validity: Arc<dyn SendPermission>,
 }
 
 impl GrantGuard {
     /// A tenure whose lock node is not kept after its request. `first`: the first dispatch number, already counted.
-    pub(super) fn for_uncached(grant: Grant, first: u32, lock: Arc<dyn MultiRequestLock>) -> Self {
+    pub(super) fn for_uncached(grant: LockGrant, first: u32, lock: Arc<dyn MultiRequestLock>) -> Self {
         Self::new(grant, first, NodeRetention::Never, lock)
     }
 
     /// A tenure whose lock node is kept for later requests.
-    pub(super) fn for_cached(grant: Grant, first: u32, lock: Arc<dyn MultiRequestLock>) -> Self {
+    pub(super) fn for_cached(grant: LockGrant, first: u32, lock: Arc<dyn MultiRequestLock>) -> Self {
         Self::new(grant, first, NodeRetention::ForOthers, lock)
     }
 
-    fn new(grant: Grant, first: u32, kept: NodeRetention, lock: Arc<dyn MultiRequestLock>) -> Self {
+    fn new(grant: LockGrant, first: u32, kept: NodeRetention, lock: Arc<dyn MultiRequestLock>) -> Self {
         let dispatched = Cell::new(false);
         let known = Cell::new(false);
         Self { grant, first, number: Cell::new(first), dispatched, known, kept, lock }
     }
 
     /// The next dispatch, with the next number. `None` when the tenure is closed or its numbers are used up.
-    pub fn next_dispatch(&self) -> Option<Dispatch> {
-        if !self.dispatched.get() && !self.lock.can_start() {
+    pub fn next_dispatch(&self) -> Option<UpstreamDispatch> {
+        if !self.dispatched.get() && !self.lock.can_dispatch_first() {
             return None;
         }
         if self.dispatched.replace(true) {
             self.number.set(self.lock.next_dispatch_number(self.first)?);
         }
-        Some(Dispatch { token: self.token()?, validity: self.grant.validity.clone() })
+        Some(UpstreamDispatch { token: self.current_token()?, validity: self.grant.validity.clone() })
     }
 
     /// Paths of the lock nodes.
@@ -100,18 +104,18 @@ impl GrantGuard {
     /// the key has one holder at a time.
     ///
     /// [`ResourceKey::for_permit`]: fencegate_policies::key::ResourceKey::for_permit
-    pub fn permit(&self) -> Option<Permit> {
+    pub fn permit(&self) -> Option<PermitIndex> {
         self.grant.permit
     }
 
     /// The token of the first dispatch; `None` after the first dispatch.
-    pub fn first_token(&self) -> Option<Token> {
+    pub fn first_token(&self) -> Option<FencingToken> {
         let first = !self.dispatched.get();
-        first.then(|| self.token()).flatten()
+        first.then(|| self.current_token()).flatten()
     }
 
-    fn token(&self) -> Option<Token> {
-        Token::new(self.grant.epoch, self.grant.sequence, self.number.get()).ok()
+    fn current_token(&self) -> Option<FencingToken> {
+        FencingToken::new(self.grant.epoch, self.grant.sequence, self.number.get()).ok()
     }
 
     /// Records that nothing goes on upstream: the request was answered in full, or never sent.
@@ -134,8 +138,8 @@ impl GrantGuard {
     }
 
     /// The ZooKeeper session that owns the lock.
-    pub fn session(&self) -> i64 {
-        self.grant.validity.session()
+    pub fn session_id(&self) -> i64 {
+        self.grant.validity.session_id()
     }
 
     /// The validity of the lock, for the code that writes bytes under it.

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use fencegate_policies::plan::{CachedHoldLimits, Mode};
+use fencegate_policies::plan::{CachedHoldLimits, LockMode};
 use fencegate_process::clock::BootInstant;
 
 use super::{
-    call_chain::{CallChains, CallbackError},
+    call_chain::{CallbackChains, CallbackError},
     tenure_end::TenureEndCause,
 };
 
@@ -14,11 +14,11 @@ use super::{
 #[derive(Debug)]
 pub(super) struct HeldLock<C> {
     pub(super) credentials: C,
-    pub(super) mode: Mode,
+    pub(super) mode: LockMode,
     pub(super) rules: CachedHoldLimits,
     pub(super) granted: BootInstant,
     pub(super) in_flight: u32,
-    chains: CallChains,
+    chains: CallbackChains,
     /// The number of the last dispatch.
     pub(super) dispatched: u32,
     /// Set while a contender waits that cannot hold together with this lock: since when, and after how many dispatches.
@@ -36,7 +36,7 @@ pub(super) struct HeldLock<C> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldLockView<'a, C> {
     pub credentials: &'a C,
-    pub mode: Mode,
+    pub mode: LockMode,
     pub granted: BootInstant,
     pub in_flight: u32,
     /// The number of the last dispatch.
@@ -59,7 +59,7 @@ impl<C> HeldLock<C> {
     /// A lock that was just granted. `reached`: remote contenders may forward their requests here instead of waiting.
     pub(super) fn new(
         credentials: C,
-        mode: Mode,
+        mode: LockMode,
         rules: CachedHoldLimits,
         reached: bool,
         now: BootInstant,
@@ -70,7 +70,7 @@ impl<C> HeldLock<C> {
             rules,
             granted: now,
             in_flight: 0,
-            chains: CallChains::default(),
+            chains: CallbackChains::default(),
             dispatched: 0,
             contended: None,
             idle_since: now,
@@ -90,12 +90,12 @@ impl<C> HeldLock<C> {
 
     /// Starts a callback inside the dispatch with this number. Returns its dispatch number. It starts even if the
     /// tenure is about to be released, because its caller keeps the tenure and waits for it.
-    pub(super) fn begin_callback(&mut self, number: u32, mode: Mode) -> Result<u32, CallbackError> {
+    pub(super) fn begin_callback(&mut self, number: u32, mode: LockMode) -> Result<u32, CallbackError> {
         if self.closed.is_some() {
             return Err(CallbackError::Closed);
         }
         let caller = self.chains.find_caller(number)?;
-        if (self.mode, mode) == (Mode::Shared, Mode::Exclusive) {
+        if (self.mode, mode) == (LockMode::Shared, LockMode::Exclusive) {
             return Err(CallbackError::Upgrade);
         }
         let first = self.next_dispatch_number().ok_or(CallbackError::Closed)?;
@@ -143,7 +143,7 @@ impl<C> HeldLock<C> {
     }
 
     /// Whether nothing more is started under it.
-    pub(super) fn is_over(&self, now: BootInstant) -> bool {
+    pub(super) fn is_closed_to_requests(&self, now: BootInstant) -> bool {
         let used_up = self.contended.is_some_and(|(since, dispatched)| {
             self.dispatched - dispatched >= self.rules.max_local || now.since(since) >= self.rules.max_hold
         });

@@ -69,7 +69,7 @@ impl HolderCache {
     }
 
     /// Removes a route that is of no use. A newer route of the key stays.
-    pub fn forget(&self, key: &ResourceKey, route: &HolderRoute) {
+    pub fn remove_route(&self, key: &ResourceKey, route: &HolderRoute) {
         let mut shard = self.shard(key);
         if shard.get(key).is_some_and(|known| known.way == *route) {
             shard.remove(key);
@@ -98,7 +98,7 @@ impl HolderCache {
     }
 
     /// Removes the route of a key that is held here.
-    pub fn remove(&self, key: &ResourceKey) {
+    pub fn remove_key(&self, key: &ResourceKey) {
         self.shard(key).remove(key);
     }
 
@@ -163,9 +163,9 @@ mod tests {
         let new = holder_route();
         cache.record_route(&key, &old, millis(0));
         cache.record_route(&key, &new, millis(1));
-        cache.forget(&key, &old);
+        cache.remove_route(&key, &old);
         assert_eq!(cache.find(&key, millis(2)), Some(new.clone()));
-        cache.forget(&key, &new);
+        cache.remove_route(&key, &new);
         assert_eq!(cache.find(&key, millis(3)), None);
     }
 
@@ -205,7 +205,7 @@ mod tests {
         let cache = HolderCache::default();
         let key = key("one");
         cache.record_route(&key, &holder_route(), millis(0));
-        cache.remove(&key);
+        cache.remove_key(&key);
         assert_eq!(cache.find(&key, millis(1)), None);
     }
 

@@ -43,7 +43,7 @@ const SHARDS: usize = 16;
 
 /// The key has as many requests as its route allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CapacityExceededError;
+pub struct KeyCapacityExceededError;
 
 impl KeyCapacityLimiter {
     /// Takes a slot, which is released on drop. A lease always gets one.
@@ -52,7 +52,7 @@ impl KeyCapacityLimiter {
         key: &ResourceKey,
         of: HolderKind,
         capacity: KeyCapacityLimits,
-    ) -> Result<CapacityGuard, CapacityExceededError> {
+    ) -> Result<KeyCapacityGuard, KeyCapacityExceededError> {
         let mut counts = self.shard(key);
         let count = counts.entry(key.clone()).or_default();
         match of {
@@ -62,12 +62,12 @@ impl KeyCapacityLimiter {
                 let holding = count.leases.min(capacity.hold);
                 let most = capacity.wait.saturating_add(capacity.hold - holding);
                 if count.requests >= most {
-                    return Err(CapacityExceededError);
+                    return Err(KeyCapacityExceededError);
                 }
                 count.requests += 1;
             }
         }
-        Ok(CapacityGuard { occupancy: self.clone(), key: key.clone(), of })
+        Ok(KeyCapacityGuard { occupancy: self.clone(), key: key.clone(), of })
     }
 
     /// Keys with at least one request.
@@ -87,13 +87,13 @@ fn unpoisoned<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A slot in the capacity of a key.
 #[derive(Debug)]
-pub struct CapacityGuard {
+pub struct KeyCapacityGuard {
     occupancy: Arc<KeyCapacityLimiter>,
     key: ResourceKey,
     of: HolderKind,
 }
 
-impl Drop for CapacityGuard {
+impl Drop for KeyCapacityGuard {
     fn drop(&mut self) {
         let mut counts = self.occupancy.shard(&self.key);
         if let Some(count) = counts.get_mut(&self.key) {

@@ -13,8 +13,8 @@ use std::{
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{CachedHoldLimits, LockSite, Mode},
-    token::Token,
+    plan::{CachedHoldLimits, LockLocation, LockMode},
+    token::FencingToken,
 };
 use fencegate_process::{
     clock::{BootInstant, SharedClock},
@@ -28,9 +28,9 @@ use super::{
     grant_guard::{GrantGuard, MultiRequestLock},
     held_lock::HeldLockView,
     lock_request::WaitPlace,
-    queue::{ArrivalOutcome, LockQueue, QueueWaitLimit, StartedRequest},
+    queue::{ArrivalOutcome, LockQueue, QueueWaitLimit, StartedLockRequest},
 };
-use crate::{error::GrantError, recipe::grant::Grant};
+use crate::{error::GrantError, recipe::grant::LockGrant};
 
 /// The answer to a waiting request.
 pub type LockReply = Result<GrantGuard, GrantError>;
@@ -39,7 +39,7 @@ pub type LockReply = Result<GrantGuard, GrantError>;
 pub struct KeySlot {
     pub key: ResourceKey,
     /// The site of its lock.
-    pub site: LockSite,
+    pub site: LockLocation,
     queue: Mutex<KeySlotState>,
     /// Wakes the task of the key to check its state again.
     look: Notify,
@@ -48,7 +48,7 @@ pub struct KeySlot {
 
 #[derive(Default)]
 struct KeySlotState {
-    queue: LockQueue<LocalWaiter, Grant>,
+    queue: LockQueue<LocalWaiter, LockGrant>,
     /// The route of the request that was started last, for operators.
     route: Option<Arc<str>>,
     /// Whether the slot was taken out of the table. A caller that still has it must then query the table again.
@@ -70,7 +70,7 @@ struct LocalWaiter {
 /// The parameters of a local request for a key.
 #[derive(Debug, Clone, Copy)]
 pub struct LocalRequest<'a> {
-    pub mode: Mode,
+    pub mode: LockMode,
     pub rules: CachedHoldLimits,
     pub patience: QueueWaitLimit,
     pub waits: WaitPlace,
@@ -82,7 +82,7 @@ pub struct LocalRequest<'a> {
 /// The parameters of the first waiting request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FirstWaitingRequest {
-    pub(super) mode: Mode,
+    pub(super) mode: LockMode,
     rules: CachedHoldLimits,
     pub(super) delay: Option<Duration>,
     /// The count at the beginning of the attempt. If it has grown since, the node is too old to be used.
@@ -95,7 +95,7 @@ pub enum EnterQueueOutcome {
     /// It waits for the answer. `attend`: a task has to be started for the key.
     Waiting {
         answer: oneshot::Receiver<LockReply>,
-        place: QueueGuard,
+        place: QueuePositionGuard,
         attend: Option<Arc<KeySlot>>,
     },
     QueueFull,
@@ -107,8 +107,8 @@ pub enum EnterQueueOutcome {
 impl KeySlotState {
     /// Records that a request waits that may be forwarded. True if the task that waits for the lock has to look up the
     /// route now.
-    fn request_holder_route(&mut self, now: BootInstant) -> bool {
-        self.queue.credentials().is_none() && self.standing.request_holder_route(now)
+    fn request_holder_lookup(&mut self, now: BootInstant) -> bool {
+        self.queue.credentials().is_none() && self.standing.request_holder_lookup(now)
     }
 
     /// Records that a request of this route was started. The clone of the `Arc` is left out if the route is the same as
@@ -126,10 +126,10 @@ fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A snapshot of one key.
-pub(super) struct SlotSnapshot<'a> {
-    pub(super) held: Option<HeldLockView<'a, Grant>>,
+pub(super) struct KeySlotSnapshot<'a> {
+    pub(super) held: Option<HeldLockView<'a, LockGrant>>,
     pub(super) route: Option<&'a Arc<str>>,
-    pub(super) waiting: &'a mut dyn ExactSizeIterator<Item = (Mode, BootInstant, &'a Arc<str>)>,
+    pub(super) waiting: &'a mut dyn ExactSizeIterator<Item = (LockMode, BootInstant, &'a Arc<str>)>,
     /// Whether a remote holder was ahead at the last check.
     pub(super) elsewhere: bool,
     /// What is left of a delay.
@@ -143,7 +143,7 @@ impl fmt::Debug for KeySlot {
 }
 
 impl KeySlot {
-    fn new(key: ResourceKey, site: LockSite, clock: SharedClock) -> Self {
+    fn new(key: ResourceKey, site: LockLocation, clock: SharedClock) -> Self {
         let queue = Mutex::new(KeySlotState::default());
         Self { key, site, queue, look: Notify::new(), clock }
     }
@@ -152,7 +152,7 @@ impl KeySlot {
         unpoisoned(&self.queue)
     }
 
-    fn enter(self: &Arc<Self>, wants: LocalRequest<'_>) -> EnterQueueOutcome {
+    fn enter_queue(self: &Arc<Self>, wants: LocalRequest<'_>) -> EnterQueueOutcome {
         let LocalRequest { mode, rules, patience, waits, delay, route } = wants;
         let now = self.clock.now();
         let mut entry = self.lock_state();
@@ -183,12 +183,16 @@ impl KeySlot {
             }
             (ArrivalOutcome::Wait { attend }, Some(answer)) => {
                 // While the key is held here, no request is forwarded, so no lookup is needed.
-                let asks = waits == WaitPlace::Anywhere && entry.request_holder_route(now);
-                if asks || entry.queue.is_urgent(now) {
+                let asks = waits == WaitPlace::Anywhere && entry.request_holder_lookup(now);
+                if asks || entry.queue.needs_check_now(now) {
                     self.look.notify_one();
                 }
                 let attend = attend.then(|| self.clone());
-                EnterQueueOutcome::Waiting { answer, place: QueueGuard { slot: self.clone() }, attend }
+                EnterQueueOutcome::Waiting {
+                    answer,
+                    place: QueuePositionGuard { slot: self.clone() },
+                    attend,
+                }
             }
             (ArrivalOutcome::Full, _) => EnterQueueOutcome::QueueFull,
             (ArrivalOutcome::Busy | ArrivalOutcome::Wait { .. }, _) => EnterQueueOutcome::Busy,
@@ -201,24 +205,24 @@ impl KeySlot {
     fn accepts_forwarded(&self, entry: &KeySlotState, now: BootInstant) -> bool {
         match entry.queue.held_lock() {
             Some(held) => {
-                held.mode == Mode::Exclusive && !held.closed && held.credentials.validity.is_valid_at(now)
+                held.mode == LockMode::Exclusive && !held.closed && held.credentials.validity.is_valid_at(now)
             }
             None => entry.queue.has_task() && entry.standing.is_first(),
         }
     }
 
-    fn grant_guard(self: &Arc<Self>, started: StartedRequest<Grant>) -> GrantGuard {
+    fn grant_guard(self: &Arc<Self>, started: StartedLockRequest<LockGrant>) -> GrantGuard {
         GrantGuard::for_cached(started.credentials, started.number, self.clone())
     }
 
     // ---- for operators
 
     /// Shows the state of the key. It is locked meanwhile, so `look` has to be quick.
-    pub(super) fn inspect<R>(&self, look: impl FnOnce(SlotSnapshot<'_>) -> R) -> R {
+    pub(super) fn with_snapshot<R>(&self, look: impl FnOnce(KeySlotSnapshot<'_>) -> R) -> R {
         let entry = self.lock_state();
         let waiting =
             entry.queue.waiting_requests().map(|(mode, since, caller)| (mode, since, &caller.route));
-        look(SlotSnapshot {
+        look(KeySlotSnapshot {
             held: entry.queue.held_lock(),
             route: entry.route.as_ref(),
             waiting: &mut { waiting },
@@ -236,7 +240,7 @@ impl KeySlot {
             let Some((caller, started)) =
                 entry.queue.start_next(now, |grant| grant.validity.is_valid_at(now))
             else {
-                if entry.queue.is_urgent(now) {
+                if entry.queue.needs_check_now(now) {
                     self.look.notify_one();
                 }
                 return;
@@ -254,11 +258,15 @@ impl MultiRequestLock for KeySlot {
         self.lock_state().queue.next_dispatch_number(first)
     }
 
-    fn start_callback(self: Arc<Self>, from: Token, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
+    fn start_callback(
+        self: Arc<Self>,
+        from: FencingToken,
+        mode: LockMode,
+    ) -> Result<(GrantGuard, LockMode), CallbackError> {
         let now = self.clock.now();
         let mut entry = self.lock_state();
         let held = entry.queue.held_lock().ok_or(CallbackError::NotHeld)?;
-        let Grant { epoch, sequence, .. } = held.credentials;
+        let LockGrant { epoch, sequence, .. } = held.credentials;
         if (*epoch, *sequence) != (from.number(), from.sequence()) {
             return Err(CallbackError::NotHeld);
         }
@@ -288,11 +296,11 @@ impl MultiRequestLock for KeySlot {
 
 /// The queue position of one waiting request, which leaves the queue on drop. A tenure that was granted at the same
 /// moment is released when the answer is dropped.
-pub struct QueueGuard {
+pub struct QueuePositionGuard {
     slot: Arc<KeySlot>,
 }
 
-impl Drop for QueueGuard {
+impl Drop for QueuePositionGuard {
     fn drop(&mut self) {
         let anybody = self.slot.lock_state().queue.remove_gone(|caller| caller.answer.is_closed());
         if !anybody {

@@ -18,7 +18,7 @@ use crate::{
     error::GrantError,
     recipe::{
         attempt::LockAttempt,
-        grant::{AttemptObserver, Grant, LockAttemptError},
+        grant::{LockAttemptError, LockAttemptObserver, LockGrant},
         lock_node::{REFUSED_PAUSE, RETRY_PAUSE},
     },
 };
@@ -26,7 +26,7 @@ use crate::{
     peer_endpoint::HolderRoute,
     session::{
         active_session::{ActiveSession, CurrentSession},
-        client::{ConnectionState, ZkClient, ZkError},
+        client::{ZkClient, ZkConnectionState, ZkError},
     },
 };
 
@@ -44,7 +44,7 @@ pub async fn run_key_task<L: ZkClient>(
 ) {
     let nodes = KeyNodes::default();
     while catch_panic(serve_key(&slot, &table, &current, &nodes)).await.is_none() {
-        while catch_panic(Box::pin(give_up(&slot, &nodes))).await.is_none() {
+        while catch_panic(Box::pin(refuse_after_panic(&slot, &nodes))).await.is_none() {
             sleep(REFUSED_PAUSE).await;
         }
     }
@@ -70,23 +70,23 @@ impl<L: ZkClient> KeyNodes<L> {
     }
 
     /// Registers an attempt; call this before it sends anything.
-    fn add_waiting(&self, attempt: LockAttempt<L>) -> Rc<LockAttempt<L>> {
+    fn register_waiting_attempt(&self, attempt: LockAttempt<L>) -> Rc<LockAttempt<L>> {
         let attempt = Rc::new(attempt);
         self.asked.replace(Some(attempt.clone()));
         attempt
     }
 
     /// The waiting attempt is granted, and the former one is cleared.
-    fn promote(&self) {
+    fn promote_waiting_attempt(&self) {
         self.held.replace(self.asked.take());
     }
 
     /// Returns when no node is left, or the session is over.
-    async fn clear(&self) {
+    async fn remove_nodes(&self) {
         for place in [&self.asked, &self.held] {
             let attempt = place.borrow().clone();
             if let Some(attempt) = attempt {
-                attempt.clear().await;
+                attempt.remove_nodes().await;
                 place.take();
             }
         }
@@ -94,12 +94,12 @@ impl<L: ZkClient> KeyNodes<L> {
 }
 
 /// After a panic: refuses the waiting requests, and keeps the lock until nothing is in flight under it.
-async fn give_up<L: ZkClient>(slot: &Arc<KeySlot>, nodes: &KeyNodes<L>) {
+async fn refuse_after_panic<L: ZkClient>(slot: &Arc<KeySlot>, nodes: &KeyNodes<L>) {
     slot.close_and_refuse_waiting(&GrantError::Service(FAILED.into()));
     if let Some(held) = nodes.held_attempt() {
         hold_until_due(slot, &held.candidate.live, &held).await;
     }
-    nodes.clear().await;
+    nodes.remove_nodes().await;
 }
 
 async fn serve_key<L: ZkClient>(
@@ -112,7 +112,7 @@ async fn serve_key<L: ZkClient>(
     let mut lost = 0_u32;
     loop {
         let Some(wanted) = slot.first_waiting_request() else {
-            Box::pin(nodes.clear()).await;
+            Box::pin(nodes.remove_nodes()).await;
             if table.remove_if_idle(slot) {
                 return;
             }
@@ -123,13 +123,13 @@ async fn serve_key<L: ZkClient>(
         match Box::pin(acquire(slot, table, &live, &wanted, nodes)).await {
             Ok((attempt, grant)) => {
                 // No request is forwarded from here while the key is held here.
-                table.holder_cache.remove(&slot.key);
+                table.holder_cache.remove_key(&slot.key);
                 lost = 0;
                 slot.set_granted(grant, wanted);
                 hold_until_due(slot, &live, &attempt).await;
             }
             Err(GrantError::Lost) => {
-                slot.report_place_lost();
+                slot.report_queue_position_lost();
                 debug!(key = key_redaction::redact_key(&slot.key), "place lost; queueing again");
                 lost = lost.saturating_add(1);
                 yield_or_pause(lost).await;
@@ -156,15 +156,15 @@ async fn wait_for_session<L: ZkClient>(
 ) -> Option<Rc<ActiveSession<L>>> {
     loop {
         let is_over = |live: &Rc<ActiveSession<L>>| {
-            live.ended.is_cancelled() || live.client.state() == ConnectionState::Ended
+            live.ended.is_cancelled() || live.client.state() == ZkConnectionState::Ended
         };
         if let Some(live) = current.session().filter(|live| !is_over(live)) {
             return Some(live);
         }
-        slot.report_place_lost();
+        slot.report_queue_position_lost();
         tokio::select! {
             () = current.changed() => {}
-            () = slot.changed() => { slot.first_waiting_request()?; }
+            () = slot.wait_changed() => { slot.first_waiting_request()?; }
         }
     }
 }
@@ -177,11 +177,11 @@ async fn acquire<L: ZkClient>(
     live: &Rc<ActiveSession<L>>,
     wanted: &FirstWaitingRequest,
     nodes: &KeyNodes<L>,
-) -> Result<(Rc<LockAttempt<L>>, Grant), GrantError> {
+) -> Result<(Rc<LockAttempt<L>>, LockGrant), GrantError> {
     let old = match nodes.held_attempt() {
         Some(old) if !Rc::ptr_eq(&old.candidate.live, live) => {
             // These nodes belong to a session that is over.
-            nodes.clear().await;
+            nodes.remove_nodes().await;
             None
         }
         old => old,
@@ -190,7 +190,7 @@ async fn acquire<L: ZkClient>(
         Some(old) => old.successor(wanted.mode),
         None => LockAttempt::begin(live, &slot.key, &slot.site, wanted.mode).await?,
     };
-    let attempt = nodes.add_waiting(begun.with_gateway_reference().with_delay(wanted.delay));
+    let attempt = nodes.register_waiting_attempt(begun.with_gateway_reference().with_delay(wanted.delay));
     let mut waiting = LocalWaiters { slot: slot.clone(), table: table.clone() };
     let started = live.clock.now();
     let granted = match &old {
@@ -198,17 +198,17 @@ async fn acquire<L: ZkClient>(
         None => attempt.acquire(&mut waiting).await,
     };
     if let Some(old) = old {
-        old.clear().await;
+        old.remove_nodes().await;
     }
     match granted {
         Ok(grant) => {
             live.metrics.record_grant(live.clock.now().since(started));
             live.registry.register_evictable(attempt.candidate.guid, slot);
-            nodes.promote();
+            nodes.promote_waiting_attempt();
             Ok((attempt, grant))
         }
         Err(stop) => {
-            nodes.clear().await;
+            nodes.remove_nodes().await;
             Err(match stop {
                 LockAttemptError::CallerGone => GrantError::Lost,
                 LockAttemptError::NotGranted(error) => error,
@@ -223,14 +223,14 @@ struct LocalWaiters {
     table: Arc<KeySlotTable>,
 }
 
-impl AttemptObserver for LocalWaiters {
+impl LockAttemptObserver for LocalWaiters {
     fn is_closed(&self) -> bool {
         self.slot.first_waiting_request().is_none()
     }
 
     async fn closed(&mut self) {
         while self.slot.first_waiting_request().is_some() {
-            self.slot.changed().await;
+            self.slot.wait_changed().await;
         }
     }
 
@@ -243,7 +243,7 @@ impl AttemptObserver for LocalWaiters {
     }
 
     fn wants_forwarding(&mut self) -> bool {
-        self.slot.take_holder_route_request()
+        self.slot.take_holder_lookup_request()
     }
 
     fn on_holder_route(&mut self, route: Option<HolderRoute>) -> Result<(), LockAttemptError> {
@@ -258,7 +258,7 @@ impl AttemptObserver for LocalWaiters {
     }
 
     async fn changed(&mut self) {
-        self.slot.changed().await;
+        self.slot.wait_changed().await;
     }
 }
 
@@ -281,7 +281,7 @@ async fn hold_until_due<L: ZkClient>(
                 attempt.mark_outcomes_known();
             }
         };
-        if slot.take_if_due(told) {
+        if slot.end_tenure_if_due(told) {
             return;
         }
         let rest = match slot.next_action() {
@@ -290,11 +290,11 @@ async fn hold_until_due<L: ZkClient>(
         };
         tokio::select! {
             () = &mut contention, if watching => watching = false,
-            () = slot.changed() => {}
+            () = slot.wait_changed() => {}
             () = live.ended.cancelled(), if !over => {
                 over = true;
                 slot.close(TenureEndCause::Session);
-                slot.report_place_lost();
+                slot.report_queue_position_lost();
             }
             () = sleep(rest) => slot.start_waiting_requests(),
         }
@@ -323,7 +323,7 @@ async fn watch_for_contention<L: ZkClient>(slot: &Arc<KeySlot>, attempt: &LockAt
             };
         candidate.record_children(&children);
         failpoint::pass("while_watching");
-        let ours = candidate.layout.nodes_of(&children, candidate.guid).first().map(|own| {
+        let ours = candidate.layout.nodes_with_guid(&children, candidate.guid).first().map(|own| {
             (
                 candidate.layout.is_contended(&children, own),
                 candidate.layout.has_only_own_writers(&children, own),
@@ -345,7 +345,7 @@ async fn watch_for_contention<L: ZkClient>(slot: &Arc<KeySlot>, attempt: &LockAt
 
 fn report_node_removed(slot: &Arc<KeySlot>) {
     // Before the log line, so that a request made after it gets a new tenure.
-    slot.mark_taken_away();
+    slot.mark_node_removed();
     warn!(key = key_redaction::redact_key(&slot.key), "lock node removed by somebody else");
 }
 

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fencegate_policies::{permits::Permit, plan::Mode, token::Token};
+use fencegate_policies::{permits::PermitIndex, plan::LockMode, token::FencingToken};
 use fencegate_process::clock::{BootInstant, SendPermission as _};
 use tokio::sync::Semaphore;
 
@@ -21,8 +21,8 @@ pub struct LeasedLock {
     held: Mutex<Option<GrantGuard>>,
     /// The holder of this permit is next: first come, first served.
     turn: Semaphore,
-    token: Token,
-    permit: Option<Permit>,
+    token: FencingToken,
+    permit: Option<PermitIndex>,
     validity: Arc<LockValidity>,
     nodes: Arc<[String]>,
 }
@@ -37,18 +37,18 @@ impl LeasedLock {
     }
 
     /// The token of the lease itself. Requests under it have larger tokens with the same epoch.
-    pub fn token(&self) -> Token {
+    pub fn token(&self) -> FencingToken {
         self.token
     }
 
     /// The permit that it holds; see [`GrantGuard::permit`].
-    pub fn permit(&self) -> Option<Permit> {
+    pub fn permit(&self) -> Option<PermitIndex> {
         self.permit
     }
 
     /// The ZooKeeper session that owns the lock nodes.
-    pub fn session(&self) -> i64 {
-        self.validity.session()
+    pub fn session_id(&self) -> i64 {
+        self.validity.session_id()
     }
 
     /// Paths of the lock nodes.
@@ -77,8 +77,8 @@ impl LeasedLock {
     }
 
     /// Requests that are at work under it.
-    pub fn active_requests(&self) -> usize {
-        self.lock.active_requests()
+    pub fn active_request_count(&self) -> usize {
+        self.lock.active_request_count()
     }
 
     /// The tenure of one request under the lease, and the mode in which the lease holds. An exclusive request waits for
@@ -89,7 +89,7 @@ impl LeasedLock {
     ///
     /// # Cancellation
     /// Dropping the future gives up the turn.
-    pub async fn start_request(&self, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
+    pub async fn start_request(&self, mode: LockMode) -> Result<(GrantGuard, LockMode), CallbackError> {
         let _turn = self.turn.acquire().await.expect("nobody closes it");
         loop {
             match self.lock.start_request(mode) {
@@ -101,13 +101,13 @@ impl LeasedLock {
     }
 
     /// Closes the lease: no request under it is started, or sent for the first time. The lock is still held.
-    pub fn close(&self) {
-        self.lock.close();
+    pub fn stop_new_requests(&self) {
+        self.lock.stop_new_requests();
     }
 
     /// Releases the client's part. The nodes are removed when all requests under the lease are over.
     pub fn release(&self) {
-        self.close();
+        self.stop_new_requests();
         // Dropped outside of the mutex, because the drop wakes others.
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(held);

@@ -3,16 +3,16 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::clock::BootInstant;
 
 use super::{
     held_lock::HeldLockView,
-    key_slot::{KeySlot, SlotSnapshot},
+    key_slot::{KeySlot, KeySlotSnapshot},
     lock_manager::LockManager,
-    strict_registry::UncachedLockEntry,
+    uncached_registry::UncachedLockEntry,
 };
-use crate::recipe::grant::Grant;
+use crate::recipe::grant::LockGrant;
 
 /// One key that requests of this gateway hold or want.
 #[derive(Debug, Clone)]
@@ -33,9 +33,9 @@ pub struct ListedLock {
 pub struct HeldLockInfo {
     /// The route of the request that was started last.
     pub route: Option<Arc<str>>,
-    pub mode: Mode,
+    pub mode: LockMode,
     /// The token of the last dispatch.
-    pub token: Option<Token>,
+    pub token: Option<FencingToken>,
     pub keeping: NodeLifetime,
     pub since: Duration,
     pub in_flight: u32,
@@ -62,7 +62,7 @@ pub enum NodeLifetime {
 #[derive(Debug, Clone)]
 pub struct WaiterInfo {
     pub route: Arc<str>,
-    pub mode: Mode,
+    pub mode: LockMode,
     pub since: Duration,
 }
 
@@ -122,14 +122,14 @@ impl LockManager {
         let by_key = LockListFilter { limit: usize::MAX, ..select };
         match select.order {
             LockListOrder::Key => self.collect(select),
-            LockListOrder::Interest => self.collect(by_key).into_most_interesting(select.limit),
+            LockListOrder::Interest => self.collect(by_key).keep_longest_waiting(select.limit),
         }
     }
 
     fn collect(&self, select: LockListFilter<'_>) -> LockListing {
         let now = self.clock.now();
         let mut survey = LockListing { locks: Vec::new(), more: false, held: 0, waiting: 0, wanted: 0 };
-        let mut strict = group_by_key(&self.strict_registry.entries());
+        let mut strict = group_by_key(&self.uncached_registry.entries());
         let mut slots = self.table.slots(None);
         slots.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         let mut slots = slots.into_iter().peekable();
@@ -142,14 +142,18 @@ impl LockManager {
             };
             let slot = slots.next_if(|slot| slot.key == first);
             let requests = strict.remove(&first).unwrap_or_default();
-            survey.add(&first, slot.as_deref(), &requests, select, now);
+            survey.add_if_selected(&first, slot.as_deref(), &requests, select, now);
         }
     }
 
     /// One key; `None` when no request of this gateway holds or wants it.
     pub fn lock_info(&self, key: &ResourceKey) -> Option<ListedLock> {
-        let requests: Vec<_> =
-            self.strict_registry.entries().into_iter().filter(|request| request.keys.contains(key)).collect();
+        let requests: Vec<_> = self
+            .uncached_registry
+            .entries()
+            .into_iter()
+            .filter(|request| request.keys.contains(key))
+            .collect();
         let slot = self.table.slot(key);
         (slot.is_some() || !requests.is_empty())
             .then(|| ListedLock::new(key.clone(), slot.as_deref(), &requests, self.clock.now()))
@@ -167,7 +171,7 @@ fn group_by_key(requests: &[Arc<UncachedLockEntry>]) -> BTreeMap<ResourceKey, Ve
 }
 
 impl LockListing {
-    fn into_most_interesting(mut self, limit: usize) -> Self {
+    fn keep_longest_waiting(mut self, limit: usize) -> Self {
         let interest = |lock: &ListedLock| {
             let held = lock.held.iter().map(|held| (held.in_flight > 0, held.since)).max();
             std::cmp::Reverse((lock.line.first().map(|first| first.since), held))
@@ -178,7 +182,7 @@ impl LockListing {
         self
     }
 
-    fn add(
+    fn add_if_selected(
         &mut self,
         key: &ResourceKey,
         slot: Option<&KeySlot>,
@@ -210,10 +214,10 @@ impl ListedLock {
         let mut lock = Self { key, held: Vec::new(), line: Vec::new(), waiting: 0, why: None, rest: None };
         let mut elsewhere = false;
         if let Some(slot) = slot {
-            slot.inspect(|looked| lock.add_cached(looked, now, &mut elsewhere));
+            slot.with_snapshot(|looked| lock.add_cached(looked, now, &mut elsewhere));
         }
         for request in requests {
-            lock.add_strict(request, now, &mut elsewhere);
+            lock.add_uncached(request, now, &mut elsewhere);
         }
         lock.line.sort_by_key(|waiter| std::cmp::Reverse(waiter.since));
         lock.line.truncate(MAX_WAITERS);
@@ -233,7 +237,7 @@ impl ListedLock {
         lock
     }
 
-    fn add_cached(&mut self, looked: SlotSnapshot<'_>, now: BootInstant, elsewhere: &mut bool) {
+    fn add_cached(&mut self, looked: KeySlotSnapshot<'_>, now: BootInstant, elsewhere: &mut bool) {
         self.waiting += looked.waiting.len();
         self.line.extend(looked.waiting.take(MAX_WAITERS).map(|(mode, since, route)| WaiterInfo {
             route: route.clone(),
@@ -247,7 +251,7 @@ impl ListedLock {
         {
             self.held.push(HeldLockInfo {
                 route: looked.route.cloned(),
-                token: token(credentials, dispatched),
+                token: tenure_token(credentials, dispatched),
                 keeping: NodeLifetime::Cached,
                 since: now.since(granted),
                 proven: credentials.validity.is_valid_at(now),
@@ -260,7 +264,7 @@ impl ListedLock {
         }
     }
 
-    fn add_strict(&mut self, request: &UncachedLockEntry, now: BootInstant, elsewhere: &mut bool) {
+    fn add_uncached(&mut self, request: &UncachedLockEntry, now: BootInstant, elsewhere: &mut bool) {
         let Some((grant, since)) = request.granted.get() else {
             self.waiting += 1;
             *elsewhere |= request.asking.ahead.is_blocked();
@@ -271,7 +275,7 @@ impl ListedLock {
         self.held.push(HeldLockInfo {
             route: Some(request.route.clone()),
             mode: request.mode,
-            token: token(grant, request.last_dispatch_number()),
+            token: tenure_token(grant, request.last_dispatch_number()),
             keeping: NodeLifetime::Strict,
             since: now.since(*since),
             in_flight: 1,
@@ -284,6 +288,6 @@ impl ListedLock {
 }
 
 /// A tenure that has not dispatched anything is identified by the token of its first dispatch.
-fn token(grant: &Grant, dispatched: u32) -> Option<Token> {
-    Token::new(grant.epoch, grant.sequence, dispatched.max(1)).ok()
+fn tenure_token(grant: &LockGrant, dispatched: u32) -> Option<FencingToken> {
+    FencingToken::new(grant.epoch, grant.sequence, dispatched.max(1)).ok()
 }

@@ -23,14 +23,16 @@ use super::{
     permit_count_retry::PermitCountRetry,
     queue::QueueWaitLimit,
     session_worker::SessionWorker,
-    strict::{UncachedGrant, UncachedLockRequest},
-    strict_registry::{UncachedLockRegistry, WaitInfo},
     uncached_lock::{self, UncachedLock},
-    wait_deadline::WaitDeadline,
-    wait_progress::WaitProgress,
+    uncached_registry::{LockWaitInfo, UncachedLockRegistry},
+    uncached_task::{UncachedGrant, UncachedLockRequest},
+    wait_deadline::LockWaitDeadline,
+    wait_progress::LockWaitProgress,
 };
 use crate::error::GrantError;
-use crate::manager::key_capacity::{CapacityExceededError, CapacityGuard, HolderKind, KeyCapacityLimiter};
+use crate::manager::key_capacity::{
+    HolderKind, KeyCapacityExceededError, KeyCapacityGuard, KeyCapacityLimiter,
+};
 use crate::manager::session_command::SessionCommand;
 use crate::manager::{key_slot::table::KeySlotTable, lock_request::WaitPlace};
 use crate::{
@@ -50,7 +52,7 @@ pub struct LockManager {
     pub(super) table: Arc<KeySlotTable>,
     key_capacity: Arc<KeyCapacityLimiter>,
     /// Requests with a lock node of their own.
-    pub(super) strict_registry: Arc<UncachedLockRegistry>,
+    pub(super) uncached_registry: Arc<UncachedLockRegistry>,
     pub(super) member_names: Arc<MemberCache>,
     pub(super) clock: SharedClock,
 }
@@ -62,7 +64,7 @@ pub(super) struct SessionHandle {
 }
 
 /// A lock manager, and the workers of its `sessions`, to be run on the session's thread.
-pub fn lock_manager(clock: SharedClock, sessions: usize) -> (LockManager, Vec<SessionWorker>) {
+pub fn create_lock_manager(clock: SharedClock, sessions: usize) -> (LockManager, Vec<SessionWorker>) {
     let table = Arc::new(KeySlotTable::new(clock.clone()));
     let index = Arc::<OperationIndex>::default();
     let (lines, workers): (Vec<_>, Vec<_>) = (0..sessions.max(1))
@@ -76,7 +78,7 @@ pub fn lock_manager(clock: SharedClock, sessions: usize) -> (LockManager, Vec<Se
         session_handles: lines.into(),
         table,
         key_capacity: Arc::default(),
-        strict_registry: Arc::default(),
+        uncached_registry: Arc::default(),
         member_names: Arc::default(),
         clock,
     };
@@ -93,7 +95,7 @@ impl LockManager {
     /// Dropping the future leaves the queue; a node that exists is removed by its own task.
     pub async fn acquire(&self, request: LockRequest<'_>) -> Result<GrantGuard, AcquireError> {
         match (request.hold, request.keys) {
-            (HoldPolicy::Cached(rules), [key]) if request.permits().is_none() => {
+            (HoldPolicy::Cached(rules), [key]) if request.permit_count().is_none() => {
                 self.acquire_cached(key, rules, request).await
             }
             // Peers forward requests here only for a cached key, and this request is for none.
@@ -105,8 +107,8 @@ impl LockManager {
     /// The tenure of a key that is held here, free, and valid; needs no wait and no other thread.
     pub fn try_acquire(&self, request: LockRequest<'_>) -> Option<GrantGuard> {
         match (request.hold, request.keys) {
-            (HoldPolicy::Cached(_), [key]) if request.permits().is_none() => {
-                self.table.start_if_free(key, &request.site(0), request.mode, request.route)
+            (HoldPolicy::Cached(_), [key]) if request.permit_count().is_none() => {
+                self.table.start_if_free(key, &request.site_of_key(0), request.mode, request.route)
             }
             _ => None,
         }
@@ -114,8 +116,8 @@ impl LockManager {
 
     /// Ends all cached tenures, those held and those waited for; call it when the key of a resource may change. Between
     /// two uses of a cached tenure its resource might be used under another key, with larger tokens.
-    pub fn close_all(&self) {
-        self.table.close_all();
+    pub fn close_all_tenures(&self) {
+        self.table.close_all_tenures();
     }
 
     /// Records a response from the gateway at `route`, which therefore holds the key.
@@ -125,7 +127,7 @@ impl LockManager {
 
     /// Records that the gateway at `route` does not hold the key.
     pub fn forget_holder(&self, key: &ResourceKey, route: &HolderRoute) {
-        self.table.holder_cache.forget(key, route);
+        self.table.holder_cache.remove_route(key, route);
     }
 
     /// Records that no response came from the gateway at `route`, so no request is sent there for a while.
@@ -156,14 +158,14 @@ impl LockManager {
         } else {
             QueueWaitLimit::QueueBehind(request.queue)
         };
-        let deadline = WaitDeadline::after(request.wait);
+        let deadline = LockWaitDeadline::after(request.wait);
         let wants = LocalRequest { mode, rules, patience, waits, delay, route };
         let mut unlike = PermitCountRetry::new(request);
         let mut view = session.view.clone();
         loop {
             // Checked before a slot is made, because without a session no task works for a key.
             self.check_session(&view.borrow())?;
-            let (place, answer, attend) = match self.table.enter(key, &request.site(0), wants) {
+            let (place, answer, attend) = match self.table.enter_queue(key, &request.site_of_key(0), wants) {
                 EnterQueueOutcome::Started(tenure) => return Ok(tenure),
                 EnterQueueOutcome::QueueFull => return Err(AcquireError::QueueFull),
                 EnterQueueOutcome::Busy => return Err(AcquireError::Locked),
@@ -174,7 +176,7 @@ impl LockManager {
             if let Some(slot) = attend {
                 session.work.send(SessionCommand::ServeKey(slot)).map_err(|_| stopping_error())?;
             }
-            let answered = deadline.wait_for(answer, || self.table.is_taken(key)).await;
+            let answered = deadline.wait_for(answer, || self.table.is_key_held(key)).await;
             drop(place);
             match answered {
                 Some(Ok(Ok(tenure))) => return Ok(tenure),
@@ -191,7 +193,7 @@ impl LockManager {
                 None => {
                     return Err(timeout_error(
                         &view,
-                        self.table.is_taken(key),
+                        self.table.is_key_held(key),
                         self.table.remaining_delay(key),
                     ));
                 }
@@ -207,7 +209,7 @@ impl LockManager {
     pub async fn acquire_lease(
         &self,
         request: LockRequest<'_>,
-        ahead: Arc<WaitProgress>,
+        ahead: Arc<LockWaitProgress>,
     ) -> Result<LeasedLock, AcquireError> {
         let request = LockRequest { hold: HoldPolicy::Strict, waits: WaitPlace::Here, ..request };
         let (lock, root) = self.acquire_own_node(request, HolderKind::Client, ahead).await?;
@@ -222,18 +224,18 @@ impl LockManager {
         &self,
         request: LockRequest<'_>,
         of: HolderKind,
-        ahead: Arc<WaitProgress>,
+        ahead: Arc<LockWaitProgress>,
     ) -> Result<(Arc<UncachedLock>, GrantGuard), AcquireError> {
         let session = self.session_handle(request.keys.first().expect("a wish names at least one key"));
         let enter = |key| {
             self.key_capacity
                 .take_slot(key, of, request.capacity())
-                .map_err(|CapacityExceededError| AcquireError::QueueFull)
+                .map_err(|KeyCapacityExceededError| AcquireError::QueueFull)
         };
         let places: Arc<[_]> = request.keys.iter().map(enter).collect::<Result<Vec<_>, _>>()?.into();
-        let asking = WaitInfo { asked: self.clock.now(), ahead: ahead.clone() };
-        let enrolled = self.strict_registry.register(request, asking);
-        let deadline = WaitDeadline::after(request.wait);
+        let asking = LockWaitInfo { asked: self.clock.now(), ahead: ahead.clone() };
+        let enrolled = self.uncached_registry.register(request, asking);
+        let deadline = LockWaitDeadline::after(request.wait);
         let mut unlike = PermitCountRetry::new(request);
         let mut view = session.view.clone();
         self.check_session(&view.borrow())?;
@@ -242,7 +244,7 @@ impl LockManager {
             match deadline.wait_for(request_uncached(session, request, &ahead, &places), taken).await {
                 Some(Ok(UncachedGrant { grant, over })) => {
                     enrolled.set_granted(&grant, self.clock.now());
-                    return Ok(uncached_lock::grant_lock(
+                    return Ok(uncached_lock::create_uncached_lock(
                         grant,
                         request.mode,
                         of,
@@ -263,7 +265,7 @@ impl LockManager {
     ///
     /// # Cancellation
     /// Dropping the future cancels the operation: nothing was sent, and that is recorded.
-    pub async fn admit(
+    pub async fn admit_operation(
         &self,
         wanted: OperationToRecord,
     ) -> Result<OperationPermit, error::AdmitOperationError> {
@@ -273,7 +275,7 @@ impl LockManager {
         session.work.send(SessionCommand::AdmitOperation(Box::new(admission))).map_err(|_| stopping())?;
         let admitted = UndeliveredOperationPermit::new(admitted);
         answered.await.unwrap_or_else(|_| Err(stopping()))?;
-        Ok(admitted.deliver())
+        Ok(admitted.into_delivered_permit())
     }
 
     /// Whether a lock of any key could be granted now.
@@ -350,8 +352,8 @@ impl LockManager {
 async fn request_uncached(
     session: &SessionHandle,
     request: LockRequest<'_>,
-    ahead: &Arc<WaitProgress>,
-    places: &Arc<[CapacityGuard]>,
+    ahead: &Arc<LockWaitProgress>,
+    places: &Arc<[KeyCapacityGuard]>,
 ) -> Result<UncachedGrant, GrantError> {
     let (caller, answer) = oneshot::channel();
     let gone = || GrantError::Service("the gateway is stopping".into());

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use fencegate_policies::{
     key::ResourceKey,
-    permits::Permits,
-    plan::{HoldPolicy, LockSite, Mode},
+    permits::PermitCount,
+    plan::{HoldPolicy, LockLocation, LockMode},
 };
 
 use super::key_capacity::KeyCapacityLimits;
@@ -16,8 +16,8 @@ pub struct LockRequest<'a> {
     /// Sorted, without doubles, at least one.
     pub keys: &'a [ResourceKey],
     /// The lock site of each key, in their order; empty if all are native.
-    pub sites: &'a [LockSite],
-    pub mode: Mode,
+    pub sites: &'a [LockLocation],
+    pub mode: LockMode,
     pub hold: HoldPolicy,
     /// How long to wait for another holder. Zero: take the lock only if it is free now.
     pub wait: Duration,
@@ -34,23 +34,23 @@ pub struct LockRequest<'a> {
 }
 
 impl LockRequest<'_> {
-    pub(super) fn site(&self, key: usize) -> LockSite {
+    pub(super) fn site_of_key(&self, key: usize) -> LockLocation {
         self.sites.get(key).cloned().unwrap_or_default()
     }
 
     /// The permit count, if it requests a permit. Permits are never cached.
-    pub(super) fn permits(&self) -> Option<Permits> {
-        self.sites.iter().find_map(LockSite::permits)
+    pub(super) fn permit_count(&self) -> Option<PermitCount> {
+        self.sites.iter().find_map(LockLocation::permits)
     }
 
     /// Requests of this gateway that may hold each key, and wait for it.
     pub(super) fn capacity(&self) -> KeyCapacityLimits {
-        let hold = self.permits().map_or(1, |permits| usize::from(permits.count()));
+        let hold = self.permit_count().map_or(1, |permits| usize::from(permits.count()));
         KeyCapacityLimits { hold, wait: self.queue }
     }
 
-    pub(super) fn keyed_sites(&self) -> Vec<(ResourceKey, LockSite)> {
-        self.keys.iter().enumerate().map(|(at, key)| (key.clone(), self.site(at))).collect()
+    pub(super) fn keyed_sites(&self) -> Vec<(ResourceKey, LockLocation)> {
+        self.keys.iter().enumerate().map(|(at, key)| (key.clone(), self.site_of_key(at))).collect()
     }
 }
 

@@ -19,11 +19,11 @@ use crate::manager::admin_query::AdminQueryError;
 pub(super) struct MemberCache {
     names: Mutex<HashSet<String>>,
     /// Lookups that do not find a name take turns, so one read serves all that came before it.
-    looks: Turn<ReadTimes>,
+    looks: Turn<MemberReadTimes>,
 }
 
 #[derive(Debug, Default)]
-struct ReadTimes {
+struct MemberReadTimes {
     /// When the last read began.
     last: Option<Instant>,
     /// When the last successful read began.
@@ -39,12 +39,12 @@ impl MemberCache {
     ///
     /// # Errors
     /// Those of `look`.
-    pub(super) async fn contains(
+    pub(super) async fn contains_or_reload(
         &self,
         member: &str,
         look: impl AsyncFnOnce() -> Result<Vec<String>, AdminQueryError>,
     ) -> Result<bool, AdminQueryError> {
-        if !is_well_formed(member) {
+        if !is_valid_member_name(member) {
             return Ok(false);
         }
         if self.lock_names().contains(member) {
@@ -76,7 +76,7 @@ impl MemberCache {
 }
 
 /// As [`crate::session::paths::ZkPaths::member_name`] writes them, and a name of one node in any case.
-fn is_well_formed(member: &str) -> bool {
+fn is_valid_member_name(member: &str) -> bool {
     let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let in_form = |(gateway, session): (&str, &str)| {
         !gateway.is_empty() && session.len() == 16 && session.bytes().all(digit)
@@ -111,7 +111,7 @@ mod tests {
                     looks.set(looks.get() + 1);
                     Ok(vec![name(1)])
                 };
-                names.contains(&member, look).await.expect("a look that ends well")
+                names.contains_or_reload(&member, look).await.expect("a look that ends well")
             }
         };
         for round in 1..4 {
@@ -133,18 +133,21 @@ mod tests {
     #[tokio::test]
     async fn member_added_after_read_is_found() {
         let names = MemberCache::default();
-        assert!(!names.contains(&name(2), async || Ok(vec![name(1)])).await.expect("none"));
-        assert!(names.contains(&name(2), async || Ok(vec![name(1), name(2)])).await.expect("there"));
+        assert!(!names.contains_or_reload(&name(2), async || Ok(vec![name(1)])).await.expect("none"));
+        assert!(
+            names.contains_or_reload(&name(2), async || Ok(vec![name(1), name(2)])).await.expect("there")
+        );
     }
 
     /// A read that failed gives an error and does not make a member absent for a concurrent lookup.
     #[tokio::test]
     async fn failed_read_reports_no_absence() {
         let names = MemberCache::default();
-        assert!(!names.contains(&name(2), async || Ok(Vec::new())).await.expect("none"));
+        assert!(!names.contains_or_reload(&name(2), async || Ok(Vec::new())).await.expect("none"));
         let member = name(2);
-        let failed = names.contains(&member, async || Err(AdminQueryError::NoSession));
-        let (failed, found) = tokio::join!(failed, names.contains(&member, async || Ok(vec![name(2)])));
+        let failed = names.contains_or_reload(&member, async || Err(AdminQueryError::NoSession));
+        let (failed, found) =
+            tokio::join!(failed, names.contains_or_reload(&member, async || Ok(vec![name(2)])));
         assert!(failed.is_err() && found.expect("there"));
     }
 
@@ -153,11 +156,21 @@ mod tests {
     async fn invalid_member_name_is_not_read() {
         let names = MemberCache::default();
         for text in ["", "gw-2", "gw-2-01", "../locks", "-0000000000000001", "gw-2-000000000000000G"] {
-            assert!(!names.contains(text, async || panic!("{text} is looked for")).await.expect("no look"));
+            assert!(
+                !names
+                    .contains_or_reload(text, async || panic!("{text} is looked for"))
+                    .await
+                    .expect("no look")
+            );
         }
         for gateway in ["../locks", "a/b", "a\0"] {
             let text = ZkPaths::member_name(gateway, 1);
-            assert!(!names.contains(&text, async || panic!("{text} is looked for")).await.expect("no look"));
+            assert!(
+                !names
+                    .contains_or_reload(&text, async || panic!("{text} is looked for"))
+                    .await
+                    .expect("no look")
+            );
         }
     }
 }

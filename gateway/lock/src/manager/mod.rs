@@ -2,12 +2,12 @@
 //!
 //! A worker calls the [`lock_manager`] and gets a [`grant_guard`]. Cached keys: [`queue`] decides which request is next
 //! under the [`held_lock`] lock, [`key_slot`] shares the queue between workers, and [`key_task`] is the task of a key.
-//! Locks for one request: [`strict`] is the task, [`uncached_lock`] the worker's side; a client's lease is a
+//! Locks for one request: [`uncached_task`] is the task, [`uncached_lock`] the worker's side; a client's lease is a
 //! [`leased_lock`]. [`error`] has the errors; `permit_count_retry` requests a key again whose permit count has just
 //! changed. Callbacks run inside a [`call_chain`], by [`callbacks`]. [`session_worker`] runs each [`session_command`]
 //! on the session's thread, and [`panic_guard`] catches its panics; [`tenure_end`] is the reason why a tenure is over.
 //! [`holder_cache`] caches which peer holds a key, [`ended_sessions`] which sessions of peers have ended, and
-//! `member_cache` which exist. For operators: [`listing`] shows the locks of this gateway, with [`strict_registry`];
+//! `member_cache` which exist. For operators: [`listing`] shows the locks of this gateway, with [`uncached_registry`];
 //! [`admin`] queries ZooKeeper.
 
 pub mod admin;
@@ -34,9 +34,9 @@ mod permit_count_retry;
 pub mod queue;
 pub mod session_command;
 pub mod session_worker;
-pub mod strict;
-pub mod strict_registry;
 pub mod tenure_end;
 pub mod uncached_lock;
+pub mod uncached_registry;
+pub mod uncached_task;
 pub mod wait_deadline;
 pub mod wait_progress;

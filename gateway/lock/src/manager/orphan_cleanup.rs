@@ -10,7 +10,7 @@ use std::{future::pending, rc::Rc};
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{LockSite, Mode},
+    plan::{LockLocation, LockMode},
 };
 use futures_util::future::join_all;
 use tokio::time::sleep;
@@ -21,7 +21,7 @@ use super::panic_guard::catch_panic;
 use crate::{
     recipe::{
         attempt::LockAttempt,
-        grant::{AttemptObserver, LockAttemptError},
+        grant::{LockAttemptError, LockAttemptObserver},
         grant_record::GrantRecord,
         lock_node::REFUSED_PAUSE,
     },
@@ -37,14 +37,14 @@ const FOLDERS: usize = 8;
 
 /// Where the last round ended: a folder, and a name in it.
 #[derive(Debug, Default)]
-struct ScanCursor {
+struct OrphanScanCursor {
     folder: String,
     name: String,
 }
 
 /// Does one round in each session timeout, until `stop`.
 pub(super) async fn run_orphan_cleanup<L: ZkClient>(current: Rc<CurrentSession<L>>, stop: CancellationToken) {
-    let mut position = ScanCursor::default();
+    let mut position = OrphanScanCursor::default();
     loop {
         let rest = current.session().map_or(REFUSED_PAUSE, |live| live.heartbeat_schedule().timeout);
         tokio::select! {
@@ -60,7 +60,7 @@ pub(super) async fn run_orphan_cleanup<L: ZkClient>(current: Rc<CurrentSession<L
 
 async fn scan_round<L: ZkClient>(
     live: &Rc<ActiveSession<L>>,
-    position: &mut ScanCursor,
+    position: &mut OrphanScanCursor,
 ) -> Result<(), ZkError> {
     let locks = live.paths.locks_path();
     let mut folders = children(live, &locks).await?;
@@ -70,7 +70,7 @@ async fn scan_round<L: ZkClient>(
         let next = folders.partition_point(|folder| *folder < position.folder);
         let folder = folders.get(next).or(folders.first()).expect("there is one").clone();
         if folder != position.folder {
-            *position = ScanCursor { folder: folder.clone(), name: String::new() };
+            *position = OrphanScanCursor { folder: folder.clone(), name: String::new() };
         }
         let mut names = children(live, &format!("{locks}/{folder}")).await?;
         names.sort_unstable();
@@ -115,17 +115,17 @@ async fn remove_listed_orphans<L: ZkClient>(live: &Rc<ActiveSession<L>>, folder:
 }
 
 async fn remove_orphan<L: ZkClient>(live: &Rc<ActiveSession<L>>, key: ResourceKey, record: GrantRecord) {
-    let Ok(attempt) = LockAttempt::begin(live, &key, &LockSite::Native, Mode::Exclusive).await else {
+    let Ok(attempt) = LockAttempt::begin(live, &key, &LockLocation::Native, LockMode::Exclusive).await else {
         return;
     };
-    let attempt = attempt.without_requests();
+    let attempt = attempt.for_record_cleanup();
     let taken = catch_panic(attempt.acquire(&mut NonWaitingObserver)).await;
     let granted = matches!(taken, Some(Ok(_)));
     if granted {
         attempt.mark_outcomes_known();
         debug!(epoch = record.epoch, held = record.is_held(), "record that nobody asked for taken");
     }
-    while catch_panic(attempt.clear()).await.is_none() {
+    while catch_panic(attempt.remove_nodes()).await.is_none() {
         sleep(REFUSED_PAUSE).await;
     }
     live.metrics.delays.record_idle_parent_check(granted);
@@ -135,7 +135,7 @@ async fn remove_orphan<L: ZkClient>(live: &Rc<ActiveSession<L>>, key: ResourceKe
 /// earlier than theirs would.
 struct NonWaitingObserver;
 
-impl AttemptObserver for NonWaitingObserver {
+impl LockAttemptObserver for NonWaitingObserver {
     fn is_closed(&self) -> bool {
         false
     }

@@ -7,7 +7,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use fencegate_policies::plan::{CachedHoldLimits, Mode};
+use fencegate_policies::plan::{CachedHoldLimits, LockMode};
 use fencegate_process::clock::BootInstant;
 
 use super::{
@@ -20,22 +20,22 @@ use super::{
 /// dispatches need.
 #[derive(Debug)]
 pub struct LockQueue<W, C> {
-    waiting: VecDeque<QueuedRequest<W>>,
+    waiting: VecDeque<QueuedLockRequest<W>>,
     tenure: Option<HeldLock<C>>,
     /// Whether a task of the session's thread works for this key.
     attended: bool,
 }
 
 #[derive(Debug)]
-struct QueuedRequest<W> {
-    mode: Mode,
+struct QueuedLockRequest<W> {
+    mode: LockMode,
     since: BootInstant,
     caller: W,
 }
 
 /// A request that was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StartedRequest<C> {
+pub struct StartedLockRequest<C> {
     pub credentials: C,
     /// The number of its first dispatch.
     pub number: u32,
@@ -44,7 +44,7 @@ pub struct StartedRequest<C> {
 /// The result of an arrival.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ArrivalOutcome<C> {
-    Start(StartedRequest<C>),
+    Start(StartedLockRequest<C>),
     /// It waits. `attend`: a task has to be started for the key.
     Wait {
         attend: bool,
@@ -82,7 +82,7 @@ impl<W, C: Clone> LockQueue<W, C> {
     /// Enters a request for the key. `proven`: whether the tenure is valid now.
     pub fn arrive(
         &mut self,
-        mode: Mode,
+        mode: LockMode,
         patience: QueueWaitLimit,
         now: BootInstant,
         proven: impl Fn(&C) -> bool,
@@ -100,7 +100,7 @@ impl<W, C: Clone> LockQueue<W, C> {
             }
             _ => {}
         }
-        self.waiting.push_back(QueuedRequest { mode, since: now, caller: caller() });
+        self.waiting.push_back(QueuedLockRequest { mode, since: now, caller: caller() });
         let attend = !std::mem::replace(&mut self.attended, true);
         ArrivalOutcome::Wait { attend }
     }
@@ -108,17 +108,17 @@ impl<W, C: Clone> LockQueue<W, C> {
     /// How many requests may wait, if `most` may wait behind the holder. One more while there is no holder, because one
     /// of the waiting requests will hold.
     fn max_waiting(&self, most: usize) -> usize {
-        if self.in_flight() == 0 { most.saturating_add(1) } else { most }
+        if self.in_flight_count() == 0 { most.saturating_add(1) } else { most }
     }
 
     /// Starts a request that does not have to wait. It has to wait if any other request waits: a reader does not
     /// overtake a waiting writer.
     pub fn start_if_free(
         &mut self,
-        mode: Mode,
+        mode: LockMode,
         now: BootInstant,
         proven: impl Fn(&C) -> bool,
-    ) -> Option<StartedRequest<C>> {
+    ) -> Option<StartedLockRequest<C>> {
         if !self.waiting.is_empty() {
             return None;
         }
@@ -130,7 +130,7 @@ impl<W, C: Clone> LockQueue<W, C> {
     pub fn set_grant(
         &mut self,
         credentials: C,
-        mode: Mode,
+        mode: LockMode,
         rules: CachedHoldLimits,
         reached: bool,
         now: BootInstant,
@@ -144,7 +144,7 @@ impl<W, C: Clone> LockQueue<W, C> {
         &mut self,
         now: BootInstant,
         proven: impl Fn(&C) -> bool,
-    ) -> Option<(W, StartedRequest<C>)> {
+    ) -> Option<(W, StartedLockRequest<C>)> {
         let mode = self.waiting.front()?.mode;
         let started = self.start(mode, now, &proven)?;
         let first = self.waiting.pop_front()?;
@@ -153,14 +153,15 @@ impl<W, C: Clone> LockQueue<W, C> {
 
     fn start(
         &mut self,
-        mode: Mode,
+        mode: LockMode,
         now: BootInstant,
         proven: &impl Fn(&C) -> bool,
-    ) -> Option<StartedRequest<C>> {
+    ) -> Option<StartedLockRequest<C>> {
         let tenure = self.tenure.as_mut()?;
-        let free = mode == Mode::Shared || tenure.in_flight == 0;
-        let may = tenure.mode == mode && free && !tenure.is_over(now) && proven(&tenure.credentials);
-        may.then(|| StartedRequest {
+        let free = mode == LockMode::Shared || tenure.in_flight == 0;
+        let may =
+            tenure.mode == mode && free && !tenure.is_closed_to_requests(now) && proven(&tenure.credentials);
+        may.then(|| StartedLockRequest {
             number: tenure.begin_request(),
             credentials: tenure.credentials.clone(),
         })
@@ -174,15 +175,15 @@ impl<W, C: Clone> LockQueue<W, C> {
     pub fn start_callback(
         &mut self,
         number: u32,
-        mode: Mode,
+        mode: LockMode,
         proven: impl Fn(&C) -> bool,
-    ) -> Result<StartedRequest<C>, CallbackError> {
+    ) -> Result<StartedLockRequest<C>, CallbackError> {
         let tenure = self.tenure.as_mut().ok_or(CallbackError::NotHeld)?;
         if !proven(&tenure.credentials) {
             return Err(CallbackError::Unproven);
         }
         let number = tenure.begin_callback(number, mode)?;
-        Ok(StartedRequest { number, credentials: tenure.credentials.clone() })
+        Ok(StartedLockRequest { number, credentials: tenure.credentials.clone() })
     }
 
     /// The number of one more dispatch of the request in flight whose first dispatch number is `first`. `None`: the
@@ -222,7 +223,7 @@ impl<W, C: Clone> LockQueue<W, C> {
     }
 
     /// Records that a remote contender really waits for the lock, and not only to find the holder.
-    pub fn end_grace(&mut self) {
+    pub fn end_contention_grace(&mut self) {
         if let Some(tenure) = &mut self.tenure {
             tenure.grace = Duration::ZERO;
         }
@@ -259,7 +260,7 @@ impl<W, C: Clone> LockQueue<W, C> {
             return TenureAction::Keep(tenure.rules.linger.max(MIN_CHECK_INTERVAL));
         }
         let unwanted = self.waiting.is_empty() && tenure.is_wanted_elsewhere(now);
-        if tenure.is_over(now) || waits_for_other || unwanted {
+        if tenure.is_closed_to_requests(now) || waits_for_other || unwanted {
             return TenureAction::End;
         }
         let idle = now.since(tenure.idle_since);
@@ -277,16 +278,17 @@ impl<W, C: Clone> LockQueue<W, C> {
     }
 
     /// Whether the task of the key has to check now, and not at its next time.
-    pub fn is_urgent(&self, now: BootInstant) -> bool {
+    pub fn needs_check_now(&self, now: BootInstant) -> bool {
         self.tenure.as_ref().is_some_and(|tenure| {
             let other = self.waiting.front().is_some_and(|first| first.mode != tenure.mode);
-            tenure.in_flight == 0 && (other || tenure.is_over(now) || tenure.contended.is_some())
+            tenure.in_flight == 0
+                && (other || tenure.is_closed_to_requests(now) || tenure.contended.is_some())
         })
     }
 
     /// Takes the tenure out, so that requests wait from now on. Returns the cause of its end, if there was one.
     pub fn take_tenure(&mut self, now: BootInstant) -> Option<TenureEnd> {
-        debug_assert!(self.in_flight() == 0, "a tenure stays while something is in flight under it");
+        debug_assert!(self.in_flight_count() == 0, "a tenure stays while something is in flight under it");
         let tenure = self.tenure.take()?;
         Some(TenureEnd { cause: tenure.end_cause(now), dispatches: tenure.dispatched, known: tenure.known })
     }
@@ -298,14 +300,14 @@ impl<W, C: Clone> LockQueue<W, C> {
     }
 
     /// Takes out the requests for which `leaves` is true.
-    pub fn dismiss(&mut self, leaves: impl Fn(&W) -> bool) -> Vec<W> {
+    pub fn remove_waiting_where(&mut self, leaves: impl Fn(&W) -> bool) -> Vec<W> {
         let (leaving, staying) = self.waiting.drain(..).partition(|waiting| leaves(&waiting.caller));
         self.waiting = staying;
         VecDeque::into_iter(leaving).map(|waiting| waiting.caller).collect()
     }
 
     /// The mode and the answer of the first waiting request.
-    pub fn first_waiting(&self) -> Option<(Mode, &W)> {
+    pub fn first_waiting(&self) -> Option<(LockMode, &W)> {
         self.waiting.front().map(|first| (first.mode, &first.caller))
     }
 
@@ -315,7 +317,7 @@ impl<W, C: Clone> LockQueue<W, C> {
     }
 
     /// Whether no request waits and nothing is held. Then the slot can be removed, and its task may end.
-    pub fn try_detach(&mut self) -> bool {
+    pub fn try_end_task(&mut self) -> bool {
         let done = self.waiting.is_empty() && self.tenure.is_none();
         if done {
             self.attended = false;
@@ -323,7 +325,7 @@ impl<W, C: Clone> LockQueue<W, C> {
         done
     }
 
-    pub fn in_flight(&self) -> u32 {
+    pub fn in_flight_count(&self) -> u32 {
         self.tenure.as_ref().map_or(0, |tenure| tenure.in_flight)
     }
 
@@ -341,7 +343,7 @@ impl<W, C: Clone> LockQueue<W, C> {
     }
 
     /// The waiting requests in their order: mode, arrival, and answer.
-    pub fn waiting_requests(&self) -> impl ExactSizeIterator<Item = (Mode, BootInstant, &W)> {
+    pub fn waiting_requests(&self) -> impl ExactSizeIterator<Item = (LockMode, BootInstant, &W)> {
         self.waiting.iter().map(|waiting| (waiting.mode, waiting.since, &waiting.caller))
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{key_slot::KeySlot, strict::UncachedLockRequest};
+use super::{key_slot::KeySlot, uncached_task::UncachedLockRequest};
 use crate::idempotency::OperationAdmissionRequest;
 use crate::manager::admin_query::AdminQuery;
 

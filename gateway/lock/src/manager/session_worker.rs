@@ -11,17 +11,17 @@ use super::{
     key_task::run_key_task,
     orphan_cleanup,
     session_command::SessionCommand,
-    strict,
+    uncached_task,
 };
 use crate::error::GrantError;
-use crate::manager::{admin::handlers::QueryLimiter, key_slot::table::KeySlotTable};
+use crate::manager::{admin::handlers::AdminQueryLimiter, key_slot::table::KeySlotTable};
 use crate::{
     idempotency::{index::OperationIndex, shard_counts::OperationShardCounts, write_ahead},
     session::{
         active_session::{CurrentSession, SessionState},
         client::ZkConnector,
         settings::SessionSettings,
-        supervisor::supervise,
+        supervisor::supervise_session,
     },
 };
 
@@ -55,21 +55,22 @@ impl SessionWorker {
         let Self { mut work, view, table, census } = self;
         let current = Rc::new(CurrentSession::default());
         let counts = Rc::new(OperationShardCounts::default());
-        let turns = QueryLimiter::default();
+        let turns = AdminQueryLimiter::default();
         let tasks = TaskTracker::new();
         let close = CancellationToken::new();
         // The tasks of nodes that belong to one request or one client.
         let alone = TaskTracker::new();
-        let chores = chores::session_chores(settings.clone(), census.clone(), table.ended_sessions.clone());
+        let chores =
+            chores::session_background_work(settings.clone(), census.clone(), table.ended_sessions.clone());
         drop(tasks.spawn_local(orphan_cleanup::run_orphan_cleanup(current.clone(), stop.clone())));
-        let session = supervise(connect, settings, current.clone(), view, close.clone(), chores);
+        let session = supervise_session(connect, settings, current.clone(), view, close.clone(), chores);
         let serving = async {
             while let Some(command) =
                 tokio::select! { command = work.recv() => command, () = stop.cancelled() => None }
             {
                 match (command, current.session()) {
                     (SessionCommand::AcquireUncached(request), Some(live)) => {
-                        let served = alone.track_future(strict::acquire_and_hold(live, request));
+                        let served = alone.track_future(uncached_task::acquire_and_hold(live, request));
                         drop(tasks.spawn_local(served));
                     }
                     (SessionCommand::AcquireUncached(request), None) => {
@@ -99,7 +100,7 @@ impl SessionWorker {
             match current.session() {
                 // No request or lease is left. Idle keys may be many, so their nodes go with the session, in one
                 // transaction.
-                Some(live) if alone.is_empty() => live.registry.prepare_close(),
+                Some(live) if alone.is_empty() => live.registry.end_idle_before_close(),
                 // A client holds a lease, so the session is not closed. The idle keys are released one by one, or they
                 // would wait for its timeout.
                 Some(live) => live.registry.evict_idle(),

@@ -3,23 +3,23 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fencegate_policies::{plan::Mode, token::Token};
+use fencegate_policies::{plan::LockMode, token::FencingToken};
 use fencegate_process::clock::SharedClock;
 use tokio::sync::{Notify, oneshot};
 
 use super::{
-    call_chain::{CallChains, CallbackError},
+    call_chain::{CallbackChains, CallbackError},
     grant_guard::{GrantGuard, MultiRequestLock},
     key_capacity::HolderKind,
-    strict_registry::{FIRST, UncachedLockEntryGuard},
+    uncached_registry::{FIRST, UncachedLockEntryGuard},
 };
-use crate::recipe::grant::Grant;
+use crate::recipe::grant::LockGrant;
 
 /// The lock of one request or lease, held until all its parts are over.
 #[derive(Debug)]
 pub(super) struct UncachedLock {
-    grant: Grant,
-    mode: Mode,
+    grant: LockGrant,
+    mode: LockMode,
     entry_guard: UncachedLockEntryGuard,
     clock: SharedClock,
     of: HolderKind,
@@ -30,7 +30,7 @@ pub(super) struct UncachedLock {
 
 #[derive(Debug)]
 struct UncachedLockState {
-    chains: CallChains,
+    chains: CallbackChains,
     /// The client's lease is over, so nothing more is started under it.
     closed: bool,
     /// An outcome is unknown, so nothing more is started under it.
@@ -40,15 +40,15 @@ struct UncachedLockState {
 }
 
 /// Grants the lock to its request.
-pub(super) fn grant_lock(
-    grant: Grant,
-    mode: Mode,
+pub(super) fn create_uncached_lock(
+    grant: LockGrant,
+    mode: LockMode,
     of: HolderKind,
     over: oneshot::Sender<bool>,
     enrolled: UncachedLockEntryGuard,
     clock: SharedClock,
 ) -> (Arc<UncachedLock>, GrantGuard) {
-    let mut chains = CallChains::default();
+    let mut chains = CallbackChains::default();
     chains.begin_request(FIRST);
     let state = Mutex::new(UncachedLockState { chains, closed: false, retired: false, over: Some(over) });
     let stirred = Notify::new();
@@ -74,18 +74,21 @@ impl UncachedLock {
 
     /// Starts a request under a lease. Exclusive ones run one after another: [`CallbackError::NotInnermost`] means that
     /// one runs now.
-    pub(super) fn start_request(self: &Arc<Self>, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
+    pub(super) fn start_request(
+        self: &Arc<Self>,
+        mode: LockMode,
+    ) -> Result<(GrantGuard, LockMode), CallbackError> {
         let mut state = self.lock_state();
         if state.retired || state.closed {
             return Err(CallbackError::Closed);
         }
-        if (self.mode, mode) == (Mode::Shared, Mode::Exclusive) {
+        if (self.mode, mode) == (LockMode::Shared, LockMode::Exclusive) {
             return Err(CallbackError::Upgrade);
         }
         if !self.grant.validity.is_valid_at(self.clock.now()) {
             return Err(CallbackError::Unproven);
         }
-        if self.mode == Mode::Exclusive && !state.chains.is_only_request(FIRST) {
+        if self.mode == LockMode::Exclusive && !state.chains.is_only_request(FIRST) {
             return Err(CallbackError::NotInnermost);
         }
         let first = self.entry_guard.next_dispatch_number().ok_or(CallbackError::Closed)?;
@@ -95,14 +98,14 @@ impl UncachedLock {
     }
 
     /// Closes the lock: nothing is started under it, or sent for the first time.
-    pub(super) fn close(&self) {
+    pub(super) fn stop_new_requests(&self) {
         self.lock_state().closed = true;
         self.stirred.notify_one();
     }
 
     /// Requests at work under it, without the lease's own part.
-    pub(super) fn active_requests(&self) -> usize {
-        self.lock_state().chains.count_except(FIRST)
+    pub(super) fn active_request_count(&self) -> usize {
+        self.lock_state().chains.count_other_requests(FIRST)
     }
 
     /// Whether an unknown outcome keeps it from starting anything more.
@@ -112,7 +115,7 @@ impl UncachedLock {
 }
 
 impl MultiRequestLock for UncachedLock {
-    fn can_start(&self) -> bool {
+    fn can_dispatch_first(&self) -> bool {
         let state = self.lock_state();
         !state.retired && !state.closed
     }
@@ -124,7 +127,11 @@ impl MultiRequestLock for UncachedLock {
         Some(number)
     }
 
-    fn start_callback(self: Arc<Self>, from: Token, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
+    fn start_callback(
+        self: Arc<Self>,
+        from: FencingToken,
+        mode: LockMode,
+    ) -> Result<(GrantGuard, LockMode), CallbackError> {
         let mut state = self.lock_state();
         if state.retired {
             return Err(CallbackError::Closed);
@@ -137,7 +144,7 @@ impl MultiRequestLock for UncachedLock {
             // The token of a lease itself belongs to no dispatch, so nothing can be called back with it.
             return Err(CallbackError::NotInFlight);
         }
-        if (self.mode, mode) == (Mode::Shared, Mode::Exclusive) {
+        if (self.mode, mode) == (LockMode::Shared, LockMode::Exclusive) {
             return Err(CallbackError::Upgrade);
         }
         let first = self.entry_guard.next_dispatch_number().ok_or(CallbackError::Closed)?;
@@ -180,7 +187,7 @@ mod tests {
     use crate::{
         manager::{
             lock_request::{LockRequest, WaitPlace},
-            strict_registry::{UncachedLockRegistry, WaitInfo},
+            uncached_registry::{LockWaitInfo, UncachedLockRegistry},
         },
         session::{lock_validity::LockValidity, session_deadline::SessionDeadline},
     };
@@ -192,7 +199,7 @@ mod tests {
         outer: GrantGuard,
     }
 
-    fn fixture(mode: Mode) -> Fixture {
+    fn fixture(mode: LockMode) -> Fixture {
         let roll = Arc::<UncachedLockRegistry>::default();
         let key = |text| KeyTemplate::parse(text).expect("a literal").expand(&()).expect("short");
         let keys = vec![key("a"), key("b")];
@@ -209,20 +216,30 @@ mod tests {
             route: &route,
         };
         let enrolled =
-            roll.register(request, WaitInfo { asked: BootInstant::from_nanos(0), ahead: Arc::default() });
+            roll.register(request, LockWaitInfo { asked: BootInstant::from_nanos(0), ahead: Arc::default() });
         let validity =
             Arc::new(LockValidity::new(Arc::new(SessionDeadline::new(1, BootInstant::from_nanos(1 << 50)))));
         let grant =
-            Grant { epoch: 7, sequence: 0, permit: None, validity, nodes: [].into(), contended: false };
+            LockGrant { epoch: 7, sequence: 0, permit: None, validity, nodes: [].into(), contended: false };
         enrolled.set_granted(&grant, BootInstant::from_nanos(0));
         let (sender, over) = oneshot::channel();
-        let (_, outer) =
-            grant_lock(grant, mode, HolderKind::Request, sender, enrolled, Arc::<ManualClock>::default());
+        let (_, outer) = create_uncached_lock(
+            grant,
+            mode,
+            HolderKind::Request,
+            sender,
+            enrolled,
+            Arc::<ManualClock>::default(),
+        );
         Fixture { roll, keys, over, outer }
     }
 
     impl Fixture {
-        fn call(&self, from: Token, mode: Mode) -> Result<(GrantGuard, Mode), CallbackError> {
+        fn start_callback_from(
+            &self,
+            from: FencingToken,
+            mode: LockMode,
+        ) -> Result<(GrantGuard, LockMode), CallbackError> {
             self.roll.find_lock(&self.keys, from).ok_or(CallbackError::NotHeld)?.start_callback(from, mode)
         }
     }
@@ -230,19 +247,25 @@ mod tests {
     /// A set of locks is released only when the request and all callbacks of its service have ended.
     #[test]
     fn lock_set_is_held_through_callbacks() {
-        let mut bench = fixture(Mode::Exclusive);
+        let mut bench = fixture(LockMode::Exclusive);
         let from = bench.outer.next_dispatch().expect("a dispatch").token;
-        let (inner, held) = bench.call(from, Mode::Shared).expect("inside");
-        assert_eq!(held, Mode::Exclusive);
+        let (inner, held) = bench.start_callback_from(from, LockMode::Shared).expect("inside");
+        assert_eq!(held, LockMode::Exclusive);
         let called = inner.next_dispatch().expect("a dispatch").token;
         assert_eq!((called.number(), called.dispatch()), (from.number(), 2));
-        assert_eq!(bench.call(from, Mode::Shared).map(drop), Err(CallbackError::NotInnermost));
+        assert_eq!(
+            bench.start_callback_from(from, LockMode::Shared).map(drop),
+            Err(CallbackError::NotInnermost)
+        );
         inner.mark_settled();
         bench.outer.mark_settled();
         let Fixture { outer, .. } = &mut bench;
         drop(std::mem::replace(outer, inner));
         assert!(bench.over.try_recv().is_err(), "what was called still runs");
-        assert_eq!(bench.call(from, Mode::Shared).map(drop), Err(CallbackError::NotInFlight));
+        assert_eq!(
+            bench.start_callback_from(from, LockMode::Shared).map(drop),
+            Err(CallbackError::NotInFlight)
+        );
         let Fixture { outer: inner, mut over, roll, keys } = bench;
         drop(inner);
         assert_eq!(over.try_recv(), Ok(true));
@@ -252,13 +275,13 @@ mod tests {
     /// A callback whose outcome is unknown retires the grant: nothing more is dispatched under it.
     #[test]
     fn callback_in_doubt_retires_grant() {
-        let Fixture { roll, keys, mut over, outer } = fixture(Mode::Exclusive);
+        let Fixture { roll, keys, mut over, outer } = fixture(LockMode::Exclusive);
         let from = outer.next_dispatch().expect("a dispatch").token;
         let lock = || roll.find_lock(&keys, from).expect("held");
-        let (inner, _) = lock().start_callback(from, Mode::Exclusive).expect("inside");
+        let (inner, _) = lock().start_callback(from, LockMode::Exclusive).expect("inside");
         inner.next_dispatch().expect("a dispatch");
         drop(inner);
-        assert_eq!(lock().start_callback(from, Mode::Exclusive).map(drop), Err(CallbackError::Closed));
+        assert_eq!(lock().start_callback(from, LockMode::Exclusive).map(drop), Err(CallbackError::Closed));
         assert!(outer.next_dispatch().is_none(), "nothing more is sent under it");
         outer.mark_settled();
         drop(outer);
@@ -268,9 +291,12 @@ mod tests {
     /// An exclusive callback under a shared lock is refused at once and does not wait.
     #[test]
     fn shared_lock_refuses_exclusive_callback() {
-        let bench = fixture(Mode::Shared);
+        let bench = fixture(LockMode::Shared);
         let from = bench.outer.next_dispatch().expect("a dispatch").token;
-        assert_eq!(bench.call(from, Mode::Exclusive).map(drop), Err(CallbackError::Upgrade));
-        assert!(bench.call(from, Mode::Shared).is_ok());
+        assert_eq!(
+            bench.start_callback_from(from, LockMode::Exclusive).map(drop),
+            Err(CallbackError::Upgrade)
+        );
+        assert!(bench.start_callback_from(from, LockMode::Shared).is_ok());
     }
 }

@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout_at};
 
 /// Until when one request waits.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct WaitDeadline {
+pub(super) struct LockWaitDeadline {
     /// The end of the wait for another holder.
     holder: Instant,
     /// The end of every wait.
@@ -18,7 +18,7 @@ const MIN_WAIT: Duration = Duration::from_secs(1);
 /// After its wait for another holder is over, a request checks this often whether there is one.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
-impl WaitDeadline {
+impl LockWaitDeadline {
     pub(super) fn after(wait: Duration) -> Self {
         let now = Instant::now();
         Self { holder: now + wait, last: now + wait.max(MIN_WAIT) }
@@ -67,7 +67,7 @@ mod tests {
 
     async fn measure_wait(wait: Duration, taken: impl Fn() -> bool) -> Duration {
         let began = Instant::now();
-        assert_eq!(WaitDeadline::after(wait).wait_for(pending::<()>(), taken).await, None);
+        assert_eq!(LockWaitDeadline::after(wait).wait_for(pending::<()>(), taken).await, None);
         began.elapsed()
     }
 
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn last_check_is_at_deadline() {
         let began = Instant::now();
-        let deadline = WaitDeadline::after(Duration::ZERO);
+        let deadline = LockWaitDeadline::after(Duration::ZERO);
         assert_eq!(deadline.next_check(began), Some(began + CHECK_INTERVAL));
         for before in [CHECK_INTERVAL, CHECK_INTERVAL / 2, Duration::from_nanos(1)] {
             assert_eq!(deadline.next_check(deadline.last - before), Some(deadline.last), "{before:?} before");

@@ -9,7 +9,7 @@ use fencegate_process::clock::BootInstant;
 
 /// Written by the task of the lock node, and read by the request that waits.
 #[derive(Debug, Default)]
-pub struct WaitProgress {
+pub struct LockWaitProgress {
     /// Whether another holder was ahead. A request whose wait ends is then refused as locked, otherwise because the
     /// lock service is unavailable.
     holder: AtomicBool,
@@ -19,7 +19,7 @@ pub struct WaitProgress {
     nodes: AtomicUsize,
 }
 
-impl WaitProgress {
+impl LockWaitProgress {
     /// Lock nodes ahead of the own one. Some may have gone since the last check.
     pub fn nodes_ahead(&self) -> usize {
         self.nodes.load(Ordering::Relaxed)
@@ -29,7 +29,7 @@ impl WaitProgress {
         self.nodes.store(nodes, Ordering::Relaxed);
     }
 
-    pub(super) fn set_held(&self) {
+    pub(super) fn set_blocked_by_holder(&self) {
         self.holder.store(true, Ordering::Relaxed);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The task that runs an attempt owns the node. The caller may go away at any moment: the task detects that at its next
 //! step and removes the node. No request to ZooKeeper is abandoned half way, because it may still take effect. In every
-//! case [`LockAttempt::clear`] has to be the last call.
+//! case [`LockAttempt::remove_nodes`] has to be the last call.
 
 mod node_creation;
 
@@ -10,15 +10,15 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{LockSite, Mode},
+    plan::{LockLocation, LockMode},
 };
 use tokio::task::yield_now;
 
 use super::{
-    create_tracker::CreateTracker,
+    create_tracker::NodeCreationTracker,
     delayed_handover::{self, DelayedHandover, HolderNode, LAST_RECORDED},
-    grant::{AttemptObserver, Grant, LockAttemptError},
-    lock_node::{LockNode, LockNodeLocation, NodeAttempt},
+    grant::{LockAttemptError, LockAttemptObserver, LockGrant},
+    lock_node::{LockNode, LockNodeAttempt, LockNodeLocation},
     sequence_rollover::ExhaustedSequenceParent,
 };
 use crate::error::GrantError;
@@ -27,9 +27,9 @@ use crate::session::{active_session::ActiveSession, client::ZkClient, lock_valid
 
 /// One attempt.
 pub struct LockAttempt<L: ZkClient> {
-    pub candidate: NodeAttempt<L>,
+    pub candidate: LockNodeAttempt<L>,
     /// The names of its nodes.
-    made: CreateTracker<String>,
+    made: NodeCreationTracker<String>,
     /// The data of its nodes.
     says: Box<[u8]>,
     /// Present if the parent of the key keeps a grant record.
@@ -42,8 +42,8 @@ impl<L: ZkClient> LockAttempt<L> {
     pub async fn begin(
         live: &Rc<ActiveSession<L>>,
         key: &ResourceKey,
-        site: &LockSite,
-        mode: Mode,
+        site: &LockLocation,
+        mode: LockMode,
     ) -> Result<Self, GrantError> {
         let at = LockNodeLocation::for_site(&live.paths, key, site)?;
         if live.registry.parents.has_attempts(&at.parent) {
@@ -56,8 +56,8 @@ impl<L: ZkClient> LockAttempt<L> {
     }
 
     /// Another attempt for the same key. Its node replaces this one's, so it needs no capacity of its own.
-    pub fn successor(&self, mode: Mode) -> Self {
-        let NodeAttempt { live, .. } = &self.candidate;
+    pub fn successor(&self, mode: LockMode) -> Self {
+        let LockNodeAttempt { live, .. } = &self.candidate;
         Self::new(self.registered.successor(), live, &self.candidate.location(), mode)
     }
 
@@ -65,18 +65,18 @@ impl<L: ZkClient> LockAttempt<L> {
         registered: LockNodeRegistration<L>,
         live: &Rc<ActiveSession<L>>,
         at: &LockNodeLocation,
-        mode: Mode,
+        mode: LockMode,
     ) -> Self {
-        let candidate = NodeAttempt::new(live.clone(), at, registered.guid, mode);
+        let candidate = LockNodeAttempt::new(live.clone(), at, registered.guid, mode);
         // Among other programs' nodes the data only shows people the owner of the node; no request is forwarded by it.
         let says: &[u8] = if candidate.layout.is_native() { b"" } else { live.member.as_bytes() };
-        Self { says: says.into(), candidate, made: CreateTracker::default(), delayed: None, registered }
+        Self { says: says.into(), candidate, made: NodeCreationTracker::default(), delayed: None, registered }
     }
 
     /// For a tenure that is kept for later requests: its node names this gateway, so that peers can forward requests to
     /// it. Only a native node that holds alone does so.
     pub fn with_gateway_reference(mut self) -> Self {
-        if self.candidate.mode == Mode::Exclusive && self.candidate.layout.is_native() {
+        if self.candidate.mode == LockMode::Exclusive && self.candidate.layout.is_native() {
             self.says = self.candidate.live.gateway_reference().into();
         }
         self
@@ -92,8 +92,8 @@ impl<L: ZkClient> LockAttempt<L> {
     }
 
     /// For an attempt that sends no request, and only puts the grant record of its key in order.
-    pub fn without_requests(self) -> Self {
-        self.with_handover(DelayedHandover::without_requests())
+    pub fn for_record_cleanup(self) -> Self {
+        self.with_handover(DelayedHandover::for_record_cleanup())
     }
 
     fn with_handover(mut self, delayed: DelayedHandover) -> Self {
@@ -118,8 +118,11 @@ impl<L: ZkClient> LockAttempt<L> {
     }
 
     /// Creates the node and waits until it holds.
-    pub async fn acquire(&self, caller: &mut impl AttemptObserver) -> Result<Grant, LockAttemptError> {
-        let (node, children) = self.create().await?;
+    pub async fn acquire(
+        &self,
+        caller: &mut impl LockAttemptObserver,
+    ) -> Result<LockGrant, LockAttemptError> {
+        let (node, children) = self.create_node().await?;
         self.wait_for_lock(node, children, caller).await
     }
 
@@ -128,12 +131,12 @@ impl<L: ZkClient> LockAttempt<L> {
     pub async fn acquire_instead_of(
         &self,
         old: &Self,
-        caller: &mut impl AttemptObserver,
-    ) -> Result<Grant, LockAttemptError> {
-        match self.replace(old).await? {
+        caller: &mut impl LockAttemptObserver,
+    ) -> Result<LockGrant, LockAttemptError> {
+        match self.replace_node(old).await? {
             Some((node, children)) => self.wait_for_lock(node, children, caller).await,
             None => {
-                old.clear().await;
+                old.remove_nodes().await;
                 self.acquire(caller).await
             }
         }
@@ -143,9 +146,9 @@ impl<L: ZkClient> LockAttempt<L> {
     /// and the children of its parent.
     pub(super) async fn join_queue(
         &self,
-        caller: &mut impl AttemptObserver,
+        caller: &mut impl LockAttemptObserver,
     ) -> Result<(String, Vec<String>), LockAttemptError> {
-        let (node, children) = self.create().await?;
+        let (node, children) = self.create_node().await?;
         self.check_node(&node, caller).await?;
         Ok((node.name, children))
     }
@@ -154,7 +157,7 @@ impl<L: ZkClient> LockAttempt<L> {
     async fn check_node(
         &self,
         node: &LockNode,
-        caller: &mut impl AttemptObserver,
+        caller: &mut impl LockAttemptObserver,
     ) -> Result<(u64, u32), LockAttemptError> {
         let live = &self.candidate.live;
         if node.stat.owner != live.client.id() {
@@ -166,9 +169,9 @@ impl<L: ZkClient> LockAttempt<L> {
         // Compared now and not after the wait: later grants to other holders are rightly larger.
         let before =
             self.made.highest_epoch_before().expect("a node that was found is one whose create was sent");
-        let epoch = live.epoch(node.stat.czxid, before)?;
+        let epoch = live.checked_token_epoch(node.stat.czxid, before)?;
         let sequence = self.candidate.sequence(&node.name);
-        live.metrics.record_sequence(sequence);
+        live.metrics.record_node_sequence(sequence);
         if self.delayed.is_some() && sequence > LAST_RECORDED {
             return Err(GrantError::KeyLimit(NUMBERS_USED_UP).into());
         }
@@ -179,7 +182,7 @@ impl<L: ZkClient> LockAttempt<L> {
                 return Err(GrantError::KeyLimit(NUMBERS_USED_UP).into());
             }
             let full = ExhaustedSequenceParent::observe(&self.candidate).await?;
-            self.clear().await;
+            self.remove_nodes().await;
             full.wait_replaced(caller).await?;
             // The caller retries with a new attempt, which creates its node under the new parent.
             return Err(GrantError::Lost.into());
@@ -191,19 +194,19 @@ impl<L: ZkClient> LockAttempt<L> {
         &self,
         node: LockNode,
         children: Vec<String>,
-        caller: &mut impl AttemptObserver,
-    ) -> Result<Grant, LockAttemptError> {
+        caller: &mut impl LockAttemptObserver,
+    ) -> Result<LockGrant, LockAttemptError> {
         let (epoch, sequence) = self.check_node(&node, caller).await?;
         let contended = self.candidate.wait_in_queue(&node.name, children, caller).await?;
         if let Some(delayed) = &self.delayed {
             let held = [HolderNode { candidate: &self.candidate, name: &node.name }];
-            delayed.take_over(&held, epoch, caller).await?;
+            delayed.take_over_keys(&held, epoch, caller).await?;
         }
-        self.candidate.wait_session_proven(caller).await?;
+        self.candidate.wait_session_valid(caller).await?;
         self.delayed.iter().for_each(DelayedHandover::mark_in_use);
         let validity = Arc::new(LockValidity::new(self.candidate.live.session_deadline.clone()));
         let nodes = [self.candidate.path(&node.name)].into();
-        Ok(Grant { epoch, sequence, permit: None, validity, nodes, contended })
+        Ok(LockGrant { epoch, sequence, permit: None, validity, nodes, contended })
     }
 
     /// Records that a create is about to be sent.
@@ -213,34 +216,34 @@ impl<L: ZkClient> LockAttempt<L> {
 
     /// Records that its node is gone.
     fn mark_gone(&self) {
-        self.made.clear();
+        self.made.record_none_left();
         self.delayed.iter().for_each(DelayedHandover::reset);
     }
 
     /// Records that the caller has removed the only node of this attempt.
     pub(super) fn mark_removed(&self) {
-        self.made.clear();
+        self.made.record_none_left();
     }
 
     /// Returns when no node of this attempt is left, or the session is over.
-    pub async fn clear(&self) {
+    pub async fn remove_nodes(&self) {
         if !self.made.may_exist() {
             return;
         }
         if let Some(delayed) = self.delayed.as_ref().filter(|delayed| delayed.can_write_clean_record()) {
             for name in delayed.node_names() {
-                delayed_handover::remove_and_write_clean(&self.candidate, &name).await;
+                delayed_handover::remove_node_and_write_clean(&self.candidate, &name).await;
             }
             delayed.reset();
-            if self.made.names().is_some() {
-                return self.made.clear();
+            if self.made.created_names().is_some() {
+                return self.made.record_none_left();
             }
         }
-        match self.made.names() {
-            Some(name) => self.candidate.remove(&name).await,
-            None => self.candidate.purge().await,
+        match self.made.created_names() {
+            Some(name) => self.candidate.remove_node(&name).await,
+            None => self.candidate.remove_all_nodes().await,
         }
-        self.made.clear();
+        self.made.record_none_left();
     }
 }
 
@@ -252,7 +255,7 @@ impl<L: ZkClient> Drop for LockAttempt<L> {
     fn drop(&mut self) {
         if self.made.may_exist() {
             // `clear` has not ended, so the node may still hold; it stays registered and is not removed.
-            self.registered.retain();
+            self.registered.retain_until_session_end();
         }
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 /// The state of one attempt's nodes, from the answers to its creates. `N`: the names in an unambiguous answer.
 #[derive(Debug)]
-pub(super) struct CreateTracker<N>(RefCell<NodeCreationState<N>>);
+pub(super) struct NodeCreationTracker<N>(RefCell<NodeCreationState<N>>);
 
 #[derive(Debug)]
 enum NodeCreationState<N> {
@@ -16,13 +16,13 @@ enum NodeCreationState<N> {
     Named { before: u64, names: N },
 }
 
-impl<N> Default for CreateTracker<N> {
+impl<N> Default for NodeCreationTracker<N> {
     fn default() -> Self {
         Self(RefCell::new(NodeCreationState::Nothing))
     }
 }
 
-impl<N: Clone> CreateTracker<N> {
+impl<N: Clone> NodeCreationTracker<N> {
     /// Records that a create is about to be sent. `highest`: the highest epoch that is known at this moment.
     pub(super) fn record_create_sent(&self, highest: u64) {
         let mut state = self.0.borrow_mut();
@@ -34,7 +34,7 @@ impl<N: Clone> CreateTracker<N> {
     /// Records that no node was created, or none is left. After a refused create, call this only if every earlier
     /// create, at any key, is known to have created nothing. The GUID leaves the registry with this call, so a
     /// remaining node would have no owner.
-    pub(super) fn clear(&self) {
+    pub(super) fn record_none_left(&self) {
         self.0.replace(NodeCreationState::Nothing);
     }
 
@@ -47,7 +47,7 @@ impl<N: Clone> CreateTracker<N> {
     }
 
     /// The names; `None` without an unambiguous answer, and then there may be no node or several.
-    pub(super) fn names(&self) -> Option<N> {
+    pub(super) fn created_names(&self) -> Option<N> {
         match &*self.0.borrow() {
             NodeCreationState::Named { names, .. } => Some(names.clone()),
             NodeCreationState::Nothing | NodeCreationState::Unclear { .. } => None,
@@ -75,15 +75,19 @@ mod tests {
     /// The highest epoch from before the first create counts until no node of these creates can exist any more.
     #[test]
     fn highest_before_stays_until_cleared() {
-        let made = CreateTracker::<String>::default();
+        let made = NodeCreationTracker::<String>::default();
         assert_eq!((made.may_exist(), made.highest_epoch_before()), (false, None));
         made.record_create_sent(5);
         made.record_create_sent(7);
-        assert_eq!((made.highest_epoch_before(), made.names()), (Some(5), None), "an answer was lost");
+        assert_eq!(
+            (made.highest_epoch_before(), made.created_names()),
+            (Some(5), None),
+            "an answer was lost"
+        );
         made.record_names(&"one".to_owned());
-        assert_eq!((made.highest_epoch_before(), made.names().as_deref()), (Some(5), Some("one")));
-        made.clear();
-        assert_eq!((made.may_exist(), made.names()), (false, None));
+        assert_eq!((made.highest_epoch_before(), made.created_names().as_deref()), (Some(5), Some("one")));
+        made.record_none_left();
+        assert_eq!((made.may_exist(), made.created_names()), (false, None));
         made.record_create_sent(9);
         assert_eq!(made.highest_epoch_before(), Some(9));
     }

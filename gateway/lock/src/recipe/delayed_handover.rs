@@ -17,10 +17,10 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::{
-    grant::{AttemptObserver, LockAttemptError},
-    grant_record::{GrantRecord, Parting},
+    grant::{LockAttemptError, LockAttemptObserver},
+    grant_record::{GrantRecord, LastTenureState},
     layout::QueueRank,
-    lock_node::{NodeAttempt, REFUSED_PAUSE, definite_error},
+    lock_node::{LockNodeAttempt, REFUSED_PAUSE, definite_error},
 };
 use crate::{
     delay_metrics::HandoverDelayOutcome,
@@ -51,7 +51,7 @@ pub(super) const LAST_RECORDED: u32 = (1 << 31) - (1 << 20);
 
 /// A lock node that holds its key.
 pub(super) struct HolderNode<'a, L> {
-    pub(super) candidate: &'a NodeAttempt<L>,
+    pub(super) candidate: &'a LockNodeAttempt<L>,
     pub(super) name: &'a str,
 }
 
@@ -67,7 +67,7 @@ impl DelayedHandover {
         Self::new(Some(delay))
     }
 
-    pub(super) fn without_requests() -> Self {
+    pub(super) fn for_record_cleanup() -> Self {
         Self::new(None)
     }
 
@@ -79,11 +79,11 @@ impl DelayedHandover {
 
     /// Takes the keys over from their last holders. The wait for a delay goes on when the callers leave: if a delay is
     /// longer than every caller's patience, no caller would ever get the keys otherwise.
-    pub(super) async fn take_over<L: ZkClient>(
+    pub(super) async fn take_over_keys<L: ZkClient>(
         &self,
         held: &[HolderNode<'_, L>],
         epoch: u64,
-        caller: &mut impl AttemptObserver,
+        caller: &mut impl LockAttemptObserver,
     ) -> Result<(), LockAttemptError> {
         let live = &held.first().expect("at least one key").candidate.live;
         let mut found = Vec::with_capacity(held.len());
@@ -102,7 +102,7 @@ impl DelayedHandover {
         if owed.is_some() {
             wait_out_delay(live, live.clock.now() + delay, caller).await?;
             for HolderNode { candidate, name } in held {
-                if candidate.layout.rank(&candidate.list_children().await?, name) != QueueRank::First {
+                if candidate.layout.queue_rank(&candidate.list_children().await?, name) != QueueRank::First {
                     return Err(GrantError::Lost.into());
                 }
             }
@@ -139,7 +139,7 @@ impl DelayedHandover {
 
 /// Reads the record of a key that an own node holds.
 async fn read_record<L: ZkClient>(held: &HolderNode<'_, L>) -> Result<VersionedGrantRecord, GrantError> {
-    let NodeAttempt { live, parent, .. } = held.candidate;
+    let LockNodeAttempt { live, parent, .. } = held.candidate;
     loop {
         let (data, seen) = match live.client.data(parent).await {
             Ok(read) => read,
@@ -202,7 +202,10 @@ async fn write_record<L: ZkClient>(
 }
 
 /// Whether the own write was done, after a lost answer. If it was not, it never will be, as with a create.
-async fn is_written<L: ZkClient>(first: &NodeAttempt<L>, record: &GrantRecord) -> Result<bool, GrantError> {
+async fn is_written<L: ZkClient>(
+    first: &LockNodeAttempt<L>,
+    record: &GrantRecord,
+) -> Result<bool, GrantError> {
     loop {
         first.pause_before_retry().await?;
         let synced = first.live.client.sync(&first.parent);
@@ -220,7 +223,7 @@ async fn is_written<L: ZkClient>(first: &NodeAttempt<L>, record: &GrantRecord) -
 async fn wait_out_delay<L: ZkClient>(
     live: &ActiveSession<L>,
     until: BootInstant,
-    caller: &mut impl AttemptObserver,
+    caller: &mut impl LockAttemptObserver,
 ) -> Result<(), GrantError> {
     let rest = until.since(live.clock.now());
     info!(rest = %HumanDuration(rest), "the last holder left without a word: its delay is sat out");
@@ -253,12 +256,12 @@ async fn wait_out_delay<L: ZkClient>(
 ///
 /// This is one transaction that does nothing if the own node is gone, because then another contender may hold. So it is
 /// safe to send it again after a lost answer, and a parent that other contenders have created since is not touched.
-pub(super) async fn remove_and_write_clean<L: ZkClient>(candidate: &NodeAttempt<L>, name: &str) {
-    let NodeAttempt { live, parent, .. } = candidate;
+pub(super) async fn remove_node_and_write_clean<L: ZkClient>(candidate: &LockNodeAttempt<L>, name: &str) {
+    let LockNodeAttempt { live, parent, .. } = candidate;
     let path = candidate.path(name);
     let clean = GrantRecord::clean().to_bytes();
     loop {
-        let last = candidate.is_alone();
+        let last = candidate.is_only_contender();
         let after = if last {
             MultiOp::Delete { path: parent, version: None }
         } else {
@@ -294,7 +297,7 @@ pub(super) async fn remove_and_write_clean<L: ZkClient>(candidate: &NodeAttempt<
 }
 
 /// Reads the grant record for display; `None` if there is none.
-pub async fn read_if_present<L: ZkClient>(
+pub async fn read_grant_record<L: ZkClient>(
     live: &ActiveSession<L>,
     parent: &str,
 ) -> Result<Option<GrantRecord>, ZkError> {
@@ -308,7 +311,7 @@ pub async fn read_if_present<L: ZkClient>(
 impl GrantRecord {
     /// Whether the next holder has to wait.
     pub fn is_held(&self) -> bool {
-        self.state == Parting::Held
+        self.state == LastTenureState::Held
     }
 }
 

@@ -14,8 +14,8 @@ use tracing::{debug, warn};
 
 use super::{
     attempt::LockAttempt,
-    create_tracker::CreateTracker,
-    lock_node::{NodeAttempt, REFUSED_PAUSE, UNWRITTEN_VERSION, definite_error},
+    create_tracker::NodeCreationTracker,
+    lock_node::{LockNodeAttempt, REFUSED_PAUSE, UNWRITTEN_VERSION, definite_error},
     node_data,
     registry_guard::LockNodeRegistration,
 };
@@ -25,7 +25,7 @@ use crate::session::{
     client::{MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkError},
 };
 
-/// The contested node of one attempt. In every case [`ContestedNode::clear`] has to be the last call.
+/// The contested node of one attempt. In every case [`ContestedNode::remove_nodes`] has to be the last call.
 pub(super) struct ContestedNode<L: ZkClient> {
     live: Rc<ActiveSession<L>>,
     /// The path of the node, or the path that was tried last.
@@ -35,13 +35,13 @@ pub(super) struct ContestedNode<L: ZkClient> {
     /// How often the creating transaction writes the node; its version is this number.
     writes: u8,
     /// The czxid of the own node.
-    made: CreateTracker<i64>,
+    made: NodeCreationTracker<i64>,
     /// Counts the bytes of its path.
     registered: LockNodeRegistration<L>,
 }
 
 /// The result of an attempt to create the node.
-pub(super) enum CreateOutcome {
+pub(super) enum ExclusiveCreateOutcome {
     Ours(NodeStat),
     /// Another contender has the node: the session that owns it. `None`: the node existed and has gone.
     Taken(Option<i64>),
@@ -52,11 +52,11 @@ pub(super) enum CreateOutcome {
 impl<L: ZkClient> ContestedNode<L> {
     /// The node of the attempt that queues with `line`. `longest`: bytes of its longest path. May wait for capacity.
     pub(super) async fn begin(line: &LockAttempt<L>, longest: usize, writes: u8) -> Result<Self, GrantError> {
-        let NodeAttempt { live, guid, .. } = &line.candidate;
+        let LockNodeAttempt { live, guid, .. } = &line.candidate;
         let registered = LockNodeRegistration::register(live, longest).await?;
-        let says = node_data::encode(&live.member, *guid);
+        let says = node_data::encode_exclusive_node_data(&live.member, *guid);
         let path = RefCell::new("".into());
-        Ok(Self { live: live.clone(), path, says, writes, made: CreateTracker::default(), registered })
+        Ok(Self { live: live.clone(), path, says, writes, made: NodeCreationTracker::default(), registered })
     }
 
     /// The path of the node.
@@ -72,10 +72,10 @@ impl<L: ZkClient> ContestedNode<L> {
     /// tried, the result of this one is known.
     pub(super) async fn try_create(
         &self,
-        candidate: &NodeAttempt<L>,
+        candidate: &LockNodeAttempt<L>,
         path: &str,
         first: MultiOp<'_>,
-    ) -> Result<CreateOutcome, GrantError> {
+    ) -> Result<ExclusiveCreateOutcome, GrantError> {
         let link = &self.live.client;
         let says = self.says.as_bytes();
         let create = MultiOp::Create { path, data: says, kind: NodeKind::Ephemeral };
@@ -98,7 +98,7 @@ impl<L: ZkClient> ContestedNode<L> {
                 }
                 Err(MultiError { step: Some(0), fault: ZkError::NoNode }) => return Err(GrantError::Lost),
                 Err(MultiError { step: Some(1), fault: ZkError::NoNode }) => {
-                    return Ok(CreateOutcome::NoParent);
+                    return Ok(ExclusiveCreateOutcome::NoParent);
                 }
                 Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => {
                     candidate.pause_before_retry().await?
@@ -111,26 +111,26 @@ impl<L: ZkClient> ContestedNode<L> {
     /// Determines the owner from the read that followed the create. `None`: unknown, try again.
     async fn identify_owner(
         &self,
-        candidate: &NodeAttempt<L>,
+        candidate: &LockNodeAttempt<L>,
         read: Result<(Vec<u8>, NodeStat), ZkError>,
-    ) -> Result<Option<CreateOutcome>, GrantError> {
+    ) -> Result<Option<ExclusiveCreateOutcome>, GrantError> {
         let (says, seen) = match read {
             Ok(read) => read,
             // The node has gone since, whichever contender created it.
-            Err(ZkError::NoNode) => return Ok(Some(CreateOutcome::Taken(None))),
+            Err(ZkError::NoNode) => return Ok(Some(ExclusiveCreateOutcome::Taken(None))),
             Err(ZkError::Ambiguous(_)) => return candidate.pause_before_retry().await.map(|()| None),
             Err(fault) => return Err(definite_error(fault)),
         };
         if says == self.says.as_bytes() {
             self.made.record_names(&seen.czxid);
-            return Ok(Some(CreateOutcome::Ours(seen)));
+            return Ok(Some(ExclusiveCreateOutcome::Ours(seen)));
         }
-        self.made.clear();
-        Ok(Some(CreateOutcome::Taken(Some(seen.owner))))
+        self.made.record_none_left();
+        Ok(Some(ExclusiveCreateOutcome::Taken(Some(seen.owner))))
     }
 
     /// The epoch of the token that this node makes.
-    pub(super) fn epoch(&self, seen: NodeStat) -> Result<u64, GrantError> {
+    pub(super) fn token_epoch(&self, seen: NodeStat) -> Result<u64, GrantError> {
         if seen.owner != self.live.client.id() {
             // Another session owns the node, so this session's deadline does not cover it, and this session is given
             // up.
@@ -139,12 +139,12 @@ impl<L: ZkClient> ContestedNode<L> {
         }
         let before =
             self.made.highest_epoch_before().expect("a node that was found is one whose create was sent");
-        self.live.epoch(seen.czxid, before)
+        self.live.checked_token_epoch(seen.czxid, before)
     }
 
     /// Whether this attempt created this node, even if another client has changed its data since.
     pub(super) fn is_ours(&self, says: &[u8], seen: NodeStat) -> bool {
-        let ours = match self.made.names() {
+        let ours = match self.made.created_names() {
             Some(czxid) => seen.czxid == czxid,
             None => says == self.says.as_bytes(),
         };
@@ -153,21 +153,21 @@ impl<L: ZkClient> ContestedNode<L> {
 
     /// Returns when neither the node nor the own lock node in the queue is left, or the session is over. `place`: the
     /// path of that lock node, if the node was ever tried.
-    pub(super) async fn clear(&self, line: &LockAttempt<L>, place: Option<&str>) {
+    pub(super) async fn remove_nodes(&self, line: &LockAttempt<L>, place: Option<&str>) {
         if let (Some(place), true) = (place, self.made.may_exist()) {
-            self.remove_with_place(line, place).await;
+            self.remove_with_queue_node(line, place).await;
         }
-        line.clear().await;
+        line.remove_nodes().await;
         // Without the own lock node in the queue, no create of this attempt can take effect any more.
         if self.made.may_exist() {
             self.remove_own_node(&line.candidate).await;
         }
-        self.made.clear();
+        self.made.record_none_left();
     }
 
     /// Removes the node and the lock node `place` in one transaction, if both are unchanged. A repeated transaction
     /// finds `place` gone, and changes nothing.
-    async fn remove_with_place(&self, line: &LockAttempt<L>, place: &str) {
+    async fn remove_with_queue_node(&self, line: &LockAttempt<L>, place: &str) {
         let live = &self.live;
         let candidate = &line.candidate;
         let path = self.path();
@@ -177,13 +177,13 @@ impl<L: ZkClient> ContestedNode<L> {
         let parent = MultiOp::Delete { path: &candidate.parent, version: Some(UNWRITTEN_VERSION) };
         let steps = [own, node, parent];
         while !live.registry.is_closing() {
-            let last = candidate.is_alone();
+            let last = candidate.is_only_contender();
             let steps = if last { &steps[..] } else { &steps[..2] };
             match live.client.commit(steps).await {
                 Ok(_) => {
                     candidate.record_removed(last);
                     line.mark_removed();
-                    return self.made.clear();
+                    return self.made.record_none_left();
                 }
                 Err(MultiError { step: Some(2), .. }) => candidate.mark_contended(),
                 // Another client removed one of them, or the first transaction was done: the caller checks each by
@@ -206,7 +206,7 @@ impl<L: ZkClient> ContestedNode<L> {
     }
 
     /// Reads the node before each delete: only the own node is removed, and only in the version that was read.
-    async fn remove_own_node(&self, candidate: &NodeAttempt<L>) {
+    async fn remove_own_node(&self, candidate: &LockNodeAttempt<L>) {
         let live = &self.live;
         let path = self.path();
         while !live.registry.is_closing() {
@@ -244,7 +244,7 @@ impl<L: ZkClient> Drop for ContestedNode<L> {
     fn drop(&mut self) {
         if self.made.may_exist() {
             // `clear` has not ended, so the node may still hold.
-            self.registered.retain();
+            self.registered.retain_until_session_end();
         }
     }
 }

@@ -8,17 +8,17 @@ use std::{cell::OnceCell, rc::Rc, sync::Arc};
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{LockSite, Mode},
+    plan::{LockLocation, LockMode},
 };
 use fencegate_process::failpoint;
 use tokio::time::sleep;
 
 use super::{
     attempt::LockAttempt,
-    exclusive_create::{ContestedNode, CreateOutcome},
+    exclusive_create::{ContestedNode, ExclusiveCreateOutcome},
     foreign_parent,
-    grant::{AttemptObserver, Grant, LockAttemptError},
-    lock_node::{CREATE_ROUNDS, NodeAttempt, REFUSED_PAUSE, definite_error},
+    grant::{LockAttemptError, LockAttemptObserver, LockGrant},
+    lock_node::{CREATE_ROUNDS, LockNodeAttempt, REFUSED_PAUSE, definite_error},
 };
 use crate::error::GrantError;
 use crate::session::{
@@ -27,7 +27,7 @@ use crate::session::{
     lock_validity::LockValidity,
 };
 
-/// One attempt at an exclusive node. In every case [`ExclusiveNodeAttempt::clear`] has to be the last call.
+/// One attempt at an exclusive node. In every case [`ExclusiveNodeAttempt::remove_nodes`] has to be the last call.
 pub struct ExclusiveNodeAttempt<L: ZkClient> {
     /// The lock node in the queue of this installation's attempts.
     line: LockAttempt<L>,
@@ -49,13 +49,14 @@ impl<L: ZkClient> ExclusiveNodeAttempt<L> {
         key: &ResourceKey,
         path: &str,
     ) -> Result<Self, GrantError> {
-        let line =
-            LockAttempt::begin(live, key, &LockSite::Native, Mode::Exclusive).await?.for_exclusive_node(path);
+        let line = LockAttempt::begin(live, key, &LockLocation::Native, LockMode::Exclusive)
+            .await?
+            .for_exclusive_node(path);
         let node = ContestedNode::begin(&line, path.len(), WRITES).await?;
         Ok(Self { line, place: OnceCell::new(), path: path.to_owned(), node })
     }
 
-    fn candidate(&self) -> &NodeAttempt<L> {
+    fn candidate(&self) -> &LockNodeAttempt<L> {
         &self.line.candidate
     }
 
@@ -64,7 +65,10 @@ impl<L: ZkClient> ExclusiveNodeAttempt<L> {
     }
 
     /// Waits in the queue, and then until the node can be created.
-    pub async fn acquire(&self, caller: &mut impl AttemptObserver) -> Result<Grant, LockAttemptError> {
+    pub async fn acquire(
+        &self,
+        caller: &mut impl LockAttemptObserver,
+    ) -> Result<LockGrant, LockAttemptError> {
         let first = self.line.acquire(caller).await?;
         let place = self.place.get_or_init(|| first.nodes.concat());
         let mut contended = first.contended;
@@ -75,11 +79,11 @@ impl<L: ZkClient> ExclusiveNodeAttempt<L> {
             contended = true;
             self.wait_released(caller).await?;
         };
-        let epoch = self.node.epoch(seen)?;
-        self.candidate().wait_session_proven(caller).await?;
+        let epoch = self.node.token_epoch(seen)?;
+        self.candidate().wait_session_valid(caller).await?;
         let validity = Arc::new(LockValidity::new(self.session().session_deadline.clone()));
         let nodes = [place.clone(), self.path.clone()].into();
-        Ok(Grant { epoch, sequence: 0, permit: None, validity, nodes, contended })
+        Ok(LockGrant { epoch, sequence: 0, permit: None, validity, nodes, contended })
     }
 
     /// `None`: another contender has the node.
@@ -87,13 +91,13 @@ impl<L: ZkClient> ExclusiveNodeAttempt<L> {
         for _ in 0..=CREATE_ROUNDS {
             let first = MultiOp::Check { path: place, version: ANY_VERSION };
             match self.node.try_create(self.candidate(), &self.path, first).await? {
-                CreateOutcome::Ours(seen) => return Ok(Some(seen)),
-                CreateOutcome::Taken(Some(owner)) if KEPT_WITHOUT_SESSION.contains(&owner) => {
+                ExclusiveCreateOutcome::Ours(seen) => return Ok(Some(seen)),
+                ExclusiveCreateOutcome::Taken(Some(owner)) if KEPT_WITHOUT_SESSION.contains(&owner) => {
                     return Err(GrantError::Service(NO_LOCK.into()));
                 }
-                CreateOutcome::Taken(_) => return Ok(None),
-                CreateOutcome::NoParent => {
-                    let made = foreign_parent::create_levels(
+                ExclusiveCreateOutcome::Taken(_) => return Ok(None),
+                ExclusiveCreateOutcome::NoParent => {
+                    let made = foreign_parent::create_missing_ancestors(
                         self.session(),
                         parent_path(&self.path),
                         NodeKind::Persistent,
@@ -107,7 +111,7 @@ impl<L: ZkClient> ExclusiveNodeAttempt<L> {
     }
 
     /// Returns when the other owner's node may be gone.
-    async fn wait_released(&self, caller: &mut impl AttemptObserver) -> Result<(), LockAttemptError> {
+    async fn wait_released(&self, caller: &mut impl LockAttemptObserver) -> Result<(), LockAttemptError> {
         caller.on_waiting()?;
         failpoint::pass("while_waiting");
         match self.session().client.watch(&self.path).await {
@@ -149,8 +153,8 @@ impl<L: ZkClient> ExclusiveNodeAttempt<L> {
     }
 
     /// Returns when neither the node nor the own lock node in the queue is left, or the session is over.
-    pub async fn clear(&self) {
-        self.node.clear(&self.line, self.place.get().map(String::as_str)).await;
+    pub async fn remove_nodes(&self) {
+        self.node.remove_nodes(&self.line, self.place.get().map(String::as_str)).await;
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) fn parent_kind(line: NodeLayout) -> NodeKind {
 
 /// Creates all missing levels. They get the ACL of the node above them: ZooKeeper inherits no ACLs, and the ACL of the
 /// gateways' own nodes would keep the other programs out.
-pub(super) async fn create_levels<L: ZkClient>(
+pub(super) async fn create_missing_ancestors<L: ZkClient>(
     live: &ActiveSession<L>,
     parent: &str,
     kind: NodeKind,

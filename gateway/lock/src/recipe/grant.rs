@@ -2,20 +2,20 @@
 
 use std::{future::Future, sync::Arc};
 
-use fencegate_policies::permits::Permit;
+use fencegate_policies::permits::PermitIndex;
 use fencegate_process::clock::BootInstant;
 
 use crate::{error::GrantError, peer_endpoint::HolderRoute, session::lock_validity::LockValidity};
 
 /// A granted lock.
 #[derive(Debug, Clone)]
-pub struct Grant {
+pub struct LockGrant {
     /// The epoch of the token.
     pub epoch: u64,
     /// The sequence of the token; 0 for a set of keys, and for a node without a queue.
     pub sequence: u32,
     /// The permit that was granted, if the key has several.
-    pub permit: Option<Permit>,
+    pub permit: Option<PermitIndex>,
     pub validity: Arc<LockValidity>,
     /// Paths of the lock nodes, one per key.
     pub nodes: Arc<[String]>,
@@ -38,7 +38,7 @@ impl From<GrantError> for LockAttemptError {
 }
 
 /// The callers that wait for an attempt.
-pub trait AttemptObserver {
+pub trait LockAttemptObserver {
     fn is_closed(&self) -> bool;
     /// Returns when no caller wants the lock any more.
     fn closed(&mut self) -> impl Future<Output = ()>;
@@ -53,12 +53,12 @@ pub trait AttemptObserver {
     fn on_delay(&mut self, _until: BootInstant) {}
 
     /// Whether a caller may be forwarded to the holder's gateway, and has no route yet. Each call that returns true is
-    /// answered once, by [`AttemptObserver::on_holder_route`].
+    /// answered once, by [`LockAttemptObserver::on_holder_route`].
     fn wants_forwarding(&mut self) -> bool {
         false
     }
 
-    /// The answer to [`AttemptObserver::wants_forwarding`]; `None` if there is no gateway to forward the caller to.
+    /// The answer to [`LockAttemptObserver::wants_forwarding`]; `None` if there is no gateway to forward the caller to.
     fn on_holder_route(&mut self, _: Option<HolderRoute>) -> Result<(), LockAttemptError> {
         Ok(())
     }

@@ -13,7 +13,7 @@ const FORMAT: u32 = 1;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GrantRecord {
     format: u32,
-    pub state: Parting,
+    pub state: LastTenureState,
     /// The epoch of the tenure that wrote it; 0 if none did.
     pub epoch: u64,
     /// How long requests may go on after the end of that tenure, in milliseconds.
@@ -23,8 +23,8 @@ pub struct GrantRecord {
 /// How the last tenure ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub enum Parting {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Parting))]
+pub enum LastTenureState {
     /// The holder has not left yet, or has left without recording that its requests are over.
     Held,
     /// All requests that were sent under this key are over.
@@ -45,18 +45,18 @@ pub enum ParseGrantRecordError {
 impl GrantRecord {
     /// The record of a parent under which no request was ever sent.
     pub fn clean() -> Self {
-        Self { format: FORMAT, state: Parting::Clean, epoch: 0, delay_ms: 0 }
+        Self { format: FORMAT, state: LastTenureState::Clean, epoch: 0, delay_ms: 0 }
     }
 
     pub fn held(epoch: u64, delay: Duration) -> Self {
         // Rounded up, because a longer delay is always safe.
         let delay_ms = u64::try_from(delay.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
-        Self { format: FORMAT, state: Parting::Held, epoch, delay_ms }
+        Self { format: FORMAT, state: LastTenureState::Held, epoch, delay_ms }
     }
 
     /// How long the next holder has to wait at least; `None` where it need not.
     pub fn required_delay(&self) -> Option<Duration> {
-        (self.state == Parting::Held).then_some(Duration::from_millis(self.delay_ms))
+        (self.state == LastTenureState::Held).then_some(Duration::from_millis(self.delay_ms))
     }
 
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -69,7 +69,7 @@ impl GrantRecord {
     /// A newer build wrote it, or it is no record at all.
     pub fn parse(data: &[u8]) -> Result<Option<Self>, ParseGrantRecordError> {
         #[derive(Deserialize)]
-        struct RecordHeader {
+        struct GrantRecordHeader {
             format: u32,
         }
         if data.is_empty() {
@@ -77,7 +77,7 @@ impl GrantRecord {
         }
         let garbled = |error: serde_json::Error| ParseGrantRecordError::Garbled(error.to_string());
         // The format is read first, because a newer form may have other fields.
-        let form: RecordHeader = serde_json::from_slice(data).map_err(garbled)?;
+        let form: GrantRecordHeader = serde_json::from_slice(data).map_err(garbled)?;
         if form.format > FORMAT {
             return Err(ParseGrantRecordError::Newer(form.format));
         }

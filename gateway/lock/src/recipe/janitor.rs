@@ -20,8 +20,8 @@ pub async fn remove_unused_parents<L: ZkClient>(live: &ActiveSession<L>) -> Infa
     const AT_ONCE: usize = 64;
     loop {
         tokio::time::sleep(RETENTION / 2).await;
-        for parents in live.registry.parents.kept.take_unused(live.clock.now()).chunks(AT_ONCE) {
-            let steps: Vec<_> = parents.iter().map(|parent| delete_parent(parent)).collect();
+        for parents in live.registry.parents.kept.take_expired_parents(live.clock.now()).chunks(AT_ONCE) {
+            let steps: Vec<_> = parents.iter().map(|parent| delete_parent_op(parent)).collect();
             // Recorded before the answer: later requests of this session are ordered behind this one.
             parents.iter().for_each(|parent| live.registry.parents.mark_absent(parent));
             if let Err(MultiError { step: Some(_), .. }) = live.client.commit(&steps).await {
@@ -33,7 +33,7 @@ pub async fn remove_unused_parents<L: ZkClient>(live: &ActiveSession<L>) -> Infa
 }
 
 /// The server refuses this if any node is below the parent, or if a record was written there.
-fn delete_parent(path: &str) -> MultiOp<'_> {
+fn delete_parent_op(path: &str) -> MultiOp<'_> {
     MultiOp::Delete { path, version: Some(UNWRITTEN_VERSION) }
 }
 
@@ -41,13 +41,13 @@ fn delete_parent(path: &str) -> MultiOp<'_> {
 pub async fn run_ownerless_node_sweeps<L: ZkClient>(live: &ActiveSession<L>, period: Duration) -> Infallible {
     loop {
         tokio::time::sleep(period).await;
-        sweep(live).await;
+        sweep_ownerless_nodes(live).await;
     }
 }
 
 /// Lists the nodes, and checks each one against the registry when it is about to be deleted. An attempt is registered
 /// before its create is sent, so a listed node without an entry has no owner any more.
-async fn sweep<L: ZkClient>(live: &ActiveSession<L>) {
+async fn sweep_ownerless_nodes<L: ZkClient>(live: &ActiveSession<L>) {
     // Listed from `/`, because locks of other programs can lie anywhere.
     let nodes = match live.client.ephemerals("/").await {
         Ok(nodes) => nodes,

@@ -3,10 +3,10 @@
 pub mod node_names;
 pub mod queue_position;
 
-pub use node_names::{Contender, NodeLayout, attempt_guid, parse_permit, permit_node_name};
-pub use queue_position::QueuePosition;
+pub use node_names::{LockContender, NodeLayout, attempt_guid, parse_permit, permit_node_name};
+pub use queue_position::PermitQueuePosition;
 
-use fencegate_policies::plan::Mode;
+use fencegate_policies::plan::LockMode;
 
 use fencegate_process::randomness::Guid;
 
@@ -14,10 +14,10 @@ use fencegate_process::randomness::Guid;
 /// the counter sticks: several nodes get one number, and the programs take each of them for the first.
 const MAX_FOREIGN_SEQUENCE: u32 = (1 << 31) - (1 << 20);
 
-impl Contender<'_> {
+impl LockContender<'_> {
     /// Whether both can hold the lock at the same time.
     fn is_compatible_with(&self, other: &Self) -> bool {
-        self.mode == Mode::Shared && other.mode == Mode::Shared
+        self.mode == LockMode::Shared && other.mode == LockMode::Shared
     }
 }
 
@@ -41,10 +41,10 @@ impl NodeLayout {
 
     /// The rank of the node called `own`. A writer waits for its direct predecessor, a reader for the nearest writer
     /// before it: readers that come later never overtake a waiting writer.
-    pub fn rank<'a>(self, children: &'a [String], own: &str) -> QueueRank<'a> {
+    pub fn queue_rank<'a>(self, children: &'a [String], own: &str) -> QueueRank<'a> {
         let Some(ours) = self.parse_contender(own) else { return QueueRank::Gone };
         let mut present = false;
-        let mut before: Option<Contender<'a>> = None;
+        let mut before: Option<LockContender<'a>> = None;
         for other in children.iter().filter_map(|name| self.parse_contender(name)) {
             if other.name == own {
                 present = true;
@@ -73,7 +73,7 @@ impl NodeLayout {
             .iter()
             .filter_map(|name| self.parse_contender(name))
             .min_by_key(|contender| contender.sequence)?;
-        let writes = lowest.mode == Mode::Exclusive && lowest.permits.is_none();
+        let writes = lowest.mode == LockMode::Exclusive && lowest.permits.is_none();
         (writes && lowest.guid.is_some()).then_some(lowest.name)
     }
 
@@ -96,8 +96,8 @@ impl NodeLayout {
     /// Whether all other contenders are gateways' writers. Only such a writer may wait just to find the gateway that
     /// holds.
     pub fn has_only_own_writers(self, children: &[String], own: &str) -> bool {
-        let may_look = |other: Contender| {
-            other.mode == Mode::Exclusive && other.permits.is_none() && other.guid.is_some()
+        let may_look = |other: LockContender| {
+            other.mode == LockMode::Exclusive && other.permits.is_none() && other.guid.is_some()
         };
         self == Self::Native
             && children
@@ -120,7 +120,7 @@ impl NodeLayout {
 
     /// The nodes that an attempt created, lowest first. There can be more than one, because the client library may
     /// repeat a create.
-    pub fn nodes_of(self, children: &[String], guid: Guid) -> Vec<&str> {
+    pub fn nodes_with_guid(self, children: &[String], guid: Guid) -> Vec<&str> {
         let mut own: Vec<_> = children
             .iter()
             .filter_map(|name| self.parse_contender(name))
@@ -139,34 +139,40 @@ mod tests {
 
     use fencegate_process::randomness::SystemRandomness;
 
-    fn writer(sequence: u32) -> String {
-        format!("{}{sequence:010}", LINE.requested_name(Guid::new(&SystemRandomness), Mode::Exclusive))
+    fn writer_node_name(sequence: u32) -> String {
+        format!("{}{sequence:010}", LINE.requested_name(Guid::new(&SystemRandomness), LockMode::Exclusive))
     }
 
-    fn reader(sequence: u32) -> String {
-        format!("{}{sequence:010}", LINE.requested_name(Guid::new(&SystemRandomness), Mode::Shared))
+    fn reader_node_name(sequence: u32) -> String {
+        format!("{}{sequence:010}", LINE.requested_name(Guid::new(&SystemRandomness), LockMode::Shared))
     }
 
     /// Readers hold together; a reader behind a waiting writer waits for that writer.
     #[test]
     fn readers_share_and_never_overtake_writer() {
-        let nodes = [reader(1), reader(2), writer(3), reader(4), reader(5)];
-        assert_eq!(LINE.rank(&nodes, &nodes[1]), QueueRank::First);
-        assert_eq!(LINE.rank(&nodes, &nodes[2]), QueueRank::Behind(&nodes[1]));
-        assert_eq!(LINE.rank(&nodes, &nodes[3]), QueueRank::Behind(&nodes[2]));
-        assert_eq!(LINE.rank(&nodes, &nodes[4]), QueueRank::Behind(&nodes[2]));
+        let nodes = [
+            reader_node_name(1),
+            reader_node_name(2),
+            writer_node_name(3),
+            reader_node_name(4),
+            reader_node_name(5),
+        ];
+        assert_eq!(LINE.queue_rank(&nodes, &nodes[1]), QueueRank::First);
+        assert_eq!(LINE.queue_rank(&nodes, &nodes[2]), QueueRank::Behind(&nodes[1]));
+        assert_eq!(LINE.queue_rank(&nodes, &nodes[3]), QueueRank::Behind(&nodes[2]));
+        assert_eq!(LINE.queue_rank(&nodes, &nodes[4]), QueueRank::Behind(&nodes[2]));
     }
 
     /// A lock is contended only by nodes that cannot hold together with the own node.
     #[test]
     fn contention_counts_only_conflicting_nodes() {
-        let readers = [reader(1), reader(2)];
+        let readers = [reader_node_name(1), reader_node_name(2)];
         assert!(!LINE.is_contended(&readers, &readers[0]));
-        let mixed = [reader(1), writer(2)];
+        let mixed = [reader_node_name(1), writer_node_name(2)];
         assert!(LINE.is_contended(&mixed, &mixed[0]) && LINE.is_contended(&mixed, &mixed[1]));
         assert!(!LINE.is_contended(&mixed[1..], &mixed[1]));
         assert!(
-            LINE.has_only_own_writers(&[writer(1), writer(2)], "")
+            LINE.has_only_own_writers(&[writer_node_name(1), writer_node_name(2)], "")
                 && !LINE.has_only_own_writers(&mixed, &mixed[1])
         );
     }
@@ -175,20 +181,20 @@ mod tests {
     /// none.
     #[test]
     fn sole_holder_is_lowest_own_writer() {
-        let nodes = [writer(7), reader(9), writer(3)];
+        let nodes = [writer_node_name(7), reader_node_name(9), writer_node_name(3)];
         assert_eq!(LINE.sole_holder(&nodes), Some(nodes[2].as_str()));
-        assert_eq!(LINE.sole_holder(&[reader(1), writer(2)]), None);
-        assert_eq!(LINE.sole_holder(&["_c_1-lock-0000000001".to_owned(), writer(2)]), None);
+        assert_eq!(LINE.sole_holder(&[reader_node_name(1), writer_node_name(2)]), None);
+        assert_eq!(LINE.sole_holder(&["_c_1-lock-0000000001".to_owned(), writer_node_name(2)]), None);
         assert_eq!(LINE.sole_holder(&[]), None);
     }
 
     #[test]
     fn node_waits_for_direct_predecessor() {
-        let nodes = [writer(12), writer(3), writer(7)];
-        assert_eq!(LINE.rank(&nodes, &nodes[1]), QueueRank::First);
-        assert_eq!(LINE.rank(&nodes, &nodes[2]), QueueRank::Behind(&nodes[1]));
-        assert_eq!(LINE.rank(&nodes, &nodes[0]), QueueRank::Behind(&nodes[2]));
-        assert_eq!(LINE.rank(&nodes, &writer(1)), QueueRank::Gone);
+        let nodes = [writer_node_name(12), writer_node_name(3), writer_node_name(7)];
+        assert_eq!(LINE.queue_rank(&nodes, &nodes[1]), QueueRank::First);
+        assert_eq!(LINE.queue_rank(&nodes, &nodes[2]), QueueRank::Behind(&nodes[1]));
+        assert_eq!(LINE.queue_rank(&nodes, &nodes[0]), QueueRank::Behind(&nodes[2]));
+        assert_eq!(LINE.queue_rank(&nodes, &writer_node_name(1)), QueueRank::Gone);
         let before = |own: &String| LINE.nodes_ahead(&nodes, own);
         assert_eq!([before(&nodes[1]), before(&nodes[2]), before(&nodes[0])], [0, 1, 2]);
         assert_eq!(LINE.nodes_ahead(&nodes, "no number"), 0);
@@ -196,37 +202,37 @@ mod tests {
 
     #[test]
     fn rank_follows_sequence_not_name() {
-        let low = format!("f{}", &writer(1)[1..]);
-        let high = format!("0{}", &writer(2)[1..]);
+        let low = format!("f{}", &writer_node_name(1)[1..]);
+        let high = format!("0{}", &writer_node_name(2)[1..]);
         let nodes = [low.clone(), high.clone()];
-        assert_eq!(LINE.rank(&nodes, &high), QueueRank::Behind(&low));
+        assert_eq!(LINE.queue_rank(&nodes, &high), QueueRank::Behind(&low));
     }
 
     #[test]
     fn equal_sequences_block_each_other() {
-        let nodes = [writer(i32::MAX as u32), writer(i32::MAX as u32)];
-        assert_eq!(LINE.rank(&nodes, &nodes[0]), QueueRank::Behind(&nodes[1]));
-        assert_eq!(LINE.rank(&nodes, &nodes[1]), QueueRank::Behind(&nodes[0]));
+        let nodes = [writer_node_name(i32::MAX as u32), writer_node_name(i32::MAX as u32)];
+        assert_eq!(LINE.queue_rank(&nodes, &nodes[0]), QueueRank::Behind(&nodes[1]));
+        assert_eq!(LINE.queue_rank(&nodes, &nodes[1]), QueueRank::Behind(&nodes[0]));
     }
 
     /// A foreign node with a sequence number blocks the nodes behind it; a node without a number blocks none.
     #[test]
     fn foreign_node_blocks_if_numbered() {
-        let own = writer(5);
+        let own = writer_node_name(5);
         let plain = ["readme".to_owned(), own.clone()];
-        assert_eq!(LINE.rank(&plain, &own), QueueRank::First);
+        assert_eq!(LINE.queue_rank(&plain, &own), QueueRank::First);
         for stranger in ["_c_1-lock-0000000001", "x-s-0000000001", "\u{e9}0000000001"] {
             let queue = [stranger.to_owned(), own.clone()];
-            assert_eq!(LINE.rank(&queue, &own), QueueRank::Behind(stranger));
+            assert_eq!(LINE.queue_rank(&queue, &own), QueueRank::Behind(stranger));
         }
     }
 
     #[test]
     fn attempt_nodes_are_sorted_by_sequence() {
         let guid = Guid::new(&SystemRandomness);
-        let ours = |sequence| LINE.node_name(guid, Mode::Exclusive, sequence);
-        let nodes = [ours(9), writer(1), ours(4)];
-        assert_eq!(LINE.nodes_of(&nodes, guid), [nodes[2].as_str(), nodes[0].as_str()]);
+        let ours = |sequence| LINE.node_name(guid, LockMode::Exclusive, sequence);
+        let nodes = [ours(9), writer_node_name(1), ours(4)];
+        assert_eq!(LINE.nodes_with_guid(&nodes, guid), [nodes[2].as_str(), nodes[0].as_str()]);
     }
 
     /// Curator's reader waits for the first writer, and a gateway's reader for the nearest writer before it; both hold
@@ -236,21 +242,23 @@ mod tests {
     fn foreign_readers_share_and_writers_wait() {
         let guid = Guid::new(&SystemRandomness);
         for line in [NodeLayout::CuratorReadWrite, NodeLayout::Kazoo] {
-            let theirs = |mode: Mode, sequence| line.node_name(Guid::new(&SystemRandomness), mode, sequence);
-            let reader = theirs(Mode::Shared, 1);
-            let writer = theirs(Mode::Exclusive, 3);
-            let own = line.node_name(guid, Mode::Shared, 2);
-            let after = line.node_name(guid, Mode::Shared, 4);
+            let theirs =
+                |mode: LockMode, sequence| line.node_name(Guid::new(&SystemRandomness), mode, sequence);
+            let reader = theirs(LockMode::Shared, 1);
+            let writer = theirs(LockMode::Exclusive, 3);
+            let own = line.node_name(guid, LockMode::Shared, 2);
+            let after = line.node_name(guid, LockMode::Shared, 4);
             let nodes = [reader.clone(), own.clone(), writer.clone(), after.clone()];
-            assert_eq!(line.rank(&nodes, &own), QueueRank::First);
-            assert_eq!(line.rank(&nodes, &writer), QueueRank::Behind(&own));
-            assert_eq!(line.rank(&nodes, &after), QueueRank::Behind(&writer));
+            assert_eq!(line.queue_rank(&nodes, &own), QueueRank::First);
+            assert_eq!(line.queue_rank(&nodes, &writer), QueueRank::Behind(&own));
+            assert_eq!(line.queue_rank(&nodes, &after), QueueRank::Behind(&writer));
             assert!(line.is_contended(&nodes, &own) && !line.is_contended(&nodes[..2], &own));
-            let beside = [theirs(Mode::Shared, 3), writer.clone(), line.node_name(guid, Mode::Exclusive, 4)];
-            assert_eq!(line.rank(&beside[..1], &beside[2]), QueueRank::Gone);
-            assert!(matches!(line.rank(&beside, &beside[2]), QueueRank::Behind(_)));
+            let beside =
+                [theirs(LockMode::Shared, 3), writer.clone(), line.node_name(guid, LockMode::Exclusive, 4)];
+            assert_eq!(line.queue_rank(&beside[..1], &beside[2]), QueueRank::Gone);
+            assert!(matches!(line.queue_rank(&beside, &beside[2]), QueueRank::Behind(_)));
             let downgraded = [beside[0].clone(), beside[2].clone()];
-            assert_eq!(line.rank(&downgraded, &beside[2]), QueueRank::Behind(&beside[0]));
+            assert_eq!(line.queue_rank(&downgraded, &beside[2]), QueueRank::Behind(&beside[0]));
         }
     }
 
@@ -259,7 +267,8 @@ mod tests {
     fn foreign_layout_has_no_sole_holder() {
         let guid = Guid::new(&SystemRandomness);
         for line in [NodeLayout::CuratorMutex, NodeLayout::CuratorReadWrite, NodeLayout::Kazoo] {
-            let nodes = [line.node_name(guid, Mode::Exclusive, 1), line.node_name(guid, Mode::Exclusive, 2)];
+            let nodes =
+                [line.node_name(guid, LockMode::Exclusive, 1), line.node_name(guid, LockMode::Exclusive, 2)];
             assert_eq!(line.sole_holder(&nodes), None);
             assert!(line.is_contended(&nodes, &nodes[0]) && !line.has_only_own_writers(&nodes, &nodes[0]));
         }

@@ -6,7 +6,7 @@ use std::{cell::Cell, rc::Rc, time::Duration};
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{LockSite, Mode},
+    plan::{LockLocation, LockMode},
 };
 use fencegate_process::{command_hint, failpoint, randomness::Guid};
 use tokio::time::sleep;
@@ -20,7 +20,7 @@ use crate::session::{
 };
 
 /// One attempt at one key, among all attempts below the key's parent.
-pub struct NodeAttempt<L> {
+pub struct LockNodeAttempt<L> {
     pub live: Rc<ActiveSession<L>>,
     /// The names of nodes there, and their order.
     pub layout: NodeLayout,
@@ -28,7 +28,7 @@ pub struct NodeAttempt<L> {
     /// The node above `parent`, in the native layout.
     shard: String,
     pub guid: Guid,
-    pub mode: Mode,
+    pub mode: LockMode,
     /// The first grant record of a new parent, where parents keep one (see [`super::delayed_handover`]); else empty.
     record: Vec<u8>,
     /// Whether no other node was below the parent at the last list.
@@ -49,7 +49,7 @@ pub struct LockNodeLocation {
 impl LockNodeLocation {
     /// # Errors
     /// The site has no queue, as an exclusive node has none.
-    pub fn for_site(paths: &ZkPaths, key: &ResourceKey, site: &LockSite) -> Result<Self, GrantError> {
+    pub fn for_site(paths: &ZkPaths, key: &ResourceKey, site: &LockLocation) -> Result<Self, GrantError> {
         let Some(line) = NodeLayout::for_site(site) else {
             return Err(GrantError::Service("the lock is a node that nobody stands in line for".into()));
         };
@@ -73,8 +73,8 @@ pub struct LockNode {
     pub stat: NodeStat,
 }
 
-impl<L: ZkClient> NodeAttempt<L> {
-    pub fn new(live: Rc<ActiveSession<L>>, at: &LockNodeLocation, guid: Guid, mode: Mode) -> Self {
+impl<L: ZkClient> LockNodeAttempt<L> {
+    pub fn new(live: Rc<ActiveSession<L>>, at: &LockNodeLocation, guid: Guid, mode: LockMode) -> Self {
         let LockNodeLocation { layout: line, parent, shard } = at.clone();
         let mark = live.registry.parents.add_attempt(&parent);
         Self {
@@ -118,18 +118,18 @@ impl<L: ZkClient> NodeAttempt<L> {
 
     /// Whether no other node was below the parent at the last list, and this session is about to create no other node
     /// there.
-    pub(super) fn is_alone(&self) -> bool {
+    pub(super) fn is_only_contender(&self) -> bool {
         self.alone.get() && self.live.registry.parents.has_single_attempt(self.mark)
     }
 
     pub(super) fn mark_contended(&self) {
         self.alone.set(false);
-        self.mark_shared();
+        self.mark_used_by_others();
     }
 
     /// Records that other sessions have used the key since the last visit, so its parent is not retained.
-    pub(super) fn mark_shared(&self) {
-        self.live.registry.parents.kept.mark_shared(self.mark);
+    pub(super) fn mark_used_by_others(&self) {
+        self.live.registry.parents.kept.mark_used_by_others(self.mark);
     }
 
     /// The expected sequence number of the next node below the parent, if this session has retained the parent. The
@@ -138,7 +138,7 @@ impl<L: ZkClient> NodeAttempt<L> {
         if !self.layout.is_native() {
             return None;
         }
-        self.live.registry.parents.kept.take(self.mark)
+        self.live.registry.parents.kept.take_parent(self.mark)
     }
 
     /// Records that the parent does not exist, although it was retained.
@@ -162,7 +162,8 @@ impl<L: ZkClient> NodeAttempt<L> {
         // A parent that other programs use is never removed. One of them may be about to create a node there, and
         // kazoo's `Lock` ensures its parent only once.
         self.alone.set(
-            self.layout.is_native() && self.layout.nodes_of(children, self.guid).len() == children.len(),
+            self.layout.is_native()
+                && self.layout.nodes_with_guid(children, self.guid).len() == children.len(),
         );
     }
 
@@ -170,7 +171,7 @@ impl<L: ZkClient> NodeAttempt<L> {
     pub async fn create_ancestors(&self) -> Result<(), GrantError> {
         if !self.layout.is_native() {
             let kind = foreign_parent::parent_kind(self.layout);
-            return foreign_parent::create_levels(&self.live, &self.parent, kind)
+            return foreign_parent::create_missing_ancestors(&self.live, &self.parent, kind)
                 .await
                 .map_err(definite_error);
         }
@@ -179,7 +180,7 @@ impl<L: ZkClient> NodeAttempt<L> {
             Err(ZkError::NoNode) => Err(GrantError::Service(format!(
                 "{} is missing; `{}` makes it",
                 self.live.paths.locks_path(),
-                command_hint::command_line(command_hint::CommandTarget::Gateway, "era init")
+                command_hint::command_line(command_hint::HintedProcessKind::Gateway, "era init")
             ))),
             Err(fault) => Err(definite_error(fault)),
         }
@@ -217,12 +218,12 @@ impl<L: ZkClient> NodeAttempt<L> {
             };
             self.record_children(&children);
             let mut adopted = None;
-            for name in self.layout.nodes_of(&children, self.guid) {
+            for name in self.layout.nodes_with_guid(&children, self.guid) {
                 match self.live.client.stat(&self.path(name)).await {
                     Ok(Some(seen)) if adopted.is_none() => {
                         adopted = Some(LockNode { name: name.to_owned(), stat: seen })
                     }
-                    Ok(Some(_)) => self.remove(name).await,
+                    Ok(Some(_)) => self.remove_node(name).await,
                     Ok(None) => {}
                     Err(ZkError::Ambiguous(_)) => {
                         self.pause_before_retry().await?;
@@ -276,7 +277,8 @@ impl<L: ZkClient> NodeAttempt<L> {
                 }
             };
             failpoint::pass("while_watching");
-            let Some(own) = self.layout.nodes_of(&children, self.guid).first().map(|name| self.path(name))
+            let Some(own) =
+                self.layout.nodes_with_guid(&children, self.guid).first().map(|name| self.path(name))
             else {
                 return gone(&self.parent);
             };
@@ -294,7 +296,7 @@ impl<L: ZkClient> NodeAttempt<L> {
     }
 }
 
-impl<L> Drop for NodeAttempt<L> {
+impl<L> Drop for LockNodeAttempt<L> {
     fn drop(&mut self) {
         self.live.registry.parents.remove_attempt(self.mark);
     }

@@ -8,7 +8,7 @@ use super::layout::attempt_guid;
 const OURS: &str = "fencegate";
 
 /// The data of an exclusive node: the member node of its gateway, and the attempt that created it.
-pub fn encode(member: &str, attempt: Guid) -> String {
+pub fn encode_exclusive_node_data(member: &str, attempt: Guid) -> String {
     format!("{OURS} {member} {attempt}")
 }
 
@@ -37,10 +37,16 @@ mod tests {
     #[test]
     fn node_data_identifies_own_attempts_only() {
         let guid = Guid::new(&SystemRandomness);
-        assert_eq!(parse_attempt(encode("gw-1-00000000000000ff", guid).as_bytes()), Some(guid));
-        assert!(is_made_by(encode("gw-1", guid).as_bytes(), &format!("{guid}-w-0000000007")));
+        assert_eq!(
+            parse_attempt(encode_exclusive_node_data("gw-1-00000000000000ff", guid).as_bytes()),
+            Some(guid)
+        );
+        assert!(is_made_by(
+            encode_exclusive_node_data("gw-1", guid).as_bytes(),
+            &format!("{guid}-w-0000000007")
+        ));
         assert!(!is_made_by(
-            encode("gw-1", guid).as_bytes(),
+            encode_exclusive_node_data("gw-1", guid).as_bytes(),
             &format!("{}-w-0000000007", Guid::new(&SystemRandomness))
         ));
         let strange =

@@ -23,7 +23,7 @@ impl<L: ZkClient> LockNodeRegistration<L> {
         let registry = &live.registry;
         while registry.bytes.get() + bytes > MAX_SESSION_PATH_BYTES - RESERVED_PATH_BYTES {
             let freed = registry.freed.notified();
-            if registry.make_room() == 0 {
+            if registry.evict_longest_idle() == 0 {
                 return Err(GrantError::KeyLimit("the session's lock paths have reached their bound"));
             }
             tokio::select! {
@@ -49,7 +49,7 @@ impl<L: ZkClient> LockNodeRegistration<L> {
 
     /// Marks that the node may still exist and hold when this is dropped, so it must not be removed before the session
     /// ends.
-    pub fn retain(&self) {
+    pub fn retain_until_session_end(&self) {
         self.stays.set(true);
     }
 }

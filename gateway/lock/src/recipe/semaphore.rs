@@ -9,18 +9,18 @@ use std::{cell::OnceCell, rc::Rc, sync::Arc};
 
 use fencegate_policies::{
     key::ResourceKey,
-    permits::{Permit, Permits},
-    plan::{LockSite, Mode},
+    permits::{PermitCount, PermitIndex},
+    plan::{LockLocation, LockMode},
 };
 use fencegate_process::failpoint;
 use tokio::time::sleep;
 
 use super::{
     attempt::LockAttempt,
-    exclusive_create::{ContestedNode, CreateOutcome},
-    grant::{AttemptObserver, Grant, LockAttemptError},
-    layout::{QueuePosition, permit_node_name},
-    lock_node::{NodeAttempt, REFUSED_PAUSE, definite_error},
+    exclusive_create::{ContestedNode, ExclusiveCreateOutcome},
+    grant::{LockAttemptError, LockAttemptObserver, LockGrant},
+    layout::{PermitQueuePosition, permit_node_name},
+    lock_node::{LockNodeAttempt, REFUSED_PAUSE, definite_error},
 };
 use crate::error::GrantError;
 use crate::session::{
@@ -29,9 +29,9 @@ use crate::session::{
     lock_validity::LockValidity,
 };
 
-/// One attempt at a permit. In every case [`SemaphoreAttempt::clear`] has to be the last call.
+/// One attempt at a permit. In every case [`SemaphoreAttempt::remove_nodes`] has to be the last call.
 pub struct SemaphoreAttempt<L: ZkClient> {
-    permits: Permits,
+    permits: PermitCount,
     line: LockAttempt<L>,
     /// The path of the own lock node in the queue, set once it is among the first.
     place: OnceCell<String>,
@@ -52,12 +52,13 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
     pub async fn begin(
         live: &Rc<ActiveSession<L>>,
         key: &ResourceKey,
-        permits: Permits,
+        permits: PermitCount,
     ) -> Result<Self, GrantError> {
         if key.for_permit(permits.last()).is_none() {
             return Err(GrantError::KeyLimit("the keys of the permits of this one are too long"));
         }
-        let line = LockAttempt::begin(live, key, &LockSite::Semaphore { permits }, Mode::Exclusive).await?;
+        let line =
+            LockAttempt::begin(live, key, &LockLocation::Semaphore { permits }, LockMode::Exclusive).await?;
         let longest = line.candidate.path(&permit_node_name(permits.last())).len();
         let mut writes = [0];
         live.randomness.fill(&mut writes);
@@ -65,7 +66,7 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
         Ok(Self { permits, line, place: OnceCell::new(), node })
     }
 
-    fn candidate(&self) -> &NodeAttempt<L> {
+    fn candidate(&self) -> &LockNodeAttempt<L> {
         &self.line.candidate
     }
 
@@ -74,7 +75,10 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
     }
 
     /// Waits in the queue until it is among the first, and then takes a permit.
-    pub async fn acquire(&self, caller: &mut impl AttemptObserver) -> Result<Grant, LockAttemptError> {
+    pub async fn acquire(
+        &self,
+        caller: &mut impl LockAttemptObserver,
+    ) -> Result<LockGrant, LockAttemptError> {
         let (own, mut children) = self.line.join_queue(caller).await?;
         let place = self.place.get_or_init(|| self.candidate().path(&own));
         let mut contended = false;
@@ -82,50 +86,52 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
             if caller.is_closed() {
                 return Err(LockAttemptError::CallerGone);
             }
-            let seen = match QueuePosition::compute(self.permits, &children, &own) {
-                QueuePosition::Now(free) if !free.is_empty() => {
+            let seen = match PermitQueuePosition::compute(self.permits, &children, &own) {
+                PermitQueuePosition::Now(free) if !free.is_empty() => {
                     match self.try_take_permit(place, &free).await? {
                         Some(taken) => break taken,
                         None => self.candidate().list_children().await?,
                     }
                 }
-                QueuePosition::PermitsDiffer => return Err(GrantError::PermitsDiffer.into()),
-                QueuePosition::Gone => return Err(GrantError::Lost.into()),
+                PermitQueuePosition::PermitsDiffer => return Err(GrantError::PermitsDiffer.into()),
+                PermitQueuePosition::Gone => return Err(GrantError::Lost.into()),
                 waits => {
                     contended = true;
                     caller.on_waiting()?;
                     failpoint::pass("while_waiting");
                     match waits {
-                        QueuePosition::Behind(before) => self.wait_behind(&own, before, caller).await?,
+                        PermitQueuePosition::Behind(before) => {
+                            self.wait_for_predecessor(&own, before, caller).await?
+                        }
                         _ => self.wait_for_any_release(&own, caller).await?,
                     }
                 }
             };
             children = seen;
         };
-        let epoch = self.node.epoch(seen)?;
-        self.candidate().wait_session_proven(caller).await?;
+        let epoch = self.node.token_epoch(seen)?;
+        self.candidate().wait_session_valid(caller).await?;
         let validity = Arc::new(LockValidity::new(self.session().session_deadline.clone()));
         let nodes = [place.clone(), self.node.path().to_string()].into();
-        Ok(Grant { epoch, sequence: 0, permit: Some(permit), validity, nodes, contended })
+        Ok(LockGrant { epoch, sequence: 0, permit: Some(permit), validity, nodes, contended })
     }
 
     /// Tries to take one of the `free` permits. `None`: other contenders were faster, or the list was old.
     async fn try_take_permit(
         &self,
         place: &str,
-        free: &[Permit],
-    ) -> Result<Option<(Permit, NodeStat)>, GrantError> {
+        free: &[PermitIndex],
+    ) -> Result<Option<(PermitIndex, NodeStat)>, GrantError> {
         for permit in free.iter().take(MAX_TRIES) {
             let node = self.candidate().path(&permit_node_name(*permit));
             let number = permit.to_string();
             // This step checks that the own lock node exists, and wakes the contender that watches it.
             let first = MultiOp::Set { path: place, data: number.as_bytes() };
             match self.node.try_create(self.candidate(), &node, first).await? {
-                CreateOutcome::Ours(seen) => return Ok(Some((*permit, seen))),
-                CreateOutcome::Taken(_) => {}
+                ExclusiveCreateOutcome::Ours(seen) => return Ok(Some((*permit, seen))),
+                ExclusiveCreateOutcome::Taken(_) => {}
                 // The parent is gone, and the own lock node with it.
-                CreateOutcome::NoParent => return Err(GrantError::Lost),
+                ExclusiveCreateOutcome::NoParent => return Err(GrantError::Lost),
             }
         }
         Ok(None)
@@ -135,11 +141,11 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
     ///
     /// The list is read after the watch is set. If the predecessor still waits in it, the watch fires when it takes its
     /// permit.
-    async fn wait_behind(
+    async fn wait_for_predecessor(
         &self,
         own: &str,
         before: &str,
-        caller: &mut impl AttemptObserver,
+        caller: &mut impl LockAttemptObserver,
     ) -> Result<Vec<String>, LockAttemptError> {
         let path = self.candidate().path(before);
         let watched = self.session().client.watch(&path);
@@ -148,7 +154,8 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
         let children = children?;
         match watched {
             Ok(changed)
-                if QueuePosition::compute(self.permits, &children, own) == QueuePosition::Behind(before) =>
+                if PermitQueuePosition::compute(self.permits, &children, own)
+                    == PermitQueuePosition::Behind(before) =>
             {
                 self.wait_changed(changed, caller).await?;
             }
@@ -164,12 +171,12 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
     async fn wait_for_any_release(
         &self,
         own: &str,
-        caller: &mut impl AttemptObserver,
+        caller: &mut impl LockAttemptObserver,
     ) -> Result<Vec<String>, LockAttemptError> {
         match self.session().client.watch_children(&self.candidate().parent).await {
             Ok((children, changed)) => {
-                let now = QueuePosition::compute(self.permits, &children, own);
-                if now == QueuePosition::Next || now == QueuePosition::Now(Vec::new()) {
+                let now = PermitQueuePosition::compute(self.permits, &children, own);
+                if now == PermitQueuePosition::Next || now == PermitQueuePosition::Now(Vec::new()) {
                     self.wait_changed(changed, caller).await?;
                 }
                 Ok(children)
@@ -186,7 +193,7 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
     async fn wait_changed(
         &self,
         changed: L::Watch,
-        caller: &mut impl AttemptObserver,
+        caller: &mut impl LockAttemptObserver,
     ) -> Result<(), LockAttemptError> {
         tokio::select! {
             () = changed => Ok(()),
@@ -233,7 +240,7 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
     }
 
     /// Returns when neither the permit nor the own lock node in the queue is left, or the session is over.
-    pub async fn clear(&self) {
-        self.node.clear(&self.line, self.place.get().map(String::as_str)).await;
+    pub async fn remove_nodes(&self) {
+        self.node.remove_nodes(&self.line, self.place.get().map(String::as_str)).await;
     }
 }

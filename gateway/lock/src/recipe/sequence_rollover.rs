@@ -10,22 +10,22 @@ use tokio::time::sleep;
 use tracing::info;
 
 use super::{
-    grant::{AttemptObserver, LockAttemptError},
-    lock_node::{NodeAttempt, definite_error},
+    grant::{LockAttemptError, LockAttemptObserver},
+    lock_node::{LockNodeAttempt, definite_error},
 };
 use crate::error::GrantError;
 use crate::session::client::{MultiError, MultiOp, NodeKind, ZkClient, ZkError};
 
 /// A parent whose numbers are used up.
 pub struct ExhaustedSequenceParent<'a, L> {
-    candidate: &'a NodeAttempt<L>,
+    candidate: &'a LockNodeAttempt<L>,
     /// Distinguishes this parent from its successor: versions begin again, a czxid does not.
     czxid: i64,
 }
 
 impl<'a, L: ZkClient> ExhaustedSequenceParent<'a, L> {
     /// Call this while an own node is below the parent, so that it cannot be replaced meanwhile.
-    pub async fn observe(candidate: &'a NodeAttempt<L>) -> Result<Self, GrantError> {
+    pub async fn observe(candidate: &'a LockNodeAttempt<L>) -> Result<Self, GrantError> {
         match candidate.live.client.stat(&candidate.parent).await {
             Ok(Some(seen)) => Ok(Self { candidate, czxid: seen.czxid }),
             Ok(None) | Err(ZkError::Ambiguous(_)) => Err(GrantError::Lost),
@@ -35,7 +35,7 @@ impl<'a, L: ZkClient> ExhaustedSequenceParent<'a, L> {
 
     /// Returns when the parent is gone or replaced, by this attempt or another one. The own node below it has to be
     /// gone before.
-    pub async fn wait_replaced(self, caller: &mut impl AttemptObserver) -> Result<(), LockAttemptError> {
+    pub async fn wait_replaced(self, caller: &mut impl LockAttemptObserver) -> Result<(), LockAttemptError> {
         let link = &self.candidate.live.client;
         loop {
             // The watch is set before the removal is tried, so that the end of a child in between is not missed.
@@ -59,7 +59,7 @@ impl<'a, L: ZkClient> ExhaustedSequenceParent<'a, L> {
             tokio::select! {
                 () = changed => {}
                 // In case an event is lost.
-                () = sleep(link.timeout()) => {}
+                () = sleep(link.negotiated_timeout()) => {}
                 () = caller.closed() => return Err(LockAttemptError::CallerGone),
                 () = self.candidate.live.ended.cancelled() => return Err(GrantError::Lost.into()),
             }

@@ -8,7 +8,7 @@ use std::{future::Future, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{LockSite, Mode},
+    plan::{LockLocation, LockMode},
 };
 use fencegate_process::failpoint;
 use futures_util::future::{OptionFuture, join_all};
@@ -16,11 +16,11 @@ use tokio::time::sleep;
 
 use super::{
     attempt::NUMBERS_USED_UP,
-    create_tracker::CreateTracker,
+    create_tracker::NodeCreationTracker,
     delayed_handover::{self, DelayedHandover, HolderNode, LAST_RECORDED},
-    grant::{AttemptObserver, Grant, LockAttemptError},
+    grant::{LockAttemptError, LockAttemptObserver, LockGrant},
     layout::QueueRank,
-    lock_node::{CREATE_ROUNDS, LockNode, LockNodeLocation, NodeAttempt, PATIENT_ROUNDS, definite_error},
+    lock_node::{CREATE_ROUNDS, LockNode, LockNodeAttempt, LockNodeLocation, PATIENT_ROUNDS, definite_error},
     sequence_rollover::ExhaustedSequenceParent,
 };
 use crate::error::GrantError;
@@ -31,12 +31,12 @@ use crate::session::{
     lock_validity::LockValidity,
 };
 
-/// One attempt at several keys. In every case [`MultiKeyAttempt::clear`] has to be the last call.
+/// One attempt at several keys. In every case [`MultiKeyAttempt::remove_nodes`] has to be the last call.
 pub struct MultiKeyAttempt<L: ZkClient> {
     live: Rc<ActiveSession<L>>,
-    candidates: Vec<NodeAttempt<L>>,
+    candidates: Vec<LockNodeAttempt<L>>,
     /// The names of its nodes, one per candidate.
-    made: CreateTracker<Vec<String>>,
+    made: NodeCreationTracker<Vec<String>>,
     /// Present if the parents of the keys keep grant records.
     delayed: Option<DelayedHandover>,
     registered: LockNodeRegistration<L>,
@@ -47,22 +47,28 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
     /// has its own site, and so its own layout.
     pub async fn begin(
         live: &Rc<ActiveSession<L>>,
-        keys: &[(ResourceKey, LockSite)],
-        mode: Mode,
+        keys: &[(ResourceKey, LockLocation)],
+        mode: LockMode,
     ) -> Result<Self, GrantError> {
         let at = keys.iter().map(|(key, site)| LockNodeLocation::for_site(&live.paths, key, site));
         let at = at.collect::<Result<Vec<_>, _>>()?;
         let registered =
             LockNodeRegistration::register(live, at.iter().map(LockNodeLocation::max_path_len).sum()).await?;
         let candidates =
-            at.iter().map(|at| NodeAttempt::new(live.clone(), at, registered.guid, mode)).collect();
-        Ok(Self { live: live.clone(), candidates, made: CreateTracker::default(), delayed: None, registered })
+            at.iter().map(|at| LockNodeAttempt::new(live.clone(), at, registered.guid, mode)).collect();
+        Ok(Self {
+            live: live.clone(),
+            candidates,
+            made: NodeCreationTracker::default(),
+            delayed: None,
+            registered,
+        })
     }
 
     /// For keys whose upstreams do not compare tokens: requests under this attempt may go on for `delay` after its end.
     pub fn with_delay(mut self, delay: Option<Duration>) -> Self {
         if let Some(delay) = delay {
-            self.candidates.iter_mut().for_each(NodeAttempt::set_parent_keeps_record);
+            self.candidates.iter_mut().for_each(LockNodeAttempt::set_parent_keeps_record);
             self.delayed = Some(DelayedHandover::with_delay(delay));
         }
         self
@@ -73,13 +79,16 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
         self.delayed.iter().for_each(DelayedHandover::mark_outcomes_known);
     }
 
-    pub fn candidates(&self) -> &[NodeAttempt<L>] {
+    pub fn candidates(&self) -> &[LockNodeAttempt<L>] {
         &self.candidates
     }
 
     /// Creates all nodes and waits until each of them holds.
-    pub async fn acquire(&self, caller: &mut impl AttemptObserver) -> Result<Grant, LockAttemptError> {
-        let nodes = self.create().await?;
+    pub async fn acquire(
+        &self,
+        caller: &mut impl LockAttemptObserver,
+    ) -> Result<LockGrant, LockAttemptError> {
+        let nodes = self.create_nodes().await?;
         let first = &nodes.first().expect("a set has at least one key").stat;
         if nodes.iter().any(|node| node.stat.owner != self.live.client.id()) {
             self.live.ended.cancel();
@@ -90,9 +99,9 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
         // Compared now and not after the wait: later grants to other holders are rightly larger.
         let before =
             self.made.highest_epoch_before().expect("nodes that were found are those whose create was sent");
-        let epoch = self.live.epoch(first.czxid, before)?;
+        let epoch = self.live.checked_token_epoch(first.czxid, before)?;
         let limit = self.live.sequence_limit;
-        let last = |candidate: &NodeAttempt<L>| match self.delayed {
+        let last = |candidate: &LockNodeAttempt<L>| match self.delayed {
             Some(_) => LAST_RECORDED,
             None => candidate.layout.last_usable_sequence(limit),
         };
@@ -107,14 +116,14 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
         if !full.is_empty() {
             let marked =
                 join_all(full.iter().map(|candidate| ExhaustedSequenceParent::observe(candidate))).await;
-            self.clear().await;
+            self.remove_nodes().await;
             for marked in marked {
                 marked?.wait_replaced(caller).await?;
             }
             return Err(GrantError::Lost.into());
         }
         for (candidate, node) in self.candidates.iter().zip(&nodes) {
-            self.live.metrics.record_sequence(candidate.sequence(&node.name));
+            self.live.metrics.record_node_sequence(candidate.sequence(&node.name));
         }
         let mut contended = false;
         for (candidate, node) in self.candidates.iter().zip(&nodes) {
@@ -123,7 +132,8 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
         }
         // A node that is first stays first, but another client may have removed it during the wait at another key.
         for (candidate, node) in self.candidates.iter().zip(&nodes) {
-            if candidate.layout.rank(&candidate.list_children().await?, &node.name) != QueueRank::First {
+            if candidate.layout.queue_rank(&candidate.list_children().await?, &node.name) != QueueRank::First
+            {
                 return Err(GrantError::Lost.into());
             }
         }
@@ -131,18 +141,18 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
             let held = self.candidates.iter().zip(&nodes);
             let held: Vec<_> =
                 held.map(|(candidate, node)| HolderNode { candidate, name: &node.name }).collect();
-            delayed.take_over(&held, epoch, caller).await?;
+            delayed.take_over_keys(&held, epoch, caller).await?;
         }
-        self.candidates.first().expect("a set has at least one key").wait_session_proven(caller).await?;
+        self.candidates.first().expect("a set has at least one key").wait_session_valid(caller).await?;
         self.delayed.iter().for_each(DelayedHandover::mark_in_use);
         let validity = Arc::new(LockValidity::new(self.live.session_deadline.clone()));
         let nodes =
             self.candidates.iter().zip(&nodes).map(|(candidate, node)| candidate.path(&node.name)).collect();
-        Ok(Grant { epoch, sequence: 0, permit: None, validity, nodes, contended })
+        Ok(LockGrant { epoch, sequence: 0, permit: None, validity, nodes, contended })
     }
 
     /// Creates the nodes. If that fails, the parents that were created for them in any round are removed again.
-    async fn create(&self) -> Result<Vec<LockNode>, GrantError> {
+    async fn create_nodes(&self) -> Result<Vec<LockNode>, GrantError> {
         let mut made = vec![false; self.candidates.len()];
         let created = self.create_in_rounds(&mut made).await;
         if created.is_err() {
@@ -153,7 +163,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
 
     /// `made`: the candidates whose parent was created here.
     async fn create_in_rounds(&self, made: &mut [bool]) -> Result<Vec<LockNode>, GrantError> {
-        let requested: Vec<_> = self.candidates.iter().map(NodeAttempt::requested_path).collect();
+        let requested: Vec<_> = self.candidates.iter().map(LockNodeAttempt::requested_path).collect();
         let node = |path| MultiOp::Create { path, data: b"", kind: NodeKind::EphemeralSequential };
         let steps: Vec<_> = requested.iter().map(|path| node(path)).collect();
         let mut missing = !self
@@ -184,7 +194,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
                     }
                 }
                 Err(MultiError { fault: ZkError::NoNode, .. }) => {
-                    self.made.clear();
+                    self.made.record_none_left();
                     missing = true;
                     self.create_all_ancestors(parents).await?;
                 }
@@ -194,7 +204,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
                     }
                 }
                 Err(MultiError { fault, .. }) => {
-                    self.made.clear();
+                    self.made.record_none_left();
                     return Err(definite_error(fault));
                 }
             }
@@ -278,7 +288,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
     }
 
     /// Returns when no node of this attempt is left, or the session is over.
-    pub async fn clear(&self) {
+    pub async fn remove_nodes(&self) {
         if !self.made.may_exist() {
             return;
         }
@@ -286,22 +296,25 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
             let nodes = delayed.node_names();
             let leaving = self.candidates.iter().zip(&nodes);
             join_all(
-                leaving.map(|(candidate, name)| delayed_handover::remove_and_write_clean(candidate, name)),
+                leaving
+                    .map(|(candidate, name)| delayed_handover::remove_node_and_write_clean(candidate, name)),
             )
             .await;
             delayed.reset();
-            if self.made.names().is_some() {
-                return self.made.clear();
+            if self.made.created_names().is_some() {
+                return self.made.record_none_left();
             }
         }
-        match self.made.names() {
+        match self.made.created_names() {
             Some(names) => drop(
-                join_all(self.candidates.iter().zip(&names).map(|(candidate, name)| candidate.remove(name)))
-                    .await,
+                join_all(
+                    self.candidates.iter().zip(&names).map(|(candidate, name)| candidate.remove_node(name)),
+                )
+                .await,
             ),
-            None => drop(join_all(self.candidates.iter().map(NodeAttempt::purge)).await),
+            None => drop(join_all(self.candidates.iter().map(LockNodeAttempt::remove_all_nodes)).await),
         }
-        self.made.clear();
+        self.made.record_none_left();
     }
 }
 
@@ -309,7 +322,7 @@ impl<L: ZkClient> Drop for MultiKeyAttempt<L> {
     fn drop(&mut self) {
         if self.made.may_exist() {
             // `clear` has not ended, so the nodes may still hold.
-            self.registered.retain();
+            self.registered.retain_until_session_end();
         }
     }
 }

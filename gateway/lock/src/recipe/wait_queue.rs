@@ -7,9 +7,9 @@ use fencegate_process::failpoint;
 
 use super::{
     find_holder::{self, NodeDataResult},
-    grant::{AttemptObserver, LockAttemptError},
+    grant::{LockAttemptError, LockAttemptObserver},
     layout::QueueRank,
-    lock_node::{NodeAttempt, definite_error},
+    lock_node::{LockNodeAttempt, definite_error},
 };
 use crate::error::GrantError;
 use crate::{
@@ -17,17 +17,17 @@ use crate::{
     session::client::{ZkClient, ZkError},
 };
 
-impl<L: ZkClient> NodeAttempt<L> {
+impl<L: ZkClient> LockNodeAttempt<L> {
     /// Returns when the node holds, and whether it had to wait.
     pub async fn wait_in_queue(
         &self,
         own: &str,
         mut children: Vec<String>,
-        caller: &mut impl AttemptObserver,
+        caller: &mut impl LockAttemptObserver,
     ) -> Result<bool, LockAttemptError> {
         let mut contended = false;
         loop {
-            let rank = self.layout.rank(&children, own);
+            let rank = self.layout.queue_rank(&children, own);
             if rank != QueueRank::Gone && self.layout.is_semaphore(&children) {
                 return Err(GrantError::PermitsDiffer.into());
             }
@@ -48,7 +48,7 @@ impl<L: ZkClient> NodeAttempt<L> {
             match watched.await {
                 Ok(gone_or_changed) => tokio::select! {
                     () = gone_or_changed => {}
-                    stop = self.wait_dismissed(asks, read, caller) => return Err(stop),
+                    stop = self.wait_until_no_caller(asks, read, caller) => return Err(stop),
                     () = self.live.ended.cancelled() => return Err(GrantError::Lost.into()),
                 },
                 Err(ZkError::NoNode | ZkError::Ambiguous(_)) => {}
@@ -67,11 +67,11 @@ impl<L: ZkClient> NodeAttempt<L> {
 
     /// Returns when no caller waits here any more: all have gone, or were forwarded. `asks`: a caller may be forwarded;
     /// `read` then reads the holder's node.
-    async fn wait_dismissed(
+    async fn wait_until_no_caller(
         &self,
         asks: bool,
         read: Option<impl Future<Output = NodeDataResult>>,
-        caller: &mut impl AttemptObserver,
+        caller: &mut impl LockAttemptObserver,
     ) -> LockAttemptError {
         if asks {
             let route = match read {
@@ -104,12 +104,12 @@ impl<L: ZkClient> NodeAttempt<L> {
     }
 
     /// Waits, after the node holds, until the session deadline lies ahead: before that a grant is of no use.
-    pub async fn wait_session_proven(
+    pub async fn wait_session_valid(
         &self,
-        caller: &mut impl AttemptObserver,
+        caller: &mut impl LockAttemptObserver,
     ) -> Result<(), LockAttemptError> {
         tokio::select! {
-            () = self.live.wait_session_proven() => Ok(()),
+            () = self.live.wait_session_valid() => Ok(()),
             () = caller.closed() => Err(LockAttemptError::CallerGone),
             () = self.live.ended.cancelled() => Err(GrantError::Lost.into()),
         }

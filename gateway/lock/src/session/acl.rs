@@ -88,7 +88,7 @@ impl NodeAcls {
         // An address may belong to other clients as well. Of a digest the server reports only the name, so it is
         // computed here.
         let known = known.filter(|(scheme, _)| !matches!(*scheme, "ip" | "world" | "digest"));
-        let ours = known.map(|(scheme, name)| format!("{scheme}:{name}")).chain(self.digest());
+        let ours = known.map(|(scheme, name)| format!("{scheme}:{name}")).chain(self.credential_digest());
         let mut all: BTreeSet<String> = ours.collect();
         if !all.is_empty() {
             all.extend(self.identities.iter().cloned());
@@ -97,7 +97,7 @@ impl NodeAcls {
     }
 
     /// The digest of user and password, in the form that ZooKeeper writes into ACLs.
-    fn digest(&self) -> Option<String> {
+    fn credential_digest(&self) -> Option<String> {
         let shown = self.shown.as_ref()?;
         let (user, _) = shown.split_once(':')?;
         let made = digest(&SHA1_FOR_LEGACY_USE_ONLY, shown.as_bytes());
@@ -135,7 +135,7 @@ fn base64(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn access(shown: Option<&str>, identities: &[&str]) -> NodeAcls {
+    fn node_acls(shown: Option<&str>, identities: &[&str]) -> NodeAcls {
         let identities = identities.iter().map(|&one| one.to_owned()).collect();
         NodeAcls {
             acls: Vec::new(),
@@ -150,7 +150,7 @@ mod tests {
     /// The value that ZooKeeper's own documentation has for `super:super`.
     #[test]
     fn digest_identity_matches_zookeeper() {
-        let meant = access(Some("super:super"), &["x509:CN=b"])
+        let meant = node_acls(Some("super:super"), &["x509:CN=b"])
             .intended_writers([("ip", "127.0.0.1"), ("digest", "super")].into_iter());
         assert_eq!(meant, ["digest:super:gG7s8t3oDEtIqF6DM9LlI/R+9Ss=", "x509:CN=b"]);
     }
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn public_read_only_outside_root() {
         let reading = vec![Acl::new(Permission::READ, AuthId::anyone())];
-        let access = NodeAcls { beside: reading, ..access(None, &[]) };
+        let access = NodeAcls { beside: reading, ..node_acls(None, &[]) };
         for (path, beside) in [("/r", 0), ("/r/locks/5c", 0), ("/app/7", 1), ("/ra", 1), ("/rx/r", 1)] {
             assert_eq!(access.acl_for(path).len(), beside, "{path}");
         }
@@ -178,9 +178,9 @@ mod tests {
     /// writers.
     #[test]
     fn x509_identity_comes_from_server() {
-        let meant = access(None, &[]).intended_writers([("x509", "CN=gw-1,O=Example")].into_iter());
+        let meant = node_acls(None, &[]).intended_writers([("x509", "CN=gw-1,O=Example")].into_iter());
         assert_eq!(meant, ["x509:CN=gw-1,O=Example"]);
-        let nobody = access(None, &["x509:CN=b"]).intended_writers([("ip", "127.0.0.1")].into_iter());
+        let nobody = node_acls(None, &["x509:CN=b"]).intended_writers([("ip", "127.0.0.1")].into_iter());
         assert_eq!(nobody, [""; 0]);
     }
 }

@@ -16,7 +16,7 @@ use super::{
 
 /// The result of the check.
 #[derive(Debug, Default)]
-pub struct AclAudit {
+pub struct AclAuditReport {
     /// The number of nodes that were read.
     pub looked: usize,
     /// Whether there were more nodes than could be read.
@@ -36,7 +36,7 @@ const NAMED: usize = 8;
 /// Nodes that are read at once.
 const TOGETHER: usize = 64;
 
-impl AclAudit {
+impl AclAuditReport {
     /// The result in one sentence.
     pub fn summary(&self) -> String {
         let more = self.count - self.open.len();
@@ -55,13 +55,17 @@ impl AclAudit {
 ///
 /// # Errors
 /// The root cannot be read. A node that goes meanwhile is no error.
-pub async fn audit_acls(link: &impl ZkClient, root: &str, meant: &[String]) -> Result<AclAudit, ZkError> {
-    let mut found = AclAudit::default();
+pub async fn audit_acls(
+    link: &impl ZkClient,
+    root: &str,
+    meant: &[String],
+) -> Result<AclAuditReport, ZkError> {
+    let mut found = AclAuditReport::default();
     let mut left = VecDeque::from([root.to_owned()]);
     while !left.is_empty() && found.looked < MOST {
         let some: Vec<String> = left.drain(..left.len().min(TOGETHER).min(MOST - found.looked)).collect();
         let read = join_all(
-            some.iter().map(|path| async move { join(link.writers(path), link.children(path)).await }),
+            some.iter().map(|path| async move { join(link.acl_grantees(path), link.children(path)).await }),
         );
         for (path, (writers, children)) in some.iter().zip(read.await) {
             found.looked += 1;
@@ -87,7 +91,7 @@ pub async fn audit_acls(link: &impl ZkClient, root: &str, meant: &[String]) -> R
     Ok(found)
 }
 
-impl AclAudit {
+impl AclAuditReport {
     fn record_open_node(&mut self, node: String) {
         self.count += 1;
         if self.open.len() < NAMED {
@@ -124,7 +128,7 @@ mod tests {
     /// The summary of an ACL audit names the first open nodes, counts the rest, and has a bounded length.
     #[test]
     fn summary_length_is_bounded() {
-        let mut found = AclAudit { looked: 4096, unfinished: true, ..AclAudit::default() };
+        let mut found = AclAuditReport { looked: 4096, unfinished: true, ..AclAuditReport::default() };
         for number in 0..1000 {
             found.record_open_node(format!("/f/{number} (world:anyone)"));
         }

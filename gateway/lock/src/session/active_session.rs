@@ -18,7 +18,7 @@ use super::{
     announced_plan::AnnouncedPlan,
     batch::BatchQueue,
     client::ZkClient,
-    epoch::epoch,
+    epoch::token_epoch,
     heartbeat::HeartbeatSchedule,
     local_member::{LocalMember, MemberPlanPublisher},
     paths::ZkPaths,
@@ -79,7 +79,7 @@ impl<L: ZkClient> ActiveSession<L> {
 
     /// Returns when the session deadline lies ahead. For a session that is over this never returns, so select on
     /// [`ActiveSession::ended`] as well.
-    pub async fn wait_session_proven(&self) {
+    pub async fn wait_session_valid(&self) {
         while !self.session_deadline.is_valid_at(self.clock.now()) {
             self.heartbeat_acknowledged.notified().await;
         }
@@ -91,15 +91,15 @@ impl<L: ZkClient> ActiveSession<L> {
     /// # Errors
     /// The czxid gives no token, or ZooKeeper was rolled back. In the second case the session deadline is revoked, and
     /// the session is given up.
-    pub fn epoch(&self, czxid: i64, before: u64) -> Result<u64, GrantError> {
-        let epoch = epoch(self.base, czxid)?;
+    pub fn checked_token_epoch(&self, czxid: i64, before: u64) -> Result<u64, GrantError> {
+        let epoch = token_epoch(self.base, czxid)?;
         match self.token_history.record_epoch(epoch, before) {
             Ok(()) => Ok(epoch),
             Err(why) => {
                 self.session_deadline.revoke();
                 self.rolled_back.set(true);
                 error!(code = "FG0503", %why, "lock.rolled_back");
-                self.token_history.raise_alarm();
+                self.token_history.raise_rollback_alarm();
                 Err(GrantError::Lost)
             }
         }

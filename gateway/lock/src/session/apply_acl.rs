@@ -12,7 +12,7 @@ use super::{
 
 /// The result of applying the ACL.
 #[derive(Debug, Default)]
-pub struct AclReport {
+pub struct AclApplyReport {
     /// The number of nodes that have the new ACL.
     pub nodes: usize,
     /// Nodes that this session may not change; they and all nodes below them were left unchanged.
@@ -27,8 +27,8 @@ const TOGETHER: usize = 64;
 ///
 /// # Errors
 /// Some nodes may not have the new ACL yet: repeat.
-pub async fn apply_acl(link: &ZkSession, root: &str) -> Result<AclReport, ZkError> {
-    let mut applied = AclReport::default();
+pub async fn apply_acl(link: &ZkSession, root: &str) -> Result<AclApplyReport, ZkError> {
+    let mut applied = AclApplyReport::default();
     let mut left = VecDeque::from([root.to_owned()]);
     while !left.is_empty() {
         let some: Vec<String> = left.drain(..left.len().min(TOGETHER)).collect();

@@ -169,7 +169,7 @@ impl BatchOp {
     }
 
     /// `acl`: bytes of the ACL of each node that is created.
-    pub(super) fn bytes(&self, acl: usize) -> usize {
+    pub(super) fn request_size(&self, acl: usize) -> usize {
         match self {
             Self::CreateWithParent(first) => {
                 let names = first.parent.len() + first.requested.len();
@@ -184,7 +184,7 @@ impl BatchOp {
 
 impl BatchQueue {
     /// Returns when every operation that was requested until now is answered. Before that a list of nodes may miss one.
-    pub async fn wait_settled(&self) {
+    pub async fn wait_all_answered(&self) {
         let until = self.next.get();
         loop {
             let answered = self.answered.notified();
@@ -211,7 +211,7 @@ impl BatchQueue {
         let mut waiting = self.waiting.borrow_mut();
         let mut bytes = 0;
         let fit = waiting.iter().take(MOST_PARTS).take_while(|op| {
-            bytes += op.part.bytes(self.acl);
+            bytes += op.part.request_size(self.acl);
             bytes <= MOST_BYTES
         });
         let fit = fit.count().max(1).min(waiting.len());

@@ -45,7 +45,7 @@ impl<L: ZkClient> ActiveSession<L> {
         node: CreateWithParent,
     ) -> impl Future<Output = Result<NodeStat, MultiError>> + use<L> {
         let answer = self.enqueue(BatchOp::CreateWithParent(node));
-        async { answer.await?.stat.ok_or_else(|| lost_reply("it was made, and not seen")) }
+        async { answer.await?.stat.ok_or_else(|| lost_reply_error("it was made, and not seen")) }
     }
 
     /// Creates a node below an existing parent, and lists its siblings. If the node's czxid cannot be read, the answer
@@ -60,7 +60,7 @@ impl<L: ZkClient> ActiveSession<L> {
         async {
             let OpResult { stat: seen, made, children } = answer.await?;
             let (Some(seen), Some(path)) = (seen, made) else {
-                return Err(lost_reply("it was made, and not seen"));
+                return Err(lost_reply_error("it was made, and not seen"));
             };
             Ok(CreatedChild { stat: seen, path, children })
         }
@@ -97,14 +97,14 @@ impl<L: ZkClient> ActiveSession<L> {
         let number = collected.next.replace(collected.next.get() + 1);
         collected.open.borrow_mut().insert(number);
         collected.waiting.borrow_mut().push_back(PendingOp { part, answer, number });
-        send_ready(self);
-        async { answered.await.unwrap_or_else(|_| Err(lost_reply("nobody has heard it"))) }
+        send_queued_batches(self);
+        async { answered.await.unwrap_or_else(|_| Err(lost_reply_error("nobody has heard it"))) }
     }
 }
 
 /// Sends collected operations, up to [`MAX_IN_FLIGHT`] transactions. Each is polled once here, so that it is sent at
 /// once.
-fn send_ready<L: ZkClient>(live: &Rc<ActiveSession<L>>) {
+fn send_queued_batches<L: ZkClient>(live: &Rc<ActiveSession<L>>) {
     let collected = &live.batch_queue;
     while collected.under_way.get() < MAX_IN_FLIGHT && !collected.waiting.borrow().is_empty() {
         let under_way = InFlightBatch::start(live);
@@ -116,7 +116,7 @@ fn send_ready<L: ZkClient>(live: &Rc<ActiveSession<L>>) {
         if sent.as_mut().now_or_never().is_none() {
             drop(spawn_local(async move {
                 let live = sent.await.0.clone();
-                send_ready(&live);
+                send_queued_batches(&live);
             }));
         }
     }
@@ -148,8 +148,8 @@ impl<L: ZkClient> Drop for InFlightBatch<L> {
 
 /// Sends these operations, shared or alone. Returns when each is answered.
 async fn send<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>) {
-    let (mut together, alone) = partition(live, parts);
-    let singly = |parts: Vec<PendingOp>| join_all(parts.into_iter().map(|one| send_one(live, one)));
+    let (mut together, alone) = partition_shareable(live, parts);
+    let singly = |parts: Vec<PendingOp>| join_all(parts.into_iter().map(|one| send_single(live, one)));
     let mut shared = Vec::new();
     while !together.is_empty() {
         let share = together.drain(..live.batch_queue.op_limit().min(together.len())).collect();
@@ -161,7 +161,7 @@ async fn send<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>) {
 }
 
 /// Divides the operations into shared and single ones. A second node of a key, and disputed keys, go alone.
-fn partition<L: ZkClient>(
+fn partition_shareable<L: ZkClient>(
     live: &ActiveSession<L>,
     parts: Vec<PendingOp>,
 ) -> (Vec<PendingOp>, Vec<PendingOp>) {
@@ -228,7 +228,7 @@ fn op_at(parts: &[PendingOp], step: usize) -> Option<&PendingOp> {
     })
 }
 
-async fn send_one<L: ZkClient>(live: &ActiveSession<L>, op: PendingOp) {
+async fn send_single<L: ZkClient>(live: &ActiveSession<L>, op: PendingOp) {
     let answer = match &op.part {
         // Its answer has the czxid, in all versions of the server.
         BatchOp::CreateChild(next) => create_alone(live, next).await,
@@ -296,6 +296,6 @@ async fn transact<L: ZkClient>(
     Ok(answers)
 }
 
-fn lost_reply(why: &str) -> MultiError {
+fn lost_reply_error(why: &str) -> MultiError {
     MultiError { step: None, fault: ZkError::Ambiguous(why.to_owned()) }
 }

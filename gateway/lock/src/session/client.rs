@@ -103,14 +103,14 @@ pub struct MultiError {
 
 /// An identity that may change a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AclWriter {
+pub struct AclGrantee {
     /// `world:anyone`, `ip:10.0.0.0/8`.
     pub who: String,
     /// Of the letters `cdwa`.
     pub may: String,
 }
 
-impl AclWriter {
+impl AclGrantee {
     pub fn is_anyone(&self) -> bool {
         self.who == "world:anyone"
     }
@@ -119,7 +119,7 @@ impl AclWriter {
 /// The state of the session as the client library reports it. It does not prove that the session is alive; see
 /// [`super::session_deadline`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConnectionState {
+pub enum ZkConnectionState {
     Connected,
     Disconnected,
     Ended,
@@ -130,17 +130,17 @@ pub trait ZkClient: 'static {
     /// Fires once, when the watched node changes or goes, or the session ends.
     type Watch: Future<Output = ()>;
 
-    /// The session's id from the first connection; see [`ZkClient::reconnects`].
+    /// The session's id from the first connection; see [`ZkClient::reconnect_count`].
     fn id(&self) -> i64;
     /// The session timeout that was negotiated at the first connection.
-    fn timeout(&self) -> Duration;
+    fn negotiated_timeout(&self) -> Duration;
     /// The shortest session timeout that a server has granted at any connection so far. `None`: it is not known for
     /// every connection after the first.
-    fn granted_timeout(&self) -> Option<Duration>;
-    fn state(&self) -> ConnectionState;
+    fn shortest_granted_timeout(&self) -> Option<Duration>;
+    fn state(&self) -> ZkConnectionState;
     /// How often the connection was made anew. A server that does not know the session may silently assign a new id.
     /// Only the owner of a node that is created over the new connection shows that.
-    fn reconnects(&self) -> u64;
+    fn reconnect_count(&self) -> u64;
     /// Resolves at the next change of state.
     fn state_changed(&self) -> impl Future<Output = ()>;
 
@@ -179,11 +179,11 @@ pub trait ZkClient: 'static {
     fn commit(&self, steps: &[MultiOp<'_>]) -> impl Future<Output = Result<Vec<Option<String>>, MultiError>>;
     /// Saves the ACL of the node at `path`, which is about to be replaced. This session gives the next persistent node
     /// at that path the same ACL.
-    fn keep_acl(&self, _path: &str) -> impl Future<Output = Result<(), ZkError>> {
+    fn save_acl_for_replacement(&self, _path: &str) -> impl Future<Output = Result<(), ZkError>> {
         std::future::ready(Ok(()))
     }
     /// The identities that may change a node, or the nodes below it.
-    fn writers(&self, _path: &str) -> impl Future<Output = Result<Vec<AclWriter>, ZkError>> {
+    fn acl_grantees(&self, _path: &str) -> impl Future<Output = Result<Vec<AclGrantee>, ZkError>> {
         std::future::ready(Ok(Vec::new()))
     }
     /// The identities that are meant to write the nodes: the own identity as the server reports it, and the configured

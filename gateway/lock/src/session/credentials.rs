@@ -73,7 +73,7 @@ impl ZkTlsCredentials {
         }
         // The time stamps are taken before the files are read, so that a change in between is noticed later.
         let seen = file_versions(tls);
-        let (config, certificates) = load(tls)?;
+        let (config, certificates) = load_tls_files(tls)?;
         let looked =
             LoadedTlsFiles { seen, config: Arc::new(config), until: certificate_expiry(tls), bad: None };
         let certificates = TlsDynamicCerts::new(certificates);
@@ -128,7 +128,7 @@ impl ZkTlsCredentials {
         }
         looked.seen = now;
         drop(looked);
-        match load(&self.tls) {
+        match load_tls_files(&self.tls) {
             Ok((config, certificates)) => {
                 let config = Arc::new(config);
                 let until = certificate_expiry(&self.tls);
@@ -160,7 +160,7 @@ fn run_file_watch(credentials: &Weak<ZkTlsCredentials>, metrics: &SessionMetrics
 
 /// Reads the files for the own handshakes and for the library, which parses PEM by itself. Files that one of the two
 /// cannot parse are used by neither.
-fn load(tls: &plan::ClientTls) -> Result<(ClientConfig, TlsCerts), ZkTlsCredentialsError> {
+fn load_tls_files(tls: &plan::ClientTls) -> Result<(ClientConfig, TlsCerts), ZkTlsCredentialsError> {
     let config = client_config(tls)?;
     let unfit = |path: &Path, why: &zookeeper_client::Error| ZkTlsCredentialsError::Content {
         path: path.into(),

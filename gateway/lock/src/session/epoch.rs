@@ -4,7 +4,7 @@ use crate::error::GrantError;
 
 /// The epoch of a token. A zxid above 2^63 reads as negative; that is an error, because a wrong token would be worse
 /// than none.
-pub fn epoch(base: u64, czxid: i64) -> Result<u64, GrantError> {
+pub fn token_epoch(base: u64, czxid: i64) -> Result<u64, GrantError> {
     u64::try_from(czxid)
         .ok()
         .filter(|czxid| *czxid > 0)
@@ -20,9 +20,9 @@ mod tests {
     /// A `czxid` that is not positive, or that leads beyond the range of tokens, is an error.
     #[test]
     fn czxid_without_valid_epoch_fails() {
-        assert_eq!(epoch(5, 7), Ok(12));
+        assert_eq!(token_epoch(5, 7), Ok(12));
         for (base, czxid) in [(0, -1), (0, 0), (i64::MAX as u64, 1), (u64::MAX, 1)] {
-            assert!(epoch(base, czxid).is_err(), "{base} {czxid}");
+            assert!(token_epoch(base, czxid).is_err(), "{base} {czxid}");
         }
     }
 }

@@ -8,7 +8,7 @@ use fencegate_process::{
     randomness::{Guid, Randomness},
 };
 
-use super::epoch::epoch;
+use super::epoch::token_epoch;
 use super::{
     client::{MultiError, MultiOp, NodeKind, ZkClient, ZkError},
     paths::ZkPaths,
@@ -17,7 +17,7 @@ use crate::installation::{FORMAT, InstallationMeta, RollbackEvidence, UNMARKED};
 
 /// `meta` as read. Every heartbeat of a session checks that its version is still the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Era {
+pub struct VersionedMeta {
     pub meta: InstallationMeta,
     pub version: i32,
 }
@@ -26,7 +26,7 @@ pub struct Era {
 pub enum ReadMetaError {
     #[error(
         "{path} does not exist; make it once with `{}`",
-        command_hint::command_line(command_hint::CommandTarget::Gateway, "era init")
+        command_hint::command_line(command_hint::HintedProcessKind::Gateway, "era init")
     )]
     Missing { path: String },
     #[error("{path} is of format {found}, this build reads up to {FORMAT}; upgrade the gateway")]
@@ -49,7 +49,7 @@ pub enum EpochFloorError {
 }
 
 /// Reads `meta`.
-pub async fn read(link: &impl ZkClient, paths: &ZkPaths) -> Result<Era, ReadMetaError> {
+pub async fn read_meta(link: &impl ZkClient, paths: &ZkPaths) -> Result<VersionedMeta, ReadMetaError> {
     let path = paths.meta_path();
     let (data, seen) = match link.data(&path).await {
         Ok(read) => read,
@@ -66,7 +66,7 @@ pub async fn read(link: &impl ZkClient, paths: &ZkPaths) -> Result<Era, ReadMeta
     if let Err(why) = meta.validate() {
         return Err(ReadMetaError::Foreign { path, why });
     }
-    Ok(Era { meta, version: seen.version })
+    Ok(VersionedMeta { meta, version: seen.version })
 }
 
 /// Where the tokens of a new installation begin.
@@ -127,7 +127,7 @@ async fn ensure_node(link: &impl ZkClient, path: &str) -> Result<(), ZkError> {
 pub async fn find_epoch_floor(
     link: &impl ZkClient,
     paths: &ZkPaths,
-    era: &Era,
+    era: &VersionedMeta,
     randomness: &dyn Randomness,
 ) -> Result<u64, EpochFloorError> {
     let meta = paths.meta_path();
@@ -143,15 +143,15 @@ pub async fn find_epoch_floor(
     drop(link.delete(&path).await);
     let seen =
         seen.map_err(|source| EpochFloorError::Read { path, source })?.ok_or(EpochFloorError::NoEpoch)?;
-    epoch(era.meta.base, seen.czxid).map_err(|_| EpochFloorError::NoEpoch)
+    token_epoch(era.meta.base, seen.czxid).map_err(|_| EpochFloorError::NoEpoch)
 }
 
 /// Records in `meta` that ZooKeeper was rolled back behind the evidence in `mark`. Every session then ends at its next
 /// heartbeat, and no gateway makes a new one before the next era.
-pub async fn mark_suspect(
+pub async fn record_rollback_evidence(
     link: &impl ZkClient,
     paths: &ZkPaths,
-    era: &Era,
+    era: &VersionedMeta,
     mark: RollbackEvidence,
 ) -> Result<(), MultiError> {
     let meta = paths.meta_path();
@@ -170,7 +170,11 @@ pub async fn mark_suspect(
 
 /// Whether `meta` is unchanged since it was read. Only a transaction can tell: a read from a follower or observer may
 /// be old.
-pub async fn is_unchanged(link: &impl ZkClient, paths: &ZkPaths, era: &Era) -> Result<bool, MultiError> {
+pub async fn is_meta_unchanged(
+    link: &impl ZkClient,
+    paths: &ZkPaths,
+    era: &VersionedMeta,
+) -> Result<bool, MultiError> {
     let meta = paths.meta_path();
     match link.commit(&[MultiOp::Check { path: &meta, version: era.version }]).await {
         Ok(_) => Ok(true),
@@ -182,7 +186,7 @@ pub async fn is_unchanged(link: &impl ZkClient, paths: &ZkPaths, era: &Era) -> R
 /// The epoch of an existing node. `None`: it is gone, or its transaction gives no token.
 pub async fn node_epoch(link: &impl ZkClient, path: &str, base: u64) -> Result<Option<u64>, ZkError> {
     let seen = link.stat(path).await?;
-    Ok(seen.and_then(|seen| epoch(base, seen.czxid).ok()))
+    Ok(seen.and_then(|seen| token_epoch(base, seen.czxid).ok()))
 }
 
 /// Registers a session: creates its member node, and only in the era it has read; with it the nodes by which it
@@ -193,7 +197,7 @@ pub async fn node_epoch(link: &impl ZkClient, path: &str, base: u64) -> Result<O
 pub async fn register_session(
     link: &impl ZkClient,
     paths: &ZkPaths,
-    era: &Era,
+    era: &VersionedMeta,
     member: &str,
     data: &[u8],
     namings: &[String],

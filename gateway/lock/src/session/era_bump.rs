@@ -5,7 +5,7 @@ use fencegate_process::randomness::Randomness;
 
 use super::{
     client::{MultiError, MultiOp, NodeKind, ZkClient, ZkError},
-    era::{self, EpochFloorError, Era, ReadMetaError},
+    era::{self, EpochFloorError, ReadMetaError, VersionedMeta},
     paths::ZkPaths,
 };
 use crate::installation::{HIGHEST_BASE, InstallationMeta, UNMARKED};
@@ -77,7 +77,7 @@ pub struct NewEra {
 pub async fn next_era(
     link: &impl ZkClient,
     paths: &ZkPaths,
-    era: &Era,
+    era: &VersionedMeta,
     seen: Option<&InstallationRecord>,
     request: &BumpEraRequest<'_>,
     randomness: &dyn Randomness,
@@ -115,7 +115,7 @@ fn compute_next(
         format: UNMARKED,
         uuid: request.name.unwrap_or(uuid).to_owned(),
         era: last.saturating_add(1),
-        base: base_above(above)?,
+        base: era_base_above(above)?,
         suspect: None,
     };
     Ok(NewEra { meta, above })
@@ -123,7 +123,7 @@ fn compute_next(
 
 /// # Errors
 /// No base would fit above it.
-pub fn base_above(highest: u64) -> Result<u64, BumpEraError> {
+pub fn era_base_above(highest: u64) -> Result<u64, BumpEraError> {
     let base = highest.checked_add(BASE_GAP).filter(|base| *base <= HIGHEST_BASE);
     base.ok_or(BumpEraError::TooHigh(highest))
 }
@@ -136,12 +136,12 @@ pub fn base_above(highest: u64) -> Result<u64, BumpEraError> {
 pub async fn bump(
     link: &impl ZkClient,
     paths: &ZkPaths,
-    era: &Era,
+    era: &VersionedMeta,
     next: InstallationMeta,
 ) -> Result<InstallationMeta, BumpEraError> {
     let meta = paths.meta_path();
     let members = paths.members_path();
-    link.keep_acl(&members).await.map_err(|source| BumpEraError::Write {
+    link.save_acl_for_replacement(&members).await.map_err(|source| BumpEraError::Write {
         path: members.clone(),
         source: MultiError { step: None, fault: source },
     })?;
@@ -178,7 +178,7 @@ async fn confirm_bump(
     let path = paths.meta_path();
     let synced = link.sync(&path).await;
     synced.map_err(|source| BumpEraError::Unsettled(ReadMetaError::Fault { path: path.clone(), source }))?;
-    let now = era::read(link, paths).await.map_err(BumpEraError::Unsettled)?;
+    let now = era::read_meta(link, paths).await.map_err(BumpEraError::Unsettled)?;
     if now.meta == next { Ok(next) } else { Err(BumpEraError::Changed { path }) }
 }
 

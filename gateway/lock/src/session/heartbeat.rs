@@ -30,18 +30,18 @@ impl HeartbeatSchedule {
     }
 
     /// How long an acknowledged write proves the session alive, counted from its sending.
-    pub fn proof_duration(&self) -> Duration {
+    pub fn validity_duration(&self) -> Duration {
         self.timeout.saturating_sub(self.margin)
     }
 
     /// The session deadline from a write that was sent at `sent` and acknowledged.
     pub fn deadline(&self, sent: BootInstant) -> BootInstant {
-        sent + self.proof_duration()
+        sent + self.validity_duration()
     }
 
     /// Whether two heartbeats fit before the margin, and the margin is large enough.
-    pub fn is_sound(&self, policy: &ZooKeeperSettings) -> bool {
-        self.proof_duration() >= self.period * 2
+    pub fn leaves_time_for_heartbeats(&self, policy: &ZooKeeperSettings) -> bool {
+        self.validity_duration() >= self.period * 2
             && self.margin >= ZooKeeperSettings::least_margin(self.timeout, policy.tick)
     }
 }
@@ -141,7 +141,8 @@ mod tests {
     fn schedule_needs_two_heartbeats_and_margin() {
         let sound = |timeout, margin| {
             let policy = policy(Some(Duration::from_millis(margin)));
-            HeartbeatSchedule::new(&policy, Duration::from_millis(timeout)).is_sound(&policy)
+            HeartbeatSchedule::new(&policy, Duration::from_millis(timeout))
+                .leaves_time_for_heartbeats(&policy)
         };
         assert!(sound(12_000, 3000), "the least margin: a period and a tick");
         assert!(!sound(12_000, 2999));

@@ -12,8 +12,8 @@ use tracing::{debug, info, warn};
 
 use super::{
     active_session::{ActiveSession, SessionState},
-    client::{ConnectionState, MultiError, MultiOp, ZkClient, ZkError},
-    era::Era,
+    client::{MultiError, MultiOp, ZkClient, ZkConnectionState, ZkError},
+    era::VersionedMeta,
     heartbeat::{HeartbeatSchedule, HeartbeatTracker},
     session_check::check_same_session,
 };
@@ -23,7 +23,7 @@ use crate::state::RollbackAlarm;
 /// The registration of a session, for its heartbeats.
 pub(super) struct SessionRegistration {
     pub(super) member: String,
-    pub(super) era: Era,
+    pub(super) era: VersionedMeta,
     pub(super) beats: HeartbeatTracker,
     /// The connection over which the session was created.
     pub(super) connection: u64,
@@ -56,14 +56,14 @@ pub(super) enum SessionError {
     Silent,
     #[error(
         "FG0503: ZooKeeper went back, and nothing is granted: `{}` says how far, and `{}` makes larger tokens",
-        command_hint::command_line(command_hint::CommandTarget::Gateway, "era show"),
-        command_hint::command_line(command_hint::CommandTarget::Gateway, "era bump")
+        command_hint::command_line(command_hint::HintedProcessKind::Gateway, "era show"),
+        command_hint::command_line(command_hint::HintedProcessKind::Gateway, "era bump")
     )]
     RolledBack,
 }
 
 /// Keeps the session until it is over, or until `stop`. Runs `chores` meanwhile.
-pub(super) async fn keep_alive<L: ZkClient>(
+pub(super) async fn keep_session_alive<L: ZkClient>(
     live: &ActiveSession<L>,
     mut registration: SessionRegistration,
     settings: &SessionSettings,
@@ -74,9 +74,9 @@ pub(super) async fn keep_alive<L: ZkClient>(
     let mut alarm = registration.alarm.clone();
     tokio::select! {
         ended = send_heartbeats(live, &mut registration, settings) => ended,
-        ended = report_state(live, settings, view) => ended,
-        ended = detect_silence(live) => ended,
-        never = report_pauses(live, settings) => match never {},
+        ended = watch_connection_state(live, settings, view) => ended,
+        ended = wait_until_silent(live) => ended,
+        never = run_pause_detection(live, settings) => match never {},
         never = chores(live) => match never {},
         // This session has found a rollback of ZooKeeper, or another one of the process has; the next session checks
         // for itself.
@@ -89,7 +89,7 @@ pub(super) async fn keep_alive<L: ZkClient>(
 
 /// Reports the connection state of the client library. Only the end of a session is trusted; nothing here extends the
 /// deadline.
-async fn report_state<L: ZkClient>(
+async fn watch_connection_state<L: ZkClient>(
     live: &ActiveSession<L>,
     settings: &SessionSettings,
     view: &watch::Sender<SessionState>,
@@ -97,9 +97,9 @@ async fn report_state<L: ZkClient>(
     loop {
         let state = live.client.state();
         match state {
-            ConnectionState::Connected => settings.metrics.set_connected(),
-            ConnectionState::Disconnected => settings.metrics.set_disconnected(),
-            ConnectionState::Ended => {
+            ZkConnectionState::Connected => settings.metrics.set_connected(),
+            ZkConnectionState::Disconnected => settings.metrics.set_disconnected(),
+            ZkConnectionState::Ended => {
                 settings.metrics.set_no_session();
                 return SessionError::Expired;
             }
@@ -109,11 +109,11 @@ async fn report_state<L: ZkClient>(
         if let Err(ended) = apply_granted_timeout(live, settings) {
             return ended;
         }
-        let connected = state == ConnectionState::Connected;
+        let connected = state == ZkConnectionState::Connected;
         debug!(connected, "session.state");
         view.send_replace(SessionState::Active { connected, deadline: live.session_deadline.clone() });
         live.client.state_changed().await;
-        if live.client.state() == ConnectionState::Connected {
+        if live.client.state() == ZkConnectionState::Connected {
             settings.metrics.record_reconnect();
         }
     }
@@ -132,10 +132,12 @@ async fn send_heartbeats<L: ZkClient>(
     let mut pace = HeartbeatLagLogger::default();
     loop {
         sleep_until(next).await;
-        let connection = live.client.reconnects();
+        let connection = live.client.reconnect_count();
         if connection != *ours {
             match check_same_session(&live.client, member).await {
-                Some(true) if live.client.granted_timeout().is_none() => return SessionError::Unheard,
+                Some(true) if live.client.shortest_granted_timeout().is_none() => {
+                    return SessionError::Unheard;
+                }
                 Some(true) => *ours = connection,
                 Some(false) => return SessionError::Swapped,
                 None => {}
@@ -148,7 +150,7 @@ async fn send_heartbeats<L: ZkClient>(
         // Counted from now, because missed heartbeats are not made up for after a pause.
         next = Instant::now() + beats.period();
         let sent = live.clock.now();
-        let says = settings.member.data();
+        let says = settings.member.encoded_member();
         let steps = [
             MultiOp::Check { path: &meta, version: era.version },
             MultiOp::Set { path: member, data: &says },
@@ -159,11 +161,11 @@ async fn send_heartbeats<L: ZkClient>(
         match answer {
             Ok(_) => {
                 live.last_acknowledged.set(live.clock.now());
-                pace.record(took, live.heartbeat_schedule.get());
+                pace.log_lag_change(took, live.heartbeat_schedule.get());
                 // Only if the connection was known to be this session's before and after: the write may have waited and
                 // gone out over a new one.
                 if let (Some(deadline), true) =
-                    (beats.acknowledged_deadline(), live.client.reconnects() == *ours)
+                    (beats.acknowledged_deadline(), live.client.reconnect_count() == *ours)
                 {
                     live.session_deadline.extend(deadline);
                     live.heartbeat_acknowledged.notify_waiters();
@@ -175,7 +177,7 @@ async fn send_heartbeats<L: ZkClient>(
             Err(failed) => warn!(error = %failed, "heartbeat not acknowledged"),
         }
         settings.metrics.set_proof_remaining(live.session_deadline.expires_at().since(live.clock.now()));
-        settings.metrics.set_nodes(live.registry.nodes(), live.registry.bytes());
+        settings.metrics.set_ephemeral_nodes(live.registry.node_count(), live.registry.path_bytes());
     }
 }
 
@@ -190,7 +192,7 @@ struct HeartbeatLagLogger {
 }
 
 impl HeartbeatLagLogger {
-    fn record(&mut self, took: Duration, schedule: HeartbeatSchedule) {
+    fn log_lag_change(&mut self, took: Duration, schedule: HeartbeatSchedule) {
         let slow = took > schedule.gap;
         if slow && !self.slow {
             let longest = HumanDuration(schedule.gap);
@@ -210,13 +212,14 @@ fn apply_granted_timeout<L: ZkClient>(
     settings: &SessionSettings,
 ) -> Result<(), SessionError> {
     let before = live.heartbeat_schedule.get();
-    let Some(granted) = live.client.granted_timeout().filter(|granted| *granted < before.timeout) else {
+    let Some(granted) = live.client.shortest_granted_timeout().filter(|granted| *granted < before.timeout)
+    else {
         return Ok(());
     };
     let schedule = HeartbeatSchedule::new(&settings.policy, granted);
-    live.session_deadline.shorten(before.proof_duration().saturating_sub(schedule.proof_duration()));
+    live.session_deadline.shorten(before.validity_duration().saturating_sub(schedule.validity_duration()));
     live.heartbeat_schedule.set(schedule);
-    if !schedule.is_sound(&settings.policy) {
+    if !schedule.leaves_time_for_heartbeats(&settings.policy) {
         return Err(SessionError::Cut { granted });
     }
     warn!(code = "FG0501", before = %HumanDuration(before.timeout), granted = %HumanDuration(granted), "a server keeps the session for less than the one before");
@@ -227,12 +230,12 @@ fn apply_granted_timeout<L: ZkClient>(
 /// Returns when the client library reports a connection, but nothing was acknowledged for too long for that to be true.
 /// Its task may have died, and then it never reports an end. Slow acknowledgements count here even if they extend no
 /// deadline: a new session would not make the servers faster.
-async fn detect_silence<L: ZkClient>(live: &ActiveSession<L>) -> SessionError {
+async fn wait_until_silent<L: ZkClient>(live: &ActiveSession<L>) -> SessionError {
     loop {
         let timeout = live.heartbeat_schedule.get().timeout;
         sleep(timeout / 2).await;
         let silent = live.clock.now().since(live.last_acknowledged.get()) > timeout * 2;
-        if silent && live.client.state() == ConnectionState::Connected {
+        if silent && live.client.state() == ZkConnectionState::Connected {
             return SessionError::Silent;
         }
     }
@@ -240,7 +243,7 @@ async fn detect_silence<L: ZkClient>(live: &ActiveSession<L>) -> SessionError {
 
 /// Reports pauses of the process. It only sleeps and reads the clock, so that slow answers of ZooKeeper do not count as
 /// pauses.
-async fn report_pauses<L: ZkClient>(live: &ActiveSession<L>, settings: &SessionSettings) -> Infallible {
+async fn run_pause_detection<L: ZkClient>(live: &ActiveSession<L>, settings: &SessionSettings) -> Infallible {
     loop {
         // A pause is only seen from the end of the sleep on. So the sleep is short compared with a third of the session
         // timeout, the pause that an alert is about.
@@ -250,7 +253,7 @@ async fn report_pauses<L: ZkClient>(live: &ActiveSession<L>, settings: &SessionS
         let late = live.clock.now().since(asleep).saturating_sub(rest);
         if late > settings.policy.tick / 2 {
             warn!(late = %HumanDuration(late), "process.paused");
-            settings.metrics.record_pause(late, live.heartbeat_schedule.get().timeout);
+            settings.metrics.record_process_pause(late, live.heartbeat_schedule.get().timeout);
         }
     }
 }

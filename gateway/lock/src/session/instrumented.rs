@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::client::{
-    AclWriter, ConnectionState, CreatedNode, MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkConnector,
-    ZkError,
+    AclGrantee, CreatedNode, MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkConnectionState,
+    ZkConnector, ZkError,
 };
 use crate::metrics::SessionMetrics;
 
@@ -80,20 +80,20 @@ impl<L: ZkClient> ZkClient for InstrumentedZk<L> {
         self.inner.id()
     }
 
-    fn timeout(&self) -> Duration {
-        self.inner.timeout()
+    fn negotiated_timeout(&self) -> Duration {
+        self.inner.negotiated_timeout()
     }
 
-    fn granted_timeout(&self) -> Option<Duration> {
-        self.inner.granted_timeout()
+    fn shortest_granted_timeout(&self) -> Option<Duration> {
+        self.inner.shortest_granted_timeout()
     }
 
-    fn state(&self) -> ConnectionState {
+    fn state(&self) -> ZkConnectionState {
         self.inner.state()
     }
 
-    fn reconnects(&self) -> u64 {
-        self.inner.reconnects()
+    fn reconnect_count(&self) -> u64 {
+        self.inner.reconnect_count()
     }
 
     fn state_changed(&self) -> impl Future<Output = ()> {
@@ -157,8 +157,8 @@ impl<L: ZkClient> ZkClient for InstrumentedZk<L> {
         self.measure("commit", self.inner.commit(steps))
     }
 
-    fn writers(&self, path: &str) -> impl Future<Output = Result<Vec<AclWriter>, ZkError>> {
-        self.inner.writers(path)
+    fn acl_grantees(&self, path: &str) -> impl Future<Output = Result<Vec<AclGrantee>, ZkError>> {
+        self.inner.acl_grantees(path)
     }
 
     fn intended_writers(&self) -> impl Future<Output = Result<Option<Vec<String>>, ZkError>> {

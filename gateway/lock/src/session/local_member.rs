@@ -13,7 +13,7 @@ use super::{
     plan_publication::{PlanEvaluator, PlanPublication},
 };
 use crate::installation::FORMAT;
-use crate::peer_endpoint::{PageAddress, PeerEndpoint};
+use crate::peer_endpoint::{AdminPageAddress, PeerEndpoint};
 
 /// The data as it is to be written, shared by all sessions of a process.
 #[derive(Debug, Clone)]
@@ -70,7 +70,7 @@ impl LocalMember {
 
     /// Adds the address of the admin page, if there is a reachable one.
     #[must_use]
-    pub fn with_page(self, page: Option<PageAddress>) -> Self {
+    pub fn with_page(self, page: Option<AdminPageAddress>) -> Self {
         self.lock_member().update(|member| member.page = page);
         self
     }
@@ -101,7 +101,7 @@ impl LocalMember {
     }
 
     /// Marks the process as draining.
-    pub fn set_leaving(&self) {
+    pub fn set_draining(&self) {
         self.lock_member().update(|member| member.leaving = true);
     }
 
@@ -125,7 +125,7 @@ impl LocalMember {
         &self.others
     }
 
-    pub fn data(&self) -> Arc<[u8]> {
+    pub fn encoded_member(&self) -> Arc<[u8]> {
         self.lock_member().data.clone()
     }
 
@@ -148,7 +148,7 @@ impl LocalMember {
     }
 
     /// The members that have to be read: all but known programs. Drops programs that are gone.
-    pub(super) fn unread_members(&self, members: Vec<String>) -> Vec<String> {
+    pub(super) fn members_to_read(&self, members: Vec<String>) -> Vec<String> {
         let Some(publishes) = &self.publishes else { return members };
         let mut programs = publishes.programs();
         let all: HashSet<&String> = members.iter().collect();

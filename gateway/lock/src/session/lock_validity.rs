@@ -29,8 +29,8 @@ impl LockValidity {
     }
 
     /// The id of the session that owns the lock node.
-    pub fn session(&self) -> i64 {
-        self.session.session()
+    pub fn session_id(&self) -> i64 {
+        self.session.session_id()
     }
 
     /// Ends the validity for ever.
@@ -40,11 +40,11 @@ impl LockValidity {
 
     /// Whether it is lost for ever.
     pub fn is_revoked(&self) -> bool {
-        self.is_taken_away() || self.session.is_revoked()
+        self.is_node_removed() || self.session.is_revoked()
     }
 
     /// Whether another client has removed the lock node.
-    pub fn is_taken_away(&self) -> bool {
+    pub fn is_node_removed(&self) -> bool {
         self.taken_away.load(Ordering::Acquire)
     }
 }
@@ -72,12 +72,12 @@ mod tests {
     fn validity_ends_with_session_deadline() {
         let session = Arc::new(SessionDeadline::new(0x7001, at(100)));
         let validity = LockValidity::new(session.clone());
-        assert_eq!((validity.session(), SendPermission::deadline(&validity)), (0x7001, at(100)));
+        assert_eq!((validity.session_id(), SendPermission::deadline(&validity)), (0x7001, at(100)));
         assert!(validity.is_valid_at(at(99)) && SendPermission::holds(&validity, at(99)));
         assert!(!validity.is_valid_at(at(100)) && !SendPermission::holds(&validity, at(100)));
         assert!(!validity.is_revoked(), "the next heartbeat may still prove it");
         session.revoke();
-        assert!(validity.is_revoked() && !validity.is_taken_away());
+        assert!(validity.is_revoked() && !validity.is_node_removed());
     }
 
     /// Its session lives on, and its other tenures stay valid.
@@ -86,8 +86,8 @@ mod tests {
         let session = Arc::new(SessionDeadline::new(1, at(100)));
         let [taken, other] = [(), ()].map(|()| LockValidity::new(session.clone()));
         taken.revoke();
-        assert!(taken.is_revoked() && taken.is_taken_away() && !taken.is_valid_at(at(1)));
-        assert!(!other.is_revoked() && !other.is_taken_away() && other.is_valid_at(at(1)));
+        assert!(taken.is_revoked() && taken.is_node_removed() && !taken.is_valid_at(at(1)));
+        assert!(!other.is_revoked() && !other.is_node_removed() && other.is_valid_at(at(1)));
         session.extend(at(500));
         assert!(!taken.is_valid_at(at(1)) && !SendPermission::holds(&taken, at(1)));
     }

@@ -18,16 +18,16 @@ pub struct LogDedup {
     audited: AtomicBool,
 }
 
-/// The right to run that audit. If it is dropped before [`AuditClaim::complete`], another session may run it.
-pub struct AuditClaim<'c>(Option<&'c AtomicBool>);
+/// The right to run that audit. If it is dropped before [`AclAuditClaim::complete`], another session may run it.
+pub struct AclAuditClaim<'c>(Option<&'c AtomicBool>);
 
-impl AuditClaim<'_> {
+impl AclAuditClaim<'_> {
     pub fn complete(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for AuditClaim<'_> {
+impl Drop for AclAuditClaim<'_> {
     fn drop(&mut self) {
         if let Some(audited) = self.0 {
             audited.store(false, Ordering::Release);
@@ -62,9 +62,9 @@ impl LogDedup {
     }
 
     /// Gives the claim to one caller only.
-    pub fn claim_audit(&self) -> Option<AuditClaim<'_>> {
+    pub fn claim_audit(&self) -> Option<AclAuditClaim<'_>> {
         let mine = self.audited.compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire);
-        mine.is_ok().then_some(AuditClaim(Some(&self.audited)))
+        mine.is_ok().then_some(AclAuditClaim(Some(&self.audited)))
     }
 
     /// Clears the reasons when the trouble is over: they are logged again when they recur.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::peer_endpoint::{PageAddress, PeerEndpoint};
+use crate::peer_endpoint::{AdminPageAddress, PeerEndpoint};
 
 /// Data of a member node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,7 +16,7 @@ pub struct MemberRecord {
     pub peer: Option<PeerEndpoint>,
     /// Its admin page. Builds before this field do not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub page: Option<PageAddress>,
+    pub page: Option<AdminPageAddress>,
     /// Whether it publishes its plan, and gives way to gateways that published an incompatible plan before. Older
     /// builds do not have this field, and do neither.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -40,11 +40,11 @@ pub fn find_gateway(members: &[String], session: &str) -> Option<String> {
 
 /// The node that a session creates beside its member node after a reconnect, to determine the owner of the new
 /// connection. It has no data, and is removed at once, or with its session.
-pub(super) fn reconnect_probe(member: &str) -> String {
+pub(super) fn reconnect_probe_name(member: &str) -> String {
     format!("{member}{RECONNECT_PROBE}")
 }
 
-/// Whether this name below the members is a [`reconnect_probe`], and so not a gateway. The name of a member ends with a
+/// Whether this name below the members is a [`reconnect_probe_name`], and so not a gateway. The name of a member ends with a
 /// session id.
 pub(super) fn is_reconnect_probe(node: &str) -> bool {
     node.ends_with(RECONNECT_PROBE)
@@ -63,7 +63,7 @@ mod tests {
         for gateway in ["gw-1", "probe", "gw-probe"] {
             let member = ZkPaths::member_name(gateway, -1);
             assert!(!is_reconnect_probe(&member), "{member}");
-            assert!(is_reconnect_probe(&reconnect_probe(&member)), "{member}");
+            assert!(is_reconnect_probe(&reconnect_probe_name(&member)), "{member}");
         }
     }
 }

@@ -87,7 +87,7 @@ struct ConnectLogLayer;
 
 impl<S: Subscriber> Layer<S> for ConnectLogLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut line = LogLine::default();
+        let mut line = ConnectLogLine::default();
         event.record(&mut line);
         if let Some((session, timeout)) = parse_connect_response(&line.said) {
             NEGOTIATED_TIMEOUTS.lock().unwrap_or_else(PoisonError::into_inner).record(session, timeout);
@@ -98,7 +98,7 @@ impl<S: Subscriber> Layer<S> for ConnectLogLayer {
 /// The text of a log line, if it can be the connect response. Other lines come with every answer, so their text is not
 /// built.
 #[derive(Default)]
-struct LogLine {
+struct ConnectLogLine {
     said: String,
 }
 
@@ -106,7 +106,7 @@ const CONNECT_RESPONSE_PREFIX: &str = "received connect response: ConnectRespons
 /// Longer than the line can be.
 const MAX_LINE_LEN: usize = 512;
 
-impl Visit for LogLine {
+impl Visit for ConnectLogLine {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" && write!(self, "{value:?}").is_err() {
             self.said.clear();
@@ -114,7 +114,7 @@ impl Visit for LogLine {
     }
 }
 
-impl Write for LogLine {
+impl Write for ConnectLogLine {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.said.push_str(text);
         let bytes = self.said.as_bytes();

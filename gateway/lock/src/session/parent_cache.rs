@@ -10,7 +10,7 @@ use std::{
 use super::retained_parents::RetainedParents;
 
 #[derive(Default)]
-pub struct ParentCache {
+pub struct ParentNodeCache {
     /// Parents that existed when they were last seen.
     there: BoundedSet,
     /// Parents at which a transaction was refused because of other contenders.
@@ -54,7 +54,7 @@ fn slot_index(mark: u64) -> usize {
     usize::try_from(mark >> 32).unwrap_or_default() % CAPACITY
 }
 
-impl ParentCache {
+impl ParentNodeCache {
     /// Whether the parent probably exists.
     pub fn is_expected(&self, parent: &str) -> bool {
         self.there.contains(self.parent_hash(parent))
@@ -83,7 +83,7 @@ impl ParentCache {
         self.disputed.remove(self.parent_hash(parent));
     }
 
-    /// Counts an own attempt that begins there. Pass the returned hash to [`ParentCache::remove_attempt`] at its end.
+    /// Counts an own attempt that begins there. Pass the returned hash to [`ParentNodeCache::remove_attempt`] at its end.
     pub(crate) fn add_attempt(&self, parent: &str) -> u64 {
         let mark = self.parent_hash(parent);
         *self.ours.borrow_mut().entry(mark).or_default() += 1;
@@ -123,7 +123,7 @@ mod tests {
     /// A parent is expected to exist if it was present when last observed.
     #[test]
     fn last_observed_state_is_expected() {
-        let parents = ParentCache::default();
+        let parents = ParentNodeCache::default();
         assert!(!parents.is_expected("/a"));
         parents.mark_present("/a");
         assert!(parents.is_expected("/a") && !parents.is_expected("/b"));
@@ -137,7 +137,7 @@ mod tests {
     /// after that one ended.
     #[test]
     fn attempt_is_single_until_second() {
-        let parents = ParentCache::default();
+        let parents = ParentNodeCache::default();
         let first = parents.add_attempt("/a");
         assert!(parents.has_single_attempt(first));
         let second = parents.add_attempt("/a");
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn parent_stays_disputed_until_cleared() {
-        let parents = ParentCache::default();
+        let parents = ParentNodeCache::default();
         parents.mark_disputed("/a");
         assert!(parents.is_disputed("/a") && !parents.is_disputed("/b"));
         parents.clear_disputed("/a");

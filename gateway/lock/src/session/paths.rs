@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fencegate_policies::{key::ResourceKey, plan::LockSite};
+use fencegate_policies::{key::ResourceKey, plan::LockLocation};
 use fencegate_process::{key_redaction, randomness::Guid};
 
 use fencegate_policies::operation::OperationId;
@@ -15,13 +15,13 @@ pub struct ZkPaths {
 
 /// The name of a node that holds a part of a published plan.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct PlanPart {
+pub(super) struct PlanPartName {
     pub(super) fingerprint: String,
     pub(super) number: usize,
     pub(super) count: usize,
 }
 
-impl PlanPart {
+impl PlanPartName {
     /// `None` for a node of a later build or of another program.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let mut pieces = name.split('.');
@@ -37,7 +37,7 @@ impl PlanPart {
     }
 }
 
-impl fmt::Display for PlanPart {
+impl fmt::Display for PlanPartName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.fingerprint, self.number, self.count)
     }
@@ -88,7 +88,11 @@ impl ZkPaths {
 
     /// The path of part `number`, from 0, of the `count` parts of a plan.
     pub(super) fn plan_part_path(&self, fingerprint: &str, number: usize, count: usize) -> String {
-        format!("{}/{}", self.plans_path(), PlanPart { fingerprint: fingerprint.to_owned(), number, count })
+        format!(
+            "{}/{}",
+            self.plans_path(),
+            PlanPartName { fingerprint: fingerprint.to_owned(), number, count }
+        )
     }
 
     /// A node that is created only to read its czxid, and removed at once.
@@ -101,10 +105,10 @@ impl ZkPaths {
     }
 
     /// Parent of the lock nodes of a key, native or not.
-    pub fn lock_parent_path(&self, key: &ResourceKey, site: &LockSite) -> String {
+    pub fn lock_parent_path(&self, key: &ResourceKey, site: &LockLocation) -> String {
         match site {
-            LockSite::Native | LockSite::Semaphore { .. } => self.native_lock_parent_path(key),
-            LockSite::Foreign { path, .. } => path.to_string(),
+            LockLocation::Native | LockLocation::Semaphore { .. } => self.native_lock_parent_path(key),
+            LockLocation::Foreign { path, .. } => path.to_string(),
         }
     }
 

@@ -21,7 +21,7 @@ const MOST: usize = 4096;
 
 /// Compares for as long as it is polled. Reads only. `told` is called after each comparison with the number of gateways
 /// that lock other keys.
-pub(crate) async fn watch_plans<L: ZkClient>(
+pub(crate) async fn run_fingerprint_comparison<L: ZkClient>(
     live: &ActiveSession<L>,
     settings: &SessionSettings,
     every: Duration,
@@ -54,7 +54,7 @@ async fn mismatched_peers<L: ZkClient>(
     let paths = nodes.iter().take(MOST).map(|node| format!("{folder}/{node}")).collect();
     let paths = settings.member.peer_check().without_own_members(paths);
     let read = join_all(paths.iter().map(|path| live.client.data(path))).await;
-    let ours = plan_fingerprint(&settings.member.data());
+    let ours = plan_fingerprint(&settings.member.encoded_member());
     let plans = paths.iter().zip(read).filter_map(|(path, read)| {
         let node = path.strip_prefix(&folder)?.trim_start_matches('/');
         // If a node has gone meanwhile, its gateway has gone as well.

@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 
 use super::{
     client::{MultiError, MultiOp, NodeKind, ZkClient, ZkError},
-    paths::{PlanPart, ZkPaths},
+    paths::{PlanPartName, ZkPaths},
     plan_publication::PlanPublication,
 };
 
@@ -30,12 +30,16 @@ fn part_paths(paths: &ZkPaths, publication: &PlanPublication) -> Vec<String> {
 }
 
 /// Paths of the nodes by which `member` announces this plan.
-pub(super) fn member_paths(paths: &ZkPaths, publication: &PlanPublication, member: &str) -> Vec<String> {
+pub(super) fn announcement_paths(
+    paths: &ZkPaths,
+    publication: &PlanPublication,
+    member: &str,
+) -> Vec<String> {
     part_paths(paths, publication).into_iter().map(|part| format!("{part}/{member}")).collect()
 }
 
 /// Writes the parts that are missing.
-pub(super) async fn write_parts(
+pub(super) async fn write_plan_parts(
     link: &impl ZkClient,
     paths: &ZkPaths,
     publication: &PlanPublication,
@@ -59,14 +63,14 @@ pub(super) async fn write_parts(
 pub(super) async fn list_published(
     link: &impl ZkClient,
     paths: &ZkPaths,
-) -> Result<BTreeMap<PlanPart, Vec<String>>, ZkError> {
+) -> Result<BTreeMap<PlanPartName, Vec<String>>, ZkError> {
     let folder = paths.plans_path();
     let nodes = match link.children(&folder).await {
         Err(ZkError::NoNode) => Vec::new(),
         nodes => nodes?,
     };
-    let first = nodes.iter().filter_map(|node| PlanPart::parse(node)).filter(|part| part.number == 0);
-    let first: Vec<PlanPart> = first.collect();
+    let first = nodes.iter().filter_map(|node| PlanPartName::parse(node)).filter(|part| part.number == 0);
+    let first: Vec<PlanPartName> = first.collect();
     let below = first.iter().map(|part| async move {
         match link.children(&format!("{folder}/{part}", folder = paths.plans_path())).await {
             // The part has gone meanwhile, so no session publishes it.
@@ -82,7 +86,7 @@ pub(super) async fn list_published(
 pub(super) async fn assemble_plan(
     link: &impl ZkClient,
     paths: &ZkPaths,
-    plan: &PlanPart,
+    plan: &PlanPartName,
 ) -> Result<PlanPublication, Result<String, ZkError>> {
     if plan.count > MAX_PARTS {
         return Err(Ok(format!("it has {} parts", plan.count)));
@@ -133,12 +137,12 @@ mod tests {
         let small = PlanPublication::from_bytes(b"{}".to_vec());
         assert_eq!(part_paths(&paths, &small), [format!("/f/plans/{}.0.1", small.fingerprint())]);
         let large = PlanPublication::from_bytes(vec![b' '; PART_BYTES + 1]);
-        let named = member_paths(&paths, &large, "gw-01");
+        let named = announcement_paths(&paths, &large, "gw-01");
         assert_eq!(named[1], format!("/f/plans/{}.1.2/gw-01", large.fingerprint()));
-        let found = PlanPart::parse(&format!("{}.1.2", large.fingerprint())).expect("a part");
+        let found = PlanPartName::parse(&format!("{}.1.2", large.fingerprint())).expect("a part");
         assert_eq!((found.number, found.count, &*found.fingerprint), (1, 2, large.fingerprint()));
         for other in ["x", "a.0", "a.0.1.2", "a.x.1", ""] {
-            assert_eq!(PlanPart::parse(other), None, "{other}");
+            assert_eq!(PlanPartName::parse(other), None, "{other}");
         }
     }
 }

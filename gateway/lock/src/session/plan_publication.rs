@@ -56,7 +56,7 @@ impl PeerPlan {
 pub trait PlanEvaluator: fmt::Debug + Send + Sync {
     /// `session` has published `ours`, and `others` have incompatible plans. From now on the session may lock only the
     /// keys that these plans leave to it.
-    fn evaluate(&self, session: i64, ours: &PlanPublication, others: &[PeerSession]);
+    fn record_conflicting_plans(&self, session: i64, ours: &PlanPublication, others: &[PeerSession]);
 
     /// `session` is about to publish `next` in place of `ours`. From now on it may lock only what it may lock under
     /// both.
@@ -64,7 +64,7 @@ pub trait PlanEvaluator: fmt::Debug + Send + Sync {
     /// # Errors
     /// It may not publish `next` now: it would become the youngest while it works on keys that a peer locks
     /// differently. The text is for the log.
-    fn begin_switch(
+    fn begin_plan_switch(
         &self,
         session: i64,
         ours: &PlanPublication,

@@ -16,7 +16,7 @@ use super::{
     client::{MultiError, ZkClient, ZkError},
     local_member::{LocalMember, MemberPlanPublisher},
     member::{MemberRecord, gateway_name, is_reconnect_probe},
-    paths::{PlanPart, ZkPaths},
+    paths::{PlanPartName, ZkPaths},
     plan_nodes,
     plan_publication::{PeerPlan, PeerSession, PlanPublication, PublicationOrder},
 };
@@ -41,7 +41,7 @@ pub(super) async fn evaluate_peers<L: ZkClient>(
     let own = own_czxid(live, announced).await?;
     let ours = announced.current();
     let (others, _) = peer_plans(&live.client, &live.paths, &live.local_member, &ours, own).await?;
-    publishes.judge.evaluate(live.client.id(), &ours, &others);
+    publishes.judge.record_conflicting_plans(live.client.id(), &ours, &others);
     Ok(others)
 }
 
@@ -70,7 +70,7 @@ pub async fn compare_plan(
 
 /// Evaluates the peers' plans whenever a gateway comes or goes, and each `every`. Publishes the new plan when the
 /// process has one. `sees` gets the names of the member nodes after each such change. Never returns.
-pub(crate) async fn watch_plans<L: ZkClient>(
+pub(crate) async fn run_plan_evaluation<L: ZkClient>(
     live: &ActiveSession<L>,
     every: Duration,
     mut sees: impl FnMut(&[String]),
@@ -136,14 +136,14 @@ async fn publish_if_changed<L: ZkClient>(
         if ours == *wanted {
             return Ok(());
         }
-        plan_nodes::write_parts(&live.client, &live.paths, wanted).await?;
-        if let Err(why) = publishes.judge.begin_switch(live.client.id(), &ours, wanted, &others) {
+        plan_nodes::write_plan_parts(&live.client, &live.paths, wanted).await?;
+        if let Err(why) = publishes.judge.begin_plan_switch(live.client.id(), &ours, wanted, &others) {
             announced.log_publication_delay(why);
             return Ok(());
         }
         announced.next.replace(Some(wanted.clone()));
         let [before, next] =
-            [&ours, wanted].map(|plan| plan_nodes::member_paths(&live.paths, plan, &live.member));
+            [&ours, wanted].map(|plan| plan_nodes::announcement_paths(&live.paths, plan, &live.member));
         match plan_nodes::replace_plan(&live.client, &live.paths, version, &before, &next).await {
             Ok(()) => {
                 announced.complete_switch();
@@ -167,7 +167,7 @@ async fn publish_if_changed<L: ZkClient>(
 /// The czxid of the own node, below the old or the new plan.
 async fn own_czxid<L: ZkClient>(live: &ActiveSession<L>, announced: &AnnouncedPlan) -> Result<i64, ZkError> {
     let seen = async |plan: &PlanPublication| {
-        let path = plan_nodes::member_paths(&live.paths, plan, &live.member).swap_remove(0);
+        let path = plan_nodes::announcement_paths(&live.paths, plan, &live.member).swap_remove(0);
         let seen = live.client.stat(&path).await?;
         let ours = seen.filter(|seen| seen.owner == live.client.id());
         Ok::<_, ZkError>(ours.map(|seen| seen.czxid))
@@ -232,7 +232,7 @@ async fn read_peer_plan(
     link: &impl ZkClient,
     paths: &ZkPaths,
     plate: &LocalMember,
-    plan: &PlanPart,
+    plan: &PlanPartName,
 ) -> Result<PeerPlan, ZkError> {
     match plan_nodes::assemble_plan(link, paths, plan).await {
         Ok(read) => {
@@ -252,7 +252,7 @@ async fn legacy_peers(
     plate: &LocalMember,
     quiet: &[String],
 ) -> Result<Vec<PeerSession>, ZkError> {
-    let quiet = plate.unread_members(without_own_members(paths, plate, quiet));
+    let quiet = plate.members_to_read(without_own_members(paths, plate, quiet));
     let nodes: Vec<String> =
         quiet.iter().take(MOST).map(|member| format!("{}/{member}", paths.members_path())).collect();
     let read = join_all(nodes.iter().map(|path| link.data(path))).await;

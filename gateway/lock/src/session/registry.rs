@@ -13,7 +13,7 @@ use fencegate_process::{clock::BootInstant, randomness::Guid};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::parent_cache::ParentCache;
+use super::parent_cache::ParentNodeCache;
 
 /// A cached tenure, which can be ended while it is idle.
 pub(crate) trait Evictable {
@@ -36,7 +36,7 @@ pub struct LockNodeRegistry {
     /// Notified when bytes were released.
     pub(crate) freed: Notify,
     /// The parents of the nodes.
-    pub parents: ParentCache,
+    pub parents: ParentNodeCache,
     /// Cancelled when the session is about to be closed. All its nodes then go in one transaction.
     pub(crate) closing: CancellationToken,
 }
@@ -46,11 +46,11 @@ impl LockNodeRegistry {
         self.guids.borrow().contains_key(guid)
     }
 
-    pub fn bytes(&self) -> usize {
+    pub fn path_bytes(&self) -> usize {
         self.bytes.get()
     }
 
-    pub fn nodes(&self) -> usize {
+    pub fn node_count(&self) -> usize {
         self.guids.borrow().len()
     }
 
@@ -62,7 +62,7 @@ impl LockNodeRegistry {
 
     /// Ends every idle tenure without removing its node: the session is about to be closed, and all nodes go with it at
     /// once.
-    pub fn prepare_close(&self) {
+    pub fn end_idle_before_close(&self) {
         self.closing.cancel();
         self.evict_idle();
     }
@@ -84,7 +84,7 @@ impl LockNodeRegistry {
     }
 
     /// Requests the end of the tenures that have been idle longest. Returns their number.
-    pub(crate) fn make_room(&self) -> usize {
+    pub(crate) fn evict_longest_idle(&self) -> usize {
         let slots: Vec<_> = self.cached.borrow().values().filter_map(Weak::upgrade).collect();
         let mut idle: Vec<_> = slots.iter().filter_map(|slot| Some((slot.idle_since()?, slot))).collect();
         idle.sort_unstable_by_key(|(since, _)| *since);

@@ -10,7 +10,7 @@ use std::{cell::RefCell, collections::HashMap, time::Duration};
 
 use fencegate_process::clock::BootInstant;
 
-/// The retained parents of one session, by the hash of [`super::parent_cache::ParentCache`].
+/// The retained parents of one session, by the hash of [`super::parent_cache::ParentNodeCache`].
 #[derive(Default)]
 pub struct RetainedParents {
     kept: RefCell<HashMap<u64, RetainedParent>>,
@@ -61,7 +61,7 @@ impl Default for ParentUsage {
 }
 
 impl ParentUsage {
-    fn mark_shared(&mut self) {
+    fn mark_used_by_others(&mut self) {
         self.visits = 0;
         self.needed = (self.needed * 2).min(MAX_VISITS);
     }
@@ -87,15 +87,15 @@ impl RetainedParents {
     }
 
     /// Records that other sessions were seen at the key, or traces of them.
-    pub(crate) fn mark_shared(&self, mark: u64) {
-        self.with_usage(mark, ParentUsage::mark_shared);
+    pub(crate) fn mark_used_by_others(&self, mark: u64) {
+        self.with_usage(mark, ParentUsage::mark_used_by_others);
         self.kept.borrow_mut().remove(&mark);
     }
 
     /// Records that a retained parent is missing: another session has removed it, or the server.
     pub(crate) fn record_miss(&self, mark: u64, now: BootInstant) {
         self.with_usage(mark, |known| match known.missed.replace(now) {
-            Some(before) if now.since(before) < CONTAINER_SWEEP_INTERVAL => known.mark_shared(),
+            Some(before) if now.since(before) < CONTAINER_SWEEP_INTERVAL => known.mark_used_by_others(),
             _ => known.visits = known.visits.min(known.needed.saturating_sub(INITIAL_VISITS)),
         });
     }
@@ -106,12 +106,12 @@ impl RetainedParents {
     }
 
     /// The expected sequence number of the next node at the key, if its parent was retained. The parent is then in use.
-    pub(crate) fn take(&self, mark: u64) -> Option<i64> {
+    pub(crate) fn take_parent(&self, mark: u64) -> Option<i64> {
         self.kept.borrow_mut().remove(&mark).map(|kept| kept.next)
     }
 
     /// Takes the parents that were retained for too long.
-    pub(crate) fn take_unused(&self, now: BootInstant) -> Vec<String> {
+    pub(crate) fn take_expired_parents(&self, now: BootInstant) -> Vec<String> {
         let mut kept = self.kept.borrow_mut();
         let unused = kept.extract_if(|_, kept| now.since(kept.since) >= RETENTION);
         unused.map(|(_, kept)| kept.parent).collect()
@@ -141,11 +141,11 @@ mod tests {
     fn shared_key_doubles_required_visits() {
         let parents = RetainedParents::default();
         for needed in [INITIAL_VISITS * 2, INITIAL_VISITS * 4] {
-            parents.mark_shared(KEY);
+            parents.mark_used_by_others(KEY);
             assert!((1..needed).all(|_| !parents.record_visit(KEY)));
             assert!(parents.record_visit(KEY));
         }
-        (0..20).for_each(|_| parents.mark_shared(KEY));
+        (0..20).for_each(|_| parents.mark_used_by_others(KEY));
         assert!((1..MAX_VISITS).all(|_| !parents.record_visit(KEY)));
         assert!(parents.record_visit(KEY));
     }
@@ -170,12 +170,12 @@ mod tests {
     fn parent_retained_until_used_or_expired() {
         let parents = RetainedParents::default();
         parents.insert(KEY, "/a", 3, at(5));
-        assert_eq!(parents.take(KEY), Some(3));
-        assert_eq!(parents.take(KEY), None);
+        assert_eq!(parents.take_parent(KEY), Some(3));
+        assert_eq!(parents.take_parent(KEY), None);
         parents.insert(KEY, "/a", 4, at(6));
-        assert_eq!(parents.take_unused(at(15)), [""; 0]);
-        assert_eq!(parents.take_unused(at(16)), ["/a"]);
-        assert_eq!(parents.take(KEY), None);
+        assert_eq!(parents.take_expired_parents(at(15)), [""; 0]);
+        assert_eq!(parents.take_expired_parents(at(16)), ["/a"]);
+        assert_eq!(parents.take_parent(KEY), None);
     }
 
     /// Many keys that are used once keep the number of tracked keys at or below `MAX_TRACKED`.
@@ -197,7 +197,7 @@ mod tests {
             parents.insert(other, "/a", 0, at(0));
         }
         assert!(!parents.record_visit(KEY));
-        parents.take(0);
+        parents.take_parent(0);
         assert!(parents.record_visit(KEY));
     }
 }

@@ -10,7 +10,7 @@ use super::{
     acl::NodeAcls,
     client::{ZkConnector, ZkError},
     credentials::{ZkTlsCredentials, ZkTlsCredentialsError},
-    tls_diagnosis::{HandshakeOutcome, describe_refusals, four_letter_word, probe_all},
+    tls_diagnosis::{TlsHandshakeOutcome, describe_refusals, four_letter_word, probe_tls_servers},
     zookeeper::ZkSession,
 };
 use crate::metrics::SessionMetrics;
@@ -52,9 +52,9 @@ impl ZkServers {
     }
 
     /// The result of a TLS handshake with each server; empty without TLS.
-    pub async fn probe_tls(&self) -> Vec<(&str, HandshakeOutcome)> {
+    pub async fn probe_tls(&self) -> Vec<(&str, TlsHandshakeOutcome)> {
         match &self.credentials {
-            Some(credentials) => probe_all(&self.servers, credentials).await,
+            Some(credentials) => probe_tls_servers(&self.servers, credentials).await,
             None => Vec::new(),
         }
     }
@@ -76,12 +76,12 @@ impl ZkServers {
 
     /// Returns only when every server refuses TLS. As long as one server is only silent, TLS is not the reason for the
     /// missing session.
-    async fn wait_all_refused(&self) -> String {
+    async fn wait_until_all_refuse_tls(&self) -> String {
         let mut pause = PROBE_AFTER;
         loop {
             sleep(pause).await;
             let met = self.probe_tls().await;
-            if !met.is_empty() && met.iter().all(|(_, met)| matches!(met, HandshakeOutcome::Refused(_))) {
+            if !met.is_empty() && met.iter().all(|(_, met)| matches!(met, TlsHandshakeOutcome::Refused(_))) {
                 return describe_refusals(&met);
             }
             pause *= 2;
@@ -97,7 +97,7 @@ impl ZkConnector for ZkServers {
 
     async fn connect(&self) -> Result<ZkSession, ZkError> {
         let client = pin!(self.connect_client());
-        let refused = pin!(self.wait_all_refused());
+        let refused = pin!(self.wait_until_all_refuse_tls());
         let error = tokio::select! {
             biased;
             made = client => match made {

@@ -4,14 +4,14 @@ use tracing::debug;
 
 use super::{
     client::{NodeKind, ZkClient, ZkError},
-    member::reconnect_probe,
+    member::reconnect_probe_name,
 };
 
 /// Whether the connection after a reconnect still belongs to the session. A write to the member node would succeed from
 /// any session, and so "prove" a session that is not kept alive any more. So a new ephemeral node is created, and its
 /// owner compared. `None`: it could not be determined.
 pub async fn check_same_session(link: &impl ZkClient, member: &str) -> Option<bool> {
-    let probe = reconnect_probe(member);
+    let probe = reconnect_probe_name(member);
     let mut made = link.create(&probe, b"", NodeKind::Ephemeral).await;
     if made == Err(ZkError::NodeExists) {
         // This node is left from an earlier probe. Its owner does not identify this connection.

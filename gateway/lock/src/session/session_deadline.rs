@@ -24,7 +24,7 @@ impl SessionDeadline {
     }
 
     /// The session of this deadline.
-    pub fn session(&self) -> i64 {
+    pub fn session_id(&self) -> i64 {
         self.session
     }
 
@@ -79,7 +79,7 @@ mod tests {
     /// A deadline carries the identifier of its session; a deadline of zero has passed, but is not revoked.
     #[test]
     fn deadline_belongs_to_one_session() {
-        assert_eq!(SessionDeadline::new(0x7001, at(100)).session(), 0x7001);
+        assert_eq!(SessionDeadline::new(0x7001, at(100)).session_id(), 0x7001);
         let of_boot = SessionDeadline::new(1, at(0));
         assert!(!of_boot.is_revoked() && !of_boot.is_valid_at(at(1)));
     }

@@ -15,9 +15,9 @@ use super::{
     announced_plan::AnnouncedPlan,
     batch::BatchQueue,
     client::{MultiError, ZkClient, ZkConnector, ZkError},
-    era::{self, Era, InitMetaOutcome, InitialEra, ReadMetaError},
+    era::{self, InitMetaOutcome, InitialEra, ReadMetaError, VersionedMeta},
     heartbeat::{HeartbeatSchedule, HeartbeatTracker},
-    heartbeat_loop::{SessionError, SessionRegistration, keep_alive},
+    heartbeat_loop::{SessionError, SessionRegistration, keep_session_alive},
     paths::ZkPaths,
     plan_nodes,
     plan_publication::PlanPublication,
@@ -79,7 +79,7 @@ impl EstablishSessionError {
 
 /// Keeps a session until `stop`, then closes it if nothing uses it any more. `chores`: the other work of each session,
 /// beside its heartbeats.
-pub async fn supervise<C: ZkConnector>(
+pub async fn supervise_session<C: ZkConnector>(
     connect: C,
     settings: Rc<SessionSettings>,
     current: Rc<CurrentSession<C::Client>>,
@@ -90,7 +90,7 @@ pub async fn supervise<C: ZkConnector>(
     let mut pause = PAUSE.start;
     while !stop.is_cancelled() {
         let established = tokio::select! {
-            established = establish(&connect, &settings) => established,
+            established = establish_session(&connect, &settings) => established,
             () = stop.cancelled() => return,
         };
         match established {
@@ -99,7 +99,7 @@ pub async fn supervise<C: ZkConnector>(
                 pause = PAUSE.start;
                 let live = Rc::new(live);
                 current.set(Some(live.clone()));
-                let ended = keep_alive(&live, registration, &settings, &view, &stop, &chores).await;
+                let ended = keep_session_alive(&live, registration, &settings, &view, &stop, &chores).await;
                 if let Some((publishes, _)) = live.plan_publisher() {
                     publishes.judge.end_session(live.client.id());
                 }
@@ -107,17 +107,17 @@ pub async fn supervise<C: ZkConnector>(
                     drop(live);
                     return close_session(&current).await;
                 }
-                give_up(&live, &current, &view, &settings, &ended);
+                revoke_session(&live, &current, &view, &settings, &ended);
                 // Only the session that detected it marks it: another session may be connected to another ensemble.
                 if live.rolled_back.get() {
                     tokio::select! {
-                        () = mark_suspect(&live.client, &live.paths, &era, &settings) => {}
+                        () = report_rollback_to_peers(&live.client, &live.paths, &era, &settings) => {}
                         () = stop.cancelled() => return,
                     }
                 }
             }
             Err(error) => {
-                report_failure(&error, &view, &settings);
+                report_no_session(&error, &view, &settings);
                 tokio::select! { () = sleep(pause) => (), () = stop.cancelled() => return }
                 pause = (pause * 2).min(PAUSE.end);
             }
@@ -130,7 +130,7 @@ const PAUSE: std::ops::Range<Duration> = Duration::from_millis(100)..Duration::f
 
 /// Revokes the session deadline first, so that no byte is sent under this session any more, and then informs all
 /// waiters.
-fn give_up<L: ZkClient>(
+fn revoke_session<L: ZkClient>(
     live: &ActiveSession<L>,
     current: &CurrentSession<L>,
     view: &watch::Sender<SessionState>,
@@ -149,7 +149,7 @@ fn give_up<L: ZkClient>(
 }
 
 /// Reports to all waiters why there is no session.
-fn report_failure(
+fn report_no_session(
     error: &EstablishSessionError,
     view: &watch::Sender<SessionState>,
     settings: &SessionSettings,
@@ -160,7 +160,7 @@ fn report_failure(
         error!(code = "FG0503", error = %error, "session.rolled_back");
         // The alarm is raised once. The other sessions then check for themselves, and go on if they find nothing.
         if !matches!(*view.borrow(), SessionState::RolledBack(_)) {
-            settings.token_history.raise_alarm();
+            settings.token_history.raise_rollback_alarm();
         }
         view.send_replace(SessionState::RolledBack(reason));
         settings.metrics.set_rolled_back(true);
@@ -182,7 +182,12 @@ fn report_failure(
 }
 
 /// Informs the peers through `meta`. Gateways that did not run before cannot detect it by themselves.
-async fn mark_suspect(link: &impl ZkClient, paths: &ZkPaths, era: &Era, settings: &SessionSettings) {
+async fn report_rollback_to_peers(
+    link: &impl ZkClient,
+    paths: &ZkPaths,
+    era: &VersionedMeta,
+    settings: &SessionSettings,
+) {
     let uuid = &era.meta.uuid;
     // Only epochs of this installation count. With those of another one a sound installation would be stopped.
     let highest = settings.token_history.highest_for(uuid);
@@ -191,8 +196,8 @@ async fn mark_suspect(link: &impl ZkClient, paths: &ZkPaths, era: &Era, settings
     }
     let mark =
         RollbackEvidence { highest, era: settings.token_history.era_for(uuid), by: settings.gateway.clone() };
-    let marked = era::mark_suspect(link, paths, era, mark);
-    match timeout(link.timeout(), marked).await {
+    let marked = era::record_rollback_evidence(link, paths, era, mark);
+    match timeout(link.negotiated_timeout(), marked).await {
         Ok(Ok(())) => {
             error!(code = "FG0503", path = %paths.meta_path(), "installation marked: no gateway grants")
         }
@@ -202,7 +207,7 @@ async fn mark_suspect(link: &impl ZkClient, paths: &ZkPaths, era: &Era, settings
     }
 }
 
-async fn establish<C: ZkConnector>(
+async fn establish_session<C: ZkConnector>(
     connect: &C,
     settings: &SessionSettings,
 ) -> Result<(ActiveSession<C::Client>, SessionRegistration), EstablishSessionError> {
@@ -210,7 +215,7 @@ async fn establish<C: ZkConnector>(
     // Taken before the session exists, so the session cannot be older than this.
     let connecting = settings.clock.now();
     let link = connect.connect().await.map_err(EstablishSessionError::Connect)?;
-    let connection = link.reconnects();
+    let connection = link.reconnect_count();
     let schedule = heartbeat_schedule(settings, &link)?;
     let paths = ZkPaths::new(&settings.policy.root);
     if settings.init && settings.token_history.newest_record().is_none() {
@@ -241,7 +246,7 @@ async fn establish<C: ZkConnector>(
     let session_deadline = Arc::new(SessionDeadline::new(link.id(), connecting));
     let live = ActiveSession {
         client: link,
-        member: ZkPaths::member_name(&settings.gateway, session_deadline.session()),
+        member: ZkPaths::member_name(&settings.gateway, session_deadline.session_id()),
         paths,
         peer_endpoint: settings.member.endpoint().cloned(),
         local_member: settings.member.clone(),
@@ -282,11 +287,11 @@ async fn read_valid_era(
     link: &impl ZkClient,
     paths: &ZkPaths,
     settings: &SessionSettings,
-) -> Result<Era, EstablishSessionError> {
+) -> Result<VersionedMeta, EstablishSessionError> {
     let mut looks = 0;
     loop {
         looks += 1;
-        let era = match era::read(link, paths).await {
+        let era = match era::read_meta(link, paths).await {
             Err(ReadMetaError::Missing { path }) => {
                 let gone = settings.token_history.missing_meta_error(&path).map(EstablishSessionError::from);
                 return Err(gone.unwrap_or_else(|| ReadMetaError::Missing { path }.into()));
@@ -295,12 +300,12 @@ async fn read_valid_era(
         };
         let Err(went_back) = settings.token_history.check_installation(&era.meta) else { return Ok(era) };
         // A server that is behind may show an older `meta`, which is no reason for an alarm.
-        if era::is_unchanged(link, paths, &era)
+        if era::is_meta_unchanged(link, paths, &era)
             .await
             .map_err(|failed| EstablishSessionError::Confirm(failed.fault))?
         {
             if should_record_rollback(&went_back, &era) {
-                mark_suspect(link, paths, &era, settings).await;
+                report_rollback_to_peers(link, paths, &era, settings).await;
             }
             return Err(went_back.into());
         }
@@ -316,7 +321,7 @@ const MAX_META_READS: usize = 3;
 
 /// Whether `meta` has to be marked for the peers. Gateways without a history cannot detect it, and the next era has to
 /// be above the highest epoch that any gateway has seen. Another installation is not marked, because it may be sound.
-fn should_record_rollback(went_back: &RollbackError, era: &Era) -> bool {
+fn should_record_rollback(went_back: &RollbackError, era: &VersionedMeta) -> bool {
     match (went_back, &era.meta.suspect) {
         (RollbackError::OlderEra { .. }, _) => true,
         (RollbackError::Suspect { highest }, Some(marked)) => *highest > marked.highest,
@@ -328,7 +333,7 @@ fn should_record_rollback(went_back: &RollbackError, era: &Era) -> bool {
 async fn register_member(
     link: &impl ZkClient,
     paths: &ZkPaths,
-    era: &Era,
+    era: &VersionedMeta,
     member: &str,
     settings: &SessionSettings,
 ) -> Result<Option<PlanPublication>, EstablishSessionError> {
@@ -337,11 +342,16 @@ async fn register_member(
     let publication = settings.member.publisher().map(|publishes| publishes.now.borrow().clone());
     let mut namings = Vec::new();
     if let Some(publication) = &publication {
-        plan_nodes::write_parts(link, paths, publication).await.map_err(EstablishSessionError::Publish)?;
-        namings =
-            plan_nodes::member_paths(paths, publication, &ZkPaths::member_name(&settings.gateway, link.id()));
+        plan_nodes::write_plan_parts(link, paths, publication)
+            .await
+            .map_err(EstablishSessionError::Publish)?;
+        namings = plan_nodes::announcement_paths(
+            paths,
+            publication,
+            &ZkPaths::member_name(&settings.gateway, link.id()),
+        );
     }
-    era::register_session(link, paths, era, member, &settings.member.data(), &namings).await?;
+    era::register_session(link, paths, era, member, &settings.member.encoded_member(), &namings).await?;
     let epoch =
         era::node_epoch(link, member, era.meta.base).await.map_err(EstablishSessionError::Registration)?;
     let epoch = epoch.ok_or(EstablishSessionError::NoEpoch)?;
@@ -349,7 +359,7 @@ async fn register_member(
     settings.token_history.check_installation(&era.meta)?;
     let seen = settings.token_history.record_epoch(epoch, before);
     if let Err(went_back) = seen {
-        mark_suspect(link, paths, era, settings).await;
+        report_rollback_to_peers(link, paths, era, settings).await;
         return Err(went_back.into());
     }
     Ok(publication)
@@ -360,12 +370,12 @@ fn heartbeat_schedule(
     link: &impl ZkClient,
 ) -> Result<HeartbeatSchedule, EstablishSessionError> {
     let asked = settings.policy.session_timeout;
-    let negotiated = link.timeout();
+    let negotiated = link.negotiated_timeout();
     let schedule = HeartbeatSchedule::new(&settings.policy, negotiated);
     if negotiated != asked {
         warn!(code = "FG0501", asked = %HumanDuration(asked), negotiated = %HumanDuration(negotiated), "negotiated session timeout differs");
     }
-    if !schedule.is_sound(&settings.policy) {
+    if !schedule.leaves_time_for_heartbeats(&settings.policy) {
         return Err(EstablishSessionError::Timeout { asked, negotiated, margin: schedule.margin });
     }
     Ok(schedule)

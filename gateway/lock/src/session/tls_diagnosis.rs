@@ -17,7 +17,7 @@ use super::credentials::{ZkTlsCredentials, server_name};
 
 /// The result of one handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HandshakeOutcome {
+pub enum TlsHandshakeOutcome {
     /// The handshake succeeded. The end of validity of the server's certificate, in seconds since 1970.
     Accepted(Option<u64>),
     /// The server answered, and the handshake failed, with the reason.
@@ -34,18 +34,18 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 const ALERT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Tries a handshake with each server, and sends nothing after it.
-pub(super) async fn probe_all<'s>(
+pub(super) async fn probe_tls_servers<'s>(
     servers: &'s [String],
     shown: &ZkTlsCredentials,
-) -> Vec<(&'s str, HandshakeOutcome)> {
+) -> Vec<(&'s str, TlsHandshakeOutcome)> {
     let config = shown.client_config();
     join_all(servers.iter().map(|server| {
         let config = config.clone();
         async move {
-            let met = timeout(PROBE_TIMEOUT, probe(server, config, shown)).await;
+            let met = timeout(PROBE_TIMEOUT, probe_tls_handshake(server, config, shown)).await;
             (
                 server.as_str(),
-                met.unwrap_or_else(|_| HandshakeOutcome::Unreachable("no answer in time".into())),
+                met.unwrap_or_else(|_| TlsHandshakeOutcome::Unreachable("no answer in time".into())),
             )
         }
     }))
@@ -53,23 +53,27 @@ pub(super) async fn probe_all<'s>(
 }
 
 /// The reasons of all servers that refused the handshake; empty if none did.
-pub(super) fn describe_refusals(met: &[(&str, HandshakeOutcome)]) -> String {
+pub(super) fn describe_refusals(met: &[(&str, TlsHandshakeOutcome)]) -> String {
     let refused = met.iter().filter_map(|(server, met)| match met {
-        HandshakeOutcome::Refused(why) => Some(format!("{server}: {why}")),
-        HandshakeOutcome::Accepted(_) | HandshakeOutcome::Unreachable(_) => None,
+        TlsHandshakeOutcome::Refused(why) => Some(format!("{server}: {why}")),
+        TlsHandshakeOutcome::Accepted(_) | TlsHandshakeOutcome::Unreachable(_) => None,
     });
     refused.collect::<Vec<_>>().join("; ")
 }
 
-async fn probe(server: &str, config: Arc<ClientConfig>, shown: &ZkTlsCredentials) -> HandshakeOutcome {
+async fn probe_tls_handshake(
+    server: &str,
+    config: Arc<ClientConfig>,
+    shown: &ZkTlsCredentials,
+) -> TlsHandshakeOutcome {
     let Some(name) = server_name(server) else {
-        return HandshakeOutcome::Unreachable("it has no host".into());
+        return TlsHandshakeOutcome::Unreachable("it has no host".into());
     };
     let stream = match TcpStream::connect(server).await {
         Ok(stream) => stream,
-        Err(error) => return HandshakeOutcome::Unreachable(error_chain(&error)),
+        Err(error) => return TlsHandshakeOutcome::Unreachable(error_chain(&error)),
     };
-    let refused = |error: &io::Error| HandshakeOutcome::Refused(describe_error(error, shown));
+    let refused = |error: &io::Error| TlsHandshakeOutcome::Refused(describe_error(error, shown));
     let mut stream = match TlsConnector::from(config).connect(name, stream).await {
         Ok(stream) => stream,
         Err(error) => return refused(&error),
@@ -78,7 +82,7 @@ async fn probe(server: &str, config: Arc<ClientConfig>, shown: &ZkTlsCredentials
     match timeout(ALERT_TIMEOUT, stream.read_u8()).await {
         Ok(Err(error)) => refused(&error),
         // The server waits for the first request, so the handshake was accepted.
-        Err(_) | Ok(Ok(_)) => HandshakeOutcome::Accepted(until),
+        Err(_) | Ok(Ok(_)) => TlsHandshakeOutcome::Accepted(until),
     }
 }
 
@@ -90,15 +94,22 @@ pub(super) async fn four_letter_word(
 ) -> Option<String> {
     let probe = async {
         let stream = TcpStream::connect(server).await?;
-        let Some(shown) = shown else { return exchange(stream, word).await };
+        let Some(shown) = shown else { return exchange_four_letter_word(stream, word).await };
         let name = server_name(server).ok_or(io::ErrorKind::InvalidInput)?;
-        exchange(TlsConnector::from(shown.client_config()).connect(name, stream).await?, word).await
+        exchange_four_letter_word(
+            TlsConnector::from(shown.client_config()).connect(name, stream).await?,
+            word,
+        )
+        .await
     };
     timeout(PROBE_TIMEOUT, probe).await.ok()?.ok()
 }
 
 /// Servers hang up after their answer, some of them without a TLS `close_notify`.
-async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, word: &str) -> io::Result<String> {
+async fn exchange_four_letter_word(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    word: &str,
+) -> io::Result<String> {
     stream.write_all(word.as_bytes()).await?;
     stream.flush().await?;
     let mut answer = [0; 256];
@@ -156,9 +167,9 @@ mod tests {
     #[test]
     fn only_refusing_servers_are_reported() {
         let met = [
-            ("a:1", HandshakeOutcome::Unreachable("refused".into())),
-            ("b:1", HandshakeOutcome::Refused("its certificate has expired".into())),
-            ("c:1", HandshakeOutcome::Accepted(None)),
+            ("a:1", TlsHandshakeOutcome::Unreachable("refused".into())),
+            ("b:1", TlsHandshakeOutcome::Refused("its certificate has expired".into())),
+            ("c:1", TlsHandshakeOutcome::Accepted(None)),
         ];
         assert_eq!(describe_refusals(&met), "b:1: its certificate has expired");
         assert_eq!(describe_refusals(&met[..1]), "");

@@ -22,7 +22,8 @@ use zookeeper_client::{
 use super::{
     acl::NodeAcls,
     client::{
-        AclWriter, ConnectionState, CreatedNode, MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkError,
+        AclGrantee, CreatedNode, MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkConnectionState,
+        ZkError,
     },
     negotiated_timeout,
     polled_watch::PolledWatches,
@@ -158,24 +159,26 @@ impl ZkClient for ZkSession {
         self.client.session_id().0
     }
 
-    fn timeout(&self) -> Duration {
+    fn negotiated_timeout(&self) -> Duration {
         self.client.session_timeout()
     }
 
-    fn granted_timeout(&self) -> Option<Duration> {
+    fn shortest_granted_timeout(&self) -> Option<Duration> {
         self.count_state_changes();
         negotiated_timeout::shortest_timeout(self.id(), self.connections.get())
     }
 
-    fn state(&self) -> ConnectionState {
+    fn state(&self) -> ZkConnectionState {
         match self.client.state() {
-            SessionState::SyncConnected => ConnectionState::Connected,
-            SessionState::Disconnected | SessionState::ConnectedReadOnly => ConnectionState::Disconnected,
-            SessionState::AuthFailed | SessionState::Expired | SessionState::Closed => ConnectionState::Ended,
+            SessionState::SyncConnected => ZkConnectionState::Connected,
+            SessionState::Disconnected | SessionState::ConnectedReadOnly => ZkConnectionState::Disconnected,
+            SessionState::AuthFailed | SessionState::Expired | SessionState::Closed => {
+                ZkConnectionState::Ended
+            }
         }
     }
 
-    fn reconnects(&self) -> u64 {
+    fn reconnect_count(&self) -> u64 {
         self.count_state_changes();
         self.changes.get()
     }
@@ -327,13 +330,13 @@ impl ZkClient for ZkSession {
         }
     }
 
-    async fn keep_acl(&self, path: &str) -> Result<(), ZkError> {
+    async fn save_acl_for_replacement(&self, path: &str) -> Result<(), ZkError> {
         let (acls, _) = self.client.get_acl(path).await.map_err(|error| self.map_error(error))?;
         self.kept.replace(Some((path.to_owned(), acls)));
         Ok(())
     }
 
-    fn writers(&self, path: &str) -> impl Future<Output = Result<Vec<AclWriter>, ZkError>> {
+    fn acl_grantees(&self, path: &str) -> impl Future<Output = Result<Vec<AclGrantee>, ZkError>> {
         let sent = self.client.get_acl(path);
         async move {
             let (acls, _) = sent.await.map_err(|error| self.map_error(error))?;
@@ -343,7 +346,7 @@ impl ZkClient for ZkSession {
                     .filter(|(one, _)| acl.permission().has(*one))
                     .map(|(_, word)| *word)
                     .collect();
-                (!may.is_empty()).then(|| AclWriter { who: format!("{}:{}", acl.scheme(), acl.id()), may })
+                (!may.is_empty()).then(|| AclGrantee { who: format!("{}:{}", acl.scheme(), acl.id()), may })
             });
             Ok(changing.collect())
         }

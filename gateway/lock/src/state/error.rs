@@ -1,6 +1,6 @@
 //! The signs of a rollback of ZooKeeper, and the remedy for each.
 
-use fencegate_process::command_hint::{self, CommandTarget};
+use fencegate_process::command_hint::{self, HintedProcessKind};
 
 /// ZooKeeper was rolled back: new tokens would not be above the tokens seen before, so no lock is granted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -59,7 +59,7 @@ impl RollbackError {
     fn remedy(&self) -> String {
         let to_type = |verb: &str| {
             command_hint::command_line(
-                CommandTarget::Gateway,
+                HintedProcessKind::Gateway,
                 &format!("{verb} --at-least {}", self.highest_epoch()),
             )
         };

@@ -37,7 +37,7 @@ pub struct TokenHistory {
     /// nodes. It starts from the written record.
     highest: AtomicU64,
     /// `None` until a session has read `meta`.
-    installation: Mutex<Option<Arc<Installation>>>,
+    installation: Mutex<Option<Arc<InstallationEra>>>,
     /// The records of earlier processes, one for each installation.
     before: Vec<InstallationRecord>,
     /// Notified when a new record has to be written.
@@ -48,7 +48,7 @@ pub struct TokenHistory {
 
 /// The parts of `meta` that determine the order of tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Installation {
+pub struct InstallationEra {
     pub uuid: String,
     pub era: u64,
 }
@@ -59,7 +59,7 @@ pub struct RollbackAlarm(watch::Receiver<u64>);
 
 /// Errors of `state_dir`.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenStateError {
+pub enum OpenStateDirError {
     #[error(transparent)]
     Unusable(#[from] StateDirError),
     #[error("start the thread that writes to `state_dir`: {0}")]
@@ -75,13 +75,13 @@ impl TokenHistory {
         path: &Path,
         randomness: &dyn Randomness,
         failed: impl Fn() + Send + 'static,
-    ) -> Result<Arc<Self>, OpenStateError> {
+    ) -> Result<Arc<Self>, OpenStateDirError> {
         let (folder, before) = StateDir::claim(path, randomness)?;
         let bell = Arc::<RecordWriterNotifier>::default();
         let history = Arc::new(Self { bell: Some(bell.clone()), ..Self::from_records(before) });
         info!(folder = %path.display(), highest = history.newest_record().map_or(0, |known| known.highest), "state.read");
         let seen = history.clone();
-        writer::start_writer(folder, bell, move || seen.current_record(), failed)?;
+        writer::start_record_writer(folder, bell, move || seen.current_record(), failed)?;
         Ok(history)
     }
 
@@ -98,7 +98,7 @@ impl TokenHistory {
     }
 
     fn current_record(&self) -> Option<InstallationRecord> {
-        let Installation { uuid, era } = (*self.installation()?).clone();
+        let InstallationEra { uuid, era } = (*self.installation()?).clone();
         Some(InstallationRecord { installation: uuid, era, highest: self.highest_epoch() })
     }
 
@@ -128,7 +128,7 @@ impl TokenHistory {
     }
 
     /// The installation that is served, once a session has read it.
-    pub fn installation(&self) -> Option<Arc<Installation>> {
+    pub fn installation(&self) -> Option<Arc<InstallationEra>> {
         self.lock().clone()
     }
 
@@ -189,7 +189,7 @@ impl TokenHistory {
 
     /// Sets the installation that is served from now on.
     pub fn set_installation(&self, meta: &InstallationMeta) {
-        let installation = Installation { uuid: meta.uuid.clone(), era: meta.era };
+        let installation = InstallationEra { uuid: meta.uuid.clone(), era: meta.era };
         if self.installation().as_deref() == Some(&installation) {
             return;
         }
@@ -210,7 +210,7 @@ impl TokenHistory {
     }
 
     /// Makes every session of the process end and check anew.
-    pub fn raise_alarm(&self) {
+    pub fn raise_rollback_alarm(&self) {
         self.alarms.send_modify(|alarms| *alarms += 1);
     }
 
@@ -219,7 +219,7 @@ impl TokenHistory {
         RollbackAlarm(self.alarms.subscribe())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Installation>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<InstallationEra>>> {
         // A poisoned lock does no harm: the value is always replaced as a whole.
         self.installation.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -350,7 +350,7 @@ mod tests {
     async fn alarm_reaches_only_earlier_subscribers() {
         let history = TokenHistory::default();
         let mut early = history.subscribe();
-        history.raise_alarm();
+        history.raise_rollback_alarm();
         early.wait_raised().await;
         let mut late = history.subscribe();
         tokio::select! {

@@ -26,7 +26,7 @@ pub enum ParseInstallationRecordError {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct EncodedRecord {
+struct EncodedInstallationRecord {
     format: u32,
     installation: String,
     era: u64,
@@ -36,7 +36,7 @@ struct EncodedRecord {
 
 /// The format of a record, which is read before anything else.
 #[derive(Deserialize)]
-struct RecordHeader {
+struct InstallationRecordHeader {
     format: u32,
 }
 
@@ -47,7 +47,7 @@ impl InstallationRecord {
     }
 
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let written = EncodedRecord {
+        let written = EncodedInstallationRecord {
             format: FORMAT,
             installation: self.installation.clone(),
             era: self.era,
@@ -61,11 +61,11 @@ impl InstallationRecord {
 
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, ParseInstallationRecordError> {
         let damaged = |error: serde_json::Error| ParseInstallationRecordError::Damaged(error.to_string());
-        let RecordHeader { format } = serde_json::from_slice(bytes).map_err(damaged)?;
+        let InstallationRecordHeader { format } = serde_json::from_slice(bytes).map_err(damaged)?;
         if format > FORMAT {
             return Err(ParseInstallationRecordError::Newer(format));
         }
-        let written: EncodedRecord = serde_json::from_slice(bytes).map_err(damaged)?;
+        let written: EncodedInstallationRecord = serde_json::from_slice(bytes).map_err(damaged)?;
         let record = Self { installation: written.installation, era: written.era, highest: written.highest };
         // Epochs fit into a signed number, because services store them so.
         let possible = format > 0 && i64::try_from(record.highest).is_ok();

@@ -33,13 +33,13 @@ pub enum StateDirError {
     #[error(
         "FG0519: `state_dir`: {}: {why}; put back a copy of it; if there is none, move it away and begin the next era: \
          `{}`, with an E not below any token seen by guards and services",
-        path.display(), command_hint::command_line(command_hint::CommandTarget::Gateway, "era bump --at-least E")
+        path.display(), command_hint::command_line(command_hint::HintedProcessKind::Gateway, "era bump --at-least E")
     )]
     Damaged { path: PathBuf, why: ParseInstallationRecordError },
     #[error(
         "FG0519: `state_dir`: {}: {why}; start the gateway's newer version again, or move the file away and begin the \
          next era: `{}`",
-        path.display(), command_hint::command_line(command_hint::CommandTarget::Gateway, "era bump --at-least E")
+        path.display(), command_hint::command_line(command_hint::HintedProcessKind::Gateway, "era bump --at-least E")
     )]
     Newer { path: PathBuf, why: ParseInstallationRecordError },
     #[error("FG0519: `state_dir`: read {}: {source}; let the user that the gateway runs as read it", path.display())]
@@ -89,7 +89,7 @@ fn keep_highest_records(records: Vec<InstallationRecord>) -> Vec<InstallationRec
 /// `None`: a file was removed meanwhile, and another one now has its content; read again.
 fn try_read_records(folder: &Path) -> Result<Option<Vec<InstallationRecord>>, StateDirError> {
     let mut records = Vec::new();
-    for name in file_names(folder, RECORD)? {
+    for name in list_process_guids(folder, RECORD)? {
         let path = folder.join(format!("{PREFIX}{name}{RECORD}"));
         match read_content(&path) {
             Ok(bytes) => records.push(parse_record(path, &bytes)?),
@@ -121,7 +121,7 @@ fn parse_record(path: PathBuf, bytes: &[u8]) -> Result<InstallationRecord, State
 }
 
 /// The names of the processes that have a file of this kind.
-fn file_names(folder: &Path, kind: &str) -> Result<Vec<Guid>, StateDirError> {
+fn list_process_guids(folder: &Path, kind: &str) -> Result<Vec<Guid>, StateDirError> {
     let failed = |source| StateDirError::Read { path: folder.to_owned(), source };
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
@@ -189,7 +189,7 @@ impl StateDir {
     /// Removes the records of ended processes that `ours` covers.
     fn remove_covered_records(&self, ours: Option<&InstallationRecord>) {
         // Some processes have a lock file only: they ended before they had a record.
-        let all = [RECORD, LOCK].map(|kind| file_names(&self.path, kind).unwrap_or_default());
+        let all = [RECORD, LOCK].map(|kind| list_process_guids(&self.path, kind).unwrap_or_default());
         for name in all.into_iter().flatten() {
             if name != self.name
                 && let Err(error) = remove_entry(&self.path, name, ours)
@@ -211,7 +211,8 @@ fn remove_entry(folder: &Path, name: Guid, ours: Option<&InstallationRecord>) ->
     };
     // The process may have written after its record was read, so it is read again under its lock.
     let says_no_more = |record: InstallationRecord| {
-        ours.is_some_and(|ours| record.is_covered_by(ours)) || is_left_behind(folder, name, &record)
+        ours.is_some_and(|ours| record.is_covered_by(ours))
+            || is_covered_by_other_record(folder, name, &record)
     };
     match read_content(&file(RECORD)) {
         Ok(bytes) if InstallationRecord::parse(&bytes).is_ok_and(says_no_more) => {
@@ -229,8 +230,9 @@ fn remove_entry(folder: &Path, name: Guid, ours: Option<&InstallationRecord>) ->
 
 /// Whether another record that stays covers this one. Of equal records the one with the largest name stays, so two
 /// processes that clean up at once agree.
-fn is_left_behind(folder: &Path, name: Guid, record: &InstallationRecord) -> bool {
-    let others = file_names(folder, RECORD).unwrap_or_default().into_iter().filter(|other| *other != name);
+fn is_covered_by_other_record(folder: &Path, name: Guid, record: &InstallationRecord) -> bool {
+    let others =
+        list_process_guids(folder, RECORD).unwrap_or_default().into_iter().filter(|other| *other != name);
     others.into_iter().any(|other| {
         let bytes = read_content(&folder.join(format!("{PREFIX}{other}{RECORD}"))).unwrap_or_default();
         InstallationRecord::parse(&bytes).is_ok_and(|theirs| {

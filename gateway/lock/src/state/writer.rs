@@ -13,12 +13,12 @@ use super::{record::InstallationRecord, state_dir::StateDir};
 /// Wakes the writer when a new epoch was seen.
 #[derive(Debug, Default)]
 pub(super) struct RecordWriterNotifier {
-    state: Mutex<WriterState>,
+    state: Mutex<RecordWriterState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct WriterState {
+struct RecordWriterState {
     due: bool,
     stop: bool,
     /// The writer has ended.
@@ -57,7 +57,7 @@ impl RecordWriterNotifier {
     }
 
     /// Waits for [`WRITE_INTERVAL`], so that a busy gateway does not write for each of its locks.
-    fn pause(&self) {
+    fn wait_write_interval(&self) {
         drop(self.changed.wait_timeout_while(self.lock(), WRITE_INTERVAL, |state| !state.stop));
     }
 
@@ -71,7 +71,7 @@ impl RecordWriterNotifier {
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, WriterState> {
+    fn lock(&self) -> MutexGuard<'_, RecordWriterState> {
         // A poisoned lock does no harm: its flags are independent of each other.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -79,7 +79,7 @@ impl RecordWriterNotifier {
 
 /// Writes the record from `seen` whenever `bell` is notified, until it is stopped. `failed` is called for each write
 /// that fails; the write is tried again.
-pub(super) fn start_writer(
+pub(super) fn start_record_writer(
     folder: StateDir,
     bell: Arc<RecordWriterNotifier>,
     seen: impl Fn() -> Option<InstallationRecord> + Send + 'static,
@@ -107,7 +107,7 @@ pub(super) fn start_writer(
                     bell.mark_due();
                 }
             }
-            bell.pause();
+            bell.wait_write_interval();
         }
         bell.mark_ended();
     };
@@ -139,7 +139,7 @@ mod tests {
                 highest: highest.load(Ordering::Acquire),
             })
         };
-        start_writer(place, bell.clone(), record, || panic!("it can be written")).expect("a thread");
+        start_record_writer(place, bell.clone(), record, || panic!("it can be written")).expect("a thread");
         for epoch in 1..=1000 {
             seen.store(epoch, Ordering::Release);
             bell.notify();
@@ -166,7 +166,7 @@ mod tests {
             count.fetch_add(1, Ordering::AcqRel);
             seen.send(()).ok();
         };
-        start_writer(place, bell.clone(), record, failed).expect("a thread");
+        start_record_writer(place, bell.clone(), record, failed).expect("a thread");
         bell.notify();
         counted.recv().expect("it fails");
         std::fs::create_dir(&path).expect("made again");

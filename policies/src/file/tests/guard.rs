@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use super::{GUARD, MINIMAL, PAYMENTS};
 use crate::{
-    diagnostics::Code,
-    file::{FileKind, LoadedFile, detect_file_kind, load, load_guard},
+    diagnostics::DiagnosticCode,
+    file::{LoadedPolicy, PolicyFileKind, detect_file_kind, load, load_guard},
     plan::{
         ClientTls, Enforcement, FencingLevel, GuardPlan, LateDispatchPolicy, MissingTokenPolicy,
-        OutcomeProbe, PostgresLocation, StoreLocation, TicketVerificationKeys, UnmatchedPolicy, UpstreamId,
+        OutcomeProbeSettings, PostgresLocation, StoreLocation, TicketVerificationKeys, UnmatchedPolicy,
+        UpstreamId,
     },
 };
 
 fn guard(text: &str) -> GuardPlan {
-    let LoadedFile { plan, diagnostics, .. } = load_guard(text);
+    let LoadedPolicy { plan, diagnostics, .. } = load_guard(text);
     plan.unwrap_or_else(|| panic!("{diagnostics:?}"))
 }
 
@@ -56,7 +57,7 @@ fn written_fields_reach_plan() {
     let keys = TicketVerificationKeys::PublicKeys("/etc/fencegate/ticket-keys.json".into());
     assert_eq!(guard.tickets, Some(keys));
     assert_eq!(guard.journal.final_statuses, [501]);
-    let probe = OutcomeProbe {
+    let probe = OutcomeProbeSettings {
         path: "/v1/operations/{operation}".into(),
         done: vec![200],
         not_done: vec![404],
@@ -89,19 +90,19 @@ fn file_overrides_defaults() {
 #[test]
 fn filter_has_no_store_fields() {
     let filter = LEAST_GUARD.replace("store: {redb: /var/lib/guard.redb}", "filter: {}");
-    let LoadedFile { plan, diagnostics, .. } = load_guard(&filter);
+    let LoadedPolicy { plan, diagnostics, .. } = load_guard(&filter);
     assert!(diagnostics.is_empty(), "{diagnostics:?}");
     let plan = plan.expect("sound");
     assert_eq!((&plan.store, plan.clock_error), (&StoreLocation::Stateless, Duration::from_millis(500)));
     let exact = guard(&filter.replace("filter: {}", "filter: {clock_error: 0ms}"));
     assert_eq!((exact.store, exact.clock_error), (StoreLocation::Stateless, Duration::ZERO));
     for field in ["settle: 10s", "max_execution: 30s", "clock_error: 1s", "tickets: {secret_file: /b}"] {
-        let LoadedFile { plan, diagnostics, .. } = load_guard(&format!("{filter}{field}\n"));
-        let codes: Vec<Code> = diagnostics.iter().map(|one| one.code).collect();
-        assert!(plan.is_none() && codes == [Code::NoEffect], "{field}: {diagnostics:?}");
+        let LoadedPolicy { plan, diagnostics, .. } = load_guard(&format!("{filter}{field}\n"));
+        let codes: Vec<DiagnosticCode> = diagnostics.iter().map(|one| one.code).collect();
+        assert!(plan.is_none() && codes == [DiagnosticCode::NoEffect], "{field}: {diagnostics:?}");
     }
     let both = load_guard(&format!("{LEAST_GUARD}filter: {{}}\n"));
-    assert!(both.plan.is_none() && both.diagnostics.iter().any(|one| one.code == Code::OnlyOne));
+    assert!(both.plan.is_none() && both.diagnostics.iter().any(|one| one.code == DiagnosticCode::OnlyOne));
 }
 
 /// The file of a guard declares whether late requests are refused behind it.
@@ -142,11 +143,11 @@ fn guards_share_one_store() {
 #[test]
 fn guard_fields_decide_file_kind() {
     for text in [GUARD, LEAST_GUARD, "store:", "upstream: 1"] {
-        assert_eq!(detect_file_kind(text), FileKind::Guard, "{text}");
+        assert_eq!(detect_file_kind(text), PolicyFileKind::Guard, "{text}");
     }
     for text in [MINIMAL, PAYMENTS, "", "version: 1", "store: {}\nroutes: []", "{", "[store]"] {
-        assert_eq!(detect_file_kind(text), FileKind::Gateway, "{text}");
+        assert_eq!(detect_file_kind(text), PolicyFileKind::Gateway, "{text}");
     }
-    assert_eq!(load(GUARD).diagnostics[0].code, Code::OtherFile);
-    assert_eq!(load_guard(MINIMAL).diagnostics[0].code, Code::OtherFile);
+    assert_eq!(load(GUARD).diagnostics[0].code, DiagnosticCode::OtherFile);
+    assert_eq!(load_guard(MINIMAL).diagnostics[0].code, DiagnosticCode::OtherFile);
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{super::*, MINIMAL, gateway};
 use crate::{
-    diagnostics::Code,
+    diagnostics::DiagnosticCode,
     key::ResourceKey,
     plan::{LeasePlan, LeasePolicy, PrincipalCredential},
 };
@@ -76,7 +76,7 @@ fn plain_text_leases_warn_without_proxy() {
         );
         load(&text).diagnostics.into_iter().map(|one| one.code).collect::<Vec<_>>()
     };
-    assert_eq!(codes("0.0.0.0:8080", ""), [Code::PlainLease]);
+    assert_eq!(codes("0.0.0.0:8080", ""), [DiagnosticCode::PlainLease]);
     for (address, more) in [
         ("127.0.0.1:8080", ""),
         ("unix:/run/fencegate.sock", ""),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::{
-    super::asked::{RecordedFields, take_records},
+    super::field_recorder::{RecordedFields, take_records},
     *,
 };
 
@@ -62,12 +62,12 @@ fn rows(heading: &str) -> Vec<ReferenceRow> {
     table.map(row).collect()
 }
 
-fn recorded_fields(texts: &[&str], kind: FileKind) -> BTreeMap<String, RecordedFields> {
+fn recorded_fields(texts: &[&str], kind: PolicyFileKind) -> BTreeMap<String, RecordedFields> {
     take_records();
     for text in texts {
         match kind {
-            FileKind::Gateway => drop(load(text)),
-            FileKind::Guard => drop(load_guard(text)),
+            PolicyFileKind::Gateway => drop(load(text)),
+            PolicyFileKind::Guard => drop(load_guard(text)),
         }
     }
     take_records()
@@ -84,7 +84,7 @@ fn section<'s>(place: &str, sections: &'s [(&str, &'static str)]) -> (&'s str, &
 
 fn compare_with_reference(
     texts: &[&str],
-    kind: FileKind,
+    kind: PolicyFileKind,
     sections: &[(&str, &'static str)],
     elsewhere: &[&str],
 ) {
@@ -131,7 +131,7 @@ fn compare_with_reference(
 /// Each field of a policy has a row in the reference, and each row is a field.
 #[test]
 fn policy_fields_match_reference() {
-    compare_with_reference(&[COMPLETE, UNIX], FileKind::Gateway, &GATEWAY, &ELSEWHERE);
+    compare_with_reference(&[COMPLETE, UNIX], PolicyFileKind::Gateway, &GATEWAY, &ELSEWHERE);
 }
 
 /// Each field of the file of a guard has a row in the reference, and each row is a field.
@@ -139,7 +139,7 @@ fn policy_fields_match_reference() {
 fn guard_fields_match_reference() {
     compare_with_reference(
         &[COMPLETE_GUARD, SHARING_GUARD, FILTER, GUARD],
-        FileKind::Guard,
+        PolicyFileKind::Guard,
         &GUARD_FILE,
         &GUARD_ELSEWHERE,
     );

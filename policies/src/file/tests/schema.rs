@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, collections::BTreeSet, env, fs};
 use serde_json::{Map, Value, json};
 
 use super::{
-    super::asked::{How, RecordedFields, take_records},
+    super::field_recorder::{FieldValueKind, RecordedFields, take_records},
     *,
 };
 
@@ -52,7 +52,7 @@ fn single(reader: &str) -> Value {
         "listener::protocol" => json!({"enum": ["http1", "http2"]}),
         "conflicts::source" => json!({"enum": ["path", "query", "form", "json", "xml", "cookie"]}),
         "fence::locked_status" => one_of(&[423, 409, 429, 503]),
-        "once::final_status" | "probe::status" | "upstream::unfinished_status" => count,
+        "once::final_status" | "probe::status" | "upstream::inconclusive_status" => count,
         "balancing::statuses" => json!({
             "anyOf": [count, {"type": "string", "pattern": "^[0-9]{3}-[0-9]{3}$"}],
             "description": "a status, or the first and last of several: 200-399",
@@ -130,7 +130,8 @@ impl SchemaBuilder<'_> {
                 // Written without a value, it counts as absent.
                 shapes.push(json!({"type": "null"}));
             }
-            let filled = |how: &How| matches!(how, How::Value(_) | How::Word(_));
+            let filled =
+                |how: &FieldValueKind| matches!(how, FieldValueKind::Value(_) | FieldValueKind::Word(_));
             if how.iter().any(filled) {
                 shapes.push(variable_schema());
             }
@@ -149,21 +150,21 @@ impl SchemaBuilder<'_> {
         schema
     }
 
-    fn shapes(&self, path: &str, how: &BTreeSet<How>) -> Vec<Value> {
-        let each = |how: &How| match how {
-            How::Value(name) => single(strip_module_path(name)),
-            How::Word(words) => {
+    fn shapes(&self, path: &str, how: &BTreeSet<FieldValueKind>) -> Vec<Value> {
+        let each = |how: &FieldValueKind| match how {
+            FieldValueKind::Value(name) => single(strip_module_path(name)),
+            FieldValueKind::Word(words) => {
                 json!({"enum": words.iter().flat_map(|word| spellings(word)).collect::<Vec<_>>()})
             }
-            How::Values(name) => {
+            FieldValueKind::Values(name) => {
                 json!({"type": "array", "items": {"anyOf": [single(strip_module_path(name)), variable_schema()]}})
             }
-            How::List => json!({"type": "array", "items": self.item(path)}),
-            How::Entries => {
+            FieldValueKind::List => json!({"type": "array", "items": self.item(path)}),
+            FieldValueKind::Entries => {
                 json!({"type": "object", "additionalProperties": self.mapping(&format!("{path}/*"))})
             }
-            How::Texts => json!({"type": "object", "additionalProperties": single("text")}),
-            How::Mapping => self.mapping(path),
+            FieldValueKind::Texts => json!({"type": "object", "additionalProperties": single("text")}),
+            FieldValueKind::Mapping => self.mapping(path),
         };
         how.iter().map(each).collect()
     }
@@ -186,12 +187,12 @@ fn spellings(word: &str) -> Vec<Value> {
     [Value::from(word)].into_iter().chain(truth).collect()
 }
 
-fn schema(title: &str, texts: &[&str], kind: FileKind) -> String {
+fn schema(title: &str, texts: &[&str], kind: PolicyFileKind) -> String {
     take_records();
     for text in texts {
         let diagnostics = match kind {
-            FileKind::Gateway => load(text).diagnostics,
-            FileKind::Guard => load_guard(text).diagnostics,
+            PolicyFileKind::Gateway => load(text).diagnostics,
+            PolicyFileKind::Guard => load_guard(text).diagnostics,
         };
         assert!(diagnostics.iter().all(|one| one.severity == Severity::Warning), "{diagnostics:?}");
     }
@@ -217,7 +218,10 @@ fn keep_current(file: &str, made: &str) {
 #[test]
 fn policy_schema_matches_reader() {
     let texts = [COMPLETE, UNIX, MINIMAL, PAYMENTS, INVENTORY];
-    keep_current("schema.json", &schema("The policy of a Fencegate gateway", &texts, FileKind::Gateway));
+    keep_current(
+        "schema.json",
+        &schema("The policy of a Fencegate gateway", &texts, PolicyFileKind::Gateway),
+    );
 }
 
 /// The schema of the files of guards is what the reader accepts.
@@ -228,7 +232,7 @@ fn guard_schema_matches_reader() {
         &schema(
             "The file of a Fencegate guard",
             &[GUARD, COMPLETE_GUARD, SHARING_GUARD, FILTER],
-            FileKind::Guard,
+            PolicyFileKind::Guard,
         ),
     );
 }

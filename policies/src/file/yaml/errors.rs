@@ -4,7 +4,7 @@
 use serde_saphyr::{Error, Location};
 
 use super::events::place;
-use crate::diagnostics::{Code, Diagnostic, SourceSpan};
+use crate::diagnostics::{Diagnostic, DiagnosticCode, SourceSpan};
 
 pub(super) fn to_diagnostic(error: &Error, text: &str) -> Diagnostic {
     let diagnostic = match error {
@@ -14,13 +14,14 @@ pub(super) fn to_diagnostic(error: &Error, text: &str) -> Diagnostic {
         | Error::AliasReplayStackDepthExceeded { .. }
         | Error::AliasExpansionLimitExceeded { .. }
         | Error::AliasReplayCounterOverflow { .. } => {
-            Diagnostic::new(Code::TooMuch, "the file is deeper or more repetitive than any policy")
+            Diagnostic::new(DiagnosticCode::TooMuch, "the file is deeper or more repetitive than any policy")
                 .with_remedy("write out what the aliases stand for, or make several policies of it")
         }
-        Error::MultipleDocuments { .. } => {
-            Diagnostic::new(Code::Syntax, "a policy is one YAML document, and here begins a second one")
-                .with_remedy("move what follows into a file of its own, or leave the `---` out")
-        }
+        Error::MultipleDocuments { .. } => Diagnostic::new(
+            DiagnosticCode::Syntax,
+            "a policy is one YAML document, and here begins a second one",
+        )
+        .with_remedy("move what follows into a file of its own, or leave the `---` out"),
         other => {
             let message = other.to_string();
             // The diagnostic shows the place by itself, so it is cut off the message.
@@ -29,7 +30,8 @@ pub(super) fn to_diagnostic(error: &Error, text: &str) -> Diagnostic {
                 other if other.contains("recursive references") => "an alias stands within itself",
                 other => other,
             };
-            let diagnostic = Diagnostic::new(Code::Syntax, format!("the file is not YAML: {message}"));
+            let diagnostic =
+                Diagnostic::new(DiagnosticCode::Syntax, format!("the file is not YAML: {message}"));
             match common_mistake(message) {
                 Some(remedy) => diagnostic.with_remedy(remedy),
                 None => diagnostic,

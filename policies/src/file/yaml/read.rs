@@ -13,7 +13,7 @@ use super::{
     events::{RawYamlValue, place},
 };
 use crate::{
-    diagnostics::{Code, Diagnostic, SourceSpan},
+    diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
     file::{
         diagnostics::Diagnostics,
         environment::{EnvExpander, Environment},
@@ -36,7 +36,7 @@ pub(in crate::file) fn parse(
     faults: &Diagnostics,
 ) -> Option<YamlNode> {
     if text.len() > LARGEST {
-        faults.push(Diagnostic::new(Code::TooMuch, "the file is larger than 8 MiB"));
+        faults.push(Diagnostic::new(DiagnosticCode::TooMuch, "the file is larger than 8 MiB"));
         return None;
     }
     match serde_saphyr::from_str_with_options::<Spanned<RawYamlValue>>(text, options()) {
@@ -123,7 +123,8 @@ impl YamlNodeReader<'_> {
             let Some(text) = self.key_text(key) else {
                 let message = "the name of a field is a single word";
                 let remedy = "write the name as one word, followed by `: `; a value in braces needs quotes";
-                self.faults.push(Diagnostic::new(Code::WrongShape, message).at(place).with_remedy(remedy));
+                self.faults
+                    .push(Diagnostic::new(DiagnosticCode::WrongShape, message).at(place).with_remedy(remedy));
                 continue;
             };
             if seen.insert(text.clone()) {
@@ -131,8 +132,9 @@ impl YamlNodeReader<'_> {
             } else {
                 let message = format!("`{text}` is there twice");
                 let remedy = "leave one of the two out, or make one of both";
-                self.faults
-                    .push(Diagnostic::new(Code::DuplicateField, message).at(place).with_remedy(remedy));
+                self.faults.push(
+                    Diagnostic::new(DiagnosticCode::DuplicateField, message).at(place).with_remedy(remedy),
+                );
             }
         }
         entries

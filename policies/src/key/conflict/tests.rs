@@ -15,7 +15,7 @@ struct FixedRequestValues<'a> {
     cookie: Option<&'a str>,
     kind: Option<&'a str>,
     /// In the place of `kind`: no field of its own, or several.
-    unclear: Option<HeaderField<'a>>,
+    unclear: Option<HeaderLookup<'a>>,
     coding: Option<&'a str>,
     body: &'a [u8],
     read: Option<json::BodyValues>,
@@ -35,13 +35,13 @@ impl RequestValues for FixedRequestValues<'_> {
     }
 }
 
-fn field(text: Option<&str>) -> HeaderField<'_> {
-    text.map_or(HeaderField::Absent, |text| HeaderField::One(text.as_bytes()))
+fn field(text: Option<&str>) -> HeaderLookup<'_> {
+    text.map_or(HeaderLookup::Absent, |text| HeaderLookup::One(text.as_bytes()))
 }
 
 impl FixedRequestValues<'_> {
     /// Why the key is refused.
-    fn refusal_reason(mut self, key: &str, conflicts: &SourceConflictPolicy) -> Option<&'static str> {
+    fn refusal_reason(mut self, key: &str, conflicts: &ParameterConflictPolicy) -> Option<&'static str> {
         let key = KeyTemplate::parse(key).expect("a template");
         if key.pointers().next().is_some() {
             self.read = Some(json::BodyValues::parse(self.body, key.pointers()).expect("JSON"));
@@ -54,16 +54,16 @@ impl FixedRequestValues<'_> {
         let path = self.path.as_slice();
         let cookie = self.cookie.map(str::as_bytes);
         let content = Some(CompleteBody { said: declaration, bytes: self.body });
-        let sent = RequestSources { path, cookies: cookie.as_slice(), content };
+        let sent = RequestParameterSources { path, cookies: cookie.as_slice(), content };
         match compare_with_other_sources([&key].into_iter(), conflicts, &self, &sent) {
             Ok(()) => None,
-            Err(KeyError::Invalid { why, .. }) => Some(why),
+            Err(ExtractKeyError::Invalid { why, .. }) => Some(why),
             Err(other) => panic!("{other}"),
         }
     }
 
     fn default_refusal_reason(self, key: &str) -> Option<&'static str> {
-        self.refusal_reason(key, &SourceConflictPolicy::default())
+        self.refusal_reason(key, &ParameterConflictPolicy::default())
     }
 }
 
@@ -220,7 +220,7 @@ fn unequal_json_member_is_refused() {
         }
         let beside = || FixedRequestValues { kind: JSON, body: body.as_bytes(), ..request_with_path_id() };
         assert_eq!(beside().default_refusal_reason("a/{path.id}"), refusal, "{body}");
-        let unread = SourceConflictPolicy::Refuse(vec![RequestSource::Query, RequestSource::Form]);
+        let unread = ParameterConflictPolicy::Refuse(vec![ParameterLocation::Query, ParameterLocation::Form]);
         assert_eq!(beside().refusal_reason("a/{path.id}", &unread), None, "{body}");
     }
     let wide: Vec<u8> = "{\"id\":43}".encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -279,11 +279,11 @@ fn unreadable_form_is_refused() {
 fn unread_sources_are_not_compared() {
     let conflicting =
         || FixedRequestValues { query: Some("id=43"), cookie: Some("id=43"), ..request_with_path_id() };
-    let listed = |sources: &[RequestSource]| SourceConflictPolicy::Refuse(sources.to_vec());
-    assert_eq!(conflicting().refusal_reason("a/{path.id}", &SourceConflictPolicy::Pass), None);
-    assert_eq!(conflicting().refusal_reason("a/{path.id}", &listed(&[RequestSource::Form])), None);
+    let listed = |sources: &[ParameterLocation]| ParameterConflictPolicy::Refuse(sources.to_vec());
+    assert_eq!(conflicting().refusal_reason("a/{path.id}", &ParameterConflictPolicy::Pass), None);
+    assert_eq!(conflicting().refusal_reason("a/{path.id}", &listed(&[ParameterLocation::Form])), None);
     assert_eq!(
-        conflicting().refusal_reason("a/{path.id}", &listed(&[RequestSource::Cookie])),
+        conflicting().refusal_reason("a/{path.id}", &listed(&[ParameterLocation::Cookie])),
         Some(IN_COOKIE)
     );
     assert_eq!(conflicting().default_refusal_reason("a/1"), None);

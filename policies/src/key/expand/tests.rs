@@ -25,15 +25,15 @@ impl RequestValues for FixedRequestValues {
     fn query(&self) -> Option<&str> {
         self.query.as_deref()
     }
-    fn header<'a>(&'a self, name: &str) -> HeaderField<'a> {
+    fn header<'a>(&'a self, name: &str) -> HeaderLookup<'a> {
         if self.headers.iter().any(|(key, _)| key != name && same_field(key, name)) {
-            return HeaderField::Respelled;
+            return HeaderLookup::Respelled;
         }
         let mut lines = self.headers.iter().filter(|(key, _)| key == name);
         match (lines.next(), lines.next()) {
-            (None, _) => HeaderField::Absent,
-            (Some((_, value)), None) => HeaderField::One(value),
-            (Some(_), Some(_)) => HeaderField::Several,
+            (None, _) => HeaderLookup::Absent,
+            (Some((_, value)), None) => HeaderLookup::One(value),
+            (Some(_), Some(_)) => HeaderLookup::Several,
         }
     }
     fn host(&self) -> Option<&str> {
@@ -49,7 +49,7 @@ fn path(pairs: &[(&str, &str)]) -> FixedRequestValues {
     FixedRequestValues { path, ..FixedRequestValues::default() }
 }
 
-fn expand(template: &str, request: &FixedRequestValues) -> Result<String, KeyError> {
+fn expand(template: &str, request: &FixedRequestValues) -> Result<String, ExtractKeyError> {
     let template = KeyTemplate::parse(template).expect(template);
     template.expand(request).map(|key| key.as_str().to_owned())
 }
@@ -80,14 +80,15 @@ fn filters_unify_spellings() {
         ("{path.a | int}", "1e3", Err("is not a whole number of at most 39 digits")),
         ("{path.a | int}", &"9".repeat(40), Err("is not a whole number of at most 39 digits")),
     ] {
-        let key = key.map(str::to_owned).map_err(|why| KeyError::Invalid { variable: "path.a".into(), why });
+        let key =
+            key.map(str::to_owned).map_err(|why| ExtractKeyError::Invalid { variable: "path.a".into(), why });
         assert_eq!(expand(template, &path(&[("a", value)])), key, "{template} {value}");
     }
 }
 
 #[test]
 fn empty_value_counts_as_missing() {
-    let missing = Err(KeyError::Missing { variable: "path.a".into() });
+    let missing = Err(ExtractKeyError::Missing { variable: "path.a".into() });
     assert_eq!(expand("{path.a}", &FixedRequestValues::default()), missing);
     assert_eq!(expand("{path.a}", &path(&[("a", "")])), missing);
     assert_eq!(expand("{path.a | trim}", &path(&[("a", "  ")])), missing);
@@ -123,8 +124,8 @@ fn query_parameter_parses_as_form() {
         let request = FixedRequestValues { query: Some(query.into()), ..FixedRequestValues::default() };
         let variable = || "query.id".to_owned();
         let outcome = outcome.map(str::to_owned).map_err(|why| match why {
-            None => KeyError::Missing { variable: variable() },
-            Some(why) => KeyError::Invalid { variable: variable(), why },
+            None => ExtractKeyError::Missing { variable: variable() },
+            Some(why) => ExtractKeyError::Invalid { variable: variable(), why },
         });
         assert_eq!(expand("{query.id}", &request), outcome, "{query}");
     }
@@ -137,9 +138,9 @@ fn repeated_or_respelled_header_is_invalid() {
     let with = |headers| {
         expand("{header.X-Account}", &FixedRequestValues { headers, ..FixedRequestValues::default() })
     };
-    let invalid = |why| Err(KeyError::Invalid { variable: "header.x-account".into(), why });
+    let invalid = |why| Err(ExtractKeyError::Invalid { variable: "header.x-account".into(), why });
     assert_eq!(with(vec![line(b"a, b")]).as_deref(), Ok("a%2C%20b"));
-    assert_eq!(with(vec![]), Err(KeyError::Missing { variable: "header.x-account".into() }));
+    assert_eq!(with(vec![]), Err(ExtractKeyError::Missing { variable: "header.x-account".into() }));
     assert_eq!(with(vec![line(b"a"), line(b"a")]), invalid(TWICE));
     let other = || ("x_account".to_owned(), b"a".to_vec());
     assert_eq!(with(vec![other()]), invalid(RESPELLED), "alone, too");
@@ -148,7 +149,7 @@ fn repeated_or_respelled_header_is_invalid() {
     assert_eq!(with(vec![line(b"a\tb")]), invalid("has a control character"));
 }
 
-fn expand_from_body(template: &str, json: &str) -> Result<String, KeyError> {
+fn expand_from_body(template: &str, json: &str) -> Result<String, ExtractKeyError> {
     let pointers = KeyTemplate::parse(template).expect(template);
     let body = BodyValues::parse(json.as_bytes(), pointers.pointers()).expect(json);
     expand(template, &FixedRequestValues { body: Some(body), ..FixedRequestValues::default() })
@@ -178,19 +179,19 @@ fn body_value_is_string_or_integer() {
     ] {
         let variable = || "body:/id".to_owned();
         let outcome = outcome.map(str::to_owned).map_err(|why| match why {
-            None => KeyError::Missing { variable: variable() },
-            Some(why) => KeyError::Invalid { variable: variable(), why },
+            None => ExtractKeyError::Missing { variable: variable() },
+            Some(why) => ExtractKeyError::Invalid { variable: variable(), why },
         });
         assert_eq!(expand_from_body("{body:/id | lower}", json), outcome, "{json}");
     }
-    let missing = KeyError::Missing { variable: "body:/id".into() };
+    let missing = ExtractKeyError::Missing { variable: "body:/id".into() };
     assert_eq!(expand("{body:/id}", &FixedRequestValues::default()), Err(missing));
 }
 
 /// A key that is too long is refused.
 #[test]
 fn oversized_key_is_refused() {
-    assert_eq!(expand("{path.a}", &path(&[("a", &"é".repeat(200))])), Err(KeyError::TooLong));
+    assert_eq!(expand("{path.a}", &path(&[("a", &"é".repeat(200))])), Err(ExtractKeyError::TooLong));
     assert_eq!(
         expand("{host}", &FixedRequestValues { host: Some("a.b".into()), ..FixedRequestValues::default() })
             .as_deref(),

@@ -1,12 +1,12 @@
 const JSON: ContentDeclaration<'static> =
-    ContentDeclaration { kind: HeaderField::One(b"application/json"), coding: HeaderField::Absent };
+    ContentDeclaration { kind: HeaderLookup::One(b"application/json"), coding: HeaderLookup::Absent };
 
 use proptest::{prelude::*, sample::subsequence};
 
 use super::*;
 use crate::{
-    key::HeaderField,
-    plan::{OnceStore, OperationName, OperationQuota},
+    key::HeaderLookup,
+    plan::{IdempotencyStore, OperationName, OperationQuota},
 };
 
 struct FixedRequestValues<'a>(&'a BodyValues);
@@ -20,32 +20,32 @@ impl RequestValues for FixedRequestValues<'_> {
     }
 }
 
-fn fence_with_keys(keys: &[impl AsRef<str>]) -> Fence {
-    Fence {
+fn fence_with_keys(keys: &[impl AsRef<str>]) -> FenceRule {
+    FenceRule {
         keys: keys.iter().map(|key| KeyTemplate::parse(key.as_ref()).expect("a template")).collect(),
         set: true,
         placing: LockPlacement::Native,
         former: None,
-        mode: ModeRule::Exclusive,
+        mode: LockModeRule::Exclusive,
         wait: Duration::ZERO,
         queue: 1,
         client_share: None,
         hold: HoldPolicy::Strict,
-        forward: ForwardPolicy::Never,
+        forward: PeerForwardPolicy::Never,
         nested: NestedRequestPolicy::Ignore,
         locked_status: 423,
         max_response: 0,
         large_bodies: LargeBodyPolicy::Refuse,
         body_type: BodyTypeRequirement::Json,
         only: None,
-        conflicts: SourceConflictPolicy::default(),
+        conflicts: ParameterConflictPolicy::default(),
         enforce: Enforcement::Refuse,
         once: None,
         lease: LeasePolicy::Never,
     }
 }
 
-fn keys(fence: &Fence, body: &str) -> Result<Vec<String>, KeyError> {
+fn keys(fence: &FenceRule, body: &str) -> Result<Vec<String>, ExtractKeyError> {
     let body = fence.parse_body(&JSON, body.as_bytes()).expect("JSON");
     let keys = fence.expand_all(&FixedRequestValues(&body))?;
     Ok(keys.iter().map(ToString::to_string).collect())
@@ -65,7 +65,7 @@ fn key_set_is_sorted_and_unique() {
 #[test]
 fn missing_key_empties_set() {
     let transfer = fence_with_keys(&["account/{body:/from}", "account/{body:/to}"]);
-    let missing = Err(KeyError::Missing { variable: "body:/to".into() });
+    let missing = Err(ExtractKeyError::Missing { variable: "body:/to".into() });
     assert_eq!(keys(&transfer, r#"{"from": "a"}"#), missing);
 }
 
@@ -80,17 +80,17 @@ fn only_body_keys_read_body() {
 #[test]
 fn operation_name_reads_body() {
     let template = |text| KeyTemplate::parse(text).expect("a template");
-    let once = OnceRule {
-        store: OnceStore::Guard,
+    let once = IdempotencyRule {
+        store: IdempotencyStore::Guard,
         key: template("{body:/id}"),
         principal: Some(template("{body:/shop}")),
         scope: String::new(),
         required: true,
-        keep: OnceRule::KEEP,
+        keep: IdempotencyRule::KEEP,
         finals: Vec::new(),
-        memory: OperationQuota { route: OnceRule::SHARE, client: None },
+        memory: OperationQuota { route: IdempotencyRule::SHARE, client: None },
     };
-    let fence = Fence { once: Some(once), mode: ModeRule::ByMethod, ..fence_with_keys(&["{host}"]) };
+    let fence = FenceRule { once: Some(once), mode: LockModeRule::ByMethod, ..fence_with_keys(&["{host}"]) };
     assert!(fence.reads_body());
     let body = fence.parse_body(&JSON, br#"{"id": 7, "shop": "x"}"#).expect("JSON");
     let operation = fence.once_rule("POST").expect("operations").operation_name(&FixedRequestValues(&body));
@@ -102,13 +102,13 @@ fn operation_name_reads_body() {
 #[test]
 fn by_method_shares_safe_methods() {
     for method in ["GET", "HEAD"] {
-        assert_eq!(ModeRule::ByMethod.mode(method), Mode::Shared, "{method}");
+        assert_eq!(LockModeRule::ByMethod.mode(method), LockMode::Shared, "{method}");
     }
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "PROPFIND", "get", ""] {
-        assert_eq!(ModeRule::ByMethod.mode(method), Mode::Exclusive, "{method}");
+        assert_eq!(LockModeRule::ByMethod.mode(method), LockMode::Exclusive, "{method}");
     }
-    assert_eq!(ModeRule::Shared.mode("POST"), Mode::Shared);
-    assert_eq!(ModeRule::Exclusive.mode("GET"), Mode::Exclusive);
+    assert_eq!(LockModeRule::Shared.mode("POST"), LockMode::Shared);
+    assert_eq!(LockModeRule::Exclusive.mode("GET"), LockMode::Exclusive);
 }
 
 const TEMPLATES: [&str; 5] =

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 
 use super::{Invariant, find_violations};
 use crate::{
@@ -15,8 +15,8 @@ use crate::{
     origin::{AccessMode, AccountEffect},
 };
 
-fn token(epoch: u64) -> Token {
-    Token::new(epoch, 0, 1).expect("small")
+fn token(epoch: u64) -> FencingToken {
+    FencingToken::new(epoch, 0, 1).expect("small")
 }
 
 fn id(number: u64) -> String {
@@ -270,10 +270,10 @@ fn losses_leftovers_and_delays_are_caught() {
             "a tenure of two gateways",
             |run| {
                 let mut again = moved_to_end(run.deeds[4].clone(), "other@gw-0");
-                again.door.token = Token::new(5, 0, 2).expect("small");
+                again.door.token = FencingToken::new(5, 0, 2).expect("small");
                 again.door.gateway = "gw-0".into();
                 duplicate_execution(run, again);
-                run.marks.insert("account/0".into(), Token::new(5, 0, 2).expect("small"));
+                run.marks.insert("account/0".into(), FencingToken::new(5, 0, 2).expect("small"));
             },
             &[Invariant::Tenure],
         ),

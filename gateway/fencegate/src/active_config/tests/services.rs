@@ -51,8 +51,10 @@ async fn unresolved_upstream_name_counts_as_fenced() {
         (&[&endpoints[..], &unfenced[..], &silent[..]].concat(), [true, true]),
     ] {
         let (plan, _) = build_plan(changes);
-        let fleets =
-            Upstreams::new(&plan, Metrics::for_gateway(&load(POLICY).plan.expect("sound")).endpoints());
+        let fleets = UpstreamSet::new(
+            &plan,
+            ProcessMetricFamilies::for_gateway(&load(POLICY).plan.expect("sound")).endpoints(),
+        );
         let config = ActiveConfig::initial(plan, fleets.expect("no files"));
         assert_eq!([config.leads_to_fence(A).await, config.leads_to_fence(B).await], fenced);
     }

@@ -27,8 +27,12 @@ impl io::Write for CapturedLog {
 
 fn admin_auth() -> AdminAuth {
     let hosts = vec![HostPattern::parse("admin.example").expect("a name")];
-    let admin =
-        plan::AdminListener { address: ([127, 0, 0, 1], 9901).into(), hosts, bearer: None, tls: None };
+    let admin = plan::AdminListenerSettings {
+        address: ([127, 0, 0, 1], 9901).into(),
+        hosts,
+        bearer: None,
+        tls: None,
+    };
     AdminAuth::new(&admin).expect("no token is asked for")
 }
 
@@ -123,7 +127,7 @@ async fn failed_request_is_audited() {
         .route("/api/v1/drain", post(failing_handler))
         .layer(middleware::from_fn_with_state(admin_auth(), authenticate));
     let mut incoming = Request::post("/api/v1/drain").header(HOST, "127.0.0.1").body(Body::empty());
-    let caller = AdminConnection { address: [127, 0, 0, 1].into(), certificate: None, secured: false };
+    let caller = AdminConnectionInfo { address: [127, 0, 0, 1].into(), certificate: None, secured: false };
     incoming.as_mut().expect("a request").extensions_mut().insert(caller);
     let answer = routes.oneshot(incoming.expect("a request")).await.unwrap_or_else(|never| match never {});
     assert_eq!(answer.status(), StatusCode::GATEWAY_TIMEOUT);

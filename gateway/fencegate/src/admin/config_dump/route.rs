@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use fencegate_policies::{
     host::{HostMatcher, HostPattern},
-    permits::Permits,
+    permits::PermitCount,
     plan::{
-        BodyTypeRequirement, CachedHoldLimits, Fence, ForwardPolicy, HoldPolicy, LargeBodyPolicy,
-        LockPlacement, MatchConditions, MigratedLock, NestedRequestPolicy, OnceRule, OnceStore,
-        OperationQuota, Route, is_credential,
+        BodyTypeRequirement, CachedHoldLimits, FenceRule, HoldPolicy, IdempotencyRule, IdempotencyStore,
+        LargeBodyPolicy, LockPlacement, MatchConditions, MigrationSourceLock, NestedRequestPolicy,
+        OperationQuota, PeerForwardPolicy, Route, is_credential,
     },
 };
 use serde::Serialize;
@@ -27,9 +27,9 @@ pub struct EffectiveRoute {
     /// Hosts, and `*.` before a name for all hosts below it. Empty means every host.
     pub hosts: Vec<String>,
     /// The fields that a request must have, each with its value.
-    pub headers: Vec<NamedValue>,
+    pub headers: Vec<NamedConditionValue>,
     /// The parameters of the query that a request must have, each with its value.
-    pub query: Vec<NamedValue>,
+    pub query: Vec<NamedConditionValue>,
     /// Protocols that its requests may switch to.
     pub upgrade: Vec<String>,
     /// Null on unfenced routes.
@@ -39,7 +39,7 @@ pub struct EffectiveRoute {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(as = EffectiveNamedValue))]
-pub struct NamedValue {
+pub struct NamedConditionValue {
     pub name: String,
     /// Absent for a field that authenticates clients, such as `authorization`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,7 +92,7 @@ pub struct EffectiveFence {
     pub once: Option<&'static str>,
     /// How operations are named and kept; absent without `once`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub operation: Option<EffectiveOperation>,
+    pub operation: Option<EffectiveIdempotency>,
     /// How many items a list in a body may have of which keys are made; absent if no key is made of an item.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only: Option<usize>,
@@ -125,8 +125,8 @@ pub struct EffectiveHoldLimits {
 }
 
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct EffectiveOperation {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = EffectiveOperation))]
+pub struct EffectiveIdempotency {
     /// `guard`, or `zookeeper`.
     pub store: &'static str,
     /// The name of the operation.
@@ -177,8 +177,8 @@ fn format_host(pattern: &HostPattern) -> String {
     }
 }
 
-fn named_values(pairs: &[(String, String)]) -> Vec<NamedValue> {
-    let shown = |(name, value): &(String, String)| NamedValue {
+fn named_values(pairs: &[(String, String)]) -> Vec<NamedConditionValue> {
+    let shown = |(name, value): &(String, String)| NamedConditionValue {
         name: name.clone(),
         value: (!is_credential(name)).then(|| value.clone()),
     };
@@ -186,8 +186,8 @@ fn named_values(pairs: &[(String, String)]) -> Vec<NamedValue> {
 }
 
 impl EffectiveFence {
-    fn new(fence: &Fence) -> Self {
-        let Fence {
+    fn new(fence: &FenceRule) -> Self {
+        let FenceRule {
             keys,
             set,
             placing,
@@ -214,7 +214,7 @@ impl EffectiveFence {
             set: *set,
             layout: placing.layout().as_str(),
             lock_path: lock_path(placing),
-            permits: placing.permits().map(Permits::count),
+            permits: placing.permits().map(PermitCount::count),
             migrate_from: former.as_ref().map(EffectiveFormerLock::new),
             mode: mode.as_str(),
             wait: format_duration(*wait),
@@ -229,8 +229,8 @@ impl EffectiveFence {
                 HoldPolicy::Cached(limits) => Some(EffectiveHoldLimits::new(limits)),
             },
             forward: match forward {
-                ForwardPolicy::Never => "never",
-                ForwardPolicy::Holder => "holder",
+                PeerForwardPolicy::Never => "never",
+                PeerForwardPolicy::Holder => "holder",
             },
             nested: match nested {
                 NestedRequestPolicy::Ignore => "ignore",
@@ -248,7 +248,7 @@ impl EffectiveFence {
                 BodyTypeRequirement::Any => "any",
             },
             once: once.as_ref().map(|once| store_name(&once.store)),
-            operation: once.as_ref().map(EffectiveOperation::new),
+            operation: once.as_ref().map(EffectiveIdempotency::new),
             only: *only,
             sources: conflicts.sources().map(|(word, _)| word).collect(),
             conflicts: conflicts.as_str(),
@@ -272,16 +272,16 @@ fn upload_timeout(large_bodies: LargeBodyPolicy) -> Option<Duration> {
     }
 }
 
-fn store_name(store: &OnceStore) -> &'static str {
+fn store_name(store: &IdempotencyStore) -> &'static str {
     match store {
-        OnceStore::Guard => "guard",
-        OnceStore::ZooKeeper => "zookeeper",
+        IdempotencyStore::Guard => "guard",
+        IdempotencyStore::ZooKeeper => "zookeeper",
     }
 }
 
 impl EffectiveFormerLock {
-    fn new(former: &MigratedLock) -> Self {
-        let MigratedLock { key, placing } = former;
+    fn new(former: &MigrationSourceLock) -> Self {
+        let MigrationSourceLock { key, placing } = former;
         Self { key: key.to_string(), layout: placing.layout().as_str(), lock_path: lock_path(placing) }
     }
 }
@@ -298,11 +298,11 @@ impl EffectiveHoldLimits {
     }
 }
 
-impl EffectiveOperation {
-    fn new(rule: &OnceRule) -> Self {
-        let OnceRule { store, key, principal, scope, required, keep, finals, memory } = rule;
+impl EffectiveIdempotency {
+    fn new(rule: &IdempotencyRule) -> Self {
+        let IdempotencyRule { store, key, principal, scope, required, keep, finals, memory } = rule;
         let OperationQuota { route, client } = memory;
-        let in_zookeeper = matches!(store, OnceStore::ZooKeeper);
+        let in_zookeeper = matches!(store, IdempotencyStore::ZooKeeper);
         Self {
             store: store_name(store),
             key: key.to_string(),

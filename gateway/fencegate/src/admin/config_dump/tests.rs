@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use fencegate_policies::file;
 use serde_json::Value;
 
-use super::Effective;
+use super::EffectiveConfig;
 
 const SCHEMA: &str = include_str!("../../../../../policies/schema.json");
 
@@ -51,7 +51,7 @@ fn missing_fields(part: &str) -> Vec<String> {
     let with_list = MINIMAL.replace(r#"fence: {key: "order/{path.order_id}"}"#, LIST);
     for policy in [COMPLETE, &with_list] {
         let plan = file::load(policy).plan.expect("a sound policy");
-        let dump = serde_json::to_value(Effective::new(&plan)).expect("JSON");
+        let dump = serde_json::to_value(EffectiveConfig::new(&plan)).expect("JSON");
         collect_fields(&dump[part], &mut shown);
     }
     written.difference(&shown).cloned().collect()
@@ -75,7 +75,7 @@ fn credentials_in_conditions_are_hidden() {
     let fields = "headers: {authorization: canary, x-region: eu}";
     let policy = MINIMAL.replace("match: {", &format!("match: {{{fields}, "));
     let plan = file::load(&policy).plan.expect("a sound policy");
-    let dump = serde_json::to_value(Effective::new(&plan)).expect("JSON");
+    let dump = serde_json::to_value(EffectiveConfig::new(&plan)).expect("JSON");
     let headers = serde_json::json!([{"name": "authorization"}, {"name": "x-region", "value": "eu"}]);
     assert_eq!(dump["routes"][0]["headers"], headers);
 }

@@ -4,7 +4,7 @@ use fencegate_policies::{
     load_balance::LbPolicy,
     plan::{
         ClientTls, DnsSettings, EndpointSettings, FencingLevel, HealthCheck, OutlierEjection, PoolLimits,
-        TokenFieldNames, Upstream, UpstreamProtocol,
+        TokenHeaderNames, Upstream, UpstreamProtocol,
     },
 };
 use serde::Serialize;
@@ -138,7 +138,7 @@ impl EffectiveUpstream {
             service: _,
         } = upstream;
         let EndpointSettings { balance, retries, health, eject, pool, dns } = sharing;
-        let TokenFieldNames { token, number } = fields;
+        let TokenHeaderNames { token, number } = fields;
         let OutlierEjection { failures, base } = eject;
         let PoolLimits { max_connections, max_idle } = pool;
         let DnsSettings { refresh } = dns;

@@ -9,10 +9,10 @@ use fencegate_guard::{
     Guard,
     admission::{InDoubtExecution, QuarantineReason, QuarantineScope, QuarantineStatus},
     error::AdmitError,
-    journal::TakeUnfinishedOutcome,
+    journal::ReserveUnresolvedOutcome,
     operation::{JournalEntry, ResolutionSource},
 };
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 use fencegate_process::{clock::BootInstant, key_redaction::KeyRedaction};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -22,11 +22,11 @@ use crate::{
     admin::{
         audit::AuditAction,
         csrf::CsrfToken,
-        error::{ApiError, ApiErrorCode},
-        extract::ResolvedAs,
+        error::{AdminApiError, AdminErrorCode},
+        extract::ResolvedOutcome,
     },
     liveness::ThreadMonitor,
-    metrics::Metrics,
+    metrics::ProcessMetricFamilies,
     rejected_callers::RejectedCallers,
 };
 
@@ -36,7 +36,7 @@ pub struct GuardAdminState {
     pub guard: Arc<Guard>,
     /// The callers that the guard rejected.
     pub rejected_callers: Arc<RejectedCallers>,
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<ProcessMetricFamilies>,
     pub threads: ThreadMonitor,
     pub drain: CancellationToken,
     /// Ends the process in order.
@@ -49,14 +49,14 @@ pub struct GuardAdminState {
 
 /// An operation or execution whose outcome is unknown.
 #[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Open {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Open))]
+pub struct GuardUnresolvedEntry {
     /// The name for operators: the reference of an operation, or the token of an execution without one.
     pub reference: String,
-    pub kind: Kind,
+    pub kind: UnresolvedEntryKind,
     /// As the guard's file lets its log call them.
     pub keys: Vec<String>,
-    pub token: Token,
+    pub token: FencingToken,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,8 +79,8 @@ pub struct Open {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub enum Kind {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Kind))]
+pub enum UnresolvedEntryKind {
     /// Happens at most once: no repeat is accepted before its outcome has been recorded.
     Operation,
     /// Closes its keys for a while, and is forgotten afterwards.
@@ -92,20 +92,20 @@ const MOST: usize = 1000;
 
 impl GuardAdminState {
     /// All operations and executions with an unknown outcome.
-    pub(in crate::admin) async fn unknown_outcomes(&self) -> Result<Vec<Open>, AdmitError> {
+    pub(in crate::admin) async fn unknown_outcomes(&self) -> Result<Vec<GuardUnresolvedEntry>, AdmitError> {
         let guard = &self.guard;
-        let unfinished = guard.unfinished(MOST).await?;
+        let unfinished = guard.unresolved_operations(MOST).await?;
         let doubts = guard.doubts().await?;
-        let known: HashMap<Token, &InDoubtExecution> =
+        let known: HashMap<FencingToken, &InDoubtExecution> =
             doubts.iter().map(|doubt| (doubt.token, doubt)).collect();
         let closes =
-            |token: Token| u64::try_from(known.get(&token)?.until.since(guard.now()).as_millis()).ok();
-        let endpoint = |token: Token| Some(known.get(&token)?.place.as_ref()?.to_string());
-        let silent = |token: Token| known.get(&token).is_some_and(|doubt| doubt.silent);
+            |token: FencingToken| u64::try_from(known.get(&token)?.until.since(guard.now()).as_millis()).ok();
+        let endpoint = |token: FencingToken| Some(known.get(&token)?.place.as_ref()?.to_string());
+        let silent = |token: FencingToken| known.get(&token).is_some_and(|doubt| doubt.silent);
         let names = self.names;
-        let operation = |reference: String, entry: JournalEntry| Open {
+        let operation = |reference: String, entry: JournalEntry| GuardUnresolvedEntry {
             reference,
-            kind: Kind::Operation,
+            kind: UnresolvedEntryKind::Operation,
             closes_key_for_ms: closes(entry.token),
             endpoint: endpoint(entry.token),
             endpoint_silent: silent(entry.token),
@@ -117,21 +117,23 @@ impl GuardAdminState {
             idempotency_key: entry.name.filter(|_| names.shows_targets()),
             admitted: Some(entry.admitted),
         };
-        let mut open: Vec<Open> =
+        let mut open: Vec<GuardUnresolvedEntry> =
             unfinished.into_iter().map(|(id, entry)| operation(id.reference(), entry)).collect();
-        let known: HashSet<Token> = open.iter().map(|open| open.token).collect();
-        open.extend(doubts.iter().filter(|doubt| !known.contains(&doubt.token)).map(|doubt| Open {
-            reference: doubt.token.to_string(),
-            kind: Kind::Execution,
-            keys: names.display_each(&doubt.keys),
-            token: doubt.token,
-            method: None,
-            target: None,
-            idempotency_key: None,
-            admitted: None,
-            closes_key_for_ms: closes(doubt.token),
-            endpoint: endpoint(doubt.token),
-            endpoint_silent: doubt.silent,
+        let known: HashSet<FencingToken> = open.iter().map(|open| open.token).collect();
+        open.extend(doubts.iter().filter(|doubt| !known.contains(&doubt.token)).map(|doubt| {
+            GuardUnresolvedEntry {
+                reference: doubt.token.to_string(),
+                kind: UnresolvedEntryKind::Execution,
+                keys: names.display_each(&doubt.keys),
+                token: doubt.token,
+                method: None,
+                target: None,
+                idempotency_key: None,
+                admitted: None,
+                closes_key_for_ms: closes(doubt.token),
+                endpoint: endpoint(doubt.token),
+                endpoint_silent: doubt.silent,
+            }
         }));
         Ok(open)
     }
@@ -140,48 +142,49 @@ impl GuardAdminState {
     pub(in crate::admin) async fn resolve(
         &self,
         reference: &str,
-        outcome: ResolvedAs,
+        outcome: ResolvedOutcome,
         force: bool,
-    ) -> Result<AuditAction, ApiError> {
+    ) -> Result<AuditAction, AdminApiError> {
         let guard = &self.guard;
-        let done = outcome == ResolvedAs::Done;
+        let done = outcome == ResolvedOutcome::Done;
         let did = |what: &str| {
             AuditAction(format!("resolved {what} as {}", if done { "done" } else { "not done" }))
         };
-        if let Ok(token) = Token::parse(reference) {
-            let doubts = guard.doubts().await.map_err(|refused| store_unavailable(&refused))?;
+        if let Ok(token) = FencingToken::parse(reference) {
+            let doubts = guard.doubts().await.map_err(|refused| store_unavailable_error(&refused))?;
             let doubt = doubts.into_iter().find(|doubt| doubt.token == token);
-            let doubt = doubt.ok_or_else(|| unknown_operation(reference))?;
+            let doubt = doubt.ok_or_else(|| unknown_operation_error(reference))?;
             let over = guard.resolve_doubt(&doubt.keys, token, "operator").await;
-            return match over.map_err(|refused| store_unavailable(&refused))? {
+            return match over.map_err(|refused| store_unavailable_error(&refused))? {
                 true => Ok(did(&format!("execution {token}"))),
-                false => Err(unknown_operation(reference)),
+                false => Err(unknown_operation_error(reference)),
             };
         }
         let found =
-            guard.find_by_reference(reference).await.map_err(|refused| store_unavailable(&refused))?;
-        let (id, _) = found.ok_or_else(|| unknown_operation(reference))?;
-        let taken = guard.take_unfinished(id).await.map_err(|refused| store_unavailable(&refused))?;
-        let TakeUnfinishedOutcome::Taken(reservation, entry) = taken else {
-            return Err(unknown_operation(reference));
+            guard.find_by_reference(reference).await.map_err(|refused| store_unavailable_error(&refused))?;
+        let (id, _) = found.ok_or_else(|| unknown_operation_error(reference))?;
+        let taken =
+            guard.reserve_unresolved(id).await.map_err(|refused| store_unavailable_error(&refused))?;
+        let ReserveUnresolvedOutcome::Taken(reservation, entry) = taken else {
+            return Err(unknown_operation_error(reference));
         };
         // A response of the service concerns the past. Until then the request may arrive after it.
-        let begins =
-            !done && guard.may_still_run(&entry).await.map_err(|refused| store_unavailable(&refused))?;
+        let begins = !done
+            && guard.may_still_run(&entry).await.map_err(|refused| store_unavailable_error(&refused))?;
         if begins && !force {
             let message = format!(
                 "operation {reference} may still be begun: ask the service again when its keys are free, or add `--force`"
             );
-            return Err(ApiError::new(ApiErrorCode::Force, message));
+            return Err(AdminApiError::new(AdminErrorCode::Force, message));
         }
         let over = guard.resolve_doubt(&entry.keys, entry.token, "operator").await;
-        over.map_err(|refused| store_unavailable(&refused))?;
+        over.map_err(|refused| store_unavailable_error(&refused))?;
         let written = if done {
             reservation.resolve_done(&entry, ResolutionSource::Operator).await
         } else {
             reservation.resolve_not_done().await
         };
-        written.map_err(|refused| store_unavailable(&refused))?;
+        written.map_err(|refused| store_unavailable_error(&refused))?;
         Ok(did(&format!("operation {reference} of token {}", entry.token)))
     }
 }
@@ -215,10 +218,10 @@ pub(in crate::admin) fn quarantine_text(closed: QuarantineStatus, now: BootInsta
     }
 }
 
-pub(super) fn unknown_operation(what: &str) -> ApiError {
-    ApiError::new(ApiErrorCode::NotFound, format!("nothing known of `{what}`, or it is running"))
+pub(super) fn unknown_operation_error(what: &str) -> AdminApiError {
+    AdminApiError::new(AdminErrorCode::NotFound, format!("nothing known of `{what}`, or it is running"))
 }
 
-pub(in crate::admin) fn store_unavailable(refused: &AdmitError) -> ApiError {
-    ApiError::new(ApiErrorCode::Away, refused.to_string())
+pub(in crate::admin) fn store_unavailable_error(refused: &AdmitError) -> AdminApiError {
+    AdminApiError::new(AdminErrorCode::Away, refused.to_string())
 }

@@ -12,15 +12,15 @@ use fencegate_process::key_redaction::KeyRedaction;
 use serde::Deserialize;
 
 use super::{
-    layout::{ErrorPage, Page, VERSION},
-    parts::OperationRow,
+    layout::{ErrorPage, HtmlPage, VERSION},
+    parts::UnresolvedOperationRow,
     times::format_unix_seconds,
 };
 use crate::admin::{
     audit::AuditAction,
-    break_lock::Breaking,
-    error::{ApiError, ApiErrorCode},
-    extract::ResolvedAs,
+    break_lock::BreakLockBody,
+    error::{AdminApiError, AdminErrorCode},
+    extract::ResolvedOutcome,
     models::encode,
     state::GatewayAdminState,
 };
@@ -40,14 +40,14 @@ pub(super) async fn break_lock(
 ) -> Result<(Extension<AuditAction>, Redirect), ErrorPage> {
     seen.csrf.verify(&form.csrf)?;
     let BreakLockForm { confirm, holder, force, .. } = form;
-    let (did, _) = seen.break_lock(&key, Breaking { confirm, holder, force: force.is_some() }).await?;
+    let (did, _) = seen.break_lock(&key, BreakLockBody { confirm, holder, force: force.is_some() }).await?;
     Ok((Extension(did), Redirect::to("/?done=broken")))
 }
 
 #[derive(Template)]
 #[template(path = "operation.html")]
 pub(super) struct OperationPage<'a> {
-    pub(super) one: OperationRow,
+    pub(super) one: UnresolvedOperationRow,
     pub(super) csrf: &'a str,
     pub(super) version: &'static str,
 }
@@ -56,21 +56,21 @@ pub(super) async fn operation(
     State(seen): State<GatewayAdminState>,
     Path(reference): Path<String>,
 ) -> Result<Response, ErrorPage> {
-    let open = seen.keeper.unresolved_operations().await.map_err(ApiError::from)?;
+    let open = seen.keeper.unresolved_operations().await.map_err(AdminApiError::from)?;
     let one = open.iter().find(|one| one.reference == reference).ok_or_else(|| not_open_error(&reference))?;
     let page = OperationPage {
         one: operation_row(one, seen.key_redaction()),
         csrf: seen.csrf.as_str(),
         version: VERSION,
     };
-    Ok(Page(page).into_response())
+    Ok(HtmlPage(page).into_response())
 }
 
 #[derive(Deserialize)]
 pub(super) struct ResolveForm {
     pub(super) csrf: String,
     pub(super) confirm: String,
-    pub(super) outcome: ResolvedAs,
+    pub(super) outcome: ResolvedOutcome,
     pub(super) force: Option<String>,
 }
 
@@ -85,22 +85,23 @@ pub(super) async fn resolve(
     Ok((Extension(did), Redirect::to("/?done=resolved")))
 }
 
-pub(super) fn check_confirmation(confirm: &str, reference: &str) -> Result<(), ApiError> {
-    let differs = || ApiError::new(ApiErrorCode::Confirm, "what was written to confirm is not the reference");
+pub(super) fn check_confirmation(confirm: &str, reference: &str) -> Result<(), AdminApiError> {
+    let differs =
+        || AdminApiError::new(AdminErrorCode::Confirm, "what was written to confirm is not the reference");
     (confirm.trim() == reference).then_some(()).ok_or_else(differs)
 }
 
-pub(super) fn not_open_error(reference: &str) -> ApiError {
-    ApiError::new(
-        ApiErrorCode::NotFound,
+pub(super) fn not_open_error(reference: &str) -> AdminApiError {
+    AdminApiError::new(
+        AdminErrorCode::NotFound,
         format!("nothing is in doubt under the reference `{reference}` any more"),
     )
 }
 
-pub(super) fn operation_row(open: &UnresolvedOperation, names: KeyRedaction) -> OperationRow {
+pub(super) fn operation_row(open: &UnresolvedOperation, names: KeyRedaction) -> UnresolvedOperationRow {
     let record = &open.record;
     let target = if names.shows_targets() { record.target.as_str() } else { "(target not shown)" };
-    OperationRow {
+    UnresolvedOperationRow {
         reference: open.reference.clone(),
         link: encode(&open.reference),
         request: format!("{} {target}", record.method),

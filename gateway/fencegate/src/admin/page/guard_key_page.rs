@@ -6,19 +6,19 @@ use axum::{
     extract::{Path, Query, State},
     response::{IntoResponse, Redirect, Response},
 };
-use fencegate_policies::{key::ResourceKey, token::Token};
+use fencegate_policies::{key::ResourceKey, token::FencingToken};
 use serde::Deserialize;
 
 use super::{
     guard_page::operation_rows,
-    layout::{ErrorPage, Page, VERSION},
-    parts::OperationRow,
+    layout::{ErrorPage, HtmlPage, VERSION},
+    parts::UnresolvedOperationRow,
     times::format_now,
 };
 use crate::admin::{
-    error::{ApiError, ApiErrorCode},
+    error::{AdminApiError, AdminErrorCode},
     models::encode,
-    outcomes::state::{GuardAdminState, store_unavailable},
+    outcomes::state::{GuardAdminState, store_unavailable_error},
 };
 
 #[derive(Template)]
@@ -31,7 +31,7 @@ struct GuardKeyPage {
     write: Option<String>,
     read: Option<String>,
     running: Vec<String>,
-    operations: Vec<OperationRow>,
+    operations: Vec<UnresolvedOperationRow>,
     version: &'static str,
 }
 
@@ -49,15 +49,15 @@ pub(super) async fn guard_key_page(
     State(seen): State<GuardAdminState>,
     Path(text): Path<String>,
 ) -> Result<Response, ErrorPage> {
-    let key =
-        ResourceKey::parse(&text).map_err(|bad| ApiError::new(ApiErrorCode::Malformed, bad.to_string()))?;
-    let known = seen.guard.key_view(&key).await.map_err(|refused| store_unavailable(&refused))?;
+    let key = ResourceKey::parse(&text)
+        .map_err(|bad| AdminApiError::new(AdminErrorCode::Malformed, bad.to_string()))?;
+    let known = seen.guard.key_view(&key).await.map_err(|refused| store_unavailable_error(&refused))?;
     let (write, read) = known.as_ref().map_or((None, None), |known| (known.write, known.read));
     let named = seen.names.display(&key);
     let mut operations =
-        operation_rows(&seen).await.map_err(|message| ApiError::new(ApiErrorCode::Away, message))?;
+        operation_rows(&seen).await.map_err(|message| AdminApiError::new(AdminErrorCode::Away, message))?;
     operations.retain(|one| one.of.contains(&named));
-    let shown = |token: &Token| format!("{token} (number {})", token.number());
+    let shown = |token: &FencingToken| format!("{token} (number {})", token.number());
     let running: Vec<String> =
         known.iter().flat_map(|known| &known.running).map(|running| shown(&running.token)).collect();
     let page = GuardKeyPage {
@@ -71,10 +71,10 @@ pub(super) async fn guard_key_page(
         at: format_now(),
         version: VERSION,
     };
-    Ok(Page(page).into_response())
+    Ok(HtmlPage(page).into_response())
 }
 
-fn headline(key: &str, newest: Option<Token>, running: usize, doubts: usize) -> String {
+fn headline(key: &str, newest: Option<FencingToken>, running: usize, doubts: usize) -> String {
     let Some(newest) = newest else {
         return format!("No request under the key {key} is remembered by this guard.");
     };

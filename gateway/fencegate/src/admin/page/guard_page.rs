@@ -11,8 +11,8 @@ use fencegate_process::metric_snapshot::MetricSnapshot;
 
 use super::{
     forms::{OperationPage, ResolveForm, check_confirmation, not_open_error},
-    layout::{ErrorPage, FlashMessage, Page, VERSION, assets},
-    parts::{CounterRow, OperationRow, ProcessStatus, Tile},
+    layout::{ErrorPage, FlashMessage, HtmlPage, VERSION, asset_routes},
+    parts::{CounterRow, ProcessStatus, Tile, UnresolvedOperationRow},
     times::{format_millis, format_now, format_time, format_unix_seconds},
 };
 use crate::admin::{
@@ -20,7 +20,7 @@ use crate::admin::{
     models::encode,
     outcomes::{
         AWAY,
-        state::{GuardAdminState, Open, quarantine_text, store_unavailable},
+        state::{GuardAdminState, GuardUnresolvedEntry, quarantine_text, store_unavailable_error},
     },
 };
 
@@ -32,7 +32,7 @@ struct GuardPage {
     state: ProcessStatus,
     note: Option<&'static str>,
     tiles: Vec<Tile>,
-    operations: Result<Vec<OperationRow>, String>,
+    operations: Result<Vec<UnresolvedOperationRow>, String>,
     decisions: Vec<CounterRow>,
     stale: Option<String>,
 }
@@ -42,14 +42,14 @@ pub(super) fn routes() -> Router<GuardAdminState> {
         .route("/", get(overview))
         .route("/operations/{reference}", get(operation))
         .route("/operations/{reference}/resolve", post(resolve))
-        .merge(assets())
+        .merge(asset_routes())
 }
 
 async fn overview(State(seen): State<GuardAdminState>, Query(after): Query<FlashMessage>) -> Response {
     seen.guard.update_gauges();
     let operations = operation_rows(&seen).await;
     let in_doubt = operations.as_ref().map_or(0, Vec::len);
-    let refusals = seen.guard.refusals();
+    let refusals = seen.guard.stale_dispatch_stats();
     let counted = seen.metrics.gather();
     let sum = |name: &str| counted.sum(&format!("fencegate_{name}"), None);
     let tile = |value: String, label, warn: bool| Tile {
@@ -70,7 +70,7 @@ async fn overview(State(seen): State<GuardAdminState>, Query(after): Query<Flash
         version: VERSION,
         at: format_now(),
         state: process_status(&seen),
-        note: after.note(),
+        note: after.message_text(),
         tiles: vec![
             tile(format!("{:.0}", sum("guard_in_flight")), "let in and not ended", false),
             tile(in_doubt.to_string(), "in doubt", in_doubt > 0),
@@ -81,7 +81,7 @@ async fn overview(State(seen): State<GuardAdminState>, Query(after): Query<Flash
         decisions: decisions(&seen, &counted),
         stale,
     };
-    Page(page).into_response()
+    HtmlPage(page).into_response()
 }
 
 fn process_status(seen: &GuardAdminState) -> ProcessStatus {
@@ -149,13 +149,13 @@ fn decisions(seen: &GuardAdminState, counted: &MetricSnapshot) -> Vec<CounterRow
     decisions.filter(|(_, count)| *count > 0.0).map(counter).collect()
 }
 
-pub(super) async fn operation_rows(seen: &GuardAdminState) -> Result<Vec<OperationRow>, String> {
+pub(super) async fn operation_rows(seen: &GuardAdminState) -> Result<Vec<UnresolvedOperationRow>, String> {
     let open = seen.unknown_outcomes().await.map_err(|refused| refused.to_string())?;
     Ok(open.into_iter().map(operation_row).collect())
 }
 
-fn operation_row(open: Open) -> OperationRow {
-    OperationRow {
+fn operation_row(open: GuardUnresolvedEntry) -> UnresolvedOperationRow {
+    UnresolvedOperationRow {
         link: encode(&open.reference),
         reference: open.reference,
         request: match (open.method, open.target) {
@@ -182,11 +182,11 @@ async fn operation(
     State(seen): State<GuardAdminState>,
     Path(reference): Path<String>,
 ) -> Result<Response, ErrorPage> {
-    let open = seen.unknown_outcomes().await.map_err(|refused| store_unavailable(&refused))?;
+    let open = seen.unknown_outcomes().await.map_err(|refused| store_unavailable_error(&refused))?;
     let one =
         open.into_iter().find(|one| one.reference == reference).ok_or_else(|| not_open_error(&reference))?;
     let page = OperationPage { one: operation_row(one), csrf: seen.csrf.as_str(), version: VERSION };
-    Ok(Page(page).into_response())
+    Ok(HtmlPage(page).into_response())
 }
 
 async fn resolve(
@@ -202,14 +202,14 @@ async fn resolve(
 
 #[cfg(test)]
 mod tests {
-    use fencegate_guard::error::Word;
+    use fencegate_guard::error::RefusalCode;
 
     use super::*;
 
     /// Every word for a refused claim has a row in `DECISIONS`.
     #[test]
     fn claim_refusals_have_descriptions() {
-        for word in Word::ALL.iter().map(|word| word.as_str()) {
+        for word in RefusalCode::ALL.iter().map(|word| word.as_str()) {
             assert!(DECISIONS.iter().any(|(decision, ..)| *decision == word), "{word}");
         }
     }

@@ -21,9 +21,9 @@ use self::{
     waiters::{LockNodeRow, WaiterRow},
 };
 use super::{
-    layout::{ErrorPage, FlashMessage, Page, VERSION},
+    layout::{ErrorPage, FlashMessage, HtmlPage, VERSION},
     overview::operation_rows,
-    parts::OperationRow,
+    parts::UnresolvedOperationRow,
     times::format_now,
 };
 use crate::admin::{models::encode, state::GatewayAdminState};
@@ -50,7 +50,7 @@ struct KeyPage<'a> {
     nodes: Result<Vec<LockNodeRow>, String>,
     over: Vec<FinishedRequestRow>,
     leases: Vec<LeaseRow>,
-    operations: Option<Result<Vec<OperationRow>, String>>,
+    operations: Option<Result<Vec<UnresolvedOperationRow>, String>>,
     mark: Option<String>,
     elsewhere: Vec<Link>,
     /// The node that can be broken.
@@ -70,7 +70,7 @@ pub(super) struct KeySearchForm {
 
 /// The query about a key.
 #[derive(Deserialize)]
-pub(super) struct KeyQuery {
+pub(super) struct KeyPageQuery {
     /// The `X-Request-Id` of an answer, or of a request that waits.
     #[serde(default)]
     request: String,
@@ -89,7 +89,7 @@ pub(super) async fn redirect_to_key(Query(KeySearchForm { key, request }): Query
 pub(super) async fn key_page(
     State(seen): State<GatewayAdminState>,
     Path(text): Path<String>,
-    Query(KeyQuery { request }): Query<KeyQuery>,
+    Query(KeyPageQuery { request }): Query<KeyPageQuery>,
     Query(after): Query<FlashMessage>,
 ) -> Result<Response, ErrorPage> {
     let forced = !seen.services_compare_tokens(&text)?;
@@ -103,7 +103,7 @@ pub(super) async fn key_page(
         link: known.link.clone(),
         gateway: &seen.name,
         at: format_now(),
-        note: after.note(),
+        note: after.message_text(),
         opening: sentence.headline(),
         yours: sentence.request_status(),
         asked: request.to_owned(),
@@ -123,5 +123,5 @@ pub(super) async fn key_page(
         csrf: seen.csrf.as_str(),
         version: VERSION,
     };
-    Ok(Page(page).into_response())
+    Ok(HtmlPage(page).into_response())
 }

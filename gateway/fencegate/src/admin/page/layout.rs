@@ -9,14 +9,14 @@ use axum::{
 };
 use serde::Deserialize;
 
-use crate::admin::error::ApiError;
+use crate::admin::error::AdminApiError;
 
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A finished page.
-pub(super) struct Page<T>(pub(super) T);
+pub(super) struct HtmlPage<T>(pub(super) T);
 
-impl<T: Template> IntoResponse for Page<T> {
+impl<T: Template> IntoResponse for HtmlPage<T> {
     fn into_response(self) -> Response {
         match self.0.render() {
             Ok(text) => ([(CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response(),
@@ -26,8 +26,8 @@ impl<T: Template> IntoResponse for Page<T> {
     }
 }
 
-/// A [`ApiError`] as a page for people.
-pub(super) struct ErrorPage(pub(super) ApiError);
+/// An [`AdminApiError`] as a page for people.
+pub(super) struct ErrorPage(pub(super) AdminApiError);
 
 #[derive(Template)]
 #[template(path = "fault.html")]
@@ -36,15 +36,15 @@ struct ErrorPageTemplate<'a> {
     version: &'static str,
 }
 
-impl From<ApiError> for ErrorPage {
-    fn from(fault: ApiError) -> Self {
+impl From<AdminApiError> for ErrorPage {
+    fn from(fault: AdminApiError) -> Self {
         Self(fault)
     }
 }
 
 impl IntoResponse for ErrorPage {
     fn into_response(self) -> Response {
-        let page = Page(ErrorPageTemplate { said: &self.0.message, version: VERSION }).into_response();
+        let page = HtmlPage(ErrorPageTemplate { said: &self.0.message, version: VERSION }).into_response();
         (self.0.code.status(), self.0.action.map(Extension), page).into_response()
     }
 }
@@ -56,7 +56,7 @@ pub(super) struct FlashMessage {
 }
 
 impl FlashMessage {
-    pub(super) fn note(&self) -> Option<&'static str> {
+    pub(super) fn message_text(&self) -> Option<&'static str> {
         match self.done.as_deref()? {
             "broken" => Some("The lock was broken: the next one in line has it, as soon as there is one."),
             "resolved" => Some("Written down: repeats of the operation are told so from now on."),
@@ -65,7 +65,7 @@ impl FlashMessage {
     }
 }
 
-pub(super) fn assets<S: Clone + Send + Sync + 'static>() -> Router<S> {
+pub(super) fn asset_routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let asset = |kind, text: &'static str| {
         get(async move || -> ([(HeaderName, &'static str); 1], &'static str) {
             ([(CONTENT_TYPE, kind)], text)

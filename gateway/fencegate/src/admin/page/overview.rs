@@ -11,7 +11,7 @@ use fencegate_lock::manager::{
 };
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{GatewayPlan, OnceStore},
+    plan::{GatewayPlan, IdempotencyStore},
 };
 use fencegate_process::{key_redaction::KeyRedaction, metric_snapshot::MetricSnapshot};
 use futures_util::future::join_all;
@@ -20,18 +20,18 @@ use tokio::task::spawn_blocking;
 use super::{
     forms::operation_row,
     layout::VERSION,
-    parts::{CounterRow, OperationRow, ProcessStatus, Tile},
+    parts::{CounterRow, ProcessStatus, Tile, UnresolvedOperationRow},
     peers::peer_page_url,
     plot::Plot,
     times::{format_millis, format_now},
 };
 use crate::{
     admin::{
-        config_dump::Effective,
+        config_dump::EffectiveConfig,
         models::{self, encode},
         state::GatewayAdminState,
     },
-    refusal::Reason,
+    refusal::RefusalReason,
 };
 
 #[derive(Template)]
@@ -54,8 +54,8 @@ pub(super) struct OverviewPage {
     sessions: Vec<SessionRow>,
     members: Result<Vec<MemberRow>, String>,
     /// The operations in doubt, if ZooKeeper records operations.
-    operations: Option<Result<Vec<OperationRow>, String>>,
-    plan: Effective,
+    operations: Option<Result<Vec<UnresolvedOperationRow>, String>>,
+    plan: EffectiveConfig,
 }
 
 struct WaitingKeyRow {
@@ -131,7 +131,7 @@ impl OverviewPage {
         let sessions = seen.keeper.sessions();
         let safety = safety_counters(&counted);
         let (hot, hot_over) = hot_key_rows(seen);
-        let points = seen.history.points();
+        let points = seen.history.interval_percentiles();
         let wait: Vec<_> = points.iter().map(|point| point.wait).collect();
         let hold: Vec<_> = points.iter().map(|point| point.hold).collect();
         Self {
@@ -163,7 +163,7 @@ impl OverviewPage {
                 .map(|found| member_rows(&found, &seen.name, plan.fingerprint))
                 .map_err(|error| error.to_string()),
             operations,
-            plan: Effective::new(&plan),
+            plan: EffectiveConfig::new(&plan),
         }
     }
 }
@@ -285,7 +285,7 @@ fn hot_key_rows(seen: &GatewayAdminState) -> (Vec<HotKeyRow>, String) {
         clippy::cast_sign_loss,
         reason = "a part of a hundred; milliseconds"
     )]
-    let row = |key: models::HotKey| HotKeyRow {
+    let row = |key: models::HotKeyJson| HotKeyRow {
         share: (key.waited_ms / all.max(0.001) * 100.0).round() as u64,
         waited: format_millis(key.waited_ms as u64),
         link: names.tells_keys_apart().then(|| format!("/locks/{}", encode(&key.key))),
@@ -297,7 +297,7 @@ fn hot_key_rows(seen: &GatewayAdminState) -> (Vec<HotKeyRow>, String) {
 }
 
 /// Families of counters, each with an optional reason label, and their meaning for an operator.
-const SAFETY: [(&str, Option<Reason>, &str, &str); 5] = [
+const SAFETY: [(&str, Option<RefusalReason>, &str, &str); 5] = [
     ("zk_session_expirations_total", None, "Sessions that ended unasked", "every lock under them was lost"),
     (
         "tenures_lost_total",
@@ -307,13 +307,13 @@ const SAFETY: [(&str, Option<Reason>, &str, &str); 5] = [
     ),
     (
         "guard_refusals_total",
-        Some(Reason::Stale),
+        Some(RefusalReason::Stale),
         "Stale dispatches refused by a guard or a comparing upstream",
         "a newer tenure was before us: the service is whole",
     ),
     (
         "rejections_total",
-        Some(Reason::Suspended),
+        Some(RefusalReason::Suspended),
         "Requests stopped before a byte was written",
         "the session could not be proven",
     ),
@@ -326,7 +326,7 @@ const SAFETY: [(&str, Option<Reason>, &str, &str); 5] = [
 ];
 
 fn safety_counters(counted: &MetricSnapshot) -> Vec<CounterRow> {
-    let counter = |(family, reason, what, means): (&str, Option<Reason>, &str, &'static str)| {
+    let counter = |(family, reason, what, means): (&str, Option<RefusalReason>, &str, &'static str)| {
         let of_reason = reason.map(|reason| ("reason", reason.word()));
         let count = counted.sum(&format!("fencegate_{family}"), of_reason);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a counter")]
@@ -375,11 +375,11 @@ pub(super) async fn operation_rows(
     seen: &GatewayAdminState,
     plan: &GatewayPlan,
     key: Option<&ResourceKey>,
-) -> Option<Result<Vec<OperationRow>, String>> {
+) -> Option<Result<Vec<UnresolvedOperationRow>, String>> {
     let routes = plan.serving.routes.routes();
     let remembered = routes.iter().filter_map(|route| route.fence.as_ref()?.once.as_ref());
     let names = seen.key_redaction();
-    if !remembered.into_iter().any(|once| once.store == OnceStore::ZooKeeper) {
+    if !remembered.into_iter().any(|once| once.store == IdempotencyStore::ZooKeeper) {
         return None;
     }
     let open = seen.keeper.unresolved_operations().await.map_err(|error| error.to_string());

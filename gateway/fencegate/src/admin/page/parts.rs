@@ -26,7 +26,7 @@ pub(super) struct CounterRow {
 }
 
 /// An operation whose outcome is unknown.
-pub(super) struct OperationRow {
+pub(super) struct UnresolvedOperationRow {
     pub(super) reference: String,
     /// The reference as a segment of a path.
     pub(super) link: String,

@@ -1,6 +1,6 @@
 //! The pages of peers, as they are registered in ZooKeeper.
 
-use fencegate_lock::{manager::admin_query::RegisteredGateway, peer_endpoint::PageAddress};
+use fencegate_lock::{manager::admin_query::RegisteredGateway, peer_endpoint::AdminPageAddress};
 
 /// The page of the gateway `name`, for a reader of the page of `ours`; `None` if a link would lead nowhere.
 pub(super) fn peer_page_url<'m>(members: &'m [RegisteredGateway], name: &str, ours: &str) -> Option<&'m str> {
@@ -10,8 +10,9 @@ pub(super) fn peer_page_url<'m>(members: &'m [RegisteredGateway], name: &str, ou
     };
     // A loopback address would point to the reader's own machine.
     let here = pages(ours);
-    let leads =
-        |page: &&PageAddress| page.only_on.is_none() || here.iter().any(|ours| ours.only_on == page.only_on);
+    let leads = |page: &&AdminPageAddress| {
+        page.only_on.is_none() || here.iter().any(|ours| ours.only_on == page.only_on)
+    };
     let page = pages(name).into_iter().find(|page| name != ours && leads(page) && is_http_url(&page.url))?;
     Some(&page.url)
 }
@@ -30,7 +31,7 @@ mod tests {
     use super::*;
 
     fn member(gateway: &str, url: &str, only_on: Option<&str>) -> RegisteredGateway {
-        let page = PageAddress { url: url.to_owned(), only_on: only_on.map(str::to_owned) };
+        let page = AdminPageAddress { url: url.to_owned(), only_on: only_on.map(str::to_owned) };
         RegisteredGateway {
             gateway: gateway.to_owned(),
             session: String::new(),

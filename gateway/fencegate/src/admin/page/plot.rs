@@ -49,7 +49,7 @@ impl Plot {
             grid: grid.into(),
             half: polylines(points, |typical| typical.half),
             most: polylines(points, |typical| typical.most),
-            said: description(points),
+            said: describe_plot(points),
         }
     }
 }
@@ -89,7 +89,7 @@ fn x_position(ago: usize) -> f64 {
     WIDTH - 4.0 - (ago as f64).min(span) / span * (WIDTH - LEFT - 8.0)
 }
 
-fn description(points: &[Option<Percentiles>]) -> String {
+fn describe_plot(points: &[Option<Percentiles>]) -> String {
     let newest = points.iter().rev().enumerate().find_map(|(ago, point)| point.map(|point| (ago, point)));
     let Some((ago, Percentiles { half, most, count })) = newest else { return "Nothing yet.".into() };
     let when = match ago {

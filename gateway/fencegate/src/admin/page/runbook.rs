@@ -6,7 +6,7 @@ use askama::Template;
 use axum::response::{IntoResponse, Response};
 use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, TagEnd, html};
 
-use super::layout::{Page, VERSION};
+use super::layout::{HtmlPage, VERSION};
 
 const TEXT: &str = include_str!("../../../../../deploy/RUNBOOK.md");
 
@@ -22,7 +22,7 @@ struct RunbookPage {
 }
 
 pub(super) async fn runbook() -> Response {
-    Page(RunbookPage { text: &WRITTEN, version: VERSION }).into_response()
+    HtmlPage(RunbookPage { text: &WRITTEN, version: VERSION }).into_response()
 }
 
 /// The runbook as HTML. Links within it work; links to other documents become text, because those are not here.

@@ -42,7 +42,7 @@ impl StoreFixture {
         RedbStore::init(&self.path(name), &identity, floor).expect("a new store")
     }
 
-    fn open_target(&self) -> Result<RestoreTarget, RestoreError> {
+    fn open_target(&self) -> Result<RestoreTarget, RestoreBackupError> {
         RestoreTarget::open(&self.target_path(), OverwritePolicy::Replace)
     }
 
@@ -52,13 +52,13 @@ impl StoreFixture {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             match self.open_target() {
-                Err(RestoreError::InUse { .. }) if Instant::now() < deadline => thread::yield_now(),
+                Err(RestoreBackupError::InUse { .. }) if Instant::now() < deadline => thread::yield_now(),
                 opened => return opened.expect("at rest"),
             }
         }
     }
 
-    fn restore(&self, place: RestoreTarget, floor: u64) -> Result<RestoredStore, RestoreError> {
+    fn restore(&self, place: RestoreTarget, floor: u64) -> Result<RestoredStore, RestoreBackupError> {
         place.restore(&self.path("backup"), &restore_settings(floor))
     }
 }
@@ -87,7 +87,7 @@ fn restore_honors_old_max_execution() {
 fn store_in_use_is_refused() {
     let site = StoreFixture::new();
     let guard = site.create_store("guard.redb", 5);
-    assert!(matches!(site.open_target().err(), Some(RestoreError::InUse { .. })));
+    assert!(matches!(site.open_target().err(), Some(RestoreBackupError::InUse { .. })));
     drop(guard);
     site.wait_free_target();
 }
@@ -101,9 +101,9 @@ fn store_changed_meanwhile_is_kept() {
     fs::rename(site.target_path(), site.path("elsewhere")).expect("a folder of our own");
     drop(site.create_store("guard.redb", 90));
     let refused = site.restore(place, 20).expect_err("it has not been looked at");
-    assert!(matches!(refused, RestoreError::Changed { .. }), "{refused}");
+    assert!(matches!(refused, RestoreBackupError::Changed { .. }), "{refused}");
     assert_eq!(
-        RedbStore::open(&site.target_path()).and_then(|store| store.header()).expect("a store").floor,
+        RedbStore::open(&site.target_path()).and_then(|store| store.backup_header()).expect("a store").floor,
         90
     );
     assert_eq!(newest_replaced_number(&site.target_path()).expect("readable"), None);
@@ -125,7 +125,7 @@ fn renamed_target_file_is_detected() {
     fs::rename(site.target_path(), site.path("elsewhere")).expect("a folder of our own");
     check_same_file(&file, &site.target_path()).expect_err("nothing is there");
     fs::write(site.target_path(), "another").expect("a folder of our own");
-    assert!(matches!(check_same_file(&file, &site.target_path()), Err(RestoreError::Changed { .. })));
+    assert!(matches!(check_same_file(&file, &site.target_path()), Err(RestoreBackupError::Changed { .. })));
 }
 
 /// A store of a newer format is refused, while a damaged store may be replaced.
@@ -134,7 +134,7 @@ fn newer_store_is_refused_damaged_replaced() {
     let site = StoreFixture::new();
     drop(site.create_store_of_format("guard.redb", 5, FORMAT + 1));
     let refused = site.open_target().err().expect("nobody here knows what it has let in");
-    assert!(matches!(refused, RestoreError::Newer(_)), "{refused}");
+    assert!(matches!(refused, RestoreBackupError::Newer(_)), "{refused}");
     fs::write(site.target_path(), "no store at all").expect("a folder of our own");
     site.restore(site.open_target().expect("damaged for good"), 20).expect("made");
 }
@@ -146,7 +146,7 @@ fn backup_in_target_bounds_floor() {
     let store = site.create_store("newer.redb", 50);
     store.write_backup(&mut File::create(site.target_path()).expect("a folder of our own")).expect("written");
     let refused = site.restore(site.wait_free_target(), 49).expect_err("below");
-    assert!(matches!(refused, RestoreError::Floor { floor: 49, highest: 50, .. }), "{refused}");
+    assert!(matches!(refused, RestoreBackupError::Floor { floor: 49, highest: 50, .. }), "{refused}");
 }
 
 /// After a crash between the two renames of an earlier restore, the store that it has moved aside still bounds the
@@ -159,7 +159,7 @@ fn replaced_store_bounds_floor_after_crash() {
     drop(site.create_store("guard.redb.replaced-010", 99));
     drop(site.create_store("other.redb.replaced-11", 99));
     let refused = site.restore(site.wait_free_target(), 49).expect_err("it would let 50 in again");
-    assert!(matches!(refused, RestoreError::Floor { floor: 49, highest: 50, .. }), "{refused}");
+    assert!(matches!(refused, RestoreBackupError::Floor { floor: 49, highest: 50, .. }), "{refused}");
     let made = site.restore(site.wait_free_target(), 50).expect("made");
     assert_eq!(made.aside, None);
     let made = site.restore(site.wait_free_target(), 60).expect("made");

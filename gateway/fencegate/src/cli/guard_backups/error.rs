@@ -6,7 +6,7 @@ use fencegate_guard::store::{CopyStoreError, StoreError, backup::BackupFormatErr
 use fencegate_process::command_hint::shell_quote;
 
 use crate::{
-    backups::{atomic_file::WriteBackupError, restore_target::RestoreError},
+    backups::{atomic_file::WriteBackupError, restore_target::RestoreBackupError},
     cli::{admin_client, era},
 };
 
@@ -20,7 +20,7 @@ pub(super) enum BackupCommandError {
     #[error("read the store: {0}")]
     Store(#[from] StoreError),
     #[error(transparent)]
-    NotMade(#[from] RestoreError),
+    NotMade(#[from] RestoreBackupError),
     #[error("FG0611: {backup}: {source}")]
     Broken { backup: String, source: BackupFormatError },
     #[error("FG0613: the store is a PostgreSQL that guards share; {0}")]

@@ -5,7 +5,7 @@ use std::{path::Path, process::ExitCode};
 
 use fencegate_guard::store::{
     RestoreOptions,
-    backup::{BackupHeader, verify},
+    backup::{BackupHeader, verify_backup},
 };
 use fencegate_policies::plan;
 use fencegate_process::randomness::{Guid, SystemRandomness};
@@ -20,13 +20,13 @@ use crate::{
         atomic_file::OverwritePolicy,
         restore_target::{RestoreTarget, RestoredStore},
     },
-    cli::{admin_client::CommandTarget, config, era, out, policy},
+    cli::{admin_client::HintedProcessKind, config, era, out, policy},
 };
 
 pub(super) fn run(restoring: &RestoreArgs) -> Result<(), ExitCode> {
-    let file = config::resolve_file(restoring.config.as_deref(), CommandTarget::Guard)?;
+    let file = config::resolve_file(restoring.config.as_deref(), HintedProcessKind::Guard)?;
     let guard = policy::read_guard_quietly(&file)?;
-    let usual = Some(config::default_path(CommandTarget::Gateway)).filter(|usual| usual.exists());
+    let usual = Some(config::default_path(HintedProcessKind::Gateway)).filter(|usual| usual.exists());
     let policy_path = restoring.policy.as_deref().or(usual).filter(|_| restoring.floor.is_none());
     let gateway = policy_path.map(policy::read_gateway_quietly).transpose()?;
     let gateway = policy_path.zip(gateway.as_ref());
@@ -46,7 +46,7 @@ fn restore(
     };
     let backup = &restoring.backup;
     let broken = |source| BackupCommandError::Broken { backup: backup.display().to_string(), source };
-    let header = verify(backup).map_err(broken)?;
+    let header = verify_backup(backup).map_err(broken)?;
     let existing = if restoring.replace { OverwritePolicy::Replace } else { OverwritePolicy::Keep };
     let place = RestoreTarget::open(Path::new(path), existing)?;
     // Queried only now: everything that the guard of this store has admitted is below ZooKeeper's present epoch.

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use crate::{
-    admin::extract::ResolvedAs,
+    admin::extract::ResolvedOutcome,
     cli::{admin_client::AdminTargetArgs, log::OutputFormat},
 };
 
@@ -25,7 +25,7 @@ pub(in crate::cli) enum OutcomesCommand {
         reference: String,
         /// The outcome. Only the upstream's own records tell it.
         #[arg(long = "as", value_enum, value_name = "OUTCOME")]
-        outcome: ResolvedAs,
+        outcome: ResolvedOutcome,
         /// Resolve it as not done although the request may still be begun.
         #[arg(long)]
         force: bool,

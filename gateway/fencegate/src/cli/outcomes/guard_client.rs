@@ -9,17 +9,17 @@ use super::{
     render::{self, GuardKeyStatus},
 };
 use crate::{
-    admin::{extract::ResolvedAs, models::encode, outcomes::Open},
+    admin::{extract::ResolvedOutcome, models::encode, outcomes::GuardUnresolvedEntry},
     cli::{
-        admin_client::{self, AdminClient, AdminClientError, AdminTarget, CommandTarget},
+        admin_client::{self, AdminClient, AdminClientError, AdminTarget, HintedProcessKind},
         log::OutputFormat,
     },
 };
 
 /// Runs the verb and returns the text to print.
 pub(in crate::cli) fn run(verb: &OutcomesCommand, found: &AdminTarget) -> Result<String, AdminClientError> {
-    admin_client::with_client(found, CommandTarget::Guard, async |asker| {
-        let mut guard = GuardClient(asker);
+    admin_client::with_client(found, HintedProcessKind::Guard, async |asker| {
+        let mut guard = GuardAdminClient(asker);
         match verb {
             OutcomesCommand::Show { about, guard: running } => {
                 guard.show(about.as_deref(), running.format).await
@@ -34,14 +34,14 @@ pub(in crate::cli) fn run(verb: &OutcomesCommand, found: &AdminTarget) -> Result
     })
 }
 
-struct GuardClient<'a>(&'a mut AdminClient);
+struct GuardAdminClient<'a>(&'a mut AdminClient);
 
 #[derive(Deserialize)]
-struct OperationList {
-    operations: Vec<Open>,
+struct GuardOperationList {
+    operations: Vec<GuardUnresolvedEntry>,
 }
 
-impl GuardClient<'_> {
+impl GuardAdminClient<'_> {
     async fn show(&mut self, about: Option<&str>, format: OutputFormat) -> Result<String, AdminClientError> {
         let open = self.unknown_outcomes().await?;
         let Some(about) = about else {
@@ -67,7 +67,7 @@ impl GuardClient<'_> {
     async fn resolve(
         &mut self,
         reference: &str,
-        outcome: ResolvedAs,
+        outcome: ResolvedOutcome,
         force: bool,
         format: OutputFormat,
     ) -> Result<String, AdminClientError> {
@@ -98,9 +98,9 @@ impl GuardClient<'_> {
         })
     }
 
-    async fn unknown_outcomes(&mut self) -> Result<Vec<Open>, AdminClientError> {
+    async fn unknown_outcomes(&mut self) -> Result<Vec<GuardUnresolvedEntry>, AdminClientError> {
         let response = self.get("/api/v1/operations").await?;
-        Ok(self.0.parse::<OperationList>(response)?.operations)
+        Ok(self.0.parse::<GuardOperationList>(response)?.operations)
     }
 
     async fn get(&mut self, path: &str) -> Result<Value, AdminClientError> {
@@ -115,7 +115,7 @@ impl GuardClient<'_> {
 fn with_show_hint(error: AdminClientError) -> AdminClientError {
     match error {
         AdminClientError::NotFound { said } => {
-            let show = command_hint::command_line(CommandTarget::Guard, "guard show");
+            let show = command_hint::command_line(HintedProcessKind::Guard, "guard show");
             AdminClientError::NotFound { said: format!("{said}; `{show}` lists what is unknown") }
         }
         other => other,

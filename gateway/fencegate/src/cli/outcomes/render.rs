@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use fencegate_policies::token::Token;
+use fencegate_policies::token::FencingToken;
 use fencegate_process::{
-    command_hint::{self, CommandTarget},
+    command_hint::{self, HintedProcessKind},
     key_redaction::HIDDEN,
 };
 use serde::Deserialize;
 
-use crate::admin::extract::ResolvedAs;
+use crate::admin::extract::ResolvedOutcome;
 use crate::{
-    admin::outcomes::{Kind, Open},
+    admin::outcomes::{GuardUnresolvedEntry, UnresolvedEntryKind},
     cli::times::format_unix_seconds_and_age,
 };
 
@@ -19,21 +19,21 @@ use crate::{
 #[derive(Debug, Deserialize)]
 pub(super) struct GuardKeyStatus {
     key: String,
-    write: Option<Token>,
-    read: Option<Token>,
-    in_flight: Vec<Token>,
-    in_doubt: Vec<Token>,
+    write: Option<FencingToken>,
+    read: Option<FencingToken>,
+    in_flight: Vec<FencingToken>,
+    in_doubt: Vec<FencingToken>,
 }
 
 impl GuardKeyStatus {
     /// All hidden keys have the same text.
-    pub(super) fn matches(&self, open: &Open) -> bool {
+    pub(super) fn matches(&self, open: &GuardUnresolvedEntry) -> bool {
         let named = self.key != HIDDEN && open.keys.contains(&self.key);
         named || self.in_doubt.contains(&open.token)
     }
 }
 
-pub(super) fn list_text(open: &[Open]) -> String {
+pub(super) fn list_text(open: &[GuardUnresolvedEntry]) -> String {
     if open.is_empty() {
         return "Nothing is unknown: every request that was sent has a known outcome.".into();
     }
@@ -45,7 +45,7 @@ pub(super) fn list_text(open: &[Open]) -> String {
     format!("{how_many} nobody knows what came of it.\n\n{}", shown.join("\n\n"))
 }
 
-pub(super) fn describe(open: &Open) -> String {
+pub(super) fn describe(open: &GuardUnresolvedEntry) -> String {
     let mut lines = vec![open.reference.clone()];
     let mut line = |name: &str, text: String| lines.push(format!("  {name:<9}{text}"));
     line("request", request_text(open));
@@ -58,7 +58,7 @@ pub(super) fn describe(open: &Open) -> String {
     line("token", open.token.to_string());
     line("resource", resource_text(open));
     match open.kind {
-        Kind::Operation => {
+        UnresolvedEntryKind::Operation => {
             line("to do", "find out from the upstream's own records whether it was done; then one of".into());
             line("", format!("{}   # repeats are told so", resolve_command(open, "done")));
             line("", format!("{}   # a repeat runs it", resolve_command(open, "not-done")));
@@ -66,7 +66,7 @@ pub(super) fn describe(open: &Open) -> String {
                 line("", "a \"no\" of its records is not final yet: the request may still be begun".into());
             }
         }
-        Kind::Execution => {
+        UnresolvedEntryKind::Execution => {
             line("to do", "nothing, the resource opens by itself; or, once it is surely over,".into());
             line("", resolve_command(open, "done"));
         }
@@ -75,14 +75,14 @@ pub(super) fn describe(open: &Open) -> String {
 }
 
 /// The command to type.
-fn resolve_command(open: &Open, outcome: &str) -> String {
+fn resolve_command(open: &GuardUnresolvedEntry, outcome: &str) -> String {
     command_hint::command_line(
-        CommandTarget::Guard,
+        HintedProcessKind::Guard,
         &format!("guard resolve {} --as {outcome}", open.reference),
     )
 }
 
-fn request_text(open: &Open) -> String {
+fn request_text(open: &GuardUnresolvedEntry) -> String {
     match (&open.method, &open.target) {
         (Some(method), Some(target)) => format!("{method} {target}"),
         (Some(method), None) => format!("{method} (target not shown)"),
@@ -90,7 +90,7 @@ fn request_text(open: &Open) -> String {
     }
 }
 
-fn resource_text(open: &Open) -> String {
+fn resource_text(open: &GuardUnresolvedEntry) -> String {
     let keys = open.keys.join(", ");
     match open.closes_key_for_ms {
         Some(ms) => {
@@ -111,12 +111,15 @@ fn round_to_tenths(ms: u64) -> Duration {
     Duration::from_millis(ms.div_ceil(100) * 100)
 }
 
-pub(super) fn key_text<'a>(key: &GuardKeyStatus, open: impl Iterator<Item = &'a Open>) -> String {
+pub(super) fn key_text<'a>(
+    key: &GuardKeyStatus,
+    open: impl Iterator<Item = &'a GuardUnresolvedEntry>,
+) -> String {
     let token =
-        |token: &Option<Token>| token.map_or_else(|| "none yet".to_owned(), |token| token.to_string());
-    let tokens = |tokens: &[Token]| match tokens {
+        |token: &Option<FencingToken>| token.map_or_else(|| "none yet".to_owned(), |token| token.to_string());
+    let tokens = |tokens: &[FencingToken]| match tokens {
         [] => "nothing".to_owned(),
-        tokens => tokens.iter().map(Token::to_string).collect::<Vec<_>>().join(", "),
+        tokens => tokens.iter().map(FencingToken::to_string).collect::<Vec<_>>().join(", "),
     };
     let GuardKeyStatus { key, write, read, in_flight, in_doubt } = key;
     let mut text = format!(
@@ -137,12 +140,18 @@ pub(super) fn key_text<'a>(key: &GuardKeyStatus, open: impl Iterator<Item = &'a 
     text
 }
 
-pub(super) fn resolved_text(reference: &str, outcome: ResolvedAs, about: Option<&Open>) -> String {
+pub(super) fn resolved_text(
+    reference: &str,
+    outcome: ResolvedOutcome,
+    about: Option<&GuardUnresolvedEntry>,
+) -> String {
     let what = match about {
-        Some(open) if open.kind == Kind::Execution => "the execution counts as over, its resource is open",
+        Some(open) if open.kind == UnresolvedEntryKind::Execution => {
+            "the execution counts as over, its resource is open"
+        }
         _ => match outcome {
-            ResolvedAs::Done => "taken as done: repeats are told that it was, and do not run",
-            ResolvedAs::NotDone => "taken as not done: a repeat runs it",
+            ResolvedOutcome::Done => "taken as done: repeats are told that it was, and do not run",
+            ResolvedOutcome::NotDone => "taken as not done: a repeat runs it",
         },
     };
     let request = about.map(|open| format!("\n  {} on {}", request_text(open), open.keys.join(", ")));

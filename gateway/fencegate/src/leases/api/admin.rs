@@ -13,24 +13,24 @@ use crate::{
     leases::{
         admin_actions::LeaseActionError,
         lease::Lease,
-        lease_json::{LeaseDocument, LeaseDocumentAudience, LeaseList, Revocation},
+        lease_json::{LeaseDocument, LeaseDocumentAudience, LeaseList, RevokeLeaseBody},
         lease_table::LeaseTable,
     },
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
 };
 
 /// The answer to `revoke`.
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(crate) struct RevokedLease {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = RevokedLease))]
+pub(crate) struct RevokeLeaseResponse {
     /// Its reference.
     revoked: String,
 }
 
 /// The answer to `break`.
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub(crate) struct BrokenLease {
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = BrokenLease))]
+pub(crate) struct BreakLeaseResponse {
     /// Its reference.
     broken: String,
 }
@@ -51,9 +51,9 @@ pub(super) async fn revoke(
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let operator = caller.require_operator()?;
-    let Revocation { why } = parse_body(&body)?;
+    let RevokeLeaseBody { why } = parse_body(&body)?;
     interface.leases.revoke(&reference, &why, &operator.name).map(drop).or_else(action_refusal)?;
-    Ok(document(&RevokedLease { revoked: reference }))
+    Ok(document(&RevokeLeaseResponse { revoked: reference }))
 }
 
 pub(super) async fn break_lease(
@@ -63,7 +63,7 @@ pub(super) async fn break_lease(
 ) -> Result<Response, Refusal> {
     let operator = caller.require_operator()?;
     interface.leases.break_lease(&reference, None, &operator.name).map(drop).or_else(action_refusal)?;
-    Ok(document(&BrokenLease { broken: reference }))
+    Ok(document(&BreakLeaseResponse { broken: reference }))
 }
 
 impl LeaseTable {
@@ -81,10 +81,12 @@ fn action_refusal(why: LeaseActionError) -> Result<(), Refusal> {
     Err(match why {
         // The lease is over, which is the intended result.
         LeaseActionError::Over => return Ok(()),
-        LeaseActionError::NotFound => Refusal::new(Reason::NoRoute, "no lease of this gateway is called so"),
+        LeaseActionError::NotFound => {
+            Refusal::new(RefusalReason::NoRoute, "no lease of this gateway is called so")
+        }
         LeaseActionError::InvalidReason => {
             let message = "`why` is a line of 1 to 256 bytes";
-            Refusal::new(Reason::Malformed, message).with_advice(message)
+            Refusal::new(RefusalReason::Malformed, message).with_advice(message)
         }
     })
 }

@@ -11,8 +11,8 @@ use axum::{
 };
 use fencegate_policies::{
     key::{ParseKeyError, ResourceKey},
-    permits::Permits,
-    plan::{self, GatewayPlan, LockSite, Mode},
+    permits::PermitCount,
+    plan::{self, GatewayPlan, LockLocation, LockMode},
     prefer,
 };
 use fencegate_process::failpoint;
@@ -29,12 +29,13 @@ use crate::{
         auth::may_take,
         lease::{CheckedLeaseLocks, Lease, LeaseEndReason, LeaseStageSnapshot, NewLease, site_for_permits},
         lease_json::{
-            HELD, LeaseDocument, LeaseDocumentAudience, LeaseRequest, OVER, Renewal, is_election_key,
+            AcquireLeaseBody, HELD, LeaseDocument, LeaseDocumentAudience, OVER, RenewLeaseBody,
+            is_election_key,
         },
         peer_client::PeerRequest,
     },
     one_line::is_single_line,
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
 };
 
 /// The most bytes of a note.
@@ -51,20 +52,20 @@ pub(super) async fn acquire(
     let plan = interface.in_force.plan();
     let settings = interface.leases.settings();
     let Some(bounds) = &settings.bounds else {
-        return Err(Refusal::new(Reason::NoRoute, "the policy has no `leases`"));
+        return Err(Refusal::new(RefusalReason::NoRoute, "the policy has no `leases`"));
     };
     let principal = caller.require_principal()?;
-    let request: LeaseRequest = parse_body(&body)?;
+    let request: AcquireLeaseBody = parse_body(&body)?;
     let keys = parse_keys(&plan, &request.keys)?;
     if !may_take(principal, &keys) {
         return Err(Refusal::new(
-            Reason::LeaseForbidden,
+            RefusalReason::LeaseForbidden,
             format!("`{}` may not take these keys", principal.name),
         ));
     }
-    if request.mode == Mode::Shared && keys.iter().any(is_election_key) {
+    if request.mode == LockMode::Shared && keys.iter().any(is_election_key) {
         return Err(Refusal::new(
-            Reason::LeaseForbidden,
+            RefusalReason::LeaseForbidden,
             "an election has one leader: its key is not shared",
         ));
     }
@@ -125,7 +126,7 @@ impl LeaseApi {
         let late = tokio::select! {
             settled = timeout(wait + ZOOKEEPER_MARGIN, lease.wait_decided()) => settled.is_err(),
             () = self.drain.cancelled() => {
-                return Err(Refusal::new(Reason::Draining, "a lease still waits when the gateway stops"));
+                return Err(Refusal::new(RefusalReason::Draining, "a lease still waits when the gateway stops"));
             }
         };
         match lease.snapshot().stage {
@@ -134,18 +135,18 @@ impl LeaseApi {
                 Ok(lease)
             }
             LeaseStageSnapshot::Over { why: LeaseEndReason::GaveUp, .. } => {
-                Err(Refusal::new(Reason::Locked, "held by another and the wait is over"))
+                Err(Refusal::new(RefusalReason::Locked, "held by another and the wait is over"))
             }
             LeaseStageSnapshot::Over { why: LeaseEndReason::Refused(refusal), .. } => Err(*refusal),
             LeaseStageSnapshot::Over { why: LeaseEndReason::Lost, .. } => {
-                Err(Refusal::new(Reason::LockService, "the session ended while the lease waited"))
+                Err(Refusal::new(RefusalReason::LockService, "the session ended while the lease waited"))
             }
             LeaseStageSnapshot::Over { why, .. } => Err(ended_early_refusal(Some(why.as_str()))),
             LeaseStageSnapshot::Waiting { .. } if late => {
-                Err(Refusal::new(Reason::LockService, "ZooKeeper did not answer in time"))
+                Err(Refusal::new(RefusalReason::LockService, "ZooKeeper did not answer in time"))
             }
             LeaseStageSnapshot::Waiting { .. } => {
-                Err(Refusal::new(Reason::Locked, "held by another and the wait is over"))
+                Err(Refusal::new(RefusalReason::Locked, "held by another and the wait is over"))
             }
         }
     }
@@ -173,9 +174,9 @@ impl LeaseApi {
             }
             Ok(answer) => {
                 let said = format!("the gateway that holds the lease: {}", answer.status());
-                Err(Refusal::new(Reason::LeaseAway, said))
+                Err(Refusal::new(RefusalReason::LeaseAway, said))
             }
-            Err(refusal) if refusal.reason == Reason::StaleToken => Ok(()),
+            Err(refusal) if refusal.reason == RefusalReason::StaleToken => Ok(()),
             Err(refusal) => Err(refusal),
         }
     }
@@ -193,30 +194,30 @@ impl LeaseApi {
         &self,
         plan: Arc<GatewayPlan>,
         keys: &[ResourceKey],
-        mode: Mode,
-        permits: Option<Permits>,
+        mode: LockMode,
+        permits: Option<PermitCount>,
     ) -> Result<CheckedLeaseLocks, Refusal> {
         let session = self.leases.check_plan_compat(&plan, keys).await?;
         if keys.iter().any(|key| plan_delays_key(&plan, key)) {
             let why = "the policy has a route with `fencing: delay` for the key, whose locks are not given on at once";
-            return Err(Refusal::new(Reason::LeaseForbidden, why));
+            return Err(Refusal::new(RefusalReason::LeaseForbidden, why));
         }
         let sites: Vec<_> =
             keys.iter().map(|key| site_for_permits(site_in_plan(&plan, key), key, permits)).collect();
-        let several = |site: &LockSite| site.permits().is_some();
-        if sites.iter().any(several) && (mode == Mode::Shared || keys.iter().any(is_election_key)) {
+        let several = |site: &LockLocation| site.permits().is_some();
+        if sites.iter().any(several) && (mode == LockMode::Shared || keys.iter().any(is_election_key)) {
             let why = "a permit is of a writer, and an election has one leader";
-            return Err(Refusal::new(Reason::LeaseForbidden, why));
+            return Err(Refusal::new(RefusalReason::LeaseForbidden, why));
         }
         if permits.is_some() && sites.iter().any(|site| site.permits() != permits) {
             return Err(Refusal::new(
-                Reason::PermitsDiffer,
+                RefusalReason::PermitsDiffer,
                 "the policy says otherwise how many may hold the key",
             ));
         }
-        if keys.len() > 1 && sites.iter().any(|site| *site != LockSite::Native) {
+        if keys.len() > 1 && sites.iter().any(|site| *site != LockLocation::Native) {
             let why = "several keys are held at once only where all of them have locks of our own layout";
-            return Err(Refusal::new(Reason::LeaseForbidden, why));
+            return Err(Refusal::new(RefusalReason::LeaseForbidden, why));
         }
         Ok(CheckedLeaseLocks { sites, plan, session })
     }
@@ -231,8 +232,11 @@ fn created_response(status: StatusCode, lease: &Lease, document: &LeaseDocument)
 /// The refusal for a lease that ended before its client received the id. A repeat gets another lease.
 fn ended_early_refusal(why: Option<&str>) -> Refusal {
     let why = why.unwrap_or("no word of why");
-    Refusal::new(Reason::LockService, format!("the lease ended before its client was told of it: {why}"))
-        .with_advice("The lease ended before it could be told. Ask for another one.")
+    Refusal::new(
+        RefusalReason::LockService,
+        format!("the lease ended before its client was told of it: {why}"),
+    )
+    .with_advice("The lease ended before it could be told. Ask for another one.")
 }
 
 pub(super) async fn show(
@@ -274,12 +278,12 @@ pub(super) async fn renew(
             return interface.ask_peer(id.member().to_owned(), question).await;
         }
     };
-    let Renewal { ttl_ms } = parse_optional_body(&body)?;
+    let RenewLeaseBody { ttl_ms } = parse_optional_body(&body)?;
     let before = lease.snapshot().ttl;
     let terms = interface.leases.settings();
     if !terms.authority.still_grants(&lease.principal, &lease.keys) {
         return Err(Refusal::new(
-            Reason::LeaseForbidden,
+            RefusalReason::LeaseForbidden,
             format!("`{}` may not take these keys any more", lease.principal),
         ));
     }
@@ -310,7 +314,7 @@ fn prefers_async(headers: &HeaderMap) -> bool {
 
 /// The client has written the key itself, so the response may contain it.
 pub(super) fn invalid_key(bad: &ParseKeyError) -> Refusal {
-    Refusal::new(Reason::KeyInvalid, bad.to_string()).with_advice(bad.to_string())
+    Refusal::new(RefusalReason::KeyInvalid, bad.to_string()).with_advice(bad.to_string())
 }
 
 fn parse_keys(plan: &GatewayPlan, texts: &[String]) -> Result<Vec<ResourceKey>, Refusal> {
@@ -321,7 +325,7 @@ fn parse_keys(plan: &GatewayPlan, texts: &[String]) -> Result<Vec<ResourceKey>, 
     let mut keys = keys.map_err(|bad| invalid_key(&bad))?;
     // `#` precedes the number of a permit: `job#1` would share the watermarks of the second permit of `job`.
     if keys.iter().any(|key| key.as_str().contains('#')) {
-        return Err(Refusal::new(Reason::KeyInvalid, "`#` is not for keys"));
+        return Err(Refusal::new(RefusalReason::KeyInvalid, "`#` is not for keys"));
     }
     keys.sort_unstable();
     keys.dedup();
@@ -343,8 +347,8 @@ pub fn check_ttl(
     }
 }
 
-fn parse_permits(count: u16) -> Result<Permits, Refusal> {
-    Permits::new(count).ok_or_else(|| malformed("`permits` is 2 to 1000"))
+fn parse_permits(count: u16) -> Result<PermitCount, Refusal> {
+    PermitCount::new(count).ok_or_else(|| malformed("`permits` is 2 to 1000"))
 }
 
 fn parse_note(note: String) -> Result<Arc<str>, Refusal> {
@@ -358,9 +362,9 @@ fn parse_note(note: String) -> Result<Arc<str>, Refusal> {
 
 /// The mistake is returned to the client, because it reveals no secret.
 fn malformed(why: &'static str) -> Refusal {
-    Refusal::new(Reason::Malformed, why).with_advice(why)
+    Refusal::new(RefusalReason::Malformed, why).with_advice(why)
 }
 
 fn lease_over() -> Refusal {
-    Refusal::new(Reason::StaleToken, "the lease is over")
+    Refusal::new(RefusalReason::StaleToken, "the lease is over")
 }

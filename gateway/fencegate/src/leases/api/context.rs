@@ -7,7 +7,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, Method, Uri},
     response::{IntoResponse, Response},
 };
-use fencegate_policies::{key::ResourceKey, plan::Principal};
+use fencegate_policies::{key::ResourceKey, plan::LeasePrincipal};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +24,7 @@ use crate::{
         lease_table::LeaseTable,
         peer_client::{PeerRequest, PeerResponse},
     },
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
     ticket_issuer::TicketIssuer,
 };
 
@@ -46,7 +46,7 @@ pub struct LeaseApi {
 #[derive(Clone)]
 pub struct LeaseCaller {
     /// The principal whose credential the request presents; `None` for an unknown one.
-    pub principal: Option<Principal>,
+    pub principal: Option<LeasePrincipal>,
     /// A peer has forwarded the request, so it is not forwarded again.
     pub sent_on: bool,
     /// The client that sent the request.
@@ -81,7 +81,7 @@ impl LeaseApi {
     ) -> Result<LeaseLocation, Refusal> {
         let id = lease_id(headers)?;
         if LeaseReference::parse(reference) != Some(id.reference()) {
-            return Err(Refusal::new(Reason::LeaseForbidden, "path and id name two leases"));
+            return Err(Refusal::new(RefusalReason::LeaseForbidden, "path and id name two leases"));
         }
         self.locate(caller, id)
     }
@@ -107,7 +107,7 @@ impl LeaseApi {
     pub(super) async fn ask_peer(&self, member: String, question: PeerRequest) -> Result<Response, Refusal> {
         let (told, answered) = oneshot::channel();
         self.leases.send(LeaseCommand::AskPeer { member, question, told })?;
-        let stopping = |_| Refusal::new(Reason::Draining, "the gateway is stopping");
+        let stopping = |_| Refusal::new(RefusalReason::Draining, "the gateway is stopping");
         let PeerResponse { status, headers, body } = answered.await.map_err(stopping)??;
         Ok((status, headers, body).into_response())
     }
@@ -142,10 +142,11 @@ impl PeerRequest {
 /// There is no id, more than one, or a malformed one.
 pub fn lease_id(headers: &HeaderMap) -> Result<LeaseId, Refusal> {
     let mut lines = headers.get_all(FENCING_LEASE).iter();
-    let line = lines.next().ok_or_else(|| Refusal::new(Reason::LeaseRequired, "no `Fencing-Lease`"))?;
+    let line =
+        lines.next().ok_or_else(|| Refusal::new(RefusalReason::LeaseRequired, "no `Fencing-Lease`"))?;
     let alone = lines.next().is_none();
     let id = line.to_str().ok().filter(|_| alone).and_then(LeaseId::parse);
-    id.ok_or_else(|| Refusal::new(Reason::LeaseForbidden, "`Fencing-Lease` is no id of a lease"))
+    id.ok_or_else(|| Refusal::new(RefusalReason::LeaseForbidden, "`Fencing-Lease` is no id of a lease"))
 }
 
 impl LeaseCaller {
@@ -153,30 +154,37 @@ impl LeaseCaller {
     ///
     /// # Errors
     /// It may not, or the request presents no known credential.
-    pub(super) fn require_viewer(&self, key: &ResourceKey) -> Result<&Principal, Refusal> {
+    pub(super) fn require_viewer(&self, key: &ResourceKey) -> Result<&LeasePrincipal, Refusal> {
         let known = self.require_principal()?;
         if known.operator || may_take(known, std::slice::from_ref(key)) {
             Ok(known)
         } else {
-            Err(Refusal::new(Reason::LeaseForbidden, format!("`{}` may not take this key", known.name)))
+            Err(Refusal::new(
+                RefusalReason::LeaseForbidden,
+                format!("`{}` may not take this key", known.name),
+            ))
         }
     }
 
     /// # Errors
     /// The request presents no known credential.
-    pub fn require_principal(&self) -> Result<&Principal, Refusal> {
-        let unknown = || Refusal::new(Reason::LeaseCredentials, "neither token nor certificate is known");
+    pub fn require_principal(&self) -> Result<&LeasePrincipal, Refusal> {
+        let unknown =
+            || Refusal::new(RefusalReason::LeaseCredentials, "neither token nor certificate is known");
         self.principal.as_ref().ok_or_else(unknown)
     }
 
     /// # Errors
     /// The principal is no operator.
-    pub fn require_operator(&self) -> Result<&Principal, Refusal> {
+    pub fn require_operator(&self) -> Result<&LeasePrincipal, Refusal> {
         let known = self.require_principal()?;
         if known.operator {
             Ok(known)
         } else {
-            Err(Refusal::new(Reason::LeaseForbidden, format!("`{}` is no operator of leases", known.name)))
+            Err(Refusal::new(
+                RefusalReason::LeaseForbidden,
+                format!("`{}` is no operator of leases", known.name),
+            ))
         }
     }
 }
@@ -184,7 +192,8 @@ impl LeaseCaller {
 /// # Errors
 /// The body does not have the documented form.
 pub(super) fn parse_body<T: DeserializeOwned>(body: &Bytes) -> Result<T, Refusal> {
-    serde_json::from_slice(body).map_err(|bad| Refusal::new(Reason::Malformed, format!("the body: {bad}")))
+    serde_json::from_slice(body)
+        .map_err(|bad| Refusal::new(RefusalReason::Malformed, format!("the body: {bad}")))
 }
 
 /// The same for an optional body.

@@ -9,7 +9,7 @@ use axum::{
     http::{HeaderMap, Method, StatusCode},
     response::{IntoResponse, Response, sse::Event},
 };
-use fencegate_lock::{manager::admin_query::LineEntry, session::paths::ZkPaths};
+use fencegate_lock::{manager::admin_query::LockQueueEntry, session::paths::ZkPaths};
 use fencegate_policies::key::ResourceKey;
 use futures_util::stream;
 use tokio::{sync::watch, time::sleep};
@@ -24,11 +24,11 @@ use crate::{
     leases::{
         election_watch::ElectionState,
         lease::{Lease, LeaseStageSnapshot},
-        lease_json::{ElectionDocument, Leader, election_key},
+        lease_json::{ElectionDocument, ElectionLeader, election_key},
         peer_client::PeerRequest,
     },
     path_segment::encode,
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
 };
 
 /// How often ZooKeeper is queried for the leader while an election has followers. No change is reported otherwise:
@@ -63,7 +63,7 @@ pub(super) async fn check_leader(
     let proven = |lease: Arc<Lease>| matches!(lease.snapshot().stage, LeaseStageSnapshot::Held { held_for, .. } if !held_for.is_zero());
     match interface.leases.holder(&parse_key(&name)?) {
         Some(lease) if proven(lease.clone()) => Ok(StatusCode::OK.into_response()),
-        _ => Err(Refusal::new(Reason::NoRoute, "the leader is none of this gateway")),
+        _ => Err(Refusal::new(RefusalReason::NoRoute, "the leader is none of this gateway")),
     }
 }
 
@@ -85,7 +85,7 @@ fn stream_election(
         drop(tokio::spawn(interface.watch_election(name, key, sender)));
     });
     let seen = seen.ok_or_else(|| {
-        Refusal::new(Reason::LeaseLimit, format!("`{principal}` follows as many elections as it may"))
+        Refusal::new(RefusalReason::LeaseLimit, format!("`{principal}` follows as many elections as it may"))
             .with_advice("Too many followers of elections for this principal.")
     })?;
     let events = stream::unfold((seen, drain), async |(mut seen, drain)| {
@@ -142,8 +142,8 @@ impl LeaseApi {
     }
 
     /// The holder as its gateway describes it; for a program without a gateway, the data in ZooKeeper.
-    async fn remote_leader(&self, name: &str, entry: &LineEntry) -> Leader {
-        let plain = Leader {
+    async fn remote_leader(&self, name: &str, entry: &LockQueueEntry) -> ElectionLeader {
+        let plain = ElectionLeader {
             gateway: entry.gateway.clone(),
             number: entry.number,
             token: None,
@@ -176,9 +176,9 @@ impl LeaseApi {
         ElectionDocument { name: name.to_owned(), key: key.as_str().to_owned(), leader, waiting: 0 }
     }
 
-    fn leader(&self, lease: &Lease) -> Option<Leader> {
+    fn leader(&self, lease: &Lease) -> Option<ElectionLeader> {
         let LeaseStageSnapshot::Held { lock, .. } = lease.snapshot().stage else { return None };
-        Some(Leader {
+        Some(ElectionLeader {
             gateway: Some(self.leases.gateway.to_string()),
             number: token_number(lease),
             token: Some(lock.token()),

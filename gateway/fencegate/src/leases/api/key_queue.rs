@@ -14,9 +14,9 @@ use super::{
 use crate::{
     leases::{
         lease::{Lease, LeaseStageSnapshot},
-        lease_json::{KeyDocument, LineNode, millis},
+        lease_json::{KeyDocument, QueueNodeDocument, millis},
     },
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
 };
 
 pub(super) async fn show(
@@ -35,7 +35,7 @@ pub(super) async fn show(
     let standing = line.into_iter().map(|entry| {
         let ours =
             ours.as_ref().filter(|lease| entry.number.is_some() && token_number(lease) == entry.number);
-        LineNode {
+        QueueNodeDocument {
             gateway: entry.gateway,
             mode: entry.mode,
             holds: entry.holds,
@@ -66,5 +66,5 @@ fn held_for(lease: &Lease) -> Option<u64> {
 }
 
 pub(super) fn query_refusal(untold: AdminQueryError) -> Refusal {
-    Refusal::new(Reason::LockService, untold.to_string())
+    Refusal::new(RefusalReason::LockService, untold.to_string())
 }

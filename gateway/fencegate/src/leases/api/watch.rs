@@ -24,7 +24,7 @@ use crate::{
         lease_json::{LeaseDocument, LeaseDocumentAudience, OVER},
         peer_client::PeerRequest,
     },
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
 };
 
 /// How a client watches a lease.
@@ -61,7 +61,7 @@ impl LeaseWatchOptions {
     pub(super) fn parse(uri: &Uri, headers: &HeaderMap) -> Result<Self, Refusal> {
         let asked = axum::extract::Query::<LeaseWatchQuery>::try_from_uri(uri);
         let axum::extract::Query(LeaseWatchQuery { watch, seen }) =
-            asked.map_err(|bad| Refusal::new(Reason::Malformed, bad.to_string()))?;
+            asked.map_err(|bad| Refusal::new(RefusalReason::Malformed, bad.to_string()))?;
         Ok(Self {
             longest: Duration::from_secs(u64::from(watch).min(MAX_WATCH_SECS)),
             seen,
@@ -159,7 +159,7 @@ impl LeaseApi {
         let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap_or_default();
         serde_json::from_slice(&body).map_err(|_| {
             let over = status == StatusCode::PRECONDITION_FAILED;
-            let reason = if over { Reason::StaleToken } else { Reason::LeaseAway };
+            let reason = if over { RefusalReason::StaleToken } else { RefusalReason::LeaseAway };
             Refusal::new(reason, format!("the gateway that holds the lease: {status}"))
         })
     }

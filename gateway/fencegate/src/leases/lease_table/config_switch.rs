@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use fencegate_policies::{key::ResourceKey, plan::LockSite};
+use fencegate_policies::{key::ResourceKey, plan::LockLocation};
 use fencegate_process::key_redaction;
 
 use super::{
@@ -56,7 +56,7 @@ impl Drop for ConfigSwitchGuard<'_> {
 }
 
 /// True if the plan with these sites has a lock of the lease at another place.
-fn is_moved(lease: &Lease, site: impl Fn(&ResourceKey) -> Option<LockSite>) -> bool {
+fn is_moved(lease: &Lease, site: impl Fn(&ResourceKey) -> Option<LockLocation>) -> bool {
     let mut locks = lease.keys.iter().zip(&lease.sites);
     locks.any(|(key, held)| site(key).is_none_or(|site| site_for_permits(site, key, lease.permits) != *held))
 }
@@ -69,7 +69,7 @@ impl LeaseTable {
     /// The lock of a leased key would move: a lease and a request could hold the key at once.
     pub fn begin_switch(
         &self,
-        site: impl Fn(&ResourceKey) -> Option<LockSite>,
+        site: impl Fn(&ResourceKey) -> Option<LockLocation>,
     ) -> Result<ConfigSwitchGuard<'_>, String> {
         self.turning.store(true, Ordering::Release);
         let turning = ConfigSwitchGuard(self);

@@ -2,13 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fencegate_http::upstream::endpoint_set::Upstreams;
+use fencegate_http::upstream::endpoint_set::UpstreamSet;
 use fencegate_lock::manager::lock_manager;
 use fencegate_policies::file::load;
 use fencegate_process::clock::ManualClock;
 
 use super::{config_switch::ConfigSwitchGuard, *};
-use crate::{active_config::ActiveConfig, leases::lease::CheckedLeaseLocks, metrics::Metrics};
+use crate::{active_config::ActiveConfig, leases::lease::CheckedLeaseLocks, metrics::ProcessMetricFamilies};
 
 const POLICY: &str = include_str!("../../../../../policies/tests/two_services.yaml");
 const LEASES: &str =
@@ -20,10 +20,10 @@ fn lease_table() -> (LeaseTable, mpsc::UnboundedReceiver<LeaseCommand>) {
     let gateway = plan.plan.unwrap_or_else(|| panic!("{:?}", plan.diagnostics));
     let clock = Arc::<ManualClock>::default();
     let (tasks, given) = mpsc::unbounded_channel();
-    let (keeper, _desks) = lock_manager::lock_manager(clock.clone(), 1);
+    let (keeper, _desks) = lock_manager::create_lock_manager(clock.clone(), 1);
     let terms =
         LeaseSettings { bounds: gateway.leases.clone(), authority: LeaseAuth::load(None).expect("no file") };
-    let all = Metrics::for_gateway(&gateway);
+    let all = ProcessMetricFamilies::for_gateway(&gateway);
     let metrics = all.leases();
     let agreement = PlanCompat::new(&gateway, all.clone());
     let in_force = CurrentConfig::new(gateway);
@@ -39,12 +39,12 @@ impl LeaseTable {
     }
 
     /// The request for the lease was checked by `plan`.
-    fn admit_by_plan(&self, plan: Arc<GatewayPlan>) -> Result<Arc<Lease>, Reason> {
+    fn admit_by_plan(&self, plan: Arc<GatewayPlan>) -> Result<Arc<Lease>, RefusalReason> {
         let second = Duration::from_secs(1);
         let wanted = NewLease {
             keys: [ResourceKey::parse("job/1").expect("a key")].into(),
-            placed: CheckedLeaseLocks { sites: vec![LockSite::Native], plan: plan.clone(), session: 1 },
-            mode: Mode::Exclusive,
+            placed: CheckedLeaseLocks { sites: vec![LockLocation::Native], plan: plan.clone(), session: 1 },
+            mode: LockMode::Exclusive,
             permits: None,
             ttl: second,
             principal: "jobs".into(),
@@ -97,10 +97,10 @@ fn replaced_plan_admits_no_lease() {
     let before = leases.in_force.plan();
     let turning = leases.begin_unchanged_switch();
     let plan = Arc::new(before.serving.clone());
-    let fleets = Upstreams::for_display(&plan, Metrics::for_gateway(&before).endpoints());
+    let fleets = UpstreamSet::for_display(&plan, ProcessMetricFamilies::for_gateway(&before).endpoints());
     leases.in_force.replace((*before).clone(), ActiveConfig::initial(plan, fleets));
     drop(turning);
-    assert_eq!(leases.admit_by_plan(before).err(), Some(Reason::LockService));
+    assert_eq!(leases.admit_by_plan(before).err(), Some(RefusalReason::LockService));
     assert!(leases.try_admit());
 }
 
@@ -112,7 +112,7 @@ fn withdrawn_key_refuses_lease() {
     bounds.principals[0].keys.clear();
     let authority = LeaseAuth::load(None).expect("no file");
     leases.begin_unchanged_switch().set_settings(LeaseSettings { bounds: Some(bounds), authority });
-    assert_eq!(leases.admit_by_plan(leases.in_force.plan()).err(), Some(Reason::LeaseForbidden));
+    assert_eq!(leases.admit_by_plan(leases.in_force.plan()).err(), Some(RefusalReason::LeaseForbidden));
 }
 
 /// A lease is rekeyed for exactly the routes whose keys changed after it was admitted.

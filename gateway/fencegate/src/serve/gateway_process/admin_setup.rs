@@ -11,7 +11,7 @@ use crate::{
     admin::{
         self, CsrfToken,
         command::{self, AdminCommand},
-        history::MetricHistory,
+        history::LatencyHistory,
     },
     current_config::CurrentConfig,
     serve::{admin_listener::BoundAdminListener, context::ProcessContext},
@@ -29,7 +29,7 @@ pub(super) fn start_admin(
     in_force: CurrentConfig,
 ) -> io::Result<mpsc::UnboundedReceiver<AdminCommand>> {
     let (commands, given) = command::channel();
-    let trends = MetricHistory::default();
+    let trends = LatencyHistory::default();
     let seen = admin::GatewayAdminState {
         name,
         keeper: role.keeper,

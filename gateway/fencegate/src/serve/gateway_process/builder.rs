@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use fencegate_http::network::Network;
 use fencegate_lock::{
     manager::{lock_manager::LockManager, session_worker::SessionWorker},
-    peer_endpoint::PageAddress,
+    peer_endpoint::AdminPageAddress,
     session::{local_member::LocalMember, settings::SessionSettings},
 };
 use fencegate_policies::plan::GatewayPlan;
@@ -49,7 +49,7 @@ impl<N: Network> GatewayParts<N> {
         options: &GatewayOptions,
         base: &ProcessContext,
         resources: &ProcessResources,
-        page: Option<PageAddress>,
+        page: Option<AdminPageAddress>,
         network: N,
     ) -> Result<Self, ProcessError> {
         let ProcessResources { memory, name, ours, .. } = resources;

@@ -7,7 +7,7 @@ use crate::{
     serve::{
         reload::{FileWatcher, Reloader},
         sd_notify::SystemdNotifier,
-        signals::{SignalAction, Signals},
+        signals::{ProcessSignals, SignalAction},
     },
 };
 
@@ -30,7 +30,7 @@ impl ReloadLoop {
     /// `commands` end with it: the command of an operator to a process that stops fails at once, and does not wait.
     pub(super) async fn run(
         &mut self,
-        signals: &mut Signals,
+        signals: &mut ProcessSignals,
         mut commands: mpsc::UnboundedReceiver<AdminCommand>,
         manager: &SystemdNotifier,
     ) {

@@ -9,8 +9,8 @@ use socket2::Socket;
 
 use super::options::GatewayOptions;
 use crate::{
-    metrics::Metrics,
-    peers::LocalPeer,
+    metrics::ProcessMetricFamilies,
+    peers::LocalPeerIdentity,
     serve::{
         addresses::{bind_peer, host_name},
         error::ProcessError,
@@ -26,7 +26,7 @@ pub struct ProcessResources {
     /// Keeps the address for other gateways until the workers listen there.
     pub kept: Option<Socket>,
     /// The address and credentials of this process for other gateways, where they can reach it.
-    pub ours: Option<LocalPeer>,
+    pub ours: Option<LocalPeerIdentity>,
 }
 
 impl ProcessResources {
@@ -35,7 +35,7 @@ impl ProcessResources {
     pub(super) fn acquire(
         gateway: &GatewayPlan,
         options: &GatewayOptions,
-        metrics: &Metrics,
+        metrics: &ProcessMetricFamilies,
     ) -> Result<Self, ProcessError> {
         let memory = open_token_history(gateway, metrics)?;
         let name: Arc<str> = gateway.serving.name.clone().unwrap_or_else(host_name).into();
@@ -46,7 +46,10 @@ impl ProcessResources {
     }
 }
 
-fn open_token_history(gateway: &GatewayPlan, metrics: &Metrics) -> Result<Arc<TokenHistory>, ProcessError> {
+fn open_token_history(
+    gateway: &GatewayPlan,
+    metrics: &ProcessMetricFamilies,
+) -> Result<Arc<TokenHistory>, ProcessError> {
     let Some(folder) = &gateway.state_dir else { return Ok(Arc::default()) };
     let counted = metrics.session(0);
     Ok(TokenHistory::open(folder, &SystemRandomness, move || counted.record_state_write_failure())?)
@@ -56,8 +59,8 @@ fn open_local_peer(
     gateway: &GatewayPlan,
     name: &Arc<str>,
     bound: Option<SocketAddr>,
-    metrics: &Metrics,
-) -> Result<Option<LocalPeer>, ProcessError> {
+    metrics: &ProcessMetricFamilies,
+) -> Result<Option<LocalPeerIdentity>, ProcessError> {
     let (Some(peer), Some(bound)) = (&gateway.peer, bound) else { return Ok(None) };
-    Ok(Some(LocalPeer::new(peer, name.clone(), bound, metrics.clients(), &SystemRandomness)?))
+    Ok(Some(LocalPeerIdentity::new(peer, name.clone(), bound, metrics.clients(), &SystemRandomness)?))
 }

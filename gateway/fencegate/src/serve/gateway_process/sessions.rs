@@ -93,7 +93,7 @@ pub(super) fn build_lock_manager(
     base: &ProcessContext,
 ) -> (LockManager, Vec<SessionWorker>) {
     let (lock_manager, session_workers) =
-        lock_manager::lock_manager(base.clock.clone(), gateway.zookeeper.sessions);
+        lock_manager::create_lock_manager(base.clock.clone(), gateway.zookeeper.sessions);
     let counted = lock_manager.clone();
     base.metrics.set_key_counter(move || counted.key_count());
     (lock_manager, session_workers)

@@ -22,7 +22,7 @@ use crate::{
     serve::{
         context::ProcessContext,
         main_thread::MainThread,
-        signals::{SignalAction, Signals},
+        signals::{ProcessSignals, SignalAction},
     },
     store_config,
 };
@@ -132,7 +132,7 @@ async fn join_store(
             instance: Guid::new(&SystemRandomness).to_string(),
             metrics: base.metrics.guard(),
         };
-        match Guard::join(place, GuardConfig::from_plan(plan), around).await {
+        match Guard::join_shared_store(place, GuardConfig::from_plan(plan), around).await {
             Err(JoinGuardError::Store(UnusableDatabaseError::Unreachable { why: reason, .. })) => {
                 if attempt % LOG_EVERY == 0 {
                     warn!(database = %place, why = reason, "guard.database_away");
@@ -149,7 +149,7 @@ async fn join_store(
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 const LOG_EVERY: u32 = 60;
 
-async fn wait_shutdown_signal(signals: &mut Signals) {
+async fn wait_shutdown_signal(signals: &mut ProcessSignals) {
     while signals.next().await == SignalAction::Reload {}
 }
 
@@ -159,7 +159,8 @@ async fn wait_shutdown_signal(signals: &mut Signals) {
 /// The store was not written: the next start treats this end as a crash.
 pub(super) fn flush(guard: &Guard) -> Result<(), GuardProcessError> {
     let last = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    last.block_on(guard.leave()).map_err(|refused| GuardProcessError::LeaveStore(refused.to_string()))
+    last.block_on(guard.shut_down_cleanly())
+        .map_err(|refused| GuardProcessError::LeaveStore(refused.to_string()))
 }
 
 /// Waits for the end of the store's thread.

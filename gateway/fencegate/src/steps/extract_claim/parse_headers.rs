@@ -9,8 +9,8 @@ use fencegate_policies::{
     key::ResourceKey,
     not_after::NotAfter,
     operation::OperationHeader,
-    plan::{Mode, is_spelling_of},
-    token::Token,
+    plan::{LockMode, is_spelling_of},
+    token::FencingToken,
 };
 use hyper::{
     HeaderMap,
@@ -22,7 +22,7 @@ use fencegate_http::header_list::list_entries;
 use crate::headers::FENCING_TICKET;
 
 /// The number of entries in all `Via` fields (RFC 9110, 7.6.3).
-pub fn hops(headers: &HeaderMap) -> u32 {
+pub fn count_via_hops(headers: &HeaderMap) -> u32 {
     u32::try_from(list_entries(headers, &VIA).count()).unwrap_or(u32::MAX)
 }
 
@@ -31,8 +31,8 @@ pub fn hops(headers: &HeaderMap) -> u32 {
 /// # Errors
 /// [`AdmitError::TokenMissing`] only where there is no token at all; anything else that is not exactly as a gateway
 /// stamps it is malformed.
-pub fn claim(presented: &HeaderMap) -> Result<DispatchClaim, AdmitError> {
-    let token = token(presented)?.ok_or(AdmitError::TokenMissing)?;
+pub fn parse_claim(presented: &HeaderMap) -> Result<DispatchClaim, AdmitError> {
+    let token = parse_token(presented)?.ok_or(AdmitError::TokenMissing)?;
     if let Some(number) = single_value(presented, "fencing-number")?
         && number != token.number().to_string()
     {
@@ -41,25 +41,25 @@ pub fn claim(presented: &HeaderMap) -> Result<DispatchClaim, AdmitError> {
     let keys = ResourceKey::parse_list(required(presented, "fencing-key")?);
     let keys =
         keys.map_err(|_| AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-key")))?;
-    let mode = Mode::parse(required(presented, "fencing-mode")?);
+    let mode = LockMode::parse(required(presented, "fencing-mode")?);
     let mode = mode.ok_or(AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-mode")))?;
     Ok(DispatchClaim { keys: keys.into(), token, mode, era: None, parent: None })
 }
 
 /// `Fencing-Token`, where it stands there.
-pub fn token(presented: &HeaderMap) -> Result<Option<Token>, AdmitError> {
-    let token = single_value(presented, "fencing-token")?.map(Token::parse).transpose();
+pub fn parse_token(presented: &HeaderMap) -> Result<Option<FencingToken>, AdmitError> {
+    let token = single_value(presented, "fencing-token")?.map(FencingToken::parse).transpose();
     token.map_err(|bad| AdmitError::TokenMalformed(bad.into()))
 }
 
 /// The dispatch in which the claim was called.
-pub fn parent(presented: &HeaderMap) -> Result<Option<Token>, AdmitError> {
-    let token = single_value(presented, "fencing-parent")?.map(Token::parse).transpose();
+pub fn parse_parent_token(presented: &HeaderMap) -> Result<Option<FencingToken>, AdmitError> {
+    let token = single_value(presented, "fencing-parent")?.map(FencingToken::parse).transpose();
     token.map_err(|_| AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-parent")))
 }
 
 /// The moment after which the dispatch must not be started. Gateways of an older build do not send it.
-pub fn not_after(presented: &HeaderMap) -> Result<Option<NotAfter>, AdmitError> {
+pub fn parse_not_after(presented: &HeaderMap) -> Result<Option<NotAfter>, AdmitError> {
     let moment = single_value(presented, "fencing-not-after")?.map(|text| NotAfter::parse(text.as_bytes()));
     moment
         .transpose()
@@ -67,7 +67,7 @@ pub fn not_after(presented: &HeaderMap) -> Result<Option<NotAfter>, AdmitError> 
 }
 
 /// `keep` is the default in seconds, for gateways that do not send it.
-pub fn operation(presented: &HeaderMap, keep: u64) -> Result<Option<OperationHeader>, AdmitError> {
+pub fn parse_operation(presented: &HeaderMap, keep: u64) -> Result<Option<OperationHeader>, AdmitError> {
     let Some(text) = single_value(presented, "fencing-operation")? else { return Ok(None) };
     let unreadable = AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-operation"));
     OperationHeader::parse(text, keep).map(Some).ok_or(unreadable)
@@ -77,7 +77,7 @@ pub fn operation(presented: &HeaderMap, keep: u64) -> Result<Option<OperationHea
 ///
 /// # Errors
 /// [`TicketError::Missing`], and [`InvalidTicketError::Repeated`]: of two tickets two readers could take different ones.
-pub fn ticket(presented: &HeaderMap) -> Result<&HeaderValue, TicketError> {
+pub fn parse_ticket(presented: &HeaderMap) -> Result<&HeaderValue, TicketError> {
     let mut fields = presented.get_all(FENCING_TICKET).iter();
     match (fields.next(), fields.next()) {
         (None, _) => Err(TicketError::Missing),
@@ -89,7 +89,7 @@ pub fn ticket(presented: &HeaderMap) -> Result<&HeaderValue, TicketError> {
 /// The ticket, if the gateway allows the service to have it.
 pub fn forwarded_ticket(presented: &HeaderMap) -> Option<HeaderValue> {
     let wanted = matches!(single_value(presented, "fencing-nested"), Ok(Some("allow")));
-    ticket(presented).ok().filter(|_| wanted).cloned()
+    parse_ticket(presented).ok().filter(|_| wanted).cloned()
 }
 
 fn required<'a>(presented: &'a HeaderMap, name: &'static str) -> Result<&'a str, AdmitError> {
@@ -132,7 +132,7 @@ mod tests {
     fn hop_counts_beside_malformed_bytes() {
         let mut headers = fields(&[("Via", "1.1 one, 2 two")]);
         headers.append(VIA, HeaderValue::from_bytes(b"\x80, , 1.1 three").expect("a value"));
-        assert_eq!(hops(&headers), 4);
+        assert_eq!(count_via_hops(&headers), 4);
     }
 
     /// The claim that a gateway stamps is read with its token, mode and keys.
@@ -144,10 +144,10 @@ mod tests {
             ("fencing-key", "account/1, account/2"),
             ("fencing-mode", "shared"),
         ]);
-        let claim = claim(&stamped).expect("as stamped");
+        let claim = parse_claim(&stamped).expect("as stamped");
         assert_eq!(
             (claim.token.to_string().as_str(), claim.mode, claim.keys.len()),
-            (TOKEN, Mode::Shared, 2)
+            (TOKEN, LockMode::Shared, 2)
         );
     }
 
@@ -175,18 +175,18 @@ mod tests {
             ("bad key", vec![("fencing-token", TOKEN), ("fencing-key", "b, a"), mode]),
             ("bad mode", vec![("fencing-token", TOKEN), key, ("fencing-mode", "Exclusive")]),
         ] {
-            let refused = claim(&fields(&bad)).expect_err(name);
+            let refused = parse_claim(&fields(&bad)).expect_err(name);
             assert!(matches!(refused, AdmitError::TokenMalformed(_)), "{name}: {refused:?}");
         }
-        assert_eq!(claim(&fields(&[key, mode])).expect_err("none"), AdmitError::TokenMissing);
+        assert_eq!(parse_claim(&fields(&[key, mode])).expect_err("none"), AdmitError::TokenMissing);
     }
 
     /// A `Fencing-Not-After` that no gateway would stamp is malformed, also if it is there twice or respelled.
     #[test]
     fn unstampable_deadline_is_malformed() {
-        assert_eq!(not_after(&HeaderMap::new()), Ok(None));
+        assert_eq!(parse_not_after(&HeaderMap::new()), Ok(None));
         let stamped = fields(&[("fencing-not-after", "1795727217123")]);
-        assert_eq!(not_after(&stamped), Ok(Some(NotAfter::new(1_795_727_217_123, None))));
+        assert_eq!(parse_not_after(&stamped), Ok(Some(NotAfter::new(1_795_727_217_123, None))));
         for bad in [
             vec![("fencing-not-after", "")],
             vec![("fencing-not-after", "-1")],
@@ -195,7 +195,7 @@ mod tests {
             vec![("fencing-not-after", "1"), ("fencing_not_after", "2")],
             vec![("fencing_not_after", "1795727217123")],
         ] {
-            let refused = not_after(&fields(&bad)).expect_err("malformed");
+            let refused = parse_not_after(&fields(&bad)).expect_err("malformed");
             assert!(matches!(refused, AdmitError::TokenMalformed(_)), "{bad:?}: {refused:?}");
         }
     }
@@ -204,12 +204,12 @@ mod tests {
     #[test]
     fn request_has_exactly_one_ticket() {
         let mut headers = HeaderMap::new();
-        assert_eq!(ticket(&headers), Err(TicketError::Missing));
+        assert_eq!(parse_ticket(&headers), Err(TicketError::Missing));
         assert_eq!(AdmitError::from(TicketError::Missing).code().as_str(), "ticket-missing");
         let value = HeaderValue::from_static("a.b.c");
         headers.append(FENCING_TICKET, value.clone());
-        assert_eq!(ticket(&headers), Ok(&value));
+        assert_eq!(parse_ticket(&headers), Ok(&value));
         headers.append(FENCING_TICKET, value);
-        assert_eq!(ticket(&headers), Err(TicketError::Invalid(InvalidTicketError::Repeated)));
+        assert_eq!(parse_ticket(&headers), Err(TicketError::Invalid(InvalidTicketError::Repeated)));
     }
 }

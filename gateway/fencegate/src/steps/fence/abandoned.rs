@@ -39,7 +39,7 @@ use crate::request_context::RequestContext;
 
 /// The facts about an exchange beside its hold.
 #[derive(Clone)]
-pub(super) struct AbandonPolicy {
+pub(super) struct AbandonedHoldPolicy {
     pub(super) level: FencingLevel,
     /// The longest time that the upstream may take.
     pub(super) response_timeout: Duration,
@@ -64,9 +64,9 @@ pub(super) enum ExchangeEnd {
     Complete,
 }
 
-impl AbandonPolicy {
+impl AbandonedHoldPolicy {
     /// The lock validity has ended, and the rest of the answer is not waited for.
-    pub(super) fn abandon(hold: &RequestGrant, context: &RequestContext) {
+    pub(super) fn shut_gate_after_lock_loss(hold: &RequestGrant, context: &RequestContext) {
         if let Some(gate) = &*context.gate.borrow() {
             gate.shut_if_armed_with(hold.tenure.validity());
         }
@@ -94,7 +94,9 @@ impl AbandonPolicy {
                 drop(running);
             });
         }
-        let Some(until) = self.keep_until(gate, begun_by, hold.tenure.validity(), end, now) else { return };
+        let Some(until) = self.hold_release_time(gate, begun_by, hold.tenure.validity(), end, now) else {
+            return;
+        };
         let hold = hold.clone();
         let rest = until.saturating_duration_since(Instant::now());
         info!(rest = %HumanDuration(rest), "the key of an exchange that was given up is kept until its upstream has had its time");
@@ -113,7 +115,7 @@ impl AbandonPolicy {
     /// `begun_by`: the moment after which the upstream starts nothing. A request that a relay still has may be
     /// started until then, so its time counts from there. With a delay the next holder waits for the execution
     /// itself, and the hold is kept only until that moment, after any end that is not known.
-    fn keep_until(
+    fn hold_release_time(
         &self,
         gate: &WriteGate,
         begun_by: Option<Instant>,
@@ -150,7 +152,7 @@ impl AbandonPolicy {
     /// longer than a guard may take to settle and execute: a gateway sends nothing to a guard of which that is not
     /// true.
     ///
-    /// `begun_by` as in [`Self::keep_until`]: a request that a relay still has may arrive until then. One that a
+    /// `begun_by` as in [`Self::hold_release_time`]: a request that a relay still has may arrive until then. One that a
     /// relay behind a guard has may be started later, by the guard's `send_within`, which a gateway does not know.
     fn in_doubt_until(
         &self,
@@ -184,7 +186,7 @@ mod tests {
     use tokio::io::{AsyncWriteExt, duplex};
 
     use super::*;
-    use fencegate_http::upstream::gate::{GateShutReason, Gated};
+    use fencegate_http::upstream::gate::{GateShutReason, GatedIo};
     use fencegate_lock::session::session_deadline::SessionDeadline;
     use fencegate_process::clock::ManualClock;
 
@@ -194,8 +196,8 @@ mod tests {
         BootInstant::from_nanos(0) + Duration::from_secs(seconds)
     }
 
-    fn abandon_policy(level: FencingLevel) -> AbandonPolicy {
-        AbandonPolicy {
+    fn abandon_policy(level: FencingLevel) -> AbandonedHoldPolicy {
+        AbandonedHoldPolicy {
             level,
             response_timeout: LIMIT,
             expiry: LateDispatchPolicy::Ignored,
@@ -210,7 +212,7 @@ mod tests {
         let gate = Rc::new(WriteGate::new(Arc::<ManualClock>::default()));
         let (near, _far) = duplex(64);
         gate.arm(Some(validity.clone()));
-        Gated::new(near, gate.clone()).write_all(bytes).await.expect("within the session deadline");
+        GatedIo::new(near, gate.clone()).write_all(bytes).await.expect("within the session deadline");
         (gate, session_deadline, validity)
     }
 
@@ -232,7 +234,7 @@ mod tests {
             let (gate, _, validity) = shut_gate(b"x", reason).await;
             let until = Some(gate.last_write() + LIMIT);
             assert_eq!(
-                abandon_policy(FencingLevel::None).keep_until(
+                abandon_policy(FencingLevel::None).hold_release_time(
                     &gate,
                     None,
                     &validity,
@@ -244,14 +246,20 @@ mod tests {
             );
             for level in [FencingLevel::Guard, FencingLevel::Upstream] {
                 assert_eq!(
-                    abandon_policy(level).keep_until(&gate, None, &validity, ExchangeEnd::Broken, at(5)),
+                    abandon_policy(level).hold_release_time(
+                        &gate,
+                        None,
+                        &validity,
+                        ExchangeEnd::Broken,
+                        at(5)
+                    ),
                     None,
                     "{reason:?}: tokens are compared"
                 );
             }
             let (gate, _, validity) = shut_gate(b"", reason).await;
             assert_eq!(
-                abandon_policy(FencingLevel::None).keep_until(
+                abandon_policy(FencingLevel::None).hold_release_time(
                     &gate,
                     None,
                     &validity,
@@ -275,26 +283,26 @@ mod tests {
             let (gate, session_deadline, validity) = shut_gate(b"x", reason).await;
             session_deadline.extend(at(50));
             assert_eq!(
-                terms.keep_until(&gate, None, &validity, ExchangeEnd::Broken, at(6)),
+                terms.hold_release_time(&gate, None, &validity, ExchangeEnd::Broken, at(6)),
                 Some(gate.last_write() + LIMIT),
                 "{reason:?}"
             );
         }
         let (gate, _, validity) = shut_gate(b"x", GateShutReason::Abandoned).await;
-        assert_eq!(terms.keep_until(&gate, None, &validity, ExchangeEnd::Broken, at(4)), None);
+        assert_eq!(terms.hold_release_time(&gate, None, &validity, ExchangeEnd::Broken, at(4)), None);
     }
 
     /// Where no side has reported the end of the exchange, the key is kept, unless tokens are compared.
     #[tokio::test]
     async fn key_is_kept_without_reported_end() {
         let (gate, _, validity) = shut_gate(b"x", GateShutReason::Abandoned).await;
-        let until = |level, end| abandon_policy(level).keep_until(&gate, None, &validity, end, at(4));
+        let until = |level, end| abandon_policy(level).hold_release_time(&gate, None, &validity, end, at(4));
         assert_eq!(until(FencingLevel::None, ExchangeEnd::Abandoned), Some(gate.last_write() + LIMIT));
         assert_eq!(until(FencingLevel::None, ExchangeEnd::Complete), None);
         assert_eq!(until(FencingLevel::Upstream, ExchangeEnd::Abandoned), None, "tokens are compared");
         let (gate, _, validity) = shut_gate(b"", GateShutReason::Abandoned).await;
         assert_eq!(
-            abandon_policy(FencingLevel::None).keep_until(
+            abandon_policy(FencingLevel::None).hold_release_time(
                 &gate,
                 None,
                 &validity,
@@ -311,7 +319,7 @@ mod tests {
     async fn key_is_kept_after_unfinished_answer() {
         let (gate, _, validity) = sent_gate(b"x").await;
         gate.disarm();
-        let until = |level, end| abandon_policy(level).keep_until(&gate, None, &validity, end, at(4));
+        let until = |level, end| abandon_policy(level).hold_release_time(&gate, None, &validity, end, at(4));
         assert_eq!(until(FencingLevel::None, ExchangeEnd::Unfinished), Some(gate.last_write() + LIMIT));
         assert_eq!(until(FencingLevel::None, ExchangeEnd::Complete), None);
         for level in [FencingLevel::Guard, FencingLevel::Upstream, FencingLevel::Delay(LIMIT)] {
@@ -362,10 +370,11 @@ mod tests {
     async fn abandoned_time_counts_from_enforced_deadline() {
         let (gate, _, validity) = shut_gate(b"x", GateShutReason::Late).await;
         let enforced =
-            |level| AbandonPolicy { expiry: LateDispatchPolicy::Enforced, ..abandon_policy(level) };
+            |level| AbandonedHoldPolicy { expiry: LateDispatchPolicy::Enforced, ..abandon_policy(level) };
         let begun_by = gate.last_write() + LIMIT;
-        let until =
-            |level, end, begun_by| enforced(level).keep_until(&gate, Some(begun_by), &validity, end, at(4));
+        let until = |level, end, begun_by| {
+            enforced(level).hold_release_time(&gate, Some(begun_by), &validity, end, at(4))
+        };
         let at_none = until(FencingLevel::None, ExchangeEnd::Abandoned, begun_by);
         assert_eq!(at_none, Some(begun_by + LIMIT), "it has its time from then on");
         let before = gate.last_write() - Duration::from_millis(1);
@@ -377,7 +386,13 @@ mod tests {
             let at_delay = until(FencingLevel::Delay(LIMIT), end, begun_by);
             assert_eq!(at_delay, Some(begun_by), "{end:?}: the delay counts from then on");
             assert_eq!(
-                abandon_policy(FencingLevel::Delay(LIMIT)).keep_until(&gate, None, &validity, end, at(4)),
+                abandon_policy(FencingLevel::Delay(LIMIT)).hold_release_time(
+                    &gate,
+                    None,
+                    &validity,
+                    end,
+                    at(4)
+                ),
                 None
             );
         }
@@ -401,7 +416,7 @@ mod tests {
             let (gate, _, validity) = sent_gate(b"x").await;
             gate.disarm_if_held();
             gate.shut(reason);
-            let until = abandon_policy(FencingLevel::None).keep_until(
+            let until = abandon_policy(FencingLevel::None).hold_release_time(
                 &gate,
                 None,
                 &validity,

@@ -13,17 +13,17 @@ use fencegate_lock::{
 };
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{Fence, FencingLevel, NestedRequestPolicy},
+    plan::{FenceRule, FencingLevel, NestedRequestPolicy},
 };
 use tokio::time::Instant;
 
 use super::{deps::FenceDeps, request_grant::RequestGrant};
 use crate::{
     metrics::AcquireLabel,
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
     steps::{
         client_liveness::ClientDisconnectWatch,
-        key::{KeyedRequest, RequestLock},
+        key::{KeyedRequest, RequestLockSpec},
     },
 };
 
@@ -40,14 +40,14 @@ impl<N: Network> FenceDeps<N> {
     pub(super) async fn acquire(
         &self,
         request: &KeyedRequest,
-        fenced: &RequestLock,
-        fence: &Fence,
+        fenced: &RequestLockSpec,
+        fence: &FenceRule,
         wait: Duration,
         waits: WaitPlace,
         client: &mut ClientDisconnectWatch,
     ) -> Result<AcquireOutcome, Refusal> {
         let metrics = self.metrics.route(fenced.route);
-        let Fence { hold, queue, .. } = *fence;
+        let FenceRule { hold, queue, .. } = *fence;
         let route = &request.plan.routes.get(fenced.route).name;
         let level = request.plan.upstream(request.upstream).fencing;
         let keys = &*fenced.keys;
@@ -81,13 +81,13 @@ impl<N: Network> FenceDeps<N> {
         let acquired = tokio::select! {
             acquired = self.keeper.acquire(lock_request) => acquired,
             () = self.wait_drain(request.plan.listener.timeouts.drain / 2) => {
-                return Err(Refusal::new(Reason::Draining, "still waiting for its lock when the gateway stops"));
+                return Err(Refusal::new(RefusalReason::Draining, "still waiting for its lock when the gateway stops"));
             }
             () = client.wait_disconnected() => {
                 metrics.record_acquire(AcquireLabel::ClientGone, fenced.mode, began.elapsed());
                 self.hot.record_wait(&fenced.keys, began.elapsed(), true);
                 // The client has disconnected, so this answer has no reader.
-                return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));
+                return Err(Refusal::new(RefusalReason::Locked, "the client went away while waiting"));
             }
         };
         drop(waiting);

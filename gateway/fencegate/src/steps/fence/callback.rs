@@ -10,8 +10,8 @@ use fencegate_lock::manager::{
 };
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{Fence, FencingLevel, Mode, NestedRequestPolicy},
-    token::Token,
+    plan::{FenceRule, FencingLevel, LockMode, NestedRequestPolicy},
+    token::FencingToken,
 };
 
 use super::{
@@ -24,15 +24,15 @@ use crate::{
     callback::{CallbackOrigin, CallbackTicket},
     leases::id::LeaseId,
     metrics::AcquireLabel,
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
     steps::{
         client_liveness::ClientDisconnectWatch,
-        key::{KeyedRequest, RequestLock},
+        key::{KeyedRequest, RequestLockSpec},
     },
 };
 
 /// The relation of a request to the dispatch in which it was called.
-pub(super) enum CallerContext {
+pub(super) enum CallbackRelation {
     /// The request shows no caller.
     NoCaller,
     /// All keys of the request are held by its caller.
@@ -44,25 +44,25 @@ pub(super) enum CallerContext {
 }
 
 /// The tenure of another request or of a lease, which a request has entered.
-pub(super) struct EnteredTenure {
+pub(super) struct JoinedTenure {
     /// All keys of the tenure, as its ticket has them.
     pub(super) keys: Rc<[ResourceKey]>,
     /// The dispatch in which the request was called.
-    pub(super) from: Option<Token>,
+    pub(super) from: Option<FencingToken>,
     pub(super) tenure: GrantGuard,
-    pub(super) mode: Mode,
+    pub(super) mode: LockMode,
 }
 
 /// The longest time to connect to the gateway that has the lock, and for the first exchange with it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-impl CallerContext {
+impl CallbackRelation {
     /// A called request never waits for a lock. So where a lock is busy, the refusal names the deadlock and not a
     /// wait.
     pub(super) fn as_deadlock(&self, refusal: Refusal) -> Refusal {
         match (self, refusal.reason) {
-            (Self::SameKeys(_) | Self::OtherKeys, Reason::Locked | Reason::QueueFull) => {
-                deadlock(refusal.detail)
+            (Self::SameKeys(_) | Self::OtherKeys, RefusalReason::Locked | RefusalReason::QueueFull) => {
+                deadlock_refusal(refusal.detail)
             }
             _ => refusal,
         }
@@ -72,23 +72,23 @@ impl CallerContext {
 impl<N: Network> FenceDeps<N> {
     /// # Errors
     /// A request that is called in this way can never run.
-    pub(super) fn caller_context(&self, request: &KeyedRequest) -> Result<CallerContext, Refusal> {
-        let Some(fenced) = &request.fenced else { return Ok(CallerContext::NoCaller) };
+    pub(super) fn callback_relation(&self, request: &KeyedRequest) -> Result<CallbackRelation, Refusal> {
+        let Some(fenced) = &request.fenced else { return Ok(CallbackRelation::NoCaller) };
         let fence = fenced.fence(&request.plan);
         let Some(shown) = request.notes.shown.get().filter(|_| fence.nested == NestedRequestPolicy::Allow)
         else {
-            return self.lease_context(request, fence);
+            return self.lease_relation(request, fence);
         };
         let from = match shown {
             CallbackTicket::Valid(from) => from,
-            CallbackTicket::Expired(error) => return Err(stale(error)),
+            CallbackTicket::Expired(error) => return Err(stale_refusal(error)),
         };
         request.notes.called_from.set(Some(from.token));
         let held = fenced.keys.iter().filter(|key| from.keys.contains(key)).count();
         match held {
-            0 => Ok(CallerContext::OtherKeys),
-            all if all == fenced.keys.len() => Ok(CallerContext::SameKeys(from.clone())),
-            _ => Err(deadlock("some of its keys are those of its caller, and others are not")),
+            0 => Ok(CallbackRelation::OtherKeys),
+            all if all == fenced.keys.len() => Ok(CallbackRelation::SameKeys(from.clone())),
+            _ => Err(deadlock_refusal("some of its keys are those of its caller, and others are not")),
         }
     }
 
@@ -99,15 +99,15 @@ impl<N: Network> FenceDeps<N> {
     pub(super) async fn run_in_caller_dispatch(
         &self,
         request: &KeyedRequest,
-        fenced: &RequestLock,
-        fence: &Fence,
+        fenced: &RequestLockSpec,
+        fence: &FenceRule,
         from: &CallbackOrigin,
         client: &mut ClientDisconnectWatch,
     ) -> Result<LockWaitOutcome, Refusal> {
         match self.keeper.start_callback(&from.keys, from.token, fenced.mode) {
             Ok((tenure, mode)) => {
                 let keys = from.keys.clone();
-                let entered = EnteredTenure { keys, from: Some(from.token), tenure, mode };
+                let entered = JoinedTenure { keys, from: Some(from.token), tenure, mode };
                 Ok(LockWaitOutcome::Held(self.build_request_grant(request, fenced, fence, entered)))
             }
             Err(CallbackError::NotHeld) => self.forward_to_holder(request, fenced, from, client).await,
@@ -119,9 +119,9 @@ impl<N: Network> FenceDeps<N> {
     pub(super) fn build_request_grant(
         &self,
         request: &KeyedRequest,
-        fenced: &RequestLock,
-        fence: &Fence,
-        EnteredTenure { keys, from, tenure, mode }: EnteredTenure,
+        fenced: &RequestLockSpec,
+        fence: &FenceRule,
+        JoinedTenure { keys, from, tenure, mode }: JoinedTenure,
     ) -> RequestGrant {
         let metrics = self.metrics.route(fenced.route);
         request.notes.waited.set(Some(Duration::ZERO));
@@ -148,7 +148,7 @@ impl<N: Network> FenceDeps<N> {
     async fn forward_to_holder(
         &self,
         request: &KeyedRequest,
-        fenced: &RequestLock,
+        fenced: &RequestLockSpec,
         from: &CallbackOrigin,
         client: &mut ClientDisconnectWatch,
     ) -> Result<LockWaitOutcome, Refusal> {
@@ -159,19 +159,19 @@ impl<N: Network> FenceDeps<N> {
             return Err(Refusal::from_callback_error(CallbackError::NotHeld));
         };
         let Some(forwarder) = &self.courier else {
-            return Err(deadlock(
+            return Err(deadlock_refusal(
                 "its caller has come through another gateway, and the policy has no `peer`",
             ));
         };
         let route = match self.keeper.locate_member(origin.member.clone()).await {
             Ok(MemberLocation::Elsewhere(route)) => route,
             Ok(MemberLocation::Gone | MemberLocation::Here) => {
-                return Err(stale("the session of its caller's lock is over"));
+                return Err(stale_refusal("the session of its caller's lock is over"));
             }
             Ok(MemberLocation::Unreachable) => {
-                return Err(deadlock("the gateway of its caller has no `peer`"));
+                return Err(deadlock_refusal("the gateway of its caller has no `peer`"));
             }
-            Err(untold) => return Err(Refusal::new(Reason::LockService, untold.to_string())),
+            Err(untold) => return Err(Refusal::new(RefusalReason::LockService, untold.to_string())),
         };
         let key = &fenced.keys[0];
         let ended_sessions = self.keeper.ended_sessions();
@@ -181,16 +181,16 @@ impl<N: Network> FenceDeps<N> {
             PeerForwardOutcome::Answered(reply) => Ok(LockWaitOutcome::Answered(Box::new(reply))),
             PeerForwardOutcome::Refused(refusal) => Err(refusal),
             PeerForwardOutcome::Requeue(reason) | PeerForwardOutcome::Unreachable(reason) => {
-                Err(deadlock(format!("the gateway of its caller: {reason}")))
+                Err(deadlock_refusal(format!("the gateway of its caller: {reason}")))
             }
         }
     }
 }
 
-fn stale(reason: &'static str) -> Refusal {
-    Refusal::new(Reason::StaleToken, reason)
+fn stale_refusal(reason: &'static str) -> Refusal {
+    Refusal::new(RefusalReason::StaleToken, reason)
 }
 
-fn deadlock(reason: impl Into<Cow<'static, str>>) -> Refusal {
-    Refusal::new(Reason::DeadlockAvoided, reason)
+fn deadlock_refusal(reason: impl Into<Cow<'static, str>>) -> Refusal {
+    Refusal::new(RefusalReason::DeadlockAvoided, reason)
 }

@@ -7,10 +7,10 @@ use tokio::time::{Instant, sleep_until};
 use super::{deps::FenceDeps, request_grant::RequestGrant};
 use crate::{
     plan_compat::RouteCompatibility,
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
     steps::{
         client_liveness::ClientDisconnectWatch,
-        key::{KeyedRequest, RequestLock},
+        key::{KeyedRequest, RequestLockSpec},
     },
 };
 
@@ -20,10 +20,10 @@ const MIN_WAIT: Duration = Duration::from_secs(1);
 impl<N> FenceDeps<N> {
     /// Returns when the session that would take the lock may serve the route. Without a session it returns as well:
     /// the lock request then fails with that reason.
-    pub(super) async fn wait_compatible(
+    pub(super) async fn wait_plan_compatible(
         &self,
         request: &KeyedRequest,
-        fenced: &RequestLock,
+        fenced: &RequestLockSpec,
         deadline: Instant,
         client: &mut ClientDisconnectWatch,
     ) -> Result<(), Refusal> {
@@ -35,7 +35,7 @@ impl<N> FenceDeps<N> {
                 RouteCompatibility::Compatible => return Ok(()),
                 RouteCompatibility::Incompatible(by) => {
                     let detail = format!("FG0550: {by} is older, and locks the resource in another way");
-                    return Err(Refusal::new(Reason::ConfigMismatch, detail));
+                    return Err(Refusal::new(RefusalReason::ConfigMismatch, detail));
                 }
                 RouteCompatibility::Unknown => {}
             }
@@ -49,14 +49,14 @@ impl<N> FenceDeps<N> {
                 _ = news.changed() => {}
                 () = sleep_until(deadline) => {
                     let detail = "FG0550: the route is new, and other gateways do not know of it yet";
-                    return Err(Refusal::new(Reason::ConfigMismatch, detail));
+                    return Err(Refusal::new(RefusalReason::ConfigMismatch, detail));
                 }
                 () = self.wait_drain(request.plan.listener.timeouts.drain / 2) => {
                     let detail = "the other gateways did not know of the route yet when the gateway stops";
-                    return Err(Refusal::new(Reason::Draining, detail));
+                    return Err(Refusal::new(RefusalReason::Draining, detail));
                 }
                 () = client.wait_disconnected() => {
-                    return Err(Refusal::new(Reason::Locked, "the client went away while waiting"));
+                    return Err(Refusal::new(RefusalReason::Locked, "the client went away while waiting"));
                 }
             }
         }
@@ -64,8 +64,8 @@ impl<N> FenceDeps<N> {
 
     /// Whether the session that got the lock may serve the route. It may be another session than the one that was
     /// checked before.
-    pub(super) fn is_compatible(&self, fenced: &RequestLock, held: &RequestGrant) -> bool {
-        self.accord.route_compatibility(held.tenure.validity().session(), fenced.route)
+    pub(super) fn is_session_compatible(&self, fenced: &RequestLockSpec, held: &RequestGrant) -> bool {
+        self.accord.route_compatibility(held.tenure.validity().session_id(), fenced.route)
             == RouteCompatibility::Compatible
     }
 }

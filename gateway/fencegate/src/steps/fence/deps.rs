@@ -4,7 +4,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_http::{buffered::MemoryBudget, client_quota::ClientQuotas};
 use fencegate_lock::manager::lock_manager::LockManager;
-use fencegate_policies::plan::{Fence, NestedRequestPolicy};
+use fencegate_policies::plan::{FenceRule, NestedRequestPolicy};
 use fencegate_process::clock::SharedClock;
 use tokio::time::sleep;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -20,9 +20,9 @@ use crate::{
     leases::LeaseTable,
     metrics::{WorkerMetrics, hot_keys::HotKeys},
     plan_compat::RouteCompatCache,
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
     request_tracker::RequestTracker,
-    steps::key::{KeyedRequest, RequestLock},
+    steps::key::{KeyedRequest, RequestLockSpec},
     ticket_issuer::TicketIssuer,
 };
 
@@ -59,7 +59,7 @@ pub struct FenceDeps<N> {
 
 impl<N> FenceDeps<N> {
     /// The signer for a dispatch that must carry a ticket, or whose service may call back.
-    pub(super) fn ticket_issuer(&self, guarded: bool, fence: &Fence) -> Option<Arc<TicketIssuer>> {
+    pub(super) fn ticket_issuer(&self, guarded: bool, fence: &FenceRule) -> Option<Arc<TicketIssuer>> {
         self.tickets.clone().filter(|_| guarded || fence.nested == NestedRequestPolicy::Allow)
     }
 
@@ -68,7 +68,7 @@ impl<N> FenceDeps<N> {
         &self,
         request: &KeyedRequest,
         held: &RequestGrant,
-        fence: &Fence,
+        fence: &FenceRule,
     ) -> Option<Rc<TraceKeyGuard>> {
         // No other request can be in a trace that has begun here.
         let trace = request.notes.trace.get().filter(|_| fence.nested == NestedRequestPolicy::Allow)?;
@@ -79,11 +79,11 @@ impl<N> FenceDeps<N> {
     pub(super) fn add_deadlock_hint(
         &self,
         request: &KeyedRequest,
-        fenced: &RequestLock,
+        fenced: &RequestLockSpec,
         refusal: Refusal,
     ) -> Refusal {
         let trace = request.notes.trace.get().filter(|trace| trace.parent.is_some());
-        let waited = refusal.reason == Reason::Locked && request.notes.called_from.get().is_none();
+        let waited = refusal.reason == RefusalReason::Locked && request.notes.called_from.get().is_none();
         match trace {
             Some(trace) if waited && self.traces.holds_any(&fenced.keys, trace.id) => refusal.with_advice(
                 "a request of the same trace has the resource: a service that calls back under the lock that it holds \

@@ -9,21 +9,21 @@ use hyper::http::response::Parts;
 use tracing::warn;
 
 use super::{
-    abandoned::{AbandonPolicy, ExchangeEnd},
+    abandoned::{AbandonedHoldPolicy, ExchangeEnd},
     operation,
     request_grant::RequestGrant,
 };
 use crate::{
-    refusal::{Outcome, Refusal},
+    refusal::{DispatchOutcome, Refusal},
     request_context::RequestContext,
     steps::{answer::ExchangeObserver, forward::wait_lock_lost},
 };
 
 /// The hold ends when this is dropped, or later, where the upstream must get its time first. A panic of the task that
 /// works for the request drops it as well.
-pub(super) struct HoldGuard {
+pub(super) struct LockHoldGuard {
     hold: Rc<RequestGrant>,
-    terms: AbandonPolicy,
+    terms: AbandonedHoldPolicy,
     clock: SharedClock,
     /// The record of the operation, where ZooKeeper stores operations.
     once: Option<OperationPermit>,
@@ -31,10 +31,10 @@ pub(super) struct HoldGuard {
     end: ExchangeEnd,
 }
 
-impl HoldGuard {
+impl LockHoldGuard {
     pub(super) fn new(
         hold: Rc<RequestGrant>,
-        terms: AbandonPolicy,
+        terms: AbandonedHoldPolicy,
         clock: SharedClock,
         once: Option<OperationPermit>,
         context: Rc<RequestContext>,
@@ -44,22 +44,24 @@ impl HoldGuard {
 
     pub(super) async fn on_refused(mut self, refusal: &Refusal) {
         self.end = match refusal.outcome() {
-            Outcome::NotDispatched => ExchangeEnd::Undispatched,
-            Outcome::Done | Outcome::Replayed | Outcome::Unknown => ExchangeEnd::Broken,
+            DispatchOutcome::NotDispatched => ExchangeEnd::Undispatched,
+            DispatchOutcome::Done | DispatchOutcome::Replayed | DispatchOutcome::Unknown => {
+                ExchangeEnd::Broken
+            }
         };
         let once = self.once.take();
         // Dropped before the wait: the connection may soon carry another exchange.
         drop(self);
-        if let (Some(once), Outcome::NotDispatched) = (once, refusal.outcome()) {
+        if let (Some(once), DispatchOutcome::NotDispatched) = (once, refusal.outcome()) {
             once.complete(OperationOutcome::NotExecuted).await;
         }
     }
 }
 
-impl ExchangeObserver for HoldGuard {
-    async fn wait_lapsed(&self) {
+impl ExchangeObserver for LockHoldGuard {
+    async fn wait_should_give_up(&self) {
         wait_lock_lost(Some(self.hold.tenure.permission()), self.terms.level, &self.clock).await;
-        AbandonPolicy::abandon(&self.hold, &self.notes);
+        AbandonedHoldPolicy::shut_gate_after_lock_loss(&self.hold, &self.notes);
     }
 
     async fn on_complete(mut self, head: &Parts, _: Option<&Bytes>) {
@@ -94,7 +96,7 @@ impl ExchangeObserver for HoldGuard {
     }
 }
 
-impl Drop for HoldGuard {
+impl Drop for LockHoldGuard {
     fn drop(&mut self) {
         self.terms.keep_until_safe(&self.hold, &self.notes, self.end, self.clock.now());
     }

@@ -4,17 +4,17 @@ use fencegate_http::network::Network;
 use fencegate_lock::idempotency::{
     OperationOutcome, OperationPermit, OperationToRecord, error::AdmitOperationError, quota::QuotaOwner,
 };
-use fencegate_policies::plan::{Enforcement, Fence, OnceStore};
+use fencegate_policies::plan::{Enforcement, FenceRule, IdempotencyStore};
 use fencegate_process::failpoint;
 use hyper::StatusCode;
 use tracing::info;
 
 use super::{deps::FenceDeps, request_grant::RequestGrant};
 use crate::{
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
     steps::{
         client_liveness::ClientDisconnectWatch,
-        key::{KeyedRequest, RequestLock, name},
+        key::{KeyedRequest, RequestLockSpec, name},
     },
 };
 
@@ -23,14 +23,14 @@ impl<N: Network> FenceDeps<N> {
     pub(super) async fn admit_operation(
         &self,
         request: &KeyedRequest,
-        fenced: &RequestLock,
-        fence: &Fence,
+        fenced: &RequestLockSpec,
+        fence: &FenceRule,
         hold: &RequestGrant,
         client: &mut ClientDisconnectWatch,
     ) -> Result<Option<OperationPermit>, Refusal> {
-        let once = fence.once.as_ref().filter(|once| once.store == OnceStore::ZooKeeper);
+        let once = fence.once.as_ref().filter(|once| once.store == IdempotencyStore::ZooKeeper);
         let (Some(operation), Some(once)) = (&fenced.operation, once) else { return Ok(None) };
-        let no_token = || Refusal::new(Reason::KeyLimit, "the tenure has no further token");
+        let no_token = || Refusal::new(RefusalReason::KeyLimit, "the tenure has no further token");
         let name = request.http.headers().get("idempotency-key");
         let wanted = OperationToRecord {
             operation: (**operation).clone(),
@@ -48,18 +48,18 @@ impl<N: Network> FenceDeps<N> {
         };
         failpoint::pass("before_admission");
         // Boxed, so that other requests do not carry this future along.
-        let admitting = Box::pin(self.keeper.admit(wanted));
+        let admitting = Box::pin(self.keeper.admit_operation(wanted));
         let admitted = tokio::select! {
             admitted = admitting => admitted,
             () = hold.tenure.permission().wait_expired(&self.clock) => {
                 // A lock that was removed is noticed here, or by the transaction that does not find its node.
-                Err(match hold.tenure.validity().is_taken_away() {
+                Err(match hold.tenure.validity().is_node_removed() {
                     true => AdmitOperationError::Lost,
                     false => AdmitOperationError::Service("the session could not be proven any more".into()),
                 })
             }
             // The client has disconnected, so this answer has no reader.
-            () = client.wait_disconnected() => return Err(Refusal::new(Reason::Locked, "the client went away")),
+            () = client.wait_disconnected() => return Err(Refusal::new(RefusalReason::Locked, "the client went away")),
         };
         match admitted.map_err(Refusal::from) {
             Ok(admitted) => Ok(Some(admitted)),

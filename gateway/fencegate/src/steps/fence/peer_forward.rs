@@ -28,10 +28,10 @@ use crate::{
     leases::PresentedLease,
     metrics::{PeerForwardLabel, WorkerMetrics},
     peers::{
-        LocalPeer, PeerOutcome, header,
+        LocalPeerIdentity, PeerReportedOutcome, header,
         pool::{DialOptions, PeerConnection, PeerPool},
     },
-    refusal::{Outcome, Reason, Refusal},
+    refusal::{DispatchOutcome, Refusal, RefusalReason},
     steps::{client_liveness::ClientDisconnectWatch, key::KeyedRequest, upgrade::OfferedUpgradeProtocols},
 };
 
@@ -39,7 +39,7 @@ use crate::{
 pub struct PeerForwarder<N> {
     pub network: N,
     pub clock: SharedClock,
-    pub ours: LocalPeer,
+    pub ours: LocalPeerIdentity,
     pub plan: Arc<ServingPlan>,
     pub metrics: Rc<WorkerMetrics>,
     /// Idle connections. They are kept when the plan changes.
@@ -101,7 +101,7 @@ impl<N: Network> PeerForwarder<N> {
                 request.notes.sent.take();
                 PeerForwardLabel::Requeued
             }
-            PeerForwardOutcome::Refused(refusal) if refusal.outcome() == Outcome::Unknown => {
+            PeerForwardOutcome::Refused(refusal) if refusal.outcome() == DispatchOutcome::Unknown => {
                 if client.is_disconnected() {
                     PeerForwardLabel::ClientGone
                 } else {
@@ -137,7 +137,7 @@ impl<N: Network> PeerForwarder<N> {
             let dialling = dialling_within(until.saturating_duration_since(Instant::now()));
             let connection = tokio::select! {
                 connection = PeerConnection::acquire(&dialling, &self.idle, route, fresh) => connection,
-                () = client.wait_disconnected() => return PeerForwardOutcome::Refused(client_gone(Reason::Locked)),
+                () = client.wait_disconnected() => return PeerForwardOutcome::Refused(client_gone_refusal(RefusalReason::Locked)),
             };
             let Ok(mut connection) =
                 connection.inspect_err(|error| debug!(gateway = %route.gateway, %error, "not reached"))
@@ -242,19 +242,21 @@ impl<N: Network> PeerForwarder<N> {
         request: &KeyedRequest,
         until: Instant,
     ) -> PeerForwardOutcome {
-        let Some(report) = PeerOutcome::parse(response.headers()) else {
+        let Some(report) = PeerReportedOutcome::parse(response.headers()) else {
             connection.abort();
             warn!("an answer to what was sent on that no gateway gives");
             return PeerForwardOutcome::Refused(Refusal::new(
-                Reason::OutcomeUnknown,
+                RefusalReason::OutcomeUnknown,
                 "it answers as no gateway does",
             ));
         };
-        if report.reason == Some(Reason::PeerForbidden) && report.outcome == Outcome::NotDispatched {
+        if report.reason == Some(RefusalReason::PeerForbidden)
+            && report.outcome == DispatchOutcome::NotDispatched
+        {
             // The gateway at the other end does not have the peer secret any more.
             connection.abort();
             self.idle.close_idle(connection.holder_route());
-            return PeerForwardOutcome::Requeue(Reason::PeerForbidden.word());
+            return PeerForwardOutcome::Requeue(RefusalReason::PeerForbidden.word());
         }
         if closes_connection(response.headers()) {
             // The other gateway is probably stopping. A request that met the end of an idle connection would have an
@@ -263,7 +265,7 @@ impl<N: Network> PeerForwarder<N> {
         }
         let reply = self.build_reply(response, connection, request);
         if report.is_peer_failure() && !(report.is_upstream_failure() && Instant::now() >= until) {
-            let reason = report.reason.map_or("not-dispatched", Reason::word);
+            let reason = report.reason.map_or("not-dispatched", RefusalReason::word);
             // The answer is short, and is read to its end only so that the connection can be used again.
             tokio::task::spawn_local(async move { drop(reply.into_body().read_to_end().await) });
             return PeerForwardOutcome::Requeue(reason);
@@ -303,7 +305,7 @@ impl<N: Network> PeerForwarder<N> {
             return PeerForwardError::Unsent { reused: connection.is_reused() };
         }
         PeerForwardError::Unknown(Refusal::new(
-            Reason::OutcomeUnknown,
+            RefusalReason::OutcomeUnknown,
             format!("another gateway: {}", failed.why),
         ))
     }
@@ -340,29 +342,31 @@ async fn wait_stop(client: &mut ClientDisconnectWatch, due: Instant) -> PeerWait
 /// that was dispatched.
 fn abort_exchange(ended: PeerWaitStopReason, connection: &mut PeerConnection) -> PeerForwardOutcome {
     match (ended, connection.abort()) {
-        (PeerWaitStopReason::ClientGone, true) => PeerForwardOutcome::Refused(client_gone(Reason::Locked)),
+        (PeerWaitStopReason::ClientGone, true) => {
+            PeerForwardOutcome::Refused(client_gone_refusal(RefusalReason::Locked))
+        }
         (PeerWaitStopReason::ClientGone, false) => {
-            PeerForwardOutcome::Refused(client_gone(Reason::OutcomeUnknown))
+            PeerForwardOutcome::Refused(client_gone_refusal(RefusalReason::OutcomeUnknown))
         }
         (PeerWaitStopReason::HolderLost, true) => {
             PeerForwardOutcome::Unreachable("its session is over, and it does not answer")
         }
         (PeerWaitStopReason::HolderLost, false) => PeerForwardOutcome::Refused(Refusal::new(
-            Reason::OutcomeUnknown,
+            RefusalReason::OutcomeUnknown,
             "the session of another gateway is over, and it does not answer",
         )),
         (PeerWaitStopReason::TimedOut, true) => {
             PeerForwardOutcome::Unreachable("it took nothing of the request in time")
         }
         (PeerWaitStopReason::TimedOut, false) => PeerForwardOutcome::Refused(Refusal::new(
-            Reason::OutcomeLate,
+            RefusalReason::OutcomeLate,
             "another gateway did not answer in time",
         )),
     }
 }
 
 /// The client has disconnected, so this answer has no reader.
-fn client_gone(reason: Reason) -> Refusal {
+fn client_gone_refusal(reason: RefusalReason) -> Refusal {
     Refusal::new(reason, "the client went away while another gateway had its request")
 }
 

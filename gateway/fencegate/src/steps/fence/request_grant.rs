@@ -3,13 +3,13 @@
 use std::{rc::Rc, sync::Arc};
 
 use fencegate_http::client_quota::QuotaPermit;
-use fencegate_lock::manager::grant_guard::{Dispatch, GrantGuard};
+use fencegate_lock::manager::grant_guard::{GrantGuard, UpstreamDispatch};
 use fencegate_policies::{
     key::ResourceKey,
     not_after::NotAfter,
     operation::OperationHeader,
-    plan::{Mode, NestedRequestPolicy},
-    token::Token,
+    plan::{LockMode, NestedRequestPolicy},
+    token::FencingToken,
 };
 use hyper::{HeaderMap, header::HeaderValue};
 
@@ -28,7 +28,7 @@ use crate::{
 pub struct RequestGrant {
     pub tenure: GrantGuard,
     pub keys: Rc<[ResourceKey]>,
-    pub mode: Mode,
+    pub mode: LockMode,
     pub counted: HoldTimer,
     /// Signs the tickets for a guard, and for a service that may call back.
     pub tickets: Option<Arc<TicketIssuer>>,
@@ -36,7 +36,7 @@ pub struct RequestGrant {
     /// Whether a guard passes the ticket on to the service.
     pub nested: NestedRequestPolicy,
     /// The dispatch in which the request was called, for a guard.
-    pub called_from: Option<Token>,
+    pub called_from: Option<FencingToken>,
     pub running: Rc<RunningRequestGuard>,
     /// The request's trace has these keys, so that a call back can be recognised.
     pub(super) _traced: Option<Rc<TraceKeyGuard>>,
@@ -47,7 +47,7 @@ pub struct RequestGrant {
 }
 
 impl DispatchPermit for Rc<RequestGrant> {
-    fn dispatch(&self) -> Option<Dispatch> {
+    fn next_dispatch(&self) -> Option<UpstreamDispatch> {
         self.tenure.next_dispatch()
     }
 
@@ -55,15 +55,20 @@ impl DispatchPermit for Rc<RequestGrant> {
         &self.keys
     }
 
-    fn mode(&self) -> Mode {
+    fn mode(&self) -> LockMode {
         self.mode
     }
 
-    fn stamp(&self, token: Token, headers: &mut HeaderMap, span: DispatchWindow) -> NotAfter {
+    fn add_permit_headers(
+        &self,
+        token: FencingToken,
+        headers: &mut HeaderMap,
+        span: DispatchWindow,
+    ) -> NotAfter {
         let mut not_after = span.not_after;
         if let Some(tickets) = &self.tickets {
             let wanted = span.is_signed.then_some(span);
-            let signed = tickets.ticket_until(&self.keys, token, self.mode, self.tenure.session(), wanted);
+            let signed = tickets.ticket_until(&self.keys, token, self.mode, self.tenure.session_id(), wanted);
             if let Some((ticket, bound)) = signed {
                 headers.insert(FENCING_TICKET, ticket);
                 not_after = bound.map_or(not_after, |bound| not_after.capped_at(bound));

@@ -5,47 +5,49 @@ use std::borrow::Cow;
 
 use fencegate_http::network::Network;
 use fencegate_lock::manager::admin_query::MemberLocation;
-use fencegate_policies::plan::{Fence, LeasePolicy};
+use fencegate_policies::plan::{FenceRule, LeasePolicy};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
     acquire::visible_keys,
-    callback::{CallerContext, EnteredTenure},
+    callback::{CallbackRelation, JoinedTenure},
     deps::FenceDeps,
     peer_forward::{PeerForwardOutcome, PeerForwardRequest},
     wait_or_forward::LockWaitOutcome,
 };
 use crate::{
     leases::{LeaseTable, PresentedLease, id::LeaseId, lease::UseLeaseError},
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
     steps::{
         client_liveness::ClientDisconnectWatch,
-        key::{KeyedRequest, RequestLock},
+        key::{KeyedRequest, RequestLockSpec},
     },
 };
 
 impl<N: Network> FenceDeps<N> {
     /// # Errors
     /// The route requires a lease and the request has none, or the route accepts no lease.
-    pub(super) fn lease_context(
+    pub(super) fn lease_relation(
         &self,
         request: &KeyedRequest,
-        fence: &Fence,
-    ) -> Result<CallerContext, Refusal> {
+        fence: &FenceRule,
+    ) -> Result<CallbackRelation, Refusal> {
         match (fence.lease, request.notes.lease.get()) {
-            (LeasePolicy::Never | LeasePolicy::Optional, None) => Ok(CallerContext::NoCaller),
-            (LeasePolicy::Required, None) => Err(Refusal::new(Reason::LeaseRequired, "no `Fencing-Lease`")),
+            (LeasePolicy::Never | LeasePolicy::Optional, None) => Ok(CallbackRelation::NoCaller),
+            (LeasePolicy::Required, None) => {
+                Err(Refusal::new(RefusalReason::LeaseRequired, "no `Fencing-Lease`"))
+            }
             // This installation grants no leases: the field is then like any other that a client must not write.
-            (LeasePolicy::Never, Some(_)) if self.leases.is_none() => Ok(CallerContext::NoCaller),
+            (LeasePolicy::Never, Some(_)) if self.leases.is_none() => Ok(CallbackRelation::NoCaller),
             (LeasePolicy::Never, Some(_)) => {
                 // It would wait for the lock that its own client holds.
-                Err(forbidden("its route takes no lease"))
+                Err(lease_forbidden_refusal("its route takes no lease"))
             }
             (LeasePolicy::Optional | LeasePolicy::Required, Some(PresentedLease::Malformed)) => {
-                Err(forbidden("`Fencing-Lease` is no id of a lease"))
+                Err(lease_forbidden_refusal("`Fencing-Lease` is no id of a lease"))
             }
             (LeasePolicy::Optional | LeasePolicy::Required, Some(PresentedLease::Valid(id, _))) => {
-                Ok(CallerContext::UnderLease(id.clone()))
+                Ok(CallbackRelation::UnderLease(id.clone()))
             }
         }
     }
@@ -57,40 +59,42 @@ impl<N: Network> FenceDeps<N> {
     pub(super) async fn acquire_under_lease(
         &self,
         request: &KeyedRequest,
-        fenced: &RequestLock,
-        fence: &Fence,
+        fenced: &RequestLockSpec,
+        fence: &FenceRule,
         id: &LeaseId,
         deadline: Instant,
         client: &mut ClientDisconnectWatch,
     ) -> Result<LockWaitOutcome, Refusal> {
-        let Some(leases) = &self.leases else { return Err(forbidden("the policy has no `leases`")) };
+        let Some(leases) = &self.leases else {
+            return Err(lease_forbidden_refusal("the policy has no `leases`"));
+        };
         if !leases.is_local(id) {
             return self.forward_to_issuer(leases, request, fenced, id, deadline, client).await;
         }
         let lease = leases.find(id)?;
         if !fenced.keys.iter().all(|key| lease.keys.contains(key)) {
-            return Err(forbidden("its key is none of the lease's"));
+            return Err(lease_forbidden_refusal("its key is none of the lease's"));
         }
         if lease.is_rekeyed(&request.plan.routes.get(fenced.route).name) {
             return Err(Refusal::new(
-                Reason::StaleToken,
+                RefusalReason::StaleToken,
                 "the keys of the route have changed since the lease",
             ));
         }
         let asked = Instant::now();
         request.notes.asked.set(Some(asked));
-        let locked = |why| Refusal::new(Reason::Locked, why).with_status(fence.locked_status);
+        let locked = |why| Refusal::new(RefusalReason::Locked, why).with_status(fence.locked_status);
         let entered = tokio::select! {
             entered = lease.acquire_turn(fenced.mode) => entered,
             () = sleep_until(deadline) => return Err(locked("another request under its lease still runs")),
             () = self.wait_drain(request.plan.listener.timeouts.drain / 2) => {
-                return Err(Refusal::new(Reason::Draining, "still waiting for its turn when the gateway stops"));
+                return Err(Refusal::new(RefusalReason::Draining, "still waiting for its turn when the gateway stops"));
             }
             () = client.wait_disconnected() => return Err(locked("the client went away while waiting")),
         };
         let (tenure, mode) = entered.map_err(unusable_refusal)?;
         let keys = visible_keys(&tenure, &(*lease.keys).into());
-        let entered = EnteredTenure { keys, from: None, tenure, mode };
+        let entered = JoinedTenure { keys, from: None, tenure, mode };
         let held = self.build_request_grant(request, fenced, fence, entered);
         request.notes.waited.set(Some(asked.elapsed()));
         Ok(LockWaitOutcome::Held(held))
@@ -101,26 +105,28 @@ impl<N: Network> FenceDeps<N> {
         &self,
         leases: &LeaseTable,
         request: &KeyedRequest,
-        fenced: &RequestLock,
+        fenced: &RequestLockSpec,
         id: &LeaseId,
         deadline: Instant,
         client: &mut ClientDisconnectWatch,
     ) -> Result<LockWaitOutcome, Refusal> {
-        let stale = || Refusal::new(Reason::StaleToken, "the session of the lease is over");
+        let stale = || Refusal::new(RefusalReason::StaleToken, "the session of the lease is over");
         // A forwarded request is not forwarded again: the sender has queried ZooKeeper for the holder.
         if request.notes.forwarded.get().is_some() {
             return leases.find(id).and_then(|_| Err(stale()));
         }
         let Some(forwarder) = &self.courier else {
-            return Err(issuer_unavailable("another gateway holds the lease, and the policy has no `peer`"));
+            return Err(issuer_unavailable_refusal(
+                "another gateway holds the lease, and the policy has no `peer`",
+            ));
         };
         let route = match self.keeper.locate_member(id.member().to_owned()).await {
             Ok(MemberLocation::Elsewhere(route)) => route,
             Ok(MemberLocation::Gone | MemberLocation::Here) => return Err(stale()),
             Ok(MemberLocation::Unreachable) => {
-                return Err(issuer_unavailable("the gateway that holds the lease has no `peer`"));
+                return Err(issuer_unavailable_refusal("the gateway that holds the lease has no `peer`"));
             }
-            Err(untold) => return Err(Refusal::new(Reason::LockService, untold.to_string())),
+            Err(untold) => return Err(Refusal::new(RefusalReason::LockService, untold.to_string())),
         };
         let left = deadline.saturating_duration_since(Instant::now());
         let key = &fenced.keys[0];
@@ -130,7 +136,7 @@ impl<N: Network> FenceDeps<N> {
             PeerForwardOutcome::Answered(reply) => Ok(LockWaitOutcome::Answered(Box::new(reply))),
             PeerForwardOutcome::Refused(refusal) => Err(refusal),
             PeerForwardOutcome::Requeue(detail) | PeerForwardOutcome::Unreachable(detail) => {
-                Err(issuer_unavailable(format!("the gateway that holds the lease: {detail}")))
+                Err(issuer_unavailable_refusal(format!("the gateway that holds the lease: {detail}")))
             }
         }
     }
@@ -138,19 +144,19 @@ impl<N: Network> FenceDeps<N> {
 
 fn unusable_refusal(error: UseLeaseError) -> Refusal {
     match error {
-        UseLeaseError::Waiting => Refusal::new(Reason::Locked, "the lease waits for its lock yet"),
-        UseLeaseError::Over => Refusal::new(Reason::StaleToken, "the lease is over"),
+        UseLeaseError::Waiting => Refusal::new(RefusalReason::Locked, "the lease waits for its lock yet"),
+        UseLeaseError::Over => Refusal::new(RefusalReason::StaleToken, "the lease is over"),
         UseLeaseError::Unproven => {
-            Refusal::new(Reason::Suspended, "the session of the lease could not be proven")
+            Refusal::new(RefusalReason::Suspended, "the session of the lease could not be proven")
         }
-        UseLeaseError::Upgrade => forbidden("it wants to write, and the lease only reads"),
+        UseLeaseError::Upgrade => lease_forbidden_refusal("it wants to write, and the lease only reads"),
     }
 }
 
-fn forbidden(detail: &'static str) -> Refusal {
-    Refusal::new(Reason::LeaseForbidden, detail)
+fn lease_forbidden_refusal(detail: &'static str) -> Refusal {
+    Refusal::new(RefusalReason::LeaseForbidden, detail)
 }
 
-fn issuer_unavailable(detail: impl Into<Cow<'static, str>>) -> Refusal {
-    Refusal::new(Reason::LeaseAway, detail)
+fn issuer_unavailable_refusal(detail: impl Into<Cow<'static, str>>) -> Refusal {
+    Refusal::new(RefusalReason::LeaseAway, detail)
 }

@@ -8,7 +8,7 @@ use std::{pin::pin, time::Duration};
 
 use fencegate_http::{body::Reply, network::Network};
 use fencegate_lock::manager::lock_request::WaitPlace;
-use fencegate_policies::plan::{self, Enforcement, Fence, ForwardPolicy, Mode};
+use fencegate_policies::plan::{self, Enforcement, FenceRule, LockMode, PeerForwardPolicy};
 use tokio::time::Instant;
 
 use super::{
@@ -18,10 +18,10 @@ use super::{
     request_grant::RequestGrant,
 };
 use crate::{
-    refusal::{Outcome, Reason, Refusal},
+    refusal::{DispatchOutcome, Refusal, RefusalReason},
     steps::{
-        client_liveness::{ClientDisconnectWatch, client_channel},
-        key::{KeyedRequest, RequestLock},
+        client_liveness::{ClientDisconnectWatch, client_disconnect_channel},
+        key::{KeyedRequest, RequestLockSpec},
         upgrade::OfferedUpgradeProtocols,
     },
 };
@@ -47,14 +47,14 @@ impl<N: Network> FenceDeps<N> {
     /// # Errors
     /// Another gateway has sent the request, but by our plan it needs other keys than the one that was sent with it.
     pub(super) fn wait_location(&self, request: &KeyedRequest) -> Result<WaitPlace, Refusal> {
-        let alone = |fenced: &&RequestLock| is_cached(fenced, fenced.fence(&request.plan));
+        let alone = |fenced: &&RequestLockSpec| caches_key(fenced, fenced.fence(&request.plan));
         let kept = request.fenced.as_ref().filter(alone);
         match (request.notes.forwarded.get(), kept) {
             (Some(forwarded), Some(fenced)) if fenced.keys[0].as_str() == forwarded.key => {
                 Ok(WaitPlace::AtHolder)
             }
             (Some(_), _) => {
-                Err(Refusal::new(Reason::NotHolder, "by our plan it does not wait for that key alone"))
+                Err(Refusal::new(RefusalReason::NotHolder, "by our plan it does not wait for that key alone"))
             }
             (None, Some(fenced)) if self.courier.is_some() => Ok(allowed_location(request, fenced)),
             (None, _) => Ok(WaitPlace::Here),
@@ -65,8 +65,8 @@ impl<N: Network> FenceDeps<N> {
     pub(super) async fn wait_or_forward(
         &self,
         request: &KeyedRequest,
-        fenced: &RequestLock,
-        fence: &Fence,
+        fenced: &RequestLockSpec,
+        fence: &FenceRule,
         deadline: Instant,
         mut waits: WaitPlace,
         client: &mut ClientDisconnectWatch,
@@ -90,7 +90,7 @@ impl<N: Network> FenceDeps<N> {
                 }
                 PeerForwardOutcome::Refused(refusal) => {
                     let cut_off = client.is_disconnected() || self.drain.is_cancelled();
-                    if refusal.outcome() == Outcome::Unknown && !cut_off {
+                    if refusal.outcome() == DispatchOutcome::Unknown && !cut_off {
                         self.keeper.mark_unreachable(&route);
                     }
                     return Err(refusal);
@@ -105,7 +105,7 @@ impl<N: Network> FenceDeps<N> {
                 PeerForwardOutcome::Requeue(reason) => {
                     self.keeper.forget_holder(key, &route);
                     sendings += 1;
-                    let moved = reason == Reason::NotHolder.word();
+                    let moved = reason == RefusalReason::NotHolder.word();
                     // If the other gateway is in trouble, a third gateway is no better. Each sending takes time, so
                     // none begins when no time is left.
                     if !moved || sendings == MAX_FORWARDS || left().is_zero() {
@@ -124,7 +124,7 @@ impl<N: Network> FenceDeps<N> {
         outbound: PeerForwardRequest<'_>,
         client: &mut ClientDisconnectWatch,
     ) -> PeerForwardOutcome {
-        let (asking, mut asked) = client_channel();
+        let (asking, mut asked) = client_disconnect_channel();
         let mut carrying = pin!(forwarder.forward(outbound, &mut asked));
         let drained = tokio::select! {
             carried = &mut carrying => return carried,
@@ -143,21 +143,25 @@ impl<N: Network> FenceDeps<N> {
     }
 }
 
-fn stopped_refusal(outcome: Outcome) -> Refusal {
-    let reason = if outcome == Outcome::NotDispatched { Reason::Draining } else { Reason::OutcomeUnknown };
+fn stopped_refusal(outcome: DispatchOutcome) -> Refusal {
+    let reason = if outcome == DispatchOutcome::NotDispatched {
+        RefusalReason::Draining
+    } else {
+        RefusalReason::OutcomeUnknown
+    };
     Refusal::new(reason, "another gateway had not answered when this one stops")
 }
 
 /// The route locks one key exclusively, keeps it for later requests, and refuses requests without it.
-fn is_cached(fenced: &RequestLock, fence: &Fence) -> bool {
+fn caches_key(fenced: &RequestLockSpec, fence: &FenceRule) -> bool {
     let cached = matches!(fence.hold, plan::HoldPolicy::Cached(_)) && fenced.keys.len() == 1;
-    cached && fenced.mode == Mode::Exclusive && fence.enforce == Enforcement::Refuse
+    cached && fenced.mode == LockMode::Exclusive && fence.enforce == Enforcement::Refuse
 }
 
 /// A forwarded request must be here in full, because it may come back and be served here. After a switch of protocols
 /// the bytes are no request any more.
-fn allowed_location(request: &KeyedRequest, fenced: &RequestLock) -> WaitPlace {
-    let sends = fenced.fence(&request.plan).forward == ForwardPolicy::Holder;
+fn allowed_location(request: &KeyedRequest, fenced: &RequestLockSpec) -> WaitPlace {
+    let sends = fenced.fence(&request.plan).forward == PeerForwardPolicy::Holder;
     let whole = request.http.body().try_clone().is_some();
     let switches = request.http.extensions().get::<OfferedUpgradeProtocols>().is_some();
     if sends && whole && !switches { WaitPlace::Anywhere } else { WaitPlace::Here }

@@ -4,7 +4,7 @@ use hyper::{HeaderMap, StatusCode};
 
 use crate::{
     headers::{FENCING_OUTCOME, FENCING_REFUSAL},
-    refusal::{Audience, Outcome, Reason, Refusal},
+    refusal::{DispatchOutcome, Refusal, RefusalAudience, RefusalReason},
     request_context::ReplayExtent,
 };
 
@@ -12,14 +12,14 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GuardReport {
     /// `None` where the answer has no report, so no guard has seen it.
-    outcome: Option<Outcome>,
-    reason: Option<Reason>,
+    outcome: Option<DispatchOutcome>,
+    reason: Option<RefusalReason>,
     /// The guard's own reason for refusing. This request was then not let in.
-    refusal: Option<Reason>,
+    refusal: Option<RefusalReason>,
     reference: Option<String>,
     pub(super) replayed: Option<ReplayExtent>,
     /// The reason for which the guard would have refused, if it did more than observe.
-    pub(super) observed: Option<Reason>,
+    pub(super) observed: Option<RefusalReason>,
     /// The answer is one that the guard has passed on, and it may not be the service's: its status is one that a
     /// proxy between guard and service answers in its own name. The guard keeps the key closed.
     pub(super) unfinished: bool,
@@ -35,20 +35,20 @@ impl GuardReport {
         let parameters: Vec<(&str, &str)> = parts.filter_map(|part| part.split_once('=')).collect();
         let parameter = |name| parameters.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
         let omitted = parameter("body") == Some("omitted");
-        let reason = parameter("reason").and_then(Reason::parse);
+        let reason = parameter("reason").and_then(RefusalReason::parse);
         let ends_unseen = reason.is_none() && parameter("end") == Some("unseen");
         Self {
-            outcome: Outcome::parse(word),
+            outcome: DispatchOutcome::parse(word),
             reason,
-            unfinished: word == Outcome::Unknown.as_str() && ends_unseen,
-            refusal: text(FENCING_REFUSAL).and_then(Reason::parse),
+            unfinished: word == DispatchOutcome::Unknown.as_str() && ends_unseen,
+            refusal: text(FENCING_REFUSAL).and_then(RefusalReason::parse),
             reference: parameter("ref").map(str::to_owned),
-            replayed: (word == Outcome::Replayed.as_str()).then_some(if omitted {
+            replayed: (word == DispatchOutcome::Replayed.as_str()).then_some(if omitted {
                 ReplayExtent::WithoutBody
             } else {
                 ReplayExtent::Whole
             }),
-            observed: parameter("observe").and_then(Reason::parse),
+            observed: parameter("observe").and_then(RefusalReason::parse),
             hop_seen: parameter("hop") == Some("seen"),
         }
     }
@@ -58,26 +58,26 @@ impl GuardReport {
     ///
     /// # Errors
     /// The upstream has not answered.
-    pub(super) fn check(&self, status: StatusCode, direct: bool) -> Result<(), Refusal> {
+    pub(super) fn check_outcome(&self, status: StatusCode, direct: bool) -> Result<(), Refusal> {
         match (self.outcome, self.refusal) {
             (_, Some(refusal)) => Err(self.to_refusal(refusal, direct)),
-            (Some(Outcome::Done | Outcome::Replayed), None) => Ok(()),
-            (Some(Outcome::Unknown), None) if self.unfinished => Ok(()),
-            (Some(Outcome::NotDispatched), None) if direct => {
+            (Some(DispatchOutcome::Done | DispatchOutcome::Replayed), None) => Ok(()),
+            (Some(DispatchOutcome::Unknown), None) if self.unfinished => Ok(()),
+            (Some(DispatchOutcome::NotDispatched), None) if direct => {
                 // None of these reasons is the guard's fault, and a retry ends none of them. The client that a guard
                 // counts is our client, by the name that we have sent.
                 let passed_on = self.reason.filter(|reason| {
-                    use Reason::{BodyTooLarge, ClientLimit, SlowRequest, UpstreamConnect};
+                    use RefusalReason::{BodyTooLarge, ClientLimit, SlowRequest, UpstreamConnect};
                     matches!(reason, UpstreamConnect | BodyTooLarge | SlowRequest | ClientLimit)
                 });
-                Err(Refusal::new(passed_on.unwrap_or(Reason::Guard), self.detail(status)))
+                Err(Refusal::new(passed_on.unwrap_or(RefusalReason::Guard), self.detail(status)))
             }
             // The answer has no report, so it is not a guard's, and the outcome is unknown. A successful answer is
             // still passed on.
             (None, None) if status.is_success() => Ok(()),
-            (Some(Outcome::NotDispatched | Outcome::Unknown) | None, None) => {
+            (Some(DispatchOutcome::NotDispatched | DispatchOutcome::Unknown) | None, None) => {
                 let late = status == StatusCode::GATEWAY_TIMEOUT;
-                let reason = if late { Reason::OutcomeLate } else { Reason::OutcomeUnknown };
+                let reason = if late { RefusalReason::OutcomeLate } else { RefusalReason::OutcomeUnknown };
                 Err(Refusal::new(reason, self.detail(status)))
             }
         }
@@ -87,12 +87,12 @@ impl GuardReport {
     /// operation that was done before, nor for a request that it lets pass only because it observes. A token that
     /// only the gateway has stored makes the guard look as if its store had gone back.
     pub(super) fn has_admitted(&self) -> bool {
-        let runs_now = self.outcome == Some(Outcome::Done) && self.reason.is_none();
+        let runs_now = self.outcome == Some(DispatchOutcome::Done) && self.reason.is_none();
         runs_now && self.refusal.is_none() && self.observed.is_none()
     }
 
     /// The guard's own word for its refusal.
-    pub(super) fn refusal_reason(&self) -> Option<Reason> {
+    pub(super) fn refusal_reason(&self) -> Option<RefusalReason> {
         self.refusal
     }
 
@@ -101,39 +101,41 @@ impl GuardReport {
         self.outcome.is_some() || self.refusal.is_some()
     }
 
-    fn to_refusal(&self, word: Reason, direct: bool) -> Refusal {
+    fn to_refusal(&self, word: RefusalReason, direct: bool) -> Refusal {
         let detail = format!("the guard refused: {}", word.word());
         // These reasons report the outcome of an earlier request, for any client.
         match word {
-            Reason::OutcomeRecordedUnknown => {
-                let refusal = Refusal::new(Reason::OutcomeRecordedUnknown, detail);
+            RefusalReason::OutcomeRecordedUnknown => {
+                let refusal = Refusal::new(RefusalReason::OutcomeRecordedUnknown, detail);
                 return match &self.reference {
                     Some(reference) => refusal.with_reference(reference.clone()),
                     None => refusal,
                 };
             }
             // No copy of this request can have been let in: they all have the same fingerprint.
-            Reason::IdempotencyMismatch => return Refusal::new(word, detail),
-            Reason::InProgress if direct => return Refusal::new(word, detail),
+            RefusalReason::IdempotencyMismatch => return Refusal::new(word, detail),
+            RefusalReason::InProgress if direct => return Refusal::new(word, detail),
             _ => {}
         }
-        if !direct || word == Reason::Duplicate {
-            return Refusal::new(Reason::OutcomeRefused, detail);
+        if !direct || word == RefusalReason::Duplicate {
+            return Refusal::new(RefusalReason::OutcomeRefused, detail);
         }
         match word {
-            Reason::Stale | Reason::Floor | Reason::Expired => {
-                Refusal::new(Reason::Fenced, detail).with_grant_retirement()
+            RefusalReason::Stale | RefusalReason::Floor | RefusalReason::Expired => {
+                Refusal::new(RefusalReason::Fenced, detail).with_grant_retirement()
             }
             // The reason is about the resource and not about this tenure. A later attempt may be let in, and the
             // reason is one for clients.
-            _ if word.is_guard_reason() && word.hearers() == Audience::Clients => Refusal::new(word, detail),
+            _ if word.is_guard_reason() && word.hearers() == RefusalAudience::Clients => {
+                Refusal::new(word, detail)
+            }
             // The reason is about the token or the ticket, so this tenure will never be let in.
-            _ => Refusal::new(Reason::Guard, detail).with_grant_retirement(),
+            _ => Refusal::new(RefusalReason::Guard, detail).with_grant_retirement(),
         }
     }
 
     fn detail(&self, status: StatusCode) -> String {
-        let reason = self.reason.map_or("no reason", Reason::word);
+        let reason = self.reason.map_or("no reason", RefusalReason::word);
         format!("the guard answered {} and gave as reason: {reason}", status.as_u16())
     }
 }
@@ -156,8 +158,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_report(outcome: &'static str, refusal: &'static str, direct: bool) -> (Reason, bool) {
-        let refused = parse_report(outcome, refusal).check(StatusCode::SERVICE_UNAVAILABLE, direct);
+    fn check_report(outcome: &'static str, refusal: &'static str, direct: bool) -> (RefusalReason, bool) {
+        let refused = parse_report(outcome, refusal).check_outcome(StatusCode::SERVICE_UNAVAILABLE, direct);
         let refused = refused.expect_err("not answered by the upstream");
         (refused.reason, refused.retires_grant())
     }
@@ -166,19 +168,23 @@ mod tests {
     #[test]
     fn refusal_counts_only_without_proxy() {
         for (word, reason, retires) in [
-            ("stale", Reason::Fenced, true),
-            ("floor", Reason::Fenced, true),
-            ("expired", Reason::Fenced, true),
-            ("busy", Reason::Busy, false),
-            ("in-doubt", Reason::InDoubt, false),
-            ("quarantine", Reason::Quarantine, false),
-            ("store", Reason::Store, false),
-            ("token-malformed", Reason::Guard, true),
-            ("token-future", Reason::Guard, true),
-            ("ticket-expired", Reason::Guard, true),
+            ("stale", RefusalReason::Fenced, true),
+            ("floor", RefusalReason::Fenced, true),
+            ("expired", RefusalReason::Fenced, true),
+            ("busy", RefusalReason::Busy, false),
+            ("in-doubt", RefusalReason::InDoubt, false),
+            ("quarantine", RefusalReason::Quarantine, false),
+            ("store", RefusalReason::Store, false),
+            ("token-malformed", RefusalReason::Guard, true),
+            ("token-future", RefusalReason::Guard, true),
+            ("ticket-expired", RefusalReason::Guard, true),
         ] {
             assert_eq!(check_report("not-dispatched", word, true), (reason, retires), "{word}");
-            assert_eq!(check_report("not-dispatched", word, false), (Reason::OutcomeRefused, true), "{word}");
+            assert_eq!(
+                check_report("not-dispatched", word, false),
+                (RefusalReason::OutcomeRefused, true),
+                "{word}"
+            );
         }
     }
 
@@ -186,7 +192,7 @@ mod tests {
     #[test]
     fn duplicate_has_unknown_outcome() {
         for direct in [true, false] {
-            assert_eq!(check_report("unknown", "duplicate", direct), (Reason::OutcomeRefused, true));
+            assert_eq!(check_report("unknown", "duplicate", direct), (RefusalReason::OutcomeRefused, true));
         }
     }
 
@@ -194,7 +200,7 @@ mod tests {
     #[test]
     fn broken_answer_is_unknown() {
         for outcome in ["done", "replayed", "done; observe=stale", ""] {
-            assert_eq!(parse_report(outcome, "").check(StatusCode::OK, false), Ok(()), "{outcome}");
+            assert_eq!(parse_report(outcome, "").check_outcome(StatusCode::OK, false), Ok(()), "{outcome}");
         }
         for (outcome, unfinished) in [
             ("unknown; end=unseen", true),
@@ -205,28 +211,35 @@ mod tests {
         ] {
             let account = parse_report(outcome, "");
             assert_eq!(account.unfinished, unfinished, "{outcome}");
-            assert_eq!(account.check(StatusCode::GATEWAY_TIMEOUT, false).is_ok(), unfinished, "{outcome}");
+            assert_eq!(
+                account.check_outcome(StatusCode::GATEWAY_TIMEOUT, false).is_ok(),
+                unfinished,
+                "{outcome}"
+            );
             assert!(!account.has_admitted(), "{outcome}");
         }
-        assert_eq!(check_report("unknown; reason=outcome-unknown", "", true), (Reason::OutcomeUnknown, true));
+        assert_eq!(
+            check_report("unknown; reason=outcome-unknown", "", true),
+            (RefusalReason::OutcomeUnknown, true)
+        );
         for status in [StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE, StatusCode::NOT_FOUND] {
-            let refused = parse_report("", "").check(status, true).expect_err("nobody's answer");
-            assert_eq!(refused.reason, Reason::OutcomeUnknown, "{status}");
+            let refused = parse_report("", "").check_outcome(status, true).expect_err("nobody's answer");
+            assert_eq!(refused.reason, RefusalReason::OutcomeUnknown, "{status}");
         }
         let connect = check_report("not-dispatched; reason=upstream-connect", "", true);
-        assert_eq!(connect, (Reason::UpstreamConnect, false));
+        assert_eq!(connect, (RefusalReason::UpstreamConnect, false));
         for (word, reason) in [
-            ("not-dispatched; reason=body-too-large", Reason::BodyTooLarge),
-            ("not-dispatched; reason=slow-request", Reason::SlowRequest),
-            ("not-dispatched; reason=client-limit", Reason::ClientLimit),
-            ("not-dispatched; reason=overloaded", Reason::Guard),
+            ("not-dispatched; reason=body-too-large", RefusalReason::BodyTooLarge),
+            ("not-dispatched; reason=slow-request", RefusalReason::SlowRequest),
+            ("not-dispatched; reason=client-limit", RefusalReason::ClientLimit),
+            ("not-dispatched; reason=overloaded", RefusalReason::Guard),
         ] {
             assert_eq!(check_report(word, "", true), (reason, false));
-            assert_eq!(check_report(word, "", false), (Reason::OutcomeUnknown, true));
+            assert_eq!(check_report(word, "", false), (RefusalReason::OutcomeUnknown, true));
         }
         assert_eq!(
             check_report("not-dispatched; reason=overloaded", "", false),
-            (Reason::OutcomeUnknown, true)
+            (RefusalReason::OutcomeUnknown, true)
         );
     }
 
@@ -252,8 +265,8 @@ mod tests {
     fn recorded_outcome_keeps_reference() {
         let account =
             parse_report("unknown; reason=outcome-unknown; ref=0123456789abcdef", "outcome-unknown");
-        let refused = account.check(StatusCode::CONFLICT, false).expect_err("recorded as unknown");
-        assert_eq!(refused.reason, Reason::OutcomeRecordedUnknown);
+        let refused = account.check_outcome(StatusCode::CONFLICT, false).expect_err("recorded as unknown");
+        assert_eq!(refused.reason, RefusalReason::OutcomeRecordedUnknown);
         assert_eq!(refused.reference(), Some("0123456789abcdef"));
     }
 }

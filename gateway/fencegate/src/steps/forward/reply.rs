@@ -7,7 +7,7 @@ use fencegate_http::{
     connection_state::informational::InformationalSender,
     upstream::{checkout::CheckedOutConnection, return_on_end},
 };
-use fencegate_policies::plan::ReservedFieldNames;
+use fencegate_policies::plan::ReservedHeaderNames;
 use hyper::{
     HeaderMap, Request, Response, StatusCode, Version,
     body::Incoming,
@@ -38,7 +38,7 @@ impl UpstreamResponse<'_> {
             head.headers.remove(CONTENT_LENGTH);
         }
         merge_content_lengths(&mut head.headers);
-        if let Some(longest) = keep_alive(&head.headers) {
+        if let Some(longest) = keep_alive_timeout(&head.headers) {
             checkout.limit_idle_time(longest);
         }
         hop_by_hop::strip_hop_by_hop(&mut head.headers, &plan.fields);
@@ -51,7 +51,7 @@ impl UpstreamResponse<'_> {
     }
 
     /// Reads a guard's refusal to its end, so that the connection can be used again. Such an answer is short.
-    pub(super) async fn drain(self) {
+    pub(super) async fn drain_body(self) {
         if let Some(body) = self.into_reply(true).into_body().read_to_end().await {
             body.wait_settled().await;
         }
@@ -60,10 +60,10 @@ impl UpstreamResponse<'_> {
 
 /// Passes interim answers of the upstream to the client (RFC 9110, 15.2), without the fields that only the gateway
 /// may write. A 100 Continue is not passed on: the gateway has answered that itself.
-pub(super) fn pass_interims(
+pub(super) fn forward_informational_responses(
     http: &mut Request<Body>,
     interims: InformationalSender,
-    ours: Arc<ReservedFieldNames>,
+    ours: Arc<ReservedHeaderNames>,
 ) {
     on_informational(http, move |answer| {
         if answer.status() == StatusCode::CONTINUE {
@@ -99,7 +99,7 @@ fn merge_content_lengths(headers: &mut HeaderMap) {
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
 /// `Keep-Alive: timeout=N`: how long the upstream keeps an idle connection.
-fn keep_alive(headers: &HeaderMap) -> Option<Duration> {
+fn keep_alive_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(KEEP_ALIVE)?.to_str().ok()?;
     let timeout = text.split(',').find_map(|parameter| parameter.trim().strip_prefix("timeout="))?;
     timeout.parse().ok().map(Duration::from_secs)

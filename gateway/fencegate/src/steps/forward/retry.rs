@@ -12,7 +12,7 @@ use crate::steps::route::find_override;
 
 /// The head of a request that may be sent again, as one text. Most spares are never used, and a copy of all fields
 /// would be costly for each request.
-pub(super) struct RetryCopy {
+pub(super) struct RetryRequestHead {
     method: Method,
     takes_trailers: bool,
     /// The target and all fields, each with its end of line, which none of them can contain.
@@ -25,7 +25,7 @@ pub(super) struct RetryCopy {
 ///
 /// `known`: whether a field overrides the method or the path, where that was checked. A GET with such a field changes
 /// something, if the service obeys that field.
-pub(super) fn retry_copy(http: &Request<Body>, known: Option<bool>) -> Option<RetryCopy> {
+pub(super) fn retry_copy(http: &Request<Body>, known: Option<bool>) -> Option<RetryRequestHead> {
     let safe = matches!(*http.method(), Method::GET | Method::HEAD);
     let overridden = known.unwrap_or_else(|| find_override(http.headers()).is_some());
     if !safe || overridden || !http.body().is_end_stream() {
@@ -41,13 +41,13 @@ pub(super) fn retry_copy(http: &Request<Body>, known: Option<bool>) -> Option<Re
         lines.push(b'\n');
     }
     let takes_trailers = http.extensions().get::<AcceptsTrailers>().is_some();
-    Some(RetryCopy { method: http.method().clone(), takes_trailers, lines })
+    Some(RetryRequestHead { method: http.method().clone(), takes_trailers, lines })
 }
 
 /// The usual size of a head in bytes.
 const TYPICAL_HEAD_LEN: usize = 1000;
 
-impl RetryCopy {
+impl RetryRequestHead {
     /// `None` would be a mistake of ours: the target and the fields were valid before.
     pub(super) fn into_request(self) -> Option<Box<Request<Body>>> {
         let mut lines = self.lines.split_inclusive(|byte| *byte == b'\n').map(|line| &line[..line.len() - 1]);

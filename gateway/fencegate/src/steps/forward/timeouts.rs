@@ -25,7 +25,7 @@ pub(super) struct AttemptTimeouts {
 
 /// The side that was too slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TimeoutKind {
+pub(super) enum AttemptTimeoutKind {
     /// The upstream, with its answer.
     Response,
     /// The upstream, with reading the body.
@@ -42,7 +42,7 @@ impl AttemptTimeouts {
     /// Returns when a limit has passed. A streamed upload may be long: the limit counts from its last sent byte, and
     /// pauses while the client is waited for, which the body itself limits. But a slow upstream must not hold a key
     /// for as long as it likes. So of an upload with a deadline the last byte counts as sent at the deadline.
-    pub(super) async fn wait_elapsed(&self, progress: SendProgress, limit: Duration) -> TimeoutKind {
+    pub(super) async fn wait_elapsed(&self, progress: SendProgress, limit: Duration) -> AttemptTimeoutKind {
         let mut last = Instant::now();
         loop {
             let answer_due = last + limit;
@@ -58,7 +58,7 @@ impl AttemptTimeouts {
             };
             let moved = moved.max(last);
             if answer_due <= now && (moved == last || (self.fenced && self.upload.is_none())) {
-                return TimeoutKind::Response;
+                return AttemptTimeoutKind::Response;
             }
             last = moved;
         }
@@ -70,14 +70,14 @@ impl AttemptTimeouts {
     }
 
     /// The side that is waited for at the deadline of the upload.
-    fn timeout_kind(&self) -> TimeoutKind {
+    fn timeout_kind(&self) -> AttemptTimeoutKind {
         match &self.upload {
             Some(upload) if upload.stalled.get() || upload.body_state() == RequestBodyState::Awaited => {
                 upload.stalled.set(true);
-                TimeoutKind::ClientUpload
+                AttemptTimeoutKind::ClientUpload
             }
-            Some(_) if self.is_uploading() => TimeoutKind::UpstreamRead,
-            _ => TimeoutKind::Response,
+            Some(_) if self.is_uploading() => AttemptTimeoutKind::UpstreamRead,
+            _ => AttemptTimeoutKind::Response,
         }
     }
 
@@ -87,7 +87,7 @@ impl AttemptTimeouts {
 
     /// Returns when the lock validity of the hold has ended and that matters, see [`wait_lock_lost`]. The rest of an
     /// upload is then never sent.
-    pub(super) async fn wait_unproven(
+    pub(super) async fn wait_lock_validity_end(
         &self,
         validity: Option<&dyn SendPermission>,
         level: FencingLevel,
@@ -124,8 +124,8 @@ mod tests {
 
     use super::*;
     use fencegate_http::{
-        connection_state::ConnectionState,
-        upstream::gate::{Gated, WriteGate},
+        connection_state::ServerConnectionState,
+        upstream::gate::{GatedIo, WriteGate},
     };
     use fencegate_process::clock::ManualClock;
 
@@ -134,14 +134,16 @@ mod tests {
 
     /// How long the gateway waits for an upload, and which side was late. `coming` gives the state of the upload over
     /// time. The upstream reads a byte now and then, without end.
-    async fn wait_for_upload(coming: impl Fn(Duration) -> RequestBodyState) -> (Duration, TimeoutKind) {
+    async fn wait_for_upload(
+        coming: impl Fn(Duration) -> RequestBodyState,
+    ) -> (Duration, AttemptTimeoutKind) {
         let began = Instant::now();
-        let (upload, _answering) = ConnectionState::new_http2().begin_exchange();
+        let (upload, _answering) = ServerConnectionState::new_http2().begin_exchange();
         let patience =
             AttemptTimeouts { upload: Some(upload.clone()), fenced: true, by: Some(began + UPLOAD) };
         let gate = Rc::new(WriteGate::new(Arc::<ManualClock>::default()));
         let (near, _far) = duplex(1024);
-        let mut upstream = Gated::new(near, gate.clone());
+        let mut upstream = GatedIo::new(near, gate.clone());
         let trickle = async {
             loop {
                 upstream.write_all(b"x").await.expect("open");
@@ -163,9 +165,9 @@ mod tests {
     async fn slow_upload_times_out_by_cause() {
         let began = Instant::now();
         let (taking, late) = wait_for_upload(|_| RequestBodyState::Receiving(began)).await;
-        assert!(taking >= UPLOAD && late == TimeoutKind::UpstreamRead, "{late:?} after {taking:?}");
+        assert!(taking >= UPLOAD && late == AttemptTimeoutKind::UpstreamRead, "{late:?} after {taking:?}");
         let (sending, late) = wait_for_upload(|_| RequestBodyState::Awaited).await;
-        assert!(sending >= UPLOAD && late == TimeoutKind::ClientUpload, "{late:?} after {sending:?}");
+        assert!(sending >= UPLOAD && late == AttemptTimeoutKind::ClientUpload, "{late:?} after {sending:?}");
     }
 
     /// Bytes in the gateway's own buffers do not hold the key longer than upload and response timeout.
@@ -182,7 +184,10 @@ mod tests {
         };
         for time in [0, 700] {
             let (waited, late) = wait_for_upload(over_at(time)).await;
-            assert!(waited >= UPLOAD + LIMIT && late == TimeoutKind::Response, "{late:?} after {waited:?}");
+            assert!(
+                waited >= UPLOAD + LIMIT && late == AttemptTimeoutKind::Response,
+                "{late:?} after {waited:?}"
+            );
         }
     }
 }

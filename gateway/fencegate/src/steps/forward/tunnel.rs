@@ -7,7 +7,7 @@ use fencegate_http::{
     upgrade::UpgradedIo,
     upstream::{
         checkout::CheckedOutConnection,
-        tunnel::{Tunnel, TunnelTimeouts},
+        tunnel::{PendingTunnel, TunnelTimeouts},
     },
 };
 use fencegate_policies::plan::ServingPlan;
@@ -38,7 +38,7 @@ pub(super) struct TunnelContext<'a> {
 
 impl PendingUpgrade {
     /// Makes the tunnel. Under a dispatch, the task that keeps the key runs it.
-    pub(super) fn tunnel(
+    pub(super) fn into_tunnel_reply(
         self,
         around: &TunnelContext<'_>,
         answer: Response<Incoming>,
@@ -60,7 +60,7 @@ impl PendingUpgrade {
         let fenced = permission.is_some();
         let (stream_sender, client) = oneshot::channel();
         let body = Body::for_upgrade(stream_sender);
-        let tunnel = Tunnel {
+        let tunnel = PendingTunnel {
             client,
             upstream: self.stream,
             lend: checkout,

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use fencegate_guard::{dispatch_target::DispatchTarget, operation::JournalEntry};
 use fencegate_policies::{
     load_balance,
-    plan::{OutcomeProbe, host_header},
+    plan::{OutcomeProbeSettings, host_header},
 };
 use fencegate_process::failpoint;
 use hyper::{
@@ -23,14 +23,14 @@ use fencegate_http::{
 
 /// The answer of the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ProbeAnswer {
+pub(super) enum OutcomeProbeAnswer {
     Done,
     NotDone,
     /// No answer, or a status that the policy does not name.
     Unclear,
 }
 
-impl ProbeAnswer {
+impl OutcomeProbeAnswer {
     fn as_str(&self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -50,21 +50,21 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 pub(super) async fn probe_operation<N: Network>(
     pool: &ConnectionPool<N>,
     fleet: &Arc<EndpointSet>,
-    probe: &OutcomeProbe,
+    probe: &OutcomeProbeSettings,
     entry: &JournalEntry,
     place: Option<&DispatchTarget>,
-) -> ProbeAnswer {
+) -> OutcomeProbeAnswer {
     let answered = timeout(probe.timeout, fetch_probe_status(pool, fleet, probe, entry, place)).await;
     let verdict = match answered.unwrap_or_else(|_| Err("no answer in time".into())) {
-        Ok(status) if probe.done.contains(&status) => ProbeAnswer::Done,
-        Ok(status) if probe.not_done.contains(&status) => ProbeAnswer::NotDone,
+        Ok(status) if probe.done.contains(&status) => OutcomeProbeAnswer::Done,
+        Ok(status) if probe.not_done.contains(&status) => OutcomeProbeAnswer::NotDone,
         Ok(status) => {
             debug!(status, "the probe was answered with a status that says nothing");
-            ProbeAnswer::Unclear
+            OutcomeProbeAnswer::Unclear
         }
         Err(error) => {
             debug!(why = error, "the probe was not answered");
-            ProbeAnswer::Unclear
+            OutcomeProbeAnswer::Unclear
         }
     };
     info!(token = %entry.token, verdict = verdict.as_str(), "guard.probed");
@@ -74,7 +74,7 @@ pub(super) async fn probe_operation<N: Network>(
 async fn fetch_probe_status<N: Network>(
     pool: &ConnectionPool<N>,
     fleet: &Arc<EndpointSet>,
-    probe: &OutcomeProbe,
+    probe: &OutcomeProbeSettings,
     entry: &JournalEntry,
     place: Option<&DispatchTarget>,
 ) -> Result<u16, String> {
@@ -139,7 +139,7 @@ pub(super) fn backoff(most: Duration) -> impl Iterator<Item = Duration> {
 
 #[cfg(test)]
 mod tests {
-    use fencegate_policies::token::Token;
+    use fencegate_policies::token::FencingToken;
 
     use super::*;
     use fencegate_guard::operation::JournalEntryState;
@@ -151,7 +151,7 @@ mod tests {
             format: 1,
             fingerprint: String::new(),
             keys: Vec::new(),
-            token: Token::new(1, 0, 1).expect("a token"),
+            token: FencingToken::new(1, 0, 1).expect("a token"),
             method: "POST".into(),
             target: "/".into(),
             name: name.map(str::to_owned),

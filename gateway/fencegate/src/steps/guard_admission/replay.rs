@@ -8,7 +8,7 @@ use hyper::{
 };
 
 use crate::{
-    refusal::{Reason, Refusal},
+    refusal::{Refusal, RefusalReason},
     request_context::{ReplayExtent, RequestContext},
 };
 
@@ -20,7 +20,10 @@ pub(super) fn unseen_answer() -> StoredResponse {
 /// The answer of an earlier execution.
 pub(super) fn replay(kept: StoredResponse, context: &RequestContext) -> Result<Reply, Refusal> {
     let Some(status) = StatusCode::from_u16(kept.status).ok() else {
-        return Err(Refusal::new(Reason::AlreadyDone, "done before, and its answer was not seen here"));
+        return Err(Refusal::new(
+            RefusalReason::AlreadyDone,
+            "done before, and its answer was not seen here",
+        ));
     };
     context.replayed.set(Some(if kept.body.is_some() {
         ReplayExtent::Whole

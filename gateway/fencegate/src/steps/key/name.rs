@@ -4,7 +4,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 use fencegate_http::connection_info::ClientIdentity;
 use fencegate_policies::{
     operation::{OperationHeader, OperationId, RequestFingerprint},
-    plan::{self, OnceRule, is_credential, normalize},
+    plan::{self, IdempotencyRule, is_credential, normalize},
 };
 use hyper::{HeaderMap, header::COOKIE};
 
@@ -52,9 +52,9 @@ pub fn certificate_digest(identity: &ClientIdentity) -> String {
 
 /// `upstream` is the name of the upstream in the policy. It is no part of the identity, because it may change. In an
 /// earlier build it was, so operations are also looked up under the identity of that build.
-pub fn operation(
+pub fn operation_header(
     upstream: &str,
-    once: &OnceRule,
+    once: &IdempotencyRule,
     named: &plan::OperationName,
     wanted: FingerprintInput<'_>,
 ) -> OperationHeader {
@@ -104,12 +104,12 @@ mod tests {
         plan::OperationName { name: name.into(), principal: principal.into() }
     }
 
-    fn once(scope: &str) -> OnceRule {
+    fn once(scope: &str) -> IdempotencyRule {
         let plan =
             file::load(include_str!("../../../../../policies/tests/complete.yaml")).plan.expect("sound");
         let routes = plan.serving.routes.routes();
         let once = routes.iter().find_map(|route| route.fence.as_ref()?.once.clone()).expect("one");
-        OnceRule { scope: scope.into(), ..once }
+        IdempotencyRule { scope: scope.into(), ..once }
     }
 
     const NOBODY: &ClientCredentials = &ClientCredentials(Vec::new());
@@ -128,7 +128,8 @@ mod tests {
     /// One name in two scopes, or of two principals, names two operations.
     #[test]
     fn scope_and_principal_separate_operations() {
-        let id = |scope, name, principal| operation("u", &once(scope), &named(name, principal), WANTED).id;
+        let id =
+            |scope, name, principal| operation_header("u", &once(scope), &named(name, principal), WANTED).id;
         let ids =
             [id("s", "n", "p"), id("t", "n", "p"), id("s", "n", "q"), id("s", "np", ""), id("sn", "", "p")];
         for (at, one) in ids.iter().enumerate() {
@@ -139,7 +140,7 @@ mod tests {
     /// The former identity of an operation has the name of the upstream as its scope.
     #[test]
     fn former_identity_has_upstream_name() {
-        let of = |upstream, scope| operation(upstream, &once(scope), &named("n", "p"), WANTED);
+        let of = |upstream, scope| operation_header(upstream, &once(scope), &named("n", "p"), WANTED);
         assert_eq!(of("u", "").id, of("v", "").id);
         assert_ne!(of("u", "").former, of("v", "").former);
         // If the scope has the old name of the upstream, the old identity is the same, and no second lookup is
@@ -151,7 +152,7 @@ mod tests {
     /// The fingerprint depends on method, target, body and credentials.
     #[test]
     fn fingerprint_covers_whole_request() {
-        let of = |wanted| operation("u", &once(""), &named("n", "p"), wanted).fingerprint;
+        let of = |wanted| operation_header("u", &once(""), &named("n", "p"), wanted).fingerprint;
         let same = of(WANTED);
         assert_eq!(of(FingerprintInput { ..WANTED }), same);
         for other in [
@@ -168,7 +169,8 @@ mod tests {
     #[test]
     fn fingerprint_depends_on_credentials() {
         let fingerprint = |credentials: &ClientCredentials| {
-            operation("u", &once(""), &named("n", ""), FingerprintInput { credentials, ..WANTED }).fingerprint
+            operation_header("u", &once(""), &named("n", ""), FingerprintInput { credentials, ..WANTED })
+                .fingerprint
         };
         let all = [
             shown(&[], None),

@@ -3,7 +3,7 @@
 use crate::verify::{
     case::{CaseGroup, CaseRequirement::Restart, Scenario, TestCase},
     step::{
-        Expectation::{Accepted, SameTenure, Stale},
+        ExpectedResult::{Accepted, SameTenure, Stale},
         crash, write,
     },
     token_headers::epoch,

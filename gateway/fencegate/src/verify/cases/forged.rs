@@ -9,11 +9,11 @@ use crate::verify::{
     },
     step::{
         A, B,
-        Expectation::{Accepted, Refused, Stale},
+        ExpectedResult::{Accepted, Refused, Stale},
         with_headers, write,
     },
     token_headers::{
-        FieldNameSpelling::{Dot, Underscore},
+        HeaderNameSpelling::{Dot, Underscore},
         TokenHeaders::{Absent, Alias, Alone, Beside, Joined, Other, Text, Twice},
         epoch,
     },

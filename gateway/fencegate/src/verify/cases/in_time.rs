@@ -4,11 +4,11 @@ use crate::verify::{
     case::{CaseGroup, CaseRequirement::NotAfter as Claimed, Scenario::Steps, TestCase},
     step::{
         B,
-        Expectation::{Accepted, Expired, Refused},
+        ExpectedResult::{Accepted, Expired, Refused},
         with_headers, write,
     },
     token_headers::{
-        DeadlineField::{Late, Text, Twice},
+        DeadlineHeaderValue::{Late, Text, Twice},
         TokenHeaders::Until,
         epoch,
     },

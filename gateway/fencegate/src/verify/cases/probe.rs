@@ -8,7 +8,7 @@ use crate::verify::{
         TestCase,
     },
     step::{
-        Expectation::{Accepted, Done, NotDone, Refused},
+        ExpectedResult::{Accepted, Done, NotDone, Refused},
         probe, write,
     },
     token_headers::epoch,

@@ -9,7 +9,7 @@ use crate::verify::{
         Scenario, TestCase,
     },
     step::{
-        Expectation::{Accepted, Stale},
+        ExpectedResult::{Accepted, Stale},
         write,
     },
     token_headers::epoch,

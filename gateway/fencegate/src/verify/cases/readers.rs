@@ -4,7 +4,7 @@ use crate::verify::{
     case::{CaseGroup, CaseRequirement::Shared, Scenario::Steps, TestCase},
     step::{
         B, C,
-        Expectation::{Accepted, SameTenure, Stale},
+        ExpectedResult::{Accepted, SameTenure, Stale},
         read, write,
     },
     token_headers::epoch,

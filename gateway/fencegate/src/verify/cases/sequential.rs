@@ -10,7 +10,7 @@ use crate::verify::{
     },
     step::{
         B,
-        Expectation::{Accepted, NotAgain, SameTenure, Stale},
+        ExpectedResult::{Accepted, NotAgain, SameTenure, Stale},
         repeat, wait, write, write_other,
     },
     token_headers::epoch,

@@ -9,7 +9,7 @@ use crate::verify::{
     },
     step::{
         A, B, C, D,
-        Expectation::{Accepted, Stale},
+        ExpectedResult::{Accepted, Stale},
         write,
     },
     token_headers::epoch,

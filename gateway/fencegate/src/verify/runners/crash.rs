@@ -15,7 +15,7 @@ use crate::verify::{
     case_result::{CaseError, StepRecord},
     context::{RequestKind, RequestSpec, TestContext, TestKeys},
     effects::{EffectChange, EffectReading},
-    sent_request::{RequestOutcome, SentRequest},
+    sent_request::{SentRequest, ServiceRequestOutcome},
     token_headers::{ComparedField, TokenHeaders, epoch},
 };
 
@@ -27,7 +27,7 @@ const WRITE_TIME: Duration = Duration::from_millis(200);
 const KEYS: usize = 8;
 
 /// A key that was written until the service ended.
-struct WrittenKey {
+struct CrashTestKey {
     keys: TestKeys,
     before: Option<EffectReading>,
     /// Writes that were answered 2xx; their epochs are 16, 32 and so on.
@@ -129,13 +129,13 @@ async fn write_until_cut(
     keys: TestKeys,
     before: Option<EffectReading>,
     over: &Cell<bool>,
-) -> WrittenKey {
-    let mut worked = WrittenKey { keys, before, done: 0, cut: None };
+) -> CrashTestKey {
+    let mut worked = CrashTestKey { keys, before, done: 0, cut: None };
     while !over.get() {
         let stamp = TokenHeaders::Whole(epoch(16 * (worked.done + 1)));
         let spec = RequestSpec { ask: RequestKind::Slow, keys: &worked.keys, stamp, at: 0, operation: None };
         let shot = context.send(spec).await;
-        if !matches!(shot.came, RequestOutcome::Accepted(_)) {
+        if !matches!(shot.came, ServiceRequestOutcome::Accepted(_)) {
             worked.cut = Some(shot);
             break;
         }
@@ -147,16 +147,16 @@ async fn write_until_cut(
 /// Checks the effects and the watermark of one key after the crash.
 async fn check_remaining(
     context: &TestContext<'_>,
-    worked: &WrittenKey,
+    worked: &CrashTestKey,
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
-    let WrittenKey { keys, done, .. } = worked;
+    let CrashTestKey { keys, done, .. } = worked;
     if *done == 0 {
         return Ok(());
     }
     let last = context.write(keys, epoch(16 * done - 1)).await;
     log.push(last.event(None));
-    if matches!(last.came, RequestOutcome::Accepted(_)) {
+    if matches!(last.came, ServiceRequestOutcome::Accepted(_)) {
         return CaseError::failed(format!(
             "`{}` was let in after the crash, and was stale before it",
             last.sent
@@ -180,18 +180,18 @@ async fn check_remaining(
     // Compared by number, the same token is not older.
     let watermark = epoch(16 * (done + 1));
     let (probe, expected) = match (context.service.fields.form, more) {
-        (ComparedField::Number, 1) => (epoch(watermark.epoch - 1), RequestOutcome::Stale),
-        (_, 1) => (watermark, RequestOutcome::Stale),
-        _ => (watermark, RequestOutcome::Accepted(200)),
+        (ComparedField::Number, 1) => (epoch(watermark.epoch - 1), ServiceRequestOutcome::Stale),
+        (_, 1) => (watermark, ServiceRequestOutcome::Stale),
+        _ => (watermark, ServiceRequestOutcome::Accepted(200)),
     };
     let shot = context.write(keys, probe).await;
     log.push(shot.event(None));
     match (&shot.came, expected) {
-        (RequestOutcome::Accepted(_), RequestOutcome::Stale) => CaseError::failed(format!(
+        (ServiceRequestOutcome::Accepted(_), ServiceRequestOutcome::Stale) => CaseError::failed(format!(
             "`{}` was let in, and what the crash had cut off had its effect: the watermark was lost",
             shot.sent
         )),
-        (RequestOutcome::Stale, RequestOutcome::Accepted(_)) => CaseError::failed(format!(
+        (ServiceRequestOutcome::Stale, ServiceRequestOutcome::Accepted(_)) => CaseError::failed(format!(
             "`{}` was refused, and what the crash had cut off had no effect: its watermark is all that was left of it",
             shot.sent
         )),
@@ -199,7 +199,7 @@ async fn check_remaining(
     }
 }
 
-impl WrittenKey {
+impl CrashTestKey {
     fn event(&self) -> StepRecord {
         let cut =
             self.cut.as_ref().map_or_else(|| "none was cut off".to_owned(), |shot| shot.came.to_string());

@@ -4,7 +4,7 @@ use super::sequence;
 use crate::verify::{
     case_result::{CaseError, StepRecord},
     context::TestContext,
-    step::{B, Expectation, with_headers, write},
+    step::{B, ExpectedResult, with_headers, write},
     token_headers::{ComparedField, TokenHeaders, epoch},
 };
 
@@ -22,8 +22,8 @@ pub(super) async fn run(
     let mut failed = Vec::new();
     let mut undecided = Vec::new();
     for text in texts {
-        let bad = with_headers(TokenHeaders::Text(text)).expect(Expectation::Refused);
-        let good = |number| write(epoch(number)).expect(Expectation::Accepted);
+        let bad = with_headers(TokenHeaders::Text(text)).expect(ExpectedResult::Refused);
+        let good = |number| write(epoch(number)).expect(ExpectedResult::Accepted);
         let story = [write(epoch(2)), bad, good(4), bad.on_key(B), good(5).on_key(B)];
         match sequence::run_steps(context, &story, log).await {
             Ok(()) => {}

@@ -11,7 +11,7 @@ use crate::verify::{
     context::{PreparedRequest, RequestKind, RequestSpec, TestContext, TestKeys},
     effects::{EffectChange, EffectReading},
     linearizable::check_linearizable,
-    sent_request::{RequestOutcome, SentRequest},
+    sent_request::{SentRequest, ServiceRequestOutcome},
     token_headers::{SyntheticToken, TokenHeaders, epoch},
 };
 
@@ -119,10 +119,12 @@ pub(super) fn check_no_late_effect(
 ) -> Result<(), CaseError> {
     let change = context.change(between, now).filter(|change| *change != EffectChange::Effects(0));
     match change {
-        Some(change) if matches!(newer.came, RequestOutcome::Accepted(_)) => CaseError::failed(format!(
-            "`{}` had been answered {}, and after that there was {change} of what is older",
-            newer.sent, newer.came
-        )),
+        Some(change) if matches!(newer.came, ServiceRequestOutcome::Accepted(_)) => {
+            CaseError::failed(format!(
+                "`{}` had been answered {}, and after that there was {change} of what is older",
+                newer.sent, newer.came
+            ))
+        }
         _ => Ok(()),
     }
 }
@@ -173,16 +175,15 @@ pub(super) async fn run_crossed(
         }
         let shots = join_all(all).await;
         log.push(summary("16 at once, half of them in the other order", &shots));
-        if let Some(shot) = shots
-            .iter()
-            .find(|shot| !matches!(shot.came, RequestOutcome::Accepted(_) | RequestOutcome::Stale))
-        {
+        if let Some(shot) = shots.iter().find(|shot| {
+            !matches!(shot.came, ServiceRequestOutcome::Accepted(_) | ServiceRequestOutcome::Stale)
+        }) {
             return CaseError::failed(format!(
                 "`{}` was answered {}: two of them were in each other's way",
                 shot.sent, shot.came
             ));
         }
-        if shots.iter().all(|shot| shot.came == RequestOutcome::Stale) {
+        if shots.iter().all(|shot| shot.came == ServiceRequestOutcome::Stale) {
             return CaseError::undecided("all of them were refused".to_owned());
         }
     }
@@ -224,7 +225,7 @@ pub(super) fn require_accepted(
 ) -> Result<SentRequest, CaseError> {
     log.push(shot.event(None));
     match shot.came {
-        RequestOutcome::Accepted(_) => Ok(shot),
+        ServiceRequestOutcome::Accepted(_) => Ok(shot),
         _ => CaseError::undecided(format!(
             "what had to come before it was not done: `{}` got {}",
             shot.sent, shot.came
@@ -249,12 +250,12 @@ pub(super) async fn check_race(
         return judged;
     }
     counted_effects?;
-    let done = shots.iter().filter(|shot| matches!(shot.came, RequestOutcome::Accepted(_)));
+    let done = shots.iter().filter(|shot| matches!(shot.came, ServiceRequestOutcome::Accepted(_)));
     let Some(newest) = done.filter_map(|shot| shot.mint).max() else { return judged };
     let probe = epoch(newest.epoch - 1);
     let shot = context.write(keys, probe).await;
     log.push(shot.event(None));
-    if matches!(shot.came, RequestOutcome::Accepted(_)) {
+    if matches!(shot.came, ServiceRequestOutcome::Accepted(_)) {
         return CaseError::failed(format!(
             "when all was over, `{}` was let in: the watermark is not that of the newest that was done, of epoch {}",
             shot.sent, newest.epoch
@@ -271,7 +272,7 @@ fn check_effect_count(
     now: Option<&EffectReading>,
 ) -> Result<(), CaseError> {
     let accepted =
-        shots.iter().filter(|shot| matches!(shot.came, RequestOutcome::Accepted(_))).count() as i128;
+        shots.iter().filter(|shot| matches!(shot.came, ServiceRequestOutcome::Accepted(_))).count() as i128;
     let most = shots.iter().filter(|shot| shot.came.may_have_been_done()).count() as i128;
     match context.change(before, now) {
         Some(EffectChange::Effects(effects)) if effects < accepted => CaseError::failed(format!(
@@ -290,9 +291,10 @@ fn check_effect_count(
 }
 
 fn summary(what: &str, shots: &[SentRequest]) -> StepRecord {
-    let count = |wanted: fn(&RequestOutcome) -> bool| shots.iter().filter(|shot| wanted(&shot.came)).count();
-    let done = count(|came| matches!(came, RequestOutcome::Accepted(_)));
-    let stale = count(|came| *came == RequestOutcome::Stale);
+    let count =
+        |wanted: fn(&ServiceRequestOutcome) -> bool| shots.iter().filter(|shot| wanted(&shot.came)).count();
+    let done = count(|came| matches!(came, ServiceRequestOutcome::Accepted(_)));
+    let stale = count(|came| *came == ServiceRequestOutcome::Stale);
     let other = shots.len() - done - stale;
     let came = format!("{done} let in, {stale} stale, {other} neither");
     StepRecord { sent: what.to_owned(), came, effect: None }

@@ -9,9 +9,9 @@ use crate::verify::{
     case_result::{CaseError, StepRecord},
     context::{RequestKind, RequestSpec, TestContext, TestKeys},
     effects::{EffectChange, EffectReading},
-    sent_request::{RequestOutcome, SentRequest},
+    sent_request::{SentRequest, ServiceRequestOutcome},
     service::OutcomeProbeTemplate,
-    step::{CaseStep, Expectation, InstanceChoice, KeySelector, StepKind},
+    step::{CaseStep, CaseStepKind, ExpectedResult, InstanceChoice, KeySelector},
     token_headers::ComparedField,
 };
 
@@ -59,21 +59,21 @@ async fn run(
     let mut operation = String::new();
     for (number, step) in steps.iter().enumerate() {
         match step.act {
-            StepKind::Crash => {
+            CaseStepKind::Crash => {
                 crash::run_restart(context, log).await?;
                 continue;
             }
-            StepKind::Wait => {
+            CaseStepKind::Wait => {
                 sleep(context.service.remember.unwrap_or_default()).await;
                 continue;
             }
-            StepKind::Write
-            | StepKind::Repeat
-            | StepKind::WriteOther
-            | StepKind::Read
-            | StepKind::Question => {}
+            CaseStepKind::Write
+            | CaseStepKind::Repeat
+            | CaseStepKind::WriteOther
+            | CaseStepKind::Read
+            | CaseStepKind::Question => {}
         }
-        let is_same = step.act == StepKind::Repeat || operations == OperationNaming::One;
+        let is_same = step.act == CaseStepKind::Repeat || operations == OperationNaming::One;
         if operation.is_empty() || !is_same {
             operation = format!("op-{}-{number}", cast.names[0].0);
         }
@@ -84,25 +84,25 @@ async fn run(
             InstanceChoice::Second => 1,
         };
         let ask = match step.act {
-            StepKind::Read => RequestKind::Read,
-            StepKind::WriteOther => RequestKind::WriteOther,
+            CaseStepKind::Read => RequestKind::Read,
+            CaseStepKind::WriteOther => RequestKind::WriteOther,
             _ => RequestKind::Write,
         };
         let spec = RequestSpec { ask, keys: &keys, stamp: step.stamp, at, operation: Some(&operation) };
         let shot = match step.act {
-            StepKind::Question => context.probe_outcome(&operation, step.stamp, at).await,
+            CaseStepKind::Question => context.probe_outcome(&operation, step.stamp, at).await,
             _ => context.send(spec).await,
         };
         let after = context.read_effects(&keys).await?;
         let change = context.change(before.as_ref(), after.as_ref());
         log.push(shot.event(change.as_ref()));
         let expect = step.expect.resolve(context.service.fields.form);
-        let lets_in = matches!(expect, Expectation::Accepted | Expectation::Ready);
+        let lets_in = matches!(expect, ExpectedResult::Accepted | ExpectedResult::Ready);
         // It is not known how a request of another kind changes the reading, if it does.
-        let effect_change =
-            change.filter(|_| step.act != StepKind::Read && !(step.act == StepKind::WriteOther && lets_in));
+        let effect_change = change
+            .filter(|_| step.act != CaseStepKind::Read && !(step.act == CaseStepKind::WriteOther && lets_in));
         match expect {
-            Expectation::Done | Expectation::NotDone => {
+            ExpectedResult::Done | ExpectedResult::NotDone => {
                 check_probe_answer(&shot, expect, effect_change, context.service.probe.as_ref())?
             }
             _ => check_response(&shot, expect, effect_change)?,
@@ -157,7 +157,7 @@ impl<'a, 's> CaseState<'a, 's> {
     }
 }
 
-impl Expectation {
+impl ExpectedResult {
     fn resolve(self, form: ComparedField) -> Self {
         match (self, form) {
             (Self::SameTenure, ComparedField::Token) => Self::Stale,
@@ -170,37 +170,45 @@ impl Expectation {
 /// Judges the answer first, then the effect.
 pub(super) fn check_response(
     shot: &SentRequest,
-    expect: Expectation,
+    expect: ExpectedResult,
     change: Option<EffectChange>,
 ) -> Result<(), CaseError> {
     let sent = &shot.sent;
     let came = &shot.came;
     // A server that closes the connection on malformed input has refused it, if the readings show no effect.
-    let untouched = expect == Expectation::Refused && change == Some(EffectChange::Effects(0));
-    if matches!(came, RequestOutcome::Disconnected(_)) && untouched {
+    let untouched = expect == ExpectedResult::Refused && change == Some(EffectChange::Effects(0));
+    if matches!(came, ServiceRequestOutcome::Disconnected(_)) && untouched {
         return Ok(());
     }
     if matches!(
         came,
-        RequestOutcome::TimedOut(_) | RequestOutcome::Disconnected(_) | RequestOutcome::Unreachable(_)
+        ServiceRequestOutcome::TimedOut(_)
+            | ServiceRequestOutcome::Disconnected(_)
+            | ServiceRequestOutcome::Unreachable(_)
     ) {
         return CaseError::undecided(format!("`{sent}` got {came}"));
     }
     let wanted = match expect {
-        Expectation::Ready | Expectation::Accepted => return check_accepted(shot, expect, change),
-        Expectation::Stale => *came == RequestOutcome::Stale,
-        Expectation::NotAgain
-            if matches!(came, RequestOutcome::Accepted(_)) && change == Some(EffectChange::Effects(0)) =>
+        ExpectedResult::Ready | ExpectedResult::Accepted => return check_accepted(shot, expect, change),
+        ExpectedResult::Stale => *came == ServiceRequestOutcome::Stale,
+        ExpectedResult::NotAgain
+            if matches!(came, ServiceRequestOutcome::Accepted(_))
+                && change == Some(EffectChange::Effects(0)) =>
         {
             true
         }
-        Expectation::NotAgain => *came == RequestOutcome::Stale,
-        Expectation::Expired => *came == RequestOutcome::Expired,
-        Expectation::Refused => {
-            matches!(came, RequestOutcome::Stale | RequestOutcome::Expired | RequestOutcome::Refused(..))
+        ExpectedResult::NotAgain => *came == ServiceRequestOutcome::Stale,
+        ExpectedResult::Expired => *came == ServiceRequestOutcome::Expired,
+        ExpectedResult::Refused => {
+            matches!(
+                came,
+                ServiceRequestOutcome::Stale
+                    | ServiceRequestOutcome::Expired
+                    | ServiceRequestOutcome::Refused(..)
+            )
         }
-        Expectation::SameTenure => unreachable!("one of two others, by what is compared"),
-        Expectation::Done | Expectation::NotDone => {
+        ExpectedResult::SameTenure => unreachable!("one of two others, by what is compared"),
+        ExpectedResult::Done | ExpectedResult::NotDone => {
             unreachable!("what a question is answered is judged elsewhere")
         }
     };
@@ -213,9 +221,9 @@ pub(super) fn check_response(
         (false, had) => {
             let effect = had.map(|change| format!(", and had {change}")).unwrap_or_default();
             let right = match (expect, came) {
-                (Expectation::Refused, _) => "a refusal with 4xx",
-                (Expectation::Expired, _) => "412 with `Fencing-Refusal: expired`",
-                (_, RequestOutcome::Refused(..)) => {
+                (ExpectedResult::Refused, _) => "a refusal with 4xx",
+                (ExpectedResult::Expired, _) => "412 with `Fencing-Refusal: expired`",
+                (_, ServiceRequestOutcome::Refused(..)) => {
                     "412 with `Fencing-Refusal: stale`: nothing was done, and the client is not \
                                            told that it has to begin anew"
                 }
@@ -229,7 +237,7 @@ pub(super) fn check_response(
 /// Judges the answer to a probe, and that the probe itself changes nothing.
 fn check_probe_answer(
     shot: &SentRequest,
-    expect: Expectation,
+    expect: ExpectedResult,
     change: Option<EffectChange>,
     probe: Option<&OutcomeProbeTemplate>,
 ) -> Result<(), CaseError> {
@@ -242,7 +250,7 @@ fn check_probe_answer(
         return CaseError::failed(format!("`{sent}` is a question, and had {change}"));
     }
     let (right, statuses) = match expect {
-        Expectation::Done => ("done", &probe.done),
+        ExpectedResult::Done => ("done", &probe.done),
         _ => ("not done", &probe.not_done),
     };
     if statuses.contains(&status) {
@@ -254,18 +262,18 @@ fn check_probe_answer(
 
 fn check_accepted(
     shot: &SentRequest,
-    expect: Expectation,
+    expect: ExpectedResult,
     change: Option<EffectChange>,
 ) -> Result<(), CaseError> {
     let sent = &shot.sent;
     let came = &shot.came;
     let wrong = |reason: String| match expect {
-        Expectation::Ready => {
+        ExpectedResult::Ready => {
             CaseError::undecided(format!("what had to come before it was not done: {reason}"))
         }
         _ => CaseError::failed(reason),
     };
-    if !matches!(came, RequestOutcome::Accepted(_)) {
+    if !matches!(came, ServiceRequestOutcome::Accepted(_)) {
         return wrong(format!("`{sent}` was answered {came}; right is 2xx"));
     }
     match change {
@@ -281,8 +289,8 @@ mod tests {
     use super::*;
 
     fn judge_response(
-        came: RequestOutcome,
-        expect: Expectation,
+        came: ServiceRequestOutcome,
+        expect: ExpectedResult,
         change: Option<EffectChange>,
     ) -> &'static str {
         let now = Instant::now();
@@ -304,38 +312,53 @@ mod tests {
     #[test]
     fn answer_is_right_only_with_effect() {
         use EffectChange::Effects;
-        let yes = || RequestOutcome::Accepted(200);
-        let no = || RequestOutcome::Refused(400, String::new());
+        let yes = || ServiceRequestOutcome::Accepted(200);
+        let no = || ServiceRequestOutcome::Refused(400, String::new());
         for (came, expect, change, verdict) in [
-            (yes(), Expectation::Accepted, None, "right"),
-            (yes(), Expectation::Accepted, Some(Effects(1)), "right"),
-            (yes(), Expectation::Accepted, Some(Effects(0)), "failed"),
-            (yes(), Expectation::Accepted, Some(Effects(2)), "failed"),
-            (yes(), Expectation::Ready, Some(Effects(0)), "undecided"),
-            (no(), Expectation::Ready, None, "undecided"),
-            (no(), Expectation::Accepted, None, "failed"),
-            (RequestOutcome::Stale, Expectation::Stale, Some(Effects(0)), "right"),
-            (RequestOutcome::Stale, Expectation::Stale, Some(Effects(1)), "failed"),
-            (no(), Expectation::Stale, Some(Effects(0)), "failed"),
-            (yes(), Expectation::Stale, Some(Effects(0)), "failed"),
-            (yes(), Expectation::NotAgain, Some(Effects(0)), "right"),
-            (yes(), Expectation::NotAgain, None, "failed"),
-            (no(), Expectation::Refused, None, "right"),
-            (RequestOutcome::Stale, Expectation::Refused, None, "right"),
-            (RequestOutcome::Expired, Expectation::Refused, None, "right"),
-            (RequestOutcome::Expired, Expectation::Expired, Some(Effects(0)), "right"),
-            (RequestOutcome::Expired, Expectation::Expired, Some(Effects(1)), "failed"),
-            (RequestOutcome::Expired, Expectation::Stale, None, "failed"),
-            (RequestOutcome::Expired, Expectation::Accepted, None, "failed"),
-            (RequestOutcome::Stale, Expectation::Expired, None, "failed"),
-            (yes(), Expectation::Expired, None, "failed"),
-            (RequestOutcome::Unclear(500, String::new()), Expectation::Refused, None, "failed"),
-            (RequestOutcome::TimedOut("late".into()), Expectation::Refused, None, "undecided"),
-            (RequestOutcome::TimedOut("late".into()), Expectation::Refused, Some(Effects(0)), "undecided"),
-            (RequestOutcome::Disconnected("end".into()), Expectation::Refused, None, "undecided"),
-            (RequestOutcome::Disconnected("end".into()), Expectation::Refused, Some(Effects(0)), "right"),
-            (RequestOutcome::Disconnected("end".into()), Expectation::Stale, Some(Effects(0)), "undecided"),
-            (RequestOutcome::TimedOut("late".into()), Expectation::Accepted, None, "undecided"),
+            (yes(), ExpectedResult::Accepted, None, "right"),
+            (yes(), ExpectedResult::Accepted, Some(Effects(1)), "right"),
+            (yes(), ExpectedResult::Accepted, Some(Effects(0)), "failed"),
+            (yes(), ExpectedResult::Accepted, Some(Effects(2)), "failed"),
+            (yes(), ExpectedResult::Ready, Some(Effects(0)), "undecided"),
+            (no(), ExpectedResult::Ready, None, "undecided"),
+            (no(), ExpectedResult::Accepted, None, "failed"),
+            (ServiceRequestOutcome::Stale, ExpectedResult::Stale, Some(Effects(0)), "right"),
+            (ServiceRequestOutcome::Stale, ExpectedResult::Stale, Some(Effects(1)), "failed"),
+            (no(), ExpectedResult::Stale, Some(Effects(0)), "failed"),
+            (yes(), ExpectedResult::Stale, Some(Effects(0)), "failed"),
+            (yes(), ExpectedResult::NotAgain, Some(Effects(0)), "right"),
+            (yes(), ExpectedResult::NotAgain, None, "failed"),
+            (no(), ExpectedResult::Refused, None, "right"),
+            (ServiceRequestOutcome::Stale, ExpectedResult::Refused, None, "right"),
+            (ServiceRequestOutcome::Expired, ExpectedResult::Refused, None, "right"),
+            (ServiceRequestOutcome::Expired, ExpectedResult::Expired, Some(Effects(0)), "right"),
+            (ServiceRequestOutcome::Expired, ExpectedResult::Expired, Some(Effects(1)), "failed"),
+            (ServiceRequestOutcome::Expired, ExpectedResult::Stale, None, "failed"),
+            (ServiceRequestOutcome::Expired, ExpectedResult::Accepted, None, "failed"),
+            (ServiceRequestOutcome::Stale, ExpectedResult::Expired, None, "failed"),
+            (yes(), ExpectedResult::Expired, None, "failed"),
+            (ServiceRequestOutcome::Unclear(500, String::new()), ExpectedResult::Refused, None, "failed"),
+            (ServiceRequestOutcome::TimedOut("late".into()), ExpectedResult::Refused, None, "undecided"),
+            (
+                ServiceRequestOutcome::TimedOut("late".into()),
+                ExpectedResult::Refused,
+                Some(Effects(0)),
+                "undecided",
+            ),
+            (ServiceRequestOutcome::Disconnected("end".into()), ExpectedResult::Refused, None, "undecided"),
+            (
+                ServiceRequestOutcome::Disconnected("end".into()),
+                ExpectedResult::Refused,
+                Some(Effects(0)),
+                "right",
+            ),
+            (
+                ServiceRequestOutcome::Disconnected("end".into()),
+                ExpectedResult::Stale,
+                Some(Effects(0)),
+                "undecided",
+            ),
+            (ServiceRequestOutcome::TimedOut("late".into()), ExpectedResult::Accepted, None, "undecided"),
         ] {
             assert_eq!(
                 judge_response(came.clone(), expect, change.clone()),

@@ -12,7 +12,7 @@ use crate::verify::{
     case_result::{CaseError, StepRecord},
     context::{RequestKind, RequestSpec, TestContext},
     effects::EffectChange,
-    sent_request::RequestOutcome,
+    sent_request::ServiceRequestOutcome,
     token_headers::{TokenHeaders, epoch},
 };
 
@@ -83,7 +83,7 @@ pub(super) async fn run_held(context: &TestContext<'_>, log: &mut Vec<StepRecord
     let (older, newer) = tokio::join!(older, story);
     let (acted, newer) = newer?;
     log.extend([newer.event(None), older.event(None)]);
-    if acted || (older.ended < newer.began && matches!(older.came, RequestOutcome::Accepted(_))) {
+    if acted || (older.ended < newer.began && matches!(older.came, ServiceRequestOutcome::Accepted(_))) {
         return CaseError::undecided("it acts before it has read the body, so nothing can come in between");
     }
     check_race(context, &keys, Some(first), vec![newer, older], before.as_ref(), log).await

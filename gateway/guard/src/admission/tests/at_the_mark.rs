@@ -9,10 +9,13 @@ use crate::store::{CommitSeq, KeyWatermarks};
 #[test]
 fn write_with_read_token_is_stale() {
     let mut first = admission_table();
-    first.announce(&read_claim(20), NOW).expect("newer");
-    assert!(matches!(first.announce(&write_claim(20, 1), NOW), Err(AdmitError::Stale { .. })));
+    first.check_and_raise_watermarks(&read_claim(20), NOW).expect("newer");
+    assert!(matches!(
+        first.check_and_raise_watermarks(&write_claim(20, 1), NOW),
+        Err(AdmitError::Stale { .. })
+    ));
     let mut second = admission_table();
-    second.announce(&write_claim(20, 1), NOW).expect("newer");
+    second.check_and_raise_watermarks(&write_claim(20, 1), NOW).expect("newer");
     second.raise_watermarks(&read_claim(20), NOW);
     assert!(matches!(second.check_and_register(&write_claim(20, 1), NOW), Err(AdmitError::Stale { .. })));
 }
@@ -21,10 +24,10 @@ fn write_with_read_token_is_stale() {
 #[test]
 fn read_with_write_token_is_stale() {
     let mut first = admission_table();
-    first.announce(&write_claim(20, 1), NOW).expect("newer");
-    assert!(matches!(first.announce(&read_claim(20), NOW), Err(AdmitError::Stale { .. })));
+    first.check_and_raise_watermarks(&write_claim(20, 1), NOW).expect("newer");
+    assert!(matches!(first.check_and_raise_watermarks(&read_claim(20), NOW), Err(AdmitError::Stale { .. })));
     let mut second = admission_table();
-    second.announce(&read_claim(20), NOW).expect("newer");
+    second.check_and_raise_watermarks(&read_claim(20), NOW).expect("newer");
     second.raise_watermarks(&write_claim(20, 1), NOW);
     assert!(matches!(second.check_and_register(&read_claim(20), NOW), Err(AdmitError::Stale { .. })));
 }
@@ -43,10 +46,10 @@ fn settle_refuses_read_at_floor() {
 fn largest_jump_is_accepted_larger_refused() {
     let farthest = recovered_state().floor + LARGEST_JUMP;
     assert!(matches!(
-        admission_table().announce(&write_claim(farthest + 1, 1), NOW),
+        admission_table().check_and_raise_watermarks(&write_claim(farthest + 1, 1), NOW),
         Err(AdmitError::Future { .. })
     ));
-    admission_table().announce(&write_claim(farthest, 1), NOW).expect("believed");
+    admission_table().check_and_raise_watermarks(&write_claim(farthest, 1), NOW).expect("believed");
 }
 
 /// The floor and the highest epoch that the guard announces are those of the tokens that it has seen.
@@ -55,8 +58,8 @@ fn floor_and_highest_follow_announced_epochs() {
     let mut table = admission_table();
     assert_eq!((table.epoch_floor(), table.highest_epoch(), table.len()), (10, 10, 0));
     assert!(table.is_empty());
-    table.announce(&write_claim(20, 1), NOW).expect("newer");
-    table.announce(&claim("b", 15, 1, Mode::Exclusive), NOW).expect("newer");
+    table.check_and_raise_watermarks(&write_claim(20, 1), NOW).expect("newer");
+    table.check_and_raise_watermarks(&claim("b", 15, 1, LockMode::Exclusive), NOW).expect("newer");
     assert_eq!((table.epoch_floor(), table.highest_epoch(), table.len()), (10, 20, 2));
     assert!(!table.is_empty());
 }
@@ -69,12 +72,12 @@ fn claim_waits_for_newest_key_change() {
     let set = DispatchClaim { keys: vec![key("a"), key("b")].into(), ..write_claim(25, 1) };
     assert_eq!(table.required_seq(&set), CommitSeq::default());
     let [early, late] = [3, 7].map(CommitSeq::new);
-    for (claim, moment) in [(write_claim(20, 1), early), (claim("b", 21, 1, Mode::Exclusive), late)] {
-        let changes = table.announce(&claim, NOW).expect("newer");
+    for (claim, moment) in [(write_claim(20, 1), early), (claim("b", 21, 1, LockMode::Exclusive), late)] {
+        let changes = table.check_and_raise_watermarks(&claim, NOW).expect("newer");
         table.record_submitted(&changes, moment);
     }
     assert_eq!((table.required_seq(&write_claim(20, 2)), table.required_seq(&set)), (early, late));
-    let (_, at_work) = table.register(&write_claim(20, 1), NOW);
+    let (_, at_work) = table.register_dispatch(&write_claim(20, 1), NOW);
     table.record_submitted(&at_work, late);
     assert_eq!(table.required_seq(&write_claim(20, 2)), late, "what is at work has to be known as well");
 }
@@ -101,7 +104,7 @@ fn resolve_ends_only_doubt_of_token() {
         let id = start_dispatch(&mut table, &reader);
         table.end_dispatch(&reader, id, DispatchEnd::InDoubt { until }, NOW);
     }
-    let of = |epoch| Token::new(epoch, 0, 1).expect("small");
+    let of = |epoch| FencingToken::new(epoch, 0, 1).expect("small");
     assert!(!table.resolve_doubt(&[key("a")], of(19), NOW), "nobody doubts it");
     assert!(table.resolve_doubt(&[key("a")], of(20), NOW));
     assert!(!table.resolve_doubt(&[key("a")], of(20), NOW), "it was over");
@@ -115,14 +118,14 @@ fn resolve_ends_only_doubt_of_token() {
 #[test]
 fn restart_recovers_epochs_or_whole_watermarks() {
     let epochs = WatermarkEpochs { write: Some(20), read: Some(25) };
-    let known = |mark: Option<Watermark>| mark.map(|mark| (mark.token.number(), mark.exact));
+    let known = |mark: Option<TokenWatermark>| mark.map(|mark| (mark.token.number(), mark.exact));
     let (write, read) = recover_watermarks(&epochs, None);
     assert_eq!((known(write), known(read)), (Some((20, false)), Some((25, false))));
     assert_eq!(recover_watermarks(&WatermarkEpochs::default(), None), (None, None));
-    let of = |epoch| Token::new(epoch, 3, 4).ok();
+    let of = |epoch| FencingToken::new(epoch, 3, 4).ok();
     let whole = KeyWatermarks { key: key("a"), write: of(20), read: of(21) };
     let marks = recover_watermarks(&epochs, Some(&whole));
-    let exact = |token: Option<Token>| token.map(|token| Watermark { token, exact: true });
+    let exact = |token: Option<FencingToken>| token.map(|token| TokenWatermark { token, exact: true });
     assert_eq!(marks, (exact(of(20)), exact(of(21))));
 }
 
@@ -142,12 +145,12 @@ async fn end_and_newer_token_wake_waiter() {
         &|table, running| {
             table.end_dispatch(&write_claim(20, 1), running, DispatchEnd::InDoubt { until }, NOW)
         },
-        &|table, _| drop(table.announce(&write_claim(22, 1), NOW).expect("newer")),
+        &|table, _| drop(table.check_and_raise_watermarks(&write_claim(22, 1), NOW).expect("newer")),
     ];
     for end in ends {
         let mut table = admission_table();
         let running = start_dispatch(&mut table, &write_claim(20, 1));
-        table.announce(&write_claim(21, 1), NOW).expect("newer");
+        table.check_and_raise_watermarks(&write_claim(21, 1), NOW).expect("newer");
         let Ok((AdmitDecision::Wait { told, .. }, _)) = table.check_and_register(&write_claim(21, 1), NOW)
         else {
             panic!("somebody is at work")
@@ -163,11 +166,11 @@ async fn waiter_wakes_when_doubt_is_resolved() {
     let running = start_dispatch(&mut table, &write_claim(20, 1));
     let until = NOW + Duration::from_secs(30);
     table.end_dispatch(&write_claim(20, 1), running, DispatchEnd::InDoubt { until }, NOW);
-    table.announce(&write_claim(21, 1), NOW).expect("newer");
+    table.check_and_raise_watermarks(&write_claim(21, 1), NOW).expect("newer");
     let Ok((AdmitDecision::Wait { told, .. }, _)) = table.check_and_register(&write_claim(21, 1), NOW) else {
         panic!("somebody may be at work")
     };
-    assert!(table.resolve_doubt(&[key("a")], Token::new(20, 0, 1).expect("small"), NOW));
+    assert!(table.resolve_doubt(&[key("a")], FencingToken::new(20, 0, 1).expect("small"), NOW));
     tokio::time::timeout(Duration::from_secs(10), told).await.expect("told");
 }
 
@@ -182,18 +185,18 @@ fn read_newer_than_last_write_runs() {
 /// A doubt that a clean stop has written down closes its key after the restart, and no other key.
 #[test]
 fn doubt_of_clean_stop_closes_key() {
-    let token = Token::new(20, 0, 1).expect("small");
+    let token = FencingToken::new(20, 0, 1).expect("small");
     let doubt = UnresolvedExecution {
         keys: vec![key("a")],
         token,
-        mode: Mode::Exclusive,
+        mode: LockMode::Exclusive,
         remaining: EXECUTION,
         place: None,
     };
-    let clean_stop = Some(CleanShutdown { doubts: vec![doubt], ..CleanShutdown::default() });
+    let clean_stop = Some(CleanShutdownState { doubts: vec![doubt], ..CleanShutdownState::default() });
     let mut table = AdmissionTable::new(&RecoveredState { clean_stop, ..recovered_state() }, NOW, EXECUTION);
     assert!(must_wait(&mut table, &write_claim(21, 1)));
-    start_dispatch(&mut table, &claim("b", 21, 1, Mode::Exclusive));
+    start_dispatch(&mut table, &claim("b", 21, 1, LockMode::Exclusive));
     let over = table.check_and_register(&write_claim(21, 1), NOW + EXECUTION);
     assert!(matches!(over, Ok((AdmitDecision::Running(_), _))));
 }

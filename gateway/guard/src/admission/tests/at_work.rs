@@ -10,7 +10,7 @@ fn settle_claim(
     claim: &DispatchClaim,
     now: BootInstant,
 ) -> (DispatchId, Vec<StoreChange>) {
-    table.announce(claim, now).expect("newer");
+    table.check_and_raise_watermarks(claim, now).expect("newer");
     match table.check_and_register(claim, now).expect("the newest") {
         (AdmitDecision::Running(id), at_work) => (id, at_work),
         (AdmitDecision::Wait { .. }, _) => panic!("nothing is in the way"),
@@ -18,7 +18,7 @@ fn settle_claim(
 }
 
 fn release_rested(table: &mut AdmissionTable, now: BootInstant) -> Vec<StoreChange> {
-    table.release_resting(LINGER, 1000, now)
+    table.delist_idle_keys(LINGER, 1000, now)
 }
 
 fn at_work(name: &str) -> StoreChange {
@@ -56,9 +56,9 @@ fn sets_and_reads_mark_keys_active() {
     let mut table = admission_table();
     let set = DispatchClaim { keys: vec![key("a"), key("b")].into(), ..write_claim(25, 1) };
     assert_eq!(settle_claim(&mut table, &set, NOW).1, [at_work("a"), at_work("b")]);
-    assert_eq!(settle_claim(&mut table, &claim("r", 30, 1, Mode::Shared), NOW).1, [at_work("r")]);
+    assert_eq!(settle_claim(&mut table, &claim("r", 30, 1, LockMode::Shared), NOW).1, [at_work("r")]);
     // A guard that only observes sends dispatches as well.
-    assert_eq!(table.register(&claim("o", 30, 1, Mode::Exclusive), NOW).1, [at_work("o")]);
+    assert_eq!(table.register_dispatch(&claim("o", 30, 1, LockMode::Exclusive), NOW).1, [at_work("o")]);
 }
 
 /// A key in doubt stays marked as at work until its doubt is over.
@@ -66,7 +66,7 @@ fn sets_and_reads_mark_keys_active() {
 fn key_in_doubt_stays_active() {
     let mut table = admission_table();
     for (name, epoch) in [("a", 20), ("b", 21)] {
-        let one = claim(name, epoch, 1, Mode::Exclusive);
+        let one = claim(name, epoch, 1, LockMode::Exclusive);
         let (id, _) = settle_claim(&mut table, &one, NOW);
         table.end_dispatch(&one, id, DispatchEnd::InDoubt { until: NOW + EXECUTION }, NOW);
     }
@@ -83,17 +83,17 @@ fn key_in_doubt_stays_active() {
 /// After an unclean stop, only claims with a key that was at work wait for the end of the quarantine.
 #[test]
 fn unclean_stop_quarantines_only_active_keys() {
-    let mut table = table_after_kill(ActiveKeys::Keys(vec![key("a")]), None);
+    let mut table = table_after_kill(RecoveredActiveKeys::Keys(vec![key("a")]), None);
     assert_eq!(table.quarantine(NOW).map(|closed| closed.scope), Some(QuarantineScope::Keys(1)));
-    let other = claim("b", 21, 1, Mode::Exclusive);
+    let other = claim("b", 21, 1, LockMode::Exclusive);
     assert!(matches!(
-        table.announce(&claim("b", 20, 9, Mode::Exclusive), NOW),
+        table.check_and_raise_watermarks(&claim("b", 20, 9, LockMode::Exclusive), NOW),
         Err(AdmitError::Recovered { .. })
     ));
     settle_claim(&mut table, &other, NOW);
-    settle_claim(&mut table, &claim("new", 21, 1, Mode::Exclusive), NOW);
+    settle_claim(&mut table, &claim("new", 21, 1, LockMode::Exclusive), NOW);
     let both = DispatchClaim { keys: vec![key("a"), key("c")].into(), ..write_claim(30, 1) };
-    table.announce(&both, NOW).expect("newer");
+    table.check_and_raise_watermarks(&both, NOW).expect("newer");
     assert!(
         matches!(table.check_and_register(&both, NOW), Err(AdmitError::Quarantine { .. })),
         "all of a set or none"
@@ -111,9 +111,9 @@ fn unclean_stop_quarantines_only_active_keys() {
 #[test]
 fn quarantine_covers_longer_former_execution_limit() {
     let longer = Duration::from_secs(300);
-    let table = table_after_kill(ActiveKeys::Keys(vec![key("a")]), Some(longer));
+    let table = table_after_kill(RecoveredActiveKeys::Keys(vec![key("a")]), Some(longer));
     assert_eq!(table.quarantine(NOW).map(|closed| closed.until), Some(NOW + longer));
-    let table = table_after_kill(ActiveKeys::Keys(vec![key("a")]), Some(Duration::from_secs(1)));
+    let table = table_after_kill(RecoveredActiveKeys::Keys(vec![key("a")]), Some(Duration::from_secs(1)));
     assert_eq!(table.quarantine(NOW).map(|closed| closed.until), Some(NOW + EXECUTION));
 }
 
@@ -121,13 +121,13 @@ fn quarantine_covers_longer_former_execution_limit() {
 #[test]
 fn unknown_active_keys_quarantine_every_key() {
     for (list, reason) in [
-        (ActiveKeys::NewStore, QuarantineReason::NewStore),
-        (ActiveKeys::NotListed, QuarantineReason::OlderBuild),
+        (RecoveredActiveKeys::NewStore, QuarantineReason::NewStore),
+        (RecoveredActiveKeys::NotListed, QuarantineReason::OlderBuild),
     ] {
         let mut table = table_after_kill(list, None);
         assert_eq!(table.quarantine(NOW).map(|closed| closed.scope), Some(QuarantineScope::EveryKey(reason)));
-        let new = claim("new", 21, 1, Mode::Exclusive);
-        table.announce(&new, NOW).expect("newer");
+        let new = claim("new", 21, 1, LockMode::Exclusive);
+        table.check_and_raise_watermarks(&new, NOW).expect("newer");
         assert!(matches!(table.check_and_register(&new, NOW), Err(AdmitError::Quarantine { .. })));
         assert_eq!(
             release_rested(&mut table, NOW + Duration::from_secs(29)),
@@ -146,12 +146,16 @@ fn clean_stop_without_list_lists_doubts() {
     let doubt = UnresolvedExecution {
         keys: vec![key("d")],
         token: write_claim(15, 1).token,
-        mode: Mode::Exclusive,
+        mode: LockMode::Exclusive,
         remaining: EXECUTION,
         place: None,
     };
-    let stop = CleanShutdown { doubts: vec![doubt], ..CleanShutdown::default() };
-    let left = RecoveredState { at_work: ActiveKeys::NotListed, clean_stop: Some(stop), ..recovered_state() };
+    let stop = CleanShutdownState { doubts: vec![doubt], ..CleanShutdownState::default() };
+    let left = RecoveredState {
+        at_work: RecoveredActiveKeys::NotListed,
+        clean_stop: Some(stop),
+        ..recovered_state()
+    };
     let mut table = AdmissionTable::new(&left, NOW, EXECUTION);
     assert_eq!(table.quarantine(NOW), None);
     assert_eq!(release_rested(&mut table, NOW), [at_work("d"), StoreChange::AtWorkListed]);
@@ -160,9 +164,9 @@ fn clean_stop_without_list_lists_doubts() {
 /// A clean stop keeps an open quarantine for its keys; without one, the keys are released.
 #[test]
 fn clean_stop_keeps_open_quarantine() {
-    let keys = ActiveKeys::Keys(vec![key("a")]);
+    let keys = RecoveredActiveKeys::Keys(vec![key("a")]);
     for (left, closed) in [(None, false), (Some(EXECUTION), true)] {
-        let stop = CleanShutdown { quarantine: left, ..CleanShutdown::default() };
+        let stop = CleanShutdownState { quarantine: left, ..CleanShutdownState::default() };
         let stopped = RecoveredState { at_work: keys.clone(), clean_stop: Some(stop), ..recovered_state() };
         let mut table = AdmissionTable::new(&stopped, NOW, EXECUTION);
         assert_eq!(table.quarantined_until(&[key("a")], NOW).is_some(), closed);
@@ -178,13 +182,13 @@ fn eviction_takes_least_recently_used_first() {
     let mut table = admission_table();
     for (nth, name) in ["a", "b", "c", "d"].into_iter().enumerate() {
         let now = NOW + Duration::from_secs(nth as u64);
-        let one = claim(name, 20 + nth as u64, 1, Mode::Exclusive);
+        let one = claim(name, 20 + nth as u64, 1, LockMode::Exclusive);
         let (id, _) = settle_claim(&mut table, &one, now);
         table.end_dispatch(&one, id, DispatchEnd::Known, now);
     }
     let now = NOW + Duration::from_secs(10);
-    table.announce(&claim("a", 30, 1, Mode::Exclusive), now).expect("newer");
-    let mut round = table.eviction_pass(NOW, 2);
+    table.check_and_raise_watermarks(&claim("a", 30, 1, LockMode::Exclusive), now).expect("newer");
+    let mut round = table.begin_eviction_pass(NOW, 2);
     let forgotten = table.evict_step(&mut round, 2, now);
     assert!(forgotten.more);
     let names = |forgotten: IdleKeyEvictionStep| {

@@ -33,7 +33,7 @@ fn answer_probes(
 ) -> BootInstant {
     let mut now = from;
     for _ in 0..times {
-        table.record_alive(target, LivenessAnswer { asked: now, answered: now }, now);
+        table.record_alive(target, LivenessProbeAnswer { asked: now, answered: now }, now);
         now = now + SECOND;
     }
     now - SECOND
@@ -42,7 +42,7 @@ fn answer_probes(
 /// A write of `a` is in doubt, and was sent to this target.
 fn put_in_doubt(table: &mut AdmissionTable, epoch: u64, target: Option<DispatchTarget>) {
     let old = write_claim(epoch, 1);
-    table.announce(&old, NOW).expect("newer");
+    table.check_and_raise_watermarks(&old, NOW).expect("newer");
     let (AdmitDecision::Running(id), _) = table.check_and_register(&old, NOW).expect("the newest") else {
         panic!("free")
     };
@@ -53,7 +53,7 @@ fn put_in_doubt(table: &mut AdmissionTable, epoch: u64, target: Option<DispatchT
 /// Whether the next write of `a` has to wait.
 fn is_closed(table: &mut AdmissionTable, epoch: u64, now: BootInstant) -> bool {
     let next = write_claim(epoch, 1);
-    table.announce(&next, now).expect("newer");
+    table.check_and_raise_watermarks(&next, now).expect("newer");
     match table.check_and_register(&next, now).expect("the newest").0 {
         AdmitDecision::Wait { doubt, .. } => {
             assert!(doubt.expect("only a doubt is in the way") > now, "whoever waits would look without end");
@@ -74,7 +74,7 @@ fn clock_alone_ends_no_doubt() {
     let later = NOW + EXECUTION * 100;
     assert!(
         table
-            .release_resting(Duration::ZERO, 100, later)
+            .delist_idle_keys(Duration::ZERO, 100, later)
             .iter()
             .all(|change| !matches!(change, StoreChange::AtRest { .. }))
     );
@@ -120,7 +120,7 @@ fn time_until_answer_does_not_count() {
     for _ in 0..20 {
         table.record_alive(
             &first_target(),
-            LivenessAnswer { asked: now, answered: now + SECOND * 2 },
+            LivenessProbeAnswer { asked: now, answered: now + SECOND * 2 },
             now + SECOND * 2,
         );
         now = now + SECOND * 3;
@@ -133,11 +133,11 @@ fn time_until_answer_does_not_count() {
 fn time_before_doubt_does_not_count() {
     let mut table = probed_table();
     let before = NOW - SECOND * 3 / 4;
-    table.record_alive(&first_target(), LivenessAnswer { asked: before, answered: before }, before);
+    table.record_alive(&first_target(), LivenessProbeAnswer { asked: before, answered: before }, before);
     put_in_doubt(&mut table, 20, Some(first_target()));
     table.record_alive(
         &first_target(),
-        LivenessAnswer { asked: NOW + SECOND / 4, answered: NOW + SECOND / 4 },
+        LivenessProbeAnswer { asked: NOW + SECOND / 4, answered: NOW + SECOND / 4 },
         NOW + SECOND / 4,
     );
     let left = table.open_doubts(NOW)[0].until.since(NOW);
@@ -167,7 +167,7 @@ fn silent_endpoint_is_reported_once() {
     assert_eq!(table.silent_doubt_count(), 1);
     assert!(table.open_doubts(NOW)[0].silent);
     assert!(
-        table.record_alive(&first_target(), LivenessAnswer { asked: NOW, answered: NOW }, NOW),
+        table.record_alive(&first_target(), LivenessProbeAnswer { asked: NOW, answered: NOW }, NOW),
         "it answers again"
     );
     assert_eq!(table.silent_doubt_count(), 0);
@@ -190,7 +190,7 @@ fn restarted_doubt_needs_remaining_time() {
     let left = |target| UnresolvedExecution {
         keys: vec![key("a")],
         token: write_claim(20, 1).token,
-        mode: Mode::Exclusive,
+        mode: LockMode::Exclusive,
         remaining: SECOND * 5,
         place: target,
     };
@@ -200,7 +200,7 @@ fn restarted_doubt_needs_remaining_time() {
         // No longer an endpoint of the policy.
         (Some(DispatchTarget::for_endpoint("three:80")), vec![first_target(), second_target()]),
     ] {
-        let stop = CleanShutdown { doubts: vec![left(target)], ..CleanShutdown::default() };
+        let stop = CleanShutdownState { doubts: vec![left(target)], ..CleanShutdownState::default() };
         let recovered = RecoveredState { clean_stop: Some(stop), ..recovered_state() };
         let mut table = AdmissionTable::new(&recovered, NOW, EXECUTION);
         table.start_probing(probe_config(&["one:80", "two:80"]), NOW);
@@ -217,14 +217,14 @@ fn restarted_doubt_needs_remaining_time() {
 /// A quarantine ends only after every endpoint was seen running for its whole length.
 #[test]
 fn quarantine_ends_when_all_endpoints_seen() {
-    let mut table = table_after_kill(ActiveKeys::Keys(vec![key("a")]), None);
+    let mut table = table_after_kill(RecoveredActiveKeys::Keys(vec![key("a")]), None);
     table.start_probing(probe_config(&["one:80", "two:80"]), NOW);
     let now = answer_probes(&mut table, &first_target(), NOW + EXECUTION * 2, 31);
     assert!(table.quarantined_until(&[key("a")], now).is_some(), "nobody has seen the other one run");
     assert_eq!(table.targets_to_probe(), [second_target()]);
     let now = answer_probes(&mut table, &second_target(), now, 31);
     assert_eq!(table.quarantined_until(&[key("a")], now), None);
-    table.release_resting(Duration::ZERO, 100, now);
+    table.delist_idle_keys(Duration::ZERO, 100, now);
     assert!(table.targets_to_probe().is_empty());
 }
 
@@ -233,7 +233,7 @@ fn quarantine_ends_when_all_endpoints_seen() {
 fn slept_time_does_not_end_doubt() {
     let mut table = admission_table();
     let old = write_claim(20, 1);
-    table.announce(&old, NOW).expect("newer");
+    table.check_and_raise_watermarks(&old, NOW).expect("newer");
     let (AdmitDecision::Running(id), _) = table.check_and_register(&old, NOW).expect("the newest") else {
         panic!("free")
     };
@@ -243,6 +243,6 @@ fn slept_time_does_not_end_doubt() {
     assert!(is_closed(&mut table, 21, woken));
     assert!(is_closed(&mut table, 22, woken + EXECUTION - SECOND * 2));
     assert!(!is_closed(&mut table, 23, woken + EXECUTION));
-    table.release_resting(Duration::ZERO, 100, woken + EXECUTION);
+    table.delist_idle_keys(Duration::ZERO, 100, woken + EXECUTION);
     assert_eq!(table.doubt_count(), 0);
 }

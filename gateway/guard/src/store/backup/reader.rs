@@ -32,8 +32,8 @@ pub enum BackupFormatError {
 ///
 /// # Errors
 /// The file is no backup, or not whole.
-pub fn verify(path: &Path) -> Result<BackupHeader, BackupFormatError> {
-    read(path, |_| Ok(()))
+pub fn verify_backup(path: &Path) -> Result<BackupHeader, BackupFormatError> {
+    read_backup_rows(path, |_| Ok(()))
 }
 
 /// Passes each row to `each`. The rows count only when this has returned without an error, because the sum comes
@@ -41,7 +41,7 @@ pub fn verify(path: &Path) -> Result<BackupHeader, BackupFormatError> {
 ///
 /// # Errors
 /// The file is no backup or not whole, or `each` has failed.
-pub fn read<E: From<BackupFormatError>>(
+pub fn read_backup_rows<E: From<BackupFormatError>>(
     path: &Path,
     each: impl FnMut(BackupRow) -> Result<(), E>,
 ) -> Result<BackupHeader, E> {

@@ -25,7 +25,7 @@ fn encode_backup(header: &BackupHeader) -> Vec<u8> {
         (RowKind::Mark, b"b", &[8; 16]),
         (RowKind::Operation, &[3; 32], b"an entry\n"),
     ] {
-        writing.row(kind, key, value).expect("memory takes every byte");
+        writing.write_row(kind, key, value).expect("memory takes every byte");
     }
     writing.write_end().expect("memory takes every byte");
     bytes
@@ -50,7 +50,7 @@ fn written_backup_reads_back() {
     let place = test_folder();
     let path = place.create_file(&encode_backup(&header()));
     let mut rows = Vec::new();
-    let read = read::<BackupFormatError>(&path, |row| {
+    let read = read_backup_rows::<BackupFormatError>(&path, |row| {
         rows.push(row);
         Ok(())
     });
@@ -68,10 +68,10 @@ fn truncated_or_longer_backup_is_refused() {
     let place = test_folder();
     let whole = encode_backup(&header());
     for length in 0..whole.len() {
-        verify(&place.create_file(&whole[..length])).expect_err("a part of it");
+        verify_backup(&place.create_file(&whole[..length])).expect_err("a part of it");
     }
     let more = [&whole[..], b"\n"].concat();
-    assert!(matches!(verify(&place.create_file(&more)), Err(BackupFormatError::Corrupt(_))));
+    assert!(matches!(verify_backup(&place.create_file(&more)), Err(BackupFormatError::Corrupt(_))));
 }
 
 /// A backup of which a single bit has changed is refused.
@@ -83,7 +83,7 @@ fn flipped_bit_is_refused() {
         for bit in 0..8 {
             let mut changed = whole.clone();
             changed[at] ^= 1 << bit;
-            verify(&place.create_file(&changed)).expect_err("not what was written");
+            verify_backup(&place.create_file(&changed)).expect_err("not what was written");
         }
     }
 }
@@ -93,7 +93,10 @@ fn flipped_bit_is_refused() {
 fn wrong_row_count_is_refused() {
     let place = test_folder();
     let fewer = BackupHeader { marks: 1, ..header() };
-    assert!(matches!(verify(&place.create_file(&encode_backup(&fewer))), Err(BackupFormatError::Corrupt(_))));
+    assert!(matches!(
+        verify_backup(&place.create_file(&encode_backup(&fewer))),
+        Err(BackupFormatError::Corrupt(_))
+    ));
 }
 
 /// The error tells a foreign file, a newer backup and an unreadable file apart.
@@ -101,17 +104,20 @@ fn wrong_row_count_is_refused() {
 fn foreign_or_newer_file_is_named() {
     let place = test_folder();
     assert!(matches!(
-        verify(&place.create_file(b"redb\x1a\x0a\xa9\x0d\x0a")),
+        verify_backup(&place.create_file(b"redb\x1a\x0a\xa9\x0d\x0a")),
         Err(BackupFormatError::Foreign)
     ));
     assert!(matches!(
-        verify(&place.create_file(b"fencegate guard backup 2\n{}\n")),
+        verify_backup(&place.create_file(b"fencegate guard backup 2\n{}\n")),
         Err(BackupFormatError::Newer)
     ));
     let newer = BackupHeader { identity: StoreIdentity { format: 3, ..header().identity }, ..header() };
-    assert!(matches!(verify(&place.create_file(&encode_backup(&newer))), Err(BackupFormatError::Newer)));
     assert!(matches!(
-        verify(&place.create_file(b"").with_extension("none")),
+        verify_backup(&place.create_file(&encode_backup(&newer))),
+        Err(BackupFormatError::Newer)
+    ));
+    assert!(matches!(
+        verify_backup(&place.create_file(b"").with_extension("none")),
         Err(BackupFormatError::Unreadable(_))
     ));
 }

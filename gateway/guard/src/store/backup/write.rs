@@ -22,7 +22,7 @@ impl<W: Write> BackupWriter<W> {
         Ok(writing)
     }
 
-    pub(in crate::store) fn row(&mut self, kind: RowKind, key: &[u8], value: &[u8]) -> io::Result<()> {
+    pub(in crate::store) fn write_row(&mut self, kind: RowKind, key: &[u8], value: &[u8]) -> io::Result<()> {
         self.write(&[match kind {
             RowKind::Mark => MARK,
             RowKind::Operation => OPERATION,

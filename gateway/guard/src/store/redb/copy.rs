@@ -17,7 +17,7 @@ use crate::{
         backup::{BackupHeader, BackupWriter, RowKind},
         durable::CopyStoreError,
     },
-    wall_clock::wall_clock,
+    wall_clock::wall_clock_seconds,
 };
 
 /// The size of one write, in bytes.
@@ -28,7 +28,7 @@ impl RedbStore {
     ///
     /// # Errors
     /// The store cannot be read, or is of a newer build.
-    pub fn header(&self) -> Result<BackupHeader, StoreError> {
+    pub fn backup_header(&self) -> Result<BackupHeader, StoreError> {
         let identity = self.identity()?;
         let read = self.database.begin_read().map_err(|error| self.damaged_error(error))?;
         self.read_header(&read, identity)
@@ -44,12 +44,12 @@ impl RedbStore {
         let marks = read.open_table(MARKS).map_err(|error| self.damaged_error(error))?;
         for row in marks.iter().map_err(|error| self.damaged_error(error))? {
             let (key, epochs) = row.map_err(|error| self.damaged_error(error))?;
-            writing.row(RowKind::Mark, key.value().as_bytes(), epochs.value())?;
+            writing.write_row(RowKind::Mark, key.value().as_bytes(), epochs.value())?;
         }
         let operations = read.open_table(OPERATIONS).map_err(|error| self.damaged_error(error))?;
         for row in operations.iter().map_err(|error| self.damaged_error(error))? {
             let (id, entry) = row.map_err(|error| self.damaged_error(error))?;
-            writing.row(RowKind::Operation, id.value(), entry.value())?;
+            writing.write_row(RowKind::Operation, id.value(), entry.value())?;
         }
         writing.write_end()?;
         Ok(header)
@@ -73,7 +73,7 @@ impl RedbStore {
             }
             Ok(BackupHeader {
                 identity,
-                taken: wall_clock(),
+                taken: wall_clock_seconds(),
                 highest,
                 floor,
                 era: one(ERA)?.unwrap_or_default(),

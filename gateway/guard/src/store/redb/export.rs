@@ -56,7 +56,7 @@ impl RedbStore {
     /// Marks the file as moved, so that no guard opens it any more. On the disk when this returns.
     pub(crate) fn mark_moved(&self, departed: &MovedMarker) -> Result<(), StoreError> {
         let identity = StoreIdentity { format: GONE, ..self.identity()? };
-        self.write(|write| {
+        self.run_write_transaction(|write| {
             let mut single = write.open_table(SINGLE)?;
             let json = |value: serde_json::Result<Vec<u8>>| value.expect("plain fields serialise");
             single.insert(DEPARTED, json(serde_json::to_vec(departed)).as_slice())?;
@@ -71,7 +71,7 @@ impl RedbStore {
         last: Option<&ResourceKey>,
         most: usize,
     ) -> Result<Vec<StoredKey>, StoreError> {
-        let rows: Vec<MarksRow> = self.read(|read| {
+        let rows: Vec<MarksRow> = self.run_read_transaction(|read| {
             let marks = read.open_table(MARKS)?;
             let whole = read.open_table(WHOLE)?;
             let mut rows = Vec::new();
@@ -87,7 +87,7 @@ impl RedbStore {
 
     /// Keys that only have whole watermarks, from a clean stop.
     pub(crate) fn watermark_only_keys(&self) -> Result<Vec<StoredKey>, StoreError> {
-        let rows: Vec<MarksRow> = self.read(|read| {
+        let rows: Vec<MarksRow> = self.run_read_transaction(|read| {
             let marks = read.open_table(MARKS)?;
             let whole = read.open_table(WHOLE)?;
             let mut rows = Vec::new();
@@ -120,7 +120,7 @@ impl RedbStore {
         last: Option<&ResourceKey>,
         most: usize,
     ) -> Result<Vec<(ResourceKey, WatermarkEpochs)>, StoreError> {
-        let rows: Vec<(String, Option<Vec<u8>>)> = self.read(|read| {
+        let rows: Vec<(String, Option<Vec<u8>>)> = self.run_read_transaction(|read| {
             let at_work = read.open_table(AT_WORK)?;
             let marks = read.open_table(MARKS)?;
             let mut rows = Vec::new();
@@ -138,7 +138,7 @@ impl RedbStore {
     }
 
     pub(crate) fn has_watermarks(&self, key: &ResourceKey) -> Result<bool, StoreError> {
-        self.read(|read| Ok(read.open_table(MARKS)?.get(key.as_str())?.is_some()))
+        self.run_read_transaction(|read| Ok(read.open_table(MARKS)?.get(key.as_str())?.is_some()))
     }
 
     /// The next operations after `last`, up to a bounded number of bytes. Empty after the last one.
@@ -147,7 +147,7 @@ impl RedbStore {
         last: Option<&OperationId>,
         most: usize,
     ) -> Result<Vec<(OperationId, JournalEntry)>, StoreError> {
-        let rows: Vec<(Vec<u8>, Vec<u8>)> = self.read(|read| {
+        let rows: Vec<(Vec<u8>, Vec<u8>)> = self.run_read_transaction(|read| {
             let table = read.open_table(OPERATIONS)?;
             let from = last.map_or(Bound::Unbounded, |last| Bound::Excluded(last.as_bytes().as_slice()));
             let mut rows = Vec::new();

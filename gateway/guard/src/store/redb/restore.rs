@@ -8,11 +8,11 @@ use fencegate_process::failpoint;
 
 use super::{
     RedbStore,
-    tables::{ERA, FLOOR, IDENTITY, LIST, MAX_EXECUTION, RESTORED, SINGLE, TIME, Tables, decode_entry},
+    tables::{ERA, FLOOR, IDENTITY, LIST, MAX_EXECUTION, RESTORED, RedbTables, SINGLE, TIME, decode_entry},
 };
 use crate::store::{
     StoreChange, StoreError, StoreIdentity,
-    backup::{BackupFormatError, BackupHeader, BackupRow, RowKind, read},
+    backup::{BackupFormatError, BackupHeader, BackupRow, RowKind, read_backup_rows},
     durable::RestoreStoreError,
 };
 
@@ -54,7 +54,7 @@ impl RedbStore {
     ) -> Result<BackupHeader, RestoreStoreError> {
         let store = Self::create(path)?;
         let mut batch = OperationBatch::default();
-        let header = read(backup, |row| {
+        let header = read_backup_rows(backup, |row| {
             if row.kind == RowKind::Operation {
                 batch.add(&row)?;
                 if batch.is_full() {
@@ -77,7 +77,7 @@ impl RedbStore {
         let identity = StoreIdentity { store: store.clone(), ..header.identity.clone() };
         let longest = u64::try_from(restored.quarantine_length(header).as_millis()).unwrap_or(u64::MAX);
         failpoint::pass("amid_restore");
-        self.write(|write| {
+        self.run_write_transaction(|write| {
             let mut single = write.open_table(SINGLE)?;
             single.insert(FLOOR, floor.to_be_bytes().as_slice())?;
             single.insert(ERA, header.era.to_be_bytes().as_slice())?;
@@ -117,8 +117,8 @@ impl OperationBatch {
 
     fn write(&mut self, store: &RedbStore) -> Result<(), StoreError> {
         let changes = std::mem::take(self).changes;
-        store.write(|write| {
-            let mut tables = Tables::open(write)?;
+        store.run_write_transaction(|write| {
+            let mut tables = RedbTables::open(write)?;
             changes.iter().try_for_each(|change| tables.apply(change))?;
             tables.close().map(drop)
         })

@@ -44,7 +44,7 @@ pub(super) const GONE: u32 = u32::MAX;
 pub(super) const JOURNAL: &str = "journal";
 
 /// All tables, open in one transaction.
-pub(super) struct Tables<'t> {
+pub(super) struct RedbTables<'t> {
     marks: Table<'t, &'static str, &'static [u8]>,
     at_work: Table<'t, &'static str, ()>,
     pub(super) whole: Table<'t, &'static str, &'static [u8]>,
@@ -56,7 +56,7 @@ pub(super) struct Tables<'t> {
     journal: JournalSize,
 }
 
-impl<'t> Tables<'t> {
+impl<'t> RedbTables<'t> {
     /// Creates the missing ones.
     pub(super) fn open(write: &'t WriteTransaction) -> Result<Self, redb::Error> {
         let single = write.open_table(SINGLE)?;
@@ -83,7 +83,7 @@ impl<'t> Tables<'t> {
     }
 
     /// Measures the journal, if its size is not in the file yet.
-    pub(super) fn measure(&mut self) -> Result<(), redb::Error> {
+    pub(super) fn measure_journal(&mut self) -> Result<(), redb::Error> {
         if self.single.get(JOURNAL)?.is_none() {
             for row in self.operations.iter()? {
                 self.journal.entries += 1;

@@ -18,7 +18,7 @@ fn moved_file_refuses_guard_keeps_rows() {
         ])
         .expect("written");
     store.commit(&[StoreChange::AtWork { key: key("a") }, StoreChange::AtWorkListed]).expect("written");
-    store.commit(&[StoreChange::CleanShutdown(CleanShutdown::default())]).expect("written");
+    store.commit(&[StoreChange::CleanShutdown(CleanShutdownState::default())]).expect("written");
     let given = |store: &RedbStore| {
         let keys = store.watermarks_after(None, 9).expect("readable");
         let at_work = store.active_keys_after(None, 9).expect("readable");
@@ -31,7 +31,7 @@ fn moved_file_refuses_guard_keeps_rows() {
     };
     let before = given(&store);
     assert_eq!((before.1.len(), before.2.len(), before.3.len()), (1, 1, 1));
-    assert_eq!(before.0.clean_stop, Some(CleanShutdown::default()), "it was only looked at");
+    assert_eq!(before.0.clean_stop, Some(CleanShutdownState::default()), "it was only looked at");
     store.mark_moved(&departed).expect("written");
     drop(store);
     let refused = RedbStore::open(&path).err().map(|error| error.to_string()).unwrap_or_default();
@@ -73,7 +73,7 @@ fn moved_rows_come_in_batches() {
     assert_eq!(keys.iter().map(ResourceKey::as_str).collect::<Vec<_>>(), names);
     assert_eq!(operations, ids);
     // A key that only has whole watermarks is not lost.
-    let whole = KeyWatermarks { key: key("only"), write: Token::new(9, 1, 1).ok(), read: None };
+    let whole = KeyWatermarks { key: key("only"), write: FencingToken::new(9, 1, 1).ok(), read: None };
     store.commit(&[StoreChange::Watermarks(whole.clone())]).expect("written");
     let only = store.watermark_only_keys().expect("readable");
     assert_eq!(

@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     admission::{AdmissionTable, DispatchClaim, QuarantineReason, QuarantineScope},
     error::AdmitError,
-    store::backup::{BackupFormatError, verify},
+    store::backup::{BackupFormatError, verify_backup},
 };
 
 struct TestFolder(tempfile::TempDir);
@@ -49,7 +49,7 @@ fn restored_store_keeps_operations_drops_watermarks() {
     let store = place.store();
     store.commit(&[mark("a", 7), mark("b", 9), StoreChange::Era(2), StoreChange::Time(77)]).expect("written");
     store.commit(&[StoreChange::MaxExecution(SECOND * 30), StoreChange::AtWorkListed]).expect("written");
-    store.commit(&[StoreChange::CleanShutdown(CleanShutdown::default())]).expect("written");
+    store.commit(&[StoreChange::CleanShutdown(CleanShutdownState::default())]).expect("written");
     let body = Some(bytes::Bytes::from_static(b"paid"));
     let done = JournalEntryState::Done {
         at: 90,
@@ -64,7 +64,7 @@ fn restored_store_keeps_operations_drops_watermarks() {
     });
     store.commit(&operations.collect::<Vec<_>>()).expect("written");
     let backup = place.backup(&store);
-    let header = verify(&backup).expect("whole");
+    let header = verify_backup(&backup).expect("whole");
     assert_eq!((header.highest, header.floor, header.marks, header.operations), (9, 5, 2, 2000));
 
     let path = place.path("restored.redb");
@@ -73,12 +73,12 @@ fn restored_store_keeps_operations_drops_watermarks() {
     let recovered = made.load(SECOND).expect("readable");
     assert_eq!(recovered.identity, StoreIdentity { store: "s-2".into(), ..identity() });
     assert_eq!((recovered.floor, recovered.era, recovered.time), (20, 2, 77));
-    assert_eq!(recovered.at_work, ActiveKeys::Restored);
+    assert_eq!(recovered.at_work, RecoveredActiveKeys::Restored);
     assert_eq!(recovered.clean_stop, None, "the word of an end before the backup");
     assert_eq!(recovered.marks, HashMap::new());
     assert_eq!(recovered.max_execution, Some(SECOND * 31), "and what may still be sent");
     assert_eq!(made.journal().entries, 2000);
-    assert_eq!(made.unfinished(9999).expect("readable").len(), 1000);
+    assert_eq!(made.unresolved_operations(9999).expect("readable").len(), 1000);
     let id = OperationId::from_bytes([2; 32]);
     assert_eq!(made.operation(&id).expect("readable"), store.operation(&id).expect("readable"));
 }
@@ -104,16 +104,18 @@ fn restored_guard_refuses_overtaken_tokens() {
     for text in ["a", "b"] {
         let claim = |epoch| DispatchClaim {
             keys: vec![key(text)].into(),
-            token: Token::new(epoch, 1, 1).expect("small"),
-            mode: fencegate_policies::plan::Mode::Exclusive,
+            token: FencingToken::new(epoch, 1, 1).expect("small"),
+            mode: fencegate_policies::plan::LockMode::Exclusive,
             era: None,
             parent: None,
         };
         for overtaken in [6, 7, 8, 19, 20] {
-            let refused = table.announce(&claim(overtaken), now).expect_err("it may have been overtaken");
+            let refused = table
+                .check_and_raise_watermarks(&claim(overtaken), now)
+                .expect_err("it may have been overtaken");
             assert!(matches!(refused, AdmitError::Floor { floor: 20 }), "{text}: {refused}");
         }
-        table.announce(&claim(21), now).expect("newer than all");
+        table.check_and_raise_watermarks(&claim(21), now).expect("newer than all");
     }
 }
 
@@ -121,7 +123,7 @@ fn restored_guard_refuses_overtaken_tokens() {
 #[test]
 fn unlimited_execution_makes_quarantine_endless() {
     let place = TestFolder::new();
-    let mut header = place.store().header().expect("readable");
+    let mut header = place.store().backup_header().expect("readable");
     header.max_execution = Some(Duration::MAX);
     assert_eq!(restore_options(20).quarantine_length(&header), Duration::MAX);
 }
@@ -220,7 +222,7 @@ fn copy_is_consistent_snapshot() {
     assert_eq!((header.highest, header.marks), (50, 9000));
     let path = place.path("backup");
     fs::write(&path, &meanwhile.taken).expect("a folder of our own");
-    assert_eq!(verify(&path).expect("whole"), header);
+    assert_eq!(verify_backup(&path).expect("whole"), header);
     let epochs = store.load(SECOND).expect("readable").marks;
     assert_eq!(epochs[&key("k0")].highest(), 900);
 }

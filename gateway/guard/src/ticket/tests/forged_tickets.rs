@@ -218,8 +218,8 @@ fn oversized_ticket_is_refused_unparsed() {
 /// A key, and a verifier that trusts it.
 static KNOWN: LazyLock<(SigningKeyPair, TicketVerifier)> = LazyLock::new(|| {
     let pair = key_pair();
-    let set =
-        VerifyingKeySet::parse(jwks::render(&[pair.public()]).expect("one key").as_bytes()).expect("good");
+    let set = VerifyingKeySet::parse(jwks::render_key_set(&[pair.public()]).expect("one key").as_bytes())
+        .expect("good");
     (pair, TicketVerifier::from_set(set))
 });
 
@@ -232,8 +232,8 @@ prop_compose! {
     ) -> TicketClaims {
         TicketClaims {
             keys: keys.into_iter().collect(),
-            tenure: Token::new(epoch, sequence, 0).expect("below 2^63"),
-            mode: if shared { Mode::Shared } else { Mode::Exclusive },
+            tenure: FencingToken::new(epoch, sequence, 0).expect("below 2^63"),
+            mode: if shared { LockMode::Shared } else { LockMode::Exclusive },
             era,
             ensemble: OURS.into(),
             issuer,

@@ -47,7 +47,7 @@ fn replaced_key_invalidates_cached_ticket() {
     let new = key_pair();
     let named = |pair: &SigningKeyPair| {
         let key = PublicKey { kid: "ours".into(), ..pair.public().clone() };
-        jwks::render(&[&key]).expect("one key")
+        jwks::render_key_set(&[&key]).expect("one key")
     };
     let keys = KeySetFolder::with_keys(&[]);
     keys.write(&named(&old));
@@ -117,5 +117,5 @@ fn key_set_accepts_only_signature_keys() {
     }
     let kept = set(serde_json::json!([{ "kty": "RSA", "n": "AQAB" }, public, public])).expect("one good key");
     assert_eq!(kept.kids(), [one.public().kid()]);
-    assert_eq!(jwks::render(&[one.public(), one.public()]), jwks::render(&[one.public()]));
+    assert_eq!(jwks::render_key_set(&[one.public(), one.public()]), jwks::render_key_set(&[one.public()]));
 }

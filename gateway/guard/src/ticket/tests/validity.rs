@@ -29,7 +29,7 @@ fn leeway_ends_at_exact_second() {
 #[test]
 fn ticket_is_renewed_at_half_life() {
     let pair = key_pair();
-    let ticket = Ticket::new(TicketSigner::with_key(&pair).into(), claims());
+    let ticket = TenureTicket::new(TicketSigner::with_key(&pair).into(), claims());
     let first = ticket.text(NOW);
     assert_eq!(ticket.text(NOW + VALID / 2 - 1), first);
     let second = ticket.text(NOW + VALID / 2);

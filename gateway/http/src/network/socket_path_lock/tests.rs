@@ -6,13 +6,13 @@ use tempfile::TempDir;
 
 use super::*;
 
-fn file() -> (TempDir, SocketFile) {
+fn file() -> (TempDir, UnixSocketFile) {
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("s");
-    (folder, SocketFile { path, mode: 0o600 })
+    (folder, UnixSocketFile { path, mode: 0o600 })
 }
 
-fn take(file: &SocketFile) -> io::Result<SocketPathLock> {
+fn take(file: &UnixSocketFile) -> io::Result<SocketPathLock> {
     SocketPathLock::bind(file, SocketTakeover::Never)
 }
 
@@ -45,7 +45,7 @@ fn used_path_is_refused_stale_taken() {
     let taken = take(&file).expect("nobody listens");
     assert_eq!(take(&file).expect_err("in use").kind(), io::ErrorKind::AddrInUse);
     // A process listens and never accepts, and its queue is full.
-    let other = SocketFile { path: file.path.with_extension("full"), mode: 0o600 };
+    let other = UnixSocketFile { path: file.path.with_extension("full"), mode: 0o600 };
     let full = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
     full.bind(&SockAddr::unix(&other.path).expect("short")).expect("bound");
     full.listen(0).expect("listens");
@@ -73,7 +73,7 @@ fn other_files_are_not_replaced() {
         SocketPathLock::bind(&file, takeover).expect_err("a folder");
         fs::remove_dir(&file.path).expect("still there");
     }
-    let nowhere = SocketFile { path: folder.path().join("none/s"), mode: 0o600 };
+    let nowhere = UnixSocketFile { path: folder.path().join("none/s"), mode: 0o600 };
     assert!(take(&nowhere).expect_err("no folder").to_string().contains("none"));
 }
 

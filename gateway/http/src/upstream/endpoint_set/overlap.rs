@@ -9,7 +9,7 @@ use fencegate_policies::plan::{CanonicalAddress, UpstreamId};
 use futures_util::future::{join, join_all};
 use tokio::time::timeout;
 
-use super::{EndpointSet, NameResolution, Upstreams};
+use super::{EndpointSet, NameResolution, UpstreamSet};
 use crate::upstream::same_listener::canonical_address;
 
 /// The longest wait for lookups. It is short, because a waiting request also delays the next plan.
@@ -22,7 +22,7 @@ enum KnownAddresses {
     Unknown,
 }
 
-impl Upstreams {
+impl UpstreamSet {
     /// Whether another upstream with fenced routes shares an address with this one, or may share one. Takes a second
     /// at most: it waits for all first lookups at once, and never for later ones.
     pub async fn overlaps_fenced(&self, id: UpstreamId) -> bool {

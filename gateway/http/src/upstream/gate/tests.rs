@@ -11,17 +11,17 @@ use tokio::{
 use super::*;
 use crate::{network::socket_stream::SocketStream, upstream::h2_observer::H2ObservedIo};
 
-fn gated_stream(clock: Arc<ManualClock>) -> (Gated<DuplexStream>, Rc<WriteGate>, DuplexStream) {
+fn gated_stream(clock: Arc<ManualClock>) -> (GatedIo<DuplexStream>, Rc<WriteGate>, DuplexStream) {
     let gate = Rc::new(WriteGate::new(clock));
     let (near, far) = duplex(1024);
-    (Gated::new(near, gate.clone()), gate, far)
+    (GatedIo::new(near, gate.clone()), gate, far)
 }
 
 /// A permission that holds until an instant.
 #[derive(Debug)]
-struct FixedPermission(BootInstant);
+struct FixedSendPermission(BootInstant);
 
-impl SendPermission for FixedPermission {
+impl SendPermission for FixedSendPermission {
     fn holds(&self, now: BootInstant) -> bool {
         now < self.0
     }
@@ -31,8 +31,8 @@ impl SendPermission for FixedPermission {
     }
 }
 
-fn permission_until(seconds: u64) -> Arc<FixedPermission> {
-    Arc::new(FixedPermission(BootInstant::from_nanos(0) + Duration::from_secs(seconds)))
+fn permission_until(seconds: u64) -> Arc<FixedSendPermission> {
+    Arc::new(FixedSendPermission(BootInstant::from_nanos(0) + Duration::from_secs(seconds)))
 }
 
 /// No byte passes after the deadline, not even the rest of a request.
@@ -226,12 +226,12 @@ async fn last_write_time_is_never_early() {
 }
 
 /// A connection over the network, and its far end.
-async fn gated_socket() -> (Gated<SocketStream>, Rc<WriteGate>, TcpStream) {
+async fn gated_socket() -> (GatedIo<SocketStream>, Rc<WriteGate>, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let near = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("listening");
     let (far, _) = listener.accept().await.expect("it has come");
     let gate = Rc::new(WriteGate::new(Arc::<ManualClock>::default()));
-    (Gated::new(SocketStream::Tcp(near), gate.clone()), gate, far)
+    (GatedIo::new(SocketStream::Tcp(near), gate.clone()), gate, far)
 }
 
 /// An exchange that did not end well ends with a reset, and no other one does. A service that sees an orderly end
@@ -263,7 +263,7 @@ async fn incomplete_exchange_ends_with_reset() {
     assert_eq!(far.read(&mut [0; 1]).await.expect("no reset afterwards"), 0);
 }
 
-fn options(io: &Gated<SocketStream>) -> (Option<Duration>, Option<Duration>) {
+fn options(io: &GatedIo<SocketStream>) -> (Option<Duration>, Option<Duration>) {
     let SocketStream::Tcp(stream) = &io.io else { panic!("it goes by the network") };
     let socket = SockRef::from(stream);
     (socket.linger().expect("open"), socket.tcp_user_timeout().expect("open"))

@@ -19,7 +19,7 @@ use crate::{
     body::{Body, observer::BodyObserver},
     upstream::{
         client_connection::{self, RequestSender},
-        gate::{Gated, WriteGate},
+        gate::{GatedIo, WriteGate},
     },
 };
 
@@ -33,7 +33,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: usize) -> Vec<u8> {
 
 fn observe_writes(bytes: &[u8], pieces: usize) -> H2WriteState {
     let seen = H2WriteState::new();
-    let mut out = WritePosition { skip: PREFACE, head: [0; HEAD], have: 0, frame: FrameKind::Other };
+    let mut out = H2WritePosition { skip: PREFACE, head: [0; HEAD], have: 0, frame: H2FrameKind::Other };
     for piece in [&[0; PREFACE], bytes].concat().chunks(pieces) {
         out.advance(piece, &seen);
     }
@@ -146,7 +146,7 @@ async fn check_taken_body_is_unsent() {
     let (read, reads) = oneshot::channel();
     tokio::task::spawn_local(serve_without_answer(far, reads));
     let gate = Rc::new(WriteGate::new(Arc::<ManualClock>::default()));
-    let spoken = client_connection::handshake_http2(Gated::new(near, gate.clone()), Scheme::HTTP).await;
+    let spoken = client_connection::handshake_http2(GatedIo::new(near, gate.clone()), Scheme::HTTP).await;
     let (mut sender, _running) = spoken.expect("both speak HTTP/2");
     let RequestSender::Http2(_, seen, _) = &sender else { panic!("another protocol") };
     let seen = seen.clone();

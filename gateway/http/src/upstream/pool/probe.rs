@@ -12,7 +12,7 @@ use crate::{
     network::Network,
     upstream::{
         address::EndpointAddress, endpoint::Endpoint, endpoint_set::EndpointSet,
-        identity_check::IdentityError,
+        identity_check::IdentityCheckError,
     },
 };
 
@@ -70,16 +70,16 @@ impl<N: Network> ConnectionPool<N> {
             Some(
                 Ok(_)
                 | Err(
-                    IdentityError::UnknownProcess(_)
-                    | IdentityError::Contradicted(_)
-                    | IdentityError::Distrusted(_),
+                    IdentityCheckError::UnknownProcess(_)
+                    | IdentityCheckError::Contradicted(_)
+                    | IdentityCheckError::Distrusted(_),
                 ),
             ) => {
                 if liveness.record_probe_answer() && !news {
                     info!(%upstream, %endpoint, address = %socket, "endpoint.answers_again");
                 }
             }
-            Some(Err(IdentityError::Io(_))) | None => {
+            Some(Err(IdentityCheckError::Io(_))) | None => {
                 if liveness.record_probe_miss() || news {
                     warn!(%upstream, %endpoint, address = %socket, "endpoint.silent: new requests go to the others");
                 }

@@ -103,7 +103,7 @@ async fn missing_response_ends_exchange() {
 /// A failed write ends when all incoming bytes were read. The writing task may be another one than the reading task.
 #[tokio::test(flavor = "current_thread")]
 async fn failed_write_ends_after_last_read() {
-    let (tracked, read_flag) = ReadTracker::new(ClosedServer::having_sent("bye"));
+    let (tracked, read_flag) = ReadTrackingIo::new(ClosedServer::having_sent("bye"));
     let (mut reader, mut writer) = tokio::io::split(tracked);
     let writing = async {
         let failed = writer.write_all(b"x").await.expect_err("nobody takes it");
@@ -125,7 +125,7 @@ async fn failed_write_ends_after_last_read() {
 /// pending write, measured from the last byte that was read.
 #[tokio::test(flavor = "current_thread")]
 async fn failed_write_ends_after_silence() {
-    let (tracked, _) = ReadTracker::new(ClosedServer::having_sent("bye"));
+    let (tracked, _) = ReadTrackingIo::new(ClosedServer::having_sent("bye"));
     let (mut reader, mut writer) = tokio::io::split(tracked);
     let ended = async {
         let writing = spawn_local(async move {

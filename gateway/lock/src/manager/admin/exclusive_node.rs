@@ -1,22 +1,22 @@
 //! Shows the holder of an exclusive node that is shared with other programs, and removes the node for an operator.
 
-use crate::manager::admin_query::{AdminQueryError, BreakLockOutcome, LineEntry, Program};
+use crate::manager::admin_query::{AdminQueryError, BreakLockOutcome, ContenderProgram, LockQueueEntry};
 use crate::recipe::node_data;
 use crate::session::{
     active_session::ActiveSession,
     client::{MultiOp, NodeStat, ZkClient, ZkError},
-    epoch::epoch,
+    epoch::token_epoch,
     member::find_gateway,
 };
-use fencegate_policies::plan::Mode;
+use fencegate_policies::plan::LockMode;
 
 /// Inserts the owner of the node in front of the gateways' own queue.
-pub(super) async fn add_owner<L: ZkClient>(
+pub(super) async fn prepend_node_owner<L: ZkClient>(
     live: &ActiveSession<L>,
     path: &str,
     members: &[String],
-    mut line: Vec<LineEntry>,
-) -> Result<Vec<LineEntry>, AdminQueryError> {
+    mut line: Vec<LockQueueEntry>,
+) -> Result<Vec<LockQueueEntry>, AdminQueryError> {
     for one in &mut line {
         // Tokens are made of the czxid of the exclusive node, so a queued lock node has none.
         (one.number, one.holds) = (None, false);
@@ -28,7 +28,7 @@ pub(super) async fn add_owner<L: ZkClient>(
         Err(fault) => return Err(fault.into()),
     };
     let session = format_session(seen);
-    let number = epoch(live.base, seen.czxid).ok();
+    let number = token_epoch(live.base, seen.czxid).ok();
     let ours = node_data::parse_attempt(&says).is_some();
     match line.first_mut() {
         Some(first) if first.session == session && node_data::is_made_by(&says, &first.node) => {
@@ -40,14 +40,28 @@ pub(super) async fn add_owner<L: ZkClient>(
                 first.behind = Some(node.clone());
             }
             let gateway = find_gateway(members, &session);
-            let program = if ours || gateway.is_some() { Program::Fencegate } else { Program::Unknown };
-            let mode = Mode::Exclusive;
+            let program = if ours || gateway.is_some() {
+                ContenderProgram::Fencegate
+            } else {
+                ContenderProgram::Unknown
+            };
+            let mode = LockMode::Exclusive;
             let behind = None;
             let permit = None;
             let holds = true;
             let made_ms = Some(seen.created);
-            let first =
-                LineEntry { node, mode, program, gateway, session, number, holds, permit, behind, made_ms };
+            let first = LockQueueEntry {
+                node,
+                mode,
+                program,
+                gateway,
+                session,
+                number,
+                holds,
+                permit,
+                behind,
+                made_ms,
+            };
             line.insert(0, first);
         }
     }
@@ -65,7 +79,7 @@ fn node_label(seen: NodeStat) -> String {
 }
 
 /// Removes the first own lock node in the queue and the exclusive node that it has created: both or neither.
-pub(super) async fn remove_own<L: ZkClient>(
+pub(super) async fn remove_own_exclusive_node<L: ZkClient>(
     live: &ActiveSession<L>,
     place: &str,
     path: &str,
@@ -86,8 +100,8 @@ pub(super) async fn remove_own<L: ZkClient>(
     BreakLockOutcome::from_removal(live.client.commit(&steps).await.map(drop).map_err(|failed| failed.fault))
 }
 
-/// Removes another program's node, if it is still the one that [`add_owner`] gave this name.
-pub(super) async fn remove_foreign<L: ZkClient>(
+/// Removes another program's node, if it is still the one that [`prepend_node_owner`] gave this name.
+pub(super) async fn remove_foreign_exclusive_node<L: ZkClient>(
     live: &ActiveSession<L>,
     named: &str,
     path: &str,

@@ -2,14 +2,14 @@
 
 use std::{future::Future, rc::Rc};
 
-use fencegate_policies::{key::ResourceKey, plan::LockSite};
+use fencegate_policies::{key::ResourceKey, plan::LockLocation};
 use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
 use super::{exclusive_node, permit_queue};
 use crate::manager::admin_query::{
-    AdminQuery, AdminQueryError, AdminReplySender, BreakLockOutcome, LineEntry, MAX_ENTRIES, MemberLocation,
-    Program, PublishedPlans, QUERY_TIMEOUT, RegisteredGateway, ResolveOperationOutcome,
+    AdminQuery, AdminQueryError, AdminReplySender, BreakLockOutcome, ContenderProgram, LockQueueEntry,
+    MAX_ENTRIES, MemberLocation, PublishedPlans, QUERY_TIMEOUT, RegisteredGateway, ResolveOperationOutcome,
     ResolveOperationRequest,
 };
 use crate::{
@@ -17,12 +17,12 @@ use crate::{
     peer_endpoint::HolderRoute,
     recipe::{
         delayed_handover,
-        layout::{Contender, NodeLayout, QueueRank},
+        layout::{LockContender, NodeLayout, QueueRank},
     },
     session::{
         active_session::{ActiveSession, CurrentSession},
         client::{MultiError, ZkClient, ZkError},
-        epoch::epoch,
+        epoch::token_epoch,
         member::{MemberRecord, find_gateway, gateway_name},
         paths::ZkPaths,
         plan_watch,
@@ -48,9 +48,9 @@ async fn reply_while_open<T>(
 /// Queries that read very many nodes take turns, one at a time for each session. So the queries of pages that refresh
 /// do not pile up.
 #[derive(Debug, Clone)]
-pub struct QueryLimiter(Rc<Semaphore>);
+pub struct AdminQueryLimiter(Rc<Semaphore>);
 
-impl Default for QueryLimiter {
+impl Default for AdminQueryLimiter {
     fn default() -> Self {
         Self(Rc::new(Semaphore::new(1)))
     }
@@ -60,10 +60,10 @@ impl Default for QueryLimiter {
 /// directly before the change, because its reads may take long.
 pub async fn answer_query<L: ZkClient>(
     current: Rc<CurrentSession<L>>,
-    turns: QueryLimiter,
+    turns: AdminQueryLimiter,
     question: AdminQuery,
 ) {
-    let Some(live) = current.session() else { return refuse(question) };
+    let Some(live) = current.session() else { return refuse_query(question) };
     match question {
         AdminQuery::QueueEntries { key, site, answer } => {
             // Clients may send this query, too, so it takes its turn.
@@ -75,8 +75,10 @@ pub async fn answer_query<L: ZkClient>(
         }
         AdminQuery::Record { key, answer } => {
             let parent = live.paths.native_lock_parent_path(&key);
-            reply_while_open(answer, async { Ok(delayed_handover::read_if_present(&live, &parent).await?) })
-                .await;
+            reply_while_open(answer, async {
+                Ok(delayed_handover::read_grant_record(&live, &parent).await?)
+            })
+            .await;
         }
         AdminQuery::Members { answer } => reply_while_open(answer, registered_gateways(&live)).await,
         AdminQuery::Published { answer } => reply_while_open(answer, published_plans(&live)).await,
@@ -104,7 +106,7 @@ pub async fn answer_query<L: ZkClient>(
     }
 }
 
-fn refuse(question: AdminQuery) {
+fn refuse_query(question: AdminQuery) {
     match question {
         AdminQuery::QueueEntries { answer, .. } => reply(answer, Err(AdminQueryError::NoSession)),
         AdminQuery::Record { answer, .. } => reply(answer, Err(AdminQueryError::NoSession)),
@@ -135,8 +137,8 @@ async fn children<L: ZkClient>(live: &ActiveSession<L>, path: &str) -> Result<Ve
 async fn queue_entries<L: ZkClient>(
     live: &ActiveSession<L>,
     key: &ResourceKey,
-    site: &LockSite,
-) -> Result<Vec<LineEntry>, AdminQueryError> {
+    site: &LockLocation,
+) -> Result<Vec<LockQueueEntry>, AdminQueryError> {
     let QueueView { order, parent, shared } = QueueView::new(&live.paths, key, site);
     let all = children(live, &parent).await?;
     let mut nodes: Vec<String> =
@@ -149,15 +151,15 @@ async fn queue_entries<L: ZkClient>(
     let mut line = Vec::new();
     for (name, seen) in nodes.iter().zip(seen) {
         let (Some(seen), Some(contender)) = (seen?, order.parse_contender(name)) else { continue };
-        let rank = order.rank(&nodes, name);
+        let rank = order.queue_rank(&nodes, name);
         let session = format!("{:016x}", seen.owner);
         let gateway = find_gateway(&members, &session);
-        line.push(LineEntry {
+        line.push(LockQueueEntry {
             node: name.clone(),
             mode: contender.mode,
             program: contender_program(order, &contender, gateway.is_some()),
             gateway,
-            number: epoch(live.base, seen.czxid).ok(),
+            number: token_epoch(live.base, seen.czxid).ok(),
             holds: rank == QueueRank::First,
             permit: None,
             behind: match rank {
@@ -169,20 +171,20 @@ async fn queue_entries<L: ZkClient>(
         });
     }
     match shared {
-        Some(path) => exclusive_node::add_owner(live, path, &members, line).await,
-        None => permit_queue::add_permits(live, &parent, &all, line).await,
+        Some(path) => exclusive_node::prepend_node_owner(live, path, &members, line).await,
+        None => permit_queue::add_held_permits(live, &parent, &all, line).await,
     }
 }
 
 /// In such a queue the gateways' nodes are named as the other programs name theirs. So a gateway's node is recognized
 /// by its registered session.
-fn contender_program(order: NodeLayout, contender: &Contender<'_>, registered: bool) -> Program {
+fn contender_program(order: NodeLayout, contender: &LockContender<'_>, registered: bool) -> ContenderProgram {
     match order {
-        _ if registered => Program::Fencegate,
-        _ if contender.guid.is_none() => Program::Unknown,
-        NodeLayout::Native | NodeLayout::Permits(_) => Program::Fencegate,
-        NodeLayout::CuratorMutex | NodeLayout::CuratorReadWrite => Program::Curator,
-        NodeLayout::Kazoo => Program::Kazoo,
+        _ if registered => ContenderProgram::Fencegate,
+        _ if contender.guid.is_none() => ContenderProgram::Unknown,
+        NodeLayout::Native | NodeLayout::Permits(_) => ContenderProgram::Fencegate,
+        NodeLayout::CuratorMutex | NodeLayout::CuratorReadWrite => ContenderProgram::Curator,
+        NodeLayout::Kazoo => ContenderProgram::Kazoo,
     }
 }
 
@@ -190,7 +192,7 @@ fn contender_program(order: NodeLayout, contender: &Contender<'_>, registered: b
 async fn remove_holder<L: ZkClient>(
     live: &ActiveSession<L>,
     key: &ResourceKey,
-    site: &LockSite,
+    site: &LockLocation,
     holder: &str,
     still_meant: impl Fn() -> bool,
 ) -> Result<BreakLockOutcome, AdminQueryError> {
@@ -198,7 +200,7 @@ async fn remove_holder<L: ZkClient>(
     live.client.sync(&parent).await?;
     let nodes = children(live, &parent).await?;
     let permits = order.parse_contender(holder).is_some_and(|one| one.permits.is_some());
-    let first = order.rank(&nodes, holder) == QueueRank::First;
+    let first = order.queue_rank(&nodes, holder) == QueueRank::First;
     if !first && !permits && shared.is_none() {
         return Ok(BreakLockOutcome::NotHolding);
     }
@@ -208,10 +210,10 @@ async fn remove_holder<L: ZkClient>(
     }
     let place = format!("{parent}/{holder}");
     match shared {
-        None if permits => permit_queue::remove_holder(live, &parent, holder).await,
+        None if permits => permit_queue::remove_permit_holder(live, &parent, holder).await,
         None => BreakLockOutcome::from_removal(live.client.delete(&place).await),
-        Some(path) if first => exclusive_node::remove_own(live, &place, path).await,
-        Some(path) => exclusive_node::remove_foreign(live, holder, path).await,
+        Some(path) if first => exclusive_node::remove_own_exclusive_node(live, &place, path).await,
+        Some(path) => exclusive_node::remove_foreign_exclusive_node(live, holder, path).await,
     }
 }
 
@@ -224,16 +226,16 @@ struct QueueView<'s> {
 }
 
 impl<'s> QueueView<'s> {
-    fn new(paths: &ZkPaths, key: &ResourceKey, site: &'s LockSite) -> Self {
+    fn new(paths: &ZkPaths, key: &ResourceKey, site: &'s LockLocation) -> Self {
         match (NodeLayout::for_site(site), site) {
             (Some(order), _) => Self { order, parent: paths.lock_parent_path(key, site), shared: None },
             // Only gateways' nodes are in this queue.
-            (None, LockSite::Foreign { path, .. }) => Self {
+            (None, LockLocation::Foreign { path, .. }) => Self {
                 order: NodeLayout::Native,
                 parent: paths.native_lock_parent_path(key),
                 shared: Some(path),
             },
-            (None, LockSite::Native | LockSite::Semaphore { .. }) => {
+            (None, LockLocation::Native | LockLocation::Semaphore { .. }) => {
                 Self { order: NodeLayout::Native, parent: paths.native_lock_parent_path(key), shared: None }
             }
         }
@@ -250,7 +252,7 @@ async fn registered_gateways<L: ZkClient>(
     let paths: Vec<String> = names.iter().map(|name| format!("{parent}/{name}")).collect();
     let read = join_all(paths.iter().map(|path| live.client.data(path))).await;
     let newest = read.iter().flatten().map(|(_, seen)| seen.modified).max().unwrap_or_default();
-    let proves = u64::try_from(live.heartbeat_schedule().proof_duration().as_millis()).unwrap_or(u64::MAX);
+    let proves = u64::try_from(live.heartbeat_schedule().validity_duration().as_millis()).unwrap_or(u64::MAX);
     let registered = names.iter().zip(read).filter_map(|(name, read)| {
         let (data, seen) = match read {
             // The session has gone since the list, or this was the probe of a heartbeat.

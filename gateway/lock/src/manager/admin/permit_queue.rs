@@ -1,29 +1,29 @@
 //! Shows the holder of each permit of a key, and removes a holder for an operator.
 
-use fencegate_policies::permits::Permit;
+use fencegate_policies::permits::PermitIndex;
 use futures_util::future::join_all;
 
 use super::exclusive_node;
-use crate::manager::admin_query::{AdminQueryError, BreakLockOutcome, LineEntry};
+use crate::manager::admin_query::{AdminQueryError, BreakLockOutcome, LockQueueEntry};
 use crate::recipe::{
-    layout::{NodeLayout, QueuePosition, permit_node_name},
+    layout::{NodeLayout, PermitQueuePosition, permit_node_name},
     node_data,
 };
 use crate::session::{
     active_session::ActiveSession,
     client::{NodeStat, ZkClient, ZkError},
-    epoch::epoch,
+    epoch::token_epoch,
 };
 
 /// Adds the permits that contenders hold to the queue. `children`: all nodes below `parent`.
-pub(super) async fn add_permits<L: ZkClient>(
+pub(super) async fn add_held_permits<L: ZkClient>(
     live: &ActiveSession<L>,
     parent: &str,
     children: &[String],
-    mut line: Vec<LineEntry>,
-) -> Result<Vec<LineEntry>, AdminQueryError> {
+    mut line: Vec<LockQueueEntry>,
+) -> Result<Vec<LockQueueEntry>, AdminQueryError> {
     let stand =
-        |one: &LineEntry| NodeLayout::Native.parse_contender(&one.node).and_then(|found| found.permits);
+        |one: &LockQueueEntry| NodeLayout::Native.parse_contender(&one.node).and_then(|found| found.permits);
     let looks = line.iter().map(|one| async {
         match stand(one) {
             Some(_) => held_permit(live, parent, &one.node).await.map(Some),
@@ -34,11 +34,11 @@ pub(super) async fn add_permits<L: ZkClient>(
     for (one, found) in line.iter_mut().zip(found) {
         let (Some(permits), Some(held)) = (stand(one), found?) else { continue };
         // Tokens are made of the czxid of the permit's node.
-        one.number = held.and_then(|(_, seen)| epoch(live.base, seen.czxid).ok());
+        one.number = held.and_then(|(_, seen)| token_epoch(live.base, seen.czxid).ok());
         one.permit = held.map(|(permit, _)| permit);
         one.holds = held.is_some();
-        one.behind = match QueuePosition::compute(permits, children, &one.node) {
-            QueuePosition::Behind(before) if held.is_none() => Some(before.to_owned()),
+        one.behind = match PermitQueuePosition::compute(permits, children, &one.node) {
+            PermitQueuePosition::Behind(before) if held.is_none() => Some(before.to_owned()),
             _ => None,
         };
     }
@@ -50,9 +50,9 @@ async fn held_permit<L: ZkClient>(
     live: &ActiveSession<L>,
     parent: &str,
     name: &str,
-) -> Result<Option<(Permit, NodeStat)>, AdminQueryError> {
+) -> Result<Option<(PermitIndex, NodeStat)>, AdminQueryError> {
     let Some((says, place)) = read_node(live, &format!("{parent}/{name}")).await? else { return Ok(None) };
-    let permit = std::str::from_utf8(&says).ok().and_then(Permit::parse);
+    let permit = std::str::from_utf8(&says).ok().and_then(PermitIndex::parse);
     let Some(permit) = permit else { return Ok(None) };
     let node = read_node(live, &format!("{parent}/{}", permit_node_name(permit))).await?;
     let ours =
@@ -73,7 +73,7 @@ async fn read_node<L: ZkClient>(
 }
 
 /// Removes a holder's lock node in the queue and its permit: both or neither.
-pub(super) async fn remove_holder<L: ZkClient>(
+pub(super) async fn remove_permit_holder<L: ZkClient>(
     live: &ActiveSession<L>,
     parent: &str,
     name: &str,
@@ -81,7 +81,7 @@ pub(super) async fn remove_holder<L: ZkClient>(
     match held_permit(live, parent, name).await? {
         Some((permit, _)) => {
             let node = format!("{parent}/{}", permit_node_name(permit));
-            exclusive_node::remove_own(live, &format!("{parent}/{name}"), &node).await
+            exclusive_node::remove_own_exclusive_node(live, &format!("{parent}/{name}"), &node).await
         }
         None => Ok(BreakLockOutcome::NotHolding),
     }

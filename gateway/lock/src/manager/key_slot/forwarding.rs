@@ -16,16 +16,16 @@ impl KeySlot {
     /// tenure. Requests that may be forwarded stay until the route is known. An error when none is left.
     pub(in crate::manager) fn report_holder_ahead(&self) -> Result<(), LockAttemptError> {
         let mut entry = self.lock_state();
-        let sent_here = entry.queue.dismiss(|caller| caller.waits == WaitPlace::AtHolder);
-        let impatient = entry.queue.dismiss(|caller| {
+        let sent_here = entry.queue.remove_waiting_where(|caller| caller.waits == WaitPlace::AtHolder);
+        let impatient = entry.queue.remove_waiting_where(|caller| {
             caller.patience == QueueWaitLimit::NoWait && caller.waits != WaitPlace::Anywhere
         });
         let asks = entry.queue.waiting_requests().any(|(.., caller)| caller.waits == WaitPlace::Anywhere);
         entry.standing.set_behind(asks);
         let left = entry.queue.waiting_count();
         drop(entry);
-        reply_all(sent_here, &GrantError::NotHolder);
-        reply_all(impatient, &GrantError::Locked);
+        refuse_all(sent_here, &GrantError::NotHolder);
+        refuse_all(impatient, &GrantError::Locked);
         if left == 0 { Err(LockAttemptError::CallerGone) } else { Ok(()) }
     }
 
@@ -34,7 +34,11 @@ impl KeySlot {
     pub(in crate::manager) fn report_delay(&self, until: BootInstant) {
         self.lock_state().standing.set_delay(until);
         let rest = until.since(self.clock.now());
-        self.dismiss(|caller| caller.patience == QueueWaitLimit::NoWait, &GrantError::Delayed(rest)).ok();
+        self.refuse_waiters_where(
+            |caller| caller.patience == QueueWaitLimit::NoWait,
+            &GrantError::Delayed(rest),
+        )
+        .ok();
     }
 
     /// Resets the position before the gateway queues anew: the contenders ahead are not known any more.
@@ -44,31 +48,34 @@ impl KeySlot {
 
     /// Records that the queue position is lost, so another contender may hold next. Requests that peers have forwarded
     /// here are refused now, and not only when this gateway has queued again.
-    pub(in crate::manager) fn report_place_lost(&self) {
+    pub(in crate::manager) fn report_queue_position_lost(&self) {
         self.lock_state().standing.mark_lost();
         // All other requests wait for the next grant.
-        self.dismiss(|caller| caller.waits == WaitPlace::AtHolder, &GrantError::NotHolder).ok();
+        self.refuse_waiters_where(|caller| caller.waits == WaitPlace::AtHolder, &GrantError::NotHolder).ok();
     }
 
     /// Whether a request has come that may be forwarded. True once for each.
-    pub(in crate::manager) fn take_holder_route_request(&self) -> bool {
-        self.lock_state().standing.take_holder_route_request()
+    pub(in crate::manager) fn take_holder_lookup_request(&self) -> bool {
+        self.lock_state().standing.take_holder_lookup_request()
     }
 
     /// Forwards the requests that may be forwarded to the gateway that holds the key. An error when none is left.
     pub(in crate::manager) fn forward_waiting(&self, route: &HolderRoute) -> Result<(), LockAttemptError> {
-        self.dismiss(|caller| caller.waits == WaitPlace::Anywhere, &GrantError::Elsewhere(route.clone()))
+        self.refuse_waiters_where(
+            |caller| caller.waits == WaitPlace::Anywhere,
+            &GrantError::Elsewhere(route.clone()),
+        )
     }
 
     /// Records that there is no gateway to forward to, so requests that do not wait leave. An error when none is left.
     pub(in crate::manager) fn report_no_route(&self) -> Result<(), LockAttemptError> {
         self.lock_state().standing.record_no_route(self.clock.now());
-        self.dismiss(|caller| caller.patience == QueueWaitLimit::NoWait, &GrantError::Locked)
+        self.refuse_waiters_where(|caller| caller.patience == QueueWaitLimit::NoWait, &GrantError::Locked)
     }
 
     /// Refuses all waiting requests with this error, because no lock can be granted.
     pub(in crate::manager) fn refuse_waiting(&self, error: &GrantError) {
-        self.dismiss(|_| true, error).ok();
+        self.refuse_waiters_where(|_| true, error).ok();
     }
 
     /// A fault of the gateway: closes the tenure, and refuses all waiting requests with this error. Both happen under
@@ -79,27 +86,27 @@ impl KeySlot {
             entry.queue.close(TenureEndCause::Failed);
             // Any grant on its way to a request during the panic counts as an unknown outcome.
             entry.queue.mark_outcome_unknown();
-            entry.queue.dismiss(|_| true)
+            entry.queue.remove_waiting_where(|_| true)
         };
-        reply_all(leaving, error);
+        refuse_all(leaving, error);
     }
 
-    fn dismiss(
+    fn refuse_waiters_where(
         &self,
         leaves: impl Fn(&LocalWaiter) -> bool,
         error: &GrantError,
     ) -> Result<(), LockAttemptError> {
         let (leaving, left) = {
             let mut entry = self.lock_state();
-            (entry.queue.dismiss(leaves), entry.queue.waiting_count())
+            (entry.queue.remove_waiting_where(leaves), entry.queue.waiting_count())
         };
-        reply_all(leaving, error);
+        refuse_all(leaving, error);
         if left == 0 { Err(LockAttemptError::CallerGone) } else { Ok(()) }
     }
 }
 
 /// Called outside of the slot's mutex, because a caller that has just gone leaves the queue in here.
-fn reply_all(leaving: Vec<LocalWaiter>, error: &GrantError) {
+fn refuse_all(leaving: Vec<LocalWaiter>, error: &GrantError) {
     for caller in leaving {
         caller.answer.send(Err(error.clone())).ok();
     }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::plan::{CachedHoldLimits, LockSite, Mode};
+use fencegate_policies::plan::{CachedHoldLimits, LockLocation, LockMode};
 use fencegate_process::clock::BootInstant;
 use tokio::sync::oneshot::error::TryRecvError;
 
@@ -48,14 +48,14 @@ fn key() -> ResourceKey {
     fencegate_policies::key::KeyTemplate::parse("one").expect("a template").expand(&()).expect("a key")
 }
 
-fn grant(epoch: u64) -> (Grant, Arc<SessionDeadline>) {
+fn grant(epoch: u64) -> (LockGrant, Arc<SessionDeadline>) {
     let deadline = Arc::new(SessionDeadline::new(1, BootInstant::from_nanos(2000)));
     let validity = Arc::new(LockValidity::new(deadline.clone()));
-    (Grant { epoch, sequence: 0, permit: None, validity, nodes: [].into(), contended: false }, deadline)
+    (LockGrant { epoch, sequence: 0, permit: None, validity, nodes: [].into(), contended: false }, deadline)
 }
 
 fn wants(waits: WaitPlace, route: &Arc<str>) -> LocalRequest<'_> {
-    let mode = Mode::Exclusive;
+    let mode = LockMode::Exclusive;
     let patience = QueueWaitLimit::QueueBehind(100);
     LocalRequest { mode, rules: RULES, patience, waits, delay: None, route }
 }
@@ -69,7 +69,7 @@ fn request(
     at_work: &AtomicU32,
     last: &Plain,
 ) -> bool {
-    let tenure = match table.enter(key, &LockSite::Native, wants(waits, &"pay".into())) {
+    let tenure = match table.enter_queue(key, &LockLocation::Native, wants(waits, &"pay".into())) {
         EnterQueueOutcome::Started(tenure) => tenure,
         EnterQueueOutcome::NotHolder if waits == WaitPlace::AtHolder => return false,
         EnterQueueOutcome::Waiting { mut answer, place, .. } => {
@@ -110,7 +110,7 @@ fn attend(table: &KeySlotTable, slot: &Arc<KeySlot>, served: &AtomicU32, request
             slot.set_granted(grant(epoch).0, wanted);
             slot.mark_contended(false);
         }
-        while !slot.take_if_due(|_| {}) {
+        while !slot.end_tenure_if_due(|_| {}) {
             slot.start_waiting_requests();
             shuttle::thread::yield_now();
         }
@@ -169,11 +169,11 @@ fn attend_behind(table: &KeySlotTable, slot: &Arc<KeySlot>, served: &AtomicU32, 
         let behind = shuttle::rand::thread_rng().gen_bool(0.5);
         let gone = behind
             && (slot.report_holder_ahead().is_err()
-                || (slot.take_holder_route_request() && slot.forward_waiting(&route).is_err()));
+                || (slot.take_holder_lookup_request() && slot.forward_waiting(&route).is_err()));
         if !gone && slot.first_waiting_request().is_some() {
             epoch += 1;
             slot.set_granted(grant(epoch).0, wanted);
-            while !slot.take_if_due(|_| {}) {
+            while !slot.end_tenure_if_due(|_| {}) {
                 slot.start_waiting_requests();
                 shuttle::thread::yield_now();
             }
@@ -265,7 +265,7 @@ fn node_predating_key_change_is_unused() {
             shuttle::thread::spawn(move || {
                 for _ in 0..2 {
                     let done = epochs.fetch_add(1, Ordering::SeqCst);
-                    table.close_all();
+                    table.close_all_tenures();
                     floor.store(done, Ordering::SeqCst);
                 }
             })
@@ -276,20 +276,23 @@ fn node_predating_key_change_is_unused() {
             let served = served.clone();
             shuttle::thread::spawn(move || {
                 let opened = floor.load(Ordering::SeqCst);
-                let tenure =
-                    match table.enter(&key(), &LockSite::Native, wants(WaitPlace::Here, &"pay".into())) {
-                        EnterQueueOutcome::Started(tenure) => tenure,
-                        EnterQueueOutcome::Waiting { mut answer, place, .. } => loop {
-                            match answer.try_recv() {
-                                Ok(answer) => {
-                                    drop(place);
-                                    break answer.expect("nobody is refused");
-                                }
-                                Err(_) => shuttle::thread::yield_now(),
+                let tenure = match table.enter_queue(
+                    &key(),
+                    &LockLocation::Native,
+                    wants(WaitPlace::Here, &"pay".into()),
+                ) {
+                    EnterQueueOutcome::Started(tenure) => tenure,
+                    EnterQueueOutcome::Waiting { mut answer, place, .. } => loop {
+                        match answer.try_recv() {
+                            Ok(answer) => {
+                                drop(place);
+                                break answer.expect("nobody is refused");
                             }
-                        },
-                        _ => panic!("there is room"),
-                    };
+                            Err(_) => shuttle::thread::yield_now(),
+                        }
+                    },
+                    _ => panic!("there is room"),
+                };
                 let token = tenure.next_dispatch().expect("a dispatch").token;
                 assert!(token.number() > opened, "{token} after {opened}");
                 tenure.mark_settled();
@@ -308,7 +311,7 @@ fn node_predating_key_change_is_unused() {
                 let epoch = epochs.fetch_add(1, Ordering::SeqCst) + 1;
                 shuttle::thread::yield_now();
                 slot.set_granted(grant(epoch).0, wanted);
-                while !slot.take_if_due(|_| {}) {
+                while !slot.end_tenure_if_due(|_| {}) {
                     slot.start_waiting_requests();
                     shuttle::thread::yield_now();
                 }
@@ -360,7 +363,8 @@ fn alone(at_work: &AtomicU32) {
 }
 
 fn calling(table: &Arc<KeySlotTable>, at_work: &Arc<AtomicU32>) {
-    let outer = match table.enter(&key(), &LockSite::Native, wants(WaitPlace::Here, &"pay".into())) {
+    let outer = match table.enter_queue(&key(), &LockLocation::Native, wants(WaitPlace::Here, &"pay".into()))
+    {
         EnterQueueOutcome::Started(tenure) => tenure,
         EnterQueueOutcome::Waiting { mut answer, place, .. } => loop {
             match answer.try_recv() {
@@ -377,17 +381,18 @@ fn calling(table: &Arc<KeySlotTable>, at_work: &Arc<AtomicU32>) {
     alone(at_work);
     let called = table.clone();
     let works = at_work.clone();
-    let inner = shuttle::thread::spawn(move || match called.start_callback(&key(), from, Mode::Exclusive) {
-        Ok((inner, _)) => {
-            inner.next_dispatch().expect("a dispatch");
-            alone(&works);
-            inner.mark_settled();
-        }
-        // The callback came too late.
-        Err(error) => {
-            assert!(matches!(error, CallbackError::NotInFlight | CallbackError::NotHeld), "{error}")
-        }
-    });
+    let inner =
+        shuttle::thread::spawn(move || match called.start_callback(&key(), from, LockMode::Exclusive) {
+            Ok((inner, _)) => {
+                inner.next_dispatch().expect("a dispatch");
+                alone(&works);
+                inner.mark_settled();
+            }
+            // The callback came too late.
+            Err(error) => {
+                assert!(matches!(error, CallbackError::NotInFlight | CallbackError::NotHeld), "{error}")
+            }
+        });
     shuttle::thread::yield_now();
     outer.mark_settled();
     drop(outer);

@@ -67,14 +67,14 @@ impl RemoteQueuePosition {
 
     /// Records that a request waits that may be forwarded, while nothing is held here. True if the route has to be
     /// looked up now.
-    pub(super) fn request_holder_route(&mut self, now: BootInstant) -> bool {
+    pub(super) fn request_holder_lookup(&mut self, now: BootInstant) -> bool {
         let recently = self.in_vain.is_some_and(|looked| now.since(looked) < ROUTE_RETRY_AFTER);
         self.asks |= !recently;
         !recently
     }
 
     /// Whether a request has come that may be forwarded. True once for each.
-    pub(super) fn take_holder_route_request(&mut self) -> bool {
+    pub(super) fn take_holder_lookup_request(&mut self) -> bool {
         std::mem::take(&mut self.asks)
     }
 

@@ -4,8 +4,8 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{LockSite, Mode},
-    token::Token,
+    plan::{LockLocation, LockMode},
+    token::FencingToken,
 };
 use fencegate_process::{clock::SharedClock, sync::Mutex};
 
@@ -41,7 +41,12 @@ impl KeySlotTable {
     }
 
     /// Enters a request for `key`. If the key is held here and free, the request starts at once.
-    pub fn enter(&self, key: &ResourceKey, site: &LockSite, wants: LocalRequest<'_>) -> EnterQueueOutcome {
+    pub fn enter_queue(
+        &self,
+        key: &ResourceKey,
+        site: &LockLocation,
+        wants: LocalRequest<'_>,
+    ) -> EnterQueueOutcome {
         let mut shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
         if shard.get(key).is_none_or(|slot| slot.site != *site) {
             if wants.waits == WaitPlace::AtHolder {
@@ -55,7 +60,7 @@ impl KeySlotTable {
             }
         }
         let slot = shard.get(key).expect("just made where missing");
-        slot.enter(wants)
+        slot.enter_queue(wants)
     }
 
     /// The route to another gateway that holds the key, if one is known.
@@ -79,8 +84,8 @@ impl KeySlotTable {
     pub fn start_if_free(
         &self,
         key: &ResourceKey,
-        site: &LockSite,
-        mode: Mode,
+        site: &LockLocation,
+        mode: LockMode,
         route: &Arc<str>,
     ) -> Option<GrantGuard> {
         let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
@@ -98,9 +103,9 @@ impl KeySlotTable {
     pub(in crate::manager) fn start_callback(
         &self,
         key: &ResourceKey,
-        from: Token,
-        mode: Mode,
-    ) -> Result<(GrantGuard, Mode), CallbackError> {
+        from: FencingToken,
+        mode: LockMode,
+    ) -> Result<(GrantGuard, LockMode), CallbackError> {
         self.slot(key).ok_or(CallbackError::NotHeld)?.start_callback(from, mode)
     }
 
@@ -119,12 +124,12 @@ impl KeySlotTable {
     }
 
     /// Whether the key is held, here or elsewhere, as far as is known.
-    pub fn is_taken(&self, key: &ResourceKey) -> bool {
+    pub fn is_key_held(&self, key: &ResourceKey) -> bool {
         let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
         shard.get(key).is_some_and(|slot| {
             let entry = slot.lock_state();
             let rests = entry.standing.remaining_delay(self.clock.now()).is_some();
-            rests || entry.standing.is_behind() || entry.queue.in_flight() > 0
+            rests || entry.standing.is_behind() || entry.queue.in_flight_count() > 0
         })
     }
 
@@ -140,7 +145,7 @@ impl KeySlotTable {
         // The table is locked before the slot, as everywhere: a request must not find a slot that is half removed.
         let mut shard = unpoisoned(&self.shards[usize::from(slot.key.shard()) % SHARDS]);
         let mut entry = slot.lock_state();
-        let leaves = entry.queue.try_detach();
+        let leaves = entry.queue.try_end_task();
         if leaves {
             entry.removed = true;
             if shard.get(&slot.key).is_some_and(|known| Arc::ptr_eq(known, slot)) {
@@ -152,7 +157,7 @@ impl KeySlotTable {
 
     /// Closes every tenure that is held now, or that a waiting node gets later: nothing more is started under it. The
     /// next request gets a newer token.
-    pub fn close_all(&self) {
+    pub fn close_all_tenures(&self) {
         for shard in &self.shards {
             for slot in unpoisoned(shard).values() {
                 slot.close_held_and_pending();

@@ -11,13 +11,13 @@ use crate::{
         queue::TenureAction,
         tenure_end::{TenureEnd, TenureEndCause},
     },
-    recipe::grant::Grant,
+    recipe::grant::LockGrant,
     session::registry::Evictable,
 };
 
 impl KeySlot {
     /// Returns when the state of the slot may have changed.
-    pub(in crate::manager) async fn changed(&self) {
+    pub(in crate::manager) async fn wait_changed(&self) {
         self.look.notified().await;
     }
 
@@ -30,7 +30,7 @@ impl KeySlot {
         Some(FirstWaitingRequest { mode, rules: caller.rules, delay: caller.delay, outdated })
     }
 
-    pub(in crate::manager) fn set_granted(self: &Arc<Self>, grant: Grant, wanted: FirstWaitingRequest) {
+    pub(in crate::manager) fn set_granted(self: &Arc<Self>, grant: LockGrant, wanted: FirstWaitingRequest) {
         let FirstWaitingRequest { mode, rules, outdated, .. } = wanted;
         let mut entry = self.lock_state();
         entry.standing.mark_granted();
@@ -50,7 +50,7 @@ impl KeySlot {
         let mut entry = self.lock_state();
         entry.queue.mark_contended(self.clock.now());
         if !looks {
-            entry.queue.end_grace();
+            entry.queue.end_contention_grace();
         }
     }
 
@@ -75,7 +75,7 @@ impl KeySlot {
     }
 
     /// Records that another client removed the lock node.
-    pub(in crate::manager) fn mark_taken_away(&self) {
+    pub(in crate::manager) fn mark_node_removed(&self) {
         let mut entry = self.lock_state();
         entry.queue.close(TenureEndCause::TakenAway);
         if let Some(grant) = entry.queue.credentials() {
@@ -89,7 +89,7 @@ impl KeySlot {
 
     /// Takes the tenure out if it is due, in one step, so that nothing can be started in between. True if no tenure is
     /// left.
-    pub(in crate::manager) fn take_if_due(&self, told: impl FnOnce(TenureEnd)) -> bool {
+    pub(in crate::manager) fn end_tenure_if_due(&self, told: impl FnOnce(TenureEnd)) -> bool {
         let now = self.clock.now();
         let mut entry = self.lock_state();
         let ends = entry.queue.next_action(now) == TenureAction::End;

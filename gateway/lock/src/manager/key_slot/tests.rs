@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencegate_policies::{key::KeyTemplate, plan::LockSite};
+use fencegate_policies::{key::KeyTemplate, plan::LockLocation};
 use fencegate_process::{clock::ManualClock, randomness::SystemRandomness};
 use tokio::sync::oneshot::Receiver;
 
@@ -32,17 +32,17 @@ impl Fixture {
     }
 
     fn enter(&self, waits: WaitPlace, patience: QueueWaitLimit) -> EnterQueueOutcome {
-        let mode = Mode::Exclusive;
+        let mode = LockMode::Exclusive;
         let rules = CachedHoldLimits::default();
         let route = &"pay".into();
-        self.table.enter(
+        self.table.enter_queue(
             &self.key,
-            &LockSite::Native,
+            &LockLocation::Native,
             LocalRequest { mode, rules, patience, waits, delay: None, route },
         )
     }
 
-    fn enter_waiting(&self, waits: WaitPlace) -> (Receiver<LockReply>, QueueGuard) {
+    fn enter_waiting(&self, waits: WaitPlace) -> (Receiver<LockReply>, QueuePositionGuard) {
         match self.enter(waits, QueueWaitLimit::QueueBehind(9)) {
             EnterQueueOutcome::Waiting { answer, place, .. } => (answer, place),
             _ => panic!("nothing is held here"),
@@ -59,7 +59,7 @@ impl Fixture {
         let slot = self.slot();
         let wanted = slot.first_waiting_request().expect("somebody waits");
         slot.set_granted(
-            Grant { epoch: 7, sequence: 0, permit: None, validity, nodes: [].into(), contended: false },
+            LockGrant { epoch: 7, sequence: 0, permit: None, validity, nodes: [].into(), contended: false },
             wanted,
         );
         deadline
@@ -76,7 +76,7 @@ fn holder_route() -> HolderRoute {
     }
 }
 
-fn received_error((answer, _): &mut (Receiver<LockReply>, QueueGuard)) -> Option<GrantError> {
+fn received_error((answer, _): &mut (Receiver<LockReply>, QueuePositionGuard)) -> Option<GrantError> {
     answer.try_recv().ok().map(|answer| answer.expect_err("not granted"))
 }
 
@@ -92,7 +92,7 @@ fn remote_holder_releases_forwardable_waiters() {
     assert!(slot.report_holder_ahead().is_ok());
     assert_eq!(received_error(&mut sent_here), Some(GrantError::NotHolder));
     assert_eq!(received_error(&mut anywhere), None, "until the way is known");
-    assert!(slot.take_holder_route_request() && !slot.take_holder_route_request(), "said once");
+    assert!(slot.take_holder_lookup_request() && !slot.take_holder_lookup_request(), "said once");
     assert!(slot.forward_waiting(&route).is_ok(), "somebody is left");
     assert_eq!(received_error(&mut anywhere), Some(GrantError::Elsewhere(route)));
     assert_eq!(received_error(&mut here), None);
@@ -104,7 +104,7 @@ fn slot_is_idle_after_forwarding_all() {
     let fixture = Fixture::new();
     let _one = fixture.enter_waiting(WaitPlace::Anywhere);
     let slot = fixture.slot();
-    assert!(slot.report_holder_ahead().is_ok() && slot.take_holder_route_request());
+    assert!(slot.report_holder_ahead().is_ok() && slot.take_holder_lookup_request());
     assert!(matches!(slot.forward_waiting(&holder_route()), Err(LockAttemptError::CallerGone)));
     assert!(fixture.table.remove_if_idle(&slot), "the key is forgotten");
 }
@@ -131,15 +131,15 @@ fn failed_route_lookup_pauses_before_retry() {
     let fixture = Fixture::new();
     let _here = fixture.enter_waiting(WaitPlace::Here);
     let slot = fixture.slot();
-    assert!(slot.report_holder_ahead().is_ok() && !slot.take_holder_route_request());
+    assert!(slot.report_holder_ahead().is_ok() && !slot.take_holder_lookup_request());
     let _first = fixture.enter_waiting(WaitPlace::Anywhere);
-    assert!(slot.take_holder_route_request());
+    assert!(slot.take_holder_lookup_request());
     assert!(slot.report_no_route().is_ok());
     let _second = fixture.enter_waiting(WaitPlace::Anywhere);
-    assert!(!slot.take_holder_route_request(), "just now there was none");
+    assert!(!slot.take_holder_lookup_request(), "just now there was none");
     fixture.clock.advance(ROUTE_RETRY_AFTER);
     let _third = fixture.enter_waiting(WaitPlace::Anywhere);
-    assert!(slot.take_holder_route_request());
+    assert!(slot.take_holder_lookup_request());
 }
 
 /// A forwarded request waits only where the key is held or about to be granted; elsewhere it is refused as
@@ -167,14 +167,14 @@ fn lost_position_refuses_only_forwarded_requests() {
     let mut here = fixture.enter_waiting(WaitPlace::Here);
     let mut early = fixture.enter_waiting(WaitPlace::AtHolder);
     let slot = fixture.slot();
-    slot.report_place_lost();
+    slot.report_queue_position_lost();
     assert_eq!((received_error(&mut early), received_error(&mut here)), (Some(GrantError::NotHolder), None));
     let at_holder = || fixture.enter(WaitPlace::AtHolder, QueueWaitLimit::QueueBehind(9));
     assert!(matches!(at_holder(), EnterQueueOutcome::NotHolder), "somebody else may hold before us");
     let deadline = fixture.grant();
     let mut guest = fixture.enter_waiting(WaitPlace::AtHolder);
     slot.close(TenureEndCause::Session);
-    slot.report_place_lost();
+    slot.report_queue_position_lost();
     assert_eq!(received_error(&mut guest), Some(GrantError::NotHolder), "though a request is at work");
     deadline.revoke();
 }
@@ -235,19 +235,20 @@ fn grant_predating_key_change_is_unused() {
     let (mut first, _place) = fixture.enter_waiting(WaitPlace::Here);
     let slot = fixture.slot();
     let wanted = slot.first_waiting_request().expect("somebody waits");
-    fixture.table.close_all();
+    fixture.table.close_all_tenures();
     let deadline = Arc::new(SessionDeadline::new(1, FAR));
     let validity = Arc::new(LockValidity::new(deadline));
     let grant = |epoch| {
         let validity = validity.clone();
-        Grant { epoch, sequence: 0, permit: None, validity, nodes: [].into(), contended: false }
+        LockGrant { epoch, sequence: 0, permit: None, validity, nodes: [].into(), contended: false }
     };
     slot.set_granted(grant(90), wanted);
     assert!(first.try_recv().is_err(), "granted what it had asked for before");
     assert_eq!(slot.next_action(), TenureAction::End);
-    assert!(
-        slot.take_if_due(|ended| assert_eq!((ended.cause, ended.dispatches), (TenureEndCause::Reloaded, 0)))
-    );
+    assert!(slot.end_tenure_if_due(|ended| assert_eq!(
+        (ended.cause, ended.dispatches),
+        (TenureEndCause::Reloaded, 0)
+    )));
     let wanted = slot.first_waiting_request().expect("it waits on");
     slot.set_granted(grant(110), wanted);
     let tenure = first.try_recv().expect("an answer").expect("granted");
@@ -288,20 +289,20 @@ fn callbacks_keep_key_until_innermost_ends() {
     // callbacks.
     fixture.slot().mark_contended(false);
     fixture.clock.advance(CachedHoldLimits::default().max_hold * 2);
-    let (inner, held) = fixture.table.start_callback(&fixture.key, from, Mode::Shared).expect("inside");
-    assert_eq!(held, Mode::Exclusive, "a read under it is one of a writer");
+    let (inner, held) = fixture.table.start_callback(&fixture.key, from, LockMode::Shared).expect("inside");
+    assert_eq!(held, LockMode::Exclusive, "a read under it is one of a writer");
     let deeper =
-        call(inner.next_dispatch().expect("a dispatch").token, Mode::Exclusive).expect("inside that");
+        call(inner.next_dispatch().expect("a dispatch").token, LockMode::Exclusive).expect("inside that");
     assert_eq!(deeper.next_dispatch().expect("a dispatch").token.dispatch(), 3);
-    assert_eq!(call(from, Mode::Exclusive).map(drop), Err(CallbackError::NotInnermost));
-    let other = Token::new(from.number() + 1, 0, 1).expect("small");
-    assert_eq!(call(other, Mode::Exclusive).map(drop), Err(CallbackError::NotHeld));
+    assert_eq!(call(from, LockMode::Exclusive).map(drop), Err(CallbackError::NotInnermost));
+    let other = FencingToken::new(from.number() + 1, 0, 1).expect("small");
+    assert_eq!(call(other, LockMode::Exclusive).map(drop), Err(CallbackError::NotHeld));
 
     for tenure in [&outer, &inner, &deeper] {
         tenure.mark_settled();
     }
     drop(outer);
-    assert_eq!(call(from, Mode::Exclusive).map(drop), Err(CallbackError::NotInFlight), "it was answered");
+    assert_eq!(call(from, LockMode::Exclusive).map(drop), Err(CallbackError::NotInFlight), "it was answered");
     drop(inner);
     assert!(
         next.try_recv().is_err() && matches!(fixture.slot().next_action(), TenureAction::Keep(_)),
@@ -320,8 +321,8 @@ fn retired_or_revoked_grant_refuses_callbacks() {
     let deadline = fixture.grant();
     let outer = first.try_recv().expect("an answer").expect("granted");
     let from = outer.next_dispatch().expect("a dispatch").token;
-    let call = || fixture.table.start_callback(&fixture.key, from, Mode::Exclusive).map(drop);
-    let (inner, _) = fixture.table.start_callback(&fixture.key, from, Mode::Exclusive).expect("inside");
+    let call = || fixture.table.start_callback(&fixture.key, from, LockMode::Exclusive).map(drop);
+    let (inner, _) = fixture.table.start_callback(&fixture.key, from, LockMode::Exclusive).expect("inside");
     inner.next_dispatch().expect("a dispatch");
     drop(inner);
     assert_eq!(call(), Err(CallbackError::Closed), "nobody knows what came of the first one");

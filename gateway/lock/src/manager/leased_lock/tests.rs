@@ -2,7 +2,7 @@ use std::{future::Future, pin::pin, task::Poll, time::Duration};
 
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
-    plan::{HoldPolicy, Mode},
+    plan::{HoldPolicy, LockMode},
 };
 use fencegate_process::clock::{BootInstant, Clock as _, ManualClock};
 use futures_util::poll;
@@ -14,10 +14,10 @@ use crate::{
         grant_guard::MultiRequestLock,
         key_capacity::HolderKind,
         lock_request::{LockRequest, WaitPlace},
-        strict_registry::{UncachedLockRegistry, WaitInfo},
         uncached_lock,
+        uncached_registry::{LockWaitInfo, UncachedLockRegistry},
     },
-    recipe::grant::Grant,
+    recipe::grant::LockGrant,
     session::session_deadline::SessionDeadline,
 };
 
@@ -28,7 +28,7 @@ struct Fixture {
     clock: Arc<ManualClock>,
 }
 
-fn fixture(mode: Mode) -> Fixture {
+fn fixture(mode: LockMode) -> Fixture {
     let registry = Arc::<UncachedLockRegistry>::default();
     let key = |text| KeyTemplate::parse(text).expect("a literal").expand(&()).expect("short");
     let keys: Vec<ResourceKey> = vec![key("job")];
@@ -45,15 +45,16 @@ fn fixture(mode: Mode) -> Fixture {
         route: &name,
     };
     let enrolled =
-        registry.register(request, WaitInfo { asked: BootInstant::from_nanos(0), ahead: Arc::default() });
+        registry.register(request, LockWaitInfo { asked: BootInstant::from_nanos(0), ahead: Arc::default() });
     let proof = Arc::new(SessionDeadline::new(1, BootInstant::from_nanos(1 << 50)));
     let validity = Arc::new(LockValidity::new(proof.clone()));
-    let grant = Grant { epoch: 7, sequence: 0, permit: None, validity, nodes: [].into(), contended: false };
+    let grant =
+        LockGrant { epoch: 7, sequence: 0, permit: None, validity, nodes: [].into(), contended: false };
     enrolled.set_granted(&grant, BootInstant::from_nanos(0));
     let (sender, over) = oneshot::channel();
     let clock = Arc::<ManualClock>::default();
     let (lock, held) =
-        uncached_lock::grant_lock(grant, mode, HolderKind::Client, sender, enrolled, clock.clone());
+        uncached_lock::create_uncached_lock(grant, mode, HolderKind::Client, sender, enrolled, clock.clone());
     Fixture { lease: LeasedLock::new(lock, held), over, proof, clock }
 }
 
@@ -65,7 +66,7 @@ async fn poll_once<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-async fn enter_now(lease: &LeasedLock, mode: Mode) -> GrantGuard {
+async fn enter_now(lease: &LeasedLock, mode: LockMode) -> GrantGuard {
     poll_once(lease.start_request(mode)).await.expect("nobody is before it").expect("it holds").0
 }
 
@@ -73,12 +74,12 @@ async fn enter_now(lease: &LeasedLock, mode: Mode) -> GrantGuard {
 /// them.
 #[tokio::test]
 async fn lease_serves_requests_in_arrival_order() {
-    let Fixture { lease, mut over, .. } = fixture(Mode::Exclusive);
+    let Fixture { lease, mut over, .. } = fixture(LockMode::Exclusive);
     assert_eq!(lease.token().dispatch(), 1);
-    let first = enter_now(&lease, Mode::Exclusive).await;
+    let first = enter_now(&lease, LockMode::Exclusive).await;
     assert_eq!(first.next_dispatch().expect("a dispatch").token.dispatch(), 2);
-    let mut second = pin!(lease.start_request(Mode::Exclusive));
-    let mut third = pin!(lease.start_request(Mode::Shared));
+    let mut second = pin!(lease.start_request(LockMode::Exclusive));
+    let mut third = pin!(lease.start_request(LockMode::Shared));
     assert!(poll!(second.as_mut()).is_pending() && poll!(third.as_mut()).is_pending());
     first.mark_settled();
     drop(first);
@@ -88,7 +89,7 @@ async fn lease_serves_requests_in_arrival_order() {
     assert!(poll!(third.as_mut()).is_pending());
     second.mark_settled();
     drop(second);
-    let Poll::Ready(Ok((third, Mode::Exclusive))) = poll!(third.as_mut()) else { panic!("its turn") };
+    let Poll::Ready(Ok((third, LockMode::Exclusive))) = poll!(third.as_mut()) else { panic!("its turn") };
     lease.release();
     assert!(over.try_recv().is_err(), "something runs under it");
     assert_eq!(enter_error(&lease).await, CallbackError::Closed);
@@ -98,28 +99,28 @@ async fn lease_serves_requests_in_arrival_order() {
 }
 
 async fn enter_error(lease: &LeasedLock) -> CallbackError {
-    poll_once(lease.start_request(Mode::Shared)).await.expect("it is over").expect_err("it is over")
+    poll_once(lease.start_request(LockMode::Shared)).await.expect("it is over").expect_err("it is over")
 }
 
 /// Under a shared lease readers run together, and a writer is refused.
 #[tokio::test]
 async fn shared_lease_refuses_writers() {
-    let Fixture { lease, .. } = fixture(Mode::Shared);
-    let one = enter_now(&lease, Mode::Shared).await;
-    let other = enter_now(&lease, Mode::Shared).await;
+    let Fixture { lease, .. } = fixture(LockMode::Shared);
+    let one = enter_now(&lease, LockMode::Shared).await;
+    let other = enter_now(&lease, LockMode::Shared).await;
     let tokens = [&one, &other].map(|tenure| tenure.next_dispatch().expect("a dispatch").token.dispatch());
     assert_eq!(tokens, [2, 3]);
-    let refused = poll_once(lease.start_request(Mode::Exclusive)).await.expect("no wait");
+    let refused = poll_once(lease.start_request(LockMode::Exclusive)).await.expect("no wait");
     assert_eq!(refused.map(drop), Err(CallbackError::Upgrade));
 }
 
 /// A request whose outcome is unknown retires the lease, and waiting requests are refused at once.
 #[tokio::test]
 async fn request_in_doubt_ends_lease() {
-    let Fixture { lease, mut over, .. } = fixture(Mode::Exclusive);
-    let first = enter_now(&lease, Mode::Exclusive).await;
+    let Fixture { lease, mut over, .. } = fixture(LockMode::Exclusive);
+    let first = enter_now(&lease, LockMode::Exclusive).await;
     first.next_dispatch().expect("a dispatch");
-    let mut second = pin!(lease.start_request(Mode::Exclusive));
+    let mut second = pin!(lease.start_request(LockMode::Exclusive));
     assert!(poll!(second.as_mut()).is_pending());
     drop(first);
     assert!(matches!(poll!(second.as_mut()), Poll::Ready(Err(CallbackError::Closed))));
@@ -131,9 +132,9 @@ async fn request_in_doubt_ends_lease() {
 /// A request whose turn has come when the lease is closed is not dispatched, and the lease counts as settled.
 #[tokio::test]
 async fn closed_lease_dispatches_nothing() {
-    let Fixture { lease, mut over, .. } = fixture(Mode::Exclusive);
-    let turn = enter_now(&lease, Mode::Exclusive).await;
-    lease.close();
+    let Fixture { lease, mut over, .. } = fixture(LockMode::Exclusive);
+    let turn = enter_now(&lease, LockMode::Exclusive).await;
+    lease.stop_new_requests();
     assert!(turn.next_dispatch().is_none());
     assert!(over.try_recv().is_err(), "the client's part is held yet");
     drop(turn);
@@ -144,17 +145,17 @@ async fn closed_lease_dispatches_nothing() {
 /// The client's own token is no dispatch, so no callback is accepted with it; requests under the lease may call back.
 #[tokio::test]
 async fn client_token_is_not_in_flight() {
-    let Fixture { lease, .. } = fixture(Mode::Exclusive);
+    let Fixture { lease, .. } = fixture(LockMode::Exclusive);
     let shared: Arc<dyn MultiRequestLock> = lease.lock.clone();
     assert_eq!(
-        shared.start_callback(lease.token(), Mode::Exclusive).map(drop),
+        shared.start_callback(lease.token(), LockMode::Exclusive).map(drop),
         Err(CallbackError::NotInFlight)
     );
-    let turn = enter_now(&lease, Mode::Exclusive).await;
+    let turn = enter_now(&lease, LockMode::Exclusive).await;
     let from = turn.next_dispatch().expect("a dispatch").token;
     let shared: Arc<dyn MultiRequestLock> = lease.lock.clone();
     assert!(
-        shared.start_callback(from, Mode::Exclusive).is_ok(),
+        shared.start_callback(from, LockMode::Exclusive).is_ok(),
         "what runs under it may be called back from"
     );
 }
@@ -162,11 +163,11 @@ async fn client_token_is_not_in_flight() {
 /// Past the session deadline no request is started under the lease, which is lost only when the session is revoked.
 #[tokio::test]
 async fn expired_session_starts_no_request() {
-    let Fixture { lease, proof, clock, over: _over } = fixture(Mode::Exclusive);
+    let Fixture { lease, proof, clock, over: _over } = fixture(LockMode::Exclusive);
     assert!(lease.is_held_at(clock.now()) && lease.expires_at() == BootInstant::from_nanos(1 << 50));
     clock.advance(Duration::from_nanos(1 << 50));
     assert!(!lease.is_held_at(clock.now()) && !lease.is_lost());
-    let refused = poll_once(lease.start_request(Mode::Exclusive)).await.expect("no wait");
+    let refused = poll_once(lease.start_request(LockMode::Exclusive)).await.expect("no wait");
     assert_eq!(refused.map(drop), Err(CallbackError::Unproven));
     proof.revoke();
     assert!(lease.is_lost());

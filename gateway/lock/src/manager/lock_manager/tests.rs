@@ -1,6 +1,6 @@
 //! Lock requests while there is no session.
 
-use fencegate_policies::{key::KeyTemplate, plan::Mode};
+use fencegate_policies::{key::KeyTemplate, plan::LockMode};
 use fencegate_process::clock::MachineClock;
 
 use super::*;
@@ -8,13 +8,13 @@ use super::*;
 /// A slot made for a refused request would stay without a task, and later get a lock node that no request wants.
 #[tokio::test]
 async fn refused_request_without_session_leaves_nothing() {
-    let (manager, _workers) = lock_manager(Arc::new(MachineClock), 1);
+    let (manager, _workers) = create_lock_manager(Arc::new(MachineClock), 1);
     let key = KeyTemplate::parse("one").expect("a literal").expand(&()).expect("short");
     for hold in [HoldPolicy::Cached(CachedHoldLimits::default()), HoldPolicy::Strict] {
         let request = LockRequest {
             keys: std::slice::from_ref(&key),
             sites: &[],
-            mode: Mode::Exclusive,
+            mode: LockMode::Exclusive,
             hold,
             wait: Duration::from_secs(9),
             queue: 1,

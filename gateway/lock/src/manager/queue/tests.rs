@@ -16,14 +16,14 @@ const RULES: CachedHoldLimits = CachedHoldLimits {
 /// What can happen to the queue of a key.
 #[derive(Debug, Clone)]
 enum QueueEvent {
-    Arrive(Mode),
-    ArriveTrying(Mode),
+    Arrive(LockMode),
+    ArriveTrying(LockMode),
     /// The oldest request in flight ends, with a known or unknown outcome.
     End {
         known: bool,
     },
     /// The service of the newest request in flight calls back.
-    Call(Mode),
+    Call(LockMode),
     /// A waiting request goes away.
     Leave(usize),
     Contended,
@@ -40,7 +40,7 @@ enum QueueEvent {
 }
 
 fn event() -> impl Strategy<Value = QueueEvent> {
-    let mode = prop_oneof![Just(Mode::Exclusive), Just(Mode::Shared)];
+    let mode = prop_oneof![Just(LockMode::Exclusive), Just(LockMode::Shared)];
     prop_oneof![
         6 => mode.clone().prop_map(QueueEvent::Arrive),
         1 => mode.clone().prop_map(QueueEvent::ArriveTrying),
@@ -67,8 +67,8 @@ struct QueueModel {
     /// Epoch of the last tenure.
     epoch: u64,
     arrivals: u32,
-    waiting: VecDeque<(u32, Mode)>,
-    in_flight: VecDeque<(Mode, u64, u32)>,
+    waiting: VecDeque<(u32, LockMode)>,
+    in_flight: VecDeque<(LockMode, u64, u32)>,
     /// Epoch and dispatch number of the last start.
     last: (u64, u32),
     contended_after: Option<u32>,
@@ -83,14 +83,14 @@ impl QueueModel {
         BootInstant::from_nanos(self.now)
     }
 
-    fn record_start(&mut self, mode: Mode, started: StartedRequest<u64>) {
+    fn record_start(&mut self, mode: LockMode, started: StartedLockRequest<u64>) {
         let at = (started.credentials, started.number);
         assert_eq!(at.0, self.epoch, "only the tenure of the moment starts anything");
         assert!(at > self.last, "tokens grow: {at:?} after {:?}", self.last);
         assert!(!self.closed && !self.proof_lost, "nothing starts under a closed or unproven tenure");
         self.last = at;
-        let alone =
-            mode == Mode::Exclusive || self.in_flight.iter().any(|(other, ..)| *other == Mode::Exclusive);
+        let alone = mode == LockMode::Exclusive
+            || self.in_flight.iter().any(|(other, ..)| *other == LockMode::Exclusive);
         assert!(!alone || self.in_flight.is_empty(), "a writer works alone");
         if let Some(after) = self.contended_after {
             assert!(at.1 - after <= RULES.max_local, "no more than max_local once somebody else waits");
@@ -119,7 +119,7 @@ impl QueueModel {
                 self.contended_after = None;
             }
             QueueEvent::SentOn => {
-                let sent = self.queue.dismiss(|_| true);
+                let sent = self.queue.remove_waiting_where(|_| true);
                 let waited: Vec<_> = self.waiting.drain(..).map(|(id, _)| id).collect();
                 assert_eq!(sent, waited, "everybody who waits, in order, and nobody else");
             }
@@ -132,7 +132,7 @@ impl QueueModel {
                 self.start_waiting();
             }
         }
-        assert_eq!(self.queue.in_flight() as usize, self.in_flight.len());
+        assert_eq!(self.queue.in_flight_count() as usize, self.in_flight.len());
         assert_eq!(self.queue.waiting_count(), self.waiting.len());
     }
 
@@ -142,7 +142,7 @@ impl QueueModel {
         }
     }
 
-    fn arrive(&mut self, mode: Mode, patience: QueueWaitLimit) {
+    fn arrive(&mut self, mode: LockMode, patience: QueueWaitLimit) {
         self.arrivals += 1;
         let id = self.arrivals;
         let proven = !self.proof_lost;
@@ -162,7 +162,7 @@ impl QueueModel {
     }
 
     /// In these histories the oldest request ends first, so the newest one is the innermost of its chain.
-    fn call(&mut self, mode: Mode) {
+    fn call(&mut self, mode: LockMode) {
         let Some((held, _, number)) = self.in_flight.back().copied() else { return };
         let proven = !self.proof_lost;
         match self.queue.start_callback(number, mode, |_| proven) {
@@ -170,13 +170,16 @@ impl QueueModel {
                 let at = (started.credentials, started.number);
                 assert!(at > self.last, "tokens grow: {at:?} after {:?}", self.last);
                 assert!(proven && !self.closed, "nothing starts under a closed or unproven tenure");
-                assert!(held == Mode::Exclusive || mode == Mode::Shared, "a reader becomes no writer");
+                assert!(
+                    held == LockMode::Exclusive || mode == LockMode::Shared,
+                    "a reader becomes no writer"
+                );
                 self.last = at;
                 self.in_flight.push_back((held, at.0, at.1));
             }
             Err(CallbackError::Closed) => assert!(self.closed),
             Err(CallbackError::Unproven) => assert!(!proven),
-            Err(CallbackError::Upgrade) => assert_eq!((held, mode), (Mode::Shared, Mode::Exclusive)),
+            Err(CallbackError::Upgrade) => assert_eq!((held, mode), (LockMode::Shared, LockMode::Exclusive)),
             Err(error) => assert_eq!(error, CallbackError::TooDeep),
         }
     }
@@ -245,7 +248,7 @@ impl QueueModel {
         self.now += RULES.linger.as_nanos() as u64;
         self.run_key_task_once();
         assert!(self.queue.credentials().is_none(), "an idle tenure ends after its linger");
-        assert!(self.queue.try_detach());
+        assert!(self.queue.try_end_task());
     }
 }
 
@@ -272,13 +275,13 @@ fn warm_key_serves_next_request_directly() {
     let mut queue: LockQueue<(), u64> = LockQueue::default();
     let now = BootInstant::from_nanos(0);
     assert_eq!(
-        queue.arrive(Mode::Exclusive, QueueWaitLimit::QueueBehind(1), now, |_| true, || ()),
+        queue.arrive(LockMode::Exclusive, QueueWaitLimit::QueueBehind(1), now, |_| true, || ()),
         ArrivalOutcome::Wait { attend: true }
     );
-    queue.set_grant(7, Mode::Exclusive, RULES, false, now);
+    queue.set_grant(7, LockMode::Exclusive, RULES, false, now);
     let (_, first) = queue.start_next(now, |_| true).expect("granted");
     queue.finish_request(first.number, now);
-    let second = queue.start_if_free(Mode::Exclusive, now, |_| true).expect("warm");
+    let second = queue.start_if_free(LockMode::Exclusive, now, |_| true).expect("warm");
     assert_eq!((first.number, second.number, second.credentials), (1, 2, 7));
 }
 
@@ -289,11 +292,11 @@ fn reader_never_overtakes_waiting_writer() {
     let arrive = |queue: &mut LockQueue<u8, u64>, mode, id| {
         queue.arrive(mode, QueueWaitLimit::QueueBehind(8), now, |_| true, || id)
     };
-    arrive(&mut queue, Mode::Shared, 1);
-    queue.set_grant(1, Mode::Shared, RULES, false, now);
+    arrive(&mut queue, LockMode::Shared, 1);
+    queue.set_grant(1, LockMode::Shared, RULES, false, now);
     queue.start_next(now, |_| true).expect("the first reader");
-    assert_eq!(arrive(&mut queue, Mode::Exclusive, 2), ArrivalOutcome::Wait { attend: false });
-    assert_eq!(arrive(&mut queue, Mode::Shared, 3), ArrivalOutcome::Wait { attend: false });
+    assert_eq!(arrive(&mut queue, LockMode::Exclusive, 2), ArrivalOutcome::Wait { attend: false });
+    assert_eq!(arrive(&mut queue, LockMode::Shared, 3), ArrivalOutcome::Wait { attend: false });
     queue.finish_request(1, now);
     assert!(queue.start_next(now, |_| true).is_none(), "the writer needs another node");
     assert_eq!(queue.next_action(now), TenureAction::End);
@@ -302,8 +305,8 @@ fn reader_never_overtakes_waiting_writer() {
 /// A tenure under which one request was served.
 fn idle_queue(reached: bool, now: BootInstant) -> LockQueue<(), u64> {
     let mut queue: LockQueue<(), u64> = LockQueue::default();
-    queue.arrive(Mode::Exclusive, QueueWaitLimit::QueueBehind(1), now, |_| true, || ());
-    queue.set_grant(7, Mode::Exclusive, RULES, reached, now);
+    queue.arrive(LockMode::Exclusive, QueueWaitLimit::QueueBehind(1), now, |_| true, || ());
+    queue.set_grant(7, LockMode::Exclusive, RULES, reached, now);
     queue.start_next(now, |_| true).expect("granted");
     queue.finish_request(1, now);
     queue
@@ -323,6 +326,6 @@ fn idle_grant_ends_for_remote_waiter() {
     reached.clear_contended();
     assert!(matches!(reached.next_action(now + GRACE), TenureAction::Keep(_)), "it has gone again");
     reached.mark_contended(now + GRACE);
-    reached.end_grace();
+    reached.end_contention_grace();
     assert_eq!(reached.next_action(now + GRACE), TenureAction::End, "readers are not sent on");
 }

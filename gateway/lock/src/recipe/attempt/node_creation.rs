@@ -8,7 +8,7 @@ use super::LockAttempt;
 use crate::error::GrantError;
 use crate::recipe::{
     grant_record::GrantRecord,
-    lock_node::{CREATE_ROUNDS, LockNode, NodeAttempt, PATIENT_ROUNDS, definite_error},
+    lock_node::{CREATE_ROUNDS, LockNode, LockNodeAttempt, PATIENT_ROUNDS, definite_error},
 };
 use crate::session::{
     batch::{CreateChild, CreateWithParent},
@@ -19,7 +19,7 @@ use crate::session::{
 impl<L: ZkClient> LockAttempt<L> {
     /// Creates one node and lists its siblings. This takes one round trip if the cached existence of the parent is
     /// right.
-    pub(super) async fn create(&self) -> Result<(LockNode, Vec<String>), GrantError> {
+    pub(super) async fn create_node(&self) -> Result<(LockNode, Vec<String>), GrantError> {
         let mut made = false;
         let created = self.create_in_rounds(&mut made).await;
         if made && created.is_err() {
@@ -33,7 +33,7 @@ impl<L: ZkClient> LockAttempt<L> {
         let parents = &self.candidate.live.registry.parents;
         let mut kept = self.candidate.take_retained_parent();
         for round in 0..CREATE_ROUNDS {
-            let NodeAttempt { layout: line, parent, .. } = &self.candidate;
+            let LockNodeAttempt { layout: line, parent, .. } = &self.candidate;
             // Other programs mostly create their parents themselves, so the first create is tried without creating one.
             let below = !line.is_native() || round >= PATIENT_ROUNDS || parents.is_expected(parent);
             let found = match kept.take() {
@@ -56,7 +56,7 @@ impl<L: ZkClient> LockAttempt<L> {
         round: usize,
         made: &mut bool,
     ) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
-        let NodeAttempt { live, parent, .. } = &self.candidate;
+        let LockNodeAttempt { live, parent, .. } = &self.candidate;
         self.record_create_sent();
         let requested = self.candidate.requested_path();
         let makes = round >= PATIENT_ROUNDS && self.candidate.layout.is_native();
@@ -80,7 +80,7 @@ impl<L: ZkClient> LockAttempt<L> {
                 Ok(Some((LockNode { name, stat: seen }, children)))
             }
             Err(ZkError::NoNode) => {
-                self.made.clear();
+                self.made.record_none_left();
                 live.registry.parents.mark_absent(parent);
                 if !self.candidate.layout.is_native() {
                     self.candidate.create_ancestors().await?;
@@ -89,7 +89,7 @@ impl<L: ZkClient> LockAttempt<L> {
             }
             Err(ZkError::Ambiguous(_)) => self.candidate.recover_created_node().await,
             Err(fault) => {
-                self.made.clear();
+                self.made.record_none_left();
                 Err(definite_error(fault))
             }
         }
@@ -98,7 +98,7 @@ impl<L: ZkClient> LockAttempt<L> {
     /// Creates parent and node in one transaction, as the first contender of a key does. `None`: another contender was
     /// faster, or the shard was missing and is now created; begin again.
     async fn create_with_parent(&self) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
-        let NodeAttempt { live, parent, .. } = &self.candidate;
+        let LockNodeAttempt { live, parent, .. } = &self.candidate;
         let requested = self.candidate.requested_path();
         let name = self.candidate.node_name(0);
         let path = self.candidate.path(&name);
@@ -119,10 +119,10 @@ impl<L: ZkClient> LockAttempt<L> {
                 self.candidate.recover_created_node().await
             }
             Err(MultiError { fault, .. }) => {
-                self.made.clear();
+                self.made.record_none_left();
                 match fault {
                     ZkError::NodeExists => {
-                        self.candidate.mark_shared();
+                        self.candidate.mark_used_by_others();
                         live.registry.parents.mark_present(&self.candidate.parent);
                         Ok(None)
                     }
@@ -139,7 +139,7 @@ impl<L: ZkClient> LockAttempt<L> {
         &self,
         number: i64,
     ) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
-        let NodeAttempt { live, parent, .. } = &self.candidate;
+        let LockNodeAttempt { live, parent, .. } = &self.candidate;
         let expected = self.candidate.path(&self.candidate.node_name(number));
         let parent = parent.clone();
         let requested = self.candidate.requested_path();
@@ -150,7 +150,7 @@ impl<L: ZkClient> LockAttempt<L> {
         match made.await {
             Ok(CreatedChild { stat: seen, path, children }) => {
                 if path != expected {
-                    self.candidate.mark_shared();
+                    self.candidate.mark_used_by_others();
                 }
                 let name = path.rsplit('/').next().unwrap_or_default().to_owned();
                 self.made.record_names(&name);
@@ -164,7 +164,7 @@ impl<L: ZkClient> LockAttempt<L> {
                 self.candidate.recover_created_node().await
             }
             Err(MultiError { fault, .. }) => {
-                self.made.clear();
+                self.made.record_none_left();
                 match fault {
                     ZkError::NoNode => {
                         self.candidate.record_missed_parent();
@@ -177,8 +177,11 @@ impl<L: ZkClient> LockAttempt<L> {
     }
 
     /// `None`: the old node had gone before, and nothing was done.
-    pub(super) async fn replace(&self, old: &Self) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
-        let Some(name) = old.made.names() else { return Ok(None) };
+    pub(super) async fn replace_node(
+        &self,
+        old: &Self,
+    ) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
+        let Some(name) = old.made.created_names() else { return Ok(None) };
         let live = &self.candidate.live;
         let path = old.candidate.path(&name);
         let requested = self.candidate.requested_path();
@@ -197,7 +200,7 @@ impl<L: ZkClient> LockAttempt<L> {
             Ok(mut paths) => paths.pop().flatten(),
             Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => None,
             Err(_) => {
-                self.made.clear();
+                self.made.record_none_left();
                 return Ok(None);
             }
         };

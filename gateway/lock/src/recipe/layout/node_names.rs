@@ -5,8 +5,8 @@
 //! name has its marker before the number, whatever precedes the marker.
 
 use fencegate_policies::{
-    permits::{Permit, Permits},
-    plan::{ForeignLayout, LockSite, Mode},
+    permits::{PermitCount, PermitIndex},
+    plan::{ForeignLayout, LockLocation, LockMode},
 };
 use fencegate_process::randomness::Guid;
 
@@ -15,7 +15,7 @@ use fencegate_process::randomness::Guid;
 pub enum NodeLayout {
     Native,
     /// At the same path as a native lock; this many contenders hold at once.
-    Permits(Permits),
+    Permits(PermitCount),
     CuratorMutex,
     CuratorReadWrite,
     Kazoo,
@@ -26,14 +26,14 @@ pub enum NodeLayout {
 /// A name may end in a number and lack the marker of its layout, because a later version or another program created it.
 /// Such a node counts as exclusive and blocks all nodes after it, because it might hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Contender<'a> {
+pub struct LockContender<'a> {
     pub name: &'a str,
     /// By this an attempt finds its node when the reply to the create is lost. Nodes of other programs may have GUIDs,
     /// too, but never one of a gateway's attempt.
     pub guid: Option<Guid>,
-    pub mode: Mode,
+    pub mode: LockMode,
     /// The permit count that it assumes, if it requests a permit.
-    pub permits: Option<Permits>,
+    pub permits: Option<PermitCount>,
     pub sequence: u32,
 }
 
@@ -52,11 +52,11 @@ const PROTECTED: &str = "_c_";
 
 impl NodeLayout {
     /// `None` if the site has no queue.
-    pub fn for_site(site: &LockSite) -> Option<Self> {
+    pub fn for_site(site: &LockLocation) -> Option<Self> {
         match site {
-            LockSite::Native => Some(Self::Native),
-            LockSite::Semaphore { permits } => Some(Self::Permits(*permits)),
-            LockSite::Foreign { layout, .. } => match layout {
+            LockLocation::Native => Some(Self::Native),
+            LockLocation::Semaphore { permits } => Some(Self::Permits(*permits)),
+            LockLocation::Foreign { layout, .. } => match layout {
                 ForeignLayout::CuratorMutex => Some(Self::CuratorMutex),
                 ForeignLayout::CuratorReadWrite => Some(Self::CuratorReadWrite),
                 ForeignLayout::Kazoo => Some(Self::Kazoo),
@@ -66,21 +66,21 @@ impl NodeLayout {
     }
 
     /// The part of a name between GUID and number, for layouts without permits.
-    pub fn mode_marker(self, mode: Mode) -> &'static str {
+    pub fn mode_marker(self, mode: LockMode) -> &'static str {
         match (self, mode) {
-            (Self::Native | Self::Permits(_), Mode::Exclusive) => "-w-",
-            (Self::Native | Self::Permits(_), Mode::Shared) => "-r-",
+            (Self::Native | Self::Permits(_), LockMode::Exclusive) => "-w-",
+            (Self::Native | Self::Permits(_), LockMode::Shared) => "-r-",
             // Curator looks for `lock-`. This layout has no shared mode.
             (Self::CuratorMutex, _) => "-lock-",
-            (Self::CuratorReadWrite, Mode::Exclusive) => "-__WRIT__",
-            (Self::CuratorReadWrite, Mode::Shared) => "-__READ__",
-            (Self::Kazoo, Mode::Exclusive) => "__lock__",
-            (Self::Kazoo, Mode::Shared) => "__rlock__",
+            (Self::CuratorReadWrite, LockMode::Exclusive) => "-__WRIT__",
+            (Self::CuratorReadWrite, LockMode::Shared) => "-__READ__",
+            (Self::Kazoo, LockMode::Exclusive) => "__lock__",
+            (Self::Kazoo, LockMode::Shared) => "__rlock__",
         }
     }
 
     /// The name that an attempt requests; the server appends the sequence number.
-    pub fn requested_name(self, guid: Guid, mode: Mode) -> String {
+    pub fn requested_name(self, guid: Guid, mode: LockMode) -> String {
         let mark = self.mode_marker(mode);
         match self {
             Self::Native | Self::Kazoo => format!("{guid}{mark}"),
@@ -90,7 +90,7 @@ impl NodeLayout {
     }
 
     /// The requested name with this number, as the server appends it: 0 for the first node under a parent.
-    pub fn node_name(self, guid: Guid, mode: Mode, sequence: i64) -> String {
+    pub fn node_name(self, guid: Guid, mode: LockMode, sequence: i64) -> String {
         format!("{}{sequence:010}", self.requested_name(guid, mode))
     }
 
@@ -110,7 +110,7 @@ impl NodeLayout {
     }
 
     /// `None` for a child without a sequence number.
-    pub fn parse_contender(self, name: &str) -> Option<Contender<'_>> {
+    pub fn parse_contender(self, name: &str) -> Option<LockContender<'_>> {
         let (prefix, digits) = name.split_at_checked(name.len().checked_sub(10)?)?;
         let sequence = digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok())??;
         if let Some(marked) = prefix.strip_suffix('-').filter(|prefix| self.has_marker(prefix)) {
@@ -121,30 +121,30 @@ impl NodeLayout {
         if let Some((guid, permits)) = parse_permit_request(prefix).filter(|_| self.is_native()) {
             let guid = Some(guid);
             let permits = Some(permits);
-            return Some(Contender { name, guid, mode: Mode::Exclusive, permits, sequence });
+            return Some(LockContender { name, guid, mode: LockMode::Exclusive, permits, sequence });
         }
         Some(self.parse_marked(name, prefix, sequence))
     }
 
     fn has_marker(self, prefix: &str) -> bool {
-        [Mode::Exclusive, Mode::Shared].iter().any(|mode| prefix.ends_with(self.mode_marker(*mode)))
+        [LockMode::Exclusive, LockMode::Shared].iter().any(|mode| prefix.ends_with(self.mode_marker(*mode)))
     }
 
-    fn parse_marked<'a>(self, name: &'a str, prefix: &str, sequence: u32) -> Contender<'a> {
+    fn parse_marked<'a>(self, name: &'a str, prefix: &str, sequence: u32) -> LockContender<'a> {
         let guid =
             |mode| prefix.strip_suffix(self.mode_marker(mode)).and_then(|before| self.parse_guid(before));
-        let (guid, reads) = match (guid(Mode::Exclusive), guid(Mode::Shared)) {
+        let (guid, reads) = match (guid(LockMode::Exclusive), guid(LockMode::Shared)) {
             (None, Some(guid)) => (Some(guid), true),
             // A name with another program's reader marker is a reader's, whatever precedes the marker.
             (guid, _) => (guid, !self.is_native() && self.is_shared_name(prefix)),
         };
-        let mode = if reads { Mode::Shared } else { Mode::Exclusive };
-        Contender { name, guid, mode, permits: None, sequence }
+        let mode = if reads { LockMode::Shared } else { LockMode::Exclusive };
+        LockContender { name, guid, mode, permits: None, sequence }
     }
 
     fn is_shared_name(self, prefix: &str) -> bool {
-        self.mode_marker(Mode::Shared) != self.mode_marker(Mode::Exclusive)
-            && prefix.ends_with(self.mode_marker(Mode::Shared).trim_start_matches('-'))
+        self.mode_marker(LockMode::Shared) != self.mode_marker(LockMode::Exclusive)
+            && prefix.ends_with(self.mode_marker(LockMode::Shared).trim_start_matches('-'))
     }
 
     fn parse_guid(self, before: &str) -> Option<Guid> {
@@ -155,19 +155,19 @@ impl NodeLayout {
     }
 }
 
-fn parse_permit_request(prefix: &str) -> Option<(Guid, Permits)> {
+fn parse_permit_request(prefix: &str) -> Option<(Guid, PermitCount)> {
     let (guid, permits) = prefix.strip_suffix('-')?.rsplit_once(PERMITS)?;
-    Some((Guid::parse(guid)?, Permits::parse(permits)?))
+    Some((Guid::parse(guid)?, PermitCount::parse(permits)?))
 }
 
 /// The name of the node that the holder of this permit creates.
-pub fn permit_node_name(permit: Permit) -> String {
+pub fn permit_node_name(permit: PermitIndex) -> String {
     format!("{PERMIT}{permit}")
 }
 
 /// The permit that a node of this name is for.
-pub fn parse_permit(name: &str) -> Option<Permit> {
-    Permit::parse(name.strip_prefix(PERMIT)?)
+pub fn parse_permit(name: &str) -> Option<PermitIndex> {
+    PermitIndex::parse(name.strip_prefix(PERMIT)?)
 }
 
 /// The GUID of the attempt, from the name of a lock node of any layout.
@@ -206,10 +206,10 @@ mod tests {
     fn name_round_trips_within_maximum_length() {
         let guid = Guid::new(&SystemRandomness);
         for line in LINES {
-            for mode in [Mode::Exclusive, Mode::Shared] {
+            for mode in [LockMode::Exclusive, LockMode::Shared] {
                 let name = line.node_name(guid, mode, 7);
-                let mode = if line == NodeLayout::CuratorMutex { Mode::Exclusive } else { mode };
-                let read = Contender { name: &name, guid: Some(guid), mode, permits: None, sequence: 7 };
+                let mode = if line == NodeLayout::CuratorMutex { LockMode::Exclusive } else { mode };
+                let read = LockContender { name: &name, guid: Some(guid), mode, permits: None, sequence: 7 };
                 assert_eq!(line.parse_contender(&name), Some(read));
                 assert_eq!(attempt_guid(&name), Some(guid), "{name}");
                 assert!(name.len() < line.max_name_len(), "{name}");
@@ -222,13 +222,13 @@ mod tests {
     #[test]
     fn semaphore_name_carries_permit_count() {
         let guid = Guid::new(&SystemRandomness);
-        for permits in [2, 37, 1000].map(|count| Permits::new(count).expect("within bounds")) {
+        for permits in [2, 37, 1000].map(|count| PermitCount::new(count).expect("within bounds")) {
             let line = NodeLayout::Permits(permits);
-            let name = line.node_name(guid, Mode::Exclusive, 7);
-            let read = Contender {
+            let name = line.node_name(guid, LockMode::Exclusive, 7);
+            let read = LockContender {
                 name: &name,
                 guid: Some(guid),
-                mode: Mode::Exclusive,
+                mode: LockMode::Exclusive,
                 permits: Some(permits),
                 sequence: 7,
             };
@@ -244,7 +244,7 @@ mod tests {
             let name = format!("{guid}{strange}0000000007");
             let read =
                 NodeLayout::Native.parse_contender(&name).map(|read| (read.permits, read.mode, read.guid));
-            assert_eq!(read, Some((None, Mode::Exclusive, None)), "{name}: a stranger's");
+            assert_eq!(read, Some((None, LockMode::Exclusive, None)), "{name}: a stranger's");
         }
         assert_eq!(["permit-", "permit-01", "permit-1000", "permit"].map(parse_permit), [None; 4]);
     }
@@ -257,17 +257,31 @@ mod tests {
         };
         let uuid = "_c_0f4a1c9e-2b7d-4d55-9a1e-6f0e7f3f2b11";
         for (line, name, mode) in [
-            (NodeLayout::CuratorMutex, format!("{uuid}-lock-0000000012"), Mode::Exclusive),
-            (NodeLayout::CuratorReadWrite, format!("{uuid}-__WRIT__0000000012"), Mode::Exclusive),
-            (NodeLayout::CuratorReadWrite, format!("{uuid}-__READ__0000000012"), Mode::Shared),
-            (NodeLayout::Kazoo, "0f4a1c9e2b7d4d559a1e6f0e7f3f2b11__lock__0000000012".into(), Mode::Exclusive),
-            (NodeLayout::Kazoo, "0f4a1c9e2b7d4d559a1e6f0e7f3f2b11__rlock__0000000012".into(), Mode::Shared),
+            (NodeLayout::CuratorMutex, format!("{uuid}-lock-0000000012"), LockMode::Exclusive),
+            (NodeLayout::CuratorReadWrite, format!("{uuid}-__WRIT__0000000012"), LockMode::Exclusive),
+            (NodeLayout::CuratorReadWrite, format!("{uuid}-__READ__0000000012"), LockMode::Shared),
+            (
+                NodeLayout::Kazoo,
+                "0f4a1c9e2b7d4d559a1e6f0e7f3f2b11__lock__0000000012".into(),
+                LockMode::Exclusive,
+            ),
+            (
+                NodeLayout::Kazoo,
+                "0f4a1c9e2b7d4d559a1e6f0e7f3f2b11__rlock__0000000012".into(),
+                LockMode::Shared,
+            ),
         ] {
             assert_eq!(read(line, Box::leak(name.into_boxed_str())), Some((mode, 12, true)));
         }
         // Names without Curator's protected mode, and with a kazoo program's own prefix.
-        assert_eq!(read(NodeLayout::CuratorReadWrite, "__READ__0000000003"), Some((Mode::Shared, 3, false)));
-        assert_eq!(read(NodeLayout::Kazoo, "worker-7__rlock__0000000003"), Some((Mode::Shared, 3, false)));
+        assert_eq!(
+            read(NodeLayout::CuratorReadWrite, "__READ__0000000003"),
+            Some((LockMode::Shared, 3, false))
+        );
+        assert_eq!(
+            read(NodeLayout::Kazoo, "worker-7__rlock__0000000003"),
+            Some((LockMode::Shared, 3, false))
+        );
     }
 
     /// A foreign name with a sequence number counts as exclusive; a name without one is no contender.
@@ -276,7 +290,7 @@ mod tests {
         for line in LINES {
             for name in ["x-s-0000000001", "\u{e9}0000000001", "0000000001", "_c_1-lock-0000000001"] {
                 let read = line.parse_contender(name).map(|read| (read.mode, read.sequence, read.guid));
-                assert_eq!(read, Some((Mode::Exclusive, 1, None)), "{line:?} {name}");
+                assert_eq!(read, Some((LockMode::Exclusive, 1, None)), "{line:?} {name}");
             }
             for name in ["", "readme", "lease_holder", "__lock__", "000000001"] {
                 assert_eq!(line.parse_contender(name), None, "{line:?} {name}");

@@ -3,17 +3,17 @@
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
-use super::{NodeAttempt, REFUSED_PAUSE, UNWRITTEN_VERSION};
+use super::{LockNodeAttempt, REFUSED_PAUSE, UNWRITTEN_VERSION};
 use crate::session::{
     batch::{DeleteChild, DeleteWithParent},
     client::{MultiError, ZkClient, ZkError},
 };
 
-impl<L: ZkClient> NodeAttempt<L> {
+impl<L: ZkClient> LockNodeAttempt<L> {
     /// Whether the parent should stay when the last own node goes. A parent with a record has rules of its own.
     fn decide_keep_parent(&self) -> bool {
-        if !self.is_alone() {
-            self.mark_shared();
+        if !self.is_only_contender() {
+            self.mark_used_by_others();
             return false;
         }
         self.record.is_empty() && self.live.registry.parents.kept.record_visit(self.mark)
@@ -21,17 +21,17 @@ impl<L: ZkClient> NodeAttempt<L> {
 
     /// Removes every node of this attempt. Returns early if the session is over or given up, because its nodes go with
     /// it. It lists the nodes anew, because the attempt may have missed an answer.
-    pub async fn purge(&self) {
+    pub async fn remove_all_nodes(&self) {
         // A create of this attempt may still be queued. If it were sent after the list, its node would have no owner.
-        self.live.batch_queue.wait_settled().await;
+        self.live.batch_queue.wait_all_answered().await;
         while !self.live.registry.is_closing() {
             let synced = self.live.client.sync(&self.parent);
             let children = self.live.client.children(&self.parent);
             match tokio::join!(synced, children) {
                 (Ok(()), Ok(children)) => {
                     self.record_children(&children);
-                    for name in self.layout.nodes_of(&children, self.guid) {
-                        self.remove(name).await;
+                    for name in self.layout.nodes_with_guid(&children, self.guid) {
+                        self.remove_node(name).await;
                     }
                     return;
                 }
@@ -61,11 +61,11 @@ impl<L: ZkClient> NodeAttempt<L> {
     /// Deletes until the node is known to be gone, or its session was given up; until then the next holder waits. The
     /// last one to leave removes the parent, too, unless the key comes back often. Most keys are new ones, and the server
     /// alone removes no more than 167 empty parents in a second.
-    pub async fn remove(&self, name: &str) {
+    pub async fn remove_node(&self, name: &str) {
         let path = self.path(name);
         let keeps = self.decide_keep_parent();
         while !self.live.registry.is_closing() {
-            let last = !keeps && self.is_alone();
+            let last = !keeps && self.is_only_contender();
             let removed = match last {
                 true => self.remove_with_parent(&path).await,
                 false if keeps => self.remove_below_retained(name, &path).await,

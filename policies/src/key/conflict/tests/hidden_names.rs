@@ -148,16 +148,16 @@ fn unclear_body_is_searched_as_any() {
         FixedRequestValues { unclear: Some(unclear), body, ..request_with_path_id() }
             .default_refusal_reason("a/{path.id}")
     };
-    for kind in [HeaderField::Several, HeaderField::Respelled] {
+    for kind in [HeaderLookup::Several, HeaderLookup::Respelled] {
         assert!(unclear(kind, form).is_some(), "{kind:?}");
         assert_eq!(unclear(kind, b""), None, "{kind:?}");
     }
-    assert_eq!(unclear(HeaderField::Absent, form), Some(IN_FORM));
-    assert_eq!(unclear(HeaderField::Absent, b"\xff\0=1&\xffid=43&id=\xff"), Some(IN_FORM));
-    assert_eq!(unclear(HeaderField::Absent, "x=\u{e9}&id=42".as_bytes()), None);
+    assert_eq!(unclear(HeaderLookup::Absent, form), Some(IN_FORM));
+    assert_eq!(unclear(HeaderLookup::Absent, b"\xff\0=1&\xffid=43&id=\xff"), Some(IN_FORM));
+    assert_eq!(unclear(HeaderLookup::Absent, "x=\u{e9}&id=42".as_bytes()), None);
     // No limit applies to a body that is not declared as a form.
     let many = [vec![b"a&".as_slice(); 2 * MOST].concat(), b"id=43".to_vec()].concat();
-    assert_eq!(unclear(HeaderField::Absent, &many), Some(IN_FORM));
+    assert_eq!(unclear(HeaderLookup::Absent, &many), Some(IN_FORM));
 }
 
 /// Bodies of a megabyte without a content type are searched quickly.

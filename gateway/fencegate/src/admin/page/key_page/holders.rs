@@ -1,6 +1,6 @@
 //! The holders of the key, and what releases it at the latest.
 
-use fencegate_lock::manager::{admin_query::LineEntry, listing::HeldLockInfo};
+use fencegate_lock::manager::{admin_query::LockQueueEntry, listing::HeldLockInfo};
 use fencegate_policies::{
     key::ResourceKey,
     plan::{GatewayPlan, HoldPolicy},
@@ -31,8 +31,8 @@ pub(super) struct HolderRow {
 pub(super) fn holder_rows(known: &KeyFacts, gateway: &str) -> Vec<HolderRow> {
     let held = known.local.as_ref().map(|lock| &*lock.held).unwrap_or_default();
     let line = known.line.as_deref().unwrap_or_default();
-    let holding: Vec<&LineEntry> = line.iter().filter(|node| node.holds).collect();
-    let ours = |node: &LineEntry| {
+    let holding: Vec<&LockQueueEntry> = line.iter().filter(|node| node.holds).collect();
+    let ours = |node: &LockQueueEntry| {
         held.iter().find(|tenure| tenure.nodes.iter().any(|path| path.ends_with(&node.node)))
     };
     let mut holders: Vec<HolderRow> =
@@ -73,7 +73,7 @@ impl HolderRow {
         }
     }
 
-    fn remote(known: &KeyFacts, gateway: &str, node: &LineEntry, ours: Option<&HeldLockInfo>) -> Self {
+    fn remote(known: &KeyFacts, gateway: &str, node: &LockQueueEntry, ours: Option<&HeldLockInfo>) -> Self {
         if let Some(tenure) = ours {
             return Self { node: node.node.clone(), ..Self::local(known, gateway, tenure) };
         }

@@ -1,16 +1,16 @@
 //! Collects the facts about a key from this gateway and ZooKeeper.
 
 use fencegate_lock::manager::{
-    admin_query::{LineEntry, RegisteredGateway},
+    admin_query::{LockQueueEntry, RegisteredGateway},
     listing::ListedLock,
 };
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{Fence, GatewayPlan, Route, Upstream},
+    plan::{FenceRule, GatewayPlan, Route, Upstream},
 };
 
 use crate::{
-    admin::{leases::LeaseTold, models::encode, page::layout::ErrorPage, state::GatewayAdminState},
+    admin::{leases::AdminLease, models::encode, page::layout::ErrorPage, state::GatewayAdminState},
     request_tracker::{ActiveRequest, FinishedRequest},
 };
 
@@ -22,11 +22,11 @@ pub(super) struct KeyFacts {
     /// The key as a segment of a path, as the reader requested it: its name or its hash.
     pub(super) link: String,
     pub(super) local: Option<ListedLock>,
-    pub(super) line: Result<Vec<LineEntry>, String>,
+    pub(super) line: Result<Vec<LockQueueEntry>, String>,
     pub(super) members: Vec<RegisteredGateway>,
     pub(super) active: Vec<ActiveRequest>,
     pub(super) finished: Vec<FinishedRequest>,
-    pub(super) leases: Vec<LeaseTold>,
+    pub(super) leases: Vec<AdminLease>,
 }
 
 /// How many finished requests are shown.
@@ -57,7 +57,7 @@ impl KeyFacts {
 pub(super) fn routes_for_key<'p>(
     plan: &'p GatewayPlan,
     key: &ResourceKey,
-) -> impl Iterator<Item = (&'p Route, &'p Fence, &'p Upstream)> {
+) -> impl Iterator<Item = (&'p Route, &'p FenceRule, &'p Upstream)> {
     plan.serving.routes.routes().iter().filter_map(move |route| {
         let fence = route.fence.as_ref()?;
         let may_give = fence.templates().any(|template| template.may_produce(key));

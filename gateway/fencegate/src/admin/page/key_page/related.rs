@@ -7,14 +7,14 @@ use fencegate_policies::plan::{FencingLevel, GatewayPlan};
 use super::key_facts::{KeyFacts, routes_for_key};
 use crate::{
     admin::{
-        leases::LeaseTold,
+        leases::AdminLease,
         models::{encode, millis},
         page::{
             peers::peer_page_url,
             times::{format_millis, format_time},
         },
     },
-    refusal::Outcome,
+    refusal::DispatchOutcome,
     request_tracker::FinishedRequest,
 };
 
@@ -56,7 +56,7 @@ impl FinishedRequestRow {
             route: over.route.to_string(),
             status: over.status,
             outcome: over.outcome.as_str(),
-            class: if over.outcome == Outcome::Unknown { "some" } else { "" },
+            class: if over.outcome == DispatchOutcome::Unknown { "some" } else { "" },
             why: over.reason.map_or("", |reason| reason.title()),
             took: format_millis(millis(over.took)),
             number: over.token.map(|token| token.number().to_string()).unwrap_or_default(),
@@ -65,7 +65,7 @@ impl FinishedRequestRow {
 }
 
 impl LeaseRow {
-    pub(super) fn new(lease: &LeaseTold) -> Self {
+    pub(super) fn new(lease: &AdminLease) -> Self {
         Self {
             reference: lease.reference.clone(),
             principal: lease.principal.clone(),
@@ -90,7 +90,7 @@ pub(super) fn watermark(known: &KeyFacts, plan: &GatewayPlan) -> Option<String> 
     let newest = known
         .finished
         .iter()
-        .filter(|over| over.outcome == Outcome::Done)
+        .filter(|over| over.outcome == DispatchOutcome::Done)
         .filter_map(|over| over.token)
         .max();
     Some(match newest {

@@ -1,6 +1,6 @@
 //! The first sentence of the page: the holder of the key, its request, its age, and the next waiter.
 
-use fencegate_lock::manager::admin_query::LineEntry;
+use fencegate_lock::manager::admin_query::LockQueueEntry;
 use hyper::header::HeaderValue;
 
 use super::{key_facts::KeyFacts, waiters::node_age};
@@ -140,7 +140,7 @@ impl<'a> KeySummary<'a> {
         let here = place.unwrap_or_else(|| self.facts.local.as_ref().map_or(0, |lock| lock.waiting));
         let line = self.facts.line.as_deref().unwrap_or_default();
         let others = line.iter().filter(|node| !node.holds);
-        let of_others = |node: &&LineEntry| node.gateway.as_deref() != Some(self.gateway);
+        let of_others = |node: &&LockQueueEntry| node.gateway.as_deref() != Some(self.gateway);
         let nodes = match place {
             Some(_) => others.take_while(of_others).count(),
             None => others.filter(of_others).count(),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fencegate_lock::manager::admin_query::LineEntry;
+use fencegate_lock::manager::admin_query::LockQueueEntry;
 
 use super::key_facts::KeyFacts;
 use crate::admin::{models::millis, page::times::format_millis};
@@ -41,8 +41,8 @@ pub(super) fn local_waiters(known: &KeyFacts) -> Vec<WaiterRow> {
     waiting.enumerate().map(row).collect()
 }
 
-pub(super) fn node_rows(line: &[LineEntry]) -> Vec<LockNodeRow> {
-    let row = |(place, node): (usize, &LineEntry)| LockNodeRow {
+pub(super) fn node_rows(line: &[LockQueueEntry]) -> Vec<LockNodeRow> {
+    let row = |(place, node): (usize, &LockQueueEntry)| LockNodeRow {
         place: place + 1,
         node: node.node.clone(),
         gateway: node.owner_name().to_owned(),
@@ -58,7 +58,7 @@ pub(super) fn node_rows(line: &[LineEntry]) -> Vec<LockNodeRow> {
 }
 
 /// The age of a node; its holder has not held the key for longer. ZooKeeper's clock may differ from the local one.
-pub(super) fn node_age(node: &LineEntry) -> Option<String> {
+pub(super) fn node_age(node: &LockQueueEntry) -> Option<String> {
     let made = UNIX_EPOCH + Duration::from_millis(node.made_ms?);
     let age = SystemTime::now().duration_since(made).unwrap_or_default();
     Some(format_millis(millis(age)))

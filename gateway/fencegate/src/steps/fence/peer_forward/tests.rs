@@ -1,7 +1,7 @@
 use std::{net::SocketAddr, sync::Mutex};
 
 use bytes::Bytes;
-use fencegate_http::network::sockets::Sockets;
+use fencegate_http::network::sockets::OsNetwork;
 use fencegate_lock::{
     peer_endpoint::PeerEndpoint,
     peer_secret::{Nonce, PeerSecret},
@@ -18,9 +18,9 @@ use tokio::{
 
 use super::*;
 use crate::{
-    metrics::Metrics,
+    metrics::ProcessMetricFamilies,
     request_context::RequestContext,
-    steps::client_liveness::{ClientPresenceGuard, client_channel},
+    steps::client_liveness::{ClientPresenceGuard, client_disconnect_channel},
 };
 
 const POLICY: &str = r#"version: 1
@@ -33,15 +33,15 @@ routes:
 
 const DONE: &str = "HTTP/1.1 200 OK\r\nFencing-Outcome: done; waited=3\r\nContent-Length: 4\r\n\r\npaid";
 
-fn peer_forwarder() -> PeerForwarder<Sockets> {
+fn peer_forwarder() -> PeerForwarder<OsNetwork> {
     let gateway = load(POLICY).plan.expect("sound");
     let plan = Arc::new(gateway.serving.clone());
-    let metrics = Rc::new(WorkerMetrics::new(Metrics::for_gateway(&gateway), &plan));
+    let metrics = Rc::new(WorkerMetrics::new(ProcessMetricFamilies::for_gateway(&gateway), &plan));
     let reach = PeerEndpoint { address: "gw-1:9910".into(), pass: PeerSecret::new(&SystemRandomness) };
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    let ours = LocalPeer { name: "gw-1".into(), address, reach, certificates: None, secured: None };
+    let ours = LocalPeerIdentity { name: "gw-1".into(), address, reach, certificates: None, secured: None };
     PeerForwarder {
-        network: Sockets,
+        network: OsNetwork,
         clock: Arc::new(MachineClock),
         ours,
         plan,
@@ -56,7 +56,7 @@ fn holder_route(address: SocketAddr) -> HolderRoute {
     HolderRoute { gateway: "gw-2".into(), member: "gw-2-02".into(), address, secret: pass }
 }
 
-fn keyed_request(forwarder: &PeerForwarder<Sockets>) -> KeyedRequest {
+fn keyed_request(forwarder: &PeerForwarder<OsNetwork>) -> KeyedRequest {
     let body = Body::from_bytes(Bytes::from_static(b"amount=7"));
     let http = Request::post("/pay/7").header("host", "a").body(body).expect("a request");
     let context = Rc::new(RequestContext::default());
@@ -71,11 +71,11 @@ fn keyed_request(forwarder: &PeerForwarder<Sockets>) -> KeyedRequest {
 }
 
 async fn forward_request(
-    forwarder: &PeerForwarder<Sockets>,
+    forwarder: &PeerForwarder<OsNetwork>,
     to: SocketAddr,
     left: u64,
 ) -> (PeerForwardOutcome, KeyedRequest) {
-    let (here, client) = client_channel();
+    let (here, client) = client_disconnect_channel();
     let request = keyed_request(forwarder);
     let carried = forward_for_client(forwarder, to, left, &request, client).await;
     drop(here);
@@ -83,7 +83,7 @@ async fn forward_request(
 }
 
 async fn forward_for_client(
-    forwarder: &PeerForwarder<Sockets>,
+    forwarder: &PeerForwarder<OsNetwork>,
     to: SocketAddr,
     left: u64,
     request: &KeyedRequest,
@@ -205,7 +205,7 @@ async fn answer_passes_and_connection_is_reused() {
                 let (answer, request) = forward_request(&courier, there.address, 1500).await;
                 let PeerForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
                 assert_eq!(reply.headers()["fencing-outcome"], "done; waited=3");
-                assert_eq!(request.notes.told.get().map(|told| told.outcome), Some(Outcome::Done));
+                assert_eq!(request.notes.told.get().map(|told| told.outcome), Some(DispatchOutcome::Done));
                 assert!(reply.into_body().read_to_end().await.is_some());
                 let sent = there.seen.recv().await.expect("sent").to_lowercase();
                 let pass = "5a".repeat(32);
@@ -236,7 +236,7 @@ async fn possibly_dispatched_request_never_requeues() {
             ] {
                 let mut there = start_fake_peer(vec![act]).await;
                 let (answer, _) = forward_request(&peer_forwarder(), there.address, 100).await;
-                assert_eq!(expect_refusal(answer).reason, Reason::OutcomeUnknown);
+                assert_eq!(expect_refusal(answer).reason, RefusalReason::OutcomeUnknown);
                 assert!(there.seen.recv().await.is_some() && there.seen.try_recv().is_err(), "sent twice");
             }
         })
@@ -287,7 +287,7 @@ async fn client_disconnect_reaches_peer() {
         .run_until(async {
             let mut there = start_fake_peer(vec![PeerAction::Wait]).await;
             let courier = peer_forwarder();
-            let (here, client): (ClientPresenceGuard, ClientDisconnectWatch) = client_channel();
+            let (here, client): (ClientPresenceGuard, ClientDisconnectWatch) = client_disconnect_channel();
             let request = keyed_request(&courier);
             let address = there.address;
             let forwarding = forward_for_client(&courier, address, 10_000, &request, client);
@@ -297,7 +297,7 @@ async fn client_disconnect_reaches_peer() {
                 assert_eq!(there.seen.recv().await.as_deref(), Some("ended: true"));
             };
             let (answer, ()) = tokio::join!(forwarding, gone);
-            assert_eq!(expect_refusal(answer).reason, Reason::OutcomeUnknown);
+            assert_eq!(expect_refusal(answer).reason, RefusalReason::OutcomeUnknown);
         })
         .await;
 }

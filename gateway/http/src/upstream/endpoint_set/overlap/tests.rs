@@ -12,13 +12,13 @@ use crate::upstream::{metrics::EndpointMetrics, same_listener::own_address};
 const OPEN: UpstreamId = UpstreamId(0);
 
 /// The result of a lookup.
-enum Lookup {
+enum FakeDnsLookup {
     Silent,
     InVain,
     Found(&'static str),
 }
 
-fn open_and_fenced_upstreams(open: &[&str], fenced: &[&str]) -> Arc<Upstreams> {
+fn open_and_fenced_upstreams(open: &[&str], fenced: &[&str]) -> Arc<UpstreamSet> {
     let urls = |hosts: &[&str]| {
         let urls: Vec<String> = hosts.iter().map(|host| format!("\"http://{host}\"")).collect();
         urls.join(", ")
@@ -39,18 +39,18 @@ routes:
     );
     let loaded = load(&text);
     let gateway = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
-    Upstreams::new(&gateway.serving, &EndpointMetrics::register(&MetricRegistry::new())).expect("no files")
+    UpstreamSet::new(&gateway.serving, &EndpointMetrics::register(&MetricRegistry::new())).expect("no files")
 }
 
-fn look_up(upstreams: &Upstreams, lookups: &[(&str, Lookup)]) {
+fn look_up(upstreams: &UpstreamSet, lookups: &[(&str, FakeDnsLookup)]) {
     for endpoint in upstreams.all.iter().flat_map(|endpoint_set| &endpoint_set.endpoints) {
         let lookup = lookups.iter().find(|(name, _)| *name == &*endpoint.name).map(|(_, lookup)| lookup);
         match lookup {
-            None | Some(Lookup::Silent) => {}
-            Some(Lookup::InVain) => {
+            None | Some(FakeDnsLookup::Silent) => {}
+            Some(FakeDnsLookup::InVain) => {
                 endpoint.addresses.record_failed_lookup();
             }
-            Some(Lookup::Found(socket)) => {
+            Some(FakeDnsLookup::Found(socket)) => {
                 endpoint.addresses.update(vec![ConnectTarget::parse_literal(socket).expect("an address")]);
             }
         }
@@ -60,7 +60,7 @@ fn look_up(upstreams: &Upstreams, lookups: &[(&str, Lookup)]) {
 /// Found addresses decide whether upstreams overlap; a name that was not found counts as an overlap.
 #[tokio::test]
 async fn unresolved_name_counts_as_overlap() {
-    use Lookup::{Found, InVain, Silent};
+    use FakeDnsLookup::{Found, InVain, Silent};
     let other = &["10.0.0.2:8000"][..];
     let name = &["open.example:80"][..];
     let fenced = &["10.0.0.1:8000"][..];
@@ -103,8 +103,8 @@ async fn unresolved_name_counts_as_overlap() {
 #[tokio::test]
 async fn failed_lookup_keeps_former_addresses() {
     let upstreams = open_and_fenced_upstreams(&["open.example:80"], &["10.0.0.1:8000"]);
-    look_up(&upstreams, &[("open.example:80", Lookup::Found("10.0.0.2:80"))]);
-    look_up(&upstreams, &[("open.example:80", Lookup::InVain)]);
+    look_up(&upstreams, &[("open.example:80", FakeDnsLookup::Found("10.0.0.2:80"))]);
+    look_up(&upstreams, &[("open.example:80", FakeDnsLookup::InVain)]);
     assert!(!upstreams.overlaps_fenced(OPEN).await);
 }
 
@@ -124,7 +124,10 @@ async fn own_address_overlaps_loopback() {
 async fn recent_addresses_count_for_overlap() {
     let upstreams = open_and_fenced_upstreams(&["open.example:80"], &["shut.example:80"]);
     let told = |open: &'static str, shut: &'static str| {
-        let lookups = [("open.example:80", Lookup::Found(open)), ("shut.example:80", Lookup::Found(shut))];
+        let lookups = [
+            ("open.example:80", FakeDnsLookup::Found(open)),
+            ("shut.example:80", FakeDnsLookup::Found(shut)),
+        ];
         look_up(&upstreams, &lookups);
     };
     told("10.0.0.1:80", "10.0.0.2:80");

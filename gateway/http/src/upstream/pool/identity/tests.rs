@@ -11,10 +11,12 @@ use tokio::{sync::Notify, task::LocalSet};
 
 use super::*;
 use crate::{
-    network::{connect_target::ConnectTarget, sockets::Sockets},
+    network::{connect_target::ConnectTarget, sockets::OsNetwork},
     upstream::{
-        endpoint_set::Upstreams,
-        identity_check::{BoxError, IdentityCheck, IdentityCheckAttempt, IdentityCheckDue, IdentityFuture},
+        endpoint_set::UpstreamSet,
+        identity_check::{
+            BoxError, IdentityCheckAttempt, IdentityCheckDue, IdentityFuture, ProcessIdentityCheck,
+        },
         metrics::EndpointMetrics,
         pooled_connection::PooledConnection,
     },
@@ -29,7 +31,7 @@ struct FakeIdentityCheck {
     beside: bool,
 }
 
-impl IdentityCheck for FakeIdentityCheck {
+impl ProcessIdentityCheck for FakeIdentityCheck {
     fn is_required(&self, _: &Upstream) -> bool {
         true
     }
@@ -70,7 +72,7 @@ impl IdentityCheck for FakeIdentityCheck {
 }
 
 /// One endpoint with two addresses without a listener, and one connection.
-fn unreachable_upstreams() -> Arc<Upstreams> {
+fn unreachable_upstreams() -> Arc<UpstreamSet> {
     let text = r#"version: 1
 listeners: {public: {address: 127.0.0.1:8080}}
 zookeeper: {servers: [zk1:2181]}
@@ -85,7 +87,7 @@ routes:
 "#;
     let loaded = load(text);
     let gateway = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
-    let upstreams = Upstreams::new(&gateway.serving, &EndpointMetrics::register(&MetricRegistry::new()))
+    let upstreams = UpstreamSet::new(&gateway.serving, &EndpointMetrics::register(&MetricRegistry::new()))
         .expect("no files");
     let both =
         [1, 2].map(|host| ConnectTarget::parse_literal(&format!("127.0.0.{host}:9")).expect("an address"));
@@ -96,7 +98,7 @@ routes:
 async fn assert_both_addresses_asked(check: FakeIdentityCheck) {
     let upstreams = unreachable_upstreams();
     let endpoint_set = &upstreams.all()[0];
-    let pool = ConnectionPool::new(Sockets, Arc::new(MachineClock), Arc::new(check));
+    let pool = ConnectionPool::new(OsNetwork, Arc::new(MachineClock), Arc::new(check));
     let long = endpoint_set.endpoints()[0].try_acquire().expect("the only one");
     let result = pool.check_all_identities(endpoint_set).await;
     assert!(matches!(result, Err(ConnectError::LimitReached)), "who is there is not known: {result:?}");
@@ -129,7 +131,7 @@ async fn absent_address_is_checked_in_background() {
         let upstreams = unreachable_upstreams();
         let check = Arc::new(FakeIdentityCheck { beside: true, ..FakeIdentityCheck::default() });
         let endpoint_set = &upstreams.all()[0];
-        let pool = ConnectionPool::new(Sockets, Arc::new(MachineClock), check.clone());
+        let pool = ConnectionPool::new(OsNetwork, Arc::new(MachineClock), check.clone());
         let _long = endpoint_set.endpoints()[0].try_acquire().expect("the only one");
         assert!(pool.check_all_identities(endpoint_set).await.is_ok(), "it waits for nobody");
         while check.known.lock().expect("no panic").len() < 2 {

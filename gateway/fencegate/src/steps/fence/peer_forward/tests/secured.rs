@@ -51,7 +51,7 @@ impl TestCa {
     }
 
     /// A forwarder that shows a certificate of this authority.
-    fn peer_forwarder(&self) -> (PeerForwarder<Sockets>, TempDir) {
+    fn peer_forwarder(&self) -> (PeerForwarder<OsNetwork>, TempDir) {
         let folder = TempDir::new().expect("a folder");
         let write = |name: &str, text: String| -> PathBuf {
             let path = folder.path().join(name);

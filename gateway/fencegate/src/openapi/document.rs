@@ -17,12 +17,12 @@ use utoipa::{
 };
 
 use crate::{
-    admin::error::{ApiErrorBody, ApiErrorCode},
-    refusal::{Problem, Reason, Refusal},
+    admin::error::{AdminErrorBody, AdminErrorCode},
+    refusal::{Refusal, RefusalProblemJson, RefusalReason},
 };
 
 /// A document under construction.
-pub(super) struct ApiDocument {
+pub(super) struct OpenApiDocument {
     title: &'static str,
     says: &'static str,
     server: &'static str,
@@ -33,13 +33,13 @@ pub(super) struct ApiDocument {
 }
 
 /// One operation of the document.
-pub(super) struct PathOperation<'d> {
-    of: &'d mut ApiDocument,
+pub(super) struct OpenApiOperation<'d> {
+    of: &'d mut OpenApiDocument,
     method: HttpMethod,
     path: &'static str,
     written: OperationBuilder,
-    faults: Vec<ApiErrorCode>,
-    refusals: Vec<Reason>,
+    faults: Vec<AdminErrorCode>,
+    refusals: Vec<RefusalReason>,
     answers: BTreeMap<u16, ResponseBuilder>,
 }
 
@@ -50,7 +50,7 @@ const BEARER: &str = "bearer";
 /// Printable ASCII without spaces, as all keys and references are.
 const VISIBLE: &str = "^[!-~]+$";
 
-impl ApiDocument {
+impl OpenApiDocument {
     pub(super) fn new(title: &'static str, server: &'static str, says: &'static str) -> Self {
         let bearer = "The token of `admin.auth`. A listener without it asks for none.";
         Self { title, says, server, bearer, paths: Paths::new(), schemas: BTreeMap::new() }
@@ -71,7 +71,7 @@ impl ApiDocument {
         path: &'static str,
         name: &str,
         says: &str,
-    ) -> PathOperation<'_> {
+    ) -> OpenApiOperation<'_> {
         let method = match method {
             "get" => HttpMethod::Get,
             "post" => HttpMethod::Post,
@@ -82,24 +82,24 @@ impl ApiDocument {
     }
 
     /// An operation that reads.
-    pub(super) fn get(&mut self, path: &'static str, name: &str, says: &str) -> PathOperation<'_> {
+    pub(super) fn get(&mut self, path: &'static str, name: &str, says: &str) -> OpenApiOperation<'_> {
         self.operation(
             HttpMethod::Get,
             path,
             name,
             says,
-            vec![ApiErrorCode::Host, ApiErrorCode::Credentials, ApiErrorCode::Late],
+            vec![AdminErrorCode::Host, AdminErrorCode::Credentials, AdminErrorCode::Late],
         )
     }
 
     /// An operation that changes something.
-    pub(super) fn post(&mut self, path: &'static str, name: &str, says: &str) -> PathOperation<'_> {
+    pub(super) fn post(&mut self, path: &'static str, name: &str, says: &str) -> OpenApiOperation<'_> {
         let faults = vec![
-            ApiErrorCode::Host,
-            ApiErrorCode::Credentials,
-            ApiErrorCode::CrossOrigin,
-            ApiErrorCode::Late,
-            ApiErrorCode::Unknown,
+            AdminErrorCode::Host,
+            AdminErrorCode::Credentials,
+            AdminErrorCode::CrossOrigin,
+            AdminErrorCode::Late,
+            AdminErrorCode::Unknown,
         ];
         self.operation(HttpMethod::Post, path, name, says, faults)
     }
@@ -110,10 +110,10 @@ impl ApiDocument {
         path: &'static str,
         name: &str,
         says: &str,
-        faults: Vec<ApiErrorCode>,
-    ) -> PathOperation<'_> {
+        faults: Vec<AdminErrorCode>,
+    ) -> OpenApiOperation<'_> {
         let written = OperationBuilder::new().operation_id(Some(name)).summary(Some(says));
-        PathOperation {
+        OpenApiOperation {
             of: self,
             method,
             path,
@@ -157,10 +157,10 @@ impl ApiDocument {
     }
 }
 
-impl PathOperation<'_> {
+impl OpenApiOperation<'_> {
     /// Open to probes and guards, which have no credentials.
     pub(super) fn open_to_all(mut self) -> Self {
-        self.faults.retain(|word| *word != ApiErrorCode::Credentials);
+        self.faults.retain(|word| *word != AdminErrorCode::Credentials);
         self.written = self.written.securities(Some([]));
         self
     }
@@ -212,7 +212,7 @@ impl PathOperation<'_> {
     pub(super) fn query_params<T: IntoParams>(mut self) -> Self {
         let parameters = T::into_params(|| Some(ParameterIn::Query));
         self.written = self.written.parameters(Some(parameters));
-        self.malformed_input(&[ApiErrorCode::Malformed])
+        self.malformed_input(&[AdminErrorCode::Malformed])
     }
 
     /// The required body.
@@ -229,11 +229,11 @@ impl PathOperation<'_> {
         let content = ContentBuilder::new().schema(Some(self.of.schema::<T>())).build();
         let body = RequestBodyBuilder::new().required(Some(required)).content(JSON, content).build();
         self.written = self.written.request_body(Some(body));
-        self.malformed_input(&[ApiErrorCode::Malformed, ApiErrorCode::TooLarge])
+        self.malformed_input(&[AdminErrorCode::Malformed, AdminErrorCode::TooLarge])
     }
 
     /// On other listeners any request can be malformed, so that is described once.
-    fn malformed_input(self, words: &[ApiErrorCode]) -> Self {
+    fn malformed_input(self, words: &[AdminErrorCode]) -> Self {
         if self.faults.is_empty() { self } else { self.error_responses(words) }
     }
 
@@ -269,13 +269,13 @@ impl PathOperation<'_> {
         self
     }
 
-    pub(super) fn error_responses(mut self, words: &[ApiErrorCode]) -> Self {
+    pub(super) fn error_responses(mut self, words: &[AdminErrorCode]) -> Self {
         self.faults.extend(words);
         self
     }
 
     /// The refusals of the request path.
-    pub(super) fn refusal_responses(mut self, reasons: &[Reason]) -> Self {
+    pub(super) fn refusal_responses(mut self, reasons: &[RefusalReason]) -> Self {
         self.refusals.extend(reasons);
         self
     }
@@ -287,7 +287,7 @@ impl PathOperation<'_> {
             (word.status().as_u16(), name, error_description(word))
         });
         for (status, (reasons, says)) in group_by_status(faults) {
-            let content = with_reason(self.of.schema::<ApiErrorBody>(), reasons);
+            let content = with_reason(self.of.schema::<AdminErrorBody>(), reasons);
             self = self.add_response(status, &says, |answer| answer.content(JSON, content));
         }
         let refusals = std::mem::take(&mut self.refusals);
@@ -295,7 +295,7 @@ impl PathOperation<'_> {
             (Refusal::new(reason, "").status().as_u16(), reason.word().to_owned(), reason.title())
         });
         for (status, (reasons, says)) in group_by_status(refusals) {
-            let content = with_reason(self.of.schema::<Problem>(), reasons);
+            let content = with_reason(self.of.schema::<RefusalProblemJson>(), reasons);
             self = self.add_response(status, &says, |answer| answer.content(PROBLEM, content));
         }
         let answers = self.answers.into_iter();
@@ -333,24 +333,24 @@ fn with_reason(body: Ref, reasons: Vec<String>) -> Content {
     ContentBuilder::new().schema(Some(Schema::AllOf(body))).build()
 }
 
-fn error_description(word: ApiErrorCode) -> &'static str {
+fn error_description(word: AdminErrorCode) -> &'static str {
     match word {
-        ApiErrorCode::Host => "the listener does not have that name",
-        ApiErrorCode::CrossOrigin => "a page of another origin may change nothing",
-        ApiErrorCode::Credentials => "the token is missing or wrong",
-        ApiErrorCode::Open => {
+        AdminErrorCode::Host => "the listener does not have that name",
+        AdminErrorCode::CrossOrigin => "a page of another origin may change nothing",
+        AdminErrorCode::Credentials => "the token is missing or wrong",
+        AdminErrorCode::Open => {
             "only authenticated callers may do this, and the listener asks for no credentials"
         }
-        ApiErrorCode::Confirm => "the confirmation does not match",
-        ApiErrorCode::Malformed => "the request cannot be read",
-        ApiErrorCode::TooLarge => "the body has more than 16 KiB",
-        ApiErrorCode::NotFound => "nothing has that name",
-        ApiErrorCode::Method => "the path has another method",
-        ApiErrorCode::Changed => "the subject has changed meanwhile; nothing was done",
-        ApiErrorCode::Force => "the request is unsafe and lacks `force`; nothing was done",
-        ApiErrorCode::Elsewhere => "another process does this",
-        ApiErrorCode::Away => "the process that could do this does not answer; nothing was done",
-        ApiErrorCode::Late => "no answer in time; the request may still be carried out",
-        ApiErrorCode::Unknown => "all of it or a part may have been done: look again",
+        AdminErrorCode::Confirm => "the confirmation does not match",
+        AdminErrorCode::Malformed => "the request cannot be read",
+        AdminErrorCode::TooLarge => "the body has more than 16 KiB",
+        AdminErrorCode::NotFound => "nothing has that name",
+        AdminErrorCode::Method => "the path has another method",
+        AdminErrorCode::Changed => "the subject has changed meanwhile; nothing was done",
+        AdminErrorCode::Force => "the request is unsafe and lacks `force`; nothing was done",
+        AdminErrorCode::Elsewhere => "another process does this",
+        AdminErrorCode::Away => "the process that could do this does not answer; nothing was done",
+        AdminErrorCode::Late => "no answer in time; the request may still be carried out",
+        AdminErrorCode::Unknown => "all of it or a part may have been done: look again",
     }
 }

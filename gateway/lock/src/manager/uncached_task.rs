@@ -4,7 +4,7 @@ use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{ForeignLayout, LockSite, Mode},
+    plan::{ForeignLayout, LockLocation, LockMode},
 };
 use fencegate_process::clock::{BootInstant, SharedClock};
 use futures_util::future::join_all;
@@ -14,16 +14,16 @@ use tracing::{debug, warn};
 use super::{
     panic_guard::{FAILED, catch_panic},
     tenure_end::TenureEndCause,
-    wait_progress::WaitProgress,
+    wait_progress::LockWaitProgress,
 };
-use crate::manager::key_capacity::CapacityGuard;
+use crate::manager::key_capacity::KeyCapacityGuard;
 use crate::session::{active_session::ActiveSession, client::ZkClient, lock_validity::LockValidity};
 use crate::{
     error::GrantError,
     recipe::{
         attempt::LockAttempt,
         exclusive_node::ExclusiveNodeAttempt,
-        grant::{AttemptObserver, Grant, LockAttemptError},
+        grant::{LockAttemptError, LockAttemptObserver, LockGrant},
         lock_node::REFUSED_PAUSE,
         semaphore::SemaphoreAttempt,
         set::MultiKeyAttempt,
@@ -33,21 +33,21 @@ use crate::{
 /// A request for the lock of one key or of several at once.
 pub struct UncachedLockRequest {
     /// Sorted, without doubles, at least one.
-    pub keys: Vec<(ResourceKey, LockSite)>,
-    pub mode: Mode,
+    pub keys: Vec<(ResourceKey, LockLocation)>,
+    pub mode: LockMode,
     /// False: take the lock only if there is no holder.
     pub waits: bool,
     pub delay: Option<Duration>,
     pub caller: oneshot::Sender<Result<UncachedGrant, GrantError>>,
-    pub ahead: Arc<WaitProgress>,
+    pub ahead: Arc<LockWaitProgress>,
     /// Kept until no node is left, even if the caller goes early, so that the capacity bounds the lock nodes as well.
-    pub places: Arc<[CapacityGuard]>,
+    pub places: Arc<[KeyCapacityGuard]>,
 }
 
 /// A granted lock. Its nodes are removed when `over` is sent or dropped; the value says whether all outcomes are known.
 #[derive(Debug)]
 pub struct UncachedGrant {
-    pub grant: Grant,
+    pub grant: LockGrant,
     pub over: oneshot::Sender<bool>,
 }
 
@@ -59,7 +59,7 @@ pub async fn acquire_and_hold<L: ZkClient>(live: Rc<ActiveSession<L>>, request: 
         keys if keys.iter().any(|(_, site)| site.permits().is_some()) => {
             begin_semaphore(&live, keys, mode, delay).await.map(UncachedLockNodes::Permit)
         }
-        [(key, LockSite::Foreign { layout: ForeignLayout::ExclusiveNode, path })] => {
+        [(key, LockLocation::Foreign { layout: ForeignLayout::ExclusiveNode, path })] => {
             ExclusiveNodeAttempt::begin(&live, key, path).await.map(UncachedLockNodes::ExclusiveNode)
         }
         [(key, site)] => LockAttempt::begin(&live, key, site, mode)
@@ -90,7 +90,7 @@ pub async fn acquire_and_hold<L: ZkClient>(live: Rc<ActiveSession<L>>, request: 
         Some(Err(LockAttemptError::NotGranted(error))) => drop(caller.reply(Err(error))),
         None => drop(caller.reply(Err(GrantError::Service(FAILED.into())))),
     }
-    while catch_panic(nodes.clear()).await.is_none() {
+    while catch_panic(nodes.remove_nodes()).await.is_none() {
         sleep(REFUSED_PAUSE).await;
     }
     drop(places);
@@ -99,12 +99,12 @@ pub async fn acquire_and_hold<L: ZkClient>(live: Rc<ActiveSession<L>>, request: 
 /// An attempt at a permit of one key.
 async fn begin_semaphore<L: ZkClient>(
     live: &Rc<ActiveSession<L>>,
-    keys: &[(ResourceKey, LockSite)],
-    mode: Mode,
+    keys: &[(ResourceKey, LockLocation)],
+    mode: LockMode,
     delay: Option<Duration>,
 ) -> Result<SemaphoreAttempt<L>, GrantError> {
     match (keys, mode, delay) {
-        ([(key, LockSite::Semaphore { permits })], Mode::Exclusive, None) => {
+        ([(key, LockLocation::Semaphore { permits })], LockMode::Exclusive, None) => {
             SemaphoreAttempt::begin(live, key, *permits).await
         }
         // No policy can request this.
@@ -120,7 +120,7 @@ enum UncachedLockNodes<L: ZkClient> {
 }
 
 impl<L: ZkClient> UncachedLockNodes<L> {
-    async fn acquire(&self, caller: &mut UncachedLockWaiter) -> Result<Grant, LockAttemptError> {
+    async fn acquire(&self, caller: &mut UncachedLockWaiter) -> Result<LockGrant, LockAttemptError> {
         match self {
             Self::Single(attempt) => attempt.acquire(caller).await,
             Self::Set(attempt) => attempt.acquire(caller).await,
@@ -139,12 +139,12 @@ impl<L: ZkClient> UncachedLockNodes<L> {
         }
     }
 
-    async fn clear(&self) {
+    async fn remove_nodes(&self) {
         match self {
-            Self::Single(attempt) => attempt.clear().await,
-            Self::Set(attempt) => attempt.clear().await,
-            Self::ExclusiveNode(attempt) => attempt.clear().await,
-            Self::Permit(attempt) => attempt.clear().await,
+            Self::Single(attempt) => attempt.remove_nodes().await,
+            Self::Set(attempt) => attempt.remove_nodes().await,
+            Self::ExclusiveNode(attempt) => attempt.remove_nodes().await,
+            Self::Permit(attempt) => attempt.remove_nodes().await,
         }
     }
 
@@ -214,7 +214,7 @@ struct UncachedLockWaiter {
     /// `None` once it was answered.
     answer: Option<oneshot::Sender<Result<UncachedGrant, GrantError>>>,
     waits: bool,
-    ahead: Arc<WaitProgress>,
+    ahead: Arc<LockWaitProgress>,
     clock: SharedClock,
 }
 
@@ -231,7 +231,7 @@ impl UncachedLockWaiter {
     }
 }
 
-impl AttemptObserver for UncachedLockWaiter {
+impl LockAttemptObserver for UncachedLockWaiter {
     fn is_closed(&self) -> bool {
         self.answer.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
@@ -243,7 +243,7 @@ impl AttemptObserver for UncachedLockWaiter {
     }
 
     fn on_waiting(&mut self) -> Result<(), LockAttemptError> {
-        self.ahead.set_held();
+        self.ahead.set_blocked_by_holder();
         if self.waits { Ok(()) } else { Err(GrantError::Locked.into()) }
     }
 

@@ -4,7 +4,7 @@
 /// How a field is read.
 #[cfg_attr(not(test), expect(dead_code, reason = "read by the tests that make the schemas"))]
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum How {
+pub(super) enum FieldValueKind {
     /// A single value, read by the function of this name.
     Value(&'static str),
     /// One of these words.
@@ -23,19 +23,19 @@ pub(super) enum How {
 
 #[cfg(not(test))]
 mod off {
-    use crate::file::asked::How;
+    use crate::file::field_recorder::FieldValueKind;
 
-    pub(in crate::file) struct Within;
+    pub(in crate::file) struct MappingReadGuard;
 
-    pub(in crate::file) fn within() -> Within {
-        Within
+    pub(in crate::file) fn within() -> MappingReadGuard {
+        MappingReadGuard
     }
 
     pub(in crate::file) fn inner(_: &'static str) {}
 
     pub(in crate::file) fn field(_: &'static str) {}
 
-    pub(in crate::file) fn how(_: &'static str, _: impl FnOnce() -> How) {}
+    pub(in crate::file) fn how(_: &'static str, _: impl FnOnce() -> FieldValueKind) {}
 
     pub(in crate::file) fn required(_: &'static str) {}
 
@@ -55,12 +55,12 @@ mod on {
         mem,
     };
 
-    use crate::file::asked::How;
+    use crate::file::field_recorder::FieldValueKind;
 
     /// All fields that were read in the mappings at one path of the file.
     #[derive(Debug, Default)]
     pub(in crate::file) struct RecordedFields {
-        pub(in crate::file) fields: BTreeMap<&'static str, BTreeSet<How>>,
+        pub(in crate::file) fields: BTreeMap<&'static str, BTreeSet<FieldValueKind>>,
         pub(in crate::file) required: BTreeMap<&'static str, usize>,
         pub(in crate::file) one_of: Option<Vec<&'static str>>,
         /// How many mappings were read at this path.
@@ -68,7 +68,7 @@ mod on {
     }
 
     #[derive(Default)]
-    struct FieldRecords {
+    struct PolicyFieldRecorder {
         /// By path; `*` stands for a name of the user's own and for every item of a list.
         asked: BTreeMap<String, RecordedFields>,
         /// The mappings that are being read, outermost first.
@@ -83,7 +83,7 @@ mod on {
     }
 
     thread_local! {
-        static NOTES: RefCell<FieldRecords> = RefCell::default();
+        static NOTES: RefCell<PolicyFieldRecorder> = RefCell::default();
     }
 
     /// Removes and returns all records of this thread.
@@ -92,18 +92,18 @@ mod on {
     }
 
     /// A mapping is being read for as long as this lives.
-    pub(in crate::file) struct Within;
+    pub(in crate::file) struct MappingReadGuard;
 
-    pub(in crate::file) fn within() -> Within {
+    pub(in crate::file) fn within() -> MappingReadGuard {
         NOTES.with_borrow_mut(|records| {
             let path = records.open.last().map(|open| open.next.clone()).unwrap_or_default();
             records.asked.entry(path.clone()).or_default().reads += 1;
             records.open.push(OpenMapping { next: path.clone(), path, required: BTreeSet::new() });
         });
-        Within
+        MappingReadGuard
     }
 
-    impl Drop for Within {
+    impl Drop for MappingReadGuard {
         fn drop(&mut self) {
             NOTES.with_borrow_mut(|records| {
                 let open = records.open.pop().expect("opened before");
@@ -125,7 +125,7 @@ mod on {
     }
 
     pub(in crate::file) fn inner(name: &'static str) {
-        how(name, || How::Mapping);
+        how(name, || FieldValueKind::Mapping);
         with_open_mapping(|open, _| open.next = format!("{}/{name}", open.path));
     }
 
@@ -135,10 +135,10 @@ mod on {
         });
     }
 
-    pub(in crate::file) fn how(name: &'static str, how: impl FnOnce() -> How) {
+    pub(in crate::file) fn how(name: &'static str, how: impl FnOnce() -> FieldValueKind) {
         let how = how();
         with_open_mapping(|open, record| {
-            if matches!(how, How::List | How::Entries) {
+            if matches!(how, FieldValueKind::List | FieldValueKind::Entries) {
                 open.next = format!("{}/{name}/*", open.path);
             }
             record.fields.entry(name).or_default().insert(how);

@@ -3,9 +3,9 @@
 /// Statuses that a proxy between us and the service answers in its own name while the service may still be at work.
 /// An answer with one of them does not end an execution, even if it came in full.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnfinishedStatuses(Vec<u16>);
+pub struct InconclusiveStatuses(Vec<u16>);
 
-impl UnfinishedStatuses {
+impl InconclusiveStatuses {
     /// The answers of a gateway or proxy for a server behind it that it cannot reach, or that is too slow (RFC 9110,
     /// 15.6.3 and 15.6.5).
     pub const DEFAULT: [u16; 2] = [502, 504];
@@ -26,7 +26,7 @@ impl UnfinishedStatuses {
     }
 }
 
-impl Default for UnfinishedStatuses {
+impl Default for InconclusiveStatuses {
     fn default() -> Self {
         Self(Self::DEFAULT.to_vec())
     }

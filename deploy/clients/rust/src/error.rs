@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{gateway_line::Unanswered, standing_word::LeaseLostError};
+use crate::{gateway_connection::Unanswered, lease_state::LeaseLostError};
 
 /// Why [`Client::lease`](crate::Client::lease) gives none. Nothing was dispatched to any service.
 #[derive(Debug, thiserror::Error)]

@@ -6,15 +6,15 @@ use http::HeaderValue;
 use tokio::sync::oneshot;
 
 use crate::{
-    not_leased::ReleaseError,
-    standing_word::{LeaseLostError, StandingWord},
+    error::ReleaseError,
+    lease_state::{LeaseLostError, SharedLeaseState},
 };
 
 /// A lock that is held through a gateway, and renewed in the background. Dropping it gives it back in the background.
 #[must_use = "it is given back when it is dropped"]
 pub struct Lease {
-    pub(crate) word: Arc<StandingWord>,
-    pub(crate) told: Told,
+    pub(crate) word: Arc<SharedLeaseState>,
+    pub(crate) told: LeaseIdentity,
     /// Has the renewing task release the lease: with a sender for the result, or by being dropped.
     pub(crate) back: Option<oneshot::Sender<Releasing>>,
 }
@@ -24,7 +24,7 @@ pub(crate) type Releasing = oneshot::Sender<Result<(), ReleaseError>>;
 
 /// The facts about a lease that never change.
 #[derive(Clone)]
-pub(crate) struct Told {
+pub(crate) struct LeaseIdentity {
     pub(crate) reference: Arc<str>,
     pub(crate) id: HeaderValue,
     pub(crate) token: Arc<str>,
@@ -77,7 +77,7 @@ impl Lease {
     pub fn token(&self) -> Result<Token<'_>, LeaseLostError> {
         let ticket = self.word.ticket();
         self.word.remaining()?;
-        let Told { token, number, .. } = &self.told;
+        let LeaseIdentity { token, number, .. } = &self.told;
         Ok(Token { token: token.clone(), number: *number, ticket, lease: PhantomData })
     }
 

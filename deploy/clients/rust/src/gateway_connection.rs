@@ -19,7 +19,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use crate::told_lease::{FENCING_LEASE, Problem};
+use crate::lease_json::{FENCING_LEASE, ProblemDetails};
 
 /// Why no client can be made for a gateway.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +39,7 @@ pub enum ClientConfigError {
 pub(crate) type Unanswered = Box<dyn Error + Send + Sync>;
 
 /// The address of a gateway, and the client's credentials.
-pub(crate) struct Gateway {
+pub(crate) struct GatewayEndpoint {
     authority: Authority,
     host: HeaderValue,
     tls: Option<(TlsConnector, ServerName<'static>)>,
@@ -47,7 +47,7 @@ pub(crate) struct Gateway {
 }
 
 /// One question.
-pub(crate) struct Question<'q> {
+pub(crate) struct GatewayRequest<'q> {
     pub(crate) method: Method,
     /// The path below the prefix of leases.
     pub(crate) path: String,
@@ -55,7 +55,7 @@ pub(crate) struct Question<'q> {
     pub(crate) body: Bytes,
 }
 
-pub(crate) struct Answer {
+pub(crate) struct GatewayResponse {
     pub(crate) status: StatusCode,
     pub(crate) retry_after: Option<Duration>,
     pub(crate) body: Bytes,
@@ -63,25 +63,25 @@ pub(crate) struct Answer {
 
 /// A connection for requests, one after another. If it is dropped, it is closed, and the gateway gives up a wait that
 /// was requested on it.
-pub(crate) struct Line {
-    gateway: Arc<Gateway>,
-    open: Option<Open>,
+pub(crate) struct GatewayConnection {
+    gateway: Arc<GatewayEndpoint>,
+    open: Option<OpenConnection>,
 }
 
-struct Open {
+struct OpenConnection {
     questions: SendRequest<Full<Bytes>>,
     /// The task that reads and writes.
     _driver: JoinSet<()>,
 }
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+trait IoStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> IoStream for S {}
 
 const PREFIX: &str = "/.fencegate/v1/leases";
 /// The longest answer. Documents about leases are far shorter.
 const LONGEST: usize = 1 << 20;
 
-impl Gateway {
+impl GatewayEndpoint {
     pub(crate) fn at(
         url: &str,
         token: Option<&str>,
@@ -110,12 +110,12 @@ impl Gateway {
         Ok(Self { authority, host, tls, bearer })
     }
 
-    async fn open(&self) -> Result<Open, Unanswered> {
+    async fn open(&self) -> Result<OpenConnection, Unanswered> {
         let port = self.authority.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 });
         let plain = TcpStream::connect((bare(&self.authority), port)).await?;
         // Questions are small, and their answers are awaited, so nothing may be delayed.
         plain.set_nodelay(true)?;
-        let stream: Box<dyn Stream> = match &self.tls {
+        let stream: Box<dyn IoStream> = match &self.tls {
             None => Box::new(plain),
             Some((connector, name)) => Box::new(connector.connect(name.clone(), plain).await?),
         };
@@ -123,10 +123,10 @@ impl Gateway {
         let mut driver = JoinSet::new();
         // The next question finds out how the connection ended.
         driver.spawn(async move { drop(connection.await) });
-        Ok(Open { questions, _driver: driver })
+        Ok(OpenConnection { questions, _driver: driver })
     }
 
-    fn request(&self, question: &Question<'_>) -> Result<Request<Full<Bytes>>, http::Error> {
+    fn request(&self, question: &GatewayRequest<'_>) -> Result<Request<Full<Bytes>>, http::Error> {
         let path = format!("{PREFIX}{}", question.path);
         let mut request = Request::builder().method(&question.method).uri(path).header(HOST, &self.host);
         if let Some(bearer) = &self.bearer {
@@ -144,8 +144,8 @@ fn bare(authority: &Authority) -> &str {
     authority.host().trim_start_matches('[').trim_end_matches(']')
 }
 
-impl Line {
-    pub(crate) fn to(gateway: Arc<Gateway>) -> Self {
+impl GatewayConnection {
+    pub(crate) fn to(gateway: Arc<GatewayEndpoint>) -> Self {
         Self { gateway, open: None }
     }
 
@@ -155,7 +155,7 @@ impl Line {
     /// # Cancellation
     /// Dropping the future closes the connection; the next request makes a new one. The request may take effect all
     /// the same.
-    pub(crate) async fn ask(&mut self, question: &Question<'_>) -> Result<Answer, Unanswered> {
+    pub(crate) async fn ask(&mut self, question: &GatewayRequest<'_>) -> Result<GatewayResponse, Unanswered> {
         if let Some(open) = self.open.take()
             && let Ok(answer) = self.asked(open, question).await
         {
@@ -165,7 +165,11 @@ impl Line {
         self.asked(open, question).await
     }
 
-    async fn asked(&mut self, mut open: Open, question: &Question<'_>) -> Result<Answer, Unanswered> {
+    async fn asked(
+        &mut self,
+        mut open: OpenConnection,
+        question: &GatewayRequest<'_>,
+    ) -> Result<GatewayResponse, Unanswered> {
         open.questions.ready().await?;
         let answer = open.questions.send_request(self.gateway.request(question)?).await?;
         let status = answer.status();
@@ -173,13 +177,13 @@ impl Line {
         let body = Limited::new(answer.into_body(), LONGEST).collect().await?.to_bytes();
         // The connection is kept only after a complete answer. Otherwise the rest would be taken for the next answer.
         self.open = Some(open);
-        Ok(Answer { status, retry_after, body })
+        Ok(GatewayResponse { status, retry_after, body })
     }
 }
 
-impl Answer {
+impl GatewayResponse {
     /// The refusal in the answer. It may be empty, if the answer came from a server in between.
-    pub(crate) fn problem(&self) -> Problem {
+    pub(crate) fn problem(&self) -> ProblemDetails {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 
@@ -202,13 +206,13 @@ mod tests {
     #[test]
     fn url_is_scheme_host_and_port() {
         for good in ["http://localhost", "http://127.0.0.1:8080", "http://[::1]:8080/"] {
-            assert!(Gateway::at(good, Some("secret"), None).is_ok(), "{good}");
+            assert!(GatewayEndpoint::at(good, Some("secret"), None).is_ok(), "{good}");
         }
         for bad in
             ["", "localhost:8080", "/x", "http://a/b", "http://a?b", "http://me@a", "https://a", "ftp://a"]
         {
-            assert!(Gateway::at(bad, Some("secret"), None).is_err(), "{bad}");
+            assert!(GatewayEndpoint::at(bad, Some("secret"), None).is_err(), "{bad}");
         }
-        assert!(matches!(Gateway::at("http://a", Some("a\nb"), None), Err(ClientConfigError::Token)));
+        assert!(matches!(GatewayEndpoint::at("http://a", Some("a\nb"), None), Err(ClientConfigError::Token)));
     }
 }

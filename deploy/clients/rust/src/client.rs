@@ -11,19 +11,19 @@ use rustls::ClientConfig;
 use tokio::sync::oneshot;
 
 use crate::{
-    gateway_line::{ClientConfigError, Gateway},
-    held_lease::Lease,
-    lease_clock::{BootTime, SharedLeaseClock},
-    not_leased::AcquireError,
-    renewing::{self, Applied},
-    told_lease::AskedLease,
+    error::AcquireError,
+    gateway_connection::{ClientConfigError, GatewayEndpoint},
+    lease::Lease,
+    lease_clock::{BootClock, SharedLeaseClock},
+    lease_json::LeaseRequestBody,
+    renewal::{self, PendingLeaseRequest},
 };
 
 /// A client of one gateway, or of a balancer in front of several: any gateway of an installation answers every question
 /// about a lease.
 #[derive(Clone)]
 pub struct Client {
-    gateway: Arc<Gateway>,
+    gateway: Arc<GatewayEndpoint>,
     clock: SharedLeaseClock,
 }
 
@@ -31,7 +31,7 @@ pub struct Client {
 #[must_use = "nothing is asked before it is awaited"]
 pub struct LeaseRequest {
     client: Client,
-    asked: AskedLease,
+    asked: LeaseRequestBody,
     notice: Option<Duration>,
 }
 
@@ -43,7 +43,7 @@ impl Client {
     /// # Errors
     /// The URL does not have this form, or the token cannot be sent in a header field.
     pub fn new(url: &str, token: &str) -> Result<Self, ClientConfigError> {
-        Ok(Self::at(Gateway::at(url, Some(token), None)?))
+        Ok(Self::at(GatewayEndpoint::at(url, Some(token), None)?))
     }
 
     /// `url`: `https://host:port`. `tls`: the trusted authorities, and the client's certificate if the policy demands
@@ -56,11 +56,11 @@ impl Client {
         token: Option<&str>,
         tls: Arc<ClientConfig>,
     ) -> Result<Self, ClientConfigError> {
-        Ok(Self::at(Gateway::at(url, token, Some(tls))?))
+        Ok(Self::at(GatewayEndpoint::at(url, token, Some(tls))?))
     }
 
-    fn at(gateway: Gateway) -> Self {
-        Self { gateway: Arc::new(gateway), clock: Arc::new(BootTime) }
+    fn at(gateway: GatewayEndpoint) -> Self {
+        Self { gateway: Arc::new(gateway), clock: Arc::new(BootClock) }
     }
 
     #[cfg(test)]
@@ -72,7 +72,7 @@ impl Client {
     pub fn lease(&self, key: impl Into<String>) -> LeaseRequest {
         let keys = vec![key.into()];
         let asked =
-            AskedLease { keys, mode: "exclusive", permits: None, ttl_ms: None, wait_ms: 0, note: None };
+            LeaseRequestBody { keys, mode: "exclusive", permits: None, ttl_ms: None, wait_ms: 0, note: None };
         LeaseRequest { client: self.clone(), asked, notice: None }
     }
 }
@@ -135,7 +135,7 @@ impl IntoFuture for LeaseRequest {
             let Self { client: Client { gateway, clock }, asked, notice } = self;
             let (told, answered) = oneshot::channel();
             // A task of its own, which gives the lease back if it is granted while the caller drops the future.
-            drop(tokio::spawn(renewing::lease(Applied { gateway, clock, asked, notice }, told)));
+            drop(tokio::spawn(renewal::lease(PendingLeaseRequest { gateway, clock, asked, notice }, told)));
             let ended = |_| AcquireError::Unanswered("the runtime has ended".into());
             answered.await.map_err(ended)?
         })

@@ -8,24 +8,24 @@ use tokio::{
 };
 
 use super::*;
-use crate::{Client, lease_clock::tests::ManualTime};
+use crate::{Client, lease_clock::tests::ManualClock};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A gateway that takes its answers from the test.
-struct Played {
+struct FakeGateway {
     client: Client,
-    clock: Arc<ManualTime>,
-    heard: mpsc::UnboundedReceiver<Heard>,
+    clock: Arc<ManualClock>,
+    heard: mpsc::UnboundedReceiver<ReceivedRequest>,
 }
 
 /// One question, and the sender for its answer. If that is dropped, the connection ends.
-struct Heard {
+struct ReceivedRequest {
     line: String,
     answer: oneshot::Sender<(u16, Value)>,
 }
 
-impl Played {
+impl FakeGateway {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("bound"));
@@ -35,7 +35,7 @@ impl Played {
                 drop(tokio::spawn(converse(stream, tell.clone())));
             }
         }));
-        let clock = Arc::new(ManualTime::default());
+        let clock = Arc::new(ManualClock::default());
         let client = Client::new(&url, "secret").expect("a URL").timed(clock.clone());
         Self { client, clock, heard }
     }
@@ -68,7 +68,7 @@ fn document(held_for_ms: u64) -> Value {
         "token": "v1-0000000000000017-00000000-00000001", "number": 23, "ticket": null, "revocation": null})
 }
 
-async fn converse(stream: TcpStream, tell: mpsc::UnboundedSender<Heard>) {
+async fn converse(stream: TcpStream, tell: mpsc::UnboundedSender<ReceivedRequest>) {
     let mut stream = BufReader::new(stream);
     loop {
         let mut first = String::new();
@@ -89,7 +89,7 @@ async fn converse(stream: TcpStream, tell: mpsc::UnboundedSender<Heard>) {
         }
         stream.read_exact(&mut vec![0; length]).await.expect("the body");
         let (answer, answered) = oneshot::channel();
-        tell.send(Heard { line: first.trim().to_owned(), answer }).ok();
+        tell.send(ReceivedRequest { line: first.trim().to_owned(), answer }).ok();
         let (status, body) = tokio::select! {
             answered = answered => match answered {
                 Ok(answer) => answer,
@@ -109,7 +109,7 @@ async fn converse(stream: TcpStream, tell: mpsc::UnboundedSender<Heard>) {
 /// A lease is renewed at a third of its time, and is released when it is dropped.
 #[tokio::test]
 async fn renews_lease_and_releases_on_drop() {
-    let mut gateway = Played::start().await;
+    let mut gateway = FakeGateway::start().await;
     let lease = gateway.leases().await;
     assert_eq!(lease.remaining(), Ok(9 * SECOND));
     assert_eq!(lease.token().expect("held").number(), 23);
@@ -126,7 +126,7 @@ async fn renews_lease_and_releases_on_drop() {
 /// A grant that arrives after a long sleep is renewed before the lease is returned as held.
 #[tokio::test]
 async fn late_grant_is_renewed_first() {
-    let mut gateway = Played::start().await;
+    let mut gateway = FakeGateway::start().await;
     let asked = tokio::spawn(gateway.client.lease("job/1").wait(SECOND).into_future());
     let answer = gateway.hears(ASK).await;
     gateway.clock.goes(60 * SECOND);
@@ -139,7 +139,7 @@ async fn late_grant_is_renewed_first() {
 /// A grant that is over when it is first renewed is an error, and no lease.
 #[tokio::test]
 async fn lease_over_at_renewal_is_refused() {
-    let mut gateway = Played::start().await;
+    let mut gateway = FakeGateway::start().await;
     let asked = tokio::spawn(gateway.client.lease("job/1").into_future());
     let answer = gateway.hears(ASK).await;
     gateway.clock.goes(60 * SECOND);
@@ -152,7 +152,7 @@ async fn lease_over_at_renewal_is_refused() {
 /// An answer after the deadline does not renew the lease. It stays lost, and can still be released.
 #[tokio::test]
 async fn late_renewal_answer_does_not_count() {
-    let mut gateway = Played::start().await;
+    let mut gateway = FakeGateway::start().await;
     let lease = gateway.leases().await;
     let lost = tokio::spawn(lease.lost());
     gateway.clock.goes(4 * SECOND);
@@ -170,7 +170,7 @@ async fn late_renewal_answer_does_not_count() {
 
 #[tokio::test]
 async fn renewal_reconnects_after_broken_connection() {
-    let mut gateway = Played::start().await;
+    let mut gateway = FakeGateway::start().await;
     let lease = gateway.leases().await;
     gateway.clock.goes(4 * SECOND);
     drop(gateway.hears(RENEW).await);
@@ -183,7 +183,7 @@ async fn renewal_reconnects_after_broken_connection() {
 /// A revocation is reported at a renewal, and a lease that is over at the gateway is lost at the next one.
 #[tokio::test]
 async fn lease_over_at_gateway_is_lost() {
-    let mut gateway = Played::start().await;
+    let mut gateway = FakeGateway::start().await;
     let lease = gateway.leases().await;
     let revoked = tokio::spawn(lease.revoked());
     gateway.clock.goes(4 * SECOND);
@@ -199,7 +199,7 @@ async fn lease_over_at_gateway_is_lost() {
 /// An abandoned request closes its connection. If the lease was granted by then, it is released.
 #[tokio::test]
 async fn abandoned_request_disconnects_or_releases() {
-    let mut gateway = Played::start().await;
+    let mut gateway = FakeGateway::start().await;
     let asked = tokio::spawn(gateway.client.lease("job/1").wait(60 * SECOND).into_future());
     let mut answer = gateway.hears(ASK).await;
     asked.abort();
@@ -219,7 +219,7 @@ async fn abandoned_request_disconnects_or_releases() {
 /// The error for a locked key names the key, and ends with `nothing was dispatched`.
 #[tokio::test]
 async fn locked_key_error_names_key() {
-    let mut gateway = Played::start().await;
+    let mut gateway = FakeGateway::start().await;
     let asked = tokio::spawn(gateway.client.lease("job/1").into_future());
     gateway.answers(ASK, 423, json!({"reason": "locked"})).await;
     let refused = asked.await.expect("no panic").expect_err("locked");
@@ -229,7 +229,7 @@ async fn locked_key_error_names_key() {
 
 #[tokio::test]
 async fn refusal_error_includes_reason() {
-    let mut gateway = Played::start().await;
+    let mut gateway = FakeGateway::start().await;
     let asked = tokio::spawn(gateway.client.lease("job/1").into_future());
     let problem = json!({"reason": "lease-forbidden", "title": "not yours", "status": 403});
     gateway.answers(ASK, 403, problem).await;
@@ -244,7 +244,7 @@ async fn former_names_still_work() {
     use crate::{BadGateway, Lost, NotLeased, NotReleased, Wanted};
 
     assert!(matches!(Client::new("https://a", "secret"), Err(BadGateway::Scheme)));
-    let mut gateway = Played::start().await;
+    let mut gateway = FakeGateway::start().await;
     let wanted: Wanted = gateway.client.lease("job/1");
     let asked = tokio::spawn(wanted.into_future());
     gateway.answers(ASK, 423, json!({"reason": "locked"})).await;

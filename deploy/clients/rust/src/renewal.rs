@@ -7,36 +7,36 @@ use http::{HeaderValue, Method, StatusCode};
 use tokio::{sync::oneshot, time::timeout};
 
 use crate::{
-    gateway_line::{Answer, Gateway, Line, Question, Unanswered},
-    held_lease::{Lease, Releasing, Told},
-    lease_clock::{Moment, SharedLeaseClock},
-    not_leased::{AcquireError, ReleaseError},
-    standing_word::{LeaseLostError, Proven, StandingWord},
-    told_lease::{AskedLease, ToldLease},
+    error::{AcquireError, ReleaseError},
+    gateway_connection::{GatewayConnection, GatewayEndpoint, GatewayRequest, GatewayResponse, Unanswered},
+    lease::{Lease, LeaseIdentity, Releasing},
+    lease_clock::{BootInstant, SharedLeaseClock},
+    lease_json::{LeaseRequestBody, LeaseResponseBody},
+    lease_state::{LeaseLostError, LeaseUpdate, SharedLeaseState},
 };
 
 /// A request for a lease, with its gateway and its clock.
-pub(crate) struct Applied {
-    pub(crate) gateway: Arc<Gateway>,
+pub(crate) struct PendingLeaseRequest {
+    pub(crate) gateway: Arc<GatewayEndpoint>,
     pub(crate) clock: SharedLeaseClock,
-    pub(crate) asked: AskedLease,
+    pub(crate) asked: LeaseRequestBody,
     pub(crate) notice: Option<Duration>,
 }
 
 /// The renewing task.
-struct Renewing {
-    line: Line,
+struct LeaseRenewalTask {
+    line: GatewayConnection,
     clock: SharedLeaseClock,
-    told: Told,
+    told: LeaseIdentity,
     notice: Option<Duration>,
     /// A third of the time that the gateway last promised.
     third: Duration,
-    next: Moment,
+    next: BootInstant,
 }
 
 /// The times in an answer.
-struct Promise {
-    proven: Proven,
+struct RenewalTiming {
+    proven: LeaseUpdate,
     third: Duration,
 }
 
@@ -46,8 +46,11 @@ const ANSWER: Duration = Duration::from_secs(5);
 const SELDOM: Duration = Duration::from_millis(20);
 
 /// Runs from the question to the end of the lease.
-pub(crate) async fn lease(applied: Applied, mut told: oneshot::Sender<Result<Lease, AcquireError>>) {
-    let mut line = Line::to(applied.gateway.clone());
+pub(crate) async fn lease(
+    applied: PendingLeaseRequest,
+    mut told: oneshot::Sender<Result<Lease, AcquireError>>,
+) {
+    let mut line = GatewayConnection::to(applied.gateway.clone());
     let granted = tokio::select! {
         // The answer is checked first, so that a granted lease is not forgotten if the caller goes at that moment.
         biased;
@@ -71,12 +74,15 @@ pub(crate) async fn lease(applied: Applied, mut told: oneshot::Sender<Result<Lea
     }
 }
 
-impl Applied {
+impl PendingLeaseRequest {
     /// The lease as the gateway describes it, and the time of the question.
-    async fn granted(&self, line: &mut Line) -> Result<(ToldLease, Moment), AcquireError> {
+    async fn granted(
+        &self,
+        line: &mut GatewayConnection,
+    ) -> Result<(LeaseResponseBody, BootInstant), AcquireError> {
         let asked = self.clock.now();
         let body = serde_json::to_vec(&self.asked).expect("plain fields serialise").into();
-        let question = Question { method: Method::POST, path: String::new(), lease: None, body };
+        let question = GatewayRequest { method: Method::POST, path: String::new(), lease: None, body };
         let longest = Duration::from_millis(self.asked.wait_ms).saturating_add(ANSWER);
         let answer = timeout(longest, line.ask(&question)).await;
         let answer = answer.unwrap_or_else(|late| Err(late.into())).map_err(AcquireError::Unanswered)?;
@@ -99,42 +105,46 @@ impl Applied {
     /// comes first.
     async fn begin(
         self,
-        line: Line,
-        document: ToldLease,
-        asked: Moment,
-    ) -> Result<(Renewing, Arc<StandingWord>), AcquireError> {
+        line: GatewayConnection,
+        document: LeaseResponseBody,
+        asked: BootInstant,
+    ) -> Result<(LeaseRenewalTask, Arc<SharedLeaseState>), AcquireError> {
         let Self { clock, notice, .. } = self;
-        let mut promise = Promise::of(&document, asked, notice);
+        let mut promise = RenewalTiming::of(&document, asked, notice);
         let unreadable =
             || AcquireError::Unanswered("the gateway tells no id or no token of the lease".into());
-        let told = Told::of(document).ok_or_else(unreadable)?;
+        let told = LeaseIdentity::of(document).ok_or_else(unreadable)?;
         let mut renewing =
-            Renewing { line, clock: clock.clone(), told, notice, third: promise.third, next: asked };
+            LeaseRenewalTask { line, clock: clock.clone(), told, notice, third: promise.third, next: asked };
         if clock.now().until(promise.proven.until) <= promise.third {
             match renewing.asked_once(clock.now().after(ANSWER)).await {
                 Ok(next) => promise = next,
-                Err(Failed::Over) => return Err(AcquireError::TooLate(LeaseLostError::Ended)),
-                Err(Failed::Untold) => return Err(renewing.too_late().await),
+                Err(RenewalError::Over) => return Err(AcquireError::TooLate(LeaseLostError::Ended)),
+                Err(RenewalError::Untold) => return Err(renewing.too_late().await),
             }
         }
         if clock.now() >= promise.proven.until {
             return Err(renewing.too_late().await);
         }
         (renewing.third, renewing.next) = (promise.third, clock.now().after(promise.third));
-        Ok((renewing, Arc::new(StandingWord::of(promise.proven, clock))))
+        Ok((renewing, Arc::new(SharedLeaseState::of(promise.proven, clock))))
     }
 }
 
 /// Why a renewal does not extend the deadline.
-enum Failed {
+enum RenewalError {
     /// The lease is over.
     Over,
     /// There was no answer, or none that decides.
     Untold,
 }
 
-impl Renewing {
-    async fn until_the_end(mut self, word: &StandingWord, mut release_request: oneshot::Receiver<Releasing>) {
+impl LeaseRenewalTask {
+    async fn until_the_end(
+        mut self,
+        word: &SharedLeaseState,
+        mut release_request: oneshot::Receiver<Releasing>,
+    ) {
         let release_request = tokio::select! {
             biased;
             release_request = &mut release_request => release_request,
@@ -154,7 +164,7 @@ impl Renewing {
     }
 
     /// Renews for as long as the lease is held.
-    async fn renews(&mut self, word: &StandingWord) -> LeaseLostError {
+    async fn renews(&mut self, word: &SharedLeaseState) -> LeaseLostError {
         loop {
             self.clock.reaches(cmp::min(self.next, word.until())).await;
             if let Err(lost) = word.remaining() {
@@ -164,52 +174,52 @@ impl Renewing {
             // If no answer comes within a third of the time, there is still time to try another connection.
             let limit = cmp::min(asked.after(self.third), word.until());
             let pause = match self.asked_once(limit).await {
-                Ok(Promise { proven, third }) => {
+                Ok(RenewalTiming { proven, third }) => {
                     if let Err(lost) = word.is_proven(proven) {
                         return lost;
                     }
                     self.third = third;
                     third
                 }
-                Err(Failed::Over) => return LeaseLostError::Ended,
-                Err(Failed::Untold) => self.third / 4,
+                Err(RenewalError::Over) => return LeaseLostError::Ended,
+                Err(RenewalError::Untold) => self.third / 4,
             };
             self.next = self.clock.now().after(pause.max(SELDOM));
         }
     }
 
     /// Renews once, and waits for the answer until `limit`.
-    async fn asked_once(&mut self, limit: Moment) -> Result<Promise, Failed> {
+    async fn asked_once(&mut self, limit: BootInstant) -> Result<RenewalTiming, RenewalError> {
         let asked = self.clock.now();
         let path = format!("/{}/renew", self.told.reference);
         let id = self.told.id.clone();
-        let question = Question { method: Method::POST, path, lease: Some(&id), body: Bytes::new() };
+        let question = GatewayRequest { method: Method::POST, path, lease: Some(&id), body: Bytes::new() };
         let answer = tokio::select! {
             biased;
-            answer = self.line.ask(&question) => answer.map_err(|_| Failed::Untold)?,
-            () = self.clock.reaches(limit) => return Err(Failed::Untold),
+            answer = self.line.ask(&question) => answer.map_err(|_| RenewalError::Untold)?,
+            () = self.clock.reaches(limit) => return Err(RenewalError::Untold),
         };
         match answer.status {
             StatusCode::OK => {
-                let document: ToldLease = answer.read().map_err(|_| Failed::Untold)?;
+                let document: LeaseResponseBody = answer.read().map_err(|_| RenewalError::Untold)?;
                 if document.is_held() {
-                    Ok(Promise::of(&document, asked, self.notice))
+                    Ok(RenewalTiming::of(&document, asked, self.notice))
                 } else {
-                    Err(Failed::Over)
+                    Err(RenewalError::Over)
                 }
             }
-            StatusCode::PRECONDITION_FAILED => Err(Failed::Over),
+            StatusCode::PRECONDITION_FAILED => Err(RenewalError::Over),
             // The answer may come from a starting gateway or a balancer; another gateway may have the lease.
-            _ => Err(Failed::Untold),
+            _ => Err(RenewalError::Untold),
         }
     }
 
     async fn gives_back(&mut self) -> Result<(), ReleaseError> {
         let path = format!("/{}", self.told.reference);
         let id = self.told.id.clone();
-        let question = Question { method: Method::DELETE, path, lease: Some(&id), body: Bytes::new() };
+        let question = GatewayRequest { method: Method::DELETE, path, lease: Some(&id), body: Bytes::new() };
         let answer = timeout(ANSWER, self.line.ask(&question)).await;
-        let answer: Result<Answer, Unanswered> = answer.unwrap_or_else(|late| Err(late.into()));
+        let answer: Result<GatewayResponse, Unanswered> = answer.unwrap_or_else(|late| Err(late.into()));
         let answer = answer.map_err(ReleaseError::Unanswered)?;
         if answer.status.is_success() {
             return Ok(());
@@ -224,8 +234,8 @@ impl Renewing {
     }
 }
 
-impl Told {
-    fn of(document: ToldLease) -> Option<Self> {
+impl LeaseIdentity {
+    fn of(document: LeaseResponseBody) -> Option<Self> {
         let mut id = HeaderValue::from_str(&document.lease?).ok()?;
         id.set_sensitive(true);
         let reference = document.reference.into();
@@ -234,15 +244,15 @@ impl Told {
     }
 }
 
-impl Promise {
+impl RenewalTiming {
     /// `asked`: a moment before the request was sent.
-    fn of(document: &ToldLease, asked: Moment, notice: Option<Duration>) -> Self {
+    fn of(document: &LeaseResponseBody, asked: BootInstant, notice: Option<Duration>) -> Self {
         let held_for = Duration::from_millis(document.held_for_ms.unwrap_or_default());
         let notice = notice.unwrap_or(held_for / 10).min(held_for / 2);
         let [revocation, ticket] =
             [&document.revocation, &document.ticket].map(|text| text.as_deref().map(Arc::from));
         let until = asked.after(held_for - notice);
-        Self { proven: Proven { until, revocation, ticket }, third: held_for / 3 }
+        Self { proven: LeaseUpdate { until, revocation, ticket }, third: held_for / 3 }
     }
 }
 

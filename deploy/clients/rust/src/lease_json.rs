@@ -8,7 +8,7 @@ pub const FENCING_LEASE: HeaderName = HeaderName::from_static("fencing-lease");
 
 /// `POST /.fencegate/v1/leases`.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct AskedLease {
+pub(crate) struct LeaseRequestBody {
     pub(crate) keys: Vec<String>,
     pub(crate) mode: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -22,7 +22,7 @@ pub(crate) struct AskedLease {
 
 /// A lease as the gateway describes it. Further fields are ignored.
 #[derive(Deserialize)]
-pub(crate) struct ToldLease {
+pub(crate) struct LeaseResponseBody {
     /// The secret of the lease.
     pub(crate) lease: Option<String>,
     pub(crate) reference: String,
@@ -38,14 +38,14 @@ pub(crate) struct ToldLease {
 /// A refusal (RFC 9457).
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Problem {
+pub(crate) struct ProblemDetails {
     pub(crate) reason: String,
     pub(crate) title: String,
     /// The advice for the client.
     pub(crate) detail: Option<String>,
 }
 
-impl ToldLease {
+impl LeaseResponseBody {
     pub(crate) fn is_held(&self) -> bool {
         self.state == "held"
     }

@@ -8,11 +8,13 @@ use std::{
     },
 };
 
-use fencegate_policies::{key::ResourceKey, plan::Mode, token::Token};
+use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::clock::BootInstant;
 
-use crate::manager::{grant_guard::MultiRequestLock, lock_request::LockRequest, wait_progress::WaitProgress};
-use crate::recipe::grant::Grant;
+use crate::manager::{
+    grant_guard::MultiRequestLock, lock_request::LockRequest, wait_progress::LockWaitProgress,
+};
+use crate::recipe::grant::LockGrant;
 
 /// The requests by number of arrival. Each of them costs a quorum write, so one mutex for all costs little.
 #[derive(Debug, Default)]
@@ -28,10 +30,10 @@ struct UncachedLockEntries {
 #[derive(Debug)]
 pub(super) struct UncachedLockEntry {
     pub(super) keys: Vec<ResourceKey>,
-    pub(super) mode: Mode,
+    pub(super) mode: LockMode,
     pub(super) route: Arc<str>,
-    pub(super) asking: WaitInfo,
-    pub(super) granted: OnceLock<(Grant, BootInstant)>,
+    pub(super) asking: LockWaitInfo,
+    pub(super) granted: OnceLock<(LockGrant, BootInstant)>,
     /// The lock that it holds, for as long as a part of it is in flight.
     lock: OnceLock<Weak<dyn MultiRequestLock>>,
     /// The number of the last dispatch.
@@ -40,9 +42,9 @@ pub(super) struct UncachedLockEntry {
 
 /// The start of the wait, and its reason.
 #[derive(Debug)]
-pub(super) struct WaitInfo {
+pub(super) struct LockWaitInfo {
     pub(super) asked: BootInstant,
-    pub(super) ahead: Arc<WaitProgress>,
+    pub(super) ahead: Arc<LockWaitProgress>,
 }
 
 /// The number of the first dispatch under a node.
@@ -60,7 +62,7 @@ impl UncachedLockRegistry {
     pub(super) fn register(
         self: &Arc<Self>,
         lock_request: LockRequest<'_>,
-        asking: WaitInfo,
+        asking: LockWaitInfo,
     ) -> UncachedLockEntryGuard {
         let request = Arc::new(UncachedLockEntry {
             keys: lock_request.keys.to_vec(),
@@ -84,10 +86,14 @@ impl UncachedLockRegistry {
     }
 
     /// The lock that holds exactly these keys with this token, of any dispatch.
-    pub(super) fn find_lock(&self, keys: &[ResourceKey], token: Token) -> Option<Arc<dyn MultiRequestLock>> {
+    pub(super) fn find_lock(
+        &self,
+        keys: &[ResourceKey],
+        token: FencingToken,
+    ) -> Option<Arc<dyn MultiRequestLock>> {
         let holds = |request: &&Arc<UncachedLockEntry>| {
             let granted = request.granted.get();
-            let same = |(grant, _): &(Grant, BootInstant)| {
+            let same = |(grant, _): &(LockGrant, BootInstant)| {
                 (grant.epoch, grant.sequence) == (token.number(), token.sequence())
             };
             granted.is_some_and(same) && request.keys == keys
@@ -108,7 +114,7 @@ impl UncachedLockEntry {
 }
 
 impl UncachedLockEntryGuard {
-    pub(super) fn set_granted(&self, grant: &Grant, now: BootInstant) {
+    pub(super) fn set_granted(&self, grant: &LockGrant, now: BootInstant) {
         self.request.granted.get_or_init(|| (grant.clone(), now));
     }
 

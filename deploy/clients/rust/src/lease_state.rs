@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
-use crate::lease_clock::{Moment, SharedLeaseClock};
+use crate::lease_clock::{BootInstant, SharedLeaseClock};
 
 /// Why a lease is not held any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -32,35 +32,35 @@ impl LeaseLostError {
 }
 
 /// The state that the renewing task and the holder share.
-pub(crate) struct StandingWord {
+pub(crate) struct SharedLeaseState {
     clock: SharedLeaseClock,
-    word: watch::Sender<Word>,
+    word: watch::Sender<LeaseState>,
 }
 
-struct Word {
+struct LeaseState {
     /// No other client can hold before this moment. It only moves forward.
-    until: Moment,
+    until: BootInstant,
     lost: Option<LeaseLostError>,
     revocation: Option<Arc<str>>,
     ticket: Option<Arc<str>>,
 }
 
 /// The content of one answer.
-pub(crate) struct Proven {
-    pub(crate) until: Moment,
+pub(crate) struct LeaseUpdate {
+    pub(crate) until: BootInstant,
     pub(crate) revocation: Option<Arc<str>>,
     pub(crate) ticket: Option<Arc<str>>,
 }
 
-impl StandingWord {
-    pub(crate) fn of(first: Proven, clock: SharedLeaseClock) -> Self {
-        let Proven { until, revocation, ticket } = first;
-        Self { clock, word: watch::Sender::new(Word { until, lost: None, revocation, ticket }) }
+impl SharedLeaseState {
+    pub(crate) fn of(first: LeaseUpdate, clock: SharedLeaseClock) -> Self {
+        let LeaseUpdate { until, revocation, ticket } = first;
+        Self { clock, word: watch::Sender::new(LeaseState { until, lost: None, revocation, ticket }) }
     }
 
     /// Takes an answer. If it comes after the deadline, it changes nothing, because the loss of the lease may have
     /// been reported to the holder already.
-    pub(crate) fn is_proven(&self, proven: Proven) -> Result<(), LeaseLostError> {
+    pub(crate) fn is_proven(&self, proven: LeaseUpdate) -> Result<(), LeaseLostError> {
         let mut outcome = Ok(());
         self.word.send_modify(|word| {
             word.lapse(self.clock.now());
@@ -94,7 +94,7 @@ impl StandingWord {
         if rest.is_zero() { Err(LeaseLostError::NotRenewed) } else { Ok(rest) }
     }
 
-    pub(crate) fn until(&self) -> Moment {
+    pub(crate) fn until(&self) -> BootInstant {
         self.word.borrow().until
     }
 
@@ -132,8 +132,8 @@ impl StandingWord {
     }
 }
 
-impl Word {
-    fn lapse(&mut self, now: Moment) {
+impl LeaseState {
+    fn lapse(&mut self, now: BootInstant) {
         if now >= self.until {
             self.lost.get_or_insert(LeaseLostError::NotRenewed);
         }
@@ -143,17 +143,17 @@ impl Word {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease_clock::{LeaseClock, tests::ManualTime};
+    use crate::lease_clock::{LeaseClock, tests::ManualClock};
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn proven(until: Moment) -> Proven {
-        Proven { until, revocation: None, ticket: None }
+    fn proven(until: BootInstant) -> LeaseUpdate {
+        LeaseUpdate { until, revocation: None, ticket: None }
     }
 
-    fn held_for(time: Duration) -> (Arc<ManualTime>, Arc<StandingWord>) {
-        let clock = Arc::new(ManualTime::default());
-        let word = StandingWord::of(proven(clock.now().after(time)), clock.clone());
+    fn held_for(time: Duration) -> (Arc<ManualClock>, Arc<SharedLeaseState>) {
+        let clock = Arc::new(ManualClock::default());
+        let word = SharedLeaseState::of(proven(clock.now().after(time)), clock.clone());
         (clock, Arc::new(word))
     }
 
@@ -209,7 +209,7 @@ mod tests {
         let (clock, word) = held_for(SECOND);
         for reason in ["the first", "the second"] {
             let until = clock.now().after(SECOND);
-            let told = Proven { until, revocation: Some(reason.into()), ticket: None };
+            let told = LeaseUpdate { until, revocation: Some(reason.into()), ticket: None };
             assert_eq!(word.is_proven(told), Ok(()));
         }
         assert_eq!(word.revoked().await.as_deref(), Some("the first"));

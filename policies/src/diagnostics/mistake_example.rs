@@ -1,6 +1,6 @@
 //! The long story of each code: what is wrong, why it matters, what to write, and a file before and after.
 
-use super::Code;
+use super::DiagnosticCode;
 
 const STORIES: &str = include_str!("stories.md");
 
@@ -18,8 +18,8 @@ const BEFORE: &str = "\nBefore:\n";
 const BEFORE_OF_A_GUARD: &str = "\nBefore, in the file of a guard:\n";
 const AFTER: &str = "\nAfter:\n";
 
-impl Code {
-    /// Reads [`Code::number`] back, in upper or lower case.
+impl DiagnosticCode {
+    /// Reads [`DiagnosticCode::number`] back, in upper or lower case.
     pub fn parse(number: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|code| code.number().eq_ignore_ascii_case(number))
     }
@@ -53,7 +53,7 @@ mod tests {
     /// Each code has a story of three paragraphs: what it means, why, and what to write.
     #[test]
     fn each_code_has_three_paragraphs() {
-        for code in Code::ALL {
+        for code in DiagnosticCode::ALL {
             let paragraphs: Vec<&str> =
                 code.explanation().lines().take_while(|line| !line.is_empty()).collect();
             let [what, why, write] = *paragraphs else { panic!("{code}: {paragraphs:?}") };
@@ -69,16 +69,16 @@ mod tests {
     #[test]
     fn stories_follow_order_of_codes() {
         let headings: Vec<&str> = STORIES.lines().filter_map(|line| line.strip_prefix("## ")).collect();
-        let codes: Vec<&str> = Code::ALL.iter().map(|code| code.number()).collect();
+        let codes: Vec<&str> = DiagnosticCode::ALL.iter().map(|code| code.number()).collect();
         assert_eq!(headings, codes);
     }
 
     /// A code is read in any case, and nothing else is one.
     #[test]
     fn code_parses_in_any_case() {
-        assert_eq!(Code::parse("fg0203"), Some(Code::UnboundVariable));
+        assert_eq!(DiagnosticCode::parse("fg0203"), Some(DiagnosticCode::UnboundVariable));
         for other in ["FG0299", "0203", "", "POST /", "FG0203 "] {
-            assert_eq!(Code::parse(other), None, "{other}");
+            assert_eq!(DiagnosticCode::parse(other), None, "{other}");
         }
     }
 }

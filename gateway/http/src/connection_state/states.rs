@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 /// What comes next from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ReadState {
+pub(crate) enum ConnectionReadState {
     /// A new request, or nothing. The time is set once the wait has begun.
     Idle(Option<Instant>),
     /// The rest of a head that began at this time.
@@ -15,7 +15,7 @@ pub(crate) enum ReadState {
 
 /// What the HTTP library writes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WriteState {
+pub(crate) enum ConnectionWriteState {
     /// Responses of this proxy; on HTTP/2 frames.
     Answers,
     /// The library was given the last chunk of a response and has not written since, so its next write belongs to

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fencegate_policies::operation::OperationId;
 
-use super::TakeUnfinishedOutcome;
+use super::ReserveUnresolvedOutcome;
 use crate::{
     error::AdmitError,
     guard::Guard,
@@ -17,8 +17,11 @@ impl Guard {
     ///
     /// # Errors
     /// The store is not reachable, here as below.
-    pub async fn unfinished(&self, most: usize) -> Result<Vec<(OperationId, JournalEntry)>, AdmitError> {
-        self.backend.unfinished(most).await
+    pub async fn unresolved_operations(
+        &self,
+        most: usize,
+    ) -> Result<Vec<(OperationId, JournalEntry)>, AdmitError> {
+        self.backend.unresolved_operations(most).await
     }
 
     /// The operation with this reference.
@@ -30,21 +33,21 @@ impl Guard {
     }
 
     /// Reserves an unknown operation, so that an operator can resolve it.
-    pub async fn take_unfinished(
+    pub async fn reserve_unresolved(
         self: &Arc<Self>,
         id: OperationId,
-    ) -> Result<TakeUnfinishedOutcome, AdmitError> {
+    ) -> Result<ReserveUnresolvedOutcome, AdmitError> {
         let is_unknown = |entry: &JournalEntry| entry.state == JournalEntryState::Admitted;
         if !self.backend.entry(&id).await?.as_ref().is_some_and(is_unknown) {
-            return Ok(TakeUnfinishedOutcome::Settled);
+            return Ok(ReserveUnresolvedOutcome::Settled);
         }
         let Some((reservation, entry)) = OperationReservation::try_reserve(self, id).await? else {
-            return Ok(TakeUnfinishedOutcome::InProgress);
+            return Ok(ReserveUnresolvedOutcome::InProgress);
         };
         // The request that had reserved it may have ended it meanwhile.
         let unknown = entry.filter(is_unknown);
-        Ok(unknown.map_or(TakeUnfinishedOutcome::Settled, |entry| {
-            TakeUnfinishedOutcome::Taken(reservation, Box::new(entry))
+        Ok(unknown.map_or(ReserveUnresolvedOutcome::Settled, |entry| {
+            ReserveUnresolvedOutcome::Taken(reservation, Box::new(entry))
         }))
     }
 

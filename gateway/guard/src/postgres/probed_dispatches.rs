@@ -5,32 +5,32 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::{key::ResourceKey, token::Token};
+use fencegate_policies::{key::ResourceKey, token::FencingToken};
 use fencegate_process::{clock::BootInstant, randomness::Guid};
 
 use super::admit_reply::InFlightDispatch;
 use crate::{
-    admission::{EndpointProbeConfig, LivenessAnswer, LivenessTracker, RequiredLivenessTime},
+    admission::{EndpointProbeConfig, LivenessProbeAnswer, LivenessTracker, RequiredLivenessTime},
     dispatch_target::DispatchTarget,
 };
 
 /// The doubts of one instance whose endpoints are probed.
 #[derive(Debug)]
-pub(super) struct ProbedDoubts {
+pub(super) struct ProbedDispatches {
     watch: EndpointProbeConfig,
     answers: LivenessTracker,
-    doubts: HashMap<Guid, ProbedDoubt>,
+    doubts: HashMap<Guid, ProbedDispatch>,
 }
 
 #[derive(Debug)]
-struct ProbedDoubt {
+struct ProbedDispatch {
     dispatch: InFlightDispatch,
     /// Where it was sent, if known.
     place: Option<DispatchTarget>,
     unseen: RequiredLivenessTime,
 }
 
-impl ProbedDoubts {
+impl ProbedDispatches {
     pub(super) fn new(watch: EndpointProbeConfig) -> Self {
         Self { watch, answers: LivenessTracker::default(), doubts: HashMap::new() }
     }
@@ -53,7 +53,7 @@ impl ProbedDoubts {
         };
         let unseen = RequiredLivenessTime::new(places, left, since);
         self.doubts
-            .insert(dispatch.name.0, ProbedDoubt { dispatch: dispatch.clone(), place: target, unseen });
+            .insert(dispatch.name.0, ProbedDispatch { dispatch: dispatch.clone(), place: target, unseen });
     }
 
     /// The targets that have to be probed now. The answers of all others are forgotten.
@@ -69,11 +69,11 @@ impl ProbedDoubts {
     pub(super) fn record_alive(
         &mut self,
         target: &DispatchTarget,
-        answer: LivenessAnswer,
+        answer: LivenessProbeAnswer,
     ) -> Vec<InFlightDispatch> {
-        let Some(span) = self.answers.record(target, answer, &self.watch) else { return Vec::new() };
+        let Some(span) = self.answers.record_answer(target, answer, &self.watch) else { return Vec::new() };
         self.doubts.values_mut().for_each(|doubt| {
-            doubt.unseen.record(target, span);
+            doubt.unseen.record_span(target, span);
         });
         let over = self.doubts.extract_if(|_, doubt| doubt.unseen.remaining().is_zero());
         over.map(|(_, doubt)| doubt.dispatch).collect()
@@ -94,8 +94,12 @@ impl ProbedDoubts {
     }
 
     /// Where the dispatch of this token was sent, if that is known.
-    pub(super) fn dispatch_target(&self, keys: &[ResourceKey], token: Token) -> Option<DispatchTarget> {
-        let is_it = |doubt: &&ProbedDoubt| {
+    pub(super) fn dispatch_target(
+        &self,
+        keys: &[ResourceKey],
+        token: FencingToken,
+    ) -> Option<DispatchTarget> {
+        let is_it = |doubt: &&ProbedDispatch| {
             doubt.dispatch.token == token && doubt.dispatch.keys.iter().any(|key| keys.contains(key))
         };
         self.doubts.values().find(is_it)?.place.clone()
@@ -116,7 +120,7 @@ impl ProbedDoubts {
         self.doubts.retain(|name, _| !gone.contains(&name.to_string()));
     }
 
-    fn is_stalled(&self, doubt: &ProbedDoubt) -> bool {
+    fn is_stalled(&self, doubt: &ProbedDispatch) -> bool {
         doubt.unseen.targets_to_probe().any(|target| self.answers.is_silent(target))
     }
 }
@@ -125,7 +129,7 @@ impl ProbedDoubts {
 mod tests {
     use std::sync::Arc;
 
-    use fencegate_policies::plan::Mode;
+    use fencegate_policies::plan::LockMode;
     use fencegate_process::randomness::SystemRandomness;
 
     use super::*;
@@ -137,8 +141,8 @@ mod tests {
         BootInstant::from_nanos(0) + Duration::from_secs(seconds)
     }
 
-    fn answer(second: u64) -> LivenessAnswer {
-        LivenessAnswer { asked: at(second), answered: at(second) }
+    fn answer(second: u64) -> LivenessProbeAnswer {
+        LivenessProbeAnswer { asked: at(second), answered: at(second) }
     }
 
     fn dispatch() -> InFlightDispatch {
@@ -146,8 +150,8 @@ mod tests {
         InFlightDispatch {
             name: DispatchName(name),
             keys: Arc::new([]),
-            token: Token::new(1, 0, 1).expect("small"),
-            mode: Mode::Exclusive,
+            token: FencingToken::new(1, 0, 1).expect("small"),
+            mode: LockMode::Exclusive,
             _in_hand: Arc::<OwnedNameRegistry>::default().register(name),
         }
     }
@@ -157,7 +161,7 @@ mod tests {
     fn doubt_ends_after_endpoint_seen_running() {
         let [one, two] = ["one", "two"].map(DispatchTarget::for_endpoint);
         let endpoints = vec!["one".to_owned(), "two".to_owned()];
-        let mut unseen = ProbedDoubts::new(EndpointProbeConfig { endpoints, interval: SECOND });
+        let mut unseen = ProbedDispatches::new(EndpointProbeConfig { endpoints, interval: SECOND });
         let known = dispatch();
         let unknown = dispatch();
         unseen.add(&known, Some(one.clone()), 2 * SECOND, at(10));

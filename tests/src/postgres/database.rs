@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::psql::QuestionSession;
+use super::psql::{PsqlSession, PsqlTarget, QuestionSession, run_alone};
 use crate::wait::PATIENCE;
 
 /// A database that no other test uses.
@@ -21,7 +21,7 @@ pub struct TestDatabase {
     /// The only one in which names are found that tell no schema; `None` for PostgreSQL's own choice.
     schema: Option<&'static str>,
     /// The session of the last question, for the next one. Copies of this have the same.
-    pub(super) kept: Arc<Mutex<Option<QuestionSession>>>,
+    kept: Arc<Mutex<Option<QuestionSession>>>,
 }
 
 /// The owner of everything.
@@ -61,11 +61,36 @@ impl TestDatabase {
         ]
     }
 
-    /// The settings of a session of `psql`.
-    pub(super) fn options(&self) -> String {
+    fn target(&self) -> PsqlTarget {
         let found = self.schema.map(|schema| format!(" -c search_path={schema}"));
         // A wait that fails is reported to the test.
-        format!("-c statement_timeout={}{}", PATIENCE.as_millis(), found.unwrap_or_default())
+        let options = format!("-c statement_timeout={}{}", PATIENCE.as_millis(), found.unwrap_or_default());
+        PsqlTarget { arguments: self.arguments(), options }
+    }
+
+    /// A session whose statements are about this key.
+    pub fn session(&self, key: &str) -> PsqlSession {
+        PsqlSession::start(&self.target(), key)
+    }
+
+    /// A single statement is asked in a session that is kept for the next one: to start a process for each question costs
+    /// more than its answer.
+    ///
+    /// # Errors
+    /// The error of psql for a statement that fails.
+    pub fn try_run(&self, statements: &str) -> Result<String, String> {
+        let statement = statements.trim_end().trim_end_matches(';');
+        // From its input psql would send several statements one by one.
+        if statement.contains(';') {
+            return run_alone(&self.target(), statements);
+        }
+        // An answer may wait for a lock, which another question is to show: none waits here for the answer to another.
+        let Ok(mut kept) = self.kept.try_lock() else { return run_alone(&self.target(), statements) };
+        let connected = kept.take().and_then(QuestionSession::still_connected);
+        let mut session = connected.unwrap_or_else(|| QuestionSession::start(&self.target()));
+        let answer = session.ask(statement)?;
+        *kept = Some(session);
+        Ok(answer)
     }
 
     /// What the statements answer, a line for each row, its columns with `|` between them.

@@ -5,7 +5,12 @@ use std::{
     process::{self, ChildStdin, ChildStdout, Command, Stdio},
 };
 
-use super::TestDatabase;
+/// What a `psql` connects to, and with which settings of its session.
+#[derive(Debug)]
+pub(super) struct PsqlTarget {
+    pub arguments: [String; 4],
+    pub options: String,
+}
 
 /// A `psql` that is told what to do as it runs.
 #[derive(Debug)]
@@ -32,56 +37,29 @@ const TELL: &str = "\\echo ended :ROW_COUNT :SQLSTATE";
 const ANSWERED: &str = "fencegate: answered";
 
 /// A `psql` that ends with its thread.
-fn psql(database: &TestDatabase) -> Command {
+fn psql(target: &PsqlTarget) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--", "stdbuf"]);
-    add_psql(&mut command, database);
+    add_psql(&mut command, target);
     command
 }
 
 /// Adds what stands behind `stdbuf`.
-fn add_psql(command: &mut Command, database: &TestDatabase) {
+fn add_psql(command: &mut Command, target: &PsqlTarget) {
     // Each line is forwarded as soon as it is written.
-    command.args(["-oL", "psql", "--no-psqlrc", "--quiet", "--tuples-only"]).args(database.arguments());
-    command.env("PGOPTIONS", database.options());
+    command.args(["-oL", "psql", "--no-psqlrc", "--quiet", "--tuples-only"]).args(&target.arguments);
+    command.env("PGOPTIONS", &target.options);
 }
 
 /// What the statements answer, without blanks. They are one transaction, in a session of their own.
-fn run_alone(database: &TestDatabase, statements: &str) -> Result<String, String> {
-    let mut command = psql(database);
+pub(super) fn run_alone(target: &PsqlTarget, statements: &str) -> Result<String, String> {
+    let mut command = psql(target);
     command.args(["--no-align", "--set=ON_ERROR_STOP=1", "--command", statements]);
     let done = command.stdin(Stdio::null()).output().expect("setpriv");
     if !done.status.success() {
         return Err(String::from_utf8_lossy(&done.stderr).into_owned());
     }
     Ok(String::from_utf8(done.stdout).expect("text").trim_end().to_owned())
-}
-
-impl TestDatabase {
-    /// A session whose statements are about this key.
-    pub fn session(&self, key: &str) -> PsqlSession {
-        PsqlSession::start(self, key)
-    }
-
-    /// A single statement is asked in a session that is kept for the next one: to start a process for each question costs
-    /// more than its answer.
-    ///
-    /// # Errors
-    /// The error of psql for a statement that fails.
-    pub fn try_run(&self, statements: &str) -> Result<String, String> {
-        let statement = statements.trim_end().trim_end_matches(';');
-        // From its input psql would send several statements one by one.
-        if statement.contains(';') {
-            return run_alone(self, statements);
-        }
-        // An answer may wait for a lock, which another question is to show: none waits here for the answer to another.
-        let Ok(mut kept) = self.kept.try_lock() else { return run_alone(self, statements) };
-        let connected = kept.take().and_then(QuestionSession::still_connected);
-        let mut session = connected.unwrap_or_else(|| QuestionSession::start(self));
-        let answer = session.ask(statement)?;
-        *kept = Some(session);
-        Ok(answer)
-    }
 }
 
 impl PsqlProcess {
@@ -100,12 +78,12 @@ impl PsqlProcess {
 impl QuestionSession {
     /// It may outlive this thread, because another one may ask next. It ends when its input does: with this process at the
     /// latest.
-    fn start(database: &TestDatabase) -> Self {
+    pub(super) fn start(target: &PsqlTarget) -> Self {
         let mut command = Command::new("stdbuf");
-        add_psql(&mut command, database);
+        add_psql(&mut command, target);
         command.args(["--no-align", "--set=ON_ERROR_STOP=1"]).stderr(Stdio::piped());
         // Its error output is read when it has ended, and until then has to find room in the pipe.
-        command.env("PGOPTIONS", format!("{} -c client_min_messages=error", database.options()));
+        command.env("PGOPTIONS", format!("{} -c client_min_messages=error", target.options));
         Self(PsqlProcess::start(&mut command))
     }
 
@@ -113,7 +91,7 @@ impl QuestionSession {
     ///
     /// # Errors
     /// The error of psql, which has ended.
-    fn ask(&mut self, statement: &str) -> Result<String, String> {
+    pub(super) fn ask(&mut self, statement: &str) -> Result<String, String> {
         // A psql that has ended takes nothing; why is in its error output.
         drop(self.0.write(&format!("{statement}\n;\n\\echo {ANSWERED}")));
         let mut answer = String::new();
@@ -133,14 +111,14 @@ impl QuestionSession {
     }
 
     /// `None` if the server has ended since the last question. It may serve again, but not in this session.
-    fn still_connected(mut self) -> Option<Self> {
+    pub(super) fn still_connected(mut self) -> Option<Self> {
         self.ask("SELECT 1").is_ok().then_some(self)
     }
 }
 
 impl PsqlSession {
-    fn start(database: &TestDatabase, key: &str) -> Self {
-        Self(PsqlProcess::start(psql(database).arg(format!("--set=key='{key}'"))))
+    pub(super) fn start(target: &PsqlTarget, key: &str) -> Self {
+        Self(PsqlProcess::start(psql(target).arg(format!("--set=key='{key}'"))))
     }
 
     /// # Panics

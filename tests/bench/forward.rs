@@ -3,7 +3,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use fencegate::demo::zookeeper::PrivateZooKeeper;
+use fencegate_testkit::zookeeper::PrivateZooKeeper;
 use serde_json::json;
 
 use crate::{

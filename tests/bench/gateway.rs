@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::child::{ChildProcess, Signal};
+use fencegate_testkit::child::{ChildProcess, Signal};
 use serde_json::{Value, json};
 
 use crate::{plain, process, result::BenchResult, run::BenchRun};

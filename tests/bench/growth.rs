@@ -6,7 +6,7 @@ mod table;
 
 use std::{net::SocketAddr, time::Duration};
 
-use fencegate::demo::zookeeper::{PrivateZooKeeper, ZooKeeperServerConfig};
+use fencegate_testkit::zookeeper::{PrivateZooKeeper, ZooKeeperServerConfig};
 use serde_json::json;
 
 use self::table::{GrowthRow, GrowthTable};

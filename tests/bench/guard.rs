@@ -8,7 +8,7 @@ mod shared;
 
 use std::{fs, net::SocketAddr, process::Command};
 
-use fencegate::demo::zookeeper::PrivateZooKeeper;
+use fencegate_testkit::zookeeper::PrivateZooKeeper;
 use serde_json::Value;
 
 use self::released::{BenchGuard, NEW};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencegate::demo::child::ChildProcess;
+use fencegate_testkit::child::ChildProcess;
 
 use crate::result::BenchResult;
 

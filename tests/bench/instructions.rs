@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate::demo::zookeeper::PrivateZooKeeper;
+use fencegate_testkit::zookeeper::PrivateZooKeeper;
 
 use crate::{
     gateway::{BenchGateway, UpstreamKind, policy},

@@ -7,7 +7,7 @@ mod restate;
 
 use std::{net::SocketAddr, time::Duration};
 
-use fencegate::demo::zookeeper::PrivateZooKeeper;
+use fencegate_testkit::zookeeper::PrivateZooKeeper;
 use serde_json::{Value, json};
 
 use self::{

@@ -3,7 +3,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use fencegate::demo::zookeeper::{PrivateZooKeeper, ZooKeeperDurability, ZooKeeperServerConfig};
+use fencegate_testkit::zookeeper::{PrivateZooKeeper, ZooKeeperDurability, ZooKeeperServerConfig};
 
 use crate::{
     curator::CuratorProgram,

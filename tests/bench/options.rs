@@ -3,9 +3,9 @@
 
 use std::{fs, net::SocketAddr};
 
-use fencegate::demo::zookeeper::PrivateZooKeeper;
-use fencegate_guard::ticket::{jwks, keys::SigningKeyPair as KeyPair};
 use fencegate_process::randomness::SystemRandomness;
+use fencegate_testkit::zookeeper::PrivateZooKeeper;
+use fencegate_ticket::{jwks, keys::SigningKeyPair as KeyPair};
 use serde_json::{Value, json};
 
 use crate::{

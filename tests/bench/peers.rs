@@ -2,7 +2,7 @@
 
 use std::{fs, net::SocketAddr, time::Duration};
 
-use fencegate::demo::child::ChildProcess;
+use fencegate_testkit::child::ChildProcess;
 
 use crate::{
     nginx::{Nginx, NginxRole},

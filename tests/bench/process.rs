@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::child::ChildProcess;
+use fencegate_testkit::child::ChildProcess;
 
 use crate::result::BenchResult;
 

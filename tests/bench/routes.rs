@@ -6,8 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::zookeeper::PrivateZooKeeper;
 use fencegate_policies::{file, path::CanonicalPath, plan::RouteTable};
+use fencegate_testkit::zookeeper::PrivateZooKeeper;
 use serde_json::{Value, json};
 
 use crate::{

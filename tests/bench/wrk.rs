@@ -2,7 +2,7 @@
 
 use std::{fs, net::SocketAddr, path::PathBuf, time::Duration};
 
-use fencegate::demo::child::ChildProcess;
+use fencegate_testkit::child::ChildProcess;
 
 use crate::{result::BenchResult, run::BenchRun};
 

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use fencegate_policies::token::FencingToken;
-use fencegate_tests::wait::wait_until;
+use fencegate_testkit::wait::wait_until;
 use http_body_util::Full;
 use hyper::{
     HeaderMap, Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn,

@@ -3,8 +3,12 @@
 
 use std::{fs, net::SocketAddr, sync::Arc};
 
-use fencegate::demo::child::{ChildProcess, Signal};
-use fencegate_tests::{curator::class_path, scratch, wait::PATIENCE};
+use fencegate_testkit::{
+    child::{ChildProcess, Signal},
+    scratch,
+    wait::PATIENCE,
+};
+use fencegate_tests::curator::class_path;
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::child::Signal;
 use fencegate_tests::{
     ensemble::free_ports,
     gateway::{Gateway, GatewayLaunch},

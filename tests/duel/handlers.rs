@@ -9,10 +9,13 @@ use std::{
     time::Duration,
 };
 
-use fencegate::demo::child::{ChildProcess, Signal};
-use fencegate_tests::{
-    balancer::Balancer, client::TestRequest, ensemble::free_ports, scratch, wait::wait_until,
+use fencegate_testkit::{
+    balancer::Balancer,
+    child::{ChildProcess, Signal},
+    scratch,
+    wait::wait_until,
 };
+use fencegate_tests::{client::TestRequest, ensemble::free_ports};
 use serde_json::json;
 use tempfile::TempDir;
 

@@ -13,7 +13,8 @@ mod suite;
 mod table;
 mod verdict;
 
-use fencegate_tests::{comparison::LockSystem, scratch};
+use fencegate_testkit::scratch;
+use fencegate_tests::comparison::LockSystem;
 
 use self::{
     account::{AccountService, TokenCheck},

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::child::Signal;
 use fencegate_tests::comparison::SystemRun;
 use futures_util::FutureExt;
 use tokio::time::{sleep, sleep_until};

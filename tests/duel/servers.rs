@@ -8,16 +8,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::{
+use fencegate_testkit::{
     child::ChildProcess,
-    zookeeper::{PrivateZooKeeper, ZooKeeperDurability, ZooKeeperServerConfig},
-};
-use fencegate_tests::{
-    ensemble::free_ports,
     postgres::{PostgresServer, TestDatabase},
     scratch,
     wait::PATIENCE,
+    zookeeper::{PrivateZooKeeper, ZooKeeperDurability, ZooKeeperServerConfig},
 };
+use fencegate_tests::ensemble::free_ports;
 use tempfile::TempDir;
 
 use crate::schedule::LEASE;

@@ -2,10 +2,8 @@
 
 use std::{fs, time::SystemTime};
 
-use fencegate_tests::{
-    comparison::{ComparisonReport, ExpectedResult, LockSystem, SystemRun},
-    scratch,
-};
+use fencegate_testkit::scratch;
+use fencegate_tests::comparison::{ComparisonReport, ExpectedResult, LockSystem, SystemRun};
 
 use crate::{
     account::{AccountService, TokenCheck},

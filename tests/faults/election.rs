@@ -7,13 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, scratch, wait::wait_until};
 use fencegate_tests::{
     charged::{GRACE, LockedCommand, install, signal},
     policy::TestPolicy,
-    scratch,
     site::TestSite,
-    wait::wait_until,
 };
 use rustix::process::Pid;
 use tokio::time::sleep;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use fencegate_guard::{
+use fencegate_guard_store::{
     operation::{JournalEntry, JournalEntryState, StoredResponse},
     store::{
         CleanShutdownState, FORMAT, GuardStore, KeyWatermarks, RedbStore, StoreChange, StoreIdentity,
@@ -11,9 +11,8 @@ use fencegate_guard::{
     },
 };
 use fencegate_policies::{key::ResourceKey, operation::OperationId, token::FencingToken};
-use fencegate_tests::{
-    guard::GuardFixture, migration::StoreMigration, postgres, scratch, shared_database::SharedDatabase,
-};
+use fencegate_testkit::{postgres, scratch};
+use fencegate_tests::{guard::GuardFixture, migration::StoreMigration, shared_database::SharedDatabase};
 use serde_json::json;
 use tokio::task::spawn_blocking;
 

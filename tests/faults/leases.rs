@@ -7,8 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::child::Signal;
 use fencegate_policies::token::FencingToken;
+use fencegate_testkit::child::Signal;
 use fencegate_tests::{
     gateway::Gateway,
     leases::{ClientLease, LeaseTokens, acquire_request, json_body},

@@ -7,15 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_tests::{
-    matrix::{
-        catalogue::CASES,
-        matrix_case::CaseRun,
-        report::{MatrixReport, state_of_sources},
-        runner,
-        verdict::{RunVerdict, Verdict},
-    },
-    scratch,
+use fencegate_testkit::scratch;
+use fencegate_tests::matrix::{
+    catalogue::CASES,
+    matrix_case::CaseRun,
+    report::{MatrixReport, state_of_sources},
+    runner,
+    verdict::{RunVerdict, Verdict},
 };
 
 const SEEDS: [u64; 3] = [7, 77, 79];

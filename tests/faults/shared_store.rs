@@ -6,8 +6,8 @@ mod fleet;
 
 use std::time::Duration;
 
-use fencegate::demo::child::Signal;
-use fencegate_tests::{
+use fencegate_testkit::{
+    child::Signal,
     postgres::{PostgresServer, StandbyMode, TestDatabase},
     tcp_proxy::TcpProxy,
     wait::wait_until,

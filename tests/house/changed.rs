@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use fencegate_tests::scratch;
+use fencegate_testkit::scratch;
 
 use super::root;
 

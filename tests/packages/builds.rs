@@ -3,7 +3,8 @@
 
 use std::{fs, path::PathBuf, process::Command};
 
-use fencegate_tests::{scratch, site::TestSite};
+use fencegate_testkit::scratch;
+use fencegate_tests::site::TestSite;
 use tempfile::TempDir;
 
 use super::{

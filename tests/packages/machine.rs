@@ -3,7 +3,7 @@
 
 use std::{fs, os::unix::fs::symlink, path::Path};
 
-use fencegate_tests::scratch;
+use fencegate_testkit::scratch;
 use tempfile::TempDir;
 
 use super::programs::{path, run};

@@ -13,7 +13,7 @@ use std::{
     sync::LazyLock,
 };
 
-use fencegate_tests::scratch;
+use fencegate_testkit::scratch;
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -2,7 +2,8 @@
 
 use std::{fs, path::PathBuf, process::Command};
 
-use fencegate_tests::{process::binary, scratch};
+use fencegate_testkit::scratch;
+use fencegate_tests::process::binary;
 use tempfile::TempDir;
 
 use super::programs::{path, root, run};

@@ -2,8 +2,8 @@
 
 use std::{fs, net::SocketAddr, time::Duration};
 
-use fencegate::demo::child::ChildProcess;
-use fencegate_tests::{client::TestRequest, policy::TestPolicy, scratch, site::TestSite};
+use fencegate_testkit::{child::ChildProcess, scratch};
+use fencegate_tests::{client::TestRequest, policy::TestPolicy, site::TestSite};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -3,7 +3,8 @@
 
 use std::{cell::Cell, net::SocketAddr, time::Duration};
 
-use fencegate::{demo::child::ChildProcess, serve::rlimit};
+use fencegate_serve::rlimit;
+use fencegate_testkit::{child::ChildProcess, wait::PATIENCE};
 use fencegate_tests::{
     client::{
         RawClient, TestRequest,
@@ -16,7 +17,6 @@ use fencegate_tests::{
     gateway::Gateway,
     policy::TestPolicy,
     site::TestSite,
-    wait::PATIENCE,
 };
 use futures_util::{StreamExt, stream};
 use serde_json::json;

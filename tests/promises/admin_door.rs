@@ -3,13 +3,13 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
+use fencegate_testkit::scratch;
 use fencegate_tests::{
     client::{ClientResponse, Http1Client, TestRequest},
     gateway::{Gateway, GatewayLaunch},
     guard::GuardFixture,
     policy::TestPolicy,
     process::TestProcess,
-    scratch,
     site::TestSite,
 };
 use serde_json::{Value, json};

@@ -3,12 +3,12 @@
 
 use std::time::{Duration, Instant};
 
+use fencegate_testkit::wait::wait_until;
 use fencegate_tests::{
     client::TestRequest,
     gateway::{Gateway, command},
     leases::{ClientLease, LeaseTokens, acquire_request, json_body},
     site::TestSite,
-    wait::wait_until,
 };
 use serde_json::{Value, json};
 

@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
+use fencegate_testkit::wait::wait_until;
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch},
     process::TestProcess,
     site::TestSite,
-    wait::wait_until,
 };
 use serde_json::{Value, json};
 

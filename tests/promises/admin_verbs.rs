@@ -3,14 +3,13 @@
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, wait::wait_until};
 use fencegate_tests::{
     client::TestRequest,
     gateway::{Gateway, GatewayLaunch, command},
     guard::GuardFixture,
     held_request::HeldRequest,
     site::TestSite,
-    wait::wait_until,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -66,7 +65,7 @@ async fn commands_list_show_and_break_locks() {
 #[tokio::test]
 async fn commands_take_address_and_token() {
     let site = TestSite::fresh().await;
-    let folder = TempDir::new_in(fencegate_tests::scratch::folder()).expect("a folder");
+    let folder = TempDir::new_in(fencegate_testkit::scratch::folder()).expect("a folder");
     let token = folder.path().join("token");
     fs::write(&token, "0123456789abcdef\n").expect("our own folder");
     fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).expect("our own file");
@@ -226,7 +225,7 @@ print("clean")
 "#;
     let site = TestSite::fresh().await;
     let gateway = site.gateway("gw-1").await;
-    let binary = fencegate_tests::scratch::binaries().join("fencegate").display().to_string();
+    let binary = fencegate_testkit::scratch::binaries().join("fencegate").display().to_string();
     for how in ["q", "interrupt"] {
         let admin = gateway.admin.to_string();
         let output = super::clients::run("python3", &["-c", SCRIPT, &binary, &admin, how]).await;

@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, process::Command};
 
-use fencegate::refusal::PROBLEMS;
+use fencegate_refusal::PROBLEMS;
 use serde_json::Value;
 
 fn deploy() -> PathBuf {

@@ -7,13 +7,13 @@
 use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt as _, path::PathBuf, process::Command};
 
 use fencegate_guard::identity::ANNOUNCEMENT;
+use fencegate_testkit::scratch;
 use fencegate_tests::{
     client::TestRequest,
     effort::effort,
     gateway::GatewayLaunch,
     guard::GuardFixture,
     leases::{CLIENT, ClientLease, LeaseTokens},
-    scratch,
     site::TestSite,
 };
 use serde_json::json;

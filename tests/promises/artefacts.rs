@@ -6,10 +6,10 @@ use std::{
     process::Command,
 };
 
+use fencegate_testkit::scratch;
 use fencegate_tests::{
     gateway::{command, command_with_env},
     prometheus::deploy,
-    scratch,
 };
 use tokio::sync::OnceCell;
 

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, scratch, wait::wait_until};
 use fencegate_tests::{
     client::TestRequest,
     effort::effort,
@@ -18,9 +18,7 @@ use fencegate_tests::{
     load::{LoadPlan, RunningLoad},
     origin::OriginLog,
     policy::TestPolicy,
-    scratch,
     site::TestSite,
-    wait::wait_until,
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json};

@@ -3,13 +3,13 @@
 
 use std::{collections::BTreeMap, ops::Range, time::Duration};
 
+use fencegate_testkit::wait::QUIET;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::Gateway,
     held_request::HeldRequest,
     history::History,
     site::TestSite,
-    wait::QUIET,
 };
 use serde_json::json;
 

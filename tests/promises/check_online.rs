@@ -10,14 +10,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use fencegate_testkit::{
+    scratch,
+    terminator::{ClientAuthMode, SignedCertificate, TestCa, TlsTerminator},
+};
 use fencegate_tests::{
     gateway::{Gateway, command, write_policy},
     guarded::GuardedSite,
     peers::ProxyProcess,
     policy::TestPolicy,
-    scratch,
     site::TestSite,
-    terminator::{ClientAuthMode, SignedCertificate, TestCa, TlsTerminator},
     zookeeper::OwnZooKeeper,
 };
 use serde_json::{Value, json};

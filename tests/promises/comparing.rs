@@ -3,11 +3,11 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use fencegate_tests::{
+use fencegate_testkit::{
     postgres::{self, TestDatabase},
-    prometheus::deploy,
     scratch,
 };
+use fencegate_tests::prometheus::deploy;
 use rusqlite::{Connection, named_params};
 
 const KEY: &str = "account/7";

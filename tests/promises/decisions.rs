@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use fencegate::refusal::{DispatchOutcome, Refusal, RefusalReason};
+use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
 use fencegate_tests::prometheus::deploy;
 
 /// The rows of the first table below a title, as cells.

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, wait::wait_until};
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::Gateway,
@@ -12,7 +12,6 @@ use fencegate_tests::{
     origin::{OriginAction, OriginReply},
     policy::TestPolicy,
     site::TestSite,
-    wait::wait_until,
     zookeeper::ZnodeTree,
 };
 use tokio::time::{sleep, sleep_until};

@@ -4,16 +4,14 @@
 
 use std::time::Duration;
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, delaying_relay::DelayingRelay, wait::wait_until};
 use fencegate_tests::{
     charged::{CommandBehavior, GRACE, LockedCommand},
     client::{FencingOutcome, TestRequest},
-    delaying_relay::DelayingRelay,
     gateway::{Gateway, GatewayLaunch},
     guard::{GuardFixture, StampedRequest},
     guarded::GuardedSite,
     policy::TestPolicy,
-    wait::wait_until,
 };
 use tokio::time::sleep;
 

@@ -3,9 +3,9 @@
 
 use std::{env, fs};
 
+use fencegate_testkit::wait::PATIENCE;
 use fencegate_tests::{
     gateway::command_with_timeout, prometheus::deploy, site::TestSite, terminal_picture::picture,
-    wait::PATIENCE,
 };
 
 /// Replaces figures, which differ from run to run, so that only their positions are compared.

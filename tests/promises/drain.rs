@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, wait::QUIET};
 use fencegate_tests::{
     client::{FencingOutcome, Http1Client, TestRequest},
     each_once::each_once,
@@ -10,7 +10,6 @@ use fencegate_tests::{
     gateway::Gateway,
     held_request::HeldRequest,
     site::TestSite,
-    wait::QUIET,
     zookeeper::last_zxid,
 };
 

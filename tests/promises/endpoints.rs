@@ -1,21 +1,18 @@
 //! Requests are balanced over the usable endpoints of an upstream. An endpoint that fails gets no requests until it
 //! recovers, unless it is the last one.
 
-use std::{
-    collections::BTreeSet,
-    net::{SocketAddr, TcpListener},
-    time::Duration,
-};
+use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
+use fencegate_testkit::wait::wait_until;
 use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},
+    ensemble::free_address,
     gateway::{Gateway, LogLine},
     history::History,
     leases::{ClientLease, LeaseTokens},
     origin::{OriginAction, OriginLog, OriginReply},
     policy::TestPolicy,
     site::TestSite,
-    wait::wait_until,
 };
 use serde_json::{Value, json};
 
@@ -26,11 +23,6 @@ fn with_endpoints(policy: TestPolicy, doors: &[SocketAddr]) -> TestPolicy {
 
 fn open_doors(site: &TestSite) -> [SocketAddr; 3] {
     ["one", "two", "three"].map(|name| site.origin.open_listener(name))
-}
-
-/// An address that was bound and dropped, so that nothing listens there at this moment.
-fn closed_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port")
 }
 
 /// The endpoints that received the requests for this path, in order.
@@ -100,7 +92,7 @@ async fn by_key_pins_key_to_endpoint() {
 async fn failing_endpoint_is_ejected_and_returns() {
     let site = TestSite::fresh().await;
     let [one, two, _] = open_doors(&site);
-    let dead = closed_address();
+    let dead = free_address();
     let policy = with_endpoints(site.policy("gw-1"), &[one, dead, two])
         .with("/upstreams/ledger/eject", json!({"failures": 2, "for": "1s"}));
     let gateway = Gateway::start(&policy).await;
@@ -187,7 +179,7 @@ async fn unhealthy_endpoint_gets_no_requests() {
 #[tokio::test]
 async fn unsent_request_retries_at_next_endpoint() {
     let site = TestSite::fresh().await;
-    let dead = closed_address();
+    let dead = free_address();
     let alive = site.origin.open_listener("alive");
     let policy = with_endpoints(site.policy("gw-1").with_cached_hold(), &[dead, alive])
         .with("/upstreams/ledger/eject", json!({"failures": 1000}));
@@ -308,7 +300,7 @@ async fn stalled_upload_is_no_endpoint_failure() {
 #[tokio::test]
 async fn unchecked_endpoint_counts_as_healthy() {
     let site = TestSite::fresh().await;
-    let policy = with_endpoints(site.policy("gw-1"), &[site.origin.open_listener("one"), closed_address()]);
+    let policy = with_endpoints(site.policy("gw-1"), &[site.origin.open_listener("one"), free_address()]);
     let health = json!({"path": "/health", "interval": "100ms", "timeout": "100ms", "unhealthy": 1});
     let gateway = Gateway::start(&policy.clone().with("/upstreams/ledger/health", health)).await;
     let endpoints = "fencegate_upstream_endpoints";
@@ -327,7 +319,7 @@ async fn refused_plan_changes_no_endpoint() {
     let tokens = LeaseTokens::default();
     let health = json!({"path": "/health", "interval": "100ms", "timeout": "100ms", "unhealthy": 1});
     let policy = tokens.policy(&site, "gw-1");
-    let checked = with_endpoints(policy.clone(), &[site.origin.open_listener("one"), closed_address()])
+    let checked = with_endpoints(policy.clone(), &[site.origin.open_listener("one"), free_address()])
         .with("/upstreams/ledger/health", health);
     let gateway = Gateway::start(&checked).await;
     let endpoints = "fencegate_upstream_endpoints";

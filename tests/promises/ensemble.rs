@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use fencegate_testkit::wait::wait_until;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     ensemble::{Ensemble, SERVERS},
@@ -13,7 +14,6 @@ use fencegate_tests::{
     origin::OriginLog,
     policy::TestPolicy,
     site::TestSite,
-    wait::wait_until,
     zookeeper::ZnodeTree,
 };
 use serde_json::json;

@@ -1,10 +1,10 @@
 //! The floor that `era show` prints for a new guard lies above every token that was granted before.
 
+use fencegate_testkit::scratch;
 use fencegate_tests::{
     client::TestRequest,
     gateway::{command, write_policy},
     policy::TestPolicy,
-    scratch,
     site::TestSite,
 };
 use serde_json::Value;

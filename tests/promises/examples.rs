@@ -2,15 +2,14 @@
 
 use std::fs;
 
+use fencegate_testkit::{scratch, terminator::TestCa};
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch},
     guard,
     guarded::{GuardedSite, run_operator},
     policy::TestPolicy,
-    scratch,
     site::TestSite,
-    terminator::TestCa,
 };
 use serde_json::{Value, json};
 

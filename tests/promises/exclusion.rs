@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use fencegate_testkit::wait::QUIET;
 use fencegate_tests::{
     client::TestRequest,
     gateway::Gateway,
@@ -11,7 +12,6 @@ use fencegate_tests::{
     origin::OriginLog,
     policy::TestPolicy,
     site::TestSite,
-    wait::QUIET,
 };
 use serde_json::json;
 

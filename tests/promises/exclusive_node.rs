@@ -3,7 +3,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fencegate::demo::child::{ChildProcess, Signal};
+use fencegate_testkit::{
+    child::{ChildProcess, Signal},
+    wait::{QUIET, wait_until},
+};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     effort::effort,
@@ -15,7 +18,6 @@ use fencegate_tests::{
     process::TestProcess,
     prometheus::deploy,
     site::TestSite,
-    wait::{QUIET, wait_until},
     zookeeper::{self, ZnodeTree},
     zookeeper_proxy::ZooKeeperProxy,
 };

@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use fencegate::explain::{self, RequestExplanation, SampleRequest};
+use fencegate_check::explain::{self, RequestExplanation, SampleRequest};
 use fencegate_policies::{file, plan};
 use fencegate_tests::{
     client,

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use fencegate_testkit::wait::wait_until;
 use fencegate_tests::{
     client::{
         FencingOutcome, Http2Client, RawClient, TestRequest,
@@ -13,7 +14,6 @@ use fencegate_tests::{
     history::History,
     origin::{OriginAction, OriginReply},
     site::TestSite,
-    wait::wait_until,
 };
 use serde_json::json;
 use tokio::{task::JoinSet, time::timeout};

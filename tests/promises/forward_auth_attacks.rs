@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use fencegate_testkit::wait::wait_until;
 use fencegate_tests::{
     client::{ClientResponse, RawClient, TestRequest},
     gateway::Gateway,
@@ -15,7 +16,6 @@ use fencegate_tests::{
     peers::ProxyProcess,
     policy::TestPolicy,
     site::TestSite,
-    wait::wait_until,
 };
 use serde_json::json;
 
@@ -134,7 +134,7 @@ async fn auth_query_content_length_is_ignored() {
 
 /// Every fencing field in the sources.
 fn own_fields() -> Vec<String> {
-    let sources = fs::read_to_string(shipped("../gateway/fencegate/src/headers.rs")).expect("the sources");
+    let sources = fs::read_to_string(shipped("../gateway/protocol/src/headers.rs")).expect("the sources");
     let names = sources.split('"').filter(|text| text.starts_with("fencing-")).map(str::to_owned);
     let names: Vec<String> = names.collect();
     assert!(names.len() >= 14, "not all were found: {names:?}");

@@ -3,8 +3,11 @@
 
 use std::time::Duration;
 
-use fencegate::demo::child::Signal;
 use fencegate_policies::token::FencingToken;
+use fencegate_testkit::{
+    child::Signal,
+    wait::{QUIET, wait_until},
+};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch},
@@ -14,7 +17,6 @@ use fencegate_tests::{
     origin::{OriginAction, OriginReply},
     policy::TestPolicy,
     site::TestSite,
-    wait::{QUIET, wait_until},
     zookeeper::ZnodeTree,
 };
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! A holder whose session ends returns the requests that were forwarded to it, and a gateway that drains does not wait
 //! for a peer.
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::child::Signal;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::Gateway,

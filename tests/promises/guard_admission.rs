@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use fencegate_testkit::wait::{QUIET, wait_until};
 use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},
     guard::{FLOOR, GuardFixture, StampedRequest, assert_refused},
     history::History,
     origin::{OriginAction, OriginReply},
-    wait::{QUIET, wait_until},
 };
 
 /// A newer grant waits for the execution of the older one, and then runs alone.

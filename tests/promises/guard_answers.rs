@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use fencegate_testkit::wait::QUIET;
 use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},
     guard::{GuardFixture, StampedRequest, assert_refused},
     history::History,
     origin::{Latch, OriginAction, OriginReply},
-    wait::QUIET,
 };
 
 const LARGE: usize = 3 << 20;

@@ -14,13 +14,12 @@ use std::{
     },
 };
 
-use fencegate_guard::store::backup::{BackupFormatError, RowKind, read_backup_rows};
+use fencegate_guard_store::store::backup::{BackupFormatError, RowKind, read_backup_rows};
+use fencegate_testkit::{scratch, wait::wait_until};
 use fencegate_tests::{
     gateway::{LogLine, write_policy},
     guard::{GuardFixture, GuardLaunch, StampedRequest},
     guarded::with_short_times,
-    scratch,
-    wait::wait_until,
 };
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_guard::{
+use fencegate_guard_store::{
     operation::{JournalEntry, JournalEntryState},
     store::{GuardStore, RedbStore, StoreChange},
 };

@@ -99,7 +99,7 @@ async fn killed_guards_under_load_keep_exclusion() {
             let enough =
                 |log: &fencegate_tests::origin::OriginLog| log.records.get(so_far + 10 + round).map(drop);
             fixture.origin.wait_for("some executions", enough).await;
-            guard.signal(fencegate::demo::child::Signal::KILL);
+            guard.signal(fencegate_testkit::child::Signal::KILL);
         });
         all.extend(answers);
         launch = guard.kill().await;

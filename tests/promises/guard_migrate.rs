@@ -8,7 +8,10 @@ mod load;
 
 use std::time::Duration;
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{
+    child::Signal,
+    postgres::{self, TestDatabase},
+};
 use fencegate_tests::{
     client::FencingOutcome,
     gateway::{command, write_policy},
@@ -16,7 +19,6 @@ use fencegate_tests::{
     held_request::HeldRequest,
     migration::StoreMigration,
     origin::{OriginAction, OriginReply},
-    postgres::{self, TestDatabase},
     shared_database::{MAX_EXECUTION, SharedDatabase},
 };
 use serde_json::json;

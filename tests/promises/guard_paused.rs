@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, wait::QUIET};
 use fencegate_tests::{
     client::FencingOutcome,
     guard::{GuardFixture, StampedRequest, assert_refused},
     origin::{Latch, OriginAction},
-    wait::QUIET,
 };
 
 /// Longer than the `max_execution` of anything that was admitted before.

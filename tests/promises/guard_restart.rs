@@ -3,13 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, wait::wait_until};
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome},
     guard::{Guard, GuardFixture, GuardLaunch, StampedRequest, assert_refused, operation_reference},
     held_request::HeldRequest,
     origin::OriginAction,
-    wait::wait_until,
 };
 use tokio::time::sleep;
 

@@ -6,7 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{
+    child::Signal,
+    postgres::{self, TestDatabase},
+    scratch,
+    tcp_proxy::TcpProxy,
+    wait::QUIET,
+};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, command, write_policy},
@@ -15,12 +21,8 @@ use fencegate_tests::{
     history::History,
     load::{LoadPlan, RunningLoad},
     origin::OriginAction,
-    postgres::{self, TestDatabase},
     process::TestProcess,
-    scratch,
     shared_database::{MAX_EXECUTION, SharedDatabase},
-    tcp_proxy::TcpProxy,
-    wait::QUIET,
 };
 
 /// Two guards with one store, and how to start each.
@@ -240,7 +242,7 @@ async fn dead_guards_operation_needs_operator() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    fencegate_tests::wait::wait_until("the operation of a dead guard", unknown, || pair.two.log()).await;
+    fencegate_testkit::wait::wait_until("the operation of a dead guard", unknown, || pair.two.log()).await;
     assert_refused(
         &pair.two.send(&StampedRequest::new("b", 30).once(7).post("/pay")).await,
         "idempotency-mismatch",

@@ -15,21 +15,21 @@ mod unseen;
 
 use std::{sync::Arc, time::Duration};
 
-use fencegate_guard::{
+use fencegate_guard_postgres::postgres::{
+    AdmitReply, FORMAT, MembershipLostError as Gone, PostgresConfig, PostgresError, PostgresStore, SCHEMA,
+    UnusableDatabaseError,
+};
+use fencegate_guard_store::{
     admission::{DispatchClaim, DispatchEnd},
     error::AdmitError,
-    postgres::{
-        AdmitReply, FORMAT, MembershipLostError as Gone, PostgresConfig, PostgresError, PostgresStore,
-        SCHEMA, UnusableDatabaseError,
-    },
     store::StoreIdentity,
 };
 use fencegate_process::clock::{MachineClock, ManualClock, SharedClock};
-use fencegate_tests::{
+use fencegate_testkit::{
     postgres::{self, PostgresServer},
-    shared_store::SharedStore,
     terminator::TestCa,
 };
+use fencegate_tests::shared_store::SharedStore;
 use tokio::task::spawn_blocking;
 
 /// A database that cannot be a store is refused, with what to do.

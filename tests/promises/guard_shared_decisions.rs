@@ -3,10 +3,10 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use fencegate_guard::{
+use fencegate_guard_postgres::postgres::{AdmitReply, DispatchName, InFlightDispatch, PostgresStore};
+use fencegate_guard_store::{
     admission::{AdmissionTable, AdmitDecision, DispatchClaim, DispatchEnd, DispatchId},
     error::AdmitError,
-    postgres::{AdmitReply, DispatchName, InFlightDispatch, PostgresStore},
     store::{CleanShutdownState, RecoveredActiveKeys, RecoveredState, StoreIdentity},
 };
 use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
@@ -294,7 +294,7 @@ impl RegisterPair {
                     .key_view(&key(name), self.now())
                     .filter(|seen| seen.write.is_some() || seen.read.is_some() || !seen.running.is_empty());
                 let shared = guard.key_view(&key(name)).await.expect("there");
-                let marks = |seen: &fencegate_guard::admission::GuardKeyView| {
+                let marks = |seen: &fencegate_guard_store::admission::GuardKeyView| {
                     let mut running: Vec<_> = seen.running.iter().map(|one| (one.token, one.mode)).collect();
                     let mut doubts: Vec<_> =
                         seen.doubts.iter().map(|one| (one.token, one.mode, one.until)).collect();

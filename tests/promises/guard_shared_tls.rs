@@ -3,14 +3,11 @@
 
 use std::path::Path;
 
+use fencegate_testkit::{postgres::PostgresServer, scratch, terminator::TestCa, wait::wait_until};
 use fencegate_tests::{
     gateway::command,
     guard::{FLOOR, GuardFixture, GuardLaunch, StampedRequest},
-    postgres::PostgresServer,
-    scratch,
     shared_database::SharedDatabase,
-    terminator::TestCa,
-    wait::wait_until,
 };
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;

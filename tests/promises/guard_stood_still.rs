@@ -3,16 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use fencegate::demo::child::Signal;
 use fencegate_policies::token::FencingToken;
+use fencegate_testkit::{child::Signal, postgres, wait::wait_until};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     guard::{FLOOR, Guard, GuardLaunch, StampedRequest, assert_refused},
     ledger::Ledger,
     origin::{Origin, OriginAction, OriginReply},
-    postgres,
     shared_database::SharedDatabase,
-    wait::wait_until,
 };
 use serde_json::{Value, json};
 

@@ -1,11 +1,11 @@
 //! Only a gateway of this installation moves a watermark: after one forged token, every honest one would be refused.
 
-use fencegate_guard::ticket::{TicketClaims, TicketSigner, jwks, keys::SigningKeyPair, unix_seconds};
 use fencegate_process::randomness::SystemRandomness;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     guard::{GuardFixture, GuardLaunch, StampedRequest, assert_refused},
 };
+use fencegate_ticket::{TicketClaims, TicketSigner, jwks, keys::SigningKeyPair, unix_seconds};
 use serde_json::json;
 
 /// The largest epoch that there can be.

@@ -2,13 +2,15 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use fencegate::demo::child::ChildProcess;
+use fencegate_testkit::{
+    child::ChildProcess,
+    scratch,
+    wait::{PATIENCE, wait_until},
+};
 use fencegate_tests::{
     client::{ClientResponse, TestRequest},
     gateway::command,
     origin::{Origin, OriginAction},
-    scratch,
-    wait::{PATIENCE, wait_until},
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;

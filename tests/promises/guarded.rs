@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use fencegate::demo::{
+use fencegate_testkit::{
     child::Signal,
     relay::{ByteHoldingRelay, HeldBytes},
+    wait::{QUIET, wait_until},
 };
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
@@ -16,7 +17,6 @@ use fencegate_tests::{
     history::{ATTEMPT, History},
     origin::Latch,
     policy::TestPolicy,
-    wait::{QUIET, wait_until},
 };
 
 const OLD: &str = "the-old-one";

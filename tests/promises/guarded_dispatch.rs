@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use fencegate_testkit::wait::wait_until;
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::Gateway,
@@ -11,7 +12,6 @@ use fencegate_tests::{
     held_request::HeldRequest,
     history::History,
     origin::OriginAction,
-    wait::wait_until,
 };
 use serde_json::json;
 

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, scratch, wait::wait_until};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::Gateway,
@@ -14,8 +14,6 @@ use fencegate_tests::{
     guarded::{GuardedSite, run_operator},
     history::History,
     load::{AttemptResult, LoadPlan, RunningLoad},
-    scratch,
-    wait::wait_until,
 };
 use serde_json::json;
 use tempfile::TempDir;

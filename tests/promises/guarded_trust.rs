@@ -3,8 +3,8 @@
 
 use std::{fs, net::SocketAddr};
 
+use fencegate_testkit::{balancer::Balancer, wait::wait_until};
 use fencegate_tests::{
-    balancer::Balancer,
     client::{ClientResponse, FencingOutcome, TestRequest},
     ensemble::free_ports,
     gateway::{Gateway, GatewayLaunch},
@@ -12,7 +12,6 @@ use fencegate_tests::{
     guarded::GuardedSite,
     hosts::HostsFile,
     http_proxy::{HttpProxy, ViaMode},
-    wait::wait_until,
 };
 use serde_json::json;
 

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use fencegate_testkit::wait::QUIET;
 use fencegate_tests::{
     client::{RawClient, TestRequest},
     gateway::Gateway,
     history::History,
     site::TestSite,
-    wait::QUIET,
 };
 
 /// How a client disconnects.

@@ -8,6 +8,7 @@ mod terminal;
 
 use std::{fs, net::SocketAddr};
 
+use fencegate_testkit::wait::wait_until;
 use fencegate_tests::{
     client::TestRequest,
     gateway::Gateway,
@@ -18,7 +19,6 @@ use fencegate_tests::{
     origin::OriginAction,
     policy::TestPolicy,
     site::TestSite,
-    wait::wait_until,
     zookeeper::fresh_root,
 };
 use serde_json::json;
@@ -252,11 +252,11 @@ async fn store_hints(argument: TargetArgument) -> Vec<String> {
 
 async fn rollback_hints(argument: TargetArgument) -> Vec<String> {
     let site = TestSite::fresh().await;
-    let state = fencegate_tests::scratch::temp_dir();
+    let state = fencegate_testkit::scratch::temp_dir();
     let policy = site.policy("gw-1").with("/state_dir", state.path().display().to_string());
     let gateway = Gateway::start(&policy).await;
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
-    gateway.signal(fencegate::demo::child::Signal::TERM);
+    gateway.signal(fencegate_testkit::child::Signal::TERM);
     assert!(gateway.exit().await.success());
     let mut terminal =
         TestTerminal::for_policy(argument, &policy.clone().with("/zookeeper/root", fresh_root()));

@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{
+    child::Signal,
+    wait::{QUIET, wait_until},
+};
 use fencegate_tests::{
     client::{
         FencingOutcome, Http2Client, RawClient, TestRequest,
@@ -14,7 +17,6 @@ use fencegate_tests::{
     gateway::Gateway,
     history::History,
     site::TestSite,
-    wait::{QUIET, wait_until},
 };
 use futures_util::future::join_all;
 use serde_json::json;

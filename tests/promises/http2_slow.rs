@@ -4,13 +4,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, wait::wait_until};
 use fencegate_tests::{
     gateway::{Gateway, GatewayLaunch},
     origin::{OriginAction, OriginReply},
     policy::TestPolicy,
     site::TestSite,
-    wait::wait_until,
 };
 use h2::{RecvStream, client::SendRequest};
 use hyper::Request;

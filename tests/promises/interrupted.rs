@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use fencegate_testkit::wait::QUIET;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::Gateway,
@@ -10,7 +11,6 @@ use fencegate_tests::{
     load::{LoadPlan, RunningLoad},
     policy::TestPolicy,
     site::TestSite,
-    wait::QUIET,
     zookeeper_proxy::ZooKeeperProxy,
 };
 

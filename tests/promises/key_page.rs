@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use fencegate_process::key_redaction::KeyHashSecret;
+use fencegate_testkit::wait::wait_until;
 use fencegate_tests::{
     browser::Browser,
     client::TestRequest,
@@ -15,7 +16,6 @@ use fencegate_tests::{
     origin::OriginAction,
     process::TestProcess,
     site::TestSite,
-    wait::wait_until,
     zombie::ZombieFixture,
 };
 use serde_json::{Value, json};

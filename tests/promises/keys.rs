@@ -2,7 +2,8 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use fencegate_tests::{gateway::command, scratch};
+use fencegate_testkit::scratch;
+use fencegate_tests::gateway::command;
 use serde_json::Value;
 
 /// Exit code, standard output and standard error of `fencegate keys`.

@@ -8,7 +8,7 @@ mod running;
 
 use std::{env, fs};
 
-use fencegate_tests::scratch;
+use fencegate_testkit::scratch;
 use serde_json::Value;
 
 use self::{

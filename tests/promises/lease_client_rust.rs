@@ -3,16 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use fencegate::demo::child::Signal;
 use fencegate_client::{AcquireError, Client, FENCING_LEASE, Lease, LeaseLostError};
+use fencegate_testkit::{child::Signal, scratch, terminator::TestCa, wait::wait_until};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest, TestTlsClient},
     gateway::Gateway,
     leases::{CLIENT, LeaseTokens, OPERATOR, OTHER},
-    scratch,
     site::TestSite,
-    terminator::TestCa,
-    wait::wait_until,
 };
 use serde_json::json;
 use tokio::time::sleep;

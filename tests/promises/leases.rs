@@ -11,13 +11,12 @@ mod without_a_right;
 
 use std::time::{Duration, Instant};
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, wait::wait_until};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::Gateway,
     leases::{CLIENT, ClientLease, LeaseTokens, OPERATOR, OTHER, acquire_request, json_body},
     site::TestSite,
-    wait::wait_until,
 };
 use serde_json::json;
 use tokio::time::sleep;

@@ -8,11 +8,11 @@ mod pair;
 
 use std::time::Duration;
 
+use fencegate_testkit::wait::QUIET;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     history::History,
     origin::Latch,
-    wait::QUIET,
     zookeeper_proxy::{LockOperation, OperationFault, ZooKeeperProxy},
 };
 use serde_json::json;

@@ -4,11 +4,8 @@ use std::{process::Command, time::Duration};
 
 use fencegate_lock::client::{ConnectOptions, LockClient, LockClientError};
 use fencegate_policies::token::FencingToken;
-use fencegate_tests::{
-    scratch,
-    wait::wait_until,
-    zookeeper::{self, OwnZooKeeper, ZnodeTree},
-};
+use fencegate_testkit::{scratch, wait::wait_until};
+use fencegate_tests::zookeeper::{self, OwnZooKeeper, ZnodeTree};
 use tokio::task::spawn_blocking;
 
 /// The lines that an example prints. `cargo test --workspace` builds them.

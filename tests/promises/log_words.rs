@@ -4,16 +4,15 @@
 use std::{fs, path::Path, time::Duration};
 
 use fencegate_process::key_redaction::KeyHashSecret;
+use fencegate_testkit::wait::wait_until;
 use fencegate_tests::{
     client::TestRequest,
-    gateway::PolicyFile,
-    gateway::{Gateway, GatewayLaunch, command},
+    gateway::{Gateway, GatewayLaunch, PolicyFile, command},
     guarded::GuardedSite,
     held_request::HeldRequest,
     leases::{CLIENT, LeaseTokens},
     origin::OriginAction,
     site::TestSite,
-    wait::wait_until,
 };
 use serde_json::Value;
 use tokio::time::sleep;

@@ -6,12 +6,12 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use fencegate_testkit::wait::wait_until;
 use fencegate_tests::{
     client::{FencingOutcome, Http1Client, TestRequest},
     gateway::Gateway,
     policy::TestPolicy,
     site::TestSite,
-    wait::wait_until,
 };
 use serde_json::json;
 use tokio::{

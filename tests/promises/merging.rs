@@ -6,13 +6,13 @@
 
 use std::{collections::BTreeMap, env, fs, os::unix::fs::symlink, path::Path};
 
+use fencegate_testkit::wait::wait_until;
 use fencegate_tests::{
     client::{Http1Client, TestRequest},
     foreign_readings::merged::{MergedReadings, is_ambiguous_reading, services},
     gateway::Gateway,
     peers::ProxyProcess,
     site::TestSite,
-    wait::wait_until,
 };
 use serde_json::{Value, json};
 

@@ -12,8 +12,8 @@ use std::{
     time::Duration,
 };
 
-use fencegate::demo::child::ChildProcess;
-use fencegate_tests::{prometheus::deploy, scratch, wait::PATIENCE};
+use fencegate_testkit::{child::ChildProcess, scratch, wait::PATIENCE};
+use fencegate_tests::prometheus::deploy;
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use fencegate_tests::postgres::{TestDatabase, fresh_database};
+use fencegate_testkit::postgres::{TestDatabase, fresh_database};
 
 use super::middleware::{
     SampleRequests, SampleService, assert_shown, assert_starts, check_both_forms,

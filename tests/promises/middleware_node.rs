@@ -1,7 +1,7 @@
 //! The middleware for Node keeps the contract, and a service with it, on Express or on plain HTTP, passes `fencegate
 //! verify`.
 
-use fencegate_tests::postgres::fresh_database;
+use fencegate_testkit::postgres::fresh_database;
 use tokio::sync::OnceCell;
 
 use super::{

@@ -3,7 +3,8 @@
 
 use std::{fs, path::Path, process::Command};
 
-use fencegate_tests::{postgres::fresh_database, prometheus::deploy, scratch};
+use fencegate_testkit::{postgres::fresh_database, scratch};
+use fencegate_tests::prometheus::deploy;
 use tempfile::TempDir;
 
 use super::{

@@ -4,7 +4,8 @@
 use std::fs;
 
 use fencegate_policies::{key::ResourceKey, plan::LockMode, token};
-use fencegate_tests::{prometheus::deploy, scratch};
+use fencegate_testkit::scratch;
+use fencegate_tests::prometheus::deploy;
 use fencegate_upstream::{Settings, Token};
 use hyper::{
     HeaderMap, Method,

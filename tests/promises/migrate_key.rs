@@ -83,7 +83,7 @@ async fn old_and_new_plans_are_incompatible() {
     // The shared lock excludes the other gateway, which knows nothing of the new key.
     let held = site.origin.hold_request(&first, TestRequest::post("/pay/7")).await;
     let waiting = second.begin(TestRequest::post("/pay/7"));
-    tokio::time::sleep(fencegate_tests::wait::QUIET).await;
+    tokio::time::sleep(fencegate_testkit::wait::QUIET).await;
     assert!(!waiting.is_over(), "both work on it");
     assert_eq!(held.finish().await.status, 200);
     assert_eq!(waiting.answer().await.status, 200);

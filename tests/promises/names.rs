@@ -3,14 +3,13 @@
 
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, wait::wait_until};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch},
     hosts::HostsFile,
     policy::TestPolicy,
     site::TestSite,
-    wait::wait_until,
 };
 use serde_json::json;
 

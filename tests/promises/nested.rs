@@ -3,8 +3,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use fencegate_guard::ticket::{TicketClaims, TicketSigner, unix_seconds};
 use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
+use fencegate_testkit::{scratch, wait::QUIET};
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     effort::effort,
@@ -14,10 +14,9 @@ use fencegate_tests::{
     history::History,
     origin::{OriginAction, RequestRecord},
     policy::TestPolicy,
-    scratch,
     site::TestSite,
-    wait::QUIET,
 };
+use fencegate_ticket::{TicketClaims, TicketSigner, unix_seconds};
 use serde_json::json;
 use tempfile::TempDir;
 

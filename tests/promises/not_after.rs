@@ -7,13 +7,11 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use fencegate::demo::child::Signal;
-use fencegate_guard::ticket::{TicketSigner, jwks, keys::SigningKeyPair, unix_seconds};
 use fencegate_policies::not_after::{BootId, NotAfter};
 use fencegate_process::randomness::SystemRandomness;
+use fencegate_testkit::{child::Signal, delaying_relay::DelayingRelay};
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
-    delaying_relay::DelayingRelay,
     gateway::Gateway,
     guard::{Guard, GuardFixture, GuardLaunch, StampedRequest, assert_refused},
     guarded::GuardedSite,
@@ -21,6 +19,7 @@ use fencegate_tests::{
     site::TestSite,
     stepped_clock::SteppedClock,
 };
+use fencegate_ticket::{TicketSigner, jwks, keys::SigningKeyPair, unix_seconds};
 use serde_json::json;
 use tokio::time::sleep;
 

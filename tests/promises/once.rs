@@ -1,6 +1,7 @@
 //! An operation that a client names with an `Idempotency-Key` is executed at most once, through whichever gateway the
 //! client sends it.
 
+use fencegate_testkit::wait::QUIET;
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::Gateway,
@@ -9,7 +10,6 @@ use fencegate_tests::{
     held_request::HeldRequest,
     history::{ATTEMPT, History},
     origin::{OriginAction, OriginReply},
-    wait::QUIET,
 };
 use serde_json::{Value, json};
 
@@ -206,7 +206,7 @@ async fn replay_survives_guard_and_gateway_death() {
     let it = GuardedPair::fresh().await;
     let first = it.one.send(&ask("op-1")).await;
     assert_outcome(&first, 200, FencingOutcome::Done);
-    it.one.signal(fencegate::demo::child::Signal::KILL);
+    it.one.signal(fencegate_testkit::child::Signal::KILL);
     let _guard = it.guard.kill().await.start().await;
     // The guard admits no new request yet, and replays a known answer.
     let again = it.two.send(&ask("op-1")).await;

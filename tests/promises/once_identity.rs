@@ -1,6 +1,7 @@
 //! Two requests are one operation if they have the same principal and `Idempotency-Key`, within one scope. The name
 //! that the policy gives to an upstream does not count.
 
+use fencegate_testkit::wait::wait_until;
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, Http1Client, TestRequest},
     gateway::Gateway,
@@ -8,7 +9,6 @@ use fencegate_tests::{
     origin::{OriginAction, OriginReply},
     policy::TestPolicy,
     site::TestSite,
-    wait::wait_until,
 };
 use serde_json::{Value, json};
 

@@ -2,17 +2,15 @@
 
 use std::time::Duration;
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, wait::wait_until};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
-    gateway::PolicyFile,
-    gateway::{Gateway, command},
+    gateway::{Gateway, PolicyFile, command},
     guarded::{GuardedSite, with_short_times},
     held_request::HeldRequest,
     origin::OriginAction,
     policy::TestPolicy,
     site::TestSite,
-    wait::wait_until,
     zookeeper::ZnodeTree,
 };
 use serde_json::{Value, json};

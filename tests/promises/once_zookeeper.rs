@@ -4,18 +4,17 @@
 mod admission;
 mod operation;
 
-use std::{net::TcpListener, time::Duration};
+use std::time::Duration;
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, wait::wait_until};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
-    gateway::PolicyFile,
-    gateway::{Gateway, command},
+    ensemble::free_address,
+    gateway::{Gateway, PolicyFile, command},
     held_request::HeldRequest,
     origin::{OriginAction, OriginReply},
     policy::TestPolicy,
     site::TestSite,
-    wait::wait_until,
 };
 use futures_util::future::join_all;
 use serde_json::Value;
@@ -137,7 +136,7 @@ async fn operator_resolves_operation_as_done() {
 #[tokio::test]
 async fn unsent_operation_may_be_retried() {
     let site = TestSite::fresh().await;
-    let nobody = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let nobody = free_address();
     let unreachable = format!("http://{nobody}");
     let cut_off = policy(&site, "gw-1").with("/upstreams/ledger/endpoints/0", unreachable);
     let good = policy(&site, "gw-2");

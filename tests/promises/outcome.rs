@@ -1,9 +1,8 @@
 //! Every response reports whether the request reached the upstream. An unknown outcome is never reported as a failure.
 
-use std::net::TcpListener;
-
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
+    ensemble::free_address,
     gateway::Gateway,
     history::History,
     origin::{Latch, OriginAction, OriginLog, OriginReply},
@@ -71,7 +70,7 @@ async fn complete_response_is_done() {
 async fn unreachable_upstream_is_not_dispatched() {
     let site = TestSite::fresh().await;
     // Bound and dropped: for this moment nobody listens there.
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let free = free_address();
     let policy = site.policy("gw-1").with("/upstreams/ledger/endpoints", json!([format!("http://{free}")]));
     let gateway = Gateway::start(&policy).await;
     let answer = gateway.send(&TestRequest::post("/pay/7")).await;
@@ -84,7 +83,7 @@ async fn unreachable_upstream_is_not_dispatched() {
 #[tokio::test]
 async fn unreachable_endpoint_is_skipped() {
     let site = TestSite::fresh().await;
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let free = free_address();
     let endpoints =
         json!([format!("http://{free}"), format!("http://{}", site.origin.open_listener("gw-1"))]);
     let gateway = Gateway::start(&site.policy("gw-1").with("/upstreams/ledger/endpoints", endpoints)).await;

@@ -8,9 +8,9 @@ use std::{
     time::Duration,
 };
 
+use fencegate_testkit::{scratch, wait::wait_until};
 use fencegate_tests::{
-    client::TestRequest, ensemble::free_ports, gateway::write_policy, guarded::GuardedSite, scratch,
-    site::TestSite, wait::wait_until,
+    client::TestRequest, ensemble::free_ports, gateway::write_policy, guarded::GuardedSite, site::TestSite,
 };
 use tokio::task::spawn_blocking;
 

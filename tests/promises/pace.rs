@@ -3,12 +3,12 @@
 
 use std::time::{Duration, Instant};
 
+use fencegate_testkit::wait::{QUIET, wait_until};
 use fencegate_tests::{
     client::{FencingOutcome, Http1Client, Http2Client, RawClient, TestRequest, frames::FrameClient},
     gateway::Gateway,
     origin::{OriginAction, OriginReply},
     site::TestSite,
-    wait::{QUIET, wait_until},
     wire::WireMessage,
 };
 use serde_json::json;

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use fencegate_testkit::wait::{QUIET, wait_until};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch},
@@ -9,7 +10,6 @@ use fencegate_tests::{
     origin::{Latch, OriginAction, OriginReply},
     policy::TestPolicy,
     site::TestSite,
-    wait::{QUIET, wait_until},
 };
 use serde_json::{Value, json};
 use tokio::time::sleep;

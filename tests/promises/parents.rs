@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use fencegate_testkit::wait::wait_until;
 use fencegate_tests::{
     client::{Http1Client, TestRequest},
     gateway::Gateway,
     load::{LoadPlan, RunningLoad},
     site::TestSite,
-    wait::wait_until,
     zookeeper::ZnodeTree,
 };
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fencegate::demo::{child::Signal, relay::ByteHoldingRelay};
+use fencegate_testkit::{child::Signal, relay::ByteHoldingRelay};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, PendingRequest},

@@ -2,13 +2,12 @@
 
 use std::net::SocketAddr;
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, wait::wait_until};
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, Http1Client, RawClient, TestRequest},
     gateway::{Gateway, GatewayLaunch},
     policy::TestPolicy,
     site::TestSite,
-    wait::wait_until,
     zookeeper::ZnodeTree,
 };
 use serde_json::{Value, json};

@@ -3,11 +3,11 @@
 
 use std::{net::IpAddr, time::Duration};
 
+use fencegate_testkit::wait::QUIET;
 use fencegate_tests::{
     client::{Http1Client, TestRequest},
     gateway::{Gateway, GatewayLaunch},
     site::TestSite,
-    wait::QUIET,
 };
 use serde_json::json;
 use tokio::{net::TcpSocket, time::timeout};

@@ -1,13 +1,12 @@
 //! Gateways whose plans would lock one resource in two ways never both serve it: the younger one refuses until their
 //! plans are compatible.
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, wait::wait_until};
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch},
     policy::TestPolicy,
     site::TestSite,
-    wait::wait_until,
 };
 use serde_json::{Value, json};
 

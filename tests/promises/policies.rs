@@ -1,10 +1,7 @@
 //! A bad policy is refused before anything starts, with a code, the place, the line, and a caret below the mistake.
 
-use fencegate_tests::{
-    gateway::PolicyFile,
-    gateway::{command, command_with_env, write_policy},
-    scratch,
-};
+use fencegate_testkit::scratch;
+use fencegate_tests::gateway::{PolicyFile, command, command_with_env, write_policy};
 use serde_json::Value;
 
 const SOUND: &str = r#"version: 1

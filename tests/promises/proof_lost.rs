@@ -1,13 +1,12 @@
 //! The session deadline passes while the upstream works: an upstream that compares tokens may finish, and the exchange
 //! with any other is abandoned.
 
-use fencegate::demo::relay::ByteHoldingRelay;
+use fencegate_testkit::{relay::ByteHoldingRelay, wait::QUIET};
 use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},
     gateway::{Gateway, PendingRequest},
     origin::{Latch, OriginAction, OriginReply},
     site::TestSite,
-    wait::QUIET,
 };
 
 /// A gateway with a request at work at the origin, whose own way to ZooKeeper is then cut.

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use fencegate_testkit::wait::wait_until;
 use fencegate_tests::{
     client::{Http1Client, RawClient, TestRequest},
     gateway::Gateway,
     site::TestSite,
-    wait::wait_until,
 };
 use serde_json::json;
 use tokio::io::AsyncWriteExt;

@@ -4,14 +4,13 @@
 mod mismatch;
 mod resources;
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, wait::QUIET};
 use fencegate_tests::{
     client::TestRequest,
     gateway::{Gateway, GatewayLaunch},
     origin::{Origin, OriginAction},
     policy::TestPolicy,
     site::TestSite,
-    wait::QUIET,
 };
 use serde_json::json;
 

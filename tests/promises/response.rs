@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use fencegate_testkit::wait::QUIET;
 use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},
     gateway::Gateway,
     history::History,
     origin::{Latch, OriginAction, OriginReply},
     site::TestSite,
-    wait::QUIET,
 };
 use serde_json::json;
 

@@ -15,8 +15,9 @@ use std::{
     thread,
 };
 
+use fencegate_testkit::scratch;
 use fencegate_tests::{
-    client::TestRequest, gateway::Gateway, origin::OriginAction, prometheus::deploy, scratch, site::TestSite,
+    client::TestRequest, gateway::Gateway, origin::OriginAction, prometheus::deploy, site::TestSite,
 };
 use tokio::task::spawn_blocking;
 

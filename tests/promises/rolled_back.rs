@@ -3,15 +3,14 @@
 use std::{path::Path, time::Duration};
 
 use fencegate_policies::token::FencingToken;
+use fencegate_testkit::{scratch, wait::wait_until};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch, command, write_policy},
     guarded::run_operator,
     history::History,
     policy::TestPolicy,
-    scratch,
     site::TestSite,
-    wait::wait_until,
     zookeeper::OwnZooKeeper,
     zookeeper_proxy::{LockOperation, OperationFault, ZooKeeperProxy},
 };

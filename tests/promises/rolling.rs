@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::child::Signal;
 use fencegate_tests::{
     gateway::GatewayLaunch, policy::TestPolicy, rolling_load::RollingLoad, site::TestSite,
 };

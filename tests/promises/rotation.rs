@@ -5,14 +5,11 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use fencegate::metrics::ProcessMetricFamilies;
-use fencegate_lock::{
-    manager::{
-        lock_manager::{LockManager, create_lock_manager},
-        lock_request::{LockRequest, WaitPlace},
-    },
-    session::{local_member::LocalMember, servers::ZkServers, settings::SessionSettings},
+use fencegate_lock::manager::{
+    lock_manager::{LockManager, create_lock_manager},
+    lock_request::{LockRequest, WaitPlace},
 };
+use fencegate_metrics::ProcessMetricFamilies;
 use fencegate_policies::{
     file,
     key::ResourceKey,
@@ -24,6 +21,9 @@ use fencegate_process::{
     randomness::SystemRandomness,
 };
 use fencegate_tests::site::TestSite;
+use fencegate_zookeeper::session::{
+    local_member::LocalMember, servers::ZkServers, settings::SessionSettings,
+};
 use tokio::task::LocalSet;
 use tokio_util::sync::CancellationToken;
 

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use fencegate::refusal::RefusalReason;
+use fencegate_refusal::RefusalReason;
+use fencegate_testkit::{scratch, wait::wait_until};
 use fencegate_tests::{
     client::TestRequest,
     gateway::{Gateway, PendingRequest, command, write_policy},
@@ -14,9 +15,7 @@ use fencegate_tests::{
     origin::{Latch, OriginAction},
     policy::TestPolicy,
     runbook::split_words,
-    scratch,
     site::TestSite,
-    wait::wait_until,
     zookeeper,
 };
 use serde_json::{Value, json};

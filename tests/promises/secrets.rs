@@ -2,15 +2,15 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use fencegate::bearer::BearerToken;
-use fencegate_guard::ticket::{TicketSigner, TicketVerifier};
+use fencegate_config::bearer::BearerToken;
+use fencegate_testkit::scratch;
 use fencegate_tests::{
     client::TestRequest,
     gateway::{GatewayLaunch, command},
     guarded::{GuardedSite, run_operator},
     process::TestProcess,
-    scratch,
 };
+use fencegate_ticket::{TicketSigner, TicketVerifier};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

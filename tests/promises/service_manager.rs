@@ -3,7 +3,11 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{
+    child::Signal,
+    scratch,
+    wait::{QUIET, wait_until},
+};
 use fencegate_tests::{
     client::TestRequest,
     gateway::GatewayLaunch,
@@ -11,9 +15,7 @@ use fencegate_tests::{
     held_request::HeldRequest,
     leases::{LeaseTokens, acquire_request},
     origin::Origin,
-    scratch,
     site::TestSite,
-    wait::{QUIET, wait_until},
 };
 use serde_json::json;
 use tempfile::TempDir;

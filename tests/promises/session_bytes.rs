@@ -10,14 +10,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, wait::PATIENCE};
 use fencegate_tests::{
     client::{Http1Client, TestRequest},
     effort::effort,
     ensemble::{Ensemble, SERVERS},
     gateway::Gateway,
     site::TestSite,
-    wait::PATIENCE,
 };
 use serde_json::json;
 use tokio::task::JoinSet;

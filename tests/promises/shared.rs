@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use fencegate::demo::child::Signal;
 use fencegate_policies::token::FencingToken;
+use fencegate_testkit::{child::Signal, wait::QUIET};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::Gateway,
@@ -12,7 +12,6 @@ use fencegate_tests::{
     origin::AccessMode,
     policy::TestPolicy,
     site::TestSite,
-    wait::QUIET,
 };
 use serde_json::{Value, json};
 

@@ -2,11 +2,12 @@
 
 use std::{net::TcpListener, time::Duration};
 
+use fencegate_testkit::scratch;
 use fencegate_tests::{
     client::TestRequest,
+    ensemble::free_address,
     gateway::{Gateway, GatewayLaunch, command, write_policy},
     policy::TestPolicy,
-    scratch,
     site::TestSite,
 };
 
@@ -77,7 +78,7 @@ async fn repeated_init_keeps_era() {
 /// `era init` without ZooKeeper ends with exit code 1 and a message.
 #[tokio::test]
 async fn init_without_zookeeper_fails_cleanly() {
-    let nobody = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let nobody = free_address();
     let policy = TestPolicy::new("gw-1", nobody, "/t/none", nobody);
     let home = scratch::temp_dir();
     let file = write_policy(home.path(), &policy.to_string());

@@ -6,12 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, scratch};
 use fencegate_tests::{
     client::TestRequest,
     gateway::{Gateway, GatewayLaunch, command, write_policy},
     policy::TestPolicy,
-    scratch,
     site::TestSite,
 };
 use serde_json::Value;

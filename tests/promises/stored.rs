@@ -8,13 +8,13 @@ use std::{
     process::Command,
 };
 
+use fencegate_testkit::scratch;
 use fencegate_tests::{
     client::TestRequest,
     gateway::GatewayLaunch,
     guard::GuardFixture,
     guarded::with_short_times,
     process::binary,
-    scratch,
     site::TestSite,
     stored::{assert_gateway_state, assert_guard_store, policy_with_operations},
 };
@@ -70,14 +70,14 @@ async fn gateway_reads_earlier_state_record() {
 
 /// The file with the format number of each stored form, by the name that VERSIONS.md uses.
 const FORMS: [(&str, &str); 9] = [
-    ("`meta` in ZooKeeper", "gateway/lock/src/installation.rs"),
-    ("`ops/...` in ZooKeeper", "gateway/lock/src/idempotency/record.rs"),
-    ("`locks/<2 hex>/<key>` in ZooKeeper", "gateway/lock/src/recipe/grant_record.rs"),
+    ("`meta` in ZooKeeper", "gateway/zookeeper/src/installation.rs"),
+    ("`ops/...` in ZooKeeper", "gateway/idempotency/src/record.rs"),
+    ("`locks/<2 hex>/<key>` in ZooKeeper", "gateway/recipe/src/grant_record.rs"),
     ("`plans/...` in ZooKeeper", "policies/src/plan_digest.rs"),
-    ("`seen-....json` in `state_dir`", "gateway/lock/src/state/record.rs"),
-    ("the file of `store.redb`", "gateway/guard/src/store/recovery.rs"),
-    ("the database of `store.postgres`", "gateway/guard/src/postgres/migrate.rs"),
-    ("`Fencing-Ticket`", "gateway/guard/src/ticket/claims.rs"),
+    ("`seen-....json` in `state_dir`", "gateway/zookeeper/src/state/record.rs"),
+    ("the file of `store.redb`", "gateway/guard-store/src/store/recovery.rs"),
+    ("the database of `store.postgres`", "gateway/guard-postgres/src/postgres/migrate.rs"),
+    ("`Fencing-Ticket`", "gateway/ticket/src/claims.rs"),
     ("its announcement", "gateway/guard/src/identity.rs"),
 ];
 

@@ -10,11 +10,8 @@ use std::{
     time::Duration,
 };
 
-use fencegate_tests::{
-    gateway::Gateway,
-    site::TestSite,
-    wait::{QUIET, wait_until},
-};
+use fencegate_testkit::wait::{QUIET, wait_until};
+use fencegate_tests::{gateway::Gateway, site::TestSite};
 use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, wait::QUIET};
 use fencegate_tests::{
     client::{ClientResponse, TestRequest},
     freeze,
@@ -15,7 +15,6 @@ use fencegate_tests::{
     leases::{LeaseTokens, acquire_request},
     process::TestProcess,
     site::TestSite,
-    wait::QUIET,
 };
 use serde_json::json;
 

@@ -9,14 +9,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use fencegate_testkit::{
+    scratch,
+    terminator::{SignedCertificate, TestCa},
+    wait::wait_until,
+};
 use fencegate_tests::{
     client::{FencingOutcome, Http1Client, Http2Client, RawClient, TestRequest, TestTlsClient},
     gateway::{Gateway, GatewayLaunch},
     policy::TestPolicy,
-    scratch,
     site::TestSite,
-    terminator::{SignedCertificate, TestCa},
-    wait::wait_until,
 };
 use rustls::{
     SupportedProtocolVersion,

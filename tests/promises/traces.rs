@@ -3,14 +3,12 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use fencegate::demo::child::ChildProcess;
-use fencegate_tests::{
-    client::TestRequest,
-    gateway::Gateway,
-    guarded::GuardedSite,
-    policy::TestPolicy,
-    site::TestSite,
+use fencegate_testkit::{
+    child::ChildProcess,
     wait::{PATIENCE, wait_until},
+};
+use fencegate_tests::{
+    client::TestRequest, gateway::Gateway, guarded::GuardedSite, policy::TestPolicy, site::TestSite,
 };
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::OnceCell};
@@ -190,7 +188,7 @@ async fn collector_delays_no_request() {
         }
         // The gateway does not wait for ever to hand over its last spans.
         let began = std::time::Instant::now();
-        gateway.signal(fencegate::demo::child::Signal::TERM);
+        gateway.signal(fencegate_testkit::child::Signal::TERM);
         assert_eq!(gateway.exit().await.code(), Some(0));
         assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     }

@@ -6,12 +6,14 @@ mod ended;
 
 use std::time::Duration;
 
+use fencegate_testkit::{
+    terminator::{ClientAuthMode, TlsTerminator},
+    wait::{QUIET, wait_until},
+};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch},
     site::TestSite,
-    terminator::{ClientAuthMode, TlsTerminator},
-    wait::{QUIET, wait_until},
 };
 use serde_json::json;
 use tokio::{

@@ -2,6 +2,7 @@
 
 use std::process::Output;
 
+use fencegate_testkit::scratch;
 use fencegate_tests::{
     client::TestRequest,
     gateway::{Gateway, command, command_with_env, write_policy},
@@ -9,7 +10,6 @@ use fencegate_tests::{
     guarded::GuardedSite,
     held_request::HeldRequest,
     origin::OriginAction,
-    scratch,
     site::TestSite,
 };
 use serde_json::json;

@@ -11,8 +11,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::child::Signal;
 use fencegate_process::clock::MachineClock;
+use fencegate_testkit::{
+    child::Signal,
+    scratch,
+    terminator::{ClientAuthMode, TestCa, TlsTerminator},
+    wait::{QUIET, wait_until},
+};
 use fencegate_tests::{
     client::TestRequest,
     gateway::{Gateway, GatewayLaunch},
@@ -23,11 +28,8 @@ use fencegate_tests::{
     origin_h2::OriginH2,
     policy::TestPolicy,
     process::TestProcess,
-    scratch,
     shared_store::SharedStore,
     site::TestSite,
-    terminator::{ClientAuthMode, TestCa, TlsTerminator},
-    wait::{QUIET, wait_until},
 };
 use serde_json::json;
 use tokio::{io::copy_bidirectional, net::TcpStream, task::JoinHandle};

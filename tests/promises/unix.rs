@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, socket_relay::SocketRelay};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch, command, write_policy},
@@ -18,7 +18,6 @@ use fencegate_tests::{
     guarded::GuardedSite,
     policy::TestPolicy,
     site::TestSite,
-    socket_relay::SocketRelay,
 };
 use tempfile::TempDir;
 

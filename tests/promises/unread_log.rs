@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use fencegate_testkit::scratch;
 use fencegate_tests::{
     client::TestRequest,
     ensemble::free_ports,
     gateway::write_policy,
     policy::TestPolicy,
-    scratch,
     site::TestSite,
     unread_process::{UnreadProcess, run_unread},
 };

@@ -7,8 +7,12 @@ mod cut_short;
 
 use std::time::{Duration, Instant};
 
-use fencegate::{demo::child::Signal, explain};
+use fencegate_check::explain;
 use fencegate_policies::file;
+use fencegate_testkit::{
+    child::Signal,
+    wait::{QUIET, wait_until},
+};
 use fencegate_tests::{
     client::{FencingOutcome, Http2Client, RawClient, TestRequest},
     gateway::Gateway,
@@ -16,7 +20,6 @@ use fencegate_tests::{
     origin::{Latch, OriginAction},
     policy::TestPolicy,
     site::TestSite,
-    wait::{QUIET, wait_until},
 };
 use serde_json::json;
 

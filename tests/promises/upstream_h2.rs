@@ -3,15 +3,17 @@
 
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
-use fencegate::demo::relay::ByteHoldingRelay;
+use fencegate_testkit::{
+    relay::ByteHoldingRelay,
+    scratch,
+    terminator::{ClientAuthMode, TestCa, TlsTerminator},
+};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::Gateway,
     origin_h2::OriginH2,
     policy::TestPolicy,
-    scratch,
     site::TestSite,
-    terminator::{ClientAuthMode, TestCa, TlsTerminator},
 };
 use hyper::Version;
 use serde_json::json;

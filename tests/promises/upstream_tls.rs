@@ -3,15 +3,17 @@
 
 use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
-use fencegate::demo::relay::ByteHoldingRelay;
+use fencegate_testkit::{
+    relay::ByteHoldingRelay,
+    scratch,
+    terminator::{ClientAuthMode, TestCa, TlsTerminator},
+};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, LogLine, command, write_policy},
     history::History,
     policy::TestPolicy,
-    scratch,
     site::TestSite,
-    terminator::{ClientAuthMode, TestCa, TlsTerminator},
 };
 use serde_json::{Value, json};
 

@@ -13,7 +13,7 @@ use std::{
     process::{Command, Output},
 };
 
-use fencegate_tests::scratch;
+use fencegate_testkit::scratch;
 use futures_util::{StreamExt, stream};
 use serde_json::Value;
 use tokio::task::spawn_blocking;

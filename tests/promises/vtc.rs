@@ -2,12 +2,12 @@
 
 use std::{
     fs,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     path::{Path, PathBuf},
 };
 
-use fencegate::demo::child::ChildProcess;
-use fencegate_tests::{gateway::Gateway, scratch, site::TestSite, wait::PATIENCE};
+use fencegate_testkit::{child::ChildProcess, scratch, wait::PATIENCE};
+use fencegate_tests::{ensemble::free_address, gateway::Gateway, site::TestSite};
 use tokio::task::spawn_blocking;
 
 use crate::wire;
@@ -48,7 +48,7 @@ fn run(file: &Path, fencegate: SocketAddr, service: SocketAddr) -> Option<String
 #[tokio::test]
 async fn every_varnishtest_case_holds() {
     let site = TestSite::fresh().await;
-    let service = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
+    let service = free_address();
     let policy = wire::policy(&site, service, service).with("/listeners/public/limits/streams", STREAMS);
     let gateway = Gateway::start(&policy).await;
     let public = gateway.public;

@@ -3,16 +3,14 @@
 
 use std::{fs, time::Duration};
 
-use fencegate::demo::{child::Signal, relay::ByteHoldingRelay};
+use fencegate_testkit::{child::Signal, postgres::fresh_database, relay::ByteHoldingRelay, wait::wait_until};
 use fencegate_tests::{
     client::TestRequest,
     gateway::Gateway,
     guarded::GuardedSite,
     load::{LoadPlan, RunningLoad},
-    postgres::fresh_database,
     prometheus::{Prometheus, deploy},
     shared_database::SharedDatabase,
-    wait::wait_until,
 };
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use fencegate::demo::child::ChildProcess;
+use fencegate_testkit::child::ChildProcess;
 use fencegate_tests::{gateway::Gateway, site::TestSite};
 use serde_json::json;
 use tokio::{sync::OnceCell, task::spawn_blocking};

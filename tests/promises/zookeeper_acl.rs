@@ -4,14 +4,13 @@ use std::{fs, path::PathBuf};
 
 use fencegate_lock::client::ConnectOptions;
 use fencegate_policies::plan::{AclMode, ClientCertificate, ClientTls};
+use fencegate_testkit::{scratch, wait::wait_until};
 use fencegate_tests::{
     client::TestRequest,
     ensemble::over_tls::{TlsEnsemble, shared},
     gateway::{Gateway, GatewayLaunch, command, write_policy},
     policy::TestPolicy,
-    scratch,
     site::TestSite,
-    wait::wait_until,
     zookeeper::fresh_root,
 };
 use serde_json::{Value, json};

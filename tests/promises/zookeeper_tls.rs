@@ -3,6 +3,12 @@
 
 use std::{fs, path::PathBuf, time::Duration};
 
+use fencegate_testkit::{
+    postgres::PostgresProxy,
+    scratch,
+    terminator::{SignedCertificate, TestCa},
+    wait::wait_until,
+};
 use fencegate_tests::{
     client::TestRequest,
     ensemble::over_tls::{TlsEnsemble, shared},
@@ -10,11 +16,7 @@ use fencegate_tests::{
     history::History,
     load::{LoadPlan, RunningLoad},
     policy::TestPolicy,
-    postgres::PostgresProxy,
-    scratch,
     site::TestSite,
-    terminator::{SignedCertificate, TestCa},
-    wait::wait_until,
 };
 use serde_json::Value;
 use tempfile::TempDir;

@@ -2,11 +2,11 @@
 
 use std::{rc::Rc, time::Duration};
 
-use fencegate_lock::session::{
+use fencegate_tests::memory::{EnsembleSettings, InFlightFate, SimEnsemble, SimSession, Wire, WireDirection};
+use fencegate_zookeeper::session::{
     client::{MultiOp, NodeKind, ZkClient, ZkConnectionState, ZkConnector, ZkError},
     session_check::check_same_session,
 };
-use fencegate_tests::memory::{EnsembleSettings, InFlightFate, SimEnsemble, SimSession, Wire, WireDirection};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::simulated_time;

@@ -8,20 +8,18 @@ use std::{
     time::Duration,
 };
 
-use fencegate::{
-    metrics::ProcessMetricFamilies,
-    plan_compat::{PlanCompat, RouteCompatCache, RouteCompatibility},
-};
-use fencegate_lock::{
-    manager::lock_manager::{LockManager, create_lock_manager},
-    session::{local_member::LocalMember, settings::SessionSettings},
-    state::TokenHistory,
-};
+use fencegate_lock::manager::lock_manager::{LockManager, create_lock_manager};
+use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_peers::plan_compat::{PlanCompat, RouteCompatCache, RouteCompatibility};
 use fencegate_policies::{
     file::load,
     plan::{self, RouteId},
 };
 use fencegate_tests::memory::{self, InFlightFate, SeededRng, SimEnsemble, Wire};
+use fencegate_zookeeper::{
+    session::{local_member::LocalMember, settings::SessionSettings},
+    state::TokenHistory,
+};
 use tokio::{
     task::{JoinHandle, spawn_local},
     time::{Instant, sleep},
@@ -87,7 +85,7 @@ impl GatewayProcess {
                 member: nameplate.clone(),
                 init: true,
                 log_dedup: Arc::default(),
-                sequence_limit: fencegate_lock::limits::SEQUENCE_LIMIT,
+                sequence_limit: fencegate_zookeeper::limits::SEQUENCE_LIMIT,
                 token_history: memory.clone(),
                 clock: clock.clone(),
                 randomness: Arc::new(SeededRng::new(dice.next())),

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::session::client::{NodeKind, ZkClient, ZkConnector};
+use fencegate_zookeeper::session::client::{NodeKind, ZkClient, ZkConnector};
 use memory_backend::MemoryBackend;
 use proptest::{
     prelude::*,

@@ -7,9 +7,9 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::session::client::{NodeKind, ZkClient, ZkConnector};
 use fencegate_policies::plan::{CachedHoldLimits, ForeignLayout, HoldPolicy, LockLocation};
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
+use fencegate_zookeeper::session::client::{NodeKind, ZkClient, ZkConnector};
 use tokio::time::sleep;
 
 use crate::{

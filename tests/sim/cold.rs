@@ -10,15 +10,13 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::{
-    manager::grant_guard::GrantGuard,
-    session::{
-        client::{NodeKind, ZkClient, ZkConnector},
-        retained_parents::RETENTION,
-    },
-};
+use fencegate_lock::manager::grant_guard::GrantGuard;
 use fencegate_policies::plan::HoldPolicy;
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble, SimSession};
+use fencegate_zookeeper::session::{
+    client::{NodeKind, ZkClient, ZkConnector},
+    retained_parents::RETENTION,
+};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 

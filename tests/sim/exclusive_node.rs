@@ -6,17 +6,17 @@ mod strangers;
 
 use std::{cell::Cell, ops::Deref, rc::Rc, time::Duration};
 
-use fencegate_lock::{
+use fencegate_process::randomness::{Guid, SystemRandomness};
+use fencegate_recipe::{
+    exclusive_node::ExclusiveNodeAttempt,
+    grant::{LockAttemptError, LockGrant},
+    node_data,
+};
+use fencegate_tests::memory::SimSession;
+use fencegate_zookeeper::{
     error::GrantError,
-    recipe::{
-        exclusive_node::ExclusiveNodeAttempt,
-        grant::{LockAttemptError, LockGrant},
-        node_data,
-    },
     session::client::{MultiOp, NodeKind, NodeStat, ZkClient, ZkError},
 };
-use fencegate_process::randomness::{Guid, SystemRandomness};
-use fencegate_tests::memory::SimSession;
 use tokio::{
     task::{JoinHandle, spawn_local},
     time::{sleep, timeout},

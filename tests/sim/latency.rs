@@ -3,14 +3,12 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_lock::{
-    manager::chores,
-    session::{
-        active_session::{CurrentSession, SessionState},
-        supervisor::supervise_session,
-    },
-};
+use fencegate_lock::manager::chores;
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
+use fencegate_zookeeper::session::{
+    active_session::{CurrentSession, SessionState},
+    supervisor::supervise_session,
+};
 use tokio::{
     sync::watch,
     task::spawn_local,

@@ -3,9 +3,9 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use fencegate_lock::session::client::{MultiOp, NodeKind, ZkClient, ZkConnector, ZkError};
 use fencegate_policies::plan::HoldPolicy;
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
+use fencegate_zookeeper::session::client::{MultiOp, NodeKind, ZkClient, ZkConnector, ZkError};
 use tokio::time::sleep;
 
 use crate::{

@@ -14,8 +14,8 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::session::client::{MultiOp, NodeKind, ZkClient, ZkError};
 use fencegate_tests::memory::SimSession;
+use fencegate_zookeeper::session::client::{MultiOp, NodeKind, ZkClient, ZkError};
 use tokio::time::{sleep, timeout};
 
 use self::fixture::{ALL, HeldLock, LockKind, SHARED, T, count_requests, hold, nodes, registered_counts};

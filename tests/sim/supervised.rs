@@ -2,12 +2,13 @@
 
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_lock::{
+use fencegate_lock::manager::chores;
+use fencegate_recipe::grant::{LockAttemptError, LockAttemptObserver};
+use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble, SimSession};
+use fencegate_zookeeper::{
     error::GrantError,
-    manager::chores,
     peer_endpoint::PeerEndpoint,
     peer_secret::PeerSecret,
-    recipe::grant::{LockAttemptError, LockAttemptObserver},
     session::{
         self,
         active_session::{ActiveSession, CurrentSession, SessionState},
@@ -16,7 +17,6 @@ use fencegate_lock::{
         supervisor::supervise_session,
     },
 };
-use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble, SimSession};
 use tokio::{
     sync::watch,
     task::{JoinHandle, spawn_local},

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use fencegate_lock::recipe::attempt::LockAttempt;
 use fencegate_policies::plan::{LockLocation, LockMode};
+use fencegate_recipe::attempt::LockAttempt;
 use futures_util::FutureExt;
 use tokio::time::{sleep, timeout};
 

@@ -3,16 +3,14 @@
 
 use std::time::Duration;
 
-use fencegate_lock::{
-    manager::{
-        grant_guard::GrantGuard,
-        lock_manager::{AcquireError, LockManager},
-        lock_request::{LockRequest, WaitPlace},
-    },
-    session::client::{MultiOp, NodeKind, ZkClient, ZkConnector},
+use fencegate_lock::manager::{
+    grant_guard::GrantGuard,
+    lock_manager::{AcquireError, LockManager},
+    lock_request::{LockRequest, WaitPlace},
 };
 use fencegate_policies::plan::{ForeignLayout, HoldPolicy, LockLocation, LockMode};
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble, SimSession};
+use fencegate_zookeeper::session::client::{MultiOp, NodeKind, ZkClient, ZkConnector};
 use tokio::{
     task::{JoinHandle, spawn_local},
     time::sleep,

@@ -3,16 +3,14 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_lock::{
-    manager::chores,
-    session::{
-        active_session::{CurrentSession, SessionState},
-        client::ZkError,
-        supervisor::supervise_session,
-    },
-};
+use fencegate_lock::manager::chores;
 use fencegate_policies::plan::{CachedHoldLimits, HoldPolicy};
 use fencegate_tests::memory::{EnsembleSettings as Servers, InFlightFate, SimEnsemble};
+use fencegate_zookeeper::session::{
+    active_session::{CurrentSession, SessionState},
+    client::ZkError,
+    supervisor::supervise_session,
+};
 use tokio::{
     join,
     sync::watch,

@@ -4,12 +4,16 @@
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use fencegate::demo::child::{ChildProcess, Signal};
+use fencegate_testkit::{
+    child::{ChildProcess, Signal},
+    scratch,
+    wait::PATIENCE,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
-use crate::{client::TestRequest, scratch, wait::PATIENCE};
+use crate::client::TestRequest;
 
 /// One browser with one window.
 pub struct Browser {
@@ -162,7 +166,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::wait::wait_until;
+    use fencegate_testkit::wait::wait_until;
 
     /// The processes whose command lines name a folder.
     fn processes_naming(folder: &Path) -> Vec<String> {

@@ -11,8 +11,12 @@ use std::{
     time::Duration,
 };
 
-use fencegate::demo::child::{ChildProcess, Signal};
 use fencegate_process::clock::BootInstant;
+use fencegate_testkit::{
+    child::{ChildProcess, Signal},
+    scratch,
+    wait::wait_until,
+};
 use rustix::process::{Pid, kill_process};
 use tempfile::TempDir;
 use tokio::time::sleep;
@@ -21,8 +25,6 @@ use crate::{
     gateway::{Gateway, PolicyFile, write_policy},
     policy::TestPolicy,
     process::binary,
-    scratch,
-    wait::wait_until,
 };
 
 /// A running `fencegate lock` (the lock keeper), its supervisor and its command. Dropping this kills the lock keeper,

@@ -303,7 +303,7 @@ mod tests {
 
     /// Each test has a file name of its own, because tests run in parallel.
     fn report(name: &str) -> ComparisonReport {
-        let file = crate::scratch::folder().join(name);
+        let file = fencegate_testkit::scratch::folder().join(name);
         let mut report = ComparisonReport::open(file).expect("none");
         for contestant in LockSystem::ALL.into_iter().rev() {
             let (stale, refused) = match contestant.expected() {

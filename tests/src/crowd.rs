@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::child::Signal;
 
 use crate::{
     gateway::Gateway,

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::child::Signal;
 use serde_json::json;
 use tokio::time::sleep;
 

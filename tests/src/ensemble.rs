@@ -9,15 +9,15 @@ use std::{
     time::Duration,
 };
 
-use fencegate::demo::child::{ChildProcess, Signal};
+use fencegate_testkit::{
+    child::{ChildProcess, Signal},
+    scratch,
+    wait::{PATIENCE, wait_until},
+};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use crate::{
-    scratch,
-    wait::{PATIENCE, wait_until},
-    zookeeper::ask,
-};
+use crate::zookeeper::ask;
 
 pub struct Ensemble {
     servers: Vec<Server>,
@@ -204,6 +204,14 @@ impl Server {
         let answer = tokio::time::timeout(PATIENCE / 20, ask(self.address, "srvr")).await.ok()?.ok()?;
         answer.lines().find_map(|line| line.strip_prefix("Mode: ")).map(str::to_owned)
     }
+}
+
+/// An address on which nobody listens, for a program that is to listen there later, or never.
+///
+/// # Panics
+/// If no port is free.
+pub fn free_address() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], free_ports(1)[0]))
 }
 
 /// Ports below the kernel's range for outgoing connections. A client that connects to the port of a killed server might

@@ -7,9 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use fencegate_testkit::wait::PATIENCE;
 use rustix::process::{Pid, Signal, kill_process_group};
-
-use crate::wait::PATIENCE;
 
 /// Stops the processes of a group, and returns when every thread of them has stopped. A signal is sent in an instant, and
 /// threads of a busy machine go on for a while.

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, scratch, wait::PATIENCE};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 
@@ -17,9 +17,7 @@ use crate::{
     hosts::HostsFile,
     policy::TestPolicy,
     process::{Failpoints, TALKATIVE, TestProcess, binary, counting_binary},
-    scratch,
     stepped_clock::SteppedClock,
-    wait::PATIENCE,
 };
 
 /// A running gateway. Dropping it kills it and checks that it never panicked.

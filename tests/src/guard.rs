@@ -14,8 +14,8 @@ use std::{
     time::Duration,
 };
 
-use fencegate::demo::child::Signal;
 use fencegate_policies::token::FencingToken;
+use fencegate_testkit::{child::Signal, scratch, wait::wait_until};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -26,10 +26,8 @@ use crate::{
     origin::Origin,
     policy::TestPolicy,
     process::{Failpoints, METRICS_POLL, TALKATIVE, TestProcess, binary},
-    scratch,
     site::TestSlot,
     stepped_clock::SteppedClock,
-    wait::wait_until,
 };
 
 /// The set-up of one test alone: an origin with one listener, and guards in front of it.

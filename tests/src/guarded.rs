@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use fencegate_testkit::scratch;
 use serde_json::Value;
 
 use crate::{
@@ -9,7 +10,6 @@ use crate::{
     gateway::{Gateway, command, write_policy},
     guard::{Guard, GuardLaunch},
     policy::TestPolicy,
-    scratch,
     site::TestSite,
 };
 

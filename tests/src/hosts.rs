@@ -2,9 +2,10 @@
 
 use std::{fs, path::PathBuf, process::Command};
 
+use fencegate_testkit::scratch;
 use tempfile::TempDir;
 
-use crate::{process::TestProcess, scratch};
+use crate::process::TestProcess;
 
 /// Host names with their addresses. A test can change them while the process runs.
 pub struct HostsFile {

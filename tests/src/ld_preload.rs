@@ -5,7 +5,7 @@ use std::{
     process::Command,
 };
 
-use crate::scratch;
+use fencegate_testkit::scratch;
 
 /// Builds `src/SOURCE`, and returns the path of the library. To be built once for all tests of this process.
 ///

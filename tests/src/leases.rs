@@ -3,6 +3,7 @@
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use fencegate_policies::token::FencingToken;
+use fencegate_testkit::scratch;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -11,7 +12,6 @@ use crate::{
     gateway::Gateway,
     policy::TestPolicy,
     process::TestProcess,
-    scratch,
     site::TestSite,
 };
 

@@ -2,11 +2,15 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use fencegate::demo::child::{ChildProcess, Signal};
+use fencegate_testkit::{
+    child::{ChildProcess, Signal},
+    scratch,
+    wait::PATIENCE,
+};
 use serde_json::Value;
 use tokio::task::spawn_blocking;
 
-use crate::{client::TestRequest, freeze, scratch, wait::PATIENCE};
+use crate::{client::TestRequest, freeze};
 
 pub struct Ledger {
     pub address: SocketAddr,

@@ -9,11 +9,11 @@
 //! - Upstreams: [`origin`] records requests, [`held_request`] is a request that the origin holds, and [`ledger`] keeps
 //!   accounts.
 //! - Guards: [`guard`] stands before an upstream, [`guarded`] is a site with guards, and [`http_proxy`] is an intermediary
-//!   between gateway and guard. [`delaying_relay`] delivers requests late that it has acknowledged. [`postgres`] is a
+//!   between gateway and guard. [`fencegate_testkit::delaying_relay`] delivers requests late that it has acknowledged. [`fencegate_testkit::postgres`] is a
 //!   database with its accidents, and [`small_disk`] is a disk that fills up. With [`syscall_faults`] a disk is slow, or
 //!   fails.
-//! - Names, sockets and clocks: [`hosts`] are the names that a process resolves, [`socket_relay`] is a relay over a
-//!   unix socket, and [`tcp_proxy`] is a proxy that breaks or falls silent. With [`namespaces`] packets are dropped.
+//! - Names, sockets and clocks: [`hosts`] are the names that a process resolves, [`fencegate_testkit::socket_relay`] is a relay over a
+//!   unix socket, and [`fencegate_testkit::tcp_proxy`] is a proxy that breaks or falls silent. With [`namespaces`] packets are dropped.
 //!   With [`stepped_clock`] a process sees other clocks, and with [`repeatable`] it does the same in each run.
 //! - Bytes: [`wire`] reads messages as they were spelled, [`case`] plays the byte cases of `tests/wire`, and [`peers`]
 //!   are proxies to compare with.
@@ -27,7 +27,6 @@
 //! - Reports: [`comparison`] compares locks, [`machine`] names the machine, and [`effort`] sets how much each promise does.
 
 pub mod alert_watch;
-pub mod balancer;
 pub mod browser;
 pub mod case;
 pub mod charged;
@@ -36,7 +35,6 @@ pub mod comparison;
 pub mod crowd;
 pub mod curator;
 pub mod deadline_expiry;
-pub mod delaying_relay;
 pub mod each_once;
 pub mod effort;
 pub mod ensemble;
@@ -66,27 +64,21 @@ pub mod path_values;
 pub mod peers;
 pub mod pods;
 pub mod policy;
-pub mod postgres;
 pub mod process;
 pub mod prometheus;
 pub mod repeatable;
 pub mod rolling_load;
 pub mod runbook;
-pub mod scratch;
 pub mod shared_database;
 pub mod shared_store;
 pub mod site;
 pub mod small_disk;
-pub mod socket_relay;
 pub mod stepped_clock;
 pub mod stored;
 pub mod syscall_faults;
-pub mod tcp_proxy;
 pub mod terminal_picture;
-pub mod terminator;
 pub mod unlocked_request;
 pub mod unread_process;
-pub mod wait;
 pub mod wire;
 pub mod zombie;
 pub mod zookeeper;

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use fencegate_testkit::wait::PATIENCE;
 use tokio::{
     sync::watch,
     task::JoinHandle,
@@ -13,7 +14,6 @@ use crate::{
     gateway::Gateway,
     history::{ATTEMPT, History},
     origin::Origin,
-    wait::PATIENCE,
 };
 
 /// Clients at work. They end by themselves after `requests` each.

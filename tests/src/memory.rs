@@ -1,6 +1,6 @@
 //! A ZooKeeper in memory: in simulated time, repeatable, and with every accident on demand.
 //!
-//! It implements the gateway's own client trait, [`fencegate_lock::session::client`], and answers as a real server
+//! It implements the gateway's own client trait, [`fencegate_zookeeper::session::client`], and answers as a real server
 //! does: the tests in `sim/` send both the same requests. Start with [`SimEnsemble::start`] inside a `LocalSet`, make
 //! an [`SimEnsemble::wire`], give the [`SimEnsemble::client`] on it to the gateway, and inject faults into the
 //! [`Wire`].

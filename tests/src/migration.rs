@@ -7,7 +7,11 @@ use std::{
     time::Duration,
 };
 
-use fencegate::demo::child::{ChildProcess, Signal};
+use fencegate_testkit::{
+    child::{ChildProcess, Signal},
+    scratch,
+    wait::PATIENCE,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
@@ -15,8 +19,6 @@ use tokio::task::spawn_blocking;
 use crate::{
     gateway::{command, write_policy},
     guard::GuardLaunch,
-    scratch,
-    wait::PATIENCE,
 };
 
 /// From one guard's file to what another guard's policy names.

@@ -19,6 +19,7 @@ use std::{
 };
 
 use fencegate_policies::token::TokenWatermarks;
+use fencegate_testkit::wait::wait_until;
 use tokio::{
     runtime::{Builder, Handle},
     sync::{oneshot, watch},
@@ -30,7 +31,6 @@ pub use self::{
     action::{Latch, OriginAction, OriginReply},
     request_log::{ATTEMPT, AccessMode, AccountEffect, OriginLog, ReceivedBytes, RequestRecord},
 };
-use crate::wait::wait_until;
 
 /// An upstream service in this process. It runs on a thread of its own, so that a busy test does not delay its clock.
 pub struct Origin {
@@ -205,10 +205,8 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::{
-        client::{RawClient, TestRequest},
-        wait::QUIET,
-    };
+    use crate::client::{RawClient, TestRequest};
+    use fencegate_testkit::wait::QUIET;
 
     fn fenced(path: &str, epoch: u64) -> TestRequest {
         let token = format!("v1-{epoch:016x}-00000000-00000001");

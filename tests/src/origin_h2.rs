@@ -14,6 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use fencegate_policies::token::FencingToken;
+use fencegate_testkit::wait::wait_until;
 use http_body_util::{BodyExt, StreamBody, combinators::BoxBody};
 use hyper::{
     HeaderMap, Request, Response, Version,
@@ -27,8 +28,6 @@ use tokio::{
     sync::{Notify, watch},
     task::{JoinHandle, JoinSet},
 };
-
-use crate::wait::wait_until;
 
 /// Paths: `/early` is answered before its body is read, `/reset` ends with a reset of its stream, `/slow` takes a while,
 /// `/late` takes [`LATE`], `/last` is the last one of its connection; all others are answered with their body, and a

@@ -9,10 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::child::{ChildProcess, Signal};
+use fencegate_testkit::{
+    child::{ChildProcess, Signal},
+    scratch,
+};
 use tempfile::TempDir;
 
-use crate::{ensemble::free_ports, scratch};
+use crate::ensemble::free_ports;
 
 /// A proxy in front of one service. Dropping it ends it.
 pub struct ProxyProcess {

@@ -13,19 +13,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{balancer::Balancer, child::Signal, scratch};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use self::mounts::VolumeMounts;
 use crate::{
-    balancer::Balancer,
     client::TestRequest,
     gateway::command_with_env,
     hosts::HostsFile,
     process::{Failpoints, TestProcess, binary},
     prometheus::deploy,
-    scratch,
 };
 
 /// What stands in place of a cluster: the resources that were applied, and what outlives a pod.

@@ -12,16 +12,19 @@ use std::{
     time::Duration,
 };
 
-use fencegate::demo::child::{ChildProcess, Signal};
+use fencegate_testkit::{
+    child::{ChildProcess, Signal},
+    scratch,
+    socket_relay::SocketRelay,
+    wait::{PATIENCE, wait_until},
+};
 use tokio::task::{JoinHandle, spawn_blocking};
 
 pub use self::output::{LogLine, MetricSamples};
 
 use crate::{
     client::{ClientResponse, TestRequest},
-    log_lines, scratch,
-    socket_relay::SocketRelay,
-    wait::{PATIENCE, wait_until},
+    log_lines,
 };
 
 /// Between two looks at all the metrics of a process, which are some hundred lines to be written and read.

@@ -8,12 +8,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use fencegate::demo::child::ChildProcess;
+use fencegate_testkit::{child::ChildProcess, scratch, wait::wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
 
 pub use self::hurried::speed_up;
-use crate::{client::TestRequest, ensemble::free_ports, scratch, wait::wait_until};
+use crate::{client::TestRequest, ensemble::free_ports};
 
 pub struct Prometheus {
     pub address: SocketAddr,

@@ -8,12 +8,12 @@ use std::{
     time::Duration,
 };
 
+use fencegate_testkit::scratch;
 use serde_json::json;
 use tempfile::TempDir;
 
 use crate::{
     ensemble::free_ports, gateway::Gateway, guard::GuardLaunch, guarded::GuardedSite, policy::TestPolicy,
-    scratch,
 };
 
 /// A store in a database, and the file with its address.

@@ -2,14 +2,13 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use fencegate_guard::{
-    postgres::{GuardTimeLimits, PostgresConfig, PostgresStore, SCHEMA, UnusableDatabaseError},
-    store::StoreIdentity,
+use fencegate_guard_postgres::postgres::{
+    GuardTimeLimits, PostgresConfig, PostgresStore, SCHEMA, UnusableDatabaseError,
 };
+use fencegate_guard_store::store::StoreIdentity;
 use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
+use fencegate_testkit::postgres::{TestDatabase, fresh_database};
 use tokio::task::spawn_blocking;
-
-use crate::postgres::{TestDatabase, fresh_database};
 
 /// A new store, and the proxy to it.
 #[derive(Debug, Clone)]

@@ -11,9 +11,10 @@ use std::{
     time::Duration,
 };
 
+use fencegate_testkit::scratch;
 use tempfile::TempDir;
 
-use crate::{ld_preload, scratch};
+use crate::ld_preload;
 
 /// By how much the clocks of one process are off. Its file goes with it, so it has to outlive the process.
 pub struct SteppedClock {

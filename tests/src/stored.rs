@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::child::Signal;
 use serde_json::{Value, json};
 
 use crate::{

@@ -2,10 +2,11 @@
 
 use std::{process::Command, time::Duration};
 
-use fencegate::demo::child::{ChildProcess, Signal};
+use fencegate_testkit::{
+    child::{ChildProcess, Signal},
+    wait::PATIENCE,
+};
 use tokio::task::spawn_blocking;
-
-use crate::wait::PATIENCE;
 
 /// Dropping it leaves the process alone again.
 pub struct SyscallFaults(ChildProcess);

@@ -2,13 +2,16 @@
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
-use fencegate::demo::child::{ChildProcess, Signal};
+use fencegate_testkit::{
+    child::{ChildProcess, Signal},
+    scratch,
+    wait::wait_until,
+};
 use tempfile::TempDir;
 use tokio::{task::spawn_blocking, time::sleep};
 
 use crate::{
     client::TestRequest, ensemble::free_ports, gateway::write_policy, policy::TestPolicy, process::binary,
-    scratch, wait::wait_until,
 };
 
 /// A gateway or a guard whose log is not read.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::child::Signal;
 use serde_json::json;
 
 use crate::{

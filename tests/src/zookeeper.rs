@@ -12,7 +12,10 @@ use std::{
     },
 };
 
-use fencegate::demo::zookeeper::{PrivateZooKeeper, ZooKeeperServerConfig};
+use fencegate_testkit::{
+    scratch,
+    zookeeper::{PrivateZooKeeper, ZooKeeperServerConfig},
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -22,7 +25,6 @@ pub use self::{
     own::{OwnZooKeeper, StoppedZooKeeper, ZooKeeperBackup},
     tree::{LockNodeWatch, ZnodeTree},
 };
-use crate::scratch;
 
 /// The server that all tests share; it dies with the process. A test that stops its server starts one of its own.
 pub fn shared() -> SocketAddr {

@@ -4,7 +4,7 @@
 
 use std::{env, fs, net::SocketAddr, path::PathBuf, process::Command};
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, scratch};
 use fencegate_tests::{
     client::TestRequest,
     gateway::GatewayLaunch,
@@ -13,7 +13,6 @@ use fencegate_tests::{
     policy::TestPolicy,
     process::binary,
     rolling_load::RollingLoad,
-    scratch,
     site::TestSite,
     stored::{
         assert_gateway_state, assert_guard_store, policy_with_delay, write_gateway_state, write_guard_store,

@@ -4,13 +4,15 @@ use std::{error::Error, fs, path::Path, sync::Arc, time::Duration};
 
 use fencegate_guard::{
     Guard, GuardConfig,
+    open::OpenedGuard,
+    waiter::{AlwaysWaitingClient, ClientWaitLimit},
+};
+use fencegate_guard_store::{
     admission::DispatchClaim,
     error::AdmitError,
     metrics::GuardMetrics,
-    open::OpenedGuard,
     operation::StoredResponse,
     store::{RedbStore, StoreIdentity},
-    waiter::{AlwaysWaitingClient, ClientWaitLimit},
 };
 use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::{

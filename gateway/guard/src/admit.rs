@@ -3,17 +3,16 @@
 
 use std::sync::Arc;
 
+use fencegate_guard_postgres::postgres::ChangeFuture;
+use fencegate_guard_store::{admission::DispatchClaim, error::AdmitError};
 use fencegate_policies::plan::LockMode;
 use fencegate_process::{clock::BootInstant, failpoint};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
-    admission::DispatchClaim,
     backend_types::{AdmitCheckResult, AdmitOutcome, AdmitPhase},
-    error::AdmitError,
     execution::AdmittedExecution,
     guard::Guard,
-    postgres::ChangeFuture,
     reserve::ReservedOperation,
     waiter::{ClientWaitLimit, WaitingClient},
 };

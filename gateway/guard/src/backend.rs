@@ -1,23 +1,25 @@
 //! The backend of a guard, which decides and remembers. All calls of a guard to its backend are in here.
 
+use fencegate_guard_postgres::postgres::GuardMembership;
+use fencegate_guard_store::{
+    admission::{
+        DispatchClaim, DispatchEnd, GuardKeyView, InDoubtExecution, LivenessProbeAnswer, QuarantineStatus,
+    },
+    dispatch_target::DispatchTarget,
+    error::AdmitError,
+    operation::{JournalEntry, JournalUpdate},
+    store::{CommitError, GuardStore, JournalSize},
+};
 use fencegate_policies::{key::ResourceKey, operation::OperationId, token::FencingToken};
 use fencegate_process::clock::BootInstant;
 
 use crate::{
-    admission::{
-        DispatchClaim, DispatchEnd, GuardKeyView, InDoubtExecution, LivenessProbeAnswer, QuarantineStatus,
-    },
     backend_types::{
         AdmitCheckResult, AdmitPhase, AdmittedDispatchId, DispatchSendRecord, OperationLock,
         OperationToAdmit, ReserveOperationOutcome, StoreEpochProgress,
     },
-    dispatch_target::DispatchTarget,
-    error::AdmitError,
     local_backend::LocalBackend,
-    operation::{JournalEntry, JournalUpdate},
-    postgres::GuardMembership,
     postgres_backend::PostgresBackend,
-    store::{CommitError, GuardStore, JournalSize},
 };
 
 /// The backend that decides for a guard, and keeps its state.

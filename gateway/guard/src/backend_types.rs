@@ -1,14 +1,13 @@
 //! Requests to a backend about a dispatch, and its replies.
 
+use fencegate_guard_postgres::postgres::{
+    ChangeFuture, DispatchName, InFlightDispatch, PostgresOperationLock,
+};
+use fencegate_guard_store::{
+    admission::DispatchId, dispatch_target::DispatchTarget, operation::JournalEntry,
+};
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::BootInstant;
-
-use crate::{
-    admission::DispatchId,
-    dispatch_target::DispatchTarget,
-    operation::JournalEntry,
-    postgres::{ChangeFuture, DispatchName, InFlightDispatch, PostgresOperationLock},
-};
 
 /// Which check of a dispatch's keys this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

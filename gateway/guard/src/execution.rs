@@ -2,6 +2,13 @@
 
 use std::sync::Arc;
 
+use fencegate_guard_postgres::postgres::GuardMembership;
+use fencegate_guard_store::{
+    admission::{DispatchClaim, DispatchEnd, GuardKeyView, InDoubtExecution},
+    dispatch_target::DispatchTarget,
+    error::AdmitError,
+    operation::{JournalUpdate, StoredResponse},
+};
 use fencegate_policies::{key::ResourceKey, operation::OperationId, token::FencingToken};
 use fencegate_process::{
     clock::{BootInstant, SendPermission},
@@ -9,13 +16,8 @@ use fencegate_process::{
 };
 
 use crate::{
-    admission::{DispatchClaim, DispatchEnd, GuardKeyView, InDoubtExecution},
     backend_types::{AdmitCheckResult, AdmitPhase, AdmittedDispatchId, DispatchSendRecord},
-    dispatch_target::DispatchTarget,
-    error::AdmitError,
     guard::Guard,
-    operation::{JournalUpdate, StoredResponse},
-    postgres::GuardMembership,
     reserve::ReservedOperation,
 };
 

@@ -2,19 +2,19 @@
 
 use std::{io, sync::Mutex};
 
-use fencegate_policies::{key::ResourceKey, token::FencingToken};
-use fencegate_process::clock::{BootInstant, Clock, SharedClock};
-use serde::Serialize;
-
-use crate::{
+use fencegate_guard_store::{
     admission::{LivenessProbeAnswer, QuarantineScope, QuarantineStatus},
-    backend::GuardBackend,
     config::GuardConfig,
     dispatch_target::DispatchTarget,
     error::AdmitError,
     metrics::GuardMetrics,
     store::{CommitError, CopyStoreError, StoreIdentity, backup::BackupHeader},
 };
+use fencegate_policies::{key::ResourceKey, token::FencingToken};
+use fencegate_process::clock::{BootInstant, Clock, SharedClock};
+use serde::Serialize;
+
+use crate::backend::GuardBackend;
 
 /// The guard of one upstream. Shared by all workers.
 pub struct Guard {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use fencegate_guard_store::error::AdmitError;
 use fencegate_policies::plan::Enforcement;
 use serde::{Deserialize, Serialize};
 
-use crate::{backend_types::StoreEpochProgress, error::AdmitError, guard::Guard};
+use crate::{backend_types::StoreEpochProgress, guard::Guard};
 
 /// The path of the announcement, which no service uses.
 pub const ANNOUNCEMENT: &str = "/.fencegate/v1/guard";

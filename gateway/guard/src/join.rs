@@ -2,6 +2,10 @@
 
 use std::{io, sync::Arc, thread};
 
+use fencegate_guard_postgres::postgres::{
+    GuardTimeLimits, PostgresConfig, PostgresStore, UnusableDatabaseError,
+};
+use fencegate_guard_store::{config::GuardConfig, metrics::GuardMetrics};
 use fencegate_process::{clock::SharedClock, randomness::Randomness};
 use tokio::{
     runtime::Builder,
@@ -11,10 +15,7 @@ use tokio::{
 
 use crate::{
     backend::GuardBackend,
-    config::GuardConfig,
     guard::Guard,
-    metrics::GuardMetrics,
-    postgres::{GuardTimeLimits, PostgresConfig, PostgresStore, UnusableDatabaseError},
     postgres_backend::{PostgresBackend, StopSignal},
 };
 

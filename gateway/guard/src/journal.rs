@@ -8,12 +8,14 @@ mod unresolved;
 
 use std::sync::Arc;
 
+use fencegate_guard_store::{
+    error::AdmitError,
+    operation::{JournalEntry, JournalEntryState, StoredResponse},
+};
 use fencegate_policies::operation::{OperationHeader, same_resource};
 
 use crate::{
-    error::AdmitError,
     guard::Guard,
-    operation::{JournalEntry, JournalEntryState, StoredResponse},
     reserve::{IdempotentRequest, OperationReservation, ReservedOperation},
     waiter::{ClientWaitLimit, WaitingClient},
 };

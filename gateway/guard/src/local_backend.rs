@@ -8,6 +8,15 @@ mod sleep_detector;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use fencegate_guard_store::{
+    admission::{AdmissionTable, GuardKeyView, InDoubtExecution, LivenessProbeAnswer, QuarantineStatus},
+    config::GuardConfig,
+    dispatch_target::DispatchTarget,
+    error::AdmitError,
+    metrics::GuardMetrics,
+    store::{CommitError, CommitHandle, CommitSeq, GuardStore, RecoveredState, StoreChange, StoreError},
+    store_clock::StoreClock,
+};
 use fencegate_policies::{key::ResourceKey, token::FencingToken};
 use fencegate_process::{
     clock::{BootInstant, SharedClock},
@@ -16,16 +25,7 @@ use fencegate_process::{
 use tracing::warn;
 
 use self::{active_operations::ActiveOperations, sleep_detector::SleepDetector};
-use crate::{
-    admission::{AdmissionTable, GuardKeyView, InDoubtExecution, LivenessProbeAnswer, QuarantineStatus},
-    backend_types::StoreEpochProgress,
-    config::GuardConfig,
-    dispatch_target::DispatchTarget,
-    error::AdmitError,
-    metrics::GuardMetrics,
-    store::{CommitError, CommitHandle, CommitSeq, GuardStore, RecoveredState, StoreChange, StoreError},
-    store_clock::StoreClock,
-};
+use crate::backend_types::StoreEpochProgress;
 
 /// The state of such a guard: the admission table in memory decides, and the store keeps what has to outlive the
 /// process.

@@ -6,16 +6,14 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use fencegate_process::clock::SharedClock;
-
-use crate::{
-    backend::GuardBackend,
+use fencegate_guard_store::{
     config::GuardConfig,
-    guard::Guard,
-    local_backend::LocalBackend,
     metrics::GuardMetrics,
     store::{CommitHandle, CommitLoop, GuardStore, RecoveredState, StoreError},
 };
+use fencegate_process::clock::SharedClock;
+
+use crate::{backend::GuardBackend, guard::Guard, local_backend::LocalBackend};
 
 /// A guard that is ready to decide.
 pub struct OpenedGuard {

@@ -5,23 +5,25 @@ mod operations;
 
 use std::time::Duration;
 
-use fencegate_policies::{key::ResourceKey, token::FencingToken};
-use fencegate_process::clock::{BootInstant, SharedClock};
-use tokio::{runtime::Handle, sync::watch, time::sleep};
-
-use crate::{
+use fencegate_guard_postgres::postgres::{
+    BEAT, GuardMembership, PostgresError, PostgresStore, StoreQuarantine, StoreStatus,
+};
+use fencegate_guard_store::{
     admission::{
         GuardKeyView, InDoubtExecution, LivenessProbeAnswer, QuarantineReason, QuarantineScope,
         QuarantineStatus,
     },
-    backend_types::StoreEpochProgress,
     config::GuardConfig,
     dispatch_target::DispatchTarget,
     error::AdmitError,
     metrics::GuardMetrics,
-    postgres::{BEAT, GuardMembership, PostgresError, PostgresStore, StoreQuarantine, StoreStatus},
     store::CommitError,
 };
+use fencegate_policies::{key::ResourceKey, token::FencingToken};
+use fencegate_process::clock::{BootInstant, SharedClock};
+use tokio::{runtime::Handle, sync::watch, time::sleep};
+
+use crate::backend_types::StoreEpochProgress;
 
 /// The backend of such a guard, which sends every decision to the database.
 pub(crate) struct PostgresBackend {

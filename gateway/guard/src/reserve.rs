@@ -2,6 +2,12 @@
 
 use std::sync::Arc;
 
+use fencegate_guard_store::{
+    error::AdmitError,
+    operation::{JournalEntry, JournalEntryState, JournalUpdate, ResolutionSource, StoredResponse},
+    store::FORMAT,
+    wall_clock::wall_clock_seconds,
+};
 use fencegate_policies::{
     key::ResourceKey,
     operation::{OperationHeader, OperationId},
@@ -12,12 +18,8 @@ use tokio::time::sleep_until;
 
 use crate::{
     backend_types::{OperationLock, OperationToAdmit, ReserveOperationOutcome},
-    error::AdmitError,
     guard::Guard,
-    operation::{JournalEntry, JournalEntryState, JournalUpdate, ResolutionSource, StoredResponse},
-    store::FORMAT,
     waiter::{ClientWaitLimit, WaitingClient},
-    wall_clock::wall_clock_seconds,
 };
 
 /// A request with an `Idempotency-Key`.

@@ -14,6 +14,17 @@ use std::{
 };
 
 use bytes::Bytes;
+use fencegate_guard_store::{
+    admission::DispatchClaim,
+    error,
+    metrics::GuardMetrics,
+    operation::{self, JournalEntry, StoredResponse},
+    store::{
+        self, CopyStoreError, DiskSpace, GuardStore, JournalSize, RecoveredState, RedbStore, StoreChange,
+        StoreError, StoreIdentity, backup::BackupHeader,
+    },
+    wall_clock,
+};
 use fencegate_policies::{
     file::load_guard,
     key::ResourceKey,
@@ -25,20 +36,11 @@ use fencegate_process::{clock::ManualClock, registry::MetricRegistry};
 
 use super::{
     Guard, GuardConfig,
-    admission::DispatchClaim,
-    error,
     execution::AdmittedExecution,
     journal::JournalLookup,
     local_backend::LocalBackend,
-    metrics::GuardMetrics,
-    operation::{self, JournalEntry, StoredResponse},
     reserve::IdempotentRequest,
-    store::{
-        self, CopyStoreError, DiskSpace, GuardStore, JournalSize, RecoveredState, RedbStore, StoreChange,
-        StoreError, StoreIdentity, backup::BackupHeader,
-    },
     waiter::{AlwaysWaitingClient, ClientWaitLimit},
-    wall_clock,
 };
 
 /// A store that counts the commits and the changes in each.

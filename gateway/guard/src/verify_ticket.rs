@@ -5,14 +5,11 @@ use std::{
     time::Duration,
 };
 
+use fencegate_guard_store::{admission::DispatchClaim, error::AdmitError};
 use fencegate_policies::{key::ResourceKey, not_after::NotAfter};
+use fencegate_ticket::{TicketVerifier, VerifiedTicket, unix_seconds};
 
-use crate::{
-    admission::DispatchClaim,
-    error::AdmitError,
-    guard::{Guard, StaleDispatch, StaleDispatchStats},
-    ticket::{TicketVerifier, VerifiedTicket, unix_seconds},
-};
+use crate::guard::{Guard, StaleDispatch, StaleDispatchStats};
 
 impl Guard {
     /// Verifies the ticket, before any watermark can move.

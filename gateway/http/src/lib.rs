@@ -1,4 +1,5 @@
-//! An HTTP proxy without its rules: listeners, bodies, pooled connections to upstreams, and a gate in every write.
+//! The side of an HTTP proxy that faces clients, without its rules: sockets, listeners, bodies, and the memory for buffered
+//! bodies. Connections to services, with the gate in every write, are in `fencegate-http-client`.
 //!
 //! In reading order:
 //!
@@ -9,8 +10,6 @@
 //! - [`connection_state`]: the present state of a client's connection, shared by bodies and listeners; [`upgrade`] is a
 //!   connection that has stopped speaking HTTP
 //! - [`buffered`]: the memory for buffered bodies
-//! - [`upstream`]: names, endpoints, pools and connections to services; [`upstream::gate`] lets no byte leave without a
-//!   permission that holds
 //! - [`header_list`]: lists in header fields
 
 pub mod body;
@@ -22,4 +21,3 @@ pub mod header_list;
 pub mod listen;
 pub mod network;
 pub mod upgrade;
-pub mod upstream;

@@ -4,10 +4,8 @@
 
 use std::{env, error::Error, time::Duration};
 
-use fencegate_lock::{
-    client::{self, ConnectOptions, LockClient},
-    session::negotiated_timeout,
-};
+use fencegate_lock::client::{self, ConnectOptions, LockClient};
+use fencegate_zookeeper::session::negotiated_timeout;
 use tracing_subscriber::prelude::*;
 
 #[tokio::main(flavor = "current_thread")]

@@ -6,10 +6,8 @@
 
 use std::{env, error::Error, time::Duration};
 
-use fencegate_lock::{
-    client::{self, ConnectOptions, LockClient},
-    session::negotiated_timeout,
-};
+use fencegate_lock::client::{self, ConnectOptions, LockClient};
+use fencegate_zookeeper::session::negotiated_timeout;
 use tracing_subscriber::prelude::*;
 
 const WAIT: Duration = Duration::from_secs(5);

@@ -18,7 +18,7 @@
 //! ```
 //!
 //! A client needs a tokio runtime with time; its sessions run on a thread of their own. Have a subscriber of `tracing`
-//! with [`crate::session::negotiated_timeout::connect_log_layer`] in the process, as the examples do. A reconnect may shorten the
+//! with [`fencegate_zookeeper::session::negotiated_timeout::connect_log_layer`] in the process, as the examples do. A reconnect may shorten the
 //! session timeout, and only this layer observes that; without it a session that loses its connection is given up.
 
 mod connect_options;
@@ -45,6 +45,18 @@ use fencegate_process::{
     randomness::SystemRandomness,
     registry::MetricRegistry,
 };
+use fencegate_zookeeper::{
+    limits::SEQUENCE_LIMIT,
+    metrics::SessionMetrics,
+    session::{
+        active_session::SessionState,
+        local_member::{LocalMember, NO_PLAN},
+        log_dedup::LogDedup,
+        servers::ZkServers,
+        settings::SessionSettings,
+    },
+    state::TokenHistory,
+};
 use tokio::{
     sync::watch,
     time::{Instant, sleep},
@@ -58,21 +70,9 @@ use self::{
     session_thread::start_sessions,
     validate_names::{parse_exclusive_node, parse_keys},
 };
-use crate::{
-    limits::SEQUENCE_LIMIT,
-    manager::{
-        lock_manager::{LockManager, create_lock_manager},
-        lock_request::{LockRequest, WaitPlace},
-    },
-    metrics::SessionMetrics,
-    session::{
-        active_session::SessionState,
-        local_member::{LocalMember, NO_PLAN},
-        log_dedup::LogDedup,
-        servers::ZkServers,
-        settings::SessionSettings,
-    },
-    state::TokenHistory,
+use crate::manager::{
+    lock_manager::{LockManager, create_lock_manager},
+    lock_request::{LockRequest, WaitPlace},
 };
 
 /// The lock client of one process for one installation. Share it in an `Arc`.

@@ -6,10 +6,13 @@
 //! - [`clock`]: CLOCK_BOOTTIME, and the permission to act until an instant of it
 //! - [`randomness`]: random bytes and the names made of them
 //! - [`failpoint`], [`sync`]: places where a test stops or schedules a thread
-//! - [`registry`]: the metric families of the process. [`metric_snapshot`] and [`histogram`] read them, [`process_metrics`] adds those of
-//!   the process itself, and [`gauge_guard`] is a gauge of living values
+//! - [`liveness`]: pings threads, to detect whether they still run their tasks
+//! - [`registry`], [`sharded`]: the metric families of the process. [`metric_snapshot`] and [`histogram`] read them,
+//!   [`process_metrics`] adds those of the process itself, and [`gauge_guard`] is a gauge of living values
+//! - [`log_writer`]: log lines for threads that must not wait for the reader of the output
 //! - [`pem`], [`client_tls`]: the files of TLS, and the configuration of the connecting side
-//! - [`display`], [`key_redaction`], [`command_hint`]: errors, durations, keys and commands in forms for people
+//! - [`display`], [`key_redaction`], [`command_hint`], [`one_line`]: errors, durations, keys, commands and texts of users in
+//!   forms for people; [`host_name`] is the name of this machine
 
 pub mod client_tls;
 pub mod clock;
@@ -18,9 +21,12 @@ pub mod display;
 pub mod failpoint;
 pub mod gauge_guard;
 pub mod histogram;
+pub mod host_name;
 pub mod key_redaction;
+pub mod liveness;
 pub mod log_writer;
 pub mod metric_snapshot;
+pub mod one_line;
 pub mod pem;
 pub mod process_metrics;
 pub mod randomness;

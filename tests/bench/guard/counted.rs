@@ -1,7 +1,7 @@
 //! The number of instructions in user space that a guard needs per request of an announced tenure. They are counted as
 //! for a gateway.
 
-use fencegate::demo::zookeeper::PrivateZooKeeper;
+use fencegate_testkit::zookeeper::PrivateZooKeeper;
 
 use super::{installation, released::BenchGuard};
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::{fs, net::SocketAddr, time::Duration};
 
-use fencegate::demo::child::{ChildProcess, Signal};
+use fencegate_testkit::child::{ChildProcess, Signal};
 use serde_json::{Value, json};
 
 use crate::{

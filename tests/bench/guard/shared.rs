@@ -3,8 +3,10 @@
 
 use std::{fs, net::SocketAddr, time::Duration};
 
-use fencegate::demo::child::ChildProcess;
-use fencegate_tests::postgres::{PostgresServer, TestDatabase};
+use fencegate_testkit::{
+    child::ChildProcess,
+    postgres::{PostgresServer, TestDatabase},
+};
 use serde_json::json;
 
 use super::released::{BenchGuard, NEW, WARM_UP};
@@ -87,7 +89,7 @@ fn run_pgbench(database: &TestDatabase, script: &str, window: Duration) -> Bench
         NEW.keys,
         database.url(),
     );
-    let pgbench = ChildProcess::spawn(fencegate_tests::postgres::program("pgbench"), words.split(' '))?;
+    let pgbench = ChildProcess::spawn(fencegate_testkit::postgres::program("pgbench"), words.split(' '))?;
     let line = pgbench.wait_line(|line| line.starts_with("tps = "), window + Duration::from_mins(1))?;
     let rate = line.split(' ').nth(2).ok_or_else(|| format!("pgbench said `{line}`"))?;
     Ok(rate.parse()?)

@@ -2,7 +2,7 @@
 
 use std::{fs, net::SocketAddr, path::PathBuf};
 
-use fencegate::demo::child::ChildProcess;
+use fencegate_testkit::child::ChildProcess;
 
 use super::fetched;
 use crate::{lock_clients::LockClients, process, result::BenchResult, run::BenchRun};

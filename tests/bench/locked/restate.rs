@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::child::ChildProcess;
+use fencegate_testkit::child::ChildProcess;
 use serde_json::json;
 
 use super::fetched;

@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
+use fencegate_testkit::{
+    postgres::{PostgresProxy, PostgresServer, StandbyMode, TestDatabase, fresh_database},
+    wait::wait_until,
+};
 use fencegate_tests::{
     alert_watch::AlertWatch,
     client::TestRequest,
     gateway::Gateway,
     guard::{Guard, GuardLaunch},
     guarded::GuardedSite,
-    postgres::{PostgresProxy, PostgresServer, StandbyMode, TestDatabase, fresh_database},
     runbook::RunbookWalk,
     shared_database::SharedDatabase,
-    wait::wait_until,
 };
 use tokio::task::{block_in_place, spawn_blocking};
 

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::child::Signal;
 use fencegate_tests::{
     alert_watch::AlertWatch,
     client::{Http1Client, TestRequest},

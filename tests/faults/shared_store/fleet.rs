@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use fencegate_testkit::wait::wait_until;
 use fencegate_tests::{
     client::FencingOutcome,
     gateway::Gateway,
@@ -10,7 +11,6 @@ use fencegate_tests::{
     history::History,
     load::{AttemptResult, LoadPlan, RunningLoad},
     shared_database::SharedDatabase,
-    wait::wait_until,
 };
 use tokio::time::sleep;
 

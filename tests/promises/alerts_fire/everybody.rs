@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::child::Signal;
 use fencegate_tests::{
     alert_watch::AlertWatch, client::TestRequest, ensemble::free_ports, gateway::Gateway,
     guard::StampedRequest, guarded::GuardedSite, runbook::RunbookWalk,

@@ -2,7 +2,7 @@
 
 use std::{fs, time::Duration};
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, scratch, terminator::TestCa};
 use fencegate_tests::{
     alert_watch::AlertWatch,
     client::{Http1Client, Http2Client, TestRequest},
@@ -10,10 +10,8 @@ use fencegate_tests::{
     guard,
     policy::TestPolicy,
     runbook::RunbookWalk,
-    scratch,
     site::TestSite,
     stepped_clock::SteppedClock,
-    terminator::TestCa,
     unread_process::UnreadProcess,
 };
 use futures_util::future::join_all;

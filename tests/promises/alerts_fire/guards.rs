@@ -1,6 +1,6 @@
 //! Alerts for accidents of a guard with a store of its own, and for its refusals.
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::child::Signal;
 use fencegate_tests::{
     alert_watch::AlertWatch,
     client::TestRequest,

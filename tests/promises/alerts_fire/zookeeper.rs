@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use fencegate_testkit::wait::wait_until;
 use fencegate_tests::{
     alert_watch::{AlertWatch, FiringAlert},
     client::TestRequest,
     gateway::Gateway,
     runbook::RunbookWalk,
     site::TestSite,
-    wait::wait_until,
     zookeeper_proxy::{LockOperation, OperationFault, ZooKeeperProxy},
 };
 

@@ -9,8 +9,11 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use fencegate::demo::child::{ChildProcess, Signal};
-use fencegate_tests::{curator::class_path, site::TestSite, wait::PATIENCE};
+use fencegate_testkit::{
+    child::{ChildProcess, Signal},
+    wait::PATIENCE,
+};
+use fencegate_tests::{curator::class_path, site::TestSite};
 use tokio::task::spawn_blocking;
 
 use super::super::{clients::python_with_package, middleware::persistent_folder};

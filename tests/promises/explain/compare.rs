@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fencegate::explain::RequestExplanation;
+use fencegate_check::explain::RequestExplanation;
 use fencegate_tests::{origin::RequestRecord, wire::WireMessage};
 use serde_json::Value;
 

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 
 use fencegate_guard::identity::{ANNOUNCEMENT, GuardAnnouncement};
 use fencegate_policies::{file, plan};
+use fencegate_testkit::scratch;
 use fencegate_tests::{
     client::RawClient,
     gateway::Gateway,
     guarded::{GuardedSite, run_operator},
     origin::{OriginAction, OriginReply},
     policy::TestPolicy,
-    scratch,
     site::TestSite,
     wire::WireMessage,
 };

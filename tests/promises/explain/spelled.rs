@@ -1,7 +1,7 @@
 //! Random requests, the same in every run: most of them are plain, and some have each kind of unusual part.
 
 use bytes::Bytes;
-use fencegate::explain::SampleRequest;
+use fencegate_check::explain::SampleRequest;
 
 /// SplitMix64: the same requests in every run.
 pub(super) struct SmallRng(pub(super) u64);

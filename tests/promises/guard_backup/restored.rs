@@ -3,16 +3,18 @@
 
 use std::{fs, os::unix::fs::FileExt as _, path::Path, time::Duration};
 
-use fencegate::demo::child::{ChildProcess, Signal};
-use fencegate_guard::store::{GuardStore as _, RedbStore, WatermarkEpochs};
+use fencegate_guard_store::store::{GuardStore as _, RedbStore, WatermarkEpochs};
+use fencegate_testkit::{
+    child::{ChildProcess, Signal},
+    scratch,
+    wait::{PATIENCE, wait_until},
+};
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::{Gateway, write_policy},
     guard::{FLOOR, Guard, GuardFixture, StampedRequest, assert_refused},
     guarded::{GuardedSite, with_short_times},
     process::TestProcess,
-    scratch,
-    wait::{PATIENCE, wait_until},
 };
 use tokio::task::spawn_blocking;
 

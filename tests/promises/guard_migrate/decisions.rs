@@ -3,11 +3,13 @@
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
-use fencegate_guard::{
-    GuardConfig,
-    admission::{AdmissionTable, AdmitDecision, DispatchClaim, DispatchEnd, DispatchId},
+use fencegate_guard::GuardConfig;
+use fencegate_guard_postgres::{
     migration::{MigrationMode, StoreMigration},
     postgres::{PostgresConfig, SCHEMA},
+};
+use fencegate_guard_store::{
+    admission::{AdmissionTable, AdmitDecision, DispatchClaim, DispatchEnd, DispatchId},
     store::{
         CleanShutdownState, FORMAT, GuardStore, RedbStore, StoreChange, StoreIdentity, UnresolvedExecution,
     },
@@ -16,10 +18,8 @@ use fencegate_process::{
     clock::{BootInstant, Clock, ManualClock},
     randomness::SystemRandomness,
 };
-use fencegate_tests::{
-    scratch,
-    shared_store::{FLOOR, SharedStore, TERMS},
-};
+use fencegate_testkit::scratch;
+use fencegate_tests::shared_store::{FLOOR, SharedStore, TERMS};
 
 use super::database;
 use crate::guard_shared_decisions::{RegisterPair, SmallRng, claim};

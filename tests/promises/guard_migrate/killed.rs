@@ -1,11 +1,11 @@
 //! Wherever the command is killed, or an answer of the database is lost, either the old guard goes on or the new ones do,
 //! and the command, repeated, finishes what it began.
 
+use fencegate_testkit::postgres::{LostMessage, PostgresProxy};
 use fencegate_tests::{
     guard::{StampedRequest, assert_refused},
     guarded::run_operator,
     migration::StoreMigration,
-    postgres::{LostMessage, PostgresProxy},
     shared_database::SharedDatabase,
 };
 use serde_json::Value;

@@ -3,16 +3,11 @@
 
 use std::sync::Arc;
 
-use fencegate_guard::{
-    admission::DispatchEnd,
-    error::AdmitError,
-    postgres::{AdmitReply, PostgresError},
-};
+use fencegate_guard_postgres::postgres::{AdmitReply, PostgresError};
+use fencegate_guard_store::{admission::DispatchEnd, error::AdmitError};
 use fencegate_process::clock::ManualClock;
-use fencegate_tests::{
-    postgres::{LostMessage, PostgresProxy},
-    shared_store::SharedStore,
-};
+use fencegate_testkit::postgres::{LostMessage, PostgresProxy};
+use fencegate_tests::shared_store::SharedStore;
 
 use super::steps::{admit, admit_running, claim, open_guard, wait_processed, wait_processed_eventually};
 

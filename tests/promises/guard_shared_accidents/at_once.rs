@@ -10,10 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_guard::{
+use fencegate_guard_postgres::postgres::{AdmitReply, PostgresStore};
+use fencegate_guard_store::{
     admission::{DispatchClaim, DispatchEnd},
     error::AdmitError,
-    postgres::{AdmitReply, PostgresStore},
 };
 use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::clock::{MachineClock, ManualClock, SharedClock};

@@ -3,13 +3,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fencegate_guard::{
+use fencegate_guard_postgres::postgres::{
+    AdmitReply, JournalWriteOutcome, MembershipLostError as Gone, PostgresError, PostgresOperationLock,
+    PostgresStore, ReserveOperationReply,
+};
+use fencegate_guard_store::{
     admission::DispatchEnd,
     operation::{JournalEntry, JournalEntryState, JournalUpdate},
-    postgres::{
-        AdmitReply, JournalWriteOutcome, MembershipLostError as Gone, PostgresError, PostgresOperationLock,
-        PostgresStore, ReserveOperationReply,
-    },
 };
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::{Clock, ManualClock};

@@ -3,21 +3,19 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use fencegate_guard::{
+use fencegate_guard_postgres::postgres::{
+    AdmitReply, InFlightDispatch, JournalWriteOutcome, PostgresOperationLock, PostgresStore,
+    ReserveOperationReply,
+};
+use fencegate_guard_store::{
     admission::DispatchEnd,
     operation::{JournalEntry, JournalEntryState, JournalUpdate, StoredResponse},
-    postgres::{
-        AdmitReply, InFlightDispatch, JournalWriteOutcome, PostgresOperationLock, PostgresStore,
-        ReserveOperationReply,
-    },
     store::JournalSize,
 };
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::ManualClock;
-use fencegate_tests::{
-    postgres::{LostMessage, PostgresProxy},
-    shared_store::SharedStore,
-};
+use fencegate_testkit::postgres::{LostMessage, PostgresProxy};
+use fencegate_tests::shared_store::SharedStore;
 
 use super::steps::{advance_time, claim, open_guard, wait_processed};
 

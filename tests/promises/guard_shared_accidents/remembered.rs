@@ -3,13 +3,10 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use fencegate_guard::{
-    admission::DispatchEnd,
-    error::AdmitError,
-    postgres::{AdmitReply, PostgresStore},
-};
+use fencegate_guard_postgres::postgres::{AdmitReply, PostgresStore};
+use fencegate_guard_store::{admission::DispatchEnd, error::AdmitError};
 use fencegate_process::clock::ManualClock;
-use fencegate_tests::wait::wait_until;
+use fencegate_testkit::wait::wait_until;
 use tempfile::TempDir;
 
 use super::{

@@ -6,22 +6,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_guard::{
-    admission::DispatchEnd,
-    error::AdmitError,
-    postgres::{AdmitReply, InFlightDispatch, PostgresConfig, PostgresStore},
-    store::StoreIdentity,
-};
+use fencegate_guard_postgres::postgres::{AdmitReply, InFlightDispatch, PostgresConfig, PostgresStore};
+use fencegate_guard_store::{admission::DispatchEnd, error::AdmitError, store::StoreIdentity};
 use fencegate_policies::operation::OperationId;
 use fencegate_process::{
     clock::{MachineClock, SharedClock},
     randomness::SystemRandomness,
 };
-use fencegate_tests::{
+use fencegate_testkit::{
     postgres::{PostgresServer, StandbyMode},
-    shared_store::SharedStore,
     wait::wait_until,
 };
+use fencegate_tests::shared_store::SharedStore;
 use tokio::task::spawn_blocking;
 
 use super::{

@@ -2,13 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fencegate_guard::{
-    admission::DispatchClaim,
-    postgres::{AdmitReply, InFlightDispatch, PostgresStore},
-};
+use fencegate_guard_postgres::postgres::{AdmitReply, InFlightDispatch, PostgresStore};
+use fencegate_guard_store::admission::DispatchClaim;
 use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::clock::ManualClock;
-use fencegate_tests::{shared_store::SharedStore, wait::wait_until};
+use fencegate_testkit::wait::wait_until;
+use fencegate_tests::shared_store::SharedStore;
 
 /// The time after which no admitted request is still at work.
 pub(super) const OVER: Duration = Duration::from_secs(5);

@@ -2,10 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fencegate_guard::{
-    admission::DispatchEnd,
-    postgres::{AdmitReply, GuardTimeLimits, PostgresStore},
-};
+use fencegate_guard_postgres::postgres::{AdmitReply, GuardTimeLimits, PostgresStore};
+use fencegate_guard_store::admission::DispatchEnd;
 use fencegate_process::{
     clock::{Clock, ManualClock},
     randomness::SystemRandomness,

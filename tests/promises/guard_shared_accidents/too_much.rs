@@ -3,18 +3,18 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fencegate_guard::{
+use fencegate_guard_postgres::postgres::{AdmitReply, PostgresError};
+use fencegate_guard_store::{
     admission::DispatchEnd,
     operation::{JournalEntryState, JournalUpdate},
-    postgres::{AdmitReply, PostgresError},
 };
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::ManualClock;
-use fencegate_tests::{
+use fencegate_testkit::{
     postgres::{LostMessage, PostgresProxy},
-    shared_store::SharedStore,
     wait::wait_until,
 };
+use fencegate_tests::shared_store::SharedStore;
 
 use super::{
     deaths::{entry, reserve_operation},
@@ -66,7 +66,7 @@ async fn refused_entry_opens_key() {
     let Ok(AdmitReply::Running { dispatch, .. }) = reply else { panic!("{reply:?}") };
     store.run("ALTER TABLE operation ADD CONSTRAINT never CHECK (body IS NULL AND ends IS NULL) NOT VALID");
     let done = JournalEntryState::Done { at: 5, answer: None };
-    let done = JournalUpdate::Entry(Box::new(fencegate_guard::operation::JournalEntry {
+    let done = JournalUpdate::Entry(Box::new(fencegate_guard_store::operation::JournalEntry {
         state: done,
         ..admitted.clone()
     }));

@@ -3,10 +3,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use fencegate_guard::{
+use fencegate_guard_postgres::postgres::{AdmitReply, InFlightDispatch, PostgresStore};
+use fencegate_guard_store::{
     admission::{EndpointProbeConfig, LivenessProbeAnswer},
     dispatch_target::DispatchTarget,
-    postgres::{AdmitReply, InFlightDispatch, PostgresStore},
 };
 use fencegate_process::clock::{Clock, ManualClock};
 use fencegate_tests::shared_store::{SharedStore, TERMS};

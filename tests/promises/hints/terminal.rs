@@ -7,13 +7,12 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use fencegate::demo::child::{ChildProcess, Signal};
-use fencegate_tests::{
-    gateway::write_policy,
-    policy::TestPolicy,
+use fencegate_testkit::{
+    child::{ChildProcess, Signal},
     scratch,
     wait::{PATIENCE, wait_until},
 };
+use fencegate_tests::{gateway::write_policy, policy::TestPolicy};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fs};
 
-use fencegate_tests::scratch;
+use fencegate_testkit::scratch;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 

@@ -5,12 +5,11 @@
 use std::{fs, path::Path, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use fencegate_testkit::{postgres, scratch, wait::wait_until};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     pods::{FakeCluster, PodProcess},
-    postgres, scratch,
     site::TestSite,
-    wait::wait_until,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;

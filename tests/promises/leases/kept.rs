@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::child::Signal;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch},

@@ -4,12 +4,12 @@
 use std::time::{Duration, Instant};
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use fencegate_testkit::wait::wait_until;
 use fencegate_tests::{
     client::{RawClient, TestRequest},
     gateway::Gateway,
     leases::{CLIENT, ClientLease, LeaseTokens, OPERATOR, OTHER, json_body},
     site::TestSite,
-    wait::wait_until,
     zookeeper::packets_received,
 };
 use tokio::time::sleep;

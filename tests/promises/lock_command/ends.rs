@@ -7,11 +7,11 @@ use std::{
 };
 
 use fencegate_policies::token::FencingToken;
+use fencegate_testkit::scratch;
 use fencegate_tests::{
     charged::{LockedCommand, install},
     gateway::PolicyFile,
     policy::TestPolicy,
-    scratch,
     site::TestSite,
 };
 use serde_json::json;

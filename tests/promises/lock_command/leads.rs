@@ -1,7 +1,7 @@
 //! `fencegate elect`: one candidate leads at a time, and the next one leads after its end. A candidate that loses the
 //! lead ends its command.
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::child::Signal;
 use fencegate_tests::{
     charged::{CommandBehavior, GRACE, LockedCommand, install, signal},
     site::TestSite,

@@ -3,8 +3,8 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use fencegate::demo::child::Signal;
 use fencegate_lock::client::{ConnectOptions, LockClient};
+use fencegate_testkit::{child::Signal, wait::wait_until};
 use fencegate_tests::{
     charged::{
         GRACE, LockedCommand, heart_script, install,
@@ -12,7 +12,6 @@ use fencegate_tests::{
         signal,
     },
     site::{TestSite, TestSlot},
-    wait::wait_until,
 };
 use futures_util::future::join_all;
 

@@ -3,12 +3,11 @@
 
 use std::process::Command;
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, scratch};
 use fencegate_tests::{
     charged::{LockedCommand, heart_script, install, is_alive, wait_dead},
     gateway::PolicyFile,
     policy::TestPolicy,
-    scratch,
     site::TestSite,
 };
 use rustix::process::Pid;

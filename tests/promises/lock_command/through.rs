@@ -1,16 +1,15 @@
 //! `fencegate lock` and `fencegate elect` through the HTTP interface of gateways: the lock is a lease, which the
 //! command may show in its requests.
 
-use fencegate::demo::child::Signal;
 use fencegate_lock::client::{ConnectOptions, LockClient};
 use fencegate_process::clock::{Clock, MachineClock};
+use fencegate_testkit::{child::Signal, wait::wait_until};
 use fencegate_tests::{
     charged::{CommandBehavior, LockSource, LockedCommand},
     client::TestRequest,
     gateway::Gateway,
     leases::{CLIENT, LeaseTokens, OPERATOR, json_body},
     site::TestSite,
-    wait::wait_until,
 };
 use serde_json::json;
 use std::time::Duration;

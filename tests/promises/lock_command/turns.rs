@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::child::Signal;
 use fencegate_tests::{
     charged::{CommandBehavior, CommandLifetime, GRACE, LockedCommand, install},
     policy::TestPolicy,

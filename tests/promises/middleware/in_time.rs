@@ -9,8 +9,8 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use fencegate::demo::child::ChildProcess;
-use fencegate_tests::{freeze, scratch, wait::PATIENCE};
+use fencegate_testkit::{child::ChildProcess, scratch, wait::PATIENCE};
+use fencegate_tests::freeze;
 use rustix::process::geteuid;
 use tempfile::TempDir;
 

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use fencegate_testkit::wait::{QUIET, wait_until};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::Gateway,
     origin::Latch,
     site::TestSite,
-    wait::{QUIET, wait_until},
     zookeeper_proxy::{LockOperation, OperationFault, ZooKeeperProxy},
 };
 use serde_json::{Value, json};

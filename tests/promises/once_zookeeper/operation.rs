@@ -1,7 +1,7 @@
 //! Requests for operations that ZooKeeper remembers, the responses to them, and the nodes in which they are stored.
 
-use fencegate::steps::key::name::operation_id;
 use fencegate_policies::plan;
+use fencegate_proxy::steps::key::name::operation_id;
 use fencegate_tests::{
     client::{ClientResponse, TestRequest},
     policy::TestPolicy,

@@ -6,8 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::child::ChildProcess;
-use fencegate_tests::{postgres::unprivileged, wait::PATIENCE};
+use fencegate_testkit::{child::ChildProcess, postgres::unprivileged, wait::PATIENCE};
 use tempfile::TempDir;
 
 use super::{

@@ -2,11 +2,11 @@
 
 use std::{fs, process::Command};
 
-use fencegate_tests::{
+use fencegate_testkit::{
     postgres::{self, TestDatabase},
-    prometheus::deploy,
     wait::PATIENCE,
 };
+use fencegate_tests::prometheus::deploy;
 
 use super::{
     AccessMode, CompareForm, SqlRecipe, SqlSession, assert_all_stories, assert_floor_protects,

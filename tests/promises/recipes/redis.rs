@@ -2,8 +2,8 @@
 
 use std::{fs, process::Command};
 
-use fencegate::demo::child::ChildProcess;
-use fencegate_tests::{prometheus::deploy, wait::PATIENCE};
+use fencegate_testkit::{child::ChildProcess, wait::PATIENCE};
+use fencegate_tests::prometheus::deploy;
 use tempfile::TempDir;
 
 use super::{

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use fencegate_tests::scratch;
+use fencegate_testkit::scratch;
 use rusqlite::{Connection, ErrorCode};
 
 use super::{

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, wait::QUIET};
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::Gateway,
@@ -12,7 +12,6 @@ use fencegate_tests::{
     origin::Origin,
     site::TestSite,
     unlocked_request::UnlockedRequest,
-    wait::QUIET,
 };
 use serde_json::{Value, json};
 

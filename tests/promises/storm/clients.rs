@@ -3,10 +3,8 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use fencegate_tests::{
-    client::{ClientResponse, FencingOutcome},
-    wait::{PATIENCE, wait_until},
-};
+use fencegate_testkit::wait::{PATIENCE, wait_until};
+use fencegate_tests::client::{ClientResponse, FencingOutcome};
 use tokio::{
     task::JoinSet,
     time::{sleep, timeout},

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, sync::Mutex, time::Duration};
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::child::Signal;
 use fencegate_tests::{
     gateway::Gateway,
     guard::{Guard, GuardLaunch},

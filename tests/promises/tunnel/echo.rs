@@ -5,7 +5,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use fencegate_tests::{gateway::Gateway, policy::TestPolicy, site::TestSite, wait::wait_until};
+use fencegate_testkit::wait::wait_until;
+use fencegate_tests::{gateway::Gateway, policy::TestPolicy, site::TestSite};
 use serde_json::json;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},

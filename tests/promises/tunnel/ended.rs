@@ -5,12 +5,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate::demo::{child::Signal, relay::ByteHoldingRelay};
+use fencegate_testkit::{
+    child::Signal,
+    relay::ByteHoldingRelay,
+    wait::{QUIET, wait_until},
+};
 use fencegate_tests::{
     client::TestRequest,
     gateway::{Gateway, LogLine},
     site::TestSite,
-    wait::{QUIET, wait_until},
 };
 use serde_json::json;
 use tokio::{

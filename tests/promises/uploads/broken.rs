@@ -2,7 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use fencegate::demo::{child::Signal, relay::ByteHoldingRelay};
+use fencegate_testkit::{
+    child::Signal,
+    relay::ByteHoldingRelay,
+    wait::{QUIET, wait_until},
+};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::Gateway,
@@ -11,7 +15,6 @@ use fencegate_tests::{
     origin::{Latch, OriginAction, OriginReply, RequestRecord},
     origin_h2::OriginH2,
     site::TestSite,
-    wait::{QUIET, wait_until},
 };
 use h2::Reason;
 use serde_json::json;

@@ -3,7 +3,8 @@
 use std::{future::poll_fn, io, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
-use fencegate_tests::{client::RawClient, gateway::Gateway, wait::wait_until};
+use fencegate_testkit::wait::wait_until;
+use fencegate_tests::{client::RawClient, gateway::Gateway};
 use h2::{
     Reason, SendStream,
     client::{ResponseFuture, SendRequest},

@@ -3,13 +3,13 @@
 
 use std::time::{Duration, Instant};
 
+use fencegate_testkit::wait::{QUIET, wait_until};
 use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},
     effort::effort,
     gateway::Gateway,
     origin::{Latch, OriginAction},
     site::TestSite,
-    wait::{QUIET, wait_until},
     wire::WireMessage,
 };
 

@@ -30,7 +30,7 @@ type FaultyResponse = Response<Full<Bytes>>;
 
 impl FaultyDatabase {
     pub(super) fn new() -> Self {
-        let home = TempDir::new_in(fencegate_tests::scratch::folder()).expect("a folder");
+        let home = TempDir::new_in(fencegate_testkit::scratch::folder()).expect("a folder");
         create_tables(&home);
         Self { home: Arc::new(home) }
     }

@@ -2,8 +2,8 @@
 
 use std::{fs, path::PathBuf};
 
-use fencegate::demo::child::ChildProcess;
-use fencegate_tests::{effort::effort, ensemble::free_ports, scratch, wait::PATIENCE};
+use fencegate_testkit::{child::ChildProcess, scratch, wait::PATIENCE};
+use fencegate_tests::{effort::effort, ensemble::free_ports};
 use tempfile::TempDir;
 
 use super::VerifyResult;

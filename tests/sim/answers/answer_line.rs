@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fencegate_lock::session::client::{NodeStat, ZkError};
+use fencegate_zookeeper::session::client::{NodeStat, ZkError};
 
 /// A line before all of its transactions are ranked.
 #[derive(Debug, Clone, Default)]

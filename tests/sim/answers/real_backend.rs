@@ -2,9 +2,9 @@
 
 use std::{future::Future, rc::Rc, time::Duration};
 
-use fencegate_lock::session::servers::ZkServers;
 use fencegate_policies::plan;
 use fencegate_tests::zookeeper;
+use fencegate_zookeeper::session::servers::ZkServers;
 use tokio::{
     runtime::{Builder, Runtime},
     task::LocalSet,

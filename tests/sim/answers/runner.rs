@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::session::client::{
+use fencegate_zookeeper::session::client::{
     MultiError, MultiOp, NodeKind, ZkClient, ZkConnectionState, ZkConnector, ZkError,
 };
 use tokio::task::{JoinHandle, spawn_local, yield_now};

@@ -1,6 +1,6 @@
 //! The requests of a test: random operations on few paths, so that the operations affect each other.
 
-use fencegate_lock::session::client::NodeKind;
+use fencegate_zookeeper::session::client::NodeKind;
 use proptest::{collection::vec, prelude::*};
 
 /// Sessions of one script.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencegate_lock::session::client::{NodeKind, ZkClient, ZkConnectionState, ZkConnector};
+use fencegate_zookeeper::session::client::{NodeKind, ZkClient, ZkConnectionState, ZkConnector};
 use tokio::time::Instant;
 
 use super::runner::{TestBackend, wait_state};

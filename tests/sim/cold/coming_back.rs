@@ -6,7 +6,7 @@ use std::{
     rc::Rc,
 };
 
-use fencegate_lock::session::client::{NodeKind, ZkClient};
+use fencegate_zookeeper::session::client::{NodeKind, ZkClient};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 

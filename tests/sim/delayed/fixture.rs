@@ -2,9 +2,10 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use fencegate_lock::{manager::grant_guard::GrantGuard, session::client::MultiOp};
+use fencegate_lock::manager::grant_guard::GrantGuard;
 use fencegate_policies::plan::{CachedHoldLimits, HoldPolicy};
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
+use fencegate_zookeeper::session::client::MultiOp;
 use tokio::time::Instant;
 
 use crate::{

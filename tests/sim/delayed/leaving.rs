@@ -2,8 +2,8 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use fencegate_lock::session::client::{MultiOp, NodeKind, ZkClient, ZkConnector};
 use fencegate_policies::plan::HoldPolicy;
+use fencegate_zookeeper::session::client::{MultiOp, NodeKind, ZkClient, ZkConnector};
 use tokio::time::{Instant, sleep};
 
 use super::fixture::{

@@ -1,12 +1,10 @@
 //! Records and parents that holders leave behind if they write no final record, or one that is not read: how they are
 //! removed, and when.
 
-use fencegate_lock::{
-    manager::lock_manager::AcquireError,
-    recipe::grant_record::GrantRecord,
-    session::client::{MultiOp, NodeKind, ZkClient, ZkConnector},
-};
+use fencegate_lock::manager::lock_manager::AcquireError;
 use fencegate_policies::plan::HoldPolicy;
+use fencegate_recipe::grant_record::GrantRecord;
+use fencegate_zookeeper::session::client::{MultiOp, NodeKind, ZkClient, ZkConnector};
 use tokio::time::{Instant, sleep};
 
 use super::fixture::{DELAY, HOLDS, T, ensemble, gateway, parent, parents, send, take, timed_take};

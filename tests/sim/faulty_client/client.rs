@@ -6,10 +6,10 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::session::client::{
+use fencegate_tests::memory::{SimEnsemble, SimSession, Wire};
+use fencegate_zookeeper::session::client::{
     CreatedNode, MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkConnectionState, ZkConnector, ZkError,
 };
-use fencegate_tests::memory::{SimEnsemble, SimSession, Wire};
 use tokio::time::sleep;
 
 use super::request_fate::{RequestFate, SessionRequest};

@@ -2,22 +2,22 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use fencegate::metrics::ProcessMetricFamilies;
-use fencegate_lock::{
-    manager::{
-        grant_guard::GrantGuard,
-        lock_manager::{AcquireError, LockManager, create_lock_manager},
-        lock_request::{LockRequest, WaitPlace},
-    },
-    session::{local_member::LocalMember, settings::SessionSettings},
-    state::TokenHistory,
+use fencegate_lock::manager::{
+    grant_guard::GrantGuard,
+    lock_manager::{AcquireError, LockManager, create_lock_manager},
+    lock_request::{LockRequest, WaitPlace},
 };
+use fencegate_metrics::ProcessMetricFamilies;
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
     plan::{HoldPolicy, LockLocation, LockMode},
 };
 use fencegate_process::clock::{BootInstant, Clock, SharedClock};
 use fencegate_tests::memory::SeededRng;
+use fencegate_zookeeper::{
+    session::{local_member::LocalMember, settings::SessionSettings},
+    state::TokenHistory,
+};
 use tokio::{
     task::{JoinHandle, spawn_local},
     time::{Instant, sleep},
@@ -50,7 +50,7 @@ pub(crate) fn settings(clock: SharedClock, session_timeout: Duration) -> Session
         member: LocalMember::new(plan.fingerprint),
         init: true,
         log_dedup: Arc::default(),
-        sequence_limit: fencegate_lock::limits::SEQUENCE_LIMIT,
+        sequence_limit: fencegate_zookeeper::limits::SEQUENCE_LIMIT,
         token_history: Arc::<TokenHistory>::default(),
         clock,
         randomness: Arc::new(SeededRng::new(SEED)),
@@ -70,7 +70,7 @@ pub(crate) struct GatewayLockStack {
 impl GatewayLockStack {
     /// Returns when there is a session.
     pub(crate) async fn new(library: FaultyClient) -> Self {
-        Self::with_sequence_limit(library, fencegate_lock::limits::SEQUENCE_LIMIT).await
+        Self::with_sequence_limit(library, fencegate_zookeeper::limits::SEQUENCE_LIMIT).await
     }
 
     /// Lock nodes with numbers above `sequence_limit` never hold.

@@ -1,6 +1,6 @@
 //! What becomes of a request to a session.
 
-use fencegate_lock::session::client::{MultiOp, NodeKind, ZkError};
+use fencegate_zookeeper::session::client::{MultiOp, NodeKind, ZkError};
 
 /// Whether this is the write by which a gateway shows that its session lives.
 pub(crate) fn is_heartbeat(asked: SessionRequest<'_>) -> bool {

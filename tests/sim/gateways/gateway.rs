@@ -2,20 +2,14 @@
 
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
-use fencegate::metrics::ProcessMetricFamilies;
-pub(super) use fencegate_lock::{
-    manager::{grant_guard::GrantGuard, lock_manager::AcquireError, lock_request::WaitPlace},
-    peer_endpoint::HolderRoute,
+pub(super) use fencegate_lock::manager::{
+    grant_guard::GrantGuard, lock_manager::AcquireError, lock_request::WaitPlace,
 };
-use fencegate_lock::{
-    manager::{
-        lock_manager::{LockManager, create_lock_manager},
-        lock_request::LockRequest,
-    },
-    peer_endpoint::PeerEndpoint,
-    peer_secret::PeerSecret,
-    session::{local_member::LocalMember, settings::SessionSettings},
+use fencegate_lock::manager::{
+    lock_manager::{LockManager, create_lock_manager},
+    lock_request::LockRequest,
 };
+use fencegate_metrics::ProcessMetricFamilies;
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
     permits::PermitCount,
@@ -24,6 +18,12 @@ use fencegate_policies::{
 pub(super) use fencegate_policies::{plan::LockMode, token::FencingToken};
 use fencegate_process::clock::{self, BootInstant, Clock, SharedClock};
 use fencegate_tests::memory::{SeededRng, SimEnsemble, Wire};
+pub(super) use fencegate_zookeeper::peer_endpoint::HolderRoute;
+use fencegate_zookeeper::{
+    peer_endpoint::PeerEndpoint,
+    peer_secret::PeerSecret,
+    session::{local_member::LocalMember, settings::SessionSettings},
+};
 use tokio::{
     task::{JoinHandle, spawn_local},
     time::{Instant, sleep, timeout},
@@ -148,7 +148,7 @@ impl SimGateway {
                 member: member.clone(),
                 init: true,
                 log_dedup: Arc::default(),
-                sequence_limit: fencegate_lock::limits::SEQUENCE_LIMIT,
+                sequence_limit: fencegate_zookeeper::limits::SEQUENCE_LIMIT,
                 token_history: Arc::clone(&memory),
                 clock: clock.clone(),
                 randomness: Arc::new(SeededRng::new(dice.next())),

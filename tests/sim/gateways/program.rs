@@ -2,8 +2,8 @@
 
 use std::{rc::Rc, time::Duration};
 
-use fencegate_lock::session::client::{NodeKind, ZkClient, ZkConnector, ZkError};
 use fencegate_tests::memory::SimSession;
+use fencegate_zookeeper::session::client::{NodeKind, ZkClient, ZkConnector, ZkError};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{

@@ -3,8 +3,8 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use fencegate_lock::session::client::{MultiOp, NodeKind, ZkClient, ZkConnector};
 use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble, SimSession};
+use fencegate_zookeeper::session::client::{MultiOp, NodeKind, ZkClient, ZkConnector};
 use tokio::{task::spawn_local, time::sleep};
 
 use super::gateway::{

@@ -2,12 +2,12 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use fencegate_lock::recipe::{
-    attempt::LockAttempt, exclusive_node::ExclusiveNodeAttempt, semaphore::SemaphoreAttempt,
-};
 use fencegate_policies::{
     permits::PermitCount,
     plan::{LockLocation, LockMode},
+};
+use fencegate_recipe::{
+    attempt::LockAttempt, exclusive_node::ExclusiveNodeAttempt, semaphore::SemaphoreAttempt,
 };
 
 use crate::{

@@ -2,13 +2,13 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use fencegate_lock::{
+use fencegate_policies::plan::{HoldPolicy, LockLocation, LockMode};
+use fencegate_recipe::{grant::LockAttemptError, set::MultiKeyAttempt};
+use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
+use fencegate_zookeeper::{
     error::GrantError,
-    recipe::{grant::LockAttemptError, set::MultiKeyAttempt},
     session::client::{MultiOp, NodeKind, ZkClient},
 };
-use fencegate_policies::plan::{HoldPolicy, LockLocation, LockMode};
-use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use tokio::time::sleep;
 
 use super::fixture::{T, count_requests, nodes, registered_counts};

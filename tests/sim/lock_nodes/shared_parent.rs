@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use fencegate_lock::session::client::{NodeKind, ZkClient};
+use fencegate_zookeeper::session::client::{NodeKind, ZkClient};
 use tokio::time::timeout;
 
 use super::fixture::{LockKind, T, attempt, count_requests, hold, nodes, parent_of};

@@ -1,7 +1,8 @@
 //! The data of a kept key's nodes: an exclusive holder names its gateway, so that requests can be forwarded to it.
 
-use fencegate_lock::{recipe::attempt::LockAttempt, session::client::ZkClient};
 use fencegate_policies::plan::{ForeignLayout, LockLocation, LockMode};
+use fencegate_recipe::attempt::LockAttempt;
+use fencegate_zookeeper::session::client::ZkClient;
 
 use super::fixture::T;
 use crate::{

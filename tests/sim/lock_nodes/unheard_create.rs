@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use fencegate_lock::session::client::{NodeKind, ZkClient};
+use fencegate_zookeeper::session::client::{NodeKind, ZkClient};
 use tokio::time::{sleep, timeout};
 
 use super::fixture::{LockKind, T, attempt, hold, nodes, parent_of};

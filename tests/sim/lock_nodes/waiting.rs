@@ -1,13 +1,13 @@
 //! A waiting request sends only what it needs, and is granted only while its session deadline is valid.
 
-use fencegate_lock::{
-    error::GrantError,
-    limits::{MAX_SESSION_PATH_BYTES, RESERVED_PATH_BYTES},
-    recipe::{attempt::LockAttempt, semaphore::SemaphoreAttempt},
-};
 use fencegate_policies::{
     permits::PermitCount,
     plan::{LockLocation, LockMode},
+};
+use fencegate_recipe::{attempt::LockAttempt, semaphore::SemaphoreAttempt};
+use fencegate_zookeeper::{
+    error::GrantError,
+    limits::{MAX_SESSION_PATH_BYTES, RESERVED_PATH_BYTES},
 };
 use tokio::time::{sleep, timeout};
 

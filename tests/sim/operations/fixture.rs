@@ -2,21 +2,19 @@
 
 use std::time::Duration;
 
-use fencegate_lock::{
-    idempotency::{
-        OperationPermit, OperationToRecord,
-        error::AdmitOperationError,
-        quota::QuotaOwner,
-        record::{OperationRecord, OperationState},
-    },
-    manager::grant_guard::GrantGuard,
-    session::client::{ZkClient, ZkConnector, ZkError},
+use fencegate_idempotency::{
+    OperationPermit, OperationToRecord,
+    error::AdmitOperationError,
+    quota::QuotaOwner,
+    record::{OperationRecord, OperationState},
 };
+use fencegate_lock::manager::grant_guard::GrantGuard;
 use fencegate_policies::{
     operation::{OperationHeader, OperationId, RequestFingerprint},
     plan::{HoldPolicy, OperationQuota},
 };
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble, SimSession};
+use fencegate_zookeeper::session::client::{ZkClient, ZkConnector, ZkError};
 
 use crate::{
     faulty_client::{FaultInjector, FaultyClient, GatewayLockStack, key},

@@ -2,11 +2,8 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use fencegate_lock::{
-    idempotency::{OperationOutcome, error::AdmitOperationError, record::OperationState},
-    session::client::MultiOp,
-};
-
+use fencegate_idempotency::{OperationOutcome, error::AdmitOperationError, record::OperationState};
+use fencegate_zookeeper::session::client::MultiOp;
 use tokio::time::timeout;
 
 use super::fixture::{OperationFixture, T, record_path, remembered_state};

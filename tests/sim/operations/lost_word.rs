@@ -4,12 +4,10 @@
 
 use std::cell::Cell;
 
-use fencegate_lock::{
-    idempotency::{OperationOutcome, error::AdmitOperationError, record::OperationState},
-    session::client::{MultiOp, NodeKind, ZkClient, ZkConnector, ZkError},
-};
+use fencegate_idempotency::{OperationOutcome, error::AdmitOperationError, record::OperationState};
 use fencegate_policies::plan::HoldPolicy;
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
+use fencegate_zookeeper::session::client::{MultiOp, NodeKind, ZkClient, ZkConnector, ZkError};
 use tokio::time::{sleep, timeout};
 
 use super::fixture::{T, operation, record_path, stored_state};

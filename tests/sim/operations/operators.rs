@@ -1,14 +1,12 @@
 //! Operations with an unknown outcome, as operators list and resolve them.
 
-use fencegate_lock::{
-    idempotency::{
-        OperationOutcome,
-        error::AdmitOperationError,
-        record::OperationState,
-        unresolved::{self, ResolveOperationError},
-    },
-    session::paths::ZkPaths,
+use fencegate_idempotency::{
+    OperationOutcome,
+    error::AdmitOperationError,
+    record::OperationState,
+    unresolved::{self, ResolveOperationError},
 };
+use fencegate_zookeeper::session::paths::ZkPaths;
 
 use super::fixture::{OperationFixture, T, connect_observer, id};
 use crate::{plan::ROOT, simulated_time};

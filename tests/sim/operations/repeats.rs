@@ -1,6 +1,6 @@
 //! The answers to requests whose operation is recorded already, and when it may run again.
 
-use fencegate_lock::idempotency::{
+use fencegate_idempotency::{
     OperationOutcome, error::AdmitOperationError, quota::QuotaOwner, record::OperationState,
 };
 use fencegate_policies::{operation::RequestFingerprint, plan::OperationQuota};

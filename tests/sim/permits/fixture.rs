@@ -2,13 +2,10 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use fencegate_lock::{
-    manager::{
-        grant_guard::GrantGuard,
-        lock_manager::AcquireError,
-        lock_request::{LockRequest, WaitPlace},
-    },
-    session::client::MultiOp,
+use fencegate_lock::manager::{
+    grant_guard::GrantGuard,
+    lock_manager::AcquireError,
+    lock_request::{LockRequest, WaitPlace},
 };
 use fencegate_policies::{
     key::ResourceKey,
@@ -16,6 +13,7 @@ use fencegate_policies::{
     plan::{HoldPolicy, LockLocation, LockMode},
 };
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
+use fencegate_zookeeper::session::client::MultiOp;
 use tokio::task::{JoinHandle, spawn_local};
 
 use crate::{

@@ -2,19 +2,17 @@
 
 use std::{fs, path::PathBuf, rc::Rc, sync::Arc};
 
-use fencegate::{
-    metrics::ProcessMetricFamilies,
-    peers::LocalPeerIdentity,
-    serve::{
-        context::ProcessContext,
-        gateway_process::{GatewayOptions, GatewayParts, ProcessResources},
-        worker::{self, DrainOutcome},
-    },
-};
 use fencegate_http::network::listen_addr::ListenAddr;
-use fencegate_lock::state::TokenHistory;
+use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_peers::LocalPeerIdentity;
 use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
+use fencegate_serve::{
+    context::ProcessContext,
+    gateway_process::{GatewayOptions, GatewayParts, ProcessResources},
+    worker::{self, DrainOutcome},
+};
 use fencegate_tests::memory;
+use fencegate_zookeeper::state::TokenHistory;
 use tokio::{
     sync::{mpsc, oneshot},
     task::spawn_local,

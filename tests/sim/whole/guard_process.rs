@@ -2,22 +2,17 @@
 
 use std::{cell::Cell, path::Path, rc::Rc, sync::Arc, time::Duration};
 
-use fencegate::{
-    metrics::ProcessMetricFamilies,
-    serve::{context::ProcessContext, guard_process, worker},
-};
-use fencegate_guard::{
-    Guard, GuardConfig,
-    open::UnstartedGuard,
-    store::{MoreChanges, RedbStore},
-    ticket::TicketVerifier,
-};
+use fencegate_guard::{Guard, GuardConfig, open::UnstartedGuard};
+use fencegate_guard_store::store::{MoreChanges, RedbStore};
 use fencegate_http::network::listen_addr::ListenAddr;
+use fencegate_metrics::ProcessMetricFamilies;
 use fencegate_process::{
     clock::SharedClock,
     randomness::{Guid, SystemRandomness},
 };
+use fencegate_serve::{context::ProcessContext, guard_process, worker};
 use fencegate_tests::memory::SeededRng;
+use fencegate_ticket::TicketVerifier;
 use tokio::{
     sync::{mpsc, oneshot},
     task::spawn_local,

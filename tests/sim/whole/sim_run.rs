@@ -14,7 +14,8 @@ use std::{
 };
 
 use fencegate_process::failpoint;
-use fencegate_tests::{repeatable::repeatable, scratch};
+use fencegate_testkit::scratch;
+use fencegate_tests::repeatable::repeatable;
 use serde_json::{Value, json};
 use tracing::{Level, subscriber::set_default};
 

@@ -10,10 +10,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use fencegate::steps::filter;
 use fencegate_http::network::Accept as _;
 use fencegate_policies::token::FencingToken;
 use fencegate_process::clock::SharedClock;
+use fencegate_proxy::steps::filter;
 use fencegate_tests::{
     history::{ATTEMPT, Execution},
     origin::AccessMode,

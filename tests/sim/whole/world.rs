@@ -9,10 +9,10 @@ use std::{
     time::Duration,
 };
 
-use fencegate_guard::store::{RedbStore, StoreIdentity};
-use fencegate_lock::state::TokenHistory;
+use fencegate_guard_store::store::{RedbStore, StoreIdentity};
 use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
 use fencegate_tests::memory::{EnsembleSettings, InFlightFate, SeededRng, SimEnsemble, Wire, WireDirection};
+use fencegate_zookeeper::state::TokenHistory;
 use futures_util::future::join_all;
 use tokio::{
     sync::mpsc,

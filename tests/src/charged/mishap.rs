@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use fencegate::demo::child::Signal;
 use fencegate_lock::client::{ConnectOptions, LockClient};
+use fencegate_testkit::child::Signal;
 use futures_util::future::join_all;
 use tokio::time::sleep;
 

@@ -5,12 +5,11 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
+use fencegate_testkit::wait::wait_until;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpSocket, TcpStream},
 };
-
-use crate::wait::wait_until;
 
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;

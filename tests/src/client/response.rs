@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use fencegate::refusal::PROBLEMS;
 use fencegate_policies::token::FencingToken;
+use fencegate_refusal::PROBLEMS;
 use http_body_util::BodyExt;
 use hyper::{HeaderMap, body::Incoming};
 

@@ -10,14 +10,14 @@ use std::{
     thread,
 };
 
+use fencegate_testkit::{
+    scratch,
+    terminator::{SignedCertificate, TestCa},
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{Ensemble, SERVERS, free_ports};
-use crate::{
-    scratch,
-    terminator::{SignedCertificate, TestCa},
-};
 
 /// The servers, and the authority that signs for them and for their clients.
 pub struct TlsEnsemble {

@@ -9,8 +9,10 @@ use std::{
     time::Duration,
 };
 
+use fencegate_testkit::scratch;
+
 use super::reading::{Reading, ReadingRow, RequestPart, folder, hex};
-use crate::{peers::ProxyProcess, scratch};
+use crate::peers::ProxyProcess;
 
 /// How each of them reads these texts.
 ///

@@ -1,7 +1,7 @@
 //! A request as a gateway stamps it, with any token.
 
-use fencegate_guard::ticket::{TicketClaims, TicketSigner, unix_seconds};
 use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
+use fencegate_ticket::{TicketClaims, TicketSigner, unix_seconds};
 
 use crate::client::{ClientResponse, TestRequest};
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use fencegate_testkit::wait::{PATIENCE, wait_until};
 use tokio::time::sleep;
 
 use super::{
@@ -25,7 +26,6 @@ use crate::{
     namespaces::NetworkNamespaces,
     origin::{ATTEMPT, OriginLog, RequestRecord},
     site::TestSite,
-    wait::{PATIENCE, wait_until},
     zookeeper::ZnodeTree,
 };
 

@@ -2,13 +2,12 @@
 
 use std::net::SocketAddr;
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::{child::Signal, tcp_proxy::TcpProxy};
 
 use crate::{
     gateway::{Gateway, GatewayLaunch},
     policy::TestPolicy,
     stepped_clock::SteppedClock,
-    tcp_proxy::TcpProxy,
     zookeeper_proxy::ZooKeeperProxy,
 };
 

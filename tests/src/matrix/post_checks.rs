@@ -6,10 +6,11 @@ use std::{
 };
 
 use fencegate_policies::token::FencingToken;
+use fencegate_testkit::wait::PATIENCE;
 use tokio::time::sleep;
 
 use super::gateway_node::GatewayNode;
-use crate::{gateway::MetricSamples, guard::Guard, wait::PATIENCE, zookeeper::ZnodeTree};
+use crate::{gateway::MetricSamples, guard::Guard, zookeeper::ZnodeTree};
 
 const OF_GATEWAYS: [&str; 4] = [
     "fencegate_requests_in_flight",

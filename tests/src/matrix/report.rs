@@ -96,7 +96,7 @@ fn fnv(hash: u64, byte: u8) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch;
+    use fencegate_testkit::scratch;
 
     fn ruling(seed: u64, verdict: Verdict) -> RunVerdict {
         RunVerdict {

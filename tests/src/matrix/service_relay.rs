@@ -2,11 +2,10 @@
 
 use std::net::SocketAddr;
 
+use fencegate_testkit::delaying_relay::DelayingRelay;
+
 use super::setup::HopSetup;
-use crate::{
-    delaying_relay::DelayingRelay,
-    guard::{Guard, GuardLaunch},
-};
+use crate::guard::{Guard, GuardLaunch};
 
 /// One listener of the service, with the proxy in front of it.
 pub struct ServiceRelay {

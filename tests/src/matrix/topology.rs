@@ -7,6 +7,7 @@ use std::{
     os::unix::fs::PermissionsExt as _,
 };
 
+use fencegate_testkit::{postgres::fresh_database, scratch, tcp_proxy::TcpProxy, terminator::TestCa};
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
@@ -26,12 +27,8 @@ use crate::{
     leases::LeaseTokens,
     namespaces::NetworkNamespaces,
     policy::TestPolicy,
-    postgres::fresh_database,
-    scratch,
     shared_database::SharedDatabase,
     stepped_clock::SteppedClock,
-    tcp_proxy::TcpProxy,
-    terminator::TestCa,
     zookeeper_proxy::ZooKeeperProxy,
 };
 

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::session::client::{ZkConnectionState, ZkError};
+use fencegate_zookeeper::session::client::{ZkConnectionState, ZkError};
 use tokio::{
     sync::{Notify, oneshot},
     time::{Instant, sleep_until},

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_lock::session::client::NodeStat;
+use fencegate_zookeeper::session::client::NodeStat;
 use tokio::{
     task::spawn_local,
     time::{Instant, sleep_until},

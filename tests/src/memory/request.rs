@@ -1,6 +1,6 @@
 //! The requests of a client and the answers of a server.
 
-use fencegate_lock::session::client::{CreatedNode, MultiError, MultiOp, NodeKind, NodeStat};
+use fencegate_zookeeper::session::client::{CreatedNode, MultiError, MultiOp, NodeKind, NodeStat};
 
 /// One request. Paths have been checked by the client, as its library does.
 #[derive(Debug, Clone, PartialEq, Eq)]

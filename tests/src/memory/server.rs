@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use fencegate_lock::session::client::{MultiError, ZkError};
+use fencegate_zookeeper::session::client::{MultiError, ZkError};
 
 use super::{
     request::{OwnedStep, RequestOutcome, ServerAnswer, ServerRequest},

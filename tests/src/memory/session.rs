@@ -2,7 +2,7 @@
 
 use std::{future::Future, rc::Rc, time::Duration};
 
-use fencegate_lock::session::client::{
+use fencegate_zookeeper::session::client::{
     CreatedNode, MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkConnectionState, ZkConnector, ZkError,
 };
 use tokio::time::{sleep_until, timeout};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fencegate_lock::session::client::{CreatedNode, NodeKind, NodeStat, ZkError};
+use fencegate_zookeeper::session::client::{CreatedNode, NodeKind, NodeStat, ZkError};
 
 /// All nodes, by path. A write is all or nothing; its changes are returned once, for the watches.
 #[derive(Debug)]

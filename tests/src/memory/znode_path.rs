@@ -1,6 +1,6 @@
 //! Refuses what cannot be a path, in the client, as its library does.
 
-use fencegate_lock::session::client::{NodeKind, ZkError};
+use fencegate_zookeeper::session::client::{NodeKind, ZkError};
 
 use super::request::{OwnedStep, ServerRequest};
 

@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use fencegate_testkit::balancer::Balancer;
 use serde_json::Value;
 
 use super::{FakeCluster, port_named};
-use crate::balancer::Balancer;
 
 impl FakeCluster {
     /// Where the port of a service leads, at the pod of this number.

@@ -6,11 +6,12 @@ use std::{
     time::Duration,
 };
 
-use fencegate::demo::zookeeper::{PrivateZooKeeper, ZooKeeperServerConfig};
+use fencegate_testkit::{
+    scratch,
+    zookeeper::{PrivateZooKeeper, ZooKeeperServerConfig},
+};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
-
-use crate::scratch;
 
 /// A server that one test may stop and freeze.
 pub struct OwnZooKeeper {

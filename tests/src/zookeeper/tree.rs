@@ -2,13 +2,12 @@
 
 use std::{cell::RefCell, collections::BTreeSet, net::SocketAddr, time::Duration};
 
+use fencegate_testkit::wait::wait_until;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use zookeeper_client::{
     Acl, Acls, AddWatchMode, AuthId, Client, CreateMode, Error, EventType, Permission, PersistentWatcher,
 };
-
-use crate::wait::wait_until;
 
 /// Between two tries to connect.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);

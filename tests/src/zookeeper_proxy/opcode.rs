@@ -1,7 +1,7 @@
 //! The effect of a message on lock nodes, read from its bytes as the protocol of ZooKeeper lays them out.
 
-use fencegate_lock::recipe::layout::NodeLayout;
 use fencegate_policies::plan::LockMode;
+use fencegate_recipe::layout::NodeLayout;
 
 /// An operation on a lock node. Other operations of the gateway, its heartbeats above all, spring no trap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

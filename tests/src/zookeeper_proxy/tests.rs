@@ -2,16 +2,13 @@
 
 use std::time::Instant;
 
-use fencegate_lock::recipe::layout::NodeLayout;
 use fencegate_policies::plan::LockMode;
+use fencegate_recipe::layout::NodeLayout;
+use fencegate_testkit::wait::{QUIET, wait_until};
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 use super::*;
-use crate::{
-    origin::Latch,
-    wait::{QUIET, wait_until},
-    zookeeper,
-};
+use crate::{origin::Latch, zookeeper};
 
 struct TestConnection {
     link: ZooKeeperProxy,

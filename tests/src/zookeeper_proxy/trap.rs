@@ -1,9 +1,10 @@
 //! The fate of the next operation of a kind, and the signal that the operation has met it.
 
+use fencegate_testkit::wait::wait_until;
 use tokio::sync::oneshot;
 
 use super::LockOperation;
-use crate::{origin::Latch, wait::wait_until};
+use crate::origin::Latch;
 
 /// What becomes of an operation.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use fencegate_guard::store::backup::{BackupFormatError, BackupHeader, verify_backup};
+use fencegate_guard_store::store::backup::{BackupFormatError, BackupHeader, verify_backup};
 use rustix::fs::fstatvfs;
 use tempfile::{Builder, NamedTempFile};
 

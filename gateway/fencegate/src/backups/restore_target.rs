@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_guard::store::{
+use fencegate_guard_store::store::{
     RedbStore, RestoreOptions, RestoreStoreError, StoreError,
     backup::{BackupHeader, verify_backup},
 };

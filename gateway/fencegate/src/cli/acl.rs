@@ -1,13 +1,13 @@
 //! `fencegate acl`: shows and sets who may write the nodes of an installation, directly in ZooKeeper.
 
 use clap::Subcommand;
-use fencegate_lock::session::{
+use fencegate_policies::plan;
+use fencegate_process::command_hint::{self, HintedProcessKind};
+use fencegate_zookeeper::session::{
     acl_audit::audit_acls,
     apply_acl::{AclApplyReport, apply_acl},
     client::{ZkClient, ZkError},
 };
-use fencegate_policies::plan;
-use fencegate_process::command_hint::{self, HintedProcessKind};
 use tracing::info;
 
 use super::{

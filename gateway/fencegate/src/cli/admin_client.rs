@@ -10,11 +10,14 @@ use std::{
 };
 
 use clap::Args;
-use fencegate_guard::ticket::{KeyFileError, read_secret};
-use fencegate_http::upstream::tls::UpstreamTls;
+use fencegate_http_client::{
+    json_client::{JsonClient, JsonClientError, JsonResponse, streamed_response::StreamedResponse},
+    upstream::tls::UpstreamTls,
+};
 use fencegate_policies::plan;
 pub(super) use fencegate_process::command_hint::HintedProcessKind;
 use fencegate_process::{client_tls::ClientTlsError, command_hint, display};
+use fencegate_ticket::{KeyFileError, read_secret};
 use hyper::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -23,7 +26,6 @@ use super::{
     config::{self, AdminTargetSource},
     policy,
 };
-use crate::json_client::{JsonClient, JsonClientError, JsonResponse, streamed_response::StreamedResponse};
 
 /// The process to ask, and the credentials to show it.
 #[derive(Debug, Args)]

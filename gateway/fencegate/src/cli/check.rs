@@ -6,6 +6,9 @@ use std::{
 };
 
 use clap::Args;
+use fencegate_check as check;
+use fencegate_check::{CheckDepth, PolicyCheckOutcome, PolicyCheckReport};
+use fencegate_config::policy_file::{PolicyFile, ReadPolicyError};
 use fencegate_policies::{
     diagnostics::{Diagnostic, DiagnosticCode, Severity},
     file::{self, PolicyFileKind},
@@ -18,10 +21,6 @@ use super::{
     log::OutputFormat,
     out::{print_error, print_text, report_error},
     policy,
-};
-use crate::{
-    check::{self, CheckDepth, PolicyCheckOutcome, PolicyCheckReport},
-    policy_file::{PolicyFile, ReadPolicyError},
 };
 
 #[derive(Debug, Args)]

@@ -5,7 +5,7 @@ use std::io;
 use fencegate_policies::plan;
 use tokio::task::LocalSet;
 
-use fencegate_lock::session::{
+use fencegate_zookeeper::session::{
     client::{ZkClient, ZkConnector, ZkError},
     credentials::ZkTlsCredentialsError,
     paths::ZkPaths,

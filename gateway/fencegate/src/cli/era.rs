@@ -3,7 +3,12 @@
 use std::path::Path;
 
 use clap::Subcommand;
-use fencegate_lock::{
+use fencegate_policies::{plan, token::LARGEST_JUMP};
+use fencegate_process::{
+    command_hint::{self, HintedProcessKind},
+    randomness::{Guid, SystemRandomness},
+};
+use fencegate_zookeeper::{
     installation::InstallationMeta,
     session::{
         client::ZkError,
@@ -11,11 +16,6 @@ use fencegate_lock::{
         era_bump::{self, BumpEraError, BumpEraRequest},
     },
     state::{self, InstallationRecord, StateDirError, TokenHistory},
-};
-use fencegate_policies::{plan, token::LARGEST_JUMP};
-use fencegate_process::{
-    command_hint::{self, HintedProcessKind},
-    randomness::{Guid, SystemRandomness},
 };
 use serde::Serialize;
 use tracing::{info, warn};

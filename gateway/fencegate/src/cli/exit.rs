@@ -3,8 +3,7 @@
 use std::{env, ffi::OsStr, process};
 
 use clap::error::ErrorKind;
-
-use crate::run_locked::exit_code::NOT_RUN;
+use fencegate_exec::exit_code::NOT_RUN;
 
 /// The exit codes of the process.
 pub(super) const CODES: &str = "\

@@ -4,6 +4,7 @@ use std::{fs, io, process::ExitCode};
 
 use bytes::Bytes;
 use clap::Args;
+use fencegate_check::explain::{self, ParseSampleRequestError, RequestExplanation, SampleRequest};
 use fencegate_policies::diagnostics::DiagnosticCode;
 use fencegate_process::command_hint::HintedProcessKind;
 
@@ -14,7 +15,6 @@ use super::{
     out::{print_error, report_error},
     policy,
 };
-use crate::explain::{self, ParseSampleRequestError, RequestExplanation, SampleRequest};
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {

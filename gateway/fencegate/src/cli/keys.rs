@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use fencegate_process::randomness::SystemRandomness;
 
-use fencegate_guard::ticket::{
+use fencegate_ticket::{
     KeyFileError, TicketKeyError, jwks,
     keys::{SharedSecret, SigningKeyPair},
 };

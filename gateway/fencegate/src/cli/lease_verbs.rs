@@ -4,7 +4,12 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use fencegate_admin::{
+    leases::{AdminLease, AdminLeaseList},
+    models::{encode, pluralize},
+};
 use fencegate_process::command_hint::{self, shell_quote};
+use fencegate_protocol::lease_documents::{HELD, WAITING};
 use serde_json::json;
 
 use super::{
@@ -14,13 +19,6 @@ use super::{
     log::OutputFormat,
     out::{print_error, print_result},
     table::TextTable,
-};
-use crate::{
-    admin::{
-        leases::{AdminLease, AdminLeaseList},
-        models::{encode, pluralize},
-    },
-    leases::lease_json::{HELD, WAITING},
 };
 
 #[derive(Debug, Subcommand)]

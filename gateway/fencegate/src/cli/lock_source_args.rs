@@ -3,17 +3,17 @@
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Args;
-use fencegate_guard::ticket::read_secret;
-use fencegate_http::upstream::tls::UpstreamTls;
-use fencegate_policies::{key::ResourceKey, plan};
-
-use super::{config::ConfigArgs, out::report_error};
-use crate::run_locked::{
+use fencegate_exec::{
     gateway_lease::GatewayLeaseSource,
     lease_client::{GatewayEndpoint, GatewayEndpoints},
     lock_source::LockSource,
     zookeeper_lock::ZooKeeperLockSource,
 };
+use fencegate_http_client::upstream::tls::UpstreamTls;
+use fencegate_policies::{key::ResourceKey, plan};
+use fencegate_ticket::read_secret;
+
+use super::{config::ConfigArgs, out::report_error};
 
 #[derive(Debug, Args)]
 pub(super) struct LockSourceArgs {

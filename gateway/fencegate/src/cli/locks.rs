@@ -4,6 +4,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use clap::{Args, Subcommand};
+use fencegate_admin::models::{LockDetailJson, LockJson, LockListJson, encode, pluralize};
 use fencegate_process::command_hint::{self, shell_quote};
 use serde_json::{Value, json};
 
@@ -14,7 +15,6 @@ use super::{
     out::{print_error, print_result, print_text, report_error},
     table::TextTable,
 };
-use crate::admin::models::{LockDetailJson, LockJson, LockListJson, encode, pluralize};
 
 #[derive(Debug, Args)]
 pub(super) struct LockListArgs {

@@ -8,8 +8,8 @@ use std::{
 use clap::ValueEnum;
 use tracing_subscriber::{EnvFilter, Layer as _, fmt, fmt::writer::BoxMakeWriter, prelude::*};
 
-use fencegate_lock::session::negotiated_timeout;
 use fencegate_process::log_writer::stderr_queue_writer;
+use fencegate_zookeeper::session::negotiated_timeout;
 
 /// The format of the log, or of a verb's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

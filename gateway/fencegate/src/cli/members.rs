@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, process::ExitCode};
 
 use clap::Args;
+use fencegate_admin::models::{MemberListJson, pluralize};
 use fencegate_lock::manager::admin_query::RegisteredGateway;
 
 use super::{
@@ -13,7 +14,6 @@ use super::{
     table::TextTable,
     times::format_unix_seconds_and_age,
 };
-use crate::admin::models::{MemberListJson, pluralize};
 
 #[derive(Debug, Args)]
 pub(super) struct MembersArgs {

@@ -9,11 +9,10 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use fencegate_guard::{
-    GuardConfig,
-    migration::{
-        MigrationError, MigrationMode, MigrationReport, MigrationState, StoreCounts, StoreMigration,
-    },
+use fencegate_config::store_config::{self, StoreConfigError};
+use fencegate_guard::GuardConfig;
+use fencegate_guard_postgres::migration::{
+    MigrationError, MigrationMode, MigrationReport, MigrationState, StoreCounts, StoreMigration,
 };
 use fencegate_policies::plan::StoreLocation;
 use fencegate_process::{display::HumanDuration, randomness::SystemRandomness};
@@ -27,7 +26,6 @@ use super::{
     out::{print_error, print_result},
     policy,
 };
-use crate::store_config::{self, StoreConfigError};
 
 #[derive(Debug, Args)]
 pub(super) struct MigrateGuardArgs {
@@ -123,7 +121,7 @@ pub(super) fn run(arguments: &MigrateGuardArgs) -> Result<(), ExitCode> {
 fn migrate(
     arguments: &MigrateGuardArgs,
     rules: GuardConfig,
-    place: impl FnOnce() -> Result<fencegate_guard::postgres::PostgresConfig, StoreConfigError>,
+    place: impl FnOnce() -> Result<fencegate_guard_postgres::postgres::PostgresConfig, StoreConfigError>,
 ) -> Result<String, MigrateGuardError> {
     // An absolute path, because a reader may be in another folder.
     let from = path::absolute(&arguments.from.0).unwrap_or_else(|_| arguments.from.0.clone());

@@ -35,6 +35,8 @@ mod verify;
 use std::{env, process::ExitCode};
 
 use clap::{CommandFactory, Parser, Subcommand};
+use fencegate_demo as demo;
+use fencegate_exec::reexec;
 use fencegate_process::log_writer::flush_stderr;
 
 use self::{
@@ -43,7 +45,6 @@ use self::{
     log::{OutputFormat, Verbosity},
     out::{print_result, print_text, report_error},
 };
-use crate::{demo, run_locked::reexec};
 
 /// An HTTP reverse proxy that holds a ZooKeeper lock per resource and stamps a fencing token.
 #[derive(Debug, Parser)]

@@ -2,12 +2,11 @@
 //! them.
 
 use clap::{Args, Subcommand};
-use fencegate_lock::{
-    idempotency::unresolved::{self, UnresolvedOperation},
-    session::era::{self, ReadMetaError},
-};
+use fencegate_admin::extract::ResolvedOutcome;
+use fencegate_idempotency::unresolved::{self, UnresolvedOperation};
 use fencegate_policies::{key::join_keys, plan};
 use fencegate_process::command_hint::{self, HintedProcessKind};
+use fencegate_zookeeper::session::era::{self, ReadMetaError};
 use serde_json::{Value, json};
 
 use super::{
@@ -16,7 +15,6 @@ use super::{
     log::OutputFormat,
     times::format_unix_seconds_and_age,
 };
-use crate::admin::extract::ResolvedOutcome;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum OnceCommand {

@@ -2,6 +2,7 @@
 
 use std::{path::Path, process::ExitCode};
 
+use fencegate_config::policy_file::{PolicyFile, ReadPolicyError};
 use fencegate_policies::{
     diagnostics::{Diagnostic, Severity},
     file::{self, Environment, LoadedPolicy},
@@ -14,7 +15,6 @@ use super::{
     log::{self, OutputFormat},
     out::print_error,
 };
-use crate::policy_file::{PolicyFile, ReadPolicyError};
 
 /// Whether warnings are shown beside errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,6 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use fencegate_admin::command::ReloadReport;
+use fencegate_metrics::ReloadResult;
+use fencegate_peers::plan_compat::FleetPlanComparison;
 use fencegate_policies::diff::PlanDiff;
 use serde_json::json;
 
@@ -12,7 +15,6 @@ use super::{
     log::OutputFormat,
     out::{print_text, report_error},
 };
-use crate::{admin::command::ReloadReport, metrics::ReloadResult, plan_compat::FleetPlanComparison};
 
 #[derive(Debug, Args)]
 pub(super) struct ReloadArgs {

@@ -4,13 +4,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use fencegate_process::command_hint::HintedProcessKind;
+use fencegate_serve::{gateway_process, worker_pool::default_workers};
 
 use super::{
     config::{self, ConfigArgs},
     out::log_error,
     policy,
 };
-use crate::serve::{gateway_process, worker_pool::default_workers};
 
 #[derive(Debug, Args)]
 pub(super) struct RunGatewayArgs {

@@ -3,6 +3,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand, value_parser};
+use fencegate_serve::{guard_process, worker_pool::default_workers};
 
 use super::{
     admin_client::HintedProcessKind,
@@ -11,7 +12,6 @@ use super::{
     out::{log_error, print_result},
     outcomes, policy, ready,
 };
-use crate::serve::{guard_process, worker_pool::default_workers};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]

@@ -3,16 +3,16 @@
 use std::{ffi::OsString, process::ExitCode, str::FromStr, time::Duration};
 
 use clap::Args;
-use fencegate_policies::key::ResourceKey;
-
-use super::{lock_source_args::LockSourceArgs, out::print_error};
-use crate::run_locked::{
+use fencegate_exec::{
     exit_code::NOT_RUN,
     lock_keeper::{CommandRunner, LockLossReason, LockedCommand},
     lock_spec::{CommandLockSpec, LockAccess, LockWaitPolicy},
     renewals::LockRenewalSchedule,
     run_loop::{LockedRun, RepeatPolicy, RunCommandError, RunProgress},
 };
+use fencegate_policies::key::ResourceKey;
+
+use super::{lock_source_args::LockSourceArgs, out::print_error};
 
 /// The exit codes of these verbs.
 pub(super) const CODES: &str = "\

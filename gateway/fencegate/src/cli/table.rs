@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::one_line::sanitize;
+use fencegate_process::one_line::sanitize;
 
 /// Rows below a line of heads.
 #[derive(Debug)]

@@ -7,6 +7,7 @@ use std::{
 };
 
 use clap::Args;
+use fencegate_admin::models::{ContentionReport, LockListJson};
 use ratatui::{
     DefaultTerminal, Frame,
     crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
@@ -23,7 +24,6 @@ use super::{
     out::{print_text, report_error},
     table::TextTable,
 };
-use crate::admin::models::{ContentionReport, LockListJson};
 
 #[derive(Debug, Args)]
 pub(super) struct TopArgs {

@@ -3,16 +3,11 @@
 use std::{fs, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::{Args, ValueEnum};
-use fencegate_http::upstream::tls::UpstreamTls;
+use fencegate_http_client::upstream::tls::UpstreamTls;
 use fencegate_policies::plan;
-use hyper::header::HeaderName;
-
-use super::{
-    exit::{FAILED, UNDECIDED, UNREACHABLE, USAGE},
-    out::{print_error, print_text, report_error},
-};
-use crate::verify::{
-    self, TestKeyForm, VerifyError, cases,
+use fencegate_verify as verify;
+use fencegate_verify::{
+    TestKeyForm, VerifyError, cases,
     connection::ServiceInstance,
     effects::{EffectSelector, EffectSource},
     report::{CaseReport, ResultCounts, json, junit, text},
@@ -22,6 +17,12 @@ use crate::verify::{
     },
     template::RequestTemplate,
     token_headers::{ComparedField, TokenHeaderNames},
+};
+use hyper::header::HeaderName;
+
+use super::{
+    exit::{FAILED, UNDECIDED, UNREACHABLE, USAGE},
+    out::{print_error, print_text, report_error},
 };
 
 /// The end of the `--help` text.

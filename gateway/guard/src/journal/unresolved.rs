@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
+use fencegate_guard_store::{
+    error::AdmitError,
+    operation::{JournalEntry, JournalEntryState},
+};
 use fencegate_policies::operation::OperationId;
 
 use super::ReserveUnresolvedOutcome;
-use crate::{
-    error::AdmitError,
-    guard::Guard,
-    operation::{JournalEntry, JournalEntryState},
-    reserve::OperationReservation,
-};
+use crate::{guard::Guard, reserve::OperationReservation};
 
 impl Guard {
     /// Operations with an unknown outcome that are not reserved now.

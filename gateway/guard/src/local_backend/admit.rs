@@ -1,16 +1,16 @@
 //! Checks the admission table, submits the changes to be stored, and waits until they are durable.
 
+use fencegate_guard_store::{
+    admission::{AdmitDecision, DispatchClaim, DispatchEnd},
+    error::AdmitError,
+    store::{CommitSeq, StoreChange},
+};
 use fencegate_process::clock::BootInstant;
 
 use super::{LocalBackend, LocalBackendState};
-use crate::{
-    admission::{AdmitDecision, DispatchClaim, DispatchEnd},
-    backend_types::{
-        AdmitCheckResult, AdmitOutcome, AdmitPhase, AdmittedDispatchId, DispatchSendRecord, OperationLock,
-        OperationToAdmit,
-    },
-    error::AdmitError,
-    store::{CommitSeq, StoreChange},
+use crate::backend_types::{
+    AdmitCheckResult, AdmitOutcome, AdmitPhase, AdmittedDispatchId, DispatchSendRecord, OperationLock,
+    OperationToAdmit,
 };
 
 /// The result of one check of the admission table.

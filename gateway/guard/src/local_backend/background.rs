@@ -3,16 +3,16 @@
 
 use std::time::Duration;
 
-use fencegate_process::{clock::BootInstant, failpoint};
-use tokio::time::sleep;
-
-use super::{LocalBackend, LocalBackendState};
-use crate::{
+use fencegate_guard_store::{
     admission::{AdmissionTable, IdleKeyEvictionPass, IdleKeyEvictionStep, QuarantineScope},
     config::MOST_KEYS,
     error::AdmitError,
     store::{CleanShutdownState, StoreChange, UnresolvedExecution},
 };
+use fencegate_process::{clock::BootInstant, failpoint};
+use tokio::time::sleep;
+
+use super::{LocalBackend, LocalBackendState};
 
 impl LocalBackend {
     pub(crate) fn start_clock_watch(&self) {

@@ -1,15 +1,15 @@
 //! Operations of a guard with a store of its own: memory has the reservations, and the store has their entries.
 
-use fencegate_policies::operation::OperationId;
-
-use super::LocalBackend;
-use crate::{
-    backend_types::{OperationLock, ReserveOperationOutcome},
+use fencegate_guard_store::{
     error::AdmitError,
     operation::{JournalEntry, JournalEntryState, JournalUpdate},
     store::{JournalSize, StoreChange},
     store_clock::whole_seconds,
 };
+use fencegate_policies::operation::OperationId;
+
+use super::LocalBackend;
+use crate::backend_types::{OperationLock, ReserveOperationOutcome};
 
 /// Unknown operations are counted up to this number only, because each count reads all their ids.
 const MOST_COUNTED: usize = 10_000;

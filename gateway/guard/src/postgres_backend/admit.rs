@@ -1,17 +1,17 @@
 //! Asks the database to admit a dispatch, and reports its end to the database.
 
+use fencegate_guard_postgres::postgres::{AdmitReply, DispatchName, JournalWriteOutcome};
+use fencegate_guard_store::{
+    admission::{DispatchClaim, DispatchEnd},
+    error::AdmitError,
+    operation::JournalUpdate,
+};
 use fencegate_process::clock::BootInstant;
 
 use super::PostgresBackend;
-use crate::{
-    admission::{DispatchClaim, DispatchEnd},
-    backend_types::{
-        AdmitCheckResult, AdmitOutcome, AdmitPhase, AdmittedDispatchId, DispatchSendRecord, OperationLock,
-        OperationToAdmit,
-    },
-    error::AdmitError,
-    operation::JournalUpdate,
-    postgres::{AdmitReply, DispatchName, JournalWriteOutcome},
+use crate::backend_types::{
+    AdmitCheckResult, AdmitOutcome, AdmitPhase, AdmittedDispatchId, DispatchSendRecord, OperationLock,
+    OperationToAdmit,
 };
 
 impl PostgresBackend {

@@ -1,16 +1,16 @@
 //! Operations of a guard with a shared store: reservations and entries are rows of the database.
 
-use fencegate_policies::operation::OperationId;
-
-use super::{PostgresBackend, admit::require_durable};
-use crate::{
-    backend_types::{OperationLock, ReserveOperationOutcome},
+use fencegate_guard_postgres::postgres::ReserveOperationReply;
+use fencegate_guard_store::{
     error::AdmitError,
     operation::{JournalEntry, JournalUpdate},
-    postgres::ReserveOperationReply,
     store::JournalSize,
     store_clock::whole_seconds,
 };
+use fencegate_policies::operation::OperationId;
+
+use super::{PostgresBackend, admit::require_durable};
+use crate::backend_types::{OperationLock, ReserveOperationOutcome};
 
 impl PostgresBackend {
     pub(crate) async fn reserve(&self, id: OperationId) -> Result<ReserveOperationOutcome, AdmitError> {

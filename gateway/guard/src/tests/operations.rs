@@ -1,7 +1,9 @@
 //! The result of a repeated operation, and the operators' actions on operations with an unknown outcome.
 
+use fencegate_guard_store::operation::ResolutionSource;
+
 use super::*;
-use crate::{journal::ReserveUnresolvedOutcome, operation::ResolutionSource, reserve::OperationReservation};
+use crate::{journal::ReserveUnresolvedOutcome, reserve::OperationReservation};
 
 const KEEP: u64 = 60;
 

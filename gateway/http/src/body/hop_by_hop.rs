@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 /// The HTTP library's own bound on the fields of a head. With any other bound it allocates and fills two lists of that
 /// length for each head, which costs more than reading the head (hyper 1.12, `Server::parse` and `Client::parse` in
 /// `proto/h1/role.rs`).
-pub(crate) const LIBRARYS_MOST: usize = 100;
+pub const LIBRARYS_MOST: usize = 100;
 
 /// Removes the hop-by-hop fields (RFC 9110, 7.6.1), known ones and nominated ones, and the proxy's own fields, which
 /// it returns.

@@ -2,15 +2,15 @@
 
 use std::{io, rc::Rc, sync::Arc, thread};
 
+use fencegate_zookeeper::{
+    session::{instrumented::InstrumentedZk, servers::ZkServers, settings::SessionSettings},
+    state::TokenHistory,
+};
 use futures_util::future::join_all;
 use tokio::{sync::watch, task::LocalSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    manager::session_worker::SessionWorker,
-    session::{instrumented::InstrumentedZk, servers::ZkServers, settings::SessionSettings},
-    state::TokenHistory,
-};
+use crate::manager::session_worker::SessionWorker;
 
 /// The sessions have a thread of their own, so that long computations in the program cannot delay their heartbeats.
 pub(super) fn start_sessions(

@@ -5,7 +5,10 @@ mod exclusive_node;
 pub mod handlers;
 mod permit_queue;
 
+use fencegate_idempotency::unresolved::UnresolvedOperation;
 use fencegate_policies::{key::ResourceKey, plan::LockLocation};
+use fencegate_recipe::grant_record::GrantRecord;
+use fencegate_zookeeper::session::{active_session::SessionState, session_deadline::SessionDeadline};
 use serde::{Deserialize, Serialize};
 use tokio::{sync::oneshot, time::timeout};
 
@@ -15,11 +18,6 @@ use crate::manager::admin_query::{
     PublishedPlans, QUERY_TIMEOUT, RegisteredGateway, ResolveOperationOutcome, ResolveOperationRequest,
 };
 use crate::manager::session_command::SessionCommand;
-use crate::{
-    idempotency::unresolved::UnresolvedOperation,
-    recipe::grant_record::GrantRecord,
-    session::{active_session::SessionState, session_deadline::SessionDeadline},
-};
 
 /// One of the gateway's sessions, as the gateway sees it without a request to ZooKeeper.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

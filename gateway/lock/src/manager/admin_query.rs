@@ -2,23 +2,22 @@
 
 use std::time::Duration;
 
+use fencegate_idempotency::unresolved::UnresolvedOperation;
 use fencegate_policies::{
     key::ResourceKey,
     permits::PermitIndex,
     plan::{LockLocation, LockMode},
 };
-use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
-
-use crate::{
-    idempotency::unresolved::UnresolvedOperation,
+use fencegate_recipe::grant_record::GrantRecord;
+use fencegate_zookeeper::{
     peer_endpoint::{AdminPageAddress, HolderRoute},
-    recipe::grant_record::GrantRecord,
     session::{
         client::ZkError,
         plan_publication::{PeerSession, PlanPublication},
     },
 };
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 
 /// Answered on the thread of the sessions.
 pub enum AdminQuery {

@@ -3,17 +3,16 @@
 
 use std::{convert::Infallible, future::pending, rc::Rc, sync::Arc};
 
-use crate::{
-    idempotency::{expiry, index::OperationIndex},
-    manager::ended_sessions::{EndedSessions, MemberWatcher},
-    recipe::janitor,
-    session::{
-        acl_audit, active_session::ActiveSession, client::ZkClient, plan_compare, plan_watch,
-        settings::SessionSettings,
-    },
+use fencegate_idempotency::{expiry, index::OperationIndex};
+use fencegate_recipe::janitor;
+use fencegate_zookeeper::session::{
+    acl_audit, active_session::ActiveSession, client::ZkClient, plan_compare, plan_watch,
+    settings::SessionSettings,
 };
 
-/// The chores for [`crate::session::supervisor::supervise_session`], which itself depends neither on locks nor on operations.
+use crate::manager::ended_sessions::{EndedSessions, MemberWatcher};
+
+/// The chores for [`fencegate_zookeeper::session::supervisor::supervise_session`], which itself depends neither on locks nor on operations.
 pub fn session_background_work<L: ZkClient>(
     settings: Rc<SessionSettings>,
     index: Arc<OperationIndex>,

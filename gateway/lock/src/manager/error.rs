@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{error::GrantError, peer_endpoint::HolderRoute};
+use fencegate_zookeeper::{error::GrantError, peer_endpoint::HolderRoute};
 
 /// Why no tenure was granted. Nothing was dispatched.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -4,10 +4,10 @@ use std::{cell::Cell, fmt, sync::Arc};
 
 use fencegate_policies::{permits::PermitIndex, plan::LockMode, token::FencingToken};
 use fencegate_process::clock::SendPermission;
+use fencegate_recipe::grant::LockGrant;
+use fencegate_zookeeper::session::lock_validity::LockValidity;
 
 use super::call_chain::CallbackError;
-use crate::recipe::grant::LockGrant;
-use crate::session::lock_validity::LockValidity;
 
 /// A granted lock. Dropping it ends this request's part in it. So keep it until the last byte is written, and record
 /// with [`GrantGuard::mark_settled`] that nothing goes on upstream. Without that call nothing is ever dispatched under

@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use fencegate_policies::plan::{CachedHoldLimits, LockMode};
 use fencegate_process::clock::BootInstant;
+use fencegate_zookeeper::tenure_end::TenureEndCause;
 
-use super::{
-    call_chain::{CallbackChains, CallbackError},
-    tenure_end::TenureEndCause,
-};
+use super::call_chain::{CallbackChains, CallbackError};
 
 /// A held lock.
 #[derive(Debug)]

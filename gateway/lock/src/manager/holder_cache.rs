@@ -8,8 +8,7 @@ use std::{
 
 use fencegate_policies::key::ResourceKey;
 use fencegate_process::clock::BootInstant;
-
-use crate::peer_endpoint::HolderRoute;
+use fencegate_zookeeper::peer_endpoint::HolderRoute;
 
 /// The routes to the holders of all keys, in shards so that workers seldom contend.
 #[derive(Debug, Default)]
@@ -117,8 +116,8 @@ mod tests {
     use fencegate_policies::key::KeyTemplate;
 
     use super::*;
-    use crate::peer_secret::PeerSecret;
     use fencegate_process::randomness::SystemRandomness;
+    use fencegate_zookeeper::peer_secret::PeerSecret;
 
     fn key(name: &str) -> ResourceKey {
         KeyTemplate::parse(name).expect("a literal").expand(&()).expect("short")

@@ -20,6 +20,8 @@ use fencegate_process::{
     clock::{BootInstant, SharedClock},
     sync::{Mutex, MutexGuard},
 };
+use fencegate_recipe::grant::LockGrant;
+use fencegate_zookeeper::error::GrantError;
 use tokio::sync::{Notify, oneshot};
 
 use self::remote_position::RemoteQueuePosition;
@@ -30,7 +32,6 @@ use super::{
     lock_request::WaitPlace,
     queue::{ArrivalOutcome, LockQueue, QueueWaitLimit, StartedLockRequest},
 };
-use crate::{error::GrantError, recipe::grant::LockGrant};
 
 /// The answer to a waiting request.
 pub type LockReply = Result<GrantGuard, GrantError>;

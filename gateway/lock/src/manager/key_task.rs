@@ -4,6 +4,20 @@
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 use fencegate_process::{clock::BootInstant, failpoint, key_redaction};
+use fencegate_recipe::{
+    attempt::LockAttempt,
+    grant::{LockAttemptError, LockAttemptObserver, LockGrant},
+    lock_node::{REFUSED_PAUSE, RETRY_PAUSE},
+};
+use fencegate_zookeeper::{
+    error::GrantError,
+    peer_endpoint::HolderRoute,
+    session::{
+        active_session::{ActiveSession, CurrentSession},
+        client::{ZkClient, ZkConnectionState, ZkError},
+    },
+    tenure_end::{TenureEnd, TenureEndCause},
+};
 use tokio::time::sleep;
 use tracing::{debug, warn};
 
@@ -11,24 +25,8 @@ use super::{
     key_slot::{FirstWaitingRequest, KeySlot},
     panic_guard::{FAILED, catch_panic},
     queue::TenureAction,
-    tenure_end::{TenureEnd, TenureEndCause},
 };
 use crate::manager::key_slot::table::KeySlotTable;
-use crate::{
-    error::GrantError,
-    recipe::{
-        attempt::LockAttempt,
-        grant::{LockAttemptError, LockAttemptObserver, LockGrant},
-        lock_node::{REFUSED_PAUSE, RETRY_PAUSE},
-    },
-};
-use crate::{
-    peer_endpoint::HolderRoute,
-    session::{
-        active_session::{ActiveSession, CurrentSession},
-        client::{ZkClient, ZkConnectionState, ZkError},
-    },
-};
 
 /// Runs until no request wants the key any more.
 ///
@@ -352,7 +350,7 @@ fn report_node_removed(slot: &Arc<KeySlot>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::{instrumented::InstrumentedZk, zookeeper::ZkSession};
+    use fencegate_zookeeper::session::{instrumented::InstrumentedZk, zookeeper::ZkSession};
 
     type ThreeArgFn<A, B, C, F> = fn(A, B, C) -> F;
 

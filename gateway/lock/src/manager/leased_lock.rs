@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fencegate_policies::{permits::PermitIndex, plan::LockMode, token::FencingToken};
 use fencegate_process::clock::{BootInstant, SendPermission as _};
+use fencegate_zookeeper::session::lock_validity::LockValidity;
 use tokio::sync::Semaphore;
 
 use super::{call_chain::CallbackError, grant_guard::GrantGuard, uncached_lock::UncachedLock};
-use crate::session::lock_validity::LockValidity;
 
 /// The lock of one lease. Dropping it releases it, as [`LeasedLock::release`] does.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::clock::BootInstant;
+use fencegate_recipe::grant::LockGrant;
 
 use super::{
     held_lock::HeldLockView,
@@ -12,7 +13,6 @@ use super::{
     lock_manager::LockManager,
     uncached_registry::UncachedLockEntry,
 };
-use crate::recipe::grant::LockGrant;
 
 /// One key that requests of this gateway hold or want.
 #[derive(Debug, Clone)]

@@ -2,11 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
+use fencegate_idempotency::{
+    OperationAdmissionRequest, OperationPermit, OperationToRecord, UndeliveredOperationPermit, error,
+    index::OperationIndex,
+};
 use fencegate_policies::{
     key::ResourceKey,
     plan::{CachedHoldLimits, HoldPolicy},
 };
 use fencegate_process::clock::SharedClock;
+use fencegate_zookeeper::{
+    error::GrantError, peer_endpoint::HolderRoute, session::active_session::SessionState,
+};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::{Instant, timeout, timeout_at},
@@ -29,20 +36,11 @@ use super::{
     wait_deadline::LockWaitDeadline,
     wait_progress::LockWaitProgress,
 };
-use crate::error::GrantError;
 use crate::manager::key_capacity::{
     HolderKind, KeyCapacityExceededError, KeyCapacityGuard, KeyCapacityLimiter,
 };
 use crate::manager::session_command::SessionCommand;
 use crate::manager::{key_slot::table::KeySlotTable, lock_request::WaitPlace};
-use crate::{
-    idempotency::{
-        OperationAdmissionRequest, OperationPermit, OperationToRecord, UndeliveredOperationPermit, error,
-        index::OperationIndex,
-    },
-    peer_endpoint::HolderRoute,
-    session::active_session::SessionState,
-};
 
 /// Requests locks from any thread. Cheap to clone.
 #[derive(Clone)]

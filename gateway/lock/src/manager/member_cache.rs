@@ -75,7 +75,7 @@ impl MemberCache {
     }
 }
 
-/// As [`crate::session::paths::ZkPaths::member_name`] writes them, and a name of one node in any case.
+/// As [`fencegate_zookeeper::session::paths::ZkPaths::member_name`] writes them, and a name of one node in any case.
 fn is_valid_member_name(member: &str) -> bool {
     let digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let in_form = |(gateway, session): (&str, &str)| {
@@ -91,7 +91,7 @@ mod tests {
     use futures_util::future::join_all;
 
     use super::*;
-    use crate::session::paths::ZkPaths;
+    use fencegate_zookeeper::session::paths::ZkPaths;
 
     fn name(session: i64) -> String {
         ZkPaths::member_name("gw-2", session)

@@ -5,7 +5,7 @@
 //! Locks for one request: [`uncached_task`] is the task, [`uncached_lock`] the worker's side; a client's lease is a
 //! [`leased_lock`]. [`error`] has the errors; `permit_count_retry` requests a key again whose permit count has just
 //! changed. Callbacks run inside a [`call_chain`], by [`callbacks`]. [`session_worker`] runs each [`session_command`]
-//! on the session's thread, and [`panic_guard`] catches its panics; [`tenure_end`] is the reason why a tenure is over.
+//! on the session's thread, and [`panic_guard`] catches its panics; [`fencegate_zookeeper::tenure_end`] is the reason why a tenure is over.
 //! [`holder_cache`] caches which peer holds a key, [`ended_sessions`] which sessions of peers have ended, and
 //! `member_cache` which exist. For operators: [`listing`] shows the locks of this gateway, with [`uncached_registry`];
 //! [`admin`] queries ZooKeeper.
@@ -34,7 +34,6 @@ mod permit_count_retry;
 pub mod queue;
 pub mod session_command;
 pub mod session_worker;
-pub mod tenure_end;
 pub mod uncached_lock;
 pub mod uncached_registry;
 pub mod uncached_task;

@@ -12,24 +12,22 @@ use fencegate_policies::{
     key::ResourceKey,
     plan::{LockLocation, LockMode},
 };
+use fencegate_recipe::{
+    attempt::LockAttempt,
+    grant::{LockAttemptError, LockAttemptObserver},
+    grant_record::GrantRecord,
+    lock_node::REFUSED_PAUSE,
+};
+use fencegate_zookeeper::session::{
+    active_session::{ActiveSession, CurrentSession},
+    client::{ZkClient, ZkError},
+};
 use futures_util::future::join_all;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::panic_guard::catch_panic;
-use crate::{
-    recipe::{
-        attempt::LockAttempt,
-        grant::{LockAttemptError, LockAttemptObserver},
-        grant_record::GrantRecord,
-        lock_node::REFUSED_PAUSE,
-    },
-    session::{
-        active_session::{ActiveSession, CurrentSession},
-        client::{ZkClient, ZkError},
-    },
-};
 
 /// The most parents, and the most folders of parents, that are read in one round.
 const BATCH: usize = 64;

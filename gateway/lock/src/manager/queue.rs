@@ -9,11 +9,11 @@ use std::{collections::VecDeque, time::Duration};
 
 use fencegate_policies::plan::{CachedHoldLimits, LockMode};
 use fencegate_process::clock::BootInstant;
+use fencegate_zookeeper::tenure_end::{TenureEnd, TenureEndCause};
 
 use super::{
     call_chain::CallbackError,
     held_lock::{GRACE, HeldLock, HeldLockView},
-    tenure_end::{TenureEnd, TenureEndCause},
 };
 
 /// The requests and the tenure of one key. `W` answers a waiting request, `C` is the credentials of the tenure that

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use fencegate_idempotency::OperationAdmissionRequest;
+
 use super::{key_slot::KeySlot, uncached_task::UncachedLockRequest};
-use crate::idempotency::OperationAdmissionRequest;
 use crate::manager::admin_query::AdminQuery;
 
 /// The commands of workers to a session.

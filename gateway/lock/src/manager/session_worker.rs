@@ -2,6 +2,16 @@
 
 use std::{rc::Rc, sync::Arc};
 
+use fencegate_idempotency::{index::OperationIndex, shard_counts::OperationShardCounts, write_ahead};
+use fencegate_zookeeper::{
+    error::GrantError,
+    session::{
+        active_session::{CurrentSession, SessionState},
+        client::ZkConnector,
+        settings::SessionSettings,
+        supervisor::supervise_session,
+    },
+};
 use tokio::sync::{mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -13,17 +23,7 @@ use super::{
     session_command::SessionCommand,
     uncached_task,
 };
-use crate::error::GrantError;
 use crate::manager::{admin::handlers::AdminQueryLimiter, key_slot::table::KeySlotTable};
-use crate::{
-    idempotency::{index::OperationIndex, shard_counts::OperationShardCounts, write_ahead},
-    session::{
-        active_session::{CurrentSession, SessionState},
-        client::ZkConnector,
-        settings::SessionSettings,
-        supervisor::supervise_session,
-    },
-};
 
 /// The worker of one session.
 pub struct SessionWorker {

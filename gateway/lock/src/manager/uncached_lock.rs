@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fencegate_policies::{plan::LockMode, token::FencingToken};
 use fencegate_process::clock::SharedClock;
+use fencegate_recipe::grant::LockGrant;
 use tokio::sync::{Notify, oneshot};
 
 use super::{
@@ -13,7 +14,6 @@ use super::{
     key_capacity::HolderKind,
     uncached_registry::{FIRST, UncachedLockEntryGuard},
 };
-use crate::recipe::grant::LockGrant;
 
 /// The lock of one request or lease, held until all its parts are over.
 #[derive(Debug)]
@@ -184,13 +184,11 @@ mod tests {
     use fencegate_process::clock::{BootInstant, ManualClock};
 
     use super::*;
-    use crate::{
-        manager::{
-            lock_request::{LockRequest, WaitPlace},
-            uncached_registry::{LockWaitInfo, UncachedLockRegistry},
-        },
-        session::{lock_validity::LockValidity, session_deadline::SessionDeadline},
+    use crate::manager::{
+        lock_request::{LockRequest, WaitPlace},
+        uncached_registry::{LockWaitInfo, UncachedLockRegistry},
     };
+    use fencegate_zookeeper::session::{lock_validity::LockValidity, session_deadline::SessionDeadline};
 
     struct Fixture {
         roll: Arc<UncachedLockRegistry>,

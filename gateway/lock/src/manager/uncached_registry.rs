@@ -10,11 +10,11 @@ use std::{
 
 use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::clock::BootInstant;
+use fencegate_recipe::grant::LockGrant;
 
 use crate::manager::{
     grant_guard::MultiRequestLock, lock_request::LockRequest, wait_progress::LockWaitProgress,
 };
-use crate::recipe::grant::LockGrant;
 
 /// The requests by number of arrival. Each of them costs a quorum write, so one mutex for all costs little.
 #[derive(Debug, Default)]

@@ -7,28 +7,28 @@ use fencegate_policies::{
     plan::{ForeignLayout, LockLocation, LockMode},
 };
 use fencegate_process::clock::{BootInstant, SharedClock};
+use fencegate_recipe::{
+    attempt::LockAttempt,
+    exclusive_node::ExclusiveNodeAttempt,
+    grant::{LockAttemptError, LockAttemptObserver, LockGrant},
+    lock_node::REFUSED_PAUSE,
+    semaphore::SemaphoreAttempt,
+    set::MultiKeyAttempt,
+};
+use fencegate_zookeeper::{
+    error::GrantError,
+    session::{active_session::ActiveSession, client::ZkClient, lock_validity::LockValidity},
+    tenure_end::TenureEndCause,
+};
 use futures_util::future::join_all;
 use tokio::{sync::oneshot, time::sleep};
 use tracing::{debug, warn};
 
 use super::{
     panic_guard::{FAILED, catch_panic},
-    tenure_end::TenureEndCause,
     wait_progress::LockWaitProgress,
 };
 use crate::manager::key_capacity::KeyCapacityGuard;
-use crate::session::{active_session::ActiveSession, client::ZkClient, lock_validity::LockValidity};
-use crate::{
-    error::GrantError,
-    recipe::{
-        attempt::LockAttempt,
-        exclusive_node::ExclusiveNodeAttempt,
-        grant::{LockAttemptError, LockAttemptObserver, LockGrant},
-        lock_node::REFUSED_PAUSE,
-        semaphore::SemaphoreAttempt,
-        set::MultiKeyAttempt,
-    },
-};
 
 /// A request for the lock of one key or of several at once.
 pub struct UncachedLockRequest {

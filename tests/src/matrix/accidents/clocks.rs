@@ -2,13 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use fencegate_testkit::wait::wait_until;
 use futures_util::future::BoxFuture;
 
 use super::AccidentResult;
-use crate::{
-    matrix::{environment::RunEnvironment, level::LONG},
-    wait::wait_until,
-};
+use crate::matrix::{environment::RunEnvironment, level::LONG};
 
 /// The wall clock of the first gateway is an hour ahead, then an hour behind, then right. The guard refuses tickets of
 /// the wrong time.

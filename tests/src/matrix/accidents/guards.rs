@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::child::Signal;
 use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 

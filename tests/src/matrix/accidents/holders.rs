@@ -1,6 +1,6 @@
 //! Accidents of a gateway that holds a key.
 
-use fencegate::demo::child::Signal;
+use fencegate_testkit::child::Signal;
 use futures_util::future::BoxFuture;
 use tokio::time::sleep;
 

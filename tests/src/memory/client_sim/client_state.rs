@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use fencegate_lock::session::client::{MultiError, ZkError};
+use fencegate_zookeeper::session::client::{MultiError, ZkError};
 use tokio::{sync::oneshot, time::Instant};
 
 use crate::memory::{

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencegate_lock::session::client::ZkError;
+use fencegate_zookeeper::session::client::ZkError;
 use tokio::time::Instant;
 use tracing::debug;
 

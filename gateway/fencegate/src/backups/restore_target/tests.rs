@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_guard::store::{FORMAT, GuardStore as _, StoreChange, StoreIdentity};
+use fencegate_guard_store::store::{FORMAT, GuardStore as _, StoreChange, StoreIdentity};
 
 use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fencegate_guard::store::{CopyStoreError, StoreError, backup::BackupFormatError};
+use fencegate_guard_store::store::{CopyStoreError, StoreError, backup::BackupFormatError};
 use fencegate_process::command_hint::shell_quote;
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use std::{io::Write as _, path::Path, process::ExitCode, time::Duration};
 
-use fencegate_guard::store::{GuardStore as _, RedbStore, backup::BackupHeader};
+use fencegate_guard_store::store::{GuardStore as _, RedbStore, backup::BackupHeader};
 use fencegate_policies::plan;
 
 use super::{args::BackupArgs, error::BackupCommandError, render};

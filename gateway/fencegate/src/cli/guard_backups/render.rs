@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_guard::store::{RestoreOptions, backup::BackupHeader};
+use fencegate_guard_store::store::{RestoreOptions, backup::BackupHeader};
 use serde_json::json;
 
 use crate::cli::{log::OutputFormat, times::format_unix_seconds_and_age};

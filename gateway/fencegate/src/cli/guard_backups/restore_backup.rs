@@ -3,7 +3,7 @@
 
 use std::{path::Path, process::ExitCode};
 
-use fencegate_guard::store::{
+use fencegate_guard_store::store::{
     RestoreOptions,
     backup::{BackupHeader, verify_backup},
 };

@@ -1,11 +1,9 @@
 //! The questions and orders of an operator for a running guard.
 
 use clap::{Args, Subcommand};
+use fencegate_admin::extract::ResolvedOutcome;
 
-use crate::{
-    admin::extract::ResolvedOutcome,
-    cli::{admin_client::AdminTargetArgs, log::OutputFormat},
-};
+use crate::cli::{admin_client::AdminTargetArgs, log::OutputFormat};
 
 /// The questions and orders of an operator for a running guard.
 #[derive(Debug, Subcommand)]

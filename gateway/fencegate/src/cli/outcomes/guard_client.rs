@@ -1,5 +1,6 @@
 //! Queries the admin listener of a guard.
 
+use fencegate_admin::{extract::ResolvedOutcome, models::encode, outcomes::GuardUnresolvedEntry};
 use fencegate_process::command_hint;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -8,12 +9,9 @@ use super::{
     args::OutcomesCommand,
     render::{self, GuardKeyStatus},
 };
-use crate::{
-    admin::{extract::ResolvedOutcome, models::encode, outcomes::GuardUnresolvedEntry},
-    cli::{
-        admin_client::{self, AdminClient, AdminClientError, AdminTarget, HintedProcessKind},
-        log::OutputFormat,
-    },
+use crate::cli::{
+    admin_client::{self, AdminClient, AdminClientError, AdminTarget, HintedProcessKind},
+    log::OutputFormat,
 };
 
 /// Runs the verb and returns the text to print.

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use fencegate_admin::{
+    extract::ResolvedOutcome,
+    outcomes::{GuardUnresolvedEntry, UnresolvedEntryKind},
+};
 use fencegate_policies::token::FencingToken;
 use fencegate_process::{
     command_hint::{self, HintedProcessKind},
@@ -9,11 +13,7 @@ use fencegate_process::{
 };
 use serde::Deserialize;
 
-use crate::admin::extract::ResolvedOutcome;
-use crate::{
-    admin::outcomes::{GuardUnresolvedEntry, UnresolvedEntryKind},
-    cli::times::format_unix_seconds_and_age,
-};
+use crate::cli::times::format_unix_seconds_and_age;
 
 /// The watermarks of a guard for a key.
 #[derive(Debug, Deserialize)]

@@ -1,14 +1,14 @@
 //! Shows the holder of an exclusive node that is shared with other programs, and removes the node for an operator.
 
 use crate::manager::admin_query::{AdminQueryError, BreakLockOutcome, ContenderProgram, LockQueueEntry};
-use crate::recipe::node_data;
-use crate::session::{
+use fencegate_policies::plan::LockMode;
+use fencegate_recipe::node_data;
+use fencegate_zookeeper::session::{
     active_session::ActiveSession,
     client::{MultiOp, NodeStat, ZkClient, ZkError},
     epoch::token_epoch,
     member::find_gateway,
 };
-use fencegate_policies::plan::LockMode;
 
 /// Inserts the owner of the node in front of the gateways' own queue.
 pub(super) async fn prepend_node_owner<L: ZkClient>(

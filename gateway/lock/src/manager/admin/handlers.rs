@@ -2,23 +2,14 @@
 
 use std::{future::Future, rc::Rc};
 
+use fencegate_idempotency::unresolved::{self, UnresolvedOperation};
 use fencegate_policies::{key::ResourceKey, plan::LockLocation};
-use futures_util::future::join_all;
-use tokio::sync::Semaphore;
-
-use super::{exclusive_node, permit_queue};
-use crate::manager::admin_query::{
-    AdminQuery, AdminQueryError, AdminReplySender, BreakLockOutcome, ContenderProgram, LockQueueEntry,
-    MAX_ENTRIES, MemberLocation, PublishedPlans, QUERY_TIMEOUT, RegisteredGateway, ResolveOperationOutcome,
-    ResolveOperationRequest,
+use fencegate_recipe::{
+    delayed_handover,
+    layout::{LockContender, NodeLayout, QueueRank},
 };
-use crate::{
-    idempotency::unresolved::{self, UnresolvedOperation},
+use fencegate_zookeeper::{
     peer_endpoint::HolderRoute,
-    recipe::{
-        delayed_handover,
-        layout::{LockContender, NodeLayout, QueueRank},
-    },
     session::{
         active_session::{ActiveSession, CurrentSession},
         client::{MultiError, ZkClient, ZkError},
@@ -27,6 +18,15 @@ use crate::{
         paths::ZkPaths,
         plan_watch,
     },
+};
+use futures_util::future::join_all;
+use tokio::sync::Semaphore;
+
+use super::{exclusive_node, permit_queue};
+use crate::manager::admin_query::{
+    AdminQuery, AdminQueryError, AdminReplySender, BreakLockOutcome, ContenderProgram, LockQueueEntry,
+    MAX_ENTRIES, MemberLocation, PublishedPlans, QUERY_TIMEOUT, RegisteredGateway, ResolveOperationOutcome,
+    ResolveOperationRequest,
 };
 
 /// This fails if the operator has gone, which needs no action.

@@ -1,19 +1,19 @@
 //! Shows the holder of each permit of a key, and removes a holder for an operator.
 
 use fencegate_policies::permits::PermitIndex;
-use futures_util::future::join_all;
-
-use super::exclusive_node;
-use crate::manager::admin_query::{AdminQueryError, BreakLockOutcome, LockQueueEntry};
-use crate::recipe::{
+use fencegate_recipe::{
     layout::{NodeLayout, PermitQueuePosition, permit_node_name},
     node_data,
 };
-use crate::session::{
+use fencegate_zookeeper::session::{
     active_session::ActiveSession,
     client::{NodeStat, ZkClient, ZkError},
     epoch::token_epoch,
 };
+use futures_util::future::join_all;
+
+use super::exclusive_node;
+use crate::manager::admin_query::{AdminQueryError, BreakLockOutcome, LockQueueEntry};
 
 /// Adds the permits that contenders hold to the queue. `children`: all nodes below `parent`.
 pub(super) async fn add_held_permits<L: ZkClient>(

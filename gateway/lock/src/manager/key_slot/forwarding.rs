@@ -1,15 +1,12 @@
 //! Decides which waiting requests leave while another gateway or program holds their key.
 
 use fencegate_process::clock::BootInstant;
+use fencegate_recipe::grant::LockAttemptError;
+use fencegate_zookeeper::{error::GrantError, peer_endpoint::HolderRoute, tenure_end::TenureEndCause};
 
 use super::{KeySlot, LocalWaiter};
 use crate::manager::lock_request::WaitPlace;
-use crate::{
-    error::GrantError,
-    manager::{queue::QueueWaitLimit, tenure_end::TenureEndCause},
-    peer_endpoint::HolderRoute,
-    recipe::grant::LockAttemptError,
-};
+use crate::manager::queue::QueueWaitLimit;
 
 impl KeySlot {
     /// Records that another holder is ahead. Requests leave that do not wait, or that wait only for this gateway's own

@@ -13,7 +13,7 @@ use fencegate_process::clock::BootInstant;
 use tokio::sync::oneshot::error::TryRecvError;
 
 use super::{table::KeySlotTable, *};
-use crate::{
+use fencegate_zookeeper::{
     error::GrantError,
     peer_endpoint::HolderRoute,
     session::{lock_validity::LockValidity, session_deadline::SessionDeadline},
@@ -156,7 +156,8 @@ fn requests_run_serially_with_growing_tokens() {
 
 /// The same task, but now and then another gateway is ahead.
 fn attend_behind(table: &KeySlotTable, slot: &Arc<KeySlot>, served: &AtomicU32, requests: u32) {
-    let pass = crate::peer_secret::PeerSecret::new(&fencegate_process::randomness::SystemRandomness);
+    let pass =
+        fencegate_zookeeper::peer_secret::PeerSecret::new(&fencegate_process::randomness::SystemRandomness);
     let member = "gw-2-02".into();
     let address = "gw-2:9910".into();
     let route = HolderRoute { gateway: "gw-2".into(), member, address, secret: pass };

@@ -8,17 +8,15 @@ use fencegate_policies::{
     token::FencingToken,
 };
 use fencegate_process::{clock::SharedClock, sync::Mutex};
+use fencegate_zookeeper::peer_endpoint::HolderRoute;
 
 use super::{EnterQueueOutcome, KeySlot, LocalRequest, unpoisoned};
 use crate::manager::lock_request::WaitPlace;
-use crate::{
-    manager::{
-        call_chain::CallbackError,
-        ended_sessions::EndedSessions,
-        grant_guard::{GrantGuard, MultiRequestLock},
-        holder_cache::HolderCache,
-    },
-    peer_endpoint::HolderRoute,
+use crate::manager::{
+    call_chain::CallbackError,
+    ended_sessions::EndedSessions,
+    grant_guard::{GrantGuard, MultiRequestLock},
+    holder_cache::HolderCache,
 };
 
 /// The slots of all keys that requests of this gateway want or hold.

@@ -3,17 +3,15 @@
 use std::sync::Arc;
 
 use fencegate_process::clock::BootInstant;
+use fencegate_recipe::grant::LockGrant;
+use fencegate_zookeeper::{
+    session::registry::Evictable,
+    tenure_end::{TenureEnd, TenureEndCause},
+};
 
 use super::{FirstWaitingRequest, KeySlot};
 use crate::manager::lock_request::WaitPlace;
-use crate::{
-    manager::{
-        queue::TenureAction,
-        tenure_end::{TenureEnd, TenureEndCause},
-    },
-    recipe::grant::LockGrant,
-    session::registry::Evictable,
-};
+use crate::manager::queue::TenureAction;
 
 impl KeySlot {
     /// Returns when the state of the slot may have changed.

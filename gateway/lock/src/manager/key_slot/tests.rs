@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use fencegate_policies::{key::KeyTemplate, plan::LockLocation};
 use fencegate_process::{clock::ManualClock, randomness::SystemRandomness};
+use fencegate_recipe::grant::LockAttemptError;
+use fencegate_zookeeper::{
+    peer_endpoint::HolderRoute,
+    peer_secret::PeerSecret,
+    session::{lock_validity::LockValidity, session_deadline::SessionDeadline},
+    tenure_end::TenureEndCause,
+};
 use tokio::sync::oneshot::Receiver;
 
 use super::{remote_position::ROUTE_RETRY_AFTER, table::KeySlotTable, *};
-use crate::{
-    manager::{queue::TenureAction, tenure_end::TenureEndCause},
-    peer_endpoint::HolderRoute,
-    peer_secret::PeerSecret,
-    recipe::grant::LockAttemptError,
-    session::{lock_validity::LockValidity, session_deadline::SessionDeadline},
-};
+use crate::manager::queue::TenureAction;
 
 const FAR: BootInstant = BootInstant::from_nanos(1 << 50);
 

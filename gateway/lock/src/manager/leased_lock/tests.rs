@@ -5,20 +5,18 @@ use fencegate_policies::{
     plan::{HoldPolicy, LockMode},
 };
 use fencegate_process::clock::{BootInstant, Clock as _, ManualClock};
+use fencegate_recipe::grant::LockGrant;
+use fencegate_zookeeper::session::session_deadline::SessionDeadline;
 use futures_util::poll;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::{
-    manager::{
-        grant_guard::MultiRequestLock,
-        key_capacity::HolderKind,
-        lock_request::{LockRequest, WaitPlace},
-        uncached_lock,
-        uncached_registry::{LockWaitInfo, UncachedLockRegistry},
-    },
-    recipe::grant::LockGrant,
-    session::session_deadline::SessionDeadline,
+use crate::manager::{
+    grant_guard::MultiRequestLock,
+    key_capacity::HolderKind,
+    lock_request::{LockRequest, WaitPlace},
+    uncached_lock,
+    uncached_registry::{LockWaitInfo, UncachedLockRegistry},
 };
 
 struct Fixture {

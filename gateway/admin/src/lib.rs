@@ -1,0 +1,109 @@
+//! The admin listener of a gateway or guard. It reports whether the process lives and can grant locks, shows metrics
+//! and locks, and executes commands of operators. It has a thread of its own, so it responds while the workers are
+//! busy, and no worker waits for it.
+//!
+//! - [`auth`], [`listen`]: admit callers, and limit their connections
+//! - [`api`], [`models`]: the interface for programs and its JSON, described in `gateway/API.md` and, with the feature
+//!   `openapi`, in `gateway/openapi`; `page`: the pages for people
+//! - [`leases`]: the leases of clients; [`outcomes`]: requests in doubt, which operators of a guard resolve;
+//!   [`config_dump`]: the plan in force; `backup_download`: backups
+//!
+//! The listeners of both roles are assembled here. The request path (`fencegate-proxy`) is not known here: what is shown of
+//! requests comes from `fencegate-metrics`.
+
+// `println!` panics when the reader is gone.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod api;
+mod audit;
+pub mod auth;
+mod backup_download;
+pub(crate) mod break_lock;
+pub mod command;
+pub mod config_dump;
+mod connection_limit;
+mod csrf;
+pub mod error;
+pub mod extract;
+pub mod history;
+mod key_names;
+pub mod leases;
+pub mod listen;
+pub mod models;
+#[cfg(feature = "openapi")]
+pub mod openapi;
+pub mod outcomes;
+mod page;
+mod probes;
+pub(crate) mod responses;
+mod state;
+
+use std::sync::Arc;
+
+use axum::{Router, extract::State, http::StatusCode, routing::get};
+use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_process::liveness::ThreadMonitor;
+
+pub use self::{csrf::CsrfToken, outcomes::state::GuardAdminState, state::GatewayAdminState};
+use self::{
+    error::{AdminApiError, AdminErrorCode},
+    probes::{live_routes, metrics_routes, probe_response},
+};
+
+/// The routes of a gateway's admin listener.
+pub fn gateway_routes(seen: GatewayAdminState) -> Router {
+    let metrics = seen.metrics.clone();
+    let threads = seen.threads.clone();
+    Router::new()
+        .route("/ready", get(ready))
+        .merge(api::routes())
+        .merge(leases::routes())
+        .merge(page::gateway_routes())
+        .with_state(seen)
+        .merge(live_routes(threads))
+        .merge(metrics_routes(metrics, || ()))
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+}
+
+/// The routes of a guard's admin listener.
+pub fn guard_routes(seen: GuardAdminState) -> Router {
+    let metrics = seen.metrics.clone();
+    let threads = seen.threads.clone();
+    let counted = seen.guard.clone();
+    Router::new()
+        .merge(outcomes::routes())
+        .merge(backup_download::routes())
+        .merge(page::guard_routes())
+        .with_state(seen)
+        .merge(live_routes(threads))
+        .merge(metrics_routes(metrics, move || counted.update_gauges()))
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+}
+
+/// The routes of a filter's admin listener. A filter depends on no other process, so it is ready as long as its
+/// threads are responsive.
+pub fn filter_routes(metrics: Arc<ProcessMetricFamilies>, threads: ThreadMonitor) -> Router {
+    let asked = threads.clone();
+    let ready = async move || probe_response(asked.unready_thread(), "ready");
+    Router::new()
+        .route("/ready", get(ready))
+        .merge(live_routes(threads))
+        .merge(metrics_routes(metrics, || ()))
+        .fallback(not_found)
+        .method_not_allowed_fallback(method_not_allowed)
+}
+
+async fn not_found() -> AdminApiError {
+    AdminApiError::new(AdminErrorCode::NotFound, "nothing is told or done here")
+}
+
+async fn method_not_allowed() -> AdminApiError {
+    AdminApiError::new(AdminErrorCode::Method, "it is asked for by another method, which `Allow` names")
+}
+
+/// 200 if a lock could be granted now. A gateway that is not ready still serves unfenced routes.
+async fn ready(State(seen): State<GatewayAdminState>) -> (StatusCode, String) {
+    probe_response(seen.not_ready_reason(), "ready")
+}

@@ -1,0 +1,127 @@
+//! The page of one key: a sentence that explains why requests wait, and below it the facts.
+
+mod holders;
+mod key_facts;
+mod related;
+mod summary;
+mod waiters;
+
+use askama::Template;
+use axum::{
+    extract::{Path, Query, State},
+    response::{IntoResponse, Redirect, Response},
+};
+use serde::Deserialize;
+
+use self::{
+    holders::HolderRow,
+    key_facts::KeyFacts,
+    related::{FinishedRequestRow, LeaseRow, Link},
+    summary::KeySummary,
+    waiters::{LockNodeRow, WaiterRow},
+};
+use super::{
+    layout::{ErrorPage, FlashMessage, HtmlPage, VERSION},
+    overview::operation_rows,
+    parts::UnresolvedOperationRow,
+    times::format_now,
+};
+use crate::{models::encode, state::GatewayAdminState};
+
+#[derive(Template)]
+#[template(path = "key.html")]
+struct KeyPage<'a> {
+    key: String,
+    /// The key as a segment of a path.
+    link: String,
+    gateway: &'a str,
+    at: String,
+    note: Option<&'static str>,
+    opening: String,
+    /// The request in question, and its state.
+    asked: String,
+    yours: Option<String>,
+    holders: Vec<HolderRow>,
+    /// What releases the key at the latest.
+    ends: Vec<String>,
+    waiting: Vec<WaiterRow>,
+    /// How many more requests wait here than are shown.
+    more: usize,
+    nodes: Result<Vec<LockNodeRow>, String>,
+    over: Vec<FinishedRequestRow>,
+    leases: Vec<LeaseRow>,
+    operations: Option<Result<Vec<UnresolvedOperationRow>, String>>,
+    mark: Option<String>,
+    elsewhere: Vec<Link>,
+    /// The node that can be broken.
+    breakable: Option<String>,
+    forced: bool,
+    csrf: &'a str,
+    version: &'static str,
+}
+
+/// The form that finds a key.
+#[derive(Deserialize)]
+pub(super) struct KeySearchForm {
+    key: String,
+    #[serde(default)]
+    request: String,
+}
+
+/// The query about a key.
+#[derive(Deserialize)]
+pub(super) struct KeyPageQuery {
+    /// The `X-Request-Id` of an answer, or of a request that waits.
+    #[serde(default)]
+    request: String,
+}
+
+/// Redirects from the form to the page: a form cannot build a path.
+pub(super) async fn redirect_to_key(Query(KeySearchForm { key, request }): Query<KeySearchForm>) -> Redirect {
+    let key = encode(key.trim());
+    let request = encode(request.trim());
+    match request.is_empty() {
+        true => Redirect::to(&format!("/locks/{key}")),
+        false => Redirect::to(&format!("/locks/{key}?request={request}")),
+    }
+}
+
+pub(super) async fn key_page(
+    State(seen): State<GatewayAdminState>,
+    Path(text): Path<String>,
+    Query(KeyPageQuery { request }): Query<KeyPageQuery>,
+    Query(after): Query<FlashMessage>,
+) -> Result<Response, ErrorPage> {
+    let forced = !seen.services_compare_tokens(&text)?;
+    let plan = seen.config.plan();
+    let known = KeyFacts::load(&seen, &text).await?;
+    let in_doubt = operation_rows(&seen, &plan, Some(&known.key)).await;
+    let request = request.trim();
+    let sentence = KeySummary::new(&known, &seen.name, request);
+    let line = known.line.as_deref().unwrap_or_default();
+    let page = KeyPage {
+        link: known.link.clone(),
+        gateway: &seen.name,
+        at: format_now(),
+        note: after.message_text(),
+        opening: sentence.headline(),
+        yours: sentence.request_status(),
+        asked: request.to_owned(),
+        holders: holders::holder_rows(&known, &seen.name),
+        ends: holders::release_conditions(&known, &seen.name, &plan),
+        waiting: waiters::local_waiters(&known),
+        more: known.local.as_ref().map_or(0, |here| here.waiting).saturating_sub(waiters::SHOWN),
+        nodes: known.line.as_deref().map(waiters::node_rows).map_err(Clone::clone),
+        over: known.finished.iter().map(FinishedRequestRow::new).collect(),
+        leases: known.leases.iter().map(LeaseRow::new).collect(),
+        operations: in_doubt,
+        mark: related::watermark(&known, &plan),
+        elsewhere: related::peer_links(&known, &seen.name, request),
+        breakable: line.iter().find(|node| node.holds).map(|node| node.node.clone()),
+        key: known.display_name,
+        forced,
+        csrf: seen.csrf.as_str(),
+        version: VERSION,
+    };
+    Ok(HtmlPage(page).into_response())
+}

@@ -1,0 +1,56 @@
+//! The paths of both roles for probes and for Prometheus.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    http::{StatusCode, header::CONTENT_TYPE},
+    routing::get,
+};
+use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_process::{liveness::ThreadMonitor, log_writer::dropped_lines};
+use tokio::task::spawn_blocking;
+
+/// `count` updates the gauges.
+pub(super) fn metrics_routes(
+    metrics: Arc<ProcessMetricFamilies>,
+    count: impl Fn() + Clone + Send + Sync + 'static,
+) -> Router {
+    let rendered = async move || {
+        let count = count.clone();
+        let metrics = metrics.clone();
+        // With thousands of routes rendering takes a while, and probes are answered on this thread.
+        let rendered = spawn_blocking(move || {
+            count();
+            metrics.render()
+        });
+        let rendered = rendered.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+        Ok::<_, StatusCode>(([(CONTENT_TYPE, "text/plain; version=0.0.4")], rendered))
+    };
+    Router::new().route("/metrics", get(rendered))
+}
+
+/// 200 while all threads on which requests and locks depend are responsive.
+pub(super) fn live_routes(threads: ThreadMonitor) -> Router {
+    let lives = async move || probe_response(threads.hung_thread(), "live");
+    Router::new().route("/live", get(lives))
+}
+
+/// 503 with the reason, if there is one.
+pub(super) fn probe_response(not: Option<String>, word: &str) -> (StatusCode, String) {
+    match not {
+        None => (StatusCode::OK, healthy_body(word)),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    }
+}
+
+/// Reports lost log lines beside the word for success: nothing waits for the reader of the log, so a restart would
+/// not help.
+pub(super) fn healthy_body(word: &str) -> String {
+    match dropped_lines() {
+        0 => format!("{word}\n"),
+        dropped => {
+            format!("{word}\nlines of the log that were dropped, because nobody took them: {dropped}\n")
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The state of a gateway that its admin listener shows.
+
+use std::sync::Arc;
+
+use fencegate_config::current_config::CurrentConfig;
+use fencegate_leases::LeaseTable;
+use fencegate_lock::manager::lock_manager::LockManager;
+use fencegate_metrics::{ProcessMetricFamilies, hot_keys::HotKeys, request_tracker::RequestTracker};
+use fencegate_process::{key_redaction::KeyRedaction, liveness::ThreadMonitor};
+use fencegate_zookeeper::session::active_session::SessionState;
+use tokio_util::sync::CancellationToken;
+
+use super::{command::AdminCommandSender, csrf::CsrfToken, history::LatencyHistory};
+
+/// What the admin listener of a gateway shows and controls.
+#[derive(Clone)]
+pub struct GatewayAdminState {
+    /// The name of the gateway.
+    pub name: Arc<str>,
+    pub keeper: LockManager,
+    pub metrics: Arc<ProcessMetricFamilies>,
+    pub threads: ThreadMonitor,
+    pub config: CurrentConfig,
+    pub hot: HotKeys,
+    /// The requests of each key.
+    pub requests: Arc<RequestTracker>,
+    pub history: LatencyHistory,
+    /// The public keys of our tickets, for guards to fetch.
+    pub jwks: Option<Arc<str>>,
+    pub drain: CancellationToken,
+    pub commands: AdminCommandSender,
+    /// `None` if the process was started without leases.
+    pub leases: Option<Arc<LeaseTable>>,
+    pub csrf: CsrfToken,
+}
+
+impl GatewayAdminState {
+    /// The reason for which no lock can be granted now; `None` if one can.
+    pub(super) fn not_ready_reason(&self) -> Option<String> {
+        if self.drain.is_cancelled() {
+            return Some("draining".into());
+        }
+        if let Some(hung) = self.threads.unready_thread() {
+            return Some(hung);
+        }
+        (!self.keeper.is_ready()).then(|| match self.keeper.session_state() {
+            SessionState::NoSession(why) => format!("no ZooKeeper session: {why}"),
+            SessionState::NotInitialised(why) => format!("FG0506: {why}"),
+            // The message begins with its code.
+            SessionState::RolledBack(why) => why.to_string(),
+            SessionState::Active { connected: false, .. } => "the connection to ZooKeeper is lost".into(),
+            SessionState::Active { connected: true, .. } => "the ZooKeeper session is not proven yet".into(),
+        })
+    }
+
+    pub(super) fn key_redaction(&self) -> KeyRedaction {
+        KeyRedaction(self.config.plan().serving.log.keys)
+    }
+}

@@ -1,0 +1,299 @@
+//! Checks ZooKeeper as a gateway would find it: through a session of its own, which is closed again.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use fencegate_policies::{
+    diagnostics::{Diagnostic, DiagnosticCode, Severity},
+    plan::{GatewayPlan, ZooKeeperSettings},
+};
+use fencegate_process::{
+    command_hint::{self, HintedProcessKind},
+    display::{HumanDuration, error_chain},
+    pem,
+};
+use fencegate_zookeeper::{
+    installation::InstallationMeta,
+    session::{
+        client::{ZkClient, ZkConnector, ZkError},
+        era::{self, ReadMetaError},
+        member::{MemberRecord, gateway_name},
+        paths::ZkPaths,
+        servers::ZkServers,
+        tls_diagnosis::TlsHandshakeOutcome,
+        zookeeper::ZkSession,
+    },
+    state::TokenHistory,
+};
+use futures_util::future::{join_all, join3};
+use tokio::time::timeout;
+
+use super::{acl, files, findings::FindingCollector, fleet};
+
+/// The time limit for a session, and again for all queries.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// The installation in ZooKeeper.
+pub(super) struct FoundInstallation {
+    pub(super) meta: InstallationMeta,
+    /// The member node of each gateway, by the gateway's name.
+    pub(super) members: BTreeMap<String, MemberRecord>,
+}
+
+/// `None` if no installation was found.
+pub(super) async fn check(
+    findings: &FindingCollector,
+    gateway: &GatewayPlan,
+    memory: &TokenHistory,
+) -> Option<FoundInstallation> {
+    let zookeeper = &gateway.zookeeper;
+    let servers = zookeeper.servers.join(", ");
+    let ensemble = match ZkServers::from_policy(zookeeper) {
+        Ok(ensemble) => ensemble,
+        Err(bad) => {
+            files::report_unusable(findings, &["zookeeper"], &error_chain(&bad));
+            return None;
+        }
+    };
+    let (connected, (), ()) = join3(
+        timeout(PATIENCE, ensemble.connect()),
+        check_tls(findings, zookeeper, &ensemble),
+        check_server_kind(findings, zookeeper, &ensemble),
+    )
+    .await;
+    let link = match connected.unwrap_or_else(|_| Err(ZkError::Refused("no answer in time".into()))) {
+        Ok(link) => link,
+        // The failing servers were reported already.
+        Err(ZkError::Tls(_)) => return None,
+        Err(fault) => {
+            let message = format!("no session with ZooKeeper at {servers}: {fault}");
+            let remedy =
+                "start the ensemble, or correct `servers`; `nc` to each server shows which of them answer";
+            findings.report_problem(&["zookeeper", "servers"], DiagnosticCode::NoEnsemble, message, remedy);
+            return None;
+        }
+    };
+    check_session(findings, zookeeper, &servers, link.negotiated_timeout());
+    check_each_server(findings, &ensemble, zookeeper).await;
+    let installation = timeout(PATIENCE, check_installation(findings, gateway, memory, &link)).await;
+    link.close().await;
+    installation.unwrap_or_else(|_| {
+        let message = format!("ZooKeeper at {servers} gave a session, and then no answers");
+        findings.report_problem(
+            &["zookeeper", "servers"],
+            DiagnosticCode::NoEnsemble,
+            message,
+            "look at its log: it may have no quorum",
+        );
+        None
+    })
+}
+
+fn check_session(
+    findings: &FindingCollector,
+    zookeeper: &ZooKeeperSettings,
+    servers: &str,
+    granted: Duration,
+) {
+    let requested = zookeeper.session_timeout;
+    let margin = zookeeper.margin(granted);
+    findings.record(
+        "zookeeper",
+        format!(
+            "{servers} grants a session of {} for the {} asked for; in its last {} nothing is sent",
+            HumanDuration(granted),
+            HumanDuration(requested),
+            HumanDuration(margin)
+        ),
+    );
+    if granted == requested {
+        return;
+    }
+    let message = format!(
+        "ZooKeeper grants a session of {}, not the {} asked for",
+        HumanDuration(granted),
+        HumanDuration(requested)
+    );
+    let least = ZooKeeperSettings::least_margin(granted, zookeeper.tick);
+    let short = margin < least || margin + ZooKeeperSettings::heartbeat(granted) * 2 > granted;
+    let mut diagnostic = Diagnostic::new(DiagnosticCode::SessionNegotiated, message);
+    if short {
+        // No gateway starts with such a session.
+        diagnostic.severity = Severity::Error;
+    }
+    let remedy = "ask for what it grants, or change its minSessionTimeout, maxSessionTimeout and tickTime";
+    findings.report(&["zookeeper", "session_timeout"], diagnostic.with_remedy(remedy));
+}
+
+/// Checks TLS with each server, and when its certificate expires.
+async fn check_tls(findings: &FindingCollector, zookeeper: &ZooKeeperSettings, ensemble: &ZkServers) {
+    if let Some(client) = zookeeper.tls.as_ref().and_then(|tls| tls.client.as_ref()) {
+        let until = pem::certificates(&client.chain).ok().and_then(|chain| pem::not_after(chain.first()?));
+        let way = ["zookeeper", "tls", "client_certificate_file"];
+        files::check_certificate(findings, &way, &client.chain.display().to_string(), until);
+    }
+    for (number, (server, met)) in ensemble.probe_tls().await.into_iter().enumerate() {
+        let number = number.to_string();
+        let way = ["zookeeper", "servers", &number];
+        match met {
+            TlsHandshakeOutcome::Accepted(until) => {
+                files::check_certificate(findings, &way, &format!("of {server}"), until)
+            }
+            TlsHandshakeOutcome::Refused(why) => {
+                let message = format!("TLS with {server} is not agreed on: {why}");
+                let remedy =
+                    "see `ca_file`, `client_certificate_file` and the port: `fencegate explain FG0521`";
+                findings.report_problem(&way, DiagnosticCode::EnsembleTls, message, remedy);
+            }
+            // Reported where all servers are listed.
+            TlsHandshakeOutcome::Unreachable(why) => {
+                findings.record("zookeeper", format!("{server} does not answer: {why}"))
+            }
+        }
+    }
+}
+
+/// Reports servers that speak ZooKeeper's protocol but lack some of its guarantees.
+async fn check_server_kind(findings: &FindingCollector, zookeeper: &ZooKeeperSettings, ensemble: &ZkServers) {
+    let replies =
+        join_all(zookeeper.servers.iter().map(|server| ensemble.four_letter_word(server, "srvr"))).await;
+    for (number, (server, reply)) in zookeeper.servers.iter().zip(replies).enumerate() {
+        if reply.is_some_and(|reply| reply.starts_with("ClickHouse Keeper")) {
+            let message = format!(
+                "{server} is ClickHouse Keeper, which does not give a session back after a broken connection"
+            );
+            let remedy = "take ZooKeeper: `fencegate explain FG0523` says what else differs";
+            findings.report_problem(
+                &["zookeeper", "servers", &number.to_string()],
+                DiagnosticCode::NotZooKeeper,
+                message,
+                remedy,
+            );
+        }
+    }
+}
+
+/// A session can move from server to server, and each server may grant another timeout.
+async fn check_each_server(findings: &FindingCollector, ensemble: &ZkServers, zookeeper: &ZooKeeperSettings) {
+    if zookeeper.servers.len() < 2 {
+        return;
+    }
+    let attempts = zookeeper.servers.iter().map(async |server| {
+        let connected = timeout(EACH, ensemble.clone().with_server(server).connect()).await;
+        let link = connected.ok()?.ok()?;
+        let granted = link.negotiated_timeout();
+        link.close().await;
+        Some((server, granted))
+    });
+    let granted: Vec<_> = join_all(attempts).await.into_iter().flatten().collect();
+    let listed = granted.iter().map(|(server, granted)| format!("{server} {granted:?}"));
+    let listed = listed.collect::<Vec<_>>().join(", ");
+    let count = granted.len();
+    let all = zookeeper.servers.len();
+    findings.record("zookeeper", format!("{count} of {all} servers give a session: {listed}"));
+    let mut times = granted.iter().map(|(_, granted)| granted);
+    let first = times.next();
+    if times.any(|other| Some(other) != first) {
+        let message = format!("the servers keep a session for unlike times: {listed}");
+        let remedy = "give all servers one tickTime, minSessionTimeout and maxSessionTimeout, and restart them one by one";
+        findings.report_problem(&["zookeeper", "servers"], DiagnosticCode::UnlikeServers, message, remedy);
+    }
+}
+
+/// The time limit for a session with one server.
+const EACH: Duration = Duration::from_secs(4);
+
+async fn check_installation(
+    findings: &FindingCollector,
+    gateway: &GatewayPlan,
+    memory: &TokenHistory,
+    link: &ZkSession,
+) -> Option<FoundInstallation> {
+    let paths = ZkPaths::new(&gateway.zookeeper.root);
+    acl::check(findings, gateway, link, &paths).await;
+    let meta = match era::read_meta(link, &paths).await {
+        Ok(era) => era.meta,
+        Err(unreadable) => {
+            if let ReadMetaError::Fault { source: ZkError::Denied(_), .. } = unreadable {
+                let remedy = "show the identity that the other gateways show: `fencegate explain FG0524`";
+                findings.report_problem(
+                    &["zookeeper"],
+                    DiagnosticCode::NotLetIn,
+                    error_chain(&unreadable),
+                    remedy,
+                );
+                return None;
+            }
+            let init = command_hint::command_line(HintedProcessKind::Gateway, "era init");
+            let (said, remedy) = match &unreadable {
+                ReadMetaError::Missing { path } => {
+                    (format!("{path} does not exist"), format!("make it once: `{init}`"))
+                }
+                other => {
+                    (error_chain(other), "see whether `root` and `servers` are the right ones".to_owned())
+                }
+            };
+            findings.report_problem(&["zookeeper", "root"], DiagnosticCode::NoInstallation, said, &remedy);
+            return None;
+        }
+    };
+    findings.record("root", format!("{} has installation {}, era {}", paths.root(), meta.uuid, meta.era));
+    if let Err(went_back) = memory.check_installation(&meta) {
+        let bump = command_hint::command_line(HintedProcessKind::Gateway, "era bump");
+        let remedy = format!("follow *Restoring ZooKeeper* in the runbook: `{bump}` makes larger tokens");
+        findings.report_problem(
+            &["zookeeper", "root"],
+            DiagnosticCode::OtherEnsemble,
+            error_chain(&went_back),
+            &remedy,
+        );
+    }
+    let members = match read_members(link, &paths).await {
+        Ok(members) => {
+            check_other_gateways(findings, gateway, &members);
+            if let Err(fault) = fleet::check(findings, gateway, link, &paths).await {
+                findings.record("members", format!("what they have published is not to be told: {fault}"));
+            }
+            members
+        }
+        Err(fault) => {
+            findings.record("members", format!("not to be told: {fault}"));
+            BTreeMap::new()
+        }
+    };
+    Some(FoundInstallation { meta, members })
+}
+
+/// By the name of the gateway. A node that disappears meanwhile belongs to a gateway that has ended.
+async fn read_members(link: &ZkSession, paths: &ZkPaths) -> Result<BTreeMap<String, MemberRecord>, ZkError> {
+    let mut members = BTreeMap::new();
+    for node in link.children(&paths.members_path()).await? {
+        let Ok((data, _)) = link.data(&format!("{}/{node}", paths.members_path())).await else { continue };
+        if let Ok(member) = serde_json::from_slice::<MemberRecord>(&data) {
+            members.insert(gateway_name(&node).to_owned(), member);
+        }
+    }
+    Ok(members)
+}
+
+fn check_other_gateways(
+    findings: &FindingCollector,
+    gateway: &GatewayPlan,
+    members: &BTreeMap<String, MemberRecord>,
+) {
+    let ours = format!("{:016x}", gateway.fingerprint);
+    let unlike: Vec<&str> =
+        members.iter().filter(|(_, member)| member.plan != ours).map(|(name, _)| name.as_str()).collect();
+    findings.record(
+        "members",
+        format!("{} gateways, {} of them with other locks than this file", members.len(), unlike.len()),
+    );
+    if !unlike.is_empty() {
+        let message = format!(
+            "{} would lock other keys than this file: while both run, one resource has two locks",
+            unlike.join(", ")
+        );
+        let remedy =
+            "give all gateways of one root the same routes and keys, or change them with all of them stopped";
+        findings.report_problem(&["routes"], DiagnosticCode::PlansDiffer, message, remedy);
+    }
+}

@@ -1,0 +1,124 @@
+//! The explanation of a request, part by part, for people and for programs.
+
+use fencegate_refusal::{DispatchOutcome, Refusal};
+use hyper::StatusCode;
+use serde::Serialize;
+
+use super::request_diff::UpstreamRequestDiff;
+
+/// The explanation of a request. A part is absent if it is not known when the request is refused.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RequestExplanation {
+    pub method: String,
+    pub target: String,
+    /// `None` if no route matches the request.
+    pub route: Option<String>,
+    pub upstream: Option<UpstreamExplanation>,
+    pub lock: Option<LockExplanation>,
+    pub once: Option<OperationExplanation>,
+    /// The reason for which a route that only observes would refuse the request.
+    pub observed: Option<&'static str>,
+    pub sent: Option<UpstreamRequestDiff>,
+    pub refused: Option<RefusalExplanation>,
+    /// The status of a response that the gateway gives by itself, and that is no refusal.
+    pub answered: Option<u16>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct UpstreamExplanation {
+    pub name: String,
+    pub endpoints: Vec<String>,
+    /// The level: the process that compares tokens.
+    pub fencing: &'static str,
+    /// How long the next holder waits after a holder that ended without releasing the lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay: Option<String>,
+}
+
+/// The lock that the request holds while it runs.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct LockExplanation {
+    pub keys: Vec<ExplainedKey>,
+    /// The layout of its nodes, if other programs use the same queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layout: Option<&'static str>,
+    /// The number of permits; absent if one request, or any number of readers, can hold the key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permits: Option<u16>,
+    /// Other routes whose requests may lock the same keys.
+    pub also: Vec<String>,
+    pub mode: &'static str,
+    pub wait: String,
+    /// The status of a refusal when the wait is over.
+    pub locked_status: u16,
+    pub queue: usize,
+    /// The most requests of one client that wait for or hold keys of the route.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_share: Option<usize>,
+    pub hold: HoldExplanation,
+    /// `optional` or `required` for requests under the lease of a client. Absent if such requests are refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease: Option<&'static str>,
+    /// `holder` if the request is forwarded to the gateway that holds the key. Absent if it waits here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forward: Option<&'static str>,
+    /// The time limit for a body too large to be taken in full; absent if such bodies are refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upload_timeout: Option<String>,
+    pub enforce: &'static str,
+}
+
+/// A key, and its node in ZooKeeper.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct ExplainedKey {
+    pub key: String,
+    pub path: String,
+}
+
+/// How long a key is kept after its request.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "mode", rename_all = "lowercase")]
+pub enum HoldExplanation {
+    Strict,
+    Cached { linger: String, max_local: u32, max_hold: String, max_tenure: String },
+}
+
+/// The operation of the request.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct OperationExplanation {
+    pub name: String,
+    /// Empty if the route has no principals.
+    pub principal: String,
+    pub store: &'static str,
+    pub keep: String,
+    /// The reference by which an operator finds the operation.
+    pub reference: String,
+    /// The node that records the operation, if ZooKeeper does.
+    pub path: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct RefusalExplanation {
+    /// `None` if the HTTP library refuses the request before the first step.
+    pub reason: Option<&'static str>,
+    pub status: u16,
+    pub outcome: &'static str,
+    pub detail: String,
+}
+
+impl RefusalExplanation {
+    pub(super) fn new(refusal: &Refusal) -> Self {
+        Self {
+            reason: Some(refusal.reason.word()),
+            status: refusal.status().as_u16(),
+            outcome: refusal.outcome().as_str(),
+            detail: format!("{} ({})", refusal.reason.title(), refusal.detail),
+        }
+    }
+
+    /// The HTTP library answers before any step receives the request.
+    pub(super) fn for_unreadable_request(status: StatusCode, why: &dyn std::error::Error) -> Self {
+        let outcome = DispatchOutcome::NotDispatched.as_str();
+        Self { reason: None, status: status.as_u16(), outcome, detail: format!("no HTTP request: {why}") }
+    }
+}

@@ -1,0 +1,231 @@
+//! Explains how a request would be handled, without sending it: runs it through the deciding steps of the gateway,
+//! with nothing after them.
+
+mod explanation;
+mod render;
+mod request_diff;
+mod sample;
+
+use std::{
+    cell::RefCell,
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    rc::Rc,
+    sync::Arc,
+};
+
+use fencegate_config::active_config::ActiveConfig;
+use fencegate_http::{
+    body::{Body, Reply},
+    buffered::MemoryBudget,
+    client_quota::ClientQuotas,
+    connection_info::ConnectionInfo,
+};
+use fencegate_http_client::upstream::endpoint_set::UpstreamSet;
+use fencegate_metrics::{ProcessMetricFamilies, WorkerMetrics};
+use fencegate_policies::{
+    permits::PermitCount,
+    plan::{
+        CachedHoldLimits, FenceRule, GatewayPlan, HoldPolicy, IdempotencyStore, LargeBodyPolicy, LeasePolicy,
+        LockMode, LockPlacement, PeerForwardPolicy, Upstream,
+    },
+};
+use fencegate_process::randomness::{Guid, SystemRandomness};
+use fencegate_proxy::{
+    concurrency_limit::ConcurrencyLimit,
+    frontend::RawRequest,
+    handler::Handler,
+    pipeline::{self, PipelineDeps},
+    request_context::RequestContext,
+    steps::{
+        fence, key::KeyedRequest, limit::ClientConcurrencyLimit, route::RoutingTable,
+        upgrade::OfferedUpgradeProtocols,
+    },
+    via::ViaName,
+};
+use fencegate_refusal::Refusal;
+use fencegate_zookeeper::session::paths::ZkPaths;
+use hyper::Request;
+use tokio_util::task::TaskTracker;
+
+pub use self::{
+    explanation::{
+        ExplainedKey, HoldExplanation, LockExplanation, OperationExplanation, RefusalExplanation,
+        RequestExplanation, UpstreamExplanation,
+    },
+    request_diff::UpstreamRequestDiff,
+    sample::{ParseSampleRequestError, SampleRequest, default_host},
+};
+
+/// Explains how the request would be handled. No side effects: nothing is connected to, nothing is written.
+///
+/// # Errors
+/// The machine has no resources for a runtime.
+pub fn explain(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<RequestExplanation> {
+    let base = RequestExplanation {
+        method: sample.method.clone(),
+        target: sample.target.clone(),
+        ..RequestExplanation::default()
+    };
+    let request = match sample.to_request() {
+        Ok(request) => request,
+        Err(refused) => return Ok(RequestExplanation { refused: Some(refused), ..base }),
+    };
+    let fields = request.headers().clone();
+    let (answer, notes, keyed) = dry_run_request(gateway, request)?;
+    let serving = &gateway.serving;
+    let route = notes.route.get().map(|id| serving.routes.get(id));
+    let upstream = keyed.as_ref().map(|keyed| keyed.upstream).or(route.map(|route| route.upstream));
+    let reached = RequestExplanation {
+        route: route.map(|route| route.name.to_string()),
+        upstream: upstream.map(|id| upstream_info(serving.upstream(id))),
+        observed: notes.observed.get().map(|reason| reason.word()),
+        ..base
+    };
+    Ok(match (answer, keyed) {
+        (Err(refusal), _) => {
+            RequestExplanation { refused: Some(RefusalExplanation::new(&refusal)), ..reached }
+        }
+        (Ok(reply), None) => RequestExplanation { answered: Some(reply.status().as_u16()), ..reached },
+        (Ok(_), Some(keyed)) => RequestExplanation {
+            lock: explain_lock(gateway, &keyed),
+            once: explain_operation(gateway, &keyed),
+            sent: Some(UpstreamRequestDiff::new(gateway, keyed, &fields)),
+            ..reached
+        },
+    })
+}
+
+/// Stands in the place of the acting steps: keeps the request in its state at that point.
+#[derive(Clone, Default)]
+struct RecordingHandler(Rc<RefCell<Option<KeyedRequest>>>);
+
+impl Handler<KeyedRequest> for RecordingHandler {
+    async fn handle(&self, request: KeyedRequest) -> Result<Reply, Refusal> {
+        self.0.replace(Some(request));
+        Ok(Reply::new(Body::empty()))
+    }
+}
+
+type DryRunResult = (Result<Reply, Refusal>, Rc<RequestContext>, Option<KeyedRequest>);
+
+fn dry_run_request(gateway: &GatewayPlan, request: Request<Body>) -> io::Result<DryRunResult> {
+    let plan = Arc::new(gateway.serving.clone());
+    let all = ProcessMetricFamilies::for_gateway(gateway);
+    let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
+    let hop = ViaName::new(Guid::new(&SystemRandomness));
+    let per_client = ClientConcurrencyLimit { shares: ClientQuotas::default(), most: None };
+    let in_flight = ConcurrencyLimit::new(1);
+    let running = TaskTracker::new();
+    let memory = plan.listener.limits.buffered.unwrap_or(usize::MAX);
+    let budget = MemoryBudget::new(memory, all.buffered().clone());
+    let pass = None;
+    let callers = None;
+    let leases = None;
+    let plan_asked = plan.clone();
+    let parts =
+        PipelineDeps { in_flight, per_client, hop, budget, callers, leases, pass, plan: plan_asked, running };
+    let recorder = RecordingHandler::default();
+    let config = ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints()));
+    let steps = pipeline::routing_pipeline(parts, RoutingTable::new(config, metrics), recorder.clone());
+    let notes = Rc::<RequestContext>::default();
+    let arrived =
+        RawRequest { http: Box::new(request), notes: notes.clone(), peer: Rc::new(unconnected_peer()) };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let answer = runtime.block_on(steps.handle(arrived));
+    let keyed = recorder.0.take();
+    Ok((answer, notes, keyed))
+}
+
+/// The caller of an explanation has no connection.
+fn unconnected_peer() -> ConnectionInfo {
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    ConnectionInfo::new(local, local)
+}
+
+fn upstream_info(upstream: &Upstream) -> UpstreamExplanation {
+    UpstreamExplanation {
+        name: upstream.name.to_string(),
+        endpoints: upstream.endpoints.iter().map(|endpoint| upstream.endpoint_url(endpoint)).collect(),
+        fencing: upstream.fencing.as_str(),
+        delay: upstream.fencing.delay().map(render::format_duration),
+    }
+}
+
+fn explain_lock(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<LockExplanation> {
+    let fenced = keyed.fenced.as_ref()?;
+    let fence = fenced.fence(&gateway.serving);
+    let paths = ZkPaths::new(&gateway.zookeeper.root);
+    let others = gateway.serving.routes.routes().iter().filter(|route| route.id != fenced.route);
+    let also = others.filter(|route| route.fence.as_ref().is_some_and(|other| fence.may_share_key(other)));
+    let held = fenced.keys.iter().zip(&*fenced.sites);
+    Some(LockExplanation {
+        also: also.map(|route| route.name.to_string()).collect(),
+        keys: held
+            .map(|(key, site)| ExplainedKey { key: key.to_string(), path: paths.lock_parent_path(key, site) })
+            .collect(),
+        layout: matches!(fence.placing, LockPlacement::Foreign { .. })
+            .then(|| fence.placing.layout().as_str()),
+        permits: fence.permits().map(PermitCount::count),
+        mode: fenced.mode.as_str(),
+        wait: render::format_duration(fence::max_wait(keyed, fence)),
+        locked_status: fence.locked_status,
+        queue: fence.queue,
+        client_share: fence.client_share,
+        hold: explain_hold(fence),
+        lease: (fence.lease != LeasePolicy::Never).then(|| fence.lease.as_str()),
+        forward: may_be_forwarded(gateway, keyed, fence).then_some("holder"),
+        upload_timeout: match fence.large_bodies {
+            LargeBodyPolicy::Refuse => None,
+            LargeBodyPolicy::Stream { within } => Some(render::format_duration(within)),
+        },
+        enforce: fence.enforce.as_str(),
+    })
+}
+
+/// By the plan, a fence that caches no key forwards nothing.
+fn may_be_forwarded(gateway: &GatewayPlan, keyed: &KeyedRequest, fence: &FenceRule) -> bool {
+    let exclusive = keyed.fenced.as_ref().is_some_and(|fenced| fenced.mode == LockMode::Exclusive);
+    // A request whose body would be streamed counts as complete here, too.
+    let most = gateway.serving.listener.limits.max_body;
+    let in_full = keyed.http.body().bytes().is_some_and(|bytes| bytes.len() <= most);
+    let route = keyed.notes.route.get().map(|id| gateway.serving.routes.get(id));
+    let switches = route.is_some_and(|route| !route.upgrade.is_empty())
+        && keyed.http.extensions().get::<OfferedUpgradeProtocols>().is_some();
+    gateway.peer.is_some() && fence.forward == PeerForwardPolicy::Holder && exclusive && in_full && !switches
+}
+
+fn explain_hold(fence: &FenceRule) -> HoldExplanation {
+    match fence.hold {
+        HoldPolicy::Strict => HoldExplanation::Strict,
+        HoldPolicy::Cached(CachedHoldLimits { linger, max_local, max_hold, max_tenure }) => {
+            HoldExplanation::Cached {
+                linger: render::format_duration(linger),
+                max_local,
+                max_hold: render::format_duration(max_hold),
+                max_tenure: render::format_duration(max_tenure),
+            }
+        }
+    }
+}
+
+fn explain_operation(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<OperationExplanation> {
+    let fenced = keyed.fenced.as_ref()?;
+    let hashed = fenced.operation.as_ref()?;
+    let named = keyed.notes.named.get()?;
+    let once = fenced.fence(&gateway.serving).once.as_ref()?;
+    let (store, path) = match once.store {
+        IdempotencyStore::Guard => ("guard", None),
+        IdempotencyStore::ZooKeeper => {
+            ("zookeeper", Some(ZkPaths::new(&gateway.zookeeper.root).operation_path(&hashed.id)))
+        }
+    };
+    Some(OperationExplanation {
+        name: named.name.clone(),
+        principal: named.principal.clone(),
+        store,
+        keep: render::format_duration(once.keep),
+        reference: hashed.id.reference(),
+        path,
+    })
+}

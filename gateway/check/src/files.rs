@@ -1,0 +1,204 @@
+//! Checks the files that a policy names: whether they exist, whether their content is right, and when they expire.
+
+use std::{
+    fs,
+    os::unix::fs::FileTypeExt,
+    path::Path,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use fencegate_config::{bearer::BearerToken, key_secret};
+use fencegate_http::{
+    buffered::{DefaultMemoryLimit, memory_allowance},
+    listen::certificates::read_certificate_expiries,
+};
+use fencegate_policies::{
+    diagnostics::{Diagnostic, DiagnosticCode},
+    plan::{
+        AdminListenerSettings, BindAddress, LeasePlan, ListenerLimits, ListenerTls, LogSettings,
+        PrincipalCredential, buffer_limits,
+    },
+};
+use fencegate_process::display::error_chain;
+use fencegate_zookeeper::state::{self, InstallationRecord};
+use rustix::fs::{Access, access};
+
+use super::findings::FindingCollector;
+
+/// The time before its end at which a certificate is reported, so that it can be renewed.
+const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+
+/// The certificates that a listener presents.
+pub(super) fn check_listener(findings: &FindingCollector, way: &[&str], tls: Option<&ListenerTls>) {
+    let Some(tls) = tls else { return };
+    match read_certificate_expiries(tls) {
+        Err(bad) => {
+            let remedy = "put a certificate with its chain and its own key there, in PEM; the process does not start without";
+            findings.report_problem(way, DiagnosticCode::ListenerTls, error_chain(&bad), remedy);
+        }
+        Ok(examined) => {
+            for (number, (path, until)) in examined.iter().enumerate() {
+                let number = number.to_string();
+                let way = [way, &["certificates", &number, "certificate_file"]].concat();
+                check_certificate(findings, &way, &path.display().to_string(), *until);
+            }
+        }
+    }
+}
+
+/// How much memory bodies may take on this machine or in this container. `way` is the path of the limits in the file.
+pub(super) fn check_memory(findings: &FindingCollector, way: &[&str], limits: &ListenerLimits) {
+    let mib = |bytes: usize| bytes >> 20;
+    let says = match limits.buffered {
+        // Too small a value is reported without a check of the machine.
+        Some(bytes) => format!("{} MiB, as `limits.buffered` says", mib(bytes)),
+        None => {
+            let DefaultMemoryLimit { bytes, source: of } = memory_allowance();
+            if buffer_limits::max_body(bytes) < limits.max_body {
+                let message = format!(
+                    "a body that `max_body` lets come never finds room: it may have {} bytes, and one body takes at most {} \
+                     of the memory that the {of} allows",
+                    limits.max_body,
+                    buffer_limits::max_body(bytes)
+                );
+                let remedy = "lower `max_body`, or give the process more memory";
+                findings.report_problem(
+                    &[way, &["max_body"]].concat(),
+                    DiagnosticCode::SmallMemory,
+                    message,
+                    remedy,
+                );
+            }
+            format!("{} MiB, a part of what the {of} allows", mib(bytes))
+        }
+    };
+    findings.record("memory for bodies", says);
+}
+
+pub(super) fn check_admin(findings: &FindingCollector, admin: &AdminListenerSettings) {
+    check_listener(findings, &["admin", "tls"], admin.tls.as_ref());
+    if let Some(file) = &admin.bearer
+        && let Err(bad) = BearerToken::open(file)
+    {
+        report_unusable(findings, &["admin", "auth", "bearer_file"], &error_chain(&bad));
+    }
+}
+
+/// The secret of the hashes of keys.
+pub(super) fn check_log(findings: &FindingCollector, log: &LogSettings) {
+    if let Err(bad) = key_secret::load(log) {
+        report_unusable(findings, &["log", "key_secret_file"], &error_chain(&bad));
+    }
+}
+
+/// The credentials of clients that hold leases.
+pub(super) fn check_leases(findings: &FindingCollector, leases: &LeasePlan) {
+    for (number, principal) in leases.principals.iter().enumerate() {
+        let PrincipalCredential::Bearer(file) = &principal.shows else { continue };
+        if let Err(bad) = BearerToken::open(file) {
+            let way = ["leases", "principals", &number.to_string(), "bearer", "file"];
+            report_unusable(findings, &way, &error_chain(&bad));
+        }
+    }
+}
+
+pub(super) fn report_unusable(findings: &FindingCollector, way: &[&str], why: &str) {
+    let remedy = "the process does not start without it: see that it is there, and who may read it";
+    findings.report_problem(way, DiagnosticCode::FileUnusable, why, remedy);
+}
+
+/// `until`: seconds since 1970.
+pub(super) fn check_certificate(findings: &FindingCollector, way: &[&str], which: &str, until: Option<u64>) {
+    let Some(until) = until else { return };
+    let left = (UNIX_EPOCH + Duration::from_secs(until)).duration_since(SystemTime::now());
+    match left {
+        Err(_) => {
+            let fault =
+                Diagnostic::new(DiagnosticCode::Expired, format!("the certificate {which} has expired"));
+            findings.report(
+                way,
+                fault.with_remedy("put a new one in its place: it is taken over while the process runs"),
+            );
+        }
+        Ok(left) if left < SOON => {
+            let message = format!("the certificate {which} expires in {} days", left.as_secs() / 86_400);
+            let remedy = "put a new one in its place: it is taken over while the process runs";
+            findings.report_problem(way, DiagnosticCode::ExpiresSoon, message, remedy);
+        }
+        Ok(left) => {
+            findings.record("certificates", format!("{which} is valid for {} days", left.as_secs() / 86_400))
+        }
+    }
+}
+
+/// The records that a gateway would find in its `state_dir`.
+pub(super) fn check_state(findings: &FindingCollector, folder: &Path) -> Vec<InstallationRecord> {
+    check_writable(findings, &["state_dir"], folder);
+    if !folder.is_dir() {
+        return Vec::new();
+    }
+    match state::read_records(folder) {
+        Ok(records) => {
+            if records.is_empty() {
+                findings.record("state", "nothing was written down yet");
+            }
+            for InstallationRecord { installation, era, highest } in &records {
+                let what = format!("installation {installation} in era {era}, up to epoch {highest}");
+                findings.record("state", what);
+            }
+            return records;
+        }
+        Err(error) => {
+            let remedy =
+                "put a copy back, or move the file away and begin the next era: `fencegate explain FG0519`";
+            findings.report_problem(
+                &["state_dir"],
+                DiagnosticCode::StateUnusable,
+                error_chain(&error),
+                remedy,
+            );
+        }
+    }
+    Vec::new()
+}
+
+/// The place of the public listener's unix socket. `way` is the path of its address in the file.
+pub(super) fn check_socket(findings: &FindingCollector, way: &[&str], bind: &BindAddress) {
+    let BindAddress::Unix(file) = bind else { return };
+    let path = file.path.display();
+    let folder = file.path.parent().unwrap_or(Path::new("/"));
+    let stands = fs::symlink_metadata(&file.path);
+    if let Err(error) = access(folder, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
+        let message =
+            format!("the folder {} of the socket cannot be read and written: {error}", folder.display());
+        let remedy = "make it, for the user that the process runs as: `RuntimeDirectory=` of systemd does";
+        findings.report_problem(way, DiagnosticCode::SocketUnusable, message, remedy);
+    } else if stands.as_ref().is_ok_and(|stands| !stands.file_type().is_socket()) {
+        let message = format!("what stands at {path} is no socket");
+        findings.report_problem(
+            way,
+            DiagnosticCode::SocketUnusable,
+            message,
+            "move it away, or name another path",
+        );
+    } else {
+        let says =
+            if stands.is_ok() { "is there, of a process that runs or was killed" } else { "can be made" };
+        findings.record("socket", format!("{path} {says}"));
+    }
+}
+
+/// Queries the system, and writes nothing.
+pub(super) fn check_writable(findings: &FindingCollector, way: &[&str], folder: &Path) {
+    match access(folder, Access::WRITE_OK | Access::EXEC_OK) {
+        Ok(()) if folder.is_dir() => {
+            findings.record("folders", format!("{} can be written", folder.display()))
+        }
+        other => {
+            let why = other.map_or_else(|error| error.to_string(), |()| "it is no folder".to_owned());
+            let message = format!("nothing can be written to {}: {why}", folder.display());
+            let remedy = "make the folder, and give it to the user that the process runs as";
+            findings.report_problem(way, DiagnosticCode::FolderUnusable, message, remedy);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! `fencegate check` and `fencegate explain`: all mistakes in a file, with `--online` also in the files and services that it
+//! names, and how a request would be handled. A check changes nothing: it opens and closes a session and connections, and
+//! reads files.
+//!
+//! - `findings`: what is not in the file itself; `files`: the files that it names
+//! - `online`: everything that a plan names, at the same time: `ensemble` and `acl` are ZooKeeper, `fleet` and
+//!   `handshakes` the other gateways, `endpoints` and `services` the upstreams, `store` the store of a guard
+//! - `outcome`, `report`: the findings together, and their form for programs
+//! - [`explain`]: runs the deciding steps of `fencegate-proxy` for a request, and sends nothing
+//!
+//! The mistakes in the text of a file are found by `policies`.
+
+// The request path is one future within another, a few dozen deep, and rustc computes the layout of all of it.
+#![recursion_limit = "256"]
+// `println!` panics when the reader is gone.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+mod acl;
+mod endpoints;
+mod ensemble;
+pub mod explain;
+mod files;
+mod findings;
+mod fleet;
+mod handshakes;
+mod online;
+mod outcome;
+mod report;
+mod services;
+mod store;
+
+use std::io;
+
+use fencegate_config::policy_file::PolicyFile;
+use fencegate_policies::file::{self, LoadedPolicy, PolicyFileKind};
+
+pub use self::{
+    findings::Finding,
+    outcome::PolicyCheckOutcome,
+    report::{DiagnosticJson, PolicyCheckReport},
+};
+
+/// The depth of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CheckDepth {
+    /// The file alone.
+    File,
+    /// The file, and the servers, endpoints and files that it names.
+    Online,
+}
+
+/// Reads the file. If its plan is sound, checks the files and services that it names.
+///
+/// # Errors
+/// The machine has no resources for a runtime.
+pub fn check(file: &PolicyFile, depth: CheckDepth) -> io::Result<PolicyCheckOutcome> {
+    let kind = file::detect_file_kind(&file.text);
+    match kind {
+        PolicyFileKind::Gateway => {
+            let loaded = file.load(file::load_with_environment);
+            check_loaded(kind, loaded, depth, |plan| online::check_gateway(&file.text, plan))
+        }
+        PolicyFileKind::Guard => {
+            let loaded = file.load(file::load_guard_with_environment);
+            check_loaded(kind, loaded, depth, |plan| online::check_guard(&file.text, plan))
+        }
+    }
+}
+
+fn check_loaded<P>(
+    kind: PolicyFileKind,
+    loaded: LoadedPolicy<P>,
+    depth: CheckDepth,
+    look: impl FnOnce(&P) -> io::Result<online::OnlineCheckResult>,
+) -> io::Result<PolicyCheckOutcome> {
+    let LoadedPolicy { plan, mut diagnostics, traces: _ } = loaded;
+    let online = match (depth, plan) {
+        (CheckDepth::Online, Some(plan)) => {
+            let found = look(&plan)?;
+            diagnostics.extend(found.diagnostics);
+            Some(found.facts)
+        }
+        _ => None,
+    };
+    Ok(PolicyCheckOutcome { kind, diagnostics, online })
+}

@@ -1,0 +1,145 @@
+//! Checks everything that a plan names, all at the same time and within a bounded time.
+
+use std::{io, path::PathBuf};
+
+use fencegate_guard_client::{
+    jwks_fetcher::{JwksFetcher, JwksRefreshPolicy},
+    ticket_issuer::TicketIssuer,
+};
+use fencegate_policies::{
+    diagnostics::{Diagnostic, DiagnosticCode},
+    plan::{FencingLevel, GatewayPlan, GuardPlan, StoreLocation, TicketVerificationKeys},
+};
+use fencegate_process::display::error_chain;
+use fencegate_ticket::TicketVerifier;
+use fencegate_zookeeper::state::TokenHistory;
+use futures_util::future::{join_all, join3, join4};
+use tokio::task::LocalSet;
+
+use super::handshakes;
+use super::{
+    endpoints, ensemble, files,
+    findings::{Finding, FindingCollector},
+    services, store,
+};
+
+/// The results.
+pub(super) struct OnlineCheckResult {
+    pub(super) facts: Vec<Finding>,
+    pub(super) diagnostics: Vec<Diagnostic>,
+}
+
+pub(super) fn check_gateway(text: &str, gateway: &GatewayPlan) -> io::Result<OnlineCheckResult> {
+    let findings = FindingCollector::new(text);
+    let serving = &gateway.serving;
+    let listener = ["listeners", &serving.listener.name, "tls"];
+    files::check_listener(&findings, &listener, serving.listener.tls.as_ref());
+    let address = ["listeners", &serving.listener.name, "address"];
+    files::check_socket(&findings, &address, &serving.listener.address);
+    files::check_admin(&findings, &serving.admin);
+    files::check_log(&findings, &serving.log);
+    let limits = ["listeners", &serving.listener.name, "limits"];
+    files::check_memory(&findings, &limits, &serving.listener.limits);
+    if let Some(leases) = &gateway.leases {
+        files::check_leases(&findings, leases);
+    }
+    if let Some(key) = &gateway.tickets
+        && let Err(bad) = TicketIssuer::new(key, gateway, &"".into(), &Default::default())
+    {
+        files::report_unusable(&findings, &["tickets"], &error_chain(&bad));
+    }
+    let before =
+        gateway.state_dir.as_ref().map_or_else(Vec::new, |folder| files::check_state(&findings, folder));
+    let memory = TokenHistory::from_records(before);
+    run(async {
+        let endpoints =
+            serving.upstreams.iter().map(|upstream| endpoints::check_gateway_upstream(&findings, upstream));
+        let gateways = async {
+            let found = ensemble::check(&findings, gateway, &memory).await?;
+            handshakes::check_remote_peers(&findings, gateway, &found.members).await;
+            Some(found.meta)
+        };
+        let own = async {
+            if let Some(peer) = &gateway.peer {
+                handshakes::check_local_peer(&findings, peer).await;
+            }
+        };
+        let shared = services::check(&findings, serving);
+        let (installation, met, (), ()) = join4(gateways, join_all(endpoints), own, shared).await;
+        for (upstream, met) in serving.upstreams.iter().zip(met) {
+            if upstream.fencing == FencingLevel::Guard {
+                endpoints::check_guards(&findings, upstream, &met, installation.as_ref());
+            }
+        }
+    })?;
+    Ok(collect(findings))
+}
+
+pub(super) fn check_guard(text: &str, guard: &GuardPlan) -> io::Result<OnlineCheckResult> {
+    let findings = FindingCollector::new(text);
+    let serving = &guard.serving;
+    files::check_listener(&findings, &["listener", "tls"], serving.listener.tls.as_ref());
+    files::check_socket(&findings, &["listener", "address"], &serving.listener.address);
+    files::check_admin(&findings, &serving.admin);
+    files::check_log(&findings, &serving.log);
+    files::check_memory(&findings, &["listener", "limits"], &serving.listener.limits);
+    if guard.store != StoreLocation::Stateless
+        && serving.upstreams.iter().any(|one| one.sharing.health.is_none())
+    {
+        findings.record("upstream", NO_HEALTH);
+    }
+    run(async {
+        let upstreams =
+            serving.upstreams.iter().map(|upstream| endpoints::check_guard_upstream(&findings, upstream));
+        let tickets = check_ticket_keys(&findings, guard.tickets.as_ref());
+        let store = store::check(&findings, &guard.store);
+        join3(join_all(upstreams), tickets, store).await;
+    })?;
+    Ok(collect(findings))
+}
+
+/// The finding for a guard that does not check the health of its service.
+const NO_HEALTH: &str =
+    "without `health`: what is in doubt ends by the clock alone, also while the service stands still";
+
+/// The keys with which tickets are verified.
+async fn check_ticket_keys(findings: &FindingCollector, from: Option<&TicketVerificationKeys>) {
+    let opened =
+        |path: &PathBuf, verifier: Result<TicketVerifier, fencegate_ticket::KeyFileError>| match verifier {
+            Ok(_) => findings.record("tickets", format!("verified with {}", path.display())),
+            Err(bad) => files::report_unusable(findings, &["tickets"], &error_chain(&bad)),
+        };
+    match from {
+        None => {}
+        Some(TicketVerificationKeys::PublicKeys(path)) => opened(path, TicketVerifier::from_jwks_file(path)),
+        Some(TicketVerificationKeys::Secret(path)) => opened(path, TicketVerifier::from_secret_file(path)),
+        Some(TicketVerificationKeys::Jwks(url)) => {
+            let fetched = match JwksFetcher::new(url, JwksRefreshPolicy::default()) {
+                Ok(remote) => remote.fetch().await.map_err(|error| error_chain(&error)),
+                Err(bad) => Err(error_chain(&bad)),
+            };
+            match fetched {
+                Ok(()) => findings.record("tickets", format!("verified with {url}")),
+                Err(why) => findings.report_problem(
+                    &["tickets", "jwks_url"],
+                    DiagnosticCode::NoEndpoint,
+                    format!("the ticket keys at {url} cannot be fetched: {why}"),
+                    "without them every ticket is refused: start the gateway that shows them, or name a file",
+                ),
+            }
+        }
+    }
+}
+
+fn run(look: impl Future<Output = ()>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, look);
+    // A lookup without a response from its name server is not waited for any longer.
+    runtime.shutdown_background();
+    Ok(())
+}
+
+fn collect(findings: FindingCollector) -> OnlineCheckResult {
+    let (facts, diagnostics) = findings.into_sorted();
+    OnlineCheckResult { facts, diagnostics }
+}

@@ -1,0 +1,35 @@
+//! The secret for the hashes of keys in the log, read from a file that several processes may share.
+
+use std::path::PathBuf;
+
+use fencegate_policies::plan::LogSettings;
+use fencegate_process::key_redaction::KeyHashSecret;
+use fencegate_ticket::{KeyFileError, read_secret};
+
+/// The least length in bytes, so that the secret cannot be guessed and keys tried with it.
+const LEAST: usize = 16;
+
+/// The reason for which there is no secret. Quotes nothing of the file.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyHashSecretError {
+    #[error("FG0512: read the secret of `log.keys`")]
+    File(#[from] KeyFileError),
+    #[error(
+        "FG0512: the secret of `log.keys` in {path} has fewer than {LEAST} bytes; write one with `openssl rand -hex 32`"
+    )]
+    Short { path: PathBuf },
+}
+
+/// The secret that the log settings name; `None` if they name none.
+///
+/// # Errors
+/// The file cannot be used.
+pub fn load(log: &LogSettings) -> Result<Option<KeyHashSecret>, KeyHashSecretError> {
+    let Some(path) = &log.key_secret_file else { return Ok(None) };
+    let content = read_secret(path)?;
+    let bytes = content.trim_ascii();
+    if bytes.len() < LEAST {
+        return Err(KeyHashSecretError::Short { path: path.clone() });
+    }
+    Ok(Some(KeyHashSecret::new(bytes)))
+}

@@ -1,0 +1,18 @@
+//! The plan in force, from its file to its replacement by the next one.
+//!
+//! - [`policy_file`]: the file, and the report about its mistakes; [`bearer`], [`key_secret`] and [`store_config`] are the
+//!   secrets and the database that it names
+//! - [`active_config`]: one plan as all workers serve it, and its replacement while requests run. Begin here
+//! - [`current_config`]: answers queries about the plan in force
+//!
+//! What a file means is decided in `policies`; a reload is carried out by `fencegate-serve`.
+
+// `println!` panics when the reader is gone.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod active_config;
+pub mod bearer;
+pub mod current_config;
+pub mod key_secret;
+pub mod policy_file;
+pub mod store_config;

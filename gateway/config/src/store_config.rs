@@ -1,0 +1,35 @@
+//! Finds the database that several guards share, by the files that the policy of a guard names.
+
+use std::{path::PathBuf, sync::Arc};
+
+use fencegate_guard_postgres::postgres::{PostgresConfig, SCHEMA, UnusableDatabaseError};
+use fencegate_policies::plan;
+use fencegate_process::client_tls::{self, ClientTlsError};
+use fencegate_ticket::{KeyFileError, read_secret};
+
+/// Why the address of the database is not known. Contains nothing of a file.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreConfigError {
+    #[error("read the address of the database")]
+    File(#[from] KeyFileError),
+    #[error("FG0540: {path} has more in it than one line with the address of a database")]
+    Lines { path: PathBuf },
+    #[error("FG0540: in {path}")]
+    Url { path: PathBuf, source: UnusableDatabaseError },
+    #[error("speak TLS with the database")]
+    Tls(#[from] ClientTlsError),
+}
+
+/// Reads the files.
+pub fn load_store_config(from: &plan::PostgresLocation) -> Result<PostgresConfig, StoreConfigError> {
+    let path = || from.url_file.clone();
+    let text = String::from_utf8(read_secret(&from.url_file)?)
+        .map_err(|_| StoreConfigError::Lines { path: path() })?;
+    let url = text.trim();
+    if url.is_empty() || url.contains(char::is_whitespace) {
+        return Err(StoreConfigError::Lines { path: path() });
+    }
+    let secured = from.tls.as_ref().map(client_tls::client_config).transpose()?.map(Arc::new);
+    PostgresConfig::parse(url, secured, SCHEMA)
+        .map_err(|source| StoreConfigError::Url { path: path(), source })
+}

@@ -1,0 +1,200 @@
+//! Tests that the verifier keeps its good keys, whatever the URL returns.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fencegate_policies::{plan::LockMode, token::FencingToken};
+use fencegate_process::randomness::SystemRandomness;
+use fencegate_ticket::{
+    InvalidTicketError, TicketClaims, TicketError, TicketSigner,
+    jwks::{self, PublicKey},
+    keys::SigningKeyPair,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+    runtime,
+    sync::watch,
+    task::LocalSet,
+};
+
+use super::*;
+
+/// Seconds since 1970: some time in 2026.
+const NOW: u64 = 1_800_000_000;
+const OURS: &str = "00112233445566778899aabbccddeeff";
+
+fn signing_pair() -> SigningKeyPair {
+    SigningKeyPair::generate(&SystemRandomness)
+}
+
+fn signed_ticket(pair: &SigningKeyPair) -> String {
+    let claims = TicketClaims {
+        keys: vec!["account/a".into()],
+        tenure: FencingToken::new(7, 3, 0).expect("below 2^63"),
+        mode: LockMode::Exclusive,
+        era: 7,
+        ensemble: OURS.into(),
+        issuer: "gateway-1".into(),
+        origin: None,
+    };
+    TicketSigner::with_key(pair).sign(&claims, NOW)
+}
+
+fn verify(verifier: &TicketVerifier, ticket: &str) -> Result<(), TicketError> {
+    verifier.verify(ticket.as_bytes(), OURS, NOW).map(drop)
+}
+
+/// A server that gives each client the same response. An empty response means that it does not respond.
+struct FakeJwksServer {
+    answer: watch::Sender<Vec<u8>>,
+    url: String,
+    asked: Arc<AtomicUsize>,
+}
+
+impl FakeJwksServer {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}/keys?of=tickets", listener.local_addr().expect("bound"));
+        let (answer, given) = watch::channel(Vec::new());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
+        tokio::task::spawn_local(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::SeqCst);
+                let answer = given.borrow().clone();
+                tokio::task::spawn_local(async move {
+                    let mut request = vec![0; 4096];
+                    let read = stream.read(&mut request).await.unwrap_or(0);
+                    assert!(request[..read].starts_with(b"GET /keys?of=tickets HTTP/1.1\r\n"));
+                    if answer.is_empty() {
+                        std::future::pending::<()>().await;
+                    }
+                    // The client may disconnect in the middle of a large response.
+                    drop(stream.write_all(&answer).await);
+                });
+            }
+        });
+        Self { answer, url, asked }
+    }
+
+    fn set_answer(&self, status: &str, body: &str) {
+        let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        self.answer.send_replace(answer.into());
+    }
+
+    fn publish_keys(&self, pairs: &[&SigningKeyPair]) {
+        let public: Vec<&PublicKey> = pairs.iter().map(|pair| pair.public()).collect();
+        self.set_answer("200 OK", &jwks::render_key_set(&public).expect("different keys"));
+    }
+}
+
+#[test]
+fn refresh_future_is_send() {
+    fn assert_send(_: impl Send) {}
+    assert_send(JwksFetcher::new("http://localhost/", HASTY).expect("a URL").run_refresh_loop());
+}
+
+fn run(test: impl Future) {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    LocalSet::new()
+        .block_on(&runtime, async { timeout(Duration::from_secs(60), test).await.expect("in time") });
+}
+
+const HASTY: JwksRefreshPolicy = JwksRefreshPolicy {
+    every: Duration::from_secs(3600),
+    least: Duration::from_millis(20),
+    patience: Duration::from_millis(300),
+};
+
+/// A response that is no key set keeps the old keys; a good one replaces them, so removed keys are unknown.
+#[test]
+fn bad_response_keeps_old_keys() {
+    run(async {
+        let server = FakeJwksServer::start().await;
+        let old = signing_pair();
+        let new = signing_pair();
+        let remote = JwksFetcher::new(&server.url, HASTY).expect("a URL");
+        let verifier = remote.verifier();
+        assert_eq!(
+            verify(verifier, &signed_ticket(&old)),
+            Err(TicketError::Invalid(InvalidTicketError::UnknownKey)),
+            "no key yet"
+        );
+        server.publish_keys(&[&old]);
+        remote.fetch().await.expect("a key set");
+        assert_eq!(verify(verifier, &signed_ticket(&old)), Ok(()));
+        let large = format!("{{\"keys\": [], \"x\": \"{}\"}}", "x".repeat(64 * 1024));
+        let other = jwks::render_key_set(&[new.public()]).expect("one key");
+        for (status, body) in [
+            ("500 Internal Server Error", &*other),
+            ("302 Found", &other),
+            ("200 OK", "<html>"),
+            ("200 OK", "{\"keys\": []}"),
+            ("200 OK", &large),
+        ] {
+            server.set_answer(status, body);
+            remote.fetch().await.expect_err(status);
+            assert_eq!(verify(verifier, &signed_ticket(&old)), Ok(()), "{status}");
+        }
+        for raw in ["", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "\0\0\0\0\r\n\r\n"] {
+            server.answer.send_replace(raw.into());
+            remote.fetch().await.expect_err(raw);
+            assert_eq!(verify(verifier, &signed_ticket(&old)), Ok(()), "{raw}");
+        }
+        server.publish_keys(&[&new]);
+        remote.fetch().await.expect("a key set");
+        assert_eq!(verify(verifier, &signed_ticket(&new)), Ok(()));
+        assert_eq!(
+            verify(verifier, &signed_ticket(&old)),
+            Err(TicketError::Invalid(InvalidTicketError::UnknownKey)),
+            "known, and removed"
+        );
+    });
+}
+
+/// A ticket of an unknown key causes a fetch soon, but at most one in each `least` interval.
+#[test]
+fn unknown_key_fetches_are_limited() {
+    run(async {
+        let server = FakeJwksServer::start().await;
+        let old = signing_pair();
+        let new = signing_pair();
+        server.publish_keys(&[&old]);
+        let least = Duration::from_millis(300);
+        let remote = JwksFetcher::new(&server.url, JwksRefreshPolicy { least, ..HASTY }).expect("a URL");
+        let verifier = remote.verifier().clone();
+        tokio::task::spawn_local(async move { remote.run_refresh_loop().await });
+        let until_good = async |ticket: &str| {
+            while verify(&verifier, ticket).is_err() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        until_good(&signed_ticket(&old)).await;
+        server.publish_keys(&[&old, &new]);
+        let begun = Instant::now();
+        until_good(&signed_ticket(&new)).await;
+        // The first fetch, the one for the unknown key, and at most one more for each pause on a slow machine.
+        let asked = server.asked.load(Ordering::SeqCst);
+        let most = 2 + begun.elapsed().as_millis() / least.as_millis();
+        assert!((2..=most).contains(&(asked as u128)), "{asked} of {most}");
+    });
+}
+
+/// A URL must be absolute and `http`, without user information.
+#[test]
+fn only_plain_http_urls_are_accepted() {
+    for (url, why) in [
+        ("https://a/b", JwksUrlError::Scheme("https://a/b".into())),
+        ("file:///etc/keys", JwksUrlError::Scheme("file:///etc/keys".into())),
+        ("http://user:password@a/b", JwksUrlError::User),
+        ("/b", JwksUrlError::Form("/b".into())),
+        ("a", JwksUrlError::Form("a".into())),
+        ("http://", JwksUrlError::Form("http://".into())),
+        ("", JwksUrlError::Form(String::new())),
+    ] {
+        let found = JwksFetcher::new(url, JwksRefreshPolicy::default()).map(drop);
+        let form = matches!((&found, &why), (Err(JwksUrlError::Form(_)), JwksUrlError::Scheme(_)));
+        assert!(found == Err(why) || form, "{url}: {found:?}");
+    }
+    assert!(JwksFetcher::new("http://[::1]:8080/keys", JwksRefreshPolicy::default()).is_ok());
+}

@@ -1,0 +1,354 @@
+//! Moves a guard's store from its file into a database that several guards share.
+//!
+//! No guard decides meanwhile: the file is open here, so no guard has it, and the copy is no store yet. When the copy
+//! is durable, the file is marked as moved, for good. Only then the copy becomes the store. So at no moment could two
+//! guards decide by the same store. If the move is interrupted, the next run depends on that marker:
+//!
+//! - The file has no marker: the copy was never a store. The file is copied anew, or the guard goes on with it.
+//! - The file has the marker: the copy that it names is made the store, if it is not one already. Nothing is ever
+//!   copied out of the file again, because guards may have decided by the copy since.
+
+mod source_file;
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use fencegate_guard_store::{
+    config::GuardConfig,
+    operation::JournalEntryState,
+    store::{MovedMarker, StoreError, StoreIdentity},
+};
+use fencegate_policies::operation::OperationId;
+use fencegate_process::{
+    command_hint, failpoint,
+    randomness::{Guid, Randomness},
+};
+
+use self::source_file::{InitialQuarantine, MigrationSourceFile};
+use crate::postgres::{
+    GuardTimeLimits, ImportHeader, ImportLock, ImportTransaction, KeyRow, OpenExecution, PostgresConfig,
+    SchemaContent, UnusableDatabaseError,
+};
+
+/// The two ends of a move.
+#[derive(Debug, Clone)]
+pub struct StoreMigration {
+    /// The file.
+    pub from: PathBuf,
+    pub target: PostgresConfig,
+    /// The configuration of the guards that go on with the store.
+    pub config: GuardConfig,
+}
+
+/// Whether to move, or only to check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MigrationMode {
+    /// Changes nothing, and reports what a move would do.
+    DryRun,
+    Migrate,
+}
+
+/// The result of a move, or of a check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MigrationReport {
+    pub identity: StoreIdentity,
+    pub state: MigrationState,
+    pub counts: StoreCounts,
+}
+
+/// How much of the move was left to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MigrationState {
+    /// The whole move.
+    NotStarted,
+    /// An earlier run had copied everything; only the last step was missing.
+    LastStep,
+    Done,
+}
+
+/// The contents of the file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StoreCounts {
+    pub keys: u64,
+    pub floor: u64,
+    pub highest: u64,
+    pub era: u64,
+    pub operations: u64,
+    /// Operations with an unknown outcome.
+    pub unknown: u64,
+    /// Executions in doubt, and how long the last of them stays so.
+    pub doubts: u64,
+    pub longest_doubt: Duration,
+    /// Keys that may have been at work when the guard was killed, and are closed at first.
+    pub closed_keys: u64,
+    /// How long those keys are closed, or every key.
+    pub closed: Duration,
+    pub every_key: bool,
+}
+
+/// Why the store was not moved, or why its location is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrationError {
+    #[error("{} does not exist; name the file that `store.redb` of the guard names", .0.display())]
+    NoFile(PathBuf),
+    #[error(transparent)]
+    File(#[from] StoreError),
+    #[error("FG0540: {0}")]
+    Database(#[from] UnusableDatabaseError),
+    /// The file is marked as moved, and the copy is not the store yet.
+    #[error(
+        "FG0540: {why}. {path} says by now that its store has gone: run the same command again, it ends what it began"
+    )]
+    NotFinished { path: String, why: UnusableDatabaseError },
+    #[error(
+        "FG0545: {path} was moved into {to} already, and that copy is not in {place}. Nothing is copied twice: guards may \
+         have let newer requests in since. If it was another database, name that one; if the database has lost the store, \
+         make a new one with `{}`, and a floor above every token (`fencegate era show -c POLICY` prints both)",
+        command_hint::command_line(
+            command_hint::HintedProcessKind::Guard,
+            "guard --init --floor E --ensemble UUID"
+        )
+    )]
+    Gone { path: String, to: String, place: String },
+}
+
+impl StoreMigration {
+    /// # Errors
+    /// See [`MigrationError`]: repair the cause, and run it again.
+    pub async fn run(
+        &self,
+        intent: MigrationMode,
+        randomness: &dyn Randomness,
+    ) -> Result<MigrationReport, MigrationError> {
+        if !self.from.exists() {
+            return Err(MigrationError::NoFile(self.from.clone()));
+        }
+        let source = MigrationSourceFile::open(&self.from)?;
+        let mut intake = ImportLock::open(&self.target).await?;
+        let moved = self.migrate(&source, &mut intake, intent, randomness).await;
+        intake.close().await;
+        moved
+    }
+
+    /// Does what is left to do.
+    async fn migrate(
+        &self,
+        source: &MigrationSourceFile,
+        intake: &mut ImportLock,
+        intent: MigrationMode,
+        randomness: &dyn Randomness,
+    ) -> Result<MigrationReport, MigrationError> {
+        let identity = source.remembered.identity.clone();
+        let there = intake.content().await?;
+        let (left_to_do, tally) = match &source.departed {
+            None => (MigrationState::NotStarted, self.copy(source, intake, there, intent, randomness).await?),
+            Some(departed) => {
+                let left_to_do = self.finish_started(departed, intake, there, intent).await?;
+                (left_to_do, self.copy_batches(source, None, randomness).await?)
+            }
+        };
+        Ok(MigrationReport { identity, state: left_to_do, counts: tally })
+    }
+
+    /// Does the whole move.
+    async fn copy(
+        &self,
+        source: &MigrationSourceFile,
+        intake: &mut ImportLock,
+        there: SchemaContent,
+        intent: MigrationMode,
+        randomness: &dyn Randomness,
+    ) -> Result<StoreCounts, MigrationError> {
+        let ours = &source.remembered.identity.store;
+        match there {
+            SchemaContent::Store(_) => {
+                return Err(UnusableDatabaseError::Exists { place: self.target.to_string() }.into());
+            }
+            SchemaContent::Copy(copy) if copy.store != *ours => {
+                let place = self.target.to_string();
+                let from = copy.from;
+                return Err(UnusableDatabaseError::Unfinished { place, from }.into());
+            }
+            SchemaContent::Copy(_) | SchemaContent::Nothing => {}
+        }
+        if intent == MigrationMode::DryRun {
+            intake.dry_run().await?;
+            return self.copy_batches(source, None, randomness).await;
+        }
+        let id = Guid::new(randomness).to_string();
+        let mut tally = StoreCounts::default();
+        intake
+            .copy(self.import_header(source, &id), async |copying| -> Result<(), MigrationError> {
+                tally = self.copy_batches(source, Some(copying), randomness).await?;
+                failpoint::pass("before_copy_committed");
+                Ok(())
+            })
+            .await?;
+        failpoint::pass("before_file_departs");
+        source.mark_moved(&MovedMarker { id: id.clone(), to: self.target.to_string() })?;
+        failpoint::pass("before_copy_is_store");
+        self.finish(intake, &id).await?;
+        failpoint::pass("after_copy_is_store");
+        Ok(tally)
+    }
+
+    /// Finishes a move that an earlier run has begun.
+    async fn finish_started(
+        &self,
+        departed: &MovedMarker,
+        intake: &ImportLock,
+        there: SchemaContent,
+        intent: MigrationMode,
+    ) -> Result<MigrationState, MigrationError> {
+        match there {
+            SchemaContent::Store(Some(copy)) if copy.id == departed.id => Ok(MigrationState::Done),
+            SchemaContent::Copy(copy) if copy.id == departed.id => {
+                if intent == MigrationMode::Migrate {
+                    self.finish(intake, &departed.id).await?;
+                }
+                Ok(MigrationState::LastStep)
+            }
+            _ => {
+                let path = display_path(&self.from);
+                let to = departed.to.clone();
+                Err(MigrationError::Gone { path, to, place: self.target.to_string() })
+            }
+        }
+    }
+
+    async fn finish(&self, intake: &ImportLock, id: &str) -> Result<(), MigrationError> {
+        let not = |why| MigrationError::NotFinished { path: display_path(&self.from), why };
+        intake.activate_copy(id).await.map_err(not)
+    }
+
+    fn import_header(&self, source: &MigrationSourceFile, id: &str) -> ImportHeader {
+        let recovered = &source.remembered;
+        let max_execution = self.config.max_execution.max(recovered.max_execution.unwrap_or_default());
+        let GuardConfig { send_within, evict_after, .. } = self.config;
+        let closing = source.initial_quarantine(self.config.max_execution);
+        ImportHeader {
+            id: id.to_owned(),
+            from: display_path(&self.from),
+            identity: recovered.identity.clone(),
+            floor: recovered.floor,
+            era: recovered.era,
+            time: recovered.time,
+            closed: closing.filter(|closing| closing.every_key).map(|closing| closing.left),
+            terms: GuardTimeLimits {
+                send_within,
+                max_execution,
+                begun_within: self.config.late_start_window(),
+                evict_after,
+            },
+        }
+    }
+
+    /// Reads the file, a batch at a time, and copies each batch.
+    async fn copy_batches(
+        &self,
+        source: &MigrationSourceFile,
+        mut into: Option<&mut ImportTransaction<'_>>,
+        randomness: &dyn Randomness,
+    ) -> Result<StoreCounts, MigrationError> {
+        let recovered = &source.remembered;
+        let floor = recovered.floor;
+        let era = recovered.era;
+        let mut tally = StoreCounts { floor, highest: floor, era, ..StoreCounts::default() };
+        let mut batch = source.watermark_only_keys()?;
+        let mut last = None;
+        loop {
+            tally.add_keys(&batch);
+            if let Some(copying) = &mut into {
+                copying.insert_keys(&batch).await?;
+                failpoint::pass("copying_keys");
+            }
+            batch = source.keys_after(last.as_ref())?;
+            match batch.last() {
+                Some(marked) => last = Some(marked.key.clone()),
+                None => break,
+            }
+        }
+        self.copy_active_executions(source, &mut tally, into.as_deref_mut(), randomness).await?;
+        copy_journal(source, &mut tally, into).await?;
+        Ok(tally)
+    }
+
+    /// Copies the executions that may still be at work.
+    async fn copy_active_executions(
+        &self,
+        source: &MigrationSourceFile,
+        tally: &mut StoreCounts,
+        mut into: Option<&mut ImportTransaction<'_>>,
+        randomness: &dyn Randomness,
+    ) -> Result<(), MigrationError> {
+        let doubts = source.doubts(randomness);
+        tally.add_doubts(&doubts);
+        if let Some(copying) = &mut into {
+            copying.insert_executions(&doubts).await?;
+        }
+        let Some(InitialQuarantine { every_key, left }) =
+            source.initial_quarantine(self.config.max_execution)
+        else {
+            return Ok(());
+        };
+        (tally.closed, tally.every_key) = (left, every_key);
+        if every_key {
+            return Ok(());
+        }
+        let mut last = None;
+        loop {
+            let batch = source.active_executions_after(last.as_ref(), left, randomness)?;
+            let Some(key) = batch.last().and_then(|unended| unended.keys.last()) else { return Ok(()) };
+            last = Some(key.clone());
+            tally.closed_keys += count(&batch);
+            if let Some(copying) = &mut into {
+                copying.insert_executions(&batch).await?;
+            }
+        }
+    }
+}
+
+/// Copies the journal.
+async fn copy_journal(
+    source: &MigrationSourceFile,
+    tally: &mut StoreCounts,
+    mut into: Option<&mut ImportTransaction<'_>>,
+) -> Result<(), MigrationError> {
+    let mut last: Option<OperationId> = None;
+    loop {
+        let batch = source.operations(last.as_ref())?;
+        let Some((id, _)) = batch.last() else { return Ok(()) };
+        last = Some(*id);
+        tally.operations += count(&batch);
+        tally.unknown +=
+            batch.iter().filter(|(_, entry)| entry.state == JournalEntryState::Admitted).count() as u64;
+        if let Some(copying) = &mut into {
+            copying.insert_operations(&batch).await?;
+            failpoint::pass("copying_operations");
+        }
+    }
+}
+
+impl StoreCounts {
+    fn add_keys(&mut self, marked: &[KeyRow]) {
+        self.keys += count(marked);
+        for watermark in marked.iter().flat_map(|marked| [marked.write, marked.read]).flatten() {
+            self.highest = self.highest.max(watermark.token.number());
+        }
+    }
+
+    fn add_doubts(&mut self, doubts: &[OpenExecution]) {
+        self.doubts = count(doubts);
+        self.longest_doubt = doubts.iter().map(|doubt| doubt.left).max().unwrap_or_default();
+    }
+}
+
+fn count<T>(rows: &[T]) -> u64 {
+    u64::try_from(rows.len()).unwrap_or(u64::MAX)
+}
+
+fn display_path(path: &Path) -> String {
+    path.display().to_string()
+}

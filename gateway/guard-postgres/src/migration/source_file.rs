@@ -1,0 +1,126 @@
+//! The file that a store is moved from: reads it in batches, in the form that the database takes.
+
+use std::{collections::HashMap, mem, path::Path, time::Duration};
+
+use fencegate_guard_store::{
+    admission::recover_watermarks,
+    operation::JournalEntry,
+    store::{
+        KeyWatermarks, MovedMarker, RecoveredActiveKeys, RecoveredState, RedbStore, StoreError, StoredKey,
+        UnresolvedExecution, WatermarkEpochs,
+    },
+};
+use fencegate_policies::{key::ResourceKey, operation::OperationId, plan::LockMode, token::FencingToken};
+use fencegate_process::randomness::{Guid, Randomness};
+
+use crate::postgres::{KeyRow, OpenExecution};
+
+/// The file, open, so that no guard has it.
+pub(super) struct MigrationSourceFile {
+    redb: RedbStore,
+    /// All single values; without watermarks and operations.
+    pub(super) remembered: RecoveredState,
+    /// Whole watermarks from a build of format 1.
+    inline: HashMap<ResourceKey, KeyWatermarks>,
+    /// Set if the store was moved already: its new location.
+    pub(super) departed: Option<MovedMarker>,
+}
+
+/// The quarantine that a guard would begin with on this file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct InitialQuarantine {
+    /// Whether every key is closed, or only those that may have been at work.
+    pub(super) every_key: bool,
+    pub(super) left: Duration,
+}
+
+/// Keys or operations at once.
+const BATCH: usize = 1000;
+
+impl MigrationSourceFile {
+    pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
+        let redb = RedbStore::open_moved(path)?;
+        let departed = redb.moved_marker()?;
+        let mut recovered = redb.load_values()?;
+        let marks = recovered.clean_stop.as_mut().map(|stop| mem::take(&mut stop.marks)).unwrap_or_default();
+        let inline = marks.into_iter().map(|whole| (whole.key.clone(), whole)).collect();
+        Ok(Self { redb, remembered: recovered, inline, departed })
+    }
+
+    pub(super) fn mark_moved(&self, departed: &MovedMarker) -> Result<(), StoreError> {
+        self.redb.mark_moved(departed)
+    }
+
+    /// The quarantine that a guard would begin with on this file.
+    pub(super) fn initial_quarantine(&self, max_execution: Duration) -> Option<InitialQuarantine> {
+        let every_key = !matches!(self.remembered.at_work, RecoveredActiveKeys::Keys(_));
+        self.remembered.quarantine_length(max_execution).map(|left| InitialQuarantine { every_key, left })
+    }
+
+    /// The next keys after `last`; empty after the last one.
+    pub(super) fn keys_after(&self, last: Option<&ResourceKey>) -> Result<Vec<KeyRow>, StoreError> {
+        let rows = self.redb.watermarks_after(last, BATCH)?;
+        rows.into_iter().map(|row| self.key_row(row)).collect()
+    }
+
+    /// Keys that only have whole watermarks, from a clean stop. No build so far has left such keys.
+    pub(super) fn watermark_only_keys(&self) -> Result<Vec<KeyRow>, StoreError> {
+        let mut rows = self.redb.watermark_only_keys()?;
+        for whole in self.inline.values() {
+            if !self.redb.has_watermarks(&whole.key)? && rows.iter().all(|row| row.key != whole.key) {
+                let key = whole.key.clone();
+                let epochs = WatermarkEpochs::default();
+                rows.push(StoredKey { key, epochs, whole: None });
+            }
+        }
+        let marked = rows.into_iter().map(|row| self.key_row(row));
+        marked.filter(|marked| !matches!(marked, Ok(KeyRow { write: None, read: None, .. }))).collect()
+    }
+
+    fn key_row(&self, row: StoredKey) -> Result<KeyRow, StoreError> {
+        let StoredKey { key, epochs, whole } = row;
+        // Whole watermarks count only with the marker of a clean stop.
+        let whole = whole.filter(|_| self.remembered.clean_stop.is_some());
+        let (write, read) = recover_watermarks(&epochs, whole.as_ref().or_else(|| self.inline.get(&key)));
+        Ok(KeyRow { key, write, read })
+    }
+
+    /// The executions that a clean stop has left in doubt.
+    pub(super) fn doubts(&self, randomness: &dyn Randomness) -> Vec<OpenExecution> {
+        let doubts = self.remembered.clean_stop.iter().flat_map(|stop| &stop.doubts);
+        let unended = |doubt: &UnresolvedExecution| OpenExecution {
+            name: Guid::new(randomness).to_string(),
+            keys: doubt.keys.clone(),
+            token: doubt.token,
+            mode: doubt.mode,
+            left: doubt.remaining,
+        };
+        doubts.map(unended).collect()
+    }
+
+    /// The next keys after `last` that may be at work; empty after the last one. Their token is not known, so they
+    /// get one that no gateway ever has.
+    pub(super) fn active_executions_after(
+        &self,
+        last: Option<&ResourceKey>,
+        left: Duration,
+        randomness: &dyn Randomness,
+    ) -> Result<Vec<OpenExecution>, StoreError> {
+        let floor = self.remembered.floor;
+        let unended = |(key, epochs): (ResourceKey, WatermarkEpochs)| {
+            let epoch = epochs.highest().max(floor).min(i64::MAX as u64);
+            let token = FencingToken::new(epoch, u32::MAX, u32::MAX).expect("below 2^63");
+            let name = Guid::new(randomness).to_string();
+            OpenExecution { name, keys: vec![key], token, mode: LockMode::Exclusive, left }
+        };
+        Ok(self.redb.active_keys_after(last, BATCH)?.into_iter().map(unended).collect())
+    }
+
+    /// The next operations after `last`; empty after the last one.
+    pub(super) fn operations(
+        &self,
+        last: Option<&OperationId>,
+    ) -> Result<Vec<(OperationId, JournalEntry)>, StoreError> {
+        self.redb.operations_after(last, BATCH)
+    }
+}

@@ -1,0 +1,81 @@
+//! The membership of this instance in its store, and the state of the store at its last heartbeat.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use fencegate_guard_store::{admission::QuarantineReason, store::JournalSize};
+use fencegate_process::clock::BootInstant;
+
+/// The state of the store at the last heartbeat.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoreStatus {
+    /// A key without a watermark admits no token up to here.
+    pub floor: u64,
+    pub era: u64,
+    /// Whole seconds of the store's time.
+    pub time: u64,
+    pub closed: Option<StoreQuarantine>,
+    pub journal: JournalSize,
+    /// Other living instances.
+    pub others: usize,
+    /// Dispatches in flight, of all instances.
+    pub in_flight: usize,
+    pub in_doubt: usize,
+    /// Keys with watermarks, as counted at the last sweep.
+    pub keys: usize,
+    /// The longest time for which any execution may go on after its last byte.
+    pub longest_execution: Duration,
+}
+
+/// Every key is closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreQuarantine {
+    pub until: BootInstant,
+    pub why: QuarantineReason,
+}
+
+/// The lease of an instance. While it holds, no other guard can have declared this one dead.
+#[derive(Debug, Clone, Default)]
+pub struct GuardMembership(Arc<AtomicU64>);
+
+/// Why this process has lost its membership in the store.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MembershipLostError {
+    #[error("the other guards of the store have taken this one for dead: it did not renew its lease in time")]
+    Dead,
+    #[error("another build has made the store one of format {0}, which this one does not read")]
+    Newer(u32),
+    #[error("the database has another store than before: {0}")]
+    Another(String),
+}
+
+/// The numbers of keys and operations that one sweep forgot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SweepStats {
+    pub keys: u64,
+    pub operations: u64,
+}
+
+impl GuardMembership {
+    pub fn expires_at(&self) -> BootInstant {
+        BootInstant::from_nanos(self.0.load(Ordering::SeqCst))
+    }
+
+    pub fn is_valid(&self, now: BootInstant) -> bool {
+        now < self.expires_at()
+    }
+
+    /// Moves the end forward only, because renewals may arrive out of order.
+    pub(super) fn renew(&self, until: BootInstant) {
+        self.0.fetch_max(until.as_nanos(), Ordering::SeqCst);
+    }
+
+    pub(super) fn end(&self) {
+        self.0.store(0, Ordering::SeqCst);
+    }
+}

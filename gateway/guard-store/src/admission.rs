@@ -1,0 +1,30 @@
+//! Decides which dispatches may run: the watermarks of every key, the dispatches in flight and those in doubt.
+//!
+//! This module has no clock, no storage and no waiting. The caller holds the lock of the admission table, passes the
+//! time, and commits the returned changes before a dispatch is sent.
+
+mod active_keys;
+mod claim;
+mod decide;
+mod endpoint_watch;
+mod eviction;
+mod key_state;
+mod liveness;
+mod quarantine;
+#[cfg(test)]
+mod tests;
+mod view;
+
+pub use self::{
+    claim::{DispatchClaim, DispatchId, InDoubtExecution, OpenDispatch},
+    decide::{AdmissionTable, AdmitDecision, ChangeNotified, DispatchEnd},
+    eviction::{IdleKeyEvictionPass, IdleKeyEvictionStep},
+    key_state::{InDoubtDispatch, RunningDispatch, TokenWatermark},
+    liveness::{EndpointProbeConfig, LivenessProbeAnswer},
+    quarantine::{QuarantineReason, QuarantineScope, QuarantineStatus},
+    view::GuardKeyView,
+};
+pub use self::{
+    key_state::recover_watermarks,
+    liveness::{LivenessTracker, RequiredLivenessTime},
+};

@@ -1,0 +1,77 @@
+//! Claims, and admitted dispatches.
+
+use std::sync::Arc;
+
+use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
+use fencegate_process::clock::BootInstant;
+
+use crate::dispatch_target::DispatchTarget;
+
+/// A dispatch as its gateway presents it.
+#[derive(Debug, Clone)]
+pub struct DispatchClaim {
+    /// Sorted, without duplicates, at least one.
+    pub keys: Arc<[ResourceKey]>,
+    pub token: FencingToken,
+    pub mode: LockMode,
+    /// The era in its ticket. Tokens of a new era may be far larger than all before.
+    pub era: Option<u64>,
+    /// For a callback: the token of its caller. It may run beside that dispatch, and beside the callers of that one.
+    /// Accepted only from gateways that have shown a ticket.
+    pub parent: Option<FencingToken>,
+}
+
+/// Names a dispatch in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DispatchId(pub(super) u64);
+
+impl DispatchId {
+    /// The id of a dispatch that has a name in a database; for display only.
+    pub fn from_name(name: &str) -> Self {
+        Self(name.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default())
+    }
+}
+
+/// A dispatch that was admitted and is not known to be over.
+#[derive(Debug, Clone)]
+pub struct OpenDispatch {
+    pub keys: Arc<[ResourceKey]>,
+    pub token: FencingToken,
+    pub mode: LockMode,
+    /// Set once it is in doubt: until when. If the endpoint has to be seen running, this is the earliest end.
+    pub until: Option<BootInstant>,
+    /// Where it was sent, if known.
+    pub place: Option<DispatchTarget>,
+}
+
+impl DispatchClaim {
+    /// The caller of a callback, if that is of the same tenure.
+    pub fn caller(&self) -> Option<FencingToken> {
+        self.parent.filter(|parent| parent.same_grant(self.token))
+    }
+
+    /// Whether it is a callback. It must not wait for operations, because its caller may have them reserved.
+    pub fn is_callback(&self) -> bool {
+        self.parent.is_some()
+    }
+}
+
+impl OpenDispatch {
+    pub(super) fn from_claim(claim: &DispatchClaim) -> Self {
+        Self { keys: claim.keys.clone(), token: claim.token, mode: claim.mode, until: None, place: None }
+    }
+}
+
+/// An execution whose end was not seen, for operators.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InDoubtExecution {
+    pub token: FencingToken,
+    pub mode: LockMode,
+    pub keys: Vec<ResourceKey>,
+    /// When it counts as over. If the endpoint has to be seen running, this is the earliest end.
+    pub until: BootInstant,
+    /// Where the request was sent, if known.
+    pub place: Option<DispatchTarget>,
+    /// Set while its remaining time stands still, because the endpoint does not answer.
+    pub silent: bool,
+}

@@ -1,0 +1,27 @@
+//! The store of a guard: all that it must not forget, and the one module that makes it durable.
+//!
+//! - [`StoreChange`]: one thing to remember or to forget
+//! - [`RecoveredState`]: the state that a guard begins with
+//! - [`GuardStore`]: keeps it over restarts; [`RedbStore`] is one, in a file
+//! - [`backup`]: a copy of a store in a file, from which a store can be made again
+//! - [`CommitHandle`]: puts the changes of many requests into one transaction, and [`CommitLoop`] commits it
+
+pub mod backup;
+mod change;
+mod durable;
+mod group_commit;
+mod moved;
+mod recovery;
+mod redb;
+#[cfg(test)]
+mod tests;
+
+pub use self::moved::StoredKey;
+pub use self::{
+    change::{CleanShutdownState, KeyWatermarks, StoreChange, UnresolvedExecution, WatermarkEpochs},
+    durable::{CopyStoreError, DiskSpace, GuardStore, RestoreStoreError, StoreError},
+    group_commit::{CommitError, CommitHandle, CommitLoop, CommitSeq, MoreChanges},
+    moved::MovedMarker,
+    recovery::{FORMAT, JournalSize, RecoveredActiveKeys, RecoveredState, StoreIdentity},
+    redb::{RedbStore, restore::RestoreOptions},
+};

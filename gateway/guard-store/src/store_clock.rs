@@ -1,0 +1,52 @@
+//! The store's time: seconds that guards of this store have seen pass.
+//!
+//! It outlives the process, and a wrong wall clock does not move it. So a finished operation is forgotten only when
+//! its `keep` has passed while a guard was running. The time is written periodically. After an unclean stop it goes
+//! on from the last write, and entries are kept a little longer.
+
+use std::time::Duration;
+
+use fencegate_process::clock::BootInstant;
+
+use crate::store::{RecoveredState, StoreChange};
+
+#[derive(Debug)]
+pub struct StoreClock {
+    /// The written time when this process began.
+    before: u64,
+    began: BootInstant,
+    /// The longest `max_execution` under which earlier processes sent executions.
+    inherited: Duration,
+    ours: Duration,
+}
+
+impl StoreClock {
+    pub fn new(recovered: &RecoveredState, now: BootInstant, max_execution: Duration) -> Self {
+        Self {
+            before: recovered.time,
+            began: now,
+            inherited: recovered.max_execution.unwrap_or_default(),
+            ours: max_execution,
+        }
+    }
+
+    /// At `now`, in seconds of the store's time.
+    pub fn seconds_at(&self, now: BootInstant) -> u64 {
+        self.before.saturating_add(now.since(self.began).as_secs())
+    }
+
+    /// How long after its last byte any execution that may run at `now` is over.
+    pub fn longest_execution(&self, now: BootInstant) -> Duration {
+        if now < self.began + self.inherited { self.ours.max(self.inherited) } else { self.ours }
+    }
+
+    /// The store's time as a change to be written; empty if there is none.
+    pub fn time_change(&self, now: BootInstant) -> Vec<StoreChange> {
+        vec![StoreChange::Time(self.seconds_at(now)), StoreChange::MaxExecution(self.longest_execution(now))]
+    }
+}
+
+/// Whole seconds, rounded up.
+pub fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
+}

@@ -1,0 +1,12 @@
+//! Connections to services, and to other gateways. Begin with [`upstream::gate`]: no byte of a request leaves without a
+//! permission that holds, and the bytes that left are counted.
+//!
+//! - [`upstream`]: connections of the request path: [`upstream::endpoint_set`] has the endpoints, [`upstream::health`]
+//!   their state, and [`upstream::pool`] the connections to them
+//! - [`json_client`]: a client that keeps one connection and exchanges JSON, for verbs and for commands under a lock
+//!
+//! The permission is a trait of `fencegate-process`; this crate knows no lock and no guard. Sockets and bodies are in
+//! `fencegate-http`.
+
+pub mod json_client;
+pub mod upstream;

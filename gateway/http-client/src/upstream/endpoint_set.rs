@@ -1,0 +1,346 @@
+//! The endpoints of each upstream, and the order in which a request tries them.
+
+mod overlap;
+
+use std::sync::{
+    Arc, Mutex, PoisonError, Weak,
+    atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+};
+
+use fencegate_http::network::connect_target::ConnectTarget;
+use fencegate_policies::{
+    load_balance::{self, LbCandidate},
+    plan::{ClientTls, ServingPlan, Upstream, UpstreamId},
+};
+use fencegate_process::{
+    client_tls::ClientTlsError,
+    display::{self, HumanDuration},
+};
+use smallvec::{SmallVec, smallvec};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::{
+    address::AddressSet,
+    endpoint::{Endpoint, EndpointState, WaitNotifier},
+    metrics::{EndpointMetrics, EndpointSnapshot, EndpointSnapshotSource},
+    tls::{TlsReloadResult, UpstreamTls},
+};
+
+/// The upstreams of one plan, shared by all workers.
+#[derive(Debug)]
+pub struct UpstreamSet {
+    all: Vec<Arc<EndpointSet>>,
+    /// How many plans came before.
+    plan: u64,
+    wait_notifier: WaitNotifier,
+    /// Ends the tasks of the endpoints when another plan takes over.
+    retired: CancellationToken,
+    names: NameResolution,
+    metrics: EndpointMetrics,
+}
+
+/// Whether the names of endpoints are looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NameResolution {
+    /// They are looked up again and again.
+    Dns,
+    /// They are never looked up, because nothing is sent.
+    Literal,
+}
+
+/// The endpoints of one upstream.
+#[derive(Debug)]
+pub struct EndpointSet {
+    pub upstream: Upstream,
+    /// How many plans came before the one that this was made for.
+    plan: u64,
+    endpoints: Vec<Arc<Endpoint>>,
+    /// `None` for plain text.
+    pub tls: Option<UpstreamTls>,
+    turn: AtomicUsize,
+    /// Held during an ejection: of the last two endpoints that fail at the same moment, only one may be ejected.
+    ejecting: Mutex<()>,
+    pub metrics: EndpointMetrics,
+    /// Whether a response has shown that an intermediary stands before the service.
+    intermediary: AtomicBool,
+}
+
+impl UpstreamSet {
+    /// # Errors
+    /// A file for TLS cannot be used.
+    pub fn new(plan: &ServingPlan, metrics: &EndpointMetrics) -> Result<Arc<Self>, ClientTlsError> {
+        Self::build(plan, metrics, watch::Sender::new(()), UpstreamTls::open, None)
+    }
+
+    /// For display only: no file is read, and nothing can be sent over TLS.
+    pub fn for_display(plan: &ServingPlan, metrics: &EndpointMetrics) -> Arc<Self> {
+        let closed = |_: &ClientTls| Ok(UpstreamTls::trusting_none());
+        let mut upstreams =
+            Self::build(plan, metrics, watch::Sender::new(()), closed, None).expect("no file is read");
+        if let Some(upstreams) = Arc::get_mut(&mut upstreams) {
+            upstreams.names = NameResolution::Literal;
+        }
+        for endpoint in upstreams.all.iter().flat_map(|endpoint_set| &endpoint_set.endpoints) {
+            // No name is looked up here, so nothing may wait for a lookup.
+            endpoint.addresses.record_failed_lookup();
+        }
+        upstreams
+    }
+
+    /// The endpoint sets of the next plan. Endpoints that are in both plans keep their state.
+    ///
+    /// # Errors
+    /// A file for TLS cannot be used.
+    pub fn for_next_plan(
+        &self,
+        plan: &ServingPlan,
+        metrics: &EndpointMetrics,
+    ) -> Result<Arc<Self>, ClientTlsError> {
+        Self::build(plan, metrics, self.wait_notifier.clone(), UpstreamTls::open, Some(self))
+    }
+
+    fn build(
+        plan: &ServingPlan,
+        metrics: &EndpointMetrics,
+        bell: WaitNotifier,
+        open: impl Fn(&ClientTls) -> Result<UpstreamTls, ClientTlsError>,
+        before: Option<&Self>,
+    ) -> Result<Arc<Self>, ClientTlsError> {
+        let number = before.map_or(0, |before| before.plan + 1);
+        let new_set = |upstream: &Upstream| {
+            let before = before.and_then(|before| before.find(&upstream.name));
+            let made = |name: &Arc<str>| {
+                let known = before.and_then(|before| before.find_endpoint(upstream, name));
+                known.unwrap_or_else(|| {
+                    let addresses = before.and_then(|before| before.addresses(name));
+                    let addresses = addresses.unwrap_or_else(|| Arc::new(AddressSet::new(name.clone())));
+                    let limits = upstream.sharing.pool.clone();
+                    Arc::new(Endpoint::new(name.clone(), addresses, limits, bell.clone()))
+                })
+            };
+            Ok::<_, ClientTlsError>(Arc::new(EndpointSet {
+                tls: upstream.tls.as_ref().map(&open).transpose()?,
+                upstream: upstream.clone(),
+                plan: number,
+                endpoints: upstream.endpoints.iter().map(made).collect(),
+                turn: AtomicUsize::new(0),
+                ejecting: Mutex::default(),
+                metrics: metrics.clone(),
+                intermediary: AtomicBool::new(before.is_some_and(|before| before.intermediary.load(Relaxed))),
+            }))
+        };
+        let all = plan.upstreams.iter().map(new_set).collect::<Result<_, _>>()?;
+        let upstreams = Arc::new(Self {
+            all,
+            plan: number,
+            wait_notifier: bell.clone(),
+            retired: CancellationToken::new(),
+            names: NameResolution::Dns,
+            metrics: metrics.clone(),
+        });
+        Ok(upstreams)
+    }
+
+    /// Shows these endpoints in the metrics from now on.
+    pub(super) fn publish_metrics(self: &Arc<Self>) {
+        let shown: Weak<Self> = Arc::downgrade(self);
+        self.metrics.set_source(shown);
+    }
+
+    /// The endpoint set of an upstream. `id`: from the plan that this was made for.
+    pub fn get(&self, id: UpstreamId) -> &Arc<EndpointSet> {
+        &self.all[id.0]
+    }
+
+    fn find(&self, upstream: &str) -> Option<&Arc<EndpointSet>> {
+        self.all.iter().find(|endpoint_set| *endpoint_set.upstream.name == *upstream)
+    }
+
+    pub fn all(&self) -> &[Arc<EndpointSet>] {
+        &self.all
+    }
+
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.wait_notifier.subscribe()
+    }
+
+    /// Ends the tasks: another plan has taken over.
+    pub fn retire(&self) {
+        self.retired.cancel();
+    }
+
+    pub fn retirement_token(&self) -> &CancellationToken {
+        &self.retired
+    }
+}
+
+impl EndpointSnapshotSource for UpstreamSet {
+    fn visit(&self, see: &mut dyn FnMut(EndpointSnapshot<'_>)) {
+        for endpoint_set in &self.all {
+            let states = endpoint_set.endpoints.iter().map(|endpoint| endpoint.state()).collect();
+            let connections = endpoint_set.endpoints.iter().map(|endpoint| endpoint.connections()).sum();
+            see(EndpointSnapshot { upstream: &endpoint_set.upstream.name, states, connections });
+        }
+    }
+}
+
+impl EndpointSet {
+    /// The endpoint of this name, if the new plan uses it in the same way.
+    fn find_endpoint(&self, new: &Upstream, name: &Arc<str>) -> Option<Arc<Endpoint>> {
+        // Idle connections were made by the old plan's settings, so these have to be the same.
+        let old = &self.upstream;
+        if (&old.tls, old.protocol, old.fencing) != (&new.tls, new.protocol, new.fencing) {
+            return None;
+        }
+        let same = |one: &&Arc<Endpoint>| one.name == *name && one.has_limits(&new.sharing.pool);
+        self.endpoints.iter().find(same).cloned()
+    }
+
+    /// The addresses of a name. They are kept even if the upstream's other settings change.
+    fn addresses(&self, name: &Arc<str>) -> Option<Arc<AddressSet>> {
+        let same = self.endpoints.iter().find(|one| one.name == *name)?;
+        Some(same.addresses.clone())
+    }
+
+    pub fn endpoints(&self) -> &[Arc<Endpoint>] {
+        &self.endpoints
+    }
+
+    /// Whether it has one endpoint with a literal address, so that it has one address for ever.
+    pub(super) fn is_one_address(&self) -> bool {
+        matches!(&self.endpoints[..], [one] if one.addresses.is_literal())
+    }
+
+    /// Whether requests go to another endpoint than this one.
+    pub(super) fn has_other_usable_endpoint(&self, than: &Endpoint) -> bool {
+        self.endpoints.iter().any(|other| other.id != than.id && other.state() == EndpointState::Usable)
+    }
+
+    /// Records that a response shows an intermediary before the service. True the first time, also over reloads.
+    pub fn note_intermediary(&self) -> bool {
+        !self.intermediary.load(Relaxed) && !self.intermediary.swap(true, Relaxed)
+    }
+
+    /// The order in which a request tries the endpoints. `key`: the hash for [`load_balance::LbPolicy::ByKey`].
+    pub fn cursor(self: &Arc<Self>, key: impl FnOnce() -> u64) -> EndpointCursor<'_> {
+        let sharing = &self.upstream.sharing;
+        if let [only] = &self.endpoints[..] {
+            return EndpointCursor { fleet: self, endpoints: smallvec![only], position: 0, fresh: false };
+        }
+        let key = if sharing.balance == load_balance::LbPolicy::ByKey { key() } else { 0 };
+        let candidates: Vec<LbCandidate> =
+            self.endpoints.iter().map(|endpoint| endpoint.candidate()).collect();
+        let order =
+            load_balance::candidate_order(sharing.balance, self.turn.fetch_add(1, Relaxed), key, &candidates);
+        let most = sharing.retries.map_or(usize::MAX, |retries| retries.saturating_add(1));
+        let stops = order.into_iter().take(most).map(|at| &self.endpoints[at]).collect();
+        EndpointCursor { fleet: self, endpoints: stops, position: 0, fresh: false }
+    }
+
+    /// An exchange has failed by the endpoint's own fault.
+    pub fn record_failure(&self, endpoint: &Endpoint) {
+        let eject = &self.upstream.sharing.eject;
+        if !endpoint.record_failure(eject) {
+            return;
+        }
+        let _one_at_a_time = self.ejecting.lock().unwrap_or_else(PoisonError::into_inner);
+        let usable = |other: &&Arc<Endpoint>| other.state() == EndpointState::Usable;
+        // The last usable endpoint is never ejected: a failing one is better than none.
+        if endpoint.state() != EndpointState::Usable || self.endpoints.iter().filter(usable).count() < 2 {
+            return;
+        }
+        let lasts = endpoint.eject(eject);
+        self.metrics.record_ejection(&self.upstream.name, &endpoint.name);
+        warn!(upstream = %self.upstream.name, endpoint = %endpoint.name, lasts = %HumanDuration(lasts), "endpoint.ejected");
+    }
+
+    /// Checks whether the TLS files have changed. It may block.
+    pub fn reload_tls(&self) {
+        let Some(secured) = &self.tls else { return };
+        let upstream = &self.upstream.name;
+        match secured.reload_if_changed() {
+            TlsReloadResult::Unchanged => {}
+            TlsReloadResult::TakenOver => {
+                self.metrics.record_tls_reload(upstream, true);
+                info!(%upstream, "upstream.tls_files_taken_over");
+            }
+            TlsReloadResult::Bad(bad) => {
+                self.metrics.record_tls_reload(upstream, false);
+                let bad: &dyn std::error::Error = &bad;
+                warn!(%upstream, bad, "upstream.tls_files_bad: the old ones stay in use");
+            }
+        }
+    }
+
+    /// Applies the result of a lookup; `None`: nothing was found in time.
+    pub fn record_lookup(&self, endpoint: &Endpoint, found: Option<Vec<ConnectTarget>>) {
+        let upstream = &self.upstream.name;
+        let name = &endpoint.name;
+        self.metrics.record_lookup(upstream, found.is_some());
+        match found {
+            Some(sockets) => {
+                if endpoint.addresses.update(sockets.clone()) {
+                    info!(%upstream, endpoint = %name, sockets = display::join_display(&sockets), "endpoint.addresses");
+                }
+            }
+            None => {
+                if endpoint.addresses.record_failed_lookup() {
+                    warn!(%upstream, endpoint = %name, "endpoint.not_found: what was known before stays in use");
+                }
+            }
+        }
+    }
+
+    /// No check reports the state of these endpoints, so they count as healthy.
+    pub(super) fn mark_all_healthy(&self) {
+        for endpoint in &self.endpoints {
+            endpoint.set_check_result(self.plan, true);
+        }
+    }
+
+    /// Applies the result of the active checks. It is ignored if a later plan has taken the endpoint over.
+    pub fn record_check(&self, endpoint: &Endpoint, well: bool) {
+        if endpoint.set_check_result(self.plan, well) {
+            let state = if well { EndpointState::Usable } else { EndpointState::Unhealthy };
+            let upstream = &self.upstream.name;
+            let endpoint = &endpoint.name;
+            info!(%upstream, %endpoint, state = state.as_str(), "endpoint.checked");
+        }
+    }
+}
+
+/// The endpoints that one request tries: each at most once, and once more if a pooled connection had died.
+#[derive(Debug)]
+pub struct EndpointCursor<'f> {
+    pub fleet: &'f Arc<EndpointSet>,
+    endpoints: SmallVec<[&'f Arc<Endpoint>; 4]>,
+    position: usize,
+    /// Whether to take no idle connection: after a dead one the others are likely to be dead, too.
+    pub fresh: bool,
+}
+
+impl<'f> EndpointCursor<'f> {
+    /// The endpoint to try now; `None` when all were tried.
+    pub fn current(&self) -> Option<&'f Arc<Endpoint>> {
+        self.endpoints.get(self.position).copied()
+    }
+
+    /// Goes on to the next endpoint, because nothing could be sent to this one.
+    pub fn advance(&mut self) {
+        self.position += 1;
+    }
+
+    /// Goes to this endpoint only.
+    pub fn pin_to(&mut self, endpoint: &Endpoint) {
+        self.endpoints.retain(|stop| stop.id == endpoint.id);
+        self.position = 0;
+    }
+
+    /// Nothing could be sent over the connection. `reused`: it was an idle one, and has most likely died while it was
+    /// idle.
+    pub fn record_dead_connection(&mut self, reused: bool) {
+        if reused && !self.fresh { self.fresh = true } else { self.advance() }
+    }
+}

@@ -1,0 +1,169 @@
+use std::{future::pending, pin::pin, sync::Arc};
+
+use fencegate_http::body::{Body, observer::BodyObserver};
+use fencegate_process::clock::ManualClock;
+use http_body_util::BodyExt;
+use hyper::{
+    Request, Response, body::Incoming, header::HOST, http::uri::Scheme, rt::Executor, server::conn::http2,
+    service::service_fn,
+};
+use hyper_util::rt::TokioIo;
+use proptest::prelude::*;
+use tokio::{
+    io::{DuplexStream, duplex},
+    sync::oneshot,
+    task::LocalSet,
+};
+
+use super::*;
+use crate::upstream::{
+    client_connection::{self, RequestSender},
+    gate::{GatedIo, WriteGate},
+};
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: usize) -> Vec<u8> {
+    let length = u32::try_from(payload).expect("short").to_be_bytes();
+    let mut bytes = vec![length[1], length[2], length[3], kind, flags];
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend(vec![1; payload]);
+    bytes
+}
+
+fn observe_writes(bytes: &[u8], pieces: usize) -> H2WriteState {
+    let seen = H2WriteState::new();
+    let mut out = H2WritePosition { skip: PREFACE, head: [0; HEAD], have: 0, frame: H2FrameKind::Other };
+    for piece in [&[0; PREFACE], bytes].concat().chunks(pieces) {
+        out.advance(piece, &seen);
+    }
+    seen
+}
+
+/// A request is sent with the last byte of the frame that ends its stream, and not a byte earlier.
+#[test]
+fn request_is_sent_with_last_byte() {
+    let (open, end) = (END_HEADERS, END_HEADERS | FIRST_FLAG);
+    let cases: [(&str, Vec<Vec<u8>>, bool); 9] = [
+        ("fields only", vec![frame(HEADERS, end, 1, 20)], true),
+        ("body to come", vec![frame(HEADERS, open, 1, 20)], false),
+        ("half of the body", vec![frame(HEADERS, open, 1, 20), frame(DATA, 0, 1, 9)], false),
+        ("all of it", vec![frame(HEADERS, open, 1, 20), frame(DATA, 1, 1, 9)], true),
+        ("an empty end", vec![frame(HEADERS, open, 1, 20), frame(DATA, 1, 1, 0)], true),
+        (
+            "trailers",
+            vec![frame(HEADERS, open, 1, 20), frame(DATA, 0, 1, 9), frame(HEADERS, end, 1, 3)],
+            true,
+        ),
+        ("fields go on", vec![frame(HEADERS, FIRST_FLAG, 1, 20)], false),
+        ("and end", vec![frame(HEADERS, FIRST_FLAG, 1, 20), frame(CONTINUATION, END_HEADERS, 1, 5)], true),
+        ("others between", vec![frame(HEADERS, open, 1, 20), frame(6, 1, 0, 8), frame(3, 0, 1, 4)], false),
+    ];
+    for (case, frames, left) in cases {
+        let bytes = [frame(SETTINGS, 0, 0, 12), frames.concat()].concat();
+        assert_eq!(observe_writes(&bytes, 1).is_request_sent(), left, "{case}");
+        if left {
+            assert!(
+                !observe_writes(&bytes[..bytes.len() - 1], 4).is_request_sent(),
+                "{case}: but for a byte"
+            );
+        }
+    }
+}
+
+/// The end of an earlier exchange does not count for the next.
+#[test]
+fn next_exchange_starts_unsent() {
+    let seen = observe_writes(&frame(HEADERS, END_HEADERS | FIRST_FLAG, 1, 20), 7);
+    assert!(seen.is_request_sent());
+    seen.begin_exchange();
+    assert!(!seen.is_request_sent());
+}
+
+proptest! {
+    /// The state does not depend on how the bytes are cut.
+    #[test]
+    fn chunking_does_not_change_state(
+        kinds in proptest::collection::vec((0_u8..10, 0_u8..8, 0_u32..4, 0_usize..40), 0..12),
+        pieces in 1_usize..60,
+    ) {
+        let bytes: Vec<u8> =
+            kinds.iter().flat_map(|(kind, flags, stream, payload)| frame(*kind, *flags, *stream, *payload)).collect();
+        let one = observe_writes(&bytes, 1);
+        let other = observe_writes(&bytes, pieces);
+        prop_assert_eq!(one.is_request_sent(), other.is_request_sent());
+        prop_assert_eq!(one.acknowledged.get(), other.acknowledged.get());
+    }
+}
+
+/// Records when the library has taken all of a body.
+struct TakenFlag(Rc<Cell<bool>>);
+
+impl BodyObserver for TakenFlag {
+    fn on_end(&mut self) {
+        self.0.set(true);
+    }
+}
+
+#[derive(Clone, Copy)]
+struct LocalExecutor;
+
+impl<F: Future<Output: 'static> + 'static> Executor<F> for LocalExecutor {
+    fn execute(&self, stream: F) {
+        tokio::task::spawn_local(stream);
+    }
+}
+
+/// The window of the other side.
+const ROOM: u32 = 65_535;
+const LARGE: usize = 1 << 20;
+
+/// A service that reads a body once it is triggered, and never answers.
+async fn serve_without_answer(far: DuplexStream, reads: oneshot::Receiver<()>) {
+    let reads = Rc::new(Cell::new(Some(reads)));
+    let never = service_fn(move |request: Request<Incoming>| {
+        let reads = reads.take().expect("one request");
+        async move {
+            reads.await.expect("told");
+            request.into_body().collect().await?;
+            pending::<Result<Response<Body>, hyper::Error>>().await
+        }
+    });
+    let mut http = http2::Builder::new(LocalExecutor);
+    http.initial_stream_window_size(ROOM).initial_connection_window_size(ROOM);
+    drop(http.serve_connection(TokioIo::new(far), never).await);
+}
+
+/// A body that was taken to its end, and a flush, do not mean that a request is sent: the library may still hold a
+/// part because the window is full. This is why frames are followed.
+#[tokio::test(flavor = "current_thread")]
+async fn taken_and_flushed_body_is_unsent() {
+    LocalSet::new().run_until(check_taken_body_is_unsent()).await;
+}
+
+async fn check_taken_body_is_unsent() {
+    let (near, far) = duplex(2 * LARGE);
+    let (read, reads) = oneshot::channel();
+    tokio::task::spawn_local(serve_without_answer(far, reads));
+    let gate = Rc::new(WriteGate::new(Arc::<ManualClock>::default()));
+    let spoken = client_connection::handshake_http2(GatedIo::new(near, gate.clone()), Scheme::HTTP).await;
+    let (mut sender, _running) = spoken.expect("both speak HTTP/2");
+    let RequestSender::Http2(_, seen, _) = &sender else { panic!("another protocol") };
+    let seen = seen.clone();
+    let taken = Rc::<Cell<bool>>::default();
+    let body = Body::from_bytes(vec![7; LARGE].into()).with_observer(Box::new(TakenFlag(taken.clone())));
+    gate.arm(None);
+    let request = Request::post("/pay/7").header(HOST, "a.example").body(body);
+    let mut answer = pin!(sender.send(request.expect("a request")));
+    let looks_over =
+        |_: &H2WriteState| taken.get() && gate.is_flushed() && gate.written_bytes() > u64::from(ROOM);
+    tokio::select! {
+        _ = &mut answer => panic!("nobody answers"),
+        () = seen.wait_until(looks_over) => {}
+    }
+    assert!(gate.written_bytes() < 2 * u64::from(ROOM), "no more than there is room for");
+    assert!(!seen.is_request_sent());
+    read.send(()).expect("the service waits");
+    tokio::select! {
+        _ = answer => panic!("nobody answers"),
+        () = seen.wait_until(H2WriteState::is_request_sent) => assert!(gate.written_bytes() > LARGE as u64),
+    }
+}

@@ -1,0 +1,241 @@
+//! A tunnel after a switch of protocols: bytes pass both ways until one side ends, or a limit ends the tunnel.
+
+use std::{
+    any::Any,
+    cell::Cell,
+    future::{Future, pending},
+    io,
+    pin::Pin,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use fencegate_http::upgrade::{TunnelEnd, UpgradeHandler, UpgradedIo};
+use fencegate_process::{
+    clock::{SendPermission, SharedClock},
+    display::HumanDuration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split},
+    sync::oneshot,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::{
+    checkout::CheckedOutConnection,
+    gate::{GateShutReason, WriteGate},
+};
+
+/// A tunnel before the first byte. Dropping it resets the upstream's connection.
+pub struct PendingTunnel {
+    pub client: oneshot::Receiver<UpgradedIo>,
+    pub upstream: oneshot::Receiver<UpgradedIo>,
+    pub lend: CheckedOutConnection,
+    /// The permission under which bytes may go to the upstream; the gate checks it as well.
+    pub permission: Option<Arc<dyn SendPermission>>,
+    pub clock: SharedClock,
+    pub bounds: TunnelTimeouts,
+    pub drain: CancellationToken,
+    /// Values that count the tunnel as in flight for as long as it lasts.
+    pub counts: Box<dyn Any>,
+}
+
+/// The time limits of a tunnel.
+#[derive(Debug, Clone, Copy)]
+pub struct TunnelTimeouts {
+    /// The longest time without a byte in either direction.
+    pub idle: Duration,
+    /// The time for the upstream to close its side after the client has, and for both streams to be handed over.
+    pub farewell: Duration,
+    /// How long the tunnel goes on after the process began to stop.
+    pub drain: Duration,
+}
+
+impl PendingTunnel {
+    /// Runs until the end, and for `longest` at most.
+    ///
+    /// # Cancellation
+    /// Dropping the future resets the upstream's connection.
+    pub async fn run(self, longest: Duration) -> TunnelEnd {
+        let began = Instant::now();
+        let checkout = self.lend;
+        let _counts = self.counts;
+        let gate = self.permission.is_some().then(|| checkout.gate().clone());
+        let stopped = wait_stopped(self.drain, self.bounds.drain, gate);
+        let cut = wait_cut_reason(
+            wait_lapsed(self.permission, self.clock, checkout.gate().clone()),
+            stopped,
+            longest,
+        );
+        let ends = async { (self.client.await, self.upstream.await) };
+        let ended = match timeout(self.bounds.farewell, ends).await {
+            Ok((Ok(client), Ok(switched))) => {
+                tokio::select! {
+                    ended = relay(client, switched, &checkout, self.bounds) => ended,
+                    reason = cut => TunnelEnd::Cut(reason),
+                }
+            }
+            Ok(_) | Err(_) => TunnelEnd::Cut("an end was not handed over"),
+        };
+        info!(endpoint = %checkout.endpoint(), ended = ended.as_str(), lasted = %HumanDuration(began.elapsed()), "tunnel.ended");
+        ended
+    }
+}
+
+impl UpgradeHandler for PendingTunnel {
+    fn run(self: Box<Self>, longest: Duration) -> Pin<Box<dyn Future<Output = TunnelEnd>>> {
+        Box::pin((*self).run(longest))
+    }
+}
+
+/// Returns when the permission of its key has ended, and shuts the gate for that reason.
+async fn wait_lapsed(permission: Option<Arc<dyn SendPermission>>, clock: SharedClock, gate: Rc<WriteGate>) {
+    match permission {
+        Some(permission) => permission.wait_expired(&clock).await,
+        None => pending().await,
+    }
+    gate.shut(GateShutReason::ProofLost);
+}
+
+/// Returns when the process stops and `patience` is over. Then it shuts the gate of a tunnel that holds a key, because
+/// its upstream has not closed it.
+async fn wait_stopped(drain: CancellationToken, patience: Duration, gate: Option<Rc<WriteGate>>) {
+    drain.cancelled().await;
+    sleep(patience).await;
+    if let Some(gate) = gate {
+        gate.shut(GateShutReason::Stopped);
+    }
+}
+
+/// Returns the reason when the tunnel may not go on.
+async fn wait_cut_reason(
+    lapsed: impl Future<Output = ()>,
+    stopped: impl Future<Output = ()>,
+    longest: Duration,
+) -> &'static str {
+    tokio::select! {
+        () = lapsed => "the session could not be proven any more",
+        () = stopped => "the process stops",
+        () = sleep(longest) => "the tenure is over",
+    }
+}
+
+/// Passes bytes until one side ends, or none has passed for too long.
+async fn relay(
+    client: UpgradedIo,
+    upstream: UpgradedIo,
+    checkout: &CheckedOutConnection,
+    bounds: TunnelTimeouts,
+) -> TunnelEnd {
+    let _held = client.held;
+    let moved = Cell::new(Instant::now());
+    let (mut from_client, mut to_client) = split(client.stream);
+    let (mut from_upstream, mut to_upstream) = split(upstream.stream);
+    let ended = {
+        let mut down = std::pin::pin!(pump(upstream.first, &mut from_upstream, &mut to_client, &moved));
+        let up = pump(client.first, &mut from_client, &mut to_upstream, &moved);
+        // Both directions are awaited together, so that the break of one ends the other at once.
+        tokio::select! {
+            down = &mut down => match down {
+                Ok(()) => TunnelEnd::Closed,
+                Err(TunnelCopyError::From) => TunnelEnd::Broken,
+                Err(TunnelCopyError::To) => TunnelEnd::Cut("the client's connection broke"),
+            },
+            up = up => match up {
+                Err(TunnelCopyError::From) => TunnelEnd::Cut("the client's connection broke"),
+                // The client has closed. While the permission holds, the upstream gets an orderly close, after which
+                // its own close shows that it is done. An upstream that takes no more bytes may still send some.
+                Ok(()) | Err(TunnelCopyError::To) => {
+                    checkout.gate().disarm_if_held();
+                    let farewell = async { (to_upstream.shutdown().await, down.await) };
+                    match timeout(bounds.farewell, farewell).await {
+                        Ok((_, Ok(()))) => TunnelEnd::Closed,
+                        Ok((_, Err(TunnelCopyError::From))) => TunnelEnd::Broken,
+                        Ok((_, Err(TunnelCopyError::To))) => TunnelEnd::Cut("the client's connection broke"),
+                        Err(_) => TunnelEnd::Cut("the client has ended it, and the upstream has not"),
+                    }
+                }
+            },
+            () = wait_idle(&moved, bounds.idle) => TunnelEnd::Cut("idle"),
+        }
+    };
+    if ended == TunnelEnd::Closed {
+        checkout.gate().disarm_if_held();
+        checkout.record_success();
+        let both = async {
+            // An error means that the client has gone, which needs no action.
+            tokio::join!(to_client.shutdown(), close_upstream_side(&mut to_upstream, checkout.gate())).0.ok();
+        };
+        timeout(bounds.farewell, both).await.ok();
+    }
+    ended
+}
+
+/// Returns when the upstream has every byte and the end, so that the connection needs no reset. Bytes that it does
+/// not take are not waited for: its close shows that it is done.
+async fn close_upstream_side<S: AsyncWrite>(to_upstream: &mut WriteHalf<S>, gate: &WriteGate) {
+    let mut pause = FIRST_LOOK;
+    let taken = async {
+        while gate.is_closing() {
+            // If it fails, the connection has ended, which the gate sees.
+            to_upstream.shutdown().await.ok();
+            if gate.is_closing() {
+                sleep(pause).await;
+                pause *= 2;
+            }
+        }
+    };
+    timeout(CLOSE, taken).await.ok();
+}
+
+/// How long the upstream may take to acknowledge the end of a tunnel that it has closed itself.
+const CLOSE: Duration = Duration::from_secs(1);
+/// The time to the first check for its acknowledgement.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+
+/// Which end of a direction broke.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TunnelCopyError {
+    From,
+    To,
+}
+
+/// Passes `first`, and then all bytes until the end of the stream.
+async fn pump<F: AsyncRead, T: AsyncWrite>(
+    first: Bytes,
+    from: &mut ReadHalf<F>,
+    to: &mut WriteHalf<T>,
+    moved: &Cell<Instant>,
+) -> Result<(), TunnelCopyError> {
+    let to_broke = |_: io::Error| TunnelCopyError::To;
+    to.write_all(&first).await.map_err(to_broke)?;
+    to.flush().await.map_err(to_broke)?;
+    let mut piece = vec![0; PIECE];
+    loop {
+        let read = from.read(&mut piece).await.map_err(|_| TunnelCopyError::From)?;
+        moved.set(Instant::now());
+        if read == 0 {
+            return Ok(());
+        }
+        to.write_all(&piece[..read]).await.map_err(to_broke)?;
+        to.flush().await.map_err(to_broke)?;
+        moved.set(Instant::now());
+    }
+}
+
+/// The buffer of one direction, in bytes.
+const PIECE: usize = 16 << 10;
+
+async fn wait_idle(moved: &Cell<Instant>, limit: Duration) {
+    loop {
+        let last = moved.get();
+        sleep_until(last + limit).await;
+        if moved.get() == last {
+            return;
+        }
+    }
+}

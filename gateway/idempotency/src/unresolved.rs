@@ -1,0 +1,197 @@
+//! Lists operations with an unknown outcome for an operator, and resolves them, directly in ZooKeeper.
+
+use std::time::Duration;
+
+use fencegate_process::{clock::unix_seconds, command_hint};
+use fencegate_recipe::node_data;
+use fencegate_zookeeper::session::{
+    client::{MultiError, MultiOp, NodeStat, ZkClient, ZkError},
+    paths::ZkPaths,
+};
+
+use super::record::{OperationRecord, OperationState};
+
+/// An operation that was admitted and has no recorded outcome.
+#[derive(Debug, Clone)]
+pub struct UnresolvedOperation {
+    pub reference: String,
+    pub record: OperationRecord,
+    /// The lock that it was sent under is still held: it may be running now.
+    pub may_run: bool,
+    path: String,
+    version: i32,
+}
+
+/// Why operations could not be listed or resolved.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveOperationError {
+    #[error("read {path}")]
+    Read { path: String, source: ZkError },
+    #[error(
+        "no operation is unknown under the reference `{0}`; `{list}` shows those that are",
+        list = command_hint::command_line(command_hint::HintedProcessKind::Gateway, "once list")
+    )]
+    NotFound(String),
+    #[error("`{0}` means more than one operation; give more of it")]
+    Several(String),
+    #[error("the lock of operation {0} is still held, so it may be running now; wait, or add `--force`")]
+    MayRun(String),
+    #[error(
+        "operation {reference} may still be begun for another {left} s; ask the service again then, or add `--force`"
+    )]
+    MayBegin { reference: String, left: u64 },
+    #[error("write down what came of operation {reference}")]
+    Write { reference: String, source: MultiError },
+}
+
+/// All unresolved operations. `base`: of the era, to identify locks by their tokens.
+pub async fn list_unresolved(
+    link: &impl ZkClient,
+    paths: &ZkPaths,
+    base: u64,
+) -> Result<Vec<UnresolvedOperation>, ResolveOperationError> {
+    let mut open = Vec::new();
+    for shard in children(link, &paths.operations_path()).await? {
+        let shard = format!("{}/{shard}", paths.operations_path());
+        for name in children(link, &shard).await? {
+            open.extend(read_unresolved(link, paths, base, &shard, &name).await?);
+        }
+    }
+    open.sort_by_key(|open| open.record.admitted);
+    Ok(open)
+}
+
+/// `None` if the outcome is known, or the record is gone or unreadable.
+async fn read_unresolved(
+    link: &impl ZkClient,
+    paths: &ZkPaths,
+    base: u64,
+    shard: &str,
+    name: &str,
+) -> Result<Option<UnresolvedOperation>, ResolveOperationError> {
+    let path = format!("{shard}/{name}");
+    let (data, seen) = match link.data(&path).await {
+        Ok(read) => read,
+        Err(ZkError::NoNode) => return Ok(None),
+        Err(source) => return Err(ResolveOperationError::Read { path, source }),
+    };
+    let Some(record) =
+        OperationRecord::parse(&data).ok().filter(|record| record.state == OperationState::Admitted)
+    else {
+        return Ok(None);
+    };
+    let may_run = is_lock_held(link, paths, base, &record)
+        .await
+        .map_err(|source| ResolveOperationError::Read { path: paths.locks_path(), source })?;
+    let reference = name.get(..REFERENCE).unwrap_or(name).to_owned();
+    Ok(Some(UnresolvedOperation { reference, record, may_run, path, version: seen.version }))
+}
+
+/// Digits of an [`fencegate_policies::operation::OperationId::reference`].
+const REFERENCE: usize = 16;
+/// Its first digits name the shard, as in [`ZkPaths::operation_shard_path`].
+const SHARD: usize = 2;
+
+/// The unknown operation with this reference. Only records with a matching name are read.
+pub async fn find_unresolved(
+    link: &impl ZkClient,
+    paths: &ZkPaths,
+    base: u64,
+    reference: &str,
+) -> Result<UnresolvedOperation, ResolveOperationError> {
+    let not_found = || ResolveOperationError::NotFound(reference.to_owned());
+    let digits = reference.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    if !digits || reference.len() != REFERENCE {
+        return Err(not_found());
+    }
+    let shard = format!("{}/{}", paths.operations_path(), &reference[..SHARD]);
+    let mut found = Vec::new();
+    for name in children(link, &shard).await?.iter().filter(|name| name.starts_with(reference)) {
+        found.extend(read_unresolved(link, paths, base, &shard, name).await?);
+    }
+    match (found.pop(), found.is_empty()) {
+        (Some(open), true) => Ok(open),
+        (Some(_), false) => Err(ResolveOperationError::Several(reference.to_owned())),
+        (None, _) => Err(not_found()),
+    }
+}
+
+impl UnresolvedOperation {
+    /// Whether the operation may be resolved. `within`: how long after its admission a dispatch may be started,
+    /// measured by the wall clock, with a second more for the whole seconds of the record. A report of the service that
+    /// the operation was not done is about the past; within that time the request may arrive after the answer.
+    ///
+    /// # Errors
+    /// It may be running; or it is to be resolved as not done, and may still be started.
+    pub fn check_resolvable(&self, done: bool, within: Duration) -> Result<(), ResolveOperationError> {
+        let reference = self.reference.clone();
+        if self.may_run {
+            return Err(ResolveOperationError::MayRun(reference));
+        }
+        let until = self.record.admitted.saturating_add(within.as_secs()).saturating_add(1);
+        let left = until.saturating_sub(unix_seconds());
+        if !done && left > 0 {
+            return Err(ResolveOperationError::MayBegin { reference, left });
+        }
+        Ok(())
+    }
+
+    /// Records an operator's decision: `done`, or never executed.
+    pub async fn resolve(&self, link: &impl ZkClient, done: bool) -> Result<(), ResolveOperationError> {
+        let at = unix_seconds();
+        let state =
+            if done { OperationState::Done { at, status: None } } else { OperationState::Aborted { at } };
+        let data = self.record.with_state(state).to_bytes();
+        let steps = [
+            MultiOp::Check { path: &self.path, version: self.version },
+            MultiOp::Set { path: &self.path, data: &data },
+        ];
+        let written = link.commit(&steps).await;
+        written
+            .map(drop)
+            .map_err(|source| ResolveOperationError::Write { reference: self.reference.clone(), source })
+    }
+}
+
+async fn children(link: &impl ZkClient, path: &str) -> Result<Vec<String>, ResolveOperationError> {
+    match link.children(path).await {
+        Ok(children) => Ok(children),
+        Err(ZkError::NoNode) => Ok(Vec::new()),
+        Err(source) => Err(ResolveOperationError::Read { path: path.to_owned(), source }),
+    }
+}
+
+/// Whether the lock node from which the token was made still exists.
+pub(super) async fn is_lock_held(
+    link: &impl ZkClient,
+    paths: &ZkPaths,
+    base: u64,
+    record: &OperationRecord,
+) -> Result<bool, ZkError> {
+    let Some(key) = record.keys.first() else { return Ok(false) };
+    let parent = record.lock.clone().unwrap_or_else(|| paths.native_lock_parent_path(key));
+    let nodes = match link.children(&parent).await {
+        Err(ZkError::NoNode) => return Ok(false),
+        nodes => nodes?,
+    };
+    let makes_the_token = |seen: NodeStat| {
+        let epoch = u64::try_from(seen.czxid).ok().and_then(|czxid| czxid.checked_add(base));
+        epoch == Some(record.token.number())
+    };
+    for name in nodes {
+        let (says, seen) = match link.data(&format!("{parent}/{name}")).await {
+            Err(ZkError::NoNode) => continue,
+            read => read?,
+        };
+        if makes_the_token(seen) {
+            return Ok(true);
+        }
+        // This node only queues for an exclusive node, whose czxid makes the token.
+        if let Some(path) = node_data::parse_exclusive_path(&says)
+            && link.stat(path).await?.is_some_and(makes_the_token)
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,367 @@
+//! The calls of a client for its lease: request it, read it, renew it, release it.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Extension,
+    body::Bytes,
+    extract::{Path, State},
+    http::{HeaderMap, Method, StatusCode, Uri, header::LOCATION},
+    response::{IntoResponse, Response},
+};
+use fencegate_config::current_config::{plan_delays_key, site_in_plan};
+use fencegate_policies::{
+    key::{ParseKeyError, ResourceKey},
+    permits::PermitCount,
+    plan::{self, GatewayPlan, LockLocation, LockMode},
+    prefer,
+};
+use fencegate_process::{failpoint, one_line::is_single_line};
+use fencegate_protocol::lease_documents::{
+    AcquireLeaseBody, HELD, LeaseDocument, OVER, RenewLeaseBody, is_election_key,
+};
+use fencegate_refusal::{Refusal, RefusalReason};
+use hyper::header::HeaderValue;
+use tokio::time::timeout;
+
+use super::{
+    context::{LeaseApi, LeaseCaller, LeaseLocation, PREFIX, json_response, parse_body, parse_optional_body},
+    watch::LeaseWatchOptions,
+};
+use crate::{
+    auth::may_take,
+    lease::{CheckedLeaseLocks, Lease, LeaseEndReason, LeaseStageSnapshot, NewLease, site_for_permits},
+    lease_json::{LeaseDocumentAudience, lease_document},
+    peer_client::PeerRequest,
+};
+
+/// The most bytes of a note.
+const MAX_NOTE_LEN: usize = 256;
+/// The time for ZooKeeper's own response, beside the wait of the lease.
+const ZOOKEEPER_MARGIN: Duration = Duration::from_secs(2);
+
+pub(super) async fn acquire(
+    State(interface): State<LeaseApi>,
+    Extension(caller): Extension<LeaseCaller>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Refusal> {
+    let plan = interface.in_force.plan();
+    let settings = interface.leases.settings();
+    let Some(bounds) = &settings.bounds else {
+        return Err(Refusal::new(RefusalReason::NoRoute, "the policy has no `leases`"));
+    };
+    let principal = caller.require_principal()?;
+    let request: AcquireLeaseBody = parse_body(&body)?;
+    let keys = parse_keys(&plan, &request.keys)?;
+    if !may_take(principal, &keys) {
+        return Err(Refusal::new(
+            RefusalReason::LeaseForbidden,
+            format!("`{}` may not take these keys", principal.name),
+        ));
+    }
+    if request.mode == LockMode::Shared && keys.iter().any(is_election_key) {
+        return Err(Refusal::new(
+            RefusalReason::LeaseForbidden,
+            "an election has one leader: its key is not shared",
+        ));
+    }
+    let wait = request.wait_ms.map(Duration::from_millis);
+    if wait.is_some_and(|wait| wait > bounds.max_wait) {
+        return Err(malformed("`wait_ms` is above `leases.max_wait` of the policy"));
+    }
+    let in_time = !prefers_async(&headers);
+    let permits = request.permits.map(parse_permits).transpose()?;
+    let wanted = NewLease {
+        placed: interface.check_lease_locks(plan, &keys, request.mode, permits).await?,
+        permits,
+        keys: keys.into(),
+        mode: request.mode,
+        ttl: check_ttl(request.ttl_ms, bounds.default_ttl, bounds)?,
+        principal: principal.name.clone(),
+        note: request.note.map(parse_note).transpose()?,
+        max_age: bounds.max_age,
+        unheard: wait.filter(|_| in_time).unwrap_or_default(),
+        request: None,
+    };
+    if !in_time {
+        let lease = interface.leases.begin(wanted, wait.unwrap_or(bounds.max_age))?;
+        return Ok(created_response(StatusCode::ACCEPTED, &lease, &interface.document(&lease)));
+    }
+    let lease = interface.acquire_held(wanted, wait.unwrap_or_default()).await?;
+    failpoint::pass("after_lease_granted");
+    let document = interface.document(&lease);
+    // The lease is over, so its client must not begin its work.
+    if document.state != HELD {
+        return Err(ended_early_refusal(document.why.as_deref()));
+    }
+    Ok(created_response(StatusCode::CREATED, &lease, &document))
+}
+
+/// A lease whose id its client has not received yet. Dropping this ends the lease.
+struct UndeliveredLease<'i>(&'i LeaseApi, Option<Arc<Lease>>);
+
+impl Drop for UndeliveredLease<'_> {
+    fn drop(&mut self) {
+        if let Some(lease) = self.1.take() {
+            self.0.leases.end(&lease, LeaseEndReason::GaveUp);
+        }
+    }
+}
+
+impl LeaseApi {
+    /// A lease that holds its lock.
+    ///
+    /// # Errors
+    /// The lock was not granted within `wait`, and the lease is over.
+    ///
+    /// # Cancellation
+    /// Dropping the future ends the lease.
+    pub async fn acquire_held(&self, wanted: NewLease, wait: Duration) -> Result<Arc<Lease>, Refusal> {
+        let mut unheard = UndeliveredLease(self, Some(self.leases.begin(wanted, wait)?));
+        let lease = unheard.1.clone().expect("it has just begun");
+        let late = tokio::select! {
+            settled = timeout(wait + ZOOKEEPER_MARGIN, lease.wait_decided()) => settled.is_err(),
+            () = self.drain.cancelled() => {
+                return Err(Refusal::new(RefusalReason::Draining, "a lease still waits when the gateway stops"));
+            }
+        };
+        match lease.snapshot().stage {
+            LeaseStageSnapshot::Held { .. } => {
+                unheard.1 = None;
+                Ok(lease)
+            }
+            LeaseStageSnapshot::Over { why: LeaseEndReason::GaveUp, .. } => {
+                Err(Refusal::new(RefusalReason::Locked, "held by another and the wait is over"))
+            }
+            LeaseStageSnapshot::Over { why: LeaseEndReason::Refused(refusal), .. } => Err(*refusal),
+            LeaseStageSnapshot::Over { why: LeaseEndReason::Lost, .. } => {
+                Err(Refusal::new(RefusalReason::LockService, "the session ended while the lease waited"))
+            }
+            LeaseStageSnapshot::Over { why, .. } => Err(ended_early_refusal(Some(why.as_str()))),
+            LeaseStageSnapshot::Waiting { .. } if late => {
+                Err(Refusal::new(RefusalReason::LockService, "ZooKeeper did not answer in time"))
+            }
+            LeaseStageSnapshot::Waiting { .. } => {
+                Err(Refusal::new(RefusalReason::Locked, "held by another and the wait is over"))
+            }
+        }
+    }
+
+    /// Releases a lease, here or at the gateway that holds it. A lease that is over counts as released.
+    ///
+    /// # Errors
+    /// It may still be held.
+    pub async fn release_lease(&self, found: Result<LeaseLocation, Refusal>) -> Result<(), Refusal> {
+        let done = match found {
+            Ok(LeaseLocation::Local(lease)) => {
+                self.leases.end(&lease, LeaseEndReason::Released);
+                return Ok(());
+            }
+            Ok(LeaseLocation::Remote(id)) => {
+                self.ask_peer(id.member().to_owned(), PeerRequest::for_release(&id)).await
+            }
+            Err(refusal) => Err(refusal),
+        };
+        match done {
+            Ok(answer)
+                if answer.status().is_success() || answer.status() == StatusCode::PRECONDITION_FAILED =>
+            {
+                Ok(())
+            }
+            Ok(answer) => {
+                let said = format!("the gateway that holds the lease: {}", answer.status());
+                Err(Refusal::new(RefusalReason::LeaseAway, said))
+            }
+            Err(refusal) if refusal.reason == RefusalReason::StaleToken => Ok(()),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// The document of a lease for its client.
+    pub(super) fn document(&self, lease: &Lease) -> LeaseDocument {
+        lease_document(lease, &self.leases, LeaseDocumentAudience::Client(self.tickets.as_deref()))
+    }
+
+    /// The locks of these keys, as requests take them by `plan`.
+    ///
+    /// # Errors
+    /// Not all of them can be held that way.
+    pub async fn check_lease_locks(
+        &self,
+        plan: Arc<GatewayPlan>,
+        keys: &[ResourceKey],
+        mode: LockMode,
+        permits: Option<PermitCount>,
+    ) -> Result<CheckedLeaseLocks, Refusal> {
+        let session = self.leases.check_plan_compat(&plan, keys).await?;
+        if keys.iter().any(|key| plan_delays_key(&plan, key)) {
+            let why = "the policy has a route with `fencing: delay` for the key, whose locks are not given on at once";
+            return Err(Refusal::new(RefusalReason::LeaseForbidden, why));
+        }
+        let sites: Vec<_> =
+            keys.iter().map(|key| site_for_permits(site_in_plan(&plan, key), key, permits)).collect();
+        let several = |site: &LockLocation| site.permits().is_some();
+        if sites.iter().any(several) && (mode == LockMode::Shared || keys.iter().any(is_election_key)) {
+            let why = "a permit is of a writer, and an election has one leader";
+            return Err(Refusal::new(RefusalReason::LeaseForbidden, why));
+        }
+        if permits.is_some() && sites.iter().any(|site| site.permits() != permits) {
+            return Err(Refusal::new(
+                RefusalReason::PermitsDiffer,
+                "the policy says otherwise how many may hold the key",
+            ));
+        }
+        if keys.len() > 1 && sites.iter().any(|site| *site != LockLocation::Native) {
+            let why = "several keys are held at once only where all of them have locks of our own layout";
+            return Err(Refusal::new(RefusalReason::LeaseForbidden, why));
+        }
+        Ok(CheckedLeaseLocks { sites, plan, session })
+    }
+}
+
+fn created_response(status: StatusCode, lease: &Lease, document: &LeaseDocument) -> Response {
+    let place = format!("{PREFIX}leases/{}", lease.id.reference());
+    let place = HeaderValue::from_str(&place).expect("hex digits");
+    (status, [(LOCATION, place)], json_response(document)).into_response()
+}
+
+/// The refusal for a lease that ended before its client received the id. A repeat gets another lease.
+fn ended_early_refusal(why: Option<&str>) -> Refusal {
+    let why = why.unwrap_or("no word of why");
+    Refusal::new(
+        RefusalReason::LockService,
+        format!("the lease ended before its client was told of it: {why}"),
+    )
+    .with_advice("The lease ended before it could be told. Ask for another one.")
+}
+
+pub(super) async fn show(
+    State(interface): State<LeaseApi>,
+    Extension(caller): Extension<LeaseCaller>,
+    Path(reference): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let watching = LeaseWatchOptions::parse(&uri, &headers)?;
+    match interface.locate_requested(&caller, &reference, &headers)? {
+        LeaseLocation::Local(lease) if watching.streams => Ok(interface.stream_local(lease)),
+        LeaseLocation::Local(lease) => {
+            watching.wait(&lease, &interface.drain).await;
+            Ok(json_response(&interface.document(&lease)))
+        }
+        LeaseLocation::Remote(id) if watching.streams => Ok(interface.stream_remote(id, headers)),
+        LeaseLocation::Remote(id) => {
+            let question = PeerRequest::from_client_request(Method::GET, &uri, &headers, Bytes::new());
+            let question = PeerRequest { patience: watching.longest, client: caller.client, ..question };
+            interface.ask_peer(id.member().to_owned(), question).await
+        }
+    }
+}
+
+pub(super) async fn renew(
+    State(interface): State<LeaseApi>,
+    Extension(caller): Extension<LeaseCaller>,
+    Path(reference): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Refusal> {
+    let lease = match interface.locate_requested(&caller, &reference, &headers)? {
+        LeaseLocation::Local(lease) => lease,
+        LeaseLocation::Remote(id) => {
+            let question = PeerRequest::from_client_request(Method::POST, &uri, &headers, body);
+            let question = PeerRequest { client: caller.client, ..question };
+            return interface.ask_peer(id.member().to_owned(), question).await;
+        }
+    };
+    let RenewLeaseBody { ttl_ms } = parse_optional_body(&body)?;
+    let before = lease.snapshot().ttl;
+    let terms = interface.leases.settings();
+    if !terms.authority.still_grants(&lease.principal, &lease.keys) {
+        return Err(Refusal::new(
+            RefusalReason::LeaseForbidden,
+            format!("`{}` may not take these keys any more", lease.principal),
+        ));
+    }
+    let ttl = match &terms.bounds {
+        Some(bounds) => check_ttl(ttl_ms, before.clamp(bounds.min_ttl, bounds.max_ttl), bounds)?,
+        // The policy grants no new leases, but existing ones continue.
+        None => before,
+    };
+    lease.renew(ttl).ok_or_else(lease_over)?;
+    let document = interface.document(&lease);
+    if document.state == OVER { Err(lease_over()) } else { Ok(json_response(&document)) }
+}
+
+pub(super) async fn release(
+    State(interface): State<LeaseApi>,
+    Extension(caller): Extension<LeaseCaller>,
+    Path(reference): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let found = interface.locate_requested(&caller, &reference, &headers);
+    interface.release_lease(found).await.map(|()| StatusCode::NO_CONTENT.into_response())
+}
+
+/// RFC 7240, 4.1.
+fn prefers_async(headers: &HeaderMap) -> bool {
+    prefer::has_respond_async(headers.get_all("prefer").iter().map(HeaderValue::as_bytes))
+}
+
+/// The client has written the key itself, so the response may contain it.
+pub(super) fn invalid_key(bad: &ParseKeyError) -> Refusal {
+    Refusal::new(RefusalReason::KeyInvalid, bad.to_string()).with_advice(bad.to_string())
+}
+
+fn parse_keys(plan: &GatewayPlan, texts: &[String]) -> Result<Vec<ResourceKey>, Refusal> {
+    if !(1..=ResourceKey::MOST_IN_SET).contains(&texts.len()) {
+        return Err(malformed("`keys` has 1 to 16 keys"));
+    }
+    let keys: Result<Vec<_>, _> = texts.iter().map(|key| plan.serving.parse_key(key)).collect();
+    let mut keys = keys.map_err(|bad| invalid_key(&bad))?;
+    // `#` precedes the number of a permit: `job#1` would share the watermarks of the second permit of `job`.
+    if keys.iter().any(|key| key.as_str().contains('#')) {
+        return Err(Refusal::new(RefusalReason::KeyInvalid, "`#` is not for keys"));
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    Ok(keys)
+}
+
+/// # Errors
+/// It is outside of the bounds.
+pub fn check_ttl(
+    requested_ms: Option<u64>,
+    default_ttl: Duration,
+    bounds: &plan::LeasePlan,
+) -> Result<Duration, Refusal> {
+    let ttl = requested_ms.map_or(default_ttl, Duration::from_millis);
+    if (bounds.min_ttl..=bounds.max_ttl).contains(&ttl) {
+        Ok(ttl)
+    } else {
+        Err(malformed("`ttl_ms` is outside of `leases.min_ttl` and `leases.max_ttl` of the policy"))
+    }
+}
+
+fn parse_permits(count: u16) -> Result<PermitCount, Refusal> {
+    PermitCount::new(count).ok_or_else(|| malformed("`permits` is 2 to 1000"))
+}
+
+fn parse_note(note: String) -> Result<Arc<str>, Refusal> {
+    if note.len() > MAX_NOTE_LEN || !is_single_line(&note) {
+        return Err(malformed(
+            "`note` is a line of 256 bytes at most, without characters that turn its direction or are not seen",
+        ));
+    }
+    Ok(note.into())
+}
+
+/// The mistake is returned to the client, because it reveals no secret.
+fn malformed(why: &'static str) -> Refusal {
+    Refusal::new(RefusalReason::Malformed, why).with_advice(why)
+}
+
+fn lease_over() -> Refusal {
+    Refusal::new(RefusalReason::StaleToken, "the lease is over")
+}

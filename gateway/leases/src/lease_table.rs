@@ -1,0 +1,370 @@
+//! All leases of this gateway. Begins leases within the policy's bounds, finds them, and ends those whose time is
+//! over.
+
+pub mod config_switch;
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use fencegate_config::{bearer::BearerTokenError, current_config::CurrentConfig};
+use fencegate_lock::manager::lock_manager::LockManager;
+use fencegate_metrics::LeaseMetrics;
+use fencegate_peers::plan_compat::PlanCompat;
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{self, GatewayPlan, LockLocation, LockMode},
+};
+use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
+use fencegate_protocol::lease_id::{LeaseId, LeaseReference};
+use fencegate_refusal::{Refusal, RefusalReason};
+use fencegate_zookeeper::session::paths::ZkPaths;
+use tokio::{sync::mpsc, time::sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::{
+    auth::{LeaseAuth, may_take},
+    command::LeaseCommand,
+    lease::{Lease, LeaseEndReason, LeaseHoldAtEnd, LeaseStageSnapshot, NewLease},
+};
+
+/// The leases of one process. No lease is granted while the plan has no `leases`; existing leases continue.
+pub struct LeaseTable {
+    all: Mutex<LeaseIndex>,
+    terms: ArcSwap<LeaseSettings>,
+    pub(super) gateway: Arc<str>,
+    pub(super) keeper: LockManager,
+    clock: SharedClock,
+    /// Tasks for the thread that takes the locks of leases.
+    tasks: mpsc::UnboundedSender<LeaseCommand>,
+    drain: CancellationToken,
+    metrics: LeaseMetrics,
+    usual: Mutex<MeanHoldTime>,
+    /// Another plan is being taken over: new requests are refused with the advice to retry.
+    turning: AtomicBool,
+    pub(super) in_force: CurrentConfig,
+    /// Whether other gateways take the same locks as this one.
+    pub(super) agreement: Arc<PlanCompat>,
+}
+
+/// All leases, and the ways to find one.
+#[derive(Default)]
+struct LeaseIndex {
+    /// By reference. Leases stay here for some time after their end.
+    leases: HashMap<LeaseReference, Arc<Lease>>,
+    /// The number of leases that are not over, by principal.
+    living: HashMap<Arc<str>, usize>,
+    /// The leases that are not over, by key.
+    keys: HashMap<ResourceKey, Vec<Arc<Lease>>>,
+    /// The leases that are over, the first to end first.
+    over: VecDeque<Arc<Lease>>,
+}
+
+/// The settings of a plan for leases.
+pub struct LeaseSettings {
+    /// `None`: no lease is granted.
+    pub bounds: Option<plan::LeasePlan>,
+    pub authority: LeaseAuth,
+}
+
+/// The usual time for which leases hold their locks, estimated from recent leases.
+#[derive(Debug, Default)]
+struct MeanHoldTime(Option<Duration>);
+
+/// How often expired leases are looked for. Requests under a lease check that themselves.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(200);
+/// How long a client can look up the reason for which its lease is over.
+const RETENTION: Duration = Duration::from_secs(60);
+/// If there are very many, only the last are remembered.
+const MAX_RETAINED: usize = 10_000;
+
+/// The dependencies of the leases.
+pub(super) struct LeaseTableDeps {
+    pub(super) gateway: Arc<str>,
+    pub(super) keeper: LockManager,
+    pub(super) clock: SharedClock,
+    pub(super) tasks: mpsc::UnboundedSender<LeaseCommand>,
+    pub(super) drain: CancellationToken,
+    pub(super) metrics: LeaseMetrics,
+    pub(super) in_force: CurrentConfig,
+    pub(super) agreement: Arc<PlanCompat>,
+}
+
+impl LeaseSettings {
+    /// # Errors
+    /// A file with a token cannot be used.
+    pub fn open(leases: Option<&plan::LeasePlan>) -> Result<Self, BearerTokenError> {
+        Ok(Self { bounds: leases.cloned(), authority: LeaseAuth::load(leases)? })
+    }
+}
+
+impl LeaseTable {
+    pub(super) fn new(parts: LeaseTableDeps, settings: LeaseSettings) -> Self {
+        let LeaseTableDeps { gateway, keeper, clock, tasks, drain, metrics, in_force, agreement } = parts;
+        let all = Mutex::default();
+        let usual = Mutex::default();
+        let followed = settings.authority.clone();
+        let leases = Self {
+            all,
+            terms: ArcSwap::from_pointee(settings),
+            gateway,
+            keeper,
+            clock,
+            tasks,
+            drain,
+            metrics,
+            usual,
+            turning: AtomicBool::new(false),
+            in_force,
+            agreement,
+        };
+        // The thread has not begun yet.
+        leases.tasks.send(LeaseCommand::FollowCredentials(followed)).ok();
+        leases
+    }
+
+    /// The settings of the plan in force for leases.
+    pub fn settings(&self) -> Arc<LeaseSettings> {
+        self.terms.load_full()
+    }
+
+    /// # Errors
+    /// The thread has ended: the process stops.
+    pub(super) fn send(&self, task: LeaseCommand) -> Result<(), Refusal> {
+        self.tasks.send(task).map_err(|_| Refusal::new(RefusalReason::Draining, "the gateway is stopping"))
+    }
+
+    fn lock_index(&self) -> MutexGuard<'_, LeaseIndex> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to wait for the lock; no longer than `wait`, and not at all if that is zero.
+    ///
+    /// # Errors
+    /// There are too many leases, or no client could be granted a lock now.
+    pub fn begin(&self, wanted: NewLease, wait: Duration) -> Result<Arc<Lease>, Refusal> {
+        if self.drain.is_cancelled() {
+            return Err(Refusal::new(
+                RefusalReason::Draining,
+                "a lease is asked for while the gateway stops",
+            ));
+        }
+        // The session that owns the lock is one with this name, or the lease is lost: so it is the session that was
+        // checked.
+        let id = LeaseId::new(ZkPaths::member_name(&self.gateway, wanted.placed.session), &SystemRandomness);
+        let plan = wanted.placed.plan.clone();
+        let lease = Arc::new(Lease::new(id, wanted, self.clock.clone()));
+        self.admit(&lease, &plan)?;
+        self.send(LeaseCommand::Acquire { lease: lease.clone(), wait })
+            .inspect_err(|_| self.end(&lease, LeaseEndReason::Lost))?;
+        Ok(lease)
+    }
+
+    /// `plan`: the plan by which the request for the lease was checked.
+    fn admit(&self, lease: &Arc<Lease>, plan: &Arc<GatewayPlan>) -> Result<(), Refusal> {
+        let mut all = self.lock_index();
+        // Under the mutex: a switch to another plan sets the flag before it reads the existing leases. Peers have
+        // received this plan, and the next one may grant the same by patterns that they have not received yet.
+        if self.turning.load(Ordering::Acquire) || !Arc::ptr_eq(plan, &self.in_force.plan()) {
+            return Err(Refusal::new(RefusalReason::LockService, "another plan is being taken over"));
+        }
+        let settings = self.settings();
+        let Some(bounds) = &settings.bounds else {
+            return Err(Refusal::new(RefusalReason::NoRoute, "the policy has no `leases`"));
+        };
+        // The caller was authenticated before the plan was read.
+        let grants =
+            |known: &plan::LeasePrincipal| *known.name == *lease.principal && may_take(known, &lease.keys);
+        if !bounds.principals.iter().any(grants) {
+            let message = format!("`{}` may not take these keys any more", lease.principal);
+            return Err(Refusal::new(RefusalReason::LeaseForbidden, message));
+        }
+        let living: usize = all.living.values().sum();
+        let theirs = all.living.get(&lease.principal).copied().unwrap_or_default();
+        if living >= bounds.most || theirs >= bounds.per_principal {
+            let message = format!("`{}` has its leases, or this gateway has", lease.principal);
+            return Err(Refusal::new(RefusalReason::LeaseLimit, message));
+        }
+        all.insert(lease);
+        Ok(())
+    }
+
+    /// Finds a lease by its id.
+    ///
+    /// # Errors
+    /// There is none here, or the secret differs.
+    pub fn find(&self, id: &LeaseId) -> Result<Arc<Lease>, Refusal> {
+        let found = self.look_up(id.reference());
+        let found =
+            found.ok_or_else(|| Refusal::new(RefusalReason::StaleToken, "a lease that nobody here knows"))?;
+        if found.id.matches(id) {
+            Ok(found)
+        } else {
+            Err(Refusal::new(RefusalReason::LeaseForbidden, "the secret of the lease is another one"))
+        }
+    }
+
+    /// A lease by its reference.
+    pub fn look_up(&self, reference: LeaseReference) -> Option<Arc<Lease>> {
+        self.lock_index().leases.get(&reference).cloned()
+    }
+
+    /// True if the session that holds the lease belongs to this process, as far as that is known without a query.
+    pub fn is_local(&self, id: &LeaseId) -> bool {
+        self.look_up(id.reference()).is_some()
+    }
+
+    /// The leases that are not over, the oldest first.
+    pub fn active(&self) -> Vec<Arc<Lease>> {
+        let mut living: Vec<_> =
+            self.lock_index().leases.values().filter(|lease| !lease.is_over()).cloned().collect();
+        living.sort_by_key(|lease| (lease.began, lease.id.reference()));
+        living
+    }
+
+    /// Keys of leases that are remembered, each once or more.
+    pub fn keys(&self, wanted: impl Fn(&ResourceKey) -> bool) -> Vec<ResourceKey> {
+        let all = self.lock_index();
+        let keys = all.leases.values().flat_map(|lease| lease.keys.iter());
+        keys.filter(|key| wanted(key)).cloned().collect()
+    }
+
+    /// The lease that holds this key here exclusively.
+    pub fn holder(&self, key: &ResourceKey) -> Option<Arc<Lease>> {
+        let holds = |lease: &&Arc<Lease>| {
+            lease.mode == LockMode::Exclusive
+                && matches!(lease.snapshot().stage, LeaseStageSnapshot::Held { .. })
+        };
+        self.lock_index().keys.get(key)?.iter().find(holds).cloned()
+    }
+
+    /// Ends a lease, and records how long it held its lock.
+    pub fn end(&self, lease: &Arc<Lease>, why: LeaseEndReason) {
+        self.try_end(lease, why);
+    }
+
+    /// Ends a lease. Returns false if it was over before.
+    pub(super) fn try_end(&self, lease: &Arc<Lease>, why: LeaseEndReason) -> bool {
+        let word = why.as_str();
+        let ended = lease.end(why);
+        let ends = ended.is_some();
+        if let Some(ended) = ended {
+            self.record_end(lease, ended, word);
+        }
+        ends
+    }
+
+    fn record_end(&self, lease: &Arc<Lease>, ended: LeaseHoldAtEnd, why: &'static str) {
+        if let LeaseHoldAtEnd::Held(held) = ended {
+            self.usual.lock().unwrap_or_else(PoisonError::into_inner).update(held);
+        }
+        self.lock_index().mark_ended(lease);
+        info!(lease = %lease.id.reference(), principal = &*lease.principal, why, "lease.over");
+        self.metrics.record_end(why);
+    }
+
+    /// The lock of a key: that of its lease, else that of the plan.
+    pub(super) fn site(&self, key: &ResourceKey) -> LockLocation {
+        let leased = self.lock_index().keys.get(key).and_then(|all| {
+            let lease = all.first()?;
+            lease.keys.iter().zip(&lease.sites).find(|(other, _)| *other == key).map(|(_, site)| site.clone())
+        });
+        leased.unwrap_or_else(|| self.in_force.site(key))
+    }
+
+    /// The expected wait of a waiter with so many waiters before it; `None` if no lease has ended yet.
+    pub fn expected_wait(&self, ahead: usize) -> Option<Duration> {
+        let usual = self.usual.lock().unwrap_or_else(PoisonError::into_inner).0?;
+        Some(usual.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX)))
+    }
+
+    /// Ends expired leases, as long as the process lives.
+    pub(super) async fn sweep(&self) {
+        loop {
+            sleep(SWEEP_INTERVAL).await;
+            let all: Vec<_> = self.lock_index().leases.values().cloned().collect();
+            let mut waiting = 0;
+            let mut held = 0;
+            for lease in all {
+                if let Some((ended, why)) = lease.end_if_lapsed() {
+                    self.record_end(&lease, ended, why);
+                }
+                match lease.snapshot().stage {
+                    LeaseStageSnapshot::Waiting { .. }
+                        if self.drain.is_cancelled() || self.has_moved(&lease) =>
+                    {
+                        self.end(&lease, LeaseEndReason::Lost);
+                    }
+                    LeaseStageSnapshot::Waiting { .. } => waiting += 1,
+                    LeaseStageSnapshot::Held { .. } => held += 1,
+                    LeaseStageSnapshot::Over { .. } => lease.release_if_due(),
+                }
+            }
+            self.metrics.set_counts(waiting, held);
+            self.lock_index().evict();
+        }
+    }
+
+    /// The lease waits in another session than its id names: a peer would not find it there.
+    fn has_moved(&self, lease: &Lease) -> bool {
+        let session = self.keeper.session_id_for(&lease.keys[0]);
+        session.is_some_and(|session| ZkPaths::member_name(&self.gateway, session) != lease.id.member())
+    }
+}
+
+impl LeaseIndex {
+    fn insert(&mut self, lease: &Arc<Lease>) {
+        self.leases.insert(lease.id.reference(), lease.clone());
+        *self.living.entry(lease.principal.clone()).or_default() += 1;
+        for key in lease.keys.iter() {
+            self.keys.entry(key.clone()).or_default().push(lease.clone());
+        }
+    }
+
+    fn mark_ended(&mut self, lease: &Arc<Lease>) {
+        if let Some(living) = self.living.get_mut(&lease.principal) {
+            *living -= 1;
+        }
+        self.living.retain(|_, living| *living > 0);
+        for key in lease.keys.iter() {
+            if let Some(all) = self.keys.get_mut(key) {
+                all.retain(|one| !Arc::ptr_eq(one, lease));
+            }
+            if self.keys.get(key).is_some_and(Vec::is_empty) {
+                self.keys.remove(key);
+            }
+        }
+        self.over.push_back(lease.clone());
+    }
+
+    /// Removes leases that ended some time ago; earlier if there are very many. Leases whose lock is still held stay.
+    fn evict(&mut self) {
+        while let Some(first) = self.over.front() {
+            let over = first.over_for().unwrap_or_default();
+            let old = over >= RETENTION || (self.over.len() > MAX_RETAINED && !over.is_zero());
+            if !old {
+                return;
+            }
+            if let Some(first) = self.over.pop_front() {
+                self.leases.remove(&first.id.reference());
+            }
+        }
+    }
+}
+
+impl MeanHoldTime {
+    /// An eighth of the newest, as the round-trip time of TCP is smoothed (RFC 6298, 2.3).
+    fn update(&mut self, held: Duration) {
+        self.0 = Some(self.0.map_or(held, |before| before * 7 / 8 + held / 8));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! The changing part of a lease: its state, its end, and the reason for the end.
+
+use std::{sync::Arc, time::Duration};
+
+use fencegate_lock::manager::leased_lock::LeasedLock;
+use fencegate_metrics::END_REASONS;
+use fencegate_process::clock::BootInstant;
+use fencegate_refusal::Refusal;
+
+/// Valid between two changes.
+pub(super) struct LeaseState {
+    pub(super) stage: LeaseStage,
+    pub(super) ttl: Duration,
+    /// The lease ends then, unless it is renewed. Never later than its greatest age.
+    pub(super) expires: BootInstant,
+    /// The client was promised that no other client can hold the key until then.
+    pub(super) promised: BootInstant,
+    /// Why an operator asks the client to give the lease back.
+    pub(super) revocation: Option<Arc<str>>,
+}
+
+pub(super) enum LeaseStage {
+    Waiting,
+    Held {
+        lock: Arc<LeasedLock>,
+        since: BootInstant,
+    },
+    Over {
+        why: LeaseEndReason,
+        at: BootInstant,
+        /// Held until the promise to the client is over.
+        lock: Option<Arc<LeasedLock>>,
+    },
+}
+
+/// The reason for which a lease is over.
+#[derive(Debug, Clone)]
+pub enum LeaseEndReason {
+    /// Its client released it.
+    Released,
+    /// It was not renewed in time.
+    Expired,
+    /// Its wait timed out.
+    GaveUp,
+    /// An operator broke it.
+    Broken,
+    /// The session of its lock ended, or the lock node was removed.
+    Lost,
+    /// The outcome of a request under it is unknown, or a guard has a newer token.
+    Retired,
+    /// It reached the greatest age of a lease.
+    TooOld,
+    /// No lock could be granted.
+    Refused(Box<Refusal>),
+}
+
+impl LeaseState {
+    /// The reason for which the lease is over at `now` without an event. `ends`: when it reaches its greatest age.
+    pub(super) fn lapse_reason(&self, now: BootInstant, ends: BootInstant) -> Option<LeaseEndReason> {
+        let late = if now >= ends { LeaseEndReason::TooOld } else { LeaseEndReason::Expired };
+        let expired = (now >= self.expires).then_some(late);
+        match &self.stage {
+            LeaseStage::Waiting => expired,
+            LeaseStage::Held { lock, .. } if lock.is_lost() => Some(LeaseEndReason::Lost),
+            LeaseStage::Held { lock, .. } if lock.is_retired() => Some(LeaseEndReason::Retired),
+            LeaseStage::Held { .. } => expired,
+            LeaseStage::Over { .. } => None,
+        }
+    }
+}
+
+impl LeaseEndReason {
+    /// For programs.
+    pub fn as_str(&self) -> &'static str {
+        let [released, expired, gave_up, broken, lost, retired, too_old, refused] = END_REASONS;
+        match self {
+            Self::Released => released,
+            Self::Expired => expired,
+            Self::GaveUp => gave_up,
+            Self::Broken => broken,
+            Self::Lost => lost,
+            Self::Retired => retired,
+            Self::TooOld => too_old,
+            Self::Refused(_) => refused,
+        }
+    }
+}

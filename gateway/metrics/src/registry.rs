@@ -1,0 +1,232 @@
+//! All metric families of this process: those of its requests, and those that its other parts have registered.
+
+use std::sync::{Arc, OnceLock};
+
+use fencegate_guard_store::metrics::GuardMetrics;
+use fencegate_http::{buffered::metrics::BufferMetrics, listen::metrics::ClientConnectionMetrics};
+use fencegate_http_client::upstream::metrics::EndpointMetrics;
+use fencegate_policies::plan::GatewayPlan;
+use fencegate_process::{
+    histogram::HistogramBuckets,
+    log_writer::{ErrorCounter, dropped_count, dropped_lines},
+    metric_snapshot::MetricSnapshot,
+    registry::{MetricDesc, MetricRegistry},
+};
+use fencegate_zookeeper::metrics::SessionMetrics;
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts};
+
+use super::{
+    labels::ReloadResult, leases::LeaseMetrics, plans::PlanMetricFamilies, requests::RequestMetricFamilies,
+    upstreams::UpstreamMetricFamilies,
+};
+
+/// All metric families of this process.
+pub struct ProcessMetricFamilies {
+    families: MetricRegistry,
+    pub(super) requests: Arc<RequestMetricFamilies>,
+    pub(super) upstreams: UpstreamMetricFamilies,
+    plans: PlanMetricFamilies,
+    keys: IntGauge,
+    /// Counts the keys, if a function for it was set.
+    counted_keys: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
+    log_lost: IntCounter,
+    access_lost: IntCounter,
+    /// The queue of the access log counts by itself.
+    access_lines: OnceLock<ErrorCounter>,
+    spans_lost: IntCounter,
+    hung_seconds: IntCounterVec,
+    session: SessionMetrics,
+    guard: GuardMetrics,
+    endpoints: EndpointMetrics,
+    clients: ClientConnectionMetrics,
+    buffered: BufferMetrics,
+    /// Only in a gateway.
+    leases: LeaseMetrics,
+}
+
+impl ProcessMetricFamilies {
+    pub fn for_gateway(gateway: &GatewayPlan) -> Arc<Self> {
+        let families = MetricRegistry::new().with_process();
+        let session = SessionMetrics::register(&families);
+        let guard = GuardMetrics::register(&unexposed_families());
+        let leases = LeaseMetrics::register(&families);
+        let metrics = Self::new(session, guard, leases, families);
+        metrics.describe_build();
+        metrics.apply_plan(gateway);
+        Arc::new(metrics)
+    }
+
+    pub fn for_guard() -> Arc<Self> {
+        let families = MetricRegistry::new().with_process();
+        let session = SessionMetrics::register(&unexposed_families());
+        let own = GuardMetrics::register(&families);
+        let metrics = Self::new(session, own, LeaseMetrics::register(&unexposed_families()), families);
+        metrics.describe_build();
+        Arc::new(metrics)
+    }
+
+    pub fn for_filter() -> Arc<Self> {
+        let families = MetricRegistry::new().with_process();
+        let session = SessionMetrics::register(&unexposed_families());
+        let guard = GuardMetrics::register(&unexposed_families());
+        let metrics = Self::new(session, guard, LeaseMetrics::register(&unexposed_families()), families);
+        metrics.describe_build();
+        Arc::new(metrics)
+    }
+
+    fn new(
+        session: SessionMetrics,
+        guard: GuardMetrics,
+        leases: LeaseMetrics,
+        families: MetricRegistry,
+    ) -> Self {
+        let hung_seconds = Opts::new(
+            "thread_hung_seconds_total",
+            "Seconds for which a thread hung, counted from when that was noticed.",
+        );
+        Self {
+            requests: Arc::new(RequestMetricFamilies::register(&families)),
+            upstreams: UpstreamMetricFamilies::register(&families),
+            plans: PlanMetricFamilies::register(&families),
+            keys: families.register(IntGauge::new(
+                "keys_tracked",
+                "Keys that somebody in this gateway wants or holds.",
+            )),
+            counted_keys: OnceLock::new(),
+            log_lost: families.register(IntCounter::new(
+                "log_lost_total",
+                "Lines of the process log that were lost because the reader of stderr was too slow.",
+            )),
+            access_lines: OnceLock::new(),
+            access_lost: families.register(IntCounter::new(
+                "access_log_lost_total",
+                "Lines of the access log that were lost because the reader was too slow.",
+            )),
+            spans_lost: families.register(IntCounter::new(
+                "spans_lost_total",
+                "Spans that were lost because no collector took them in time.",
+            )),
+            hung_seconds: families.register(IntCounterVec::new(hung_seconds, &["thread"])),
+            endpoints: EndpointMetrics::register(&families),
+            clients: ClientConnectionMetrics::register(&families),
+            buffered: BufferMetrics::register(&families),
+            session,
+            guard,
+            leases,
+            families,
+        }
+    }
+
+    fn describe_build(&self) {
+        let build =
+            Opts::new("build_info", "The running build.").const_label("version", env!("CARGO_PKG_VERSION"));
+        self.families.register(IntGauge::with_opts(build)).set(1);
+    }
+
+    /// Another plan is in force.
+    pub fn apply_plan(&self, gateway: &GatewayPlan) {
+        self.plans.apply_plan(gateway);
+        gateway.serving.upstreams.iter().for_each(|upstream| self.upstreams.init_series(upstream));
+        self.requests.apply_plan(gateway);
+    }
+
+    pub fn record_reload(&self, result: ReloadResult) {
+        self.plans.record_reload(result);
+    }
+
+    /// How many routes are refused because other gateways lock them in another way.
+    pub fn set_refused_routes(&self, routes: usize) {
+        self.plans.set_refused_routes(routes);
+    }
+
+    /// Sets the counter of the lines of the access log that were lost. The first one is kept.
+    pub fn set_access_line_counter(&self, counter: ErrorCounter) {
+        drop(self.access_lines.set(counter));
+    }
+
+    /// Takes the counts over that are kept elsewhere.
+    fn refresh_lost_lines(&self) {
+        let access = self.access_lines.get().map_or(0, dropped_count);
+        for (metric, lost) in [(&self.log_lost, dropped_lines()), (&self.access_lost, access)] {
+            metric.inc_by(lost.saturating_sub(metric.get()));
+        }
+    }
+
+    /// Spans that were lost.
+    pub fn spans_lost(&self) -> IntCounter {
+        self.spans_lost.clone()
+    }
+
+    /// Seconds for which threads hung, by what they do.
+    pub fn hung_seconds(&self) -> IntCounterVec {
+        self.hung_seconds.clone()
+    }
+
+    /// Sets the function that counts the keys that are wanted or held. It is called for each scrape.
+    pub fn set_key_counter(&self, count: impl Fn() -> usize + Send + Sync + 'static) {
+        // The first function is kept: a process has one lock manager.
+        drop(self.counted_keys.set(Box::new(count)));
+    }
+
+    pub fn leases(&self) -> LeaseMetrics {
+        self.leases.clone()
+    }
+
+    /// The metrics of the session with this number.
+    pub fn session(&self, number: usize) -> SessionMetrics {
+        self.session.for_session(number)
+    }
+
+    pub fn endpoints(&self) -> &EndpointMetrics {
+        &self.endpoints
+    }
+
+    pub fn clients(&self) -> &ClientConnectionMetrics {
+        &self.clients
+    }
+
+    pub fn buffered(&self) -> &BufferMetrics {
+        &self.buffered
+    }
+
+    /// The present values of all families. With thousands of routes this takes a while, so it must not be called on a
+    /// thread on which requests are served.
+    pub fn gather(&self) -> MetricSnapshot {
+        MetricSnapshot::new(self.families.gather())
+    }
+
+    /// How long requests waited for their locks, over all routes.
+    pub fn wait_distribution(&self) -> HistogramBuckets {
+        self.requests.wait_distribution()
+    }
+
+    /// How long requests held their locks, over all routes.
+    pub fn hold_distribution(&self) -> HistogramBuckets {
+        self.requests.hold_distribution()
+    }
+
+    pub fn guard(&self) -> GuardMetrics {
+        self.guard.clone()
+    }
+
+    /// The text format that Prometheus scrapes.
+    pub fn render(&self) -> Vec<u8> {
+        self.requests.refresh();
+        self.endpoints.update_gauges();
+        self.refresh_lost_lines();
+        if let Some(count) = self.counted_keys.get() {
+            self.keys.set(count().try_into().unwrap_or(i64::MAX));
+        }
+        self.families.encode()
+    }
+
+    /// All families, sorted by name.
+    pub fn families(&self) -> Vec<MetricDesc> {
+        self.families.descriptions()
+    }
+}
+
+/// The families of the other role. They are not exposed.
+fn unexposed_families() -> MetricRegistry {
+    MetricRegistry::new()
+}

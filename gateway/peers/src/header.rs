@@ -1,0 +1,208 @@
+//! The header field between gateways: a challenge checks that the other side has the peer secret, and a forwarded
+//! request carries that secret.
+
+use std::{sync::Arc, time::Duration};
+
+use fencegate_http::body::{Body, Reply};
+use fencegate_protocol::headers::FENCING_FORWARDED;
+use fencegate_zookeeper::peer_secret::{Nonce, PeerSecret};
+use hyper::{
+    HeaderMap, Method, Request, Response, StatusCode, Uri,
+    header::{HOST, HeaderValue},
+};
+use tokio::time::Instant;
+
+/// The metadata of a request that another gateway has forwarded to this one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerForwardHeader {
+    /// The name of the forwarding gateway.
+    pub from: Arc<str>,
+    /// The key that it has derived from the request.
+    pub key: String,
+    /// Until when it would wait, counted from the arrival of the head.
+    pub until: Instant,
+    /// The digest of the identity in the client's certificate.
+    pub certificate: Option<Arc<str>>,
+}
+
+/// The challenge executes nothing, whatever server gets it: `OPTIONS *` addresses the server itself.
+pub fn challenge_request(address: &str, nonce: &Nonce) -> Option<Request<Body>> {
+    let mut http = Request::new(Body::empty());
+    *http.method_mut() = Method::OPTIONS;
+    *http.uri_mut() = Uri::from_static("*");
+    http.headers_mut().insert(HOST, HeaderValue::from_str(address).ok()?);
+    let challenge = HeaderValue::from_str(&format!("nonce={}", nonce.as_str())).expect("hex digits");
+    http.headers_mut().insert(FENCING_FORWARDED, challenge);
+    Some(http)
+}
+
+/// The answer to a [`challenge_request`]; `None` for any other request.
+pub fn challenge_response(http: &Request<Body>, ours: &PeerSecret) -> Option<Reply> {
+    if *http.method() != Method::OPTIONS || http.uri().path() != "*" {
+        return None;
+    }
+    let nonce = Nonce::parse(single_value(http.headers())?.strip_prefix("nonce=")?)?;
+    let proof = format!("proof={}", ours.respond(&nonce).as_str());
+    let mut reply = Response::new(Body::empty());
+    *reply.status_mut() = StatusCode::NO_CONTENT;
+    reply.headers_mut().insert(FENCING_FORWARDED, HeaderValue::from_str(&proof).expect("hex digits"));
+    Some(reply)
+}
+
+/// True if the answer proves that its sender has the peer secret.
+pub fn is_proven(headers: &HeaderMap, secret: &PeerSecret, nonce: &Nonce) -> bool {
+    let proof = single_value(headers).and_then(|line| line.strip_prefix("proof="));
+    proof.is_some_and(|proof| secret.respond(nonce).matches(proof))
+}
+
+/// The value of the field, if it is there exactly once.
+fn single_value(headers: &HeaderMap) -> Option<&str> {
+    let mut lines = headers.get_all(FENCING_FORWARDED).iter();
+    lines.next().filter(|_| lines.next().is_none())?.to_str().ok()
+}
+
+/// The longest wait that is accepted.
+const MAX_WAIT: Duration = Duration::from_secs(3600);
+
+/// `pass=<hex>; key=<key>; wait=<ms>[; certificate=<hex>]; from=<gateway>`. A key has no space in it, so `; ` separates.
+pub fn verify(presented: &HeaderMap, ours: &PeerSecret) -> Option<PeerForwardHeader> {
+    let line = single_value(presented)?;
+    let [pass, key, wait, from] = *line.splitn(4, "; ").collect::<Vec<_>>() else { return None };
+    let pass = PeerSecret::parse(pass.strip_prefix("pass=")?).ok()?;
+    if pass != *ours {
+        return None;
+    }
+    let wait = Duration::from_millis(wait.strip_prefix("wait=")?.parse().ok()?);
+    let (certificate, from) = match from.strip_prefix("certificate=") {
+        Some(rest) => rest.split_once("; ").map(|(digest, from)| (Some(digest.into()), from))?,
+        None => (None, from),
+    };
+    Some(PeerForwardHeader {
+        from: from.strip_prefix("from=")?.into(),
+        key: key.strip_prefix("key=")?.to_owned(),
+        until: Instant::now() + wait.min(MAX_WAIT),
+        certificate,
+    })
+}
+
+/// Writes what [`verify`] reads.
+pub fn encode(
+    secret: &PeerSecret,
+    key: &str,
+    left: Duration,
+    certificate: Option<&str>,
+    from: &str,
+) -> String {
+    let certificate = certificate.map(|digest| format!("; certificate={digest}")).unwrap_or_default();
+    format!("pass={}; key={key}; wait={}{certificate}; from={from}", secret.as_str(), left.as_millis())
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+    use fencegate_process::randomness::SystemRandomness;
+
+    fn presented(lines: &[&str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(FENCING_FORWARDED, HeaderValue::from_str(line).expect("a value"));
+        }
+        headers
+    }
+
+    /// Only a challenge is answered, and only with a proof of the peer secret that is bound to its nonce.
+    #[test]
+    fn only_challenge_gets_proof_of_secret() {
+        let ours = PeerSecret::new(&SystemRandomness);
+        let nonce = Nonce::new(&SystemRandomness);
+        let challenge = || challenge_request("gw-1:9910", &nonce).expect("an address");
+        let answer = challenge_response(&challenge(), &ours).expect("answered");
+        assert!(is_proven(answer.headers(), &ours, &nonce));
+        assert!(!is_proven(answer.headers(), &PeerSecret::new(&SystemRandomness), &nonce));
+        assert!(!is_proven(answer.headers(), &ours, &Nonce::new(&SystemRandomness)));
+        assert!(!is_proven(challenge().headers(), &ours, &nonce), "its own echo");
+        assert!(!is_proven(&HeaderMap::new(), &ours, &nonce));
+        let mut other = challenge();
+        *other.method_mut() = Method::POST;
+        assert!(challenge_response(&other, &ours).is_none());
+        let mut other = challenge();
+        *other.uri_mut() = Uri::from_static("/pay/7");
+        assert!(challenge_response(&other, &ours).is_none());
+        let mut twice = challenge();
+        twice.headers_mut().append(FENCING_FORWARDED, HeaderValue::from_static("nonce="));
+        assert!(challenge_response(&twice, &ours).is_none());
+    }
+
+    /// A forwarded header is accepted only once, in full, and with the peer secret; its wait is capped at `MAX_WAIT`.
+    #[test]
+    fn header_needs_peer_secret() {
+        let [ours, other] = [(), ()].map(|()| PeerSecret::new(&SystemRandomness));
+        let line = |pass| encode(pass, "a;b=c,pass=x", Duration::from_millis(1500), None, "gw-1");
+        let before = Instant::now();
+        let read = verify(&presented(&[&line(&ours)]), &ours).expect("believed");
+        assert_eq!((&*read.from, &*read.key, &read.certificate), ("gw-1", "a;b=c,pass=x", &None));
+        let certified = encode(&ours, "a", Duration::ZERO, Some("0f"), "gw-1");
+        let known = verify(&presented(&[&certified]), &ours).expect("believed");
+        assert_eq!((&*known.from, known.certificate.as_deref()), ("gw-1", Some("0f")));
+        assert!(read.until >= before + Duration::from_millis(1500));
+        assert!(read.until <= Instant::now() + Duration::from_millis(1500));
+        let hex = ours.as_str();
+        for bad in [
+            vec![line(&other)],
+            vec![line(&ours), line(&ours)],
+            vec![],
+            vec![format!("pass={hex}")],
+            vec![format!("pass={hex}; key=a; wait=-1; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=99999999999999999999999; from=gw")],
+            vec![format!("pass=; key=a; wait=1; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=1; certificate=0f")],
+            vec![format!("pass={hex}; key=a; wait=1; certificate=0f; gw")],
+        ] {
+            let lines: Vec<&str> = bad.iter().map(String::as_str).collect();
+            assert_eq!(verify(&presented(&lines), &ours), None, "{bad:?}");
+        }
+        let long = format!("pass={hex}; key=a; wait={}; from=gw", u64::MAX);
+        let read = verify(&presented(&[&long]), &ours).expect("believed");
+        assert!(read.until <= Instant::now() + MAX_WAIT, "a wait without end");
+    }
+
+    proptest! {
+        /// Key, sender and wait of a forwarded header are read as encoded, the wait capped at `MAX_WAIT`.
+        #[test]
+        fn header_round_trips(key in "[!-~]{1,40}", from in "[ -~]{0,20}", wait: u64) {
+            let ours = PeerSecret::new(&SystemRandomness);
+            let line = encode(&ours, &key, Duration::from_millis(wait), None, from.trim());
+            let before = Instant::now();
+            let read = verify(&presented(&[&line]), &ours).expect("believed");
+            prop_assert_eq!((&*read.key, &*read.from), (key.as_str(), from.trim()));
+            prop_assert!(read.until >= before + Duration::from_millis(wait).min(MAX_WAIT));
+            prop_assert!(read.until <= Instant::now() + MAX_WAIT);
+        }
+
+        /// Without the peer secret no text is accepted.
+        #[test]
+        fn text_without_secret_is_rejected(
+            line in "[ -~]{0,60}|pass=[0-9a-fA-F]{63,65}; key=[!-~]{0,9}; wait=[0-9]{0,22}; from=[ -~]{0,9}|(nonce|proof)=[0-9a-f]{64}",
+        ) {
+            let ours = PeerSecret::new(&SystemRandomness);
+            let headers = presented(&[&line]);
+            prop_assert_eq!(verify(&headers, &ours), None);
+            prop_assert!(!is_proven(&headers, &ours, &Nonce::new(&SystemRandomness)));
+            let mut challenge = challenge_request("gw-1:9910", &Nonce::new(&SystemRandomness)).expect("an address");
+            challenge.headers_mut().insert(FENCING_FORWARDED, headers[FENCING_FORWARDED].clone());
+            let nonce = line.strip_prefix("nonce=").and_then(Nonce::parse);
+            prop_assert_eq!(challenge_response(&challenge, &ours).is_some(), nonce.is_some());
+        }
+
+        #[test]
+        fn any_bytes_parse_without_panic(bytes: Vec<u8>) {
+            if let Ok(value) = HeaderValue::from_bytes(&bytes) {
+                let headers = HeaderMap::from_iter([(FENCING_FORWARDED, value)]);
+                prop_assert_eq!(verify(&headers, &PeerSecret::new(&SystemRandomness)), None);
+            }
+        }
+    }
+}

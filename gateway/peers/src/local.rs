@@ -1,0 +1,151 @@
+//! This process as other gateways see it: its address, and the certificates of both sides.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Weak},
+    thread,
+    time::Duration,
+};
+
+use fencegate_policies::plan::{
+    self, BindAddress, ClientAuth, ClientCertificate, ListenerLimits, ListenerProtocols, ListenerSettings,
+    ListenerTls, PeerTls, ProxyProtocol, TlsVersion,
+};
+use fencegate_process::{client_tls::ClientTlsError, randomness::Randomness};
+use tracing::{info, warn};
+
+use fencegate_http::listen::{
+    certificates::{ListenerCertificates, ListenerTlsError},
+    metrics::ClientConnectionMetrics,
+};
+use fencegate_http_client::upstream::tls::{TlsReloadResult, UpstreamTls};
+use fencegate_zookeeper::{peer_endpoint::PeerEndpoint, peer_secret::PeerSecret};
+
+/// Shared by all workers, and the same as long as the process lives.
+#[derive(Clone)]
+pub struct LocalPeerIdentity {
+    /// The gateway's name.
+    pub name: Arc<str>,
+    /// The address on which the process listens.
+    pub address: SocketAddr,
+    /// The address that is advertised, and the peer secret.
+    pub reach: PeerEndpoint,
+    /// The certificates for accepted connections. `None`: plain text.
+    pub certificates: Option<Arc<ListenerCertificates>>,
+    /// The same for connections that this process opens.
+    pub secured: Option<Arc<UpstreamTls>>,
+}
+
+/// Why TLS between gateways is not possible.
+#[derive(Debug, thiserror::Error)]
+pub enum PeerTlsError {
+    #[error(transparent)]
+    ServerCertificate(#[from] ListenerTlsError),
+    #[error(transparent)]
+    ClientTls(#[from] ClientTlsError),
+    #[error("start a thread")]
+    Thread(#[from] std::io::Error),
+}
+
+impl LocalPeerIdentity {
+    /// `bound` is the address of the listener.
+    ///
+    /// # Errors
+    /// The files for TLS cannot be used.
+    pub fn new(
+        peer: &plan::PeerListenerSettings,
+        name: Arc<str>,
+        bound: SocketAddr,
+        metrics: &ClientConnectionMetrics,
+        randomness: &dyn Randomness,
+    ) -> Result<Self, PeerTlsError> {
+        let shown = |tls: &PeerTls| {
+            ListenerCertificates::load(peer_server_tls(tls), ListenerProtocols::Http1, metrics)
+        };
+        let certificates = peer.tls.as_ref().map(shown).transpose()?;
+        let secured = peer.tls.as_ref().map(|tls| load_and_follow(&peer_client_tls(tls))).transpose()?;
+        let reach =
+            PeerEndpoint { address: advertised_address(peer, bound), pass: PeerSecret::new(randomness) };
+        Ok(Self { name, address: bound, reach, certificates, secured })
+    }
+
+    /// The listener for gateways. It has the limits of the public listener.
+    pub fn listener(&self, public: &ListenerSettings) -> ListenerSettings {
+        ListenerSettings {
+            name: NAME.into(),
+            address: BindAddress::Tcp(self.address),
+            protocols: ListenerProtocols::Http1,
+            tls: None,
+            proxy_protocol: ProxyProtocol::Off,
+            // Another gateway speaks for many clients, so it has no limit of one client.
+            limits: ListenerLimits { connections_per_client: None, ..public.limits.clone() },
+            ..public.clone()
+        }
+    }
+}
+
+/// The name of the listener.
+pub const NAME: &str = "peer";
+
+/// A listener on port 0 is advertised with the port that it was given.
+fn advertised_address(peer: &plan::PeerListenerSettings, bound: SocketAddr) -> String {
+    match peer.advertise.rsplit_once(':') {
+        Some((host, _)) if peer.address.port() == 0 => format!("{host}:{}", bound.port()),
+        _ => peer.advertise.clone(),
+    }
+}
+
+fn peer_server_tls(tls: &PeerTls) -> ListenerTls {
+    ListenerTls {
+        certificates: vec![tls.pair.clone()],
+        client_auth: ClientAuth::Required(tls.ca_file.clone()),
+        min_version: TlsVersion::Tls12,
+    }
+}
+
+fn peer_client_tls(tls: &PeerTls) -> plan::ClientTls {
+    let client = ClientCertificate { chain: tls.pair.certificate.clone(), key: tls.pair.key.clone() };
+    plan::ClientTls { ca_file: Some(tls.ca_file.clone()), server_name: None, client: Some(client) }
+}
+
+/// Follows changes of the certificate files, as long as the result is used.
+fn load_and_follow(tls: &plan::ClientTls) -> Result<Arc<UpstreamTls>, PeerTlsError> {
+    let secured = Arc::new(UpstreamTls::open(tls)?);
+    let watched = Arc::downgrade(&secured);
+    thread::Builder::new().name("peer-files".into()).spawn(move || run_reload_loop(&watched))?;
+    Ok(secured)
+}
+
+fn run_reload_loop(secured: &Weak<UpstreamTls>) {
+    while let Some(secured) = secured.upgrade() {
+        match secured.reload_if_changed() {
+            TlsReloadResult::Unchanged => {}
+            TlsReloadResult::TakenOver => info!("peer.tls_files_taken_over"),
+            TlsReloadResult::Bad(bad) => {
+                let bad: &dyn std::error::Error = &bad;
+                warn!(code = "FG0510", bad, "peer.tls_files_bad: the old ones stay in use");
+            }
+        }
+        drop(secured);
+        thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// How often the files are checked.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the file leaves the port to the system, the port that was bound is advertised.
+    #[test]
+    fn bound_port_replaces_port_zero() {
+        let bound = "127.0.0.1:4711".parse().expect("an address");
+        for (address, expected) in [("127.0.0.1:0", "gw-1:4711"), ("127.0.0.1:9910", "gw-1:99")] {
+            let address = address.parse().expect("an address");
+            let peer = plan::PeerListenerSettings { address, advertise: "gw-1:99".into(), tls: None };
+            assert_eq!(advertised_address(&peer, bound), expected);
+        }
+    }
+}

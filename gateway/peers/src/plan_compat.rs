@@ -1,0 +1,400 @@
+//! Decides which routes each session may serve, and which keys it may lease: those that no older gateway locks in
+//! another way.
+//!
+//! The sessions publish the fenced routes of the plan and its lease patterns, and read what the other sessions have
+//! published; here both are compared. Of two sessions with an incompatible route the younger one refuses it, until
+//! the other one has gone or is compatible.
+
+mod active_leases;
+mod fleet_report;
+mod log;
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    fmt,
+    sync::{
+        Arc, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{
+            AtomicU64,
+            Ordering::{Acquire, Release},
+        },
+    },
+};
+
+use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_policies::{
+    conflicts::{PlanConflictReport, find_conflicts},
+    key::ResourceKey,
+    plan::{GatewayPlan, MixedPlanPolicy, RouteId, ServingPlan},
+    plan_digest::{FencedRoute, PublishedLockRules, RouteIdentity},
+};
+use fencegate_zookeeper::session::plan_publication::{
+    PeerPlan, PeerSession, PlanEvaluator, PlanPublication, PublicationOrder,
+};
+use smallvec::SmallVec;
+use tokio::sync::watch;
+
+use self::active_leases::LocalLeaseKeys;
+pub use self::fleet_report::{FleetPlanComparison, RoutePlanComparison, compare};
+
+/// The facts about other gateways that the sessions of a gateway have collected.
+pub struct PlanCompat {
+    state: RwLock<PlanCompatState>,
+    /// Grows before each possible change of the state.
+    version: AtomicU64,
+    /// Signals each change.
+    changed: watch::Sender<()>,
+    metrics: Arc<ProcessMetricFamilies>,
+}
+
+#[derive(Default)]
+struct PlanCompatState {
+    mixed: MixedPlanPolicy,
+    leases: LocalLeaseKeys,
+    route_indices: HashMap<FencedRoute, PublishedRouteIndex>,
+    sessions: HashMap<i64, SessionCompatibility>,
+    /// By the fingerprint of the published plan.
+    plans: HashMap<String, ParsedPublishedPlan>,
+    /// By two fingerprints: the routes of the first plan that the second plan locks in another way.
+    compared: HashMap<(String, String), Arc<[usize]>>,
+    /// The refused routes in the last report, with the gateways that cause the refusal.
+    logged: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// The index of a published route. Equal routes have equal indices, also in two plans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct PublishedRouteIndex(usize);
+
+/// A published plan that could be read.
+#[derive(Clone)]
+struct ParsedPublishedPlan {
+    plan: Arc<PublishedLockRules>,
+    /// Its routes, and the entries for its lease patterns.
+    entries: Arc<[FencedRoute]>,
+    /// The indices of the entries, in the same order.
+    indices: Arc<[PublishedRouteIndex]>,
+}
+
+/// The verdict about one session.
+struct SessionCompatibility {
+    /// The routes that the session has published and will keep published.
+    published: Arc<HashSet<PublishedRouteIndex>>,
+    /// For each refused route, the gateways that cause the refusal.
+    conflicts: HashMap<PublishedRouteIndex, BTreeSet<String>>,
+}
+
+/// The verdicts about the routes of one plan.
+#[derive(Clone)]
+pub struct RouteCompatCache {
+    compat: Arc<PlanCompat>,
+    /// The index of each route that fences.
+    indices: Arc<[Option<PublishedRouteIndex>]>,
+    /// The last verdict about each route, so that a request needs no lock that workers share.
+    cached: RefCell<Vec<CachedCompatibility>>,
+}
+
+/// The sessions for which a route is compatible, at one version of the state.
+#[derive(Clone, Default)]
+struct CachedCompatibility {
+    version: u64,
+    sessions: SmallVec<[i64; 4]>,
+}
+
+/// Whether requests of a route may take their locks through one session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RouteCompatibility {
+    Compatible,
+    /// These older gateways lock the route in another way.
+    Incompatible(String),
+    /// The session has not published the route yet.
+    Unknown,
+}
+
+/// Plans and comparisons that are cached, before all are dropped.
+const MOST_KNOWN: usize = 64;
+
+impl PlanCompat {
+    pub fn new(gateway: &GatewayPlan, metrics: Arc<ProcessMetricFamilies>) -> Arc<Self> {
+        let leases = LocalLeaseKeys::new(
+            &PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref()),
+            Vec::new(),
+        );
+        let state =
+            RwLock::new(PlanCompatState { mixed: gateway.mixed, leases, ..PlanCompatState::default() });
+        Arc::new(Self { state, version: AtomicU64::new(1), changed: watch::Sender::default(), metrics })
+    }
+
+    /// Receives every change from now on.
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Whether this session may take locks of this route, for callers without a [`RouteCompatCache`].
+    pub fn route_compatibility(&self, session: i64, route: &FencedRoute) -> RouteCompatibility {
+        let state = self.read();
+        if state.mixed != MixedPlanPolicy::Refuse {
+            return RouteCompatibility::Compatible;
+        }
+        let Some(index) = state.route_indices.get(route) else { return RouteCompatibility::Unknown };
+        state.route_compatibility(session, *index)
+    }
+
+    /// The part of a plan that its sessions publish.
+    pub fn publication(gateway: &GatewayPlan) -> PlanPublication {
+        PlanPublication::from_bytes(
+            PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref()).to_bytes(),
+        )
+    }
+
+    /// Another plan is in force.
+    pub fn set_config(&self, gateway: &GatewayPlan) {
+        self.write().mixed = gateway.mixed;
+        self.changed.send_replace(());
+    }
+
+    /// From now on leases are granted by `plan`, and clients hold these keys by earlier plans.
+    pub fn set_leases(&self, plan: &PublishedLockRules, held: Vec<ResourceKey>) {
+        self.write().leases = LocalLeaseKeys::new(plan, held);
+    }
+
+    pub fn route_compat_cache(self: &Arc<Self>, plan: &ServingPlan) -> RouteCompatCache {
+        let mut state = self.write();
+        let indices = plan.routes.routes().iter().map(|route| {
+            let fence = route.fence.as_ref()?;
+            Some(state.intern_route(FencedRoute::new(route, fence, plan.upstream(route.upstream))))
+        });
+        let indices: Arc<[_]> = indices.collect();
+        drop(state);
+        let seen = RefCell::new(vec![CachedCompatibility::default(); indices.len()]);
+        RouteCompatCache { compat: self.clone(), indices, cached: seen }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, PlanCompatState> {
+        self.state.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, PlanCompatState> {
+        let state = self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Under the lock, and before the change: a reader of the new number waits for the lock, and then reads the
+        // change.
+        self.version.fetch_add(1, Release);
+        state
+    }
+
+    /// The verdicts of a session were set: log and metrics get those that are new.
+    fn report_verdicts(&self, mut state: RwLockWriteGuard<'_, PlanCompatState>) {
+        let now = state.refused_routes();
+        self.metrics.set_refused_routes(now.len());
+        if now != state.logged {
+            log::log_refused(&now, state.mixed);
+            state.logged = now;
+        }
+        drop(state);
+        self.changed.send_replace(());
+    }
+}
+
+impl RouteCompatCache {
+    pub fn route_compatibility(&self, session: i64, route: RouteId) -> RouteCompatibility {
+        // Before the state: a change in between causes another look.
+        let version = self.compat.version.load(Acquire);
+        let seen = &mut self.cached.borrow_mut()[route.0];
+        if seen.version == version && seen.sessions.contains(&session) {
+            return RouteCompatibility::Compatible;
+        }
+        let standing = self.lookup(session, route);
+        if seen.version != version {
+            *seen = CachedCompatibility { version, ..CachedCompatibility::default() };
+        }
+        if standing == RouteCompatibility::Compatible {
+            seen.sessions.push(session);
+        }
+        standing
+    }
+
+    fn lookup(&self, session: i64, route: RouteId) -> RouteCompatibility {
+        let state = self.compat.read();
+        let Some(index) = self.indices[route.0].filter(|_| state.mixed == MixedPlanPolicy::Refuse) else {
+            return RouteCompatibility::Compatible;
+        };
+        state.route_compatibility(session, index)
+    }
+
+    /// Receives every change from now on.
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.compat.subscribe()
+    }
+}
+
+impl PlanEvaluator for PlanCompat {
+    fn record_conflicting_plans(&self, session: i64, ours: &PlanPublication, others: &[PeerSession]) {
+        let mut state = self.write();
+        // This build can read everything that it has written.
+        let Some(known) = state.parse_plan(ours) else { return };
+        let mut because: HashMap<PublishedRouteIndex, BTreeSet<String>> = HashMap::new();
+        for other in others.iter().filter(|other| other.age != PublicationOrder::Younger) {
+            for at in state.differing_routes(ours, &known, other).iter() {
+                because.entry(known.indices[*at]).or_default().insert(other.gateway.clone());
+            }
+        }
+        let published = Arc::new(known.indices.iter().copied().collect());
+        state.sessions.insert(session, SessionCompatibility { published, conflicts: because });
+        self.report_verdicts(state);
+    }
+
+    fn begin_plan_switch(
+        &self,
+        session: i64,
+        ours: &PlanPublication,
+        next: &PlanPublication,
+        others: &[PeerSession],
+    ) -> Result<(), String> {
+        let mut state = self.write();
+        let (Some(now), Some(after)) = (state.parse_plan(ours), state.parse_plan(next)) else {
+            return Ok(());
+        };
+        if state.mixed == MixedPlanPolicy::Refuse {
+            let essences: HashSet<RouteIdentity> = after.entries.iter().map(FencedRoute::identity).collect();
+            let stays = |at: usize, leases: &LocalLeaseKeys| {
+                let pattern = at.checked_sub(now.plan.routes.len()).map(|at| &now.plan.leases[at]);
+                essences.contains(&now.entries[at].identity())
+                    && pattern.is_none_or(|pattern| leases.is_granted(pattern))
+            };
+            let mut compared = HashSet::new();
+            for other in others.iter().filter(|other| other.age == PublicationOrder::Younger) {
+                let unlike = state.differing_routes(ours, &now, other);
+                // Requests on the other routes were waited for; and a route that is refused already may stay refused.
+                let serves =
+                    |at: &&usize| stays(**at, &state.leases) && state.is_serving(session, now.indices[**at]);
+                if let Some(at) = unlike.iter().find(serves) {
+                    let route = &now.entries[*at].name;
+                    return Err(format!(
+                        "{} locks route `{route}` otherwise, which is served here",
+                        other.gateway
+                    ));
+                }
+                let theirs = other.says.publication().and_then(|theirs| state.parse_plan(theirs));
+                let theirs = theirs.map(|theirs| theirs.plan);
+                // The sessions of one gateway publish the same plan.
+                if theirs.as_ref().is_some_and(|theirs| !compared.insert(Arc::as_ptr(theirs))) {
+                    continue;
+                }
+                if let Some(reason) = state.leases.conflict_reason(&now.plan, other, theirs.as_deref()) {
+                    return Err(reason);
+                }
+            }
+        }
+        if let Some(verdict) = state.sessions.get_mut(&session) {
+            let left = after.indices.iter().filter(|index| verdict.published.contains(index)).copied();
+            verdict.published = Arc::new(left.collect());
+        }
+        drop(state);
+        Ok(())
+    }
+
+    fn end_session(&self, session: i64) {
+        let mut state = self.write();
+        state.sessions.remove(&session);
+        self.report_verdicts(state);
+    }
+}
+
+impl PlanCompatState {
+    fn route_compatibility(&self, session: i64, index: PublishedRouteIndex) -> RouteCompatibility {
+        match self.sessions.get(&session).filter(|verdict| verdict.published.contains(&index)) {
+            None => RouteCompatibility::Unknown,
+            Some(verdict) => match verdict.conflicts.get(&index) {
+                None => RouteCompatibility::Compatible,
+                Some(because) => RouteCompatibility::Incompatible(join_names(because)),
+            },
+        }
+    }
+
+    fn intern_route(&mut self, route: FencedRoute) -> PublishedRouteIndex {
+        let next = PublishedRouteIndex(self.route_indices.len());
+        *self.route_indices.entry(route).or_insert(next)
+    }
+
+    /// `None` if this build cannot read it.
+    fn parse_plan(&mut self, publication: &PlanPublication) -> Option<ParsedPublishedPlan> {
+        if let Some(known) = self.plans.get(publication.fingerprint()) {
+            return Some(known.clone());
+        }
+        let plan = Arc::new(PublishedLockRules::parse(publication.bytes()).ok()?);
+        let entries: Arc<[FencedRoute]> = plan.entries().into();
+        let indices = entries.iter().map(|entry| self.intern_route(entry.clone())).collect();
+        if self.plans.len() >= MOST_KNOWN {
+            self.plans.clear();
+        }
+        let known = ParsedPublishedPlan { plan, entries, indices };
+        self.plans.insert(publication.fingerprint().to_owned(), known.clone());
+        Some(known)
+    }
+
+    /// The indices of our entries that `other` locks in another way; all of them if that cannot be known.
+    fn differing_routes(
+        &mut self,
+        ours: &PlanPublication,
+        plan: &ParsedPublishedPlan,
+        other: &PeerSession,
+    ) -> Arc<[usize]> {
+        let all = || (0..plan.entries.len()).collect();
+        let PeerPlan::Published(theirs) = &other.says else { return all() };
+        let pair = (ours.fingerprint().to_owned(), theirs.fingerprint().to_owned());
+        if let Some(known) = self.compared.get(&pair) {
+            return known.clone();
+        }
+        let found: Arc<[usize]> = match self.parse_plan(theirs) {
+            Some(there) => {
+                let PlanConflictReport { ours, unfinished } = find_conflicts(&plan.plan, &there.plan);
+                if unfinished {
+                    log::log_incomplete_comparison(&other.gateway);
+                }
+                ours.into()
+            }
+            None => all(),
+        };
+        if self.compared.len() >= MOST_KNOWN {
+            self.compared.clear();
+        }
+        self.compared.insert(pair, found.clone());
+        found
+    }
+
+    fn is_serving(&self, session: i64, route: PublishedRouteIndex) -> bool {
+        let verdict = self.sessions.get(&session);
+        verdict.is_some_and(|verdict| {
+            verdict.published.contains(&route) && !verdict.conflicts.contains_key(&route)
+        })
+    }
+
+    /// The routes that some session refuses, by name, with the gateways that cause the refusal.
+    fn refused_routes(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let mut because: HashMap<PublishedRouteIndex, BTreeSet<String>> = HashMap::new();
+        for (index, of) in self.sessions.values().flat_map(|verdict| &verdict.conflicts) {
+            because.entry(*index).or_default().extend(of.iter().cloned());
+        }
+        if because.is_empty() {
+            return BTreeMap::new();
+        }
+        let named = self
+            .route_indices
+            .iter()
+            .filter_map(|(route, index)| Some((route.name.clone(), because.get(index)?.clone())));
+        named.collect()
+    }
+}
+
+fn join_names(names: &BTreeSet<String>) -> String {
+    names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+}
+
+impl fmt::Debug for PlanCompat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Agreement")
+    }
+}
+
+#[cfg(test)]
+mod tests;

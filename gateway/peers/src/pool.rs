@@ -1,0 +1,305 @@
+//! Connections of one worker to other gateways. Each carries one exchange at a time, and is then kept for a while.
+
+use std::{cell::RefCell, collections::HashMap, io, rc::Rc, sync::Arc, time::Duration};
+
+use fencegate_http::{
+    body::{Body, TrailerPolicy, observer::BodyObserver},
+    network::Network,
+};
+use fencegate_http_client::upstream::{
+    address::EndpointAddress,
+    client_connection::{self, HTTP1, ResponseHeadLimits, SendRequestError},
+    connection::UpstreamConnection,
+    gate::{GateShutReason, GatedIo, WriteGate},
+    resolver::dial,
+    tls::UpstreamTls,
+};
+use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
+use fencegate_zookeeper::{
+    peer_endpoint::HolderRoute,
+    peer_secret::{Nonce, PeerSecret},
+};
+use hyper::{
+    Request, Response, StatusCode, Version,
+    body::{Body as _, Incoming},
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::header;
+
+struct IdlePeerConnection {
+    connection: UpstreamConnection,
+    pass: PeerSecret,
+    since: Instant,
+    until: Instant,
+}
+
+/// Idle connections, by their address.
+#[derive(Default)]
+pub struct PeerPool(RefCell<HashMap<Arc<str>, Vec<IdlePeerConnection>>>);
+
+/// How long an idle connection is kept at most. The other gateway closes idle connections after its own
+/// `timeouts.idle`, 60 s by default. A request that met this end on its way would have an unknown outcome.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// After this time without an exchange the other gateway is challenged again: it may be frozen, and a request that is
+/// written to it then has an unknown outcome.
+const REVERIFY_AFTER: Duration = Duration::from_secs(1);
+/// How many connections to one gateway are kept.
+const MAX_IDLE_PER_PEER: usize = 64;
+/// To how many gateways connections are kept.
+const MAX_PEERS: usize = 256;
+/// How often idle connections are checked.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
+/// How long to wait after an answer that was complete before its request: the rest of the request is sent by then, or
+/// the connection is closed.
+const UPLOAD_GRACE: Duration = Duration::from_secs(1);
+/// The longest time for a connection and its first exchange. The request waits meanwhile and can still queue here, so
+/// a peer that is away should be noticed soon.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The shortest such time, also if the request has almost no time left.
+const MIN_CONNECT_TIMEOUT: Duration = Duration::from_millis(50);
+/// An answer has the fields of the upstream's and our own.
+const RESPONSE_HEAD_LIMITS: ResponseHeadLimits = ResponseHeadLimits { fields: 288, bytes: 128 << 10 };
+/// A host name with more addresses than this is a mistake.
+const MAX_ADDRESSES: usize = 8;
+
+impl PeerPool {
+    /// Takes the newest connection that is ready. Connections to a former process at this address are closed.
+    fn take(&self, route: &HolderRoute) -> Option<IdlePeerConnection> {
+        let mut all = self.0.borrow_mut();
+        let idle = all.get_mut(&route.address)?;
+        let now = Instant::now();
+        idle.retain(|one| one.connection.is_usable() && now < one.until && one.pass == route.secret);
+        let ready = idle.iter().rposition(|one| one.connection.is_ready())?;
+        Some(idle.swap_remove(ready))
+    }
+
+    fn insert(&self, connection: UpstreamConnection, route: &HolderRoute, keep: Duration) {
+        let mut all = self.0.borrow_mut();
+        if !connection.is_usable() || (all.len() >= MAX_PEERS && !all.contains_key(&route.address)) {
+            return;
+        }
+        let idle = all.entry(route.address.clone()).or_default();
+        if idle.len() < MAX_IDLE_PER_PEER {
+            let since = Instant::now();
+            idle.push(IdlePeerConnection {
+                connection,
+                pass: route.secret.clone(),
+                since,
+                until: since + keep,
+            });
+        }
+    }
+
+    /// Closes the connections of a route that is no longer valid.
+    pub fn close_idle(&self, route: &HolderRoute) {
+        self.0.borrow_mut().remove(&route.address);
+    }
+
+    /// For tests: the number of idle connections, to all peers.
+    pub fn idle_count(&self) -> usize {
+        self.0.borrow().values().map(Vec::len).sum()
+    }
+
+    /// Closes connections that were idle for too long. Never returns.
+    pub async fn evict_idle(&self) {
+        loop {
+            sleep(SWEEP_INTERVAL).await;
+            let now = Instant::now();
+            self.0.borrow_mut().retain(|_, idle| {
+                idle.retain(|one| one.connection.is_usable() && now < one.until);
+                !idle.is_empty()
+            });
+        }
+    }
+}
+
+/// The settings of new connections to other gateways.
+pub struct DialOptions<'a, N> {
+    pub network: &'a N,
+    pub clock: &'a SharedClock,
+    pub secured: Option<&'a UpstreamTls>,
+    /// How long connections may be idle.
+    pub kept: Duration,
+    /// How long the request may still wait. Half of that time is for the connection: a request without a connection
+    /// queues here for the rest.
+    pub left: Duration,
+}
+
+impl<N: Network> DialOptions<'_, N> {
+    /// # Errors
+    /// No process listens, or another one does. Nothing of a request was sent.
+    ///
+    /// # Cancellation
+    /// A connection in progress is closed.
+    async fn connect_verified(&self, route: &HolderRoute) -> io::Result<UpstreamConnection> {
+        let proven = async {
+            let mut connection = self.connect(route).await?;
+            challenge(&mut connection, route).await?;
+            Ok(connection)
+        };
+        self.with_timeout(proven).await
+    }
+
+    /// As [`Self::connect_verified`], over a connection that has carried exchanges before. `None`: it was closed
+    /// meanwhile.
+    async fn reuse(
+        &self,
+        idle: IdlePeerConnection,
+        route: &HolderRoute,
+    ) -> io::Result<Option<UpstreamConnection>> {
+        let IdlePeerConnection { mut connection, since, .. } = idle;
+        if since.elapsed() < REVERIFY_AFTER {
+            return Ok(Some(connection));
+        }
+        match self.with_timeout(challenge(&mut connection, route)).await {
+            Ok(()) => Ok(Some(connection)),
+            Err(late) if late.kind() == io::ErrorKind::TimedOut => Err(late),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Whether the process at the other end answers and proves its identity, over a new connection.
+    pub async fn probe(&self, route: &HolderRoute) -> bool {
+        self.connect_verified(route).await.is_ok()
+    }
+
+    async fn with_timeout<T>(&self, proven: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+        let longest = (self.left / 2).clamp(MIN_CONNECT_TIMEOUT, CONNECT_TIMEOUT);
+        timeout(longest, proven).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    }
+
+    async fn connect(&self, route: &HolderRoute) -> io::Result<UpstreamConnection> {
+        let found = self.network.resolve(&route.address).await?;
+        let found = found.into_iter().take(MAX_ADDRESSES);
+        let addresses: Vec<_> =
+            found.map(|socket| EndpointAddress::new(socket, route.address.clone())).collect();
+        let (_, stream) = dial(self.network, &addresses, CONNECT_TIMEOUT, |_| {}).await?;
+        let gate = Rc::new(WriteGate::new(self.clock.clone()));
+        // The gate is on the socket itself, below TLS: it counts the bytes that were passed to the kernel.
+        let gated = GatedIo::new(stream, gate.clone());
+        let ((sender, running), generation) = match self.secured {
+            None => {
+                (client_connection::handshake_http1_with_limits(gated, RESPONSE_HEAD_LIMITS).await?, None)
+            }
+            Some(secured) => {
+                let (stream, generation) = secured.connect(&route.address, gated, &[HTTP1]).await?;
+                (
+                    client_connection::handshake_http1_with_limits(stream, RESPONSE_HEAD_LIMITS).await?,
+                    Some(generation),
+                )
+            }
+        };
+        Ok(UpstreamConnection::new(sender, running, gate, generation))
+    }
+}
+
+/// Challenges the other side before anything of a client is written and before the peer secret is shown: another
+/// process may have got the address. Also, a gateway that accepts no more connections, or rejects our certificate,
+/// first lets TCP and TLS succeed on our side. Only an answer shows that the next bytes will be read.
+async fn challenge(connection: &mut UpstreamConnection, route: &HolderRoute) -> io::Result<()> {
+    let nonce = Nonce::new(&SystemRandomness);
+    let question = header::challenge_request(&route.address, &nonce)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an address that no field can hold"))?;
+    let answer = connection.send(question).await.map_err(|failed| io::Error::other(failed.why))?;
+    let whole = answer.status() == StatusCode::NO_CONTENT && answer.body().is_end_stream();
+    if !whole || !header::is_proven(answer.headers(), &route.secret, &nonce) {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "who is there does not know the pass"));
+    }
+    drop(answer);
+    // The gate counts bytes of requests from here on.
+    if connection.wait_settled().await { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+}
+
+/// A connection during an exchange. It is closed on drop, unless it is returned to the pool.
+pub struct PeerConnection {
+    connection: Option<UpstreamConnection>,
+    idle: Rc<PeerPool>,
+    way: HolderRoute,
+    /// How long the connection may lie idle afterwards.
+    keep: Duration,
+}
+
+impl PeerConnection {
+    /// `fresh`: use a new connection only.
+    pub async fn acquire<N: Network>(
+        dialling: &DialOptions<'_, N>,
+        idle: &Rc<PeerPool>,
+        route: &HolderRoute,
+        fresh: bool,
+    ) -> io::Result<Self> {
+        let pooled = if fresh { None } else { idle.take(route) };
+        let again = match pooled {
+            Some(pooled) => dialling.reuse(pooled, route).await?,
+            None => None,
+        };
+        let connection = match again {
+            Some(connection) => connection,
+            None => dialling.connect_verified(route).await?,
+        };
+        let keep = dialling.kept.min(IDLE_TIMEOUT);
+        Ok(Self { connection: Some(connection), idle: idle.clone(), way: route.clone(), keep })
+    }
+
+    fn connection(&mut self) -> &mut UpstreamConnection {
+        self.connection.as_mut().expect("taken only when the lend ends")
+    }
+
+    /// Sends a request, and counts its written bytes from here on. `longest`: how long the kernel may try to deliver
+    /// them.
+    pub fn send(
+        &mut self,
+        request: Request<Body>,
+        longest: Duration,
+    ) -> impl Future<Output = Result<Response<Incoming>, SendRequestError>> + use<> {
+        let connection = self.connection();
+        connection.gate.arm(None);
+        connection.gate.bound_delivery(longest);
+        connection.send(request)
+    }
+
+    pub fn holder_route(&self) -> &HolderRoute {
+        &self.way
+    }
+
+    /// It has carried an exchange before, so the other side may have closed it meanwhile.
+    pub fn is_reused(&mut self) -> bool {
+        self.connection().reused
+    }
+
+    /// Stops writing. True if no byte was written since [`Self::send`].
+    pub fn abort(&mut self) -> bool {
+        let gate = &self.connection().gate;
+        gate.shut(GateShutReason::Abandoned);
+        gate.written_bytes() == 0
+    }
+
+    /// After the last byte of the answer: keeps the connection for another exchange, once this one is over in both
+    /// directions.
+    fn return_to_pool(mut self) {
+        let Some(mut connection) = self.connection.take() else { return };
+        tokio::task::spawn_local(async move {
+            if matches!(timeout(UPLOAD_GRACE, connection.wait_settled()).await, Ok(true)) {
+                connection.reused = true;
+                self.idle.insert(connection, &self.way, self.keep);
+            }
+        });
+    }
+
+    /// The body of an answer. At its end the connection returns to the pool.
+    pub fn into_body(self, incoming: Incoming, trailers: TrailerPolicy, idle: Duration) -> Body {
+        let lent = ReturnToPoolOnEnd(Some(self));
+        Body::from_upstream(incoming, Version::HTTP_11, trailers, idle).with_observer(Box::new(lent))
+    }
+}
+
+/// The connection of an answer, kept by its body.
+struct ReturnToPoolOnEnd(Option<PeerConnection>);
+
+impl BodyObserver for ReturnToPoolOnEnd {
+    fn on_end(&mut self) {
+        if let Some(connection) = self.0.take() {
+            connection.return_to_pool();
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Tests that a reload waits for a request that has looked up its plan, whatever runs before it is polled.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    pin::Pin,
+    sync::Arc,
+};
+
+use fencegate_config::active_config::{ActiveConfig, RunningRequestGuard};
+use fencegate_http::{
+    body::Body,
+    buffered::{HeadMemory, MemoryBudget},
+    connection_info::ConnectionInfo,
+    connection_state::ServerConnectionState,
+    listen::ConnectionService,
+};
+use fencegate_http_client::upstream::endpoint_set::UpstreamSet;
+use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_policies::{
+    file::load,
+    plan::{ServingPlan, UpstreamId},
+};
+use fencegate_process::randomness::{Guid, SystemRandomness};
+use futures_util::FutureExt;
+use hyper::{Request, client, rt::Executor, server::conn::http2::Builder};
+use hyper_util::rt::TokioIo;
+use tokio::task::{LocalSet, spawn_local, yield_now};
+
+use super::*;
+use crate::{
+    concurrency_limit::ConcurrencyLimit,
+    pipeline::{PipelineDeps, routing_pipeline},
+    steps::{key::KeyedRequest, limit::ClientConcurrencyLimit, route::RoutingTable},
+    via::ViaName,
+};
+
+fn policy(key: &str) -> String {
+    format!(
+        r#"version: 1
+listeners: {{public: {{address: 127.0.0.1:8080}}}}
+zookeeper: {{servers: [zk1:2181]}}
+upstreams: {{a: {{endpoints: ["http://a:80"], fencing: upstream}}}}
+routes: [{{name: pay, upstream: a, match: {{path: "/pay/{{id}}"}}, fence: {{key: "{key}/{{path.id}}"}}}}]
+"#
+    )
+}
+
+/// Keeps the token of each request, as if the request ran for ever.
+#[derive(Clone, Default)]
+struct RetainingHandler(Rc<RefCell<Vec<Rc<RunningRequestGuard>>>>);
+
+impl Handler<KeyedRequest> for RetainingHandler {
+    async fn handle(&self, request: KeyedRequest) -> Result<Reply, Refusal> {
+        let fenced = request.fenced.expect("the route fences");
+        self.0.borrow_mut().push(fenced.running);
+        std::future::pending().await
+    }
+}
+
+/// Runs no stream before the test releases it: a busy worker has other tasks before it.
+#[derive(Clone, Default)]
+struct DeferredExecutor(Rc<RefCell<Vec<BoxedTask>>>);
+
+type BoxedTask = Pin<Box<dyn Future<Output = ()>>>;
+
+impl<F: Future<Output = ()> + 'static> Executor<F> for DeferredExecutor {
+    fn execute(&self, stream: F) {
+        self.0.borrow_mut().push(Box::pin(stream));
+    }
+}
+
+fn pipeline(
+    config: &Arc<ActiveConfig>,
+    all: &Arc<ProcessMetricFamilies>,
+    keeps: &RetainingHandler,
+) -> PipelineInstance {
+    let plan = config.plan.clone();
+    let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
+    let parts = PipelineDeps {
+        in_flight: ConcurrencyLimit::new(9),
+        per_client: ClientConcurrencyLimit { shares: Default::default(), most: None },
+        hop: ViaName::new(Guid::new(&SystemRandomness)),
+        plan,
+        budget: MemoryBudget::new(1 << 20, all.buffered().clone()),
+        pass: None,
+        callers: None,
+        leases: None,
+        running: Default::default(),
+    };
+    PipelineInstance::new(
+        routing_pipeline(parts, RoutingTable::new(config.clone(), metrics.clone()), keeps.clone()),
+        metrics,
+    )
+}
+
+fn build_plan(key: &str) -> (Arc<ServingPlan>, Arc<UpstreamSet>, Arc<ProcessMetricFamilies>) {
+    let gateway = load(&policy(key)).plan.expect("sound");
+    let plan = Arc::new(gateway.serving.clone());
+    let all = ProcessMetricFamilies::for_gateway(&gateway);
+    let fleets = UpstreamSet::for_display(&plan, all.endpoints());
+    (plan, fleets, all)
+}
+
+/// A reload waits for an HTTP/2 request that has received its plan, even if its stream was not polled yet.
+#[tokio::test]
+async fn unpolled_http2_request_is_tracked() {
+    LocalSet::new().run_until(check_unpolled_request()).await;
+}
+
+async fn check_unpolled_request() {
+    let keeps = RetainingHandler::default();
+    let later = DeferredExecutor::default();
+    let (plan, fleets, all) = build_plan("pay");
+    let first = ActiveConfig::initial(plan, fleets);
+    let front =
+        WorkerFrontend::new(pipeline(&first, &all, &keeps), ServingRole::Gateway, CancellationToken::new());
+
+    let memory = HeadMemory::new(MemoryBudget::new(1 << 20, all.buffered().clone()), None);
+    let (ours, theirs) = tokio::io::duplex(1 << 16);
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let peer = ConnectionInfo::new(local, local);
+    let frontend = Rc::new(front.clone());
+    let state = ServerConnectionState::new_http2();
+    let service = ConnectionService::new(frontend, peer, state, Duration::from_secs(9), memory);
+    spawn_local(Builder::new(later.clone()).serve_connection(TokioIo::new(ours), service));
+    let (mut sender, connection) =
+        client::conn::http2::handshake(ThreadExecutor, TokioIo::new(theirs)).await.expect("it speaks HTTP/2");
+    spawn_local(connection);
+    let request = Request::post("http://a/pay/7").body(Body::empty()).expect("a request");
+    spawn_local(sender.send_request(request));
+    while later.0.borrow().is_empty() {
+        yield_now().await;
+    }
+
+    // The request has looked up its plan, and another plan replaces it.
+    let (plan, fleets, all) = build_plan("order");
+    let (second, openings) = ActiveConfig::successor(&first, plan, fleets, &["pay".to_owned()]);
+    let mut begun = Box::pin(front.replace_pipeline(pipeline(&second, &all, &keeps)));
+    assert!(begun.as_mut().now_or_never().is_none(), "it may still begin under the old plan");
+
+    let streams = std::mem::take(&mut *later.0.borrow_mut());
+    let streams: Vec<_> = streams.into_iter().map(spawn_local).collect();
+    begun.await;
+    while keeps.0.borrow().is_empty() {
+        yield_now().await;
+    }
+    let opening = openings.into_iter().next().expect("the key moves");
+    assert!(opening.wait_predecessors().now_or_never().is_none(), "it runs under the old key");
+    assert!(!second.is_open(UpstreamId(0)));
+    keeps.0.borrow_mut().clear();
+    streams.iter().for_each(tokio::task::JoinHandle::abort);
+    opening.wait_predecessors().await;
+}
+
+#[derive(Clone)]
+struct ThreadExecutor;
+
+impl<F: Future<Output: 'static> + 'static> Executor<F> for ThreadExecutor {
+    fn execute(&self, future: F) {
+        spawn_local(future);
+    }
+}

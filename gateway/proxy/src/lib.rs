@@ -1,0 +1,24 @@
+//! The request path of gateways, guards and filters, from the head of a request to its answer. Begin with [`pipeline`], the
+//! order of the steps.
+//!
+//! - [`steps`]: the steps, one file each, with the type of a request after each; [`handler`]: the interface between them
+//! - [`request_context`]: shared by all steps of one request; [`via`], [`concurrency_limit`]: shared by all requests
+//! - [`frontend`]: before the first step and after the last response; only here a refusal becomes a response
+//! - [`telemetry`]: reports each request when its answer is over
+//!
+//! Steps take what other crates grant: locks from `fencegate-lock`, admission from `fencegate-guard`, connections from
+//! `fencegate-http-client`. Threads, start and reload are in `fencegate-serve`, the admin listener in `fencegate-admin`.
+
+// The request path is one future within another, a few dozen deep, and rustc computes the layout of all of it.
+#![recursion_limit = "256"]
+// `println!` panics when the reader is gone.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod concurrency_limit;
+pub mod frontend;
+pub mod handler;
+pub mod pipeline;
+pub mod request_context;
+pub mod steps;
+pub mod telemetry;
+pub mod via;

@@ -1,0 +1,217 @@
+//! Takes the answer to a fenced request in full before the key is released. Where the answer is too large, a task
+//! keeps the key until the upstream has sent all of it.
+
+use std::{future::poll_fn, time::Duration};
+
+use bytes::Bytes;
+use fencegate_http::{
+    body::{Body, BodyChunk, BodyError, Reply},
+    buffered::{AddChunkError, ChunkBuffer, MemoryBudget},
+    upgrade::TunnelEnd,
+};
+use fencegate_process::failpoint;
+use fencegate_refusal::{Refusal, RefusalReason};
+use hyper::{
+    Response,
+    body::{Body as _, Frame},
+    http::response::Parts,
+};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout_at},
+};
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+
+/// Keeps the key until an answer is complete. Dropped without a call of one of the last three methods, it counts as
+/// an exchange whose end was not seen.
+/// exchange without a seen end.
+#[expect(async_fn_in_trait, reason = "nothing here may ask for Send")]
+pub trait ExchangeObserver: 'static {
+    /// Returns when the rest of the answer is not worth waiting for.
+    async fn wait_should_give_up(&self);
+    /// An answer came in full. `body` is there if it was buffered in full. The answer may be one that does not end
+    /// the execution: see [`crate::request_context::RequestContext::unfinished`].
+    async fn on_complete(self, head: &Parts, body: Option<&Bytes>);
+    /// The upstream has ended the answer in the middle.
+    fn on_broken(self);
+    /// The gateway has ended the exchange, and the upstream may still be at work.
+    fn on_abandoned(self);
+    /// The keys, for the log.
+    fn keys(&self) -> String;
+}
+
+/// How much of an answer is buffered in full, and how long its parts may take.
+#[derive(Debug, Clone, Copy)]
+pub struct ResponseRelayLimits {
+    /// The most bytes that are buffered in full.
+    pub most: usize,
+    /// How long the client may read nothing of a larger answer.
+    pub idle: Duration,
+    /// How long the client may take for the whole answer.
+    pub total: Duration,
+    /// The longest time that a tunnel may go on.
+    pub tunnel: Duration,
+}
+
+/// The answer did not come to its end.
+#[derive(Debug, thiserror::Error)]
+enum ReadResponseError {
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    #[error("the session could not be proven any more")]
+    ProofLost,
+}
+
+impl ReadResponseError {
+    /// After a time limit of our own the upstream may still be at work.
+    fn notify_observer(&self, keep: impl ExchangeObserver) {
+        match self {
+            Self::Body(BodyError::Stalled(_) | BodyError::Overdue { .. }) => keep.on_abandoned(),
+            Self::Body(BodyError::Http(_) | BodyError::Abandoned) | Self::ProofLost => keep.on_broken(),
+        }
+    }
+}
+
+/// Reads the answer. The key is free when the last byte is here, not when the client has read it. If memory is short,
+/// the answer goes on to the client in pieces, as one that is too large does: the request was dispatched, so it
+/// cannot be refused.
+pub async fn receive_response<K: ExchangeObserver>(
+    reply: Reply,
+    keep: K,
+    bounds: ResponseRelayLimits,
+    budget: &MemoryBudget,
+    running: &TaskTracker,
+) -> Result<Reply, Refusal> {
+    let (head, mut body) = reply.into_parts();
+    failpoint::pass("after_answer_head");
+    if let Some(dug) = body.take_upgrade_handler() {
+        let switch_head = head.clone();
+        running.spawn_local(async move {
+            match dug.run(bounds.tunnel).await {
+                TunnelEnd::Closed => keep.on_complete(&switch_head, None).await,
+                TunnelEnd::Broken => keep.on_broken(),
+                TunnelEnd::Cut(_) => keep.on_abandoned(),
+            }
+        });
+        return Ok(Response::from_parts(head, body));
+    }
+    let announced = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
+    let expected = announced.map_or(bounds.most, |length| length.min(bounds.most));
+    let mut pieces = ChunkBuffer::new(budget, expected);
+    let mut trailers = None;
+    while let Some(frame) = next_frame(&mut body, &keep).await {
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(error) => {
+                drop(body);
+                error.notify_observer(keep);
+                return Err(Refusal::new(
+                    RefusalReason::OutcomeUnknown,
+                    format!("the answer broke off: {error}"),
+                ));
+            }
+        };
+        let more = match frame.into_data().map(|data| pieces.add(data)) {
+            Ok(Ok(())) if pieces.len() > bounds.most => None,
+            Ok(Ok(())) => continue,
+            Ok(Err(AddChunkError(piece))) => {
+                budget.metrics().record_unbuffered_response();
+                Some(piece)
+            }
+            Err(frame) => {
+                trailers = frame.into_trailers().ok();
+                continue;
+            }
+        };
+        let (feed, piped) = mpsc::channel(PIPE_CAPACITY);
+        let answer =
+            LargeResponse { head: head.clone(), keep, idle: bounds.idle, by: Instant::now() + bounds.total };
+        running.spawn_local(answer.stream_to_client(pieces, more, body, feed));
+        return Ok(Response::from_parts(head, Body::from_channel(piped)));
+    }
+    body.wait_settled().await;
+    let whole = pieces.into_bytes();
+    keep.on_complete(&head, Some(&whole)).await;
+    Ok(Response::from_parts(head, Body::with_trailers(whole, trailers)))
+}
+
+/// Pieces of a large answer that wait for the client.
+const PIPE_CAPACITY: usize = 4;
+
+/// An answer too large to be buffered in full.
+struct LargeResponse<K> {
+    head: Parts,
+    keep: K,
+    idle: Duration,
+    /// Until when the gateway waits for the client.
+    by: Instant,
+}
+
+impl<K: ExchangeObserver> LargeResponse<K> {
+    /// Ends with the answer, or where the answer breaks off. If the client leaves or is too slow, the rest is read
+    /// and discarded. The upstream is at work until the end of its answer, and only that end shows how the request
+    /// came out.
+    async fn stream_to_client(
+        self,
+        begun: ChunkBuffer,
+        more: Option<Bytes>,
+        mut rest: Body,
+        feed: mpsc::Sender<BodyChunk>,
+    ) {
+        let mut feed = Some(feed);
+        if let Err(error) = self.stream_chunks(begun, more, &mut rest, &mut feed).await {
+            warn!(keys = self.keep.keys(), why = %error, "the answer broke off");
+            drop(rest);
+            return error.notify_observer(self.keep);
+        }
+        rest.wait_settled().await;
+        self.keep.on_complete(&self.head, None).await;
+        if let Some(feed) = feed {
+            // Fails if the client has left.
+            feed.send(BodyChunk::End).await.ok();
+        }
+    }
+
+    /// Passes pieces on until `feed` is gone. `feed` is dropped when the client has left or is too slow, and the
+    /// client then sees an answer that breaks off.
+    async fn stream_chunks(
+        &self,
+        begun: ChunkBuffer,
+        more: Option<Bytes>,
+        rest: &mut Body,
+        feed: &mut Option<mpsc::Sender<BodyChunk>>,
+    ) -> Result<(), ReadResponseError> {
+        let mut frame = (!begun.is_empty()).then(|| Frame::data(begun.into_bytes()));
+        let mut more = more.map(Frame::data);
+        loop {
+            let Some(piece) = frame.take().or_else(|| more.take()) else { return Ok(()) };
+            if let Some(client) = feed {
+                let by = self.by.min(Instant::now() + self.idle);
+                let sent = tokio::select! {
+                    sent = timeout_at(by, client.send(BodyChunk::Frame(piece))) => sent,
+                    () = self.keep.wait_should_give_up() => return Err(ReadResponseError::ProofLost),
+                };
+                if sent.is_err() {
+                    info!(keys = self.keep.keys(), "client too slow for its answer: the rest is thrown away");
+                }
+                if !matches!(sent, Ok(Ok(()))) {
+                    *feed = None;
+                }
+            }
+            if more.is_none() {
+                frame = next_frame(rest, &self.keep).await.transpose()?;
+            }
+        }
+    }
+}
+
+async fn next_frame<K: ExchangeObserver>(
+    body: &mut Body,
+    keep: &K,
+) -> Option<Result<Frame<Bytes>, ReadResponseError>> {
+    tokio::select! {
+        frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)) => frame.map(|frame| Ok(frame?)),
+        () = keep.wait_should_give_up() => Some(Err(ReadResponseError::ProofLost)),
+    }
+}

@@ -1,0 +1,244 @@
+//! Reads the claim of a request: token, key, mode, ticket, operation. Answers queries of gateways about the guard
+//! itself.
+
+pub mod parse_headers;
+
+use std::{rc::Rc, sync::Arc, time::SystemTime};
+
+use bytes::Bytes;
+use fencegate_guard::{Guard, identity::ANNOUNCEMENT};
+use fencegate_guard_store::{
+    admission::DispatchClaim,
+    error::{AdmitError, MalformedTokenError},
+};
+use fencegate_http::{
+    body::{Body, Reply},
+    connection_info::ConnectionInfo,
+};
+use fencegate_metrics::rejected_callers::{RejectedCaller, RejectedCallers};
+use fencegate_policies::{
+    operation::OperationHeader,
+    plan::{Enforcement, MissingTokenPolicy, UpstreamId},
+};
+use fencegate_process::key_redaction::KeyRedaction;
+use fencegate_protocol::headers::FENCING_HOPS;
+use fencegate_refusal::{Refusal, RefusalReason};
+use fencegate_ticket::TicketVerifier;
+use hyper::{
+    HeaderMap, Method, Request, Response,
+    header::{CONTENT_TYPE, HeaderValue},
+};
+use tracing::warn;
+
+use super::route::{find_override, set_origin_form};
+use crate::{
+    handler::Handler,
+    request_context::{PlanHandle, RequestContext},
+    steps::{
+        bufferable::BufferableRequest, strip_headers::SanitizedRequest, validate_head::ValidatedRequest,
+    },
+};
+
+/// At a guard: the claim of the request is known, and may still be refused.
+pub struct ClaimedRequest {
+    pub http: Box<Request<Body>>,
+    pub notes: Rc<RequestContext>,
+    pub plan: PlanHandle,
+    pub upstream: UpstreamId,
+    /// `None` for a request that may pass without a token.
+    pub claimed: Option<VerifiedClaim>,
+}
+
+/// A claim that has the right form and, where needed, a valid ticket.
+pub struct VerifiedClaim {
+    pub claim: DispatchClaim,
+    pub operation: Option<OperationHeader>,
+    /// The ticket for the service, where the service may call back.
+    pub ticket: Option<HeaderValue>,
+    /// Whether it arrived before the moment after which it must not be started.
+    pub in_time: bool,
+}
+
+impl BufferableRequest for ClaimedRequest {
+    fn http(&mut self) -> &mut Request<Body> {
+        &mut self.http
+    }
+
+    fn needs_full_body(&self) -> bool {
+        self.claimed.is_some()
+    }
+}
+
+/// The settings and state of the step.
+#[derive(Clone)]
+pub struct ClaimDeps {
+    pub guard: Arc<Guard>,
+    pub plan: PlanHandle,
+    /// Verifies tickets, where they are required.
+    pub tickets: Option<Arc<TicketVerifier>>,
+    pub bypass: Arc<TokenBypassPolicy>,
+    /// For operators.
+    pub unbelieved: Arc<RejectedCallers>,
+}
+
+/// The requests that may pass without a token.
+#[derive(Debug, Clone)]
+pub struct TokenBypassPolicy {
+    /// Methods that need no token.
+    pub unfenced: Vec<String>,
+    /// What happens to requests with another method.
+    pub missing: MissingTokenPolicy,
+}
+
+/// Answers the query with which every connection of a gateway begins. It is no client's request, and is not counted
+/// as one.
+pub async fn answer_announcement<S: Handler<SanitizedRequest>>(
+    claiming: &ClaimDeps,
+    request: SanitizedRequest,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    let ValidatedRequest { http, path, .. } = &request.request;
+    if path.as_str() == ANNOUNCEMENT && http.method() == Method::GET {
+        return Ok(json_reply(&claiming.guard.announcement().await?));
+    }
+    next.handle(request).await
+}
+
+pub async fn extract_claim<S: Handler<ClaimedRequest>>(
+    claiming: &ClaimDeps,
+    request: SanitizedRequest,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    let SanitizedRequest {
+        request: ValidatedRequest { mut http, notes: context, peer, path, .. },
+        presented,
+    } = request;
+    if let Some(ambiguity) = path.ambiguity() {
+        return Err(Refusal::new(RefusalReason::AmbiguousPath, ambiguity.to_string()));
+    }
+    if http.method().as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
+        return Err(Refusal::new(RefusalReason::Method, "a method in lower case"));
+    }
+    context.hop_seen.set(came_through_proxy(context.hops.get(), &presented));
+    let claimed = match claiming.verify_claim(&presented) {
+        Ok(claimed) => Some(claimed),
+        Err(refused) => claiming.pass_or_refuse_unclaimed(&http, refused, &context, &peer)?,
+    };
+    if let Some(VerifiedClaim { claim, .. }) = &claimed {
+        context.fenced.set(true);
+        context.token.set(Some(claim.token));
+        context.keys.get_or_init(|| Rc::from(&*claim.keys));
+    }
+    if let Some(VerifiedClaim { claim, .. }) =
+        claimed.as_ref().filter(|claimed| claimed.claim.token.dispatch() == 0)
+    {
+        let refused = AdmitError::TokenMalformed(MalformedTokenError::ZeroDispatch);
+        return Err(claiming.guard.record_refusal(refused, Some(claim)).into());
+    }
+    set_origin_form(&mut http, path.as_str());
+    let upstream = UpstreamId(0);
+    next.handle(ClaimedRequest { http, notes: context, plan: claiming.plan.clone(), upstream, claimed }).await
+}
+
+impl ClaimDeps {
+    fn verify_claim(&self, presented: &HeaderMap) -> Result<VerifiedClaim, AdmitError> {
+        let mut claim = parse_headers::parse_claim(presented)?;
+        let operation = parse_headers::parse_operation(presented, self.guard.config.journal.keep.as_secs())?;
+        let parent = parse_headers::parse_parent_token(presented)?;
+        if self.tickets.is_none() && parent.is_some_and(|parent| parent.same_grant(claim.token)) {
+            // Without tickets any caller could claim that a request runs inside another one.
+            return Err(AdmitError::CallbackWithoutTickets);
+        }
+        claim.parent = parent;
+        let not_after = parse_headers::parse_not_after(presented)?;
+        let mut signed = None;
+        if let Some(verifier) = &self.tickets {
+            let ticket = parse_headers::parse_ticket(presented)?.as_bytes();
+            let verified = self.guard.verify(verifier, ticket, &claim, not_after.as_ref())?;
+            (claim.era, signed) = (Some(verified.claims.era), verified.not_after);
+        }
+        let in_time = self.guard.is_in_time(not_after.as_ref(), signed);
+        if !in_time {
+            let moment = not_after.map(|moment| moment.unix_ms()).or(signed).unwrap_or_default();
+            let late_ms = self.guard.clock().unix_ms().saturating_sub(moment);
+            warn!(token = %claim.token, late_ms, "guard.expired: it came too late, or the clocks differ");
+        }
+        Ok(VerifiedClaim { claim, operation, ticket: parse_headers::forwarded_ticket(presented), in_time })
+    }
+
+    /// A request without a valid claim: only few may pass.
+    fn pass_or_refuse_unclaimed(
+        &self,
+        http: &Request<Body>,
+        refused: AdmitError,
+        context: &RequestContext,
+        peer: &ConnectionInfo,
+    ) -> Result<Option<VerifiedClaim>, Refusal> {
+        let missing = refused == AdmitError::TokenMissing;
+        if missing && self.is_unfenced_method(http) {
+            return Ok(None);
+        }
+        if missing {
+            self.guard.metrics.record_decision("bypass");
+        }
+        self.log_rejected(http, &refused, context, peer);
+        if self.guard.config.enforce == Enforcement::Observe
+            || (missing && self.bypass.missing == MissingTokenPolicy::Observe)
+        {
+            context.observed.set(Some(RefusalReason::from(&refused)));
+            context.fenced.set(true);
+            return Ok(None);
+        }
+        Err(self.guard.record_refusal(refused, None).into())
+    }
+
+    /// The method needs no token. A field that makes another method or path of the request rules that out.
+    fn is_unfenced_method(&self, http: &Request<Body>) -> bool {
+        let method = http.method().as_str();
+        self.bypass.unfenced.iter().any(|unfenced| unfenced == method)
+            && find_override(http.headers()).is_none()
+    }
+
+    /// Reports a caller without a valid claim, so that operators can find it. The path often contains a key, so it is
+    /// logged only where keys are.
+    fn log_rejected(
+        &self,
+        http: &Request<Body>,
+        refused: &AdmitError,
+        context: &RequestContext,
+        peer: &ConnectionInfo,
+    ) {
+        let shown = KeyRedaction(self.plan.log.keys).shows_targets();
+        let path = shown.then(|| http.uri().path().escape_debug());
+        let path = path.map(tracing::field::display);
+        let method = http.method();
+        let peer = peer.address;
+        let reason = refused.code().as_str();
+        let client = context.client.get().filter(|client| *client != peer.ip());
+        let word = if *refused == AdmitError::TokenMissing { "bypass" } else { reason };
+        self.unbelieved
+            .record(word, RejectedCaller { at: SystemTime::now(), peer, client, method: method.clone() });
+        let client = client.map(tracing::field::display);
+        let request_id = context.request_id.get().and_then(|name| name.to_str().ok());
+        if *refused == AdmitError::TokenMissing {
+            // A caller reaches the guard without a gateway.
+            warn!(%peer, client, request_id, %method, path, "guard.bypass");
+        } else {
+            warn!(%peer, client, request_id, %method, path, reason, "guard.not_believed");
+        }
+    }
+}
+
+/// The gateway reports how many hops the request came through before. One more entry means that a proxy stands
+/// between gateway and guard.
+fn came_through_proxy(hops: u32, presented: &HeaderMap) -> bool {
+    let before = presented.get(FENCING_HOPS).and_then(|value| value.to_str().ok()?.parse().ok());
+    hops > before.unwrap_or(0)
+}
+
+fn json_reply(value: &impl serde::Serialize) -> Reply {
+    let body = serde_json::to_vec(value).expect("plain fields serialise");
+    let mut reply = Response::new(Body::from_bytes(Bytes::from(body)));
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    reply
+}

@@ -1,0 +1,375 @@
+//! Sends a request to the gateway that holds its key, and reports how the request ended, as far as that is known.
+//!
+//! A pause anywhere in here makes a request late, and does no other harm: tokens come only from the tenure of the
+//! other gateway, and this gateway holds nothing meanwhile. A request of which a byte was written is never sent
+//! again.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use fencegate_guard_client::callback::CallbackTicket;
+use fencegate_http::{
+    body::{Body, Reply, TrailerPolicy, hop_by_hop},
+    network::Network,
+};
+use fencegate_http_client::upstream::client_connection::{AcceptsTrailers, SendRequestError};
+use fencegate_leases::PresentedLease;
+use fencegate_lock::manager::ended_sessions::EndedSessions;
+use fencegate_metrics::{PeerForwardLabel, WorkerMetrics};
+use fencegate_peers::{
+    LocalPeerIdentity, PeerReportedOutcome, header,
+    pool::{DialOptions, PeerConnection, PeerPool},
+};
+use fencegate_policies::{key::ResourceKey, plan::ServingPlan};
+use fencegate_process::clock::SharedClock;
+use fencegate_protocol::headers::{FENCING_FORWARDED, FENCING_LEASE, FENCING_TICKET, FENCING_TOKEN};
+use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
+use fencegate_zookeeper::peer_endpoint::HolderRoute;
+use hyper::{
+    HeaderMap, Request, Response, Version,
+    body::Incoming,
+    header::{CONNECTION, CONTENT_LENGTH, HeaderValue, TE, TRANSFER_ENCODING},
+};
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{debug, warn};
+
+use crate::steps::{
+    client_liveness::ClientDisconnectWatch, key::KeyedRequest, upgrade::OfferedUpgradeProtocols,
+};
+
+/// Each worker has one for each plan.
+pub struct PeerForwarder<N> {
+    pub network: N,
+    pub clock: SharedClock,
+    pub ours: LocalPeerIdentity,
+    pub plan: Arc<ServingPlan>,
+    pub metrics: Rc<WorkerMetrics>,
+    /// Idle connections. They are kept when the plan changes.
+    pub idle: Rc<PeerPool>,
+}
+
+/// The request to send, and the gateway to send it to.
+#[derive(Clone, Copy)]
+pub struct PeerForwardRequest<'r> {
+    /// The route to the gateway that holds the key.
+    pub way: &'r HolderRoute,
+    pub key: &'r ResourceKey,
+    pub request: &'r KeyedRequest,
+    /// How long the request may wait there for its key.
+    pub left: Duration,
+    pub ended_sessions: &'r EndedSessions,
+}
+
+/// The result of sending a request to another gateway.
+pub enum PeerForwardOutcome {
+    /// The answer of the other gateway. It goes to the client unchanged.
+    Answered(Reply),
+    /// Nothing was dispatched there, and nothing can be any more, so the request may queue here. With the reason, for
+    /// the log.
+    Requeue(&'static str),
+    /// As [`PeerForwardOutcome::Requeue`], because the other gateway could not be reached. Another attempt now would fail as well.
+    Unreachable(&'static str),
+    /// The client has disconnected, or the outcome is unknown.
+    Refused(Refusal),
+}
+
+/// Added to the time that the other gateway may take by its own limits.
+const MARGIN: Duration = Duration::from_secs(5);
+
+/// How often a gateway whose session has ended is probed for liveness, and the longest time for each answer.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+
+impl<N: Network> PeerForwarder<N> {
+    /// Forwards a request, and waits for its answer as long as its client does.
+    ///
+    /// # Cancellation
+    /// Must not be dropped before it returns: it would not be known whether anything was written.
+    pub async fn forward(
+        &self,
+        outbound: PeerForwardRequest<'_>,
+        client: &mut ClientDisconnectWatch,
+    ) -> PeerForwardOutcome {
+        let PeerForwardRequest { way, request, .. } = outbound;
+        if request.http.extensions().get::<OfferedUpgradeProtocols>().is_some() {
+            return PeerForwardOutcome::Requeue("it asks for another protocol");
+        }
+        request.notes.forwarded_to.replace(Some(way.gateway.clone()));
+        let carried = self.send(outbound, client).await;
+        let counted = match &carried {
+            PeerForwardOutcome::Answered(_) => PeerForwardLabel::Answered,
+            PeerForwardOutcome::Requeue(reason) | PeerForwardOutcome::Unreachable(reason) => {
+                debug!(gateway = %way.gateway, why = reason, "back from another gateway");
+                request.notes.forwarded_to.take();
+                request.notes.sent.take();
+                PeerForwardLabel::Requeued
+            }
+            PeerForwardOutcome::Refused(refusal) if refusal.outcome() == DispatchOutcome::Unknown => {
+                if client.is_disconnected() {
+                    PeerForwardLabel::ClientGone
+                } else {
+                    PeerForwardLabel::Unknown
+                }
+            }
+            PeerForwardOutcome::Refused(_) => return carried,
+        };
+        if let Some(route) = request.notes.route.get() {
+            self.metrics.route(route).record_forward(counted);
+        }
+        carried
+    }
+
+    async fn send(
+        &self,
+        PeerForwardRequest { way: route, key, request, left, ended_sessions }: PeerForwardRequest<'_>,
+        client: &mut ClientDisconnectWatch,
+    ) -> PeerForwardOutcome {
+        let until = Instant::now() + left;
+        let due = until + self.response_timeout(request);
+        let dialling_within = |left| DialOptions {
+            network: &self.network,
+            clock: &self.clock,
+            secured: self.ours.secured.as_deref(),
+            // The gateways of one installation usually have the same settings.
+            kept: self.plan.listener.timeouts.idle / 2,
+            left,
+        };
+        let asking = dialling_within(PROBE_INTERVAL * 2);
+        let mut fresh = false;
+        loop {
+            let dialling = dialling_within(until.saturating_duration_since(Instant::now()));
+            let connection = tokio::select! {
+                connection = PeerConnection::acquire(&dialling, &self.idle, route, fresh) => connection,
+                () = client.wait_disconnected() => return PeerForwardOutcome::Refused(client_gone_refusal(RefusalReason::Locked)),
+            };
+            let Ok(mut connection) =
+                connection.inspect_err(|error| debug!(gateway = %route.gateway, %error, "not reached"))
+            else {
+                self.idle.close_idle(route);
+                return PeerForwardOutcome::Unreachable("the other gateway cannot be reached");
+            };
+            let Some(again) = request.try_clone() else {
+                return PeerForwardOutcome::Requeue("its body is not here in full");
+            };
+            let Some(http) = self.build_request(*again.http, request, route, key, until) else {
+                return PeerForwardOutcome::Requeue("its key does not fit into a field");
+            };
+            request.notes.record_sent(Instant::now(), &route.gateway);
+            let answer = connection.send(http, due.saturating_duration_since(Instant::now()));
+            let answered = tokio::select! {
+                answered = answer => answered,
+                ended = wait_stop(client, due) => return abort_exchange(ended, &mut connection),
+                () = self.wait_holder_lost(&asking, route, ended_sessions) => {
+                    self.idle.close_idle(route);
+                    return abort_exchange(PeerWaitStopReason::HolderLost, &mut connection);
+                }
+            };
+            match answered {
+                Ok(response) => return self.handle_response(response, connection, request, until),
+                Err(failed) => match self.classify_error(failed, connection) {
+                    // The connection was closed while it was idle.
+                    PeerForwardError::Unsent { reused: true } => fresh = true,
+                    PeerForwardError::Unsent { reused: false } => {
+                        self.idle.close_idle(route);
+                        return PeerForwardOutcome::Unreachable("not a byte could be sent");
+                    }
+                    PeerForwardError::Unknown(refusal) => return PeerForwardOutcome::Refused(refusal),
+                },
+            }
+        }
+    }
+
+    /// Resolves when the session of the other gateway has ended, and its process no longer answers: it is frozen, cut
+    /// off or gone. A gateway that runs still returns a request, or has dispatched it and gets its answer.
+    async fn wait_holder_lost(
+        &self,
+        dialling: &DialOptions<'_, N>,
+        route: &HolderRoute,
+        ended_sessions: &EndedSessions,
+    ) {
+        ended_sessions.wait_for_session_end(&route.member).await;
+        while dialling.probe(route).await {
+            sleep(PROBE_INTERVAL).await;
+        }
+    }
+
+    /// The longest time that the other gateway may take beside the wait: it buffers the body in full, may try the
+    /// upstream twice, and buffers the answer in full before it sends a byte of it. After that the outcome is
+    /// unknown. A gateway that is frozen is abandoned sooner, when its session is over. This limit is for one whose
+    /// session lives on.
+    fn response_timeout(&self, request: &KeyedRequest) -> Duration {
+        let upstream = self.plan.upstream(request.upstream);
+        let attempt = upstream.connect_timeout + upstream.response_timeout;
+        attempt * 2 + upstream.response_body_idle + self.plan.listener.timeouts.request_body + MARGIN
+    }
+
+    /// The client's own request, with a field of ours for the other gateway.
+    fn build_request(
+        &self,
+        mut http: Request<Body>,
+        request: &KeyedRequest,
+        route: &HolderRoute,
+        key: &ResourceKey,
+        until: Instant,
+    ) -> Option<Request<Body>> {
+        let left = until.saturating_duration_since(Instant::now());
+        let certificate = request.notes.certificate.get().map(|digest| &**digest);
+        let value = header::encode(&route.secret, key.as_str(), left, certificate, &self.ours.name);
+        let mut value = HeaderValue::from_str(&value).ok()?;
+        // Marked as sensitive, so that no library stores or logs it.
+        value.set_sensitive(true);
+        *http.version_mut() = Version::HTTP_11;
+        if let Some(CallbackTicket::Valid(from)) = request.notes.shown.get() {
+            // The gateway that holds the key checks the ticket.
+            http.headers_mut().insert(FENCING_TICKET, from.ticket.clone());
+            http.headers_mut().insert(FENCING_TOKEN, from.token_header.clone());
+        }
+        if let Some(PresentedLease::Valid(_, written)) = request.notes.lease.get() {
+            http.headers_mut().insert(FENCING_LEASE, written.clone());
+        }
+        let takes_trailers = http.extensions().get::<AcceptsTrailers>().is_some();
+        let headers = http.headers_mut();
+        headers.insert(FENCING_FORWARDED, value);
+        if takes_trailers {
+            headers.insert(TE, HeaderValue::from_static("trailers"));
+            headers.insert(CONNECTION, HeaderValue::from_static("TE"));
+        }
+        Some(http)
+    }
+
+    /// The head of the answer is complete.
+    fn handle_response(
+        &self,
+        response: Response<Incoming>,
+        mut connection: PeerConnection,
+        request: &KeyedRequest,
+        until: Instant,
+    ) -> PeerForwardOutcome {
+        let Some(report) = PeerReportedOutcome::parse(response.headers()) else {
+            connection.abort();
+            warn!("an answer to what was sent on that no gateway gives");
+            return PeerForwardOutcome::Refused(Refusal::new(
+                RefusalReason::OutcomeUnknown,
+                "it answers as no gateway does",
+            ));
+        };
+        if report.reason == Some(RefusalReason::PeerForbidden)
+            && report.outcome == DispatchOutcome::NotDispatched
+        {
+            // The gateway at the other end does not have the peer secret any more.
+            connection.abort();
+            self.idle.close_idle(connection.holder_route());
+            return PeerForwardOutcome::Requeue(RefusalReason::PeerForbidden.word());
+        }
+        if closes_connection(response.headers()) {
+            // The other gateway is probably stopping. A request that met the end of an idle connection would have an
+            // unknown outcome.
+            self.idle.close_idle(connection.holder_route());
+        }
+        let reply = self.build_reply(response, connection, request);
+        if report.is_peer_failure() && !(report.is_upstream_failure() && Instant::now() >= until) {
+            let reason = report.reason.map_or("not-dispatched", RefusalReason::word);
+            // The answer is short, and is read to its end only so that the connection can be used again.
+            tokio::task::spawn_local(async move { drop(reply.into_body().read_to_end().await) });
+            return PeerForwardOutcome::Requeue(reason);
+        }
+        let began = request.notes.sent.borrow().as_ref().map(|(at, _)| *at);
+        request.notes.upstream.set(began.map(|began| began.elapsed()));
+        request.notes.told.set(Some(report));
+        request.notes.token.set(report.token);
+        PeerForwardOutcome::Answered(reply)
+    }
+
+    /// The answer as it is, without the hop-by-hop fields. Its report about the fence is trusted, because requests
+    /// are forwarded only to gateways.
+    fn build_reply(
+        &self,
+        response: Response<Incoming>,
+        connection: PeerConnection,
+        request: &KeyedRequest,
+    ) -> Reply {
+        let (mut head, incoming) = response.into_parts();
+        if head.headers.contains_key(TRANSFER_ENCODING) {
+            head.headers.remove(CONTENT_LENGTH);
+        }
+        let ours: HeaderMap = hop_by_hop::strip_hop_by_hop(&mut head.headers, &self.plan.fields);
+        head.headers.extend(ours);
+        head.version = Version::HTTP_11;
+        let idle = self.plan.upstream(request.upstream).response_body_idle;
+        let trailers = TrailerPolicy::Clean(request.plan.clone());
+        Response::from_parts(head, connection.into_body(incoming, trailers, idle))
+    }
+
+    fn classify_error(&self, failed: SendRequestError, mut connection: PeerConnection) -> PeerForwardError {
+        let unwritten = connection.abort();
+        // The library gives a request back only if it has not begun to send it. Bytes that were written then are not
+        // bytes of the request: TLS closes a connection with a message of its own.
+        if unwritten || failed.request.is_some() {
+            return PeerForwardError::Unsent { reused: connection.is_reused() };
+        }
+        PeerForwardError::Unknown(Refusal::new(
+            RefusalReason::OutcomeUnknown,
+            format!("another gateway: {}", failed.why),
+        ))
+    }
+}
+
+/// The other gateway closes the connection after this answer.
+fn closes_connection(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).any(|option| option.trim().eq_ignore_ascii_case("close"))
+}
+
+/// An exchange that got no answer.
+enum PeerForwardError {
+    Unsent { reused: bool },
+    Unknown(Refusal),
+}
+
+/// Why the gateway stops waiting for an answer.
+enum PeerWaitStopReason {
+    ClientGone,
+    TimedOut,
+    /// The session of the other gateway has ended, and its process does not answer.
+    HolderLost,
+}
+
+async fn wait_stop(client: &mut ClientDisconnectWatch, due: Instant) -> PeerWaitStopReason {
+    tokio::select! {
+        () = client.wait_disconnected() => PeerWaitStopReason::ClientGone,
+        () = sleep_until(due) => PeerWaitStopReason::TimedOut,
+    }
+}
+
+/// To the other gateway this looks like a client that disconnected: it drops a request that waits, and finishes one
+/// that was dispatched.
+fn abort_exchange(ended: PeerWaitStopReason, connection: &mut PeerConnection) -> PeerForwardOutcome {
+    match (ended, connection.abort()) {
+        (PeerWaitStopReason::ClientGone, true) => {
+            PeerForwardOutcome::Refused(client_gone_refusal(RefusalReason::Locked))
+        }
+        (PeerWaitStopReason::ClientGone, false) => {
+            PeerForwardOutcome::Refused(client_gone_refusal(RefusalReason::OutcomeUnknown))
+        }
+        (PeerWaitStopReason::HolderLost, true) => {
+            PeerForwardOutcome::Unreachable("its session is over, and it does not answer")
+        }
+        (PeerWaitStopReason::HolderLost, false) => PeerForwardOutcome::Refused(Refusal::new(
+            RefusalReason::OutcomeUnknown,
+            "the session of another gateway is over, and it does not answer",
+        )),
+        (PeerWaitStopReason::TimedOut, true) => {
+            PeerForwardOutcome::Unreachable("it took nothing of the request in time")
+        }
+        (PeerWaitStopReason::TimedOut, false) => PeerForwardOutcome::Refused(Refusal::new(
+            RefusalReason::OutcomeLate,
+            "another gateway did not answer in time",
+        )),
+    }
+}
+
+/// The client has disconnected, so this answer has no reader.
+fn client_gone_refusal(reason: RefusalReason) -> Refusal {
+    Refusal::new(reason, "the client went away while another gateway had its request")
+}
+
+#[cfg(test)]
+mod tests;

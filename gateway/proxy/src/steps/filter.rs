@@ -1,0 +1,209 @@
+//! At a filter: refuses a request that comes after the moment until which it may be started, and sends no byte of it
+//! later. Everything else passes unchanged.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use fencegate_guard_store::error::AdmitError;
+use fencegate_http::body::{Body, Reply};
+use fencegate_policies::{
+    not_after::NotAfter,
+    plan::{Enforcement, MissingTokenPolicy, UpstreamId},
+};
+use fencegate_process::{
+    clock::{BootInstant, Clock, SendPermission, SharedClock},
+    failpoint,
+};
+use fencegate_protocol::{clock_header::ClockHeader, headers::FENCING_REFUSAL};
+use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
+use hyper::{HeaderMap, Request};
+use tracing::warn;
+
+use super::route::{find_override, set_origin_form};
+use crate::{
+    frontend::RawRequest,
+    handler::{Handler, ShortCircuit},
+    request_context::{PlanHandle, RequestContext},
+    steps::{
+        authorized::DispatchableRequest,
+        buffer::BufferedRequest,
+        bufferable::BufferableRequest,
+        extract_claim::{TokenBypassPolicy, parse_headers},
+        guard_admission::AdmissionPermit,
+        strip_headers::SanitizedRequest,
+        validate_head::ValidatedRequest,
+    },
+};
+
+/// The settings and state of the steps of a filter.
+#[derive(Clone)]
+pub struct FilterDeps {
+    pub clock: SharedClock,
+    /// By how much the sender's wall clock may differ from this machine's.
+    pub clock_error: Duration,
+    pub enforce: Enforcement,
+    pub bypass: Arc<TokenBypassPolicy>,
+    pub plan: PlanHandle,
+}
+
+/// A request, and the permission to start it where it has one.
+pub struct FilteredRequest {
+    pub http: Box<Request<Body>>,
+    pub notes: Rc<RequestContext>,
+    pub plan: PlanHandle,
+    pub upstream: UpstreamId,
+    /// `None` for a request that may pass at any time.
+    permission: Option<Arc<StartPermission>>,
+}
+
+impl BufferableRequest for FilteredRequest {
+    fn http(&mut self) -> &mut Request<Body> {
+        &mut self.http
+    }
+
+    /// Its body is buffered in full first, so that all of it is sent at once and in time.
+    fn needs_full_body(&self) -> bool {
+        self.permission.is_some()
+    }
+}
+
+/// The permission to send a request until it must not be started any more.
+#[derive(Debug)]
+struct StartPermission(BootInstant);
+
+impl SendPermission for StartPermission {
+    fn holds(&self, now: BootInstant) -> bool {
+        now < self.0
+    }
+
+    fn deadline(&self) -> BootInstant {
+        self.0
+    }
+}
+
+/// Every answer to the request shows the clock of this process, a refusal as well.
+pub fn add_clock_header(filtering: &FilterDeps, request: RawRequest) -> Result<RawRequest, ShortCircuit> {
+    let FilterDeps { clock, clock_error, .. } = filtering;
+    let shown = ClockHeader { clock: clock.clone(), error: *clock_error };
+    request.notes.shown_clock.get_or_init(|| shown);
+    Ok(request)
+}
+
+/// Checks the deadline as the request arrives.
+pub async fn filter_request<S: Handler<FilteredRequest>>(
+    filtering: &FilterDeps,
+    request: SanitizedRequest,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    let SanitizedRequest { request: ValidatedRequest { mut http, notes: context, path, .. }, presented } =
+        request;
+    if let Some(ambiguity) = path.ambiguity() {
+        return Err(Refusal::new(RefusalReason::AmbiguousPath, ambiguity.to_string()));
+    }
+    let permission = match filtering.start_permission(&http, &presented) {
+        Ok(permission) => permission,
+        Err(refused) => {
+            filtering.pass_if_observing(refused, &context)?;
+            None
+        }
+    };
+    // A request that must not be started late is never sent twice.
+    context.fenced.set(permission.is_some());
+    set_origin_form(&mut http, path.as_str());
+    for (name, value) in &presented {
+        http.headers_mut().append(name, value.clone());
+    }
+    let plan = filtering.plan.clone();
+    let upstream = UpstreamId(0);
+    next.handle(FilteredRequest { http, notes: context, plan, upstream, permission }).await
+}
+
+/// Checks once more, now that the body is here, and sends the request under its permission.
+pub async fn recheck_deadline<S: Handler<DispatchableRequest<AdmissionPermit>>>(
+    filtering: &FilterDeps,
+    BufferedRequest(request): BufferedRequest<FilteredRequest>,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    let FilteredRequest { http, notes: context, plan, upstream, permission } = request;
+    if permission.as_ref().is_some_and(|permission| !permission.holds(filtering.clock.now())) {
+        return Err(AdmitError::Expired.into());
+    }
+    context.begun_by.replace(permission.map(|permission| permission as Arc<dyn SendPermission>));
+    match next.handle(DispatchableRequest { http, notes: context.clone(), plan, upstream, hold: None }).await
+    {
+        Ok(mut reply) => {
+            // The report of a stale token by a service that compares tokens is for the sender.
+            if let Some(word) = context.refused_by_service.take() {
+                reply.headers_mut().insert(FENCING_REFUSAL, word);
+            }
+            Ok(reply)
+        }
+        Err(refusal) if refusal.outcome() == DispatchOutcome::NotDispatched && has_expired(&context) => {
+            Err(AdmitError::Expired.into())
+        }
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// The permission ended before the first byte was written.
+fn has_expired(context: &RequestContext) -> bool {
+    context.gate.borrow().as_ref().is_some_and(|gate| gate.is_permission_lost() && gate.written_bytes() == 0)
+}
+
+impl FilterDeps {
+    /// The permission of a request; `None` for one that needs none.
+    fn start_permission(
+        &self,
+        http: &Request<Body>,
+        presented: &HeaderMap,
+    ) -> Result<Option<Arc<StartPermission>>, AdmitError> {
+        match start_deadline(presented, &*self.clock, self.clock_error)? {
+            Some(end) => Ok(Some(Arc::new(StartPermission(end)))),
+            None if self.is_unfenced_method(http) => Ok(None),
+            None => Err(AdmitError::NotAfterMissing),
+        }
+    }
+
+    /// The method needs no deadline. A field that makes another method or path of the request rules that out.
+    fn is_unfenced_method(&self, http: &Request<Body>) -> bool {
+        let method = http.method().as_str();
+        self.bypass.unfenced.iter().any(|unfenced| unfenced == method)
+            && find_override(http.headers()).is_none()
+    }
+
+    /// Lets a request pass that would be refused, where the filter only observes.
+    fn pass_if_observing(&self, refused: AdmitError, context: &RequestContext) -> Result<(), Refusal> {
+        let missing = refused == AdmitError::NotAfterMissing;
+        if self.enforce == Enforcement::Refuse
+            && !(missing && self.bypass.missing == MissingTokenPolicy::Observe)
+        {
+            return Err(refused.into());
+        }
+        let reason = RefusalReason::from(&refused);
+        warn!(reason = reason.word(), "filter.observed");
+        context.observed.set(Some(reason));
+        Ok(())
+    }
+}
+
+/// The moment from which on a request must not be started, on this clock; `None` where its fields name none.
+///
+/// # Errors
+/// [`AdmitError::Expired`] if that moment has come.
+pub fn start_deadline(
+    presented: &HeaderMap,
+    clock: &dyn Clock,
+    clock_error: Duration,
+) -> Result<Option<BootInstant>, AdmitError> {
+    let Some(not_after) = parse_headers::parse_not_after(presented)? else { return Ok(None) };
+    let end = clock.deadline_of(&not_after, clock_error);
+    if end <= clock.now() && !failpoint::is_off("rule_filter") {
+        log_expired(clock, &not_after);
+        return Err(AdmitError::Expired);
+    }
+    Ok(Some(end))
+}
+
+fn log_expired(clock: &dyn Clock, not_after: &NotAfter) {
+    let late_ms = clock.unix_ms().saturating_sub(not_after.unix_ms());
+    warn!(late_ms, "filter.expired: it came too late, or the clocks differ");
+}

@@ -1,0 +1,421 @@
+//! The end of the request path: takes a connection, stamps and sends the request, and reports how far it got.
+
+mod guard_report;
+mod reply;
+mod retry;
+mod send_result;
+mod stamp;
+mod timeouts;
+mod tunnel;
+
+use std::{future::poll_fn, mem, rc::Rc, sync::Arc, task::Poll, time::Duration};
+
+use fencegate_guard_client::guard_identity::GuardRegistry;
+use fencegate_http::{
+    body::{Body, Reply},
+    network::Network,
+};
+use fencegate_http_client::upstream::{
+    checkout::CheckedOutConnection,
+    endpoint_set::UpstreamSet,
+    gate::{CutOnBrokenBody, GateShutReason, WriteGate},
+    pool::ConnectionPool,
+};
+use fencegate_lock::manager::grant_guard::UpstreamDispatch;
+use fencegate_metrics::WorkerMetrics;
+use fencegate_policies::{
+    key::join_keys,
+    load_balance,
+    plan::{FencingLevel, LargeBodyPolicy, LateDispatchPolicy, ReservedHeaderNames, Route, Upstream},
+    token::FencingToken,
+};
+use fencegate_process::{clock::SharedClock, failpoint};
+use fencegate_protocol::{clock_header::ClockOffset, headers::FENCING_CLOCK, intermediary};
+use fencegate_refusal::{Refusal, RefusalReason};
+use hyper::{
+    HeaderMap, Request, StatusCode, Version,
+    body::Body as _,
+    header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING},
+};
+use tokio::time::Instant;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{error, info};
+
+use self::{
+    guard_report::GuardReport,
+    reply::{
+        UpstreamResponse, has_content_coding, is_expired_refusal, is_stale_refusal, record_endpoint_result,
+    },
+    retry::{RetryRequestHead, retry_copy},
+    send_result::{AttemptError, AttemptLeftovers, abandoned_refusal, classify_failure, connect_error_label},
+    stamp::stamp_dispatch_headers,
+    timeouts::{AttemptTimeoutKind, AttemptTimeouts},
+    tunnel::{PendingUpgrade, TunnelContext},
+};
+pub use self::{stamp::write_claim_headers, timeouts::wait_lock_lost};
+use super::upgrade::{self, RequestedUpgrade};
+use crate::{
+    handler::Handler,
+    request_context::{PlanHandle, RequestContext},
+    steps::authorized::{DispatchPermit, DispatchableRequest},
+};
+
+/// Sends requests to the upstreams of a plan.
+pub struct UpstreamForwarder<N> {
+    pub pool: Rc<ConnectionPool<N>>,
+    pub clock: SharedClock,
+    pub metrics: Rc<WorkerMetrics>,
+    pub guards: Arc<GuardRegistry>,
+    pub fleets: Arc<UpstreamSet>,
+    /// The reserved fields of the plan. Each worker has an `Arc` of its own, so that workers share no reference
+    /// count.
+    pub fields: Arc<ReservedHeaderNames>,
+    /// The tunnels of unfenced requests.
+    pub running: TaskTracker,
+    pub drain: CancellationToken,
+}
+
+impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for UpstreamForwarder<N> {
+    async fn handle(&self, request: DispatchableRequest<H>) -> Result<Reply, Refusal> {
+        let DispatchableRequest { mut http, notes: context, plan, upstream, hold } = request;
+        let mut tour = self.fleets.get(upstream).cursor(|| endpoint_affinity_hash(&http, hold.as_ref()));
+        let upstream = plan.upstream(upstream);
+        *http.version_mut() = Version::HTTP_11;
+        set_body_framing(&mut http);
+        if let Some(field) = &upstream.operation_field {
+            rename_operation(http.headers_mut(), field);
+        }
+        let route = context.route.get().map(|id| plan.routes.get(id));
+        let upgrade = upgrade::request_upgrade(&mut http, route);
+        if let (Some(_), Some(LargeBodyPolicy::Stream { within })) =
+            (&hold, route.and_then(large_body_policy))
+        {
+            http.body_mut().set_deadline(Instant::now() + within);
+        }
+        loop {
+            let mut checkout = self.pool.checkout(&mut tour).await.map_err(|error| {
+                self.metrics.record_upstream_error(&upstream.name, connect_error_label(&error));
+                Refusal::from(&error)
+            })?;
+            let stamped = hold
+                .as_ref()
+                .map(|hold| stamp_dispatch_headers(http.headers_mut(), hold, upstream, &*self.clock));
+            let (dispatch, not_after) = stamped.transpose()?.unzip();
+            context.token.set(dispatch.as_ref().map(|dispatch| dispatch.token));
+            context.not_after.set(not_after.or(context.not_after.get()));
+            // A fenced request has no spare copy: after one written byte it may have been executed.
+            let spare = match hold {
+                None if !context.fenced.get()
+                    && !tour.fresh
+                    && checkout.pooled().reused
+                    && upgrade.is_none() =>
+                {
+                    retry_copy(&http, context.overridden.get())
+                }
+                _ => None,
+            };
+            let attempt = AttemptContext { asked: upgrade.clone(), spare, plan: &plan, notes: &context };
+            match self.exchange_once(checkout, http, dispatch, attempt).await {
+                Ok(reply) => return Ok(reply),
+                Err(AttemptError::Refused(refusal)) => return Err(refusal),
+                Err(AttemptError::Retry { back, reused }) => {
+                    self.metrics.record_retry(&upstream.name);
+                    tour.record_dead_connection(reused);
+                    http = back;
+                }
+            }
+        }
+    }
+}
+
+/// Nothing was started. A guard reports it to its gateway in the gateway's words; to a client the gateway reports
+/// that its hold is over.
+fn expired_refusal(level: FencingLevel) -> Refusal {
+    let detail = "it came after the moment until which it might be begun, or the clocks differ";
+    let reason = if level == FencingLevel::Upstream { RefusalReason::Expired } else { RefusalReason::Fenced };
+    Refusal::new(reason, detail).with_grant_retirement()
+}
+
+/// A number that is the same for requests that should go to one endpoint.
+fn endpoint_affinity_hash(http: &Request<Body>, hold: Option<&impl DispatchPermit>) -> u64 {
+    load_balance::hash_name(&hold.map_or_else(|| http.uri().path().to_owned(), |hold| join_keys(hold.keys())))
+}
+
+/// The HTTP library sends no body with a GET unless a field announces one.
+fn set_body_framing(http: &mut Request<Body>) {
+    let announced = http.headers().contains_key(CONTENT_LENGTH);
+    if !announced && !http.body().is_end_stream() && http.body().size_hint().exact().is_none() {
+        http.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+}
+
+/// Writes the name of the operation into the field that the upstream expects. The fields by which Go's HTTP client
+/// recognises a request that it may send again are gone then.
+fn rename_operation(headers: &mut HeaderMap, field: &str) {
+    let name = HeaderName::from_bytes(field.as_bytes()).expect("the plan holds field names");
+    let lines: Vec<HeaderValue> = headers.get_all(IDEMPOTENCY_KEY).iter().cloned().collect();
+    for known in [IDEMPOTENCY_KEY, X_IDEMPOTENCY_KEY] {
+        headers.remove(known);
+    }
+    for line in lines {
+        headers.append(name.clone(), line);
+    }
+}
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const X_IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("x-idempotency-key");
+
+/// Whether a whole answer with this status leaves open whether its execution is over.
+fn is_inconclusive(upstream: &Upstream, status: StatusCode) -> bool {
+    upstream.unfinished.contains(status.as_u16()) && !failpoint::is_off("rule_unfinished")
+}
+
+/// If the body of a fenced request breaks off, the gateway has ended the exchange.
+fn cut_on_broken_body(http: &mut Request<Body>, gate: &Rc<WriteGate>) {
+    let body = mem::replace(http.body_mut(), Body::empty());
+    *http.body_mut() = body.with_observer(Box::new(CutOnBrokenBody(gate.clone())));
+}
+
+fn large_body_policy(route: &Route) -> Option<LargeBodyPolicy> {
+    route.fence.as_ref().map(|fence| fence.large_bodies)
+}
+
+/// What one attempt needs beside its connection.
+struct AttemptContext<'a> {
+    /// The client requests a switch to another protocol.
+    asked: Option<RequestedUpgrade>,
+    /// A copy of the request, if it may be sent again over a connection that died without a response.
+    spare: Option<RetryRequestHead>,
+    plan: &'a PlanHandle,
+    notes: &'a RequestContext,
+}
+
+impl<N: Network> UpstreamForwarder<N> {
+    async fn exchange_once(
+        &self,
+        mut checkout: CheckedOutConnection,
+        mut http: Box<Request<Body>>,
+        dispatch: Option<UpstreamDispatch>,
+        way: AttemptContext<'_>,
+    ) -> Result<Reply, AttemptError> {
+        let AttemptContext { asked: upgrade, spare, plan, notes: context } = way;
+        let began = Instant::now();
+        context.record_sent(began, &checkout.upstream().name);
+        context.gate.replace(Some(checkout.gate().clone()));
+        context.address.replace(Some(checkout.pooled().address().clone()));
+        let validity = match &dispatch {
+            Some(dispatch) => Some(dispatch.validity.clone()),
+            None => context.begun_by.borrow().clone(),
+        };
+        checkout.gate().arm(validity.clone());
+        if validity.is_some() {
+            checkout.gate().bound_delivery(checkout.upstream().deliver_within);
+        }
+        if checkout.upstream().fencing.compares_tokens() {
+            checkout.gate().set_awaiting_response();
+        }
+        let switch = upgrade.and_then(|upgrade| {
+            Some(PendingUpgrade { asked: upgrade, stream: checkout.pooled().upgraded_stream()? })
+        });
+        let patience = AttemptTimeouts::new(http.body(), validity.is_some());
+        if patience.fenced && patience.upload.is_some() {
+            cut_on_broken_body(&mut http, checkout.gate());
+        }
+        if let Some(interims) = context.interims.get() {
+            reply::forward_informational_responses(&mut http, interims.clone(), self.fields.clone());
+        }
+        let answer = checkout.pooled().send(*http);
+        let limit = checkout.upstream().response_timeout;
+        let level = checkout.upstream().fencing;
+        let progress = checkout.pooled().progress();
+        let answered = tokio::select! {
+            answered = answer => answered,
+            late = patience.wait_elapsed(progress, limit) => return Err(self.timeout_error(&checkout, late, limit)),
+            () = patience.wait_lock_validity_end(validity.as_deref(), level, &self.clock) => {
+                checkout.gate().shut(GateShutReason::ProofLost);
+                let detail = "the session could not be proven any more".to_owned();
+                return Err(self.abandoned_error(&checkout, "proof", RefusalReason::OutcomeUnknown, detail));
+            }
+        };
+        let attempt = AttemptLeftovers { upload: patience.upload.as_deref(), spare };
+        let response =
+            answered.map_err(|error| classify_failure(error, &mut checkout, attempt, &self.metrics))?;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let Some(switch) = switch.filter(|switch| switch.asked.is_accepted(&response)) else {
+                return Err(self.protocol_error(&checkout, "switched protocols unasked"));
+            };
+            self.metrics.record_upstream_response(
+                &checkout.upstream().name,
+                response.status(),
+                began.elapsed(),
+            );
+            let Self { clock, metrics, running, drain, .. } = self;
+            let around = TunnelContext { clock, metrics, running, drain };
+            return Ok(switch.into_tunnel_reply(&around, response, checkout, validity, plan, context));
+        }
+        if has_content_coding(response.headers()) {
+            return Err(self.protocol_error(&checkout, "answered in a transfer coding other than `chunked`"));
+        }
+        let took = began.elapsed();
+        context.upstream.set(Some(took));
+        self.metrics.record_upstream_response(&checkout.upstream().name, response.status(), took);
+        record_endpoint_result(&checkout, &response);
+        let shown = response.headers().get(FENCING_CLOCK);
+        if let Some(offset) = shown.and_then(|shown| ClockOffset::parse(shown, &*self.clock)) {
+            self.metrics.record_clock_offset(&checkout.upstream().name, checkout.endpoint(), offset);
+        }
+        if dispatch.is_none() && context.begun_by.borrow().is_some() {
+            let stale = is_stale_refusal(response.status(), response.headers());
+            context.refused_by_service.set(stale.then_some(HeaderValue::from_static("stale")));
+        }
+        let answer = UpstreamResponse { response, lend: checkout, plan };
+        match dispatch {
+            Some(dispatch) => self.finish_fenced(answer, dispatch.token, context).await,
+            None => self.finish_unfenced(answer).await,
+        }
+    }
+
+    /// An answer that breaks off right after its head is refused as such: the client has seen nothing of it.
+    async fn finish_unfenced(&self, answer: UpstreamResponse<'_>) -> Result<Reply, AttemptError> {
+        let endpoint = answer.lend.endpoint().clone();
+        let upstream = answer.lend.upstream().name.clone();
+        let mut reply = answer.into_reply(false);
+        match poll_fn(|cx| Poll::Ready(reply.body_mut().prefetch(cx))).await {
+            Ok(()) => Ok(reply),
+            Err(error) => {
+                self.metrics.record_upstream_error(&upstream, "broken");
+                let detail = format!("{endpoint}: the answer broke off: {error}");
+                Err(AttemptError::Refused(Refusal::new(RefusalReason::OutcomeUnknown, detail)))
+            }
+        }
+    }
+
+    /// The answer to a dispatch. Reads the report of a guard, or the refusal of an upstream that compares tokens.
+    async fn finish_fenced(
+        &self,
+        answer: UpstreamResponse<'_>,
+        token: FencingToken,
+        context: &RequestContext,
+    ) -> Result<Reply, AttemptError> {
+        let upstream = answer.lend.upstream();
+        let headers = answer.response.headers();
+        let status = answer.response.status();
+        context.unfinished.set(is_inconclusive(upstream, status));
+        // A guard has no routes. Where the service compares tokens, it does not matter which proxies stand before it.
+        let compares = upstream.fencing == FencingLevel::Upstream && context.route.get().is_some();
+        if !compares && upstream.fencing != FencingLevel::Guard {
+            self.detect_intermediary(&answer);
+        }
+        if upstream.expiry == LateDispatchPolicy::Enforced && is_expired_refusal(status, headers) {
+            let direct = self.guards.is_direct(upstream);
+            let level = upstream.fencing;
+            info!(upstream = %upstream.name, %token, direct, "upstream.expired");
+            self.metrics.record_guard_refusal(context.route.get(), RefusalReason::Expired);
+            if direct {
+                answer.drain_body().await;
+                return Err(AttemptError::Refused(expired_refusal(level)));
+            }
+            // Of two copies the first one may be executed.
+            answer.lend.gate().shut(GateShutReason::Cut);
+            let detail = "a copy of the request came after the moment until which it might be begun";
+            return Err(AttemptError::Refused(Refusal::new(RefusalReason::OutcomeRefused, detail)));
+        }
+        match upstream.fencing {
+            FencingLevel::None | FencingLevel::Delay(_) => return Ok(answer.into_reply(true)),
+            FencingLevel::Upstream => {
+                if is_stale_refusal(status, headers) {
+                    context.unfinished.set(false);
+                    info!(upstream = %upstream.name, %token, "upstream.refused_stale");
+                    self.metrics.record_stale_refusal(context.route.get());
+                    self.metrics.record_guard_refusal(context.route.get(), RefusalReason::Stale);
+                    context.retires.set(true);
+                }
+                return Ok(answer.into_reply(true));
+            }
+            FencingLevel::Guard => {}
+        }
+        let account = GuardReport::parse(headers);
+        if !account.is_present() {
+            error!(upstream = %upstream.name, %token, "an answer to a dispatch that no guard has seen");
+            context.retires.set(true);
+        }
+        if account.hop_seen {
+            self.guards.record_relay(upstream);
+        }
+        context.unfinished.set(account.unfinished);
+        context.replayed.set(account.replayed);
+        context.observed.set(account.observed);
+        let judged = account.check_outcome(answer.response.status(), self.guards.is_direct(upstream));
+        if let (true, Some((address, by))) = (account.has_admitted(), answer.lend.verified_process()) {
+            self.guards.record_admitted(upstream, address, by, token.number(), self.clock.now());
+        }
+        let Err(refusal) = judged else { return Ok(answer.into_reply(true)) };
+        self.metrics
+            .record_guard_refusal(context.route.get(), account.refusal_reason().unwrap_or(refusal.reason));
+        if account.refusal_reason() == Some(RefusalReason::Store) {
+            answer.lend.record_unavailable();
+        }
+        answer.drain_body().await;
+        Err(AttemptError::Refused(refusal))
+    }
+
+    /// Logs once per upstream that an intermediary answers. It may repeat requests, and may answer for a service that
+    /// is still at work.
+    fn detect_intermediary(&self, answer: &UpstreamResponse<'_>) {
+        let Some(shown) = intermediary::find_intermediary_field(answer.response.headers()) else { return };
+        if answer.lend.endpoint_set().note_intermediary() {
+            let upstream = &answer.lend.upstream().name;
+            info!(%upstream, shown, "upstream.hop_seen: an intermediary answers, so its retries have to be off");
+        }
+    }
+
+    /// The upstream took too long, or the client did. A slow client does not count as a failure of the endpoint.
+    fn timeout_error(
+        &self,
+        checkout: &CheckedOutConnection,
+        late: AttemptTimeoutKind,
+        limit: Duration,
+    ) -> AttemptError {
+        let detail = match late {
+            AttemptTimeoutKind::Response => {
+                checkout.gate().shut(GateShutReason::Late);
+                format!("no answer within {limit:?}")
+            }
+            AttemptTimeoutKind::UpstreamRead => {
+                "the request was not taken within its `upload_timeout`".to_owned()
+            }
+            AttemptTimeoutKind::ClientUpload => {
+                let detail = "the request did not come within its `upload_timeout`".to_owned();
+                return AttemptError::Refused(abandoned_refusal(
+                    checkout.gate(),
+                    RefusalReason::OutcomeLate,
+                    detail,
+                ));
+            }
+        };
+        checkout.record_failure();
+        self.abandoned_error(checkout, "timeout", RefusalReason::OutcomeLate, detail)
+    }
+
+    /// The gateway waits no longer for the answer.
+    fn abandoned_error(
+        &self,
+        checkout: &CheckedOutConnection,
+        kind: &'static str,
+        reason: RefusalReason,
+        detail: String,
+    ) -> AttemptError {
+        self.metrics.record_upstream_error(&checkout.upstream().name, kind);
+        AttemptError::Refused(abandoned_refusal(checkout.gate(), reason, detail))
+    }
+
+    /// The answer is one that HTTP does not allow here.
+    fn protocol_error(&self, checkout: &CheckedOutConnection, what: &str) -> AttemptError {
+        checkout.gate().shut(GateShutReason::Cut);
+        self.metrics.record_upstream_error(&checkout.upstream().name, "protocol");
+        AttemptError::Refused(Refusal::new(
+            RefusalReason::OutcomeUnknown,
+            format!("{} {what}", checkout.endpoint()),
+        ))
+    }
+}

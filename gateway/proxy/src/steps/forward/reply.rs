@@ -1,0 +1,145 @@
+//! The answer of an upstream on its way back, and the connection that the rest of it comes from.
+
+use std::{sync::Arc, time::Duration};
+
+use fencegate_http::{
+    body::{Body, Reply, TrailerPolicy, hop_by_hop},
+    connection_state::informational::InformationalSender,
+};
+use fencegate_http_client::upstream::{checkout::CheckedOutConnection, return_on_end};
+use fencegate_policies::plan::ReservedHeaderNames;
+use fencegate_protocol::headers::FENCING_REFUSAL;
+use hyper::{
+    HeaderMap, Request, Response, StatusCode, Version,
+    body::Incoming,
+    ext::on_informational,
+    header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING},
+};
+use tracing::warn;
+
+use super::guard_report::GuardReport;
+use crate::request_context::PlanHandle;
+
+/// An answer of the upstream whose head is here.
+pub(super) struct UpstreamResponse<'a> {
+    pub(super) response: Response<Incoming>,
+    pub(super) lend: CheckedOutConnection,
+    pub(super) plan: &'a PlanHandle,
+}
+
+impl UpstreamResponse<'_> {
+    /// `fenced`: the reader of the whole answer returns the connection to the pool.
+    pub(super) fn into_reply(self, fenced: bool) -> Reply {
+        let Self { response, lend: mut checkout, plan } = self;
+        let (mut head, incoming) = response.into_parts();
+        let incoming = (incoming, head.version);
+        if head.headers.contains_key(TRANSFER_ENCODING) {
+            // The library has removed the chunked coding. A client would accept a length that stands beside it (RFC
+            // 9112, 6.3).
+            head.headers.remove(CONTENT_LENGTH);
+        }
+        merge_content_lengths(&mut head.headers);
+        if let Some(longest) = keep_alive_timeout(&head.headers) {
+            checkout.limit_idle_time(longest);
+        }
+        hop_by_hop::strip_hop_by_hop(&mut head.headers, &plan.fields);
+        // The version belongs to this hop. In HTTP/1.0 an answer without a length would look complete where it breaks
+        // off.
+        head.version = Version::HTTP_11;
+        let trailers = TrailerPolicy::Clean(plan.clone());
+        let idle = checkout.upstream().response_body_idle;
+        Response::from_parts(head, return_on_end::upstream_body(incoming, trailers, idle, checkout, fenced))
+    }
+
+    /// Reads a guard's refusal to its end, so that the connection can be used again. Such an answer is short.
+    pub(super) async fn drain_body(self) {
+        if let Some(body) = self.into_reply(true).into_body().read_to_end().await {
+            body.wait_settled().await;
+        }
+    }
+}
+
+/// Passes interim answers of the upstream to the client (RFC 9110, 15.2), without the fields that only the gateway
+/// may write. A 100 Continue is not passed on: the gateway has answered that itself.
+pub(super) fn forward_informational_responses(
+    http: &mut Request<Body>,
+    interims: InformationalSender,
+    ours: Arc<ReservedHeaderNames>,
+) {
+    on_informational(http, move |answer| {
+        if answer.status() == StatusCode::CONTINUE {
+            return;
+        }
+        let mut headers = answer.headers().clone();
+        hop_by_hop::strip_hop_by_hop(&mut headers, &ours);
+        // An interim answer has no body that these fields could describe.
+        headers.remove(CONTENT_LENGTH);
+        interims.send(answer.status(), &headers);
+    });
+}
+
+/// Leaves one `Content-Length` of several equal ones (RFC 9110, 8.6). Where a body follows, the library has refused
+/// different ones. Elsewhere (HEAD, 304) no reader depends on them, and a client could not know which is right.
+fn merge_content_lengths(headers: &mut HeaderMap) {
+    let mut lines = headers.get_all(CONTENT_LENGTH).iter();
+    let (Some(line), more) = (lines.next(), lines.next()) else { return };
+    if more.is_none() && line.as_bytes().iter().all(u8::is_ascii_digit) {
+        return;
+    }
+    let lines = headers.get_all(CONTENT_LENGTH).iter().map(HeaderValue::to_str);
+    let values =
+        lines.map(|line| line.ok().map(|line| line.split(',').map(str::trim))).collect::<Option<Vec<_>>>();
+    let mut lengths = values.into_iter().flatten().flatten().map(|length| length.parse::<u64>().ok());
+    let length = lengths.next().flatten().filter(|length| lengths.all(|other| other == Some(*length)));
+    match length {
+        Some(length) => drop(headers.insert(CONTENT_LENGTH, HeaderValue::from(length))),
+        None => drop(headers.remove(CONTENT_LENGTH)),
+    }
+}
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+
+/// `Keep-Alive: timeout=N`: how long the upstream keeps an idle connection.
+fn keep_alive_timeout(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(KEEP_ALIVE)?.to_str().ok()?;
+    let timeout = text.split(',').find_map(|parameter| parameter.trim().strip_prefix("timeout="))?;
+    timeout.parse().ok().map(Duration::from_secs)
+}
+
+/// True for a coding that the library does not remove: the client would get bytes in a coding that no field names.
+pub(super) fn has_content_coding(headers: &HeaderMap) -> bool {
+    headers
+        .get_all(TRANSFER_ENCODING)
+        .iter()
+        .any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
+}
+
+/// An upstream that compares tokens has refused a stale one, and reports that. For any other 412 the reason is not
+/// known.
+pub(super) fn is_stale_refusal(status: StatusCode, headers: &HeaderMap) -> bool {
+    match headers.get(FENCING_REFUSAL) {
+        Some(word) if status == StatusCode::PRECONDITION_FAILED && word == "stale" => true,
+        Some(word) => {
+            warn!(word = %word.as_bytes().escape_ascii(), "unknown refusal of an upstream");
+            false
+        }
+        None => false,
+    }
+}
+
+/// A filter or guard that enforces the deadline of a dispatch has refused it, and reports that.
+pub(super) fn is_expired_refusal(status: StatusCode, headers: &HeaderMap) -> bool {
+    let word = headers.get(FENCING_REFUSAL);
+    status == StatusCode::PRECONDITION_FAILED && word.is_some_and(|word| word == "expired")
+}
+
+/// Counts a failure of an endpoint that reports itself, or its service, as out of order. A guard's refusal is no such
+/// report.
+pub(super) fn record_endpoint_result(checkout: &CheckedOutConnection, response: &Response<Incoming>) {
+    let sick = matches!(response.status().as_u16(), 502..=504);
+    if sick && !GuardReport::parse(response.headers()).is_present() {
+        checkout.record_failure()
+    } else {
+        checkout.record_success()
+    }
+}

@@ -1,0 +1,138 @@
+//! How far an exchange without an answer got. The write gate has the count of written bytes; the HTTP library does
+//! not.
+
+use fencegate_http::{
+    body::Body,
+    connection_state::{Exchange, RequestBodyState},
+};
+use fencegate_http_client::upstream::{
+    checkout::CheckedOutConnection,
+    client_connection::SendRequestError,
+    gate::{GateShutReason, WriteGate},
+    pool::ConnectError,
+};
+use fencegate_metrics::WorkerMetrics;
+use fencegate_policies::retry::{self, AttemptFailureKind, RequestSendState, RetryDecision};
+use fencegate_refusal::{Refusal, RefusalReason};
+use hyper::Request;
+
+use super::retry::RetryRequestHead;
+
+/// An attempt that got no answer.
+pub(super) enum AttemptError {
+    /// The request can be sent again: not one byte was written, or it is safe to repeat. `reused`: the connection had
+    /// carried other requests before.
+    Retry {
+        back: Box<Request<Body>>,
+        reused: bool,
+    },
+    Refused(Refusal),
+}
+
+/// What one attempt leaves for the next.
+pub(super) struct AttemptLeftovers<'a> {
+    /// A body that is sent while the client still uploads it.
+    pub(super) upload: Option<&'a Exchange>,
+    /// A copy of the request, if it may be sent twice.
+    pub(super) spare: Option<RetryRequestHead>,
+}
+
+/// The exchange broke before its answer.
+pub(super) fn classify_failure(
+    failed: SendRequestError,
+    checkout: &mut CheckedOutConnection,
+    AttemptLeftovers { upload, spare }: AttemptLeftovers<'_>,
+    metrics: &WorkerMetrics,
+) -> AttemptError {
+    // After this the count of written bytes cannot grow. A body that broke off has shut the gate before.
+    checkout.gate().shut(if failed.why.is_parse() { GateShutReason::Cut } else { GateShutReason::Abandoned });
+    let silent = checkout.pooled().has_died_silently();
+    let sent = match checkout.gate().written_bytes() {
+        0 => RequestSendState::Nothing,
+        _ if silent && spare.is_some() => RequestSendState::Harmless,
+        _ => RequestSendState::Something,
+    };
+    let cause = if checkout.gate().is_permission_lost() {
+        AttemptFailureKind::ProofLost
+    } else {
+        AttemptFailureKind::Closed
+    };
+    let detail = format!("{}: {}", checkout.endpoint(), failed.why);
+    if let Some(reason) = client_upload_failure(upload, sent) {
+        return AttemptError::Refused(Refusal::new(reason, detail));
+    }
+    if upload.is_some_and(|upload| upload.body_state() == RequestBodyState::Overdue) {
+        metrics.record_upstream_error(&checkout.upstream().name, "timeout");
+        checkout.record_failure();
+        return AttemptError::Refused(abandoned_refusal(checkout.gate(), RefusalReason::OutcomeLate, detail));
+    }
+    metrics.record_upstream_error(
+        &checkout.upstream().name,
+        if sent == RequestSendState::Nothing { "unsent" } else { "broken" },
+    );
+    let reused = checkout.pooled().reused;
+    if cause == AttemptFailureKind::Closed && !(reused && sent != RequestSendState::Something) {
+        checkout.record_failure();
+    }
+    // The library gives a request back only if it has not begun to send it. Otherwise its body would go on in the
+    // middle.
+    let back = match sent {
+        RequestSendState::Harmless => spare.and_then(RetryRequestHead::into_request),
+        RequestSendState::Nothing | RequestSendState::Something => {
+            failed.request.filter(|_| is_body_untouched(upload))
+        }
+    };
+    match (retry::decide_retry(cause, sent), sent, back) {
+        (RetryDecision::FreshConnection | RetryDecision::NextEndpoint, _, Some(back)) => {
+            AttemptError::Retry { back, reused }
+        }
+        (_, RequestSendState::Something | RequestSendState::Harmless, _) => {
+            AttemptError::Refused(Refusal::new(RefusalReason::OutcomeUnknown, detail))
+        }
+        (_, RequestSendState::Nothing, _) if cause == AttemptFailureKind::ProofLost => {
+            AttemptError::Refused(Refusal::new(RefusalReason::Suspended, detail))
+        }
+        (_, RequestSendState::Nothing, _) => {
+            AttemptError::Refused(Refusal::new(RefusalReason::UpstreamConnect, detail))
+        }
+    }
+}
+
+/// The reason, if the client's body broke off or was late. A slow client must not look like a sick endpoint.
+fn client_upload_failure(upload: Option<&Exchange>, sent: RequestSendState) -> Option<RefusalReason> {
+    let upload = upload?;
+    match (upload.body_state(), sent) {
+        (RequestBodyState::Broken, RequestSendState::Nothing) => Some(RefusalReason::Malformed),
+        (RequestBodyState::Broken, RequestSendState::Something) => Some(RefusalReason::BodyBroken),
+        // The body was here, and the upstream was too slow to read it.
+        (RequestBodyState::Overdue, _) if !upload.stalled.get() => None,
+        (RequestBodyState::Overdue, RequestSendState::Nothing) => Some(RefusalReason::SlowRequest),
+        (RequestBodyState::Overdue, RequestSendState::Something) => Some(RefusalReason::OutcomeLate),
+        _ => None,
+    }
+}
+
+/// Nothing of the body was read for this attempt, so the next attempt can have it.
+fn is_body_untouched(upload: Option<&Exchange>) -> bool {
+    upload.is_none_or(|upload| {
+        matches!(upload.body_state(), RequestBodyState::Untouched | RequestBodyState::HeldBack)
+    })
+}
+
+/// A refusal before an answer. What was written decides whether the outcome is known.
+pub(super) fn abandoned_refusal(gate: &WriteGate, reason: RefusalReason, detail: String) -> Refusal {
+    gate.shut(GateShutReason::Cut);
+    match gate.written_bytes() {
+        0 if reason == RefusalReason::OutcomeUnknown => Refusal::new(RefusalReason::Suspended, detail),
+        0 => Refusal::new(RefusalReason::UpstreamConnect, format!("not a byte could be written; {detail}")),
+        _ => Refusal::new(reason, detail),
+    }
+}
+
+/// The label of a metric.
+pub(super) fn connect_error_label(error: &ConnectError) -> &'static str {
+    match error {
+        ConnectError::LimitReached => "full",
+        ConnectError::Io { .. } | ConnectError::Distrusted { .. } | ConnectError::Exhausted => "connect",
+    }
+}

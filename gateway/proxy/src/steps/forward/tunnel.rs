@@ -1,0 +1,84 @@
+//! Makes the tunnel after an answer that switches protocols.
+
+use std::{sync::Arc, time::Duration};
+
+use fencegate_http::{
+    body::{Body, Reply, hop_by_hop},
+    upgrade::UpgradedIo,
+};
+use fencegate_http_client::upstream::{
+    checkout::CheckedOutConnection,
+    tunnel::{PendingTunnel, TunnelTimeouts},
+};
+use fencegate_metrics::WorkerMetrics;
+use fencegate_policies::plan::ServingPlan;
+use fencegate_process::clock::{SendPermission, SharedClock};
+use hyper::{Response, body::Incoming};
+use tokio::sync::oneshot;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{request_context::RequestContext, steps::upgrade::RequestedUpgrade};
+
+/// A tunnel without a lock ends only when it is idle.
+const UNBOUNDED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// The protocol that was requested from an upstream, and the source of its stream.
+pub(super) struct PendingUpgrade {
+    pub(super) asked: RequestedUpgrade,
+    pub(super) stream: oneshot::Receiver<UpgradedIo>,
+}
+
+/// The surroundings of a tunnel.
+pub(super) struct TunnelContext<'a> {
+    pub(super) clock: &'a SharedClock,
+    pub(super) metrics: &'a WorkerMetrics,
+    /// The tunnels of unfenced requests.
+    pub(super) running: &'a TaskTracker,
+    pub(super) drain: &'a CancellationToken,
+}
+
+impl PendingUpgrade {
+    /// Makes the tunnel. Under a dispatch, the task that keeps the key runs it.
+    pub(super) fn into_tunnel_reply(
+        self,
+        around: &TunnelContext<'_>,
+        answer: Response<Incoming>,
+        checkout: CheckedOutConnection,
+        permission: Option<Arc<dyn SendPermission>>,
+        plan: &ServingPlan,
+        context: &RequestContext,
+    ) -> Reply {
+        let bounds = TunnelTimeouts {
+            idle: checkout.upstream().tunnel_idle,
+            farewell: checkout.upstream().response_timeout,
+            drain: plan.listener.timeouts.drain / 2,
+        };
+        let (mut head, _) = answer.into_parts();
+        hop_by_hop::strip_hop_by_hop(&mut head.headers, &plan.fields);
+        self.asked.write_upgrade_headers(&mut head.headers);
+        let metrics = around.metrics;
+        let route = context.route.get().map_or(metrics.unrouted(), |id| metrics.route(id));
+        let fenced = permission.is_some();
+        let (stream_sender, client) = oneshot::channel();
+        let body = Body::for_upgrade(stream_sender);
+        let tunnel = PendingTunnel {
+            client,
+            upstream: self.stream,
+            lend: checkout,
+            permission,
+            clock: around.clock.clone(),
+            bounds,
+            drain: around.drain.clone(),
+            counts: Box::new((
+                context.permit.get().cloned(),
+                route.track_tunnel(),
+                context.unlocked.borrow().clone(),
+            )),
+        };
+        if fenced {
+            return Response::from_parts(head, body.with_upgrade_handler(tunnel));
+        }
+        around.running.spawn_local(async move { tunnel.run(UNBOUNDED).await });
+        Response::from_parts(head, body)
+    }
+}

@@ -1,0 +1,342 @@
+//! Lets a dispatch through to the upstream, or gives the answer of an earlier one, or refuses.
+
+mod admission;
+mod probe;
+mod replay;
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use fencegate_guard::{
+    Guard,
+    execution::AdmittedExecution,
+    journal::{JournalLookup, ReserveUnresolvedOutcome},
+    reserve::{IdempotentRequest, ReservedOperation},
+    waiter::ClientWaitLimit,
+};
+use fencegate_guard_store::{
+    dispatch_target::DispatchTarget,
+    error::AdmitError,
+    operation::{JournalEntry, ResolutionSource, StoredResponse},
+};
+use fencegate_http::{body::Reply, buffered::MemoryBudget, network::Network};
+use fencegate_http_client::upstream::{
+    address::EndpointAddress, endpoint_set::EndpointSet, pool::ConnectionPool,
+};
+use fencegate_policies::{operation::OperationId, plan::Enforcement};
+use fencegate_process::{clock::BootInstant, failpoint, key_redaction};
+use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
+use hyper::http::response::Parts;
+use tokio_util::task::TaskTracker;
+use tracing::{error, info, warn};
+
+pub use self::admission::AdmissionPermit;
+use self::{
+    probe::OutcomeProbeAnswer,
+    replay::{replay, replayable_fields, unseen_answer},
+};
+use super::answer::{self, ExchangeObserver, ResponseRelayLimits};
+use crate::{
+    handler::Handler,
+    request_context::RequestContext,
+    steps::{
+        authorized::DispatchableRequest,
+        buffer::BufferedRequest,
+        client_liveness::ClientDisconnectWatch,
+        detach::DetachedRequest,
+        extract_claim::{ClaimedRequest, VerifiedClaim},
+    },
+};
+
+/// The settings and tools of the step.
+pub struct GuardAdmissionDeps<N> {
+    pub guard: Arc<Guard>,
+    /// Answers too large to be buffered in full, still on their way. Probes of the upstream are not waited for: a
+    /// process that stops while one is open has no less information than before.
+    pub running: TaskTracker,
+    pub pool: Rc<ConnectionPool<N>>,
+    pub fleet: Arc<EndpointSet>,
+    /// The memory for answers that are buffered in full.
+    pub budget: MemoryBudget,
+}
+
+impl<N> Clone for GuardAdmissionDeps<N> {
+    fn clone(&self) -> Self {
+        let Self { guard, running, pool, fleet, budget } = self;
+        Self {
+            guard: guard.clone(),
+            running: running.clone(),
+            pool: pool.clone(),
+            fleet: fleet.clone(),
+            budget: budget.clone(),
+        }
+    }
+}
+
+/// Bytes of an answer that are buffered in full before the key is free.
+const MAX_BUFFERED: usize = 1 << 20;
+
+pub async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<AdmissionPermit>>>(
+    checking: &GuardAdmissionDeps<N>,
+    request: DetachedRequest<BufferedRequest<ClaimedRequest>>,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    let DetachedRequest { request: BufferedRequest(mut request), mut client } = request;
+    let Some(mut claimed) = request.claimed.take() else {
+        return next.handle(into_dispatchable(request, None)).await;
+    };
+    let ticket = claimed.ticket.take();
+    let running = match checking.admit_or_find_replay(&request, claimed, &mut client).await? {
+        AdmissionDecision::Run(running) => *running,
+        AdmissionDecision::Replay(kept) => return replay(kept, &request.notes),
+    };
+    let upstream = request.plan.upstream(request.upstream);
+    let bounds = ResponseRelayLimits {
+        most: MAX_BUFFERED,
+        idle: upstream.response_body_idle,
+        total: upstream.response_body_total,
+        tunnel: Duration::ZERO,
+    };
+    let admission = AdmissionPermit::new(&running, ticket);
+    let context = request.notes.clone();
+    let kept = AdmittedRequestGuard { running, checking: checking.clone(), notes: context.clone() };
+    match next.handle(into_dispatchable(request, Some(admission))).await {
+        Ok(reply) => answer::receive_response(reply, kept, bounds, &checking.budget, &checking.running).await,
+        Err(refusal) if refusal.outcome() == DispatchOutcome::Unknown => {
+            kept.on_unanswered();
+            Err(refusal)
+        }
+        Err(refusal) => {
+            kept.on_unsent().await?;
+            Err(refusal)
+        }
+    }
+}
+
+fn into_dispatchable(
+    request: ClaimedRequest,
+    hold: Option<AdmissionPermit>,
+) -> DispatchableRequest<AdmissionPermit> {
+    let ClaimedRequest { http, notes: context, plan, upstream, .. } = request;
+    DispatchableRequest { http, notes: context, plan, upstream, hold }
+}
+
+/// The decision about a claim that is not refused.
+enum AdmissionDecision {
+    Run(Box<AdmittedExecution>),
+    Replay(StoredResponse),
+}
+
+impl<N: Network> GuardAdmissionDeps<N> {
+    async fn admit_or_find_replay(
+        &self,
+        request: &ClaimedRequest,
+        claimed: VerifiedClaim,
+        client: &mut ClientDisconnectWatch,
+    ) -> Result<AdmissionDecision, Refusal> {
+        let mut patience = ClientWaitLimit::new(client, self.guard.config.settle);
+        let refused = match self.admit(request, &claimed, &mut patience).await {
+            Ok(decided) => return Ok(decided),
+            Err(refused) => refused,
+        };
+        // An observing guard only reports a refusal. But without its store it cannot record anything, so it refuses
+        // as well.
+        if self.guard.config.enforce == Enforcement::Refuse || matches!(refused, AdmitError::Store(_)) {
+            return Err(self.guard.record_refusal(refused, Some(&claimed.claim)).into());
+        }
+        request.notes.observed.set(Some(RefusalReason::from(&refused)));
+        let passed = self.guard.admit_unchecked(claimed.claim).await;
+        passed
+            .map(|running| AdmissionDecision::Run(Box::new(running)))
+            .map_err(|refused| self.guard.record_refusal(refused, None).into())
+    }
+
+    async fn admit(
+        &self,
+        request: &ClaimedRequest,
+        claimed: &VerifiedClaim,
+        patience: &mut ClientWaitLimit<'_, ClientDisconnectWatch>,
+    ) -> Result<AdmissionDecision, AdmitError> {
+        if !claimed.in_time {
+            return Err(self.guard.late_dispatch_error(&claimed.claim).await);
+        }
+        let reserved = match admission_request(request, claimed) {
+            None => None,
+            Some(wanted) => {
+                match self.guard.reserve_and_look_up(wanted, &mut self.wait_limit(claimed, patience)).await? {
+                    JournalLookup::New(reserved) => Some(reserved),
+                    JournalLookup::Done(kept) => return Ok(AdmissionDecision::Replay(kept)),
+                    JournalLookup::DoneUnseen => return Ok(AdmissionDecision::Replay(unseen_answer())),
+                    JournalLookup::Unknown(reserved, entry) => {
+                        match self.probe_upstream(reserved, &entry).await? {
+                            Some(reserved) => Some(reserved),
+                            None => return Ok(AdmissionDecision::Replay(unseen_answer())),
+                        }
+                    }
+                }
+            }
+        };
+        let running = self.guard.admit(claimed.claim.clone(), reserved, patience).await?;
+        Ok(AdmissionDecision::Run(Box::new(running)))
+    }
+
+    /// A request that was called in a dispatch does not wait for an operation: it may be its caller's operation.
+    fn wait_limit<'p>(
+        &self,
+        claimed: &VerifiedClaim,
+        patience: &'p mut ClientWaitLimit<'_, ClientDisconnectWatch>,
+    ) -> ClientWaitLimit<'p, ClientDisconnectWatch> {
+        let longest = if claimed.claim.is_callback() { Duration::ZERO } else { self.guard.config.settle };
+        patience.limited_to(longest)
+    }
+
+    /// Probes the upstream about an operation. `Some`: the operation was not done, and may run. `None`: it was done.
+    async fn probe_upstream(
+        &self,
+        reserved: ReservedOperation,
+        entry: &JournalEntry,
+    ) -> Result<Option<ReservedOperation>, AdmitError> {
+        let unknown = AdmitError::OutcomeUnknown { reference: reserved.reference() };
+        let Some(question) = &self.guard.config.journal.probe else { return Err(unknown) };
+        // Checked before the probe: an execution that ends in between could still have taken effect after the answer.
+        let may_still_run = self.guard.may_still_run(entry).await?;
+        let place = self.guard.dispatch_target(&entry.keys, entry.token);
+        match probe::probe_operation(&self.pool, &self.fleet, question, entry, place.as_ref()).await {
+            OutcomeProbeAnswer::Done => {
+                self.guard.resolve_doubt(&entry.keys, entry.token, "probe").await?;
+                reserved.reservation.resolve_done(entry, ResolutionSource::Probe).await?;
+                Ok(None)
+            }
+            OutcomeProbeAnswer::NotDone
+                if (!may_still_run || failpoint::is_off("rule_late_no"))
+                    && self.guard.config.not_done_is_final() =>
+            {
+                reserved.reservation.resolve_not_done().await?;
+                Ok(Some(reserved))
+            }
+            OutcomeProbeAnswer::NotDone | OutcomeProbeAnswer::Unclear => Err(unknown),
+        }
+    }
+}
+
+impl<N: Network> GuardAdmissionDeps<N> {
+    /// Probes on its own the outcome of an operation whose answer was lost, so that its key is free again before
+    /// `max_execution` where the upstream reports that it is done.
+    async fn probe_until_resolved(self, id: OperationId, place: Option<DispatchTarget>) {
+        let Some(question) = self.guard.config.journal.probe.clone() else { return };
+        for pause in probe::backoff(self.guard.config.max_execution) {
+            tokio::time::sleep(pause).await;
+            let (reservation, entry) = match self.guard.reserve_unresolved(id).await {
+                Ok(ReserveUnresolvedOutcome::Taken(reservation, entry)) => (reservation, entry),
+                // A repeat may send the same probe at this moment, but its client may leave before the answer. And a
+                // store that is away may come back.
+                Ok(ReserveUnresolvedOutcome::InProgress) | Err(_) => continue,
+                Ok(ReserveUnresolvedOutcome::Settled) => return,
+            };
+            let probing = probe::probe_operation(&self.pool, &self.fleet, &question, &entry, place.as_ref());
+            if probing.await != OutcomeProbeAnswer::Done {
+                continue;
+            }
+            let recorded = async {
+                self.guard.resolve_doubt(&entry.keys, entry.token, "probe").await?;
+                reservation.resolve_done(&entry, ResolutionSource::Probe).await
+            };
+            if let Err(refused) = recorded.await {
+                let reference = id.reference();
+                error!(reference, why = %refused, "the answer of a probe was not recorded");
+            }
+            return;
+        }
+    }
+}
+
+/// The address for which time has to pass. An endpoint that is an address itself has no other one.
+fn probe_target(address: &EndpointAddress) -> DispatchTarget {
+    let socket = address.socket.to_string();
+    DispatchTarget {
+        endpoint: address.name.to_string(),
+        address: Some(socket).filter(|socket| **socket != *address.name),
+    }
+}
+
+fn admission_request(request: &ClaimedRequest, claimed: &VerifiedClaim) -> Option<IdempotentRequest> {
+    let operation = claimed.operation.clone()?;
+    let name = request.http.headers().get("idempotency-key");
+    Some(IdempotentRequest {
+        keys: claimed.claim.keys.clone(),
+        token: claimed.claim.token,
+        method: request.http.method().as_str().to_owned(),
+        target: request.http.uri().to_string(),
+        name: name.and_then(|name| name.to_str().ok()).map(str::to_owned),
+        operation,
+    })
+}
+
+/// A dispatch in flight, until its answer is here in full.
+struct AdmittedRequestGuard<N> {
+    running: AdmittedExecution,
+    checking: GuardAdmissionDeps<N>,
+    notes: Rc<RequestContext>,
+}
+
+impl<N: Network> AdmittedRequestGuard<N> {
+    /// There was no answer of the service: the execution may have ended at any time since the last byte was sent, or
+    /// goes on.
+    fn on_unanswered(self) {
+        let gate = self.notes.gate.take();
+        let last = gate.map_or_else(|| self.checking.guard.now(), |gate| gate.last_write_bound());
+        self.mark_in_doubt(last);
+    }
+
+    fn mark_in_doubt(self, last: BootInstant) {
+        let place = self.notes.address.take().map(|address| probe_target(&address));
+        warn!(keys = self.keys(), token = %self.running.claim().token, "guard.in_doubt");
+        let operation = self.running.operation();
+        self.running.mark_in_doubt(last, place.clone());
+        if let Some(id) = operation {
+            tokio::task::spawn_local(self.checking.probe_until_resolved(id, place));
+        }
+    }
+
+    async fn on_unsent(self) -> Result<(), Refusal> {
+        let guard = self.checking.guard;
+        self.running.cancel_unsent().await.map_err(|refused| guard.record_refusal(refused, None).into())
+    }
+}
+
+impl<N: Network> ExchangeObserver for AdmittedRequestGuard<N> {
+    /// A request that was written in full is waited for, even after its lock was lost: newer tenures wait for it
+    /// (settle).
+    async fn wait_should_give_up(&self) {
+        std::future::pending().await
+    }
+
+    async fn on_complete(self, head: &Parts, body: Option<&Bytes>) {
+        if self.notes.unfinished.get() {
+            // A repeat gets an unknown outcome. The answer that the service would have given was not seen.
+            info!(keys = self.keys(), status = head.status.as_u16(), "answer.unfinished");
+            return self.on_unanswered();
+        }
+        let fields = self.running.operation().map(|_| replayable_fields(&head.headers)).unwrap_or_default();
+        let answer = StoredResponse { status: head.status.as_u16(), fields, body: body.cloned() };
+        let keys = self.keys();
+        if let Err(refused) = self.running.complete(answer).await {
+            // The client gets the answer all the same. A repeat gets an unknown outcome.
+            error!(keys, why = %refused, "the result of an operation was not recorded");
+        }
+    }
+
+    /// The execution may still run.
+    fn on_broken(self) {
+        let now = self.checking.guard.now();
+        self.mark_in_doubt(now);
+    }
+
+    fn on_abandoned(self) {
+        self.on_broken();
+    }
+
+    fn keys(&self) -> String {
+        key_redaction::redact_keys(&self.running.claim().keys)
+    }
+}

@@ -1,0 +1,175 @@
+//! Probes the upstream about an operation whose answer was lost.
+
+use std::{sync::Arc, time::Duration};
+
+use fencegate_policies::{
+    load_balance,
+    plan::{OutcomeProbeSettings, host_header},
+};
+use fencegate_process::failpoint;
+use hyper::{
+    Method, Request,
+    header::{HOST, HeaderName, HeaderValue},
+};
+use tokio::time::timeout;
+use tracing::{debug, info};
+
+use fencegate_guard_store::{dispatch_target::DispatchTarget, operation::JournalEntry};
+use fencegate_http::{body::Body, network::Network};
+use fencegate_http_client::upstream::{endpoint_set::EndpointSet, pool::ConnectionPool};
+
+/// The answer of the upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OutcomeProbeAnswer {
+    Done,
+    NotDone,
+    /// No answer, or a status that the policy does not name.
+    Unclear,
+}
+
+impl OutcomeProbeAnswer {
+    fn as_str(&self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::NotDone => "not done",
+            Self::Unclear => "unclear",
+        }
+    }
+}
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// One probe, on a connection of its own. `place`: the address to which the request went, if that is known. The probe
+/// goes to the same endpoint, because another instance may not know what the first one is about to do.
+///
+/// # Cancellation
+/// Dropping the future ends the connection.
+pub(super) async fn probe_operation<N: Network>(
+    pool: &ConnectionPool<N>,
+    fleet: &Arc<EndpointSet>,
+    probe: &OutcomeProbeSettings,
+    entry: &JournalEntry,
+    place: Option<&DispatchTarget>,
+) -> OutcomeProbeAnswer {
+    let answered = timeout(probe.timeout, fetch_probe_status(pool, fleet, probe, entry, place)).await;
+    let verdict = match answered.unwrap_or_else(|_| Err("no answer in time".into())) {
+        Ok(status) if probe.done.contains(&status) => OutcomeProbeAnswer::Done,
+        Ok(status) if probe.not_done.contains(&status) => OutcomeProbeAnswer::NotDone,
+        Ok(status) => {
+            debug!(status, "the probe was answered with a status that says nothing");
+            OutcomeProbeAnswer::Unclear
+        }
+        Err(error) => {
+            debug!(why = error, "the probe was not answered");
+            OutcomeProbeAnswer::Unclear
+        }
+    };
+    info!(token = %entry.token, verdict = verdict.as_str(), "guard.probed");
+    verdict
+}
+
+async fn fetch_probe_status<N: Network>(
+    pool: &ConnectionPool<N>,
+    fleet: &Arc<EndpointSet>,
+    probe: &OutcomeProbeSettings,
+    entry: &JournalEntry,
+    place: Option<&DispatchTarget>,
+) -> Result<u16, String> {
+    let name = probe_name(entry).ok_or("no Idempotency-Key names it, and nothing else")?;
+    let mut tour = fleet.cursor(|| load_balance::hash_name(name));
+    tour.fresh = true;
+    let sent_to = place.and_then(|place| fleet.endpoints().iter().find(|one| *one.name == *place.endpoint));
+    if let Some(endpoint) = sent_to {
+        tour.pin_to(endpoint);
+    }
+    let mut checkout = pool.checkout(&mut tour).await.map_err(|error| error.to_string())?;
+    let path = probe.path.replace("{operation}", &escape(unquote(name)));
+    let host = HeaderValue::from_str(host_header(checkout.endpoint())).map_err(|error| error.to_string())?;
+    let request = Request::builder().method(Method::GET).uri(path).header(HOST, host);
+    let named = HeaderValue::from_str(name).map_err(|error| error.to_string())?;
+    let field = match fleet.upstream.operation_field.as_deref() {
+        Some(field) => HeaderName::from_bytes(field.as_bytes()).map_err(|error| error.to_string())?,
+        None => IDEMPOTENCY_KEY,
+    };
+    let mut request = request.header(field, named);
+    if probe.closes {
+        // The service closes the name for dispatches up to this one. A repeat has a greater token.
+        let fields = &fleet.upstream.fields;
+        request = request
+            .header(&fields.token, entry.token.to_string())
+            .header(&fields.number, entry.token.number().to_string());
+    }
+    let request = request.body(Body::empty()).map_err(|error| error.to_string())?;
+    checkout.gate().arm(None);
+    let answer = checkout.pooled().send(request).await.map_err(|failed| failed.why.to_string())?;
+    Ok(answer.status().as_u16())
+}
+
+/// The name by which the upstream identifies this operation alone. With an empty name, or a name that changes the
+/// path, the probe would be about something else, such as the list of all operations. With principals, it could be
+/// about the operation of another principal.
+fn probe_name(entry: &JournalEntry) -> Option<&str> {
+    let name = entry.name.as_deref().filter(|_| entry.askable || failpoint::is_off("rule_principal"))?;
+    (!["", ".", ".."].contains(&&*unquote(name))).then_some(name)
+}
+
+/// The text of a quoted string (RFC 8941); any other value unchanged.
+fn unquote(name: &str) -> String {
+    let Some(inner) = name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
+        return name.into();
+    };
+    inner.replace("\\\"", "\"").replace("\\\\", "\\")
+}
+
+fn escape(name: String) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    name.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+/// The pauses between probes. Each is twice as long as the one before, and together they take about `most`.
+pub(super) fn backoff(most: Duration) -> impl Iterator<Item = Duration> {
+    let first = Duration::from_millis(200);
+    std::iter::successors(Some(first), |pause| Some(*pause * 2)).take_while(move |pause| *pause < most)
+}
+
+#[cfg(test)]
+mod tests {
+    use fencegate_policies::token::FencingToken;
+
+    use super::*;
+    use fencegate_guard_store::operation::JournalEntryState;
+
+    /// The outcome is probed only for an operation that its name alone distinguishes from others.
+    #[test]
+    fn only_operation_unique_by_name_is_probed() {
+        let entry = |name: Option<&str>, askable| JournalEntry {
+            format: 1,
+            fingerprint: String::new(),
+            keys: Vec::new(),
+            token: FencingToken::new(1, 0, 1).expect("a token"),
+            method: "POST".into(),
+            target: "/".into(),
+            name: name.map(str::to_owned),
+            askable,
+            admitted: 0,
+            began: None,
+            keep: 0,
+            state: JournalEntryState::Admitted,
+        };
+        assert_eq!(probe_name(&entry(Some("\"a\""), true)), Some("\"a\""));
+        assert_eq!(probe_name(&entry(Some("a"), false)), None, "another principal may use this name");
+        for nothing in [None, Some(""), Some("\"\""), Some("."), Some("\"..\"")] {
+            assert_eq!(probe_name(&entry(nothing, true)), None, "{nothing:?}");
+        }
+    }
+
+    /// The name of an operation is escaped to one segment of the path of a probe.
+    #[test]
+    fn name_is_one_path_segment() {
+        assert_eq!(escape(unquote("\"a/b \\\"c\\\"\"")), "a%2Fb%20%22c%22");
+        assert_eq!(escape(unquote("8e03978e-40d5")), "8e03978e-40d5");
+        assert_eq!(escape(unquote("../x?y#z")), "..%2Fx%3Fy%23z");
+    }
+}

@@ -1,0 +1,243 @@
+//! Adds the fields in which a proxy names itself, its client and its hops. The report of a peer about its own client
+//! counts only if the peer is trusted.
+
+use std::{net::IpAddr, rc::Rc, sync::Arc};
+
+use fencegate_guard_client::{callback::CallbackTicket, ticket_issuer::TicketIssuer};
+use fencegate_http::{
+    body::hop_by_hop::identifies_client,
+    connection_info::ConnectionInfo,
+    header_list::{append, list_entries},
+};
+use fencegate_policies::{plan::ServingPlan, trusted_proxies::TrustedProxies};
+use hyper::{
+    HeaderMap,
+    header::{FORWARDED, HeaderName, HeaderValue},
+};
+use smallvec::SmallVec;
+
+use crate::{
+    handler::ShortCircuit,
+    steps::{callback_ticket, strip_headers::SanitizedRequest},
+    via::ViaName,
+};
+
+/// One process on a request's way.
+#[derive(Clone)]
+pub struct ProxyHopConfig {
+    pub plan: Arc<ServingPlan>,
+    /// The name of this process in `Via`. No other process has it.
+    pub name: Rc<ViaName>,
+    /// Where services may call back.
+    pub callers: Option<Arc<TicketIssuer>>,
+}
+
+pub fn add_hop_headers(
+    hop: &ProxyHopConfig,
+    mut request: SanitizedRequest,
+) -> Result<SanitizedRequest, ShortCircuit> {
+    // The caller is read first, because the detection of loops needs it.
+    callback_ticket::record_presented_ticket(hop.callers.as_deref(), &request);
+    callback_ticket::record_presented_lease(&request);
+    let received = request.request.http.version();
+    let admitted = &mut request.request;
+    let headers = admitted.http.headers_mut();
+    let peer = &admitted.peer;
+    let context = &admitted.notes;
+    let mut hops = hop.name.chain(headers);
+    // A request that one of our dispatches has called may have been here with its caller. It is no loop: it holds no
+    // further lock of the same key, and the depth of calls is limited.
+    let called = matches!(context.shown.get(), Some(CallbackTicket::Valid(_)));
+    if called || context.forwarded.get().is_some() {
+        hops.looped = false;
+    }
+    context.hops.set(hops.check_loop()?);
+    let gateway = context.forwarded.get().is_some();
+    // Another gateway shows its own certificate, and not that of its client.
+    if !gateway && peer.certificate().is_some() {
+        context.certified.get_or_init(|| peer.clone());
+    }
+    context.client.set(Some(set_forwarded(headers, peer, &hop.plan.listener.trusted, gateway)));
+    hop.name.stamp(headers, received);
+    // The answer is stamped later, with all other answers.
+    context.came_by.get_or_init(|| hop.name.clone());
+    Ok(request)
+}
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// Names the client to the upstream, and returns it.
+///
+/// `gateway`: the peer is one of ours, so its own report of the hop before it counts; beyond that the usual trust
+/// applies.
+fn set_forwarded(
+    headers: &mut HeaderMap,
+    peer: &ConnectionInfo,
+    trusted: &TrustedProxies,
+    gateway: bool,
+) -> IpAddr {
+    let address = peer.ip();
+    let client = if gateway || trusted.contains(address) {
+        remove_lookalikes(headers);
+        let name = X_FORWARDED_FOR;
+        // An entry that is not text is no address, but it still counts as an entry.
+        let mut named = list_entries(headers, &name).map(|entry| str::from_utf8(entry).unwrap_or_default());
+        let before = if gateway { named.next_back().and_then(|before| before.parse().ok()) } else { None };
+        let client = trusted.client_address(before.unwrap_or(address), named);
+        if headers.contains_key(FORWARDED) {
+            append(headers, FORWARDED, &header_value(format!("for={}", forwarded_node(address))));
+        }
+        client
+    } else {
+        remove_client_fields(headers);
+        address
+    };
+    append(headers, X_FORWARDED_FOR, peer.ip_header());
+    headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(peer.scheme()));
+    client
+}
+
+fn header_value(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).expect("made of addresses")
+}
+
+/// An address in `Forwarded` (RFC 7239, 6).
+fn forwarded_node(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("\"[{address}]\""),
+    }
+}
+
+/// Removes the fields that name a client, in every spelling that some server takes for such a field.
+fn remove_client_fields(headers: &mut HeaderMap) {
+    remove_headers_where(headers, identifies_client);
+}
+
+/// Removes odd spellings of the fields that name a client. A trusted proxy writes the usual names; another spelling
+/// was passed on from its client, and CGI, WSGI and Rack take it for the field itself.
+fn remove_lookalikes(headers: &mut HeaderMap) {
+    let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    remove_headers_where(headers, |name| identifies_client(name) && !name.bytes().all(is_usual));
+}
+
+fn remove_headers_where(headers: &mut HeaderMap, is_unwanted: impl Fn(&str) -> bool) {
+    let names: SmallVec<[HeaderName; 4]> =
+        headers.keys().filter(|name| is_unwanted(name.as_str())).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fencegate_process::randomness::{Guid, SystemRandomness};
+    use fencegate_refusal::RefusalReason;
+    use hyper::{Version, header::VIA};
+
+    fn fields(fields: &[(&str, &str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in fields {
+            let name: HeaderName = name.parse().expect("a name");
+            map.append(name, HeaderValue::from_str(value).expect("a value"));
+        }
+        map
+    }
+
+    fn text(headers: &HeaderMap, name: &str) -> String {
+        let values = headers.get_all(name).iter().map(|value| value.to_str().expect("text"));
+        values.collect::<Vec<_>>().join(" | ")
+    }
+
+    fn peer(address: &str) -> ConnectionInfo {
+        let local = "127.0.0.1:80".parse().expect("an address");
+        ConnectionInfo::new(format!("{address}:4711").parse().expect("an address"), local)
+    }
+
+    /// Forwarding fields of an untrusted sender are removed, and the sender itself is the client.
+    #[test]
+    fn untrusted_sender_names_no_client() {
+        let mut headers = fields(&[
+            ("X-Forwarded-For", "198.51.100.7"),
+            ("x_forwarded_for", "198.51.100.7"),
+            ("X-Forwarded-Proto", "https"),
+            ("X-Forwarded-Anything", "1"),
+            ("Forwarded", "for=198.51.100.7"),
+            ("X-Real_IP", "198.51.100.7"),
+            ("X-Request-Id", "stays"),
+            ("From", "stays"),
+        ]);
+        let client = set_forwarded(&mut headers, &peer("192.0.2.1"), &TrustedProxies::default(), false);
+        assert_eq!(client, "192.0.2.1".parse::<IpAddr>().expect("an address"));
+        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["from", "x-forwarded-for", "x-forwarded-proto", "x-request-id"]);
+        assert_eq!(
+            (text(&headers, "x-forwarded-for"), text(&headers, "x-forwarded-proto")),
+            ("192.0.2.1".into(), "http".into())
+        );
+    }
+
+    /// A trusted sender names its client, and is itself appended to the addresses.
+    #[test]
+    fn trusted_sender_names_client() {
+        let mut headers = fields(&[
+            ("X-Forwarded-For", "203.0.113.9"),
+            ("X-Forwarded-For", "198.51.100.7"),
+            ("X-Forwarded-Proto", "https"),
+            ("Forwarded", "for=198.51.100.7;proto=https"),
+            ("X_Forwarded_For", "192.0.2.7"),
+            ("X-Real.IP", "192.0.2.7"),
+        ]);
+        let trusted = TrustedProxies::new(vec!["192.0.2.0/24".parse().expect("a network")]);
+        let client = set_forwarded(&mut headers, &peer("192.0.2.1"), &trusted, false);
+        assert_eq!(client, "198.51.100.7".parse::<IpAddr>().expect("an address"));
+        assert_eq!(text(&headers, "x-forwarded-for"), "203.0.113.9, 198.51.100.7, 192.0.2.1");
+        assert_eq!(text(&headers, "x-forwarded-proto"), "https");
+        assert_eq!(text(&headers, "forwarded"), "for=198.51.100.7;proto=https, for=192.0.2.1");
+        assert!(
+            !headers.values().any(|value| value == "192.0.2.7"),
+            "a look-alike of its client: {headers:?}"
+        );
+    }
+
+    /// A forwarding gateway names the client that it serves, and trusted proxies in front of it are skipped.
+    #[test]
+    fn forwarding_gateway_names_its_client() {
+        for (trusted, client) in [(&[][..], "203.0.113.9"), (&["203.0.113.0/24"][..], "198.51.100.7")] {
+            let trusted =
+                TrustedProxies::new(trusted.iter().map(|text| text.parse().expect("a network")).collect());
+            let mut headers = fields(&[("X-Forwarded-For", "198.51.100.7, 203.0.113.9")]);
+            headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("https"));
+            let named = set_forwarded(&mut headers, &peer("192.0.2.1"), &trusted, true);
+            assert_eq!(named.to_string(), client);
+            assert_eq!(text(&headers, "x-forwarded-for"), "198.51.100.7, 203.0.113.9, 192.0.2.1");
+            assert_eq!(text(&headers, "x-forwarded-proto"), "https");
+        }
+    }
+
+    /// Bytes that are no text hide neither a hop nor a client.
+    #[test]
+    fn malformed_bytes_hide_no_hop() {
+        let name = ViaName::new(Guid::new(&SystemRandomness));
+        let odd = || HeaderValue::from_bytes(b"\x80").expect("a value");
+        let mut headers = HeaderMap::new();
+        headers.insert(VIA, odd());
+        assert_eq!(name.chain(&headers).check_loop().expect("not seen"), 1);
+        name.stamp(&mut headers, Version::HTTP_11);
+        assert_eq!(name.chain(&headers).check_loop().expect_err("seen").reason, RefusalReason::Loop);
+
+        let trusted = TrustedProxies::new(vec!["192.0.2.0/24".parse().expect("a network")]);
+        let mut headers = HeaderMap::new();
+        headers.insert(X_FORWARDED_FOR, odd());
+        let ours = "192.0.2.1".parse::<IpAddr>().expect("an address");
+        assert_eq!(set_forwarded(&mut headers, &peer("192.0.2.1"), &trusted, false), ours);
+        // The line is one field now; the gateway that it is forwarded to counts the same client.
+        assert_eq!(
+            set_forwarded(&mut headers, &peer("198.51.100.1"), &TrustedProxies::default(), true),
+            ours
+        );
+    }
+}

@@ -1,0 +1,114 @@
+//! The values of a request that a key template, or the condition of a route, may use.
+
+use fencegate_policies::{
+    key::{CompleteBody, HeaderLookup, RequestParameterSources, RequestValues, json},
+    path::PathParams,
+    plan::{FenceRule, same_field},
+};
+use fencegate_refusal::Refusal;
+use hyper::{
+    HeaderMap, Method,
+    header::{COOKIE, HeaderValue},
+};
+
+/// The values of a request that a key template, or the condition of a route, may use.
+pub struct RequestParameters<'a> {
+    /// The path variables of the route, once the route is known.
+    pub bound: Option<PathParams<'a>>,
+    pub query: Option<&'a str>,
+    pub headers: &'a HeaderMap,
+    pub host: &'a str,
+    /// The body, if it was read.
+    pub body: Option<&'a json::BodyValues>,
+}
+
+impl RequestValues for RequestParameters<'_> {
+    fn path(&self, name: &str) -> Option<&str> {
+        self.bound.as_ref()?.get(name)
+    }
+
+    fn query(&self) -> Option<&str> {
+        self.query
+    }
+
+    fn header<'a>(&'a self, name: &str) -> HeaderLookup<'a> {
+        header_field(self.headers, name)
+    }
+
+    fn host(&self) -> Option<&str> {
+        Some(self.host)
+    }
+
+    fn body(&self) -> Option<&json::BodyValues> {
+        self.body
+    }
+}
+
+/// Refuses a request from which the service may read another value than the one in its key.
+///
+/// `content`: the body, where it is buffered in full.
+pub fn refuse_conflicting_parameters(
+    fence: &FenceRule,
+    method: &Method,
+    values: &RequestParameters<'_>,
+    content: Option<CompleteBody<'_>>,
+) -> Result<(), Refusal> {
+    // A path alone has no other source beside it. Most requests are so, and nothing is allocated for them.
+    let has_body = content.is_some_and(|content| !content.bytes.is_empty());
+    if !has_body && values.query.unwrap_or_default().is_empty() && !values.headers.contains_key(COOKIE) {
+        return Ok(());
+    }
+    let path: Vec<_> = values.bound.iter().flat_map(PathParams::variables).collect();
+    let cookies: Vec<_> = values.headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    let sent = RequestParameterSources { path: &path, cookies: &cookies, content };
+    fence.compare_sources(method.as_str(), values, &sent).map_err(|bad| Refusal::from_key_error(&bad))
+}
+
+/// A field as a reader behind this gateway may see it. `name` is lower case, as all names in a `HeaderMap` are.
+pub fn header_field<'a>(headers: &'a HeaderMap, name: &str) -> HeaderLookup<'a> {
+    let mut field = HeaderLookup::Absent;
+    for (other, value) in headers.iter().filter(|(other, _)| same_field(other.as_str(), name)) {
+        // `X_Account` is `X-Account` to CGI, WSGI and Rack; to lighttpd `X.Account` is, too. To nginx, Node and Go it
+        // is another field or none. So also a single field in another spelling is refused.
+        if other.as_str() != name {
+            return HeaderLookup::Respelled;
+        }
+        field = if field == HeaderLookup::Absent {
+            HeaderLookup::One(value.as_bytes())
+        } else {
+            HeaderLookup::Several
+        };
+    }
+    field
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    /// A field has a value only where it is there once and in its own spelling.
+    #[test]
+    fn field_must_be_single_and_exact() {
+        for (lines, found) in [
+            (&["X-Accounts"][..], HeaderLookup::Absent),
+            (&["X-Account"], HeaderLookup::One(b"1")),
+            (&["x-account", "x-accounts"], HeaderLookup::One(b"1")),
+            (&["X-Account", "X-ACCOUNT"], HeaderLookup::Several),
+            (&["X_Account"], HeaderLookup::Respelled),
+            (&["X.Account"], HeaderLookup::Respelled),
+            (&["x~account"], HeaderLookup::Respelled),
+            (&["X-Account", "X_Account"], HeaderLookup::Respelled),
+            (&["X_Account", "X-Account"], HeaderLookup::Respelled),
+            (&["X-Account", "X-Account", "X.Account"], HeaderLookup::Respelled),
+        ] {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                let name = HeaderName::from_bytes(line.as_bytes()).expect("a field name");
+                headers.append(name, HeaderValue::from_static("1"));
+            }
+            assert_eq!(header_field(&headers, "x-account"), found, "{lines:?}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Finds the route and the upstream of a request. After this step host and path do not change.
+
+use std::{rc::Rc, sync::Arc};
+
+use fencegate_config::active_config::{ActiveConfig, RunningRequestGuard};
+use fencegate_http::body::{Body, Reply};
+use fencegate_metrics::WorkerMetrics;
+use fencegate_policies::{
+    host::CanonicalHost,
+    path::CanonicalPath,
+    plan::{
+        FenceRule, FencingLevel, LargeBodyPolicy, RouteId, ServingPlan, UnmatchedPolicy, UpstreamId,
+        is_spelling_of,
+    },
+};
+use fencegate_refusal::{Refusal, RefusalReason};
+use hyper::{
+    HeaderMap, Method, Request, Uri,
+    header::HeaderName,
+    http::uri::{Parts, PathAndQuery},
+};
+
+use crate::{
+    handler::Handler,
+    request_context::{PlanHandle, RequestContext},
+    steps::{
+        bufferable::BufferableRequest, parameters::RequestParameters, strip_headers::SanitizedRequest,
+        validate_head::ValidatedRequest,
+    },
+};
+
+/// A request with its route and upstream. Host and path are those that will be forwarded.
+pub struct RoutedRequest {
+    pub http: Box<Request<Body>>,
+    pub notes: Rc<RequestContext>,
+    pub plan: PlanHandle,
+    pub host: CanonicalHost,
+    pub path: CanonicalPath,
+    /// `None` for a request that matches no route and that the plan lets pass.
+    pub route: Option<RouteId>,
+    pub upstream: UpstreamId,
+    /// The count of the route, on fenced routes.
+    pub running: Option<Rc<RunningRequestGuard>>,
+}
+
+impl RoutedRequest {
+    /// The fence of the route; `None` on unfenced routes.
+    pub fn fence(&self) -> Option<&FenceRule> {
+        self.plan.routes.get(self.route?).fence.as_ref()
+    }
+}
+
+impl BufferableRequest for RoutedRequest {
+    fn http(&mut self) -> &mut Request<Body> {
+        &mut self.http
+    }
+
+    fn needs_full_body(&self) -> bool {
+        self.fence().is_some()
+    }
+
+    fn large_body_policy(&self) -> LargeBodyPolicy {
+        self.fence().map(|fence| fence.large_bodies).unwrap_or_default()
+    }
+}
+
+/// The routes of a plan, and the counts of their requests.
+#[derive(Clone)]
+pub struct RoutingTable {
+    edition: Arc<ActiveConfig>,
+    /// The plan of the config generation.
+    plan: PlanHandle,
+    metrics: Rc<WorkerMetrics>,
+}
+
+impl RoutingTable {
+    pub fn new(config: Arc<ActiveConfig>, metrics: Rc<WorkerMetrics>) -> Self {
+        Self { plan: Rc::new(config.plan.clone()), edition: config, metrics }
+    }
+}
+
+pub async fn route_request<S: Handler<RoutedRequest>>(
+    routing: &RoutingTable,
+    request: SanitizedRequest,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    let RoutingTable { edition: config, plan, metrics } = routing;
+    let ValidatedRequest { mut http, notes: context, host, path, .. } = request.request;
+    let query = http.uri().query();
+    let headers = http.headers();
+    let host_name = host.name();
+    let carried = RequestParameters { bound: None, query, headers, host: host_name, body: None };
+    let found = plan.routes.find(http.method().as_str(), &path, &carried);
+    let found = found
+        .map_err(|bad| Refusal::new(RefusalReason::Malformed, format!("which route takes it: {bad}")))?;
+    let upstream = match (&found, plan.unmatched) {
+        (Some(found), _) => found.route.upstream,
+        (None, UnmatchedPolicy::Pass(upstream)) => upstream,
+        (None, UnmatchedPolicy::Reject) => {
+            return Err(Refusal::new(RefusalReason::NoRoute, "no route matches"));
+        }
+    };
+    context.route.set(found.as_ref().map(|found| found.route.id));
+    let counted = context.route.get().map_or(metrics.unrouted(), |id| metrics.route(id));
+    context.in_flight.replace(Some(counted.track_in_flight()));
+    let overridden = find_override(http.headers());
+    context.overridden.set(Some(overridden.is_some()));
+    if let Some(ambiguous) = find_ambiguity(http.method(), &path, overridden)
+        && config.leads_to_fence(upstream).await
+    {
+        return Err(ambiguous);
+    }
+    if is_guard_path(&path) && is_guarded(plan, upstream) {
+        return Err(Refusal::new(RefusalReason::NoRoute, "a guard is asked by gateways only"));
+    }
+    let route = found.map(|found| found.route.id);
+    let fenced = route.filter(|route| plan.routes.get(*route).fence.is_some());
+    context.fenced.set(fenced.is_some());
+    let running = fenced.map(|_| Rc::new(config.track_request(upstream)));
+    // Not before this point: up to here a reload waits for this request.
+    context.entrance.take();
+    set_origin_form(&mut http, path.as_str());
+    next.handle(RoutedRequest {
+        http,
+        notes: context,
+        plan: plan.clone(),
+        host,
+        path,
+        route,
+        upstream,
+        running,
+    })
+    .await
+}
+
+/// Why a request could be read in two ways. The service may read it as one that belongs to a fenced route. So it is
+/// never sent to a service with a fenced route, whichever route matches it here.
+pub(super) fn find_ambiguity(
+    method: &Method,
+    path: &CanonicalPath,
+    overridden: Option<(RefusalReason, &'static str)>,
+) -> Option<Refusal> {
+    if let Some(ambiguity) = path.ambiguity() {
+        return Some(Refusal::new(RefusalReason::AmbiguousPath, ambiguity.to_string()));
+    }
+    if method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
+        // No route names it, but the service may take `post` for `POST`.
+        return Some(Refusal::new(RefusalReason::Method, "a method in lower case"));
+    }
+    let (reason, name) = overridden?;
+    Some(Refusal::new(reason, format!("the field `{name}`")))
+}
+
+/// A guard stands at the upstream.
+fn is_guarded(plan: &ServingPlan, upstream: UpstreamId) -> bool {
+    let service = plan.upstream(upstream).service.id;
+    plan.upstreams.iter().any(|other| other.service.id == service && other.fencing == FencingLevel::Guard)
+}
+
+/// The interface of a guard is for gateways. Case counts for a guard, but perhaps not for a server in front of it.
+fn is_guard_path(path: &CanonicalPath) -> bool {
+    path.segments().next().is_some_and(|first| first.eq_ignore_ascii_case(".fencegate"))
+}
+
+/// Some services obey a field that overrides method or path. Then the route was found for another request.
+pub fn find_override(headers: &HeaderMap) -> Option<(RefusalReason, &'static str)> {
+    const METHOD: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
+    const PATH: [&str; 2] = ["x-original-url", "x-rewrite-url"];
+    headers.keys().map(HeaderName::as_str).filter(|name| name.starts_with('x')).find_map(|name| {
+        let named = |known: &&&str| is_spelling_of(name, known);
+        let method = METHOD.iter().find(named).map(|known| (RefusalReason::Method, *known));
+        method.or_else(|| PATH.iter().find(named).map(|known| (RefusalReason::AmbiguousPath, *known)))
+    })
+}
+
+/// The forwarded path is exactly the one from which the key was derived.
+pub(super) fn set_origin_form(http: &mut Request<Body>, path: &str) {
+    let uri = http.uri();
+    if uri.authority().is_none() && uri.path() == path {
+        return;
+    }
+    let target = match uri.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    let mut parts = Parts::default();
+    parts.path_and_query = PathAndQuery::try_from(target).ok();
+    *http.uri_mut() = Uri::from_parts(parts).expect("made of pieces of a valid target");
+}

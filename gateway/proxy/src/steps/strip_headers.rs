@@ -1,0 +1,54 @@
+//! Removes the fields of a request that must not pass a proxy, and writes its host in one spelling.
+
+use std::sync::Arc;
+
+use fencegate_http::body::hop_by_hop::strip_hop_by_hop;
+use fencegate_http_client::upstream::client_connection::AcceptsTrailers;
+use fencegate_policies::plan::ServingPlan;
+use hyper::{
+    HeaderMap,
+    header::{self, HeaderValue},
+};
+
+use crate::{
+    handler::ShortCircuit,
+    steps::{upgrade::OfferedUpgradeProtocols, validate_head::ValidatedRequest},
+};
+
+/// A request without hop-by-hop fields, and without fields that only the gateway may write.
+pub struct SanitizedRequest {
+    pub request: ValidatedRequest,
+    /// The removed fields that only a gateway may write. They are claims until they are verified.
+    pub presented: HeaderMap,
+}
+
+pub fn strip_headers(
+    plan: &Arc<ServingPlan>,
+    mut request: ValidatedRequest,
+) -> Result<SanitizedRequest, ShortCircuit> {
+    if takes_trailers(request.http.headers()) {
+        request.http.extensions_mut().insert(AcceptsTrailers);
+    }
+    if let Some(wanted) = OfferedUpgradeProtocols::from_request(&request.http) {
+        request.http.extensions_mut().insert(wanted);
+    }
+    let headers = request.http.headers_mut();
+    // Done before our own fields are added: a client may name one of ours in `Connection` to have it removed.
+    let presented = strip_hop_by_hop(headers, &plan.fields);
+    headers.remove(header::TRAILER);
+    headers.remove(header::EXPECT);
+    // The host has one spelling. Absolute targets are forwarded in origin form, so their host is written here.
+    let host = request.host.as_str();
+    if headers.get(header::HOST).is_none_or(|value| value != host) {
+        let host = HeaderValue::from_str(host).expect("a canonical host is visible ASCII");
+        headers.insert(header::HOST, host);
+    }
+    Ok(SanitizedRequest { request, presented })
+}
+
+/// The client accepts trailers. `TE` belongs to one hop, so it is written anew for an upstream that can send
+/// trailers.
+fn takes_trailers(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(header::TE).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).any(|coding| coding.trim().eq_ignore_ascii_case("trailers"))
+}

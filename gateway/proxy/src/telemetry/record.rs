@@ -1,0 +1,77 @@
+//! The record of one request and its answer, after both are over.
+
+use std::{
+    rc::Rc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use fencegate_http::connection_info::ConnectionInfo;
+use fencegate_policies::{key::join_keys, plan::KeyVisibility};
+use fencegate_process::key_redaction::hash_digits;
+use fencegate_refusal::{DispatchOutcome, RefusalReason};
+use hyper::{Method, StatusCode};
+
+use crate::request_context::RequestContext;
+
+/// One request and its answer.
+pub(super) struct RequestRecord {
+    pub(super) method: Method,
+    pub(super) path: String,
+    pub(super) route: Option<String>,
+    pub(super) began: Instant,
+    pub(super) at: SystemTime,
+    pub(super) peer: Rc<ConnectionInfo>,
+    pub(super) notes: Rc<RequestContext>,
+    /// How its keys may be shown.
+    pub(super) shown: KeyVisibility,
+    /// `None`: the client disconnected before there was an answer.
+    pub(super) response: Option<ResponseRecord>,
+    /// Bytes of the answer's body.
+    pub(super) sent: u64,
+    /// The whole answer was passed on.
+    pub(super) complete: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct ResponseRecord {
+    pub(super) status: StatusCode,
+    pub(super) outcome: DispatchOutcome,
+    pub(super) reason: Option<RefusalReason>,
+    pub(super) after: Duration,
+}
+
+/// The longest text of a client that is logged, in bytes.
+const LONGEST: usize = 512;
+
+impl RequestRecord {
+    /// The keys, in the form in which they may be shown.
+    pub(super) fn keys(&self) -> Option<String> {
+        let keys = join_keys(self.notes.keys.get()?);
+        match self.shown {
+            KeyVisibility::Plain => Some(truncate(&keys)),
+            KeyVisibility::Hash => Some(hash_digits(&keys)),
+            KeyVisibility::Off => None,
+        }
+    }
+
+    /// The outcome, on a fenced route.
+    pub(super) fn outcome(&self) -> Option<DispatchOutcome> {
+        self.response.as_ref().filter(|_| self.notes.fenced.get()).map(|answered| answered.outcome)
+    }
+
+    pub(super) fn reason(&self) -> Option<RefusalReason> {
+        self.response.as_ref()?.reason
+    }
+
+    /// The name in a client certificate: its first alternative name, else its subject.
+    pub(super) fn client_identity(&self) -> Option<String> {
+        let identity = self.peer.certificate()?;
+        Some(truncate(identity.names.first().unwrap_or(&identity.subject)))
+    }
+}
+
+/// Cuts between two characters.
+pub(super) fn truncate(text: &str) -> String {
+    let end = (0..=LONGEST.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    text[..end].to_owned()
+}

@@ -1,0 +1,79 @@
+//! The receivers of reports about requests: the access log, and a collector of spans.
+
+use std::{io, rc::Rc};
+
+use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_policies::plan::{AccessLogTarget, KeyVisibility, LogSettings};
+
+#[cfg(feature = "otlp")]
+use super::otlp;
+use super::{record::RequestRecord, stdout::AccessLog};
+
+/// All receivers of this process. Can be used from any thread, and is cheap to clone.
+#[derive(Debug, Clone)]
+pub struct TelemetrySinks {
+    log: AccessLog,
+    #[cfg(feature = "otlp")]
+    spans: otlp::SpanExporter,
+}
+
+/// The receivers that a plan configures.
+#[derive(Debug)]
+pub struct PlanTelemetrySinks {
+    /// How keys are shown to them.
+    pub(super) keys: KeyVisibility,
+    log: Option<AccessLog>,
+    #[cfg(feature = "otlp")]
+    spans: Option<otlp::PlanSpanExporter>,
+}
+
+impl TelemetrySinks {
+    /// # Errors
+    /// The machine has no thread for them.
+    pub fn start(metrics: &ProcessMetricFamilies) -> io::Result<Self> {
+        Ok(Self {
+            log: AccessLog::start(metrics),
+            #[cfg(feature = "otlp")]
+            spans: otlp::SpanExporter::start(metrics.spans_lost())?,
+        })
+    }
+
+    /// `None` if the plan has no receiver.
+    pub fn plan_sinks(&self, log: &LogSettings) -> Option<Rc<PlanTelemetrySinks>> {
+        let audience = PlanTelemetrySinks {
+            keys: log.keys,
+            log: (log.access == AccessLogTarget::Stdout).then(|| self.log.clone()),
+            #[cfg(feature = "otlp")]
+            spans: log.traces.as_ref().map(|traces| self.spans.for_traces(traces)),
+        };
+        audience.is_enabled().then(|| Rc::new(audience))
+    }
+
+    /// Waits shortly until all reports have left. Call this when nothing reports any more.
+    pub fn finish(self) {
+        #[cfg(feature = "otlp")]
+        self.spans.finish();
+    }
+}
+
+impl PlanTelemetrySinks {
+    #[cfg(feature = "otlp")]
+    fn is_enabled(&self) -> bool {
+        self.log.is_some() || self.spans.is_some()
+    }
+
+    #[cfg(not(feature = "otlp"))]
+    fn is_enabled(&self) -> bool {
+        self.log.is_some()
+    }
+
+    pub(super) fn report(&self, exchange: &RequestRecord) {
+        if let Some(log) = &self.log {
+            log.report(exchange);
+        }
+        #[cfg(feature = "otlp")]
+        if let Some(spans) = &self.spans {
+            spans.report(exchange);
+        }
+    }
+}

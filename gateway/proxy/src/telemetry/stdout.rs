@@ -1,0 +1,127 @@
+//! The access log: one line of JSON per request on stdout, written by a thread of its own. Requests never wait for
+//! it: lines for which the buffer has no capacity are counted and lost.
+
+use std::{fmt, io::Write, net::IpAddr, sync::Arc, time::Duration};
+
+use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_process::log_writer::{FlushGuard, NonBlocking, stdout_queue_writer};
+use fencegate_refusal::{DispatchOutcome, RefusalReason};
+use humantime::format_rfc3339_millis;
+use serde::Serialize;
+
+use super::record::RequestRecord;
+
+/// Takes lines from any thread. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct AccessLog {
+    lines: NonBlocking,
+    /// Writes what is queued when the last clone is dropped.
+    _writes: Arc<FlushGuard>,
+}
+
+impl AccessLog {
+    pub(super) fn start(metrics: &ProcessMetricFamilies) -> Self {
+        let (lines, writes) = stdout_queue_writer();
+        metrics.set_access_line_counter(lines.error_counter());
+        Self { lines, _writes: Arc::new(writes) }
+    }
+
+    pub(super) fn report(&self, exchange: &RequestRecord) {
+        let mut line = serde_json::to_vec(&AccessLogLine::new(exchange)).expect("plain fields serialise");
+        line.push(b'\n');
+        // Never fails: a line that does not fit is counted.
+        self.lines.clone().write_all(&line).ok();
+    }
+}
+
+impl fmt::Debug for AccessLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AccessLog").finish_non_exhaustive()
+    }
+}
+
+/// An absent field is unknown, or has no meaning for this request.
+#[derive(Serialize)]
+struct AccessLogLine<'a> {
+    ts: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    span_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client: Option<IpAddr>,
+    /// The name in the certificate of the peer, which may be a proxy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_identity: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_certificate: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    route: Option<&'a str>,
+    method: &'a str,
+    path: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
+    /// The token of the dispatch in which the request was called.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    called_from: Option<String>,
+    /// The gateway that has answered in place of this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forwarded_to: Option<String>,
+    /// The gateway in whose place this one answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forwarded_from: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wait_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upstream_ms: Option<f64>,
+    /// 499: the client disconnected before there was an answer.
+    status: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outcome: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    head_ms: Option<f64>,
+    total_ms: f64,
+    bytes: u64,
+    complete: bool,
+}
+
+impl<'a> AccessLogLine<'a> {
+    fn new(exchange: &'a RequestRecord) -> Self {
+        let context = &exchange.notes;
+        let millis = |duration: Duration| duration.as_secs_f64() * 1000.0;
+        let trace = context.trace.get();
+        let certificate = exchange.peer.certificate();
+        Self {
+            ts: format_rfc3339_millis(exchange.at).to_string(),
+            request_id: context.request_id.get().and_then(|name| name.to_str().ok()),
+            trace_id: trace.map(|trace| trace.id()),
+            span_id: trace.map(|trace| trace.span()),
+            client: context.client.get(),
+            client_identity: exchange.client_identity(),
+            client_certificate: certificate.map(|identity| identity.fingerprint.as_str()),
+            route: exchange.route.as_deref(),
+            method: exchange.method.as_str(),
+            path: &exchange.path,
+            key: exchange.keys(),
+            token: context.token.get().map(|token| token.to_string()),
+            called_from: context.called_from.get().map(|token| token.to_string()),
+            forwarded_to: context.forwarded_to.borrow().as_deref().map(str::to_owned),
+            forwarded_from: context.forwarded.get().map(|forwarded| &*forwarded.from),
+            wait_ms: context.waited.get().map(millis),
+            upstream_ms: context.upstream.get().map(millis),
+            status: exchange.response.as_ref().map_or(499, |answered| answered.status.as_u16()),
+            outcome: exchange.outcome().map(DispatchOutcome::as_str),
+            reason: exchange.reason().map(RefusalReason::word),
+            head_ms: exchange.response.as_ref().map(|answered| millis(answered.after)),
+            total_ms: millis(exchange.began.elapsed()),
+            bytes: exchange.sent,
+            complete: exchange.complete,
+        }
+    }
+}

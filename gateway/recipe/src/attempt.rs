@@ -1,0 +1,263 @@
+//! The life of the lock node of one key, from its creation to its confirmed removal.
+//!
+//! The task that runs an attempt owns the node. The caller may go away at any moment: the task detects that at its next
+//! step and removes the node. No request to ZooKeeper is abandoned half way, because it may still take effect. In every
+//! case [`LockAttempt::remove_nodes`] has to be the last call.
+
+mod node_creation;
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{LockLocation, LockMode},
+};
+use fencegate_zookeeper::{
+    error::GrantError,
+    session::{active_session::ActiveSession, client::ZkClient, lock_validity::LockValidity},
+};
+use tokio::task::yield_now;
+
+use super::{
+    create_tracker::NodeCreationTracker,
+    delayed_handover::{self, DelayedHandover, HolderNode, LAST_RECORDED},
+    grant::{LockAttemptError, LockAttemptObserver, LockGrant},
+    lock_node::{LockNode, LockNodeAttempt, LockNodeLocation},
+    sequence_rollover::ExhaustedSequenceParent,
+};
+use crate::registry_guard::LockNodeRegistration;
+
+/// One attempt.
+pub struct LockAttempt<L: ZkClient> {
+    pub candidate: LockNodeAttempt<L>,
+    /// The names of its nodes.
+    made: NodeCreationTracker<String>,
+    /// The data of its nodes.
+    says: Box<[u8]>,
+    /// Present if the parent of the key keeps a grant record.
+    delayed: Option<DelayedHandover>,
+    registered: LockNodeRegistration<L>,
+}
+
+impl<L: ZkClient> LockAttempt<L> {
+    /// Enters the attempt in the session's registry, before any node is made. This may wait for capacity.
+    pub async fn begin(
+        live: &Rc<ActiveSession<L>>,
+        key: &ResourceKey,
+        site: &LockLocation,
+        mode: LockMode,
+    ) -> Result<Self, GrantError> {
+        let at = LockNodeLocation::for_site(&live.paths, key, site)?;
+        if live.registry.parents.has_attempts(&at.parent) {
+            // A client that was just answered may be back before the task of its last request has run, which removes
+            // the node of that request. Let it run first: then this attempt does not have to queue behind its own
+            // gateway.
+            yield_now().await;
+        }
+        Ok(Self::new(LockNodeRegistration::register(live, at.max_path_len()).await?, live, &at, mode))
+    }
+
+    /// Another attempt for the same key. Its node replaces this one's, so it needs no capacity of its own.
+    pub fn successor(&self, mode: LockMode) -> Self {
+        let LockNodeAttempt { live, .. } = &self.candidate;
+        Self::new(self.registered.successor(), live, &self.candidate.location(), mode)
+    }
+
+    fn new(
+        registered: LockNodeRegistration<L>,
+        live: &Rc<ActiveSession<L>>,
+        at: &LockNodeLocation,
+        mode: LockMode,
+    ) -> Self {
+        let candidate = LockNodeAttempt::new(live.clone(), at, registered.guid, mode);
+        // Among other programs' nodes the data only shows people the owner of the node; no request is forwarded by it.
+        let says: &[u8] = if candidate.layout.is_native() { b"" } else { live.member.as_bytes() };
+        Self { says: says.into(), candidate, made: NodeCreationTracker::default(), delayed: None, registered }
+    }
+
+    /// For a tenure that is kept for later requests: its node names this gateway, so that peers can forward requests to
+    /// it. Only a native node that holds alone does so.
+    pub fn with_gateway_reference(mut self) -> Self {
+        if self.candidate.mode == LockMode::Exclusive && self.candidate.layout.is_native() {
+            self.says = self.candidate.live.gateway_reference().into();
+        }
+        self
+    }
+
+    /// For a key whose upstream does not compare tokens: requests under this attempt may go on for `delay` after its
+    /// end.
+    pub fn with_delay(self, delay: Option<Duration>) -> Self {
+        match delay {
+            Some(delay) => self.with_handover(DelayedHandover::with_delay(delay)),
+            None => self,
+        }
+    }
+
+    /// For an attempt that sends no request, and only puts the grant record of its key in order.
+    pub fn for_record_cleanup(self) -> Self {
+        self.with_handover(DelayedHandover::for_record_cleanup())
+    }
+
+    fn with_handover(mut self, delayed: DelayedHandover) -> Self {
+        self.candidate.set_parent_keeps_record();
+        self.delayed = Some(delayed);
+        self
+    }
+
+    /// Records that all requests under this node are over.
+    pub fn mark_outcomes_known(&self) {
+        self.delayed.iter().for_each(DelayedHandover::mark_outcomes_known);
+    }
+
+    fn can_write_clean_record(&self) -> bool {
+        self.delayed.as_ref().is_some_and(DelayedHandover::can_write_clean_record)
+    }
+
+    /// For an attempt that queues for the exclusive node at `path`: its nodes have that path as data.
+    pub fn for_exclusive_node(mut self, path: &str) -> Self {
+        self.says = path.as_bytes().into();
+        self
+    }
+
+    /// Creates the node and waits until it holds.
+    pub async fn acquire(
+        &self,
+        caller: &mut impl LockAttemptObserver,
+    ) -> Result<LockGrant, LockAttemptError> {
+        let (node, children) = self.create_node().await?;
+        self.wait_for_lock(node, children, caller).await
+    }
+
+    /// Like [`Self::acquire`], but removes the node of `old` in the transaction that creates the new one. So the key is
+    /// never visible without a contender of this gateway, and a holder that yields is at the end of the queue at once.
+    pub async fn acquire_instead_of(
+        &self,
+        old: &Self,
+        caller: &mut impl LockAttemptObserver,
+    ) -> Result<LockGrant, LockAttemptError> {
+        match self.replace_node(old).await? {
+            Some((node, children)) => self.wait_for_lock(node, children, caller).await,
+            None => {
+                old.remove_nodes().await;
+                self.acquire(caller).await
+            }
+        }
+    }
+
+    /// Creates the node and enters it in its queue, for locks that do not hold by being first. Returns the node's name
+    /// and the children of its parent.
+    pub(super) async fn join_queue(
+        &self,
+        caller: &mut impl LockAttemptObserver,
+    ) -> Result<(String, Vec<String>), LockAttemptError> {
+        let (node, children) = self.create_node().await?;
+        self.check_node(&node, caller).await?;
+        Ok((node.name, children))
+    }
+
+    /// Epoch and sequence of the node's token, if the node may stay in its queue.
+    async fn check_node(
+        &self,
+        node: &LockNode,
+        caller: &mut impl LockAttemptObserver,
+    ) -> Result<(u64, u32), LockAttemptError> {
+        let live = &self.candidate.live;
+        if node.stat.owner != live.client.id() {
+            // Another session owns the node: the connection got a new session id without notice. This deadline does not
+            // cover that session, so this session is given up.
+            live.ended.cancel();
+            return Err(GrantError::Lost.into());
+        }
+        // Compared now and not after the wait: later grants to other holders are rightly larger.
+        let before =
+            self.made.highest_epoch_before().expect("a node that was found is one whose create was sent");
+        let epoch = live.checked_token_epoch(node.stat.czxid, before)?;
+        let sequence = self.candidate.sequence(&node.name);
+        live.metrics.record_node_sequence(sequence);
+        if self.delayed.is_some() && sequence > LAST_RECORDED {
+            return Err(GrantError::KeyLimit(NUMBERS_USED_UP).into());
+        }
+        if self.delayed.is_none()
+            && sequence > self.candidate.layout.last_usable_sequence(live.sequence_limit)
+        {
+            if !self.candidate.layout.is_native() {
+                return Err(GrantError::KeyLimit(NUMBERS_USED_UP).into());
+            }
+            let full = ExhaustedSequenceParent::observe(&self.candidate).await?;
+            self.remove_nodes().await;
+            full.wait_replaced(caller).await?;
+            // The caller retries with a new attempt, which creates its node under the new parent.
+            return Err(GrantError::Lost.into());
+        }
+        Ok((epoch, sequence))
+    }
+
+    async fn wait_for_lock(
+        &self,
+        node: LockNode,
+        children: Vec<String>,
+        caller: &mut impl LockAttemptObserver,
+    ) -> Result<LockGrant, LockAttemptError> {
+        let (epoch, sequence) = self.check_node(&node, caller).await?;
+        let contended = self.candidate.wait_in_queue(&node.name, children, caller).await?;
+        if let Some(delayed) = &self.delayed {
+            let held = [HolderNode { candidate: &self.candidate, name: &node.name }];
+            delayed.take_over_keys(&held, epoch, caller).await?;
+        }
+        self.candidate.wait_session_valid(caller).await?;
+        self.delayed.iter().for_each(DelayedHandover::mark_in_use);
+        let validity = Arc::new(LockValidity::new(self.candidate.live.session_deadline.clone()));
+        let nodes = [self.candidate.path(&node.name)].into();
+        Ok(LockGrant { epoch, sequence, permit: None, validity, nodes, contended })
+    }
+
+    /// Records that a create is about to be sent.
+    fn record_create_sent(&self) {
+        self.made.record_create_sent(self.candidate.live.token_history.highest_epoch());
+    }
+
+    /// Records that its node is gone.
+    fn mark_gone(&self) {
+        self.made.record_none_left();
+        self.delayed.iter().for_each(DelayedHandover::reset);
+    }
+
+    /// Records that the caller has removed the only node of this attempt.
+    pub(super) fn mark_removed(&self) {
+        self.made.record_none_left();
+    }
+
+    /// Returns when no node of this attempt is left, or the session is over.
+    pub async fn remove_nodes(&self) {
+        if !self.made.may_exist() {
+            return;
+        }
+        if let Some(delayed) = self.delayed.as_ref().filter(|delayed| delayed.can_write_clean_record()) {
+            for name in delayed.node_names() {
+                delayed_handover::remove_node_and_write_clean(&self.candidate, &name).await;
+            }
+            delayed.reset();
+            if self.made.created_names().is_some() {
+                return self.made.record_none_left();
+            }
+        }
+        match self.made.created_names() {
+            Some(name) => self.candidate.remove_node(&name).await,
+            None => self.candidate.remove_all_nodes().await,
+        }
+        self.made.record_none_left();
+    }
+}
+
+/// Refusal text for a lock of other programs whose sequence numbers are used up.
+pub(super) const NUMBERS_USED_UP: &str =
+    "the numbers below the lock path are used up; remove its parent while no program uses it";
+
+impl<L: ZkClient> Drop for LockAttempt<L> {
+    fn drop(&mut self) {
+        if self.made.may_exist() {
+            // `clear` has not ended, so the node may still hold; it stays registered and is not removed.
+            self.registered.retain_until_session_end();
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Hands a key over if its upstream does not compare tokens. If a holder leaves without recording that its requests are
+//! over, the next holder waits for a delay first.
+//!
+//! The parent of the key keeps a record, see [`super::grant_record`]. A new holder reads it once: *after* the list that
+//! grants the key, and *before* its own first write. An earlier read may miss the write of the last holder; a later one
+//! may find the reader's own record. Then the new holder writes `held`, in one transaction with a check that its lock
+//! node exists, and only then sends a request. A holder writes `clean` only if all requests before it and all its own
+//! are over, and in the transaction that removes its node.
+
+use std::{
+    cell::{Cell, RefCell},
+    time::Duration,
+};
+
+use fencegate_process::{clock::BootInstant, display::HumanDuration, failpoint, key_redaction};
+use fencegate_zookeeper::{
+    delay_metrics::HandoverDelayOutcome,
+    error::GrantError,
+    session::{
+        active_session::ActiveSession,
+        client::{MultiError, MultiOp, ZkClient, ZkError},
+    },
+};
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use super::{
+    grant::{LockAttemptError, LockAttemptObserver},
+    grant_record::{GrantRecord, LastTenureState},
+    layout::QueueRank,
+    lock_node::{LockNodeAttempt, REFUSED_PAUSE, definite_error},
+};
+
+/// The state of one attempt with respect to the records of its keys.
+#[derive(Debug)]
+pub(super) struct DelayedHandover {
+    /// How long requests may go on after the end of this attempt; `None` if it sends none.
+    delay: Option<Duration>,
+    /// Whether the own lock nodes hold and the requests of earlier holders are over.
+    took_over: Cell<bool>,
+    /// Whether all requests that were sent under the own nodes are known to be over.
+    known: Cell<bool>,
+    /// The lock nodes that hold, in the order of the candidates.
+    nodes: RefCell<Vec<String>>,
+}
+
+/// The last number of a node below a parent with a record. Such a parent is replaced only when a holder leaves it clean
+/// and no other contender is there. If that never happens, its numbers run out; the limit is well before the last one,
+/// which the server would then assign again and again.
+pub(super) const LAST_RECORDED: u32 = (1 << 31) - (1 << 20);
+
+/// A lock node that holds its key.
+pub(super) struct HolderNode<'a, L> {
+    pub(super) candidate: &'a LockNodeAttempt<L>,
+    pub(super) name: &'a str,
+}
+
+/// One record, as it was at the grant of its key.
+struct VersionedGrantRecord {
+    record: GrantRecord,
+    /// The version of the parent: the own write is refused if another holder writes first.
+    version: i32,
+}
+
+impl DelayedHandover {
+    pub(super) fn with_delay(delay: Duration) -> Self {
+        Self::new(Some(delay))
+    }
+
+    pub(super) fn for_record_cleanup() -> Self {
+        Self::new(None)
+    }
+
+    fn new(delay: Option<Duration>) -> Self {
+        let took_over = Cell::new(false);
+        let known = Cell::new(true);
+        Self { delay, took_over, known, nodes: RefCell::default() }
+    }
+
+    /// Takes the keys over from their last holders. The wait for a delay goes on when the callers leave: if a delay is
+    /// longer than every caller's patience, no caller would ever get the keys otherwise.
+    pub(super) async fn take_over_keys<L: ZkClient>(
+        &self,
+        held: &[HolderNode<'_, L>],
+        epoch: u64,
+        caller: &mut impl LockAttemptObserver,
+    ) -> Result<(), LockAttemptError> {
+        let live = &held.first().expect("at least one key").candidate.live;
+        let mut found = Vec::with_capacity(held.len());
+        for one in held {
+            found.push(read_record(one).await?);
+        }
+        failpoint::pass("before_grant_record");
+        let owed = found.iter().filter_map(|found| found.record.required_delay()).max();
+        // Includes the delay that earlier holders left: if this holder ends before it has waited, the next holder sees
+        // only this record.
+        let delay = self.delay.max(owed).unwrap_or_default();
+        if self.delay.is_some() {
+            write_record(held, &found, &GrantRecord::held(epoch, delay)).await?;
+        }
+        self.nodes.replace(held.iter().map(|one| one.name.to_owned()).collect());
+        if owed.is_some() {
+            wait_out_delay(live, live.clock.now() + delay, caller).await?;
+            for HolderNode { candidate, name } in held {
+                if candidate.layout.queue_rank(&candidate.list_children().await?, name) != QueueRank::First {
+                    return Err(GrantError::Lost.into());
+                }
+            }
+        }
+        self.took_over.set(true);
+        Ok(())
+    }
+
+    /// Records that from here on a request may be sent whose end is unknown.
+    pub(super) fn mark_in_use(&self) {
+        self.known.set(false);
+    }
+
+    /// Records that all requests that were sent are over.
+    pub(super) fn mark_outcomes_known(&self) {
+        self.known.set(true);
+    }
+
+    /// Whether the own nodes hold and the next holder need not wait.
+    pub(super) fn can_write_clean_record(&self) -> bool {
+        self.took_over.get() && self.known.get()
+    }
+
+    /// The names of the nodes that hold, in the order of the candidates.
+    pub(super) fn node_names(&self) -> Vec<String> {
+        self.nodes.borrow().clone()
+    }
+
+    /// Resets the state: the record is not about this attempt any more.
+    pub(super) fn reset(&self) {
+        self.took_over.set(false);
+    }
+}
+
+/// Reads the record of a key that an own node holds.
+async fn read_record<L: ZkClient>(held: &HolderNode<'_, L>) -> Result<VersionedGrantRecord, GrantError> {
+    let LockNodeAttempt { live, parent, .. } = held.candidate;
+    loop {
+        let (data, seen) = match live.client.data(parent).await {
+            Ok(read) => read,
+            Err(ZkError::NoNode) => return Err(GrantError::Lost),
+            Err(ZkError::Ambiguous(_)) => {
+                held.candidate.pause_before_retry().await?;
+                continue;
+            }
+            Err(fault) => return Err(definite_error(fault)),
+        };
+        return match GrantRecord::parse(&data) {
+            Ok(Some(record)) => Ok(VersionedGrantRecord { record, version: seen.version }),
+            // This parent was created without a record, as a container that the server removes when it is empty. So
+            // leave it and begin again; the last contender to leave removes it.
+            Ok(None) => Err(GrantError::Lost),
+            Err(error) => {
+                let path = key_redaction::redact_path(&live.paths.locks_path(), parent);
+                Err(GrantError::Service(format!("{path}: {error}")))
+            }
+        };
+    }
+}
+
+/// Writes `held` into all parents in one transaction, which fails if one of the own nodes is gone.
+async fn write_record<L: ZkClient>(
+    held: &[HolderNode<'_, L>],
+    found: &[VersionedGrantRecord],
+    record: &GrantRecord,
+) -> Result<(), GrantError> {
+    let data = record.to_bytes();
+    let first = held.first().expect("at least one key").candidate;
+    let own: Vec<_> = held.iter().map(|one| one.candidate.path(one.name)).collect();
+    let places = held.iter().zip(found).zip(&own);
+    let steps: Vec<_> = places
+        .flat_map(|((one, found), own)| {
+            let path = &*one.candidate.parent;
+            [
+                MultiOp::Check { path: own, version: -1 },
+                MultiOp::Check { path, version: found.version },
+                MultiOp::Set { path, data: &data },
+            ]
+        })
+        .collect();
+    loop {
+        match first.live.client.commit(&steps).await {
+            Ok(_) => return Ok(()),
+            Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => {
+                // This only shows whether the own write was done; the record of the last holder was read before.
+                if is_written(first, record).await? {
+                    return Ok(());
+                }
+            }
+            // Another client has removed an own node, so another contender may hold.
+            Err(MultiError { fault: ZkError::NoNode | ZkError::BadVersion, .. }) => {
+                return Err(GrantError::Lost);
+            }
+            Err(MultiError { fault, .. }) => return Err(definite_error(fault)),
+        }
+    }
+}
+
+/// Whether the own write was done, after a lost answer. If it was not, it never will be, as with a create.
+async fn is_written<L: ZkClient>(
+    first: &LockNodeAttempt<L>,
+    record: &GrantRecord,
+) -> Result<bool, GrantError> {
+    loop {
+        first.pause_before_retry().await?;
+        let synced = first.live.client.sync(&first.parent);
+        let data = first.live.client.data(&first.parent);
+        match tokio::join!(synced, data) {
+            (Err(ZkError::Ambiguous(_)), _) | (_, Err(ZkError::Ambiguous(_))) => {}
+            (Ok(()), Ok((data, _))) => return Ok(data == record.to_bytes()),
+            (_, Err(ZkError::NoNode)) => return Err(GrantError::Lost),
+            (Err(fault), _) | (_, Err(fault)) => return Err(definite_error(fault)),
+        }
+    }
+}
+
+/// Waits until `until`, which is computed with the own clock from the own grant: no earlier holder sends after that.
+async fn wait_out_delay<L: ZkClient>(
+    live: &ActiveSession<L>,
+    until: BootInstant,
+    caller: &mut impl LockAttemptObserver,
+) -> Result<(), GrantError> {
+    let rest = until.since(live.clock.now());
+    info!(rest = %HumanDuration(rest), "the last holder left without a word: its delay is sat out");
+    caller.on_delay(until);
+    let sitting = live.metrics.delays.start_wait(rest);
+    let mut end = HandoverDelayOutcome::Interrupted;
+    while !live.ended.is_cancelled() && !live.registry.is_closing() {
+        let rest = until.since(live.clock.now());
+        if rest.is_zero() {
+            end = HandoverDelayOutcome::WaitedOut;
+            break;
+        }
+        tokio::select! {
+            () = sleep(rest) => {}
+            () = live.ended.cancelled() => {}
+            () = live.registry.wait_closing() => {}
+        }
+    }
+    drop(sitting);
+    live.metrics.delays.record_end(end);
+    match end {
+        HandoverDelayOutcome::WaitedOut => Ok(()),
+        HandoverDelayOutcome::Interrupted => Err(GrantError::Lost),
+    }
+}
+
+/// Removes an own node and writes `clean`. If no other node is below the parent, the parent is removed instead: a key
+/// without a parent was never held, or its last holder left clean. Returns when the node is known to be gone, or its
+/// session is over.
+///
+/// This is one transaction that does nothing if the own node is gone, because then another contender may hold. So it is
+/// safe to send it again after a lost answer, and a parent that other contenders have created since is not touched.
+pub(super) async fn remove_node_and_write_clean<L: ZkClient>(candidate: &LockNodeAttempt<L>, name: &str) {
+    let LockNodeAttempt { live, parent, .. } = candidate;
+    let path = candidate.path(name);
+    let clean = GrantRecord::clean().to_bytes();
+    loop {
+        let last = candidate.is_only_contender();
+        let after = if last {
+            MultiOp::Delete { path: parent, version: None }
+        } else {
+            MultiOp::Set { path: parent, data: &clean }
+        };
+        let steps = [MultiOp::Delete { path: &path, version: None }, after];
+        failpoint::pass("before_leaving_clean");
+        match live.client.commit(&steps).await {
+            Ok(_) => {
+                if last {
+                    live.registry.parents.mark_absent(parent);
+                }
+                return;
+            }
+            Err(
+                MultiError { fault: ZkError::SessionEnded, .. }
+                | MultiError { step: Some(0), fault: ZkError::NoNode },
+            ) => return,
+            Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => {
+                match candidate.pause_before_retry().await {
+                    Ok(()) => {}
+                    Err(_over) => return,
+                }
+            }
+            // Another contender has come since.
+            Err(MultiError { step: Some(1), .. }) if last => candidate.mark_contended(),
+            Err(MultiError { fault, .. }) => {
+                warn!(%fault, path = key_redaction::redact_path(&live.paths.locks_path(), &path), "lock node not removed yet");
+                sleep(REFUSED_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Reads the grant record for display; `None` if there is none.
+pub async fn read_grant_record<L: ZkClient>(
+    live: &ActiveSession<L>,
+    parent: &str,
+) -> Result<Option<GrantRecord>, ZkError> {
+    match live.client.data(parent).await {
+        Ok((data, _)) => Ok(GrantRecord::parse(&data).ok().flatten()),
+        Err(ZkError::NoNode) => Ok(None),
+        Err(fault) => Err(fault),
+    }
+}
+
+impl GrantRecord {
+    /// Whether the next holder has to wait.
+    pub fn is_held(&self) -> bool {
+        self.state == LastTenureState::Held
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An attempt may leave a clean record only after it took the record over, with no outcome unknown, and not again
+    /// after a reset.
+    #[test]
+    fn clean_leave_requires_takeover_and_outcomes() {
+        let delayed = DelayedHandover::with_delay(Duration::from_secs(1));
+        assert!(!delayed.can_write_clean_record(), "it has taken nothing over");
+        delayed.took_over.set(true);
+        assert!(delayed.can_write_clean_record(), "nothing was sent");
+        delayed.mark_in_use();
+        assert!(!delayed.can_write_clean_record());
+        delayed.mark_outcomes_known();
+        assert!(delayed.can_write_clean_record());
+        delayed.reset();
+        assert!(!delayed.can_write_clean_record(), "the record is another one's now");
+    }
+
+    #[test]
+    fn only_held_record_is_held() {
+        assert!(GrantRecord::held(7, Duration::ZERO).is_held() && !GrantRecord::clean().is_held());
+    }
+}

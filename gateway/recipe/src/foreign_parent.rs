@@ -1,0 +1,53 @@
+//! Creates the parent of a lock that is shared with other programs, in the same way as those programs do.
+//!
+//! Such a parent is never removed here. Curator's parents are containers: the server removes them when they have been
+//! empty for a while, and Curator creates them anew. kazoo's are persistent: its `Lock` ensures its parent once, and
+//! fails for good if that goes later. The parent of an exclusive node is persistent, too, because a program that
+//! creates only the node expects the parent to exist.
+
+use fencegate_zookeeper::session::{
+    active_session::ActiveSession,
+    client::{NodeKind, ZkClient, ZkError},
+};
+
+use super::layout::NodeLayout;
+
+/// The kind of parent that the programs of this layout create.
+pub(super) fn parent_kind(line: NodeLayout) -> NodeKind {
+    match line {
+        NodeLayout::CuratorMutex | NodeLayout::CuratorReadWrite => NodeKind::Container,
+        NodeLayout::Native | NodeLayout::Permits(_) | NodeLayout::Kazoo => NodeKind::Persistent,
+    }
+}
+
+/// Creates all missing levels. They get the ACL of the node above them: ZooKeeper inherits no ACLs, and the ACL of the
+/// gateways' own nodes would keep the other programs out.
+pub(super) async fn create_missing_ancestors<L: ZkClient>(
+    live: &ActiveSession<L>,
+    parent: &str,
+    kind: NodeKind,
+) -> Result<(), ZkError> {
+    let ends = parent.match_indices('/').map(|(at, _)| at).skip(1).chain([parent.len()]);
+    let levels: Vec<&str> = ends.map(|end| &parent[..end]).collect();
+    // Searches from the bottom up: a create on an upper level may be denied although that level exists.
+    let mut there = levels.len();
+    while there > 0 {
+        match live.client.stat(levels[there - 1]).await {
+            Ok(Some(_)) => break,
+            Ok(None) => there -= 1,
+            // The next round reads the result.
+            Err(ZkError::Ambiguous(_)) => return Ok(()),
+            Err(fault) => return Err(fault),
+        }
+    }
+    let mut above = if there == 0 { "/" } else { levels[there - 1] };
+    for level in &levels[there..] {
+        match live.client.create_with_acl_of(level, above, kind).await {
+            Ok(()) | Err(ZkError::NodeExists | ZkError::Ambiguous(_)) => above = level,
+            // Removed again meanwhile; the next round retries.
+            Err(ZkError::NoNode) => return Ok(()),
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,330 @@
+//! Several keys at once: all nodes are created in one transaction, so that no two sets can wait for each other in a
+//! circle.
+//!
+//! The nodes of a set share one czxid. A set only waits for nodes of earlier transactions, so waits point to smaller
+//! zxids only, and there is no deadlock.
+
+use std::{future::Future, rc::Rc, sync::Arc, time::Duration};
+
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{LockLocation, LockMode},
+};
+use fencegate_process::failpoint;
+use fencegate_zookeeper::{
+    error::GrantError,
+    session::{
+        active_session::ActiveSession,
+        client::{CreatedNode, MultiError, MultiOp, NodeKind, ZkClient, ZkError},
+        lock_validity::LockValidity,
+    },
+};
+use futures_util::future::{OptionFuture, join_all};
+use tokio::time::sleep;
+
+use super::{
+    attempt::NUMBERS_USED_UP,
+    create_tracker::NodeCreationTracker,
+    delayed_handover::{self, DelayedHandover, HolderNode, LAST_RECORDED},
+    grant::{LockAttemptError, LockAttemptObserver, LockGrant},
+    layout::QueueRank,
+    lock_node::{CREATE_ROUNDS, LockNode, LockNodeAttempt, LockNodeLocation, PATIENT_ROUNDS, definite_error},
+    sequence_rollover::ExhaustedSequenceParent,
+};
+use crate::registry_guard::LockNodeRegistration;
+
+/// One attempt at several keys. In every case [`MultiKeyAttempt::remove_nodes`] has to be the last call.
+pub struct MultiKeyAttempt<L: ZkClient> {
+    live: Rc<ActiveSession<L>>,
+    candidates: Vec<LockNodeAttempt<L>>,
+    /// The names of its nodes, one per candidate.
+    made: NodeCreationTracker<Vec<String>>,
+    /// Present if the parents of the keys keep grant records.
+    delayed: Option<DelayedHandover>,
+    registered: LockNodeRegistration<L>,
+}
+
+impl<L: ZkClient> MultiKeyAttempt<L> {
+    /// `keys`: without duplicates, because two nodes for one key in a transaction would wait for each other. Each key
+    /// has its own site, and so its own layout.
+    pub async fn begin(
+        live: &Rc<ActiveSession<L>>,
+        keys: &[(ResourceKey, LockLocation)],
+        mode: LockMode,
+    ) -> Result<Self, GrantError> {
+        let at = keys.iter().map(|(key, site)| LockNodeLocation::for_site(&live.paths, key, site));
+        let at = at.collect::<Result<Vec<_>, _>>()?;
+        let registered =
+            LockNodeRegistration::register(live, at.iter().map(LockNodeLocation::max_path_len).sum()).await?;
+        let candidates =
+            at.iter().map(|at| LockNodeAttempt::new(live.clone(), at, registered.guid, mode)).collect();
+        Ok(Self {
+            live: live.clone(),
+            candidates,
+            made: NodeCreationTracker::default(),
+            delayed: None,
+            registered,
+        })
+    }
+
+    /// For keys whose upstreams do not compare tokens: requests under this attempt may go on for `delay` after its end.
+    pub fn with_delay(mut self, delay: Option<Duration>) -> Self {
+        if let Some(delay) = delay {
+            self.candidates.iter_mut().for_each(LockNodeAttempt::set_parent_keeps_record);
+            self.delayed = Some(DelayedHandover::with_delay(delay));
+        }
+        self
+    }
+
+    /// Records that all requests under these nodes are over.
+    pub fn mark_outcomes_known(&self) {
+        self.delayed.iter().for_each(DelayedHandover::mark_outcomes_known);
+    }
+
+    pub fn candidates(&self) -> &[LockNodeAttempt<L>] {
+        &self.candidates
+    }
+
+    /// Creates all nodes and waits until each of them holds.
+    pub async fn acquire(
+        &self,
+        caller: &mut impl LockAttemptObserver,
+    ) -> Result<LockGrant, LockAttemptError> {
+        let nodes = self.create_nodes().await?;
+        let first = &nodes.first().expect("a set has at least one key").stat;
+        if nodes.iter().any(|node| node.stat.owner != self.live.client.id()) {
+            self.live.ended.cancel();
+        }
+        if self.live.ended.is_cancelled() || nodes.iter().any(|node| node.stat.czxid != first.czxid) {
+            return Err(GrantError::Lost.into());
+        }
+        // Compared now and not after the wait: later grants to other holders are rightly larger.
+        let before =
+            self.made.highest_epoch_before().expect("nodes that were found are those whose create was sent");
+        let epoch = self.live.checked_token_epoch(first.czxid, before)?;
+        let limit = self.live.sequence_limit;
+        let last = |candidate: &LockNodeAttempt<L>| match self.delayed {
+            Some(_) => LAST_RECORDED,
+            None => candidate.layout.last_usable_sequence(limit),
+        };
+        let numbered = self.candidates.iter().zip(&nodes);
+        let full: Vec<_> = numbered
+            .filter(|(candidate, node)| candidate.sequence(&node.name) > last(candidate))
+            .map(|(candidate, _)| candidate)
+            .collect();
+        if full.iter().any(|candidate| self.delayed.is_some() || !candidate.layout.is_native()) {
+            return Err(GrantError::KeyLimit(NUMBERS_USED_UP).into());
+        }
+        if !full.is_empty() {
+            let marked =
+                join_all(full.iter().map(|candidate| ExhaustedSequenceParent::observe(candidate))).await;
+            self.remove_nodes().await;
+            for marked in marked {
+                marked?.wait_replaced(caller).await?;
+            }
+            return Err(GrantError::Lost.into());
+        }
+        for (candidate, node) in self.candidates.iter().zip(&nodes) {
+            self.live.metrics.record_node_sequence(candidate.sequence(&node.name));
+        }
+        let mut contended = false;
+        for (candidate, node) in self.candidates.iter().zip(&nodes) {
+            let children = candidate.list_children().await?;
+            contended |= candidate.wait_in_queue(&node.name, children, caller).await?;
+        }
+        // A node that is first stays first, but another client may have removed it during the wait at another key.
+        for (candidate, node) in self.candidates.iter().zip(&nodes) {
+            if candidate.layout.queue_rank(&candidate.list_children().await?, &node.name) != QueueRank::First
+            {
+                return Err(GrantError::Lost.into());
+            }
+        }
+        if let Some(delayed) = &self.delayed {
+            let held = self.candidates.iter().zip(&nodes);
+            let held: Vec<_> =
+                held.map(|(candidate, node)| HolderNode { candidate, name: &node.name }).collect();
+            delayed.take_over_keys(&held, epoch, caller).await?;
+        }
+        self.candidates.first().expect("a set has at least one key").wait_session_valid(caller).await?;
+        self.delayed.iter().for_each(DelayedHandover::mark_in_use);
+        let validity = Arc::new(LockValidity::new(self.live.session_deadline.clone()));
+        let nodes =
+            self.candidates.iter().zip(&nodes).map(|(candidate, node)| candidate.path(&node.name)).collect();
+        Ok(LockGrant { epoch, sequence: 0, permit: None, validity, nodes, contended })
+    }
+
+    /// Creates the nodes. If that fails, the parents that were created for them in any round are removed again.
+    async fn create_nodes(&self) -> Result<Vec<LockNode>, GrantError> {
+        let mut made = vec![false; self.candidates.len()];
+        let created = self.create_in_rounds(&mut made).await;
+        if created.is_err() {
+            self.remove_parents(&made).await;
+        }
+        created
+    }
+
+    /// `made`: the candidates whose parent was created here.
+    async fn create_in_rounds(&self, made: &mut [bool]) -> Result<Vec<LockNode>, GrantError> {
+        let requested: Vec<_> = self.candidates.iter().map(LockNodeAttempt::requested_path).collect();
+        let node = |path| MultiOp::Create { path, data: b"", kind: NodeKind::EphemeralSequential };
+        let steps: Vec<_> = requested.iter().map(|path| node(path)).collect();
+        let mut missing = !self
+            .candidates
+            .iter()
+            .all(|candidate| self.live.registry.parents.is_expected(&candidate.parent));
+        for round in 0..CREATE_ROUNDS {
+            if round >= PATIENT_ROUNDS {
+                sleep(self.random_pause()).await;
+            }
+            self.made.record_create_sent(self.live.token_history.highest_epoch());
+            // The parents are sent directly before the nodes. A holder that leaves a key removes its parent, and among
+            // many keys that happens all the time.
+            let parents = missing.then(|| self.create_parents());
+            let commit = self.live.client.commit(&steps);
+            failpoint::pass("after_create_sent");
+            let (parents, committed) = tokio::join!(OptionFuture::from(parents), commit);
+            let parents = parents.unwrap_or_default();
+            made.iter_mut().zip(&parents).for_each(|(made, parent)| *made |= parent.is_ok());
+            match committed {
+                Ok(paths) => {
+                    if let Some(nodes) = self.read_nodes(paths).await? {
+                        self.made.record_names(&nodes.iter().map(|node| node.name.clone()).collect());
+                        return Ok(nodes);
+                    }
+                    if let Some(nodes) = self.recover_created_nodes().await? {
+                        return Ok(nodes);
+                    }
+                }
+                Err(MultiError { fault: ZkError::NoNode, .. }) => {
+                    self.made.record_none_left();
+                    missing = true;
+                    self.create_all_ancestors(parents).await?;
+                }
+                Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => {
+                    if let Some(nodes) = self.recover_created_nodes().await? {
+                        return Ok(nodes);
+                    }
+                }
+                Err(MultiError { fault, .. }) => {
+                    self.made.record_none_left();
+                    return Err(definite_error(fault));
+                }
+            }
+        }
+        Err(GrantError::Service("the lock nodes could not be made: a parent came and went".into()))
+    }
+
+    /// Reads the nodes, because servers before 3.9 answer creates in a transaction without their czxid. `None`: an
+    /// answer was lost.
+    async fn read_nodes(&self, paths: Vec<Option<String>>) -> Result<Option<Vec<LockNode>>, GrantError> {
+        let mut nodes = Vec::with_capacity(paths.len());
+        for path in paths.into_iter().flatten() {
+            match self.live.client.stat(&path).await {
+                Ok(Some(seen)) => {
+                    let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+                    nodes.push(LockNode { name, stat: seen });
+                }
+                Ok(None) | Err(ZkError::Ambiguous(_)) => return Ok(None),
+                Err(fault) => return Err(definite_error(fault)),
+            }
+        }
+        Ok((nodes.len() == self.candidates.len()).then_some(nodes))
+    }
+
+    /// Determines whether the nodes were created, after a lost answer. One transaction creates them, so each key has an
+    /// own node or none has, unless another client removed one. `None`: no key has an own node, and only then may the
+    /// create be sent again.
+    async fn recover_created_nodes(&self) -> Result<Option<Vec<LockNode>>, GrantError> {
+        let mut nodes = Vec::with_capacity(self.candidates.len());
+        for candidate in &self.candidates {
+            nodes.extend(candidate.recover_created_node().await?.map(|(node, _)| node));
+        }
+        match nodes.len() {
+            0 => Ok(None),
+            all if all == self.candidates.len() => Ok(Some(nodes)),
+            _ => Err(GrantError::Lost),
+        }
+    }
+
+    /// Creates all parents at once; most exist already.
+    fn create_parents(&self) -> impl Future<Output = Vec<Result<CreatedNode, ZkError>>> {
+        let sent = self.candidates.iter().map(|candidate| {
+            // Parents of other programs' locks are created only when they are found missing.
+            let (record, kind) = candidate.parent_data();
+            let ours = candidate.layout.is_native();
+            let sent = ours.then(|| self.live.client.create(&candidate.parent, record, kind));
+            async { OptionFuture::from(sent).await.unwrap_or(Err(ZkError::NoNode)) }
+        });
+        // Requests are sent when their method is called, so all of these are sent before the next call.
+        join_all(sent.collect::<Vec<_>>())
+    }
+
+    /// The server does not remove a container that never had a child.
+    async fn remove_parents(&self, made: &[bool]) {
+        for (candidate, _) in self.candidates.iter().zip(made).filter(|(_, made)| **made) {
+            candidate.remove_unused_parent().await;
+        }
+    }
+
+    /// A random pause. A key of the set may come and go in a rhythm, and without the pause the retries might meet the
+    /// same moment again and again.
+    fn random_pause(&self) -> Duration {
+        let mut byte = [0];
+        self.live.randomness.fill(&mut byte);
+        Duration::from_millis(1 + u64::from(byte[0]) % 20)
+    }
+
+    /// Creates the nodes above each parent that could not be created without them.
+    async fn create_all_ancestors(
+        &self,
+        parents: Vec<Result<CreatedNode, ZkError>>,
+    ) -> Result<(), GrantError> {
+        for (candidate, made) in self.candidates.iter().zip(parents) {
+            match made {
+                Ok(_) | Err(ZkError::NodeExists | ZkError::Ambiguous(_)) => {}
+                Err(ZkError::NoNode) => candidate.create_ancestors().await?,
+                Err(fault) => return Err(definite_error(fault)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns when no node of this attempt is left, or the session is over.
+    pub async fn remove_nodes(&self) {
+        if !self.made.may_exist() {
+            return;
+        }
+        if let Some(delayed) = self.delayed.as_ref().filter(|delayed| delayed.can_write_clean_record()) {
+            let nodes = delayed.node_names();
+            let leaving = self.candidates.iter().zip(&nodes);
+            join_all(
+                leaving
+                    .map(|(candidate, name)| delayed_handover::remove_node_and_write_clean(candidate, name)),
+            )
+            .await;
+            delayed.reset();
+            if self.made.created_names().is_some() {
+                return self.made.record_none_left();
+            }
+        }
+        match self.made.created_names() {
+            Some(names) => drop(
+                join_all(
+                    self.candidates.iter().zip(&names).map(|(candidate, name)| candidate.remove_node(name)),
+                )
+                .await,
+            ),
+            None => drop(join_all(self.candidates.iter().map(LockNodeAttempt::remove_all_nodes)).await),
+        }
+        self.made.record_none_left();
+    }
+}
+
+impl<L: ZkClient> Drop for MultiKeyAttempt<L> {
+    fn drop(&mut self) {
+        if self.made.may_exist() {
+            // `clear` has not ended, so the nodes may still hold.
+            self.registered.retain_until_session_end();
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The answers that a gateway or guard gives itself, and the one place that turns reasons into HTTP.
+//!
+//! [`Refusal`] is such an answer. `reason` is the table of all reasons, each with its status, its words and the refusals of
+//! `source` that it stands for; `convert` keeps the further facts of such a refusal. The lists in `CLIENTS.md` and
+//! `PROBLEMS.md` are written from this table by `tests/reasons.rs`.
+//!
+//! When to refuse is decided elsewhere: in the steps of `fencegate-proxy` and in `fencegate-leases`. `fencegate-peers`
+//! reads the reasons in answers of other gateways.
+
+// `println!` panics when the reader is gone.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+mod convert;
+mod reason;
+mod source;
+
+use std::{borrow::Cow, time::Duration};
+
+use bytes::Bytes;
+use fencegate_http::body::{Body, Reply};
+use fencegate_protocol::headers::{FENCING_OUTCOME, SERVED_METHODS};
+use hyper::{
+    Response, StatusCode,
+    header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
+};
+use serde::Serialize;
+
+pub use self::{
+    reason::{DispatchOutcome, RefusalAudience, RefusalReason},
+    source::RefusalSourceError,
+};
+
+/// The page with a section for each reason: `deploy/docs/PROBLEMS.md`. The host is the common one of all links to
+/// documents, as in the runbook links of the alerts. An operator who publishes the page replaces it. Programs read
+/// `reason`, whatever the address is.
+pub const PROBLEMS: &str = "https://fencegate.example/PROBLEMS.md";
+
+/// An answer of our own, instead of an upstream's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {detail}", .reason.word())]
+pub struct Refusal {
+    pub reason: RefusalReason,
+    /// For the log: may name hosts, keys and causes. The client gets the title of the reason.
+    pub detail: Cow<'static, str>,
+    /// The status of the route, where it differs from the reason's own.
+    status: Option<StatusCode>,
+    /// The reference by which an operator finds the operation.
+    reference: Option<String>,
+    /// What the client can do, beside the title.
+    advice: Option<Cow<'static, str>>,
+    /// The status that the service answered when it executed the operation.
+    recorded: Option<u16>,
+    /// The permitted methods, if the method was wrong; `None` for all that are served.
+    allow: Option<Box<HeaderValue>>,
+    /// When another attempt can help, if that is known.
+    after: Option<Duration>,
+    /// Nothing was dispatched, but the grant must not be used any more.
+    retires: bool,
+}
+
+impl Refusal {
+    pub fn new(reason: RefusalReason, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            reason,
+            detail: detail.into(),
+            status: None,
+            reference: None,
+            advice: None,
+            recorded: None,
+            allow: None,
+            after: None,
+            retires: false,
+        }
+    }
+
+    /// Names the operation by this reference.
+    pub fn with_reference(self, reference: String) -> Self {
+        Self { reference: Some(reference), ..self }
+    }
+
+    /// Adds what the client can do.
+    pub fn with_advice(self, advice: impl Into<Cow<'static, str>>) -> Self {
+        Self { advice: Some(advice.into()), ..self }
+    }
+
+    /// Adds the status that the service answered when it executed the operation.
+    pub fn with_recorded_status(self, status: u16) -> Self {
+        Self { recorded: Some(status), ..self }
+    }
+
+    /// Adds the permitted methods.
+    pub fn with_allow(self, methods: HeaderValue) -> Self {
+        Self { allow: Some(Box::new(methods)), ..self }
+    }
+
+    /// Another attempt cannot help before `rest` has passed.
+    pub fn with_retry_after(self, rest: Duration) -> Self {
+        Self { after: Some(rest), ..self }
+    }
+
+    /// Ends the grant, although nothing of this request was dispatched.
+    pub fn with_grant_retirement(self) -> Self {
+        Self { retires: true, ..self }
+    }
+
+    pub fn reference(&self) -> Option<&str> {
+        self.reference.as_deref()
+    }
+
+    /// True if nothing may be dispatched any more under the grant of this request.
+    pub fn retires_grant(&self) -> bool {
+        self.retires || self.outcome() == DispatchOutcome::Unknown
+    }
+
+    /// Answers with `status` where it is a valid one.
+    pub fn with_status(mut self, status: u16) -> Self {
+        self.status = StatusCode::from_u16(status).ok();
+        self
+    }
+
+    pub fn outcome(&self) -> DispatchOutcome {
+        self.reason.outcome()
+    }
+
+    pub fn status(&self) -> StatusCode {
+        self.status.unwrap_or_else(|| self.reason.status())
+    }
+
+    /// `Fencing-Refusal`: the word with which a guard reports to a gateway that it let nothing in, or how an earlier
+    /// request ended. `None` for a refusal that came before the guard's own decision.
+    pub fn guard_word(&self) -> Option<&'static str> {
+        self.reason.is_guard_reason().then(|| self.reason.word())
+    }
+
+    /// The seconds after which another attempt may help, for a refusal that ends by itself. Never for an unknown
+    /// outcome: a client that obeyed could pay twice.
+    fn retry_after(&self) -> Option<Duration> {
+        let later = matches!(self.status().as_u16(), 423 | 429 | 503)
+            && self.outcome() == DispatchOutcome::NotDispatched;
+        if let Some(rest) = self.after {
+            return Some(Duration::from_secs(rest.as_secs() + 1));
+        }
+        let seconds = match self.reason {
+            // Capacity becomes free only when an operation has been kept for its time.
+            RefusalReason::ClientOperations
+            | RefusalReason::RouteOperations
+            | RefusalReason::OperationsFull => 60,
+            RefusalReason::InProgress | RefusalReason::DeadlockAvoided => 1,
+            _ if later => 1,
+            _ => return None,
+        };
+        Some(Duration::from_secs(seconds))
+    }
+
+    /// The answer: `application/problem+json` (RFC 9457).
+    pub fn into_reply(self) -> Reply {
+        let problem = RefusalProblemJson {
+            kind: format!("{PROBLEMS}#{}", self.reason.word()),
+            title: self.reason.title(),
+            status: self.status().as_u16(),
+            reason: self.reason.word(),
+            outcome: self.outcome().as_str(),
+            detail: self.advice.as_deref(),
+            operation_ref: self.reference.as_deref(),
+            recorded_status: self.recorded,
+        };
+        let body = serde_json::to_vec(&problem).expect("plain fields serialise");
+        let mut reply = Response::new(Body::from_bytes(Bytes::from(body)));
+        *reply.status_mut() = self.status();
+        let headers = reply.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(FENCING_OUTCOME, HeaderValue::from_static(self.outcome().as_str()));
+        if self.reason == RefusalReason::LeaseCredentials {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        // RFC 9110, 15.5.6.
+        if self.status() == StatusCode::METHOD_NOT_ALLOWED {
+            let served = || HeaderValue::from_static(SERVED_METHODS);
+            headers.insert(ALLOW, self.allow.as_deref().cloned().unwrap_or_else(served));
+        }
+        if let Some(after) = self.retry_after() {
+            headers.insert(RETRY_AFTER, HeaderValue::from(after.as_secs()));
+        }
+        reply
+    }
+}
+
+/// The body of a refusal.
+#[derive(Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Problem))]
+pub struct RefusalProblemJson<'a> {
+    /// The address of a section of `deploy/docs/PROBLEMS.md`.
+    #[serde(rename = "type")]
+    kind: String,
+    title: &'static str,
+    status: u16,
+    /// The word of the reason, and the name of that section.
+    reason: &'static str,
+    /// `done`, `replayed`, `not-dispatched` or `unknown`.
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operation_ref: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recorded_status: Option<u16>,
+}
+
+/// For handlers of `axum`. The response carries the refusal, so that one place makes its body.
+impl axum::response::IntoResponse for Refusal {
+    fn into_response(self) -> axum::response::Response {
+        let mut response = axum::response::IntoResponse::into_response(self.status());
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A refusal of the method has to name the permitted methods (RFC 9110, 15.5.6).
+    #[test]
+    fn method_refusal_lists_served_methods() {
+        let allow = |reason| Refusal::new(reason, "").into_reply().headers().get(ALLOW).cloned();
+        assert_eq!(allow(RefusalReason::Method).expect("a field"), SERVED_METHODS);
+        assert_eq!(allow(RefusalReason::NoRoute), None);
+    }
+
+    /// A refusal after a possible dispatch never has status 503, nor `Retry-After` unless the request is in progress.
+    #[test]
+    fn unknown_outcome_is_never_503() {
+        for reason in RefusalReason::ALL.iter().filter(|reason| reason.outcome() == DispatchOutcome::Unknown)
+        {
+            let refusal = Refusal::new(*reason, "");
+            assert_ne!(refusal.status(), StatusCode::SERVICE_UNAVAILABLE, "{reason:?}");
+            if *reason != RefusalReason::InProgress {
+                assert_eq!(refusal.retry_after(), None, "{reason:?}");
+            }
+        }
+    }
+
+    /// Every refusal has a status of the classes 4xx and 5xx.
+    #[test]
+    fn refusals_have_error_status() {
+        for reason in RefusalReason::ALL {
+            let status = Refusal::new(*reason, "").status();
+            assert!(status.is_client_error() || status.is_server_error(), "{reason:?}");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! The table of reasons: why the gateway answers a request itself, or why the outcome is unknown.
+
+use fencegate_guard_client::guard_identity::GuardIdentityError;
+use fencegate_guard_store::error as guard;
+use fencegate_http::listen::handler;
+use fencegate_http_client::upstream::pool::ConnectError;
+use fencegate_idempotency::error as once;
+use fencegate_lock::manager::{call_chain::CallbackError, lock_manager};
+use fencegate_policies::key::ExtractKeyError;
+use hyper::StatusCode;
+
+use super::source::RefusalSourceError::{self, Call, Guard, Key, Listener, Lock, Name, Once, Pool, Trust};
+
+/// Whether a request reached an upstream, which is what a payment client needs to know. RFC 9457 bodies and the field
+/// `Fencing-Outcome` have the same words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DispatchOutcome {
+    /// The upstream answered in full.
+    Done,
+    /// The upstream answered an earlier request, and that answer is replayed.
+    Replayed,
+    /// Nothing was sent, so the request can be repeated.
+    NotDispatched,
+    /// Something was sent and no complete answer came back.
+    Unknown,
+}
+
+/// The audience of a reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusalAudience {
+    Clients,
+    /// Gateways that forward requests to each other.
+    Gateways,
+    /// Gateways that send requests to a guard. They report another reason to their clients.
+    AskersOfGuards,
+}
+
+impl DispatchOutcome {
+    /// Reads [`DispatchOutcome::as_str`] back.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Done, Self::Replayed, Self::NotDispatched, Self::Unknown]
+            .into_iter()
+            .find(|outcome| outcome.as_str() == word)
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Replayed => "replayed",
+            Self::NotDispatched => "not-dispatched",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+// A row has: sentences for the documents, where the title is not enough; then name, word, status, outcome, title;
+// then, in brackets, the refusals of other modules that it stands for. A reason without brackets is refused by a step
+// itself.
+macro_rules! reasons {
+    ($($hearers:ident { $(
+        $(#[doc = $note:literal])*
+        $name:ident = $word:literal, $status:literal, $outcome:ident, $title:literal $([$($below:tt)+])?;
+    )* })*) => {
+        /// Why the gateway refuses, or why the outcome is unknown. One list for metrics, logs and answers.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum RefusalReason { $($(#[doc = $title] $(#[doc = $note])* $name,)*)* }
+
+        impl RefusalReason {
+            pub const ALL: &[Self] = &[$($(Self::$name,)*)*];
+
+            /// The reason as it stands in metrics, logs, and problem bodies.
+            pub fn word(self) -> &'static str {
+                match self { $($(Self::$name => $word,)*)* }
+            }
+
+            /// Reads [`RefusalReason::word`] back. Of several reasons with one word the first is returned: it is the
+            /// recorded one, which guards send.
+            pub fn parse(word: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|reason| reason.word() == word)
+            }
+
+            pub(super) fn status(self) -> StatusCode {
+                let code: u16 = match self { $($(Self::$name => $status,)*)* };
+                StatusCode::from_u16(code).expect("every status of the table is one")
+            }
+
+            pub fn outcome(self) -> DispatchOutcome {
+                match self { $($(Self::$name => DispatchOutcome::$outcome,)*)* }
+            }
+
+            /// The text for the client. It has nothing about hosts, holders or keys.
+            pub fn title(self) -> &'static str {
+                match self { $($(Self::$name => $title,)*)* }
+            }
+
+            /// The sentences of the documents beside the title, or nothing.
+            pub fn note(self) -> String {
+                let lines: &[&str] = match self { $($(Self::$name => &[$($note),*],)*)* };
+                lines.concat().trim().to_owned()
+            }
+
+            pub fn hearers(self) -> RefusalAudience {
+                match self { $($(Self::$name => RefusalAudience::$hearers,)*)* }
+            }
+        }
+
+        impl From<RefusalSourceError<'_>> for RefusalReason {
+            fn from(below: RefusalSourceError<'_>) -> Self {
+                match below { $($($($($below)+ => Self::$name,)?)*)* }
+            }
+        }
+    };
+}
+
+// 409 is never used for a stale token, because service meshes retry it; "maybe dispatched" is never 503, because
+// clients retry that.
+reasons! {
+    Clients {
+        AmbiguousPath = "ambiguous-path", 400, NotDispatched, "the path can be read in more than one way";
+        KeyMissing = "key-missing", 400, NotDispatched, "a value that names the resource is missing"
+            [Key(ExtractKeyError::Missing { .. })];
+        KeyInvalid = "key-invalid", 400, NotDispatched, "a value that names the resource is not acceptable"
+            [Key(ExtractKeyError::Invalid { .. } | ExtractKeyError::TooLong | ExtractKeyError::LockPath(_))
+                | Name(ExtractKeyError::Invalid { .. } | ExtractKeyError::TooLong | ExtractKeyError::LockPath(_))];
+        IdempotencyKeyRequired = "idempotency-key-required", 400, NotDispatched, "an Idempotency-Key is required"
+            [Name(ExtractKeyError::Missing { .. })];
+        Malformed = "malformed", 400, NotDispatched, "the request is malformed"
+            [Listener(handler::RequestRejection::Malformed(_))];
+        BodyBroken = "malformed", 400, Unknown, "the body of the request broke off after a part of it was sent on";
+        /// On the interface for leases: the request has neither a token nor a client certificate that the policy
+        /// knows.
+        LeaseCredentials = "lease-credentials", 401, NotDispatched, "who asks for the lease is not known";
+        /// The secret is wrong, the keys or the mode of the lease do not cover the request, or its client may not
+        /// hold it.
+        LeaseForbidden = "lease-forbidden", 403, NotDispatched, "the lease is not good for this";
+        NoRoute = "no-route", 404, NotDispatched, "nothing is served here";
+        Method = "method", 405, NotDispatched, "the method is not served";
+        SlowRequest = "slow-request", 408, NotDispatched, "the request did not arrive in time"
+            [Listener(handler::RequestRejection::TimedOut)];
+        /// An upload that is streamed stopped halfway, after its first part was sent.
+        SlowUpload = "slow-request", 408, Unknown, "the rest of the request did not arrive in time";
+        /// The answer is not kept; `recorded_status` is the status that it had.
+        AlreadyDone = "already-done", 409, Done, "the operation was done before"
+            [Once(once::AdmitOperationError::Done { status: None | Some(..400) })];
+        /// `recorded_status` is that status; the answer itself is not kept.
+        AlreadyRefused = "already-refused", 409, Replayed, "the service has answered this operation before, with this status"
+            [Once(once::AdmitOperationError::Done { status: Some(400..) })];
+        /// With `store: zookeeper` it can come for a while although nothing was sent: ZooKeeper's answer to the
+        /// record was lost, and the gateway has not taken the record back yet.
+        InProgress = "in-progress", 409, Unknown, "the same operation is running"
+            [Once(once::AdmitOperationError::InProgress) | Guard(guard::RefusalCode::InProgress)];
+        /// The operation is recorded as unknown, and `operation_ref` names it. With `store: zookeeper` it can come
+        /// for a while although nothing was sent, as `in-progress` can.
+        OutcomeRecordedUnknown = "outcome-unknown", 409, Unknown, "what came of this operation is not known"
+            [Once(once::AdmitOperationError::Unknown { .. }) | Guard(guard::RefusalCode::OutcomeUnknown)];
+        /// The route allows another number of holders than the present holders do: those came through another
+        /// gateway, or hold a lease. The first holder decides until it leaves.
+        PermitsDiffer = "permits-differ", 409, NotDispatched, "others hold the resource with another number of permits"
+            [Lock(lock_manager::AcquireError::PermitsDiffer)];
+        /// A service has called back while it works on a dispatch, and shows the ticket of the dispatch. Such a
+        /// request never waits for a lock. Nothing was sent: the service may ask again, best when its own request is
+        /// over.
+        DeadlockAvoided = "deadlock-avoided", 409, NotDispatched, "it would have to wait for the request that it was called from, or for one that may wait for that"
+            [Call(CallbackError::NotInnermost | CallbackError::TooDeep | CallbackError::Upgrade) | Guard(guard::RefusalCode::DeadlockAvoided)];
+        /// A service has called back and shows a ticket, or the request is under a client's lease.
+        StaleToken = "stale-token", 412, NotDispatched, "the lease is over, or the request that it was called from, or the lock of either"
+            [Call(CallbackError::NotHeld | CallbackError::NotInFlight | CallbackError::Closed)];
+        BodyTooLarge = "body-too-large", 413, NotDispatched, "the body is too large";
+        TargetTooLarge = "target-too-large", 414, NotDispatched, "the request target is too large"
+            [Listener(handler::RequestRejection::TargetTooLarge)];
+        Expectation = "expectation", 417, NotDispatched, "the expectation is not supported";
+        Misdirected = "misdirected", 421, NotDispatched, "this host is not served here";
+        IdempotencyMismatch = "idempotency-mismatch", 422, NotDispatched, "the Idempotency-Key was used for another request"
+            [Once(once::AdmitOperationError::Mismatch) | Guard(guard::RefusalCode::IdempotencyMismatch)];
+        /// Another holder has it, and the wait is over. `locked_status` may make it 409, 429 or 503.
+        Locked = "locked", 423, NotDispatched, "the resource is busy"
+            [Lock(lock_manager::AcquireError::Locked)];
+        /// With `fencing: delay`: the resource stays closed for everybody, and `Retry-After` says for how long.
+        /// `locked_status` counts here, too.
+        Delayed = "delayed", 423, NotDispatched, "the resource rests until what its last holder sent is over"
+            [Lock(lock_manager::AcquireError::Delayed(_))];
+        /// A proxy in front of the gateway accepted the request before its TLS handshake was complete.
+        EarlyData = "early-data", 425, NotDispatched, "not accepted as early data";
+        /// The route has `lease: required`.
+        LeaseRequired = "lease-required", 428, NotDispatched, "a lease is required: the field `Fencing-Lease`";
+        QueueFull = "queue-full", 429, NotDispatched, "too many requests wait for the resource"
+            [Lock(lock_manager::AcquireError::QueueFull)];
+        /// The limits are `limits.per_client`, and `client_share` of a route.
+        ClientLimit = "client-limit", 429, NotDispatched, "too many requests of this client";
+        /// The limit is `once.client_share`.
+        ClientOperations = "client-operations", 429, NotDispatched, "too many operations of this client are remembered"
+            [Once(once::AdmitOperationError::ClientFull)];
+        /// The limits are `leases.most` and `leases.per_principal`.
+        LeaseLimit = "lease-limit", 429, NotDispatched, "too many leases";
+        HeaderTooLarge = "header-too-large", 431, NotDispatched, "the header is too large"
+            [Listener(handler::RequestRejection::HeaderTooLarge)];
+        TransferEncoding = "transfer-encoding", 501, NotDispatched, "the transfer coding is not supported";
+        UpstreamConnect = "upstream-connect", 502, NotDispatched, "the service could not be reached"
+            [Pool(ConnectError::Io { .. } | ConnectError::Exhausted)];
+        OutcomeUnknown = "outcome-unknown", 502, Unknown, "the service broke off; what came of the request is not known";
+        OutcomeLate = "outcome-unknown", 504, Unknown, "the service did not answer in time; what came of the request is not known";
+        /// It comes where the upstream is not `direct`, and for a duplicate.
+        OutcomeRefused = "outcome-unknown", 502, Unknown, "the guard refused it; whether a copy of it passed before is not known";
+        Fenced = "fenced", 503, NotDispatched, "a newer holder has the resource";
+        Busy = "busy", 503, NotDispatched, "an older request still works on the resource"
+            [Guard(guard::RefusalCode::Busy)];
+        InDoubt = "in-doubt", 503, NotDispatched, "what came of an older request is not known yet"
+            [Guard(guard::RefusalCode::InDoubt)];
+        Quarantine = "quarantine", 503, NotDispatched, "the guard waits until older requests are over"
+            [Guard(guard::RefusalCode::Quarantine)];
+        KeyLimit = "key-limit", 503, NotDispatched, "no more locks can be taken"
+            [Lock(lock_manager::AcquireError::KeyLimit(_))];
+        LockService = "lock-service", 503, NotDispatched, "the lock service is away"
+            [Lock(lock_manager::AcquireError::Service(_)) | Once(once::AdmitOperationError::Service(_))];
+        Suspended = "suspended", 503, NotDispatched, "the hold of the resource could not be proven in time"
+            [Once(once::AdmitOperationError::Lost) | Call(CallbackError::Unproven)];
+        /// The session of that gateway lives, as ZooKeeper says. A request under the lease waits, or is repeated
+        /// later.
+        LeaseAway = "lease-away", 503, NotDispatched, "the gateway that holds the lease cannot be reached";
+        /// The key templates or layouts differ from those of an older gateway, so one resource would have two locks.
+        /// `fencegate reload --dry-run --fleet` names the routes and the other gateway.
+        ConfigMismatch = "config-mismatch", 503, NotDispatched, "another gateway locks the resource in another way";
+        /// Nobody has run `fencegate era init` yet.
+        NotInitialised = "not-initialised", 503, NotDispatched, "the lock service was not set up for this gateway yet"
+            [Lock(lock_manager::AcquireError::NotInitialised(_))];
+        /// ZooKeeper may have been wiped as well. An operator has to act.
+        RolledBack = "rolled-back", 503, NotDispatched, "the lock service was restored to an older state"
+            [Lock(lock_manager::AcquireError::RolledBack(_))];
+        Guard = "guard", 503, NotDispatched, "the guard is away or refused"
+            [Pool(ConnectError::Distrusted { .. })
+                | Trust(GuardIdentityError::Replaced | GuardIdentityError::NoGuard(_) | GuardIdentityError::OtherInstallation { .. }
+                    | GuardIdentityError::RolledBack { .. } | GuardIdentityError::TimeoutTooShort { .. })];
+        GuardSplit = "guard-split", 503, NotDispatched, "the guards of the service do not share a store"
+            [Trust(GuardIdentityError::Split | GuardIdentityError::MultipleProcesses)];
+        Store = "store", 503, NotDispatched, "the record of operations is away"
+            [Once(once::AdmitOperationError::Foreign(_)) | Guard(guard::RefusalCode::Store)];
+        /// The share of the route is `once.share`.
+        RouteOperations = "route-operations", 503, NotDispatched, "too many operations of this kind are remembered"
+            [Once(once::AdmitOperationError::RouteFull)];
+        /// All room for operations is used up.
+        OperationsFull = "operations-full", 503, NotDispatched, "too many operations are remembered"
+            [Once(once::AdmitOperationError::Full)];
+        Draining = "draining", 503, NotDispatched, "the gateway is stopping";
+        Overloaded = "overloaded", 503, NotDispatched, "too many requests at once"
+            [Listener(handler::RequestRejection::Displaced | handler::RequestRejection::HeadMemoryExhausted) | Pool(ConnectError::LimitReached)];
+        Loop = "loop", 508, NotDispatched, "the request came back to where it was sent from";
+    }
+    Gateways {
+        PeerForbidden = "peer-forbidden", 403, NotDispatched, "this listener is for gateways";
+        NotHolder = "not-holder", 421, NotDispatched, "this gateway does not keep the resource"
+            [Lock(lock_manager::AcquireError::NotHolder | lock_manager::AcquireError::Elsewhere(_))];
+    }
+    AskersOfGuards {
+        Stale = "stale", 412, NotDispatched, "a newer token was announced" [Guard(guard::RefusalCode::Stale)];
+        Floor = "floor", 412, NotDispatched, "the token is older than what is remembered" [Guard(guard::RefusalCode::Floor)];
+        /// Or the clocks of gateway and guard differ by more than `clock_error`.
+        Expired = "expired", 412, NotDispatched, "it came after the moment until which it might be begun"
+            [Guard(guard::RefusalCode::Expired)];
+        Duplicate = "duplicate", 412, Unknown, "the token was announced before" [Guard(guard::RefusalCode::Duplicate)];
+        TokenFuture = "token-future", 412, NotDispatched, "the token is far above all others"
+            [Guard(guard::RefusalCode::TokenFuture)];
+        TokenMalformed = "token-malformed", 400, NotDispatched, "the token cannot be read"
+            [Guard(guard::RefusalCode::TokenMalformed)];
+        /// Only a filter says this.
+        NotAfterMissing = "not-after-missing", 403, NotDispatched, "it does not say until when it may be begun: the way in is the gateway"
+            [Guard(guard::RefusalCode::NotAfterMissing)];
+        TokenMissing = "token-missing", 403, NotDispatched, "there is no token: the way in is the gateway"
+            [Guard(guard::RefusalCode::TokenMissing)];
+        TicketMissing = "ticket-missing", 403, NotDispatched, "there is no ticket" [Guard(guard::RefusalCode::TicketMissing)];
+        TicketInvalid = "ticket-invalid", 403, NotDispatched, "the ticket is not valid"
+            [Guard(guard::RefusalCode::TicketInvalid)];
+        TicketExpired = "ticket-expired", 403, NotDispatched, "the ticket has expired"
+            [Guard(guard::RefusalCode::TicketExpired)];
+        TicketKey = "ticket-key", 403, NotDispatched, "the ticket is of another dispatch"
+            [Guard(guard::RefusalCode::TicketKey)];
+    }
+}
+
+impl RefusalReason {
+    /// The words with which a guard reports that it let nothing in, or how an earlier operation ended.
+    pub fn is_guard_reason(self) -> bool {
+        guard::RefusalCode::ALL.iter().any(|word| Self::from(Guard(*word)) == self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The reason that is made of a word of the guard has the same word.
+    #[test]
+    fn guard_word_is_its_reason_word() {
+        for word in guard::RefusalCode::ALL {
+            assert_eq!(RefusalReason::from(Guard(*word)).word(), word.as_str());
+        }
+    }
+
+    /// Reasons share a word only where they mean the same to a client.
+    #[test]
+    fn only_synonymous_reasons_share_word() {
+        let mut words: Vec<_> = RefusalReason::ALL.iter().map(|reason| reason.word()).collect();
+        words.sort_unstable();
+        words.dedup();
+        // `outcome-unknown` has three statuses: broken off, late, recorded. It also stands for a refusal that proves
+        // nothing. Of a slow request, and of one whose body breaks off, a part may have been sent.
+        assert_eq!(words.len(), RefusalReason::ALL.len() - 5);
+    }
+}

@@ -1,0 +1,39 @@
+//! The refusals that a step can meet: those of the crates below, and those of the gateway's own check of guards.
+
+use fencegate_guard_client::guard_identity::GuardIdentityError;
+use fencegate_guard_store::error as guard;
+use fencegate_http::listen::handler;
+use fencegate_http_client::upstream::pool::ConnectError;
+use fencegate_idempotency::error as once;
+use fencegate_lock::manager::{call_chain::CallbackError, lock_manager};
+use fencegate_policies::key::ExtractKeyError;
+
+/// A refusal as its origin reports it. The table of reasons has a row for each of them.
+#[derive(Debug, Clone, Copy)]
+pub enum RefusalSourceError<'a> {
+    /// A request has no key.
+    Key(&'a ExtractKeyError),
+    /// A request has no valid name for its operation.
+    Name(&'a ExtractKeyError),
+    /// The input of a listener was never a request.
+    Listener(handler::RequestRejection),
+    Lock(&'a lock_manager::AcquireError),
+    /// The request does not run inside the dispatch in which it was called.
+    Call(CallbackError),
+    /// ZooKeeper's record of operations refuses it.
+    Once(&'a once::AdmitOperationError),
+    Guard(guard::RefusalCode),
+    /// There is no connection to the upstream.
+    Pool(&'a ConnectError),
+    /// There is a connection, but the guard at its other end is not trusted.
+    Trust(&'a GuardIdentityError),
+}
+
+impl<'a> From<&'a ConnectError> for RefusalSourceError<'a> {
+    fn from(error: &'a ConnectError) -> Self {
+        match error {
+            ConnectError::Distrusted { why, .. } => why.downcast_ref().map_or(Self::Pool(error), Self::Trust),
+            _ => Self::Pool(error),
+        }
+    }
+}

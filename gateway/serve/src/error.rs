@@ -1,0 +1,70 @@
+//! Why a process does not start, or did not end well.
+
+use std::io;
+
+use fencegate_config::{bearer::BearerTokenError, key_secret::KeyHashSecretError};
+use fencegate_http::listen::certificates::ListenerTlsError;
+use fencegate_peers::PeerTlsError;
+use fencegate_process::client_tls::ClientTlsError;
+use fencegate_ticket::KeyFileError;
+use fencegate_zookeeper::{session::credentials::ZkTlsCredentialsError, state::OpenStateDirError};
+
+use super::worker::BindError;
+
+/// Why a process does not start or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    #[error("FG0527: listen on {address}, the {listener} listener: {source}{}", remedy(source))]
+    Listen { listener: String, address: String, source: io::Error },
+    #[error("FG0526: listen on {address}, the {listener} listener: {source}")]
+    UnixSocket { listener: String, address: String, source: io::Error },
+    #[error("start a thread or runtime")]
+    Start(#[from] io::Error),
+    #[error("FG0510: speak TLS with clients")]
+    ListenerTls(#[from] ListenerTlsError),
+    #[error("FG0510: speak TLS with operators")]
+    AdminTls(#[source] ListenerTlsError),
+    #[error("FG0510: speak TLS with other gateways")]
+    PeerTls(#[from] PeerTlsError),
+    #[error("FG0510: use the files that `zookeeper` names")]
+    ZooKeeperTls(#[from] ZkTlsCredentialsError),
+    #[error("read the token of the admin listener")]
+    AdminToken(#[from] BearerTokenError),
+    #[error("read a token of `leases.principals`")]
+    LeaseToken(#[source] BearerTokenError),
+    #[error(transparent)]
+    KeySecret(#[from] KeyHashSecretError),
+    #[error("FG0512: read the key that tickets are signed with")]
+    TicketKey(#[from] KeyFileError),
+    #[error(transparent)]
+    State(#[from] OpenStateDirError),
+    #[error("FG0512: prepare TLS with an upstream")]
+    UpstreamTls(#[source] ClientTlsError),
+    #[error("the session's thread has panicked; locks go by the session timeout")]
+    SessionEnded,
+    #[error("{0} requests were still at work when the drain was over")]
+    DrainTimeout(usize),
+}
+
+/// The most frequent remedy.
+fn remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; end the process that has it, which `ss -ltnp` names, or start beside it with `--beside`"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "; this machine has no such address: `ip address` lists those it has"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "; a port below 1024 needs CAP_NET_BIND_SERVICE, or take a higher one"
+        }
+        _ => "",
+    }
+}
+
+impl From<BindError> for ProcessError {
+    fn from(deaf: BindError) -> Self {
+        let BindError { listener, address, source } = deaf;
+        Self::Listen { listener, address, source }
+    }
+}

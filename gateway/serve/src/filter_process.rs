@@ -1,0 +1,98 @@
+//! Starts a filter and waits for a signal. It has no store: nothing is remembered from one request to the next.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use fencegate_admin as admin;
+use fencegate_config::key_secret;
+use fencegate_http::{listen::certificates::ListenerCertificates, network::Network};
+use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_policies::plan::{self, Enforcement};
+use fencegate_process::{clock::MachineClock, key_redaction};
+use fencegate_proxy::{
+    frontend::{RawRequest, ServingRole},
+    handler::Handler,
+    pipeline,
+    steps::{extract_claim::TokenBypassPolicy, filter},
+};
+use tracing::{info, warn};
+
+use super::{
+    admin_listener::BoundAdminListener,
+    context::ProcessContext,
+    error::ProcessError,
+    main_thread::MainThread,
+    sd_notify::SystemdNotifier,
+    signals::{ProcessSignals, SignalAction},
+    worker::{WorkerContext, WorkerDeps, WorkerRole},
+    worker_pool::{self, WorkerPool, WorkerPoolConfig},
+};
+
+/// The filter's state of a worker.
+#[derive(Clone)]
+pub struct FilterRole {
+    clock_error: Duration,
+    enforce: Enforcement,
+    bypass: Arc<TokenBypassPolicy>,
+}
+
+impl<N: Network> WorkerRole<N> for FilterRole {
+    const ROLE: ServingRole = ServingRole::Filter;
+
+    fn pipeline(shared: &WorkerContext<Self>, deps: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
+        let WorkerDeps { edition: config, parts, forward, .. } = deps;
+        let FilterRole { clock_error, enforce, bypass } = shared.role.clone();
+        let clock = shared.clock.clone();
+        let plan = Rc::new(config.plan.clone());
+        pipeline::filter_pipeline(
+            parts,
+            filter::FilterDeps { clock, clock_error, enforce, bypass, plan },
+            forward,
+        )
+    }
+}
+
+/// Runs until SIGTERM or SIGINT, then drains.
+///
+/// # Errors
+/// A file or an address cannot be used, or the machine has no thread.
+pub fn run(plan: &plan::GuardPlan, workers: usize) -> Result<(), ProcessError> {
+    key_redaction::set_key_redaction(plan.serving.log.keys, key_secret::load(&plan.serving.log)?);
+    let base = ProcessContext::new(Arc::new(MachineClock), ProcessMetricFamilies::for_filter());
+    let mut main = MainThread::start(&base.threads)?;
+    let reception = BoundAdminListener::bind(&plan.serving.admin, false, &base.metrics)?;
+    let bypass = Arc::new(TokenBypassPolicy { unfenced: plan.unfenced.clone(), missing: plan.missing });
+    let role = FilterRole { clock_error: plan.clock_error, enforce: plan.enforce, bypass };
+    let equipment = WorkerPoolConfig { role, workers, beside: false, memory: Arc::default(), ours: None };
+    let shared = worker_pool::build_context(&plan.serving, &base, equipment)?;
+    let tellers = shared.tellers.clone();
+    let certificates = shared.certificates.clone();
+    let staff = WorkerPool::start(shared)?;
+    let routes = admin::filter_routes(base.metrics.clone(), base.threads.clone());
+    reception.open(routes, base.threads.clone().watch())?;
+    info!(same_kernel = base.clock.boot_id().is_some(), "filter.opened");
+    let manager = SystemdNotifier::from_env();
+    main.runtime.block_on(async {
+        tokio::select! {
+            () = manager.notify_ready_when(|| true) => {}
+            () = manager.run_watchdog(&base.threads) => {}
+            () = wait_shutdown(&mut main.signals, certificates.as_deref(), &manager) => {}
+        }
+    });
+    main.drain(manager, &base, staff, plan.serving.listener.timeouts.drain);
+    tellers.finish();
+    info!("stopped");
+    Ok(())
+}
+
+/// Returns when a signal demands the end. A filter reads its file once, as a guard does.
+async fn wait_shutdown(
+    signals: &mut ProcessSignals,
+    certificates: Option<&ListenerCertificates>,
+    manager: &SystemdNotifier,
+) {
+    while signals.next().await == SignalAction::Reload {
+        warn!("a filter does not read its file again");
+        // Certificates that cannot be used are logged by their reader.
+        manager.notify_reload(async { certificates.map(ListenerCertificates::reload) }).await;
+    }
+}

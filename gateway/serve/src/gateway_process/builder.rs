@@ -1,0 +1,120 @@
+//! A gateway whose parts are assembled and do not run yet. They run on threads of their own; in a simulation, all on
+//! one thread and in its time.
+
+use std::path::PathBuf;
+
+use fencegate_config::current_config::CurrentConfig;
+use fencegate_http::network::Network;
+use fencegate_leases::lease_worker::LeaseWorker;
+use fencegate_lock::manager::{lock_manager::LockManager, session_worker::SessionWorker};
+use fencegate_peers::plan_compat::PlanCompat;
+use fencegate_policies::plan::GatewayPlan;
+use fencegate_zookeeper::{
+    peer_endpoint::AdminPageAddress,
+    session::{local_member::LocalMember, settings::SessionSettings},
+};
+use tokio::sync::mpsc;
+
+use super::{lease_setup, options::GatewayOptions, resources::ProcessResources, role::GatewayRole, sessions};
+use crate::{
+    context::ProcessContext,
+    error::ProcessError,
+    plan_publisher::PlanPublisher,
+    reload::{ConfigUpdate, Reloader},
+    worker::WorkerContext,
+    worker_pool::{self, WorkerPoolConfig},
+};
+
+/// The parts to be run: a session for each session worker, the worker that takes the locks of leases, and the
+/// workers, which share the rest.
+pub struct GatewayParts<N> {
+    pub desks: Vec<(SessionWorker, SessionSettings)>,
+    /// Where the policy has leases.
+    pub taker: Option<LeaseWorker<N>>,
+    pub shared: WorkerContext<GatewayRole>,
+    pub keeper: LockManager,
+    pub nameplate: LocalMember,
+    pub(super) in_force: CurrentConfig,
+}
+
+impl<N: Network> GatewayParts<N> {
+    /// `page`: the URL of the admin page.
+    ///
+    /// # Errors
+    /// A file cannot be used, or the machine has no thread for the checks of the endpoints.
+    pub fn assemble(
+        gateway: &GatewayPlan,
+        options: &GatewayOptions,
+        base: &ProcessContext,
+        resources: &ProcessResources,
+        page: Option<AdminPageAddress>,
+        network: N,
+    ) -> Result<Self, ProcessError> {
+        let ProcessResources { memory, name, ours, .. } = resources;
+        let (lock_manager, session_workers) = sessions::build_lock_manager(gateway, base);
+        let compat = PlanCompat::new(gateway, base.metrics.clone());
+        let reach = ours.as_ref().map(|ours| ours.reach.clone());
+        let nameplate = LocalMember::with_endpoint(gateway.fingerprint, reach);
+        let nameplate = nameplate.with_page(page).with_publication(
+            gateway.fingerprint,
+            PlanCompat::publication(gateway),
+            compat.clone(),
+        );
+        let session_workers = {
+            let settings = sessions::session_settings(gateway, name, options, base, &nameplate, memory);
+            session_workers
+                .into_iter()
+                .enumerate()
+                .map(|(number, session_worker)| (session_worker, settings(number)))
+                .collect()
+        };
+        let in_force = CurrentConfig::new(gateway.clone());
+        let granted =
+            lease_setup::set_up_leases(gateway, resources, &lock_manager, &in_force, &compat, base, network)?;
+        let (leases, lease_worker) = granted.unzip();
+        let role = GatewayRole::new(gateway, name, lock_manager.clone(), leases, memory, compat, &in_force)?;
+        let workers = options.workers;
+        let beside = options.beside;
+        let equipment =
+            WorkerPoolConfig { role, workers, beside, memory: memory.clone(), ours: ours.clone() };
+        let shared = worker_pool::build_context(&gateway.serving, base, equipment)?;
+        in_force.replace(gateway.clone(), shared.edition.clone());
+        Ok(Self {
+            desks: session_workers,
+            taker: lease_worker,
+            shared,
+            keeper: lock_manager,
+            nameplate,
+            in_force,
+        })
+    }
+
+    /// The reloader that puts another plan of `file` in force. `turns`: one channel for each worker.
+    pub fn reloader(
+        &self,
+        file: PathBuf,
+        gateway: GatewayPlan,
+        turns: Vec<mpsc::UnboundedSender<ConfigUpdate>>,
+    ) -> Reloader {
+        let Self { shared, nameplate, in_force, .. } = self;
+        let ours = shared.ours.iter().filter_map(|ours| ours.certificates.clone());
+        Reloader {
+            started: gateway.clone(),
+            edition: shared.edition.clone(),
+            workers: turns,
+            metrics: shared.metrics.clone(),
+            clock: shared.clock.clone(),
+            threads: shared.threads.clone(),
+            guards: shared.guards.clone(),
+            certificates: shared.certificates.iter().cloned().chain(ours).collect(),
+            keeper: self.keeper.clone(),
+            agreement: shared.role.agreement.clone(),
+            publisher: PlanPublisher::new(nameplate.clone(), shared.role.agreement.clone(), &gateway),
+            nameplate: nameplate.clone(),
+            in_force: in_force.clone(),
+            leases: shared.role.leases.clone(),
+            gateway,
+            file,
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The resources that a gateway claims at its start: its state directory, its name, its address for other gateways.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_peers::LocalPeerIdentity;
+use fencegate_policies::plan::GatewayPlan;
+use fencegate_process::{host_name::host_name, randomness::SystemRandomness};
+use fencegate_zookeeper::state::TokenHistory;
+use socket2::Socket;
+
+use super::options::GatewayOptions;
+use crate::{addresses::bind_peer, error::ProcessError};
+
+/// The resources that the process takes at its start, and releases only with its end.
+pub struct ProcessResources {
+    /// The newest token so far, from the state directory where there is one.
+    pub memory: Arc<TokenHistory>,
+    /// The name of the gateway.
+    pub name: Arc<str>,
+    /// Keeps the address for other gateways until the workers listen there.
+    pub kept: Option<Socket>,
+    /// The address and credentials of this process for other gateways, where they can reach it.
+    pub ours: Option<LocalPeerIdentity>,
+}
+
+impl ProcessResources {
+    /// # Errors
+    /// The state directory or an address belongs to another process, or a file cannot be read.
+    pub(super) fn acquire(
+        gateway: &GatewayPlan,
+        options: &GatewayOptions,
+        metrics: &ProcessMetricFamilies,
+    ) -> Result<Self, ProcessError> {
+        let memory = open_token_history(gateway, metrics)?;
+        let name: Arc<str> = gateway.serving.name.clone().unwrap_or_else(host_name).into();
+        let kept = gateway.peer.as_ref().map(|peer| bind_peer(peer, options.beside)).transpose()?;
+        let (kept, bound) = kept.unzip();
+        let ours = open_local_peer(gateway, &name, bound, metrics)?;
+        Ok(Self { memory, name, kept, ours })
+    }
+}
+
+fn open_token_history(
+    gateway: &GatewayPlan,
+    metrics: &ProcessMetricFamilies,
+) -> Result<Arc<TokenHistory>, ProcessError> {
+    let Some(folder) = &gateway.state_dir else { return Ok(Arc::default()) };
+    let counted = metrics.session(0);
+    Ok(TokenHistory::open(folder, &SystemRandomness, move || counted.record_state_write_failure())?)
+}
+
+fn open_local_peer(
+    gateway: &GatewayPlan,
+    name: &Arc<str>,
+    bound: Option<SocketAddr>,
+    metrics: &ProcessMetricFamilies,
+) -> Result<Option<LocalPeerIdentity>, ProcessError> {
+    let (Some(peer), Some(bound)) = (&gateway.peer, bound) else { return Ok(None) };
+    Ok(Some(LocalPeerIdentity::new(peer, name.clone(), bound, metrics.clients(), &SystemRandomness)?))
+}

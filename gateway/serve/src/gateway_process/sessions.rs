@@ -1,0 +1,125 @@
+//! The sessions have a thread of their own: a worker that computes for long must not let them expire.
+
+use std::{convert::Infallible, io, rc::Rc, sync::Arc, thread};
+
+use fencegate_lock::manager::{
+    lock_manager::{self, LockManager},
+    session_worker::SessionWorker,
+};
+use fencegate_policies::plan::GatewayPlan;
+use fencegate_process::{
+    liveness::{ThreadMonitor, ThreadRole},
+    randomness::SystemRandomness,
+};
+use fencegate_zookeeper::{
+    limits::SEQUENCE_LIMIT,
+    session::{
+        credentials::ZkTlsCredentialsError, instrumented::InstrumentedZk, local_member::LocalMember,
+        log_dedup::LogDedup, servers::ZkServers, settings::SessionSettings,
+    },
+    state::TokenHistory,
+};
+use futures_util::future::join_all;
+use tokio::{sync::oneshot, task::LocalSet};
+use tokio_util::sync::CancellationToken;
+use tracing::error;
+
+use super::options::GatewayOptions;
+use crate::context::ProcessContext;
+
+/// The thread of the sessions.
+pub(super) struct SessionThread {
+    thread: thread::JoinHandle<()>,
+    close: CancellationToken,
+    /// Closed, without a message, when the thread unwinds.
+    pub(super) end: oneshot::Receiver<Infallible>,
+}
+
+impl SessionThread {
+    /// Starts a session for each session worker.
+    pub(super) fn start(
+        session_workers: Vec<(SessionWorker, SessionSettings)>,
+        servers: ZkServers,
+        threads: &ThreadMonitor,
+    ) -> io::Result<Self> {
+        let (alive, end) = oneshot::channel::<Infallible>();
+        let close = CancellationToken::new();
+        let closed = close.clone();
+        let turning = threads.register(ThreadRole::Sessions);
+        let thread = thread::Builder::new().name("session".into()).spawn(move || {
+            let _alive = alive;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime =
+                runtime.expect("a runtime needs an epoll instance, and the process has just started");
+            let all = session_workers.into_iter().map(|(session_worker, settings)| {
+                session_worker.run(
+                    InstrumentedZk::new(servers.clone(), &settings.metrics),
+                    Rc::new(settings),
+                    closed.clone(),
+                )
+            });
+            let tasks = LocalSet::new();
+            tasks.spawn_local(turning);
+            tasks.block_on(&runtime, join_all(all));
+        })?;
+        Ok(Self { thread, close, end })
+    }
+
+    /// Releases all locks. Call this when no request runs under any of them.
+    pub(super) fn close(self, memory: &TokenHistory) {
+        self.close.cancel();
+        let ended = self.thread.join();
+        memory.close();
+        if ended.is_err() {
+            error!("the session's thread panicked; its nodes go by the session timeout");
+        }
+    }
+}
+
+/// The source of sessions, with the files of TLS as they are from now on.
+///
+/// # Errors
+/// The files cannot be used.
+pub(super) fn servers(
+    gateway: &GatewayPlan,
+    base: &ProcessContext,
+) -> Result<ZkServers, ZkTlsCredentialsError> {
+    ZkServers::from_policy(&gateway.zookeeper)?.with_file_watch(&base.metrics.session(0))
+}
+
+/// The lock manager, with its session workers: one for each session that is to serve it.
+pub(super) fn build_lock_manager(
+    gateway: &GatewayPlan,
+    base: &ProcessContext,
+) -> (LockManager, Vec<SessionWorker>) {
+    let (lock_manager, session_workers) =
+        lock_manager::create_lock_manager(base.clock.clone(), gateway.zookeeper.sessions);
+    let counted = lock_manager.clone();
+    base.metrics.set_key_counter(move || counted.key_count());
+    (lock_manager, session_workers)
+}
+
+/// The settings of the session with a number. The sessions share what one of them has learned about the installation,
+/// and the reason why one is away.
+pub(super) fn session_settings(
+    gateway: &GatewayPlan,
+    name: &str,
+    options: &GatewayOptions,
+    base: &ProcessContext,
+    nameplate: &LocalMember,
+    memory: &Arc<TokenHistory>,
+) -> impl Fn(usize) -> SessionSettings {
+    let complaints = Arc::new(LogDedup::default());
+    move |number| SessionSettings {
+        policy: gateway.zookeeper.clone(),
+        gateway: name.to_owned(),
+        member: nameplate.clone(),
+        init: options.init,
+        clock: base.clock.clone(),
+        randomness: Arc::new(SystemRandomness),
+        token_history: memory.clone(),
+        sequence_limit: SEQUENCE_LIMIT,
+        metrics: base.metrics.session(number),
+        log_dedup: complaints.clone(),
+    }
+}

@@ -1,0 +1,50 @@
+//! Why a guard does not start, or did not end well.
+
+use std::io;
+
+use fencegate_config::store_config::StoreConfigError;
+use fencegate_guard::{join::JoinGuardError, open::OpenGuardError};
+use fencegate_guard_client::jwks_fetcher::JwksUrlError;
+use fencegate_guard_postgres::postgres::UnusableDatabaseError;
+use fencegate_guard_store::store::{CommitError, StoreError};
+use fencegate_ticket::KeyFileError;
+
+use crate::error::ProcessError;
+
+/// Why a guard does not start or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum GuardProcessError {
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    OpenState(#[from] OpenGuardError),
+    #[error(transparent)]
+    StoreConfig(#[from] StoreConfigError),
+    #[error("FG0540: {0}")]
+    UnusableStore(#[from] UnusableDatabaseError),
+    #[error("a filter has no store: leave `--init` out")]
+    Stateless,
+    #[error("join the store: {0}")]
+    JoinStore(JoinGuardError),
+    #[error("read the ticket keys")]
+    TicketKeys(#[from] KeyFileError),
+    #[error("fetch the ticket keys")]
+    Jwks(#[from] JwksUrlError),
+    #[error("the store failed, and what it holds is not known: {0}")]
+    StoreFailed(#[from] CommitError),
+    #[error("start a thread or runtime")]
+    Start(#[from] io::Error),
+    #[error("what only memory knew was not written down; the next start takes this for a crash: {0}")]
+    LeaveStore(String),
+}
+
+impl From<JoinGuardError> for GuardProcessError {
+    fn from(not: JoinGuardError) -> Self {
+        match not {
+            JoinGuardError::Store(unusable) => Self::UnusableStore(unusable),
+            other => Self::JoinStore(other),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The source of the keys that verify tickets: a file, or a URL that is fetched again and again.
+
+use std::sync::Arc;
+
+use fencegate_guard_client::jwks_fetcher::{JwksFetcher, JwksRefreshPolicy};
+use fencegate_policies::plan;
+use fencegate_ticket::TicketVerifier;
+use tokio::runtime::Runtime;
+use tracing::warn;
+
+use super::error::GuardProcessError;
+
+/// The verifier of tickets, and the source of its keys.
+pub(super) struct TicketKeySource {
+    verifier: Arc<TicketVerifier>,
+    /// `None` if the keys come from a file.
+    remote: Option<JwksFetcher>,
+}
+
+/// Fetches the keys again at intervals. Never returns. For keys in a file it does nothing.
+pub(super) async fn keep_current(source: Option<&TicketKeySource>) {
+    if let Some(remote) = source.and_then(|source| source.remote.as_ref()) {
+        remote.run_refresh_loop().await;
+    }
+    std::future::pending().await
+}
+
+impl TicketKeySource {
+    pub(super) fn open(
+        from: &plan::TicketVerificationKeys,
+        runtime: &Runtime,
+    ) -> Result<Self, GuardProcessError> {
+        let of_file = |verifier| Self { verifier: Arc::new(verifier), remote: None };
+        Ok(match from {
+            plan::TicketVerificationKeys::PublicKeys(path) => of_file(TicketVerifier::from_jwks_file(path)?),
+            plan::TicketVerificationKeys::Secret(path) => of_file(TicketVerifier::from_secret_file(path)?),
+            plan::TicketVerificationKeys::Jwks(url) => {
+                let remote = JwksFetcher::new(url, JwksRefreshPolicy::default())?;
+                // Without keys every ticket is refused: better than a guard that does not start while the gateways
+                // do.
+                if let Err(error) = runtime.block_on(remote.fetch()) {
+                    warn!(%error, "no ticket keys yet");
+                }
+                Self { verifier: remote.verifier().clone(), remote: Some(remote) }
+            }
+        })
+    }
+
+    pub(super) fn verifier(&self) -> Arc<TicketVerifier> {
+        self.verifier.clone()
+    }
+}

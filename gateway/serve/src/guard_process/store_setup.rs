@@ -1,0 +1,169 @@
+//! Opens the store of a guard, and closes it so that the next start has the whole state.
+
+use std::{path::Path, sync::Arc, thread, time::Duration};
+
+use fencegate_config::store_config;
+use fencegate_guard::{
+    Guard, GuardConfig,
+    join::{GuardEnv, JoinGuardError, JoinedGuard},
+    open::OpenedGuard,
+};
+use fencegate_guard_postgres::postgres::{PostgresConfig, PostgresStore, UnusableDatabaseError};
+use fencegate_guard_store::store::{GuardStore, RedbStore, StoreIdentity};
+use fencegate_policies::plan;
+use fencegate_process::{
+    display::HumanDuration,
+    randomness::{Guid, SystemRandomness},
+};
+use tokio::time::sleep;
+use tracing::{error, info, warn};
+
+use super::{error::GuardProcessError, options::StoreInit};
+use crate::{
+    context::ProcessContext,
+    main_thread::MainThread,
+    signals::{ProcessSignals, SignalAction},
+};
+
+/// A guard, and the thread that writes its store.
+pub(super) struct GuardWithStore {
+    pub(super) guard: Arc<Guard>,
+    pub(super) store: thread::JoinHandle<()>,
+}
+
+impl GuardWithStore {
+    /// `init`: creates the store. Returns `None` if a signal requests the end before the store is open.
+    ///
+    /// # Errors
+    /// The store is missing, exists although `init` is given, or cannot be read.
+    pub(super) fn open(
+        plan: &plan::GuardPlan,
+        init: Option<&StoreInit>,
+        base: &ProcessContext,
+        main: &mut MainThread,
+    ) -> Result<Option<Self>, GuardProcessError> {
+        match &plan.store {
+            plan::StoreLocation::Stateless => Err(GuardProcessError::Stateless),
+            plan::StoreLocation::Redb(path) => Self::open_local(path, plan, init, base).map(Some),
+            plan::StoreLocation::Postgres(from) => {
+                let place = store_config::load_store_config(from)?;
+                let MainThread { runtime, signals } = main;
+                runtime.block_on(async {
+                    tokio::select! {
+                        shared = Self::open_shared(&place, plan, init, base) => shared.map(Some),
+                        () = wait_shutdown_signal(signals) => Ok(None),
+                    }
+                })
+            }
+        }
+    }
+
+    fn open_local(
+        path: &Path,
+        plan: &plan::GuardPlan,
+        init: Option<&StoreInit>,
+        base: &ProcessContext,
+    ) -> Result<Self, GuardProcessError> {
+        let store: Arc<dyn GuardStore> = Arc::new(match init {
+            None => RedbStore::open(path)?,
+            Some(init) => {
+                RedbStore::init(path, &StoreIdentity::new(&init.ensemble, &SystemRandomness), init.floor)?
+            }
+        });
+        let instance = Guid::new(&SystemRandomness).to_string();
+        let clock = base.clock.clone();
+        let metrics = base.metrics.guard();
+        let OpenedGuard { guard, remembered, commit_thread: committing } =
+            Guard::open(store, GuardConfig::from_plan(plan), clock, instance, metrics)?;
+        let closed = guard.quarantine();
+        let left = closed.map(|closed| closed.until.since(guard.now()));
+        info!(
+            store = remembered.identity.store,
+            ensemble = remembered.identity.ensemble,
+            keys = remembered.marks.len(),
+            floor = remembered.floor,
+            new = init.is_some(),
+            clean = init.is_none().then_some(remembered.clean_stop.is_some()),
+            quarantine = left.map(|left| display(HumanDuration(left))),
+            closed = closed.map(|closed| display(closed.scope)),
+            "guard.opened"
+        );
+        Ok(Self { guard, store: committing })
+    }
+
+    async fn open_shared(
+        place: &PostgresConfig,
+        plan: &plan::GuardPlan,
+        init: Option<&StoreInit>,
+        base: &ProcessContext,
+    ) -> Result<Self, GuardProcessError> {
+        if let Some(init) = init {
+            let identity = StoreIdentity::new(&init.ensemble, &SystemRandomness);
+            PostgresStore::init(place, &identity, init.floor).await?;
+        }
+        let JoinedGuard { guard, store_thread: keeping } = join_store(place, plan, base).await?;
+        let closed = guard.quarantine();
+        let left = closed.map(|closed| closed.until.since(guard.now()));
+        info!(
+            store = guard.identity.store,
+            ensemble = guard.identity.ensemble,
+            database = %place,
+            new = init.is_some(),
+            quarantine = left.map(|left| display(HumanDuration(left))),
+            closed = closed.map(|closed| display(closed.scope)),
+            "guard.joined"
+        );
+        Ok(Self { guard, store: keeping })
+    }
+}
+
+/// Waits for the database. Without it nothing is served, and it may come back by itself.
+async fn join_store(
+    place: &PostgresConfig,
+    plan: &plan::GuardPlan,
+    base: &ProcessContext,
+) -> Result<JoinedGuard, GuardProcessError> {
+    for attempt in 0_u32.. {
+        let around = GuardEnv {
+            clock: base.clock.clone(),
+            randomness: Arc::new(SystemRandomness),
+            instance: Guid::new(&SystemRandomness).to_string(),
+            metrics: base.metrics.guard(),
+        };
+        match Guard::join_shared_store(place, GuardConfig::from_plan(plan), around).await {
+            Err(JoinGuardError::Store(UnusableDatabaseError::Unreachable { why: reason, .. })) => {
+                if attempt % LOG_EVERY == 0 {
+                    warn!(database = %place, why = reason, "guard.database_away");
+                }
+                sleep(RETRY_INTERVAL).await;
+            }
+            other => return Ok(other?),
+        }
+    }
+    unreachable!("it tries for as long as the process runs")
+}
+
+/// The pause between two attempts to reach a database. Only some attempts are logged.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+const LOG_EVERY: u32 = 60;
+
+async fn wait_shutdown_signal(signals: &mut ProcessSignals) {
+    while signals.next().await == SignalAction::Reload {}
+}
+
+/// Writes to the store the state that only memory has. Call this when no admitted request runs or is waited for.
+///
+/// # Errors
+/// The store was not written: the next start treats this end as a crash.
+pub(super) fn flush(guard: &Guard) -> Result<(), GuardProcessError> {
+    let last = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    last.block_on(guard.shut_down_cleanly())
+        .map_err(|refused| GuardProcessError::LeaveStore(refused.to_string()))
+}
+
+/// Waits for the end of the store's thread.
+pub(super) fn join_store_thread(store: thread::JoinHandle<()>) {
+    if store.join().is_err() {
+        error!("the store's thread panicked");
+    }
+}

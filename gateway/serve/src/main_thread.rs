@@ -1,0 +1,70 @@
+//! The main thread of a process, gateway or guard: it waits for signals while the workers run, and directs the drain.
+
+use std::{io, thread, time::Duration};
+
+use fencegate_process::{
+    liveness::{ThreadMonitor, ThreadRole, sleep_unsuspended},
+    log_writer::flush_stderr,
+};
+use tokio::runtime::Runtime;
+use tracing::{error, info};
+
+use super::{
+    context::ProcessContext, sd_notify::SystemdNotifier, signals::ProcessSignals, worker_pool::WorkerPool,
+};
+
+/// The longest time from the end of the drain to the end of the process.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The runtime on which the main thread waits, and the signals that it waits for.
+pub(super) struct MainThread {
+    pub(super) runtime: Runtime,
+    pub(super) signals: ProcessSignals,
+}
+
+impl MainThread {
+    /// Registers for signals: from here on none of them kills the process.
+    pub(super) fn start(threads: &ThreadMonitor) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.spawn(threads.register(ThreadRole::Main));
+        let signals = ProcessSignals::register(&runtime)?;
+        Ok(Self { runtime, signals })
+    }
+
+    /// Stops new work and waits until the workers have finished or reached their limit, for `patience`. A second
+    /// signal ends the process at once, and so does a thread that hangs for [`EXIT_TIMEOUT`] longer. Returns how many
+    /// requests were still running.
+    pub(super) fn drain(
+        self,
+        manager: SystemdNotifier,
+        base: &ProcessContext,
+        staff: WorkerPool,
+        patience: Duration,
+    ) -> usize {
+        info!("draining");
+        manager.notify_stopping();
+        base.drain.cancel();
+        base.threads.allow_exit();
+        let Self { runtime, signals } = self;
+        let threads = base.threads.clone();
+        let ends = async move {
+            tokio::select! {
+                () = signals.exit_on_second_signal() => (),
+                () = manager.run_watchdog(&threads) => (),
+                () = exit_after(patience + EXIT_TIMEOUT, &threads) => (),
+            }
+        };
+        thread::spawn(move || runtime.block_on(ends));
+        staff.join()
+    }
+}
+
+/// Stops the process if it still runs then. Connections to services are reset by that, as after a kill.
+async fn exit_after(patience: Duration, threads: &ThreadMonitor) {
+    sleep_unsuspended(patience).await;
+    let hung = threads.unready_thread();
+    let hung = hung.as_deref().unwrap_or("a thread has not ended");
+    error!("FG0552: {hung}, and the drain is long over: stopping at once; locks go by the session timeout");
+    flush_stderr();
+    std::process::exit(1);
+}

@@ -1,0 +1,149 @@
+//! Publishes to the other gateways which locks a plan takes and grants, and not before every request and lease with
+//! other locks is over.
+//!
+//! *No gateway locks a key, or leases it, under another lock than the one that is published.* So a route is published
+//! when all requests are over that took other locks for it. A lease pattern is published for as long as a lease may
+//! hold the lock of one of its keys, whatever plan granted it: another plan is put in force only where it has the
+//! locks of all these leases in the same place.
+
+use std::{
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use fencegate_config::active_config::KeyRulesGeneration;
+use fencegate_leases::{ConfigSwitchGuard, lease::Lease};
+use fencegate_peers::plan_compat::PlanCompat;
+use fencegate_policies::{
+    key::ResourceKey,
+    plan::{GatewayPlan, ServingPlan},
+    plan_digest::PublishedLockRules,
+};
+use fencegate_zookeeper::session::{local_member::LocalMember, plan_publication::PlanPublication};
+use tokio::{task::JoinHandle, time::sleep};
+
+/// Publishes each new plan for the other gateways.
+pub struct PlanPublisher {
+    nameplate: LocalMember,
+    agreement: Arc<PlanCompat>,
+    told: Arc<Mutex<PublishedPlanState>>,
+    /// Publishes the routes of the last plan when all requests with other locks are over.
+    waiting: Option<JoinHandle<()>>,
+}
+
+struct PublishedPlanState {
+    /// The plan that other gateways see.
+    now: PublishedLockRules,
+    /// The digest of the plan in force.
+    latest: PublishedLockRules,
+    /// How many plans were in force.
+    plans: u64,
+}
+
+/// How often it is checked whether leases of withdrawn patterns are over.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+impl PlanPublisher {
+    /// The publisher of a process that has published this plan.
+    pub fn new(nameplate: LocalMember, compat: Arc<PlanCompat>, gateway: &GatewayPlan) -> Self {
+        let now = PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref());
+        let published = PublishedPlanState { latest: now.clone(), now, plans: 1 };
+        Self { nameplate, agreement: compat, told: Arc::new(Mutex::new(published)), waiting: None }
+    }
+
+    /// `plan` is in force. `left`: config generations in which requests began under locks that it no longer has.
+    /// Until they are over, other gateways have to respect those locks; a plan that takes the same locks as before is
+    /// published at once. `leases`: as they are taken over. Other gateways have to respect those that exist, each
+    /// until its end, and no route waits for that.
+    pub fn publish(
+        &mut self,
+        plan: &ServingPlan,
+        leases: Option<&ConfigSwitchGuard<'_>>,
+        left: Vec<Arc<KeyRulesGeneration>>,
+    ) {
+        let terms = leases.map(ConfigSwitchGuard::settings);
+        let next =
+            PublishedLockRules::from_plan(plan, terms.as_ref().and_then(|terms| terms.bounds.as_ref()));
+        let held = leases.map(ConfigSwitchGuard::held_leases).unwrap_or_default();
+        // Before any other part of it is published: a session that switches checks which keys are leased.
+        self.agreement.set_leases(&next, keys(&held));
+        let published = self.told.clone();
+        let nameplate = self.nameplate.clone();
+        let compat = self.agreement.clone();
+        let turn = {
+            let mut published = lock(&published);
+            published.latest = next.clone();
+            published.plans += 1;
+            let now = published.now.merge_for_switch_to(&next);
+            published.set_published(now, &nameplate);
+            published.plans
+        };
+        let before = self.waiting.take();
+        self.waiting = Some(tokio::spawn(async move {
+            if let Some(before) = before {
+                // It only fails when the process ends.
+                before.await.ok();
+            }
+            for term in left {
+                term.wait_finished().await;
+            }
+            {
+                let mut published = lock(&published);
+                // Another plan may have come since, and its own config generations are not over yet.
+                let next = next.merge_for_switch_to(&published.latest).with_leases_of(&published.now);
+                published.set_published(next, &nameplate);
+            }
+            // The next plan's routes do not wait for leases.
+            drop(tokio::spawn(unpublish_ended_leases(published, nameplate, compat, turn, held)));
+        }));
+    }
+}
+
+/// Publishes less and less, as the leases end that are `held`: all that began under plans before the one in force. A
+/// pattern that the plan in force does not lease is then no longer published. Where another plan comes into force,
+/// its own task does that.
+async fn unpublish_ended_leases(
+    published: Arc<Mutex<PublishedPlanState>>,
+    nameplate: LocalMember,
+    compat: Arc<PlanCompat>,
+    turn: u64,
+    mut held: Vec<Arc<Lease>>,
+) {
+    loop {
+        let before = held.len();
+        held.retain(|lease| lease.may_hold());
+        {
+            let mut published = lock(&published);
+            if published.plans != turn {
+                return;
+            }
+            let keys = keys(&held);
+            let next = published.now.without_leases_gone_in(&published.latest, &keys);
+            published.set_published(next, &nameplate);
+            if held.len() < before {
+                compat.set_leases(&published.latest, keys);
+            }
+        }
+        if held.is_empty() {
+            return;
+        }
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+fn keys(held: &[Arc<Lease>]) -> Vec<ResourceKey> {
+    held.iter().flat_map(|lease| lease.keys.iter()).cloned().collect()
+}
+
+fn lock(published: &Mutex<PublishedPlanState>) -> MutexGuard<'_, PublishedPlanState> {
+    published.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl PublishedPlanState {
+    fn set_published(&mut self, next: PublishedLockRules, nameplate: &LocalMember) {
+        if mem::replace(&mut self.now, next) != self.now {
+            nameplate.publish(PlanPublication::from_bytes(self.now.to_bytes()));
+        }
+    }
+}

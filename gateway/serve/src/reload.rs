@@ -1,0 +1,253 @@
+//! Puts another plan in force while requests run: the file is checked in full, then all workers take it over. A bad file
+//! changes nothing.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use fencegate_admin::command::ReloadReport;
+use fencegate_config::{
+    active_config::ActiveConfig,
+    current_config::{CurrentConfig, plan_delays_key, site_in_plan},
+    key_secret,
+    policy_file::PolicyFile,
+};
+use fencegate_guard_client::guard_identity::GuardRegistry;
+use fencegate_http::{listen::certificates::ListenerCertificates, network::sockets::OsNetwork};
+use fencegate_http_client::upstream::health;
+use fencegate_leases::{LeaseSettings, LeaseTable};
+use fencegate_lock::manager::lock_manager::LockManager;
+use fencegate_metrics::{ProcessMetricFamilies, ReloadResult};
+use fencegate_peers::plan_compat::{FleetPlanComparison, PlanCompat, compare};
+use fencegate_policies::{
+    diff::PlanDiff, file, key::ResourceKey, plan::GatewayPlan, plan_digest::PublishedLockRules,
+};
+use fencegate_process::{
+    clock::SharedClock,
+    display::error_chain,
+    key_redaction,
+    liveness::{ThreadMonitor, ThreadRole},
+};
+use fencegate_zookeeper::session::local_member::LocalMember;
+use tokio::sync::{mpsc, oneshot};
+use tracing::{error, info, warn};
+
+use super::plan_publisher::PlanPublisher;
+
+/// The order to a worker to switch to another config generation.
+#[derive(Debug)]
+pub struct ConfigUpdate {
+    pub edition: Arc<ActiveConfig>,
+    /// Sent when nothing starts under the old one any more.
+    pub taken: oneshot::Sender<()>,
+}
+
+/// Reads the file again and puts its plan in force: it has the plan in force, and every part that must receive a
+/// change.
+pub struct Reloader {
+    pub file: PathBuf,
+    /// The policy at the start. Settings that need a restart are still those.
+    pub started: GatewayPlan,
+    pub gateway: GatewayPlan,
+    pub edition: Arc<ActiveConfig>,
+    pub workers: Vec<mpsc::UnboundedSender<ConfigUpdate>>,
+    pub metrics: Arc<ProcessMetricFamilies>,
+    pub clock: SharedClock,
+    pub threads: ThreadMonitor,
+    pub guards: Arc<GuardRegistry>,
+    /// The certificates of each listener that speaks TLS.
+    pub certificates: Vec<Arc<ListenerCertificates>>,
+    pub keeper: LockManager,
+    pub nameplate: LocalMember,
+    pub in_force: CurrentConfig,
+    pub agreement: Arc<PlanCompat>,
+    pub publisher: PlanPublisher,
+    /// The leases, if the process was started with any.
+    pub leases: Option<Arc<LeaseTable>>,
+}
+
+impl Reloader {
+    /// Reads the file again, and the served certificates, whatever the file has.
+    ///
+    /// # Cancellation
+    /// Must not be dropped: some workers would have the new plan and others the old one.
+    pub async fn reload(&mut self, dry: bool) -> ReloadReport {
+        let mut report = self.reload_policy(dry).await;
+        if !dry {
+            let bad = self.certificates.iter().filter_map(|certificates| certificates.reload().err());
+            report.said.extend(bad.map(|bad| format!("FG0510: {}", error_chain(&bad))));
+            self.metrics.record_reload(report.result);
+        }
+        self.log_report(&report, dry);
+        report
+    }
+
+    async fn reload_policy(&mut self, dry: bool) -> ReloadReport {
+        let refused = |lines| ReloadReport {
+            result: ReloadResult::Refused,
+            difference: PlanDiff::default(),
+            said: lines,
+            fleet: None,
+        };
+        let checked = match PolicyFile::open(&self.file) {
+            Ok(file) => file.plan(file::load_with_environment),
+            Err(unreadable) => return refused(vec![unreadable.to_string()]),
+        };
+        let lines = checked.said;
+        let Some(gateway) = checked.plan else { return refused(lines) };
+        let difference = PlanDiff::between(&self.gateway, &gateway);
+        let same = difference.is_empty();
+        let difference = difference.with_restarts_since(&self.started, &gateway);
+        let result = match (same, dry) {
+            (true, _) => ReloadResult::Unchanged,
+            (false, true) => ReloadResult::Dry,
+            (false, false) => match self.apply(gateway, &difference).await {
+                Ok(()) => ReloadResult::Applied,
+                Err(failed) => return refused(vec![failed]),
+            },
+        };
+        ReloadReport { result, difference, said: lines, fleet: None }
+    }
+
+    /// # Errors
+    /// A part of the plan cannot be used. Nothing has changed.
+    async fn apply(&mut self, gateway: GatewayPlan, difference: &PlanDiff) -> Result<(), String> {
+        let old = self.edition.clone();
+        let plan = Arc::new(gateway.serving.clone());
+        let terms = LeaseSettings::open(gateway.leases.as_ref()).map_err(|bad| error_chain(&bad))?;
+        let secret = key_secret::load(&gateway.serving.log).map_err(|bad| error_chain(&bad))?;
+        let fleets =
+            old.fleets.for_next_plan(&plan, self.metrics.endpoints()).map_err(|bad| error_chain(&bad))?;
+        let site =
+            |key: &ResourceKey| Some(site_in_plan(&gateway, key)).filter(|_| !plan_delays_key(&gateway, key));
+        let turning = self.leases.as_ref().map(|leases| leases.begin_switch(site)).transpose()?;
+        let turns = self.threads.register_until(ThreadRole::Endpoints, fleets.retirement_token().clone());
+        let looked_after =
+            health::start_health_checks(OsNetwork, &fleets, self.clock.clone(), self.guards.clone(), turns);
+        looked_after.map_err(|failed| {
+            fleets.retire();
+            format!("start what looks after the endpoints: {failed}")
+        })?;
+        // Nothing after this can fail: a plan that is refused changes nothing, not even how the log redacts keys.
+        key_redaction::set_key_redaction(gateway.serving.log.keys, secret);
+        if let Some(turning) = &turning {
+            turning.mark_rekeyed(&difference.rekeyed);
+        }
+        let (config, openings) = ActiveConfig::successor(&old, plan.clone(), fleets, &difference.rekeyed);
+        self.metrics.apply_plan(&gateway);
+        self.in_force.add_plan_keys(&gateway);
+        let taken = self.workers.iter().filter_map(|worker| {
+            let (taken, took) = oneshot::channel();
+            worker.send(ConfigUpdate { edition: config.clone(), taken }).ok().map(|()| took)
+        });
+        // Fails for a worker that has ended, and then nothing starts under it either.
+        for took in taken.collect::<Vec<_>>() {
+            took.await.ok();
+        }
+        self.guards.retain(&plan.upstreams);
+        self.nameplate.set_plan(gateway.fingerprint);
+        self.agreement.set_config(&gateway);
+        // Whether there are leases at all needs a restart; until then the settings in force stay.
+        if let (Some(turning), Some(_)) = (&turning, &gateway.leases) {
+            turning.set_settings(terms);
+        }
+        self.publisher.publish(
+            &gateway.serving,
+            turning.as_ref(),
+            ActiveConfig::dropped_generations(&old, &config),
+        );
+        self.in_force.replace(gateway.clone(), config.clone());
+        drop(turning);
+        old.fleets.retire();
+        for opening in openings {
+            let lock_manager = self.keeper.clone();
+            tokio::spawn(async move {
+                opening.wait_predecessors().await;
+                lock_manager.close_all_tenures();
+                opening.open();
+            });
+        }
+        (self.gateway, self.edition) = (gateway, config);
+        Ok(())
+    }
+
+    /// Compares the file with all other gateways. `Err`: why that is not possible.
+    pub async fn compare(&self) -> Result<FleetPlanComparison, String> {
+        let checked = PolicyFile::open(&self.file)
+            .map_err(|unreadable| unreadable.to_string())?
+            .plan(file::load_with_environment);
+        let gateway = checked.plan.ok_or_else(|| checked.said.join("\n"))?;
+        let fleet = self.keeper.published_plans().await.map_err(|untold| untold.to_string())?;
+        let file = PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref());
+        Ok(compare(&file, &fleet.ours, &fleet.same, &fleet.others))
+    }
+
+    fn log_report(&self, report: &ReloadReport, dry: bool) {
+        let ReloadReport { result, difference, said: lines, .. } = report;
+        let file = self.file.display();
+        match result {
+            ReloadResult::Refused => {
+                error!(%file, dry, said = lines.join("\n"), "config.refused: the old plan stays in force")
+            }
+            _ => log_difference(&file.to_string(), result.as_str(), difference),
+        }
+        if !difference.forgets.is_empty() {
+            let routes = difference.forgets.join(", ");
+            warn!(%file, routes, dry, "config.operations_forgotten: what was done on these routes before this change is not recognised when it is repeated");
+        }
+        if !difference.restart.is_empty() {
+            let fields = difference.restart.join(", ");
+            warn!(%file, fields, "config.restart_needed: what differs here has no effect until the process is started anew");
+        }
+    }
+}
+
+/// Logs one field for each kind of change.
+fn log_difference(file: &str, result: &str, difference: &PlanDiff) {
+    let PlanDiff { added, removed, changed, rekeyed, upstreams, forgets, settings, restart } = difference;
+    let named = |names: &[String]| (!names.is_empty()).then(|| names.join(", "));
+    info!(
+        file,
+        result,
+        added = named(added),
+        removed = named(removed),
+        changed = named(changed),
+        rekeyed = named(rekeyed),
+        upstreams = named(upstreams),
+        forgets = named(forgets),
+        settings = named(settings),
+        restart = named(restart),
+        "config.reloaded"
+    );
+}
+
+/// Detects when a file changes. A file that is being written changes more than once.
+pub struct FileWatcher {
+    file: PathBuf,
+    known: Option<Vec<u8>>,
+    seen: Option<Vec<u8>>,
+}
+
+/// How often the file is checked. Directories that are swapped as a whole, as orchestrators do, send no event for the
+/// file.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+impl FileWatcher {
+    pub fn new(file: PathBuf) -> Self {
+        let known = std::fs::read(&file).ok();
+        Self { file, seen: known.clone(), known }
+    }
+
+    /// Returns when the file has another content than before, and the same one in two checks. A file that is missing
+    /// is about to come back.
+    pub async fn wait_changed(&mut self) {
+        loop {
+            tokio::time::sleep(POLL_INTERVAL).await;
+            let found = std::fs::read(&self.file).ok();
+            let steady = found == self.seen;
+            self.seen = found;
+            if steady && self.seen.is_some() && self.seen != self.known {
+                self.known = self.seen.clone();
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The tools of every case: unused keys, requests, and readings of their effects.
+
+use std::{cell::Cell, time::Duration};
+
+use fencegate_protocol::headers::{FENCING_KEY, FENCING_MODE, FENCING_NOT_AFTER, FENCING_OUTCOME};
+use hyper::header::{HeaderName, HeaderValue};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep},
+};
+
+use super::{
+    case_result::{CaseError, StepRecord},
+    connection::{ServiceConnection, ServiceRequestError},
+    effects::{self, EffectChange, EffectReading, EffectSource, EffectUnit},
+    sent_request::{SentRequest, ServiceRequestOutcome},
+    service::{DeadlineSupport, TestedService},
+    template::{RenderedRequest, RequestTemplate, RequestTemplateValues},
+    token_headers::{SyntheticToken, TokenHeaders},
+};
+
+/// The service under test, and the facts about it so far.
+pub struct TestContext<'a> {
+    pub service: &'a TestedService,
+    /// The beginning of all keys of this run.
+    run: String,
+    next: Cell<u32>,
+    /// How long a write takes.
+    pub pace: Duration,
+    pub scale: Option<EffectUnit>,
+}
+
+/// The keys of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TestKeys {
+    pub key: String,
+    /// The value of `{other}`.
+    pub other: String,
+    /// In the form in which a gateway lists them.
+    listed: String,
+}
+
+/// A request to send.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestSpec<'a> {
+    pub ask: RequestKind,
+    pub keys: &'a TestKeys,
+    pub stamp: TokenHeaders,
+    /// The index of the instance.
+    pub at: usize,
+    /// The value of `{operation}`. Default: a new one.
+    pub operation: Option<&'a str>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestKind {
+    Write,
+    /// The write that takes long.
+    Slow,
+    /// The write of another kind.
+    WriteOther,
+    Read,
+}
+
+/// A request with its connection, before it is sent.
+pub struct PreparedRequest {
+    socket: Result<ServiceConnection, ServiceRequestError>,
+    filled: RenderedRequest,
+    sent: String,
+    mint: Option<SyntheticToken>,
+    patience: Duration,
+}
+
+/// The name of the operation, as a guard sends it with a probe.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+impl<'a> TestContext<'a> {
+    pub fn new(service: &'a TestedService, run: String) -> Self {
+        Self { service, run, next: Cell::new(0), pace: Duration::from_millis(5), scale: None }
+    }
+
+    fn fresh_name(&self) -> String {
+        let next = self.next.get() + 1;
+        self.next.set(next);
+        // All keys have one length, so that none is the beginning of another.
+        format!("{}{next:05}", self.run)
+    }
+
+    /// An unused key, with a second one if the request names two.
+    pub fn fresh_keys(&self) -> TestKeys {
+        self.keys_for(self.fresh_name(), self.fresh_name())
+    }
+
+    /// Two given keys, used or unused.
+    pub fn keys_for(&self, key: String, other: String) -> TestKeys {
+        let both = self.service.write.names_two_keys();
+        self.test_keys(key, other, both)
+    }
+
+    /// A request that lists both keys, even if it names only one.
+    pub fn keys_for_both(&self, key: String, other: String) -> TestKeys {
+        self.test_keys(key, other, true)
+    }
+
+    fn test_keys(&self, key: String, other: String, both: bool) -> TestKeys {
+        let called = |key: &str| self.service.fencing_key.replace("{key}", key);
+        let mut listed = vec![called(&key)];
+        if both {
+            listed.push(called(&other));
+            listed.sort();
+        }
+        TestKeys { listed: listed.join(", "), key, other }
+    }
+
+    /// Sends a write and returns its answer.
+    pub async fn write(&self, keys: &TestKeys, token: SyntheticToken) -> SentRequest {
+        let stamp = TokenHeaders::Whole(token);
+        self.send(RequestSpec { ask: RequestKind::Write, keys, stamp, at: 0, operation: None }).await
+    }
+
+    pub async fn send(&self, spec: RequestSpec<'_>) -> SentRequest {
+        self.prepare(spec).await.send_now().await
+    }
+
+    /// Probes the outcome of an operation, with the fields that a guard sends.
+    ///
+    /// # Panics
+    /// The service has no probe. Only cases that need one call this.
+    pub async fn probe_outcome(&self, operation: &str, stamp: TokenHeaders, at: usize) -> SentRequest {
+        let probe = self.service.probe.as_ref().expect("the case needs it");
+        let mut filled =
+            probe.ask.render(&RequestTemplateValues { operation, ..RequestTemplateValues::default() });
+        let stamp = stamp.headers(&self.service.fields);
+        let token = stamp.iter().map(format_header).collect::<Vec<_>>().join(", ");
+        filled.fields.extend(stamp);
+        let name = HeaderValue::from_str(operation).expect("letters and digits");
+        filled.fields.push((IDEMPOTENCY_KEY, name));
+        let socket = self.service.instances[at % self.service.instances.len()].open().await;
+        let sent = format!("{} {}, {token}", filled.method, filled.target);
+        PreparedRequest { socket, filled, sent, mint: None, patience: self.service.patience }.send_now().await
+    }
+
+    /// Connects without sending.
+    pub async fn prepare(&self, spec: RequestSpec<'_>) -> PreparedRequest {
+        let template = self.template(spec.ask);
+        let operation = spec.operation.map_or_else(|| format!("op-{}", self.fresh_name()), str::to_owned);
+        let places =
+            RequestTemplateValues { key: &spec.keys.key, other: &spec.keys.other, operation: &operation };
+        let mut filled = template.render(&places);
+        let stamp = spec.stamp.headers(&self.service.fields);
+        let shown = stamp.iter().map(format_header).collect::<Vec<_>>().join(", ");
+        let mode = if spec.ask == RequestKind::Read { "shared" } else { "exclusive" };
+        filled.fields.extend(stamp);
+        let not_after = self.not_after_headers(spec.stamp);
+        let deadline =
+            not_after.iter().map(|field| format!(", {}", format_header(field))).collect::<String>();
+        filled.fields.extend(not_after);
+        filled.fields.push((FENCING_MODE, HeaderValue::from_static(mode)));
+        let listed = HeaderValue::from_str(&spec.keys.listed).expect("looked at when it was read");
+        filled.fields.push((FENCING_KEY, listed));
+        let socket = self.service.instances[spec.at % self.service.instances.len()].open().await;
+        let token = if shown.is_empty() { "without a token" } else { &shown };
+        let sent = format!("{} {}, {token}{deadline}", filled.method, filled.target);
+        PreparedRequest {
+            socket,
+            filled,
+            sent,
+            mint: spec.stamp.synthetic_token(),
+            patience: self.service.patience,
+        }
+    }
+
+    /// `Fencing-Not-After`, where the service claims to check it.
+    fn not_after_headers(&self, stamp: TokenHeaders) -> Vec<(HeaderName, HeaderValue)> {
+        let texts = match self.service.deadlines {
+            DeadlineSupport::Enforced => stamp.deadline_field().values(),
+            DeadlineSupport::Unclaimed => Vec::new(),
+        };
+        let field = |text: String| {
+            (
+                FENCING_NOT_AFTER,
+                HeaderValue::from_str(&text).expect("digits, or a text without control characters"),
+            )
+        };
+        texts.into_iter().map(field).collect()
+    }
+
+    fn template(&self, ask: RequestKind) -> &RequestTemplate {
+        match ask {
+            RequestKind::Write => &self.service.write,
+            RequestKind::Slow => self.service.slow.as_ref().unwrap_or(&self.service.write),
+            RequestKind::WriteOther => self.service.also.as_ref().unwrap_or(&self.service.write),
+            RequestKind::Read => &self.service.read,
+        }
+    }
+
+    /// Reads the effects on the first key; `None` if effects cannot be seen.
+    pub async fn read_effects(&self, keys: &TestKeys) -> Result<Option<EffectReading>, CaseError> {
+        if self.service.sight.is_observable() {
+            sleep(self.service.settle).await;
+        }
+        let blind = |reason: String| CaseError::Undecided(format!("effects cannot be seen: {reason}"));
+        match &self.service.sight {
+            EffectSource::Answers => Ok(None),
+            EffectSource::File(file) => effects::count_lines(file, &keys.key).map(Some).map_err(blind),
+            EffectSource::Observe { ask, pick } => {
+                let places = RequestTemplateValues { key: &keys.key, other: &keys.other, operation: "look" };
+                let socket = self.service.instances[0].open().await;
+                let socket = socket.map_err(|error| blind(error.to_string()))?;
+                let answer = socket.send(&ask.render(&places), None, self.service.patience).await;
+                let answer = answer.map_err(|error| blind(error.to_string()))?;
+                pick.read(&answer, &places).map(Some).map_err(blind)
+            }
+        }
+    }
+
+    /// The change between two readings.
+    pub fn change(
+        &self,
+        before: Option<&EffectReading>,
+        after: Option<&EffectReading>,
+    ) -> Option<EffectChange> {
+        Some(before?.change_to(after?, self.scale))
+    }
+}
+
+impl PreparedRequest {
+    pub async fn send_now(self) -> SentRequest {
+        let began = Instant::now();
+        let answer = match self.socket {
+            Ok(socket) => socket.send(&self.filled, None, self.patience).await,
+            Err(unanswered) => Err(unanswered),
+        };
+        let passed_a_gateway =
+            answer.as_ref().is_ok_and(|answer| answer.fields.contains_key(FENCING_OUTCOME));
+        let came = ServiceRequestOutcome::from_response(answer);
+        SentRequest { sent: self.sent, mint: self.mint, began, ended: Instant::now(), came, passed_a_gateway }
+    }
+
+    /// Sends the second half of the body after `until`. The request begins then.
+    pub async fn send_held(self, until: oneshot::Receiver<()>) -> SentRequest {
+        let (sender, released) = oneshot::channel();
+        let (go, gate) = oneshot::channel();
+        let pass_on = async {
+            until.await.ok();
+            sender.send(Instant::now()).ok();
+            go.send(()).ok();
+            std::future::pending::<()>().await;
+        };
+        let sending = async {
+            let answer = match self.socket {
+                Ok(socket) => socket.send(&self.filled, Some(gate), self.patience).await,
+                Err(unanswered) => Err(unanswered),
+            };
+            ServiceRequestOutcome::from_response(answer)
+        };
+        let entered = Instant::now();
+        let came = tokio::select! {
+            came = sending => came,
+            () = pass_on => unreachable!("it never ends"),
+        };
+        let mut released = released;
+        let began = released.try_recv().unwrap_or(entered);
+        SentRequest {
+            sent: self.sent,
+            mint: self.mint,
+            began,
+            ended: Instant::now(),
+            came,
+            passed_a_gateway: false,
+        }
+    }
+}
+
+impl SentRequest {
+    pub fn event(&self, effect: Option<&EffectChange>) -> StepRecord {
+        StepRecord {
+            sent: self.sent.clone(),
+            came: self.came.to_string(),
+            effect: effect.map(ToString::to_string),
+        }
+    }
+}
+
+/// A field as the report shows it; other characters than visible ones are escaped.
+fn format_header((name, value): &(HeaderName, HeaderValue)) -> String {
+    format!("{name}: {}", value.as_bytes().escape_ascii())
+}

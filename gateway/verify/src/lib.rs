@@ -1,0 +1,151 @@
+//! Sends tokens to a service that claims to compare them, and judges its answers and effects from outside.
+//!
+//! Begin with [`cases`], the list of all tests. [`step`] is the language of cases, and [`runners`] sends their
+//! requests. [`linearizable`] judges overlapping requests, [`effects`] counts their effects, and [`report`] prints
+//! the results.
+//!
+//! Neither a gateway nor ZooKeeper is needed or used: the tokens are made here ([`token_headers`]).
+
+// `println!` panics when the reader is gone.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod case;
+pub mod case_result;
+pub mod cases;
+pub mod connection;
+pub mod context;
+pub mod effects;
+pub mod linearizable;
+pub mod report;
+pub mod runners;
+pub mod sent_request;
+pub mod service;
+pub mod step;
+pub mod template;
+pub mod token_headers;
+
+use std::{io, time::Duration};
+
+use tokio::time::Instant;
+
+use self::{
+    case_result::{CaseResult, PassStrength},
+    context::{RequestKind, RequestSpec, TestContext},
+    effects::{EffectSource, EffectUnit},
+    report::{CaseReport, VerifyReport},
+    service::TestedService,
+    token_headers::{TokenHeaders, epoch},
+};
+
+/// Why nothing could be verified.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyError {
+    #[error("{url} {why}")]
+    Unreachable { url: String, why: connection::ServiceRequestError },
+    #[error(
+        "{url} is a gateway, which replaces every token by its own: name the address of the service behind it"
+    )]
+    Gateway { url: String },
+    #[error("start a runtime")]
+    Runtime(#[from] io::Error),
+}
+
+/// The form of the generated keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TestKeyForm {
+    /// 16 letters and digits.
+    Alphanumeric,
+    /// 15 digits, the first of which is not 0.
+    Numeric,
+}
+
+impl TestKeyForm {
+    /// A beginning for all keys of one run, which no other run has.
+    fn key_prefix(self) -> Result<String, io::Error> {
+        let random = getrandom::u64().map_err(io::Error::other)?;
+        Ok(match self {
+            Self::Alphanumeric => {
+                let letters = (0..9).map(|place| {
+                    let letter = u8::try_from(random >> (5 * place) & 31).expect("five bits");
+                    char::from(b"abcdefghijkmnpqrstuvwxyz23456789"[usize::from(letter)])
+                });
+                format!("fv{}", letters.collect::<String>())
+            }
+            Self::Numeric => (1_000_000_000 + random % 9_000_000_000).to_string(),
+        })
+    }
+}
+
+/// Runs all cases that apply. `on_result` gets each result as soon as it is known.
+///
+/// # Errors
+/// [`VerifyError`] if there was no service to test.
+pub fn verify(
+    service: &TestedService,
+    names: TestKeyForm,
+    mut on_result: impl FnMut(&CaseReport),
+) -> Result<VerifyReport, VerifyError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let began = Instant::now();
+        let context = measure_service(service, names.key_prefix()?).await?;
+        let strength =
+            if service.sight.is_observable() { PassStrength::Effects } else { PassStrength::Answers };
+        let mut entries = Vec::new();
+        for case in cases::all() {
+            let entry = match case.skip_reason(service) {
+                Some(reason) => CaseReport::skipped(case, reason),
+                None => {
+                    let began = Instant::now();
+                    let (outcome, events) = runners::run_case(&context, case).await;
+                    CaseReport {
+                        case,
+                        verdict: CaseResult::from_outcome(outcome, strength),
+                        events,
+                        took: began.elapsed(),
+                    }
+                }
+            };
+            on_result(&entry);
+            entries.push(entry);
+        }
+        Ok(VerifyReport { entries, took: began.elapsed() })
+    })
+}
+
+/// Checks that a service answers, and measures how long a write takes and what one effect changes.
+async fn measure_service<'a>(
+    service: &'a TestedService,
+    run: String,
+) -> Result<TestContext<'a>, VerifyError> {
+    for instance in &service.instances {
+        let unreachable = |why| VerifyError::Unreachable { url: instance.url.clone(), why };
+        instance.open().await.map_err(unreachable)?;
+    }
+    let mut context = TestContext::new(service, run);
+    let keys = context.fresh_keys();
+    let mut seen = vec![context.read_effects(&keys).await.ok().flatten()];
+    let mut paces = Vec::new();
+    for number in 1..=3 {
+        let spec = RequestSpec {
+            ask: RequestKind::Write,
+            keys: &keys,
+            stamp: TokenHeaders::Whole(epoch(number)),
+            at: 0,
+            operation: None,
+        };
+        let shot = context.send(spec).await;
+        if shot.passed_a_gateway {
+            return Err(VerifyError::Gateway { url: service.instances[0].url.clone() });
+        }
+        paces.push(shot.ended - shot.began);
+        seen.push(context.read_effects(&keys).await.ok().flatten());
+    }
+    paces.sort_unstable();
+    context.pace = paces[1].clamp(Duration::from_millis(1), Duration::from_secs(5));
+    if let ([Some(before), Some(one), Some(two), ..], EffectSource::Observe { .. }) = (&*seen, &service.sight)
+    {
+        context.scale = EffectUnit::learn(before, one, two);
+    }
+    Ok(context)
+}

@@ -19,8 +19,10 @@ async fn request_survives_session_end_during_create() {
         let made = pair.link.intercept(LockOperation::Create, OperationFault::AnswerHeld(latch.clone()));
         let asked = pair.ours.begin(TestRequest::post("/pay/7"));
         made.wait().await;
-        pair.link.end_sessions();
+        pair.end_session().await;
         pair.wait_nothing_left().await;
+        // Without a session a request is refused at once, and nothing is dispatched.
+        pair.ours.wait_ready().await;
         latch.release();
         assert_served(asked).await;
         pair.wait_nothing_left().await;

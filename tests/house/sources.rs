@@ -28,6 +28,18 @@ impl SourceFiles {
         places.into_iter().find(|place| self.0.contains_key(place)).map(|place| (place, children))
     }
 
+    /// The files that use a path which begins with this crate. Paths in texts do not count.
+    pub(crate) fn files_using(&self, name: &str) -> Vec<&str> {
+        let path = format!("{name}::");
+        let uses = |text: &String| {
+            text.match_indices(&path).any(|(at, _)| {
+                !text[..at]
+                    .ends_with(|before: char| before == '"' || before == '_' || before.is_alphanumeric())
+            })
+        };
+        self.0.iter().filter(|(_, text)| uses(text)).map(|(file, _)| file.as_str()).collect()
+    }
+
     pub(crate) fn files(&self) -> usize {
         self.0.len()
     }

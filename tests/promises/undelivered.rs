@@ -37,6 +37,10 @@ use tokio::{io::copy_bidirectional, net::TcpStream, task::JoinHandle};
 /// A guard gives a dispatch up after this time, unless its process has ended before.
 const SENDS: Duration = Duration::from_secs(2);
 
+/// The state of a connection that nobody has answered, in `/proc/net/tcp` (`TCP_SYN_SENT` in the kernel's
+/// `tcp_states.h`).
+const SYN_SENT: &str = "02";
+
 /// The way to a service, on which packets vanish. What arrives is passed on at once.
 pub(super) struct LossyPath {
     namespaces: NetworkNamespaces,
@@ -86,17 +90,19 @@ impl LossyPath {
         self.namespaces.restore();
     }
 
-    /// How many bytes the kernel still tries to deliver, for living and for dead processes of this machine.
+    /// How many bytes the kernel still tries to deliver, for living and for dead processes of this machine. The first
+    /// packet of a new connection (SYN_SENT), which has no bytes of a process, does not count.
     fn undelivered_bytes(&self) -> u64 {
         let SocketAddr::V4(address) = self.address else { panic!("a namespace has an IPv4 address") };
         let remote = format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port());
         let connections = fs::read_to_string("/proc/net/tcp").expect("the kernel tells");
         let queues = connections.lines().filter_map(|line| {
             // Its number, its two ends, its state, and the bytes to be sent and to be read.
-            let [_, _, to, _, queues, ..] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+            let [_, _, to, state, queues, ..] = line.split_whitespace().collect::<Vec<_>>()[..] else {
                 return None;
             };
-            (to == remote).then(|| u64::from_str_radix(queues.split(':').next()?, 16).ok())?
+            (to == remote && state != SYN_SENT)
+                .then(|| u64::from_str_radix(queues.split(':').next()?, 16).ok())?
         });
         queues.sum()
     }

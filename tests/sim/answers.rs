@@ -138,11 +138,15 @@ fn compare(
         check_same(&expected, &ours)
     };
     let config = Config { cases, failure_persistence: None, max_shrink_time: 20_000, ..Config::default() };
-    let rng = TestRng::from_seed(RngAlgorithm::XorShift, &u128::from(seed).to_le_bytes());
-    let mut runner = TestRunner::new_with_rng(config, rng);
     let told = |lines: &[usize]| exercised.iter().copied().zip(lines.iter().copied()).collect::<Vec<_>>();
     // A rare answer may be missing from one round. Then another round is played, up to the limit.
-    for _ in 0..ROUNDS {
+    for round in 0..ROUNDS {
+        let rng = TestRng::from_seed(
+            RngAlgorithm::XorShift,
+            &(u128::from(seed) + (u128::from(round) << 64)).to_le_bytes(),
+        );
+        // A runner that has played its cases would play none of the next round.
+        let mut runner = TestRunner::new_with_rng(config.clone(), rng);
         runner.run(&scripts, case).unwrap_or_else(|failed| panic!("{failed}"));
         if lines.borrow().iter().all(|count| *count >= 3) {
             return eprintln!("{test}: {} scripts, lines with {:?}", played.get(), told(&lines.borrow()));
@@ -152,7 +156,7 @@ fn compare(
 }
 
 /// The most rounds that are played until everything was exercised.
-const ROUNDS: u32 = 8;
+const ROUNDS: u64 = 8;
 
 fn check_same(expected: &[String], ours: &[String]) -> TestCaseResult {
     let differs = (0..expected.len().max(ours.len())).find(|at| expected.get(*at) != ours.get(*at));

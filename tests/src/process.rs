@@ -212,7 +212,13 @@ impl TestProcess {
     /// If it goes on running.
     pub async fn exit(&self) -> ExitStatus {
         let child = Arc::clone(&self.child);
-        let status = spawn_blocking(move || child.wait(PATIENCE)).await.expect("no panic");
+        let ended = move || {
+            let status = child.wait(PATIENCE);
+            // What it has written last may not have been read yet.
+            child.wait_output_end(PATIENCE / 10);
+            status
+        };
+        let status = spawn_blocking(ended).await.expect("no panic");
         status.unwrap_or_else(|| panic!("still running:\n{}", self.log()))
     }
 

@@ -4,7 +4,7 @@
 //! In reading order:
 //!
 //! 1. The meaning of a file: [`mod@file`] is the YAML as written, [`diagnostics`] its mistakes, [`plan`] the result after
-//!    all checks, [`diff`] the changes from another file, [`plan_digest`] whether two gateways are compatible.
+//!    all checks, [`schema`] the table of all fields, [`diff`] the changes from another file, [`plan_digest`] whether two gateways are compatible.
 //! 2. The meaning of a request: [`trusted_proxies`] its client, [`path`] and [`host`] its target,
 //!    [`plan::RouteTable`] its route, [`key`] the locks that it needs, [`permits`] how many may hold one of them at once,
 //!    [`operation`] its name if it happens at most once, [`prefer`] how long its client waits.
@@ -25,6 +25,7 @@ pub mod diff;
 pub mod file;
 pub mod plan;
 pub mod plan_digest;
+pub mod schema;
 
 // The meaning of a request.
 pub mod host;

@@ -6,11 +6,9 @@ use std::{fs, path::Path};
 use fencegate_policies::{
     diagnostics::{Diagnostic, DiagnosticCode},
     file::{self, PolicyFileKind},
+    schema::{GATEWAY, GUARD},
 };
 use serde_json::Value;
-
-const GATEWAYS: &str = include_str!("../schema.json");
-const GUARDS: &str = include_str!("../schema.guard.json");
 
 /// The mistakes in the form of a file alone. All others depend on the meaning of the words.
 const SEEN: [DiagnosticCode; 9] = [
@@ -55,8 +53,8 @@ fn files(folder: &str) -> Vec<(String, String)> {
 /// Each good file fits its schema.
 #[test]
 fn good_files_fit_schema() {
-    let gateways = validator(GATEWAYS);
-    let guards = validator(GUARDS);
+    let gateways = validator(GATEWAY);
+    let guards = validator(GUARD);
     let complete = files("tests").into_iter().chain(files("examples"));
     let mut count = 0;
     for (name, text) in complete {
@@ -79,7 +77,7 @@ fn schema_rejects_malformed_file() {
     let mut refused = 0;
     let mut fit = Vec::new();
     for (folder, schema, kind) in
-        [("tests/bad", GATEWAYS, PolicyFileKind::Gateway), ("tests/bad/guard", GUARDS, PolicyFileKind::Guard)]
+        [("tests/bad", GATEWAY, PolicyFileKind::Gateway), ("tests/bad/guard", GUARD, PolicyFileKind::Guard)]
     {
         let validator = validator(schema);
         for (name, text) in files(folder) {

@@ -1,62 +1,35 @@
 //! Finds the remedy for an unknown field: the field exists elsewhere, has another name, or lacks a space.
 
-/// Fields that are often written one level too high or too low.
+use crate::schema::PolicyFields;
+
+/// A mapping whose fields are often written one level too high or too low.
 struct MisplacedFields {
-    name: &'static str,
-    fields: &'static [&'static str],
+    /// The fields that lead to the mapping.
+    path: &'static [&'static str],
     /// How messages begin to name the mappings in which a user would look for these fields.
     near: &'static [&'static str],
 }
 
-const HOMES: [MisplacedFields; 6] = [
+/// A name that several of them have belongs to the first.
+const HOMES: [MisplacedFields; 8] = [
     MisplacedFields {
-        name: "fence",
-        fields: &[
-            "key",
-            "keys",
-            "wait",
-            "queue",
-            "hold",
-            "forward",
-            "nested",
-            "lease",
-            "mode",
-            "enforce",
-            "once",
-            "locked_status",
-            "large_bodies",
-            "body_type",
-            "only",
-            "sources",
-            "conflicts",
-        ],
+        path: &["routes", "fence"],
         near: &["route ", "a route", "`match`", "`hold`", "`once`"],
     },
     MisplacedFields {
-        name: "hold",
-        fields: &["linger", "max_local", "max_hold", "max_tenure"],
+        path: &["routes", "fence", "hold"],
         near: &["route ", "a route", "`fence`", "`defaults`", "the policy"],
     },
+    MisplacedFields { path: &["routes", "fence", "once"], near: &["route ", "a route", "`fence`"] },
+    MisplacedFields { path: &["routes", "match"], near: &["route ", "a route", "`fence`"] },
+    MisplacedFields { path: &["listeners", "limits"], near: &["listener ", "`listener`", "the "] },
     MisplacedFields {
-        name: "match",
-        fields: &["path", "methods", "hosts", "headers", "query"],
-        near: &["route ", "a route", "`fence`"],
-    },
-    MisplacedFields {
-        name: "limits",
-        fields: &["connections", "in_flight", "per_client", "max_header", "max_body", "buffered"],
-        near: &["listener ", "`listener`", "the "],
-    },
-    MisplacedFields {
-        name: "timeouts",
-        fields: &["drain", "request_headers", "request_body", "response_write", "tls_handshake"],
+        path: &["listeners", "timeouts"],
         near: &["listener ", "`listener`", "the ", "`limits`"],
     },
-    MisplacedFields {
-        name: "zookeeper",
-        fields: &["servers", "root", "session_timeout", "safety_margin", "sessions"],
-        near: &["the policy"],
-    },
+    // No hint: several others have fields of these names.
+    MisplacedFields { path: &["listeners"], near: &[] },
+    MisplacedFields { path: &["zookeeper"], near: &["the policy"] },
 ];
 
 /// Names that other products give to fields of ours.
@@ -83,7 +56,8 @@ pub(super) fn misplaced_remedy(written: &str, what: &str, fields: &[&str]) -> Op
     {
         return Some(format!("did you mean `{meant}`?"));
     }
-    let near = |home: &&MisplacedFields| home.near.iter().any(|near| what.starts_with(near));
-    let home = HOMES.iter().filter(near).find(|home| home.fields.contains(&written))?;
-    Some(format!("`{written}` is a field of `{}`", home.name))
+    let table = PolicyFields::for_gateway();
+    let home = HOMES.iter().find(|home| table.names(home.path).contains(written))?;
+    let near = home.near.iter().any(|near| what.starts_with(near));
+    near.then(|| format!("`{written}` is a field of `{}`", home.path[home.path.len() - 1]))
 }

@@ -1,6 +1,7 @@
 //! Prints texts: starter files, schemas, completion scripts, the manual page.
 
 use clap::{Command, ValueEnum};
+use fencegate_policies::schema;
 
 /// A file that works once its addresses are changed.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -50,8 +51,8 @@ pub(super) fn starters() -> String {
 /// A test keeps the schemas equal to the fields that the reader of policies accepts.
 pub(super) fn schema(guard: bool) -> &'static str {
     match guard {
-        false => include_str!("../../../../policies/schema.json"),
-        true => include_str!("../../../../policies/schema.guard.json"),
+        false => schema::GATEWAY,
+        true => schema::GUARD,
     }
 }
 

@@ -1,0 +1,72 @@
+//! The JSON Schemas of the two kinds of file. A test makes them out of what the reader reads, so they are the table of
+//! all fields.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+/// Of the policy of a gateway.
+pub const GATEWAY: &str = include_str!("../schema.json");
+
+/// Of the file of a guard.
+pub const GUARD: &str = include_str!("../schema.guard.json");
+
+/// The fields of the policy of a gateway.
+#[derive(Debug)]
+pub struct PolicyFields(Value);
+
+impl PolicyFields {
+    /// # Panics
+    /// Never: a test has written the schema.
+    pub fn for_gateway() -> Self {
+        Self(serde_json::from_str(GATEWAY).expect("a schema is JSON"))
+    }
+
+    /// The names of the fields of one mapping. `path`: the fields that lead to it, without names of the user's own.
+    pub fn names(&self, path: &[&str]) -> BTreeSet<&str> {
+        let mappings = self.mappings_at(path).into_iter();
+        mappings.flat_map(|fields| fields.keys().map(String::as_str)).collect()
+    }
+
+    /// The same, with the names of all fields below.
+    pub fn names_below(&self, path: &[&str]) -> BTreeSet<&str> {
+        let mut names = BTreeSet::new();
+        let mut open = self.mappings_at(path);
+        while let Some(fields) = open.pop() {
+            names.extend(fields.keys().map(String::as_str));
+            open.extend(fields.values().flat_map(mappings));
+        }
+        names
+    }
+
+    fn mappings_at(&self, path: &[&str]) -> Vec<&Map<String, Value>> {
+        path.iter().fold(mappings(&self.0), |open, name| {
+            open.into_iter().filter_map(|fields| fields.get(*name)).flat_map(mappings).collect()
+        })
+    }
+}
+
+/// The fields of each mapping that can stand at one place: alone, in a list, or below a name of the user's own.
+fn mappings(schema: &Value) -> Vec<&Map<String, Value>> {
+    if let Some(Value::Object(fields)) = schema.get("properties") {
+        return vec![fields];
+    }
+    let one = ["items", "additionalProperties"].into_iter().filter_map(|name| schema.get(name));
+    let any = schema.get("anyOf").and_then(Value::as_array).into_iter().flatten();
+    one.chain(any).flat_map(mappings).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_below_lists_and_names() {
+        let fields = PolicyFields::for_gateway();
+        assert!(fields.names(&["routes", "fence", "hold"]).contains("linger"));
+        assert!(fields.names(&["listeners", "limits"]).contains("max_body"));
+        assert!(!fields.names(&["routes"]).contains("linger"));
+        assert!(fields.names_below(&["routes"]).contains("linger"));
+        assert!(fields.names(&["routes", "no-such-field"]).is_empty());
+    }
+}

@@ -1,10 +1,11 @@
 //! The names of the header fields that Fencegate itself writes and reads.
 
+use fencegate_policies::plan::TokenHeaderNames;
 use hyper::header::HeaderName;
 
 /// The token of a dispatch, and its number alone for services that compare numbers.
-pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
-pub const FENCING_NUMBER: HeaderName = HeaderName::from_static("fencing-number");
+pub const FENCING_TOKEN: HeaderName = HeaderName::from_static(TokenHeaderNames::TOKEN);
+pub const FENCING_NUMBER: HeaderName = HeaderName::from_static(TokenHeaderNames::NUMBER);
 pub const FENCING_KEY: HeaderName = HeaderName::from_static("fencing-key");
 pub const FENCING_MODE: HeaderName = HeaderName::from_static("fencing-mode");
 /// The number of hops before the gateway, by the entries of `Via`.

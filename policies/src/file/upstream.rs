@@ -485,7 +485,9 @@ fn operation_field(text: &str) -> Result<String, Diagnostic> {
     let remedy = "take a name such as `X-Operation-Id`";
     let name = parse_field_name(text, "the name of an operation", remedy)?;
     // Go's HTTP client treats this one as permission to repeat, as it does `Idempotency-Key`.
-    if ["x-idempotency-key", "fencing-token", "fencing-number"].contains(&normalize(&name).as_str()) {
+    if ["x-idempotency-key", TokenHeaderNames::TOKEN, TokenHeaderNames::NUMBER]
+        .contains(&normalize(&name).as_str())
+    {
         return Err(reserved_field_error(text, "the name of an operation", remedy));
     }
     Ok(name)
@@ -510,8 +512,8 @@ fn parse_field_name(text: &str, what: &str, remedy: &str) -> Result<String, Diag
     }
     // Some servers take `_` and `-` for the same character, so both spellings are checked.
     let folded = normalize(text);
-    let ours =
-        folded.starts_with("fencing-") && !["fencing-token", "fencing-number"].contains(&folded.as_str());
+    let ours = folded.starts_with("fencing-")
+        && ![TokenHeaderNames::TOKEN, TokenHeaderNames::NUMBER].contains(&folded.as_str());
     let taken = TAKEN.contains(&folded.as_str()) || HOP_BY_HOP.contains(&folded.as_str());
     if ours || taken || folded.starts_with("x-forwarded-") {
         return Err(reserved_field_error(text, what, remedy));

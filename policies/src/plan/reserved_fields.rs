@@ -11,9 +11,16 @@ pub struct TokenHeaderNames {
     pub number: String,
 }
 
+impl TokenHeaderNames {
+    /// The default of [`TokenHeaderNames::token`].
+    pub const TOKEN: &str = "fencing-token";
+    /// The default of [`TokenHeaderNames::number`].
+    pub const NUMBER: &str = "fencing-number";
+}
+
 impl Default for TokenHeaderNames {
     fn default() -> Self {
-        Self { token: "fencing-token".into(), number: "fencing-number".into() }
+        Self { token: Self::TOKEN.into(), number: Self::NUMBER.into() }
     }
 }
 

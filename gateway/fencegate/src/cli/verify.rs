@@ -73,10 +73,10 @@ pub(super) struct VerifyArgs {
     #[arg(long, value_enum, default_value_t = ComparedFieldArg::Field, value_name = "WHAT")]
     token: ComparedFieldArg,
     /// The service's own name for `Fencing-Token`.
-    #[arg(long, value_name = "NAME", default_value = "fencing-token", hide_default_value = true)]
+    #[arg(long, value_name = "NAME", default_value = plan::TokenHeaderNames::TOKEN, hide_default_value = true)]
     token_field: HeaderName,
     /// The service's own name for `Fencing-Number`.
-    #[arg(long, value_name = "NAME", default_value = "fencing-number", hide_default_value = true)]
+    #[arg(long, value_name = "NAME", default_value = plan::TokenHeaderNames::NUMBER, hide_default_value = true)]
     number_field: HeaderName,
     /// The form that the gateway's policy gives to a key, such as `account/{key}`. It stands in `Fencing-Key`.
     #[arg(long, value_name = "TEXT", default_value = "{key}")]

@@ -46,3 +46,4 @@ pub mod token;
 mod fnv;
 mod header_name;
 pub mod hex;
+mod words;

@@ -1,6 +1,6 @@
 //! Picks the endpoint for a request, and the endpoints to try after it.
 
-use crate::fnv::fnv1a;
+use crate::{fnv::fnv1a, words::words};
 
 /// How requests are distributed over endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -13,6 +13,8 @@ pub enum LbPolicy {
     /// Requests of one key go to one endpoint, as long as it is usable (rendezvous hashing).
     ByKey,
 }
+
+words! { LbPolicy { RoundRobin = "round-robin", LeastBusy = "least-busy", ByKey = "by-key" } }
 
 /// An endpoint, as it is when a request picks one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,6 +22,7 @@ mod routing;
 mod served_tls;
 mod service;
 mod serving;
+mod shown;
 mod tickets;
 mod tls;
 mod upstream;
@@ -33,8 +34,9 @@ pub use balancing::{DnsSettings, EndpointSettings, HealthCheck, OutlierEjection,
 pub use bind_address::{BindAddress, UNIX, UnixSocketFile, host_header, socket_path};
 pub use conditions::MatchConditions;
 pub use fence::{
-    BodyTypeRequirement, CachedHoldLimits, Enforcement, FenceRule, HoldPolicy, LargeBodyPolicy, LeasePolicy,
-    LockMode, LockModeRule, MigrationSourceLock, NestedRequestPolicy,
+    BodyTypeRequirement, CachedHoldLimits, EffectiveFence, EffectiveFormerLock, Enforcement, FenceRule,
+    HoldPolicy, LargeBodyPolicy, LeasePolicy, LockMode, LockModeRule, MigrationSourceLock,
+    NestedRequestPolicy,
 };
 pub use gateway::{GatewayPlan, MixedPlanPolicy};
 pub use guard::{
@@ -45,17 +47,20 @@ pub use layout::{ForeignLayout, LockLayout, LockLocation, LockPlacement};
 pub use leases::{KeyPattern, LeasePlan, LeasePrincipal, ParseKeyPatternError, PrincipalCredential};
 pub use listener::{ListenerLimits, ListenerProtocols, ListenerSettings, ListenerTimeouts, ProxyProtocol};
 pub use log::{AccessLogTarget, KeyVisibility, LogSettings, TraceExportSettings};
-pub use once::{IdempotencyRule, IdempotencyStore, OperationName, OperationQuota};
+pub use once::{EffectiveIdempotency, IdempotencyRule, IdempotencyStore, OperationName, OperationQuota};
 pub use operation_end::OperationEnd;
 pub use reserved_fields::{ReservedHeaderNames, TokenHeaderNames, is_credential};
-pub use route::{Route, RouteId};
+pub use route::{EffectiveRoute, NamedConditionValue, Route, RouteId};
 pub use routing::{RouteMatch, RouteTable};
 pub use served_tls::{CertificateFiles, ClientAuth, ListenerTls, TlsVersion};
 pub use service::{CanonicalAddress, ServiceId, UpstreamService, group_services};
 pub use serving::{ServingPlan, UnmatchedPolicy};
+pub use shown::format_duration;
 pub use tickets::{TicketSigningKey, TicketVerificationKeys};
-pub use tls::{ClientCertificate, ClientTls};
-pub use upstream::{FencingLevel, LateDispatchPolicy, Upstream, UpstreamId, UpstreamProtocol};
+pub use tls::{ClientCertificate, ClientTls, EffectiveClientTls};
+pub use upstream::{
+    EffectiveUpstream, FencingLevel, LateDispatchPolicy, Upstream, UpstreamId, UpstreamProtocol,
+};
 pub use zookeeper::{AclMode, DigestCredential, ZooKeeperSettings};
 
 pub use crate::header_name::{is_spelling_of, normalize, same_field, starts_with_spelling};

@@ -273,16 +273,12 @@ impl From<&PathTemplateSegment> for PathSegment {
 
 impl PublishedConditions {
     fn from_conditions(conditions: &MatchConditions) -> Self {
-        let written = |served: &HostPattern| match served {
-            HostPattern::Host(host) => host.clone(),
-            HostPattern::Below(tail) => format!("*{tail}"),
-        };
         let sorted = |pairs: &[(String, String)]| pairs.iter().cloned().collect::<BTreeSet<_>>();
         Self {
             hosts: match &conditions.hosts {
                 HostMatcher::Any => Vec::new(),
                 HostMatcher::Only(served) => {
-                    served.iter().map(written).collect::<BTreeSet<_>>().into_iter().collect()
+                    served.iter().map(ToString::to_string).collect::<BTreeSet<_>>().into_iter().collect()
                 }
             },
             headers: sorted(&conditions.headers).into_iter().collect(),

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use serde::{Serialize, Serializer};
 
 /// Networks of proxies that are trusted to name the client. Empty: none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -12,6 +13,13 @@ pub struct TrustedProxies(Vec<IpNet>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("neither an IP address nor a network")]
 pub struct ParseIpNetworkError;
+
+/// The networks as a policy writes them.
+impl Serialize for TrustedProxies {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(ToString::to_string))
+    }
+}
 
 impl TrustedProxies {
     pub fn new(networks: Vec<IpNet>) -> Self {

@@ -1,21 +1,17 @@
 //! The plan in force for operators, with every effective value, including defaults. A plan has only the paths of
 //! secrets, and not even these are shown.
-//!
-//! Routes, fences and upstreams are taken apart field by field, without `..`: a field that is added to one of them does not
-//! compile until it is shown here.
 
-mod duration;
-mod route;
 #[cfg(test)]
 mod tests;
-mod upstream;
+
+use std::{collections::BTreeMap, path::PathBuf};
 
 use fencegate_policies::plan::{
-    GatewayPlan, LeasePlan, LeasePrincipal, PrincipalCredential, Route, UnmatchedPolicy,
+    AclMode, AdminListenerSettings, EffectiveClientTls, EffectiveRoute, EffectiveUpstream, GatewayPlan,
+    LeasePlan, LeasePrincipal, ListenerSettings, LogSettings, MixedPlanPolicy, PeerListenerSettings,
+    PrincipalCredential, Route, UnmatchedPolicy, ZooKeeperSettings, format_duration,
 };
 use serde::Serialize;
-
-use self::{duration::format_duration, route::EffectiveRoute, upstream::EffectiveUpstream};
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Effective))]
@@ -31,6 +27,23 @@ pub struct EffectiveConfig {
     pub tickets: bool,
     /// Null if the plan grants no leases.
     pub leases: Option<EffectiveLeases>,
+    /// Null for the host name.
+    pub name: Option<String>,
+    /// The listener by its name, with all of its fields as `policies/README.md` describes them.
+    #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, Object>))]
+    pub listeners: BTreeMap<String, ListenerSettings>,
+    /// All fields of `admin`; `auth` tells whether a token is required.
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    pub admin: AdminListenerSettings,
+    /// All fields of `peer`. Null if other gateways do not reach this one.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
+    pub peer: Option<PeerListenerSettings>,
+    /// All fields of `log`.
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    pub log: LogSettings,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub state_dir: Option<PathBuf>,
+    pub allow_mixed: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -40,6 +53,19 @@ pub struct EffectiveEnsemble {
     pub root: String,
     pub session_timeout: String,
     pub sessions: usize,
+    pub tick: String,
+    /// How long before the end of the session nothing is sent any more, with the requested `session_timeout`.
+    pub safety_margin: String,
+    /// `checked`, `open` or `closed`.
+    pub acl: &'static str,
+    /// Who may do everything with our nodes, beside ourselves.
+    pub identities: Vec<String>,
+    /// Absent for plain text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<EffectiveClientTls>,
+    /// The user as whom the gateway authenticates itself; absent without `digest`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -73,12 +99,7 @@ impl EffectiveConfig {
             fingerprint: format!("{:016x}", gateway.fingerprint),
             listener: format!("{} at {}", plan.listener.name, plan.listener.address),
             tls: plan.listener.tls.is_some(),
-            zookeeper: EffectiveEnsemble {
-                servers: gateway.zookeeper.servers.clone(),
-                root: gateway.zookeeper.root.clone(),
-                session_timeout: format_duration(gateway.zookeeper.session_timeout),
-                sessions: gateway.zookeeper.sessions,
-            },
+            zookeeper: EffectiveEnsemble::new(&gateway.zookeeper),
             unmatched: match plan.unmatched {
                 UnmatchedPolicy::Reject => "reject".into(),
                 UnmatchedPolicy::Pass(id) => format!("pass to {}", plan.upstream(id).name),
@@ -92,6 +113,42 @@ impl EffectiveConfig {
             upstreams: plan.upstreams.iter().map(EffectiveUpstream::new).collect(),
             tickets: gateway.tickets.is_some(),
             leases: gateway.leases.as_ref().map(EffectiveLeases::new),
+            name: plan.name.clone(),
+            listeners: BTreeMap::from([(plan.listener.name.clone(), plan.listener.clone())]),
+            admin: plan.admin.clone(),
+            peer: gateway.peer.clone(),
+            log: plan.log.clone(),
+            state_dir: gateway.state_dir.clone(),
+            allow_mixed: gateway.mixed == MixedPlanPolicy::Allow,
+        }
+    }
+}
+
+impl EffectiveEnsemble {
+    fn new(zookeeper: &ZooKeeperSettings) -> Self {
+        let ZooKeeperSettings {
+            servers,
+            root,
+            session_timeout,
+            tick,
+            safety_margin: _,
+            sessions,
+            acl,
+            identities,
+            tls,
+            digest,
+        } = zookeeper;
+        Self {
+            servers: servers.clone(),
+            root: root.clone(),
+            session_timeout: format_duration(*session_timeout),
+            sessions: *sessions,
+            tick: format_duration(*tick),
+            safety_margin: format_duration(zookeeper.margin(*session_timeout)),
+            acl: AclMode::as_str(*acl),
+            identities: identities.clone(),
+            tls: tls.as_ref().map(EffectiveClientTls::new),
+            digest: digest.as_ref().map(|digest| digest.user.clone()),
         }
     }
 }

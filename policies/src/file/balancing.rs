@@ -9,12 +9,9 @@ use crate::{
     plan::{DnsSettings, EndpointSettings, HealthCheck, OutlierEjection, PoolLimits},
 };
 
-const BALANCES: [(&str, LbPolicy); 3] =
-    [("round-robin", LbPolicy::RoundRobin), ("least-busy", LbPolicy::LeastBusy), ("by-key", LbPolicy::ByKey)];
-
 /// `None` where the health check is bad; a fault has then been reported.
 pub(super) fn parse_endpoint_settings(block: &mut MappingReader) -> Option<EndpointSettings> {
-    let balance = block.keyword("balance", &BALANCES).unwrap_or_default();
+    let balance = block.keyword("balance", LbPolicy::WORDS).unwrap_or_default();
     let retries = block.value("retries", scalar::count);
     let has_health = block.is_present("health");
     let health = block.read_inner("health", |block| has_health.then(|| health(block)).flatten()).flatten();

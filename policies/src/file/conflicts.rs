@@ -6,11 +6,10 @@ use crate::{
     key::{ParameterConflictPolicy, ParameterLocation},
 };
 
-const CONFLICTS: [(&str, bool); 2] = [("refuse", false), ("pass", true)];
-
 pub(super) fn conflicts(fence: &mut MappingReader) -> ParameterConflictPolicy {
     let sources = fence.values("sources", source);
-    let passes = fence.keyword("conflicts", &CONFLICTS).unwrap_or_default();
+    let words = [(ParameterConflictPolicy::REFUSE, false), (ParameterConflictPolicy::PASS, true)];
+    let passes = fence.keyword("conflicts", &words).unwrap_or_default();
     if !passes {
         return sources.map_or(ParameterConflictPolicy::RefuseAny, ParameterConflictPolicy::Refuse);
     }

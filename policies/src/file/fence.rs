@@ -52,17 +52,6 @@ pub(super) struct FenceDefaults {
     signs: bool,
 }
 
-const MODES: [(&str, LockModeRule); 3] = [
-    ("exclusive", LockModeRule::Exclusive),
-    ("shared", LockModeRule::Shared),
-    ("by-method", LockModeRule::ByMethod),
-];
-
-pub(super) const ENFORCE: [(&str, Enforcement); 2] = [
-    (Enforcement::Refuse.as_str(), Enforcement::Refuse),
-    (Enforcement::Observe.as_str(), Enforcement::Observe),
-];
-
 impl FenceDefaults {
     /// `reached`: the file has a peer listener. `signs`: it has a key to sign tickets with.
     pub(super) fn read_defaults(file: &mut MappingReader, reached: bool, signs: bool) -> Self {
@@ -78,7 +67,7 @@ impl FenceDefaults {
             queue: block.value("queue", queue).or(inherited.queue),
             client_share: block.value("client_share", scalar::limit).or(inherited.client_share),
             hold: hold::PartialHoldPolicy::read(block, &inherited.hold, of),
-            mode: block.keyword("mode", &MODES).or(inherited.mode),
+            mode: block.keyword("mode", LockModeRule::WORDS).or(inherited.mode),
             enforce: parse_enforcement(block).or(inherited.enforce),
             forward: peer_forwarding::parse_forward(block, inherited.reached).or(inherited.forward),
             nested: parse_nested_policy(block, inherited.signs).or(inherited.nested),
@@ -90,7 +79,7 @@ impl FenceDefaults {
 
 /// A migration begins with `observe`. The warning is there so that its end is not forgotten.
 fn parse_enforcement(block: &mut MappingReader) -> Option<Enforcement> {
-    let written = block.keyword("enforce", &ENFORCE);
+    let written = block.keyword("enforce", Enforcement::WORDS);
     if written == Some(Enforcement::Observe) {
         let message = "requests that should be refused pass and are reported: nothing is promised here";
         let remedy = "write `refuse` once nothing is reported any more that should have passed";
@@ -141,7 +130,7 @@ fn parse_fence(
     let keys = key::keys(block, naming);
     let placing = holders::placement_with_permits(permits, layout.placement(block, naming, keys.as_deref()));
     let terms = FenceDefaults::read(block, defaults, of);
-    let mode = terms.mode.unwrap_or(LockModeRule::Exclusive);
+    let mode = terms.mode.unwrap_or_default();
     let enforce = terms.enforce.unwrap_or_default();
     layout::check_shared_mode(block, layout.foreign_layout(), mode);
     if let (Some(Some(former)), Some(keys), Some(placing)) = (&former, &keys, &placing) {
@@ -164,8 +153,8 @@ fn parse_fence(
         naming.only,
         &keys.as_deref().into_iter().chain(formers).chain(names).collect::<Vec<_>>(),
     );
-    let locked_status = block.value("locked_status", locked_status).unwrap_or(423);
-    let max_response = block.value("max_response", scalar::size).unwrap_or(1 << 20);
+    let locked_status = block.value("locked_status", locked_status);
+    let max_response = block.value("max_response", scalar::size);
     let large_bodies = large_bodies(block, keys.as_deref(), once.as_ref().and_then(Option::as_ref));
     let conflicts = conflicts(block);
     let lease = lease_use::parse_lease_use(block);
@@ -175,21 +164,20 @@ fn parse_fence(
     let field = if block.is_present("lock_path") { "lock_path" } else { "key" };
     let placed = block.place_of(field);
     let leased = block.place_of("lease");
+    let default = FenceRule::with_defaults(keys?);
     let mut fence = FenceRule {
-        keys: keys?,
         set: of == LockRecipeKind::Set,
         placing: placing?,
         former: former?,
         mode,
-        wait: terms.wait.unwrap_or(Duration::from_secs(5)),
-        queue: terms.queue.unwrap_or(100),
+        wait: terms.wait.unwrap_or(default.wait),
+        queue: terms.queue.unwrap_or(default.queue),
         client_share: terms.client_share,
         hold: terms.hold.resolve(of),
-        forward: PeerForwardPolicy::Never,
         // A field in `defaults` counts for the fences that can have it.
         nested: terms.nested.filter(|_| permits.is_none()).unwrap_or_default(),
-        locked_status,
-        max_response,
+        locked_status: locked_status.unwrap_or(default.locked_status),
+        max_response: max_response.unwrap_or(default.max_response),
         large_bodies,
         body_type,
         only: naming.only,
@@ -197,6 +185,8 @@ fn parse_fence(
         enforce,
         once: once?,
         lease,
+        // `forward` depends on all the others.
+        ..default
     };
     lease_use::check_lease_use(block, &fence, level);
     let former = fence.former.as_ref().and_then(|former| former.placing.layout().foreign_layout());

@@ -125,8 +125,7 @@ fn unmatched(block: &mut MappingReader, upstreams: &ParsedUpstreams) -> Unmatche
 
 /// The warning is there so that `allow_mixed` is not forgotten.
 fn parse_mixed_plans(block: &mut MappingReader) -> MixedPlanPolicy {
-    let written =
-        block.keyword("allow_mixed", &[("true", MixedPlanPolicy::Allow), ("false", MixedPlanPolicy::Refuse)]);
+    let written = block.keyword("allow_mixed", MixedPlanPolicy::WORDS);
     if written == Some(MixedPlanPolicy::Allow) {
         let message = "beside a gateway with other key templates this one serves all the same: one resource has two locks then";
         let remedy = "leave it out once all gateways have one file; `fencegate reload --dry-run --fleet -c FILE` says whether they agree";

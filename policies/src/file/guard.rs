@@ -4,9 +4,7 @@
 use std::time::Duration;
 
 use super::{
-    admin,
-    fence::ENFORCE,
-    journal, listener,
+    admin, journal, listener,
     listener_conflicts::{self, ConfiguredListener},
     log,
     mapping::MappingReader,
@@ -66,11 +64,8 @@ pub(super) fn parse_guard_plan(block: &mut MappingReader) -> Option<GuardPlan> {
         (None, None) => times.warn_early_eviction(block),
     }
     let unfenced = block.values("unfenced", route::method);
-    let missing = block.keyword(
-        "missing",
-        &[("refuse", MissingTokenPolicy::Refuse), ("observe", MissingTokenPolicy::Observe)],
-    );
-    let enforce = block.keyword("enforce", &ENFORCE);
+    let missing = block.keyword("missing", MissingTokenPolicy::WORDS);
+    let enforce = block.keyword("enforce", Enforcement::WORDS);
     warn_observing(block, missing, enforce);
     let tickets = if filter.is_none() { tickets::parse_ticket_verification(block) } else { None };
     let expiry = upstream.as_ref().map_or(LateDispatchPolicy::Ignored, |beside| beside.upstream.expiry);

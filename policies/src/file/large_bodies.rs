@@ -14,12 +14,12 @@ pub(super) fn large_bodies(
     keys: Option<&[KeyTemplate]>,
     once: Option<&IdempotencyRule>,
 ) -> LargeBodyPolicy {
-    let streams = fence.keyword("large_bodies", &[("refuse", false), ("stream", true)]).unwrap_or_default();
-    let within = fence.value("upload_timeout", scalar::time_limit);
-    if !streams {
+    let written = fence.keyword("large_bodies", &LargeBodyPolicy::WORDS).unwrap_or_default();
+    let upload_timeout = fence.value("upload_timeout", scalar::time_limit);
+    let LargeBodyPolicy::Stream { within } = written else {
         report_no_effect(fence);
         return LargeBodyPolicy::Refuse;
-    }
+    };
     let in_full = match (keys, once) {
         (_, Some(_)) => Some("`once` tells one operation from another by its whole body"),
         (Some(keys), None) if keys.iter().any(reads_body) => Some("the key stands in the body"),
@@ -32,7 +32,7 @@ pub(super) fn large_bodies(
         );
         fence.report("large_bodies", fault.with_remedy("leave it out, and raise `limits.max_body` instead"));
     }
-    LargeBodyPolicy::Stream { within: within.unwrap_or(LargeBodyPolicy::WITHIN) }
+    LargeBodyPolicy::Stream { within: upload_timeout.unwrap_or(within) }
 }
 
 fn report_no_effect(fence: &mut MappingReader) {
@@ -49,8 +49,7 @@ pub(super) fn body_type(
     keys: Option<&[KeyTemplate]>,
     once: Option<&IdempotencyRule>,
 ) -> BodyTypeRequirement {
-    let written =
-        fence.keyword("body_type", &[("json", BodyTypeRequirement::Json), ("any", BodyTypeRequirement::Any)]);
+    let written = fence.keyword("body_type", BodyTypeRequirement::WORDS);
     let mut templates =
         keys.unwrap_or_default().iter().chain(once.into_iter().flat_map(IdempotencyRule::templates));
     if written.is_some() && keys.is_some() && !templates.any(reads_body) {

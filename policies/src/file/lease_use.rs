@@ -6,11 +6,9 @@ use crate::{
     plan::{Enforcement, FenceRule, FencingLevel, LargeBodyPolicy, LeasePolicy, NestedRequestPolicy},
 };
 
-const USES: [(&str, LeasePolicy); 2] =
-    [("optional", LeasePolicy::Optional), ("required", LeasePolicy::Required)];
-
 pub(super) fn parse_lease_use(fence: &mut MappingReader) -> LeasePolicy {
-    fence.keyword("lease", &USES).unwrap_or_default()
+    // `never` is not written: it is what a fence without `lease` has.
+    fence.keyword("lease", &LeasePolicy::WORDS[1..]).unwrap_or_default()
 }
 
 /// `level` is the level of the upstream, where that is known. `once` may stand beside `lease`: an operation is named

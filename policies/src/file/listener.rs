@@ -123,8 +123,7 @@ pub(super) fn hosts(block: &mut MappingReader) -> HostMatcher {
 }
 
 fn proxy_protocol(block: &mut MappingReader, trusted: &TrustedProxies) -> ProxyProtocol {
-    let words = [("off", ProxyProtocol::Off), ("require", ProxyProtocol::Require)];
-    let written = block.keyword("proxy_protocol", &words).unwrap_or(ProxyProtocol::Off);
+    let written = block.keyword("proxy_protocol", ProxyProtocol::WORDS).unwrap_or(ProxyProtocol::Off);
     if written == ProxyProtocol::Require && trusted.is_empty() && !block.is_present("trusted_peers") {
         let fault = Diagnostic::new(
             DiagnosticCode::MissingField,
@@ -152,18 +151,12 @@ fn protocols(block: &mut MappingReader) -> ListenerProtocols {
 }
 
 fn protocol(text: &str) -> Result<ListenerProtocols, Diagnostic> {
-    match text {
-        "http1" => Ok(ListenerProtocols::Http1),
-        "http2" => Ok(ListenerProtocols::Http2),
-        _ => {
-            let message = format!("`{text}` is not a value of `protocols`");
-            Err(Diagnostic::new(DiagnosticCode::UnknownValue, message).suggest(
-                text,
-                &["http1", "http2"],
-                str::to_owned,
-            ))
-        }
-    }
+    let known = ListenerProtocols::WORDS.map(|(word, _)| word);
+    let found = ListenerProtocols::WORDS.into_iter().find(|(word, _)| *word == text);
+    found.map(|(_, protocol)| protocol).ok_or_else(|| {
+        let message = format!("`{text}` is not a value of `protocols`");
+        Diagnostic::new(DiagnosticCode::UnknownValue, message).suggest(text, &known, str::to_owned)
+    })
 }
 
 fn limits(block: &mut MappingReader) -> ListenerLimits {

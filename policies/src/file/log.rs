@@ -13,11 +13,8 @@ use crate::{
 
 pub(super) fn log(block: &mut MappingReader) -> LogSettings {
     let read = |block: &mut MappingReader| {
-        let access =
-            block.keyword("access", &[("off", AccessLogTarget::Off), ("stdout", AccessLogTarget::Stdout)]);
-        let words =
-            [("plain", KeyVisibility::Plain), ("hash", KeyVisibility::Hash), ("off", KeyVisibility::Off)];
-        let keys = block.keyword("keys", &words).unwrap_or_default();
+        let access = block.keyword("access", AccessLogTarget::WORDS);
+        let keys = block.keyword("keys", KeyVisibility::WORDS).unwrap_or_default();
         let key_secret_file = block.value("key_secret_file", scalar::file);
         if key_secret_file.is_some() && keys != KeyVisibility::Hash {
             let message = "`key_secret_file` has no effect where keys are not hashed";

@@ -7,12 +7,9 @@ use crate::{
     plan::NestedRequestPolicy,
 };
 
-const NESTED: [(&str, NestedRequestPolicy); 2] =
-    [("ignore", NestedRequestPolicy::Ignore), ("allow", NestedRequestPolicy::Allow)];
-
 /// `signs`: the file has a key to sign tickets with.
 pub(super) fn parse_nested_policy(block: &mut MappingReader, signs: bool) -> Option<NestedRequestPolicy> {
-    let written = block.keyword("nested", &NESTED);
+    let written = block.keyword("nested", NestedRequestPolicy::WORDS);
     if written == Some(NestedRequestPolicy::Allow) && !signs {
         let message = "a service cannot prove what it calls back for: the policy has no `tickets`, \
                        so nothing is signed that it could show";

@@ -41,8 +41,7 @@ fn parse_once_rule(
     naming: &TemplateContext,
     fencing: &IdempotencyParseContext,
 ) -> Option<IdempotencyRule> {
-    let store = block
-        .keyword("store", &[("guard", IdempotencyStore::Guard), ("zookeeper", IdempotencyStore::ZooKeeper)]);
+    let store = block.keyword("store", IdempotencyStore::WORDS);
     let store = resolve_store(block, store, fencing.level);
     let operation = TemplateContext { what: TemplateKind::Operation, ..*naming };
     let key = if block.is_present("key") {

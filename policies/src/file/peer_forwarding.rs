@@ -7,12 +7,9 @@ use crate::{
     plan::{Enforcement, FenceRule, HoldPolicy, LockModeRule, LockPlacement, PeerForwardPolicy},
 };
 
-const FORWARD: [(&str, PeerForwardPolicy); 2] =
-    [("never", PeerForwardPolicy::Never), ("holder", PeerForwardPolicy::Holder)];
-
 /// The `forward` of `block` itself. `reached`: the file has a peer listener.
 pub(super) fn parse_forward(block: &mut MappingReader, reached: bool) -> Option<PeerForwardPolicy> {
-    let written = block.keyword("forward", &FORWARD);
+    let written = block.keyword("forward", PeerForwardPolicy::WORDS);
     if written == Some(PeerForwardPolicy::Holder) && !reached {
         let message = "requests cannot be sent on to other gateways: the policy has no `peer`, \
                        which says where gateways reach each other";

@@ -12,13 +12,11 @@ pub(super) fn tls(listener: &mut MappingReader) -> Option<ListenerTls> {
     let read = listener.read_inner("tls", |block| {
         let certificates = certificates(block, written);
         let client_auth = client_auth(block);
-        let min_version = block.keyword("min_version", &VERSIONS).unwrap_or(TlsVersion::Tls12);
+        let min_version = block.keyword("min_version", TlsVersion::WORDS).unwrap_or(TlsVersion::Tls12);
         Some(ListenerTls { certificates: certificates?, client_auth, min_version })
     });
     read.flatten().filter(|_| written)
 }
-
-const VERSIONS: [(&str, TlsVersion); 2] = [("1.2", TlsVersion::Tls12), ("1.3", TlsVersion::Tls13)];
 
 fn certificates(block: &mut MappingReader, written: bool) -> Option<Vec<CertificateFiles>> {
     let nodes = block.list("certificates").unwrap_or_default();
@@ -53,9 +51,9 @@ enum ClientAuthMode {
 
 fn client_auth(block: &mut MappingReader) -> ClientAuth {
     let words = [
-        ("off", ClientAuthMode::Not),
-        ("optional", ClientAuthMode::Optionally),
-        ("required", ClientAuthMode::Always),
+        (ClientAuth::OFF, ClientAuthMode::Not),
+        (ClientAuth::OPTIONAL, ClientAuthMode::Optionally),
+        (ClientAuth::REQUIRED, ClientAuthMode::Always),
     ];
     let mode = block.keyword("client_auth", &words).unwrap_or(ClientAuthMode::Not);
     let authorities = block.value("client_ca_file", scalar::file);

@@ -39,16 +39,10 @@ pub(super) fn parse_endpoints(
         block.report("tls", fault.with_remedy("write `https://` in the endpoints, or leave `tls` out"));
     }
     let tls = block.read_inner("tls", tls)?;
-    let protocol = block.keyword("protocol", &PROTOCOLS).unwrap_or_default();
+    let protocol = block.keyword("protocol", UpstreamProtocol::WORDS).unwrap_or_default();
     let endpoints = endpoints.into_iter().map(|(_, authority)| authority.into()).collect();
     Some(EndpointsWithTls { endpoints, tls: secured.then_some(tls), protocol })
 }
-
-const PROTOCOLS: [(&str, UpstreamProtocol); 3] = [
-    ("http1", UpstreamProtocol::Http1),
-    ("http2", UpstreamProtocol::Http2),
-    ("auto", UpstreamProtocol::Auto),
-];
 
 fn tls(block: &mut MappingReader) -> ClientTls {
     let ca_file = block.value("ca_file", scalar::file);

@@ -165,21 +165,13 @@ fn parse_entry<'n>(
     UpstreamEntry { name: &key.text, upstream, place }
 }
 
-/// `FencingLevel::Delay` gets its length from the field `delay`.
-const LEVELS: [(&str, FencingLevel); 4] = [
-    ("none", FencingLevel::None),
-    ("delay", FencingLevel::Delay(Duration::ZERO)),
-    ("guard", FencingLevel::Guard),
-    ("upstream", FencingLevel::Upstream),
-];
-
 fn parse_upstream(block: &mut MappingReader, name: Option<String>) -> Option<Upstream> {
     block.require("endpoints", "endpoints: [\"http://127.0.0.1:8000\"]");
     let written = endpoints(block);
     let reached = parse_endpoints(block, written.clone().unwrap_or_default(), "endpoints");
     // `fencing` has no default: the component that compares the tokens decides how much the lock protects.
     block.require("fencing", "fencing: none");
-    let fencing = block.keyword("fencing", &LEVELS);
+    let fencing = block.keyword("fencing", &FencingLevel::WORDS);
     let fencing = delay::level(block, fencing);
     let expiry = parse_late_dispatch_policy(block, fencing);
     let direct = parse_direct(block, fencing, expiry);
@@ -204,8 +196,7 @@ fn parse_upstream(block: &mut MappingReader, name: Option<String>) -> Option<Ups
 
 /// Whether a late dispatch is refused behind the gateway.
 fn late_dispatch_policy(block: &mut MappingReader) -> LateDispatchPolicy {
-    let words = [("ignored", LateDispatchPolicy::Ignored), ("enforced", LateDispatchPolicy::Enforced)];
-    block.keyword("not_after", &words).unwrap_or_default()
+    block.keyword("not_after", LateDispatchPolicy::WORDS).unwrap_or_default()
 }
 
 /// A guard enforces the deadline in any case, and a service that compares tokens needs none.

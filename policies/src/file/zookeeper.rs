@@ -26,7 +26,7 @@ fn parse_zookeeper_settings(block: &mut MappingReader) -> ZooKeeperSettings {
         tick: block.value("tick", scalar::time_limit).unwrap_or(Duration::from_secs(2)),
         safety_margin: block.value("safety_margin", scalar::duration),
         sessions: block.value("sessions", sessions).unwrap_or(4),
-        acl: block.keyword("acl", &ACLS).unwrap_or_default(),
+        acl: block.keyword("acl", AclMode::WORDS).unwrap_or_default(),
         identities: block.values("identities", identity).unwrap_or_default(),
         tls: tls(block),
         digest: parse_digest_credential(block),
@@ -47,9 +47,6 @@ fn servers(block: &mut MappingReader) -> Option<Vec<String>> {
     }
     Some(servers)
 }
-
-const ACLS: [(&str, AclMode); 3] =
-    [("checked", AclMode::Checked), ("open", AclMode::Open), ("closed", AclMode::Closed)];
 
 /// An identity of a scheme that identifies a client. Only the server interprets the part after the colon.
 fn identity(text: &str) -> Result<String, Diagnostic> {

@@ -1,5 +1,9 @@
 //! Decides whether a listener serves a host.
 
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
 use super::canonical::CanonicalHost;
 
 /// The hosts that a listener serves.
@@ -21,6 +25,27 @@ pub enum HostPattern {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("neither a host nor `*.` and a host")]
 pub struct ParseHostPatternError;
+
+/// As a policy writes it.
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(host) => f.write_str(host),
+            Self::Below(tail) => write!(f, "*{tail}"),
+        }
+    }
+}
+
+/// The list; empty where every host is served.
+impl Serialize for HostMatcher {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let patterns = match self {
+            Self::Any => &[][..],
+            Self::Only(patterns) => patterns,
+        };
+        serializer.collect_seq(patterns.iter().map(ToString::to_string))
+    }
+}
 
 impl HostMatcher {
     /// True if the list has the host. The port does not count: behind a load balancer it is not the port of this

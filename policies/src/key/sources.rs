@@ -67,10 +67,14 @@ impl ParameterConflictPolicy {
         ParameterLocation::WORDS.into_iter().filter(move |(_, source)| counts(source))
     }
 
+    pub(crate) const REFUSE: &str = "refuse";
+    pub(crate) const PASS: &str = "pass";
+
+    /// The word in a policy.
     pub fn as_str(&self) -> &'static str {
         match self {
-            Self::RefuseAny | Self::Refuse(_) => "refuse",
-            Self::Pass => "pass",
+            Self::RefuseAny | Self::Refuse(_) => Self::REFUSE,
+            Self::Pass => Self::PASS,
         }
     }
 }

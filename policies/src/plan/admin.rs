@@ -2,17 +2,21 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use super::{ClientAuth, ListenerTls};
+use serde::Serialize;
+
+use super::{ClientAuth, ListenerTls, shown};
 use crate::host::{CanonicalHost, HostPattern};
 
 /// The admin listener. Each credential that is configured is required; where both a token and a certificate are
 /// configured, a request needs both.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AdminListenerSettings {
     pub address: SocketAddr,
     /// Host names under which requests may come, beside `localhost` and IP addresses.
+    #[serde(serialize_with = "shown::texts")]
     pub hosts: Vec<HostPattern>,
     /// The file of the token that requests carry as `Authorization: Bearer`.
+    #[serde(rename = "auth", serialize_with = "shown::presence")]
     pub bearer: Option<PathBuf>,
     /// `None` for plain text.
     pub tls: Option<ListenerTls>,

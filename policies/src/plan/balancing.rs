@@ -2,6 +2,9 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
+use serde::{Serialize, Serializer};
+
+use super::shown;
 use crate::load_balance::LbPolicy;
 
 /// The settings for the endpoints of an upstream, beside their addresses.
@@ -19,29 +22,43 @@ pub struct EndpointSettings {
 }
 
 /// How the health of endpoints is checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = EffectiveHealthCheck))]
 pub struct HealthCheck {
     /// Path and query.
     pub path: String,
     /// Between two checks. Default 5 s.
+    #[serde(serialize_with = "shown::duration")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub interval: Duration,
     /// The time limit for an answer. Default 2 s.
+    #[serde(serialize_with = "shown::duration")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub timeout: Duration,
     /// Good answers in a row that make an endpoint healthy. Default 2.
     pub healthy: usize,
     /// Bad or missing answers in a row that make an endpoint unhealthy. Default 3.
     pub unhealthy: usize,
-    /// The statuses of a good answer. Default 200 to 399.
+    /// Ranges of statuses of a good answer, such as `200-399`, which is the default.
+    #[serde(rename = "status", serialize_with = "status_ranges")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub statuses: Vec<RangeInclusive<u16>>,
 }
 
+fn status_ranges<S: Serializer>(ranges: &[RangeInclusive<u16>], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(ranges.iter().map(|range| format!("{}-{}", range.start(), range.end())))
+}
+
 /// When a failing endpoint gets no requests for a while.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = EffectiveEjection))]
 pub struct OutlierEjection {
     /// Failures in a row. Default 5.
     pub failures: usize,
-    /// The length of the first ejection. Each further ejection in a row is twice as long, up to [`OutlierEjection::LONGEST`]
-    /// times this length. Default 30 s.
+    /// The length of the first ejection. Each further ejection in a row is twice as long, up to 16 times this length.
+    /// Default 30 s.
+    #[serde(rename = "for", serialize_with = "shown::duration")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub base: Duration,
 }
 
@@ -61,7 +78,8 @@ impl Default for OutlierEjection {
 }
 
 /// Connections to one endpoint, over all workers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = EffectivePool))]
 pub struct PoolLimits {
     /// Default 1024.
     pub max_connections: usize,
@@ -76,9 +94,12 @@ impl Default for PoolLimits {
 }
 
 /// How the names of endpoints are looked up.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = EffectiveDns))]
 pub struct DnsSettings {
     /// Between two lookups. Default 30 s.
+    #[serde(serialize_with = "shown::duration")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub refresh: Duration,
 }
 

@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde::{Serialize, Serializer, ser::SerializeStruct};
+
 /// The address of the public listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BindAddress {
@@ -51,5 +53,18 @@ impl fmt::Display for BindAddress {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix(file) => write!(f, "{UNIX}{}", file.path.display()),
         }
+    }
+}
+
+/// `address`, and `socket_mode` for a unix socket.
+impl Serialize for BindAddress {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("BindAddress", 2)?;
+        fields.serialize_field("address", &self.to_string())?;
+        match self {
+            Self::Tcp(_) => fields.skip_field("socket_mode")?,
+            Self::Unix(file) => fields.serialize_field("socket_mode", &format!("{:04o}", file.mode))?,
+        }
+        fields.end()
     }
 }

@@ -1,12 +1,13 @@
 //! How a route takes its lock, which keys that lock has, and how long it is kept.
 
-use std::time::Duration;
+use std::{mem::discriminant, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     layout::{LockLocation, LockPlacement},
-    once::IdempotencyRule,
+    once::{EffectiveIdempotency, IdempotencyRule},
+    shown::{self, format_duration},
 };
 use crate::key::{
     ContentDeclaration, ExtractKeyError, JsonPointer, KeyTemplate, ParameterConflictPolicy,
@@ -15,6 +16,7 @@ use crate::key::{
 };
 use crate::permits::PermitCount;
 use crate::plan::peer_listener::PeerForwardPolicy;
+use crate::words::words;
 
 /// How a route takes its lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +75,8 @@ pub enum BodyTypeRequirement {
     Any,
 }
 
+words! { BodyTypeRequirement { Json = "json", Any = "any" } }
+
 /// What happens to a request whose body is too large to be buffered in full before the lock is requested.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LargeBodyPolicy {
@@ -88,6 +92,16 @@ pub enum LargeBodyPolicy {
 impl LargeBodyPolicy {
     /// The default of `within`.
     pub const WITHIN: Duration = Duration::from_secs(60);
+
+    /// The words of a policy. `stream` has its default time limit.
+    pub(crate) const WORDS: [(&str, Self); 2] =
+        [("refuse", Self::Refuse), ("stream", Self::Stream { within: Self::WITHIN })];
+
+    /// The word in a policy.
+    pub fn as_str(self) -> &'static str {
+        let word = |(_, policy): &&(&str, Self)| discriminant(policy) == discriminant(&self);
+        Self::WORDS.iter().find(word).expect("each has a word").0
+    }
 }
 
 /// What happens to a request that a service sends while it works on a dispatch, and that shows the ticket and the
@@ -102,6 +116,8 @@ pub enum NestedRequestPolicy {
     Allow,
 }
 
+words! { NestedRequestPolicy { Ignore = "ignore", Allow = "allow" } }
+
 /// What happens to requests with the lease of a client (`Fencing-Lease`), and to requests without one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LeasePolicy {
@@ -114,6 +130,8 @@ pub enum LeasePolicy {
     Required,
 }
 
+words! { LeasePolicy { Never = "never", Optional = "optional", Required = "required" } }
+
 /// Whether the gateway refuses requests that should be refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Enforcement {
@@ -123,27 +141,35 @@ pub enum Enforcement {
     Observe,
 }
 
-impl Enforcement {
-    /// The word of `enforce` in a policy.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Refuse => "refuse",
-            Self::Observe => "observe",
-        }
-    }
-}
-
-impl LeasePolicy {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Never => "never",
-            Self::Optional => "optional",
-            Self::Required => "required",
-        }
-    }
-}
+words! { Enforcement { Refuse = "refuse", Observe = "observe" } }
 
 impl FenceRule {
+    /// The fence that has these keys, and no other field.
+    pub(crate) fn with_defaults(keys: Vec<KeyTemplate>) -> Self {
+        Self {
+            keys,
+            set: false,
+            placing: LockPlacement::Native,
+            former: None,
+            mode: LockModeRule::default(),
+            wait: Duration::from_secs(5),
+            queue: 100,
+            client_share: None,
+            hold: HoldPolicy::Cached(CachedHoldLimits::default()),
+            forward: PeerForwardPolicy::default(),
+            nested: NestedRequestPolicy::default(),
+            locked_status: 423,
+            max_response: 1 << 20,
+            large_bodies: LargeBodyPolicy::default(),
+            body_type: BodyTypeRequirement::default(),
+            only: None,
+            conflicts: ParameterConflictPolicy::default(),
+            enforce: Enforcement::default(),
+            once: None,
+            lease: LeasePolicy::default(),
+        }
+    }
+
     /// True if some request of this fence and some request of `other` can lock one key, as far as the templates show.
     pub fn may_share_key(&self, other: &Self) -> bool {
         self.templates().any(|ours| other.templates().any(|theirs| ours.shape() == theirs.shape()))
@@ -281,8 +307,9 @@ impl LockMode {
 }
 
 /// How a route finds the mode of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LockModeRule {
+    #[default]
     Exclusive,
     Shared,
     /// Shared for GET and HEAD, which change nothing (RFC 9110, 9.2.1), exclusive for all others.
@@ -302,15 +329,9 @@ impl LockModeRule {
     pub fn has_shared_requests(self) -> bool {
         self != Self::Exclusive
     }
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Exclusive => "exclusive",
-            Self::Shared => "shared",
-            Self::ByMethod => "by-method",
-        }
-    }
 }
+
+words! { LockModeRule { Exclusive = "exclusive", Shared = "shared", ByMethod = "by-method" } }
 
 /// What happens to a lock node after its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -322,15 +343,22 @@ pub enum HoldPolicy {
 }
 
 /// How long a gateway keeps a key for its own requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = EffectiveHoldLimits))]
 pub struct CachedHoldLimits {
     /// A key that no request wants is released after this long. Default 250 ms.
+    #[serde(serialize_with = "shown::duration")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub linger: Duration,
     /// Requests that may still be granted once another gateway wants the key; at least 1. Default 64.
     pub max_local: u32,
     /// No request is granted later than this after another gateway began to want the key. Default 100 ms.
+    #[serde(serialize_with = "shown::duration")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub max_hold: Duration,
     /// The longest that one node is kept, even when no other gateway wants it. Default 10 min.
+    #[serde(serialize_with = "shown::duration")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub max_tenure: Duration,
 }
 
@@ -342,6 +370,158 @@ impl Default for CachedHoldLimits {
             max_hold: Duration::from_millis(100),
             max_tenure: Duration::from_secs(600),
         }
+    }
+}
+
+/// A fence as operators see it, with every field.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct EffectiveFence {
+    pub keys: Vec<String>,
+    /// Whether a request takes all of its keys together, by `keys`.
+    pub set: bool,
+    pub layout: &'static str,
+    /// Where the lock nodes of another layout lie.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock_path: Option<String>,
+    /// The number of permits; absent if one request, or any number of readers, can hold the key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permits: Option<u16>,
+    /// The lock that requests take as well, while gateways migrate from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub migrate_from: Option<EffectiveFormerLock>,
+    pub mode: &'static str,
+    pub wait: String,
+    pub queue: usize,
+    /// The most requests of one client that wait for or hold keys of the route; absent without a limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_share: Option<usize>,
+    /// `strict`, or `cached` with its linger.
+    pub hold: String,
+    /// The limits of `cached`; absent with `strict`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold_limits: Option<CachedHoldLimits>,
+    /// `never`, or `holder`.
+    pub forward: &'static str,
+    /// `ignore`, or `allow`.
+    pub nested: &'static str,
+    /// The status of a refusal because another request holds the key.
+    pub locked_status: u16,
+    /// An answer up to this size, in bytes, is buffered in full before the key is handed on.
+    pub max_response: usize,
+    /// `refuse`, or `stream`.
+    pub large_bodies: &'static str,
+    /// The longest time from the dispatch to the last byte, with `stream`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upload_timeout: Option<String>,
+    /// What a body must be declared as from which a key is taken: `json`, or `any`.
+    pub body_type: &'static str,
+    /// Operations that happen at most once: where they are stored.
+    pub once: Option<&'static str>,
+    /// How operations are named and kept; absent without `once`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<EffectiveIdempotency>,
+    /// How many items a list in a body may have of which keys are made; absent if no key is made of an item.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub only: Option<usize>,
+    /// The sources of a request that are compared with the values of its keys: `path`, `query`, `form`, `json`, `cookie`.
+    pub sources: Vec<&'static str>,
+    /// `refuse`, or `pass` if nothing is compared.
+    pub conflicts: &'static str,
+    /// `refuse`, or `observe`: then what should be refused passes, and is reported.
+    pub enforce: &'static str,
+    /// `never`, `optional` or `required`.
+    pub lease: &'static str,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct EffectiveFormerLock {
+    pub key: String,
+    pub layout: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lock_path: Option<String>,
+}
+
+impl EffectiveFence {
+    pub(super) fn new(fence: &FenceRule) -> Self {
+        let FenceRule {
+            keys,
+            set,
+            placing,
+            former,
+            mode,
+            wait,
+            queue,
+            client_share,
+            hold,
+            forward,
+            nested,
+            locked_status,
+            max_response,
+            large_bodies,
+            body_type,
+            only,
+            conflicts,
+            enforce,
+            once,
+            lease,
+        } = fence;
+        Self {
+            keys: keys.iter().map(ToString::to_string).collect(),
+            set: *set,
+            layout: placing.layout().as_str(),
+            lock_path: lock_path(placing),
+            permits: placing.permits().map(PermitCount::count),
+            migrate_from: former.as_ref().map(EffectiveFormerLock::new),
+            mode: mode.as_str(),
+            wait: format_duration(*wait),
+            queue: *queue,
+            client_share: *client_share,
+            hold: match hold {
+                HoldPolicy::Strict => "strict".into(),
+                HoldPolicy::Cached(limits) => format!("cached, linger {}", format_duration(limits.linger)),
+            },
+            hold_limits: match hold {
+                HoldPolicy::Strict => None,
+                HoldPolicy::Cached(limits) => Some(*limits),
+            },
+            forward: forward.as_str(),
+            nested: nested.as_str(),
+            locked_status: *locked_status,
+            max_response: *max_response,
+            large_bodies: large_bodies.as_str(),
+            upload_timeout: upload_timeout(*large_bodies).map(format_duration),
+            body_type: body_type.as_str(),
+            once: once.as_ref().map(|once| once.store.as_str()),
+            operation: once.as_ref().map(EffectiveIdempotency::new),
+            only: *only,
+            sources: conflicts.sources().map(|(word, _)| word).collect(),
+            conflicts: conflicts.as_str(),
+            enforce: enforce.as_str(),
+            lease: lease.as_str(),
+        }
+    }
+}
+
+fn lock_path(placing: &LockPlacement) -> Option<String> {
+    match placing {
+        LockPlacement::Native | LockPlacement::Semaphore { permits: _ } => None,
+        LockPlacement::Foreign { layout: _, path } => Some(path.to_string()),
+    }
+}
+
+fn upload_timeout(large_bodies: LargeBodyPolicy) -> Option<Duration> {
+    match large_bodies {
+        LargeBodyPolicy::Refuse => None,
+        LargeBodyPolicy::Stream { within } => Some(within),
+    }
+}
+
+impl EffectiveFormerLock {
+    fn new(former: &MigrationSourceLock) -> Self {
+        let MigrationSourceLock { key, placing } = former;
+        Self { key: key.to_string(), layout: placing.layout().as_str(), lock_path: lock_path(placing) }
     }
 }
 

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use super::{
     leases::LeasePlan, serving::ServingPlan, tickets::TicketSigningKey, zookeeper::ZooKeeperSettings,
 };
-use crate::plan::peer_listener::PeerListenerSettings;
+use crate::{plan::peer_listener::PeerListenerSettings, words::words};
 
 /// The checked configuration of a gateway. Made by [`crate::file::load`] only.
 #[derive(Debug, Clone)]
@@ -47,3 +47,5 @@ pub enum MixedPlanPolicy {
     /// It serves these routes, and reports that.
     Allow,
 }
+
+words! { MixedPlanPolicy { Allow = "true", Refuse = "false" } }

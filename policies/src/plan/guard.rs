@@ -3,6 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use super::{fence::Enforcement, serving::ServingPlan, tickets::TicketVerificationKeys, tls::ClientTls};
+use crate::words::words;
 
 /// The checked configuration of a guard. Made by [`crate::file::load_guard`] only.
 #[derive(Debug, Clone)]
@@ -57,6 +58,8 @@ pub enum MissingTokenPolicy {
     /// It passes, is counted and reported.
     Observe,
 }
+
+words! { MissingTokenPolicy { Refuse = "refuse", Observe = "observe" } }
 
 /// How operations of `once` are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]

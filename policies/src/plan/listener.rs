@@ -2,19 +2,24 @@
 
 use std::time::Duration;
 
-use super::{bind_address::BindAddress, served_tls::ListenerTls};
-use crate::{host::HostMatcher, trusted_proxies::TrustedProxies};
+use serde::{Serialize, Serializer};
+
+use super::{bind_address::BindAddress, served_tls::ListenerTls, shown};
+use crate::{host::HostMatcher, trusted_proxies::TrustedProxies, words::words};
 
 /// The public listener.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ListenerSettings {
+    #[serde(skip)]
     pub name: String,
+    #[serde(flatten)]
     pub address: BindAddress,
     pub protocols: ListenerProtocols,
     /// `None` for plain text.
     pub tls: Option<ListenerTls>,
     pub proxy_protocol: ProxyProtocol,
     /// The proxies that are trusted when they name their clients.
+    #[serde(rename = "trusted_peers")]
     pub trusted: TrustedProxies,
     /// The hosts that are served here.
     pub hosts: HostMatcher,
@@ -48,6 +53,19 @@ pub enum ListenerProtocols {
     Http2,
 }
 
+impl ListenerProtocols {
+    /// The words in the list of a policy.
+    pub(crate) const WORDS: [(&str, Self); 2] = [("http1", Self::Http1), ("http2", Self::Http2)];
+}
+
+/// The list of a policy.
+impl Serialize for ListenerProtocols {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let is_served = |(_, protocol): &&(&str, Self)| *self == Self::Both || self == protocol;
+        serializer.collect_seq(Self::WORDS.iter().filter(is_served).map(|(word, _)| word))
+    }
+}
+
 /// Whether a proxy in front of us names its client at the beginning of the connection (PROXY protocol, version 1 or
 /// 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,8 +75,10 @@ pub enum ProxyProtocol {
     Require,
 }
 
+words! { ProxyProtocol { Off = "off", Require = "require" } }
+
 /// The limits of one listener.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ListenerLimits {
     /// Open client connections over all workers.
     pub connections: usize,
@@ -81,21 +101,28 @@ pub struct ListenerLimits {
 }
 
 /// How long a listener waits for a client.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ListenerTimeouts {
     /// The TLS handshake. Default 5 s.
+    #[serde(serialize_with = "shown::duration")]
     pub tls_handshake: Duration,
     /// From the connection to the bytes that show its protocol. Default 5 s.
+    #[serde(serialize_with = "shown::duration")]
     pub detect: Duration,
     /// From the first byte of a request head to its end; for the first request of a connection, from the connection.
     /// Default 10 s.
+    #[serde(serialize_with = "shown::duration")]
     pub request_headers: Duration,
     /// Between two requests of a connection. Default 60 s.
+    #[serde(serialize_with = "shown::duration")]
     pub idle: Duration,
     /// For the whole body on fenced routes, between two pieces of it on others. Default 10 s.
+    #[serde(serialize_with = "shown::duration")]
     pub request_body: Duration,
     /// How long a client may read nothing of its answer. Default 30 s.
+    #[serde(serialize_with = "shown::duration")]
     pub response_write: Duration,
     /// From the signal to stop to the end of the process. Default 30 s.
+    #[serde(serialize_with = "shown::duration")]
     pub drain: Duration,
 }

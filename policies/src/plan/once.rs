@@ -2,7 +2,13 @@
 
 use std::time::Duration;
 
-use crate::key::{ExtractKeyError, KeyTemplate, RequestValues};
+use serde::Serialize;
+
+use super::shown::format_duration;
+use crate::{
+    key::{ExtractKeyError, KeyTemplate, RequestValues},
+    words::words,
+};
 
 /// `once` of a fence.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +48,8 @@ pub enum IdempotencyStore {
     /// ZooKeeper, for upstreams without a guard: at most one dispatch, no answer is kept.
     ZooKeeper,
 }
+
+words! { IdempotencyStore { Guard = "guard", ZooKeeper = "zookeeper" } }
 
 /// The name that a client gives to one operation. Both parts are printable ASCII without spaces. Two different sets
 /// of values never give one name.
@@ -96,6 +104,51 @@ impl IdempotencyRule {
     /// All templates of the rule.
     pub(crate) fn templates(&self) -> impl Iterator<Item = &KeyTemplate> {
         [&self.key].into_iter().chain(&self.principal)
+    }
+}
+
+/// `once` of a fence as operators see it.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = EffectiveOperation))]
+pub struct EffectiveIdempotency {
+    /// `guard`, or `zookeeper`.
+    pub store: &'static str,
+    /// The name of the operation.
+    pub key: String,
+    /// Its owner; absent if operations have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub principal: Option<String>,
+    pub scope: String,
+    /// Whether a request without a name is refused.
+    pub required: bool,
+    pub keep: String,
+    /// Statuses that end an operation, beside those that always do.
+    #[serde(rename = "final")]
+    pub finals: Vec<u16>,
+    /// How many operations of the route ZooKeeper may store; absent with the store of a guard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<usize>,
+    /// How many of them may be of one client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_share: Option<usize>,
+}
+
+impl EffectiveIdempotency {
+    pub(super) fn new(rule: &IdempotencyRule) -> Self {
+        let IdempotencyRule { store, key, principal, scope, required, keep, finals, memory } = rule;
+        let OperationQuota { route, client } = memory;
+        let in_zookeeper = matches!(store, IdempotencyStore::ZooKeeper);
+        Self {
+            store: store.as_str(),
+            key: key.to_string(),
+            principal: principal.as_ref().map(ToString::to_string),
+            scope: scope.clone(),
+            required: *required,
+            keep: format_duration(*keep),
+            finals: finals.clone(),
+            share: in_zookeeper.then_some(*route),
+            client_share: client.filter(|_| in_zookeeper),
+        }
     }
 }
 

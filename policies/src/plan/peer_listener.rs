@@ -2,15 +2,19 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use super::CertificateFiles;
+use serde::Serialize;
+
+use super::{CertificateFiles, shown};
+use crate::words::words;
 
 /// The listener for other gateways, and its advertised address.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PeerListenerSettings {
     pub address: SocketAddr,
     /// `host:port` by which other gateways reach it.
     pub advertise: String,
     /// `None` for plain text.
+    #[serde(serialize_with = "shown::presence")]
     pub tls: Option<PeerTls>,
 }
 
@@ -32,3 +36,5 @@ pub enum PeerForwardPolicy {
     /// The request is sent to the gateway that holds the key, and waits there.
     Holder,
 }
+
+words! { PeerForwardPolicy { Never = "never", Holder = "holder" } }

@@ -1,9 +1,12 @@
 //! The names of the fields that only the gateway writes, in every spelling that some server takes for them.
 
+use serde::Serialize;
+
 use crate::header_name::{is_spelling_of, normalize, starts_with_spelling};
 
 /// The names of the two token fields at one upstream. Lower case.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = EffectiveTokenFields))]
 pub struct TokenHeaderNames {
     /// Default `fencing-token`.
     pub token: String,

@@ -2,8 +2,18 @@
 
 use std::sync::Arc;
 
-use super::{conditions::MatchConditions, fence::FenceRule, upstream::UpstreamId};
-use crate::path::{CanonicalPath, PathParams, PathTemplate};
+use serde::Serialize;
+
+use super::{
+    conditions::MatchConditions,
+    fence::{EffectiveFence, FenceRule},
+    reserved_fields::is_credential,
+    upstream::UpstreamId,
+};
+use crate::{
+    host::HostMatcher,
+    path::{CanonicalPath, PathParams, PathTemplate},
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RouteId(pub usize);
@@ -42,4 +52,67 @@ impl Route {
     pub fn bind<'a>(&'a self, path: &'a CanonicalPath) -> PathParams<'a> {
         PathParams::new(&self.path, path)
     }
+}
+
+/// A route as operators see it, with every field.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = EffectiveRoute))]
+pub struct EffectiveRoute {
+    pub name: String,
+    pub upstream: String,
+    /// Empty means every method.
+    pub methods: Vec<String>,
+    pub path: String,
+    /// Hosts, and `*.` before a name for all hosts below it. Empty means every host.
+    pub hosts: Vec<String>,
+    /// The fields that a request must have, each with its value.
+    pub headers: Vec<NamedConditionValue>,
+    /// The parameters of the query that a request must have, each with its value.
+    pub query: Vec<NamedConditionValue>,
+    /// Protocols that its requests may switch to.
+    pub upgrade: Vec<String>,
+    /// Null on unfenced routes.
+    pub fence: Option<EffectiveFence>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = EffectiveNamedValue))]
+pub struct NamedConditionValue {
+    pub name: String,
+    /// Absent for a field that authenticates clients, such as `authorization`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+}
+
+impl EffectiveRoute {
+    /// `upstream_name`: of the upstream to which the route leads.
+    pub fn new(route: &Route, upstream_name: String) -> Self {
+        // Without `..`, here and in the forms below: a field that is added does not compile until it is shown.
+        let Route { id: _, name, upstream: _, methods, path, conditions, fence, upgrade } = route;
+        let MatchConditions { hosts, headers, query } = conditions;
+        Self {
+            name: name.to_string(),
+            upstream: upstream_name,
+            methods: methods.clone(),
+            path: path.to_string(),
+            hosts: match hosts {
+                HostMatcher::Any => Vec::new(),
+                HostMatcher::Only(patterns) => patterns.iter().map(ToString::to_string).collect(),
+            },
+            headers: named_values(headers),
+            query: named_values(query),
+            upgrade: upgrade.clone(),
+            fence: fence.as_ref().map(EffectiveFence::new),
+        }
+    }
+}
+
+fn named_values(pairs: &[(String, String)]) -> Vec<NamedConditionValue> {
+    let shown = |(name, value): &(String, String)| NamedConditionValue {
+        name: name.clone(),
+        value: (!is_credential(name)).then(|| value.clone()),
+    };
+    pairs.iter().map(shown).collect()
 }

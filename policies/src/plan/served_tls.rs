@@ -2,10 +2,16 @@
 
 use std::path::PathBuf;
 
+use serde::{Serialize, Serializer};
+
+use super::shown;
+use crate::words::words;
+
 /// The certificates that a listener shows its clients, and those that it requires of them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ListenerTls {
     /// At least one. A client that requests a name without a certificate gets the first.
+    #[serde(serialize_with = "shown::count")]
     pub certificates: Vec<CertificateFiles>,
     pub client_auth: ClientAuth,
     pub min_version: TlsVersion,
@@ -26,8 +32,27 @@ pub enum ClientAuth {
     Required(PathBuf),
 }
 
+impl ClientAuth {
+    pub(crate) const OFF: &str = "off";
+    pub(crate) const OPTIONAL: &str = "optional";
+    pub(crate) const REQUIRED: &str = "required";
+}
+
+/// The word of a policy, without the path of the file.
+impl Serialize for ClientAuth {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(match self {
+            Self::Off => Self::OFF,
+            Self::Optional(_) => Self::OPTIONAL,
+            Self::Required(_) => Self::REQUIRED,
+        })
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TlsVersion {
     Tls12,
     Tls13,
 }
+
+words! { TlsVersion { Tls12 = "1.2", Tls13 = "1.3" } }

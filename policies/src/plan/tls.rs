@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use serde::Serialize;
+
 /// How a server authenticates itself, and how we authenticate ourselves.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClientTls {
@@ -19,4 +21,28 @@ pub struct ClientCertificate {
     /// The certificate with its chain.
     pub chain: PathBuf,
     pub key: PathBuf,
+}
+
+/// How TLS is spoken with a server, without the paths of files.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct EffectiveClientTls {
+    /// The name that the certificate must have; absent means the host of the address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_name: Option<String>,
+    /// Whether the policy names the CAs; otherwise those count that the system trusts.
+    pub own_ca: bool,
+    /// Whether a certificate is shown to a server that requests one.
+    pub client_certificate: bool,
+}
+
+impl EffectiveClientTls {
+    pub fn new(tls: &ClientTls) -> Self {
+        let ClientTls { ca_file, server_name, client } = tls;
+        Self {
+            server_name: server_name.clone(),
+            own_ca: ca_file.is_some(),
+            client_certificate: client.is_some(),
+        }
+    }
 }

@@ -1,11 +1,19 @@
 //! The upstreams: the endpoints of each, and its settings.
 
-use std::{sync::Arc, time::Duration};
+use std::{mem::discriminant, sync::Arc, time::Duration};
+
+use serde::Serialize;
 
 use super::{
-    balancing::EndpointSettings, bind_address::socket_path, inconclusive_statuses::InconclusiveStatuses,
-    reserved_fields::TokenHeaderNames, service::UpstreamService, tls::ClientTls,
+    balancing::{DnsSettings, EndpointSettings, HealthCheck, OutlierEjection, PoolLimits},
+    bind_address::socket_path,
+    inconclusive_statuses::InconclusiveStatuses,
+    reserved_fields::TokenHeaderNames,
+    service::UpstreamService,
+    shown::format_duration,
+    tls::{ClientTls, EffectiveClientTls},
 };
+use crate::words::words;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UpstreamId(pub usize);
@@ -81,15 +89,7 @@ pub enum LateDispatchPolicy {
     Enforced,
 }
 
-impl LateDispatchPolicy {
-    /// The word of `not_after` in a policy.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ignored => "ignored",
-            Self::Enforced => "enforced",
-        }
-    }
-}
+words! { LateDispatchPolicy { Ignored = "ignored", Enforced = "enforced" } }
 
 /// The protocol of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -100,6 +100,8 @@ pub enum UpstreamProtocol {
     /// The protocol that the upstream chooses by ALPN; HTTP/1.1 without TLS.
     Auto,
 }
+
+words! { UpstreamProtocol { Http1 = "http1", Http2 = "http2", Auto = "auto" } }
 
 impl Upstream {
     pub fn scheme(&self) -> &'static str {
@@ -133,12 +135,127 @@ impl FencingLevel {
         }
     }
 
+    /// The words of a policy. `delay` gets its length from the field of this name.
+    pub(crate) const WORDS: [(&str, Self); 4] = [
+        ("none", Self::None),
+        ("delay", Self::Delay(Duration::ZERO)),
+        ("guard", Self::Guard),
+        ("upstream", Self::Upstream),
+    ];
+
+    /// The word in a policy.
     pub fn as_str(self) -> &'static str {
-        match self {
-            FencingLevel::None => "none",
-            FencingLevel::Delay(_) => "delay",
-            FencingLevel::Guard => "guard",
-            FencingLevel::Upstream => "upstream",
+        let word = |(_, level): &&(&str, Self)| discriminant(level) == discriminant(&self);
+        Self::WORDS.iter().find(word).expect("each level has a word").0
+    }
+}
+
+/// An upstream as operators see it, with every field.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct EffectiveUpstream {
+    pub name: String,
+    pub endpoints: Vec<String>,
+    /// Absent for plain text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<EffectiveClientTls>,
+    /// `http1`, `http2` or `auto`.
+    pub protocol: &'static str,
+    pub fencing: &'static str,
+    /// How long the next holder waits after one that left without a word, with `fencing: delay`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay: Option<String>,
+    /// No hop between here and the guard, or the filter, sends a request twice.
+    pub direct: bool,
+    /// `ignored` or `enforced`.
+    pub not_after: &'static str,
+    /// The fields in which tokens are sent.
+    pub fields: TokenHeaderNames,
+    /// The field in which the upstream gets the value of `Idempotency-Key`, if another one.
+    pub operation_field: Option<String>,
+    /// The statuses of an answer that do not tell that its execution is over. Empty with `guard`: the guard tells it.
+    pub unfinished: Vec<u16>,
+    pub connect_timeout: String,
+    pub response_timeout: String,
+    /// The kernel drops the connection of a fenced request when a byte stays unacknowledged for longer.
+    pub deliver_within: String,
+    pub response_body_idle: String,
+    pub response_body_total: String,
+    pub response_fields: usize,
+    pub idle: String,
+    pub tunnel_idle: String,
+    /// `round-robin`, `least-busy` or `by-key`.
+    pub balance: &'static str,
+    /// Endpoints that are tried after the first, while nothing has been sent; absent means all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retries: Option<usize>,
+    /// Absent without health checks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health: Option<HealthCheck>,
+    pub eject: OutlierEjection,
+    pub pool: PoolLimits,
+    pub dns: DnsSettings,
+}
+
+impl EffectiveUpstream {
+    pub fn new(upstream: &Upstream) -> Self {
+        // Without `..`: a field that is added does not compile until it is shown.
+        let Upstream {
+            name,
+            endpoints,
+            tls,
+            protocol,
+            fencing,
+            direct,
+            expiry,
+            fields,
+            operation_field,
+            unfinished,
+            connect_timeout,
+            response_timeout,
+            deliver_within,
+            response_body_idle,
+            response_body_total,
+            response_fields,
+            idle,
+            tunnel_idle,
+            sharing,
+            // What follows from the routes is shown with them.
+            has_fenced_routes: _,
+            service: _,
+        } = upstream;
+        let EndpointSettings { balance, retries, health, eject, pool, dns } = sharing;
+        Self {
+            name: name.to_string(),
+            endpoints: endpoints.iter().map(|endpoint| upstream.endpoint_url(endpoint)).collect(),
+            tls: tls.as_ref().map(EffectiveClientTls::new),
+            protocol: protocol.as_str(),
+            fencing: fencing.as_str(),
+            delay: fencing.delay().map(format_duration),
+            direct: *direct,
+            not_after: expiry.as_str(),
+            fields: fields.clone(),
+            operation_field: operation_field.as_deref().map(str::to_owned),
+            unfinished: match fencing {
+                FencingLevel::Guard => Vec::new(),
+                FencingLevel::None | FencingLevel::Delay(_) | FencingLevel::Upstream => {
+                    unfinished.statuses().to_vec()
+                }
+            },
+            connect_timeout: format_duration(*connect_timeout),
+            response_timeout: format_duration(*response_timeout),
+            deliver_within: format_duration(*deliver_within),
+            response_body_idle: format_duration(*response_body_idle),
+            response_body_total: format_duration(*response_body_total),
+            response_fields: *response_fields,
+            idle: format_duration(*idle),
+            tunnel_idle: format_duration(*tunnel_idle),
+            balance: balance.as_str(),
+            retries: *retries,
+            health: health.clone(),
+            eject: eject.clone(),
+            pool: pool.clone(),
+            dns: dns.clone(),
         }
     }
 }

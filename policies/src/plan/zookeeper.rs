@@ -3,6 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use super::ClientTls;
+use crate::words::words;
 
 /// Where the locks live.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub enum AclMode {
     /// We, by our credentials, and the listed identities. Nodes that others may write are reported.
     Closed,
 }
+
+words! { AclMode { Checked = "checked", Open = "open", Closed = "closed" } }
 
 impl ZooKeeperSettings {
     /// Each session costs the ensemble a heartbeat and a connection per gateway.

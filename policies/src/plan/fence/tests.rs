@@ -21,28 +21,8 @@ impl RequestValues for FixedRequestValues<'_> {
 }
 
 fn fence_with_keys(keys: &[impl AsRef<str>]) -> FenceRule {
-    FenceRule {
-        keys: keys.iter().map(|key| KeyTemplate::parse(key.as_ref()).expect("a template")).collect(),
-        set: true,
-        placing: LockPlacement::Native,
-        former: None,
-        mode: LockModeRule::Exclusive,
-        wait: Duration::ZERO,
-        queue: 1,
-        client_share: None,
-        hold: HoldPolicy::Strict,
-        forward: PeerForwardPolicy::Never,
-        nested: NestedRequestPolicy::Ignore,
-        locked_status: 423,
-        max_response: 0,
-        large_bodies: LargeBodyPolicy::Refuse,
-        body_type: BodyTypeRequirement::Json,
-        only: None,
-        conflicts: ParameterConflictPolicy::default(),
-        enforce: Enforcement::Refuse,
-        once: None,
-        lease: LeasePolicy::Never,
-    }
+    let keys = keys.iter().map(|key| KeyTemplate::parse(key.as_ref()).expect("a template"));
+    FenceRule { set: true, hold: HoldPolicy::Strict, ..FenceRule::with_defaults(keys.collect()) }
 }
 
 fn keys(fence: &FenceRule, body: &str) -> Result<Vec<String>, ExtractKeyError> {

@@ -1,0 +1,29 @@
+//! How the values of a plan are shown to people and programs: a duration as a policy writes it, a file as its
+//! presence. A plan has only the paths of secrets, and not even these are shown.
+
+use std::{fmt::Display, time::Duration};
+
+use serde::{Serialize, Serializer};
+
+/// The duration as a policy writes it.
+pub fn format_duration(duration: Duration) -> String {
+    humantime::format_duration(duration).to_string()
+}
+
+pub(crate) fn duration<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&format_duration(*duration))
+}
+
+pub(crate) fn texts<T: Display, S: Serializer>(values: &[T], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(values.iter().map(ToString::to_string))
+}
+
+/// How many there are.
+pub(crate) fn count<T, S: Serializer>(values: &[T], serializer: S) -> Result<S::Ok, S::Error> {
+    values.len().serialize(serializer)
+}
+
+/// Whether it is there.
+pub(crate) fn presence<T, S: Serializer>(value: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_bool(value.is_some())
+}

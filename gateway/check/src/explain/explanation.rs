@@ -1,5 +1,6 @@
 //! The explanation of a request, part by part, for people and for programs.
 
+use fencegate_policies::plan::{EffectiveRoute, EffectiveUpstream};
 use fencegate_refusal::{DispatchOutcome, Refusal};
 use hyper::StatusCode;
 use serde::Serialize;
@@ -22,6 +23,15 @@ pub struct RequestExplanation {
     pub refused: Option<RefusalExplanation>,
     /// The status of a response that the gateway gives by itself, and that is no refusal.
     pub answered: Option<u16>,
+    /// `None` if no route matches the request.
+    pub policy: Option<EffectivePolicy>,
+}
+
+/// All fields of the route and of its upstream, as `GET /api/v1/config` shows them.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct EffectivePolicy {
+    pub route: EffectiveRoute,
+    pub upstream: EffectiveUpstream,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]

@@ -5,6 +5,8 @@ mod explanation;
 mod render;
 mod request_diff;
 mod sample;
+#[cfg(test)]
+mod tests;
 
 use std::{
     cell::RefCell,
@@ -26,8 +28,9 @@ use fencegate_metrics::{ProcessMetricFamilies, WorkerMetrics};
 use fencegate_policies::{
     permits::PermitCount,
     plan::{
-        CachedHoldLimits, FenceRule, GatewayPlan, HoldPolicy, IdempotencyStore, LargeBodyPolicy, LeasePolicy,
-        LockMode, LockPlacement, PeerForwardPolicy, Upstream,
+        CachedHoldLimits, EffectiveRoute, EffectiveUpstream, FenceRule, GatewayPlan, HoldPolicy,
+        IdempotencyStore, LargeBodyPolicy, LeasePolicy, LockMode, LockPlacement, PeerForwardPolicy, Route,
+        ServingPlan, Upstream, format_duration,
     },
 };
 use fencegate_process::randomness::{Guid, SystemRandomness};
@@ -50,8 +53,8 @@ use tokio_util::task::TaskTracker;
 
 pub use self::{
     explanation::{
-        ExplainedKey, HoldExplanation, LockExplanation, OperationExplanation, RefusalExplanation,
-        RequestExplanation, UpstreamExplanation,
+        EffectivePolicy, ExplainedKey, HoldExplanation, LockExplanation, OperationExplanation,
+        RefusalExplanation, RequestExplanation, UpstreamExplanation,
     },
     request_diff::UpstreamRequestDiff,
     sample::{ParseSampleRequestError, SampleRequest, default_host},
@@ -80,6 +83,7 @@ pub fn explain(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<Requ
         route: route.map(|route| route.name.to_string()),
         upstream: upstream.map(|id| upstream_info(serving.upstream(id))),
         observed: notes.observed.get().map(|reason| reason.word()),
+        policy: route.map(|route| effective_policy(serving, route)),
         ..base
     };
     Ok(match (answer, keyed) {
@@ -143,12 +147,20 @@ fn unconnected_peer() -> ConnectionInfo {
     ConnectionInfo::new(local, local)
 }
 
+fn effective_policy(serving: &ServingPlan, route: &Route) -> EffectivePolicy {
+    let upstream = serving.upstream(route.upstream);
+    EffectivePolicy {
+        route: EffectiveRoute::new(route, upstream.name.to_string()),
+        upstream: EffectiveUpstream::new(upstream),
+    }
+}
+
 fn upstream_info(upstream: &Upstream) -> UpstreamExplanation {
     UpstreamExplanation {
         name: upstream.name.to_string(),
         endpoints: upstream.endpoints.iter().map(|endpoint| upstream.endpoint_url(endpoint)).collect(),
         fencing: upstream.fencing.as_str(),
-        delay: upstream.fencing.delay().map(render::format_duration),
+        delay: upstream.fencing.delay().map(format_duration),
     }
 }
 
@@ -168,7 +180,7 @@ fn explain_lock(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<LockExpla
             .then(|| fence.placing.layout().as_str()),
         permits: fence.permits().map(PermitCount::count),
         mode: fenced.mode.as_str(),
-        wait: render::format_duration(fence::max_wait(keyed, fence)),
+        wait: format_duration(fence::max_wait(keyed, fence)),
         locked_status: fence.locked_status,
         queue: fence.queue,
         client_share: fence.client_share,
@@ -177,7 +189,7 @@ fn explain_lock(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<LockExpla
         forward: may_be_forwarded(gateway, keyed, fence).then_some("holder"),
         upload_timeout: match fence.large_bodies {
             LargeBodyPolicy::Refuse => None,
-            LargeBodyPolicy::Stream { within } => Some(render::format_duration(within)),
+            LargeBodyPolicy::Stream { within } => Some(format_duration(within)),
         },
         enforce: fence.enforce.as_str(),
     })
@@ -200,10 +212,10 @@ fn explain_hold(fence: &FenceRule) -> HoldExplanation {
         HoldPolicy::Strict => HoldExplanation::Strict,
         HoldPolicy::Cached(CachedHoldLimits { linger, max_local, max_hold, max_tenure }) => {
             HoldExplanation::Cached {
-                linger: render::format_duration(linger),
+                linger: format_duration(linger),
                 max_local,
-                max_hold: render::format_duration(max_hold),
-                max_tenure: render::format_duration(max_tenure),
+                max_hold: format_duration(max_hold),
+                max_tenure: format_duration(max_tenure),
             }
         }
     }
@@ -214,17 +226,15 @@ fn explain_operation(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<Oper
     let hashed = fenced.operation.as_ref()?;
     let named = keyed.notes.named.get()?;
     let once = fenced.fence(&gateway.serving).once.as_ref()?;
-    let (store, path) = match once.store {
-        IdempotencyStore::Guard => ("guard", None),
-        IdempotencyStore::ZooKeeper => {
-            ("zookeeper", Some(ZkPaths::new(&gateway.zookeeper.root).operation_path(&hashed.id)))
-        }
+    let path = match once.store {
+        IdempotencyStore::Guard => None,
+        IdempotencyStore::ZooKeeper => Some(ZkPaths::new(&gateway.zookeeper.root).operation_path(&hashed.id)),
     };
     Some(OperationExplanation {
         name: named.name.clone(),
         principal: named.principal.clone(),
-        store,
-        keep: render::format_duration(once.keep),
+        store: once.store.as_str(),
+        keep: format_duration(once.keep),
         reference: hashed.id.reference(),
         path,
     })

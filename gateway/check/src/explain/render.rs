@@ -1,19 +1,10 @@
 //! The explanation as text for people, one fact per line.
 
-use std::{
-    fmt::{self, Display, Formatter},
-    time::Duration,
-};
+use std::fmt::{self, Display, Formatter};
 
-use super::explanation::{HoldExplanation, LockExplanation, RequestExplanation};
+use serde_json::Value;
 
-/// A duration as a policy would write it.
-pub(super) fn format_duration(duration: Duration) -> String {
-    match duration {
-        Duration::ZERO => "0s".to_owned(),
-        duration => humantime::format_duration(duration).to_string(),
-    }
-}
+use super::explanation::{EffectivePolicy, HoldExplanation, LockExplanation, RequestExplanation};
 
 fn write_line(f: &mut Formatter<'_>, name: &str, value: impl Display) -> fmt::Result {
     writeln!(f, "  {name:<9} {value}")
@@ -70,7 +61,43 @@ impl Display for RequestExplanation {
         if let Some(status) = self.answered {
             write_line(f, "answered", format_args!("{status} by the gateway itself; nothing is sent"))?;
         }
-        Ok(())
+        self.policy.as_ref().map_or(Ok(()), |policy| policy.fmt(f))
+    }
+}
+
+/// As many fields on a line as fit, each with its value in force. A field without a value is left out.
+impl Display for EffectivePolicy {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        const WIDTH: usize = 100;
+        let mut fields = Vec::new();
+        collect_fields("", &serde_json::to_value(self).map_err(|_| fmt::Error)?, &mut fields);
+        let mut name = "policy";
+        let mut line = String::new();
+        for field in fields {
+            if !line.is_empty() && line.len() + field.len() > WIDTH {
+                write_line(f, name, format_args!("{line},"))?;
+                name = "";
+                line.clear();
+            }
+            let separator = if line.is_empty() { "" } else { ", " };
+            line = line + separator + &field;
+        }
+        write_line(f, name, line)
+    }
+}
+
+/// Each single value below `value`, with the names of the fields that lead to it.
+fn collect_fields(path: &str, value: &Value, fields: &mut Vec<String>) {
+    match value {
+        Value::Null => {}
+        Value::Object(members) => {
+            for (name, member) in members {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                collect_fields(&path, member, fields);
+            }
+        }
+        Value::String(text) => fields.push(format!("{path} {text}")),
+        other => fields.push(format!("{path} {other}")),
     }
 }
 

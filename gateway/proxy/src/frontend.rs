@@ -22,9 +22,10 @@ use fencegate_http::{
 };
 use fencegate_metrics::{RouteMetrics, WorkerMetrics};
 use fencegate_peers::outcome::announce_trailers;
-use fencegate_process::{display::HumanDuration, key_redaction};
-use fencegate_protocol::headers::{
-    FENCING_CLOCK, FENCING_NUMBER, FENCING_OUTCOME, FENCING_REFUSAL, FENCING_TOKEN, X_REQUEST_ID,
+use fencegate_process::{clock::SharedClock, display::HumanDuration, gauge_guard::GaugeGuard, key_redaction};
+use fencegate_protocol::{
+    clock_header::ClockHeader,
+    headers::{FENCING_CLOCK, FENCING_NUMBER, FENCING_OUTCOME, FENCING_REFUSAL, FENCING_TOKEN, X_REQUEST_ID},
 };
 use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
 use hyper::{
@@ -38,7 +39,7 @@ use tracing::info;
 pub use self::raw_request::RawRequest;
 use crate::{
     handler::Handler,
-    request_context::{ReplayExtent, RequestContext},
+    request_context::{ReplayExtent, RequestArrival, RequestContext},
     telemetry::{PlanTelemetrySinks, RequestReporter},
 };
 
@@ -59,6 +60,7 @@ pub struct PipelineInstance {
     handler: Rc<dyn Pipeline>,
     metrics: Rc<WorkerMetrics>,
     sinks: Option<Rc<PlanTelemetrySinks>>,
+    clock: Option<Rc<ClockHeader>>,
     entries: Rc<PipelineEntryCounter>,
 }
 
@@ -83,13 +85,19 @@ impl ServingRole {
 
 impl PipelineInstance {
     pub fn new(steps: impl Handler<RawRequest>, metrics: Rc<WorkerMetrics>) -> Self {
-        Self { handler: Rc::new(steps), metrics, sinks: None, entries: Rc::default() }
+        Self { handler: Rc::new(steps), metrics, sinks: None, clock: None, entries: Rc::default() }
     }
 
     /// Reports each request to `sinks`.
     #[must_use]
     pub fn with_sinks(self, sinks: Option<Rc<PlanTelemetrySinks>>) -> Self {
         Self { sinks, ..self }
+    }
+
+    /// Every answer shows this clock, a refusal as well.
+    #[must_use]
+    pub fn with_clock_header(self, clock: SharedClock, error: Duration) -> Self {
+        Self { clock: Some(Rc::new(ClockHeader { clock, error })), ..self }
     }
 }
 
@@ -121,11 +129,12 @@ impl WorkerFrontend {
 impl HttpHandler for WorkerFrontend {
     fn handle(&self, incoming: IncomingRequest) -> ResponseFuture {
         // No await in here: a request that is not counted has not used this pipeline.
-        let PipelineInstance { handler: steps, metrics, sinks, entries } = self.pipeline.borrow().clone();
+        let PipelineInstance { handler: steps, metrics, sinks, clock, entries } =
+            self.pipeline.borrow().clone();
         let counted_entry = entries.enter();
         let role = self.role;
         let drains = self.drains.clone();
-        steps.answer(PipelineRequest { incoming, metrics, sinks, role, drains, counted_entry })
+        steps.answer(PipelineRequest { incoming, metrics, sinks, clock, role, drains, counted_entry })
     }
 
     fn reject(&self, refused: RequestRejection, took: Duration) -> Reply {
@@ -144,6 +153,7 @@ struct PipelineRequest {
     incoming: IncomingRequest,
     metrics: Rc<WorkerMetrics>,
     sinks: Option<Rc<PlanTelemetrySinks>>,
+    clock: Option<Rc<ClockHeader>>,
     role: ServingRole,
     drains: Rc<Cell<bool>>,
     counted_entry: PipelineEntryGuard,
@@ -157,27 +167,25 @@ trait Pipeline {
 
 impl<S: Handler<RawRequest>> Pipeline for S {
     fn answer(self: Rc<Self>, request: PipelineRequest) -> ResponseFuture {
-        let PipelineRequest { incoming, metrics, sinks, role, drains, counted_entry } = request;
+        let PipelineRequest { incoming, metrics, sinks, clock, role, drains, counted_entry } = request;
         let IncomingRequest { http, peer, exchange, tracker: answering, head } = incoming;
         let is_http2 = http.version() == Version::HTTP_2;
         // HTTP/1.0 has no interim responses, and peers do not wait for them.
         let allows_interim = http.version() == Version::HTTP_11 && role != ServingRole::Peer;
         Box::pin(async move {
-            let notes = Rc::<RequestContext>::default();
-            notes.of_gateways.set(role == ServingRole::Peer);
-            notes.entrance.replace(Some(counted_entry));
-            notes.head.replace(head);
-            let begin = |sinks| RequestReporter::begin(sinks, http.method(), http.uri(), &peer, &notes);
+            let context = Rc::<RequestContext>::default();
+            let begin = |sinks| RequestReporter::begin(sinks, http.method(), http.uri(), &peer, &context);
             let entry = sinks.as_ref().map(begin);
-            let in_progress = RequestInProgress::begin(metrics, notes.clone(), role, entry);
+            let in_progress = RequestInProgress::begin(metrics, context.clone(), role, clock, entry);
             let informational = allows_interim.then(|| exchange.informational().cloned()).flatten();
-            if let Some(interims) = &informational {
-                let saying = poll_fn(|cx| Poll::Ready(interims.open(cx.waker()))).await;
-                notes.interims.get_or_init(|| saying);
-            }
-            let answer = self.handle(RawRequest { http, notes: notes.clone(), peer }).await;
-            // A request without a route is not counted under its plan any more; its response may still take long.
-            notes.entrance.take();
+            let interims = match &informational {
+                Some(interims) => Some(poll_fn(|cx| Poll::Ready(interims.open(cx.waker()))).await),
+                None => None,
+            };
+            let arrival = RequestArrival { peer, from_gateways: role == ServingRole::Peer, interims, head };
+            // A request without a route is not counted under its plan once it has an answer, which may still take long.
+            let request = RawRequest { http, context: context.clone(), arrival, entry: Some(counted_entry) };
+            let answer = self.handle(request).await;
             if let Some(interims) = &informational {
                 poll_fn(|cx| interims.poll_close(cx)).await;
             }
@@ -216,8 +224,12 @@ fn slow_client_refusal(refusal: &Refusal) -> Refusal {
 /// One request, up to the head of its response. If it is dropped before that, its client has disconnected.
 struct RequestInProgress {
     metrics: Rc<WorkerMetrics>,
-    notes: Rc<RequestContext>,
+    context: Rc<RequestContext>,
     role: ServingRole,
+    /// The clock that its answer shows.
+    clock: Option<Rc<ClockHeader>>,
+    /// Counts the request as long as it has no route.
+    unrouted: Option<GaugeGuard>,
     began: Instant,
     answered: bool,
     reporter: Option<RequestReporter>,
@@ -226,50 +238,55 @@ struct RequestInProgress {
 impl RequestInProgress {
     fn begin(
         metrics: Rc<WorkerMetrics>,
-        notes: Rc<RequestContext>,
+        context: Rc<RequestContext>,
         role: ServingRole,
+        clock: Option<Rc<ClockHeader>>,
         entry: Option<RequestReporter>,
     ) -> Self {
         // In a gateway nothing waits before the route is known, and the request is counted with its route.
-        if role.sends_refusal_reason() {
-            notes.in_flight.replace(Some(metrics.unrouted().track_in_flight()));
+        let unrouted = role.sends_refusal_reason().then(|| metrics.unrouted().track_in_flight());
+        Self {
+            metrics,
+            context,
+            role,
+            clock,
+            unrouted,
+            began: Instant::now(),
+            answered: false,
+            reporter: entry,
         }
-        Self { metrics, notes, role, began: Instant::now(), answered: false, reporter: entry }
     }
 
     fn route(&self) -> &RouteMetrics {
-        self.notes.route.get().map_or(self.metrics.unrouted(), |id| self.metrics.route(id))
+        self.context.route().map_or(self.metrics.unrouted(), |id| self.metrics.route(id))
     }
 
     fn finish(mut self, answer: Result<Reply, Refusal>) -> (Reply, Option<RequestReporter>) {
         self.answered = true;
         let refused = answer.as_ref().err().map(|refusal| refusal.reason);
-        if answer.is_err() {
-            // The upstream's response that was to be passed on has been lost as well.
-            self.notes.unfinished.set(false);
-        }
-        let answered =
-            if self.notes.unfinished.get() { DispatchOutcome::Unknown } else { DispatchOutcome::Done };
+        // With a refusal the upstream's response that was to be passed on has been lost as well.
+        let is_inconclusive = answer.is_ok() && self.context.is_answer_inconclusive();
+        let answered = if is_inconclusive { DispatchOutcome::Unknown } else { DispatchOutcome::Done };
         let outcome = answer.as_ref().map_or_else(Refusal::outcome, |_| answered);
         // A peer has stamped this response, and recorded the outcome.
-        let told = self.notes.told.get().filter(|_| answer.is_ok());
+        let told = self.context.peer_answer().map(|(_, report)| report).filter(|_| answer.is_ok());
         let (refused, outcome) = told.map_or((refused, outcome), |told| (told.reason, told.outcome));
         let reference = answer.as_ref().err().and_then(|refusal| refusal.reference().map(str::to_owned));
         let word =
             answer.as_ref().err().filter(|_| self.role.sends_refusal_reason()).and_then(Refusal::guard_word);
-        let stands_between = self.notes.came_by.get().filter(|_| answer.is_ok());
+        let passed_on = self.context.source.get().filter(|_| answer.is_ok());
         let mut reply = answer.unwrap_or_else(|refusal| {
             self.log(&refusal);
             refusal.into_reply()
         });
-        if let Some(name) = stands_between {
+        if let Some(source) = passed_on {
             let came = reply.version();
-            name.stamp(reply.headers_mut(), came);
+            source.via.stamp(reply.headers_mut(), came);
         }
-        let knows = self.notes.fenced.get() || self.role != ServingRole::Gateway;
+        let knows = self.context.is_fenced() || self.role != ServingRole::Gateway;
         if told.is_none() && knows && self.role != ServingRole::Filter {
             let told = refused.filter(|_| self.role != ServingRole::Gateway);
-            stamp_headers(reply.headers_mut(), &self.notes, outcome, told);
+            stamp_headers(reply.headers_mut(), &self.context, outcome, is_inconclusive, told);
         }
         if self.role == ServingRole::Peer {
             announce_trailers(&mut reply);
@@ -283,18 +300,18 @@ impl RequestInProgress {
         if let Some(word) = word {
             reply.headers_mut().insert(FENCING_REFUSAL, HeaderValue::from_static(word));
         }
-        if let Some(clock) = self.notes.shown_clock.get() {
+        if let Some(clock) = &self.clock {
             reply.headers_mut().insert(FENCING_CLOCK, clock.header_value());
         }
-        if let Some(name) = self.notes.request_id.get() {
-            reply.headers_mut().entry(X_REQUEST_ID).or_insert_with(|| name.clone());
+        if let Some(trace) = self.context.trace.get() {
+            reply.headers_mut().entry(X_REQUEST_ID).or_insert_with(|| trace.request_id.clone());
         }
         self.count(refused, outcome);
         self.route().record_response(reply.status(), self.began.elapsed());
         // The request is in flight until its whole response has been sent.
-        let in_flight =
-            self.notes.in_flight.take().unwrap_or_else(|| self.metrics.unrouted().track_in_flight());
-        let in_flight = (in_flight, self.notes.permit.get().cloned());
+        let counted = self.context.take_route_count().or_else(|| self.unrouted.take());
+        let in_flight = counted.unwrap_or_else(|| self.metrics.unrouted().track_in_flight());
+        let in_flight = (in_flight, self.context.permit.get().cloned());
         let reply = reply.map(|body| body.keep_until_complete(in_flight));
         let mut entry = self.reporter.take();
         if let Some(entry) = &mut entry {
@@ -318,11 +335,11 @@ impl RequestInProgress {
     fn log(&self, refusal: &Refusal) {
         info!(
             route = self.route().name(),
-            keys = self.notes.keys.get().map(|keys| key_redaction::redact_keys(keys)),
+            keys = self.context.keys().map(|keys| key_redaction::redact_keys(keys)),
             reason = refusal.reason.word(),
             outcome = refusal.outcome().as_str(),
             detail = %refusal.detail.escape_debug(),
-            waited = self.notes.waited.get().map(|waited| tracing::field::display(HumanDuration(waited))),
+            waited = self.context.lock.get().waited.map(|waited| tracing::field::display(HumanDuration(waited))),
             "refused"
         );
     }
@@ -330,7 +347,7 @@ impl RequestInProgress {
 
 impl Drop for RequestInProgress {
     fn drop(&mut self) {
-        self.notes.in_flight.take();
+        drop(self.context.take_route_count());
         if !self.answered {
             self.route().record_abandoned(self.began.elapsed());
         }
@@ -340,22 +357,25 @@ impl Drop for RequestInProgress {
 /// Stamps the token and the outcome. This is the last step, after the fields of the upstream were cleaned.
 fn stamp_headers(
     headers: &mut HeaderMap,
-    notes: &RequestContext,
+    context: &RequestContext,
     outcome: DispatchOutcome,
+    is_inconclusive: bool,
     refused: Option<RefusalReason>,
 ) {
     let ascii = |text: &[u8]| HeaderValue::from_bytes(text).expect("words and numbers are visible ASCII");
-    if let Some(token) = notes.token.get() {
+    if let Some(token) = context.token() {
         headers.insert(FENCING_TOKEN, ascii(&token.to_ascii()));
         headers.insert(FENCING_NUMBER, HeaderValue::from(token.number()));
     }
-    let replayed = notes.replayed.get();
-    let waited = notes.waited.get().map(|waited| u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
+    let replayed = context.replayed();
+    let observed = context.observed();
+    let lock = context.lock.get();
+    let waited = lock.waited.map(|waited| u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
     let says_more = replayed.is_some()
         || refused.is_some()
-        || notes.observed.get().is_some()
-        || notes.hop_seen.get()
-        || notes.proof_lost.get();
+        || observed.is_some()
+        || context.hop_seen()
+        || lock.is_validity_lost;
     if outcome == DispatchOutcome::Done && waited == Some(0) && !says_more {
         // The value of most responses under a cached key is constant, so that it is not formatted for each of them.
         headers.insert(FENCING_OUTCOME, HeaderValue::from_static(DONE_AT_ONCE));
@@ -369,17 +389,17 @@ fn stamp_headers(
         value.push_str("; reason=");
         value.push_str(reason.word());
     }
-    if let Some(reason) = notes.observed.get() {
+    if let Some(reason) = observed {
         value.push_str("; observe=");
         value.push_str(reason.word());
     }
-    if notes.hop_seen.get() {
+    if context.hop_seen() {
         value.push_str("; hop=seen");
     }
-    if notes.proof_lost.get() {
+    if lock.is_validity_lost {
         value.push_str("; proof=lost");
     }
-    if notes.unfinished.get() {
+    if is_inconclusive {
         value.push_str("; end=unseen");
     }
     if let Some(waited) = waited {

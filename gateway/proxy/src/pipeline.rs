@@ -143,7 +143,6 @@ pub fn filter_pipeline(
     let hop = ProxyHopConfig { plan: parts.plan.clone(), name: Rc::new(parts.hop), callers: None };
     let recording = Sampling::from_log(&parts.plan.log);
     ServiceBuilder::new()
-        .layer(map_request(filtering.clone(), steps::filter::add_clock_header)) // a refusal shows the clock as well
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency))
         .layer(map_request(HeadValidator::new(&parts.plan), steps::validate_head::validate_head))
         .layer(map_request(parts.plan.clone(), steps::strip_headers::strip_headers)) // our fields are removed, and kept beside the headers
@@ -166,15 +165,14 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
 
     use fencegate_policies::{file::load, host::CanonicalHost, path::CanonicalPath, plan::UpstreamId};
-    use hyper::{HeaderMap, Request};
+    use fencegate_protocol::trace::TraceContext;
+    use hyper::{HeaderMap, Request, header::HeaderValue};
     use tokio_util::sync::CancellationToken;
 
     use super::*;
     use crate::{
-        request_context::RequestContext,
-        steps::{
-            forward::UpstreamForwarder, strip_headers::SanitizedRequest, validate_head::ValidatedRequest,
-        },
+        request_context::{RequestArrival, RequestContext, RequestSource, RequestTrace},
+        steps::{authorized::DispatchRight, forward::UpstreamForwarder, trace::TracedRequest},
     };
     use fencegate_config::active_config::ActiveConfig;
     use fencegate_guard_client::guard_identity::GuardRegistry;
@@ -265,20 +263,54 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             leases: None,
             running: running.clone(),
         };
+        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let http = || Box::new(Request::new(Body::empty()));
         let context = Rc::<RequestContext>::default();
         let planned = Rc::new(plan);
         let upstream = UpstreamId(0);
+        let source = || {
+            let arrival = RequestArrival::from_peer(ConnectionInfo::new(local, local));
+            let client = local.ip();
+            let via = Rc::new(ViaName::new(Guid::new(&SystemRandomness)));
+            Rc::new(RequestSource {
+                arrival,
+                client,
+                via,
+                hops: 0,
+                forwarded: None,
+                callback: None,
+                lease: None,
+            })
+        };
+        let trace = || {
+            let context = TraceContext::from_headers(&mut HeaderMap::new(), Sampling::Off);
+            Rc::new(RequestTrace { context, request_id: HeaderValue::from_static("1") })
+        };
         let held = DispatchableRequest {
             http: http(),
-            notes: context.clone(),
+            context: context.clone(),
             plan: planned.clone(),
             upstream,
-            hold: None,
+            route: None,
+            source: source(),
+            has_override: None,
+            unlocked: None,
+            right: DispatchRight::Unfenced,
+            exchange: Rc::default(),
         };
         let sent = size::<DispatchableRequest<Rc<RequestGrant>>>(&forward, held);
-        let keyed =
-            KeyedRequest { http: http(), notes: context.clone(), plan: planned, upstream, fenced: None };
+        let keyed = KeyedRequest {
+            http: http(),
+            context: context.clone(),
+            plan: planned,
+            upstream,
+            route: None,
+            source: source(),
+            trace: trace(),
+            has_override: false,
+            unlocked: None,
+            fenced: None,
+        };
         let acted = size(&locking_pipeline(running, fencing, forward), keyed);
         let routing = RoutingTable::new(config, metrics);
         let middle = ServiceBuilder::new()
@@ -292,14 +324,21 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             .service(NoopHandler);
         let host = CanonicalHost::parse("a").expect("a host");
         let path = CanonicalPath::parse("/");
-        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let peer = Rc::new(ConnectionInfo::new(local, local));
-        let request =
-            ValidatedRequest { http: http(), notes: context.clone(), peer: peer.clone(), host, path };
-        let routed = size(&middle, SanitizedRequest { request, presented: HeaderMap::new() });
+        let request = TracedRequest {
+            http: http(),
+            context: context.clone(),
+            entry: None,
+            host,
+            path,
+            presented: HeaderMap::new(),
+            source: source(),
+            trace: trace(),
+        };
+        let routed = size(&middle, request);
+        let arrival = RequestArrival::from_peer(ConnectionInfo::new(local, local));
         let begun = size(
             &routing_pipeline(parts, routing, NoopHandler),
-            RawRequest { http: http(), notes: context, peer },
+            RawRequest { http: http(), context, arrival, entry: None },
         );
         // The present sizes, and a little more; locks and second attempts are in the third one.
         for (size, most) in [(begun, 1152), (routed, 2048), (acted, 5120), (sent, 3584)] {

@@ -1,37 +1,31 @@
-//! The state that the steps of one request share: its plan, and the records for its answer.
+//! The facts about one request for its answer, the log and the metrics. Each field is written by one step. A fact that one
+//! step has for another is in the type that it hands on, and not only here.
+
+mod exchange;
+mod source;
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
-    net::IpAddr,
     rc::Rc,
     sync::Arc,
     time::Duration,
 };
 
-use fencegate_config::active_config::{PipelineEntryGuard, RunningRequestGuard};
-use fencegate_guard_client::callback::CallbackTicket;
-use fencegate_http::{
-    buffered::HeadReservation, connection_info::ConnectionInfo,
-    connection_state::informational::InformationalSender,
-};
-use fencegate_http_client::upstream::{address::EndpointAddress, gate::WriteGate};
-use fencegate_leases::PresentedLease;
-use fencegate_peers::{PeerForwardHeader, PeerReportedOutcome};
+use fencegate_peers::PeerReportedOutcome;
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{self, RouteId, ServingPlan},
+    plan::{RouteId, ServingPlan},
     token::FencingToken,
 };
-use fencegate_process::{
-    clock::{BootInstant, SendPermission},
-    gauge_guard::GaugeGuard,
-};
-use fencegate_protocol::{clock_header::ClockHeader, trace::TraceContext};
+use fencegate_process::gauge_guard::GaugeGuard;
 use fencegate_refusal::RefusalReason;
-use hyper::header::HeaderValue;
 use tokio::time::Instant;
 
-use crate::{concurrency_limit::ConcurrencyPermit, via::ViaName};
+pub use self::{
+    exchange::{AnswerFacts, Attempt, Exchange, GuardAnswerFacts},
+    source::{RequestArrival, RequestSource, RequestTrace},
+};
+use crate::concurrency_limit::ConcurrencyPermit;
 
 /// The plan that serves a request. Each worker has its own reference count: a count that all workers share would move
 /// from processor to processor with each request.
@@ -44,97 +38,215 @@ pub enum ReplayExtent {
     WithoutBody,
 }
 
-/// The records of the steps for the answer, the log and the metrics.
+/// The facts about one request, as the steps find them. Each field names the step that writes it.
 #[derive(Default)]
 pub struct RequestContext {
-    /// Held until the request is counted under its plan.
-    pub entrance: RefCell<Option<PipelineEntryGuard>>,
-    /// The memory of a large head.
-    pub head: Cell<Option<HeadReservation>>,
-    pub route: Cell<Option<RouteId>>,
-    /// Counts the exchange as in flight on its worker.
+    /// `limit`: counts the request as in flight on its worker, until its answer has been sent.
     pub permit: OnceCell<Rc<ConcurrencyPermit>>,
-    /// Counts the request on its route, once the route is known.
-    pub in_flight: RefCell<Option<GaugeGuard>>,
-    pub fenced: Cell<bool>,
-    /// Whether a field of the request overrides its method or path. `None` where this was not checked.
-    pub overridden: Cell<Option<bool>>,
-    /// The request came over the listener for gateways.
-    pub of_gateways: Cell<bool>,
-    /// Another gateway has forwarded the request, and has proven to be a gateway.
-    pub forwarded: OnceCell<PeerForwardHeader>,
-    /// The gateway to which this one has forwarded the request.
-    pub forwarded_to: RefCell<Option<Arc<str>>>,
-    /// The report of that gateway about the request.
-    pub told: Cell<Option<PeerReportedOutcome>>,
-    /// The ticket of the dispatch in which the request was called, where some route may be called back.
-    pub shown: OnceCell<CallbackTicket>,
-    /// The lease that the request shows, where the process grants leases.
-    pub lease: OnceCell<PresentedLease>,
-    /// The dispatch in which the request was called, where its route allows that.
-    pub called_from: Cell<Option<FencingToken>>,
-    /// The name of this process, once it counts as a hop of the request.
-    pub came_by: OnceCell<Rc<ViaName>>,
-    /// How many processes forwarded the request before this one.
-    pub hops: Cell<u32>,
-    /// The client of the request, as far as its proxies are trusted.
-    pub client: Cell<Option<IpAddr>>,
-    /// The connection of a client that has shown a certificate.
-    pub certified: OnceCell<Rc<ConnectionInfo>>,
-    /// The digest of the identity in the client's certificate, where it is a part of the request's fingerprint. A
-    /// forwarded request carries it.
-    pub certificate: OnceCell<Arc<str>>,
-    pub trace: Cell<Option<TraceContext>>,
-    /// An id of the request that its client can quote.
-    pub request_id: OnceCell<HeaderValue>,
-    /// The time of the last sending, and its upstream.
-    pub sent: RefCell<Option<(Instant, Arc<str>)>>,
-    /// From the last sending to the head of the upstream's answer.
-    pub upstream: Cell<Option<Duration>>,
-    pub keys: OnceCell<Rc<[ResourceKey]>>,
-    /// The client's name for the operation. `fencegate explain` shows it; it is never stored.
-    pub named: OnceCell<plan::OperationName>,
-    /// When the wait for the lock began. `None` if the lock was held here already.
-    pub asked: Cell<Option<Instant>>,
-    /// Time until the lock was granted, or the wait ended without it.
-    pub waited: Cell<Option<Duration>>,
-    /// The token of the last dispatch.
-    pub token: Cell<Option<FencingToken>>,
-    /// The moment after which the last dispatch must not be started.
-    pub not_after: Cell<Option<BootInstant>>,
-    /// The lock validity had ended when the answer came.
-    pub proof_lost: Cell<bool>,
-    /// The answer is a replay of an earlier one.
-    pub replayed: Cell<Option<ReplayExtent>>,
-    /// The reason for which the request would have been refused, if the route did more than observe.
-    pub observed: Cell<Option<RefusalReason>>,
-    /// The upstream has refused the token as stale: nothing more is dispatched under this grant.
-    pub retires: Cell<bool>,
-    /// The answer does not report that the execution is over, although it came in full: see
-    /// [`plan::InconclusiveStatuses`].
-    pub unfinished: Cell<bool>,
+    /// `hop`: where the request comes from.
+    pub source: OnceCell<Rc<RequestSource>>,
+    /// `trace`: its trace, and the id that its client can quote.
+    pub trace: OnceCell<Rc<RequestTrace>>,
+    /// `route`; at a guard `extract_claim`, at a filter `filter`.
+    pub subject: OnceCell<RequestSubject>,
+    /// `key`: the keys of a fenced request, or the reason for which a request on a route that observes has none.
+    pub keys: OnceCell<Result<Rc<[ResourceKey]>, RefusalReason>>,
+    /// `fence`: the wait for the lock, and its end.
+    pub lock: Cell<LockFacts>,
+    /// `guard_admission`.
+    pub admission: OnceCell<AdmissionFacts>,
+    /// `forward`: the last exchange with an upstream.
+    pub exchange: RefCell<Option<Rc<Exchange>>>,
+    /// `fence::peer_forward`: the gateway that has the request instead of this one.
+    pub peer: RefCell<Option<PeerFacts>>,
+}
+
+/// What a request is about, in the terms of the process that has it.
+pub enum RequestSubject {
+    /// A gateway has looked for its route.
+    Route(RouteFacts),
+    /// A guard has read its claim.
+    Claim(ClaimFacts),
+    /// A filter has read the moment after which it must not be begun.
+    Deadline(DeadlineFacts),
+}
+
+/// The route of a request.
+pub struct RouteFacts {
+    /// `None` where the plan lets requests without a route pass.
+    pub route: Option<RouteId>,
+    /// The route fences, and the request may be sent under that fence.
+    is_fenced: Cell<bool>,
+    /// Counts the request on its route.
+    in_flight: Cell<Option<GaugeGuard>>,
+}
+
+/// The claim of a request, at a guard.
+pub struct ClaimFacts {
+    /// The token and the keys that it has claimed.
+    pub claimed: Option<(FencingToken, Rc<[ResourceKey]>)>,
+    /// It has no valid claim, and the guard only observes.
+    pub observed: Option<RefusalReason>,
     /// A proxy stands between gateway and guard, and was detected.
-    pub hop_seen: Cell<bool>,
-    /// Takes the interim answers of the upstream.
-    pub interims: OnceCell<InformationalSender>,
-    /// On a route that only observes: counts a request that may pass without a lock, until its answer is here.
-    pub unlocked: RefCell<Option<Rc<RunningRequestGuard>>>,
-    /// At a filter: the permission of the request, which ends when it must not be started any more.
-    pub begun_by: RefCell<Option<Arc<dyn SendPermission>>>,
-    /// At a filter: the word with which the service has refused a stale token.
-    pub refused_by_service: Cell<Option<HeaderValue>>,
-    /// At a filter: the clock that the answer shows.
-    pub shown_clock: OnceCell<ClockHeader>,
-    /// The gate of the connection of the last attempt.
-    pub gate: RefCell<Option<Rc<WriteGate>>>,
-    /// The address to which that connection leads.
-    pub address: RefCell<Option<Arc<EndpointAddress>>>,
+    pub hop_seen: bool,
+}
+
+/// The deadline of a request, at a filter.
+pub struct DeadlineFacts {
+    pub has_deadline: bool,
+    /// The reason for which it would have been refused, if the filter did more than observe.
+    pub observed: Option<RefusalReason>,
+}
+
+/// The lock of a request.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LockFacts {
+    /// When the wait for the lock began. `None` if the lock was held here already.
+    pub wait_began: Option<Instant>,
+    /// Time until the lock was granted, or the wait ended without it.
+    pub waited: Option<Duration>,
+    /// The dispatch in which the request was called, where its route allows that.
+    pub called_from: Option<FencingToken>,
+    /// The reason for which the request would have been refused, if the route did more than observe.
+    pub observed: Option<RefusalReason>,
+    /// The lock validity had ended when the answer came.
+    pub is_validity_lost: bool,
+}
+
+/// How a guard has dealt with a request otherwise than by sending it.
+#[derive(Debug, Clone, Copy)]
+pub enum AdmissionFacts {
+    /// The guard only observes. Otherwise it would have refused the request.
+    Observed(RefusalReason),
+    /// The answer is one of an earlier execution.
+    Replayed(ReplayExtent),
+}
+
+/// A request that another gateway has.
+pub struct PeerFacts {
+    pub gateway: Arc<str>,
+    /// The time of the last sending.
+    pub sent: Option<Instant>,
+    /// The time from the last sending to the head of the answer, and the report in that head.
+    pub answer: Option<(Duration, PeerReportedOutcome)>,
+}
+
+impl RouteFacts {
+    pub(crate) fn new(route: Option<RouteId>, in_flight: GaugeGuard) -> Self {
+        Self { route, is_fenced: Cell::new(false), in_flight: Cell::new(Some(in_flight)) }
+    }
 }
 
 impl RequestContext {
-    /// The request is being sent. The report about an earlier sending no longer counts.
-    pub fn record_sent(&self, at: Instant, upstream: &Arc<str>) {
-        self.sent.replace(Some((at, upstream.clone())));
-        self.upstream.set(None);
+    /// The route of the request is the right one, whatever a service reads in the request.
+    pub(crate) fn mark_route_fenced(&self, is_fenced: bool) {
+        if let Some(RequestSubject::Route(facts)) = self.subject.get() {
+            facts.is_fenced.set(is_fenced);
+        }
+    }
+
+    /// Changes what is known of the lock. The fence step and its parts call this.
+    pub(crate) fn update_lock(&self, change: impl FnOnce(&mut LockFacts)) {
+        let mut lock = self.lock.get();
+        change(&mut lock);
+        self.lock.set(lock);
+    }
+
+    pub fn route(&self) -> Option<RouteId> {
+        match self.subject.get()? {
+            RequestSubject::Route(facts) => facts.route,
+            RequestSubject::Claim(_) | RequestSubject::Deadline(_) => None,
+        }
+    }
+
+    /// Takes over the count of the request on its route; `None` as long as its route is not known.
+    pub(crate) fn take_route_count(&self) -> Option<GaugeGuard> {
+        match self.subject.get()? {
+            RequestSubject::Route(facts) => facts.in_flight.take(),
+            RequestSubject::Claim(_) | RequestSubject::Deadline(_) => None,
+        }
+    }
+
+    pub fn is_fenced(&self) -> bool {
+        self.subject.get().is_some_and(|subject| match subject {
+            RequestSubject::Route(facts) => facts.is_fenced.get(),
+            RequestSubject::Claim(facts) => facts.claimed.is_some() || facts.observed.is_some(),
+            RequestSubject::Deadline(facts) => facts.has_deadline,
+        })
+    }
+
+    fn claim(&self) -> Option<&ClaimFacts> {
+        match self.subject.get()? {
+            RequestSubject::Claim(facts) => Some(facts),
+            RequestSubject::Route(_) | RequestSubject::Deadline(_) => None,
+        }
+    }
+
+    pub fn keys(&self) -> Option<&Rc<[ResourceKey]>> {
+        let claimed = || self.claim()?.claimed.as_ref().map(|(_, keys)| keys);
+        self.keys.get().and_then(|keys| keys.as_ref().ok()).or_else(claimed)
+    }
+
+    /// The token of the last dispatch; at a guard that of the claim.
+    pub fn token(&self) -> Option<FencingToken> {
+        if let Some((_, report)) = self.peer_answer() {
+            return report.token;
+        }
+        match &*self.exchange.borrow() {
+            Some(exchange) => exchange.token(),
+            None => self.claim()?.claimed.as_ref().map(|(token, _)| *token),
+        }
+    }
+
+    /// The reason for which the request would have been refused, if it was not only observed.
+    pub fn observed(&self) -> Option<RefusalReason> {
+        let by_guard = self.exchange.borrow().as_ref().and_then(|exchange| exchange.answer().by_guard);
+        if let Some(by_guard) = by_guard {
+            return by_guard.observed;
+        }
+        let subject = match self.subject.get() {
+            Some(RequestSubject::Claim(facts)) => facts.observed,
+            Some(RequestSubject::Deadline(facts)) => facts.observed,
+            Some(RequestSubject::Route(_)) | None => None,
+        };
+        let admission = match self.admission.get() {
+            Some(AdmissionFacts::Observed(reason)) => Some(*reason),
+            Some(AdmissionFacts::Replayed(_)) | None => None,
+        };
+        let keys = self.keys.get().and_then(|keys| keys.as_ref().err()).copied();
+        self.lock.get().observed.or(keys).or(admission).or(subject)
+    }
+
+    /// How much of the answer is a replay of an earlier one.
+    pub fn replayed(&self) -> Option<ReplayExtent> {
+        if let Some(AdmissionFacts::Replayed(extent)) = self.admission.get() {
+            return Some(*extent);
+        }
+        self.exchange.borrow().as_ref()?.answer().by_guard?.replayed
+    }
+
+    /// The answer does not report that the execution is over, although it came in full.
+    pub fn is_answer_inconclusive(&self) -> bool {
+        self.exchange.borrow().as_ref().is_some_and(|exchange| exchange.answer().is_inconclusive)
+    }
+
+    pub fn hop_seen(&self) -> bool {
+        self.claim().is_some_and(|claim| claim.hop_seen)
+    }
+
+    /// The time until the head of an answer of another gateway, and its report about the request.
+    pub fn peer_answer(&self) -> Option<(Duration, PeerReportedOutcome)> {
+        self.peer.borrow().as_ref()?.answer
+    }
+
+    /// The time of the last sending, the name of its receiver, and the time until the head of the answer.
+    pub fn last_sending(&self) -> Option<(Instant, Arc<str>, Option<Duration>)> {
+        if let Some(PeerFacts { gateway, sent: Some(sent), answer }) = &*self.peer.borrow() {
+            return Some((*sent, gateway.clone(), answer.map(|(after, _)| after)));
+        }
+        let exchange = self.exchange.borrow();
+        let exchange = exchange.as_ref()?;
+        let attempt = exchange.attempt();
+        attempt.as_ref().map(|attempt| (attempt.began, attempt.upstream.clone(), exchange.answered_after()))
     }
 }

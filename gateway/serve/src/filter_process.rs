@@ -38,6 +38,10 @@ pub struct FilterRole {
 impl<N: Network> WorkerRole<N> for FilterRole {
     const ROLE: ServingRole = ServingRole::Filter;
 
+    fn clock_error(&self) -> Option<Duration> {
+        Some(self.clock_error)
+    }
+
     fn pipeline(shared: &WorkerContext<Self>, deps: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
         let WorkerDeps { edition: config, parts, forward, .. } = deps;
         let FilterRole { clock_error, enforce, bypass } = shared.role.clone();

@@ -83,6 +83,11 @@ pub struct WorkerDeps<N> {
 pub trait WorkerRole<N>: Clone + Send + Sized + 'static {
     const ROLE: ServingRole;
 
+    /// By how much the clock of a sender may differ. Where there is such a limit, every answer shows our clock.
+    fn clock_error(&self) -> Option<Duration> {
+        None
+    }
+
     fn pipeline(
         shared: &WorkerContext<Self>,
         bench: WorkerDeps<N>,
@@ -324,7 +329,11 @@ impl<N: Network, R: WorkerRole<N>> PipelineFactory<N, R> {
         let (config, pool, plan) = (config.clone(), self.pool.clone(), config.plan.clone());
         let deps = WorkerDeps { edition: config, parts, metrics: metrics.clone(), pool, forward, courier };
         let audience = self.shared.tellers.plan_sinks(&plan.log);
-        PipelineInstance::new(R::pipeline(&self.shared, deps), metrics).with_sinks(audience)
+        let instance = PipelineInstance::new(R::pipeline(&self.shared, deps), metrics).with_sinks(audience);
+        match self.shared.role.clock_error() {
+            Some(error) => instance.with_clock_header(clock.clone(), error),
+            None => instance,
+        }
     }
 }
 

@@ -39,7 +39,7 @@ use fencegate_proxy::{
     frontend::RawRequest,
     handler::Handler,
     pipeline::{self, PipelineDeps},
-    request_context::RequestContext,
+    request_context::{RequestArrival, RequestContext},
     steps::{
         fence, key::KeyedRequest, limit::ClientConcurrencyLimit, route::RoutingTable,
         upgrade::OfferedUpgradeProtocols,
@@ -75,14 +75,14 @@ pub fn explain(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<Requ
         Err(refused) => return Ok(RequestExplanation { refused: Some(refused), ..base }),
     };
     let fields = request.headers().clone();
-    let (answer, notes, keyed) = dry_run_request(gateway, request)?;
+    let (answer, context, keyed) = dry_run_request(gateway, request)?;
     let serving = &gateway.serving;
-    let route = notes.route.get().map(|id| serving.routes.get(id));
+    let route = context.route().map(|id| serving.routes.get(id));
     let upstream = keyed.as_ref().map(|keyed| keyed.upstream).or(route.map(|route| route.upstream));
     let reached = RequestExplanation {
         route: route.map(|route| route.name.to_string()),
         upstream: upstream.map(|id| upstream_info(serving.upstream(id))),
-        observed: notes.observed.get().map(|reason| reason.word()),
+        observed: context.observed().map(|reason| reason.word()),
         policy: route.map(|route| effective_policy(serving, route)),
         ..base
     };
@@ -132,13 +132,13 @@ fn dry_run_request(gateway: &GatewayPlan, request: Request<Body>) -> io::Result<
     let recorder = RecordingHandler::default();
     let config = ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints()));
     let steps = pipeline::routing_pipeline(parts, RoutingTable::new(config, metrics), recorder.clone());
-    let notes = Rc::<RequestContext>::default();
-    let arrived =
-        RawRequest { http: Box::new(request), notes: notes.clone(), peer: Rc::new(unconnected_peer()) };
+    let context = Rc::<RequestContext>::default();
+    let arrival = RequestArrival::from_peer(unconnected_peer());
+    let arrived = RawRequest { http: Box::new(request), context: context.clone(), arrival, entry: None };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let answer = runtime.block_on(steps.handle(arrived));
     let keyed = recorder.0.take();
-    Ok((answer, notes, keyed))
+    Ok((answer, context, keyed))
 }
 
 /// The caller of an explanation has no connection.
@@ -201,7 +201,7 @@ fn may_be_forwarded(gateway: &GatewayPlan, keyed: &KeyedRequest, fence: &FenceRu
     // A request whose body would be streamed counts as complete here, too.
     let most = gateway.serving.listener.limits.max_body;
     let in_full = keyed.http.body().bytes().is_some_and(|bytes| bytes.len() <= most);
-    let route = keyed.notes.route.get().map(|id| gateway.serving.routes.get(id));
+    let route = keyed.route.map(|id| gateway.serving.routes.get(id));
     let switches = route.is_some_and(|route| !route.upgrade.is_empty())
         && keyed.http.extensions().get::<OfferedUpgradeProtocols>().is_some();
     gateway.peer.is_some() && fence.forward == PeerForwardPolicy::Holder && exclusive && in_full && !switches
@@ -224,7 +224,7 @@ fn explain_hold(fence: &FenceRule) -> HoldExplanation {
 fn explain_operation(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<OperationExplanation> {
     let fenced = keyed.fenced.as_ref()?;
     let hashed = fenced.operation.as_ref()?;
-    let named = keyed.notes.named.get()?;
+    let named = fenced.operation_name.as_ref()?;
     let once = fenced.fence(&gateway.serving).once.as_ref()?;
     let path = match once.store {
         IdempotencyStore::Guard => None,

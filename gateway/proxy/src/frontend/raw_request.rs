@@ -2,14 +2,17 @@
 
 use std::rc::Rc;
 
-use fencegate_http::{body::Body, connection_info::ConnectionInfo};
+use fencegate_config::active_config::PipelineEntryGuard;
+use fencegate_http::body::Body;
 use hyper::Request;
 
-use crate::request_context::RequestContext;
+use crate::request_context::{RequestArrival, RequestContext};
 
 /// As the HTTP library delivered it.
 pub struct RawRequest {
     pub http: Box<Request<Body>>,
-    pub notes: Rc<RequestContext>,
-    pub peer: Rc<ConnectionInfo>,
+    pub context: Rc<RequestContext>,
+    pub arrival: RequestArrival,
+    /// Held until the request is counted under its plan.
+    pub entry: Option<PipelineEntryGuard>,
 }

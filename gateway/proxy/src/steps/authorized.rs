@@ -1,29 +1,67 @@
 //! A request that may be sent, and the right to send it: the lock that the gateway holds, or the admission by the
 //! guard.
 
-use std::rc::Rc;
+use std::{rc::Rc, sync::Arc};
 
+use fencegate_config::active_config::RunningRequestGuard;
 use fencegate_guard_client::dispatch_window::DispatchWindow;
 use fencegate_http::body::Body;
 use fencegate_lock::manager::grant_guard::UpstreamDispatch;
 use fencegate_policies::{
     key::ResourceKey,
     not_after::NotAfter,
-    plan::{LockMode, UpstreamId},
+    plan::{LockMode, RouteId, UpstreamId},
     token::FencingToken,
 };
+use fencegate_process::clock::SendPermission;
 use hyper::{HeaderMap, Request};
 
-use crate::request_context::{PlanHandle, RequestContext};
+use crate::request_context::{Exchange, PlanHandle, RequestContext, RequestSource};
 
-/// The keys are held until `hold` is dropped.
 pub struct DispatchableRequest<H> {
     pub http: Box<Request<Body>>,
-    pub notes: Rc<RequestContext>,
+    pub context: Rc<RequestContext>,
     pub plan: PlanHandle,
     pub upstream: UpstreamId,
-    /// `None` on unfenced routes.
-    pub hold: Option<H>,
+    /// `None` at guards and filters, and for a request that matches no route.
+    pub route: Option<RouteId>,
+    pub source: Rc<RequestSource>,
+    /// Whether a field of the request overrides its method or path. `None` where this was not checked.
+    pub has_override: Option<bool>,
+    /// Counts a request that passes without a lock although its route fences. A tunnel keeps it.
+    pub unlocked: Option<Rc<RunningRequestGuard>>,
+    pub right: DispatchRight<H>,
+    /// Becomes the record of the sending.
+    pub exchange: Rc<Exchange>,
+}
+
+/// Why a request may be sent.
+pub enum DispatchRight<H> {
+    /// Its route, or its method at a guard or filter, is unfenced.
+    Unfenced,
+    /// It is fenced, and passes without a lock or a token because the route or the guard only observes.
+    Observed,
+    /// It holds its keys until this is dropped.
+    Held(H),
+    /// At a filter: as long as this permission holds.
+    Until(Arc<dyn SendPermission>),
+}
+
+impl<H> DispatchRight<H> {
+    pub fn held(&self) -> Option<&H> {
+        match self {
+            Self::Held(hold) => Some(hold),
+            Self::Unfenced | Self::Observed | Self::Until(_) => None,
+        }
+    }
+
+    /// The permission of a request that has no token.
+    pub fn permission(&self) -> Option<&Arc<dyn SendPermission>> {
+        match self {
+            Self::Until(permission) => Some(permission),
+            Self::Unfenced | Self::Observed | Self::Held(_) => None,
+        }
+    }
 }
 
 /// The right to dispatch a request: its token, and the deadline until which the token is certainly good.

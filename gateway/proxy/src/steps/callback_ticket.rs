@@ -14,30 +14,23 @@ use fencegate_ticket::TicketError;
 use hyper::HeaderMap;
 use tracing::debug;
 
-use super::{extract_claim::parse_headers, strip_headers::SanitizedRequest};
+use super::extract_claim::parse_headers;
 
 /// Reads the lease that a request names. Its owner and its keys are checked where the keys of the request are known.
-pub fn record_presented_lease(request: &SanitizedRequest) {
-    if let Some(line) = request.presented.get(FENCING_LEASE) {
-        let shown = match context::lease_id(&request.presented) {
-            Ok(id) => PresentedLease::Valid(Rc::new(id), line.clone()),
-            Err(_) => PresentedLease::Malformed,
-        };
-        request.request.notes.lease.get_or_init(|| shown);
-    }
-}
-
-/// `tickets`: our tickets, where some route may be called back. This is part of the step that detects loops, because
-/// that step needs the result.
-pub fn record_presented_ticket(tickets: Option<&TicketIssuer>, request: &SanitizedRequest) {
-    if let Some(shown) = tickets.and_then(|tickets| verify_callback_ticket(&request.presented, tickets)) {
-        request.request.notes.shown.get_or_init(|| shown);
-    }
+pub fn presented_lease(presented: &HeaderMap) -> Option<PresentedLease> {
+    let line = presented.get(FENCING_LEASE)?;
+    Some(match context::lease_id(presented) {
+        Ok(id) => PresentedLease::Valid(Rc::new(id), line.clone()),
+        Err(_) => PresentedLease::Malformed,
+    })
 }
 
 /// `None` where the request shows no ticket, or no ticket that a gateway of ours has signed. A forger gets no report
 /// of the mistake, and is served as a request without a ticket.
-fn verify_callback_ticket(presented: &HeaderMap, tickets: &TicketIssuer) -> Option<CallbackTicket> {
+///
+/// `tickets`: our tickets, where some route may be called back. This is part of the step that detects loops, because
+/// that step needs the result.
+pub fn presented_ticket(tickets: &TicketIssuer, presented: &HeaderMap) -> Option<CallbackTicket> {
     let ticket = match parse_headers::parse_ticket(presented) {
         Ok(ticket) => ticket,
         Err(TicketError::Missing) => return None,

@@ -11,10 +11,7 @@ use fencegate_guard_store::{
     admission::DispatchClaim,
     error::{AdmitError, MalformedTokenError},
 };
-use fencegate_http::{
-    body::{Body, Reply},
-    connection_info::ConnectionInfo,
-};
+use fencegate_http::body::{Body, Reply};
 use fencegate_metrics::rejected_callers::{RejectedCaller, RejectedCallers};
 use fencegate_policies::{
     operation::OperationHeader,
@@ -33,20 +30,27 @@ use tracing::warn;
 use super::route::{find_override, set_origin_form};
 use crate::{
     handler::Handler,
-    request_context::{PlanHandle, RequestContext},
-    steps::{
-        bufferable::BufferableRequest, strip_headers::SanitizedRequest, validate_head::ValidatedRequest,
-    },
+    request_context::{ClaimFacts, PlanHandle, RequestContext, RequestSource, RequestSubject, RequestTrace},
+    steps::{bufferable::BufferableRequest, trace::TracedRequest},
 };
 
 /// At a guard: the claim of the request is known, and may still be refused.
 pub struct ClaimedRequest {
     pub http: Box<Request<Body>>,
-    pub notes: Rc<RequestContext>,
+    pub context: Rc<RequestContext>,
     pub plan: PlanHandle,
     pub upstream: UpstreamId,
-    /// `None` for a request that may pass without a token.
-    pub claimed: Option<VerifiedClaim>,
+    pub source: Rc<RequestSource>,
+    pub claim: RequestClaim,
+}
+
+/// The claim of a request that is not refused for it.
+pub enum RequestClaim {
+    /// Its method needs no token.
+    Unfenced,
+    /// It has no valid claim, and passes because the guard only observes.
+    Observed(RefusalReason),
+    Verified(Box<VerifiedClaim>),
 }
 
 /// A claim that has the right form and, where needed, a valid ticket.
@@ -65,7 +69,7 @@ impl BufferableRequest for ClaimedRequest {
     }
 
     fn needs_full_body(&self) -> bool {
-        self.claimed.is_some()
+        matches!(self.claim, RequestClaim::Verified(_))
     }
 }
 
@@ -92,12 +96,12 @@ pub struct TokenBypassPolicy {
 
 /// Answers the query with which every connection of a gateway begins. It is no client's request, and is not counted
 /// as one.
-pub async fn answer_announcement<S: Handler<SanitizedRequest>>(
+pub async fn answer_announcement<S: Handler<TracedRequest>>(
     claiming: &ClaimDeps,
-    request: SanitizedRequest,
+    request: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let ValidatedRequest { http, path, .. } = &request.request;
+    let TracedRequest { http, path, .. } = &request;
     if path.as_str() == ANNOUNCEMENT && http.method() == Method::GET {
         return Ok(json_reply(&claiming.guard.announcement().await?));
     }
@@ -106,38 +110,44 @@ pub async fn answer_announcement<S: Handler<SanitizedRequest>>(
 
 pub async fn extract_claim<S: Handler<ClaimedRequest>>(
     claiming: &ClaimDeps,
-    request: SanitizedRequest,
+    request: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let SanitizedRequest {
-        request: ValidatedRequest { mut http, notes: context, peer, path, .. },
-        presented,
-    } = request;
+    let TracedRequest { mut http, context, path, presented, source, trace, .. } = request;
     if let Some(ambiguity) = path.ambiguity() {
         return Err(Refusal::new(RefusalReason::AmbiguousPath, ambiguity.to_string()));
     }
     if http.method().as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
         return Err(Refusal::new(RefusalReason::Method, "a method in lower case"));
     }
-    context.hop_seen.set(came_through_proxy(context.hops.get(), &presented));
-    let claimed = match claiming.verify_claim(&presented) {
-        Ok(claimed) => Some(claimed),
-        Err(refused) => claiming.pass_or_refuse_unclaimed(&http, refused, &context, &peer)?,
+    let claim = match claiming.verify_claim(&presented) {
+        Ok(claimed) => Ok(RequestClaim::Verified(Box::new(claimed))),
+        Err(refused) => claiming.pass_or_refuse_unclaimed(&http, refused, &source, &trace),
     };
-    if let Some(VerifiedClaim { claim, .. }) = &claimed {
-        context.fenced.set(true);
-        context.token.set(Some(claim.token));
-        context.keys.get_or_init(|| Rc::from(&*claim.keys));
-    }
-    if let Some(VerifiedClaim { claim, .. }) =
-        claimed.as_ref().filter(|claimed| claimed.claim.token.dispatch() == 0)
+    let hop_seen = came_through_proxy(source.hops, &presented);
+    context.subject.get_or_init(|| RequestSubject::Claim(claim_facts(claim.as_ref().ok(), hop_seen)));
+    let claim = claim?;
+    if let RequestClaim::Verified(claimed) = &claim
+        && claimed.claim.token.dispatch() == 0
     {
         let refused = AdmitError::TokenMalformed(MalformedTokenError::ZeroDispatch);
-        return Err(claiming.guard.record_refusal(refused, Some(claim)).into());
+        return Err(claiming.guard.record_refusal(refused, Some(&claimed.claim)).into());
     }
     set_origin_form(&mut http, path.as_str());
     let upstream = UpstreamId(0);
-    next.handle(ClaimedRequest { http, notes: context, plan: claiming.plan.clone(), upstream, claimed }).await
+    let plan = claiming.plan.clone();
+    next.handle(ClaimedRequest { http, context, plan, upstream, source, claim }).await
+}
+
+fn claim_facts(claim: Option<&RequestClaim>, hop_seen: bool) -> ClaimFacts {
+    let (claimed, observed) = match claim {
+        Some(RequestClaim::Verified(verified)) => {
+            (Some((verified.claim.token, Rc::from(&*verified.claim.keys))), None)
+        }
+        Some(RequestClaim::Observed(reason)) => (None, Some(*reason)),
+        Some(RequestClaim::Unfenced) | None => (None, None),
+    };
+    ClaimFacts { claimed, observed, hop_seen }
 }
 
 impl ClaimDeps {
@@ -171,23 +181,21 @@ impl ClaimDeps {
         &self,
         http: &Request<Body>,
         refused: AdmitError,
-        context: &RequestContext,
-        peer: &ConnectionInfo,
-    ) -> Result<Option<VerifiedClaim>, Refusal> {
+        source: &RequestSource,
+        trace: &RequestTrace,
+    ) -> Result<RequestClaim, Refusal> {
         let missing = refused == AdmitError::TokenMissing;
         if missing && self.is_unfenced_method(http) {
-            return Ok(None);
+            return Ok(RequestClaim::Unfenced);
         }
         if missing {
             self.guard.metrics.record_decision("bypass");
         }
-        self.log_rejected(http, &refused, context, peer);
+        self.log_rejected(http, &refused, source, trace);
         if self.guard.config.enforce == Enforcement::Observe
             || (missing && self.bypass.missing == MissingTokenPolicy::Observe)
         {
-            context.observed.set(Some(RefusalReason::from(&refused)));
-            context.fenced.set(true);
-            return Ok(None);
+            return Ok(RequestClaim::Observed(RefusalReason::from(&refused)));
         }
         Err(self.guard.record_refusal(refused, None).into())
     }
@@ -205,21 +213,21 @@ impl ClaimDeps {
         &self,
         http: &Request<Body>,
         refused: &AdmitError,
-        context: &RequestContext,
-        peer: &ConnectionInfo,
+        source: &RequestSource,
+        trace: &RequestTrace,
     ) {
         let shown = KeyRedaction(self.plan.log.keys).shows_targets();
         let path = shown.then(|| http.uri().path().escape_debug());
         let path = path.map(tracing::field::display);
         let method = http.method();
-        let peer = peer.address;
+        let peer = source.arrival.peer.address;
         let reason = refused.code().as_str();
-        let client = context.client.get().filter(|client| *client != peer.ip());
+        let client = Some(source.client).filter(|client| *client != peer.ip());
         let word = if *refused == AdmitError::TokenMissing { "bypass" } else { reason };
         self.unbelieved
             .record(word, RejectedCaller { at: SystemTime::now(), peer, client, method: method.clone() });
         let client = client.map(tracing::field::display);
-        let request_id = context.request_id.get().and_then(|name| name.to_str().ok());
+        let request_id = trace.request_id.to_str().ok();
         if *refused == AdmitError::TokenMissing {
             // A caller reaches the guard without a gateway.
             warn!(%peer, client, request_id, %method, path, "guard.bypass");

@@ -37,16 +37,18 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
 use self::{
-    abandoned::AbandonedHoldPolicy, callback::CallbackRelation, hold_guard::LockHoldGuard,
+    abandoned::{AbandonedHoldPolicy, ExchangeEnd},
+    callback::CallbackRelation,
+    hold_guard::LockHoldGuard,
     wait_or_forward::LockWaitOutcome,
 };
 pub use self::{deadlock_hints::TraceKeyIndex, deps::FenceDeps, request_grant::RequestGrant};
 use crate::{
     handler::Handler,
-    request_context::RequestContext,
+    request_context::{Exchange, RequestContext},
     steps::{
         answer::{self, ResponseRelayLimits},
-        authorized::DispatchableRequest,
+        authorized::{DispatchRight, DispatchableRequest},
         client_liveness::ClientDisconnectWatch,
         detach::DetachedRequest,
         key::{KeyedRequest, RequestLockSpec},
@@ -65,10 +67,15 @@ pub async fn run_under_fence<N: Network, S: Handler<DispatchableRequest<Rc<Reque
         Ok(CallbackRelation::NoCaller | CallbackRelation::OtherKeys) => fencing.wait_location(&request)?,
     };
     match request.fenced.take() {
-        None => next.handle(into_dispatchable(request, None)).await,
+        None => {
+            // Without keys a request passes on a fenced route only because that route observes.
+            let is_observed = request.route_fences();
+            let right = if is_observed { DispatchRight::Observed } else { DispatchRight::Unfenced };
+            next.handle(into_dispatchable(request, right, Rc::default())).await
+        }
         // Boxed, so that a request without a lock does not carry this future along.
         Some(fenced) => {
-            let context = request.notes.clone();
+            let context = request.context.clone();
             let staying = active_request(&request, &fenced);
             let stay = Rc::new(fencing.stays.track(&fenced.keys, &staying));
             let tracked = LockingRequest { request, fenced, stay: stay.clone() };
@@ -171,7 +178,6 @@ async fn with_lock<N: Network, S: Handler<DispatchableRequest<Rc<RequestGrant>>>
             return Err(refusal);
         }
         let once = fencing.admit_operation(&request, &fenced, fence, &held, &mut client).await?;
-        let context = request.notes.clone();
         let refusal = match fencing.exchange_under_grant(request, fence, held, once, next).await {
             Ok(reply) => return Ok(reply),
             Err(refusal) => refusal,
@@ -186,7 +192,6 @@ async fn with_lock<N: Network, S: Handler<DispatchableRequest<Rc<RequestGrant>>>
                 (request, first) = (again, Some(refusal));
             }
             (RefusalReason::Suspended, Some(again)) if fence.enforce == Enforcement::Observe => {
-                context.token.set(None);
                 return pass_if_observing(fence.enforce, refusal, again, &mut client, next).await;
             }
             _ => return Err(refusal),
@@ -197,7 +202,7 @@ async fn with_lock<N: Network, S: Handler<DispatchableRequest<Rc<RequestGrant>>>
 /// The entry of a running request in [`fencegate_metrics::request_tracker::RequestTracker`].
 fn active_request(request: &KeyedRequest, fenced: &RequestLockSpec) -> ActiveRequest {
     ActiveRequest {
-        request: request.notes.request_id.get().cloned(),
+        request: Some(request.trace.request_id.clone()),
         route: request.plan.routes.get(fenced.route).name.clone(),
         mode: fenced.mode,
         came: std::time::Instant::now(),
@@ -212,12 +217,12 @@ fn finished_request(
     came: &Result<Reply, Refusal>,
 ) -> FinishedRequest {
     let (status, outcome, reason) = match came {
-        Ok(reply) if context.unfinished.get() => (reply.status(), DispatchOutcome::Unknown, None),
+        Ok(reply) if context.is_answer_inconclusive() => (reply.status(), DispatchOutcome::Unknown, None),
         Ok(reply) => (reply.status(), DispatchOutcome::Done, None),
         Err(refusal) => (refusal.status(), refusal.outcome(), Some(refusal.reason)),
     };
     // Another gateway has answered, and it has the outcome.
-    let report = context.told.get();
+    let report = context.peer_answer().map(|(_, report)| report);
     FinishedRequest {
         request: staying.request,
         route: staying.route,
@@ -226,7 +231,7 @@ fn finished_request(
         status: status.as_u16(),
         outcome: report.map_or(outcome, |report| report.outcome),
         reason: report.map_or(reason, |report| report.reason),
-        token: context.token.get(),
+        token: context.token(),
     }
 }
 
@@ -244,8 +249,8 @@ async fn pass_if_observing<S: Handler<DispatchableRequest<Rc<RequestGrant>>>>(
         return Err(refusal);
     }
     info!(reason = refusal.reason.word(), detail = %refusal.detail, "observed");
-    request.notes.observed.set(Some(refusal.reason));
-    next.handle(into_dispatchable(request, None)).await
+    request.context.update_lock(|lock| lock.observed = Some(refusal.reason));
+    next.handle(into_dispatchable(request, DispatchRight::Observed, Rc::default())).await
 }
 
 const PREFER: HeaderName = HeaderName::from_static("prefer");
@@ -259,10 +264,23 @@ pub fn max_wait(request: &KeyedRequest, fence: &FenceRule) -> Duration {
 
 fn into_dispatchable(
     request: KeyedRequest,
-    hold: Option<Rc<RequestGrant>>,
+    right: DispatchRight<Rc<RequestGrant>>,
+    exchange: Rc<Exchange>,
 ) -> DispatchableRequest<Rc<RequestGrant>> {
-    let KeyedRequest { http, notes: context, plan, upstream, .. } = request;
-    DispatchableRequest { http, notes: context, plan, upstream, hold }
+    let KeyedRequest { http, context, plan, upstream, route, source, unlocked, .. } = request;
+    let has_override = Some(request.has_override);
+    DispatchableRequest {
+        http,
+        context,
+        plan,
+        upstream,
+        route,
+        source,
+        has_override,
+        unlocked,
+        right,
+        exchange,
+    }
 }
 
 impl<N: Network> FenceDeps<N> {
@@ -274,7 +292,7 @@ impl<N: Network> FenceDeps<N> {
         fence: &FenceRule,
     ) -> Result<Option<QuotaPermit>, Refusal> {
         let Some(most) = fence.client_share else { return Ok(None) };
-        let client = Who::from_ip(request.notes.client.get().expect("set where the client is named"));
+        let client = Who::from_ip(request.source.client);
         let route = request.plan.routes.get(fenced.route).name.clone();
         let share = self.shares.acquire_route(client, route, most);
         share
@@ -332,28 +350,39 @@ impl<N: Network> FenceDeps<N> {
             total: upstream.response_body_total,
             tunnel: longest,
         };
-        let context = request.notes.clone();
+        let context = request.context.clone();
         let terms = AbandonedHoldPolicy {
             level: upstream.fencing,
             response_timeout: upstream.response_timeout,
             expiry: upstream.expiry,
             running: self.running.clone(),
         };
-        let kept = LockHoldGuard::new(hold.clone(), terms, self.clock.clone(), once, context.clone());
-        let taken = match next.handle(into_dispatchable(request, Some(hold.clone()))).await {
+        let exchange = Rc::<Exchange>::default();
+        let kept = LockHoldGuard {
+            hold: hold.clone(),
+            terms,
+            clock: self.clock.clone(),
+            once,
+            exchange: exchange.clone(),
+            _context: context.clone(),
+            end: ExchangeEnd::Abandoned,
+        };
+        let request = into_dispatchable(request, DispatchRight::Held(hold.clone()), exchange.clone());
+        let taken = match next.handle(request).await {
             Ok(reply) => answer::receive_response(reply, kept, bounds, &self.budget, &self.running).await,
             Err(refusal) => {
                 kept.on_refused(&refusal).await;
                 Err(refusal)
             }
         };
-        context.proof_lost.set(!hold.tenure.validity().is_valid_at(self.clock.now()));
+        let is_validity_lost = !hold.tenure.validity().is_valid_at(self.clock.now());
+        context.update_lock(|lock| lock.is_validity_lost = is_validity_lost);
         match &taken {
             Err(refusal) if refusal.retires_grant() => {
                 // The upstream may still be at work under this token, or have a newer one. Dropping the tenure
                 // without a report that the outcome is certain retires it: nothing more is dispatched under it, and
                 // the next tenure has a larger token.
-                let token = context.token.get().map(|token| token.to_string());
+                let token = exchange.token().map(|token| token.to_string());
                 hold.tenure.retire();
                 warn!(
                     keys = key_redaction::redact_keys(&hold.keys),

@@ -13,24 +13,21 @@ use fencegate_process::{
     clock::{BootInstant, Clock, SendPermission, SharedClock},
     failpoint,
 };
-use fencegate_protocol::{clock_header::ClockHeader, headers::FENCING_REFUSAL};
 use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
 use hyper::{HeaderMap, Request};
 use tracing::warn;
 
 use super::route::{find_override, set_origin_form};
 use crate::{
-    frontend::RawRequest,
-    handler::{Handler, ShortCircuit},
-    request_context::{PlanHandle, RequestContext},
+    handler::Handler,
+    request_context::{DeadlineFacts, Exchange, PlanHandle, RequestContext, RequestSource, RequestSubject},
     steps::{
-        authorized::DispatchableRequest,
+        authorized::{DispatchRight, DispatchableRequest},
         buffer::BufferedRequest,
         bufferable::BufferableRequest,
         extract_claim::{TokenBypassPolicy, parse_headers},
         guard_admission::AdmissionPermit,
-        strip_headers::SanitizedRequest,
-        validate_head::ValidatedRequest,
+        trace::TracedRequest,
     },
 };
 
@@ -48,9 +45,10 @@ pub struct FilterDeps {
 /// A request, and the permission to start it where it has one.
 pub struct FilteredRequest {
     pub http: Box<Request<Body>>,
-    pub notes: Rc<RequestContext>,
+    pub context: Rc<RequestContext>,
     pub plan: PlanHandle,
     pub upstream: UpstreamId,
+    source: Rc<RequestSource>,
     /// `None` for a request that may pass at any time.
     permission: Option<Arc<StartPermission>>,
 }
@@ -80,41 +78,29 @@ impl SendPermission for StartPermission {
     }
 }
 
-/// Every answer to the request shows the clock of this process, a refusal as well.
-pub fn add_clock_header(filtering: &FilterDeps, request: RawRequest) -> Result<RawRequest, ShortCircuit> {
-    let FilterDeps { clock, clock_error, .. } = filtering;
-    let shown = ClockHeader { clock: clock.clone(), error: *clock_error };
-    request.notes.shown_clock.get_or_init(|| shown);
-    Ok(request)
-}
-
 /// Checks the deadline as the request arrives.
 pub async fn filter_request<S: Handler<FilteredRequest>>(
     filtering: &FilterDeps,
-    request: SanitizedRequest,
+    request: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let SanitizedRequest { request: ValidatedRequest { mut http, notes: context, path, .. }, presented } =
-        request;
+    let TracedRequest { mut http, context, path, presented, source, .. } = request;
     if let Some(ambiguity) = path.ambiguity() {
         return Err(Refusal::new(RefusalReason::AmbiguousPath, ambiguity.to_string()));
     }
-    let permission = match filtering.start_permission(&http, &presented) {
-        Ok(permission) => permission,
-        Err(refused) => {
-            filtering.pass_if_observing(refused, &context)?;
-            None
-        }
+    let (permission, observed) = match filtering.start_permission(&http, &presented) {
+        Ok(permission) => (permission, None),
+        Err(refused) => (None, Some(filtering.pass_if_observing(refused)?)),
     };
-    // A request that must not be started late is never sent twice.
-    context.fenced.set(permission.is_some());
+    let facts = DeadlineFacts { has_deadline: permission.is_some(), observed };
+    context.subject.get_or_init(|| RequestSubject::Deadline(facts));
     set_origin_form(&mut http, path.as_str());
     for (name, value) in &presented {
         http.headers_mut().append(name, value.clone());
     }
     let plan = filtering.plan.clone();
     let upstream = UpstreamId(0);
-    next.handle(FilteredRequest { http, notes: context, plan, upstream, permission }).await
+    next.handle(FilteredRequest { http, context, plan, upstream, source, permission }).await
 }
 
 /// Checks once more, now that the body is here, and sends the request under its permission.
@@ -123,30 +109,37 @@ pub async fn recheck_deadline<S: Handler<DispatchableRequest<AdmissionPermit>>>(
     BufferedRequest(request): BufferedRequest<FilteredRequest>,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let FilteredRequest { http, notes: context, plan, upstream, permission } = request;
+    let FilteredRequest { http, context, plan, upstream, source, permission } = request;
     if permission.as_ref().is_some_and(|permission| !permission.holds(filtering.clock.now())) {
         return Err(AdmitError::Expired.into());
     }
-    context.begun_by.replace(permission.map(|permission| permission as Arc<dyn SendPermission>));
-    match next.handle(DispatchableRequest { http, notes: context.clone(), plan, upstream, hold: None }).await
-    {
-        Ok(mut reply) => {
-            // The report of a stale token by a service that compares tokens is for the sender.
-            if let Some(word) = context.refused_by_service.take() {
-                reply.headers_mut().insert(FENCING_REFUSAL, word);
-            }
-            Ok(reply)
-        }
-        Err(refusal) if refusal.outcome() == DispatchOutcome::NotDispatched && has_expired(&context) => {
+    // A request that must not be started late is never sent twice.
+    let right = permission.map_or(DispatchRight::Unfenced, |permission| DispatchRight::Until(permission));
+    let exchange = Rc::<Exchange>::default();
+    let request = DispatchableRequest {
+        http,
+        context,
+        plan,
+        upstream,
+        route: None,
+        source,
+        has_override: None,
+        unlocked: None,
+        right,
+        exchange: exchange.clone(),
+    };
+    match next.handle(request).await {
+        Err(refusal) if refusal.outcome() == DispatchOutcome::NotDispatched && has_expired(&exchange) => {
             Err(AdmitError::Expired.into())
         }
-        Err(refusal) => Err(refusal),
+        answered => answered,
     }
 }
 
 /// The permission ended before the first byte was written.
-fn has_expired(context: &RequestContext) -> bool {
-    context.gate.borrow().as_ref().is_some_and(|gate| gate.is_permission_lost() && gate.written_bytes() == 0)
+fn has_expired(exchange: &Exchange) -> bool {
+    let attempt = exchange.attempt();
+    attempt.as_ref().is_some_and(|sent| sent.gate.is_permission_lost() && sent.gate.written_bytes() == 0)
 }
 
 impl FilterDeps {
@@ -170,8 +163,8 @@ impl FilterDeps {
             && find_override(http.headers()).is_none()
     }
 
-    /// Lets a request pass that would be refused, where the filter only observes.
-    fn pass_if_observing(&self, refused: AdmitError, context: &RequestContext) -> Result<(), Refusal> {
+    /// Lets a request pass that would be refused for the returned reason, where the filter only observes.
+    fn pass_if_observing(&self, refused: AdmitError) -> Result<RefusalReason, Refusal> {
         let missing = refused == AdmitError::NotAfterMissing;
         if self.enforce == Enforcement::Refuse
             && !(missing && self.bypass.missing == MissingTokenPolicy::Observe)
@@ -180,8 +173,7 @@ impl FilterDeps {
         }
         let reason = RefusalReason::from(&refused);
         warn!(reason = reason.word(), "filter.observed");
-        context.observed.set(Some(reason));
-        Ok(())
+        Ok(reason)
     }
 }
 

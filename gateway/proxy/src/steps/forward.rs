@@ -26,11 +26,20 @@ use fencegate_metrics::WorkerMetrics;
 use fencegate_policies::{
     key::join_keys,
     load_balance,
-    plan::{FencingLevel, LargeBodyPolicy, LateDispatchPolicy, ReservedHeaderNames, Route, Upstream},
+    plan::{
+        FencingLevel, LargeBodyPolicy, LateDispatchPolicy, ReservedHeaderNames, Route, RouteId, Upstream,
+    },
     token::FencingToken,
 };
-use fencegate_process::{clock::SharedClock, failpoint};
-use fencegate_protocol::{clock_header::ClockOffset, headers::FENCING_CLOCK, intermediary};
+use fencegate_process::{
+    clock::{SendPermission, SharedClock},
+    failpoint,
+};
+use fencegate_protocol::{
+    clock_header::ClockOffset,
+    headers::{FENCING_CLOCK, FENCING_REFUSAL},
+    intermediary,
+};
 use fencegate_refusal::{Refusal, RefusalReason};
 use hyper::{
     HeaderMap, Request, StatusCode, Version,
@@ -50,14 +59,14 @@ use self::{
     send_result::{AttemptError, AttemptLeftovers, abandoned_refusal, classify_failure, connect_error_label},
     stamp::stamp_dispatch_headers,
     timeouts::{AttemptTimeoutKind, AttemptTimeouts},
-    tunnel::{PendingUpgrade, TunnelContext},
+    tunnel::{PendingUpgrade, TunnelContext, TunnelCounts},
 };
 pub use self::{stamp::write_claim_headers, timeouts::wait_lock_lost};
 use super::upgrade::{self, RequestedUpgrade};
 use crate::{
     handler::Handler,
-    request_context::{PlanHandle, RequestContext},
-    steps::authorized::{DispatchPermit, DispatchableRequest},
+    request_context::{AnswerFacts, Attempt, Exchange, GuardAnswerFacts, PlanHandle, RequestSource},
+    steps::authorized::{DispatchPermit, DispatchRight, DispatchableRequest},
 };
 
 /// Sends requests to the upstreams of a plan.
@@ -77,18 +86,24 @@ pub struct UpstreamForwarder<N> {
 
 impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for UpstreamForwarder<N> {
     async fn handle(&self, request: DispatchableRequest<H>) -> Result<Reply, Refusal> {
-        let DispatchableRequest { mut http, notes: context, plan, upstream, hold } = request;
-        let mut tour = self.fleets.get(upstream).cursor(|| endpoint_affinity_hash(&http, hold.as_ref()));
+        let DispatchableRequest { mut http, context, plan, upstream, route, source, right, exchange, .. } =
+            request;
+        let hold = right.held();
+        let mut tour = self.fleets.get(upstream).cursor(|| endpoint_affinity_hash(&http, hold));
         let upstream = plan.upstream(upstream);
+        if hold.is_none() {
+            // The token of an attempt before is none of this one.
+            context.exchange.take();
+        }
         *http.version_mut() = Version::HTTP_11;
         set_body_framing(&mut http);
         if let Some(field) = &upstream.operation_field {
             rename_operation(http.headers_mut(), field);
         }
-        let route = context.route.get().map(|id| plan.routes.get(id));
-        let upgrade = upgrade::request_upgrade(&mut http, route);
+        let matched = route.map(|id| plan.routes.get(id));
+        let upgrade = upgrade::request_upgrade(&mut http, matched);
         if let (Some(_), Some(LargeBodyPolicy::Stream { within })) =
-            (&hold, route.and_then(large_body_policy))
+            (hold, matched.and_then(large_body_policy))
         {
             http.body_mut().set_deadline(Instant::now() + within);
         }
@@ -97,24 +112,38 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
                 self.metrics.record_upstream_error(&upstream.name, connect_error_label(&error));
                 Refusal::from(&error)
             })?;
-            let stamped = hold
-                .as_ref()
-                .map(|hold| stamp_dispatch_headers(http.headers_mut(), hold, upstream, &*self.clock));
+            let stamped =
+                hold.map(|hold| stamp_dispatch_headers(http.headers_mut(), hold, upstream, &*self.clock));
             let (dispatch, not_after) = stamped.transpose()?.unzip();
-            context.token.set(dispatch.as_ref().map(|dispatch| dispatch.token));
-            context.not_after.set(not_after.or(context.not_after.get()));
             // A fenced request has no spare copy: after one written byte it may have been executed.
-            let spare = match hold {
-                None if !context.fenced.get()
-                    && !tour.fresh
-                    && checkout.pooled().reused
-                    && upgrade.is_none() =>
-                {
-                    retry_copy(&http, context.overridden.get())
+            let spare = match right {
+                DispatchRight::Unfenced if !tour.fresh && checkout.pooled().reused && upgrade.is_none() => {
+                    retry_copy(&http, request.has_override)
                 }
                 _ => None,
             };
-            let attempt = AttemptContext { asked: upgrade.clone(), spare, plan: &plan, notes: &context };
+            exchange.begin(Attempt {
+                began: Instant::now(),
+                upstream: checkout.upstream().name.clone(),
+                gate: checkout.gate().clone(),
+                address: checkout.pooled().address().clone(),
+                token: dispatch.as_ref().map(|dispatch| dispatch.token),
+                not_after,
+            });
+            context.exchange.replace(Some(exchange.clone()));
+            let attempt = AttemptContext {
+                asked: upgrade.clone(),
+                spare,
+                plan: &plan,
+                route,
+                permission: right.permission(),
+                source: &source,
+                exchange: &exchange,
+                counts: TunnelCounts {
+                    _permit: context.permit.get().cloned(),
+                    _unlocked: request.unlocked.clone(),
+                },
+            };
             match self.exchange_once(checkout, http, dispatch, attempt).await {
                 Ok(reply) => return Ok(reply),
                 Err(AttemptError::Refused(refusal)) => return Err(refusal),
@@ -187,7 +216,12 @@ struct AttemptContext<'a> {
     /// A copy of the request, if it may be sent again over a connection that died without a response.
     spare: Option<RetryRequestHead>,
     plan: &'a PlanHandle,
-    notes: &'a RequestContext,
+    route: Option<RouteId>,
+    /// The permission of a request without a token, at a filter.
+    permission: Option<&'a Arc<dyn SendPermission>>,
+    source: &'a RequestSource,
+    exchange: &'a Exchange,
+    counts: TunnelCounts,
 }
 
 impl<N: Network> UpstreamForwarder<N> {
@@ -198,14 +232,11 @@ impl<N: Network> UpstreamForwarder<N> {
         dispatch: Option<UpstreamDispatch>,
         way: AttemptContext<'_>,
     ) -> Result<Reply, AttemptError> {
-        let AttemptContext { asked: upgrade, spare, plan, notes: context } = way;
+        let AttemptContext { asked: upgrade, spare, plan, route, permission, source, exchange, counts } = way;
         let began = Instant::now();
-        context.record_sent(began, &checkout.upstream().name);
-        context.gate.replace(Some(checkout.gate().clone()));
-        context.address.replace(Some(checkout.pooled().address().clone()));
         let validity = match &dispatch {
             Some(dispatch) => Some(dispatch.validity.clone()),
-            None => context.begun_by.borrow().clone(),
+            None => permission.cloned(),
         };
         checkout.gate().arm(validity.clone());
         if validity.is_some() {
@@ -221,7 +252,7 @@ impl<N: Network> UpstreamForwarder<N> {
         if patience.fenced && patience.upload.is_some() {
             cut_on_broken_body(&mut http, checkout.gate());
         }
-        if let Some(interims) = context.interims.get() {
+        if let Some(interims) = &source.arrival.interims {
             reply::forward_informational_responses(&mut http, interims.clone(), self.fields.clone());
         }
         let answer = checkout.pooled().send(*http);
@@ -250,29 +281,31 @@ impl<N: Network> UpstreamForwarder<N> {
                 began.elapsed(),
             );
             let Self { clock, metrics, running, drain, .. } = self;
-            let around = TunnelContext { clock, metrics, running, drain };
-            return Ok(switch.into_tunnel_reply(&around, response, checkout, validity, plan, context));
+            let around = TunnelContext { clock, metrics, running, drain, route };
+            return Ok(switch.into_tunnel_reply(&around, response, checkout, validity, plan, counts));
         }
         if has_content_coding(response.headers()) {
             return Err(self.protocol_error(&checkout, "answered in a transfer coding other than `chunked`"));
         }
         let took = began.elapsed();
-        context.upstream.set(Some(took));
+        exchange.record_answered(took);
         self.metrics.record_upstream_response(&checkout.upstream().name, response.status(), took);
         record_endpoint_result(&checkout, &response);
         let shown = response.headers().get(FENCING_CLOCK);
         if let Some(offset) = shown.and_then(|shown| ClockOffset::parse(shown, &*self.clock)) {
             self.metrics.record_clock_offset(&checkout.upstream().name, checkout.endpoint(), offset);
         }
-        if dispatch.is_none() && context.begun_by.borrow().is_some() {
-            let stale = is_stale_refusal(response.status(), response.headers());
-            context.refused_by_service.set(stale.then_some(HeaderValue::from_static("stale")));
-        }
+        let is_stale = permission.is_some() && is_stale_refusal(response.status(), response.headers());
         let answer = UpstreamResponse { response, lend: checkout, plan };
-        match dispatch {
-            Some(dispatch) => self.finish_fenced(answer, dispatch.token, context).await,
-            None => self.finish_unfenced(answer).await,
-        }
+        let Some(dispatch) = dispatch else {
+            let mut reply = self.finish_unfenced(answer).await?;
+            if is_stale {
+                // The report of a stale token by a service that compares tokens is for the sender.
+                reply.headers_mut().insert(FENCING_REFUSAL, HeaderValue::from_static("stale"));
+            }
+            return Ok(reply);
+        };
+        self.finish_fenced(answer, dispatch.token, route, exchange).await
     }
 
     /// An answer that breaks off right after its head is refused as such: the client has seen nothing of it.
@@ -295,14 +328,16 @@ impl<N: Network> UpstreamForwarder<N> {
         &self,
         answer: UpstreamResponse<'_>,
         token: FencingToken,
-        context: &RequestContext,
+        route: Option<RouteId>,
+        exchange: &Exchange,
     ) -> Result<Reply, AttemptError> {
         let upstream = answer.lend.upstream();
         let headers = answer.response.headers();
         let status = answer.response.status();
-        context.unfinished.set(is_inconclusive(upstream, status));
+        let mut facts =
+            AnswerFacts { is_inconclusive: is_inconclusive(upstream, status), ..AnswerFacts::default() };
         // A guard has no routes. Where the service compares tokens, it does not matter which proxies stand before it.
-        let compares = upstream.fencing == FencingLevel::Upstream && context.route.get().is_some();
+        let compares = upstream.fencing == FencingLevel::Upstream && route.is_some();
         if !compares && upstream.fencing != FencingLevel::Guard {
             self.detect_intermediary(&answer);
         }
@@ -310,7 +345,7 @@ impl<N: Network> UpstreamForwarder<N> {
             let direct = self.guards.is_direct(upstream);
             let level = upstream.fencing;
             info!(upstream = %upstream.name, %token, direct, "upstream.expired");
-            self.metrics.record_guard_refusal(context.route.get(), RefusalReason::Expired);
+            self.metrics.record_guard_refusal(route, RefusalReason::Expired);
             if direct {
                 answer.drain_body().await;
                 return Err(AttemptError::Refused(expired_refusal(level)));
@@ -321,15 +356,19 @@ impl<N: Network> UpstreamForwarder<N> {
             return Err(AttemptError::Refused(Refusal::new(RefusalReason::OutcomeRefused, detail)));
         }
         match upstream.fencing {
-            FencingLevel::None | FencingLevel::Delay(_) => return Ok(answer.into_reply(true)),
+            FencingLevel::None | FencingLevel::Delay(_) => {
+                exchange.record_answer(facts);
+                return Ok(answer.into_reply(true));
+            }
             FencingLevel::Upstream => {
                 if is_stale_refusal(status, headers) {
-                    context.unfinished.set(false);
+                    facts.is_inconclusive = false;
                     info!(upstream = %upstream.name, %token, "upstream.refused_stale");
-                    self.metrics.record_stale_refusal(context.route.get());
-                    self.metrics.record_guard_refusal(context.route.get(), RefusalReason::Stale);
-                    context.retires.set(true);
+                    self.metrics.record_stale_refusal(route);
+                    self.metrics.record_guard_refusal(route, RefusalReason::Stale);
+                    facts.retires_grant = true;
                 }
+                exchange.record_answer(facts);
                 return Ok(answer.into_reply(true));
             }
             FencingLevel::Guard => {}
@@ -337,21 +376,20 @@ impl<N: Network> UpstreamForwarder<N> {
         let account = GuardReport::parse(headers);
         if !account.is_present() {
             error!(upstream = %upstream.name, %token, "an answer to a dispatch that no guard has seen");
-            context.retires.set(true);
+            facts.retires_grant = true;
         }
         if account.hop_seen {
             self.guards.record_relay(upstream);
         }
-        context.unfinished.set(account.unfinished);
-        context.replayed.set(account.replayed);
-        context.observed.set(account.observed);
+        facts.is_inconclusive = account.unfinished;
+        let by_guard = GuardAnswerFacts { replayed: account.replayed, observed: account.observed };
+        exchange.record_answer(AnswerFacts { by_guard: Some(by_guard), ..facts });
         let judged = account.check_outcome(answer.response.status(), self.guards.is_direct(upstream));
         if let (true, Some((address, by))) = (account.has_admitted(), answer.lend.verified_process()) {
             self.guards.record_admitted(upstream, address, by, token.number(), self.clock.now());
         }
         let Err(refusal) = judged else { return Ok(answer.into_reply(true)) };
-        self.metrics
-            .record_guard_refusal(context.route.get(), account.refusal_reason().unwrap_or(refusal.reason));
+        self.metrics.record_guard_refusal(route, account.refusal_reason().unwrap_or(refusal.reason));
         if account.refusal_reason() == Some(RefusalReason::Store) {
             answer.lend.record_unavailable();
         }

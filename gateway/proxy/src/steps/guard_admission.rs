@@ -38,13 +38,13 @@ use self::{
 use super::answer::{self, ExchangeObserver, ResponseRelayLimits};
 use crate::{
     handler::Handler,
-    request_context::RequestContext,
+    request_context::{AdmissionFacts, Exchange, RequestContext},
     steps::{
-        authorized::DispatchableRequest,
+        authorized::{DispatchRight, DispatchableRequest},
         buffer::BufferedRequest,
         client_liveness::ClientDisconnectWatch,
         detach::DetachedRequest,
-        extract_claim::{ClaimedRequest, VerifiedClaim},
+        extract_claim::{ClaimedRequest, RequestClaim, VerifiedClaim},
     },
 };
 
@@ -82,13 +82,19 @@ pub async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<Admissio
     next: &S,
 ) -> Result<Reply, Refusal> {
     let DetachedRequest { request: BufferedRequest(mut request), mut client } = request;
-    let Some(mut claimed) = request.claimed.take() else {
-        return next.handle(into_dispatchable(request, None)).await;
+    let mut claimed = match std::mem::replace(&mut request.claim, RequestClaim::Unfenced) {
+        RequestClaim::Verified(claimed) => *claimed,
+        RequestClaim::Observed(_) => {
+            return next.handle(into_dispatchable(request, DispatchRight::Observed, Rc::default())).await;
+        }
+        RequestClaim::Unfenced => {
+            return next.handle(into_dispatchable(request, DispatchRight::Unfenced, Rc::default())).await;
+        }
     };
     let ticket = claimed.ticket.take();
     let running = match checking.admit_or_find_replay(&request, claimed, &mut client).await? {
         AdmissionDecision::Run(running) => *running,
-        AdmissionDecision::Replay(kept) => return replay(kept, &request.notes),
+        AdmissionDecision::Replay(kept) => return replay(kept, &request.context),
     };
     let upstream = request.plan.upstream(request.upstream);
     let bounds = ResponseRelayLimits {
@@ -98,9 +104,15 @@ pub async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<Admissio
         tunnel: Duration::ZERO,
     };
     let admission = AdmissionPermit::new(&running, ticket);
-    let context = request.notes.clone();
-    let kept = AdmittedRequestGuard { running, checking: checking.clone(), notes: context.clone() };
-    match next.handle(into_dispatchable(request, Some(admission))).await {
+    let exchange = Rc::<Exchange>::default();
+    let context = request.context.clone();
+    let kept = AdmittedRequestGuard {
+        running,
+        checking: checking.clone(),
+        exchange: exchange.clone(),
+        _context: context.clone(),
+    };
+    match next.handle(into_dispatchable(request, DispatchRight::Held(admission), exchange)).await {
         Ok(reply) => answer::receive_response(reply, kept, bounds, &checking.budget, &checking.running).await,
         Err(refusal) if refusal.outcome() == DispatchOutcome::Unknown => {
             kept.on_unanswered();
@@ -115,10 +127,25 @@ pub async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<Admissio
 
 fn into_dispatchable(
     request: ClaimedRequest,
-    hold: Option<AdmissionPermit>,
+    right: DispatchRight<AdmissionPermit>,
+    exchange: Rc<Exchange>,
 ) -> DispatchableRequest<AdmissionPermit> {
-    let ClaimedRequest { http, notes: context, plan, upstream, .. } = request;
-    DispatchableRequest { http, notes: context, plan, upstream, hold }
+    let ClaimedRequest { http, context, plan, upstream, source, .. } = request;
+    let route = None;
+    let has_override = None;
+    let unlocked = None;
+    DispatchableRequest {
+        http,
+        context,
+        plan,
+        upstream,
+        route,
+        source,
+        has_override,
+        unlocked,
+        right,
+        exchange,
+    }
 }
 
 /// The decision about a claim that is not refused.
@@ -144,7 +171,7 @@ impl<N: Network> GuardAdmissionDeps<N> {
         if self.guard.config.enforce == Enforcement::Refuse || matches!(refused, AdmitError::Store(_)) {
             return Err(self.guard.record_refusal(refused, Some(&claimed.claim)).into());
         }
-        request.notes.observed.set(Some(RefusalReason::from(&refused)));
+        request.context.admission.get_or_init(|| AdmissionFacts::Observed(RefusalReason::from(&refused)));
         let passed = self.guard.admit_unchecked(claimed.claim).await;
         passed
             .map(|running| AdmissionDecision::Run(Box::new(running)))
@@ -276,20 +303,22 @@ fn admission_request(request: &ClaimedRequest, claimed: &VerifiedClaim) -> Optio
 struct AdmittedRequestGuard<N> {
     running: AdmittedExecution,
     checking: GuardAdmissionDeps<N>,
-    notes: Rc<RequestContext>,
+    exchange: Rc<Exchange>,
+    /// Counts the request as in flight until its answer is here.
+    _context: Rc<RequestContext>,
 }
 
 impl<N: Network> AdmittedRequestGuard<N> {
     /// There was no answer of the service: the execution may have ended at any time since the last byte was sent, or
     /// goes on.
     fn on_unanswered(self) {
-        let gate = self.notes.gate.take();
-        let last = gate.map_or_else(|| self.checking.guard.now(), |gate| gate.last_write_bound());
+        let last = self.exchange.attempt().as_ref().map(|sent| sent.gate.last_write_bound());
+        let last = last.unwrap_or_else(|| self.checking.guard.now());
         self.mark_in_doubt(last);
     }
 
     fn mark_in_doubt(self, last: BootInstant) {
-        let place = self.notes.address.take().map(|address| probe_target(&address));
+        let place = self.exchange.attempt().as_ref().map(|sent| probe_target(&sent.address));
         warn!(keys = self.keys(), token = %self.running.claim().token, "guard.in_doubt");
         let operation = self.running.operation();
         self.running.mark_in_doubt(last, place.clone());
@@ -312,7 +341,7 @@ impl<N: Network> ExchangeObserver for AdmittedRequestGuard<N> {
     }
 
     async fn on_complete(self, head: &Parts, body: Option<&Bytes>) {
-        if self.notes.unfinished.get() {
+        if self.exchange.answer().is_inconclusive {
             // A repeat gets an unknown outcome. The answer that the service would have given was not seen.
             info!(keys = self.keys(), status = head.status.as_u16(), "answer.unfinished");
             return self.on_unanswered();

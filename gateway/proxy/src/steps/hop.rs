@@ -3,22 +3,26 @@
 
 use std::{net::IpAddr, rc::Rc, sync::Arc};
 
+use fencegate_config::active_config::PipelineEntryGuard;
 use fencegate_guard_client::{callback::CallbackTicket, ticket_issuer::TicketIssuer};
 use fencegate_http::{
-    body::hop_by_hop::identifies_client,
+    body::{Body, hop_by_hop::identifies_client},
     connection_info::ConnectionInfo,
     header_list::{append, list_entries},
 };
-use fencegate_policies::{plan::ServingPlan, trusted_proxies::TrustedProxies};
+use fencegate_policies::{
+    host::CanonicalHost, path::CanonicalPath, plan::ServingPlan, trusted_proxies::TrustedProxies,
+};
 use hyper::{
-    HeaderMap,
+    HeaderMap, Request,
     header::{FORWARDED, HeaderName, HeaderValue},
 };
 use smallvec::SmallVec;
 
 use crate::{
     handler::ShortCircuit,
-    steps::{callback_ticket, strip_headers::SanitizedRequest},
+    request_context::{RequestContext, RequestSource},
+    steps::{callback_ticket, strip_headers::SanitizedRequest, validate_head::ValidatedRequest},
     via::ViaName,
 };
 
@@ -34,34 +38,45 @@ pub struct ProxyHopConfig {
 
 pub fn add_hop_headers(
     hop: &ProxyHopConfig,
-    mut request: SanitizedRequest,
-) -> Result<SanitizedRequest, ShortCircuit> {
+    request: SanitizedRequest,
+) -> Result<IdentifiedRequest, ShortCircuit> {
+    let SanitizedRequest { request, presented, forwarded } = request;
+    let ValidatedRequest { mut http, context, arrival, entry, host, path } = request;
     // The caller is read first, because the detection of loops needs it.
-    callback_ticket::record_presented_ticket(hop.callers.as_deref(), &request);
-    callback_ticket::record_presented_lease(&request);
-    let received = request.request.http.version();
-    let admitted = &mut request.request;
-    let headers = admitted.http.headers_mut();
-    let peer = &admitted.peer;
-    let context = &admitted.notes;
+    let callback =
+        hop.callers.as_deref().and_then(|callers| callback_ticket::presented_ticket(callers, &presented));
+    let lease = callback_ticket::presented_lease(&presented);
+    let received = http.version();
+    let headers = http.headers_mut();
     let mut hops = hop.name.chain(headers);
     // A request that one of our dispatches has called may have been here with its caller. It is no loop: it holds no
     // further lock of the same key, and the depth of calls is limited.
-    let called = matches!(context.shown.get(), Some(CallbackTicket::Valid(_)));
-    if called || context.forwarded.get().is_some() {
+    let called = matches!(callback, Some(CallbackTicket::Valid(_)));
+    let gateway = forwarded.is_some();
+    if called || gateway {
         hops.looped = false;
     }
-    context.hops.set(hops.check_loop()?);
-    let gateway = context.forwarded.get().is_some();
-    // Another gateway shows its own certificate, and not that of its client.
-    if !gateway && peer.certificate().is_some() {
-        context.certified.get_or_init(|| peer.clone());
-    }
-    context.client.set(Some(set_forwarded(headers, peer, &hop.plan.listener.trusted, gateway)));
+    let hops = hops.check_loop()?;
+    let client = set_forwarded(headers, &arrival.peer, &hop.plan.listener.trusted, gateway);
     hop.name.stamp(headers, received);
     // The answer is stamped later, with all other answers.
-    context.came_by.get_or_init(|| hop.name.clone());
-    Ok(request)
+    let via = hop.name.clone();
+    let source = Rc::new(RequestSource { arrival, client, via, hops, forwarded, callback, lease });
+    context.source.get_or_init(|| source.clone());
+    Ok(IdentifiedRequest { http, context, entry, host, path, presented, source })
+}
+
+/// A request whose client is named, and that is in no loop.
+pub struct IdentifiedRequest {
+    pub http: Box<Request<Body>>,
+    pub context: Rc<RequestContext>,
+    /// Held until the request is counted under its plan.
+    pub entry: Option<PipelineEntryGuard>,
+    pub host: CanonicalHost,
+    pub path: CanonicalPath,
+    /// As [`SanitizedRequest::presented`].
+    pub presented: HeaderMap,
+    pub source: Rc<RequestSource>,
 }
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");

@@ -3,21 +3,24 @@
 
 pub mod name;
 
-use std::rc::Rc;
+use std::{rc::Rc, sync::Arc};
 
 use fencegate_config::active_config::RunningRequestGuard;
 use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
     key::{CompleteBody, ContentDeclaration, ResourceKey, json},
     operation::OperationHeader,
-    plan::{Enforcement, FenceRule, LockLocation, LockMode, Route, RouteId, ServingPlan, UpstreamId},
+    plan::{
+        Enforcement, FenceRule, LockLocation, LockMode, OperationName, Route, RouteId, ServingPlan,
+        UpstreamId,
+    },
 };
 use fencegate_refusal::{Refusal, RefusalReason};
 use hyper::{HeaderMap, Request};
 
 use crate::{
     handler::Handler,
-    request_context::{PlanHandle, RequestContext},
+    request_context::{PlanHandle, RequestContext, RequestSource, RequestTrace},
     steps::{
         buffer::BufferedRequest,
         bufferable::{BufferableRequest, copy_buffered},
@@ -29,9 +32,17 @@ use crate::{
 /// A request whose keys are known.
 pub struct KeyedRequest {
     pub http: Box<Request<Body>>,
-    pub notes: Rc<RequestContext>,
+    pub context: Rc<RequestContext>,
     pub plan: PlanHandle,
     pub upstream: UpstreamId,
+    /// `None` for a request that matches no route and that the plan lets pass.
+    pub route: Option<RouteId>,
+    pub source: Rc<RequestSource>,
+    pub trace: Rc<RequestTrace>,
+    /// A field of the request overrides its method or path.
+    pub has_override: bool,
+    /// On a route that only observes: counts a request that may pass without a lock, until its answer is here.
+    pub unlocked: Option<Rc<RunningRequestGuard>>,
     pub fenced: Option<RequestLockSpec>,
 }
 
@@ -45,16 +56,33 @@ pub struct RequestLockSpec {
     pub mode: LockMode,
     /// The operation, where the route has `once`.
     pub operation: Option<Rc<OperationHeader>>,
+    /// The client's name for that operation. `fencegate explain` shows it; it is never stored.
+    pub operation_name: Option<OperationName>,
+    /// The digest of the identity in the client's certificate, where it is a part of the operation's fingerprint.
+    pub certificate: Option<Arc<str>>,
     /// Kept for as long as any part of the request runs: another plan may wait for its end.
     pub running: Rc<RunningRequestGuard>,
 }
 
 impl KeyedRequest {
+    /// The route of the request fences, whether or not the request has keys.
+    pub fn route_fences(&self) -> bool {
+        self.route.is_some_and(|route| self.plan.routes.get(route).fence.is_some())
+    }
+
     /// A copy of the request; `None` if its body is not here in full.
     pub fn try_clone(&self) -> Option<Self> {
         let http = copy_buffered(&self.http)?;
-        let Self { notes: context, plan, upstream, .. } = self;
-        Some(Self { http, notes: context.clone(), plan: plan.clone(), upstream: *upstream, fenced: None })
+        Some(Self {
+            http,
+            context: self.context.clone(),
+            plan: self.plan.clone(),
+            source: self.source.clone(),
+            trace: self.trace.clone(),
+            unlocked: self.unlocked.clone(),
+            fenced: None,
+            ..*self
+        })
     }
 }
 
@@ -80,24 +108,28 @@ pub async fn derive_keys<S: Handler<KeyedRequest>>(
     next: &S,
 ) -> Result<Reply, Refusal> {
     let BufferedRequest(routed) = request;
+    let observes = routed.fence().is_some_and(|fence| fence.enforce == Enforcement::Observe);
     let fenced = match request_lock(&routed) {
         // On a route that only observes, a request without a key goes out without a token.
-        Err(refusal) if routed.fence().is_some_and(|fence| fence.enforce == Enforcement::Observe) => {
-            routed.notes.observed.set(Some(refusal.reason));
+        Err(refusal) if observes => {
+            routed.context.keys.get_or_init(|| Err(refusal.reason));
             None
         }
         fenced => fenced?,
     };
     if let Some(fenced) = &fenced {
-        routed.notes.keys.get_or_init(|| fenced.keys.clone());
+        routed.context.keys.get_or_init(|| Ok(fenced.keys.clone()));
     }
-    let observes = routed.fence().is_some_and(|fence| fence.enforce == Enforcement::Observe);
-    let RoutedRequest { http, notes: context, plan, upstream, running, .. } = routed;
+    let RoutedRequest { http, context, plan, upstream, route, source, trace, has_override, running, .. } =
+        routed;
     // The request may pass without a lock. After a reload that ends `observe`, later requests wait for its end.
-    context.unlocked.replace(running.filter(|_| observes));
-    let served = next.handle(KeyedRequest { http, notes: context.clone(), plan, upstream, fenced }).await;
-    // A tunnel keeps its own by now.
-    match context.unlocked.take() {
+    let unlocked = running.filter(|_| observes);
+    let running = unlocked.clone();
+    let keyed =
+        KeyedRequest { http, context, plan, upstream, route, source, trace, has_override, unlocked, fenced };
+    let served = next.handle(keyed).await;
+    // A tunnel keeps its own.
+    match running {
         Some(running) => served.map(|reply| reply.map(|body| body.keep_until_complete(running))),
         None => served,
     }
@@ -108,17 +140,28 @@ fn request_lock(routed: &RoutedRequest) -> Result<Option<RequestLockSpec>, Refus
     let route = routed.plan.routes.get(id);
     let Some(fence) = &route.fence else { return Ok(None) };
     let (keys, operation) = expand_keys(routed, route, fence)?;
+    let NamedOperation { header: operation, name: operation_name, certificate } = operation;
     let sites = fence.sites(&keys).map_err(|bad| Refusal::from_key_error(&bad))?.into();
     let mode = fence.mode.mode(routed.http.method().as_str());
     let running = routed.running.clone().expect("the route fences");
-    Ok(Some(RequestLockSpec { route: id, keys, sites, mode, operation: operation.map(Rc::new), running }))
+    let operation = operation.map(Rc::new);
+    Ok(Some(RequestLockSpec {
+        route: id,
+        keys,
+        sites,
+        mode,
+        operation,
+        operation_name,
+        certificate,
+        running,
+    }))
 }
 
 fn expand_keys(
     routed: &RoutedRequest,
     route: &Route,
     fence: &FenceRule,
-) -> Result<(Rc<[ResourceKey]>, Option<OperationHeader>), Refusal> {
+) -> Result<(Rc<[ResourceKey]>, NamedOperation), Refusal> {
     let body = fence.reads_body().then(|| parse_json_body(&routed.http, fence)).transpose()?;
     let values = RequestParameters {
         bound: Some(route.bind(&routed.path)),
@@ -142,16 +185,27 @@ fn content_headers(headers: &HeaderMap) -> ContentDeclaration<'_> {
     }
 }
 
-/// The operation of a request, on a route with `once`.
+/// The operation of a request, as far as its route has `once` and its client names one.
+#[derive(Default)]
+struct NamedOperation {
+    header: Option<OperationHeader>,
+    name: Option<OperationName>,
+    /// The digest of the certificate that the fingerprint contains.
+    certificate: Option<Arc<str>>,
+}
+
 fn derive_operation(
     routed: &RoutedRequest,
     fence: &FenceRule,
     values: &RequestParameters<'_>,
-) -> Result<Option<OperationHeader>, Refusal> {
-    let Some(once) = fence.once_rule(routed.http.method().as_str()) else { return Ok(None) };
+) -> Result<NamedOperation, Refusal> {
+    let Some(once) = fence.once_rule(routed.http.method().as_str()) else {
+        return Ok(NamedOperation::default());
+    };
     let named = once.operation_name(values).map_err(|bad| Refusal::from_name_error(&bad))?;
+    let certificate = once.principal.is_none().then(|| certificate_digest(&routed.source)).flatten();
     let credentials = match &once.principal {
-        None => client_credentials(routed),
+        None => name::ClientCredentials::from_request(routed.http.headers(), certificate.as_deref()),
         Some(_) => name::ClientCredentials::default(),
     };
     let wanted = name::FingerprintInput {
@@ -161,26 +215,16 @@ fn derive_operation(
         body: routed.http.body().bytes().expect("the body of a fenced request is here in full"),
     };
     let upstream = &routed.plan.upstream(routed.upstream).name;
-    Ok(named.map(|named| {
-        let operation = name::operation_header(upstream, once, &named, wanted);
-        routed.notes.named.get_or_init(|| named);
-        operation
-    }))
+    let header = named.as_ref().map(|named| name::operation_header(upstream, once, named, wanted));
+    Ok(NamedOperation { header, name: named, certificate })
 }
 
-fn client_credentials(routed: &RoutedRequest) -> name::ClientCredentials {
-    let RoutedRequest { http, notes: context, .. } = routed;
-    let certificate = match context.forwarded.get() {
+/// The digest of the identity in the client's certificate. A forwarded request carries it.
+fn certificate_digest(source: &RequestSource) -> Option<Arc<str>> {
+    match &source.forwarded {
         Some(forwarded) => forwarded.certificate.clone(),
-        None => {
-            let shown = context.certified.get().and_then(|peer| peer.certificate());
-            shown.map(|identity| name::certificate_digest(identity).into())
-        }
-    };
-    if let Some(certificate) = &certificate {
-        context.certificate.get_or_init(|| certificate.clone());
+        None => source.client_certificate().map(|identity| name::certificate_digest(identity).into()),
     }
-    name::ClientCredentials::from_request(http.headers(), certificate.as_deref())
 }
 
 fn parse_json_body(http: &Request<Body>, fence: &FenceRule) -> Result<json::BodyValues, Refusal> {

@@ -22,7 +22,7 @@ use hyper::{
 use tokio::{sync::mpsc, task::spawn_local, time::timeout};
 use tower::ServiceExt as _;
 
-use super::{forward_auth, strip_headers::SanitizedRequest, validate_head::ValidatedRequest};
+use super::{forward_auth, trace::TracedRequest};
 use crate::handler::Handler;
 
 /// The settings of the step, where the process grants leases.
@@ -54,9 +54,9 @@ impl LeaseApiStep {
 
     /// The credential of the caller. Another proxy may forward its client's `Authorization` beside its own
     /// credential.
-    fn lease_caller(&self, request: &SanitizedRequest) -> LeaseCaller {
-        let SanitizedRequest { request: ValidatedRequest { http, notes: context, peer, .. }, presented } =
-            request;
+    fn lease_caller(&self, request: &TracedRequest) -> LeaseCaller {
+        let TracedRequest { http, presented, source, .. } = request;
+        let peer = &source.arrival.peer;
         let authority = &self.interface.leases.settings().authority;
         let principal = match presented.get(FENCING_AUTHORIZATION) {
             Some(shown) => {
@@ -65,7 +65,7 @@ impl LeaseApiStep {
             }
             None => authority.principal(http.headers(), peer),
         };
-        LeaseCaller { principal, sent_on: context.forwarded.get().is_some(), client: context.client.get() }
+        LeaseCaller { principal, sent_on: source.forwarded.is_some(), client: Some(source.client) }
     }
 }
 
@@ -74,32 +74,30 @@ fn first_segment(path: &str) -> Option<&str> {
     path.strip_prefix(PREFIX).and_then(|below| below.split('/').next())
 }
 
-pub async fn answer_lease_api<S: Handler<SanitizedRequest>>(
+pub async fn answer_lease_api<S: Handler<TracedRequest>>(
     asking: &Option<LeaseApiStep>,
-    request: SanitizedRequest,
+    request: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
     match asking {
-        Some(asking) if asking.matches(request.request.http.uri().path()) => {
-            Box::pin(respond(asking, request)).await
-        }
+        Some(asking) if asking.matches(request.http.uri().path()) => Box::pin(respond(asking, request)).await,
         _ => next.handle(request).await,
     }
 }
 
-async fn respond(asking: &LeaseApiStep, request: SanitizedRequest) -> Result<Reply, Refusal> {
+async fn respond(asking: &LeaseApiStep, request: TracedRequest) -> Result<Reply, Refusal> {
     // Another proxy forwards requests of browsers. No web page can make a browser send this field.
     let of_a_proxy = request.presented.contains_key(FENCING_AUTHORIZATION);
-    if !of_a_proxy && is_cross_site(request.request.http.headers()) {
+    if !of_a_proxy && is_cross_site(request.http.headers()) {
         return Err(Refusal::new(
             RefusalReason::LeaseForbidden,
             "a page of another site asks in the name of its visitor",
         ));
     }
     let caller = asking.lease_caller(&request);
-    let SanitizedRequest { request: ValidatedRequest { http, notes: context, .. }, presented } = request;
+    let TracedRequest { http, presented, entry, .. } = request;
     // The request belongs to no plan: a reload must not wait for a client that watches a lease.
-    context.entrance.take();
+    drop(entry);
     let (mut head, body) = http.into_parts();
     if first_segment(head.uri.path()) == Some(forward_auth::PATH) {
         for lease in presented.get_all(FENCING_LEASE) {

@@ -8,7 +8,7 @@ use fencegate_refusal::{Refusal, RefusalReason};
 
 use crate::{
     concurrency_limit::ConcurrencyLimit, frontend::RawRequest, handler::ShortCircuit,
-    steps::strip_headers::SanitizedRequest,
+    steps::trace::TracedRequest,
 };
 
 /// How many requests one client has in flight at most, over all workers.
@@ -25,19 +25,18 @@ pub fn limit_concurrency(limit: &ConcurrencyLimit, request: RawRequest) -> Resul
     let Some(permit) = limit.try_acquire() else {
         return Err(Refusal::new(RefusalReason::Overloaded, "in-flight limit of the worker").into());
     };
-    request.notes.permit.get_or_init(|| Rc::new(permit));
+    request.context.permit.get_or_init(|| Rc::new(permit));
     Ok(request)
 }
 
 /// Runs when the client is known. The client's count lasts as long as the request.
 pub fn limit_per_client(
     limit: &ClientConcurrencyLimit,
-    request: SanitizedRequest,
-) -> Result<SanitizedRequest, ShortCircuit> {
+    request: TracedRequest,
+) -> Result<TracedRequest, ShortCircuit> {
     if let Some(most) = limit.most {
-        let context = &request.request.notes;
-        let client = ClientId::from_ip(context.client.get().expect("set where the client is named"));
-        let permit = context.permit.get().expect("taken before anything else");
+        let client = ClientId::from_ip(request.source.client);
+        let permit = request.context.permit.get().expect("taken before anything else");
         let Some(share) = limit.shares.acquire_request(client, most) else {
             return Err(Refusal::new(RefusalReason::ClientLimit, "in-flight limit of one client").into());
         };

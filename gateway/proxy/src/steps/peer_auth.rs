@@ -15,7 +15,7 @@ pub fn answer_challenge(
     secret: &Option<PeerSecret>,
     request: RawRequest,
 ) -> Result<RawRequest, ShortCircuit> {
-    let ours = secret.as_ref().filter(|_| request.notes.of_gateways.get());
+    let ours = secret.as_ref().filter(|_| request.arrival.from_gateways);
     match ours.and_then(|secret| header::challenge_response(&request.http, secret)) {
         Some(reply) => Err(ShortCircuit::with_reply(reply)),
         None => Ok(request),
@@ -25,15 +25,13 @@ pub fn answer_challenge(
 /// `secret` is our own secret, on the listener for gateways. On other listeners the field was removed unread.
 pub fn verify_peer(
     secret: &Option<PeerSecret>,
-    request: SanitizedRequest,
+    mut request: SanitizedRequest,
 ) -> Result<SanitizedRequest, ShortCircuit> {
-    let context = &request.request.notes;
-    if context.of_gateways.get() {
-        let known = secret.as_ref().and_then(|secret| header::verify(&request.presented, secret));
-        let Some(forwarded) = known else {
+    if request.request.arrival.from_gateways {
+        request.forwarded = secret.as_ref().and_then(|secret| header::verify(&request.presented, secret));
+        if request.forwarded.is_none() {
             return Err(Refusal::new(RefusalReason::PeerForbidden, "without the pass of this gateway").into());
-        };
-        context.forwarded.get_or_init(|| forwarded);
+        }
     }
     Ok(request)
 }

@@ -22,17 +22,14 @@ use hyper::{
 
 use crate::{
     handler::Handler,
-    request_context::{PlanHandle, RequestContext},
-    steps::{
-        bufferable::BufferableRequest, parameters::RequestParameters, strip_headers::SanitizedRequest,
-        validate_head::ValidatedRequest,
-    },
+    request_context::{PlanHandle, RequestContext, RequestSource, RequestSubject, RequestTrace, RouteFacts},
+    steps::{bufferable::BufferableRequest, parameters::RequestParameters, trace::TracedRequest},
 };
 
 /// A request with its route and upstream. Host and path are those that will be forwarded.
 pub struct RoutedRequest {
     pub http: Box<Request<Body>>,
-    pub notes: Rc<RequestContext>,
+    pub context: Rc<RequestContext>,
     pub plan: PlanHandle,
     pub host: CanonicalHost,
     pub path: CanonicalPath,
@@ -41,6 +38,10 @@ pub struct RoutedRequest {
     pub upstream: UpstreamId,
     /// The count of the route, on fenced routes.
     pub running: Option<Rc<RunningRequestGuard>>,
+    pub source: Rc<RequestSource>,
+    pub trace: Rc<RequestTrace>,
+    /// A field of the request overrides its method or path.
+    pub has_override: bool,
 }
 
 impl RoutedRequest {
@@ -81,11 +82,11 @@ impl RoutingTable {
 
 pub async fn route_request<S: Handler<RoutedRequest>>(
     routing: &RoutingTable,
-    request: SanitizedRequest,
+    request: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let RoutingTable { edition: config, plan, metrics } = routing;
-    let ValidatedRequest { mut http, notes: context, host, path, .. } = request.request;
+    let TracedRequest { mut http, context, entry, host, path, source, trace, .. } = request;
     let query = http.uri().query();
     let headers = http.headers();
     let host_name = host.name();
@@ -100,11 +101,11 @@ pub async fn route_request<S: Handler<RoutedRequest>>(
             return Err(Refusal::new(RefusalReason::NoRoute, "no route matches"));
         }
     };
-    context.route.set(found.as_ref().map(|found| found.route.id));
-    let counted = context.route.get().map_or(metrics.unrouted(), |id| metrics.route(id));
-    context.in_flight.replace(Some(counted.track_in_flight()));
+    let route = found.map(|found| found.route.id);
+    let counted = route.map_or(metrics.unrouted(), |id| metrics.route(id));
+    context.subject.get_or_init(|| RequestSubject::Route(RouteFacts::new(route, counted.track_in_flight())));
     let overridden = find_override(http.headers());
-    context.overridden.set(Some(overridden.is_some()));
+    let has_override = overridden.is_some();
     if let Some(ambiguous) = find_ambiguity(http.method(), &path, overridden)
         && config.leads_to_fence(upstream).await
     {
@@ -113,22 +114,24 @@ pub async fn route_request<S: Handler<RoutedRequest>>(
     if is_guard_path(&path) && is_guarded(plan, upstream) {
         return Err(Refusal::new(RefusalReason::NoRoute, "a guard is asked by gateways only"));
     }
-    let route = found.map(|found| found.route.id);
     let fenced = route.filter(|route| plan.routes.get(*route).fence.is_some());
-    context.fenced.set(fenced.is_some());
+    context.mark_route_fenced(fenced.is_some());
     let running = fenced.map(|_| Rc::new(config.track_request(upstream)));
     // Not before this point: up to here a reload waits for this request.
-    context.entrance.take();
+    drop(entry);
     set_origin_form(&mut http, path.as_str());
     next.handle(RoutedRequest {
         http,
-        notes: context,
+        context,
         plan: plan.clone(),
         host,
         path,
         route,
         upstream,
         running,
+        source,
+        trace,
+        has_override,
     })
     .await
 }

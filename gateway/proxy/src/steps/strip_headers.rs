@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use fencegate_http::body::hop_by_hop::strip_hop_by_hop;
 use fencegate_http_client::upstream::client_connection::AcceptsTrailers;
+use fencegate_peers::PeerForwardHeader;
 use fencegate_policies::plan::ServingPlan;
 use hyper::{
     HeaderMap,
@@ -20,6 +21,8 @@ pub struct SanitizedRequest {
     pub request: ValidatedRequest,
     /// The removed fields that only a gateway may write. They are claims until they are verified.
     pub presented: HeaderMap,
+    /// The report of the gateway that has forwarded the request, once that gateway is verified.
+    pub forwarded: Option<PeerForwardHeader>,
 }
 
 pub fn strip_headers(
@@ -43,7 +46,7 @@ pub fn strip_headers(
         let host = HeaderValue::from_str(host).expect("a canonical host is visible ASCII");
         headers.insert(header::HOST, host);
     }
-    Ok(SanitizedRequest { request, presented })
+    Ok(SanitizedRequest { request, presented, forwarded: None })
 }
 
 /// The client accepts trailers. `TE` belongs to one hop, so it is written anew for an upstream that can send

@@ -1,20 +1,26 @@
 //! Connects all reports about a request, here and at every service on its path: a trace that is passed on or begun,
 //! and an id that the client can quote.
 
+use std::rc::Rc;
+
+use fencegate_config::active_config::PipelineEntryGuard;
+use fencegate_http::body::Body;
+use fencegate_policies::{host::CanonicalHost, path::CanonicalPath};
 use fencegate_protocol::{
     headers::{TRACEPARENT, X_REQUEST_ID},
     trace::{Sampling, TraceContext},
 };
-use hyper::header::HeaderValue;
+use hyper::{HeaderMap, Request, header::HeaderValue};
 
-use super::strip_headers::SanitizedRequest;
-use crate::handler::ShortCircuit;
+use super::hop::IdentifiedRequest;
+use crate::{
+    handler::ShortCircuit,
+    request_context::{RequestContext, RequestSource, RequestTrace},
+};
 
-pub fn start_trace(
-    recording: &Sampling,
-    mut request: SanitizedRequest,
-) -> Result<SanitizedRequest, ShortCircuit> {
-    let headers = request.request.http.headers_mut();
+pub fn start_trace(recording: &Sampling, request: IdentifiedRequest) -> Result<TracedRequest, ShortCircuit> {
+    let IdentifiedRequest { mut http, context, entry, host, path, presented, source } = request;
+    let headers = http.headers_mut();
     let trace = TraceContext::from_headers(headers, *recording);
     let (parent, name) = trace.header_values();
     headers.insert(TRACEPARENT, parent);
@@ -24,10 +30,23 @@ pub fn start_trace(
         None => name,
     };
     headers.insert(X_REQUEST_ID, named.clone());
-    let context = &request.request.notes;
-    context.trace.set(Some(trace));
-    context.request_id.get_or_init(|| named);
-    Ok(request)
+    let trace = Rc::new(RequestTrace { context: trace, request_id: named });
+    context.trace.get_or_init(|| trace.clone());
+    Ok(TracedRequest { http, context, entry, host, path, presented, source, trace })
+}
+
+/// A request that has a name in all reports about it.
+pub struct TracedRequest {
+    pub http: Box<Request<Body>>,
+    pub context: Rc<RequestContext>,
+    /// Held until the request is counted under its plan.
+    pub entry: Option<PipelineEntryGuard>,
+    pub host: CanonicalHost,
+    pub path: CanonicalPath,
+    /// The removed fields that only a gateway may write. They are claims until they are verified.
+    pub presented: HeaderMap,
+    pub source: Rc<RequestSource>,
+    pub trace: Rc<RequestTrace>,
 }
 
 /// Short, and safe in a log and in a shell.

@@ -3,10 +3,8 @@
 
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
-use fencegate_http::{
-    body::{Body, Reply},
-    connection_info::ConnectionInfo,
-};
+use fencegate_config::active_config::PipelineEntryGuard;
+use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{host::CanonicalHost, path::CanonicalPath, plan::ServingPlan};
 use fencegate_protocol::headers::SERVED_METHODS;
 use fencegate_refusal::{Refusal, RefusalReason};
@@ -15,13 +13,19 @@ use hyper::{
     header::{ALLOW, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderValue, TRANSFER_ENCODING},
 };
 
-use crate::{frontend::RawRequest, handler::ShortCircuit, request_context::RequestContext};
+use crate::{
+    frontend::RawRequest,
+    handler::ShortCircuit,
+    request_context::{RequestArrival, RequestContext},
+};
 
 /// A request that no two servers read differently, except perhaps its path on unfenced upstreams.
 pub struct ValidatedRequest {
     pub http: Box<Request<Body>>,
-    pub notes: Rc<RequestContext>,
-    pub peer: Rc<ConnectionInfo>,
+    pub context: Rc<RequestContext>,
+    pub arrival: RequestArrival,
+    /// Held until the request is counted under its plan.
+    pub entry: Option<PipelineEntryGuard>,
     pub host: CanonicalHost,
     pub path: CanonicalPath,
 }
@@ -60,7 +64,7 @@ pub fn validate_head(
     screening: &HeadValidator,
     request: RawRequest,
 ) -> Result<ValidatedRequest, ShortCircuit> {
-    let RawRequest { mut http, notes: context, peer } = request;
+    let RawRequest { mut http, context, arrival, entry } = request;
     let plan = &screening.plan;
     if http.version() == Version::HTTP_2 {
         // Done before fields are counted: a client that splits its cookie still has one cookie.
@@ -85,7 +89,7 @@ pub fn validate_head(
         return Err(malformed_refusal("a target that is not a path").into());
     }
     let path = CanonicalPath::parse(http.uri().path());
-    Ok(ValidatedRequest { http, notes: context, peer, host, path })
+    Ok(ValidatedRequest { http, context, arrival, entry, host, path })
 }
 
 fn malformed_refusal(detail: &'static str) -> Refusal {

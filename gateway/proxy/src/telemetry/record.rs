@@ -21,7 +21,7 @@ pub(super) struct RequestRecord {
     pub(super) began: Instant,
     pub(super) at: SystemTime,
     pub(super) peer: Rc<ConnectionInfo>,
-    pub(super) notes: Rc<RequestContext>,
+    pub(super) context: Rc<RequestContext>,
     /// How its keys may be shown.
     pub(super) shown: KeyVisibility,
     /// `None`: the client disconnected before there was an answer.
@@ -46,7 +46,7 @@ const LONGEST: usize = 512;
 impl RequestRecord {
     /// The keys, in the form in which they may be shown.
     pub(super) fn keys(&self) -> Option<String> {
-        let keys = join_keys(self.notes.keys.get()?);
+        let keys = join_keys(self.context.keys()?);
         match self.shown {
             KeyVisibility::Plain => Some(truncate(&keys)),
             KeyVisibility::Hash => Some(hash_digits(&keys)),
@@ -56,7 +56,7 @@ impl RequestRecord {
 
     /// The outcome, on a fenced route.
     pub(super) fn outcome(&self) -> Option<DispatchOutcome> {
-        self.response.as_ref().filter(|_| self.notes.fenced.get()).map(|answered| answered.outcome)
+        self.response.as_ref().filter(|_| self.context.is_fenced()).map(|answered| answered.outcome)
     }
 
     pub(super) fn reason(&self) -> Option<RefusalReason> {

@@ -37,7 +37,7 @@ impl RequestReporter {
             began: Instant::now(),
             at: SystemTime::now(),
             peer: peer.clone(),
-            notes: context.clone(),
+            context: context.clone(),
             shown: audience.keys,
             response: None,
             sent: 0,

@@ -15,7 +15,8 @@ use super::record::RequestRecord;
 
 /// The spans of one request; empty if its trace is not recorded.
 pub(super) fn spans_for(exchange: &RequestRecord) -> Vec<Span> {
-    let Some(trace) = exchange.notes.trace.get().filter(TraceContext::is_recorded) else { return Vec::new() };
+    let trace = exchange.context.trace.get().map(|trace| trace.context);
+    let Some(trace) = trace.filter(TraceContext::is_recorded) else { return Vec::new() };
     let mut spans = vec![request_span(exchange, &trace)];
     spans.extend(lock_span(exchange, &trace));
     spans.extend(upstream_span(exchange, &trace));
@@ -31,7 +32,7 @@ fn request_span(exchange: &RequestRecord, trace: &TraceContext) -> Span {
         None => Some("client_gone".to_owned()),
         Some(status) => status.is_server_error().then(|| error_type(exchange.reason(), status)),
     };
-    let token = exchange.notes.token.get().map(|token| token.to_string());
+    let token = exchange.context.token().map(|token| token.to_string());
     let attributes = [
         string_attribute("http.request.method", Some(method)),
         int_attribute("http.response.status_code", status.map(|status| i64::from(status.as_u16()))),
@@ -53,19 +54,18 @@ fn request_span(exchange: &RequestRecord, trace: &TraceContext) -> Span {
 
 /// `None` if the lock was held here already.
 fn lock_span(exchange: &RequestRecord, trace: &TraceContext) -> Option<Span> {
-    let began = exchange.notes.asked.get()?.into_std();
+    let lock = exchange.context.lock.get();
+    let began = lock.wait_began?.into_std();
     // Without a grant the wait ended with the answer that refuses, or when the client disconnected.
-    let waited = exchange.notes.waited.get().unwrap_or_else(|| time_to_response(exchange, began));
+    let waited = lock.waited.unwrap_or_else(|| time_to_response(exchange, began));
     let attributes = [string_attribute("fencegate.key", exchange.keys().as_deref())];
     Some(span(exchange, trace, "lock".to_owned(), attributes, began, waited))
 }
 
 /// The last sending. `None` where nothing was sent.
 fn upstream_span(exchange: &RequestRecord, trace: &TraceContext) -> Option<Span> {
-    let sent = exchange.notes.sent.borrow();
-    let (began, upstream) = sent.as_ref()?;
+    let (began, upstream, head) = exchange.context.last_sending()?;
     let began = began.into_std();
-    let head = exchange.notes.upstream.get();
     // The status of our own refusal is not a status of the upstream.
     let given = exchange.response.as_ref().filter(|answered| answered.reason.is_none());
     let status = given.map(|answered| answered.status);
@@ -81,7 +81,7 @@ fn upstream_span(exchange: &RequestRecord, trace: &TraceContext) -> Option<Span>
     let attributes = [
         string_attribute("http.request.method", Some(method)),
         int_attribute("http.response.status_code", status.map(|status| i64::from(status.as_u16()))),
-        string_attribute("fencegate.upstream", Some(upstream)),
+        string_attribute("fencegate.upstream", Some(&*upstream)),
         string_attribute("error.type", failed.as_deref()),
     ];
     let took = head.unwrap_or_else(|| time_to_response(exchange, began));

@@ -93,28 +93,32 @@ struct AccessLogLine<'a> {
 
 impl<'a> AccessLogLine<'a> {
     fn new(exchange: &'a RequestRecord) -> Self {
-        let context = &exchange.notes;
+        let context = &exchange.context;
         let millis = |duration: Duration| duration.as_secs_f64() * 1000.0;
-        let trace = context.trace.get();
+        let trace = context.trace.get().map(|trace| &trace.context);
+        let source = context.source.get();
+        let lock = context.lock.get();
         let certificate = exchange.peer.certificate();
         Self {
             ts: format_rfc3339_millis(exchange.at).to_string(),
-            request_id: context.request_id.get().and_then(|name| name.to_str().ok()),
+            request_id: context.trace.get().and_then(|trace| trace.request_id.to_str().ok()),
             trace_id: trace.map(|trace| trace.id()),
             span_id: trace.map(|trace| trace.span()),
-            client: context.client.get(),
+            client: source.map(|source| source.client),
             client_identity: exchange.client_identity(),
             client_certificate: certificate.map(|identity| identity.fingerprint.as_str()),
             route: exchange.route.as_deref(),
             method: exchange.method.as_str(),
             path: &exchange.path,
             key: exchange.keys(),
-            token: context.token.get().map(|token| token.to_string()),
-            called_from: context.called_from.get().map(|token| token.to_string()),
-            forwarded_to: context.forwarded_to.borrow().as_deref().map(str::to_owned),
-            forwarded_from: context.forwarded.get().map(|forwarded| &*forwarded.from),
-            wait_ms: context.waited.get().map(millis),
-            upstream_ms: context.upstream.get().map(millis),
+            token: context.token().map(|token| token.to_string()),
+            called_from: lock.called_from.map(|token| token.to_string()),
+            forwarded_to: context.peer.borrow().as_ref().map(|peer| peer.gateway.to_string()),
+            forwarded_from: source
+                .and_then(|source| source.forwarded.as_ref())
+                .map(|forwarded| &*forwarded.from),
+            wait_ms: lock.waited.map(millis),
+            upstream_ms: context.last_sending().and_then(|(_, _, answered)| answered).map(millis),
             status: exchange.response.as_ref().map_or(499, |answered| answered.status.as_u16()),
             outcome: exchange.outcome().map(DispatchOutcome::as_str),
             reason: exchange.reason().map(RefusalReason::word),

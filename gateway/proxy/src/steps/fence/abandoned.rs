@@ -35,7 +35,7 @@ use tokio_util::task::TaskTracker;
 use tracing::info;
 
 use super::request_grant::RequestGrant;
-use crate::request_context::RequestContext;
+use crate::request_context::{Attempt, Exchange};
 
 /// The facts about an exchange beside its hold.
 #[derive(Clone)]
@@ -66,9 +66,9 @@ pub(super) enum ExchangeEnd {
 
 impl AbandonedHoldPolicy {
     /// The lock validity has ended, and the rest of the answer is not waited for.
-    pub(super) fn shut_gate_after_lock_loss(hold: &RequestGrant, context: &RequestContext) {
-        if let Some(gate) = &*context.gate.borrow() {
-            gate.shut_if_armed_with(hold.tenure.validity());
+    pub(super) fn shut_gate_after_lock_loss(hold: &RequestGrant, exchange: &Exchange) {
+        if let Some(sent) = &*exchange.attempt() {
+            sent.gate.shut_if_armed_with(hold.tenure.validity());
         }
     }
 
@@ -76,15 +76,15 @@ impl AbandonedHoldPolicy {
     pub(super) fn keep_until_safe(
         &self,
         hold: &Rc<RequestGrant>,
-        context: &RequestContext,
+        exchange: &Exchange,
         end: ExchangeEnd,
         now: BootInstant,
     ) {
-        let gate = context.gate.borrow();
-        let Some(gate) = gate.as_ref() else { return };
+        let sent = exchange.attempt();
+        let Some(Attempt { gate, not_after, .. }) = sent.as_ref() else { return };
         // A guard always refuses a late request.
         let refuses = self.expiry == LateDispatchPolicy::Enforced || self.level == FencingLevel::Guard;
-        let not_after = context.not_after.get().filter(|_| refuses);
+        let not_after = not_after.filter(|_| refuses);
         let begun_by = not_after.map(|not_after| Instant::now() + not_after.since(now));
         if let Some(until) = self.in_doubt_until(gate, begun_by, end) {
             let running = hold.running.clone();

@@ -60,20 +60,20 @@ impl<N: Network> FenceDeps<N> {
             tickets: self.ticket_issuer(guarded, fence),
             operation: fenced.operation.clone().filter(|_| guarded),
             nested: if guarded { fence.nested } else { NestedRequestPolicy::Ignore },
-            called_from: request.notes.called_from.get().filter(|_| guarded),
+            called_from: request.context.lock.get().called_from.filter(|_| guarded),
             running: fenced.running.clone(),
             _traced: None,
             _stay: None,
             share: None,
         };
         if let Some(tenure) = self.keeper.try_acquire(lock_request) {
-            request.notes.waited.set(Some(Duration::ZERO));
+            request.context.update_lock(|lock| lock.waited = Some(Duration::ZERO));
             metrics.record_acquire(AcquireLabel::Warm, fenced.mode, Duration::ZERO);
             return Ok(AcquireOutcome::Held(held(tenure)));
         }
         let began = Instant::now();
         let waiting = metrics.track_waiter();
-        request.notes.asked.set(Some(began));
+        request.context.update_lock(|lock| lock.wait_began = Some(began));
         let acquired = tokio::select! {
             acquired = self.keeper.acquire(lock_request) => acquired,
             () = self.wait_drain(request.plan.listener.timeouts.drain / 2) => {
@@ -87,7 +87,7 @@ impl<N: Network> FenceDeps<N> {
             }
         };
         drop(waiting);
-        request.notes.waited.set(Some(began.elapsed()));
+        request.context.update_lock(|lock| lock.waited = Some(began.elapsed()));
         let result = match &acquired {
             Ok(tenure) if tenure.is_reused() => AcquireLabel::HandedOver,
             Ok(tenure) if tenure.was_contended() => AcquireLabel::Waited,

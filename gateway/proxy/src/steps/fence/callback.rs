@@ -73,7 +73,8 @@ impl<N: Network> FenceDeps<N> {
     pub(super) fn callback_relation(&self, request: &KeyedRequest) -> Result<CallbackRelation, Refusal> {
         let Some(fenced) = &request.fenced else { return Ok(CallbackRelation::NoCaller) };
         let fence = fenced.fence(&request.plan);
-        let Some(shown) = request.notes.shown.get().filter(|_| fence.nested == NestedRequestPolicy::Allow)
+        let Some(shown) =
+            request.source.callback.as_ref().filter(|_| fence.nested == NestedRequestPolicy::Allow)
         else {
             return self.lease_relation(request, fence);
         };
@@ -81,7 +82,7 @@ impl<N: Network> FenceDeps<N> {
             CallbackTicket::Valid(from) => from,
             CallbackTicket::Expired(error) => return Err(stale_refusal(error)),
         };
-        request.notes.called_from.set(Some(from.token));
+        request.context.update_lock(|lock| lock.called_from = Some(from.token));
         let held = fenced.keys.iter().filter(|key| from.keys.contains(key)).count();
         match held {
             0 => Ok(CallbackRelation::OtherKeys),
@@ -122,7 +123,7 @@ impl<N: Network> FenceDeps<N> {
         JoinedTenure { keys, from, tenure, mode }: JoinedTenure,
     ) -> RequestGrant {
         let metrics = self.metrics.route(fenced.route);
-        request.notes.waited.set(Some(Duration::ZERO));
+        request.context.update_lock(|lock| lock.waited = Some(Duration::ZERO));
         metrics.record_acquire(AcquireLabel::Nested, mode, Duration::ZERO);
         let guarded = request.plan.upstream(request.upstream).fencing == FencingLevel::Guard;
         RequestGrant {
@@ -151,7 +152,7 @@ impl<N: Network> FenceDeps<N> {
         client: &mut ClientDisconnectWatch,
     ) -> Result<LockWaitOutcome, Refusal> {
         let ours = |origin| self.tickets.as_ref().is_some_and(|tickets| tickets.is_own(origin));
-        let forwarded = request.notes.forwarded.get().is_some();
+        let forwarded = request.source.forwarded.is_some();
         // A forwarded request is not forwarded again: the sender has queried ZooKeeper for the holder.
         let Some(origin) = from.origin.as_ref().filter(|origin| !forwarded && !ours(origin)) else {
             return Err(Refusal::from_callback_error(CallbackError::NotHeld));
@@ -173,8 +174,9 @@ impl<N: Network> FenceDeps<N> {
         };
         let key = &fenced.keys[0];
         let ended_sessions = self.keeper.ended_sessions();
-        let outbound =
-            PeerForwardRequest { way: &route, key, request, left: CONNECT_TIMEOUT, ended_sessions };
+        let certificate = fenced.certificate.as_deref();
+        let left = CONNECT_TIMEOUT;
+        let outbound = PeerForwardRequest { way: &route, key, request, certificate, left, ended_sessions };
         match self.forward(forwarder, outbound, client).await {
             PeerForwardOutcome::Answered(reply) => Ok(LockWaitOutcome::Answered(Box::new(reply))),
             PeerForwardOutcome::Refused(refusal) => Err(refusal),

@@ -67,7 +67,7 @@ impl<N> FenceDeps<N> {
         fence: &FenceRule,
     ) -> Option<Rc<TraceKeyGuard>> {
         // No other request can be in a trace that has begun here.
-        let trace = request.notes.trace.get().filter(|_| fence.nested == NestedRequestPolicy::Allow)?;
+        let trace = Some(request.trace.context).filter(|_| fence.nested == NestedRequestPolicy::Allow)?;
         Some(Rc::new(self.traces.insert(&held.keys, trace.id)))
     }
 
@@ -78,8 +78,9 @@ impl<N> FenceDeps<N> {
         fenced: &RequestLockSpec,
         refusal: Refusal,
     ) -> Refusal {
-        let trace = request.notes.trace.get().filter(|trace| trace.parent.is_some());
-        let waited = refusal.reason == RefusalReason::Locked && request.notes.called_from.get().is_none();
+        let trace = Some(request.trace.context).filter(|trace| trace.parent.is_some());
+        let waited =
+            refusal.reason == RefusalReason::Locked && request.context.lock.get().called_from.is_none();
         match trace {
             Some(trace) if waited && self.traces.holds_any(&fenced.keys, trace.id) => refusal.with_advice(
                 "a request of the same trace has the resource: a service that calls back under the lock that it holds \

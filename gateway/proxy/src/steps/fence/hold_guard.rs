@@ -15,33 +15,25 @@ use super::{
     request_grant::RequestGrant,
 };
 use crate::{
-    request_context::RequestContext,
+    request_context::{Exchange, RequestContext},
     steps::{answer::ExchangeObserver, forward::wait_lock_lost},
 };
 
 /// The hold ends when this is dropped, or later, where the upstream must get its time first. A panic of the task that
 /// works for the request drops it as well.
 pub(super) struct LockHoldGuard {
-    hold: Rc<RequestGrant>,
-    terms: AbandonedHoldPolicy,
-    clock: SharedClock,
+    pub(super) hold: Rc<RequestGrant>,
+    pub(super) terms: AbandonedHoldPolicy,
+    pub(super) clock: SharedClock,
     /// The record of the operation, where ZooKeeper stores operations.
-    once: Option<OperationPermit>,
-    notes: Rc<RequestContext>,
-    end: ExchangeEnd,
+    pub(super) once: Option<OperationPermit>,
+    pub(super) exchange: Rc<Exchange>,
+    /// Counts the request as in flight until its answer is here.
+    pub(super) _context: Rc<RequestContext>,
+    pub(super) end: ExchangeEnd,
 }
 
 impl LockHoldGuard {
-    pub(super) fn new(
-        hold: Rc<RequestGrant>,
-        terms: AbandonedHoldPolicy,
-        clock: SharedClock,
-        once: Option<OperationPermit>,
-        context: Rc<RequestContext>,
-    ) -> Self {
-        Self { hold, terms, clock, once, notes: context, end: ExchangeEnd::Abandoned }
-    }
-
     pub(super) async fn on_refused(mut self, refusal: &Refusal) {
         self.end = match refusal.outcome() {
             DispatchOutcome::NotDispatched => ExchangeEnd::Undispatched,
@@ -61,24 +53,25 @@ impl LockHoldGuard {
 impl ExchangeObserver for LockHoldGuard {
     async fn wait_should_give_up(&self) {
         wait_lock_lost(Some(self.hold.tenure.permission()), self.terms.level, &self.clock).await;
-        AbandonedHoldPolicy::shut_gate_after_lock_loss(&self.hold, &self.notes);
+        AbandonedHoldPolicy::shut_gate_after_lock_loss(&self.hold, &self.exchange);
     }
 
     async fn on_complete(mut self, head: &Parts, _: Option<&Bytes>) {
-        if self.notes.unfinished.get() {
+        let answer = self.exchange.answer();
+        if answer.is_inconclusive {
             // Dropped without a report, the record of the operation has an unknown outcome.
             self.end = ExchangeEnd::Unfinished;
             self.hold.tenure.retire();
-            let token = self.notes.token.get().map(|token| token.to_string());
+            let token = self.exchange.token().map(|token| token.to_string());
             warn!(keys = self.keys(), token, status = head.status.as_u16(), "answer.unfinished");
             return;
         }
         self.end = ExchangeEnd::Complete;
         if let Some(once) = self.once.take() {
             // Recorded before the key is released, so that the next holder finds the outcome.
-            operation::record_response(once, head.status, self.notes.retires.get()).await;
+            operation::record_response(once, head.status, answer.retires_grant).await;
         }
-        if !self.notes.retires.get() {
+        if !answer.retires_grant {
             self.hold.tenure.mark_settled();
         }
     }
@@ -98,6 +91,6 @@ impl ExchangeObserver for LockHoldGuard {
 
 impl Drop for LockHoldGuard {
     fn drop(&mut self) {
-        self.terms.keep_until_safe(&self.hold, &self.notes, self.end, self.clock.now());
+        self.terms.keep_until_safe(&self.hold, &self.exchange, self.end, self.clock.now());
     }
 }

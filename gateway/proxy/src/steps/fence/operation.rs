@@ -40,7 +40,7 @@ impl<N: Network> FenceDeps<N> {
             name: name.and_then(|name| name.to_str().ok()).map(str::to_owned),
             owner: QuotaOwner {
                 route: request.plan.routes.get(fenced.route).name.to_string(),
-                client: request.notes.named.get().and_then(name::principal_hash),
+                client: fenced.operation_name.as_ref().and_then(name::principal_hash),
             },
             memory: once.memory,
         };
@@ -64,7 +64,7 @@ impl<N: Network> FenceDeps<N> {
             // A repeated operation is reported, and happens again.
             Err(refusal) if fence.enforce == Enforcement::Observe => {
                 info!(reason = refusal.reason.word(), detail = %refusal.detail, "observed");
-                request.notes.observed.set(Some(refusal.reason));
+                request.context.update_lock(|lock| lock.observed = Some(refusal.reason));
                 Ok(None)
             }
             Err(refusal) => Err(refusal),

@@ -32,8 +32,9 @@ use hyper::{
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, warn};
 
-use crate::steps::{
-    client_liveness::ClientDisconnectWatch, key::KeyedRequest, upgrade::OfferedUpgradeProtocols,
+use crate::{
+    request_context::PeerFacts,
+    steps::{client_liveness::ClientDisconnectWatch, key::KeyedRequest, upgrade::OfferedUpgradeProtocols},
 };
 
 /// Each worker has one for each plan.
@@ -54,6 +55,8 @@ pub struct PeerForwardRequest<'r> {
     pub way: &'r HolderRoute,
     pub key: &'r ResourceKey,
     pub request: &'r KeyedRequest,
+    /// The digest of the client's certificate, where it is a part of the operation's fingerprint.
+    pub certificate: Option<&'r str>,
     /// How long the request may wait there for its key.
     pub left: Duration,
     pub ended_sessions: &'r EndedSessions,
@@ -92,14 +95,14 @@ impl<N: Network> PeerForwarder<N> {
         if request.http.extensions().get::<OfferedUpgradeProtocols>().is_some() {
             return PeerForwardOutcome::Requeue("it asks for another protocol");
         }
-        request.notes.forwarded_to.replace(Some(way.gateway.clone()));
+        let gateway = way.gateway.clone();
+        request.context.peer.replace(Some(PeerFacts { gateway, sent: None, answer: None }));
         let carried = self.send(outbound, client).await;
         let counted = match &carried {
             PeerForwardOutcome::Answered(_) => PeerForwardLabel::Answered,
             PeerForwardOutcome::Requeue(reason) | PeerForwardOutcome::Unreachable(reason) => {
                 debug!(gateway = %way.gateway, why = reason, "back from another gateway");
-                request.notes.forwarded_to.take();
-                request.notes.sent.take();
+                request.context.peer.take();
                 PeerForwardLabel::Requeued
             }
             PeerForwardOutcome::Refused(refusal) if refusal.outcome() == DispatchOutcome::Unknown => {
@@ -111,7 +114,7 @@ impl<N: Network> PeerForwarder<N> {
             }
             PeerForwardOutcome::Refused(_) => return carried,
         };
-        if let Some(route) = request.notes.route.get() {
+        if let Some(route) = request.route {
             self.metrics.route(route).record_forward(counted);
         }
         carried
@@ -119,9 +122,10 @@ impl<N: Network> PeerForwarder<N> {
 
     async fn send(
         &self,
-        PeerForwardRequest { way: route, key, request, left, ended_sessions }: PeerForwardRequest<'_>,
+        outbound: PeerForwardRequest<'_>,
         client: &mut ClientDisconnectWatch,
     ) -> PeerForwardOutcome {
+        let PeerForwardRequest { way: route, request, left, ended_sessions, .. } = outbound;
         let until = Instant::now() + left;
         let due = until + self.response_timeout(request);
         let dialling_within = |left| DialOptions {
@@ -149,10 +153,12 @@ impl<N: Network> PeerForwarder<N> {
             let Some(again) = request.try_clone() else {
                 return PeerForwardOutcome::Requeue("its body is not here in full");
             };
-            let Some(http) = self.build_request(*again.http, request, route, key, until) else {
+            let Some(http) = self.build_request(*again.http, outbound, until) else {
                 return PeerForwardOutcome::Requeue("its key does not fit into a field");
             };
-            request.notes.record_sent(Instant::now(), &route.gateway);
+            let gateway = route.gateway.clone();
+            let sent = Instant::now();
+            request.context.peer.replace(Some(PeerFacts { gateway, sent: Some(sent), answer: None }));
             let answer = connection.send(http, due.saturating_duration_since(Instant::now()));
             let answered = tokio::select! {
                 answered = answer => answered,
@@ -163,7 +169,7 @@ impl<N: Network> PeerForwarder<N> {
                 }
             };
             match answered {
-                Ok(response) => return self.handle_response(response, connection, request, until),
+                Ok(response) => return self.handle_response(response, connection, request, sent, until),
                 Err(failed) => match self.classify_error(failed, connection) {
                     // The connection was closed while it was idle.
                     PeerForwardError::Unsent { reused: true } => fresh = true,
@@ -205,24 +211,21 @@ impl<N: Network> PeerForwarder<N> {
     fn build_request(
         &self,
         mut http: Request<Body>,
-        request: &KeyedRequest,
-        route: &HolderRoute,
-        key: &ResourceKey,
+        PeerForwardRequest { way: route, key, request, certificate, .. }: PeerForwardRequest<'_>,
         until: Instant,
     ) -> Option<Request<Body>> {
         let left = until.saturating_duration_since(Instant::now());
-        let certificate = request.notes.certificate.get().map(|digest| &**digest);
         let value = header::encode(&route.secret, key.as_str(), left, certificate, &self.ours.name);
         let mut value = HeaderValue::from_str(&value).ok()?;
         // Marked as sensitive, so that no library stores or logs it.
         value.set_sensitive(true);
         *http.version_mut() = Version::HTTP_11;
-        if let Some(CallbackTicket::Valid(from)) = request.notes.shown.get() {
+        if let Some(CallbackTicket::Valid(from)) = &request.source.callback {
             // The gateway that holds the key checks the ticket.
             http.headers_mut().insert(FENCING_TICKET, from.ticket.clone());
             http.headers_mut().insert(FENCING_TOKEN, from.token_header.clone());
         }
-        if let Some(PresentedLease::Valid(_, written)) = request.notes.lease.get() {
+        if let Some(PresentedLease::Valid(_, written)) = &request.source.lease {
             http.headers_mut().insert(FENCING_LEASE, written.clone());
         }
         let takes_trailers = http.extensions().get::<AcceptsTrailers>().is_some();
@@ -241,6 +244,7 @@ impl<N: Network> PeerForwarder<N> {
         response: Response<Incoming>,
         mut connection: PeerConnection,
         request: &KeyedRequest,
+        sent: Instant,
         until: Instant,
     ) -> PeerForwardOutcome {
         let Some(report) = PeerReportedOutcome::parse(response.headers()) else {
@@ -264,6 +268,7 @@ impl<N: Network> PeerForwarder<N> {
             // unknown outcome.
             self.idle.close_idle(connection.holder_route());
         }
+        let gateway = connection.holder_route().gateway.clone();
         let reply = self.build_reply(response, connection, request);
         if report.is_peer_failure() && !(report.is_upstream_failure() && Instant::now() >= until) {
             let reason = report.reason.map_or("not-dispatched", RefusalReason::word);
@@ -271,10 +276,8 @@ impl<N: Network> PeerForwarder<N> {
             tokio::task::spawn_local(async move { drop(reply.into_body().read_to_end().await) });
             return PeerForwardOutcome::Requeue(reason);
         }
-        let began = request.notes.sent.borrow().as_ref().map(|(at, _)| *at);
-        request.notes.upstream.set(began.map(|began| began.elapsed()));
-        request.notes.told.set(Some(report));
-        request.notes.token.set(report.token);
+        let answer = Some((sent.elapsed(), report));
+        request.context.peer.replace(Some(PeerFacts { gateway, sent: Some(sent), answer }));
         PeerForwardOutcome::Answered(reply)
     }
 

@@ -31,7 +31,7 @@ impl<N: Network> FenceDeps<N> {
         request: &KeyedRequest,
         fence: &FenceRule,
     ) -> Result<CallbackRelation, Refusal> {
-        match (fence.lease, request.notes.lease.get()) {
+        match (fence.lease, request.source.lease.as_ref()) {
             (LeasePolicy::Never | LeasePolicy::Optional, None) => Ok(CallbackRelation::NoCaller),
             (LeasePolicy::Required, None) => {
                 Err(Refusal::new(RefusalReason::LeaseRequired, "no `Fencing-Lease`"))
@@ -81,7 +81,7 @@ impl<N: Network> FenceDeps<N> {
             ));
         }
         let asked = Instant::now();
-        request.notes.asked.set(Some(asked));
+        request.context.update_lock(|lock| lock.wait_began = Some(asked));
         let locked = |why| Refusal::new(RefusalReason::Locked, why).with_status(fence.locked_status);
         let entered = tokio::select! {
             entered = lease.acquire_turn(fenced.mode) => entered,
@@ -95,7 +95,7 @@ impl<N: Network> FenceDeps<N> {
         let keys = visible_keys(&tenure, &(*lease.keys).into());
         let entered = JoinedTenure { keys, from: None, tenure, mode };
         let held = self.build_request_grant(request, fenced, fence, entered);
-        request.notes.waited.set(Some(asked.elapsed()));
+        request.context.update_lock(|lock| lock.waited = Some(asked.elapsed()));
         Ok(LockWaitOutcome::Held(held))
     }
 
@@ -111,7 +111,7 @@ impl<N: Network> FenceDeps<N> {
     ) -> Result<LockWaitOutcome, Refusal> {
         let stale = || Refusal::new(RefusalReason::StaleToken, "the session of the lease is over");
         // A forwarded request is not forwarded again: the sender has queried ZooKeeper for the holder.
-        if request.notes.forwarded.get().is_some() {
+        if request.source.forwarded.is_some() {
             return leases.find(id).and_then(|_| Err(stale()));
         }
         let Some(forwarder) = &self.courier else {
@@ -130,7 +130,8 @@ impl<N: Network> FenceDeps<N> {
         let left = deadline.saturating_duration_since(Instant::now());
         let key = &fenced.keys[0];
         let ended_sessions = self.keeper.ended_sessions();
-        let outbound = PeerForwardRequest { way: &route, key, request, left, ended_sessions };
+        let certificate = fenced.certificate.as_deref();
+        let outbound = PeerForwardRequest { way: &route, key, request, certificate, left, ended_sessions };
         match self.forward(forwarder, outbound, client).await {
             PeerForwardOutcome::Answered(reply) => Ok(LockWaitOutcome::Answered(Box::new(reply))),
             PeerForwardOutcome::Refused(refusal) => Err(refusal),

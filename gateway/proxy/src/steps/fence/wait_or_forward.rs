@@ -47,7 +47,7 @@ impl<N: Network> FenceDeps<N> {
     pub(super) fn wait_location(&self, request: &KeyedRequest) -> Result<WaitPlace, Refusal> {
         let alone = |fenced: &&RequestLockSpec| caches_key(fenced, fenced.fence(&request.plan));
         let kept = request.fenced.as_ref().filter(alone);
-        match (request.notes.forwarded.get(), kept) {
+        match (request.source.forwarded.as_ref(), kept) {
             (Some(forwarded), Some(fenced)) if fenced.keys[0].as_str() == forwarded.key => {
                 Ok(WaitPlace::AtHolder)
             }
@@ -80,7 +80,9 @@ impl<N: Network> FenceDeps<N> {
             let Some(forwarder) = &self.courier else { continue };
             let given = left();
             let ended_sessions = self.keeper.ended_sessions();
-            let outbound = PeerForwardRequest { way: &route, key, request, left: given, ended_sessions };
+            let certificate = fenced.certificate.as_deref();
+            let outbound =
+                PeerForwardRequest { way: &route, key, request, certificate, left: given, ended_sessions };
             match self.forward(forwarder, outbound, client).await {
                 PeerForwardOutcome::Answered(reply) => {
                     self.keeper.record_holder(key, &route);
@@ -167,5 +169,5 @@ fn allowed_location(request: &KeyedRequest, fenced: &RequestLockSpec) -> WaitPla
 
 /// A request from another gateway waits no longer than that gateway allows.
 pub(super) fn wait_deadline(request: &KeyedRequest, ours: Instant) -> Instant {
-    request.notes.forwarded.get().map_or(ours, |forwarded| ours.min(forwarded.until))
+    request.source.forwarded.as_ref().map_or(ours, |forwarded| ours.min(forwarded.until))
 }

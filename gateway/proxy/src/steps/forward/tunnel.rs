@@ -1,7 +1,8 @@
 //! Makes the tunnel after an answer that switches protocols.
 
-use std::{sync::Arc, time::Duration};
+use std::{rc::Rc, sync::Arc, time::Duration};
 
+use fencegate_config::active_config::RunningRequestGuard;
 use fencegate_http::{
     body::{Body, Reply, hop_by_hop},
     upgrade::UpgradedIo,
@@ -11,13 +12,13 @@ use fencegate_http_client::upstream::{
     tunnel::{PendingTunnel, TunnelTimeouts},
 };
 use fencegate_metrics::WorkerMetrics;
-use fencegate_policies::plan::ServingPlan;
+use fencegate_policies::plan::{RouteId, ServingPlan};
 use fencegate_process::clock::{SendPermission, SharedClock};
 use hyper::{Response, body::Incoming};
 use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{request_context::RequestContext, steps::upgrade::RequestedUpgrade};
+use crate::{concurrency_limit::ConcurrencyPermit, steps::upgrade::RequestedUpgrade};
 
 /// A tunnel without a lock ends only when it is idle.
 const UNBOUNDED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -35,6 +36,14 @@ pub(super) struct TunnelContext<'a> {
     /// The tunnels of unfenced requests.
     pub(super) running: &'a TaskTracker,
     pub(super) drain: &'a CancellationToken,
+    pub(super) route: Option<RouteId>,
+}
+
+/// Counts the request for as long as its tunnel is open.
+pub(super) struct TunnelCounts {
+    pub(super) _permit: Option<Rc<ConcurrencyPermit>>,
+    /// Where it passes without a lock.
+    pub(super) _unlocked: Option<Rc<RunningRequestGuard>>,
 }
 
 impl PendingUpgrade {
@@ -46,7 +55,7 @@ impl PendingUpgrade {
         checkout: CheckedOutConnection,
         permission: Option<Arc<dyn SendPermission>>,
         plan: &ServingPlan,
-        context: &RequestContext,
+        counts: TunnelCounts,
     ) -> Reply {
         let bounds = TunnelTimeouts {
             idle: checkout.upstream().tunnel_idle,
@@ -57,7 +66,7 @@ impl PendingUpgrade {
         hop_by_hop::strip_hop_by_hop(&mut head.headers, &plan.fields);
         self.asked.write_upgrade_headers(&mut head.headers);
         let metrics = around.metrics;
-        let route = context.route.get().map_or(metrics.unrouted(), |id| metrics.route(id));
+        let route = around.route.map_or(metrics.unrouted(), |id| metrics.route(id));
         let fenced = permission.is_some();
         let (stream_sender, client) = oneshot::channel();
         let body = Body::for_upgrade(stream_sender);
@@ -69,11 +78,7 @@ impl PendingUpgrade {
             clock: around.clock.clone(),
             bounds,
             drain: around.drain.clone(),
-            counts: Box::new((
-                context.permit.get().cloned(),
-                route.track_tunnel(),
-                context.unlocked.borrow().clone(),
-            )),
+            counts: Box::new((counts, route.track_tunnel())),
         };
         if fenced {
             return Response::from_parts(head, body.with_upgrade_handler(tunnel));

@@ -1,10 +1,15 @@
 use std::{net::SocketAddr, sync::Mutex};
 
 use bytes::Bytes;
+use fencegate_http::connection_info::ConnectionInfo;
 use fencegate_http::network::sockets::OsNetwork;
 use fencegate_metrics::ProcessMetricFamilies;
 use fencegate_policies::{file::load, plan::UpstreamId};
-use fencegate_process::{clock::MachineClock, randomness::SystemRandomness};
+use fencegate_process::{
+    clock::MachineClock,
+    randomness::{Guid, SystemRandomness},
+};
+use fencegate_protocol::trace::{Sampling, TraceContext};
 use fencegate_zookeeper::{
     peer_endpoint::PeerEndpoint,
     peer_secret::{Nonce, PeerSecret},
@@ -19,8 +24,9 @@ use tokio::{
 
 use super::*;
 use crate::{
-    request_context::RequestContext,
+    request_context::{RequestArrival, RequestContext, RequestSource, RequestTrace},
     steps::client_liveness::{ClientPresenceGuard, client_disconnect_channel},
+    via::ViaName,
 };
 
 const POLICY: &str = r#"version: 1
@@ -61,11 +67,30 @@ fn keyed_request(forwarder: &PeerForwarder<OsNetwork>) -> KeyedRequest {
     let http = Request::post("/pay/7").header("host", "a").body(body).expect("a request");
     let context = Rc::new(RequestContext::default());
     let http = Box::new(http);
+    let local = SocketAddr::from(([127, 0, 0, 1], 0));
+    let source = RequestSource {
+        arrival: RequestArrival::from_peer(ConnectionInfo::new(local, local)),
+        client: local.ip(),
+        via: Rc::new(ViaName::new(Guid::new(&SystemRandomness))),
+        hops: 0,
+        forwarded: None,
+        callback: None,
+        lease: None,
+    };
+    let trace = RequestTrace {
+        context: TraceContext::from_headers(&mut HeaderMap::new(), Sampling::Off),
+        request_id: HeaderValue::from_static("1"),
+    };
     KeyedRequest {
         http,
-        notes: context,
+        context,
         plan: Rc::new(forwarder.plan.clone()),
         upstream: UpstreamId(0),
+        route: None,
+        source: Rc::new(source),
+        trace: Rc::new(trace),
+        has_override: false,
+        unlocked: None,
         fenced: None,
     }
 }
@@ -93,7 +118,8 @@ async fn forward_for_client(
     let route = holder_route(to);
     let left = Duration::from_millis(left);
     let ended_sessions = &EndedSessions::default();
-    let outbound = PeerForwardRequest { way: &route, key: &key, request, left, ended_sessions };
+    let outbound =
+        PeerForwardRequest { way: &route, key: &key, request, certificate: None, left, ended_sessions };
     let carrying = forwarder.forward(outbound, &mut client);
     timeout(Duration::from_secs(20), carrying).await.expect("an end")
 }
@@ -205,7 +231,10 @@ async fn answer_passes_and_connection_is_reused() {
                 let (answer, request) = forward_request(&courier, there.address, 1500).await;
                 let PeerForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
                 assert_eq!(reply.headers()["fencing-outcome"], "done; waited=3");
-                assert_eq!(request.notes.told.get().map(|told| told.outcome), Some(DispatchOutcome::Done));
+                assert_eq!(
+                    request.context.peer_answer().map(|(_, report)| report.outcome),
+                    Some(DispatchOutcome::Done)
+                );
                 assert!(reply.into_body().read_to_end().await.is_some());
                 let sent = there.seen.recv().await.expect("sent").to_lowercase();
                 let pass = "5a".repeat(32);
@@ -256,7 +285,7 @@ async fn undispatched_request_requeues() {
             let there = start_fake_peer(vec![PeerAction::Answer(refusal)]).await;
             let (answer, request) = forward_request(&peer_forwarder(), there.address, 100).await;
             assert!(matches!(answer, PeerForwardOutcome::Requeue("not-holder")));
-            assert_eq!((request.notes.told.get(), request.notes.forwarded_to.take()), (None, None));
+            assert!(request.context.peer.take().is_none());
         })
         .await;
 }

@@ -34,7 +34,7 @@ async fn peer_without_secret_gets_no_request() {
             ] {
                 let mut there = start_unproven_peer(answer).await;
                 let (answer, request) = forward_request(&peer_forwarder(), there.address, 1000).await;
-                assert!(is_requeued(&answer) && request.notes.forwarded_to.take().is_none());
+                assert!(is_requeued(&answer) && request.context.peer.take().is_none());
                 let head = there.seen.recv().await.expect("a question");
                 assert!(head.starts_with("OPTIONS * ") && !head.contains(&"5a".repeat(8)), "{head}");
                 assert!(there.seen.try_recv().is_err(), "nothing else is written");

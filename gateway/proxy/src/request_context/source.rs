@@ -1,0 +1,66 @@
+//! Where a request comes from: its connection, its client, and what it shows of requests before it.
+
+use std::{net::IpAddr, rc::Rc};
+
+use fencegate_guard_client::callback::CallbackTicket;
+use fencegate_http::{
+    buffered::HeadReservation,
+    connection_info::{ClientIdentity, ConnectionInfo},
+    connection_state::informational::InformationalSender,
+};
+use fencegate_leases::PresentedLease;
+use fencegate_peers::PeerForwardHeader;
+use fencegate_protocol::trace::TraceContext;
+use hyper::header::HeaderValue;
+
+use crate::via::ViaName;
+
+/// How a request arrived.
+pub struct RequestArrival {
+    pub peer: Rc<ConnectionInfo>,
+    /// It came over the listener for gateways.
+    pub from_gateways: bool,
+    /// Takes the interim answers of the upstream.
+    pub interims: Option<InformationalSender>,
+    /// The memory of a large head.
+    pub head: Option<HeadReservation>,
+}
+
+/// Where a request comes from, after its fields were read and, where they have to be, verified.
+pub struct RequestSource {
+    pub arrival: RequestArrival,
+    /// The client of the request, as far as its proxies are trusted.
+    pub client: IpAddr,
+    /// The name of this process among the hops of the request.
+    pub via: Rc<ViaName>,
+    /// How many processes forwarded the request before this one.
+    pub hops: u32,
+    /// Another gateway has forwarded the request, and has proven to be a gateway.
+    pub forwarded: Option<PeerForwardHeader>,
+    /// The ticket of the dispatch in which the request was called, where some route may be called back.
+    pub callback: Option<CallbackTicket>,
+    /// The lease that the request shows, where the process grants leases.
+    pub lease: Option<PresentedLease>,
+}
+
+/// The names of a request in reports here and elsewhere.
+pub struct RequestTrace {
+    pub context: TraceContext,
+    /// An id of the request that its client can quote.
+    pub request_id: HeaderValue,
+}
+
+impl RequestArrival {
+    /// A request of which only its connection is known.
+    pub fn from_peer(peer: ConnectionInfo) -> Self {
+        Self { peer: Rc::new(peer), from_gateways: false, interims: None, head: None }
+    }
+}
+
+impl RequestSource {
+    /// The certificate that the client has shown. Another gateway shows its own certificate, and not that of
+    /// its client.
+    pub fn client_certificate(&self) -> Option<&ClientIdentity> {
+        if self.forwarded.is_some() { None } else { self.arrival.peer.certificate() }
+    }
+}

@@ -19,7 +19,7 @@ use crate::{
         authorized::DispatchableRequest,
         buffer::BodyBufferConfig,
         extract_claim::ClaimDeps,
-        fence::{FenceDeps, RequestGrant},
+        fence::{FenceDeps, HeldLock},
         filter::FilterDeps,
         guard_admission::{AdmissionPermit, GuardAdmissionDeps},
         hop::ProxyHopConfig,
@@ -54,7 +54,7 @@ pub fn gateway_pipeline<N: Network>(
     parts: PipelineDeps,
     routing: RoutingTable,
     fencing: FenceDeps<N>,
-    forward: impl Handler<DispatchableRequest<Rc<RequestGrant>>>,
+    forward: impl Handler<DispatchableRequest<Rc<HeldLock>>>,
 ) -> impl Handler<RawRequest> {
     let running = parts.running.clone();
     routing_pipeline(parts, routing, locking_pipeline(running, fencing, forward))
@@ -94,7 +94,7 @@ pub fn routing_pipeline(
 fn locking_pipeline<N: Network>(
     running: TaskTracker,
     fencing: FenceDeps<N>,
-    forward: impl Handler<DispatchableRequest<Rc<RequestGrant>>>,
+    forward: impl Handler<DispatchableRequest<Rc<HeldLock>>>,
 ) -> impl Handler<KeyedRequest> {
     ServiceBuilder::new()
         .layer(middleware(running, steps::detach::detach)) // below: a client that disconnects cancels nothing
@@ -298,7 +298,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             right: DispatchRight::Unfenced,
             exchange: Rc::default(),
         };
-        let sent = size::<DispatchableRequest<Rc<RequestGrant>>>(&forward, held);
+        let sent = size::<DispatchableRequest<Rc<HeldLock>>>(&forward, held);
         let keyed = KeyedRequest {
             http: http(),
             context: context.clone(),

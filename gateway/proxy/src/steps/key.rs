@@ -20,8 +20,9 @@ use hyper::{HeaderMap, Request};
 
 use crate::{
     handler::Handler,
-    request_context::{PlanHandle, RequestContext, RequestSource, RequestTrace},
+    request_context::{Exchange, PlanHandle, RequestContext, RequestSource, RequestTrace},
     steps::{
+        authorized::{DispatchRight, DispatchableRequest},
         buffer::BufferedRequest,
         bufferable::{BufferableRequest, copy_buffered},
         parameters::{RequestParameters, header_field, refuse_conflicting_parameters},
@@ -83,6 +84,30 @@ impl KeyedRequest {
             fenced: None,
             ..*self
         })
+    }
+}
+
+impl KeyedRequest {
+    /// The request as it may be sent. `exchange` becomes the record of that.
+    pub fn into_dispatchable<H>(
+        self,
+        right: DispatchRight<H>,
+        exchange: Rc<Exchange>,
+    ) -> DispatchableRequest<H> {
+        let Self { http, context, plan, upstream, route, source, unlocked, .. } = self;
+        let has_override = Some(self.has_override);
+        DispatchableRequest {
+            http,
+            context,
+            plan,
+            upstream,
+            route,
+            source,
+            has_override,
+            unlocked,
+            right,
+            exchange,
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! other gateway, and this gateway holds nothing meanwhile. A request of which a byte was written is never sent
 //! again.
 
-use std::{rc::Rc, sync::Arc, time::Duration};
+use std::{pin::pin, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_guard_client::callback::CallbackTicket;
 use fencegate_http::{
@@ -30,11 +30,16 @@ use hyper::{
     header::{CONNECTION, CONTENT_LENGTH, HeaderValue, TE, TRANSFER_ENCODING},
 };
 use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::{
     request_context::PeerFacts,
-    steps::{client_liveness::ClientDisconnectWatch, key::KeyedRequest, upgrade::OfferedUpgradeProtocols},
+    steps::{
+        client_liveness::{ClientDisconnectWatch, client_disconnect_channel},
+        key::KeyedRequest,
+        upgrade::OfferedUpgradeProtocols,
+    },
 };
 
 /// Each worker has one for each plan.
@@ -118,6 +123,32 @@ impl<N: Network> PeerForwarder<N> {
             self.metrics.route(route).record_forward(counted);
         }
         carried
+    }
+
+    /// Forwards a request. Waits as long as its client does, but not beyond half of our drain: an answer that is missing
+    /// then could take longer than this process has left.
+    pub(super) async fn forward_while_serving(
+        &self,
+        outbound: PeerForwardRequest<'_>,
+        client: &mut ClientDisconnectWatch,
+        drain: &CancellationToken,
+    ) -> PeerForwardOutcome {
+        let (asking, mut asked) = client_disconnect_channel();
+        let mut carrying = pin!(self.forward(outbound, &mut asked));
+        let drained = tokio::select! {
+            carried = &mut carrying => return carried,
+            () = client.wait_disconnected() => false,
+            () = wait_drain(drain, &outbound.request.plan) => true,
+        };
+        // For the forwarder this looks like a client that disconnected. Only the forwarder can report whether
+        // anything was written.
+        drop(asking);
+        match carrying.await {
+            PeerForwardOutcome::Refused(refusal) if drained => {
+                PeerForwardOutcome::Refused(stopped_refusal(refusal.outcome()))
+            }
+            carried => carried,
+        }
     }
 
     async fn send(
@@ -367,6 +398,21 @@ fn abort_exchange(ended: PeerWaitStopReason, connection: &mut PeerConnection) ->
             "another gateway did not answer in time",
         )),
     }
+}
+
+/// Returns when a draining gateway should send a waiting request elsewhere. A request may wait for half of the drain.
+pub(super) async fn wait_drain(drain: &CancellationToken, plan: &ServingPlan) {
+    drain.cancelled().await;
+    sleep(plan.listener.timeouts.drain / 2).await;
+}
+
+fn stopped_refusal(outcome: DispatchOutcome) -> Refusal {
+    let reason = if outcome == DispatchOutcome::NotDispatched {
+        RefusalReason::Draining
+    } else {
+        RefusalReason::OutcomeUnknown
+    };
+    Refusal::new(reason, "another gateway had not answered when this one stops")
 }
 
 /// The client has disconnected, so this answer has no reader.

@@ -34,19 +34,21 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 use tracing::info;
 
-use super::request_grant::RequestGrant;
-use crate::request_context::{Attempt, Exchange};
+use crate::{
+    request_context::{Attempt, Exchange},
+    steps::fence::held_lock::HeldLock,
+};
 
 /// The facts about an exchange beside its hold.
 #[derive(Clone)]
-pub(super) struct AbandonedHoldPolicy {
-    pub(super) level: FencingLevel,
+pub(in crate::steps::fence) struct AbandonedHoldPolicy {
+    pub(in crate::steps::fence) level: FencingLevel,
     /// The longest time that the upstream may take.
-    pub(super) response_timeout: Duration,
+    pub(in crate::steps::fence) response_timeout: Duration,
     /// Whether the upstream refuses a request that comes after its deadline.
-    pub(super) expiry: LateDispatchPolicy,
+    pub(in crate::steps::fence) expiry: LateDispatchPolicy,
     /// A stopping process waits for the tasks in here.
-    pub(super) running: TaskTracker,
+    pub(in crate::steps::fence) running: TaskTracker,
 }
 
 /// How an exchange ended, as far as that was reported.
@@ -66,7 +68,7 @@ pub(super) enum ExchangeEnd {
 
 impl AbandonedHoldPolicy {
     /// The lock validity has ended, and the rest of the answer is not waited for.
-    pub(super) fn shut_gate_after_lock_loss(hold: &RequestGrant, exchange: &Exchange) {
+    pub(super) fn shut_gate_after_lock_loss(hold: &HeldLock, exchange: &Exchange) {
         if let Some(sent) = &*exchange.attempt() {
             sent.gate.shut_if_armed_with(hold.tenure.validity());
         }
@@ -75,7 +77,7 @@ impl AbandonedHoldPolicy {
     /// The exchange has ended, at `now`. Where the upstream has to have its time, the hold is kept until then.
     pub(super) fn keep_until_safe(
         &self,
-        hold: &Rc<RequestGrant>,
+        hold: &Rc<HeldLock>,
         exchange: &Exchange,
         end: ExchangeEnd,
         now: BootInstant,

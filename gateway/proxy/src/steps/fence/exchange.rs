@@ -1,0 +1,99 @@
+//! Sends a request under its lock, and takes its answer.
+
+use std::rc::Rc;
+
+use fencegate_http::{body::Reply, network::Network};
+use fencegate_idempotency::OperationPermit;
+use fencegate_policies::plan::{CachedHoldLimits, FenceRule, HoldPolicy};
+use fencegate_process::key_redaction;
+use fencegate_refusal::Refusal;
+use tracing::warn;
+
+use super::{
+    deps::FenceDeps,
+    held_lock::HeldLock,
+    release::{AbandonedHoldPolicy, LockRelease},
+};
+use crate::{
+    handler::Handler,
+    request_context::Exchange,
+    steps::{
+        answer::{self, ResponseRelayLimits},
+        authorized::{DispatchRight, DispatchableRequest},
+        key::KeyedRequest,
+    },
+};
+
+/// An exchange under a lock that is held.
+pub(super) struct FencedExchange<'a, N> {
+    pub(super) fence: &'a FenceDeps<N>,
+    pub(super) rule: &'a FenceRule,
+    pub(super) held: Rc<HeldLock>,
+    /// The record of the operation, where ZooKeeper stores operations.
+    pub(super) record: Option<OperationPermit>,
+}
+
+impl<N: Network> FencedExchange<'_, N> {
+    /// # Errors
+    /// The request was not sent, the upstream refuses it, or its answer did not come in full.
+    ///
+    /// # Cancellation
+    /// The lock is kept until the upstream has had its time: see [`LockRelease`].
+    pub(super) async fn run<S: Handler<DispatchableRequest<Rc<HeldLock>>>>(
+        self,
+        request: KeyedRequest,
+        next: &S,
+    ) -> Result<Reply, Refusal> {
+        let Self { fence, rule, held, record } = self;
+        let upstream = request.plan.upstream(request.upstream);
+        let limits = ResponseRelayLimits {
+            most: rule.max_response,
+            idle: upstream.response_body_idle,
+            total: upstream.response_body_total,
+            tunnel: match rule.hold {
+                HoldPolicy::Cached(limits) => limits.max_tenure,
+                HoldPolicy::Strict => CachedHoldLimits::default().max_tenure,
+            },
+        };
+        let policy = AbandonedHoldPolicy {
+            level: upstream.fencing,
+            response_timeout: upstream.response_timeout,
+            expiry: upstream.expiry,
+            running: fence.running.clone(),
+        };
+        let context = request.context.clone();
+        let exchange = Rc::<Exchange>::default();
+        let release = LockRelease::new(&held, policy, fence.clock.clone(), record, &exchange, &context);
+        let request = request.into_dispatchable(DispatchRight::Held(held.clone()), exchange.clone());
+        let answered = match next.handle(request).await {
+            Ok(reply) => {
+                answer::receive_response(reply, release, limits, &fence.budget, &fence.running).await
+            }
+            Err(refusal) => {
+                release.on_refused(&refusal).await;
+                Err(refusal)
+            }
+        };
+        let is_validity_lost = !held.tenure.validity().is_valid_at(fence.clock.now());
+        context.update_lock(|facts| facts.is_validity_lost = is_validity_lost);
+        match &answered {
+            Err(refusal) if refusal.retires_grant() => {
+                // The upstream may still be at work under this token, or have a newer one. Dropping the tenure
+                // without a report that the outcome is certain retires it: nothing more is dispatched under it, and
+                // the next tenure has a larger token.
+                let token = exchange.token().map(|token| token.to_string());
+                held.tenure.retire();
+                warn!(
+                    keys = key_redaction::redact_keys(&held.keys),
+                    token,
+                    why = refusal.reason.word(),
+                    "tenure.retired"
+                );
+            }
+            Err(_) => held.tenure.mark_settled(),
+            // The reader of the answer reports its end.
+            Ok(_) => {}
+        }
+        answered
+    }
+}

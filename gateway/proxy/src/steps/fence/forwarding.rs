@@ -1,0 +1,89 @@
+//! Requests that are sent to another gateway because that gateway holds their key.
+//!
+//! Only the gateway that the client has connected to forwards a request. So two gateways that take each other for the
+//! holder send nothing in a circle: the second one answers that it is not the holder, and the request is back at the
+//! first. From there it goes to the holder that ZooKeeper names next, but only a few times.
+
+use std::time::Duration;
+
+use fencegate_http::network::Network;
+use fencegate_lock::manager::lock_request::WaitPlace;
+use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
+use tokio::time::Instant;
+
+use super::{
+    acquisition::{AcquisitionOutcome, LockAcquisition},
+    local::{self, LocalOutcome},
+    peer_forward::{PeerForwardOutcome, PeerForwardRequest},
+    request::FencedRequest,
+};
+
+/// How often a request is forwarded before it queues here. The holder may be gone when the request arrives, and so
+/// may the next one. To queue here at once would make every holder yield its key to this gateway, while the requests
+/// that waited there come back one after another.
+const MAX_FORWARDS: u32 = 3;
+
+/// A wait that is shorter may have ended because the other gateway was busy, so it shows nothing about the gateway.
+const MIN_FAIR_WAIT: Duration = Duration::from_millis(500);
+
+/// Waits for the key, and forwards the request to the gateway that holds it.
+///
+/// # Errors
+/// The lock is not granted in time, another gateway has refused the request, or its outcome is not known.
+pub(super) async fn wait_or_forward<N: Network>(
+    acquisition: &mut LockAcquisition<'_, N>,
+) -> Result<AcquisitionOutcome, Refusal> {
+    let fence = acquisition.fence;
+    let deadline = acquisition.deadline;
+    let left = || deadline.saturating_duration_since(Instant::now());
+    let mut place = acquisition.place;
+    let mut sendings = 0;
+    loop {
+        let route = match local::acquire(acquisition, left(), place).await? {
+            LocalOutcome::Held(held) => return Ok(AcquisitionOutcome::Held(held)),
+            LocalOutcome::ForwardTo(route) => route,
+        };
+        let Some(forwarder) = &fence.courier else { continue };
+        let FencedRequest { keyed, lock, client, .. } = &mut *acquisition.request;
+        let key = &lock.keys[0];
+        let given = left();
+        let outbound = PeerForwardRequest {
+            way: &route,
+            key,
+            request: keyed,
+            certificate: lock.certificate.as_deref(),
+            left: given,
+            ended_sessions: fence.keeper.ended_sessions(),
+        };
+        match forwarder.forward_while_serving(outbound, client, &fence.drain).await {
+            PeerForwardOutcome::Answered(reply) => {
+                fence.keeper.record_holder(key, &route);
+                return Ok(AcquisitionOutcome::Answered(Box::new(reply)));
+            }
+            PeerForwardOutcome::Refused(refusal) => {
+                let cut_off = client.is_disconnected() || fence.drain.is_cancelled();
+                if refusal.outcome() == DispatchOutcome::Unknown && !cut_off {
+                    fence.keeper.mark_unreachable(&route);
+                }
+                return Err(refusal);
+            }
+            PeerForwardOutcome::Unreachable(_) => {
+                fence.keeper.forget_holder(key, &route);
+                if given >= MIN_FAIR_WAIT {
+                    fence.keeper.mark_unreachable(&route);
+                }
+                place = WaitPlace::Here;
+            }
+            PeerForwardOutcome::Requeue(reason) => {
+                fence.keeper.forget_holder(key, &route);
+                sendings += 1;
+                let moved = reason == RefusalReason::NotHolder.word();
+                // If the other gateway is in trouble, a third gateway is no better. Each sending takes time, so none
+                // begins when no time is left.
+                if !moved || sendings == MAX_FORWARDS || left().is_zero() {
+                    place = WaitPlace::Here;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! A lock that one request holds, and the fields with which its dispatches are stamped.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use fencegate_config::active_config::RunningRequestGuard;
+use fencegate_guard_client::{dispatch_window::DispatchWindow, ticket_issuer::TicketIssuer};
+use fencegate_http::client_quota::QuotaPermit;
+use fencegate_lock::manager::grant_guard::{GrantGuard, UpstreamDispatch};
+use fencegate_metrics::{AcquireLabel, HoldTimer, request_tracker::RequestTrackGuard};
+use fencegate_policies::{
+    key::ResourceKey,
+    not_after::NotAfter,
+    operation::OperationHeader,
+    plan::{FenceRule, FencingLevel, LockMode, NestedRequestPolicy},
+    token::FencingToken,
+};
+use fencegate_protocol::headers::{FENCING_NESTED, FENCING_OPERATION, FENCING_PARENT, FENCING_TICKET};
+use hyper::{HeaderMap, header::HeaderValue};
+
+use super::{deadlock_hints::TraceKeyGuard, deps::FenceDeps, request::FencedRequest};
+use crate::steps::authorized::DispatchPermit;
+
+/// A lock that one request holds. Shared by everything that still needs it, and given on when that is over.
+pub struct HeldLock {
+    pub(super) tenure: GrantGuard,
+    pub(super) keys: Rc<[ResourceKey]>,
+    mode: LockMode,
+    /// Signs the tickets for a guard, and for a service that may call back.
+    tickets: Option<Arc<TicketIssuer>>,
+    operation: Option<Rc<OperationHeader>>,
+    /// Whether a guard passes the ticket on to the service.
+    nested: NestedRequestPolicy,
+    /// The dispatch in which the request was called, for a guard.
+    called_from: Option<FencingToken>,
+    pub(super) running: Rc<RunningRequestGuard>,
+    _timer: HoldTimer,
+    /// The request's trace has these keys, so that a call back can be recognised.
+    _trace: Option<Box<TraceKeyGuard>>,
+    /// The request is listed at its keys as long as this lives.
+    _entry: Option<Rc<RequestTrackGuard>>,
+    /// The place in its client's share, where shares are limited.
+    _share: Option<Rc<QuotaPermit>>,
+}
+
+/// The tenure of another request or of a lease, which a request has entered.
+pub(super) struct JoinedTenure {
+    /// All keys of the tenure, as its ticket has them.
+    pub(super) keys: Rc<[ResourceKey]>,
+    /// The dispatch in which the request was called.
+    pub(super) from: Option<FencingToken>,
+    pub(super) tenure: GrantGuard,
+    pub(super) mode: LockMode,
+}
+
+impl HeldLock {
+    /// The lock of a request that has acquired it. `from`: the dispatch in which the request was called.
+    pub(super) fn granted<N>(
+        fence: &FenceDeps<N>,
+        request: &FencedRequest,
+        rule: &FenceRule,
+        from: Option<FencingToken>,
+        tenure: GrantGuard,
+    ) -> Self {
+        let keys = visible_keys(&tenure, &request.lock.keys);
+        Self::new(fence, request, rule, JoinedTenure { keys, from, tenure, mode: request.lock.mode })
+    }
+
+    /// The lock of a request that runs under the tenure of another request or of a lease.
+    pub(super) fn joined<N>(
+        fence: &FenceDeps<N>,
+        request: &FencedRequest,
+        rule: &FenceRule,
+        joined: JoinedTenure,
+    ) -> Self {
+        request.keyed.context.update_lock(|facts| facts.waited = Some(Duration::ZERO));
+        fence.metrics.route(request.lock.route).record_acquire(
+            AcquireLabel::Nested,
+            joined.mode,
+            Duration::ZERO,
+        );
+        Self::new(fence, request, rule, joined)
+    }
+
+    fn new<N>(
+        fence: &FenceDeps<N>,
+        FencedRequest { keyed: request, lock, .. }: &FencedRequest,
+        rule: &FenceRule,
+        JoinedTenure { keys, from, tenure, mode }: JoinedTenure,
+    ) -> Self {
+        let is_guarded = request.plan.upstream(request.upstream).fencing == FencingLevel::Guard;
+        let has_ticket = is_guarded || rule.nested == NestedRequestPolicy::Allow;
+        Self {
+            tenure,
+            keys,
+            mode,
+            tickets: fence.tickets.clone().filter(|_| has_ticket),
+            operation: lock.operation.clone().filter(|_| is_guarded),
+            nested: if is_guarded { rule.nested } else { NestedRequestPolicy::Ignore },
+            called_from: from.filter(|_| is_guarded),
+            running: lock.running.clone(),
+            _timer: fence.metrics.route(lock.route).start_hold(mode),
+            _trace: None,
+            _entry: None,
+            _share: None,
+        }
+    }
+
+    /// Records at the keys that this request has them.
+    pub(super) fn for_request<N>(
+        mut self,
+        fence: &FenceDeps<N>,
+        request: &FencedRequest,
+        rule: &FenceRule,
+    ) -> Self {
+        // No other request can be in a trace that has begun here.
+        if rule.nested == NestedRequestPolicy::Allow {
+            self._trace = Some(Box::new(fence.traces.insert(&self.keys, request.keyed.trace.context.id)));
+        }
+        request.entry.mark_granted();
+        self._entry = Some(request.entry.clone());
+        self
+    }
+
+    /// Keeps the place of the request in its client's share.
+    pub(super) fn with_client_share(self, share: Option<Rc<QuotaPermit>>) -> Self {
+        Self { _share: share, ..self }
+    }
+}
+
+/// The keys in the form for guards, tickets and services: each permit of a key has watermarks of its own.
+pub(super) fn visible_keys(tenure: &GrantGuard, keys: &Rc<[ResourceKey]>) -> Rc<[ResourceKey]> {
+    tenure.permit().map_or_else(|| keys.clone(), |permit| ResourceKey::all_for_permit(keys, permit))
+}
+
+impl DispatchPermit for Rc<HeldLock> {
+    fn next_dispatch(&self) -> Option<UpstreamDispatch> {
+        self.tenure.next_dispatch()
+    }
+
+    fn keys(&self) -> &[ResourceKey] {
+        &self.keys
+    }
+
+    fn mode(&self) -> LockMode {
+        self.mode
+    }
+
+    fn add_permit_headers(
+        &self,
+        token: FencingToken,
+        headers: &mut HeaderMap,
+        span: DispatchWindow,
+    ) -> NotAfter {
+        let mut not_after = span.not_after;
+        if let Some(tickets) = &self.tickets {
+            let wanted = span.is_signed.then_some(span);
+            let signed = tickets.ticket_until(&self.keys, token, self.mode, self.tenure.session_id(), wanted);
+            if let Some((ticket, bound)) = signed {
+                headers.insert(FENCING_TICKET, ticket);
+                not_after = bound.map_or(not_after, |bound| not_after.capped_at(bound));
+            }
+        }
+        if self.nested == NestedRequestPolicy::Allow {
+            headers.insert(FENCING_NESTED, HeaderValue::from_static("allow"));
+        }
+        match self.called_from {
+            Some(token) => {
+                let value = HeaderValue::from_bytes(&token.to_ascii()).expect("digits and dashes");
+                headers.insert(FENCING_PARENT, value);
+            }
+            None => drop(headers.remove(FENCING_PARENT)),
+        }
+        if let Some(operation) = &self.operation {
+            let value = HeaderValue::from_str(&operation.to_string()).expect("hex digits and numbers");
+            headers.insert(FENCING_OPERATION, value);
+        }
+        not_after
+    }
+}

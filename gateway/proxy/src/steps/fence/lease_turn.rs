@@ -1,0 +1,123 @@
+//! A request under a client's lease: it waits for its turn at the gateway that holds the lease, and gets the next
+//! token of the lease.
+
+use std::borrow::Cow;
+
+use fencegate_http::network::Network;
+use fencegate_leases::{LeaseTable, lease::UseLeaseError};
+use fencegate_lock::manager::admin_query::MemberLocation;
+use fencegate_protocol::lease_id::LeaseId;
+use fencegate_refusal::{Refusal, RefusalReason};
+use tokio::time::{Instant, sleep_until};
+
+use super::{
+    acquisition::{AcquisitionOutcome, LockAcquisition},
+    held_lock::{HeldLock, JoinedTenure, visible_keys},
+    peer_forward::{PeerForwardOutcome, PeerForwardRequest},
+    request::FencedRequest,
+};
+
+/// The request's turn under the lease, here or at the gateway that holds the lease.
+///
+/// # Errors
+/// The lease is over, does not cover the request, or the turn does not come in time.
+pub(super) async fn take_turn<N: Network>(
+    acquisition: &mut LockAcquisition<'_, N>,
+    id: &LeaseId,
+) -> Result<AcquisitionOutcome, Refusal> {
+    let LockAcquisition { fence, request, rule, deadline, .. } = acquisition;
+    let Some(leases) = &fence.leases else {
+        return Err(lease_forbidden_refusal("the policy has no `leases`"));
+    };
+    if !leases.is_local(id) {
+        return forward_to_issuer(acquisition, leases, id).await;
+    }
+    let FencedRequest { keyed, lock, client, .. } = &mut **request;
+    let lease = leases.find(id)?;
+    if !lock.keys.iter().all(|key| lease.keys.contains(key)) {
+        return Err(lease_forbidden_refusal("its key is none of the lease's"));
+    }
+    if lease.is_rekeyed(&keyed.plan.routes.get(lock.route).name) {
+        let detail = "the keys of the route have changed since the lease";
+        return Err(Refusal::new(RefusalReason::StaleToken, detail));
+    }
+    let began = Instant::now();
+    keyed.context.update_lock(|facts| facts.wait_began = Some(began));
+    let locked = |why| Refusal::new(RefusalReason::Locked, why).with_status(rule.locked_status);
+    let taken = tokio::select! {
+        taken = lease.acquire_turn(lock.mode) => taken,
+        () = sleep_until(*deadline) => return Err(locked("another request under its lease still runs")),
+        () = fence.wait_drain(&keyed.plan) => {
+            return Err(Refusal::new(RefusalReason::Draining, "still waiting for its turn when the gateway stops"));
+        }
+        () = client.wait_disconnected() => return Err(locked("the client went away while waiting")),
+    };
+    let (tenure, mode) = taken.map_err(unusable_refusal)?;
+    let keys = visible_keys(&tenure, &(*lease.keys).into());
+    let joined = JoinedTenure { keys, from: None, tenure, mode };
+    let held = HeldLock::joined(fence, request, rule, joined);
+    request.keyed.context.update_lock(|facts| facts.waited = Some(began.elapsed()));
+    Ok(AcquisitionOutcome::Held(held))
+}
+
+/// Another process has the lease. Only that gateway has the queue of its requests.
+async fn forward_to_issuer<N: Network>(
+    acquisition: &mut LockAcquisition<'_, N>,
+    leases: &LeaseTable,
+    id: &LeaseId,
+) -> Result<AcquisitionOutcome, Refusal> {
+    let stale = || Refusal::new(RefusalReason::StaleToken, "the session of the lease is over");
+    let fence = acquisition.fence;
+    let FencedRequest { keyed, lock, client, .. } = &mut *acquisition.request;
+    // A forwarded request is not forwarded again: the sender has queried ZooKeeper for the holder.
+    if keyed.source.forwarded.is_some() {
+        return leases.find(id).and_then(|_| Err(stale()));
+    }
+    let Some(forwarder) = &fence.courier else {
+        return Err(issuer_unavailable_refusal(
+            "another gateway holds the lease, and the policy has no `peer`",
+        ));
+    };
+    let route = match fence.keeper.locate_member(id.member().to_owned()).await {
+        Ok(MemberLocation::Elsewhere(route)) => route,
+        Ok(MemberLocation::Gone | MemberLocation::Here) => return Err(stale()),
+        Ok(MemberLocation::Unreachable) => {
+            return Err(issuer_unavailable_refusal("the gateway that holds the lease has no `peer`"));
+        }
+        Err(untold) => return Err(Refusal::new(RefusalReason::LockService, untold.to_string())),
+    };
+    let outbound = PeerForwardRequest {
+        way: &route,
+        key: &lock.keys[0],
+        request: keyed,
+        certificate: lock.certificate.as_deref(),
+        left: acquisition.deadline.saturating_duration_since(Instant::now()),
+        ended_sessions: fence.keeper.ended_sessions(),
+    };
+    match forwarder.forward_while_serving(outbound, client, &fence.drain).await {
+        PeerForwardOutcome::Answered(reply) => Ok(AcquisitionOutcome::Answered(Box::new(reply))),
+        PeerForwardOutcome::Refused(refusal) => Err(refusal),
+        PeerForwardOutcome::Requeue(detail) | PeerForwardOutcome::Unreachable(detail) => {
+            Err(issuer_unavailable_refusal(format!("the gateway that holds the lease: {detail}")))
+        }
+    }
+}
+
+fn unusable_refusal(error: UseLeaseError) -> Refusal {
+    match error {
+        UseLeaseError::Waiting => Refusal::new(RefusalReason::Locked, "the lease waits for its lock yet"),
+        UseLeaseError::Over => Refusal::new(RefusalReason::StaleToken, "the lease is over"),
+        UseLeaseError::Unproven => {
+            Refusal::new(RefusalReason::Suspended, "the session of the lease could not be proven")
+        }
+        UseLeaseError::Upgrade => lease_forbidden_refusal("it wants to write, and the lease only reads"),
+    }
+}
+
+fn lease_forbidden_refusal(detail: &'static str) -> Refusal {
+    Refusal::new(RefusalReason::LeaseForbidden, detail)
+}
+
+fn issuer_unavailable_refusal(detail: impl Into<Cow<'static, str>>) -> Refusal {
+    Refusal::new(RefusalReason::LeaseAway, detail)
+}

@@ -1,0 +1,124 @@
+//! Gives a lock on at the end of its exchange. Without a report of that end, the upstream may still be at work, and the lock
+//! is kept: see [`abandoned`].
+
+mod abandoned;
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use fencegate_idempotency::{OperationOutcome, OperationPermit};
+use fencegate_process::{clock::SharedClock, key_redaction};
+use fencegate_refusal::{DispatchOutcome, Refusal};
+use hyper::{StatusCode, http::response::Parts};
+use tracing::warn;
+
+pub(super) use self::abandoned::AbandonedHoldPolicy;
+use self::abandoned::ExchangeEnd;
+use super::held_lock::HeldLock;
+use crate::{
+    request_context::{Exchange, RequestContext},
+    steps::{answer::ExchangeObserver, forward::wait_lock_lost},
+};
+
+/// The lock is given on when this is dropped, or later, where the upstream must get its time first. A panic of the task
+/// that works for the request drops it as well.
+pub(super) struct LockRelease {
+    held: Rc<HeldLock>,
+    policy: AbandonedHoldPolicy,
+    clock: SharedClock,
+    /// The record of the operation, where ZooKeeper stores operations.
+    record: Option<OperationPermit>,
+    exchange: Rc<Exchange>,
+    /// Counts the request as in flight until its answer is here.
+    _context: Rc<RequestContext>,
+    end: ExchangeEnd,
+}
+
+impl LockRelease {
+    pub(super) fn new(
+        held: &Rc<HeldLock>,
+        policy: AbandonedHoldPolicy,
+        clock: SharedClock,
+        record: Option<OperationPermit>,
+        exchange: &Rc<Exchange>,
+        context: &Rc<RequestContext>,
+    ) -> Self {
+        let held = held.clone();
+        let exchange = exchange.clone();
+        Self { held, policy, clock, record, exchange, _context: context.clone(), end: ExchangeEnd::Abandoned }
+    }
+
+    pub(super) async fn on_refused(mut self, refusal: &Refusal) {
+        self.end = match refusal.outcome() {
+            DispatchOutcome::NotDispatched => ExchangeEnd::Undispatched,
+            DispatchOutcome::Done | DispatchOutcome::Replayed | DispatchOutcome::Unknown => {
+                ExchangeEnd::Broken
+            }
+        };
+        let record = self.record.take();
+        // Dropped before the wait: the connection may soon carry another exchange.
+        drop(self);
+        if let (Some(record), DispatchOutcome::NotDispatched) = (record, refusal.outcome()) {
+            record.complete(OperationOutcome::NotExecuted).await;
+        }
+    }
+}
+
+impl ExchangeObserver for LockRelease {
+    async fn wait_should_give_up(&self) {
+        wait_lock_lost(Some(self.held.tenure.permission()), self.policy.level, &self.clock).await;
+        AbandonedHoldPolicy::shut_gate_after_lock_loss(&self.held, &self.exchange);
+    }
+
+    async fn on_complete(mut self, head: &Parts, _: Option<&Bytes>) {
+        let answer = self.exchange.answer();
+        if answer.is_inconclusive {
+            // Dropped without a report, the record of the operation has an unknown outcome.
+            self.end = ExchangeEnd::Unfinished;
+            self.held.tenure.retire();
+            let token = self.exchange.token().map(|token| token.to_string());
+            warn!(keys = self.keys(), token, status = head.status.as_u16(), "answer.unfinished");
+            return;
+        }
+        self.end = ExchangeEnd::Complete;
+        if let Some(record) = self.record.take() {
+            // Recorded before the key is released, so that the next holder finds the outcome.
+            record_response(record, head.status, answer.retires_grant).await;
+        }
+        if !answer.retires_grant {
+            self.held.tenure.mark_settled();
+        }
+    }
+
+    /// The tenure retires, because nothing was reported about the end.
+    fn on_broken(mut self) {
+        self.end = ExchangeEnd::Broken;
+    }
+
+    /// The key stays closed until the upstream has had its time.
+    fn on_abandoned(self) {}
+
+    fn keys(&self) -> String {
+        key_redaction::redact_keys(&self.held.keys)
+    }
+}
+
+impl Drop for LockRelease {
+    fn drop(&mut self) {
+        self.policy.keep_until_safe(&self.held, &self.exchange, self.end, self.clock.now());
+    }
+}
+
+/// The upstream has answered in full. `refused`: the upstream reports that the token was stale and that nothing was
+/// done.
+async fn record_response(record: OperationPermit, status: StatusCode, refused: bool) {
+    let outcome = if refused {
+        Some(OperationOutcome::NotExecuted)
+    } else {
+        record.outcome_for_status(status.as_u16())
+    };
+    // Without this call the outcome stays unknown.
+    if let Some(outcome) = outcome {
+        record.complete(outcome).await;
+    }
+}

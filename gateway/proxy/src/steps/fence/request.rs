@@ -1,0 +1,282 @@
+//! A request that needs a lock: its relation to locks that are held already, how long it waits, and its entry among the
+//! requests of its keys.
+
+use std::{
+    borrow::Cow,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use fencegate_guard_client::{
+    callback::{CallbackOrigin, CallbackTicket},
+    guard_identity::GuardRegistry,
+};
+use fencegate_http::{
+    body::Reply,
+    client_quota::{ClientId, ClientQuotas, QuotaPermit},
+};
+use fencegate_leases::PresentedLease;
+use fencegate_lock::manager::lock_request::WaitPlace;
+use fencegate_metrics::request_tracker::{ActiveRequest, FinishedRequest, RequestTrackGuard, RequestTracker};
+use fencegate_policies::{
+    plan::{
+        Enforcement, FenceRule, FencingLevel, HoldPolicy, LeasePolicy, LockMode, NestedRequestPolicy,
+        PeerForwardPolicy,
+    },
+    prefer,
+    token::FencingToken,
+};
+use fencegate_protocol::lease_id::LeaseId;
+use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
+use hyper::header::{HeaderName, HeaderValue};
+use tokio::time::Instant;
+
+use crate::{
+    request_context::RequestContext,
+    steps::{
+        client_liveness::ClientDisconnectWatch,
+        key::{KeyedRequest, RequestLockSpec},
+        upgrade::OfferedUpgradeProtocols,
+    },
+};
+
+/// A request that needs a lock.
+pub(super) struct FencedRequest {
+    pub(super) keyed: KeyedRequest,
+    pub(super) lock: RequestLockSpec,
+    pub(super) client: ClientDisconnectWatch,
+    /// Its entry among the requests of its keys.
+    pub(super) entry: Rc<RequestTrackGuard>,
+    listed: ActiveRequest,
+}
+
+/// The relation of a request to the locks that are held already.
+pub(super) enum LockRelation {
+    /// The request shows no caller and no lease.
+    NoCaller,
+    /// All keys of the request are held by the dispatch in which it was called.
+    SameKeys(Rc<CallbackOrigin>),
+    /// None of its keys is held by its caller.
+    OtherKeys(Rc<CallbackOrigin>),
+    /// The request belongs to a client that holds a lease.
+    UnderLease(Rc<LeaseId>),
+}
+
+/// Reports the end of a request at its keys.
+pub(super) struct FencedRequestReport {
+    listed: ActiveRequest,
+    entry: Rc<RequestTrackGuard>,
+    context: Rc<RequestContext>,
+}
+
+impl FencedRequest {
+    pub(super) fn new(
+        keyed: KeyedRequest,
+        lock: RequestLockSpec,
+        client: ClientDisconnectWatch,
+        requests: &Arc<RequestTracker>,
+    ) -> Self {
+        let listed = ActiveRequest {
+            request: Some(keyed.trace.request_id.clone()),
+            route: keyed.plan.routes.get(lock.route).name.clone(),
+            mode: lock.mode,
+            came: std::time::Instant::now(),
+            works: None,
+        };
+        let entry = Rc::new(requests.track(&lock.keys, &listed));
+        Self { keyed, lock, client, entry, listed }
+    }
+
+    pub(super) fn report(&self) -> FencedRequestReport {
+        let listed = self.listed.clone();
+        FencedRequestReport { listed, entry: self.entry.clone(), context: self.keyed.context.clone() }
+    }
+
+    /// A place in the client's share of the route; `None` where shares are not limited.
+    pub(super) fn acquire_client_share(
+        &self,
+        rule: &FenceRule,
+        shares: &ClientQuotas,
+    ) -> Result<Option<QuotaPermit>, Refusal> {
+        let Some(most) = rule.client_share else { return Ok(None) };
+        let client = ClientId::from_ip(self.keyed.source.client);
+        let share = shares.acquire_route(client, self.listed.route.clone(), most);
+        share
+            .map(Some)
+            .ok_or_else(|| Refusal::new(RefusalReason::ClientLimit, "the client has its share of the route"))
+    }
+
+    /// Until when the request waits for its lock. A request from another gateway waits no longer than that gateway allows.
+    pub(super) fn wait_deadline(&self, relation: &LockRelation, rule: &FenceRule) -> Instant {
+        let wait = match relation {
+            LockRelation::NoCaller | LockRelation::UnderLease(_) => max_wait(&self.keyed, rule),
+            // The caller waits for this request, and others wait for the caller, so it must not wait itself.
+            LockRelation::SameKeys(_) | LockRelation::OtherKeys(_) => Duration::ZERO,
+        };
+        let ours = Instant::now() + wait;
+        self.keyed.source.forwarded.as_ref().map_or(ours, |forwarded| ours.min(forwarded.until))
+    }
+
+    /// A copy of the request for a second attempt, in case a guard reports that a newer tenure came first. A streamed
+    /// body cannot be sent again. Nothing that runs under the lock of its caller or client is tried again under
+    /// another lock.
+    pub(super) fn retry_copy(
+        &self,
+        relation: &LockRelation,
+        rule: &FenceRule,
+        guards: &GuardRegistry,
+    ) -> Option<KeyedRequest> {
+        let upstream = self.keyed.plan.upstream(self.keyed.upstream);
+        let is_guarded = upstream.fencing == FencingLevel::Guard && guards.is_direct(upstream);
+        let may_retry = matches!(relation, LockRelation::NoCaller)
+            && (is_guarded || rule.enforce == Enforcement::Observe);
+        may_retry.then(|| self.keyed.try_clone())?
+    }
+}
+
+impl LockRelation {
+    /// `grants_leases`: whether this installation grants leases.
+    ///
+    /// # Errors
+    /// A request that is called in this way can never run; or the route requires a lease and the request has none, or
+    /// the route accepts no lease.
+    pub(super) fn find(request: &KeyedRequest, grants_leases: bool) -> Result<Self, Refusal> {
+        let Some(lock) = &request.fenced else { return Ok(Self::NoCaller) };
+        let rule = lock.fence(&request.plan);
+        let shown = request.source.callback.as_ref();
+        let Some(shown) = shown.filter(|_| rule.nested == NestedRequestPolicy::Allow) else {
+            return Self::to_lease(rule, request.source.lease.as_ref(), grants_leases);
+        };
+        let from = match shown {
+            CallbackTicket::Valid(from) => from,
+            CallbackTicket::Expired(error) => return Err(Refusal::new(RefusalReason::StaleToken, *error)),
+        };
+        request.context.update_lock(|facts| facts.called_from = Some(from.token));
+        let held = lock.keys.iter().filter(|key| from.keys.contains(key)).count();
+        match held {
+            0 => Ok(Self::OtherKeys(from.clone())),
+            all if all == lock.keys.len() => Ok(Self::SameKeys(from.clone())),
+            _ => Err(deadlock_refusal("some of its keys are those of its caller, and others are not")),
+        }
+    }
+
+    fn to_lease(
+        rule: &FenceRule,
+        presented: Option<&PresentedLease>,
+        grants_leases: bool,
+    ) -> Result<Self, Refusal> {
+        match (rule.lease, presented) {
+            (LeasePolicy::Never | LeasePolicy::Optional, None) => Ok(Self::NoCaller),
+            (LeasePolicy::Required, None) => {
+                Err(Refusal::new(RefusalReason::LeaseRequired, "no `Fencing-Lease`"))
+            }
+            // This installation grants no leases: the field is then like any other that a client must not write.
+            (LeasePolicy::Never, Some(_)) if !grants_leases => Ok(Self::NoCaller),
+            (LeasePolicy::Never, Some(_)) => {
+                // It would wait for the lock that its own client holds.
+                Err(Refusal::new(RefusalReason::LeaseForbidden, "its route takes no lease"))
+            }
+            (LeasePolicy::Optional | LeasePolicy::Required, Some(PresentedLease::Malformed)) => {
+                Err(Refusal::new(RefusalReason::LeaseForbidden, "`Fencing-Lease` is no id of a lease"))
+            }
+            (LeasePolicy::Optional | LeasePolicy::Required, Some(PresentedLease::Valid(id, _))) => {
+                Ok(Self::UnderLease(id.clone()))
+            }
+        }
+    }
+
+    /// The dispatch in which the request was called.
+    pub(super) fn called_from(&self) -> Option<FencingToken> {
+        match self {
+            Self::SameKeys(from) | Self::OtherKeys(from) => Some(from.token),
+            Self::NoCaller | Self::UnderLease(_) => None,
+        }
+    }
+
+    /// A called request never waits for a lock. So where a lock is busy, the refusal names the deadlock and not a
+    /// wait.
+    pub(super) fn as_deadlock(&self, refusal: Refusal) -> Refusal {
+        match (self, refusal.reason) {
+            (Self::SameKeys(_) | Self::OtherKeys(_), RefusalReason::Locked | RefusalReason::QueueFull) => {
+                deadlock_refusal(refusal.detail)
+            }
+            _ => refusal,
+        }
+    }
+}
+
+pub(super) fn deadlock_refusal(reason: impl Into<Cow<'static, str>>) -> Refusal {
+    Refusal::new(RefusalReason::DeadlockAvoided, reason)
+}
+
+impl FencedRequestReport {
+    pub(super) fn finish(self, answer: &Result<Reply, Refusal>) {
+        let Self { listed, entry, context } = self;
+        let (status, outcome, reason) = match answer {
+            Ok(reply) if context.is_answer_inconclusive() => (reply.status(), DispatchOutcome::Unknown, None),
+            Ok(reply) => (reply.status(), DispatchOutcome::Done, None),
+            Err(refusal) => (refusal.status(), refusal.outcome(), Some(refusal.reason)),
+        };
+        // Another gateway has answered, and it has the outcome.
+        let report = context.peer_answer().map(|(_, report)| report);
+        entry.record_finished(&FinishedRequest {
+            request: listed.request,
+            route: listed.route,
+            at: SystemTime::now(),
+            took: listed.came.elapsed(),
+            status: status.as_u16(),
+            outcome: report.map_or(outcome, |report| report.outcome),
+            reason: report.map_or(reason, |report| report.reason),
+            token: context.token(),
+        });
+    }
+}
+
+const PREFER: HeaderName = HeaderName::from_static("prefer");
+
+/// `Prefer: wait=N` (RFC 7240): how long the client would wait; it can lower its route's wait, not raise it.
+pub fn max_wait(request: &KeyedRequest, rule: &FenceRule) -> Duration {
+    let preferred =
+        prefer::parse_wait(request.http.headers().get_all(PREFER).iter().map(HeaderValue::as_bytes));
+    preferred.map_or(rule.wait, |preferred| preferred.min(rule.wait))
+}
+
+/// Where a request may wait for its key. `relation`: `None` where the request is refused for it.
+///
+/// # Errors
+/// Another gateway has sent the request, but by our plan it needs other keys than the one that was sent with it.
+pub(super) fn wait_place(
+    request: &KeyedRequest,
+    relation: Option<&LockRelation>,
+    forwards: bool,
+) -> Result<WaitPlace, Refusal> {
+    if matches!(relation, None | Some(LockRelation::SameKeys(_) | LockRelation::UnderLease(_))) {
+        return Ok(WaitPlace::Here);
+    }
+    let alone = |lock: &&RequestLockSpec| caches_key(lock, lock.fence(&request.plan));
+    let kept = request.fenced.as_ref().filter(alone);
+    match (&request.source.forwarded, kept) {
+        (Some(forwarded), Some(lock)) if lock.keys[0].as_str() == forwarded.key => Ok(WaitPlace::AtHolder),
+        (Some(_), _) => {
+            Err(Refusal::new(RefusalReason::NotHolder, "by our plan it does not wait for that key alone"))
+        }
+        (None, Some(lock)) if forwards => Ok(allowed_place(request, lock)),
+        (None, _) => Ok(WaitPlace::Here),
+    }
+}
+
+/// The route locks one key exclusively, keeps it for later requests, and refuses requests without it.
+fn caches_key(lock: &RequestLockSpec, rule: &FenceRule) -> bool {
+    let cached = matches!(rule.hold, HoldPolicy::Cached(_)) && lock.keys.len() == 1;
+    cached && lock.mode == LockMode::Exclusive && rule.enforce == Enforcement::Refuse
+}
+
+/// A forwarded request must be here in full, because it may come back and be served here. After a switch of protocols
+/// the bytes are no request any more.
+fn allowed_place(request: &KeyedRequest, lock: &RequestLockSpec) -> WaitPlace {
+    let sends = lock.fence(&request.plan).forward == PeerForwardPolicy::Holder;
+    let whole = request.http.body().try_clone().is_some();
+    let switches = request.http.extensions().get::<OfferedUpgradeProtocols>().is_some();
+    if sends && whole && !switches { WaitPlace::Anywhere } else { WaitPlace::Here }
+}

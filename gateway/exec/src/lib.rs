@@ -18,10 +18,7 @@ mod channel;
 mod descendants;
 mod exec_command;
 pub mod exit_code;
-#[cfg(test)]
-mod fake_gateway;
 pub mod gateway_lease;
-pub mod lease_client;
 pub mod lock_keeper;
 pub mod lock_source;
 pub mod lock_spec;

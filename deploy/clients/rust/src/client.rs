@@ -8,23 +8,25 @@ use std::{
 };
 
 use rustls::ClientConfig;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::{
     error::AcquireError,
-    gateway_connection::{ClientConfigError, GatewayEndpoint},
+    gateway_connection::{ClientConfigError, GatewaySet, GatewayUrl},
     lease::Lease,
     lease_clock::{BootClock, SharedLeaseClock},
     lease_json::LeaseRequestBody,
-    renewal::{self, PendingLeaseRequest},
+    renewal::{self, LeaseOptions, PendingLeaseRequest},
 };
 
-/// A client of one gateway, or of a balancer in front of several: any gateway of an installation answers every question
-/// about a lease.
+/// A client of one gateway, of several, or of a balancer in front of them: any gateway of an installation answers every
+/// question about a lease.
 #[derive(Clone)]
 pub struct Client {
-    gateway: Arc<GatewayEndpoint>,
+    gateways: Arc<GatewaySet>,
     clock: SharedLeaseClock,
+    /// The number of leases whose task has not ended.
+    open: Arc<watch::Sender<usize>>,
 }
 
 /// A request for a lease, which is sent when it is awaited. Needs a tokio runtime.
@@ -32,7 +34,23 @@ pub struct Client {
 pub struct LeaseRequest {
     client: Client,
     asked: LeaseRequestBody,
-    notice: Option<Duration>,
+    options: LeaseOptions,
+}
+
+/// One lease, from its request to its release.
+pub(crate) struct OpenLease(Arc<watch::Sender<usize>>);
+
+impl OpenLease {
+    fn new(open: &Arc<watch::Sender<usize>>) -> Self {
+        open.send_modify(|open| *open += 1);
+        Self(open.clone())
+    }
+}
+
+impl Drop for OpenLease {
+    fn drop(&mut self) {
+        self.0.send_modify(|open| *open -= 1);
+    }
 }
 
 impl Client {
@@ -43,7 +61,7 @@ impl Client {
     /// # Errors
     /// The URL does not have this form, or the token cannot be sent in a header field.
     pub fn new(url: &str, token: &str) -> Result<Self, ClientConfigError> {
-        Ok(Self::at(GatewayEndpoint::at(url, Some(token), None)?))
+        Self::with_gateways(&[GatewayUrl::parse(url)?], Some(token.as_bytes()), None)
     }
 
     /// `url`: `https://host:port`. `tls`: the trusted authorities, and the client's certificate if the policy demands
@@ -56,11 +74,25 @@ impl Client {
         token: Option<&str>,
         tls: Arc<ClientConfig>,
     ) -> Result<Self, ClientConfigError> {
-        Ok(Self::at(GatewayEndpoint::at(url, token, Some(tls))?))
+        let url = GatewayUrl::parse(url)?;
+        if !url.is_tls() {
+            return Err(ClientConfigError::Scheme);
+        }
+        Self::with_gateways(&[url], token.map(str::as_bytes), Some(tls))
     }
 
-    fn at(gateway: GatewayEndpoint) -> Self {
-        Self { gateway: Arc::new(gateway), clock: Arc::new(BootClock) }
+    /// The gateways of one installation. If one does not answer, or has no result, the next one is asked. `tls`: for
+    /// the gateways with `https`.
+    ///
+    /// # Errors
+    /// There is none, one with `https` is there without `tls`, or the token cannot be sent in a header field.
+    pub fn with_gateways(
+        gateways: &[GatewayUrl],
+        token: Option<&[u8]>,
+        tls: Option<Arc<ClientConfig>>,
+    ) -> Result<Self, ClientConfigError> {
+        let gateways = Arc::new(GatewaySet::new(gateways, token, tls.as_ref())?);
+        Ok(Self { gateways, clock: Arc::new(BootClock), open: Arc::default() })
     }
 
     #[cfg(test)]
@@ -71,9 +103,25 @@ impl Client {
     /// Requests a lease of `key`. Default: exclusive, without a wait, and with the policy's default ttl.
     pub fn lease(&self, key: impl Into<String>) -> LeaseRequest {
         let keys = vec![key.into()];
-        let asked =
-            LeaseRequestBody { keys, mode: "exclusive", permits: None, ttl_ms: None, wait_ms: 0, note: None };
-        LeaseRequest { client: self.clone(), asked, notice: None }
+        let asked = LeaseRequestBody {
+            keys,
+            mode: "exclusive",
+            permits: None,
+            ttl_ms: None,
+            wait_ms: None,
+            note: None,
+        };
+        LeaseRequest { client: self.clone(), asked, options: LeaseOptions::default() }
+    }
+
+    /// Returns when no request for a lease is open and no lease is held: what was dropped is given back, or could not
+    /// be.
+    ///
+    /// # Cancellation
+    /// Dropping the future changes nothing.
+    pub async fn wait_released(&self) {
+        let mut open = self.open.subscribe();
+        open.wait_for(|open| *open == 0).await.expect("we have its sender");
     }
 }
 
@@ -106,7 +154,29 @@ impl LeaseRequest {
 
     /// How long to wait for another holder. The policy has a bound, `max_wait`.
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.asked.wait_ms = millis(wait);
+        self.asked.wait_ms = Some(millis(wait));
+        self
+    }
+
+    /// Waits in the queue with a lease that is renewed meanwhile: also longer than `max_wait` of the policy, and while
+    /// connections end and other gateways are asked. `None`: without an end.
+    pub fn queued(mut self, longest: Option<Duration>) -> Self {
+        self.options.queue = Some(longest);
+        self
+    }
+
+    /// Follows the lease over a second connection: its end and its revocation are known at once, and not with the next
+    /// renewal.
+    pub fn watched(mut self) -> Self {
+        self.options.watched = true;
+        self
+    }
+
+    /// Renews the lease until it is released, also when it is lost because no answer came in time. It is not held again.
+    /// But for as long as its work may not have stopped, no other client gets the lock from a gateway that answers
+    /// again.
+    pub fn kept_until_released(mut self) -> Self {
+        self.options.kept_until_released = true;
         self
     }
 
@@ -120,7 +190,7 @@ impl LeaseRequest {
     /// another client can hold. Default: a tenth of the time that the gateway has promised; never more than half of
     /// it.
     pub fn notice(mut self, notice: Duration) -> Self {
-        self.notice = Some(notice);
+        self.options.notice = Some(notice);
         self
     }
 }
@@ -132,10 +202,12 @@ impl IntoFuture for LeaseRequest {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Self { client: Client { gateway, clock }, asked, notice } = self;
+            let Self { client: Client { gateways, clock, open }, asked, options } = self;
+            let open = OpenLease::new(&open);
             let (told, answered) = oneshot::channel();
             // A task of its own, which gives the lease back if it is granted while the caller drops the future.
-            drop(tokio::spawn(renewal::lease(PendingLeaseRequest { gateway, clock, asked, notice }, told)));
+            let pending = PendingLeaseRequest { gateways, clock, asked, options };
+            drop(tokio::spawn(renewal::lease(pending, told, open)));
             let ended = |_| AcquireError::Unanswered("the runtime has ended".into());
             answered.await.map_err(ended)?
         })

@@ -20,6 +20,9 @@ pub enum AcquireError {
         "ask the gateway for a lease; nothing was dispatched, and what was granted unheard ends after its ttl"
     )]
     Unanswered(#[source] Unanswered),
+    /// The lease ended while it waited in the queue. `why`: the reason that the gateway gives.
+    #[error("the lease was over before it was granted: {why}; nothing was dispatched")]
+    Over { why: String },
     /// The lease was granted, but its time ended before it could be renewed. It was released.
     #[error("the lease was over before it could be used; nothing was dispatched")]
     TooLate(#[source] LeaseLostError),

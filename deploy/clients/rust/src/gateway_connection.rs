@@ -1,6 +1,14 @@
-//! One connection to a gateway: requests about leases, and their responses.
+//! One connection to one of the gateways: requests about leases, and their responses.
 
-use std::{error::Error, io, sync::Arc, time::Duration};
+use std::{
+    error::Error,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{
@@ -33,17 +41,41 @@ pub enum ClientConfigError {
     Scheme,
     #[error("a bearer token is printable ASCII")]
     Token,
+    #[error("no gateway is named")]
+    NoGateway,
 }
 
 /// There was no readable answer. The question may have taken effect.
 pub(crate) type Unanswered = Box<dyn Error + Send + Sync>;
 
-/// The address of a gateway, and the client's credentials.
-pub(crate) struct GatewayEndpoint {
+/// The URL of a gateway: `http://host:port` or `https://host:port`, without a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GatewayUrl {
+    authority: Authority,
+    is_tls: bool,
+}
+
+/// The gateways of one installation, and the client's credentials. Any of them answers every question about a lease.
+pub(crate) struct GatewaySet {
+    gateways: Vec<GatewayEndpoint>,
+    bearer: Option<HeaderValue>,
+    /// The gateway that has answered last, by its place. New connections begin with it.
+    preferred: AtomicUsize,
+}
+
+/// The address of a gateway.
+struct GatewayEndpoint {
     authority: Authority,
     host: HeaderValue,
     tls: Option<(TlsConnector, ServerName<'static>)>,
-    bearer: Option<HeaderValue>,
+}
+
+/// There was no readable answer of this gateway.
+#[derive(Debug, thiserror::Error)]
+#[error("{host} does not answer")]
+struct GatewayError {
+    host: Authority,
+    source: Unanswered,
 }
 
 /// One question.
@@ -52,6 +84,8 @@ pub(crate) struct GatewayRequest<'q> {
     /// The path below the prefix of leases.
     pub(crate) path: String,
     pub(crate) lease: Option<&'q HeaderValue>,
+    /// The lease is made at once, and waits in the queue for as long as it is renewed.
+    pub(crate) in_queue: bool,
     pub(crate) body: Bytes,
 }
 
@@ -62,9 +96,10 @@ pub(crate) struct GatewayResponse {
 }
 
 /// A connection for requests, one after another. If it is dropped, it is closed, and the gateway gives up a wait that
-/// was requested on it.
+/// was requested on it. After a request without a result the next one goes to the next gateway.
 pub(crate) struct GatewayConnection {
-    gateway: Arc<GatewayEndpoint>,
+    gateways: Arc<GatewaySet>,
+    current: usize,
     open: Option<OpenConnection>,
 }
 
@@ -81,33 +116,66 @@ const PREFIX: &str = "/.fencegate/v1/leases";
 /// The longest answer. Documents about leases are far shorter.
 const LONGEST: usize = 1 << 20;
 
-impl GatewayEndpoint {
-    pub(crate) fn at(
-        url: &str,
-        token: Option<&str>,
-        tls: Option<Arc<ClientConfig>>,
-    ) -> Result<Self, ClientConfigError> {
+impl GatewayUrl {
+    /// # Errors
+    /// The text does not have this form.
+    pub fn parse(url: &str) -> Result<Self, ClientConfigError> {
         let bad = || ClientConfigError::Url(url.to_owned());
-        let parsed: Uri = url.parse().map_err(|_| bad())?;
-        let parts = parsed.into_parts();
-        let authority = parts.authority.ok_or_else(bad)?;
+        let parts = url.parse::<Uri>().map_err(|_| bad())?.into_parts();
+        let authority = parts.authority.filter(|authority| !authority.host().is_empty()).ok_or_else(bad)?;
         if parts.path_and_query.is_some_and(|path| path != "/") || authority.as_str().contains('@') {
             return Err(bad());
         }
-        let tls = match (parts.scheme, tls) {
-            (Some(scheme), None) if scheme == Scheme::HTTP => None,
-            (Some(scheme), Some(config)) if scheme == Scheme::HTTPS => {
-                let name = ServerName::try_from(bare(&authority).to_owned()).map_err(|_| bad())?;
-                Some((TlsConnector::from(config), name))
-            }
-            (Some(_), _) => return Err(ClientConfigError::Scheme),
-            (None, _) => return Err(bad()),
-        };
-        let bearer = token.map(|token| HeaderValue::from_str(&format!("Bearer {token}"))).transpose();
+        let scheme = parts.scheme.ok_or_else(bad)?;
+        if scheme != Scheme::HTTP && scheme != Scheme::HTTPS {
+            return Err(ClientConfigError::Scheme);
+        }
+        Ok(Self { authority, is_tls: scheme == Scheme::HTTPS })
+    }
+
+    /// Whether it begins with `https`.
+    pub fn is_tls(&self) -> bool {
+        self.is_tls
+    }
+}
+
+impl GatewaySet {
+    /// `tls`: for the gateways with `https`.
+    pub(crate) fn new(
+        gateways: &[GatewayUrl],
+        token: Option<&[u8]>,
+        tls: Option<&Arc<ClientConfig>>,
+    ) -> Result<Self, ClientConfigError> {
+        if gateways.is_empty() {
+            return Err(ClientConfigError::NoGateway);
+        }
+        let gateways = gateways.iter().map(|url| GatewayEndpoint::new(url, tls)).collect::<Result<_, _>>()?;
+        let bearer = token.map(|token| HeaderValue::from_bytes(&[b"Bearer ", token].concat())).transpose();
         let mut bearer = bearer.map_err(|_| ClientConfigError::Token)?;
         bearer.iter_mut().for_each(|value| value.set_sensitive(true));
+        Ok(Self { gateways, bearer, preferred: AtomicUsize::new(0) })
+    }
+
+    /// How many gateways there are.
+    pub(crate) fn len(&self) -> usize {
+        self.gateways.len()
+    }
+}
+
+impl GatewayEndpoint {
+    fn new(url: &GatewayUrl, tls: Option<&Arc<ClientConfig>>) -> Result<Self, ClientConfigError> {
+        let authority = url.authority.clone();
+        let bad = || ClientConfigError::Url(authority.to_string());
+        let tls = match (url.is_tls, tls) {
+            (false, _) => None,
+            (true, None) => return Err(ClientConfigError::Scheme),
+            (true, Some(config)) => {
+                let name = ServerName::try_from(bare(&authority).to_owned()).map_err(|_| bad())?;
+                Some((TlsConnector::from(config.clone()), name))
+            }
+        };
         let host = HeaderValue::from_str(authority.as_str()).map_err(|_| bad())?;
-        Ok(Self { authority, host, tls, bearer })
+        Ok(Self { authority, host, tls })
     }
 
     async fn open(&self) -> Result<OpenConnection, Unanswered> {
@@ -125,18 +193,6 @@ impl GatewayEndpoint {
         driver.spawn(async move { drop(connection.await) });
         Ok(OpenConnection { questions, _driver: driver })
     }
-
-    fn request(&self, question: &GatewayRequest<'_>) -> Result<Request<Full<Bytes>>, http::Error> {
-        let path = format!("{PREFIX}{}", question.path);
-        let mut request = Request::builder().method(&question.method).uri(path).header(HOST, &self.host);
-        if let Some(bearer) = &self.bearer {
-            request = request.header(AUTHORIZATION, bearer);
-        }
-        if let Some(lease) = question.lease {
-            request = request.header(FENCING_LEASE, lease);
-        }
-        request.header(CONTENT_TYPE, "application/json").body(Full::new(question.body.clone()))
-    }
 }
 
 /// The host, without the brackets of an IPv6 address.
@@ -145,33 +201,70 @@ fn bare(authority: &Authority) -> &str {
 }
 
 impl GatewayConnection {
-    pub(crate) fn to(gateway: Arc<GatewayEndpoint>) -> Self {
-        Self { gateway, open: None }
+    pub(crate) fn new(gateways: Arc<GatewaySet>) -> Self {
+        let current = gateways.preferred.load(Relaxed);
+        Self { gateways, current, open: None }
     }
 
-    /// Sends a request. If the connection has ended meanwhile, the request is sent again on a new one. So it has to be
-    /// one that may take effect twice, or the first one.
+    /// Sends a request, and waits for the answer until `limit` returns. If the connection has ended meanwhile, the
+    /// request is sent again on a new one. So it has to be one that may take effect twice, or the first one.
     ///
     /// # Cancellation
     /// Dropping the future closes the connection; the next request makes a new one. The request may take effect all
     /// the same.
-    pub(crate) async fn ask(&mut self, question: &GatewayRequest<'_>) -> Result<GatewayResponse, Unanswered> {
+    pub(crate) async fn ask(
+        &mut self,
+        question: &GatewayRequest<'_>,
+        limit: impl Future<Output = ()>,
+    ) -> Result<GatewayResponse, Unanswered> {
+        let answer = tokio::select! {
+            biased;
+            answer = self.ask_current(question) => answer,
+            () = limit => Err("no answer in time".into()),
+        };
+        match answer {
+            Ok(answer) => {
+                // This gateway has no result, for example because it cannot reach the gateway of the lease.
+                if answer.is_retryable() {
+                    self.move_on();
+                }
+                Ok(answer)
+            }
+            Err(source) => {
+                let host = self.gateways.gateways[self.current].authority.clone();
+                self.move_on();
+                Err(GatewayError { host, source }.into())
+            }
+        }
+    }
+
+    /// Has the next request go to the next gateway.
+    fn move_on(&mut self) {
+        let many = self.gateways.len();
+        if many > 1 {
+            self.open = None;
+            self.current = (self.current + 1) % many;
+            self.gateways.preferred.store(self.current, Relaxed);
+        }
+    }
+
+    async fn ask_current(&mut self, question: &GatewayRequest<'_>) -> Result<GatewayResponse, Unanswered> {
         if let Some(open) = self.open.take()
-            && let Ok(answer) = self.asked(open, question).await
+            && let Ok(answer) = self.exchange(open, question).await
         {
             return Ok(answer);
         }
-        let open = self.gateway.open().await?;
-        self.asked(open, question).await
+        let open = self.gateways.gateways[self.current].open().await?;
+        self.exchange(open, question).await
     }
 
-    async fn asked(
+    async fn exchange(
         &mut self,
         mut open: OpenConnection,
         question: &GatewayRequest<'_>,
     ) -> Result<GatewayResponse, Unanswered> {
         open.questions.ready().await?;
-        let answer = open.questions.send_request(self.gateway.request(question)?).await?;
+        let answer = open.questions.send_request(self.request(question)?).await?;
         let status = answer.status();
         let retry_after = retry_after(&answer);
         let body = Limited::new(answer.into_body(), LONGEST).collect().await?.to_bytes();
@@ -179,9 +272,30 @@ impl GatewayConnection {
         self.open = Some(open);
         Ok(GatewayResponse { status, retry_after, body })
     }
+
+    fn request(&self, question: &GatewayRequest<'_>) -> Result<Request<Full<Bytes>>, http::Error> {
+        let host = &self.gateways.gateways[self.current].host;
+        let path = format!("{PREFIX}{}", question.path);
+        let mut request = Request::builder().method(&question.method).uri(path).header(HOST, host);
+        if let Some(bearer) = &self.gateways.bearer {
+            request = request.header(AUTHORIZATION, bearer);
+        }
+        if let Some(lease) = question.lease {
+            request = request.header(FENCING_LEASE, lease);
+        }
+        if question.in_queue {
+            request = request.header("prefer", "respond-async");
+        }
+        request.header(CONTENT_TYPE, "application/json").body(Full::new(question.body.clone()))
+    }
 }
 
 impl GatewayResponse {
+    /// Whether the answer says nothing about the lease: another try, or another gateway, may have a result.
+    pub(crate) fn is_retryable(&self) -> bool {
+        self.status == StatusCode::TOO_MANY_REQUESTS || self.status.is_server_error()
+    }
+
     /// The refusal in the answer. It may be empty, if the answer came from a server in between.
     pub(crate) fn problem(&self) -> ProblemDetails {
         serde_json::from_slice(&self.body).unwrap_or_default()
@@ -202,17 +316,47 @@ fn retry_after<B>(answer: &Response<B>) -> Option<Duration> {
 mod tests {
     use super::*;
 
+    fn plain(url: &str, token: &str) -> Result<GatewaySet, ClientConfigError> {
+        GatewaySet::new(&[GatewayUrl::parse(url)?], Some(token.as_bytes()), None)
+    }
+
     /// A gateway URL is `http`, a host and a port. Anything else is refused, as is a token with a line break.
     #[test]
     fn url_is_scheme_host_and_port() {
         for good in ["http://localhost", "http://127.0.0.1:8080", "http://[::1]:8080/"] {
-            assert!(GatewayEndpoint::at(good, Some("secret"), None).is_ok(), "{good}");
+            assert!(plain(good, "secret").is_ok(), "{good}");
         }
         for bad in
             ["", "localhost:8080", "/x", "http://a/b", "http://a?b", "http://me@a", "https://a", "ftp://a"]
         {
-            assert!(GatewayEndpoint::at(bad, Some("secret"), None).is_err(), "{bad}");
+            assert!(plain(bad, "secret").is_err(), "{bad}");
         }
-        assert!(matches!(GatewayEndpoint::at("http://a", Some("a\nb"), None), Err(ClientConfigError::Token)));
+        assert!(matches!(plain("http://a", "a\nb"), Err(ClientConfigError::Token)));
+    }
+
+    /// A gateway is named by an `http` or `https` URL without a path.
+    #[test]
+    fn gateway_url_has_no_path() {
+        let read = |url: &str| GatewayUrl::parse(url).ok().map(|url| (url.authority.to_string(), url.is_tls));
+        assert_eq!(read("http://gw-1:8080"), Some(("gw-1:8080".to_owned(), false)));
+        assert_eq!(read("https://gw-1/"), Some(("gw-1".to_owned(), true)));
+        assert_eq!(read("http://[::1]:8080/"), Some(("[::1]:8080".to_owned(), false)));
+        for wrong in ["gw-1:8080", "ftp://gw-1", "http://", "http://gw-1/x", "http://a@b", "http://a b"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+
+    /// An answer after which another try can succeed is distinguished from a final refusal.
+    #[test]
+    fn retryable_answer_differs_from_refusal() {
+        let answer = |status: u16| GatewayResponse {
+            status: StatusCode::from_u16(status).expect("a status"),
+            retry_after: None,
+            body: Bytes::from_static(br#"{"title": "t", "detail": "why"}"#),
+        };
+        assert!(!answer(423).is_retryable());
+        assert_eq!(answer(423).problem().detail.as_deref(), Some("why"));
+        assert!(answer(503).is_retryable() && answer(429).is_retryable());
+        assert!(answer(200).read::<crate::lease_json::LeaseResponseBody>().is_err(), "no lease");
     }
 }

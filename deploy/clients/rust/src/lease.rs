@@ -22,11 +22,17 @@ pub struct Lease {
 /// The receiver of the result.
 pub(crate) type Releasing = oneshot::Sender<Result<(), ReleaseError>>;
 
-/// The facts about a lease that never change.
+/// The name of a lease, and its secret.
 #[derive(Clone)]
-pub(crate) struct LeaseIdentity {
+pub(crate) struct LeaseHandle {
     pub(crate) reference: Arc<str>,
     pub(crate) id: HeaderValue,
+}
+
+/// The facts about a held lease that never change.
+#[derive(Clone)]
+pub(crate) struct LeaseIdentity {
+    pub(crate) handle: LeaseHandle,
     pub(crate) token: Arc<str>,
     pub(crate) number: u64,
     pub(crate) permit: Option<u16>,
@@ -70,6 +76,16 @@ impl Lease {
         self.word.remaining()
     }
 
+    /// The moment until which no other client can hold, by the latest answer of the gateway: the time of CLOCK_BOOTTIME,
+    /// for other processes of this machine. It may move on.
+    ///
+    /// # Errors
+    /// The lease is lost.
+    pub fn held_until(&self) -> Result<Duration, LeaseLostError> {
+        self.word.remaining()?;
+        Ok(self.word.until().since_boot())
+    }
+
     /// The token for a service that compares tokens.
     ///
     /// # Errors
@@ -92,13 +108,19 @@ impl Lease {
     }
 
     /// Returns the reason when an operator revokes the lease; `None` if it is lost before. The lease is held until it
-    /// is released. A revocation is seen at the next renewal, after a third of the promised time at most.
+    /// is released. A revocation is seen at the next renewal, after a sixth of the promised time, or at once
+    /// if it is [watched](crate::LeaseRequest::watched).
     ///
     /// # Cancellation
     /// Dropping the future changes nothing.
     pub fn revoked(&self) -> impl Future<Output = Option<Arc<str>>> + Send + use<> {
         let word = self.word.clone();
         async move { word.revoked().await }
+    }
+
+    /// Whether an operator has revoked the lease, by the latest answer of the gateway.
+    pub fn is_revoked(&self) -> bool {
+        self.word.is_revoked()
     }
 
     /// Runs `work` while the lease is held. If the lease is lost, the work is dropped at its next await.
@@ -125,13 +147,13 @@ impl Lease {
 
     /// The name of the lease in lists and logs.
     pub fn reference(&self) -> &str {
-        &self.told.reference
+        &self.told.handle.reference
     }
 
     /// The value of the field [`FENCING_LEASE`](crate::FENCING_LEASE) for requests under the lease. The gateway checks
     /// by itself whether the lease holds. The value is a secret, and marked as sensitive.
     pub fn header_value(&self) -> HeaderValue {
-        self.told.id.clone()
+        self.told.handle.id.clone()
     }
 
     /// The former name of [`header_value`](Self::header_value).
@@ -168,7 +190,7 @@ impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let remaining = self.word.remaining();
         f.debug_struct("Lease")
-            .field("reference", &self.told.reference)
+            .field("reference", &self.told.handle.reference)
             .field("remaining", &remaining)
             .finish()
     }

@@ -11,6 +11,10 @@ impl BootInstant {
         Self(self.0.saturating_add(time))
     }
 
+    pub(crate) fn since_boot(self) -> Duration {
+        self.0
+    }
+
     /// The time until `later`; zero if that has passed.
     pub(crate) fn until(self, later: Self) -> Duration {
         later.0.saturating_sub(self.0)

@@ -15,7 +15,9 @@ pub(crate) struct LeaseRequestBody {
     pub(crate) permits: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ttl_ms: Option<u64>,
-    pub(crate) wait_ms: u64,
+    /// Without it a lease in the queue waits for as long as it is renewed, and any other not at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) wait_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
 }
@@ -27,6 +29,13 @@ pub(crate) struct LeaseResponseBody {
     pub(crate) lease: Option<String>,
     pub(crate) reference: String,
     pub(crate) state: String,
+    /// Why it is over.
+    pub(crate) why: Option<String>,
+    /// Grows with each change.
+    #[serde(default)]
+    pub(crate) revision: u64,
+    #[serde(default)]
+    pub(crate) ttl_ms: u64,
     pub(crate) token: Option<String>,
     pub(crate) number: Option<u64>,
     pub(crate) permit: Option<u16>,
@@ -48,5 +57,9 @@ pub(crate) struct ProblemDetails {
 impl LeaseResponseBody {
     pub(crate) fn is_held(&self) -> bool {
         self.state == "held"
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.state == "waiting"
     }
 }

@@ -98,6 +98,10 @@ impl SharedLeaseState {
         self.word.borrow().until
     }
 
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.word.borrow().revocation.is_some()
+    }
+
     pub(crate) fn ticket(&self) -> Option<Arc<str>> {
         self.word.borrow().ticket.clone()
     }
@@ -192,6 +196,23 @@ mod tests {
         assert_eq!(word.is_proven(proven(clock.now().after(2 * SECOND))), Ok(()));
         clock.goes(2 * SECOND);
         assert_eq!(word.remaining(), Ok(SECOND));
+    }
+
+    /// An answer that arrives late takes back neither a later deadline nor a revocation nor the loss of the lease.
+    #[tokio::test]
+    async fn late_answer_reverts_no_state() {
+        let (clock, word) = held_for(9 * SECOND);
+        let start = clock.now();
+        let at = |seconds| start.after(seconds * SECOND);
+        assert_eq!(word.is_proven(proven(at(5))), Ok(()));
+        assert_eq!(word.until(), at(9));
+        let revoked = LeaseUpdate { until: at(10), revocation: Some("wanted back".into()), ticket: None };
+        assert_eq!(word.is_proven(revoked), Ok(()));
+        assert_eq!(word.is_proven(proven(at(11))), Ok(()));
+        assert!(word.is_revoked() && word.until() == at(11));
+        word.ends(LeaseLostError::Ended);
+        assert_eq!(word.is_proven(proven(at(20))), Err(LeaseLostError::Ended));
+        assert_eq!(word.remaining(), Err(LeaseLostError::Ended));
     }
 
     #[tokio::test]

@@ -14,7 +14,7 @@ mod renewal;
 
 pub use client::{Client, LeaseRequest};
 pub use error::{AcquireError, ReleaseError};
-pub use gateway_connection::ClientConfigError;
+pub use gateway_connection::{ClientConfigError, GatewayUrl};
 pub use lease::{Lease, Token};
 pub use lease_json::FENCING_LEASE;
 pub use lease_state::LeaseLostError;

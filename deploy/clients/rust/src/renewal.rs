@@ -1,66 +1,108 @@
 //! The background task of one lease: requests it, renews it, and releases it.
 
-use std::{cmp, sync::Arc, time::Duration};
+use std::{future::pending, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode};
-use tokio::{sync::oneshot, time::timeout};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep},
+};
 
 use crate::{
+    client::OpenLease,
     error::{AcquireError, ReleaseError},
-    gateway_connection::{GatewayConnection, GatewayEndpoint, GatewayRequest, GatewayResponse, Unanswered},
-    lease::{Lease, LeaseIdentity, Releasing},
+    gateway_connection::{GatewayConnection, GatewayRequest, GatewayResponse, GatewaySet, Unanswered},
+    lease::{Lease, LeaseHandle, LeaseIdentity, Releasing},
     lease_clock::{BootInstant, SharedLeaseClock},
     lease_json::{LeaseRequestBody, LeaseResponseBody},
     lease_state::{LeaseLostError, LeaseUpdate, SharedLeaseState},
 };
 
-/// A request for a lease, with its gateway and its clock.
+/// A request for a lease, with its gateways and its clock.
 pub(crate) struct PendingLeaseRequest {
-    pub(crate) gateway: Arc<GatewayEndpoint>,
+    pub(crate) gateways: Arc<GatewaySet>,
     pub(crate) clock: SharedLeaseClock,
     pub(crate) asked: LeaseRequestBody,
+    pub(crate) options: LeaseOptions,
+}
+
+/// How the client treats a lease; the gateway knows nothing of it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LeaseOptions {
     pub(crate) notice: Option<Duration>,
+    /// `Some`: the lease waits in the queue, for this long at most.
+    pub(crate) queue: Option<Option<Duration>>,
+    pub(crate) watched: bool,
+    pub(crate) kept_until_released: bool,
 }
 
 /// The renewing task.
 struct LeaseRenewalTask {
     line: GatewayConnection,
+    gateways: Arc<GatewaySet>,
     clock: SharedLeaseClock,
     told: LeaseIdentity,
+    options: LeaseOptions,
+    /// The last change of the lease that was seen before the renewals.
+    revision: u64,
+}
+
+/// Follows a lease over a connection of its own, so that its end and its revocation are known at once.
+struct LeaseWatch {
+    line: GatewayConnection,
+    clock: SharedLeaseClock,
+    handle: LeaseHandle,
     notice: Option<Duration>,
-    /// A third of the time that the gateway last promised.
-    third: Duration,
-    next: BootInstant,
+    seen: u64,
 }
 
 /// The times in an answer.
 struct RenewalTiming {
     proven: LeaseUpdate,
-    third: Duration,
+    /// The time that the gateway has promised, with the notice.
+    held_for: Duration,
+    revision: u64,
 }
 
 /// The time limit for an answer, added to the wait for another holder.
 const ANSWER: Duration = Duration::from_secs(5);
-/// The shortest time between two questions, however little the gateway promises.
-const SELDOM: Duration = Duration::from_millis(20);
+/// A renewal without an answer for so long is sent again, to another gateway.
+const LONGEST_RENEWAL: Duration = Duration::from_secs(1);
+/// The shortest time for an answer to a renewal.
+const SHORTEST_RENEWAL: Duration = Duration::from_millis(200);
+/// The pause of the queue and of a watch between two questions without an answer.
+const PAUSE: Duration = Duration::from_millis(250);
+/// How many seconds one question waits for a change of the lease.
+const WATCH: u64 = 20;
 
 /// Runs from the question to the end of the lease.
 pub(crate) async fn lease(
     applied: PendingLeaseRequest,
     mut told: oneshot::Sender<Result<Lease, AcquireError>>,
+    _open: OpenLease,
 ) {
-    let mut line = GatewayConnection::to(applied.gateway.clone());
+    let mut line = GatewayConnection::new(applied.gateways.clone());
+    // A lease that waits in the queue, or that was granted and is not the caller's yet.
+    let mut waiting = None;
     let granted = tokio::select! {
         // The answer is checked first, so that a granted lease is not forgotten if the caller goes at that moment.
         biased;
-        granted = applied.granted(&mut line) => granted,
+        granted = applied.granted(&mut line, &mut waiting) => Some(granted),
         // The connection is closed here, and the gateway removes the request from the queue.
-        () = told.closed() => return,
+        () = told.closed() => None,
     };
     let begun = match granted {
-        Ok((document, asked)) => applied.begin(line, document, asked).await,
-        Err(not_leased) => Err(not_leased),
+        Some(Ok((document, asked))) => applied.begin(line, document, asked, waiting).await,
+        failed => {
+            if let Some(waiting) = waiting {
+                drop(release(&mut line, applied.gateways.len(), &waiting).await);
+            }
+            match failed {
+                Some(Err(not_leased)) => Err(not_leased),
+                _ => return,
+            }
+        }
     };
     match begun {
         Ok((renewing, word)) => {
@@ -79,26 +121,72 @@ impl PendingLeaseRequest {
     async fn granted(
         &self,
         line: &mut GatewayConnection,
+        waiting: &mut Option<LeaseHandle>,
     ) -> Result<(LeaseResponseBody, BootInstant), AcquireError> {
-        let asked = self.clock.now();
+        let mut asked = self.clock.now();
+        let late = self.options.queue.flatten().map(|longest| Instant::now() + longest);
         let body = serde_json::to_vec(&self.asked).expect("plain fields serialise").into();
-        let question = GatewayRequest { method: Method::POST, path: String::new(), lease: None, body };
-        let longest = Duration::from_millis(self.asked.wait_ms).saturating_add(ANSWER);
-        let answer = timeout(longest, line.ask(&question)).await;
-        let answer = answer.unwrap_or_else(|late| Err(late.into())).map_err(AcquireError::Unanswered)?;
-        match answer.status {
-            StatusCode::CREATED => {
-                answer.read().map(|document| (document, asked)).map_err(AcquireError::Unanswered)
+        let in_queue = self.options.queue.is_some();
+        let question =
+            GatewayRequest { method: Method::POST, path: String::new(), lease: None, in_queue, body };
+        let longest = Duration::from_millis(self.asked.wait_ms.unwrap_or_default()).saturating_add(ANSWER);
+        let mut answer = line.ask(&question, sleep(longest)).await.map_err(AcquireError::Unanswered)?;
+        loop {
+            let document: LeaseResponseBody = match answer.status {
+                status if status.is_success() => answer.read().map_err(AcquireError::Unanswered)?,
+                StatusCode::LOCKED => return Err(self.locked()),
+                status => return Err(refused(status, &answer)),
+            };
+            if let Some(handle) = LeaseHandle::new(&document) {
+                *waiting = Some(handle);
             }
-            StatusCode::LOCKED => Err(AcquireError::Locked { keys: self.asked.keys.clone() }),
-            status => {
-                let problem = answer.problem();
-                let status = status.as_u16();
-                let reason = problem.reason;
-                let detail = problem.detail.unwrap_or(problem.title);
-                Err(AcquireError::Refused { status, reason, detail, retry_after: answer.retry_after })
+            if !document.is_waiting() {
+                return match document.why {
+                    _ if document.is_held() => Ok((document, asked)),
+                    Some(why) if why == "locked" => Err(self.locked()),
+                    why => {
+                        Err(AcquireError::Over { why: why.unwrap_or_else(|| "no word of why".to_owned()) })
+                    }
+                };
+            }
+            let left = late.map(|late| late.saturating_duration_since(Instant::now()));
+            let Some(handle) = waiting.as_ref().filter(|_| left != Some(Duration::ZERO)) else {
+                return Err(self.locked());
+            };
+            (answer, asked) = self.wait_in_queue(line, handle, &document, left).await?;
+        }
+    }
+
+    fn locked(&self) -> AcquireError {
+        AcquireError::Locked { keys: self.asked.keys.clone() }
+    }
+
+    /// Returns when the lease has changed, or when it is time for a renewal, whose answer also has the state.
+    async fn wait_in_queue(
+        &self,
+        line: &mut GatewayConnection,
+        handle: &LeaseHandle,
+        document: &LeaseResponseBody,
+        left: Option<Duration>,
+    ) -> Result<(GatewayResponse, BootInstant), AcquireError> {
+        let turn = (Duration::from_millis(document.ttl_ms) / 3).min(left.unwrap_or(Duration::MAX));
+        let seconds = turn.as_secs().min(WATCH);
+        if seconds == 0 {
+            sleep(turn.min(PAUSE)).await;
+        } else {
+            let asked = self.clock.now();
+            let limit = Duration::from_secs(seconds) + ANSWER;
+            if let Ok(answer) = line.ask(&handle.watch(document.revision, seconds), sleep(limit)).await
+                && let Ok(now) = answer.read::<LeaseResponseBody>()
+                && answer.status.is_success()
+                && !now.is_waiting()
+            {
+                return Ok((answer, asked));
             }
         }
+        let asked = self.clock.now();
+        let answer = line.ask(&handle.renewal(), sleep(ANSWER)).await.map_err(AcquireError::Unanswered)?;
+        Ok((answer, asked))
     }
 
     /// Begins the renewals. The promised time counts from the question, which may have waited long. Then one renewal
@@ -108,15 +196,16 @@ impl PendingLeaseRequest {
         line: GatewayConnection,
         document: LeaseResponseBody,
         asked: BootInstant,
+        waiting: Option<LeaseHandle>,
     ) -> Result<(LeaseRenewalTask, Arc<SharedLeaseState>), AcquireError> {
-        let Self { clock, notice, .. } = self;
-        let mut promise = RenewalTiming::of(&document, asked, notice);
+        let Self { gateways, clock, options, .. } = self;
+        let mut promise = RenewalTiming::new(&document, asked, options.notice);
         let unreadable =
             || AcquireError::Unanswered("the gateway tells no id or no token of the lease".into());
-        let told = LeaseIdentity::of(document).ok_or_else(unreadable)?;
-        let mut renewing =
-            LeaseRenewalTask { line, clock: clock.clone(), told, notice, third: promise.third, next: asked };
-        if clock.now().until(promise.proven.until) <= promise.third {
+        let revision = document.revision;
+        let told = LeaseIdentity::new(document, waiting).ok_or_else(unreadable)?;
+        let mut renewing = LeaseRenewalTask { line, gateways, clock: clock.clone(), told, options, revision };
+        if clock.now().until(asked.after(promise.held_for)) <= promise.held_for / 2 {
             match renewing.asked_once(clock.now().after(ANSWER)).await {
                 Ok(next) => promise = next,
                 Err(RenewalError::Over) => return Err(AcquireError::TooLate(LeaseLostError::Ended)),
@@ -126,7 +215,6 @@ impl PendingLeaseRequest {
         if clock.now() >= promise.proven.until {
             return Err(renewing.too_late().await);
         }
-        (renewing.third, renewing.next) = (promise.third, clock.now().after(promise.third));
         Ok((renewing, Arc::new(SharedLeaseState::of(promise.proven, clock))))
     }
 }
@@ -145,10 +233,17 @@ impl LeaseRenewalTask {
         word: &SharedLeaseState,
         mut release_request: oneshot::Receiver<Releasing>,
     ) {
+        let watch = self.options.watched.then(|| self.watch());
+        let watching = async {
+            match watch {
+                Some(watch) => watch.ended(word).await,
+                None => pending().await,
+            }
+        };
         let release_request = tokio::select! {
             biased;
             release_request = &mut release_request => release_request,
-            lost = self.renews(word) => {
+            lost = async { tokio::select! { lost = self.renews(word) => lost, lost = watching => lost } } => {
                 word.ends(lost);
                 // The holder may need the time of the notice to stop, and releases the lease when it is done. The
                 // lease is not renewed any more.
@@ -163,68 +258,69 @@ impl LeaseRenewalTask {
         }
     }
 
-    /// Renews for as long as the lease is held.
+    /// Renews for as long as the lease is held, or until the gateway says that it is over.
     async fn renews(&mut self, word: &SharedLeaseState) -> LeaseLostError {
+        let mut unanswered = 0;
+        // What the gateway has promised last, also when the lease is lost already.
+        let mut promised = word.until();
         loop {
-            self.clock.reaches(cmp::min(self.next, word.until())).await;
-            if let Err(lost) = word.remaining() {
+            promised = promised.max(word.until());
+            let now = self.clock.now();
+            let next = now.after(renewal_pause(now.until(promised), unanswered));
+            self.clock.reaches(next).await;
+            if let Err(lost) = word.remaining()
+                && !self.goes_on_after(lost)
+            {
                 return lost;
             }
             let asked = self.clock.now();
-            // If no answer comes within a third of the time, there is still time to try another connection.
-            let limit = cmp::min(asked.after(self.third), word.until());
-            let pause = match self.asked_once(limit).await {
-                Ok(RenewalTiming { proven, third }) => {
-                    if let Err(lost) = word.is_proven(proven) {
+            let limit = asked.after(self.patience(asked.until(promised)));
+            match self.asked_once(limit).await {
+                Ok(RenewalTiming { proven, .. }) => {
+                    unanswered = 0;
+                    promised = promised.max(proven.until);
+                    if let Err(lost) = word.is_proven(proven)
+                        && !self.goes_on_after(lost)
+                    {
                         return lost;
                     }
-                    self.third = third;
-                    third
                 }
                 Err(RenewalError::Over) => return LeaseLostError::Ended,
-                Err(RenewalError::Untold) => self.third / 4,
-            };
-            self.next = self.clock.now().after(pause.max(SELDOM));
+                Err(RenewalError::Untold) => unanswered += 1,
+            }
         }
+    }
+
+    /// Whether the lease is renewed although it is lost.
+    fn goes_on_after(&self, lost: LeaseLostError) -> bool {
+        self.options.kept_until_released && lost == LeaseLostError::NotRenewed
+    }
+
+    /// How long a renewal waits for its answer: afterwards there is still time to try another connection.
+    fn patience(&self, left: Duration) -> Duration {
+        let longest = if self.gateways.len() > 1 { LONGEST_RENEWAL } else { Duration::MAX };
+        (left / 3).min(longest).max(SHORTEST_RENEWAL)
     }
 
     /// Renews once, and waits for the answer until `limit`.
     async fn asked_once(&mut self, limit: BootInstant) -> Result<RenewalTiming, RenewalError> {
         let asked = self.clock.now();
-        let path = format!("/{}/renew", self.told.reference);
-        let id = self.told.id.clone();
-        let question = GatewayRequest { method: Method::POST, path, lease: Some(&id), body: Bytes::new() };
-        let answer = tokio::select! {
-            biased;
-            answer = self.line.ask(&question) => answer.map_err(|_| RenewalError::Untold)?,
-            () = self.clock.reaches(limit) => return Err(RenewalError::Untold),
-        };
-        match answer.status {
-            StatusCode::OK => {
-                let document: LeaseResponseBody = answer.read().map_err(|_| RenewalError::Untold)?;
-                if document.is_held() {
-                    Ok(RenewalTiming::of(&document, asked, self.notice))
-                } else {
-                    Err(RenewalError::Over)
-                }
-            }
-            StatusCode::PRECONDITION_FAILED => Err(RenewalError::Over),
-            // The answer may come from a starting gateway or a balancer; another gateway may have the lease.
-            _ => Err(RenewalError::Untold),
+        let answer = self.line.ask(&self.told.handle.renewal(), self.clock.reaches(limit)).await;
+        RenewalTiming::from_answer(answer, asked, self.options.notice)
+    }
+
+    fn watch(&self) -> LeaseWatch {
+        LeaseWatch {
+            line: GatewayConnection::new(self.gateways.clone()),
+            clock: self.clock.clone(),
+            handle: self.told.handle.clone(),
+            notice: self.options.notice,
+            seen: self.revision,
         }
     }
 
     async fn gives_back(&mut self) -> Result<(), ReleaseError> {
-        let path = format!("/{}", self.told.reference);
-        let id = self.told.id.clone();
-        let question = GatewayRequest { method: Method::DELETE, path, lease: Some(&id), body: Bytes::new() };
-        let answer = timeout(ANSWER, self.line.ask(&question)).await;
-        let answer: Result<GatewayResponse, Unanswered> = answer.unwrap_or_else(|late| Err(late.into()));
-        let answer = answer.map_err(ReleaseError::Unanswered)?;
-        if answer.status.is_success() {
-            return Ok(());
-        }
-        Err(ReleaseError::Refused { status: answer.status.as_u16(), reason: answer.problem().reason })
+        release(&mut self.line, self.gateways.len(), &self.told.handle).await
     }
 
     /// Gives an unused lease back.
@@ -234,25 +330,128 @@ impl LeaseRenewalTask {
     }
 }
 
-impl LeaseIdentity {
-    fn of(document: LeaseResponseBody) -> Option<Self> {
-        let mut id = HeaderValue::from_str(&document.lease?).ok()?;
+impl LeaseWatch {
+    /// Returns when a gateway says that the lease is over. Answers that come too late change nothing.
+    async fn ended(mut self, word: &SharedLeaseState) -> LeaseLostError {
+        loop {
+            let asked = self.clock.now();
+            let limit = sleep(Duration::from_secs(WATCH) + ANSWER);
+            let answer = self.line.ask(&self.handle.watch(self.seen, WATCH), limit).await;
+            match RenewalTiming::from_answer(answer, asked, self.notice) {
+                Ok(RenewalTiming { proven, revision, .. }) => {
+                    self.seen = revision;
+                    word.is_proven(proven).ok();
+                }
+                Err(RenewalError::Over) => return LeaseLostError::Ended,
+                Err(RenewalError::Untold) => sleep(PAUSE).await,
+            }
+        }
+    }
+}
+
+/// The pause before the next renewal: a sixth of the time that is left. What the holder needs to stop takes part of that
+/// time, and an answer may be lost. When the time is over, the pause doubles with each request without an answer.
+fn renewal_pause(left: Duration, unanswered: u32) -> Duration {
+    let shortest = Duration::from_millis(50);
+    let longest = Duration::from_secs(5);
+    let unanswered = if left.is_zero() { unanswered } else { 0 };
+    let backed_off = shortest.saturating_mul(1_u32.checked_shl(unanswered).unwrap_or(u32::MAX));
+    (left / 6).max(backed_off).clamp(shortest, longest)
+}
+
+/// Releases a lease: asks each gateway in turn until one has a result. A silent gateway does not keep the others from
+/// being asked.
+async fn release(
+    line: &mut GatewayConnection,
+    gateways: usize,
+    handle: &LeaseHandle,
+) -> Result<(), ReleaseError> {
+    let late = Instant::now() + ANSWER;
+    let mut result = Err(ReleaseError::Abandoned);
+    for left in (1..=gateways).rev() {
+        let share = late.saturating_duration_since(Instant::now()) / u32::try_from(left).unwrap_or(u32::MAX);
+        result = match line.ask(&handle.question(Method::DELETE, ""), sleep(share)).await {
+            Ok(answer) if answer.status.is_success() => return Ok(()),
+            Ok(answer) => {
+                let reason = answer.problem().reason;
+                let refused = Err(ReleaseError::Refused { status: answer.status.as_u16(), reason });
+                if !answer.is_retryable() {
+                    return refused;
+                }
+                refused
+            }
+            Err(unanswered) => Err(ReleaseError::Unanswered(unanswered)),
+        };
+    }
+    result
+}
+
+fn refused(status: StatusCode, answer: &GatewayResponse) -> AcquireError {
+    let problem = answer.problem();
+    let (status, reason) = (status.as_u16(), problem.reason);
+    let detail = problem.detail.unwrap_or(problem.title);
+    AcquireError::Refused { status, reason, detail, retry_after: answer.retry_after }
+}
+
+impl LeaseHandle {
+    /// `None` if the lease is not ours: its id was not told.
+    fn new(document: &LeaseResponseBody) -> Option<Self> {
+        let mut id = HeaderValue::from_str(document.lease.as_deref()?).ok()?;
         id.set_sensitive(true);
-        let reference = document.reference.into();
+        Some(Self { reference: document.reference.as_str().into(), id })
+    }
+
+    fn question(&self, method: Method, below: &str) -> GatewayRequest<'_> {
+        let path = format!("/{}{below}", self.reference);
+        GatewayRequest { method, path, lease: Some(&self.id), in_queue: false, body: Bytes::new() }
+    }
+
+    fn renewal(&self) -> GatewayRequest<'_> {
+        self.question(Method::POST, "/renew")
+    }
+
+    /// Waits for a change after `seen`, for so many seconds.
+    fn watch(&self, seen: u64, seconds: u64) -> GatewayRequest<'_> {
+        self.question(Method::GET, &format!("?watch={seconds}&seen={seen}"))
+    }
+}
+
+impl LeaseIdentity {
+    /// `handle`: from an earlier answer, where this one has no id.
+    fn new(document: LeaseResponseBody, handle: Option<LeaseHandle>) -> Option<Self> {
+        let handle = LeaseHandle::new(&document).or(handle)?;
         let token = document.token?.into();
-        Some(Self { reference, id, token, number: document.number?, permit: document.permit })
+        Some(Self { handle, token, number: document.number?, permit: document.permit })
     }
 }
 
 impl RenewalTiming {
     /// `asked`: a moment before the request was sent.
-    fn of(document: &LeaseResponseBody, asked: BootInstant, notice: Option<Duration>) -> Self {
+    fn new(document: &LeaseResponseBody, asked: BootInstant, notice: Option<Duration>) -> Self {
         let held_for = Duration::from_millis(document.held_for_ms.unwrap_or_default());
         let notice = notice.unwrap_or(held_for / 10).min(held_for / 2);
         let [revocation, ticket] =
             [&document.revocation, &document.ticket].map(|text| text.as_deref().map(Arc::from));
         let until = asked.after(held_for - notice);
-        Self { proven: LeaseUpdate { until, revocation, ticket }, third: held_for / 3 }
+        let revision = document.revision;
+        Self { proven: LeaseUpdate { until, revocation, ticket }, held_for, revision }
+    }
+
+    /// From the answer to a renewal or a watch. A refusal decides; a server error may come from a starting gateway or a
+    /// balancer, and another gateway may have the lease.
+    fn from_answer(
+        answer: Result<GatewayResponse, Unanswered>,
+        asked: BootInstant,
+        notice: Option<Duration>,
+    ) -> Result<Self, RenewalError> {
+        let answer = answer.map_err(|_| RenewalError::Untold)?;
+        if answer.is_retryable() {
+            return Err(RenewalError::Untold);
+        }
+        let document = Some(answer).filter(|answer| answer.status.is_success());
+        let document = document.and_then(|answer| answer.read::<LeaseResponseBody>().ok());
+        let held = document.filter(LeaseResponseBody::is_held).ok_or(RenewalError::Over)?;
+        Ok(Self::new(&held, asked, notice))
     }
 }
 

@@ -3,14 +3,12 @@
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Args;
+use fencegate_client::{Client, GatewayUrl};
 use fencegate_exec::{
-    gateway_lease::GatewayLeaseSource,
-    lease_client::{GatewayEndpoint, GatewayEndpoints},
-    lock_source::LockSource,
-    zookeeper_lock::ZooKeeperLockSource,
+    gateway_lease::GatewayLeaseSource, lock_source::LockSource, zookeeper_lock::ZooKeeperLockSource,
 };
-use fencegate_http_client::upstream::tls::UpstreamTls;
 use fencegate_policies::{key::ResourceKey, plan};
+use fencegate_process::client_tls::client_config;
 use fencegate_ticket::read_secret;
 
 use super::{config::ConfigArgs, out::report_error};
@@ -21,7 +19,7 @@ pub(super) struct LockSourceArgs {
     config: ConfigArgs,
     /// A gateway that grants leases: `http://host:port` or `https://host:port`. Several are tried in turn.
     #[arg(long, value_name = "URL", value_parser = parse_endpoint, conflicts_with = "config")]
-    gateway: Vec<GatewayEndpoint>,
+    gateway: Vec<GatewayUrl>,
     /// The file of the token that identifies this client to gateways.
     #[arg(long, value_name = "FILE", requires = "gateway")]
     bearer_file: Option<PathBuf>,
@@ -54,19 +52,21 @@ impl LockSourceArgs {
         }
         let bearer =
             self.bearer_file.as_deref().map(read_secret).transpose().map_err(|bad| report_error(&bad))?;
-        let bearer = bearer.map(|bearer| bearer.trim_ascii().to_vec());
         let client = self.certificate_file.clone().zip(self.key_file.clone());
         let client = client.map(|(chain, key)| plan::ClientCertificate { chain, key });
         let tls = plan::ClientTls { ca_file: self.ca_file.clone(), server_name: None, client };
-        let secured =
-            self.gateway.iter().any(|endpoint| endpoint.speaks_tls).then(|| UpstreamTls::open(&tls));
-        let secured = secured.transpose().map_err(|bad| report_error(&bad))?;
-        let gateways =
-            GatewayEndpoints { endpoints: self.gateway.clone(), bearer, secured: secured.map(Arc::new) };
-        Ok(LockSource::Gateway(GatewayLeaseSource::new(gateways, self.ttl, note)))
+        let secured = self.gateway.iter().any(GatewayUrl::is_tls).then(|| client_config(&tls));
+        let secured = secured.transpose().map_err(|bad| report_error(&bad))?.map(|mut secured| {
+            secured.alpn_protocols = vec![b"http/1.1".to_vec()];
+            Arc::new(secured)
+        });
+        let bearer = bearer.as_deref().map(<[u8]>::trim_ascii);
+        let client =
+            Client::with_gateways(&self.gateway, bearer, secured).map_err(|bad| report_error(&bad))?;
+        Ok(LockSource::Gateway(GatewayLeaseSource::new(client, self.ttl, note)))
     }
 }
 
-fn parse_endpoint(url: &str) -> Result<GatewayEndpoint, &'static str> {
-    GatewayEndpoint::parse(url).ok_or("not `http://host:port` or `https://host:port`")
+fn parse_endpoint(url: &str) -> Result<GatewayUrl, &'static str> {
+    GatewayUrl::parse(url).map_err(|_| "not `http://host:port` or `https://host:port`")
 }

@@ -5,16 +5,18 @@ use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{TcpListener, TcpStream},
     sync::mpsc,
+    time::timeout,
 };
 
 use super::*;
-use crate::{Client, lease_clock::tests::ManualClock};
+use crate::{Client, GatewayUrl, lease_clock::tests::ManualClock};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A gateway that takes its answers from the test.
 struct FakeGateway {
     client: Client,
+    url: GatewayUrl,
     clock: Arc<ManualClock>,
     heard: mpsc::UnboundedReceiver<ReceivedRequest>,
 }
@@ -37,7 +39,15 @@ impl FakeGateway {
         }));
         let clock = Arc::new(ManualClock::default());
         let client = Client::new(&url, "secret").expect("a URL").timed(clock.clone());
-        Self { client, clock, heard }
+        let url = GatewayUrl::parse(&url).expect("a URL");
+        Self { client, url, clock, heard }
+    }
+
+    /// Has the client ask `first` before this gateway, by the clock of this one.
+    fn ask_after(&mut self, first: &[GatewayUrl]) {
+        let gateways = [first, std::slice::from_ref(&self.url)].concat();
+        let client = Client::with_gateways(&gateways, Some(b"secret"), None).expect("URLs");
+        self.client = client.timed(self.clock.clone());
     }
 
     /// Waits for a question that begins like this, and returns the sender for its answer.
@@ -45,6 +55,20 @@ impl FakeGateway {
         let heard = self.heard.recv().await.expect("somebody asks");
         assert_eq!(heard.line, line);
         heard.answer
+    }
+
+    /// The same, and lets the time go on until then.
+    async fn hears_later(&mut self, line: &str) -> oneshot::Sender<(u16, Value)> {
+        loop {
+            match timeout(Duration::from_millis(20), self.heard.recv()).await {
+                Ok(heard) => {
+                    let heard = heard.expect("somebody asks");
+                    assert_eq!(heard.line, line);
+                    return heard.answer;
+                }
+                Err(_) => self.clock.goes(SECOND),
+            }
+        }
     }
 
     async fn answers(&mut self, line: &str, status: u16, body: Value) {
@@ -262,4 +286,139 @@ async fn former_names_still_work() {
     gateway.answers(RELEASE, 503, json!({"reason": "starting"})).await;
     let refused: NotReleased = released.await.expect("no panic").expect_err("refused");
     assert!(matches!(refused, NotReleased::Refused { status: 503, .. }), "{refused}");
+}
+
+/// A lease is released through another gateway where some do not answer.
+#[tokio::test]
+async fn release_passes_silent_gateways() {
+    // The first gateway accepts connections and is silent; nothing listens at the second address.
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let gone = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = |listener: &TcpListener| {
+        GatewayUrl::parse(&format!("http://{}", listener.local_addr().expect("bound"))).expect("a URL")
+    };
+    let urls = [url(&silent), url(&gone)];
+    drop(gone);
+    let mut last = FakeGateway::start().await;
+    let lease = last.leases().await;
+    let gateways = GatewaySet::new(&[&urls[..], std::slice::from_ref(&last.url)].concat(), None, None);
+    let gateways = Arc::new(gateways.expect("three gateways"));
+    let handle = lease.told.handle.clone();
+    let released = tokio::spawn(async move {
+        let many = gateways.len();
+        release(&mut GatewayConnection::new(gateways), many, &handle).await
+    });
+    last.answers(RELEASE, 204, Value::Null).await;
+    released.await.expect("no panic").expect("given back");
+}
+
+/// The first gateway answers 503, because it cannot reach the gateway of the lease; another one is tried before it
+/// again.
+#[tokio::test]
+async fn release_moves_on_after_503() {
+    let mut away = FakeGateway::start().await;
+    let mut last = FakeGateway::start().await;
+    last.ask_after(std::slice::from_ref(&away.url));
+    let asked = tokio::spawn(last.client.lease("job/1").into_future());
+    away.answers(ASK, 201, document(10_000)).await;
+    let released = tokio::spawn(asked.await.expect("no panic").expect("granted").release());
+    away.answers(RELEASE, 503, json!({"reason": "lease-away"})).await;
+    last.answers(RELEASE, 204, Value::Null).await;
+    released.await.expect("no panic").expect("given back");
+}
+
+/// A lease that is kept is renewed after its loss, is never held again, and is asked for no more when it is gone.
+#[tokio::test]
+async fn renewals_end_when_lease_is_gone() {
+    let mut gateway = FakeGateway::start().await;
+    let asked = tokio::spawn(gateway.client.lease("job/1").kept_until_released().into_future());
+    gateway.answers(ASK, 201, document(10_000)).await;
+    let lease = asked.await.expect("no panic").expect("granted");
+    gateway.clock.goes(60 * SECOND);
+    assert_eq!(lease.lost().await, LeaseLostError::NotRenewed);
+    gateway.hears_later(RENEW).await.send((200, document(10_000))).expect("it waits");
+    // The answer was taken, and has revived nothing.
+    let renewed = gateway.hears_later(RENEW).await;
+    assert_eq!(lease.held_until(), Err(LeaseLostError::NotRenewed));
+    renewed.send((412, Value::Null)).expect("it waits");
+    gateway.clock.goes(60 * SECOND);
+    let released = tokio::spawn(lease.release());
+    gateway.answers(RELEASE, 204, Value::Null).await;
+    released.await.expect("no panic").expect("given back");
+}
+
+/// A refusal ends the lease at once, and an answer that decides nothing does not.
+#[tokio::test]
+async fn refused_renewal_ends_lease() {
+    let mut gateway = FakeGateway::start().await;
+    let lease = gateway.leases().await;
+    gateway.clock.goes(2 * SECOND);
+    gateway.answers(RENEW, 503, json!({"reason": "lease-away"})).await;
+    let renewed = gateway.hears_later(RENEW).await;
+    assert!(lease.is_held());
+    renewed.send((403, json!({"reason": "lease-forbidden"}))).expect("it waits");
+    assert_eq!(lease.lost().await, LeaseLostError::Ended);
+}
+
+/// While the lease is held the pause is a sixth of its time; later it doubles with each failure, up to five seconds.
+#[test]
+fn renewal_pause_grows_while_unanswered() {
+    let pauses = [0, 1, 2, 3, 10, 40].map(|unanswered| renewal_pause(Duration::ZERO, unanswered));
+    assert_eq!(pauses.map(|pause| pause.as_millis()), [50, 100, 200, 400, 5000, 5000]);
+    assert_eq!([renewal_pause(6 * SECOND, 0), renewal_pause(6 * SECOND, 9)], [SECOND; 2], "it is held yet");
+}
+
+const WATCH_FIRST: &str = "GET /.fencegate/v1/leases/00000000000000aa?watch=20&seen=0 HTTP/1.1";
+
+/// A watched lease learns of its revocation and of its end without a renewal.
+#[tokio::test]
+async fn watched_lease_ends_at_once() {
+    let mut gateway = FakeGateway::start().await;
+    let asked = tokio::spawn(gateway.client.lease("job/1").watched().into_future());
+    gateway.answers(ASK, 201, document(10_000)).await;
+    let mut revoked = document(10_000);
+    revoked["revocation"] = "the database is being moved".into();
+    revoked["revision"] = 1.into();
+    gateway.answers(WATCH_FIRST, 200, revoked).await;
+    let lease = asked.await.expect("no panic").expect("granted");
+    assert_eq!(lease.revoked().await.as_deref(), Some("the database is being moved"));
+    assert!(lease.is_revoked() && lease.is_held());
+    gateway.answers(&WATCH_FIRST.replace("seen=0", "seen=1"), 412, Value::Null).await;
+    assert_eq!(lease.lost().await, LeaseLostError::Ended);
+}
+
+/// A lease in the queue is watched and renewed, and its time counts from the last question. A request that is dropped
+/// meanwhile gives its place back.
+#[tokio::test]
+async fn queued_lease_is_renewed_and_leaves() {
+    let mut gateway = FakeGateway::start().await;
+    let mut waiting = document(0);
+    waiting["state"] = "waiting".into();
+    waiting["ttl_ms"] = 4_000.into();
+    let watch = WATCH_FIRST.replace("watch=20", "watch=1");
+    let asked = tokio::spawn(gateway.client.lease("job/1").queued(None).into_future());
+    gateway.answers(ASK, 202, waiting.clone()).await;
+    gateway.clock.goes(60 * SECOND);
+    gateway.answers(&watch, 200, waiting.clone()).await;
+    gateway.answers(RENEW, 200, document(10_000)).await;
+    let lease = asked.await.expect("no panic").expect("granted");
+    assert_eq!(lease.remaining(), Ok(9 * SECOND));
+    let released = tokio::spawn(lease.release());
+    gateway.answers(RELEASE, 204, Value::Null).await;
+    released.await.expect("no panic").expect("given back");
+
+    let asked = tokio::spawn(gateway.client.lease("job/1").queued(None).into_future());
+    gateway.answers(ASK, 202, waiting).await;
+    drop(gateway.hears(&watch).await);
+    asked.abort();
+    drop(asked.await);
+    // The question about the queue may be on its way again.
+    loop {
+        let heard = gateway.heard.recv().await.expect("somebody asks");
+        if heard.line == RELEASE {
+            heard.answer.send((204, Value::Null)).expect("it waits");
+            break;
+        }
+    }
+    gateway.client.wait_released().await;
 }

@@ -10,8 +10,8 @@ use std::{
 };
 
 use fencegate_testkit::{
-    balancer::Balancer,
     child::{ChildProcess, Signal},
+    fault_proxy::FaultProxy,
     scratch,
     wait::wait_until,
 };
@@ -38,7 +38,7 @@ pub(crate) struct RestateProcesses {
     serving: usize,
     /// The one address in front of the processes. It leads to the other process when the first has not answered for
     /// the length of a lease.
-    balancer: Balancer,
+    balancer: FaultProxy,
     clients: ClientProcesses,
     _server: ChildProcess,
     _home: TempDir,
@@ -56,7 +56,7 @@ impl RestateProcesses {
         for handler in &running {
             clients::wait_started(handler).await;
         }
-        let balancer = Balancer::start(&[SocketAddr::from(([127, 0, 0, 1], ports[0]))]).await;
+        let balancer = FaultProxy::balance(&[SocketAddr::from(([127, 0, 0, 1], ports[0]))]);
         let home = scratch::temp_dir();
         let (server, ingress) = serving(&published, &home, balancer.address).await;
         let clients = ClientProcesses::start(
@@ -170,7 +170,7 @@ impl LockProcesses for RestateProcesses {
 
     async fn on_missed(&mut self) {
         self.balancer.set_targets(&[self.address(self.spare_handler())]);
-        self.balancer.close_connections();
+        self.balancer.break_all();
     }
 
     async fn on_thawed(&mut self) {

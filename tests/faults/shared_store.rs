@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use fencegate_testkit::{
     child::Signal,
+    fault_proxy::FaultProxy,
     postgres::{PostgresServer, StandbyMode, TestDatabase},
-    tcp_proxy::TcpProxy,
     wait::wait_until,
 };
 use tokio::{task::block_in_place, time::sleep};
@@ -91,7 +91,7 @@ async fn database_restarts_and_kills_stay_safe() {
 async fn broken_guard_connection_stays_safe() {
     let server = server();
     let database = server.fresh_database();
-    let cut = TcpProxy::start(database.address).await;
+    let cut = FaultProxy::start(database.address);
     let mut fleet = GuardFleet::start(&database.url(), Some(&database.url_at(&[cut.address]))).await;
     for _ in 0..3 {
         sleep(FAIR / 2).await;

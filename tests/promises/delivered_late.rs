@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use fencegate_testkit::{child::Signal, delaying_relay::DelayingRelay, wait::wait_until};
+use fencegate_testkit::{child::Signal, fault_proxy::FaultProxy, wait::wait_until};
 use fencegate_tests::{
     charged::{CommandBehavior, GRACE, LockedCommand},
     client::{FencingOutcome, TestRequest},
@@ -113,7 +113,7 @@ async fn filter_refuses_relayed_request_beside_job() {
         let guarded = GuardedSite::fresh().await;
         let service = guarded.site.origin.open_listener("service");
         let filter = filter(service).start().await;
-        let relay = DelayingRelay::start(if filtered { filter.public } else { service }).await;
+        let relay = FaultProxy::start(if filtered { filter.public } else { service });
         let guard =
             with_short_times(guarded.launch().await, relay.address, filter_setting(filtered)).start().await;
         let policy = guarded.policy("gw-1", &[guard.public]);

@@ -1,6 +1,7 @@
 //! The service receives the address of the client and of the proxies before it, and never from a client that is not
 //! trusted.
 
+use fencegate_testkit::fault_proxy::FaultProxy;
 use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},
     gateway::Gateway,
@@ -8,7 +9,6 @@ use fencegate_tests::{
     site::TestSite,
 };
 use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
 
 const CLAIMS: [(&str, &str); 4] = [
     ("X-Forwarded-For", "203.0.113.9, 198.51.100.7"),
@@ -69,22 +69,14 @@ async fn via_is_added_in_both_directions() {
     assert_eq!(answer.field("via"), Some(entries[1]));
 }
 
-/// A listener whose connections end at a gateway that is started later.
-async fn start_self_loop(site: &TestSite) -> Gateway {
-    let back = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let endpoint = format!("http://{}", back.local_addr().expect("bound"));
+/// A gateway whose upstream is the gateway itself.
+async fn start_self_loop(site: &TestSite) -> (Gateway, FaultProxy) {
+    let back = FaultProxy::balance(&[]);
+    let endpoint = format!("http://{}", back.address);
     let gateway =
         Gateway::start(&site.policy("gw-1").with("/upstreams/ledger/endpoints", json!([endpoint]))).await;
-    let public = gateway.public;
-    tokio::spawn(async move {
-        while let Ok((mut came, _)) = back.accept().await {
-            tokio::spawn(async move {
-                let mut on = TcpStream::connect(public).await.expect("listens");
-                tokio::io::copy_bidirectional(&mut came, &mut on).await.ok();
-            });
-        }
-    });
-    gateway
+    back.set_targets(&[gateway.public]);
+    (gateway, back)
 }
 
 /// A request that comes back to its own gateway is refused with 508, before it waits for the key that it holds
@@ -92,7 +84,7 @@ async fn start_self_loop(site: &TestSite) -> Gateway {
 #[tokio::test]
 async fn looping_request_is_refused() {
     let site = TestSite::fresh().await;
-    let gateway = start_self_loop(&site).await;
+    let (gateway, _back) = start_self_loop(&site).await;
     let answer = gateway.send(&TestRequest::get("/round")).await;
     assert_eq!((answer.status, answer.reason().as_str()), (508, "loop"), "{answer:?}");
     // On the fenced route, the second round is refused before it waits for the key that the first round holds.

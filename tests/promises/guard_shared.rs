@@ -8,9 +8,9 @@ use std::{
 
 use fencegate_testkit::{
     child::Signal,
+    fault_proxy::FaultProxy,
     postgres::{self, TestDatabase},
     scratch,
-    tcp_proxy::TcpProxy,
     wait::QUIET,
 };
 use fencegate_tests::{
@@ -371,7 +371,7 @@ async fn silent_guard_keeps_sent_requests_only() {
 async fn guard_without_database_is_avoided() {
     let guarded = GuardedSite::fresh().await;
     let database = database().await;
-    let proxy = TcpProxy::start(database.address).await;
+    let proxy = FaultProxy::start(database.address);
     let sharing = SharedDatabase::new(&database.url());
     let [one, two] = guarded.launch_pair(&sharing).await;
     let away = SharedDatabase::new(&database.url_at(&[proxy.address]));

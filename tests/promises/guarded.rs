@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fencegate_testkit::{
     child::Signal,
-    relay::{ByteHoldingRelay, HeldBytes},
+    fault_proxy::{FaultProxy, HeldBytes},
     wait::{QUIET, wait_until},
 };
 use fencegate_tests::{
@@ -34,15 +34,15 @@ struct DelayedRequest {
     next: Gateway,
     asked: Option<PendingRequest>,
     hold: HeldBytes,
-    _relay: ByteHoldingRelay,
+    _relay: FaultProxy,
 }
 
 impl DelayedRequest {
     async fn new(launch: fn(GuardLaunch) -> GuardLaunch, policy: fn(TestPolicy) -> TestPolicy) -> Self {
         let guarded = GuardedSite::fresh().await;
         let guard = launch(guarded.launch().await).start().await;
-        let relay = ByteHoldingRelay::start(guard.public).expect("a relay");
-        let victim = policy(guarded.policy("victim", &[relay.address()]));
+        let relay = FaultProxy::start(guard.public);
+        let victim = policy(guarded.policy("victim", &[relay.address]));
         let next = policy(guarded.policy("next", &[guard.public]));
         let (victim, next) = Gateway::start_both(&victim, &next).await;
         let hold = relay.hold_containing(OLD);

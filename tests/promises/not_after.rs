@@ -9,7 +9,7 @@ use std::{
 
 use fencegate_policies::not_after::{BootId, NotAfter};
 use fencegate_process::randomness::SystemRandomness;
-use fencegate_testkit::{child::Signal, delaying_relay::DelayingRelay};
+use fencegate_testkit::{child::Signal, fault_proxy::FaultProxy};
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},
     gateway::Gateway,
@@ -254,7 +254,7 @@ async fn filter_stops_late_relayed_request() {
         let beside = GuardFixture::new().await;
         let service = beside.origin.open_listener("service");
         let filter = filter(service).start().await;
-        let relay = DelayingRelay::start(if filtered { filter.public } else { service }).await;
+        let relay = FaultProxy::start(if filtered { filter.public } else { service });
         let heeded = if filtered { "enforced" } else { "ignored" };
         let guard = with_short_times(beside.launch().await, relay.address, heeded).start().await;
         relay.hold();
@@ -306,7 +306,7 @@ async fn filter_stops_late_relay_without_guard() {
         let site = TestSite::fresh().await;
         let service = site.origin.open_listener("service");
         let filter = filter(service).start().await;
-        let relay = DelayingRelay::start(if filtered { filter.public } else { service }).await;
+        let relay = FaultProxy::start(if filtered { filter.public } else { service });
         let policy = site
             .policy("gw-1")
             .with("/upstreams/ledger/endpoints", json!([format!("http://{}", relay.address)]))

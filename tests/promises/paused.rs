@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use fencegate_testkit::{child::Signal, relay::ByteHoldingRelay};
+use fencegate_testkit::{child::Signal, fault_proxy::FaultProxy};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, PendingRequest},
@@ -29,8 +29,8 @@ enum PauseFault {
 /// The victim is stopped before it checks its proof. After the wake-up it has to notice the loss.
 async fn assert_pause_noticed(accident: PauseFault) {
     let site = TestSite::fresh().await;
-    let relay = ByteHoldingRelay::start(site.zookeeper).expect("a relay");
-    let policy = site.policy("victim").with_zookeeper(relay.address());
+    let relay = FaultProxy::start(site.zookeeper);
+    let policy = site.policy("victim").with_zookeeper(relay.address);
     let victim = site.gateway_paused_at(&policy, "before_upstream_write", PAUSE).await;
     let next = site.gateway("next").await;
 

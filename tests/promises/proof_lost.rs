@@ -1,7 +1,7 @@
 //! The session deadline passes while the upstream works: an upstream that compares tokens may finish, and the exchange
 //! with any other is abandoned.
 
-use fencegate_testkit::{relay::ByteHoldingRelay, wait::QUIET};
+use fencegate_testkit::{fault_proxy::FaultProxy, wait::QUIET};
 use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},
     gateway::{Gateway, PendingRequest},
@@ -15,8 +15,8 @@ async fn start_and_cut_off(
     level: &str,
     act: fn(Latch) -> OriginAction,
 ) -> (Gateway, PendingRequest, Latch) {
-    let relay = ByteHoldingRelay::start(site.zookeeper).expect("a relay");
-    let policy = site.policy("gw-1").with_zookeeper(relay.address()).with("/upstreams/ledger/fencing", level);
+    let relay = FaultProxy::start(site.zookeeper);
+    let policy = site.policy("gw-1").with_zookeeper(relay.address).with("/upstreams/ledger/fencing", level);
     let gateway = Gateway::start(&policy).await;
     let latch = Latch::default();
     site.origin.script("/pay/7", [act(latch.clone())]);
@@ -92,9 +92,8 @@ async fn level_none_abandons_half_answered_request() {
 #[tokio::test]
 async fn level_none_abandons_unread_response() {
     let site = TestSite::fresh().await;
-    let relay = ByteHoldingRelay::start(site.zookeeper).expect("a relay");
-    let policy =
-        site.policy("gw-1").with_zookeeper(relay.address()).with("/upstreams/ledger/fencing", "none");
+    let relay = FaultProxy::start(site.zookeeper);
+    let policy = site.policy("gw-1").with_zookeeper(relay.address).with("/upstreams/ledger/fencing", "none");
     let gateway = Gateway::start(&policy).await;
     let next = site.gateway("gw-2").await;
     site.origin.script("/pay/7", [OriginAction::now(OriginReply::with_body(vec![7; 48 << 20]))]);
@@ -114,11 +113,9 @@ async fn level_none_abandons_unread_response() {
 #[tokio::test]
 async fn half_written_request_is_never_completed() {
     let site = TestSite::fresh().await;
-    let relay = ByteHoldingRelay::start(site.zookeeper).expect("a relay");
-    let policy = site
-        .policy("gw-1")
-        .with_zookeeper(relay.address())
-        .with("/listeners/public/limits/max_body", "64MiB");
+    let relay = FaultProxy::start(site.zookeeper);
+    let policy =
+        site.policy("gw-1").with_zookeeper(relay.address).with("/listeners/public/limits/max_body", "64MiB");
     let gateway = Gateway::start(&policy).await;
     let next = site.gateway("gw-2").await;
     let latch = Latch::default();

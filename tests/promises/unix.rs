@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use fencegate_testkit::{child::Signal, socket_relay::SocketRelay};
+use fencegate_testkit::{child::Signal, fault_proxy::FaultProxy};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch, command, write_policy},
@@ -50,9 +50,9 @@ fn mode(path: &Path) -> u32 {
 async fn guard_between_sockets(
     guarded: &GuardedSite,
     sockets: &SocketFolder,
-) -> (guard::GuardLaunch, SocketRelay) {
+) -> (guard::GuardLaunch, FaultProxy) {
     let service =
-        SocketRelay::from_socket(&sockets.path("service"), guarded.site.origin.open_listener("guard"));
+        FaultProxy::from_socket(&sockets.path("service"), guarded.site.origin.open_listener("guard"));
     let launch = guarded.launch().await;
     let launch = launch
         .with("/listener/address", sockets.address("guard"))
@@ -192,7 +192,7 @@ async fn gateway_takes_over_shared_socket() {
 async fn check_reports_unreachable_sockets() {
     let site = TestSite::fresh().await;
     let sockets = SocketFolder::new();
-    let _service = SocketRelay::from_socket(&sockets.path("service"), site.origin.open_listener("gw"));
+    let _service = FaultProxy::from_socket(&sockets.path("service"), site.origin.open_listener("gw"));
     let there = vec![sockets.address("service"), sockets.address("nobody")];
     let gateway = Gateway::start(&site.policy("gw").with("/upstreams/ledger/endpoints", there)).await;
     let file = gateway.file().display().to_string();

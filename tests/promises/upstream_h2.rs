@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
 use fencegate_testkit::{
-    relay::ByteHoldingRelay,
+    fault_proxy::FaultProxy,
     scratch,
     terminator::{ClientAuthMode, TestCa, TlsTerminator},
 };
@@ -80,9 +80,9 @@ async fn complete_request_keeps_response_after_deadline() {
     const LARGE: usize = 1 << 20;
     let site = TestSite::fresh().await;
     let origin = OriginH2::start();
-    let relay = ByteHoldingRelay::start(site.zookeeper).expect("a relay");
+    let relay = FaultProxy::start(site.zookeeper);
     let policy = over_h2(site.policy("gw-1"), origin.address)
-        .with_zookeeper(relay.address())
+        .with_zookeeper(relay.address)
         .with("/routes/0/match/path", "/pay/{account}/{rest...}");
     let gateway = Gateway::start(&policy).await;
     let asked = gateway.begin(TestRequest::post("/pay/7/late").body(vec![7; LARGE]));
@@ -226,8 +226,8 @@ async fn upstream_chooses_protocol_with_auto() {
 async fn no_frame_leaves_after_session_loss() {
     let site = TestSite::fresh().await;
     let origin = OriginH2::start();
-    let relay = ByteHoldingRelay::start(site.zookeeper).expect("a relay");
-    let policy = over_h2(site.policy("gw-1"), origin.address).with_zookeeper(relay.address());
+    let relay = FaultProxy::start(site.zookeeper);
+    let policy = over_h2(site.policy("gw-1"), origin.address).with_zookeeper(relay.address);
     let gateway = site.gateway_paused_at(&policy, "before_upstream_write", Duration::from_millis(3500)).await;
     let asked = gateway.begin(TestRequest::post("/pay/7"));
     gateway.wait_at_failpoint("before_upstream_write").await;

@@ -4,7 +4,7 @@
 use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
 use fencegate_testkit::{
-    relay::ByteHoldingRelay,
+    fault_proxy::FaultProxy,
     scratch,
     terminator::{ClientAuthMode, TestCa, TlsTerminator},
 };
@@ -183,9 +183,9 @@ async fn no_byte_leaves_after_session_loss() {
     let signed = authority.sign(&["127.0.0.1"]);
     let front =
         TlsTerminator::start(&signed, &ClientAuthMode::Anybody, HTTP1, site.origin.open_listener("gw-1"));
-    let relay = ByteHoldingRelay::start(site.zookeeper).expect("a relay");
+    let relay = FaultProxy::start(site.zookeeper);
     let policy = over_tls(site.policy("gw-1"), front.address, json!({"ca_file": home.path().join("ca.pem")}))
-        .with_zookeeper(relay.address());
+        .with_zookeeper(relay.address);
     let gateway = site.gateway_paused_at(&policy, "before_upstream_write", Duration::from_millis(3500)).await;
     let asked = gateway.begin(TestRequest::post("/pay/7"));
     gateway.wait_at_failpoint("before_upstream_write").await;

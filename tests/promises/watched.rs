@@ -3,7 +3,7 @@
 
 use std::{fs, time::Duration};
 
-use fencegate_testkit::{child::Signal, postgres::fresh_database, relay::ByteHoldingRelay, wait::wait_until};
+use fencegate_testkit::{child::Signal, fault_proxy::FaultProxy, postgres::fresh_database, wait::wait_until};
 use fencegate_tests::{
     client::TestRequest,
     gateway::Gateway,
@@ -42,12 +42,12 @@ impl WatchedSite {
         let guarded = GuardedSite::fresh().await;
         let keys = TlsFiles::new();
         let guard = guarded.guard().await;
-        let relay = ByteHoldingRelay::start(guard.public).expect("a relay");
+        let relay = FaultProxy::start(guard.public);
         let policy = |name: &str, upstream| guarded.policy(name, &[upstream]).with_cached_hold();
         // This gateway gets no requests. It has a certificate.
         let secured = policy("secured", guard.public)
             .with("/listeners/public/tls", json!({"certificates": [keys.write("a", "pay.example")]}));
-        let victim = policy("victim", relay.address());
+        let victim = policy("victim", relay.address);
         let next = policy("next", guard.public);
         let (victim, next, secured) =
             tokio::join!(Gateway::start(&victim), Gateway::start(&next), Gateway::start(&secured));

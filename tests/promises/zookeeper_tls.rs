@@ -4,7 +4,7 @@
 use std::{fs, path::PathBuf, time::Duration};
 
 use fencegate_testkit::{
-    postgres::PostgresProxy,
+    fault_proxy::FaultProxy,
     scratch,
     terminator::{SignedCertificate, TestCa},
     wait::wait_until,
@@ -163,7 +163,7 @@ async fn untrusted_servers_are_reported() {
 async fn reconnect_shows_current_certificate() {
     let site = TestSite::secured().await;
     let servers = shared();
-    let cut = PostgresProxy::start(servers.address()).await;
+    let cut = FaultProxy::start(servers.address());
     let shown = ReplaceableCertificate::new(&site, servers, &servers.authority.identify("gateways"));
     let policy = shown.policy.clone().with_zookeeper(cut.address).with("/zookeeper/session_timeout", "20s");
     let gateway = GatewayLaunch::new(&policy).with_log_filter("info,zookeeper_client=debug").start().await;

@@ -6,7 +6,6 @@ mod real_backend;
 mod runner;
 mod script;
 mod silence;
-mod tcp_cable;
 
 use std::{
     cell::{Cell, RefCell},

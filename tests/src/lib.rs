@@ -9,11 +9,10 @@
 //! - Upstreams: [`origin`] records requests, [`held_request`] is a request that the origin holds, and [`ledger`] keeps
 //!   accounts.
 //! - Guards: [`guard`] stands before an upstream, [`guarded`] is a site with guards, and [`http_proxy`] is an intermediary
-//!   between gateway and guard. [`fencegate_testkit::delaying_relay`] delivers requests late that it has acknowledged. [`fencegate_testkit::postgres`] is a
-//!   database with its accidents, and [`small_disk`] is a disk that fills up. With [`syscall_faults`] a disk is slow, or
+//!   between gateway and guard. [`fencegate_testkit::postgres`] is a database with its accidents, and [`small_disk`] is a disk that fills up. With [`syscall_faults`] a disk is slow, or
 //!   fails.
-//! - Names, sockets and clocks: [`hosts`] are the names that a process resolves, [`fencegate_testkit::socket_relay`] is a relay over a
-//!   unix socket, and [`fencegate_testkit::tcp_proxy`] is a proxy that breaks or falls silent. With [`namespaces`] packets are dropped.
+//! - Names, sockets and clocks: [`hosts`] are the names that a process resolves, and
+//!   [`fencegate_testkit::fault_proxy`] is the proxy between two processes that loses, withholds or delays bytes. With [`namespaces`] packets are dropped.
 //!   With [`stepped_clock`] a process sees other clocks, and with [`repeatable`] it does the same in each run.
 //! - Bytes: [`wire`] reads messages as they were spelled, [`case`] plays the byte cases of `tests/wire`, and [`peers`]
 //!   are proxies to compare with.

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_testkit::{balancer::Balancer, child::Signal, scratch};
+use fencegate_testkit::{child::Signal, fault_proxy::FaultProxy, scratch};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -38,7 +38,7 @@ pub struct FakeCluster {
     /// Pods that are ready.
     ready: BTreeSet<String>,
     /// Behind the addresses of services.
-    balancers: BTreeMap<String, Balancer>,
+    balancers: BTreeMap<String, FaultProxy>,
 }
 
 /// A pod with one container, as a running process.

@@ -14,8 +14,8 @@ use std::{
 
 use fencegate_testkit::{
     child::{ChildProcess, Signal},
+    fault_proxy::FaultProxy,
     scratch,
-    socket_relay::SocketRelay,
     wait::{PATIENCE, wait_until},
 };
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -40,7 +40,7 @@ pub struct TestProcess {
     /// The token that its admin listener demands, if it demands one.
     token: Option<String>,
     /// From `public` to the socket that it listens on, if it does.
-    _relay: Option<SocketRelay>,
+    _relay: Option<FaultProxy>,
 }
 
 /// As most systems start a process. It may raise its soft limit, and has to.
@@ -77,7 +77,8 @@ impl TestProcess {
         let public = wait_listening(&child, listener).await?;
         let (relay, public) = match public.strip_prefix("unix:") {
             Some(path) => {
-                let (relay, address) = SocketRelay::to_socket(Path::new(path)).await;
+                let relay = FaultProxy::to_socket(Path::new(path));
+                let address = relay.address;
                 (Some(relay), address)
             }
             None => (None, public.parse().expect("an address")),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fencegate_testkit::{
     child::{ChildProcess, Signal},
-    relay::ByteHoldingRelay,
+    fault_proxy::FaultProxy,
     zookeeper::{PrivateZooKeeper, ZooKeeperServerConfig},
 };
 use serde_json::Value;
@@ -20,7 +20,7 @@ use super::{error::DemoError, options::DemoLevel, policy};
 pub(super) struct DemoCluster {
     pub(super) gateways: [GatewayInstance; 2],
     /// Forwards between the first gateway and the guard or ledger. The second gateway is connected directly.
-    pub(super) relay: ByteHoldingRelay,
+    pub(super) relay: FaultProxy,
     /// Only at level `guard`.
     pub(super) guard: Option<GuardInstance>,
     pub(super) ledger: LedgerInstance,
@@ -84,8 +84,8 @@ impl DemoCluster {
             None => None,
         };
         let upstream = guard.as_ref().map_or(ledger.address, |guard| guard.public);
-        let relay = ByteHoldingRelay::start(upstream)?;
-        let first = write("gateway-1", relay.address())?;
+        let relay = FaultProxy::try_start(upstream)?;
+        let first = write("gateway-1", relay.address)?;
         let second = write("gateway-2", upstream)?;
         let gateways = [
             GatewayInstance::start("gateway-1", &own, &first)?,

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use fencegate_testkit::{
-    postgres::{PostgresProxy, PostgresServer, StandbyMode, TestDatabase, fresh_database},
+    fault_proxy::FaultProxy,
+    postgres::{PostgresServer, StandbyMode, TestDatabase, fresh_database},
     wait::wait_until,
 };
 use fencegate_tests::{
@@ -48,7 +49,7 @@ async fn unreachable_database_and_lost_guard_alert() {
     let watch = AlertWatch::shared().await;
     let here = watch.installation("away");
     let database = spawn_blocking(fresh_database).await.expect("no panic");
-    let cut = PostgresProxy::start(database.address).await;
+    let cut = FaultProxy::start(database.address);
     let shared = SharedStoreFixture::for_url(&database.url_at(&[cut.address])).await;
     let other = shared.other.start().await;
     here.set_targets(&[shared.one.admin, other.admin, shared.gateway.admin]).await;

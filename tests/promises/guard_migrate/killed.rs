@@ -1,7 +1,7 @@
 //! Wherever the command is killed, or an answer of the database is lost, either the old guard goes on or the new ones do,
 //! and the command, repeated, finishes what it began.
 
-use fencegate_testkit::postgres::{LostMessage, PostgresProxy};
+use fencegate_testkit::fault_proxy::{FaultProxy, LostMessage};
 use fencegate_tests::{
     guard::{StampedRequest, assert_refused},
     guarded::run_operator,
@@ -124,11 +124,11 @@ async fn lost_message_leaves_nothing_half_done() {
         ("moved_in WHERE id", LostMessage::Question, "finished"),
     ] {
         let fixture = MigrationFixture::with_admitted_requests().await;
-        let proxy = PostgresProxy::start(fixture.database.address).await;
+        let proxy = FaultProxy::start(fixture.database.address);
         let proxied = SharedDatabase::new(&fixture.database.url_at(&[proxy.address]));
         let through = StoreMigration::new(&fixture.alone.store(), &proxied.guard(fixture.shared.clone()));
         proxy.cut_next(words, lost);
-        let (output, ()) = tokio::join!(through.run(&[]), proxy.wait_done());
+        let (output, ()) = tokio::join!(through.run(&[]), proxy.wait_cut());
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(1) && stderr.contains("FG0540"), "{words} {lost:?}: {stderr}");
         fixture.migration.expect_outcome(outcome).await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fencegate_guard_postgres::postgres::{AdmitReply, PostgresError};
 use fencegate_guard_store::{admission::DispatchEnd, error::AdmitError};
 use fencegate_process::clock::ManualClock;
-use fencegate_testkit::postgres::{LostMessage, PostgresProxy};
+use fencegate_testkit::fault_proxy::{FaultProxy, LostMessage};
 use fencegate_tests::shared_store::SharedStore;
 
 use super::steps::{admit, admit_running, claim, open_guard, wait_processed, wait_processed_eventually};
@@ -16,13 +16,13 @@ use super::steps::{admit, admit_running, claim, open_guard, wait_processed, wait
 async fn lost_admission_answer_is_recovered() {
     for lost in [LostMessage::Answer, LostMessage::Question] {
         let store = SharedStore::new().await;
-        let proxy = PostgresProxy::start(store.database.address).await;
+        let proxy = FaultProxy::start(store.database.address);
         let clock = Arc::new(ManualClock::default());
         let guard = open_guard(&store.at_addresses(&[proxy.address]), &clock, "one").await;
         wait_processed(&guard).await;
         proxy.cut_next("acct/7", lost);
         let attempt = claim("acct/7", 20, 1);
-        let (first, ()) = tokio::join!(admit_running(&guard, &attempt), proxy.wait_done());
+        let (first, ()) = tokio::join!(admit_running(&guard, &attempt), proxy.wait_cut());
         assert_eq!(store.run("SELECT count(*) FROM at_work"), "1", "{lost:?}: once");
         let again = admit(&guard, &attempt).await;
         assert!(matches!(again, AdmitReply::Rejected(AdmitError::Duplicate { .. })), "{lost:?}: {again:?}");
@@ -30,7 +30,7 @@ async fn lost_admission_answer_is_recovered() {
         proxy.cut_next(&first.name.to_string(), lost);
         guard.end_dispatch(&first, DispatchEnd::Known);
         let next = claim("acct/7", 21, 1);
-        let (_, ()) = tokio::join!(async { wait_processed(&guard).await }, proxy.wait_done());
+        let (_, ()) = tokio::join!(async { wait_processed(&guard).await }, proxy.wait_cut());
         admit_running(&guard, &next).await;
     }
 }
@@ -39,7 +39,7 @@ async fn lost_admission_answer_is_recovered() {
 #[tokio::test]
 async fn abandoned_admission_leaves_nothing() {
     let store = SharedStore::new().await;
-    let proxy = PostgresProxy::start(store.database.address).await;
+    let proxy = FaultProxy::start(store.database.address);
     let clock = Arc::new(ManualClock::default());
     let guard = open_guard(&store.at_addresses(&[proxy.address]), &clock, "one").await;
     wait_processed(&guard).await;
@@ -47,7 +47,7 @@ async fn abandoned_admission_leaves_nothing() {
     proxy.cut_next("acct/7", LostMessage::Answer);
     tokio::select! {
         reply = guard.admit(&given_up, guard.new_dispatch_name(), None) => panic!("{reply:?}"),
-        () = proxy.wait_done() => {}
+        () = proxy.wait_cut() => {}
     }
     wait_processed(&guard).await;
     assert_eq!(store.run("SELECT count(*) FROM at_work"), "0", "its end was said by its name");

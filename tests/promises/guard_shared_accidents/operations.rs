@@ -14,7 +14,7 @@ use fencegate_guard_store::{
 };
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::ManualClock;
-use fencegate_testkit::postgres::{LostMessage, PostgresProxy};
+use fencegate_testkit::fault_proxy::{FaultProxy, LostMessage};
 use fencegate_tests::shared_store::SharedStore;
 
 use super::steps::{advance_time, claim, open_guard, wait_processed};
@@ -112,7 +112,7 @@ async fn lost_answer_writes_outcome_once() {
     for lost in [LostMessage::Answer, LostMessage::Question] {
         let id = OperationId::from_bytes([1; 32]);
         let store = SharedStore::new().await;
-        let proxy = PostgresProxy::start(store.database.address).await;
+        let proxy = FaultProxy::start(store.database.address);
         let clock = Arc::new(ManualClock::default());
         let guard = open_guard(&store.at_addresses(&[proxy.address]), &clock, "one").await;
         let (held, dispatch) = admit_operation(&guard, id, "a", 20).await;
@@ -120,7 +120,7 @@ async fn lost_answer_writes_outcome_once() {
         proxy.cut_next(&dispatch.name.to_string(), lost);
         let writing = JournalUpdate::Entry(Box::new(entry.clone()));
         let finishing = guard.end_dispatch_with_outcome(&dispatch, DispatchEnd::Known, held, writing);
-        let (written, ()) = tokio::join!(finishing, proxy.wait_done());
+        let (written, ()) = tokio::join!(finishing, proxy.wait_cut());
         assert_eq!(written, Ok(JournalWriteOutcome::Durable), "{lost:?}");
         assert_eq!(guard.operation(&id).await, Ok(Some(entry)));
         assert_eq!(store.run("SELECT count(*) FROM held"), "0");

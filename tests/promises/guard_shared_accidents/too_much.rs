@@ -11,7 +11,7 @@ use fencegate_guard_store::{
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::ManualClock;
 use fencegate_testkit::{
-    postgres::{LostMessage, PostgresProxy},
+    fault_proxy::{FaultProxy, LostMessage},
     wait::wait_until,
 };
 use fencegate_tests::shared_store::SharedStore;
@@ -116,14 +116,14 @@ async fn failing_end_blocks_no_other_request() {
 #[tokio::test]
 async fn lost_reservation_is_released() {
     let store = SharedStore::new().await;
-    let proxy = PostgresProxy::start(store.database.address).await;
+    let proxy = FaultProxy::start(store.database.address);
     let clock = Arc::new(ManualClock::default());
     let guard = open_guard(&store.at_addresses(&[proxy.address]), &clock, "one").await;
     wait_processed(&guard).await;
     let id = OperationId::from_bytes([7; 32]);
     proxy.cut_next("reserve", LostMessage::Answer);
     let (reserved, ()) = tokio::join!(guard.reserve(id), async {
-        proxy.wait_done().await;
+        proxy.wait_cut().await;
         // No other task of this runtime goes on meanwhile, and so neither does the next connection of the guard.
         assert_eq!(store.run("SELECT count(*) FROM held"), "1");
         store.run("ALTER TABLE held ADD CONSTRAINT never CHECK (waited) NOT VALID");

@@ -7,7 +7,7 @@ use std::{
 
 use fencegate_testkit::{
     child::Signal,
-    relay::ByteHoldingRelay,
+    fault_proxy::FaultProxy,
     wait::{QUIET, wait_until},
 };
 use fencegate_tests::{
@@ -30,8 +30,8 @@ use super::echo::{
 async fn tunnel_ends_with_its_session() {
     let site = TestSite::fresh().await;
     let echo = TunnelEchoService::start().await;
-    let relay = ByteHoldingRelay::start(site.zookeeper).expect("a relay");
-    let cut_off = policy(&site, "gw-1", &echo).with_zookeeper(relay.address());
+    let relay = FaultProxy::start(site.zookeeper);
+    let cut_off = policy(&site, "gw-1", &echo).with_zookeeper(relay.address);
     let gateway = Gateway::start(&cut_off).await;
     let mut stream = open_tunnel(&gateway, "/pay/7").await;
     drop(relay);

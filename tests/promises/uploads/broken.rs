@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use fencegate_testkit::{
     child::Signal,
-    relay::ByteHoldingRelay,
+    fault_proxy::FaultProxy,
     wait::{QUIET, wait_until},
 };
 use fencegate_tests::{
@@ -257,9 +257,9 @@ async fn upload_timeout_limits_slow_upstream() {
 async fn upload_cut_off_at_session_deadline() {
     for level in ["none", "upstream"] {
         let site = TestSite::fresh().await;
-        let relay = ByteHoldingRelay::start(site.zookeeper).expect("a relay");
+        let relay = FaultProxy::start(site.zookeeper);
         let policy = with_streaming(site.policy("gw-1"))
-            .with_zookeeper(relay.address())
+            .with_zookeeper(relay.address)
             .with("/listeners/public/timeouts/request_body", "10s")
             .with("/upstreams/ledger/fencing", level);
         let gateway = Gateway::start(&policy).await;
@@ -286,8 +286,8 @@ async fn upload_cut_off_at_session_deadline() {
 async fn stale_streamed_dispatch_is_not_resent() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.launch().await.with("/listener/limits/max_body", "4MiB").start().await;
-    let relay = ByteHoldingRelay::start(guard.public).expect("a relay");
-    let victim = Gateway::start(&with_streaming(guarded.policy("victim", &[relay.address()]))).await;
+    let relay = FaultProxy::start(guard.public);
+    let victim = Gateway::start(&with_streaming(guarded.policy("victim", &[relay.address]))).await;
     let next = Gateway::start(&guarded.policy("next", &[guard.public])).await;
     let hold = relay.hold_containing("the-old-one");
     // The body is small enough that all of it is on its way.

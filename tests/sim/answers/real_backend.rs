@@ -3,6 +3,7 @@
 use std::{future::Future, rc::Rc, time::Duration};
 
 use fencegate_policies::plan;
+use fencegate_testkit::fault_proxy::FaultProxy;
 use fencegate_tests::zookeeper;
 use fencegate_zookeeper::session::servers::ZkServers;
 use tokio::{
@@ -10,7 +11,7 @@ use tokio::{
     task::LocalSet,
 };
 
-use super::{runner::TestBackend, script::SESSIONS, tcp_cable::TcpCable};
+use super::{runner::TestBackend, script::SESSIONS};
 use crate::plan::plan;
 
 pub(super) struct RealBackend {
@@ -19,15 +20,14 @@ pub(super) struct RealBackend {
     plugs: Rc<RealCables>,
 }
 
-pub(super) struct RealCables([TcpCable; SESSIONS]);
+pub(super) struct RealCables([FaultProxy; SESSIONS]);
 
 impl RealBackend {
     pub(super) fn start() -> Self {
         let server = zookeeper::shared();
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         let tasks = LocalSet::new();
-        let plugs = async { Rc::new(RealCables(std::array::from_fn(|_| TcpCable::start(server)))) };
-        let plugs = tasks.block_on(&runtime, plugs);
+        let plugs = Rc::new(RealCables(std::array::from_fn(|_| FaultProxy::start(server))));
         Self { runtime, tasks, plugs }
     }
 
@@ -41,16 +41,16 @@ impl TestBackend for RealCables {
     type Client = ZkServers;
 
     fn client(&self, who: usize, timeout: Duration) -> ZkServers {
-        let policy = plan("script", self.0[who].address(), Duration::from_secs(2)).zookeeper;
+        let policy = plan("script", self.0[who].address, Duration::from_secs(2)).zookeeper;
         ZkServers::from_policy(&plan::ZooKeeperSettings { session_timeout: timeout, ..policy })
             .expect("no files")
     }
 
     fn cut(&self, who: usize) {
-        self.0[who].cut();
+        self.0[who].close();
     }
 
     fn plug(&self, who: usize) {
-        self.0[who].plug();
+        self.0[who].open();
     }
 }

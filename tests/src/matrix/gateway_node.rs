@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use fencegate_testkit::{child::Signal, tcp_proxy::TcpProxy};
+use fencegate_testkit::{child::Signal, fault_proxy::FaultProxy};
 
 use crate::{
     gateway::{Gateway, GatewayLaunch},
@@ -20,7 +20,7 @@ pub struct GatewayNode {
     /// To each server of ZooKeeper, where they can be cut.
     pub links: Vec<ZooKeeperProxy>,
     /// To the service or its guard, where that can be cut.
-    pub way: Option<TcpProxy>,
+    pub way: Option<FaultProxy>,
     pub clock: Option<SteppedClock>,
     /// The command that enters its network namespace, where it has one.
     pub within: Option<Vec<String>>,

@@ -2,14 +2,14 @@
 
 use std::net::SocketAddr;
 
-use fencegate_testkit::delaying_relay::DelayingRelay;
+use fencegate_testkit::fault_proxy::FaultProxy;
 
 use super::setup::HopSetup;
 use crate::guard::{Guard, GuardLaunch};
 
 /// One listener of the service, with the proxy in front of it.
 pub struct ServiceRelay {
-    pub relay: DelayingRelay,
+    pub relay: FaultProxy,
     pub filter: Option<Guard>,
 }
 
@@ -24,7 +24,7 @@ impl ServiceRelay {
                 Some(GuardLaunch::filter(door).with("/enforce", "observe").start().await)
             }
         };
-        let relay = DelayingRelay::start(filter.as_ref().map_or(door, |filter| filter.public)).await;
+        let relay = FaultProxy::start(filter.as_ref().map_or(door, |filter| filter.public));
         Some(Self { relay, filter })
     }
 

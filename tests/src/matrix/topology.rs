@@ -7,7 +7,7 @@ use std::{
     os::unix::fs::PermissionsExt as _,
 };
 
-use fencegate_testkit::{postgres::fresh_database, scratch, tcp_proxy::TcpProxy, terminator::TestCa};
+use fencegate_testkit::{fault_proxy::FaultProxy, postgres::fresh_database, scratch, terminator::TestCa};
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
@@ -184,7 +184,7 @@ pub(super) async fn create_gateway_node(
     }
     let mut way = None;
     if ways == NetworkSetup::CutToService {
-        let severable = TcpProxy::start(endpoints[0]).await;
+        let severable = FaultProxy::start(endpoints[0]);
         endpoints = vec![severable.address];
         way = Some(severable);
     }

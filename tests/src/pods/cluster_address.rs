@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use fencegate_testkit::balancer::Balancer;
+use fencegate_testkit::fault_proxy::FaultProxy;
 use serde_json::Value;
 
 use super::{FakeCluster, port_named};
@@ -58,13 +58,13 @@ impl FakeCluster {
             let to = port_named(&container, &port["targetPort"]);
             let to: Vec<SocketAddr> = pods.iter().map(|&pod| SocketAddr::new(IpAddr::V4(pod), to)).collect();
             let port = port["port"].as_u64().and_then(|port| u16::try_from(port).ok()).expect("a port");
-            self.route_service(&name, SocketAddr::new(IpAddr::V4(own), port), &to).await;
+            self.route_service(&name, SocketAddr::new(IpAddr::V4(own), port), &to);
             names.push((name, vec![own.to_string()]));
         }
         self.hosts.set_all(&names);
     }
 
-    async fn route_service(&mut self, service: &str, address: SocketAddr, to: &[SocketAddr]) {
+    fn route_service(&mut self, service: &str, address: SocketAddr, to: &[SocketAddr]) {
         // Ports below are root's: tests connect to the pods behind these.
         const FIRST_OF_ALL: u16 = 1024;
         if to.is_empty() {
@@ -72,7 +72,7 @@ impl FakeCluster {
         } else if let Some(balancer) = self.balancers.get(service) {
             balancer.set_targets(to);
         } else if address.port() >= FIRST_OF_ALL {
-            self.balancers.insert(service.to_owned(), Balancer::start_at(address, to).await);
+            self.balancers.insert(service.to_owned(), FaultProxy::balance_at(address, to));
         }
     }
 }

@@ -2,7 +2,6 @@
 
 mod database;
 mod programs;
-mod proxy;
 mod psql;
 mod server;
 mod standby;
@@ -13,7 +12,6 @@ use std::sync::LazyLock;
 pub use self::{
     database::{TestDatabase, USER},
     programs::{chown_to_nobody, program, unprivileged},
-    proxy::{LostMessage, PostgresProxy},
     psql::{BlockedStatement, PsqlSession},
     server::PostgresServer,
     standby::StandbyMode,

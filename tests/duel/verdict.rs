@@ -1,5 +1,7 @@
 //! Judges a book: the violations that a lock should have prevented.
 
+use fencegate_testkit::history::{KeyExecution, OrderViolation, find_order_violations};
+
 use crate::account::AccountHistory;
 
 /// The number of executions, and of each kind of violation.
@@ -18,17 +20,22 @@ impl ViolationCounts {
     /// # Panics
     /// If an execution is still running.
     pub(crate) fn judge(book: &AccountHistory) -> Self {
-        let mut overlaps = 0;
         let mut stale = 0;
-        let mut busy_until = None;
+        let mut history = Vec::new();
         for execution in &book.executions {
             let ended = execution.ended.expect("all have ended");
-            overlaps += usize::from(busy_until.is_some_and(|until| execution.began < until));
-            busy_until = busy_until.max(Some(ended));
+            history.push(KeyExecution {
+                token: execution.since,
+                is_shared: false,
+                began: execution.began,
+                ended: Some(ended),
+            });
             let newer =
                 book.executions.iter().any(|other| other.since > execution.since && other.began < ended);
             stale += usize::from(newer);
         }
+        let broken = find_order_violations(history).into_iter();
+        let overlaps = broken.filter(|violation| matches!(violation, OrderViolation::Overlap { .. })).count();
         let executions = book.executions.len();
         let kept = usize::try_from(book.balance).expect("a small balance");
         Self { executions, overlaps, lost: executions - kept, stale }

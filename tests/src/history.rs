@@ -7,6 +7,7 @@ use std::{
 };
 
 use fencegate_policies::token::FencingToken;
+use fencegate_testkit::history::{KeyExecution, OrderViolation, find_order_violations};
 
 pub use crate::origin::ATTEMPT;
 use crate::{
@@ -198,67 +199,19 @@ impl PromiseCondition {
     }
 }
 
-/// Sweeps one key's executions.
-fn order_violations(key: &str, line: &[&Execution]) -> Vec<Violation> {
-    let mut broken = Vec::new();
-    let mut writers = EarlierExecutions::default();
-    let mut readers = EarlierExecutions::default();
-    for execution in line {
-        // Readers may overlap readers, and have no order among themselves.
-        let (before, own): (&[&EarlierExecutions<'_>], _) = match execution.access {
-            AccessMode::Exclusive => (&[&writers, &readers], &writers),
-            AccessMode::Shared => (&[&writers], &readers),
-        };
-        let key = key.to_owned();
-        let second = execution.token;
-        let latest = before.iter().filter_map(|before| before.latest).max_by_key(|one| ExecutionEnd::of(one));
-        if let Some(first) =
-            latest.filter(|latest| ExecutionEnd::of(latest) > ExecutionEnd::At(execution.began))
-        {
-            broken.push(Violation::Overlap { key: key.clone(), first: first.token, second });
-        }
-        let newest = before.iter().filter_map(|before| before.newest).max();
-        if let Some(first) = newest.filter(|newest| second <= *newest) {
-            broken.push(Violation::NotNewer { key, first, second });
-        }
-        let own = own.with(execution);
-        match execution.access {
-            AccessMode::Exclusive => writers = own,
-            AccessMode::Shared => readers = own,
-        }
-    }
-    broken
-}
-
-/// The executions of one access mode that began earlier.
-#[derive(Debug, Default, Clone, Copy)]
-struct EarlierExecutions<'a> {
-    /// The execution that ends last.
-    latest: Option<&'a Execution>,
-    newest: Option<FencingToken>,
-}
-
-impl<'a> EarlierExecutions<'a> {
-    fn with(self, execution: &'a Execution) -> Self {
-        let longer = self.latest.is_none_or(|latest| ExecutionEnd::of(execution) > ExecutionEnd::of(latest));
-        Self {
-            latest: if longer { Some(execution) } else { self.latest },
-            newest: self.newest.max(Some(execution.token)),
-        }
-    }
-}
-
-/// The end of an execution. An execution without an end ends after all others.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum ExecutionEnd {
-    At(Instant),
-    Never,
-}
-
-impl ExecutionEnd {
-    fn of(execution: &Execution) -> Self {
-        execution.ended.map_or(Self::Never, Self::At)
-    }
+/// The violations among the executions of one key.
+fn order_violations(key: &str, line: &[&Execution]) -> impl Iterator<Item = Violation> + use<> {
+    let executions = line.iter().map(|execution| KeyExecution {
+        token: execution.token,
+        is_shared: execution.access == AccessMode::Shared,
+        began: execution.began,
+        ended: execution.ended,
+    });
+    let key = key.to_owned();
+    find_order_violations(executions).into_iter().map(move |violation| match violation {
+        OrderViolation::Overlap { first, second } => Violation::Overlap { key: key.clone(), first, second },
+        OrderViolation::NotNewer { first, second } => Violation::NotNewer { key: key.clone(), first, second },
+    })
 }
 
 #[cfg(test)]

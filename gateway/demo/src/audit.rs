@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fencegate_testkit::history::{KeyExecution, OrderViolation, find_order_violations};
 use serde::{Deserialize, Serialize};
 
 use super::clients::{PaymentOutcome, PaymentResult};
@@ -129,29 +130,25 @@ fn count_repeated(executions: &[&LedgerExecution]) -> usize {
 }
 
 fn count_overlaps(of_key: &[&LedgerExecution]) -> usize {
-    let mut intervals: Vec<_> =
-        of_key.iter().map(|execution| (execution.begin_ns, execution.end_ns)).collect();
-    intervals.sort_unstable();
-    let mut end = i64::MIN;
-    let mut overlaps = 0;
-    for (begins, ends) in intervals {
-        overlaps += usize::from(begins < end);
-        end = end.max(ends);
-    }
-    overlaps
+    let executions = of_key.iter().map(|execution| KeyExecution {
+        token: execution.token.as_deref(),
+        is_shared: false,
+        began: execution.begin_ns,
+        ended: Some(execution.end_ns),
+    });
+    let broken = find_order_violations(executions).into_iter();
+    broken.filter(|violation| matches!(violation, OrderViolation::Overlap { .. })).count()
 }
 
-/// Tokens compare as text. An execution without one is not counted here.
+/// In the order of their effects. Tokens compare as text. An execution without one is not counted here.
 fn count_stale(of_key: &[&LedgerExecution]) -> usize {
-    let mut in_order: Vec<&&LedgerExecution> = of_key.iter().collect();
-    in_order.sort_by_key(|execution| execution.sequence);
-    let mut newest = None;
-    let mut stale = 0;
-    for token in in_order.iter().filter_map(|execution| execution.token.as_deref()) {
-        stale += usize::from(Some(token) < newest);
-        newest = newest.max(Some(token));
-    }
-    stale
+    let in_order = of_key.iter().filter_map(|execution| {
+        let token = execution.token.as_deref()?;
+        let began = execution.sequence;
+        Some(KeyExecution { token, is_shared: false, began, ended: Some(began) })
+    });
+    let broken = find_order_violations(in_order).into_iter();
+    broken.filter(|violation| matches!(violation, OrderViolation::NotNewer { .. })).count()
 }
 
 /// The balance that a client may expect. For a payment with an unknown outcome the ledger's record counts.

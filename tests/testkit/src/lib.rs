@@ -4,6 +4,7 @@
 //! - [`zookeeper`]: a private ZooKeeper, one real server
 //! - [`fault_proxy`]: a proxy for any protocol that breaks, falls silent, loses or withholds bytes, or leads to several
 //!   servers
+//! - [`history`]: the judge of executions of one key
 //! - [`wait`]: how long a test waits
 //!
 //! With the feature `servers`, for tests alone:
@@ -18,6 +19,7 @@
 
 pub mod child;
 pub mod fault_proxy;
+pub mod history;
 #[cfg(feature = "servers")]
 pub mod postgres;
 #[cfg(feature = "servers")]

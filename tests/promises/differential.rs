@@ -67,10 +67,10 @@ async fn play_all<P>(
     join_all(played).await.concat()
 }
 
-async fn start_proxies(start: impl Fn(SocketAddr) -> ProxyProcess) -> Vec<(ProxyProcess, ScriptedService)> {
+fn start_proxies(start: impl Fn(SocketAddr) -> ProxyProcess) -> Vec<(ProxyProcess, ScriptedService)> {
     let mut lanes = Vec::new();
     for _ in 0..LANES {
-        let service = ScriptedService::start().await;
+        let service = ScriptedService::start();
         lanes.push((start(service.address), service));
     }
     lanes
@@ -84,15 +84,15 @@ async fn comparison_rows() -> Vec<ComparisonRow> {
     let site = TestSite::alone().await;
     let cases: Vec<WireCase> = case::files().iter().flat_map(|file| case::load(file)).collect();
     let ours = join_all((0..LANES).map(async |_| {
-        let service = ScriptedService::start().await;
+        let service = ScriptedService::start();
         // An installation of its own, so that no case waits for a key of another lane.
         let policy =
             wire::policy(&site, service.address, service.other).with("/zookeeper/root", fresh_root());
         (Gateway::start(&policy).await, service)
     }))
     .await;
-    let nginx = start_proxies(ProxyProcess::nginx).await;
-    let haproxy = start_proxies(ProxyProcess::haproxy).await;
+    let nginx = start_proxies(ProxyProcess::nginx);
+    let haproxy = start_proxies(ProxyProcess::haproxy);
     let (nginx, haproxy, ours) = tokio::join!(
         play_all(&cases, nginx, |peer| peer.address),
         play_all(&cases, haproxy, |peer| peer.address),

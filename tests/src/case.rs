@@ -16,7 +16,7 @@ use std::{fs, path::PathBuf};
 
 pub use self::script::{
     AwaitedEvent, ClientAction, ExpectedClient, ExpectedRequest, ExpectedStatus, ExpectedUpstream,
-    MessageCheck, ScriptedResponse, WireCase, WireExchange,
+    MessageCheck, WireCase, WireExchange,
 };
 
 /// Where the cases stand.

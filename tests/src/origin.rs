@@ -28,7 +28,7 @@ use tokio::{
 use self::{accounts::Accounts, state::OriginState};
 pub use self::{
     accounts::{AccountFault, AccountIsolation, AccountRow, WORK},
-    action::{Latch, OriginAction, OriginReply},
+    action::{Latch, OriginAction, OriginReply, ScriptedResponse},
     request_log::{ATTEMPT, AccessMode, AccountEffect, OriginLog, ReceivedBytes, RequestRecord},
 };
 
@@ -106,6 +106,11 @@ impl Origin {
     /// Appends the acts of the next requests for a path.
     pub fn script(&self, path: &str, acts: impl IntoIterator<Item = OriginAction>) {
         self.shared.script().by_path.entry(path.to_owned()).or_default().extend(acts);
+    }
+
+    /// Sets the answers to the next requests, in their order. Every later request gets a 200.
+    pub fn set_responses(&self, responses: impl IntoIterator<Item = ScriptedResponse>) {
+        self.shared.script().responses = Some(responses.into_iter().collect());
     }
 
     /// What happens to requests that no script names.

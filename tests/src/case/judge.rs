@@ -7,9 +7,8 @@ use super::{
     WireExchange,
     escape::escape,
     run::{CaseResult, ReceivedResponse},
-    service::ReceivedRequest,
 };
-use crate::wire::WireMessage;
+use crate::{origin::RequestRecord, wire::WireMessage};
 
 /// All differences, as sentences. The list is empty if the run agrees with its case.
 pub fn complaints(case: &WireCase, played: &CaseResult) -> Vec<String> {
@@ -70,18 +69,13 @@ fn check_requests(case: &WireCase, played: &CaseResult, wrong: &mut Vec<String>)
     }
 }
 
-fn check_arrival(
-    case: &WireCase,
-    seen: &ExpectedRequest,
-    request: &ReceivedRequest,
-    wrong: &mut Vec<String>,
-) {
-    let message = &request.message;
+fn check_arrival(case: &WireCase, seen: &ExpectedRequest, request: &RequestRecord, wrong: &mut Vec<String>) {
+    let message = &request.request;
     if message.start != seen.line {
         wrong.push(format!("the upstream saw `{}`, not `{}`", message.start, seen.line));
     }
-    if request.whole == seen.unfinished {
-        wrong.push(format!("the upstream saw the body in full: {}", request.whole));
+    if request.whole.is_some() == seen.unfinished {
+        wrong.push(format!("the upstream saw the body in full: {}", request.whole.is_some()));
     }
     run_checks("upstream", &seen.checks, message, wrong);
     check_any_request(case, message, wrong);

@@ -2,9 +2,10 @@
 
 use super::{
     AwaitedEvent, ClientAction, ExpectedClient, ExpectedRequest, ExpectedStatus, ExpectedUpstream,
-    MessageCheck, ScriptedResponse, WireCase, WireExchange,
+    MessageCheck, WireCase, WireExchange,
     escape::{decode_line, unescape},
 };
+use crate::origin::ScriptedResponse;
 
 /// # Errors
 /// With file, line and reason, at the first thing that is not understood.

@@ -12,18 +12,18 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{
-    AwaitedEvent, ClientAction, WireCase, WireExchange,
-    service::{ReceivedRequest, ScriptedService},
+use super::{AwaitedEvent, ClientAction, WireCase, WireExchange, service::ScriptedService};
+use crate::{
+    origin::RequestRecord,
+    wire::{MessageReader, MissingLengthMeaning, WireMessage},
 };
-use crate::wire::{MessageReader, MissingLengthMeaning, WireMessage};
 
 /// What both sides saw of one case.
 #[derive(Debug, Default)]
 pub struct CaseResult {
     /// One per exchange that was reached; `None` where the connection ended instead.
     pub answers: Vec<Option<ReceivedResponse>>,
-    pub requests: Vec<ReceivedRequest>,
+    pub requests: Vec<RequestRecord>,
     /// The connection has ended. This is false only where the play ran into its time limit.
     pub closed: bool,
     /// What came behind the last answer.
@@ -49,15 +49,15 @@ const LOOK: Duration = Duration::from_millis(1);
 /// # Panics
 /// If no process listens.
 pub async fn play(case: &WireCase, proxy: SocketAddr, service: &ScriptedService) -> CaseResult {
-    let before = service.requests().len();
-    service.queue_answers(case.exchanges.iter().map(|exchange| exchange.service.clone()));
+    let before = service.request_count();
+    service.set_responses(case.exchanges.iter().map(|exchange| exchange.service.clone()));
     let stream = TcpStream::connect(proxy).await.expect("the proxy listens");
     let mut talk = ClientConnection::over(stream, proxy, service, before);
     let mut played = CaseResult::default();
     if timeout(LONGEST, talk.run_exchanges(case, &mut played)).await.is_err() {
         played.stuck = true;
     }
-    played.requests = service.requests().split_off(before);
+    played.requests = service.requests_since(before);
     played
 }
 
@@ -87,7 +87,7 @@ impl<'a> ClientConnection<'a> {
         while let Some(first) = rest.first() {
             let together = 1 + rest[1..].iter().take_while(|exchange| exchange.at_once).count();
             let (now, later) = rest.split_at(together);
-            self.seen = self.service.requests().len();
+            self.seen = self.service.request_count();
             if !self.run_group(now, played).await {
                 played.closed = true;
                 return;

@@ -1,5 +1,7 @@
 //! The content of a case: the bytes of a client, of a service and of a proxy, exchange after exchange.
 
+use crate::origin::ScriptedResponse;
+
 /// One connection of a client, exchange after exchange.
 #[derive(Debug, Clone, Default)]
 pub struct WireCase {
@@ -48,16 +50,6 @@ pub enum AwaitedEvent {
     Interim,
     /// The upstream has seen the head of the request.
     Upstream,
-}
-
-/// What the service behind the proxy answers.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ScriptedResponse {
-    /// `None`: 200 with the body `ok`.
-    pub bytes: Option<Vec<u8>>,
-    pub closes: bool,
-    /// The answer is sent after the head of the request, before the body is read.
-    pub early: bool,
 }
 
 #[derive(Debug, Clone, Default)]

@@ -45,6 +45,16 @@ pub struct OriginReply {
     pub trailers: Vec<(String, String)>,
 }
 
+/// An answer byte for byte, for the next request whatever its path.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ScriptedResponse {
+    /// `None`: 200 with the body `ok`.
+    pub bytes: Option<Vec<u8>>,
+    pub closes: bool,
+    /// The answer is sent after the head of the request, before the body is read.
+    pub early: bool,
+}
+
 /// Holds its waiters until the release, once and for all.
 #[derive(Debug, Clone)]
 pub struct Latch(watch::Sender<bool>);
@@ -125,6 +135,15 @@ impl Latch {
     pub(crate) async fn wait_released(&self) {
         // The sender lives in `self`, so waiting ends only by letting go.
         self.0.subscribe().wait_for(|gone| *gone).await.expect("the latch owns its sender");
+    }
+}
+
+impl ScriptedResponse {
+    /// A response to HEAD has no body.
+    pub(super) fn bytes_for(&self, method: &str) -> Vec<u8> {
+        const USUAL_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n";
+        let usual = || if method == "HEAD" { USUAL_HEAD.to_vec() } else { [USUAL_HEAD, b"ok"].concat() };
+        self.bytes.clone().unwrap_or_else(usual)
     }
 }
 

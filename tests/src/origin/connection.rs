@@ -16,7 +16,8 @@ use tokio::{
 };
 
 use super::{
-    ATTEMPT, AccountEffect, AccountFault, OriginAction, OriginReply, ReceivedBytes, RequestRecord, WORK,
+    ATTEMPT, AccountEffect, AccountFault, OriginAction, OriginReply, ReceivedBytes, RequestRecord,
+    ScriptedResponse, WORK,
     accounts::{Accounts, StaleTokenError},
     state::OriginState,
 };
@@ -79,6 +80,9 @@ impl OriginConnection {
     /// Plays one request's act; false if the connection is over.
     async fn exchange(&mut self, mut request: WireMessage) -> io::Result<bool> {
         let path = request.word(1).to_owned();
+        if let Some(response) = self.shared.next_response() {
+            return self.respond(request, &response).await;
+        }
         match self.shared.early_act(&path) {
             Some(OriginAction::ReadLater(latch)) => latch.wait_released().await,
             Some(OriginAction::ReadSlowly(pause)) => self.reader.set_read_pause(pause),
@@ -149,6 +153,23 @@ impl OriginConnection {
             }
         }
         Ok(true)
+    }
+
+    /// Gives an answer byte for byte; false if the connection is over.
+    async fn respond(&mut self, mut request: WireMessage, response: &ScriptedResponse) -> io::Result<bool> {
+        let bytes = response.bytes_for(request.word(0));
+        if response.early {
+            self.output.write_all(&bytes).await?;
+        }
+        self.reader.read_body(&mut request, MissingLengthMeaning::Empty).await?;
+        self.edit_record(|record| {
+            record.request = request;
+            record.whole = Some(Instant::now());
+        });
+        if !response.early {
+            self.finish(&bytes).await?;
+        }
+        Ok(!response.closes)
     }
 
     /// Adds one to the accounts that the request names; false if the connection is over.

@@ -8,7 +8,9 @@ use std::{
 use fencegate_policies::token::TokenWatermarks;
 use tokio::sync::watch;
 
-use super::{AccessMode, OriginAction, OriginLog, OriginReply, RequestRecord, accounts::Accounts};
+use super::{
+    AccessMode, OriginAction, OriginLog, OriginReply, RequestRecord, ScriptedResponse, accounts::Accounts,
+};
 
 pub(super) struct OriginState {
     pub(super) log: watch::Sender<OriginLog>,
@@ -22,6 +24,8 @@ pub(super) struct OriginState {
 pub(super) struct ActionScript {
     /// Consumed one by one, per path.
     pub(super) by_path: HashMap<String, VecDeque<OriginAction>>,
+    /// Some: the next requests get these answers, and all later ones the usual one, whatever their path.
+    pub(super) responses: Option<VecDeque<ScriptedResponse>>,
     pub(super) otherwise: OriginAction,
 }
 
@@ -31,8 +35,11 @@ impl OriginState {
         marks: Option<Mutex<HashMap<String, TokenWatermarks>>>,
         accounts: Option<Accounts>,
     ) -> Self {
-        let script =
-            ActionScript { by_path: HashMap::new(), otherwise: OriginAction::now(OriginReply::ok()) };
+        let script = ActionScript {
+            by_path: HashMap::new(),
+            responses: None,
+            otherwise: OriginAction::now(OriginReply::ok()),
+        };
         Self { log: watch::Sender::default(), script: Mutex::new(script), marks, accounts }
     }
 
@@ -62,6 +69,10 @@ impl OriginState {
         };
         self.log.send_modify(|log| log.records[number].stale = !newer);
         newer
+    }
+
+    pub(super) fn next_response(&self) -> Option<ScriptedResponse> {
+        Some(self.script().responses.as_mut()?.pop_front().unwrap_or_default())
     }
 
     /// The path's next act, if it concerns the reading of the body.

@@ -30,6 +30,7 @@ mod leased_routes;
 mod leases;
 mod listener;
 mod listener_conflicts;
+mod lists;
 mod log;
 mod mapping;
 mod nested;

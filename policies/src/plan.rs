@@ -34,8 +34,8 @@ pub use balancing::{DnsSettings, EndpointSettings, HealthCheck, OutlierEjection,
 pub use bind_address::{BindAddress, UNIX, UnixSocketFile, host_header, socket_path};
 pub use conditions::MatchConditions;
 pub use fence::{
-    BodyTypeRequirement, CachedHoldLimits, EffectiveFence, EffectiveFormerLock, Enforcement, FenceRule,
-    HoldPolicy, LargeBodyPolicy, LeasePolicy, LockMode, LockModeRule, MigrationSourceLock,
+    BodyTypeRequirement, CachedHoldLimits, EffectiveFence, EffectiveFormerLock, EmptyListPolicy, Enforcement,
+    FenceRule, HoldPolicy, LargeBodyPolicy, LeasePolicy, LockMode, LockModeRule, MigrationSourceLock,
     NestedRequestPolicy,
 };
 pub use gateway::{GatewayPlan, MixedPlanPolicy};

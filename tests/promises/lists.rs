@@ -118,11 +118,11 @@ async fn list_with_unnamed_item_is_refused() {
     }
 }
 
-/// A pointer to a part of a list (`*`, `-`, `0`) is refused by `check` and at the start with FG0236.
+/// A pointer to a part of a list (`-`, `[]`, `0`) is refused by `check` and at the start with FG0236.
 #[tokio::test]
 async fn partial_list_key_is_policy_error() {
     let site = TestSite::fresh().await;
-    for pointer in ["*/sku", "-/sku", "[]/sku", "#/sku", "0/sku", "0"] {
+    for pointer in ["-/sku", "[]/sku", "#/sku", "0/sku", "0"] {
         let fence = json!({"key": format!("sku/{{body:/items/{pointer}}}")});
         let policy = site.policy("gw-1").with_route(order_route()).with("/routes/2/fence", fence);
         let file = PolicyFile::new(&policy);

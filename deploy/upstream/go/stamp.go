@@ -34,7 +34,7 @@ func (s *Stamp) name() string {
 
 // Bounds that no gateway exceeds.
 const (
-	mostKeys   = 16
+	mostKeys   = 64
 	longestKey = 512
 )
 

@@ -10,7 +10,7 @@ const TOKEN = /^v1-([0-7][0-9a-f]{15})-[0-9a-f]{8}-[0-9a-f]{8}$/;
 const NUMBER = /^(0|[1-9][0-9]{0,18})$/;
 const LARGEST = 2n ** 63n - 1n;
 // Bounds that no gateway exceeds.
-const MOST_KEYS = 16;
+const MOST_KEYS = 64;
 const KEY = /^[!-~]{1,512}$/;
 
 // The values of the four fields, in the order in which they were sent.

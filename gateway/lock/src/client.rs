@@ -186,7 +186,7 @@ impl LockClient {
         self.builder([key], LockMode::Shared)
     }
 
-    /// Requests several keys at once, 16 at most, each exclusively: all or none. One transaction creates all lock
+    /// Requests several keys at once, 64 at most, each exclusively: all or none. One transaction creates all lock
     /// nodes, so two such sets never wait for each other. The keys share one token.
     pub fn lock_all<'k>(&self, keys: impl IntoIterator<Item = &'k str>) -> LockBuilder<'_> {
         self.builder(keys, LockMode::Exclusive)

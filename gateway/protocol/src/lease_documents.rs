@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
     "keys": ["job/nightly"], "mode": "exclusive", "ttl_ms": 15_000, "wait_ms": 0, "note": "10.0.0.7:8080"
 })))]
 pub struct AcquireLeaseBody {
-    /// 1 to 16 keys. The lease holds all of them or none.
-    #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 16))]
+    /// 1 to 64 keys. The lease holds all of them or none.
+    #[cfg_attr(feature = "openapi", schema(min_items = 1, max_items = 64))]
     pub keys: Vec<String>,
     #[serde(default = "exclusive")]
     pub mode: LockMode,

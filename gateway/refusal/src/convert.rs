@@ -15,7 +15,14 @@ impl Refusal {
     }
 
     pub fn from_key_error(bad: &ExtractKeyError) -> Self {
-        Self::from_source(RefusalSourceError::Key(bad), bad.to_string())
+        let refusal = Self::from_source(RefusalSourceError::Key(bad), bad.to_string());
+        match bad {
+            // Numbers alone: the client learns nothing of keys.
+            ExtractKeyError::TooManyKeys { .. } | ExtractKeyError::SetTooLong { .. } => {
+                refusal.with_advice(bad.to_string())
+            }
+            _ => refusal,
+        }
     }
 
     /// A refusal because of the name of an operation.

@@ -118,10 +118,12 @@ reasons! {
     Clients {
         AmbiguousPath = "ambiguous-path", 400, NotDispatched, "the path can be read in more than one way";
         KeyMissing = "key-missing", 400, NotDispatched, "a value that names the resource is missing"
-            [Key(ExtractKeyError::Missing { .. })];
+            [Key(ExtractKeyError::Missing { .. } | ExtractKeyError::EmptyList { .. })];
         KeyInvalid = "key-invalid", 400, NotDispatched, "a value that names the resource is not acceptable"
             [Key(ExtractKeyError::Invalid { .. } | ExtractKeyError::TooLong | ExtractKeyError::LockPath(_))
-                | Name(ExtractKeyError::Invalid { .. } | ExtractKeyError::TooLong | ExtractKeyError::LockPath(_))];
+                | Name(ExtractKeyError::Invalid { .. } | ExtractKeyError::TooLong | ExtractKeyError::LockPath(_)
+                    | ExtractKeyError::EmptyList { .. } | ExtractKeyError::TooManyKeys { .. }
+                    | ExtractKeyError::SetTooLong { .. })];
         IdempotencyKeyRequired = "idempotency-key-required", 400, NotDispatched, "an Idempotency-Key is required"
             [Name(ExtractKeyError::Missing { .. })];
         Malformed = "malformed", 400, NotDispatched, "the request is malformed"
@@ -165,6 +167,9 @@ reasons! {
         /// A service has called back and shows a ticket, or the request is under a client's lease.
         StaleToken = "stale-token", 412, NotDispatched, "the lease is over, or the request that it was called from, or the lock of either"
             [Call(CallbackError::NotHeld | CallbackError::NotInFlight | CallbackError::Closed)];
+        /// The limit is `max_keys` of a route. `detail` has both numbers.
+        TooManyKeys = "too-many-keys", 413, NotDispatched, "the request names too many resources at once"
+            [Key(ExtractKeyError::TooManyKeys { .. } | ExtractKeyError::SetTooLong { .. })];
         BodyTooLarge = "body-too-large", 413, NotDispatched, "the body is too large";
         TargetTooLarge = "target-too-large", 414, NotDispatched, "the request target is too large"
             [Listener(handler::RequestRejection::TargetTooLarge)];

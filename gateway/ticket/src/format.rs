@@ -9,7 +9,7 @@ pub const VALID: u64 = 300;
 /// How far the clocks of gateway and guard may be apart, in seconds.
 pub const LEEWAY: u64 = 30;
 
-/// The longest ticket, in bytes. One with sixteen keys of 512 bytes, all escaped in JSON, has 22 KiB.
+/// The longest ticket, in bytes. One with keys of 8192 bytes together, all escaped in JSON, has 22 KiB.
 pub const LONGEST: usize = 32 * 1024;
 
 /// `typ` of the header: a token made for something else under the same key is no ticket (RFC 8725, 3.11).

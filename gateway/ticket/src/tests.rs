@@ -6,7 +6,7 @@ mod validity;
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
-use fencegate_policies::{plan::LockMode, token::FencingToken};
+use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::randomness::SystemRandomness;
 use tempfile::TempDir;
 
@@ -130,14 +130,17 @@ fn threads_share_verifier_and_ticket() {
 #[test]
 fn largest_claims_fit_into_ticket() {
     let pair = key_pair();
-    let keys = (0..16).map(|number| format!("{}{number:02}", "\"".repeat(510))).collect();
-    let ticket = TicketSigner::with_key(&pair).sign(&TicketClaims { keys, ..claims() }, NOW);
-    assert_eq!(
-        verify(&KeySetFolder::with_keys(&[&pair]).verifier(), &ticket),
-        Ok(()),
-        "{} bytes",
-        ticket.len()
-    );
+    for count in [16, ResourceKey::MOST_IN_SET] {
+        let length = ResourceKey::MOST_BYTES_IN_SET / count;
+        let keys = (0..count).map(|number| format!("{}{number:02}", "\"".repeat(length - 2))).collect();
+        let ticket = TicketSigner::with_key(&pair).sign(&TicketClaims { keys, ..claims() }, NOW);
+        assert_eq!(
+            verify(&KeySetFolder::with_keys(&[&pair]).verifier(), &ticket),
+            Ok(()),
+            "{} bytes",
+            ticket.len()
+        );
+    }
 }
 
 /// A ticket covers any dispatch of its tenure, and no other keys, mode or tenure.

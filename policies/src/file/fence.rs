@@ -11,6 +11,7 @@ use super::{
     large_bodies::{body_type, large_bodies},
     layout::{self, PartialLayout},
     lease_use,
+    lists::{self, ListParseContext},
     mapping::MappingReader,
     nested::parse_nested_policy,
     once::{self, IdempotencyParseContext},
@@ -120,14 +121,16 @@ fn parse_fence(
     level: Option<FencingLevel>,
     defaults: &FenceDefaults,
 ) -> Option<ParsedFence> {
-    let naming = &TemplateContext { only: only::parse_only(block), ..*naming };
+    let max_keys = lists::parse_max_keys(block);
+    let naming = &TemplateContext { only: only::parse_only(block), max_keys, ..*naming };
     let layout = PartialLayout::read(block);
     let permits = holders::parse_permits(block);
     let former = former_lock::parse_former(block, naming);
-    // A migrated lock and its former lock are taken together, as a set is.
-    let both = block.is_present("keys") || block.is_present("migrate_from");
-    let of = LockRecipeKind::for_fence(both, layout.foreign_layout(), permits.is_some());
     let keys = key::keys(block, naming);
+    let has_list = keys.iter().flatten().any(|key| key.list().is_some());
+    // A migrated lock and its former lock are taken together, as a set is.
+    let both = block.is_present("keys") || block.is_present("migrate_from") || has_list;
+    let of = LockRecipeKind::for_fence(both, layout.foreign_layout(), permits.is_some());
     let placing = holders::placement_with_permits(permits, layout.placement(block, naming, keys.as_deref()));
     let terms = FenceDefaults::read(block, defaults, of);
     let mode = terms.mode.unwrap_or_default();
@@ -142,7 +145,7 @@ fn parse_fence(
         let nested = terms.nested;
         holders::report_fields_excluded_by_permits(
             block,
-            &PermitParseContext { level, mode, foreign, nested },
+            &PermitParseContext { level, mode, foreign, nested, has_list },
         );
     }
     let once = once::once(block, naming, &IdempotencyParseContext { level, mode, enforce });
@@ -158,6 +161,16 @@ fn parse_fence(
     let large_bodies = large_bodies(block, keys.as_deref(), once.as_ref().and_then(Option::as_ref));
     let conflicts = conflicts(block);
     let lease = lease_use::parse_lease_use(block);
+    let empty = lists::parse_empty(block);
+    let lists = ListParseContext {
+        keys: keys.as_deref(),
+        former: former.as_ref().and_then(Option::as_ref),
+        max_keys,
+        empty,
+        level,
+        lease,
+    };
+    lists::check_lists(block, &lists);
     let body_type = body_type(block, keys.as_deref(), once.as_ref().and_then(Option::as_ref));
     let field = if block.is_present("hold") { "hold" } else { "key" };
     let place = block.place_of(field);
@@ -181,6 +194,8 @@ fn parse_fence(
         large_bodies,
         body_type,
         only: naming.only,
+        max_keys,
+        empty,
         conflicts,
         enforce,
         once: once?,

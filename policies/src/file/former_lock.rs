@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
-    key::{GlobRelation, KeyTemplate, ResourceKey},
+    key::{GlobRelation, KeyTemplate},
     plan::{ForeignLayout, LockLayout, LockPlacement, MigrationSourceLock},
 };
 
@@ -49,12 +49,6 @@ pub(super) fn check_former_lock(
         let remedy = "leave `migrate_from` out, or write the key of the gateways that were not changed yet";
         fence.report(FIELD, Diagnostic::new(DiagnosticCode::MigratesNothing, message).with_remedy(remedy));
         return;
-    }
-    if keys.len() + 1 > ResourceKey::MOST_IN_SET {
-        let message =
-            format!("with `migrate_from` it is a set of {} keys, which is too large", keys.len() + 1);
-        let fault = Diagnostic::new(DiagnosticCode::TooManyKeys, message);
-        fence.report(FIELD, fault.with_remedy(format!("there may be up to {}", ResourceKey::MOST_IN_SET)));
     }
     if [placing, &former.placing]
         .into_iter()

@@ -46,6 +46,8 @@ pub(super) struct PermitParseContext {
     pub(super) mode: LockModeRule,
     pub(super) foreign: Option<ForeignLayout>,
     pub(super) nested: Option<NestedRequestPolicy>,
+    /// A request may have several keys by a list.
+    pub(super) has_list: bool,
 }
 
 /// Reports the fields that a fence with permits cannot have.
@@ -57,10 +59,11 @@ pub(super) fn report_fields_excluded_by_permits(fence: &mut MappingReader, besid
         let field = if fence.is_present("mode") { "mode" } else { FIELD };
         report_excluded_field(fence, field, &message, remedy);
     }
-    if fence.is_present("keys") {
+    if fence.is_present("keys") || beside.has_list {
+        let field = if fence.is_present("keys") { "keys" } else { "key" };
         let remedy =
             "write one `key`: two requests could each hold a permit of one key and wait for the other key";
-        report_excluded_field(fence, "keys", "a set of keys has no `permits`", remedy);
+        report_excluded_field(fence, field, "a set of keys has no `permits`", remedy);
     }
     if let Some(layout) = beside.foreign {
         let message = format!("`permits` do not exist with `layout: {}`", layout.as_str());

@@ -29,6 +29,8 @@ pub(super) struct TemplateContext<'p> {
     pub(super) reserved: &'p ReservedHeaderNames,
     /// How many items a list may have of which keys are made; `None` where the file has no limit.
     pub(super) only: Option<usize>,
+    /// The most keys of one request.
+    pub(super) max_keys: usize,
 }
 
 /// The kinds of text that a template makes.
@@ -129,10 +131,15 @@ fn key_set(block: &mut MappingReader, naming: &TemplateContext) -> Option<Vec<Ke
         let fault = Diagnostic::new(DiagnosticCode::MissingField, "the list of keys is empty");
         block.report("keys", fault.with_remedy("write `[\"account/{body:/from}\", \"account/{body:/to}\"]`"));
     }
-    if nodes.len() > ResourceKey::MOST_IN_SET {
+    if nodes.len() > naming.max_keys {
         let message = format!("a set of {} keys is too large", nodes.len());
         let fault = Diagnostic::new(DiagnosticCode::TooManyKeys, message);
-        block.report("keys", fault.with_remedy(format!("there may be up to {}", ResourceKey::MOST_IN_SET)));
+        let most = ResourceKey::MOST_IN_SET;
+        let remedy = match nodes.len() <= most {
+            true => format!("there may be up to {}: write `max_keys: {}`", naming.max_keys, nodes.len()),
+            false => format!("there may be up to {most}, with `max_keys: {most}`"),
+        };
+        block.report("keys", fault.with_remedy(remedy));
     }
     let read = |node: &YamlNode| match &node.value {
         YamlNodeValue::Scalar(scalar) => key(scalar, naming, faults),
@@ -168,11 +175,15 @@ pub(super) fn template(
     let template = KeyTemplate::parse(&scalar.text)
         .map_err(|bad| faults.push(malformed_diagnostic(naming, scalar, bad)))
         .ok()?;
+    for second in template.variables().filter(|variable| variable.source.is_list()).skip(1) {
+        faults.push(second_list_fault(naming).at(scalar.part(second.span.clone())));
+    }
     for variable in template.variables() {
         let part = || {
             partial_list_fault(format_args!("the {} of {}", naming.what, naming.route), variable, naming.only)
         };
-        if let Some(fault) = check_value_source(naming, variable).or_else(part) {
+        let list = || list_fault(naming, variable);
+        if let Some(fault) = check_value_source(naming, variable).or_else(list).or_else(part) {
             faults.push(fault.at(scalar.part(variable.span.clone())));
         }
     }
@@ -257,15 +268,19 @@ fn check_value_source(naming: &TemplateContext, variable: &TemplateVariable) -> 
             let bound: Vec<&str> = naming.path?.variable_names().collect();
             (!bound.contains(&&**name)).then(|| unbound_diagnostic(naming, name, &bound))
         }
-        TemplateValueSource::Header(name) if &**name == "host" => {
+        TemplateValueSource::Header(name) | TemplateValueSource::HeaderList(name) if &**name == "host" => {
             let fault = unfit_diagnostic(naming, name, "it has many spellings for one host");
             Some(fault.with_remedy("use `{host}`, which has one"))
         }
-        TemplateValueSource::Header(name) if naming.reserved.contains(name) => {
+        TemplateValueSource::Header(name) | TemplateValueSource::HeaderList(name)
+            if naming.reserved.contains(name) =>
+        {
             let fault = unfit_diagnostic(naming, name, "only the gateway writes it");
             Some(fault.with_remedy("use a field that clients send, such as `{header.x-order-id}`"))
         }
-        TemplateValueSource::Header(name) if HOP_BY_HOP.contains(&&**name) => {
+        TemplateValueSource::Header(name) | TemplateValueSource::HeaderList(name)
+            if HOP_BY_HOP.contains(&&**name) =>
+        {
             let fault = unfit_diagnostic(naming, name, "it belongs to a connection, not to a request");
             Some(fault.with_remedy("use a field that clients send end to end, such as `{header.x-order-id}`"))
         }
@@ -273,12 +288,37 @@ fn check_value_source(naming: &TemplateContext, variable: &TemplateVariable) -> 
     }
 }
 
+/// A variable that has several values where the template makes one text.
+fn list_fault(naming: &TemplateContext, variable: &TemplateVariable) -> Option<Diagnostic> {
+    if naming.what == TemplateKind::Key || !variable.source.is_list() {
+        return None;
+    }
+    let TemplateContext { what, route, .. } = naming;
+    let message = format!("the {what} of {route} is one, and `{{{}}}` has several values", variable.source);
+    let remedy = "take one value; only `key`, `keys` and the key of `migrate_from` are made for each item";
+    Some(Diagnostic::new(DiagnosticCode::ListUnfit, message).with_remedy(remedy))
+}
+
+/// The second list of a key.
+fn second_list_fault(naming: &TemplateContext) -> Diagnostic {
+    let TemplateContext { what, route, .. } = naming;
+    let message = format!("the {what} of {route} has two lists: which items belong together is not known");
+    let remedy = "write a key for each list, in `keys`: a request then takes the keys of all items of both";
+    Diagnostic::new(DiagnosticCode::ListUnfit, message).with_remedy(remedy)
+}
+
 /// The name of a field, parameter or member that holds a secret.
 fn credential_name(source: &TemplateValueSource) -> Option<&str> {
     let (name, known) = match source {
-        TemplateValueSource::Header(name) if is_credential(name) => return Some(name),
-        TemplateValueSource::Header(name) => (&**name, &SECRET_FIELDS[..]),
-        TemplateValueSource::Query(name) => (&**name, &CREDENTIALS[..]),
+        TemplateValueSource::Header(name) | TemplateValueSource::HeaderList(name) if is_credential(name) => {
+            return Some(name);
+        }
+        TemplateValueSource::Header(name) | TemplateValueSource::HeaderList(name) => {
+            (&**name, &SECRET_FIELDS[..])
+        }
+        TemplateValueSource::Query(name) | TemplateValueSource::QueryList(name) => {
+            (&**name, &CREDENTIALS[..])
+        }
         TemplateValueSource::Body(pointer) => (pointer.last()?, &CREDENTIALS[..]),
         TemplateValueSource::Path(_) | TemplateValueSource::Host => return None,
     };

@@ -43,12 +43,12 @@ impl<'n> PartialLayout<'n> {
         naming: &TemplateContext,
         keys: Option<&[KeyTemplate]>,
     ) -> Option<LockPlacement> {
-        if let (Some(layout), true) = (self.foreign_layout(), fence.is_present("keys")) {
+        if let (Some(layout), Some(field)) = (self.foreign_layout(), set_field(fence, keys)) {
             let message = format!("a set of keys cannot be taken with `layout: {}`", layout.as_str());
             let fault = Diagnostic::new(DiagnosticCode::NotInLayout, message);
             let remedy = "write one `key`: a program that takes such locks one after the other could wait for the set, \
                           and the set for it";
-            fence.report("keys", fault.with_remedy(remedy));
+            fence.report(field, fault.with_remedy(remedy));
             return None;
         }
         self.single_placement(fence, naming, keys)
@@ -74,6 +74,12 @@ impl<'n> PartialLayout<'n> {
             return None;
         };
         let [key] = keys? else { return None };
+        if key.list().is_some() {
+            let message = format!("a set of keys cannot be taken with `layout: {}`", layout.as_str());
+            let fault = Diagnostic::new(DiagnosticCode::NotInLayout, message);
+            fence.report("key", fault.with_remedy("name one resource, or leave `layout` out"));
+            return None;
+        }
         match LockPathTemplate::parse(&path.text, key) {
             Ok(path) => Some(LockPlacement::Foreign { layout, path }),
             Err(bad) => {
@@ -90,6 +96,14 @@ impl<'n> PartialLayout<'n> {
             fence.report("lock_path", Diagnostic::new(DiagnosticCode::NoEffect, message).with_remedy(remedy));
         }
     }
+}
+
+/// The field by which a request may have several keys.
+fn set_field(fence: &mut MappingReader, keys: Option<&[KeyTemplate]>) -> Option<&'static str> {
+    if fence.is_present("keys") {
+        return Some("keys");
+    }
+    keys.unwrap_or_default().iter().any(|key| key.list().is_some()).then_some("key")
 }
 
 fn malformed_diagnostic(naming: &TemplateContext, path: &YamlScalar, bad: ParseLockPathError) -> Diagnostic {

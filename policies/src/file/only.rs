@@ -9,13 +9,13 @@ use std::{
 use super::{mapping::MappingReader, scalar};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
-    key::{JsonPointer, KeyTemplate, TemplateValueSource, TemplateVariable, format_names},
+    key::{JsonPointer, KeyTemplate, PointerStep, TemplateValueSource, TemplateVariable, format_steps},
 };
 
 const FIELD: &str = "only";
 
 /// A list and the named parts of each of its items: the names before the number, and those after it.
-type ListLocation<'t> = (&'t [Box<str>], &'t [Box<str>]);
+type ListLocation<'t> = (&'t [PointerStep], &'t [PointerStep]);
 
 pub(super) fn parse_only(fence: &mut MappingReader) -> Option<usize> {
     fence.value(FIELD, scalar::limit)
@@ -33,21 +33,24 @@ pub(super) fn partial_list_fault(
     {
         let message =
             format!("{what} names one of several parameters, and a request may have more than are named");
-        let remedy =
-            "let requests name one resource each, or take a list from a JSON body: `{body:/items/0/sku}`";
+        let remedy = "let requests name one resource each, or take all of them: `{query.sku[]*}`, `{body:/items/*/sku}`";
         return Some(Diagnostic::new(DiagnosticCode::PartOfList, message).with_remedy(remedy));
     }
     let pointer = variable.pointer()?;
     if let Some(name) = pointer.foreign_name() {
         let message = format!("{what} names a member that is called `{name}`, not each item of a list");
-        let remedy = "name each item and say how many a list may have: `{body:/items/0/sku}` and `only: 1`";
+        let remedy = format!(
+            "write `*` for each item of a list, `{{body:/items/*/sku}}`; a member with such a name stands in quotes: `/\"{name}\"`"
+        );
         return Some(Diagnostic::new(DiagnosticCode::PartOfList, message).with_remedy(remedy));
     }
     let last = pointer.items().map(|item| item.index).max().filter(|_| only.is_none())?;
     let message =
         format!("{what} names item {last} of a list, and a list may have more items than are named");
-    let remedy =
-        format!("say how many it may have, and name each of them: `only: {}`", last.saturating_add(1));
+    let remedy = format!(
+        "write `*` for each item, or say how many there may be, and name each of them: `only: {}`",
+        last.saturating_add(1)
+    );
     Some(Diagnostic::new(DiagnosticCode::PartOfList, message).with_remedy(remedy))
 }
 
@@ -63,7 +66,7 @@ pub(super) fn check_unnamed_items(fence: &mut MappingReader, only: Option<usize>
     let mut lists = 0;
     for ((list, rest), indexes) in groups.iter().copied().flat_map(indexes_by_list) {
         lists += 1;
-        let item = |index: usize| format!("{{body:{}/{index}{}}}", format_names(list), format_names(rest));
+        let item = |index: usize| format!("{{body:{}/{index}{}}}", format_steps(list), format_steps(rest));
         let (message, remedy) = if let Some(beyond) = indexes.range(only..).next() {
             let message = format!("`only: {only}` leaves no room for `{}`", item(*beyond));
             (message, format!("write `only: {}`", beyond.saturating_add(1)))

@@ -20,7 +20,7 @@ use crate::{
     header_name::is_token,
     path::{PathTemplate, is_name},
     plan::{
-        FencingLevel, LargeBodyPolicy, LeasePolicy, LockModeRule, LockPlacement, MatchConditions,
+        FenceRule, FencingLevel, LargeBodyPolicy, LeasePolicy, LockModeRule, LockPlacement, MatchConditions,
         ReservedHeaderNames, Route, RouteId, UpstreamId,
     },
 };
@@ -138,6 +138,7 @@ pub(super) fn routes(
                 path,
                 reserved: &reserved,
                 only: None,
+                max_keys: FenceRule::MAX_KEYS,
             };
             let level = upstream.and_then(|id| upstreams.level(id));
             let fence = fence::fence(block, &naming, level, defaults);

@@ -14,6 +14,7 @@ use super::{
     form::{self, MOST},
     members::{JsonMemberValue, visit_members},
     multipart::{self, FormPart},
+    pointer::PointerStep,
     query::NormalizedParamName,
     search,
     sources::{ParameterConflictPolicy, ParameterLocation},
@@ -100,31 +101,39 @@ struct ComparedValue<'t> {
     own: ParameterLocation,
     /// The name under which it may stand elsewhere.
     folded: NormalizedParamName,
-    /// As it stands in the key.
-    value: String,
+    /// As it stands in the key; of a list each value that stands in a key.
+    values: Vec<String>,
 }
 
 impl<'t> ComparedValue<'t> {
     fn new(variable: &'t TemplateVariable, values: &dyn RequestValues) -> Option<Self> {
         let own = ParameterLocation::from_source(&variable.source)?;
         let folded = match &variable.source {
-            TemplateValueSource::Path(name) | TemplateValueSource::Query(name) => {
-                NormalizedParamName::new(name.as_bytes())
-            }
+            TemplateValueSource::Path(name)
+            | TemplateValueSource::Query(name)
+            | TemplateValueSource::QueryList(name) => NormalizedParamName::new(name.as_bytes()),
             TemplateValueSource::Body(pointer) => {
-                let (first, rest) = pointer.names().split_first()?;
-                let rest: String = rest.iter().map(|name| format!("[{name}]")).collect();
-                NormalizedParamName::new(format!("{first}{rest}").as_bytes())
+                let (first, rest) = pointer.steps().split_first()?;
+                let name = |step: &'t PointerStep| step.name().unwrap_or_default();
+                let rest: String = rest.iter().map(|step| format!("[{}]", name(step))).collect();
+                NormalizedParamName::new(format!("{}{rest}", name(first)).as_bytes())
             }
-            TemplateValueSource::Header(_) | TemplateValueSource::Host => return None,
+            TemplateValueSource::Header(_)
+            | TemplateValueSource::HeaderList(_)
+            | TemplateValueSource::Host => return None,
         };
-        let value = variable.value(values).ok()?;
-        Some(Self { variable, own, folded: folded.without_indexes(), value })
+        // A list without an item is compared as well: another source may have one.
+        let known = match variable.source.is_list() {
+            true => variable.item_values(values).ok()?,
+            false => vec![variable.value(values).ok()?],
+        };
+        Some(Self { variable, own, folded: folded.without_indexes(), values: known })
     }
 
+    /// The service works on a resource that is locked, if it reads `other`. Of a list it may read a part.
     fn equals(&self, other: &str) -> bool {
         let other = self.variable.filters.iter().try_fold(other.to_owned(), apply_filter);
-        other.is_ok_and(|other| other == self.value)
+        other.is_ok_and(|other| self.values.contains(&other))
     }
 
     fn error(&self, reason: &'static str) -> ExtractKeyError {

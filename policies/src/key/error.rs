@@ -10,8 +10,18 @@ pub enum ExtractKeyError {
     Missing { variable: String },
     #[error("`{variable}` {why}")]
     Invalid { variable: String, why: &'static str },
+    /// A list without an item, or none at all.
+    #[error("`{variable}` is an empty list")]
+    EmptyList { variable: String },
     #[error("the key is longer than {} bytes", ResourceKey::MAX_SEGMENT)]
     TooLong,
+    #[error("the request names {count} resources, and may name {most} at once (`max_keys`)")]
+    TooManyKeys { count: usize, most: usize },
+    #[error(
+        "the keys of the request have {length} bytes together, and may have {}",
+        ResourceKey::MOST_BYTES_IN_SET
+    )]
+    SetTooLong { length: usize },
     /// The values of the key give no lock path.
     #[error("the lock path {0}")]
     LockPath(&'static str),

@@ -15,12 +15,27 @@ use crate::path::{is_unreserved, percent_encode};
 
 impl KeyTemplate {
     /// Makes the key of a request. The same values give the same key, and different values give different keys.
+    ///
+    /// # Errors
+    /// A value is missing or cannot be part of a key. The value of a list is missing here: see [`KeyTemplate::expand_all`].
     pub fn expand(&self, values: &dyn RequestValues) -> Result<ResourceKey, ExtractKeyError> {
+        self.expand_with(values, None)
+    }
+
+    /// `item` is the value of the list.
+    pub(super) fn expand_with(
+        &self,
+        values: &dyn RequestValues,
+        item: Option<&str>,
+    ) -> Result<ResourceKey, ExtractKeyError> {
         let mut key = String::new();
         for part in &self.parts {
             match part {
                 KeyTemplatePart::Literal(literal) => key.push_str(literal),
-                KeyTemplatePart::Variable(variable) => push_escaped(&variable.value(values)?, &mut key),
+                KeyTemplatePart::Variable(variable) => match item.filter(|_| variable.source.is_list()) {
+                    Some(item) => push_escaped(item, &mut key),
+                    None => push_escaped(&variable.value(values)?, &mut key),
+                },
             }
         }
         ResourceKey::new(key).ok_or(ExtractKeyError::TooLong)
@@ -84,17 +99,23 @@ impl TemplateValueSource {
                 HeaderLookup::One(bytes) => into_utf8(bytes.to_vec())?,
             },
             Self::Host => values.host().ok_or(ExtractValueError::Missing)?.to_owned(),
+            Self::QueryList(_) | Self::HeaderList(_) => return Err(ExtractValueError::Missing),
             Self::Body(pointer) => match values.body().and_then(|body| body.value_at(pointer)) {
                 None | Some(JsonScalar::Null) => return Err(ExtractValueError::Missing),
                 Some(JsonScalar::Value(value)) => value.clone(),
                 Some(JsonScalar::Unfit(reason)) => return Err(ExtractValueError::Invalid(reason)),
             },
         };
-        if value.chars().any(char::is_control) {
-            return Err(ExtractValueError::Invalid("has a control character"));
-        }
-        Ok(value)
+        check_printable(value)
     }
+}
+
+/// The value, unless it has a control character.
+pub(super) fn check_printable(value: String) -> Result<String, ExtractValueError> {
+    if value.chars().any(char::is_control) {
+        return Err(ExtractValueError::Invalid("has a control character"));
+    }
+    Ok(value)
 }
 
 pub(super) fn apply_filter(value: String, filter: &TemplateValueFilter) -> Result<String, ExtractValueError> {
@@ -117,7 +138,7 @@ fn whole_number(value: &str) -> Result<String, ExtractValueError> {
     Ok(if digits.is_empty() { "0".into() } else { digits.to_owned() })
 }
 
-fn into_utf8(bytes: Vec<u8>) -> Result<String, ExtractValueError> {
+pub(super) fn into_utf8(bytes: Vec<u8>) -> Result<String, ExtractValueError> {
     String::from_utf8(bytes).map_err(|_| ExtractValueError::Invalid(NOT_UTF8))
 }
 

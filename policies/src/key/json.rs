@@ -3,24 +3,70 @@
 //! A body that two readers could take for different values has no key. These are refused: two members of one name, at
 //! any depth; a member that a pointer names, in a second spelling, because some readers ignore case; NUL in any name,
 //! because some readers end a name there; and, where a pointer leads to it, a boolean, or a number that some readers
-//! round. So is a list with more items than the pointers name: the others would be worked on without a lock.
+//! round. So is a list with more items than the pointers name: the others would be worked on without a lock. Where a pointer
+//! leads to each item of a list, each item has to have its value.
 
 #[cfg(test)]
 mod tests;
 
-use std::{borrow::Cow, collections::HashSet, fmt};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashSet},
+    fmt,
+};
 
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor},
 };
 
-use super::pointer::{DEEPEST, JsonPointer, index};
+use super::{
+    pointer::{DEEPEST, JsonPointer, PointerStep},
+    resource::ResourceKey,
+};
 
 /// The values of one body that the keys of one fence need.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BodyValues {
     leaves: Vec<(JsonPointer, JsonScalar)>,
+    /// Of each pointer that leads to every item of a list.
+    lists: Vec<(JsonPointer, JsonList)>,
+}
+
+/// The values to which a pointer with `*` leads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct JsonList {
+    /// Each value once. No more are kept than show that there are too many.
+    pub(super) values: BTreeSet<String>,
+    /// How many values there are, with repeats.
+    pub(super) count: usize,
+    /// A list was found; otherwise the body has none, or `null`.
+    is_present: bool,
+    /// How many items have not led to a value or to a further list yet.
+    open: usize,
+    /// A value of the list that cannot be part of a key, and why.
+    unfit: Option<&'static str>,
+}
+
+impl JsonList {
+    /// Why some item gives no value that can be part of a key.
+    pub(super) fn fault(&self) -> Option<&'static str> {
+        self.unfit.or((self.open > 0).then_some(UNFIT_ITEM))
+    }
+
+    fn add(&mut self, value: JsonScalar) {
+        self.open -= 1;
+        match value {
+            JsonScalar::Null => self.unfit = self.unfit.or(Some(UNFIT_ITEM)),
+            JsonScalar::Unfit(reason) => self.unfit = self.unfit.or(Some(reason)),
+            JsonScalar::Value(value) => {
+                self.count += 1;
+                if self.values.len() <= ResourceKey::MOST_IN_SET {
+                    self.values.insert(value);
+                }
+            }
+        }
+    }
 }
 
 /// The value to which a pointer leads.
@@ -70,8 +116,16 @@ impl BodyValues {
         bytes: &[u8],
         pointers: impl Iterator<Item = &'p JsonPointer>,
     ) -> Result<Self, ParseBodyError> {
-        let mut findings = FoundJsonValues { body: Self::default(), bad: None };
-        let root = JsonVisitor { asked: pointers.collect(), depth: 0, findings: &mut findings };
+        let mut asked: Vec<&JsonPointer> = Vec::new();
+        for pointer in pointers {
+            if !asked.contains(&pointer) {
+                asked.push(pointer);
+            }
+        }
+        let lists = asked.iter().filter(|pointer| pointer.is_list());
+        let lists = lists.map(|pointer| ((*pointer).clone(), JsonList::default())).collect();
+        let mut findings = FoundJsonValues { body: Self { leaves: Vec::new(), lists }, bad: None };
+        let root = JsonVisitor { asked, depth: 0, findings: &mut findings };
         let mut json = serde_json::Deserializer::from_slice(bytes);
         match root.deserialize(&mut json).and_then(|()| json.end()) {
             Ok(()) => Ok(findings.body),
@@ -83,6 +137,12 @@ impl BodyValues {
     pub(super) fn value_at(&self, pointer: &JsonPointer) -> Option<&JsonScalar> {
         self.leaves.iter().find(|(known, _)| known == pointer).map(|(_, leaf)| leaf)
     }
+
+    /// The values of each item, for a pointer with `*`; `None` where the body has no such list, or `null` for it.
+    pub(super) fn list_at(&self, pointer: &JsonPointer) -> Option<&JsonList> {
+        let (_, list) = self.lists.iter().find(|(known, _)| known == pointer)?;
+        (list.is_present || list.unfit.is_some()).then_some(list)
+    }
 }
 
 /// The values that have been found so far.
@@ -90,6 +150,12 @@ struct FoundJsonValues {
     body: BodyValues,
     /// Why the walk ended early, where the parser itself found no fault.
     bad: Option<ParseBodyError>,
+}
+
+impl FoundJsonValues {
+    fn list(&mut self, pointer: &JsonPointer) -> Option<&mut JsonList> {
+        self.body.lists.iter_mut().find(|(known, _)| known == pointer).map(|(_, list)| list)
+    }
 }
 
 /// One value on its way through the parser.
@@ -103,9 +169,35 @@ struct JsonVisitor<'w, 'p> {
 
 impl<'p> JsonVisitor<'_, 'p> {
     /// Keeps the value if a pointer ends here.
-    fn record(self, leaf: impl FnOnce() -> JsonScalar) {
-        if let Some(pointer) = self.asked.into_iter().find(|pointer| pointer.names().len() == self.depth) {
-            self.findings.body.leaves.push((pointer.clone(), leaf()));
+    fn record(self, leaf: impl Fn() -> JsonScalar) {
+        let mut is_kept = false;
+        for pointer in self.asked {
+            let ends = pointer.steps().len() == self.depth;
+            match self.findings.list(pointer) {
+                Some(list) if ends => list.add(leaf()),
+                // The list may be inside for some reader, or this may be the only item for another.
+                Some(list) if leaf() != JsonScalar::Null => list.unfit = list.unfit.or(Some(UNFIT_LIST)),
+                None if ends && !is_kept => {
+                    is_kept = true;
+                    self.findings.body.leaves.push((pointer.clone(), leaf()));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Notes which lists this one is.
+    fn enter_lists(&mut self) {
+        for pointer in &self.asked {
+            let Some(list) = self.findings.list(pointer) else { continue };
+            match pointer.steps().get(self.depth) {
+                Some(PointerStep::EveryItem) if !list.is_present => list.is_present = true,
+                Some(PointerStep::EveryItem) => list.open -= 1,
+                Some(step) if step.index().is_some() => {}
+                Some(_) => list.unfit = list.unfit.or(Some(UNFIT_LIST)),
+                // The pointer ends here, and its value is an object or a list.
+                None => {}
+            }
         }
     }
 
@@ -115,15 +207,26 @@ impl<'p> JsonVisitor<'_, 'p> {
 
     /// The pointers whose next name is `name`; and whether the next name of a pointer is another spelling of `name`.
     fn pointers_for(&self, name: &str) -> (Vec<&'p JsonPointer>, bool) {
-        let next = |pointer: &&&'p JsonPointer| pointer.names().get(self.depth).map(|next| &**next);
+        let next = |pointer: &&&'p JsonPointer| pointer.steps().get(self.depth).and_then(PointerStep::name);
         let pointers = self.asked.iter().filter(|pointer| next(pointer) == Some(name)).copied().collect();
         let other = |next: &str| next != name && fold_name(next).eq(fold_name(name));
         (pointers, self.asked.iter().any(|pointer| next(&pointer).is_some_and(other)))
     }
 
+    /// The pointers that lead to the item with this number.
+    fn pointers_for_item(&self, index: usize) -> Vec<&'p JsonPointer> {
+        let leads = |pointer: &&'p JsonPointer| match pointer.steps().get(self.depth) {
+            Some(PointerStep::EveryItem) => true,
+            // `007` and `+7` are names of members only.
+            Some(step) => step.index() == Some(index) && step.name() == Some(&*index.to_string()),
+            None => false,
+        };
+        self.asked.iter().copied().filter(leads).collect()
+    }
+
     /// How many items the pointers name of this value, if they name any.
     fn item_limit(&self) -> Option<usize> {
-        let next = |pointer: &&'p JsonPointer| pointer.names().get(self.depth).and_then(|name| index(name));
+        let next = |pointer: &&'p JsonPointer| pointer.steps().get(self.depth).and_then(PointerStep::index);
         self.asked.iter().filter_map(next).max().map(|last| last.saturating_add(1))
     }
 
@@ -138,6 +241,25 @@ impl<'de> DeserializeSeed<'de> for JsonVisitor<'_, '_> {
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
         json.deserialize_any(self)
+    }
+}
+
+/// One item of a list. Only where there is one, its pointers expect a value of it.
+struct JsonItemSeed<'w, 'p>(JsonVisitor<'w, 'p>);
+
+impl<'de> DeserializeSeed<'de> for JsonItemSeed<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        let Self(item) = self;
+        for pointer in &item.asked {
+            if pointer.steps().get(item.depth - 1) == Some(&PointerStep::EveryItem)
+                && let Some(list) = item.findings.list(pointer)
+            {
+                list.open += 1;
+            }
+        }
+        item.deserialize(json)
     }
 }
 
@@ -184,18 +306,17 @@ impl<'de> Visitor<'de> for JsonVisitor<'_, '_> {
             return Err(self.fail(ParseBodyError::TooDeep));
         }
         let named = self.item_limit();
+        self.enter_lists();
         for index in 0_usize.. {
-            let pointers = match self.asked.is_empty() {
-                true => Vec::new(),
-                false => self.pointers_for(&index.to_string()).0,
-            };
-            if items.next_element_seed(self.descend(pointers))?.is_none() {
+            let pointers = self.pointers_for_item(index);
+            if items.next_element_seed(JsonItemSeed(self.descend(pointers)))?.is_none() {
                 break;
             }
             if named.is_some_and(|named| index >= named) {
                 return Err(self.fail(ParseBodyError::TooLong));
             }
         }
+        self.asked.retain(|pointer| pointer.steps().len() == self.depth);
         self.record(|| JsonScalar::Unfit(UNFIT_SHAPE));
         Ok(())
     }
@@ -206,6 +327,13 @@ impl<'de> Visitor<'de> for JsonVisitor<'_, '_> {
         }
         // PHP makes one array of `{"0": ...}` and of a list.
         let named = self.item_limit();
+        for pointer in &self.asked {
+            if pointer.steps().get(self.depth) == Some(&PointerStep::EveryItem)
+                && let Some(list) = self.findings.list(pointer)
+            {
+                list.unfit = list.unfit.or(Some(UNFIT_LIST));
+            }
+        }
         let mut names = HashSet::new();
         while let Some(JsonMemberName(name)) = members.next_key()? {
             if name.contains('\0') {
@@ -223,6 +351,7 @@ impl<'de> Visitor<'de> for JsonVisitor<'_, '_> {
             }
             members.next_value_seed(self.descend(pointers))?;
         }
+        self.asked.retain(|pointer| pointer.steps().len() == self.depth);
         self.record(|| JsonScalar::Unfit(UNFIT_SHAPE));
         Ok(())
     }
@@ -235,6 +364,8 @@ struct JsonMemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 const UNFIT_NUMBER: &str = "is a number that not every reader of JSON takes for the same integer";
 const UNFIT_BOOLEAN: &str = "is a boolean, which some readers take for 1 or 0, and others for a word";
 const UNFIT_SHAPE: &str = "is an object or a list";
+const UNFIT_ITEM: &str = "is missing in an item of its list";
+const UNFIT_LIST: &str = "has something else than a list in the place of a list";
 
 /// The largest integer that a double holds exactly. Readers with doubles round larger ones (RFC 7493, 2.2).
 const EXACT: u64 = (1 << 53) - 1;

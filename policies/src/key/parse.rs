@@ -139,9 +139,16 @@ fn parse_source(word: &str, span: ByteSpan) -> Result<TemplateValueSource, Parse
         ("host", _) if name.is_empty() => Ok(TemplateValueSource::Host),
         ("host", _) => Err(syntax_error(span, "`host` has no parts")),
         ("path", Some(name)) if is_name(name) => Ok(TemplateValueSource::Path(name.into())),
-        ("query", Some(name)) if is_parameter(name) => Ok(TemplateValueSource::Query(name.into())),
+        ("query", Some(name)) if is_parameter(name) => Ok(match name.strip_suffix('*') {
+            Some("") | None => TemplateValueSource::Query(name.into()),
+            Some(name) => TemplateValueSource::QueryList(name.into()),
+        }),
         ("header", Some(name)) if is_token(name) => {
-            Ok(TemplateValueSource::Header(name.to_ascii_lowercase().into()))
+            let name = name.to_ascii_lowercase();
+            Ok(match name.strip_suffix('*') {
+                Some("") | None => TemplateValueSource::Header(name.into()),
+                Some(name) => TemplateValueSource::HeaderList(name.into()),
+            })
         }
         _ => Err(syntax_error(span, "a source has a name after a dot, such as `path.order_id`")),
     }

@@ -1,4 +1,4 @@
-//! Names one value of a JSON body (RFC 6901).
+//! Names one value of a JSON body (RFC 6901), or one value of each item of a list: `/items/*/sku`.
 
 use std::fmt;
 
@@ -6,11 +6,22 @@ use std::fmt;
 /// limit.
 pub(super) const DEEPEST: usize = 32;
 
-/// A JSON pointer of at least one name, such as `/items/0/sku`.
+/// A JSON pointer of at least one step, such as `/items/0/sku`. A step `*` leads to every item of a list. A name that would
+/// mean items of a list in some language stands in quotes: `/totals/"*"`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonPointer {
-    /// With `~0` and `~1` decoded.
-    names: Vec<Box<str>>,
+    steps: Vec<PointerStep>,
+    /// The first name that means items of a list in another language, and stands without quotes.
+    foreign: Option<Box<str>>,
+}
+
+/// One step of a pointer.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum PointerStep {
+    /// To the member with this name, or to the item with this number.
+    Member(Box<str>),
+    /// To every item of a list.
+    EveryItem,
 }
 
 impl JsonPointer {
@@ -18,54 +29,81 @@ impl JsonPointer {
         let Some(names) = text.strip_prefix('/') else {
             return Err("a pointer begins with a slash, such as `body:/order/id`");
         };
-        let names = names.split('/').map(decode).collect::<Result<Vec<_>, _>>()?;
-        if names.len() > DEEPEST {
+        let steps = names.split('/').map(PointerStep::parse).collect::<Result<Vec<_>, _>>()?;
+        if steps.len() > DEEPEST {
             return Err("no body is that deep: a pointer has at most 32 names");
         }
-        Ok(Self { names })
+        let foreign = names.split('/').find(|name| *name != EVERY && is_wildcard(name)).map(Into::into);
+        Ok(Self { steps, foreign })
     }
 
-    /// The last name of the pointer; `None` where that name is empty.
+    /// The last name of the pointer; `None` where it has none.
     pub fn last(&self) -> Option<&str> {
-        self.names.last().map(|name| &**name)
+        self.steps.iter().rev().find_map(PointerStep::name)
     }
 
-    pub(super) fn names(&self) -> &[Box<str>] {
-        &self.names
+    /// True if the pointer leads to a value of each item of a list.
+    pub(crate) fn is_list(&self) -> bool {
+        self.steps.contains(&PointerStep::EveryItem)
     }
 
-    /// The first name with which other languages mean several items of a list, or its last one. Here it would be the
-    /// name of a member.
+    pub(super) fn steps(&self) -> &[PointerStep] {
+        &self.steps
+    }
+
+    /// The first name with which other languages mean several items of a list, or its last one, and that is not quoted. Here
+    /// it would be the name of a member.
     pub(crate) fn foreign_name(&self) -> Option<&str> {
-        self.names.iter().map(|name| &**name).find(|name| is_wildcard(name))
+        self.foreign.as_deref()
     }
 
     /// The items of lists on the path of this pointer.
     pub(crate) fn items(&self) -> impl Iterator<Item = JsonPointerListItem<'_>> {
         let item = |at: usize| {
-            let index = index(&self.names[at])?;
-            Some(JsonPointerListItem { list: &self.names[..at], index, rest: &self.names[at + 1..] })
+            let index = self.steps[at].index()?;
+            Some(JsonPointerListItem { list: &self.steps[..at], index, rest: &self.steps[at + 1..] })
         };
-        (0..self.names.len()).filter_map(item)
+        (0..self.steps.len()).filter_map(item)
     }
 }
 
 /// One item of a list that a pointer leads to, or through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct JsonPointerListItem<'p> {
-    /// The names that lead to the list.
-    pub(crate) list: &'p [Box<str>],
+    /// The steps that lead to the list.
+    pub(crate) list: &'p [PointerStep],
     pub(crate) index: usize,
-    /// The names that lead on from the item.
-    pub(crate) rest: &'p [Box<str>],
+    /// The steps that lead on from the item.
+    pub(crate) rest: &'p [PointerStep],
 }
 
-/// The number of an item. A member of an object may have such a name, too, and some services take that object for a
-/// list.
-pub(super) fn index(name: &str) -> Option<usize> {
-    let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
-    // A body has fewer items than a number has that does not fit.
-    is_number.then(|| name.parse().unwrap_or(usize::MAX))
+/// The step to every item of a list.
+const EVERY: &str = "*";
+
+impl PointerStep {
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        if text == EVERY {
+            return Ok(Self::EveryItem);
+        }
+        let quoted = text.strip_prefix('"').and_then(|open| open.strip_suffix('"'));
+        decode(quoted.unwrap_or(text)).map(Self::Member)
+    }
+
+    pub(super) fn name(&self) -> Option<&str> {
+        match self {
+            Self::Member(name) => Some(name),
+            Self::EveryItem => None,
+        }
+    }
+
+    /// The number of an item. A member of an object may have such a name, too, and some services take that object for a
+    /// list.
+    pub(super) fn index(&self) -> Option<usize> {
+        let name = self.name()?;
+        let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+        // A body has fewer items than a number has that does not fit.
+        is_number.then(|| name.parse().unwrap_or(usize::MAX))
+    }
 }
 
 /// `*` of JSONPath and jsonpath of SQL, `#` of GJSON, `-` of JSON Patch, `[]` of forms and jq, `-1` of Python, `1:3` of slices.
@@ -73,11 +111,15 @@ fn is_wildcard(name: &str) -> bool {
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let is_slice = name.contains(':') && name.split(':').all(|part| digits(part.trim_start_matches('-')));
     matches!(name, "#" | "$" | "@" | "..")
-        || name.contains('*')
+        || name.contains('*') && !is_quoted(name)
         || name.starts_with("#(")
         || name.ends_with(']') && name.contains('[')
         || name.strip_prefix('-').is_some_and(digits)
         || is_slice
+}
+
+fn is_quoted(name: &str) -> bool {
+    name.len() > 1 && name.starts_with('"') && name.ends_with('"')
 }
 
 fn decode(name: &str) -> Result<Box<str>, &'static str> {
@@ -98,14 +140,22 @@ fn decode(name: &str) -> Result<Box<str>, &'static str> {
     Ok(decoded.into())
 }
 
-/// The names of a pointer, or some of them, as a policy has them.
-pub(crate) fn format_names(names: &[Box<str>]) -> String {
-    names.iter().map(|name| format!("/{}", name.replace('~', "~0").replace('/', "~1"))).collect()
+/// The steps of a pointer, or some of them, as a policy has them.
+pub(crate) fn format_steps(steps: &[PointerStep]) -> String {
+    steps.iter().map(|step| format!("/{step}")).collect()
 }
 
 impl fmt::Display for JsonPointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&format_names(&self.names))
+        self.steps.iter().try_for_each(|step| write!(f, "/{step}"))
+    }
+}
+
+impl fmt::Display for PointerStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Member(name) = self else { return f.write_str(EVERY) };
+        let name = name.replace('~', "~0").replace('/', "~1");
+        if is_wildcard(&name) || is_quoted(&name) { write!(f, "\"{name}\"") } else { f.write_str(&name) }
     }
 }
 
@@ -124,19 +174,38 @@ mod tests {
             ("/a~1b/m~0n", &["a/b", "m~n"]),
             ("/~01", &["~1"]),
             ("/x.y:z é", &["x.y:z é"]),
+            (r##"/totals/"*"/"-"/"[]"/"#"/""x"""##, &["totals", "*", "-", "[]", "#", "\"x\""]),
         ] {
             let pointer = JsonPointer::parse(text).expect(text);
-            assert!(pointer.names().iter().map(|name| &**name).eq(names.iter().copied()), "{text}");
+            assert_eq!(
+                pointer.steps().iter().map(PointerStep::name).collect::<Option<Vec<_>>>().as_deref(),
+                Some(names)
+            );
+            assert!(!pointer.is_list() && pointer.foreign_name().is_none(), "{text}");
             assert_eq!(pointer.to_string(), text);
         }
+    }
+
+    /// A step `*` leads to every item of a list, and in quotes it is the name of a member.
+    #[test]
+    fn unquoted_star_is_every_item() {
+        for text in ["/items/*/sku", "/*", "/orders/*/lines/*/sku"] {
+            let pointer = JsonPointer::parse(text).expect(text);
+            assert!(pointer.is_list() && pointer.foreign_name().is_none(), "{text}");
+            assert_eq!(pointer.to_string(), text);
+        }
+        let skus = JsonPointer::parse("/skus/*").expect("a pointer");
+        assert_eq!(skus.last(), Some("skus"));
+        let needless = JsonPointer::parse(r#"/"items"/"0""#).expect("a pointer");
+        assert_eq!(needless.to_string(), "/items/0");
     }
 
     /// Names that stand for several items in other languages are recognised.
     #[test]
     fn foreign_wildcard_names_are_recognised() {
         for name in [
-            "*", "**", "sku*", "#", "#(id==1)", "-", "-1", "[]", "[*]", "items[]", "items[0]", "[?(@.a)]",
-            "$", "@", "..", ":", "1:", "-2:",
+            "**", "sku*", "#", "#(id==1)", "-", "-1", "[]", "[*]", "items[]", "items[0]", "[?(@.a)]", "$",
+            "@", "..", ":", "1:", "-2:",
         ] {
             let pointer = JsonPointer::parse(&format!("/items/{name}/sku")).expect(name);
             assert_eq!(pointer.foreign_name(), Some(name));
@@ -155,7 +224,8 @@ mod tests {
     #[test]
     fn list_items_are_numbers() {
         let pointer = JsonPointer::parse("/orders/2/lines/0").expect("a pointer");
-        let names = |names: &[Box<str>]| names.join(" ");
+        let names =
+            |steps: &[PointerStep]| steps.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         let items: Vec<_> =
             pointer.items().map(|item| (names(item.list), item.index, names(item.rest))).collect();
         let wanted = [("orders", 2, "lines 0"), ("orders 2 lines", 0, "")];

@@ -18,6 +18,16 @@ const MOST: usize = 1000;
 
 /// The one value of a parameter (application/x-www-form-urlencoded, WHATWG URL 5.1), but not as forgiving.
 pub(super) fn parameter_value(query: &str, name: &str) -> Result<String, ExtractValueError> {
+    let mut values = parameter_values(query, name)?;
+    match (values.pop(), values.is_empty()) {
+        (None, _) => Err(ExtractValueError::Missing),
+        (Some(value), true) => Ok(value),
+        (Some(_), false) => Err(ExtractValueError::Invalid(TWICE)),
+    }
+}
+
+/// The values of all parameters of that name, in their order.
+pub(super) fn parameter_values(query: &str, name: &str) -> Result<Vec<String>, ExtractValueError> {
     // Older servers separate at semicolons, too, and would see parameters that this one does not.
     if query.contains(';') {
         return Err(ExtractValueError::Invalid(SEMICOLON));
@@ -30,7 +40,7 @@ pub(super) fn parameter_value(query: &str, name: &str) -> Result<String, Extract
         return Err(ExtractValueError::Invalid(BAD_ESCAPE));
     }
     let wanted = NormalizedParamName::new(name.as_bytes());
-    let mut value = None;
+    let mut values = Vec::new();
     for pair in query.split('&') {
         let (raw_name, raw_value) = pair.split_once('=').unwrap_or((pair, ""));
         let given = decode_form(raw_name)?;
@@ -38,12 +48,12 @@ pub(super) fn parameter_value(query: &str, name: &str) -> Result<String, Extract
             if NormalizedParamName::new(&given).matches(&wanted) {
                 return Err(ExtractValueError::Invalid(RESPELLED));
             }
-        } else if value.replace(raw_value).is_some() {
-            return Err(ExtractValueError::Invalid(TWICE));
+        } else {
+            values.push(raw_value);
         }
     }
-    let value = decode_form(value.ok_or(ExtractValueError::Missing)?)?;
-    String::from_utf8(value).map_err(|_| ExtractValueError::Invalid(NOT_UTF8))
+    let decode = |raw| String::from_utf8(decode_form(raw)?).map_err(|_| ExtractValueError::Invalid(NOT_UTF8));
+    values.into_iter().map(decode).collect()
 }
 
 fn decode_form(raw: &str) -> Result<Vec<u8>, ExtractValueError> {

@@ -39,7 +39,11 @@ impl ResourceKey {
     pub const MAX_SEGMENT: usize = 512;
 
     /// The most keys of one request. Each key is a node in one transaction, and all keys stand in one header field.
-    pub const MOST_IN_SET: usize = 16;
+    pub const MOST_IN_SET: usize = 64;
+
+    /// The most bytes of the keys of one request together, without what stands between them. They have to fit into
+    /// `Fencing-Key`, and into a ticket.
+    pub const MOST_BYTES_IN_SET: usize = 8192;
 
     /// `None` where the lock segment would be too long.
     pub(super) fn new(text: String) -> Option<Self> {
@@ -73,6 +77,11 @@ impl ResourceKey {
         let keys = text.split(", ").map(Self::parse).collect::<Result<Vec<_>, _>>()?;
         let ascending = keys.is_sorted_by(|key, next| key < next);
         if ascending && keys.len() <= Self::MOST_IN_SET { Ok(keys) } else { Err(InvalidKeyError) }
+    }
+
+    /// The bytes of all keys together, without what stands between them.
+    pub fn total_length(keys: &[Self]) -> usize {
+        keys.iter().map(|key| key.as_str().len()).sum()
     }
 
     /// The key under which guards, tickets and services identify the holder of one of several permits of this one:
@@ -290,9 +299,9 @@ mod tests {
         for bad in ["", "a,  b", "b, a", "a, a", "a, ", " a", "a b", "a\u{7f}", "\u{e9}"] {
             assert_eq!(ResourceKey::parse_list(bad), Err(InvalidKeyError), "{bad:?}");
         }
-        let many: Vec<String> = (10..27).map(|n| n.to_string()).collect();
+        let many: Vec<String> = (10..75).map(|n| n.to_string()).collect();
         assert!(ResourceKey::parse_list(&many.join(", ")).is_err());
-        assert!(ResourceKey::parse_list(&many[..16].join(", ")).is_ok());
+        assert!(ResourceKey::parse_list(&many[..ResourceKey::MOST_IN_SET].join(", ")).is_ok());
     }
 
     proptest! {

@@ -32,9 +32,11 @@ impl ParameterLocation {
     pub(super) fn from_source(source: &TemplateValueSource) -> Option<Self> {
         match source {
             TemplateValueSource::Path(_) => Some(Self::Path),
-            TemplateValueSource::Query(_) => Some(Self::Query),
+            TemplateValueSource::Query(_) | TemplateValueSource::QueryList(_) => Some(Self::Query),
             TemplateValueSource::Body(_) => Some(Self::Json),
-            TemplateValueSource::Header(_) | TemplateValueSource::Host => None,
+            TemplateValueSource::Header(_)
+            | TemplateValueSource::HeaderList(_)
+            | TemplateValueSource::Host => None,
         }
     }
 }

@@ -38,11 +38,15 @@ pub enum TemplateValueSource {
     Path(Box<str>),
     /// A query parameter, by its decoded name.
     Query(Box<str>),
+    /// Each of the query parameters with this decoded name.
+    QueryList(Box<str>),
     /// A header field; its name in lower case.
     Header(Box<str>),
+    /// Each element of a header field that is a list (RFC 9110, 5.6.1); its name in lower case.
+    HeaderList(Box<str>),
     /// The host without its port.
     Host,
-    /// A string or an integer in a JSON body.
+    /// A string or an integer in a JSON body, or that of each item of a list there.
     Body(JsonPointer),
 }
 
@@ -160,6 +164,11 @@ impl KeyTemplate {
         })
     }
 
+    /// The variable with one value for each item of a list: a request has a key for each of them.
+    pub fn list(&self) -> Option<&TemplateVariable> {
+        self.variables().find(|variable| variable.source.is_list())
+    }
+
     /// The values that the key takes from a JSON body.
     pub fn pointers(&self) -> impl Iterator<Item = &JsonPointer> {
         self.variables().filter_map(TemplateVariable::pointer)
@@ -179,6 +188,15 @@ impl TemplateVariable {
 impl TemplateValueSource {
     /// The words before the dot or colon.
     pub const WORDS: [&str; 5] = ["path", "query", "header", "host", "body"];
+
+    /// True if a request may have several values here.
+    pub fn is_list(&self) -> bool {
+        match self {
+            Self::QueryList(_) | Self::HeaderList(_) => true,
+            Self::Body(pointer) => pointer.is_list(),
+            Self::Path(_) | Self::Query(_) | Self::Header(_) | Self::Host => false,
+        }
+    }
 }
 
 impl TemplateValueFilter {
@@ -203,7 +221,9 @@ impl fmt::Display for TemplateValueSource {
         match self {
             Self::Path(name) => write!(f, "path.{name}"),
             Self::Query(name) => write!(f, "query.{name}"),
+            Self::QueryList(name) => write!(f, "query.{name}*"),
             Self::Header(name) => write!(f, "header.{name}"),
+            Self::HeaderList(name) => write!(f, "header.{name}*"),
             Self::Host => f.write_str("host"),
             Self::Body(pointer) => write!(f, "body:{pointer}"),
         }
@@ -233,6 +253,10 @@ mod tests {
             ("the-one-lock", "the-one-lock"),
             ("a{path.a}-x:y-{path.b}z", "a{path.a}-x:y-{path.b}z"),
             ("{body:/a.b/0/c:d e~1f|int}/{body:/}", "{body:/a.b/0/c:d e~1f | int}/{body:/}"),
+            ("sku/{body:/items/*/sku|lower}", "sku/{body:/items/*/sku | lower}"),
+            ("sku/{query.sku*}/{header.X-Shop}", "sku/{query.sku*}/{header.x-shop}"),
+            ("sku/{header.X-Skus*}", "sku/{header.x-skus*}"),
+            ("sku/{query.sku[]*}", "sku/{query.sku[]*}"),
         ] {
             assert_eq!(KeyTemplate::parse(text).expect(text).to_string(), written);
         }

@@ -19,6 +19,18 @@ pub trait RequestValues {
         HeaderLookup::Absent
     }
 
+    /// The values of all lines of a field, in their order. The name is lower case.
+    ///
+    /// # Errors
+    /// The field stands under another name that only some servers take for it.
+    fn header_lines<'a>(&'a self, name: &str) -> Result<Vec<&'a [u8]>, RespelledHeaderError> {
+        match self.header(name) {
+            HeaderLookup::Absent => Ok(Vec::new()),
+            HeaderLookup::One(value) => Ok(vec![value]),
+            HeaderLookup::Several | HeaderLookup::Respelled => Err(RespelledHeaderError),
+        }
+    }
+
     /// The canonical host without its port.
     fn host(&self) -> Option<&str> {
         None
@@ -32,6 +44,11 @@ pub trait RequestValues {
 
 /// A request without values, for keys without variables.
 impl RequestValues for () {}
+
+/// A field stands under another name that only some servers take for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a header field is there in another spelling")]
+pub struct RespelledHeaderError;
 
 /// One header field name in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

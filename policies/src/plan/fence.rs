@@ -10,7 +10,7 @@ use super::{
     shown::{self, format_duration},
 };
 use crate::key::{
-    ContentDeclaration, ExtractKeyError, JsonPointer, KeyTemplate, ParameterConflictPolicy,
+    ContentDeclaration, ExpandedKeys, ExtractKeyError, JsonPointer, KeyTemplate, ParameterConflictPolicy,
     RequestParameterSources, RequestValues, ResourceKey, compare_with_other_sources,
     json::{BodyValues, ParseBodyError},
 };
@@ -50,6 +50,10 @@ pub struct FenceRule {
     /// How many items a list in a body may have of which keys are made; `None` where no key is made of an item. Each of these
     /// items is in a key.
     pub only: Option<usize>,
+    /// The most keys of one request, without those of [`FenceRule::former`]. Default 16.
+    pub max_keys: usize,
+    /// What happens to a request of which every key would be made of an empty list.
+    pub empty: EmptyListPolicy,
     /// The other sources in which a request may not have another value of a key.
     pub conflicts: ParameterConflictPolicy,
     pub enforce: Enforcement,
@@ -57,6 +61,17 @@ pub struct FenceRule {
     pub once: Option<IdempotencyRule>,
     pub lease: LeasePolicy,
 }
+
+/// What happens to a request whose list has no item, so that no key can be made of one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EmptyListPolicy {
+    #[default]
+    Refuse,
+    /// The list gives no key. A request without any key is about no resource, and passes without a lock.
+    Pass,
+}
+
+words! { EmptyListPolicy { Refuse = "refuse", Pass = "pass" } }
 
 /// A lock from which a fence is migrated.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,6 +159,9 @@ pub enum Enforcement {
 words! { Enforcement { Refuse = "refuse", Observe = "observe" } }
 
 impl FenceRule {
+    /// The default of `max_keys`.
+    pub const MAX_KEYS: usize = 16;
+
     /// The fence that has these keys, and no other field.
     pub(crate) fn with_defaults(keys: Vec<KeyTemplate>) -> Self {
         Self {
@@ -163,6 +181,8 @@ impl FenceRule {
             large_bodies: LargeBodyPolicy::default(),
             body_type: BodyTypeRequirement::default(),
             only: None,
+            max_keys: Self::MAX_KEYS,
+            empty: EmptyListPolicy::default(),
             conflicts: ParameterConflictPolicy::default(),
             enforce: Enforcement::default(),
             once: None,
@@ -271,13 +291,51 @@ impl FenceRule {
         compare_with_other_sources(self.templates().chain(once), &self.conflicts, values, sent)
     }
 
-    /// The keys of one request: at least one, each once, in the order that all gateways use.
+    /// The keys of one request: each once, in the order that all gateways use. There is none only where [`FenceRule::empty`] lets
+    /// empty lists pass.
+    ///
+    /// # Errors
+    /// A key cannot be made in full, or there are more than one request may have.
     pub fn expand_all(&self, values: &dyn RequestValues) -> Result<Vec<ResourceKey>, ExtractKeyError> {
-        let keys = self.templates().map(|key| key.expand(values));
-        let mut keys = keys.collect::<Result<Vec<_>, _>>()?;
+        let mut keys = self.expand_set(self.keys.iter(), self.max_keys, values)?;
+        if let Some(former) = &self.former {
+            keys.extend(self.expand_set(std::iter::once(&former.key), self.max_keys, values)?);
+            keys.sort_unstable();
+            keys.dedup();
+        }
+        if keys.len() > ResourceKey::MOST_IN_SET {
+            return Err(ExtractKeyError::TooManyKeys { count: keys.len(), most: ResourceKey::MOST_IN_SET });
+        }
+        match ResourceKey::total_length(&keys) {
+            0..=ResourceKey::MOST_BYTES_IN_SET => Ok(keys),
+            length => Err(ExtractKeyError::SetTooLong { length }),
+        }
+    }
+
+    fn expand_set<'t>(
+        &self,
+        templates: impl Iterator<Item = &'t KeyTemplate>,
+        most: usize,
+        values: &dyn RequestValues,
+    ) -> Result<Vec<ResourceKey>, ExtractKeyError> {
+        let mut keys = Vec::new();
+        for template in templates {
+            match template.expand_all(values) {
+                Ok(ExpandedKeys { beyond: Some(count), .. }) => {
+                    return Err(ExtractKeyError::TooManyKeys { count, most });
+                }
+                Ok(expanded) => keys.extend(expanded.keys),
+                Err(ExtractKeyError::EmptyList { .. }) if self.empty == EmptyListPolicy::Pass => {}
+                Err(bad) => return Err(bad),
+            }
+        }
         keys.sort_unstable();
         keys.dedup();
-        Ok(keys)
+        if keys.len() > most {
+            Err(ExtractKeyError::TooManyKeys { count: keys.len(), most })
+        } else {
+            Ok(keys)
+        }
     }
 }
 
@@ -424,6 +482,12 @@ pub struct EffectiveFence {
     /// How many items a list in a body may have of which keys are made; absent if no key is made of an item.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only: Option<usize>,
+    /// The most keys of one request; absent if no request has more than one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_keys: Option<usize>,
+    /// What becomes of a request whose list is empty: `refuse`, or `pass`; absent if no key is made of each item of a list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub empty: Option<&'static str>,
     /// The sources of a request that are compared with the values of its keys: `path`, `query`, `form`, `json`, `cookie`.
     pub sources: Vec<&'static str>,
     /// `refuse`, or `pass` if nothing is compared.
@@ -462,6 +526,8 @@ impl EffectiveFence {
             large_bodies,
             body_type,
             only,
+            max_keys,
+            empty,
             conflicts,
             enforce,
             once,
@@ -496,6 +562,8 @@ impl EffectiveFence {
             once: once.as_ref().map(|once| once.store.as_str()),
             operation: once.as_ref().map(EffectiveIdempotency::new),
             only: *only,
+            max_keys: set.then_some(*max_keys),
+            empty: fence.templates().any(|key| key.list().is_some()).then(|| empty.as_str()),
             sources: conflicts.sources().map(|(word, _)| word).collect(),
             conflicts: conflicts.as_str(),
             enforce: enforce.as_str(),

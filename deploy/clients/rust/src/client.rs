@@ -126,7 +126,7 @@ impl Client {
 }
 
 impl LeaseRequest {
-    /// Adds another key, up to 16. All keys are held, or none.
+    /// Adds another key, up to 64. All keys are held, or none.
     pub fn and(mut self, key: impl Into<String>) -> Self {
         self.asked.keys.push(key.into());
         self

@@ -62,7 +62,7 @@ enum FenceKeySource {
 pub(crate) const KEY: HeaderName = HeaderName::from_static("fencing-key");
 const MODE: HeaderName = HeaderName::from_static("fencing-mode");
 /// The most keys that a gateway takes for one request.
-const MOST_KEYS: usize = 16;
+const MOST_KEYS: usize = 64;
 const LONGEST_KEY: usize = 512;
 
 impl Default for Settings {

@@ -316,7 +316,7 @@ pub(super) fn invalid_key(bad: &ParseKeyError) -> Refusal {
 
 fn parse_keys(plan: &GatewayPlan, texts: &[String]) -> Result<Vec<ResourceKey>, Refusal> {
     if !(1..=ResourceKey::MOST_IN_SET).contains(&texts.len()) {
-        return Err(malformed("`keys` has 1 to 16 keys"));
+        return Err(malformed("`keys` has 1 to 64 keys"));
     }
     let keys: Result<Vec<_>, _> = texts.iter().map(|key| plan.serving.parse_key(key)).collect();
     let mut keys = keys.map_err(|bad| invalid_key(&bad))?;
@@ -326,6 +326,9 @@ fn parse_keys(plan: &GatewayPlan, texts: &[String]) -> Result<Vec<ResourceKey>, 
     }
     keys.sort_unstable();
     keys.dedup();
+    if ResourceKey::total_length(&keys) > ResourceKey::MOST_BYTES_IN_SET {
+        return Err(malformed("`keys` have more than 8192 bytes together"));
+    }
     Ok(keys)
 }
 

@@ -9,7 +9,7 @@ pub enum LockClientError {
     #[error("{0}")]
     Options(String),
     /// The keys cannot be requested like this; a retry does not help. A key is not printable ASCII, has spaces or is
-    /// too long; there is no key, or more than 16; or other callers use the key with another permit count.
+    /// too long; there is no key, or more than 64; or other callers use the key with another permit count.
     #[error("{0}")]
     Key(String),
     /// Another holder has the key, and the wait is over.

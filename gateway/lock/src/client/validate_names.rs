@@ -16,6 +16,10 @@ pub(super) fn parse_keys<'k>(
     let mut keys = keys.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     keys.sort();
     keys.dedup();
+    if ResourceKey::total_length(&keys) > ResourceKey::MOST_BYTES_IN_SET {
+        let most = ResourceKey::MOST_BYTES_IN_SET;
+        return Err(LockClientError::Key(format!("all keys together have at most {most} bytes")));
+    }
     match keys.len() {
         1..=ResourceKey::MOST_IN_SET => Ok(keys),
         many => Err(LockClientError::Key(format!(

@@ -296,6 +296,10 @@ impl<'h> ForwardAuthRequest<'h> {
         let values = RequestParameters { bound: Some(route.bind(&path)), ..values };
         let keys = fence.expand_all(&values).map_err(|bad| Refusal::from_key_error(&bad))?;
         refuse_conflicting_parameters(fence, &self.method, &values, None)?;
+        if keys.is_empty() {
+            // `empty: pass`: the request names no resource.
+            return Ok(None);
+        }
         let mode = fence.mode.mode(self.method.as_str());
         Ok(Some(ForwardAuthLock { keys, mode, fence, upstream: route.upstream }))
     }

@@ -165,6 +165,10 @@ fn request_lock(routed: &RoutedRequest) -> Result<Option<RequestLockSpec>, Refus
     let route = routed.plan.routes.get(id);
     let Some(fence) = &route.fence else { return Ok(None) };
     let (keys, operation) = expand_keys(routed, route, fence)?;
+    if keys.is_empty() {
+        // `empty: pass`: the request names no resource, so it has no lock and no token.
+        return Ok(None);
+    }
     let NamedOperation { header: operation, name: operation_name, certificate } = operation;
     let sites = fence.sites(&keys).map_err(|bad| Refusal::from_key_error(&bad))?.into();
     let mode = fence.mode.mode(routed.http.method().as_str());

@@ -1,7 +1,7 @@
 //! The values of a request that a key template, or the condition of a route, may use.
 
 use fencegate_policies::{
-    key::{CompleteBody, HeaderLookup, RequestParameterSources, RequestValues, json},
+    key::{CompleteBody, HeaderLookup, RequestParameterSources, RequestValues, RespelledHeaderError, json},
     path::PathParams,
     plan::{FenceRule, same_field},
 };
@@ -33,6 +33,10 @@ impl RequestValues for RequestParameters<'_> {
 
     fn header<'a>(&'a self, name: &str) -> HeaderLookup<'a> {
         header_field(self.headers, name)
+    }
+
+    fn header_lines<'a>(&'a self, name: &str) -> Result<Vec<&'a [u8]>, RespelledHeaderError> {
+        header_lines(self.headers, name)
     }
 
     fn host(&self) -> Option<&str> {
@@ -82,6 +86,18 @@ pub fn header_field<'a>(headers: &'a HeaderMap, name: &str) -> HeaderLookup<'a> 
     field
 }
 
+/// All lines of a field, in their order. `name` is lower case, as all names in a `HeaderMap` are.
+fn header_lines<'a>(headers: &'a HeaderMap, name: &str) -> Result<Vec<&'a [u8]>, RespelledHeaderError> {
+    let lines = headers.iter().filter(|(other, _)| same_field(other.as_str(), name));
+    lines
+        .map(
+            |(other, value)| {
+                if other.as_str() == name { Ok(value.as_bytes()) } else { Err(RespelledHeaderError) }
+            },
+        )
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use hyper::header::{HeaderName, HeaderValue};
@@ -109,6 +125,19 @@ mod tests {
                 headers.append(name, HeaderValue::from_static("1"));
             }
             assert_eq!(header_field(&headers, "x-account"), found, "{lines:?}");
+            let several = header_lines(&headers, "x-account");
+            assert_eq!(several.is_err(), found == HeaderLookup::Respelled, "{lines:?}");
         }
+    }
+
+    /// A field that is a list has all of its lines, in their order.
+    #[test]
+    fn list_field_has_all_lines() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [("x-skus", "a, b"), ("x-other", "z"), ("x-skus", "c")] {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        assert_eq!(header_lines(&headers, "x-skus"), Ok(vec![&b"a, b"[..], b"c"]));
+        assert_eq!(header_lines(&headers, "x-none"), Ok(Vec::new()));
     }
 }

@@ -48,6 +48,7 @@ fn single(reader: &str) -> Value {
         | "hold::max_local"
         | "fence::queue"
         | "holders::permits"
+        | "lists::max_keys"
         | "zookeeper::sessions" => count,
         "listener::protocol" => json!({"enum": ["http1", "http2"]}),
         "conflicts::source" => json!({"enum": ["path", "query", "form", "json", "xml", "cookie"]}),

@@ -46,7 +46,7 @@ impl FixedRequestValues<'_> {
         if key.pointers().next().is_some() {
             self.read = Some(json::BodyValues::parse(self.body, key.pointers()).expect("JSON"));
         }
-        key.expand(&self).expect("a key");
+        assert!(!key.expand_all(&self).expect("keys").keys.is_empty());
         let declaration = ContentDeclaration {
             kind: self.unclear.unwrap_or_else(|| field(self.kind)),
             coding: field(self.coding),
@@ -77,6 +77,31 @@ fn request_with_path_id<'a>() -> FixedRequestValues<'a> {
 
 fn request_with_query_id<'a>(kind: Option<&'a str>, body: &'a [u8]) -> FixedRequestValues<'a> {
     FixedRequestValues { query: Some("id=42"), kind, body, ..FixedRequestValues::default() }
+}
+
+/// Another source may have a part of a list, and nothing else under its name.
+#[test]
+fn list_elsewhere_is_part_of_list() {
+    let body = |query| FixedRequestValues {
+        query: Some(query),
+        body: br#"{"items": [{"sku": "a"}, {"sku": "b"}]}"#,
+        kind: JSON,
+        ..FixedRequestValues::default()
+    };
+    for query in ["items[][sku]=a", "items%5B0%5D%5Bsku%5D=b&items[1][sku]=a", "sku=c", "items[][qty]=9"] {
+        assert_eq!(body(query).default_refusal_reason("sku/{body:/items/*/sku}"), None, "{query}");
+    }
+    for query in ["items[][sku]=c", "items[][sku]=a&ITEMS[7][SKU]=c", "items=c", "items.sku=c", "items_sku=c"]
+    {
+        assert_eq!(body(query).default_refusal_reason("sku/{body:/items/*/sku}"), Some(IN_QUERY), "{query}");
+    }
+    let query = |body| FixedRequestValues { query: Some("sku=a&sku=b"), ..request_with_query_id(JSON, body) };
+    for json in [&br#"{"sku": "b"}"#[..], b"{}", br#"{"SKU": null}"#] {
+        assert_eq!(query(json).default_refusal_reason("sku/{query.sku*}"), None);
+    }
+    for json in [&br#"{"sku": "c"}"#[..], br#"{"sku": ["a"]}"#] {
+        assert_eq!(query(json).default_refusal_reason("sku/{query.sku*}"), Some(IN_JSON));
+    }
 }
 
 /// A query that has the name of a path or body value is refused unless its value is equal.

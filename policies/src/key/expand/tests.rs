@@ -213,6 +213,48 @@ prop_compose! {
     }
 }
 
+fn expand_all(template: &str, request: &FixedRequestValues) -> Result<String, ExtractKeyError> {
+    let template = KeyTemplate::parse(template).expect(template);
+    template.expand_all(request).map(|expanded| crate::key::join_keys(&expanded.keys))
+}
+
+/// A parameter that repeats, and a field that is a list, give a key for each value.
+#[test]
+fn query_and_header_lists_give_each_value() {
+    let query =
+        |query: &str| FixedRequestValues { query: Some(query.into()), ..FixedRequestValues::default() };
+    let sku = "sku/{query.sku*}";
+    assert_eq!(expand_all(sku, &query("sku=b&x=1&sku=a&s%6Bu=b")).as_deref(), Ok("sku/a, sku/b"));
+    assert_eq!(expand_all(sku, &query("sku=a%2Cb")).as_deref(), Ok("sku/a%2Cb"));
+    assert_eq!(expand_all("s/{query.sku[]*}", &query("sku[]=a&sku%5B%5D=b")).as_deref(), Ok("s/a, s/b"));
+    assert_eq!(expand_all("s/{query.sku* | int}", &query("sku=07&sku=7")).as_deref(), Ok("s/7"));
+    for empty in ["", "x=1"] {
+        assert!(matches!(expand_all(sku, &query(empty)), Err(ExtractKeyError::EmptyList { .. })), "{empty}");
+    }
+    for bad in ["sku=a&SKU=b", "sku=a&sku[]=b", "sku=a&sku[0]=b", "sku=a;sku=b", "sku=%zz", "sku=a&sku=%ff"] {
+        assert!(matches!(expand_all(sku, &query(bad)), Err(ExtractKeyError::Invalid { .. })), "{bad}");
+    }
+    for missing in ["sku=a&sku=", "sku", "sku=a&sku"] {
+        assert!(
+            matches!(expand_all(sku, &query(missing)), Err(ExtractKeyError::Missing { .. })),
+            "{missing}"
+        );
+    }
+    assert!(matches!(expand_all("{query.sku}", &query("sku=a&sku=b")), Err(ExtractKeyError::Invalid { .. })));
+
+    let fields = |lines: &[(&str, &str)]| FixedRequestValues {
+        headers: lines.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec())).collect(),
+        ..FixedRequestValues::default()
+    };
+    let skus = "sku/{header.x-skus*}";
+    assert_eq!(expand_all(skus, &fields(&[("x-skus", "b, \"a\",")])).as_deref(), Ok("sku/a, sku/b"));
+    assert!(matches!(expand_all(skus, &fields(&[])), Err(ExtractKeyError::EmptyList { .. })));
+    assert!(matches!(
+        expand_all(skus, &fields(&[("x-skus", "a"), ("x_skus", "b")])),
+        Err(ExtractKeyError::Invalid { why: RESPELLED, .. })
+    ));
+}
+
 proptest! {
     /// Two different sets of values never give one key.
     #[test]

@@ -167,6 +167,97 @@ fn list_longer_than_pointers_is_refused() {
     assert!(parse("[1, 2]", &["/99999999999999999999999"]).is_ok());
 }
 
+fn list_at(json: &str, pointer: &str) -> Option<Result<(Vec<String>, usize), &'static str>> {
+    let body = parse(json, &[pointer]).expect(json);
+    let list = body.list_at(&JsonPointer::parse(pointer).expect("a pointer"))?;
+    Some(match list.fault() {
+        Some(reason) => Err(reason),
+        None => Ok((list.values.iter().cloned().collect(), list.count)),
+    })
+}
+
+/// A pointer with `*` leads to the value of every item, each once.
+#[test]
+fn star_leads_to_every_item() {
+    let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    for (pointer, json, values, count) in [
+        (
+            "/items/*/sku",
+            r#"{"items": [{"sku": "b", "n": 1}, {"sku": 7}, {"sku": "b"}]}"#,
+            &["7", "b"][..],
+            3,
+        ),
+        ("/items/*/sku", r#"{"items": []}"#, &[], 0),
+        ("/*", r#"["b", "a"]"#, &["a", "b"], 2),
+        ("/*/*", r#"[["a"], [], ["b", "c"]]"#, &["a", "b", "c"], 3),
+        (
+            "/orders/*/lines/*/sku",
+            r#"{"orders": [{"lines": [{"sku": "a"}]}, {"lines": []}, {"lines": [{"sku": "b"}, {"sku": "a"}]}]}"#,
+            &["a", "b"],
+            3,
+        ),
+        ("/o/lines/*", r#"{"o": {"lines": [1, 2]}, "lines": [3]}"#, &["1", "2"], 2),
+    ] {
+        assert_eq!(list_at(json, pointer), Some(Ok((texts(values), count))), "{pointer} {json}");
+    }
+    for json in ["{}", r#"{"items": null}"#, r#"{"other": [{"sku": 1}]}"#, "null"] {
+        assert_eq!(list_at(json, "/items/*/sku"), None, "{json}");
+    }
+}
+
+/// A list of which not every item has a value, or that is no list, gives nothing.
+#[test]
+fn incomplete_list_is_unfit() {
+    for json in [
+        r#"{"items": [{"sku": "a"}, {}]}"#,
+        r#"{"items": [{"sku": "a"}, null]}"#,
+        r#"{"items": [{"sku": "a"}, {"sku": null}]}"#,
+        r#"{"items": [null]}"#,
+    ] {
+        assert_eq!(list_at(json, "/items/*/sku"), Some(Err(UNFIT_ITEM)), "{json}");
+    }
+    for json in [
+        r#"{"items": [{"sku": "a"}, "b"]}"#,
+        r#"{"items": [{"sku": "a"}, ["b"]]}"#,
+        r#"{"items": {"0": {"sku": "a"}}}"#,
+        r#"{"items": {}}"#,
+        r#"{"items": {"sku": "a"}}"#,
+        r#"{"items": "a"}"#,
+        r#"{"items": false}"#,
+        r#"[{"items": [{"sku": "a"}]}]"#,
+        r#""items""#,
+    ] {
+        assert_eq!(list_at(json, "/items/*/sku"), Some(Err(UNFIT_LIST)), "{json}");
+    }
+    for (json, reason) in [
+        (r#"{"items": [{"sku": 1.5}]}"#, UNFIT_NUMBER),
+        (r#"{"items": [{"sku": true}]}"#, UNFIT_BOOLEAN),
+        (r#"{"items": [{"sku": ["a"]}]}"#, UNFIT_SHAPE),
+        (r#"{"items": [{"sku": {}}]}"#, UNFIT_SHAPE),
+    ] {
+        assert_eq!(list_at(json, "/items/*/sku"), Some(Err(reason)), "{json}");
+    }
+    let orders = "/orders/*/lines/*/sku";
+    assert_eq!(list_at(r#"{"orders": [{"lines": [{"sku": 1}]}, {}]}"#, orders), Some(Err(UNFIT_ITEM)));
+    assert_eq!(list_at(r#"{"orders": [{"lines": null}]}"#, orders), Some(Err(UNFIT_ITEM)));
+    assert_eq!(list_at(r#"{"orders": [{"lines": {"sku": 1}}]}"#, orders), Some(Err(UNFIT_LIST)));
+    for (json, bad) in [
+        (r#"{"items": [{"sku": "a", "SKU": "b"}]}"#, ParseBodyError::Respelled),
+        (r#"{"items": [{"sku": "a"}], "Items": []}"#, ParseBodyError::Respelled),
+        (r#"{"items": [{"sku": "a"}], "items": []}"#, ParseBodyError::DuplicateMember),
+    ] {
+        assert_eq!(parse(json, &["/items/*/sku"]), Err(bad), "{json}");
+    }
+}
+
+/// Of a list that is too long for any set few values are kept, and all are counted.
+#[test]
+fn long_list_is_counted() {
+    let skus = (0..100_000).map(|number| format!("\"{number}\"")).collect::<Vec<_>>().join(",");
+    let (values, count) = list_at(&format!("[{skus}]"), "/*").expect("a list").expect("fit");
+    assert_eq!((values.len(), count), (ResourceKey::MOST_IN_SET + 1, 100_000));
+}
+
 /// A second spelling of a member that a pointer names is refused.
 #[test]
 fn respelled_member_is_refused() {
@@ -257,6 +348,30 @@ proptest! {
         prop_assert!(consistent, "{:?}", parsed);
     }
 
+    /// The values of a list are those of its items one by one, or there are none.
+    #[test]
+    fn star_agrees_with_single_pointers(json in any_json(), inner: bool) {
+        let (pointer, rest) = if inner { ("/a/*/b", "/b") } else { ("/a/*", "") };
+        let text = serde_json::Value::Object([("a".to_owned(), json.clone())].into_iter().collect()).to_string();
+        let each = json.as_array().map(|items| {
+            items.iter().map(|item| item.pointer(rest).and_then(|value| match value {
+                serde_json::Value::String(text) => Some(text.clone()),
+                serde_json::Value::Number(number) => Some(number.to_string()),
+                _ => None,
+            })).collect::<Option<Vec<_>>>()
+        });
+        let found = list_at(&text, pointer);
+        match each {
+            Some(Some(values)) => {
+                let count = values.len();
+                let wanted: Vec<_> = BTreeSet::from_iter(values).into_iter().collect();
+                prop_assert_eq!(found, Some(Ok((wanted, count))));
+            }
+            None if json.is_null() => prop_assert_eq!(found, None),
+            _ => prop_assert!(matches!(found, Some(Err(_))), "{:?}", found),
+        }
+    }
+
     /// A pointer has the same meaning as in another implementation.
     #[test]
     fn pointer_agrees_with_other_implementation(
@@ -266,7 +381,7 @@ proptest! {
     ) {
         // The list, or the object in its place, with more in it than the pointer names.
         let longer = pointer.match_indices('/').any(|(at, _)| {
-            let named = pointer[at + 1..].split('/').next().and_then(index);
+            let named = JsonPointer::parse(&pointer[at..]).ok().and_then(|rest| rest.steps()[0].index());
             let length = match json.pointer(&pointer[..at]) {
                 Some(serde_json::Value::Array(items)) => items.len(),
                 Some(serde_json::Value::Object(members)) => members.len(),

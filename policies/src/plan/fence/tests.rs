@@ -78,6 +78,93 @@ fn operation_name_reads_body() {
     assert!(fence.once_rule("GET").is_none());
 }
 
+fn order(skus: &[String]) -> String {
+    let items: Vec<_> = skus.iter().map(|sku| format!(r#"{{"sku": "{sku}"}}"#)).collect();
+    format!(r#"{{"items": [{}]}}"#, items.join(", "))
+}
+
+fn skus(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("S{number:05}")).collect()
+}
+
+/// A request has a key for each item of its list, and of all lists of its fence together at most `max_keys`.
+#[test]
+fn list_gives_key_for_each_item() {
+    let reserve = fence_with_keys(&["sku/{body:/items/*/sku | lower}", "all/{host}"]);
+    let three = keys(&reserve, &order(&["B".into(), "a".into(), "b".into()]));
+    assert_eq!(three, Ok(vec!["all/a.example".into(), "sku/a".into(), "sku/b".into()]));
+    let of = |count: usize, max_keys: usize| {
+        keys(&FenceRule { max_keys, ..fence_with_keys(&["sku/{body:/items/*/sku}"]) }, &order(&skus(count)))
+    };
+    assert_eq!(of(16, 16).map(|keys| keys.len()), Ok(16));
+    assert_eq!(of(64, 64).map(|keys| keys.len()), Ok(64));
+    for (count, most) in [(17, 16), (64, 16), (65, 64), (66, 64), (5000, 64)] {
+        assert_eq!(of(count, most), Err(ExtractKeyError::TooManyKeys { count, most }));
+    }
+}
+
+/// A list that is cut because it is too long for any set is refused, even if its filtered values would be few.
+#[test]
+fn cut_list_is_refused() {
+    let reserve = fence_with_keys(&["sku/{body:/items/*/sku | int}"]);
+    let spellings: Vec<_> = (1..=80).map(|zeros| format!("{}7", "0".repeat(zeros % 38))).collect();
+    assert_eq!(keys(&reserve, &order(&spellings)), Ok(vec!["sku/7".into()]), "38 spellings");
+    let more: Vec<_> = (0..100).map(|number| format!("{number}")).collect();
+    assert_eq!(keys(&reserve, &order(&more)), Err(ExtractKeyError::TooManyKeys { count: 100, most: 16 }));
+    let lower = fence_with_keys(&["sku/{body:/items/*/sku | lower}"]);
+    let cases: Vec<_> = (0..128_usize)
+        .map(|bits| (0..7).map(|at| if bits >> at & 1 == 0 { 'a' } else { 'A' }).collect::<String>())
+        .collect();
+    assert_eq!(keys(&lower, &order(&cases)), Err(ExtractKeyError::TooManyKeys { count: 128, most: 16 }));
+}
+
+/// The keys of one request fit into a header field.
+#[test]
+fn total_length_of_set_is_limited() {
+    let reserve = FenceRule { max_keys: 64, ..fence_with_keys(&["{body:/items/*/sku}"]) };
+    let long = |count: usize, length: usize| -> Vec<String> {
+        (0..count).map(|number| format!("{number:0length$}")).collect()
+    };
+    assert_eq!(keys(&reserve, &order(&long(16, 512))).map(|keys| keys.len()), Ok(16));
+    assert_eq!(keys(&reserve, &order(&long(64, 128))).map(|keys| keys.len()), Ok(64));
+    assert_eq!(keys(&reserve, &order(&long(64, 129))), Err(ExtractKeyError::SetTooLong { length: 64 * 129 }));
+}
+
+/// A request with an empty list, or without one, has no key and is refused, unless the fence lets it pass.
+#[test]
+fn empty_list_is_refused_unless_passed() {
+    let refusing = fence_with_keys(&["sku/{body:/items/*/sku}"]);
+    let passing = FenceRule { empty: EmptyListPolicy::Pass, ..refusing.clone() };
+    let beside = FenceRule {
+        empty: EmptyListPolicy::Pass,
+        ..fence_with_keys(&["sku/{body:/items/*/sku}", "order/{body:/id}"])
+    };
+    for body in [r#"{"id": 7, "items": []}"#, r#"{"id": 7, "items": null}"#, r#"{"id": 7}"#] {
+        let empty = ExtractKeyError::EmptyList { variable: "body:/items/*/sku".into() };
+        assert_eq!(keys(&refusing, body), Err(empty), "{body}");
+        assert_eq!(keys(&passing, body), Ok(Vec::new()), "{body}");
+        assert_eq!(keys(&beside, body), Ok(vec!["order/7".into()]), "{body}");
+    }
+    for body in [r#"{"items": {}}"#, r#"{"items": [{}]}"#, r#"{"items": "S1"}"#, r#"{"items": [null]}"#] {
+        assert!(matches!(keys(&passing, body), Err(ExtractKeyError::Invalid { .. })), "{body}");
+    }
+}
+
+/// A migrated fence takes both keys of each item.
+#[test]
+fn migrated_list_has_both_keys_of_each_item() {
+    let former = MigrationSourceLock {
+        key: KeyTemplate::parse("stock/{body:/items/*/sku}").expect("a template"),
+        placing: LockPlacement::Native,
+    };
+    let fence = FenceRule { former: Some(former), ..fence_with_keys(&["sku/{body:/items/*/sku}"]) };
+    let both = keys(&fence, &order(&skus(16))).expect("16 and 16");
+    assert_eq!(both.len(), 32);
+    assert!(both.is_sorted() && both.contains(&"stock/S00007".into()) && both.contains(&"sku/S00007".into()));
+    let count = 17;
+    assert_eq!(keys(&fence, &order(&skus(count))), Err(ExtractKeyError::TooManyKeys { count, most: 16 }));
+}
+
 /// By method, GET and HEAD are shared, and every other method is exclusive.
 #[test]
 fn by_method_shares_safe_methods() {
@@ -95,6 +182,27 @@ const TEMPLATES: [&str; 5] =
     ["a/{body:/a}", "a/{body:/b}", "a/{body:/c | lower}", "the-one-lock", "{host}/{body:/c}"];
 
 proptest! {
+    /// Two requests that are about one resource have a key in common, whatever else they are about.
+    #[test]
+    fn common_item_gives_common_key(
+        one in prop::collection::vec("[a-f]|[0-9]{1,3}", 1..20),
+        other in prop::collection::vec("[a-f]|[0-9]{1,3}", 1..20),
+        padded: bool,
+    ) {
+        let fence = fence_with_keys(&["sku/{body:/items/*/sku}"]);
+        let other_body = match padded {
+            true => order(&other).replace("[{", "[ {\"qty\": 1, ").replace("}, {", "},\n{"),
+            false => order(&other),
+        };
+        let found = (keys(&fence, &order(&one)), keys(&fence, &other_body));
+        if let (Ok(mine), Ok(theirs)) = found {
+            let common = one.iter().any(|sku| other.contains(sku));
+            prop_assert_eq!(mine.iter().any(|key| theirs.contains(key)), common);
+            let is_locked = |sku: &String| mine.contains(&["sku/", sku.as_str()].concat());
+            prop_assert!(mine.len() <= 16 && one.iter().all(is_locked));
+        }
+    }
+
     #[test]
     fn order_of_set_is_irrelevant(
         (one, other) in subsequence(TEMPLATES.to_vec(), 1..=5)

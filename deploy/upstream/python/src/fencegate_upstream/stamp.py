@@ -13,7 +13,7 @@ from .spelling import folded
 TOKEN = re.compile(rb"v1-([0-7][0-9a-f]{15})-[0-9a-f]{8}-[0-9a-f]{8}\Z")
 NUMBER = re.compile(rb"(?:0|[1-9][0-9]{0,18})\Z")
 KEY = re.compile(rb"[!-~]{1,512}\Z")
-MOST_KEYS = 16
+MOST_KEYS = 64
 LARGEST = 2**63 - 1
 
 Fields = List[Tuple[bytes, bytes]]

@@ -19,7 +19,7 @@ public record Stamp(String token, long number, List<String> keys, Mode mode) {
     private static final Pattern NUMBER = Pattern.compile("0|[1-9][0-9]{0,18}");
     private static final Pattern KEY = Pattern.compile("[!-~]{1,512}");
     /** Bounds that no gateway exceeds. */
-    private static final int MOST_KEYS = 16;
+    private static final int MOST_KEYS = 64;
 
     /** Nothing is trimmed, and no part of it is guessed. */
     static Stamp read(Presented presented) {

@@ -1,0 +1,90 @@
+//! Reads how many keys a request may have, and what becomes of one whose list is empty.
+
+use super::{mapping::MappingReader, scalar};
+use crate::{
+    diagnostics::{Diagnostic, DiagnosticCode},
+    key::{KeyTemplate, ResourceKey},
+    plan::{EmptyListPolicy, FenceRule, FencingLevel, LeasePolicy, MigrationSourceLock},
+};
+
+const MAX_KEYS: &str = "max_keys";
+const EMPTY: &str = "empty";
+
+
+pub(super) fn parse_max_keys(fence: &mut MappingReader) -> usize {
+    fence.value(MAX_KEYS, max_keys).unwrap_or(FenceRule::MAX_KEYS)
+}
+
+fn max_keys(text: &str) -> Result<usize, Diagnostic> {
+    match scalar::limit(text)? {
+        most if most > ResourceKey::MOST_IN_SET => {
+            let remedy = format!("there may be up to {}", ResourceKey::MOST_IN_SET);
+            Err(scalar::out_of_range(text, &remedy))
+        }
+        most => Ok(most),
+    }
+}
+
+pub(super) fn parse_empty(fence: &mut MappingReader) -> EmptyListPolicy {
+    fence.keyword(EMPTY, EmptyListPolicy::WORDS).unwrap_or_default()
+}
+
+/// The parts of a fence that lists can contradict.
+pub(super) struct ListParseContext<'f> {
+    pub(super) keys: Option<&'f [KeyTemplate]>,
+    pub(super) former: Option<&'f MigrationSourceLock>,
+    pub(super) max_keys: usize,
+    pub(super) empty: EmptyListPolicy,
+    pub(super) level: Option<FencingLevel>,
+    pub(super) lease: LeasePolicy,
+}
+
+/// Reports fields without effect, and sets that could be larger than any.
+pub(super) fn check_lists(fence: &mut MappingReader, beside: &ListParseContext) {
+    let Some(keys) = beside.keys else { return };
+    let former = beside.former.map(|former| &former.key);
+    let has_list = keys.iter().chain(former).any(|key| key.list().is_some());
+    for field in [MAX_KEYS, EMPTY] {
+        let has_effect = has_list || field == MAX_KEYS && keys.len() > 1;
+        if fence.is_present(field) && !has_effect {
+            let message = format!("`{field}` has no effect where no key is made of each item of a list");
+            let remedy = "leave it out, or name the list: `{body:/items/*/sku}`";
+            fence.report(field, Diagnostic::new(DiagnosticCode::NoEffect, message).with_remedy(remedy));
+        }
+    }
+    if let Some(former) = former {
+        let own_list = keys.iter().any(|key| key.list().is_some());
+        let most = if own_list { beside.max_keys } else { keys.len() }
+            + if former.list().is_some() { beside.max_keys } else { 1 };
+        if most > ResourceKey::MOST_IN_SET {
+            let message = format!("with `migrate_from` it is a set of up to {most} keys, which is too large");
+            let field = if own_list && fence.is_present(MAX_KEYS) { MAX_KEYS } else { "migrate_from" };
+            let remedy = format!("both together may have up to {}", ResourceKey::MOST_IN_SET);
+            fence.report(field, Diagnostic::new(DiagnosticCode::TooManyKeys, message).with_remedy(remedy));
+        }
+    }
+    if beside.empty == EmptyListPolicy::Pass && keys.iter().all(|key| key.list().is_some()) {
+        check_empty_pass(fence, beside);
+    }
+}
+
+/// A request of which all lists are empty has no lock, so it has no token, is no operation and shows no lease.
+fn check_empty_pass(fence: &mut MappingReader, beside: &ListParseContext) {
+    let (reason, remedy) = if beside.level == Some(FencingLevel::Guard) {
+        (
+            "the guard refuses what has no token",
+            "leave it out, or write a further key that each request has: `keys: [\"order/{path.id}\", ...]`",
+        )
+    } else if fence.is_present("once") {
+        (
+            "an operation of `once` belongs to its keys",
+            "leave it out, or write a further key that each request has: `keys: [\"order/{path.id}\", ...]`",
+        )
+    } else if beside.lease == LeasePolicy::Required {
+        ("`lease: required` wants a lease, and a lease has a key", "leave one of the two out")
+    } else {
+        return;
+    };
+    let message = format!("a request with an empty list cannot pass: {reason}");
+    fence.report(EMPTY, Diagnostic::new(DiagnosticCode::ListUnfit, message).with_remedy(remedy));
+}

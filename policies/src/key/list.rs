@@ -1,0 +1,208 @@
+//! Makes the keys of a request for a template that has one for each item of a list.
+
+use std::mem;
+
+use super::{
+    error::{ExtractKeyError, ExtractValueError, RESPELLED},
+    expand::{apply_filter, check_printable, into_utf8},
+    query,
+    resource::ResourceKey,
+    template::{KeyTemplate, TemplateValueSource, TemplateVariable},
+    values::RequestValues,
+};
+
+const UNQUOTED: &str = "has an element with a quote or a semicolon in it, which servers read differently";
+const QUOTED_COMMA: &str =
+    "has an element with a comma or a backslash in quotes, which some servers split there";
+const OPEN_QUOTE: &str = "has an element without its closing quote, or with more behind it";
+
+/// The keys of one template for one request.
+pub(crate) struct ExpandedKeys {
+    pub(crate) keys: Vec<ResourceKey>,
+    /// The keys are not all: the list has so many items, more than any set of keys.
+    pub(crate) beyond: Option<usize>,
+}
+
+impl KeyTemplate {
+    /// Makes the keys of a request: one, or one for each item of the template's list, ascending and each once.
+    ///
+    /// # Errors
+    /// A value is missing or cannot be part of a key, or the list is empty.
+    pub(crate) fn expand_all(&self, values: &dyn RequestValues) -> Result<ExpandedKeys, ExtractKeyError> {
+        let Some(list) = self.list() else {
+            return Ok(ExpandedKeys { keys: vec![self.expand(values)?], beyond: None });
+        };
+        let ListValues { values: items, count, is_cut } = list.list_values(values)?;
+        if items.is_empty() {
+            return Err(ExtractKeyError::EmptyList { variable: list.source.to_string() });
+        }
+        let mut keys =
+            items.iter().map(|item| self.expand_with(values, Some(item))).collect::<Result<Vec<_>, _>>()?;
+        keys.sort_unstable();
+        keys.dedup();
+        Ok(ExpandedKeys { keys, beyond: is_cut.then_some(count) })
+    }
+}
+
+/// The values of a list.
+#[derive(Debug)]
+struct ListValues {
+    /// Filtered, ascending, each once.
+    values: Vec<String>,
+    /// How many items the list has, with repeats.
+    count: usize,
+    /// The values are not all: the list has more than any set of keys.
+    is_cut: bool,
+}
+
+impl TemplateVariable {
+    /// The values of a list; none where the request has no list.
+    ///
+    /// # Errors
+    /// An item has no value, or one that cannot be part of a key.
+    fn list_values(&self, values: &dyn RequestValues) -> Result<ListValues, ExtractKeyError> {
+        self.source.list_values(values).and_then(|list| list.filtered(self)).map_err(|bad| self.error(bad))
+    }
+
+    /// The values of the list alone.
+    ///
+    /// # Errors
+    /// As for the keys.
+    pub(super) fn item_values(&self, values: &dyn RequestValues) -> Result<Vec<String>, ExtractKeyError> {
+        Ok(self.list_values(values)?.values)
+    }
+}
+
+impl TemplateValueSource {
+    fn list_values(&self, values: &dyn RequestValues) -> Result<ListValues, ExtractValueError> {
+        let texts = match self {
+            Self::QueryList(name) => query::parameter_values(values.query().unwrap_or_default(), name)?,
+            Self::HeaderList(name) => {
+                let lines = values.header_lines(name).map_err(|_| ExtractValueError::Invalid(RESPELLED))?;
+                let mut elements = Vec::new();
+                for line in lines {
+                    parse_elements(&into_utf8(line.to_vec())?, &mut elements)?;
+                }
+                elements
+            }
+            Self::Body(pointer) => {
+                let Some(list) = values.body().and_then(|body| body.list_at(pointer)) else {
+                    return Ok(ListValues { values: Vec::new(), count: 0, is_cut: false });
+                };
+                if let Some(reason) = list.fault() {
+                    return Err(ExtractValueError::Invalid(reason));
+                }
+                return Ok(ListValues {
+                    values: list.values.iter().cloned().collect(),
+                    count: list.count,
+                    is_cut: list.values.len() > ResourceKey::MOST_IN_SET,
+                });
+            }
+            Self::Path(_) | Self::Query(_) | Self::Header(_) | Self::Host => {
+                return Err(ExtractValueError::Missing);
+            }
+        };
+        Ok(ListValues { count: texts.len(), values: texts, is_cut: false })
+    }
+}
+
+impl ListValues {
+    fn filtered(mut self, variable: &TemplateVariable) -> Result<Self, ExtractValueError> {
+        let filter = |value| {
+            let value = variable.filters.iter().try_fold(check_printable(value)?, apply_filter)?;
+            if value.is_empty() { Err(ExtractValueError::Missing) } else { Ok(value) }
+        };
+        let mut values =
+            mem::take(&mut self.values).into_iter().map(filter).collect::<Result<Vec<_>, _>>()?;
+        values.sort_unstable();
+        values.dedup();
+        Ok(Self { values, ..self })
+    }
+}
+
+/// The elements of one line of a list (RFC 9110, 5.6.1). Empty elements count for nothing. An element that a reader which only
+/// splits at commas would take for another one is refused.
+fn parse_elements(line: &str, elements: &mut Vec<String>) -> Result<(), ExtractValueError> {
+    let blank = [' ', '\t'];
+    let mut rest = line.trim_matches(blank);
+    while !rest.is_empty() {
+        let (element, behind) = match rest.strip_prefix('"') {
+            Some(open) => {
+                let (text, behind) = open.split_once('"').ok_or(ExtractValueError::Invalid(OPEN_QUOTE))?;
+                if text.contains([',', '\\']) {
+                    return Err(ExtractValueError::Invalid(QUOTED_COMMA));
+                }
+                let behind = behind.trim_start_matches(blank);
+                if !behind.is_empty() && !behind.starts_with(',') {
+                    return Err(ExtractValueError::Invalid(OPEN_QUOTE));
+                }
+                if text.is_empty() {
+                    return Err(ExtractValueError::Missing);
+                }
+                (text, behind)
+            }
+            None => {
+                let (text, behind) = rest.split_at(rest.find(',').unwrap_or(rest.len()));
+                let text = text.trim_end_matches(blank);
+                if text.contains(['"', ';']) {
+                    return Err(ExtractValueError::Invalid(UNQUOTED));
+                }
+                (text, behind)
+            }
+        };
+        if !element.is_empty() {
+            elements.push(element.to_owned());
+        }
+        rest = behind.strip_prefix(',').unwrap_or(behind).trim_start_matches(blank);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn elements(line: &str) -> Result<Vec<String>, &'static str> {
+        let mut elements = Vec::new();
+        match parse_elements(line, &mut elements) {
+            Ok(()) => Ok(elements),
+            Err(ExtractValueError::Invalid(reason)) => Err(reason),
+            Err(ExtractValueError::Missing) => Err("missing"),
+        }
+    }
+
+    /// A list is split at commas, and its quoted elements have no quotes.
+    #[test]
+    fn list_is_split_and_unquoted() {
+        for (line, wanted) in [
+            ("", &[][..]),
+            (" , ,", &[]),
+            ("S1", &["S1"]),
+            ("S1,S2 ,\tS3", &["S1", "S2", "S3"]),
+            ("S1,,S2,", &["S1", "S2"]),
+            ("\"S1\", S 2 , \"a;b\"", &["S1", "S 2", "a;b"]),
+            ("\" x\"", &[" x"]),
+            ("caf\u{e9}/1:2", &["caf\u{e9}/1:2"]),
+        ] {
+            let wanted: Vec<_> = wanted.iter().map(ToString::to_string).collect();
+            assert_eq!(elements(line), Ok(wanted), "{line}");
+        }
+    }
+
+    /// An element that two readers take for two is refused.
+    #[test]
+    fn ambiguous_element_is_refused() {
+        for (line, reason) in [
+            ("S1;q=1", UNQUOTED),
+            ("S\"1\"", UNQUOTED),
+            ("\"S1,S2\"", QUOTED_COMMA),
+            ("\"S\\1\"", QUOTED_COMMA),
+            ("\"S1", OPEN_QUOTE),
+            ("\"S1\"x", OPEN_QUOTE),
+            ("\"S1\";q=1", OPEN_QUOTE),
+            ("S1, \"\"", "missing"),
+        ] {
+            assert_eq!(elements(line), Err(reason), "{line}");
+        }
+    }
+}

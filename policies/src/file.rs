@@ -60,7 +60,11 @@ mod zookeeper;
 #[cfg(test)]
 mod tests;
 
-use self::{diagnostics::Diagnostics, kind::reject_other_kind, mapping::MappingReader};
+use self::{
+    diagnostics::{Diagnostics, FoundDiagnostics},
+    kind::reject_other_kind,
+    mapping::MappingReader,
+};
 pub use self::{environment::Environment, kind::PolicyFileKind, source_map::FieldLocator};
 use crate::{
     diagnostics::{Diagnostic, Severity, SourceSpan},
@@ -72,8 +76,10 @@ use crate::{
 pub struct LoadedPolicy<P> {
     /// `Some` if and only if no diagnostic is an error.
     pub plan: Option<P>,
-    /// By place.
+    /// Errors and warnings, by place.
     pub diagnostics: Vec<Diagnostic>,
+    /// By place.
+    pub hints: Vec<Diagnostic>,
     /// The place where the file configures spans. Not every build can send them.
     pub traces: Option<SourceSpan>,
 }
@@ -117,7 +123,7 @@ fn read<P>(
     let plan = yaml::parse(text, environment, &faults)
         .filter(|root| reject_other_kind(root, kind, &faults))
         .and_then(|root| MappingReader::read(Some(&root), what, start, &faults, read)?);
-    let (diagnostics, traces) = faults.into_parts();
-    let sound = diagnostics.iter().all(|diagnostic| diagnostic.severity != Severity::Error);
-    LoadedPolicy { plan: plan.filter(|_| sound), diagnostics, traces }
+    let FoundDiagnostics { faults, hints, traces } = faults.into_found();
+    let sound = faults.iter().all(|diagnostic| diagnostic.severity != Severity::Error);
+    LoadedPolicy { plan: plan.filter(|_| sound), diagnostics: faults, hints, traces }
 }

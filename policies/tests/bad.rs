@@ -39,7 +39,10 @@ fn each_code_has_bad_file() {
     let codes = |(path, kind): (PathBuf, PolicyFileKind)| {
         outcome(&read(&path), kind).1.into_iter().map(|diagnostic| diagnostic.code)
     };
-    let seen: BTreeSet<DiagnosticCode> = bad_files().into_iter().flat_map(codes).collect();
+    let hints =
+        load("{version: 1, routes: [{name: a, match: {path: '/{id}'}, fence: {key: 'a/{path.id}'}}]}").hints;
+    let seen: BTreeSet<DiagnosticCode> =
+        bad_files().into_iter().flat_map(codes).chain(hints.iter().map(|hint| hint.code)).collect();
     // Codes from FG05 on are met at start, beyond the file.
     let missing: Vec<DiagnosticCode> = DiagnosticCode::ALL
         .iter()
@@ -131,4 +134,28 @@ fn yaml_files(folder: &str) -> Vec<PathBuf> {
 
 fn read(path: &Path) -> String {
     fs::read_to_string(path).expect("readable")
+}
+
+/// A key that takes any text gets a hint, and one whose values are bounded gets none.
+#[test]
+fn free_text_gets_hint() {
+    let hints = |key: &str| {
+        let file = format!(
+            "{{version: 1, routes: [{{name: a, match: {{path: '/{{id}}'}}, fence: {{key: \"{key}\"}}}}]}}"
+        );
+        let hints = load(&file).hints;
+        assert!(hints.iter().all(|hint| hint.severity == Severity::Hint && hint.remedy.is_some()));
+        hints.len()
+    };
+    assert_eq!(hints("a/{path.id}"), 1);
+    assert_eq!(hints("a/{path.id | lower}/{body:/x | without('.json')}"), 2);
+    for bounded in [
+        "{host}",
+        "a",
+        "a/{path.id | int}",
+        "a/{query.id | uuid}",
+        "a/{path.id | trim | match('[a-z]{1,9}')}",
+    ] {
+        assert_eq!(hints(bounded), 0, "{bounded}");
+    }
 }

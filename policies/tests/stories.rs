@@ -4,7 +4,7 @@
 use std::{fs, path::Path};
 
 use fencegate_policies::{
-    diagnostics::{Diagnostic, DiagnosticCode, MistakeExample},
+    diagnostics::{DiagnosticCode, MistakeExample, Severity},
     file::{load, load_guard},
 };
 
@@ -39,12 +39,22 @@ fn complete_example(example: &str, starter: &str) -> String {
     left.cloned().chain(shown.iter().cloned()).collect()
 }
 
-fn codes(example: &str, starter: &str) -> (Vec<DiagnosticCode>, String) {
+/// What is said of the example of `about`. Hints count only where the example is about one.
+fn codes(about: DiagnosticCode, example: &str, starter: &str) -> (Vec<DiagnosticCode>, String) {
     let file = complete_example(example, starter);
-    let diagnostics: Vec<Diagnostic> = match starter {
-        "guard" => load_guard(&file).diagnostics,
-        _ => load(&file).diagnostics,
+    let (mut diagnostics, hints) = match starter {
+        "guard" => {
+            let loaded = load_guard(&file);
+            (loaded.diagnostics, loaded.hints)
+        }
+        _ => {
+            let loaded = load(&file);
+            (loaded.diagnostics, loaded.hints)
+        }
     };
+    if about.severity() == Severity::Hint {
+        diagnostics.extend(hints);
+    }
     let shown: String = diagnostics.iter().map(|one| one.render("example", &file) + "\n").collect();
     let mut codes: Vec<DiagnosticCode> = diagnostics.into_iter().map(|one| one.code).collect();
     codes.dedup();
@@ -75,12 +85,12 @@ fn example_fails_before_passes_after() {
     for code in DiagnosticCode::ALL {
         let Some(MistakeExample { starter, before, after }) = code.example() else { continue };
         count += 1;
-        let (mut met, shown) = codes(&before, starter);
+        let (mut met, shown) = codes(*code, &before, starter);
         met.retain(|one| !ALSO.contains(&(*code, *one)));
         if met != [*code] {
             wrong.push(format!("{code}: before:\n{shown}"));
         }
-        let (met, shown) = codes(&after, starter);
+        let (met, shown) = codes(*code, &after, starter);
         if !met.is_empty() {
             wrong.push(format!("{code}: after:\n{shown}"));
         }

@@ -73,7 +73,7 @@ fn check_loaded<P>(
     depth: CheckDepth,
     look: impl FnOnce(&P) -> io::Result<online::OnlineCheckResult>,
 ) -> io::Result<PolicyCheckOutcome> {
-    let LoadedPolicy { plan, mut diagnostics, traces: _ } = loaded;
+    let LoadedPolicy { plan, mut diagnostics, hints, traces: _ } = loaded;
     let online = match (depth, plan) {
         (CheckDepth::Online, Some(plan)) => {
             let found = look(&plan)?;
@@ -82,5 +82,5 @@ fn check_loaded<P>(
         }
         _ => None,
     };
-    Ok(PolicyCheckOutcome { kind, diagnostics, online })
+    Ok(PolicyCheckOutcome { kind, diagnostics, hints, online })
 }

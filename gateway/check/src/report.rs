@@ -17,6 +17,8 @@ pub struct PolicyCheckReport<'c> {
     pub errors: usize,
     pub warnings: usize,
     pub diagnostics: Vec<DiagnosticJson<'c>>,
+    /// What is no mistake, and may be better.
+    pub hints: Vec<DiagnosticJson<'c>>,
     /// `null` without `--online`, and where the file has errors.
     pub online: Option<&'c [Finding]>,
 }
@@ -58,7 +60,8 @@ impl<'c> PolicyCheckReport<'c> {
             PolicyFileKind::Guard => "guard",
         };
         let report = Self::for_unreadable(file, kind, &checked.diagnostics);
-        Self { online: checked.online.as_deref(), ..report }
+        let hints = checked.hints.iter().map(DiagnosticJson::new).collect();
+        Self { hints, online: checked.online.as_deref(), ..report }
     }
 
     /// The report about a file that could not be checked.
@@ -67,6 +70,6 @@ impl<'c> PolicyCheckReport<'c> {
         let errors = count(Severity::Error);
         let warnings = count(Severity::Warning);
         let diagnostics = diagnostics.iter().map(DiagnosticJson::new).collect();
-        Self { file, kind, good: errors == 0, errors, warnings, diagnostics, online: None }
+        Self { file, kind, good: errors == 0, errors, warnings, diagnostics, hints: Vec::new(), online: None }
     }
 }

@@ -8,6 +8,8 @@ pub enum Severity {
     Error,
     /// The file has a plan, but the plan may not be what its author wanted.
     Warning,
+    /// The plan may well be what its author wanted. Only who asks for hints sees it.
+    Hint,
 }
 
 macro_rules! codes {
@@ -117,6 +119,7 @@ codes! {
     SourceConflicts   "FG0235" Warning "a value of a key may stand elsewhere in a request with another value, which the service may read"
     PartOfList        "FG0236" Error "a key is made of a part of a list, so the rest of that list would have no lock"
     ListUnfit         "FG0237" Error "a list stands where one value belongs, or an empty one may pass where a key is needed"
+    FreeText          "FG0239" Hint "a key takes any text, so two spellings of one resource can get two keys"
     ForeignPattern    "FG0240" Warning "a path has a sign of another pattern language, which means itself here"
     BadLockPath       "FG0241" Error "a lock path is not one that ZooKeeper has"
     LoosePath         "FG0242" Error "a lock path takes a value that the key does not have, so one key can have two locks"
@@ -231,6 +234,7 @@ impl fmt::Display for Severity {
         f.write_str(match self {
             Self::Error => "error",
             Self::Warning => "warning",
+            Self::Hint => "hint",
         })
     }
 }

@@ -2,19 +2,21 @@
 
 use std::cell::{Cell, RefCell};
 
-use crate::diagnostics::{Diagnostic, SourceSpan};
+use crate::diagnostics::{Diagnostic, Severity, SourceSpan};
 
 /// Shared by all readers of one file.
 #[derive(Debug, Default)]
 pub(super) struct Diagnostics {
     found: RefCell<Vec<Diagnostic>>,
+    hints: RefCell<Vec<Diagnostic>>,
     /// The place where the file configures spans. That is no mistake of the file, but some builds cannot send them.
     traces: Cell<Option<SourceSpan>>,
 }
 
 impl Diagnostics {
     pub(super) fn push(&self, diagnostic: Diagnostic) {
-        self.found.borrow_mut().push(diagnostic);
+        let found = if diagnostic.severity == Severity::Hint { &self.hints } else { &self.found };
+        found.borrow_mut().push(diagnostic);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -30,10 +32,21 @@ impl Diagnostics {
         self.traces.set(Some(place));
     }
 
-    /// All faults, sorted by place, and the place where the file configures spans.
-    pub(super) fn into_parts(self) -> (Vec<Diagnostic>, Option<SourceSpan>) {
-        let mut found = self.found.into_inner();
-        found.sort_by_key(|diagnostic| diagnostic.place);
-        (found, self.traces.get())
+    /// All that was found, sorted by place.
+    pub(super) fn into_found(self) -> FoundDiagnostics {
+        let mut faults = self.found.into_inner();
+        let mut hints = self.hints.into_inner();
+        for list in [&mut faults, &mut hints] {
+            list.sort_by_key(|diagnostic| diagnostic.place);
+        }
+        FoundDiagnostics { faults, hints, traces: self.traces.get() }
     }
+}
+
+/// All that was found in a file, by place.
+pub(super) struct FoundDiagnostics {
+    pub(super) faults: Vec<Diagnostic>,
+    pub(super) hints: Vec<Diagnostic>,
+    /// The place where the file configures spans.
+    pub(super) traces: Option<SourceSpan>,
 }

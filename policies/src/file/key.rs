@@ -163,7 +163,28 @@ fn key(scalar: &YamlScalar, naming: &TemplateContext, faults: &Diagnostics) -> O
         let fault = Diagnostic::new(DiagnosticCode::KeyTooLong, message).at(scalar.place);
         faults.push(fault.with_remedy("a key has at most 512 bytes, and a `/` counts as three"));
     }
+    let free = template.variables().filter(|variable| takes_any_text(variable));
+    free.for_each(|variable| faults.push(free_text_hint(naming, scalar, variable)));
     Some(template)
+}
+
+/// No filter says what the values are. A host has one spelling already.
+fn takes_any_text(variable: &TemplateVariable) -> bool {
+    variable.source != TemplateValueSource::Host
+        && !variable.filters.iter().any(TemplateValueFilter::is_canonical)
+}
+
+fn free_text_hint(naming: &TemplateContext, scalar: &YamlScalar, variable: &TemplateVariable) -> Diagnostic {
+    let TemplateContext { what, route, .. } = naming;
+    let source = &variable.source;
+    let message = format!(
+        "the {what} of {route} takes any text of `{{{source}}}`: `42`, `042` and `42x` are three keys"
+    );
+    let remedy = format!(
+        "write what the values are: `{{{source} | int}}`, `uuid`, or `match('[a-z0-9-]{{1,40}}')`; `match('.+')` if the service tells all texts apart"
+    );
+    let hint = Diagnostic::new(DiagnosticCode::FreeText, message).with_remedy(remedy);
+    hint.at(scalar.part(variable.span.clone()))
 }
 
 /// Reads a template. Only a template that makes a key is checked for its length.
@@ -229,11 +250,16 @@ pub(super) fn malformed_diagnostic(
         }
         KeyTemplateErrorKind::UnknownFilter(word) => {
             let message = format!("the {what} of {route} uses the filter `{word}`, which does not exist");
+            let name = word.split('(').next().unwrap_or_default();
             Diagnostic::new(DiagnosticCode::UnknownFilter, message).suggest(
-                word,
+                name,
                 &TemplateValueFilter::WORDS,
                 str::to_owned,
             )
+        }
+        KeyTemplateErrorKind::MalformedFilter(reason) => {
+            let message = format!("a filter of the {what} of {route} is malformed");
+            Diagnostic::new(DiagnosticCode::BadKey, message).with_remedy(reason.clone())
         }
         KeyTemplateErrorKind::NotSeparated => {
             let message = format!(

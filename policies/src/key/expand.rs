@@ -5,10 +5,11 @@ mod tests;
 
 use super::{
     error::{ExtractKeyError, ExtractValueError, NOT_UTF8, RESPELLED, TWICE},
+    filter::TemplateValueFilter,
     json::JsonScalar,
     query,
     resource::ResourceKey,
-    template::{KeyTemplate, KeyTemplatePart, TemplateValueFilter, TemplateValueSource, TemplateVariable},
+    template::{KeyTemplate, KeyTemplatePart, TemplateValueSource, TemplateVariable},
     values::{HeaderLookup, RequestValues},
 };
 use crate::path::{is_unreserved, percent_encode};
@@ -119,23 +120,7 @@ pub(super) fn check_printable(value: String) -> Result<String, ExtractValueError
 }
 
 pub(super) fn apply_filter(value: String, filter: &TemplateValueFilter) -> Result<String, ExtractValueError> {
-    match filter {
-        TemplateValueFilter::Lower => Ok(value.to_ascii_lowercase()),
-        TemplateValueFilter::Trim => Ok(value.trim_matches(' ').to_owned()),
-        TemplateValueFilter::Int => whole_number(&value),
-    }
-}
-
-/// 39 digits hold any number of 128 bits.
-fn whole_number(value: &str) -> Result<String, ExtractValueError> {
-    if value.is_empty() {
-        return Err(ExtractValueError::Missing);
-    }
-    if !value.bytes().all(|byte| byte.is_ascii_digit()) || value.len() > 39 {
-        return Err(ExtractValueError::Invalid("is not a whole number of at most 39 digits"));
-    }
-    let digits = value.trim_start_matches('0');
-    Ok(if digits.is_empty() { "0".into() } else { digits.to_owned() })
+    filter.apply(value)
 }
 
 pub(super) fn into_utf8(bytes: Vec<u8>) -> Result<String, ExtractValueError> {

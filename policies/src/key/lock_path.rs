@@ -8,10 +8,11 @@ use std::fmt;
 use super::{
     error::{ExtractKeyError, ExtractValueError},
     expand,
+    filter::TemplateValueFilter,
     glob::TemplateGlob,
     parse::{self, KeyTemplateErrorKind, ParseKeyTemplateError},
     resource::ResourceKey,
-    template::{ByteSpan, KeyTemplate, KeyTemplatePart, TemplateValueFilter, TemplateVariable},
+    template::{ByteSpan, KeyTemplate, KeyTemplatePart, TemplateVariable},
 };
 
 /// A template that takes all its values from the key beside it, so that each key has one path.

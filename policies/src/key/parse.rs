@@ -1,10 +1,9 @@
 //! Reads a key template, and refuses one whose keys could collide.
 
 use super::{
+    filter::{ParseFilterError, TemplateValueFilter},
     pointer::JsonPointer,
-    template::{
-        ByteSpan, KeyTemplate, KeyTemplatePart, TemplateValueFilter, TemplateValueSource, TemplateVariable,
-    },
+    template::{ByteSpan, KeyTemplate, KeyTemplatePart, TemplateValueSource, TemplateVariable},
 };
 use crate::{
     header_name::is_token,
@@ -26,6 +25,8 @@ pub enum KeyTemplateErrorKind {
     UnknownSource(String),
     #[error("there is no filter `{0}`")]
     UnknownFilter(String),
+    #[error("{0}")]
+    MalformedFilter(String),
     /// Between two variables stands nothing that cannot be part of a value, so `a`, `bc` and `ab`, `c` are one key.
     #[error("two different pairs of values give the same key")]
     NotSeparated,
@@ -50,17 +51,6 @@ impl KeyTemplate {
             at = end;
         }
         Ok(Self { parts })
-    }
-}
-
-impl TemplateValueFilter {
-    fn parse(word: &str) -> Option<Self> {
-        match word {
-            "lower" => Some(Self::Lower),
-            "trim" => Some(Self::Trim),
-            "int" => Some(Self::Int),
-            _ => None,
-        }
     }
 }
 
@@ -98,7 +88,9 @@ pub(super) fn parse_variable(
     text: &str,
     at: usize,
 ) -> Result<(KeyTemplatePart, usize), ParseKeyTemplateError> {
-    let Some(length) = text[at..].find('}') else {
+    let Some(length) =
+        positions_outside_quotes(&text[at..]).find_map(|(at, char)| (char == '}').then_some(at))
+    else {
         return Err(syntax_error(at..text.len(), "a `{` without its `}`"));
     };
     let end = at + length + 1;
@@ -109,12 +101,31 @@ pub(super) fn parse_variable(
     Ok((KeyTemplatePart::Variable(TemplateVariable { source, filters, span }), end))
 }
 
+/// The characters of a variable that stand in no quotes. Only a filter has quotes: names may have a quote in them.
+fn positions_outside_quotes(text: &str) -> impl Iterator<Item = (usize, char)> {
+    let mut in_filters = false;
+    let mut quoted = false;
+    text.char_indices().filter(move |(_, char)| {
+        match char {
+            '\'' if in_filters => quoted = !quoted,
+            '|' => in_filters = true,
+            _ => {}
+        }
+        !quoted
+    })
+}
+
 /// The words between the bars, without the spaces around them.
 fn trim_words(text: &str, inside: ByteSpan) -> impl Iterator<Item = ByteSpan> {
+    let mut ends: Vec<usize> = positions_outside_quotes(&text[inside.clone()])
+        .filter_map(|(at, char)| (char == '|').then_some(inside.start + at))
+        .collect();
+    ends.push(inside.end);
     let mut at = inside.start;
-    text[inside].split('|').map(move |word| {
+    ends.into_iter().map(move |end| {
+        let word = &text[at..end];
         let start = at + (word.len() - word.trim_start().len());
-        at += word.len() + 1;
+        at = end + 1;
         start..start + word.trim().len()
     })
 }
@@ -155,9 +166,13 @@ fn parse_source(word: &str, span: ByteSpan) -> Result<TemplateValueSource, Parse
 }
 
 fn parse_filter(word: &str, span: ByteSpan) -> Result<TemplateValueFilter, ParseKeyTemplateError> {
-    let why = || KeyTemplateErrorKind::UnknownFilter(word.to_owned());
-    TemplateValueFilter::parse(word)
-        .ok_or_else(|| ParseKeyTemplateError { span: span.start..span.end.max(span.start + 1), why: why() })
+    TemplateValueFilter::parse(word).map_err(|bad| ParseKeyTemplateError {
+        span: span.start..span.end.max(span.start + 1),
+        why: match bad {
+            ParseFilterError::Unknown => KeyTemplateErrorKind::UnknownFilter(word.to_owned()),
+            ParseFilterError::Malformed(reason) => KeyTemplateErrorKind::MalformedFilter(reason),
+        },
+    })
 }
 
 fn is_parameter(name: &str) -> bool {
@@ -207,6 +222,7 @@ mod tests {
             ("{:/a}", 1..2, UnknownSource("".into())),
             ("{path.a|upper}", 8..13, UnknownFilter("upper".into())),
             ("{path.a|}", 8..9, UnknownFilter("".into())),
+            ("{path.a|int('x')}", 8..16, MalformedFilter("`int` takes no arguments".into())),
             ("{path.a}{path.b}", 8..16, NotSeparated),
             ("{path.a}-{path.b}", 9..17, NotSeparated),
         ] {
@@ -219,7 +235,7 @@ mod tests {
         /// Any text is a template that is written as it was read, or an error with its place.
         #[test]
         fn template_round_trips_or_fails_in_place(
-            text in "\\PC{0,20}|([a-c/:%}]|\\{|\\{(path|query|header)\\.[a-z]{1,2}|\\{host|\\{body:(/[a-z~01]{0,2}){0,2}| ?\\| ?(lower|trim|int)|\\}){0,9}",
+            text in "\\PC{0,20}|([a-c/:%}]|\\{|\\{(path|query|header)\\.[a-z]{1,2}|\\{host|\\{body:(/[a-z~01]{0,2}){0,2}| ?\\| ?(lower|trim|int|uuid|match\\('[a-z}|]{0,3}'\\)|without\\('[.x]{0,2}'\\))|\\}){0,9}",
         ) {
             match KeyTemplate::parse(&text) {
                 Ok(template) => {

@@ -2,8 +2,9 @@
 
 use super::{
     expand::{apply_filter, push_escaped},
+    filter::TemplateValueFilter,
     resource::{PERMIT, ParseKeyError, ResourceKey},
-    template::{KeyTemplate, KeyTemplatePart, TemplateValueFilter, TemplateValueSource, TemplateVariable},
+    template::{KeyTemplate, KeyTemplatePart, TemplateValueSource, TemplateVariable},
 };
 use crate::path::decode_escape;
 

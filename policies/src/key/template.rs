@@ -3,6 +3,7 @@
 use std::{fmt, ops::Range};
 
 use super::{
+    filter::TemplateValueFilter,
     glob::TemplateGlob,
     pointer::JsonPointer,
     resource::{PERMIT, ResourceKey},
@@ -50,16 +51,6 @@ pub enum TemplateValueSource {
     Body(JsonPointer),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TemplateValueFilter {
-    /// ASCII letters to lower case. Only ASCII: Unicode's tables grow, and gateways of two versions must agree.
-    Lower,
-    /// Removes spaces from both ends.
-    Trim,
-    /// A whole number of at most 39 digits, without leading zeros.
-    Int,
-}
-
 /// Part of a template's text, in bytes.
 pub type ByteSpan = Range<usize>;
 
@@ -87,7 +78,8 @@ impl KeyTemplate {
         let parts = self.parts.iter().map(|part| match part {
             KeyTemplatePart::Literal(literal) => literal.to_string(),
             KeyTemplatePart::Variable(variable) => {
-                let filters: String = variable.filters.iter().map(|filter| format!(" | {filter}")).collect();
+                let filters: String =
+                    variable.filters.iter().map(|filter| format!(" | {}", filter.published())).collect();
                 match &variable.source {
                     TemplateValueSource::Path(name) => {
                         format!("{{{}{filters}}}", path.variable_position(name))
@@ -199,10 +191,6 @@ impl TemplateValueSource {
     }
 }
 
-impl TemplateValueFilter {
-    pub const WORDS: [&str; 3] = ["lower", "trim", "int"];
-}
-
 impl fmt::Display for KeyTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.parts.iter().try_for_each(|part| match part {
@@ -230,16 +218,6 @@ impl fmt::Display for TemplateValueSource {
     }
 }
 
-impl fmt::Display for TemplateValueFilter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Lower => "lower",
-            Self::Trim => "trim",
-            Self::Int => "int",
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,6 +228,12 @@ mod tests {
             ("order/{path.order_id}", "order/{path.order_id}"),
             ("{host}/{ header.X-Account|trim|lower }", "{host}/{header.x-account | trim | lower}"),
             ("{query.account-id | int}", "{query.account-id | int}"),
+            (
+                "{path.a|match( '[a-z|]{1,40}' )|without('.json','.x}')}/{path.b|uuid}",
+                "{path.a | match('[a-z|]{1,40}') | without('.json', '.x}')}/{path.b | uuid}",
+            ),
+            ("{path.a | nfc | casefold}", "{path.a | nfc | casefold}"),
+            ("{body:/o'clock}/{path.a | lower}", "{body:/o'clock}/{path.a | lower}"),
             ("the-one-lock", "the-one-lock"),
             ("a{path.a}-x:y-{path.b}z", "a{path.a}-x:y-{path.b}z"),
             ("{body:/a.b/0/c:d e~1f|int}/{body:/}", "{body:/a.b/0/c:d e~1f | int}/{body:/}"),
@@ -260,6 +244,18 @@ mod tests {
         ] {
             assert_eq!(KeyTemplate::parse(text).expect(text).to_string(), written);
         }
+    }
+
+    /// A published template shows its variables whatever stands in their filters.
+    #[test]
+    fn published_template_has_plain_variables() {
+        let path = PathTemplate::parse("/v1/{id}/{b}").expect("a path");
+        let template =
+            KeyTemplate::parse("a/{path.id | match('[a-z]{1,4}')}:{path.b | casefold}").expect("a key");
+        let published = template.with_positions(&path);
+        assert!(published.starts_with("a/{1 | match('[a-z]%7B1,4%7D')}:{2 | casefold "), "{published}");
+        assert_eq!(KeyTemplate::published_shape(&published), "a/{}:{}");
+        assert_eq!(template.shape(), "a/{}:{}");
     }
 
     /// A template is found by every key that it produces.

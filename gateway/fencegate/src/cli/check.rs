@@ -37,6 +37,9 @@ pub(super) struct CheckArgs {
     /// Treat warnings as errors.
     #[arg(long)]
     strict: bool,
+    /// Show hints as well: what is no mistake, and may be better.
+    #[arg(long)]
+    hints: bool,
     /// The form of the output; `json` for programs.
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
@@ -61,7 +64,7 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<(), ExitCode> {
     let checked = check::check(&file, reach).map_err(|error| report_error(&error))?;
     match arguments.format {
         OutputFormat::Json => print_json(&PolicyCheckReport::new(&name, &checked))?,
-        OutputFormat::Text => print_diagnostics(&name, &file, &checked, arguments.strict)?,
+        OutputFormat::Text => print_diagnostics(&name, &file, &checked, arguments)?,
     }
     exit_result(&checked.diagnostics, arguments.strict)
 }
@@ -94,15 +97,16 @@ fn print_diagnostics(
     name: &str,
     file: &PolicyFile,
     checked: &PolicyCheckOutcome,
-    strict: bool,
+    arguments: &CheckArgs,
 ) -> Result<(), ExitCode> {
-    for diagnostic in &checked.diagnostics {
+    let hints = checked.hints.iter().filter(|_| arguments.hints);
+    for diagnostic in checked.diagnostics.iter().chain(hints) {
         print_error(file.render(diagnostic));
     }
     let facts = checked.online.iter().flatten();
     let width = facts.clone().map(|fact| fact.about.chars().count()).max().unwrap_or_default();
     let mut text: String = facts.map(|fact| format!("{:width$}  {}\n", fact.about, fact.says)).collect();
-    if exit_result(&checked.diagnostics, strict).is_ok() {
+    if exit_result(&checked.diagnostics, arguments.strict).is_ok() {
         text.push_str(&format!("{name}: good\n"));
     }
     if text.is_empty() { Ok(()) } else { print_text(text) }

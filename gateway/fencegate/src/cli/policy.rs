@@ -87,6 +87,8 @@ fn log_diagnostic(file: &str, diagnostic: &Diagnostic) {
     let column = place.map(|place| place.column);
     match severity {
         Severity::Error => error!(code, file, line, column, said = message, remedy, "config.error"),
-        Severity::Warning => warn!(code, file, line, column, said = message, remedy, "config.warning"),
+        Severity::Warning | Severity::Hint => {
+            warn!(code, file, line, column, said = message, remedy, "config.warning")
+        }
     }
 }

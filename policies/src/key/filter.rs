@@ -1,0 +1,373 @@
+//! The filters of a template: each makes one spelling out of all that mean one resource, or refuses the value.
+
+use std::fmt;
+
+use unicode_normalization::UnicodeNormalization;
+
+use super::{error::ExtractValueError, pattern::ValuePattern};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TemplateValueFilter {
+    /// ASCII letters to lower case. Only ASCII: Unicode's tables grow, and gateways of two versions must agree.
+    Lower,
+    /// All letters to one case, by the tables of Unicode. Which tables these are stands in the published plan.
+    Casefold,
+    /// The composed form of Unicode (UAX 15), by its tables.
+    Nfc,
+    /// Removes spaces from both ends.
+    Trim,
+    /// A whole number of at most 39 digits, without leading zeros.
+    Int,
+    /// A UUID (RFC 9562, 4), in lower case and with its four hyphens.
+    Uuid,
+    /// Refuses a value that the pattern does not match as a whole.
+    Match(ValuePattern),
+    /// Takes one of these suffixes off, in any case of ASCII letters.
+    Without(Vec<Box<str>>),
+}
+
+/// What is wrong with a filter in a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ParseFilterError {
+    Unknown,
+    Malformed(String),
+}
+
+impl TemplateValueFilter {
+    pub const WORDS: [&str; 8] = ["lower", "casefold", "nfc", "trim", "int", "uuid", "match", "without"];
+
+    /// `text` is a word, or a word and its arguments in quotes: `without('.json', '.xml')`.
+    pub(super) fn parse(text: &str) -> Result<Self, ParseFilterError> {
+        let (word, arguments) = match text.split_once('(') {
+            Some((word, inside)) => (word.trim_end(), Some(parse_arguments(inside)?)),
+            None => (text, None),
+        };
+        let plain = |filter| match arguments {
+            None => Ok(filter),
+            Some(_) => Err(ParseFilterError::Malformed(format!("`{word}` takes no arguments"))),
+        };
+        match word {
+            "lower" => plain(Self::Lower),
+            "casefold" => plain(Self::Casefold),
+            "nfc" => plain(Self::Nfc),
+            "trim" => plain(Self::Trim),
+            "int" => plain(Self::Int),
+            "uuid" => plain(Self::Uuid),
+            "match" => match arguments.as_deref() {
+                Some([pattern]) => {
+                    ValuePattern::parse(pattern).map(Self::Match).map_err(ParseFilterError::Malformed)
+                }
+                _ => Err(ParseFilterError::Malformed(
+                    "write a pattern in quotes: `match('[a-z0-9-]{1,40}')`".into(),
+                )),
+            },
+            "without" => match arguments {
+                Some(suffixes)
+                    if !suffixes.is_empty() && suffixes.iter().all(|suffix| !suffix.is_empty()) =>
+                {
+                    Ok(Self::Without(suffixes.into_iter().map(Into::into).collect()))
+                }
+                _ => Err(ParseFilterError::Malformed(
+                    "write the suffixes in quotes: `without('.json', '.xml')`".into(),
+                )),
+            },
+            _ => Err(ParseFilterError::Unknown),
+        }
+    }
+
+    /// True if two values that mean one resource to a database have one form after it, or are refused.
+    pub(crate) fn is_canonical(&self) -> bool {
+        matches!(self, Self::Int | Self::Uuid | Self::Match(_))
+    }
+
+    pub(super) fn apply(&self, value: String) -> Result<String, ExtractValueError> {
+        match self {
+            Self::Lower => Ok(value.to_ascii_lowercase()),
+            Self::Casefold => Ok(fold_case(&value)),
+            Self::Nfc => Ok(value.nfc().collect()),
+            Self::Trim => Ok(value.trim_matches(' ').to_owned()),
+            Self::Int => whole_number(&value),
+            Self::Uuid => uuid(&value),
+            Self::Match(_) if value.is_empty() => Err(ExtractValueError::Missing),
+            Self::Match(pattern) if pattern.is_match(&value) => Ok(value),
+            Self::Match(_) => Err(ExtractValueError::Invalid("does not match the pattern of its key")),
+            Self::Without(suffixes) => Ok(without_suffix(value, suffixes)),
+        }
+    }
+
+    /// The filter as other gateways read it in the published plan: without braces, and with the version of the tables on which
+    /// its results depend.
+    pub(super) fn published(&self) -> String {
+        let version = |(major, minor, update)| format!("{major}.{minor}.{update}");
+        match self {
+            Self::Casefold => {
+                let (major, minor, update) = char::UNICODE_VERSION;
+                format!("{self} {}", version((major, minor, update)))
+            }
+            Self::Nfc => {
+                let (major, minor, update) = unicode_normalization::UNICODE_VERSION;
+                format!("{self} {}", version((major, minor, update)))
+            }
+            _ => self.to_string().replace('%', "%25").replace('{', "%7B").replace('}', "%7D"),
+        }
+    }
+}
+
+/// The arguments between the parentheses; `inside` has the closing one.
+fn parse_arguments(inside: &str) -> Result<Vec<String>, ParseFilterError> {
+    let malformed = || {
+        let reason = "arguments stand in quotes, with commas between them: `without('.json', '.xml')`";
+        ParseFilterError::Malformed(reason.into())
+    };
+    let mut rest = inside.strip_suffix(')').ok_or_else(malformed)?.trim();
+    let mut arguments = Vec::new();
+    while !rest.is_empty() {
+        let (argument, behind) =
+            rest.strip_prefix('\'').and_then(|open| open.split_once('\'')).ok_or_else(malformed)?;
+        arguments.push(argument.to_owned());
+        rest = behind.trim_start();
+        if let Some(next) = rest.strip_prefix(',') {
+            rest = next.trim_start();
+            if rest.is_empty() {
+                return Err(malformed());
+            }
+        } else if !rest.is_empty() {
+            return Err(malformed());
+        }
+    }
+    Ok(arguments)
+}
+
+/// Letters that some reader without regard to case takes for one have one form. Folded twice: the capital sharp s has another
+/// small form than the capital of that has.
+fn fold_case(value: &str) -> String {
+    let lower = value.chars().flat_map(char::to_lowercase);
+    lower.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
+}
+
+/// 39 digits hold any number of 128 bits.
+fn whole_number(value: &str) -> Result<String, ExtractValueError> {
+    if value.is_empty() {
+        return Err(ExtractValueError::Missing);
+    }
+    if !value.bytes().all(|byte| byte.is_ascii_digit()) || value.len() > 39 {
+        return Err(ExtractValueError::Invalid("is not a whole number of at most 39 digits"));
+    }
+    let digits = value.trim_start_matches('0');
+    Ok(if digits.is_empty() { "0".into() } else { digits.to_owned() })
+}
+
+/// What PostgreSQL and Python's `uuid` take for one UUID: in any case, in braces, after `urn:uuid:`, and with hyphens behind
+/// groups of four digits or without them.
+fn uuid(value: &str) -> Result<String, ExtractValueError> {
+    if value.is_empty() {
+        return Err(ExtractValueError::Missing);
+    }
+    let invalid = || ExtractValueError::Invalid("is not a UUID");
+    let lower = value.to_ascii_lowercase();
+    let bare = lower.strip_prefix("urn:uuid:").unwrap_or(&lower);
+    let bare = match bare.strip_prefix('{') {
+        Some(open) => open.strip_suffix('}').ok_or_else(invalid)?,
+        None => bare,
+    };
+    let mut digits = String::with_capacity(36);
+    let mut after_hyphen = false;
+    for char in bare.chars() {
+        match char {
+            '0'..='9' | 'a'..='f' if digits.len() < 32 => {
+                digits.push(char);
+                after_hyphen = false;
+            }
+            '-' if !after_hyphen && digits.len() % 4 == 0 && (1..32).contains(&digits.len()) => {
+                after_hyphen = true;
+            }
+            _ => return Err(invalid()),
+        }
+    }
+    if digits.len() != 32 {
+        return Err(invalid());
+    }
+    for at in [20, 16, 12, 8] {
+        digits.insert(at, '-');
+    }
+    Ok(digits)
+}
+
+fn without_suffix(mut value: String, suffixes: &[Box<str>]) -> String {
+    let ends = |suffix: &&Box<str>| {
+        let at = value.len().checked_sub(suffix.len());
+        at.and_then(|at| value.get(at..)).is_some_and(|end| end.eq_ignore_ascii_case(suffix))
+    };
+    if let Some(longest) = suffixes.iter().filter(ends).map(|suffix| suffix.len()).max() {
+        value.truncate(value.len() - longest);
+    }
+    value
+}
+
+impl fmt::Display for TemplateValueFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Lower => "lower",
+            Self::Casefold => "casefold",
+            Self::Nfc => "nfc",
+            Self::Trim => "trim",
+            Self::Int => "int",
+            Self::Uuid => "uuid",
+            Self::Match(pattern) => return write!(f, "match('{pattern}')"),
+            Self::Without(suffixes) => {
+                let quoted: Vec<_> = suffixes.iter().map(|suffix| format!("'{suffix}'")).collect();
+                return write!(f, "without({})", quoted.join(", "));
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn apply(filter: &str, value: &str) -> Result<String, &'static str> {
+        match TemplateValueFilter::parse(filter).expect(filter).apply(value.to_owned()) {
+            Ok(value) => Ok(value),
+            Err(ExtractValueError::Missing) => Err("missing"),
+            Err(ExtractValueError::Invalid(why)) => Err(why),
+        }
+    }
+
+    /// All spellings of one UUID have one form, and nothing else is one.
+    #[test]
+    fn uuid_spellings_have_one_form() {
+        let one = Ok("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11".to_owned());
+        for spelling in [
+            "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+            "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11",
+            "{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}",
+            "a0eebc999c0b4ef8bb6d6bb9bd380a11",
+            "a0ee-bc99-9c0b-4ef8-bb6d-6bb9-bd38-0a11",
+            "{a0eebc99-9c0b4ef8-bb6d6bb9-bd380a11}",
+            "URN:UUID:a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+        ] {
+            assert_eq!(apply("uuid", spelling), one, "{spelling}");
+        }
+        for other in [
+            "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a1",
+            "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a112",
+            "a0eebc99--9c0b-4ef8-bb6d-6bb9bd380a11",
+            "-a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+            "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11-",
+            "a0eeb-c99-9c0b-4ef8-bb6d-6bb9bd380a11",
+            "{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+            "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}",
+            "g0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+            "1-1-1-1-1",
+            " a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+            "\u{ff41}0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+        ] {
+            assert_eq!(apply("uuid", other), Err("is not a UUID"), "{other}");
+        }
+        assert_eq!(apply("uuid", ""), Err("missing"));
+    }
+
+    /// A value passes unchanged if the pattern matches all of it.
+    #[test]
+    fn pattern_matches_whole_value() {
+        let id = "match('[a-z0-9-]{1,8}')";
+        assert_eq!(apply(id, "a-7").as_deref(), Ok("a-7"));
+        for other in ["A-7", "a.7", "a-7\n", "\na-7", "a-7-b-8-c-9", "a|7"] {
+            assert_eq!(apply(id, other), Err("does not match the pattern of its key"), "{other:?}");
+        }
+        assert_eq!(apply("match('a|b')", "b").as_deref(), Ok("b"));
+        assert!(apply("match('a|b')", "ab").is_err());
+        assert!(apply("match('(?m)^a$')", "a\nb").is_err());
+        assert_eq!(apply("match('.*')", ""), Err("missing"));
+    }
+
+    /// A suffix is taken off once, the longest one, in any case.
+    #[test]
+    fn suffix_is_removed_once() {
+        let formats = "without('.json', '.xml', '.v2.json')";
+        for (value, wanted) in [
+            ("42", "42"),
+            ("42.json", "42"),
+            ("42.JSON", "42"),
+            ("42.xml", "42"),
+            ("42.v2.json", "42"),
+            ("42.json.json", "42.json"),
+            ("42.yaml", "42.yaml"),
+            ("42json", "42json"),
+            (".json", ""),
+            ("\u{e9}", "\u{e9}"),
+            ("42.jso\u{e9}", "42.jso\u{e9}"),
+        ] {
+            assert_eq!(apply(formats, value).as_deref(), Ok(wanted), "{value}");
+        }
+    }
+
+    /// Letters of one kind have one form.
+    #[test]
+    fn case_is_folded_for_all_letters() {
+        for (one, other) in [
+            ("\u{c9}COLE", "\u{e9}cole"),
+            ("STRASSE", "stra\u{df}e"),
+            ("stra\u{1e9e}e", "stra\u{df}e"),
+            ("\u{3a3}", "\u{3c2}"),
+            ("\u{212a}ind", "kind"),
+            ("\u{17f}ku", "SKU"),
+        ] {
+            assert_eq!(apply("casefold", one), apply("casefold", other), "{one} {other}");
+        }
+        assert_eq!(apply("nfc", "e\u{301}"), apply("nfc", "\u{e9}"));
+        assert_ne!(apply("nfc", "\u{c9}"), apply("nfc", "\u{e9}"));
+        for char in (0..=0x10_ffff).filter_map(char::from_u32) {
+            let folded = fold_case(&char.to_string());
+            assert_eq!(fold_case(&folded), folded, "{char:?}");
+            assert_eq!(fold_case(&char.to_lowercase().to_string()), folded, "{char:?}");
+            assert_eq!(fold_case(&char.to_uppercase().to_string()), folded, "{char:?}");
+        }
+    }
+
+    /// A malformed filter has a reason.
+    #[test]
+    fn malformed_filter_is_refused() {
+        for text in [
+            "int('x')",
+            "match",
+            "match()",
+            "match('a', 'b')",
+            "match(a)",
+            "match('a'",
+            "match('[')",
+            "match('a)|(b')",
+            "match('\\\\p{Greek}{1,900}{900}')",
+            "without",
+            "without()",
+            "without('')",
+            "without('.a',)",
+            "without('.a' '.b')",
+            "without('.a'.b)",
+        ] {
+            let refused = TemplateValueFilter::parse(text);
+            assert!(matches!(refused, Err(ParseFilterError::Malformed(_))), "{text}: {refused:?}");
+        }
+        for text in ["", "upper", "upper('a')", "Int"] {
+            assert_eq!(TemplateValueFilter::parse(text), Err(ParseFilterError::Unknown), "{text}");
+        }
+        let long = format!("match('{}')", "a".repeat(ValuePattern::LONGEST + 1));
+        assert!(matches!(TemplateValueFilter::parse(&long), Err(ParseFilterError::Malformed(_))));
+    }
+
+    proptest! {
+        /// A filter changes nothing in its own result.
+        #[test]
+        fn filter_keeps_own_result(
+            value in "\\PC{0,12}|[0-9a-fA-F{}-]{30,40}|[0-9]{1,5}|[a-z]{1,3}\\.(json|JSON)",
+            filter in prop::sample::select(vec!["lower", "casefold", "trim", "int", "uuid", "nfc", "match('[^x]*')"]),
+        ) {
+            if let Ok(once) = apply(filter, &value) {
+                prop_assert_eq!(apply(filter, &once), Ok(once));
+            }
+        }
+    }
+}

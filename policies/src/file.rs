@@ -49,6 +49,7 @@ mod shape_hints;
 mod socket_path;
 mod source_map;
 mod store;
+mod suffixes;
 mod tickets;
 mod tls;
 mod unreachable_routes;

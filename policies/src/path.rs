@@ -1,10 +1,12 @@
 //! The path of a request: its one canonical spelling, and the patterns of routes that match it.
 
+mod affixed;
 mod canonical;
 mod escape;
 pub(crate) mod route_trie;
 mod template;
 
+pub(crate) use affixed::AffixedVariable;
 pub use canonical::{AmbiguousPathError, CanonicalPath};
 pub(crate) use escape::{decode_escape, is_unreserved, percent_encode};
 pub use template::{ParsePathTemplateError, PathParams, PathTemplate};

@@ -265,7 +265,8 @@ impl From<&PathTemplateSegment> for PathSegment {
     fn from(piece: &PathTemplateSegment) -> Self {
         match piece {
             PathTemplateSegment::Literal(literal) => Self::Is(literal.to_string()),
-            PathTemplateSegment::Variable(_) => Self::Any,
+            // The text around a variable stands in the keys that use it, see [`PathTemplate::variable_position`].
+            PathTemplateSegment::Variable(_) | PathTemplateSegment::Affixed(_) => Self::Any,
             PathTemplateSegment::Rest(_) => Self::Rest,
         }
     }

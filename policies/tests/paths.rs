@@ -133,3 +133,94 @@ proptest! {
         prop_assert!(seen.is_ok(), "{:?}", seen);
     }
 }
+
+/// A request without a lock is refused if some server takes its path for one that a route of the same service fences.
+#[test]
+fn suffix_leads_round_no_fence() {
+    let loaded = load(
+        r#"
+version: 1
+listeners: {public: {address: "127.0.0.1:8080"}}
+zookeeper: {servers: ["127.0.0.1:2181"]}
+upstreams:
+  orders: {endpoints: ["http://127.0.0.1:8000"], fencing: upstream}
+  files: {endpoints: ["http://127.0.0.1:8001"], fencing: upstream}
+routes:
+  - {name: cancel, upstream: orders, match: {methods: [POST], path: "/orders/{id}/cancel"}, fence: {key: "order/{path.id | int}"}}
+  - {name: order, upstream: orders, match: {methods: [POST], path: "/orders/{id}"}, fence: {key: "order/{path.id | int}"}}
+  - {name: print, upstream: orders, match: {methods: [POST], path: "/prints/{id}.pdf"}, fence: none}
+  - {name: prints, upstream: orders, match: {methods: [POST], path: "/prints/{id}"}, fence: {key: "print/{path.id | int}"}}
+  - {name: files, upstream: files, match: {path: "/files/{rest...}"}, fence: none}
+  - {name: rest, upstream: orders, match: {path: "/{rest...}"}, fence: none}
+"#,
+    );
+    let plan = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics)).serving;
+    let refused = |method: &str, target: &str| {
+        let path = CanonicalPath::parse(target);
+        assert_eq!(path.ambiguity(), None, "{target}");
+        let found = plan.routes.find(method, &path, &()).expect("no conditions").expect("a route");
+        plan.is_fenced_path_with_suffix(method, &path, &(), Some(&found), found.route.upstream)
+    };
+    for target in [
+        "/orders/42/cancel.json",
+        "/orders/42/cancel%2Ejson",
+        "/orders/42/cancel.",
+        "/orders/42/cancel.json.",
+        "/orders/42./cancel.xml",
+        "/orders./42/cancel",
+        "/orders/42/cancel...",
+    ] {
+        assert!(refused("POST", target), "{target}");
+    }
+    for (method, target) in [
+        ("GET", "/orders/42/cancel.json"),
+        ("POST", "/orders/42/refund.json"),
+        ("POST", "/orders/42/cancel/x.json"),
+        // The fenced route takes these itself, and its filter refuses them.
+        ("POST", "/orders/42.json"),
+        ("POST", "/prints/7.pdf"),
+        ("POST", "/files/orders/42/cancel.json"),
+        ("POST", "/static/app.js"),
+        ("POST", "/"),
+    ] {
+        assert!(!refused(method, target), "{method} {target}");
+    }
+}
+
+/// A resource has one key whatever is written behind or around its name.
+#[test]
+fn text_around_variable_is_no_part_of_key() {
+    let loaded = load(
+        r#"
+version: 1
+listeners: {public: {address: "127.0.0.1:8080"}}
+zookeeper: {servers: ["127.0.0.1:2181"]}
+upstreams: {orders: {endpoints: ["http://127.0.0.1:8000"], fencing: upstream}}
+routes:
+  - {name: cancel, upstream: orders, match: {path: "/orders/{id}:cancel"}, fence: {key: "order/{path.id}"}}
+  - {name: odata, upstream: orders, match: {path: "/Orders({id})/lines"}, fence: {key: "order/{path.id}"}}
+  - {name: rails, upstream: orders, match: {path: "/orders/{id}{.format?}"}, fence: {key: "order/{path.id}"}}
+  - {name: old, upstream: orders, match: {path: "/old/{id}"}, fence: {key: "order/{path.id | without('.json', '.xml')}"}}
+"#,
+    );
+    let plan = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics)).serving;
+    for target in [
+        "/orders/42",
+        "/orders/42:cancel",
+        "/orders/42%3acancel",
+        "/orders/42.json",
+        "/orders/42%2ehtml",
+        "/Orders(42)/lines",
+        "/Orders%2842%29/lines",
+        "/old/42",
+        "/old/42.json",
+        "/old/42.XML",
+    ] {
+        let (_, key) = forwarded_path_and_key(&plan, target).unwrap_or_else(|| panic!("{target} is refused"));
+        assert_eq!(key, "order/42", "{target}");
+    }
+    for target in ["/orders/42.", "/orders/42.tar.gz", "/orders/.json", "/orders/:cancel.", "/Orders()/lines"]
+    {
+        assert_eq!(forwarded_path_and_key(&plan, target), None, "{target}");
+    }
+}

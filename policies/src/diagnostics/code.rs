@@ -119,6 +119,7 @@ codes! {
     SourceConflicts   "FG0235" Warning "a value of a key may stand elsewhere in a request with another value, which the service may read"
     PartOfList        "FG0236" Error "a key is made of a part of a list, so the rest of that list would have no lock"
     ListUnfit         "FG0237" Error "a list stands where one value belongs, or an empty one may pass where a key is needed"
+    SuffixTaken       "FG0238" Warning "a variable of a key takes a suffix that other routes write out, so one resource can get two keys"
     FreeText          "FG0239" Hint "a key takes any text, so two spellings of one resource can get two keys"
     ForeignPattern    "FG0240" Warning "a path has a sign of another pattern language, which means itself here"
     BadLockPath       "FG0241" Error "a lock path is not one that ZooKeeper has"

@@ -11,6 +11,7 @@ use super::{
     layout_conflicts,
     mapping::MappingReader,
     permit_conflicts, scalar,
+    suffixes::{self, SuffixedRoute},
     unreachable_routes::{self, RoutePattern},
     upstream::ParsedUpstreams,
     yaml::{YamlNode, YamlNodeValue},
@@ -85,6 +86,14 @@ impl ParsedRoute {
             service: upstreams.service(upstream),
             passage,
         })
+    }
+
+    /// The route with the keys of its fence; `None` where a part of it is bad.
+    fn suffixed_route(&self, upstreams: &ParsedUpstreams) -> Option<SuffixedRoute<'_>> {
+        let RoutePattern { name, path, place, .. } = self.pattern()?;
+        let service = upstreams.service(self.upstream?);
+        let keys = self.parsed_fence().map_or(&[][..], |(_, fenced)| &fenced.fence.keys);
+        Some(SuffixedRoute { name, path, place, service, keys })
     }
 
     /// The locks of the route, and the field with their location.
@@ -164,6 +173,8 @@ pub(super) fn routes(
     );
     let ways = routes.iter().filter_map(|route| route.lock_coverage(upstreams));
     bypass::check_lock_bypasses(&ways.collect::<Vec<_>>(), faults);
+    let suffixed = routes.iter().filter_map(|route| route.suffixed_route(upstreams));
+    suffixes::check_suffixes(&suffixed.collect::<Vec<_>>(), faults);
     hold_conflicts::check_hold_conflicts(
         &routes.iter().filter_map(ParsedRoute::parsed_fence).collect::<Vec<_>>(),
         faults,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::path::{PathTemplate, PathTemplateSegment};
+use crate::path::{AffixedVariable, PathTemplate, PathTemplateSegment};
 
 /// Path templates, each with the number under which it was inserted.
 #[derive(Debug, Clone)]
@@ -15,6 +15,8 @@ pub(crate) struct RouteTrie {
 struct TrieNode {
     literals: HashMap<Box<str>, usize>,
     variable: Option<usize>,
+    /// Variables with text around them.
+    affixed: Vec<(AffixedVariable, usize)>,
     /// Templates that end here, first to last.
     ends: Vec<usize>,
     /// Templates that take whatever follows, first to last.
@@ -30,6 +32,8 @@ pub(crate) enum TrieSegment<'a> {
     Segment(&'a str),
     /// Of a template: any segment that is not empty.
     Any,
+    /// Of a template: a segment of this form.
+    Affixed(&'a AffixedVariable),
     /// Of a template, the last one: whatever follows.
     Rest,
 }
@@ -39,6 +43,7 @@ impl<'a> From<&'a PathTemplateSegment> for TrieSegment<'a> {
         match piece {
             PathTemplateSegment::Literal(literal) => Self::Segment(literal),
             PathTemplateSegment::Variable(_) => Self::Any,
+            PathTemplateSegment::Affixed(affixed) => Self::Affixed(affixed),
             PathTemplateSegment::Rest(_) => Self::Rest,
         }
     }
@@ -75,6 +80,7 @@ impl RouteTrie {
             at = match piece {
                 PathTemplateSegment::Literal(literal) => self.child(at, Some(literal), index),
                 PathTemplateSegment::Variable(_) => self.child(at, None, index),
+                PathTemplateSegment::Affixed(affixed) => self.affixed_child(at, affixed, index),
                 PathTemplateSegment::Rest(_) => return self.nodes[at].rests.push(index),
             };
         }
@@ -124,16 +130,36 @@ impl RouteTrie {
         }
         child
     }
+
+    /// The same for a variable with text around it.
+    fn affixed_child(&mut self, at: usize, affixed: &AffixedVariable, index: usize) -> usize {
+        let known = &mut self.nodes[at].affixed;
+        if let Some((_, child)) = known.iter().find(|(known, _)| known.is_same_form(affixed)) {
+            return *child;
+        }
+        let new = self.nodes.len();
+        self.nodes[at].affixed.push((affixed.clone(), new));
+        self.nodes.push(TrieNode::new(index));
+        new
+    }
 }
 
 impl TrieNode {
     /// Templates are inserted in ascending order, so the template that makes a node has the lowest number below it.
     fn new(least: usize) -> Self {
-        Self { literals: HashMap::new(), variable: None, ends: Vec::new(), rests: Vec::new(), least }
+        Self {
+            literals: HashMap::new(),
+            variable: None,
+            affixed: Vec::new(),
+            ends: Vec::new(),
+            rests: Vec::new(),
+            least,
+        }
     }
 
     fn children(&self) -> impl Iterator<Item = usize> {
-        self.literals.values().copied().chain(self.variable)
+        let affixed = self.affixed.iter().map(|(_, child)| *child);
+        self.literals.values().copied().chain(affixed).chain(self.variable)
     }
 }
 
@@ -153,6 +179,11 @@ impl<T: Fn(usize) -> bool> TrieSearch<'_, T> {
                 if let Some(child) = node.literals.get(*segment) {
                     self.visit(*child, depth + 1);
                 }
+                for (affixed, child) in &node.affixed {
+                    if affixed.value(segment).is_some() {
+                        self.visit(*child, depth + 1);
+                    }
+                }
                 if let Some(child) = node.variable.filter(|_| !segment.is_empty()) {
                     self.visit(child, depth + 1);
                 }
@@ -161,6 +192,22 @@ impl<T: Fn(usize) -> bool> TrieSearch<'_, T> {
                 if self.sought == TrieRelation::Meeting {
                     let named = node.literals.iter().filter(|(literal, _)| !literal.is_empty());
                     named.for_each(|(_, child)| self.visit(*child, depth + 1));
+                    node.affixed.iter().for_each(|(_, child)| self.visit(*child, depth + 1));
+                }
+                if let Some(child) = node.variable {
+                    self.visit(child, depth + 1);
+                }
+            }
+            TrieSegment::Affixed(theirs) => {
+                let meeting = self.sought == TrieRelation::Meeting;
+                if meeting {
+                    let named = node.literals.iter().filter(|(literal, _)| theirs.value(literal).is_some());
+                    named.for_each(|(_, child)| self.visit(*child, depth + 1));
+                }
+                for (ours, child) in &node.affixed {
+                    if if meeting { ours.overlaps(theirs) } else { ours.covers(theirs) } {
+                        self.visit(*child, depth + 1);
+                    }
                 }
                 if let Some(child) = node.variable {
                     self.visit(child, depth + 1);

@@ -2,9 +2,13 @@
 
 use std::fmt;
 
-use super::{canonical::CanonicalPath, escape::is_unreserved};
+use super::{
+    affixed::{AffixedEnd, AffixedVariable},
+    canonical::CanonicalPath,
+    escape::is_unreserved,
+};
 
-/// A parsed path template. A `{name}` binds one whole, non-empty segment; a last `{rest...}` binds all segments that
+/// A parsed path template. A `{name}` binds one whole, non-empty segment, or the part of it that the text around it leaves; a last `{rest...}` binds all segments that
 /// are left, joined by slashes. `/v1/{rest...}` matches `/v1/` (with an empty rest) but not `/v1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathTemplate {
@@ -16,6 +20,8 @@ pub(crate) enum PathTemplateSegment {
     /// Exactly this segment; an empty one is a trailing slash.
     Literal(Box<str>),
     Variable(Box<str>),
+    /// A variable with text around it.
+    Affixed(AffixedVariable),
     /// Only ever the last piece.
     Rest(Box<str>),
 }
@@ -84,6 +90,8 @@ impl PathTemplate {
                 (PathTemplateSegment::Rest(_), Some(_)) => return true,
                 (PathTemplateSegment::Literal(literal), Some(segment)) if **literal == *segment => {}
                 (PathTemplateSegment::Variable(_), Some(segment)) if !segment.is_empty() => {}
+                (PathTemplateSegment::Affixed(affixed), Some(segment))
+                    if affixed.value(segment).is_some() => {}
                 _ => return false,
             }
         }
@@ -102,6 +110,11 @@ impl PathTemplate {
                 (PathTemplateSegment::Variable(_), Some(PathTemplateSegment::Variable(_))) => {}
                 (PathTemplateSegment::Variable(_), Some(PathTemplateSegment::Literal(literal)))
                     if !literal.is_empty() => {}
+                (PathTemplateSegment::Variable(_), Some(PathTemplateSegment::Affixed(_))) => {}
+                (PathTemplateSegment::Affixed(ours), Some(PathTemplateSegment::Affixed(theirs)))
+                    if ours.covers(theirs) => {}
+                (PathTemplateSegment::Affixed(ours), Some(PathTemplateSegment::Literal(literal)))
+                    if ours.value(literal).is_some() => {}
                 _ => return false,
             }
         }
@@ -130,21 +143,42 @@ impl PathTemplate {
                 {
                     return false;
                 }
+                (Some(PathTemplateSegment::Affixed(ours)), Some(PathTemplateSegment::Affixed(theirs)))
+                    if !ours.overlaps(theirs) =>
+                {
+                    return false;
+                }
+                (
+                    Some(PathTemplateSegment::Literal(literal)),
+                    Some(PathTemplateSegment::Affixed(affixed)),
+                )
+                | (
+                    Some(PathTemplateSegment::Affixed(affixed)),
+                    Some(PathTemplateSegment::Literal(literal)),
+                ) if affixed.value(literal).is_none() => {
+                    return false;
+                }
                 _ => {}
             }
         }
     }
 
     /// The segment that a variable binds, counted from 0; with dots behind it where the variable binds all segments
-    /// that are left.
+    /// that are left, and with the text around the variable where there is some.
     pub(crate) fn variable_position(&self, variable: &str) -> String {
         let at = self.pieces.iter().position(|piece| piece.name() == Some(variable));
         match at.map(|at| (at, &self.pieces[at])) {
             Some((at, PathTemplateSegment::Rest(_))) => format!("{at}..."),
+            Some((at, PathTemplateSegment::Affixed(affixed))) => format!("{at} {}", affixed.form()),
             Some((at, _)) => at.to_string(),
             // Reached only for a template that was not checked against its path.
             None => format!("path.{variable}"),
         }
+    }
+
+    /// True if the template writes the end of a path out: its last segment is literal, or has literal text around a variable.
+    pub(crate) fn ends_in_literal(&self) -> bool {
+        matches!(self.pieces.last(), Some(PathTemplateSegment::Literal(_) | PathTemplateSegment::Affixed(_)))
     }
 
     pub(crate) fn pieces(&self) -> &[PathTemplateSegment] {
@@ -154,7 +188,8 @@ impl PathTemplate {
 
 impl PathTemplateSegment {
     fn parse(segment: &str) -> Result<Self, &'static str> {
-        if let Some(inside) = segment.strip_prefix('{').and_then(|open| open.strip_suffix('}')) {
+        let whole = segment.strip_prefix('{').and_then(|open| open.strip_suffix('}'));
+        if let Some(inside) = whole.filter(|inside| !inside.contains(['{', '}'])) {
             let (name, rest) = match inside.strip_suffix("...") {
                 Some(name) => (name, true),
                 None => (inside, false),
@@ -164,14 +199,44 @@ impl PathTemplateSegment {
             }
             return Ok(if rest { Self::Rest(name.into()) } else { Self::Variable(name.into()) });
         }
+        if let Some((before, behind)) = segment.split_once('{') {
+            return Self::parse_affixed(before, behind).map(Self::Affixed);
+        }
         check_literal(segment)?;
         Ok(Self::Literal(segment.into()))
     }
 
+    fn parse_affixed(before: &str, behind: &str) -> Result<AffixedVariable, &'static str> {
+        let (name, after) = behind.split_once('}').ok_or("a `{` without its `}`")?;
+        if name.ends_with("...") {
+            return Err("a `{rest...}` has no text around it");
+        }
+        if !is_name(name) {
+            return Err("a variable is a letter or `_`, then letters, digits and `_`");
+        }
+        check_characters(before)?;
+        let format = after.strip_prefix("{.").and_then(|open| open.strip_suffix("?}"));
+        let after = match format {
+            Some(format) if is_name(format) => AffixedEnd::Format(format.into()),
+            Some(_) => return Err("a format is written `{.format?}`"),
+            None if after.contains('{') => {
+                return Err("a segment has one variable, and `{.format?}` at its end");
+            }
+            None => {
+                check_characters(after)?;
+                AffixedEnd::Literal(after.into())
+            }
+        };
+        Ok(AffixedVariable { name: name.into(), before: before.into(), after })
+    }
+
+    /// The variable that a key can use. A format is none: it is part of how a resource is asked for.
     fn name(&self) -> Option<&str> {
         match self {
             Self::Literal(_) => None,
-            Self::Variable(name) | Self::Rest(name) => Some(name),
+            Self::Variable(name) | Self::Rest(name) | Self::Affixed(AffixedVariable { name, .. }) => {
+                Some(name)
+            }
         }
     }
 }
@@ -186,9 +251,13 @@ fn check_literal(segment: &str) -> Result<(), &'static str> {
     if segment == "." || segment == ".." {
         return Err("a dot segment is never part of a canonical path");
     }
+    check_characters(segment)
+}
+
+fn check_characters(segment: &str) -> Result<(), &'static str> {
     match segment.bytes().find(|byte| !is_unreserved(*byte) && !b"!$&'()*+,=:@".contains(byte)) {
         None => Ok(()),
-        Some(b'{' | b'}') => Err("a variable is a whole segment: `/{name}/`"),
+        Some(b'{' | b'}') => Err("a variable stands in braces: `/{name}/`"),
         Some(b'%') => Err("a template has no percent-escapes"),
         Some(b'?' | b'#') => Err("a template has no query and no fragment"),
         Some(b';') => Err("a path with `;` is ambiguous and never fenced"),
@@ -218,6 +287,9 @@ impl<'a> PathParams<'a> {
             match piece {
                 PathTemplateSegment::Rest(rest) if **rest == *name => return Some(tail),
                 PathTemplateSegment::Variable(variable) if **variable == *name => return Some(segment),
+                PathTemplateSegment::Affixed(affixed) if *affixed.name == *name => {
+                    return affixed.value(segment);
+                }
                 _ => tail = after,
             }
         }
@@ -230,6 +302,7 @@ impl fmt::Display for PathTemplate {
         self.pieces.iter().try_for_each(|piece| match piece {
             PathTemplateSegment::Literal(literal) => write!(f, "/{literal}"),
             PathTemplateSegment::Variable(name) => write!(f, "/{{{name}}}"),
+            PathTemplateSegment::Affixed(affixed) => write!(f, "/{affixed}"),
             PathTemplateSegment::Rest(name) => write!(f, "/{{{name}...}}"),
         })
     }
@@ -246,7 +319,17 @@ mod tests {
     /// A template is written as it was read.
     #[test]
     fn template_round_trips() {
-        for text in ["/", "/v1/", "/v1/orders/{order_id}/capture", "/{rest...}", "/a@b/{_x1}/{rest...}"] {
+        for text in [
+            "/",
+            "/v1/",
+            "/v1/orders/{order_id}/capture",
+            "/{rest...}",
+            "/a@b/{_x1}/{rest...}",
+            "/v1/orders/{id}:cancel",
+            "/orders/{id}.json",
+            "/odata/Orders({id})/lines",
+            "/orders/{id}{.format?}",
+        ] {
             assert_eq!(template(text).to_string(), text);
         }
         assert_eq!(template("/{a}/x/{b...}").variable_names().collect::<Vec<_>>(), ["a", "b"]);
@@ -259,7 +342,15 @@ mod tests {
             ("", 0, 0),
             ("v1/x", 0, 4),
             ("/v1//x", 3, 2),
-            ("/v1/x{id}", 4, 5),
+            ("/v1/{a}{b}", 4, 6),
+            ("/v1/{a}-{b}", 4, 7),
+            ("/v1/{id}{.format}", 4, 13),
+            ("/v1/{id}{.?}", 4, 8),
+            ("/v1/{.format?}", 4, 10),
+            ("/v1/x{rest...}", 4, 10),
+            ("/v1/{id};x", 4, 6),
+            ("/v1/{id}}", 4, 5),
+            ("/{a}:x/{a}", 7, 3),
             ("/v1/{id", 4, 3),
             ("/v1/{}", 4, 2),
             ("/v1/{1a}", 4, 4),
@@ -292,6 +383,13 @@ mod tests {
             ("/v1/{rest...}", "/v1/", vec![("rest", "")]),
             ("/v1/{rest...}", "/v1/a/b/", vec![("rest", "a/b/")]),
             ("/{a}/{rest...}", "/1/2/3", vec![("a", "1"), ("rest", "2/3")]),
+            ("/v1/{id}:cancel", "/v1/4%2B2%3Acancel", vec![("id", "4+2")]),
+            ("/v1/{id}:cancel", "/v1/a:b:cancel", vec![("id", "a:b")]),
+            ("/v1/{id}.json", "/v1/42%2Ejson", vec![("id", "42")]),
+            ("/odata/Orders({id})/lines", "/odata/Orders(7)/lines", vec![("id", "7")]),
+            ("/v1/{id}{.format?}", "/v1/42", vec![("id", "42")]),
+            ("/v1/{id}{.format?}", "/v1/42.json", vec![("id", "42")]),
+            ("/v1/v{id}{.format?}/x", "/v1/v42.xml/x", vec![("id", "42")]),
             ("/", "/", vec![]),
             ("/v1%40".replace("%40", "@").as_str(), "/v1%40", vec![]),
         ] {
@@ -316,6 +414,13 @@ mod tests {
             ("/v1", "/V1"),
             ("/", "/x"),
             ("/{rest...}", "*"),
+            ("/v1/{id}:cancel", "/v1/:cancel"),
+            ("/v1/{id}:cancel", "/v1/42:Cancel"),
+            ("/v1/{id}:cancel", "/v1/42"),
+            ("/v1/aa{id}aa", "/v1/aaa"),
+            ("/v1/{id}{.format?}", "/v1/42."),
+            ("/v1/{id}{.format?}", "/v1/.json"),
+            ("/v1/{id}{.format?}", "/v1/4.2.json"),
         ] {
             assert!(!template(text).matches(&CanonicalPath::parse(path)), "{text} {path}");
         }
@@ -339,6 +444,11 @@ mod tests {
             ("/{a}", "/v1"),
             ("/v1/{a...}", "/v1/{b...}"),
             ("/v1/{a...}", "/v1/"),
+            ("/{a}", "/{b}:x"),
+            ("/{a}:x", "/{b}:y:x"),
+            ("/{a}:x", "/b:x"),
+            ("/{a}{.f?}", "/{b}{.g?}"),
+            ("/v{a}", "/v1{b}{.f?}"),
         ] {
             assert!(template(wide).covers(&template(narrow)), "{wide} {narrow}");
         }
@@ -350,6 +460,10 @@ mod tests {
             ("/{a}/x", "/{a}/{b}"),
             ("/a/b", "/a"),
             ("/a", "/a/"),
+            ("/{a}:x", "/{b}"),
+            ("/{a}:x", "/:x"),
+            ("/{a}{.f?}", "/{b}.json"),
+            ("/{a}:x", "/{b}:y"),
         ] {
             assert!(!template(one).covers(&template(other)), "{one} {other}");
         }

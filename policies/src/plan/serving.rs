@@ -1,6 +1,6 @@
 //! The served traffic of a process, and its upstreams: the part of a plan that gateway and guard share.
 
-use super::routing::RouteTable;
+use super::routing::{RouteMatch, RouteTable};
 use super::{
     admin::AdminListenerSettings,
     fence::FenceRule,
@@ -9,7 +9,10 @@ use super::{
     reserved_fields::ReservedHeaderNames,
     upstream::{Upstream, UpstreamId},
 };
-use crate::key::{ParseKeyError, ResourceKey, check_spelling};
+use crate::{
+    key::{ParseKeyError, RequestValues, ResourceKey, check_spelling},
+    path::CanonicalPath,
+};
 
 /// The served traffic of a process, and its upstreams: the part of a plan that gateway and guard share.
 #[derive(Debug, Clone)]
@@ -28,6 +31,43 @@ pub struct ServingPlan {
 impl ServingPlan {
     pub fn upstream(&self, id: UpstreamId) -> &Upstream {
         &self.upstreams[id.0]
+    }
+
+    /// True for a request that goes to `upstream` without a lock, although some services read its path as one that a route of the
+    /// same service fences: Rails takes a suffix such as `.json` off the last segment, and others take dots off the end of
+    /// any segment. A route that writes the suffix out means what it says.
+    pub fn is_fenced_path_with_suffix(
+        &self,
+        method: &str,
+        path: &CanonicalPath,
+        values: &dyn RequestValues,
+        found: Option<&RouteMatch<'_>>,
+        upstream: UpstreamId,
+    ) -> bool {
+        if found.is_some_and(|found| found.route.fence.is_some()) || !path.as_str().contains('.') {
+            return false;
+        }
+        let service = self.upstream(upstream).service.id;
+        let is_fenced = |path: String| {
+            let path = CanonicalPath::parse(&path);
+            let found = self.routes.find(method, &path, values);
+            let route = found.ok().flatten().map(|found| found.route);
+            path.ambiguity().is_none()
+                && route.is_some_and(|route| {
+                    route.fence.is_some() && self.upstream(route.upstream).service.id == service
+                })
+        };
+        let without_dots: Vec<&str> =
+            path.as_str().split('/').map(|segment| segment.trim_end_matches('.')).collect();
+        let without_dots = without_dots.join("/");
+        if without_dots != path.as_str() && is_fenced(without_dots.clone()) {
+            return true;
+        }
+        if found.is_some_and(|found| found.route.path.ends_in_literal()) {
+            return false;
+        }
+        let last = without_dots.rfind('/').unwrap_or_default();
+        without_dots[last..].rfind('.').is_some_and(|dot| is_fenced(without_dots[..last + dot].to_owned()))
     }
 
     /// Reads a key that a job or a client of leases wants to lock.

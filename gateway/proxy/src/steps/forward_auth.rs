@@ -33,7 +33,7 @@ use super::{
     buffer::refuse_early_data,
     forward::write_claim_headers,
     parameters::{RequestParameters, refuse_conflicting_parameters},
-    route::{find_ambiguity, find_override},
+    route::{find_ambiguity, find_override, suffixed_path_refusal},
 };
 
 /// Below [`PREFIX`]; the rest of the path may be the path of the request.
@@ -284,6 +284,10 @@ impl<'h> ForwardAuthRequest<'h> {
             && config.leads_to_fence(route.upstream).await
         {
             return Err(ambiguous);
+        }
+        if plan.is_fenced_path_with_suffix(self.method.as_str(), &path, &values, Some(&found), route.upstream)
+        {
+            return Err(suffixed_path_refusal());
         }
         let Some(fence) = &route.fence else { return Ok(None) };
         refuse_early_data(self.headers)?;

@@ -101,7 +101,9 @@ pub async fn route_request<S: Handler<RoutedRequest>>(
             return Err(Refusal::new(RefusalReason::NoRoute, "no route matches"));
         }
     };
-    let route = found.map(|found| found.route.id);
+    let method = http.method().as_str();
+    let is_suffixed = plan.is_fenced_path_with_suffix(method, &path, &carried, found.as_ref(), upstream);
+    let route = found.as_ref().map(|found| found.route.id);
     let counted = route.map_or(metrics.unrouted(), |id| metrics.route(id));
     context.subject.get_or_init(|| RequestSubject::Route(RouteFacts::new(route, counted.track_in_flight())));
     let overridden = find_override(http.headers());
@@ -110,6 +112,9 @@ pub async fn route_request<S: Handler<RoutedRequest>>(
         && config.leads_to_fence(upstream).await
     {
         return Err(ambiguous);
+    }
+    if is_suffixed {
+        return Err(suffixed_path_refusal());
     }
     if is_guard_path(&path) && is_guarded(plan, upstream) {
         return Err(Refusal::new(RefusalReason::NoRoute, "a guard is asked by gateways only"));
@@ -152,6 +157,12 @@ pub(super) fn find_ambiguity(
     }
     let (reason, name) = overridden?;
     Some(Refusal::new(reason, format!("the field `{name}`")))
+}
+
+/// The refusal of a path that a service may read as that of a fenced route.
+pub(super) fn suffixed_path_refusal() -> Refusal {
+    let detail = "without its suffix or its last dots it is the path of a fenced route, which some servers take it for";
+    Refusal::new(RefusalReason::AmbiguousPath, detail)
 }
 
 /// A guard stands at the upstream.

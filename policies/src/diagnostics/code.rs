@@ -199,6 +199,8 @@ codes! {
     SharedService     "FG0525" Warning "two upstreams lead to one service under two names"
     SocketUnusable    "FG0526" Error "a unix socket cannot be listened on"
     AddressUnusable   "FG0527" Error "an address cannot be listened on"
+    PlaceTaken        "FG0528" Warning "at the place of a lock stands a node that is no lock"
+    NoRoom            "FG0529" Warning "a disk on which the process has to write is nearly full"
     NoFile            "FG0530" Error "the file cannot be read"
     NoStore           "FG0540" Error "a database cannot be the store of a guard"
     StoreMoved        "FG0545" Error "the file of a guard's store was moved into a database"
@@ -206,6 +208,8 @@ codes! {
     ConfigMismatch    "FG0550" Warning "an older gateway locks the same resource in another way"
     PlanUnreadable    "FG0551" Warning "the plan that another gateway has published cannot be read"
     ThreadHangs       "FG0552" Error "a thread of the process does not turn"
+    NeedsRestart      "FG0553" Error "a reload would change fields that can only change with a restart"
+    ClocksDiffer      "FG0554" Warning "the clock of a guard differs from that of this machine"
 
     AdminSilent       "FG0601" Error "no admin listener of the right process answers there"
     AdminCloses       "FG0602" Error "the admin listener refuses the command"

@@ -49,11 +49,8 @@ use fencegate_zookeeper::{
     limits::SEQUENCE_LIMIT,
     metrics::SessionMetrics,
     session::{
-        active_session::SessionState,
-        local_member::{LocalMember, NO_PLAN},
-        log_dedup::LogDedup,
-        servers::ZkServers,
-        settings::SessionSettings,
+        active_session::SessionState, local_member::LocalMember, log_dedup::LogDedup, member::NO_PLAN,
+        servers::ZkServers, settings::SessionSettings,
     },
     state::TokenHistory,
 };

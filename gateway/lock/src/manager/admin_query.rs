@@ -13,6 +13,7 @@ use fencegate_zookeeper::{
     peer_endpoint::{AdminPageAddress, HolderRoute},
     session::{
         client::ZkError,
+        member::is_no_plan,
         plan_publication::{PeerSession, PlanPublication},
     },
 };
@@ -154,6 +155,13 @@ pub struct RegisteredGateway {
     pub silent_ms: u64,
     /// Seconds since 1970, by ZooKeeper's clock, when this session was registered.
     pub since: u64,
+}
+
+impl RegisteredGateway {
+    /// Whether it is a command or a program that names its keys itself, and no gateway.
+    pub fn has_no_plan(&self) -> bool {
+        self.plan.as_deref().is_some_and(is_no_plan)
+    }
 }
 
 /// The plans that the registered gateways have published.

@@ -8,7 +8,7 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    member::MemberRecord,
+    member::{MemberRecord, format_fingerprint, is_no_plan},
     peer_check::PeerPlanCheck,
     plan_publication::{PlanEvaluator, PlanPublication},
 };
@@ -131,7 +131,7 @@ impl LocalMember {
 
     /// Whether a gateway with this fingerprint locks the same keys as we do, or has no plan.
     pub(super) fn is_compatible_with(&self, plan: &str) -> bool {
-        plan == self.lock_member().member.plan || plan == format_fingerprint(NO_PLAN)
+        plan == self.lock_member().member.plan || is_no_plan(plan)
     }
 
     pub(super) fn cached_plan(&self, fingerprint: &str) -> Option<PlanPublication> {
@@ -157,9 +157,7 @@ impl LocalMember {
     }
 
     pub(super) fn record_program(&self, member: &str, record: &MemberRecord) {
-        if let Some(publishes) =
-            self.publishes.as_ref().filter(|_| record.plan == format_fingerprint(NO_PLAN))
-        {
+        if let Some(publishes) = self.publishes.as_ref().filter(|_| record.has_no_plan()) {
             publishes.programs().insert(member.to_owned());
         }
     }
@@ -167,13 +165,6 @@ impl LocalMember {
     fn lock_member(&self) -> MutexGuard<'_, EncodedMember> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The fingerprint of a program that names its keys itself.
-pub const NO_PLAN: u64 = 0;
-
-fn format_fingerprint(plan: u64) -> String {
-    format!("{plan:016x}")
 }
 
 impl MemberPlanPublisher {

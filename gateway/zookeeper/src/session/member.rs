@@ -27,6 +27,27 @@ pub struct MemberRecord {
     pub leaving: bool,
 }
 
+impl MemberRecord {
+    /// Whether it is a program that names its keys itself, such as `fencegate lock`. It has no plan that could differ
+    /// from the plans of gateways.
+    pub fn has_no_plan(&self) -> bool {
+        is_no_plan(&self.plan)
+    }
+}
+
+/// The fingerprint of a program that names its keys itself.
+pub const NO_PLAN: u64 = 0;
+
+/// Whether this is the fingerprint of a program that names its keys itself.
+pub fn is_no_plan(fingerprint: &str) -> bool {
+    fingerprint == format_fingerprint(NO_PLAN)
+}
+
+/// A fingerprint, as a member node has it.
+pub(super) fn format_fingerprint(plan: u64) -> String {
+    format!("{plan:016x}")
+}
+
 /// The gateway's name, from the name of a member node. The session's id follows it there, see
 /// [`super::paths::ZkPaths::member_path`].
 pub fn gateway_name(node: &str) -> &str {
@@ -56,6 +77,15 @@ const RECONNECT_PROBE: &str = "-probe";
 mod tests {
     use super::*;
     use crate::session::paths::ZkPaths;
+
+    /// Only the fingerprint of a program that names its keys itself is no plan.
+    #[test]
+    fn no_plan_is_recognized() {
+        assert!(is_no_plan("0000000000000000"));
+        for plan in ["0000000000000001", "0", "", "ffffffffffffffff"] {
+            assert!(!is_no_plan(plan), "{plan}");
+        }
+    }
 
     /// A reconnect probe is recognized by its name, and no member name is taken for a probe.
     #[test]

@@ -54,16 +54,47 @@ async fn mismatched_peers<L: ZkClient>(
     let paths = nodes.iter().take(MOST).map(|node| format!("{folder}/{node}")).collect();
     let paths = settings.member.peer_check().without_own_members(paths);
     let read = join_all(paths.iter().map(|path| live.client.data(path))).await;
-    let ours = plan_fingerprint(&settings.member.encoded_member());
-    let plans = paths.iter().zip(read).filter_map(|(path, read)| {
+    let peers = paths.iter().zip(read).filter_map(|(path, read)| {
         let node = path.strip_prefix(&folder)?.trim_start_matches('/');
         // If a node has gone meanwhile, its gateway has gone as well.
-        Some((gateway_name(node).to_owned(), plan_fingerprint(&read.ok()?.0)?))
+        Some((gateway_name(node).to_owned(), read.ok()?.0))
     });
-    Ok(plans.filter(|(_, plan)| Some(plan) != ours.as_ref()).map(|(gateway, _)| gateway).collect())
+    Ok(find_mismatched(&settings.member.encoded_member(), peers))
 }
 
-/// `None` if this is no member's data.
+/// The peers with another plan than `ours`, by their names. Programs that name their keys themselves have no plan: they
+/// differ from no gateway, and no gateway differs from them.
+fn find_mismatched(ours: &[u8], peers: impl Iterator<Item = (String, Vec<u8>)>) -> BTreeSet<String> {
+    let Some(ours) = plan_fingerprint(ours) else { return BTreeSet::new() };
+    peers
+        .filter(|(_, data)| plan_fingerprint(data).is_some_and(|plan| plan != ours))
+        .map(|(name, _)| name)
+        .collect()
+}
+
+/// `None` if this is no member's data, or that of a program without a plan.
 fn plan_fingerprint(data: &[u8]) -> Option<String> {
-    serde_json::from_slice::<MemberRecord>(data).ok().map(|member| member.plan)
+    let member = serde_json::from_slice::<MemberRecord>(data).ok()?;
+    (!member.has_no_plan()).then_some(member.plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::{local_member::LocalMember, member::NO_PLAN};
+
+    fn peer(name: &str, plan: u64) -> (String, Vec<u8>) {
+        (name.to_owned(), LocalMember::new(plan).encoded_member().to_vec())
+    }
+
+    /// Commands and programs that name their keys themselves are told as peers with another plan by no gateway, nor
+    /// gateways by them.
+    #[test]
+    fn program_without_plan_never_mismatches() {
+        let ours = LocalMember::new(7).encoded_member();
+        let peers = || [peer("gw-2", 7), peer("gw-3", 8), peer("lock.vm.77", NO_PLAN)].into_iter();
+        assert_eq!(find_mismatched(&ours, peers()), BTreeSet::from(["gw-3".to_owned()]));
+        let program = LocalMember::new(NO_PLAN).encoded_member();
+        assert_eq!(find_mismatched(&program, peers()), BTreeSet::new());
+    }
 }

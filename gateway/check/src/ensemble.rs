@@ -60,12 +60,16 @@ pub(super) async fn check(
         check_server_kind(findings, zookeeper, &ensemble),
     )
     .await;
-    let link = match connected.unwrap_or_else(|_| Err(ZkError::Refused("no answer in time".into()))) {
+    let connected = match connected {
+        Ok(connected) => connected,
+        Err(_late) => Err(ZkError::Unreachable(ensemble.describe_reachability().await)),
+    };
+    let link = match connected {
         Ok(link) => link,
         // The failing servers were reported already.
         Err(ZkError::Tls(_)) => return None,
         Err(fault) => {
-            let message = format!("no session with ZooKeeper at {servers}: {fault}");
+            let message = format!("no session with ZooKeeper: {fault}");
             let remedy =
                 "start the ensemble, or correct `servers`; `nc` to each server shows which of them answer";
             findings.report_problem(&["zookeeper", "servers"], DiagnosticCode::NoEnsemble, message, remedy);
@@ -281,11 +285,18 @@ fn check_other_gateways(
     members: &BTreeMap<String, MemberRecord>,
 ) {
     let ours = format!("{:016x}", gateway.fingerprint);
+    let (programs, gateways): (Vec<_>, Vec<_>) = members.iter().partition(|(_, member)| member.has_no_plan());
     let unlike: Vec<&str> =
-        members.iter().filter(|(_, member)| member.plan != ours).map(|(name, _)| name.as_str()).collect();
+        gateways.iter().filter(|(_, member)| member.plan != ours).map(|(name, _)| name.as_str()).collect();
     findings.record(
         "members",
-        format!("{} gateways, {} of them with other locks than this file", members.len(), unlike.len()),
+        format!(
+            "{} gateways, {} of them with other locks than this file; {} commands and programs that name their keys \
+             themselves",
+            gateways.len(),
+            unlike.len(),
+            programs.len()
+        ),
     );
     if !unlike.is_empty() {
         let message = format!(

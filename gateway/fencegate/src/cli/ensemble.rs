@@ -20,8 +20,16 @@ pub(super) enum ConnectZooKeeperError {
     Runtime(#[from] io::Error),
     #[error("use the files that `zookeeper` names")]
     Tls(#[from] ZkTlsCredentialsError),
-    #[error("connect to ZooKeeper at {servers}")]
-    Connect { servers: String, source: ZkError },
+    #[error("{0}: no session with ZooKeeper: {1}; `fencegate explain {0}` says what to look at", code(.why), .why)]
+    Connect { why: ZkError },
+}
+
+fn code(why: &ZkError) -> &'static str {
+    match why {
+        ZkError::Tls(_) => "FG0521",
+        ZkError::Denied(_) => "FG0524",
+        _ => "FG0505",
+    }
 }
 
 /// Connects, queries, and closes the session.
@@ -35,8 +43,7 @@ pub(super) fn with_session<R, E: From<ConnectZooKeeperError>>(
         .map_err(ConnectZooKeeperError::Runtime)?;
     LocalSet::new().block_on(&runtime, async {
         let connected = ZkServers::from_policy(policy).map_err(ConnectZooKeeperError::Tls)?.connect().await;
-        let link = connected
-            .map_err(|source| ConnectZooKeeperError::Connect { servers: policy.servers.join(","), source })?;
+        let link = connected.map_err(|why| ConnectZooKeeperError::Connect { why })?;
         let answer = question(&link, &ZkPaths::new(&policy.root)).await;
         link.close().await;
         answer

@@ -21,6 +21,9 @@ pub enum ZkError {
     /// The servers answer, but every TLS handshake fails.
     #[error("TLS is not agreed on: {0}")]
     Tls(String),
+    /// There is no session with any server. Says of each server, by its address, what was met there.
+    #[error("{0}")]
+    Unreachable(String),
     /// An ACL forbids the operation. Nothing was done.
     #[error("ZooKeeper does not let us: {0}")]
     Denied(&'static str),

@@ -51,7 +51,7 @@ impl ErrorLabel for ZkError {
     fn label(&self) -> Option<&'static str> {
         match self {
             Self::NoNode | Self::NodeExists | Self::NotEmpty | Self::BadVersion => None,
-            Self::Refused(_) | Self::Tls(_) | Self::Denied(_) => Some("refused"),
+            Self::Refused(_) | Self::Tls(_) | Self::Unreachable(_) | Self::Denied(_) => Some("refused"),
             Self::Ambiguous(_) => Some("ambiguous"),
             Self::SessionEnded => Some("over"),
         }

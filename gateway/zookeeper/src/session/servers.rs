@@ -1,4 +1,5 @@
-//! Connects to the servers of a policy, and diagnoses TLS if all handshakes fail.
+//! Connects to the servers of a policy. If that fails, it finds out what each server says: the client library reports a
+//! time limit alone.
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -10,7 +11,10 @@ use super::{
     acl::NodeAcls,
     client::{ZkConnector, ZkError},
     credentials::{ZkTlsCredentials, ZkTlsCredentialsError},
-    tls_diagnosis::{TlsHandshakeOutcome, describe_refusals, four_letter_word, probe_tls_servers},
+    tls_diagnosis::{
+        ServerProbe, TlsHandshakeOutcome, describe_refusals, describe_servers, four_letter_word,
+        probe_servers, probe_tls_servers,
+    },
     zookeeper::ZkSession,
 };
 use crate::metrics::SessionMetrics;
@@ -64,6 +68,11 @@ impl ZkServers {
         four_letter_word(server, word, self.credentials.as_deref()).await
     }
 
+    /// Says of each server whether it can be reached, for whoever has got no session.
+    pub async fn describe_reachability(&self) -> String {
+        describe_servers(&probe_servers(&self.servers).await)
+    }
+
     async fn connect_client(&self) -> Result<Client, zookeeper_client::Error> {
         let connector =
             self.access.authenticate(Client::connector().with_session_timeout(self.session_timeout));
@@ -87,9 +96,23 @@ impl ZkServers {
             pause *= 2;
         }
     }
+
+    /// Returns only when the system says of every server that it cannot be reached. As long as one of them accepts
+    /// connections or is silent, the client library is left to its own time limit.
+    async fn wait_until_none_reachable(&self) -> String {
+        let mut pause = PROBE_AFTER;
+        loop {
+            sleep(pause).await;
+            let met = probe_servers(&self.servers).await;
+            if met.iter().all(|(_, met)| matches!(met, ServerProbe::Failed(_))) {
+                return describe_servers(&met);
+            }
+            pause *= 2;
+        }
+    }
 }
 
-/// A connect that takes longer than this has met some trouble, so the handshake is probed.
+/// A connect that takes longer than this has met some trouble, so the servers are probed.
 const PROBE_AFTER: Duration = Duration::from_millis(500);
 
 impl ZkConnector for ZkServers {
@@ -98,6 +121,7 @@ impl ZkConnector for ZkServers {
     async fn connect(&self) -> Result<ZkSession, ZkError> {
         let client = pin!(self.connect_client());
         let refused = pin!(self.wait_until_all_refuse_tls());
+        let unreachable = pin!(self.wait_until_none_reachable());
         let error = tokio::select! {
             biased;
             made = client => match made {
@@ -105,8 +129,12 @@ impl ZkConnector for ZkServers {
                 Err(error) => error,
             },
             why = refused => return Err(ZkError::Tls(why)),
+            why = unreachable => return Err(ZkError::Unreachable(why)),
         };
         let why = describe_refusals(&self.probe_tls().await);
-        Err(if why.is_empty() { ZkError::Refused(error.to_string()) } else { ZkError::Tls(why) })
+        if !why.is_empty() {
+            return Err(ZkError::Tls(why));
+        }
+        Err(ZkError::Unreachable(format!("{} ({error})", self.describe_reachability().await)))
     }
 }

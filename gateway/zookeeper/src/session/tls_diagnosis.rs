@@ -52,6 +52,37 @@ pub(super) async fn probe_tls_servers<'s>(
     .await
 }
 
+/// What a plain connection to a server met.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ServerProbe {
+    Accepted,
+    /// With the error of the system.
+    Failed(String),
+    Silent,
+}
+
+pub(super) async fn probe_servers(servers: &[String]) -> Vec<(&str, ServerProbe)> {
+    join_all(servers.iter().map(|server| async move {
+        let met = match timeout(PROBE_TIMEOUT, TcpStream::connect(server)).await {
+            Ok(Ok(_)) => ServerProbe::Accepted,
+            Ok(Err(error)) => ServerProbe::Failed(error_chain(&error)),
+            Err(_late) => ServerProbe::Silent,
+        };
+        (server.as_str(), met)
+    }))
+    .await
+}
+
+/// Says of each server what was met there.
+pub(super) fn describe_servers(met: &[(&str, ServerProbe)]) -> String {
+    let each = met.iter().map(|(server, met)| match met {
+        ServerProbe::Accepted => format!("{server} accepts connections, and gave no session in time"),
+        ServerProbe::Failed(why) => format!("{server}: {why}"),
+        ServerProbe::Silent => format!("{server}: no answer within {PROBE_TIMEOUT:?}"),
+    });
+    each.collect::<Vec<_>>().join("; ")
+}
+
 /// The reasons of all servers that refused the handshake; empty if none did.
 pub(super) fn describe_refusals(met: &[(&str, TlsHandshakeOutcome)]) -> String {
     let refused = met.iter().filter_map(|(server, met)| match met {
@@ -162,6 +193,26 @@ fn describe_certificate_error(bad: &CertificateError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A server that cannot be reached is told with its address and the error of the system.
+    #[tokio::test]
+    async fn unreachable_server_is_told_with_address_and_error() {
+        let held = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let listening = held.local_addr().expect("bound").to_string();
+        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let refusing = free.local_addr().expect("bound").to_string();
+        drop(free);
+        let servers = [refusing.clone(), listening.clone()];
+        let met = probe_servers(&servers).await;
+        assert_eq!(
+            describe_servers(&met),
+            format!(
+                "{refusing}: Connection refused (os error 111); {listening} accepts connections, and gave no session in time"
+            )
+        );
+        let unknown = ["no-such-host.invalid:2181".to_owned()];
+        assert_ne!(probe_servers(&unknown).await[0].1, ServerProbe::Accepted);
+    }
 
     /// Only servers that refuse the handshake are reported, not unreachable or accepting ones.
     #[test]

@@ -186,3 +186,28 @@ async fn silent_zookeeper_logs_no_process_pause() {
     let long = log.lines().find(|line| line.contains("process.paused") && !line.contains("ms\""));
     assert_eq!(long, None, "a second and longer");
 }
+
+/// A pause that costs the session is told like any other: in one line, however many sessions there are, and before the lines
+/// that tell that these have ended.
+#[tokio::test]
+async fn long_pause_is_told_once() {
+    let site = TestSite::fresh().await;
+    let policy = site.policy("victim").with("/zookeeper/sessions", 4);
+    let victim = Gateway::start(&policy).await;
+    victim.signal(Signal::STOP);
+    tokio::time::sleep(SESSION_TIMEOUT * 3).await;
+    victim.signal(Signal::CONT);
+    victim.wait_line("that a session has ended", |line| line.message() == "session.ended").await;
+    victim.wait_ready().await;
+    // A busy machine pauses everybody a little.
+    let told: Vec<_> = victim
+        .log()
+        .lines()
+        .filter(|line| {
+            line.contains("session.ended") || line.contains("process.paused") && !line.contains("ms\"")
+        })
+        .map(str::to_owned)
+        .collect();
+    let pauses = told.iter().filter(|line| line.contains("process.paused")).count();
+    assert!(pauses == 1 && told[0].contains("process.paused"), "{told:#?}");
+}

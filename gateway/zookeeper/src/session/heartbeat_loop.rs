@@ -51,9 +51,10 @@ pub(super) enum SessionError {
     )]
     Cut { granted: Duration },
     #[error(
-        "connected, as it is said, and nothing was acknowledged for twice the session timeout and longer"
+        "ZooKeeper has acknowledged no heartbeat for {}, although the connection looks open",
+        HumanDuration(*.0)
     )]
-    Silent,
+    Silent(Duration),
     #[error(
         "FG0503: ZooKeeper went back, and nothing is granted: `{}` says how far, and `{}` makes larger tokens",
         command_hint::command_line(command_hint::HintedProcessKind::Gateway, "era show"),
@@ -76,7 +77,6 @@ pub(super) async fn keep_session_alive<L: ZkClient>(
         ended = send_heartbeats(live, &mut registration, settings) => ended,
         ended = watch_connection_state(live, settings, view) => ended,
         ended = wait_until_silent(live) => ended,
-        never = run_pause_detection(live, settings) => match never {},
         never = chores(live) => match never {},
         // This session has found a rollback of ZooKeeper, or another one of the process has; the next session checks
         // for itself.
@@ -234,26 +234,9 @@ async fn wait_until_silent<L: ZkClient>(live: &ActiveSession<L>) -> SessionError
     loop {
         let timeout = live.heartbeat_schedule.get().timeout;
         sleep(timeout / 2).await;
-        let silent = live.clock.now().since(live.last_acknowledged.get()) > timeout * 2;
-        if silent && live.client.state() == ZkConnectionState::Connected {
-            return SessionError::Silent;
-        }
-    }
-}
-
-/// Reports pauses of the process. It only sleeps and reads the clock, so that slow answers of ZooKeeper do not count as
-/// pauses.
-async fn run_pause_detection<L: ZkClient>(live: &ActiveSession<L>, settings: &SessionSettings) -> Infallible {
-    loop {
-        // A pause is only seen from the end of the sleep on. So the sleep is short compared with a third of the session
-        // timeout, the pause that an alert is about.
-        let asleep = live.clock.now();
-        let rest = live.heartbeat_schedule.get().period / 8;
-        sleep(rest).await;
-        let late = live.clock.now().since(asleep).saturating_sub(rest);
-        if late > settings.policy.tick / 2 {
-            warn!(late = %HumanDuration(late), "process.paused");
-            settings.metrics.record_process_pause(late, live.heartbeat_schedule.get().timeout);
+        let silence = live.clock.now().since(live.last_acknowledged.get());
+        if silence > timeout * 2 && live.client.state() == ZkConnectionState::Connected {
+            return SessionError::Silent(silence);
         }
     }
 }

@@ -1,14 +1,16 @@
 //! Keeps the log short while there is no session: each reason is logged once, although every session meets it at each
-//! attempt.
+//! attempt. Also tells a pause of the process once, although every session sees it.
 
 use std::{
     collections::BTreeMap,
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
+
+use fencegate_process::clock::BootInstant;
 
 /// The reasons that were logged, and when. Several sessions may report different reasons in turns.
 #[derive(Debug, Default)]
@@ -16,6 +18,8 @@ pub struct LogDedup {
     said: Mutex<BTreeMap<String, Instant>>,
     /// Whether a session audits write access to the nodes, or has done so.
     audited: AtomicBool,
+    /// The end of the last reported pause, in nanoseconds since boot.
+    last_pause: AtomicU64,
 }
 
 /// The right to run that audit. If it is dropped before [`AclAuditClaim::complete`], another session may run it.
@@ -67,6 +71,14 @@ impl LogDedup {
         mine.is_ok().then_some(AclAuditClaim(Some(&self.audited)))
     }
 
+    /// True for exactly one of those who saw the process stand still at one time.
+    pub fn claim_pause(&self, begin: BootInstant, end: BootInstant) -> bool {
+        let last = self.last_pause.load(Ordering::Acquire);
+        let end = end.as_nanos();
+        begin.as_nanos() >= last
+            && self.last_pause.compare_exchange(last, end, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
     /// Clears the reasons when the trouble is over: they are logged again when they recur.
     pub fn clear(&self) {
         self.entries().clear();
@@ -80,6 +92,18 @@ impl LogDedup {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A pause that several sessions see is one; the next one is another.
+    #[test]
+    fn pause_is_claimed_once() {
+        let dedup = LogDedup::default();
+        let second = |n: u64| BootInstant::from_nanos(n * 1_000_000_000);
+        assert!(dedup.claim_pause(second(10), second(40)));
+        for begin in [9, 10, 12, 39] {
+            assert!(!dedup.claim_pause(second(begin), second(41)), "{begin}");
+        }
+        assert!(dedup.claim_pause(second(40), second(50)));
+    }
 
     /// A logged reason is logged again only after it was cleared or after `REPEAT_AFTER`.
     #[test]

@@ -3,7 +3,7 @@
 //! [`client`] is the interface to an ensemble, and [`zookeeper`] the real implementation: `watch_budget` bounds its
 //! watches, and `polled_watch` polls the nodes beyond the bound. [`instrumented`] times any implementation. [`servers`]
 //! connects, with [`credentials`]; [`tls_diagnosis`] finds out why a connection failed. [`supervisor`] creates a session,
-//! runs its heartbeats, and begins anew when it is over. [`heartbeat`] turns committed writes into a
+//! runs its heartbeats, and begins anew when it is over; `pause_detection` tells when the process stood still. [`heartbeat`] turns committed writes into a
 //! [`session_deadline`], and [`negotiated_timeout`] observes for how long a server keeps the session; [`lock_validity`] is
 //! the validity of one tenure. `acl` has the ACLs of the nodes, [`acl_audit`] audits them, and [`apply_acl`] changes them.
 //! [`era_bump`] starts the next era. `plan_nodes` publishes the plan of the gateway, `announced_plan` is the published plan
@@ -33,6 +33,7 @@ pub mod member;
 pub mod negotiated_timeout;
 pub mod parent_cache;
 pub mod paths;
+mod pause_detection;
 mod peer_check;
 pub mod plan_compare;
 mod plan_nodes;

@@ -19,6 +19,7 @@ use super::{
     heartbeat::{HeartbeatSchedule, HeartbeatTracker},
     heartbeat_loop::{SessionError, SessionRegistration, keep_session_alive},
     paths::ZkPaths,
+    pause_detection::run_pause_detection,
     plan_nodes,
     plan_publication::PlanPublication,
     plan_watch,
@@ -87,10 +88,27 @@ pub async fn supervise_session<C: ZkConnector>(
     stop: CancellationToken,
     chores: impl AsyncFn(&ActiveSession<C::Client>) -> Infallible,
 ) {
+    let schedule = || current.session().map(|live| live.heartbeat_schedule.get());
+    tokio::select! {
+        // First, so that a pause is told before the session that it ends.
+        biased;
+        never = run_pause_detection(&settings, schedule) => match never {},
+        () = keep_sessions(connect, &settings, &current, view, stop, chores) => {}
+    }
+}
+
+async fn keep_sessions<C: ZkConnector>(
+    connect: C,
+    settings: &SessionSettings,
+    current: &CurrentSession<C::Client>,
+    view: watch::Sender<SessionState>,
+    stop: CancellationToken,
+    chores: impl AsyncFn(&ActiveSession<C::Client>) -> Infallible,
+) {
     let mut pause = PAUSE.start;
     while !stop.is_cancelled() {
         let established = tokio::select! {
-            established = establish_session(&connect, &settings) => established,
+            established = establish_session(&connect, settings) => established,
             () = stop.cancelled() => return,
         };
         match established {
@@ -99,25 +117,25 @@ pub async fn supervise_session<C: ZkConnector>(
                 pause = PAUSE.start;
                 let live = Rc::new(live);
                 current.set(Some(live.clone()));
-                let ended = keep_session_alive(&live, registration, &settings, &view, &stop, &chores).await;
+                let ended = keep_session_alive(&live, registration, settings, &view, &stop, &chores).await;
                 if let Some((publishes, _)) = live.plan_publisher() {
                     publishes.judge.end_session(live.client.id());
                 }
                 if matches!(ended, SessionError::Stopped) {
                     drop(live);
-                    return close_session(&current).await;
+                    return close_session(current).await;
                 }
-                revoke_session(&live, &current, &view, &settings, &ended);
+                revoke_session(&live, current, &view, settings, &ended);
                 // Only the session that detected it marks it: another session may be connected to another ensemble.
                 if live.rolled_back.get() {
                     tokio::select! {
-                        () = report_rollback_to_peers(&live.client, &live.paths, &era, &settings) => {}
+                        () = report_rollback_to_peers(&live.client, &live.paths, &era, settings) => {}
                         () = stop.cancelled() => return,
                     }
                 }
             }
             Err(error) => {
-                report_no_session(&error, &view, &settings);
+                report_no_session(&error, &view, settings);
                 tokio::select! { () = sleep(pause) => (), () = stop.cancelled() => return }
                 pause = (pause * 2).min(PAUSE.end);
             }
@@ -170,6 +188,7 @@ fn report_no_session(
         let code = match error {
             EstablishSessionError::Era(ReadMetaError::Missing { .. }) => Some("FG0506"),
             EstablishSessionError::Connect(ZkError::Tls(_)) => Some("FG0521"),
+            EstablishSessionError::Connect(ZkError::Unreachable(_)) => Some("FG0505"),
             error if error.is_denied() => Some("FG0524"),
             _ => None,
         };

@@ -37,7 +37,7 @@ pub struct PlanDiff {
     /// the repeat of an operation that was done before is not recognised.
     #[serde(default)]
     pub forgets: Vec<String>,
-    /// Fields that differ and have no effect before a restart.
+    /// Fields that differ and can only change with a restart. A reload of such a plan changes nothing.
     pub restart: Vec<String>,
 }
 

@@ -247,7 +247,7 @@ pub(crate) struct ReloadQuery {
     fleet: bool,
 }
 
-/// 200 if the file is in force, or would be; 422 if it has mistakes, and then nothing has changed.
+/// 200 if the file is in force, or would be; 422 if it has mistakes or needs a restart, and then nothing has changed.
 async fn reload(
     State(seen): State<GatewayAdminState>,
     QueryParams(ReloadQuery { dry_run, fleet }): QueryParams<ReloadQuery>,
@@ -257,7 +257,8 @@ async fn reload(
         return Err(AdminApiError::new(AdminErrorCode::Malformed, "`fleet` is told of a dry run only"));
     }
     let mut report = seen.commands.reload(dry_run).await.ok_or_else(stopping)?;
-    if fleet && report.result != ReloadResult::Refused {
+    // Before a restart the comparison counts as well.
+    if fleet && (report.result != ReloadResult::Refused || !report.difference.restart.is_empty()) {
         match seen.commands.compare().await.ok_or_else(stopping)? {
             Ok(fleet) => report.fleet = Some(fleet),
             Err(error) => {

@@ -44,7 +44,7 @@ pub struct ConfigUpdate {
 /// change.
 pub struct Reloader {
     pub file: PathBuf,
-    /// The policy at the start. Settings that need a restart are still those.
+    /// The policy at the start. A plan with other settings where these need a restart is refused as a whole.
     pub started: GatewayPlan,
     pub gateway: GatewayPlan,
     pub edition: Arc<ActiveConfig>,
@@ -96,6 +96,11 @@ impl Reloader {
         let difference = PlanDiff::between(&self.gateway, &gateway);
         let same = difference.is_empty();
         let difference = difference.with_restarts_since(&self.started, &gateway);
+        if let Some(refusal) = restart_refusal(&difference) {
+            // As a whole: `fencing: guard` without the `tickets` beside it would refuse every fenced request.
+            let said = lines.into_iter().chain([refusal]).collect();
+            return ReloadReport { result: ReloadResult::Refused, difference, said, fleet: None };
+        }
         let result = match (same, dry) {
             (true, _) => ReloadResult::Unchanged,
             (false, true) => ReloadResult::Dry,
@@ -193,11 +198,18 @@ impl Reloader {
             let routes = difference.forgets.join(", ");
             warn!(%file, routes, dry, "config.operations_forgotten: what was done on these routes before this change is not recognised when it is repeated");
         }
-        if !difference.restart.is_empty() {
-            let fields = difference.restart.join(", ");
-            warn!(%file, fields, "config.restart_needed: what differs here has no effect until the process is started anew");
-        }
     }
+}
+
+/// The refusal of a plan that a running process cannot take over as a whole.
+fn restart_refusal(difference: &PlanDiff) -> Option<String> {
+    (!difference.restart.is_empty()).then(|| {
+        format!(
+            "FG0553: `{}` can only change with a restart, so nothing of the file was taken over; restart the process (*Rolling \
+             restart* in the runbook), or leave what it was started with there",
+            difference.restart.join("`, `")
+        )
+    })
 }
 
 /// Logs one field for each kind of change.

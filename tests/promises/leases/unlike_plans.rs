@@ -160,15 +160,19 @@ async fn unfenced_route_gets_no_conflicting_lease() {
     assert_leases_as_published(site, tokens, after).await;
 }
 
-/// After a reload with a file without leases, no key is leased under another lock.
-///
-/// The leases that a gateway grants stay in force until its restart.
+/// A reload with a file without leases is refused as a whole: leases are granted as before, and the route keeps its lock.
 #[tokio::test]
-async fn removed_lease_section_grants_no_conflict() {
+async fn removed_lease_section_changes_nothing() {
     let site = TestSite::fresh().await;
     let tokens = LeaseTokens::default();
-    let after = site.policy("gw-1").with("/routes/0/fence", "none");
-    assert_leases_as_published(site, tokens, after).await;
+    let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
+    gateway.rewrite(&site.policy("gw-1").with("/routes/0/fence", "none"));
+    let (code, report) = gateway.reload(&[]).await;
+    assert_eq!((code, &report["difference"]["restart"]), (Some(78), &json!(["leases"])), "{report}");
+    let lease = ClientLease::acquire_exclusive(&gateway, "account/7").await;
+    assert_eq!(lease.renew(&gateway).await.status, 200);
+    assert_eq!(gateway.send(&pay()).await.status, 423);
+    assert_eq!(lease.release(&gateway).await.status, 204);
 }
 
 /// `after`: the plan without the route whose key has several permits.

@@ -28,7 +28,7 @@ pub(super) struct ReloadArgs {
     #[arg(long, requires = "dry_run")]
     fleet: bool,
     /// The form of the output; `json` for programs.
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
 }
 
@@ -64,7 +64,7 @@ fn text(report: &ReloadReport) -> String {
         ("upstreams changed", upstreams),
         ("repeats of operations not recognised any more", forgets),
         ("also changed", settings),
-        ("no effect before a restart", restart),
+        ("needs a restart", restart),
     ] {
         if !names.is_empty() {
             text.push_str(&format!("{what}: {}\n", names.join(", ")));

@@ -47,7 +47,9 @@ pub use layout::{ForeignLayout, LockLayout, LockLocation, LockPlacement};
 pub use leases::{KeyPattern, LeasePlan, LeasePrincipal, ParseKeyPatternError, PrincipalCredential};
 pub use listener::{ListenerLimits, ListenerProtocols, ListenerSettings, ListenerTimeouts, ProxyProtocol};
 pub use log::{AccessLogTarget, KeyVisibility, LogSettings, TraceExportSettings};
-pub use once::{EffectiveIdempotency, IdempotencyRule, IdempotencyStore, OperationName, OperationQuota};
+pub use once::{
+    EffectiveIdempotency, IdempotencyRule, IdempotencyStore, OperationName, OperationNameError, OperationQuota,
+};
 pub use operation_end::OperationEnd;
 pub use reserved_fields::{ReservedHeaderNames, TokenHeaderNames, is_credential};
 pub use route::{EffectiveRoute, NamedConditionValue, Route, RouteId};

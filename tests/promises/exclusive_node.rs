@@ -10,7 +10,7 @@ use fencegate_testkit::{
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     effort::effort,
-    gateway::Gateway,
+    gateway::{Gateway, command},
     history::History,
     load::{LoadPlan, RunningLoad},
     origin::OriginLog,
@@ -273,7 +273,13 @@ async fn holder_is_shown_and_breakable() {
     let tree = shared.tree().await;
     tree.create("/accounts/7", b"theirs").await;
     let refused = one.send(&TestRequest::post(ACCOUNT)).await;
-    assert_eq!((refused.status, refused.reason().as_str()), (503, "lock-service"), "it ends with no session");
+    assert_eq!((refused.status, refused.reason().as_str()), (503, "lock-place"), "it ends with no session");
+    one.wait_line("what stands there", |line| line.field("code") == "FG0528").await;
+    let shown = get_json(&one, "/api/v1/locks/account%2F7").await;
+    assert_eq!(shown["line"][0]["session"], json!("0000000000000000"), "{shown}");
+    let told =
+        command(&["lock", "show", "account/7", "--admin", &one.admin.to_string()]).await.expect("started");
+    assert!(String::from_utf8_lossy(&told.stdout).contains("nobody's lock"), "{told:?}");
     tree.delete("/accounts/7").await.expect("there");
 
     let held = shared.site.origin.hold_request(&one, TestRequest::post(ACCOUNT)).await;

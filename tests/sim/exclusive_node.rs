@@ -252,7 +252,7 @@ fn persistent_node_is_no_lock() {
             let ours = stage.begin_lock().await;
             let told = ours.acquire(&mut WaitingRequest::default()).await;
             let why = format!("{told:?}");
-            assert!(why.contains("Service") && why.contains("lock_path"), "{why}");
+            assert!(why.contains("PlaceTaken") && why.contains("lock_path"), "{why}");
             ours.remove_nodes().await;
             drop(ours);
             stage.assert_clear("refused");

@@ -62,6 +62,7 @@ pub(super) fn acquire_labels() -> impl Iterator<Item = (&'static str, (&'static 
         AcquireError::NotHolder,
         AcquireError::PermitsDiffer,
         AcquireError::KeyLimit(""),
+        AcquireError::PlaceTaken(""),
         AcquireError::Service(String::new()),
         AcquireError::RolledBack(String::new()),
     ];

@@ -4,7 +4,11 @@
 //! the first in that queue tries to create the node, as its [`ContestedNode`], and it releases that node and its lock
 //! node in one transaction.
 
-use std::{cell::OnceCell, rc::Rc, sync::Arc};
+use std::{
+    cell::OnceCell,
+    rc::Rc,
+    sync::{Arc, LazyLock},
+};
 
 use fencegate_policies::{
     key::ResourceKey,
@@ -17,9 +21,11 @@ use fencegate_zookeeper::{
         active_session::ActiveSession,
         client::{MultiOp, NodeKind, NodeStat, ZkClient, ZkError},
         lock_validity::LockValidity,
+        log_dedup::LogDedup,
     },
 };
 use tokio::time::sleep;
+use tracing::warn;
 
 use super::{
     attempt::LockAttempt,
@@ -95,7 +101,10 @@ impl<L: ZkClient> ExclusiveNodeAttempt<L> {
             match self.node.try_create(self.candidate(), &self.path, first).await? {
                 ExclusiveCreateOutcome::Ours(seen) => return Ok(Some(seen)),
                 ExclusiveCreateOutcome::Taken(Some(owner)) if KEPT_WITHOUT_SESSION.contains(&owner) => {
-                    return Err(GrantError::Service(NO_LOCK.into()));
+                    if REPORTED.should_log(&self.path) {
+                        warn!(code = "FG0528", path = self.path, "{NO_LOCK}");
+                    }
+                    return Err(GrantError::PlaceTaken(NO_LOCK));
                 }
                 ExclusiveCreateOutcome::Taken(_) => return Ok(None),
                 ExclusiveCreateOutcome::NoParent => {
@@ -159,6 +168,10 @@ impl<L: ZkClient> ExclusiveNodeAttempt<L> {
         self.node.remove_nodes(&self.line, self.place.get().map(String::as_str)).await;
     }
 }
+
+/// The paths that were reported, by all sessions of the process: requests for such a key are refused as often as clients
+/// repeat them.
+static REPORTED: LazyLock<LogDedup> = LazyLock::new(LogDedup::default);
 
 const NO_LOCK: &str = "where the lock node is to be made stands one that ends with no session, and so is nobody's lock: \
                        remove it, or correct `lock_path`";

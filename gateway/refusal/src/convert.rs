@@ -5,7 +5,7 @@ use fencegate_http::listen::handler;
 use fencegate_http_client::upstream::pool::ConnectError;
 use fencegate_idempotency::error as once;
 use fencegate_lock::manager::{call_chain::CallbackError, lock_manager};
-use fencegate_policies::key::ExtractKeyError;
+use fencegate_policies::{key::ExtractKeyError, plan::OperationNameError};
 
 use super::{Refusal, RefusalReason, RefusalSourceError};
 
@@ -26,8 +26,12 @@ impl Refusal {
     }
 
     /// A refusal because of the name of an operation.
-    pub fn from_name_error(bad: &ExtractKeyError) -> Self {
-        Self::from_source(RefusalSourceError::Name(bad), bad.to_string())
+    pub fn from_name_error(bad: &OperationNameError) -> Self {
+        let source = match bad {
+            OperationNameError::Name(bad) => RefusalSourceError::Name(bad),
+            OperationNameError::Principal(bad) => RefusalSourceError::Principal(bad),
+        };
+        Self::from_source(source, bad.to_string())
     }
 
     /// `locked_status`: the status of the route for a key that another holder has.

@@ -40,7 +40,8 @@ pub const PROBLEMS: &str = "https://fencegate.example/PROBLEMS.md";
 #[error("{}: {detail}", .reason.word())]
 pub struct Refusal {
     pub reason: RefusalReason,
-    /// For the log: may name hosts, keys and causes. The client gets the title of the reason.
+    /// For the log: may name hosts, keys and causes. The client gets it where its own request is at fault, see
+    /// [`Refusal::client_detail`].
     pub detail: Cow<'static, str>,
     /// The status of the route, where it differs from the reason's own.
     status: Option<StatusCode>,
@@ -152,6 +153,16 @@ impl Refusal {
         Some(Duration::from_secs(seconds))
     }
 
+    /// `detail` of the answer: what is wrong with this request, if that is the client's to know, and what to do.
+    fn client_detail(&self) -> String {
+        let cause = self.advice.as_deref().or_else(|| self.reason.shows_cause().then_some(&*self.detail));
+        let action = self.reason.client_action();
+        match cause.unwrap_or_default().trim() {
+            "" => action.to_owned(),
+            cause => format!("{} {action}", sentence(cause)),
+        }
+    }
+
     /// The answer: `application/problem+json` (RFC 9457).
     pub fn into_reply(self) -> Reply {
         let problem = RefusalProblemJson {
@@ -160,7 +171,7 @@ impl Refusal {
             status: self.status().as_u16(),
             reason: self.reason.word(),
             outcome: self.outcome().as_str(),
-            detail: self.advice.as_deref(),
+            detail: &self.client_detail(),
             operation_ref: self.reference.as_deref(),
             recorded_status: self.recorded,
         };
@@ -198,12 +209,20 @@ pub struct RefusalProblemJson<'a> {
     reason: &'static str,
     /// `done`, `replayed`, `not-dispatched` or `unknown`.
     outcome: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    detail: Option<&'a str>,
+    /// What is wrong with this request, and what to do.
+    detail: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     operation_ref: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     recorded_status: Option<u16>,
+}
+
+/// With a capital letter and a full stop.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase()).into_iter();
+    let end = if text.ends_with(['.', '!', '?']) { "" } else { "." };
+    first.chain(letters).chain(end.chars()).collect()
 }
 
 /// For handlers of `axum`. The response carries the refusal, so that one place makes its body.
@@ -225,6 +244,42 @@ mod tests {
         let allow = |reason| Refusal::new(reason, "").into_reply().headers().get(ALLOW).cloned();
         assert_eq!(allow(RefusalReason::Method).expect("a field"), SERVED_METHODS);
         assert_eq!(allow(RefusalReason::NoRoute), None);
+    }
+
+    /// Each answer says what to do.
+    #[test]
+    fn every_problem_has_detail() {
+        for reason in RefusalReason::ALL {
+            let detail = Refusal::new(*reason, "").client_detail();
+            assert!(detail.len() > 20 && detail.ends_with('.'), "{reason:?}: {detail}");
+            assert!(detail.starts_with(|first: char| first.is_ascii_uppercase()), "{reason:?}: {detail}");
+        }
+    }
+
+    /// A client is told what is wrong with its own request, and nothing of hosts, holders or other requests.
+    #[test]
+    fn detail_names_only_faults_of_request() {
+        let found = "the body is not said to be JSON";
+        for reason in [RefusalReason::KeyInvalid, RefusalReason::Malformed, RefusalReason::LeaseForbidden] {
+            let detail = Refusal::new(reason, found).client_detail();
+            assert!(detail.starts_with("The body is not said to be JSON. "), "{detail}");
+        }
+        for reason in RefusalReason::ALL.iter().filter(|reason| {
+            reason.outcome() != DispatchOutcome::NotDispatched || reason.status().is_server_error()
+        }) {
+            let detail = Refusal::new(*reason, "10.0.0.7:8080: secret").client_detail();
+            assert!(
+                *reason == RefusalReason::TransferEncoding || !detail.contains("10.0.0.7"),
+                "{reason:?}: {detail}"
+            );
+        }
+        for reason in [RefusalReason::SlowRequest, RefusalReason::Locked, RefusalReason::IdempotencyMismatch]
+        {
+            assert!(
+                !Refusal::new(reason, "10.0.0.7:8080: secret").client_detail().contains("10.0.0.7"),
+                "{reason:?}"
+            );
+        }
     }
 
     /// A refusal after a possible dispatch never has status 503, nor `Retry-After` unless the request is in progress.

@@ -9,7 +9,9 @@ use fencegate_lock::manager::{call_chain::CallbackError, lock_manager};
 use fencegate_policies::key::ExtractKeyError;
 use hyper::StatusCode;
 
-use super::source::RefusalSourceError::{self, Call, Guard, Key, Listener, Lock, Name, Once, Pool, Trust};
+use super::source::RefusalSourceError::{
+    self, Call, Guard, Key, Listener, Lock, Name, Once, Pool, Principal, Trust,
+};
 
 /// Whether a request reached an upstream, which is what a payment client needs to know. RFC 9457 bodies and the field
 /// `Fencing-Outcome` have the same words.
@@ -119,13 +121,20 @@ reasons! {
         AmbiguousPath = "ambiguous-path", 400, NotDispatched, "the path can be read in more than one way";
         KeyMissing = "key-missing", 400, NotDispatched, "a value that names the resource is missing"
             [Key(ExtractKeyError::Missing { .. } | ExtractKeyError::EmptyList { .. })];
-        KeyInvalid = "key-invalid", 400, NotDispatched, "a value that names the resource is not acceptable"
+        KeyInvalid = "key-invalid", 400, NotDispatched, "a value that names the resource or the operation is not acceptable"
             [Key(ExtractKeyError::Invalid { .. } | ExtractKeyError::TooLong | ExtractKeyError::LockPath(_))
                 | Name(ExtractKeyError::Invalid { .. } | ExtractKeyError::TooLong | ExtractKeyError::LockPath(_)
                     | ExtractKeyError::EmptyList { .. } | ExtractKeyError::TooManyKeys { .. }
+                    | ExtractKeyError::SetTooLong { .. })
+                | Principal(ExtractKeyError::Invalid { .. } | ExtractKeyError::TooLong | ExtractKeyError::LockPath(_)
+                    | ExtractKeyError::EmptyList { .. } | ExtractKeyError::TooManyKeys { .. }
                     | ExtractKeyError::SetTooLong { .. })];
+        /// Or the policy takes the name of the operation from elsewhere, and it is not there.
         IdempotencyKeyRequired = "idempotency-key-required", 400, NotDispatched, "an Idempotency-Key is required"
             [Name(ExtractKeyError::Missing { .. })];
+        /// The request has a name for its operation. `once.principal` of the policy says where it has to say whose it is.
+        PrincipalMissing = "principal-missing", 400, NotDispatched, "a value that says whose operation it is is missing"
+            [Principal(ExtractKeyError::Missing { .. })];
         Malformed = "malformed", 400, NotDispatched, "the request is malformed"
             [Listener(handler::RequestRejection::Malformed(_))];
         BodyBroken = "malformed", 400, Unknown, "the body of the request broke off after a part of it was sent on";
@@ -200,10 +209,13 @@ reasons! {
         HeaderTooLarge = "header-too-large", 431, NotDispatched, "the header is too large"
             [Listener(handler::RequestRejection::HeaderTooLarge)];
         TransferEncoding = "transfer-encoding", 501, NotDispatched, "the transfer coding is not supported";
-        UpstreamConnect = "upstream-connect", 502, NotDispatched, "the service could not be reached"
+        UpstreamConnect = "upstream-connect", 502, NotDispatched, "the service, or the guard before it, could not be reached"
             [Pool(ConnectError::Io { .. } | ConnectError::Exhausted)];
-        OutcomeUnknown = "outcome-unknown", 502, Unknown, "the service broke off; what came of the request is not known";
-        OutcomeLate = "outcome-unknown", 504, Unknown, "the service did not answer in time; what came of the request is not known";
+        /// It said so by HTTP/2: it refused the stream, or ended the connection with an earlier one. The gateway has tried
+        /// once more where it had the whole body.
+        UpstreamRefused = "upstream-refused", 502, NotDispatched, "the service has refused the request before it did anything";
+        OutcomeUnknown = "outcome-unknown", 502, Unknown, "the answer broke off; what came of the request is not known";
+        OutcomeLate = "outcome-unknown", 504, Unknown, "no answer came in time; what came of the request is not known";
         /// It comes where the upstream is not `direct`, and for a duplicate.
         OutcomeRefused = "outcome-unknown", 502, Unknown, "the guard refused it; whether a copy of it passed before is not known";
         Fenced = "fenced", 503, NotDispatched, "a newer holder has the resource";
@@ -215,6 +227,10 @@ reasons! {
             [Guard(guard::RefusalCode::Quarantine)];
         KeyLimit = "key-limit", 503, NotDispatched, "no more locks can be taken"
             [Lock(lock_manager::AcquireError::KeyLimit(_))];
+        /// A node in ZooKeeper that ends with no session, where `lock_path` of the route leads. It stays until somebody
+        /// removes it, or corrects the policy.
+        LockPlace = "lock-place", 503, NotDispatched, "at the place of the lock stands something that is no lock"
+            [Lock(lock_manager::AcquireError::PlaceTaken(_))];
         LockService = "lock-service", 503, NotDispatched, "the lock service is away"
             [Lock(lock_manager::AcquireError::Service(_)) | Once(once::AdmitOperationError::Service(_))];
         Suspended = "suspended", 503, NotDispatched, "the hold of the resource could not be proven in time"
@@ -282,6 +298,77 @@ reasons! {
 }
 
 impl RefusalReason {
+    /// What a client does with this answer: sentences of its `detail`, and of the documents.
+    pub fn client_action(self) -> &'static str {
+        use DispatchOutcome::{Done, NotDispatched, Replayed, Unknown};
+        match self {
+            Self::DeadlockAvoided => {
+                "Repeat it when the request that you work for is answered, or the key that you hold is given up."
+            }
+            Self::PermitsDiffer => {
+                "Ask with the number that the holders have, or repeat it when they have left."
+            }
+            Self::StaleToken => "Do not repeat it. Begin anew: read again, decide anew.",
+            Self::InProgress => "Repeat it with the same `Idempotency-Key`, after `Retry-After`.",
+            Self::IdempotencyKeyRequired => {
+                "Send `Idempotency-Key` with a name that is new for each operation, and the same in a repeat."
+            }
+            Self::PrincipalMissing => "Say whose operation it is where the policy looks for it.",
+            Self::IdempotencyMismatch => {
+                "Use a new `Idempotency-Key` for a new operation. A repeat has the same method, target, body and credentials."
+            }
+            Self::NoRoute => {
+                "Compare method, path and host with the routes of the policy; `fencegate explain` says for a request which route takes it."
+            }
+            Self::Method => "Use one of the methods in `Allow`.",
+            Self::LeaseCredentials => {
+                "Send `Authorization: Bearer` with a token that the policy knows, or show such a certificate."
+            }
+            Self::LeaseRequired => "Ask for a lease of the key, and send its id in `Fencing-Lease`.",
+            _ => match (self.outcome(), self.status().as_u16()) {
+                (Done, _) => "Nothing is left to do: it is finished.",
+                (Replayed, _) => "Do what the service documents for this status.",
+                (Unknown, 409) => "Stop, and give `operation_ref` to whoever runs the gateway or the guard.",
+                (Unknown, _) => {
+                    "Find out: on a `once` route repeat it with the same `Idempotency-Key`; else ask the service, and never repeat it \
+                     under a new `Idempotency-Key`."
+                }
+                (NotDispatched, 408 | 423 | 425 | 429 | 502 | 503) => {
+                    "Repeat the same request, after `Retry-After` where there is one, each time a little later."
+                }
+                (NotDispatched, _) => "Do not repeat it as it is: mend the request or the policy.",
+            },
+        }
+    }
+
+    /// Whether the client is told what was found: where the request itself is at fault, and what was found is about
+    /// nothing else.
+    pub(super) fn shows_cause(self) -> bool {
+        matches!(
+            self,
+            Self::AmbiguousPath
+                | Self::KeyMissing
+                | Self::KeyInvalid
+                | Self::IdempotencyKeyRequired
+                | Self::PrincipalMissing
+                | Self::Malformed
+                | Self::LeaseCredentials
+                | Self::LeaseForbidden
+                | Self::LeaseRequired
+                | Self::LeaseLimit
+                | Self::NoRoute
+                | Self::Method
+                | Self::StaleToken
+                | Self::PermitsDiffer
+                | Self::BodyTooLarge
+                | Self::TargetTooLarge
+                | Self::HeaderTooLarge
+                | Self::Expectation
+                | Self::Misdirected
+                | Self::TransferEncoding
+        )
+    }
+
     /// The words with which a guard reports that it let nothing in, or how an earlier operation ended.
     pub fn is_guard_reason(self) -> bool {
         guard::RefusalCode::ALL.iter().any(|word| Self::from(Guard(*word)) == self)

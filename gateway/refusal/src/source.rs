@@ -15,6 +15,8 @@ pub enum RefusalSourceError<'a> {
     Key(&'a ExtractKeyError),
     /// A request has no valid name for its operation.
     Name(&'a ExtractKeyError),
+    /// A request does not say validly whose operation it is.
+    Principal(&'a ExtractKeyError),
     /// The input of a listener was never a request.
     Listener(handler::RequestRejection),
     Lock(&'a lock_manager::AcquireError),

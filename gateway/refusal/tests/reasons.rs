@@ -115,34 +115,6 @@ written here by hand. [CLIENTS.md](CLIENTS.md) has the same reasons as one table
 /// The prefix of the sentences for operators, which only this page has.
 const OPERATORS: &str = "*Operators*: ";
 
-/// The action of a client: the table *What a client does with each answer* of the document for clients, for each
-/// reason.
-fn advice(reason: RefusalReason) -> &'static str {
-    match (reason.outcome(), status(reason), reason.word()) {
-        (_, _, "deadlock-avoided") => {
-            "repeat, when the request that you work for is answered, or the key that you hold is given up"
-        }
-        (_, _, "permits-differ") => {
-            "ask with the number that the holders have, or repeat when they have left"
-        }
-        (_, _, "stale-token") => "do not repeat; begin anew: read again, decide anew",
-        (_, _, "in-progress") => "repeat with the same `Idempotency-Key`, after `Retry-After`",
-        (DispatchOutcome::Done, ..) => "nothing: it is finished",
-        (DispatchOutcome::Replayed, ..) => "what the service documents for this status",
-        (DispatchOutcome::Unknown, 409, _) => {
-            "stop, and give `operation_ref` to whoever runs the gateway or the guard"
-        }
-        (DispatchOutcome::Unknown, ..) => {
-            "find out: on a `once` route repeat with the same `Idempotency-Key`; else ask the service, and never repeat under a \
-             new `Idempotency-Key`"
-        }
-        (DispatchOutcome::NotDispatched, 408 | 423 | 425 | 429 | 502 | 503, _) => {
-            "repeat the same request, after `Retry-After` where there is one, each time a little later"
-        }
-        (DispatchOutcome::NotDispatched, ..) => "do not repeat; mend the request or the policy",
-    }
-}
-
 fn dispatched_text(outcome: DispatchOutcome) -> &'static str {
     match outcome {
         DispatchOutcome::Done => "the service has done it, before",
@@ -178,10 +150,10 @@ fn problems_page(operators: &BTreeMap<&str, String>) -> String {
             let outcome = reason.outcome();
             writeln!(
                 text,
-                "- **{shown}**, `{}`: {said}{end} Dispatched: {}. *Clients*: {}.{}",
+                "- **{shown}**, `{}`: {said}{end} Dispatched: {}. *Clients*: {}{}",
                 outcome.as_str(),
                 dispatched_text(outcome),
-                advice(*reason),
+                reason.client_action(),
                 audience_text(*reason)
             )
             .expect("memory");

@@ -26,6 +26,9 @@ pub enum GrantError {
     PermitsDiffer,
     #[error("no more locks can be taken: {0}")]
     KeyLimit(&'static str),
+    /// At the place of the lock stands a node that is no lock.
+    #[error("{0}")]
+    PlaceTaken(&'static str),
     #[error("{0}")]
     Service(String),
 }

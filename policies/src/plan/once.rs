@@ -60,6 +60,16 @@ pub struct OperationName {
     pub principal: String,
 }
 
+/// Why a request has no valid name for its operation. The two values are told apart: a request may have a good
+/// `Idempotency-Key` and still not say whose operation it is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OperationNameError {
+    #[error(transparent)]
+    Name(ExtractKeyError),
+    #[error(transparent)]
+    Principal(ExtractKeyError),
+}
+
 impl IdempotencyRule {
     pub const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
     /// The default of [`OperationQuota::route`]: half of all that ZooKeeper may store.
@@ -80,12 +90,13 @@ impl IdempotencyRule {
     pub fn operation_name(
         &self,
         values: &dyn RequestValues,
-    ) -> Result<Option<OperationName>, ExtractKeyError> {
+    ) -> Result<Option<OperationName>, OperationNameError> {
         let name = match self.key.expand_name(values) {
             Err(ExtractKeyError::Missing { .. }) if !self.required => return Ok(None),
-            name => name?,
+            name => name.map_err(OperationNameError::Name)?,
         };
-        let principal = self.principal.as_ref().map(|principal| principal.expand_name(values)).transpose()?;
+        let principal = self.principal.as_ref().map(|principal| principal.expand_name(values)).transpose();
+        let principal = principal.map_err(OperationNameError::Principal)?;
         Ok(Some(OperationName { name, principal: principal.unwrap_or_default() }))
     }
 
@@ -203,7 +214,7 @@ mod tests {
     fn optional_name_may_be_missing() {
         assert!(matches!(
             once(true, None).operation_name(&FixedRequestValues(None, None)),
-            Err(ExtractKeyError::Missing { .. })
+            Err(OperationNameError::Name(ExtractKeyError::Missing { .. }))
         ));
         assert_eq!(once(false, None).operation_name(&FixedRequestValues(None, None)), Ok(None));
         for bad in ["", "\"", "\u{1}"] {
@@ -232,7 +243,7 @@ mod tests {
         let whose = once(false, Some("{header.x-shop}"));
         assert!(matches!(
             whose.operation_name(&FixedRequestValues(Some("a"), None)),
-            Err(ExtractKeyError::Missing { .. })
+            Err(OperationNameError::Principal(ExtractKeyError::Missing { .. }))
         ));
         assert_eq!(whose.operation_name(&FixedRequestValues(None, None)), Ok(None));
     }

@@ -42,7 +42,7 @@ impl From<AcquireError> for LockClientError {
             AcquireError::Elsewhere(_) | AcquireError::NotHolder | AcquireError::Delayed(_) => {
                 Self::Unavailable(error.to_string())
             }
-            AcquireError::PermitsDiffer => Self::Key(error.to_string()),
+            AcquireError::PermitsDiffer | AcquireError::PlaceTaken(_) => Self::Key(error.to_string()),
         }
     }
 }

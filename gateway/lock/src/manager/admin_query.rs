@@ -94,6 +94,10 @@ pub enum ContenderProgram {
 impl LockQueueEntry {
     /// The owner of the node, as far as is known: the name of a gateway, or the kind of program.
     pub fn owner_name(&self) -> &str {
+        // The owners that a server reports for a persistent node, and for a container.
+        if matches!(self.session.as_str(), "0000000000000000" | "8000000000000000") {
+            return "no session: this node is nobody's lock, and stays until it is removed";
+        }
         match (&self.gateway, self.program) {
             (Some(gateway), _) => gateway,
             (None, ContenderProgram::Curator) => "a program with Curator",

@@ -26,6 +26,9 @@ pub enum AcquireError {
     PermitsDiffer,
     #[error("no more locks can be taken: {0}")]
     KeyLimit(&'static str),
+    /// At the place of the lock stands a node that is no lock, so nobody ever gets it.
+    #[error("{0}")]
+    PlaceTaken(&'static str),
     #[error("no lock service: {0}")]
     Service(String),
     #[error("{0}")]
@@ -37,7 +40,14 @@ pub enum AcquireError {
 impl AcquireError {
     /// Whether the reason is another holder. Otherwise it is unknown whether there is one.
     pub fn is_held_elsewhere(&self) -> bool {
-        !matches!(self, Self::KeyLimit(_) | Self::Service(_) | Self::NotInitialised(_) | Self::RolledBack(_))
+        !matches!(
+            self,
+            Self::KeyLimit(_)
+                | Self::PlaceTaken(_)
+                | Self::Service(_)
+                | Self::NotInitialised(_)
+                | Self::RolledBack(_)
+        )
     }
 }
 
@@ -50,6 +60,7 @@ impl From<GrantError> for AcquireError {
             GrantError::NotHolder => Self::NotHolder,
             GrantError::PermitsDiffer => Self::PermitsDiffer,
             GrantError::KeyLimit(which) => Self::KeyLimit(which),
+            GrantError::PlaceTaken(what) => Self::PlaceTaken(what),
             GrantError::Lost => Self::Service("the session ended".into()),
             GrantError::Service(reason) => Self::Service(reason),
         }

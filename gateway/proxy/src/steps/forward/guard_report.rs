@@ -65,10 +65,21 @@ impl GuardReport {
                 // None of these reasons is the guard's fault, and a retry ends none of them. The client that a guard
                 // counts is our client, by the name that we have sent.
                 let passed_on = self.reason.filter(|reason| {
-                    use RefusalReason::{BodyTooLarge, ClientLimit, SlowRequest, UpstreamConnect};
-                    matches!(reason, UpstreamConnect | BodyTooLarge | SlowRequest | ClientLimit)
+                    use RefusalReason::{
+                        BodyTooLarge, ClientLimit, SlowRequest, UpstreamConnect, UpstreamRefused,
+                    };
+                    matches!(
+                        reason,
+                        UpstreamConnect | UpstreamRefused | BodyTooLarge | SlowRequest | ClientLimit
+                    )
                 });
-                Err(Refusal::new(passed_on.unwrap_or(RefusalReason::Guard), self.detail(status)))
+                let refusal = Refusal::new(passed_on.unwrap_or(RefusalReason::Guard), self.detail(status));
+                Err(match passed_on {
+                    Some(RefusalReason::UpstreamConnect) => {
+                        refusal.with_advice("The guard was reached, and could not reach the service.")
+                    }
+                    _ => refusal,
+                })
             }
             // The answer has no report, so it is not a guard's, and the outcome is unknown. A successful answer is
             // still passed on.
@@ -100,7 +111,13 @@ impl GuardReport {
     }
 
     fn to_refusal(&self, word: RefusalReason, direct: bool) -> Refusal {
-        let detail = format!("the guard refused: {}", word.word());
+        let clocks = match word {
+            RefusalReason::TicketInvalid | RefusalReason::TicketExpired | RefusalReason::Expired => {
+                "; where it says so to every request, compare its clock with the one of this machine"
+            }
+            _ => "",
+        };
+        let detail = format!("the guard refused: {}{clocks}", word.word());
         // These reasons report the outcome of an earlier request, for any client.
         match word {
             RefusalReason::OutcomeRecordedUnknown => {

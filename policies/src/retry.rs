@@ -8,6 +8,8 @@ pub enum RequestSendState {
     /// A part of a request that is safe to repeat: a GET or HEAD without a body, on a route without a fence, over a
     /// pooled connection, without one byte of an answer (RFC 9110, 9.2.2).
     Harmless,
+    /// Bytes were written, and the upstream has said that it has processed none of them (RFC 9113, 8.7).
+    Unprocessed,
     /// At least one byte was written: the upstream may have acted on it.
     Something,
 }
@@ -33,17 +35,20 @@ pub enum RetryDecision {
 
 /// Decides whether a failed request is sent again. After one written byte it is not, unless by its own definition
 /// sending it twice is as sending it once: only the client knows whether another request may take effect twice. A
-/// fenced request is never harmless in this sense.
+/// fenced request is never harmless in this sense. What the upstream has not processed is sent again, as if nothing
+/// had been written.
 pub fn decide_retry(cause: AttemptFailureKind, sent: RequestSendState) -> RetryDecision {
     match (sent, cause) {
         (RequestSendState::Something, _) => RetryDecision::Never,
         (RequestSendState::Nothing, AttemptFailureKind::Connect) => RetryDecision::NextEndpoint,
-        (RequestSendState::Nothing | RequestSendState::Harmless, AttemptFailureKind::Closed) => {
-            RetryDecision::FreshConnection
-        }
-        (RequestSendState::Harmless, AttemptFailureKind::Connect | AttemptFailureKind::ProofLost) => {
-            RetryDecision::Never
-        }
+        (
+            RequestSendState::Nothing | RequestSendState::Harmless | RequestSendState::Unprocessed,
+            AttemptFailureKind::Closed,
+        ) => RetryDecision::FreshConnection,
+        (
+            RequestSendState::Harmless | RequestSendState::Unprocessed,
+            AttemptFailureKind::Connect | AttemptFailureKind::ProofLost,
+        ) => RetryDecision::Never,
         // The next attempt would need the same session deadline.
         (RequestSendState::Nothing, AttemptFailureKind::ProofLost) => RetryDecision::Never,
     }
@@ -77,6 +82,14 @@ mod tests {
             decide_retry(AttemptFailureKind::ProofLost, RequestSendState::Nothing),
             RetryDecision::Never
         );
+    }
+
+    /// What the upstream has not processed is sent again while the lock is proven, and not otherwise.
+    #[test]
+    fn unprocessed_request_is_resent_under_proof() {
+        let decide = |cause| decide_retry(cause, RequestSendState::Unprocessed);
+        assert_eq!(decide(AttemptFailureKind::Closed), RetryDecision::FreshConnection);
+        assert_eq!(decide(AttemptFailureKind::ProofLost), RetryDecision::Never);
     }
 
     /// A request that may be sent twice is sent again over a fresh connection only.

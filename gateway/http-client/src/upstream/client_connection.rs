@@ -219,6 +219,12 @@ impl RequestSender {
         matches!(self, Self::Http1(_, _, read_flag) if !read_flag.get())
     }
 
+    /// Whether the other side has said that it has processed nothing of the last request. Always false for HTTP/1.1, which
+    /// has no word for it.
+    pub fn is_request_unprocessed(&self) -> bool {
+        matches!(self, Self::Http2(_, seen, _) if seen.is_request_unprocessed())
+    }
+
     /// Sends a request in the form of HTTP/1.1: a path and a `Host`.
     pub fn send(
         &mut self,

@@ -67,6 +67,16 @@ impl UpstreamConnection {
         self.reused && self.sender.is_unanswered()
     }
 
+    /// Whether the other side may say that it has not processed a request.
+    pub fn can_refuse_unprocessed(&self) -> bool {
+        matches!(&self.sender, RequestSender::Http2(..))
+    }
+
+    /// Whether the other side has said that it has processed nothing of the last request.
+    pub fn is_request_unprocessed(&self) -> bool {
+        self.sender.is_request_unprocessed()
+    }
+
     /// Waits for the end of the exchange. True if it is over in both directions, and all of it is written.
     pub async fn wait_settled(&mut self) -> bool {
         if self.sender.wait_sent().await.is_err() {

@@ -343,4 +343,13 @@ impl<'f> EndpointCursor<'f> {
     pub fn record_dead_connection(&mut self, reused: bool) {
         if reused && !self.fresh { self.fresh = true } else { self.advance() }
     }
+
+    /// The endpoint has said that it has processed nothing of the request. The next one is tried, or the same one again
+    /// where it is the last: it may have ended only that connection.
+    pub fn record_unprocessed(&mut self) {
+        self.fresh = true;
+        if self.position + 1 < self.endpoints.len() {
+            self.advance();
+        }
+    }
 }

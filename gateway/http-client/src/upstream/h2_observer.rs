@@ -1,6 +1,10 @@
 //! Follows the frames of an HTTP/2 connection (RFC 9113, 4.1), to determine for sure whether a request was sent in
 //! full. The library queues bytes while the other side's windows are full, and a response may come before the request
 //! is sent.
+//!
+//! It also determines whether the other side has said that it has not processed a request (RFC 9113, 8.7). The library
+//! reports the error of a stream; but when a connection ends, streams that were processed may get the error of its GOAWAY
+//! as well, and its last stream is not reported.
 
 use std::{
     cell::Cell,
@@ -20,6 +24,7 @@ use tokio::{
 pub struct H2ObservedIo<S> {
     io: S,
     out: H2WritePosition,
+    incoming: H2ReadPosition,
     /// Bytes of the first frame that have come in.
     greeting: Vec<u8>,
     seen: Rc<H2WriteState>,
@@ -39,7 +44,25 @@ pub struct H2WriteState {
     ended: Cell<bool>,
     /// When the last piece of a request was taken from the library.
     last_piece: Cell<Instant>,
+    /// The last stream that was reset as refused, if any was.
+    refused: Cell<Option<u32>>,
+    /// The last stream for which a piece of an answer came, also of an interim one.
+    answered: Cell<Option<u32>>,
+    /// The lowest last stream of all GOAWAY frames.
+    last_processed: Cell<Option<u32>>,
     changed: Notify,
+}
+
+/// The position in the incoming stream.
+#[derive(Debug, Default)]
+struct H2ReadPosition {
+    head: [u8; HEAD],
+    have: usize,
+    /// Bytes of the payload that are still to come.
+    rest: usize,
+    /// The begin of the payload, of which `kept` bytes have come.
+    begin: [u8; 4],
+    kept: usize,
 }
 
 /// The position in the outgoing stream.
@@ -76,11 +99,15 @@ const PREFACE: usize = 24;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
 const CONTINUATION: u8 = 9;
 /// The flag `ACK` of settings, and `END_STREAM` of data and headers.
 const FIRST_FLAG: u8 = 1;
 const END_HEADERS: u8 = 4;
+/// The error code of a stream that was closed before any of it was processed (RFC 9113, 7).
+const REFUSED_STREAM: u32 = 7;
 
 impl H2WriteState {
     fn new() -> Self {
@@ -91,6 +118,9 @@ impl H2WriteState {
             before: Cell::new(0),
             ended: Cell::new(false),
             last_piece: Cell::new(Instant::now()),
+            refused: Cell::new(None),
+            answered: Cell::new(None),
+            last_processed: Cell::new(None),
             changed: Notify::new(),
         }
     }
@@ -104,6 +134,17 @@ impl H2WriteState {
     /// Whether the present exchange's request was taken from the library in full.
     pub fn is_request_sent(&self) -> bool {
         self.newest.get() > self.before.get() && self.ended.get()
+    }
+
+    /// Whether the other side has said that it has processed nothing of the present exchange's request: it has reset the
+    /// stream as refused, or has ended the connection with an earlier last stream (RFC 9113, 8.7). Not after a piece of an
+    /// answer.
+    pub fn is_request_unprocessed(&self) -> bool {
+        let stream = self.newest.get();
+        stream > self.before.get()
+            && self.answered.get() != Some(stream)
+            && (self.refused.get() == Some(stream)
+                || self.last_processed.get().is_some_and(|last| last < stream))
     }
 
     /// Both sides have shown that they speak HTTP/2.
@@ -142,6 +183,51 @@ impl H2WriteState {
             }
         }
         self.changed.notify_waiters();
+    }
+}
+
+impl H2ReadPosition {
+    /// These bytes came in.
+    fn advance(&mut self, mut bytes: &[u8], seen: &H2WriteState) {
+        while !bytes.is_empty() {
+            if self.have < HEAD {
+                let taken = (HEAD - self.have).min(bytes.len());
+                self.head[self.have..self.have + taken].copy_from_slice(&bytes[..taken]);
+                (self.have, bytes) = (self.have + taken, &bytes[taken..]);
+                if self.have < HEAD {
+                    return;
+                }
+                let [high, middle, low, ..] = self.head;
+                self.rest = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+                self.kept = 0;
+            } else {
+                let taken = self.rest.min(bytes.len());
+                let kept = taken.min(self.begin.len() - self.kept);
+                self.begin[self.kept..self.kept + kept].copy_from_slice(&bytes[..kept]);
+                (self.kept, self.rest, bytes) = (self.kept + kept, self.rest - taken, &bytes[taken..]);
+            }
+            if self.rest == 0 {
+                self.have = 0;
+                self.record_frame(seen);
+            }
+        }
+    }
+
+    /// The frame has come in full.
+    fn record_frame(&self, seen: &H2WriteState) {
+        let [_, _, _, kind, _, id @ ..] = self.head;
+        let stream = u32::from_be_bytes(id) & 0x7fff_ffff;
+        let word = (self.kept == self.begin.len()).then(|| u32::from_be_bytes(self.begin));
+        match (kind, word) {
+            (HEADERS | DATA, _) => seen.answered.set(Some(stream)),
+            (RST_STREAM, Some(REFUSED_STREAM)) => seen.refused.set(Some(stream)),
+            (GOAWAY, Some(last)) => {
+                let last = last & 0x7fff_ffff;
+                seen.last_processed
+                    .set(Some(seen.last_processed.get().map_or(last, |known| known.min(last))));
+            }
+            _ => {}
+        }
     }
 }
 
@@ -195,7 +281,8 @@ impl<S> H2ObservedIo<S> {
     pub fn new(io: S) -> (Self, Rc<H2WriteState>) {
         let seen = Rc::new(H2WriteState::new());
         let out = H2WritePosition { skip: PREFACE, head: [0; HEAD], have: 0, frame: H2FrameKind::Other };
-        (Self { io, out, greeting: Vec::new(), seen: seen.clone() }, seen)
+        let incoming = H2ReadPosition::default();
+        (Self { io, out, incoming, greeting: Vec::new(), seen: seen.clone() }, seen)
     }
 
     /// Checks that the first frame is settings; anything else is another protocol.
@@ -225,7 +312,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for H2ObservedIo<S> {
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.io).poll_read(cx, buf);
         if let Poll::Ready(Ok(())) = polled {
-            self.check_preface(&buf.filled()[before..])?;
+            let this = &mut *self;
+            this.check_preface(&buf.filled()[before..])?;
+            this.incoming.advance(&buf.filled()[before..], &this.seen);
         }
         polled
     }

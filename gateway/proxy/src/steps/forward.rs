@@ -56,7 +56,10 @@ use self::{
         UpstreamResponse, has_content_coding, is_expired_refusal, is_stale_refusal, record_endpoint_result,
     },
     retry::{RetryRequestHead, retry_copy},
-    send_result::{AttemptError, AttemptLeftovers, abandoned_refusal, classify_failure, connect_error_label},
+    send_result::{
+        AttemptError, AttemptLeftovers, abandoned_refusal, classify_failure, connect_error_label,
+        connect_refusal,
+    },
     stamp::stamp_dispatch_headers,
     timeouts::{AttemptTimeoutKind, AttemptTimeouts},
     tunnel::{PendingUpgrade, TunnelContext, TunnelCounts},
@@ -66,7 +69,10 @@ use super::upgrade::{self, RequestedUpgrade};
 use crate::{
     handler::Handler,
     request_context::{AnswerFacts, Attempt, Exchange, GuardAnswerFacts, PlanHandle, RequestSource},
-    steps::authorized::{DispatchPermit, DispatchRight, DispatchableRequest},
+    steps::{
+        authorized::{DispatchPermit, DispatchRight, DispatchableRequest},
+        bufferable::copy_buffered,
+    },
 };
 
 /// Sends requests to the upstreams of a plan.
@@ -107,10 +113,12 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
         {
             http.body_mut().set_deadline(Instant::now() + within);
         }
+        // Once: a service that refuses everything is not asked for ever.
+        let mut may_resend = upgrade.is_none();
         loop {
             let mut checkout = self.pool.checkout(&mut tour).await.map_err(|error| {
                 self.metrics.record_upstream_error(&upstream.name, connect_error_label(&error));
-                Refusal::from(&error)
+                connect_refusal(&error, upstream.fencing)
             })?;
             let stamped =
                 hold.map(|hold| stamp_dispatch_headers(http.headers_mut(), hold, upstream, &*self.clock));
@@ -122,6 +130,8 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
                 }
                 _ => None,
             };
+            let resend = may_resend && checkout.pooled().can_refuse_unprocessed();
+            let unprocessed = resend.then(|| copy_buffered(&http)).flatten();
             exchange.begin(Attempt {
                 began: Instant::now(),
                 upstream: checkout.upstream().name.clone(),
@@ -134,6 +144,7 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
             let attempt = AttemptContext {
                 asked: upgrade.clone(),
                 spare,
+                unprocessed,
                 plan: &plan,
                 route,
                 permission: right.permission(),
@@ -147,9 +158,14 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
             match self.exchange_once(checkout, http, dispatch, attempt).await {
                 Ok(reply) => return Ok(reply),
                 Err(AttemptError::Refused(refusal)) => return Err(refusal),
-                Err(AttemptError::Retry { back, reused }) => {
+                Err(AttemptError::Retry { back, reused, unprocessed }) => {
                     self.metrics.record_retry(&upstream.name);
-                    tour.record_dead_connection(reused);
+                    if unprocessed {
+                        may_resend = false;
+                        tour.record_unprocessed();
+                    } else {
+                        tour.record_dead_connection(reused);
+                    }
                     http = back;
                 }
             }
@@ -215,6 +231,8 @@ struct AttemptContext<'a> {
     asked: Option<RequestedUpgrade>,
     /// A copy of the request, if it may be sent again over a connection that died without a response.
     spare: Option<RetryRequestHead>,
+    /// A copy of the request, to be sent once more if the upstream says that it has processed nothing of it.
+    unprocessed: Option<Box<Request<Body>>>,
     plan: &'a PlanHandle,
     route: Option<RouteId>,
     /// The permission of a request without a token, at a filter.
@@ -232,7 +250,17 @@ impl<N: Network> UpstreamForwarder<N> {
         dispatch: Option<UpstreamDispatch>,
         way: AttemptContext<'_>,
     ) -> Result<Reply, AttemptError> {
-        let AttemptContext { asked: upgrade, spare, plan, route, permission, source, exchange, counts } = way;
+        let AttemptContext {
+            asked: upgrade,
+            spare,
+            unprocessed,
+            plan,
+            route,
+            permission,
+            source,
+            exchange,
+            counts,
+        } = way;
         let began = Instant::now();
         let validity = match &dispatch {
             Some(dispatch) => Some(dispatch.validity.clone()),
@@ -268,7 +296,7 @@ impl<N: Network> UpstreamForwarder<N> {
                 return Err(self.abandoned_error(&checkout, "proof", RefusalReason::OutcomeUnknown, detail));
             }
         };
-        let attempt = AttemptLeftovers { upload: patience.upload.as_deref(), spare };
+        let attempt = AttemptLeftovers { upload: patience.upload.as_deref(), spare, unprocessed };
         let response =
             answered.map_err(|error| classify_failure(error, &mut checkout, attempt, &self.metrics))?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {

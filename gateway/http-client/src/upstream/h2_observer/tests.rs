@@ -69,6 +69,64 @@ fn request_is_sent_with_last_byte() {
     }
 }
 
+/// After the request of stream 5, these frames come in, in pieces of this size.
+fn observe_reads(frames: &[u8], pieces: usize) -> H2WriteState {
+    let seen = observe_writes(&frame(HEADERS, END_HEADERS | FIRST_FLAG, 3, 20), 7);
+    seen.begin_exchange();
+    seen.record_frame(H2FrameKind::Request { stream: 5, last: true, fields_go_on: false });
+    let mut incoming = H2ReadPosition::default();
+    for piece in frames.chunks(pieces) {
+        incoming.advance(piece, &seen);
+    }
+    seen
+}
+
+/// A frame that begins with this number, and has `more` bytes behind it.
+fn numbered_frame(kind: u8, stream: u32, number: u32, more: usize) -> Vec<u8> {
+    let mut bytes = frame(kind, 0, stream, 4 + more);
+    bytes[HEAD..HEAD + 4].copy_from_slice(&number.to_be_bytes());
+    bytes
+}
+
+/// A request counts as unprocessed by a word of the other side about this very stream, and by nothing less.
+#[test]
+fn unprocessed_request_is_told_by_peer() {
+    let reset = |stream: u32, code: u32| numbered_frame(RST_STREAM, stream, code, 0);
+    let goaway = |last: u32, more: usize| numbered_frame(GOAWAY, 0, last, 4 + more);
+    let cases: [(&str, Vec<Vec<u8>>, bool); 16] = [
+        ("nothing", vec![], false),
+        ("settings and a ping", vec![frame(SETTINGS, 0, 0, 18), frame(6, 0, 0, 8)], false),
+        ("refused", vec![frame(SETTINGS, 0, 0, 0), reset(5, REFUSED_STREAM)], true),
+        ("the stream before was refused", vec![reset(3, REFUSED_STREAM)], false),
+        ("cancelled", vec![reset(5, 8)], false),
+        ("an internal error", vec![reset(5, 2)], false),
+        ("told to use HTTP/1.1", vec![reset(5, 13)], false),
+        ("a goaway below", vec![goaway(3, 0)], true),
+        ("a goaway below, with words", vec![goaway(0, 30)], true),
+        ("a goaway that has it", vec![goaway(5, 3)], false),
+        ("a goaway of later streams", vec![goaway(0x7fff_ffff, 0)], false),
+        ("a goaway that goes down", vec![goaway(0x7fff_ffff, 0), goaway(3, 0)], true),
+        ("refused after an interim answer", vec![frame(HEADERS, 4, 5, 3), reset(5, REFUSED_STREAM)], false),
+        ("a goaway after a piece of a body", vec![frame(DATA, 0, 5, 3), goaway(3, 0)], false),
+        ("an answer to the stream before", vec![frame(HEADERS, 4, 3, 3), goaway(3, 0)], true),
+        ("a frame that looks like one within", vec![frame(DATA, 0, 3, 40)], false),
+    ];
+    for (case, frames, unprocessed) in cases {
+        for pieces in [1, 3, 9, 100] {
+            assert_eq!(
+                observe_reads(&frames.concat(), pieces).is_request_unprocessed(),
+                unprocessed,
+                "{case}"
+            );
+        }
+    }
+    let next = observe_reads(&reset(5, REFUSED_STREAM), 9);
+    next.begin_exchange();
+    assert!(!next.is_request_unprocessed(), "the next request was not sent yet");
+    next.record_frame(H2FrameKind::Request { stream: 7, last: true, fields_go_on: false });
+    assert!(!next.is_request_unprocessed());
+}
+
 /// The end of an earlier exchange does not count for the next.
 #[test]
 fn next_exchange_starts_unsent() {

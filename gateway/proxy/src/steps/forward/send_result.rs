@@ -12,7 +12,10 @@ use fencegate_http_client::upstream::{
     pool::ConnectError,
 };
 use fencegate_metrics::WorkerMetrics;
-use fencegate_policies::retry::{self, AttemptFailureKind, RequestSendState, RetryDecision};
+use fencegate_policies::{
+    plan::FencingLevel,
+    retry::{self, AttemptFailureKind, RequestSendState, RetryDecision},
+};
 use fencegate_refusal::{Refusal, RefusalReason};
 use hyper::Request;
 
@@ -21,10 +24,11 @@ use super::retry::RetryRequestHead;
 /// An attempt that got no answer.
 pub(super) enum AttemptError {
     /// The request can be sent again: not one byte was written, or it is safe to repeat. `reused`: the connection had
-    /// carried other requests before.
+    /// carried other requests before. `unprocessed`: the upstream has said that it has processed nothing of it.
     Retry {
         back: Box<Request<Body>>,
         reused: bool,
+        unprocessed: bool,
     },
     Refused(Refusal),
 }
@@ -35,13 +39,15 @@ pub(super) struct AttemptLeftovers<'a> {
     pub(super) upload: Option<&'a Exchange>,
     /// A copy of the request, if it may be sent twice.
     pub(super) spare: Option<RetryRequestHead>,
+    /// A copy of the request, to be sent once more if the upstream says that it has processed nothing of it.
+    pub(super) unprocessed: Option<Box<Request<Body>>>,
 }
 
 /// The exchange broke before its answer.
 pub(super) fn classify_failure(
     failed: SendRequestError,
     checkout: &mut CheckedOutConnection,
-    AttemptLeftovers { upload, spare }: AttemptLeftovers<'_>,
+    AttemptLeftovers { upload, spare, unprocessed }: AttemptLeftovers<'_>,
     metrics: &WorkerMetrics,
 ) -> AttemptError {
     // After this the count of written bytes cannot grow. A body that broke off has shut the gate before.
@@ -49,6 +55,7 @@ pub(super) fn classify_failure(
     let silent = checkout.pooled().has_died_silently();
     let sent = match checkout.gate().written_bytes() {
         0 => RequestSendState::Nothing,
+        _ if checkout.pooled().is_request_unprocessed() => RequestSendState::Unprocessed,
         _ if silent && spare.is_some() => RequestSendState::Harmless,
         _ => RequestSendState::Something,
     };
@@ -68,7 +75,10 @@ pub(super) fn classify_failure(
     }
     metrics.record_upstream_error(
         &checkout.upstream().name,
-        if sent == RequestSendState::Nothing { "unsent" } else { "broken" },
+        match sent {
+            RequestSendState::Nothing | RequestSendState::Unprocessed => "unsent",
+            RequestSendState::Harmless | RequestSendState::Something => "broken",
+        },
     );
     let reused = checkout.pooled().reused;
     if cause == AttemptFailureKind::Closed && !(reused && sent != RequestSendState::Something) {
@@ -78,19 +88,25 @@ pub(super) fn classify_failure(
     // middle.
     let back = match sent {
         RequestSendState::Harmless => spare.and_then(RetryRequestHead::into_request),
+        RequestSendState::Unprocessed => unprocessed,
         RequestSendState::Nothing | RequestSendState::Something => {
             failed.request.filter(|_| is_body_untouched(upload))
         }
     };
     match (retry::decide_retry(cause, sent), sent, back) {
         (RetryDecision::FreshConnection | RetryDecision::NextEndpoint, _, Some(back)) => {
-            AttemptError::Retry { back, reused }
+            AttemptError::Retry { back, reused, unprocessed: sent == RequestSendState::Unprocessed }
         }
         (_, RequestSendState::Something | RequestSendState::Harmless, _) => {
             AttemptError::Refused(Refusal::new(RefusalReason::OutcomeUnknown, detail))
         }
-        (_, RequestSendState::Nothing, _) if cause == AttemptFailureKind::ProofLost => {
+        (_, RequestSendState::Nothing | RequestSendState::Unprocessed, _)
+            if cause == AttemptFailureKind::ProofLost =>
+        {
             AttemptError::Refused(Refusal::new(RefusalReason::Suspended, detail))
+        }
+        (_, RequestSendState::Unprocessed, _) => {
+            AttemptError::Refused(Refusal::new(RefusalReason::UpstreamRefused, detail))
         }
         (_, RequestSendState::Nothing, _) => {
             AttemptError::Refused(Refusal::new(RefusalReason::UpstreamConnect, detail))
@@ -102,11 +118,15 @@ pub(super) fn classify_failure(
 fn client_upload_failure(upload: Option<&Exchange>, sent: RequestSendState) -> Option<RefusalReason> {
     let upload = upload?;
     match (upload.body_state(), sent) {
-        (RequestBodyState::Broken, RequestSendState::Nothing) => Some(RefusalReason::Malformed),
+        (RequestBodyState::Broken, RequestSendState::Nothing | RequestSendState::Unprocessed) => {
+            Some(RefusalReason::Malformed)
+        }
         (RequestBodyState::Broken, RequestSendState::Something) => Some(RefusalReason::BodyBroken),
         // The body was here, and the upstream was too slow to read it.
         (RequestBodyState::Overdue, _) if !upload.stalled.get() => None,
-        (RequestBodyState::Overdue, RequestSendState::Nothing) => Some(RefusalReason::SlowRequest),
+        (RequestBodyState::Overdue, RequestSendState::Nothing | RequestSendState::Unprocessed) => {
+            Some(RefusalReason::SlowRequest)
+        }
         (RequestBodyState::Overdue, RequestSendState::Something) => Some(RefusalReason::OutcomeLate),
         _ => None,
     }
@@ -117,6 +137,17 @@ fn is_body_untouched(upload: Option<&Exchange>) -> bool {
     upload.is_none_or(|upload| {
         matches!(upload.body_state(), RequestBodyState::Untouched | RequestBodyState::HeldBack)
     })
+}
+
+/// There is no connection. A guard that is away is told apart from a service that its guard does not reach.
+pub(super) fn connect_refusal(error: &ConnectError, level: FencingLevel) -> Refusal {
+    let refusal = Refusal::from(error);
+    match (error, level) {
+        (ConnectError::Io { .. } | ConnectError::Exhausted, FencingLevel::Guard) => {
+            refusal.with_advice("The guard before the service could not be reached.")
+        }
+        _ => refusal,
+    }
 }
 
 /// A refusal before an answer. What was written decides whether the outcome is known.

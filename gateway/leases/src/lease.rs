@@ -36,6 +36,7 @@ pub struct Lease {
     pub principal: Arc<str>,
     /// The client's note, shown to clients that look up the holder of the key.
     pub note: Option<Arc<str>>,
+    pub(super) name: Option<GrantName>,
     pub began: BootInstant,
     /// The greatest age of the lease is reached then.
     ends: BootInstant,
@@ -117,6 +118,17 @@ pub struct NewLease {
     pub unheard: Duration,
     /// For a request that another proxy forwards: a reload that changes the key of its resource waits for the lease.
     pub request: Option<RunningRequestGuard>,
+    /// Its client has named the request for it.
+    pub name: Option<GrantName>,
+}
+
+/// The name that a client has given to its request for a lease (`Idempotency-Key`). A repeat under it gets the same lease: its
+/// client may not have read the answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantName {
+    pub key: Arc<str>,
+    /// A digest of the request. A repeat is the same request.
+    pub fingerprint: u64,
 }
 
 /// The locks of a new lease, with the plan and the session for which they were checked: it is granted under no other
@@ -131,7 +143,7 @@ pub struct CheckedLeaseLocks {
 
 impl Lease {
     pub(super) fn new(id: LeaseId, wanted: NewLease, clock: SharedClock) -> Self {
-        let NewLease { keys, placed, mode, permits, ttl, principal, note, max_age, unheard, request } =
+        let NewLease { keys, placed, mode, permits, ttl, principal, note, max_age, unheard, request, name } =
             wanted;
         let now = clock.now();
         let ends = now + max_age;
@@ -142,6 +154,7 @@ impl Lease {
             expires: expires.min(ends),
             promised: now,
             revocation: None,
+            was_held: false,
         };
         let ahead = Arc::default();
         let changes = watch::Sender::new(1);
@@ -153,6 +166,7 @@ impl Lease {
             permits,
             principal,
             note,
+            name,
             began: now,
             ends,
             ahead,
@@ -195,6 +209,7 @@ impl Lease {
             return lock.release();
         }
         state.stage = LeaseStage::Held { lock: Arc::new(lock), since: now };
+        state.was_held = true;
         state.expires = (now + state.ttl).min(self.ends);
         drop(state);
         self.notify_changed();
@@ -294,6 +309,12 @@ impl Lease {
 
     pub fn is_over(&self) -> bool {
         matches!(self.lock_state().stage, LeaseStage::Over { .. })
+    }
+
+    /// True if the lease is over and never had its lock, so that its client can have worked under nothing.
+    pub(super) fn ended_without_lock(&self) -> bool {
+        let state = self.lock_state();
+        matches!(state.stage, LeaseStage::Over { .. }) && !state.was_held
     }
 
     /// How long the lease has been over; `None` before its end.

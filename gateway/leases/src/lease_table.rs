@@ -65,6 +65,8 @@ struct LeaseIndex {
     keys: HashMap<ResourceKey, Vec<Arc<Lease>>>,
     /// The leases that are over, the first to end first.
     over: VecDeque<Arc<Lease>>,
+    /// By principal and name. A lease that is over stays here for as long as it is remembered, if it was ever held.
+    named: HashMap<(Arc<str>, Arc<str>), LeaseReference>,
 }
 
 /// The settings of a plan for leases.
@@ -192,6 +194,10 @@ impl LeaseTable {
             let message = format!("`{}` has its leases, or this gateway has", lease.principal);
             return Err(Refusal::new(RefusalReason::LeaseLimit, message));
         }
+        if lease.name.as_ref().is_some_and(|name| all.find_named(&lease.principal, &name.key).is_some()) {
+            let message = "a request with this Idempotency-Key has just begun";
+            return Err(Refusal::new(RefusalReason::InProgress, message));
+        }
         all.insert(lease);
         Ok(())
     }
@@ -214,6 +220,12 @@ impl LeaseTable {
     /// A lease by its reference.
     pub fn look_up(&self, reference: LeaseReference) -> Option<Arc<Lease>> {
         self.lock_index().leases.get(&reference).cloned()
+    }
+
+    /// The lease that a principal was granted, or waits for, under a name. Not one that is over and was never held: a
+    /// repeat may ask for another one.
+    pub fn find_named(&self, principal: &Arc<str>, key: &Arc<str>) -> Option<Arc<Lease>> {
+        self.lock_index().find_named(principal, key)
     }
 
     /// True if the session that holds the lease belongs to this process, as far as that is known without a query.
@@ -320,8 +332,25 @@ impl LeaseTable {
 }
 
 impl LeaseIndex {
+    fn find_named(&self, principal: &Arc<str>, key: &Arc<str>) -> Option<Arc<Lease>> {
+        let reference = self.named.get(&(principal.clone(), key.clone()))?;
+        self.leases.get(reference).filter(|lease| !lease.ended_without_lock()).cloned()
+    }
+
+    /// Forgets the name of a lease, unless another one has it by now.
+    fn forget_name(&mut self, lease: &Lease) {
+        let Some(name) = &lease.name else { return };
+        let named = (lease.principal.clone(), name.key.clone());
+        if self.named.get(&named) == Some(&lease.id.reference()) {
+            self.named.remove(&named);
+        }
+    }
+
     fn insert(&mut self, lease: &Arc<Lease>) {
         self.leases.insert(lease.id.reference(), lease.clone());
+        if let Some(name) = &lease.name {
+            self.named.insert((lease.principal.clone(), name.key.clone()), lease.id.reference());
+        }
         *self.living.entry(lease.principal.clone()).or_default() += 1;
         for key in lease.keys.iter() {
             self.keys.entry(key.clone()).or_default().push(lease.clone());
@@ -341,6 +370,9 @@ impl LeaseIndex {
                 self.keys.remove(key);
             }
         }
+        if lease.ended_without_lock() {
+            self.forget_name(lease);
+        }
         self.over.push_back(lease.clone());
     }
 
@@ -354,6 +386,7 @@ impl LeaseIndex {
             }
             if let Some(first) = self.over.pop_front() {
                 self.leases.remove(&first.id.reference());
+                self.forget_name(&first);
             }
         }
     }

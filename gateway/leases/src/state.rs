@@ -17,6 +17,8 @@ pub(super) struct LeaseState {
     pub(super) promised: BootInstant,
     /// Why an operator asks the client to give the lease back.
     pub(super) revocation: Option<Arc<str>>,
+    /// Whether its lock was granted to it.
+    pub(super) was_held: bool,
 }
 
 pub(super) enum LeaseStage {

@@ -84,6 +84,9 @@ pub(crate) struct GatewayRequest<'q> {
     /// The path below the prefix of leases.
     pub(crate) path: String,
     pub(crate) lease: Option<&'q HeaderValue>,
+    /// The name of the question (`Idempotency-Key`), under which it takes effect once. If no answer comes over a connection,
+    /// it is asked once more at the same gateway, the only one that knows the name.
+    pub(crate) name: Option<&'q HeaderValue>,
     /// The lease is made at once, and waits in the queue for as long as it is renewed.
     pub(crate) in_queue: bool,
     pub(crate) body: Bytes,
@@ -112,6 +115,7 @@ struct OpenConnection {
 trait IoStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> IoStream for S {}
 
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const PREFIX: &str = "/.fencegate/v1/leases";
 /// The longest answer. Documents about leases are far shorter.
 const LONGEST: usize = 1 << 20;
@@ -207,7 +211,8 @@ impl GatewayConnection {
     }
 
     /// Sends a request, and waits for the answer until `limit` returns. If the connection has ended meanwhile, the
-    /// request is sent again on a new one. So it has to be one that may take effect twice, or the first one.
+    /// request is sent again on a new one. So it has to be one that may take effect twice, or the first one, or one with a
+    /// name.
     ///
     /// # Cancellation
     /// Dropping the future closes the connection; the next request makes a new one. The request may take effect all
@@ -219,7 +224,7 @@ impl GatewayConnection {
     ) -> Result<GatewayResponse, Unanswered> {
         let answer = tokio::select! {
             biased;
-            answer = self.ask_current(question) => answer,
+            answer = self.ask_repeatedly(question) => answer,
             () = limit => Err("no answer in time".into()),
         };
         match answer {
@@ -245,6 +250,14 @@ impl GatewayConnection {
             self.open = None;
             self.current = (self.current + 1) % many;
             self.gateways.preferred.store(self.current, Relaxed);
+        }
+    }
+
+    async fn ask_repeatedly(&mut self, question: &GatewayRequest<'_>) -> Result<GatewayResponse, Unanswered> {
+        match self.ask_current(question).await {
+            // It may have taken effect. A lease that was granted without our knowledge would keep us waiting for ourselves.
+            Err(_lost) if question.name.is_some() => self.ask_current(question).await,
+            answer => answer,
         }
     }
 
@@ -282,6 +295,9 @@ impl GatewayConnection {
         }
         if let Some(lease) = question.lease {
             request = request.header(FENCING_LEASE, lease);
+        }
+        if let Some(name) = question.name {
+            request = request.header(IDEMPOTENCY_KEY, name);
         }
         if question.in_queue {
             request = request.header("prefer", "respond-async");

@@ -127,8 +127,10 @@ impl PendingLeaseRequest {
         let late = self.options.queue.flatten().map(|longest| Instant::now() + longest);
         let body = serde_json::to_vec(&self.asked).expect("plain fields serialise").into();
         let in_queue = self.options.queue.is_some();
+        let name = random_name();
+        let path = String::new();
         let question =
-            GatewayRequest { method: Method::POST, path: String::new(), lease: None, in_queue, body };
+            GatewayRequest { method: Method::POST, path, lease: None, name: Some(&name), in_queue, body };
         let longest = Duration::from_millis(self.asked.wait_ms.unwrap_or_default()).saturating_add(ANSWER);
         let mut answer = line.ask(&question, sleep(longest)).await.map_err(AcquireError::Unanswered)?;
         loop {
@@ -393,6 +395,13 @@ fn refused(status: StatusCode, answer: &GatewayResponse) -> AcquireError {
     AcquireError::Refused { status, reason, detail, retry_after: answer.retry_after }
 }
 
+/// A name that no other question has.
+fn random_name() -> HeaderValue {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).expect("the kernel gives random bytes once it has booted");
+    HeaderValue::from_str(&format!("{:032x}", u128::from_be_bytes(bytes))).expect("hexadecimal digits")
+}
+
 impl LeaseHandle {
     /// `None` if the lease is not ours: its id was not told.
     fn new(document: &LeaseResponseBody) -> Option<Self> {
@@ -403,7 +412,7 @@ impl LeaseHandle {
 
     fn question(&self, method: Method, below: &str) -> GatewayRequest<'_> {
         let path = format!("/{}{below}", self.reference);
-        GatewayRequest { method, path, lease: Some(&self.id), in_queue: false, body: Bytes::new() }
+        GatewayRequest { method, path, lease: Some(&self.id), name: None, in_queue: false, body: Bytes::new() }
     }
 
     fn renewal(&self) -> GatewayRequest<'_> {

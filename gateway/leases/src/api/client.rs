@@ -1,6 +1,10 @@
 //! The calls of a client for its lease: request it, read it, renew it, release it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{
     Extension,
@@ -30,11 +34,15 @@ use super::{
 };
 use crate::{
     auth::may_take,
-    lease::{CheckedLeaseLocks, Lease, LeaseEndReason, LeaseStageSnapshot, NewLease, site_for_permits},
+    lease::{
+        CheckedLeaseLocks, GrantName, Lease, LeaseEndReason, LeaseStageSnapshot, NewLease, site_for_permits,
+    },
     lease_json::{LeaseDocumentAudience, lease_document},
     peer_client::PeerRequest,
 };
 
+/// The most bytes of the name of a request.
+const MAX_NAME_LEN: usize = 255;
 /// The most bytes of a note.
 const MAX_NOTE_LEN: usize = 256;
 /// The time for ZooKeeper's own response, beside the wait of the lease.
@@ -71,6 +79,12 @@ pub(super) async fn acquire(
         return Err(malformed("`wait_ms` is above `leases.max_wait` of the policy"));
     }
     let in_time = !prefers_async(&headers);
+    let name = parse_grant_name(&headers, &body)?;
+    if let Some(name) = &name
+        && let Some(again) = interface.repeat_grant(&principal.name, name, in_time.then_some(wait)).await?
+    {
+        return Ok(again);
+    }
     let permits = request.permits.map(parse_permits).transpose()?;
     let wanted = NewLease {
         placed: interface.check_lease_locks(plan, &keys, request.mode, permits).await?,
@@ -83,6 +97,7 @@ pub(super) async fn acquire(
         max_age: bounds.max_age,
         unheard: wait.filter(|_| in_time).unwrap_or_default(),
         request: None,
+        name,
     };
     if !in_time {
         let lease = interface.leases.begin(wanted, wait.unwrap_or(bounds.max_age))?;
@@ -110,6 +125,48 @@ impl Drop for UndeliveredLease<'_> {
 }
 
 impl LeaseApi {
+    /// The answer to a repeated request for a lease: the same lease, because its client may not have read the first answer.
+    /// `None` if there is nothing to repeat. `wait`: how long the client waits for the lock; `None` if it waits for nothing.
+    ///
+    /// # Errors
+    /// The name was used for another request, or its lease is over: the client may have worked under it, so it is never
+    /// granted a second time.
+    async fn repeat_grant(
+        &self,
+        principal: &Arc<str>,
+        name: &GrantName,
+        wait: Option<Option<Duration>>,
+    ) -> Result<Option<Response>, Refusal> {
+        let Some(lease) = self.leases.find_named(principal, &name.key) else { return Ok(None) };
+        if lease.name.as_ref() != Some(name) {
+            return Err(Refusal::new(
+                RefusalReason::IdempotencyMismatch,
+                "the name of another request for a lease",
+            ));
+        }
+        if let Some(wait) = wait {
+            // The first request may still wait for the lock.
+            timeout(wait.unwrap_or_default() + ZOOKEEPER_MARGIN, lease.wait_decided()).await.ok();
+        }
+        let document = self.document(&lease);
+        match (lease.snapshot().stage, wait) {
+            (LeaseStageSnapshot::Held { .. }, Some(_)) if document.state == HELD => {
+                Ok(Some(created_response(StatusCode::CREATED, &lease, &document)))
+            }
+            (LeaseStageSnapshot::Held { .. } | LeaseStageSnapshot::Waiting { .. }, None) => {
+                Ok(Some(created_response(StatusCode::ACCEPTED, &lease, &document)))
+            }
+            (LeaseStageSnapshot::Waiting { .. }, Some(_)) => {
+                Err(Refusal::new(RefusalReason::Locked, "held by another and the wait is over"))
+            }
+            _ if lease.ended_without_lock() => Ok(None),
+            _ => Err(Refusal::new(
+                RefusalReason::StaleToken,
+                "the lease that was granted under this `Idempotency-Key` is over: ask for another one under a new name",
+            )),
+        }
+    }
+
     /// A lease that holds its lock.
     ///
     /// # Errors
@@ -360,6 +417,22 @@ fn parse_note(note: String) -> Result<Arc<str>, Refusal> {
     Ok(note.into())
 }
 
+/// The name that the client has given to its request, if any. With quotes and without them it is the same.
+fn parse_grant_name(headers: &HeaderMap, body: &Bytes) -> Result<Option<GrantName>, Refusal> {
+    let mut lines = headers.get_all("idempotency-key").iter();
+    let Some(line) = lines.next() else { return Ok(None) };
+    let text = line.to_str().unwrap_or_default().trim();
+    let text = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+    let is_name =
+        (1..=MAX_NAME_LEN).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if lines.next().is_some() || !is_name {
+        return Err(malformed("`Idempotency-Key` is one word of 255 printable ASCII characters at most"));
+    }
+    let mut digest = DefaultHasher::new();
+    body.hash(&mut digest);
+    Ok(Some(GrantName { key: text.into(), fingerprint: digest.finish() }))
+}
+
 /// The mistake is returned to the client, because it reveals no secret.
 fn malformed(why: &'static str) -> Refusal {
     Refusal::new(RefusalReason::Malformed, why).with_advice(why)
@@ -367,4 +440,31 @@ fn malformed(why: &'static str) -> Refusal {
 
 fn lease_over() -> Refusal {
     Refusal::new(RefusalReason::StaleToken, "the lease is over")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(lines: &[&str], body: &'static str) -> Result<Option<GrantName>, RefusalReason> {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append("idempotency-key", HeaderValue::from_str(line).expect("a value"));
+        }
+        parse_grant_name(&headers, &Bytes::from_static(body.as_bytes())).map_err(|refusal| refusal.reason)
+    }
+
+    /// A request has one name or none, and the name tells repeats of it from other requests.
+    #[test]
+    fn grant_name_is_one_word() {
+        assert_eq!(parse(&[], "{}"), Ok(None));
+        let name = parse(&["run-7"], "{}").expect("a name");
+        assert_eq!(parse(&["\"run-7\""], "{}").expect("the same"), name);
+        assert_ne!(parse(&["run-7"], "{ }").expect("another request"), name);
+        assert_ne!(parse(&["run-8"], "{}").expect("another name"), name);
+        let long = "x".repeat(256);
+        for bad in [&["a", "a"][..], &[""], &["\"\""], &["a b"], &[&long]] {
+            assert_eq!(parse(bad, "{}"), Err(RefusalReason::Malformed), "{bad:?}");
+        }
+    }
 }

@@ -10,7 +10,7 @@ use fencegate_policies::file::load;
 use fencegate_process::clock::ManualClock;
 
 use super::{config_switch::ConfigSwitchGuard, *};
-use crate::lease::CheckedLeaseLocks;
+use crate::lease::{CheckedLeaseLocks, GrantName};
 
 const POLICY: &str = include_str!("../../../../policies/tests/two_services.yaml");
 const LEASES: &str =
@@ -42,6 +42,14 @@ impl LeaseTable {
 
     /// The request for the lease was checked by `plan`.
     fn admit_by_plan(&self, plan: Arc<GatewayPlan>) -> Result<Arc<Lease>, RefusalReason> {
+        self.admit_named(plan, None)
+    }
+
+    fn admit_named(
+        &self,
+        plan: Arc<GatewayPlan>,
+        name: Option<GrantName>,
+    ) -> Result<Arc<Lease>, RefusalReason> {
         let second = Duration::from_secs(1);
         let wanted = NewLease {
             keys: [ResourceKey::parse("job/1").expect("a key")].into(),
@@ -54,6 +62,7 @@ impl LeaseTable {
             max_age: second,
             unheard: Duration::ZERO,
             request: None,
+            name,
         };
         let id = LeaseId::new("gw-1-01".into(), &SystemRandomness);
         let lease = Arc::new(Lease::new(id, wanted, self.clock.clone()));
@@ -64,6 +73,25 @@ impl LeaseTable {
     fn begin_unchanged_switch(&self) -> ConfigSwitchGuard<'_> {
         self.begin_switch(|key| Some(self.in_force.site(key))).unwrap_or_else(|why| panic!("{why}"))
     }
+}
+
+/// A name stands for one lease. It is free again when that lease has ended without its lock.
+#[test]
+fn grant_name_stands_for_one_lease() {
+    let (leases, _tasks) = lease_table();
+    let plan = || leases.in_force.plan();
+    let key: Arc<str> = "run-7".into();
+    let name = || Some(GrantName { key: key.clone(), fingerprint: 1 });
+    let first = leases.admit_named(plan(), name()).expect("admitted");
+    let found = leases.find_named(&first.principal, &key).expect("it waits");
+    assert!(Arc::ptr_eq(&found, &first));
+    assert!(leases.find_named(&"other".into(), &key).is_none(), "names are of one principal");
+    assert_eq!(leases.admit_named(plan(), name()).err(), Some(RefusalReason::InProgress));
+    leases.end(&first, LeaseEndReason::GaveUp);
+    assert!(leases.find_named(&first.principal, &key).is_none());
+    let second = leases.admit_named(plan(), name()).expect("the name is free");
+    let found = leases.find_named(&first.principal, &key).expect("it waits");
+    assert!(Arc::ptr_eq(&found, &second));
 }
 
 /// No lease is admitted during a reload, and leases are admitted again after a reload that panicked.

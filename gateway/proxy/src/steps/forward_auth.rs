@@ -160,6 +160,7 @@ async fn take_lock(
         note: Some("forward_auth".into()),
         max_age: bounds.max_age,
         unheard: wait,
+        name: None,
     };
     let held = interface.acquire_held(wanted, wait).await;
     let lease = held.map_err(|refusal| match refusal.reason {

@@ -24,6 +24,8 @@ struct FakeGateway {
 /// One question, and the sender for its answer. If that is dropped, the connection ends.
 struct ReceivedRequest {
     line: String,
+    /// Its `Idempotency-Key`.
+    name: Option<String>,
     answer: oneshot::Sender<(u16, Value)>,
 }
 
@@ -97,6 +99,7 @@ async fn converse(stream: TcpStream, tell: mpsc::UnboundedSender<ReceivedRequest
     loop {
         let mut first = String::new();
         let mut length = 0;
+        let mut name = None;
         if stream.read_line(&mut first).await.unwrap_or_default() == 0 {
             return;
         }
@@ -110,10 +113,13 @@ async fn converse(stream: TcpStream, tell: mpsc::UnboundedSender<ReceivedRequest
             if let Some(bytes) = field.strip_prefix("content-length: ") {
                 length = bytes.parse().expect("a number");
             }
+            if let Some(key) = field.strip_prefix("idempotency-key: ") {
+                name = Some(key.to_owned());
+            }
         }
         stream.read_exact(&mut vec![0; length]).await.expect("the body");
         let (answer, answered) = oneshot::channel();
-        tell.send(ReceivedRequest { line: first.trim().to_owned(), answer }).ok();
+        tell.send(ReceivedRequest { line: first.trim().to_owned(), name, answer }).ok();
         let (status, body) = tokio::select! {
             answered = answered => match answered {
                 Ok(answer) => answer,
@@ -128,6 +134,30 @@ async fn converse(stream: TcpStream, tell: mpsc::UnboundedSender<ReceivedRequest
             return;
         }
     }
+}
+
+/// A request for a lease whose answer was lost is asked once more at the same gateway, under the same name. Another request
+/// has another name.
+#[tokio::test]
+async fn lost_grant_is_asked_for_again() {
+    let mut gateway = FakeGateway::start().await;
+    let asked = tokio::spawn(gateway.client.lease("job/1").into_future());
+    let ReceivedRequest { line, name, answer } = gateway.heard.recv().await.expect("somebody asks");
+    assert_eq!(line, ASK);
+    // The connection ends.
+    drop(answer);
+    let again = gateway.heard.recv().await.expect("it is asked again");
+    assert_eq!((again.line.as_str(), &again.name), (ASK, &name));
+    assert!(name.is_some());
+    again.answer.send((423, json!({}))).expect("it waits");
+    assert!(asked.await.expect("no panic").is_err());
+    let other = tokio::spawn(gateway.client.lease("job/1").into_future());
+    let ReceivedRequest { name: other_name, answer, .. } = gateway.heard.recv().await.expect("somebody asks");
+    assert_ne!(other_name, name);
+    drop(answer);
+    // Lost twice: the caller is told.
+    drop(gateway.heard.recv().await.expect("it is asked again"));
+    assert!(matches!(other.await.expect("no panic"), Err(AcquireError::Unanswered(_))));
 }
 
 /// A lease is renewed at a third of its time, and is released when it is dropped.

@@ -95,9 +95,11 @@ impl LockedRun {
 }
 
 impl RunCommandError {
-    pub fn exit_code(&self) -> u8 {
+    /// `conflict`: the exit code where another holds the lock; `None` for [`HELD_BY_ANOTHER`], which a command may have as
+    /// well.
+    pub fn exit_code(&self, conflict: Option<u8>) -> u8 {
         match self {
-            Self::NoLock(AcquireLockError::Held(_)) => HELD_BY_ANOTHER,
+            Self::NoLock(AcquireLockError::Held(_)) => conflict.unwrap_or(HELD_BY_ANOTHER),
             _ => NOT_RUN,
         }
     }

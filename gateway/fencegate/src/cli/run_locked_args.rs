@@ -1,12 +1,12 @@
 //! `fencegate lock KEY -- COMMAND` and `fencegate elect NAME -- COMMAND`: a command that runs while a lock is held.
 
-use std::{ffi::OsString, process::ExitCode, str::FromStr, time::Duration};
+use std::{env, ffi::OsString, process::ExitCode, str::FromStr, time::Duration};
 
 use clap::Args;
 use fencegate_exec::{
     exit_code::NOT_RUN,
     lock_keeper::{CommandRunner, LockLossReason, LockedCommand},
-    lock_spec::{CommandLockSpec, LockAccess, LockWaitPolicy},
+    lock_spec::{AcquireLockError, CommandLockSpec, LockAccess, LockWaitPolicy},
     renewals::LockRenewalSchedule,
     run_loop::{LockedRun, RepeatPolicy, RunCommandError, RunProgress},
 };
@@ -17,7 +17,7 @@ use super::{lock_source_args::LockSourceArgs, out::print_error};
 /// The exit codes of these verbs.
 pub(super) const CODES: &str = "\
 Exit codes: that of the command, or 128 and the number of the signal that ended it; 123 the lock was lost while the command ran, \
-and the command was ended; 124 another holds the lock, and the wait is over; 125 nothing was run for another reason, which stderr \
+and the command was ended; 124, or --conflict-exit-code, another holds the lock, and the wait is over; 125 nothing was run for another reason, which stderr \
 says; 126 the command cannot be run; 127 it was not found.
 
 The command has FENCING_TOKEN, FENCING_NUMBER and FENCING_KEY in its environment, through a gateway FENCING_LEASE as well. It is ended (SIGTERM, after --grace SIGKILL) so that it is dead \
@@ -39,6 +39,10 @@ pub(super) struct RunLockedArgs {
     /// So many may hold the key at once, each with a permit of its own; all who ask for the key say the same.
     #[arg(long, value_name = "N", conflicts_with_all = ["shared", "gateway"], value_parser = clap::value_parser!(u16).range(2..=1000))]
     permits: Option<u16>,
+    /// The exit code where another holds the lock, and the wait is over. `0`: then there is nothing to do, and that is well.
+    /// Default: 124, which `timeout` and other commands have as well.
+    #[arg(short = 'E', long, value_name = "N")]
+    conflict_exit_code: Option<u8>,
     #[command(flatten)]
     keeping: HoldArgs,
     /// The command and its arguments.
@@ -106,10 +110,10 @@ enum RunLockedUsageError {
 
 impl RunLockedArgs {
     pub(super) fn run(self) -> ExitCode {
-        let Self { key, wait, shared, permits, keeping, command } = self;
+        let Self { key, wait, shared, permits, conflict_exit_code, keeping, command } = self;
         let access = if shared { LockAccess::Shared } else { LockAccess::Exclusive };
         let wanted = CommandLockSpec { key: key.0, access, permits, wait: wait.0 };
-        keeping.run_locked(wanted, command, RepeatPolicy::Once, None)
+        keeping.run_locked(wanted, command, RepeatPolicy::Once, None, conflict_exit_code)
     }
 
     pub(super) fn is_verbose(&self) -> bool {
@@ -139,6 +143,8 @@ impl ElectArgs {
             command,
             if again { RepeatPolicy::Repeatedly } else { RepeatPolicy::Once },
             address,
+            // It waits for ever.
+            None,
         )
     }
 
@@ -154,6 +160,7 @@ impl HoldArgs {
         command: Vec<OsString>,
         turns: RepeatPolicy,
         note: Option<String>,
+        conflict_exit_code: Option<u8>,
     ) -> ExitCode {
         // The mistake was reported, and nothing was run.
         let Ok(mut source) = self.way.source(&wanted.key, note) else { return ExitCode::from(NOT_RUN) };
@@ -178,13 +185,33 @@ impl HoldArgs {
             source.close().await;
             done.map_or_else(
                 |error| {
-                    print_error(format_args!("error: {}", fencegate_process::display::error_chain(&error)));
-                    ExitCode::from(error.exit_code())
+                    let code = error.exit_code(conflict_exit_code);
+                    // A conflict that is well is no news: cron would send a letter about it.
+                    if code != 0 || self.verbose {
+                        print_error(format_args!(
+                            "error: {}",
+                            fencegate_process::display::error_chain(&error)
+                        ));
+                        if waits_for_parent(&error, env::var(FENCING_KEY).ok().as_deref()) {
+                            print_error(
+                                "the command that this one runs under holds the same key (FENCING_KEY)",
+                            );
+                        }
+                    }
+                    ExitCode::from(code)
                 },
                 ExitCode::from,
             )
         })
     }
+}
+
+/// The variable in which a command under a lock finds its key.
+const FENCING_KEY: &str = "FENCING_KEY";
+
+/// Whether the other holder is most likely the command that this one runs under. It cannot end before this one has.
+fn waits_for_parent(error: &RunCommandError, key_of_parent: Option<&str>) -> bool {
+    matches!(error, RunCommandError::NoLock(AcquireLockError::Held(key)) if Some(key.as_str()) == key_of_parent)
 }
 
 fn exit_not_run(error: &(dyn std::error::Error + 'static)) -> ExitCode {
@@ -274,6 +301,30 @@ mod tests {
         }
         let short = check_grace(None, renewals(SECOND)).expect_err("no time for any command").to_string();
         assert!(short.contains("FG0624") && short.contains("`--ttl`"), "{short}");
+    }
+
+    /// Only a lock that another holds has the exit code of the user; all other failures keep theirs.
+    #[test]
+    fn conflict_has_own_exit_code() {
+        let held =
+            RunCommandError::NoLock(AcquireLockError::Held(ResourceKey::parse("job/1").expect("a key")));
+        let interrupted = RunCommandError::Interrupted("SIGTERM");
+        for (conflict, held_code) in [(None, 124), (Some(0), 0), (Some(75), 75)] {
+            assert_eq!(held.exit_code(conflict), held_code);
+            assert_eq!(interrupted.exit_code(conflict), 125);
+        }
+    }
+
+    /// A command that waits for the key of its own parent is told so, and no other one is.
+    #[test]
+    fn lock_of_parent_is_told() {
+        let held =
+            RunCommandError::NoLock(AcquireLockError::Held(ResourceKey::parse("job/1").expect("a key")));
+        assert!(waits_for_parent(&held, Some("job/1")));
+        for other in [None, Some("job/2"), Some(""), Some("job/1/2")] {
+            assert!(!waits_for_parent(&held, other), "{other:?}");
+        }
+        assert!(!waits_for_parent(&RunCommandError::Interrupted("SIGTERM"), Some("job/1")));
     }
 
     #[test]

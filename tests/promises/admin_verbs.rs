@@ -196,6 +196,32 @@ async fn members_command_lists_gateways_with_readiness() {
     pauses.signal(Signal::CONT);
 }
 
+/// A verb against a gateway that stands still ends in time, and tells meanwhile what ZooKeeper says of it.
+#[tokio::test]
+async fn frozen_gateway_is_told_by_its_heartbeat() {
+    let site = TestSite::fresh().await;
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let admin = free.local_addr().expect("bound").to_string();
+    drop(free);
+    let policy = site.policy("gw-1").with("/admin/address", admin).with("/zookeeper/session_timeout", "4s");
+    let gateway = Gateway::start(&policy).await;
+    let file = gateway.file().display().to_string();
+    gateway.signal(Signal::STOP);
+    let begun = std::time::Instant::now();
+    for (verb, told) in [
+        (&["locks"][..], "`gw-1`"),
+        (&["lock", "show", "account/7"], "is not registered"),
+        (&["ready"], "is not registered"),
+    ] {
+        let (code, stdout, stderr) = run_verb(&[verb, &["-c", &file, "--timeout", "4s"]].concat()).await;
+        assert!(code.is_some_and(|code| code != 0) && stdout.is_empty(), "{verb:?}: {code:?} {stdout}");
+        assert!(stderr.contains(told) && stderr.contains("no answer within 4s"), "{verb:?}: {stderr}");
+    }
+    gateway.signal(Signal::CONT);
+    assert!(begun.elapsed().as_secs() < 40, "{:?}", begun.elapsed());
+    gateway.wait_ready().await;
+}
+
 /// `top` runs in a terminal of its own, and restores the terminal whether it is ended by `q` or by an interrupt.
 #[tokio::test]
 async fn top_restores_terminal() {

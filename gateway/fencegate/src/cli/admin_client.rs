@@ -21,10 +21,12 @@ use fencegate_ticket::{KeyFileError, read_secret};
 use hyper::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::task::LocalSet;
 
 use super::{
     config::{self, AdminTargetSource},
     policy,
+    registration::GatewayRegistration,
 };
 
 /// The process to ask, and the credentials to show it.
@@ -52,6 +54,10 @@ pub(super) struct AdminTargetArgs {
     /// The private key of that certificate.
     #[arg(long, value_name = "FILE", requires = "certificate_file")]
     key_file: Option<PathBuf>,
+    /// The longest wait for one answer of the process, such as `3s`. Default: 10s, and 60s for what changes something,
+    /// because the process may have to write that to its disk.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    timeout: Option<Duration>,
 }
 
 /// The address to query, and the credentials.
@@ -63,6 +69,9 @@ pub(super) struct AdminTarget {
     guessed: bool,
     token: Option<PathBuf>,
     tls: Option<plan::ClientTls>,
+    pub(super) timeout: Option<Duration>,
+    /// Where the process is registered; known only of a gateway, and by its file.
+    registration: Option<GatewayRegistration>,
 }
 
 /// The reason for which the verb failed.
@@ -111,7 +120,14 @@ impl AdminTargetArgs {
         let (scheme, rest) = url.split_once("://").unwrap_or(("http", &url));
         let secured = scheme.eq_ignore_ascii_case("https");
         let admin = rest.trim_end_matches('/').to_owned();
-        Ok(AdminTarget { admin, guessed, token: self.token_file.clone(), tls: secured.then_some(tls) })
+        Ok(AdminTarget {
+            admin,
+            guessed,
+            token: self.token_file.clone(),
+            tls: secured.then_some(tls),
+            timeout: self.timeout,
+            registration: None,
+        })
     }
 
     fn resolve_from_file(
@@ -120,9 +136,13 @@ impl AdminTargetArgs {
         of: HintedProcessKind,
         tls: plan::ClientTls,
     ) -> Result<AdminTarget, ExitCode> {
-        let admin = match of {
-            HintedProcessKind::Gateway => policy::read_gateway_quietly(file)?.serving.admin,
-            HintedProcessKind::Guard => policy::read_guard_quietly(file)?.serving.admin,
+        let (admin, registration) = match of {
+            HintedProcessKind::Gateway => {
+                let gateway = policy::read_gateway_quietly(file)?;
+                let registration = GatewayRegistration::new(&gateway);
+                (gateway.serving.admin, Some(registration))
+            }
+            HintedProcessKind::Guard => (policy::read_guard_quietly(file)?.serving.admin, None),
         };
         Ok(AdminTarget {
             admin: connect_address(admin.address).to_string(),
@@ -130,6 +150,8 @@ impl AdminTargetArgs {
             token: self.token_file.clone().or(admin.bearer),
             // The command connects by an address, and no certificate has that address.
             tls: admin.tls.map(|_| plan::ClientTls { server_name: Some("localhost".into()), ..tls }),
+            timeout: self.timeout,
+            registration,
         })
     }
 }
@@ -138,6 +160,11 @@ impl AdminTarget {
     /// For queries that need no credentials: the token file need not be readable.
     pub(super) fn without_token(self) -> Self {
         Self { token: None, ..self }
+    }
+
+    /// For a verb that draws on the terminal while it waits: nothing else is written meanwhile.
+    pub(super) fn without_notes(self) -> Self {
+        Self { registration: None, ..self }
     }
 }
 
@@ -178,10 +205,14 @@ pub(super) struct AdminClient {
     guessed: bool,
     client: JsonClient,
     what: &'static str,
+    timeout: Option<Duration>,
+    registration: Option<GatewayRegistration>,
 }
 
-/// The time limit for one answer. The process may have to write a decision to its disk.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The time limit for an answer that changes nothing.
+const LOOK: Duration = Duration::from_secs(10);
+/// The time limit for an answer to a change. The process may have to write a decision to its disk.
+const CHANGE: Duration = Duration::from_secs(60);
 
 impl AdminClient {
     pub(super) async fn connect(
@@ -207,11 +238,40 @@ impl AdminClient {
             HintedProcessKind::Gateway => "a gateway",
             HintedProcessKind::Guard => "a guard",
         };
-        Ok(Self { admin: found.admin.clone(), guessed: found.guessed, client, what })
+        Ok(Self {
+            admin: found.admin.clone(),
+            guessed: found.guessed,
+            client,
+            what,
+            timeout: found.timeout,
+            registration: found.registration.clone(),
+        })
+    }
+
+    /// Waits for an answer. When it takes long, what ZooKeeper says of the process is told meanwhile, once.
+    async fn wait<T>(&mut self, call: impl AsyncFnOnce(&mut JsonClient) -> T) -> T {
+        let Some(registration) = self.registration.clone() else { return call(&mut self.client).await };
+        let admin = &self.admin;
+        let mut told = false;
+        let note = async {
+            registration.note_silence(admin).await;
+            told = true;
+            std::future::pending::<std::convert::Infallible>().await
+        };
+        let answer = tokio::select! {
+            biased;
+            answer = call(&mut self.client) => answer,
+            never = note => match never {},
+        };
+        if told {
+            self.registration = None;
+        }
+        answer
     }
 
     pub(super) async fn get(&mut self, path: &str) -> Result<Value, AdminClientError> {
-        let answer = self.client.get(path, PATIENCE).await;
+        let limit = self.timeout.unwrap_or(LOOK);
+        let answer = self.wait(async |client| client.get(path, limit).await).await;
         self.success_body(answer)
     }
 
@@ -221,11 +281,13 @@ impl AdminClient {
         path: &str,
         patience: Duration,
     ) -> Result<JsonResponse, AdminClientError> {
-        self.client.get(path, patience).await.map_err(|source| self.no_answer_error(source))
+        let answer = self.wait(async |client| client.get(path, patience).await).await;
+        answer.map_err(|source| self.no_answer_error(source))
     }
 
     pub(super) async fn post(&mut self, path: &str, body: &Value) -> Result<Value, AdminClientError> {
-        let answer = self.client.post(path, body, PATIENCE).await;
+        let limit = self.timeout.unwrap_or(CHANGE);
+        let answer = self.wait(async |client| client.post(path, body, limit).await).await;
         self.success_body(answer)
     }
 
@@ -235,7 +297,8 @@ impl AdminClient {
         path: &str,
         body: &Value,
     ) -> Result<JsonResponse, AdminClientError> {
-        let answer = self.client.post(path, body, PATIENCE).await;
+        let limit = self.timeout.unwrap_or(CHANGE);
+        let answer = self.wait(async |client| client.post(path, body, limit).await).await;
         let answer = answer.map_err(|source| self.no_answer_error(source))?;
         match answer.status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST => {
@@ -247,7 +310,8 @@ impl AdminClient {
 
     /// A response that is read in parts.
     pub(super) async fn post_stream(&mut self, path: &str) -> Result<StreamedResponse, AdminClientError> {
-        let begun = self.client.post_stream(path, PATIENCE).await;
+        let limit = self.timeout.unwrap_or(CHANGE);
+        let begun = self.wait(async |client| client.post_stream(path, limit).await).await;
         let begun = begun.map_err(|source| self.no_answer_error(source))?;
         begun.map_err(|answer| self.refusal_error(&answer))
     }
@@ -295,7 +359,8 @@ pub(super) fn with_client<R>(
     question: impl AsyncFnOnce(&mut AdminClient) -> Result<R, AdminClientError>,
 ) -> Result<R, AdminClientError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    // A session with ZooKeeper has tasks of one thread.
+    LocalSet::new().block_on(&runtime, async {
         let mut asker = AdminClient::connect(found, of).await?;
         question(&mut asker).await
     })

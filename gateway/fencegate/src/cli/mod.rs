@@ -23,6 +23,7 @@ mod outcomes;
 mod policy;
 mod print;
 mod ready;
+mod registration;
 mod reload;
 mod run;
 mod run_guard;

@@ -24,11 +24,11 @@ somebody else does; 74 stdout could not be written; 78 the file has errors.";
 pub(super) struct ReadyArgs {
     #[command(flatten)]
     place: AdminTargetArgs,
-    /// The longest wait for the process, such as `5s`.
+    /// The longest wait for the process, such as `5s`; --timeout says the same.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
     within: Duration,
     /// The form of the output; `json` for programs.
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
 }
 
@@ -41,8 +41,9 @@ struct ReadyReport {
 
 pub(super) fn run(arguments: &ReadyArgs, of: HintedProcessKind) -> Result<(), ExitCode> {
     let found = arguments.place.resolve(of)?.without_token();
+    let patience = found.timeout.unwrap_or(arguments.within);
     let result = with_client(&found, of, async |process| {
-        let answer = process.get_response("/ready", arguments.within).await?;
+        let answer = process.get_response("/ready", patience).await?;
         let says = answer.body.as_str().unwrap_or_default().trim_end().to_owned();
         match answer.status {
             StatusCode::OK if says.starts_with("ready") => Ok(ReadyReport { ready: true, says }),

@@ -50,6 +50,7 @@ const ROWS: usize = 200;
 pub(super) fn run(top: &TopArgs) -> Result<(), ExitCode> {
     let found = top.place.resolve(HintedProcessKind::Gateway)?;
     let once = top.once || !stdout().is_terminal();
+    let found = if once { found } else { found.without_notes() };
     let result = with_client(&found, HintedProcessKind::Gateway, async |gateway| {
         if once {
             let shown = fetch(gateway).await?;

@@ -19,7 +19,7 @@ pub struct DemoOptions {
     #[arg(long, conflicts_with_all = ["level", "without_fence"])]
     pub compare: bool,
     /// The form of the summary. With `json` it is the last line of stdout, and the story goes to stderr.
-    #[arg(long, value_enum, default_value_t = ReportFormat::Text)]
+    #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = ReportFormat::Text)]
     pub format: ReportFormat,
 }
 

@@ -25,7 +25,7 @@ use super::{
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
-    /// The policy of a gateway or the file of a guard; unless given, as for -c.
+    /// The policy of a gateway or the file of a guard, `-` for standard input; unless given, as for -c.
     #[arg(value_name = "FILE")]
     policy: Option<PathBuf>,
     /// The same, as other verbs take it; unless given, $FENCEGATE_CONFIG, else /etc/fencegate/policy.yaml.
@@ -41,12 +41,13 @@ pub(super) struct CheckArgs {
     #[arg(long)]
     hints: bool,
     /// The form of the output; `json` for programs.
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
 }
 
 pub(super) fn run(arguments: &CheckArgs) -> Result<(), ExitCode> {
     let named = arguments.policy.as_deref().or(arguments.config.as_deref());
+    let named = named.map(|named| if named == Path::new("-") { Path::new("/dev/stdin") } else { named });
     let path = config::resolve_file_of_any_kind(named, HintedProcessKind::Gateway)?;
     let name = path.display().to_string();
     let file = match PolicyFile::open(&path) {

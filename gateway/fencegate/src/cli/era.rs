@@ -44,7 +44,7 @@ pub(super) enum EraCommand {
         #[command(flatten)]
         config: ConfigArgs,
         /// The form of the output; `json` for programs.
-        #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+        #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = OutputFormat::Text)]
         format: OutputFormat,
     },
     /// Begin the next era: every token from then on is larger than all before. No gateway may be registered.
@@ -61,7 +61,7 @@ pub(super) enum EraCommand {
         #[arg(long)]
         force: bool,
         /// The form of the output; `json` for programs.
-        #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+        #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = OutputFormat::Text)]
         format: OutputFormat,
     },
 }

@@ -34,7 +34,7 @@ pub(super) struct ExplainArgs {
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
     /// The form of the output; `json` for programs.
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
 }
 

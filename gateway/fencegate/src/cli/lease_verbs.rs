@@ -83,7 +83,7 @@ pub(super) struct GatewayQueryArgs {
     #[command(flatten)]
     place: AdminTargetArgs,
     /// The form of the output; `json` for programs.
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
 }
 

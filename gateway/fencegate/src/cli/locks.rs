@@ -5,7 +5,10 @@ use std::{process::ExitCode, time::Duration};
 
 use clap::{Args, Subcommand};
 use fencegate_admin::models::{LockDetailJson, LockJson, LockListJson, encode, pluralize};
-use fencegate_process::command_hint::{self, shell_quote};
+use fencegate_process::{
+    command_hint::{self, shell_quote},
+    display::HumanDuration,
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -30,7 +33,7 @@ pub(super) struct LockListArgs {
     #[command(flatten)]
     place: AdminTargetArgs,
     /// The form of the output; `json` for programs.
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
 }
 
@@ -44,7 +47,7 @@ pub(super) enum LockCommand {
         #[command(flatten)]
         place: AdminTargetArgs,
         /// The form of the output; `json` for programs.
-        #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+        #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = OutputFormat::Text)]
         format: OutputFormat,
     },
     /// Remove the lock node of a key whose holder hangs and does not release it.
@@ -69,7 +72,7 @@ pub(super) enum LockCommand {
         #[command(flatten)]
         place: AdminTargetArgs,
         /// The form of the output; `json` for programs.
-        #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+        #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = OutputFormat::Text)]
         format: OutputFormat,
     },
 }
@@ -154,7 +157,7 @@ pub(super) fn rows(locks: &[LockJson]) -> TextTable {
 pub(super) fn format_millis(millis: u64) -> String {
     let duration = Duration::from_millis(millis);
     if millis < 10_000 {
-        format!("{duration:.1?}")
+        HumanDuration(duration).to_string()
     } else {
         format!("{}", humantime::format_duration(Duration::from_secs(millis / 1000)))
     }

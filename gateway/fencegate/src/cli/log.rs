@@ -1,6 +1,8 @@
 //! The log: facts as fields on stderr, for people or for machines.
 
 use std::{
+    env,
+    ffi::OsStr,
     io::{IsTerminal, stderr},
     sync::OnceLock,
 };
@@ -27,6 +29,9 @@ pub(super) fn log_format() -> OutputFormat {
 
 /// Filter, in the syntax of `tracing-subscriber`'s `EnvFilter`.
 const FILTER: &str = "FENCEGATE_LOG";
+
+/// If it is set and not empty, nothing has colour (no-color.org).
+const NO_COLOR: &str = "NO_COLOR";
 
 /// The client library logs every reconnect at `info`. The events of our own session report each change once.
 const DEFAULT: &str = "info,zookeeper_client=error";
@@ -61,7 +66,7 @@ pub(super) fn start_logging(format: OutputFormat, loudness: Verbosity) {
         .with_writer(writer)
         // `tracing-subscriber` would report them with `eprintln!`, which panics if the reader of the log is gone.
         .log_internal_errors(false)
-        .with_ansi(stderr().is_terminal());
+        .with_ansi(has_color(stderr().is_terminal(), env::var_os(NO_COLOR).as_deref()));
     let lines = match format {
         OutputFormat::Text => lines.boxed(),
         OutputFormat::Json => lines.json().boxed(),
@@ -70,4 +75,23 @@ pub(super) fn start_logging(format: OutputFormat, loudness: Verbosity) {
         .with(lines.with_filter(filter))
         .with(negotiated_timeout::connect_log_layer())
         .init();
+}
+
+fn has_color(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
+    is_terminal && no_color.is_none_or(OsStr::is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A log has colour on a terminal only, and not where the user has asked for none.
+    #[test]
+    fn no_color_is_obeyed() {
+        let set = |value: &'static str| Some(OsStr::new(value));
+        assert!(has_color(true, None) && has_color(true, set("")));
+        for (is_terminal, no_color) in [(true, set("1")), (true, set("0")), (false, None), (false, set(""))] {
+            assert!(!has_color(is_terminal, no_color), "{is_terminal} {no_color:?}");
+        }
+    }
 }

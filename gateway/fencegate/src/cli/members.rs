@@ -20,7 +20,7 @@ pub(super) struct MembersArgs {
     #[command(flatten)]
     place: AdminTargetArgs,
     /// The form of the output; `json` for programs.
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
 }
 
@@ -51,7 +51,15 @@ fn text(registered: &[RegisteredGateway]) -> String {
             sessions.iter().map(|one| one.since).min().map(format_unix_seconds_and_age).unwrap_or_default(),
         ]);
     }
-    format!("{}\n\n{table}", pluralize(gateways.len(), "gateway"))
+    let programs = gateways.values().filter(|sessions| sessions.iter().all(|one| one.has_no_plan())).count();
+    let mut head = pluralize(gateways.len() - programs, "gateway");
+    if programs > 0 {
+        head.push_str(&format!(
+            ", and {} without a plan, such as `fencegate lock`",
+            pluralize(programs, "program")
+        ));
+    }
+    format!("{head}\n\n{table}")
 }
 
 /// During a restart two processes with one name may report different values.
@@ -87,6 +95,23 @@ fn ready_text(sessions: &[&RegisteredGateway]) -> String {
 mod tests {
     use super::*;
 
+    /// A command under a lock is registered like a gateway, and is none.
+    #[test]
+    fn commands_are_not_counted_as_gateways() {
+        let gateway = RegisteredGateway { plan: Some("00000000000000a7".into()), ..session(true, false, 0) };
+        let command = RegisteredGateway {
+            gateway: "lock.vm.77".into(),
+            plan: Some("0000000000000000".into()),
+            ..session(true, false, 0)
+        };
+        let said = text(&[gateway, command]);
+        assert!(
+            said.starts_with("1 gateway, and 1 program without a plan, such as `fencegate lock`\n"),
+            "{said}"
+        );
+        assert!(said.contains("lock.vm.77"), "{said}");
+    }
+
     fn session(ready: bool, leaving: bool, silent_ms: u64) -> RegisteredGateway {
         RegisteredGateway {
             gateway: "gw-1".into(),
@@ -111,8 +136,8 @@ mod tests {
             (vec![&well, &well], "yes"),
             (vec![&drains, &drains], "no: drains"),
             (vec![&well, &drains], "1 of 2 sessions"),
-            (vec![&silent], "no: silent for 9.0s"),
-            (vec![&well, &silent], "1 of 2 sessions: silent for 9.0s"),
+            (vec![&silent], "no: silent for 9s"),
+            (vec![&well, &silent], "1 of 2 sessions: silent for 9s"),
         ] {
             assert_eq!(ready_text(&sessions), expected);
         }

@@ -44,7 +44,7 @@ pub(super) struct MigrateGuardArgs {
     #[arg(long)]
     dry_run: bool,
     /// The form of the output; `json` for programs.
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
 }
 

@@ -6,6 +6,7 @@ mod check;
 mod config;
 mod ensemble;
 mod era;
+mod examples;
 mod exit;
 mod explain;
 mod guard_backups;
@@ -33,15 +34,16 @@ mod times;
 mod top;
 mod verify;
 
-use std::{env, process::ExitCode};
+use std::{env, ffi::OsString, io, path::PathBuf, process::ExitCode};
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use fencegate_demo as demo;
 use fencegate_exec::reexec;
 use fencegate_process::log_writer::flush_stderr;
 
 use self::{
     admin_client::HintedProcessKind,
+    examples::with_examples,
     lock_arguments::LockArgs,
     log::{OutputFormat, Verbosity},
     out::{print_result, print_text, report_error},
@@ -130,8 +132,14 @@ enum CliCommand {
         #[arg(value_enum)]
         shell: print::Shell,
     },
-    /// Print the manual page.
-    Man,
+    /// Print the manual page, or write those of all verbs into a folder.
+    Man {
+        /// Write a page for each verb into this folder, which has to be there.
+        #[arg(long, value_name = "FOLDER")]
+        into: Option<PathBuf>,
+    },
+    /// Print the version.
+    Version,
     /// Show or change the identity of an installation in ZooKeeper.
     #[command(subcommand)]
     Era(era::EraCommand),
@@ -156,7 +164,7 @@ pub fn run() -> ExitCode {
     if let Some(played) = reexec::run_if_reexecuted(env::args_os()) {
         return played;
     }
-    let arguments = Cli::try_parse().unwrap_or_else(|mistake| exit::exit_with_usage(&mistake));
+    let arguments = parse(env::args_os()).unwrap_or_else(|mistake| exit::exit_with_usage(&mistake));
     log::start_logging(arguments.log_format, arguments.command.verbosity());
     let done = match arguments.command {
         CliCommand::Run(arguments) => run::run(arguments),
@@ -179,7 +187,10 @@ pub fn run() -> ExitCode {
         CliCommand::Init { starter: None } => print_text(print::starters()),
         CliCommand::Schema { guard } => print_text(print::schema(guard)),
         CliCommand::Completions { shell } => print_text(print::completions(command(), shell)),
-        CliCommand::Man => print_text(print::manual(command())),
+        CliCommand::Man { into: None } => print_text(print::manual(command())),
+        CliCommand::Man { into: Some(folder) } => print::write_manuals(command(), &folder)
+            .map_err(|error| report_error(&WriteManualsError { folder, source: error })),
+        CliCommand::Version => print_text(format!("fencegate {}", env!("CARGO_PKG_VERSION"))),
         CliCommand::Era(verb) => verb.config().plan().and_then(|plan| print_result(era::run(&verb, &plan))),
         CliCommand::Acl(verb) => {
             verb.config().plan().and_then(|plan| print_result(acl::run(&verb, &plan.zookeeper)))
@@ -194,7 +205,21 @@ pub fn run() -> ExitCode {
 }
 
 fn command() -> clap::Command {
-    Cli::command()
+    with_examples(Cli::command())
+}
+
+fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let mut command = command();
+    let matches = command.try_get_matches_from_mut(arguments)?;
+    Cli::from_arg_matches(&matches).map_err(|mistake| mistake.format(&mut command))
+}
+
+/// Why the manual pages could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("write the manual pages into {}", .folder.display())]
+struct WriteManualsError {
+    folder: PathBuf,
+    source: io::Error,
 }
 
 #[cfg(test)]
@@ -202,7 +227,11 @@ mod tests {
     use super::*;
 
     /// Every verb with its path, the program itself first.
-    fn for_each_command(command: &clap::Command, path: &str, look: &mut impl FnMut(&str, &clap::Command)) {
+    pub(super) fn for_each_command(
+        command: &clap::Command,
+        path: &str,
+        look: &mut impl FnMut(&str, &clap::Command),
+    ) {
         look(path, command);
         for verb in command.get_subcommands().filter(|verb| verb.get_name() != "help") {
             for_each_command(verb, &format!("{path} {}", verb.get_name()), look);

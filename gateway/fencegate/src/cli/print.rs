@@ -1,5 +1,7 @@
 //! Prints texts: starter files, schemas, completion scripts, the manual page.
 
+use std::{io, path::Path};
+
 use clap::{Command, ValueEnum};
 use fencegate_policies::schema;
 
@@ -74,9 +76,43 @@ pub(super) fn completions(mut command: Command, shell: Shell) -> Vec<u8> {
     script
 }
 
-/// The manual page of the command. The verbs are described by `--help`.
+/// The manual page of the command. The pages of its verbs are those of [`write_manuals`].
 pub(super) fn manual(command: Command) -> Vec<u8> {
     let mut page = Vec::new();
-    clap_mangen::Man::new(command).render(&mut page).expect("memory takes every byte");
+    clap_mangen::Man::new(without_help(command)).render(&mut page).expect("memory takes every byte");
     page
+}
+
+/// Writes the page of the command and of each verb.
+///
+/// # Errors
+/// A file cannot be written.
+pub(super) fn write_manuals(command: Command, folder: &Path) -> io::Result<()> {
+    clap_mangen::generate_to(without_help(command), folder)
+}
+
+/// `fencegate help` prints what `--help` does, and has no page.
+fn without_help(command: Command) -> Command {
+    command.disable_help_subcommand(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each page that the manual page of the command names is there, with the options of its verb.
+    #[test]
+    fn manual_pages_exist_for_named_verbs() {
+        let folder = tempfile::tempdir().expect("a folder");
+        write_manuals(super::super::command(), folder.path()).expect("written");
+        let page = String::from_utf8(manual(super::super::command())).expect("text");
+        let named: Vec<_> = page.lines().filter_map(|line| line.strip_suffix("(1)")).collect();
+        assert!(named.len() > 20, "{page}");
+        for name in named {
+            let file = folder.path().join(format!("{}.1", name.replace('\\', "")));
+            assert!(file.is_file(), "{}", file.display());
+        }
+        let lock = std::fs::read_to_string(folder.path().join("fencegate-lock.1")).expect("written");
+        assert!(lock.contains("conflict") && lock.contains("FENCING_TOKEN"), "{lock}");
+    }
 }

@@ -146,7 +146,7 @@ pub(super) struct VerifyArgs {
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
     /// The form of the report: for people, for programs, or JUnit for CI systems.
-    #[arg(long, value_enum, default_value_t = VerifyFormat::Text)]
+    #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = VerifyFormat::Text)]
     format: VerifyFormat,
 }
 

@@ -38,11 +38,9 @@ pub(in crate::cli) struct RestoreArgs {
     pub(super) backup: PathBuf,
     /// The guard's file, which names the place of the store. Default: $FENCEGATE_CONFIG, else
     /// /etc/fencegate/guard.yaml.
-    /// /etc/fencegate/guard.yaml.
     #[arg(short = 'c', long = "config", value_name = "GUARD")]
     pub(super) config: Option<PathBuf>,
     /// The policy of a gateway. It names the ZooKeeper that knows how far tokens have come. Default:
-    /// /etc/fencegate/policy.yaml.
     /// /etc/fencegate/policy.yaml.
     #[arg(long, value_name = "POLICY")]
     pub(super) policy: Option<PathBuf>,
@@ -53,6 +51,6 @@ pub(in crate::cli) struct RestoreArgs {
     #[arg(long)]
     pub(super) replace: bool,
     /// The form of the output; `json` for programs.
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = OutputFormat::Text)]
     pub(super) format: OutputFormat,
 }

@@ -46,7 +46,7 @@ pub(in crate::cli) struct RunningGuardArgs {
     #[command(flatten)]
     pub(in crate::cli) place: AdminTargetArgs,
     /// The form of the output; `json` for programs.
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = OutputFormat::Text)]
     pub(in crate::cli) format: OutputFormat,
 }
 

@@ -30,7 +30,8 @@ use fencegate_protocol::{
 use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
 use hyper::{
     StatusCode, Version,
-    header::{CONNECTION, HeaderMap, HeaderValue},
+    body::Body as _,
+    header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderValue},
 };
 use tokio::task::spawn_local;
 use tokio_util::sync::CancellationToken;
@@ -169,7 +170,7 @@ impl<S: Handler<RawRequest>> Pipeline for S {
     fn answer(self: Rc<Self>, request: PipelineRequest) -> ResponseFuture {
         let PipelineRequest { incoming, metrics, sinks, clock, role, drains, counted_entry } = request;
         let IncomingRequest { http, peer, exchange, tracker: answering, head } = incoming;
-        let is_http2 = http.version() == Version::HTTP_2;
+        let version = http.version();
         // HTTP/1.0 has no interim responses, and peers do not wait for them.
         let allows_interim = http.version() == Version::HTTP_11 && role != ServingRole::Peer;
         Box::pin(async move {
@@ -195,9 +196,8 @@ impl<S: Handler<RawRequest>> Pipeline for S {
                 );
             let (mut reply, entry) = in_progress.finish(answer);
             let switches = reply.status() == StatusCode::SWITCHING_PROTOCOLS;
-            if !is_http2 && !switches && drains.get() {
-                // In HTTP/2 a frame does this.
-                reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            if !switches && (drains.get() || !can_see_end(version, &reply)) {
+                close_connection(version, &mut reply);
             }
             Ok(reply.map(|body| {
                 let body = answering.observe(body);
@@ -207,6 +207,26 @@ impl<S: Handler<RawRequest>> Pipeline for S {
                 }
             }))
         })
+    }
+}
+
+/// Whether a client of this version can see where the body ends while the connection stays open. HTTP/1.0 has no chunks.
+fn can_see_end(version: Version, reply: &Reply) -> bool {
+    version != Version::HTTP_10
+        || reply.body().size_hint().exact().is_some()
+        || reply.headers().contains_key(CONTENT_LENGTH)
+}
+
+/// The connection ends with this response, and says so. In HTTP/2 a frame does this.
+fn close_connection(version: Version, reply: &mut Reply) {
+    if version == Version::HTTP_2 {
+        return;
+    }
+    reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    if version == Version::HTTP_10 {
+        // To a client of HTTP/1.0 that asks to stay, the library writes `keep-alive` on each response of HTTP/1.1, whatever
+        // stands there.
+        *reply.version_mut() = Version::HTTP_10;
     }
 }
 

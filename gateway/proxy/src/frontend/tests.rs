@@ -24,7 +24,10 @@ use fencegate_process::randomness::{Guid, SystemRandomness};
 use futures_util::FutureExt;
 use hyper::{Request, client, rt::Executor, server::conn::http2::Builder};
 use hyper_util::rt::TokioIo;
-use tokio::task::{LocalSet, spawn_local, yield_now};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    task::{LocalSet, spawn_local, yield_now},
+};
 
 use super::*;
 use crate::{
@@ -99,6 +102,53 @@ fn build_plan(key: &str) -> (Arc<ServingPlan>, Arc<UpstreamSet>, Arc<ProcessMetr
     let all = ProcessMetricFamilies::for_gateway(&gateway);
     let fleets = UpstreamSet::for_display(&plan, all.endpoints());
     (plan, fleets, all)
+}
+
+/// What a client reads that sends one request with this version and these fields, and gets this body.
+async fn answer_once(asks: &str, body: Body) -> String {
+    let (ours, mut theirs) = tokio::io::duplex(1 << 16);
+    let body = RefCell::new(Some(body));
+    let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
+        let mut reply = hyper::Response::new(body.take().expect("one request"));
+        if !can_see_end(request.version(), &reply) {
+            close_connection(request.version(), &mut reply);
+        }
+        std::future::ready(Ok::<_, std::convert::Infallible>(reply))
+    });
+    let serving = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(ours), service);
+    let asking = async {
+        let request = format!("GET / {asks}\r\nHost: a\r\n\r\n");
+        theirs.write_all(request.as_bytes()).await.expect("written");
+        let mut answer = Vec::new();
+        while !answer.windows(5).any(|piece| piece == b"hello") {
+            assert!(theirs.read_buf(&mut answer).await.expect("read") > 0, "{}", answer.escape_ascii());
+        }
+        String::from_utf8(answer).expect("text")
+    };
+    let mut asking = std::pin::pin!(asking);
+    tokio::select! {
+        answer = &mut asking => answer,
+        _served = serving => asking.await,
+    }
+}
+
+/// A client of HTTP/1.0 that asks to stay is told that the connection ends where it could not see the end of the body, and stays
+/// otherwise.
+#[tokio::test]
+async fn http10_response_without_length_closes() {
+    let chunks = || Body::with_trailers("hello".into(), Some(HeaderMap::new()));
+    for (asks, body, said) in [
+        ("HTTP/1.0\r\nConnection: keep-alive", chunks(), "connection: close"),
+        ("HTTP/1.0", chunks(), "connection: close"),
+        ("HTTP/1.0\r\nConnection: Keep-Alive", Body::from_bytes("hello".into()), "connection: keep-alive"),
+        ("HTTP/1.1", chunks(), "transfer-encoding: chunked"),
+    ] {
+        let answer = answer_once(asks, body).await;
+        assert!(answer.contains(said), "{asks}: {answer}");
+        let closes = said == "connection: close";
+        assert_eq!(answer.contains("keep-alive"), said.ends_with("keep-alive"), "{asks}: {answer}");
+        assert!(!closes || answer.ends_with("\r\n\r\nhello"), "{asks}: {answer}");
+    }
 }
 
 /// A reload waits for an HTTP/2 request that has received its plan, even if its stream was not polled yet.

@@ -35,23 +35,89 @@ pub(super) fn replay(kept: StoredResponse, context: &RequestContext) -> Result<R
     Ok(reply)
 }
 
-/// Fields of an answer that mean the same when it is replayed. `Retry-After` does not: this answer will not change.
-const REPLAYED_FIELDS: [HeaderName; 8] = [
-    header::CONTENT_TYPE,
-    header::CONTENT_ENCODING,
-    header::CONTENT_LANGUAGE,
-    header::LOCATION,
-    header::ETAG,
-    header::LAST_MODIFIED,
-    header::CACHE_CONTROL,
-    header::LINK,
-];
+/// Whether a field of an answer does not mean the same when the answer is replayed. Those of a connection were removed
+/// before.
+fn is_of_one_answer(name: &HeaderName) -> bool {
+    // The length is that of what is kept.
+    const FRAMING: [HeaderName; 2] = [header::CONTENT_LENGTH, header::TRAILER];
+    // This answer will not change, and it was made at another time.
+    const OF_ITS_TIME: [HeaderName; 3] = [header::DATE, header::AGE, header::RETRY_AFTER];
+    // Of the connection or request over which it came.
+    const OF_ITS_WAY: [&str; 6] =
+        ["alt-svc", "server-timing", "x-request-id", "traceparent", "tracestate", "via"];
+    // A secret of its own, which has no place in a journal and its backups.
+    FRAMING.contains(name)
+        || OF_ITS_TIME.contains(name)
+        || OF_ITS_WAY.contains(&name.as_str())
+        || *name == header::SET_COOKIE
+}
 
-/// The stored part of an answer's fields.
+/// The most bytes of the fields of one answer that are kept.
+const MOST: usize = 8 << 10;
+
+/// The stored part of an answer's fields: all but those of one answer, for as long as there is room.
 pub(super) fn replayable_fields(headers: &HeaderMap) -> Vec<(String, String)> {
-    let values = REPLAYED_FIELDS
-        .iter()
-        .flat_map(|name| headers.get_all(name).into_iter().map(move |value| (name.as_str(), value)));
-    let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
-    values.filter_map(|(name, value)| Some((name.to_owned(), text(value)?))).collect()
+    let fields = headers.iter().filter(|(name, _)| !is_of_one_answer(name));
+    let fields = fields.filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)));
+    let mut room = MOST;
+    let fits = |(name, value): &(&str, &str)| {
+        let left = room.checked_sub(name.len() + value.len());
+        room = left.unwrap_or(room);
+        left.is_some()
+    };
+    fields.filter(fits).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept_names(fields: &[(&'static str, &str)]) -> Vec<String> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(*name, HeaderValue::from_str(value).expect("a value"));
+        }
+        replayable_fields(&headers).into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// A replay has what the service said of the result, and nothing of the connection, the moment or the request.
+    #[test]
+    fn replay_keeps_fields_of_the_result() {
+        for name in [
+            "content-type",
+            "location",
+            "content-location",
+            "preference-applied",
+            "etag",
+            "vary",
+            "content-disposition",
+            "x-total-count",
+            "x-ratelimit-remaining",
+            "deprecation",
+            "digest",
+        ] {
+            assert_eq!(kept_names(&[(name, "x")]), [name]);
+        }
+        for name in [
+            "content-length",
+            "date",
+            "age",
+            "retry-after",
+            "set-cookie",
+            "x-request-id",
+            "alt-svc",
+            "server-timing",
+            "traceparent",
+        ] {
+            assert!(kept_names(&[(name, "x")]).is_empty(), "{name}");
+        }
+        assert_eq!(kept_names(&[("link", "a"), ("link", "b")]).len(), 2);
+    }
+
+    /// One answer with large fields takes no more room than others, and its short fields are kept.
+    #[test]
+    fn kept_fields_are_bounded() {
+        let long = "x".repeat(MOST);
+        assert_eq!(kept_names(&[("x-a", &long), ("location", "/v1/a")]), ["location"]);
+    }
 }

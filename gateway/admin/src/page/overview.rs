@@ -11,7 +11,7 @@ use fencegate_lock::manager::{
 };
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{GatewayPlan, IdempotencyStore},
+    plan::{FencingLevel, GatewayPlan, IdempotencyStore},
 };
 use fencegate_process::{key_redaction::KeyRedaction, metric_snapshot::MetricSnapshot};
 use fencegate_refusal::RefusalReason;
@@ -40,6 +40,8 @@ pub(super) struct OverviewPage {
     at: String,
     state: ProcessStatus,
     note: Option<&'static str>,
+    /// What is wrong beside the sessions: a process may be ready, and its requests may fail all the same.
+    troubles: Vec<Trouble>,
     tiles: Vec<Tile>,
     waits: Vec<WaitingKeyRow>,
     wanted: usize,
@@ -55,6 +57,26 @@ pub(super) struct OverviewPage {
     operations: Option<Result<Vec<UnresolvedOperationRow>, String>>,
     plan: EffectiveConfig,
 }
+
+/// What is wrong, and the section of the runbook about it.
+#[derive(Debug, PartialEq, Eq)]
+struct Trouble {
+    text: String,
+    section: &'static str,
+}
+
+impl Trouble {
+    fn link(&self) -> String {
+        format!("/runbook#{}", self.section)
+    }
+}
+
+const CONFIGURATION: &str = "configuration";
+const GUARD: &str = "the-guard-refuses";
+const SERVICE: &str = "endpoint-silent";
+/// The sections to which this page leads by a [`Trouble`].
+#[cfg(test)]
+pub(super) const SECTIONS: [&str; 3] = [CONFIGURATION, GUARD, SERVICE];
 
 struct WaitingKeyRow {
     key: String,
@@ -138,6 +160,7 @@ impl OverviewPage {
             at: format_now(),
             state: process_status(seen),
             note,
+            troubles: troubles(&counted, seen),
             tiles: tiles(&counted, &survey, &sessions, &safety),
             waits,
             wanted: survey.wanted,
@@ -174,6 +197,53 @@ fn process_status(seen: &GatewayAdminState) -> ProcessStatus {
         }
         Some(why) => ProcessStatus { word: "not ready", class: "bad", why: Some(why) },
     }
+}
+
+fn troubles(counted: &MetricSnapshot, seen: &GatewayAdminState) -> Vec<Trouble> {
+    let reload = (counted.sum("fencegate_config_last_reload_successful", None) < 1.0).then(|| Trouble {
+        text: "The last reload was refused, and the plan before it is in force: the file has mistakes, or needs a restart. \
+               `fencegate reload --dry-run` says which."
+            .to_owned(),
+        section: CONFIGURATION,
+    });
+    let mut found: Vec<Trouble> = reload.into_iter().collect();
+    let Some((_, config)) = seen.config.active_config() else { return found };
+    for fleet in config.fleets.all() {
+        let upstream = &fleet.upstream;
+        found.extend(fleet.endpoints().iter().filter_map(|endpoint| {
+            let state = endpoint.state().as_str();
+            let failures = endpoint.failures_in_a_row();
+            endpoint_trouble(
+                &upstream.name,
+                upstream.fencing == FencingLevel::Guard,
+                &endpoint.name,
+                state,
+                failures,
+            )
+        }));
+    }
+    found
+}
+
+/// `state`: as the metric `fencegate_upstream_endpoints` has it.
+fn endpoint_trouble(
+    upstream: &str,
+    is_guard: bool,
+    endpoint: &str,
+    state: &str,
+    failures: usize,
+) -> Option<Trouble> {
+    let (what, section) = match is_guard {
+        true => ("The guard", GUARD),
+        false => ("The service", SERVICE),
+    };
+    let is = match (state, failures) {
+        ("usable", 0) => return None,
+        ("usable", 1) => "does not answer: the last request there failed".to_owned(),
+        ("usable", failures) => format!("does not answer: the last {failures} requests there failed"),
+        (state, _) => format!("is {state}, and gets no requests"),
+    };
+    Some(Trouble { text: format!("{what} at {endpoint} (upstream {upstream}) {is}."), section })
 }
 
 fn tiles(
@@ -355,12 +425,13 @@ fn member_rows(found: &[RegisteredGateway], ours: &str, fingerprint: u64) -> Vec
     let mut members: BTreeMap<&str, MemberRow> = BTreeMap::new();
     for one in found {
         let plan = one.plan.clone().unwrap_or_default();
+        let is_program = one.has_no_plan();
         let member = members.entry(&one.gateway).or_insert_with(|| MemberRow {
             name: one.gateway.clone(),
             sessions: 0,
             version: one.version.clone().unwrap_or_default(),
-            differs: plan != same,
-            plan,
+            differs: plan != same && !is_program,
+            plan: if is_program { "none: it names its keys itself".to_owned() } else { plan },
             page: peer_page_url(found, &one.gateway, ours).map(str::to_owned),
         });
         member.sessions += 1;
@@ -383,4 +454,47 @@ pub(super) async fn operation_rows(
     let open = seen.keeper.unresolved_operations().await.map_err(|error| error.to_string());
     let meant = |one: &&UnresolvedOperation| key.is_none_or(|key| one.record.keys.contains(key));
     Some(open.map(|open| open.iter().filter(meant).take(ROWS).map(|one| operation_row(one, names)).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An endpoint that fails is told on the page, a guard as a guard, and one that answers is not.
+    #[test]
+    fn failing_endpoint_is_told() {
+        let told = |is_guard, state, failures| {
+            endpoint_trouble("ledger", is_guard, "127.0.0.1:8081", state, failures)
+                .map(|trouble| trouble.text)
+        };
+        assert_eq!(told(true, "usable", 0), None);
+        for (is_guard, state, failures, text) in [
+            (
+                true,
+                "usable",
+                3,
+                "The guard at 127.0.0.1:8081 (upstream ledger) does not answer: the last 3 requests there failed.",
+            ),
+            (
+                false,
+                "usable",
+                1,
+                "The service at 127.0.0.1:8081 (upstream ledger) does not answer: the last request there failed.",
+            ),
+            (
+                false,
+                "unhealthy",
+                0,
+                "The service at 127.0.0.1:8081 (upstream ledger) is unhealthy, and gets no requests.",
+            ),
+            (
+                true,
+                "ejected",
+                0,
+                "The guard at 127.0.0.1:8081 (upstream ledger) is ejected, and gets no requests.",
+            ),
+        ] {
+            assert_eq!(told(is_guard, state, failures).as_deref(), Some(text));
+        }
+    }
 }

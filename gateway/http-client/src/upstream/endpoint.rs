@@ -206,6 +206,11 @@ impl Endpoint {
             && self.state() == EndpointState::Usable
     }
 
+    /// How many exchanges have failed there since the last one that succeeded, or since its last ejection.
+    pub fn failures_in_a_row(&self) -> usize {
+        self.health.failures.load(Relaxed)
+    }
+
     /// Ejects the endpoint for a while, and for longer if the last ejection was a short time ago. Returns the length.
     pub fn eject(&self, eject: &OutlierEjection) -> Duration {
         let health = &self.health;

@@ -20,6 +20,7 @@ use fencegate_tests::{
     peers::ProxyProcess,
     policy::TestPolicy,
     site::TestSite,
+    stepped_clock::SteppedClock,
     zookeeper::OwnZooKeeper,
 };
 use serde_json::{Value, json};
@@ -368,6 +369,22 @@ async fn reports_missing_and_foreign_guards() {
     let all: Vec<&str> = report.diagnostics().filter_map(|one| one["message"].as_str()).collect();
     assert!(all.iter().any(|message| message.contains("of installation 00000000")), "{all:?}");
     assert!(all.iter().any(|message| message.contains("different stores")), "{all:?}");
+}
+
+/// The check reports a guard whose clock differs: it would refuse every request.
+#[tokio::test]
+async fn reports_guard_with_other_clock() {
+    let guarded = GuardedSite::fresh().await;
+    let clock = SteppedClock::start();
+    let guard = guarded.launch().await.with_clock(&clock).start().await;
+    let policy = guarded.policy("gw-1", &[guard.public]);
+    let _gateway = Gateway::start(&policy).await;
+    assert!(!CheckOutput::for_policy(&policy).await.codes().contains("FG0554"));
+    for (seconds, side) in [(600, "ahead of"), (-600, "behind"), (10, "ahead of")] {
+        clock.set_wall(seconds);
+        let report = CheckOutput::for_policy(&policy).await;
+        assert!(report.message("FG0554").contains(side), "{seconds}: {:#}", report.said);
+    }
 }
 
 /// The check takes the file of a guard, reports its unreachable endpoint and unusable files, and creates no store.

@@ -1,7 +1,12 @@
 //! Checks whether the endpoints of an upstream can be reached as a request would reach them, and whether each guard
 //! announces itself as one.
 
-use std::{collections::HashSet, io, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    io,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use bytes::Bytes;
 use fencegate_guard::identity::{ANNOUNCEMENT, GuardAnnouncement};
@@ -11,7 +16,11 @@ use fencegate_policies::{
     diagnostics::{Diagnostic, DiagnosticCode, Severity},
     plan::{FencingLevel, Upstream, UpstreamProtocol, host_header},
 };
-use fencegate_process::{command_hint, display::error_chain, pem::not_after};
+use fencegate_process::{
+    command_hint,
+    display::{HumanDuration, error_chain},
+    pem::not_after,
+};
 use fencegate_protocol::intermediary;
 use fencegate_zookeeper::installation::InstallationMeta;
 use futures_util::future::join_all;
@@ -38,6 +47,28 @@ pub(super) struct ProbedGuard {
     endpoint: usize,
     address: ConnectTarget,
     announcement: GuardAnnouncement,
+    clock: Option<ClockDifference>,
+}
+
+/// How far the clock of another machine is from ours, at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ClockDifference {
+    Ahead(Duration),
+    Behind(Duration),
+}
+
+impl ClockDifference {
+    /// The least that is told: the time in an answer has whole seconds.
+    const LEAST: Duration = Duration::from_secs(2);
+
+    /// `date` was said between `before` and `after`, by our clock.
+    fn between(date: SystemTime, before: SystemTime, after: SystemTime) -> Option<Self> {
+        let enough = |difference: Duration| (difference >= Self::LEAST).then_some(difference);
+        // The answer may have been given in the last moment of that second.
+        let latest = date + Duration::from_secs(1);
+        let ahead = date.duration_since(after).ok().and_then(enough).map(Self::Ahead);
+        ahead.or_else(|| before.duration_since(latest).ok().and_then(enough).map(Self::Behind))
+    }
 }
 
 /// What is expected at the endpoints of an upstream.
@@ -95,7 +126,7 @@ async fn check_upstream(
         let way = [way, &[list, &item]].concat();
         for seen in visited {
             match seen {
-                Ok(ProbedAddress { address, until, met: ProbeResult { announcement, hop } }) => {
+                Ok(ProbedAddress { address, until, met: ProbeResult { announcement, hop, clock } }) => {
                     reached = true;
                     let said = format!("{} answers at {address}", upstream.endpoint_url(endpoint));
                     findings.record(format!("upstream {}", upstream.name), said);
@@ -110,6 +141,7 @@ async fn check_upstream(
                         endpoint: number,
                         address,
                         announcement,
+                        clock,
                     }));
                 }
                 Err(missing) => missed.push((item.clone(), missing)),
@@ -140,6 +172,7 @@ struct ProbeResult {
     announcement: Option<GuardAnnouncement>,
     /// Evidence of an intermediary before the service.
     hop: Option<String>,
+    clock: Option<ClockDifference>,
 }
 
 /// Checks every address of an endpoint.
@@ -244,12 +277,12 @@ where
             // A service need not answer this, and the content of its response does not matter.
             let answer = timeout(LONGEST, probe).await.ok().and_then(Result::ok);
             let hop = answer.and_then(|answer| intermediary::find_intermediary_field(answer.headers()));
-            return Ok(ProbeResult { announcement: None, hop });
+            return Ok(ProbeResult { hop, ..ProbeResult::default() });
         }
     }
     let fetched = timeout(LONGEST, fetch_announcement(endpoint, stream, http2, upstream.scheme())).await;
     match fetched.unwrap_or_else(|_| Err("no answer in time".into())) {
-        Ok(announcement) => Ok(ProbeResult { announcement: Some(announcement), hop: None }),
+        Ok((announcement, clock)) => Ok(ProbeResult { announcement: Some(announcement), hop: None, clock }),
         Err(error) => {
             let message = format!("what answers for `{}` at {address} is no guard: {error}", upstream.name);
             let remedy = "start `fencegate guard` there, in front of the service, and let nothing else reach the service";
@@ -263,17 +296,22 @@ async fn fetch_announcement<S>(
     stream: S,
     http2: bool,
     scheme: &str,
-) -> Result<GuardAnnouncement, String>
+) -> Result<(GuardAnnouncement, Option<ClockDifference>), String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let before = SystemTime::now();
     let answer = send_request(Method::GET, ANNOUNCEMENT, endpoint, stream, http2, scheme).await?;
+    let date = answer.headers().get(header::DATE).and_then(|date| date.to_str().ok());
+    let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
+    let clock = date.and_then(|date| ClockDifference::between(date, before, SystemTime::now()));
     if answer.status() != StatusCode::OK {
         return Err(format!("it answers {} with {}", ANNOUNCEMENT, answer.status().as_u16()));
     }
     let body =
         Limited::new(answer.into_body(), 16 << 10).collect().await.map_err(|error| error.to_string())?;
-    serde_json::from_slice(&body.to_bytes()).map_err(|error| error.to_string())
+    let announcement = serde_json::from_slice(&body.to_bytes()).map_err(|error| error.to_string())?;
+    Ok((announcement, clock))
 }
 
 /// One request without a body.
@@ -312,7 +350,7 @@ pub(super) fn check_guards(
     met: &[ProbedGuard],
     installation: Option<&InstallationMeta>,
 ) {
-    for ProbedGuard { endpoint, address, announcement } in met {
+    for ProbedGuard { endpoint, address, announcement, clock } in met {
         let number = endpoint.to_string();
         let way = ["upstreams", &*upstream.name, "endpoints", &*number];
         let longest = announcement.longest_request();
@@ -343,6 +381,19 @@ pub(super) fn check_guards(
             let show = command_hint::command_line(command_hint::HintedProcessKind::Gateway, "era show");
             let remedy = &format!("make its store for this installation: `{show}` prints how");
             findings.report_problem(&way, DiagnosticCode::NoGuard, message, remedy);
+        }
+        if let Some(difference) = clock {
+            let (far, side) = match difference {
+                ClockDifference::Ahead(far) => (far, "ahead of"),
+                ClockDifference::Behind(far) => (far, "behind"),
+            };
+            let message = format!(
+                "the clock of the guard at {address} is {} {side} the one of this machine: where it differs so from that of a \
+                 gateway, requests are refused as too late, and tickets as invalid",
+                HumanDuration(*far)
+            );
+            let remedy = "let all machines take their time from one source; see *Clocks* in the runbook";
+            findings.report_problem(&way, DiagnosticCode::ClocksDiffer, message, remedy);
         }
         if announcement.observes {
             let message = format!("the guard at {address} only observes: it refuses nothing");
@@ -393,4 +444,27 @@ fn check_guard_stores(findings: &FindingCollector, upstream: &Upstream, met: &[P
 fn guard_count(met: &[ProbedGuard]) -> usize {
     let processes: HashSet<&str> = met.iter().map(|met| &*met.announcement.instance).collect();
     processes.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The time in an answer has whole seconds, and some of them pass meanwhile: only what cannot be explained so is told.
+    #[test]
+    fn clock_difference_needs_two_seconds() {
+        let at = |ms: u64| SystemTime::UNIX_EPOCH + Duration::from_millis(1_000_000 + ms);
+        let second = Duration::from_secs(1);
+        for (date, difference) in [
+            (10_000, None),
+            (9_000, None),
+            (12_000, None),
+            (8_000, None),
+            (13_000, Some(ClockDifference::Ahead(2 * second))),
+            (7_000, Some(ClockDifference::Behind(2 * second))),
+            (610_000, Some(ClockDifference::Ahead(599 * second))),
+        ] {
+            assert_eq!(ClockDifference::between(at(date), at(10_000), at(11_000)), difference, "{date}");
+        }
+    }
 }

@@ -21,7 +21,7 @@ use fencegate_policies::{
 };
 use fencegate_process::display::error_chain;
 use fencegate_zookeeper::state::{self, InstallationRecord};
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, access, statvfs};
 
 use super::findings::FindingCollector;
 
@@ -188,17 +188,70 @@ pub(super) fn check_socket(findings: &FindingCollector, way: &[&str], bind: &Bin
     }
 }
 
+/// The room on the disk of a folder that can be written.
+fn check_room(findings: &FindingCollector, way: &[&str], folder: &Path) {
+    let folder_name = folder.display();
+    let Ok(disk) = statvfs(folder) else {
+        return findings.record("folders", format!("{folder_name} can be written"));
+    };
+    let room = DiskRoom { free: disk.f_bavail * disk.f_frsize, size: disk.f_blocks * disk.f_frsize };
+    findings.record("folders", format!("{folder_name} can be written, with {room}"));
+    if room.is_nearly_full() {
+        let message = format!("the disk of {folder_name} is nearly full: {room}");
+        let remedy = "make room before the process starts: what it has to write there, it ends without";
+        findings.report_problem(way, DiagnosticCode::NoRoom, message, remedy);
+    }
+}
+
+/// Bytes of a file system.
+struct DiskRoom {
+    free: u64,
+    size: u64,
+}
+
+impl DiskRoom {
+    /// A tenth, as the alert about the disk of a guard has it, or too little for a transaction log.
+    fn is_nearly_full(&self) -> bool {
+        const LEAST: u64 = 64 << 20;
+        self.free < LEAST || self.free < self.size / 10
+    }
+}
+
+impl std::fmt::Display for DiskRoom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} MiB of {} MiB free", self.free >> 20, self.size >> 20)
+    }
+}
+
 /// Queries the system, and writes nothing.
 pub(super) fn check_writable(findings: &FindingCollector, way: &[&str], folder: &Path) {
     match access(folder, Access::WRITE_OK | Access::EXEC_OK) {
-        Ok(()) if folder.is_dir() => {
-            findings.record("folders", format!("{} can be written", folder.display()))
-        }
+        Ok(()) if folder.is_dir() => check_room(findings, way, folder),
         other => {
             let why = other.map_or_else(|error| error.to_string(), |()| "it is no folder".to_owned());
             let message = format!("nothing can be written to {}: {why}", folder.display());
             let remedy = "make the folder, and give it to the user that the process runs as";
             findings.report_problem(way, DiagnosticCode::FolderUnusable, message, remedy);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk is told as nearly full before anything fails, and not because it is small.
+    #[test]
+    fn nearly_full_disk_is_told() {
+        const GIB: u64 = 1 << 30;
+        for (free, size, full) in [
+            (0, GIB, true),
+            (GIB, 100 * GIB, true),
+            (63 << 20, 200 << 20, true),
+            (20 * GIB, 100 * GIB, false),
+            (150 << 20, 200 << 20, false),
+        ] {
+            assert_eq!(DiskRoom { free, size }.is_nearly_full(), full, "{free} of {size}");
         }
     }
 }

@@ -39,6 +39,19 @@ const STORY: [(&str, bool, &str); 6] = [
     (NEWEST, true, "one of a later tenure"),
 ];
 
+/// What is no token. As a row it would refuse every later token of its key, or none.
+const MALFORMED: [&str; 9] = [
+    "zzz",
+    "",
+    "v1-",
+    "v1-7fffffffffffffff-ffffffff-fffffff",
+    "v1-8000000000000000-00000000-00000001",
+    "v1-0000000000000017-00000000-0000000A",
+    "v1-0000000000000017-00000000-0000000a ",
+    "v2-0000000000000017-00000000-0000000a",
+    "v1-0000000000000017-00000000-0000000a, v1-0000000000000017-00000000-0000000b",
+];
+
 /// Runs the statement as the only one in a transaction of its own.
 fn raise_watermark(connection: &mut Connection, statement: &str, token: &str) -> rusqlite::Result<usize> {
     let transaction = connection.transaction()?;
@@ -64,6 +77,39 @@ fn sqlite_accepts_only_newer_tokens() {
             raise_watermark(&mut connection, &statement, token).expect("the statement of the document");
         assert_eq!(rows, usize::from(passes), "{which}");
     }
+}
+
+/// A malformed token never becomes a row of SQLite, neither the first of its key nor a later one.
+#[test]
+fn sqlite_keeps_malformed_tokens_out() {
+    let [_, table, statement] = blocks();
+    let mut connection = Connection::open_in_memory().expect("a database");
+    connection.execute_batch(&table).expect("the table of the document");
+    for later in [false, true] {
+        for token in MALFORMED {
+            // One that is less than the row changes nothing, and needs no constraint.
+            let raised = raise_watermark(&mut connection, &statement, token);
+            assert!(raised.as_ref().map_or(true, |rows| later && *rows == 0), "{later} {token}: {raised:?}");
+        }
+        assert_eq!(raise_watermark(&mut connection, &statement, if later { NEWER } else { FIRST }), Ok(1));
+    }
+}
+
+/// A malformed token never becomes a row of PostgreSQL.
+#[test]
+fn postgresql_keeps_malformed_tokens_out() {
+    const CHECK_VIOLATION: &str = "23514";
+    let [table, _, statement] = blocks();
+    let postgres = postgres::fresh_database();
+    let mut session = postgres.session(KEY);
+    session.run(&table);
+    for token in MALFORMED {
+        let refused = postgres.session(KEY).begin_raise(&statement, token).finish();
+        assert_eq!(refused, Err(CHECK_VIOLATION.to_owned()), "{token}");
+    }
+    session.run("BEGIN;");
+    assert_eq!(session.raise(&statement, FIRST), 1);
+    session.run("COMMIT;");
 }
 
 /// Of two tokens for a new key SQLite never accepts the older one after the newer one.

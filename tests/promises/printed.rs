@@ -59,6 +59,29 @@ async fn manual_page_lists_every_verb() {
     }
 }
 
+/// The help of `deploy/quickstart` is printed where there is neither cargo nor a package manager: nothing is installed or
+/// built for it.
+#[tokio::test]
+async fn quickstart_help_builds_nothing() {
+    let tools = tempfile::tempdir().expect("a folder");
+    for tool in ["bash", "sed", "readlink", "dirname"] {
+        std::os::unix::fs::symlink(format!("/usr/bin/{tool}"), tools.path().join(tool)).expect("linked");
+    }
+    for arguments in [&["--help"][..], &["-h"], &["--once", "--help"]] {
+        let script = deploy().join("quickstart");
+        let output = std::process::Command::new("/usr/bin/bash")
+            .arg(script)
+            .args(arguments)
+            .env_clear()
+            .env("PATH", tools.path())
+            .output()
+            .expect("bash");
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && told.contains("--compare"), "{arguments:?}: {output:?}");
+        assert!(output.stderr.is_empty() && !told.contains("set -euo"), "{output:?}");
+    }
+}
+
 #[tokio::test]
 async fn printed_schemas_match_committed_files() {
     for (arguments, file) in [
@@ -142,6 +165,23 @@ async fn documented_commands_exist() {
         }
     }
     assert!(count > 60, "not all were found: {count}");
+}
+
+/// The README of each middleware has a line of `fencegate verify` for its sample, which says in which form the sample takes
+/// keys: without that every request is refused.
+#[tokio::test]
+async fn middleware_readmes_have_line_of_verify() {
+    for language in ["python", "go", "java", "node", "rust"] {
+        let file = deploy().join("upstream").join(language).join("README.md");
+        let text = std::fs::read_to_string(&file).expect("shipped").replace("\\\n", "");
+        let line = text.lines().find(|line| line.starts_with("    fencegate verify "));
+        let line = line.unwrap_or_else(|| panic!("{}: no line", file.display()));
+        assert!(line.contains("--fencing-key 'account/{key}'"), "{line}");
+        let words = split_words(line);
+        let arguments: Vec<&str> = words[1..].iter().map(String::as_str).chain(["--list"]).collect();
+        let output = command(&arguments).await.expect("started");
+        assert!(output.status.success(), "{line}: {output:?}");
+    }
 }
 
 /// Files that are printed in a document are whole files, and good.

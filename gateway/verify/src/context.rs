@@ -28,6 +28,8 @@ pub struct TestContext<'a> {
     /// How long a write takes.
     pub pace: Duration,
     pub scale: Option<EffectUnit>,
+    /// What to look at, if the service has refused the first request.
+    pub hint: Option<String>,
 }
 
 /// The keys of a request.
@@ -76,7 +78,7 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 impl<'a> TestContext<'a> {
     pub fn new(service: &'a TestedService, run: String) -> Self {
-        Self { service, run, next: Cell::new(0), pace: Duration::from_millis(5), scale: None }
+        Self { service, run, next: Cell::new(0), pace: Duration::from_millis(5), scale: None, hint: None }
     }
 
     fn fresh_name(&self) -> String {

@@ -33,6 +33,7 @@ use self::{
     context::{RequestKind, RequestSpec, TestContext},
     effects::{EffectSource, EffectUnit},
     report::{CaseReport, VerifyReport},
+    sent_request::ServiceRequestOutcome,
     service::TestedService,
     token_headers::{TokenHeaders, epoch},
 };
@@ -109,8 +110,28 @@ pub fn verify(
             on_result(&entry);
             entries.push(entry);
         }
-        Ok(VerifyReport { entries, took: began.elapsed() })
+        Ok(VerifyReport { entries, took: began.elapsed(), hint: context.hint.clone() })
     })
+}
+
+/// What to look at where the service has refused the first request, which has a good token for a key of its own. Every case
+/// is undecided then, for the same reason.
+fn refusal_hint(came: &ServiceRequestOutcome, fencing_key: &str) -> Option<String> {
+    let ServiceRequestOutcome::Refused(status, said) = came else { return None };
+    let look = match status {
+        401 => "it asks who the client is: `--header 'Authorization: ...'` says it".to_owned(),
+        403 => format!(
+            "it may compare the key of the request with `Fencing-Key`, which has `{fencing_key}` here. `--fencing-key` says how the \
+             policy of the gateway writes it, such as `--fencing-key 'account/{{key}}'`"
+        ),
+        404 => {
+            "it has to accept keys that it has never seen, or to make them when they are asked for".to_owned()
+        }
+        _ => "see `--request`, `--body` and `--header`".to_owned(),
+    };
+    Some(format!(
+        "the first request, with a good token for a new key, was answered {status} {said:?}: {look}."
+    ))
 }
 
 /// Checks that a service answers, and measures how long a write takes and what one effect changes.
@@ -139,6 +160,9 @@ async fn measure_service<'a>(
             return Err(VerifyError::Gateway { url: service.instances[0].url.clone() });
         }
         paces.push(shot.ended - shot.began);
+        if number == 1 {
+            context.hint = refusal_hint(&shot.came, &service.fencing_key);
+        }
         seen.push(context.read_effects(&keys).await.ok().flatten());
     }
     paces.sort_unstable();
@@ -148,4 +172,28 @@ async fn measure_service<'a>(
         context.scale = EffectUnit::learn(before, one, two);
     }
     Ok(context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A service that refuses a good request is not said to compare badly: the report names what to look at.
+    #[test]
+    fn first_refusal_is_explained() {
+        let refused =
+            |status| ServiceRequestOutcome::Refused(status, "the fence is of another account".into());
+        for (status, named) in [
+            (403, "`--fencing-key 'account/{key}'`"),
+            (404, "never seen"),
+            (401, "Authorization"),
+            (422, "`--body`"),
+        ] {
+            let hint = refusal_hint(&refused(status), "{key}").expect("refused");
+            assert!(hint.contains(named) && hint.contains(&status.to_string()), "{hint}");
+        }
+        for fine in [ServiceRequestOutcome::Accepted(200), ServiceRequestOutcome::Stale] {
+            assert_eq!(refusal_hint(&fine, "{key}"), None);
+        }
+    }
 }

@@ -62,6 +62,9 @@ pub fn render_tail(report: &VerifyReport) -> String {
              the right one came last, shows with `--observe` or `--effects-file`.",
         );
     }
+    if let Some(hint) = &report.hint {
+        text.push_str(&format!("\nLook first: {hint}\n"));
+    }
     text.push_str(&format!("\n{counts}, in {:.1} s\n", report.took.as_secs_f64()));
     text
 }

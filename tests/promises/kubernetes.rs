@@ -12,7 +12,7 @@ use fencegate_testkit::scratch;
 use serde_json::Value;
 
 use self::{
-    chart::{ALONE, COMPARING, INIT, ONE, TWO, rendered},
+    chart::{ALONE, COMPARING, INIT, ONE, TWO, helm, rendered},
     reach::NetworkPolicies,
 };
 use super::{
@@ -270,6 +270,85 @@ async fn secrets_come_from_values_or_exist() {
             guard.contains("fencegate-ticket-keys") && !guard.contains("\"fencegate-tickets\""),
             "{guard}"
         );
+    }
+}
+
+/// The chart has what is asked of every chart: labels and annotations, environment, containers and a spread of one's own, a
+/// service account, names, and both IP families.
+#[tokio::test]
+async fn chart_keeps_common_conventions() {
+    let values = r#"{"commonLabels": {"team": "pay"}, "fullnameOverride": "locks", "serviceAccountName": "locks",
+        "bindAddress": "[::]", "ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv6"], "global": {"x": 1},
+        "extraObjects": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "more"}}],
+        "gateway": {"podAnnotations": {"a": "b"}, "podLabels": {"tier": "front"},
+            "env": [{"name": "REGION", "value": "eu"}], "extraContainers": [{"name": "side", "image": "x"}],
+            "pod": {"topologySpreadConstraints": [{"maxSkew": 2}]},
+            "service": {"type": "LoadBalancer", "loadBalancerSourceRanges": ["10.0.0.0/8"]}},
+        "guard": {"podAnnotations": {"a": "b"}, "env": [{"name": "REGION", "value": "eu"}]}}"#;
+    let file = scratch::temp_dir();
+    let path = file.path().join("values.json");
+    fs::write(&path, values).expect("written");
+    let resources = rendered(&[ONE, &["-f", path.to_str().expect("a path")]].concat()).await;
+    let gateway = &find_resource(&resources, "StatefulSet", "locks")["spec"]["template"];
+    assert_eq!(
+        (&gateway["metadata"]["labels"]["team"], &gateway["metadata"]["labels"]["tier"]),
+        (&"pay".into(), &"front".into())
+    );
+    assert!(gateway["metadata"]["annotations"]["checksum/policy"].is_string());
+    assert_eq!(gateway["metadata"]["annotations"]["a"], "b");
+    assert_eq!(gateway["spec"]["serviceAccountName"], "locks");
+    assert_eq!(gateway["spec"]["topologySpreadConstraints"], serde_json::json!([{"maxSkew": 2}]));
+    assert_eq!(gateway["spec"]["containers"][1]["name"], "side");
+    assert!(gateway["spec"]["containers"][0]["env"].to_string().contains("REGION"));
+    let guard = &find_resource(&resources, "StatefulSet", "locks-guard")["spec"]["template"];
+    assert_eq!(guard["metadata"]["annotations"]["a"], "b");
+    assert!(guard["spec"]["containers"][0]["env"].to_string().contains("REGION"));
+    for (map, file, listener) in [
+        ("locks-policy", "policy.yaml", "/listeners/public/address"),
+        ("locks-guard-policy", "guard.yaml", "/listener/address"),
+    ] {
+        let policy = policy(&resources, map, file);
+        assert_eq!(policy.pointer(listener).expect("it listens"), "[::]:8080", "{policy}");
+    }
+    let service = &find_resource(&resources, "Service", "locks")["spec"];
+    assert_eq!(service["loadBalancerSourceRanges"][0], "10.0.0.0/8");
+    assert_eq!(
+        (&service["ipFamilyPolicy"], &service["ipFamilies"][0]),
+        (&"SingleStack".into(), &"IPv6".into())
+    );
+    find_resource(&resources, "ConfigMap", "more");
+    // The selectors of a release that is there cannot be changed.
+    let selector = &find_resource(&resources, "StatefulSet", "locks")["spec"]["selector"]["matchLabels"];
+    assert_eq!(selector["team"], Value::Null, "{selector}");
+}
+
+/// As a dependency the chart is switched by `enabled`, the usual condition.
+#[tokio::test]
+async fn chart_is_dependency_with_condition() {
+    let parent = scratch::temp_dir();
+    let charts = parent.path().join("charts");
+    fs::create_dir(&charts).expect("made");
+    let copied = std::process::Command::new("cp")
+        .arg("-r")
+        .arg(shipped("helm"))
+        .arg(charts.join("fencegate"))
+        .status();
+    assert!(copied.is_ok_and(|status| status.success()));
+    let chart = format!(
+        "apiVersion: v2\nname: shop\nversion: 1.0.0\ndependencies:\n  - {{name: fencegate, version: {}, condition: fencegate.enabled}}\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    fs::write(parent.path().join("Chart.yaml"), chart).expect("written");
+    let values: Value = serde_saphyr::from_str(&read("helm/ci/one-guard-values.yaml")).expect("YAML");
+    for enabled in [true, false] {
+        let mut values = values.clone();
+        values["enabled"] = enabled.into();
+        let values = serde_json::json!({ "fencegate": values }).to_string();
+        fs::write(parent.path().join("values.yaml"), values).expect("written");
+        let parent = parent.path().to_str().expect("a path");
+        let output = run(helm().await, &["template", "shop", parent, "--kube-version", "1.30.0"]).await;
+        let text = String::from_utf8(output.stdout).expect("text");
+        assert_eq!(text.contains("kind: StatefulSet"), enabled, "{text}");
     }
 }
 

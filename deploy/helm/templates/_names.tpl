@@ -1,7 +1,7 @@
 {{/* What all resources are called by. */}}
 {{- define "fencegate.name" -}}
 {{- $default := ternary .Release.Name (printf "%s-fencegate" .Release.Name) (contains "fencegate" .Release.Name) -}}
-{{- .Values.nameOverride | default $default | trunc 40 | trimSuffix "-" -}}
+{{- .Values.fullnameOverride | default .Values.nameOverride | default $default | trunc 40 | trimSuffix "-" -}}
 {{- end }}
 
 {{- define "fencegate.guard" -}}{{ include "fencegate.name" . }}-guard{{- end }}
@@ -18,6 +18,20 @@ app.kubernetes.io/component: {{ .part }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Of a pod: `part` and what its values say. */}}
+{{- define "fencegate.podLabels" -}}
+{{ include "fencegate.selector" . }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- with (index .root.Values .part).podLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "fencegate.image" -}}
@@ -40,4 +54,14 @@ helm.sh/chart: {{ .root.Chart.Name }}-{{ .root.Chart.Version }}
 
 {{- define "fencegate.databaseSecret" -}}
 {{- .Values.guard.store.existingSecret | default (printf "%s-guard-database" (include "fencegate.name" .)) -}}
+{{- end }}
+
+{{/* Which IP families a service has; what the cluster takes by default, where nothing is said. */}}
+{{- define "fencegate.families" -}}
+{{- with .Values.ipFamilyPolicy -}}
+ipFamilyPolicy: {{ . }}
+{{ end }}
+{{- with .Values.ipFamilies -}}
+ipFamilies: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}

@@ -1,6 +1,9 @@
 {{/* What every pod says before its containers. */}}
 {{- define "fencegate.pod" -}}
 automountServiceAccountToken: false
+{{- with .Values.serviceAccountName }}
+serviceAccountName: {{ . }}
+{{- end }}
 securityContext: {{- toYaml .Values.podSecurityContext | nindent 2 }}
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
@@ -9,12 +12,14 @@ imagePullSecrets: {{- toYaml . | nindent 2 }}
 
 {{/* Two of one part are not on one machine, where there is another. */}}
 {{- define "fencegate.spread" -}}
+{{- if not (index .root.Values .part).pod.topologySpreadConstraints -}}
 topologySpreadConstraints:
   - maxSkew: 1
     topologyKey: kubernetes.io/hostname
     whenUnsatisfiable: ScheduleAnyway
     labelSelector:
       matchLabels: {{- include "fencegate.selector" . | nindent 8 }}
+{{- end }}
 {{- end }}
 
 {{/* What every container says. */}}

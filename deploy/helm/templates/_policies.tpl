@@ -1,8 +1,8 @@
 {{/* The policy of the gateways: what this chart knows, and above it what was said. */}}
 {{- define "fencegate.gatewayPolicy" -}}
 {{- $policy := dict "version" 1 "unmatched" "reject" "zookeeper" (deepCopy .Values.zookeeper) -}}
-{{- $_ := set $policy "listeners" (dict "public" (dict "address" "0.0.0.0:8080" "timeouts" (dict "drain" "45s"))) -}}
-{{- $_ := set $policy "admin" (dict "address" "0.0.0.0:9901" "auth" (include "fencegate.bearer" . | fromYaml)) -}}
+{{- $_ := set $policy "listeners" (dict "public" (dict "address" (printf "%s:8080" .Values.bindAddress) "timeouts" (dict "drain" "45s"))) -}}
+{{- $_ := set $policy "admin" (dict "address" (printf "%s:9901" .Values.bindAddress) "auth" (include "fencegate.bearer" . | fromYaml)) -}}
 {{- if .Values.gateway.state.enabled -}}
 {{- $_ := set $policy "state_dir" "/var/lib/fencegate" -}}
 {{- end -}}
@@ -21,8 +21,8 @@
 {{/* The file of the guard. */}}
 {{- define "fencegate.guardPolicy" -}}
 {{- $policy := dict "version" 1 "settle" "15s" "max_execution" "25s" "send_within" "5s" "missing" "refuse" "enforce" "refuse" -}}
-{{- $_ := set $policy "listener" (dict "address" "0.0.0.0:8080") -}}
-{{- $_ := set $policy "admin" (dict "address" "0.0.0.0:9902" "auth" (include "fencegate.bearer" . | fromYaml)) -}}
+{{- $_ := set $policy "listener" (dict "address" (printf "%s:8080" .Values.bindAddress)) -}}
+{{- $_ := set $policy "admin" (dict "address" (printf "%s:9902" .Values.bindAddress) "auth" (include "fencegate.bearer" . | fromYaml)) -}}
 {{- $_ := set $policy "upstream" (dict "endpoint" .Values.guard.service.endpoint "response_timeout" "20s") -}}
 {{- if .Values.tickets.enabled -}}
 {{- $_ := set $policy "tickets" (dict "public_keys_file" "/etc/fencegate-tickets/ticket-keys.json") -}}

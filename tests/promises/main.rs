@@ -129,6 +129,7 @@ mod read_alike;
 mod readings;
 mod recipes;
 mod reload;
+mod reported;
 mod response;
 mod retries;
 mod rolled_back;

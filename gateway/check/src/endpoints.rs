@@ -11,7 +11,10 @@ use std::{
 use bytes::Bytes;
 use fencegate_guard::identity::{ANNOUNCEMENT, GuardAnnouncement};
 use fencegate_http::network::{Network, connect_target::ConnectTarget, sockets::OsNetwork};
-use fencegate_http_client::upstream::{client_connection::HTTP2, pool::alpn_protocols, tls::UpstreamTls};
+use fencegate_http_client::{
+    http1::Http1Connection,
+    upstream::{client_connection::HTTP2, pool::alpn_protocols, tls::UpstreamTls},
+};
 use fencegate_policies::{
     diagnostics::{Diagnostic, DiagnosticCode, Severity},
     plan::{FencingLevel, Upstream, UpstreamProtocol, host_header},
@@ -25,12 +28,7 @@ use fencegate_protocol::intermediary;
 use fencegate_zookeeper::installation::InstallationMeta;
 use futures_util::future::join_all;
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper::{
-    Method, Request, Response, StatusCode,
-    body::Incoming,
-    client::conn::{http1, http2},
-    header,
-};
+use hyper::{Method, Request, Response, StatusCode, client::conn::http2, header};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -41,6 +39,9 @@ use super::{files, findings::FindingCollector};
 
 /// The longest time for one address, whatever the policy allows a request.
 const LONGEST: Duration = Duration::from_secs(5);
+
+/// The most bytes of a response.
+const LONGEST_ANSWER: usize = 16 << 10;
 
 /// A guard that has announced itself, and its address.
 pub(super) struct ProbedGuard {
@@ -308,13 +309,11 @@ where
     if answer.status() != StatusCode::OK {
         return Err(format!("it answers {} with {}", ANNOUNCEMENT, answer.status().as_u16()));
     }
-    let body =
-        Limited::new(answer.into_body(), 16 << 10).collect().await.map_err(|error| error.to_string())?;
-    let announcement = serde_json::from_slice(&body.to_bytes()).map_err(|error| error.to_string())?;
+    let announcement = serde_json::from_slice(answer.body()).map_err(|error| error.to_string())?;
     Ok((announcement, clock))
 }
 
-/// One request without a body.
+/// One request without a body. The body of the response is read if the status is 200.
 async fn send_request<S>(
     method: Method,
     path: &str,
@@ -322,7 +321,7 @@ async fn send_request<S>(
     stream: S,
     http2: bool,
     scheme: &str,
-) -> Result<Response<Incoming>, String>
+) -> Result<Response<Bytes>, String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -335,11 +334,20 @@ where
         let (mut sender, connection) =
             http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.map_err(describe)?;
         tokio::spawn(connection);
-        sender.send_request(question).await.map_err(describe)
+        let (head, body) = sender.send_request(question).await.map_err(describe)?.into_parts();
+        let body = match head.status {
+            StatusCode::OK => Limited::new(body, LONGEST_ANSWER).collect().await.map(|body| body.to_bytes()),
+            _ => Ok(Bytes::new()),
+        };
+        Ok(Response::from_parts(head, body.map_err(|error| error.to_string())?))
     } else {
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(describe)?;
-        tokio::spawn(connection);
-        sender.send_request(question).await.map_err(describe)
+        let mut connection = Http1Connection::handshake(stream).await.map_err(describe)?;
+        let (head, body) = connection.send(question).await.map_err(describe)?.into_parts();
+        let body = match head.status {
+            StatusCode::OK => connection.read_body(body, LONGEST_ANSWER).await,
+            _ => Ok(Bytes::new()),
+        };
+        Ok(Response::from_parts(head, body.map_err(|error| error.to_string())?))
     }
 }
 

@@ -3,20 +3,17 @@
 
 use std::{
     error::Error,
-    future::Future,
     io,
-    pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use fencegate_http_client::http1::{ExchangeError, Http1Connection};
 use fencegate_process::display::HumanDuration;
 use fencegate_ticket::{LARGEST, TicketKeyError, TicketVerifier};
-use futures_util::future::{Either, select};
-use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
-use hyper::{Request, StatusCode, Uri, client::conn::http1, header};
-use hyper_util::rt::TokioIo;
+use http_body_util::Empty;
+use hyper::{Request, StatusCode, Uri, header};
 use tokio::{
     net::TcpStream,
     time::{sleep, timeout},
@@ -148,38 +145,20 @@ impl JwksFetcher {
         let host = self.url.host().expect("checked when it was made");
         let authority = format!("{host}:{}", self.url.port_u16().unwrap_or(80));
         let stream = TcpStream::connect(&authority).await.map_err(FetchJwksError::Connect)?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        let mut connection = Http1Connection::handshake(stream).await?;
         let path = self.url.path_and_query().map_or("/", |path| path.as_str());
         let request = Request::get(path)
             .header(header::HOST, authority)
             .header(header::ACCEPT, "application/jwk-set+json, application/json")
             .body(Empty::<Bytes>::new())
             .expect("the parts of a URL");
-        drive(connection, async {
-            let answer = sender.send_request(request).await?;
-            if answer.status() != StatusCode::OK {
-                return Err(FetchJwksError::Status(answer.status()));
-            }
-            match Limited::new(answer.into_body(), LARGEST).collect().await {
-                Ok(body) => Ok(body.to_bytes()),
-                Err(error) => Err(match error.downcast::<hyper::Error>() {
-                    Ok(broken) => FetchJwksError::Broken(*broken),
-                    Err(error) => {
-                        debug_assert!(error.is::<LengthLimitError>(), "{error}");
-                        FetchJwksError::Large
-                    }
-                }),
-            }
+        let answer = connection.send(request).await?;
+        if answer.status() != StatusCode::OK {
+            return Err(FetchJwksError::Status(answer.status()));
+        }
+        connection.read_body(answer.into_body(), LARGEST).await.map_err(|error| match error {
+            ExchangeError::Broken(broken) => FetchJwksError::Broken(broken),
+            ExchangeError::TooLong => FetchJwksError::Large,
         })
-        .await
-    }
-}
-
-/// Drives the connection together with its exchange, so that no task is left when the exchange is dropped.
-async fn drive<T>(connection: impl Future, exchange: impl Future<Output = T>) -> T {
-    match select(pin!(connection), pin!(exchange)).await {
-        // The exchange also receives the error that the connection reports at its end.
-        Either::Left((_, exchange)) => exchange.await,
-        Either::Right((done, _)) => done,
     }
 }

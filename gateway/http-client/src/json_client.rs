@@ -9,14 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper::{Method, Request, Response, StatusCode, body::Incoming, header, header::HeaderValue};
-use hyper_util::rt::TokioIo;
+use http_body_util::Full;
+use hyper::{Method, Request, Response, StatusCode, header, header::HeaderValue};
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
+use crate::http1::{ClientStream, ExchangeError, Http1Connection};
 use crate::upstream::tls::UpstreamTls;
 
 /// The connection is opened when it is needed, and again after it broke.
@@ -26,8 +24,13 @@ pub struct JsonClient {
     host: String,
     bearer: Option<HeaderValue>,
     tls: Option<Arc<UpstreamTls>>,
-    connection: Option<SendRequest<Full<Bytes>>>,
+    connection: Option<JsonConnection>,
 }
+
+type JsonConnection = Http1Connection<Box<dyn ClientStream>>;
+
+/// The longest response that is read as a whole.
+const LONGEST: usize = usize::MAX;
 
 /// A complete response.
 #[derive(Debug)]
@@ -50,6 +53,8 @@ pub enum JsonClientError {
     Tls(#[source] io::Error),
     #[error("the connection broke")]
     Broken(#[from] hyper::Error),
+    #[error(transparent)]
+    Response(ExchangeError),
     #[error("no answer within {0:?}")]
     Timeout(Duration),
 }
@@ -145,24 +150,20 @@ impl JsonClient {
         fields: &[(&str, &str)],
         body: Bytes,
     ) -> Result<JsonResponse, JsonClientError> {
-        let (answer, sender) = self.send(method, path, fields, body).await?;
-        let answer = JsonResponse::from_response(answer).await?;
-        self.connection = Some(sender);
-        Ok(answer)
+        let request = self.build_request(method, path, fields, body);
+        let mut connection = self.take_connection().await?;
+        let answer = connection.exchange(request, LONGEST).await?;
+        self.connection = Some(connection);
+        Ok(JsonResponse::from_response(&answer))
     }
 
-    /// Sends a request and reads the head of the response. The connection is free again when the body has been read.
-    async fn send(
-        &mut self,
+    fn build_request(
+        &self,
         method: Method,
         path: &str,
         fields: &[(&str, &str)],
         body: Bytes,
-    ) -> Result<(Response<Incoming>, SendRequest<Full<Bytes>>), JsonClientError> {
-        let mut sender = match self.connection.take().filter(|sender| !sender.is_closed()) {
-            Some(sender) => sender,
-            None => self.connect().await?,
-        };
+    ) -> Request<Full<Bytes>> {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
@@ -174,42 +175,51 @@ impl JsonClient {
         for (name, value) in fields {
             request = request.header(*name, *value);
         }
-        let request = request.body(Full::new(body)).expect("whoever asks knows how to write a path");
-        sender.ready().await?;
-        let answer = sender.send_request(request).await?;
-        Ok((answer, sender))
+        request.body(Full::new(body)).expect("whoever asks knows how to write a path")
+    }
+
+    async fn take_connection(&mut self) -> Result<JsonConnection, JsonClientError> {
+        if let Some(mut connection) = self.connection.take()
+            && connection.is_open()
+        {
+            return Ok(connection);
+        }
+        self.connect().await
     }
 }
 
 impl JsonResponse {
-    async fn from_response(answer: Response<Incoming>) -> Result<Self, JsonClientError> {
-        let (head, body) = answer.into_parts();
-        let body = body.collect().await?.to_bytes();
-        let field = |name| Some(head.headers.get(name)?.to_str().ok()?.to_owned());
+    fn from_response(answer: &Response<Bytes>) -> Self {
+        let body = answer.body();
+        let field = |name| Some(answer.headers().get(name)?.to_str().ok()?.to_owned());
         let outcome =
             field("fencing-outcome").map(|text| text.split(';').next().unwrap_or_default().to_owned());
-        let text = || Value::String(String::from_utf8_lossy(&body).into_owned());
-        let body = serde_json::from_slice(&body).unwrap_or_else(|_| text());
-        Ok(Self { status: head.status, outcome, token: field("fencing-token"), body })
+        let text = || Value::String(String::from_utf8_lossy(body).into_owned());
+        let json = serde_json::from_slice(body).unwrap_or_else(|_| text());
+        Self { status: answer.status(), outcome, token: field("fencing-token"), body: json }
     }
 }
 
 impl JsonClient {
-    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, JsonClientError> {
+    async fn connect(&self) -> Result<JsonConnection, JsonClientError> {
         let stream = TcpStream::connect(self.address).await.map_err(JsonClientError::Connect)?;
         stream.set_nodelay(true).map_err(JsonClientError::Connect)?;
-        let Some(tls) = &self.tls else { return handshake(stream).await };
-        let (stream, _) =
-            tls.connect(&self.host, stream, &["http/1.1"]).await.map_err(JsonClientError::Tls)?;
-        handshake(stream).await
+        let stream: Box<dyn ClientStream> = match &self.tls {
+            None => Box::new(stream),
+            Some(tls) => {
+                let shaken = tls.connect(&self.host, stream, &["http/1.1"]).await;
+                Box::new(shaken.map_err(JsonClientError::Tls)?.0)
+            }
+        };
+        Ok(Http1Connection::handshake(stream).await?)
     }
 }
 
-async fn handshake(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-) -> Result<SendRequest<Full<Bytes>>, JsonClientError> {
-    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // The connection task ends when the sender is dropped. Errors reach the caller that waits for a response.
-    tokio::spawn(connection);
-    Ok(sender)
+impl From<ExchangeError> for JsonClientError {
+    fn from(error: ExchangeError) -> Self {
+        match error {
+            ExchangeError::Broken(error) => Self::Broken(error),
+            error @ ExchangeError::TooLong => Self::Response(error),
+        }
+    }
 }

@@ -12,16 +12,16 @@ use std::{
 };
 
 use bytes::Bytes;
-use fencegate_http_client::upstream::tls::UpstreamTls;
+use fencegate_http_client::{
+    http1::{ClientStream, Http1Connection},
+    upstream::tls::UpstreamTls,
+};
 use fencegate_process::display::error_chain;
-use http_body_util::{BodyExt, Limited};
 use hyper::{
     HeaderMap, Request, StatusCode,
     body::{Body, Frame, SizeHint},
-    client::conn::http1::{self, SendRequest},
     header,
 };
-use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, sync::oneshot, time::timeout};
 
 use super::template::RenderedRequest;
@@ -40,7 +40,7 @@ pub struct ServiceInstance {
 
 /// An open connection.
 pub struct ServiceConnection {
-    sender: SendRequest<SplitBody>,
+    connection: Http1Connection<Box<dyn ClientStream>, SplitBody>,
     instance: ServiceInstance,
 }
 
@@ -111,24 +111,13 @@ impl ServiceInstance {
         let addresses: Vec<SocketAddr> = tokio::net::lookup_host(&self.authority).await?.collect();
         let stream = TcpStream::connect(&*addresses).await?;
         stream.set_nodelay(true)?;
-        let sender = match &self.tls {
-            None => handshake(TokioIo::new(stream)).await?,
-            Some(tls) => {
-                let (stream, _) = tls.connect(&self.authority, stream, &["http/1.1"]).await?;
-                handshake(TokioIo::new(stream)).await?
-            }
+        let stream: Box<dyn ClientStream> = match &self.tls {
+            None => Box::new(stream),
+            Some(tls) => Box::new(tls.connect(&self.authority, stream, &["http/1.1"]).await?.0),
         };
-        Ok(ServiceConnection { sender, instance: self.clone() })
+        let connection = Http1Connection::handshake(stream).await.map_err(io::Error::other)?;
+        Ok(ServiceConnection { connection, instance: self.clone() })
     }
-}
-
-async fn handshake(
-    stream: impl hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-) -> io::Result<SendRequest<SplitBody>> {
-    let (sender, connection) = http1::handshake(stream).await.map_err(io::Error::other)?;
-    // The connection task ends when the sender is dropped. Errors reach the task that waits for the answer.
-    tokio::spawn(connection);
-    Ok(sender)
 }
 
 impl ServiceConnection {
@@ -154,10 +143,9 @@ impl ServiceConnection {
         let request =
             request.body(SplitBody::new(filled.body.clone(), until)).expect("looked at when it was read");
         let exchange = async {
-            let broken = |error: hyper::Error| ServiceRequestError::Broken(error_chain(&error));
-            let (head, body) = self.sender.send_request(request).await.map_err(broken)?.into_parts();
-            let body = Limited::new(body, MAX_RESPONSE_LEN).collect().await;
-            let body = body.map_err(|error| ServiceRequestError::Broken(error.to_string()))?.to_bytes();
+            let answer = self.connection.exchange(request, MAX_RESPONSE_LEN).await;
+            let answer = answer.map_err(|error| ServiceRequestError::Broken(error_chain(&error)))?;
+            let (head, body) = answer.into_parts();
             Ok(ServiceResponse { status: head.status, fields: head.headers, body })
         };
         timeout(limit, exchange).await.unwrap_or(Err(ServiceRequestError::Timeout(limit)))
@@ -204,6 +192,8 @@ impl Body for SplitBody {
 
 #[cfg(test)]
 mod tests {
+    use http_body_util::BodyExt;
+
     use super::*;
 
     fn none() -> Arc<UpstreamTls> {

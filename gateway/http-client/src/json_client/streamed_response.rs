@@ -3,17 +3,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::{Method, body::Incoming, client::conn::http1::SendRequest};
+use hyper::{Method, Response, body::Incoming};
 use tokio::time::timeout;
 
-use super::{JsonClient, JsonClientError, JsonResponse};
+use super::{JsonClient, JsonClientError, JsonConnection, JsonResponse, LONGEST};
 
 /// A response whose body has not been read yet.
 pub struct StreamedResponse {
     body: Incoming,
-    /// Keeps the connection open.
-    _connection: SendRequest<Full<Bytes>>,
+    connection: JsonConnection,
 }
 
 impl JsonClient {
@@ -27,11 +25,14 @@ impl JsonClient {
         patience: Duration,
     ) -> Result<Result<StreamedResponse, JsonResponse>, JsonClientError> {
         let begun = async {
-            let (answer, connection) = self.send(Method::POST, path, &[], Bytes::new()).await?;
-            if !answer.status().is_success() {
-                return Ok(Err(JsonResponse::from_response(answer).await?));
+            let request = self.build_request(Method::POST, path, &[], Bytes::new());
+            let mut connection = self.take_connection().await?;
+            let (head, body) = connection.send(request).await?.into_parts();
+            if head.status.is_success() {
+                return Ok(Ok(StreamedResponse { body, connection }));
             }
-            Ok(Ok(StreamedResponse { body: answer.into_body(), _connection: connection }))
+            let body = connection.read_body(body, LONGEST).await?;
+            Ok(Err(JsonResponse::from_response(&Response::from_parts(head, body))))
         };
         timeout(patience, begun).await.unwrap_or(Err(JsonClientError::Timeout(patience)))
     }
@@ -44,7 +45,7 @@ impl StreamedResponse {
     /// The response broke off, or nothing arrived within `patience`.
     pub async fn next_chunk(&mut self, patience: Duration) -> Result<Option<Bytes>, JsonClientError> {
         loop {
-            let frame = timeout(patience, self.body.frame()).await;
+            let frame = timeout(patience, self.connection.next_frame(&mut self.body)).await;
             let Some(frame) = frame.map_err(|_| JsonClientError::Timeout(patience))? else { return Ok(None) };
             if let Ok(data) = frame?.into_data() {
                 return Ok(Some(data));

@@ -7,10 +7,9 @@ use bytes::Bytes;
 use fencegate_http::network::{Network, connect_target::ConnectTarget};
 use fencegate_policies::plan::{HealthCheck, host_header};
 use fencegate_process::clock::SharedClock;
-use futures_util::future::{Either, join_all, join4, pending, select};
+use futures_util::future::{join_all, join4, pending};
 use http_body_util::Empty;
-use hyper::{Request, client::conn::http1, header};
-use hyper_util::rt::TokioIo;
+use hyper::{Request, header};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     task::{LocalSet, spawn_blocking},
@@ -27,6 +26,7 @@ use super::{
     pool::ConnectionPool,
     resolver::{self, dial},
 };
+use crate::http1::Http1Connection;
 
 /// Checks the endpoints of a plan until another plan takes over. It has a thread of its own, because a busy worker must
 /// not make endpoints look unhealthy. `turning` is run there beside the checks.
@@ -240,20 +240,14 @@ async fn request_status<S>(stream: S, endpoint: &Endpoint, path: &str) -> io::Re
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     let question = Request::get(path)
         .header(header::HOST, host_header(&endpoint.name))
         .header(header::USER_AGENT, "fencegate-health")
         .header(header::CONNECTION, "close")
         .body(Empty::<Bytes>::new())
         .map_err(io::Error::other)?;
-    let answer = std::pin::pin!(sender.send_request(question));
-    // The response may have come before the connection ended.
-    let answered = match select(answer, std::pin::pin!(connection)).await {
-        Either::Left((answered, _)) => answered,
-        Either::Right((_, answer)) => answer.await,
-    };
-    Ok(answered.map_err(io::Error::other)?.status().as_u16())
+    let mut connection = Http1Connection::handshake(stream).await.map_err(io::Error::other)?;
+    Ok(connection.send(question).await.map_err(io::Error::other)?.status().as_u16())
 }
 
 #[cfg(test)]

@@ -10,14 +10,13 @@ use std::{
 };
 
 use bytes::Bytes;
+use fencegate_http_client::http1::{ExchangeError, Http1Connection};
 use fencegate_policies::plan::TraceExportSettings;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use hyper::{
     Request, StatusCode,
-    client::conn::http1::{self, SendRequest},
     header::{CONTENT_TYPE, HOST},
 };
-use hyper_util::rt::TokioIo;
 use opentelemetry_proto::tonic::{
     collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse},
     common::v1::InstrumentationScope,
@@ -129,7 +128,7 @@ async fn send_all(mut receiver: mpsc::Receiver<RequestSpans>, lost: &IntCounter)
 /// The connection to the collector, and whether the last batch was accepted.
 #[derive(Default)]
 struct CollectorConnection {
-    connection: Option<(String, SendRequest<Full<Bytes>>)>,
+    connection: Option<(String, Http1Connection<TcpStream>)>,
     fails: bool,
 }
 
@@ -172,36 +171,35 @@ impl CollectorConnection {
     /// # Cancellation
     /// The connection is closed: a late answer would be taken for the answer to the next batch.
     async fn exchange(&mut self, to: &TraceExportSettings, batch: Bytes) -> Result<u64, ExportError> {
-        let known = self.connection.take().filter(|(name, line)| *name == to.collector && !line.is_closed());
-        let mut line = match known {
+        let mut line = match self.connection.take().filter(|(name, _)| *name == to.collector) {
             Some((_, line)) => line,
             None => connect(&to.collector).await?,
         };
+        if !line.is_open() {
+            line = connect(&to.collector).await?;
+        }
         let request = Request::post("/v1/traces")
             .header(HOST, &to.collector)
             .header(CONTENT_TYPE, "application/x-protobuf")
             .body(Full::new(batch))
             .expect("the plan holds an authority");
-        line.ready().await?;
-        let (head, body) = line.send_request(request).await?.into_parts();
-        let body = Limited::new(body, LONGEST_ANSWER).collect().await.map_err(|_| ExportError::Unreadable)?;
+        let answer = line.exchange(request, LONGEST_ANSWER).await.map_err(|error| match error {
+            ExchangeError::Broken(error) => ExportError::Broken(error),
+            ExchangeError::TooLong => ExportError::Unreadable,
+        })?;
         self.connection = Some((to.collector.clone(), line));
-        if !head.status.is_success() {
-            return Err(ExportError::Refused(head.status));
+        if !answer.status().is_success() {
+            return Err(ExportError::Refused(answer.status()));
         }
         // An answer that cannot be read still means that the collector has accepted the spans.
-        let answer = ExportTraceServiceResponse::decode(body.to_bytes()).unwrap_or_default();
+        let answer = ExportTraceServiceResponse::decode(answer.into_body()).unwrap_or_default();
         let rejected = answer.partial_success.map_or(0, |partly| partly.rejected_spans);
         Ok(u64::try_from(rejected).unwrap_or_default())
     }
 }
 
-async fn connect(collector: &str) -> Result<SendRequest<Full<Bytes>>, ExportError> {
-    let stream = TcpStream::connect(collector).await?;
-    let (line, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // The connection task ends when its other half is dropped. Errors reach the task that waits for an answer.
-    tokio::spawn(connection);
-    Ok(line)
+async fn connect(collector: &str) -> Result<Http1Connection<TcpStream>, ExportError> {
+    Ok(Http1Connection::handshake(TcpStream::connect(collector).await?).await?)
 }
 
 fn encode_batch(to: &TraceExportSettings, batch: &[RequestSpans]) -> Bytes {

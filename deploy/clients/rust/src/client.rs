@@ -16,7 +16,7 @@ use crate::{
     lease::Lease,
     lease_clock::{BootClock, SharedLeaseClock},
     lease_json::LeaseRequestBody,
-    renewal::{self, LeaseOptions, PendingLeaseRequest},
+    renewal::{self, LeaseOptions, OpenLease, PendingLeaseRequest},
 };
 
 /// A client of one gateway, of several, or of a balancer in front of them: any gateway of an installation answers every
@@ -35,22 +35,6 @@ pub struct LeaseRequest {
     client: Client,
     asked: LeaseRequestBody,
     options: LeaseOptions,
-}
-
-/// One lease, from its request to its release.
-pub(crate) struct OpenLease(Arc<watch::Sender<usize>>);
-
-impl OpenLease {
-    fn new(open: &Arc<watch::Sender<usize>>) -> Self {
-        open.send_modify(|open| *open += 1);
-        Self(open.clone())
-    }
-}
-
-impl Drop for OpenLease {
-    fn drop(&mut self) {
-        self.0.send_modify(|open| *open -= 1);
-    }
 }
 
 impl Client {

@@ -5,12 +5,11 @@ use std::{future::pending, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode};
 use tokio::{
-    sync::oneshot,
+    sync::{oneshot, watch},
     time::{Instant, sleep},
 };
 
 use crate::{
-    client::OpenLease,
     error::{AcquireError, ReleaseError},
     gateway_connection::{GatewayConnection, GatewayRequest, GatewayResponse, GatewaySet, Unanswered},
     lease::{Lease, LeaseHandle, LeaseIdentity, Releasing},
@@ -25,6 +24,22 @@ pub(crate) struct PendingLeaseRequest {
     pub(crate) clock: SharedLeaseClock,
     pub(crate) asked: LeaseRequestBody,
     pub(crate) options: LeaseOptions,
+}
+
+/// One lease, from its request to its release.
+pub(crate) struct OpenLease(Arc<watch::Sender<usize>>);
+
+impl OpenLease {
+    pub(crate) fn new(open: &Arc<watch::Sender<usize>>) -> Self {
+        open.send_modify(|open| *open += 1);
+        Self(open.clone())
+    }
+}
+
+impl Drop for OpenLease {
+    fn drop(&mut self) {
+        self.0.send_modify(|open| *open -= 1);
+    }
 }
 
 /// How the client treats a lease; the gateway knows nothing of it.

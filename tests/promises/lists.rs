@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch, PolicyFile, command},
+    guarded::GuardedSite,
     origin::{OriginAction, OriginReply, RequestRecord},
     site::TestSite,
 };
@@ -116,6 +117,108 @@ async fn list_with_unnamed_item_is_refused() {
         assert_eq!(gateway.send(&order_request(&body)).await.status, 200, "{body}");
         assert_eq!(site.origin.wait_for_request("/orders", before + 1).await.key(), Some(key), "{body}");
     }
+}
+
+/// Orders of any number of items.
+fn inventory_route() -> Value {
+    json!({
+        "name": "order",
+        "upstream": "ledger",
+        "match": {"methods": ["POST"], "path": "/orders"},
+        "fence": {"key": "sku/{body:/items/*/sku}", "wait": "20s", "queue": 100},
+    })
+}
+
+/// Order `n` of thirty: 1 to 16 items of a stock of 20, in an order of its own, and one of them twice.
+fn inventory_order(n: usize) -> TestRequest {
+    let count = 1 + n % 16;
+    let mut skus: Vec<_> = (0..count).map(|item| format!("S{:02}", (7 * n + 3 * item) % 20)).collect();
+    skus.push(skus[0].clone());
+    if n.is_multiple_of(2) {
+        skus.reverse();
+    }
+    order_request(&order_body(&skus.iter().map(String::as_str).collect::<Vec<_>>()))
+}
+
+/// Thirty orders at once over two gateways: each holds the keys of all its items while it runs, and no update is lost.
+async fn assert_no_update_lost(site: &TestSite, one: &Gateway, two: &Gateway) {
+    site.origin.set_default_action(OriginAction::Answer(Duration::from_millis(20), OriginReply::ok()));
+    let ask = |n: usize| async move {
+        let gateway = if n.is_multiple_of(2) { one } else { two };
+        gateway.send(&inventory_order(n)).await
+    };
+    let answers = join_all((0..30).map(ask)).await;
+    let records = site.origin.log().records.clone();
+    assert_eq!((lost_updates(&records), records.len()), (0, 30), "updates that were lost; orders that ran");
+    for served in &answers {
+        assert_eq!((served.status, served.outcome()), (200, Some(FencingOutcome::Done)), "{served:?}");
+    }
+    for record in &records {
+        let keys: Vec<_> = ordered_skus(record).iter().map(|sku| format!("sku/{sku}")).collect();
+        assert_eq!(record.key(), Some(&*keys.join(", ")), "sorted, each once, and all of them");
+    }
+    site.tree().await.assert_no_locks().await;
+}
+
+/// An order holds the lock of each of its items, whether the service compares tokens or a guard does, and no update is lost.
+#[tokio::test]
+async fn each_item_of_list_is_locked() {
+    let site = TestSite::fresh().await;
+    let policy = |name| site.policy(name).with_route(inventory_route());
+    let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
+    assert_no_update_lost(&site, &one, &two).await;
+
+    let guarded = GuardedSite::fresh().await;
+    let guard = guarded.guard().await;
+    let policy = |name| guarded.policy(name, &[guard.public]).with_route(inventory_route());
+    let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
+    assert_no_update_lost(&guarded.site, &one, &two).await;
+}
+
+/// A list that is empty, too long, or not wholly readable is refused before any lock, and nothing is dispatched. With
+/// `empty: pass` an empty one passes without a lock.
+#[tokio::test]
+async fn unreadable_list_is_refused_before_locking() {
+    let site = TestSite::fresh().await;
+    let passing = json!({
+        "name": "passing",
+        "upstream": "ledger",
+        "match": {"methods": ["POST"], "path": "/passing"},
+        "fence": {"key": "sku/{query.sku*}", "empty": "pass", "max_keys": 2},
+    });
+    let policy = site.policy("gw-1").with_route(inventory_route()).with_route(passing);
+    let gateway = Gateway::start(&policy).await;
+    let skus: Vec<_> = (0..17).map(|n| format!("S{n}")).collect();
+    let many = order_body(&skus.iter().map(String::as_str).collect::<Vec<_>>());
+    for (body, status, reason) in [
+        (many, 413, "too-many-keys"),
+        (order_body(&[]), 400, "key-missing"),
+        (json!({}), 400, "key-missing"),
+        (json!({"items": null}), 400, "key-missing"),
+        (json!({"items": [{"sku": "a"}, {}]}), 400, "key-invalid"),
+        (json!({"items": [{"sku": "a"}, "b"]}), 400, "key-invalid"),
+        (json!({"items": {"0": {"sku": "a"}}}), 400, "key-invalid"),
+        (json!({"items": [{"sku": "a"}], "Items": [{"sku": "b"}]}), 400, "key-invalid"),
+    ] {
+        let refused = gateway.send(&order_request(&body)).await;
+        assert_eq!((refused.status, refused.reason().as_str()), (status, reason), "{body}");
+        assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched), "{body}");
+    }
+    let merged = TestRequest::post("/orders?items%5B%5D%5Bsku%5D=c")
+        .field("Content-Type", "application/json")
+        .body(order_body(&["a", "b"]).to_string());
+    assert_eq!(gateway.send(&merged).await.reason().as_str(), "key-invalid", "Rails would take `c`");
+    let three = gateway.send(&TestRequest::post("/passing?sku=a&sku=b&sku=c")).await;
+    assert_eq!((three.status, three.reason().as_str()), (413, "too-many-keys"));
+    assert_eq!(site.origin.log().records.len(), 0);
+    assert_eq!(site.tree().await.locks().await, [""; 0]);
+
+    assert_eq!(gateway.send(&TestRequest::post("/passing")).await.status, 200);
+    let unfenced = site.origin.wait_for_request("/passing", 1).await;
+    assert_eq!(unfenced.key(), None);
+    assert_eq!(gateway.send(&TestRequest::post("/passing?sku=b&sku=a&sku=b")).await.status, 200);
+    let fenced = site.origin.wait_for_request("/passing?sku=b&sku=a&sku=b", 1).await;
+    assert_eq!(fenced.key(), Some("sku/a, sku/b"));
 }
 
 /// A pointer to a part of a list (`-`, `[]`, `0`) is refused by `check` and at the start with FG0236.

@@ -178,7 +178,7 @@ fn uuid(value: &str) -> Result<String, ExtractValueError> {
                 digits.push(char);
                 after_hyphen = false;
             }
-            '-' if !after_hyphen && digits.len() % 4 == 0 && (1..32).contains(&digits.len()) => {
+            '-' if !after_hyphen && digits.len().is_multiple_of(4) && (1..32).contains(&digits.len()) => {
                 after_hyphen = true;
             }
             _ => return Err(invalid()),
@@ -194,11 +194,12 @@ fn uuid(value: &str) -> Result<String, ExtractValueError> {
 }
 
 fn without_suffix(mut value: String, suffixes: &[Box<str>]) -> String {
-    let ends = |suffix: &&Box<str>| {
+    let ends = |suffix: &str| {
         let at = value.len().checked_sub(suffix.len());
         at.and_then(|at| value.get(at..)).is_some_and(|end| end.eq_ignore_ascii_case(suffix))
     };
-    if let Some(longest) = suffixes.iter().filter(ends).map(|suffix| suffix.len()).max() {
+    let ending = suffixes.iter().filter(|suffix| ends(suffix));
+    if let Some(longest) = ending.map(|suffix| suffix.len()).max() {
         value.truncate(value.len() - longest);
     }
     value

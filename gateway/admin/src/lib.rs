@@ -52,8 +52,8 @@ use self::{
 
 /// The routes of a gateway's admin listener.
 pub fn gateway_routes(seen: GatewayAdminState) -> Router {
-    let metrics = seen.metrics.clone();
-    let threads = seen.threads.clone();
+    let metrics = seen.process.metrics.clone();
+    let threads = seen.process.threads.clone();
     Router::new()
         .route("/ready", get(ready))
         .merge(api::routes())
@@ -68,8 +68,8 @@ pub fn gateway_routes(seen: GatewayAdminState) -> Router {
 
 /// The routes of a guard's admin listener.
 pub fn guard_routes(seen: GuardAdminState) -> Router {
-    let metrics = seen.metrics.clone();
-    let threads = seen.threads.clone();
+    let metrics = seen.process.metrics.clone();
+    let threads = seen.process.threads.clone();
     let counted = seen.guard.clone();
     Router::new()
         .merge(outcomes::routes())

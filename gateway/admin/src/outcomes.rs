@@ -97,11 +97,11 @@ pub(super) fn routes() -> Router<GuardAdminState> {
 
 /// 200 if the guard could admit something now, at least on some keys.
 async fn ready(State(seen): State<GuardAdminState>) -> (StatusCode, String) {
-    if seen.drain.is_cancelled() {
+    if seen.process.drain.is_cancelled() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".into());
     }
     // Before the guard is queried: a thread that hangs may hold a lock that the guard needs to answer.
-    if let Some(hung) = seen.threads.unready_thread() {
+    if let Some(hung) = seen.process.threads.unready_thread() {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("{hung}\n"));
     }
     if !seen.guard.is_store_available() {

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use fencegate_config::current_config::CurrentConfig;
+use fencegate_config::{current_config::CurrentConfig, process_context::ProcessContext};
 use fencegate_leases::LeaseTable;
 use fencegate_lock::manager::lock_manager::LockManager;
-use fencegate_metrics::{ProcessMetricFamilies, hot_keys::HotKeys, request_tracker::RequestTracker};
-use fencegate_process::{key_redaction::KeyRedaction, liveness::ThreadMonitor};
+use fencegate_metrics::{hot_keys::HotKeys, request_tracker::RequestTracker};
+use fencegate_process::key_redaction::KeyRedaction;
 use fencegate_zookeeper::session::active_session::SessionState;
-use tokio_util::sync::CancellationToken;
 
 use super::{command::AdminCommandSender, csrf::CsrfToken, history::LatencyHistory};
 
@@ -17,9 +16,8 @@ use super::{command::AdminCommandSender, csrf::CsrfToken, history::LatencyHistor
 pub struct GatewayAdminState {
     /// The name of the gateway.
     pub name: Arc<str>,
+    pub process: Arc<ProcessContext>,
     pub keeper: LockManager,
-    pub metrics: Arc<ProcessMetricFamilies>,
-    pub threads: ThreadMonitor,
     pub config: CurrentConfig,
     pub hot: HotKeys,
     /// The requests of each key.
@@ -27,7 +25,6 @@ pub struct GatewayAdminState {
     pub history: LatencyHistory,
     /// The public keys of our tickets, for guards to fetch.
     pub jwks: Option<Arc<str>>,
-    pub drain: CancellationToken,
     pub commands: AdminCommandSender,
     /// `None` if the process was started without leases.
     pub leases: Option<Arc<LeaseTable>>,
@@ -37,10 +34,10 @@ pub struct GatewayAdminState {
 impl GatewayAdminState {
     /// The reason for which no lock can be granted now; `None` if one can.
     pub(super) fn not_ready_reason(&self) -> Option<String> {
-        if self.drain.is_cancelled() {
+        if self.process.drain.is_cancelled() {
             return Some("draining".into());
         }
-        if let Some(hung) = self.threads.unready_thread() {
+        if let Some(hung) = self.process.threads.unready_thread() {
             return Some(hung);
         }
         (!self.keeper.is_ready()).then(|| match self.keeper.session_state() {

@@ -4,6 +4,7 @@
 //!   secrets and the database that it names
 //! - [`active_config`]: one plan as all workers serve it, and its replacement while requests run. Begin here
 //! - [`current_config`]: answers queries about the plan in force
+//! - [`process_context`]: what all parts of a process share beside the plan
 //!
 //! What a file means is decided in `policies`; a reload is carried out by `fencegate-serve`.
 
@@ -15,4 +16,5 @@ pub mod bearer;
 pub mod current_config;
 pub mod key_secret;
 pub mod policy_file;
+pub mod process_context;
 pub mod store_config;

@@ -13,7 +13,9 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use fencegate_config::{bearer::BearerTokenError, current_config::CurrentConfig};
+use fencegate_config::{
+    bearer::BearerTokenError, current_config::CurrentConfig, process_context::ProcessContext,
+};
 use fencegate_lock::manager::lock_manager::LockManager;
 use fencegate_metrics::LeaseMetrics;
 use fencegate_peers::plan_compat::PlanCompat;
@@ -87,14 +89,12 @@ const RETENTION: Duration = Duration::from_secs(60);
 /// If there are very many, only the last are remembered.
 const MAX_RETAINED: usize = 10_000;
 
-/// The dependencies of the leases.
-pub(super) struct LeaseTableDeps {
+/// What the table of leases is made of.
+pub(super) struct LeaseTableParts {
+    pub(super) process: Arc<ProcessContext>,
     pub(super) gateway: Arc<str>,
     pub(super) keeper: LockManager,
-    pub(super) clock: SharedClock,
     pub(super) tasks: mpsc::UnboundedSender<LeaseCommand>,
-    pub(super) drain: CancellationToken,
-    pub(super) metrics: LeaseMetrics,
     pub(super) in_force: CurrentConfig,
     pub(super) agreement: Arc<PlanCompat>,
 }
@@ -108,8 +108,11 @@ impl LeaseSettings {
 }
 
 impl LeaseTable {
-    pub(super) fn new(parts: LeaseTableDeps, settings: LeaseSettings) -> Self {
-        let LeaseTableDeps { gateway, keeper, clock, tasks, drain, metrics, in_force, agreement } = parts;
+    pub(super) fn new(parts: LeaseTableParts, settings: LeaseSettings) -> Self {
+        let LeaseTableParts { process, gateway, keeper, tasks, in_force, agreement } = parts;
+        let clock = process.clock.clone();
+        let drain = process.drain.clone();
+        let metrics = process.metrics.leases();
         let all = Mutex::default();
         let usual = Mutex::default();
         let followed = settings.authority.clone();

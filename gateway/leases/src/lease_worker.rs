@@ -3,16 +3,15 @@
 
 use std::{io, rc::Rc, sync::Arc, thread, time::Duration};
 
-use fencegate_config::current_config::CurrentConfig;
+use fencegate_config::{current_config::CurrentConfig, process_context::ProcessContext};
 use fencegate_http::network::Network;
 use fencegate_lock::manager::{
     lock_manager::{AcquireError, LockManager},
     lock_request::{LockRequest, WaitPlace},
 };
-use fencegate_metrics::LeaseMetrics;
 use fencegate_peers::{LocalPeerIdentity, plan_compat::PlanCompat};
 use fencegate_policies::plan::HoldPolicy;
-use fencegate_process::{clock::SharedClock, failpoint};
+use fencegate_process::{clock::SharedClock, failpoint, liveness::ThreadRole};
 use fencegate_refusal::Refusal;
 use fencegate_zookeeper::session::paths::ZkPaths;
 use futures_util::future::BoxFuture;
@@ -20,28 +19,23 @@ use tokio::{
     sync::mpsc,
     task::{JoinHandle, LocalSet, spawn_local},
 };
-use tokio_util::sync::CancellationToken;
 
 use super::{
     command::LeaseCommand,
     lease::{Lease, LeaseEndReason},
-    lease_table::{LeaseSettings, LeaseTable, LeaseTableDeps},
+    lease_table::{LeaseSettings, LeaseTable, LeaseTableParts},
     peer_client::PeerClient,
 };
 
-/// The dependencies of the leases of a process.
-pub struct LeaseWorkerDeps<N> {
+/// What the leases of a process are made of.
+pub struct LeaseWorkerConfig<N> {
+    pub process: Arc<ProcessContext>,
     pub name: Arc<str>,
     pub keeper: LockManager,
-    pub clock: SharedClock,
-    pub metrics: LeaseMetrics,
     pub in_force: CurrentConfig,
     /// Compares the locks of peers with those of this gateway.
     pub agreement: Arc<PlanCompat>,
-    pub drain: CancellationToken,
     pub network: N,
-    /// Run as long as the thread runs its tasks: it answers the liveness checks.
-    pub turning: BoxFuture<'static, ()>,
     /// The identity of this process for peers, if they can reach it.
     pub ours: Option<LocalPeerIdentity>,
 }
@@ -60,30 +54,13 @@ pub struct LeaseWorker<N> {
 }
 
 impl<N: Network> LeaseWorker<N> {
-    pub fn new(deps: LeaseWorkerDeps<N>, settings: LeaseSettings) -> (Arc<LeaseTable>, Self) {
-        let LeaseWorkerDeps {
-            name,
-            keeper,
-            clock,
-            metrics,
-            in_force,
-            agreement,
-            drain,
-            network,
-            turning,
-            ours,
-        } = deps;
+    pub fn new(config: LeaseWorkerConfig<N>, settings: LeaseSettings) -> (Arc<LeaseTable>, Self) {
+        let LeaseWorkerConfig { process, name, keeper, in_force, agreement, network, ours } = config;
         let (tasks, given) = mpsc::unbounded_channel();
-        let parts = LeaseTableDeps {
-            gateway: name,
-            keeper,
-            clock: clock.clone(),
-            tasks,
-            drain,
-            metrics,
-            in_force,
-            agreement,
-        };
+        let clock = process.clock.clone();
+        // Runs as long as the thread runs its tasks: it answers the liveness checks.
+        let turning: BoxFuture<'static, ()> = Box::pin(process.threads.register(ThreadRole::Leases));
+        let parts = LeaseTableParts { process, gateway: name, keeper, tasks, in_force, agreement };
         let leases = Arc::new(LeaseTable::new(parts, settings));
         let worker = Self { leases: leases.clone(), network, clock, ours, turning, given };
         (leases, worker)

@@ -2,7 +2,8 @@
 //! order of the steps.
 //!
 //! - [`steps`]: the steps, one file each, with the type of a request after each; [`handler`]: the interface between them
-//! - [`request_context`]: shared by all steps of one request; [`via`], [`concurrency_limit`]: shared by all requests
+//! - [`request_context`]: what the steps report of one request; [`plan_context`]: what they share for all requests of a plan;
+//!   [`via`], [`concurrency_limit`]: shared by all requests
 //! - [`frontend`]: before the first step and after the last response; only here a refusal becomes a response
 //! - [`telemetry`]: reports each request when its answer is over
 //!
@@ -18,6 +19,7 @@ pub mod concurrency_limit;
 pub mod frontend;
 pub mod handler;
 pub mod pipeline;
+pub mod plan_context;
 pub mod request_context;
 pub mod steps;
 pub mod telemetry;

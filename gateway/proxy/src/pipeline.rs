@@ -3,25 +3,24 @@
 use std::{rc::Rc, sync::Arc};
 
 use fencegate_guard_client::ticket_issuer::TicketIssuer;
-use fencegate_http::{buffered::MemoryBudget, network::Network};
-use fencegate_policies::plan::ServingPlan;
+use fencegate_http::network::Network;
 use fencegate_protocol::trace::Sampling;
 use fencegate_zookeeper::peer_secret::PeerSecret;
-use tokio_util::task::TaskTracker;
 use tower::ServiceBuilder;
 
 use crate::{
     concurrency_limit::ConcurrencyLimit,
     frontend::RawRequest,
     handler::{BoxHandler, Handler, map_request, middleware},
+    plan_context::PlanContext,
     steps::{
         self,
         authorized::DispatchableRequest,
         buffer::BodyBufferConfig,
-        extract_claim::ClaimDeps,
-        fence::{FenceDeps, HeldLock},
-        filter::FilterDeps,
-        guard_admission::{AdmissionPermit, GuardAdmissionDeps},
+        extract_claim::ClaimContext,
+        fence::{FenceContext, HeldLock},
+        filter::FilterContext,
+        guard_admission::{AdmissionPermit, GuardAdmissionContext},
         hop::ProxyHopConfig,
         key::KeyedRequest,
         lease_api::LeaseApiStep,
@@ -32,59 +31,48 @@ use crate::{
     via::ViaName,
 };
 
-/// The parts of the steps of both roles, for one worker and one plan.
-pub struct PipelineDeps {
+/// The parts of the steps of all roles, for one worker and one plan.
+pub struct PipelineParts {
+    pub plan: Rc<PlanContext>,
     pub in_flight: ConcurrencyLimit,
     pub per_client: ClientConcurrencyLimit,
     pub hop: ViaName,
-    /// Memory for bodies that are buffered in full.
-    pub budget: MemoryBudget,
     /// Signs the tickets with which services call back, where that is allowed.
     pub callers: Option<Arc<TicketIssuer>>,
     /// Answers requests of the lease interface, where there are leases.
     pub leases: Option<LeaseApiStep>,
     /// The secret that other gateways have to show, where there is a listener for them.
     pub pass: Option<PeerSecret>,
-    pub plan: Arc<ServingPlan>,
-    pub running: TaskTracker,
 }
 
 /// The steps of the gateway, in front of the service that sends a request upstream.
 pub fn gateway_pipeline<N: Network>(
-    parts: PipelineDeps,
-    routing: RoutingTable,
-    fencing: FenceDeps<N>,
+    parts: PipelineParts,
+    fencing: FenceContext<N>,
     forward: impl Handler<DispatchableRequest<Rc<HeldLock>>>,
 ) -> impl Handler<RawRequest> {
-    let running = parts.running.clone();
-    routing_pipeline(parts, routing, locking_pipeline(running, fencing, forward))
+    routing_pipeline(parts, locking_pipeline(fencing, forward))
 }
 
 /// The first half of the chain: all that the plan and the request alone decide. `fencegate explain` uses the same
 /// steps, with no service behind them.
-pub fn routing_pipeline(
-    parts: PipelineDeps,
-    routing: RoutingTable,
-    act: impl Handler<KeyedRequest>,
-) -> impl Handler<RawRequest> {
-    let hop = ProxyHopConfig { plan: parts.plan.clone(), name: Rc::new(parts.hop), callers: parts.callers };
-    let recording = Sampling::from_log(&parts.plan.log);
+pub fn routing_pipeline(parts: PipelineParts, act: impl Handler<KeyedRequest>) -> impl Handler<RawRequest> {
+    let plan = &parts.plan.config.plan;
+    let hop = ProxyHopConfig { plan: plan.clone(), name: Rc::new(parts.hop), callers: parts.callers };
+    let recording = Sampling::from_log(&plan.log);
     ServiceBuilder::new()
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency)) // too many at once: refuse before any work
         .layer(map_request(parts.pass.clone(), steps::peer_auth::answer_challenge)) // challenge of another gateway: prove our identity
-        .layer(map_request(HeadValidator::new(&parts.plan), steps::validate_head::validate_head)) // requests that cannot be forwarded safely end here
-        .layer(map_request(parts.plan.clone(), steps::strip_headers::strip_headers)) // below: no hop-by-hop field, no foreign token
+        .layer(map_request(HeadValidator::new(plan), steps::validate_head::validate_head)) // requests that cannot be forwarded safely end here
+        .layer(map_request(plan.clone(), steps::strip_headers::strip_headers)) // below: no hop-by-hop field, no foreign token
         .layer(map_request(parts.pass, steps::peer_auth::verify_peer)) // another gateway proves that it is one
         .layer(map_request(hop, steps::hop::add_hop_headers)) // the path of the request so far, and our own report of the client; a request in a loop ends here
         .layer(map_request(recording, steps::trace::start_trace))
         .layer(map_request(parts.per_client, steps::limit::limit_per_client)) // too many of one client
         .layer_fn(BoxHandler::new)
         .layer(middleware(parts.leases, steps::lease_api::answer_lease_api)) // requests about leases are answered here
-        .layer(middleware(routing, steps::route::route_request)) // below: route and path are fixed
-        .layer(middleware(
-            BodyBufferConfig { plan: parts.plan, budget: parts.budget },
-            steps::buffer::buffer_request,
-        )) // a slow client never holds a lock
+        .layer(middleware(RoutingTable::new(parts.plan.clone()), steps::route::route_request)) // below: route and path are fixed
+        .layer(middleware(BodyBufferConfig::new(&parts.plan), steps::buffer::buffer_request)) // a slow client never holds a lock
         .layer(middleware((), steps::key::derive_keys)) // below: the keys are fixed
         .layer_fn(BoxHandler::new)
         .service(act)
@@ -92,10 +80,10 @@ pub fn routing_pipeline(
 
 /// The second half: the steps that hold locks and send.
 fn locking_pipeline<N: Network>(
-    running: TaskTracker,
-    fencing: FenceDeps<N>,
+    fencing: FenceContext<N>,
     forward: impl Handler<DispatchableRequest<Rc<HeldLock>>>,
 ) -> impl Handler<KeyedRequest> {
+    let running = fencing.plan.running.clone();
     ServiceBuilder::new()
         .layer(middleware(running, steps::detach::detach)) // below: a client that disconnects cancels nothing
         .layer_fn(Rc::new) // detach needs an owned service
@@ -106,28 +94,26 @@ fn locking_pipeline<N: Network>(
 
 /// The steps of the guard: the same, with a check that the token is the newest in the place of the lock.
 pub fn guard_pipeline<N: Network>(
-    parts: PipelineDeps,
-    claiming: ClaimDeps,
-    checking: GuardAdmissionDeps<N>,
+    parts: PipelineParts,
+    claiming: ClaimContext,
+    checking: GuardAdmissionContext<N>,
     forward: impl Handler<DispatchableRequest<AdmissionPermit>>,
 ) -> impl Handler<RawRequest> {
-    let hop = ProxyHopConfig { plan: parts.plan.clone(), name: Rc::new(parts.hop), callers: None };
-    let recording = Sampling::from_log(&parts.plan.log);
+    let plan = &parts.plan.config.plan;
+    let hop = ProxyHopConfig { plan: plan.clone(), name: Rc::new(parts.hop), callers: None };
+    let recording = Sampling::from_log(&plan.log);
     ServiceBuilder::new()
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency))
-        .layer(map_request(HeadValidator::new(&parts.plan), steps::validate_head::validate_head))
-        .layer(map_request(parts.plan.clone(), steps::strip_headers::strip_headers)) // the claim is removed from the headers, and kept beside them
+        .layer(map_request(HeadValidator::new(plan), steps::validate_head::validate_head))
+        .layer(map_request(plan.clone(), steps::strip_headers::strip_headers)) // the claim is removed from the headers, and kept beside them
         .layer(map_request(hop, steps::hop::add_hop_headers))
         .layer(map_request(recording, steps::trace::start_trace))
         .layer(middleware(claiming.clone(), steps::extract_claim::answer_announcement)) // queries of gateways about the guard itself are answered here
         .layer(map_request(parts.per_client, steps::limit::limit_per_client))
         .layer_fn(BoxHandler::new)
         .layer(middleware(claiming, steps::extract_claim::extract_claim)) // below: the claim is read, and its ticket verified
-        .layer(middleware(
-            BodyBufferConfig { plan: parts.plan, budget: parts.budget },
-            steps::buffer::buffer_request,
-        )) // a gateway that stops halfway never holds a key
-        .layer(middleware(parts.running, steps::detach::detach)) // below: a gateway that is killed cancels nothing
+        .layer(middleware(BodyBufferConfig::new(&parts.plan), steps::buffer::buffer_request)) // a gateway that stops halfway never holds a key
+        .layer(middleware(parts.plan.running.clone(), steps::detach::detach)) // below: a gateway that is killed cancels nothing
         .layer_fn(Rc::new)
         .layer(middleware(checking, steps::guard_admission::admit_or_replay)) // below: announced durably, settled, in flight
         .layer_fn(BoxHandler::new)
@@ -136,25 +122,23 @@ pub fn guard_pipeline<N: Network>(
 
 /// The steps of a filter: the same, with a check of the deadline in the place of the lock.
 pub fn filter_pipeline(
-    parts: PipelineDeps,
-    filtering: FilterDeps,
+    parts: PipelineParts,
+    filtering: FilterContext,
     forward: impl Handler<DispatchableRequest<AdmissionPermit>>,
 ) -> impl Handler<RawRequest> {
-    let hop = ProxyHopConfig { plan: parts.plan.clone(), name: Rc::new(parts.hop), callers: None };
-    let recording = Sampling::from_log(&parts.plan.log);
+    let plan = &parts.plan.config.plan;
+    let hop = ProxyHopConfig { plan: plan.clone(), name: Rc::new(parts.hop), callers: None };
+    let recording = Sampling::from_log(&plan.log);
     ServiceBuilder::new()
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency))
-        .layer(map_request(HeadValidator::new(&parts.plan), steps::validate_head::validate_head))
-        .layer(map_request(parts.plan.clone(), steps::strip_headers::strip_headers)) // our fields are removed, and kept beside the headers
+        .layer(map_request(HeadValidator::new(plan), steps::validate_head::validate_head))
+        .layer(map_request(plan.clone(), steps::strip_headers::strip_headers)) // our fields are removed, and kept beside the headers
         .layer(map_request(hop, steps::hop::add_hop_headers))
         .layer(map_request(recording, steps::trace::start_trace))
         .layer(map_request(parts.per_client, steps::limit::limit_per_client))
         .layer_fn(BoxHandler::new)
         .layer(middleware(filtering.clone(), steps::filter::filter_request)) // below: it may start now, and our fields are back
-        .layer(middleware(
-            BodyBufferConfig { plan: parts.plan, budget: parts.budget },
-            steps::buffer::buffer_request,
-        ))
+        .layer(middleware(BodyBufferConfig::new(&parts.plan), steps::buffer::buffer_request))
         .layer(middleware(filtering, steps::filter::recheck_deadline)) // below: it is sent in time, or not at all
         .layer_fn(BoxHandler::new)
         .service(forward)
@@ -167,17 +151,22 @@ mod tests {
     use fencegate_policies::{file::load, host::CanonicalHost, path::CanonicalPath, plan::UpstreamId};
     use fencegate_protocol::trace::TraceContext;
     use hyper::{HeaderMap, Request, header::HeaderValue};
-    use tokio_util::sync::CancellationToken;
 
     use super::*;
     use crate::{
         request_context::{RequestArrival, RequestContext, RequestSource, RequestTrace},
-        steps::{authorized::DispatchRight, forward::UpstreamForwarder, trace::TracedRequest},
+        steps::{
+            authorized::DispatchRight, fence::GatewayContext, forward::UpstreamForwarder,
+            trace::TracedRequest,
+        },
     };
-    use fencegate_config::active_config::ActiveConfig;
+    use fencegate_config::{
+        active_config::ActiveConfig, current_config::CurrentConfig, process_context::ProcessContext,
+    };
     use fencegate_guard_client::guard_identity::GuardRegistry;
     use fencegate_http::{
         body::{Body, Reply},
+        buffered::MemoryBudget,
         connection_info::ConnectionInfo,
         network::sockets::OsNetwork,
     };
@@ -186,7 +175,7 @@ mod tests {
     use fencegate_metrics::{ProcessMetricFamilies, WorkerMetrics};
     use fencegate_peers::plan_compat::PlanCompat;
     use fencegate_process::{
-        clock::{MachineClock, SharedClock},
+        clock::MachineClock,
         randomness::{Guid, SystemRandomness},
     };
     use fencegate_refusal::Refusal;
@@ -218,50 +207,49 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         let plan = Arc::new(gateway.serving.clone());
         let all = ProcessMetricFamilies::for_gateway(&gateway);
         let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
+        let process = ProcessContext::with_budget(
+            Arc::new(MachineClock),
+            all.clone(),
+            MemoryBudget::new(1 << 20, all.buffered().clone()),
+        );
         let config = ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints()));
-        let clock: SharedClock = Arc::new(MachineClock);
         let guards = Arc::new(GuardRegistry::new(Arc::default()));
-        let running = TaskTracker::new();
-        let drain = CancellationToken::new();
-        let budget = MemoryBudget::new(1 << 20, all.buffered().clone());
-        let forward = UpstreamForwarder {
-            pool: Rc::new(ConnectionPool::new(OsNetwork, clock.clone(), guards.clone())),
-            clock: clock.clone(),
-            metrics: metrics.clone(),
-            guards: guards.clone(),
-            fleets: config.fleets.clone(),
-            fields: Arc::default(),
-            running: running.clone(),
-            drain: drain.clone(),
-        };
-        let fencing = FenceDeps::<OsNetwork> {
-            courier: None,
-            keeper: create_lock_manager(clock.clone(), 1).0,
-            accord: PlanCompat::new(&gateway, all.clone()).route_compat_cache(&plan),
-            edition: config.clone(),
+        let pool = ConnectionPool::new(OsNetwork, process.clock.clone(), guards.clone());
+        let shared = Rc::new(PlanContext {
+            process: process.clone(),
+            config,
+            metrics,
             guards,
-            tickets: None,
-            traces: Default::default(),
-            shares: Default::default(),
-            clock,
-            running: running.clone(),
-            drain,
-            metrics: metrics.clone(),
-            budget: budget.clone(),
-            stays: Arc::default(),
-            hot: Default::default(),
-            leases: None,
+            clients: Default::default(),
+            running: Default::default(),
+        });
+        let forward = UpstreamForwarder::new(Rc::new(pool), shared.clone());
+        let compat = PlanCompat::new(&gateway, all);
+        let fencing = FenceContext::<OsNetwork> {
+            compat: compat.route_compat_cache(&plan),
+            gateway: Arc::new(GatewayContext {
+                locks: create_lock_manager(process.clock.clone(), 1).0,
+                process,
+                config: CurrentConfig::new(gateway),
+                compat,
+                tickets: None,
+                leases: None,
+                elections: Default::default(),
+                traces: Default::default(),
+                hot_keys: Default::default(),
+                requests: Default::default(),
+            }),
+            plan: shared.clone(),
+            forwarder: None,
         };
-        let parts = PipelineDeps {
+        let parts = PipelineParts {
+            plan: shared.clone(),
             in_flight: ConcurrencyLimit::new(1),
             per_client: ClientConcurrencyLimit { shares: Default::default(), most: None },
             hop: ViaName::new(Guid::new(&SystemRandomness)),
-            plan: plan.clone(),
-            budget: budget.clone(),
             pass: None,
             callers: None,
             leases: None,
-            running: running.clone(),
         };
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let http = || Box::new(Request::new(Body::empty()));
@@ -311,14 +299,10 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             unlocked: None,
             fenced: None,
         };
-        let acted = size(&locking_pipeline(running, fencing, forward), keyed);
-        let routing = RoutingTable::new(config, metrics);
+        let acted = size(&locking_pipeline(fencing, forward), keyed);
         let middle = ServiceBuilder::new()
-            .layer(middleware(routing.clone(), steps::route::route_request))
-            .layer(middleware(
-                BodyBufferConfig { plan: parts.plan.clone(), budget },
-                steps::buffer::buffer_request,
-            ))
+            .layer(middleware(RoutingTable::new(shared.clone()), steps::route::route_request))
+            .layer(middleware(BodyBufferConfig::new(&shared), steps::buffer::buffer_request))
             .layer(middleware((), steps::key::derive_keys))
             .layer_fn(BoxHandler::new)
             .service(NoopHandler);
@@ -337,7 +321,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         let routed = size(&middle, request);
         let arrival = RequestArrival::from_peer(ConnectionInfo::new(local, local));
         let begun = size(
-            &routing_pipeline(parts, routing, NoopHandler),
+            &routing_pipeline(parts, NoopHandler),
             RawRequest { http: http(), context, arrival, entry: None },
         );
         // The present sizes, and a little more; locks and second attempts are in the third one.

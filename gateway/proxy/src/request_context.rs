@@ -22,7 +22,7 @@ use fencegate_refusal::RefusalReason;
 use tokio::time::Instant;
 
 pub use self::{
-    exchange::{AnswerFacts, Attempt, Exchange, GuardAnswerFacts},
+    exchange::{AnswerFacts, Attempt, Exchange, GuardAnswerFacts, ReplayExtent},
     source::{RequestArrival, RequestSource, RequestTrace},
 };
 use crate::concurrency_limit::ConcurrencyPermit;
@@ -30,13 +30,6 @@ use crate::concurrency_limit::ConcurrencyPermit;
 /// The plan that serves a request. Each worker has its own reference count: a count that all workers share would move
 /// from processor to processor with each request.
 pub type PlanHandle = Rc<Arc<ServingPlan>>;
-
-/// How much of an earlier answer is replayed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReplayExtent {
-    Whole,
-    WithoutBody,
-}
 
 /// The facts about one request, as the steps find them. Each field names the step that writes it.
 #[derive(Default)]

@@ -3,7 +3,7 @@
 use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_admin as admin;
-use fencegate_config::key_secret;
+use fencegate_config::{key_secret, process_context::ProcessContext};
 use fencegate_http::{listen::certificates::ListenerCertificates, network::Network};
 use fencegate_metrics::ProcessMetricFamilies;
 use fencegate_policies::plan::{self, Enforcement};
@@ -12,18 +12,17 @@ use fencegate_proxy::{
     frontend::{RawRequest, ServingRole},
     handler::Handler,
     pipeline,
-    steps::{extract_claim::TokenBypassPolicy, filter},
+    steps::{extract_claim::TokenBypassPolicy, filter::FilterContext, forward::UpstreamForwarder},
 };
 use tracing::{info, warn};
 
 use super::{
     admin_listener::BoundAdminListener,
-    context::ProcessContext,
     error::ProcessError,
     main_thread::MainThread,
     sd_notify::SystemdNotifier,
     signals::{ProcessSignals, SignalAction},
-    worker::{WorkerContext, WorkerDeps, WorkerRole},
+    worker::{WorkerContext, WorkerParts, WorkerRole},
     worker_pool::{self, WorkerPool, WorkerPoolConfig},
 };
 
@@ -42,16 +41,14 @@ impl<N: Network> WorkerRole<N> for FilterRole {
         Some(self.clock_error)
     }
 
-    fn pipeline(shared: &WorkerContext<Self>, deps: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
-        let WorkerDeps { edition: config, parts, forward, .. } = deps;
+    fn pipeline(shared: &WorkerContext<Self>, worker: WorkerParts<N>) -> impl Handler<RawRequest> + use<N> {
+        let WorkerParts { parts, pool, .. } = worker;
         let FilterRole { clock_error, enforce, bypass } = shared.role.clone();
-        let clock = shared.clock.clone();
-        let plan = Rc::new(config.plan.clone());
-        pipeline::filter_pipeline(
-            parts,
-            filter::FilterDeps { clock, clock_error, enforce, bypass, plan },
-            forward,
-        )
+        let context = parts.plan.clone();
+        let plan = Rc::new(context.config.plan.clone());
+        let forward = UpstreamForwarder::new(pool, context.clone());
+        let filtering = FilterContext { context, clock_error, enforce, bypass, plan };
+        pipeline::filter_pipeline(parts, filtering, forward)
     }
 }
 

@@ -11,7 +11,7 @@ mod sessions;
 
 use std::sync::Arc;
 
-use fencegate_config::key_secret;
+use fencegate_config::{key_secret, process_context::ProcessContext};
 use fencegate_http::network::sockets::OsNetwork;
 use fencegate_leases::lease_worker::LeaseWorker;
 use fencegate_metrics::ProcessMetricFamilies;
@@ -22,8 +22,8 @@ use tracing::info;
 pub use self::{builder::GatewayParts, options::GatewayOptions, resources::ProcessResources};
 use self::{reload_loop::ReloadLoop, sessions::SessionThread};
 use super::{
-    admin_listener::BoundAdminListener, context::ProcessContext, error::ProcessError,
-    main_thread::MainThread, sd_notify::SystemdNotifier, worker_pool::WorkerPool,
+    admin_listener::BoundAdminListener, error::ProcessError, main_thread::MainThread,
+    sd_notify::SystemdNotifier, worker_pool::WorkerPool,
 };
 
 /// Runs until SIGTERM or SIGINT, then drains: no new connection, every request in progress answered, every lock
@@ -42,24 +42,23 @@ pub fn run(gateway: GatewayPlan, options: GatewayOptions) -> Result<(), ProcessE
     let mut sessions = SessionThread::start(std::mem::take(&mut made.desks), servers, &base.threads)?;
     made.taker.take().map(LeaseWorker::start).transpose()?;
     let shared = made.shared.clone();
-    let lock_manager = made.keeper.clone();
+    let locks = shared.role.gateway.locks.clone();
+    let in_force = shared.role.gateway.config.clone();
     let nameplate = made.nameplate.clone();
     let staff = WorkerPool::start(shared.clone())?;
     drop(kept);
 
-    let commands =
-        admin_setup::start_admin(reception, name, &base, shared.role.clone(), made.in_force.clone())?;
+    let commands = admin_setup::start_admin(reception, name, &shared.role.gateway)?;
     let watch = options.watch;
     let file = options.file;
     let mut reloads = ReloadLoop::new(made.reloader(file, gateway, staff.update_senders()), watch);
-    let in_force = made.in_force.clone();
     // It would keep the channel of the spans open, and the end of the process waits for the last of them.
     drop(made);
     let manager = SystemdNotifier::from_env();
     main.runtime.block_on(async {
         tokio::select! {
             () = reloads.run(&mut main.signals, commands, &manager) => Ok(()),
-            () = manager.notify_ready_when(|| lock_manager.is_ready()) => Ok(()),
+            () = manager.notify_ready_when(|| locks.is_ready()) => Ok(()),
             () = manager.run_watchdog(&base.threads) => Ok(()),
             _ = &mut sessions.end => Err(ProcessError::SessionEnded),
         }

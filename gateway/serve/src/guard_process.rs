@@ -10,7 +10,7 @@ mod store_setup;
 
 use std::sync::Arc;
 
-use fencegate_config::key_secret;
+use fencegate_config::{key_secret, process_context::ProcessContext};
 use fencegate_guard::Guard;
 use fencegate_http::{listen::certificates::ListenerCertificates, network::sockets::OsNetwork};
 use fencegate_metrics::ProcessMetricFamilies;
@@ -26,7 +26,6 @@ pub use self::{
 use self::{key_source::TicketKeySource, role::GuardRole};
 use super::{
     admin_listener::BoundAdminListener,
-    context::ProcessContext,
     error::ProcessError,
     filter_process,
     main_thread::MainThread,
@@ -100,7 +99,7 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
 /// A file cannot be used, or the machine has no thread for the checks of the endpoint.
 pub fn assemble(
     plan: &plan::GuardPlan,
-    base: &ProcessContext,
+    base: &Arc<ProcessContext>,
     guard: Arc<Guard>,
     tickets: Option<Arc<TicketVerifier>>,
     workers: usize,

@@ -2,6 +2,7 @@
 
 use std::{io, thread, time::Duration};
 
+use fencegate_config::process_context::ProcessContext;
 use fencegate_process::{
     liveness::{ThreadMonitor, ThreadRole, sleep_unsuspended},
     log_writer::flush_stderr,
@@ -9,9 +10,7 @@ use fencegate_process::{
 use tokio::runtime::Runtime;
 use tracing::{error, info};
 
-use super::{
-    context::ProcessContext, sd_notify::SystemdNotifier, signals::ProcessSignals, worker_pool::WorkerPool,
-};
+use super::{sd_notify::SystemdNotifier, signals::ProcessSignals, worker_pool::WorkerPool};
 
 /// The longest time from the end of the drain to the end of the process.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -6,26 +6,21 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use fencegate_admin::command::ReloadReport;
 use fencegate_config::{
     active_config::ActiveConfig,
-    current_config::{CurrentConfig, plan_delays_key, site_in_plan},
+    current_config::{plan_delays_key, site_in_plan},
     key_secret,
     policy_file::PolicyFile,
 };
 use fencegate_guard_client::guard_identity::GuardRegistry;
 use fencegate_http::{listen::certificates::ListenerCertificates, network::sockets::OsNetwork};
 use fencegate_http_client::upstream::health;
-use fencegate_leases::{LeaseSettings, LeaseTable};
-use fencegate_lock::manager::lock_manager::LockManager;
-use fencegate_metrics::{ProcessMetricFamilies, ReloadResult};
-use fencegate_peers::plan_compat::{FleetPlanComparison, PlanCompat, compare};
+use fencegate_leases::LeaseSettings;
+use fencegate_metrics::ReloadResult;
+use fencegate_peers::plan_compat::{FleetPlanComparison, compare};
 use fencegate_policies::{
     diff::PlanDiff, file, key::ResourceKey, plan::GatewayPlan, plan_digest::PublishedLockRules,
 };
-use fencegate_process::{
-    clock::SharedClock,
-    display::error_chain,
-    key_redaction,
-    liveness::{ThreadMonitor, ThreadRole},
-};
+use fencegate_process::{display::error_chain, key_redaction, liveness::ThreadRole};
+use fencegate_proxy::steps::fence::GatewayContext;
 use fencegate_zookeeper::session::local_member::LocalMember;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
@@ -49,19 +44,13 @@ pub struct Reloader {
     pub gateway: GatewayPlan,
     pub edition: Arc<ActiveConfig>,
     pub workers: Vec<mpsc::UnboundedSender<ConfigUpdate>>,
-    pub metrics: Arc<ProcessMetricFamilies>,
-    pub clock: SharedClock,
-    pub threads: ThreadMonitor,
+    /// The parts of the gateway that take the plan over.
+    pub context: Arc<GatewayContext>,
     pub guards: Arc<GuardRegistry>,
     /// The certificates of each listener that speaks TLS.
     pub certificates: Vec<Arc<ListenerCertificates>>,
-    pub keeper: LockManager,
     pub nameplate: LocalMember,
-    pub in_force: CurrentConfig,
-    pub agreement: Arc<PlanCompat>,
     pub publisher: PlanPublisher,
-    /// The leases, if the process was started with any.
-    pub leases: Option<Arc<LeaseTable>>,
 }
 
 impl Reloader {
@@ -74,7 +63,7 @@ impl Reloader {
         if !dry {
             let bad = self.certificates.iter().filter_map(|certificates| certificates.reload().err());
             report.said.extend(bad.map(|bad| format!("FG0510: {}", error_chain(&bad))));
-            self.metrics.record_reload(report.result);
+            self.context.process.metrics.record_reload(report.result);
         }
         self.log_report(&report, dry);
         report
@@ -116,17 +105,23 @@ impl Reloader {
     /// A part of the plan cannot be used. Nothing has changed.
     async fn apply(&mut self, gateway: GatewayPlan, difference: &PlanDiff) -> Result<(), String> {
         let old = self.edition.clone();
+        let GatewayContext { process, locks, config: in_force, compat, leases, .. } = &*self.context;
         let plan = Arc::new(gateway.serving.clone());
         let terms = LeaseSettings::open(gateway.leases.as_ref()).map_err(|bad| error_chain(&bad))?;
         let secret = key_secret::load(&gateway.serving.log).map_err(|bad| error_chain(&bad))?;
         let fleets =
-            old.fleets.for_next_plan(&plan, self.metrics.endpoints()).map_err(|bad| error_chain(&bad))?;
+            old.fleets.for_next_plan(&plan, process.metrics.endpoints()).map_err(|bad| error_chain(&bad))?;
         let site =
             |key: &ResourceKey| Some(site_in_plan(&gateway, key)).filter(|_| !plan_delays_key(&gateway, key));
-        let turning = self.leases.as_ref().map(|leases| leases.begin_switch(site)).transpose()?;
-        let turns = self.threads.register_until(ThreadRole::Endpoints, fleets.retirement_token().clone());
-        let looked_after =
-            health::start_health_checks(OsNetwork, &fleets, self.clock.clone(), self.guards.clone(), turns);
+        let turning = leases.as_ref().map(|leases| leases.begin_switch(site)).transpose()?;
+        let turns = process.threads.register_until(ThreadRole::Endpoints, fleets.retirement_token().clone());
+        let looked_after = health::start_health_checks(
+            OsNetwork,
+            &fleets,
+            process.clock.clone(),
+            self.guards.clone(),
+            turns,
+        );
         looked_after.map_err(|failed| {
             fleets.retire();
             format!("start what looks after the endpoints: {failed}")
@@ -137,8 +132,8 @@ impl Reloader {
             turning.mark_rekeyed(&difference.rekeyed);
         }
         let (config, openings) = ActiveConfig::successor(&old, plan.clone(), fleets, &difference.rekeyed);
-        self.metrics.apply_plan(&gateway);
-        self.in_force.add_plan_keys(&gateway);
+        process.metrics.apply_plan(&gateway);
+        in_force.add_plan_keys(&gateway);
         let taken = self.workers.iter().filter_map(|worker| {
             let (taken, took) = oneshot::channel();
             worker.send(ConfigUpdate { edition: config.clone(), taken }).ok().map(|()| took)
@@ -149,7 +144,7 @@ impl Reloader {
         }
         self.guards.retain(&plan.upstreams);
         self.nameplate.set_plan(gateway.fingerprint);
-        self.agreement.set_config(&gateway);
+        compat.set_config(&gateway);
         // Whether there are leases at all needs a restart; until then the settings in force stay.
         if let (Some(turning), Some(_)) = (&turning, &gateway.leases) {
             turning.set_settings(terms);
@@ -159,11 +154,11 @@ impl Reloader {
             turning.as_ref(),
             ActiveConfig::dropped_generations(&old, &config),
         );
-        self.in_force.replace(gateway.clone(), config.clone());
+        in_force.replace(gateway.clone(), config.clone());
         drop(turning);
         old.fleets.retire();
         for opening in openings {
-            let lock_manager = self.keeper.clone();
+            let lock_manager = locks.clone();
             tokio::spawn(async move {
                 opening.wait_predecessors().await;
                 lock_manager.close_all_tenures();
@@ -180,7 +175,7 @@ impl Reloader {
             .map_err(|unreadable| unreadable.to_string())?
             .plan(file::load_with_environment);
         let gateway = checked.plan.ok_or_else(|| checked.said.join("\n"))?;
-        let fleet = self.keeper.published_plans().await.map_err(|untold| untold.to_string())?;
+        let fleet = self.context.locks.published_plans().await.map_err(|untold| untold.to_string())?;
         let file = PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref());
         Ok(compare(&file, &fleet.ours, &fleet.same, &fleet.others))
     }

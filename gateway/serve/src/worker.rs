@@ -2,28 +2,25 @@
 
 use std::{cell::Cell, io, rc::Rc, sync::Arc, thread, time::Duration};
 
-use fencegate_config::active_config::ActiveConfig;
+use fencegate_config::{active_config::ActiveConfig, process_context::ProcessContext};
 use fencegate_guard_client::guard_identity::GuardRegistry;
 use fencegate_http::{
-    buffered::MemoryBudget,
     client_quota::ClientQuotas,
     listen::{Acceptor, certificates::ListenerCertificates},
     network::{Accept, Network, listen_addr::ListenAddr},
 };
 use fencegate_http_client::upstream::pool::ConnectionPool;
-use fencegate_metrics::{ProcessMetricFamilies, WorkerMetrics};
+use fencegate_metrics::WorkerMetrics;
 use fencegate_peers as peers;
 use fencegate_peers::LocalPeerIdentity;
-use fencegate_process::{
-    clock::SharedClock,
-    liveness::{ThreadMonitor, ThreadRole},
-};
+use fencegate_process::liveness::ThreadRole;
 use fencegate_proxy::{
     concurrency_limit::ConcurrencyLimit,
     frontend::{PipelineInstance, RawRequest, ServingRole, WorkerFrontend},
     handler::Handler,
-    pipeline::PipelineDeps,
-    steps::{fence::peer_forward::PeerForwarder, forward::UpstreamForwarder, limit::ClientConcurrencyLimit},
+    pipeline::PipelineParts,
+    plan_context::PlanContext,
+    steps::{fence::peer_forward::PeerForwarder, limit::ClientConcurrencyLimit},
     telemetry::TelemetrySinks,
     via::ViaName,
 };
@@ -33,17 +30,16 @@ use tokio::{
     task::LocalSet,
     time::timeout,
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::task::TaskTracker;
 
 use super::reload::ConfigUpdate;
 
 /// The state that all workers share.
 #[derive(Clone)]
 pub struct WorkerContext<R> {
+    pub process: Arc<ProcessContext>,
     /// The config generation that is in force at the start.
     pub edition: Arc<ActiveConfig>,
-    pub metrics: Arc<ProcessMetricFamilies>,
-    pub clock: SharedClock,
     /// The receivers of reports about requests: access log and spans.
     pub tellers: TelemetrySinks,
     /// The name of this process in the fields that name the hops of a request.
@@ -52,15 +48,10 @@ pub struct WorkerContext<R> {
     pub guards: Arc<GuardRegistry>,
     /// The number of requests of each client.
     pub shares: ClientQuotas,
-    /// The memory for bodies that are buffered in full.
-    pub budget: MemoryBudget,
     /// Another process may have the same address, and is about to stop.
     pub beside: bool,
     /// How many workers there are.
     pub workers: usize,
-    pub drain: CancellationToken,
-    /// The threads of the process. Each worker joins them.
-    pub threads: ThreadMonitor,
     /// The certificates of the public listener, where it speaks TLS.
     pub certificates: Option<Arc<ListenerCertificates>>,
     /// The address and credentials of this process for other gateways, if they can reach it.
@@ -68,15 +59,12 @@ pub struct WorkerContext<R> {
     pub role: R,
 }
 
-/// The parts that each worker has for itself.
-pub struct WorkerDeps<N> {
-    pub edition: Arc<ActiveConfig>,
-    pub parts: PipelineDeps,
-    pub metrics: Rc<WorkerMetrics>,
+/// What a worker gives to the pipeline of one plan.
+pub struct WorkerParts<N> {
+    pub parts: PipelineParts,
     pub pool: Rc<ConnectionPool<N>>,
-    pub forward: UpstreamForwarder<N>,
     /// Forwards requests to other gateways, where these can reach this one as well.
-    pub courier: Option<Rc<PeerForwarder<N>>>,
+    pub forwarder: Option<Rc<PeerForwarder<N>>>,
 }
 
 /// The role of the process: it decides which steps a request passes.
@@ -90,7 +78,7 @@ pub trait WorkerRole<N>: Clone + Send + Sized + 'static {
 
     fn pipeline(
         shared: &WorkerContext<Self>,
-        bench: WorkerDeps<N>,
+        worker: WorkerParts<N>,
     ) -> impl Handler<RawRequest> + use<N, Self>;
 }
 
@@ -179,11 +167,12 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
             return DrainOutcome::Clean;
         }
     };
-    tokio::task::spawn_local(shared.threads.register(ThreadRole::Requests));
+    let process = shared.process.clone();
+    tokio::task::spawn_local(process.threads.register(ThreadRole::Requests));
     let idle = Rc::<peers::PeerPool>::default();
     let looked_through = idle.clone();
     tokio::task::spawn_local(async move { looked_through.evict_idle().await });
-    let pool = Rc::new(ConnectionPool::new(network.clone(), shared.clock.clone(), shared.guards.clone()));
+    let pool = Rc::new(ConnectionPool::new(network.clone(), process.clock.clone(), shared.guards.clone()));
     let tended = pool.clone();
     let bell = shared.edition.fleets.subscribe();
     tokio::task::spawn_local(async move { tended.run_sweeper(bell).await });
@@ -191,14 +180,14 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
     let running = TaskTracker::new();
     let listens = &shared.edition.plan.listener;
     let share = listens.limits.connections / shared.workers;
-    let clients = shared.metrics.clients();
+    let clients = process.metrics.clients();
     let acceptor = Rc::new(Acceptor::new(
         listens,
         shared.certificates.clone(),
         share,
         shared.shares.clone(),
-        shared.budget.clone(),
-        shared.drain.clone(),
+        process.budget.clone(),
+        process.drain.clone(),
         clients,
     ));
     let among = shared.ours.as_ref().map(|ours| {
@@ -209,8 +198,8 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
             certificates,
             share,
             shared.shares.clone(),
-            shared.budget.clone(),
-            shared.drain.clone(),
+            process.budget.clone(),
+            process.drain.clone(),
             clients,
         );
         Rc::new(acceptor.reject_when_full())
@@ -224,7 +213,7 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
         running: running.clone(),
     };
     let config = factory.shared.edition.clone();
-    let front = WorkerFrontend::new(factory.build(&config), R::ROLE, factory.shared.drain.clone());
+    let front = WorkerFrontend::new(factory.build(&config), R::ROLE, process.drain.clone());
     let patience = Rc::new(Cell::new(config.plan.listener.timeouts.drain));
     let running_frontend = front.clone();
     let running_patience = patience.clone();
@@ -290,48 +279,37 @@ struct PipelineFactory<N, R> {
 
 impl<N: Network, R: WorkerRole<N>> PipelineFactory<N, R> {
     fn build(&self, config: &Arc<ActiveConfig>) -> PipelineInstance {
-        let WorkerContext { clock, guards, shares, budget, hop, workers, .. } = &self.shared;
-        let metrics = Rc::new(WorkerMetrics::new(self.shared.metrics.clone(), &config.plan));
+        let WorkerContext { process, guards, shares, hop, workers, ours, .. } = &self.shared;
+        let metrics = Rc::new(WorkerMetrics::new(process.metrics.clone(), &config.plan));
         let limits = &config.plan.listener.limits;
         let share = (limits.in_flight / workers).max(1);
-        budget.update(limits);
-        let parts = PipelineDeps {
+        process.budget.update(limits);
+        let plan = Rc::new(PlanContext {
+            process: process.clone(),
+            config: config.clone(),
+            metrics: metrics.clone(),
+            guards: guards.clone(),
+            clients: shares.clone(),
+            running: self.running.clone(),
+        });
+        let forwarder = ours.clone().map(|ours| {
+            let network = self.network.clone();
+            Rc::new(PeerForwarder { network, ours, plan: plan.clone(), idle: self.idle.clone() })
+        });
+        let parts = PipelineParts {
+            plan,
             in_flight: self.in_flight.with_limit(share),
             per_client: ClientConcurrencyLimit { shares: shares.clone(), most: limits.per_client },
             hop: hop.clone(),
-            budget: budget.clone(),
-            pass: self.shared.ours.as_ref().map(|ours| ours.reach.pass.clone()),
+            pass: ours.as_ref().map(|ours| ours.reach.pass.clone()),
             callers: None,
             leases: None,
-            plan: config.plan.clone(),
-            running: self.running.clone(),
         };
-        let forward = UpstreamForwarder {
-            pool: self.pool.clone(),
-            clock: clock.clone(),
-            metrics: metrics.clone(),
-            guards: guards.clone(),
-            fleets: config.fleets.clone(),
-            fields: Arc::new(config.plan.fields.clone()),
-            running: self.running.clone(),
-            drain: self.shared.drain.clone(),
-        };
-        let courier = self.shared.ours.clone().map(|ours| {
-            Rc::new(PeerForwarder {
-                network: self.network.clone(),
-                clock: clock.clone(),
-                ours,
-                plan: config.plan.clone(),
-                metrics: metrics.clone(),
-                idle: self.idle.clone(),
-            })
-        });
-        let (config, pool, plan) = (config.clone(), self.pool.clone(), config.plan.clone());
-        let deps = WorkerDeps { edition: config, parts, metrics: metrics.clone(), pool, forward, courier };
-        let audience = self.shared.tellers.plan_sinks(&plan.log);
-        let instance = PipelineInstance::new(R::pipeline(&self.shared, deps), metrics).with_sinks(audience);
+        let worker = WorkerParts { parts, pool: self.pool.clone(), forwarder };
+        let sinks = self.shared.tellers.plan_sinks(&config.plan.log);
+        let instance = PipelineInstance::new(R::pipeline(&self.shared, worker), metrics).with_sinks(sinks);
         match self.shared.role.clock_error() {
-            Some(error) => instance.with_clock_header(clock.clone(), error),
+            Some(error) => instance.with_clock_header(process.clock.clone(), error),
             None => instance,
         }
     }

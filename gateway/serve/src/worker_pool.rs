@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, thread};
 
-use fencegate_config::active_config::ActiveConfig;
+use fencegate_config::{active_config::ActiveConfig, process_context::ProcessContext};
 use fencegate_guard_client::guard_identity::GuardRegistry;
 use fencegate_http::{
     client_quota::ClientQuotas, listen::certificates::ListenerCertificates, network::sockets::OsNetwork,
@@ -22,7 +22,6 @@ use tracing::{error, info, warn};
 
 use super::{
     addresses,
-    context::ProcessContext,
     error::ProcessError,
     reload::ConfigUpdate,
     rlimit,
@@ -60,10 +59,10 @@ pub fn default_workers() -> usize {
 /// A file of TLS cannot be used, or the machine has no thread.
 pub(super) fn build_context<R>(
     plan: &ServingPlan,
-    base: &ProcessContext,
+    process: &Arc<ProcessContext>,
     equipment: WorkerPoolConfig<R>,
 ) -> Result<WorkerContext<R>, ProcessError> {
-    let ProcessContext { clock, metrics, budget, drain, threads } = base;
+    let ProcessContext { clock, metrics, threads, .. } = &**process;
     let WorkerPoolConfig { role, workers, beside, memory, ours } = equipment;
     let plan = Arc::new(plan.clone());
     let fleets = UpstreamSet::new(&plan, metrics.endpoints()).map_err(ProcessError::UpstreamTls)?;
@@ -74,18 +73,14 @@ pub(super) fn build_context<R>(
         ListenerCertificates::open(&plan.listener, metrics.clients()).map_err(ProcessError::ListenerTls)?;
     let tellers = TelemetrySinks::start(metrics)?;
     Ok(WorkerContext {
+        process: process.clone(),
         edition: ActiveConfig::initial(plan, fleets),
-        metrics: metrics.clone(),
-        clock: clock.clone(),
         tellers,
         hop: ViaName::new(Guid::new(&SystemRandomness)),
         guards,
         shares: ClientQuotas::default(),
-        budget: budget.clone(),
         beside,
         workers: workers.max(1),
-        drain: drain.clone(),
-        threads: threads.clone(),
         certificates,
         ours,
         role,

@@ -2,12 +2,12 @@
 
 use std::{fs, path::PathBuf, rc::Rc, sync::Arc};
 
+use fencegate_config::process_context::ProcessContext;
 use fencegate_http::network::listen_addr::ListenAddr;
 use fencegate_metrics::ProcessMetricFamilies;
 use fencegate_peers::LocalPeerIdentity;
 use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
 use fencegate_serve::{
-    context::ProcessContext,
     gateway_process::{GatewayOptions, GatewayParts, ProcessResources},
     worker::{self, DrainOutcome},
 };

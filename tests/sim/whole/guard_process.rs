@@ -2,6 +2,7 @@
 
 use std::{cell::Cell, path::Path, rc::Rc, sync::Arc, time::Duration};
 
+use fencegate_config::process_context::ProcessContext;
 use fencegate_guard::{Guard, GuardConfig, open::UnstartedGuard};
 use fencegate_guard_store::store::{MoreChanges, RedbStore};
 use fencegate_http::network::listen_addr::ListenAddr;
@@ -10,7 +11,7 @@ use fencegate_process::{
     clock::SharedClock,
     randomness::{Guid, SystemRandomness},
 };
-use fencegate_serve::{context::ProcessContext, guard_process, worker};
+use fencegate_serve::{guard_process, worker};
 use fencegate_tests::memory::SeededRng;
 use fencegate_ticket::TicketVerifier;
 use tokio::{

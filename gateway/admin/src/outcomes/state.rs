@@ -5,15 +5,16 @@ use std::{
     sync::Arc,
 };
 
+use fencegate_config::process_context::ProcessContext;
 use fencegate_guard::{Guard, journal::ReserveUnresolvedOutcome};
 use fencegate_guard_store::{
     admission::{InDoubtExecution, QuarantineReason, QuarantineScope, QuarantineStatus},
     error::AdmitError,
     operation::{JournalEntry, ResolutionSource},
 };
-use fencegate_metrics::{ProcessMetricFamilies, rejected_callers::RejectedCallers};
+use fencegate_metrics::rejected_callers::RejectedCallers;
 use fencegate_policies::token::FencingToken;
-use fencegate_process::{clock::BootInstant, key_redaction::KeyRedaction, liveness::ThreadMonitor};
+use fencegate_process::{clock::BootInstant, key_redaction::KeyRedaction};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -31,9 +32,7 @@ pub struct GuardAdminState {
     pub guard: Arc<Guard>,
     /// The callers that the guard rejected.
     pub rejected_callers: Arc<RejectedCallers>,
-    pub metrics: Arc<ProcessMetricFamilies>,
-    pub threads: ThreadMonitor,
-    pub drain: CancellationToken,
+    pub process: Arc<ProcessContext>,
     /// Ends the process in order.
     pub end: CancellationToken,
     pub csrf: CsrfToken,

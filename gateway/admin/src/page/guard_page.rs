@@ -50,7 +50,7 @@ async fn overview(State(seen): State<GuardAdminState>, Query(after): Query<Flash
     let operations = operation_rows(&seen).await;
     let in_doubt = operations.as_ref().map_or(0, Vec::len);
     let refusals = seen.guard.stale_dispatch_stats();
-    let counted = seen.metrics.gather();
+    let counted = seen.process.metrics.gather();
     let sum = |name: &str| counted.sum(&format!("fencegate_{name}"), None);
     let tile = |value: String, label, warn: bool| Tile {
         value,
@@ -85,7 +85,7 @@ async fn overview(State(seen): State<GuardAdminState>, Query(after): Query<Flash
 }
 
 fn process_status(seen: &GuardAdminState) -> ProcessStatus {
-    if seen.drain.is_cancelled() {
+    if seen.process.drain.is_cancelled() {
         return ProcessStatus { word: "draining", class: "warn", why: None };
     }
     if !seen.guard.is_store_available() {

@@ -139,7 +139,7 @@ impl OverviewPage {
             order: LockListOrder::Interest,
             ..LockListFilter::default()
         });
-        let metrics = seen.metrics.clone();
+        let metrics = seen.process.metrics.clone();
         let counted = spawn_blocking(move || metrics.gather());
         let (waits, members, operations, counted) = tokio::join!(
             wait_rows(seen, &survey, names),
@@ -192,7 +192,7 @@ impl OverviewPage {
 fn process_status(seen: &GatewayAdminState) -> ProcessStatus {
     match seen.not_ready_reason() {
         None => ProcessStatus { word: "ready", class: "good", why: None },
-        Some(why) if seen.drain.is_cancelled() => {
+        Some(why) if seen.process.drain.is_cancelled() => {
             ProcessStatus { word: "draining", class: "warn", why: Some(why) }
         }
         Some(why) => ProcessStatus { word: "not ready", class: "bad", why: Some(why) },

@@ -16,7 +16,8 @@ use std::{
     sync::Arc,
 };
 
-use fencegate_config::active_config::ActiveConfig;
+use fencegate_config::{active_config::ActiveConfig, process_context::ProcessContext};
+use fencegate_guard_client::guard_identity::GuardRegistry;
 use fencegate_http::{
     body::{Body, Reply},
     buffered::MemoryBudget,
@@ -33,17 +34,18 @@ use fencegate_policies::{
         ServingPlan, Upstream, format_duration,
     },
 };
-use fencegate_process::randomness::{Guid, SystemRandomness};
+use fencegate_process::{
+    clock::MachineClock,
+    randomness::{Guid, SystemRandomness},
+};
 use fencegate_proxy::{
     concurrency_limit::ConcurrencyLimit,
     frontend::RawRequest,
     handler::Handler,
-    pipeline::{self, PipelineDeps},
+    pipeline::{self, PipelineParts},
+    plan_context::PlanContext,
     request_context::{RequestArrival, RequestContext},
-    steps::{
-        fence, key::KeyedRequest, limit::ClientConcurrencyLimit, route::RoutingTable,
-        upgrade::OfferedUpgradeProtocols,
-    },
+    steps::{fence, key::KeyedRequest, limit::ClientConcurrencyLimit, upgrade::OfferedUpgradeProtocols},
     via::ViaName,
 };
 use fencegate_refusal::Refusal;
@@ -117,21 +119,28 @@ fn dry_run_request(gateway: &GatewayPlan, request: Request<Body>) -> io::Result<
     let plan = Arc::new(gateway.serving.clone());
     let all = ProcessMetricFamilies::for_gateway(gateway);
     let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
-    let hop = ViaName::new(Guid::new(&SystemRandomness));
-    let per_client = ClientConcurrencyLimit { shares: ClientQuotas::default(), most: None };
-    let in_flight = ConcurrencyLimit::new(1);
-    let running = TaskTracker::new();
     let memory = plan.listener.limits.buffered.unwrap_or(usize::MAX);
     let budget = MemoryBudget::new(memory, all.buffered().clone());
-    let pass = None;
-    let callers = None;
-    let leases = None;
-    let plan_asked = plan.clone();
-    let parts =
-        PipelineDeps { in_flight, per_client, hop, budget, callers, leases, pass, plan: plan_asked, running };
+    let process = ProcessContext::with_budget(Arc::new(MachineClock), all.clone(), budget);
+    let context = PlanContext {
+        process,
+        config: ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints())),
+        metrics,
+        guards: Arc::new(GuardRegistry::new(Arc::default())),
+        clients: ClientQuotas::default(),
+        running: TaskTracker::new(),
+    };
+    let parts = PipelineParts {
+        plan: Rc::new(context),
+        in_flight: ConcurrencyLimit::new(1),
+        per_client: ClientConcurrencyLimit { shares: ClientQuotas::default(), most: None },
+        hop: ViaName::new(Guid::new(&SystemRandomness)),
+        callers: None,
+        leases: None,
+        pass: None,
+    };
     let recorder = RecordingHandler::default();
-    let config = ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints()));
-    let steps = pipeline::routing_pipeline(parts, RoutingTable::new(config, metrics), recorder.clone());
+    let steps = pipeline::routing_pipeline(parts, recorder.clone());
     let context = Rc::<RequestContext>::default();
     let arrival = RequestArrival::from_peer(unconnected_peer());
     let arrived = RawRequest { http: Box::new(request), context: context.clone(), arrival, entry: None };

@@ -26,12 +26,11 @@ fn lease_table() -> (LeaseTable, mpsc::UnboundedReceiver<LeaseCommand>) {
     let terms =
         LeaseSettings { bounds: gateway.leases.clone(), authority: LeaseAuth::load(None).expect("no file") };
     let all = ProcessMetricFamilies::for_gateway(&gateway);
-    let metrics = all.leases();
     let agreement = PlanCompat::new(&gateway, all.clone());
     let in_force = CurrentConfig::new(gateway);
-    let drain = CancellationToken::new();
     let gateway = "gw-1".into();
-    let parts = LeaseTableDeps { gateway, keeper, clock, tasks, drain, metrics, in_force, agreement };
+    let process = ProcessContext::new(clock, all);
+    let parts = LeaseTableParts { process, gateway, keeper, tasks, in_force, agreement };
     (LeaseTable::new(parts, terms), given)
 }
 

@@ -6,7 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use fencegate_config::active_config::{ActiveConfig, RunningRequestGuard};
+use fencegate_config::{
+    active_config::{ActiveConfig, RunningRequestGuard},
+    process_context::ProcessContext,
+};
+use fencegate_guard_client::guard_identity::GuardRegistry;
 use fencegate_http::{
     body::Body,
     buffered::{HeadMemory, MemoryBudget},
@@ -20,7 +24,10 @@ use fencegate_policies::{
     file::load,
     plan::{ServingPlan, UpstreamId},
 };
-use fencegate_process::randomness::{Guid, SystemRandomness};
+use fencegate_process::{
+    clock::MachineClock,
+    randomness::{Guid, SystemRandomness},
+};
 use futures_util::FutureExt;
 use hyper::{Request, client, rt::Executor, server::conn::http2::Builder};
 use hyper_util::rt::TokioIo;
@@ -32,8 +39,9 @@ use tokio::{
 use super::*;
 use crate::{
     concurrency_limit::ConcurrencyLimit,
-    pipeline::{PipelineDeps, routing_pipeline},
-    steps::{key::KeyedRequest, limit::ClientConcurrencyLimit, route::RoutingTable},
+    pipeline::{PipelineParts, routing_pipeline},
+    plan_context::PlanContext,
+    steps::{key::KeyedRequest, limit::ClientConcurrencyLimit},
     via::ViaName,
 };
 
@@ -77,23 +85,29 @@ fn pipeline(
     all: &Arc<ProcessMetricFamilies>,
     keeps: &RetainingHandler,
 ) -> PipelineInstance {
-    let plan = config.plan.clone();
-    let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
-    let parts = PipelineDeps {
+    let metrics = Rc::new(WorkerMetrics::new(all.clone(), &config.plan));
+    let plan = PlanContext {
+        process: ProcessContext::with_budget(
+            Arc::new(MachineClock),
+            all.clone(),
+            MemoryBudget::new(1 << 20, all.buffered().clone()),
+        ),
+        config: config.clone(),
+        metrics: metrics.clone(),
+        guards: Arc::new(GuardRegistry::new(Arc::default())),
+        clients: Default::default(),
+        running: Default::default(),
+    };
+    let parts = PipelineParts {
+        plan: Rc::new(plan),
         in_flight: ConcurrencyLimit::new(9),
         per_client: ClientConcurrencyLimit { shares: Default::default(), most: None },
         hop: ViaName::new(Guid::new(&SystemRandomness)),
-        plan,
-        budget: MemoryBudget::new(1 << 20, all.buffered().clone()),
         pass: None,
         callers: None,
         leases: None,
-        running: Default::default(),
     };
-    PipelineInstance::new(
-        routing_pipeline(parts, RoutingTable::new(config.clone(), metrics.clone()), keeps.clone()),
-        metrics,
-    )
+    PipelineInstance::new(routing_pipeline(parts, keeps.clone()), metrics)
 }
 
 fn build_plan(key: &str) -> (Arc<ServingPlan>, Arc<UpstreamSet>, Arc<ProcessMetricFamilies>) {

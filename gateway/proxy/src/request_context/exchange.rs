@@ -13,8 +13,6 @@ use fencegate_process::clock::BootInstant;
 use fencegate_refusal::RefusalReason;
 use tokio::time::Instant;
 
-use super::ReplayExtent;
-
 /// An exchange with an upstream. The step that gives the right to send makes it, and reads it at the end; `forward`
 /// writes it. Each sending replaces the one before: nothing was written in that one, or it is safe to repeat.
 #[derive(Default)]
@@ -49,6 +47,13 @@ pub struct AnswerFacts {
     pub retires_grant: bool,
     /// The report of a guard.
     pub by_guard: Option<GuardAnswerFacts>,
+}
+
+/// How much of an earlier answer is replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplayExtent {
+    Whole,
+    WithoutBody,
 }
 
 /// What the report of a guard says.

@@ -17,7 +17,7 @@ use hyper::{
 };
 use tokio::time::timeout;
 
-use crate::{handler::Handler, steps::bufferable::BufferableRequest};
+use crate::{handler::Handler, plan_context::PlanContext, steps::bufferable::BufferableRequest};
 
 /// A request whose body was buffered in full; of a large body that is streamed, only its beginning.
 pub struct BufferedRequest<R>(pub R);
@@ -35,8 +35,14 @@ impl<R: BufferableRequest> BufferableRequest for BufferedRequest<R> {
 /// The limits for bodies.
 #[derive(Clone)]
 pub struct BodyBufferConfig {
-    pub plan: Arc<ServingPlan>,
-    pub budget: MemoryBudget,
+    plan: Arc<ServingPlan>,
+    budget: MemoryBudget,
+}
+
+impl BodyBufferConfig {
+    pub fn new(context: &PlanContext) -> Self {
+        Self { plan: context.config.plan.clone(), budget: context.process.budget.clone() }
+    }
 }
 
 pub async fn buffer_request<R: BufferableRequest, S: Handler<BufferedRequest<R>>>(

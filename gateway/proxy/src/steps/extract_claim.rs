@@ -75,7 +75,7 @@ impl BufferableRequest for ClaimedRequest {
 
 /// The settings and state of the step.
 #[derive(Clone)]
-pub struct ClaimDeps {
+pub struct ClaimContext {
     pub guard: Arc<Guard>,
     pub plan: PlanHandle,
     /// Verifies tickets, where they are required.
@@ -97,7 +97,7 @@ pub struct TokenBypassPolicy {
 /// Answers the query with which every connection of a gateway begins. It is no client's request, and is not counted
 /// as one.
 pub async fn answer_announcement<S: Handler<TracedRequest>>(
-    claiming: &ClaimDeps,
+    claiming: &ClaimContext,
     request: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
@@ -109,7 +109,7 @@ pub async fn answer_announcement<S: Handler<TracedRequest>>(
 }
 
 pub async fn extract_claim<S: Handler<ClaimedRequest>>(
-    claiming: &ClaimDeps,
+    claiming: &ClaimContext,
     request: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
@@ -150,7 +150,7 @@ fn claim_facts(claim: Option<&RequestClaim>, hop_seen: bool) -> ClaimFacts {
     ClaimFacts { claimed, observed, hop_seen }
 }
 
-impl ClaimDeps {
+impl ClaimContext {
     fn verify_claim(&self, presented: &HeaderMap) -> Result<VerifiedClaim, AdmitError> {
         let mut claim = parse_headers::parse_claim(presented)?;
         let operation = parse_headers::parse_operation(presented, self.guard.config.journal.keep.as_secs())?;

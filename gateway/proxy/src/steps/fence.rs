@@ -2,7 +2,7 @@
 //! which a request meets them:
 //!
 //! - `request`: a request that needs a lock, and the holder of that lock as far as the request shows it
-//! - `acquisition`: the wait for the lock: at this gateway (`local`), at the gateway that holds it (`forwarding`, which
+//! - `acquisition`: the lock, after a wait (`lock_wait`): at this gateway (`local`), at the gateway that holds it (`forwarding`, which
 //!   sends by [`peer_forward`]), in the dispatch of its caller (`callback`), or under a lease (`lease_turn`)
 //! - `held_lock`: the lock, and the fields with which its dispatches are stamped
 //! - `operation`: the record of the operation before it is sent
@@ -11,13 +11,14 @@
 
 mod acquisition;
 mod callback;
+mod context;
 mod deadlock_hints;
-mod deps;
 mod exchange;
 mod forwarding;
 mod held_lock;
 mod lease_turn;
 mod local;
+mod lock_wait;
 mod operation;
 pub mod peer_forward;
 mod release;
@@ -32,12 +33,17 @@ use fencegate_refusal::{Refusal, RefusalReason};
 use tokio::time::Instant;
 use tracing::info;
 
+pub use self::{
+    context::{FenceContext, GatewayContext},
+    deadlock_hints::TraceKeyIndex,
+    held_lock::HeldLock,
+    request::max_wait,
+};
 use self::{
-    acquisition::{AcquisitionOutcome, LockAcquisition},
     exchange::FencedExchange,
+    lock_wait::{AcquisitionOutcome, LockWait},
     request::{FencedRequest, LockRelation},
 };
-pub use self::{deadlock_hints::TraceKeyIndex, deps::FenceDeps, held_lock::HeldLock, request::max_wait};
 use crate::{
     handler::Handler,
     steps::{
@@ -48,13 +54,13 @@ use crate::{
 };
 
 pub async fn run_under_fence<N: Network, S: Handler<DispatchableRequest<Rc<HeldLock>>>>(
-    fence: &FenceDeps<N>,
+    fence: &FenceContext<N>,
     request: DetachedRequest<KeyedRequest>,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let DetachedRequest { request: mut keyed, client } = request;
-    let relation = LockRelation::find(&keyed, fence.leases.is_some());
-    let place = request::wait_place(&keyed, relation.as_ref().ok(), fence.courier.is_some())?;
+    let relation = LockRelation::find(&keyed, fence.gateway.leases.is_some());
+    let place = request::wait_place(&keyed, relation.as_ref().ok(), fence.forwarder.is_some())?;
     match keyed.fenced.take() {
         None => {
             // Without keys a request passes on a fenced route only because that route observes.
@@ -63,7 +69,7 @@ pub async fn run_under_fence<N: Network, S: Handler<DispatchableRequest<Rc<HeldL
         }
         // Boxed, so that a request without a lock does not carry this future along.
         Some(lock) => {
-            let request = FencedRequest::new(keyed, lock, client, &fence.stays);
+            let request = FencedRequest::new(keyed, lock, client, &fence.gateway.requests);
             let report = request.report();
             let answered = Box::pin(run_with_lock(fence, request, relation, place, next)).await;
             report.finish(&answered);
@@ -73,7 +79,7 @@ pub async fn run_under_fence<N: Network, S: Handler<DispatchableRequest<Rc<HeldL
 }
 
 async fn run_with_lock<N: Network, S: Handler<DispatchableRequest<Rc<HeldLock>>>>(
-    fence: &FenceDeps<N>,
+    fence: &FenceContext<N>,
     mut request: FencedRequest,
     relation: Result<LockRelation, Refusal>,
     place: WaitPlace,
@@ -81,7 +87,7 @@ async fn run_with_lock<N: Network, S: Handler<DispatchableRequest<Rc<HeldLock>>>
 ) -> Result<Reply, Refusal> {
     let plan = request.keyed.plan.clone();
     let rule = request.lock.fence(&plan);
-    let share = match request.acquire_client_share(rule, &fence.shares) {
+    let share = match request.acquire_client_share(rule, &fence.plan.clients) {
         Ok(share) => share.map(Rc::new),
         Err(refusal) => return pass_if_observing(rule.enforce, refusal, request, next).await,
     };
@@ -90,12 +96,11 @@ async fn run_with_lock<N: Network, S: Handler<DispatchableRequest<Rc<HeldLock>>>
         Err(refusal) => return pass_if_observing(rule.enforce, refusal, request, next).await,
     };
     let deadline = request.wait_deadline(&relation, rule);
-    let mut second = request.retry_copy(&relation, rule, &fence.guards);
+    let mut second = request.retry_copy(&relation, rule, &fence.plan.guards);
     let mut first: Option<Refusal> = None;
     loop {
-        let acquisition =
-            LockAcquisition { fence, request: &mut request, rule, relation: &relation, place, deadline };
-        let held = match acquisition.run().await {
+        let wait = LockWait { fence, request: &mut request, rule, relation: &relation, place, deadline };
+        let held = match acquisition::acquire(wait).await {
             Ok(AcquisitionOutcome::Held(held)) => held.with_client_share(share.clone()),
             // The request is counted until its answer is through, as one that is served here.
             Ok(AcquisitionOutcome::Answered(reply)) => {
@@ -124,7 +129,7 @@ async fn run_with_lock<N: Network, S: Handler<DispatchableRequest<Rc<HeldLock>>>
             // A client that has left may have repeated the request elsewhere.
             (RefusalReason::Fenced, Some(again)) if !request.client.is_disconnected() => {
                 let left = deadline.saturating_duration_since(Instant::now());
-                fence.keeper.wait_for_session(&request.lock.keys[0], left).await;
+                fence.gateway.locks.wait_for_session(&request.lock.keys[0], left).await;
                 request.keyed = again;
                 first = Some(refusal);
             }

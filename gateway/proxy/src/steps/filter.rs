@@ -10,7 +10,7 @@ use fencegate_policies::{
     plan::{Enforcement, MissingTokenPolicy, UpstreamId},
 };
 use fencegate_process::{
-    clock::{BootInstant, Clock, SendPermission, SharedClock},
+    clock::{BootInstant, Clock, SendPermission},
     failpoint,
 };
 use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
@@ -20,6 +20,7 @@ use tracing::warn;
 use super::route::{find_override, set_origin_form};
 use crate::{
     handler::Handler,
+    plan_context::PlanContext,
     request_context::{DeadlineFacts, Exchange, PlanHandle, RequestContext, RequestSource, RequestSubject},
     steps::{
         authorized::{DispatchRight, DispatchableRequest},
@@ -33,8 +34,8 @@ use crate::{
 
 /// The settings and state of the steps of a filter.
 #[derive(Clone)]
-pub struct FilterDeps {
-    pub clock: SharedClock,
+pub struct FilterContext {
+    pub context: Rc<PlanContext>,
     /// By how much the sender's wall clock may differ from this machine's.
     pub clock_error: Duration,
     pub enforce: Enforcement,
@@ -80,7 +81,7 @@ impl SendPermission for StartPermission {
 
 /// Checks the deadline as the request arrives.
 pub async fn filter_request<S: Handler<FilteredRequest>>(
-    filtering: &FilterDeps,
+    filtering: &FilterContext,
     request: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
@@ -105,12 +106,13 @@ pub async fn filter_request<S: Handler<FilteredRequest>>(
 
 /// Checks once more, now that the body is here, and sends the request under its permission.
 pub async fn recheck_deadline<S: Handler<DispatchableRequest<AdmissionPermit>>>(
-    filtering: &FilterDeps,
+    filtering: &FilterContext,
     BufferedRequest(request): BufferedRequest<FilteredRequest>,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let FilteredRequest { http, context, plan, upstream, source, permission } = request;
-    if permission.as_ref().is_some_and(|permission| !permission.holds(filtering.clock.now())) {
+    if permission.as_ref().is_some_and(|permission| !permission.holds(filtering.context.process.clock.now()))
+    {
         return Err(AdmitError::Expired.into());
     }
     // A request that must not be started late is never sent twice.
@@ -142,14 +144,14 @@ fn has_expired(exchange: &Exchange) -> bool {
     attempt.as_ref().is_some_and(|sent| sent.gate.is_permission_lost() && sent.gate.written_bytes() == 0)
 }
 
-impl FilterDeps {
+impl FilterContext {
     /// The permission of a request; `None` for one that needs none.
     fn start_permission(
         &self,
         http: &Request<Body>,
         presented: &HeaderMap,
     ) -> Result<Option<Arc<StartPermission>>, AdmitError> {
-        match start_deadline(presented, &*self.clock, self.clock_error)? {
+        match start_deadline(presented, &*self.context.process.clock, self.clock_error)? {
             Some(end) => Ok(Some(Arc::new(StartPermission(end)))),
             None if self.is_unfenced_method(http) => Ok(None),
             None => Err(AdmitError::NotAfterMissing),

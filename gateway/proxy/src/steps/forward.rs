@@ -10,19 +10,16 @@ mod tunnel;
 
 use std::{future::poll_fn, mem, rc::Rc, sync::Arc, task::Poll, time::Duration};
 
-use fencegate_guard_client::guard_identity::GuardRegistry;
 use fencegate_http::{
     body::{Body, Reply},
     network::Network,
 };
 use fencegate_http_client::upstream::{
     checkout::CheckedOutConnection,
-    endpoint_set::UpstreamSet,
     gate::{CutOnBrokenBody, GateShutReason, WriteGate},
     pool::ConnectionPool,
 };
 use fencegate_lock::manager::grant_guard::UpstreamDispatch;
-use fencegate_metrics::WorkerMetrics;
 use fencegate_policies::{
     key::join_keys,
     load_balance,
@@ -31,10 +28,7 @@ use fencegate_policies::{
     },
     token::FencingToken,
 };
-use fencegate_process::{
-    clock::{SendPermission, SharedClock},
-    failpoint,
-};
+use fencegate_process::{clock::SendPermission, failpoint};
 use fencegate_protocol::{
     clock_header::ClockOffset,
     headers::{FENCING_CLOCK, FENCING_REFUSAL},
@@ -47,7 +41,6 @@ use hyper::{
     header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING},
 };
 use tokio::time::Instant;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info};
 
 use self::{
@@ -68,6 +61,7 @@ pub use self::{stamp::write_claim_headers, timeouts::wait_lock_lost};
 use super::upgrade::{self, RequestedUpgrade};
 use crate::{
     handler::Handler,
+    plan_context::PlanContext,
     request_context::{AnswerFacts, Attempt, Exchange, GuardAnswerFacts, PlanHandle, RequestSource},
     steps::{
         authorized::{DispatchPermit, DispatchRight, DispatchableRequest},
@@ -77,17 +71,18 @@ use crate::{
 
 /// Sends requests to the upstreams of a plan.
 pub struct UpstreamForwarder<N> {
-    pub pool: Rc<ConnectionPool<N>>,
-    pub clock: SharedClock,
-    pub metrics: Rc<WorkerMetrics>,
-    pub guards: Arc<GuardRegistry>,
-    pub fleets: Arc<UpstreamSet>,
+    pool: Rc<ConnectionPool<N>>,
+    plan: Rc<PlanContext>,
     /// The reserved fields of the plan. Each worker has an `Arc` of its own, so that workers share no reference
     /// count.
-    pub fields: Arc<ReservedHeaderNames>,
-    /// The tunnels of unfenced requests.
-    pub running: TaskTracker,
-    pub drain: CancellationToken,
+    fields: Arc<ReservedHeaderNames>,
+}
+
+impl<N> UpstreamForwarder<N> {
+    pub fn new(pool: Rc<ConnectionPool<N>>, plan: Rc<PlanContext>) -> Self {
+        let fields = Arc::new(plan.config.plan.fields.clone());
+        Self { pool, plan, fields }
+    }
 }
 
 impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for UpstreamForwarder<N> {
@@ -95,7 +90,7 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
         let DispatchableRequest { mut http, context, plan, upstream, route, source, right, exchange, .. } =
             request;
         let hold = right.held();
-        let mut tour = self.fleets.get(upstream).cursor(|| endpoint_affinity_hash(&http, hold));
+        let mut tour = self.plan.config.fleets.get(upstream).cursor(|| endpoint_affinity_hash(&http, hold));
         let upstream = plan.upstream(upstream);
         if hold.is_none() {
             // The token of an attempt before is none of this one.
@@ -117,11 +112,12 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
         let mut may_resend = upgrade.is_none();
         loop {
             let mut checkout = self.pool.checkout(&mut tour).await.map_err(|error| {
-                self.metrics.record_upstream_error(&upstream.name, connect_error_label(&error));
+                self.plan.metrics.record_upstream_error(&upstream.name, connect_error_label(&error));
                 connect_refusal(&error, upstream.fencing)
             })?;
-            let stamped =
-                hold.map(|hold| stamp_dispatch_headers(http.headers_mut(), hold, upstream, &*self.clock));
+            let stamped = hold.map(|hold| {
+                stamp_dispatch_headers(http.headers_mut(), hold, upstream, &*self.plan.process.clock)
+            });
             let (dispatch, not_after) = stamped.transpose()?.unzip();
             // A fenced request has no spare copy: after one written byte it may have been executed.
             let spare = match right {
@@ -159,7 +155,7 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
                 Ok(reply) => return Ok(reply),
                 Err(AttemptError::Refused(refusal)) => return Err(refusal),
                 Err(AttemptError::Retry { back, reused, unprocessed }) => {
-                    self.metrics.record_retry(&upstream.name);
+                    self.plan.metrics.record_retry(&upstream.name);
                     if unprocessed {
                         may_resend = false;
                         tour.record_unprocessed();
@@ -290,7 +286,7 @@ impl<N: Network> UpstreamForwarder<N> {
         let answered = tokio::select! {
             answered = answer => answered,
             late = patience.wait_elapsed(progress, limit) => return Err(self.timeout_error(&checkout, late, limit)),
-            () = patience.wait_lock_validity_end(validity.as_deref(), level, &self.clock) => {
+            () = patience.wait_lock_validity_end(validity.as_deref(), level, &self.plan.process.clock) => {
                 checkout.gate().shut(GateShutReason::ProofLost);
                 let detail = "the session could not be proven any more".to_owned();
                 return Err(self.abandoned_error(&checkout, "proof", RefusalReason::OutcomeUnknown, detail));
@@ -298,18 +294,17 @@ impl<N: Network> UpstreamForwarder<N> {
         };
         let attempt = AttemptLeftovers { upload: patience.upload.as_deref(), spare, unprocessed };
         let response =
-            answered.map_err(|error| classify_failure(error, &mut checkout, attempt, &self.metrics))?;
+            answered.map_err(|error| classify_failure(error, &mut checkout, attempt, &self.plan.metrics))?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(switch) = switch.filter(|switch| switch.asked.is_accepted(&response)) else {
                 return Err(self.protocol_error(&checkout, "switched protocols unasked"));
             };
-            self.metrics.record_upstream_response(
+            self.plan.metrics.record_upstream_response(
                 &checkout.upstream().name,
                 response.status(),
                 began.elapsed(),
             );
-            let Self { clock, metrics, running, drain, .. } = self;
-            let around = TunnelContext { clock, metrics, running, drain, route };
+            let around = TunnelContext { plan: &self.plan, route };
             return Ok(switch.into_tunnel_reply(&around, response, checkout, validity, plan, counts));
         }
         if has_content_coding(response.headers()) {
@@ -317,11 +312,11 @@ impl<N: Network> UpstreamForwarder<N> {
         }
         let took = began.elapsed();
         exchange.record_answered(took);
-        self.metrics.record_upstream_response(&checkout.upstream().name, response.status(), took);
+        self.plan.metrics.record_upstream_response(&checkout.upstream().name, response.status(), took);
         record_endpoint_result(&checkout, &response);
         let shown = response.headers().get(FENCING_CLOCK);
-        if let Some(offset) = shown.and_then(|shown| ClockOffset::parse(shown, &*self.clock)) {
-            self.metrics.record_clock_offset(&checkout.upstream().name, checkout.endpoint(), offset);
+        if let Some(offset) = shown.and_then(|shown| ClockOffset::parse(shown, &*self.plan.process.clock)) {
+            self.plan.metrics.record_clock_offset(&checkout.upstream().name, checkout.endpoint(), offset);
         }
         let is_stale = permission.is_some() && is_stale_refusal(response.status(), response.headers());
         let answer = UpstreamResponse { response, lend: checkout, plan };
@@ -344,7 +339,7 @@ impl<N: Network> UpstreamForwarder<N> {
         match poll_fn(|cx| Poll::Ready(reply.body_mut().prefetch(cx))).await {
             Ok(()) => Ok(reply),
             Err(error) => {
-                self.metrics.record_upstream_error(&upstream, "broken");
+                self.plan.metrics.record_upstream_error(&upstream, "broken");
                 let detail = format!("{endpoint}: the answer broke off: {error}");
                 Err(AttemptError::Refused(Refusal::new(RefusalReason::OutcomeUnknown, detail)))
             }
@@ -370,10 +365,10 @@ impl<N: Network> UpstreamForwarder<N> {
             self.detect_intermediary(&answer);
         }
         if upstream.expiry == LateDispatchPolicy::Enforced && is_expired_refusal(status, headers) {
-            let direct = self.guards.is_direct(upstream);
+            let direct = self.plan.guards.is_direct(upstream);
             let level = upstream.fencing;
             info!(upstream = %upstream.name, %token, direct, "upstream.expired");
-            self.metrics.record_guard_refusal(route, RefusalReason::Expired);
+            self.plan.metrics.record_guard_refusal(route, RefusalReason::Expired);
             if direct {
                 answer.drain_body().await;
                 return Err(AttemptError::Refused(expired_refusal(level)));
@@ -392,8 +387,8 @@ impl<N: Network> UpstreamForwarder<N> {
                 if is_stale_refusal(status, headers) {
                     facts.is_inconclusive = false;
                     info!(upstream = %upstream.name, %token, "upstream.refused_stale");
-                    self.metrics.record_stale_refusal(route);
-                    self.metrics.record_guard_refusal(route, RefusalReason::Stale);
+                    self.plan.metrics.record_stale_refusal(route);
+                    self.plan.metrics.record_guard_refusal(route, RefusalReason::Stale);
                     facts.retires_grant = true;
                 }
                 exchange.record_answer(facts);
@@ -407,17 +402,23 @@ impl<N: Network> UpstreamForwarder<N> {
             facts.retires_grant = true;
         }
         if account.hop_seen {
-            self.guards.record_relay(upstream);
+            self.plan.guards.record_relay(upstream);
         }
         facts.is_inconclusive = account.unfinished;
         let by_guard = GuardAnswerFacts { replayed: account.replayed, observed: account.observed };
         exchange.record_answer(AnswerFacts { by_guard: Some(by_guard), ..facts });
-        let judged = account.check_outcome(answer.response.status(), self.guards.is_direct(upstream));
+        let judged = account.check_outcome(answer.response.status(), self.plan.guards.is_direct(upstream));
         if let (true, Some((address, by))) = (account.has_admitted(), answer.lend.verified_process()) {
-            self.guards.record_admitted(upstream, address, by, token.number(), self.clock.now());
+            self.plan.guards.record_admitted(
+                upstream,
+                address,
+                by,
+                token.number(),
+                self.plan.process.clock.now(),
+            );
         }
         let Err(refusal) = judged else { return Ok(answer.into_reply(true)) };
-        self.metrics.record_guard_refusal(route, account.refusal_reason().unwrap_or(refusal.reason));
+        self.plan.metrics.record_guard_refusal(route, account.refusal_reason().unwrap_or(refusal.reason));
         if account.refusal_reason() == Some(RefusalReason::Store) {
             answer.lend.record_unavailable();
         }
@@ -471,14 +472,14 @@ impl<N: Network> UpstreamForwarder<N> {
         reason: RefusalReason,
         detail: String,
     ) -> AttemptError {
-        self.metrics.record_upstream_error(&checkout.upstream().name, kind);
+        self.plan.metrics.record_upstream_error(&checkout.upstream().name, kind);
         AttemptError::Refused(abandoned_refusal(checkout.gate(), reason, detail))
     }
 
     /// The answer is one that HTTP does not allow here.
     fn protocol_error(&self, checkout: &CheckedOutConnection, what: &str) -> AttemptError {
         checkout.gate().shut(GateShutReason::Cut);
-        self.metrics.record_upstream_error(&checkout.upstream().name, "protocol");
+        self.plan.metrics.record_upstream_error(&checkout.upstream().name, "protocol");
         AttemptError::Refused(Refusal::new(
             RefusalReason::OutcomeUnknown,
             format!("{} {what}", checkout.endpoint()),

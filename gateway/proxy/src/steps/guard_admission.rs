@@ -19,7 +19,7 @@ use fencegate_guard_store::{
     error::AdmitError,
     operation::{JournalEntry, ResolutionSource, StoredResponse},
 };
-use fencegate_http::{body::Reply, buffered::MemoryBudget, network::Network};
+use fencegate_http::{body::Reply, network::Network};
 use fencegate_http_client::upstream::{
     address::EndpointAddress, endpoint_set::EndpointSet, pool::ConnectionPool,
 };
@@ -27,7 +27,6 @@ use fencegate_policies::{operation::OperationId, plan::Enforcement};
 use fencegate_process::{clock::BootInstant, failpoint, key_redaction};
 use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
 use hyper::http::response::Parts;
-use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 pub use self::admission::AdmissionPermit;
@@ -38,6 +37,7 @@ use self::{
 use super::answer::{self, ExchangeObserver, ResponseRelayLimits};
 use crate::{
     handler::Handler,
+    plan_context::PlanContext,
     request_context::{AdmissionFacts, Exchange, RequestContext},
     steps::{
         authorized::{DispatchRight, DispatchableRequest},
@@ -49,27 +49,20 @@ use crate::{
 };
 
 /// The settings and tools of the step.
-pub struct GuardAdmissionDeps<N> {
+pub struct GuardAdmissionContext<N> {
     pub guard: Arc<Guard>,
-    /// Answers too large to be buffered in full, still on their way. Probes of the upstream are not waited for: a
-    /// process that stops while one is open has no less information than before.
-    pub running: TaskTracker,
+    /// Probes of the upstream are not among its running tasks: a process that stops while one is open has no less
+    /// information than before.
+    pub plan: Rc<PlanContext>,
     pub pool: Rc<ConnectionPool<N>>,
-    pub fleet: Arc<EndpointSet>,
-    /// The memory for answers that are buffered in full.
-    pub budget: MemoryBudget,
+    /// The endpoints of the service.
+    pub endpoints: Arc<EndpointSet>,
 }
 
-impl<N> Clone for GuardAdmissionDeps<N> {
+impl<N> Clone for GuardAdmissionContext<N> {
     fn clone(&self) -> Self {
-        let Self { guard, running, pool, fleet, budget } = self;
-        Self {
-            guard: guard.clone(),
-            running: running.clone(),
-            pool: pool.clone(),
-            fleet: fleet.clone(),
-            budget: budget.clone(),
-        }
+        let Self { guard, plan, pool, endpoints } = self;
+        Self { guard: guard.clone(), plan: plan.clone(), pool: pool.clone(), endpoints: endpoints.clone() }
     }
 }
 
@@ -77,7 +70,7 @@ impl<N> Clone for GuardAdmissionDeps<N> {
 const MAX_BUFFERED: usize = 1 << 20;
 
 pub async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<AdmissionPermit>>>(
-    checking: &GuardAdmissionDeps<N>,
+    checking: &GuardAdmissionContext<N>,
     request: DetachedRequest<BufferedRequest<ClaimedRequest>>,
     next: &S,
 ) -> Result<Reply, Refusal> {
@@ -113,7 +106,10 @@ pub async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<Admissio
         _context: context.clone(),
     };
     match next.handle(into_dispatchable(request, DispatchRight::Held(admission), exchange)).await {
-        Ok(reply) => answer::receive_response(reply, kept, bounds, &checking.budget, &checking.running).await,
+        Ok(reply) => {
+            let PlanContext { process, running, .. } = &*checking.plan;
+            answer::receive_response(reply, kept, bounds, &process.budget, running).await
+        }
         Err(refusal) if refusal.outcome() == DispatchOutcome::Unknown => {
             kept.on_unanswered();
             Err(refusal)
@@ -154,7 +150,7 @@ enum AdmissionDecision {
     Replay(StoredResponse),
 }
 
-impl<N: Network> GuardAdmissionDeps<N> {
+impl<N: Network> GuardAdmissionContext<N> {
     async fn admit_or_find_replay(
         &self,
         request: &ClaimedRequest,
@@ -228,7 +224,7 @@ impl<N: Network> GuardAdmissionDeps<N> {
         // Checked before the probe: an execution that ends in between could still have taken effect after the answer.
         let may_still_run = self.guard.may_still_run(entry).await?;
         let place = self.guard.dispatch_target(&entry.keys, entry.token);
-        match probe::probe_operation(&self.pool, &self.fleet, question, entry, place.as_ref()).await {
+        match probe::probe_operation(&self.pool, &self.endpoints, question, entry, place.as_ref()).await {
             OutcomeProbeAnswer::Done => {
                 self.guard.resolve_doubt(&entry.keys, entry.token, "probe").await?;
                 reserved.reservation.resolve_done(entry, ResolutionSource::Probe).await?;
@@ -246,7 +242,7 @@ impl<N: Network> GuardAdmissionDeps<N> {
     }
 }
 
-impl<N: Network> GuardAdmissionDeps<N> {
+impl<N: Network> GuardAdmissionContext<N> {
     /// Probes on its own the outcome of an operation whose answer was lost, so that its key is free again before
     /// `max_execution` where the upstream reports that it is done.
     async fn probe_until_resolved(self, id: OperationId, place: Option<DispatchTarget>) {
@@ -260,7 +256,8 @@ impl<N: Network> GuardAdmissionDeps<N> {
                 Ok(ReserveUnresolvedOutcome::InProgress) | Err(_) => continue,
                 Ok(ReserveUnresolvedOutcome::Settled) => return,
             };
-            let probing = probe::probe_operation(&self.pool, &self.fleet, &question, &entry, place.as_ref());
+            let probing =
+                probe::probe_operation(&self.pool, &self.endpoints, &question, &entry, place.as_ref());
             if probing.await != OutcomeProbeAnswer::Done {
                 continue;
             }
@@ -302,7 +299,7 @@ fn admission_request(request: &ClaimedRequest, claimed: &VerifiedClaim) -> Optio
 /// A dispatch in flight, until its answer is here in full.
 struct AdmittedRequestGuard<N> {
     running: AdmittedExecution,
-    checking: GuardAdmissionDeps<N>,
+    checking: GuardAdmissionContext<N>,
     exchange: Rc<Exchange>,
     /// Counts the request as in flight until its answer is here.
     _context: Rc<RequestContext>,

@@ -1,10 +1,9 @@
 //! Finds the route and the upstream of a request. After this step host and path do not change.
 
-use std::{rc::Rc, sync::Arc};
+use std::rc::Rc;
 
-use fencegate_config::active_config::{ActiveConfig, RunningRequestGuard};
+use fencegate_config::active_config::RunningRequestGuard;
 use fencegate_http::body::{Body, Reply};
-use fencegate_metrics::WorkerMetrics;
 use fencegate_policies::{
     host::CanonicalHost,
     path::CanonicalPath,
@@ -22,6 +21,7 @@ use hyper::{
 
 use crate::{
     handler::Handler,
+    plan_context::PlanContext,
     request_context::{PlanHandle, RequestContext, RequestSource, RequestSubject, RequestTrace, RouteFacts},
     steps::{bufferable::BufferableRequest, parameters::RequestParameters, trace::TracedRequest},
 };
@@ -68,15 +68,13 @@ impl BufferableRequest for RoutedRequest {
 /// The routes of a plan, and the counts of their requests.
 #[derive(Clone)]
 pub struct RoutingTable {
-    edition: Arc<ActiveConfig>,
-    /// The plan of the config generation.
+    context: Rc<PlanContext>,
     plan: PlanHandle,
-    metrics: Rc<WorkerMetrics>,
 }
 
 impl RoutingTable {
-    pub fn new(config: Arc<ActiveConfig>, metrics: Rc<WorkerMetrics>) -> Self {
-        Self { plan: Rc::new(config.plan.clone()), edition: config, metrics }
+    pub fn new(context: Rc<PlanContext>) -> Self {
+        Self { plan: Rc::new(context.config.plan.clone()), context }
     }
 }
 
@@ -85,7 +83,8 @@ pub async fn route_request<S: Handler<RoutedRequest>>(
     request: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let RoutingTable { edition: config, plan, metrics } = routing;
+    let RoutingTable { context: shared, plan } = routing;
+    let PlanContext { config, metrics, .. } = &**shared;
     let TracedRequest { mut http, context, entry, host, path, source, trace, .. } = request;
     let query = http.uri().query();
     let headers = http.headers();

@@ -8,13 +8,12 @@ use fencegate_admin::{
     command::{self, AdminCommand},
     history::LatencyHistory,
 };
-use fencegate_config::current_config::CurrentConfig;
 use fencegate_process::randomness::SystemRandomness;
+use fencegate_proxy::steps::fence::GatewayContext;
 use futures_util::future::join;
 use tokio::sync::mpsc;
 
-use super::role::GatewayRole;
-use crate::{admin_listener::BoundAdminListener, context::ProcessContext};
+use crate::admin_listener::BoundAdminListener;
 
 /// Opens the admin listener, and returns the channel of its commands.
 ///
@@ -23,29 +22,26 @@ use crate::{admin_listener::BoundAdminListener, context::ProcessContext};
 pub(super) fn start_admin(
     reception: BoundAdminListener,
     name: Arc<str>,
-    base: &ProcessContext,
-    role: GatewayRole,
-    in_force: CurrentConfig,
+    gateway: &GatewayContext,
 ) -> io::Result<mpsc::UnboundedReceiver<AdminCommand>> {
     let (commands, given) = command::channel();
+    let GatewayContext { process, locks, config, tickets, leases, hot_keys, requests, .. } = gateway;
     let trends = LatencyHistory::default();
     let seen = admin::GatewayAdminState {
         name,
-        keeper: role.keeper,
-        metrics: base.metrics.clone(),
-        threads: base.threads.clone(),
-        config: in_force,
-        hot: role.hot,
-        requests: role.stays,
+        process: process.clone(),
+        keeper: locks.clone(),
+        config: config.clone(),
+        hot: hot_keys.clone(),
+        requests: requests.clone(),
         history: trends.clone(),
-        jwks: role.tickets.and_then(|tickets| tickets.jwks()),
-        drain: base.drain.clone(),
+        jwks: tickets.as_ref().and_then(|tickets| tickets.jwks()),
         commands,
-        leases: role.leases,
+        leases: leases.clone(),
         csrf: CsrfToken::new(&SystemRandomness),
     };
-    let followed = trends.sample_forever(base.metrics.clone());
-    let watched = base.threads.clone().watch();
+    let followed = trends.sample_forever(process.metrics.clone());
+    let watched = process.threads.clone().watch();
     reception.open(admin::gateway_routes(seen), async { _ = join(followed, watched).await })?;
     Ok(given)
 }

@@ -1,14 +1,16 @@
 //! A gateway whose parts are assembled and do not run yet. They run on threads of their own; in a simulation, all on
 //! one thread and in its time.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
-use fencegate_config::current_config::CurrentConfig;
+use fencegate_config::{current_config::CurrentConfig, process_context::ProcessContext};
+use fencegate_guard_client::ticket_issuer::TicketIssuer;
 use fencegate_http::network::Network;
 use fencegate_leases::lease_worker::LeaseWorker;
-use fencegate_lock::manager::{lock_manager::LockManager, session_worker::SessionWorker};
+use fencegate_lock::manager::session_worker::SessionWorker;
 use fencegate_peers::plan_compat::PlanCompat;
 use fencegate_policies::plan::GatewayPlan;
+use fencegate_proxy::steps::fence::GatewayContext;
 use fencegate_zookeeper::{
     peer_endpoint::AdminPageAddress,
     session::{local_member::LocalMember, settings::SessionSettings},
@@ -17,7 +19,6 @@ use tokio::sync::mpsc;
 
 use super::{lease_setup, options::GatewayOptions, resources::ProcessResources, role::GatewayRole, sessions};
 use crate::{
-    context::ProcessContext,
     error::ProcessError,
     plan_publisher::PlanPublisher,
     reload::{ConfigUpdate, Reloader},
@@ -32,9 +33,7 @@ pub struct GatewayParts<N> {
     /// Where the policy has leases.
     pub taker: Option<LeaseWorker<N>>,
     pub shared: WorkerContext<GatewayRole>,
-    pub keeper: LockManager,
     pub nameplate: LocalMember,
-    pub(super) in_force: CurrentConfig,
 }
 
 impl<N: Network> GatewayParts<N> {
@@ -45,7 +44,7 @@ impl<N: Network> GatewayParts<N> {
     pub fn assemble(
         gateway: &GatewayPlan,
         options: &GatewayOptions,
-        base: &ProcessContext,
+        base: &Arc<ProcessContext>,
         resources: &ProcessResources,
         page: Option<AdminPageAddress>,
         network: N,
@@ -72,21 +71,27 @@ impl<N: Network> GatewayParts<N> {
         let granted =
             lease_setup::set_up_leases(gateway, resources, &lock_manager, &in_force, &compat, base, network)?;
         let (leases, lease_worker) = granted.unzip();
-        let role = GatewayRole::new(gateway, name, lock_manager.clone(), leases, memory, compat, &in_force)?;
+        let tickets = gateway.tickets.as_ref();
+        let context = GatewayContext {
+            process: base.clone(),
+            locks: lock_manager,
+            config: in_force.clone(),
+            compat,
+            tickets: tickets.map(|key| TicketIssuer::new(key, gateway, name, memory)).transpose()?,
+            leases,
+            elections: Default::default(),
+            traces: Default::default(),
+            hot_keys: Default::default(),
+            requests: Default::default(),
+        };
+        let role = GatewayRole { gateway: Arc::new(context) };
         let workers = options.workers;
         let beside = options.beside;
         let equipment =
             WorkerPoolConfig { role, workers, beside, memory: memory.clone(), ours: ours.clone() };
         let shared = worker_pool::build_context(&gateway.serving, base, equipment)?;
         in_force.replace(gateway.clone(), shared.edition.clone());
-        Ok(Self {
-            desks: session_workers,
-            taker: lease_worker,
-            shared,
-            keeper: lock_manager,
-            nameplate,
-            in_force,
-        })
+        Ok(Self { desks: session_workers, taker: lease_worker, shared, nameplate })
     }
 
     /// The reloader that puts another plan of `file` in force. `turns`: one channel for each worker.
@@ -96,23 +101,18 @@ impl<N: Network> GatewayParts<N> {
         gateway: GatewayPlan,
         turns: Vec<mpsc::UnboundedSender<ConfigUpdate>>,
     ) -> Reloader {
-        let Self { shared, nameplate, in_force, .. } = self;
+        let Self { shared, nameplate, .. } = self;
+        let context = shared.role.gateway.clone();
         let ours = shared.ours.iter().filter_map(|ours| ours.certificates.clone());
         Reloader {
             started: gateway.clone(),
             edition: shared.edition.clone(),
             workers: turns,
-            metrics: shared.metrics.clone(),
-            clock: shared.clock.clone(),
-            threads: shared.threads.clone(),
             guards: shared.guards.clone(),
             certificates: shared.certificates.iter().cloned().chain(ours).collect(),
-            keeper: self.keeper.clone(),
-            agreement: shared.role.agreement.clone(),
-            publisher: PlanPublisher::new(nameplate.clone(), shared.role.agreement.clone(), &gateway),
+            publisher: PlanPublisher::new(nameplate.clone(), context.compat.clone(), &gateway),
             nameplate: nameplate.clone(),
-            in_force: in_force.clone(),
-            leases: shared.role.leases.clone(),
+            context,
             gateway,
             file,
         }

@@ -2,6 +2,7 @@
 
 use std::{convert::Infallible, io, rc::Rc, sync::Arc, thread};
 
+use fencegate_config::process_context::ProcessContext;
 use fencegate_lock::manager::{
     lock_manager::{self, LockManager},
     session_worker::SessionWorker,
@@ -25,7 +26,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::options::GatewayOptions;
-use crate::context::ProcessContext;
 
 /// The thread of the sessions.
 pub(super) struct SessionThread {

@@ -4,6 +4,7 @@ use std::{io, sync::Arc};
 
 use fencegate_admin as admin;
 use fencegate_admin::CsrfToken;
+use fencegate_config::process_context::ProcessContext;
 use fencegate_guard::Guard;
 use fencegate_metrics::rejected_callers::RejectedCallers;
 use fencegate_policies::plan;
@@ -12,7 +13,7 @@ use futures_util::future::join;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::{admin_listener::BoundAdminListener, context::ProcessContext};
+use crate::admin_listener::BoundAdminListener;
 
 /// Opens the admin listener. Returns a token that is cancelled when an operator requests the end.
 ///
@@ -21,7 +22,7 @@ use crate::{admin_listener::BoundAdminListener, context::ProcessContext};
 pub(super) fn start_admin(
     reception: BoundAdminListener,
     plan: &plan::GuardPlan,
-    base: &ProcessContext,
+    base: &Arc<ProcessContext>,
     guard: Arc<Guard>,
     unbelieved: Arc<RejectedCallers>,
 ) -> io::Result<CancellationToken> {
@@ -34,9 +35,7 @@ pub(super) fn start_admin(
     let seen = admin::GuardAdminState {
         guard,
         rejected_callers: unbelieved,
-        metrics: base.metrics.clone(),
-        threads: base.threads.clone(),
-        drain: base.drain.clone(),
+        process: base.clone(),
         end: end.clone(),
         csrf: CsrfToken::new(&SystemRandomness),
         names: KeyRedaction(plan.serving.log.keys),

@@ -11,13 +11,14 @@ use fencegate_proxy::{
     handler::Handler,
     pipeline,
     steps::{
-        extract_claim::{ClaimDeps, TokenBypassPolicy},
-        guard_admission::GuardAdmissionDeps,
+        extract_claim::{ClaimContext, TokenBypassPolicy},
+        forward::UpstreamForwarder,
+        guard_admission::GuardAdmissionContext,
     },
 };
 use fencegate_ticket::TicketVerifier;
 
-use crate::worker::{WorkerContext, WorkerDeps, WorkerRole};
+use crate::worker::{WorkerContext, WorkerParts, WorkerRole};
 
 /// The guard's state of a worker.
 #[derive(Clone)]
@@ -42,19 +43,14 @@ impl GuardRole {
 impl<N: Network> WorkerRole<N> for GuardRole {
     const ROLE: ServingRole = ServingRole::Guard;
 
-    fn pipeline(shared: &WorkerContext<Self>, deps: WorkerDeps<N>) -> impl Handler<RawRequest> + use<N> {
-        let WorkerDeps { edition: config, parts, pool, forward, .. } = deps;
+    fn pipeline(shared: &WorkerContext<Self>, worker: WorkerParts<N>) -> impl Handler<RawRequest> + use<N> {
+        let WorkerParts { parts, pool, .. } = worker;
+        let context = parts.plan.clone();
         let GuardRole { guard, tickets, bypass, unbelieved } = shared.role.clone();
-        let plan = Rc::new(config.plan.clone());
-        let claiming = ClaimDeps { guard: guard.clone(), plan, tickets, bypass, unbelieved };
-        let fleet = config.fleets.get(UpstreamId(0)).clone();
-        let checking = GuardAdmissionDeps {
-            guard,
-            running: parts.running.clone(),
-            pool,
-            fleet,
-            budget: shared.budget.clone(),
-        };
-        pipeline::guard_pipeline(parts, claiming, checking, forward)
+        let plan = Rc::new(context.config.plan.clone());
+        let claiming = ClaimContext { guard: guard.clone(), plan, tickets, bypass, unbelieved };
+        let endpoints = context.config.fleets.get(UpstreamId(0)).clone();
+        let checking = GuardAdmissionContext { guard, plan: context.clone(), pool: pool.clone(), endpoints };
+        pipeline::guard_pipeline(parts, claiming, checking, UpstreamForwarder::new(pool, context))
     }
 }

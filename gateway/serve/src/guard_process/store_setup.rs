@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc, thread, time::Duration};
 
-use fencegate_config::store_config;
+use fencegate_config::{process_context::ProcessContext, store_config};
 use fencegate_guard::{
     Guard, GuardConfig,
     join::{GuardEnv, JoinGuardError, JoinedGuard},
@@ -20,7 +20,6 @@ use tracing::{error, info, warn};
 
 use super::{error::GuardProcessError, options::StoreInit};
 use crate::{
-    context::ProcessContext,
     main_thread::MainThread,
     signals::{ProcessSignals, SignalAction},
 };

@@ -10,8 +10,8 @@ use fencegate_lock::manager::{admin_query::MemberLocation, call_chain::CallbackE
 use fencegate_refusal::{Refusal, RefusalReason};
 
 use super::{
-    acquisition::{AcquisitionOutcome, LockAcquisition},
     held_lock::{HeldLock, JoinedTenure},
+    lock_wait::{AcquisitionOutcome, LockWait},
     peer_forward::{PeerForwardOutcome, PeerForwardRequest},
     request::{FencedRequest, deadlock_refusal},
 };
@@ -24,39 +24,39 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// # Errors
 /// The request cannot run there. It has not waited.
 pub(super) async fn join_caller<N: Network>(
-    acquisition: &mut LockAcquisition<'_, N>,
+    wait: &mut LockWait<'_, N>,
     from: &CallbackOrigin,
 ) -> Result<AcquisitionOutcome, Refusal> {
-    let LockAcquisition { fence, request, rule, .. } = acquisition;
-    match fence.keeper.start_callback(&from.keys, from.token, request.lock.mode) {
+    let LockWait { fence, request, rule, .. } = wait;
+    match fence.gateway.locks.start_callback(&from.keys, from.token, request.lock.mode) {
         Ok((tenure, mode)) => {
             let joined = JoinedTenure { keys: from.keys.clone(), from: Some(from.token), tenure, mode };
             Ok(AcquisitionOutcome::Held(HeldLock::joined(fence, request, rule, joined)))
         }
-        Err(CallbackError::NotHeld) => forward_to_holder(acquisition, from).await,
+        Err(CallbackError::NotHeld) => forward_to_holder(wait, from).await,
         Err(error) => Err(Refusal::from_callback_error(error)),
     }
 }
 
 /// Another gateway has the tenure. Only that gateway has the list of dispatches in flight.
 async fn forward_to_holder<N: Network>(
-    acquisition: &mut LockAcquisition<'_, N>,
+    wait: &mut LockWait<'_, N>,
     from: &CallbackOrigin,
 ) -> Result<AcquisitionOutcome, Refusal> {
-    let fence = acquisition.fence;
-    let FencedRequest { keyed, lock, client, .. } = &mut *acquisition.request;
-    let ours = |origin| fence.tickets.as_ref().is_some_and(|tickets| tickets.is_own(origin));
+    let fence = wait.fence;
+    let FencedRequest { keyed, lock, client, .. } = &mut *wait.request;
+    let ours = |origin| fence.gateway.tickets.as_ref().is_some_and(|tickets| tickets.is_own(origin));
     let forwarded = keyed.source.forwarded.is_some();
     // A forwarded request is not forwarded again: the sender has queried ZooKeeper for the holder.
     let Some(origin) = from.origin.as_ref().filter(|origin| !forwarded && !ours(origin)) else {
         return Err(Refusal::from_callback_error(CallbackError::NotHeld));
     };
-    let Some(forwarder) = &fence.courier else {
+    let Some(forwarder) = &fence.forwarder else {
         return Err(deadlock_refusal(
             "its caller has come through another gateway, and the policy has no `peer`",
         ));
     };
-    let route = match fence.keeper.locate_member(origin.member.clone()).await {
+    let route = match fence.gateway.locks.locate_member(origin.member.clone()).await {
         Ok(MemberLocation::Elsewhere(route)) => route,
         Ok(MemberLocation::Gone | MemberLocation::Here) => {
             let detail = "the session of its caller's lock is over";
@@ -73,9 +73,9 @@ async fn forward_to_holder<N: Network>(
         request: keyed,
         certificate: lock.certificate.as_deref(),
         left: CONNECT_TIMEOUT,
-        ended_sessions: fence.keeper.ended_sessions(),
+        ended_sessions: fence.gateway.locks.ended_sessions(),
     };
-    match forwarder.forward_while_serving(outbound, client, &fence.drain).await {
+    match forwarder.forward_while_serving(outbound, client, &fence.plan.process.drain).await {
         PeerForwardOutcome::Answered(reply) => Ok(AcquisitionOutcome::Answered(Box::new(reply))),
         PeerForwardOutcome::Refused(refusal) => Err(refusal),
         PeerForwardOutcome::Requeue(reason) | PeerForwardOutcome::Unreachable(reason) => {

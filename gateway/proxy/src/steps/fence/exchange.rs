@@ -10,7 +10,7 @@ use fencegate_refusal::Refusal;
 use tracing::warn;
 
 use super::{
-    deps::FenceDeps,
+    context::FenceContext,
     held_lock::HeldLock,
     release::{AbandonedHoldPolicy, LockRelease},
 };
@@ -26,7 +26,7 @@ use crate::{
 
 /// An exchange under a lock that is held.
 pub(super) struct FencedExchange<'a, N> {
-    pub(super) fence: &'a FenceDeps<N>,
+    pub(super) fence: &'a FenceContext<N>,
     pub(super) rule: &'a FenceRule,
     pub(super) held: Rc<HeldLock>,
     /// The record of the operation, where ZooKeeper stores operations.
@@ -59,22 +59,30 @@ impl<N: Network> FencedExchange<'_, N> {
             level: upstream.fencing,
             response_timeout: upstream.response_timeout,
             expiry: upstream.expiry,
-            running: fence.running.clone(),
+            running: fence.plan.running.clone(),
         };
         let context = request.context.clone();
         let exchange = Rc::<Exchange>::default();
-        let release = LockRelease::new(&held, policy, fence.clock.clone(), record, &exchange, &context);
+        let release =
+            LockRelease::new(&held, policy, fence.plan.process.clock.clone(), record, &exchange, &context);
         let request = request.into_dispatchable(DispatchRight::Held(held.clone()), exchange.clone());
         let answered = match next.handle(request).await {
             Ok(reply) => {
-                answer::receive_response(reply, release, limits, &fence.budget, &fence.running).await
+                answer::receive_response(
+                    reply,
+                    release,
+                    limits,
+                    &fence.plan.process.budget,
+                    &fence.plan.running,
+                )
+                .await
             }
             Err(refusal) => {
                 release.on_refused(&refusal).await;
                 Err(refusal)
             }
         };
-        let is_validity_lost = !held.tenure.validity().is_valid_at(fence.clock.now());
+        let is_validity_lost = !held.tenure.validity().is_valid_at(fence.plan.process.clock.now());
         context.update_lock(|facts| facts.is_validity_lost = is_validity_lost);
         match &answered {
             Err(refusal) if refusal.retires_grant() => {

@@ -12,8 +12,8 @@ use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
 use tokio::time::Instant;
 
 use super::{
-    acquisition::{AcquisitionOutcome, LockAcquisition},
     local::{self, LocalOutcome},
+    lock_wait::{AcquisitionOutcome, LockWait},
     peer_forward::{PeerForwardOutcome, PeerForwardRequest},
     request::FencedRequest,
 };
@@ -31,20 +31,20 @@ const MIN_FAIR_WAIT: Duration = Duration::from_millis(500);
 /// # Errors
 /// The lock is not granted in time, another gateway has refused the request, or its outcome is not known.
 pub(super) async fn wait_or_forward<N: Network>(
-    acquisition: &mut LockAcquisition<'_, N>,
+    wait: &mut LockWait<'_, N>,
 ) -> Result<AcquisitionOutcome, Refusal> {
-    let fence = acquisition.fence;
-    let deadline = acquisition.deadline;
+    let fence = wait.fence;
+    let deadline = wait.deadline;
     let left = || deadline.saturating_duration_since(Instant::now());
-    let mut place = acquisition.place;
+    let mut place = wait.place;
     let mut sendings = 0;
     loop {
-        let route = match local::acquire(acquisition, left(), place).await? {
+        let route = match local::acquire(wait, left(), place).await? {
             LocalOutcome::Held(held) => return Ok(AcquisitionOutcome::Held(held)),
             LocalOutcome::ForwardTo(route) => route,
         };
-        let Some(forwarder) = &fence.courier else { continue };
-        let FencedRequest { keyed, lock, client, .. } = &mut *acquisition.request;
+        let Some(forwarder) = &fence.forwarder else { continue };
+        let FencedRequest { keyed, lock, client, .. } = &mut *wait.request;
         let key = &lock.keys[0];
         let given = left();
         let outbound = PeerForwardRequest {
@@ -53,29 +53,29 @@ pub(super) async fn wait_or_forward<N: Network>(
             request: keyed,
             certificate: lock.certificate.as_deref(),
             left: given,
-            ended_sessions: fence.keeper.ended_sessions(),
+            ended_sessions: fence.gateway.locks.ended_sessions(),
         };
-        match forwarder.forward_while_serving(outbound, client, &fence.drain).await {
+        match forwarder.forward_while_serving(outbound, client, &fence.plan.process.drain).await {
             PeerForwardOutcome::Answered(reply) => {
-                fence.keeper.record_holder(key, &route);
+                fence.gateway.locks.record_holder(key, &route);
                 return Ok(AcquisitionOutcome::Answered(Box::new(reply)));
             }
             PeerForwardOutcome::Refused(refusal) => {
-                let cut_off = client.is_disconnected() || fence.drain.is_cancelled();
+                let cut_off = client.is_disconnected() || fence.plan.process.drain.is_cancelled();
                 if refusal.outcome() == DispatchOutcome::Unknown && !cut_off {
-                    fence.keeper.mark_unreachable(&route);
+                    fence.gateway.locks.mark_unreachable(&route);
                 }
                 return Err(refusal);
             }
             PeerForwardOutcome::Unreachable(_) => {
-                fence.keeper.forget_holder(key, &route);
+                fence.gateway.locks.forget_holder(key, &route);
                 if given >= MIN_FAIR_WAIT {
-                    fence.keeper.mark_unreachable(&route);
+                    fence.gateway.locks.mark_unreachable(&route);
                 }
                 place = WaitPlace::Here;
             }
             PeerForwardOutcome::Requeue(reason) => {
-                fence.keeper.forget_holder(key, &route);
+                fence.gateway.locks.forget_holder(key, &route);
                 sendings += 1;
                 let moved = reason == RefusalReason::NotHolder.word();
                 // If the other gateway is in trouble, a third gateway is no better. Each sending takes time, so none

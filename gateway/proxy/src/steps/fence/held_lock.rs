@@ -17,7 +17,7 @@ use fencegate_policies::{
 use fencegate_protocol::headers::{FENCING_NESTED, FENCING_OPERATION, FENCING_PARENT, FENCING_TICKET};
 use hyper::{HeaderMap, header::HeaderValue};
 
-use super::{deadlock_hints::TraceKeyGuard, deps::FenceDeps, request::FencedRequest};
+use super::{context::FenceContext, deadlock_hints::TraceKeyGuard, request::FencedRequest};
 use crate::steps::authorized::DispatchPermit;
 
 /// A lock that one request holds. Shared by everything that still needs it, and given on when that is over.
@@ -55,7 +55,7 @@ pub(super) struct JoinedTenure {
 impl HeldLock {
     /// The lock of a request that has acquired it. `from`: the dispatch in which the request was called.
     pub(super) fn granted<N>(
-        fence: &FenceDeps<N>,
+        fence: &FenceContext<N>,
         request: &FencedRequest,
         rule: &FenceRule,
         from: Option<FencingToken>,
@@ -67,13 +67,13 @@ impl HeldLock {
 
     /// The lock of a request that runs under the tenure of another request or of a lease.
     pub(super) fn joined<N>(
-        fence: &FenceDeps<N>,
+        fence: &FenceContext<N>,
         request: &FencedRequest,
         rule: &FenceRule,
         joined: JoinedTenure,
     ) -> Self {
         request.keyed.context.update_lock(|facts| facts.waited = Some(Duration::ZERO));
-        fence.metrics.route(request.lock.route).record_acquire(
+        fence.plan.metrics.route(request.lock.route).record_acquire(
             AcquireLabel::Nested,
             joined.mode,
             Duration::ZERO,
@@ -82,7 +82,7 @@ impl HeldLock {
     }
 
     fn new<N>(
-        fence: &FenceDeps<N>,
+        fence: &FenceContext<N>,
         FencedRequest { keyed: request, lock, .. }: &FencedRequest,
         rule: &FenceRule,
         JoinedTenure { keys, from, tenure, mode }: JoinedTenure,
@@ -93,12 +93,12 @@ impl HeldLock {
             tenure,
             keys,
             mode,
-            tickets: fence.tickets.clone().filter(|_| has_ticket),
+            tickets: fence.gateway.tickets.clone().filter(|_| has_ticket),
             operation: lock.operation.clone().filter(|_| is_guarded),
             nested: if is_guarded { rule.nested } else { NestedRequestPolicy::Ignore },
             called_from: from.filter(|_| is_guarded),
             running: lock.running.clone(),
-            _timer: fence.metrics.route(lock.route).start_hold(mode),
+            _timer: fence.plan.metrics.route(lock.route).start_hold(mode),
             _trace: None,
             _entry: None,
             _share: None,
@@ -108,13 +108,14 @@ impl HeldLock {
     /// Records at the keys that this request has them.
     pub(super) fn for_request<N>(
         mut self,
-        fence: &FenceDeps<N>,
+        fence: &FenceContext<N>,
         request: &FencedRequest,
         rule: &FenceRule,
     ) -> Self {
         // No other request can be in a trace that has begun here.
         if rule.nested == NestedRequestPolicy::Allow {
-            self._trace = Some(Box::new(fence.traces.insert(&self.keys, request.keyed.trace.context.id)));
+            self._trace =
+                Some(Box::new(fence.gateway.traces.insert(&self.keys, request.keyed.trace.context.id)));
         }
         request.entry.mark_granted();
         self._entry = Some(request.entry.clone());

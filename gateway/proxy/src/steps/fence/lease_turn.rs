@@ -11,8 +11,8 @@ use fencegate_refusal::{Refusal, RefusalReason};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    acquisition::{AcquisitionOutcome, LockAcquisition},
     held_lock::{HeldLock, JoinedTenure, visible_keys},
+    lock_wait::{AcquisitionOutcome, LockWait},
     peer_forward::{PeerForwardOutcome, PeerForwardRequest},
     request::FencedRequest,
 };
@@ -22,15 +22,15 @@ use super::{
 /// # Errors
 /// The lease is over, does not cover the request, or the turn does not come in time.
 pub(super) async fn take_turn<N: Network>(
-    acquisition: &mut LockAcquisition<'_, N>,
+    wait: &mut LockWait<'_, N>,
     id: &LeaseId,
 ) -> Result<AcquisitionOutcome, Refusal> {
-    let LockAcquisition { fence, request, rule, deadline, .. } = acquisition;
-    let Some(leases) = &fence.leases else {
+    let LockWait { fence, request, rule, deadline, .. } = wait;
+    let Some(leases) = &fence.gateway.leases else {
         return Err(lease_forbidden_refusal("the policy has no `leases`"));
     };
     if !leases.is_local(id) {
-        return forward_to_issuer(acquisition, leases, id).await;
+        return forward_to_issuer(wait, leases, id).await;
     }
     let FencedRequest { keyed, lock, client, .. } = &mut **request;
     let lease = leases.find(id)?;
@@ -62,23 +62,23 @@ pub(super) async fn take_turn<N: Network>(
 
 /// Another process has the lease. Only that gateway has the queue of its requests.
 async fn forward_to_issuer<N: Network>(
-    acquisition: &mut LockAcquisition<'_, N>,
+    wait: &mut LockWait<'_, N>,
     leases: &LeaseTable,
     id: &LeaseId,
 ) -> Result<AcquisitionOutcome, Refusal> {
     let stale = || Refusal::new(RefusalReason::StaleToken, "the session of the lease is over");
-    let fence = acquisition.fence;
-    let FencedRequest { keyed, lock, client, .. } = &mut *acquisition.request;
+    let fence = wait.fence;
+    let FencedRequest { keyed, lock, client, .. } = &mut *wait.request;
     // A forwarded request is not forwarded again: the sender has queried ZooKeeper for the holder.
     if keyed.source.forwarded.is_some() {
         return leases.find(id).and_then(|_| Err(stale()));
     }
-    let Some(forwarder) = &fence.courier else {
+    let Some(forwarder) = &fence.forwarder else {
         return Err(issuer_unavailable_refusal(
             "another gateway holds the lease, and the policy has no `peer`",
         ));
     };
-    let route = match fence.keeper.locate_member(id.member().to_owned()).await {
+    let route = match fence.gateway.locks.locate_member(id.member().to_owned()).await {
         Ok(MemberLocation::Elsewhere(route)) => route,
         Ok(MemberLocation::Gone | MemberLocation::Here) => return Err(stale()),
         Ok(MemberLocation::Unreachable) => {
@@ -91,10 +91,10 @@ async fn forward_to_issuer<N: Network>(
         key: &lock.keys[0],
         request: keyed,
         certificate: lock.certificate.as_deref(),
-        left: acquisition.deadline.saturating_duration_since(Instant::now()),
-        ended_sessions: fence.keeper.ended_sessions(),
+        left: wait.deadline.saturating_duration_since(Instant::now()),
+        ended_sessions: fence.gateway.locks.ended_sessions(),
     };
-    match forwarder.forward_while_serving(outbound, client, &fence.drain).await {
+    match forwarder.forward_while_serving(outbound, client, &fence.plan.process.drain).await {
         PeerForwardOutcome::Answered(reply) => Ok(AcquisitionOutcome::Answered(Box::new(reply))),
         PeerForwardOutcome::Refused(refusal) => Err(refusal),
         PeerForwardOutcome::Requeue(detail) | PeerForwardOutcome::Unreachable(detail) => {

@@ -12,7 +12,7 @@ use fencegate_refusal::{Refusal, RefusalReason};
 use fencegate_zookeeper::peer_endpoint::HolderRoute;
 use tokio::time::Instant;
 
-use super::{acquisition::LockAcquisition, held_lock::HeldLock, request::FencedRequest};
+use super::{held_lock::HeldLock, lock_wait::LockWait, request::FencedRequest};
 
 /// The result of waiting here.
 pub(super) enum LocalOutcome {
@@ -21,26 +21,27 @@ pub(super) enum LocalOutcome {
     ForwardTo(HolderRoute),
 }
 
-/// `place`: until the lock is here, or until the gateway that holds it is known.
+/// `limit`: the longest wait. `place`: until the lock is here, or until the gateway that holds it is known.
 ///
 /// # Errors
 /// The lock is not granted in time, the gateway stops, or the client has left.
 pub(super) async fn acquire<N>(
-    acquisition: &mut LockAcquisition<'_, N>,
-    wait: Duration,
+    wait: &mut LockWait<'_, N>,
+    limit: Duration,
     place: WaitPlace,
 ) -> Result<LocalOutcome, Refusal> {
-    let LockAcquisition { fence, request, rule, relation, .. } = acquisition;
+    let LockWait { fence, request, rule, relation, .. } = wait;
     let FencedRequest { keyed, lock, client, .. } = &mut **request;
-    let metrics = fence.metrics.route(lock.route);
+    let metrics = fence.plan.metrics.route(lock.route);
     let FenceRule { hold, queue, .. } = **rule;
     let route = &keyed.plan.routes.get(lock.route).name;
     let delay = keyed.plan.upstream(keyed.upstream).fencing.delay();
     let keys = &*lock.keys;
     let sites = &*lock.sites;
     let mode = lock.mode;
-    let lock_request = LockRequest { keys, sites, mode, hold, wait, queue, waits: place, delay, route };
-    if let Some(tenure) = fence.keeper.try_acquire(lock_request) {
+    let lock_request =
+        LockRequest { keys, sites, mode, hold, wait: limit, queue, waits: place, delay, route };
+    if let Some(tenure) = fence.gateway.locks.try_acquire(lock_request) {
         keyed.context.update_lock(|facts| facts.waited = Some(Duration::ZERO));
         metrics.record_acquire(AcquireLabel::Warm, mode, Duration::ZERO);
         let held = HeldLock::granted(fence, request, rule, relation.called_from(), tenure);
@@ -50,13 +51,13 @@ pub(super) async fn acquire<N>(
     let waiting = metrics.track_waiter();
     keyed.context.update_lock(|facts| facts.wait_began = Some(began));
     let acquired = tokio::select! {
-        acquired = fence.keeper.acquire(lock_request) => acquired,
+        acquired = fence.gateway.locks.acquire(lock_request) => acquired,
         () = fence.wait_drain(&keyed.plan) => {
             return Err(Refusal::new(RefusalReason::Draining, "still waiting for its lock when the gateway stops"));
         }
         () = client.wait_disconnected() => {
             metrics.record_acquire(AcquireLabel::ClientGone, mode, began.elapsed());
-            fence.hot.record_wait(&lock.keys, began.elapsed(), true);
+            fence.gateway.hot_keys.record_wait(&lock.keys, began.elapsed(), true);
             // The client has disconnected, so this answer has no reader.
             return Err(Refusal::new(RefusalReason::Locked, "the client went away while waiting"));
         }
@@ -73,7 +74,7 @@ pub(super) async fn acquire<N>(
     if let Err(AcquireError::Elsewhere(holder)) = acquired {
         return Ok(LocalOutcome::ForwardTo(holder));
     }
-    fence.hot.record_wait(&lock.keys, began.elapsed(), acquired.is_err());
+    fence.gateway.hot_keys.record_wait(&lock.keys, began.elapsed(), acquired.is_err());
     match acquired {
         Ok(tenure) => {
             let held = HeldLock::granted(fence, request, rule, relation.called_from(), tenure);

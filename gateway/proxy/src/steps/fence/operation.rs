@@ -9,7 +9,7 @@ use fencegate_process::failpoint;
 use fencegate_refusal::{Refusal, RefusalReason};
 use tracing::info;
 
-use super::{deps::FenceDeps, held_lock::HeldLock, request::FencedRequest};
+use super::{context::FenceContext, held_lock::HeldLock, request::FencedRequest};
 use crate::steps::key::name;
 
 /// `None` for a request that is no operation, or whose operation is stored elsewhere.
@@ -17,7 +17,7 @@ use crate::steps::key::name;
 /// # Errors
 /// The operation was done or begun before, it could not be recorded under the lock, or the client has left.
 pub(super) async fn record_operation<N: Network>(
-    fence: &FenceDeps<N>,
+    fence: &FenceContext<N>,
     request: &mut FencedRequest,
     rule: &FenceRule,
     held: &HeldLock,
@@ -43,10 +43,10 @@ pub(super) async fn record_operation<N: Network>(
     };
     failpoint::pass("before_admission");
     // Boxed, so that other requests do not carry this future along.
-    let admitting = Box::pin(fence.keeper.admit_operation(wanted));
+    let admitting = Box::pin(fence.gateway.locks.admit_operation(wanted));
     let admitted = tokio::select! {
         admitted = admitting => admitted,
-        () = held.tenure.permission().wait_expired(&fence.clock) => {
+        () = held.tenure.permission().wait_expired(&fence.plan.process.clock) => {
             // A lock that was removed is noticed here, or by the transaction that does not find its node.
             Err(match held.tenure.validity().is_node_removed() {
                 true => AdmitOperationError::Lost,

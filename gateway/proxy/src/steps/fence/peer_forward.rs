@@ -4,7 +4,7 @@
 //! other gateway, and this gateway holds nothing meanwhile. A request of which a byte was written is never sent
 //! again.
 
-use std::{pin::pin, rc::Rc, sync::Arc, time::Duration};
+use std::{pin::pin, rc::Rc, time::Duration};
 
 use fencegate_guard_client::callback::CallbackTicket;
 use fencegate_http::{
@@ -14,13 +14,12 @@ use fencegate_http::{
 use fencegate_http_client::upstream::client_connection::{AcceptsTrailers, SendRequestError};
 use fencegate_leases::PresentedLease;
 use fencegate_lock::manager::ended_sessions::EndedSessions;
-use fencegate_metrics::{PeerForwardLabel, WorkerMetrics};
+use fencegate_metrics::PeerForwardLabel;
 use fencegate_peers::{
     LocalPeerIdentity, PeerReportedOutcome, header,
     pool::{DialOptions, PeerConnection, PeerPool},
 };
 use fencegate_policies::{key::ResourceKey, plan::ServingPlan};
-use fencegate_process::clock::SharedClock;
 use fencegate_protocol::headers::{FENCING_FORWARDED, FENCING_LEASE, FENCING_TICKET, FENCING_TOKEN};
 use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
 use fencegate_zookeeper::peer_endpoint::HolderRoute;
@@ -34,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::{
+    plan_context::PlanContext,
     request_context::PeerFacts,
     steps::{
         client_liveness::{ClientDisconnectWatch, client_disconnect_channel},
@@ -45,10 +45,8 @@ use crate::{
 /// Each worker has one for each plan.
 pub struct PeerForwarder<N> {
     pub network: N,
-    pub clock: SharedClock,
     pub ours: LocalPeerIdentity,
-    pub plan: Arc<ServingPlan>,
-    pub metrics: Rc<WorkerMetrics>,
+    pub plan: Rc<PlanContext>,
     /// Idle connections. They are kept when the plan changes.
     pub idle: Rc<PeerPool>,
 }
@@ -120,7 +118,7 @@ impl<N: Network> PeerForwarder<N> {
             PeerForwardOutcome::Refused(_) => return carried,
         };
         if let Some(route) = request.route {
-            self.metrics.route(route).record_forward(counted);
+            self.plan.metrics.route(route).record_forward(counted);
         }
         carried
     }
@@ -161,10 +159,10 @@ impl<N: Network> PeerForwarder<N> {
         let due = until + self.response_timeout(request);
         let dialling_within = |left| DialOptions {
             network: &self.network,
-            clock: &self.clock,
+            clock: &self.plan.process.clock,
             secured: self.ours.secured.as_deref(),
             // The gateways of one installation usually have the same settings.
-            kept: self.plan.listener.timeouts.idle / 2,
+            kept: self.plan.config.plan.listener.timeouts.idle / 2,
             left,
         };
         let asking = dialling_within(PROBE_INTERVAL * 2);
@@ -233,9 +231,10 @@ impl<N: Network> PeerForwarder<N> {
     /// unknown. A gateway that is frozen is abandoned sooner, when its session is over. This limit is for one whose
     /// session lives on.
     fn response_timeout(&self, request: &KeyedRequest) -> Duration {
-        let upstream = self.plan.upstream(request.upstream);
+        let plan = &self.plan.config.plan;
+        let upstream = plan.upstream(request.upstream);
         let attempt = upstream.connect_timeout + upstream.response_timeout;
-        attempt * 2 + upstream.response_body_idle + self.plan.listener.timeouts.request_body + MARGIN
+        attempt * 2 + upstream.response_body_idle + plan.listener.timeouts.request_body + MARGIN
     }
 
     /// The client's own request, with a field of ours for the other gateway.
@@ -324,10 +323,10 @@ impl<N: Network> PeerForwarder<N> {
         if head.headers.contains_key(TRANSFER_ENCODING) {
             head.headers.remove(CONTENT_LENGTH);
         }
-        let ours: HeaderMap = hop_by_hop::strip_hop_by_hop(&mut head.headers, &self.plan.fields);
+        let ours: HeaderMap = hop_by_hop::strip_hop_by_hop(&mut head.headers, &self.plan.config.plan.fields);
         head.headers.extend(ours);
         head.version = Version::HTTP_11;
-        let idle = self.plan.upstream(request.upstream).response_body_idle;
+        let idle = self.plan.config.plan.upstream(request.upstream).response_body_idle;
         let trailers = TrailerPolicy::Clean(request.plan.clone());
         Response::from_parts(head, connection.into_body(incoming, trailers, idle))
     }

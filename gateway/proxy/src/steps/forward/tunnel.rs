@@ -11,14 +11,14 @@ use fencegate_http_client::upstream::{
     checkout::CheckedOutConnection,
     tunnel::{PendingTunnel, TunnelTimeouts},
 };
-use fencegate_metrics::WorkerMetrics;
 use fencegate_policies::plan::{RouteId, ServingPlan};
-use fencegate_process::clock::{SendPermission, SharedClock};
+use fencegate_process::clock::SendPermission;
 use hyper::{Response, body::Incoming};
 use tokio::sync::oneshot;
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::{concurrency_limit::ConcurrencyPermit, steps::upgrade::RequestedUpgrade};
+use crate::{
+    concurrency_limit::ConcurrencyPermit, plan_context::PlanContext, steps::upgrade::RequestedUpgrade,
+};
 
 /// A tunnel without a lock ends only when it is idle.
 const UNBOUNDED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -31,11 +31,7 @@ pub(super) struct PendingUpgrade {
 
 /// The surroundings of a tunnel.
 pub(super) struct TunnelContext<'a> {
-    pub(super) clock: &'a SharedClock,
-    pub(super) metrics: &'a WorkerMetrics,
-    /// The tunnels of unfenced requests.
-    pub(super) running: &'a TaskTracker,
-    pub(super) drain: &'a CancellationToken,
+    pub(super) plan: &'a PlanContext,
     pub(super) route: Option<RouteId>,
 }
 
@@ -65,7 +61,7 @@ impl PendingUpgrade {
         let (mut head, _) = answer.into_parts();
         hop_by_hop::strip_hop_by_hop(&mut head.headers, &plan.fields);
         self.asked.write_upgrade_headers(&mut head.headers);
-        let metrics = around.metrics;
+        let PlanContext { process, metrics, running, .. } = around.plan;
         let route = around.route.map_or(metrics.unrouted(), |id| metrics.route(id));
         let fenced = permission.is_some();
         let (stream_sender, client) = oneshot::channel();
@@ -75,15 +71,15 @@ impl PendingUpgrade {
             upstream: self.stream,
             lend: checkout,
             permission,
-            clock: around.clock.clone(),
+            clock: process.clock.clone(),
             bounds,
-            drain: around.drain.clone(),
+            drain: process.drain.clone(),
             counts: Box::new((counts, route.track_tunnel())),
         };
         if fenced {
             return Response::from_parts(head, body.with_upgrade_handler(tunnel));
         }
-        around.running.spawn_local(async move { tunnel.run(UNBOUNDED).await });
+        running.spawn_local(async move { tunnel.run(UNBOUNDED).await });
         Response::from_parts(head, body)
     }
 }

@@ -1,9 +1,15 @@
-use std::{net::SocketAddr, sync::Mutex};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
 
 use bytes::Bytes;
+use fencegate_config::{active_config::ActiveConfig, process_context::ProcessContext};
+use fencegate_guard_client::guard_identity::GuardRegistry;
 use fencegate_http::connection_info::ConnectionInfo;
 use fencegate_http::network::sockets::OsNetwork;
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_http_client::upstream::endpoint_set::UpstreamSet;
+use fencegate_metrics::{ProcessMetricFamilies, WorkerMetrics};
 use fencegate_policies::{file::load, plan::UpstreamId};
 use fencegate_process::{
     clock::MachineClock,
@@ -42,18 +48,20 @@ const DONE: &str = "HTTP/1.1 200 OK\r\nFencing-Outcome: done; waited=3\r\nConten
 fn peer_forwarder() -> PeerForwarder<OsNetwork> {
     let gateway = load(POLICY).plan.expect("sound");
     let plan = Arc::new(gateway.serving.clone());
-    let metrics = Rc::new(WorkerMetrics::new(ProcessMetricFamilies::for_gateway(&gateway), &plan));
+    let all = ProcessMetricFamilies::for_gateway(&gateway);
+    let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
     let reach = PeerEndpoint { address: "gw-1:9910".into(), pass: PeerSecret::new(&SystemRandomness) };
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     let ours = LocalPeerIdentity { name: "gw-1".into(), address, reach, certificates: None, secured: None };
-    PeerForwarder {
-        network: OsNetwork,
-        clock: Arc::new(MachineClock),
-        ours,
-        plan,
+    let plan = Rc::new(PlanContext {
+        process: ProcessContext::new(Arc::new(MachineClock), all.clone()),
+        config: ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints())),
         metrics,
-        idle: Rc::default(),
-    }
+        guards: Arc::new(GuardRegistry::new(Arc::default())),
+        clients: Default::default(),
+        running: Default::default(),
+    });
+    PeerForwarder { network: OsNetwork, ours, plan, idle: Rc::default() }
 }
 
 fn holder_route(address: SocketAddr) -> HolderRoute {
@@ -84,7 +92,7 @@ fn keyed_request(forwarder: &PeerForwarder<OsNetwork>) -> KeyedRequest {
     KeyedRequest {
         http,
         context,
-        plan: Rc::new(forwarder.plan.clone()),
+        plan: Rc::new(forwarder.plan.config.plan.clone()),
         upstream: UpstreamId(0),
         route: None,
         source: Rc::new(source),

@@ -1,4 +1,4 @@
-//! The base of every part of a gateway or guard: clock, metrics, memory for bodies.
+//! What all parts of a gateway, guard or filter share, whatever they do: clock, metrics, memory for bodies, drain.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use fencegate_metrics::ProcessMetricFamilies;
 use fencegate_process::{clock::SharedClock, liveness::ThreadMonitor};
 use tokio_util::sync::CancellationToken;
 
-/// Makes no system call, so creating it does not fail.
+/// One for each process. Makes no system call, so creating it does not fail.
 pub struct ProcessContext {
     pub clock: SharedClock,
     pub metrics: Arc<ProcessMetricFamilies>,
@@ -20,10 +20,19 @@ pub struct ProcessContext {
 }
 
 impl ProcessContext {
-    pub fn new(clock: SharedClock, metrics: Arc<ProcessMetricFamilies>) -> Self {
+    pub fn new(clock: SharedClock, metrics: Arc<ProcessMetricFamilies>) -> Arc<Self> {
         let budget = MemoryBudget::for_process(metrics.buffered().clone());
+        Self::with_budget(clock, metrics, budget)
+    }
+
+    /// With another budget than that of the machine.
+    pub fn with_budget(
+        clock: SharedClock,
+        metrics: Arc<ProcessMetricFamilies>,
+        budget: MemoryBudget,
+    ) -> Arc<Self> {
         let drain = CancellationToken::new();
         let threads = ThreadMonitor::with_counter(metrics.hung_seconds());
-        Self { clock, metrics, budget, drain, threads }
+        Arc::new(Self { clock, metrics, budget, drain, threads })
     }
 }

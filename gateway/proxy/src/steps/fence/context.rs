@@ -1,0 +1,68 @@
+//! What the fence step is made of: the parts of its gateway, and those of one plan at one worker.
+
+use std::{rc::Rc, sync::Arc};
+
+use fencegate_config::{current_config::CurrentConfig, process_context::ProcessContext};
+use fencegate_guard_client::ticket_issuer::TicketIssuer;
+use fencegate_leases::{LeaseTable, election_watch::ElectionWatches};
+use fencegate_lock::manager::lock_manager::LockManager;
+use fencegate_metrics::{hot_keys::HotKeys, request_tracker::RequestTracker};
+use fencegate_peers::plan_compat::{PlanCompat, RouteCompatCache};
+use fencegate_policies::plan::ServingPlan;
+
+use super::{
+    deadlock_hints::TraceKeyIndex,
+    peer_forward::{PeerForwarder, wait_drain},
+};
+use crate::plan_context::PlanContext;
+
+/// The parts of a gateway process that have to do with locks. All workers share them.
+pub struct GatewayContext {
+    pub process: Arc<ProcessContext>,
+    pub locks: LockManager,
+    /// The plan in force.
+    pub config: CurrentConfig,
+    /// Reports whether other gateways take the same locks as this one.
+    pub compat: Arc<PlanCompat>,
+    /// Signs tickets, where the policy has a key for that.
+    pub tickets: Option<Arc<TicketIssuer>>,
+    /// The leases that clients hold; `None` if the process was started without any.
+    pub leases: Option<Arc<LeaseTable>>,
+    /// The elections with followers.
+    pub elections: ElectionWatches,
+    /// The keys of each trace, on routes that may be called back.
+    pub traces: Arc<TraceKeyIndex>,
+    /// The keys that are waited for.
+    pub hot_keys: HotKeys,
+    /// The requests of each key.
+    pub requests: Arc<RequestTracker>,
+}
+
+/// What takes and holds the keys of requests. Each worker has one for each plan.
+pub struct FenceContext<N> {
+    pub gateway: Arc<GatewayContext>,
+    pub plan: Rc<PlanContext>,
+    /// As [`GatewayContext::compat`] has it for the routes of the plan.
+    pub compat: RouteCompatCache,
+    /// Forwards requests to the gateways that hold their keys, where these can reach this one as well.
+    pub forwarder: Option<Rc<PeerForwarder<N>>>,
+}
+
+impl<N> Clone for FenceContext<N> {
+    fn clone(&self) -> Self {
+        let Self { gateway, plan, compat, forwarder } = self;
+        Self {
+            gateway: gateway.clone(),
+            plan: plan.clone(),
+            compat: compat.clone(),
+            forwarder: forwarder.clone(),
+        }
+    }
+}
+
+impl<N> FenceContext<N> {
+    /// As [`wait_drain`].
+    pub(super) async fn wait_drain(&self, plan: &ServingPlan) {
+        wait_drain(&self.plan.process.drain, plan).await;
+    }
+}

@@ -1,0 +1,122 @@
+//! A request that waits for its lock, and the waits that it has wherever the lock comes from: until requests under former
+//! keys are over, and other gateways take the same lock.
+
+use std::time::Duration;
+
+use fencegate_http::body::Reply;
+use fencegate_lock::manager::lock_request::WaitPlace;
+use fencegate_peers::plan_compat::RouteCompatibility;
+use fencegate_policies::plan::FenceRule;
+use fencegate_refusal::{Refusal, RefusalReason};
+use tokio::time::{Instant, sleep_until};
+
+use super::{
+    context::FenceContext,
+    held_lock::HeldLock,
+    request::{FencedRequest, LockRelation},
+};
+
+/// A request that waits for its lock.
+pub(super) struct LockWait<'a, N> {
+    pub(super) fence: &'a FenceContext<N>,
+    pub(super) request: &'a mut FencedRequest,
+    pub(super) rule: &'a FenceRule,
+    pub(super) relation: &'a LockRelation,
+    pub(super) place: WaitPlace,
+    pub(super) deadline: Instant,
+}
+
+/// The result of waiting for a lock.
+pub(super) enum AcquisitionOutcome {
+    Held(HeldLock),
+    /// Another gateway has the lock, and has served the request.
+    Answered(Box<Reply>),
+}
+
+/// However short the wait of the request, ZooKeeper has this long to publish a changed plan.
+const MIN_COMPAT_WAIT: Duration = Duration::from_secs(1);
+
+impl<N> LockWait<'_, N> {
+    /// Waits until no request runs that may lock the same resource under a key of the former plan.
+    pub(super) async fn wait_former_keys(&mut self) -> Result<(), Refusal> {
+        let Self { fence, request, rule, deadline, .. } = self;
+        let FencedRequest { keyed, client, .. } = &mut **request;
+        if fence.plan.config.is_open(keyed.upstream) {
+            return Ok(());
+        }
+        let locked = |why| Refusal::new(RefusalReason::Locked, why).with_status(rule.locked_status);
+        tokio::select! {
+            () = fence.plan.config.wait_open(keyed.upstream) => Ok(()),
+            () = fence.wait_drain(&keyed.plan) => {
+                Err(Refusal::new(RefusalReason::Draining, "still waiting for the last plan when the gateway stops"))
+            }
+            () = sleep_until(*deadline) => Err(locked("requests under the keys of the last plan still run")),
+            () = client.wait_disconnected() => Err(locked("the client went away while waiting")),
+        }
+    }
+
+    /// Returns when the session that would take the lock may serve the route. Without a session it returns as well:
+    /// the lock request then fails with that reason.
+    ///
+    /// # Errors
+    /// An older gateway locks the same resource in another way, or may do so.
+    pub(super) async fn wait_plan_compatible(&mut self) -> Result<(), Refusal> {
+        let Self { fence, request, .. } = self;
+        let FencedRequest { keyed, lock, client, .. } = &mut **request;
+        let deadline = self.deadline.max(Instant::now() + MIN_COMPAT_WAIT);
+        let mut news = None;
+        loop {
+            let Some(session) = fence.gateway.locks.session_id_for(&lock.keys[0]) else { return Ok(()) };
+            match fence.compat.route_compatibility(session, lock.route) {
+                RouteCompatibility::Compatible => return Ok(()),
+                RouteCompatibility::Incompatible(by) => {
+                    let detail = format!("FG0550: {by} is older, and locks the resource in another way");
+                    return Err(Refusal::new(RefusalReason::ConfigMismatch, detail));
+                }
+                RouteCompatibility::Unknown => {}
+            }
+            // Most requests need not subscribe. One that does checks once more, because a change may have come
+            // before.
+            let Some(news) = &mut news else {
+                news = Some(fence.compat.subscribe());
+                continue;
+            };
+            tokio::select! {
+                _ = news.changed() => {}
+                () = sleep_until(deadline) => {
+                    let detail = "FG0550: the route is new, and other gateways do not know of it yet";
+                    return Err(Refusal::new(RefusalReason::ConfigMismatch, detail));
+                }
+                () = fence.wait_drain(&keyed.plan) => {
+                    let detail = "the other gateways did not know of the route yet when the gateway stops";
+                    return Err(Refusal::new(RefusalReason::Draining, detail));
+                }
+                () = client.wait_disconnected() => {
+                    return Err(Refusal::new(RefusalReason::Locked, "the client went away while waiting"));
+                }
+            }
+        }
+    }
+
+    /// Whether the session that got the lock may serve the route. It may be another session than the one that was
+    /// checked before.
+    pub(super) fn is_session_compatible(&self, held: &HeldLock) -> bool {
+        let session = held.tenure.validity().session_id();
+        self.fence.compat.route_compatibility(session, self.request.lock.route)
+            == RouteCompatibility::Compatible
+    }
+
+    /// After a wait in vain: adds what the client can do, if the request may have waited for itself.
+    pub(super) fn add_deadlock_hint(&self, refusal: Refusal) -> Refusal {
+        let FencedRequest { keyed, lock, .. } = &*self.request;
+        let trace = keyed.trace.context;
+        let waited = refusal.reason == RefusalReason::Locked && self.relation.called_from().is_none();
+        if !waited || trace.parent.is_none() || !self.fence.gateway.traces.holds_any(&lock.keys, trace.id) {
+            return refusal;
+        }
+        refusal.with_advice(
+            "a request of the same trace has the resource: a service that calls back under the lock that it holds \
+             sends along the Fencing-Ticket and the Fencing-Token that it was sent",
+        )
+    }
+}

@@ -18,7 +18,6 @@ mod endpoint_watch;
 mod error;
 mod heartbeat;
 mod import;
-mod import_record;
 mod import_transaction;
 mod instance;
 mod journal;
@@ -40,10 +39,9 @@ pub use self::{
     config::{PostgresConfig, SCHEMA, UnusableDatabaseError},
     error::PostgresError,
     import::{ImportLock, SchemaContent},
-    import_record::ImportRecord,
     import_transaction::{ImportHeader, ImportTransaction, KeyRow, OpenExecution},
     instance::{GuardTimeLimits, PostgresStore},
     membership::{GuardMembership, MembershipLostError, StoreQuarantine, StoreStatus, SweepStats},
-    migrate::FORMAT,
+    migrate::{FORMAT, ImportRecord},
     operation_lock::{JournalWriteOutcome, PostgresOperationLock, ReserveOperationReply},
 };

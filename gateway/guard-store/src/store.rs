@@ -10,18 +10,18 @@ pub mod backup;
 mod change;
 mod durable;
 mod group_commit;
-mod moved;
 mod recovery;
 mod redb;
 #[cfg(test)]
 mod tests;
 
-pub use self::moved::StoredKey;
+pub use self::change::StoredKey;
 pub use self::{
-    change::{CleanShutdownState, KeyWatermarks, StoreChange, UnresolvedExecution, WatermarkEpochs},
+    change::{
+        CleanShutdownState, KeyWatermarks, MovedMarker, StoreChange, UnresolvedExecution, WatermarkEpochs,
+    },
     durable::{CopyStoreError, DiskSpace, GuardStore, RestoreStoreError, StoreError},
     group_commit::{CommitError, CommitHandle, CommitLoop, CommitSeq, MoreChanges},
-    moved::MovedMarker,
     recovery::{FORMAT, JournalSize, RecoveredActiveKeys, RecoveredState, StoreIdentity},
     redb::{RedbStore, restore::RestoreOptions},
 };

@@ -1,12 +1,14 @@
 //! A guard with a store of its own: it decides in memory, and the store remembers.
 
-mod active_operations;
 mod admit;
 mod background;
 mod operations;
 mod sleep_detector;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use fencegate_guard_store::{
     admission::{AdmissionTable, GuardKeyView, InDoubtExecution, LivenessProbeAnswer, QuarantineStatus},
@@ -17,14 +19,15 @@ use fencegate_guard_store::{
     store::{CommitError, CommitHandle, CommitSeq, GuardStore, RecoveredState, StoreChange, StoreError},
     store_clock::StoreClock,
 };
-use fencegate_policies::{key::ResourceKey, token::FencingToken};
+use fencegate_policies::{key::ResourceKey, operation::OperationId, token::FencingToken};
 use fencegate_process::{
     clock::{BootInstant, SharedClock},
     display::HumanDuration,
 };
+use tokio::sync::{Notify, futures::OwnedNotified};
 use tracing::warn;
 
-use self::{active_operations::ActiveOperations, sleep_detector::SleepDetector};
+use self::sleep_detector::SleepDetector;
 use crate::backend_types::StoreEpochProgress;
 
 /// The state of such a guard: the admission table in memory decides, and the store keeps what has to outlive the
@@ -187,5 +190,47 @@ impl LocalBackend {
     #[cfg(test)]
     pub(crate) fn close(&self) {
         self.commits.close();
+    }
+}
+
+/// The reserved operations, and those of them that run.
+#[derive(Debug, Default)]
+pub(crate) struct ActiveOperations {
+    reserved: HashMap<OperationId, Arc<Notify>>,
+    /// The operations that run or are about to run, and whose end is not written yet.
+    running: HashSet<OperationId>,
+}
+
+impl ActiveOperations {
+    /// Reserves the operation for the caller. If it is reserved already, the error resolves when it is released.
+    pub(crate) fn reserve(&mut self, id: OperationId) -> Result<(), OwnedNotified> {
+        match self.reserved.get(&id) {
+            Some(notifier) => Err(notifier.clone().notified_owned()),
+            None => {
+                self.reserved.insert(id, Arc::default());
+                Ok(())
+            }
+        }
+    }
+
+    /// The operations that run or are about to run.
+    pub(crate) fn running(&self) -> HashSet<OperationId> {
+        self.running.clone()
+    }
+
+    pub(crate) fn is_reserved(&self, id: &OperationId) -> bool {
+        self.reserved.contains_key(id)
+    }
+
+    /// Counts the operation as running, from before its admission is written until it is released.
+    pub(crate) fn mark_running(&mut self, id: OperationId) {
+        self.running.insert(id);
+    }
+
+    pub(crate) fn release(&mut self, id: &OperationId) {
+        self.running.remove(id);
+        if let Some(notifier) = self.reserved.remove(id) {
+            notifier.notify_waiters();
+        }
     }
 }

@@ -10,9 +10,8 @@ use super::{
     config::{PostgresConfig, UnusableDatabaseError},
     connect::{PostgresConnection, PostgresConnectionPurpose, StatementError},
     error::PostgresError,
-    import_record::{ImportRecord, read_record},
     import_transaction::{ImportHeader, ImportTransaction},
-    migrate::{FORMAT, LOCK_IF_FREE, UNLOCK, find_store, upgrade},
+    migrate::{FORMAT, ImportRecord, LOCK_IF_FREE, UNLOCK, find_store, read_record, upgrade},
 };
 
 /// A schema that no other process changes meanwhile.

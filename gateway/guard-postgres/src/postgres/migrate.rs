@@ -1,4 +1,5 @@
-//! The stored format of a store: creates it, and upgrades an older one to the format that this build reads.
+//! The stored format of a store: creates it, and upgrades an older one to the format that this build reads, and reads
+//! whether the store was copied from a file.
 
 use fencegate_guard_store::store::StoreIdentity;
 use tokio_postgres::{Client, Error};
@@ -6,7 +7,6 @@ use tokio_postgres::{Client, Error};
 use super::{
     config::{PostgresConfig, UnusableDatabaseError},
     connect::{PostgresConnection, PostgresConnectionPurpose},
-    import_record::read_record,
 };
 
 /// The steps from each format to the next. Step 1 makes the first format in an empty schema.
@@ -146,5 +146,44 @@ pub(super) async fn find_store(
     Ok(row.map(|row| {
         let format = u32::try_from(row.get::<_, i32>(0)).unwrap_or_default();
         (format, StoreIdentity { format, store: row.get(1), ensemble: row.get(2) })
+    }))
+}
+
+/// A copy, which may or may not be the store of the schema yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportRecord {
+    /// Names the move.
+    pub id: String,
+    /// Where the store was before, for display only.
+    pub from: String,
+    /// The name of the store.
+    pub store: String,
+    /// The format of the store.
+    pub(super) format: u32,
+}
+
+impl ImportRecord {
+    /// The error for a copy that is not the store yet.
+    pub(super) fn into_error(self, place: &PostgresConfig) -> UnusableDatabaseError {
+        UnusableDatabaseError::Unfinished { place: place.to_string(), from: self.from }
+    }
+}
+
+/// Reads the row of the schema that records a store copied into it from a file, if there is one.
+pub(super) async fn read_record(
+    client: &Client,
+    place: &PostgresConfig,
+) -> Result<Option<ImportRecord>, UnusableDatabaseError> {
+    let failed = |error: Error| place.connect_error(&error);
+    let table = format!("{}.moved_in", place.schema);
+    let there = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await.map_err(failed)?;
+    if !there.get::<_, bool>(0) {
+        return Ok(None);
+    }
+    let query = format!("SELECT id, came_from, store, format FROM {table}");
+    let row = client.query_opt(&query, &[]).await.map_err(failed)?;
+    Ok(row.map(|row| {
+        let format = u32::try_from(row.get::<_, i32>(3)).unwrap_or_default();
+        ImportRecord { id: row.get(0), from: row.get(1), store: row.get(2), format }
     }))
 }

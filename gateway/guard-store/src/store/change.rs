@@ -1,4 +1,4 @@
-//! The changes that a store can make.
+//! The changes that a store can make, and the rows that it exports when it is moved elsewhere.
 
 use std::time::Duration;
 
@@ -97,4 +97,22 @@ pub struct UnresolvedExecution {
     /// Where it was sent, if known. Older builds did not write it.
     #[serde(default)]
     pub place: Option<DispatchTarget>,
+}
+
+/// Where the store of this file was moved to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MovedMarker {
+    /// Names the move; the copy has the same name.
+    pub id: String,
+    /// The new location, for display only.
+    pub to: String,
+}
+
+/// The stored state of one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredKey {
+    pub key: ResourceKey,
+    pub epochs: WatermarkEpochs,
+    /// Present after a clean stop.
+    pub whole: Option<KeyWatermarks>,
 }

@@ -9,7 +9,7 @@ use super::{
 
 /// The source of locks.
 pub enum LockSource {
-    Ensemble(ZooKeeperLockSource),
+    Ensemble(Box<ZooKeeperLockSource>),
     Gateway(GatewayLeaseSource),
 }
 

@@ -48,7 +48,7 @@ impl LockSourceArgs {
         if self.gateway.is_empty() {
             let plan = self.config.plan()?;
             plan.serving.parse_key(key.as_str()).map_err(|bad| report_error(&bad))?;
-            return Ok(LockSource::Ensemble(ZooKeeperLockSource::new(plan, self.ttl)));
+            return Ok(LockSource::Ensemble(Box::new(ZooKeeperLockSource::new(plan, self.ttl))));
         }
         let bearer =
             self.bearer_file.as_deref().map(read_secret).transpose().map_err(|bad| report_error(&bad))?;

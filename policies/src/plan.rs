@@ -48,7 +48,8 @@ pub use leases::{KeyPattern, LeasePlan, LeasePrincipal, ParseKeyPatternError, Pr
 pub use listener::{ListenerLimits, ListenerProtocols, ListenerSettings, ListenerTimeouts, ProxyProtocol};
 pub use log::{AccessLogTarget, KeyVisibility, LogSettings, TraceExportSettings};
 pub use once::{
-    EffectiveIdempotency, IdempotencyRule, IdempotencyStore, OperationName, OperationNameError, OperationQuota,
+    EffectiveIdempotency, IdempotencyRule, IdempotencyStore, OperationName, OperationNameError,
+    OperationQuota,
 };
 pub use operation_end::OperationEnd;
 pub use reserved_fields::{ReservedHeaderNames, TokenHeaderNames, is_credential};

@@ -10,7 +10,6 @@ use crate::{
 const MAX_KEYS: &str = "max_keys";
 const EMPTY: &str = "empty";
 
-
 pub(super) fn parse_max_keys(fence: &mut MappingReader) -> usize {
     fence.value(MAX_KEYS, max_keys).unwrap_or(FenceRule::MAX_KEYS)
 }

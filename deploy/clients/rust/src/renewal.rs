@@ -427,7 +427,14 @@ impl LeaseHandle {
 
     fn question(&self, method: Method, below: &str) -> GatewayRequest<'_> {
         let path = format!("/{}{below}", self.reference);
-        GatewayRequest { method, path, lease: Some(&self.id), name: None, in_queue: false, body: Bytes::new() }
+        GatewayRequest {
+            method,
+            path,
+            lease: Some(&self.id),
+            name: None,
+            in_queue: false,
+            body: Bytes::new(),
+        }
     }
 
     fn renewal(&self) -> GatewayRequest<'_> {

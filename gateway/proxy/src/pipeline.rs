@@ -17,6 +17,7 @@ use crate::{
         self,
         authorized::DispatchableRequest,
         buffer::BodyBufferConfig,
+        client_limit::ClientConcurrencyLimit,
         extract_claim::ClaimContext,
         fence::{FenceContext, HeldLock},
         filter::FilterContext,
@@ -24,7 +25,6 @@ use crate::{
         hop::ProxyHopConfig,
         key::KeyedRequest,
         lease_api::LeaseApiStep,
-        limit::ClientConcurrencyLimit,
         route::RoutingTable,
         validate_head::HeadValidator,
     },
@@ -62,13 +62,13 @@ pub fn routing_pipeline(parts: PipelineParts, act: impl Handler<KeyedRequest>) -
     let recording = Sampling::from_log(&plan.log);
     ServiceBuilder::new()
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency)) // too many at once: refuse before any work
-        .layer(map_request(parts.pass.clone(), steps::peer_auth::answer_challenge)) // challenge of another gateway: prove our identity
+        .layer(map_request(parts.pass.clone(), steps::peer_challenge::answer_challenge)) // challenge of another gateway: prove our identity
         .layer(map_request(HeadValidator::new(plan), steps::validate_head::validate_head)) // requests that cannot be forwarded safely end here
         .layer(map_request(plan.clone(), steps::strip_headers::strip_headers)) // below: no hop-by-hop field, no foreign token
         .layer(map_request(parts.pass, steps::peer_auth::verify_peer)) // another gateway proves that it is one
         .layer(map_request(hop, steps::hop::add_hop_headers)) // the path of the request so far, and our own report of the client; a request in a loop ends here
         .layer(map_request(recording, steps::trace::start_trace))
-        .layer(map_request(parts.per_client, steps::limit::limit_per_client)) // too many of one client
+        .layer(map_request(parts.per_client, steps::client_limit::limit_per_client)) // too many of one client
         .layer_fn(BoxHandler::new)
         .layer(middleware(parts.leases, steps::lease_api::answer_lease_api)) // requests about leases are answered here
         .layer(middleware(RoutingTable::new(parts.plan.clone()), steps::route::route_request)) // below: route and path are fixed
@@ -109,7 +109,7 @@ pub fn guard_pipeline<N: Network>(
         .layer(map_request(hop, steps::hop::add_hop_headers))
         .layer(map_request(recording, steps::trace::start_trace))
         .layer(middleware(claiming.clone(), steps::extract_claim::answer_announcement)) // queries of gateways about the guard itself are answered here
-        .layer(map_request(parts.per_client, steps::limit::limit_per_client))
+        .layer(map_request(parts.per_client, steps::client_limit::limit_per_client))
         .layer_fn(BoxHandler::new)
         .layer(middleware(claiming, steps::extract_claim::extract_claim)) // below: the claim is read, and its ticket verified
         .layer(middleware(BodyBufferConfig::new(&parts.plan), steps::buffer::buffer_request)) // a gateway that stops halfway never holds a key
@@ -135,7 +135,7 @@ pub fn filter_pipeline(
         .layer(map_request(plan.clone(), steps::strip_headers::strip_headers)) // our fields are removed, and kept beside the headers
         .layer(map_request(hop, steps::hop::add_hop_headers))
         .layer(map_request(recording, steps::trace::start_trace))
-        .layer(map_request(parts.per_client, steps::limit::limit_per_client))
+        .layer(map_request(parts.per_client, steps::client_limit::limit_per_client))
         .layer_fn(BoxHandler::new)
         .layer(middleware(filtering.clone(), steps::filter::filter_request)) // below: it may start now, and our fields are back
         .layer(middleware(BodyBufferConfig::new(&parts.plan), steps::buffer::buffer_request))

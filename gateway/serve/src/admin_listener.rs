@@ -27,6 +27,8 @@ pub(super) struct BoundAdminListener {
     /// Authenticates requests.
     door: AdminAuth,
     certificates: Option<Arc<ListenerCertificates>>,
+    /// The URL for a browser; `None` where no known name would pass the host check.
+    pub(super) page: Option<AdminPageAddress>,
 }
 
 impl BoundAdminListener {
@@ -40,15 +42,9 @@ impl BoundAdminListener {
         let shown = |tls| ListenerCertificates::load(tls, ListenerProtocols::Http1, metrics.clients());
         let certificates = admin.tls.clone().map(shown).transpose().map_err(ProcessError::AdminTls)?;
         let auth = AdminAuth::new(admin)?;
-        Ok(Self { listener: bind_admin(admin.address, beside)?, door: auth, certificates })
-    }
-
-    /// The URL for a browser; `None` where no known name would pass the host check.
-    ///
-    /// # Errors
-    /// The kernel does not report the bound address.
-    pub(super) fn page(&self, admin: &plan::AdminListenerSettings) -> io::Result<Option<AdminPageAddress>> {
-        Ok(page(admin, self.listener.local_addr()?.port(), host_name()))
+        let listener = bind_admin(admin.address, beside)?;
+        let page = page(admin, listener.local_addr()?.port(), host_name());
+        Ok(Self { listener, door: auth, certificates, page })
     }
 
     /// Serves `routes` on a thread of its own, and runs `meanwhile` beside them there.

@@ -9,7 +9,13 @@ use fencegate_process::client_tls::ClientTlsError;
 use fencegate_ticket::KeyFileError;
 use fencegate_zookeeper::{session::credentials::ZkTlsCredentialsError, state::OpenStateDirError};
 
-use super::worker::BindError;
+/// An address that cannot be listened on.
+#[derive(Debug)]
+pub struct BindError {
+    pub listener: String,
+    pub address: String,
+    pub source: io::Error,
+}
 
 /// Why a process does not start or did not end well.
 #[derive(Debug, thiserror::Error)]

@@ -22,8 +22,9 @@ use super::{
     main_thread::MainThread,
     sd_notify::SystemdNotifier,
     signals::{ProcessSignals, SignalAction},
-    worker::{WorkerContext, WorkerParts, WorkerRole},
-    worker_pool::{self, WorkerPool, WorkerPoolConfig},
+    worker::{WorkerParts, WorkerRole},
+    worker_context::{self, WorkerContext, WorkerPoolConfig},
+    worker_pool::WorkerPool,
 };
 
 /// The filter's state of a worker.
@@ -64,7 +65,7 @@ pub fn run(plan: &plan::GuardPlan, workers: usize) -> Result<(), ProcessError> {
     let bypass = Arc::new(TokenBypassPolicy { unfenced: plan.unfenced.clone(), missing: plan.missing });
     let role = FilterRole { clock_error: plan.clock_error, enforce: plan.enforce, bypass };
     let equipment = WorkerPoolConfig { role, workers, beside: false, memory: Arc::default(), ours: None };
-    let shared = worker_pool::build_context(&plan.serving, &base, equipment)?;
+    let shared = worker_context::build_context(&plan.serving, &base, equipment)?;
     let tellers = shared.tellers.clone();
     let certificates = shared.certificates.clone();
     let staff = WorkerPool::start(shared)?;

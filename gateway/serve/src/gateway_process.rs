@@ -35,7 +35,7 @@ pub fn run(gateway: GatewayPlan, options: GatewayOptions) -> Result<(), ProcessE
     let mut main = MainThread::start(&base.threads)?;
     let reception = BoundAdminListener::bind(&gateway.serving.admin, options.beside, &base.metrics)?;
     let resources = ProcessResources::acquire(&gateway, &options, &base.metrics)?;
-    let page = reception.page(&gateway.serving.admin)?;
+    let page = reception.page.clone();
     let mut made = GatewayParts::assemble(&gateway, &options, &base, &resources, page, OsNetwork)?;
     let ProcessResources { memory, name, kept, .. } = resources;
 

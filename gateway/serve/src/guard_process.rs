@@ -31,8 +31,8 @@ use super::{
     main_thread::MainThread,
     sd_notify::SystemdNotifier,
     signals::{ProcessSignals, SignalAction},
-    worker::WorkerContext,
-    worker_pool::{self, WorkerPool, WorkerPoolConfig},
+    worker_context::{self, WorkerContext, WorkerPoolConfig},
+    worker_pool::WorkerPool,
 };
 use crate::guard_process::store_setup::GuardWithStore;
 
@@ -106,7 +106,7 @@ pub fn assemble(
 ) -> Result<WorkerContext<GuardRole>, ProcessError> {
     let role = GuardRole::new(plan, guard, tickets);
     let equipment = WorkerPoolConfig { role, workers, beside: false, memory: Arc::default(), ours: None };
-    worker_pool::build_context(&plan.serving, base, equipment)
+    worker_context::build_context(&plan.serving, base, equipment)
 }
 
 /// Returns when a signal requests the end. A guard reads its file once: watermarks and journal are kept under its

@@ -1,7 +1,7 @@
 //! The running process of a gateway, guard or filter: its threads, reload and end.
 //!
 //! - [`gateway_process`], [`guard_process`], [`filter_process`]: start, run and end a process. Begin with the first
-//! - `main_thread`, `admin_listener`, [`worker_pool`], [`worker`]: the parts of which all are assembled, in the
+//! - `main_thread`, `admin_listener`, [`worker_context`], [`worker_pool`], [`worker`]: the parts of which all are assembled, in the
 //!   order in which they are created. They are independent of the thread they will run on, and of its network, clock and
 //!   ZooKeeper: a simulation runs all of it on one
 //! - [`reload`]: puts another plan in force; `plan_publisher`: publishes it to the other gateways
@@ -27,4 +27,5 @@ pub mod rlimit;
 mod sd_notify;
 mod signals;
 pub mod worker;
+pub mod worker_context;
 pub mod worker_pool;

@@ -2,17 +2,14 @@
 
 use std::{cell::Cell, io, rc::Rc, sync::Arc, thread, time::Duration};
 
-use fencegate_config::{active_config::ActiveConfig, process_context::ProcessContext};
-use fencegate_guard_client::guard_identity::GuardRegistry;
+use fencegate_config::active_config::ActiveConfig;
 use fencegate_http::{
-    client_quota::ClientQuotas,
-    listen::{Acceptor, certificates::ListenerCertificates},
+    listen::Acceptor,
     network::{Accept, Network, listen_addr::ListenAddr},
 };
 use fencegate_http_client::upstream::pool::ConnectionPool;
 use fencegate_metrics::WorkerMetrics;
 use fencegate_peers as peers;
-use fencegate_peers::LocalPeerIdentity;
 use fencegate_process::liveness::ThreadRole;
 use fencegate_proxy::{
     concurrency_limit::ConcurrencyLimit,
@@ -20,9 +17,7 @@ use fencegate_proxy::{
     handler::Handler,
     pipeline::PipelineParts,
     plan_context::PlanContext,
-    steps::{fence::peer_forward::PeerForwarder, limit::ClientConcurrencyLimit},
-    telemetry::TelemetrySinks,
-    via::ViaName,
+    steps::{client_limit::ClientConcurrencyLimit, fence::peer_forward::PeerForwarder},
 };
 use futures_util::future::join;
 use tokio::{
@@ -32,32 +27,7 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use super::reload::ConfigUpdate;
-
-/// The state that all workers share.
-#[derive(Clone)]
-pub struct WorkerContext<R> {
-    pub process: Arc<ProcessContext>,
-    /// The config generation that is in force at the start.
-    pub edition: Arc<ActiveConfig>,
-    /// The receivers of reports about requests: access log and spans.
-    pub tellers: TelemetrySinks,
-    /// The name of this process in the fields that name the hops of a request.
-    pub hop: ViaName,
-    /// The facts about the guards among the upstreams.
-    pub guards: Arc<GuardRegistry>,
-    /// The number of requests of each client.
-    pub shares: ClientQuotas,
-    /// Another process may have the same address, and is about to stop.
-    pub beside: bool,
-    /// How many workers there are.
-    pub workers: usize,
-    /// The certificates of the public listener, where it speaks TLS.
-    pub certificates: Option<Arc<ListenerCertificates>>,
-    /// The address and credentials of this process for other gateways, if they can reach it.
-    pub ours: Option<LocalPeerIdentity>,
-    pub role: R,
-}
+use super::{error::BindError, reload::ConfigUpdate, worker_context::WorkerContext};
 
 /// What a worker gives to the pipeline of one plan.
 pub struct WorkerParts<N> {
@@ -89,14 +59,6 @@ pub enum DrainOutcome {
     Clean,
     /// The drain took too long; some fenced exchanges may still run upstream.
     TimedOut { exchanges: usize },
-}
-
-/// An address that cannot be listened on.
-#[derive(Debug)]
-pub struct BindError {
-    pub listener: String,
-    pub address: String,
-    pub source: io::Error,
 }
 
 /// A worker that listens.

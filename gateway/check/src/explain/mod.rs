@@ -45,7 +45,9 @@ use fencegate_proxy::{
     pipeline::{self, PipelineParts},
     plan_context::PlanContext,
     request_context::{RequestArrival, RequestContext},
-    steps::{fence, key::KeyedRequest, limit::ClientConcurrencyLimit, upgrade::OfferedUpgradeProtocols},
+    steps::{
+        client_limit::ClientConcurrencyLimit, fence, key::KeyedRequest, upgrade::OfferedUpgradeProtocols,
+    },
     via::ViaName,
 };
 use fencegate_refusal::Refusal;

@@ -41,7 +41,7 @@ use crate::{
     concurrency_limit::ConcurrencyLimit,
     pipeline::{PipelineParts, routing_pipeline},
     plan_context::PlanContext,
-    steps::{key::KeyedRequest, limit::ClientConcurrencyLimit},
+    steps::{client_limit::ClientConcurrencyLimit, key::KeyedRequest},
     via::ViaName,
 };
 

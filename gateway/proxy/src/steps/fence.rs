@@ -24,12 +24,13 @@ pub mod peer_forward;
 mod release;
 mod request;
 
-use std::rc::Rc;
+use std::{rc::Rc, time::SystemTime};
 
 use fencegate_http::{body::Reply, network::Network};
 use fencegate_lock::manager::lock_request::WaitPlace;
+use fencegate_metrics::request_tracker::{ActiveRequest, FinishedRequest, RequestTrackGuard};
 use fencegate_policies::plan::Enforcement;
-use fencegate_refusal::{Refusal, RefusalReason};
+use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
 use tokio::time::Instant;
 use tracing::info;
 
@@ -46,6 +47,7 @@ use self::{
 };
 use crate::{
     handler::Handler,
+    request_context::RequestContext,
     steps::{
         authorized::{DispatchRight, DispatchableRequest},
         detach::DetachedRequest,
@@ -70,11 +72,46 @@ pub async fn run_under_fence<N: Network, S: Handler<DispatchableRequest<Rc<HeldL
         // Boxed, so that a request without a lock does not carry this future along.
         Some(lock) => {
             let request = FencedRequest::new(keyed, lock, client, &fence.gateway.requests);
-            let report = request.report();
+            let report = FencedRequestReport::new(&request);
             let answered = Box::pin(run_with_lock(fence, request, relation, place, next)).await;
             report.finish(&answered);
             answered
         }
+    }
+}
+
+/// Reports the end of a request at its keys.
+struct FencedRequestReport {
+    listed: ActiveRequest,
+    entry: Rc<RequestTrackGuard>,
+    context: Rc<RequestContext>,
+}
+
+impl FencedRequestReport {
+    fn new(request: &FencedRequest) -> Self {
+        let listed = request.listed.clone();
+        Self { listed, entry: request.entry.clone(), context: request.keyed.context.clone() }
+    }
+
+    fn finish(self, answer: &Result<Reply, Refusal>) {
+        let Self { listed, entry, context } = self;
+        let (status, outcome, reason) = match answer {
+            Ok(reply) if context.is_answer_inconclusive() => (reply.status(), DispatchOutcome::Unknown, None),
+            Ok(reply) => (reply.status(), DispatchOutcome::Done, None),
+            Err(refusal) => (refusal.status(), refusal.outcome(), Some(refusal.reason)),
+        };
+        // Another gateway has answered, and it has the outcome.
+        let report = context.peer_answer().map(|(_, report)| report);
+        entry.record_finished(&FinishedRequest {
+            request: listed.request,
+            route: listed.route,
+            at: SystemTime::now(),
+            took: listed.came.elapsed(),
+            status: status.as_u16(),
+            outcome: report.map_or(outcome, |report| report.outcome),
+            reason: report.map_or(reason, |report| report.reason),
+            token: context.token(),
+        });
     }
 }
 

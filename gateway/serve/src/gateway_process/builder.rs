@@ -22,8 +22,7 @@ use crate::{
     error::ProcessError,
     plan_publisher::PlanPublisher,
     reload::{ConfigUpdate, Reloader},
-    worker::WorkerContext,
-    worker_pool::{self, WorkerPoolConfig},
+    worker_context::{self, WorkerContext, WorkerPoolConfig},
 };
 
 /// The parts to be run: a session for each session worker, the worker that takes the locks of leases, and the
@@ -89,7 +88,7 @@ impl<N: Network> GatewayParts<N> {
         let beside = options.beside;
         let equipment =
             WorkerPoolConfig { role, workers, beside, memory: memory.clone(), ours: ours.clone() };
-        let shared = worker_pool::build_context(&gateway.serving, base, equipment)?;
+        let shared = worker_context::build_context(&gateway.serving, base, equipment)?;
         in_force.replace(gateway.clone(), shared.edition.clone());
         Ok(Self { desks: session_workers, taker: lease_worker, shared, nameplate })
     }

@@ -16,7 +16,10 @@ use fencegate_proxy::{
     },
 };
 
-use crate::worker::{WorkerContext, WorkerParts, WorkerRole};
+use crate::{
+    worker::{WorkerParts, WorkerRole},
+    worker_context::WorkerContext,
+};
 
 /// The gateway's state of a worker.
 #[derive(Clone)]

@@ -18,7 +18,10 @@ use fencegate_proxy::{
 };
 use fencegate_ticket::TicketVerifier;
 
-use crate::worker::{WorkerContext, WorkerParts, WorkerRole};
+use crate::{
+    worker::{WorkerParts, WorkerRole},
+    worker_context::WorkerContext,
+};
 
 /// The guard's state of a worker.
 #[derive(Clone)]

@@ -1,24 +1,16 @@
 //! A request that needs a lock: its relation to locks that are held already, how long it waits, and its entry among the
 //! requests of its keys.
 
-use std::{
-    borrow::Cow,
-    rc::Rc,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{borrow::Cow, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_guard_client::{
     callback::{CallbackOrigin, CallbackTicket},
     guard_identity::GuardRegistry,
 };
-use fencegate_http::{
-    body::Reply,
-    client_quota::{ClientId, ClientQuotas, QuotaPermit},
-};
+use fencegate_http::client_quota::{ClientId, ClientQuotas, QuotaPermit};
 use fencegate_leases::PresentedLease;
 use fencegate_lock::manager::lock_request::WaitPlace;
-use fencegate_metrics::request_tracker::{ActiveRequest, FinishedRequest, RequestTrackGuard, RequestTracker};
+use fencegate_metrics::request_tracker::{ActiveRequest, RequestTrackGuard, RequestTracker};
 use fencegate_policies::{
     plan::{
         Enforcement, FenceRule, FencingLevel, HoldPolicy, LeasePolicy, LockMode, NestedRequestPolicy,
@@ -28,17 +20,14 @@ use fencegate_policies::{
     token::FencingToken,
 };
 use fencegate_protocol::lease_id::LeaseId;
-use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
+use fencegate_refusal::{Refusal, RefusalReason};
 use hyper::header::{HeaderName, HeaderValue};
 use tokio::time::Instant;
 
-use crate::{
-    request_context::RequestContext,
-    steps::{
-        client_liveness::ClientDisconnectWatch,
-        key::{KeyedRequest, RequestLockSpec},
-        upgrade::OfferedUpgradeProtocols,
-    },
+use crate::steps::{
+    client_liveness::ClientDisconnectWatch,
+    key::{KeyedRequest, RequestLockSpec},
+    upgrade::OfferedUpgradeProtocols,
 };
 
 /// A request that needs a lock.
@@ -48,7 +37,7 @@ pub(super) struct FencedRequest {
     pub(super) client: ClientDisconnectWatch,
     /// Its entry among the requests of its keys.
     pub(super) entry: Rc<RequestTrackGuard>,
-    listed: ActiveRequest,
+    pub(super) listed: ActiveRequest,
 }
 
 /// The relation of a request to the locks that are held already.
@@ -61,13 +50,6 @@ pub(super) enum LockRelation {
     OtherKeys(Rc<CallbackOrigin>),
     /// The request belongs to a client that holds a lease.
     UnderLease(Rc<LeaseId>),
-}
-
-/// Reports the end of a request at its keys.
-pub(super) struct FencedRequestReport {
-    listed: ActiveRequest,
-    entry: Rc<RequestTrackGuard>,
-    context: Rc<RequestContext>,
 }
 
 impl FencedRequest {
@@ -86,11 +68,6 @@ impl FencedRequest {
         };
         let entry = Rc::new(requests.track(&lock.keys, &listed));
         Self { keyed, lock, client, entry, listed }
-    }
-
-    pub(super) fn report(&self) -> FencedRequestReport {
-        let listed = self.listed.clone();
-        FencedRequestReport { listed, entry: self.entry.clone(), context: self.keyed.context.clone() }
     }
 
     /// A place in the client's share of the route; `None` where shares are not limited.
@@ -208,29 +185,6 @@ impl LockRelation {
 
 pub(super) fn deadlock_refusal(reason: impl Into<Cow<'static, str>>) -> Refusal {
     Refusal::new(RefusalReason::DeadlockAvoided, reason)
-}
-
-impl FencedRequestReport {
-    pub(super) fn finish(self, answer: &Result<Reply, Refusal>) {
-        let Self { listed, entry, context } = self;
-        let (status, outcome, reason) = match answer {
-            Ok(reply) if context.is_answer_inconclusive() => (reply.status(), DispatchOutcome::Unknown, None),
-            Ok(reply) => (reply.status(), DispatchOutcome::Done, None),
-            Err(refusal) => (refusal.status(), refusal.outcome(), Some(refusal.reason)),
-        };
-        // Another gateway has answered, and it has the outcome.
-        let report = context.peer_answer().map(|(_, report)| report);
-        entry.record_finished(&FinishedRequest {
-            request: listed.request,
-            route: listed.route,
-            at: SystemTime::now(),
-            took: listed.came.elapsed(),
-            status: status.as_u16(),
-            outcome: report.map_or(outcome, |report| report.outcome),
-            reason: report.map_or(reason, |report| report.reason),
-            token: context.token(),
-        });
-    }
 }
 
 const PREFER: HeaderName = HeaderName::from_static("prefer");

@@ -1,0 +1,30 @@
+//! Refuses requests beyond the limit in flight of one client, over all workers.
+
+use fencegate_http::client_quota::{ClientId, ClientQuotas};
+use fencegate_refusal::{Refusal, RefusalReason};
+
+use crate::{handler::ShortCircuit, steps::trace::TracedRequest};
+
+/// How many requests one client has in flight at most, over all workers.
+#[derive(Debug, Clone)]
+pub struct ClientConcurrencyLimit {
+    pub shares: ClientQuotas,
+    /// `None` for no limit.
+    pub most: Option<usize>,
+}
+
+/// Runs when the client is known. The client's count lasts as long as the request.
+pub fn limit_per_client(
+    limit: &ClientConcurrencyLimit,
+    request: TracedRequest,
+) -> Result<TracedRequest, ShortCircuit> {
+    if let Some(most) = limit.most {
+        let client = ClientId::from_ip(request.source.client);
+        let permit = request.context.permit.get().expect("taken before anything else");
+        let Some(share) = limit.shares.acquire_request(client, most) else {
+            return Err(Refusal::new(RefusalReason::ClientLimit, "in-flight limit of one client").into());
+        };
+        permit.add_client_share(share);
+    }
+    Ok(request)
+}

@@ -1,0 +1,92 @@
+//! What all workers of a process share.
+
+use std::sync::Arc;
+
+use fencegate_config::{active_config::ActiveConfig, process_context::ProcessContext};
+use fencegate_guard_client::guard_identity::GuardRegistry;
+use fencegate_http::{
+    client_quota::ClientQuotas, listen::certificates::ListenerCertificates, network::sockets::OsNetwork,
+};
+use fencegate_http_client::upstream::{endpoint_set::UpstreamSet, health};
+use fencegate_peers::LocalPeerIdentity;
+use fencegate_policies::plan::ServingPlan;
+use fencegate_process::{
+    liveness::ThreadRole,
+    randomness::{Guid, SystemRandomness},
+};
+use fencegate_proxy::{telemetry::TelemetrySinks, via::ViaName};
+use fencegate_zookeeper::state::TokenHistory;
+
+use crate::error::ProcessError;
+
+/// The state that all workers share.
+#[derive(Clone)]
+pub struct WorkerContext<R> {
+    pub process: Arc<ProcessContext>,
+    /// The config generation that is in force at the start.
+    pub edition: Arc<ActiveConfig>,
+    /// The receivers of reports about requests: access log and spans.
+    pub tellers: TelemetrySinks,
+    /// The name of this process in the fields that name the hops of a request.
+    pub hop: ViaName,
+    /// The facts about the guards among the upstreams.
+    pub guards: Arc<GuardRegistry>,
+    /// The number of requests of each client.
+    pub shares: ClientQuotas,
+    /// Another process may have the same address, and is about to stop.
+    pub beside: bool,
+    /// How many workers there are.
+    pub workers: usize,
+    /// The certificates of the public listener, where it speaks TLS.
+    pub certificates: Option<Arc<ListenerCertificates>>,
+    /// The address and credentials of this process for other gateways, if they can reach it.
+    pub ours: Option<LocalPeerIdentity>,
+    pub role: R,
+}
+
+/// The parts of the workers beside the plan and the base of their process.
+pub(super) struct WorkerPoolConfig<R> {
+    pub(super) role: R,
+    /// The number of workers.
+    pub(super) workers: usize,
+    /// Another process that is about to stop may have the same addresses.
+    pub(super) beside: bool,
+    /// The newest token so far, and the installation that the tokens belong to.
+    pub(super) memory: Arc<TokenHistory>,
+    /// The address and credentials of this process for other gateways, if they can reach it.
+    pub(super) ours: Option<LocalPeerIdentity>,
+}
+
+/// The parts that all workers share. From here on the endpoints of the upstreams are checked.
+///
+/// # Errors
+/// A file of TLS cannot be used, or the machine has no thread.
+pub(super) fn build_context<R>(
+    plan: &ServingPlan,
+    process: &Arc<ProcessContext>,
+    equipment: WorkerPoolConfig<R>,
+) -> Result<WorkerContext<R>, ProcessError> {
+    let ProcessContext { clock, metrics, threads, .. } = &**process;
+    let WorkerPoolConfig { role, workers, beside, memory, ours } = equipment;
+    let plan = Arc::new(plan.clone());
+    let fleets = UpstreamSet::new(&plan, metrics.endpoints()).map_err(ProcessError::UpstreamTls)?;
+    let guards = Arc::new(GuardRegistry::new(memory));
+    let turning = threads.register_until(ThreadRole::Endpoints, fleets.retirement_token().clone());
+    health::start_health_checks(OsNetwork, &fleets, clock.clone(), guards.clone(), turning)?;
+    let certificates =
+        ListenerCertificates::open(&plan.listener, metrics.clients()).map_err(ProcessError::ListenerTls)?;
+    let tellers = TelemetrySinks::start(metrics)?;
+    Ok(WorkerContext {
+        process: process.clone(),
+        edition: ActiveConfig::initial(plan, fleets),
+        tellers,
+        hop: ViaName::new(Guid::new(&SystemRandomness)),
+        guards,
+        shares: ClientQuotas::default(),
+        beside,
+        workers: workers.max(1),
+        certificates,
+        ours,
+        role,
+    })
+}

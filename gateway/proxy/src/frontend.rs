@@ -24,7 +24,7 @@ use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
 use hyper::{
     StatusCode, Version,
     body::Body as _,
-    header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderValue},
+    header::{CONNECTION, CONTENT_LENGTH, HeaderValue},
 };
 use tokio::task::spawn_local;
 use tokio_util::sync::CancellationToken;

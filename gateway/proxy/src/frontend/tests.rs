@@ -150,7 +150,7 @@ async fn answer_once(asks: &str, body: Body) -> String {
 /// otherwise.
 #[tokio::test]
 async fn http10_response_without_length_closes() {
-    let chunks = || Body::with_trailers("hello".into(), Some(HeaderMap::new()));
+    let chunks = || Body::with_trailers("hello".into(), Some(hyper::HeaderMap::new()));
     for (asks, body, said) in [
         ("HTTP/1.0\r\nConnection: keep-alive", chunks(), "connection: close"),
         ("HTTP/1.0", chunks(), "connection: close"),

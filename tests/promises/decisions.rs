@@ -69,7 +69,10 @@ fn client_action(reason: RefusalReason) -> &'static str {
         (DispatchOutcome::Unknown, _) => "find out",
         (
             DispatchOutcome::NotDispatched,
-            RefusalReason::SlowRequest | RefusalReason::EarlyData | RefusalReason::UpstreamConnect,
+            RefusalReason::SlowRequest
+            | RefusalReason::EarlyData
+            | RefusalReason::UpstreamConnect
+            | RefusalReason::UpstreamRefused,
         ) => "repeat",
         (DispatchOutcome::NotDispatched, _) if comes_back => "repeat",
         (DispatchOutcome::NotDispatched, _) => "do not repeat",

@@ -50,9 +50,9 @@ fn claims_match_recipe_watermarks() {
 #[test]
 fn readme_starts_sample() {
     assert_shown("go", "go");
-    let database = format!("DATABASE={}", url(&fresh_database()));
-    let own = environment();
-    assert_starts("go", &[&own.each_ref().map(String::as_str)[..], &[&database]].concat(), &[]);
+    let database = url(&fresh_database());
+    let written = "postgres://postgres@127.0.0.1/accounts?sslmode=disable";
+    assert_starts("go", &environment().each_ref().map(String::as_str), &[(written, &database)]);
 }
 
 #[test]

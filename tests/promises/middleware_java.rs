@@ -98,8 +98,8 @@ fn readme_starts_sample() {
     assert_shown("java", "java");
     // libpq and JDBC name the user in two places.
     let database = fresh_database();
-    let plain = format!("DATABASE=postgresql://{}/{}?user=service", database.address, database.name);
-    assert_starts("java", &[&plain], &[]);
+    let plain = format!("postgresql://{}/{}?user=service", database.address, database.name);
+    assert_starts("java", &[], &[("postgresql://127.0.0.1/accounts?user=postgres", &plain)]);
 }
 
 #[test]

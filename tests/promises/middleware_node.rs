@@ -37,8 +37,9 @@ async fn contract_and_recipe_claims_hold() {
 #[tokio::test]
 async fn readme_starts_sample() {
     assert_shown("node", "js");
-    let database = format!("DATABASE={}", fresh_database().url());
-    assert_starts("node", &[node_path_variable().await, &database], &[]);
+    let database = fresh_database().url();
+    let written = "postgres://postgres@127.0.0.1/accounts";
+    assert_starts("node", &[node_path_variable().await], &[(written, &database)]);
 }
 
 #[tokio::test]

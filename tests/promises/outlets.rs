@@ -60,6 +60,7 @@ fn finite_verbs(policy: &str, gateway: &str, guard: &str, key: &str) -> Vec<Vec<
     let lines: Vec<Vec<&str>> = vec![
         vec!["--help"],
         vec!["--version"],
+        vec!["version"],
         vec!["help"],
         vec!["check", policy],
         vec!["check", policy, "--online"],

@@ -252,7 +252,7 @@ async fn published_plan_ends_with_session() {
         (nodes.len() - namings, namings)
     };
     assert_eq!(named().await, (1, 2));
-    gateway.rewrite(&conflicting_policy(&site, "gw-1"));
+    gateway.rewrite(&conflicting_policy(&site, "gw-1").with("/zookeeper/sessions", 2));
     assert_eq!(gateway.reload(&[]).await.0, Some(0));
     wait_serving_again(&gateway).await;
     gateway.stop().await;

@@ -121,7 +121,7 @@ async fn sighup_and_file_change_reload() {
     assert_eq!(gateway.send(&ping).await.status, 200);
 
     let gateway = site.gateway("gw-2").await;
-    gateway.rewrite(&policy_with_ping_route(&site));
+    gateway.rewrite(&policy_with_ping_route(&site).with("/name", "gw-2"));
     gateway.signal(Signal::HUP);
     gateway.wait_line("the signal", |line| line.message() == "config.reloaded").await;
     assert_eq!(gateway.send(&ping).await.status, 200);

@@ -168,7 +168,7 @@ async fn removed_lease_section_changes_nothing() {
     let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
     gateway.rewrite(&site.policy("gw-1").with("/routes/0/fence", "none"));
     let (code, report) = gateway.reload(&[]).await;
-    assert_eq!((code, &report["difference"]["restart"]), (Some(78), &json!(["leases"])), "{report}");
+    assert_eq!((code, &report["difference"]["restart"]), (Some(78), &json!(["peer", "leases"])), "{report}");
     let lease = ClientLease::acquire_exclusive(&gateway, "account/7").await;
     assert_eq!(lease.renew(&gateway).await.status, 200);
     assert_eq!(gateway.send(&pay()).await.status, 423);

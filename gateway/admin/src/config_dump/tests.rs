@@ -11,8 +11,8 @@ use super::EffectiveConfig;
 const COMPLETE: &str = include_str!("../../../../policies/tests/complete.yaml");
 const UNIX: &str = include_str!("../../../../policies/tests/unix.yaml");
 const MINIMAL: &str = include_str!("../../../../policies/examples/minimal.yaml");
-/// Keys of items of a list need its length.
-const LIST: &str = r#"fence: {keys: ["sku/{body:/items/0/sku}"], only: 1}"#;
+/// Keys of items of a list need its length, or are of all of them.
+const LIST: &str = r#"fence: {keys: ["sku/{body:/items/0/sku}", "tag/{body:/tags/*}"], only: 1}"#;
 
 /// The names of all fields of a document.
 fn collect_fields(document: &Value, fields: &mut BTreeSet<String>) {

@@ -10,8 +10,8 @@ use super::{RequestExplanation, SampleRequest, explain};
 /// Sets every field but [`LIST`].
 const COMPLETE: &str = include_str!("../../../../policies/tests/complete.yaml");
 const MINIMAL: &str = include_str!("../../../../policies/examples/minimal.yaml");
-/// Keys of items of a list need its length.
-const LIST: &str = r#"fence: {keys: ["sku/{body:/items/0/sku}"], only: 1}"#;
+/// Keys of items of a list need its length, or are of all of them.
+const LIST: &str = r#"fence: {keys: ["sku/{body:/items/0/sku}", "tag/{body:/tags/*}"], only: 1}"#;
 
 fn explain_request(policy: &str, line: &str) -> RequestExplanation {
     let plan = file::load(policy).plan.expect("a sound policy");

@@ -20,7 +20,7 @@ pub(super) enum ConnectZooKeeperError {
     Runtime(#[from] io::Error),
     #[error("use the files that `zookeeper` names")]
     Tls(#[from] ZkTlsCredentialsError),
-    #[error("{0}: no session with ZooKeeper: {1}; `fencegate explain {0}` says what to look at", code(.why), .why)]
+    #[error("{}: no session with ZooKeeper: {why}; {}", code(.why), explain_hint(.why))]
     Connect { why: ZkError },
 }
 
@@ -29,6 +29,15 @@ fn code(why: &ZkError) -> &'static str {
         ZkError::Tls(_) => "FG0521",
         ZkError::Denied(_) => "FG0524",
         _ => "FG0505",
+    }
+}
+
+/// The command that says what to look at.
+fn explain_hint(why: &ZkError) -> &'static str {
+    match why {
+        ZkError::Tls(_) => "`fencegate explain FG0521` says what to look at",
+        ZkError::Denied(_) => "`fencegate explain FG0524` says what to look at",
+        _ => "`fencegate explain FG0505` says what to look at",
     }
 }
 

@@ -20,12 +20,12 @@ use super::{
     break_lock,
     config_dump::EffectiveConfig,
     error::{AdminApiError, AdminErrorCode},
-    responses::{
+    models::{
         ActionResult, DrainResponse, QueryResult, ResolveOperationResponse, drain_response, resolve_response,
     },
 };
 use crate::{
-    audit::AuditAction,
+    error::AuditAction,
     extract::{BodyBytes, PathParam, QueryParams, ResolvedOutcome, parse_body},
     models::{
         self, ContentionReport, HotKeyJson, LockDetailJson, LockListJson, MemberListJson,

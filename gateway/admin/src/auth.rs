@@ -1,5 +1,5 @@
 //! Decides who may use the admin listener: a request must address it by its own host name, present the required
-//! credentials, and not change anything from a page of another site.
+//! credentials, and not change anything from a page of another site. A form shows the CSRF token of this process as well.
 //!
 //! A browser on an operator's machine reaches loopback addresses too, whatever page it shows. So a host name that a
 //! foreign name server could point here is rejected (DNS rebinding), pages of other origins get no permission (no
@@ -7,6 +7,7 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use axum::{
     extract::{Request, State},
     http::{
@@ -22,11 +23,12 @@ use axum::{
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use fencegate_config::bearer::{BearerToken, BearerTokenError};
 use fencegate_policies::{host::CanonicalHost, plan};
+use fencegate_process::randomness::{Guid, Randomness};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::error::{AdminApiError, AdminErrorCode};
-use crate::audit::AuditAction;
+use crate::error::AuditAction;
 
 /// The credentials that every caller must show.
 #[derive(Debug, Clone)]
@@ -304,6 +306,31 @@ fn add_security_headers(mut answer: Response) -> Response {
         );
     }
     answer
+}
+
+/// A random text that is part of every form of this process, and of nothing else.
+#[derive(Clone)]
+pub struct CsrfToken(Arc<str>);
+
+impl CsrfToken {
+    pub fn new(randomness: &dyn Randomness) -> Self {
+        Self(format!("{}{}", Guid::new(randomness), Guid::new(randomness)).into())
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(super) fn verify(&self, shown: &str) -> Result<(), AdminApiError> {
+        verify_slices_are_equal(self.0.as_bytes(), shown.as_bytes()).map_err(|_| invalid_form_error())
+    }
+}
+
+fn invalid_form_error() -> AdminApiError {
+    AdminApiError::new(
+        AdminErrorCode::CrossOrigin,
+        "the form is older than this process, or not ours: load the page again",
+    )
 }
 
 #[cfg(test)]

@@ -30,9 +30,8 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
-    audit::AuditAction,
     auth::AdminPrincipal,
-    error::{AdminApiError, AdminErrorCode},
+    error::{AdminApiError, AdminErrorCode, AuditAction},
     outcomes::state::GuardAdminState,
 };
 

@@ -7,10 +7,10 @@ use serde::Deserialize;
 
 use super::{
     error::{AdminApiError, AdminErrorCode},
-    responses::ActionResult,
+    models::ActionResult,
 };
 use crate::{
-    audit::AuditAction,
+    error::AuditAction,
     extract::{BodyBytes, PathParam, parse_body},
     models::BreakLockResponse,
     state::GatewayAdminState,

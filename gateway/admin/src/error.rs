@@ -1,4 +1,5 @@
-//! The reason for which the admin listener refuses a request: a word for programs and a sentence for people.
+//! The reason for which the admin listener refuses a request: a word for programs and a sentence for people. With it goes
+//! the action of the operator, for the audit line in the log.
 
 use axum::{
     Extension, Json,
@@ -7,8 +8,6 @@ use axum::{
 };
 use fencegate_lock::manager::admin_query::AdminQueryError;
 use serde::Serialize;
-
-use crate::audit::AuditAction;
 
 /// A refusal. Sent as `{"error": ..., "reason": ...}`.
 #[derive(Debug)]
@@ -106,3 +105,7 @@ impl IntoResponse for AdminApiError {
         (self.code.status(), self.action.map(Extension), body).into_response()
     }
 }
+
+/// The action of an operator, as the log shows it.
+#[derive(Debug, Clone)]
+pub struct AuditAction(pub String);

@@ -18,12 +18,10 @@ use fencegate_protocol::lease_documents::{HELD, OVER, WAITING};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    audit::AuditAction,
     auth::AdminPrincipal,
-    error::{AdminApiError, AdminErrorCode},
+    error::{AdminApiError, AdminErrorCode, AuditAction},
     extract::{BodyBytes, PathParam, QueryParams, parse_body},
-    models::millis,
-    responses::{ActionResult, QueryResult},
+    models::{ActionResult, QueryResult, millis},
     state::GatewayAdminState,
 };
 

@@ -15,14 +15,12 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod api;
-mod audit;
 pub mod auth;
 mod backup_download;
 pub(crate) mod break_lock;
 pub mod command;
 pub mod config_dump;
 mod connection_limit;
-mod csrf;
 pub mod error;
 pub mod extract;
 pub mod history;
@@ -35,7 +33,6 @@ pub mod openapi;
 pub mod outcomes;
 mod page;
 mod probes;
-pub(crate) mod responses;
 mod state;
 
 use std::sync::Arc;
@@ -44,7 +41,7 @@ use axum::{Router, extract::State, http::StatusCode, routing::get};
 use fencegate_metrics::ProcessMetricFamilies;
 use fencegate_process::liveness::ThreadMonitor;
 
-pub use self::{csrf::CsrfToken, outcomes::state::GuardAdminState, state::GatewayAdminState};
+pub use self::{auth::CsrfToken, outcomes::state::GuardAdminState, state::GatewayAdminState};
 use self::{
     error::{AdminApiError, AdminErrorCode},
     probes::{live_routes, metrics_routes, probe_response},

@@ -1,17 +1,19 @@
-//! The JSON of the admin API about locks, waits and members, as `gateway/API.md` describes it.
+//! The JSON of the admin API about locks, waits and members, and the responses that gateway and guard share, as
+//! `gateway/API.md` describes them.
 
-use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
-use fencegate_process::key_redaction::KeyRedaction;
-use serde::{Deserialize, Serialize};
-
-pub use fencegate_protocol::path_segment::encode;
-
+use axum::{Extension, Json, http::StatusCode};
 use fencegate_lock::manager::{
     admin::SessionStatus,
     admin_query::{LockQueueEntry, RegisteredGateway},
     listing::{self, LockListing, NodeLifetime, WaitReason},
 };
+use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
+use fencegate_process::key_redaction::KeyRedaction;
 use fencegate_recipe::grant_record::GrantRecord;
+use serde::{Deserialize, Serialize};
+
+use super::error::{AdminApiError, AuditAction};
+pub use fencegate_protocol::path_segment::encode;
 
 /// `GET /api/v1/locks`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -274,4 +276,38 @@ pub fn pluralize(count: usize, what: &str) -> String {
 /// The key as a segment of a path, for a link: its name, or its hash where the log shows hashes.
 pub fn key_segment(key: &ResourceKey, names: KeyRedaction) -> String {
     encode(&names.display(key))
+}
+
+/// The response to a query.
+pub(super) type QueryResult<T> = Result<Json<T>, AdminApiError>;
+
+/// The response to an action, with a description of it for the log.
+pub(super) type ActionResult<T> = Result<(Extension<AuditAction>, Json<T>), AdminApiError>;
+
+/// The process ends when everything that runs has ended.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = DrainBegun))]
+pub(crate) struct DrainResponse {
+    draining: bool,
+}
+
+/// The outcome of the operation is recorded.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ResolvedOperation))]
+pub(crate) struct ResolveOperationResponse {
+    /// Its reference.
+    resolved: String,
+}
+
+/// The answer to `drain`.
+pub(super) fn drain_response() -> (StatusCode, Extension<AuditAction>, Json<DrainResponse>) {
+    (StatusCode::ACCEPTED, Extension(AuditAction("drain".into())), Json(DrainResponse { draining: true }))
+}
+
+/// The answer to `resolve`.
+pub(super) fn resolve_response(
+    deed: AuditAction,
+    reference: String,
+) -> (Extension<AuditAction>, Json<ResolveOperationResponse>) {
+    (Extension(deed), Json(ResolveOperationResponse { resolved: reference }))
 }

@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use self::state::{GuardAdminState, quarantine_text, store_unavailable_error, unknown_operation_error};
 pub use self::state::{GuardUnresolvedEntry, UnresolvedEntryKind};
-use super::responses::{
+use super::models::{
     ActionResult, DrainResponse, QueryResult, ResolveOperationResponse, drain_response, resolve_response,
 };
 use crate::{
-    audit::AuditAction,
+    error::AuditAction,
     extract::{BodyBytes, PathParam, ResolvedOutcome, parse_body},
     probes::healthy_body,
 };

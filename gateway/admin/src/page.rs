@@ -9,11 +9,9 @@ mod guard_page;
 mod key_page;
 mod layout;
 mod overview;
-mod parts;
 mod peers;
 mod plot;
 mod runbook;
-mod times;
 
 use axum::{
     Router,

@@ -9,7 +9,7 @@ use fencegate_metrics::{hot_keys::HotKeys, request_tracker::RequestTracker};
 use fencegate_process::key_redaction::KeyRedaction;
 use fencegate_zookeeper::session::active_session::SessionState;
 
-use super::{command::AdminCommandSender, csrf::CsrfToken, history::LatencyHistory};
+use super::{auth::CsrfToken, command::AdminCommandSender, history::LatencyHistory};
 
 /// What the admin listener of a gateway shows and controls.
 #[derive(Clone)]

@@ -5,7 +5,7 @@
 //! - `findings`: what is not in the file itself; `files`: the files that it names
 //! - `online`: everything that a plan names, at the same time: `ensemble` and `acl` are ZooKeeper, `fleet` and
 //!   `handshakes` the other gateways, `endpoints` and `services` the upstreams, `store` the store of a guard
-//! - `outcome`, `report`: the findings together, and their form for programs
+//! - `report`: the findings together, and their form for programs
 //! - [`explain`]: runs the deciding steps of `fencegate-proxy` for a request, and sends nothing
 //!
 //! The mistakes in the text of a file are found by `policies`.
@@ -24,7 +24,6 @@ mod findings;
 mod fleet;
 mod handshakes;
 mod online;
-mod outcome;
 mod report;
 mod services;
 mod store;
@@ -36,8 +35,7 @@ use fencegate_policies::file::{self, LoadedPolicy, PolicyFileKind};
 
 pub use self::{
     findings::Finding,
-    outcome::PolicyCheckOutcome,
-    report::{DiagnosticJson, PolicyCheckReport},
+    report::{DiagnosticJson, PolicyCheckOutcome, PolicyCheckReport},
 };
 
 /// The depth of a check.

@@ -6,7 +6,7 @@ use fencegate_policies::{
 };
 use serde::Serialize;
 
-use super::{findings::Finding, outcome::PolicyCheckOutcome};
+use super::findings::Finding;
 
 #[derive(Debug, Serialize)]
 pub struct PolicyCheckReport<'c> {
@@ -72,4 +72,16 @@ impl<'c> PolicyCheckReport<'c> {
         let diagnostics = diagnostics.iter().map(DiagnosticJson::new).collect();
         Self { file, kind, good: errors == 0, errors, warnings, diagnostics, hints: Vec::new(), online: None }
     }
+}
+
+/// All findings.
+#[derive(Debug)]
+pub struct PolicyCheckOutcome {
+    pub kind: PolicyFileKind,
+    /// By place in the file. Findings outside of the file come last.
+    pub diagnostics: Vec<Diagnostic>,
+    /// What is no mistake, by place in the file.
+    pub hints: Vec<Diagnostic>,
+    /// The observed facts; `None` without an online check.
+    pub online: Option<Vec<Finding>>,
 }

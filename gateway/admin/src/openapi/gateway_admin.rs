@@ -9,10 +9,9 @@ use crate::{
     error::AdminErrorCode,
     leases::{AdminBreakLeaseBody, AdminLease, AdminLeaseList, AdminRevokeLeaseBody, LeaseListQuery},
     models::{
-        BreakLockResponse, ContentionReport, LockDetailJson, LockListJson, MemberListJson,
-        UnresolvedOperationList,
+        BreakLockResponse, ContentionReport, DrainResponse, LockDetailJson, LockListJson, MemberListJson,
+        ResolveOperationResponse, UnresolvedOperationList,
     },
-    responses::{DrainResponse, ResolveOperationResponse},
 };
 
 const DESCRIPTION: &str = "What the admin listener of a gateway tells and does. `gateway/API.md` describes it for people: who gets in, \

@@ -7,8 +7,8 @@ use fencegate_refusal::RefusalProblemJson;
 use super::document::OpenApiDocument;
 use crate::{
     error::AdminErrorCode,
+    models::{DrainResponse, ResolveOperationResponse},
     outcomes::{ForgetOperationResponse, GuardKeyJson, GuardResolveBody, GuardUnresolvedList, StaleRefusals},
-    responses::{DrainResponse, ResolveOperationResponse},
 };
 
 const DESCRIPTION: &str = "What the admin listener of a guard tells and does, and what it says of itself where requests come in. \

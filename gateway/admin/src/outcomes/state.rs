@@ -20,9 +20,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    audit::AuditAction,
-    csrf::CsrfToken,
-    error::{AdminApiError, AdminErrorCode},
+    auth::CsrfToken,
+    error::{AdminApiError, AdminErrorCode, AuditAction},
     extract::ResolvedOutcome,
 };
 

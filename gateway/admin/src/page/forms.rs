@@ -11,15 +11,10 @@ use fencegate_idempotency::unresolved::UnresolvedOperation;
 use fencegate_process::key_redaction::KeyRedaction;
 use serde::Deserialize;
 
-use super::{
-    layout::{ErrorPage, HtmlPage, VERSION},
-    parts::UnresolvedOperationRow,
-    times::format_unix_seconds,
-};
+use super::layout::{ErrorPage, HtmlPage, UnresolvedOperationRow, VERSION, format_unix_seconds};
 use crate::{
-    audit::AuditAction,
     break_lock::BreakLockBody,
-    error::{AdminApiError, AdminErrorCode},
+    error::{AdminApiError, AdminErrorCode, AuditAction},
     extract::ResolvedOutcome,
     models::encode,
     state::GatewayAdminState,

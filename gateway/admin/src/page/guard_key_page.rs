@@ -11,9 +11,7 @@ use serde::Deserialize;
 
 use super::{
     guard_page::operation_rows,
-    layout::{ErrorPage, HtmlPage, VERSION},
-    parts::UnresolvedOperationRow,
-    times::format_now,
+    layout::{ErrorPage, HtmlPage, UnresolvedOperationRow, VERSION, format_now},
 };
 use crate::{
     error::{AdminApiError, AdminErrorCode},

@@ -11,12 +11,13 @@ use fencegate_process::metric_snapshot::MetricSnapshot;
 
 use super::{
     forms::{OperationPage, ResolveForm, check_confirmation, not_open_error},
-    layout::{ErrorPage, FlashMessage, HtmlPage, VERSION, asset_routes},
-    parts::{CounterRow, ProcessStatus, Tile, UnresolvedOperationRow},
-    times::{format_millis, format_now, format_time, format_unix_seconds},
+    layout::{
+        CounterRow, ErrorPage, FlashMessage, HtmlPage, ProcessStatus, Tile, UnresolvedOperationRow, VERSION,
+        asset_routes, format_millis, format_now, format_time, format_unix_seconds,
+    },
 };
 use crate::{
-    audit::AuditAction,
+    error::AuditAction,
     models::encode,
     outcomes::{
         AWAY,

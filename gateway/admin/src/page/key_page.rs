@@ -21,10 +21,8 @@ use self::{
     waiters::{LockNodeRow, WaiterRow},
 };
 use super::{
-    layout::{ErrorPage, FlashMessage, HtmlPage, VERSION},
+    layout::{ErrorPage, FlashMessage, HtmlPage, UnresolvedOperationRow, VERSION, format_now},
     overview::operation_rows,
-    parts::UnresolvedOperationRow,
-    times::format_now,
 };
 use crate::{models::encode, state::GatewayAdminState};
 

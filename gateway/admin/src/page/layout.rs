@@ -1,4 +1,6 @@
-//! The common parts of all pages. Each page is complete, and describes its own failure.
+//! The common parts of all pages, and the forms of times in them. Each page is complete, and describes its own failure.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use askama::Template;
 use axum::{
@@ -74,4 +76,71 @@ pub(super) fn asset_routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new()
         .route("/page.css", asset("text/css; charset=utf-8", include_str!("../../templates/page.css")))
         .route("/page.js", asset("text/javascript; charset=utf-8", include_str!("../../templates/page.js")))
+}
+
+/// A duration as people read it: with two significant digits.
+pub(super) fn format_millis(millis: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "it is rounded anyway")]
+    let seconds = millis as f64 / 1000.0;
+    match millis {
+        0..1000 => format!("{millis} ms"),
+        1000..10_000 => format!("{seconds:.1} s"),
+        10_000..120_000 => format!("{seconds:.0} s"),
+        120_000..7_200_000 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
+pub(super) fn format_now() -> String {
+    format_time(SystemTime::now())
+}
+
+pub(super) fn format_time(at: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(at).to_string()
+}
+
+pub(super) fn format_unix_seconds(seconds: u64) -> String {
+    format_time(UNIX_EPOCH + Duration::from_secs(seconds))
+}
+
+/// The state of the process, in a word.
+pub(super) struct ProcessStatus {
+    pub(super) word: &'static str,
+    pub(super) class: &'static str,
+    pub(super) why: Option<String>,
+}
+
+/// One of the numbers at the top of the page.
+pub(super) struct Tile {
+    pub(super) value: String,
+    pub(super) label: &'static str,
+    /// The meaning, where the label is not enough.
+    pub(super) means: &'static str,
+    pub(super) class: &'static str,
+}
+
+/// One counter with its meaning.
+pub(super) struct CounterRow {
+    pub(super) what: String,
+    pub(super) means: &'static str,
+    pub(super) count: u64,
+    /// When it last counted, and what.
+    pub(super) last: Option<String>,
+}
+
+/// An operation whose outcome is unknown.
+pub(super) struct UnresolvedOperationRow {
+    pub(super) reference: String,
+    /// The reference as a segment of a path.
+    pub(super) link: String,
+    pub(super) request: String,
+    pub(super) keys: String,
+    /// Its keys, one by one.
+    pub(super) of: Vec<String>,
+    pub(super) token: String,
+    pub(super) named: Option<String>,
+    pub(super) since: String,
+    pub(super) may_run: bool,
+    /// How long the keys of the operation stay closed.
+    pub(super) closes: Option<String>,
 }

@@ -20,11 +20,9 @@ use tokio::task::spawn_blocking;
 
 use super::{
     forms::operation_row,
-    layout::VERSION,
-    parts::{CounterRow, ProcessStatus, Tile, UnresolvedOperationRow},
+    layout::{CounterRow, ProcessStatus, Tile, UnresolvedOperationRow, VERSION, format_millis, format_now},
     peers::peer_page_url,
     plot::Plot,
-    times::{format_millis, format_now},
 };
 use crate::{
     config_dump::EffectiveConfig,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::times::format_millis;
+use super::layout::format_millis;
 use crate::history::{EVERY, MOST, Percentiles};
 
 /// What the template draws.

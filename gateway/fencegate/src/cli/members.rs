@@ -10,9 +10,8 @@ use super::{
     admin_client::{AdminTargetArgs, HintedProcessKind, with_client},
     locks::format_millis,
     log::OutputFormat,
-    out::print_result,
+    out::{format_unix_seconds_and_age, print_result},
     table::TextTable,
-    times::format_unix_seconds_and_age,
 };
 
 #[derive(Debug, Args)]

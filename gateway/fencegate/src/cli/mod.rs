@@ -30,7 +30,6 @@ mod run;
 mod run_guard;
 mod run_locked_args;
 mod table;
-mod times;
 mod top;
 mod verify;
 

@@ -13,7 +13,7 @@ use super::{
     config::ConfigArgs,
     ensemble::{self, ConnectZooKeeperError},
     log::OutputFormat,
-    times::format_unix_seconds_and_age,
+    out::format_unix_seconds_and_age,
 };
 
 #[derive(Debug, Subcommand)]

@@ -1,10 +1,11 @@
 //! The only outputs of a verb: its result on stdout, and its errors on stderr. Nothing here uses `println!`, which
-//! panics if the reader is gone or the disk is full.
+//! panics if the reader is gone or the disk is full. Points in time are printed in one form for people.
 
 use std::{
     error::Error,
     io::{self, Write},
     process::ExitCode,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use fencegate_process::{display::error_chain, log_writer::write_stderr};
@@ -53,6 +54,14 @@ fn write_lines(out: &mut dyn Write, text: &[u8]) -> io::Result<()> {
         out.write_all(b"\n")?;
     }
     out.flush()
+}
+
+/// `seconds` since 1970.
+pub(super) fn format_unix_seconds_and_age(seconds: u64) -> String {
+    let then = UNIX_EPOCH + Duration::from_secs(seconds);
+    let ago = SystemTime::now().duration_since(then).unwrap_or_default();
+    let ago = humantime::format_duration(Duration::from_secs(ago.as_secs()));
+    format!("{} ({ago} ago)", humantime::format_rfc3339_seconds(then))
 }
 
 #[cfg(test)]

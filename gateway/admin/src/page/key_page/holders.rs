@@ -11,7 +11,7 @@ use super::{
     related::key_page_url,
     waiters::node_age,
 };
-use crate::{models::millis, page::times::format_millis};
+use crate::{models::millis, page::layout::format_millis};
 
 /// One holder.
 pub(super) struct HolderRow {

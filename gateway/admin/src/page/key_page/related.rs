@@ -11,8 +11,8 @@ use crate::{
     leases::AdminLease,
     models::{encode, millis},
     page::{
+        layout::{format_millis, format_time},
         peers::peer_page_url,
-        times::{format_millis, format_time},
     },
 };
 

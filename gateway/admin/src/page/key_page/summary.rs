@@ -5,7 +5,7 @@ use fencegate_metrics::request_tracker::ActiveRequest;
 use hyper::header::HeaderValue;
 
 use super::{key_facts::KeyFacts, waiters::node_age};
-use crate::{models, page::times::format_millis};
+use crate::{models, page::layout::format_millis};
 
 /// The holder and the waiters, as far as this gateway and ZooKeeper know.
 pub(super) struct KeySummary<'a> {

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fencegate_lock::manager::admin_query::LockQueueEntry;
 
 use super::key_facts::KeyFacts;
-use crate::{models::millis, page::times::format_millis};
+use crate::{models::millis, page::layout::format_millis};
 
 /// A request that waits here.
 pub(super) struct WaiterRow {

@@ -8,7 +8,7 @@ use std::{
 use fencegate_guard_store::store::{RestoreOptions, backup::BackupHeader};
 use serde_json::json;
 
-use crate::cli::{log::OutputFormat, times::format_unix_seconds_and_age};
+use crate::cli::{log::OutputFormat, out::format_unix_seconds_and_age};
 
 /// The result of a restore.
 pub(super) struct GuardRestoreOutcome {

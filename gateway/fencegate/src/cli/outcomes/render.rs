@@ -13,7 +13,7 @@ use fencegate_process::{
 };
 use serde::Deserialize;
 
-use crate::cli::times::format_unix_seconds_and_age;
+use crate::cli::out::format_unix_seconds_and_age;
 
 /// The watermarks of a guard for a key.
 #[derive(Debug, Deserialize)]

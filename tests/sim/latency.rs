@@ -3,7 +3,7 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_lock::manager::chores;
+use fencegate_lock::manager::session_worker;
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use fencegate_zookeeper::session::{
     active_session::{CurrentSession, SessionState},
@@ -41,7 +41,8 @@ fn slowly_acknowledged_session_is_kept() {
         let stop = CancellationToken::new();
         let (view, mut seen) = watch::channel(SessionState::NoSession("not yet".into()));
         let settings = Rc::new(settings(clock.clone(), T));
-        let chores = chores::session_background_work(settings.clone(), Arc::default(), Arc::default());
+        let chores =
+            session_worker::session_background_work(settings.clone(), Arc::default(), Arc::default());
         spawn_local(supervise_session(
             library,
             settings,

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_lock::manager::chores;
+use fencegate_lock::manager::session_worker;
 use fencegate_recipe::grant::{LockAttemptError, LockAttemptObserver};
 use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble, SimSession};
 use fencegate_zookeeper::{
@@ -56,7 +56,8 @@ impl SupervisedSession {
         let member = LocalMember::with_endpoint(PLAN, Some(reach));
         let settings = settings(clock.clone(), session_timeout);
         let settings = Rc::new(session::settings::SessionSettings { member, ..settings });
-        let chores = chores::session_background_work(settings.clone(), Arc::default(), Arc::default());
+        let chores =
+            session_worker::session_background_work(settings.clone(), Arc::default(), Arc::default());
         let task =
             spawn_local(supervise_session(library, settings, current.clone(), view, stop.clone(), chores));
         seen.wait_for(|view| view.is_ready(&clock)).await.expect("supervised");

@@ -3,7 +3,7 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_lock::manager::chores;
+use fencegate_lock::manager::session_worker;
 use fencegate_policies::plan::{CachedHoldLimits, HoldPolicy};
 use fencegate_tests::memory::{EnsembleSettings as Servers, InFlightFate, SimEnsemble};
 use fencegate_zookeeper::session::{
@@ -46,7 +46,8 @@ fn unanswering_session_is_given_up() {
         let current = Rc::new(CurrentSession::default());
         let stop = CancellationToken::new();
         let settings = Rc::new(settings(clock(), T));
-        let chores = chores::session_background_work(settings.clone(), Arc::default(), Arc::default());
+        let chores =
+            session_worker::session_background_work(settings.clone(), Arc::default(), Arc::default());
         spawn_local(supervise_session(library(&doctor), settings, current, view, stop.clone(), chores));
         let first = wait_session(&mut seen).await;
         sleep(T * 3).await;

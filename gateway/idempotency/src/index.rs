@@ -2,6 +2,7 @@
 //! without a known outcome, how many are unknown in total, and who owns them.
 
 use std::{
+    cell::RefCell,
     collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -9,6 +10,7 @@ use std::{
 
 use fencegate_policies::{operation::OperationId, plan::OperationQuota};
 use fencegate_process::{clock::BootInstant, randomness::Guid};
+use fencegate_zookeeper::session::{active_session::ActiveSession, client::ZkClient};
 
 use super::quota::{QuotaCounter, QuotaOwner};
 use crate::error::AdmitOperationError;
@@ -203,6 +205,40 @@ const SHARD_DIGITS: usize = 2;
 impl Drop for RunningAttemptGuard {
     fn drop(&mut self) {
         self.census.lock_state().running.remove(&self.attempt);
+    }
+}
+
+/// The most operations that are recorded in one of the 256 shards.
+const MAX_PER_SHARD: i32 = 100_000 / 256;
+
+/// How many operations each of the 256 shards has, as last seen: decides whether one more can be recorded.
+#[derive(Debug, Default)]
+pub struct OperationShardCounts(RefCell<HashMap<u8, i32>>);
+
+impl OperationShardCounts {
+    pub(super) fn record_count(&self, id: &OperationId, children: i32) {
+        self.0.borrow_mut().insert(id.as_bytes()[0], children);
+    }
+
+    /// Whether there is capacity for one more. A cached count may be old: if it leaves capacity it is used, otherwise
+    /// the count is read from ZooKeeper.
+    pub(super) async fn has_capacity<L: ZkClient>(
+        &self,
+        live: &ActiveSession<L>,
+        id: &OperationId,
+    ) -> Result<bool, AdmitOperationError> {
+        let last = self.0.borrow().get(&id.as_bytes()[0]).copied().unwrap_or_default();
+        if last < MAX_PER_SHARD {
+            return Ok(true);
+        }
+        match live.client.stat(&live.paths.operation_shard_path(id)).await {
+            Ok(seen) => {
+                let children = seen.map_or(0, |seen| seen.children);
+                self.record_count(id, children);
+                Ok(children < MAX_PER_SHARD)
+            }
+            Err(fault) => Err(AdmitOperationError::Service(fault.to_string())),
+        }
     }
 }
 

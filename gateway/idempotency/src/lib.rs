@@ -2,9 +2,10 @@
 //! A worker gets an [`OperationPermit`] only.
 //!
 //! - [`record`]: the idempotency record of an operation
-//! - [`write_ahead`]: writes it before the request is sent, if [`shard_counts`] have capacity, and only under the lock of
+//! - [`write_ahead`]: writes it before the request is sent, if its shard has capacity, and only under the lock of
 //!   the request; [`error`]: why it does not
-//! - [`expiry`]: deletes records after their retention, and counts unknown outcomes in [`index`]
+//! - [`expiry`]: deletes records after their retention, and counts unknown outcomes in [`index`], which also
+//!   counts the operations of each shard
 //! - [`quota`]: the share of each route and each client; [`unresolved`]: what operators list and resolve
 //!
 //! Operations at a guard are in its journal, in `fencegate-guard`.
@@ -14,7 +15,6 @@ pub mod expiry;
 pub mod index;
 pub mod quota;
 pub mod record;
-pub mod shard_counts;
 pub mod unresolved;
 pub mod write_ahead;
 

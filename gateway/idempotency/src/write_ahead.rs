@@ -15,9 +15,8 @@ use tracing::{debug, warn};
 use super::{
     OperationAdmissionRequest, OperationOutcome, OperationToRecord,
     error::AdmitOperationError,
-    index::OperationIndex,
+    index::{OperationIndex, OperationShardCounts},
     record::{OperationRecord, OperationState, admitting_write_count},
-    shard_counts::OperationShardCounts,
 };
 
 /// How often the write is retried because other requests created or removed the node meanwhile.

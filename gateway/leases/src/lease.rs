@@ -9,7 +9,7 @@ use std::{
 use fencegate_config::active_config::RunningRequestGuard;
 use fencegate_lock::manager::{
     call_chain::CallbackError, grant_guard::GrantGuard, leased_lock::LeasedLock,
-    wait_progress::LockWaitProgress,
+    lock_request::LockWaitProgress,
 };
 use fencegate_policies::{
     key::ResourceKey,

@@ -24,13 +24,15 @@
 mod connect_options;
 mod error;
 mod lock_guard;
-mod session_thread;
 mod validate_names;
 
 use std::{
     future::{Future, IntoFuture},
+    io,
     pin::Pin,
+    rc::Rc,
     sync::Arc,
+    thread,
     time::Duration,
 };
 
@@ -49,27 +51,27 @@ use fencegate_zookeeper::{
     limits::SEQUENCE_LIMIT,
     metrics::SessionMetrics,
     session::{
-        active_session::SessionState, local_member::LocalMember, log_dedup::LogDedup, member::NO_PLAN,
-        servers::ZkServers, settings::SessionSettings,
+        active_session::SessionState, instrumented::InstrumentedZk, local_member::LocalMember,
+        log_dedup::LogDedup, member::NO_PLAN, servers::ZkServers, settings::SessionSettings,
     },
     state::TokenHistory,
 };
+use futures_util::future::join_all;
 use tokio::{
     sync::watch,
+    task::LocalSet,
     time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 
 pub use fencegate_policies::token::FencingToken;
 
+use self::validate_names::{parse_exclusive_node, parse_keys};
 pub use self::{connect_options::ConnectOptions, error::LockClientError, lock_guard::LockGuard};
-use self::{
-    session_thread::start_sessions,
-    validate_names::{parse_exclusive_node, parse_keys},
-};
 use crate::manager::{
     lock_manager::{LockManager, create_lock_manager},
     lock_request::{LockRequest, WaitPlace},
+    session_worker::SessionWorker,
 };
 
 /// The lock client of one process for one installation. Share it in an `Arc`.
@@ -354,4 +356,26 @@ impl<'c> IntoFuture for LockBuilder<'c> {
                 .ok_or_else(|| LockClientError::Unavailable("no token".into()))
         })
     }
+}
+
+/// The sessions have a thread of their own, so that long computations in the program cannot delay their heartbeats.
+fn start_sessions(
+    workers: Vec<(SessionWorker, SessionSettings)>,
+    servers: &ZkServers,
+    stop: CancellationToken,
+    history: Arc<TokenHistory>,
+) -> io::Result<watch::Receiver<()>> {
+    let (alive, ended) = watch::channel(());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let servers = servers.clone();
+    thread::Builder::new().name("locks".into()).spawn(move || {
+        let _alive = alive;
+        let all = workers.into_iter().map(|(worker, settings)| {
+            let servers = InstrumentedZk::new(servers.clone(), &settings.metrics);
+            worker.run(servers, Rc::new(settings), stop.clone())
+        });
+        LocalSet::new().block_on(&runtime, join_all(all));
+        history.close();
+    })?;
+    Ok(ended)
 }

@@ -25,16 +25,14 @@ use super::{
     grant_guard::GrantGuard,
     key_slot::{EnterQueueOutcome, LocalRequest},
     leased_lock::LeasedLock,
-    lock_request::LockRequest,
+    lock_request::{LockRequest, LockWaitProgress, PermitCountRetry},
     member_cache::MemberCache,
-    permit_count_retry::PermitCountRetry,
     queue::QueueWaitLimit,
     session_worker::SessionWorker,
     uncached_lock::{self, UncachedLock},
     uncached_registry::{LockWaitInfo, UncachedLockRegistry},
     uncached_task::{UncachedGrant, UncachedLockRequest},
     wait_deadline::LockWaitDeadline,
-    wait_progress::LockWaitProgress,
 };
 use crate::manager::key_capacity::{
     HolderKind, KeyCapacityExceededError, KeyCapacityGuard, KeyCapacityLimiter,

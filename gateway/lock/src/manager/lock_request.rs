@@ -1,12 +1,20 @@
-//! A request to the lock manager: the keys, the mode, and how long to wait.
+//! A request to the lock manager: the keys, the mode, how long to wait, and what it has waited for so far.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use fencegate_policies::{
     key::ResourceKey,
     permits::PermitCount,
     plan::{HoldPolicy, LockLocation, LockMode},
 };
+use fencegate_process::clock::BootInstant;
+use tokio::time::{Instant, sleep};
 
 use super::key_capacity::KeyCapacityLimits;
 
@@ -63,4 +71,81 @@ pub enum WaitPlace {
     Anywhere,
     /// Only at the holder of the key: another gateway forwarded the request here.
     AtHolder,
+}
+
+/// Retries a key whose holders turned out to request another permit count.
+///
+/// After the count was changed, the last holders with the old count may be about to leave. A request with the new count
+/// leaves the queue at once, because otherwise requests with the old count would wait behind it. So it waits outside of
+/// the queue and retries.
+pub(super) struct PermitCountRetry {
+    /// The pause before the next attempt.
+    pause: Duration,
+}
+
+/// The first of three pauses; each is twice as long as the one before.
+const FIRST: Duration = Duration::from_millis(50);
+const LAST: Duration = Duration::from_millis(200);
+
+impl PermitCountRetry {
+    pub(super) fn new(request: LockRequest<'_>) -> Self {
+        // A request that does not wait for a holder does not wait for this either.
+        Self { pause: if request.wait.is_zero() { LAST * 2 } else { FIRST } }
+    }
+
+    /// Waits for the pause. True if the key may be requested again.
+    ///
+    /// # Cancellation
+    /// Dropping the future changes nothing.
+    pub(super) async fn wait_retry(&mut self, deadline: Instant) -> bool {
+        if self.pause > LAST || Instant::now() + self.pause >= deadline {
+            return false;
+        }
+        sleep(self.pause).await;
+        self.pause *= 2;
+        true
+    }
+}
+
+/// Written by the task of the lock node, and read by the request that waits.
+#[derive(Debug, Default)]
+pub struct LockWaitProgress {
+    /// Whether another holder was ahead. A request whose wait ends is then refused as locked, otherwise because the
+    /// lock service is unavailable.
+    holder: AtomicBool,
+    /// Nanoseconds of [`BootInstant`] at which a delay is over; 0 for none.
+    delay: AtomicU64,
+    /// Lock nodes that were ahead of the own one at the last check.
+    nodes: AtomicUsize,
+}
+
+impl LockWaitProgress {
+    /// Lock nodes ahead of the own one. Some may have gone since the last check.
+    pub fn nodes_ahead(&self) -> usize {
+        self.nodes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_nodes_ahead(&self, nodes: usize) {
+        self.nodes.store(nodes, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_blocked_by_holder(&self) {
+        self.holder.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_delay(&self, until: BootInstant) {
+        self.delay.store(until.as_nanos(), Ordering::Relaxed);
+    }
+
+    pub(super) fn is_blocked(&self) -> bool {
+        self.holder.load(Ordering::Relaxed) || self.delay.load(Ordering::Relaxed) > 0
+    }
+
+    /// What is left of the delay; `None` if no delay was begun.
+    pub(super) fn remaining_delay(&self, now: BootInstant) -> Option<Duration> {
+        match self.delay.load(Ordering::Relaxed) {
+            0 => None,
+            until => Some(BootInstant::from_nanos(until).since(now)),
+        }
+    }
 }

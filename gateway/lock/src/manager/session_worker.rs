@@ -1,13 +1,21 @@
-//! The session's side of the lock manager: serves the commands of workers to one session, on the session's thread.
+//! The session's side of the lock manager: serves the commands of workers to one session, on the session's thread, and
+//! does its background work.
 
-use std::{rc::Rc, sync::Arc};
+use std::{convert::Infallible, future::pending, rc::Rc, sync::Arc};
 
-use fencegate_idempotency::{index::OperationIndex, shard_counts::OperationShardCounts, write_ahead};
+use fencegate_idempotency::{
+    expiry,
+    index::{OperationIndex, OperationShardCounts},
+    write_ahead,
+};
+use fencegate_recipe::janitor;
 use fencegate_zookeeper::{
     error::GrantError,
     session::{
-        active_session::{CurrentSession, SessionState},
-        client::ZkConnector,
+        acl_audit,
+        active_session::{ActiveSession, CurrentSession, SessionState},
+        client::{ZkClient, ZkConnector},
+        plan_compare, plan_watch,
         settings::SessionSettings,
         supervisor::supervise_session,
     },
@@ -16,14 +24,13 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    admin::handlers::{self},
-    chores,
-    key_task::run_key_task,
-    orphan_cleanup,
-    session_command::SessionCommand,
-    uncached_task,
+    admin::handlers, key_task::run_key_task, orphan_cleanup, session_command::SessionCommand, uncached_task,
 };
-use crate::manager::{admin::handlers::AdminQueryLimiter, key_slot::table::KeySlotTable};
+use crate::manager::{
+    admin::handlers::AdminQueryLimiter,
+    ended_sessions::{EndedSessions, MemberWatcher},
+    key_slot::table::KeySlotTable,
+};
 
 /// The worker of one session.
 pub struct SessionWorker {
@@ -60,8 +67,7 @@ impl SessionWorker {
         let close = CancellationToken::new();
         // The tasks of nodes that belong to one request or one client.
         let alone = TaskTracker::new();
-        let chores =
-            chores::session_background_work(settings.clone(), census.clone(), table.ended_sessions.clone());
+        let chores = session_background_work(settings.clone(), census.clone(), table.ended_sessions.clone());
         drop(tasks.spawn_local(orphan_cleanup::run_orphan_cleanup(current.clone(), stop.clone())));
         let session = supervise_session(connect, settings, current.clone(), view, close.clone(), chores);
         let serving = async {
@@ -117,3 +123,28 @@ impl SessionWorker {
 
 /// How long the tasks of the keys may take to end after everything else has stopped.
 const SHUTDOWN_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// The chores for [`fencegate_zookeeper::session::supervisor::supervise_session`], which itself depends neither on locks nor on operations.
+pub fn session_background_work<L: ZkClient>(
+    settings: Rc<SessionSettings>,
+    index: Arc<OperationIndex>,
+    ended_sessions: Arc<EndedSessions>,
+) -> impl AsyncFn(&ActiveSession<L>) -> Infallible {
+    async move |live: &ActiveSession<L>| {
+        let every = live.heartbeat_schedule().timeout;
+        let audited = async {
+            acl_audit::audit_once(live, &settings).await;
+            pending::<Infallible>().await
+        };
+        let mut member_watcher = MemberWatcher::new(&ended_sessions);
+        let strangers = |unlike| index.set_incompatible_peers(unlike > 0);
+        tokio::select! {
+            never = audited => never,
+            never = janitor::run_ownerless_node_sweeps(live, every) => never,
+            never = janitor::remove_unused_parents(live) => never,
+            never = expiry::run_expiry_sweeps(live, &index) => never,
+            never = plan_compare::run_fingerprint_comparison(live, &settings, every, strangers) => never,
+            never = plan_watch::run_plan_evaluation(live, every, |members| member_watcher.update_members(members)) => never,
+        }
+    }
+}

@@ -13,7 +13,8 @@ use fencegate_process::clock::BootInstant;
 use fencegate_recipe::grant::LockGrant;
 
 use crate::manager::{
-    grant_guard::MultiRequestLock, lock_request::LockRequest, wait_progress::LockWaitProgress,
+    grant_guard::MultiRequestLock,
+    lock_request::{LockRequest, LockWaitProgress},
 };
 
 /// The requests by number of arrival. Each of them costs a quorum write, so one mutex for all costs little.

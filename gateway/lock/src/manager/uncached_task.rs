@@ -25,8 +25,8 @@ use tokio::{sync::oneshot, time::sleep};
 use tracing::{debug, warn};
 
 use super::{
+    lock_request::LockWaitProgress,
     panic_guard::{FAILED, catch_panic},
-    wait_progress::LockWaitProgress,
 };
 use crate::manager::key_capacity::KeyCapacityGuard;
 

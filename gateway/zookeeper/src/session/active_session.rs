@@ -15,13 +15,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::{
-    announced_plan::AnnouncedPlan,
     batch::BatchQueue,
     client::ZkClient,
-    epoch::token_epoch,
+    era::token_epoch,
     heartbeat::HeartbeatSchedule,
     local_member::{LocalMember, MemberPlanPublisher},
     paths::ZkPaths,
+    plan_publication::AnnouncedPlan,
     session_deadline::SessionDeadline,
 };
 use crate::{

@@ -1,4 +1,5 @@
-//! The installation's identity, `{root}/meta`: created once, on purpose, and never silently.
+//! The installation's identity, `{root}/meta`: created once, on purpose, and never silently; and the epochs of tokens,
+//! which count from its base.
 //!
 //! A wiped ensemble counts its transactions from one again, and so would the tokens. A gateway that finds no `meta`
 //! therefore refuses to grant instead of creating one.
@@ -8,12 +9,14 @@ use fencegate_process::{
     randomness::{Guid, Randomness},
 };
 
-use super::epoch::token_epoch;
 use super::{
     client::{MultiError, MultiOp, NodeKind, ZkClient, ZkError},
     paths::ZkPaths,
 };
-use crate::installation::{FORMAT, InstallationMeta, RollbackEvidence, UNMARKED};
+use crate::{
+    error::GrantError,
+    installation::{FORMAT, InstallationMeta, RollbackEvidence, UNMARKED},
+};
 
 /// `meta` as read. Every heartbeat of a session checks that its version is still the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -214,4 +217,29 @@ pub async fn register_session(
     }
     steps.extend(namings.iter().map(|path| MultiOp::Create { path, data: b"", kind: NodeKind::Ephemeral }));
     link.commit(&steps).await.map(drop)
+}
+
+/// The epoch of a token. A zxid above 2^63 reads as negative; that is an error, because a wrong token would be worse
+/// than none.
+pub fn token_epoch(base: u64, czxid: i64) -> Result<u64, GrantError> {
+    u64::try_from(czxid)
+        .ok()
+        .filter(|czxid| *czxid > 0)
+        .and_then(|czxid| base.checked_add(czxid))
+        .filter(|epoch| i64::try_from(*epoch).is_ok())
+        .ok_or_else(|| GrantError::Service(format!("czxid {czxid} gives no token")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A `czxid` that is not positive, or that leads beyond the range of tokens, is an error.
+    #[test]
+    fn czxid_without_valid_epoch_fails() {
+        assert_eq!(token_epoch(5, 7), Ok(12));
+        for (base, czxid) in [(0, -1), (0, 0), (i64::MAX as u64, 1), (u64::MAX, 1)] {
+            assert!(token_epoch(base, czxid).is_err(), "{base} {czxid}");
+        }
+    }
 }

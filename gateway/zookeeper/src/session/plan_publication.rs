@@ -1,10 +1,11 @@
-//! The published form of a gateway's plan, and the evaluation of the peers' plans. In this crate a plan is just bytes
+//! The published form of a gateway's plan, the plan that a session has published, and the evaluation of the peers' plans. In this crate a plan is just bytes
 //! with a name.
 
-use std::{fmt, sync::Arc};
+use std::{cell::RefCell, fmt, sync::Arc};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use fencegate_policies::hex;
+use tracing::warn;
 
 /// Bytes, named by their hash.
 #[derive(Clone, PartialEq, Eq)]
@@ -99,5 +100,40 @@ impl PlanPublication {
 impl fmt::Debug for PlanPublication {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Publication({}, {} bytes)", self.fingerprint, self.bytes.len())
+    }
+}
+
+/// The published plan of one session.
+#[derive(Debug)]
+pub(super) struct AnnouncedPlan {
+    now: RefCell<PlanPublication>,
+    /// The plan that is being published. It stays here after a lost answer, until it is known which of the two is
+    /// published.
+    pub(super) next: RefCell<Option<PlanPublication>>,
+    /// The reason that was last logged for the delay.
+    told: RefCell<String>,
+}
+
+impl AnnouncedPlan {
+    pub(super) fn new(publication: PlanPublication) -> Self {
+        Self { now: RefCell::new(publication), next: RefCell::default(), told: RefCell::default() }
+    }
+
+    pub(super) fn current(&self) -> PlanPublication {
+        self.now.borrow().clone()
+    }
+
+    pub(super) fn complete_switch(&self) {
+        if let Some(next) = self.next.take() {
+            self.now.replace(next);
+        }
+        self.told.take();
+    }
+
+    pub(super) fn log_publication_delay(&self, why: String) {
+        if *self.told.borrow() != why {
+            warn!(code = "FG0550", why, "the new plan is not published yet: its new routes are refused");
+            self.told.replace(why);
+        }
     }
 }

@@ -12,13 +12,12 @@ use tracing::{debug, info, warn};
 
 use super::{
     active_session::ActiveSession,
-    announced_plan::AnnouncedPlan,
     client::{MultiError, ZkClient, ZkError},
     local_member::{LocalMember, MemberPlanPublisher},
     member::{MemberRecord, gateway_name, is_reconnect_probe},
     paths::{PlanPartName, ZkPaths},
     plan_nodes,
-    plan_publication::{PeerPlan, PeerSession, PlanPublication, PublicationOrder},
+    plan_publication::{AnnouncedPlan, PeerPlan, PeerSession, PlanPublication, PublicationOrder},
 };
 
 /// Several nodes change at once when gateways start, so an evaluation waits this long for more changes.

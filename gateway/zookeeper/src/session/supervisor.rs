@@ -12,7 +12,6 @@ use tracing::{error, info, warn};
 
 use super::{
     active_session::{ActiveSession, CurrentSession, SessionState},
-    announced_plan::AnnouncedPlan,
     batch::BatchQueue,
     client::{MultiError, ZkClient, ZkConnector, ZkError},
     era::{self, InitMetaOutcome, InitialEra, ReadMetaError, VersionedMeta},
@@ -21,7 +20,7 @@ use super::{
     paths::ZkPaths,
     pause_detection::run_pause_detection,
     plan_nodes,
-    plan_publication::PlanPublication,
+    plan_publication::{AnnouncedPlan, PlanPublication},
     plan_watch,
     session_deadline::SessionDeadline,
     settings::SessionSettings,

@@ -26,8 +26,7 @@ use super::{
         ZkError,
     },
     negotiated_timeout,
-    polled_watch::PolledWatches,
-    watch_budget::{WatchBudget, wait_fired},
+    polled_watch::{PolledWatches, WatchBudget, wait_fired},
 };
 
 /// One session.

@@ -6,7 +6,7 @@ use fencegate_recipe::node_data;
 use fencegate_zookeeper::session::{
     active_session::ActiveSession,
     client::{MultiOp, NodeStat, ZkClient, ZkError},
-    epoch::token_epoch,
+    era::token_epoch,
     member::find_gateway,
 };
 

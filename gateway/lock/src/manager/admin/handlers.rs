@@ -13,7 +13,7 @@ use fencegate_zookeeper::{
     session::{
         active_session::{ActiveSession, CurrentSession},
         client::{MultiError, ZkClient, ZkError},
-        epoch::token_epoch,
+        era::token_epoch,
         member::{MemberRecord, find_gateway, gateway_name},
         paths::ZkPaths,
         plan_watch,

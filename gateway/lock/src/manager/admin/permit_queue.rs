@@ -8,7 +8,7 @@ use fencegate_recipe::{
 use fencegate_zookeeper::session::{
     active_session::ActiveSession,
     client::{NodeStat, ZkClient, ZkError},
-    epoch::token_epoch,
+    era::token_epoch,
 };
 use futures_util::future::join_all;
 

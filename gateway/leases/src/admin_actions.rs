@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fencegate_process::one_line::is_single_line;
+use fencegate_process::display::is_single_line;
 use fencegate_protocol::lease_id::LeaseReference;
 use tracing::info;
 

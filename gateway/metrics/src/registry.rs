@@ -1,23 +1,26 @@
-//! All metric families of this process: those of its requests, and those that its other parts have registered.
+//! All metric families of this process: those of its requests, upstreams, leases and plans, and those that its other
+//! parts have registered.
 
 use std::sync::{Arc, OnceLock};
 
 use fencegate_guard_store::metrics::GuardMetrics;
 use fencegate_http::{buffered::metrics::BufferMetrics, listen::metrics::ClientConnectionMetrics};
 use fencegate_http_client::upstream::metrics::EndpointMetrics;
-use fencegate_policies::plan::GatewayPlan;
+use fencegate_policies::plan::{GatewayPlan, Upstream};
 use fencegate_process::{
     histogram::HistogramBuckets,
     log_writer::{ErrorCounter, dropped_count, dropped_lines},
-    metric_snapshot::MetricSnapshot,
-    registry::{MetricDesc, MetricRegistry},
+    registry::{MetricDesc, MetricRegistry, MetricSnapshot, SHORT},
+    sharded::ShardedMetric,
 };
 use fencegate_zookeeper::metrics::SessionMetrics;
-use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts};
+use prometheus::{
+    GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+};
 
 use super::{
-    labels::ReloadResult, leases::LeaseMetrics, plans::PlanMetricFamilies, requests::RequestMetricFamilies,
-    upstreams::UpstreamMetricFamilies,
+    labels::{ReloadResult, UPSTREAM_ERRORS},
+    requests::RequestMetricFamilies,
 };
 
 /// All metric families of this process.
@@ -229,4 +232,144 @@ impl ProcessMetricFamilies {
 /// The families of the other role. They are not exposed.
 fn unexposed_families() -> MetricRegistry {
     MetricRegistry::new()
+}
+
+/// The lease counters of one gateway. Clones count together.
+#[derive(Clone)]
+pub struct LeaseMetrics {
+    leases: IntGaugeVec,
+    ended: IntCounterVec,
+}
+
+/// The reasons why leases end.
+pub const END_REASONS: [&str; 8] =
+    ["released", "expired", "gave-up", "broken", "session-lost", "retired", "too-old", "refused"];
+
+const WAITING: &str = "waiting";
+const HELD: &str = "held";
+
+impl LeaseMetrics {
+    pub(super) fn register(families: &MetricRegistry) -> Self {
+        let leases =
+            Opts::new("leases", "Leases of this gateway that wait for their lock, and that hold it.");
+        let ended = Opts::new("leases_ended_total", "Leases that are over, by why.");
+        let metrics = Self {
+            leases: families.register(IntGaugeVec::new(leases, &["state"])),
+            ended: families.register(IntCounterVec::new(ended, &["why"])),
+        };
+        metrics.set_counts(0, 0);
+        for reason in END_REASONS {
+            metrics.ended.with_label_values(&[reason]);
+        }
+        metrics
+    }
+
+    pub fn set_counts(&self, waiting: i64, held: i64) {
+        self.leases.with_label_values(&[WAITING]).set(waiting);
+        self.leases.with_label_values(&[HELD]).set(held);
+    }
+
+    pub fn record_end(&self, reason: &'static str) {
+        self.ended.with_label_values(&[reason]).inc();
+    }
+}
+
+/// The families of the plan.
+pub(super) struct PlanMetricFamilies {
+    config: IntGaugeVec,
+    reloads: IntCounterVec,
+    reload_successful: IntGauge,
+    refused_routes: IntGauge,
+}
+
+impl PlanMetricFamilies {
+    pub(super) fn register(families: &MetricRegistry) -> Self {
+        Self {
+            config: families.register(IntGaugeVec::new(
+                Opts::new(
+                    "config_info",
+                    "The plan in force; equal among gateways whose locks mean the same.",
+                ),
+                &["fingerprint"],
+            )),
+            reloads: families.register(IntCounterVec::new(
+                Opts::new("config_reloads_total", "Readings of the file, by result."),
+                &["result"],
+            )),
+            reload_successful: families.register(
+                IntGauge::with_opts(Opts::new(
+                    "config_last_reload_successful",
+                    "1 while the file as last read is in force.",
+                ))
+                .inspect(|gauge| gauge.set(1)),
+            ),
+            refused_routes: families.register(IntGauge::new(
+                "config_refused_routes",
+                "Routes that gateways which were there before lock otherwise, so that they are refused here.",
+            )),
+        }
+    }
+
+    pub(super) fn apply_plan(&self, gateway: &GatewayPlan) {
+        self.config.reset();
+        self.config.with_label_values(&[&format!("{:016x}", gateway.fingerprint)]).set(1);
+    }
+
+    pub(super) fn set_refused_routes(&self, routes: usize) {
+        self.refused_routes.set(routes.try_into().unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn record_reload(&self, result: ReloadResult) {
+        self.reloads.with_label_values(&[result.as_str()]).inc();
+        self.reload_successful.set(i64::from(result != ReloadResult::Refused));
+    }
+}
+
+/// The families by upstream.
+pub(super) struct UpstreamMetricFamilies {
+    /// Counted per thread, because each request touches it.
+    pub(super) seconds: ShardedMetric<HistogramVec>,
+    pub(super) errors: IntCounterVec,
+    pub(super) retries: IntCounterVec,
+    pub(super) clock_offset: GaugeVec,
+    pub(super) clock_error: GaugeVec,
+}
+
+impl UpstreamMetricFamilies {
+    pub(super) fn register(families: &MetricRegistry) -> Self {
+        let counters = |name, help, labels: &[&str]| {
+            families.register(IntCounterVec::new(Opts::new(name, help), labels))
+        };
+        let seconds = || {
+            let opts = HistogramOpts::new("upstream_seconds", "From sending to the head of the answer.");
+            HistogramVec::new(opts.buckets(SHORT.to_vec()), &["upstream", "code"])
+        };
+        let gauges =
+            |name, help| families.register(GaugeVec::new(Opts::new(name, help), &["upstream", "endpoint"]));
+        Self {
+            clock_offset: gauges(
+                "clock_offset_seconds",
+                "How far the clock of a filter before the service is ahead of ours, by its last answer.",
+            ),
+            clock_error: gauges(
+                "clock_error_seconds",
+                "The largest offset with which that filter lets nothing in too late: its `clock_error`.",
+            ),
+            seconds: families.register(ShardedMetric::new(seconds)),
+            errors: counters("upstream_errors_total", "Exchanges without an answer.", &["upstream", "kind"]),
+            retries: counters(
+                "retries_total",
+                "Requests sent again: nothing of them had been sent, or they were reads without a fence whose pooled connection died.",
+                &["upstream"],
+            ),
+        }
+    }
+
+    /// Makes the series that alerts look at, before they count.
+    pub(super) fn init_series(&self, upstream: &Upstream) {
+        self.retries.with_label_values(&[&*upstream.name]);
+        for kind in UPSTREAM_ERRORS {
+            self.errors.with_label_values(&[&*upstream.name, kind]);
+        }
+    }
 }

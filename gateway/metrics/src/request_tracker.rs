@@ -1,8 +1,9 @@
-//! Remembers which requests wait for or hold a key, and how the last ones ended. Only for display: nothing is decided
-//! by it.
+//! Remembers which requests wait for or hold a key, how the last ones ended, and which callers a guard has rejected. Only
+//! for display: nothing is decided by it.
 
 use std::{
-    collections::{HashMap, VecDeque, hash_map::Entry},
+    collections::{BTreeMap, HashMap, VecDeque, hash_map::Entry},
+    net::{IpAddr, SocketAddr},
     rc::Rc,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -13,7 +14,7 @@ use std::{
 
 use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_refusal::{DispatchOutcome, RefusalReason};
-use hyper::header::HeaderValue;
+use hyper::{Method, header::HeaderValue};
 use smallvec::SmallVec;
 
 /// One for the whole gateway.
@@ -157,6 +158,30 @@ impl Drop for RequestTrackGuard {
                 here.remove();
             }
         }
+    }
+}
+
+/// Remembers, for each reason, the last caller that came to a guard without a valid claim, so that an operator can find
+/// it. Its keys are the words of refusals, of which there are only a few.
+#[derive(Debug, Default)]
+pub struct RejectedCallers(Mutex<BTreeMap<&'static str, RejectedCaller>>);
+
+#[derive(Debug, Clone)]
+pub struct RejectedCaller {
+    pub at: SystemTime,
+    pub peer: SocketAddr,
+    /// The client for which the caller forwards, if that is another one.
+    pub client: Option<IpAddr>,
+    pub method: Method,
+}
+
+impl RejectedCallers {
+    pub fn record(&self, word: &'static str, stranger: RejectedCaller) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(word, stranger);
+    }
+
+    pub fn last(&self, word: &str) -> Option<RejectedCaller> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(word).cloned()
     }
 }
 

@@ -1,12 +1,14 @@
 //! Metrics of requests and of their locks, by route.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 use fencegate_policies::plan::{FencingLevel, GatewayPlan, PeerForwardPolicy};
 use fencegate_process::{
+    gauge_guard::GaugeGuard,
     histogram::HistogramBuckets,
     registry::{LONG, MetricRegistry, SHORT},
     sharded::ShardedMetric,
@@ -14,10 +16,7 @@ use fencegate_process::{
 use fencegate_refusal::RefusalReason;
 use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts};
 
-use super::{
-    labels::{PeerForwardLabel, acquire_labels},
-    oldest_waiter::RouteWaiters,
-};
+use super::labels::{PeerForwardLabel, acquire_labels};
 
 /// The families by route. Those that each request touches are counted by thread.
 pub(super) struct RequestMetricFamilies {
@@ -159,5 +158,45 @@ impl RequestMetricFamilies {
 
     pub(super) fn hold_distribution(&self) -> HistogramBuckets {
         HistogramBuckets::from_collector(&self.lock_hold, LONG)
+    }
+}
+
+/// All requests of one route that wait for a lock, over all workers, and since when each waits.
+#[derive(Debug, Default)]
+pub(super) struct RouteWaiters(Mutex<WaiterQueue>);
+
+#[derive(Debug, Default)]
+struct WaiterQueue {
+    /// Numbered in the order of arrival: the first is the oldest.
+    waiting: BTreeMap<u64, Instant>,
+    next: u64,
+}
+
+/// One request while it waits.
+pub struct RouteWaiterGuard {
+    waits: Arc<RouteWaiters>,
+    number: u64,
+    _counted: GaugeGuard,
+}
+
+impl RouteWaiters {
+    pub(super) fn enter(self: &Arc<Self>, counted: GaugeGuard) -> RouteWaiterGuard {
+        let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = since.next;
+        since.next += 1;
+        since.waiting.insert(number, Instant::now());
+        RouteWaiterGuard { waits: self.clone(), number, _counted: counted }
+    }
+
+    /// How long the oldest has waited; zero when none waits.
+    pub(super) fn oldest(&self) -> Duration {
+        let since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        since.waiting.first_key_value().map_or(Duration::ZERO, |(_, since)| since.elapsed())
+    }
+}
+
+impl Drop for RouteWaiterGuard {
+    fn drop(&mut self) {
+        self.waits.0.lock().unwrap_or_else(PoisonError::into_inner).waiting.remove(&self.number);
     }
 }

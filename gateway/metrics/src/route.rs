@@ -15,8 +15,7 @@ use prometheus::{Histogram, IntCounter, IntGauge};
 
 use super::{
     labels::{AcquireLabel, MODES, PeerForwardLabel, status_class},
-    oldest_waiter::{RouteWaiterGuard, RouteWaiters},
-    requests::RequestMetricFamilies,
+    requests::{RequestMetricFamilies, RouteWaiterGuard, RouteWaiters},
 };
 
 /// The series of one route. Each worker has its own reference counts, so that workers share none.

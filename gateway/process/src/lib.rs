@@ -7,12 +7,12 @@
 //! - [`randomness`]: random bytes and the names made of them
 //! - [`failpoint`], [`sync`]: places where a test stops or schedules a thread
 //! - [`liveness`]: pings threads, to detect whether they still run their tasks
-//! - [`registry`], [`sharded`]: the metric families of the process. [`metric_snapshot`] and [`histogram`] read them,
+//! - [`registry`], [`sharded`]: the metric families of the process. [`histogram`] reads one,
 //!   [`process_metrics`] adds those of the process itself, and [`gauge_guard`] is a gauge of living values
 //! - [`log_writer`]: log lines for threads that must not wait for the reader of the output
 //! - [`pem`], [`client_tls`]: the files of TLS, and the configuration of the connecting side
-//! - [`display`], [`key_redaction`], [`command_hint`], [`one_line`]: errors, durations, keys, commands and texts of users in
-//!   forms for people; [`host_name`] is the name of this machine
+//! - [`display`], [`key_redaction`], [`command_hint`]: errors, durations, texts of users, keys and commands in forms for
+//!   people; [`host_name`] is the name of this machine
 
 pub mod client_tls;
 pub mod clock;
@@ -25,8 +25,6 @@ pub mod host_name;
 pub mod key_redaction;
 pub mod liveness;
 pub mod log_writer;
-pub mod metric_snapshot;
-pub mod one_line;
 pub mod pem;
 pub mod process_metrics;
 pub mod randomness;

@@ -12,7 +12,7 @@ use fencegate_guard_store::{
     error::AdmitError,
     operation::{JournalEntry, ResolutionSource},
 };
-use fencegate_metrics::rejected_callers::RejectedCallers;
+use fencegate_metrics::request_tracker::RejectedCallers;
 use fencegate_policies::token::FencingToken;
 use fencegate_process::{clock::BootInstant, key_redaction::KeyRedaction};
 use serde::{Deserialize, Serialize};

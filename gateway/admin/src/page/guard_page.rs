@@ -7,7 +7,7 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
     routing::{get, post},
 };
-use fencegate_process::metric_snapshot::MetricSnapshot;
+use fencegate_process::registry::MetricSnapshot;
 
 use super::{
     forms::{OperationPage, ResolveForm, check_confirmation, not_open_error},

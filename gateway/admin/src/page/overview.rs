@@ -13,7 +13,7 @@ use fencegate_policies::{
     key::ResourceKey,
     plan::{FencingLevel, GatewayPlan, IdempotencyStore},
 };
-use fencegate_process::{key_redaction::KeyRedaction, metric_snapshot::MetricSnapshot};
+use fencegate_process::{key_redaction::KeyRedaction, registry::MetricSnapshot};
 use fencegate_refusal::RefusalReason;
 use futures_util::future::join_all;
 use tokio::task::spawn_blocking;

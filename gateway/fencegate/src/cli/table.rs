@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fencegate_process::one_line::sanitize;
+use fencegate_process::display::sanitize;
 
 /// Rows below a line of heads.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ use fencegate_policies::{
     plan::{self, GatewayPlan, LockLocation, LockMode},
     prefer,
 };
-use fencegate_process::{failpoint, one_line::is_single_line};
+use fencegate_process::{display::is_single_line, failpoint};
 use fencegate_protocol::lease_documents::{
     AcquireLeaseBody, HELD, LeaseDocument, OVER, RenewLeaseBody, is_election_key,
 };

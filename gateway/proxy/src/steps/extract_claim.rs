@@ -12,7 +12,7 @@ use fencegate_guard_store::{
     error::{AdmitError, MalformedTokenError},
 };
 use fencegate_http::body::{Body, Reply};
-use fencegate_metrics::rejected_callers::{RejectedCaller, RejectedCallers};
+use fencegate_metrics::request_tracker::{RejectedCaller, RejectedCallers};
 use fencegate_policies::{
     operation::OperationHeader,
     plan::{Enforcement, MissingTokenPolicy, UpstreamId},

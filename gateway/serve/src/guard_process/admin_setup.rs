@@ -6,7 +6,7 @@ use fencegate_admin as admin;
 use fencegate_admin::CsrfToken;
 use fencegate_config::process_context::ProcessContext;
 use fencegate_guard::Guard;
-use fencegate_metrics::rejected_callers::RejectedCallers;
+use fencegate_metrics::request_tracker::RejectedCallers;
 use fencegate_policies::plan;
 use fencegate_process::{key_redaction::KeyRedaction, liveness::ThreadRole, randomness::SystemRandomness};
 use futures_util::future::join;

@@ -4,7 +4,7 @@ use std::{rc::Rc, sync::Arc};
 
 use fencegate_guard::Guard;
 use fencegate_http::network::Network;
-use fencegate_metrics::rejected_callers::RejectedCallers;
+use fencegate_metrics::request_tracker::RejectedCallers;
 use fencegate_policies::plan::{self, UpstreamId};
 use fencegate_proxy::{
     frontend::{RawRequest, ServingRole},

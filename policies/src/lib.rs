@@ -4,7 +4,8 @@
 //! In reading order:
 //!
 //! 1. The meaning of a file: [`mod@file`] is the YAML as written, [`diagnostics`] its mistakes, [`plan`] the result after
-//!    all checks, [`schema`] the table of all fields, [`diff`] the changes from another file, [`plan_digest`] whether two gateways are compatible.
+//!    all checks, [`schema`] the table of all fields, [`diff`] the changes from another file, [`plan_digest`] whether two
+//!    gateways are compatible, with [`conflicts`] the routes that are not.
 //! 2. The meaning of a request: [`trusted_proxies`] its client, [`path`] and [`host`] its target,
 //!    [`plan::RouteTable`] its route, [`key`] the locks that it needs, [`permits`] how many may hold one of them at once,
 //!    [`operation`] its name if it happens at most once, [`prefer`] how long its client waits.

@@ -2,11 +2,13 @@
 //! and locks, and executes commands of operators. It has a thread of its own, so it responds while the workers are
 //! busy, and no worker waits for it.
 //!
-//! - [`auth`], [`listen`]: admit callers, and limit their connections
+//! - [`listen`]: accepts callers, with `connection_limit` bounds their connections, and with [`auth`] admits them
 //! - [`api`], [`models`]: the interface for programs and its JSON, described in `gateway/API.md` and, with the feature
-//!   `openapi`, in `gateway/openapi`; `page`: the pages for people
+//!   `openapi`, in `gateway/openapi`; `page`: the pages for people; `probes`: for load balancers and Prometheus
+//! - [`extract`], `key_names`: what operators send, and which key they mean; [`error`]: the answer to input that is refused
 //! - [`leases`]: the leases of clients; [`outcomes`]: requests in doubt, which operators of a guard resolve;
-//!   [`config_dump`]: the plan in force; `backup_download`: backups
+//!   [`config_dump`]: the plan in force; `backup_download`: backups; `break_lock`: ends a lock for an operator
+//! - `state`: what of a gateway is shown; [`history`]: the times of the last minutes; [`command`]: commands to the process
 //!
 //! The listeners of both roles are assembled here. The request path (`fencegate-proxy`) is not known here: what is shown of
 //! requests comes from `fencegate-metrics`.

@@ -1,7 +1,9 @@
 //! Plays the accident that fencing is for, on one machine, with a real ZooKeeper and real processes.
 //!
-//! Begin with `scenario`, the story. `cluster` has its processes, `clients` its clients, and `audit` compares
-//! claims with facts at the end. `report` prints the story, and `side_by_side` plays it at each level.
+//! Begin with `scenario`, the story, played and told by `options`. `cluster` has its processes with their files of
+//! `policy`, `clients` its clients. `status_queries` and `late_write` determine what has happened, and `audit` compares
+//! claims with these facts at the end. `report` prints the story, and `side_by_side` plays it at each level; `error` is why
+//! it could not be played to its end.
 //!
 //! The processes are the binary itself and the sample service, started by `fencegate-testkit`. This crate does not depend
 //! on the request path.

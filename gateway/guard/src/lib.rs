@@ -2,8 +2,8 @@
 //!
 //! In reading order:
 //!
-//! - [`Guard`]: the guard of a process. Its backend is local, an admission table [opened][open] on a store, or a
-//!   database that it has [joined][join]
+//! - [`Guard`]: the guard of a process, in `guard`. Its `backend` is a `local_backend`, an admission table [opened][open] on
+//!   a store, or a `postgres_backend`, a database that it has [joined][join]; `backend_types` are their requests and replies
 //! - [`admit`]: admits a dispatch; its announcement is durable before a byte is sent. [`waiter`]: the client that
 //!   waits for that
 //! - [`execution`]: a dispatch until its end, and executions whose end was not observed

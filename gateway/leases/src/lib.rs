@@ -1,7 +1,8 @@
 //! Locks that clients hold themselves, for work that is no request: leases, and elections, which are leases of one key.
 //!
-//! - [`lease_table`]: all leases of this gateway, each a [`lease`]. Begin here
-//! - [`lease_worker`]: takes the locks of leases, and queries peers, apart from all workers
+//! - [`lease_table`]: all leases of this gateway, each a [`lease`] with its `state`. Begin here
+//! - [`lease_worker`]: takes the locks of leases, and queries peers with `peer_client`, apart from all workers, by the tasks
+//!   of `command`
 //! - [`api`]: the HTTP interface, with the JSON of [`lease_json`]; [`auth`] authenticates callers, [`election_watch`] serves
 //!   the followers of elections
 //! - [`admin_actions`]: the actions of operators; `compat`: whether all peers take the same locks

@@ -2,7 +2,8 @@
 //! from the configuration or from enums, never from a request, so traffic cannot make series.
 //!
 //! - `registry`: the families of upstreams, leases and plans, and those that other parts of the process have registered
-//! - `requests`, `route`: the families of requests; `worker`: one worker's view of them
+//! - `requests`, `route`: the families of requests; `worker`: one worker's view of them; `labels`: the results that are
+//!   counted
 //! - [`hot_keys`], [`request_tracker`]: records of single keys, requests and callers, for display. No
 //!   metric family is made of them
 //!

@@ -4,7 +4,8 @@
 //! - [`lock_node`], `wait_queue`, `create_tracker`: one attempt at one key, its wait, and the known state of its nodes;
 //!   [`grant`] is the result
 //! - [`set`]: several nodes that are created in one transaction; [`semaphore`]: a lock with several holders
-//! - [`exclusive_node`]: a lock that is one node without a queue, with [`node_data`] as its data
+//! - [`exclusive_node`]: a lock that is one node without a queue, with [`node_data`] as its data; `exclusive_create` creates
+//!   it while the attempt has a lock node in a queue
 //! - [`delayed_handover`], [`grant_record`]: how a key is given on where the upstream compares no tokens
 //! - [`registry_guard`], [`janitor`]: no node is left behind; [`sequence_rollover`]: the numbers begin anew when they run
 //!   out

@@ -1,6 +1,7 @@
 //! The running process of a gateway, guard or filter: its threads, reload and end.
 //!
-//! - [`gateway_process`], [`guard_process`], [`filter_process`]: start, run and end a process. Begin with the first
+//! - [`gateway_process`], [`guard_process`], [`filter_process`]: start, run and end a process. Begin with the first; [`error`]:
+//!   why one does not start or end well
 //! - `main_thread`, `admin_listener`, [`worker_context`], [`worker_pool`], [`worker`]: the parts of which all are assembled, in the
 //!   order in which they are created. They are independent of the thread they will run on, and of its network, clock and
 //!   ZooKeeper: a simulation runs all of it on one

@@ -1,8 +1,10 @@
 //! Tickets: signed statements of a gateway, valid for five minutes, that it holds these keys with this token.
 //!
-//! A ticket is a compact JWS (RFC 7515) of claims (RFC 7519). [`TicketSigner`] and [`TenureTicket`] write it, once per
-//! tenure and not per dispatch; [`TicketVerifier`] checks it, once per text and not per request. Begin with `claims`, the
-//! content; [`keys`] and [`jwks`] are the keys as files and as a set.
+//! A ticket is a compact JWS (RFC 7515) of claims (RFC 7519). Begin with `claims`, the content.
+//!
+//! - `signer`: [`TicketSigner`] and [`TenureTicket`] write a ticket, once per tenure and not per dispatch
+//! - `verifier`: [`TicketVerifier`] checks it, with `cache` once per text and not per request; `error`: why it is refused
+//! - [`keys`], `key_file`: the keys that sign, as files; [`jwks`], `key_set`: the keys that verify, as a set
 //!
 //! Times are seconds of the Unix clock, the only clock that gateway and guard share. Callers pass the present time in. This
 //! crate sends and fetches nothing: key sets from a URL are fetched by `fencegate-guard-client`.

@@ -1,8 +1,10 @@
 //! Sends tokens to a service that claims to compare them, and judges its answers and effects from outside.
 //!
-//! Begin with [`cases`], the list of all tests. [`step`] is the language of cases, and [`runners`] sends their
-//! requests. [`linearizable`] judges overlapping requests, [`effects`] counts their effects, and [`report`] prints
-//! the results.
+//! - [`cases`]: the list of all tests. Begin here. [`case`] says what a test is, [`step`] is the language of its steps
+//! - [`service`]: the service under test, with its requests from [`template`]s
+//! - [`runners`]: run a case with the tools of its [`context`]; each [`sent_request`] has a [`connection`] of its own
+//! - [`linearizable`]: judges overlapping requests; [`effects`]: counts their effects
+//! - [`case_result`], [`report`]: the results, and how they are printed
 //!
 //! Neither a gateway nor ZooKeeper is needed or used: the tokens are made here ([`token_headers`]).
 

@@ -1,5 +1,9 @@
 //! Gives each request of a fenced route its fence, and checks that the handler has claimed it. A second layer needs no
 //! database: it refuses requests that come too late to be begun.
+//!
+//! - [`FenceLayer`]: the first layer, in `layer`; [`Fence`]: the fence of one request, in `fence`. Begin with these two
+//! - [`DeadlineLayer`]: the second layer, in `deadline`; [`NotAfter`]: the moment that it compares with the clocks of `clock`
+//! - `stamp`: reads the fields that a gateway stamps; `answer`: the answers that replace a handler's answer
 
 mod answer;
 mod clock;

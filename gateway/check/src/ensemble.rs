@@ -308,3 +308,67 @@ fn check_other_gateways(
         findings.report_problem(&["routes"], DiagnosticCode::PlansDiffer, message, remedy);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fencegate_policies::file::load;
+
+    use super::*;
+
+    const POLICY: &str = include_str!("../../../policies/examples/minimal.yaml");
+
+    fn minimal_plan() -> GatewayPlan {
+        load(POLICY).plan.expect("a sound policy")
+    }
+
+    /// A shorter session than the requested one is reported; as an error if no gateway starts with it.
+    #[test]
+    fn granted_session_is_compared() {
+        let zookeeper = minimal_plan().zookeeper;
+        let requested = zookeeper.session_timeout;
+        for (granted, expected) in [
+            (requested, None),
+            (requested * 2, Some(Severity::Warning)),
+            (Duration::from_millis(10), Some(Severity::Error)),
+        ] {
+            let findings = FindingCollector::new(POLICY);
+            check_session(&findings, &zookeeper, "zk:2181", granted);
+            let (facts, problems) = findings.into_sorted();
+            assert_eq!(facts.len(), 1);
+            let severity = problems.first().map(|one| {
+                assert_eq!(one.code, DiagnosticCode::SessionNegotiated);
+                one.severity
+            });
+            assert_eq!(
+                (severity, problems.len()),
+                (expected, usize::from(expected.is_some())),
+                "{granted:?}"
+            );
+        }
+    }
+
+    /// A member whose plan locks other keys is named; one with the same plan is only counted.
+    #[test]
+    fn members_with_other_plan_are_named() {
+        let gateway = minimal_plan();
+        let member = |plan: String| -> MemberRecord {
+            serde_json::from_value(serde_json::json!({"format": 1, "version": "0.1.0", "plan": plan}))
+                .expect("a record")
+        };
+        let same = member(format!("{:016x}", gateway.fingerprint));
+        let other = member(format!("{:016x}", gateway.fingerprint ^ 1));
+        for (members, named) in [(vec![("a", same.clone())], false), (vec![("a", same), ("b", other)], true)]
+        {
+            let members = members.into_iter().map(|(name, member)| (name.to_owned(), member)).collect();
+            let findings = FindingCollector::new(POLICY);
+            check_other_gateways(&findings, &gateway, &members);
+            let (facts, problems) = findings.into_sorted();
+            assert_eq!((facts.len(), problems.len()), (1, usize::from(named)));
+            assert!(
+                problems
+                    .iter()
+                    .all(|one| one.code == DiagnosticCode::PlansDiffer && one.message.starts_with("b "))
+            );
+        }
+    }
+}

@@ -238,7 +238,114 @@ pub(super) fn check_writable(findings: &FindingCollector, way: &[&str], folder: 
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use fencegate_policies::{
+        file::load,
+        plan::{GatewayPlan, UnixSocketFile},
+    };
+
     use super::*;
+
+    const POLICY: &str = include_str!("../../../policies/examples/minimal.yaml");
+
+    /// The codes of the problems, and what was observed.
+    fn findings_of(look: impl FnOnce(&FindingCollector)) -> (Vec<DiagnosticCode>, Vec<String>) {
+        let findings = FindingCollector::new(POLICY);
+        look(&findings);
+        let (facts, problems) = findings.into_sorted();
+        (problems.into_iter().map(|one| one.code).collect(), facts.into_iter().map(|one| one.says).collect())
+    }
+
+    fn minimal_plan() -> GatewayPlan {
+        load(POLICY).plan.expect("a sound policy")
+    }
+
+    /// A certificate is reported once it has expired, and in its last two weeks.
+    #[test]
+    fn certificate_is_reported_before_its_end() {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+        let day = 24 * 60 * 60;
+        for (until, problem) in [
+            (now - 1, Some(DiagnosticCode::Expired)),
+            (now + 13 * day, Some(DiagnosticCode::ExpiresSoon)),
+            (now + 15 * day, None),
+        ] {
+            let (problems, facts) =
+                findings_of(|findings| check_certificate(findings, &["admin"], "a.pem", Some(until)));
+            assert_eq!(problems, Vec::from_iter(problem));
+            assert_eq!(facts.is_empty(), problem.is_some(), "{facts:?}");
+        }
+        let (problems, facts) =
+            findings_of(|findings| check_certificate(findings, &["admin"], "a.pem", None));
+        assert!(problems.is_empty() && facts.is_empty(), "its end is not known");
+    }
+
+    /// The memory for bodies is stated; a body that never finds room in it is a problem.
+    #[test]
+    fn body_without_room_is_reported() {
+        let limits = minimal_plan().serving.listener.limits;
+        let look =
+            |limits: &ListenerLimits| findings_of(|findings| check_memory(findings, &["limits"], limits));
+        let (problems, facts) = look(&ListenerLimits { buffered: Some(64 << 20), ..limits.clone() });
+        assert_eq!((problems, facts), (vec![], vec!["64 MiB, as `limits.buffered` says".to_owned()]));
+        let (problems, facts) = look(&ListenerLimits { buffered: None, max_body: usize::MAX, ..limits });
+        assert_eq!((problems, facts.len()), (vec![DiagnosticCode::SmallMemory], 1));
+    }
+
+    /// A socket needs a folder that can be written, and no other file in its place.
+    #[test]
+    fn socket_needs_folder_and_free_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let look = |name: &str| {
+            let bind = BindAddress::Unix(UnixSocketFile { path: folder.path().join(name), mode: 0o660 });
+            findings_of(|findings| check_socket(findings, &["listeners"], &bind))
+        };
+        let (problems, facts) = look("new.sock");
+        assert!(problems.is_empty() && facts[0].ends_with("can be made"), "{facts:?}");
+        let _listener = UnixListener::bind(folder.path().join("here.sock")).expect("a socket");
+        let (problems, facts) = look("here.sock");
+        assert!(problems.is_empty() && facts[0].contains("is there"), "{facts:?}");
+        fs::write(folder.path().join("file.sock"), "").expect("a file");
+        for unusable in ["file.sock", "missing/a.sock"] {
+            assert_eq!(look(unusable), (vec![DiagnosticCode::SocketUnusable], vec![]), "{unusable}");
+        }
+    }
+
+    /// A folder that is missing, or is a file, cannot be written.
+    #[test]
+    fn folder_must_be_writable() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("file");
+        fs::write(&file, "").expect("a file");
+        let look = |path: &Path| findings_of(|findings| check_writable(findings, &["state_dir"], path));
+        let (problems, facts) = look(folder.path());
+        assert!(problems.is_empty() && !facts.is_empty(), "{facts:?}");
+        for unusable in [&file, &folder.path().join("missing")] {
+            assert_eq!(look(unusable), (vec![DiagnosticCode::FolderUnusable], vec![]));
+        }
+    }
+
+    /// An empty state directory has no records, and one whose record cannot be read is a problem.
+    #[test]
+    fn state_of_new_gateway_is_empty() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut records = Vec::new();
+        let (problems, facts) = findings_of(|findings| records = check_state(findings, folder.path()));
+        assert!(problems.is_empty() && records.is_empty());
+        assert!(facts.contains(&"nothing was written down yet".to_owned()), "{facts:?}");
+    }
+
+    /// Secrets that a policy names and that are not there are reported by their fields.
+    #[test]
+    fn missing_secrets_are_reported() {
+        let text = format!("{POLICY}\nlog: {{keys: hash, key_secret_file: /nowhere/secret}}\n");
+        let log = load(&text).plan.expect("a sound policy").serving.log;
+        let (problems, _) = findings_of(|findings| check_log(findings, &log));
+        assert_eq!(problems, [DiagnosticCode::FileUnusable]);
+        let (problems, _) = findings_of(|findings| check_log(findings, &minimal_plan().serving.log));
+        assert!(problems.is_empty());
+    }
 
     /// A disk is told as nearly full before anything fails, and not because it is small.
     #[test]

@@ -61,3 +61,42 @@ impl FindingCollector {
         (facts, diagnostics)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fencegate_policies::diagnostics::Severity;
+
+    use super::*;
+
+    const TEXT: &str = "zookeeper:\n  root: /fencegate\n  servers: [\"zk:2181\"]\n";
+
+    /// A problem stands at its field; without a field of that name it has no place and comes first.
+    #[test]
+    fn problems_are_ordered_by_place() {
+        let findings = FindingCollector::new(TEXT);
+        for (way, message) in [
+            (["zookeeper", "servers"], "no session"),
+            (["zookeeper", "root"], "no node"),
+            (["peer", "bind"], "no peer"),
+        ] {
+            findings.report_problem(&way, DiagnosticCode::NoEnsemble, message, "start it");
+        }
+        let (_, problems) = findings.into_sorted();
+        let found: Vec<_> =
+            problems.iter().map(|one| (one.place.map(|place| place.line), &*one.message)).collect();
+        assert_eq!(found, [(None, "no peer"), (Some(2), "no node"), (Some(3), "no session")]);
+        assert!(problems.iter().all(|one| one.severity == Severity::Error && one.remedy.is_some()));
+    }
+
+    /// Facts are ordered by subject and text, whatever order the answers came in.
+    #[test]
+    fn facts_are_ordered_by_subject() {
+        let findings = FindingCollector::new(TEXT);
+        for (about, says) in [("zookeeper", "b"), ("members", "none"), ("zookeeper", "a")] {
+            findings.record(about, says);
+        }
+        let (facts, _) = findings.into_sorted();
+        let found: Vec<_> = facts.iter().map(|one| (&*one.about, &*one.says)).collect();
+        assert_eq!(found, [("members", "none"), ("zookeeper", "a"), ("zookeeper", "b")]);
+    }
+}

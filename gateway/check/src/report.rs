@@ -85,3 +85,35 @@ pub struct PolicyCheckOutcome {
     /// The observed facts; `None` without an online check.
     pub online: Option<Vec<Finding>>,
 }
+
+#[cfg(test)]
+mod tests {
+    use fencegate_policies::diagnostics::{DiagnosticCode, SourceSpan};
+
+    use super::*;
+
+    /// Warnings are counted, and leave a file good; one error does not.
+    #[test]
+    fn only_errors_make_file_bad() {
+        let place = SourceSpan { line: 2, column: 3, width: 4 };
+        let error =
+            Diagnostic::new(DiagnosticCode::NoEnsemble, "no session").at(place).with_remedy("start it");
+        let warning = Diagnostic {
+            severity: Severity::Warning,
+            ..Diagnostic::new(DiagnosticCode::NoEndpoint, "one is away")
+        };
+        let checked =
+            |diagnostics| PolicyCheckOutcome { kind: PolicyFileKind::Guard, diagnostics, online: None };
+        let outcome = checked(vec![warning.clone()]);
+        let report = PolicyCheckReport::new("guard.yaml", &outcome);
+        assert!(report.good && report.kind == "guard");
+        assert_eq!((report.errors, report.warnings), (0, 1));
+        let outcome = checked(vec![error, warning]);
+        let report = PolicyCheckReport::new("guard.yaml", &outcome);
+        assert!(!report.good);
+        assert_eq!((report.errors, report.warnings), (1, 1));
+        let [first, second] = &*report.diagnostics else { panic!("two findings") };
+        assert_eq!((first.line, first.column, first.width), (Some(2), Some(3), Some(4)));
+        assert_eq!((first.remedy, second.line, second.remedy), (Some("start it"), None, None));
+    }
+}

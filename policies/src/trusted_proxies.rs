@@ -12,7 +12,7 @@ pub struct TrustedProxies(Vec<IpNet>);
 /// A network is an address, or an address and the length of its prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("neither an IP address nor a network")]
-pub struct ParseIpNetworkError;
+pub(crate) struct ParseIpNetworkError;
 
 /// The networks as a policy writes them.
 impl Serialize for TrustedProxies {
@@ -26,7 +26,7 @@ impl TrustedProxies {
         Self(networks)
     }
 
-    pub fn trust_all() -> Self {
+    pub(crate) fn trust_all() -> Self {
         let all = ["0.0.0.0/0", "::/0"].into_iter();
         Self(all.map(|network| network.parse().expect("a network")).collect())
     }
@@ -80,7 +80,7 @@ fn entry_address(entry: &str) -> Option<IpAddr> {
 ///
 /// # Errors
 /// Anything else, also a network with bits beyond its prefix: `10.1.0.0/8` is more likely a mistake than intended.
-pub fn parse_network(text: &str) -> Result<IpNet, ParseIpNetworkError> {
+pub(crate) fn parse_network(text: &str) -> Result<IpNet, ParseIpNetworkError> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(address.into());
     }

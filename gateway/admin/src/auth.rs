@@ -40,7 +40,7 @@ pub struct AdminAuth {
 
 /// The connection of a request.
 #[derive(Debug, Clone)]
-pub struct AdminConnectionInfo {
+pub(crate) struct AdminConnectionInfo {
     pub address: IpAddr,
     /// The name in the verified certificate of the caller.
     pub certificate: Option<Arc<str>>,
@@ -49,7 +49,7 @@ pub struct AdminConnectionInfo {
 
 /// The name of the caller in the audit log.
 #[derive(Debug, Clone)]
-pub struct AdminPrincipal(pub Arc<str>);
+pub(crate) struct AdminPrincipal(pub Arc<str>);
 
 /// The names of callers without credentials, on this machine and elsewhere.
 const LOCAL: &str = "local";

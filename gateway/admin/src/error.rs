@@ -80,7 +80,7 @@ impl AdminApiError {
     }
 
     /// Adds the action, for the line in the log.
-    pub fn with_action(mut self, did: AuditAction) -> Self {
+    pub(crate) fn with_action(mut self, did: AuditAction) -> Self {
         self.action = Some(did);
         self
     }

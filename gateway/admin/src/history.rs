@@ -29,7 +29,7 @@ struct HistogramSample {
 
 /// The rates of one interval; `None` where nothing happened in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct IntervalPercentiles {
+pub(crate) struct IntervalPercentiles {
     pub wait: Option<Percentiles>,
     pub hold: Option<Percentiles>,
 }
@@ -63,7 +63,7 @@ impl LatencyHistory {
     }
 
     /// The newest last.
-    pub fn interval_percentiles(&self) -> Vec<IntervalPercentiles> {
+    pub(crate) fn interval_percentiles(&self) -> Vec<IntervalPercentiles> {
         let samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let pairs = samples.iter().zip(samples.iter().skip(1));
         pairs

@@ -7,7 +7,7 @@ use fencegate_lock::manager::{
     admin_query::{LockQueueEntry, RegisteredGateway},
     listing::{self, LockListing, NodeLifetime, WaitReason},
 };
-use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
+use fencegate_policies::{plan::LockMode, token::FencingToken};
 use fencegate_process::key_redaction::KeyRedaction;
 use fencegate_recipe::grant_record::GrantRecord;
 use serde::{Deserialize, Serialize};
@@ -131,7 +131,7 @@ pub struct MemberListJson {
 /// `GET /api/v1/operations`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Operations))]
-pub struct UnresolvedOperationList {
+pub(crate) struct UnresolvedOperationList {
     pub operations: Vec<UnresolvedOperationJson>,
 }
 
@@ -155,13 +155,13 @@ pub struct UnresolvedOperationJson {
 /// `POST /api/v1/locks/KEY/break`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = BrokenLock))]
-pub struct BreakLockResponse {
+pub(crate) struct BreakLockResponse {
     /// The nodes that were removed.
     pub broken: Vec<LockQueueEntry>,
     pub key: String,
 }
 
-pub fn locks_model(gateway: &str, survey: LockListing, names: KeyRedaction) -> LockListJson {
+pub(crate) fn locks_model(gateway: &str, survey: LockListing, names: KeyRedaction) -> LockListJson {
     LockListJson {
         gateway: gateway.to_owned(),
         held: survey.held,
@@ -172,7 +172,7 @@ pub fn locks_model(gateway: &str, survey: LockListing, names: KeyRedaction) -> L
     }
 }
 
-pub fn lock_model(lock: &listing::ListedLock, names: KeyRedaction) -> LockJson {
+pub(crate) fn lock_model(lock: &listing::ListedLock, names: KeyRedaction) -> LockJson {
     let held = lock.held.iter().map(|held| HeldLockJson {
         route: held.route.as_ref().map(ToString::to_string),
         mode: held.mode,
@@ -218,7 +218,7 @@ fn waiting_reason(why: WaitReason) -> &'static str {
 }
 
 /// The reason for which requests wait for a key, as far as ZooKeeper and this gateway show it.
-pub fn describe_waiting(
+pub(crate) fn describe_waiting(
     gateway: &str,
     here: Option<&listing::ListedLock>,
     line: Option<&[LockQueueEntry]>,
@@ -271,11 +271,6 @@ pub fn describe_waiting(
 
 pub fn pluralize(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
-}
-
-/// The key as a segment of a path, for a link: its name, or its hash where the log shows hashes.
-pub fn key_segment(key: &ResourceKey, names: KeyRedaction) -> String {
-    encode(&names.display(key))
 }
 
 /// The response to a query.

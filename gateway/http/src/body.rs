@@ -165,7 +165,7 @@ impl Body {
     }
 
     /// The receiver of the client's stream.
-    pub fn take_upgrade_sender(&mut self) -> Option<UpgradeSender> {
+    pub(crate) fn take_upgrade_sender(&mut self) -> Option<UpgradeSender> {
         self.extras.as_mut()?.upgrade_sender.take()
     }
 

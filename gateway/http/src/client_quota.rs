@@ -67,7 +67,7 @@ impl ClientQuotas {
     }
 
     /// One more connection.
-    pub fn acquire_connection(&self, client: ClientId, most: usize) -> Option<QuotaPermit> {
+    pub(crate) fn acquire_connection(&self, client: ClientId, most: usize) -> Option<QuotaPermit> {
         self.acquire(ClientCounterKey { client, kind: ClientCounterKind::Connection }, most)
     }
 

@@ -51,7 +51,7 @@ impl ConnectionInfo {
 
     /// Replaces the address by that of the client that a trusted proxy names.
     #[must_use]
-    pub fn with_client_address(self, client: SocketAddr) -> Self {
+    pub(crate) fn with_client_address(self, client: SocketAddr) -> Self {
         Self { tls: self.tls, ..Self::new(client, self.local) }
     }
 

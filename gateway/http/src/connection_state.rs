@@ -76,7 +76,7 @@ pub struct ResponseTracker(Rc<Exchange>);
 
 impl ServerConnectionState {
     /// The state of an HTTP/1.1 connection; its first head began at `since`.
-    pub fn new_http1(since: Instant) -> Rc<Self> {
+    pub(crate) fn new_http1(since: Instant) -> Rc<Self> {
         Self::new(false, ConnectionReadState::Head(since), ConnectionWriteState::Owed(0))
     }
 
@@ -274,32 +274,32 @@ impl Exchange {
     }
 
     /// Whether the connection can have several exchanges at once, as HTTP/2 has.
-    pub fn is_multiplexed(&self) -> bool {
+    pub(crate) fn is_multiplexed(&self) -> bool {
         self.course.multiplexed
     }
 }
 
 impl ResponseTracker {
     /// The HTTP library has polled for a chunk. `given`: it got one; otherwise it has to wait.
-    pub fn record_poll(&self, given: bool) {
+    pub(crate) fn record_poll(&self, given: bool) {
         self.0.given.set(given);
         self.0.seen.set(0);
     }
 
     /// A part of the response, first its head, goes to the HTTP library, with this many bytes of its body.
-    pub fn add_unsent(&self, bytes: usize) {
+    pub(crate) fn add_unsent(&self, bytes: usize) {
         self.0.course.unwritten.set(true);
         if self.is_multiplexed() {
             self.0.course.unsent.add(bytes);
         }
     }
 
-    pub fn is_multiplexed(&self) -> bool {
+    pub(crate) fn is_multiplexed(&self) -> bool {
         self.0.is_multiplexed()
     }
 
     /// Whether the given part of the response is written. If not, the waker is woken when it is.
-    pub fn check_flushed(&self, waker: &Waker) -> bool {
+    pub(crate) fn check_flushed(&self, waker: &Waker) -> bool {
         let state = &self.0.course;
         if state.unwritten.get() {
             state.written.borrow_mut().push(waker.clone());

@@ -68,7 +68,7 @@ pub(super) struct OperationShardSnapshot {
 }
 
 /// Registers an attempt as running, until it is dropped.
-pub struct RunningAttemptGuard {
+pub(crate) struct RunningAttemptGuard {
     census: Arc<OperationIndex>,
     attempt: Guid,
 }

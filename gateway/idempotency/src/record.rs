@@ -105,7 +105,7 @@ impl OperationRecord {
 
     /// Whether the record may be deleted. A record with an unknown outcome never may. `modified`: when the node was
     /// last changed, in milliseconds by the clock of ZooKeeper's leader. `now`: in milliseconds, too.
-    pub fn is_expired(&self, modified: u64, now: u64) -> bool {
+    pub(crate) fn is_expired(&self, modified: u64, now: u64) -> bool {
         match self.state {
             OperationState::Admitted => false,
             OperationState::Done { .. } => self.retention_end(modified) < now,
@@ -115,7 +115,7 @@ impl OperationRecord {
 
     /// Until when a finished operation is retained. Its end is the later of two times: the one that ZooKeeper's leader
     /// wrote, and the one that the gateway wrote. So one clock that was slow shortens nothing.
-    pub fn retention_end(&self, modified: u64) -> u64 {
+    pub(crate) fn retention_end(&self, modified: u64) -> u64 {
         let ended_at = match self.state {
             OperationState::Done { at, .. } | OperationState::Aborted { at } => at.saturating_mul(1000),
             OperationState::Admitted | OperationState::Outlived => 0,
@@ -124,7 +124,7 @@ impl OperationRecord {
     }
 
     /// Whether a repeat of the operation may run.
-    pub fn can_rerun(&self) -> bool {
+    pub(crate) fn can_rerun(&self) -> bool {
         matches!(self.state, OperationState::Aborted { .. } | OperationState::Outlived)
     }
 }
@@ -147,17 +147,17 @@ impl From<OperationOutcome> for OperationState {
 }
 
 /// How often a node of this version has to be written in one transaction, so that its new version means `admitted`.
-pub fn admitting_write_count(version: i32) -> usize {
+pub(crate) fn admitting_write_count(version: i32) -> usize {
     3 - usize::try_from(version.rem_euclid(3)).expect("below 3")
 }
 
 /// Whether a node of this version may be marked as outlived.
-pub fn can_mark_outlived(version: i32) -> bool {
+pub(crate) fn can_mark_outlived(version: i32) -> bool {
     version.rem_euclid(3) == 1
 }
 
 /// Whether a node of this version may be deleted.
-pub fn is_deletable(version: i32) -> bool {
+pub(crate) fn is_deletable(version: i32) -> bool {
     version.rem_euclid(3) == 2
 }
 

@@ -89,7 +89,7 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 
 impl LeaseAuth {
     /// True if there still is a principal of this name, and it may take these keys.
-    pub fn still_grants(&self, principal: &str, keys: &[ResourceKey]) -> bool {
+    pub(crate) fn still_grants(&self, principal: &str, keys: &[ResourceKey]) -> bool {
         self.0.iter().any(|(known, _)| *known.name == *principal && may_take(known, keys))
     }
 }

@@ -70,7 +70,7 @@ impl ElectionWatches {
     }
 
     /// The number of elections that have followers.
-    pub fn watch_count(&self) -> usize {
+    pub(crate) fn watch_count(&self) -> usize {
         self.lock_watches().watched.values().filter(|sender| !sender.is_closed()).count()
     }
 
@@ -92,7 +92,7 @@ impl Drop for SubscriberPermit {
 impl ElectionState {
     /// Takes over a document with another leader, unless that leader is older: a response of ZooKeeper may be a
     /// moment old.
-    pub fn replace_if_newer(&mut self, document: ElectionDocument) -> bool {
+    pub(crate) fn replace_if_newer(&mut self, document: ElectionDocument) -> bool {
         let number = |document: &ElectionDocument| document.leader.as_ref().and_then(|leader| leader.number);
         let news = match &self.0 {
             None => true,

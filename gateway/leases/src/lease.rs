@@ -389,7 +389,7 @@ impl Lease {
     }
 
     /// Returns when the lease no longer waits.
-    pub async fn wait_decided(&self) {
+    pub(crate) async fn wait_decided(&self) {
         let mut changes = self.changes.subscribe();
         drop(changes.wait_for(|_| !matches!(self.lock_state().stage, LeaseStage::Waiting)).await);
     }
@@ -430,7 +430,11 @@ impl Lease {
 }
 
 /// The lock of `key` for a client that has set the number of permits; by the plan it is at `site`.
-pub fn site_for_permits(site: LockLocation, key: &ResourceKey, permits: Option<PermitCount>) -> LockLocation {
+pub(crate) fn site_for_permits(
+    site: LockLocation,
+    key: &ResourceKey,
+    permits: Option<PermitCount>,
+) -> LockLocation {
     match (site, permits) {
         (LockLocation::Native, Some(permits)) => LockLocation::semaphore(key, permits).unwrap_or_default(),
         (site, _) => site,

@@ -11,14 +11,14 @@ use super::{
 
 /// The reader of a document.
 #[derive(Clone, Copy)]
-pub enum LeaseDocumentAudience<'t> {
+pub(crate) enum LeaseDocumentAudience<'t> {
     Client(Option<&'t TicketIssuer>),
     /// The document without the secret.
     Public,
 }
 
 /// A lease as `reader` may see it.
-pub fn lease_document(
+pub(crate) fn lease_document(
     lease: &Lease,
     leases: &LeaseTable,
     reader: LeaseDocumentAudience<'_>,

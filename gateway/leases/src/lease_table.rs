@@ -295,7 +295,7 @@ impl LeaseTable {
     }
 
     /// The expected wait of a waiter with so many waiters before it; `None` if no lease has ended yet.
-    pub fn expected_wait(&self, ahead: usize) -> Option<Duration> {
+    pub(crate) fn expected_wait(&self, ahead: usize) -> Option<Duration> {
         let usual = self.usual.lock().unwrap_or_else(PoisonError::into_inner).0?;
         Some(usual.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX)))
     }

@@ -263,7 +263,7 @@ impl LockBuilder<'_> {
     }
 
     /// Like [`LockBuilder::cached`], with other bounds.
-    pub fn cached_with(self, rules: CachedHoldLimits) -> Self {
+    pub(crate) fn cached_with(self, rules: CachedHoldLimits) -> Self {
         Self { hold: HoldPolicy::Cached(rules), ..self }
     }
 

@@ -26,7 +26,7 @@ pub struct PeerForwardHeader {
 }
 
 /// The challenge executes nothing, whatever server gets it: `OPTIONS *` addresses the server itself.
-pub fn challenge_request(address: &str, nonce: &Nonce) -> Option<Request<Body>> {
+pub(crate) fn challenge_request(address: &str, nonce: &Nonce) -> Option<Request<Body>> {
     let mut http = Request::new(Body::empty());
     *http.method_mut() = Method::OPTIONS;
     *http.uri_mut() = Uri::from_static("*");

@@ -16,7 +16,7 @@ use rustix::{
 };
 
 /// Read from `/proc` at each scrape.
-pub struct ProcessMetrics {
+pub(crate) struct ProcessMetrics {
     cpu: Counter,
     started: Gauge,
     resident: IntGauge,
@@ -41,7 +41,7 @@ impl Default for ProcessMetrics {
 }
 
 impl ProcessMetrics {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let gauge = |name, help| IntGauge::new(name, help).expect("well-formed");
         let process = Self {
             cpu: Counter::new("process_cpu_seconds_total", "Processor time used.").expect("well-formed"),

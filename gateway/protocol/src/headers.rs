@@ -35,7 +35,7 @@ pub const FENCING_CLOCK: HeaderName = HeaderName::from_static("fencing-clock");
 
 /// W3C Trace Context.
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-pub const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+pub(crate) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 /// An id of the request that the client can quote.
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 

@@ -34,7 +34,7 @@ impl<In, S: Handler<In>> Handler<In> for Rc<S> {
 /// The rest of a path, without its type. The type of a step contains the type of the rest twice, once in its
 /// function. So its length doubles with every step, and so does the length of every type that contains it. One box
 /// per request avoids this.
-pub struct BoxHandler<In>(Rc<dyn DynHandler<In>>);
+pub(crate) struct BoxHandler<In>(Rc<dyn DynHandler<In>>);
 
 trait DynHandler<In> {
     fn handle_boxed(&self, request: In) -> Pin<Box<dyn Future<Output = Result<Reply, Refusal>> + '_>>;
@@ -47,7 +47,7 @@ impl<In: 'static, S: Handler<In>> DynHandler<In> for S {
 }
 
 impl<In: 'static> BoxHandler<In> {
-    pub fn new(rest: impl Handler<In>) -> Self {
+    pub(crate) fn new(rest: impl Handler<In>) -> Self {
         Self(Rc::new(rest))
     }
 }
@@ -60,10 +60,10 @@ impl<In: 'static> Handler<In> for BoxHandler<In> {
 
 /// A request that goes no further: the gateway has answered it, or refuses it. Boxed, so that the futures of the
 /// earlier steps are no larger for it.
-pub struct ShortCircuit(Option<Box<Result<Reply, Refusal>>>);
+pub(crate) struct ShortCircuit(Option<Box<Result<Reply, Refusal>>>);
 
 impl ShortCircuit {
-    pub fn with_reply(reply: Reply) -> Self {
+    pub(crate) fn with_reply(reply: Reply) -> Self {
         Self(Some(Box::new(Ok(reply))))
     }
 }
@@ -84,14 +84,14 @@ impl Future for ShortCircuit {
 
 /// The layer of a step that does not wait.
 #[derive(Clone)]
-pub struct MapRequestLayer<C, F> {
+pub(crate) struct MapRequestLayer<C, F> {
     settings: C,
     look: F,
 }
 
 /// Makes a layer of a `fn(&settings, request)` that passes the request on, or returns the reason for which it goes no
 /// further.
-pub fn map_request<C, F>(settings: C, look: F) -> MapRequestLayer<C, F> {
+pub(crate) fn map_request<C, F>(settings: C, look: F) -> MapRequestLayer<C, F> {
     MapRequestLayer { settings, look }
 }
 

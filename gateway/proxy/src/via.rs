@@ -63,7 +63,7 @@ impl ViaChain {
     ///
     /// # Errors
     /// The request was here before. It would loop until some limit ends it, and hold a lock each time.
-    pub fn check_loop(self) -> Result<u32, Refusal> {
+    pub(crate) fn check_loop(self) -> Result<u32, Refusal> {
         match self.looped {
             true => Err(Refusal::new(RefusalReason::Loop, "the request has been here before")),
             false => Ok(self.count),

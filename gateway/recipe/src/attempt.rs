@@ -114,7 +114,7 @@ impl<L: ZkClient> LockAttempt<L> {
     }
 
     /// For an attempt that queues for the exclusive node at `path`: its nodes have that path as data.
-    pub fn for_exclusive_node(mut self, path: &str) -> Self {
+    pub(crate) fn for_exclusive_node(mut self, path: &str) -> Self {
         self.says = path.as_bytes().into();
         self
     }

@@ -15,10 +15,10 @@ use fencegate_zookeeper::{
 };
 
 /// The result of reading a lock node.
-pub type NodeDataResult = Result<(Vec<u8>, NodeStat), ZkError>;
+pub(crate) type NodeDataResult = Result<(Vec<u8>, NodeStat), ZkError>;
 
 /// Follows a lock node to its gateway; `None` if that is this process, or has no address for peers.
-pub async fn resolve_holder_route<L: ZkClient>(
+pub(crate) async fn resolve_holder_route<L: ZkClient>(
     live: &ActiveSession<L>,
     read: NodeDataResult,
 ) -> Option<HolderRoute> {

@@ -35,7 +35,7 @@ pub enum QueueRank<'a> {
 
 impl NodeLayout {
     /// The last sequence number with which a node may hold; `limit`: the one of the native layout.
-    pub fn last_usable_sequence(self, limit: u32) -> u32 {
+    pub(crate) fn last_usable_sequence(self, limit: u32) -> u32 {
         if self.is_native() { limit } else { MAX_FOREIGN_SEQUENCE }
     }
 
@@ -65,7 +65,7 @@ impl NodeLayout {
 
     /// The first node, if it holds alone and may be a gateway's; `None` if readers hold together, another program
     /// holds, or there is no holder.
-    pub fn sole_holder(self, children: &[String]) -> Option<&str> {
+    pub(crate) fn sole_holder(self, children: &[String]) -> Option<&str> {
         if self != Self::Native {
             return None;
         }
@@ -108,7 +108,7 @@ impl NodeLayout {
 
     /// Whether the key is in use with permits: the first contender requests one, or one is taken. Then no contender may
     /// queue here for the key alone.
-    pub fn is_semaphore(self, children: &[String]) -> bool {
+    pub(crate) fn is_semaphore(self, children: &[String]) -> bool {
         let first = children
             .iter()
             .filter_map(|name| self.parse_contender(name))

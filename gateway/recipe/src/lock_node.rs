@@ -63,14 +63,14 @@ impl LockNodeLocation {
     }
 
     /// Bytes of the longest path that a node can have there.
-    pub fn max_path_len(&self) -> usize {
+    pub(crate) fn max_path_len(&self) -> usize {
         self.parent.len() + self.layout.max_name_len()
     }
 }
 
 /// An own lock node.
 #[derive(Debug, Clone)]
-pub struct LockNode {
+pub(crate) struct LockNode {
     pub name: String,
     pub stat: NodeStat,
 }
@@ -154,7 +154,7 @@ impl<L: ZkClient> LockNodeAttempt<L> {
     }
 
     /// The path to request; the server appends the sequence number.
-    pub fn requested_path(&self) -> String {
+    pub(crate) fn requested_path(&self) -> String {
         self.path(&self.layout.requested_name(self.guid, self.mode))
     }
 
@@ -170,7 +170,7 @@ impl<L: ZkClient> LockNodeAttempt<L> {
     }
 
     /// Creates the nodes above the key's parent; for locks of other programs the parent as well.
-    pub async fn create_ancestors(&self) -> Result<(), GrantError> {
+    pub(crate) async fn create_ancestors(&self) -> Result<(), GrantError> {
         if !self.layout.is_native() {
             let kind = foreign_parent::parent_kind(self.layout);
             return foreign_parent::create_missing_ancestors(&self.live, &self.parent, kind)
@@ -190,7 +190,7 @@ impl<L: ZkClient> LockNodeAttempt<L> {
 
     /// Removes a parent that this attempt created and then did not use. The server would keep a container that never
     /// had a child.
-    pub async fn remove_unused_parent(&self) {
+    pub(crate) async fn remove_unused_parent(&self) {
         // The server refuses this if another contender has come since, which then removes the parent, or if the record
         // was written.
         let steps = [MultiOp::Delete { path: &self.parent, version: Some(UNWRITTEN_VERSION) }];
@@ -203,7 +203,7 @@ impl<L: ZkClient> LockNodeAttempt<L> {
     /// reconnect ZooKeeper refuses requests of the session's old connection.
     ///
     /// Adopts the lowest own node, and removes all other own nodes.
-    pub async fn recover_created_node(&self) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
+    pub(crate) async fn recover_created_node(&self) -> Result<Option<(LockNode, Vec<String>)>, GrantError> {
         'anew: loop {
             let synced = self.live.client.sync(&self.parent);
             let children = self.live.client.children(&self.parent);
@@ -314,14 +314,14 @@ pub const RETRY_PAUSE: Duration = Duration::from_millis(20);
 pub const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 
 /// How often a create begins again because a parent was removed as empty, or created, in between.
-pub const CREATE_ROUNDS: usize = 16;
+pub(crate) const CREATE_ROUNDS: usize = 16;
 
 /// From this round on the creates of parent and node are sent directly one after the other. If a key comes and goes all
 /// the time, the last answer about its parent is already out of date.
-pub const PATIENT_ROUNDS: usize = 4;
+pub(crate) const PATIENT_ROUNDS: usize = 4;
 
 /// A definite refusal of the server.
-pub fn definite_error(fault: ZkError) -> GrantError {
+pub(crate) fn definite_error(fault: ZkError) -> GrantError {
     match fault {
         ZkError::SessionEnded => GrantError::Lost,
         other => GrantError::Service(other.to_string()),

@@ -10,7 +10,7 @@ use fencegate_zookeeper::{
 };
 
 /// An entry of the registry, for as long as a node of this GUID may exist.
-pub struct LockNodeRegistration<L: ZkClient> {
+pub(crate) struct LockNodeRegistration<L: ZkClient> {
     live: Rc<ActiveSession<L>>,
     pub guid: Guid,
     /// Set if a node may be left when this is dropped. The entry then stays, so that the janitor does not remove the
@@ -20,7 +20,7 @@ pub struct LockNodeRegistration<L: ZkClient> {
 
 impl<L: ZkClient> LockNodeRegistration<L> {
     /// Enters nodes whose paths have `bytes` in total. Waits for capacity while idle tenures are evicted to free some.
-    pub async fn register(live: &Rc<ActiveSession<L>>, bytes: usize) -> Result<Self, GrantError> {
+    pub(crate) async fn register(live: &Rc<ActiveSession<L>>, bytes: usize) -> Result<Self, GrantError> {
         let registry = &live.registry;
         while registry.bytes.get() + bytes > MAX_SESSION_PATH_BYTES - RESERVED_PATH_BYTES {
             let freed = registry.freed.notified();
@@ -37,7 +37,7 @@ impl<L: ZkClient> LockNodeRegistration<L> {
     }
 
     /// An entry for a node that replaces this one in one transaction, and so takes over its capacity.
-    pub fn successor(&self) -> Self {
+    pub(crate) fn successor(&self) -> Self {
         let known = self.live.registry.guids.borrow_mut().insert(self.guid, 0);
         Self::new(&self.live, known.unwrap_or_default())
     }
@@ -50,7 +50,7 @@ impl<L: ZkClient> LockNodeRegistration<L> {
 
     /// Marks that the node may still exist and hold when this is dropped, so it must not be removed before the session
     /// ends.
-    pub fn retain_until_session_end(&self) {
+    pub(crate) fn retain_until_session_end(&self) {
         self.stays.set(true);
     }
 }

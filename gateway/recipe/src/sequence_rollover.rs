@@ -19,7 +19,7 @@ use super::{
 };
 
 /// A parent whose numbers are used up.
-pub struct ExhaustedSequenceParent<'a, L> {
+pub(crate) struct ExhaustedSequenceParent<'a, L> {
     candidate: &'a LockNodeAttempt<L>,
     /// Distinguishes this parent from its successor: versions begin again, a czxid does not.
     czxid: i64,
@@ -27,7 +27,7 @@ pub struct ExhaustedSequenceParent<'a, L> {
 
 impl<'a, L: ZkClient> ExhaustedSequenceParent<'a, L> {
     /// Call this while an own node is below the parent, so that it cannot be replaced meanwhile.
-    pub async fn observe(candidate: &'a LockNodeAttempt<L>) -> Result<Self, GrantError> {
+    pub(crate) async fn observe(candidate: &'a LockNodeAttempt<L>) -> Result<Self, GrantError> {
         match candidate.live.client.stat(&candidate.parent).await {
             Ok(Some(seen)) => Ok(Self { candidate, czxid: seen.czxid }),
             Ok(None) | Err(ZkError::Ambiguous(_)) => Err(GrantError::Lost),
@@ -37,7 +37,10 @@ impl<'a, L: ZkClient> ExhaustedSequenceParent<'a, L> {
 
     /// Returns when the parent is gone or replaced, by this attempt or another one. The own node below it has to be
     /// gone before.
-    pub async fn wait_replaced(self, caller: &mut impl LockAttemptObserver) -> Result<(), LockAttemptError> {
+    pub(crate) async fn wait_replaced(
+        self,
+        caller: &mut impl LockAttemptObserver,
+    ) -> Result<(), LockAttemptError> {
         let link = &self.candidate.live.client;
         loop {
             // The watch is set before the removal is tried, so that the end of a child in between is not missed.

@@ -29,7 +29,7 @@ use super::{
 
 /// The filter's state of a worker.
 #[derive(Clone)]
-pub struct FilterRole {
+pub(crate) struct FilterRole {
     clock_error: Duration,
     enforce: Enforcement,
     bypass: Arc<TokenBypassPolicy>,

@@ -227,7 +227,7 @@ fn log_difference(file: &str, result: &str, difference: &PlanDiff) {
 }
 
 /// Detects when a file changes. A file that is being written changes more than once.
-pub struct FileWatcher {
+pub(crate) struct FileWatcher {
     file: PathBuf,
     known: Option<Vec<u8>>,
     seen: Option<Vec<u8>>,
@@ -238,14 +238,14 @@ pub struct FileWatcher {
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl FileWatcher {
-    pub fn new(file: PathBuf) -> Self {
+    pub(crate) fn new(file: PathBuf) -> Self {
         let known = std::fs::read(&file).ok();
         Self { file, seen: known.clone(), known }
     }
 
     /// Returns when the file has another content than before, and the same one in two checks. A file that is missing
     /// is about to come back.
-    pub async fn wait_changed(&mut self) {
+    pub(crate) async fn wait_changed(&mut self) {
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;
             let found = std::fs::read(&self.file).ok();

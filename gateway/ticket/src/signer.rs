@@ -31,7 +31,7 @@ impl TicketSigner {
     }
 
     /// Signs with HS256. A verifier could sign as well.
-    pub fn with_secret(secret: &SharedSecret) -> Self {
+    pub(crate) fn with_secret(secret: &SharedSecret) -> Self {
         Self::new(Algorithm::HS256, EncodingKey::from_secret(secret.bytes()), secret.kid())
     }
 

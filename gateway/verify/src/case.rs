@@ -114,7 +114,7 @@ impl CaseGroup {
 
 impl TestCase {
     /// Why the case does not apply; `None` if it does.
-    pub fn skip_reason(&self, service: &TestedService) -> Option<String> {
+    pub(crate) fn skip_reason(&self, service: &TestedService) -> Option<String> {
         if !service.only.is_empty() && !service.only.iter().any(|name| name == self.name) {
             return Some("`--only` names other cases".to_owned());
         }

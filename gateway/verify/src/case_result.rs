@@ -24,7 +24,7 @@ pub enum PassStrength {
 
 /// Why a case has not passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CaseError {
+pub(crate) enum CaseError {
     Failed(String),
     Undecided(String),
 }
@@ -39,17 +39,17 @@ pub struct StepRecord {
 }
 
 impl CaseError {
-    pub fn failed<T>(reason: impl Into<String>) -> Result<T, Self> {
+    pub(crate) fn failed<T>(reason: impl Into<String>) -> Result<T, Self> {
         Err(Self::Failed(reason.into()))
     }
 
-    pub fn undecided<T>(reason: impl Into<String>) -> Result<T, Self> {
+    pub(crate) fn undecided<T>(reason: impl Into<String>) -> Result<T, Self> {
         Err(Self::Undecided(reason.into()))
     }
 }
 
 impl CaseResult {
-    pub fn from_outcome(outcome: Result<(), CaseError>, strength: PassStrength) -> Self {
+    pub(crate) fn from_outcome(outcome: Result<(), CaseError>, strength: PassStrength) -> Self {
         match outcome {
             Ok(()) => Self::Passed(strength),
             Err(CaseError::Failed(reason)) => Self::Failed(reason),

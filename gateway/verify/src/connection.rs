@@ -68,7 +68,7 @@ pub enum ServiceRequestError {
 pub struct ParseInstanceError(String);
 
 /// A body that is sent at once, or in two halves with a wait in between.
-pub struct SplitBody {
+pub(crate) struct SplitBody {
     first: Option<Bytes>,
     rest: Option<(oneshot::Receiver<()>, Bytes)>,
 }

@@ -20,7 +20,7 @@ use super::{
 };
 
 /// The service under test, and the facts about it so far.
-pub struct TestContext<'a> {
+pub(crate) struct TestContext<'a> {
     pub service: &'a TestedService,
     /// The beginning of all keys of this run.
     run: String,
@@ -89,18 +89,18 @@ impl<'a> TestContext<'a> {
     }
 
     /// An unused key, with a second one if the request names two.
-    pub fn fresh_keys(&self) -> TestKeys {
+    pub(crate) fn fresh_keys(&self) -> TestKeys {
         self.keys_for(self.fresh_name(), self.fresh_name())
     }
 
     /// Two given keys, used or unused.
-    pub fn keys_for(&self, key: String, other: String) -> TestKeys {
+    pub(crate) fn keys_for(&self, key: String, other: String) -> TestKeys {
         let both = self.service.write.names_two_keys();
         self.test_keys(key, other, both)
     }
 
     /// A request that lists both keys, even if it names only one.
-    pub fn keys_for_both(&self, key: String, other: String) -> TestKeys {
+    pub(crate) fn keys_for_both(&self, key: String, other: String) -> TestKeys {
         self.test_keys(key, other, true)
     }
 
@@ -115,12 +115,12 @@ impl<'a> TestContext<'a> {
     }
 
     /// Sends a write and returns its answer.
-    pub async fn write(&self, keys: &TestKeys, token: SyntheticToken) -> SentRequest {
+    pub(crate) async fn write(&self, keys: &TestKeys, token: SyntheticToken) -> SentRequest {
         let stamp = TokenHeaders::Whole(token);
         self.send(RequestSpec { ask: RequestKind::Write, keys, stamp, at: 0, operation: None }).await
     }
 
-    pub async fn send(&self, spec: RequestSpec<'_>) -> SentRequest {
+    pub(crate) async fn send(&self, spec: RequestSpec<'_>) -> SentRequest {
         self.prepare(spec).await.send_now().await
     }
 
@@ -128,7 +128,7 @@ impl<'a> TestContext<'a> {
     ///
     /// # Panics
     /// The service has no probe. Only cases that need one call this.
-    pub async fn probe_outcome(&self, operation: &str, stamp: TokenHeaders, at: usize) -> SentRequest {
+    pub(crate) async fn probe_outcome(&self, operation: &str, stamp: TokenHeaders, at: usize) -> SentRequest {
         let probe = self.service.probe.as_ref().expect("the case needs it");
         let mut filled =
             probe.ask.render(&RequestTemplateValues { operation, ..RequestTemplateValues::default() });
@@ -143,7 +143,7 @@ impl<'a> TestContext<'a> {
     }
 
     /// Connects without sending.
-    pub async fn prepare(&self, spec: RequestSpec<'_>) -> PreparedRequest {
+    pub(crate) async fn prepare(&self, spec: RequestSpec<'_>) -> PreparedRequest {
         let template = self.template(spec.ask);
         let operation = spec.operation.map_or_else(|| format!("op-{}", self.fresh_name()), str::to_owned);
         let places =
@@ -197,7 +197,7 @@ impl<'a> TestContext<'a> {
     }
 
     /// Reads the effects on the first key; `None` if effects cannot be seen.
-    pub async fn read_effects(&self, keys: &TestKeys) -> Result<Option<EffectReading>, CaseError> {
+    pub(crate) async fn read_effects(&self, keys: &TestKeys) -> Result<Option<EffectReading>, CaseError> {
         if self.service.sight.is_observable() {
             sleep(self.service.settle).await;
         }
@@ -217,7 +217,7 @@ impl<'a> TestContext<'a> {
     }
 
     /// The change between two readings.
-    pub fn change(
+    pub(crate) fn change(
         &self,
         before: Option<&EffectReading>,
         after: Option<&EffectReading>,
@@ -227,7 +227,7 @@ impl<'a> TestContext<'a> {
 }
 
 impl PreparedRequest {
-    pub async fn send_now(self) -> SentRequest {
+    pub(crate) async fn send_now(self) -> SentRequest {
         let began = Instant::now();
         let answer = match self.socket {
             Ok(socket) => socket.send(&self.filled, None, self.patience).await,
@@ -240,7 +240,7 @@ impl PreparedRequest {
     }
 
     /// Sends the second half of the body after `until`. The request begins then.
-    pub async fn send_held(self, until: oneshot::Receiver<()>) -> SentRequest {
+    pub(crate) async fn send_held(self, until: oneshot::Receiver<()>) -> SentRequest {
         let (sender, released) = oneshot::channel();
         let (go, gate) = oneshot::channel();
         let pass_on = async {

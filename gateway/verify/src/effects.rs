@@ -62,7 +62,7 @@ pub enum EffectChange {
 }
 
 impl EffectSource {
-    pub fn is_observable(&self) -> bool {
+    pub(crate) fn is_observable(&self) -> bool {
         !matches!(self, Self::Answers)
     }
 }
@@ -117,7 +117,7 @@ impl EffectSelector {
 ///
 /// # Errors
 /// The file cannot be read. A missing file has no lines.
-pub fn count_lines(file: &PathBuf, key: &str) -> Result<EffectReading, String> {
+pub(crate) fn count_lines(file: &PathBuf, key: &str) -> Result<EffectReading, String> {
     match fs::read_to_string(file) {
         Ok(text) => Ok(EffectReading::Count(text.lines().filter(|line| line.contains(key)).count() as i128)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(EffectReading::Count(0)),
@@ -151,7 +151,7 @@ impl EffectUnit {
 }
 
 impl EffectReading {
-    pub fn change_to(&self, later: &Self, scale: Option<EffectUnit>) -> EffectChange {
+    pub(crate) fn change_to(&self, later: &Self, scale: Option<EffectUnit>) -> EffectChange {
         if self == later {
             return EffectChange::Effects(0);
         }

@@ -8,7 +8,7 @@ use super::{
 };
 
 /// `shots` are all writes of one key, beginning with the first.
-pub fn check_linearizable(shots: &[SentRequest], form: ComparedField) -> Result<(), CaseError> {
+pub(crate) fn check_linearizable(shots: &[SentRequest], form: ComparedField) -> Result<(), CaseError> {
     let accepted: Vec<&SentRequest> =
         shots.iter().filter(|shot| matches!(shot.came, ServiceRequestOutcome::Accepted(_))).collect();
     check_stale(&accepted, form)?;

@@ -13,7 +13,7 @@ use super::{
 };
 
 /// Runs the case, and returns its result and its events.
-pub async fn run_case(
+pub(crate) async fn run_case(
     context: &TestContext<'_>,
     case: &TestCase,
 ) -> (Result<(), CaseError>, Vec<StepRecord>) {

@@ -80,7 +80,7 @@ impl ServiceRequestOutcome {
     }
 
     /// True if the request may have had an effect.
-    pub fn may_have_been_done(&self) -> bool {
+    pub(crate) fn may_have_been_done(&self) -> bool {
         matches!(self, Self::Accepted(_) | Self::Unclear(..) | Self::TimedOut(_) | Self::Disconnected(_))
     }
 }

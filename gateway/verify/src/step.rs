@@ -82,11 +82,11 @@ pub const fn read(mint: SyntheticToken) -> CaseStep {
     CaseStep { act: CaseStepKind::Read, ..write(mint) }
 }
 
-pub const fn write_other(mint: SyntheticToken) -> CaseStep {
+pub(crate) const fn write_other(mint: SyntheticToken) -> CaseStep {
     CaseStep { act: CaseStepKind::WriteOther, ..write(mint) }
 }
 
-pub const fn with_headers(stamp: TokenHeaders) -> CaseStep {
+pub(crate) const fn with_headers(stamp: TokenHeaders) -> CaseStep {
     CaseStep {
         act: CaseStepKind::Write,
         who: KeySelector::One(A),
@@ -114,17 +114,17 @@ pub const fn wait() -> CaseStep {
 
 impl CaseStep {
     #[must_use]
-    pub const fn on_key(self, key: usize) -> Self {
+    pub(crate) const fn on_key(self, key: usize) -> Self {
         Self { who: KeySelector::One(key), ..self }
     }
 
     #[must_use]
-    pub const fn on_both(self, key: usize, other: usize) -> Self {
+    pub(crate) const fn on_both(self, key: usize, other: usize) -> Self {
         Self { who: KeySelector::Both(key, other), ..self }
     }
 
     #[must_use]
-    pub const fn on_second_instance(self) -> Self {
+    pub(crate) const fn on_second_instance(self) -> Self {
         Self { at: InstanceChoice::Second, ..self }
     }
 

@@ -89,7 +89,7 @@ impl SyntheticToken {
     }
 
     #[must_use]
-    pub const fn with_sequence(self, sequence: u32) -> Self {
+    pub(crate) const fn with_sequence(self, sequence: u32) -> Self {
         Self { sequence, ..self }
     }
 
@@ -122,7 +122,7 @@ impl Default for TokenHeaderNames {
 }
 
 impl TokenHeaderNames {
-    pub fn compared_header(&self) -> &HeaderName {
+    pub(crate) fn compared_header(&self) -> &HeaderName {
         match self.form {
             ComparedField::Token => &self.token,
             ComparedField::Number => &self.number,
@@ -132,7 +132,7 @@ impl TokenHeaderNames {
 
 impl TokenHeaders {
     /// The token, if the fields have the form of a gateway.
-    pub fn synthetic_token(self) -> Option<SyntheticToken> {
+    pub(crate) fn synthetic_token(self) -> Option<SyntheticToken> {
         match self {
             Self::Whole(mint) | Self::Alone(mint) | Self::Until(mint, _) => Some(mint),
             _ => None,
@@ -140,7 +140,7 @@ impl TokenHeaders {
     }
 
     /// The deadline of the request.
-    pub fn deadline_field(self) -> DeadlineHeaderValue {
+    pub(crate) fn deadline_field(self) -> DeadlineHeaderValue {
         match self {
             Self::Until(_, not_after) => not_after,
             _ => DeadlineHeaderValue::InTime,

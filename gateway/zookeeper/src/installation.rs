@@ -36,10 +36,10 @@ pub struct RollbackEvidence {
 pub const FORMAT: u32 = 2;
 
 /// The form of a `meta` without `suspect`.
-pub const UNMARKED: u32 = 1;
+pub(crate) const UNMARKED: u32 = 1;
 
 /// The highest base: czxids are added to it, and the sum has to fit into 64 bits.
-pub const HIGHEST_BASE: u64 = 1 << 62;
+pub(crate) const HIGHEST_BASE: u64 = 1 << 62;
 
 impl InstallationMeta {
     /// Refuses numbers that no gateway can have written: a mistake must not become the base of all tokens.

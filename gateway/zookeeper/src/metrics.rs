@@ -190,26 +190,26 @@ impl SessionMetrics {
         Self { label: number.to_string(), ..self.clone() }
     }
 
-    pub fn record_session_established(&self, timeout: Duration) {
+    pub(crate) fn record_session_established(&self, timeout: Duration) {
         self.timeout.set(timeout.as_secs_f64());
     }
 
     /// The session has a connection.
-    pub fn set_connected(&self) {
+    pub(crate) fn set_connected(&self) {
         self.set_state("connected");
     }
 
     /// The session has no connection, and may still be alive.
-    pub fn set_disconnected(&self) {
+    pub(crate) fn set_disconnected(&self) {
         self.set_state("disconnected");
     }
 
     /// There is no session.
-    pub fn set_no_session(&self) {
+    pub(crate) fn set_no_session(&self) {
         self.set_state("none");
     }
 
-    pub fn record_session_ended(&self) {
+    pub(crate) fn record_session_ended(&self) {
         self.expirations.inc();
         self.proof.with_label_values(&[&self.label]).set(0.0);
         self.set_ephemeral_nodes(0, 0);
@@ -237,7 +237,7 @@ impl SessionMetrics {
     }
 
     /// How many gateways of the installation lock other keys than this one.
-    pub fn set_config_mismatch(&self, gateways: usize) {
+    pub(crate) fn set_config_mismatch(&self, gateways: usize) {
         self.mismatch.set(i64::try_from(gateways).unwrap_or(i64::MAX));
     }
 
@@ -249,7 +249,7 @@ impl SessionMetrics {
     }
 
     /// Counts a pause of the process by `late`. `timeout`: the session timeout.
-    pub fn record_process_pause(&self, late: Duration, timeout: Duration) {
+    pub(crate) fn record_process_pause(&self, late: Duration, timeout: Duration) {
         self.pause.observe(late.as_secs_f64());
         for (over, parts) in THRESHOLDS {
             if late * parts >= timeout {
@@ -263,7 +263,12 @@ impl SessionMetrics {
     }
 
     /// Counts a completed ZooKeeper operation; `error`: one of [`ERRORS`].
-    pub fn record_zookeeper_request(&self, op: &'static str, took: Duration, error: Option<&'static str>) {
+    pub(crate) fn record_zookeeper_request(
+        &self,
+        op: &'static str,
+        took: Duration,
+        error: Option<&'static str>,
+    ) {
         self.seconds.with_label_values(&[op]).observe(took.as_secs_f64());
         if let Some(error) = error {
             self.errors.with_label_values(&[op, error]).inc();
@@ -271,7 +276,7 @@ impl SessionMetrics {
     }
 
     /// Counts an answered transaction of several keys.
-    pub fn record_shared_transaction(&self, done: bool) {
+    pub(crate) fn record_shared_transaction(&self, done: bool) {
         self.together.with_label_values(&[SHARED_RESULTS[usize::from(!done)]]).inc();
     }
 
@@ -299,11 +304,11 @@ impl SessionMetrics {
         if cause.is_loss() { &self.lost } else { &self.tenures }
     }
 
-    pub fn set_proof_remaining(&self, remaining: Duration) {
+    pub(crate) fn set_proof_remaining(&self, remaining: Duration) {
         self.proof.with_label_values(&[&self.label]).set(remaining.as_secs_f64());
     }
 
-    pub fn set_ephemeral_nodes(&self, nodes: usize, bytes: usize) {
+    pub(crate) fn set_ephemeral_nodes(&self, nodes: usize, bytes: usize) {
         let gauge = |gauges: &IntGaugeVec, value: usize| {
             gauges.with_label_values(&[&self.label]).set(i64::try_from(value).unwrap_or(i64::MAX));
         };

@@ -9,7 +9,7 @@ use crate::path::{decode_escape, is_unreserved};
 
 impl KeyTemplate {
     /// The filtered values, left to right; `None` for a key that this template cannot make.
-    pub fn parse_values(&self, key: &ResourceKey) -> Option<Vec<String>> {
+    pub(crate) fn parse_values(&self, key: &ResourceKey) -> Option<Vec<String>> {
         let mut rest = key.as_str();
         let mut values = Vec::new();
         let mut parts = self.parts.iter().peekable();

@@ -162,7 +162,7 @@ impl KeyTemplate {
     }
 
     /// The values that the key takes from a JSON body.
-    pub fn pointers(&self) -> impl Iterator<Item = &JsonPointer> {
+    pub(crate) fn pointers(&self) -> impl Iterator<Item = &JsonPointer> {
         self.variables().filter_map(TemplateVariable::pointer)
     }
 }

@@ -79,7 +79,7 @@ impl PathTemplate {
     }
 
     /// The variables, left to right.
-    pub fn variable_names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn variable_names(&self) -> impl Iterator<Item = &str> {
         self.pieces.iter().filter_map(PathTemplateSegment::name)
     }
 

@@ -25,12 +25,12 @@ pub struct PendingKeyGeneration {
 
 impl KeyRulesGeneration {
     /// A generation without a predecessor, open at once.
-    pub fn new_open() -> Arc<Self> {
+    pub(crate) fn new_open() -> Arc<Self> {
         Self::new(true)
     }
 
     /// A generation whose requests wait until the requests of the former generations have ended.
-    pub fn new_after(before: Vec<Arc<Self>>) -> (Arc<Self>, PendingKeyGeneration) {
+    pub(crate) fn new_after(before: Vec<Arc<Self>>) -> (Arc<Self>, PendingKeyGeneration) {
         let term = Self::new(false);
         let opening = PendingKeyGeneration { generation: term.clone(), predecessors: before };
         (term, opening)

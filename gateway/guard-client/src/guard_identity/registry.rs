@@ -132,7 +132,7 @@ struct HighestGuardEpoch {
 /// The state when the identity of a guard was requested. While its announcement is on its way, other requests may be
 /// admitted.
 #[derive(Debug, Clone, Copy)]
-pub struct IdentityCheckSnapshot {
+pub(crate) struct IdentityCheckSnapshot {
     known: u64,
     asked: IdentityCheckTurn,
 }
@@ -171,7 +171,7 @@ impl GuardRegistry {
     }
 
     /// Call this before requesting the identity of a guard.
-    pub fn begin_check(&self, upstream: &Upstream) -> IdentityCheckSnapshot {
+    pub(crate) fn begin_check(&self, upstream: &Upstream) -> IdentityCheckSnapshot {
         let state = self.lock();
         IdentityCheckSnapshot {
             known: state.highest(upstream).map_or(0, |highest| highest.epoch),
@@ -181,7 +181,7 @@ impl GuardRegistry {
 
     /// Records the announcement of a guard at the beginning of a connection. Returns its process, for
     /// [`GuardRegistry::record_admitted`].
-    pub fn record_announcement(
+    pub(crate) fn record_announcement(
         &self,
         upstream: &Upstream,
         address: &Arc<EndpointAddress>,
@@ -273,7 +273,7 @@ impl GuardRegistry {
     }
 
     /// The announcements of all guards of an upstream, for an operator who has to choose one.
-    pub fn describe_announcements(&self, upstream: &Upstream) -> String {
+    pub(crate) fn describe_announcements(&self, upstream: &Upstream) -> String {
         let state = self.lock();
         let one = |(at, guard): (&EndpointAddress, &GuardProcess)| {
             let GuardProcess { store, instance, database } = guard;
@@ -298,13 +298,13 @@ impl GuardRegistry {
     }
 
     /// Call this before connecting to an address to look for a guard.
-    pub fn begin_attempt(&self) -> IdentityCheckAttempt {
+    pub(crate) fn begin_attempt(&self) -> IdentityCheckAttempt {
         IdentityCheckAttempt(self.lock().notes)
     }
 
     /// Records that no guard answers there. If a guard has announced itself since the attempt began, its announcement
     /// still counts.
-    pub fn record_no_guard(
+    pub(crate) fn record_no_guard(
         &self,
         upstream: &Upstream,
         address: &Arc<EndpointAddress>,

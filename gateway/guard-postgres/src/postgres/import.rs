@@ -107,7 +107,7 @@ impl ImportLock {
     ///
     /// # Errors
     /// If the copy exists, it is not known whether it is the store now.
-    pub async fn activate_copy(&self, id: &str) -> Result<(), UnusableDatabaseError> {
+    pub(crate) async fn activate_copy(&self, id: &str) -> Result<(), UnusableDatabaseError> {
         let query = FINISH.replace("$$", &self.place.schema);
         let finished = self.connection.query_one(&query, &[&id]).await;
         match finished.map(|row| row.get::<_, i64>(0)) {

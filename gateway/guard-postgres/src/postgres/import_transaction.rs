@@ -102,7 +102,7 @@ impl<'i> ImportTransaction<'i> {
 
     /// # Errors
     /// The rows cannot be written. The same is true of the methods below.
-    pub async fn insert_keys(&mut self, marked: &[KeyRow]) -> Result<(), UnusableDatabaseError> {
+    pub(crate) async fn insert_keys(&mut self, marked: &[KeyRow]) -> Result<(), UnusableDatabaseError> {
         let keys: Vec<&str> = marked.iter().map(|marked| marked.key.as_str()).collect();
         let tokens = |of: fn(&KeyRow) -> Option<TokenWatermark>| -> Vec<Option<String>> {
             marked.iter().map(|marked| of(marked).map(|watermark| watermark.token.to_string())).collect()
@@ -125,7 +125,7 @@ impl<'i> ImportTransaction<'i> {
         self.insert(query, &types, &[&keys, &write, &exact, &read, &base, &used]).await
     }
 
-    pub async fn insert_executions(
+    pub(crate) async fn insert_executions(
         &mut self,
         unended: &[OpenExecution],
     ) -> Result<(), UnusableDatabaseError> {
@@ -153,7 +153,7 @@ impl<'i> ImportTransaction<'i> {
         self.insert(query, &types, &[&keys, &names, &tokens, &shared, &left, &instance, &time]).await
     }
 
-    pub async fn insert_operations(
+    pub(crate) async fn insert_operations(
         &mut self,
         operations: &[(OperationId, JournalEntry)],
     ) -> Result<(), UnusableDatabaseError> {

@@ -119,10 +119,6 @@ impl PostgresStore {
         &self.instance.identity
     }
 
-    pub fn database_config(&self) -> &PostgresConfig {
-        &self.instance.place
-    }
-
     /// The state of the store, as of the last heartbeat.
     pub fn status(&self) -> StoreStatus {
         self.instance.status().clone()

@@ -53,7 +53,7 @@ impl InDoubtDispatch {
     }
 
     /// When it counts as over, at the earliest.
-    pub fn ends_at(&self, now: BootInstant) -> BootInstant {
+    pub(crate) fn ends_at(&self, now: BootInstant) -> BootInstant {
         self.left.map_or(self.until, |left| now + left)
     }
 }

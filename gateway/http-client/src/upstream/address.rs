@@ -74,7 +74,7 @@ impl EndpointAddress {
     }
 
     /// The result of an attempt to connect to it.
-    pub fn record_connect(&self, did: bool) {
+    pub(crate) fn record_connect(&self, did: bool) {
         if self.dead.load(Relaxed) == did {
             self.dead.store(!did, Relaxed);
         }
@@ -104,7 +104,7 @@ impl AddressSet {
     }
 
     /// Whether the name is an address already, so that there is nothing to look up.
-    pub fn is_literal(&self) -> bool {
+    pub(crate) fn is_literal(&self) -> bool {
         self.literal
     }
 
@@ -114,7 +114,7 @@ impl AddressSet {
     }
 
     /// Whether new requests should go to none of the addresses.
-    pub fn all_silent(&self) -> bool {
+    pub(crate) fn all_silent(&self) -> bool {
         let known = self.known.borrow();
         let mut known = known.iter().flatten().peekable();
         known.peek().is_some() && known.all(|address| address.liveness.is_silent())
@@ -130,7 +130,7 @@ impl AddressSet {
 
     /// All addresses in the order in which to try them. Each call begins with another one. Addresses that did not
     /// answer come last, and behind them the silent ones. Waits as [`AddressSet::all`] does.
-    pub async fn rotated_addresses(&self) -> Vec<Arc<EndpointAddress>> {
+    pub(crate) async fn rotated_addresses(&self) -> Vec<Arc<EndpointAddress>> {
         let mut all = self.all().await;
         if all.len() > 1 {
             let first = self.turn.fetch_add(1, Relaxed) % all.len();
@@ -142,7 +142,7 @@ impl AddressSet {
 
     /// The addresses, with those that lookups have found recently; `None` if nothing was ever found. Waits as
     /// [`AddressSet::all`] does.
-    pub async fn recent_targets(&self) -> Option<Vec<ConnectTarget>> {
+    pub(crate) async fn recent_targets(&self) -> Option<Vec<ConnectTarget>> {
         let all = self.all().await;
         let lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
         let lately = lately.iter().filter(|(_, at)| at.elapsed() < LATELY).map(|(socket, _)| socket.clone());
@@ -194,7 +194,7 @@ impl AddressSet {
     }
 
     /// A lookup found nothing, so the old addresses stay. True if the previous lookup did find some.
-    pub fn record_failed_lookup(&self) -> bool {
+    pub(crate) fn record_failed_lookup(&self) -> bool {
         self.known.send_if_modified(|known| {
             let first = known.is_none();
             known.get_or_insert_default();

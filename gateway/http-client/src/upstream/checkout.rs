@@ -89,7 +89,7 @@ impl CheckedOutConnection {
 
     /// Returns the connection to the pool if the exchange is over, as most are at the last byte of their response.
     /// Otherwise returns the checkout.
-    pub fn try_return(mut self) -> Result<(), Self> {
+    pub(crate) fn try_return(mut self) -> Result<(), Self> {
         match self.pooled.take_if(|pooled| pooled.is_settled()) {
             Some(pooled) => {
                 self.put_back(pooled);
@@ -102,7 +102,7 @@ impl CheckedOutConnection {
     /// Returns the connection to the pool when the exchange is over in both directions. An upstream may answer before
     /// it has read the whole request. Then the connection is closed after `patience`, and no further byte of the
     /// request is sent.
-    pub async fn return_when_settled(mut self, patience: Duration) {
+    pub(crate) async fn return_when_settled(mut self, patience: Duration) {
         let Some(mut pooled) = self.pooled.take() else { return };
         if !matches!(timeout(patience, pooled.wait_settled()).await, Ok(true)) {
             return;

@@ -105,7 +105,10 @@ pub struct ResponseHeadLimits {
 }
 
 /// `fields`: the most fields of a response.
-pub async fn handshake_http1<S>(stream: S, fields: usize) -> io::Result<(RequestSender, ConnectionTasks)>
+pub(crate) async fn handshake_http1<S>(
+    stream: S,
+    fields: usize,
+) -> io::Result<(RequestSender, ConnectionTasks)>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -150,7 +153,10 @@ where
 }
 
 /// Returns once the other side has shown that it speaks HTTP/2. Before that no byte of a request may be written.
-pub async fn handshake_http2<S>(stream: S, scheme: Scheme) -> io::Result<(RequestSender, ConnectionTasks)>
+pub(crate) async fn handshake_http2<S>(
+    stream: S,
+    scheme: Scheme,
+) -> io::Result<(RequestSender, ConnectionTasks)>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -204,7 +210,7 @@ impl RequestSender {
     }
 
     /// Returns when the last request is sent in full. An error: it never will be.
-    pub async fn wait_sent(&mut self) -> Result<(), hyper::Error> {
+    pub(crate) async fn wait_sent(&mut self) -> Result<(), hyper::Error> {
         match self {
             Self::Http1(sender, ..) => sender.ready().await,
             Self::Http2(sender, seen, _) => {
@@ -215,7 +221,7 @@ impl RequestSender {
     }
 
     /// Whether no byte has come since the last request. Always false for HTTP/2, where frames may come at any time.
-    pub fn is_unanswered(&self) -> bool {
+    pub(crate) fn is_unanswered(&self) -> bool {
         matches!(self, Self::Http1(_, _, read_flag) if !read_flag.get())
     }
 

@@ -82,7 +82,7 @@ impl EndpointState {
 
 /// Counts something at an endpoint for as long as it lives.
 #[derive(Debug)]
-pub struct EndpointCountGuard {
+pub(crate) struct EndpointCountGuard {
     endpoint: Arc<Endpoint>,
     counter: fn(&Endpoint) -> &AtomicUsize,
 }
@@ -121,7 +121,7 @@ impl Endpoint {
         }
     }
 
-    pub fn has_limits(&self, limits: &PoolLimits) -> bool {
+    pub(crate) fn has_limits(&self, limits: &PoolLimits) -> bool {
         self.limits == *limits
     }
 
@@ -147,12 +147,12 @@ impl Endpoint {
     }
 
     /// Counts a request in flight.
-    pub fn count_busy(self: &Arc<Self>) -> EndpointCountGuard {
+    pub(crate) fn count_busy(self: &Arc<Self>) -> EndpointCountGuard {
         self.count(|endpoint| &endpoint.busy)
     }
 
     /// Counts an idle connection; `None` if there are enough of them.
-    pub fn count_idle(self: &Arc<Self>) -> Option<EndpointCountGuard> {
+    pub(crate) fn count_idle(self: &Arc<Self>) -> Option<EndpointCountGuard> {
         let counted = self.count(|endpoint| &endpoint.idle);
         (self.idle.load(Relaxed) <= self.limits.max_idle).then_some(counted)
     }
@@ -173,7 +173,7 @@ impl Endpoint {
     }
 
     /// The permit for a connection that carries no request, and is not counted.
-    pub fn uncounted_permit() -> ConnectionPermit {
+    pub(crate) fn uncounted_permit() -> ConnectionPermit {
         Arc::new(Semaphore::new(1)).try_acquire_owned().expect("nobody else has it")
     }
 
@@ -230,7 +230,7 @@ impl Endpoint {
     ///
     /// A check of an earlier plan may end when the next plan has taken over, and is ignored then: if the next plan
     /// has no checks, nothing could correct the result.
-    pub fn set_check_result(&self, plan: u64, well: bool) -> bool {
+    pub(crate) fn set_check_result(&self, plan: u64, well: bool) -> bool {
         let verdict = plan << 1 | if well { 0 } else { UNHEALTHY };
         let newer = |earlier: u64| (earlier >> 1 <= plan).then_some(verdict);
         let earlier = self.health.verdict.fetch_update(Relaxed, Relaxed, newer);

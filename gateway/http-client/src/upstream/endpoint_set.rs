@@ -257,7 +257,7 @@ impl EndpointSet {
     }
 
     /// Checks whether the TLS files have changed. It may block.
-    pub fn reload_tls(&self) {
+    pub(crate) fn reload_tls(&self) {
         let Some(secured) = &self.tls else { return };
         let upstream = &self.upstream.name;
         match secured.reload_if_changed() {
@@ -275,7 +275,7 @@ impl EndpointSet {
     }
 
     /// Applies the result of a lookup; `None`: nothing was found in time.
-    pub fn record_lookup(&self, endpoint: &Endpoint, found: Option<Vec<ConnectTarget>>) {
+    pub(crate) fn record_lookup(&self, endpoint: &Endpoint, found: Option<Vec<ConnectTarget>>) {
         let upstream = &self.upstream.name;
         let name = &endpoint.name;
         self.metrics.record_lookup(upstream, found.is_some());
@@ -301,7 +301,7 @@ impl EndpointSet {
     }
 
     /// Applies the result of the active checks. It is ignored if a later plan has taken the endpoint over.
-    pub fn record_check(&self, endpoint: &Endpoint, well: bool) {
+    pub(crate) fn record_check(&self, endpoint: &Endpoint, well: bool) {
         if endpoint.set_check_result(self.plan, well) {
             let state = if well { EndpointState::Usable } else { EndpointState::Unhealthy };
             let upstream = &self.upstream.name;

@@ -93,7 +93,7 @@ pub enum GateShutReason {
 /// The error of a write at a shut gate.
 #[derive(Debug, thiserror::Error)]
 #[error("the session deadline passed before the write")]
-pub struct GateShutError;
+pub(crate) struct GateShutError;
 
 impl WriteGate {
     pub fn new(clock: SharedClock) -> Self {
@@ -110,7 +110,7 @@ impl WriteGate {
     }
 
     /// Records that the connection speaks HTTP/2, which also sends bytes that belong to no request.
-    pub fn observe_http2(&self, frames: &Rc<H2WriteState>) {
+    pub(crate) fn observe_http2(&self, frames: &Rc<H2WriteState>) {
         self.frames.get_or_init(|| frames.clone());
     }
 
@@ -171,7 +171,7 @@ impl WriteGate {
     }
 
     /// Records that the connection ends. An exchange under way then ends with a reset.
-    pub fn shut_unless_open(&self) {
+    pub(crate) fn shut_unless_open(&self) {
         if !self.is_open() {
             self.shut(GateShutReason::Abandoned);
         }

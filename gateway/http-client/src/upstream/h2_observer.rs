@@ -21,7 +21,7 @@ use tokio::{
 };
 
 /// A connection whose frames are followed. It lies below the HTTP library and above TLS.
-pub struct H2ObservedIo<S> {
+pub(crate) struct H2ObservedIo<S> {
     io: S,
     out: H2WritePosition,
     incoming: H2ReadPosition,
@@ -132,7 +132,7 @@ impl H2WriteState {
     }
 
     /// Whether the present exchange's request was taken from the library in full.
-    pub fn is_request_sent(&self) -> bool {
+    pub(crate) fn is_request_sent(&self) -> bool {
         self.newest.get() > self.before.get() && self.ended.get()
     }
 
@@ -148,11 +148,11 @@ impl H2WriteState {
     }
 
     /// Both sides have shown that they speak HTTP/2.
-    pub fn is_http2_established(&self) -> bool {
+    pub(crate) fn is_http2_established(&self) -> bool {
         self.greeted.get() && self.acknowledged.get()
     }
 
-    pub fn last_data(&self) -> Instant {
+    pub(crate) fn last_data(&self) -> Instant {
         self.last_piece.get()
     }
 
@@ -278,7 +278,7 @@ fn parse_head(head: [u8; HEAD], before: H2FrameKind) -> (usize, H2FrameKind) {
 }
 
 impl<S> H2ObservedIo<S> {
-    pub fn new(io: S) -> (Self, Rc<H2WriteState>) {
+    pub(crate) fn new(io: S) -> (Self, Rc<H2WriteState>) {
         let seen = Rc::new(H2WriteState::new());
         let out = H2WritePosition { skip: PREFACE, head: [0; HEAD], have: 0, frame: H2FrameKind::Other };
         let incoming = H2ReadPosition::default();

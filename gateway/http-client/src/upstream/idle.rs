@@ -19,7 +19,7 @@ use crate::upstream::pooled_connection::PooledConnection;
 
 /// Both kinds of waiting.
 #[derive(Default)]
-pub struct IdlePool {
+pub(crate) struct IdlePool {
     /// Idle connections, by [`Endpoint::id`].
     idle: RefCell<BTreeMap<u64, Vec<IdleConnection>>>,
     /// Waiting requests, in the order of their arrival. A request that gives up removes itself.
@@ -59,7 +59,7 @@ impl IdleConnection {
 
 impl IdlePool {
     /// Passes the connection to a waiting request of this worker, or keeps it idle for `keep`.
-    pub fn put(&self, pooled: Box<PooledConnection>, keep: Duration) {
+    pub(crate) fn put(&self, pooled: Box<PooledConnection>, keep: Duration) {
         if !pooled.is_usable() {
             return;
         }
@@ -101,7 +101,7 @@ impl IdlePool {
     ///
     /// # Cancellation
     /// Dropping it gives up the position.
-    pub fn wait(&self, endpoints: &[Arc<Endpoint>]) -> PoolWaitGuard<'_> {
+    pub(crate) fn wait(&self, endpoints: &[Arc<Endpoint>]) -> PoolWaitGuard<'_> {
         let (sender, taken) = oneshot::channel();
         let number = self.next.get();
         self.next.set(number + 1);
@@ -113,7 +113,7 @@ impl IdlePool {
 
     /// The youngest idle connection whose last exchange is over in both directions. Others stay: a request that is
     /// queued on a busy connection would be sent at an unknown time.
-    pub fn take(&self, endpoint: &Endpoint) -> Option<Box<PooledConnection>> {
+    pub(crate) fn take(&self, endpoint: &Endpoint) -> Option<Box<PooledConnection>> {
         let mut all = self.idle.borrow_mut();
         let connections = all.get_mut(&endpoint.id)?;
         let now = Instant::now();
@@ -132,7 +132,7 @@ impl IdlePool {
 
     /// Closes connections that the other side has closed, that were idle for too long, or that keep a request at
     /// another worker waiting.
-    pub fn sweep(&self) {
+    pub(crate) fn sweep(&self) {
         let now = Instant::now();
         self.idle.borrow_mut().retain(|_, connections| {
             connections.retain(|connection| connection.is_usable(now));

@@ -91,11 +91,11 @@ impl EndpointMetrics {
     }
 
     /// Shows these endpoints in the metrics from now on.
-    pub fn set_source(&self, endpoints: Weak<dyn EndpointSnapshotSource>) {
+    pub(crate) fn set_source(&self, endpoints: Weak<dyn EndpointSnapshotSource>) {
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(endpoints);
     }
 
-    pub fn record_ejection(&self, upstream: &str, endpoint: &str) {
+    pub(crate) fn record_ejection(&self, upstream: &str, endpoint: &str) {
         self.ejections.with_label_values(&[upstream, endpoint]).inc();
     }
 
@@ -107,11 +107,11 @@ impl EndpointMetrics {
         self.waits.with_label_values(&[upstream, result]).inc();
     }
 
-    pub fn count_waiting(&self, upstream: &str) -> GaugeGuard {
+    pub(crate) fn count_waiting(&self, upstream: &str) -> GaugeGuard {
         GaugeGuard::new(&Rc::new(self.waiting.with_label_values(&[upstream])))
     }
 
-    pub fn record_check(&self, upstream: &str, endpoint: &str, good: bool) {
+    pub(crate) fn record_check(&self, upstream: &str, endpoint: &str, good: bool) {
         let result = if good { "good" } else { "bad" };
         self.checks.with_label_values(&[upstream, endpoint, result]).inc();
     }
@@ -121,7 +121,7 @@ impl EndpointMetrics {
         self.tls_files.with_label_values(&[upstream, result]).inc();
     }
 
-    pub fn record_lookup(&self, upstream: &str, found: bool) {
+    pub(crate) fn record_lookup(&self, upstream: &str, found: bool) {
         let result = if found { "good" } else { "bad" };
         self.resolutions.with_label_values(&[upstream, result]).inc();
     }

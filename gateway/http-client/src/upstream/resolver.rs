@@ -15,7 +15,7 @@ const LATE: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// Looks up one endpoint's name, for ever. A literal address needs no lookup.
-pub async fn run_resolver<N: Network>(network: &N, endpoint_set: &EndpointSet, endpoint: &Endpoint) {
+pub(crate) async fn run_resolver<N: Network>(network: &N, endpoint_set: &EndpointSet, endpoint: &Endpoint) {
     if endpoint.addresses.is_literal() {
         return;
     }

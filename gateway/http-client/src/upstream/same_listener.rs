@@ -40,7 +40,7 @@ fn is_local(socket: SocketAddr) -> bool {
 
 /// The address of this machine in its network, if it has one.
 #[cfg(test)]
-pub fn own_address() -> Option<IpAddr> {
+pub(crate) fn own_address() -> Option<IpAddr> {
     let asking = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     // An address that is reserved for documentation. No packet is sent there.
     asking.connect("203.0.113.1:9").ok()?;

@@ -56,12 +56,12 @@ impl BufferMetrics {
     }
 
     /// Adds bytes of heads, and returns their new sum. They count for the other sum as well.
-    pub fn add_to_heads(&self, bytes: i64) -> i64 {
+    pub(crate) fn add_to_heads(&self, bytes: i64) -> i64 {
         self.heads.add(bytes);
         self.heads.get()
     }
 
-    pub fn set_limit(&self, bytes: i64) {
+    pub(crate) fn set_limit(&self, bytes: i64) {
         self.limit.set(bytes);
     }
 
@@ -69,7 +69,7 @@ impl BufferMetrics {
         self.without_room.with_label_values(&[REQUEST]).inc();
     }
 
-    pub fn record_rejected_head(&self) {
+    pub(crate) fn record_rejected_head(&self) {
         self.without_room.with_label_values(&[HEAD]).inc();
     }
 

@@ -65,11 +65,11 @@ impl ClientConnectionMetrics {
         metrics
     }
 
-    pub fn record_handshake(&self, succeeded: bool) {
+    pub(crate) fn record_handshake(&self, succeeded: bool) {
         self.handshakes.with_label_values(&[RESULTS[usize::from(!succeeded)]]).inc();
     }
 
-    pub fn record_proxy_header(&self, result: &'static str) {
+    pub(crate) fn record_proxy_header(&self, result: &'static str) {
         self.proxy_headers.with_label_values(&[result]).inc();
     }
 
@@ -78,13 +78,13 @@ impl ClientConnectionMetrics {
     }
 
     /// `until`: seconds since 1970.
-    pub fn set_certificate_expiry(&self, file: &Path, until: u64) {
+    pub(crate) fn set_certificate_expiry(&self, file: &Path, until: u64) {
         let until = i64::try_from(until).unwrap_or(i64::MAX);
         self.not_after.with_label_values(&[&*file.to_string_lossy()]).set(until);
     }
 
     /// An idle connection was closed to free its slot for a new one.
-    pub fn record_eviction(&self) {
+    pub(crate) fn record_eviction(&self) {
         self.made_room.inc();
     }
 

@@ -22,11 +22,11 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use tracing::{info, warn};
 
 /// The most connections in the kernel's queue.
-pub const BACKLOG: i32 = 1024;
+pub(crate) const BACKLOG: i32 = 1024;
 
 /// A path at which this process listens, until [`SocketPathLock::release`] or its drop.
 #[derive(Debug)]
-pub struct SocketPathLock {
+pub(crate) struct SocketPathLock {
     path: PathBuf,
     listener: UnixListener,
     /// The inode of our file, until it is removed. No other file gets this number while the socket is open.
@@ -62,7 +62,7 @@ impl SocketPathLock {
     /// # Errors
     /// Another process listens there, or it cannot be determined whether one does. A file that is no socket is left
     /// alone.
-    pub fn bind(file: &UnixSocketFile, takeover: SocketTakeover) -> io::Result<Self> {
+    pub(crate) fn bind(file: &UnixSocketFile, takeover: SocketTakeover) -> io::Result<Self> {
         let path = &file.path;
         let locked = SocketFolder::open_parent(path)?.lock(PATIENCE)?;
         let at = match (inspect(path)?, takeover) {
@@ -84,7 +84,7 @@ impl SocketPathLock {
         Ok(Self { path: path.clone(), listener, ours: Mutex::new(Some(ours)) })
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -95,7 +95,7 @@ impl SocketPathLock {
 
     /// Removes the file, if it is still ours. New connections then find no listener, or the process that has taken
     /// over.
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         let mut ours = self.ours.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let Some(number) = ours.take() else { return };
         let removed = SocketFolder::open_parent(&self.path).and_then(|folder| {

@@ -167,7 +167,7 @@ impl LeaseCaller {
 
     /// # Errors
     /// The principal is no operator.
-    pub fn require_operator(&self) -> Result<&LeasePrincipal, Refusal> {
+    pub(crate) fn require_operator(&self) -> Result<&LeasePrincipal, Refusal> {
         let known = self.require_principal()?;
         if known.operator {
             Ok(known)

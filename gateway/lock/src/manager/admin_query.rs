@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 /// Answered on the thread of the sessions.
-pub enum AdminQuery {
+pub(crate) enum AdminQuery {
     QueueEntries { key: ResourceKey, site: LockLocation, answer: AdminReplySender<Vec<LockQueueEntry>> },
     Record { key: ResourceKey, answer: AdminReplySender<Option<GrantRecord>> },
     Break { key: ResourceKey, site: LockLocation, holder: String, answer: AdminReplySender<BreakLockOutcome> },

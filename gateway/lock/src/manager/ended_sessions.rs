@@ -44,18 +44,18 @@ impl EndedSessions {
 /// What one session of this process has seen below the members. Another session may read from a server that is behind,
 /// so only a name that the same session saw before counts as gone.
 #[derive(Debug)]
-pub struct MemberWatcher<'d> {
+pub(crate) struct MemberWatcher<'d> {
     ended_sessions: &'d EndedSessions,
     there: HashSet<Arc<str>>,
 }
 
 impl<'d> MemberWatcher<'d> {
-    pub fn new(ended_sessions: &'d EndedSessions) -> Self {
+    pub(crate) fn new(ended_sessions: &'d EndedSessions) -> Self {
         Self { ended_sessions, there: HashSet::new() }
     }
 
     /// Records the members that exist now.
-    pub fn update_members(&mut self, members: &[String]) {
+    pub(crate) fn update_members(&mut self, members: &[String]) {
         let there: HashSet<Arc<str>> = members.iter().map(|member| Arc::from(member.as_str())).collect();
         self.ended_sessions.record_ended_members(self.there.difference(&there).cloned());
         self.there = there;

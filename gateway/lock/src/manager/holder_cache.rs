@@ -57,7 +57,7 @@ impl HolderCache {
     }
 
     /// Records that ZooKeeper names this route, or that a response came from there.
-    pub fn record_route(&self, key: &ResourceKey, route: &HolderRoute, now: BootInstant) {
+    pub(crate) fn record_route(&self, key: &ResourceKey, route: &HolderRoute, now: BootInstant) {
         let mut shard = self.shard(key);
         if shard.len() >= MAX_KEYS_PER_SHARD && !shard.contains_key(key) {
             shard.retain(|_, known| now.since(known.good) < ROUTE_TTL);
@@ -68,7 +68,7 @@ impl HolderCache {
     }
 
     /// Removes a route that is of no use. A newer route of the key stays.
-    pub fn remove_route(&self, key: &ResourceKey, route: &HolderRoute) {
+    pub(crate) fn remove_route(&self, key: &ResourceKey, route: &HolderRoute) {
         let mut shard = self.shard(key);
         if shard.get(key).is_some_and(|known| known.way == *route) {
             shard.remove(key);
@@ -90,14 +90,14 @@ impl HolderCache {
         }
     }
 
-    pub fn is_unreachable(&self, route: &HolderRoute, now: BootInstant) -> bool {
+    pub(crate) fn is_unreachable(&self, route: &HolderRoute, now: BootInstant) -> bool {
         unpoisoned(&self.shut)
             .iter()
             .any(|(known, since)| known == route && now.since(*since) < UNREACHABLE_TTL)
     }
 
     /// Removes the route of a key that is held here.
-    pub fn remove_key(&self, key: &ResourceKey) {
+    pub(crate) fn remove_key(&self, key: &ResourceKey) {
         self.shard(key).remove(key);
     }
 

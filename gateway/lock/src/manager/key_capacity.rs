@@ -9,7 +9,7 @@ use fencegate_policies::key::ResourceKey;
 
 /// The counts of all workers, in shards so that they seldom contend.
 #[derive(Debug, Default)]
-pub struct KeyCapacityLimiter {
+pub(crate) struct KeyCapacityLimiter {
     shards: [Mutex<HashMap<ResourceKey, KeyRequestCounts>>; SHARDS],
 }
 
@@ -32,7 +32,7 @@ struct KeyRequestCounts {
 
 /// How many requests of this gateway a key may have.
 #[derive(Debug, Clone, Copy)]
-pub struct KeyCapacityLimits {
+pub(crate) struct KeyCapacityLimits {
     /// Requests that hold the key at once.
     pub hold: usize,
     /// Requests that wait behind them.
@@ -43,11 +43,11 @@ const SHARDS: usize = 16;
 
 /// The key has as many requests as its route allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeyCapacityExceededError;
+pub(crate) struct KeyCapacityExceededError;
 
 impl KeyCapacityLimiter {
     /// Takes a slot, which is released on drop. A lease always gets one.
-    pub fn take_slot(
+    pub(crate) fn take_slot(
         self: &Arc<Self>,
         key: &ResourceKey,
         of: HolderKind,
@@ -71,7 +71,7 @@ impl KeyCapacityLimiter {
     }
 
     /// Keys with at least one request.
-    pub fn key_count(&self) -> usize {
+    pub(crate) fn key_count(&self) -> usize {
         self.shards.iter().map(|shard| unpoisoned(shard).len()).sum()
     }
 

@@ -34,10 +34,10 @@ use super::{
 };
 
 /// The answer to a waiting request.
-pub type LockReply = Result<GrantGuard, GrantError>;
+pub(crate) type LockReply = Result<GrantGuard, GrantError>;
 
 /// The slot of one key: its queue, and the state that workers and its task share.
-pub struct KeySlot {
+pub(crate) struct KeySlot {
     pub key: ResourceKey,
     /// The site of its lock.
     pub site: LockLocation,
@@ -70,7 +70,7 @@ struct LocalWaiter {
 
 /// The parameters of a local request for a key.
 #[derive(Debug, Clone, Copy)]
-pub struct LocalRequest<'a> {
+pub(crate) struct LocalRequest<'a> {
     pub mode: LockMode,
     pub rules: CachedHoldLimits,
     pub patience: QueueWaitLimit,
@@ -91,7 +91,7 @@ pub(super) struct FirstWaitingRequest {
 }
 
 /// The immediate result of a request for a key.
-pub enum EnterQueueOutcome {
+pub(crate) enum EnterQueueOutcome {
     Started(GrantGuard),
     /// It waits for the answer. `attend`: a task has to be started for the key.
     Waiting {
@@ -297,7 +297,7 @@ impl MultiRequestLock for KeySlot {
 
 /// The queue position of one waiting request, which leaves the queue on drop. A tenure that was granted at the same
 /// moment is released when the answer is dropped.
-pub struct QueuePositionGuard {
+pub(crate) struct QueuePositionGuard {
     slot: Arc<KeySlot>,
 }
 

@@ -35,7 +35,7 @@ use crate::manager::key_slot::table::KeySlotTable;
 ///
 /// After a panic the lock is kept until no request is in flight under it, and only then released, because those
 /// requests are not affected by the panic. Waiting requests are refused, and later ones are served as usual.
-pub async fn run_key_task<L: ZkClient>(
+pub(crate) async fn run_key_task<L: ZkClient>(
     slot: Arc<KeySlot>,
     table: Arc<KeySlotTable>,
     current: Rc<CurrentSession<L>>,

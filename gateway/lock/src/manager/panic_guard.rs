@@ -11,7 +11,7 @@ pub const FAILED: &str = "the gateway failed while it worked for the key";
 /// The result of `work`; `None` if it panicked, which is logged. `work` must not own what has to outlive a panic.
 ///
 /// This is no `async fn`, because its future would hold `work` twice, in every task of a key.
-pub fn catch_panic<T>(work: impl Future<Output = T>) -> impl Future<Output = Option<T>> {
+pub(crate) fn catch_panic<T>(work: impl Future<Output = T>) -> impl Future<Output = Option<T>> {
     // Unwind-safe, because nothing can panic between two steps of a change to the lock's cells and mutexes.
     AssertUnwindSafe(work).catch_unwind().map(|done| {
         if done.is_err() {

@@ -19,7 +19,7 @@ use super::{
 /// The requests and the tenure of one key. `W` answers a waiting request, `C` is the credentials of the tenure that
 /// dispatches need.
 #[derive(Debug)]
-pub struct LockQueue<W, C> {
+pub(crate) struct LockQueue<W, C> {
     waiting: VecDeque<QueuedLockRequest<W>>,
     tenure: Option<HeldLock<C>>,
     /// Whether a task of the session's thread works for this key.
@@ -65,7 +65,7 @@ pub enum QueueWaitLimit {
 
 /// The next action of the key's task for the tenure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TenureAction {
+pub(crate) enum TenureAction {
     /// Check again when something changes, and after this long at the latest.
     Keep(Duration),
     /// Release it: nothing is in flight under it.
@@ -80,7 +80,7 @@ impl<W, C> Default for LockQueue<W, C> {
 
 impl<W, C: Clone> LockQueue<W, C> {
     /// Enters a request for the key. `proven`: whether the tenure is valid now.
-    pub fn arrive(
+    pub(crate) fn arrive(
         &mut self,
         mode: LockMode,
         patience: QueueWaitLimit,
@@ -113,7 +113,7 @@ impl<W, C: Clone> LockQueue<W, C> {
 
     /// Starts a request that does not have to wait. It has to wait if any other request waits: a reader does not
     /// overtake a waiting writer.
-    pub fn start_if_free(
+    pub(crate) fn start_if_free(
         &mut self,
         mode: LockMode,
         now: BootInstant,
@@ -127,7 +127,7 @@ impl<W, C: Clone> LockQueue<W, C> {
 
     /// Sets the granted lock; nothing is in flight under it yet. `reached`: remote contenders may forward their
     /// requests here instead of waiting.
-    pub fn set_grant(
+    pub(crate) fn set_grant(
         &mut self,
         credentials: C,
         mode: LockMode,
@@ -140,7 +140,7 @@ impl<W, C: Clone> LockQueue<W, C> {
     }
 
     /// Starts the first waiting request, if it may start now. Call until `None`.
-    pub fn start_next(
+    pub(crate) fn start_next(
         &mut self,
         now: BootInstant,
         proven: impl Fn(&C) -> bool,
@@ -172,7 +172,7 @@ impl<W, C: Clone> LockQueue<W, C> {
     ///
     /// # Errors
     /// It cannot run there, now or ever.
-    pub fn start_callback(
+    pub(crate) fn start_callback(
         &mut self,
         number: u32,
         mode: LockMode,
@@ -188,25 +188,25 @@ impl<W, C: Clone> LockQueue<W, C> {
 
     /// The number of one more dispatch of the request in flight whose first dispatch number is `first`. `None`: the
     /// tenure is closed.
-    pub fn next_dispatch_number(&mut self, first: u32) -> Option<u32> {
+    pub(crate) fn next_dispatch_number(&mut self, first: u32) -> Option<u32> {
         self.tenure.as_mut()?.next_dispatch(first)
     }
 
     /// Ends the request in flight whose first dispatch number is `first`.
-    pub fn finish_request(&mut self, first: u32, now: BootInstant) {
+    pub(crate) fn finish_request(&mut self, first: u32, now: BootInstant) {
         let tenure = self.tenure.as_mut().expect("a tenure stays while something is in flight under it");
         tenure.finish_request(first, now);
     }
 
     /// Closes the tenure: nothing more is started under it. If it is closed twice, the first cause counts.
-    pub fn close(&mut self, cause: TenureEndCause) {
+    pub(crate) fn close(&mut self, cause: TenureEndCause) {
         if let Some(tenure) = &mut self.tenure {
             tenure.closed.get_or_insert(cause);
         }
     }
 
     /// Records that the outcome of a request is unknown, and will stay so.
-    pub fn mark_outcome_unknown(&mut self) {
+    pub(crate) fn mark_outcome_unknown(&mut self) {
         self.close(TenureEndCause::Retired);
         if let Some(tenure) = &mut self.tenure {
             tenure.known = false;
@@ -214,7 +214,7 @@ impl<W, C: Clone> LockQueue<W, C> {
     }
 
     /// Closes the tenure if nothing uses it. True if it is closed.
-    pub fn evict(&mut self) -> bool {
+    pub(crate) fn evict(&mut self) -> bool {
         let idle = self.waiting.is_empty() && self.idle_since().is_some();
         if idle {
             self.close(TenureEndCause::Evicted);
@@ -223,14 +223,14 @@ impl<W, C: Clone> LockQueue<W, C> {
     }
 
     /// Records that a remote contender really waits for the lock, and not only to find the holder.
-    pub fn end_contention_grace(&mut self) {
+    pub(crate) fn end_contention_grace(&mut self) {
         if let Some(tenure) = &mut self.tenure {
             tenure.grace = Duration::ZERO;
         }
     }
 
     /// Records that a remote contender waits that cannot hold together with this tenure.
-    pub fn mark_contended(&mut self, now: BootInstant) {
+    pub(crate) fn mark_contended(&mut self, now: BootInstant) {
         if let Some(tenure) = &mut self.tenure
             && tenure.contended.is_none()
         {
@@ -239,14 +239,14 @@ impl<W, C: Clone> LockQueue<W, C> {
     }
 
     /// Records that no remote contender waits any more: it has gone, or forwards its requests here.
-    pub fn clear_contended(&mut self) {
+    pub(crate) fn clear_contended(&mut self) {
         if let Some(tenure) = &mut self.tenure {
             tenure.contended = None;
         }
     }
 
     /// The next action for the tenure, if there is one.
-    pub fn next_action(&mut self, now: BootInstant) -> TenureAction {
+    pub(crate) fn next_action(&mut self, now: BootInstant) -> TenureAction {
         let waits_for_other = self
             .tenure
             .as_ref()
@@ -278,7 +278,7 @@ impl<W, C: Clone> LockQueue<W, C> {
     }
 
     /// Whether the task of the key has to check now, and not at its next time.
-    pub fn needs_check_now(&self, now: BootInstant) -> bool {
+    pub(crate) fn needs_check_now(&self, now: BootInstant) -> bool {
         self.tenure.as_ref().is_some_and(|tenure| {
             let other = self.waiting.front().is_some_and(|first| first.mode != tenure.mode);
             tenure.in_flight == 0
@@ -287,37 +287,37 @@ impl<W, C: Clone> LockQueue<W, C> {
     }
 
     /// Takes the tenure out, so that requests wait from now on. Returns the cause of its end, if there was one.
-    pub fn take_tenure(&mut self, now: BootInstant) -> Option<TenureEnd> {
+    pub(crate) fn take_tenure(&mut self, now: BootInstant) -> Option<TenureEnd> {
         debug_assert!(self.in_flight_count() == 0, "a tenure stays while something is in flight under it");
         let tenure = self.tenure.take()?;
         Some(TenureEnd { cause: tenure.end_cause(now), dispatches: tenure.dispatched, known: tenure.known })
     }
 
     /// Takes out the requests whose callers have gone. True if any is left.
-    pub fn remove_gone(&mut self, gone: impl Fn(&W) -> bool) -> bool {
+    pub(crate) fn remove_gone(&mut self, gone: impl Fn(&W) -> bool) -> bool {
         self.waiting.retain(|waiting| !gone(&waiting.caller));
         !self.waiting.is_empty()
     }
 
     /// Takes out the requests for which `leaves` is true.
-    pub fn remove_waiting_where(&mut self, leaves: impl Fn(&W) -> bool) -> Vec<W> {
+    pub(crate) fn remove_waiting_where(&mut self, leaves: impl Fn(&W) -> bool) -> Vec<W> {
         let (leaving, staying) = self.waiting.drain(..).partition(|waiting| leaves(&waiting.caller));
         self.waiting = staying;
         VecDeque::into_iter(leaving).map(|waiting| waiting.caller).collect()
     }
 
     /// The mode and the answer of the first waiting request.
-    pub fn first_waiting(&self) -> Option<(LockMode, &W)> {
+    pub(crate) fn first_waiting(&self) -> Option<(LockMode, &W)> {
         self.waiting.front().map(|first| (first.mode, &first.caller))
     }
 
     /// Whether a task works for the key.
-    pub fn has_task(&self) -> bool {
+    pub(crate) fn has_task(&self) -> bool {
         self.attended
     }
 
     /// Whether no request waits and nothing is held. Then the slot can be removed, and its task may end.
-    pub fn try_end_task(&mut self) -> bool {
+    pub(crate) fn try_end_task(&mut self) -> bool {
         let done = self.waiting.is_empty() && self.tenure.is_none();
         if done {
             self.attended = false;
@@ -325,29 +325,29 @@ impl<W, C: Clone> LockQueue<W, C> {
         done
     }
 
-    pub fn in_flight_count(&self) -> u32 {
+    pub(crate) fn in_flight_count(&self) -> u32 {
         self.tenure.as_ref().map_or(0, |tenure| tenure.in_flight)
     }
 
-    pub fn waiting_count(&self) -> usize {
+    pub(crate) fn waiting_count(&self) -> usize {
         self.waiting.len()
     }
 
-    pub fn credentials(&self) -> Option<&C> {
+    pub(crate) fn credentials(&self) -> Option<&C> {
         self.tenure.as_ref().map(|tenure| &tenure.credentials)
     }
 
     /// `None` while something is in flight or nothing is held.
-    pub fn idle_since(&self) -> Option<BootInstant> {
+    pub(crate) fn idle_since(&self) -> Option<BootInstant> {
         self.tenure.as_ref().filter(|tenure| tenure.in_flight == 0).map(|tenure| tenure.idle_since)
     }
 
     /// The waiting requests in their order: mode, arrival, and answer.
-    pub fn waiting_requests(&self) -> impl ExactSizeIterator<Item = (LockMode, BootInstant, &W)> {
+    pub(crate) fn waiting_requests(&self) -> impl ExactSizeIterator<Item = (LockMode, BootInstant, &W)> {
         self.waiting.iter().map(|waiting| (waiting.mode, waiting.since, &waiting.caller))
     }
 
-    pub fn held_lock(&self) -> Option<HeldLockView<'_, C>> {
+    pub(crate) fn held_lock(&self) -> Option<HeldLockView<'_, C>> {
         self.tenure.as_ref().map(HeldLock::view)
     }
 }

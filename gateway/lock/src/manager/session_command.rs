@@ -8,7 +8,7 @@ use super::{key_slot::KeySlot, uncached_task::UncachedLockRequest};
 use crate::manager::admin_query::AdminQuery;
 
 /// The commands of workers to a session.
-pub enum SessionCommand {
+pub(crate) enum SessionCommand {
     /// The lock of one key or of several, for one request only.
     AcquireUncached(UncachedLockRequest),
     /// A key that requests wait for and that has no task yet.

@@ -19,7 +19,7 @@ use crate::manager::{
 
 /// The requests by number of arrival. Each of them costs a quorum write, so one mutex for all costs little.
 #[derive(Debug, Default)]
-pub struct UncachedLockRegistry(Mutex<UncachedLockEntries>);
+pub(crate) struct UncachedLockRegistry(Mutex<UncachedLockEntries>);
 
 #[derive(Debug, Default)]
 struct UncachedLockEntries {
@@ -53,7 +53,7 @@ pub(super) const FIRST: u32 = 1;
 
 /// The entry of one request, until this is dropped.
 #[derive(Debug)]
-pub struct UncachedLockEntryGuard {
+pub(crate) struct UncachedLockEntryGuard {
     roll: Arc<UncachedLockRegistry>,
     number: u64,
     request: Arc<UncachedLockEntry>,

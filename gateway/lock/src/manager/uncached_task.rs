@@ -31,7 +31,7 @@ use super::{
 use crate::manager::key_capacity::KeyCapacityGuard;
 
 /// A request for the lock of one key or of several at once.
-pub struct UncachedLockRequest {
+pub(crate) struct UncachedLockRequest {
     /// Sorted, without doubles, at least one.
     pub keys: Vec<(ResourceKey, LockLocation)>,
     pub mode: LockMode,
@@ -52,7 +52,7 @@ pub struct UncachedGrant {
 }
 
 /// Acquires the lock, and keeps it until `over` is sent. Returns when no node is left, or the session is over.
-pub async fn acquire_and_hold<L: ZkClient>(live: Rc<ActiveSession<L>>, request: UncachedLockRequest) {
+pub(crate) async fn acquire_and_hold<L: ZkClient>(live: Rc<ActiveSession<L>>, request: UncachedLockRequest) {
     let UncachedLockRequest { keys, mode, waits, delay, caller, ahead, places } = request;
     let mut caller = UncachedLockWaiter { answer: Some(caller), waits, ahead, clock: live.clock.clone() };
     let begun = match keys.as_slice() {

@@ -43,7 +43,7 @@ pub trait ExchangeObserver: 'static {
 
 /// How much of an answer is buffered in full, and how long its parts may take.
 #[derive(Debug, Clone, Copy)]
-pub struct ResponseRelayLimits {
+pub(crate) struct ResponseRelayLimits {
     /// The most bytes that are buffered in full.
     pub most: usize,
     /// How long the client may read nothing of a larger answer.
@@ -76,7 +76,7 @@ impl ReadResponseError {
 /// Reads the answer. The key is free when the last byte is here, not when the client has read it. If memory is short,
 /// the answer goes on to the client in pieces, as one that is too large does: the request was dispatched, so it
 /// cannot be refused.
-pub async fn receive_response<K: ExchangeObserver>(
+pub(crate) async fn receive_response<K: ExchangeObserver>(
     reply: Reply,
     keep: K,
     bounds: ResponseRelayLimits,

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use crate::{handler::Handler, plan_context::PlanContext, steps::bufferable::BufferableRequest};
 
 /// A request whose body was buffered in full; of a large body that is streamed, only its beginning.
-pub struct BufferedRequest<R>(pub R);
+pub(crate) struct BufferedRequest<R>(pub R);
 
 impl<R: BufferableRequest> BufferableRequest for BufferedRequest<R> {
     fn http(&mut self) -> &mut Request<Body> {
@@ -45,7 +45,7 @@ impl BodyBufferConfig {
     }
 }
 
-pub async fn buffer_request<R: BufferableRequest, S: Handler<BufferedRequest<R>>>(
+pub(crate) async fn buffer_request<R: BufferableRequest, S: Handler<BufferedRequest<R>>>(
     buffering: &BodyBufferConfig,
     mut request: R,
     next: &S,

@@ -10,29 +10,29 @@ pub struct ClientDisconnectWatch {
 }
 
 /// Lives as long as the client waits for its answer.
-pub struct ClientPresenceGuard {
+pub(crate) struct ClientPresenceGuard {
     _here: oneshot::Sender<()>,
 }
 
-pub fn client_disconnect_channel() -> (ClientPresenceGuard, ClientDisconnectWatch) {
+pub(crate) fn client_disconnect_channel() -> (ClientPresenceGuard, ClientDisconnectWatch) {
     let (here, gone) = oneshot::channel();
     (ClientPresenceGuard { _here: here }, ClientDisconnectWatch { gone: Some(gone) })
 }
 
 impl ClientDisconnectWatch {
     /// The client of a request that ends with its client.
-    pub fn for_attached_request() -> Self {
+    pub(crate) fn for_attached_request() -> Self {
         Self { gone: None }
     }
 
     /// The client has disconnected already.
-    pub fn is_disconnected(&mut self) -> bool {
+    pub(crate) fn is_disconnected(&mut self) -> bool {
         let signal = self.gone.as_mut().map(oneshot::Receiver::try_recv);
         signal.is_some_and(|signal| !matches!(signal, Err(oneshot::error::TryRecvError::Empty)))
     }
 
     /// Returns when the client has disconnected.
-    pub async fn wait_disconnected(&mut self) {
+    pub(crate) async fn wait_disconnected(&mut self) {
         // A channel must not be polled again after it has reported the end.
         if self.is_disconnected() {
             return;

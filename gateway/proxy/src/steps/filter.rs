@@ -44,7 +44,7 @@ pub struct FilterContext {
 }
 
 /// A request, and the permission to start it where it has one.
-pub struct FilteredRequest {
+pub(crate) struct FilteredRequest {
     pub http: Box<Request<Body>>,
     pub context: Rc<RequestContext>,
     pub plan: PlanHandle,

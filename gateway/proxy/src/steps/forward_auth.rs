@@ -57,7 +57,7 @@ struct ForwardAuthQuery {
 ///
 /// # Errors
 /// The request is not to be forwarded now; or the end could not be recorded.
-pub async fn answer_forward_auth(
+pub(crate) async fn answer_forward_auth(
     interface: &LeaseApi,
     caller: &LeaseCaller,
     head: &Parts,

@@ -28,7 +28,7 @@ use crate::{
 
 /// One process on a request's way.
 #[derive(Clone)]
-pub struct ProxyHopConfig {
+pub(crate) struct ProxyHopConfig {
     pub plan: Arc<ServingPlan>,
     /// The name of this process in `Via`. No other process has it.
     pub name: Rc<ViaName>,
@@ -36,7 +36,7 @@ pub struct ProxyHopConfig {
     pub callers: Option<Arc<TicketIssuer>>,
 }
 
-pub fn add_hop_headers(
+pub(crate) fn add_hop_headers(
     hop: &ProxyHopConfig,
     request: SanitizedRequest,
 ) -> Result<IdentifiedRequest, ShortCircuit> {

@@ -127,7 +127,7 @@ impl BufferableRequest for KeyedRequest {
     }
 }
 
-pub async fn derive_keys<S: Handler<KeyedRequest>>(
+pub(crate) async fn derive_keys<S: Handler<KeyedRequest>>(
     _: &(),
     request: BufferedRequest<RoutedRequest>,
     next: &S,

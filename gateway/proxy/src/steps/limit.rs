@@ -8,7 +8,10 @@ use crate::{concurrency_limit::ConcurrencyLimit, frontend::RawRequest, handler::
 
 /// The exchange may outlive its client, and the answer may outlive the exchange. The request counts until both are
 /// over.
-pub fn limit_concurrency(limit: &ConcurrencyLimit, request: RawRequest) -> Result<RawRequest, ShortCircuit> {
+pub(crate) fn limit_concurrency(
+    limit: &ConcurrencyLimit,
+    request: RawRequest,
+) -> Result<RawRequest, ShortCircuit> {
     let Some(permit) = limit.try_acquire() else {
         return Err(Refusal::new(RefusalReason::Overloaded, "in-flight limit of the worker").into());
     };

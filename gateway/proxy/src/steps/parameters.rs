@@ -12,7 +12,7 @@ use hyper::{
 };
 
 /// The values of a request that a key template, or the condition of a route, may use.
-pub struct RequestParameters<'a> {
+pub(crate) struct RequestParameters<'a> {
     /// The path variables of the route, once the route is known.
     pub bound: Option<PathParams<'a>>,
     pub query: Option<&'a str>,
@@ -51,7 +51,7 @@ impl RequestValues for RequestParameters<'_> {
 /// Refuses a request from which the service may read another value than the one in its key.
 ///
 /// `content`: the body, where it is buffered in full.
-pub fn refuse_conflicting_parameters(
+pub(crate) fn refuse_conflicting_parameters(
     fence: &FenceRule,
     method: &Method,
     values: &RequestParameters<'_>,
@@ -69,7 +69,7 @@ pub fn refuse_conflicting_parameters(
 }
 
 /// A field as a reader behind this gateway may see it. `name` is lower case, as all names in a `HeaderMap` are.
-pub fn header_field<'a>(headers: &'a HeaderMap, name: &str) -> HeaderLookup<'a> {
+pub(crate) fn header_field<'a>(headers: &'a HeaderMap, name: &str) -> HeaderLookup<'a> {
     let mut field = HeaderLookup::Absent;
     for (other, value) in headers.iter().filter(|(other, _)| same_field(other.as_str(), name)) {
         // `X_Account` is `X-Account` to CGI, WSGI and Rack; to lighttpd `X.Account` is, too. To nginx, Node and Go it

@@ -9,7 +9,7 @@ use super::strip_headers::SanitizedRequest;
 use crate::handler::ShortCircuit;
 
 /// `secret` is our own secret, on the listener for gateways. On other listeners the field was removed unread.
-pub fn verify_peer(
+pub(crate) fn verify_peer(
     secret: &Option<PeerSecret>,
     mut request: SanitizedRequest,
 ) -> Result<SanitizedRequest, ShortCircuit> {

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// A request with its route and upstream. Host and path are those that will be forwarded.
-pub struct RoutedRequest {
+pub(crate) struct RoutedRequest {
     pub http: Box<Request<Body>>,
     pub context: Rc<RequestContext>,
     pub plan: PlanHandle,
@@ -46,7 +46,7 @@ pub struct RoutedRequest {
 
 impl RoutedRequest {
     /// The fence of the route; `None` on unfenced routes.
-    pub fn fence(&self) -> Option<&FenceRule> {
+    pub(crate) fn fence(&self) -> Option<&FenceRule> {
         self.plan.routes.get(self.route?).fence.as_ref()
     }
 }
@@ -78,7 +78,7 @@ impl RoutingTable {
     }
 }
 
-pub async fn route_request<S: Handler<RoutedRequest>>(
+pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
     routing: &RoutingTable,
     request: TracedRequest,
     next: &S,
@@ -176,7 +176,7 @@ fn is_guard_path(path: &CanonicalPath) -> bool {
 }
 
 /// Some services obey a field that overrides method or path. Then the route was found for another request.
-pub fn find_override(headers: &HeaderMap) -> Option<(RefusalReason, &'static str)> {
+pub(crate) fn find_override(headers: &HeaderMap) -> Option<(RefusalReason, &'static str)> {
     const METHOD: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
     const PATH: [&str; 2] = ["x-original-url", "x-rewrite-url"];
     headers.keys().map(HeaderName::as_str).filter(|name| name.starts_with('x')).find_map(|name| {

@@ -25,7 +25,7 @@ pub struct SanitizedRequest {
     pub forwarded: Option<PeerForwardHeader>,
 }
 
-pub fn strip_headers(
+pub(crate) fn strip_headers(
     plan: &Arc<ServingPlan>,
     mut request: ValidatedRequest,
 ) -> Result<SanitizedRequest, ShortCircuit> {

@@ -62,13 +62,13 @@ fn set_upgrade_headers(headers: &mut HeaderMap, protocol: &HeaderValue) {
 
 impl RequestedUpgrade {
     /// The upstream has switched to the requested protocol.
-    pub fn is_accepted<B>(&self, answer: &Response<B>) -> bool {
+    pub(crate) fn is_accepted<B>(&self, answer: &Response<B>) -> bool {
         let chosen = answer.headers().get(UPGRADE);
         chosen.is_some_and(|chosen| chosen.as_bytes().eq_ignore_ascii_case(self.protocol.as_bytes()))
     }
 
     /// Announces the switch to the client, after all hop-by-hop fields of the upstream were removed.
-    pub fn write_upgrade_headers(&self, headers: &mut HeaderMap) {
+    pub(crate) fn write_upgrade_headers(&self, headers: &mut HeaderMap) {
         set_upgrade_headers(headers, &self.protocol);
     }
 }

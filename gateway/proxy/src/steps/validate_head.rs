@@ -32,7 +32,7 @@ pub struct ValidatedRequest {
 
 /// The settings and state for the validation of heads.
 #[derive(Clone)]
-pub struct HeadValidator {
+pub(crate) struct HeadValidator {
     plan: Arc<ServingPlan>,
     hosts: Rc<HostCache>,
 }
@@ -43,7 +43,7 @@ pub struct HeadValidator {
 struct HostCache(RefCell<Option<(Box<str>, CanonicalHost)>>);
 
 impl HeadValidator {
-    pub fn new(plan: &Arc<ServingPlan>) -> Self {
+    pub(crate) fn new(plan: &Arc<ServingPlan>) -> Self {
         Self { plan: plan.clone(), hosts: Rc::default() }
     }
 }
@@ -60,7 +60,7 @@ impl HostCache {
     }
 }
 
-pub fn validate_head(
+pub(crate) fn validate_head(
     screening: &HeadValidator,
     request: RawRequest,
 ) -> Result<ValidatedRequest, ShortCircuit> {

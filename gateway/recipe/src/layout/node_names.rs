@@ -80,7 +80,7 @@ impl NodeLayout {
     }
 
     /// The name that an attempt requests; the server appends the sequence number.
-    pub fn requested_name(self, guid: Guid, mode: LockMode) -> String {
+    pub(crate) fn requested_name(self, guid: Guid, mode: LockMode) -> String {
         let mark = self.mode_marker(mode);
         match self {
             Self::Native | Self::Kazoo => format!("{guid}{mark}"),
@@ -95,7 +95,7 @@ impl NodeLayout {
     }
 
     /// Bytes of the longest such name, with the slash before it.
-    pub fn max_name_len(self) -> usize {
+    pub(crate) fn max_name_len(self) -> usize {
         match self {
             Self::Native => 46,
             Self::Permits(_) => 50,

@@ -21,7 +21,7 @@ impl<L: ZkClient> LockNodeAttempt<L> {
 
     /// Removes every node of this attempt. Returns early if the session is over or given up, because its nodes go with
     /// it. It lists the nodes anew, because the attempt may have missed an answer.
-    pub async fn remove_all_nodes(&self) {
+    pub(crate) async fn remove_all_nodes(&self) {
         // A create of this attempt may still be queued. If it were sent after the list, its node would have no owner.
         self.live.batch_queue.wait_all_answered().await;
         while !self.live.registry.is_closing() {
@@ -52,7 +52,7 @@ impl<L: ZkClient> LockNodeAttempt<L> {
     }
 
     /// Records that the own node is gone; with `last` the parent as well.
-    pub fn record_removed(&self, last: bool) {
+    pub(crate) fn record_removed(&self, last: bool) {
         if last {
             self.live.registry.parents.mark_absent(&self.parent);
         }
@@ -61,7 +61,7 @@ impl<L: ZkClient> LockNodeAttempt<L> {
     /// Deletes until the node is known to be gone, or its session was given up; until then the next holder waits. The
     /// last one to leave removes the parent, too, unless the key comes back often. Most keys are new ones, and the server
     /// alone removes no more than 167 empty parents in a second.
-    pub async fn remove_node(&self, name: &str) {
+    pub(crate) async fn remove_node(&self, name: &str) {
         let path = self.path(name);
         let keeps = self.decide_keep_parent();
         while !self.live.registry.is_closing() {

@@ -23,7 +23,7 @@ use crate::metrics::SessionMetrics;
 
 /// Shared by all sessions of a process. An open connection keeps its certificate; each new connection, also a
 /// reconnect, uses the files as last read.
-pub struct ZkTlsCredentials {
+pub(crate) struct ZkTlsCredentials {
     tls: plan::ClientTls,
     /// Used by the client library for its connections.
     certificates: TlsDynamicCerts,

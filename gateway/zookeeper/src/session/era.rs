@@ -151,7 +151,7 @@ pub async fn find_epoch_floor(
 
 /// Records in `meta` that ZooKeeper was rolled back behind the evidence in `mark`. Every session then ends at its next
 /// heartbeat, and no gateway makes a new one before the next era.
-pub async fn record_rollback_evidence(
+pub(crate) async fn record_rollback_evidence(
     link: &impl ZkClient,
     paths: &ZkPaths,
     era: &VersionedMeta,
@@ -173,7 +173,7 @@ pub async fn record_rollback_evidence(
 
 /// Whether `meta` is unchanged since it was read. Only a transaction can tell: a read from a follower or observer may
 /// be old.
-pub async fn is_meta_unchanged(
+pub(crate) async fn is_meta_unchanged(
     link: &impl ZkClient,
     paths: &ZkPaths,
     era: &VersionedMeta,
@@ -187,7 +187,7 @@ pub async fn is_meta_unchanged(
 }
 
 /// The epoch of an existing node. `None`: it is gone, or its transaction gives no token.
-pub async fn node_epoch(link: &impl ZkClient, path: &str, base: u64) -> Result<Option<u64>, ZkError> {
+pub(crate) async fn node_epoch(link: &impl ZkClient, path: &str, base: u64) -> Result<Option<u64>, ZkError> {
     let seen = link.stat(path).await?;
     Ok(seen.and_then(|seen| token_epoch(base, seen.czxid).ok()))
 }
@@ -197,7 +197,7 @@ pub async fn node_epoch(link: &impl ZkClient, path: &str, base: u64) -> Result<O
 ///
 /// # Errors
 /// If step 0 is refused, `meta` has changed or gone. If a step after step 1 is, the server has removed the plan.
-pub async fn register_session(
+pub(crate) async fn register_session(
     link: &impl ZkClient,
     paths: &ZkPaths,
     era: &VersionedMeta,

@@ -13,7 +13,7 @@ use crate::state::InstallationRecord;
 
 /// How far the new base lies above every known epoch. The known ones may be too low: gateways save the highest epoch up
 /// to a second late, and a restored ensemble had assigned more before.
-pub const BASE_GAP: u64 = 1 << 32;
+pub(crate) const BASE_GAP: u64 = 1 << 32;
 
 /// Errors of an era bump.
 #[derive(Debug, thiserror::Error)]

@@ -40,7 +40,7 @@ impl HeartbeatSchedule {
     }
 
     /// Whether two heartbeats fit before the margin, and the margin is large enough.
-    pub fn leaves_time_for_heartbeats(&self, policy: &ZooKeeperSettings) -> bool {
+    pub(crate) fn leaves_time_for_heartbeats(&self, policy: &ZooKeeperSettings) -> bool {
         self.validity_duration() >= self.period * 2
             && self.margin >= ZooKeeperSettings::least_margin(self.timeout, policy.tick)
     }
@@ -54,7 +54,7 @@ impl HeartbeatSchedule {
 /// leader. Such a heartbeat extends nothing. The first heartbeat that extends the deadline again is one sent after the
 /// leader has been informed.
 #[derive(Debug)]
-pub struct HeartbeatTracker {
+pub(crate) struct HeartbeatTracker {
     rhythm: HeartbeatSchedule,
     previous: BootInstant,
     /// The first heartbeat after the last gap. `None` before the first gap: the leader itself has made the session.
@@ -63,13 +63,13 @@ pub struct HeartbeatTracker {
 
 impl HeartbeatTracker {
     /// `connecting`: the instant before the session was requested; the session cannot be older.
-    pub fn new(schedule: HeartbeatSchedule, connecting: BootInstant) -> Self {
+    pub(crate) fn new(schedule: HeartbeatSchedule, connecting: BootInstant) -> Self {
         Self { rhythm: schedule, previous: connecting, began: None }
     }
 
     /// Call this when a heartbeat is passed to the client library, before it is awaited. `schedule`: the present one
     /// of the session.
-    pub fn record_sent(&mut self, now: BootInstant, schedule: HeartbeatSchedule) {
+    pub(crate) fn record_sent(&mut self, now: BootInstant, schedule: HeartbeatSchedule) {
         self.rhythm = schedule;
         if now.since(self.previous) > self.rhythm.gap {
             self.began = Some(now);
@@ -78,13 +78,13 @@ impl HeartbeatTracker {
     }
 
     /// The new deadline, if the last heartbeat was committed; `None` if it came too soon after a gap.
-    pub fn acknowledged_deadline(&self) -> Option<BootInstant> {
+    pub(crate) fn acknowledged_deadline(&self) -> Option<BootInstant> {
         self.is_leader_informed().then(|| self.rhythm.deadline(self.previous))
     }
 
     /// The time from the last heartbeat to the next. If the last heartbeat extended nothing, the next one comes as soon
     /// as it can extend the deadline.
-    pub fn period(&self) -> Duration {
+    pub(crate) fn period(&self) -> Duration {
         if self.is_leader_informed() { self.rhythm.period } else { self.rhythm.period.min(self.rhythm.relay) }
     }
 

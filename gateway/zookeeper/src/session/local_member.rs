@@ -125,7 +125,7 @@ impl LocalMember {
         &self.others
     }
 
-    pub fn encoded_member(&self) -> Arc<[u8]> {
+    pub(crate) fn encoded_member(&self) -> Arc<[u8]> {
         self.lock_member().data.clone()
     }
 

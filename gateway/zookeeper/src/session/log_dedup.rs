@@ -23,10 +23,10 @@ pub struct LogDedup {
 }
 
 /// The right to run that audit. If it is dropped before [`AclAuditClaim::complete`], another session may run it.
-pub struct AclAuditClaim<'c>(Option<&'c AtomicBool>);
+pub(crate) struct AclAuditClaim<'c>(Option<&'c AtomicBool>);
 
 impl AclAuditClaim<'_> {
-    pub fn complete(mut self) {
+    pub(crate) fn complete(mut self) {
         self.0 = None;
     }
 }
@@ -47,7 +47,7 @@ const MAX_REASONS: usize = 64;
 
 impl LogDedup {
     /// Whether `reason` has to be logged: it was not logged yet, or long ago. If so, it counts as logged from now on.
-    pub fn should_log(&self, reason: &str) -> bool {
+    pub(crate) fn should_log(&self, reason: &str) -> bool {
         self.should_log_at(reason, Instant::now())
     }
 
@@ -66,7 +66,7 @@ impl LogDedup {
     }
 
     /// Gives the claim to one caller only.
-    pub fn claim_audit(&self) -> Option<AclAuditClaim<'_>> {
+    pub(crate) fn claim_audit(&self) -> Option<AclAuditClaim<'_>> {
         let mine = self.audited.compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire);
         mine.is_ok().then_some(AclAuditClaim(Some(&self.audited)))
     }

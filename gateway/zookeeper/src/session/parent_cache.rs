@@ -70,16 +70,16 @@ impl ParentNodeCache {
 
     /// Whether requests at this parent have to be sent alone: in a shared transaction a refusal would hit other keys,
     /// too.
-    pub fn is_disputed(&self, parent: &str) -> bool {
+    pub(crate) fn is_disputed(&self, parent: &str) -> bool {
         self.disputed.contains(self.parent_hash(parent))
     }
 
-    pub fn mark_disputed(&self, parent: &str) {
+    pub(crate) fn mark_disputed(&self, parent: &str) {
         self.disputed.insert(self.parent_hash(parent));
     }
 
     /// Records that an own node was created without other contenders, so the parent is not disputed any more.
-    pub fn clear_disputed(&self, parent: &str) {
+    pub(crate) fn clear_disputed(&self, parent: &str) {
         self.disputed.remove(self.parent_hash(parent));
     }
 

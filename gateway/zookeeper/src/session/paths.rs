@@ -82,7 +82,7 @@ impl ZkPaths {
     }
 
     /// Parent of the plans that gateways publish.
-    pub fn plans_path(&self) -> String {
+    pub(crate) fn plans_path(&self) -> String {
         format!("{}/plans", self.root)
     }
 
@@ -96,7 +96,7 @@ impl ZkPaths {
     }
 
     /// A node that is created only to read its czxid, and removed at once.
-    pub fn floor_probe_path(&self, guid: Guid) -> String {
+    pub(crate) fn floor_probe_path(&self, guid: Guid) -> String {
         format!("{}/floor-{guid}", self.root)
     }
 

@@ -45,7 +45,7 @@ impl SessionDeadline {
     }
 
     /// Moves the deadline back, because the server keeps the session for less time than assumed.
-    pub fn shorten(&self, by: Duration) {
+    pub(crate) fn shorten(&self, by: Duration) {
         let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
         let back = |current: u64| (current != REVOKED).then(|| current.saturating_sub(by).max(1));
         self.deadline.fetch_update(Ordering::AcqRel, Ordering::Acquire, back).ok();

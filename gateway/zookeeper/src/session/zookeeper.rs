@@ -76,7 +76,7 @@ impl ZkSession {
     ///
     /// # Errors
     /// [`ZkError::NoNode`] if the node is gone. After any other fault it has the old ACL or the new one.
-    pub async fn restrict_acl(&self, path: &str) -> Result<(), ZkError> {
+    pub(crate) async fn restrict_acl(&self, path: &str) -> Result<(), ZkError> {
         let set = self.client.set_acl(path, self.access.acls(), None).await;
         set.map(drop).map_err(|error| self.map_error(error))
     }

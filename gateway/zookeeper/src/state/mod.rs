@@ -118,7 +118,7 @@ impl TokenHistory {
     ///
     /// # Errors
     /// The epoch is not above `before`, which was the highest when the create was sent: ZooKeeper was rolled back.
-    pub fn record_epoch(&self, epoch: u64, before: u64) -> Result<(), RollbackError> {
+    pub(crate) fn record_epoch(&self, epoch: u64, before: u64) -> Result<(), RollbackError> {
         if epoch <= before {
             return Err(RollbackError::Epoch { epoch, highest: self.highest_epoch() });
         }
@@ -161,12 +161,12 @@ impl TokenHistory {
     }
 
     /// The highest epoch of this installation; 0 if nothing is known of it.
-    pub fn highest_for(&self, uuid: &str) -> u64 {
+    pub(crate) fn highest_for(&self, uuid: &str) -> u64 {
         self.record_for(uuid).map_or(0, |record| record.highest)
     }
 
     /// The latest known era of this installation.
-    pub fn era_for(&self, uuid: &str) -> u64 {
+    pub(crate) fn era_for(&self, uuid: &str) -> u64 {
         self.record_for(uuid).map_or(0, |record| record.era)
     }
 
@@ -183,12 +183,12 @@ impl TokenHistory {
     }
 
     /// The installation that is served, or else the highest of the records. If there is one, `meta` is never created.
-    pub fn newest_record(&self) -> Option<InstallationRecord> {
+    pub(crate) fn newest_record(&self) -> Option<InstallationRecord> {
         self.current_record().or_else(|| self.before.iter().max_by_key(|record| record.highest).cloned())
     }
 
     /// Sets the installation that is served from now on.
-    pub fn set_installation(&self, meta: &InstallationMeta) {
+    pub(crate) fn set_installation(&self, meta: &InstallationMeta) {
         let installation = InstallationEra { uuid: meta.uuid.clone(), era: meta.era };
         if self.installation().as_deref() == Some(&installation) {
             return;
@@ -204,13 +204,13 @@ impl TokenHistory {
     }
 
     /// The error for a missing `meta`; `None` if no installation was known before.
-    pub fn missing_meta_error(&self, path: &str) -> Option<RollbackError> {
+    pub(crate) fn missing_meta_error(&self, path: &str) -> Option<RollbackError> {
         self.newest_record()
             .map(|known| RollbackError::Gone { path: path.to_owned(), highest: known.highest })
     }
 
     /// Makes every session of the process end and check anew.
-    pub fn raise_rollback_alarm(&self) {
+    pub(crate) fn raise_rollback_alarm(&self) {
         self.alarms.send_modify(|alarms| *alarms += 1);
     }
 
@@ -227,7 +227,7 @@ impl TokenHistory {
 
 impl RollbackAlarm {
     /// Returns when a rollback of ZooKeeper was detected.
-    pub async fn wait_raised(&mut self) {
+    pub(crate) async fn wait_raised(&mut self) {
         if self.0.changed().await.is_err() {
             // The history is gone, so no alarm can come any more.
             std::future::pending().await

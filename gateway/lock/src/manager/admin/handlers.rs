@@ -48,7 +48,7 @@ async fn reply_while_open<T>(
 /// Queries that read very many nodes take turns, one at a time for each session. So the queries of pages that refresh
 /// do not pile up.
 #[derive(Debug, Clone)]
-pub struct AdminQueryLimiter(Rc<Semaphore>);
+pub(crate) struct AdminQueryLimiter(Rc<Semaphore>);
 
 impl Default for AdminQueryLimiter {
     fn default() -> Self {
@@ -58,7 +58,7 @@ impl Default for AdminQueryLimiter {
 
 /// Answers one query, unless the caller has gone before. A query that changes something checks for its caller once more
 /// directly before the change, because its reads may take long.
-pub async fn answer_query<L: ZkClient>(
+pub(crate) async fn answer_query<L: ZkClient>(
     current: Rc<CurrentSession<L>>,
     turns: AdminQueryLimiter,
     question: AdminQuery,

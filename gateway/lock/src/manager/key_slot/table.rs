@@ -20,7 +20,7 @@ use crate::manager::{
 };
 
 /// The slots of all keys that requests of this gateway want or hold.
-pub struct KeySlotTable {
+pub(crate) struct KeySlotTable {
     shards: [Mutex<HashMap<ResourceKey, Arc<KeySlot>>>; SHARDS],
     /// Caches which peer holds a key.
     pub holder_cache: HolderCache,
@@ -33,13 +33,13 @@ pub struct KeySlotTable {
 const SHARDS: usize = 64;
 
 impl KeySlotTable {
-    pub fn new(clock: SharedClock) -> Self {
+    pub(crate) fn new(clock: SharedClock) -> Self {
         let shards = std::array::from_fn(|_| Mutex::default());
         Self { shards, holder_cache: HolderCache::default(), ended_sessions: Arc::default(), clock }
     }
 
     /// Enters a request for `key`. If the key is held here and free, the request starts at once.
-    pub fn enter_queue(
+    pub(crate) fn enter_queue(
         &self,
         key: &ResourceKey,
         site: &LockLocation,
@@ -62,7 +62,7 @@ impl KeySlotTable {
     }
 
     /// The route to another gateway that holds the key, if one is known.
-    pub fn holder_route(&self, key: &ResourceKey) -> Option<HolderRoute> {
+    pub(crate) fn holder_route(&self, key: &ResourceKey) -> Option<HolderRoute> {
         self.holder_cache.find(key, self.clock.now())
     }
 
@@ -79,7 +79,7 @@ impl KeySlotTable {
     }
 
     /// The tenure of a key that is held here and free; creates nothing and never waits.
-    pub fn start_if_free(
+    pub(crate) fn start_if_free(
         &self,
         key: &ResourceKey,
         site: &LockLocation,
@@ -122,7 +122,7 @@ impl KeySlotTable {
     }
 
     /// Whether the key is held, here or elsewhere, as far as is known.
-    pub fn is_key_held(&self, key: &ResourceKey) -> bool {
+    pub(crate) fn is_key_held(&self, key: &ResourceKey) -> bool {
         let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
         shard.get(key).is_some_and(|slot| {
             let entry = slot.lock_state();
@@ -139,7 +139,7 @@ impl KeySlotTable {
     }
 
     /// Removes the slot of a key if no request wants it any more; then its task ends.
-    pub fn remove_if_idle(&self, slot: &Arc<KeySlot>) -> bool {
+    pub(crate) fn remove_if_idle(&self, slot: &Arc<KeySlot>) -> bool {
         // The table is locked before the slot, as everywhere: a request must not find a slot that is half removed.
         let mut shard = unpoisoned(&self.shards[usize::from(slot.key.shard()) % SHARDS]);
         let mut entry = slot.lock_state();
@@ -155,7 +155,7 @@ impl KeySlotTable {
 
     /// Closes every tenure that is held now, or that a waiting node gets later: nothing more is started under it. The
     /// next request gets a newer token.
-    pub fn close_all_tenures(&self) {
+    pub(crate) fn close_all_tenures(&self) {
         for shard in &self.shards {
             for slot in unpoisoned(shard).values() {
                 slot.close_held_and_pending();
@@ -164,7 +164,7 @@ impl KeySlotTable {
     }
 
     /// Keys that requests of this gateway want or hold.
-    pub fn key_count(&self) -> usize {
+    pub(crate) fn key_count(&self) -> usize {
         self.shards.iter().map(|shard| unpoisoned(shard).len()).sum()
     }
 }

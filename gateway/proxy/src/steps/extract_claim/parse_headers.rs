@@ -21,7 +21,7 @@ use fencegate_protocol::headers::FENCING_TICKET;
 use fencegate_ticket::{InvalidTicketError, TicketError};
 
 /// The number of entries in all `Via` fields (RFC 9110, 7.6.3).
-pub fn count_via_hops(headers: &HeaderMap) -> u32 {
+pub(crate) fn count_via_hops(headers: &HeaderMap) -> u32 {
     u32::try_from(list_entries(headers, &VIA).count()).unwrap_or(u32::MAX)
 }
 
@@ -30,7 +30,7 @@ pub fn count_via_hops(headers: &HeaderMap) -> u32 {
 /// # Errors
 /// [`AdmitError::TokenMissing`] only where there is no token at all; anything else that is not exactly as a gateway
 /// stamps it is malformed.
-pub fn parse_claim(presented: &HeaderMap) -> Result<DispatchClaim, AdmitError> {
+pub(crate) fn parse_claim(presented: &HeaderMap) -> Result<DispatchClaim, AdmitError> {
     let token = parse_token(presented)?.ok_or(AdmitError::TokenMissing)?;
     if let Some(number) = single_value(presented, "fencing-number")?
         && number != token.number().to_string()
@@ -52,13 +52,13 @@ pub fn parse_token(presented: &HeaderMap) -> Result<Option<FencingToken>, AdmitE
 }
 
 /// The dispatch in which the claim was called.
-pub fn parse_parent_token(presented: &HeaderMap) -> Result<Option<FencingToken>, AdmitError> {
+pub(crate) fn parse_parent_token(presented: &HeaderMap) -> Result<Option<FencingToken>, AdmitError> {
     let token = single_value(presented, "fencing-parent")?.map(FencingToken::parse).transpose();
     token.map_err(|_| AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-parent")))
 }
 
 /// The moment after which the dispatch must not be started. Gateways of an older build do not send it.
-pub fn parse_not_after(presented: &HeaderMap) -> Result<Option<NotAfter>, AdmitError> {
+pub(crate) fn parse_not_after(presented: &HeaderMap) -> Result<Option<NotAfter>, AdmitError> {
     let moment = single_value(presented, "fencing-not-after")?.map(|text| NotAfter::parse(text.as_bytes()));
     moment
         .transpose()
@@ -66,7 +66,10 @@ pub fn parse_not_after(presented: &HeaderMap) -> Result<Option<NotAfter>, AdmitE
 }
 
 /// `keep` is the default in seconds, for gateways that do not send it.
-pub fn parse_operation(presented: &HeaderMap, keep: u64) -> Result<Option<OperationHeader>, AdmitError> {
+pub(crate) fn parse_operation(
+    presented: &HeaderMap,
+    keep: u64,
+) -> Result<Option<OperationHeader>, AdmitError> {
     let Some(text) = single_value(presented, "fencing-operation")? else { return Ok(None) };
     let unreadable = AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-operation"));
     OperationHeader::parse(text, keep).map(Some).ok_or(unreadable)
@@ -76,7 +79,7 @@ pub fn parse_operation(presented: &HeaderMap, keep: u64) -> Result<Option<Operat
 ///
 /// # Errors
 /// [`TicketError::Missing`], and [`InvalidTicketError::Repeated`]: of two tickets two readers could take different ones.
-pub fn parse_ticket(presented: &HeaderMap) -> Result<&HeaderValue, TicketError> {
+pub(crate) fn parse_ticket(presented: &HeaderMap) -> Result<&HeaderValue, TicketError> {
     let mut fields = presented.get_all(FENCING_TICKET).iter();
     match (fields.next(), fields.next()) {
         (None, _) => Err(TicketError::Missing),
@@ -86,7 +89,7 @@ pub fn parse_ticket(presented: &HeaderMap) -> Result<&HeaderValue, TicketError> 
 }
 
 /// The ticket, if the gateway allows the service to have it.
-pub fn forwarded_ticket(presented: &HeaderMap) -> Option<HeaderValue> {
+pub(crate) fn forwarded_ticket(presented: &HeaderMap) -> Option<HeaderValue> {
     let wanted = matches!(single_value(presented, "fencing-nested"), Ok(Some("allow")));
     parse_ticket(presented).ok().filter(|_| wanted).cloned()
 }

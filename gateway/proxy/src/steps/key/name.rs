@@ -10,7 +10,7 @@ use hyper::{HeaderMap, header::COOKIE};
 
 /// The parts that two requests with one name must have in common.
 #[derive(Debug, Clone, Copy)]
-pub struct FingerprintInput<'a> {
+pub(crate) struct FingerprintInput<'a> {
     pub method: &'a str,
     /// Path and query.
     pub target: &'a str,
@@ -44,7 +44,7 @@ impl ClientCredentials {
 }
 
 /// The digest of the identity in a client's certificate. A renewed certificate has the same digest.
-pub fn certificate_digest(identity: &ClientIdentity) -> String {
+pub(crate) fn certificate_digest(identity: &ClientIdentity) -> String {
     let ClientIdentity { subject, common_names, names, fingerprint: _ } = identity;
     let parts = [subject].into_iter().chain(common_names).chain(names);
     OperationId::from_bytes(hash(parts.map(String::as_bytes))).to_string()
@@ -52,7 +52,7 @@ pub fn certificate_digest(identity: &ClientIdentity) -> String {
 
 /// `upstream` is the name of the upstream in the policy. It is no part of the identity, because it may change. In an
 /// earlier build it was, so operations are also looked up under the identity of that build.
-pub fn operation_header(
+pub(crate) fn operation_header(
     upstream: &str,
     once: &IdempotencyRule,
     named: &plan::OperationName,
@@ -77,7 +77,7 @@ pub fn operation_id(scope: &str, named: &plan::OperationName) -> OperationId {
 }
 
 /// The hash under which the operations of a principal are counted.
-pub fn principal_hash(named: &plan::OperationName) -> Option<String> {
+pub(crate) fn principal_hash(named: &plan::OperationName) -> Option<String> {
     let hashed =
         || OperationId::from_bytes(hash([&b"principal"[..], named.principal.as_bytes(), b""])).reference();
     (!named.principal.is_empty()).then(hashed)

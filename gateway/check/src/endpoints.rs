@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use fencegate_guard::identity::{ANNOUNCEMENT, GuardAnnouncement};
-use fencegate_http::network::{Network, connect_target::ConnectTarget, sockets::OsNetwork};
+use fencegate_http::network::{ConnectTarget, Network, sockets::OsNetwork};
 use fencegate_http_client::{
     http1::Http1Connection,
     upstream::{client_connection::HTTP2, pool::alpn_protocols, tls::UpstreamTls},

@@ -10,7 +10,7 @@ use std::{
 
 use fencegate_http::{
     listen::certificates::read_certificate_expiries,
-    network::{Network, connect_target::ConnectTarget, sockets::OsNetwork},
+    network::{ConnectTarget, Network, sockets::OsNetwork},
 };
 use fencegate_http_client::upstream::tls::UpstreamTls;
 use fencegate_policies::{

@@ -3,7 +3,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use fencegate_http::network::connect_target::ConnectTarget;
+use fencegate_http::network::ConnectTarget;
 use fencegate_http_client::upstream::same_listener::canonical_address;
 use fencegate_policies::{
     diagnostics::DiagnosticCode,

@@ -1,18 +1,17 @@
 //! A client that keeps one HTTP/1.1 connection and exchanges JSON. The verbs for operators use it, and the clients of
 //! the demo.
 
-pub mod streamed_response;
-
-use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::{Method, Request, Response, StatusCode, header, header::HeaderValue};
+use hyper::{
+    Method, Request, Response, StatusCode,
+    body::Incoming,
+    header::{self, HeaderValue},
+};
 use serde_json::Value;
-use tokio::net::TcpStream;
+use tokio::{net::TcpStream, time::timeout};
 
 use crate::http1::{ClientStream, ExchangeError, Http1Connection};
 use crate::upstream::tls::UpstreamTls;
@@ -220,6 +219,52 @@ impl From<ExchangeError> for JsonClientError {
         match error {
             ExchangeError::Broken(error) => Self::Broken(error),
             error @ ExchangeError::TooLong => Self::Response(error),
+        }
+    }
+}
+
+/// A response whose body has not been read yet.
+pub struct StreamedResponse {
+    body: Incoming,
+    connection: JsonConnection,
+}
+
+impl JsonClient {
+    /// A POST without a body, on a connection that is not used again. An error response is read as a whole.
+    ///
+    /// # Errors
+    /// [`JsonClientError`] when no head of a response arrived within `patience`.
+    pub async fn post_stream(
+        &mut self,
+        path: &str,
+        patience: Duration,
+    ) -> Result<Result<StreamedResponse, JsonResponse>, JsonClientError> {
+        let begun = async {
+            let request = self.build_request(Method::POST, path, &[], Bytes::new());
+            let mut connection = self.take_connection().await?;
+            let (head, body) = connection.send(request).await?.into_parts();
+            if head.status.is_success() {
+                return Ok(Ok(StreamedResponse { body, connection }));
+            }
+            let body = connection.read_body(body, LONGEST).await?;
+            Ok(Err(JsonResponse::from_response(&Response::from_parts(head, body))))
+        };
+        timeout(patience, begun).await.unwrap_or(Err(JsonClientError::Timeout(patience)))
+    }
+}
+
+impl StreamedResponse {
+    /// The next part of the body; `None` after its end.
+    ///
+    /// # Errors
+    /// The response broke off, or nothing arrived within `patience`.
+    pub async fn next_chunk(&mut self, patience: Duration) -> Result<Option<Bytes>, JsonClientError> {
+        loop {
+            let frame = timeout(patience, self.connection.next_frame(&mut self.body)).await;
+            let Some(frame) = frame.map_err(|_| JsonClientError::Timeout(patience))? else { return Ok(None) };
+            if let Ok(data) = frame?.into_data() {
+                return Ok(Some(data));
+            }
         }
     }
 }

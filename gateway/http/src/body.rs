@@ -2,21 +2,21 @@
 
 mod error;
 pub mod hop_by_hop;
-pub mod observer;
 mod source;
 #[cfg(test)]
 mod tests;
-mod trailers;
 
 use std::{
     future::poll_fn,
     pin::Pin,
     rc::Rc,
-    task::{Context, Poll, ready},
+    sync::Arc,
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
 use bytes::Bytes;
+use fencegate_policies::plan::ServingPlan;
 use hyper::{
     HeaderMap, Response, Version,
     body::{Body as HttpBody, Frame, Incoming, SizeHint},
@@ -24,13 +24,15 @@ use hyper::{
 use smallvec::SmallVec;
 use tokio::{sync::mpsc, time::Instant};
 
-pub use self::{error::BodyError, source::BodyChunk, trailers::TrailerPolicy};
+pub use self::{error::BodyError, source::BodyChunk};
 use self::{
-    observer::{BodyObserver, DropOnComplete, DropWithBody},
+    hop_by_hop::strip_hop_by_hop,
     source::{BodyFraming, BodySource, LiveBody, non_empty},
 };
-use crate::connection_state::Exchange;
-use crate::upgrade::{UpgradeHandler, UpgradeSender};
+use crate::{
+    connection_state::Exchange,
+    upgrade::{UpgradeHandler, UpgradeSender},
+};
 
 /// A response on its way to a client.
 pub type Reply = Response<Body>;
@@ -314,3 +316,72 @@ impl HttpBody for Body {
         self.source.size_hint()
     }
 }
+
+/// The treatment of a body's trailers.
+#[derive(Clone)]
+pub enum TrailerPolicy {
+    /// For a client's body: all are dropped, because the service could take a token among them for one of this proxy.
+    Drop,
+    /// For an upstream's body: they pass, without the fields that only this proxy writes.
+    Clean(Rc<Arc<ServingPlan>>),
+    /// They were filtered before.
+    Pass,
+}
+
+impl TrailerPolicy {
+    /// `None`: the frame does not pass.
+    pub fn filter(&self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
+        match (self, frame.into_trailers()) {
+            (_, Err(data)) => Some(data),
+            (Self::Pass, Ok(trailers)) => Some(Frame::trailers(trailers)),
+            (Self::Drop, Ok(_)) => None,
+            (Self::Clean(plan), Ok(mut trailers)) => {
+                strip_hop_by_hop(&mut trailers, &plan.fields);
+                (!trailers.is_empty()).then(|| Frame::trailers(trailers))
+            }
+        }
+    }
+}
+
+/// An observer of a body. Each method does nothing by default.
+pub trait BodyObserver: 'static {
+    /// The source was polled for a chunk. `is_here`: a chunk or the end is here; otherwise the source has to wait.
+    fn on_poll(&mut self, _is_here: bool) {}
+
+    /// A chunk of this many bytes is passed on; trailers and the end count as none.
+    fn on_data(&mut self, _bytes: usize) {}
+
+    /// All of the body was passed on. This may be called twice, and is never called for a body that breaks.
+    fn on_end(&mut self) {}
+
+    /// The source has failed, so the body breaks.
+    fn on_error(&mut self) {}
+
+    /// Whether all bytes that were passed on are sent, so that an error may be reported. If not, the waker is woken
+    /// when they are.
+    fn check_flushed(&self, _waker: &Waker) -> bool {
+        true
+    }
+
+    /// Called after the last byte. The future, if any, ends when no byte of the *request* can leave any more.
+    fn settle(&mut self) -> Option<SettleFuture> {
+        None
+    }
+}
+
+/// Ready when no byte of a request is on its way any more.
+pub type SettleFuture = Pin<Box<dyn Future<Output = ()>>>;
+
+/// A value that is dropped when the body is complete, or dropped.
+struct DropOnComplete<T>(Option<T>);
+
+impl<T: 'static> BodyObserver for DropOnComplete<T> {
+    fn on_end(&mut self) {
+        self.0 = None;
+    }
+}
+
+/// A value that is dropped with the body.
+struct DropWithBody<T>(T);
+
+impl<T: 'static> BodyObserver for DropWithBody<T> {}

@@ -1,16 +1,16 @@
-//! Sockets behind small traits, so that a simulation can bring its own network.
+//! The targets of connections, and sockets behind small traits, so that a simulation can bring its own network.
 
-pub mod connect_target;
 pub mod listen_addr;
 pub mod socket_path_lock;
 pub mod socket_stream;
 pub mod sockets;
 
-use std::{future::Future, io, time::Duration};
+use std::{fmt, future::Future, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
+use fencegate_policies::plan::{UNIX, socket_path};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use self::{connect_target::ConnectTarget, listen_addr::ListenAddr};
+use self::listen_addr::ListenAddr;
 use crate::connection_info::ConnectionInfo;
 
 /// A network: connects and listens.
@@ -74,4 +74,36 @@ impl CloseControl for tokio::io::DuplexStream {
     fn reset_on_close(&self) {}
 
     fn close_in_order(&self) {}
+}
+
+/// An address, or the path of a socket on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ConnectTarget {
+    Tcp(SocketAddr),
+    Unix(Arc<Path>),
+}
+
+impl ConnectTarget {
+    /// The target of an endpoint that needs no lookup: `unix:/path`, or an address with a port.
+    pub fn parse_literal(endpoint: &str) -> Option<Self> {
+        match socket_path(endpoint) {
+            Some(path) => Some(Self::Unix(path.into())),
+            None => endpoint.parse().ok().map(Self::Tcp),
+        }
+    }
+}
+
+impl From<SocketAddr> for ConnectTarget {
+    fn from(address: SocketAddr) -> Self {
+        Self::Tcp(address)
+    }
+}
+
+impl fmt::Display for ConnectTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+        }
+    }
 }

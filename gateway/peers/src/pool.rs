@@ -3,7 +3,7 @@
 use std::{cell::RefCell, collections::HashMap, io, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_http::{
-    body::{Body, TrailerPolicy, observer::BodyObserver},
+    body::{Body, BodyObserver, TrailerPolicy},
     network::Network,
 };
 use fencegate_http_client::upstream::{

@@ -3,7 +3,7 @@
 use std::{error::Error, net::SocketAddr};
 
 use bytes::Bytes;
-use fencegate_http::network::{Network as _, connect_target::ConnectTarget};
+use fencegate_http::network::{ConnectTarget, Network as _};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{
     client::conn::http1,

@@ -15,7 +15,7 @@ use std::{
 
 use fencegate_http::{
     connection_info::ConnectionInfo,
-    network::{Accept, Network, connect_target::ConnectTarget, listen_addr::ListenAddr},
+    network::{Accept, ConnectTarget, Network, listen_addr::ListenAddr},
 };
 use tokio::{
     sync::mpsc,

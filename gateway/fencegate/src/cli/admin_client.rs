@@ -11,7 +11,7 @@ use std::{
 
 use clap::Args;
 use fencegate_http_client::{
-    json_client::{JsonClient, JsonClientError, JsonResponse, streamed_response::StreamedResponse},
+    json_client::{JsonClient, JsonClientError, JsonResponse, StreamedResponse},
     upstream::tls::UpstreamTls,
 };
 use fencegate_policies::plan;

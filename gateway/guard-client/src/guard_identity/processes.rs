@@ -14,7 +14,7 @@ use std::{
 use fencegate_guard::identity::GuardAnnouncement;
 use fencegate_process::clock::BootInstant;
 
-use fencegate_http::network::connect_target::ConnectTarget;
+use fencegate_http::network::ConnectTarget;
 use fencegate_http_client::upstream::address::EndpointAddress;
 
 /// A process and its store. All processes that share a store count as one: each of them has the admissions of all.

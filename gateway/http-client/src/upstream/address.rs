@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_http::network::connect_target::ConnectTarget;
+use fencegate_http::network::ConnectTarget;
 use tokio::{sync::watch, time::Instant};
 
 use super::liveness::AddressLiveness;

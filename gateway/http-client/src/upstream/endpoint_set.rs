@@ -7,7 +7,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
 };
 
-use fencegate_http::network::connect_target::ConnectTarget;
+use fencegate_http::network::ConnectTarget;
 use fencegate_policies::{
     load_balance::{self, LbCandidate},
     plan::{ClientTls, ServingPlan, Upstream, UpstreamId},

@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_http::{body::observer::BodyObserver, network::CloseControl};
+use fencegate_http::{body::BodyObserver, network::CloseControl};
 use fencegate_process::{
     clock::{BootInstant, SendPermission, SharedClock},
     failpoint,

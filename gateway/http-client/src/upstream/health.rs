@@ -4,7 +4,7 @@
 use std::{io, sync::Arc, thread, time::Duration};
 
 use bytes::Bytes;
-use fencegate_http::network::{Network, connect_target::ConnectTarget};
+use fencegate_http::network::{ConnectTarget, Network};
 use fencegate_policies::plan::{HealthCheck, host_header};
 use fencegate_process::clock::SharedClock;
 use futures_util::future::{join_all, join4, pending};

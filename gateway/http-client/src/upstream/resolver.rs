@@ -3,7 +3,7 @@
 
 use std::{io, pin::pin, sync::Arc, time::Duration};
 
-use fencegate_http::network::{Network, connect_target::ConnectTarget};
+use fencegate_http::network::{ConnectTarget, Network};
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 

@@ -3,10 +3,7 @@
 
 use std::time::Duration;
 
-use fencegate_http::body::{
-    Body, TrailerPolicy,
-    observer::{BodyObserver, SettleFuture},
-};
+use fencegate_http::body::{Body, BodyObserver, SettleFuture, TrailerPolicy};
 use hyper::{Version, body::Incoming};
 
 use super::checkout::CheckedOutConnection;

@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
 };
 
-use fencegate_http::network::connect_target::ConnectTarget;
+use fencegate_http::network::ConnectTarget;
 use fencegate_policies::plan::CanonicalAddress;
 
 /// The listener identity of an address. All addresses of this machine are identical with its loopback, because a

@@ -19,12 +19,11 @@ use super::{
     certificates::{ListenerCertificates, TlsHandshakeResult, handshake},
     connection_limit::ConnectionSlot,
     detect::{DetectResult, DetectedProtocol, PrefixedIo, detect},
-    handler::{HttpHandler, RequestRejection},
+    handler::{HttpHandler, ListenerTimeLimit, RequestRejection},
     linger,
     metrics::ClientConnectionMetrics,
     proxy_protocol,
     serve_connection::{HttpServer, LAST_REQUEST, ListenerContext},
-    time_limit::ListenerTimeLimit,
 };
 use crate::{
     buffered::MemoryBudget, client_quota::ClientQuotas, connection_info::ConnectionInfo,

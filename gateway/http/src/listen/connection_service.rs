@@ -1,15 +1,15 @@
-//! Serves one connection: passes each request to the [`HttpHandler`].
+//! Serves one connection: passes each request to the [`HttpHandler`], and observes how the client takes the response.
 
-use std::{convert::Infallible, future::ready, rc::Rc, time::Duration};
+use std::{convert::Infallible, future::ready, rc::Rc, task::Waker, time::Duration};
 
 use hyper::{Request, body::Incoming, service::Service};
 
 use super::handler::{HttpHandler, IncomingRequest, RequestRejection, ResponseFuture};
-use crate::connection_state::ServerConnectionState;
 use crate::{
-    body::{Body, Reply},
+    body::{Body, BodyObserver, Reply},
     buffered::HeadMemory,
     connection_info::ConnectionInfo,
+    connection_state::{ResponseTracker, ServerConnectionState},
 };
 
 /// The service for one client's connection.
@@ -55,5 +55,35 @@ impl Service<Request<Incoming>> for ConnectionService {
             tracker: answering,
             head,
         })
+    }
+}
+
+impl ResponseTracker {
+    /// Adds the observer to a response.
+    pub fn observe(self, mut body: Body) -> Body {
+        if let Some(upgrade_sender) = body.take_upgrade_sender() {
+            self.upgrade(upgrade_sender);
+        }
+        self.add_unsent(0);
+        let body = if self.is_multiplexed() { body.with_max_chunk(PIECE) } else { body };
+        body.with_observer(Box::new(self))
+    }
+}
+
+/// Responses go to the HTTP/2 library in chunks of one frame. It takes a whole chunk as soon as the client's window
+/// has one byte, and how the client takes the rest cannot be observed.
+const PIECE: usize = 16 << 10;
+
+impl BodyObserver for ResponseTracker {
+    fn on_poll(&mut self, is_here: bool) {
+        Self::record_poll(self, is_here);
+    }
+
+    fn on_data(&mut self, bytes: usize) {
+        self.add_unsent(bytes);
+    }
+
+    fn check_flushed(&self, waker: &Waker) -> bool {
+        Self::check_flushed(self, waker)
     }
 }

@@ -1,14 +1,15 @@
-//! The trait that answers requests, as listeners see it.
+//! The trait that answers requests, as listeners see it, and the time limits for their clients.
 
 use std::{convert::Infallible, pin::Pin, rc::Rc, time::Duration};
 
+use fencegate_policies::plan::ListenerTimeouts;
 use hyper::Request;
 
-use crate::connection_state::{Exchange, ResponseTracker};
 use crate::{
     body::{Body, Reply},
     buffered::HeadReservation,
     connection_info::ConnectionInfo,
+    connection_state::{Exchange, ResponseTracker},
 };
 
 /// Answers the requests of one worker's connections.
@@ -58,6 +59,50 @@ impl RequestRejection {
             Self::TimedOut => "no complete head in time",
             Self::HeadMemoryExhausted => "there is no memory left for its head",
             Self::Displaced => "its place was needed before its head was complete",
+        }
+    }
+}
+
+/// The names of the time limits, as they stand in the policy and in metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListenerTimeLimit {
+    TlsHandshake,
+    Detect,
+    RequestHeaders,
+    RequestBody,
+    Idle,
+    ResponseWrite,
+}
+
+impl ListenerTimeLimit {
+    pub const ALL: [Self; 6] = [
+        Self::TlsHandshake,
+        Self::Detect,
+        Self::RequestHeaders,
+        Self::RequestBody,
+        Self::Idle,
+        Self::ResponseWrite,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TlsHandshake => "tls_handshake",
+            Self::Detect => "detect",
+            Self::RequestHeaders => "request_headers",
+            Self::RequestBody => "request_body",
+            Self::Idle => "idle",
+            Self::ResponseWrite => "response_write",
+        }
+    }
+
+    pub fn duration(self, timeouts: &ListenerTimeouts) -> Duration {
+        match self {
+            Self::TlsHandshake => timeouts.tls_handshake,
+            Self::Detect => timeouts.detect,
+            Self::RequestHeaders => timeouts.request_headers,
+            Self::RequestBody => timeouts.request_body,
+            Self::Idle => timeouts.idle,
+            Self::ResponseWrite => timeouts.response_write,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use fencegate_process::registry::MetricRegistry;
 use prometheus::{IntCounter, IntCounterVec, IntGaugeVec, Opts};
 
-use super::{connection_limit::ConnectionRejection, time_limit::ListenerTimeLimit};
+use super::{connection_limit::ConnectionRejection, handler::ListenerTimeLimit};
 
 /// The families of the connections of clients; clones count into the same ones.
 #[derive(Debug, Clone)]

@@ -15,9 +15,7 @@ pub mod identity;
 pub mod linger;
 pub mod metrics;
 mod proxy_protocol;
-mod response_observer;
 mod serve_connection;
-pub mod time_limit;
 mod timed_io;
 mod wake_gated;
 

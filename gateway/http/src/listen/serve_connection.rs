@@ -28,11 +28,10 @@ use super::{
     connection_limit::ConnectionSlot,
     connection_service::ConnectionService,
     detect::DetectedProtocol,
-    handler::{HttpHandler, RequestRejection},
+    handler::{HttpHandler, ListenerTimeLimit, RequestRejection},
     heads::PartialHead,
     linger::{encode_response, linger, write_and_linger},
     metrics::ClientConnectionMetrics,
-    time_limit::ListenerTimeLimit,
     timed_io::TimedIo,
     wake_gated::PollOnWake,
 };

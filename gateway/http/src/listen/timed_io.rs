@@ -18,11 +18,10 @@ use tokio::{
 };
 
 use super::{
-    handler::{HttpHandler, RequestRejection},
+    handler::{HttpHandler, ListenerTimeLimit, RequestRejection},
     heads::PartialHead,
     linger::{encode_response, linger, write_and_linger},
     metrics::ClientConnectionMetrics,
-    time_limit::ListenerTimeLimit,
 };
 use crate::buffered::MemoryBudgetExceededError;
 use crate::connection_state::{ConnectionReadState, ConnectionWriteState, ServerConnectionState};

@@ -15,8 +15,7 @@ use tokio::{
 };
 
 use super::{
-    Accept, Network,
-    connect_target::ConnectTarget,
+    Accept, ConnectTarget, Network,
     listen_addr::{ListenAddr, SharedUnixListener},
     socket_path_lock::BACKLOG,
     socket_stream::SocketStream,

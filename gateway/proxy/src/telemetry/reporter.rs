@@ -5,7 +5,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use fencegate_http::{body::observer::BodyObserver, connection_info::ConnectionInfo};
+use fencegate_http::{body::BodyObserver, connection_info::ConnectionInfo};
 use fencegate_refusal::{DispatchOutcome, RefusalReason};
 use hyper::{Method, StatusCode, Uri};
 

@@ -1,6 +1,6 @@
 use std::{future::pending, pin::pin, sync::Arc};
 
-use fencegate_http::body::{Body, observer::BodyObserver};
+use fencegate_http::body::{Body, BodyObserver};
 use fencegate_process::clock::ManualClock;
 use http_body_util::BodyExt;
 use hyper::{

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fencegate_http::network::connect_target::ConnectTarget;
+use fencegate_http::network::ConnectTarget;
 use fencegate_policies::file::load;
 use fencegate_process::registry::MetricRegistry;
 

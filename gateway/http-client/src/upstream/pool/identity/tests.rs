@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use fencegate_http::network::{connect_target::ConnectTarget, sockets::OsNetwork};
+use fencegate_http::network::{ConnectTarget, sockets::OsNetwork};
 use fencegate_policies::{file::load, plan::Upstream};
 use fencegate_process::{
     clock::{MachineClock, SharedClock},

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, rc::Rc, time::Instant};
 
-use fencegate_http::{body::Reply, listen::time_limit::ListenerTimeLimit};
+use fencegate_http::{body::Reply, listen::handler::ListenerTimeLimit};
 use fencegate_metrics::{RouteMetrics, WorkerMetrics};
 use fencegate_peers::outcome::announce_trailers;
 use fencegate_process::{display::HumanDuration, gauge_guard::GaugeGuard, key_redaction};

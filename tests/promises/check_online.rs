@@ -48,8 +48,9 @@ impl CheckOutput {
         self.said["diagnostics"].as_array().expect("a list").iter()
     }
 
+    /// Without the one that depends on how full the disk of this machine is.
     fn codes(&self) -> BTreeSet<&str> {
-        self.diagnostics().filter_map(|one| one["code"].as_str()).collect()
+        self.diagnostics().filter_map(|one| one["code"].as_str()).filter(|code| *code != "FG0529").collect()
     }
 
     fn message(&self, code: &str) -> &str {

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use fencegate_testkit::{
-    child::{ChildProcess, Signal},
+    child::{ChildProcess, OutputTimeoutError, Signal},
     scratch,
     wait::PATIENCE,
 };
@@ -29,15 +29,25 @@ const LISTENS: &str = "started successfully on port ";
 /// What chromedriver starts in the place of Chromium.
 const CHROMIUM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/browser/chromium.sh");
 
+/// The driver, and the line in which it says its port.
+async fn start_driver() -> Result<(Arc<ChildProcess>, String), OutputTimeoutError> {
+    let child = Arc::new(ChildProcess::spawn("chromedriver", ["--port=0"]).expect("setpriv"));
+    let listening = child.clone();
+    let line = spawn_blocking(move || listening.wait_line(|line| line.contains(LISTENS), PATIENCE));
+    Ok((child, line.await.expect("no panic")?))
+}
+
 impl Browser {
     /// # Panics
     /// If it does not start; Debian has it as `chromium` and `chromium-driver`.
     pub async fn start() -> Self {
         let home = scratch::temp_dir();
-        let child = Arc::new(ChildProcess::spawn("chromedriver", ["--port=0"]).expect("setpriv"));
-        let listening = child.clone();
-        let line = spawn_blocking(move || listening.wait_line(|line| line.contains(LISTENS), PATIENCE));
-        let line = line.await.expect("no panic").unwrap_or_else(|error| panic!("chromedriver: {error}"));
+        let (child, line) = match start_driver().await {
+            // It looks for a free port before it binds it, and another process may have been faster.
+            Err(error) if error.log.contains("port not available") => start_driver().await,
+            started => started,
+        }
+        .unwrap_or_else(|error| panic!("chromedriver: {error}"));
         let port = line.split(LISTENS).nth(1).map(|rest| rest.trim_end_matches('.').trim());
         let port: u16 = port.and_then(|port| port.parse().ok()).expect("it says its port");
         let driver = SocketAddr::from(([127, 0, 0, 1], port));

@@ -19,7 +19,7 @@ use self::lease_conflicts::{ComparedLeaseRules, MOST_LOOKS};
 use crate::{
     key::ResourceKey,
     plan::{CanonicalAddress, MatchConditions},
-    plan_digest::{FencedRoute, PathSegment, PublishedConditions, PublishedLockRules},
+    plan_digest::{PathSegment, PublishedConditions, PublishedFencedRoute, PublishedLockRules},
 };
 
 /// The result of comparing two plans.
@@ -35,7 +35,7 @@ pub struct PlanConflictReport {
 
 /// One plan, with the data that the comparison of a pair needs.
 struct ComparedPlan<'p> {
-    routes: &'p [FencedRoute],
+    routes: &'p [PublishedFencedRoute],
     spots: Vec<HashSet<CanonicalAddress>>,
     conditions: Vec<MatchConditions>,
     /// The index of each route's twin in the other plan.
@@ -84,7 +84,7 @@ pub fn find_key_conflict<'k>(
 
 impl<'p> ComparedPlan<'p> {
     fn new(plan: &'p PublishedLockRules) -> Self {
-        let spots = |route: &FencedRoute| {
+        let spots = |route: &PublishedFencedRoute| {
             route.endpoints.iter().map(|endpoint| CanonicalAddress::parse(endpoint)).collect()
         };
         Self {
@@ -101,7 +101,7 @@ impl<'p> ComparedPlan<'p> {
     }
 }
 
-impl FencedRoute {
+impl PublishedFencedRoute {
     /// A client of the one lock waits for the holder of the other one.
     fn excludes(&self, other: &Self) -> bool {
         self.locks.iter().any(|lock| other.locks.contains(lock))
@@ -111,7 +111,7 @@ impl FencedRoute {
 /// Each route has at most one twin: the first one of the other plan that takes the same requests for the same
 /// service, and is not yet the twin of another one.
 fn pair_twins(ours: &mut ComparedPlan, theirs: &mut ComparedPlan) {
-    fn match_criteria(route: &FencedRoute) -> (&[String], &[PathSegment], &PublishedConditions) {
+    fn match_criteria(route: &PublishedFencedRoute) -> (&[String], &[PathSegment], &PublishedConditions) {
         (&route.methods, &route.path, &route.conditions)
     }
     let mut there: HashMap<_, Vec<usize>> = HashMap::new();

@@ -35,7 +35,7 @@ pub use bind_address::{BindAddress, UNIX, UnixSocketFile, host_header, socket_pa
 pub use conditions::MatchConditions;
 pub use fence::{
     BodyTypeRequirement, CachedHoldLimits, EffectiveFence, EffectiveFormerLock, EmptyListPolicy, Enforcement,
-    FenceRule, HoldPolicy, LargeBodyPolicy, LeasePolicy, LockMode, LockModeRule, MigrationSourceLock,
+    FenceMigrationSource, FenceRule, HoldPolicy, LargeBodyPolicy, LeasePolicy, LockMode, LockModeRule,
     NestedRequestPolicy,
 };
 pub use gateway::{GatewayPlan, MixedPlanPolicy};
@@ -51,7 +51,7 @@ pub use once::{
     EffectiveIdempotency, IdempotencyRule, IdempotencyStore, OperationName, OperationNameError,
     OperationQuota,
 };
-pub use operation_end::OperationEnd;
+pub use operation_end::OperationEndStatus;
 pub use reserved_fields::{ReservedHeaderNames, TokenHeaderNames, is_credential};
 pub use route::{EffectiveRoute, NamedConditionValue, Route, RouteId};
 pub use routing::{RouteMatch, RouteTable};

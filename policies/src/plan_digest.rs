@@ -21,7 +21,7 @@ use crate::{
 pub struct PublishedLockRules {
     /// The version of the written form.
     pub format: u32,
-    pub routes: Vec<FencedRoute>,
+    pub routes: Vec<PublishedFencedRoute>,
     /// Lease patterns, sorted, each once. A build that does not know them compares routes alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leases: Vec<String>,
@@ -29,7 +29,7 @@ pub struct PublishedLockRules {
 
 /// A fenced route of a published plan.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct FencedRoute {
+pub struct PublishedFencedRoute {
     /// Only for display: two gateways may use different names.
     pub name: String,
     /// One service if either the name or an endpoint is shared.
@@ -100,7 +100,7 @@ impl PublishedLockRules {
     pub fn from_plan(plan: &ServingPlan, leases: Option<&LeasePlan>) -> Self {
         let fenced = |route: &Route| {
             let fence = route.fence.as_ref()?;
-            Some(FencedRoute::new(route, fence, plan.upstream(route.upstream)))
+            Some(PublishedFencedRoute::new(route, fence, plan.upstream(route.upstream)))
         };
         let principals = leases.map(|leases| &*leases.principals).unwrap_or_default();
         let patterns = principals.iter().flat_map(|principal| &principal.keys).map(ToString::to_string);
@@ -110,8 +110,9 @@ impl PublishedLockRules {
     }
 
     /// Its routes, and behind them an entry for each lease pattern: all entries that may be compatible or not.
-    pub fn entries(&self) -> Vec<FencedRoute> {
-        let leases = self.leases.iter().map(|pattern| FencedRoute::for_lease_pattern(pattern, &self.routes));
+    pub fn entries(&self) -> Vec<PublishedFencedRoute> {
+        let leases =
+            self.leases.iter().map(|pattern| PublishedFencedRoute::for_lease_pattern(pattern, &self.routes));
         self.routes.iter().cloned().chain(leases).collect()
     }
 
@@ -120,7 +121,7 @@ impl PublishedLockRules {
     /// published with the endpoints of `next`, because new requests go there.
     #[must_use]
     pub fn merge_for_switch_to(&self, next: &Self) -> Self {
-        let there: HashMap<RouteIdentity, &FencedRoute> =
+        let there: HashMap<RouteIdentity, &PublishedFencedRoute> =
             next.routes.iter().map(|route| (route.identity(), route)).collect();
         let routes = self.routes.iter().map(|route| there.get(&route.identity()).copied().unwrap_or(route));
         Self { format: FORMAT, routes: routes.cloned().collect(), leases: self.leases.clone() }
@@ -166,7 +167,7 @@ impl PublishedLockRules {
     }
 }
 
-impl FencedRoute {
+impl PublishedFencedRoute {
     /// `fence` is that of `route`, and `upstream` the one it leads to.
     pub fn new(route: &Route, fence: &FenceRule, upstream: &Upstream) -> Self {
         let sorted = |texts: &mut dyn Iterator<Item = String>| -> Vec<String> {
@@ -184,7 +185,7 @@ impl FencedRoute {
     }
 }
 
-impl FencedRoute {
+impl PublishedFencedRoute {
     /// An entry for the keys of a pattern that clients may lease, in a plan with these routes. No request takes this
     /// entry as its route.
     ///
@@ -217,7 +218,7 @@ impl FencedRoute {
 pub type RouteIdentity<'r> =
     (&'r str, &'r [String], &'r [PathSegment], &'r PublishedConditions, &'r [PublishedLock]);
 
-impl FencedRoute {
+impl PublishedFencedRoute {
     pub fn identity(&self) -> RouteIdentity<'_> {
         (&self.upstream, &self.methods, &self.path, &self.conditions, &self.locks)
     }

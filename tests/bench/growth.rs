@@ -14,7 +14,7 @@ use crate::{
     gateway::{BenchGateway, UpstreamKind, policy},
     h2load::{H2load, HttpVersion},
     locks::ZOOKEEPER,
-    nginx::{Nginx, NginxRole},
+    nginx::{Nginx, NginxProxyWork},
     report::BenchRow,
     result::BenchResult,
     run::BenchRun,
@@ -55,7 +55,7 @@ struct BenchSite<'a> {
 
 pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let service = Nginx::service(run)?;
-    let reader = Nginx::proxy(run, service.address, NginxRole::ReadBody)?;
+    let reader = Nginx::proxy(run, service.address, NginxProxyWork::ReadBody)?;
     let mut site = BenchSite { run, zookeeper: zookeeper(run, "idle")?, service, reader };
     let idle = idle::measure(run, site.zookeeper.address(), site.service.address)?;
     let mut table = GrowthTable::new(run.window);

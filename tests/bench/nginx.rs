@@ -8,7 +8,7 @@ use crate::{process, result::BenchResult, run::BenchRun};
 
 /// The work of nginx per request, as a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NginxRole {
+pub(crate) enum NginxProxyWork {
     PassOn,
     /// Handles as many header fields as the gateway reads, writes and adds in both directions.
     Fields,
@@ -16,7 +16,7 @@ pub(crate) enum NginxRole {
     ReadBody,
 }
 
-impl NginxRole {
+impl NginxProxyWork {
     fn location_directives(self) -> &'static str {
         match self {
             Self::PassOn => "",
@@ -50,7 +50,7 @@ impl Nginx {
 
     /// Passes everything on, over connections that are kept, as
     /// <https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive> has it for HTTP.
-    pub(crate) fn proxy(run: &BenchRun, upstream: SocketAddr, work: NginxRole) -> BenchResult<Self> {
+    pub(crate) fn proxy(run: &BenchRun, upstream: SocketAddr, work: NginxProxyWork) -> BenchResult<Self> {
         let pass = "proxy_pass http://service; proxy_http_version 1.1; proxy_set_header Connection \"\";";
         let pass = format!("{pass} {}", work.location_directives());
         let pool = format!(

@@ -5,7 +5,7 @@ use std::{fs, net::SocketAddr, time::Duration};
 use fencegate_testkit::child::ChildProcess;
 
 use crate::{
-    nginx::{Nginx, NginxRole},
+    nginx::{Nginx, NginxProxyWork},
     process,
     result::BenchResult,
     run::BenchRun,
@@ -36,8 +36,8 @@ impl ProxyKind {
     pub(crate) fn start(self, run: &BenchRun, upstream: SocketAddr) -> BenchResult<RunningProxy> {
         let nginx = |work| Nginx::proxy(run, upstream, work).map(RunningProxy::Nginx);
         match self {
-            Self::Nginx => nginx(NginxRole::PassOn),
-            Self::NginxWithFields => nginx(NginxRole::Fields),
+            Self::Nginx => nginx(NginxProxyWork::PassOn),
+            Self::NginxWithFields => nginx(NginxProxyWork::Fields),
             Self::HaProxy => start_configured(run, &["/usr/sbin/haproxy", "-db", "-f"], &haproxy(upstream)?),
             Self::Caddy => {
                 // Otherwise Debian's Caddy would write into the home folder of the user.

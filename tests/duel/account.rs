@@ -77,12 +77,12 @@ struct ServiceState {
     book: watch::Sender<AccountHistory>,
     /// The newest token, in a lock that stands for the row lock of a database.
     row: RowLock<u128>,
-    wishes: Mutex<PendingBehavior>,
+    wishes: Mutex<NextRequestActions>,
 }
 
 /// What the next requests of these names must do.
 #[derive(Debug, Default)]
-struct PendingBehavior {
+struct NextRequestActions {
     stand: Option<String>,
     long_work: Vec<String>,
 }
@@ -156,7 +156,7 @@ impl Drop for AccountService {
 }
 
 impl ServiceState {
-    fn pending_behavior(&self) -> MutexGuard<'_, PendingBehavior> {
+    fn pending_behavior(&self) -> MutexGuard<'_, NextRequestActions> {
         self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use fencegate_testkit::child::Signal;
-use fencegate_tests::comparison::SystemRun;
+use fencegate_tests::comparison::LockSystemRun;
 use futures_util::FutureExt;
 use tokio::time::{sleep, sleep_until};
 
@@ -59,7 +59,7 @@ pub(crate) async fn run(
     mut side: impl LockProcesses,
     account: &AccountService,
     schedule: &FaultSchedule,
-) -> SystemRun {
+) -> LockSystemRun {
     let bout = AssertUnwindSafe(play(&mut side, account, schedule)).catch_unwind().await;
     let bout = bout.unwrap_or_else(|panic| {
         println!("{}", side.output());
@@ -70,7 +70,7 @@ pub(crate) async fn run(
     let over = |book: &AccountHistory| book.executions.iter().all(|execution| execution.ended.is_some());
     let book = account.wait_for("the end of all executions", |book| over(book).then(|| book.clone())).await;
     let ViolationCounts { executions, overlaps, lost, stale } = ViolationCounts::judge(&book);
-    SystemRun { executions, overlaps, lost, stale, ..bout }
+    LockSystemRun { executions, overlaps, lost, stale, ..bout }
 }
 
 /// Plays all of the bout, without the verdict.
@@ -78,12 +78,12 @@ async fn play(
     side: &mut impl LockProcesses,
     account: &AccountService,
     schedule: &FaultSchedule,
-) -> SystemRun {
+) -> LockSystemRun {
     account.wait_executions(4 * SOME).await;
     let before = account.history().executions.len();
     sleep(CALM).await;
     let per_second = (account.history().executions.len() - before) as f64 / CALM.as_secs_f64();
-    let mut bout = SystemRun { seed: schedule.seed, per_second, ..SystemRun::default() };
+    let mut bout = LockSystemRun { seed: schedule.seed, per_second, ..LockSystemRun::default() };
     for &TargetedFault { victim, mishap } in &schedule.accidents {
         let victim = victim % side.victims();
         match mishap {

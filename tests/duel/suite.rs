@@ -3,7 +3,7 @@
 use std::{fs, time::SystemTime};
 
 use fencegate_testkit::scratch;
-use fencegate_tests::comparison::{ComparisonReport, ExpectedResult, LockSystem, SystemRun};
+use fencegate_tests::comparison::{ExpectedResult, LockComparisonReport, LockSystem, LockSystemRun};
 
 use crate::{
     account::{AccountService, TokenCheck},
@@ -13,10 +13,10 @@ use crate::{
 };
 
 /// The report, in the build folder.
-pub(crate) fn report() -> ComparisonReport {
+pub(crate) fn report() -> LockComparisonReport {
     let folder = scratch::binaries().with_file_name("duel");
     fs::create_dir_all(&folder).expect("the target directory can be written");
-    ComparisonReport::open(folder.join("report.json")).expect("a report, or none")
+    LockComparisonReport::open(folder.join("report.json")).expect("a report, or none")
 }
 
 /// Contestants whose clients take the locks of a library themselves.
@@ -53,7 +53,7 @@ pub(crate) async fn run_seeds<S: LockProcesses>(
 }
 
 /// The assertion that a bout breaks, if there is one.
-fn broken_expectation(contestant: LockSystem, bout: &SystemRun) -> Option<String> {
+fn broken_expectation(contestant: LockSystem, bout: &LockSystemRun) -> Option<String> {
     let harm = [bout.overlaps, bout.lost, bout.stale] != [0; 3];
     let everywhere = bout.taken_over == bout.pauses;
     let wrong = match contestant.expected() {
@@ -69,14 +69,20 @@ fn broken_expectation(contestant: LockSystem, bout: &SystemRun) -> Option<String
 mod tests {
     use super::*;
 
-    fn passes_with(contestant: LockSystem, change: fn(&mut SystemRun)) -> bool {
+    fn passes_with(contestant: LockSystem, change: fn(&mut LockSystemRun)) -> bool {
         let (taken_over, stale, refused) = match contestant.expected() {
             ExpectedResult::Violated => (2, 1, 0),
             ExpectedResult::Holds => (2, 0, 2),
             ExpectedResult::Waits => (0, 0, 0),
         };
-        let mut bout =
-            SystemRun { executions: 10, pauses: 2, taken_over, stale, refused, ..SystemRun::default() };
+        let mut bout = LockSystemRun {
+            executions: 10,
+            pauses: 2,
+            taken_over,
+            stale,
+            refused,
+            ..LockSystemRun::default()
+        };
         change(&mut bout);
         broken_expectation(contestant, &bout).is_none()
     }

@@ -89,7 +89,7 @@ async fn large_store_migrates_in_bounded_memory() {
     spawn_blocking(move || create_filled_store(&file)).await.expect("filled");
     let migration = StoreMigration::new(&path, &sharing.guard(beside.uninitialized_launch()));
     let began = Instant::now();
-    let peak = migration.peak_memory().await;
+    let peak = migration.run_measuring_peak_memory().await;
     let took = began.elapsed();
     let told = migration.expect_outcome("was-there").await;
     println!("{KEYS} keys and {OPERATIONS} operations in {took:?}, with {peak} bytes of memory");

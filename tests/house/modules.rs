@@ -25,7 +25,7 @@ struct Module {
 }
 
 /// What a path leads to.
-enum PathTarget {
+enum ModulePathTarget {
     Module(ModulePath),
     Item { of: ModulePath, name: String },
 }
@@ -67,7 +67,7 @@ impl ModuleTree {
         for (name, module) in &self.0 {
             let imports = module.read.imports.iter().map(|import| &import.path);
             for path in imports.chain(&module.read.globs).chain(&module.read.mentions) {
-                let Some(PathTarget::Item { of, name: item }) =
+                let Some(ModulePathTarget::Item { of, name: item }) =
                     self.resolve(name, path, false, &mut Vec::new())
                 else {
                     continue;
@@ -89,7 +89,7 @@ impl ModuleTree {
         path: &[String],
         module: bool,
         seen: &mut Vec<(ModulePath, ModulePath)>,
-    ) -> Option<PathTarget> {
+    ) -> Option<ModulePathTarget> {
         // Imports that refer to each other would never end.
         if seen.iter().any(|(module, names)| module == from && names == path) {
             return None;
@@ -116,16 +116,16 @@ impl ModuleTree {
         path: &[String],
         module: bool,
         seen: &mut Vec<(ModulePath, ModulePath)>,
-    ) -> Option<PathTarget> {
+    ) -> Option<ModulePathTarget> {
         for (place, name) in path.iter().enumerate() {
             let goes_on = place + 1 < path.len();
             match self.look_up(&at, name, module || goes_on, seen)? {
-                PathTarget::Module(next) => at = next,
+                ModulePathTarget::Module(next) => at = next,
                 // The rest of the path belongs to the item: variants, functions, constants.
-                item @ PathTarget::Item { .. } => return Some(item),
+                item @ ModulePathTarget::Item { .. } => return Some(item),
             }
         }
-        Some(PathTarget::Module(at))
+        Some(ModulePathTarget::Module(at))
     }
 
     /// What a name means in a module.
@@ -135,14 +135,16 @@ impl ModuleTree {
         name: &str,
         module: bool,
         seen: &mut Vec<(ModulePath, ModulePath)>,
-    ) -> Option<PathTarget> {
+    ) -> Option<ModulePathTarget> {
         let here = self.0.get(at)?;
         let child = || {
-            here.children.contains(name).then(|| PathTarget::Module([&at[..], &[name.to_owned()]].concat()))
+            here.children
+                .contains(name)
+                .then(|| ModulePathTarget::Module([&at[..], &[name.to_owned()]].concat()))
         };
         let item = || {
             let is_here = here.read.items.iter().any(|item| item == name);
-            is_here.then(|| PathTarget::Item { of: at.clone(), name: name.to_owned() })
+            is_here.then(|| ModulePathTarget::Item { of: at.clone(), name: name.to_owned() })
         };
         let own = if module { child().or_else(item) } else { item().or_else(child) };
         if own.is_some() {
@@ -153,7 +155,7 @@ impl ModuleTree {
             return Some(found);
         }
         here.read.globs.iter().find_map(|glob| match self.resolve(at, glob, true, seen)? {
-            PathTarget::Module(all) if all != *at => self.look_up(&all, name, module, seen),
+            ModulePathTarget::Module(all) if all != *at => self.look_up(&all, name, module, seen),
             _ => None,
         })
     }

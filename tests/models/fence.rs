@@ -11,7 +11,7 @@ mod steps;
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use rules::{FenceModel, ModelBounds, ProtocolRule};
+use rules::{FenceModel, ModelBounds, ModelProtocolRule};
 use state::{BrokenInvariant, ModelEvent, ModelState};
 use steps::ModelStep;
 
@@ -96,7 +96,7 @@ fn assert_model_holds(bounds: ModelBounds) {
     checker.assert_properties();
 }
 
-fn assert_rule_needed(rule: ProtocolRule, bounds: ModelBounds, property: &'static str) {
+fn assert_rule_needed(rule: ModelProtocolRule, bounds: ModelBounds, property: &'static str) {
     let model = FenceModel { bounds, without: Some(rule) };
     let checker = model.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     println!("stateright without {rule:?}: {} states", checker.unique_state_count());
@@ -130,67 +130,67 @@ fn safe_with_all_accidents_together() {
 
 #[test]
 fn executions_overlap_without_guard() {
-    assert_rule_needed(ProtocolRule::Guard, TENURES, "no overlap");
+    assert_rule_needed(ModelProtocolRule::Guard, TENURES, "no overlap");
 }
 
 #[test]
 fn executions_overlap_without_settling() {
-    assert_rule_needed(ProtocolRule::Settle, TENURES, "no overlap");
+    assert_rule_needed(ModelProtocolRule::Settle, TENURES, "no overlap");
 }
 
 /// Without the second check before sending, a stale request executes.
 #[test]
 fn stale_executes_without_second_check() {
-    assert_rule_needed(ProtocolRule::SecondCheck, TENURES, "no stale execution");
+    assert_rule_needed(ModelProtocolRule::SecondCheck, TENURES, "no stale execution");
 }
 
 /// An exchange that ends with its gateway frees a key that is still in use.
 #[test]
 fn executions_overlap_without_detach() {
-    assert_rule_needed(ProtocolRule::Detach, TENURES, "no overlap");
+    assert_rule_needed(ModelProtocolRule::Detach, TENURES, "no overlap");
 }
 
 /// Without quarantine a restart forgets which executions may run, and they overlap with the next ones.
 #[test]
 fn executions_overlap_without_quarantine() {
-    assert_rule_needed(ProtocolRule::Quarantine, TENURES, "no overlap");
+    assert_rule_needed(ModelProtocolRule::Quarantine, TENURES, "no overlap");
 }
 
 /// A dispatch that is sent before it is recorded overlaps with the next one after a restart.
 #[test]
 fn unrecorded_send_overlaps_after_restart() {
-    assert_rule_needed(ProtocolRule::WriteFirst, TENURES, "no overlap");
+    assert_rule_needed(ModelProtocolRule::WriteFirst, TENURES, "no overlap");
 }
 
 /// A key that is recorded to be at rest in flight, in doubt or in quarantine overlaps after a restart.
 #[test]
 fn early_rest_record_overlaps_after_restart() {
-    assert_rule_needed(ProtocolRule::RestAfterEnd, TENURES, "no overlap");
-    assert_rule_needed(ProtocolRule::RestAfterDoubt, TENURES, "no overlap");
-    assert_rule_needed(ProtocolRule::RestAfterQuarantine, RESTARTS, "no overlap");
+    assert_rule_needed(ModelProtocolRule::RestAfterEnd, TENURES, "no overlap");
+    assert_rule_needed(ModelProtocolRule::RestAfterDoubt, TENURES, "no overlap");
+    assert_rule_needed(ModelProtocolRule::RestAfterQuarantine, RESTARTS, "no overlap");
 }
 
 /// Recovered watermarks that admit their own grant let a copied request run again.
 #[test]
 fn lax_recovery_reruns_copy() {
-    assert_rule_needed(ProtocolRule::StrictRecovery, COPIES, "at most once");
+    assert_rule_needed(ModelProtocolRule::StrictRecovery, COPIES, "at most once");
 }
 
 /// A doubt that is not kept frees a key that is in use.
 #[test]
 fn executions_overlap_without_kept_doubt() {
-    assert_rule_needed(ProtocolRule::KeepDoubt, TENURES, "no overlap");
+    assert_rule_needed(ModelProtocolRule::KeepDoubt, TENURES, "no overlap");
 }
 
 /// A grant that goes on after an unknown outcome overlaps itself.
 #[test]
 fn grant_kept_after_unknown_outcome_overlaps() {
-    assert_rule_needed(ProtocolRule::Retire, COPIES, "no overlap");
+    assert_rule_needed(ModelProtocolRule::Retire, COPIES, "no overlap");
 }
 
 /// A refusal through a hop proves nothing about the other copy: if it counts, an executed request is answered as
 /// refused.
 #[test]
 fn believed_hop_refusal_is_untrue() {
-    assert_rule_needed(ProtocolRule::DisbelieveHop, COPIES, "refused is not executed");
+    assert_rule_needed(ModelProtocolRule::DisbelieveHop, COPIES, "refused is not executed");
 }

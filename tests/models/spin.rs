@@ -16,7 +16,7 @@ const THOROUGH: [&str; 2] = ["cc", "-O1"];
 const QUICK: [&str; 1] = ["tcc"];
 
 /// The result of a search.
-struct SpinResult {
+struct SpinModelResult {
     /// The first error, as SPIN prints it.
     violation: Option<String>,
     states: String,
@@ -51,7 +51,7 @@ pub(crate) fn assert_reachable(model: &str, switches: &str, number: u8) {
     assert_violates(model, &format!("{switches} SEE={number}"), "seen");
 }
 
-fn search(model: &str, switches: &str, compiler: &[&str]) -> SpinResult {
+fn search(model: &str, switches: &str, compiler: &[&str]) -> SpinModelResult {
     let started = Instant::now();
     let dir = tempfile::tempdir().expect("a directory for one search");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/spin").join(format!("{model}.pml"));
@@ -65,7 +65,7 @@ fn search(model: &str, switches: &str, compiler: &[&str]) -> SpinResult {
     let options = ["-w", "-DSAFETY", "-DNOFAIR", &memory, "-o", "pan", "pan.c"];
     run(dir.path(), Command::new(compiler[0]).args(&compiler[1..]).args(options));
     let said = run(dir.path(), Command::new("./pan").arg(format!("-m{DEPTH}")));
-    SpinResult {
+    SpinModelResult {
         violation: said.lines().find_map(|line| line.strip_prefix("pan:1: ")).map(str::to_owned),
         states: word_before(&said, "states, stored"),
         complete: is_complete(&said),
@@ -99,7 +99,7 @@ fn word_before(said: &str, words: &str) -> String {
 }
 
 /// A row of the table that `--nocapture` shows.
-fn report(model: &str, switches: &str, found: &SpinResult) {
+fn report(model: &str, switches: &str, found: &SpinModelResult) {
     let outcome = found.violation.as_deref().unwrap_or("holds");
     println!(
         "{model:8} {switches:32} {:>9} states {:6.1?} s  {outcome}",

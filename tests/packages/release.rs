@@ -9,9 +9,9 @@ use tempfile::TempDir;
 use super::programs::{path, root, run};
 
 /// A clone of the committed sources, with a change that marks the version as released.
-struct ClonedTree(TempDir);
+struct SourceTreeClone(TempDir);
 
-impl ClonedTree {
+impl SourceTreeClone {
     fn fresh() -> Self {
         let home = TempDir::new_in(scratch::folder()).expect("a folder");
         let clone = Self(home);
@@ -55,7 +55,7 @@ impl ClonedTree {
 /// that.
 #[test]
 fn tagged_release_is_complete_and_guarded() {
-    let clone = ClonedTree::fresh();
+    let clone = SourceTreeClone::fresh();
     let version = env!("CARGO_PKG_VERSION");
     let tag = format!("v{version}");
     let changes = clone.tree().join("deploy/CHANGELOG.md");

@@ -23,12 +23,12 @@ use crate::wire;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ExpectedDifferences {
-    differs: Vec<ExpectedDifference>,
+    differs: Vec<ExpectedProxyDifference>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ExpectedDifference {
+struct ExpectedProxyDifference {
     reason: String,
     /// The names of the cases, which are unique.
     cases: Vec<String>,

@@ -7,7 +7,7 @@ use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},
     gateway::Gateway,
     site::TestSite,
-    wire::WireMessage,
+    wire::HttpWireMessage,
 };
 use serde_json::json;
 
@@ -31,7 +31,7 @@ async fn gateway(site: &TestSite) -> Gateway {
 }
 
 /// Sends the bytes and reads the one answer.
-async fn send_raw(gateway: &Gateway, bytes: &str) -> WireMessage {
+async fn send_raw(gateway: &Gateway, bytes: &str) -> HttpWireMessage {
     let mut client = RawClient::connect(gateway.public).await.expect("listens");
     client.send(bytes).await.expect("connected");
     let answer = tokio::time::timeout(Duration::from_secs(5), client.read_response()).await;
@@ -43,7 +43,7 @@ fn head_of(bytes: &str) -> &str {
 }
 
 /// Status and reason; the reason is empty where the answer is not a problem body.
-fn refusal(answer: &WireMessage) -> (u16, String) {
+fn refusal(answer: &HttpWireMessage) -> (u16, String) {
     let problem: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let reason = problem["reason"].as_str().unwrap_or_default();
     if !reason.is_empty() {

@@ -130,7 +130,7 @@ async fn commits(guard: &Guard) -> f64 {
 
 /// The dispatches of a grant that is recorded already wait for no commit of the store.
 #[tokio::test]
-async fn warm_grant_needs_no_commit() {
+async fn recorded_tenure_needs_no_store_commit() {
     let fixture = GuardFixture::new().await;
     let guard = fixture.guard().await;
     let before = commits(&guard).await;

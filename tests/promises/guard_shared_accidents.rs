@@ -16,8 +16,8 @@ mod unseen;
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard_postgres::postgres::{
-    AdmitReply, FORMAT, MembershipLostError as Gone, PostgresConfig, PostgresError, PostgresStore, SCHEMA,
-    UnusableDatabaseError,
+    AdmitReply, FORMAT, GuardMembershipLostError as Gone, PostgresConfig, PostgresError, PostgresStore,
+    SCHEMA, UnusableDatabaseError,
 };
 use fencegate_guard_store::{
     admission::{DispatchClaim, DispatchEnd},

@@ -14,7 +14,7 @@ use fencegate_process::clock::{BootInstant, Clock, ManualClock};
 use fencegate_tests::shared_store::{FLOOR, SharedStore, TERMS};
 
 /// The register in memory, the two guards on one PostgreSQL, and the requests in flight and waiting at both.
-pub(crate) struct RegisterPair {
+pub(crate) struct AdmissionComparisonFixture {
     register: AdmissionTable,
     clock: Arc<ManualClock>,
     guards: [PostgresStore; 2],
@@ -100,7 +100,7 @@ pub(crate) fn claim(random: &mut SmallRng, highest: u64) -> DispatchClaim {
     DispatchClaim { keys: keys.into(), token: token.expect("below 2^63"), mode, era, parent: None }
 }
 
-impl RegisterPair {
+impl AdmissionComparisonFixture {
     async fn new(seed: u64) -> Self {
         let store = SharedStore::new().await;
         let clock = Arc::new(ManualClock::default());
@@ -327,7 +327,7 @@ async fn two_guards_decide_as_one() {
     };
     for seed in seeds {
         println!("SEED={seed}");
-        let mut two = RegisterPair::new(seed).await;
+        let mut two = AdmissionComparisonFixture::new(seed).await;
         for _ in 0..250 {
             two.step().await;
         }

@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
 /// A server that accepts only clients with a certificate of this authority.
-struct TlsServer {
+struct TlsPostgresServer {
     authority: TestCa,
     server: PostgresServer,
     home: tempfile::TempDir,
 }
 
-impl TlsServer {
+impl TlsPostgresServer {
     async fn fresh() -> Self {
         spawn_blocking(|| {
             let authority = TestCa::new();
@@ -59,7 +59,7 @@ async fn run_check_online(launch: &GuardLaunch) -> String {
 /// Every connection of a guard to its database is encrypted and shows the guard's certificate.
 #[tokio::test]
 async fn database_connections_are_mutually_authenticated() {
-    let secured = TlsServer::fresh().await;
+    let secured = TlsPostgresServer::fresh().await;
     let database = secured.server.fresh_database();
     let fixture = GuardFixture::new().await;
     let sharing = SharedDatabase::new(&database.url());
@@ -80,7 +80,7 @@ async fn database_connections_are_mutually_authenticated() {
 /// A database that requires TLS, and one with the certificate of another authority, are reported as such.
 #[tokio::test]
 async fn tls_mismatch_is_reported() {
-    let secured = TlsServer::fresh().await;
+    let secured = TlsPostgresServer::fresh().await;
     let database = secured.server.fresh_database();
     let fixture = GuardFixture::new().await;
     let sharing = SharedDatabase::new(&database.url());

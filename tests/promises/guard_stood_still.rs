@@ -159,7 +159,7 @@ async fn healthy_other_endpoint_opens_nothing() {
 
 /// Two instances of a service: a process that stands still with the request of an operation in its socket, and one that
 /// answers every probe and every request with 404.
-struct SplitService {
+struct FrozenInstanceFixture {
     frozen: Ledger,
     other: Origin,
     guard: Guard,
@@ -169,7 +169,7 @@ struct SplitService {
     number: u64,
 }
 
-impl SplitService {
+impl FrozenInstanceFixture {
     /// `closes`: whether `not done` is configured as final. `health`: whether the endpoint of a request in doubt is
     /// checked.
     async fn new(closes: bool, health: bool) -> Self {
@@ -249,7 +249,7 @@ fn operation(key: &str, number: u64, epoch: u64) -> TestRequest {
 /// instance has no trace of what the first is about to do, and closes no name.
 #[tokio::test]
 async fn other_instances_not_done_repeats_nothing() {
-    let halves = SplitService::new(false, false).await;
+    let halves = FrozenInstanceFixture::new(false, false).await;
     halves.assert_stays_unknown().await;
     assert!(halves.asked_elsewhere() > 0, "not exercised: {}", halves.guard.log());
     halves.assert_executes_once_resumed().await;
@@ -259,7 +259,7 @@ async fn other_instances_not_done_repeats_nothing() {
 /// instance answers nothing while it stands still.
 #[tokio::test]
 async fn final_not_done_needs_dispatched_instance() {
-    let halves = SplitService::new(true, true).await;
+    let halves = FrozenInstanceFixture::new(true, true).await;
     halves.assert_stays_unknown().await;
     assert_eq!(halves.asked_elsewhere(), 0);
     halves.assert_executes_once_resumed().await;

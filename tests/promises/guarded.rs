@@ -27,7 +27,7 @@ fn ask(attempt: &str) -> TestRequest {
 }
 
 /// A gateway whose request is held back on its way to the guard, and a second gateway.
-struct DelayedRequest {
+struct DelayedRequestFixture {
     guarded: GuardedSite,
     guard: Guard,
     victim: Gateway,
@@ -37,7 +37,7 @@ struct DelayedRequest {
     _relay: FaultProxy,
 }
 
-impl DelayedRequest {
+impl DelayedRequestFixture {
     async fn new(launch: fn(GuardLaunch) -> GuardLaunch, policy: fn(TestPolicy) -> TestPolicy) -> Self {
         let guarded = GuardedSite::fresh().await;
         let guard = launch(guarded.launch().await).start().await;
@@ -92,7 +92,7 @@ impl DelayedRequest {
 /// The delayed request of a paused holder is refused as stale, and sent once more by the holder, which has a session again.
 #[tokio::test]
 async fn delayed_request_is_refused_and_redispatched() {
-    let mut delayed = DelayedRequest::new(|launch| launch, |policy| policy).await;
+    let mut delayed = DelayedRequestFixture::new(|launch| launch, |policy| policy).await;
     delayed.overtake_held().await;
     delayed.victim.signal(Signal::CONT);
     delayed.victim.wait_line("the end of the session", |line| line.message() == "session.ended").await;
@@ -108,7 +108,7 @@ async fn delayed_request_is_refused_and_redispatched() {
 /// A holder that wakes with the refusal waiting for it may have no session yet. It then says that nothing was dispatched.
 #[tokio::test]
 async fn refusal_on_wake_repeats_or_dispatches_nothing() {
-    let mut delayed = DelayedRequest::new(|launch| launch, |policy| policy).await;
+    let mut delayed = DelayedRequestFixture::new(|launch| launch, |policy| policy).await;
     delayed.overtake().await;
     delayed.guard.wait_decisions("stale", 1.0).await;
     assert_eq!(delayed.executed_attempts(), [NEXT], "the upstream has seen nothing of it");
@@ -127,7 +127,7 @@ async fn refusal_on_wake_repeats_or_dispatches_nothing() {
 /// A stale request whose client has gone is not sent once more.
 #[tokio::test]
 async fn abandoned_request_is_not_redispatched() {
-    let mut delayed = DelayedRequest::new(|launch| launch, |policy| policy).await;
+    let mut delayed = DelayedRequestFixture::new(|launch| launch, |policy| policy).await;
     delayed.asked.take().expect("asked").hang_up();
     let gone = async {
         while delayed.victim.metrics().await.sum("fencegate_requests_total", &["\"pay\"", "\"499\""]) < 1.0 {
@@ -152,7 +152,8 @@ async fn abandoned_request_is_not_redispatched() {
 #[tokio::test]
 async fn stale_behind_hop_is_unknown() {
     let mut delayed =
-        DelayedRequest::new(|launch| launch, |policy| policy.with("/upstreams/ledger/direct", false)).await;
+        DelayedRequestFixture::new(|launch| launch, |policy| policy.with("/upstreams/ledger/direct", false))
+            .await;
     delayed.overtake().await;
     delayed.guard.wait_decisions("stale", 1.0).await;
     delayed.victim.signal(Signal::CONT);
@@ -166,7 +167,8 @@ async fn stale_behind_hop_is_unknown() {
 /// A guard in `observe` passes the late request, and its client gets `observe=stale`.
 #[tokio::test]
 async fn observing_guard_passes_late_request() {
-    let mut delayed = DelayedRequest::new(|launch| launch.with("/enforce", "observe"), |policy| policy).await;
+    let mut delayed =
+        DelayedRequestFixture::new(|launch| launch.with("/enforce", "observe"), |policy| policy).await;
     delayed.overtake().await;
     delayed.victim.signal(Signal::CONT);
     let answer = delayed.answer().await;

@@ -24,7 +24,7 @@ use fencegate_tests::{
 use serde_json::json;
 
 use self::{
-    sources::{PrintedCommand, printed_in_sources},
+    sources::{HintCommand, printed_in_sources},
     terminal::{TargetArgument, TestTerminal},
 };
 
@@ -56,7 +56,7 @@ async fn every_printed_command_runs() {
         typed.extend(everywhere(argument).await);
     }
     let printed = printed_in_sources();
-    let others = |one: &&PrintedCommand| !ELSEWHERE.iter().any(|(begin, _)| one.template.starts_with(begin));
+    let others = |one: &&HintCommand| !ELSEWHERE.iter().any(|(begin, _)| one.template.starts_with(begin));
     let missing: Vec<_> =
         printed.iter().filter(others).filter(|one| !typed.iter().any(|line| one.matches(line))).collect();
     assert!(missing.is_empty(), "nobody has typed {missing:#?}; what was typed: {typed:#?}");
@@ -68,7 +68,7 @@ async fn hints_without_installation() -> Vec<String> {
     let listed = terminal.run_line("fencegate init").await;
     terminal.run_printed_commands(&listed).await;
     for printed in printed_in_sources() {
-        let PrintedCommand { template, .. } = &printed;
+        let HintCommand { template, .. } = &printed;
         if ["explain ", "verify --list", "keys "].iter().any(|begin| template.starts_with(begin)) {
             terminal.run_successfully(&format!("fencegate {template}")).await;
         }

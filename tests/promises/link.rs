@@ -13,19 +13,19 @@ use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     history::History,
     origin::Latch,
-    zookeeper_proxy::{LockOperation, OperationFault, ZooKeeperProxy},
+    zookeeper_proxy::{LockNodeOperation, OperationFault, ZooKeeperProxy},
 };
 use serde_json::json;
 
-pub(crate) use self::pair::{HOLDS, LinkedPair, assert_served};
+pub(crate) use self::pair::{FaultyLinkGateways, HOLDS, assert_served};
 
 /// A caller that hangs up while its lock node is created leaves no node.
 #[tokio::test]
 async fn aborted_create_leaves_no_node() {
     for hold in HOLDS {
-        let pair = LinkedPair::new(hold()).await;
+        let pair = FaultyLinkGateways::new(hold()).await;
         let latch = Latch::default();
-        let made = pair.link.intercept(LockOperation::Create, OperationFault::AnswerHeld(latch.clone()));
+        let made = pair.link.intercept(LockNodeOperation::Create, OperationFault::AnswerHeld(latch.clone()));
         let asked = pair.ours.begin(TestRequest::post("/pay/7"));
         made.wait().await;
         assert_eq!(pair.tree.locks().await.len(), 1);
@@ -42,9 +42,9 @@ async fn aborted_create_leaves_no_node() {
 #[tokio::test]
 async fn aborted_unanswered_create_leaves_no_node() {
     for hold in HOLDS {
-        let pair = LinkedPair::new(hold()).await;
+        let pair = FaultyLinkGateways::new(hold()).await;
         let latch = Latch::default();
-        let made = pair.link.intercept(LockOperation::Create, OperationFault::AnswerHeld(latch));
+        let made = pair.link.intercept(LockNodeOperation::Create, OperationFault::AnswerHeld(latch));
         let asked = pair.ours.begin(TestRequest::post("/pay/7"));
         made.wait().await;
         asked.hang_up();
@@ -59,8 +59,8 @@ async fn aborted_unanswered_create_leaves_no_node() {
 #[tokio::test]
 async fn lost_create_is_retried() {
     for hold in HOLDS {
-        let pair = LinkedPair::new(hold()).await;
-        let lost = pair.link.intercept(LockOperation::Create, OperationFault::Vanishes);
+        let pair = FaultyLinkGateways::new(hold()).await;
+        let lost = pair.link.intercept(LockNodeOperation::Create, OperationFault::Vanishes);
         let asked = pair.ours.begin(TestRequest::post("/pay/7"));
         lost.wait().await;
         tokio::time::sleep(QUIET).await;
@@ -78,11 +78,11 @@ async fn lost_create_is_retried() {
 #[tokio::test]
 async fn lost_create_times_out() {
     for hold in HOLDS {
-        let pair = LinkedPair::with_policy(|policy| {
+        let pair = FaultyLinkGateways::with_policy(|policy| {
             policy.with("/defaults/hold", hold()).with("/routes/0/fence/wait", "1s")
         })
         .await;
-        let lost = pair.link.intercept(LockOperation::Create, OperationFault::Vanishes);
+        let lost = pair.link.intercept(LockNodeOperation::Create, OperationFault::Vanishes);
         let answer = pair.ours.send(&TestRequest::post("/pay/7")).await;
         lost.wait().await;
         assert_eq!((answer.status, answer.reason().as_str()), (503, "lock-service"));
@@ -97,8 +97,8 @@ async fn lost_create_times_out() {
 #[tokio::test]
 async fn unanswered_create_is_adopted() {
     for hold in HOLDS {
-        let pair = LinkedPair::new(hold()).await;
-        let made = pair.link.intercept(LockOperation::Create, OperationFault::AnswerLost);
+        let pair = FaultyLinkGateways::new(hold()).await;
+        let made = pair.link.intercept(LockNodeOperation::Create, OperationFault::AnswerLost);
         let (asked, record, latch) = pair.hold_request().await;
         made.wait().await;
         let locks = pair.tree.locks().await;
@@ -116,9 +116,9 @@ async fn unanswered_create_is_adopted() {
 #[tokio::test]
 async fn unanswered_first_create_is_adopted() {
     for hold in HOLDS {
-        let pair = LinkedPair::new(hold()).await;
+        let pair = FaultyLinkGateways::new(hold()).await;
         let latch = pair.site.origin.hold("/pay/8");
-        let made = pair.link.intercept(LockOperation::Multi, OperationFault::AnswerLost);
+        let made = pair.link.intercept(LockNodeOperation::Multi, OperationFault::AnswerLost);
         let asked = pair.ours.begin(TestRequest::post("/pay/8"));
         let record = pair.site.origin.wait_for_request("/pay/8", 1).await;
         made.wait().await;
@@ -140,10 +140,10 @@ async fn unanswered_set_create_is_adopted() {
         "match": {"methods": ["POST"], "path": "/move/{from}/{to}"},
         "fence": {"keys": ["account/{path.from}", "account/{path.to}"]},
     });
-    let pair = LinkedPair::with_policy(|policy| policy.with_route(route)).await;
+    let pair = FaultyLinkGateways::with_policy(|policy| policy.with_route(route)).await;
     assert_eq!(pair.ours.send(&TestRequest::post("/move/6/7")).await.status, 200);
     let latch = pair.site.origin.hold("/move/7/6");
-    let made = pair.link.intercept(LockOperation::Multi, OperationFault::AnswerLost);
+    let made = pair.link.intercept(LockNodeOperation::Multi, OperationFault::AnswerLost);
     let asked = pair.ours.begin(TestRequest::post("/move/7/6"));
     let record = pair.site.origin.wait_for_request("/move/7/6", 1).await;
     made.wait().await;
@@ -164,14 +164,14 @@ async fn unanswered_set_create_is_adopted() {
 #[tokio::test]
 async fn unanswered_yield_keeps_one_queued_node() {
     let hold = json!({"mode": "cached", "linger": "60s", "max_hold": "50ms"});
-    let pair = LinkedPair::new(hold).await;
+    let pair = FaultyLinkGateways::new(hold).await;
     let (first, record, latch) = pair.hold_request().await;
     let other = pair.other.begin(TestRequest::post("/pay/7"));
     pair.tree.wait_waiters(1).await;
     tokio::time::sleep(QUIET).await;
     let second = pair.ours.begin(TestRequest::post("/pay/7"));
     pair.ours.wait_gauge("fencegate_lock_waiters", 1.0).await;
-    let yielded = pair.link.intercept(LockOperation::Multi, OperationFault::AnswerLost);
+    let yielded = pair.link.intercept(LockNodeOperation::Multi, OperationFault::AnswerLost);
     latch.release();
     assert_served(first).await;
     yielded.wait().await;
@@ -193,7 +193,7 @@ async fn unanswered_yield_keeps_one_queued_node() {
 #[tokio::test]
 async fn unanswered_delete_leaves_no_node() {
     for hold in HOLDS {
-        let pair = LinkedPair::new(hold()).await;
+        let pair = FaultyLinkGateways::new(hold()).await;
         let token = pair.remove_with_fault(OperationFault::AnswerLost).await;
         pair.wait_nothing_left().await;
         pair.assert_ours_serves(token).await;
@@ -204,7 +204,7 @@ async fn unanswered_delete_leaves_no_node() {
 #[tokio::test]
 async fn lost_delete_is_retried() {
     for hold in HOLDS {
-        let pair = LinkedPair::new(hold()).await;
+        let pair = FaultyLinkGateways::new(hold()).await;
         let token = pair.remove_with_fault(OperationFault::Vanishes).await;
         assert_eq!(pair.tree.locks().await.len(), 1, "not exercised");
         pair.reconnect();
@@ -218,7 +218,7 @@ async fn lost_delete_is_retried() {
 async fn release_while_disconnected_completes_after_reconnect() {
     for hold in HOLDS {
         for breaks in [ZooKeeperProxy::cut, ZooKeeperProxy::reset] {
-            let pair = LinkedPair::new(hold()).await;
+            let pair = FaultyLinkGateways::new(hold()).await;
             let (asked, record, latch) = pair.hold_request().await;
             breaks(&pair.link);
             latch.release();
@@ -236,7 +236,7 @@ async fn release_while_disconnected_completes_after_reconnect() {
 #[tokio::test]
 async fn abort_while_disconnected_leaves_no_node() {
     for hold in HOLDS {
-        let pair = LinkedPair::new(hold()).await;
+        let pair = FaultyLinkGateways::new(hold()).await;
         let (holder, waiter) = pair.queue_request().await;
         pair.link.cut();
         waiter.hang_up();
@@ -257,7 +257,7 @@ async fn abort_while_disconnected_leaves_no_node() {
 async fn waiter_is_granted_across_reconnect() {
     for hold in HOLDS {
         for turn_comes_first in [true, false] {
-            let pair = LinkedPair::new(hold()).await;
+            let pair = FaultyLinkGateways::new(hold()).await;
             let (holder, waiter) = pair.queue_request().await;
             pair.link.cut();
             if turn_comes_first {
@@ -282,7 +282,7 @@ async fn waiter_is_granted_across_reconnect() {
 #[tokio::test]
 async fn cached_key_is_yielded_across_reconnect() {
     for wanted_meanwhile in [true, false] {
-        let pair = LinkedPair::new(json!({"mode": "cached", "linger": "60s"})).await;
+        let pair = FaultyLinkGateways::new(json!({"mode": "cached", "linger": "60s"})).await;
         assert_eq!(pair.ours.send(&TestRequest::post("/pay/7")).await.status, 200);
         pair.link.cut();
         pair.ours.wait_unready().await;

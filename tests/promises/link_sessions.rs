@@ -5,18 +5,18 @@ use fencegate_tests::{
     client::TestRequest,
     history::History,
     origin::Latch,
-    zookeeper_proxy::{LockOperation, OperationFault},
+    zookeeper_proxy::{LockNodeOperation, OperationFault},
 };
 
-use super::link::{HOLDS, LinkedPair, assert_served};
+use super::link::{FaultyLinkGateways, HOLDS, assert_served};
 
 /// A session that ends while a lock node is created costs no request and leaves no node.
 #[tokio::test]
 async fn request_survives_session_end_during_create() {
     for hold in HOLDS {
-        let pair = LinkedPair::new(hold()).await;
+        let pair = FaultyLinkGateways::new(hold()).await;
         let latch = Latch::default();
-        let made = pair.link.intercept(LockOperation::Create, OperationFault::AnswerHeld(latch.clone()));
+        let made = pair.link.intercept(LockNodeOperation::Create, OperationFault::AnswerHeld(latch.clone()));
         let asked = pair.ours.begin(TestRequest::post("/pay/7"));
         made.wait().await;
         pair.end_session().await;
@@ -36,8 +36,8 @@ async fn request_survives_session_end_during_create() {
 #[tokio::test]
 async fn request_survives_session_end_before_create() {
     for hold in HOLDS {
-        let pair = LinkedPair::new(hold()).await;
-        let lost = pair.link.intercept(LockOperation::Create, OperationFault::Vanishes);
+        let pair = FaultyLinkGateways::new(hold()).await;
+        let lost = pair.link.intercept(LockNodeOperation::Create, OperationFault::Vanishes);
         let asked = pair.ours.begin(TestRequest::post("/pay/7"));
         lost.wait().await;
         pair.link.end_sessions();
@@ -51,7 +51,7 @@ async fn request_survives_session_end_before_create() {
 #[tokio::test]
 async fn waiter_requeues_after_session_end() {
     for hold in HOLDS {
-        let pair = LinkedPair::new(hold()).await;
+        let pair = FaultyLinkGateways::new(hold()).await;
         let (holder, waiter) = pair.queue_request().await;
         let before = pair.tree.locks().await;
         pair.link.end_sessions();
@@ -71,7 +71,7 @@ async fn waiter_requeues_after_session_end() {
 #[tokio::test]
 async fn session_end_while_holding_raises_tokens() {
     for hold in HOLDS {
-        let pair = LinkedPair::new(hold()).await;
+        let pair = FaultyLinkGateways::new(hold()).await;
         let (asked, record, latch) = pair.hold_request().await;
         let queued = pair.ours.begin(TestRequest::post("/pay/7"));
         pair.ours.wait_gauge("fencegate_lock_waiters", 1.0).await;
@@ -93,7 +93,7 @@ async fn session_end_while_holding_raises_tokens() {
 #[tokio::test]
 async fn session_end_during_delete_leaves_nothing() {
     for hold in HOLDS {
-        let pair = LinkedPair::new(hold()).await;
+        let pair = FaultyLinkGateways::new(hold()).await;
         let latch = Latch::default();
         let token = pair.remove_with_fault(OperationFault::AnswerHeld(latch.clone())).await;
         pair.link.end_sessions();
@@ -107,7 +107,7 @@ async fn session_end_during_delete_leaves_nothing() {
 #[tokio::test]
 async fn session_end_before_delete_leaves_nothing() {
     for hold in HOLDS {
-        let pair = LinkedPair::new(hold()).await;
+        let pair = FaultyLinkGateways::new(hold()).await;
         let token = pair.remove_with_fault(OperationFault::Vanishes).await;
         pair.end_session().await;
         pair.wait_nothing_left().await;

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, env, fs, os::unix::fs::symlink, path::Path};
 use fencegate_testkit::wait::wait_until;
 use fencegate_tests::{
     client::{Http1Client, TestRequest},
-    foreign_readings::merged::{MergedReadings, is_ambiguous_reading, services},
+    foreign_readings::merged::{ForeignParserReadings, is_ambiguous_reading, services},
     gateway::Gateway,
     peers::ProxyProcess,
     site::TestSite,
@@ -91,7 +91,7 @@ fn routes(name: &str) -> [Value; 3] {
 #[tokio::test]
 async fn locked_value_is_value_services_read() {
     let programs = start_programs().await;
-    let mut rows = MergedReadings::load();
+    let mut rows = ForeignParserReadings::load();
     for row in &mut rows {
         let known = row.readings.clone();
         for (name, program) in &programs {
@@ -103,7 +103,7 @@ async fn locked_value_is_value_services_read() {
         );
     }
     if env::var_os("REWRITE").is_some() {
-        MergedReadings::store(&rows);
+        ForeignParserReadings::store(&rows);
     }
     let merging = |name: &str| {
         rows.iter().any(|row| row.readings.get(name).is_some_and(|read| is_ambiguous_reading(read)))

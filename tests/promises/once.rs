@@ -13,14 +13,14 @@ use fencegate_tests::{
 };
 use serde_json::{Value, json};
 
-struct GuardedPair {
+struct GuardedGatewayPair {
     guarded: GuardedSite,
     guard: Guard,
     one: Gateway,
     two: Gateway,
 }
 
-impl GuardedPair {
+impl GuardedGatewayPair {
     async fn fresh() -> Self {
         Self::with_once(json!({"store": "guard"})).await
     }
@@ -55,7 +55,7 @@ fn assert_outcome(answer: &ClientResponse, status: u16, outcome: FencingOutcome)
 /// A repeat through the other gateway gets the first response byte for byte, as `replayed`.
 #[tokio::test]
 async fn repeat_replays_response_byte_for_byte() {
-    let it = GuardedPair::fresh().await;
+    let it = GuardedGatewayPair::fresh().await;
     let receipt = OriginReply::with_body("receipt \u{20ac} 1\r\n\0")
         .status(201)
         .field("Content-Type", "text/plain; charset=utf-8")
@@ -85,7 +85,7 @@ async fn repeat_replays_response_byte_for_byte() {
 /// An `Idempotency-Key` that comes again with another payload gets 422, and nothing is sent.
 #[tokio::test]
 async fn reused_key_with_other_payload_refused() {
-    let it = GuardedPair::fresh().await;
+    let it = GuardedGatewayPair::fresh().await;
     assert_outcome(&it.one.send(&ask("op-1")).await, 200, FencingOutcome::Done);
     let others = [
         ask("op-1").body("eleven cents"),
@@ -104,7 +104,7 @@ async fn reused_key_with_other_payload_refused() {
 /// Where an `Idempotency-Key` is required, a request without one, with two or with a malformed one is refused.
 #[tokio::test]
 async fn missing_or_malformed_key_is_refused() {
-    let it = GuardedPair::fresh().await;
+    let it = GuardedGatewayPair::fresh().await;
     let nameless = it.one.send(&TestRequest::post("/pay/7").body("ten cents")).await;
     assert_outcome(&nameless, 400, FencingOutcome::NotDispatched);
     assert_eq!(nameless.reason(), "idempotency-key-required");
@@ -120,7 +120,7 @@ async fn missing_or_malformed_key_is_refused() {
 /// Two principals may use one `Idempotency-Key`; each has its own operation.
 #[tokio::test]
 async fn same_key_is_separate_per_principal() {
-    let it = GuardedPair::with_once(json!({"store": "guard", "principal": "{header.x-shop}"})).await;
+    let it = GuardedGatewayPair::with_once(json!({"store": "guard", "principal": "{header.x-shop}"})).await;
     let of = |shop: &str| ask("op-1").field("X-Shop", shop);
     assert_outcome(&it.one.send(&of("blue")).await, 200, FencingOutcome::Done);
     assert_outcome(&it.two.send(&of("red")).await, 200, FencingOutcome::Done);
@@ -140,7 +140,7 @@ async fn same_key_is_separate_per_principal() {
 /// The client hangs up and asks elsewhere while the first is at work.
 #[tokio::test]
 async fn repeat_waits_for_first_in_flight() {
-    let it = GuardedPair::fresh().await;
+    let it = GuardedGatewayPair::fresh().await;
     let HeldRequest { request: first, latch, .. } =
         it.guarded.site.origin.hold_request(&it.one, ask("op-1")).await;
     first.hang_up();
@@ -155,7 +155,7 @@ async fn repeat_waits_for_first_in_flight() {
 /// An operation whose outcome is unknown is reported as unknown and never executed again.
 #[tokio::test]
 async fn unknown_outcome_is_never_repeated() {
-    let it = GuardedPair::fresh().await;
+    let it = GuardedGatewayPair::fresh().await;
     for (n, act) in [
         OriginAction::Reset,
         OriginAction::CloseInHead,
@@ -184,7 +184,7 @@ async fn unknown_outcome_is_never_repeated() {
 /// An error of the service leaves the outcome open. The error is passed on, and the name stays taken.
 #[tokio::test]
 async fn server_error_is_not_retried() {
-    let it = GuardedPair::fresh().await;
+    let it = GuardedGatewayPair::fresh().await;
     it.guarded.site.origin.script("/pay/7", [OriginAction::now(OriginReply::with_body("sorry").status(500))]);
     let failed = it.one.send(&ask("op-1")).await;
     assert_outcome(&failed, 500, FencingOutcome::Done);
@@ -203,7 +203,7 @@ async fn server_error_is_not_retried() {
 /// A recorded response is replayed after the guard and its gateway were killed.
 #[tokio::test]
 async fn replay_survives_guard_and_gateway_death() {
-    let it = GuardedPair::fresh().await;
+    let it = GuardedGatewayPair::fresh().await;
     let first = it.one.send(&ask("op-1")).await;
     assert_outcome(&first, 200, FencingOutcome::Done);
     it.one.signal(fencegate_testkit::child::Signal::KILL);
@@ -219,7 +219,7 @@ async fn replay_survives_guard_and_gateway_death() {
 /// A replay raises no mark, because the guard has never let its token in.
 #[tokio::test]
 async fn newer_replay_token_signals_no_rollback() {
-    let it = GuardedPair::fresh().await;
+    let it = GuardedGatewayPair::fresh().await;
     assert_outcome(&it.one.send(&ask("op-1")).await, 200, FencingOutcome::Done);
     assert_outcome(&it.two.send(&ask("op-1")).await, 200, FencingOutcome::Replayed);
     let _guard = it.guard.stop().await.start().await;

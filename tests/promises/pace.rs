@@ -9,7 +9,7 @@ use fencegate_tests::{
     gateway::Gateway,
     origin::{OriginAction, OriginReply},
     site::TestSite,
-    wire::WireMessage,
+    wire::HttpWireMessage,
 };
 use serde_json::json;
 
@@ -19,7 +19,7 @@ async fn start_with_timeouts(site: &TestSite, timeouts: serde_json::Value) -> Ga
     Gateway::start(&site.policy("gw-1").with("/listeners/public/timeouts", timeouts)).await
 }
 
-fn refusal_parts(answer: &WireMessage) -> (String, String, String) {
+fn refusal_parts(answer: &HttpWireMessage) -> (String, String, String) {
     let problem: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let text = |member: &str| problem[member].as_str().unwrap_or_default().to_owned();
     (answer.word(1).to_owned(), text("reason"), text("outcome"))
@@ -30,7 +30,7 @@ fn expected_refusal(status: &str, reason: &str) -> (String, String, String) {
 }
 
 /// Reads to the end of the connection, and returns the answer if one came.
-async fn read_to_end(gateway: &Gateway, mut client: RawClient) -> Option<WireMessage> {
+async fn read_to_end(gateway: &Gateway, mut client: RawClient) -> Option<HttpWireMessage> {
     let last =
         wait_until("the end of the connection", client.read_response(), || gateway.log()).await.ok()?;
     wait_until("the end of the connection", client.read_response(), || gateway.log())
@@ -144,7 +144,7 @@ async fn client_reading_nothing_is_reset() {
     slow.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("connected");
     assert_eq!(slow.read_head().await.expect("a head").word(1), "200");
     gateway.wait_series("fencegate_client_timeouts_total", &["limit=\"response_write\""], 1.0).await;
-    let mut rest = WireMessage::default();
+    let mut rest = HttpWireMessage::default();
     rest.fields.push(("content-length".to_owned(), (32 * MIB).to_string()));
     let cut = wait_until("the reset", slow.read_body(&mut rest), || gateway.log())
         .await

@@ -12,7 +12,7 @@ use fencegate_tests::{
     policy::TestPolicy,
     site::TestSite,
     zookeeper::OwnZooKeeper,
-    zookeeper_proxy::{LockOperation, OperationFault, ZooKeeperProxy},
+    zookeeper_proxy::{LockNodeOperation, OperationFault, ZooKeeperProxy},
 };
 use serde_json::{Value, json};
 
@@ -316,7 +316,7 @@ async fn era_begins_once_despite_lost_responses() {
         let link = ZooKeeperProxy::start(site.zookeeper).await;
         init(&site.policy("gw-1")).await;
         let policy = site.policy("gw-1").with_zookeeper(link.address());
-        let lost = link.intercept(LockOperation::Era, fate.clone());
+        let lost = link.intercept(LockNodeOperation::Era, fate.clone());
         let ((code, bumped, log), ()) = tokio::join!(era(&policy, &["bump"]), lost.wait());
         assert_eq!(code, Some(0), "{fate:?}: {log}");
         let (_, shown, _) = era(&site.policy("gw-1"), &["show"]).await;

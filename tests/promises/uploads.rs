@@ -23,7 +23,7 @@ use fencegate_tests::{
 };
 use serde_json::json;
 
-use self::client::{SharedConnection, Upload, UploadFraming};
+use self::client::{InFlightUpload, SharedConnection, UploadFraming};
 use super::{
     explain::run_explain,
     streaming::{BulkService, FLAT, GIB, peak_growth, send_pattern, warm_up},
@@ -59,7 +59,7 @@ async fn large_body_keeps_one_token() {
         [UploadFraming::Length, UploadFraming::Chunked, UploadFraming::Http2, UploadFraming::Http2Length]
     {
         let before = site.origin.count("/pay/7");
-        let mut upload = Upload::begin(&gateway, framing, "/pay/7", body.len()).await;
+        let mut upload = InFlightUpload::begin(&gateway, framing, "/pay/7", body.len()).await;
         upload.send(&body).await;
         let (status, outcome) = upload.finish().await;
         assert_eq!((status, outcome.as_str()), (200, "done"), "{framing:?}");
@@ -106,7 +106,7 @@ async fn large_body_refused_without_opt_in() {
     let refused = gateway.send(&TestRequest::post("/pay/7").body(body(MIB))).await;
     assert_eq!((refused.status, refused.reason().as_str()), (413, "body-too-large"));
     assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched));
-    let mut chunked = Upload::begin(&gateway, UploadFraming::Chunked, "/pay/7", 0).await;
+    let mut chunked = InFlightUpload::begin(&gateway, UploadFraming::Chunked, "/pay/7", 0).await;
     chunked.send(&body(MIB)).await;
     assert_eq!(chunked.answer().await, (413, "not-dispatched".to_owned()));
     assert_eq!(site.origin.log().records.len(), 0);
@@ -141,7 +141,7 @@ async fn slow_upstream_backpressures_client() {
     let latch = Latch::default();
     site.origin.script("/pay/7", [OriginAction::ReadLater(latch.clone())]);
     let body = body(48 * MIB);
-    let mut upload = Upload::begin(&gateway, UploadFraming::Length, "/pay/7", body.len()).await;
+    let mut upload = InFlightUpload::begin(&gateway, UploadFraming::Length, "/pay/7", body.len()).await;
     let stuck = tokio::time::timeout(Duration::from_secs(2), upload.send(&body)).await;
     assert!(stuck.is_err(), "not exercised: everything was taken");
     assert!(peak_growth(&gateway, before) < FLAT, "grew by {} MiB", peak_growth(&gateway, before) >> 20);
@@ -227,7 +227,7 @@ async fn waiting_upload_leaves_queue_on_disconnect() {
     for (framing, resets) in
         [(UploadFraming::Length, false), (UploadFraming::Chunked, true), (UploadFraming::Http2, false)]
     {
-        let mut upload = Upload::begin(&gateway, framing, "/pay/7", MIB).await;
+        let mut upload = InFlightUpload::begin(&gateway, framing, "/pay/7", MIB).await;
         // More than the gateway takes in full, and within the first window of a stream.
         upload.send(&body(96 << 10)).await;
         tree.wait_waiters(1).await;
@@ -250,7 +250,7 @@ async fn upload_before_sigterm_is_finished() {
     let site = TestSite::fresh().await;
     let gateway = gateway(&site, "gw-1").await;
     let body = body(MIB);
-    let mut upload = Upload::begin(&gateway, UploadFraming::Chunked, "/pay/7", body.len()).await;
+    let mut upload = InFlightUpload::begin(&gateway, UploadFraming::Chunked, "/pay/7", body.len()).await;
     upload.send(&body[..MIB / 2]).await;
     site.origin.wait_for("the head of the request", |log| log.records.first().map(drop)).await;
     gateway.signal(Signal::TERM);
@@ -270,7 +270,7 @@ async fn slow_upload_may_exceed_response_timeout() {
     let streams = Http2Client::connect(gateway.public).await.expect("listens");
     let body = body(MIB);
     let send_slowly = async |framing, path| {
-        let mut upload = Upload::begin(&gateway, framing, path, body.len()).await;
+        let mut upload = InFlightUpload::begin(&gateway, framing, path, body.len()).await;
         upload.send(&body[..MIB / 2]).await;
         // Longer than the time for the answer.
         tokio::time::sleep(Duration::from_millis(800)).await;

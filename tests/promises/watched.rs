@@ -30,12 +30,12 @@ const VARIABLES: [(&str, &str); 6] = [
 ];
 
 /// Everything that is watched, and what it did.
-struct WatchedSite {
+struct MonitoredSite {
     prometheus: Prometheus,
     _guarded: GuardedSite,
 }
 
-impl WatchedSite {
+impl MonitoredSite {
     /// A request of the victim is on its way when the victim stops; another gateway is granted its key; the bytes
     /// arrive too late; the victim wakes up.
     async fn run_accident() -> Self {
@@ -190,7 +190,7 @@ fn selectors(expression: &str) -> Vec<String> {
 /// Every panel and every rule finds data, and no alert reports an unexplained stale token.
 #[tokio::test]
 async fn dashboards_and_rules_find_data() {
-    let watched = WatchedSite::run_accident().await;
+    let watched = MonitoredSite::run_accident().await;
     let prometheus = &watched.prometheus;
     let firing = prometheus.query("ALERTS{alertname=\"FencegateStaleTokenUnexplained\"}").await;
     assert!(firing.is_empty(), "the victim lost its tenure: {firing:?}");

@@ -100,7 +100,7 @@ async fn locks_over_tls_keep_requests_serial() {
 /// Certificates that fail: signed by an unknown authority, expired, or missing. The log, `/ready` and the check name
 /// the cause.
 #[tokio::test]
-async fn untrusted_certificate_is_reported() {
+async fn zookeepers_refusal_of_client_certificate_is_reported() {
     let site = TestSite::secured().await;
     let servers = shared();
     let expired = ReplaceableCertificate::new(&site, servers, &servers.authority.sign_expired(&["gateway"]));

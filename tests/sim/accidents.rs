@@ -2,7 +2,9 @@
 
 use std::{rc::Rc, time::Duration};
 
-use fencegate_tests::memory::{EnsembleSettings, InFlightFate, SimEnsemble, SimSession, Wire, WireDirection};
+use fencegate_tests::memory::{
+    EnsembleSettings, SimEnsemble, SimSession, UndeliveredRequestFate, Wire, WireDirection,
+};
 use fencegate_zookeeper::session::{
     client::{MultiOp, NodeKind, ZkClient, ZkConnectionState, ZkConnector, ZkError},
     session_check::check_same_session,
@@ -62,7 +64,7 @@ fn lost_request_drops_those_behind_it() {
 #[test]
 fn disconnected_requests_run_in_order_later() {
     run_with_fixture(async |FaultFixture { wire, hurt, .. }| {
-        wire.disconnect(InFlightFate::Lost);
+        wire.disconnect(UndeliveredRequestFate::Lost);
         assert_eq!(hurt.state(), ZkConnectionState::Disconnected);
         let create = hurt.create("/a", b"", NodeKind::Persistent);
         let delete = hurt.delete("/a");
@@ -82,9 +84,9 @@ fn disconnected_requests_run_in_order_later() {
 fn in_flight_request_survives_disconnect() {
     run_with_fixture(async |FaultFixture { ensemble, wire, hurt, .. }| {
         for (path, underway, arrives) in [
-            ("/a", InFlightFate::Arrives, true),
-            ("/b", InFlightFate::Lost, false),
-            ("/c", InFlightFate::Arrives, false),
+            ("/a", UndeliveredRequestFate::Arrives, true),
+            ("/b", UndeliveredRequestFate::Lost, false),
+            ("/c", UndeliveredRequestFate::Arrives, false),
         ] {
             wire.delay(MOMENT..MOMENT);
             let created = hurt.create(path, b"", NodeKind::Persistent);
@@ -153,7 +155,7 @@ fn swapped_session_shows_in_owner_only() {
         hurt.create("/old", b"", NodeKind::Ephemeral).await.expect("made");
         wire.swap_on_reconnect();
         let id = hurt.id();
-        wire.blink(InFlightFate::Lost);
+        wire.blink(UndeliveredRequestFate::Lost);
         let created = hurt.create("/new", b"", NodeKind::Ephemeral).await.expect("made");
         assert_eq!((hurt.id(), hurt.state()), (id, ZkConnectionState::Connected));
         assert_ne!(created.stat.owner, id);
@@ -173,12 +175,12 @@ fn swapped_session_fails_leftover_probe() {
     run_with_fixture(async |FaultFixture { wire, hurt, .. }| {
         assert_eq!(check_same_session(&hurt, "/m").await, Some(true));
         hurt.create("/m-probe", b"", NodeKind::Ephemeral).await.expect("made");
-        wire.blink(InFlightFate::Lost);
+        wire.blink(UndeliveredRequestFate::Lost);
         assert_eq!(check_same_session(&hurt, "/m").await, Some(true), "one that we have left ourselves");
         // The node was made. Its removal was lost with the connection, and the client comes back with another session.
         hurt.create("/m-probe", b"", NodeKind::Ephemeral).await.expect("made");
         wire.swap_on_reconnect();
-        wire.blink(InFlightFate::Lost);
+        wire.blink(UndeliveredRequestFate::Lost);
         assert_eq!(check_same_session(&hurt, "/m").await, Some(false));
     });
 }
@@ -203,7 +205,7 @@ fn expired_session_loses_nodes_at_once() {
 #[test]
 fn expiry_while_disconnected_shows_on_reconnect() {
     run_with_fixture(async |FaultFixture { wire, hurt, .. }| {
-        wire.disconnect(InFlightFate::Lost);
+        wire.disconnect(UndeliveredRequestFate::Lost);
         sleep(T + TICK).await;
         assert_eq!(hurt.state(), ZkConnectionState::Disconnected);
         wire.reconnect();
@@ -250,7 +252,7 @@ fn wiped_ensemble_rejects_old_sessions() {
 fn dropped_session_closes_on_reconnect() {
     run_with_fixture(async |FaultFixture { ensemble, wire, hurt, other }| {
         hurt.create("/a", b"", NodeKind::Ephemeral).await.expect("made");
-        wire.disconnect(InFlightFate::Lost);
+        wire.disconnect(UndeliveredRequestFate::Lost);
         drop(hurt);
         sleep(T / 4).await;
         assert!(ensemble.stat("/a").is_some());

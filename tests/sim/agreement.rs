@@ -15,7 +15,7 @@ use fencegate_policies::{
     file::load,
     plan::{self, RouteId},
 };
-use fencegate_tests::memory::{self, InFlightFate, SeededRng, SimEnsemble, Wire};
+use fencegate_tests::memory::{self, SeededRng, SimEnsemble, UndeliveredRequestFate, Wire};
 use fencegate_zookeeper::{
     session::{local_member::LocalMember, settings::SessionSettings},
     state::TokenHistory,
@@ -49,7 +49,7 @@ fn gateway(template: &str) -> plan::GatewayPlan {
 }
 
 /// One process.
-struct GatewayProcess {
+struct SimGatewayProcess {
     keeper: LockManager,
     agreement: Arc<PlanCompat>,
     nameplate: LocalMember,
@@ -60,7 +60,7 @@ struct GatewayProcess {
     desks: Vec<JoinHandle<()>>,
 }
 
-impl GatewayProcess {
+impl SimGatewayProcess {
     fn start(ensemble: &SimEnsemble, name: &str, template: &'static str, dice: &SeededRng) -> Self {
         let plan = gateway(template);
         let metrics = ProcessMetricFamilies::for_gateway(&plan);
@@ -150,7 +150,7 @@ async fn play(seed: u64) -> ServeCounts {
         seed,
         ..memory::EnsembleSettings::default()
     });
-    let mut places: [Option<GatewayProcess>; 2] = [None, None];
+    let mut places: [Option<SimGatewayProcess>; 2] = [None, None];
     let seen = ServeCounts::default();
     let end = Instant::now() + ACCIDENTS;
     while Instant::now() < end {
@@ -158,7 +158,7 @@ async fn play(seed: u64) -> ServeCounts {
         let template = *dice.one_of(&TEMPLATES);
         match (dice.below(5), places[at].take()) {
             (_, None) => {
-                places[at] = Some(GatewayProcess::start(&ensemble, ["gw-1", "gw-2"][at], template, &dice));
+                places[at] = Some(SimGatewayProcess::start(&ensemble, ["gw-1", "gw-2"][at], template, &dice));
             }
             (0, Some(process)) => process.stop().await,
             (1 | 2, Some(process)) => {
@@ -166,7 +166,7 @@ async fn play(seed: u64) -> ServeCounts {
                 places[at] = Some(process);
             }
             (3, Some(process)) => {
-                process.wire.disconnect(InFlightFate::Lost);
+                process.wire.disconnect(UndeliveredRequestFate::Lost);
                 places[at] = Some(process);
             }
             (_, Some(process)) => {

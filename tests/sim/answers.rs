@@ -13,7 +13,7 @@ use std::{
 };
 
 use fencegate_zookeeper::session::client::{NodeKind, ZkClient, ZkConnector};
-use memory_backend::MemoryBackend;
+use memory_backend::SimZooKeeperBackend;
 use proptest::{
     prelude::*,
     test_runner::{Config, RngAlgorithm, TestCaseError, TestCaseResult, TestRng, TestRunner},
@@ -76,7 +76,7 @@ fn memory_recreates_keys_like_real_server() {
     ];
     let script: Vec<_> = script.into_iter().map(|op| ScriptStep::Do(0, op)).collect();
     let expected = RealBackend::start().run(async |site| play(&*site, "/keys", &script).await);
-    assert_eq!(MemoryBackend::run(async |site| play(&*site, "/keys", &script).await), expected);
+    assert_eq!(SimZooKeeperBackend::run(async |site| play(&*site, "/keys", &script).await), expected);
     assert!(expected.iter().any(|line| line.contains("failed in step Some(2)")), "{expected:#?}");
 }
 
@@ -89,7 +89,11 @@ fn memory_reconnects_like_real_session() {
 fn memory_grants_timeout_like_real_server() {
     for asked in [Duration::from_millis(300), TIMEOUT, Duration::from_secs(3600)] {
         let real = RealBackend::start().run(async |site| granted_timeout(&*site, asked).await);
-        assert_eq!(MemoryBackend::run(async |site| granted_timeout(&*site, asked).await), real, "{asked:?}");
+        assert_eq!(
+            SimZooKeeperBackend::run(async |site| granted_timeout(&*site, asked).await),
+            real,
+            "{asked:?}"
+        );
     }
 }
 
@@ -101,7 +105,7 @@ async fn granted_timeout<S: TestBackend>(site: &S, asked: Duration) -> Duration 
 #[test]
 fn memory_expires_session_like_real_server() {
     let real = RealBackend::start().run(async |site| fall_silent(&*site).await);
-    let memory = MemoryBackend::run(async |site| fall_silent(&*site).await);
+    let memory = SimZooKeeperBackend::run(async |site| fall_silent(&*site).await);
     // The server counts from the last ping, and keeps a session until the end of a tick. A real server is a little
     // late.
     let ping = TIMEOUT * 3 / 20;
@@ -130,7 +134,7 @@ fn compare(
     let case = |script: Vec<ScriptStep>| -> TestCaseResult {
         let root = &format!("/{test}-{}", played.replace(played.get() + 1));
         let expected = real.run(async |site| play(&*site, root, &script).await);
-        let ours = MemoryBackend::run(async |site| play(&*site, root, &script).await);
+        let ours = SimZooKeeperBackend::run(async |site| play(&*site, root, &script).await);
         for (count, what) in lines.borrow_mut().iter_mut().zip(exercised) {
             *count += expected.iter().filter(|line| line.contains(what)).count();
         }

@@ -13,7 +13,9 @@ use fencegate_zookeeper::session::client::{NodeKind, ZkClient, ZkConnector};
 use tokio::time::sleep;
 
 use crate::{
-    faulty_client::{FaultInjector, FaultyClient, GatewayLockStack, RequestFate, SessionRequest, unanswered},
+    faulty_client::{
+        FaultInjector, FaultyClient, GatewayLockStack, SessionRequest, ZkRequestFate, unanswered,
+    },
     simulated_time,
 };
 
@@ -47,9 +49,9 @@ fn lose_answer(doctor: &FaultInjector) {
     let lost = Cell::new(false);
     doctor.set_rule(move |request| match request {
         SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } if !lost.replace(true) => {
-            RequestFate::Done(unanswered())
+            ZkRequestFate::Done(unanswered())
         }
-        _ => RequestFate::Passes,
+        _ => ZkRequestFate::Passes,
     });
 }
 
@@ -119,7 +121,7 @@ fn only_missing_levels_are_created() {
                 {
                     noted.borrow_mut().push(path.to_owned());
                 }
-                RequestFate::Passes
+                ZkRequestFate::Passes
             });
             drop(
                 locks

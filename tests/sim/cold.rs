@@ -21,7 +21,9 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
-    faulty_client::{FaultInjector, FaultyClient, GatewayLockStack, RequestFate, SessionRequest, unanswered},
+    faulty_client::{
+        FaultInjector, FaultyClient, GatewayLockStack, SessionRequest, ZkRequestFate, unanswered,
+    },
     plan::ROOT,
     simulated_time,
 };
@@ -38,7 +40,7 @@ const KEYS: u32 = 32;
 
 /// The number of requests about lock nodes and their parents.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-struct RequestCounts {
+struct ZkRequestCounts {
     transactions: u32,
     creates: u32,
     deletes: u32,
@@ -46,7 +48,7 @@ struct RequestCounts {
     looks: u32,
 }
 
-impl RequestCounts {
+impl ZkRequestCounts {
     fn requests(&self) -> u32 {
         self.transactions + self.creates + self.deletes + self.lists + self.looks
     }
@@ -123,12 +125,12 @@ impl CostFixture {
 
     /// Every client takes its key and gives it back. The answers of two shared transactions are lost: the first one makes
     /// nodes, and the second one removes them.
-    async fn run_with_two_lost_answers(&self, fate: RequestFate) {
+    async fn run_with_two_lost_answers(&self, fate: ZkRequestFate) {
         let lost = Rc::<Cell<u32>>::default();
         let counting = lost.clone();
         self.doctor.set_rule(move |request| {
             if !is_shared(request) || counting.get() == 2 {
-                return RequestFate::Passes;
+                return ZkRequestFate::Passes;
             }
             counting.set(counting.get() + 1);
             fate.clone()
@@ -146,14 +148,14 @@ impl CostFixture {
         assert_eq!(lost.get(), 2, "not exercised");
     }
 
-    fn count_requests(&self) -> Rc<RefCell<RequestCounts>> {
-        let tally = Rc::<RefCell<RequestCounts>>::default();
+    fn count_requests(&self) -> Rc<RefCell<ZkRequestCounts>> {
+        let tally = Rc::<RefCell<ZkRequestCounts>>::default();
         let counting = tally.clone();
         self.doctor.set_rule(move |request| {
             if is_of_locks(request) {
                 counting.borrow_mut().count_request(request);
             }
-            RequestFate::Passes
+            ZkRequestFate::Passes
         });
         tally
     }
@@ -186,8 +188,8 @@ async fn session(ensemble: &SimEnsemble, doctor: &FaultInjector) -> GatewayLockS
 }
 
 /// The transaction was done, or was not.
-fn lost_answers() -> [RequestFate; 2] {
-    [RequestFate::Done(unanswered()), RequestFate::Refused(unanswered())]
+fn lost_answers() -> [ZkRequestFate; 2] {
+    [ZkRequestFate::Done(unanswered()), ZkRequestFate::Refused(unanswered())]
 }
 
 async fn acquire(locks: &GatewayLockStack, key: u32) -> GrantGuard {
@@ -207,10 +209,10 @@ fn single_lock_costs_one_round_trip() {
         let began = Instant::now();
         let tenure = bench.acquire(1).await;
         assert_eq!(began.elapsed(), ROUND_TRIP);
-        assert_eq!(tally.take(), RequestCounts { transactions: 1, looks: 1, ..RequestCounts::default() });
+        assert_eq!(tally.take(), ZkRequestCounts { transactions: 1, looks: 1, ..ZkRequestCounts::default() });
         release(tenure);
         bench.assert_nothing_left().await;
-        assert_eq!(tally.take(), RequestCounts { transactions: 1, ..RequestCounts::default() });
+        assert_eq!(tally.take(), ZkRequestCounts { transactions: 1, ..ZkRequestCounts::default() });
         bench.locks.stop().await;
     });
 }

@@ -10,7 +10,7 @@ use std::{cell::Cell, rc::Rc, time::Duration};
 
 use fencegate_lock::manager::{grant_guard::GrantGuard, lock_manager::AcquireError};
 use fencegate_policies::plan::HoldPolicy;
-use fencegate_tests::memory::InFlightFate;
+use fencegate_tests::memory::UndeliveredRequestFate;
 use tokio::time::{Instant, sleep};
 
 use self::fixture::{
@@ -18,7 +18,7 @@ use self::fixture::{
     timed_take,
 };
 use crate::{
-    faulty_client::{GatewayLockStack, RequestFate, SessionRequest, unanswered},
+    faulty_client::{GatewayLockStack, SessionRequest, ZkRequestFate, unanswered},
     simulated_time,
 };
 
@@ -103,7 +103,7 @@ fn send_open(tenure: GrantGuard) {
 /// The model's `RETRIED_GRANT`: a record that is read after the first write may be the reader's own.
 #[test]
 fn unanswered_first_write_is_not_clean() {
-    for fate in [RequestFate::Done(unanswered()), RequestFate::Refused(unanswered())] {
+    for fate in [ZkRequestFate::Done(unanswered()), ZkRequestFate::Refused(unanswered())] {
         simulated_time::run(async {
             let ensemble = ensemble();
             let one = gateway(&ensemble).await.1;
@@ -140,9 +140,9 @@ fn record_is_read_at_grant() {
             let still = slow.clone();
             doctor.set_rule(move |request| match request {
                 SessionRequest::Commit { steps } if is_first_word(steps) && still.get() => {
-                    RequestFate::Refused(unanswered())
+                    ZkRequestFate::Refused(unanswered())
                 }
-                _ => RequestFate::Passes,
+                _ => ZkRequestFate::Passes,
             });
             let first = async {
                 let held = take(&one, hold).await;
@@ -246,7 +246,7 @@ fn delay_starts_at_dead_session_expiry() {
             let other = gateway(&ensemble).await.1;
             let held = take(&one, hold).await;
             held.next_dispatch().expect("it holds");
-            doctor.wire().disconnect(InFlightFate::Lost);
+            doctor.wire().disconnect(UndeliveredRequestFate::Lost);
             let (waited, tenure) = timed_take(&other, hold).await;
             assert!(waited >= DELAY + T / 2 && waited < DELAY + T * 2, "{hold:?}: {waited:?}");
             send(tenure, true);
@@ -277,7 +277,7 @@ fn orderly_stop_cleans_idle_keys_only() {
             held.next_dispatch().expect("it holds");
             stops.stop().await;
             // The process dies with its dispatch in flight.
-            doctor.wire().disconnect(InFlightFate::Lost);
+            doctor.wire().disconnect(UndeliveredRequestFate::Lost);
             let (waited, tenure) = timed_take(&other, hold).await;
             assert!(waited >= DELAY, "{hold:?}: {waited:?}");
             send(tenure, true);

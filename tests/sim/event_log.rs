@@ -15,7 +15,7 @@ pub(crate) struct EventLog(Arc<Mutex<Vec<u8>>>);
 
 /// Simulated time since the chronicle was opened.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SimulatedLogTimer(Instant);
+pub(crate) struct SimLogTimestamp(Instant);
 
 impl EventLog {
     /// Collects what is logged on this thread.
@@ -25,7 +25,7 @@ impl EventLog {
             .with_max_level(level)
             .with_ansi(false)
             .with_target(false)
-            .with_timer(SimulatedLogTimer(Instant::now()))
+            .with_timer(SimLogTimestamp(Instant::now()))
             .with_writer(move || chronicle.clone())
             .finish()
     }
@@ -49,7 +49,7 @@ impl Write for EventLog {
     }
 }
 
-impl FormatTime for SimulatedLogTimer {
+impl FormatTime for SimLogTimestamp {
     fn format_time(&self, to: &mut Writer<'_>) -> fmt::Result {
         write!(to, "{:>10.4}", self.0.elapsed().as_secs_f64())
     }

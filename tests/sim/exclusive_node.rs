@@ -24,7 +24,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    faulty_client::{FaultySession, RequestFate, SessionRequest, key},
+    faulty_client::{FaultySession, SessionRequest, ZkRequestFate, key},
     plan::ROOT,
     simulated_time,
     supervised::{SupervisedSession, WaitingRequest},
@@ -183,7 +183,7 @@ fn only_first_waiter_watches_node() {
         let counted = tries.clone();
         stage.doctor.set_rule(move |request| {
             counted.set(counted.get() + u32::from(creates_node(request)));
-            RequestFate::Passes
+            ZkRequestFate::Passes
         });
         sleep(T).await;
         assert_eq!((stage.lock_nodes().len(), tries.get()), (5, 0), "nothing has changed");

@@ -8,5 +8,5 @@ mod request_fate;
 pub(crate) use self::{
     client::{FaultInjector, FaultyClient, FaultySession},
     lock_side::{GatewayLockStack, clock, key, parent, settings},
-    request_fate::{RequestFate, SessionRequest, is_heartbeat, throttled, unanswered},
+    request_fate::{SessionRequest, ZkRequestFate, is_heartbeat, throttled, unanswered},
 };

@@ -9,7 +9,9 @@ use fencegate_zookeeper::session::client::{MultiOp, NodeKind, ZkClient, ZkConnec
 use tokio::time::sleep;
 
 use crate::{
-    faulty_client::{FaultInjector, FaultyClient, GatewayLockStack, RequestFate, SessionRequest, throttled},
+    faulty_client::{
+        FaultInjector, FaultyClient, GatewayLockStack, SessionRequest, ZkRequestFate, throttled,
+    },
     plan::ROOT,
     simulated_time,
 };
@@ -50,9 +52,9 @@ fn refused_set_leaves_no_parent() {
                     let now = round.replace(round.get() + 1);
                     // As if the parent had disappeared in between.
                     let no = if now < refused_after { ZkError::NoNode } else { throttled() };
-                    RequestFate::Refused(no)
+                    ZkRequestFate::Refused(no)
                 }
-                _ => RequestFate::Passes,
+                _ => ZkRequestFate::Passes,
             });
             let result = locks.acquire(&["a", "b"], HoldPolicy::Strict).await.map(drop);
             assert!(result.is_err(), "every round was refused");
@@ -77,17 +79,17 @@ fn refused_node_leaves_no_parent() {
         doctor.set_rule(move |request| match request {
             // As if another client had made the parent, and removed it before our request.
             SessionRequest::Commit { steps } if steps.iter().any(is_sequential) => {
-                RequestFate::Refused(ZkError::NodeExists)
+                ZkRequestFate::Refused(ZkError::NodeExists)
             }
             SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. }
                 if parents(&there).is_empty() =>
             {
-                RequestFate::Refused(ZkError::NoNode)
+                ZkRequestFate::Refused(ZkError::NoNode)
             }
             SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } => {
-                RequestFate::Refused(throttled())
+                ZkRequestFate::Refused(throttled())
             }
-            _ => RequestFate::Passes,
+            _ => ZkRequestFate::Passes,
         });
         let result = locks.acquire(&["a"], HoldPolicy::Strict).await.map(drop);
         assert!(result.is_err(), "every round was refused");
@@ -112,17 +114,17 @@ fn refused_removal_retries_after_pause() {
         let counted = tried.clone();
         doctor.set_rule(move |request| {
             if !matches!(request, SessionRequest::Delete { .. }) {
-                return RequestFate::Passes;
+                return ZkRequestFate::Passes;
             }
             counted.set(counted.get() + 1);
             assert!(counted.get() < 100, "without a pause");
-            RequestFate::Refused(throttled())
+            ZkRequestFate::Refused(throttled())
         });
         tenure.mark_settled();
         drop(tenure);
         sleep(T).await;
         assert!((2..10).contains(&tried.get()), "{} tries in {T:?}", tried.get());
-        doctor.set_rule(|_| RequestFate::Passes);
+        doctor.set_rule(|_| ZkRequestFate::Passes);
         sleep(T).await;
         assert_eq!(other.children(parent).await.expect("it stays").len(), 1, "ours is gone");
         locks.stop().await;

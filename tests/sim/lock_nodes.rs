@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 
 use self::fixture::{ALL, HeldLock, LockKind, SHARED, T, count_requests, hold, nodes, registered_counts};
 use crate::{
-    faulty_client::{RequestFate, SessionRequest},
+    faulty_client::{SessionRequest, ZkRequestFate},
     simulated_time,
     supervised::SupervisedSession,
 };
@@ -84,7 +84,7 @@ async fn watch_while(
         tokio::join!(watching, happening).0
     };
     let ended = watched.await.is_ok();
-    session.doctor.set_rule(|_| RequestFate::Passes);
+    session.doctor.set_rule(|_| ZkRequestFate::Passes);
     if ended { Ok(told.into_inner()) } else { Err(told.into_inner()) }
 }
 
@@ -174,7 +174,7 @@ fn undisturbed_holder_sends_no_requests() {
                     let watches =
                         matches!(asked, SessionRequest::Other { path } if of_the_lock.iter().any(|of| of == path));
                     counted.set(counted.get() + u32::from(watches));
-                    RequestFate::Passes
+                    ZkRequestFate::Passes
                 });
             };
             assert_eq!(watch_while(&session, &held, counts).await, Err(Vec::new()), "{kind:?}");

@@ -14,7 +14,7 @@ use fixture::{PermitFixture, T, expect_granted, semaphore, spawn_acquire, spawn_
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    faulty_client::{RequestFate, SessionRequest},
+    faulty_client::{SessionRequest, ZkRequestFate},
     simulated_time,
 };
 
@@ -141,13 +141,13 @@ fn newly_first_waiter_sees_release() {
             if matches!(request, SessionRequest::Other { path } if path == place) {
                 doctor.wire().stall(WireDirection::ToServer);
             }
-            RequestFate::Passes
+            ZkRequestFate::Passes
         });
         let behind = spawn_acquire(&stage.gateways[1], semaphore(2));
         sleep(T / 20).await;
         held.remove(0).mark_settled();
         let before = expect_granted(before).await;
-        stage.gateways[1].doctor.set_rule(|_| RequestFate::Passes);
+        stage.gateways[1].doctor.set_rule(|_| ZkRequestFate::Passes);
         stage.gateways[1].doctor.wire().resume();
         sleep(T / 20).await;
         assert!(!behind.is_finished(), "two hold");
@@ -170,7 +170,7 @@ fn slow_grant_gets_newest_token() {
             if fixture::takes_a_permit(request) {
                 doctor.wire().stall(WireDirection::ToServer);
             }
-            RequestFate::Passes
+            ZkRequestFate::Passes
         });
         let slow = spawn_acquire(&stage.gateways[0], semaphore(2));
         sleep(T / 20).await;
@@ -181,7 +181,7 @@ fn slow_grant_gets_newest_token() {
             sleep(T / 20).await;
         }
         assert!(!slow.is_finished());
-        stage.gateways[0].doctor.set_rule(|_| RequestFate::Passes);
+        stage.gateways[0].doctor.set_rule(|_| ZkRequestFate::Passes);
         stage.gateways[0].doctor.wire().resume();
         let slow = expect_granted(slow).await;
         let permit = marks.announce(&slow);

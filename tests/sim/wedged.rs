@@ -5,7 +5,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_lock::manager::session_worker;
 use fencegate_policies::plan::{CachedHoldLimits, HoldPolicy};
-use fencegate_tests::memory::{EnsembleSettings as Servers, InFlightFate, SimEnsemble};
+use fencegate_tests::memory::{EnsembleSettings as Servers, SimEnsemble, UndeliveredRequestFate};
 use fencegate_zookeeper::session::{
     active_session::{CurrentSession, SessionState},
     client::ZkError,
@@ -34,7 +34,7 @@ fn library(doctor: &FaultInjector) -> FaultyClient {
 /// From now on every answer of the library leaves open whether the operation was done.
 fn end_task(doctor: &FaultInjector) {
     doctor.end_task(ZkError::Ambiguous("nobody listens".into()));
-    doctor.wire().disconnect(InFlightFate::Lost);
+    doctor.wire().disconnect(UndeliveredRequestFate::Lost);
 }
 
 /// A session that answers nothing and does not end is given up, and another one replaces it.

@@ -43,15 +43,15 @@ pub struct CommandLifetime {
 }
 
 /// The source of the lock: ZooKeeper, with a policy, or the gateways that these arguments name.
-pub struct LockSource(Result<String, Vec<String>>);
+pub struct TestLockSource(Result<String, Vec<String>>);
 
-impl From<&TestPolicy> for LockSource {
+impl From<&TestPolicy> for TestLockSource {
     fn from(policy: &TestPolicy) -> Self {
         Self(Ok(policy.to_string()))
     }
 }
 
-impl LockSource {
+impl TestLockSource {
     /// The lock is a lease at one of these gateways, for the client whose token is in the file `bearer`.
     pub fn via_gateways(gateways: &[&Gateway], bearer: &Path) -> Self {
         let doors = gateways
@@ -96,7 +96,7 @@ impl LockedCommand {
     ///
     /// # Panics
     /// If it cannot be started.
-    pub fn spawn(way: impl Into<LockSource>, verb: &[&str], manner: CommandBehavior) -> Self {
+    pub fn spawn(way: impl Into<TestLockSource>, verb: &[&str], manner: CommandBehavior) -> Self {
         let heart = heart_script().display().to_string();
         let life = "life".to_owned();
         Self::begin(way.into(), verb, |home| {
@@ -109,11 +109,15 @@ impl LockedCommand {
     ///
     /// # Panics
     /// If it cannot be started.
-    pub fn spawn_shell(way: impl Into<LockSource>, verb: &[&str], line: &str) -> Self {
+    pub fn spawn_shell(way: impl Into<TestLockSource>, verb: &[&str], line: &str) -> Self {
         Self::begin(way.into(), verb, |_| ["sh", "-c", line].map(str::to_owned).into())
     }
 
-    fn begin(LockSource(way): LockSource, verb: &[&str], command: impl FnOnce(&Path) -> Vec<String>) -> Self {
+    fn begin(
+        TestLockSource(way): TestLockSource,
+        verb: &[&str],
+        command: impl FnOnce(&Path) -> Vec<String>,
+    ) -> Self {
         let home = scratch::temp_dir();
         let folder = format!("HOME_OF_TEST={}", home.path().display());
         // The process that runs the tests may ignore some signals, and its children would inherit that.

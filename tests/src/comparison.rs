@@ -51,7 +51,7 @@ const ENDS: &str = "<!-- the end of what it writes -->\n";
 
 /// What happened to one contestant under the schedule of one seed.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct SystemRun {
+pub struct LockSystemRun {
     pub seed: u64,
     pub executions: usize,
     /// Executions that began while another one was at work.
@@ -71,7 +71,7 @@ pub struct SystemRun {
 }
 
 /// All contestants that have fought, each with its latest result.
-pub struct ComparisonReport {
+pub struct LockComparisonReport {
     file: PathBuf,
     rows: Vec<Value>,
 }
@@ -128,7 +128,7 @@ impl LockSystem {
     }
 }
 
-impl SystemRun {
+impl LockSystemRun {
     fn to_json(&self) -> Value {
         json!({
             "seed": self.seed,
@@ -145,7 +145,7 @@ impl SystemRun {
     }
 }
 
-impl ComparisonReport {
+impl LockComparisonReport {
     /// # Errors
     /// If what is there is no report.
     pub fn open(file: PathBuf) -> io::Result<Self> {
@@ -161,8 +161,8 @@ impl ComparisonReport {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn replace(&mut self, contestant: LockSystem, date: &str, bouts: &[SystemRun]) -> io::Result<()> {
-        let bouts: Vec<_> = bouts.iter().map(SystemRun::to_json).collect();
+    pub fn replace(&mut self, contestant: LockSystem, date: &str, bouts: &[LockSystemRun]) -> io::Result<()> {
+        let bouts: Vec<_> = bouts.iter().map(LockSystemRun::to_json).collect();
         self.put(json!({"contestant": contestant.name(), "date": date, "machine": machine::describe(), "bouts": bouts}))
     }
 
@@ -289,22 +289,22 @@ pub fn complaints(document: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn bout(seed: u64, stale: usize, refused: usize) -> SystemRun {
-        SystemRun {
+    fn bout(seed: u64, stale: usize, refused: usize) -> LockSystemRun {
+        LockSystemRun {
             seed,
             executions: 100,
             stale,
             refused,
             per_second: 40.4,
             recovery: vec![2.345],
-            ..SystemRun::default()
+            ..LockSystemRun::default()
         }
     }
 
     /// Each test has a file name of its own, because tests run in parallel.
-    fn report(name: &str) -> ComparisonReport {
+    fn report(name: &str) -> LockComparisonReport {
         let file = fencegate_testkit::scratch::folder().join(name);
-        let mut report = ComparisonReport::open(file).expect("none");
+        let mut report = LockComparisonReport::open(file).expect("none");
         for contestant in LockSystem::ALL.into_iter().rev() {
             let (stale, refused) = match contestant.expected() {
                 ExpectedResult::Violated => (1, 0),
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn table_of_sound_report_is_accepted() {
         let report = report("duel-as-told.json");
-        let read = ComparisonReport::open(report.file.clone()).expect("its own");
+        let read = LockComparisonReport::open(report.file.clone()).expect("its own");
         assert_eq!(read.rows, report.rows);
         let table = read.table();
         let row = "| kazoo `Lock` | 200 | 0 | 0 | 2 | 0 | 40 (40 to 40) | 2.35 s (2.35 to 2.35) |\n";

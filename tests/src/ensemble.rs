@@ -20,11 +20,11 @@ use tokio::time::sleep;
 use crate::zookeeper::ask;
 
 pub struct Ensemble {
-    servers: Vec<Server>,
+    servers: Vec<EnsembleServer>,
     _data: TempDir,
 }
 
-struct Server {
+struct EnsembleServer {
     address: SocketAddr,
     configuration: PathBuf,
     class_path: &'static str,
@@ -73,7 +73,7 @@ impl Ensemble {
                 more(n),
             );
             fs::write(&configuration, text).expect("the folder can be written");
-            Server { address: (host, ports[3 * n]).into(), configuration, class_path, process: None }
+            EnsembleServer { address: (host, ports[3 * n]).into(), configuration, class_path, process: None }
         };
         let mut ensemble = Self { servers: (0..count).map(server).collect(), _data: data };
         for server in &mut ensemble.servers {
@@ -179,7 +179,7 @@ impl Ensemble {
 /// The pause between two polls, because no event reports that a server begins to serve.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-impl Server {
+impl EnsembleServer {
     fn launch(&mut self) {
         let arguments = [
             "-Xms32m",

@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::{
     origin::Latch,
-    wire::{MessageReader, MissingLengthMeaning, WireMessage},
+    wire::{HttpWireMessage, MessageReader, MissingLengthMeaning},
 };
 
 const ANNOUNCEMENT: &str = "/.fencegate/v1/guard";
@@ -130,7 +130,7 @@ impl ProxyState {
         Ok(())
     }
 
-    async fn answer(&self, request: &WireMessage) -> io::Result<WireMessage> {
+    async fn answer(&self, request: &HttpWireMessage) -> io::Result<HttpWireMessage> {
         let post = request.word(0) == "POST";
         let trick = self.trick.lock().expect("no thread panics here").take_if(|_| post);
         match trick {
@@ -150,7 +150,7 @@ impl ProxyState {
         }
     }
 
-    async fn pass(&self, request: &WireMessage) -> io::Result<WireMessage> {
+    async fn pass(&self, request: &HttpWireMessage) -> io::Result<HttpWireMessage> {
         // Both halves stay open. For the guard, a closed half would mean that no client waits.
         let Ok((_output, mut answers)) = self.send(request).await else { return Ok(own_response(502)) };
         let mut answer = answers.read_head().await?;
@@ -160,7 +160,7 @@ impl ProxyState {
 
     async fn send(
         &self,
-        request: &WireMessage,
+        request: &HttpWireMessage,
     ) -> io::Result<(OwnedWriteHalf, MessageReader<OwnedReadHalf>)> {
         let stream = TcpStream::connect(self.guard).await?;
         stream.set_nodelay(true)?;
@@ -170,13 +170,13 @@ impl ProxyState {
     }
 }
 
-fn own_response(status: u16) -> WireMessage {
+fn own_response(status: u16) -> HttpWireMessage {
     let start = format!("HTTP/1.1 {status} From-The-Hop");
-    WireMessage { start, body: b"no answer from behind".to_vec(), ..WireMessage::default() }
+    HttpWireMessage { start, body: b"no answer from behind".to_vec(), ..HttpWireMessage::default() }
 }
 
 /// The bytes of a message with a Content-Length, whatever its framing was.
-fn message_bytes(message: &WireMessage) -> Vec<u8> {
+fn message_bytes(message: &HttpWireMessage) -> Vec<u8> {
     let framing = ["content-length", "transfer-encoding", "connection"];
     let mut head = format!("{}\r\n", message.start);
     for (name, value) in &message.fields {

@@ -26,4 +26,4 @@ mod znode_path;
 pub use ensemble::{EnsembleSettings, SimEnsemble};
 pub use rng::SeededRng;
 pub use session::{SimConnector, SimSession};
-pub use wire::{InFlightFate, Wire, WireDirection};
+pub use wire::{UndeliveredRequestFate, Wire, WireDirection};

@@ -108,7 +108,7 @@ impl StoreMigration {
     ///
     /// # Panics
     /// If it does not succeed.
-    pub async fn peak_memory(&self) -> usize {
+    pub async fn run_measuring_peak_memory(&self) -> usize {
         let binary = scratch::binaries().join("fencegate");
         let words = self.arguments(&[]);
         let runs = move || {

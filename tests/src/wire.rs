@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// One request or response, spelled as on the wire.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct WireMessage {
+pub struct HttpWireMessage {
     /// Request line or status line, without its line end.
     pub start: String,
     /// Name and value of every field line, in order; the value without surrounding blanks.
@@ -36,7 +36,7 @@ pub struct MessageReader<R> {
 /// Gets every piece of input.
 type ByteTap = Box<dyn FnMut(&[u8]) + Send>;
 
-impl WireMessage {
+impl HttpWireMessage {
     /// The value of the only field of this name, in any case. None if there is none.
     ///
     /// # Panics
@@ -80,15 +80,15 @@ impl<R: AsyncRead + Unpin> MessageReader<R> {
     }
 
     /// Start line and fields; the body is still to be read.
-    pub async fn read_head(&mut self) -> io::Result<WireMessage> {
+    pub async fn read_head(&mut self) -> io::Result<HttpWireMessage> {
         let start = self.read_line().await?;
-        Ok(WireMessage { start, fields: self.read_fields().await?, ..WireMessage::default() })
+        Ok(HttpWireMessage { start, fields: self.read_fields().await?, ..HttpWireMessage::default() })
     }
 
     /// Completes a message with its body and trailers.
     pub async fn read_body(
         &mut self,
-        message: &mut WireMessage,
+        message: &mut HttpWireMessage,
         unframed: MissingLengthMeaning,
     ) -> io::Result<()> {
         if message.chunked() {
@@ -120,7 +120,7 @@ impl<R: AsyncRead + Unpin> MessageReader<R> {
         while self.read_more().await.is_ok_and(|count| count > 0) {}
     }
 
-    async fn read_chunks(&mut self, message: &mut WireMessage) -> io::Result<()> {
+    async fn read_chunks(&mut self, message: &mut HttpWireMessage) -> io::Result<()> {
         loop {
             let size = self.read_line().await?;
             let digits = size.split(';').next().unwrap_or_default().trim();
@@ -197,7 +197,7 @@ fn invalid_data(what: &str) -> io::Error {
 mod tests {
     use super::*;
 
-    async fn read(text: &str, unframed: MissingLengthMeaning) -> io::Result<WireMessage> {
+    async fn read(text: &str, unframed: MissingLengthMeaning) -> io::Result<HttpWireMessage> {
         let mut reader = MessageReader::new(text.as_bytes(), |_| {});
         let mut message = reader.read_head().await?;
         reader.read_body(&mut message, unframed).await?;

@@ -22,7 +22,7 @@ use self::{
     trap::FaultTrap,
 };
 pub use self::{
-    opcode::LockOperation,
+    opcode::LockNodeOperation,
     trap::{FaultTriggered, OperationFault},
 };
 
@@ -100,7 +100,7 @@ impl ZooKeeperProxy {
     ///
     /// # Panics
     /// If another fault still waits for its operation.
-    pub fn intercept(&self, operation: LockOperation, fate: OperationFault) -> FaultTriggered {
+    pub fn intercept(&self, operation: LockNodeOperation, fate: OperationFault) -> FaultTriggered {
         let what = format!("{operation:?} to meet its fate: {fate:?}");
         let (sprung, event) = oneshot::channel();
         let before = self.line.trap().replace(FaultTrap { operation, fate, sprung });

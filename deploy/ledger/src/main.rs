@@ -28,7 +28,7 @@ use crate::store::LedgerStore;
 /// A sample payment and stock service that compares fencing tokens in its own transaction.
 #[derive(Debug, Parser)]
 #[command(version)]
-struct Arguments {
+struct LedgerArgs {
     /// The address to listen at; port 0 takes a free one. The address is printed as one JSON line.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
@@ -55,7 +55,7 @@ struct Arguments {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let arguments = Arguments::parse();
+    let arguments = LedgerArgs::parse();
     let book = match &arguments.database {
         Some(file) => LedgerStore::open(file, arguments.work_time)?,
         None => LedgerStore::temporary(arguments.work_time)?,

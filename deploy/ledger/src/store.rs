@@ -19,7 +19,7 @@ pub(crate) struct LedgerStore {
     writer: Mutex<Connection>,
     /// Reads the last commit, even while a writer is at work.
     reader: Mutex<Connection>,
-    refusals: Mutex<RefusalStats>,
+    refusals: Mutex<LedgerRefusalStats>,
     work_time: Duration,
     /// The temporary folder, which is deleted on drop.
     _folder: Option<tempfile::TempDir>,
@@ -57,13 +57,13 @@ pub(crate) struct Execution {
 }
 
 #[derive(Debug, Clone, Default, Serialize)]
-pub(crate) struct RefusalStats {
+pub(crate) struct LedgerRefusalStats {
     pub(crate) stale: u64,
-    pub(crate) latest: Option<Refusal>,
+    pub(crate) latest: Option<LedgerRefusal>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Refusal {
+pub(crate) struct LedgerRefusal {
     operation: String,
     key: String,
     presented: Option<String>,
@@ -202,7 +202,7 @@ impl LedgerStore {
         let marks = "SELECT max(token, read_token) FROM marks WHERE key = ?1";
         let newest = transaction.query_row(marks, [&key], |row| row.get(0)).optional()?;
         let presented = stamp.token.map(|token| token.to_string());
-        self.record_refusal(Refusal { operation: operation.to_owned(), key, presented, newest });
+        self.record_refusal(LedgerRefusal { operation: operation.to_owned(), key, presented, newest });
         Ok(false)
     }
 
@@ -250,11 +250,11 @@ impl LedgerStore {
     }
 
     /// Refusals since the start of the process.
-    pub(crate) fn refusals(&self) -> RefusalStats {
+    pub(crate) fn refusals(&self) -> LedgerRefusalStats {
         lock_mutex(&self.refusals).clone()
     }
 
-    fn record_refusal(&self, refusal: Refusal) {
+    fn record_refusal(&self, refusal: LedgerRefusal) {
         let mut refusals = lock_mutex(&self.refusals);
         refusals.stale += 1;
         refusals.latest = Some(refusal);

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use super::{
     break_lock,
     config_dump::EffectiveConfig,
-    error::{AdminApiError, AdminErrorCode},
+    error::{AdminErrorCode, AdminRefusal},
     models::{
         ActionResult, DrainResponse, QueryResult, ResolveOperationResponse, drain_response, resolve_response,
     },
@@ -55,9 +55,9 @@ pub(super) fn routes() -> Router<GatewayAdminState> {
 
 async fn jwks(
     State(seen): State<GatewayAdminState>,
-) -> Result<([(HeaderName, &'static str); 1], String), AdminApiError> {
+) -> Result<([(HeaderName, &'static str); 1], String), AdminRefusal> {
     let none =
-        || AdminApiError::new(AdminErrorCode::NotFound, "the policy has no `tickets`, so there are no keys");
+        || AdminRefusal::new(AdminErrorCode::NotFound, "the policy has no `tickets`, so there are no keys");
     let jwks = seen.jwks.ok_or_else(none)?;
     Ok(([(CONTENT_TYPE, "application/jwk-set+json")], jwks.to_string()))
 }
@@ -101,14 +101,14 @@ async fn lock_detail(
 }
 
 impl GatewayAdminState {
-    pub(super) async fn lock_detail(&self, text: &str) -> Result<LockDetailJson, AdminApiError> {
+    pub(super) async fn lock_detail(&self, text: &str) -> Result<LockDetailJson, AdminRefusal> {
         let names = self.key_redaction();
         let key = self.resolve_key(text)?;
         let line = self.keeper.queue_entries(&key, self.config.site(&key)).await;
         let here = self.keeper.lock_info(&key);
         if here.is_none() && line.as_ref().is_ok_and(Vec::is_empty) {
             let message = format!("nobody holds or wants `{text}`, at this gateway or in ZooKeeper");
-            return Err(AdminApiError::new(AdminErrorCode::NotFound, message));
+            return Err(AdminRefusal::new(AdminErrorCode::NotFound, message));
         }
         let (line, line_error) = match line {
             Ok(line) => (Some(line), None),
@@ -216,23 +216,21 @@ impl GatewayAdminState {
         reference: &str,
         outcome: ResolvedOutcome,
         force: bool,
-    ) -> Result<AuditAction, AdminApiError> {
+    ) -> Result<AuditAction, AdminRefusal> {
         let done = outcome == ResolvedOutcome::Done;
         let within = self.config.plan().longest_dispatch();
         let resolution = ResolveOperationRequest { reference: reference.to_owned(), done, force, within };
         let how = format!("{} as {}", reference.escape_debug(), if done { "done" } else { "not done" });
         let resolved = self.keeper.resolve_operation(resolution).await.map_err(|untold| {
-            match AdminApiError::from(untold) {
+            match AdminRefusal::from(untold) {
                 nothing if nothing.code == AdminErrorCode::Away => nothing,
                 perhaps => perhaps.with_action(AuditAction(format!("may have resolved operation {how}"))),
             }
         })?;
         match resolved {
             ResolveOperationOutcome::Written => Ok(AuditAction(format!("resolved operation {how}"))),
-            ResolveOperationOutcome::NotFound(said) => {
-                Err(AdminApiError::new(AdminErrorCode::NotFound, said))
-            }
-            ResolveOperationOutcome::MayRun(said) => Err(AdminApiError::new(AdminErrorCode::Force, said)),
+            ResolveOperationOutcome::NotFound(said) => Err(AdminRefusal::new(AdminErrorCode::NotFound, said)),
+            ResolveOperationOutcome::MayRun(said) => Err(AdminRefusal::new(AdminErrorCode::Force, said)),
         }
     }
 }
@@ -251,10 +249,10 @@ pub(crate) struct ReloadQuery {
 async fn reload(
     State(seen): State<GatewayAdminState>,
     QueryParams(ReloadQuery { dry_run, fleet }): QueryParams<ReloadQuery>,
-) -> Result<Response, AdminApiError> {
-    let stopping = || AdminApiError::new(AdminErrorCode::Away, "the gateway is stopping");
+) -> Result<Response, AdminRefusal> {
+    let stopping = || AdminRefusal::new(AdminErrorCode::Away, "the gateway is stopping");
     if fleet && !dry_run {
-        return Err(AdminApiError::new(AdminErrorCode::Malformed, "`fleet` is told of a dry run only"));
+        return Err(AdminRefusal::new(AdminErrorCode::Malformed, "`fleet` is told of a dry run only"));
     }
     let mut report = seen.commands.reload(dry_run).await.ok_or_else(stopping)?;
     // Before a restart the comparison counts as well.
@@ -262,7 +260,7 @@ async fn reload(
         match seen.commands.compare().await.ok_or_else(stopping)? {
             Ok(fleet) => report.fleet = Some(fleet),
             Err(error) => {
-                return Err(AdminApiError::new(AdminErrorCode::Away, format!("the other gateways: {error}")));
+                return Err(AdminRefusal::new(AdminErrorCode::Away, format!("the other gateways: {error}")));
             }
         }
     }

@@ -27,7 +27,7 @@ use fencegate_process::randomness::{Guid, Randomness};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::error::{AdminApiError, AdminErrorCode};
+use super::error::{AdminErrorCode, AdminRefusal};
 use crate::error::AuditAction;
 
 /// The credentials that every caller must show.
@@ -105,13 +105,12 @@ pub async fn authenticate(State(admin_auth): State<AdminAuth>, mut request: Requ
 }
 
 fn failure_response() -> Response {
-    AdminApiError::new(AdminErrorCode::Unknown, "it went wrong on the way; it may have been done: look again")
+    AdminRefusal::new(AdminErrorCode::Unknown, "it went wrong on the way; it may have been done: look again")
         .into_response()
 }
 
 fn timeout_response() -> Response {
-    AdminApiError::new(AdminErrorCode::Late, "no answer in time; what was asked for may go on")
-        .into_response()
+    AdminRefusal::new(AdminErrorCode::Late, "no answer in time; what was asked for may go on").into_response()
 }
 
 fn log_admin_action(
@@ -190,19 +189,19 @@ impl AdminAuth {
         request: &Request,
         caller: &AdminConnectionInfo,
         changes: bool,
-    ) -> Result<AdminPrincipal, AdminApiError> {
+    ) -> Result<AdminPrincipal, AdminRefusal> {
         let host = request_host(request)
-            .ok_or_else(|| AdminApiError::new(AdminErrorCode::Host, "one Host field, and only one"))?;
+            .ok_or_else(|| AdminRefusal::new(AdminErrorCode::Host, "one Host field, and only one"))?;
         if !self.accepts_host(host) {
             let message = format!(
                 "this listener is not called `{}`: its names are addresses, `localhost`, and those of `admin.hosts`",
                 host.escape_debug()
             );
-            return Err(AdminApiError::new(AdminErrorCode::Host, message));
+            return Err(AdminRefusal::new(AdminErrorCode::Host, message));
         }
         let principal = self.identify_principal(request, caller)?;
         if changes && !is_same_origin(request.headers(), host, caller.secured) {
-            return Err(AdminApiError::new(
+            return Err(AdminRefusal::new(
                 AdminErrorCode::CrossOrigin,
                 "a page of another origin may change nothing here",
             ));
@@ -218,20 +217,20 @@ impl AdminAuth {
         &self,
         request: &Request,
         caller: &AdminConnectionInfo,
-    ) -> Result<AdminPrincipal, AdminApiError> {
+    ) -> Result<AdminPrincipal, AdminRefusal> {
         if let Some(bearer) = &self.bearer {
             let shown = presented_token(request.headers());
             match shown {
                 Some(shown) if bearer.matches(&shown) => return Ok(AdminPrincipal("bearer".into())),
                 _ if OPEN.contains(&request.uri().path()) => {}
                 Some(_) => {
-                    return Err(AdminApiError::new(
+                    return Err(AdminRefusal::new(
                         AdminErrorCode::Credentials,
                         "not the token that is asked for",
                     ));
                 }
                 None => {
-                    return Err(AdminApiError::new(
+                    return Err(AdminRefusal::new(
                         AdminErrorCode::Credentials,
                         "a bearer token is asked for",
                     ));
@@ -321,13 +320,13 @@ impl CsrfToken {
         &self.0
     }
 
-    pub(super) fn verify(&self, shown: &str) -> Result<(), AdminApiError> {
+    pub(super) fn verify(&self, shown: &str) -> Result<(), AdminRefusal> {
         verify_slices_are_equal(self.0.as_bytes(), shown.as_bytes()).map_err(|_| invalid_form_error())
     }
 }
 
-fn invalid_form_error() -> AdminApiError {
-    AdminApiError::new(
+fn invalid_form_error() -> AdminRefusal {
+    AdminRefusal::new(
         AdminErrorCode::CrossOrigin,
         "the form is older than this process, or not ours: load the page again",
     )

@@ -31,7 +31,7 @@ use tracing::{info, warn};
 
 use super::{
     auth::AdminPrincipal,
-    error::{AdminApiError, AdminErrorCode, AuditAction},
+    error::{AdminErrorCode, AdminRefusal, AuditAction},
     outcomes::state::GuardAdminState,
 };
 
@@ -51,15 +51,15 @@ const AHEAD: usize = 2;
 async fn backup(
     State(seen): State<GuardAdminState>,
     Extension(principal): Extension<AdminPrincipal>,
-) -> Result<Response, AdminApiError> {
+) -> Result<Response, AdminRefusal> {
     if !principal.is_known() {
         let message = "it asks nobody who they are, and a backup has kept answers and every key in it; write \
                     `auth: {bearer_file: FILE}` into `admin` of the guard's file, or take it with `--offline` from a \
                     guard that is stopped";
-        return Err(AdminApiError::new(AdminErrorCode::Open, message));
+        return Err(AdminRefusal::new(AdminErrorCode::Open, message));
     }
     let busy = || {
-        AdminApiError::new(AdminErrorCode::Away, "another backup is being made; try again when it has ended")
+        AdminRefusal::new(AdminErrorCode::Away, "another backup is being made; try again when it has ended")
     };
     let only = seen.backups.clone().try_acquire_owned().map_err(|_| busy())?;
     let (to, mut parts) = mpsc::channel(AHEAD);
@@ -77,11 +77,11 @@ async fn backup(
     let first = parts
         .recv()
         .await
-        .ok_or_else(|| AdminApiError::new(AdminErrorCode::Away, "the backup ended unmade"))??;
+        .ok_or_else(|| AdminRefusal::new(AdminErrorCode::Away, "the backup ended unmade"))??;
     let rest = unfold((Some(first), parts), async |(first, mut parts)| {
         let part = match first {
             Some(first) => Ok(first),
-            None => parts.recv().await?.map_err(|fault: AdminApiError| io::Error::other(fault.message)),
+            None => parts.recv().await?.map_err(|fault: AdminRefusal| io::Error::other(fault.message)),
         };
         Some((part, (None, parts)))
     });
@@ -90,7 +90,7 @@ async fn backup(
     Ok((Extension(did), [(CONTENT_TYPE, "application/octet-stream")], body).into_response())
 }
 
-fn write_backup(guard: &Guard, mut receiver: BackupStreamWriter) -> Result<(), AdminApiError> {
+fn write_backup(guard: &Guard, mut receiver: BackupStreamWriter) -> Result<(), AdminRefusal> {
     let began = Instant::now();
     match guard.back_up(&mut receiver) {
         Ok(header) => {
@@ -98,21 +98,21 @@ fn write_backup(guard: &Guard, mut receiver: BackupStreamWriter) -> Result<(), A
             info!(keys = marks, operations, highest, took = %HumanDuration(began.elapsed()), "guard.backed_up");
             Ok(())
         }
-        Err(BackupError::Shared) => Err(AdminApiError::new(
+        Err(BackupError::Shared) => Err(AdminRefusal::new(
             AdminErrorCode::Elsewhere,
             "FG0613: the store is a PostgreSQL that guards share, and is backed up with its own tools; see `fencegate \
              explain FG0613`",
         )),
         Err(BackupError::Copy(why)) => {
             warn!(%why, "guard.not_backed_up");
-            Err(AdminApiError::new(AdminErrorCode::Away, why.to_string()))
+            Err(AdminRefusal::new(AdminErrorCode::Away, why.to_string()))
         }
     }
 }
 
 /// The receiver of the backup, as a target for the reader of the store.
 struct BackupStreamWriter {
-    to: Sender<Result<Bytes, AdminApiError>>,
+    to: Sender<Result<Bytes, AdminRefusal>>,
     runtime: Handle,
     until: Instant,
 }

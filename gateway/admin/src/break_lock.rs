@@ -6,7 +6,7 @@ use fencegate_lock::manager::admin_query::{AdminQueryError, BreakLockOutcome, Lo
 use serde::Deserialize;
 
 use super::{
-    error::{AdminApiError, AdminErrorCode},
+    error::{AdminErrorCode, AdminRefusal},
     models::ActionResult,
 };
 use crate::{
@@ -46,15 +46,15 @@ impl GatewayAdminState {
         &self,
         text: &str,
         breaking: BreakLockBody,
-    ) -> Result<(AuditAction, Vec<LockQueueEntry>), AdminApiError> {
+    ) -> Result<(AuditAction, Vec<LockQueueEntry>), AdminRefusal> {
         let BreakLockBody { confirm, holder, force } = breaking;
         let names = self.key_redaction();
         let key = self.resolve_key(text)?;
         if confirm != text {
-            return Err(AdminApiError::new(AdminErrorCode::Confirm, "say the key once more in `confirm`"));
+            return Err(AdminRefusal::new(AdminErrorCode::Confirm, "say the key once more in `confirm`"));
         }
         if !force && !self.config.all_services_compare_tokens(&key) {
-            return Err(AdminApiError::new(
+            return Err(AdminRefusal::new(
                 AdminErrorCode::Force,
                 "with `fencing: none` nobody compares tokens: until its holder learns of it, both may be at work at \
                  once; say `force` if that is better than waiting",
@@ -66,7 +66,7 @@ impl GatewayAdminState {
             holders.filter(|one| holder.as_ref().is_none_or(|node| *node == one.node)).collect();
         if meant.is_empty() {
             let message = "nobody holds it, or not the one that was meant any more; look again";
-            return Err(AdminApiError::new(AdminErrorCode::Changed, message));
+            return Err(AdminRefusal::new(AdminErrorCode::Changed, message));
         }
         let mut broken: Vec<LockQueueEntry> = Vec::new();
         for one in meant {
@@ -83,13 +83,13 @@ impl GatewayAdminState {
         }
         let did = AuditAction(format!("broke {}: {}", names.display(&key), node_names(&broken)));
         if broken.is_empty() {
-            return Err(AdminApiError::new(AdminErrorCode::Changed, "it was given back in the meantime"));
+            return Err(AdminRefusal::new(AdminErrorCode::Changed, "it was given back in the meantime"));
         }
         Ok((did, broken))
     }
 
     /// True if every service of this key compares tokens, so that a break cannot make two effects overlap.
-    pub(super) fn services_compare_tokens(&self, text: &str) -> Result<bool, AdminApiError> {
+    pub(super) fn services_compare_tokens(&self, text: &str) -> Result<bool, AdminRefusal> {
         let key = self.resolve_key(text)?;
         Ok(self.config.all_services_compare_tokens(&key))
     }
@@ -106,9 +106,9 @@ fn partial_break_error(
     untold: AdminQueryError,
     broken: &[LockQueueEntry],
     key: &str,
-) -> AdminApiError {
+) -> AdminRefusal {
     let last = node_names(std::slice::from_ref(one));
-    let fault = AdminApiError::from(untold);
+    let fault = AdminRefusal::from(untold);
     let nothing = fault.code == AdminErrorCode::Away;
     let of_the_last = if nothing { format!("not {last}") } else { format!("perhaps {last}") };
     match (broken, nothing) {
@@ -117,7 +117,7 @@ fn partial_break_error(
         (broken, _) => {
             let broken = node_names(broken);
             let said = format!("broken: {broken}; {of_the_last}: {}; look again", fault.message);
-            AdminApiError::new(AdminErrorCode::Unknown, said)
+            AdminRefusal::new(AdminErrorCode::Unknown, said)
                 .with_action(AuditAction(format!("broke {key}: {broken}; {of_the_last}")))
         }
     }

@@ -20,17 +20,17 @@ const OF_ONE: usize = 16;
 const FIRST_HEAD: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct AdminConnectionLimiter(Arc<Mutex<ConnectionTable>>);
+pub(super) struct AdminConnectionLimiter(Arc<Mutex<AdminConnectionTable>>);
 
 /// The connections, numbered in the order of their arrival.
 #[derive(Debug, Default)]
-struct ConnectionTable {
-    all: BTreeMap<u64, ConnectionEntry>,
+struct AdminConnectionTable {
+    all: BTreeMap<u64, AdminConnectionEntry>,
     next: u64,
 }
 
 #[derive(Debug)]
-struct ConnectionEntry {
+struct AdminConnectionEntry {
     address: IpAddr,
     activity: ConnectionActivity,
     since: Instant,
@@ -68,7 +68,7 @@ impl AdminConnectionLimiter {
         let number = taken.next;
         let leave = CancellationToken::new();
         taken.next += 1;
-        let holder = ConnectionEntry {
+        let holder = AdminConnectionEntry {
             address,
             activity: ConnectionActivity::Idle,
             since: Instant::now(),
@@ -79,12 +79,12 @@ impl AdminConnectionLimiter {
         AdminConnectionSlot { limiter: self.clone(), number, leave }
     }
 
-    fn table(&self) -> MutexGuard<'_, ConnectionTable> {
+    fn table(&self) -> MutexGuard<'_, AdminConnectionTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl ConnectionTable {
+impl AdminConnectionTable {
     /// A connection with a request in progress is closed last: otherwise its request would be executed without a
     /// response.
     fn evict_one(&mut self, address: Option<IpAddr>) {

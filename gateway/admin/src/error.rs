@@ -11,7 +11,7 @@ use serde::Serialize;
 
 /// A refusal. Sent as `{"error": ..., "reason": ...}`.
 #[derive(Debug)]
-pub struct AdminApiError {
+pub struct AdminRefusal {
     pub code: AdminErrorCode,
     pub message: String,
     /// The action that was done, or may have been done, in spite of the refusal.
@@ -74,7 +74,7 @@ impl AdminErrorCode {
     }
 }
 
-impl AdminApiError {
+impl AdminRefusal {
     pub fn new(code: AdminErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), action: None }
     }
@@ -86,7 +86,7 @@ impl AdminApiError {
     }
 }
 
-impl From<AdminQueryError> for AdminApiError {
+impl From<AdminQueryError> for AdminRefusal {
     fn from(error: AdminQueryError) -> Self {
         let code = match error {
             AdminQueryError::NoSession | AdminQueryError::ShuttingDown | AdminQueryError::Fault(_) => {
@@ -99,7 +99,7 @@ impl From<AdminQueryError> for AdminApiError {
     }
 }
 
-impl IntoResponse for AdminApiError {
+impl IntoResponse for AdminRefusal {
     fn into_response(self) -> Response {
         let body = Json(AdminErrorBody { error: self.message, reason: self.code });
         (self.code.status(), self.action.map(Extension), body).into_response()

@@ -1,4 +1,4 @@
-//! Reads what operators send to both roles: paths, queries, bodies and forms. Bad input becomes an [`AdminApiError`] like
+//! Reads what operators send to both roles: paths, queries, bodies and forms. Bad input becomes an [`AdminRefusal`] like
 //! any other, because the refusals of the web library are plain texts that no program parses.
 
 use axum::{
@@ -9,7 +9,7 @@ use axum::{
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::error::{AdminApiError, AdminErrorCode};
+use super::error::{AdminErrorCode, AdminRefusal};
 
 /// The outcome that an operator gives to an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -26,13 +26,13 @@ pub enum ResolvedOutcome {
 pub(super) struct PathParam(pub(super) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for PathParam {
-    type Rejection = AdminApiError;
+    type Rejection = AdminRefusal;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, AdminApiError> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, AdminRefusal> {
         let named = Path::<String>::from_request_parts(parts, state).await;
         named
             .map(|Path(name)| Self(name))
-            .map_err(|bad| AdminApiError::new(AdminErrorCode::Malformed, bad.body_text()))
+            .map_err(|bad| AdminRefusal::new(AdminErrorCode::Malformed, bad.body_text()))
     }
 }
 
@@ -40,13 +40,13 @@ impl<S: Send + Sync> FromRequestParts<S> for PathParam {
 pub(super) struct QueryParams<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParams<T> {
-    type Rejection = AdminApiError;
+    type Rejection = AdminRefusal;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, AdminApiError> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, AdminRefusal> {
         let asked = Query::<T>::from_request_parts(parts, state).await;
         asked
             .map(|Query(asked)| Self(asked))
-            .map_err(|bad| AdminApiError::new(AdminErrorCode::Malformed, bad.body_text()))
+            .map_err(|bad| AdminRefusal::new(AdminErrorCode::Malformed, bad.body_text()))
     }
 }
 
@@ -54,13 +54,13 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParams<T>
 pub(super) struct BodyBytes(pub(super) Bytes);
 
 impl<S: Send + Sync> FromRequest<S> for BodyBytes {
-    type Rejection = AdminApiError;
+    type Rejection = AdminRefusal;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, AdminApiError> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, AdminRefusal> {
         let given = Bytes::from_request(request, state).await;
         given.map(Self).map_err(|bad| {
             let large = bad.status() == StatusCode::PAYLOAD_TOO_LARGE;
-            AdminApiError::new(
+            AdminRefusal::new(
                 if large { AdminErrorCode::TooLarge } else { AdminErrorCode::Malformed },
                 format!("the body: {}", bad.body_text()),
             )
@@ -69,7 +69,7 @@ impl<S: Send + Sync> FromRequest<S> for BodyBytes {
 }
 
 /// Reads the body of a request. Its media type is not checked: a request from another site was refused before.
-pub(super) fn parse_body<T: DeserializeOwned>(BodyBytes(body): &BodyBytes) -> Result<T, AdminApiError> {
+pub(super) fn parse_body<T: DeserializeOwned>(BodyBytes(body): &BodyBytes) -> Result<T, AdminRefusal> {
     serde_json::from_slice(body)
-        .map_err(|bad| AdminApiError::new(AdminErrorCode::Malformed, format!("the body: {bad}")))
+        .map_err(|bad| AdminRefusal::new(AdminErrorCode::Malformed, format!("the body: {bad}")))
 }

@@ -29,7 +29,7 @@ struct HistogramSample {
 
 /// The rates of one interval; `None` where nothing happened in it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct IntervalPercentiles {
+pub(crate) struct WaitHoldPercentiles {
     pub wait: Option<Percentiles>,
     pub hold: Option<Percentiles>,
 }
@@ -63,11 +63,11 @@ impl LatencyHistory {
     }
 
     /// The newest last.
-    pub(crate) fn interval_percentiles(&self) -> Vec<IntervalPercentiles> {
+    pub(crate) fn interval_percentiles(&self) -> Vec<WaitHoldPercentiles> {
         let samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let pairs = samples.iter().zip(samples.iter().skip(1));
         pairs
-            .map(|(before, after)| IntervalPercentiles {
+            .map(|(before, after)| WaitHoldPercentiles {
                 wait: percentiles(&after.wait.since(&before.wait)),
                 hold: percentiles(&after.hold.since(&before.hold)),
             })
@@ -110,6 +110,6 @@ mod tests {
             trends.push(sample(&[0, 0, 0]));
         }
         assert_eq!(trends.interval_percentiles().len(), MOST);
-        assert_eq!(trends.interval_percentiles()[0], IntervalPercentiles { wait: None, hold: None });
+        assert_eq!(trends.interval_percentiles()[0], WaitHoldPercentiles { wait: None, hold: None });
     }
 }

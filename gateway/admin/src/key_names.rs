@@ -7,7 +7,7 @@ use fencegate_policies::{key::ResourceKey, plan::KeyVisibility};
 use fencegate_process::key_redaction::{hash_key, is_key_hash};
 
 use super::{
-    error::{AdminApiError, AdminErrorCode},
+    error::{AdminErrorCode, AdminRefusal},
     state::GatewayAdminState,
 };
 
@@ -18,12 +18,12 @@ impl GatewayAdminState {
     /// # Errors
     /// `changed` for a hash that no key here has, or that two keys have: clients choose the names of keys, and a
     /// client that searches for a collision finds one.
-    pub(super) fn resolve_key(&self, text: &str) -> Result<ResourceKey, AdminApiError> {
+    pub(super) fn resolve_key(&self, text: &str) -> Result<ResourceKey, AdminRefusal> {
         if self.key_redaction().0 != KeyVisibility::Hash || !is_key_hash(text) {
             return ResourceKey::parse_user_input(text).or_else(|bad| {
                 // Other programs may hold a key that no request wants.
                 let known = self.known_keys(|key| key.as_str() == text).pop_first();
-                known.ok_or_else(|| AdminApiError::new(AdminErrorCode::Malformed, bad.to_string()))
+                known.ok_or_else(|| AdminRefusal::new(AdminErrorCode::Malformed, bad.to_string()))
             });
         }
         require_unique(self.known_keys(|key| hash_key(key) == text))
@@ -33,11 +33,11 @@ impl GatewayAdminState {
     ///
     /// # Errors
     /// As [`Self::resolve_key`].
-    pub(super) fn list_position(&self, text: &str) -> Result<ResourceKey, AdminApiError> {
+    pub(super) fn list_position(&self, text: &str) -> Result<ResourceKey, AdminRefusal> {
         if self.key_redaction().0 == KeyVisibility::Hash && is_key_hash(text) {
             return self.resolve_key(text);
         }
-        ResourceKey::parse(text).map_err(|bad| AdminApiError::new(AdminErrorCode::Malformed, bad.to_string()))
+        ResourceKey::parse(text).map_err(|bad| AdminRefusal::new(AdminErrorCode::Malformed, bad.to_string()))
     }
 
     /// The keys of locks, leases and requests that are `wanted`.
@@ -51,8 +51,8 @@ impl GatewayAdminState {
 }
 
 /// Requires that exactly one key has the hash.
-fn require_unique(keys: BTreeSet<ResourceKey>) -> Result<ResourceKey, AdminApiError> {
-    let changed = |said| AdminApiError::new(AdminErrorCode::Changed, said);
+fn require_unique(keys: BTreeSet<ResourceKey>) -> Result<ResourceKey, AdminRefusal> {
+    let changed = |said| AdminRefusal::new(AdminErrorCode::Changed, said);
     let mut keys = keys.into_iter();
     let only = keys.next().ok_or_else(|| changed("no key here has that number any more; look again"))?;
     match keys.next() {

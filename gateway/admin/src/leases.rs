@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     auth::AdminPrincipal,
-    error::{AdminApiError, AdminErrorCode, AuditAction},
+    error::{AdminErrorCode, AdminRefusal, AuditAction},
     extract::{BodyBytes, PathParam, QueryParams, parse_body},
     models::{ActionResult, QueryResult, millis},
     state::GatewayAdminState,
@@ -170,7 +170,7 @@ async fn break_lease(
 ) -> ActionResult<AdminLease> {
     let AdminBreakLeaseBody { confirm, why } = parse_body(&body)?;
     if confirm != reference {
-        return Err(AdminApiError::new(AdminErrorCode::Confirm, "say the reference once more in `confirm`"));
+        return Err(AdminRefusal::new(AdminErrorCode::Confirm, "say the reference once more in `confirm`"));
     }
     let at_work =
         seen.leases.as_ref().and_then(|leases| active_request_count(leases, &reference)).unwrap_or_default();
@@ -201,12 +201,12 @@ impl GatewayAdminState {
         key: Option<&ResourceKey>,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<AdminLeaseList, AdminApiError> {
+    ) -> Result<AdminLeaseList, AdminRefusal> {
         let place = |lease: &Lease| (lease.began, lease.id.reference());
         let known = after.map(|after| {
             let lease = self.leases.as_ref().and_then(|leases| leases.find_by_reference(after).ok());
             lease.map(|lease| place(&lease)).ok_or_else(|| {
-                AdminApiError::new(
+                AdminRefusal::new(
                     AdminErrorCode::Changed,
                     "nobody here knows the lease of `after` any more; begin anew",
                 )
@@ -244,27 +244,27 @@ impl GatewayAdminState {
         AuditAction(format!("{did} lease {reference} of {} on {keys}: {why}", lease.principal))
     }
 
-    async fn action_error(&self, unheeded: LeaseActionError) -> AdminApiError {
+    async fn action_error(&self, unheeded: LeaseActionError) -> AdminRefusal {
         match unheeded {
             LeaseActionError::NotFound => self.unknown_lease_error().await,
             LeaseActionError::Over => {
-                AdminApiError::new(AdminErrorCode::Changed, "the lease is over already; look again")
+                AdminRefusal::new(AdminErrorCode::Changed, "the lease is over already; look again")
             }
             LeaseActionError::InvalidReason => {
-                AdminApiError::new(AdminErrorCode::Malformed, "`why` is a line of 1 to 256 bytes")
+                AdminRefusal::new(AdminErrorCode::Malformed, "`why` is a line of 1 to 256 bytes")
             }
         }
     }
 
     /// The error for an unknown lease. It lists the other gateways, because each lists only its own leases.
-    async fn unknown_lease_error(&self) -> AdminApiError {
+    async fn unknown_lease_error(&self) -> AdminRefusal {
         let message = format!("{} knows no lease of that reference", self.name);
         let others = match self.keeper.members().await {
             Ok(members) => members,
             Err(error) => {
                 let message =
                     format!("{message}; which other gateways could, ZooKeeper does not tell: {error}");
-                return AdminApiError::new(AdminErrorCode::NotFound, message);
+                return AdminRefusal::new(AdminErrorCode::NotFound, message);
             }
         };
         let others = others.into_iter().filter(|other| *other.gateway != *self.name);
@@ -276,7 +276,7 @@ impl GatewayAdminState {
             .collect();
         others.sort_unstable();
         others.dedup();
-        AdminApiError::new(
+        AdminRefusal::new(
             AdminErrorCode::NotFound,
             match others.as_slice() {
                 [] => format!("{message}, and no other gateway is registered"),

@@ -45,7 +45,7 @@ use fencegate_process::liveness::ThreadMonitor;
 
 pub use self::{auth::CsrfToken, outcomes::state::GuardAdminState, state::GatewayAdminState};
 use self::{
-    error::{AdminApiError, AdminErrorCode},
+    error::{AdminErrorCode, AdminRefusal},
     probes::{live_routes, metrics_routes, probe_response},
 };
 
@@ -94,12 +94,12 @@ pub fn filter_routes(metrics: Arc<ProcessMetricFamilies>, threads: ThreadMonitor
         .method_not_allowed_fallback(method_not_allowed)
 }
 
-async fn not_found() -> AdminApiError {
-    AdminApiError::new(AdminErrorCode::NotFound, "nothing is told or done here")
+async fn not_found() -> AdminRefusal {
+    AdminRefusal::new(AdminErrorCode::NotFound, "nothing is told or done here")
 }
 
-async fn method_not_allowed() -> AdminApiError {
-    AdminApiError::new(AdminErrorCode::Method, "it is asked for by another method, which `Allow` names")
+async fn method_not_allowed() -> AdminRefusal {
+    AdminRefusal::new(AdminErrorCode::Method, "it is asked for by another method, which `Allow` names")
 }
 
 /// 200 if a lock could be granted now. A gateway that is not ready still serves unfenced routes.

@@ -5,14 +5,14 @@ use axum::{Extension, Json, http::StatusCode};
 use fencegate_lock::manager::{
     admin::SessionStatus,
     admin_query::{LockQueueEntry, RegisteredGateway},
-    listing::{self, LockListing, NodeLifetime, WaitReason},
+    listing::{self, LockListing, NodeCachingMode, WaitReason},
 };
 use fencegate_policies::{plan::LockMode, token::FencingToken};
 use fencegate_process::key_redaction::KeyRedaction;
 use fencegate_recipe::grant_record::GrantRecord;
 use serde::{Deserialize, Serialize};
 
-use super::error::{AdminApiError, AuditAction};
+use super::error::{AdminRefusal, AuditAction};
 pub use fencegate_protocol::path_segment::encode;
 
 /// `GET /api/v1/locks`.
@@ -179,8 +179,8 @@ pub(crate) fn lock_model(lock: &listing::ListedLock, names: KeyRedaction) -> Loc
         token: held.token,
         number: held.token.map(|token| token.number()),
         keeping: match held.keeping {
-            NodeLifetime::Cached => "cached".into(),
-            NodeLifetime::Strict => "strict".into(),
+            NodeCachingMode::Cached => "cached".into(),
+            NodeCachingMode::Strict => "strict".into(),
         },
         age_ms: millis(held.since),
         in_flight: held.in_flight,
@@ -274,10 +274,10 @@ pub fn pluralize(count: usize, what: &str) -> String {
 }
 
 /// The response to a query.
-pub(super) type QueryResult<T> = Result<Json<T>, AdminApiError>;
+pub(super) type QueryResult<T> = Result<Json<T>, AdminRefusal>;
 
 /// The response to an action, with a description of it for the log.
-pub(super) type ActionResult<T> = Result<(Extension<AuditAction>, Json<T>), AdminApiError>;
+pub(super) type ActionResult<T> = Result<(Extension<AuditAction>, Json<T>), AdminRefusal>;
 
 /// The process ends when everything that runs has ended.
 #[derive(Debug, Serialize)]

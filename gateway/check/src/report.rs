@@ -102,8 +102,12 @@ mod tests {
             severity: Severity::Warning,
             ..Diagnostic::new(DiagnosticCode::NoEndpoint, "one is away")
         };
-        let checked =
-            |diagnostics| PolicyCheckOutcome { kind: PolicyFileKind::Guard, diagnostics, online: None };
+        let checked = |diagnostics| PolicyCheckOutcome {
+            kind: PolicyFileKind::Guard,
+            diagnostics,
+            hints: Vec::new(),
+            online: None,
+        };
         let outcome = checked(vec![warning.clone()]);
         let report = PolicyCheckReport::new("guard.yaml", &outcome);
         assert!(report.good && report.kind == "guard");

@@ -13,7 +13,7 @@ use fencegate_process::failpoint;
 
 pub use self::{
     entry_counter::{PipelineEntryCounter, PipelineEntryGuard},
-    key_generation::{KeyRulesGeneration, PendingKeyGeneration, RunningRequestGuard},
+    key_generation::{KeyRulesGeneration, PendingKeyRulesGeneration, RunningRequestGuard},
 };
 use self::{
     key_generation::dedup_generations,
@@ -57,7 +57,7 @@ impl ActiveConfig {
         plan: Arc<ServingPlan>,
         fleets: Arc<UpstreamSet>,
         rekeyed: &[String],
-    ) -> (Arc<Self>, Vec<PendingKeyGeneration>) {
+    ) -> (Arc<Self>, Vec<PendingKeyRulesGeneration>) {
         let mut openings = Vec::new();
         let mut known = vec![None; plan.upstreams.len()];
         let mut left = Vec::new();

@@ -33,7 +33,7 @@ use self::{
 };
 pub use self::{
     error::DemoError,
-    options::{DemoLevel, DemoOptions, ReportFormat},
+    options::{DemoLevel, DemoOptions, DemoReportFormat},
 };
 
 /// Plays the story. The exit code is 0 if every claim held; without a fence, if the accident was shown.

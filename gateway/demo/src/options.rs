@@ -19,8 +19,8 @@ pub struct DemoOptions {
     #[arg(long, conflicts_with_all = ["level", "without_fence"])]
     pub compare: bool,
     /// The form of the summary. With `json` it is the last line of stdout, and the story goes to stderr.
-    #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = ReportFormat::Text)]
-    pub format: ReportFormat,
+    #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = DemoReportFormat::Text)]
+    pub format: DemoReportFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
@@ -37,7 +37,7 @@ pub enum DemoLevel {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ReportFormat {
+pub enum DemoReportFormat {
     Text,
     Json,
 }

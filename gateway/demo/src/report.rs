@@ -14,12 +14,12 @@ use super::{
     clients::{PaymentOutcome, PaymentResult},
     cluster::DemoCluster,
     late_write::LateWriteOutcome,
-    options::{DemoLevel, ReportFormat},
+    options::{DemoLevel, DemoReportFormat},
 };
 
 /// Prints the story while it happens.
 pub(super) struct DemoReporter {
-    format: ReportFormat,
+    format: DemoReportFormat,
     /// Prints the whole story, and not only its result.
     verbose: bool,
     began: Instant,
@@ -158,16 +158,16 @@ fn token_with_number(token: &str) -> String {
 }
 
 impl DemoReporter {
-    pub(super) fn new(format: ReportFormat) -> Self {
+    pub(super) fn new(format: DemoReportFormat) -> Self {
         Self::with_verbosity(true, format)
     }
 
     /// Prints only the result.
-    pub(super) fn summary_only(format: ReportFormat) -> Self {
+    pub(super) fn summary_only(format: DemoReportFormat) -> Self {
         Self::with_verbosity(false, format)
     }
 
-    fn with_verbosity(tells: bool, format: ReportFormat) -> Self {
+    fn with_verbosity(tells: bool, format: DemoReportFormat) -> Self {
         let waiting = ProgressBar::new_spinner();
         waiting.enable_steady_tick(TURN);
         Self { format, verbose: tells, began: Instant::now(), waiting }
@@ -308,7 +308,7 @@ impl DemoReporter {
         for statement in &summary.accounts {
             self.print_line(&format!("      {}", balance_text(statement)));
         }
-        if self.format == ReportFormat::Json {
+        if self.format == DemoReportFormat::Json {
             let line = serde_json::to_string(summary).expect("numbers and text");
             write(&mut io::stdout(), &line);
         }
@@ -359,7 +359,7 @@ impl DemoReporter {
                 self.print_line(&format!("  {}: NO  {text}", summary.level.as_str()));
             }
         }
-        if self.format == ReportFormat::Json {
+        if self.format == DemoReportFormat::Json {
             let line = serde_json::to_string(&serde_json::json!({ "levels": summaries }));
             write(&mut io::stdout(), &line.expect("numbers and text"));
         }
@@ -367,8 +367,8 @@ impl DemoReporter {
 
     pub(super) fn print_line(&self, line: &str) {
         self.waiting.suspend(|| match self.format {
-            ReportFormat::Text => write(&mut io::stdout(), line),
-            ReportFormat::Json => write(&mut io::stderr(), line),
+            DemoReportFormat::Text => write(&mut io::stdout(), line),
+            DemoReportFormat::Json => write(&mut io::stderr(), line),
         });
     }
 }

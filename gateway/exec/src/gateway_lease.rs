@@ -13,7 +13,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     lock_spec::{
-        AcquireLockError, CommandLockInfo, CommandLockSpec, CommandLockStatus, LockAccess, LockWaitPolicy,
+        AcquireLockError, CommandLockInfo, CommandLockMode, CommandLockSpec, CommandLockStatus,
+        LockWaitPolicy,
     },
     renewals::LockRenewalSchedule,
 };
@@ -84,7 +85,7 @@ impl GatewayLeaseSource {
         if left != Some(Duration::ZERO) {
             request = request.queued(left);
         }
-        if wanted.access == LockAccess::Shared {
+        if wanted.access == CommandLockMode::Shared {
             request = request.shared();
         }
         if let Some(ttl) = self.ttl {

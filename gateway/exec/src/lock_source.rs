@@ -4,7 +4,7 @@ use super::{
     gateway_lease::{GatewayLeaseSource, RemoteLease},
     lock_spec::{AcquireLockError, CommandLockInfo, CommandLockSpec, CommandLockStatus},
     renewals::LockRenewalSchedule,
-    zookeeper_lock::{DirectLock, ZooKeeperLockSource},
+    zookeeper_lock::{DirectCommandLock, ZooKeeperLockSource},
 };
 
 /// The source of locks.
@@ -23,7 +23,7 @@ pub struct CommandLock {
 
 #[derive(Debug)]
 enum HeldCommandLock {
-    Direct(DirectLock),
+    Direct(DirectCommandLock),
     Lease(RemoteLease),
 }
 

@@ -9,7 +9,7 @@ use fencegate_process::clock::BootInstant;
 #[derive(Debug, Clone)]
 pub struct CommandLockSpec {
     pub key: ResourceKey,
-    pub access: LockAccess,
+    pub access: CommandLockMode,
     /// How many may hold the key at once. All clients of the key must give the same number. Default: the number in
     /// the policy.
     pub permits: Option<u16>,
@@ -18,7 +18,7 @@ pub struct CommandLockSpec {
 
 /// Whether other holders are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockAccess {
+pub enum CommandLockMode {
     Exclusive,
     /// Others may share the key.
     Shared,

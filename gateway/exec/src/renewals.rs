@@ -61,7 +61,7 @@ mod tests {
 
     /// A lock validity that ends before the next renewal leaves no time for a grace.
     #[test]
-    fn short_validity_leaves_no_grace() {
+    fn short_lock_validity_leaves_no_stop_time() {
         assert_eq!(renewals(334, 167).longest_grace(), None);
         assert_eq!(renewals(100, 10).longest_grace(), None);
     }

@@ -13,7 +13,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     lock_spec::{
-        AcquireLockError, CommandLockInfo, CommandLockSpec, CommandLockStatus, LockAccess, LockWaitPolicy,
+        AcquireLockError, CommandLockInfo, CommandLockMode, CommandLockSpec, CommandLockStatus,
+        LockWaitPolicy,
     },
     renewals::LockRenewalSchedule,
 };
@@ -27,7 +28,7 @@ pub struct ZooKeeperLockSource {
 
 /// A lock that our session holds.
 #[derive(Debug)]
-pub(super) struct DirectLock(LockGuard);
+pub(super) struct DirectCommandLock(LockGuard);
 
 /// How the gateways of a policy lock one key.
 struct KeyLockRules {
@@ -59,7 +60,10 @@ impl ZooKeeperLockSource {
         LockRenewalSchedule { proves, interval: ZooKeeperSettings::heartbeat(timeout) }
     }
 
-    pub(super) async fn acquire(&mut self, wanted: &CommandLockSpec) -> Result<DirectLock, AcquireLockError> {
+    pub(super) async fn acquire(
+        &mut self,
+        wanted: &CommandLockSpec,
+    ) -> Result<DirectCommandLock, AcquireLockError> {
         let late = match wanted.wait {
             LockWaitPolicy::For(wait) => Some(Instant::now() + wait),
             LockWaitPolicy::Forever => None,
@@ -67,7 +71,7 @@ impl ZooKeeperLockSource {
         loop {
             let left = late.map_or(LONGEST_WAIT, |late| late.saturating_duration_since(Instant::now()));
             let error = match self.request_lock(wanted, left).await {
-                Ok(held) => return Ok(DirectLock(held)),
+                Ok(held) => return Ok(DirectCommandLock(held)),
                 Err(error) => error,
             };
             let again = late.is_none_or(|late| Instant::now() + PAUSE < late);
@@ -93,8 +97,8 @@ impl ZooKeeperLockSource {
         let KeyLockRules { site, delay } = KeyLockRules::new(&self.plan, &wanted.key);
         let key = wanted.key.as_str();
         let ask = match wanted.access {
-            LockAccess::Exclusive => client.lock(key),
-            LockAccess::Shared => client.read(key),
+            CommandLockMode::Exclusive => client.lock(key),
+            CommandLockMode::Shared => client.read(key),
         };
         if wanted.permits.is_some()
             && site != LockLocation::Native
@@ -132,7 +136,7 @@ impl KeyLockRules {
     }
 }
 
-impl DirectLock {
+impl DirectCommandLock {
     pub(super) fn info(&self) -> CommandLockInfo {
         let token = self.0.token();
         let permit = self.0.permit().map(|permit| permit.number().into());

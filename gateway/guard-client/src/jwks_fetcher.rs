@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use fencegate_http_client::http1::{ExchangeError, Http1Connection};
 use fencegate_process::display::HumanDuration;
-use fencegate_ticket::{LARGEST, TicketKeyError, TicketVerifier};
+use fencegate_ticket::{LARGEST, TicketJwkError, TicketVerifier};
 use http_body_util::Empty;
 use hyper::{Request, StatusCode, Uri, header};
 use tokio::{
@@ -79,7 +79,7 @@ pub enum FetchJwksError {
     #[error("the answer is larger than 64 KiB")]
     Large,
     #[error("the answer is no key set")]
-    Keys(#[from] TicketKeyError),
+    Keys(#[from] TicketJwkError),
 }
 
 impl JwksFetcher {

@@ -13,8 +13,8 @@ use fencegate_policies::{
 };
 use fencegate_process::randomness::{Guid, SystemRandomness};
 use fencegate_ticket::{
-    InvalidTicketError, KeyFileError, TenureOrigin, TenureTicket, TicketClaims, TicketError, TicketSigner,
-    TicketVerifier, VerifiedTicket, jwks, keys::SigningKeyPair, unix_seconds,
+    InvalidTenureTicketError, KeyFileError, TenureOrigin, TenureTicket, TicketClaims, TicketError,
+    TicketSigner, TicketVerifier, VerifiedTicket, jwks, keys::SigningKeyPair, unix_seconds,
 };
 use fencegate_zookeeper::{session::paths::ZkPaths, state::TokenHistory};
 use hyper::header::HeaderValue;
@@ -34,14 +34,14 @@ pub struct TicketIssuer {
     verifiers: Vec<TicketVerifier>,
     /// The installation and its era. A guard accepts tokens of a later era although they are far larger.
     memory: Arc<TokenHistory>,
-    tickets: Mutex<TicketCache>,
+    tickets: Mutex<IssuedTicketCache>,
 }
 
 /// The tickets of recently used tenures. When there are many young tickets, the old ones are dropped. A transaction
 /// can take several free keys, and then their tenures have one number. So a ticket is found by its number and its
 /// keys.
 #[derive(Default)]
-struct TicketCache {
+struct IssuedTicketCache {
     young: HashMap<FencingToken, Vec<Arc<TenureTicket>>>,
     old: HashMap<FencingToken, Vec<Arc<TenureTicket>>>,
 }
@@ -124,7 +124,7 @@ impl TicketIssuer {
         let (text, bound) = match span {
             None => (ticket.text(unix_seconds()), None),
             Some(DispatchWindow { not_after, remaining: left, .. }) => {
-                let (text, bound) = ticket.text_until(unix_seconds(), not_after.unix_ms(), left);
+                let (text, bound) = ticket.signed_text_until(unix_seconds(), not_after.unix_ms(), left);
                 (text, Some(bound))
             }
         };
@@ -139,7 +139,7 @@ impl TicketIssuer {
     /// # Errors
     /// [`TicketError`].
     pub fn verify(&self, ticket: &[u8]) -> Result<Arc<VerifiedTicket>, TicketError> {
-        let unknown = TicketError::Invalid(InvalidTicketError::UnknownKey);
+        let unknown = TicketError::Invalid(InvalidTenureTicketError::UnknownKey);
         let Some(served) = self.memory.installation() else { return Err(unknown) };
         let mut bad = unknown;
         for verifier in &self.verifiers {
@@ -157,7 +157,7 @@ impl TicketIssuer {
     }
 }
 
-impl TicketCache {
+impl IssuedTicketCache {
     /// `keys`: sorted.
     fn get(
         &mut self,
@@ -195,7 +195,7 @@ mod tests {
     fn grants_with_equal_token_have_own_ticket() {
         let signer = Arc::new(TicketSigner::with_key(&SigningKeyPair::generate(&SystemRandomness)));
         let tenure = FencingToken::new(7, 0, 0).expect("a token");
-        let mut known = TicketCache::default();
+        let mut known = IssuedTicketCache::default();
         let keys = ["a", "b"].map(|key| [ResourceKey::parse(key).expect("a key")]);
         for round in 0..2 {
             for key in &keys {

@@ -41,7 +41,7 @@ pub use self::{
     import::{ImportLock, SchemaContent},
     import_transaction::{ImportHeader, ImportTransaction, KeyRow, OpenExecution},
     instance::{GuardTimeLimits, PostgresStore},
-    membership::{GuardMembership, MembershipLostError, StoreQuarantine, StoreStatus, SweepStats},
+    membership::{GuardMembership, GuardMembershipLostError, StoreQuarantine, StoreStatus, SweepStats},
     migrate::{FORMAT, ImportRecord},
     operation_lock::{JournalWriteOutcome, PostgresOperationLock, ReserveOperationReply},
 };

@@ -20,7 +20,7 @@ pub use self::{
     decide::{AdmissionTable, AdmitDecision, ChangeNotified, DispatchEnd},
     eviction::{IdleKeyEvictionPass, IdleKeyEvictionStep},
     key_state::{InDoubtDispatch, RunningDispatch, TokenWatermark},
-    liveness::{EndpointProbeConfig, LivenessProbeAnswer},
+    liveness::{EndpointProbeConfig, ServiceProbeAnswer},
     quarantine::{QuarantineReason, QuarantineScope, QuarantineStatus},
     view::GuardKeyView,
 };

@@ -168,7 +168,7 @@ impl From<TicketError> for AdmitError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencegate_ticket::{ClaimMismatchError, InvalidTicketError};
+    use fencegate_ticket::{ClaimMismatchError, InvalidTenureTicketError};
 
     /// Each error of a ticket has the code that the gateway gets.
     #[test]
@@ -177,7 +177,7 @@ mod tests {
             (TicketError::Missing, "ticket-missing"),
             (TicketError::Expired { expires: 1, now: 2 }, "ticket-expired"),
             (TicketError::Key(ClaimMismatchError::Mode), "ticket-key"),
-            (TicketError::Invalid(InvalidTicketError::Future), "ticket-invalid"),
+            (TicketError::Invalid(InvalidTenureTicketError::Future), "ticket-invalid"),
         ] {
             assert_eq!(AdmitError::from(error).code().as_str(), code);
         }

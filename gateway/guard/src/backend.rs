@@ -3,7 +3,7 @@
 use fencegate_guard_postgres::postgres::GuardMembership;
 use fencegate_guard_store::{
     admission::{
-        DispatchClaim, DispatchEnd, GuardKeyView, InDoubtExecution, LivenessProbeAnswer, QuarantineStatus,
+        DispatchClaim, DispatchEnd, GuardKeyView, InDoubtExecution, QuarantineStatus, ServiceProbeAnswer,
     },
     dispatch_target::DispatchTarget,
     error::AdmitError,
@@ -250,7 +250,7 @@ impl GuardBackend {
     }
 
     /// True if the previous probe was not answered.
-    pub(crate) fn record_alive(&self, target: &DispatchTarget, answer: LivenessProbeAnswer) -> bool {
+    pub(crate) fn record_alive(&self, target: &DispatchTarget, answer: ServiceProbeAnswer) -> bool {
         match self {
             Self::Local(local) => local.record_alive(target, answer),
             Self::Postgres(postgres) => postgres.record_alive(target, answer),
@@ -297,10 +297,10 @@ impl GuardBackend {
         }
     }
 
-    pub(crate) async fn wait_for_store(&self) {
+    pub(crate) async fn wait_for_store_thread(&self) {
         match self {
-            Self::Local(local) => local.wait_for_store().await,
-            Self::Postgres(postgres) => postgres.wait_for_store().await,
+            Self::Local(local) => local.wait_for_store_thread().await,
+            Self::Postgres(postgres) => postgres.wait_for_store_thread().await,
         }
     }
 

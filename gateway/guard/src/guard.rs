@@ -3,7 +3,7 @@
 use std::{io, sync::Mutex};
 
 use fencegate_guard_store::{
-    admission::{LivenessProbeAnswer, QuarantineScope, QuarantineStatus},
+    admission::{QuarantineScope, QuarantineStatus, ServiceProbeAnswer},
     config::GuardConfig,
     dispatch_target::DispatchTarget,
     error::AdmitError,
@@ -97,8 +97,8 @@ impl Guard {
     }
 
     /// Returns when the thread of the store has done all work submitted before, or has ended.
-    pub async fn wait_for_store(&self) {
-        self.backend.wait_for_store().await;
+    pub async fn wait_for_store_thread(&self) {
+        self.backend.wait_for_store_thread().await;
     }
 
     /// Does the background work for as long as it is polled. Exactly one task of the process has to run this.
@@ -127,7 +127,7 @@ impl Guard {
 
     /// Records that a probe of this target was answered by the process that does the work, and not by an intermediary
     /// in its stead. True if the previous probe was not answered.
-    pub fn record_alive(&self, target: &DispatchTarget, answer: LivenessProbeAnswer) -> bool {
+    pub fn record_alive(&self, target: &DispatchTarget, answer: ServiceProbeAnswer) -> bool {
         self.backend.record_alive(target, answer)
     }
 

@@ -28,7 +28,7 @@ pub struct JoinedGuard {
 
 /// Why a guard cannot begin.
 #[derive(Debug, thiserror::Error)]
-pub enum JoinGuardError {
+pub enum JoinSharedStoreError {
     #[error(transparent)]
     Store(#[from] UnusableDatabaseError),
     #[error("start the thread of the store")]
@@ -59,7 +59,7 @@ impl Guard {
         place: &PostgresConfig,
         config: GuardConfig,
         around: GuardEnv,
-    ) -> Result<JoinedGuard, JoinGuardError> {
+    ) -> Result<JoinedGuard, JoinSharedStoreError> {
         let GuardEnv { clock, randomness, instance, metrics } = around;
         let metrics = metrics.with_store("postgres");
         let (opened, opening) = oneshot::channel();
@@ -93,7 +93,7 @@ impl Guard {
                 }
             });
         })?;
-        let postgres = opening.await.map_err(|_| JoinGuardError::Panicked)??;
+        let postgres = opening.await.map_err(|_| JoinSharedStoreError::Panicked)??;
         let identity = postgres.identity().clone();
         let backend = PostgresBackend::new(
             postgres,

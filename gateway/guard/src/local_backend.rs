@@ -11,7 +11,7 @@ use std::{
 };
 
 use fencegate_guard_store::{
-    admission::{AdmissionTable, GuardKeyView, InDoubtExecution, LivenessProbeAnswer, QuarantineStatus},
+    admission::{AdmissionTable, GuardKeyView, InDoubtExecution, QuarantineStatus, ServiceProbeAnswer},
     config::GuardConfig,
     dispatch_target::DispatchTarget,
     error::AdmitError,
@@ -100,7 +100,7 @@ impl LocalBackend {
         self.lock().register.targets_to_probe()
     }
 
-    pub(crate) fn record_alive(&self, target: &DispatchTarget, answer: LivenessProbeAnswer) -> bool {
+    pub(crate) fn record_alive(&self, target: &DispatchTarget, answer: ServiceProbeAnswer) -> bool {
         let mut state = self.lock();
         let now = state.now;
         state.register.record_alive(target, answer, now)
@@ -119,7 +119,7 @@ impl LocalBackend {
     }
 
     /// Without the lock: a thread that hangs may hold it.
-    pub(crate) async fn wait_for_store(&self) {
+    pub(crate) async fn wait_for_store_thread(&self) {
         let last = self.commits.submit(Vec::new());
         // A store that has failed ends the process; the failure is reported elsewhere.
         self.commits.wait_durable(last).await.ok();

@@ -10,8 +10,8 @@ use fencegate_guard_postgres::postgres::{
 };
 use fencegate_guard_store::{
     admission::{
-        GuardKeyView, InDoubtExecution, LivenessProbeAnswer, QuarantineReason, QuarantineScope,
-        QuarantineStatus,
+        GuardKeyView, InDoubtExecution, QuarantineReason, QuarantineScope, QuarantineStatus,
+        ServiceProbeAnswer,
     },
     config::GuardConfig,
     dispatch_target::DispatchTarget,
@@ -113,7 +113,7 @@ impl PostgresBackend {
         self.postgres.targets_to_probe()
     }
 
-    pub(crate) fn record_alive(&self, target: &DispatchTarget, answer: LivenessProbeAnswer) -> bool {
+    pub(crate) fn record_alive(&self, target: &DispatchTarget, answer: ServiceProbeAnswer) -> bool {
         self.postgres.record_alive(target, answer)
     }
 
@@ -134,7 +134,7 @@ impl PostgresBackend {
         self.postgres.membership().is_valid(self.now())
     }
 
-    pub(crate) async fn wait_for_store(&self) {
+    pub(crate) async fn wait_for_store_thread(&self) {
         drop(self.runtime.spawn(async {}).await);
     }
 

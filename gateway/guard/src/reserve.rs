@@ -11,7 +11,7 @@ use fencegate_guard_store::{
 use fencegate_policies::{
     key::ResourceKey,
     operation::{OperationHeader, OperationId},
-    plan::{self, OperationEnd},
+    plan::{self, OperationEndStatus},
     token::FencingToken,
 };
 use tokio::time::sleep_until;
@@ -205,10 +205,10 @@ impl ReservedOperation {
     ) -> JournalUpdate {
         let guard = &self.reservation.guard;
         let finals = [&journal.final_statuses[..], &self.request.operation.finals].concat();
-        match OperationEnd::from_status(answer.status, &finals) {
-            OperationEnd::Final => guard.metrics.record_operation("done"),
-            OperationEnd::NotStarted => return self.reservation.forget_update(),
-            OperationEnd::Unknown => {
+        match OperationEndStatus::from_status(answer.status, &finals) {
+            OperationEndStatus::Final => guard.metrics.record_operation("done"),
+            OperationEndStatus::NotStarted => return self.reservation.forget_update(),
+            OperationEndStatus::Unknown => {
                 guard.metrics.record_operation("unknown");
                 return JournalUpdate::Nothing;
             }

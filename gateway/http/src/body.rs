@@ -27,7 +27,7 @@ use tokio::{sync::mpsc, time::Instant};
 pub use self::{error::BodyError, source::BodyChunk};
 use self::{
     hop_by_hop::strip_hop_by_hop,
-    source::{BodyFraming, BodySource, LiveBody, non_empty},
+    source::{BodyEndDetection, BodySource, LiveBody, non_empty},
 };
 use crate::{
     connection_state::Exchange,
@@ -86,7 +86,8 @@ impl Body {
         if incoming.is_end_stream() {
             return Self::empty();
         }
-        let framing = if exchange.is_multiplexed() { BodyFraming::Http2 } else { BodyFraming::Http1 };
+        let framing =
+            if exchange.is_multiplexed() { BodyEndDetection::Http2 } else { BodyEndDetection::Http1 };
         Self::new(
             BodySource::from_live_body(LiveBody::new(incoming, framing, pause).with_exchange(exchange)),
             TrailerPolicy::Drop,
@@ -134,7 +135,8 @@ impl Body {
         trailers: TrailerPolicy,
         idle: Duration,
     ) -> Self {
-        let framing = if version == Version::HTTP_2 { BodyFraming::Http2 } else { BodyFraming::Http1 };
+        let framing =
+            if version == Version::HTTP_2 { BodyEndDetection::Http2 } else { BodyEndDetection::Http1 };
         Self::new(BodySource::from_live_body(LiveBody::new(incoming, framing, idle)), trailers)
     }
 

@@ -30,11 +30,11 @@ enum ClientCounterKind {
 
 /// The counts of one process. Clients with a count of zero have no entry.
 #[derive(Debug, Clone, Default)]
-pub struct ClientQuotas(Arc<ShardedCounters>);
+pub struct ClientQuotas(Arc<ShardedQuotaCounters>);
 
 /// Workers that count different clients rarely meet.
 #[derive(Debug, Default)]
-struct ShardedCounters {
+struct ShardedQuotaCounters {
     /// A random key, so that no client can choose addresses that collide.
     hasher: RandomState,
     shards: [Mutex<HashMap<ClientCounterKey, usize, RandomState>>; 32],
@@ -42,8 +42,8 @@ struct ShardedCounters {
 
 /// A connection, a request or some bytes of a client, until it is dropped.
 #[derive(Debug)]
-pub struct QuotaPermit {
-    counters: Arc<ShardedCounters>,
+pub struct ClientQuotaPermit {
+    counters: Arc<ShardedQuotaCounters>,
     key: ClientCounterKey,
     count: usize,
 }
@@ -62,37 +62,37 @@ impl ClientId {
 
 impl ClientQuotas {
     /// One more request in flight; `None` if the client has `most` already.
-    pub fn acquire_request(&self, client: ClientId, most: usize) -> Option<QuotaPermit> {
+    pub fn acquire_request(&self, client: ClientId, most: usize) -> Option<ClientQuotaPermit> {
         self.acquire(ClientCounterKey { client, kind: ClientCounterKind::InFlight }, most)
     }
 
     /// One more connection.
-    pub(crate) fn acquire_connection(&self, client: ClientId, most: usize) -> Option<QuotaPermit> {
+    pub(crate) fn acquire_connection(&self, client: ClientId, most: usize) -> Option<ClientQuotaPermit> {
         self.acquire(ClientCounterKey { client, kind: ClientCounterKind::Connection }, most)
     }
 
     /// One more request that waits for or holds keys of a route. Routes are identified by their names, which stay the
     /// same when a plan is changed.
-    pub fn acquire_route(&self, client: ClientId, route: Arc<str>, most: usize) -> Option<QuotaPermit> {
+    pub fn acquire_route(&self, client: ClientId, route: Arc<str>, most: usize) -> Option<ClientQuotaPermit> {
         self.acquire(ClientCounterKey { client, kind: ClientCounterKind::Route(route) }, most)
     }
 
     /// No byte yet of the heads of a client.
-    pub(crate) fn acquire_heads(&self, client: ClientId) -> QuotaPermit {
-        QuotaPermit {
+    pub(crate) fn acquire_heads(&self, client: ClientId) -> ClientQuotaPermit {
+        ClientQuotaPermit {
             counters: self.0.clone(),
             key: ClientCounterKey { client, kind: ClientCounterKind::Heads },
             count: 0,
         }
     }
 
-    fn acquire(&self, whose: ClientCounterKey, most: usize) -> Option<QuotaPermit> {
-        let mut share = QuotaPermit { counters: self.0.clone(), key: whose, count: 0 };
+    fn acquire(&self, whose: ClientCounterKey, most: usize) -> Option<ClientQuotaPermit> {
+        let mut share = ClientQuotaPermit { counters: self.0.clone(), key: whose, count: 0 };
         share.resize(1, most).then_some(share)
     }
 }
 
-impl QuotaPermit {
+impl ClientQuotaPermit {
     /// Sets the count. `false`: the client would have more than `most`, and nothing is changed.
     #[must_use]
     pub(crate) fn resize(&mut self, count: usize, most: usize) -> bool {
@@ -116,7 +116,7 @@ impl QuotaPermit {
     }
 }
 
-impl ShardedCounters {
+impl ShardedQuotaCounters {
     fn shard(
         &self,
         whose: &ClientCounterKey,
@@ -128,7 +128,7 @@ impl ShardedCounters {
     }
 }
 
-impl Drop for QuotaPermit {
+impl Drop for ClientQuotaPermit {
     fn drop(&mut self) {
         // A smaller count is never refused.
         let _fits = self.resize(0, 0);

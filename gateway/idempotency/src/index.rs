@@ -12,7 +12,7 @@ use fencegate_policies::{operation::OperationId, plan::OperationQuota};
 use fencegate_process::{clock::BootInstant, randomness::Guid};
 use fencegate_zookeeper::session::{active_session::ActiveSession, client::ZkClient};
 
-use super::quota::{QuotaCounter, QuotaOwner};
+use super::quota::{OperationQuotaCounter, QuotaOwner};
 use crate::error::AdmitOperationError;
 
 /// Shared by all sessions of a process. Its counts come from their sweeps, see [`super::expiry`].
@@ -30,7 +30,7 @@ struct OperationIndexState {
     /// The shard that was scanned last.
     last: String,
     /// How many operations each owner has, over all shards.
-    tally: QuotaCounter,
+    tally: OperationQuotaCounter,
     /// Whether every shard has been scanned since the start.
     complete: bool,
     /// Whether there are peers with an incompatible plan, which names operations or chooses keys differently.

@@ -23,7 +23,7 @@ use std::{sync::Arc, time::Duration};
 use fencegate_policies::{
     key::ResourceKey,
     operation::OperationHeader,
-    plan::{OperationEnd, OperationQuota},
+    plan::{OperationEndStatus, OperationQuota},
     token::FencingToken,
 };
 use tokio::{sync::oneshot, time::timeout};
@@ -86,10 +86,10 @@ struct OperationPermitInner {
 impl OperationPermit {
     /// The outcome that follows from a complete response with this status; `None` if none follows.
     pub fn outcome_for_status(&self, status: u16) -> Option<OperationOutcome> {
-        match OperationEnd::from_status(status, &self.0.finals) {
-            OperationEnd::Final => Some(OperationOutcome::Done(status)),
-            OperationEnd::NotStarted => Some(OperationOutcome::NotExecuted),
-            OperationEnd::Unknown => None,
+        match OperationEndStatus::from_status(status, &self.0.finals) {
+            OperationEndStatus::Final => Some(OperationOutcome::Done(status)),
+            OperationEndStatus::NotStarted => Some(OperationOutcome::NotExecuted),
+            OperationEndStatus::Unknown => None,
         }
     }
 

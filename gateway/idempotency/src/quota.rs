@@ -20,12 +20,12 @@ pub struct QuotaOwner {
 
 /// Operations by owner.
 #[derive(Debug, Clone, Default)]
-pub(super) struct QuotaCounter {
+pub(super) struct OperationQuotaCounter {
     routes: HashMap<String, usize>,
     clients: HashMap<String, usize>,
 }
 
-impl QuotaCounter {
+impl OperationQuotaCounter {
     pub(super) fn add(&mut self, owner: &QuotaOwner) {
         *self.routes.entry(owner.route.clone()).or_default() += 1;
         if let Some(client) = &owner.client {
@@ -78,7 +78,7 @@ mod tests {
     /// A client has one quota across all routes, and a route one quota across all clients.
     #[test]
     fn quotas_apply_per_client_and_route() {
-        let mut tally = QuotaCounter::default();
+        let mut tally = OperationQuotaCounter::default();
         let quota = OperationQuota { route: 3, client: Some(2) };
         tally.add(&owner("pay", Some("a")));
         tally.add(&owner("refund", Some("a")));

@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_peers::plan_compat::RouteCompatibility;
-use fencegate_policies::{key::ResourceKey, plan::GatewayPlan, plan_digest::FencedRoute};
+use fencegate_policies::{key::ResourceKey, plan::GatewayPlan, plan_digest::PublishedFencedRoute};
 use fencegate_refusal::{Refusal, RefusalReason};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -44,14 +44,15 @@ impl LeaseTable {
             keys.iter().any(|key| fence.templates().any(|template| template.may_produce(key)))
         });
         let all: Vec<_> = fenced
-            .map(|(route, fence)| FencedRoute::new(route, fence, plan.upstream(route.upstream)))
+            .map(|(route, fence)| PublishedFencedRoute::new(route, fence, plan.upstream(route.upstream)))
             .collect();
         // Not the patterns of the file: a file without leases withdraws none before a restart.
         let settings = self.settings();
         let patterns = settings.bounds.iter().flat_map(|leases| &*leases.principals);
         let patterns = patterns.flat_map(|principal| &principal.keys);
         let patterns = patterns.filter(|pattern| keys.iter().any(|key| pattern.matches(key)));
-        let leases = patterns.map(|pattern| FencedRoute::for_lease_pattern(&pattern.to_string(), &all));
+        let leases =
+            patterns.map(|pattern| PublishedFencedRoute::for_lease_pattern(&pattern.to_string(), &all));
         let routes = all.iter().zip(gives).filter(|(_, gives)| *gives).map(|(route, _)| route.clone());
         let routes: Vec<_> = routes.chain(leases).collect();
         let mut news = self.agreement.subscribe();

@@ -7,7 +7,7 @@ use fencegate_http::{body::Body, network::Network};
 use fencegate_lock::manager::{admin_query::MemberLocation, lock_manager::LockManager};
 use fencegate_peers::{
     LocalPeerIdentity, PeerPool, PeerReportedOutcome, header,
-    pool::{DialOptions, PeerConnection},
+    pool::{PeerConnection, PeerDialOptions},
 };
 use fencegate_process::clock::SharedClock;
 use fencegate_protocol::headers::{FENCING_FORWARDED, FENCING_LEASE};
@@ -106,7 +106,7 @@ impl<N: Network> PeerClient<N> {
         way: &HolderRoute,
         fresh: bool,
     ) -> Result<PeerResponse, PeerRequestError> {
-        let dialling = DialOptions {
+        let dialling = PeerDialOptions {
             network: &self.network,
             clock: &self.clock,
             secured: ours.secured.as_deref(),

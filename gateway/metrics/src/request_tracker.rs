@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 /// One for the whole gateway.
 #[derive(Debug)]
 pub struct RequestTracker {
-    shards: [Mutex<TrackerShard>; SHARDS],
+    shards: [Mutex<RequestTrackerShard>; SHARDS],
     next: AtomicU64,
 }
 
@@ -31,7 +31,7 @@ const SHARDS: usize = 16;
 const MAX_FINISHED_PER_SHARD: usize = 256;
 
 #[derive(Debug, Default)]
-struct TrackerShard {
+struct RequestTrackerShard {
     /// Most often one request.
     here: HashMap<ResourceKey, SmallVec<[Arc<TrackedRequest>; 1]>>,
     /// The newest last.
@@ -120,7 +120,7 @@ impl RequestTracker {
         keys
     }
 
-    fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, TrackerShard> {
+    fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, RequestTrackerShard> {
         unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS])
     }
 }

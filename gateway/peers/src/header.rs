@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use fencegate_http::body::{Body, Reply};
 use fencegate_protocol::headers::FENCING_FORWARDED;
-use fencegate_zookeeper::peer_secret::{Nonce, PeerSecret};
+use fencegate_zookeeper::peer_secret::{ChallengeNonce, PeerSecret};
 use hyper::{
     HeaderMap, Method, Request, Response, StatusCode, Uri,
     header::{HOST, HeaderValue},
@@ -26,7 +26,7 @@ pub struct PeerForwardHeader {
 }
 
 /// The challenge executes nothing, whatever server gets it: `OPTIONS *` addresses the server itself.
-pub(crate) fn challenge_request(address: &str, nonce: &Nonce) -> Option<Request<Body>> {
+pub(crate) fn challenge_request(address: &str, nonce: &ChallengeNonce) -> Option<Request<Body>> {
     let mut http = Request::new(Body::empty());
     *http.method_mut() = Method::OPTIONS;
     *http.uri_mut() = Uri::from_static("*");
@@ -41,7 +41,7 @@ pub fn challenge_response(http: &Request<Body>, ours: &PeerSecret) -> Option<Rep
     if *http.method() != Method::OPTIONS || http.uri().path() != "*" {
         return None;
     }
-    let nonce = Nonce::parse(single_value(http.headers())?.strip_prefix("nonce=")?)?;
+    let nonce = ChallengeNonce::parse(single_value(http.headers())?.strip_prefix("nonce=")?)?;
     let proof = format!("proof={}", ours.respond(&nonce).as_str());
     let mut reply = Response::new(Body::empty());
     *reply.status_mut() = StatusCode::NO_CONTENT;
@@ -50,7 +50,7 @@ pub fn challenge_response(http: &Request<Body>, ours: &PeerSecret) -> Option<Rep
 }
 
 /// True if the answer proves that its sender has the peer secret.
-pub fn is_proven(headers: &HeaderMap, secret: &PeerSecret, nonce: &Nonce) -> bool {
+pub fn is_proven(headers: &HeaderMap, secret: &PeerSecret, nonce: &ChallengeNonce) -> bool {
     let proof = single_value(headers).and_then(|line| line.strip_prefix("proof="));
     proof.is_some_and(|proof| secret.respond(nonce).matches(proof))
 }
@@ -117,12 +117,12 @@ mod tests {
     #[test]
     fn only_challenge_gets_proof_of_secret() {
         let ours = PeerSecret::new(&SystemRandomness);
-        let nonce = Nonce::new(&SystemRandomness);
+        let nonce = ChallengeNonce::new(&SystemRandomness);
         let challenge = || challenge_request("gw-1:9910", &nonce).expect("an address");
         let answer = challenge_response(&challenge(), &ours).expect("answered");
         assert!(is_proven(answer.headers(), &ours, &nonce));
         assert!(!is_proven(answer.headers(), &PeerSecret::new(&SystemRandomness), &nonce));
-        assert!(!is_proven(answer.headers(), &ours, &Nonce::new(&SystemRandomness)));
+        assert!(!is_proven(answer.headers(), &ours, &ChallengeNonce::new(&SystemRandomness)));
         assert!(!is_proven(challenge().headers(), &ours, &nonce), "its own echo");
         assert!(!is_proven(&HeaderMap::new(), &ours, &nonce));
         let mut other = challenge();
@@ -190,10 +190,10 @@ mod tests {
             let ours = PeerSecret::new(&SystemRandomness);
             let headers = presented(&[&line]);
             prop_assert_eq!(verify(&headers, &ours), None);
-            prop_assert!(!is_proven(&headers, &ours, &Nonce::new(&SystemRandomness)));
-            let mut challenge = challenge_request("gw-1:9910", &Nonce::new(&SystemRandomness)).expect("an address");
+            prop_assert!(!is_proven(&headers, &ours, &ChallengeNonce::new(&SystemRandomness)));
+            let mut challenge = challenge_request("gw-1:9910", &ChallengeNonce::new(&SystemRandomness)).expect("an address");
             challenge.headers_mut().insert(FENCING_FORWARDED, headers[FENCING_FORWARDED].clone());
-            let nonce = line.strip_prefix("nonce=").and_then(Nonce::parse);
+            let nonce = line.strip_prefix("nonce=").and_then(ChallengeNonce::parse);
             prop_assert_eq!(challenge_response(&challenge, &ours).is_some(), nonce.is_some());
         }
 

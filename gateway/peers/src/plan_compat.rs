@@ -27,10 +27,10 @@ use fencegate_policies::{
     conflicts::{PlanConflictReport, find_conflicts},
     key::ResourceKey,
     plan::{GatewayPlan, MixedPlanPolicy, RouteId, ServingPlan},
-    plan_digest::{FencedRoute, PublishedLockRules, RouteIdentity},
+    plan_digest::{PublishedFencedRoute, PublishedLockRules, RouteIdentity},
 };
 use fencegate_zookeeper::session::plan_publication::{
-    PeerPlan, PeerSession, PlanEvaluator, PlanPublication, PublicationOrder,
+    PeerPlan, PeerSession, PlanConflictHandler, PlanPublication, PublicationOrder,
 };
 use smallvec::SmallVec;
 use tokio::sync::watch;
@@ -52,7 +52,7 @@ pub struct PlanCompat {
 struct PlanCompatState {
     mixed: MixedPlanPolicy,
     leases: LocalLeaseKeys,
-    route_indices: HashMap<FencedRoute, PublishedRouteIndex>,
+    route_indices: HashMap<PublishedFencedRoute, PublishedRouteIndex>,
     sessions: HashMap<i64, SessionCompatibility>,
     /// By the fingerprint of the published plan.
     plans: HashMap<String, ParsedPublishedPlan>,
@@ -71,7 +71,7 @@ struct PublishedRouteIndex(usize);
 struct ParsedPublishedPlan {
     plan: Arc<PublishedLockRules>,
     /// Its routes, and the entries for its lease patterns.
-    entries: Arc<[FencedRoute]>,
+    entries: Arc<[PublishedFencedRoute]>,
     /// The indices of the entries, in the same order.
     indices: Arc<[PublishedRouteIndex]>,
 }
@@ -131,7 +131,7 @@ impl PlanCompat {
     }
 
     /// Whether this session may take locks of this route, for callers without a [`RouteCompatCache`].
-    pub fn route_compatibility(&self, session: i64, route: &FencedRoute) -> RouteCompatibility {
+    pub fn route_compatibility(&self, session: i64, route: &PublishedFencedRoute) -> RouteCompatibility {
         let state = self.read();
         if state.mixed != MixedPlanPolicy::Refuse {
             return RouteCompatibility::Compatible;
@@ -162,7 +162,7 @@ impl PlanCompat {
         let mut state = self.write();
         let indices = plan.routes.routes().iter().map(|route| {
             let fence = route.fence.as_ref()?;
-            Some(state.intern_route(FencedRoute::new(route, fence, plan.upstream(route.upstream))))
+            Some(state.intern_route(PublishedFencedRoute::new(route, fence, plan.upstream(route.upstream))))
         });
         let indices: Arc<[_]> = indices.collect();
         drop(state);
@@ -227,7 +227,7 @@ impl RouteCompatCache {
     }
 }
 
-impl PlanEvaluator for PlanCompat {
+impl PlanConflictHandler for PlanCompat {
     fn record_conflicting_plans(&self, session: i64, ours: &PlanPublication, others: &[PeerSession]) {
         let mut state = self.write();
         // This build can read everything that it has written.
@@ -255,7 +255,8 @@ impl PlanEvaluator for PlanCompat {
             return Ok(());
         };
         if state.mixed == MixedPlanPolicy::Refuse {
-            let essences: HashSet<RouteIdentity> = after.entries.iter().map(FencedRoute::identity).collect();
+            let essences: HashSet<RouteIdentity> =
+                after.entries.iter().map(PublishedFencedRoute::identity).collect();
             let stays = |at: usize, leases: &LocalLeaseKeys| {
                 let pattern = at.checked_sub(now.plan.routes.len()).map(|at| &now.plan.leases[at]);
                 essences.contains(&now.entries[at].identity())
@@ -311,7 +312,7 @@ impl PlanCompatState {
         }
     }
 
-    fn intern_route(&mut self, route: FencedRoute) -> PublishedRouteIndex {
+    fn intern_route(&mut self, route: PublishedFencedRoute) -> PublishedRouteIndex {
         let next = PublishedRouteIndex(self.route_indices.len());
         *self.route_indices.entry(route).or_insert(next)
     }
@@ -322,7 +323,7 @@ impl PlanCompatState {
             return Some(known.clone());
         }
         let plan = Arc::new(PublishedLockRules::parse(publication.bytes()).ok()?);
-        let entries: Arc<[FencedRoute]> = plan.entries().into();
+        let entries: Arc<[PublishedFencedRoute]> = plan.entries().into();
         let indices = entries.iter().map(|entry| self.intern_route(entry.clone())).collect();
         if self.plans.len() >= MOST_KNOWN {
             self.plans.clear();

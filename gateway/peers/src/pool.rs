@@ -17,7 +17,7 @@ use fencegate_http_client::upstream::{
 use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
 use fencegate_zookeeper::{
     peer_endpoint::HolderRoute,
-    peer_secret::{Nonce, PeerSecret},
+    peer_secret::{ChallengeNonce, PeerSecret},
 };
 use hyper::{
     Request, Response, StatusCode, Version,
@@ -115,7 +115,7 @@ impl PeerPool {
 }
 
 /// The settings of new connections to other gateways.
-pub struct DialOptions<'a, N> {
+pub struct PeerDialOptions<'a, N> {
     pub network: &'a N,
     pub clock: &'a SharedClock,
     pub secured: Option<&'a UpstreamTls>,
@@ -126,7 +126,7 @@ pub struct DialOptions<'a, N> {
     pub left: Duration,
 }
 
-impl<N: Network> DialOptions<'_, N> {
+impl<N: Network> PeerDialOptions<'_, N> {
     /// # Errors
     /// No process listens, or another one does. Nothing of a request was sent.
     ///
@@ -198,7 +198,7 @@ impl<N: Network> DialOptions<'_, N> {
 /// process may have got the address. Also, a gateway that accepts no more connections, or rejects our certificate,
 /// first lets TCP and TLS succeed on our side. Only an answer shows that the next bytes will be read.
 async fn challenge(connection: &mut UpstreamConnection, route: &HolderRoute) -> io::Result<()> {
-    let nonce = Nonce::new(&SystemRandomness);
+    let nonce = ChallengeNonce::new(&SystemRandomness);
     let question = header::challenge_request(&route.address, &nonce)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an address that no field can hold"))?;
     let answer = connection.send(question).await.map_err(|failed| io::Error::other(failed.why))?;
@@ -223,7 +223,7 @@ pub struct PeerConnection {
 impl PeerConnection {
     /// `fresh`: use a new connection only.
     pub async fn acquire<N: Network>(
-        dialling: &DialOptions<'_, N>,
+        dialling: &PeerDialOptions<'_, N>,
         idle: &Rc<PeerPool>,
         route: &HolderRoute,
         fresh: bool,

@@ -75,14 +75,14 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("listen at {at}: {source}")]
-    struct ListenError {
+    struct TestListenError {
         at: &'static str,
         source: io::Error,
     }
 
     #[test]
     fn error_chain_repeats_no_cause() {
-        let taken = ListenError { at: "127.0.0.1:80", source: io::Error::other("address in use") };
+        let taken = TestListenError { at: "127.0.0.1:80", source: io::Error::other("address in use") };
         assert_eq!(error_chain(&taken), "listen at 127.0.0.1:80: address in use");
         let outer = io::Error::other(taken);
         assert_eq!(error_chain(&outer), "listen at 127.0.0.1:80: address in use");

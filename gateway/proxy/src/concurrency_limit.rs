@@ -5,7 +5,7 @@ use std::{
     rc::Rc,
 };
 
-use fencegate_http::client_quota::QuotaPermit;
+use fencegate_http::client_quota::ClientQuotaPermit;
 
 /// How many requests one worker has in flight at most.
 #[derive(Debug, Clone)]
@@ -19,7 +19,7 @@ pub struct ConcurrencyLimit {
 pub struct ConcurrencyPermit {
     count: Rc<Cell<usize>>,
     /// The same request in the count of its client, if clients are limited.
-    client: OnceCell<QuotaPermit>,
+    client: OnceCell<ClientQuotaPermit>,
 }
 
 impl ConcurrencyLimit {
@@ -43,7 +43,7 @@ impl ConcurrencyLimit {
 
 impl ConcurrencyPermit {
     /// Counts the request for its client as well, until this permit ends.
-    pub(crate) fn add_client_share(&self, share: QuotaPermit) {
+    pub(crate) fn add_client_share(&self, share: ClientQuotaPermit) {
         self.client.get_or_init(|| share);
     }
 }

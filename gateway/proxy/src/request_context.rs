@@ -22,7 +22,7 @@ use fencegate_refusal::RefusalReason;
 use tokio::time::Instant;
 
 pub use self::{
-    exchange::{AnswerFacts, Attempt, Exchange, GuardAnswerFacts, ReplayExtent},
+    exchange::{AnswerFacts, Attempt, Exchange, GuardAnswerFacts, ResponseReplayExtent},
     source::{RequestArrival, RequestSource, RequestTrace},
 };
 use crate::concurrency_limit::ConcurrencyPermit;
@@ -112,7 +112,7 @@ pub enum AdmissionFacts {
     /// The guard only observes. Otherwise it would have refused the request.
     Observed(RefusalReason),
     /// The answer is one of an earlier execution.
-    Replayed(ReplayExtent),
+    Replayed(ResponseReplayExtent),
 }
 
 /// A request that another gateway has.
@@ -211,7 +211,7 @@ impl RequestContext {
     }
 
     /// How much of the answer is a replay of an earlier one.
-    pub fn replayed(&self) -> Option<ReplayExtent> {
+    pub fn replayed(&self) -> Option<ResponseReplayExtent> {
         if let Some(AdmissionFacts::Replayed(extent)) = self.admission.get() {
             return Some(*extent);
         }

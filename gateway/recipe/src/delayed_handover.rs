@@ -14,7 +14,7 @@ use std::{
 
 use fencegate_process::{clock::BootInstant, display::HumanDuration, failpoint, key_redaction};
 use fencegate_zookeeper::{
-    delay_metrics::HandoverDelayOutcome,
+    delay_metrics::HandoverDelayEnd,
     error::GrantError,
     session::{
         active_session::ActiveSession,
@@ -229,11 +229,11 @@ async fn wait_out_delay<L: ZkClient>(
     info!(rest = %HumanDuration(rest), "the last holder left without a word: its delay is sat out");
     caller.on_delay(until);
     let sitting = live.metrics.delays.start_wait(rest);
-    let mut end = HandoverDelayOutcome::Interrupted;
+    let mut end = HandoverDelayEnd::Interrupted;
     while !live.ended.is_cancelled() && !live.registry.is_closing() {
         let rest = until.since(live.clock.now());
         if rest.is_zero() {
-            end = HandoverDelayOutcome::WaitedOut;
+            end = HandoverDelayEnd::WaitedOut;
             break;
         }
         tokio::select! {
@@ -245,8 +245,8 @@ async fn wait_out_delay<L: ZkClient>(
     drop(sitting);
     live.metrics.delays.record_end(end);
     match end {
-        HandoverDelayOutcome::WaitedOut => Ok(()),
-        HandoverDelayOutcome::Interrupted => Err(GrantError::Lost),
+        HandoverDelayEnd::WaitedOut => Ok(()),
+        HandoverDelayEnd::Interrupted => Err(GrantError::Lost),
     }
 }
 

@@ -98,12 +98,13 @@ impl From<&ConnectError> for Refusal {
 mod tests {
     use super::*;
     use fencegate_guard_client::guard_identity::GuardIdentityError;
-    use fencegate_http::listen::linger::encode_response;
+    use fencegate_http::listen::linger::encode_http1_response;
 
     /// A refusal of the listener has the status line, the fields and the body of every other refusal.
     #[test]
     fn listener_refusal_matches_other_refusals() {
-        let words = encode_response(&Refusal::from(handler::RequestRejection::HeaderTooLarge).into_reply());
+        let words =
+            encode_http1_response(&Refusal::from(handler::RequestRejection::HeaderTooLarge).into_reply());
         let text = std::str::from_utf8(&words).expect("text");
         let (head, body) = text.split_once("\r\n\r\n").expect("a head");
         assert!(head.starts_with("HTTP/1.1 431 Request Header Fields Too Large\r\n"), "{head}");

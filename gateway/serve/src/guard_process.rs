@@ -23,7 +23,7 @@ pub use self::{
     error::GuardProcessError,
     options::{GuardOptions, StoreInit},
 };
-use self::{key_source::TicketKeySource, role::GuardRole};
+use self::{key_source::GuardTicketKeySource, role::GuardRole};
 use super::{
     admin_listener::BoundAdminListener,
     error::ProcessError,
@@ -50,7 +50,8 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
     let base = ProcessContext::new(Arc::new(MachineClock), ProcessMetricFamilies::for_guard());
     let mut main = MainThread::start(&base.threads)?;
     let reception = BoundAdminListener::bind(&plan.serving.admin, false, &base.metrics)?;
-    let tickets = plan.tickets.as_ref().map(|from| TicketKeySource::open(from, &main.runtime)).transpose()?;
+    let tickets =
+        plan.tickets.as_ref().map(|from| GuardTicketKeySource::open(from, &main.runtime)).transpose()?;
     let Some(GuardWithStore { guard, store }) =
         GuardWithStore::open(plan, options.init.as_ref(), &base, &mut main)?
     else {
@@ -58,7 +59,7 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
         return Ok(());
     };
 
-    let tried_with = tickets.as_ref().map(TicketKeySource::verifier);
+    let tried_with = tickets.as_ref().map(GuardTicketKeySource::verifier);
     let shared = assemble(plan, &base, guard.clone(), tried_with, options.workers)?;
     let unbelieved = shared.role.unbelieved.clone();
     let tellers = shared.tellers.clone();

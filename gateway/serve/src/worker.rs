@@ -4,7 +4,7 @@ use std::{cell::Cell, io, rc::Rc, sync::Arc, thread, time::Duration};
 
 use fencegate_config::active_config::ActiveConfig;
 use fencegate_http::{
-    listen::Acceptor,
+    listen::ConnectionAcceptor,
     network::{Accept, Network, listen_addr::ListenAddr},
 };
 use fencegate_http_client::upstream::pool::ConnectionPool;
@@ -143,7 +143,7 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
     let listens = &shared.edition.plan.listener;
     let share = listens.limits.connections / shared.workers;
     let clients = process.metrics.clients();
-    let acceptor = Rc::new(Acceptor::new(
+    let acceptor = Rc::new(ConnectionAcceptor::new(
         listens,
         shared.certificates.clone(),
         share,
@@ -155,7 +155,7 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
     let among = shared.ours.as_ref().map(|ours| {
         let listens = ours.listener(listens);
         let certificates = ours.certificates.clone();
-        let acceptor = Acceptor::new(
+        let acceptor = ConnectionAcceptor::new(
             &listens,
             certificates,
             share,

@@ -6,7 +6,7 @@ use fencegate_policies::{key::ResourceKey, not_after::NotAfter, plan::LockMode, 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    error::{ClaimMismatchError, InvalidTicketError, TicketError},
+    error::{ClaimMismatchError, InvalidTenureTicketError, TicketError},
     format::{LEEWAY, VALID},
 };
 
@@ -121,7 +121,7 @@ impl VerifiedTicket {
     /// second (RFC 7519, 4.1.4).
     pub(super) fn check_time(&self, now: u64) -> Result<(), TicketError> {
         if now.saturating_add(LEEWAY) < self.issued.max(self.starts) {
-            return Err(TicketError::Invalid(InvalidTicketError::Future));
+            return Err(TicketError::Invalid(InvalidTenureTicketError::Future));
         }
         if now >= self.expires.saturating_add(LEEWAY) {
             return Err(TicketError::Expired { expires: self.expires, now });
@@ -143,7 +143,7 @@ pub(super) struct TicketPayload<'a> {
     /// The epoch in decimal digits, as a string: readers that take numbers for floats would change it (RFC 8259, 6).
     e: String,
     s: u32,
-    mode: ModeName,
+    mode: TicketLockMode,
     era: u64,
     ensemble: Cow<'a, str>,
     iss: Cow<'a, str>,
@@ -165,7 +165,7 @@ pub(super) struct TicketPayload<'a> {
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum ModeName {
+enum TicketLockMode {
     Exclusive,
     Shared,
 }
@@ -183,8 +183,8 @@ impl<'a> TicketPayload<'a> {
             e: claims.tenure.number().to_string(),
             s: claims.tenure.sequence(),
             mode: match claims.mode {
-                LockMode::Exclusive => ModeName::Exclusive,
-                LockMode::Shared => ModeName::Shared,
+                LockMode::Exclusive => TicketLockMode::Exclusive,
+                LockMode::Shared => TicketLockMode::Shared,
             },
             era: claims.era,
             ensemble: Cow::Borrowed(&claims.ensemble),
@@ -204,9 +204,9 @@ impl<'a> TicketPayload<'a> {
     }
 
     /// The claims, if they are well-formed. The time is checked by [`VerifiedTicket::check_time`].
-    pub(super) fn into_verified(self) -> Result<VerifiedTicket, InvalidTicketError> {
+    pub(super) fn into_verified(self) -> Result<VerifiedTicket, InvalidTenureTicketError> {
         if self.v != FORMAT {
-            return Err(InvalidTicketError::Version);
+            return Err(InvalidTenureTicketError::Version);
         }
         let named = self.keys.iter().all(|key| is_loggable_name(key))
             && [&self.ensemble, &self.iss]
@@ -216,20 +216,24 @@ impl<'a> TicketPayload<'a> {
                 .all(|name| is_loggable_name(name));
         let keyed = (1..=ResourceKey::MOST_IN_SET).contains(&self.keys.len());
         if !named || !keyed || !self.keys.is_sorted_by(|key, next| key < next) {
-            return Err(InvalidTicketError::Claims);
+            return Err(InvalidTenureTicketError::Claims);
         }
         // Our own signers never write a longer validity, so a longer one is refused.
         if !self.exp.checked_sub(self.iat).is_some_and(|valid| (1..=VALID).contains(&valid)) {
-            return Err(InvalidTicketError::Lifetime);
+            return Err(InvalidTenureTicketError::Lifetime);
         }
         Ok(VerifiedTicket {
             claims: TicketClaims {
-                tenure: FencingToken::new(parse_epoch(&self.e).ok_or(InvalidTicketError::Claims)?, self.s, 0)
-                    .map_err(|_| InvalidTicketError::Claims)?,
+                tenure: FencingToken::new(
+                    parse_epoch(&self.e).ok_or(InvalidTenureTicketError::Claims)?,
+                    self.s,
+                    0,
+                )
+                .map_err(|_| InvalidTenureTicketError::Claims)?,
                 keys: self.keys.into_owned(),
                 mode: match self.mode {
-                    ModeName::Exclusive => LockMode::Exclusive,
-                    ModeName::Shared => LockMode::Shared,
+                    TicketLockMode::Exclusive => LockMode::Exclusive,
+                    TicketLockMode::Shared => LockMode::Shared,
                 },
                 era: self.era,
                 ensemble: self.ensemble.into_owned(),

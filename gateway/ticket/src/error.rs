@@ -6,7 +6,7 @@ pub enum TicketError {
     #[error("no ticket")]
     Missing,
     #[error("invalid ticket: {0}")]
-    Invalid(InvalidTicketError),
+    Invalid(InvalidTenureTicketError),
     /// It is expired even with the leeway.
     #[error("the ticket expired at {expires}, now is {now} (seconds since 1970)")]
     Expired { expires: u64, now: u64 },
@@ -16,7 +16,7 @@ pub enum TicketError {
 
 /// What makes a ticket invalid, whatever it is presented for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidTicketError {
+pub enum InvalidTenureTicketError {
     #[error("the request has more than one")]
     Repeated,
     #[error("too long")]

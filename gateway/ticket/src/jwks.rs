@@ -4,7 +4,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
 
-use super::key_error::TicketKeyError;
+use super::key_error::TicketJwkError;
 
 /// The fields of a JSON Web Key that we use.
 #[derive(Serialize, Deserialize)]
@@ -26,15 +26,15 @@ pub(super) struct Jwk {
 
 impl Jwk {
     /// The public half of an Ed25519 key, and its own name if it has one.
-    pub(super) fn public_key(&self) -> Result<([u8; 32], Option<String>), TicketKeyError> {
+    pub(super) fn public_key(&self) -> Result<([u8; 32], Option<String>), TicketJwkError> {
         if !self.is_ed25519() {
-            return Err(TicketKeyError::Kind);
+            return Err(TicketJwkError::Kind);
         }
-        let x = self.x.as_deref().and_then(decode_base64url).ok_or(TicketKeyError::Kind)?;
+        let x = self.x.as_deref().and_then(decode_base64url).ok_or(TicketJwkError::Kind)?;
         let kid = self.kid.clone();
         if kid.as_deref().is_some_and(|kid| !(1..=128).contains(&kid.len()) || kid.contains(char::is_control))
         {
-            return Err(TicketKeyError::Kid);
+            return Err(TicketJwkError::Kid);
         }
         Ok((x, kid))
     }
@@ -84,13 +84,13 @@ impl PublicKey {
 /// The key set of these keys, as text. A key that comes twice is written once.
 ///
 /// # Errors
-/// [`TicketKeyError::Duplicate`] for two keys of one name.
-pub fn render_key_set(keys: &[&PublicKey]) -> Result<String, TicketKeyError> {
+/// [`TicketJwkError::Duplicate`] for two keys of one name.
+pub fn render_key_set(keys: &[&PublicKey]) -> Result<String, TicketJwkError> {
     let mut once: Vec<&PublicKey> = Vec::new();
     for key in keys {
         match once.iter().find(|known| known.kid == key.kid) {
             Some(known) if known.x == key.x => {}
-            Some(_) => return Err(TicketKeyError::Duplicate),
+            Some(_) => return Err(TicketJwkError::Duplicate),
             None => once.push(key),
         }
     }

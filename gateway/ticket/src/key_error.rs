@@ -2,7 +2,7 @@
 
 /// The defect of a key. The texts quote no part of the key, because it may be a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TicketKeyError {
+pub enum TicketJwkError {
     #[error("not a JSON Web Key (RFC 7517), at line {line}, column {column}")]
     Jwk { line: usize, column: usize },
     #[error("not a JSON Web Key Set (RFC 7517, 5), at line {line}, column {column}")]

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::key_error::TicketKeyError;
+use super::key_error::TicketJwkError;
 
 /// The defect of a key file. The texts quote no part of it.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +28,7 @@ pub enum KeyFileError {
     #[error("{path} is no file, or larger than 64 KiB")]
     Shape { path: PathBuf },
     #[error("{path}")]
-    Key { path: PathBuf, source: TicketKeyError },
+    Key { path: PathBuf, source: TicketJwkError },
 }
 
 /// The users who may read a file.

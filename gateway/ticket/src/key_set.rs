@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     jwks::{Jwk, PublicKey, okp_thumbprint},
-    key_error::TicketKeyError,
+    key_error::TicketJwkError,
     keys::SharedSecret,
 };
 
@@ -28,17 +28,17 @@ pub(super) struct VerifyingKey {
 impl VerifyingKeySet {
     /// Reads a key set. Keys of other kinds are ignored, as RFC 7517, 5 asks. So is a shared secret, which can only be
     /// in a public file by mistake.
-    pub(super) fn parse(text: &[u8]) -> Result<Self, TicketKeyError> {
+    pub(super) fn parse(text: &[u8]) -> Result<Self, TicketJwkError> {
         #[derive(Deserialize)]
         struct JwkSet {
             keys: Vec<Value>,
         }
         let written: JwkSet = serde_json::from_slice(text)
-            .map_err(|error| TicketKeyError::Set { line: error.line(), column: error.column() })?;
+            .map_err(|error| TicketJwkError::Set { line: error.line(), column: error.column() })?;
         let mut set = HashMap::new();
         for jwk in written.keys.into_iter().filter_map(|key| serde_json::from_value::<Jwk>(key).ok()) {
             if jwk.d.is_some() {
-                return Err(TicketKeyError::Private);
+                return Err(TicketJwkError::Private);
             }
             if jwk.is_other_key_type() {
                 continue;
@@ -48,10 +48,10 @@ impl VerifyingKeySet {
             let thumbprint = okp_thumbprint(&x);
             let key = VerifyingKey::new(Algorithm::EdDSA, DecodingKey::from_ed_der(&x), thumbprint);
             if set.insert(public.kid, key).is_some_and(|other: VerifyingKey| other.thumbprint != thumbprint) {
-                return Err(TicketKeyError::Duplicate);
+                return Err(TicketJwkError::Duplicate);
             }
         }
-        if set.is_empty() { Err(TicketKeyError::NoKey) } else { Ok(Self(set)) }
+        if set.is_empty() { Err(TicketJwkError::NoKey) } else { Ok(Self(set)) }
     }
 
     pub(super) fn from_secret(secret: &SharedSecret) -> Self {

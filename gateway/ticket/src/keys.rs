@@ -14,7 +14,7 @@ use jsonwebtoken::EncodingKey;
 
 use super::{
     jwks::{Jwk, PublicKey, decode_base64url, encode_base64url, thumbprint},
-    key_error::{SHORTEST, TicketKeyError},
+    key_error::{SHORTEST, TicketJwkError},
     key_file::{self, KeyFileAccess, KeyFileError},
 };
 
@@ -41,31 +41,31 @@ impl SigningKeyPair {
         Self::parse(&text).map_err(|source| KeyFileError::Key { path: path.into(), source })
     }
 
-    pub(super) fn parse(text: &[u8]) -> Result<Self, TicketKeyError> {
+    pub(super) fn parse(text: &[u8]) -> Result<Self, TicketJwkError> {
         // The parser's message may quote a part of the key, so only the place of the error is kept.
         let jwk: Jwk = serde_json::from_slice(text).map_err(|error| {
             if is_acceptable_secret(text) {
-                return TicketKeyError::Shared;
+                return TicketJwkError::Shared;
             }
-            TicketKeyError::Jwk { line: error.line(), column: error.column() }
+            TicketJwkError::Jwk { line: error.line(), column: error.column() }
         })?;
         if jwk.kty == "oct" {
-            return Err(TicketKeyError::Shared);
+            return Err(TicketJwkError::Shared);
         }
         let (x, kid) = jwk.public_key()?;
-        let seed = decode_base64url(jwk.d.as_deref().ok_or(TicketKeyError::OnlyPublic)?)
-            .ok_or(TicketKeyError::Kind)?;
+        let seed = decode_base64url(jwk.d.as_deref().ok_or(TicketJwkError::OnlyPublic)?)
+            .ok_or(TicketJwkError::Kind)?;
         let pair = Self::from_seed(seed, kid)?;
         if pair.public.x != x {
-            return Err(TicketKeyError::Halves);
+            return Err(TicketJwkError::Halves);
         }
         Ok(pair)
     }
 
-    fn from_seed(seed: [u8; 32], kid: Option<String>) -> Result<Self, TicketKeyError> {
-        let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| TicketKeyError::Kind)?;
-        let x = pair.public_key().as_ref().try_into().map_err(|_| TicketKeyError::Kind)?;
-        let document = pair.to_pkcs8().map_err(|_| TicketKeyError::Kind)?;
+    fn from_seed(seed: [u8; 32], kid: Option<String>) -> Result<Self, TicketJwkError> {
+        let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| TicketJwkError::Kind)?;
+        let x = pair.public_key().as_ref().try_into().map_err(|_| TicketJwkError::Kind)?;
+        let document = pair.to_pkcs8().map_err(|_| TicketJwkError::Kind)?;
         let encoding = EncodingKey::from_ed_der(document.as_ref());
         Ok(Self { public: PublicKey::new(x, kid), encoding, seed })
     }
@@ -111,9 +111,9 @@ impl SharedSecret {
         Self::parse(&text).map_err(|source| KeyFileError::Key { path: path.into(), source })
     }
 
-    pub(super) fn parse(text: &[u8]) -> Result<Self, TicketKeyError> {
+    pub(super) fn parse(text: &[u8]) -> Result<Self, TicketJwkError> {
         if !is_acceptable_secret(text) {
-            return Err(TicketKeyError::Secret);
+            return Err(TicketJwkError::Secret);
         }
         Ok(Self::new(text.trim_ascii_end().to_vec()))
     }

@@ -25,9 +25,9 @@ mod verifier;
 
 pub use self::{
     claims::{TenureOrigin, TicketClaims, VerifiedTicket},
-    error::{ClaimMismatchError, InvalidTicketError, TicketError},
+    error::{ClaimMismatchError, InvalidTenureTicketError, TicketError},
     format::{LEEWAY, LONGEST, VALID, unix_seconds},
-    key_error::TicketKeyError,
+    key_error::TicketJwkError,
     key_file::{KeyFileError, LARGEST, read_secret},
     signer::{TenureTicket, TicketSigner},
     verifier::TicketVerifier,

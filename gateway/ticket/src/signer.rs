@@ -120,7 +120,7 @@ impl TenureTicket {
     /// As [`TenureTicket::text`], for a dispatch that must not begin after `wanted` milliseconds since 1970, which is
     /// `left` from now. Also returns the moment in the ticket: dispatches share a ticket, so it may be earlier than
     /// `wanted` by a quarter of `left`, or later.
-    pub fn text_until(&self, now: u64, wanted: u64, left: Duration) -> (Arc<str>, u64) {
+    pub fn signed_text_until(&self, now: u64, wanted: u64, left: Duration) -> (Arc<str>, u64) {
         let mut bounded = self.bounded.lock().unwrap_or_else(PoisonError::into_inner);
         let early = u64::try_from(left.as_millis() / 4).unwrap_or(u64::MAX);
         if let Some((signed, not_after)) = bounded.as_ref()

@@ -175,7 +175,7 @@ fn ticket_of_other_ensemble_is_invalid() {
     let pair = key_pair();
     let verifier = KeySetFolder::with_keys(&[&pair]).verifier();
     let ticket = signed(&pair);
-    let foreign = Err(TicketError::Invalid(InvalidTicketError::Ensemble));
+    let foreign = Err(TicketError::Invalid(InvalidTenureTicketError::Ensemble));
     assert_eq!(verifier.verify(ticket.as_bytes(), "another", NOW).map(drop), foreign);
     assert_eq!(verify(&verifier, &ticket), Ok(()));
     assert_eq!(
@@ -196,7 +196,7 @@ fn shared_secret_signs_and_verifies() {
     assert_eq!(verify(&verifier, &signer.sign(&claims(), NOW)), Ok(()));
 
     let other = TicketSigner::with_secret(&SharedSecret::generate(&SystemRandomness)).sign(&claims(), NOW);
-    assert_eq!(verify(&verifier, &other), Err(TicketError::Invalid(InvalidTicketError::UnknownKey)));
+    assert_eq!(verify(&verifier, &other), Err(TicketError::Invalid(InvalidTenureTicketError::UnknownKey)));
 
     let line = "correct horse battery staple, 32+";
     let [one, other] = [line.to_owned(), format!("{line}\r\n")]
@@ -205,7 +205,7 @@ fn shared_secret_signs_and_verifies() {
     for bad in
         ["x".repeat(31), format!("{}\n", "x".repeat(31)), "ä".repeat(32), "{".repeat(40), String::new()]
     {
-        assert_eq!(SharedSecret::parse(bad.as_bytes()).err(), Some(TicketKeyError::Secret), "{bad:?}");
+        assert_eq!(SharedSecret::parse(bad.as_bytes()).err(), Some(TicketJwkError::Secret), "{bad:?}");
     }
 }
 
@@ -218,22 +218,22 @@ fn rfc_8037_key_has_rfc_thumbprint() {
     assert_eq!(pair.public().kid(), "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
 
     let halves = text.replace("nWG", "oWG");
-    assert_eq!(SigningKeyPair::parse(halves.as_bytes()).err(), Some(TicketKeyError::Halves));
+    assert_eq!(SigningKeyPair::parse(halves.as_bytes()).err(), Some(TicketJwkError::Halves));
     for (bad, expected) in [
-        ("", TicketKeyError::Jwk { line: 1, column: 0 }),
-        ("[]", TicketKeyError::Jwk { line: 1, column: 0 }),
-        (&text.replace("OKP", "EC"), TicketKeyError::Kind),
-        (&text.replace("Ed25519", "X25519"), TicketKeyError::Kind),
-        (&text.replace("nWG", "nW"), TicketKeyError::Kind),
-        (&text.replace("\"d\"", "\"D\""), TicketKeyError::OnlyPublic),
-        (&text.replace("\"kty\":\"OKP\"", "\"kty\":\"OKP\",\"kid\":\"\""), TicketKeyError::Kid),
-        (r#"{"kty":"oct","k":"c2VjcmV0"}"#, TicketKeyError::Shared),
-        (&"s".repeat(32), TicketKeyError::Shared),
+        ("", TicketJwkError::Jwk { line: 1, column: 0 }),
+        ("[]", TicketJwkError::Jwk { line: 1, column: 0 }),
+        (&text.replace("OKP", "EC"), TicketJwkError::Kind),
+        (&text.replace("Ed25519", "X25519"), TicketJwkError::Kind),
+        (&text.replace("nWG", "nW"), TicketJwkError::Kind),
+        (&text.replace("\"d\"", "\"D\""), TicketJwkError::OnlyPublic),
+        (&text.replace("\"kty\":\"OKP\"", "\"kty\":\"OKP\",\"kid\":\"\""), TicketJwkError::Kid),
+        (r#"{"kty":"oct","k":"c2VjcmV0"}"#, TicketJwkError::Shared),
+        (&"s".repeat(32), TicketJwkError::Shared),
     ] {
         let found = SigningKeyPair::parse(bad.as_bytes()).expect_err(bad);
         assert!(
             found == expected
-                || matches!((&found, &expected), (TicketKeyError::Jwk { .. }, TicketKeyError::Jwk { .. })),
+                || matches!((&found, &expected), (TicketJwkError::Jwk { .. }, TicketJwkError::Jwk { .. })),
             "{bad}: {found:?}"
         );
     }

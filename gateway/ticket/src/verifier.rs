@@ -18,9 +18,9 @@ use tracing::{info, warn};
 use super::{
     cache::{CachedTicket, TicketCache},
     claims::{TicketPayload, VerifiedTicket},
-    error::{InvalidTicketError, TicketError},
+    error::{InvalidTenureTicketError, TicketError},
     format::{LONGEST, TYPE},
-    key_error::TicketKeyError,
+    key_error::TicketJwkError,
     key_file::{self, FileStamp, KeyFileAccess, KeyFileError},
     key_set::VerifyingKeySet,
     keys::SharedSecret,
@@ -37,7 +37,7 @@ pub struct TicketVerifier {
 
 #[derive(Debug)]
 enum VerifyingKeySource {
-    File(WatchedFile),
+    File(WatchedKeyFile),
     /// The caller provides the keys, and is notified when a ticket names an unknown key.
     Given {
         wanted: Notify,
@@ -46,7 +46,7 @@ enum VerifyingKeySource {
 
 /// A file that is read again when it changes.
 #[derive(Debug)]
-struct WatchedFile {
+struct WatchedKeyFile {
     path: PathBuf,
     kind: KeyFileKind,
     /// The stamp of the last read, even of a bad file, so that a bad file is logged once.
@@ -84,7 +84,7 @@ impl TicketVerifier {
         let path = path.to_owned();
         let looked = AtomicU64::new(0);
         Ok(Self::new(
-            VerifyingKeySource::File(WatchedFile {
+            VerifyingKeySource::File(WatchedKeyFile {
                 path,
                 kind,
                 stamp: Mutex::new(Some(stamp)),
@@ -117,7 +117,7 @@ impl TicketVerifier {
         now: u64,
     ) -> Result<Arc<VerifiedTicket>, TicketError> {
         if ticket.len() > LONGEST {
-            return Err(TicketError::Invalid(InvalidTicketError::TooLong));
+            return Err(TicketError::Invalid(InvalidTenureTicketError::TooLong));
         }
         if let VerifyingKeySource::File(watched) = &self.source
             && watched.last_check.swap(now, Ordering::Relaxed) != now
@@ -131,7 +131,7 @@ impl TicketVerifier {
             return check_validity(&verified, ensemble, now).map(|()| verified);
         }
         let checked = match verify_signature(ticket, &set) {
-            Err(InvalidTicketError::UnknownKey) => verify_signature(ticket, &self.refreshed_set()),
+            Err(InvalidTenureTicketError::UnknownKey) => verify_signature(ticket, &self.refreshed_set()),
             done => done,
         };
         let entry = checked.map_err(TicketError::Invalid)?;
@@ -145,8 +145,8 @@ impl TicketVerifier {
     /// not read texts larger than [`LARGEST`][super::LARGEST].
     ///
     /// # Errors
-    /// [`TicketKeyError`]; then the keys stay as they were.
-    pub fn set_keys(&self, text: &[u8], source: &dyn fmt::Display) -> Result<(), TicketKeyError> {
+    /// [`TicketJwkError`]; then the keys stay as they were.
+    pub fn set_keys(&self, text: &[u8], source: &dyn fmt::Display) -> Result<(), TicketJwkError> {
         self.replace(VerifyingKeySet::parse(text)?, source);
         Ok(())
     }
@@ -175,7 +175,7 @@ impl TicketVerifier {
     }
 
     /// Reads the file again if it changed. Blocks for as long as a small local file takes.
-    fn reload_if_changed(&self, watched: &WatchedFile) {
+    fn reload_if_changed(&self, watched: &WatchedKeyFile) {
         // The lock also keeps a slower thread from restoring older keys.
         let mut stamp = watched.stamp.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = FileStamp::read_from(&watched.path);
@@ -243,26 +243,26 @@ impl VerifyingKeySet {
 }
 
 /// Whether the text is a ticket that one of these keys signed.
-fn verify_signature(ticket: &[u8], set: &VerifyingKeySet) -> Result<CachedTicket, InvalidTicketError> {
-    let header = jsonwebtoken::decode_header(ticket).map_err(|_| InvalidTicketError::Format)?;
+fn verify_signature(ticket: &[u8], set: &VerifyingKeySet) -> Result<CachedTicket, InvalidTenureTicketError> {
+    let header = jsonwebtoken::decode_header(ticket).map_err(|_| InvalidTenureTicketError::Format)?;
     if header.typ.as_deref() != Some(TYPE) {
-        return Err(InvalidTicketError::Type);
+        return Err(InvalidTenureTicketError::Type);
     }
     if header.crit.is_some() {
-        return Err(InvalidTicketError::Critical);
+        return Err(InvalidTenureTicketError::Critical);
     }
-    let kid = header.kid.ok_or(InvalidTicketError::UnknownKey)?;
+    let kid = header.kid.ok_or(InvalidTenureTicketError::UnknownKey)?;
     // `jwk`, `jku` and `x5c` in the header are ignored: a token must not bring its own key.
-    let key = set.find(&kid).ok_or(InvalidTicketError::UnknownKey)?;
+    let key = set.find(&kid).ok_or(InvalidTenureTicketError::UnknownKey)?;
     if header.alg != key.algorithm {
-        return Err(InvalidTicketError::Algorithm);
+        return Err(InvalidTenureTicketError::Algorithm);
     }
     let payload = jsonwebtoken::decode::<TicketPayload<'_>>(ticket, &key.decoding, &key.validation);
     let payload = payload.map_err(|error| match error.kind() {
-        ErrorKind::InvalidSignature => InvalidTicketError::Signature,
-        ErrorKind::InvalidAlgorithm => InvalidTicketError::Algorithm,
-        ErrorKind::Json(_) | ErrorKind::InvalidAudience => InvalidTicketError::Claims,
-        _ => InvalidTicketError::Format,
+        ErrorKind::InvalidSignature => InvalidTenureTicketError::Signature,
+        ErrorKind::InvalidAlgorithm => InvalidTenureTicketError::Algorithm,
+        ErrorKind::Json(_) | ErrorKind::InvalidAudience => InvalidTenureTicketError::Claims,
+        _ => InvalidTenureTicketError::Format,
     })?;
     let verified = Arc::new(payload.claims.into_verified()?);
     Ok(CachedTicket { verified, kid: kid.into(), thumbprint: key.thumbprint })
@@ -272,7 +272,7 @@ fn verify_signature(ticket: &[u8], set: &VerifyingKeySet) -> Result<CachedTicket
 fn check_validity(verified: &VerifiedTicket, ensemble: &str, now: u64) -> Result<(), TicketError> {
     verified.check_time(now)?;
     if verified.claims.ensemble != ensemble {
-        return Err(TicketError::Invalid(InvalidTicketError::Ensemble));
+        return Err(TicketError::Invalid(InvalidTenureTicketError::Ensemble));
     }
     Ok(())
 }

@@ -65,7 +65,7 @@ pub enum ServiceRequestError {
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no address of a service: write `http://host:port` or `https://host`")]
-pub struct ParseInstanceError(String);
+pub struct ParseServiceInstanceError(String);
 
 /// A body that is sent at once, or in two halves with a wait in between.
 pub(crate) struct SplitBody {
@@ -80,8 +80,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 impl ServiceInstance {
     /// # Errors
     /// The text is not an `http` or `https` URL with a host.
-    pub fn parse(url: &str, secured: impl FnOnce() -> Arc<UpstreamTls>) -> Result<Self, ParseInstanceError> {
-        let bad = || ParseInstanceError(url.to_owned());
+    pub fn parse(
+        url: &str,
+        secured: impl FnOnce() -> Arc<UpstreamTls>,
+    ) -> Result<Self, ParseServiceInstanceError> {
+        let bad = || ParseServiceInstanceError(url.to_owned());
         let uri: hyper::Uri = url.parse().map_err(|_| bad())?;
         let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(bad)?;
         let (port, tls) = match uri.scheme_str() {

@@ -16,7 +16,7 @@ use super::{
     sent_request::{SentRequest, ServiceRequestOutcome},
     service::{DeadlineSupport, TestedService},
     template::{RenderedRequest, RequestTemplate, RequestTemplateValues},
-    token_headers::{SyntheticToken, TokenHeaders},
+    token_headers::{SyntheticToken, SyntheticTokenHeaders},
 };
 
 /// The service under test, and the facts about it so far.
@@ -47,7 +47,7 @@ pub struct TestKeys {
 pub struct RequestSpec<'a> {
     pub ask: RequestKind,
     pub keys: &'a TestKeys,
-    pub stamp: TokenHeaders,
+    pub stamp: SyntheticTokenHeaders,
     /// The index of the instance.
     pub at: usize,
     /// The value of `{operation}`. Default: a new one.
@@ -77,7 +77,7 @@ pub struct PreparedRequest {
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 impl<'a> TestContext<'a> {
-    pub fn new(service: &'a TestedService, run: String) -> Self {
+    pub(crate) fn new(service: &'a TestedService, run: String) -> Self {
         Self { service, run, next: Cell::new(0), pace: Duration::from_millis(5), scale: None, hint: None }
     }
 
@@ -116,7 +116,7 @@ impl<'a> TestContext<'a> {
 
     /// Sends a write and returns its answer.
     pub(crate) async fn write(&self, keys: &TestKeys, token: SyntheticToken) -> SentRequest {
-        let stamp = TokenHeaders::Whole(token);
+        let stamp = SyntheticTokenHeaders::Whole(token);
         self.send(RequestSpec { ask: RequestKind::Write, keys, stamp, at: 0, operation: None }).await
     }
 
@@ -128,7 +128,12 @@ impl<'a> TestContext<'a> {
     ///
     /// # Panics
     /// The service has no probe. Only cases that need one call this.
-    pub(crate) async fn probe_outcome(&self, operation: &str, stamp: TokenHeaders, at: usize) -> SentRequest {
+    pub(crate) async fn probe_outcome(
+        &self,
+        operation: &str,
+        stamp: SyntheticTokenHeaders,
+        at: usize,
+    ) -> SentRequest {
         let probe = self.service.probe.as_ref().expect("the case needs it");
         let mut filled =
             probe.ask.render(&RequestTemplateValues { operation, ..RequestTemplateValues::default() });
@@ -173,7 +178,7 @@ impl<'a> TestContext<'a> {
     }
 
     /// `Fencing-Not-After`, where the service claims to check it.
-    fn not_after_headers(&self, stamp: TokenHeaders) -> Vec<(HeaderName, HeaderValue)> {
+    fn not_after_headers(&self, stamp: SyntheticTokenHeaders) -> Vec<(HeaderName, HeaderValue)> {
         let texts = match self.service.deadlines {
             DeadlineSupport::Enforced => stamp.deadline_field().values(),
             DeadlineSupport::Unclaimed => Vec::new(),

@@ -37,7 +37,7 @@ use self::{
     report::{CaseReport, VerifyReport},
     sent_request::ServiceRequestOutcome,
     service::TestedService,
-    token_headers::{TokenHeaders, epoch},
+    token_headers::{SyntheticTokenHeaders, epoch},
 };
 
 /// Why nothing could be verified.
@@ -153,7 +153,7 @@ async fn measure_service<'a>(
         let spec = RequestSpec {
             ask: RequestKind::Write,
             keys: &keys,
-            stamp: TokenHeaders::Whole(epoch(number)),
+            stamp: SyntheticTokenHeaders::Whole(epoch(number)),
             at: 0,
             operation: None,
         };

@@ -1,13 +1,13 @@
 //! The language of cases: a request, its token, and the expected result.
 
-use super::token_headers::{SyntheticToken, TokenHeaders};
+use super::token_headers::{SyntheticToken, SyntheticTokenHeaders};
 
 /// One request of a case, or an incident.
 #[derive(Debug, Clone, Copy)]
 pub struct CaseStep {
     pub act: CaseStepKind,
     pub who: KeySelector,
-    pub stamp: TokenHeaders,
+    pub stamp: SyntheticTokenHeaders,
     pub at: InstanceChoice,
     pub expect: ExpectedResult,
 }
@@ -75,7 +75,7 @@ pub const C: usize = 2;
 pub const D: usize = 3;
 
 pub const fn write(mint: SyntheticToken) -> CaseStep {
-    with_headers(TokenHeaders::Whole(mint))
+    with_headers(SyntheticTokenHeaders::Whole(mint))
 }
 
 pub const fn read(mint: SyntheticToken) -> CaseStep {
@@ -86,7 +86,7 @@ pub(crate) const fn write_other(mint: SyntheticToken) -> CaseStep {
     CaseStep { act: CaseStepKind::WriteOther, ..write(mint) }
 }
 
-pub(crate) const fn with_headers(stamp: TokenHeaders) -> CaseStep {
+pub(crate) const fn with_headers(stamp: SyntheticTokenHeaders) -> CaseStep {
     CaseStep {
         act: CaseStepKind::Write,
         who: KeySelector::One(A),
@@ -105,11 +105,11 @@ pub const fn probe(mint: SyntheticToken) -> CaseStep {
 }
 
 pub const fn crash() -> CaseStep {
-    CaseStep { act: CaseStepKind::Crash, ..with_headers(TokenHeaders::Absent) }
+    CaseStep { act: CaseStepKind::Crash, ..with_headers(SyntheticTokenHeaders::Absent) }
 }
 
 pub const fn wait() -> CaseStep {
-    CaseStep { act: CaseStepKind::Wait, ..with_headers(TokenHeaders::Absent) }
+    CaseStep { act: CaseStepKind::Wait, ..with_headers(SyntheticTokenHeaders::Absent) }
 }
 
 impl CaseStep {

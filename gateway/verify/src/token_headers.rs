@@ -54,7 +54,7 @@ pub enum DeadlineHeaderValue {
 
 /// The token fields of a request.
 #[derive(Debug, Clone, Copy)]
-pub enum TokenHeaders {
+pub enum SyntheticTokenHeaders {
     /// Token and number, as a gateway writes them.
     Whole(SyntheticToken),
     /// The same, with this deadline.
@@ -130,7 +130,7 @@ impl TokenHeaderNames {
     }
 }
 
-impl TokenHeaders {
+impl SyntheticTokenHeaders {
     /// The token, if the fields have the form of a gateway.
     pub(crate) fn synthetic_token(self) -> Option<SyntheticToken> {
         match self {
@@ -208,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    fn sent_values(stamp: TokenHeaders, form: ComparedField) -> Vec<String> {
+    fn sent_values(stamp: SyntheticTokenHeaders, form: ComparedField) -> Vec<String> {
         let fields = stamp.headers(&TokenHeaderNames { form, ..TokenHeaderNames::default() });
         fields.iter().map(|(name, value)| format!("{name}: {}", value.to_str().expect("ASCII"))).collect()
     }
@@ -220,7 +220,7 @@ mod tests {
         let token = FencingToken::new(0xAB, 7, 3).expect("small");
         assert_eq!(mint.token(), token.to_string());
         assert_eq!(
-            sent_values(TokenHeaders::Whole(mint), ComparedField::Number)[0],
+            sent_values(SyntheticTokenHeaders::Whole(mint), ComparedField::Number)[0],
             format!("fencing-number: {}", token.number())
         );
         assert!(epoch(1).with_dispatch(9) < epoch(2) && epoch(1) < epoch(1).with_dispatch(2));
@@ -234,28 +234,31 @@ mod tests {
             [(ComparedField::Token, "fencing_token"), (ComparedField::Number, "fencing_number")]
         {
             assert!(
-                sent_values(TokenHeaders::Alias(HeaderNameSpelling::Underscore, epoch(5)), form)[0]
+                sent_values(SyntheticTokenHeaders::Alias(HeaderNameSpelling::Underscore, epoch(5)), form)[0]
                     .starts_with(name)
             );
         }
-        assert_eq!(sent_values(TokenHeaders::Other(epoch(5)), ComparedField::Token), ["fencing-number: 5"]);
         assert_eq!(
-            sent_values(TokenHeaders::Joined(epoch(5), epoch(6)), ComparedField::Number),
+            sent_values(SyntheticTokenHeaders::Other(epoch(5)), ComparedField::Token),
+            ["fencing-number: 5"]
+        );
+        assert_eq!(
+            sent_values(SyntheticTokenHeaders::Joined(epoch(5), epoch(6)), ComparedField::Number),
             ["fencing-number: 5, 6"]
         );
-        assert!(sent_values(TokenHeaders::Absent, ComparedField::Token).is_empty());
+        assert!(sent_values(SyntheticTokenHeaders::Absent, ComparedField::Token).is_empty());
     }
 
     /// A deadline changes no token, and only a late one is over.
     #[test]
     fn deadline_leaves_token_unchanged() {
-        let late = TokenHeaders::Until(epoch(5), DeadlineHeaderValue::Late);
+        let late = SyntheticTokenHeaders::Until(epoch(5), DeadlineHeaderValue::Late);
         assert_eq!(
             sent_values(late, ComparedField::Token),
-            sent_values(TokenHeaders::Whole(epoch(5)), ComparedField::Token)
+            sent_values(SyntheticTokenHeaders::Whole(epoch(5)), ComparedField::Token)
         );
         assert_eq!(late.synthetic_token(), Some(epoch(5)));
-        assert_eq!(TokenHeaders::Whole(epoch(5)).deadline_field(), DeadlineHeaderValue::InTime);
+        assert_eq!(SyntheticTokenHeaders::Whole(epoch(5)).deadline_field(), DeadlineHeaderValue::InTime);
         let read = |not_after: DeadlineHeaderValue| -> Vec<u64> {
             not_after.values().iter().map(|text| text.parse().expect("digits")).collect()
         };

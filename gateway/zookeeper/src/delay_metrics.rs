@@ -8,13 +8,13 @@ use prometheus::{Histogram, HistogramOpts, IntCounterVec, IntGauge, Opts};
 
 /// How the wait for a delay ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HandoverDelayOutcome {
+pub enum HandoverDelayEnd {
     WaitedOut,
     /// The session ended, or the process stops. The next holder begins the wait anew.
     Interrupted,
 }
 
-impl HandoverDelayOutcome {
+impl HandoverDelayEnd {
     const ALL: [Self; 2] = [Self::WaitedOut, Self::Interrupted];
 
     fn label(self) -> &'static str {
@@ -70,7 +70,7 @@ impl HandoverDelayMetrics {
                 &["result"],
             ),
         };
-        for end in HandoverDelayOutcome::ALL {
+        for end in HandoverDelayEnd::ALL {
             metrics.ended.with_label_values(&[end.label()]);
         }
         for result in [REMOVED, KEPT] {
@@ -85,7 +85,7 @@ impl HandoverDelayMetrics {
         HandoverDelayGuard(self.sitting.clone())
     }
 
-    pub fn record_end(&self, end: HandoverDelayOutcome) {
+    pub fn record_end(&self, end: HandoverDelayEnd) {
         self.ended.with_label_values(&[end.label()]).inc();
     }
 

@@ -16,13 +16,13 @@ pub struct InstallationMeta {
     pub base: u64,
     /// Set when a rollback of ZooKeeper was found. Then no gateway grants a lock before the next era.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub suspect: Option<RollbackEvidence>,
+    pub suspect: Option<ZooKeeperRollbackEvidence>,
 }
 
 /// A gateway's evidence of a rollback of ZooKeeper: it has seen a larger epoch, or a later era, than this state can
 /// have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RollbackEvidence {
+pub struct ZooKeeperRollbackEvidence {
     /// The largest epoch that is known.
     pub highest: u64,
     /// The latest era that is known.
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     fn installation_meta(base: u64, highest: Option<u64>) -> InstallationMeta {
-        let suspect = highest.map(|highest| RollbackEvidence { highest, era: 1, by: "gw-1".into() });
+        let suspect = highest.map(|highest| ZooKeeperRollbackEvidence { highest, era: 1, by: "gw-1".into() });
         InstallationMeta { format: FORMAT, uuid: "ours".into(), era: 1, base, suspect }
     }
 

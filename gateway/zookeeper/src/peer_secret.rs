@@ -41,7 +41,7 @@ impl PeerSecret {
     }
 
     /// The response to `nonce`: it can be computed only with the secret, and does not reveal the secret.
-    pub fn respond(&self, nonce: &Nonce) -> ChallengeResponse {
+    pub fn respond(&self, nonce: &ChallengeNonce) -> ChallengeResponse {
         let key = Key::new(HMAC_SHA256, self.0.as_bytes());
         let tag = sign(&key, [PURPOSE, nonce.as_str()].concat().as_bytes());
         ChallengeResponse(to_hex(tag.as_ref()))
@@ -52,9 +52,9 @@ impl PeerSecret {
 const PURPOSE: &str = "fencegate peer ";
 
 /// Drawn anew for each challenge, so that old responses are worthless.
-pub struct Nonce(String);
+pub struct ChallengeNonce(String);
 
-impl Nonce {
+impl ChallengeNonce {
     pub fn new(randomness: &dyn Randomness) -> Self {
         Self(random_hex(randomness))
     }
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn response_matches_one_secret_and_nonce() {
         let [ours, other] = [(), ()].map(|()| PeerSecret::new(&SystemRandomness));
-        let [nonce, later] = [(), ()].map(|()| Nonce::new(&SystemRandomness));
+        let [nonce, later] = [(), ()].map(|()| ChallengeNonce::new(&SystemRandomness));
         let response = ours.respond(&nonce);
         assert!(response.matches(ours.respond(&nonce).as_str()));
         for wrong in [other.respond(&nonce), ours.respond(&later)] {
@@ -157,6 +157,6 @@ mod tests {
         for wrong in ["", nonce.as_str(), ours.as_str(), &response.as_str()[1..]] {
             assert!(!response.matches(wrong), "{wrong}");
         }
-        assert!(Nonce::parse(nonce.as_str()).is_some() && Nonce::parse("5").is_none());
+        assert!(ChallengeNonce::parse(nonce.as_str()).is_some() && ChallengeNonce::parse("5").is_none());
     }
 }

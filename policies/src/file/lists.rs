@@ -4,7 +4,7 @@ use super::{mapping::MappingReader, scalar};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     key::{KeyTemplate, ResourceKey},
-    plan::{EmptyListPolicy, FenceRule, FencingLevel, LeasePolicy, MigrationSourceLock},
+    plan::{EmptyListPolicy, FenceMigrationSource, FenceRule, FencingLevel, LeasePolicy},
 };
 
 const MAX_KEYS: &str = "max_keys";
@@ -31,7 +31,7 @@ pub(super) fn parse_empty(fence: &mut MappingReader) -> EmptyListPolicy {
 /// The parts of a fence that lists can contradict.
 pub(super) struct ListParseContext<'f> {
     pub(super) keys: Option<&'f [KeyTemplate]>,
-    pub(super) former: Option<&'f MigrationSourceLock>,
+    pub(super) former: Option<&'f FenceMigrationSource>,
     pub(super) max_keys: usize,
     pub(super) empty: EmptyListPolicy,
     pub(super) level: Option<FencingLevel>,

@@ -9,7 +9,7 @@ use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     key::KeyTemplate,
     plan::{
-        Enforcement, FencingLevel, IdempotencyRule, IdempotencyStore, LockModeRule, OperationEnd,
+        Enforcement, FencingLevel, IdempotencyRule, IdempotencyStore, LockModeRule, OperationEndStatus,
         OperationQuota,
     },
 };
@@ -78,9 +78,9 @@ pub(super) fn final_status(text: &str) -> Result<u16, Diagnostic> {
     let remedy =
         "there are 401, 403, 408, 421, 425, 429 and those from 500 to 599; all others always are an end";
     let status = scalar::status(text, 400..=599, remedy)?;
-    match OperationEnd::from_status(status, &[]) {
-        OperationEnd::Final => scalar::status(text, 500..=599, remedy),
-        OperationEnd::NotStarted | OperationEnd::Unknown => Ok(status),
+    match OperationEndStatus::from_status(status, &[]) {
+        OperationEndStatus::Final => scalar::status(text, 500..=599, remedy),
+        OperationEndStatus::NotStarted | OperationEndStatus::Unknown => Ok(status),
     }
 }
 

@@ -264,7 +264,7 @@ impl<'t> SourceComparison<'_, 't> {
     /// No element and no attribute may have the name, with any value.
     fn check_xml(&self, body: &[u8]) -> Result<(), ExtractKeyError> {
         let is_spelt =
-            body.contains(&0) || contains_ignoring_case(body, b"<!doctype") || !has_ascii_charset(body);
+            body.contains(&0) || contains_ignoring_case(body, b"<!doctype") || !declares_ascii_charset(body);
         let named = |wanted: &&&ComparedValue<'_>| {
             let name = wanted.folded.innermost_member();
             is_spelt || name.is_empty() || !name.is_ascii() || search::contains_xml_name(body, &name)
@@ -297,7 +297,7 @@ fn contains_ignoring_case(body: &[u8], text: &[u8]) -> bool {
 const LIKE_ASCII: [&str; 5] = ["utf-8", "utf8", "us-ascii", "iso-8859-1", "windows-1252"];
 
 /// True unless the first line of an XML document names another character set.
-fn has_ascii_charset(body: &[u8]) -> bool {
+fn declares_ascii_charset(body: &[u8]) -> bool {
     let end = body.windows(2).position(|part| part == b"?>").unwrap_or(0);
     let declared = String::from_utf8_lossy(&body[..end]).to_ascii_lowercase();
     declared.split("encoding").skip(1).all(|behind| {

@@ -55,7 +55,7 @@ pub enum TemplateValueSource {
 pub type ByteSpan = Range<usize>;
 
 /// Literals, and `None` for each variable.
-fn split_published(by_place: &str) -> impl Iterator<Item = Option<&str>> {
+fn split_published_template(by_place: &str) -> impl Iterator<Item = Option<&str>> {
     by_place.split_inclusive('}').flat_map(|piece| match piece.split_once('{') {
         Some((literal, variable)) if variable.ends_with('}') => [Some(literal), None].into_iter().take(2),
         _ => [Some(piece), None].into_iter().take(1),
@@ -122,14 +122,14 @@ impl KeyTemplate {
         let of_a_value =
             |character: char| u8::try_from(character).is_ok_and(|byte| is_unreserved(byte) || byte == b'%');
         TemplateGlob::from_parts(
-            split_published(by_place).map(|literal| literal.map(str::to_owned)),
+            split_published_template(by_place).map(|literal| literal.map(str::to_owned)),
             of_a_value,
         )
     }
 
     /// The literals of a published template, without its variables.
     pub(crate) fn published_shape(by_place: &str) -> String {
-        split_published(by_place).map(|literal| literal.unwrap_or("{}")).collect()
+        split_published_template(by_place).map(|literal| literal.unwrap_or("{}")).collect()
     }
 
     /// True for every key that the template can give, and for some more: only the text before the first value and

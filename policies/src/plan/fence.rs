@@ -29,7 +29,7 @@ pub struct FenceRule {
     /// Where the locks lie, and how many holders one has; always native for a set.
     pub placing: LockPlacement,
     /// The lock that requests take as well, while the gateways migrate from it to the lock of this fence.
-    pub former: Option<MigrationSourceLock>,
+    pub former: Option<FenceMigrationSource>,
     pub mode: LockModeRule,
     /// How long a request waits for its lock. Default 5 s.
     pub wait: Duration,
@@ -75,7 +75,7 @@ words! { EmptyListPolicy { Refuse = "refuse", Pass = "pass" } }
 
 /// A lock from which a fence is migrated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MigrationSourceLock {
+pub struct FenceMigrationSource {
     pub key: KeyTemplate,
     pub placing: LockPlacement,
 }
@@ -261,7 +261,7 @@ impl FenceRule {
     /// The site of one key of a migrated fence. The key shows to which of the two locks it belongs.
     fn migrated_site(
         &self,
-        former: &MigrationSourceLock,
+        former: &FenceMigrationSource,
         key: &ResourceKey,
     ) -> Result<LockLocation, ExtractKeyError> {
         match self.keys.iter().find(|template| template.parse_values(key).is_some()) {
@@ -587,8 +587,8 @@ fn upload_timeout(large_bodies: LargeBodyPolicy) -> Option<Duration> {
 }
 
 impl EffectiveFormerLock {
-    fn new(former: &MigrationSourceLock) -> Self {
-        let MigrationSourceLock { key, placing } = former;
+    fn new(former: &FenceMigrationSource) -> Self {
+        let FenceMigrationSource { key, placing } = former;
         Self { key: key.to_string(), layout: placing.layout().as_str(), lock_path: lock_path(placing) }
     }
 }

@@ -48,10 +48,10 @@ pub enum PrincipalCredential {
 
 /// Which keys a principal may hold: one, or all that begin alike. `{principal}` is filled in already.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyPattern(PatternKind);
+pub struct KeyPattern(KeyPatternKind);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum PatternKind {
+enum KeyPatternKind {
     Exact(Arc<str>),
     Prefix(Arc<str>),
 }
@@ -103,13 +103,13 @@ impl KeyPattern {
         if !filled.is_empty() && ResourceKey::parse(&filled).is_err() {
             return Err(ParseKeyPatternError::TooLong);
         }
-        Ok(Self(if open { PatternKind::Prefix(filled) } else { PatternKind::Exact(filled) }))
+        Ok(Self(if open { KeyPatternKind::Prefix(filled) } else { KeyPatternKind::Exact(filled) }))
     }
 
     pub fn matches(&self, key: &ResourceKey) -> bool {
         match &self.0 {
-            PatternKind::Exact(this) => key.as_str() == &**this,
-            PatternKind::Prefix(begin) => key.as_str().starts_with(&**begin),
+            KeyPatternKind::Exact(this) => key.as_str() == &**this,
+            KeyPatternKind::Prefix(begin) => key.as_str().starts_with(&**begin),
         }
     }
 
@@ -132,8 +132,8 @@ impl KeyPattern {
     /// All keys that it covers.
     pub(crate) fn glob(&self) -> TemplateGlob {
         match &self.0 {
-            PatternKind::Exact(this) => TemplateGlob::literal(this),
-            PatternKind::Prefix(begin) => TemplateGlob::with_prefix(begin),
+            KeyPatternKind::Exact(this) => TemplateGlob::literal(this),
+            KeyPatternKind::Prefix(begin) => TemplateGlob::with_prefix(begin),
         }
     }
 }
@@ -141,8 +141,8 @@ impl KeyPattern {
 impl fmt::Display for KeyPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            PatternKind::Exact(this) => f.write_str(this),
-            PatternKind::Prefix(begin) => write!(f, "{begin}*"),
+            KeyPatternKind::Exact(this) => f.write_str(this),
+            KeyPatternKind::Prefix(begin) => write!(f, "{begin}*"),
         }
     }
 }

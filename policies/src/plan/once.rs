@@ -25,7 +25,7 @@ pub struct IdempotencyRule {
     pub required: bool,
     /// How long a finished operation is stored. Default 24 h.
     pub keep: Duration,
-    /// Statuses that are the end of an operation beside those that always are: see [`super::OperationEnd`].
+    /// Statuses that are the end of an operation beside those that always are: see [`super::OperationEndStatus`].
     pub finals: Vec<u16>,
     /// How many operations ZooKeeper may store; a guard has its own limits.
     pub memory: OperationQuota,

@@ -2,7 +2,7 @@
 
 /// How an operation ended, as far as its answer shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OperationEnd {
+pub enum OperationEndStatus {
     /// The operation is over. A repeat gets this status and is not executed.
     Final,
     /// The service has not started the operation, so a repeat is executed.
@@ -20,7 +20,7 @@ pub enum OperationEnd {
 /// the name of an operation is checked, and stores neither.
 const NOT_TAKEN_UP: [u16; 6] = [401, 403, 408, 421, 425, 429];
 
-impl OperationEnd {
+impl OperationEndStatus {
     /// `finals` are the further statuses that end an operation of this route.
     pub fn from_status(status: u16, finals: &[u16]) -> Self {
         match status {
@@ -40,17 +40,22 @@ mod tests {
     #[test]
     fn only_untaken_operation_runs_again() {
         let ends = |ending| {
-            (100..600).filter(|status| OperationEnd::from_status(*status, &[]) == ending).collect::<Vec<_>>()
+            (100..600)
+                .filter(|status| OperationEndStatus::from_status(*status, &[]) == ending)
+                .collect::<Vec<_>>()
         };
-        assert_eq!(ends(OperationEnd::NotStarted), NOT_TAKEN_UP);
-        assert_eq!(ends(OperationEnd::Unknown), (500..600).collect::<Vec<_>>());
+        assert_eq!(ends(OperationEndStatus::NotStarted), NOT_TAKEN_UP);
+        assert_eq!(ends(OperationEndStatus::Unknown), (500..600).collect::<Vec<_>>());
     }
 
     /// A route can only make more statuses an end.
     #[test]
     fn route_only_adds_final_statuses() {
         let all: Vec<u16> = (100..600).collect();
-        assert!(all.iter().all(|status| OperationEnd::from_status(*status, &all) == OperationEnd::Final));
-        assert_eq!(OperationEnd::from_status(403, &[503]), OperationEnd::NotStarted);
+        assert!(
+            all.iter()
+                .all(|status| OperationEndStatus::from_status(*status, &all) == OperationEndStatus::Final)
+        );
+        assert_eq!(OperationEndStatus::from_status(403, &[503]), OperationEndStatus::NotStarted);
     }
 }

@@ -2,7 +2,7 @@
 
 /// A rule of the protocol that a variant leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ProtocolRule {
+pub(super) enum ModelProtocolRule {
     /// Compare a token with the watermark at all, and register it.
     Guard,
     /// Wait until no other tenure's dispatch is in flight.
@@ -43,11 +43,11 @@ pub(super) struct ModelBounds {
 
 pub(super) struct FenceModel {
     pub(super) bounds: ModelBounds,
-    pub(super) without: Option<ProtocolRule>,
+    pub(super) without: Option<ModelProtocolRule>,
 }
 
 impl FenceModel {
-    pub(super) fn follows(&self, rule: ProtocolRule) -> bool {
+    pub(super) fn follows(&self, rule: ModelProtocolRule) -> bool {
         self.without != Some(rule)
     }
 }

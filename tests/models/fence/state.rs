@@ -13,14 +13,14 @@ pub(super) struct ModelToken {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ModelState {
-    pub(super) gateways: [GatewayState; 2],
+    pub(super) gateways: [ModelGatewayState; 2],
     /// The gateway whose session holds the lock, by the lock service's view.
     pub(super) holder: Option<u8>,
     pub(super) next_e: u8,
     /// Dispatches on their way to the guard, each with the number of its copies.
     pub(super) network: BTreeMap<ModelToken, u8>,
     pub(super) guard: GuardState,
-    pub(super) upstream: UpstreamState,
+    pub(super) upstream: ModelUpstreamState,
     pub(super) left: ModelBounds,
     /// Dispatches that a gateway takes for not dispatched.
     pub(super) denied: BTreeSet<ModelToken>,
@@ -30,7 +30,7 @@ pub(super) struct ModelState {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct GatewayState {
+pub(super) struct ModelGatewayState {
     /// The tenure that the gateway takes for its own.
     pub(super) tenure: Option<ModelToken>,
     /// The gateway waits for the answer to the dispatch that `tenure` counts.
@@ -58,7 +58,7 @@ pub(super) struct GuardState {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
-pub(super) struct UpstreamState {
+pub(super) struct ModelUpstreamState {
     /// Dispatches that have reached the upstream and have not begun.
     pub(super) received: BTreeSet<ModelToken>,
     pub(super) running: BTreeSet<ModelToken>,
@@ -88,7 +88,7 @@ pub(super) enum ModelEvent {
 impl ModelState {
     pub(super) fn new(bounds: ModelBounds) -> ModelState {
         ModelState {
-            gateways: [GatewayState::default(); 2],
+            gateways: [ModelGatewayState::default(); 2],
             holder: None,
             next_e: 1,
             network: BTreeMap::new(),
@@ -103,7 +103,7 @@ impl ModelState {
                 quarantine: false,
                 recovered: false,
             },
-            upstream: UpstreamState::default(),
+            upstream: ModelUpstreamState::default(),
             left: bounds,
             denied: BTreeSet::new(),
             broken: None,
@@ -135,7 +135,7 @@ impl GuardState {
     }
 }
 
-impl UpstreamState {
+impl ModelUpstreamState {
     /// Whether all dispatches that reached the upstream are over, as `max_execution` promises.
     pub(super) fn is_idle(&self) -> bool {
         self.received.is_empty() && self.running.is_empty()

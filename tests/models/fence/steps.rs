@@ -1,7 +1,7 @@
 //! The possible next steps, and their effects.
 
 use super::{
-    rules::{FenceModel, ProtocolRule},
+    rules::{FenceModel, ModelProtocolRule},
     state::{BrokenInvariant, ModelEvent, ModelState, ModelToken},
 };
 
@@ -33,7 +33,7 @@ pub(super) enum ModelStep {
     Write,
     /// The upstream's connection breaks.
     Lose(ModelToken),
-    /// The guard drops a dispatch that no gateway waits for. This happens only without [`ProtocolRule::Detach`].
+    /// The guard drops a dispatch that no gateway waits for. This happens only without [`ModelProtocolRule::Detach`].
     Drop(ModelToken),
     /// The guard is killed, and starts again.
     Restart,
@@ -45,7 +45,7 @@ pub(super) enum ModelStep {
 
 /// The answer that a gateway gets.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum GatewayAnswer {
+enum ModelGuardAnswer {
     Done,
     Unknown,
     Duplicate,
@@ -77,7 +77,7 @@ pub(super) fn collect_possible_steps(model: &FenceModel, state: &ModelState, ste
     }
     steps.extend(state.network.keys().map(|token| ModelStep::Arrive(*token)));
     for token in state.guard.announced.keys() {
-        let clear = !model.follows(ProtocolRule::Settle) || state.guard.is_clear_for(*token);
+        let clear = !model.follows(ModelProtocolRule::Settle) || state.guard.is_clear_for(*token);
         steps.push(if clear { ModelStep::Admit(*token) } else { ModelStep::Busy(*token) });
     }
     if state.guard.eventual_disk_value() && may_rest(model, state) {
@@ -86,14 +86,14 @@ pub(super) fn collect_possible_steps(model: &FenceModel, state: &ModelState, ste
     if !state.guard.line.is_empty() {
         steps.push(ModelStep::Write);
     }
-    if state.guard.line.is_empty() || !model.follows(ProtocolRule::WriteFirst) {
+    if state.guard.line.is_empty() || !model.follows(ModelProtocolRule::WriteFirst) {
         steps.extend(state.guard.unsent.iter().map(|token| ModelStep::Send(*token)));
     }
     for token in &state.guard.in_flight {
         if state.left.losses > 0 && !state.guard.unsent.contains(token) {
             steps.push(ModelStep::Lose(*token));
         }
-        if !model.follows(ProtocolRule::Detach) && waiting_gateway(state, *token).is_none() {
+        if !model.follows(ModelProtocolRule::Detach) && waiting_gateway(state, *token).is_none() {
             steps.push(ModelStep::Drop(*token));
         }
     }
@@ -119,13 +119,13 @@ pub(super) fn apply(model: &FenceModel, state: &mut ModelState, step: ModelStep)
         ModelStep::Expire => state.holder = None,
         ModelStep::Release(gateway) => retire(state, gateway),
         ModelStep::Dispatch { gateway, copies } => dispatch(state, gateway, copies),
-        ModelStep::GiveUp(gateway) => deliver_answer(model, state, gateway, GatewayAnswer::Unknown),
+        ModelStep::GiveUp(gateway) => deliver_answer(model, state, gateway, ModelGuardAnswer::Unknown),
         ModelStep::Arrive(token) => arrive(model, state, token),
         ModelStep::Admit(token) => admit(model, state, token),
         ModelStep::Busy(token) => {
             state.guard.announced.remove(&token);
             state.event = (!state.guard.in_doubt.is_empty()).then_some(ModelEvent::InDoubt);
-            answer(model, state, token, GatewayAnswer::NotNow);
+            answer(model, state, token, ModelGuardAnswer::NotNow);
         }
         ModelStep::Send(token) => {
             state.guard.unsent.remove(&token);
@@ -136,16 +136,16 @@ pub(super) fn apply(model: &FenceModel, state: &mut ModelState, step: ModelStep)
         ModelStep::Lose(token) => {
             state.left.losses -= 1;
             state.guard.in_flight.remove(&token);
-            if model.follows(ProtocolRule::KeepDoubt) {
+            if model.follows(ModelProtocolRule::KeepDoubt) {
                 state.guard.in_doubt.insert(token);
             }
-            answer(model, state, token, GatewayAnswer::Unknown);
+            answer(model, state, token, ModelGuardAnswer::Unknown);
         }
         ModelStep::Drop(token) => drop(state.guard.in_flight.remove(&token)),
         ModelStep::Restart => {
             state.left.restarts -= 1;
             state.guard.restart();
-            state.guard.quarantine = model.follows(ProtocolRule::Quarantine) && state.guard.at_work;
+            state.guard.quarantine = model.follows(ModelProtocolRule::Quarantine) && state.guard.at_work;
             let idle = !state.guard.at_work && !state.upstream.begun.is_empty();
             state.event = idle.then_some(ModelEvent::AtRest);
         }
@@ -156,7 +156,7 @@ pub(super) fn apply(model: &FenceModel, state: &mut ModelState, step: ModelStep)
             state.upstream.running.remove(&token);
             // A guard that was killed meanwhile does not learn of the end. Nor does a guard whose connection broke.
             if state.guard.in_flight.remove(&token) {
-                answer(model, state, token, GatewayAnswer::Done);
+                answer(model, state, token, ModelGuardAnswer::Done);
             }
         }
     }
@@ -177,19 +177,19 @@ fn arrive(model: &FenceModel, state: &mut ModelState, token: ModelToken) {
         copies => *copies -= 1,
     }
     let guard = &mut state.guard;
-    if !model.follows(ProtocolRule::Guard) {
+    if !model.follows(ModelProtocolRule::Guard) {
         state.upstream.received.insert(token);
         return;
     }
     // Only the tenure of a recovered watermark is known. So no dispatch of that tenure is known to be new.
     let old_tenure =
-        guard.recovered && model.follows(ProtocolRule::StrictRecovery) && token.e <= guard.newest.e;
+        guard.recovered && model.follows(ModelProtocolRule::StrictRecovery) && token.e <= guard.newest.e;
     let refusal = if !guard.recovered && token.e == guard.newest.e && token <= guard.newest {
-        Some((ModelEvent::Duplicate, GatewayAnswer::Duplicate))
+        Some((ModelEvent::Duplicate, ModelGuardAnswer::Duplicate))
     } else if guard.quarantine {
-        Some((ModelEvent::Quarantined, GatewayAnswer::NotNow))
+        Some((ModelEvent::Quarantined, ModelGuardAnswer::NotNow))
     } else if old_tenure || token <= guard.newest {
-        Some((ModelEvent::Stale, GatewayAnswer::Stale))
+        Some((ModelEvent::Stale, ModelGuardAnswer::Stale))
     } else {
         None
     };
@@ -205,9 +205,9 @@ fn arrive(model: &FenceModel, state: &mut ModelState, token: ModelToken) {
 
 fn admit(model: &FenceModel, state: &mut ModelState, token: ModelToken) {
     let waited = state.guard.announced.remove(&token).expect("what is admitted was announced");
-    if model.follows(ProtocolRule::SecondCheck) && state.guard.newest != token {
+    if model.follows(ModelProtocolRule::SecondCheck) && state.guard.newest != token {
         state.event = Some(ModelEvent::Stale);
-        return answer(model, state, token, GatewayAnswer::Stale);
+        return answer(model, state, token, ModelGuardAnswer::Stale);
     }
     state.event = waited.then_some(ModelEvent::Waited);
     let guard = &mut state.guard;
@@ -221,9 +221,9 @@ fn admit(model: &FenceModel, state: &mut ModelState, token: ModelToken) {
 /// Whether the guard may submit the record that the key is at rest.
 fn may_rest(model: &FenceModel, state: &ModelState) -> bool {
     let guard = &state.guard;
-    (guard.in_flight.is_empty() || !model.follows(ProtocolRule::RestAfterEnd))
-        && (guard.in_doubt.is_empty() || !model.follows(ProtocolRule::RestAfterDoubt))
-        && (!guard.quarantine || !model.follows(ProtocolRule::RestAfterQuarantine))
+    (guard.in_flight.is_empty() || !model.follows(ModelProtocolRule::RestAfterEnd))
+        && (guard.in_doubt.is_empty() || !model.follows(ModelProtocolRule::RestAfterDoubt))
+        && (!guard.quarantine || !model.follows(ModelProtocolRule::RestAfterQuarantine))
 }
 
 fn begin_execution(state: &mut ModelState, token: ModelToken) {
@@ -242,18 +242,18 @@ fn waiting_gateway(state: &ModelState, token: ModelToken) -> Option<usize> {
 }
 
 /// The first answer counts. Later answers find no waiting gateway.
-fn answer(model: &FenceModel, state: &mut ModelState, token: ModelToken, answer: GatewayAnswer) {
+fn answer(model: &FenceModel, state: &mut ModelState, token: ModelToken, answer: ModelGuardAnswer) {
     if let Some(gateway) = waiting_gateway(state, token) {
         deliver_answer(model, state, gateway, answer);
     }
 }
 
-fn deliver_answer(model: &FenceModel, state: &mut ModelState, gateway: usize, answer: GatewayAnswer) {
+fn deliver_answer(model: &FenceModel, state: &mut ModelState, gateway: usize, answer: ModelGuardAnswer) {
     state.gateways[gateway].waits = false;
     let token = state.gateways[gateway].tenure.expect("who waits has a tenure");
-    let refused = matches!(answer, GatewayAnswer::Stale | GatewayAnswer::NotNow);
+    let refused = matches!(answer, ModelGuardAnswer::Stale | ModelGuardAnswer::NotNow);
     // Behind a hop, the refusal may be that of one copy while another one executes.
-    let believed = model.bounds.copies == 0 || !model.follows(ProtocolRule::DisbelieveHop);
+    let believed = model.bounds.copies == 0 || !model.follows(ModelProtocolRule::DisbelieveHop);
     if refused && believed {
         state.denied.insert(token);
         if state.upstream.begun.contains(&token) {
@@ -261,10 +261,10 @@ fn deliver_answer(model: &FenceModel, state: &mut ModelState, gateway: usize, an
         }
     }
     let goes_on = match answer {
-        GatewayAnswer::Done => true,
-        GatewayAnswer::NotNow => believed,
-        GatewayAnswer::Stale => false,
-        GatewayAnswer::Unknown | GatewayAnswer::Duplicate => !model.follows(ProtocolRule::Retire),
+        ModelGuardAnswer::Done => true,
+        ModelGuardAnswer::NotNow => believed,
+        ModelGuardAnswer::Stale => false,
+        ModelGuardAnswer::Unknown | ModelGuardAnswer::Duplicate => !model.follows(ModelProtocolRule::Retire),
     };
     if !goes_on {
         retire(state, gateway);

@@ -9,7 +9,7 @@ use fencegate_tests::{
     gateway::Gateway,
     runbook::RunbookWalk,
     site::TestSite,
-    zookeeper_proxy::{LockOperation, OperationFault, ZooKeeperProxy},
+    zookeeper_proxy::{LockNodeOperation, OperationFault, ZooKeeperProxy},
 };
 
 /// The alerts for an interrupted, a lost and an expired session fire while a gateway is cut off from ZooKeeper.
@@ -24,7 +24,7 @@ async fn disconnected_gateway_fires() {
 
     // The connection of one session breaks, and the session finds no other connection.
     link.refuse();
-    let broken = link.intercept(LockOperation::Create, OperationFault::AnswerLost);
+    let broken = link.intercept(LockNodeOperation::Create, OperationFault::AnswerLost);
     let pending = gateway.begin(TestRequest::post("/pay/7"));
     broken.wait().await;
     let away = here.wait_firing("FencegateZkSessionAway").await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use fencegate_check::explain::RequestExplanation;
-use fencegate_tests::{origin::RequestRecord, wire::WireMessage};
+use fencegate_tests::{origin::RequestRecord, wire::HttpWireMessage};
 use serde_json::Value;
 
 use super::spelled::{HOST, SpelledRequest};
@@ -12,7 +12,7 @@ use super::spelled::{HOST, SpelledRequest};
 pub(super) fn compare(
     explanation: &RequestExplanation,
     spelled: &SpelledRequest,
-    answer: &WireMessage,
+    answer: &HttpWireMessage,
     record: Option<&RequestRecord>,
 ) {
     let context = || format!("{spelled:?}\nsaid {explanation:#?}\ncame {answer:?}\nrecorded {record:?}");

@@ -13,7 +13,7 @@ use fencegate_tests::{
     origin::{OriginAction, OriginReply},
     policy::TestPolicy,
     site::TestSite,
-    wire::WireMessage,
+    wire::HttpWireMessage,
 };
 use serde_json::{Value, json};
 
@@ -87,7 +87,7 @@ fn announce(guarded: &GuardedSite) {
     guarded.site.origin.script(ANNOUNCEMENT, std::iter::repeat_n(OriginAction::now(reply), 2000));
 }
 
-async fn send_spelled(gateway: &Gateway, spelled: &SpelledRequest) -> WireMessage {
+async fn send_spelled(gateway: &Gateway, spelled: &SpelledRequest) -> HttpWireMessage {
     let mut connection = RawClient::connect(gateway.public).await.expect("a connection");
     connection.send(spelled.bytes(HOST)).await.expect("sent");
     let mut answer = connection.read_head().await.expect("an answer");

@@ -22,7 +22,7 @@ use fencegate_testkit::scratch;
 use fencegate_tests::shared_store::{FLOOR, SharedStore, TERMS};
 
 use super::database;
-use crate::guard_shared_decisions::{RegisterPair, SmallRng, claim};
+use crate::guard_shared_decisions::{AdmissionComparisonFixture, SmallRng, claim};
 
 /// A single guard: its register, and its file, to which each change is written.
 struct FileGuard {
@@ -171,8 +171,13 @@ async fn assert_decides_alike(seed: u64, end: GuardEnd) {
     let register = AdmissionTable::new(&remembered, clock.now(), TERMS.max_execution);
     assert_eq!(moved.counts.keys, remembered.marks.len() as u64);
     assert_eq!(moved.counts.highest, register.highest_epoch());
-    let mut two =
-        RegisterPair::with_store(register, &SharedStore { database, place }, clock, seed + 1000).await;
+    let mut two = AdmissionComparisonFixture::with_store(
+        register,
+        &SharedStore { database, place },
+        clock,
+        seed + 1000,
+    )
+    .await;
     if end == GuardEnd::InOrder {
         two.compare().await;
     }

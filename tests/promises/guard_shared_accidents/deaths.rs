@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard_postgres::postgres::{
-    AdmitReply, JournalWriteOutcome, MembershipLostError as Gone, PostgresError, PostgresOperationLock,
+    AdmitReply, GuardMembershipLostError as Gone, JournalWriteOutcome, PostgresError, PostgresOperationLock,
     PostgresStore, ReserveOperationReply,
 };
 use fencegate_guard_store::{

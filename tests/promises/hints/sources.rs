@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 /// A command as it stands in a source, behind `fencegate`; what is in braces is filled in when it is printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PrintedCommand {
+pub(super) struct HintCommand {
     pub(super) file: String,
     pub(super) template: String,
 }
@@ -36,7 +36,7 @@ const VERBS: [&str; 21] = [
 /// Placeholders for values that the program does not have, or has only when it prints.
 pub(super) const PLACEHOLDERS: [&str; 6] = ["E", "UUID", "POLICY", "CODE", "KEYFILE", "FILE"];
 
-impl PrintedCommand {
+impl HintCommand {
     /// Whether what was typed is this command, filled in.
     pub(super) fn matches(&self, typed: &str) -> bool {
         let Some(typed) = typed.strip_prefix("fencegate ") else { return false };
@@ -59,14 +59,14 @@ impl PrintedCommand {
 }
 
 /// The commands in the sources of all crates except the tests.
-pub(super) fn printed_in_sources() -> Vec<PrintedCommand> {
+pub(super) fn printed_in_sources() -> Vec<HintCommand> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut printed = Vec::new();
     for crates in ["gateway", "policies"] {
         each_source(&top.join(crates), &mut |file, text| {
             let name = file.strip_prefix(&top).unwrap_or(file).display().to_string();
             let all = commands(&program_text(text), &name);
-            printed.extend(all.into_iter().map(|template| PrintedCommand { file: name.clone(), template }));
+            printed.extend(all.into_iter().map(|template| HintCommand { file: name.clone(), template }));
         });
     }
     assert!(printed.len() > 40, "not all were found: {printed:#?}");
@@ -148,7 +148,7 @@ fn commands_are_found_in_sources() {
                  init -c POLICY`, once\")]
     ";
     assert_eq!(commands(&program_text(source), "x"), ["locks --after {}", "era init -c POLICY"]);
-    let printed = |template: &str| PrintedCommand { file: String::new(), template: template.to_owned() };
+    let printed = |template: &str| HintCommand { file: String::new(), template: template.to_owned() };
     assert!(printed("locks --after {}").matches("fencegate locks --after a/7 -c x.yaml"));
     assert!(printed("era bump --at-least E").matches("fencegate era bump --at-least 7"));
     assert!(printed("{verb} --at-least {}").matches("fencegate era init --at-least 7"));

@@ -16,14 +16,14 @@ use tokio::time::sleep;
 use super::pay;
 
 /// Two gateways that see clocks of their own.
-struct SteppedGateways {
+struct SteppedClockGateways {
     site: TestSite,
     _tokens: LeaseTokens,
     gateways: [Gateway; 2],
     clocks: [SteppedClock; 2],
 }
 
-impl SteppedGateways {
+impl SteppedClockGateways {
     async fn fresh() -> Self {
         let site = TestSite::fresh().await.with_comparison();
         let tokens = LeaseTokens::default();
@@ -60,7 +60,7 @@ impl SteppedGateways {
 /// Steps of the wall clock make no lease longer or shorter.
 #[tokio::test]
 async fn wall_clock_steps_leave_ttl_unchanged() {
-    let story = SteppedGateways::fresh().await;
+    let story = SteppedClockGateways::fresh().await;
     let [one, other] = &story.gateways;
     let ttl = Duration::from_millis(1500);
     let first = ClientLease::acquire(one, json!({"keys": ["account/7"], "ttl_ms": 1500})).await;
@@ -86,7 +86,7 @@ async fn wall_clock_steps_leave_ttl_unchanged() {
 /// A lease is over at once when the machine of its gateway has slept past its TTL.
 #[tokio::test]
 async fn machine_sleep_past_ttl_ends_lease() {
-    let story = SteppedGateways::fresh().await;
+    let story = SteppedClockGateways::fresh().await;
     let first =
         ClientLease::acquire(&story.gateways[0], json!({"keys": ["account/7"], "ttl_ms": 10_000})).await;
     assert_eq!(story.gateways[0].send(&first.with_lease(pay())).await.status, 200);

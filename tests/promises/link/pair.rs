@@ -9,7 +9,7 @@ use fencegate_tests::{
     policy::TestPolicy,
     site::TestSite,
     zookeeper::ZnodeTree,
-    zookeeper_proxy::{LockOperation, OperationFault, ZooKeeperProxy},
+    zookeeper_proxy::{LockNodeOperation, OperationFault, ZooKeeperProxy},
 };
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ pub(crate) const HOLDS: [fn() -> Value; 2] =
     [|| json!({"mode": "strict"}), || json!({"mode": "cached", "linger": "60ms"})];
 
 /// A gateway behind a faulty link, and one beside it.
-pub(crate) struct LinkedPair {
+pub(crate) struct FaultyLinkGateways {
     pub(crate) site: TestSite,
     pub(crate) link: ZooKeeperProxy,
     pub(crate) tree: ZnodeTree,
@@ -26,7 +26,7 @@ pub(crate) struct LinkedPair {
     pub(crate) other: Gateway,
 }
 
-impl LinkedPair {
+impl FaultyLinkGateways {
     pub(crate) async fn new(hold: Value) -> Self {
         Self::with_policy(|policy| policy.with("/defaults/hold", hold)).await
     }
@@ -90,7 +90,7 @@ impl LinkedPair {
 
     /// Serves a request whose lock node meets a fate when it is removed, and tells the token that it was sent with.
     pub(crate) async fn remove_with_fault(&self, fate: OperationFault) -> Option<FencingToken> {
-        let removed = self.link.intercept(LockOperation::Delete, fate);
+        let removed = self.link.intercept(LockNodeOperation::Delete, fate);
         let answer = self.ours.send(&TestRequest::post("/pay/7")).await;
         assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)));
         removed.wait().await;

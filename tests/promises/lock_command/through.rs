@@ -5,7 +5,7 @@ use fencegate_lock::client::{ConnectOptions, LockClient};
 use fencegate_process::clock::{Clock, MachineClock};
 use fencegate_testkit::{child::Signal, wait::wait_until};
 use fencegate_tests::{
-    charged::{CommandBehavior, LockSource, LockedCommand},
+    charged::{CommandBehavior, LockedCommand, TestLockSource},
     client::TestRequest,
     gateway::Gateway,
     leases::{CLIENT, LeaseTokens, OPERATOR, json_body},
@@ -24,8 +24,8 @@ async fn one() -> (TestSite, LeaseTokens, Gateway) {
     (site, tokens, gateway)
 }
 
-fn lock_source(gateway: &Gateway, tokens: &LeaseTokens) -> LockSource {
-    LockSource::via_gateways(&[gateway], &tokens.file("client"))
+fn lock_source(gateway: &Gateway, tokens: &LeaseTokens) -> TestLockSource {
+    TestLockSource::via_gateways(&[gateway], &tokens.file("client"))
 }
 
 /// Whoever stands in line behind it gets the lock only when the command is dead.
@@ -118,7 +118,7 @@ async fn waiter_queues_and_leaves() {
     assert_eq!(waits.exit().await, 0, "{}", waits.log());
     for (file, key) in [("other", "job/1"), ("nobody", "job/1"), ("client", "secret/1")] {
         let refused = LockedCommand::spawn_shell(
-            LockSource::via_gateways(&[&gateway], &tokens.file(file)),
+            TestLockSource::via_gateways(&[&gateway], &tokens.file(file)),
             &["lock", key],
             "echo ran",
         );
@@ -159,7 +159,7 @@ async fn command_dies_before_next_grant() {
     let tokens = LeaseTokens::default();
     let policies = ["gw-1", "gw-2"].map(|name| tokens.policy(&site, name));
     let (one, other) = Gateway::start_both(&policies[0], &policies[1]).await;
-    let doors = || LockSource::via_gateways(&[&one, &other], &tokens.file("client"));
+    let doors = || TestLockSource::via_gateways(&[&one, &other], &tokens.file("client"));
     let begin = |key: &str| {
         LockedCommand::spawn(
             doors(),

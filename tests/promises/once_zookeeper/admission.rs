@@ -9,7 +9,7 @@ use fencegate_tests::{
     gateway::Gateway,
     origin::Latch,
     site::TestSite,
-    zookeeper_proxy::{LockOperation, OperationFault, ZooKeeperProxy},
+    zookeeper_proxy::{LockNodeOperation, OperationFault, ZooKeeperProxy},
 };
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ async fn unanswered_admission_is_sent_once() {
         let gateway = Gateway::start(&policy).await;
         // The parent node exists from here on, so the next transaction is the admission itself.
         assert_eq!(gateway.send(&pay(&before)).await.status, 200);
-        let sprung = link.intercept(LockOperation::Admission, fate.clone());
+        let sprung = link.intercept(LockNodeOperation::Admission, fate.clone());
         let asked = gateway.begin(pay(&name));
         sprung.wait().await;
         if matches!(fate, OperationFault::Vanishes) {
@@ -97,7 +97,7 @@ async fn client_gone_before_admission_sends_nothing() {
             .await;
     assert_eq!(gateway.send(&pay(&before)).await.status, 200);
     let latch = Latch::default();
-    let sprung = link.intercept(LockOperation::Admission, OperationFault::AnswerHeld(latch.clone()));
+    let sprung = link.intercept(LockNodeOperation::Admission, OperationFault::AnswerHeld(latch.clone()));
     let asked = gateway.begin(pay(&name));
     sprung.wait().await;
     asked.hang_up();
@@ -126,7 +126,7 @@ async fn admission_lost_with_session_is_reverted() {
     let (one, two) = Gateway::start_both(&ours, &other).await;
     assert_eq!(one.send(&pay(&before)).await.status, 200);
     let never = Latch::default();
-    let sprung = link.intercept(LockOperation::Admission, OperationFault::AnswerHeld(never));
+    let sprung = link.intercept(LockNodeOperation::Admission, OperationFault::AnswerHeld(never));
     let asked = one.begin(pay(&name));
     sprung.wait().await;
     link.cut();

@@ -22,7 +22,7 @@ pub(super) struct StormJudge {
 
 /// Counts of each kind of event. A storm without such events proves little.
 #[derive(Debug, Default)]
-struct EventCounts {
+struct StormEventCounts {
     replayed: usize,
     unknown: usize,
     recorded_unknown: usize,
@@ -47,7 +47,7 @@ impl StormJudge {
         for record in log.records.iter().filter(|record| record.whole.is_some()) {
             executions.entry(record.path()).or_default().push(record);
         }
-        let mut seen = EventCounts::default();
+        let mut seen = StormEventCounts::default();
         let mut sum = 0;
         let mut known = 0;
         let mut open = 0;
@@ -125,7 +125,7 @@ fn is_truthful(told: &AttemptResult, executed: Option<&RequestRecord>) -> bool {
     matches!(outcome, FencingOutcome::Done | FencingOutcome::Replayed)
 }
 
-impl EventCounts {
+impl StormEventCounts {
     fn count(&mut self, end: &ClientAttemptEnd) {
         *match end {
             ClientAttemptEnd::Impatient => &mut self.hung_up,

@@ -101,18 +101,21 @@ async fn drain_gives_tunnels_half_its_time() {
 /// ended its side.
 #[tokio::test]
 async fn drained_tunnel_keeps_key_for_upstream() {
-    tokio::join!(assert_cut_by_drain(TunnelClient::Listens), assert_cut_by_drain(TunnelClient::HasEnded));
+    tokio::join!(
+        assert_cut_by_drain(TunnelClientState::Listens),
+        assert_cut_by_drain(TunnelClientState::HasEnded)
+    );
 }
 
 /// What the client of a tunnel does when its gateway stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TunnelClient {
+enum TunnelClientState {
     Listens,
     /// The client has ended its own direction.
     HasEnded,
 }
 
-async fn assert_cut_by_drain(client: TunnelClient) {
+async fn assert_cut_by_drain(client: TunnelClientState) {
     // Longer than half of the drain, which a tunnel has, and shorter than the whole drain.
     const TIME: Duration = Duration::from_millis(2500);
     let site = TestSite::fresh().await;
@@ -131,7 +134,7 @@ async fn assert_cut_by_drain(client: TunnelClient) {
     let wrote = Instant::now();
     stream.write_all(b"still here").await.expect("open");
     assert_received(&mut stream, "still here").await;
-    if client == TunnelClient::HasEnded {
+    if client == TunnelClientState::HasEnded {
         stream.shutdown().await.expect("open");
     }
     let next = other.send(&TestRequest::post("/pay/stays")).await;

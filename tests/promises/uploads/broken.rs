@@ -21,7 +21,7 @@ use serde_json::json;
 
 use super::{
     MIB, body,
-    client::{Upload, UploadFraming},
+    client::{InFlightUpload, UploadFraming},
     with_streaming,
 };
 
@@ -34,7 +34,7 @@ enum CloseKind {
     EndingItsStream(Reason),
 }
 
-fn end_upload(mut upload: Upload, way: CloseKind) {
+fn end_upload(mut upload: InFlightUpload, way: CloseKind) {
     match way {
         CloseKind::Politely => drop(upload),
         CloseKind::WithReset => upload.reset(),
@@ -50,9 +50,14 @@ fn end_upload(mut upload: Upload, way: CloseKind) {
 }
 
 /// An upload of a MiB of which half has reached the upstream.
-async fn begin_half_upload(site: &TestSite, gateway: &Gateway, framing: UploadFraming, path: &str) -> Upload {
+async fn begin_half_upload(
+    site: &TestSite,
+    gateway: &Gateway,
+    framing: UploadFraming,
+    path: &str,
+) -> InFlightUpload {
     let before = site.origin.count(path);
-    let mut upload = Upload::begin(gateway, framing, path, MIB).await;
+    let mut upload = InFlightUpload::begin(gateway, framing, path, MIB).await;
     upload.send(&body(MIB / 2)).await;
     site.origin.wait_for("the head of the request", |log| log.requests_for(path).nth(before).map(drop)).await;
     upload
@@ -157,7 +162,7 @@ async fn http2_half_body_looks_incomplete() {
         (UploadFraming::Http2, CloseKind::EndingItsStream(Reason::NO_ERROR)),
     ] {
         let before = origin.requests_on("/pay/7").len();
-        let mut upload = Upload::begin(&gateway, framing, "/pay/7", MIB).await;
+        let mut upload = InFlightUpload::begin(&gateway, framing, "/pay/7", MIB).await;
         upload.send(&body(MIB / 2)).await;
         let begun = async {
             while origin.requests_on("/pay/7").len() == before {
@@ -233,7 +238,7 @@ async fn upload_timeout_limits_slow_upstream() {
     let gateway = Gateway::start(&policy).await;
     site.origin.script("/pay/7", [OriginAction::ReadSlowly(Duration::from_millis(20))]);
     let body = body(48 * MIB);
-    let mut upload = Upload::begin(&gateway, UploadFraming::Length, "/pay/7", body.len()).await;
+    let mut upload = InFlightUpload::begin(&gateway, UploadFraming::Length, "/pay/7", body.len()).await;
     let began = Instant::now();
     let uploading = tokio::spawn(async move {
         upload.send(&body).await;

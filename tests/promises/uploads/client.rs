@@ -26,7 +26,7 @@ pub(super) enum UploadFraming {
 }
 
 /// A request whose body is on its way. Dropping the value closes the connection in order.
-pub(super) enum Upload {
+pub(super) enum InFlightUpload {
     Raw(RawClient, UploadFraming),
     Stream(H2Upload),
 }
@@ -60,9 +60,9 @@ impl SharedConnection {
         Self { requests, address, running: tokio::spawn(async { drop(connection.await) }) }
     }
 
-    pub(super) async fn upload(&self, path: &str) -> Upload {
+    pub(super) async fn upload(&self, path: &str) -> InFlightUpload {
         let (answer, body) = self.ask(path, None).await;
-        Upload::Stream(H2Upload { body, answer, _connection: None })
+        InFlightUpload::Stream(H2Upload { body, answer, _connection: None })
     }
 
     async fn ask(&self, path: &str, length: Option<usize>) -> (ResponseFuture, SendStream<Bytes>) {
@@ -98,7 +98,7 @@ impl H2Upload {
     }
 }
 
-impl Upload {
+impl InFlightUpload {
     /// `length`: announced where the framing has a length.
     pub(super) async fn begin(gateway: &Gateway, framing: UploadFraming, path: &str, length: usize) -> Self {
         let announced = match framing {

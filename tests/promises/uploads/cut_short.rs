@@ -10,12 +10,12 @@ use fencegate_tests::{
     gateway::Gateway,
     origin::{Latch, OriginAction},
     site::TestSite,
-    wire::WireMessage,
+    wire::HttpWireMessage,
 };
 
 use super::{
     MIB, body,
-    client::{Upload, UploadFraming},
+    client::{InFlightUpload, UploadFraming},
     with_streaming,
 };
 
@@ -52,7 +52,7 @@ async fn broken_response_during_upload_is_unknown() {
         for framing in [UploadFraming::Length, UploadFraming::Chunked, UploadFraming::Http2] {
             let before = site.origin.count("/pay/7");
             site.origin.script("/pay/7", [OriginAction::BreakUnread(words)]);
-            let mut upload = Upload::begin(&gateway, framing, "/pay/7", MIB).await;
+            let mut upload = InFlightUpload::begin(&gateway, framing, "/pay/7", MIB).await;
             upload.send(&body(MIB / 2)).await;
             let case = format!("{words:?} {framing:?}");
             assert_eq!(upload.answer().await, (502, "unknown".to_owned()), "{case}");
@@ -100,7 +100,7 @@ async fn broken_large_response_looks_incomplete() {
         let piece = if framing.starts_with('C') { String::new() } else { "20000\r\n".to_owned() };
         raw.send(format!("{head}{piece}{}", "x".repeat(0x20000))).await.expect("connected");
         let answer = wait_until("an end", raw.read_response(), || gateway.log()).await;
-        let is_unknown = |told: &WireMessage| {
+        let is_unknown = |told: &HttpWireMessage| {
             let outcome = told.field("fencing-outcome").unwrap_or_default();
             told.word(1) == "502" && outcome.starts_with("unknown")
         };
@@ -117,23 +117,23 @@ async fn cut_upload_keeps_key_for_upstream() {
     const HALF: &str = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf";
     const CODED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n";
     tokio::join!(
-        assert_upload_cut_off(CutOff::ByItsClient, UploadFraming::Length, None),
-        assert_upload_cut_off(CutOff::ByItsClient, UploadFraming::Chunked, None),
-        assert_upload_cut_off(CutOff::ByItsClient, UploadFraming::Length, Some(HALF)),
-        assert_upload_cut_off(CutOff::ByItsTimeLimit, UploadFraming::Length, None),
-        assert_upload_cut_off(CutOff::ForItsAnswer, UploadFraming::Length, Some(CODED)),
+        assert_upload_cut_off(UploadCutOff::ByItsClient, UploadFraming::Length, None),
+        assert_upload_cut_off(UploadCutOff::ByItsClient, UploadFraming::Chunked, None),
+        assert_upload_cut_off(UploadCutOff::ByItsClient, UploadFraming::Length, Some(HALF)),
+        assert_upload_cut_off(UploadCutOff::ByItsTimeLimit, UploadFraming::Length, None),
+        assert_upload_cut_off(UploadCutOff::ForItsAnswer, UploadFraming::Length, Some(CODED)),
     );
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CutOff {
+enum UploadCutOff {
     ByItsClient,
     ByItsTimeLimit,
     ForItsAnswer,
 }
 
 /// `answer`: the part of an answer that the service has sent by then.
-async fn assert_upload_cut_off(how: CutOff, framing: UploadFraming, answer: Option<&'static str>) {
+async fn assert_upload_cut_off(how: UploadCutOff, framing: UploadFraming, answer: Option<&'static str>) {
     const TIME: Duration = Duration::from_millis(1800);
     // What the service reads, it reads a little later than it was written.
     const LATE: Duration = Duration::from_millis(400);
@@ -146,10 +146,10 @@ async fn assert_upload_cut_off(how: CutOff, framing: UploadFraming, answer: Opti
     let gateway = Gateway::start(&policy).await;
     let at_work = Latch::default();
     site.origin.script("/pay/7", answer.map(|words| OriginAction::BeginUnread(words, at_work.clone())));
-    let mut upload = Upload::begin(&gateway, framing, "/pay/7", MIB).await;
+    let mut upload = InFlightUpload::begin(&gateway, framing, "/pay/7", MIB).await;
     upload.send(&body(MIB / 2)).await;
     site.origin.wait_for("the head of the request", |log| log.requests_for("/pay/7").next().map(drop)).await;
-    let stays = if how == CutOff::ByItsClient {
+    let stays = if how == UploadCutOff::ByItsClient {
         tokio::time::sleep(QUIET).await;
         upload.reset();
         None

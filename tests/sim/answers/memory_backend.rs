@@ -2,17 +2,17 @@
 
 use std::{future::Future, rc::Rc, time::Duration};
 
-use fencegate_tests::memory::{EnsembleSettings, InFlightFate, SimConnector, SimEnsemble, Wire};
+use fencegate_tests::memory::{EnsembleSettings, SimConnector, SimEnsemble, UndeliveredRequestFate, Wire};
 
 use super::{runner::TestBackend, script::SESSIONS};
 use crate::simulated_time;
 
-pub(super) struct MemoryBackend {
+pub(super) struct SimZooKeeperBackend {
     ensemble: SimEnsemble,
     wires: [Rc<Wire>; SESSIONS],
 }
 
-impl MemoryBackend {
+impl SimZooKeeperBackend {
     /// Makes a ZooKeeper in memory, and runs `act` with it in simulated time.
     pub(super) fn run<T, F: Future<Output = T>>(act: impl FnOnce(Rc<Self>) -> F) -> T {
         simulated_time::run(async {
@@ -23,7 +23,7 @@ impl MemoryBackend {
     }
 }
 
-impl TestBackend for MemoryBackend {
+impl TestBackend for SimZooKeeperBackend {
     type Client = SimConnector;
 
     fn client(&self, who: usize, timeout: Duration) -> SimConnector {
@@ -31,7 +31,7 @@ impl TestBackend for MemoryBackend {
     }
 
     fn cut(&self, who: usize) {
-        self.wires[who].disconnect(InFlightFate::Lost);
+        self.wires[who].disconnect(UndeliveredRequestFate::Lost);
     }
 
     fn plug(&self, who: usize) {

@@ -11,10 +11,10 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    CostFixture, KEYS, ROUND_TRIP, RequestCounts, acquire, is_of_locks, lost_answers, release, session,
+    CostFixture, KEYS, ROUND_TRIP, ZkRequestCounts, acquire, is_of_locks, lost_answers, release, session,
 };
 use crate::{
-    faulty_client::{RequestFate, SessionRequest},
+    faulty_client::{SessionRequest, ZkRequestFate},
     simulated_time,
 };
 
@@ -28,10 +28,10 @@ fn recurring_key_costs_create_and_delete() {
         let began = Instant::now();
         let tenure = bench.acquire(1).await;
         assert_eq!(began.elapsed(), ROUND_TRIP);
-        assert_eq!(tally.take(), RequestCounts { creates: 1, lists: 1, ..RequestCounts::default() });
+        assert_eq!(tally.take(), ZkRequestCounts { creates: 1, lists: 1, ..ZkRequestCounts::default() });
         release(tenure);
         sleep(ROUND_TRIP * 10).await;
-        assert_eq!(tally.take(), RequestCounts { transactions: 1, ..RequestCounts::default() });
+        assert_eq!(tally.take(), ZkRequestCounts { transactions: 1, ..ZkRequestCounts::default() });
         bench.assert_nothing_kept().await;
         bench.locks.stop().await;
     });
@@ -45,7 +45,7 @@ fn recurring_keys_halve_step_count() {
         bench.reuse_all_keys().await;
         let counted = Rc::<Cell<usize>>::default();
         let steps = counted.clone();
-        let tally = Rc::<RefCell<RequestCounts>>::default();
+        let tally = Rc::<RefCell<ZkRequestCounts>>::default();
         let counting = tally.clone();
         bench.doctor.set_rule(move |request| {
             if is_of_locks(request) {
@@ -58,7 +58,7 @@ fn recurring_keys_halve_step_count() {
                 SessionRequest::Create { .. } => steps.set(steps.get() + 1),
                 _ => {}
             }
-            RequestFate::Passes
+            ZkRequestFate::Passes
         });
         bench.use_all_at_once().await;
         sleep(ROUND_TRIP * 10).await;

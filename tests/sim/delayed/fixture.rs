@@ -9,7 +9,7 @@ use fencegate_zookeeper::session::client::MultiOp;
 use tokio::time::Instant;
 
 use crate::{
-    faulty_client::{self, FaultInjector, FaultyClient, GatewayLockStack, RequestFate, SessionRequest},
+    faulty_client::{self, FaultInjector, FaultyClient, GatewayLockStack, SessionRequest, ZkRequestFate},
     plan::ROOT,
 };
 
@@ -90,13 +90,13 @@ pub(super) fn is_last_word(steps: &[MultiOp<'_>]) -> bool {
 pub(super) fn inject_once(
     doctor: &FaultInjector,
     when: fn(&[MultiOp<'_>]) -> bool,
-    fate: RequestFate,
+    fate: ZkRequestFate,
 ) -> Rc<Cell<bool>> {
     let done = Rc::new(Cell::new(false));
     let told = done.clone();
     doctor.set_rule(move |request| match request {
         SessionRequest::Commit { steps } if when(steps) && !told.replace(true) => fate.clone(),
-        _ => RequestFate::Passes,
+        _ => ZkRequestFate::Passes,
     });
     done
 }

@@ -10,7 +10,7 @@ use super::fixture::{
     DELAY, HOLDS, SOON, T, ensemble, gateway, inject_once, is_last_word, parent, send, take, timed_take,
 };
 use crate::{
-    faulty_client::{RequestFate, SessionRequest, throttled, unanswered},
+    faulty_client::{SessionRequest, ZkRequestFate, throttled, unanswered},
     simulated_time,
 };
 
@@ -36,7 +36,7 @@ fn requeueing_holder_leaves_in_one_transaction() {
             let (removals, since) = counted.get();
             let about = removals > 0 && !removes && what.path().starts_with(&parent());
             counted.set((removals + u32::from(removes), since + u32::from(about)));
-            RequestFate::Passes
+            ZkRequestFate::Passes
         });
         let elsewhere = async {
             let (waited, tenure) = timed_take(&other, HOLDS[1]).await;
@@ -59,7 +59,7 @@ fn requeueing_holder_leaves_in_one_transaction() {
         send(tenure, true);
         sleep(SOON).await;
         assert_eq!(asked.get().0, 1, "it was removed once");
-        doctor.set_rule(|_| RequestFate::Passes);
+        doctor.set_rule(|_| ZkRequestFate::Passes);
         one.stop().await;
         other.stop().await;
     });
@@ -104,14 +104,14 @@ fn refused_final_record_retries_after_pause() {
             SessionRequest::Commit { steps } if is_last_word(steps) => {
                 counted.set(counted.get() + 1);
                 assert!(counted.get() < 100, "without a pause");
-                RequestFate::RefusedAt(1, throttled())
+                ZkRequestFate::RefusedAt(1, throttled())
             }
-            _ => RequestFate::Passes,
+            _ => ZkRequestFate::Passes,
         });
         send(held, true);
         sleep(T).await;
         assert!((2..10).contains(&tried.get()), "{} tries in {T:?}", tried.get());
-        doctor.set_rule(|_| RequestFate::Passes);
+        doctor.set_rule(|_| ZkRequestFate::Passes);
         sleep(T).await;
         assert_eq!(other.children(&parent()).await.expect("it stays").len(), 1, "ours is gone");
         one.stop().await;
@@ -121,7 +121,7 @@ fn refused_final_record_retries_after_pause() {
 /// A final record whose answer was lost is written once, and its repetition changes nothing of the next holder.
 #[test]
 fn unanswered_final_record_spares_next_holder() {
-    for fate in [RequestFate::Done(unanswered()), RequestFate::Refused(unanswered())] {
+    for fate in [ZkRequestFate::Done(unanswered()), ZkRequestFate::Refused(unanswered())] {
         simulated_time::run(async {
             let ensemble = ensemble();
             let (doctor, one) = gateway(&ensemble).await;

@@ -3,7 +3,9 @@
 use std::{cell::Cell, rc::Rc, time::Duration};
 
 use fencegate_lock::manager::lock_manager::AcquireError;
-use fencegate_tests::memory::{EnsembleSettings, InFlightFate, SeededRng, SimEnsemble, Wire, WireDirection};
+use fencegate_tests::memory::{
+    EnsembleSettings, SeededRng, SimEnsemble, UndeliveredRequestFate, Wire, WireDirection,
+};
 use tokio::{
     join,
     task::spawn_local,
@@ -23,7 +25,7 @@ const CALLERS: usize = 6;
 
 /// Counts over all schedules.
 #[derive(Debug, Default)]
-struct DelayCounts {
+struct StormOutcomeCounts {
     running: Cell<u32>,
     overlaps: Cell<u32>,
     executions: Cell<u32>,
@@ -40,7 +42,7 @@ fn count(of: &Cell<u32>) {
 fn executions_within_delay_never_overlap() {
     let first = run::seed("delayed");
     let cases = run::cases(20);
-    let seen = Rc::<DelayCounts>::default();
+    let seen = Rc::<StormOutcomeCounts>::default();
     for seed in (0..u64::from(cases)).map(|number| first.wrapping_add(number)) {
         simulated_time::run(play(seed, seen.clone()));
         assert_eq!(seen.overlaps.get(), 0, "FENCEGATE_SEED={seed} FENCEGATE_CASES=1: {seen:?}");
@@ -50,7 +52,7 @@ fn executions_within_delay_never_overlap() {
     assert!(exercised.iter().all(|count| count.get() > cases), "not exercised: {seen:?}");
 }
 
-async fn play(seed: u64, seen: Rc<DelayCounts>) {
+async fn play(seed: u64, seen: Rc<StormOutcomeCounts>) {
     let dice = Rc::new(SeededRng::new(seed));
     let settings = EnsembleSettings {
         latency: Duration::ZERO..Duration::from_millis(2),
@@ -84,7 +86,7 @@ async fn play(seed: u64, seen: Rc<DelayCounts>) {
     }
 }
 
-async fn call(locks: Rc<GatewayLockStack>, dice: Rc<SeededRng>, seen: Rc<DelayCounts>, end: Instant) {
+async fn call(locks: Rc<GatewayLockStack>, dice: Rc<SeededRng>, seen: Rc<StormOutcomeCounts>, end: Instant) {
     while Instant::now() < end {
         let hold = *dice.one_of(&HOLDS);
         let wait = *dice.one_of(&[Duration::ZERO, T, DELAY * 3]);
@@ -121,7 +123,7 @@ async fn call(locks: Rc<GatewayLockStack>, dice: Rc<SeededRng>, seen: Rc<DelayCo
     }
 }
 
-async fn execute(seen: Rc<DelayCounts>, length: Duration) {
+async fn execute(seen: Rc<StormOutcomeCounts>, length: Duration) {
     count(&seen.executions);
     if seen.running.replace(seen.running.get() + 1) > 0 {
         count(&seen.overlaps);
@@ -151,7 +153,8 @@ async fn run_accidents(
 }
 
 async fn cause_accident(ensemble: &SimEnsemble, wire: &Rc<Wire>, dice: &SeededRng, lasts: Duration) {
-    let underway = if dice.below(2) == 0 { InFlightFate::Arrives } else { InFlightFate::Lost };
+    let underway =
+        if dice.below(2) == 0 { UndeliveredRequestFate::Arrives } else { UndeliveredRequestFate::Lost };
     match dice.below(8) {
         0 | 1 => wire.lose_next_reply(),
         2 => wire.lose_next_request(),

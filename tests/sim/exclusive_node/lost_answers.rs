@@ -5,7 +5,7 @@ use super::{
     CancellationToken, Cell, Duration, ForeignProgram, LockAttemptError, NodeFixture, OwnLock, Rc, T,
     WaitingRequest, ZkClient, simulated_time, sleep, spawn_local, timeout,
 };
-use crate::faulty_client::{RequestFate, is_heartbeat, unanswered};
+use crate::faulty_client::{ZkRequestFate, is_heartbeat, unanswered};
 
 /// The accident just before an operation, or at it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,16 +57,16 @@ impl FaultFixture {
         let struck = self.struck.clone();
         self.stage.doctor.set_rule(move |request| {
             if is_heartbeat(request) || struck.get() {
-                return RequestFate::Passes;
+                return ZkRequestFate::Passes;
             }
             count += 1;
             if count <= at {
-                return RequestFate::Passes;
+                return ZkRequestFate::Passes;
             }
             struck.set(true);
             match accident {
-                StepFault::LostAnswer => return RequestFate::Done(unanswered()),
-                StepFault::LostRequest => return RequestFate::Refused(unanswered()),
+                StepFault::LostAnswer => return ZkRequestFate::Done(unanswered()),
+                StepFault::LostRequest => return ZkRequestFate::Refused(unanswered()),
                 StepFault::CallerGone => gone.cancel(),
                 StepFault::SessionEnds => stage.doctor.wire().expire(),
                 StepFault::NodeStolen if stage.node().is_some_and(|seen| seen.owner == plain.0.id()) => {}
@@ -75,7 +75,7 @@ impl FaultFixture {
                     stage.lock_nodes().iter().for_each(|path| stage.ensemble.steal(path))
                 }
             }
-            RequestFate::Passes
+            ZkRequestFate::Passes
         });
     }
 

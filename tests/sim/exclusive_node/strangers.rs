@@ -4,7 +4,7 @@ use super::{
     Cell, Duration, MultiOp, NODE, NodeFixture, NodeKind, Rc, SessionRequest, T, WaitingRequest, ZkClient,
     creates_node, simulated_time, sleep, spawn_local, timeout,
 };
-use crate::faulty_client::{RequestFate, throttled, unanswered};
+use crate::faulty_client::{ZkRequestFate, throttled, unanswered};
 
 /// Whether a transaction removes the shared node.
 fn removes(asked: SessionRequest<'_>) -> bool {
@@ -22,8 +22,8 @@ fn repeated_delete_spares_next_holder() {
         let lost = Rc::new(Cell::new(0));
         let counted = lost.clone();
         stage.doctor.set_rule(move |request| match removes(request) {
-            true if counted.replace(counted.get() + 1) < 3 => RequestFate::Done(unanswered()),
-            _ => RequestFate::Passes,
+            true if counted.replace(counted.get() + 1) < 3 => ZkRequestFate::Done(unanswered()),
+            _ => ZkRequestFate::Passes,
         });
         let next = plain.clone();
         let taken = spawn_local(async move { next.wait_taken().await });
@@ -46,8 +46,8 @@ fn undone_delete_is_repeated() {
         let (ours, _) = stage.acquire_lock().await;
         let lost = Cell::new(0);
         stage.doctor.set_rule(move |request| match removes(request) {
-            true if lost.replace(lost.get() + 1) < 3 => RequestFate::Refused(unanswered()),
-            _ => RequestFate::Passes,
+            true if lost.replace(lost.get() + 1) < 3 => ZkRequestFate::Refused(unanswered()),
+            _ => ZkRequestFate::Passes,
         });
         ours.remove_nodes().await;
         drop(ours);
@@ -199,17 +199,17 @@ fn unanswered_node_is_found_by_data() {
         let ensemble = stage.ensemble.clone();
         let tried = Cell::new(0);
         stage.doctor.set_rule(move |request| match creates_node(request) {
-            true if tried.replace(tried.get() + 1) == 0 => RequestFate::Done(unanswered()),
+            true if tried.replace(tried.get() + 1) == 0 => ZkRequestFate::Done(unanswered()),
             true => {
                 let places = ensemble.paths().into_iter().filter(|path| path.contains("-w-"));
                 places.for_each(|path| ensemble.steal(&path));
-                RequestFate::Refused(throttled())
+                ZkRequestFate::Refused(throttled())
             }
             false => match request {
                 SessionRequest::Data { path } if path == NODE && tried.get() < 2 => {
-                    RequestFate::Refused(unanswered())
+                    ZkRequestFate::Refused(unanswered())
                 }
-                _ => RequestFate::Passes,
+                _ => ZkRequestFate::Passes,
             },
         });
         let result = ours.acquire(&mut WaitingRequest::default()).await;

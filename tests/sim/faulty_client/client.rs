@@ -12,9 +12,9 @@ use fencegate_zookeeper::session::client::{
 };
 use tokio::time::sleep;
 
-use super::request_fate::{RequestFate, SessionRequest};
+use super::request_fate::{SessionRequest, ZkRequestFate};
 
-type FaultRule = Box<dyn FnMut(SessionRequest<'_>) -> RequestFate>;
+type FaultRule = Box<dyn FnMut(SessionRequest<'_>) -> ZkRequestFate>;
 
 /// The faults of the library, for all of its sessions.
 #[derive(Clone)]
@@ -37,14 +37,14 @@ const AT_ONCE: u32 = 10_000;
 impl FaultInjector {
     pub(crate) fn new() -> Self {
         Self(Rc::new(FaultState {
-            rule: RefCell::new(Box::new(|_| RequestFate::Passes)),
+            rule: RefCell::new(Box::new(|_| ZkRequestFate::Passes)),
             latest: RefCell::default(),
             gone: RefCell::default(),
             asked: Cell::new(0),
         }))
     }
 
-    pub(crate) fn set_rule(&self, rule: impl FnMut(SessionRequest<'_>) -> RequestFate + 'static) {
+    pub(crate) fn set_rule(&self, rule: impl FnMut(SessionRequest<'_>) -> ZkRequestFate + 'static) {
         *self.0.rule.borrow_mut() = Box::new(rule);
     }
 
@@ -110,10 +110,10 @@ impl FaultySession {
         }
         let fate = (self.doctor.0.rule.borrow_mut())(asked);
         match fate {
-            RequestFate::Passes => Ok(None),
-            RequestFate::Refused(fault) => Err(MultiError { step: None, fault }),
-            RequestFate::RefusedAt(step, fault) => Err(MultiError { step: Some(step), fault }),
-            RequestFate::Done(fault) => Ok(Some(fault)),
+            ZkRequestFate::Passes => Ok(None),
+            ZkRequestFate::Refused(fault) => Err(MultiError { step: None, fault }),
+            ZkRequestFate::RefusedAt(step, fault) => Err(MultiError { step: Some(step), fault }),
+            ZkRequestFate::Done(fault) => Ok(Some(fault)),
         }
     }
 }

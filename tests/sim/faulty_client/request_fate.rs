@@ -47,7 +47,7 @@ impl<'a> SessionRequest<'a> {
 
 /// The treatment of a request.
 #[derive(Debug, Clone)]
-pub(crate) enum RequestFate {
+pub(crate) enum ZkRequestFate {
     Passes,
     /// The request is not sent, and fails at once with this fault.
     Refused(ZkError),

@@ -2,7 +2,7 @@
 
 use std::{rc::Rc, time::Duration};
 
-use fencegate_tests::memory::{InFlightFate, SeededRng, SimEnsemble, Wire, WireDirection};
+use fencegate_tests::memory::{SeededRng, SimEnsemble, UndeliveredRequestFate, Wire, WireDirection};
 use tokio::time::{Instant, sleep};
 use tracing::info;
 
@@ -77,7 +77,8 @@ pub(super) async fn run_accidents(world: Rc<SimWorld>, end: Instant) {
 }
 
 async fn strike(accident: StormFault, ensemble: &SimEnsemble, wire: &Wire, dice: &SeededRng) {
-    let underway = if dice.below(2) == 0 { InFlightFate::Arrives } else { InFlightFate::Lost };
+    let underway =
+        if dice.below(2) == 0 { UndeliveredRequestFate::Arrives } else { UndeliveredRequestFate::Lost };
     let while_it_lasts = dice.within(&(Duration::ZERO..T * 3));
     match accident {
         StormFault::LostReply => wire.lose_next_reply(),

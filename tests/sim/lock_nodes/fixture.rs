@@ -11,7 +11,7 @@ use fencegate_recipe::{
 };
 
 use crate::{
-    faulty_client::{FaultySession, RequestFate, SessionRequest, is_heartbeat, key},
+    faulty_client::{FaultySession, SessionRequest, ZkRequestFate, is_heartbeat, key},
     supervised::{SupervisedSession, WaitingRequest},
 };
 
@@ -112,7 +112,7 @@ pub(super) fn count_requests(
     session.doctor.set_rule(move |request| {
         count.set(count.get() + u32::from(!is_heartbeat(request) && counts(request)));
         assert!(count.get() < 1000, "again and again, without a pause");
-        RequestFate::Passes
+        ZkRequestFate::Passes
     });
     counted
 }

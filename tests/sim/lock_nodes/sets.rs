@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::fixture::{T, count_requests, nodes, registered_counts};
 use crate::{
     faulty_client::{
-        FaultInjector, FaultyClient, FaultySession, GatewayLockStack, RequestFate, SessionRequest, key,
+        FaultInjector, FaultyClient, FaultySession, GatewayLockStack, SessionRequest, ZkRequestFate, key,
         unanswered,
     },
     simulated_time,
@@ -61,10 +61,10 @@ fn nodes_of_two_transactions_are_no_set() {
         let still = deaf.clone();
         session.doctor.set_rule(move |request| match request {
             SessionRequest::Commit { steps } if still.get() && steps.iter().all(is_sequential) => {
-                RequestFate::Done(unanswered())
+                ZkRequestFate::Done(unanswered())
             }
-            SessionRequest::Children { .. } if still.get() => RequestFate::Refused(unanswered()),
-            _ => RequestFate::Passes,
+            SessionRequest::Children { .. } if still.get() => ZkRequestFate::Refused(unanswered()),
+            _ => ZkRequestFate::Passes,
         });
         let set = begin(&session).await;
         let asker = &mut WaitingRequest::default();
@@ -72,7 +72,7 @@ fn nodes_of_two_transactions_are_no_set() {
             sleep(T / 4).await;
             let mut made = nodes(&session);
             made.retain(|path| !held.contains(path));
-            session.doctor.set_rule(|_| RequestFate::Passes);
+            session.doctor.set_rule(|_| ZkRequestFate::Passes);
             let again: Vec<_> = made.iter().map(|path| &path[..path.len() - 10]).collect();
             let steps = again.iter().map(|path| MultiOp::Create {
                 path,
@@ -125,7 +125,7 @@ fn set_below_parents_takes_one_transaction() {
 /// A set whose transaction was not answered looks for its nodes, and creates them if they are not there.
 #[test]
 fn set_finds_nodes_after_lost_answer() {
-    for fate in [RequestFate::Done(unanswered()), RequestFate::Refused(unanswered())] {
+    for fate in [ZkRequestFate::Done(unanswered()), ZkRequestFate::Refused(unanswered())] {
         simulated_time::run(async {
             let session = SupervisedSession::start(T).await;
             // Makes the folders of the keys.
@@ -138,9 +138,9 @@ fn set_finds_nodes_after_lost_answer() {
             session.doctor.set_rule(move |what| match what {
                 SessionRequest::Commit { steps } if steps.iter().all(is_sequential) => {
                     asked.set(asked.get() + 1);
-                    if asked.get() < 2 { answer.clone() } else { RequestFate::Passes }
+                    if asked.get() < 2 { answer.clone() } else { ZkRequestFate::Passes }
                 }
-                _ => RequestFate::Passes,
+                _ => ZkRequestFate::Passes,
             });
             let set = begin(&session).await;
             let asker = &mut WaitingRequest::default();

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::fixture::{LockKind, T, attempt, count_requests, hold, nodes, parent_of};
 use crate::{
-    faulty_client::{RequestFate, SessionRequest, is_heartbeat, throttled},
+    faulty_client::{SessionRequest, ZkRequestFate, is_heartbeat, throttled},
     simulated_time,
     supervised::{SupervisedSession, WaitingRequest},
 };
@@ -44,19 +44,19 @@ fn refused_request_keeps_foreign_parent() {
         let counted = removes.clone();
         session.doctor.set_rule(move |request| match request {
             SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } => {
-                RequestFate::Refused(throttled())
+                ZkRequestFate::Refused(throttled())
             }
             SessionRequest::Commit { .. } if !is_heartbeat(request) => {
                 counted.set(counted.get() + 1);
-                RequestFate::Passes
+                ZkRequestFate::Passes
             }
-            _ => RequestFate::Passes,
+            _ => ZkRequestFate::Passes,
         });
         let refused = attempt(&session, "a").await;
         let result = refused.acquire(&mut WaitingRequest::default()).await;
         assert!(result.is_err() && removes.get() == 0, "{result:?}");
         refused.remove_nodes().await;
-        session.doctor.set_rule(|_| RequestFate::Passes);
+        session.doctor.set_rule(|_| ZkRequestFate::Passes);
         holds.clear().await;
         drop((refused, holds));
         session.end().await;

@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 
 use super::fixture::{LockKind, T, attempt, hold, nodes, parent_of};
 use crate::{
-    faulty_client::{RequestFate, SessionRequest, unanswered},
+    faulty_client::{SessionRequest, ZkRequestFate, unanswered},
     simulated_time,
     supervised::{SupervisedSession, WaitingRequest},
 };
@@ -26,17 +26,17 @@ fn lower_of_two_nodes_holds() {
         session.doctor.set_rule(move |request| match request {
             // After the create all answers are lost for a while.
             SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } => {
-                RequestFate::Done(unanswered())
+                ZkRequestFate::Done(unanswered())
             }
-            SessionRequest::Children { .. } if still.get() => RequestFate::Refused(unanswered()),
-            _ => RequestFate::Passes,
+            SessionRequest::Children { .. } if still.get() => ZkRequestFate::Refused(unanswered()),
+            _ => ZkRequestFate::Passes,
         });
         let twice = attempt(&session, "a").await;
         let asker = &mut WaitingRequest::default();
         let (granted, ()) = tokio::join!(twice.acquire(asker), async {
             sleep(T / 4).await;
             let ours = nodes(&session).pop().expect("the later one of two");
-            session.doctor.set_rule(|_| RequestFate::Passes);
+            session.doctor.set_rule(|_| ZkRequestFate::Passes);
             let again = &ours[..ours.len() - 10];
             session.live().client.create(again, b"", NodeKind::EphemeralSequential).await.expect("made");
             assert_eq!(stranger.children(&parent).await.expect("there").len(), 3);
@@ -64,13 +64,13 @@ fn abandoned_search_removes_found_node() {
         let failing = fails.clone();
         session.doctor.set_rule(move |request| match request {
             SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } => {
-                RequestFate::Done(unanswered())
+                ZkRequestFate::Done(unanswered())
             }
             SessionRequest::Children { .. } if failing.get() > 0 => {
                 failing.set(failing.get() - 1);
-                RequestFate::Refused(unanswered())
+                ZkRequestFate::Refused(unanswered())
             }
-            _ => RequestFate::Passes,
+            _ => ZkRequestFate::Passes,
         });
         let waits = attempt(&session, "a").await;
         let given_up = timeout(T / 4, waits.acquire(&mut WaitingRequest::default())).await;

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use super::fixture::{ALL, LockKind, T, attempt, count_requests, hold, nodes};
 use crate::{
-    faulty_client::{FaultySession, RequestFate, SessionRequest, is_heartbeat, key, throttled},
+    faulty_client::{FaultySession, SessionRequest, ZkRequestFate, is_heartbeat, key, throttled},
     simulated_time,
     supervised::{SupervisedSession, WaitingRequest},
 };
@@ -99,8 +99,8 @@ fn no_grant_without_valid_session_deadline() {
         simulated_time::run(async {
             let session = SupervisedSession::start(T).await;
             session.doctor.set_rule(|asked| match is_heartbeat(asked) {
-                true => RequestFate::Refused(throttled()),
-                false => RequestFate::Passes,
+                true => ZkRequestFate::Refused(throttled()),
+                false => ZkRequestFate::Passes,
             });
             let deadline = session.live().session_deadline.clone();
             let clock = session.live().clock.clone();
@@ -109,7 +109,7 @@ fn no_grant_without_valid_session_deadline() {
             }
             let mut asked = Box::pin(hold(&session, lock));
             assert!(timeout(T / 10, &mut asked).await.is_err(), "{lock:?}: granted");
-            session.doctor.set_rule(|_| RequestFate::Passes);
+            session.doctor.set_rule(|_| ZkRequestFate::Passes);
             let held = timeout(T, asked).await.expect("it is proven");
             held.clear().await;
             drop((held, deadline, clock));

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::fixture::{OperationFixture, T, record_path, remembered_state};
 use crate::{
-    faulty_client::{RequestFate, SessionRequest, throttled, unanswered},
+    faulty_client::{SessionRequest, ZkRequestFate, throttled, unanswered},
     simulated_time,
 };
 
@@ -23,15 +23,15 @@ fn writes_a_record(asked: SessionRequest<'_>) -> bool {
 
 impl OperationFixture {
     /// This happens to the next `times` writes of a record. Returns how many writes there were since.
-    fn inject_into_writes(&self, times: u32, fate: RequestFate) -> Rc<Cell<u32>> {
+    fn inject_into_writes(&self, times: u32, fate: ZkRequestFate) -> Rc<Cell<u32>> {
         let writes = Rc::new(Cell::new(0));
         let counted = writes.clone();
         self.doctor.set_rule(move |request| {
             if !writes_a_record(request) {
-                return RequestFate::Passes;
+                return ZkRequestFate::Passes;
             }
             counted.set(counted.get() + 1);
-            if counted.get() <= times { fate.clone() } else { RequestFate::Passes }
+            if counted.get() <= times { fate.clone() } else { ZkRequestFate::Passes }
         });
         writes
     }
@@ -40,7 +40,8 @@ impl OperationFixture {
 /// An operation is admitted once if the answer to its write was lost, whether or not the write was done.
 #[test]
 fn admission_survives_lost_answer() {
-    for (fate, writes) in [(RequestFate::Done(unanswered()), 1), (RequestFate::Refused(unanswered()), 2)] {
+    for (fate, writes) in [(ZkRequestFate::Done(unanswered()), 1), (ZkRequestFate::Refused(unanswered()), 2)]
+    {
         simulated_time::run(async {
             let stage = OperationFixture::new().await;
             // Makes the folder.
@@ -70,7 +71,7 @@ fn unanswered_readmission_is_ours() {
         let stage = OperationFixture::new().await;
         let wanted = stage.operation(1);
         stage.admit(&wanted).await.expect("new").complete(OperationOutcome::NotExecuted).await;
-        stage.inject_into_writes(1, RequestFate::Done(unanswered()));
+        stage.inject_into_writes(1, ZkRequestFate::Done(unanswered()));
         let running = stage.admit(&wanted).await.expect("nothing was sent");
         assert_eq!(stage.stored_state(&wanted).await, (OperationState::Admitted, 3));
         running.complete(OperationOutcome::Done(200)).await;
@@ -84,9 +85,9 @@ fn unanswered_readmission_is_ours() {
 #[test]
 fn outcome_is_recorded_once() {
     for (fate, writes) in [
-        (RequestFate::Done(unanswered()), 1),
-        (RequestFate::Refused(unanswered()), 2),
-        (RequestFate::Refused(throttled()), 2),
+        (ZkRequestFate::Done(unanswered()), 1),
+        (ZkRequestFate::Refused(unanswered()), 2),
+        (ZkRequestFate::Refused(throttled()), 2),
     ] {
         simulated_time::run(async {
             let stage = OperationFixture::new().await;
@@ -113,7 +114,7 @@ fn refused_record_write_refuses_request() {
     simulated_time::run(async {
         let stage = OperationFixture::new().await;
         stage.admit(&stage.operation(1)).await.expect("new").complete(OperationOutcome::NotExecuted).await;
-        stage.inject_into_writes(1, RequestFate::Refused(throttled()));
+        stage.inject_into_writes(1, ZkRequestFate::Refused(throttled()));
         let denied = stage.expect_denied(&stage.operation(2)).await;
         assert!(matches!(denied, AdmitOperationError::Service(_)), "{denied:?}");
         assert_eq!(remembered_state(&stage.ensemble, &stage.operation(2)).await, None);
@@ -139,11 +140,11 @@ fn record_lost_during_readmission_is_recreated() {
             {
                 ensemble.steal(&path);
             }
-            RequestFate::Passes
+            ZkRequestFate::Passes
         });
         let running = stage.admit(&wanted).await.expect("nothing was sent");
         assert_eq!(stage.stored_state(&wanted).await, (OperationState::Admitted, 0));
-        stage.doctor.set_rule(|_| RequestFate::Passes);
+        stage.doctor.set_rule(|_| ZkRequestFate::Passes);
         running.complete(OperationOutcome::Done(200)).await;
         stage.leave().await;
     });
@@ -162,10 +163,10 @@ fn unanswered_read_retries_while_session_lives() {
         stage.doctor.set_rule(move |request| match request {
             SessionRequest::Data { path: read } if read == path && counted.get() < 3 => {
                 counted.set(counted.get() + 1);
-                RequestFate::Refused(unanswered())
+                ZkRequestFate::Refused(unanswered())
             }
-            _ if writes_a_record(request) && counted.get() == 0 => RequestFate::Done(unanswered()),
-            _ => RequestFate::Passes,
+            _ if writes_a_record(request) && counted.get() == 0 => ZkRequestFate::Done(unanswered()),
+            _ => ZkRequestFate::Passes,
         });
         let running = stage.admit(&wanted).await.expect("new");
         assert_eq!((looks.get(), stage.stored_state(&wanted).await), (3, (OperationState::Admitted, 0)));

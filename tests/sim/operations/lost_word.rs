@@ -13,28 +13,28 @@ use tokio::time::{sleep, timeout};
 use super::fixture::{T, operation, record_path, stored_state};
 use crate::{
     faulty_client::{
-        FaultInjector, FaultyClient, GatewayLockStack, RequestFate, SessionRequest, throttled, unanswered,
+        FaultInjector, FaultyClient, GatewayLockStack, SessionRequest, ZkRequestFate, throttled, unanswered,
     },
     simulated_time,
 };
 
 /// The next operation is written down, but the answer is lost. The first look at the operation is refused.
-fn loses_the_word(asked: SessionRequest<'_>, lost: &Cell<bool>, refused: &Cell<bool>) -> RequestFate {
+fn loses_the_word(asked: SessionRequest<'_>, lost: &Cell<bool>, refused: &Cell<bool>) -> ZkRequestFate {
     let is_operation = |path: &str| path.contains("/ops/");
     match asked {
         SessionRequest::Commit { steps } if !lost.get() => {
             let admits =
                 |step: &MultiOp<'_>| matches!(step, MultiOp::Create { path, .. } if is_operation(path));
             if !steps.iter().any(admits) {
-                return RequestFate::Passes;
+                return ZkRequestFate::Passes;
             }
             lost.set(true);
-            RequestFate::Done(unanswered())
+            ZkRequestFate::Done(unanswered())
         }
         SessionRequest::Data { path } if is_operation(path) && !refused.replace(true) => {
-            RequestFate::Refused(throttled())
+            ZkRequestFate::Refused(throttled())
         }
-        _ => RequestFate::Passes,
+        _ => ZkRequestFate::Passes,
     }
 }
 
@@ -78,7 +78,7 @@ fn unsent_unanswered_admission_is_aborted() {
 
 /// The first read is refused, so it is not known whether the operation was recorded. Every further read gets `then`.
 /// A gateway that stops closes its session nevertheless.
-fn assert_stops_while_unsettled(then: RequestFate) {
+fn assert_stops_while_unsettled(then: ZkRequestFate) {
     simulated_time::run(async {
         let ensemble = SimEnsemble::start(EnsembleSettings::default());
         let doctor = FaultInjector::new();
@@ -96,10 +96,10 @@ fn assert_stops_while_unsettled(then: RequestFate) {
         let looks = Cell::new(0);
         doctor.set_rule(move |request| match request {
             SessionRequest::Data { path } if path.contains("/ops/") => match looks.replace(looks.get() + 1) {
-                0 => RequestFate::Refused(ZkError::SessionEnded),
+                0 => ZkRequestFate::Refused(ZkError::SessionEnded),
                 _ => then.clone(),
             },
-            _ => RequestFate::Passes,
+            _ => ZkRequestFate::Passes,
         });
         let result = locks.keeper.admit_operation(wanted).await.map(drop);
         assert!(matches!(result, Err(AdmitOperationError::Service(_))), "nothing may be sent: {result:?}");
@@ -116,11 +116,11 @@ fn assert_stops_while_unsettled(then: RequestFate) {
 /// A session is closed although the record in the place of an unsettled operation cannot be read.
 #[test]
 fn stop_ignores_unreadable_record() {
-    assert_stops_while_unsettled(RequestFate::Passes);
+    assert_stops_while_unsettled(ZkRequestFate::Passes);
 }
 
 /// A session is closed although the read of an unsettled operation is refused.
 #[test]
 fn stop_proceeds_when_record_read_fails() {
-    assert_stops_while_unsettled(RequestFate::Refused(throttled()));
+    assert_stops_while_unsettled(ZkRequestFate::Refused(throttled()));
 }

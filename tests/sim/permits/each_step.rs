@@ -16,7 +16,7 @@ use tokio::{
 
 use super::fixture::{PermitFixture, PermitGateway, T, expect_granted, semaphore, spawn_acquire};
 use crate::{
-    faulty_client::{RequestFate, is_heartbeat, unanswered},
+    faulty_client::{ZkRequestFate, is_heartbeat, unanswered},
     simulated_time,
 };
 
@@ -59,11 +59,11 @@ fn schedule_fault(
     let doctor = stage.gateways[0].doctor.clone();
     doctor.set_rule(move |request| {
         if is_heartbeat(request) || told.get() {
-            return RequestFate::Passes;
+            return ZkRequestFate::Passes;
         }
         count += 1;
         if count <= at {
-            return RequestFate::Passes;
+            return ZkRequestFate::Passes;
         }
         told.set(true);
         let gateway = &stage.gateways[0];
@@ -74,14 +74,14 @@ fn schedule_fault(
             found.filter(|path| ours(&path)).for_each(|path| stage.ensemble.steal(&path));
         };
         match accident {
-            StepFault::LostAnswer => return RequestFate::Done(unanswered()),
-            StepFault::LostRequest => return RequestFate::Refused(unanswered()),
+            StepFault::LostAnswer => return ZkRequestFate::Done(unanswered()),
+            StepFault::LostRequest => return ZkRequestFate::Refused(unanswered()),
             StepFault::CallerGone => caller.borrow().iter().for_each(AbortHandle::abort),
             StepFault::SessionEnds => gateway.doctor.wire().expire(),
             StepFault::PlaceStolen => steal(false),
             StepFault::PermitStolen => steal(true),
         }
-        RequestFate::Passes
+        ZkRequestFate::Passes
     });
     struck
 }
@@ -151,7 +151,7 @@ fn play(before: PriorHolderCount, accident: StepFault, at: u32) -> bool {
         sleep(T * 3).await;
         assert_eq!(stage.nodes(), [""; 0], "{what}");
         assert!(stage.gateways.iter().all(|gateway| gateway.locks.keeper.key_count() == 0), "{what}");
-        stage.gateways[0].doctor.set_rule(|_| RequestFate::Passes);
+        stage.gateways[0].doctor.set_rule(|_| ZkRequestFate::Passes);
         struck.get()
     })
 }

@@ -17,7 +17,7 @@ use fencegate_zookeeper::session::client::MultiOp;
 use tokio::task::{JoinHandle, spawn_local};
 
 use crate::{
-    faulty_client::{self, FaultInjector, FaultyClient, GatewayLockStack, RequestFate, SessionRequest},
+    faulty_client::{self, FaultInjector, FaultyClient, GatewayLockStack, SessionRequest, ZkRequestFate},
     plan::ROOT,
 };
 
@@ -63,7 +63,7 @@ impl PermitFixture {
                 let record = matches!(request, SessionRequest::Data { path } if path.ends_with("/stock"));
                 let about = request.path().contains("/stock") && !record;
                 count.set(count.get() + u32::from(about));
-                RequestFate::Passes
+                ZkRequestFate::Passes
             });
         }
         counted

@@ -8,7 +8,7 @@ use fencegate_tests::memory::SeededRng;
 use super::{
     addresses::{LONGEST_BLOCK, LONGEST_WORK, T},
     schedule::{
-        ClientRequest, EventKind, LeaseSchedule, NetworkFault, OperationSchedule, ProcessId, Schedule,
+        ClientRequest, EventKind, LeaseSchedule, NetworkFault, ProcessId, RepeatedOperation, Schedule,
         ScheduledEvent, UpstreamPath,
     },
 };
@@ -123,10 +123,10 @@ fn request(dice: &SeededRng, number: u64, mild: bool) -> ClientRequest {
     };
     let repeats = u32::try_from(dice.below(4)).unwrap_or_default();
     let once = match route {
-        "once" => Some(OperationSchedule { name: format!("o{number}"), principal: None, repeats }),
+        "once" => Some(RepeatedOperation { name: format!("o{number}"), principal: None, repeats }),
         "shop" => {
             let principal = Some(*dice.one_of(&["north", "south"]));
-            Some(OperationSchedule { name: format!("s{}", number / 4), principal, repeats })
+            Some(RepeatedOperation { name: format!("s{}", number / 4), principal, repeats })
         }
         _ => None,
     };
@@ -222,7 +222,7 @@ fn orphaned_set(dice: &SeededRng) -> Vec<ScheduledEvent> {
 fn question_lost(dice: &SeededRng) -> Vec<ScheduledEvent> {
     let resource = dice.one_of(&RESOURCES);
     let shop = |principal, repeats| ClientRequest {
-        once: Some(OperationSchedule { name: "lost".into(), principal: Some(principal), repeats }),
+        once: Some(RepeatedOperation { name: "lost".into(), principal: Some(principal), repeats }),
         ..ClientRequest::plain(dice.index(2), format!("/shop/{resource}"), ms(30))
     };
     vec![
@@ -235,7 +235,7 @@ fn question_lost(dice: &SeededRng) -> Vec<ScheduledEvent> {
 
 /// The connection to the service breaks while an operation is in flight, and its client repeats it.
 fn broken_off(dice: &SeededRng) -> Vec<ScheduledEvent> {
-    let once = Some(OperationSchedule { name: "off".into(), principal: None, repeats: 5 });
+    let once = Some(RepeatedOperation { name: "off".into(), principal: None, repeats: 5 });
     let path = format!("/once/{}", dice.one_of(&RESOURCES));
     vec![
         event(
@@ -258,7 +258,7 @@ fn answered_early(dice: &SeededRng) -> Vec<ScheduledEvent> {
     let resource = dice.one_of(&RESOURCES);
     let route = *dice.one_of(&["pay", "strict", "sent", "once"]);
     let once =
-        (route == "once").then(|| OperationSchedule { name: "early".into(), principal: None, repeats: 3 });
+        (route == "once").then(|| RepeatedOperation { name: "early".into(), principal: None, repeats: 3 });
     let early = ClientRequest {
         once,
         relayed: Some(dice.within(&(ms(50)..ms(500)))),

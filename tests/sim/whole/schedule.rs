@@ -90,7 +90,7 @@ pub(super) struct ClientRequest {
     /// The client goes away after that time.
     pub(super) leaves: Option<Duration>,
     /// The operation, if the request must happen at most once.
-    pub(super) once: Option<OperationSchedule>,
+    pub(super) once: Option<RepeatedOperation>,
     /// The client takes a lease of the resource first, at this gateway. Then it sends this number of requests under
     /// the lease.
     pub(super) lease: Option<LeaseSchedule>,
@@ -108,7 +108,7 @@ pub(super) struct LeaseSchedule {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct OperationSchedule {
+pub(super) struct RepeatedOperation {
     pub(super) name: String,
     pub(super) principal: Option<&'static str>,
     /// The number of repetitions, whatever the answer was. Each goes to the other gateway than the one before.
@@ -129,8 +129,8 @@ impl ClientRequest {
     pub(super) fn attempt(&self, number: usize, again: u32) -> String {
         match &self.once {
             None => format!("{number}.{again}"),
-            Some(OperationSchedule { name, principal: None, .. }) => name.clone(),
-            Some(OperationSchedule { name, principal: Some(principal), .. }) => format!("{principal}:{name}"),
+            Some(RepeatedOperation { name, principal: None, .. }) => name.clone(),
+            Some(RepeatedOperation { name, principal: Some(principal), .. }) => format!("{principal}:{name}"),
         }
     }
 }
@@ -170,7 +170,7 @@ impl fmt::Display for EventKind {
 impl fmt::Display for ClientRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "gateway {} is asked for {}, {:?} of work", self.gateway, self.path, self.works)?;
-        if let Some(OperationSchedule { name, principal, repeats }) = &self.once {
+        if let Some(RepeatedOperation { name, principal, repeats }) = &self.once {
             let of = principal.map(|of| format!(" of {of}")).unwrap_or_default();
             write!(f, ", once, as {name}{of}, and {repeats} times again")?;
         }

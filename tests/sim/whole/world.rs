@@ -11,7 +11,9 @@ use std::{
 
 use fencegate_guard_store::store::{RedbStore, StoreIdentity};
 use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
-use fencegate_tests::memory::{EnsembleSettings, InFlightFate, SeededRng, SimEnsemble, Wire, WireDirection};
+use fencegate_tests::memory::{
+    EnsembleSettings, SeededRng, SimEnsemble, UndeliveredRequestFate, Wire, WireDirection,
+};
 use fencegate_zookeeper::state::TokenHistory;
 use futures_util::future::join_all;
 use tokio::{
@@ -372,7 +374,7 @@ impl GuardSlot {
 async fn apply_fault(wire: &Wire, trouble: NetworkFault) {
     match trouble {
         NetworkFault::Cut(time) => {
-            wire.disconnect(InFlightFate::Arrives);
+            wire.disconnect(UndeliveredRequestFate::Arrives);
             sleep(time).await;
             wire.reconnect();
         }
@@ -383,11 +385,11 @@ async fn apply_fault(wire: &Wire, trouble: NetworkFault) {
         }
         NetworkFault::LosesRequest => wire.lose_next_request(),
         NetworkFault::LosesReply => wire.lose_next_reply(),
-        NetworkFault::Blinks => wire.blink(InFlightFate::Lost),
+        NetworkFault::Blinks => wire.blink(UndeliveredRequestFate::Lost),
         NetworkFault::Slow(most) => wire.delay(Duration::ZERO..most),
         NetworkFault::Swaps => {
             wire.swap_on_reconnect();
-            wire.blink(InFlightFate::Arrives);
+            wire.blink(UndeliveredRequestFate::Arrives);
         }
     }
 }

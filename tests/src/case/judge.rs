@@ -8,7 +8,7 @@ use super::{
     escape::escape,
     run::{CaseResult, ReceivedResponse},
 };
-use crate::{origin::RequestRecord, wire::WireMessage};
+use crate::{origin::RequestRecord, wire::HttpWireMessage};
 
 /// All differences, as sentences. The list is empty if the run agrees with its case.
 pub fn complaints(case: &WireCase, played: &CaseResult) -> Vec<String> {
@@ -82,7 +82,7 @@ fn check_arrival(case: &WireCase, seen: &ExpectedRequest, request: &RequestRecor
 }
 
 /// What holds for every request at an upstream.
-fn check_any_request(case: &WireCase, message: &WireMessage, wrong: &mut Vec<String>) {
+fn check_any_request(case: &WireCase, message: &HttpWireMessage, wrong: &mut Vec<String>) {
     let mut ours: Vec<String> = message.fields.iter().map(|(name, _)| fold_name(name)).collect();
     ours.retain(|name| name.starts_with("fencing-"));
     ours.sort();
@@ -143,7 +143,7 @@ fn check_client(
 }
 
 /// What holds for every answer of an upstream.
-fn check_response(case: &WireCase, message: &WireMessage, wrong: &mut Vec<String>) {
+fn check_response(case: &WireCase, message: &HttpWireMessage, wrong: &mut Vec<String>) {
     let outcome = field_values(message, "fencing-outcome");
     let done = outcome.len() == 1 && outcome[0].split(';').next() == Some("done");
     if case.fenced != done || case.fenced == outcome.is_empty() {
@@ -157,7 +157,7 @@ fn check_refusal(
     reason: &str,
     dispatched: bool,
     status: u16,
-    message: &WireMessage,
+    message: &HttpWireMessage,
     wrong: &mut Vec<String>,
 ) {
     let problem: serde_json::Value = serde_json::from_slice(&message.body).unwrap_or_default();
@@ -177,7 +177,7 @@ fn check_refusal(
     }
 }
 
-fn run_checks(who: &str, checks: &[MessageCheck], message: &WireMessage, wrong: &mut Vec<String>) {
+fn run_checks(who: &str, checks: &[MessageCheck], message: &HttpWireMessage, wrong: &mut Vec<String>) {
     for check in checks {
         let holds = match check {
             MessageCheck::Is(name, value) => field_values(message, name) == [value],
@@ -199,11 +199,11 @@ fn run_checks(who: &str, checks: &[MessageCheck], message: &WireMessage, wrong: 
     }
 }
 
-fn has_field(message: &WireMessage, name: &str) -> bool {
+fn has_field(message: &HttpWireMessage, name: &str) -> bool {
     message.fields.iter().any(|(given, _)| given.eq_ignore_ascii_case(name))
 }
 
-fn field_values<'a>(message: &'a WireMessage, name: &str) -> Vec<&'a str> {
+fn field_values<'a>(message: &'a HttpWireMessage, name: &str) -> Vec<&'a str> {
     let same = |(given, _): &&(String, String)| given.eq_ignore_ascii_case(name);
     message.fields.iter().filter(same).map(|(_, value)| value.as_str()).collect()
 }

@@ -15,7 +15,7 @@ use tokio::{
 use super::{AwaitedEvent, ClientAction, WireCase, WireExchange, service::ScriptedService};
 use crate::{
     origin::RequestRecord,
-    wire::{MessageReader, MissingLengthMeaning, WireMessage},
+    wire::{HttpWireMessage, MessageReader, MissingLengthMeaning},
 };
 
 /// What both sides saw of one case.
@@ -36,7 +36,7 @@ pub struct CaseResult {
 #[derive(Debug, Default)]
 pub struct ReceivedResponse {
     pub interim: Vec<u16>,
-    pub message: WireMessage,
+    pub message: HttpWireMessage,
     /// Its body broke off.
     pub broken: bool,
 }
@@ -107,8 +107,13 @@ impl<'a> ClientConnection<'a> {
     /// Sends what belongs together and takes the answers; false when the connection has ended.
     async fn run_group(&mut self, group: &[WireExchange], played: &mut CaseResult) -> bool {
         let Self { output, input, interim, ours, proxy, service, seen } = self;
-        let events =
-            EventSource { ours: *ours, proxy: *proxy, service, seen: *seen, interim: interim.subscribe() };
+        let events = CaseEventSource {
+            ours: *ours,
+            proxy: *proxy,
+            service,
+            seen: *seen,
+            interim: interim.subscribe(),
+        };
         let reading = async {
             for exchange in group {
                 let received = receive(input, interim, exchange).await.ok();
@@ -136,7 +141,7 @@ impl<'a> ClientConnection<'a> {
     }
 }
 
-struct EventSource<'a> {
+struct CaseEventSource<'a> {
     ours: SocketAddr,
     proxy: SocketAddr,
     service: &'a ScriptedService,
@@ -144,7 +149,7 @@ struct EventSource<'a> {
     interim: watch::Receiver<usize>,
 }
 
-impl EventSource<'_> {
+impl CaseEventSource<'_> {
     async fn perform(&self, output: &mut OwnedWriteHalf, say: &ClientAction) -> io::Result<()> {
         match say {
             ClientAction::Bytes(bytes) => return output.write_all(bytes).await,

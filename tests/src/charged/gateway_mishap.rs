@@ -7,7 +7,7 @@ use fencegate_testkit::child::Signal;
 use futures_util::future::join_all;
 
 use super::{
-    CommandBehavior, GRACE, LockSource, LockedCommand,
+    CommandBehavior, GRACE, LockedCommand, TestLockSource,
     measured::{CommandDeath, FaultTiming},
 };
 use crate::{
@@ -82,7 +82,7 @@ impl GatewayFaultFixture {
     fn start_command(&self, mishap: GatewayFault, number: usize) -> (LockedCommand, String) {
         let key = format!("job/{mishap:?}-{number}");
         let manner = if number.is_multiple_of(2) { CommandBehavior::Stubborn } else { CommandBehavior::Meek };
-        let doors = LockSource::via_gateways(&[&self.victim, &self.other], &self.tokens.file("client"));
+        let doors = TestLockSource::via_gateways(&[&self.victim, &self.other], &self.tokens.file("client"));
         (LockedCommand::spawn(doors, &[&["lock", &key, "--ttl", "3s"], &GRACE[..]].concat(), manner), key)
     }
 

@@ -10,7 +10,7 @@ use tokio::{
     },
 };
 
-use crate::wire::{MessageReader, MissingLengthMeaning, WireMessage};
+use crate::wire::{HttpWireMessage, MessageReader, MissingLengthMeaning};
 
 /// Dropping it hangs up, politely.
 pub struct RawClient {
@@ -55,7 +55,7 @@ impl RawClient {
     ///
     /// # Errors
     /// When the gateway hung up, or sent no HTTP.
-    pub async fn read_head(&mut self) -> io::Result<WireMessage> {
+    pub async fn read_head(&mut self) -> io::Result<HttpWireMessage> {
         self.answers.read_head().await
     }
 
@@ -63,7 +63,7 @@ impl RawClient {
     ///
     /// # Errors
     /// When the gateway hung up within it.
-    pub async fn read_body(&mut self, answer: &mut WireMessage) -> io::Result<()> {
+    pub async fn read_body(&mut self, answer: &mut HttpWireMessage) -> io::Result<()> {
         self.answers.read_body(answer, MissingLengthMeaning::UntilClose).await
     }
 
@@ -71,7 +71,7 @@ impl RawClient {
     ///
     /// # Errors
     /// When the gateway hung up, or sent no HTTP.
-    pub async fn read_response(&mut self) -> io::Result<WireMessage> {
+    pub async fn read_response(&mut self) -> io::Result<HttpWireMessage> {
         let mut answer = self.read_head().await?;
         self.read_body(&mut answer).await?;
         Ok(answer)

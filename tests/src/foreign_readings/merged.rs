@@ -11,7 +11,7 @@ use crate::client::TestRequest;
 /// One request for the resource 42, which its key is made of, and what each reader takes for `id`: `=` and a text, `-`
 /// for nothing, `*` for more than one text, `!` where the request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MergedReadings {
+pub struct ForeignParserReadings {
     /// Method and target.
     pub request: String,
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
@@ -28,7 +28,7 @@ pub struct MergedReadings {
     pub readings: BTreeMap<String, String>,
 }
 
-impl MergedReadings {
+impl ForeignParserReadings {
     /// # Panics
     /// If the file is missing or malformed.
     pub fn load() -> Vec<Self> {

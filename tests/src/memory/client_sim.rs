@@ -27,7 +27,7 @@ use super::{
     request::ServerRequest,
     server::ServerReply,
     server_watches::{WatchEvent, WatchKind},
-    wire::{InFlightFate, Wire, WireSession},
+    wire::{UndeliveredRequestFate, Wire, WireSession},
     znode_path,
 };
 
@@ -132,7 +132,7 @@ impl SessionClientSim {
         let Some(request) = taken else { return false };
         let counts = request != ServerRequest::Ping;
         if counts && self.wire.take_request_loss() {
-            self.break_off(InFlightFate::Lost);
+            self.break_off(UndeliveredRequestFate::Lost);
             return true;
         }
         let session = self.talk.borrow().session;
@@ -140,7 +140,9 @@ impl SessionClientSim {
         trace!(session, ?request, ?reply, "served");
         match reply {
             None => self.hang_up(),
-            Some(_) if counts && self.wire.take_reply_loss() => self.break_off(InFlightFate::Arrives),
+            Some(_) if counts && self.wire.take_reply_loss() => {
+                self.break_off(UndeliveredRequestFate::Arrives)
+            }
             Some(reply) => self.send_to_client(ServerMessage::Reply(reply)),
         }
         true
@@ -156,7 +158,7 @@ impl SessionClientSim {
         match message {
             ServerMessage::Event(event) => talk.watchers.fire(&event),
             ServerMessage::Reply(reply) => self.handle_reply(talk, reply),
-            ServerMessage::Closed => self.lose_connection(talk, InFlightFate::Lost),
+            ServerMessage::Closed => self.lose_connection(talk, UndeliveredRequestFate::Lost),
         }
         true
     }
@@ -181,7 +183,7 @@ impl SessionClientSim {
         let talk = &mut *self.talk.borrow_mut();
         match talk.phase {
             ConnectionPhase::Connected if now >= talk.heard + self.silence_limit() => {
-                self.lose_connection(talk, InFlightFate::Arrives)
+                self.lose_connection(talk, UndeliveredRequestFate::Arrives)
             }
             ConnectionPhase::Connected if !talk.pinged && now >= talk.spoke + self.ping_interval() => {
                 talk.pinged = true;
@@ -293,7 +295,7 @@ impl WireSession for SessionClientSim {
         self.ensemble.expire(session);
     }
 
-    fn break_off(&self, underway: InFlightFate) {
+    fn break_off(&self, underway: UndeliveredRequestFate) {
         self.lose_connection(&mut self.talk.borrow_mut(), underway);
     }
 

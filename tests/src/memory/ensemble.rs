@@ -21,7 +21,7 @@ use super::{
     rng::SeededRng,
     server::{ReconnectReply, ServerReply, SimServer},
     server_watches::{WatchEvent, WatchKind},
-    wire::{InFlightFate, Wire},
+    wire::{UndeliveredRequestFate, Wire},
 };
 
 #[derive(Debug, Clone)]
@@ -112,7 +112,7 @@ impl SimEnsemble {
     pub fn fail(&self) {
         self.0.service.set(EnsembleHealth::Down);
         for wire in self.wires() {
-            wire.break_off(InFlightFate::Lost);
+            wire.break_off(UndeliveredRequestFate::Lost);
         }
     }
 
@@ -128,7 +128,7 @@ impl SimEnsemble {
     /// Another ensemble answers at this one's address, empty, and counts its transactions from the start.
     pub fn wipe(&self) {
         for wire in self.wires() {
-            wire.break_off(InFlightFate::Lost);
+            wire.break_off(UndeliveredRequestFate::Lost);
         }
         self.with_server(|server, _| server.wipe());
     }

@@ -39,7 +39,7 @@ pub(super) trait WireSession: fmt::Debug {
     fn expire(&self);
 
     /// Its connection breaks.
-    fn break_off(&self, underway: InFlightFate);
+    fn break_off(&self, underway: UndeliveredRequestFate);
 
     /// Something is due earlier than it expects.
     fn wake(&self);
@@ -54,7 +54,7 @@ pub enum WireDirection {
 
 /// What becomes of requests that were sent and have not arrived when the connection breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InFlightFate {
+pub enum UndeliveredRequestFate {
     /// They take effect, unless the client is back before; the answers are lost.
     Arrives,
     Lost,
@@ -97,7 +97,7 @@ impl Wire {
     }
 
     /// Breaks the connection, and lets none come up until [`Wire::reconnect`]. The client notices at once.
-    pub fn disconnect(&self, underway: InFlightFate) {
+    pub fn disconnect(&self, underway: UndeliveredRequestFate) {
         self.plugged.set(false);
         self.break_off(underway);
     }
@@ -108,7 +108,7 @@ impl Wire {
     }
 
     /// Breaks the connection; the client makes another one at once.
-    pub fn blink(&self, underway: InFlightFate) {
+    pub fn blink(&self, underway: UndeliveredRequestFate) {
         self.break_off(underway);
         self.mend();
     }
@@ -214,7 +214,7 @@ impl Wire {
         }
     }
 
-    pub(super) fn break_off(&self, underway: InFlightFate) {
+    pub(super) fn break_off(&self, underway: UndeliveredRequestFate) {
         for one in self.live_sessions() {
             one.break_off(underway);
         }

@@ -21,7 +21,7 @@ use super::{
     accounts::{Accounts, StaleTokenError},
     state::OriginState,
 };
-use crate::wire::{MessageReader, MissingLengthMeaning, WireMessage};
+use crate::wire::{HttpWireMessage, MessageReader, MissingLengthMeaning};
 
 /// Serves one connection until either side ends it.
 pub(super) async fn serve_connection(
@@ -78,7 +78,7 @@ struct OriginConnection {
 
 impl OriginConnection {
     /// Plays one request's act; false if the connection is over.
-    async fn exchange(&mut self, mut request: WireMessage) -> io::Result<bool> {
+    async fn exchange(&mut self, mut request: HttpWireMessage) -> io::Result<bool> {
         let path = request.word(1).to_owned();
         if let Some(response) = self.shared.next_response() {
             return self.respond(request, &response).await;
@@ -156,7 +156,11 @@ impl OriginConnection {
     }
 
     /// Gives an answer byte for byte; false if the connection is over.
-    async fn respond(&mut self, mut request: WireMessage, response: &ScriptedResponse) -> io::Result<bool> {
+    async fn respond(
+        &mut self,
+        mut request: HttpWireMessage,
+        response: &ScriptedResponse,
+    ) -> io::Result<bool> {
         let bytes = response.bytes_for(request.word(0));
         if response.early {
             self.output.write_all(&bytes).await?;

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use fencegate_policies::token::FencingToken;
 
-use crate::wire::WireMessage;
+use crate::wire::HttpWireMessage;
 
 /// The request field that ties an execution to the attempt that caused it.
 pub const ATTEMPT: &str = "x-attempt";
@@ -25,7 +25,7 @@ pub struct RequestRecord {
     /// The listener it came through; each gateway has a listener of its own.
     pub gateway: String,
     pub connection: usize,
-    pub request: WireMessage,
+    pub request: HttpWireMessage,
     /// The first byte was there. An execution is counted from here: the strictest reading.
     pub arrived: Instant,
     /// The last byte was there; None if the connection ended before.

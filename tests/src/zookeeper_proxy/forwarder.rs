@@ -26,12 +26,12 @@ use super::{
 };
 
 /// Messages with their length in front.
-struct MessageReader {
+struct ZkMessageReader {
     stream: OwnedReadHalf,
     read: BytesMut,
 }
 
-impl MessageReader {
+impl ZkMessageReader {
     fn of(stream: OwnedReadHalf) -> Self {
         Self { stream, read: BytesMut::new() }
     }
@@ -70,11 +70,11 @@ pub(super) async fn pass(line: Arc<LinkState>, client: TcpStream) -> io::Result<
     let expected = PendingReplies::default();
     let (due, delayed) = mpsc::unbounded_channel();
     tokio::select! {
-        ended = forward_requests(&line, MessageReader::of(client_says), &mut to_server, &expected) => ended,
+        ended = forward_requests(&line, ZkMessageReader::of(client_says), &mut to_server, &expected) => ended,
         // The last bytes of the server are forwarded before the connection ends.
         ended = async {
             tokio::try_join!(
-                forward_replies(&line, MessageReader::of(server_says), due, &expected),
+                forward_replies(&line, ZkMessageReader::of(server_says), due, &expected),
                 write(&mut to_client, delayed),
             )
         } => ended.map(drop),
@@ -89,7 +89,7 @@ pub(super) async fn pass(line: Arc<LinkState>, client: TcpStream) -> io::Result<
 
 async fn forward_requests(
     line: &LinkState,
-    mut client: MessageReader,
+    mut client: ZkMessageReader,
     server: &mut OwnedWriteHalf,
     expected: &PendingReplies,
 ) -> io::Result<()> {
@@ -126,7 +126,7 @@ const CLOSE_SESSION: [u8; 12] = [0, 0, 0, 8, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff,
 
 async fn forward_replies(
     line: &LinkState,
-    mut server: MessageReader,
+    mut server: ZkMessageReader,
     due: mpsc::UnboundedSender<(Instant, Bytes)>,
     expected: &PendingReplies,
 ) -> io::Result<()> {

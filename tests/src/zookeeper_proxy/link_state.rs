@@ -8,7 +8,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::{LockOperation, trap::FaultTrap};
+use super::{LockNodeOperation, trap::FaultTrap};
 
 pub(super) struct LinkState {
     pub(super) server: SocketAddr,
@@ -61,7 +61,7 @@ impl LinkState {
 
     /// The trap that this message springs.
     pub(super) fn take_matching_trap(&self, message: &[u8]) -> Option<FaultTrap> {
-        let does = LockOperation::parse(message);
+        let does = LockNodeOperation::parse(message);
         self.trap().take_if(|trap| does.contains(&trap.operation))
     }
 

@@ -5,7 +5,7 @@ use fencegate_recipe::layout::NodeLayout;
 
 /// An operation on a lock node. Other operations of the gateway, its heartbeats above all, spring no trap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockOperation {
+pub enum LockNodeOperation {
     /// One lock node is made, alone or together with its parent.
     Create,
     /// One lock node is deleted, alone or together with its parent.
@@ -18,7 +18,7 @@ pub enum LockOperation {
     Era,
 }
 
-impl LockOperation {
+impl LockNodeOperation {
     /// All operations that this message counts as. The list is empty where the message names no lock node and does not
     /// write to `meta`.
     pub(super) fn parse(message: &[u8]) -> &'static [Self] {

@@ -48,7 +48,7 @@ impl TestConnection {
 #[tokio::test]
 async fn lost_answer_keeps_effect_and_disconnects() {
     let all = TestConnection::new().await;
-    let sprung = all.link.intercept(LockOperation::Create, OperationFault::AnswerLost);
+    let sprung = all.link.intercept(LockNodeOperation::Create, OperationFault::AnswerLost);
     all.client.list_children(&all.root).await.expect("another operation is let through");
     all.create().await.expect_err("no answer");
     sprung.wait().await;
@@ -60,7 +60,7 @@ async fn lost_answer_keeps_effect_and_disconnects() {
 #[tokio::test]
 async fn vanished_request_has_no_effect() {
     let all = TestConnection::new().await;
-    let sprung = all.link.intercept(LockOperation::Create, OperationFault::Vanishes);
+    let sprung = all.link.intercept(LockNodeOperation::Create, OperationFault::Vanishes);
     let (created, ()) = tokio::join!(all.create(), async {
         sprung.wait().await;
         all.link.cut();
@@ -75,7 +75,7 @@ async fn vanished_request_has_no_effect() {
 async fn held_answer_arrives_after_release() {
     let all = TestConnection::new().await;
     let latch = Latch::default();
-    let sprung = all.link.intercept(LockOperation::Create, OperationFault::AnswerHeld(latch.clone()));
+    let sprung = all.link.intercept(LockNodeOperation::Create, OperationFault::AnswerHeld(latch.clone()));
     let created = async {
         all.create().await.expect("answered");
         Instant::now()

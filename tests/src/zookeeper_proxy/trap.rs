@@ -3,7 +3,7 @@
 use fencegate_testkit::wait::wait_until;
 use tokio::sync::oneshot;
 
-use super::LockOperation;
+use super::LockNodeOperation;
 use crate::origin::Latch;
 
 /// What becomes of an operation.
@@ -18,7 +18,7 @@ pub enum OperationFault {
 }
 
 pub(super) struct FaultTrap {
-    pub(super) operation: LockOperation,
+    pub(super) operation: LockNodeOperation,
     pub(super) fate: OperationFault,
     pub(super) sprung: oneshot::Sender<()>,
 }

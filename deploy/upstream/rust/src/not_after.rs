@@ -11,7 +11,7 @@ use crate::{
     clock::{BootTime, Moment},
     stamp::one,
 };
-use item::{ParameterValue, bare_item, digits, key};
+use item::{HeaderParameterValue, bare_item, digits, key};
 
 pub(crate) const NOT_AFTER: HeaderName = HeaderName::from_static("fencing-not-after");
 
@@ -76,11 +76,13 @@ fn parsed(value: &[u8]) -> Option<Moment> {
         let (name, after) = key(&after[blanks..])?;
         let (item, after) = match after.strip_prefix(b"=") {
             Some(after) => bare_item(after)?,
-            None => (ParameterValue::Other, after),
+            None => (HeaderParameterValue::Other, after),
         };
         match (name, item) {
-            (b"boot", ParameterValue::Text(text)) if id.is_none() => id = Some(text.to_owned()),
-            (b"uptime", ParameterValue::Number(number)) if uptime_ms.is_none() => uptime_ms = Some(number),
+            (b"boot", HeaderParameterValue::Text(text)) if id.is_none() => id = Some(text.to_owned()),
+            (b"uptime", HeaderParameterValue::Number(number)) if uptime_ms.is_none() => {
+                uptime_ms = Some(number)
+            }
             (b"boot" | b"uptime", _) => return None,
             _ => {}
         }

@@ -17,9 +17,9 @@ use tower::{Layer, ServiceExt, service_fn};
 type Body = Full<bytes::Bytes>;
 
 /// A transaction whose claims end as the vector has it.
-struct Scripted(&'static str);
+struct ScriptedTransaction(&'static str);
 
-impl Transaction for Scripted {
+impl Transaction for ScriptedTransaction {
     type Error = &'static str;
 
     fn raise(&mut self, _: WatermarkUpdate<'_>) -> Result<WatermarkOutcome, &'static str> {
@@ -31,7 +31,7 @@ impl Transaction for Scripted {
     }
 }
 
-impl AsyncTransaction for Scripted {
+impl AsyncTransaction for ScriptedTransaction {
     type Error = &'static str;
 
     async fn raise(&mut self, update: WatermarkUpdate<'_>) -> Result<WatermarkOutcome, &'static str> {
@@ -163,7 +163,7 @@ async fn handled(
         let tell = tell.clone();
         async move {
             for claim in claims {
-                let mut scripted = Scripted(match text(&claim) {
+                let mut scripted = ScriptedTransaction(match text(&claim) {
                     "passes" => "passes",
                     "stale" => "stale",
                     _ => "error",
@@ -248,7 +248,7 @@ async fn assert_answers(answer: Response<Body>, reason: &str) {
 async fn handler_may_choose_stale_body() {
     let handler = service_fn(async |request: Request<Body>| {
         let fence = request.extensions().get::<Fence>().expect("each has one");
-        let _stale = fence.claim(&mut Scripted("stale"));
+        let _stale = fence.claim(&mut ScriptedTransaction("stale"));
         let mut answer = Response::new(Body::from("somebody was here before"));
         *answer.status_mut() = StatusCode::PRECONDITION_FAILED;
         answer.headers_mut().insert("fencing-refusal", HeaderValue::from_static("stale"));
@@ -315,8 +315,8 @@ fn claim_error_has_database_source() {
 fn former_names_still_work() {
     use fencegate_upstream::{NotClaimed, Raise, Raised};
 
-    struct Rows(usize);
-    impl Transaction for Rows {
+    struct FixedRowsTransaction(usize);
+    impl Transaction for FixedRowsTransaction {
         type Error = Infallible;
         fn raise(&mut self, Raise { key, .. }: Raise<'_>) -> Result<Raised, Infallible> {
             assert_eq!(key, "a");
@@ -326,7 +326,7 @@ fn former_names_still_work() {
     let handler = service_fn(async |request: Request<Body>| {
         let fence = request.extensions().get::<Fence>().expect("each has one");
         assert!(fence.stamp().keys.is_empty(), "the request names none");
-        let claims = [0, 1].map(|rows| fence.claim_keys(&mut Rows(rows), &["a".to_owned()]));
+        let claims = [0, 1].map(|rows| fence.claim_keys(&mut FixedRowsTransaction(rows), &["a".to_owned()]));
         assert!(matches!(claims, [Err(NotClaimed::Stale), Ok(())]), "{claims:?}");
         Ok::<_, Infallible>(Response::new(Body::default()))
     });

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     auth::CsrfToken,
-    error::{AdminApiError, AdminErrorCode, AuditAction},
+    error::{AdminErrorCode, AdminRefusal, AuditAction},
     extract::ResolvedOutcome,
 };
 
@@ -137,7 +137,7 @@ impl GuardAdminState {
         reference: &str,
         outcome: ResolvedOutcome,
         force: bool,
-    ) -> Result<AuditAction, AdminApiError> {
+    ) -> Result<AuditAction, AdminRefusal> {
         let guard = &self.guard;
         let done = outcome == ResolvedOutcome::Done;
         let did = |what: &str| {
@@ -168,7 +168,7 @@ impl GuardAdminState {
             let message = format!(
                 "operation {reference} may still be begun: ask the service again when its keys are free, or add `--force`"
             );
-            return Err(AdminApiError::new(AdminErrorCode::Force, message));
+            return Err(AdminRefusal::new(AdminErrorCode::Force, message));
         }
         let over = guard.resolve_doubt(&entry.keys, entry.token, "operator").await;
         over.map_err(|refused| store_unavailable_error(&refused))?;
@@ -211,10 +211,10 @@ pub(crate) fn quarantine_text(closed: QuarantineStatus, now: BootInstant) -> Str
     }
 }
 
-pub(super) fn unknown_operation_error(what: &str) -> AdminApiError {
-    AdminApiError::new(AdminErrorCode::NotFound, format!("nothing known of `{what}`, or it is running"))
+pub(super) fn unknown_operation_error(what: &str) -> AdminRefusal {
+    AdminRefusal::new(AdminErrorCode::NotFound, format!("nothing known of `{what}`, or it is running"))
 }
 
-pub(crate) fn store_unavailable_error(refused: &AdmitError) -> AdminApiError {
-    AdminApiError::new(AdminErrorCode::Away, refused.to_string())
+pub(crate) fn store_unavailable_error(refused: &AdmitError) -> AdminRefusal {
+    AdminRefusal::new(AdminErrorCode::Away, refused.to_string())
 }

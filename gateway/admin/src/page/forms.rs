@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::layout::{ErrorPage, HtmlPage, UnresolvedOperationRow, VERSION, format_unix_seconds};
 use crate::{
     break_lock::BreakLockBody,
-    error::{AdminApiError, AdminErrorCode, AuditAction},
+    error::{AdminErrorCode, AdminRefusal, AuditAction},
     extract::ResolvedOutcome,
     models::encode,
     state::GatewayAdminState,
@@ -51,7 +51,7 @@ pub(super) async fn operation(
     State(seen): State<GatewayAdminState>,
     Path(reference): Path<String>,
 ) -> Result<Response, ErrorPage> {
-    let open = seen.keeper.unresolved_operations().await.map_err(AdminApiError::from)?;
+    let open = seen.keeper.unresolved_operations().await.map_err(AdminRefusal::from)?;
     let one = open.iter().find(|one| one.reference == reference).ok_or_else(|| not_open_error(&reference))?;
     let page = OperationPage {
         one: operation_row(one, seen.key_redaction()),
@@ -80,14 +80,14 @@ pub(super) async fn resolve(
     Ok((Extension(did), Redirect::to("/?done=resolved")))
 }
 
-pub(super) fn check_confirmation(confirm: &str, reference: &str) -> Result<(), AdminApiError> {
+pub(super) fn check_confirmation(confirm: &str, reference: &str) -> Result<(), AdminRefusal> {
     let differs =
-        || AdminApiError::new(AdminErrorCode::Confirm, "what was written to confirm is not the reference");
+        || AdminRefusal::new(AdminErrorCode::Confirm, "what was written to confirm is not the reference");
     (confirm.trim() == reference).then_some(()).ok_or_else(differs)
 }
 
-pub(super) fn not_open_error(reference: &str) -> AdminApiError {
-    AdminApiError::new(
+pub(super) fn not_open_error(reference: &str) -> AdminRefusal {
+    AdminRefusal::new(
         AdminErrorCode::NotFound,
         format!("nothing is in doubt under the reference `{reference}` any more"),
     )

@@ -14,7 +14,7 @@ use super::{
     layout::{ErrorPage, HtmlPage, UnresolvedOperationRow, VERSION, format_now},
 };
 use crate::{
-    error::{AdminApiError, AdminErrorCode},
+    error::{AdminErrorCode, AdminRefusal},
     models::encode,
     outcomes::state::{GuardAdminState, store_unavailable_error},
 };
@@ -48,12 +48,12 @@ pub(super) async fn guard_key_page(
     Path(text): Path<String>,
 ) -> Result<Response, ErrorPage> {
     let key = ResourceKey::parse(&text)
-        .map_err(|bad| AdminApiError::new(AdminErrorCode::Malformed, bad.to_string()))?;
+        .map_err(|bad| AdminRefusal::new(AdminErrorCode::Malformed, bad.to_string()))?;
     let known = seen.guard.key_view(&key).await.map_err(|refused| store_unavailable_error(&refused))?;
     let (write, read) = known.as_ref().map_or((None, None), |known| (known.write, known.read));
     let named = seen.names.display(&key);
     let mut operations =
-        operation_rows(&seen).await.map_err(|message| AdminApiError::new(AdminErrorCode::Away, message))?;
+        operation_rows(&seen).await.map_err(|message| AdminRefusal::new(AdminErrorCode::Away, message))?;
     operations.retain(|one| one.of.contains(&named));
     let shown = |token: &FencingToken| format!("{token} (number {})", token.number());
     let running: Vec<String> =

@@ -27,7 +27,7 @@ use crate::{
 
 #[derive(Template)]
 #[template(path = "guard.html")]
-struct GuardPage {
+struct GuardOverviewPage {
     version: &'static str,
     at: String,
     state: ProcessStatus,
@@ -67,7 +67,7 @@ async fn overview(State(seen): State<GuardAdminState>, Query(after): Query<Flash
             stale.newest
         )
     });
-    let page = GuardPage {
+    let page = GuardOverviewPage {
         version: VERSION,
         at: format_now(),
         state: process_status(&seen),

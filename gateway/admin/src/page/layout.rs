@@ -11,7 +11,7 @@ use axum::{
 };
 use serde::Deserialize;
 
-use crate::error::AdminApiError;
+use crate::error::AdminRefusal;
 
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -28,8 +28,8 @@ impl<T: Template> IntoResponse for HtmlPage<T> {
     }
 }
 
-/// An [`AdminApiError`] as a page for people.
-pub(super) struct ErrorPage(pub(super) AdminApiError);
+/// An [`AdminRefusal`] as a page for people.
+pub(super) struct ErrorPage(pub(super) AdminRefusal);
 
 #[derive(Template)]
 #[template(path = "fault.html")]
@@ -38,8 +38,8 @@ struct ErrorPageTemplate<'a> {
     version: &'static str,
 }
 
-impl From<AdminApiError> for ErrorPage {
-    fn from(fault: AdminApiError) -> Self {
+impl From<AdminRefusal> for ErrorPage {
+    fn from(fault: AdminRefusal) -> Self {
         Self(fault)
     }
 }

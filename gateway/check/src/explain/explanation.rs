@@ -5,7 +5,7 @@ use fencegate_refusal::{DispatchOutcome, Refusal};
 use hyper::StatusCode;
 use serde::Serialize;
 
-use super::request_diff::UpstreamRequestDiff;
+use super::request_diff::ForwardedRequestDiff;
 
 /// The explanation of a request. A part is absent if it is not known when the request is refused.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
@@ -19,7 +19,7 @@ pub struct RequestExplanation {
     pub once: Option<OperationExplanation>,
     /// The reason for which a route that only observes would refuse the request.
     pub observed: Option<&'static str>,
-    pub sent: Option<UpstreamRequestDiff>,
+    pub sent: Option<ForwardedRequestDiff>,
     pub refused: Option<RefusalExplanation>,
     /// The status of a response that the gateway gives by itself, and that is no refusal.
     pub answered: Option<u16>,

@@ -60,7 +60,7 @@ pub use self::{
         EffectivePolicy, ExplainedKey, HoldExplanation, LockExplanation, OperationExplanation,
         RefusalExplanation, RequestExplanation, UpstreamExplanation,
     },
-    request_diff::UpstreamRequestDiff,
+    request_diff::ForwardedRequestDiff,
     sample::{ParseSampleRequestError, SampleRequest, default_host},
 };
 
@@ -98,7 +98,7 @@ pub fn explain(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<Requ
         (Ok(_), Some(keyed)) => RequestExplanation {
             lock: explain_lock(gateway, &keyed),
             once: explain_operation(gateway, &keyed),
-            sent: Some(UpstreamRequestDiff::new(gateway, keyed, &fields)),
+            sent: Some(ForwardedRequestDiff::new(gateway, keyed, &fields)),
             ..reached
         },
     })

@@ -10,7 +10,7 @@ use hyper::{HeaderMap, header::HeaderValue};
 use serde::Serialize;
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct UpstreamRequestDiff {
+pub struct ForwardedRequestDiff {
     pub method: String,
     pub target: String,
     /// Names and values, ordered by name. A value in angle brackets is known only when the request is sent.
@@ -19,7 +19,7 @@ pub struct UpstreamRequestDiff {
     pub removed: Vec<String>,
 }
 
-impl UpstreamRequestDiff {
+impl ForwardedRequestDiff {
     /// `given`: the fields as the client sent them.
     pub(super) fn new(gateway: &GatewayPlan, keyed: KeyedRequest, given: &HeaderMap) -> Self {
         let mut fields = keyed.http.headers().clone();

@@ -18,7 +18,7 @@ pub type RunningRequestGuard = TaskTrackerToken;
 
 /// Opens a key generation once the generations before it have ended.
 #[derive(Debug)]
-pub struct PendingKeyGeneration {
+pub struct PendingKeyRulesGeneration {
     generation: Arc<KeyRulesGeneration>,
     predecessors: Vec<Arc<KeyRulesGeneration>>,
 }
@@ -30,9 +30,9 @@ impl KeyRulesGeneration {
     }
 
     /// A generation whose requests wait until the requests of the former generations have ended.
-    pub(crate) fn new_after(before: Vec<Arc<Self>>) -> (Arc<Self>, PendingKeyGeneration) {
+    pub(crate) fn new_after(before: Vec<Arc<Self>>) -> (Arc<Self>, PendingKeyRulesGeneration) {
         let term = Self::new(false);
-        let opening = PendingKeyGeneration { generation: term.clone(), predecessors: before };
+        let opening = PendingKeyRulesGeneration { generation: term.clone(), predecessors: before };
         (term, opening)
     }
 
@@ -77,7 +77,7 @@ pub(super) fn dedup_generations(
     terms
 }
 
-impl PendingKeyGeneration {
+impl PendingKeyRulesGeneration {
     /// Call this when no worker accepts requests in the former generations any more. Returns when all former
     /// generations have ended.
     pub async fn wait_predecessors(&self) {

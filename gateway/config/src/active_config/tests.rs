@@ -38,19 +38,19 @@ fn successor_config(
     old: &ActiveConfig,
     changes: &[(&str, &str)],
     rekeyed: &[&str],
-) -> (Arc<ActiveConfig>, Vec<PendingKeyGeneration>) {
+) -> (Arc<ActiveConfig>, Vec<PendingKeyRulesGeneration>) {
     let (plan, fleets) = build_plan(changes);
     let rekeyed: Vec<String> = rekeyed.iter().map(|name| (*name).to_owned()).collect();
     ActiveConfig::successor(old, plan, fleets, &rekeyed)
 }
 
 /// Opens the key generations that are due, as the process does, and counts them.
-fn open_due_generations(openings: &mut Vec<PendingKeyGeneration>) -> usize {
+fn open_due_generations(openings: &mut Vec<PendingKeyRulesGeneration>) -> usize {
     let (due, still): (Vec<_>, Vec<_>) =
         openings.drain(..).partition(|opening| opening.wait_predecessors().now_or_never().is_some());
     *openings = still;
     let opened = due.len();
-    due.into_iter().for_each(PendingKeyGeneration::open);
+    due.into_iter().for_each(PendingKeyRulesGeneration::open);
     opened
 }
 

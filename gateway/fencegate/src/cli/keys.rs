@@ -6,7 +6,7 @@ use clap::Subcommand;
 use fencegate_process::randomness::SystemRandomness;
 
 use fencegate_ticket::{
-    KeyFileError, TicketKeyError, jwks,
+    KeyFileError, TicketJwkError, jwks,
     keys::{SharedSecret, SigningKeyPair},
 };
 
@@ -36,7 +36,7 @@ pub(super) enum TicketKeyCommandError {
     #[error(transparent)]
     File(#[from] KeyFileError),
     #[error("print the public keys")]
-    Print(#[from] TicketKeyError),
+    Print(#[from] TicketJwkError),
 }
 
 /// Runs the verb and returns the text to print.

@@ -6,7 +6,7 @@ use clap::Args;
 use fencegate_exec::{
     exit_code::NOT_RUN,
     lock_keeper::{CommandRunner, LockLossReason, LockedCommand},
-    lock_spec::{AcquireLockError, CommandLockSpec, LockAccess, LockWaitPolicy},
+    lock_spec::{AcquireLockError, CommandLockMode, CommandLockSpec, LockWaitPolicy},
     renewals::LockRenewalSchedule,
     run_loop::{LockedRun, RepeatPolicy, RunCommandError, RunProgress},
 };
@@ -111,7 +111,7 @@ enum RunLockedUsageError {
 impl RunLockedArgs {
     pub(super) fn run(self) -> ExitCode {
         let Self { key, wait, shared, permits, conflict_exit_code, keeping, command } = self;
-        let access = if shared { LockAccess::Shared } else { LockAccess::Exclusive };
+        let access = if shared { CommandLockMode::Shared } else { CommandLockMode::Exclusive };
         let wanted = CommandLockSpec { key: key.0, access, permits, wait: wait.0 };
         keeping.run_locked(wanted, command, RepeatPolicy::Once, None, conflict_exit_code)
     }
@@ -134,7 +134,7 @@ impl ElectArgs {
         };
         let wanted = CommandLockSpec {
             key,
-            access: LockAccess::Exclusive,
+            access: CommandLockMode::Exclusive,
             permits: None,
             wait: LockWaitPolicy::Forever,
         };

@@ -79,7 +79,7 @@ pub(super) struct IdentityCheckTurn(u64);
 
 /// The timing of an announcement.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct AnnouncementTiming {
+pub(super) struct GuardAnnouncementTiming {
     pub asked: IdentityCheckTurn,
     pub at: BootInstant,
     /// How long the process has used its store; `None` if it does not report that.
@@ -105,7 +105,7 @@ impl GuardProcessTable {
         &mut self,
         address: &EndpointAddress,
         process: &GuardProcess,
-        timing: AnnouncementTiming,
+        timing: GuardAnnouncementTiming,
     ) -> Result<(), ProcessConflictError> {
         let state = self.behind.entry(address_key(address)).or_default();
         if let Some((_, ended)) = state.before.iter().find(|(known, _)| *known == process.instance) {
@@ -174,7 +174,7 @@ impl GuardAddressHistory {
 
     /// True if the process used its store while another process still answered with another store. With one store
     /// this cannot happen: only one process at a time can use it.
-    fn overlaps(&self, process: &GuardProcess, timing: AnnouncementTiming) -> bool {
+    fn overlaps(&self, process: &GuardProcess, timing: GuardAnnouncementTiming) -> bool {
         let (Some((last, at)), Some(up)) = (&self.last, timing.up) else { return false };
         let silent = timing.at.since(*at);
         // Two clocks do not run at exactly the same rate.
@@ -188,13 +188,13 @@ mod tests {
 
     use super::*;
 
-    struct ProcessesFixture {
+    struct GuardProcessTableFixture {
         processes: GuardProcessTable,
         address: Arc<EndpointAddress>,
         now: u64,
     }
 
-    impl ProcessesFixture {
+    impl GuardProcessTableFixture {
         fn new() -> Self {
             let address = EndpointAddress::new(SocketAddr::from(([127, 0, 0, 1], 8080)), "guard:8080".into());
             Self { processes: GuardProcessTable::default(), address, now: 1_000 }
@@ -223,7 +223,7 @@ mod tests {
             asked: IdentityCheckTurn,
         ) -> Result<(), ProcessConflictError> {
             self.now += 1;
-            let heard = AnnouncementTiming {
+            let heard = GuardAnnouncementTiming {
                 asked,
                 at: BootInstant::from_nanos(self.now * 1_000_000_000),
                 up: up.map(Duration::from_secs),
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn restarted_guard_is_accepted() {
-        let mut place = ProcessesFixture::new();
+        let mut place = GuardProcessTableFixture::new();
         for (instance, up) in
             [("one", None), ("one", Some(9)), ("two", Some(0)), ("three", Some(90)), ("three", None)]
         {
@@ -251,7 +251,7 @@ mod tests {
     /// A replaced process that answers again has run all the time: neither it nor its successor is accepted any more.
     #[test]
     fn returning_process_invalidates_both() {
-        let mut place = ProcessesFixture::new();
+        let mut place = GuardProcessTableFixture::new();
         assert_eq!(place.announce("a", "one", None), Ok(()));
         assert_eq!(place.announce("b", "two", None), Ok(()));
         for instance in ["one", "two", "one", "one"] {
@@ -268,7 +268,7 @@ mod tests {
     /// A process with another store that is older than the silence of the former process has overlapped with it.
     #[test]
     fn overlapping_store_is_detected_at_once() {
-        let mut place = ProcessesFixture::new();
+        let mut place = GuardProcessTableFixture::new();
         assert_eq!(place.announce("a", "one", Some(100)), Ok(()));
         assert_eq!(place.announce("b", "two", Some(50)), Err(ProcessConflictError::Several));
         assert_eq!(place.announce("a", "one", Some(102)), Err(ProcessConflictError::Several));
@@ -280,7 +280,7 @@ mod tests {
     /// An answer to a request ends the silence of a process, so a store that was in use then has overlapped.
     #[test]
     fn answer_counts_as_process_activity() {
-        let mut place = ProcessesFixture::new();
+        let mut place = GuardProcessTableFixture::new();
         assert_eq!(place.announce("a", "one", Some(100)), Ok(()));
         place.now += 60;
         let at = BootInstant::from_nanos(place.now * 1_000_000_000);
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn unused_addresses_are_forgotten_after_retention() {
         let mut processes = GuardProcessTable::default();
-        let met = ProcessesFixture::guard_process("s", "one");
+        let met = GuardProcessTableFixture::guard_process("s", "one");
         let address = |n: u32| {
             let [_, high, middle, low] = n.to_be_bytes();
             EndpointAddress::new(SocketAddr::from(([10, high, middle, low], 8080)), "guard:8080".into())
@@ -304,7 +304,8 @@ mod tests {
             let came = address(second);
             let begins = (second == 0).then_some(&stays);
             for address in begins.into_iter().chain([&came]) {
-                let heard = AnnouncementTiming { asked: processes.begin_check(), at: at(second), up: None };
+                let heard =
+                    GuardAnnouncementTiming { asked: processes.begin_check(), at: at(second), up: None };
                 assert_eq!(processes.record_announcement(address, &met, heard), Ok(()));
             }
             let leads = |_: &str, socket: &ConnectTarget| *socket == stays.socket || *socket == came.socket;
@@ -322,7 +323,7 @@ mod tests {
     /// An announcement requested before its process was replaced is out of date, and shows no second process.
     #[test]
     fn delayed_announcement_is_replaced_not_conflict() {
-        let mut place = ProcessesFixture::new();
+        let mut place = GuardProcessTableFixture::new();
         let before = place.processes.begin_check();
         assert_eq!(place.announce("s", "one", None), Ok(()));
         let early = place.processes.begin_check();

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use tracing::{error, warn};
 
 use super::processes::{
-    AnnouncementTiming, GuardProcess, GuardProcessTable, IdentityCheckTurn, ProcessConflictError,
+    GuardAnnouncementTiming, GuardProcess, GuardProcessTable, IdentityCheckTurn, ProcessConflictError,
 };
 
 /// Shared by all workers.
@@ -215,7 +215,7 @@ impl GuardRegistry {
     ) -> Result<(), GuardIdentityError> {
         let mut state = self.lock();
         let timing =
-            AnnouncementTiming { asked: check.asked, at, up: announced.up.map(Duration::from_millis) };
+            GuardAnnouncementTiming { asked: check.asked, at, up: announced.up.map(Duration::from_millis) };
         let alone = state.processes.record_announcement(address, &process, timing);
         if alone == Err(ProcessConflictError::Replaced) {
             return Err(GuardIdentityError::Replaced);

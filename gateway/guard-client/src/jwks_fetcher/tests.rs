@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fencegate_policies::{plan::LockMode, token::FencingToken};
 use fencegate_process::randomness::SystemRandomness;
 use fencegate_ticket::{
-    InvalidTicketError, TicketClaims, TicketError, TicketSigner,
+    InvalidTenureTicketError, TicketClaims, TicketError, TicketSigner,
     jwks::{self, PublicKey},
     keys::SigningKeyPair,
 };
@@ -117,7 +117,7 @@ fn bad_response_keeps_old_keys() {
         let verifier = remote.verifier();
         assert_eq!(
             verify(verifier, &signed_ticket(&old)),
-            Err(TicketError::Invalid(InvalidTicketError::UnknownKey)),
+            Err(TicketError::Invalid(InvalidTenureTicketError::UnknownKey)),
             "no key yet"
         );
         server.publish_keys(&[&old]);
@@ -146,7 +146,7 @@ fn bad_response_keeps_old_keys() {
         assert_eq!(verify(verifier, &signed_ticket(&new)), Ok(()));
         assert_eq!(
             verify(verifier, &signed_ticket(&old)),
-            Err(TicketError::Invalid(InvalidTicketError::UnknownKey)),
+            Err(TicketError::Invalid(InvalidTenureTicketError::UnknownKey)),
             "known, and removed"
         );
     });

@@ -10,7 +10,7 @@ use super::{
     connect::{PostgresConnection, PostgresConnectionPurpose, StatementError, millis},
     driver,
     error::PostgresError,
-    instance::{GuardTimeLimits, InstanceRow, PostgresStore, PostgresStoreInstance},
+    instance::{GuardTimeLimits, PostgresInstanceRow, PostgresStore, PostgresStoreInstance},
     migrate,
 };
 
@@ -86,7 +86,7 @@ impl PostgresStore {
             place.clone(),
             identity,
             terms,
-            InstanceRow { id: row.get(0), name: name.to_owned() },
+            PostgresInstanceRow { id: row.get(0), name: name.to_owned() },
             clock,
             randomness,
             sent,

@@ -18,7 +18,7 @@ use super::{
     connect::{PostgresConnection, PostgresConnectionPurpose, StatementError, millis},
     error::PostgresError,
     instance::PostgresStoreInstance,
-    membership::MembershipLostError,
+    membership::GuardMembershipLostError,
     migrate::FORMAT,
     request::{AdmitKind, DbReply, DbReplyBatch, DbRequest, distinct_keys},
     request_queue::{MOST_AT_ONCE, PendingDbRequest},
@@ -233,10 +233,10 @@ impl DecisionConnection {
         let format: i32 = store.get(0);
         let store: String = store.get(1);
         if store != instance.identity.store {
-            return Err(instance.mark_lost(MembershipLostError::Another(store)));
+            return Err(instance.mark_lost(GuardMembershipLostError::Another(store)));
         }
         if u32::try_from(format).is_ok_and(|format| format > FORMAT) {
-            return Err(instance.mark_lost(MembershipLostError::Newer(format.unsigned_abs())));
+            return Err(instance.mark_lost(GuardMembershipLostError::Newer(format.unsigned_abs())));
         }
         // Ends the earlier connection, which may wait for a lock or a standby and so block this one. Its statements
         // would be refused even without this.
@@ -254,7 +254,7 @@ impl DecisionConnection {
             .query_one(&resume, &[&instance.id, &acts, &instance.acknowledged.known_epoch()])
             .await?;
         let Some(generation) = resumed.get(0) else {
-            return Err(instance.mark_lost(MembershipLostError::Dead));
+            return Err(instance.mark_lost(GuardMembershipLostError::Dead));
         };
         end_unowned_dispatches(instance, &connection, generation).await?;
         let act = instance.with_schema("SELECT $$.act($1, $2, $3, $4, $5, $6)");

@@ -12,7 +12,7 @@ use std::{
 };
 
 use fencegate_guard_store::{
-    admission::{DispatchEnd, EndpointProbeConfig, LivenessProbeAnswer},
+    admission::{DispatchEnd, EndpointProbeConfig, ServiceProbeAnswer},
     dispatch_target::DispatchTarget,
 };
 use fencegate_policies::{key::ResourceKey, token::FencingToken};
@@ -76,7 +76,7 @@ impl PostgresStore {
     }
 
     /// Records that the process at this target has answered. True if the previous probe was not answered.
-    pub fn record_alive(&self, target: &DispatchTarget, answer: LivenessProbeAnswer) -> bool {
+    pub fn record_alive(&self, target: &DispatchTarget, answer: ServiceProbeAnswer) -> bool {
         let Some(mut unseen) = self.instance.probed_doubts() else { return false };
         let was_silent = unseen.is_silent(target);
         let over = unseen.record_alive(target, answer);

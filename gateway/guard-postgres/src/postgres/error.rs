@@ -1,6 +1,6 @@
 //! Why the database gave no reply.
 
-use super::membership::MembershipLostError;
+use super::membership::GuardMembershipLostError;
 
 /// Nothing may be sent. A possible registration is ended in the background.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -10,7 +10,7 @@ pub enum PostgresError {
     #[error("the database did not answer in the time in which a dispatch may be sent")]
     Timeout,
     #[error("this guard has lost its place in the store: {0}")]
-    Lost(MembershipLostError),
+    Lost(GuardMembershipLostError),
     #[error("the database does not do what it is asked: {0}")]
     Refused(String),
 }

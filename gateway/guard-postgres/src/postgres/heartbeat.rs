@@ -10,7 +10,7 @@ use super::{
     connect::{PostgresConnection, PostgresConnectionPurpose, after_millis, millis},
     error::PostgresError,
     instance::{PostgresStore, PostgresStoreInstance},
-    membership::{MembershipLostError, StoreQuarantine, StoreStatus, SweepStats},
+    membership::{GuardMembershipLostError, StoreQuarantine, StoreStatus, SweepStats},
     migrate::FORMAT,
     request::DbRequest,
 };
@@ -91,11 +91,11 @@ impl PostgresStore {
         let reply: HeartbeatReply = serde_json::from_str(row.get(0))
             .map_err(|error| PostgresError::Refused(format!("a beat: {error}")))?;
         if reply.store != instance.identity.store {
-            return Err(instance.mark_lost(MembershipLostError::Another(reply.store)));
+            return Err(instance.mark_lost(GuardMembershipLostError::Another(reply.store)));
         } else if reply.format > FORMAT {
-            return Err(instance.mark_lost(MembershipLostError::Newer(reply.format)));
+            return Err(instance.mark_lost(GuardMembershipLostError::Newer(reply.format)));
         } else if !reply.alive {
-            return Err(instance.mark_lost(MembershipLostError::Dead));
+            return Err(instance.mark_lost(GuardMembershipLostError::Dead));
         }
         instance.clock_samples().record_heartbeat(sent, answered, reply.time, reply.tick);
         instance.acknowledged.record_known_epoch(reply.highest);
@@ -194,7 +194,7 @@ impl PostgresStoreInstance {
         let connection = opened.map_err(|error| PostgresError::Unreachable(error.to_string()))?;
         let store = connection.query_one(&self.with_schema("SELECT store FROM $$.store"), &[]).await?;
         if store.get::<_, &str>(0) != self.identity.store {
-            return Err(self.mark_lost(MembershipLostError::Another(store.get(0))));
+            return Err(self.mark_lost(GuardMembershipLostError::Another(store.get(0))));
         }
         let acts = self.acknowledged.acts.load(Ordering::SeqCst);
         let remembers = self.with_schema("SELECT $$.remembers($1, $2, $3)");

@@ -20,8 +20,8 @@ use super::{
     config::PostgresConfig,
     connect::{PostgresConnection, PostgresConnectionPurpose, StatementError},
     error::PostgresError,
-    membership::{GuardMembership, MembershipLostError, StoreStatus},
-    name_registry::OwnedNameRegistry,
+    membership::{GuardMembership, GuardMembershipLostError, StoreStatus},
+    name_registry::OwnedRowRegistry,
     notifiers::KeyNotifiers,
     probed_dispatches::ProbedDispatches,
     request_queue::DbRequestQueue,
@@ -61,7 +61,7 @@ pub(super) struct PostgresStoreInstance {
     pub(super) clock: SharedClock,
     pub(super) randomness: Arc<dyn Randomness>,
     pub(super) requests: Arc<DbRequestQueue>,
-    pub(super) names: Arc<OwnedNameRegistry>,
+    pub(super) names: Arc<OwnedRowRegistry>,
     pub(super) notifiers: KeyNotifiers,
     pub(super) membership: GuardMembership,
     pub(super) acknowledged: DatabaseProgress,
@@ -71,13 +71,13 @@ pub(super) struct PostgresStoreInstance {
     metrics: OnceLock<GuardMetrics>,
     passed: Mutex<ClockSamples>,
     status: Mutex<StoreStatus>,
-    lost: watch::Sender<Option<MembershipLostError>>,
+    lost: watch::Sender<Option<GuardMembershipLostError>>,
     pub(super) beating: tokio::sync::Mutex<Option<PostgresConnection>>,
     reading: tokio::sync::Mutex<Option<Arc<PostgresConnection>>>,
 }
 
 /// The row of an instance in the store: its id, and the name of the process.
-pub(super) struct InstanceRow {
+pub(super) struct PostgresInstanceRow {
     pub(super) id: i32,
     pub(super) name: String,
 }
@@ -147,7 +147,7 @@ impl PostgresStore {
     }
 
     /// Returns when this process has lost its membership in the store, and has to end.
-    pub async fn wait_for_loss(&self) -> MembershipLostError {
+    pub async fn wait_for_loss(&self) -> GuardMembershipLostError {
         let mut lost = self.instance.lost.subscribe();
         match lost.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(lost)) => lost.clone(),
@@ -162,7 +162,7 @@ impl PostgresStoreInstance {
         place: PostgresConfig,
         identity: StoreIdentity,
         terms: GuardTimeLimits,
-        row: InstanceRow,
+        row: PostgresInstanceRow,
         clock: SharedClock,
         randomness: Arc<dyn Randomness>,
         sent: BootInstant,
@@ -214,7 +214,7 @@ impl PostgresStoreInstance {
     }
 
     /// The membership in the store is lost for good, and the lease with it.
-    pub(super) fn mark_lost(&self, error: MembershipLostError) -> PostgresError {
+    pub(super) fn mark_lost(&self, error: GuardMembershipLostError) -> PostgresError {
         self.membership.end();
         self.lost.send_if_modified(|lost| {
             let first = lost.is_none();
@@ -224,7 +224,7 @@ impl PostgresStoreInstance {
         PostgresError::Lost(error)
     }
 
-    pub(super) fn membership_error(&self) -> Option<MembershipLostError> {
+    pub(super) fn membership_error(&self) -> Option<GuardMembershipLostError> {
         self.lost.borrow().clone()
     }
 

@@ -45,7 +45,7 @@ pub struct GuardMembership(Arc<AtomicU64>);
 
 /// Why this process has lost its membership in the store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum MembershipLostError {
+pub enum GuardMembershipLostError {
     #[error("the other guards of the store have taken this one for dead: it did not renew its lease in time")]
     Dead,
     #[error("another build has made the store one of format {0}, which this one does not read")]

@@ -15,7 +15,7 @@ use super::{
     connect::after_millis,
     error::PostgresError,
     instance::PostgresStore,
-    membership::MembershipLostError,
+    membership::GuardMembershipLostError,
     notifiers::wait_notified,
     operation_lock::{
         JournalWriteOutcome, OperationLockId, OperationLockReleaser, PostgresOperationLock,
@@ -205,7 +205,7 @@ impl PostgresStore {
 
     fn unexpected_reply(&self, answer: &DbReply) -> PostgresError {
         match answer {
-            DbReply::Dead => self.instance.mark_lost(MembershipLostError::Dead),
+            DbReply::Dead => self.instance.mark_lost(GuardMembershipLostError::Dead),
             other => PostgresError::Refused(format!("it answered {other:?}")),
         }
     }

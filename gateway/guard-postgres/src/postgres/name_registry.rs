@@ -14,16 +14,16 @@ use fencegate_process::randomness::Guid;
 
 /// The names with a handle, and the number of their handles.
 #[derive(Debug, Default)]
-pub(super) struct OwnedNameRegistry(Mutex<HashMap<Guid, usize>>);
+pub(super) struct OwnedRowRegistry(Mutex<HashMap<Guid, usize>>);
 
 /// A handle of a name. A caller, a queued request and a reply on its way have one each. The name is listed until the
 /// last of them is dropped.
 pub(super) struct OwnedNameHandle {
     name: Guid,
-    names: Arc<OwnedNameRegistry>,
+    names: Arc<OwnedRowRegistry>,
 }
 
-impl OwnedNameRegistry {
+impl OwnedRowRegistry {
     /// Call this before the name is sent to the database, so that no row is ever without a listed name.
     pub(super) fn register(self: &Arc<Self>, name: Guid) -> OwnedNameHandle {
         *self.lock().entry(name).or_default() += 1;
@@ -79,7 +79,7 @@ mod tests {
     /// A name is listed until its last handle is dropped.
     #[test]
     fn name_is_listed_until_last_drop() {
-        let names = Arc::<OwnedNameRegistry>::default();
+        let names = Arc::<OwnedRowRegistry>::default();
         let name = Guid::new(&SystemRandomness);
         let first = names.register(name);
         let second = first.clone();

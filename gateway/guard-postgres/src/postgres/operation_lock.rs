@@ -7,7 +7,7 @@ use fencegate_process::randomness::Guid;
 
 use super::{
     admit_reply::ChangeFuture,
-    name_registry::{OwnedNameHandle, OwnedNameRegistry},
+    name_registry::{OwnedNameHandle, OwnedRowRegistry},
 };
 
 /// The right to decide over an operation, valid for all guards of the store. It is released when it is dropped.
@@ -45,7 +45,7 @@ pub enum JournalWriteOutcome {
 }
 
 impl OperationLockId {
-    pub(super) fn new(id: OperationId, holder: Guid, names: &Arc<OwnedNameRegistry>) -> Self {
+    pub(super) fn new(id: OperationId, holder: Guid, names: &Arc<OwnedRowRegistry>) -> Self {
         Self { id, holder: Arc::new(names.register(holder)) }
     }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use fencegate_guard_store::{
-    admission::{EndpointProbeConfig, LivenessProbeAnswer, LivenessTracker, RequiredLivenessTime},
+    admission::{EndpointProbeConfig, LivenessTracker, RequiredLivenessTime, ServiceProbeAnswer},
     dispatch_target::DispatchTarget,
 };
 use fencegate_policies::{key::ResourceKey, token::FencingToken};
@@ -69,7 +69,7 @@ impl ProbedDispatches {
     pub(super) fn record_alive(
         &mut self,
         target: &DispatchTarget,
-        answer: LivenessProbeAnswer,
+        answer: ServiceProbeAnswer,
     ) -> Vec<InFlightDispatch> {
         let Some(span) = self.answers.record_answer(target, answer, &self.watch) else { return Vec::new() };
         self.doubts.values_mut().for_each(|doubt| {
@@ -133,7 +133,7 @@ mod tests {
     use fencegate_process::randomness::SystemRandomness;
 
     use super::*;
-    use crate::postgres::{admit_reply::DispatchName, name_registry::OwnedNameRegistry};
+    use crate::postgres::{admit_reply::DispatchName, name_registry::OwnedRowRegistry};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -141,8 +141,8 @@ mod tests {
         BootInstant::from_nanos(0) + Duration::from_secs(seconds)
     }
 
-    fn answer(second: u64) -> LivenessProbeAnswer {
-        LivenessProbeAnswer { asked: at(second), answered: at(second) }
+    fn answer(second: u64) -> ServiceProbeAnswer {
+        ServiceProbeAnswer { asked: at(second), answered: at(second) }
     }
 
     fn dispatch() -> InFlightDispatch {
@@ -152,7 +152,7 @@ mod tests {
             keys: Arc::new([]),
             token: FencingToken::new(1, 0, 1).expect("small"),
             mode: LockMode::Exclusive,
-            _in_hand: Arc::<OwnedNameRegistry>::default().register(name),
+            _in_hand: Arc::<OwnedRowRegistry>::default().register(name),
         }
     }
 

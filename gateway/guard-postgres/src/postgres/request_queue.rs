@@ -300,7 +300,7 @@ mod tests {
     use fencegate_process::randomness::{Guid, SystemRandomness};
 
     use super::*;
-    use crate::postgres::{admit_reply::DispatchName, name_registry::OwnedNameRegistry};
+    use crate::postgres::{admit_reply::DispatchName, name_registry::OwnedRowRegistry};
 
     fn operation_lock_id() -> OperationLockId {
         OperationLockId::new(OperationId::from_bytes([1; 32]), Guid::new(&SystemRandomness), &Arc::default())
@@ -349,7 +349,7 @@ mod tests {
     #[tokio::test]
     async fn rejected_end_retries_without_journal_entry() {
         let queue = Arc::<DbRequestQueue>::default();
-        let names = Arc::<OwnedNameRegistry>::default();
+        let names = Arc::<OwnedRowRegistry>::default();
         let name = Guid::new(&SystemRandomness);
         let dispatch = InFlightDispatch {
             name: DispatchName(name),

@@ -9,7 +9,7 @@ use super::{
     claim::DispatchId,
     decide::AdmissionTable,
     key_state::KeyAdmissionState,
-    liveness::{EndpointProbeConfig, LivenessProbeAnswer, LivenessSpan, RequiredLivenessTime},
+    liveness::{EndpointProbeConfig, EndpointRunningSpan, RequiredLivenessTime, ServiceProbeAnswer},
 };
 use crate::dispatch_target::DispatchTarget;
 
@@ -94,7 +94,7 @@ impl AdmissionTable {
     pub fn record_alive(
         &mut self,
         target: &DispatchTarget,
-        answer: LivenessProbeAnswer,
+        answer: ServiceProbeAnswer,
         now: BootInstant,
     ) -> bool {
         let was_silent = self.answers.is_silent(target);
@@ -105,7 +105,7 @@ impl AdmissionTable {
         was_silent
     }
 
-    fn apply_span(&mut self, target: &DispatchTarget, span: LivenessSpan, now: BootInstant) {
+    fn apply_span(&mut self, target: &DispatchTarget, span: EndpointRunningSpan, now: BootInstant) {
         if let Some(unseen) = self.quarantine.as_mut().and_then(|quarantine| quarantine.unseen.as_mut()) {
             unseen.record_span(target, span);
         }

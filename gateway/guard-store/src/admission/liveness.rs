@@ -31,7 +31,7 @@ impl EndpointProbeConfig {
 
 /// An answered probe. The answer is of a kind that only the process itself can give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LivenessProbeAnswer {
+pub struct ServiceProbeAnswer {
     /// The instant before its connection was made.
     pub asked: BootInstant,
     pub answered: BootInstant,
@@ -47,11 +47,11 @@ pub struct RequiredLivenessTime {
 /// The last answers of each probed target.
 #[derive(Debug, Default)]
 pub struct LivenessTracker {
-    last: BTreeMap<DispatchTarget, LastProbeAnswer>,
+    last: BTreeMap<DispatchTarget, LastServiceProbeAnswer>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct LastProbeAnswer {
+struct LastServiceProbeAnswer {
     /// The last good answer; `None` if there was none yet.
     answered: Option<BootInstant>,
     /// Whether the last probe was not answered.
@@ -60,7 +60,7 @@ struct LastProbeAnswer {
 
 /// The time between two answers in which the process counts as running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LivenessSpan {
+pub struct EndpointRunningSpan {
     from: BootInstant,
     to: BootInstant,
     most: Duration,
@@ -83,7 +83,7 @@ impl RequiredLivenessTime {
     }
 
     /// Counts a span in which a target was seen running. True if that changed what is left.
-    pub fn record_span(&mut self, target: &DispatchTarget, span: LivenessSpan) -> bool {
+    pub fn record_span(&mut self, target: &DispatchTarget, span: EndpointRunningSpan) -> bool {
         let Some(left) = self.left.get_mut(target) else { return false };
         let counted = span.to.since(span.from.max(self.since)).min(span.most);
         *left = left.saturating_sub(counted);
@@ -97,13 +97,13 @@ impl LivenessTracker {
     pub fn record_answer(
         &mut self,
         target: &DispatchTarget,
-        answer: LivenessProbeAnswer,
+        answer: ServiceProbeAnswer,
         watch: &EndpointProbeConfig,
-    ) -> Option<LivenessSpan> {
-        let now = LastProbeAnswer { answered: Some(answer.answered), silent: false };
+    ) -> Option<EndpointRunningSpan> {
+        let now = LastServiceProbeAnswer { answered: Some(answer.answered), silent: false };
         let before = self.last.insert(target.clone(), now).and_then(|last| last.answered)?;
         let pause = answer.asked.since(before);
-        (!pause.is_zero() && pause <= watch.max_gap()).then_some(LivenessSpan {
+        (!pause.is_zero() && pause <= watch.max_gap()).then_some(EndpointRunningSpan {
             from: before,
             to: answer.asked,
             most: watch.interval,
@@ -112,8 +112,10 @@ impl LivenessTracker {
 
     /// Records that a probe was not answered. True if the previous one was answered, or if this was the first.
     pub fn record_missed(&mut self, target: &DispatchTarget) -> bool {
-        let last =
-            self.last.entry(target.clone()).or_insert(LastProbeAnswer { answered: None, silent: false });
+        let last = self
+            .last
+            .entry(target.clone())
+            .or_insert(LastServiceProbeAnswer { answered: None, silent: false });
         !std::mem::replace(&mut last.silent, true)
     }
 

@@ -35,14 +35,14 @@ pub struct Endpoint {
     /// One permit per connection.
     places: Arc<Semaphore>,
     wait_notifier: WaitNotifier,
-    health: HealthState,
+    health: UpstreamHealthState,
 }
 
 /// Notified when a request waits for a connection. Workers then close idle connections.
 pub type WaitNotifier = watch::Sender<()>;
 
 #[derive(Debug)]
-struct HealthState {
+struct UpstreamHealthState {
     /// The last result of the active checks: the plan that made them, and in the lowest bit whether it is unhealthy.
     verdict: AtomicU64,
     /// Failures in a row.
@@ -111,7 +111,7 @@ impl Endpoint {
             waiting: AtomicUsize::new(0),
             places: Arc::new(Semaphore::new(places)),
             wait_notifier: bell,
-            health: HealthState {
+            health: UpstreamHealthState {
                 verdict: AtomicU64::new(0),
                 failures: AtomicUsize::new(0),
                 ejected_until: AtomicU64::new(0),

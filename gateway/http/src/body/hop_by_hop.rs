@@ -133,7 +133,7 @@ mod tests {
 
     /// A field that looks like a hop-by-hop field or like the length is removed as well.
     #[test]
-    fn lookalikes_of_hop_fields_are_stripped() {
+    fn lookalikes_of_hop_by_hop_fields_are_stripped() {
         let mut headers = HeaderMap::new();
         for name in
             ["Transfer_Encoding", "proxy.connection", "keep_alive", "Content_Length", "Content.Length"]

@@ -50,7 +50,7 @@ pub(super) struct LiveBody {
     stall: BodyIdleTimeout,
     /// When all of it has to be here.
     deadline: Option<Instant>,
-    framing: BodyFraming,
+    framing: BodyEndDetection,
     /// The exchange of an upload, which records how the upload proceeds.
     exchange: Option<Rc<Exchange>>,
 }
@@ -74,7 +74,7 @@ pub(super) fn non_empty(data: Bytes) -> Option<Bytes> {
 /// - HTTP/2: a reset with `NO_ERROR` ends the body as if it were complete (`body/incoming.rs`), and a client can send
 ///   that at any time. Only the state of the stream shows whether `END_STREAM` was there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BodyFraming {
+pub(super) enum BodyEndDetection {
     Http1,
     Http2,
 }
@@ -147,7 +147,7 @@ impl BodySource {
 
 impl LiveBody {
     /// `pause`: the time limit between two chunks.
-    pub(super) fn new(incoming: Incoming, framing: BodyFraming, pause: Duration) -> Self {
+    pub(super) fn new(incoming: Incoming, framing: BodyEndDetection, pause: Duration) -> Self {
         let stall = BodyIdleTimeout { limit: pause, timer: None };
         Self { begun: None, end: None, incoming, stall, deadline: None, framing, exchange: None }
     }
@@ -239,8 +239,8 @@ impl LiveBody {
     /// Whether the end that the library reports was really sent by the other side.
     fn is_whole(&self) -> bool {
         match self.framing {
-            BodyFraming::Http1 => self.incoming.size_hint().exact().is_none_or(|left| left == 0),
-            BodyFraming::Http2 => self.incoming.is_end_stream(),
+            BodyEndDetection::Http1 => self.incoming.size_hint().exact().is_none_or(|left| left == 0),
+            BodyEndDetection::Http2 => self.incoming.is_end_stream(),
         }
     }
 

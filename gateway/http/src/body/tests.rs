@@ -39,14 +39,15 @@ async fn answer_with_frames(mut stream: DuplexStream, frames: Vec<u8>) {
 async fn observe_response_ends(frames: &[&[u8]]) -> (Option<bool>, Option<bool>, bool) {
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     spawn_local(answer_with_frames(theirs, frames.concat()));
-    let (mut sender, connection) =
-        client::conn::http2::handshake(CurrentThread, TokioIo::new(ours)).await.expect("it speaks HTTP/2");
+    let (mut sender, connection) = client::conn::http2::handshake(CurrentThreadExecutor, TokioIo::new(ours))
+        .await
+        .expect("it speaks HTTP/2");
     spawn_local(connection);
     let request = Request::get("http://a/").body(http_body_util::Empty::<Bytes>::new()).expect("a request");
     let answer = sender.send_request(request).await.expect("a head").into_body();
     let permit = Rc::new(());
     let in_flight = Rc::downgrade(&permit);
-    let live = LiveBody::new(answer, BodyFraming::Http2, Duration::from_secs(5));
+    let live = LiveBody::new(answer, BodyEndDetection::Http2, Duration::from_secs(5));
     let mut body =
         Body::new(BodySource::from_live_body(live), TrailerPolicy::Drop).keep_until_complete(permit);
     let end = loop {
@@ -73,9 +74,9 @@ async fn broken_response_never_counts_as_complete() {
 }
 
 #[derive(Clone, Copy)]
-struct CurrentThread;
+struct CurrentThreadExecutor;
 
-impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for CurrentThread {
+impl<F: Future<Output = ()> + 'static> hyper::rt::Executor<F> for CurrentThreadExecutor {
     fn execute(&self, task: F) {
         spawn_local(task);
     }

@@ -4,7 +4,7 @@ use fencegate_policies::plan::buffer_limits::{self, FREE};
 use hyper::Request;
 
 use super::{MemoryBudget, MemoryBudgetExceededError, MemoryReservation};
-use crate::client_quota::{ClientId, ClientQuotas, QuotaPermit};
+use crate::client_quota::{ClientId, ClientQuotaPermit, ClientQuotas};
 
 /// The memory for the heads that come over one connection.
 #[derive(Debug, Clone)]
@@ -18,7 +18,7 @@ pub struct HeadMemory {
 #[derive(Debug)]
 pub struct HeadReservation {
     room: MemoryReservation,
-    share: Option<QuotaPermit>,
+    share: Option<ClientQuotaPermit>,
 }
 
 impl HeadMemory {

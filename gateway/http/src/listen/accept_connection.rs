@@ -254,7 +254,8 @@ async fn reject_protocol<I: AsyncRead + AsyncWrite + Unpin>(
     reason: &'static str,
     handler: &dyn HttpHandler,
 ) {
-    let words = linger::encode_response(&handler.reject(RequestRejection::Malformed(reason), Duration::ZERO));
+    let words =
+        linger::encode_http1_response(&handler.reject(RequestRejection::Malformed(reason), Duration::ZERO));
     linger::write_and_linger(stream, words).await;
 }
 

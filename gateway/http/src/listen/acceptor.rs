@@ -19,13 +19,13 @@ use super::{
 };
 use crate::{
     buffered::MemoryBudget,
-    client_quota::{ClientId, ClientQuotas, QuotaPermit},
+    client_quota::{ClientId, ClientQuotaPermit, ClientQuotas},
     connection_info::ConnectionInfo,
     network::{Accept, CloseControl, Network, socket_path_lock::BACKLOG},
 };
 
 /// One worker's share of a listener.
-pub struct Acceptor {
+pub struct ConnectionAcceptor {
     /// Replaced by a reload, for later connections.
     config: RefCell<Rc<ListenerConfig>>,
     drain: CancellationToken,
@@ -40,7 +40,7 @@ pub struct Acceptor {
     budget: MemoryBudget,
 }
 
-impl Acceptor {
+impl ConnectionAcceptor {
     /// `share`: the part of the listener's connections that is this worker's.
     pub fn new(
         listener: &ListenerSettings,
@@ -215,7 +215,7 @@ impl Acceptor {
 }
 
 /// Kept for as long as a connection lives: its slot, and its part of its client's quota.
-type AcceptedSlot = (ConnectionSlot, Option<QuotaPermit>);
+type AcceptedSlot = (ConnectionSlot, Option<ClientQuotaPermit>);
 
 /// How often connections at work are checked for a quiet one.
 const LOOK: Duration = Duration::from_millis(50);

@@ -17,14 +17,14 @@ use crate::connection_state::ServerConnectionState;
 #[derive(Debug)]
 pub(super) struct ConnectionSlots {
     most: usize,
-    taken: RefCell<SlotTable>,
+    taken: RefCell<ConnectionSlotTable>,
     freed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct SlotTable {
+struct ConnectionSlotTable {
     /// By number of arrival.
-    all: BTreeMap<u64, SlotEntry>,
+    all: BTreeMap<u64, ConnectionSlotEntry>,
     /// The number of connections of each client.
     of: HashMap<ClientId, usize>,
     /// Connections that have lost their slots and are still being closed.
@@ -33,7 +33,7 @@ struct SlotTable {
 }
 
 #[derive(Debug)]
-struct SlotEntry {
+struct ConnectionSlotEntry {
     client: ClientId,
     since: Instant,
     /// The state of the connection, once its protocol is known. Before that it counts as quiet.
@@ -79,7 +79,8 @@ impl ConnectionSlots {
             let number = taken.next;
             let leave = CancellationToken::new();
             taken.next += 1;
-            let holder = SlotEntry { client, since: Instant::now(), connection: None, leave: leave.clone() };
+            let holder =
+                ConnectionSlotEntry { client, since: Instant::now(), connection: None, leave: leave.clone() };
             taken.all.insert(number, holder);
             *taken.of.entry(client).or_default() += 1;
             ConnectionSlot { slots: self.clone(), number, leave, speaks: Cell::new(false) }
@@ -129,7 +130,7 @@ enum CountScope {
 /// The number of connections that may be closed at once, however few slots there are.
 const FEW: usize = 8;
 
-impl SlotTable {
+impl ConnectionSlotTable {
     /// Closes a quiet connection of the client that has the most, and of these the one that has been quiet for
     /// longest. A client with fewer connections than the new one is spared, so that no client can drive out other
     /// clients by filling the slots. A proxy spares no client: otherwise the acceptor would wait for its slot, and
@@ -151,7 +152,7 @@ impl SlotTable {
         }
     }
 
-    fn remove(&mut self, number: u64) -> Option<SlotEntry> {
+    fn remove(&mut self, number: u64) -> Option<ConnectionSlotEntry> {
         let holder = self.all.remove(&number)?;
         if let Some(count) = self.of.get_mut(&holder.client) {
             *count -= 1;
@@ -163,7 +164,7 @@ impl SlotTable {
     }
 }
 
-impl SlotEntry {
+impl ConnectionSlotEntry {
     /// Since when the connection is quiet.
     fn quiet_since(&self) -> Option<Instant> {
         match &self.connection {

@@ -11,7 +11,7 @@ use tokio::{
 use crate::body::Reply;
 
 /// The bytes of an HTTP/1.1 response, with `connection: close`.
-pub fn encode_response(reply: &Reply) -> Bytes {
+pub fn encode_http1_response(reply: &Reply) -> Bytes {
     let status = reply.status();
     let body = reply.body().bytes().unwrap_or_default();
     let mut head = format!("HTTP/1.1 {status}\r\n");

@@ -20,5 +20,6 @@ mod timed_io;
 mod wake_gated;
 
 pub use self::{
-    acceptor::Acceptor, connection_limit::ConnectionRejection, connection_service::ConnectionService,
+    acceptor::ConnectionAcceptor, connection_limit::ConnectionRejection,
+    connection_service::ConnectionService,
 };

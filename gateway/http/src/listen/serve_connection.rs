@@ -30,7 +30,7 @@ use super::{
     detect::DetectedProtocol,
     handler::{HttpHandler, ListenerTimeLimit, RequestRejection},
     heads::PartialHead,
-    linger::{encode_response, linger, write_and_linger},
+    linger::{encode_http1_response, linger, write_and_linger},
     metrics::ClientConnectionMetrics,
     timed_io::TimedIo,
     wake_gated::PollOnWake,
@@ -241,7 +241,7 @@ async fn close_displaced_connection<I>(
     match reading {
         ConnectionReadState::Head(since) => {
             let refusal = handler.reject(RequestRejection::Displaced, since.elapsed());
-            write_and_linger(stream, encode_response(&refusal)).await;
+            write_and_linger(stream, encode_http1_response(&refusal)).await;
         }
         ConnectionReadState::Idle(_) | ConnectionReadState::Busy => linger(stream).await,
     }

@@ -20,7 +20,7 @@ use tokio::{
 use super::{
     handler::{HttpHandler, ListenerTimeLimit, RequestRejection},
     heads::PartialHead,
-    linger::{encode_response, linger, write_and_linger},
+    linger::{encode_http1_response, linger, write_and_linger},
     metrics::ClientConnectionMetrics,
 };
 use crate::buffered::MemoryBudgetExceededError;
@@ -165,7 +165,7 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> TimedIo<I> {
             ConnectionReadState::Head(since) => since.elapsed(),
             ConnectionReadState::Busy | ConnectionReadState::Idle(_) => Duration::ZERO,
         };
-        let words = encode_response(&self.handler.reject(refused, took));
+        let words = encode_http1_response(&self.handler.reject(refused, took));
         if let ConnectionWriteState::Owed(0) = self.connection.writing() {
             self.start_leaving(|stream| Box::pin(write_and_linger(stream, words)));
         } else {

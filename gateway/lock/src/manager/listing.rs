@@ -36,7 +36,7 @@ pub struct HeldLockInfo {
     pub mode: LockMode,
     /// The token of the last dispatch.
     pub token: Option<FencingToken>,
-    pub keeping: NodeLifetime,
+    pub keeping: NodeCachingMode,
     pub since: Duration,
     pub in_flight: u32,
     /// Whether a contender waits that cannot hold together with it.
@@ -51,7 +51,7 @@ pub struct HeldLockInfo {
 
 /// How long the lock node is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NodeLifetime {
+pub enum NodeCachingMode {
     /// For the next requests, too.
     Cached,
     /// For one request.
@@ -252,7 +252,7 @@ impl ListedLock {
             self.held.push(HeldLockInfo {
                 route: looked.route.cloned(),
                 token: tenure_token(credentials, dispatched),
-                keeping: NodeLifetime::Cached,
+                keeping: NodeCachingMode::Cached,
                 since: now.since(granted),
                 proven: credentials.validity.is_valid_at(now),
                 nodes: credentials.nodes.clone(),
@@ -276,7 +276,7 @@ impl ListedLock {
             route: Some(request.route.clone()),
             mode: request.mode,
             token: tenure_token(grant, request.last_dispatch_number()),
-            keeping: NodeLifetime::Strict,
+            keeping: NodeCachingMode::Strict,
             since: now.since(*since),
             in_flight: 1,
             contended: false,

@@ -15,7 +15,7 @@ use hyper::header::{HeaderMap, HeaderValue};
 use tracing::info;
 
 use crate::{
-    request_context::{ReplayExtent, RequestContext},
+    request_context::{RequestContext, ResponseReplayExtent},
     telemetry::RequestReporter,
 };
 
@@ -199,7 +199,7 @@ fn stamp_headers(
         return;
     }
     let mut value = replayed.map_or(outcome, |_| DispatchOutcome::Replayed).as_str().to_owned();
-    if replayed == Some(ReplayExtent::WithoutBody) {
+    if replayed == Some(ResponseReplayExtent::WithoutBody) {
         value.push_str("; body=omitted");
     }
     if let Some(reason) = refused {

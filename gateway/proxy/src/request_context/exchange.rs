@@ -51,7 +51,7 @@ pub struct AnswerFacts {
 
 /// How much of an earlier answer is replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReplayExtent {
+pub enum ResponseReplayExtent {
     Whole,
     WithoutBody,
 }
@@ -59,7 +59,7 @@ pub enum ReplayExtent {
 /// What the report of a guard says.
 #[derive(Debug, Clone, Copy)]
 pub struct GuardAnswerFacts {
-    pub replayed: Option<ReplayExtent>,
+    pub replayed: Option<ResponseReplayExtent>,
     /// The reason for which the guard would have refused, if it did more than observe.
     pub observed: Option<RefusalReason>,
 }

@@ -125,8 +125,12 @@ pub(crate) async fn receive_response<K: ExchangeObserver>(
             }
         };
         let (feed, piped) = mpsc::channel(PIPE_CAPACITY);
-        let answer =
-            LargeResponse { head: head.clone(), keep, idle: bounds.idle, by: Instant::now() + bounds.total };
+        let answer = UnbufferedResponse {
+            head: head.clone(),
+            keep,
+            idle: bounds.idle,
+            by: Instant::now() + bounds.total,
+        };
         running.spawn_local(answer.stream_to_client(pieces, more, body, feed));
         return Ok(Response::from_parts(head, Body::from_channel(piped)));
     }
@@ -140,7 +144,7 @@ pub(crate) async fn receive_response<K: ExchangeObserver>(
 const PIPE_CAPACITY: usize = 4;
 
 /// An answer too large to be buffered in full.
-struct LargeResponse<K> {
+struct UnbufferedResponse<K> {
     head: Parts,
     keep: K,
     idle: Duration,
@@ -148,7 +152,7 @@ struct LargeResponse<K> {
     by: Instant,
 }
 
-impl<K: ExchangeObserver> LargeResponse<K> {
+impl<K: ExchangeObserver> UnbufferedResponse<K> {
     /// Ends with the answer, or where the answer breaks off. If the client leaves or is too slow, the rest is read
     /// and discarded. The upstream is at work until the end of its answer, and only that end shows how the request
     /// came out.

@@ -14,7 +14,7 @@ pub struct ClientConcurrencyLimit {
 }
 
 /// Runs when the client is known. The client's count lasts as long as the request.
-pub fn limit_per_client(
+pub(crate) fn limit_per_client(
     limit: &ClientConcurrencyLimit,
     request: TracedRequest,
 ) -> Result<TracedRequest, ShortCircuit> {

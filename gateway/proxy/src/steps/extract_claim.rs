@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// At a guard: the claim of the request is known, and may still be refused.
-pub struct ClaimedRequest {
+pub struct GuardClaimedRequest {
     pub http: Box<Request<Body>>,
     pub context: Rc<RequestContext>,
     pub plan: PlanHandle,
@@ -63,7 +63,7 @@ pub struct VerifiedClaim {
     pub in_time: bool,
 }
 
-impl BufferableRequest for ClaimedRequest {
+impl BufferableRequest for GuardClaimedRequest {
     fn http(&mut self) -> &mut Request<Body> {
         &mut self.http
     }
@@ -108,7 +108,7 @@ pub async fn answer_announcement<S: Handler<TracedRequest>>(
     next.handle(request).await
 }
 
-pub async fn extract_claim<S: Handler<ClaimedRequest>>(
+pub async fn extract_claim<S: Handler<GuardClaimedRequest>>(
     claiming: &ClaimContext,
     request: TracedRequest,
     next: &S,
@@ -136,7 +136,7 @@ pub async fn extract_claim<S: Handler<ClaimedRequest>>(
     set_origin_form(&mut http, path.as_str());
     let upstream = UpstreamId(0);
     let plan = claiming.plan.clone();
-    next.handle(ClaimedRequest { http, context, plan, upstream, source, claim }).await
+    next.handle(GuardClaimedRequest { http, context, plan, upstream, source, claim }).await
 }
 
 fn claim_facts(claim: Option<&RequestClaim>, hop_seen: bool) -> ClaimFacts {

@@ -80,7 +80,7 @@ impl SendPermission for StartPermission {
 }
 
 /// Checks the deadline as the request arrives.
-pub async fn filter_request<S: Handler<FilteredRequest>>(
+pub(crate) async fn filter_request<S: Handler<FilteredRequest>>(
     filtering: &FilterContext,
     request: TracedRequest,
     next: &S,
@@ -105,7 +105,7 @@ pub async fn filter_request<S: Handler<FilteredRequest>>(
 }
 
 /// Checks once more, now that the body is here, and sends the request under its permission.
-pub async fn recheck_deadline<S: Handler<DispatchableRequest<AdmissionPermit>>>(
+pub(crate) async fn recheck_deadline<S: Handler<DispatchableRequest<AdmissionPermit>>>(
     filtering: &FilterContext,
     BufferedRequest(request): BufferedRequest<FilteredRequest>,
     next: &S,

@@ -50,7 +50,7 @@ use self::{
     },
     retry::{RetryRequestHead, retry_copy},
     send_result::{
-        AttemptError, AttemptLeftovers, abandoned_refusal, classify_failure, connect_error_label,
+        AttemptError, RetryMaterial, abandoned_refusal, classify_failure, connect_error_label,
         connect_refusal,
     },
     stamp::stamp_dispatch_headers,
@@ -292,7 +292,7 @@ impl<N: Network> UpstreamForwarder<N> {
                 return Err(self.abandoned_error(&checkout, "proof", RefusalReason::OutcomeUnknown, detail));
             }
         };
-        let attempt = AttemptLeftovers { upload: patience.upload.as_deref(), spare, unprocessed };
+        let attempt = RetryMaterial { upload: patience.upload.as_deref(), spare, unprocessed };
         let response =
             answered.map_err(|error| classify_failure(error, &mut checkout, attempt, &self.plan.metrics))?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {

@@ -41,7 +41,7 @@ pub const PATH: &str = "auth";
 
 /// The query of the other proxy.
 #[derive(Debug, Default, Deserialize)]
-struct ForwardAuthQuery {
+struct ForwardAuthLockQuery {
     /// How long the lock is held if its end is not reported. It must be longer than the other proxy waits for its
     /// upstream.
     ttl_ms: Option<u64>,
@@ -65,9 +65,9 @@ pub(crate) async fn answer_forward_auth(
     let behind = original_target(&head.uri);
     let query = match behind {
         // The query is that of the request itself.
-        Some(_) => ForwardAuthQuery::default(),
+        Some(_) => ForwardAuthLockQuery::default(),
         None => {
-            let query = Query::<ForwardAuthQuery>::try_from_uri(&head.uri);
+            let query = Query::<ForwardAuthLockQuery>::try_from_uri(&head.uri);
             query.map_err(|bad| Refusal::new(RefusalReason::Malformed, bad.to_string()))?.0
         }
     };
@@ -88,7 +88,7 @@ async fn end_lock(
     interface: &LeaseApi,
     caller: &LeaseCaller,
     head: &Parts,
-    query: &ForwardAuthQuery,
+    query: &ForwardAuthLockQuery,
 ) -> Result<Reply, Refusal> {
     let id = match lease_id(&head.headers) {
         Ok(id) => id,
@@ -125,7 +125,7 @@ async fn take_lock(
     interface: &LeaseApi,
     caller: &LeaseCaller,
     head: &Parts,
-    query: &ForwardAuthQuery,
+    query: &ForwardAuthLockQuery,
 ) -> Result<Reply, Refusal> {
     let principal = caller.require_principal()?;
     let starting = || Refusal::new(RefusalReason::LockService, "the gateway is starting");

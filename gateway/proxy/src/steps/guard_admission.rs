@@ -44,7 +44,7 @@ use crate::{
         buffer::BufferedRequest,
         client_liveness::ClientDisconnectWatch,
         detach::DetachedRequest,
-        extract_claim::{ClaimedRequest, RequestClaim, VerifiedClaim},
+        extract_claim::{GuardClaimedRequest, RequestClaim, VerifiedClaim},
     },
 };
 
@@ -69,9 +69,9 @@ impl<N> Clone for GuardAdmissionContext<N> {
 /// Bytes of an answer that are buffered in full before the key is free.
 const MAX_BUFFERED: usize = 1 << 20;
 
-pub async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<AdmissionPermit>>>(
+pub(crate) async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<AdmissionPermit>>>(
     checking: &GuardAdmissionContext<N>,
-    request: DetachedRequest<BufferedRequest<ClaimedRequest>>,
+    request: DetachedRequest<BufferedRequest<GuardClaimedRequest>>,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let DetachedRequest { request: BufferedRequest(mut request), mut client } = request;
@@ -99,7 +99,7 @@ pub async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<Admissio
     let admission = AdmissionPermit::new(&running, ticket);
     let exchange = Rc::<Exchange>::default();
     let context = request.context.clone();
-    let kept = AdmittedRequestGuard {
+    let kept = InFlightGuardRequest {
         running,
         checking: checking.clone(),
         exchange: exchange.clone(),
@@ -122,11 +122,11 @@ pub async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<Admissio
 }
 
 fn into_dispatchable(
-    request: ClaimedRequest,
+    request: GuardClaimedRequest,
     right: DispatchRight<AdmissionPermit>,
     exchange: Rc<Exchange>,
 ) -> DispatchableRequest<AdmissionPermit> {
-    let ClaimedRequest { http, context, plan, upstream, source, .. } = request;
+    let GuardClaimedRequest { http, context, plan, upstream, source, .. } = request;
     let route = None;
     let has_override = None;
     let unlocked = None;
@@ -153,7 +153,7 @@ enum AdmissionDecision {
 impl<N: Network> GuardAdmissionContext<N> {
     async fn admit_or_find_replay(
         &self,
-        request: &ClaimedRequest,
+        request: &GuardClaimedRequest,
         claimed: VerifiedClaim,
         client: &mut ClientDisconnectWatch,
     ) -> Result<AdmissionDecision, Refusal> {
@@ -176,7 +176,7 @@ impl<N: Network> GuardAdmissionContext<N> {
 
     async fn admit(
         &self,
-        request: &ClaimedRequest,
+        request: &GuardClaimedRequest,
         claimed: &VerifiedClaim,
         patience: &mut ClientWaitLimit<'_, ClientDisconnectWatch>,
     ) -> Result<AdmissionDecision, AdmitError> {
@@ -283,7 +283,7 @@ fn probe_target(address: &EndpointAddress) -> DispatchTarget {
     }
 }
 
-fn admission_request(request: &ClaimedRequest, claimed: &VerifiedClaim) -> Option<IdempotentRequest> {
+fn admission_request(request: &GuardClaimedRequest, claimed: &VerifiedClaim) -> Option<IdempotentRequest> {
     let operation = claimed.operation.clone()?;
     let name = request.http.headers().get("idempotency-key");
     Some(IdempotentRequest {
@@ -297,7 +297,7 @@ fn admission_request(request: &ClaimedRequest, claimed: &VerifiedClaim) -> Optio
 }
 
 /// A dispatch in flight, until its answer is here in full.
-struct AdmittedRequestGuard<N> {
+struct InFlightGuardRequest<N> {
     running: AdmittedExecution,
     checking: GuardAdmissionContext<N>,
     exchange: Rc<Exchange>,
@@ -305,7 +305,7 @@ struct AdmittedRequestGuard<N> {
     _context: Rc<RequestContext>,
 }
 
-impl<N: Network> AdmittedRequestGuard<N> {
+impl<N: Network> InFlightGuardRequest<N> {
     /// There was no answer of the service: the execution may have ended at any time since the last byte was sent, or
     /// goes on.
     fn on_unanswered(self) {
@@ -330,7 +330,7 @@ impl<N: Network> AdmittedRequestGuard<N> {
     }
 }
 
-impl<N: Network> ExchangeObserver for AdmittedRequestGuard<N> {
+impl<N: Network> ExchangeObserver for InFlightGuardRequest<N> {
     /// A request that was written in full is waited for, even after its lock was lost: newer tenures wait for it
     /// (settle).
     async fn wait_should_give_up(&self) {

@@ -8,7 +8,7 @@ use crate::{frontend::RawRequest, handler::ShortCircuit};
 
 /// Proves to a gateway that connects that this process has the peer secret. Other listeners do not answer: they may
 /// belong to another installation, which would serve forwarded requests under other locks.
-pub fn answer_challenge(
+pub(crate) fn answer_challenge(
     secret: &Option<PeerSecret>,
     request: RawRequest,
 ) -> Result<RawRequest, ShortCircuit> {

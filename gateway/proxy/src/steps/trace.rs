@@ -18,7 +18,10 @@ use crate::{
     request_context::{RequestContext, RequestSource, RequestTrace},
 };
 
-pub fn start_trace(recording: &Sampling, request: IdentifiedRequest) -> Result<TracedRequest, ShortCircuit> {
+pub(crate) fn start_trace(
+    recording: &Sampling,
+    request: IdentifiedRequest,
+) -> Result<TracedRequest, ShortCircuit> {
     let IdentifiedRequest { mut http, context, entry, host, path, presented, source } = request;
     let headers = http.headers_mut();
     let trace = TraceContext::from_headers(headers, *recording);

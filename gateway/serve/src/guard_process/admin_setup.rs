@@ -30,7 +30,7 @@ pub(super) fn start_admin(
     let asked = guard.clone();
     let store = base.threads.register_with(ThreadRole::Store, move || {
         let guard = asked.clone();
-        async move { guard.wait_for_store().await }
+        async move { guard.wait_for_store_thread().await }
     });
     let seen = admin::GuardAdminState {
         guard,

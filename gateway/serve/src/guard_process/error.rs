@@ -3,7 +3,7 @@
 use std::io;
 
 use fencegate_config::store_config::StoreConfigError;
-use fencegate_guard::{join::JoinGuardError, open::OpenGuardError};
+use fencegate_guard::{join::JoinSharedStoreError, open::OpenGuardError};
 use fencegate_guard_client::jwks_fetcher::JwksUrlError;
 use fencegate_guard_postgres::postgres::UnusableDatabaseError;
 use fencegate_guard_store::store::{CommitError, StoreError};
@@ -27,7 +27,7 @@ pub enum GuardProcessError {
     #[error("a filter has no store: leave `--init` out")]
     Stateless,
     #[error("join the store: {0}")]
-    JoinStore(JoinGuardError),
+    JoinStore(JoinSharedStoreError),
     #[error("read the ticket keys")]
     TicketKeys(#[from] KeyFileError),
     #[error("fetch the ticket keys")]
@@ -40,10 +40,10 @@ pub enum GuardProcessError {
     LeaveStore(String),
 }
 
-impl From<JoinGuardError> for GuardProcessError {
-    fn from(not: JoinGuardError) -> Self {
+impl From<JoinSharedStoreError> for GuardProcessError {
+    fn from(not: JoinSharedStoreError) -> Self {
         match not {
-            JoinGuardError::Store(unusable) => Self::UnusableStore(unusable),
+            JoinSharedStoreError::Store(unusable) => Self::UnusableStore(unusable),
             other => Self::JoinStore(other),
         }
     }

@@ -11,21 +11,21 @@ use tracing::warn;
 use super::error::GuardProcessError;
 
 /// The verifier of tickets, and the source of its keys.
-pub(super) struct TicketKeySource {
+pub(super) struct GuardTicketKeySource {
     verifier: Arc<TicketVerifier>,
     /// `None` if the keys come from a file.
     remote: Option<JwksFetcher>,
 }
 
 /// Fetches the keys again at intervals. Never returns. For keys in a file it does nothing.
-pub(super) async fn keep_current(source: Option<&TicketKeySource>) {
+pub(super) async fn keep_current(source: Option<&GuardTicketKeySource>) {
     if let Some(remote) = source.and_then(|source| source.remote.as_ref()) {
         remote.run_refresh_loop().await;
     }
     std::future::pending().await
 }
 
-impl TicketKeySource {
+impl GuardTicketKeySource {
     pub(super) fn open(
         from: &plan::TicketVerificationKeys,
         runtime: &Runtime,

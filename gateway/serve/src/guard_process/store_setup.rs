@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc, thread, time::Duration};
 use fencegate_config::{process_context::ProcessContext, store_config};
 use fencegate_guard::{
     Guard, GuardConfig,
-    join::{GuardEnv, JoinGuardError, JoinedGuard},
+    join::{GuardEnv, JoinSharedStoreError, JoinedGuard},
     open::OpenedGuard,
 };
 use fencegate_guard_postgres::postgres::{PostgresConfig, PostgresStore, UnusableDatabaseError};
@@ -130,7 +130,7 @@ async fn join_store(
             metrics: base.metrics.guard(),
         };
         match Guard::join_shared_store(place, GuardConfig::from_plan(plan), around).await {
-            Err(JoinGuardError::Store(UnusableDatabaseError::Unreachable { why: reason, .. })) => {
+            Err(JoinSharedStoreError::Store(UnusableDatabaseError::Unreachable { why: reason, .. })) => {
                 if attempt % LOG_EVERY == 0 {
                     warn!(database = %place, why = reason, "guard.database_away");
                 }

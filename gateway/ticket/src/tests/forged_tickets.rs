@@ -45,9 +45,9 @@ fn tampered_ticket_is_invalid() {
     let other = parts(&TicketSigner::with_key(&pair).sign(&richer, NOW));
     let [head, _, signature] = parts(&good);
     let tampered = joined(&[head.clone(), other[1].clone(), signature.clone()]);
-    assert_eq!(verify(&verifier, &tampered), Err(TicketError::Invalid(InvalidTicketError::Signature)));
+    assert_eq!(verify(&verifier, &tampered), Err(TicketError::Invalid(InvalidTenureTicketError::Signature)));
     let cut = joined(&[head, parts(&good)[1].clone(), String::new()]);
-    assert_eq!(verify(&verifier, &cut), Err(TicketError::Invalid(InvalidTicketError::Signature)));
+    assert_eq!(verify(&verifier, &cut), Err(TicketError::Invalid(InvalidTenureTicketError::Signature)));
     // Every character counts, even when the good ticket is in the cache.
     assert_eq!(verify(&verifier, &good), Ok(()));
     for at in 0..good.len() {
@@ -71,7 +71,11 @@ fn algorithm_must_match_key() {
             let key = EncodingKey::from_secret(secret);
             let text = encode(&header(algorithm, kid), &payload(), &key).expect("signed");
             let refused = verifier.verify(text.as_bytes(), OURS, NOW).map(drop);
-            assert_eq!(refused, Err(TicketError::Invalid(InvalidTicketError::Algorithm)), "{algorithm:?}");
+            assert_eq!(
+                refused,
+                Err(TicketError::Invalid(InvalidTenureTicketError::Algorithm)),
+                "{algorithm:?}"
+            );
         }
     }
     // And the other way round.
@@ -80,7 +84,7 @@ fn algorithm_must_match_key() {
     secret.write(&folder.path().join("secret")).expect("a new file");
     let shared = TicketVerifier::from_secret_file(&folder.path().join("secret")).expect("a secret");
     let ticket = signed_by(&pair, &header(Algorithm::EdDSA, secret.kid()), &payload());
-    assert_eq!(verify(&shared, &ticket), Err(TicketError::Invalid(InvalidTicketError::Algorithm)));
+    assert_eq!(verify(&shared, &ticket), Err(TicketError::Invalid(InvalidTenureTicketError::Algorithm)));
 }
 
 #[test]
@@ -94,7 +98,7 @@ fn algorithm_none_is_refused() {
             let ticket = joined(&[head.clone(), body.clone(), signature]);
             assert_eq!(
                 verify(&verifier, &ticket),
-                Err(TicketError::Invalid(InvalidTicketError::Format)),
+                Err(TicketError::Invalid(InvalidTenureTicketError::Format)),
                 "{name}"
             );
         }
@@ -110,16 +114,16 @@ fn foreign_key_is_refused() {
     let verifier = KeySetFolder::with_keys(&[&ours]).verifier();
     assert_eq!(
         verify(&verifier, &signed(&stranger)),
-        Err(TicketError::Invalid(InvalidTicketError::UnknownKey))
+        Err(TicketError::Invalid(InvalidTenureTicketError::UnknownKey))
     );
     let posing = signed_by(&stranger, &header(Algorithm::EdDSA, ours.public().kid()), &payload());
-    assert_eq!(verify(&verifier, &posing), Err(TicketError::Invalid(InvalidTicketError::Signature)));
+    assert_eq!(verify(&verifier, &posing), Err(TicketError::Invalid(InvalidTenureTicketError::Signature)));
     // The forger puts its own key into the header.
     let mut bringing = header(Algorithm::EdDSA, stranger.public().kid());
     bringing.jwk = serde_json::from_value(serde_json::to_value(stranger.public().jwk()).expect("data")).ok();
     assert!(bringing.jwk.is_some());
     let brought = signed_by(&stranger, &bringing, &payload());
-    assert_eq!(verify(&verifier, &brought), Err(TicketError::Invalid(InvalidTicketError::UnknownKey)));
+    assert_eq!(verify(&verifier, &brought), Err(TicketError::Invalid(InvalidTenureTicketError::UnknownKey)));
 }
 
 /// A signed token with another type, no key id or a critical header is no ticket.
@@ -130,10 +134,10 @@ fn other_jwt_is_no_ticket() {
     let good = header(Algorithm::EdDSA, pair.public().kid());
     assert_eq!(verify(&verifier, &signed_by(&pair, &good, &payload())), Ok(()), "the pattern is good");
     for (header, flaw) in [
-        (Header { typ: Some("JWT".into()), ..good.clone() }, InvalidTicketError::Type),
-        (Header { typ: None, ..good.clone() }, InvalidTicketError::Type),
-        (Header { kid: None, ..good.clone() }, InvalidTicketError::UnknownKey),
-        (Header { crit: Some(vec!["b64".into()]), ..good.clone() }, InvalidTicketError::Critical),
+        (Header { typ: Some("JWT".into()), ..good.clone() }, InvalidTenureTicketError::Type),
+        (Header { typ: None, ..good.clone() }, InvalidTenureTicketError::Type),
+        (Header { kid: None, ..good.clone() }, InvalidTenureTicketError::UnknownKey),
+        (Header { crit: Some(vec!["b64".into()]), ..good.clone() }, InvalidTenureTicketError::Critical),
     ] {
         assert_eq!(
             verify(&verifier, &signed_by(&pair, &header, &payload())),
@@ -150,35 +154,35 @@ fn signed_but_malformed_claims_are_refused() {
     let header = header(Algorithm::EdDSA, pair.public().kid());
     let many: Vec<String> = (10..75).map(|number| format!("key/{number}")).collect();
     for (name, value, flaw) in [
-        ("v", json!(2), InvalidTicketError::Version),
-        ("keys", json!([]), InvalidTicketError::Claims),
-        ("keys", json!(["b", "a"]), InvalidTicketError::Claims),
-        ("keys", json!(["a", "a"]), InvalidTicketError::Claims),
-        ("keys", json!(["a", ""]), InvalidTicketError::Claims),
-        ("keys", json!(["a\nb"]), InvalidTicketError::Claims),
-        ("keys", json!(many), InvalidTicketError::Claims),
-        ("keys", json!("a"), InvalidTicketError::Claims),
-        ("e", json!("9223372036854775808"), InvalidTicketError::Claims),
-        ("e", json!("18446744073709551616"), InvalidTicketError::Claims),
-        ("e", json!(5), InvalidTicketError::Claims),
-        ("e", json!("05"), InvalidTicketError::Claims),
-        ("e", json!("+5"), InvalidTicketError::Claims),
-        ("e", json!("-5"), InvalidTicketError::Claims),
-        ("e", json!("1e3"), InvalidTicketError::Claims),
-        ("s", json!(4_294_967_296_u64), InvalidTicketError::Claims),
-        ("s", json!(1.5), InvalidTicketError::Claims),
-        ("mode", json!("Exclusive"), InvalidTicketError::Claims),
-        ("era", json!(-1), InvalidTicketError::Claims),
-        ("iss", json!("\u{1b}[2J"), InvalidTicketError::Claims),
-        ("iss", Value::Null, InvalidTicketError::Claims),
-        ("iss", json!(""), InvalidTicketError::Claims),
-        ("exp", json!(NOW), InvalidTicketError::Lifetime),
-        ("exp", json!(NOW - 1), InvalidTicketError::Lifetime),
-        ("exp", json!(NOW + VALID + 1), InvalidTicketError::Lifetime),
-        ("exp", json!(u64::MAX), InvalidTicketError::Lifetime),
-        ("iat", json!(0), InvalidTicketError::Lifetime),
-        ("nbf", json!(NOW + LEEWAY + 1), InvalidTicketError::Future),
-        ("aud", json!("somebody else"), InvalidTicketError::Claims),
+        ("v", json!(2), InvalidTenureTicketError::Version),
+        ("keys", json!([]), InvalidTenureTicketError::Claims),
+        ("keys", json!(["b", "a"]), InvalidTenureTicketError::Claims),
+        ("keys", json!(["a", "a"]), InvalidTenureTicketError::Claims),
+        ("keys", json!(["a", ""]), InvalidTenureTicketError::Claims),
+        ("keys", json!(["a\nb"]), InvalidTenureTicketError::Claims),
+        ("keys", json!(many), InvalidTenureTicketError::Claims),
+        ("keys", json!("a"), InvalidTenureTicketError::Claims),
+        ("e", json!("9223372036854775808"), InvalidTenureTicketError::Claims),
+        ("e", json!("18446744073709551616"), InvalidTenureTicketError::Claims),
+        ("e", json!(5), InvalidTenureTicketError::Claims),
+        ("e", json!("05"), InvalidTenureTicketError::Claims),
+        ("e", json!("+5"), InvalidTenureTicketError::Claims),
+        ("e", json!("-5"), InvalidTenureTicketError::Claims),
+        ("e", json!("1e3"), InvalidTenureTicketError::Claims),
+        ("s", json!(4_294_967_296_u64), InvalidTenureTicketError::Claims),
+        ("s", json!(1.5), InvalidTenureTicketError::Claims),
+        ("mode", json!("Exclusive"), InvalidTenureTicketError::Claims),
+        ("era", json!(-1), InvalidTenureTicketError::Claims),
+        ("iss", json!("\u{1b}[2J"), InvalidTenureTicketError::Claims),
+        ("iss", Value::Null, InvalidTenureTicketError::Claims),
+        ("iss", json!(""), InvalidTenureTicketError::Claims),
+        ("exp", json!(NOW), InvalidTenureTicketError::Lifetime),
+        ("exp", json!(NOW - 1), InvalidTenureTicketError::Lifetime),
+        ("exp", json!(NOW + VALID + 1), InvalidTenureTicketError::Lifetime),
+        ("exp", json!(u64::MAX), InvalidTenureTicketError::Lifetime),
+        ("iat", json!(0), InvalidTenureTicketError::Lifetime),
+        ("nbf", json!(NOW + LEEWAY + 1), InvalidTenureTicketError::Future),
+        ("aud", json!("somebody else"), InvalidTenureTicketError::Claims),
     ] {
         let mut changed = payload();
         changed[name] = value.clone();
@@ -189,7 +193,7 @@ fn signed_but_malformed_claims_are_refused() {
         let mut changed = payload();
         changed.as_object_mut().expect("an object").remove(name);
         let refused = verify(&verifier, &signed_by(&pair, &header, &changed));
-        assert_eq!(refused, Err(TicketError::Invalid(InvalidTicketError::Claims)), "without {name}");
+        assert_eq!(refused, Err(TicketError::Invalid(InvalidTenureTicketError::Claims)), "without {name}");
     }
     // Two readers could use different ones (RFC 7519, 4).
     let twice = payload().to_string().replacen('{', "{\"era\":8,", 1);
@@ -197,7 +201,7 @@ fn signed_but_malformed_claims_are_refused() {
     let message = format!("{head}.{}", base64(twice.as_bytes()));
     let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &pair.encoding, Algorithm::EdDSA);
     let ticket = format!("{message}.{}", signature.expect("signed"));
-    assert_eq!(verify(&verifier, &ticket), Err(TicketError::Invalid(InvalidTicketError::Claims)));
+    assert_eq!(verify(&verifier, &ticket), Err(TicketError::Invalid(InvalidTenureTicketError::Claims)));
     // Unknown claims are ignored.
     let mut more = payload();
     more["later"] = json!({ "x": [1, 2] });
@@ -209,10 +213,10 @@ fn signed_but_malformed_claims_are_refused() {
 fn oversized_ticket_is_refused_unparsed() {
     let verifier = KeySetFolder::with_keys(&[&key_pair()]).verifier();
     let refused = verifier.verify(&vec![b'A'; LONGEST + 1], OURS, NOW).map(drop);
-    assert_eq!(refused, Err(TicketError::Invalid(InvalidTicketError::TooLong)));
+    assert_eq!(refused, Err(TicketError::Invalid(InvalidTenureTicketError::TooLong)));
     let nested = base64("[".repeat(20_000).as_bytes());
     let refused = verifier.verify(format!("{nested}.e30.").as_bytes(), OURS, NOW).map(drop);
-    assert_eq!(refused, Err(TicketError::Invalid(InvalidTicketError::Format)));
+    assert_eq!(refused, Err(TicketError::Invalid(InvalidTenureTicketError::Format)));
 }
 
 /// A key, and a verifier that trusts it.

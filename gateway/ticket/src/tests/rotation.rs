@@ -18,7 +18,10 @@ fn new_key_verifies_at_first_ticket() {
     let new = key_pair();
     let keys = KeySetFolder::with_keys(&[&old]);
     let verifier = keys.verifier();
-    assert_eq!(verify(&verifier, &signed(&new)), Err(TicketError::Invalid(InvalidTicketError::UnknownKey)));
+    assert_eq!(
+        verify(&verifier, &signed(&new)),
+        Err(TicketError::Invalid(InvalidTenureTicketError::UnknownKey))
+    );
     keys.publish(&[&old, &new]);
     // In the same second.
     assert_eq!(verify(&verifier, &signed(&new)), Ok(()));
@@ -36,7 +39,7 @@ fn removed_key_invalidates_cached_ticket() {
     assert_eq!(verify(&verifier, &ticket), Ok(()));
     keys.publish(&[&new]);
     let later = |ticket: &str| verifier.verify(ticket.as_bytes(), OURS, NOW + 1).map(drop);
-    assert_eq!(later(&ticket), Err(TicketError::Invalid(InvalidTicketError::UnknownKey)));
+    assert_eq!(later(&ticket), Err(TicketError::Invalid(InvalidTenureTicketError::UnknownKey)));
     assert_eq!(later(&signed(&new)), Ok(()));
 }
 
@@ -61,7 +64,7 @@ fn replaced_key_invalidates_cached_ticket() {
     assert_eq!(verify(&verifier, &ticket), Ok(()));
     keys.write(&named(&new));
     let later = verifier.verify(ticket.as_bytes(), OURS, NOW + 1).map(drop);
-    assert_eq!(later, Err(TicketError::Invalid(InvalidTicketError::Signature)));
+    assert_eq!(later, Err(TicketError::Invalid(InvalidTenureTicketError::Signature)));
 }
 
 /// A malformed or missing key file leaves the former keys in use; a good one replaces them.
@@ -84,7 +87,7 @@ fn bad_key_file_keeps_former_keys() {
     assert_eq!(later(&signed(&old)), Ok(()));
     keys.publish(&[&new]);
     assert_eq!(later(&signed(&new)), Ok(()));
-    assert_eq!(later(&signed(&old)), Err(TicketError::Invalid(InvalidTicketError::UnknownKey)));
+    assert_eq!(later(&signed(&old)), Err(TicketError::Invalid(InvalidTenureTicketError::UnknownKey)));
 }
 
 /// A key set holds public Ed25519 keys for signatures; private, duplicate and unusable ones are refused.
@@ -105,13 +108,13 @@ fn key_set_accepts_only_signature_keys() {
     let taken = serde_json::json!([public, { "kty": "OKP", "crv": "Ed25519",
         "x": serde_json::to_value(x).expect("plain data")["x"], "kid": one.public().kid() }]);
     for (keys, expected) in [
-        (serde_json::json!([with("d", "AAAA")]), TicketKeyError::Private),
-        (serde_json::json!([with("use", "enc")]), TicketKeyError::NoKey),
-        (serde_json::json!([with("alg", "HS256")]), TicketKeyError::NoKey),
-        (serde_json::json!([with("kty", "oct")]), TicketKeyError::NoKey),
-        (serde_json::json!([with("x", "AAAA")]), TicketKeyError::Kind),
-        (serde_json::json!([7, null, {}]), TicketKeyError::NoKey),
-        (taken, TicketKeyError::Duplicate),
+        (serde_json::json!([with("d", "AAAA")]), TicketJwkError::Private),
+        (serde_json::json!([with("use", "enc")]), TicketJwkError::NoKey),
+        (serde_json::json!([with("alg", "HS256")]), TicketJwkError::NoKey),
+        (serde_json::json!([with("kty", "oct")]), TicketJwkError::NoKey),
+        (serde_json::json!([with("x", "AAAA")]), TicketJwkError::Kind),
+        (serde_json::json!([7, null, {}]), TicketJwkError::NoKey),
+        (taken, TicketJwkError::Duplicate),
     ] {
         assert_eq!(set(keys).err(), Some(expected));
     }

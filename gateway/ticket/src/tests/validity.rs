@@ -11,7 +11,7 @@ fn leeway_ends_at_exact_second() {
     let at = |now| verifier.verify(ticket.as_bytes(), OURS, now).map(drop);
     let expires = NOW + VALID;
     let expired = |now| Err(TicketError::Expired { expires, now });
-    let future = Err(TicketError::Invalid(InvalidTicketError::Future));
+    let future = Err(TicketError::Invalid(InvalidTenureTicketError::Future));
     // Twice: the second time it is in the cache.
     for _ in 0..2 {
         assert_eq!(at(NOW - LEEWAY - 1), future);

@@ -14,7 +14,7 @@ use crate::{
     },
     token_headers::{
         HeaderNameSpelling::{Dot, Underscore},
-        TokenHeaders::{Absent, Alias, Alone, Beside, Joined, Other, Text, Twice},
+        SyntheticTokenHeaders::{Absent, Alias, Alone, Beside, Joined, Other, Text, Twice},
         epoch,
     },
 };

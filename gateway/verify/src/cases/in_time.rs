@@ -9,7 +9,7 @@ use crate::{
     },
     token_headers::{
         DeadlineHeaderValue::{Late, Text, Twice},
-        TokenHeaders::Until,
+        SyntheticTokenHeaders::Until,
         epoch,
     },
 };

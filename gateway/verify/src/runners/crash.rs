@@ -16,7 +16,7 @@ use crate::{
     context::{RequestKind, RequestSpec, TestContext, TestKeys},
     effects::{EffectChange, EffectReading},
     sent_request::{SentRequest, ServiceRequestOutcome},
-    token_headers::{ComparedField, TokenHeaders, epoch},
+    token_headers::{ComparedField, SyntheticTokenHeaders, epoch},
 };
 
 /// The time limit for the command, and again for the service to listen.
@@ -132,7 +132,7 @@ async fn write_until_cut(
 ) -> CrashTestKey {
     let mut worked = CrashTestKey { keys, before, done: 0, cut: None };
     while !over.get() {
-        let stamp = TokenHeaders::Whole(epoch(16 * (worked.done + 1)));
+        let stamp = SyntheticTokenHeaders::Whole(epoch(16 * (worked.done + 1)));
         let spec = RequestSpec { ask: RequestKind::Slow, keys: &worked.keys, stamp, at: 0, operation: None };
         let shot = context.send(spec).await;
         if !matches!(shot.came, ServiceRequestOutcome::Accepted(_)) {

@@ -5,7 +5,7 @@ use crate::{
     case_result::{CaseError, StepRecord},
     context::TestContext,
     step::{B, ExpectedResult, with_headers, write},
-    token_headers::{ComparedField, TokenHeaders, epoch},
+    token_headers::{ComparedField, SyntheticTokenHeaders, epoch},
 };
 
 /// Tries all texts and reports all failures.
@@ -22,7 +22,7 @@ pub(super) async fn run(
     let mut failed = Vec::new();
     let mut undecided = Vec::new();
     for text in texts {
-        let bad = with_headers(TokenHeaders::Text(text)).expect(ExpectedResult::Refused);
+        let bad = with_headers(SyntheticTokenHeaders::Text(text)).expect(ExpectedResult::Refused);
         let good = |number| write(epoch(number)).expect(ExpectedResult::Accepted);
         let story = [write(epoch(2)), bad, good(4), bad.on_key(B), good(5).on_key(B)];
         match sequence::run_steps(context, &story, log).await {

@@ -12,7 +12,7 @@ use crate::{
     effects::{EffectChange, EffectReading},
     linearizable::check_linearizable,
     sent_request::{SentRequest, ServiceRequestOutcome},
-    token_headers::{SyntheticToken, TokenHeaders, epoch},
+    token_headers::{SyntheticToken, SyntheticTokenHeaders, epoch},
 };
 
 /// The number of copies of one request.
@@ -197,7 +197,9 @@ async fn prepare_request(
     token: SyntheticToken,
     at: usize,
 ) -> PreparedRequest {
-    context.prepare(RequestSpec { ask, keys, stamp: TokenHeaders::Whole(token), at, operation: None }).await
+    context
+        .prepare(RequestSpec { ask, keys, stamp: SyntheticTokenHeaders::Whole(token), at, operation: None })
+        .await
 }
 
 pub(super) async fn send_after(pause: Duration, ready: PreparedRequest) -> SentRequest {

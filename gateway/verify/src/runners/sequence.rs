@@ -27,7 +27,7 @@ const KEYS: usize = 8;
 
 /// Whether the requests of a case have operations of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum OperationNaming {
+enum CaseOperationIdMode {
     /// All but a repeat.
     Own,
     One,
@@ -38,7 +38,7 @@ pub(super) async fn run_steps(
     steps: &[CaseStep],
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
-    run(context, steps, OperationNaming::Own, log).await
+    run(context, steps, CaseOperationIdMode::Own, log).await
 }
 
 pub(super) async fn run_steps_of_one_operation(
@@ -46,13 +46,13 @@ pub(super) async fn run_steps_of_one_operation(
     steps: &[CaseStep],
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
-    run(context, steps, OperationNaming::One, log).await
+    run(context, steps, CaseOperationIdMode::One, log).await
 }
 
 async fn run(
     context: &TestContext<'_>,
     steps: &[CaseStep],
-    operations: OperationNaming,
+    operations: CaseOperationIdMode,
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
     let mut cast = CaseState::new(context);
@@ -73,7 +73,7 @@ async fn run(
             | CaseStepKind::Read
             | CaseStepKind::Question => {}
         }
-        let is_same = step.act == CaseStepKind::Repeat || operations == OperationNaming::One;
+        let is_same = step.act == CaseStepKind::Repeat || operations == CaseOperationIdMode::One;
         if operation.is_empty() || !is_same {
             operation = format!("op-{}-{number}", cast.names[0].0);
         }

@@ -13,7 +13,7 @@ use crate::{
     context::{RequestKind, RequestSpec, TestContext},
     effects::EffectChange,
     sent_request::ServiceRequestOutcome,
-    token_headers::{TokenHeaders, epoch},
+    token_headers::{SyntheticTokenHeaders, epoch},
 };
 
 /// Long enough for a service to read the head of a request.
@@ -31,7 +31,7 @@ pub(super) async fn run_overtaken(
         let spec = |ask, token| RequestSpec {
             ask,
             keys: &keys,
-            stamp: TokenHeaders::Whole(token),
+            stamp: SyntheticTokenHeaders::Whole(token),
             at: 0,
             operation: None,
         };
@@ -56,7 +56,7 @@ pub(super) async fn run_held(context: &TestContext<'_>, log: &mut Vec<StepRecord
     let spec = |token| RequestSpec {
         ask: RequestKind::Write,
         keys: &keys,
-        stamp: TokenHeaders::Whole(token),
+        stamp: SyntheticTokenHeaders::Whole(token),
         at: 0,
         operation: None,
     };

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     error::GrantError,
-    installation::{FORMAT, InstallationMeta, RollbackEvidence, UNMARKED},
+    installation::{FORMAT, InstallationMeta, UNMARKED, ZooKeeperRollbackEvidence},
 };
 
 /// `meta` as read. Every heartbeat of a session checks that its version is still the same.
@@ -155,11 +155,11 @@ pub(crate) async fn record_rollback_evidence(
     link: &impl ZkClient,
     paths: &ZkPaths,
     era: &VersionedMeta,
-    mark: RollbackEvidence,
+    mark: ZooKeeperRollbackEvidence,
 ) -> Result<(), MultiError> {
     let meta = paths.meta_path();
     let before = era.meta.suspect.as_ref();
-    let mark = RollbackEvidence {
+    let mark = ZooKeeperRollbackEvidence {
         highest: before.map_or(0, |before| before.highest).max(mark.highest),
         era: before.map_or(0, |before| before.era).max(mark.era),
         by: mark.by,

@@ -191,11 +191,11 @@ async fn registered_error(link: &impl ZkClient, folder: String) -> BumpEraError 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::installation::RollbackEvidence;
+    use crate::installation::ZooKeeperRollbackEvidence;
 
     const NOTHING: BumpEraRequest<'_> = BumpEraRequest { at_least: 0, name: None, force: false };
 
-    fn meta(era: u64, base: u64, suspect: Option<RollbackEvidence>) -> InstallationMeta {
+    fn meta(era: u64, base: u64, suspect: Option<ZooKeeperRollbackEvidence>) -> InstallationMeta {
         InstallationMeta { format: 1, uuid: "ours".into(), era, base, suspect }
     }
 
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn next_era_exceeds_all_known_numbers() {
         let seen = InstallationRecord { installation: "ours".into(), era: 7, highest: 900 };
-        let mark = RollbackEvidence { highest: 800, era: 9, by: "gw-1".into() };
+        let mark = ZooKeeperRollbackEvidence { highest: 800, era: 9, by: "gw-1".into() };
         let told = |suspect, seen, asked| {
             let next = compute_next(&meta(3, 10, suspect), 500, seen, asked).expect("an era");
             (next.meta.era, next.meta.base - BASE_GAP, next.meta.format, next.meta.suspect)

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::{
     member::{MemberRecord, format_fingerprint, is_no_plan},
     peer_check::PeerPlanCheck,
-    plan_publication::{PlanEvaluator, PlanPublication},
+    plan_publication::{PlanConflictHandler, PlanPublication},
 };
 use crate::installation::FORMAT;
 use crate::peer_endpoint::{AdminPageAddress, PeerEndpoint};
@@ -38,7 +38,7 @@ struct EncodedMember {
 pub(super) struct MemberPlanPublisher {
     /// The plan that its sessions have to publish from now on.
     pub(super) now: watch::Sender<PlanPublication>,
-    pub(super) judge: Arc<dyn PlanEvaluator>,
+    pub(super) judge: Arc<dyn PlanConflictHandler>,
     /// Plans of peers, by fingerprint. A published plan never changes, so it is read once.
     known: Arc<Mutex<HashMap<String, PlanPublication>>>,
     /// Member nodes of programs that name their keys themselves. They never contain a plan, so they are not read again.
@@ -82,7 +82,7 @@ impl LocalMember {
         self,
         plan: u64,
         publication: PlanPublication,
-        judge: Arc<dyn PlanEvaluator>,
+        judge: Arc<dyn PlanConflictHandler>,
     ) -> Self {
         let now = watch::Sender::new(publication);
         let publishes =

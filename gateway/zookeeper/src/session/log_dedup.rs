@@ -47,7 +47,7 @@ const MAX_REASONS: usize = 64;
 
 impl LogDedup {
     /// Whether `reason` has to be logged: it was not logged yet, or long ago. If so, it counts as logged from now on.
-    pub(crate) fn should_log(&self, reason: &str) -> bool {
+    pub fn should_log(&self, reason: &str) -> bool {
         self.should_log_at(reason, Instant::now())
     }
 

@@ -54,7 +54,7 @@ impl PeerPlan {
 }
 
 /// Interprets the bytes. Its methods run on the thread of the sessions, so they must not take long.
-pub trait PlanEvaluator: fmt::Debug + Send + Sync {
+pub trait PlanConflictHandler: fmt::Debug + Send + Sync {
     /// `session` has published `ours`, and `others` have incompatible plans. From now on the session may lock only the
     /// keys that these plans leave to it.
     fn record_conflicting_plans(&self, session: i64, ours: &PlanPublication, others: &[PeerSession]);

@@ -25,7 +25,9 @@ use super::{
     session_deadline::SessionDeadline,
     settings::SessionSettings,
 };
-use crate::{installation::RollbackEvidence, session::registry::LockNodeRegistry, state::RollbackError};
+use crate::{
+    installation::ZooKeeperRollbackEvidence, session::registry::LockNodeRegistry, state::RollbackError,
+};
 
 /// Errors of session establishment.
 #[derive(Debug, thiserror::Error)]
@@ -212,8 +214,11 @@ async fn report_rollback_to_peers(
     if highest == 0 {
         return;
     }
-    let mark =
-        RollbackEvidence { highest, era: settings.token_history.era_for(uuid), by: settings.gateway.clone() };
+    let mark = ZooKeeperRollbackEvidence {
+        highest,
+        era: settings.token_history.era_for(uuid),
+        by: settings.gateway.clone(),
+    };
     let marked = era::record_rollback_evidence(link, paths, era, mark);
     match timeout(link.negotiated_timeout(), marked).await {
         Ok(Ok(())) => {

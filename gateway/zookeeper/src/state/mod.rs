@@ -238,7 +238,7 @@ impl RollbackAlarm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::installation::RollbackEvidence;
+    use crate::installation::ZooKeeperRollbackEvidence;
 
     fn meta(uuid: &str, era: u64, base: u64) -> InstallationMeta {
         InstallationMeta { format: 1, uuid: uuid.into(), era, base, suspect: None }
@@ -334,7 +334,7 @@ mod tests {
     /// Rollback evidence that a peer recorded in `meta` counts like an epoch seen here.
     #[test]
     fn rollback_evidence_of_peer_counts() {
-        let mark = RollbackEvidence { highest: 70, era: 1, by: "gw-2".into() };
+        let mark = ZooKeeperRollbackEvidence { highest: 70, era: 1, by: "gw-2".into() };
         let marked = InstallationMeta { suspect: Some(mark), ..meta("ours", 1, 10) };
         let told = |history: TokenHistory| {
             history.check_installation(&marked).map_err(|error| error.highest_epoch())

@@ -153,7 +153,7 @@ fn empty_list_is_refused_unless_passed() {
 /// A migrated fence takes both keys of each item.
 #[test]
 fn migrated_list_has_both_keys_of_each_item() {
-    let former = MigrationSourceLock {
+    let former = FenceMigrationSource {
         key: KeyTemplate::parse("stock/{body:/items/*/sku}").expect("a template"),
         placing: LockPlacement::Native,
     };

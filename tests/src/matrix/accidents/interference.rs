@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use super::AccidentResult;
 use crate::{
     matrix::{environment::RunEnvironment, level::LONG},
-    zookeeper_proxy::{LockOperation, OperationFault},
+    zookeeper_proxy::{LockNodeOperation, OperationFault},
 };
 
 /// Another client deletes the lock node of a request that is being executed.
@@ -34,7 +34,7 @@ pub fn answers_eaten(lab: &mut RunEnvironment) -> BoxFuture<'_, AccidentResult> 
     const UNUSED: Duration = Duration::from_secs(2);
     Box::pin(async move {
         let from = Instant::now();
-        for operation in [LockOperation::Create, LockOperation::Delete, LockOperation::Create] {
+        for operation in [LockNodeOperation::Create, LockNodeOperation::Delete, LockNodeOperation::Create] {
             for link in &lab.stations[0].links {
                 let sprung = link.intercept(operation, OperationFault::AnswerLost);
                 if timeout(UNUSED, sprung.wait()).await.is_ok() {

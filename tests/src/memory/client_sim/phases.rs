@@ -12,7 +12,7 @@ use super::{
 };
 use crate::memory::{
     server::ReconnectReply,
-    wire::{InFlightFate, ReconnectMode, WireSession},
+    wire::{ReconnectMode, UndeliveredRequestFate, WireSession},
 };
 
 /// Between a lost connection and the first try to make another one; and between tries that the server refuses.
@@ -21,8 +21,8 @@ const REFUSED: Duration = Duration::from_millis(100);
 
 impl SessionClientSim {
     /// The connection is gone: pending requests may have been done or not.
-    pub(super) fn lose_connection(&self, talk: &mut ClientState, underway: InFlightFate) {
-        if underway == InFlightFate::Lost {
+    pub(super) fn lose_connection(&self, talk: &mut ClientState, underway: UndeliveredRequestFate) {
+        if underway == UndeliveredRequestFate::Lost {
             talk.to_server.clear();
         }
         if talk.phase != ConnectionPhase::Connected {

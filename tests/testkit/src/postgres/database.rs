@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::psql::{PsqlSession, PsqlTarget, QuestionSession, run_alone};
+use super::psql::{PsqlQuerySession, PsqlSession, PsqlTarget, run_alone};
 use crate::wait::PATIENCE;
 
 /// A database that no other test uses.
@@ -21,7 +21,7 @@ pub struct TestDatabase {
     /// The only one in which names are found that tell no schema; `None` for PostgreSQL's own choice.
     schema: Option<&'static str>,
     /// The session of the last question, for the next one. Copies of this have the same.
-    kept: Arc<Mutex<Option<QuestionSession>>>,
+    kept: Arc<Mutex<Option<PsqlQuerySession>>>,
 }
 
 /// The owner of everything.
@@ -86,8 +86,8 @@ impl TestDatabase {
         }
         // An answer may wait for a lock, which another question is to show: none waits here for the answer to another.
         let Ok(mut kept) = self.kept.try_lock() else { return run_alone(&self.target(), statements) };
-        let connected = kept.take().and_then(QuestionSession::still_connected);
-        let mut session = connected.unwrap_or_else(|| QuestionSession::start(&self.target()));
+        let connected = kept.take().and_then(PsqlQuerySession::still_connected);
+        let mut session = connected.unwrap_or_else(|| PsqlQuerySession::start(&self.target()));
         let answer = session.ask(statement)?;
         *kept = Some(session);
         Ok(answer)

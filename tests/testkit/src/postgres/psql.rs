@@ -28,7 +28,7 @@ pub struct BlockedStatement(PsqlSession);
 
 /// A `psql` that answers one question after the other. The first one that fails ends it.
 #[derive(Debug)]
-pub(super) struct QuestionSession(PsqlProcess);
+pub(super) struct PsqlQuerySession(PsqlProcess);
 
 /// psql's own variables: how many rows the last statement changed, and with what code it failed.
 const TELL: &str = "\\echo ended :ROW_COUNT :SQLSTATE";
@@ -75,7 +75,7 @@ impl PsqlProcess {
     }
 }
 
-impl QuestionSession {
+impl PsqlQuerySession {
     /// It may outlive this thread, because another one may ask next. It ends when its input does: with this process at the
     /// latest.
     pub(super) fn start(target: &PsqlTarget) -> Self {

@@ -2,7 +2,7 @@
 
 /// The value of a parameter.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum ParameterValue<'v> {
+pub(super) enum HeaderParameterValue<'v> {
     /// Between its quotes, escapes as they were sent.
     Text(&'v str),
     /// Not negative, without a leading zero.
@@ -29,13 +29,13 @@ pub(super) fn key(bytes: &[u8]) -> Read<'_, &[u8]> {
 }
 
 /// The value of a parameter.
-pub(super) fn bare_item(bytes: &[u8]) -> Read<'_, ParameterValue<'_>> {
+pub(super) fn bare_item(bytes: &[u8]) -> Read<'_, HeaderParameterValue<'_>> {
     let (first, behind) = bytes.split_first()?;
-    let other = |rest| Some((ParameterValue::Other, rest));
+    let other = |rest| Some((HeaderParameterValue::Other, rest));
     match first {
         b'"' => text(behind),
         b'%' => other(display_text(behind.strip_prefix(b"\"")?)?),
-        b'?' => matches!(behind.first()?, b'0' | b'1').then_some((ParameterValue::Other, &behind[1..])),
+        b'?' => matches!(behind.first()?, b'0' | b'1').then_some((HeaderParameterValue::Other, &behind[1..])),
         b':' => {
             let (_, rest) = while_in(behind, |byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte));
             other(rest.strip_prefix(b":")?)
@@ -51,16 +51,16 @@ pub(super) fn bare_item(bytes: &[u8]) -> Read<'_, ParameterValue<'_>> {
 }
 
 /// An integer or a decimal.
-fn number(bytes: &[u8]) -> Read<'_, ParameterValue<'_>> {
+fn number(bytes: &[u8]) -> Read<'_, HeaderParameterValue<'_>> {
     let rest = integer(bytes)?;
     let Some(fraction) = rest.strip_prefix(b".") else {
         // A number with a sign or with leading zeros is none that a parameter of ours may have.
-        let own = digits(bytes).map(|(number, rest)| (ParameterValue::Number(number), rest));
-        return own.or(Some((ParameterValue::Other, rest)));
+        let own = digits(bytes).map(|(number, rest)| (HeaderParameterValue::Number(number), rest));
+        return own.or(Some((HeaderParameterValue::Other, rest)));
     };
     let whole = bytes.len() - rest.len() - usize::from(bytes[0] == b'-');
     let (fraction, rest) = while_in(fraction, |byte| byte.is_ascii_digit());
-    ((1..=3).contains(&fraction.len()) && whole <= 12).then_some((ParameterValue::Other, rest))
+    ((1..=3).contains(&fraction.len()) && whole <= 12).then_some((HeaderParameterValue::Other, rest))
 }
 
 /// The bytes behind an integer, which may have a sign and leading zeros.
@@ -70,12 +70,15 @@ fn integer(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 /// A string, behind its first quote.
-fn text(bytes: &[u8]) -> Read<'_, ParameterValue<'_>> {
+fn text(bytes: &[u8]) -> Read<'_, HeaderParameterValue<'_>> {
     let mut at = 0;
     loop {
         match bytes.get(at)? {
             b'"' => {
-                return Some((ParameterValue::Text(str::from_utf8(&bytes[..at]).ok()?), &bytes[at + 1..]));
+                return Some((
+                    HeaderParameterValue::Text(str::from_utf8(&bytes[..at]).ok()?),
+                    &bytes[at + 1..],
+                ));
             }
             b'\\' if matches!(bytes.get(at + 1)?, b'"' | b'\\') => at += 2,
             b'\\' => return None,

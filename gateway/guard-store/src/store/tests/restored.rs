@@ -188,13 +188,13 @@ impl io::Write for LimitedWriter {
 }
 
 /// A target that commits changes while the backup is written: they must not be in it, and must not wait.
-struct CommittingWriter<'a> {
+struct CommittingBackupTarget<'a> {
     store: &'a RedbStore,
     commits: u64,
     taken: Vec<u8>,
 }
 
-impl io::Write for CommittingWriter<'_> {
+impl io::Write for CommittingBackupTarget<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.commits += 1;
         self.store.commit(&[mark("z", 100 + self.commits), mark("k0", 900)]).map_err(io::Error::other)?;
@@ -216,7 +216,7 @@ fn copy_is_consistent_snapshot() {
     store.commit(&marks).expect("written");
     let full = store.write_backup(&mut LimitedWriter(100_000)).expect_err("full");
     assert!(matches!(full, CopyStoreError::Write(error) if error.kind() == io::ErrorKind::StorageFull));
-    let mut meanwhile = CommittingWriter { store: &store, commits: 0, taken: Vec::new() };
+    let mut meanwhile = CommittingBackupTarget { store: &store, commits: 0, taken: Vec::new() };
     let header = store.write_backup(&mut meanwhile).expect("written");
     assert!(meanwhile.commits > 2, "nothing was committed while it was written");
     assert_eq!((header.highest, header.marks), (50, 9000));

@@ -153,9 +153,9 @@ proptest! {
 }
 
 /// Records when the library has taken all of a body.
-struct TakenFlag(Rc<Cell<bool>>);
+struct BodyTakenFlag(Rc<Cell<bool>>);
 
-impl BodyObserver for TakenFlag {
+impl BodyObserver for BodyTakenFlag {
     fn on_end(&mut self) {
         self.0.set(true);
     }
@@ -207,7 +207,7 @@ async fn check_taken_body_is_unsent() {
     let RequestSender::Http2(_, seen, _) = &sender else { panic!("another protocol") };
     let seen = seen.clone();
     let taken = Rc::<Cell<bool>>::default();
-    let body = Body::from_bytes(vec![7; LARGE].into()).with_observer(Box::new(TakenFlag(taken.clone())));
+    let body = Body::from_bytes(vec![7; LARGE].into()).with_observer(Box::new(BodyTakenFlag(taken.clone())));
     gate.arm(None);
     let request = Request::post("/pay/7").header(HOST, "a.example").body(body);
     let mut answer = pin!(sender.send(request.expect("a request")));

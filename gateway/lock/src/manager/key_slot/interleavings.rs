@@ -29,9 +29,9 @@ fn explore(history: impl Fn() + Send + Sync + 'static) {
 
 /// A clock that stands still.
 #[derive(Debug)]
-struct Still;
+struct FixedClock;
 
-impl fencegate_process::clock::Clock for Still {
+impl fencegate_process::clock::Clock for FixedClock {
     fn now(&self) -> BootInstant {
         BootInstant::from_nanos(1000)
     }
@@ -124,7 +124,7 @@ fn attend(table: &KeySlotTable, slot: &Arc<KeySlot>, served: &AtomicU32, request
 fn requests_run_serially_with_growing_tokens() {
     explore(|| {
         const REQUESTS: u32 = 3;
-        let table = Arc::new(KeySlotTable::new(Arc::new(Still)));
+        let table = Arc::new(KeySlotTable::new(Arc::new(FixedClock)));
         let at_work = Arc::<AtomicU32>::default();
         let served = Arc::<AtomicU32>::default();
         let last = Arc::<Plain>::default();
@@ -190,7 +190,7 @@ fn every_request_is_served_or_forwarded() {
     explore(|| {
         const KINDS: [WaitPlace; 4] =
             [WaitPlace::Here, WaitPlace::Anywhere, WaitPlace::AtHolder, WaitPlace::Anywhere];
-        let table = Arc::new(KeySlotTable::new(Arc::new(Still)));
+        let table = Arc::new(KeySlotTable::new(Arc::new(FixedClock)));
         let at_work = Arc::<AtomicU32>::default();
         let served = Arc::<AtomicU32>::default();
         let last = Arc::<Plain>::default();
@@ -254,7 +254,7 @@ fn revoked_deadline_ignores_concurrent_heartbeats() {
 fn node_predating_key_change_is_unused() {
     explore(|| {
         const REQUESTS: u32 = 2;
-        let table = Arc::new(KeySlotTable::new(Arc::new(Still)));
+        let table = Arc::new(KeySlotTable::new(Arc::new(FixedClock)));
         // The transactions of ZooKeeper, and their number at the last change.
         let epochs = Arc::new(Plain::new(1));
         let floor = Arc::<Plain>::default();
@@ -330,7 +330,7 @@ fn node_predating_key_change_is_unused() {
 fn callback_keeps_key_after_caller_ends() {
     explore(|| {
         const REQUESTS: u32 = 2;
-        let table = Arc::new(KeySlotTable::new(Arc::new(Still)));
+        let table = Arc::new(KeySlotTable::new(Arc::new(FixedClock)));
         let at_work = Arc::<AtomicU32>::default();
         let served = Arc::<AtomicU32>::default();
         let threads: Vec<_> = (0..REQUESTS)

@@ -18,13 +18,13 @@ use crate::manager::queue::TenureAction;
 
 const FAR: BootInstant = BootInstant::from_nanos(1 << 50);
 
-struct Fixture {
+struct KeySlotFixture {
     table: KeySlotTable,
     key: ResourceKey,
     clock: Arc<ManualClock>,
 }
 
-impl Fixture {
+impl KeySlotFixture {
     fn new() -> Self {
         let clock = Arc::new(ManualClock::default());
         clock.advance(Duration::from_secs(1));
@@ -84,7 +84,7 @@ fn received_error((answer, _): &mut (Receiver<LockReply>, QueuePositionGuard)) -
 /// Behind a remote holder, requests that need not wait here leave: forwarded once the route is known, or refused.
 #[test]
 fn remote_holder_releases_forwardable_waiters() {
-    let fixture = Fixture::new();
+    let fixture = KeySlotFixture::new();
     let mut anywhere = fixture.enter_waiting(WaitPlace::Anywhere);
     let mut sent_here = fixture.enter_waiting(WaitPlace::AtHolder);
     let mut here = fixture.enter_waiting(WaitPlace::Here);
@@ -102,7 +102,7 @@ fn remote_holder_releases_forwardable_waiters() {
 /// When all waiters have been forwarded, the attempt ends and the key slot can be removed.
 #[test]
 fn slot_is_idle_after_forwarding_all() {
-    let fixture = Fixture::new();
+    let fixture = KeySlotFixture::new();
     let _one = fixture.enter_waiting(WaitPlace::Anywhere);
     let slot = fixture.slot();
     assert!(slot.report_holder_ahead().is_ok() && slot.take_holder_lookup_request());
@@ -113,7 +113,7 @@ fn slot_is_idle_after_forwarding_all() {
 /// A request that does not wait is refused as locked when there is no route to the holder.
 #[test]
 fn no_wait_request_fails_without_route() {
-    let fixture = Fixture::new();
+    let fixture = KeySlotFixture::new();
     let EnterQueueOutcome::Waiting { answer, place, .. } =
         fixture.enter(WaitPlace::Anywhere, QueueWaitLimit::NoWait)
     else {
@@ -129,7 +129,7 @@ fn no_wait_request_fails_without_route() {
 /// A new waiter causes a route lookup; after one without a route the next comes only after `ROUTE_RETRY_AFTER`.
 #[test]
 fn failed_route_lookup_pauses_before_retry() {
-    let fixture = Fixture::new();
+    let fixture = KeySlotFixture::new();
     let _here = fixture.enter_waiting(WaitPlace::Here);
     let slot = fixture.slot();
     assert!(slot.report_holder_ahead().is_ok() && !slot.take_holder_lookup_request());
@@ -147,7 +147,7 @@ fn failed_route_lookup_pauses_before_retry() {
 /// `NotHolder`.
 #[test]
 fn forwarded_request_waits_only_at_holder() {
-    let fixture = Fixture::new();
+    let fixture = KeySlotFixture::new();
     let at_holder = || fixture.enter(WaitPlace::AtHolder, QueueWaitLimit::QueueBehind(9));
     assert!(matches!(at_holder(), EnterQueueOutcome::NotHolder), "nobody here wants it");
     assert!(fixture.table.slot(&fixture.key).is_none(), "and it is not asked for");
@@ -164,7 +164,7 @@ fn forwarded_request_waits_only_at_holder() {
 /// When the queue position is lost, forwarded requests are refused at once; local requests wait on.
 #[test]
 fn lost_position_refuses_only_forwarded_requests() {
-    let fixture = Fixture::new();
+    let fixture = KeySlotFixture::new();
     let mut here = fixture.enter_waiting(WaitPlace::Here);
     let mut early = fixture.enter_waiting(WaitPlace::AtHolder);
     let slot = fixture.slot();
@@ -183,7 +183,7 @@ fn lost_position_refuses_only_forwarded_requests() {
 /// A request that waits because of a contender elsewhere proceeds under the grant when the contender is gone.
 #[test]
 fn waiter_proceeds_after_contention_clears() {
-    let fixture = Fixture::new();
+    let fixture = KeySlotFixture::new();
     let (mut first, _place) = fixture.enter_waiting(WaitPlace::Here);
     let deadline = fixture.grant();
     let slot = fixture.slot();
@@ -201,7 +201,7 @@ fn waiter_proceeds_after_contention_clears() {
 /// A holder ahead of an earlier queue position is not assumed to hold when the slot queues anew.
 #[test]
 fn requeue_discards_previous_remote_holder() {
-    let fixture = Fixture::new();
+    let fixture = KeySlotFixture::new();
     let _first = fixture.enter_waiting(WaitPlace::Here);
     let slot = fixture.slot();
     assert!(slot.report_holder_ahead().is_ok());
@@ -219,7 +219,7 @@ fn requeue_discards_previous_remote_holder() {
 /// A key whose grant is revoked does not count as held for forwarded requests.
 #[test]
 fn revoked_grant_accepts_no_forwarded_request() {
-    let fixture = Fixture::new();
+    let fixture = KeySlotFixture::new();
     let (_waiting, _place) = fixture.enter_waiting(WaitPlace::Here);
     let deadline = fixture.grant();
     deadline.revoke();
@@ -232,7 +232,7 @@ fn revoked_grant_accepts_no_forwarded_request() {
 /// The node that waited may have a smaller token than requests that used the key's other name meanwhile.
 #[test]
 fn grant_predating_key_change_is_unused() {
-    let fixture = Fixture::new();
+    let fixture = KeySlotFixture::new();
     let (mut first, _place) = fixture.enter_waiting(WaitPlace::Here);
     let slot = fixture.slot();
     let wanted = slot.first_waiting_request().expect("somebody waits");
@@ -260,7 +260,7 @@ fn grant_predating_key_change_is_unused() {
 /// The bound is the same as for strict requests: `most` wait behind the one that holds, or is about to.
 #[test]
 fn queue_of_zero_admits_only_holder() {
-    let fixture = Fixture::new();
+    let fixture = KeySlotFixture::new();
     let enter = |most| fixture.enter(WaitPlace::Here, QueueWaitLimit::QueueBehind(most));
     let EnterQueueOutcome::Waiting { mut answer, place, .. } = enter(0) else {
         panic!("it is about to hold")
@@ -278,7 +278,7 @@ fn queue_of_zero_admits_only_holder() {
 /// Callbacks of a service, under the tenure of a cached key.
 #[test]
 fn callbacks_keep_key_until_innermost_ends() {
-    let fixture = Fixture::new();
+    let fixture = KeySlotFixture::new();
     let call = |from, mode| fixture.table.start_callback(&fixture.key, from, mode).map(|(tenure, _)| tenure);
     let (mut first, _place) = fixture.enter_waiting(WaitPlace::Here);
     let deadline = fixture.grant();
@@ -317,7 +317,7 @@ fn callbacks_keep_key_until_innermost_ends() {
 /// No callback is started under a grant that is retired or whose session deadline is revoked.
 #[test]
 fn retired_or_revoked_grant_refuses_callbacks() {
-    let fixture = Fixture::new();
+    let fixture = KeySlotFixture::new();
     let (mut first, _place) = fixture.enter_waiting(WaitPlace::Here);
     let deadline = fixture.grant();
     let outer = first.try_recv().expect("an answer").expect("granted");

@@ -18,7 +18,7 @@ use fencegate_guard_store::{
 };
 use fencegate_http::header_list::list_entries;
 use fencegate_protocol::headers::FENCING_TICKET;
-use fencegate_ticket::{InvalidTicketError, TicketError};
+use fencegate_ticket::{InvalidTenureTicketError, TicketError};
 
 /// The number of entries in all `Via` fields (RFC 9110, 7.6.3).
 pub(crate) fn count_via_hops(headers: &HeaderMap) -> u32 {
@@ -78,13 +78,13 @@ pub(crate) fn parse_operation(
 /// The ticket of a request.
 ///
 /// # Errors
-/// [`TicketError::Missing`], and [`InvalidTicketError::Repeated`]: of two tickets two readers could take different ones.
+/// [`TicketError::Missing`], and [`InvalidTenureTicketError::Repeated`]: of two tickets two readers could take different ones.
 pub(crate) fn parse_ticket(presented: &HeaderMap) -> Result<&HeaderValue, TicketError> {
     let mut fields = presented.get_all(FENCING_TICKET).iter();
     match (fields.next(), fields.next()) {
         (None, _) => Err(TicketError::Missing),
         (Some(ticket), None) => Ok(ticket),
-        (Some(_), Some(_)) => Err(TicketError::Invalid(InvalidTicketError::Repeated)),
+        (Some(_), Some(_)) => Err(TicketError::Invalid(InvalidTenureTicketError::Repeated)),
     }
 }
 
@@ -212,6 +212,6 @@ mod tests {
         headers.append(FENCING_TICKET, value.clone());
         assert_eq!(parse_ticket(&headers), Ok(&value));
         headers.append(FENCING_TICKET, value);
-        assert_eq!(parse_ticket(&headers), Err(TicketError::Invalid(InvalidTicketError::Repeated)));
+        assert_eq!(parse_ticket(&headers), Err(TicketError::Invalid(InvalidTenureTicketError::Repeated)));
     }
 }

@@ -22,18 +22,18 @@ type TraceShard = Mutex<HashMap<ResourceKey, Vec<u128>>>;
 const SHARDS: usize = 16;
 
 /// As long as this lives, the trace has these keys.
-pub struct TraceKeyGuard {
+pub struct TraceKeysGuard {
     all: Arc<TraceKeyIndex>,
     keys: Rc<[ResourceKey]>,
     trace: u128,
 }
 
 impl TraceKeyIndex {
-    pub fn insert(self: &Arc<Self>, keys: &Rc<[ResourceKey]>, trace: u128) -> TraceKeyGuard {
+    pub fn insert(self: &Arc<Self>, keys: &Rc<[ResourceKey]>, trace: u128) -> TraceKeysGuard {
         for key in keys.iter() {
             self.shard(key).entry(key.clone()).or_default().push(trace);
         }
-        TraceKeyGuard { all: self.clone(), keys: keys.clone(), trace }
+        TraceKeysGuard { all: self.clone(), keys: keys.clone(), trace }
     }
 
     /// A request of this trace holds one of the keys.
@@ -47,7 +47,7 @@ impl TraceKeyIndex {
     }
 }
 
-impl Drop for TraceKeyGuard {
+impl Drop for TraceKeysGuard {
     fn drop(&mut self) {
         for key in self.keys.iter() {
             let mut shard = self.all.shard(key);

@@ -4,7 +4,7 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_config::active_config::RunningRequestGuard;
 use fencegate_guard_client::{dispatch_window::DispatchWindow, ticket_issuer::TicketIssuer};
-use fencegate_http::client_quota::QuotaPermit;
+use fencegate_http::client_quota::ClientQuotaPermit;
 use fencegate_lock::manager::grant_guard::{GrantGuard, UpstreamDispatch};
 use fencegate_metrics::{AcquireLabel, HoldTimer, request_tracker::RequestTrackGuard};
 use fencegate_policies::{
@@ -17,7 +17,7 @@ use fencegate_policies::{
 use fencegate_protocol::headers::{FENCING_NESTED, FENCING_OPERATION, FENCING_PARENT, FENCING_TICKET};
 use hyper::{HeaderMap, header::HeaderValue};
 
-use super::{context::FenceContext, deadlock_hints::TraceKeyGuard, request::FencedRequest};
+use super::{context::FenceContext, deadlock_hints::TraceKeysGuard, request::FencedRequest};
 use crate::steps::authorized::DispatchPermit;
 
 /// A lock that one request holds. Shared by everything that still needs it, and given on when that is over.
@@ -35,11 +35,11 @@ pub struct HeldLock {
     pub(super) running: Rc<RunningRequestGuard>,
     _timer: HoldTimer,
     /// The request's trace has these keys, so that a call back can be recognised.
-    _trace: Option<Box<TraceKeyGuard>>,
+    _trace: Option<Box<TraceKeysGuard>>,
     /// The request is listed at its keys as long as this lives.
     _entry: Option<Rc<RequestTrackGuard>>,
     /// The place in its client's share, where shares are limited.
-    _share: Option<Rc<QuotaPermit>>,
+    _share: Option<Rc<ClientQuotaPermit>>,
 }
 
 /// The tenure of another request or of a lease, which a request has entered.
@@ -123,7 +123,7 @@ impl HeldLock {
     }
 
     /// Keeps the place of the request in its client's share.
-    pub(super) fn with_client_share(self, share: Option<Rc<QuotaPermit>>) -> Self {
+    pub(super) fn with_client_share(self, share: Option<Rc<ClientQuotaPermit>>) -> Self {
         Self { _share: share, ..self }
     }
 }

@@ -17,7 +17,7 @@ use fencegate_lock::manager::ended_sessions::EndedSessions;
 use fencegate_metrics::PeerForwardLabel;
 use fencegate_peers::{
     LocalPeerIdentity, PeerReportedOutcome, header,
-    pool::{DialOptions, PeerConnection, PeerPool},
+    pool::{PeerConnection, PeerDialOptions, PeerPool},
 };
 use fencegate_policies::{key::ResourceKey, plan::ServingPlan};
 use fencegate_protocol::headers::{FENCING_FORWARDED, FENCING_LEASE, FENCING_TICKET, FENCING_TOKEN};
@@ -157,7 +157,7 @@ impl<N: Network> PeerForwarder<N> {
         let PeerForwardRequest { way: route, request, left, ended_sessions, .. } = outbound;
         let until = Instant::now() + left;
         let due = until + self.response_timeout(request);
-        let dialling_within = |left| DialOptions {
+        let dialling_within = |left| PeerDialOptions {
             network: &self.network,
             clock: &self.plan.process.clock,
             secured: self.ours.secured.as_deref(),
@@ -216,7 +216,7 @@ impl<N: Network> PeerForwarder<N> {
     /// off or gone. A gateway that runs still returns a request, or has dispatched it and gets its answer.
     async fn wait_holder_lost(
         &self,
-        dialling: &DialOptions<'_, N>,
+        dialling: &PeerDialOptions<'_, N>,
         route: &HolderRoute,
         ended_sessions: &EndedSessions,
     ) {

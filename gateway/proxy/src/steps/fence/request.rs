@@ -7,7 +7,7 @@ use fencegate_guard_client::{
     callback::{CallbackOrigin, CallbackTicket},
     guard_identity::GuardRegistry,
 };
-use fencegate_http::client_quota::{ClientId, ClientQuotas, QuotaPermit};
+use fencegate_http::client_quota::{ClientId, ClientQuotaPermit, ClientQuotas};
 use fencegate_leases::PresentedLease;
 use fencegate_lock::manager::lock_request::WaitPlace;
 use fencegate_metrics::request_tracker::{ActiveRequest, RequestTrackGuard, RequestTracker};
@@ -75,7 +75,7 @@ impl FencedRequest {
         &self,
         rule: &FenceRule,
         shares: &ClientQuotas,
-    ) -> Result<Option<QuotaPermit>, Refusal> {
+    ) -> Result<Option<ClientQuotaPermit>, Refusal> {
         let Some(most) = rule.client_share else { return Ok(None) };
         let client = ClientId::from_ip(self.keyed.source.client);
         let share = shares.acquire_route(client, self.listed.route.clone(), most);

@@ -4,7 +4,7 @@ use fencegate_protocol::headers::{FENCING_OUTCOME, FENCING_REFUSAL};
 use fencegate_refusal::{DispatchOutcome, Refusal, RefusalAudience, RefusalReason};
 use hyper::{HeaderMap, StatusCode};
 
-use crate::request_context::ReplayExtent;
+use crate::request_context::ResponseReplayExtent;
 
 /// The guard's report about one dispatch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(super) struct GuardReport {
     /// The guard's own reason for refusing. This request was then not let in.
     refusal: Option<RefusalReason>,
     reference: Option<String>,
-    pub(super) replayed: Option<ReplayExtent>,
+    pub(super) replayed: Option<ResponseReplayExtent>,
     /// The reason for which the guard would have refused, if it did more than observe.
     pub(super) observed: Option<RefusalReason>,
     /// The answer is one that the guard has passed on, and it may not be the service's: its status is one that a
@@ -42,9 +42,9 @@ impl GuardReport {
             refusal: text(FENCING_REFUSAL).and_then(RefusalReason::parse),
             reference: parameter("ref").map(str::to_owned),
             replayed: (word == DispatchOutcome::Replayed.as_str()).then_some(if omitted {
-                ReplayExtent::WithoutBody
+                ResponseReplayExtent::WithoutBody
             } else {
-                ReplayExtent::Whole
+                ResponseReplayExtent::Whole
             }),
             observed: parameter("observe").and_then(RefusalReason::parse),
             hop_seen: parameter("hop") == Some("seen"),

@@ -34,7 +34,7 @@ pub(super) enum AttemptError {
 }
 
 /// What one attempt leaves for the next.
-pub(super) struct AttemptLeftovers<'a> {
+pub(super) struct RetryMaterial<'a> {
     /// A body that is sent while the client still uploads it.
     pub(super) upload: Option<&'a Exchange>,
     /// A copy of the request, if it may be sent twice.
@@ -47,7 +47,7 @@ pub(super) struct AttemptLeftovers<'a> {
 pub(super) fn classify_failure(
     failed: SendRequestError,
     checkout: &mut CheckedOutConnection,
-    AttemptLeftovers { upload, spare, unprocessed }: AttemptLeftovers<'_>,
+    RetryMaterial { upload, spare, unprocessed }: RetryMaterial<'_>,
     metrics: &WorkerMetrics,
 ) -> AttemptError {
     // After this the count of written bytes cannot grow. A body that broke off has shut the gate before.

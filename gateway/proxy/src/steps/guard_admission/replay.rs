@@ -8,7 +8,7 @@ use hyper::{
     header::{self, HeaderName, HeaderValue},
 };
 
-use crate::request_context::{AdmissionFacts, ReplayExtent, RequestContext};
+use crate::request_context::{AdmissionFacts, RequestContext, ResponseReplayExtent};
 
 /// The operation was done, but its answer was not seen here.
 pub(super) fn unseen_answer() -> StoredResponse {
@@ -23,7 +23,8 @@ pub(super) fn replay(kept: StoredResponse, context: &RequestContext) -> Result<R
             "done before, and its answer was not seen here",
         ));
     };
-    let extent = if kept.body.is_some() { ReplayExtent::Whole } else { ReplayExtent::WithoutBody };
+    let extent =
+        if kept.body.is_some() { ResponseReplayExtent::Whole } else { ResponseReplayExtent::WithoutBody };
     context.admission.get_or_init(|| AdmissionFacts::Replayed(extent));
     let mut reply = Response::new(Body::from_bytes(kept.body.unwrap_or_default()));
     *reply.status_mut() = status;

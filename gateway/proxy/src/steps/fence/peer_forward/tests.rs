@@ -18,7 +18,7 @@ use fencegate_process::{
 use fencegate_protocol::trace::{Sampling, TraceContext};
 use fencegate_zookeeper::{
     peer_endpoint::PeerEndpoint,
-    peer_secret::{Nonce, PeerSecret},
+    peer_secret::{ChallengeNonce, PeerSecret},
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
@@ -133,7 +133,7 @@ async fn forward_for_client(
 }
 
 /// The actions of the other gateway on each connection in turn, and the requests that it got on each.
-enum PeerAction {
+enum FakePeerAction {
     Answer(&'static str),
     /// It answers, and closes the connection as soon as that is idle.
     AnswerAndClose(&'static str),
@@ -147,7 +147,7 @@ struct FakePeer {
     seen: mpsc::UnboundedReceiver<String>,
 }
 
-async fn start_fake_peer(acts: Vec<PeerAction>) -> FakePeer {
+async fn start_fake_peer(acts: Vec<FakePeerAction>) -> FakePeer {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");
     let (saw, seen) = mpsc::unbounded_channel();
@@ -162,7 +162,7 @@ async fn start_fake_peer(acts: Vec<PeerAction>) -> FakePeer {
 
 async fn run_peer_actions(
     mut stream: TcpStream,
-    acts: Rc<Mutex<Vec<PeerAction>>>,
+    acts: Rc<Mutex<Vec<FakePeerAction>>>,
     saw: mpsc::UnboundedSender<String>,
 ) {
     if !answer_challenge(&mut stream).await {
@@ -172,13 +172,13 @@ async fn run_peer_actions(
         saw.send(head).ok();
         let act = acts.lock().expect("one thread").remove(0);
         match act {
-            PeerAction::Answer(text) => stream.write_all(text.as_bytes()).await.expect("written"),
-            PeerAction::AnswerAndClose(text) => {
+            FakePeerAction::Answer(text) => stream.write_all(text.as_bytes()).await.expect("written"),
+            FakePeerAction::AnswerAndClose(text) => {
                 stream.write_all(text.as_bytes()).await.expect("written");
                 break;
             }
-            PeerAction::Close => break,
-            PeerAction::Wait => {
+            FakePeerAction::Close => break,
+            FakePeerAction::Wait => {
                 let mut rest = Vec::new();
                 let ended = stream.read_to_end(&mut rest).await;
                 saw.send(format!("ended: {}", ended.map_or(true, |read| read == 0))).ok();
@@ -193,7 +193,7 @@ async fn answer_challenge<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> 
     let Some(head) = read_until(stream, b"\r\n\r\n").await else { return false };
     assert!(head.starts_with("OPTIONS * HTTP/1.1\r\n") && !head.contains(&"5a".repeat(8)), "{head}");
     let (_, rest) = head.split_once("fencing-forwarded: nonce=").expect("a question");
-    let nonce = Nonce::parse(&rest[..64]).expect("a nonce");
+    let nonce = ChallengeNonce::parse(&rest[..64]).expect("a nonce");
     let proof = PeerSecret::parse(&"5a".repeat(32)).expect("hex").respond(&nonce);
     let answer = format!("HTTP/1.1 204 No Content\r\nFencing-Forwarded: proof={}\r\n\r\n", proof.as_str());
     stream.write_all(answer.as_bytes()).await.is_ok()
@@ -233,7 +233,8 @@ fn is_requeued(carried: &PeerForwardOutcome) -> bool {
 async fn answer_passes_and_connection_is_reused() {
     LocalSet::new()
         .run_until(async {
-            let mut there = start_fake_peer(vec![PeerAction::Answer(DONE), PeerAction::Answer(DONE)]).await;
+            let mut there =
+                start_fake_peer(vec![FakePeerAction::Answer(DONE), FakePeerAction::Answer(DONE)]).await;
             let courier = peer_forwarder();
             for _ in 0..2 {
                 let (answer, request) = forward_request(&courier, there.address, 1500).await;
@@ -266,10 +267,10 @@ async fn possibly_dispatched_request_never_requeues() {
     LocalSet::new()
         .run_until(async {
             for act in [
-                PeerAction::Close,
+                FakePeerAction::Close,
                 // Of a server that is no gateway.
-                PeerAction::Answer("HTTP/1.1 421 M\r\nContent-Length: 0\r\n\r\n"),
-                PeerAction::AnswerAndClose("HTTP/1.1 421 M\r\nFencing-Outcome: not-disp"),
+                FakePeerAction::Answer("HTTP/1.1 421 M\r\nContent-Length: 0\r\n\r\n"),
+                FakePeerAction::AnswerAndClose("HTTP/1.1 421 M\r\nFencing-Outcome: not-disp"),
             ] {
                 let mut there = start_fake_peer(vec![act]).await;
                 let (answer, _) = forward_request(&peer_forwarder(), there.address, 100).await;
@@ -290,7 +291,7 @@ async fn undispatched_request_requeues() {
             drop(nobody);
             assert!(is_requeued(&forward_request(&peer_forwarder(), address, 100).await.0), "nobody listens");
             let refusal = "HTTP/1.1 421 M\r\nFencing-Outcome: not-dispatched; reason=not-holder\r\nContent-Length: 2\r\n\r\n{}";
-            let there = start_fake_peer(vec![PeerAction::Answer(refusal)]).await;
+            let there = start_fake_peer(vec![FakePeerAction::Answer(refusal)]).await;
             let (answer, request) = forward_request(&peer_forwarder(), there.address, 100).await;
             assert!(matches!(answer, PeerForwardOutcome::Requeue("not-holder")));
             assert!(request.context.peer.take().is_none());
@@ -304,7 +305,8 @@ async fn closed_idle_connection_is_replaced() {
     LocalSet::new()
         .run_until(async {
             let mut there =
-                start_fake_peer(vec![PeerAction::AnswerAndClose(DONE), PeerAction::Answer(DONE)]).await;
+                start_fake_peer(vec![FakePeerAction::AnswerAndClose(DONE), FakePeerAction::Answer(DONE)])
+                    .await;
             let courier = peer_forwarder();
             for _ in 0..2 {
                 let (answer, _) = forward_request(&courier, there.address, 100).await;
@@ -322,7 +324,7 @@ async fn closed_idle_connection_is_replaced() {
 async fn client_disconnect_reaches_peer() {
     LocalSet::new()
         .run_until(async {
-            let mut there = start_fake_peer(vec![PeerAction::Wait]).await;
+            let mut there = start_fake_peer(vec![FakePeerAction::Wait]).await;
             let courier = peer_forwarder();
             let (here, client): (ClientPresenceGuard, ClientDisconnectWatch) = client_disconnect_channel();
             let request = keyed_request(&courier);
@@ -347,7 +349,7 @@ async fn peer_answer_may_have_more_fields() {
             let many: String = (0..150).map(|n| format!("X-{n}: {}\r\n", "x".repeat(500))).collect();
             let answer =
                 format!("HTTP/1.1 200 OK\r\nFencing-Outcome: done\r\n{many}Content-Length: 0\r\n\r\n");
-            let there = start_fake_peer(vec![PeerAction::Answer(answer.leak())]).await;
+            let there = start_fake_peer(vec![FakePeerAction::Answer(answer.leak())]).await;
             assert!(matches!(
                 forward_request(&peer_forwarder(), there.address, 1000).await.0,
                 PeerForwardOutcome::Answered(_)
@@ -362,7 +364,8 @@ async fn unreachable_upstream_requeues_within_wait() {
     const AWAY: &str = "HTTP/1.1 502 B\r\nFencing-Outcome: not-dispatched; reason=upstream-connect\r\nContent-Length: 0\r\n\r\n";
     LocalSet::new()
         .run_until(async {
-            let there = start_fake_peer(vec![PeerAction::Answer(AWAY), PeerAction::Answer(AWAY)]).await;
+            let there =
+                start_fake_peer(vec![FakePeerAction::Answer(AWAY), FakePeerAction::Answer(AWAY)]).await;
             let courier = peer_forwarder();
             let (answer, _) = forward_request(&courier, there.address, 5000).await;
             assert!(matches!(answer, PeerForwardOutcome::Requeue("upstream-connect")));
@@ -383,9 +386,9 @@ async fn misdirected_or_closing_connection_is_dropped() {
             for last in [FORBIDDEN, LAST] {
                 // Two requests at once make two connections. The second request ends both.
                 let there = start_fake_peer(vec![
-                    PeerAction::Answer(DONE),
-                    PeerAction::Answer(DONE),
-                    PeerAction::Answer(last),
+                    FakePeerAction::Answer(DONE),
+                    FakePeerAction::Answer(DONE),
+                    FakePeerAction::Answer(last),
                 ])
                 .await;
                 let courier = peer_forwarder();

@@ -158,7 +158,10 @@ fn parse_fence(
     );
     let locked_status = block.value("locked_status", locked_status);
     let max_response = block.value("max_response", scalar::size);
-    let large_bodies = large_bodies(block, keys.as_deref(), once.as_ref().and_then(Option::as_ref));
+    let former_key = former.iter().flatten().map(|former| former.key.clone());
+    let body_keys: Option<Vec<_>> =
+        keys.as_ref().map(|keys| keys.iter().cloned().chain(former_key).collect());
+    let large_bodies = large_bodies(block, body_keys.as_deref(), once.as_ref().and_then(Option::as_ref));
     let conflicts = conflicts(block);
     let lease = lease_use::parse_lease_use(block);
     let empty = lists::parse_empty(block);
@@ -171,7 +174,7 @@ fn parse_fence(
         lease,
     };
     lists::check_lists(block, &lists);
-    let body_type = body_type(block, keys.as_deref(), once.as_ref().and_then(Option::as_ref));
+    let body_type = body_type(block, body_keys.as_deref(), once.as_ref().and_then(Option::as_ref));
     let field = if block.is_present("hold") { "hold" } else { "key" };
     let place = block.place_of(field);
     let field = if block.is_present("lock_path") { "lock_path" } else { "key" };

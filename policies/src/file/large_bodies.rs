@@ -8,7 +8,7 @@ use crate::{
     plan::{BodyTypeRequirement, IdempotencyRule, LargeBodyPolicy},
 };
 
-/// `keys` and `once` of the same fence, as far as they are known.
+/// `keys`, with the former one, and `once` of the same fence, as far as they are known.
 pub(super) fn large_bodies(
     fence: &mut MappingReader,
     keys: Option<&[KeyTemplate]>,
@@ -43,7 +43,7 @@ fn report_no_effect(fence: &mut MappingReader) {
     }
 }
 
-/// `keys` and `once` of the same fence, as far as they are known.
+/// `keys`, with the former one, and `once` of the same fence, as far as they are known.
 pub(super) fn body_type(
     fence: &mut MappingReader,
     keys: Option<&[KeyTemplate]>,

@@ -45,7 +45,8 @@ pub(super) fn parameter_values(query: &str, name: &str) -> Result<Vec<String>, E
         let (raw_name, raw_value) = pair.split_once('=').unwrap_or((pair, ""));
         let given = decode_form(raw_name)?;
         if given != name.as_bytes() {
-            if NormalizedParamName::new(&given).matches(&wanted) {
+            let given = NormalizedParamName::new(&given);
+            if given.matches(&wanted) || wanted.has_item(&given) {
                 return Err(ExtractValueError::Invalid(RESPELLED));
             }
         } else {
@@ -109,6 +110,14 @@ impl NormalizedParamName {
         self.0.starts_with(&other.0)
             || other.0.starts_with(&self.0)
             || self.joined_bytes().eq(other.joined_bytes())
+    }
+
+    /// True if the other name may be an item of this list, or a part of one: `sku[0]` and `sku[x]` of `sku[]`.
+    fn has_item(&self, other: &Self) -> bool {
+        let pairs = || self.0.iter().zip(&other.0).enumerate();
+        self.0.len() <= other.0.len()
+            && self.0.iter().skip(1).any(String::is_empty)
+            && pairs().all(|(at, (ours, theirs))| ours == theirs || at > 0 && ours.is_empty())
     }
 
     /// The same for a [plain](Self::is_plain) name, which is folded while it is compared.

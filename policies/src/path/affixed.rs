@@ -21,6 +21,11 @@ pub(crate) enum AffixedEnd {
 }
 
 impl AffixedVariable {
+    /// True if the text behind the variable has a dot, so that a suffix is written out.
+    pub(crate) fn writes_suffix(&self) -> bool {
+        matches!(&self.after, AffixedEnd::Literal(after) if after.contains('.'))
+    }
+
     /// The value of the variable; `None` where the segment is not of this form.
     pub(crate) fn value<'s>(&self, segment: &'s str) -> Option<&'s str> {
         let rest = segment.strip_prefix(&*self.before)?;

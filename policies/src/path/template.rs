@@ -176,9 +176,14 @@ impl PathTemplate {
         }
     }
 
-    /// True if the template writes the end of a path out: its last segment is literal, or has literal text around a variable.
+    /// True if the template writes the end of a path out, with the suffix that it may have: its last segment is literal, or ends
+    /// in literal text with a dot.
     pub(crate) fn ends_in_literal(&self) -> bool {
-        matches!(self.pieces.last(), Some(PathTemplateSegment::Literal(_) | PathTemplateSegment::Affixed(_)))
+        match self.pieces.last() {
+            Some(PathTemplateSegment::Literal(_)) => true,
+            Some(PathTemplateSegment::Affixed(affixed)) => affixed.writes_suffix(),
+            _ => false,
+        }
     }
 
     pub(crate) fn pieces(&self) -> &[PathTemplateSegment] {

@@ -50,12 +50,16 @@ impl ServingPlan {
         let service = self.upstream(upstream).service.id;
         let is_fenced = |path: String| {
             let path = CanonicalPath::parse(&path);
-            let found = self.routes.find(method, &path, values);
-            let route = found.ok().flatten().map(|found| found.route);
-            path.ambiguity().is_none()
-                && route.is_some_and(|route| {
+            if path.ambiguity().is_some() {
+                return false;
+            }
+            match self.routes.find(method, &path, values) {
+                Ok(found) => found.is_some_and(|RouteMatch { route, .. }| {
                     route.fence.is_some() && self.upstream(route.upstream).service.id == service
-                })
+                }),
+                // Which route it would be is not clear, and it may be the fenced one.
+                Err(_) => true,
+            }
         };
         let without_dots: Vec<&str> =
             path.as_str().split('/').map(|segment| segment.trim_end_matches('.')).collect();

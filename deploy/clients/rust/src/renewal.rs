@@ -476,13 +476,20 @@ impl RenewalTiming {
         notice: Option<Duration>,
     ) -> Result<Self, RenewalError> {
         let answer = answer.map_err(|_| RenewalError::Untold)?;
-        if answer.is_retryable() {
-            return Err(RenewalError::Untold);
+        if answer.status.is_client_error()
+            && !answer.is_retryable()
+            && answer.status != StatusCode::REQUEST_TIMEOUT
+        {
+            return Err(RenewalError::Over);
         }
+        // A page of a balancer, or where it sends us, says nothing about the lease.
         let document = Some(answer).filter(|answer| answer.status.is_success());
         let document = document.and_then(|answer| answer.read::<LeaseResponseBody>().ok());
-        let held = document.filter(LeaseResponseBody::is_held).ok_or(RenewalError::Over)?;
-        Ok(Self::new(&held, asked, notice))
+        let document = document.ok_or(RenewalError::Untold)?;
+        if !document.is_held() {
+            return Err(RenewalError::Over);
+        }
+        Ok(Self::new(&document, asked, notice))
     }
 }
 

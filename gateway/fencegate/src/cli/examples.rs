@@ -57,7 +57,11 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("drain", &["fencegate drain --wait -c policy.yaml"]),
     (
         "explain",
-        &["fencegate explain -c policy.yaml 'POST /v1/orders/42/capture'", "fencegate explain FG0203"],
+        &[
+            "fencegate explain -c policy.yaml 'POST /v1/orders/42/capture'",
+            "fencegate explain -c policy.yaml 'POST /v1/transfers' -d '{\"from\":\"A\",\"to\":\"B\"}'",
+            "fencegate explain FG0203",
+        ],
     ),
     ("init", &["fencegate init minimal > policy.yaml"]),
     ("schema", &["fencegate schema > policy.schema.json"]),

@@ -234,6 +234,15 @@ fn query_and_header_lists_give_each_value() {
     for bad in ["sku=a&SKU=b", "sku=a&sku[]=b", "sku=a&sku[0]=b", "sku=a;sku=b", "sku=%zz", "sku=a&sku=%ff"] {
         assert!(matches!(expand_all(sku, &query(bad)), Err(ExtractKeyError::Invalid { .. })), "{bad}");
     }
+    // PHP and qs have all of these in one list.
+    for (template, bad) in [
+        ("s/{query.sku[]*}", "sku[]=a&sku[0]=b"),
+        ("s/{query.sku[]*}", "sku[x]=b"),
+        ("s/{query.sku[]*}", "sku[]=a&sku[1][y]=b"),
+        ("s/{query.items[][sku]*}", "items[][sku]=a&items[0][sku]=b"),
+    ] {
+        assert!(matches!(expand_all(template, &query(bad)), Err(ExtractKeyError::Invalid { .. })), "{bad}");
+    }
     for missing in ["sku=a&sku=", "sku", "sku=a&sku"] {
         assert!(
             matches!(expand_all(sku, &query(missing)), Err(ExtractKeyError::Missing { .. })),

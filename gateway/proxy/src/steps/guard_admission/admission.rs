@@ -36,7 +36,8 @@ impl AdmissionPermit {
 }
 
 impl DispatchPermit for AdmissionPermit {
-    /// The same dispatch again. It is requested a second time only if nothing was sent.
+    /// The same dispatch again. It is requested a second time only if nothing was sent, or the service has said that it has
+    /// processed nothing: so the service may see this token twice.
     fn next_dispatch(&self) -> Option<UpstreamDispatch> {
         Some(UpstreamDispatch { token: self.token, validity: self.permission.clone() })
     }

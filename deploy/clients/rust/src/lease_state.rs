@@ -60,7 +60,7 @@ impl SharedLeaseState {
 
     /// Takes an answer. If it comes after the deadline, it changes nothing, because the loss of the lease may have
     /// been reported to the holder already.
-    pub(crate) fn is_proven(&self, proven: LeaseUpdate) -> Result<(), LeaseLostError> {
+    pub(crate) fn record_renewal(&self, proven: LeaseUpdate) -> Result<(), LeaseLostError> {
         let mut outcome = Ok(());
         self.word.send_modify(|word| {
             word.lapse(self.clock.now());
@@ -182,7 +182,7 @@ mod tests {
         let (clock, word) = held_for(SECOND);
         clock.goes(60 * SECOND);
         // This answer was on its way for a minute, and states a deadline that has not passed.
-        let late = word.is_proven(proven(clock.now().after(SECOND)));
+        let late = word.record_renewal(proven(clock.now().after(SECOND)));
         assert_eq!(late, Err(LeaseLostError::NotRenewed));
         assert_eq!(word.remaining(), Err(LeaseLostError::NotRenewed));
         assert_eq!(word.lost().await, LeaseLostError::NotRenewed);
@@ -192,8 +192,8 @@ mod tests {
     #[tokio::test]
     async fn renewal_never_shortens_deadline() {
         let (clock, word) = held_for(SECOND);
-        assert_eq!(word.is_proven(proven(clock.now().after(3 * SECOND))), Ok(()));
-        assert_eq!(word.is_proven(proven(clock.now().after(2 * SECOND))), Ok(()));
+        assert_eq!(word.record_renewal(proven(clock.now().after(3 * SECOND))), Ok(()));
+        assert_eq!(word.record_renewal(proven(clock.now().after(2 * SECOND))), Ok(()));
         clock.goes(2 * SECOND);
         assert_eq!(word.remaining(), Ok(SECOND));
     }
@@ -204,14 +204,14 @@ mod tests {
         let (clock, word) = held_for(9 * SECOND);
         let start = clock.now();
         let at = |seconds| start.after(seconds * SECOND);
-        assert_eq!(word.is_proven(proven(at(5))), Ok(()));
+        assert_eq!(word.record_renewal(proven(at(5))), Ok(()));
         assert_eq!(word.until(), at(9));
         let revoked = LeaseUpdate { until: at(10), revocation: Some("wanted back".into()), ticket: None };
-        assert_eq!(word.is_proven(revoked), Ok(()));
-        assert_eq!(word.is_proven(proven(at(11))), Ok(()));
+        assert_eq!(word.record_renewal(revoked), Ok(()));
+        assert_eq!(word.record_renewal(proven(at(11))), Ok(()));
         assert!(word.is_revoked() && word.until() == at(11));
         word.ends(LeaseLostError::Ended);
-        assert_eq!(word.is_proven(proven(at(20))), Err(LeaseLostError::Ended));
+        assert_eq!(word.record_renewal(proven(at(20))), Err(LeaseLostError::Ended));
         assert_eq!(word.remaining(), Err(LeaseLostError::Ended));
     }
 
@@ -231,7 +231,7 @@ mod tests {
         for reason in ["the first", "the second"] {
             let until = clock.now().after(SECOND);
             let told = LeaseUpdate { until, revocation: Some(reason.into()), ticket: None };
-            assert_eq!(word.is_proven(told), Ok(()));
+            assert_eq!(word.record_renewal(told), Ok(()));
         }
         assert_eq!(word.revoked().await.as_deref(), Some("the first"));
         assert!(word.remaining().is_ok());

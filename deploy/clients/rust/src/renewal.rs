@@ -296,7 +296,7 @@ impl LeaseRenewalTask {
                 Ok(RenewalTiming { proven, .. }) => {
                     unanswered = 0;
                     promised = promised.max(proven.until);
-                    if let Err(lost) = word.is_proven(proven)
+                    if let Err(lost) = word.record_renewal(proven)
                         && !self.goes_on_after(lost)
                     {
                         return lost;
@@ -357,7 +357,7 @@ impl LeaseWatch {
             match RenewalTiming::from_answer(answer, asked, self.notice) {
                 Ok(RenewalTiming { proven, revision, .. }) => {
                     self.seen = revision;
-                    word.is_proven(proven).ok();
+                    word.record_renewal(proven).ok();
                 }
                 Err(RenewalError::Over) => return LeaseLostError::Ended,
                 Err(RenewalError::Untold) => sleep(PAUSE).await,

@@ -240,13 +240,6 @@ fn free_port() -> u16 {
     listener.local_addr().expect("bound").port()
 }
 
-/// A folder of the build that is there the next time.
-pub(super) fn persistent_folder(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::create_dir_all(&folder).expect("the target folder can be written");
-    folder
-}
-
 /// Runs a command in a folder to its end, two minutes at most: a compiler takes its time on a machine that is busy.
 ///
 /// # Panics

@@ -157,7 +157,7 @@ mod tests {
         request_context::{RequestArrival, RequestContext, RequestSource, RequestTrace},
         steps::{
             authorized::DispatchRight, fence::GatewayContext, forward::UpstreamForwarder,
-            trace::TracedRequest,
+            hop::IdentifiedRequest, trace::TracedRequest,
         },
     };
     use fencegate_config::{
@@ -274,18 +274,18 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             let context = TraceContext::from_headers(&mut HeaderMap::new(), Sampling::Off);
             Rc::new(RequestTrace { context, request_id: HeaderValue::from_static("1") })
         };
-        let held = DispatchableRequest {
-            http: http(),
-            context: context.clone(),
-            plan: planned.clone(),
+        let unfenced = DispatchRight::Unfenced;
+        let plan = planned.clone();
+        let exchange = Rc::default();
+        let held = DispatchableRequest::without_route(
+            http(),
+            context.clone(),
+            plan,
             upstream,
-            route: None,
-            source: source(),
-            has_override: None,
-            unlocked: None,
-            right: DispatchRight::Unfenced,
-            exchange: Rc::default(),
-        };
+            source(),
+            unfenced,
+            exchange,
+        );
         let sent = size::<DispatchableRequest<Rc<HeldLock>>>(&forward, held);
         let keyed = KeyedRequest {
             http: http(),
@@ -308,7 +308,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             .service(NoopHandler);
         let host = CanonicalHost::parse("a").expect("a host");
         let path = CanonicalPath::parse("/");
-        let request = TracedRequest {
+        let request = IdentifiedRequest {
             http: http(),
             context: context.clone(),
             entry: None,
@@ -316,9 +316,8 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             path,
             presented: HeaderMap::new(),
             source: source(),
-            trace: trace(),
         };
-        let routed = size(&middle, request);
+        let routed = size(&middle, TracedRequest { request, trace: trace() });
         let arrival = RequestArrival::from_peer(ConnectionInfo::new(local, local));
         let begun = size(
             &routing_pipeline(parts, NoopHandler),

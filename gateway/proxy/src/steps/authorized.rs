@@ -35,6 +35,32 @@ pub struct DispatchableRequest<H> {
     pub exchange: Rc<Exchange>,
 }
 
+impl<H> DispatchableRequest<H> {
+    /// A request without a route. `exchange` becomes the record of its sending.
+    pub fn without_route(
+        http: Box<Request<Body>>,
+        context: Rc<RequestContext>,
+        plan: PlanHandle,
+        upstream: UpstreamId,
+        source: Rc<RequestSource>,
+        right: DispatchRight<H>,
+        exchange: Rc<Exchange>,
+    ) -> Self {
+        Self {
+            http,
+            context,
+            plan,
+            upstream,
+            route: None,
+            source,
+            has_override: None,
+            unlocked: None,
+            right,
+            exchange,
+        }
+    }
+}
+
 /// Why a request may be sent.
 pub enum DispatchRight<H> {
     /// Its route, or its method at a guard or filter, is unfenced.

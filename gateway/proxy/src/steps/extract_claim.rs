@@ -31,7 +31,7 @@ use super::route::{find_override, set_origin_form};
 use crate::{
     handler::Handler,
     request_context::{ClaimFacts, PlanHandle, RequestContext, RequestSource, RequestSubject, RequestTrace},
-    steps::{bufferable::BufferableRequest, trace::TracedRequest},
+    steps::{bufferable::BufferableRequest, hop::IdentifiedRequest, trace::TracedRequest},
 };
 
 /// At a guard: the claim of the request is known, and may still be refused.
@@ -98,22 +98,22 @@ pub struct TokenBypassPolicy {
 /// as one.
 pub async fn answer_announcement<S: Handler<TracedRequest>>(
     claiming: &ClaimContext,
-    request: TracedRequest,
+    traced: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let TracedRequest { http, path, .. } = &request;
+    let IdentifiedRequest { http, path, .. } = &traced.request;
     if path.as_str() == ANNOUNCEMENT && http.method() == Method::GET {
         return Ok(json_reply(&claiming.guard.announcement().await?));
     }
-    next.handle(request).await
+    next.handle(traced).await
 }
 
 pub async fn extract_claim<S: Handler<GuardClaimedRequest>>(
     claiming: &ClaimContext,
-    request: TracedRequest,
+    TracedRequest { request, trace }: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let TracedRequest { mut http, context, path, presented, source, trace, .. } = request;
+    let IdentifiedRequest { mut http, context, path, presented, source, .. } = request;
     if let Some(ambiguity) = path.ambiguity() {
         return Err(Refusal::new(RefusalReason::AmbiguousPath, ambiguity.to_string()));
     }

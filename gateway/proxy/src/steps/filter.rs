@@ -28,6 +28,7 @@ use crate::{
         bufferable::BufferableRequest,
         extract_claim::{TokenBypassPolicy, parse_headers},
         guard_admission::AdmissionPermit,
+        hop::IdentifiedRequest,
         trace::TracedRequest,
     },
 };
@@ -82,10 +83,10 @@ impl SendPermission for StartPermission {
 /// Checks the deadline as the request arrives.
 pub(crate) async fn filter_request<S: Handler<FilteredRequest>>(
     filtering: &FilterContext,
-    request: TracedRequest,
+    TracedRequest { request, .. }: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let TracedRequest { mut http, context, path, presented, source, .. } = request;
+    let IdentifiedRequest { mut http, context, path, presented, source, .. } = request;
     if let Some(ambiguity) = path.ambiguity() {
         return Err(Refusal::new(RefusalReason::AmbiguousPath, ambiguity.to_string()));
     }
@@ -118,18 +119,8 @@ pub(crate) async fn recheck_deadline<S: Handler<DispatchableRequest<AdmissionPer
     // A request that must not be started late is never sent twice.
     let right = permission.map_or(DispatchRight::Unfenced, |permission| DispatchRight::Until(permission));
     let exchange = Rc::<Exchange>::default();
-    let request = DispatchableRequest {
-        http,
-        context,
-        plan,
-        upstream,
-        route: None,
-        source,
-        has_override: None,
-        unlocked: None,
-        right,
-        exchange: exchange.clone(),
-    };
+    let request =
+        DispatchableRequest::without_route(http, context, plan, upstream, source, right, exchange.clone());
     match next.handle(request).await {
         Err(refusal) if refusal.outcome() == DispatchOutcome::NotDispatched && has_expired(&exchange) => {
             Err(AdmitError::Expired.into())

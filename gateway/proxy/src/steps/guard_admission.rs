@@ -127,21 +127,7 @@ fn into_dispatchable(
     exchange: Rc<Exchange>,
 ) -> DispatchableRequest<AdmissionPermit> {
     let GuardClaimedRequest { http, context, plan, upstream, source, .. } = request;
-    let route = None;
-    let has_override = None;
-    let unlocked = None;
-    DispatchableRequest {
-        http,
-        context,
-        plan,
-        upstream,
-        route,
-        source,
-        has_override,
-        unlocked,
-        right,
-        exchange,
-    }
+    DispatchableRequest::without_route(http, context, plan, upstream, source, right, exchange)
 }
 
 /// The decision about a claim that is not refused.

@@ -94,19 +94,12 @@ impl KeyedRequest {
         right: DispatchRight<H>,
         exchange: Rc<Exchange>,
     ) -> DispatchableRequest<H> {
-        let Self { http, context, plan, upstream, route, source, unlocked, .. } = self;
-        let has_override = Some(self.has_override);
+        let Self { http, context, plan, upstream, route, source, has_override, unlocked, .. } = self;
         DispatchableRequest {
-            http,
-            context,
-            plan,
-            upstream,
             route,
-            source,
-            has_override,
+            has_override: Some(has_override),
             unlocked,
-            right,
-            exchange,
+            ..DispatchableRequest::without_route(http, context, plan, upstream, source, right, exchange)
         }
     }
 }

@@ -23,7 +23,10 @@ use crate::{
     handler::Handler,
     plan_context::PlanContext,
     request_context::{PlanHandle, RequestContext, RequestSource, RequestSubject, RequestTrace, RouteFacts},
-    steps::{bufferable::BufferableRequest, parameters::RequestParameters, trace::TracedRequest},
+    steps::{
+        bufferable::BufferableRequest, hop::IdentifiedRequest, parameters::RequestParameters,
+        trace::TracedRequest,
+    },
 };
 
 /// A request with its route and upstream. Host and path are those that will be forwarded.
@@ -80,12 +83,12 @@ impl RoutingTable {
 
 pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
     routing: &RoutingTable,
-    request: TracedRequest,
+    TracedRequest { request, trace }: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let RoutingTable { context: shared, plan } = routing;
     let PlanContext { config, metrics, .. } = &**shared;
-    let TracedRequest { mut http, context, entry, host, path, source, trace, .. } = request;
+    let IdentifiedRequest { mut http, context, entry, host, path, source, .. } = request;
     let query = http.uri().query();
     let headers = http.headers();
     let host_name = host.name();

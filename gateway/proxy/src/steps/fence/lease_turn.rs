@@ -1,19 +1,16 @@
 //! A request under a client's lease: it waits for its turn at the gateway that holds the lease, and gets the next
 //! token of the lease.
 
-use std::borrow::Cow;
-
 use fencegate_http::network::Network;
 use fencegate_leases::{LeaseTable, lease::UseLeaseError};
-use fencegate_lock::manager::admin_query::MemberLocation;
 use fencegate_protocol::lease_id::LeaseId;
 use fencegate_refusal::{Refusal, RefusalReason};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
+    forwarding::{SoleHolder, forward_to_member},
     held_lock::{HeldLock, JoinedTenure, visible_keys},
     lock_wait::{AcquisitionOutcome, LockWait},
-    peer_forward::{PeerForwardOutcome, PeerForwardRequest},
     request::FencedRequest,
 };
 
@@ -66,41 +63,20 @@ async fn forward_to_issuer<N: Network>(
     leases: &LeaseTable,
     id: &LeaseId,
 ) -> Result<AcquisitionOutcome, Refusal> {
-    let stale = || Refusal::new(RefusalReason::StaleToken, "the session of the lease is over");
-    let fence = wait.fence;
-    let FencedRequest { keyed, lock, client, .. } = &mut *wait.request;
+    let session_over = "the session of the lease is over";
     // A forwarded request is not forwarded again: the sender has queried ZooKeeper for the holder.
-    if keyed.source.forwarded.is_some() {
-        return leases.find(id).and_then(|_| Err(stale()));
+    if wait.request.keyed.source.forwarded.is_some() {
+        return leases.find(id).and_then(|_| Err(Refusal::new(RefusalReason::StaleToken, session_over)));
     }
-    let Some(forwarder) = &fence.forwarder else {
-        return Err(issuer_unavailable_refusal(
-            "another gateway holds the lease, and the policy has no `peer`",
-        ));
+    let deadline = wait.deadline;
+    let left = || deadline.saturating_duration_since(Instant::now());
+    let issuer = SoleHolder {
+        gateway: "the gateway that holds the lease",
+        session_over,
+        no_forwarder: "another gateway holds the lease, and the policy has no `peer`",
+        unavailable: |detail| Refusal::new(RefusalReason::LeaseAway, detail),
     };
-    let route = match fence.gateway.locks.locate_member(id.member().to_owned()).await {
-        Ok(MemberLocation::Elsewhere(route)) => route,
-        Ok(MemberLocation::Gone | MemberLocation::Here) => return Err(stale()),
-        Ok(MemberLocation::Unreachable) => {
-            return Err(issuer_unavailable_refusal("the gateway that holds the lease has no `peer`"));
-        }
-        Err(untold) => return Err(Refusal::new(RefusalReason::LockService, untold.to_string())),
-    };
-    let outbound = PeerForwardRequest {
-        way: &route,
-        key: &lock.keys[0],
-        request: keyed,
-        certificate: lock.certificate.as_deref(),
-        left: wait.deadline.saturating_duration_since(Instant::now()),
-        ended_sessions: fence.gateway.locks.ended_sessions(),
-    };
-    match forwarder.forward_while_serving(outbound, client, &fence.plan.process.drain).await {
-        PeerForwardOutcome::Answered(reply) => Ok(AcquisitionOutcome::Answered(Box::new(reply))),
-        PeerForwardOutcome::Refused(refusal) => Err(refusal),
-        PeerForwardOutcome::Requeue(detail) | PeerForwardOutcome::Unreachable(detail) => {
-            Err(issuer_unavailable_refusal(format!("the gateway that holds the lease: {detail}")))
-        }
-    }
+    forward_to_member(wait, id.member(), left, issuer).await
 }
 
 fn unusable_refusal(error: UseLeaseError) -> Refusal {
@@ -116,8 +92,4 @@ fn unusable_refusal(error: UseLeaseError) -> Refusal {
 
 fn lease_forbidden_refusal(detail: &'static str) -> Refusal {
     Refusal::new(RefusalReason::LeaseForbidden, detail)
-}
-
-fn issuer_unavailable_refusal(detail: impl Into<Cow<'static, str>>) -> Refusal {
-    Refusal::new(RefusalReason::LeaseAway, detail)
 }

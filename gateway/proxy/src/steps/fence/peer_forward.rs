@@ -55,7 +55,7 @@ pub struct PeerForwarder<N> {
 #[derive(Clone, Copy)]
 pub struct PeerForwardRequest<'r> {
     /// The route to the gateway that holds the key.
-    pub way: &'r HolderRoute,
+    pub route: &'r HolderRoute,
     pub key: &'r ResourceKey,
     pub request: &'r KeyedRequest,
     /// The digest of the client's certificate, where it is a part of the operation's fingerprint.
@@ -94,17 +94,17 @@ impl<N: Network> PeerForwarder<N> {
         outbound: PeerForwardRequest<'_>,
         client: &mut ClientDisconnectWatch,
     ) -> PeerForwardOutcome {
-        let PeerForwardRequest { way, request, .. } = outbound;
+        let PeerForwardRequest { route, request, .. } = outbound;
         if request.http.extensions().get::<OfferedUpgradeProtocols>().is_some() {
             return PeerForwardOutcome::Requeue("it asks for another protocol");
         }
-        let gateway = way.gateway.clone();
+        let gateway = route.gateway.clone();
         request.context.peer.replace(Some(PeerFacts { gateway, sent: None, answer: None }));
         let carried = self.send(outbound, client).await;
         let counted = match &carried {
             PeerForwardOutcome::Answered(_) => PeerForwardLabel::Answered,
             PeerForwardOutcome::Requeue(reason) | PeerForwardOutcome::Unreachable(reason) => {
-                debug!(gateway = %way.gateway, why = reason, "back from another gateway");
+                debug!(gateway = %route.gateway, why = reason, "back from another gateway");
                 request.context.peer.take();
                 PeerForwardLabel::Requeued
             }
@@ -117,8 +117,8 @@ impl<N: Network> PeerForwarder<N> {
             }
             PeerForwardOutcome::Refused(_) => return carried,
         };
-        if let Some(route) = request.route {
-            self.plan.metrics.route(route).record_forward(counted);
+        if let Some(id) = request.route {
+            self.plan.metrics.route(id).record_forward(counted);
         }
         carried
     }
@@ -154,7 +154,7 @@ impl<N: Network> PeerForwarder<N> {
         outbound: PeerForwardRequest<'_>,
         client: &mut ClientDisconnectWatch,
     ) -> PeerForwardOutcome {
-        let PeerForwardRequest { way: route, request, left, ended_sessions, .. } = outbound;
+        let PeerForwardRequest { route, request, left, ended_sessions, .. } = outbound;
         let until = Instant::now() + left;
         let due = until + self.response_timeout(request);
         let dialling_within = |left| PeerDialOptions {
@@ -179,10 +179,10 @@ impl<N: Network> PeerForwarder<N> {
                 self.idle.close_idle(route);
                 return PeerForwardOutcome::Unreachable("the other gateway cannot be reached");
             };
-            let Some(again) = request.try_clone() else {
+            let Some(copy) = request.try_clone() else {
                 return PeerForwardOutcome::Requeue("its body is not here in full");
             };
-            let Some(http) = self.build_request(*again.http, outbound, until) else {
+            let Some(http) = self.build_request(*copy.http, outbound, until) else {
                 return PeerForwardOutcome::Requeue("its key does not fit into a field");
             };
             let gateway = route.gateway.clone();
@@ -241,7 +241,7 @@ impl<N: Network> PeerForwarder<N> {
     fn build_request(
         &self,
         mut http: Request<Body>,
-        PeerForwardRequest { way: route, key, request, certificate, .. }: PeerForwardRequest<'_>,
+        PeerForwardRequest { route, key, request, certificate, .. }: PeerForwardRequest<'_>,
         until: Instant,
     ) -> Option<Request<Body>> {
         let left = until.saturating_duration_since(Instant::now());

@@ -127,7 +127,7 @@ async fn forward_for_client(
     let left = Duration::from_millis(left);
     let ended_sessions = &EndedSessions::default();
     let outbound =
-        PeerForwardRequest { way: &route, key: &key, request, certificate: None, left, ended_sessions };
+        PeerForwardRequest { route: &route, key: &key, request, certificate: None, left, ended_sessions };
     let carrying = forwarder.forward(outbound, &mut client);
     timeout(Duration::from_secs(20), carrying).await.expect("an end")
 }
@@ -188,7 +188,7 @@ async fn run_peer_actions(
     }
 }
 
-/// Answers the challenge of each connection, as a gateway with the peer secret of [`way`] does.
+/// Answers the challenge of each connection, as a gateway with the peer secret of [`holder_route`] does.
 async fn answer_challenge<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> bool {
     let Some(head) = read_until(stream, b"\r\n\r\n").await else { return false };
     assert!(head.starts_with("OPTIONS * HTTP/1.1\r\n") && !head.contains(&"5a".repeat(8)), "{head}");

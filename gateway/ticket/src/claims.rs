@@ -1,14 +1,23 @@
-//! The claims of a ticket, and their serialized form.
+//! The claims of a ticket, their serialized form, and its limits.
 
 use std::borrow::Cow;
 
 use fencegate_policies::{key::ResourceKey, not_after::NotAfter, plan::LockMode, token::FencingToken};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    error::{ClaimMismatchError, InvalidTenureTicketError, TicketError},
-    format::{LEEWAY, VALID},
-};
+use super::error::{ClaimMismatchError, InvalidTenureTicketError, TicketError};
+
+/// How long a ticket is good, in seconds. The time is short because a ticket cannot be revoked.
+pub const VALID: u64 = 300;
+
+/// How far the clocks of gateway and guard may be apart, in seconds.
+pub const LEEWAY: u64 = 30;
+
+/// The longest ticket, in bytes. One with keys of 8192 bytes together, all escaped in JSON, has 22 KiB.
+pub const LONGEST: usize = 32 * 1024;
+
+/// `typ` of the header: a token made for something else under the same key is no ticket (RFC 8725, 3.11).
+pub(super) const TYPE: &str = "fencing-ticket+jwt";
 
 /// The statement of a gateway about a tenure.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,7 +12,6 @@
 mod cache;
 mod claims;
 mod error;
-mod format;
 pub mod jwks;
 mod key_error;
 mod key_file;
@@ -23,10 +22,12 @@ mod signer;
 mod tests;
 mod verifier;
 
+/// The wall clock, which tickets are dated by. A clock before 1970 gives 0, and then every ticket is from the future.
+pub use fencegate_process::clock::unix_seconds;
+
 pub use self::{
-    claims::{TenureOrigin, TicketClaims, VerifiedTicket},
+    claims::{LEEWAY, LONGEST, TenureOrigin, TicketClaims, VALID, VerifiedTicket},
     error::{ClaimMismatchError, InvalidTenureTicketError, TicketError},
-    format::{LEEWAY, LONGEST, VALID, unix_seconds},
     key_error::TicketJwkError,
     key_file::{KeyFileError, LARGEST, read_secret},
     signer::{TenureTicket, TicketSigner},

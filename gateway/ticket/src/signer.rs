@@ -11,8 +11,7 @@ use std::{
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 
 use super::{
-    claims::{TicketClaims, TicketPayload},
-    format::{TYPE, VALID},
+    claims::{TYPE, TicketClaims, TicketPayload, VALID},
     key_file::KeyFileError,
     keys::{SharedSecret, SigningKeyPair},
 };

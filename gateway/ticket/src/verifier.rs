@@ -17,9 +17,8 @@ use tracing::{info, warn};
 
 use super::{
     cache::{CachedTicket, TicketCache},
-    claims::{TicketPayload, VerifiedTicket},
+    claims::{LONGEST, TYPE, TicketPayload, VerifiedTicket},
     error::{InvalidTenureTicketError, TicketError},
-    format::{LONGEST, TYPE},
     key_error::TicketJwkError,
     key_file::{self, FileStamp, KeyFileAccess, KeyFileError},
     key_set::VerifyingKeySet,

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{format::TYPE, jwks::encode_base64url as base64};
+use crate::{claims::TYPE, jwks::encode_base64url as base64};
 
 fn payload() -> Value {
     json!({

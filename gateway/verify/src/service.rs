@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     connection::ServiceInstance, effects::EffectSource, template::RequestTemplate,
-    token_headers::TokenHeaderNames,
+    token_headers::ComparedTokenHeaders,
 };
 
 /// A service, as its user describes it.
@@ -17,7 +17,7 @@ pub struct TestedService {
     pub also: Option<RequestTemplate>,
     /// A write that takes long, where there is one.
     pub slow: Option<RequestTemplate>,
-    pub fields: TokenHeaderNames,
+    pub fields: ComparedTokenHeaders,
     /// The gateway's form of a key, with the placeholder `{key}` in it.
     pub fencing_key: String,
     pub sharing: SharedModeSupport,

@@ -16,7 +16,7 @@ pub enum ComparedField {
 
 /// The service's names for both fields, and which of them it compares.
 #[derive(Debug, Clone)]
-pub struct TokenHeaderNames {
+pub struct ComparedTokenHeaders {
     pub form: ComparedField,
     pub token: HeaderName,
     pub number: HeaderName,
@@ -115,13 +115,13 @@ impl ComparedField {
     }
 }
 
-impl Default for TokenHeaderNames {
+impl Default for ComparedTokenHeaders {
     fn default() -> Self {
         Self { form: ComparedField::Token, token: FENCING_TOKEN, number: FENCING_NUMBER }
     }
 }
 
-impl TokenHeaderNames {
+impl ComparedTokenHeaders {
     pub(crate) fn compared_header(&self) -> &HeaderName {
         match self.form {
             ComparedField::Token => &self.token,
@@ -148,7 +148,7 @@ impl SyntheticTokenHeaders {
     }
 
     /// The fields in the order in which they are sent.
-    pub fn headers(self, names: &TokenHeaderNames) -> Vec<(HeaderName, HeaderValue)> {
+    pub fn headers(self, names: &ComparedTokenHeaders) -> Vec<(HeaderName, HeaderValue)> {
         let form = names.form;
         let ours = names.compared_header();
         let (other, other_form) = match form {
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     fn sent_values(stamp: SyntheticTokenHeaders, form: ComparedField) -> Vec<String> {
-        let fields = stamp.headers(&TokenHeaderNames { form, ..TokenHeaderNames::default() });
+        let fields = stamp.headers(&ComparedTokenHeaders { form, ..ComparedTokenHeaders::default() });
         fields.iter().map(|(name, value)| format!("{name}: {}", value.to_str().expect("ASCII"))).collect()
     }
 

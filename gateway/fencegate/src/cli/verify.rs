@@ -16,7 +16,7 @@ use fencegate_verify::{
         TestedService,
     },
     template::RequestTemplate,
-    token_headers::{ComparedField, TokenHeaderNames},
+    token_headers::{ComparedField, ComparedTokenHeaders},
 };
 use hyper::header::HeaderName;
 
@@ -323,12 +323,16 @@ fn instances(arguments: &VerifyArgs) -> Result<Vec<ServiceInstance>, String> {
     parsed.collect::<Result<_, _>>().map_err(|bad| bad.to_string())
 }
 
-fn token_field_names(arguments: &VerifyArgs) -> TokenHeaderNames {
+fn token_field_names(arguments: &VerifyArgs) -> ComparedTokenHeaders {
     let form = match arguments.token {
         ComparedFieldArg::Field => ComparedField::Token,
         ComparedFieldArg::Number => ComparedField::Number,
     };
-    TokenHeaderNames { form, token: arguments.token_field.clone(), number: arguments.number_field.clone() }
+    ComparedTokenHeaders {
+        form,
+        token: arguments.token_field.clone(),
+        number: arguments.number_field.clone(),
+    }
 }
 
 fn effect_source(

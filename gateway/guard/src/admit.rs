@@ -29,14 +29,14 @@ impl Guard {
         self: &Arc<Self>,
         claim: DispatchClaim,
         reserved: Option<ReservedOperation>,
-        patience: &mut ClientWaitLimit<'_, impl WaitingClient>,
+        wait_limit: &mut ClientWaitLimit<'_, impl WaitingClient>,
     ) -> Result<AdmittedExecution, AdmitError> {
         let started = Instant::now();
         let mut running = AdmittedExecution::new(self.clone(), claim, reserved);
-        let mut turn = AdmitPhase::First;
+        let mut phase = AdmitPhase::First;
         let mut new_tenure = false;
         loop {
-            let AdmitCheckResult { outcome: way, raised } = running.try_admit(turn).await?;
+            let AdmitCheckResult { outcome: way, raised } = running.try_admit(phase).await?;
             new_tenure |= raised;
             match way {
                 AdmitOutcome::Admitted { since } => {
@@ -46,10 +46,10 @@ impl Guard {
                     return Ok(running);
                 }
                 AdmitOutcome::Blocked { told: changed, doubt } => {
-                    self.wait_for_change(changed, doubt, patience).await?
+                    self.wait_for_change(changed, doubt, wait_limit).await?
                 }
             }
-            turn = AdmitPhase::Again;
+            phase = AdmitPhase::Again;
         }
     }
 
@@ -86,25 +86,25 @@ impl Guard {
         &self,
         changed: ChangeFuture,
         doubt: Option<BootInstant>,
-        patience: &mut ClientWaitLimit<'_, impl WaitingClient>,
+        wait_limit: &mut ClientWaitLimit<'_, impl WaitingClient>,
     ) -> Result<(), AdmitError> {
         let now = self.now();
         let over = doubt.map(|until| Instant::now() + until.since(now));
         // If the doubt lasts longer than this request may wait, refuse at once.
         if let (Some(until), Some(over)) = (doubt, over)
-            && over > patience.deadline
+            && over > wait_limit.deadline
         {
             return Err(AdmitError::InDoubt { until });
         }
-        let look_again = over.map_or(patience.deadline, |over| over.min(patience.deadline));
+        let look_again = over.map_or(wait_limit.deadline, |over| over.min(wait_limit.deadline));
         tokio::select! {
             () = changed => Ok(()),
-            () = sleep_until(look_again) => match (Instant::now() >= patience.deadline, doubt) {
+            () = sleep_until(look_again) => match (Instant::now() >= wait_limit.deadline, doubt) {
                 (true, Some(until)) => Err(AdmitError::InDoubt { until }),
                 (true, None) => Err(AdmitError::Busy),
                 (false, _) => Ok(()),
             },
-            () = patience.client.wait_closed() => Err(AdmitError::Busy),
+            () = wait_limit.client.wait_closed() => Err(AdmitError::Busy),
         }
     }
 }

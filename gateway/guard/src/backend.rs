@@ -38,14 +38,14 @@ impl GuardBackend {
     /// dispatch.
     pub(crate) async fn try_admit(
         &self,
-        turn: AdmitPhase,
+        phase: AdmitPhase,
         claim: &DispatchClaim,
         admitting: Option<OperationToAdmit<'_>>,
         admitted: &mut AdmittedDispatchId,
     ) -> Result<AdmitCheckResult, AdmitError> {
         match self {
-            Self::Local(local) => local.try_admit(turn, claim, admitting, admitted).await,
-            Self::Postgres(postgres) => postgres.try_admit(turn, claim, admitting, admitted).await,
+            Self::Local(local) => local.try_admit(phase, claim, admitting, admitted).await,
+            Self::Postgres(postgres) => postgres.try_admit(phase, claim, admitting, admitted).await,
         }
     }
 

@@ -58,9 +58,9 @@ impl AdmittedExecution {
     }
 
     /// One check of its keys. After a refusal the dispatch is over.
-    pub(crate) async fn try_admit(&mut self, turn: AdmitPhase) -> Result<AdmitCheckResult, AdmitError> {
+    pub(crate) async fn try_admit(&mut self, phase: AdmitPhase) -> Result<AdmitCheckResult, AdmitError> {
         let admitting = self.reserved.as_ref().and_then(ReservedOperation::operation_to_admit);
-        self.guard.backend.try_admit(turn, &self.claim, admitting, &mut self.admitted).await
+        self.guard.backend.try_admit(phase, &self.claim, admitting, &mut self.admitted).await
     }
 
     /// Admits the dispatch even if its token is stale.

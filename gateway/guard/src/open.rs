@@ -56,8 +56,8 @@ impl Guard {
     ) -> Result<OpenedGuard, OpenGuardError> {
         let UnstartedGuard { guard, remembered: recovered, commits } =
             Self::open_unstarted(store, config, clock, instance, metrics)?;
-        let committing = thread::Builder::new().name("store".into()).spawn(move || commits.run())?;
-        Ok(OpenedGuard { guard, remembered: recovered, commit_thread: committing })
+        let commit_thread = thread::Builder::new().name("store".into()).spawn(move || commits.run())?;
+        Ok(OpenedGuard { guard, remembered: recovered, commit_thread })
     }
 
     /// As [`Guard::open`] does, without a thread: for callers that run the commits otherwise, as a simulation does.

@@ -75,9 +75,9 @@ impl OperationReservation {
     /// Acquires the lock, after the request that holds it now, and returns the entry.
     pub(crate) async fn acquire(
         &mut self,
-        patience: &mut ClientWaitLimit<'_, impl WaitingClient>,
+        wait_limit: &mut ClientWaitLimit<'_, impl WaitingClient>,
     ) -> Result<Option<JournalEntry>, AdmitError> {
-        let (lock, entry) = self.wait_for_lock(self.id, patience).await?;
+        let (lock, entry) = self.wait_for_lock(self.id, wait_limit).await?;
         self.lock = Some(lock);
         Ok(entry)
     }
@@ -87,9 +87,9 @@ impl OperationReservation {
     pub(crate) async fn take_former_lock(
         &mut self,
         former: OperationId,
-        patience: &mut ClientWaitLimit<'_, impl WaitingClient>,
+        wait_limit: &mut ClientWaitLimit<'_, impl WaitingClient>,
     ) -> Result<Option<JournalEntry>, AdmitError> {
-        let (lock, entry) = self.wait_for_lock(former, patience).await?;
+        let (lock, entry) = self.wait_for_lock(former, wait_limit).await?;
         self.former_lock = Some(lock);
         if entry.is_some() {
             self.id = former;
@@ -101,7 +101,7 @@ impl OperationReservation {
     async fn wait_for_lock(
         &self,
         id: OperationId,
-        patience: &mut ClientWaitLimit<'_, impl WaitingClient>,
+        wait_limit: &mut ClientWaitLimit<'_, impl WaitingClient>,
     ) -> Result<(OperationLock, Option<JournalEntry>), AdmitError> {
         loop {
             let changed = match self.guard.backend.reserve(id).await? {
@@ -112,8 +112,8 @@ impl OperationReservation {
             };
             tokio::select! {
                 () = changed => {}
-                () = sleep_until(patience.deadline) => return Err(AdmitError::InProgress),
-                () = patience.client.wait_closed() => return Err(AdmitError::InProgress),
+                () = sleep_until(wait_limit.deadline) => return Err(AdmitError::InProgress),
+                () = wait_limit.client.wait_closed() => return Err(AdmitError::InProgress),
             }
         }
     }
@@ -213,8 +213,8 @@ impl ReservedOperation {
                 return JournalUpdate::Nothing;
             }
         }
-        let roomy = guard.backend.journal().bytes <= journal.most / 2;
-        let body = answer.body.filter(|body| roomy && body.len() <= journal.max_body);
+        let has_room = guard.backend.journal().bytes <= journal.most / 2;
+        let body = answer.body.filter(|body| has_room && body.len() <= journal.max_body);
         let state = JournalEntryState::Done {
             at: guard.backend.store_time(),
             answer: Some(StoredResponse { body, ..answer }),

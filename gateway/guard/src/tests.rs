@@ -170,23 +170,23 @@ impl TestGuard {
         body: Option<&Bytes>,
     ) -> Result<(), error::AdmitError> {
         let mut client = AlwaysWaitingClient;
-        let mut patience = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
+        let mut wait_limit = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
         let claim = Self::claim("a", 100 + number);
         let wanted = operation_request(number, keep, &claim);
-        let JournalLookup::New(reserved) = self.guard.reserve_and_look_up(wanted, &mut patience).await?
+        let JournalLookup::New(reserved) = self.guard.reserve_and_look_up(wanted, &mut wait_limit).await?
         else {
             panic!("{number} is known")
         };
-        let running = self.guard.admit(claim, Some(reserved), &mut patience).await?;
+        let running = self.guard.admit(claim, Some(reserved), &mut wait_limit).await?;
         running.complete(stored_response(200, body)).await
     }
 
     /// The kept response that a repeat of the operation gets.
     async fn replay_operation(&self, number: u64, keep: u64) -> StoredResponse {
         let mut client = AlwaysWaitingClient;
-        let mut patience = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
+        let mut wait_limit = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
         let wanted = operation_request(number, keep, &Self::claim("a", 100_000));
-        match self.guard.reserve_and_look_up(wanted, &mut patience).await {
+        match self.guard.reserve_and_look_up(wanted, &mut wait_limit).await {
             Ok(JournalLookup::Done(kept)) => kept,
             _ => panic!("{number} was done, and its answer is kept"),
         }
@@ -250,7 +250,7 @@ async fn clean_stop_writes_watermarks_in_batches() {
 async fn grant_costs_one_commit() {
     let site = new_test_guard("");
     let mut client = AlwaysWaitingClient;
-    let mut patience = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
+    let mut wait_limit = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
     let commits = |site: &TestGuard| site.store.commits.swap(0, Ordering::SeqCst);
     site.local_backend().sweep().await.expect("a sound store");
     commits(&site);
@@ -259,7 +259,7 @@ async fn grant_costs_one_commit() {
             token: FencingToken::new(50, 1, dispatch).expect("small"),
             ..TestGuard::claim("a", 50)
         };
-        let running = site.guard.admit(claim, None, &mut patience).await.expect("the newest");
+        let running = site.guard.admit(claim, None, &mut wait_limit).await.expect("the newest");
         running.complete(stored_response(200, None)).await.expect("known");
         site.clock.advance(Duration::from_millis(200));
         site.local_backend().release_idle_keys();
@@ -268,7 +268,8 @@ async fn grant_costs_one_commit() {
     site.clock.advance(Duration::from_secs(1));
     site.local_backend().release_idle_keys();
     // The next tenure costs one further commit.
-    let running = site.guard.admit(TestGuard::claim("a", 51), None, &mut patience).await.expect("the newest");
+    let running =
+        site.guard.admit(TestGuard::claim("a", 51), None, &mut wait_limit).await.expect("the newest");
     drop(running);
     assert!(commits(&site) <= 2);
 }
@@ -281,8 +282,8 @@ async fn admission_is_send() {
     }
     let site = new_test_guard("");
     let mut client = AlwaysWaitingClient;
-    let mut patience = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
-    let admitted = assert_send(site.guard.admit(TestGuard::claim("a", 50), None, &mut patience)).await;
+    let mut wait_limit = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
+    let admitted = assert_send(site.guard.admit(TestGuard::claim("a", 50), None, &mut wait_limit)).await;
     let running: AdmittedExecution = assert_send(admitted.expect("the newest"));
     assert_send(running.complete(stored_response(200, None))).await.expect("known");
 }

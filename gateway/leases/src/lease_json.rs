@@ -32,7 +32,7 @@ pub(crate) fn lease_document(
     let mut document = LeaseDocument {
         lease: None,
         reference: lease.id.reference().to_string(),
-        gateway: leases.gateway.to_string(),
+        gateway: leases.context.gateway.to_string(),
         state: String::new(),
         why: None,
         revision,

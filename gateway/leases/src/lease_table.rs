@@ -13,17 +13,12 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use fencegate_config::{
-    bearer::BearerTokenError, current_config::CurrentConfig, process_context::ProcessContext,
-};
-use fencegate_lock::manager::lock_manager::LockManager;
-use fencegate_metrics::LeaseMetrics;
-use fencegate_peers::plan_compat::PlanCompat;
+use fencegate_config::{bearer::BearerTokenError, current_config::CurrentConfig};
 use fencegate_policies::{
     key::ResourceKey,
     plan::{self, GatewayPlan, LockLocation, LockMode},
 };
-use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
+use fencegate_process::randomness::SystemRandomness;
 use fencegate_protocol::lease_id::{LeaseId, LeaseReference};
 use fencegate_refusal::{Refusal, RefusalReason};
 use fencegate_zookeeper::session::paths::ZkPaths;
@@ -34,26 +29,23 @@ use tracing::info;
 use super::{
     auth::{LeaseAuth, may_take},
     command::LeaseCommand,
+    context::LeaseContext,
+    election_watch::ElectionWatches,
     lease::{Lease, LeaseEndReason, LeaseHoldAtEnd, LeaseStageSnapshot, NewLease},
 };
 
 /// The leases of one process. No lease is granted while the plan has no `leases`; existing leases continue.
 pub struct LeaseTable {
+    pub(super) context: LeaseContext,
     all: Mutex<LeaseIndex>,
-    terms: ArcSwap<LeaseSettings>,
-    pub(super) gateway: Arc<str>,
-    pub(super) keeper: LockManager,
-    clock: SharedClock,
-    /// Tasks for the thread that takes the locks of leases.
-    tasks: mpsc::UnboundedSender<LeaseCommand>,
-    drain: CancellationToken,
-    metrics: LeaseMetrics,
-    usual: Mutex<MeanHoldTime>,
+    settings: ArcSwap<LeaseSettings>,
+    /// For the thread that takes the locks of leases.
+    commands: mpsc::UnboundedSender<LeaseCommand>,
+    mean_hold: Mutex<MeanHoldTime>,
     /// Another plan is being taken over: new requests are refused with the advice to retry.
-    turning: AtomicBool,
-    pub(super) in_force: CurrentConfig,
-    /// Whether other gateways take the same locks as this one.
-    pub(super) agreement: Arc<PlanCompat>,
+    switching: AtomicBool,
+    /// The elections with followers, over all workers.
+    pub(super) elections: ElectionWatches,
 }
 
 /// All leases, and the ways to find one.
@@ -89,16 +81,6 @@ const RETENTION: Duration = Duration::from_secs(60);
 /// If there are very many, only the last are remembered.
 const MAX_RETAINED: usize = 10_000;
 
-/// What the table of leases is made of.
-pub(super) struct LeaseTableParts {
-    pub(super) process: Arc<ProcessContext>,
-    pub(super) gateway: Arc<str>,
-    pub(super) keeper: LockManager,
-    pub(super) tasks: mpsc::UnboundedSender<LeaseCommand>,
-    pub(super) in_force: CurrentConfig,
-    pub(super) agreement: Arc<PlanCompat>,
-}
-
 impl LeaseSettings {
     /// # Errors
     /// A file with a token cannot be used.
@@ -108,42 +90,45 @@ impl LeaseSettings {
 }
 
 impl LeaseTable {
-    pub(super) fn new(parts: LeaseTableParts, settings: LeaseSettings) -> Self {
-        let LeaseTableParts { process, gateway, keeper, tasks, in_force, agreement } = parts;
-        let clock = process.clock.clone();
-        let drain = process.drain.clone();
-        let metrics = process.metrics.leases();
-        let all = Mutex::default();
-        let usual = Mutex::default();
-        let followed = settings.authority.clone();
-        let leases = Self {
-            all,
-            terms: ArcSwap::from_pointee(settings),
-            gateway,
-            keeper,
-            clock,
-            tasks,
-            drain,
-            metrics,
-            usual,
-            turning: AtomicBool::new(false),
-            in_force,
-            agreement,
-        };
+    pub(super) fn new(
+        context: LeaseContext,
+        commands: mpsc::UnboundedSender<LeaseCommand>,
+        settings: LeaseSettings,
+    ) -> Self {
         // The thread has not begun yet.
-        leases.tasks.send(LeaseCommand::FollowCredentials(followed)).ok();
-        leases
+        commands.send(LeaseCommand::FollowCredentials(settings.authority.clone())).ok();
+        Self {
+            context,
+            all: Mutex::default(),
+            settings: ArcSwap::from_pointee(settings),
+            commands,
+            mean_hold: Mutex::default(),
+            switching: AtomicBool::new(false),
+            elections: ElectionWatches::default(),
+        }
+    }
+
+    /// The plan in force.
+    pub fn config(&self) -> &CurrentConfig {
+        &self.context.config
+    }
+
+    /// Cancelled when the process drains.
+    pub(super) fn drain(&self) -> &CancellationToken {
+        &self.context.process.drain
     }
 
     /// The settings of the plan in force for leases.
     pub fn settings(&self) -> Arc<LeaseSettings> {
-        self.terms.load_full()
+        self.settings.load_full()
     }
 
     /// # Errors
     /// The thread has ended: the process stops.
-    pub(super) fn send(&self, task: LeaseCommand) -> Result<(), Refusal> {
-        self.tasks.send(task).map_err(|_| Refusal::new(RefusalReason::Draining, "the gateway is stopping"))
+    pub(super) fn send(&self, command: LeaseCommand) -> Result<(), Refusal> {
+        self.commands
+            .send(command)
+            .map_err(|_| Refusal::new(RefusalReason::Draining, "the gateway is stopping"))
     }
 
     fn lock_index(&self) -> MutexGuard<'_, LeaseIndex> {
@@ -155,17 +140,18 @@ impl LeaseTable {
     /// # Errors
     /// There are too many leases, or no client could be granted a lock now.
     pub fn begin(&self, wanted: NewLease, wait: Duration) -> Result<Arc<Lease>, Refusal> {
-        if self.drain.is_cancelled() {
+        if self.drain().is_cancelled() {
             return Err(Refusal::new(
                 RefusalReason::Draining,
                 "a lease is asked for while the gateway stops",
             ));
         }
+        let LeaseContext { process, gateway, .. } = &self.context;
         // The session that owns the lock is one with this name, or the lease is lost: so it is the session that was
         // checked.
-        let id = LeaseId::new(ZkPaths::member_name(&self.gateway, wanted.placed.session), &SystemRandomness);
+        let id = LeaseId::new(ZkPaths::member_name(gateway, wanted.placed.session), &SystemRandomness);
         let plan = wanted.placed.plan.clone();
-        let lease = Arc::new(Lease::new(id, wanted, self.clock.clone()));
+        let lease = Arc::new(Lease::new(id, wanted, process.clock.clone()));
         self.admit(&lease, &plan)?;
         self.send(LeaseCommand::Acquire { lease: lease.clone(), wait })
             .inspect_err(|_| self.end(&lease, LeaseEndReason::Lost))?;
@@ -177,7 +163,7 @@ impl LeaseTable {
         let mut all = self.lock_index();
         // Under the mutex: a switch to another plan sets the flag before it reads the existing leases. Peers have
         // received this plan, and the next one may grant the same by patterns that they have not received yet.
-        if self.turning.load(Ordering::Acquire) || !Arc::ptr_eq(plan, &self.in_force.plan()) {
+        if self.switching.load(Ordering::Acquire) || !Arc::ptr_eq(plan, &self.config().plan()) {
             return Err(Refusal::new(RefusalReason::LockService, "another plan is being taken over"));
         }
         let settings = self.settings();
@@ -278,11 +264,11 @@ impl LeaseTable {
 
     fn record_end(&self, lease: &Arc<Lease>, ended: LeaseHoldAtEnd, why: &'static str) {
         if let LeaseHoldAtEnd::Held(held) = ended {
-            self.usual.lock().unwrap_or_else(PoisonError::into_inner).update(held);
+            self.mean_hold.lock().unwrap_or_else(PoisonError::into_inner).update(held);
         }
         self.lock_index().mark_ended(lease);
         info!(lease = %lease.id.reference(), principal = &*lease.principal, why, "lease.over");
-        self.metrics.record_end(why);
+        self.context.process.metrics.leases().record_end(why);
     }
 
     /// The lock of a key: that of its lease, else that of the plan.
@@ -291,13 +277,13 @@ impl LeaseTable {
             let lease = all.first()?;
             lease.keys.iter().zip(&lease.sites).find(|(other, _)| *other == key).map(|(_, site)| site.clone())
         });
-        leased.unwrap_or_else(|| self.in_force.site(key))
+        leased.unwrap_or_else(|| self.config().site(key))
     }
 
     /// The expected wait of a waiter with so many waiters before it; `None` if no lease has ended yet.
     pub(crate) fn expected_wait(&self, ahead: usize) -> Option<Duration> {
-        let usual = self.usual.lock().unwrap_or_else(PoisonError::into_inner).0?;
-        Some(usual.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX)))
+        let mean = self.mean_hold.lock().unwrap_or_else(PoisonError::into_inner).0?;
+        Some(mean.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX)))
     }
 
     /// Ends expired leases, as long as the process lives.
@@ -313,7 +299,7 @@ impl LeaseTable {
                 }
                 match lease.snapshot().stage {
                     LeaseStageSnapshot::Waiting { .. }
-                        if self.drain.is_cancelled() || self.has_moved(&lease) =>
+                        if self.drain().is_cancelled() || self.has_moved(&lease) =>
                     {
                         self.end(&lease, LeaseEndReason::Lost);
                     }
@@ -322,15 +308,16 @@ impl LeaseTable {
                     LeaseStageSnapshot::Over { .. } => lease.release_if_due(),
                 }
             }
-            self.metrics.set_counts(waiting, held);
+            self.context.process.metrics.leases().set_counts(waiting, held);
             self.lock_index().evict();
         }
     }
 
     /// The lease waits in another session than its id names: a peer would not find it there.
     fn has_moved(&self, lease: &Lease) -> bool {
-        let session = self.keeper.session_id_for(&lease.keys[0]);
-        session.is_some_and(|session| ZkPaths::member_name(&self.gateway, session) != lease.id.member())
+        let LeaseContext { locks, gateway, .. } = &self.context;
+        let session = locks.session_id_for(&lease.keys[0]);
+        session.is_some_and(|session| ZkPaths::member_name(gateway, session) != lease.id.member())
     }
 }
 

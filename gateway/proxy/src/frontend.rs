@@ -2,7 +2,6 @@
 //! there do refusals become responses, and only there are responses stamped.
 
 mod in_progress;
-mod raw_request;
 
 use std::{
     cell::{Cell, RefCell},
@@ -14,7 +13,7 @@ use std::{
 
 use fencegate_config::active_config::{PipelineEntryCounter, PipelineEntryGuard};
 use fencegate_http::{
-    body::Reply,
+    body::{Body, Reply},
     listen::handler::{HttpHandler, IncomingRequest, RequestRejection, ResponseFuture},
 };
 use fencegate_metrics::WorkerMetrics;
@@ -22,7 +21,7 @@ use fencegate_process::clock::SharedClock;
 use fencegate_protocol::clock_header::ClockHeader;
 use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
 use hyper::{
-    StatusCode, Version,
+    Request, StatusCode, Version,
     body::Body as _,
     header::{CONNECTION, CONTENT_LENGTH, HeaderValue},
 };
@@ -31,12 +30,21 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use self::in_progress::RequestInProgress;
-pub use self::{in_progress::ServingRole, raw_request::RawRequest};
+pub use self::in_progress::ServingRole;
 use crate::{
     handler::Handler,
     request_context::{RequestArrival, RequestContext},
     telemetry::{PlanTelemetrySinks, RequestReporter},
 };
+
+/// A request as the HTTP library delivered it, before the first step.
+pub struct RawRequest {
+    pub http: Box<Request<Body>>,
+    pub context: Rc<RequestContext>,
+    pub arrival: RequestArrival,
+    /// Held until the request is counted under its plan.
+    pub entry: Option<PipelineEntryGuard>,
+}
 
 /// Serves the connections of one worker.
 #[derive(Clone)]
@@ -46,7 +54,7 @@ pub struct WorkerFrontend {
     role: ServingRole,
     /// The process drains. Every response checks this, so each worker has its own flag: the token has a lock that all
     /// workers share.
-    drains: Rc<Cell<bool>>,
+    draining: Rc<Cell<bool>>,
 }
 
 /// The steps of one plan, and the counts of its requests.
@@ -80,13 +88,13 @@ impl PipelineInstance {
 impl WorkerFrontend {
     /// `drain`: from then on each response makes its client use another connection for the next request.
     pub fn new(pipeline: PipelineInstance, role: ServingRole, drain: CancellationToken) -> Self {
-        let drains = Rc::new(Cell::new(drain.is_cancelled()));
-        let noted = drains.clone();
+        let draining = Rc::new(Cell::new(drain.is_cancelled()));
+        let flag = draining.clone();
         spawn_local(async move {
             drain.cancelled().await;
-            noted.set(true);
+            flag.set(true);
         });
-        Self { pipeline: Rc::new(RefCell::new(pipeline)), role, drains }
+        Self { pipeline: Rc::new(RefCell::new(pipeline)), role, draining }
     }
 
     /// Uses `pipeline` from the next request on; requests that have begun keep the old pipeline. The returned future ends
@@ -109,8 +117,8 @@ impl HttpHandler for WorkerFrontend {
             self.pipeline.borrow().clone();
         let counted_entry = entries.enter();
         let role = self.role;
-        let drains = self.drains.clone();
-        steps.answer(PipelineRequest { incoming, metrics, sinks, clock, role, drains, counted_entry })
+        let draining = self.draining.clone();
+        steps.answer(PipelineRequest { incoming, metrics, sinks, clock, role, draining, counted_entry })
     }
 
     fn reject(&self, refused: RequestRejection, took: Duration) -> Reply {
@@ -131,7 +139,7 @@ struct PipelineRequest {
     sinks: Option<Rc<PlanTelemetrySinks>>,
     clock: Option<Rc<ClockHeader>>,
     role: ServingRole,
-    drains: Rc<Cell<bool>>,
+    draining: Rc<Cell<bool>>,
     counted_entry: PipelineEntryGuard,
 }
 
@@ -143,7 +151,7 @@ trait Pipeline {
 
 impl<S: Handler<RawRequest>> Pipeline for S {
     fn answer(self: Rc<Self>, request: PipelineRequest) -> ResponseFuture {
-        let PipelineRequest { incoming, metrics, sinks, clock, role, drains, counted_entry } = request;
+        let PipelineRequest { incoming, metrics, sinks, clock, role, draining, counted_entry } = request;
         let IncomingRequest { http, peer, exchange, tracker: answering, head } = incoming;
         let version = http.version();
         // HTTP/1.0 has no interim responses, and peers do not wait for them.
@@ -171,7 +179,7 @@ impl<S: Handler<RawRequest>> Pipeline for S {
                 );
             let (mut reply, entry) = in_progress.finish(answer);
             let switches = reply.status() == StatusCode::SWITCHING_PROTOCOLS;
-            if !switches && (drains.get() || !can_see_end(version, &reply)) {
+            if !switches && (draining.get() || !can_see_end(version, &reply)) {
                 close_connection(version, &mut reply);
             }
             Ok(reply.map(|body| {

@@ -36,13 +36,14 @@ pub struct PipelineParts {
     pub plan: Rc<PlanContext>,
     pub in_flight: ConcurrencyLimit,
     pub per_client: ClientConcurrencyLimit,
-    pub hop: ViaName,
+    /// The name of this process in `Via`.
+    pub via: ViaName,
     /// Signs the tickets with which services call back, where that is allowed.
-    pub callers: Option<Arc<TicketIssuer>>,
+    pub tickets: Option<Arc<TicketIssuer>>,
     /// Answers requests of the lease interface, where there are leases.
     pub leases: Option<LeaseApiStep>,
     /// The secret that other gateways have to show, where there is a listener for them.
-    pub pass: Option<PeerSecret>,
+    pub peer_secret: Option<PeerSecret>,
 }
 
 /// The steps of the gateway, in front of the service that sends a request upstream.
@@ -58,16 +59,16 @@ pub fn gateway_pipeline<N: Network>(
 /// steps, with no service behind them.
 pub fn routing_pipeline(parts: PipelineParts, act: impl Handler<KeyedRequest>) -> impl Handler<RawRequest> {
     let plan = &parts.plan.config.plan;
-    let hop = ProxyHopConfig { plan: plan.clone(), name: Rc::new(parts.hop), callers: parts.callers };
-    let recording = Sampling::from_log(&plan.log);
+    let hop = ProxyHopConfig { plan: plan.clone(), via: Rc::new(parts.via), tickets: parts.tickets };
+    let sampling = Sampling::from_log(&plan.log);
     ServiceBuilder::new()
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency)) // too many at once: refuse before any work
-        .layer(map_request(parts.pass.clone(), steps::peer_challenge::answer_challenge)) // challenge of another gateway: prove our identity
+        .layer(map_request(parts.peer_secret.clone(), steps::peer_challenge::answer_challenge)) // challenge of another gateway: prove our identity
         .layer(map_request(HeadValidator::new(plan), steps::validate_head::validate_head)) // requests that cannot be forwarded safely end here
         .layer(map_request(plan.clone(), steps::strip_headers::strip_headers)) // below: no hop-by-hop field, no foreign token
-        .layer(map_request(parts.pass, steps::peer_auth::verify_peer)) // another gateway proves that it is one
+        .layer(map_request(parts.peer_secret, steps::peer_auth::verify_peer)) // another gateway proves that it is one
         .layer(map_request(hop, steps::hop::add_hop_headers)) // the path of the request so far, and our own report of the client; a request in a loop ends here
-        .layer(map_request(recording, steps::trace::start_trace))
+        .layer(map_request(sampling, steps::trace::start_trace))
         .layer(map_request(parts.per_client, steps::client_limit::limit_per_client)) // too many of one client
         .layer_fn(BoxHandler::new)
         .layer(middleware(parts.leases, steps::lease_api::answer_lease_api)) // requests about leases are answered here
@@ -95,27 +96,27 @@ fn locking_pipeline<N: Network>(
 /// The steps of the guard: the same, with a check that the token is the newest in the place of the lock.
 pub fn guard_pipeline<N: Network>(
     parts: PipelineParts,
-    claiming: ClaimContext,
-    checking: GuardAdmissionContext<N>,
+    claims: ClaimContext,
+    admission: GuardAdmissionContext<N>,
     forward: impl Handler<DispatchableRequest<AdmissionPermit>>,
 ) -> impl Handler<RawRequest> {
     let plan = &parts.plan.config.plan;
-    let hop = ProxyHopConfig { plan: plan.clone(), name: Rc::new(parts.hop), callers: None };
-    let recording = Sampling::from_log(&plan.log);
+    let hop = ProxyHopConfig { plan: plan.clone(), via: Rc::new(parts.via), tickets: None };
+    let sampling = Sampling::from_log(&plan.log);
     ServiceBuilder::new()
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency))
         .layer(map_request(HeadValidator::new(plan), steps::validate_head::validate_head))
         .layer(map_request(plan.clone(), steps::strip_headers::strip_headers)) // the claim is removed from the headers, and kept beside them
         .layer(map_request(hop, steps::hop::add_hop_headers))
-        .layer(map_request(recording, steps::trace::start_trace))
-        .layer(middleware(claiming.clone(), steps::extract_claim::answer_announcement)) // queries of gateways about the guard itself are answered here
+        .layer(map_request(sampling, steps::trace::start_trace))
+        .layer(middleware(claims.clone(), steps::extract_claim::answer_announcement)) // queries of gateways about the guard itself are answered here
         .layer(map_request(parts.per_client, steps::client_limit::limit_per_client))
         .layer_fn(BoxHandler::new)
-        .layer(middleware(claiming, steps::extract_claim::extract_claim)) // below: the claim is read, and its ticket verified
+        .layer(middleware(claims, steps::extract_claim::extract_claim)) // below: the claim is read, and its ticket verified
         .layer(middleware(BodyBufferConfig::new(&parts.plan), steps::buffer::buffer_request)) // a gateway that stops halfway never holds a key
         .layer(middleware(parts.plan.running.clone(), steps::detach::detach)) // below: a gateway that is killed cancels nothing
         .layer_fn(Rc::new)
-        .layer(middleware(checking, steps::guard_admission::admit_or_replay)) // below: announced durably, settled, in flight
+        .layer(middleware(admission, steps::guard_admission::admit_or_replay)) // below: announced durably, settled, in flight
         .layer_fn(BoxHandler::new)
         .service(forward)
 }
@@ -123,23 +124,23 @@ pub fn guard_pipeline<N: Network>(
 /// The steps of a filter: the same, with a check of the deadline in the place of the lock.
 pub fn filter_pipeline(
     parts: PipelineParts,
-    filtering: FilterContext,
+    filter: FilterContext,
     forward: impl Handler<DispatchableRequest<AdmissionPermit>>,
 ) -> impl Handler<RawRequest> {
     let plan = &parts.plan.config.plan;
-    let hop = ProxyHopConfig { plan: plan.clone(), name: Rc::new(parts.hop), callers: None };
-    let recording = Sampling::from_log(&plan.log);
+    let hop = ProxyHopConfig { plan: plan.clone(), via: Rc::new(parts.via), tickets: None };
+    let sampling = Sampling::from_log(&plan.log);
     ServiceBuilder::new()
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency))
         .layer(map_request(HeadValidator::new(plan), steps::validate_head::validate_head))
         .layer(map_request(plan.clone(), steps::strip_headers::strip_headers)) // our fields are removed, and kept beside the headers
         .layer(map_request(hop, steps::hop::add_hop_headers))
-        .layer(map_request(recording, steps::trace::start_trace))
+        .layer(map_request(sampling, steps::trace::start_trace))
         .layer(map_request(parts.per_client, steps::client_limit::limit_per_client))
         .layer_fn(BoxHandler::new)
-        .layer(middleware(filtering.clone(), steps::filter::filter_request)) // below: it may start now, and our fields are back
+        .layer(middleware(filter.clone(), steps::filter::filter_request)) // below: it may start now, and our fields are back
         .layer(middleware(BodyBufferConfig::new(&parts.plan), steps::buffer::buffer_request))
-        .layer(middleware(filtering, steps::filter::recheck_deadline)) // below: it is sent in time, or not at all
+        .layer(middleware(filter, steps::filter::recheck_deadline)) // below: it is sent in time, or not at all
         .layer_fn(BoxHandler::new)
         .service(forward)
 }
@@ -234,7 +235,6 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
                 compat,
                 tickets: None,
                 leases: None,
-                elections: Default::default(),
                 traces: Default::default(),
                 hot_keys: Default::default(),
                 requests: Default::default(),
@@ -246,9 +246,9 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             plan: shared.clone(),
             in_flight: ConcurrencyLimit::new(1),
             per_client: ClientConcurrencyLimit { shares: Default::default(), most: None },
-            hop: ViaName::new(Guid::new(&SystemRandomness)),
-            pass: None,
-            callers: None,
+            via: ViaName::new(Guid::new(&SystemRandomness)),
+            peer_secret: None,
+            tickets: None,
             leases: None,
         };
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

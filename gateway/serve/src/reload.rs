@@ -30,7 +30,7 @@ use super::plan_publisher::PlanPublisher;
 /// The order to a worker to switch to another config generation.
 #[derive(Debug)]
 pub struct ConfigUpdate {
-    pub edition: Arc<ActiveConfig>,
+    pub config: Arc<ActiveConfig>,
     /// Sent when nothing starts under the old one any more.
     pub taken: oneshot::Sender<()>,
 }
@@ -42,14 +42,14 @@ pub struct Reloader {
     /// The policy at the start. A plan with other settings where these need a restart is refused as a whole.
     pub started: GatewayPlan,
     pub gateway: GatewayPlan,
-    pub edition: Arc<ActiveConfig>,
+    pub config: Arc<ActiveConfig>,
     pub workers: Vec<mpsc::UnboundedSender<ConfigUpdate>>,
     /// The parts of the gateway that take the plan over.
     pub context: Arc<GatewayContext>,
     pub guards: Arc<GuardRegistry>,
     /// The certificates of each listener that speaks TLS.
     pub certificates: Vec<Arc<ListenerCertificates>>,
-    pub nameplate: LocalMember,
+    pub member: LocalMember,
     pub publisher: PlanPublisher,
 }
 
@@ -104,58 +104,59 @@ impl Reloader {
     /// # Errors
     /// A part of the plan cannot be used. Nothing has changed.
     async fn apply(&mut self, gateway: GatewayPlan, difference: &PlanDiff) -> Result<(), String> {
-        let old = self.edition.clone();
-        let GatewayContext { process, locks, config: in_force, compat, leases, .. } = &*self.context;
+        let old = self.config.clone();
+        let GatewayContext { process, locks, config: current, compat, leases, .. } = &*self.context;
         let plan = Arc::new(gateway.serving.clone());
-        let terms = LeaseSettings::open(gateway.leases.as_ref()).map_err(|bad| error_chain(&bad))?;
+        let settings = LeaseSettings::open(gateway.leases.as_ref()).map_err(|bad| error_chain(&bad))?;
         let secret = key_secret::load(&gateway.serving.log).map_err(|bad| error_chain(&bad))?;
         let fleets =
             old.fleets.for_next_plan(&plan, process.metrics.endpoints()).map_err(|bad| error_chain(&bad))?;
         let site =
             |key: &ResourceKey| Some(site_in_plan(&gateway, key)).filter(|_| !plan_delays_key(&gateway, key));
-        let turning = leases.as_ref().map(|leases| leases.begin_switch(site)).transpose()?;
-        let turns = process.threads.register_until(ThreadRole::Endpoints, fleets.retirement_token().clone());
-        let looked_after = health::start_health_checks(
+        let switch = leases.as_ref().map(|leases| leases.begin_switch(site)).transpose()?;
+        let liveness =
+            process.threads.register_until(ThreadRole::Endpoints, fleets.retirement_token().clone());
+        let started = health::start_health_checks(
             OsNetwork,
             &fleets,
             process.clock.clone(),
             self.guards.clone(),
-            turns,
+            liveness,
         );
-        looked_after.map_err(|failed| {
+        started.map_err(|failed| {
             fleets.retire();
             format!("start what looks after the endpoints: {failed}")
         })?;
         // Nothing after this can fail: a plan that is refused changes nothing, not even how the log redacts keys.
         key_redaction::set_key_redaction(gateway.serving.log.keys, secret);
-        if let Some(turning) = &turning {
-            turning.mark_rekeyed(&difference.rekeyed);
+        if let Some(switch) = &switch {
+            switch.mark_rekeyed(&difference.rekeyed);
         }
         let (config, openings) = ActiveConfig::successor(&old, plan.clone(), fleets, &difference.rekeyed);
         process.metrics.apply_plan(&gateway);
-        in_force.add_plan_keys(&gateway);
+        current.add_plan_keys(&gateway);
         let taken = self.workers.iter().filter_map(|worker| {
             let (taken, took) = oneshot::channel();
-            worker.send(ConfigUpdate { edition: config.clone(), taken }).ok().map(|()| took)
+            worker.send(ConfigUpdate { config: config.clone(), taken }).ok().map(|()| took)
         });
         // Fails for a worker that has ended, and then nothing starts under it either.
         for took in taken.collect::<Vec<_>>() {
             took.await.ok();
         }
         self.guards.retain(&plan.upstreams);
-        self.nameplate.set_plan(gateway.fingerprint);
+        self.member.set_plan(gateway.fingerprint);
         compat.set_config(&gateway);
         // Whether there are leases at all needs a restart; until then the settings in force stay.
-        if let (Some(turning), Some(_)) = (&turning, &gateway.leases) {
-            turning.set_settings(terms);
+        if let (Some(switch), Some(_)) = (&switch, &gateway.leases) {
+            switch.set_settings(settings);
         }
         self.publisher.publish(
             &gateway.serving,
-            turning.as_ref(),
+            switch.as_ref(),
             ActiveConfig::dropped_generations(&old, &config),
         );
-        in_force.replace(gateway.clone(), config.clone());
-        drop(turning);
+        current.replace(gateway.clone(), config.clone());
+        drop(switch);
         old.fleets.retire();
         for opening in openings {
             let lock_manager = locks.clone();
@@ -165,7 +166,7 @@ impl Reloader {
                 opening.open();
             });
         }
-        (self.gateway, self.edition) = (gateway, config);
+        (self.gateway, self.config) = (gateway, config);
         Ok(())
     }
 

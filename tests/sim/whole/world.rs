@@ -194,7 +194,7 @@ impl SimWorld {
             clock: self.clock.clone(),
             folder: self.folder.clone(),
             secrets: self.secrets.clone(),
-            memory: memory.clone(),
+            token_history: memory.clone(),
             orders: heard,
         };
         let name = ["gw-0", "gw-1"][number];

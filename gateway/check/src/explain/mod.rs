@@ -136,10 +136,10 @@ fn dry_run_request(gateway: &GatewayPlan, request: Request<Body>) -> io::Result<
         plan: Rc::new(context),
         in_flight: ConcurrencyLimit::new(1),
         per_client: ClientConcurrencyLimit { shares: ClientQuotas::default(), most: None },
-        hop: ViaName::new(Guid::new(&SystemRandomness)),
-        callers: None,
+        via: ViaName::new(Guid::new(&SystemRandomness)),
+        tickets: None,
         leases: None,
-        pass: None,
+        peer_secret: None,
     };
     let recorder = RecordingHandler::default();
     let steps = pipeline::routing_pipeline(parts, recorder.clone());

@@ -26,12 +26,12 @@ impl LocalBackend {
     /// See [`GuardBackend::try_admit`](crate::backend::GuardBackend::try_admit).
     pub(crate) async fn try_admit(
         &self,
-        turn: AdmitPhase,
+        phase: AdmitPhase,
         claim: &DispatchClaim,
         admitting: Option<OperationToAdmit<'_>>,
         admitted: &mut AdmittedDispatchId,
     ) -> Result<AdmitCheckResult, AdmitError> {
-        let LocalAdmission { settled, written, at, raised } = match turn {
+        let LocalAdmission { settled, written, at, raised } = match phase {
             AdmitPhase::First => self.check_and_raise(claim, admitting)?,
             AdmitPhase::Again => self.check_and_register(claim, admitting)?,
         };

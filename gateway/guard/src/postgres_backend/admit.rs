@@ -18,7 +18,7 @@ impl PostgresBackend {
     /// See [`GuardBackend::try_admit`](crate::backend::GuardBackend::try_admit).
     pub(crate) async fn try_admit(
         &self,
-        turn: AdmitPhase,
+        phase: AdmitPhase,
         claim: &DispatchClaim,
         admitting: Option<OperationToAdmit<'_>>,
         admitted: &mut AdmittedDispatchId,
@@ -28,7 +28,7 @@ impl PostgresBackend {
             OperationLock::Postgres(held) => Some((held, &*admitting.entry)),
             OperationLock::Local(_) => None,
         });
-        let reply = match turn {
+        let reply = match phase {
             AdmitPhase::First => self.postgres.admit(claim, name, operation).await,
             AdmitPhase::Again => self.postgres.check_and_register(claim, name, operation).await,
         };

@@ -35,10 +35,10 @@ fn metrics_text(site: &TestGuard) -> String {
 async fn admitted(
     site: &TestGuard,
     claim: DispatchClaim,
-    patience: Duration,
+    wait_limit: Duration,
     mut client: impl WaitingClient,
 ) -> Result<AdmittedExecution, error::AdmitError> {
-    soon(site.guard.admit(claim, None, &mut ClientWaitLimit::new(&mut client, patience))).await
+    soon(site.guard.admit(claim, None, &mut ClientWaitLimit::new(&mut client, wait_limit))).await
 }
 
 /// A dispatch of the next tenure is admitted when the running one is over; it is counted after its wait.
@@ -133,13 +133,13 @@ async fn timed_out_claim_leaves_only_watermark() {
         admitted(&site, TestGuard::claim("a", 50), LONG, AlwaysWaitingClient).await.expect("the newest");
     let claim = TestGuard::claim("a", 51);
     let mut client = AlwaysWaitingClient;
-    let mut patience = ClientWaitLimit::new(&mut client, Duration::ZERO);
+    let mut wait_limit = ClientWaitLimit::new(&mut client, Duration::ZERO);
     let Ok(JournalLookup::New(reserved)) =
-        site.guard.reserve_and_look_up(operation_request(1, 60, &claim), &mut patience).await
+        site.guard.reserve_and_look_up(operation_request(1, 60, &claim), &mut wait_limit).await
     else {
         panic!("it is new")
     };
-    let refused = site.guard.admit(claim, Some(reserved), &mut patience).await;
+    let refused = site.guard.admit(claim, Some(reserved), &mut wait_limit).await;
     assert_eq!(refused.err(), Some(error::AdmitError::Busy));
     assert!(!site.is_known(1));
     running.complete(stored_response(200, None)).await.expect("known");

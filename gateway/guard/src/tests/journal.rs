@@ -29,13 +29,13 @@ async fn may_still_run_ignores_wall_clock() {
     let site = new_test_guard("");
     let claim = TestGuard::claim("a", 50);
     let mut client = AlwaysWaitingClient;
-    let mut patience = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
+    let mut wait_limit = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
     let Ok(JournalLookup::New(reserved)) =
-        site.guard.reserve_and_look_up(operation_request(1, 60, &claim), &mut patience).await
+        site.guard.reserve_and_look_up(operation_request(1, 60, &claim), &mut wait_limit).await
     else {
         panic!("it is new")
     };
-    let running = site.guard.admit(claim, Some(reserved), &mut patience).await.expect("the newest");
+    let running = site.guard.admit(claim, Some(reserved), &mut wait_limit).await.expect("the newest");
     // This answer is complete, but leaves the outcome open: the service may still work.
     running.complete(stored_response(502, None)).await.expect("nothing to write");
     let entry = site.store.operation(&id(1)).expect("readable").expect("unknown");

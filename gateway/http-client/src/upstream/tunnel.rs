@@ -34,7 +34,7 @@ use super::{
 pub struct PendingTunnel {
     pub client: oneshot::Receiver<UpgradedIo>,
     pub upstream: oneshot::Receiver<UpgradedIo>,
-    pub lend: CheckedOutConnection,
+    pub checkout: CheckedOutConnection,
     /// The permission under which bytes may go to the upstream; the gate checks it as well.
     pub permission: Option<Arc<dyn SendPermission>>,
     pub clock: SharedClock,
@@ -62,7 +62,7 @@ impl PendingTunnel {
     /// Dropping the future resets the upstream's connection.
     pub async fn run(self, longest: Duration) -> TunnelEnd {
         let began = Instant::now();
-        let checkout = self.lend;
+        let checkout = self.checkout;
         let _counts = self.counts;
         let gate = self.permission.is_some().then(|| checkout.gate().clone());
         let stopped = wait_stopped(self.drain, self.bounds.drain, gate);

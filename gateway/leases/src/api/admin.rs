@@ -71,7 +71,7 @@ impl LeaseTable {
         let all = self.active();
         let meant = all.iter().filter(|lease| meant(lease));
         let leases = meant.map(|lease| lease_document(lease, self, LeaseDocumentAudience::Public)).collect();
-        LeaseList { gateway: self.gateway.to_string(), leases }
+        LeaseList { gateway: self.context.gateway.to_string(), leases }
     }
 }
 

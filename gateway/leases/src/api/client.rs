@@ -54,7 +54,7 @@ pub(super) async fn acquire(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    let plan = interface.in_force.plan();
+    let plan = interface.leases.config().plan();
     let settings = interface.leases.settings();
     let Some(bounds) = &settings.bounds else {
         return Err(Refusal::new(RefusalReason::NoRoute, "the policy has no `leases`"));
@@ -179,7 +179,7 @@ impl LeaseApi {
         let lease = unheard.1.clone().expect("it has just begun");
         let late = tokio::select! {
             settled = timeout(wait + ZOOKEEPER_MARGIN, lease.wait_decided()) => settled.is_err(),
-            () = self.drain.cancelled() => {
+            () = self.leases.drain().cancelled() => {
                 return Err(Refusal::new(RefusalReason::Draining, "a lease still waits when the gateway stops"));
             }
         };
@@ -304,7 +304,7 @@ pub(super) async fn show(
     match interface.locate_requested(&caller, &reference, &headers)? {
         LeaseLocation::Local(lease) if watching.streams => Ok(interface.stream_local(lease)),
         LeaseLocation::Local(lease) => {
-            watching.wait(&lease, &interface.drain).await;
+            watching.wait(&lease, interface.leases.drain()).await;
             Ok(json_response(&interface.document(&lease)))
         }
         LeaseLocation::Remote(id) if watching.streams => Ok(interface.stream_remote(id, headers)),

@@ -7,7 +7,6 @@ use axum::{
     http::{HeaderMap, HeaderValue, Method, Uri},
     response::{IntoResponse, Response},
 };
-use fencegate_config::current_config::CurrentConfig;
 use fencegate_guard_client::ticket_issuer::TicketIssuer;
 use fencegate_policies::{key::ResourceKey, plan::LeasePrincipal};
 use fencegate_protocol::{
@@ -17,12 +16,10 @@ use fencegate_protocol::{
 use fencegate_refusal::{Refusal, RefusalReason};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     auth::may_take,
     command::LeaseCommand,
-    election_watch::ElectionWatches,
     lease::Lease,
     lease_table::LeaseTable,
     peer_client::{PeerRequest, PeerResponse},
@@ -35,11 +32,7 @@ pub const PREFIX: &str = "/.fencegate/v1/";
 #[derive(Clone)]
 pub struct LeaseApi {
     pub leases: Arc<LeaseTable>,
-    pub in_force: CurrentConfig,
     pub tickets: Option<Arc<TicketIssuer>>,
-    /// The elections with followers, over all workers.
-    pub elections: ElectionWatches,
-    pub drain: CancellationToken,
 }
 
 /// The caller of the interface.
@@ -95,11 +88,11 @@ impl LeaseApi {
     ///
     /// # Cancellation
     /// The peer may execute the request all the same.
-    pub(super) async fn ask_peer(&self, member: String, question: PeerRequest) -> Result<Response, Refusal> {
-        let (told, answered) = oneshot::channel();
-        self.leases.send(LeaseCommand::AskPeer { member, question, told })?;
+    pub(super) async fn ask_peer(&self, member: String, request: PeerRequest) -> Result<Response, Refusal> {
+        let (reply, response) = oneshot::channel();
+        self.leases.send(LeaseCommand::AskPeer { member, request, reply })?;
         let stopping = |_| Refusal::new(RefusalReason::Draining, "the gateway is stopping");
-        let PeerResponse { status, headers, body } = answered.await.map_err(stopping)??;
+        let PeerResponse { status, headers, body } = response.await.map_err(stopping)??;
         Ok((status, headers, body).into_response())
     }
 }

@@ -79,8 +79,8 @@ fn stream_election(
     name: String,
     key: ResourceKey,
 ) -> Result<Response, Refusal> {
-    let drain = interface.drain.clone();
-    let elections = interface.elections.clone();
+    let drain = interface.leases.drain().clone();
+    let elections = interface.leases.elections.clone();
     let most = interface.leases.settings().bounds.as_ref().map_or(0, |bounds| bounds.per_principal);
     let seen = elections.subscribe(&name.clone(), principal, most, |sender| {
         drop(tokio::spawn(interface.watch_election(name, key, sender)));
@@ -111,16 +111,16 @@ impl LeaseApi {
         key: ResourceKey,
         sender: Arc<watch::Sender<ElectionState>>,
     ) {
-        while !sender.is_closed() && !self.drain.is_cancelled() {
+        while !sender.is_closed() && !self.leases.drain().is_cancelled() {
             // If no gateway can be queried, the last report remains.
             if let Ok(document) = self.election(&name, &key).await {
                 sender.send_if_modified(|seen| seen.replace_if_newer(document));
             }
-            let followed = u32::try_from(self.elections.watch_count()).unwrap_or(u32::MAX);
+            let followed = u32::try_from(self.leases.elections.watch_count()).unwrap_or(u32::MAX);
             tokio::select! {
                 () = sleep(POLL_INTERVAL.max(MIN_POLL_SPACING.saturating_mul(followed))) => {}
                 () = sender.closed() => {}
-                () = self.drain.cancelled() => {}
+                () = self.leases.drain().cancelled() => {}
             }
         }
     }
@@ -128,8 +128,8 @@ impl LeaseApi {
     /// ZooKeeper has the node that holds the key, and the holder reports its identity.
     async fn election(&self, name: &str, key: &ResourceKey) -> Result<ElectionDocument, Refusal> {
         let here = self.local_state(name, key);
-        let line =
-            self.leases.keeper.queue_entries(key, self.leases.site(key)).await.map_err(query_refusal)?;
+        let line = self.leases.context.locks.queue_entries(key, self.leases.site(key)).await;
+        let line = line.map_err(query_refusal)?;
         let holds = line.iter().find(|entry| entry.holds);
         let waiting = line.len().saturating_sub(1);
         let leader = match holds {
@@ -180,7 +180,7 @@ impl LeaseApi {
     fn leader(&self, lease: &Lease) -> Option<ElectionLeader> {
         let LeaseStageSnapshot::Held { lock, .. } = lease.snapshot().stage else { return None };
         Some(ElectionLeader {
-            gateway: Some(self.leases.gateway.to_string()),
+            gateway: Some(self.leases.context.gateway.to_string()),
             number: token_number(lease),
             token: Some(lock.token()),
             reference: Some(lease.id.reference().to_string()),

@@ -21,11 +21,11 @@ pub(super) async fn show(
     Path(key): Path<String>,
 ) -> Result<Response, Refusal> {
     caller.require_principal()?;
-    let plan = interface.in_force.plan();
+    let plan = interface.leases.config().plan();
     let key = plan.serving.parse_key(&key).map_err(|bad| invalid_key(&bad))?;
     caller.require_viewer(&key)?;
     let leases = &interface.leases;
-    let line = leases.keeper.queue_entries(&key, leases.site(&key)).await.map_err(query_refusal)?;
+    let line = leases.context.locks.queue_entries(&key, leases.site(&key)).await.map_err(query_refusal)?;
     let ours = leases.holder(&key);
     let behind = line.len();
     let standing = line.into_iter().map(|entry| {

@@ -99,7 +99,7 @@ impl LeaseApi {
         let events = stream::unfold(begin, async |(interface, lease, seen)| {
             tokio::select! {
                 () = lease.wait_changed(seen?) => {}
-                () = interface.drain.cancelled() => return None,
+                () = interface.leases.drain().cancelled() => return None,
             }
             let document = lease_document(&lease, &interface.leases, LeaseDocumentAudience::Public);
             let next = (document.state != OVER).then_some(document.revision);
@@ -117,7 +117,7 @@ impl LeaseApi {
                 let started = Instant::now();
                 let polled = tokio::select! {
                     polled = interface.poll_remote(&id, &headers, seen) => polled,
-                    () = interface.drain.cancelled() => return None,
+                    () = interface.leases.drain().cancelled() => return None,
                 };
                 match polled {
                     // A gateway that responds early without a change is about to stop.

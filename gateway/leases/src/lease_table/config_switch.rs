@@ -41,17 +41,17 @@ impl ConfigSwitchGuard<'_> {
         self.0.settings()
     }
 
-    /// Call this before the plan of these terms is in force, so that a reader of that plan finds these settings.
-    pub fn set_settings(&self, terms: LeaseSettings) {
+    /// Call this before the plan of these settings is in force, so that a reader of that plan finds them.
+    pub fn set_settings(&self, settings: LeaseSettings) {
         // Fails if the process stops.
-        self.0.tasks.send(LeaseCommand::FollowCredentials(terms.authority.clone())).ok();
-        self.0.terms.store(Arc::new(terms));
+        self.0.commands.send(LeaseCommand::FollowCredentials(settings.authority.clone())).ok();
+        self.0.settings.store(Arc::new(settings));
     }
 }
 
 impl Drop for ConfigSwitchGuard<'_> {
     fn drop(&mut self) {
-        self.0.turning.store(false, Ordering::Release);
+        self.0.switching.store(false, Ordering::Release);
     }
 }
 
@@ -71,8 +71,8 @@ impl LeaseTable {
         &self,
         site: impl Fn(&ResourceKey) -> Option<LockLocation>,
     ) -> Result<ConfigSwitchGuard<'_>, String> {
-        self.turning.store(true, Ordering::Release);
-        let turning = ConfigSwitchGuard(self);
+        self.switching.store(true, Ordering::Release);
+        let switch = ConfigSwitchGuard(self);
         for lease in self.lock_index().leases.values() {
             if lease.may_hold() && is_moved(lease, &site) {
                 let keys = key_redaction::redact_keys(&lease.keys);
@@ -82,6 +82,6 @@ impl LeaseTable {
                 ));
             }
         }
-        Ok(turning)
+        Ok(switch)
     }
 }

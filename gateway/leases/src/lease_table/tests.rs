@@ -2,10 +2,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fencegate_config::active_config::ActiveConfig;
+use fencegate_config::{active_config::ActiveConfig, process_context::ProcessContext};
 use fencegate_http_client::upstream::endpoint_set::UpstreamSet;
 use fencegate_lock::manager::lock_manager;
 use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_peers::plan_compat::PlanCompat;
 use fencegate_policies::file::load;
 use fencegate_process::clock::ManualClock;
 
@@ -21,22 +22,24 @@ fn lease_table() -> (LeaseTable, mpsc::UnboundedReceiver<LeaseCommand>) {
     let plan = load(&format!("{POLICY}{LEASES}"));
     let gateway = plan.plan.unwrap_or_else(|| panic!("{:?}", plan.diagnostics));
     let clock = Arc::<ManualClock>::default();
-    let (tasks, given) = mpsc::unbounded_channel();
-    let (keeper, _desks) = lock_manager::create_lock_manager(clock.clone(), 1);
-    let terms =
+    let (sender, commands) = mpsc::unbounded_channel();
+    let (locks, _session_workers) = lock_manager::create_lock_manager(clock.clone(), 1);
+    let settings =
         LeaseSettings { bounds: gateway.leases.clone(), authority: LeaseAuth::load(None).expect("no file") };
     let all = ProcessMetricFamilies::for_gateway(&gateway);
-    let agreement = PlanCompat::new(&gateway, all.clone());
-    let in_force = CurrentConfig::new(gateway);
-    let gateway = "gw-1".into();
-    let process = ProcessContext::new(clock, all);
-    let parts = LeaseTableParts { process, gateway, keeper, tasks, in_force, agreement };
-    (LeaseTable::new(parts, terms), given)
+    let context = LeaseContext {
+        compat: PlanCompat::new(&gateway, all.clone()),
+        config: CurrentConfig::new(gateway),
+        gateway: "gw-1".into(),
+        locks,
+        process: ProcessContext::new(clock, all),
+    };
+    (LeaseTable::new(context, sender, settings), commands)
 }
 
 impl LeaseTable {
     fn try_admit(&self) -> bool {
-        self.admit_by_plan(self.in_force.plan()).is_ok()
+        self.admit_by_plan(self.config().plan()).is_ok()
     }
 
     /// The request for the lease was checked by `plan`.
@@ -64,13 +67,13 @@ impl LeaseTable {
             name,
         };
         let id = LeaseId::new("gw-1-01".into(), &SystemRandomness);
-        let lease = Arc::new(Lease::new(id, wanted, self.clock.clone()));
+        let lease = Arc::new(Lease::new(id, wanted, self.context.process.clock.clone()));
         self.admit(&lease, &plan).map_err(|refusal| refusal.reason)?;
         Ok(lease)
     }
 
     fn begin_unchanged_switch(&self) -> ConfigSwitchGuard<'_> {
-        self.begin_switch(|key| Some(self.in_force.site(key))).unwrap_or_else(|why| panic!("{why}"))
+        self.begin_switch(|key| Some(self.config().site(key))).unwrap_or_else(|why| panic!("{why}"))
     }
 }
 
@@ -78,7 +81,7 @@ impl LeaseTable {
 #[test]
 fn grant_name_stands_for_one_lease() {
     let (leases, _tasks) = lease_table();
-    let plan = || leases.in_force.plan();
+    let plan = || leases.config().plan();
     let key: Arc<str> = "run-7".into();
     let name = || Some(GrantName { key: key.clone(), fingerprint: 1 });
     let first = leases.admit_named(plan(), name()).expect("admitted");
@@ -123,11 +126,11 @@ fn refused_switch_keeps_lease_admission() {
 #[test]
 fn replaced_plan_admits_no_lease() {
     let (leases, _tasks) = lease_table();
-    let before = leases.in_force.plan();
+    let before = leases.config().plan();
     let turning = leases.begin_unchanged_switch();
     let plan = Arc::new(before.serving.clone());
     let fleets = UpstreamSet::for_display(&plan, ProcessMetricFamilies::for_gateway(&before).endpoints());
-    leases.in_force.replace((*before).clone(), ActiveConfig::initial(plan, fleets));
+    leases.config().replace((*before).clone(), ActiveConfig::initial(plan, fleets));
     drop(turning);
     assert_eq!(leases.admit_by_plan(before).err(), Some(RefusalReason::LockService));
     assert!(leases.try_admit());
@@ -141,18 +144,18 @@ fn withdrawn_key_refuses_lease() {
     bounds.principals[0].keys.clear();
     let authority = LeaseAuth::load(None).expect("no file");
     leases.begin_unchanged_switch().set_settings(LeaseSettings { bounds: Some(bounds), authority });
-    assert_eq!(leases.admit_by_plan(leases.in_force.plan()).err(), Some(RefusalReason::LeaseForbidden));
+    assert_eq!(leases.admit_by_plan(leases.config().plan()).err(), Some(RefusalReason::LeaseForbidden));
 }
 
 /// A lease is rekeyed for exactly the routes whose keys changed after it was admitted.
 #[test]
 fn lease_records_routes_rekeyed_since() {
     let (leases, _tasks) = lease_table();
-    let older = leases.admit_by_plan(leases.in_force.plan()).expect("granted");
+    let older = leases.admit_by_plan(leases.config().plan()).expect("granted");
     leases.begin_unchanged_switch().mark_rekeyed(&[]);
     leases.begin_unchanged_switch().mark_rekeyed(&["pay".to_owned(), "book".to_owned()]);
     leases.begin_unchanged_switch().mark_rekeyed(&["pay".to_owned()]);
-    let newer = leases.admit_by_plan(leases.in_force.plan()).expect("granted");
+    let newer = leases.admit_by_plan(leases.config().plan()).expect("granted");
     let outlived = |lease: &Lease| ["pay", "book", "other"].map(|route| lease.is_rekeyed(route));
     assert_eq!((outlived(&older), outlived(&newer)), ([true, true, false], [false; 3]));
 }

@@ -86,8 +86,8 @@ impl RequestInProgress {
         let answered = if is_inconclusive { DispatchOutcome::Unknown } else { DispatchOutcome::Done };
         let outcome = answer.as_ref().map_or_else(Refusal::outcome, |_| answered);
         // A peer has stamped this response, and recorded the outcome.
-        let told = self.context.peer_answer().map(|(_, report)| report).filter(|_| answer.is_ok());
-        let (refused, outcome) = told.map_or((refused, outcome), |told| (told.reason, told.outcome));
+        let report = self.context.peer_answer().map(|(_, report)| report).filter(|_| answer.is_ok());
+        let (refused, outcome) = report.map_or((refused, outcome), |report| (report.reason, report.outcome));
         let reference = answer.as_ref().err().and_then(|refusal| refusal.reference().map(str::to_owned));
         let word =
             answer.as_ref().err().filter(|_| self.role.sends_refusal_reason()).and_then(Refusal::guard_word);
@@ -101,9 +101,9 @@ impl RequestInProgress {
             source.via.stamp(reply.headers_mut(), came);
         }
         let knows = self.context.is_fenced() || self.role != ServingRole::Gateway;
-        if told.is_none() && knows && self.role != ServingRole::Filter {
-            let told = refused.filter(|_| self.role != ServingRole::Gateway);
-            stamp_headers(reply.headers_mut(), &self.context, outcome, is_inconclusive, told);
+        if report.is_none() && knows && self.role != ServingRole::Filter {
+            let reason = refused.filter(|_| self.role != ServingRole::Gateway);
+            stamp_headers(reply.headers_mut(), &self.context, outcome, is_inconclusive, reason);
         }
         if self.role == ServingRole::Peer {
             announce_trailers(&mut reply);

@@ -102,9 +102,9 @@ fn pipeline(
         plan: Rc::new(plan),
         in_flight: ConcurrencyLimit::new(9),
         per_client: ClientConcurrencyLimit { shares: Default::default(), most: None },
-        hop: ViaName::new(Guid::new(&SystemRandomness)),
-        pass: None,
-        callers: None,
+        via: ViaName::new(Guid::new(&SystemRandomness)),
+        peer_secret: None,
+        tickets: None,
         leases: None,
     };
     PipelineInstance::new(routing_pipeline(parts, keeps.clone()), metrics)

@@ -82,7 +82,7 @@ pub struct ClaimContext {
     pub tickets: Option<Arc<TicketVerifier>>,
     pub bypass: Arc<TokenBypassPolicy>,
     /// For operators.
-    pub unbelieved: Arc<RejectedCallers>,
+    pub rejected_callers: Arc<RejectedCallers>,
 }
 
 /// The requests that may pass without a token.
@@ -97,19 +97,19 @@ pub struct TokenBypassPolicy {
 /// Answers the query with which every connection of a gateway begins. It is no client's request, and is not counted
 /// as one.
 pub async fn answer_announcement<S: Handler<TracedRequest>>(
-    claiming: &ClaimContext,
+    claims: &ClaimContext,
     traced: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let IdentifiedRequest { http, path, .. } = &traced.request;
     if path.as_str() == ANNOUNCEMENT && http.method() == Method::GET {
-        return Ok(json_reply(&claiming.guard.announcement().await?));
+        return Ok(json_reply(&claims.guard.announcement().await?));
     }
     next.handle(traced).await
 }
 
 pub async fn extract_claim<S: Handler<GuardClaimedRequest>>(
-    claiming: &ClaimContext,
+    claims: &ClaimContext,
     TracedRequest { request, trace }: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
@@ -120,9 +120,9 @@ pub async fn extract_claim<S: Handler<GuardClaimedRequest>>(
     if http.method().as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
         return Err(Refusal::new(RefusalReason::Method, "a method in lower case"));
     }
-    let claim = match claiming.verify_claim(&presented) {
+    let claim = match claims.verify_claim(&presented) {
         Ok(claimed) => Ok(RequestClaim::Verified(Box::new(claimed))),
-        Err(refused) => claiming.pass_or_refuse_unclaimed(&http, refused, &source, &trace),
+        Err(refused) => claims.pass_or_refuse_unclaimed(&http, refused, &source, &trace),
     };
     let hop_seen = came_through_proxy(source.hops, &presented);
     context.subject.get_or_init(|| RequestSubject::Claim(claim_facts(claim.as_ref().ok(), hop_seen)));
@@ -131,11 +131,11 @@ pub async fn extract_claim<S: Handler<GuardClaimedRequest>>(
         && claimed.claim.token.dispatch() == 0
     {
         let refused = AdmitError::TokenMalformed(MalformedTokenError::ZeroDispatch);
-        return Err(claiming.guard.record_refusal(refused, Some(&claimed.claim)).into());
+        return Err(claims.guard.record_refusal(refused, Some(&claimed.claim)).into());
     }
     set_origin_form(&mut http, path.as_str());
     let upstream = UpstreamId(0);
-    let plan = claiming.plan.clone();
+    let plan = claims.plan.clone();
     next.handle(GuardClaimedRequest { http, context, plan, upstream, source, claim }).await
 }
 
@@ -224,7 +224,7 @@ impl ClaimContext {
         let reason = refused.code().as_str();
         let client = Some(source.client).filter(|client| *client != peer.ip());
         let word = if *refused == AdmitError::TokenMissing { "bypass" } else { reason };
-        self.unbelieved
+        self.rejected_callers
             .record(word, RejectedCaller { at: SystemTime::now(), peer, client, method: method.clone() });
         let client = client.map(tracing::field::display);
         let request_id = trace.request_id.to_str().ok();

@@ -82,7 +82,7 @@ impl SendPermission for StartPermission {
 
 /// Checks the deadline as the request arrives.
 pub(crate) async fn filter_request<S: Handler<FilteredRequest>>(
-    filtering: &FilterContext,
+    filter: &FilterContext,
     TracedRequest { request, .. }: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
@@ -90,9 +90,9 @@ pub(crate) async fn filter_request<S: Handler<FilteredRequest>>(
     if let Some(ambiguity) = path.ambiguity() {
         return Err(Refusal::new(RefusalReason::AmbiguousPath, ambiguity.to_string()));
     }
-    let (permission, observed) = match filtering.start_permission(&http, &presented) {
+    let (permission, observed) = match filter.start_permission(&http, &presented) {
         Ok(permission) => (permission, None),
-        Err(refused) => (None, Some(filtering.pass_if_observing(refused)?)),
+        Err(refused) => (None, Some(filter.pass_if_observing(refused)?)),
     };
     let facts = DeadlineFacts { has_deadline: permission.is_some(), observed };
     context.subject.get_or_init(|| RequestSubject::Deadline(facts));
@@ -100,20 +100,19 @@ pub(crate) async fn filter_request<S: Handler<FilteredRequest>>(
     for (name, value) in &presented {
         http.headers_mut().append(name, value.clone());
     }
-    let plan = filtering.plan.clone();
+    let plan = filter.plan.clone();
     let upstream = UpstreamId(0);
     next.handle(FilteredRequest { http, context, plan, upstream, source, permission }).await
 }
 
 /// Checks once more, now that the body is here, and sends the request under its permission.
 pub(crate) async fn recheck_deadline<S: Handler<DispatchableRequest<AdmissionPermit>>>(
-    filtering: &FilterContext,
+    filter: &FilterContext,
     BufferedRequest(request): BufferedRequest<FilteredRequest>,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let FilteredRequest { http, context, plan, upstream, source, permission } = request;
-    if permission.as_ref().is_some_and(|permission| !permission.holds(filtering.context.process.clock.now()))
-    {
+    if permission.as_ref().is_some_and(|permission| !permission.holds(filter.context.process.clock.now())) {
         return Err(AdmitError::Expired.into());
     }
     // A request that must not be started late is never sent twice.

@@ -99,7 +99,7 @@ async fn end_lock(
         Err(refusal) => return Err(refusal),
     };
     let whole = query.completed.as_ref().is_none_or(|word| word == "OK");
-    let plan = interface.in_force.plan();
+    let plan = interface.leases.config().plan();
     if whole && query.status.is_none_or(|status| is_complete_status(status, &plan.serving.upstreams)) {
         interface.release_lease(interface.locate(caller, id)).await?;
     }
@@ -129,10 +129,10 @@ async fn take_lock(
 ) -> Result<Reply, Refusal> {
     let principal = caller.require_principal()?;
     let starting = || Refusal::new(RefusalReason::LockService, "the gateway is starting");
-    let (gateway, config) = interface.in_force.active_config().ok_or_else(starting)?;
+    let (gateway, config) = interface.leases.config().active_config().ok_or_else(starting)?;
     // Not the settings of the file: one without leases removes none before a restart.
-    let terms = interface.leases.settings();
-    let bounds = terms
+    let settings = interface.leases.settings();
+    let bounds = settings
         .bounds
         .as_ref()
         .ok_or_else(|| Refusal::new(RefusalReason::NoRoute, "the policy has no `leases`"))?;

@@ -70,7 +70,7 @@ impl<N> Clone for GuardAdmissionContext<N> {
 const MAX_BUFFERED: usize = 1 << 20;
 
 pub(crate) async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<AdmissionPermit>>>(
-    checking: &GuardAdmissionContext<N>,
+    admission: &GuardAdmissionContext<N>,
     request: DetachedRequest<BufferedRequest<GuardClaimedRequest>>,
     next: &S,
 ) -> Result<Reply, Refusal> {
@@ -85,37 +85,37 @@ pub(crate) async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<A
         }
     };
     let ticket = claimed.ticket.take();
-    let running = match checking.admit_or_find_replay(&request, claimed, &mut client).await? {
+    let running = match admission.admit_or_find_replay(&request, claimed, &mut client).await? {
         AdmissionDecision::Run(running) => *running,
-        AdmissionDecision::Replay(kept) => return replay(kept, &request.context),
+        AdmissionDecision::Replay(stored) => return replay(stored, &request.context),
     };
     let upstream = request.plan.upstream(request.upstream);
-    let bounds = ResponseRelayLimits {
+    let limits = ResponseRelayLimits {
         most: MAX_BUFFERED,
         idle: upstream.response_body_idle,
         total: upstream.response_body_total,
         tunnel: Duration::ZERO,
     };
-    let admission = AdmissionPermit::new(&running, ticket);
+    let permit = AdmissionPermit::new(&running, ticket);
     let exchange = Rc::<Exchange>::default();
     let context = request.context.clone();
-    let kept = InFlightGuardRequest {
+    let in_flight = InFlightGuardRequest {
         running,
-        checking: checking.clone(),
+        admission: admission.clone(),
         exchange: exchange.clone(),
         _context: context.clone(),
     };
-    match next.handle(into_dispatchable(request, DispatchRight::Held(admission), exchange)).await {
+    match next.handle(into_dispatchable(request, DispatchRight::Held(permit), exchange)).await {
         Ok(reply) => {
-            let PlanContext { process, running, .. } = &*checking.plan;
-            answer::receive_response(reply, kept, bounds, &process.budget, running).await
+            let PlanContext { process, running, .. } = &*admission.plan;
+            answer::receive_response(reply, in_flight, limits, &process.budget, running).await
         }
         Err(refusal) if refusal.outcome() == DispatchOutcome::Unknown => {
-            kept.on_unanswered();
+            in_flight.on_unanswered();
             Err(refusal)
         }
         Err(refusal) => {
-            kept.on_unsent().await?;
+            in_flight.on_unsent().await?;
             Err(refusal)
         }
     }
@@ -143,8 +143,8 @@ impl<N: Network> GuardAdmissionContext<N> {
         claimed: VerifiedClaim,
         client: &mut ClientDisconnectWatch,
     ) -> Result<AdmissionDecision, Refusal> {
-        let mut patience = ClientWaitLimit::new(client, self.guard.config.settle);
-        let refused = match self.admit(request, &claimed, &mut patience).await {
+        let mut wait_limit = ClientWaitLimit::new(client, self.guard.config.settle);
+        let refused = match self.admit(request, &claimed, &mut wait_limit).await {
             Ok(decided) => return Ok(decided),
             Err(refused) => refused,
         };
@@ -164,7 +164,7 @@ impl<N: Network> GuardAdmissionContext<N> {
         &self,
         request: &GuardClaimedRequest,
         claimed: &VerifiedClaim,
-        patience: &mut ClientWaitLimit<'_, ClientDisconnectWatch>,
+        wait_limit: &mut ClientWaitLimit<'_, ClientDisconnectWatch>,
     ) -> Result<AdmissionDecision, AdmitError> {
         if !claimed.in_time {
             return Err(self.guard.late_dispatch_error(&claimed.claim).await);
@@ -172,9 +172,13 @@ impl<N: Network> GuardAdmissionContext<N> {
         let reserved = match admission_request(request, claimed) {
             None => None,
             Some(wanted) => {
-                match self.guard.reserve_and_look_up(wanted, &mut self.wait_limit(claimed, patience)).await? {
+                match self
+                    .guard
+                    .reserve_and_look_up(wanted, &mut self.wait_limit(claimed, wait_limit))
+                    .await?
+                {
                     JournalLookup::New(reserved) => Some(reserved),
-                    JournalLookup::Done(kept) => return Ok(AdmissionDecision::Replay(kept)),
+                    JournalLookup::Done(stored) => return Ok(AdmissionDecision::Replay(stored)),
                     JournalLookup::DoneUnseen => return Ok(AdmissionDecision::Replay(unseen_answer())),
                     JournalLookup::Unknown(reserved, entry) => {
                         match self.probe_upstream(reserved, &entry).await? {
@@ -185,7 +189,7 @@ impl<N: Network> GuardAdmissionContext<N> {
                 }
             }
         };
-        let running = self.guard.admit(claimed.claim.clone(), reserved, patience).await?;
+        let running = self.guard.admit(claimed.claim.clone(), reserved, wait_limit).await?;
         Ok(AdmissionDecision::Run(Box::new(running)))
     }
 
@@ -193,10 +197,10 @@ impl<N: Network> GuardAdmissionContext<N> {
     fn wait_limit<'p>(
         &self,
         claimed: &VerifiedClaim,
-        patience: &'p mut ClientWaitLimit<'_, ClientDisconnectWatch>,
+        wait_limit: &'p mut ClientWaitLimit<'_, ClientDisconnectWatch>,
     ) -> ClientWaitLimit<'p, ClientDisconnectWatch> {
         let longest = if claimed.claim.is_callback() { Duration::ZERO } else { self.guard.config.settle };
-        patience.limited_to(longest)
+        wait_limit.limited_to(longest)
     }
 
     /// Probes the upstream about an operation. `Some`: the operation was not done, and may run. `None`: it was done.
@@ -285,7 +289,7 @@ fn admission_request(request: &GuardClaimedRequest, claimed: &VerifiedClaim) -> 
 /// A dispatch in flight, until its answer is here in full.
 struct InFlightGuardRequest<N> {
     running: AdmittedExecution,
-    checking: GuardAdmissionContext<N>,
+    admission: GuardAdmissionContext<N>,
     exchange: Rc<Exchange>,
     /// Counts the request as in flight until its answer is here.
     _context: Rc<RequestContext>,
@@ -296,7 +300,7 @@ impl<N: Network> InFlightGuardRequest<N> {
     /// goes on.
     fn on_unanswered(self) {
         let last = self.exchange.attempt().as_ref().map(|sent| sent.gate.last_write_bound());
-        let last = last.unwrap_or_else(|| self.checking.guard.now());
+        let last = last.unwrap_or_else(|| self.admission.guard.now());
         self.mark_in_doubt(last);
     }
 
@@ -306,12 +310,12 @@ impl<N: Network> InFlightGuardRequest<N> {
         let operation = self.running.operation();
         self.running.mark_in_doubt(last, place.clone());
         if let Some(id) = operation {
-            tokio::task::spawn_local(self.checking.probe_until_resolved(id, place));
+            tokio::task::spawn_local(self.admission.probe_until_resolved(id, place));
         }
     }
 
     async fn on_unsent(self) -> Result<(), Refusal> {
-        let guard = self.checking.guard;
+        let guard = self.admission.guard;
         self.running.cancel_unsent().await.map_err(|refused| guard.record_refusal(refused, None).into())
     }
 }
@@ -340,7 +344,7 @@ impl<N: Network> ExchangeObserver for InFlightGuardRequest<N> {
 
     /// The execution may still run.
     fn on_broken(self) {
-        let now = self.checking.guard.now();
+        let now = self.admission.guard.now();
         self.mark_in_doubt(now);
     }
 

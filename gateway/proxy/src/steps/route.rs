@@ -92,8 +92,8 @@ pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
     let query = http.uri().query();
     let headers = http.headers();
     let host_name = host.name();
-    let carried = RequestParameters { bound: None, query, headers, host: host_name, body: None };
-    let found = plan.routes.find(http.method().as_str(), &path, &carried);
+    let parameters = RequestParameters { bound: None, query, headers, host: host_name, body: None };
+    let found = plan.routes.find(http.method().as_str(), &path, &parameters);
     let found = found
         .map_err(|bad| Refusal::new(RefusalReason::Malformed, format!("which route takes it: {bad}")))?;
     let upstream = match (&found, plan.unmatched) {
@@ -104,7 +104,7 @@ pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
         }
     };
     let method = http.method().as_str();
-    let is_suffixed = plan.is_fenced_path_with_suffix(method, &path, &carried, found.as_ref(), upstream);
+    let is_suffixed = plan.is_fenced_path_with_suffix(method, &path, &parameters, found.as_ref(), upstream);
     let route = found.as_ref().map(|found| found.route.id);
     let counted = route.map_or(metrics.unrouted(), |id| metrics.route(id));
     context.subject.get_or_init(|| RequestSubject::Route(RouteFacts::new(route, counted.track_in_flight())));

@@ -13,11 +13,11 @@ use super::hop::IdentifiedRequest;
 use crate::{handler::ShortCircuit, request_context::RequestTrace};
 
 pub(crate) fn start_trace(
-    recording: &Sampling,
+    sampling: &Sampling,
     mut request: IdentifiedRequest,
 ) -> Result<TracedRequest, ShortCircuit> {
     let headers = request.http.headers_mut();
-    let trace = TraceContext::from_headers(headers, *recording);
+    let trace = TraceContext::from_headers(headers, *sampling);
     let (parent, name) = trace.header_values();
     headers.insert(TRACEPARENT, parent);
     let named = match headers.get(X_REQUEST_ID).filter(|value| is_safe_request_id(value.as_bytes())) {

@@ -15,13 +15,13 @@ use crate::{addresses::bind_peer, error::ProcessError};
 /// The resources that the process takes at its start, and releases only with its end.
 pub struct ProcessResources {
     /// The newest token so far, from the state directory where there is one.
-    pub memory: Arc<TokenHistory>,
+    pub token_history: Arc<TokenHistory>,
     /// The name of the gateway.
     pub name: Arc<str>,
     /// Keeps the address for other gateways until the workers listen there.
-    pub kept: Option<Socket>,
+    pub peer_socket: Option<Socket>,
     /// The address and credentials of this process for other gateways, where they can reach it.
-    pub ours: Option<LocalPeerIdentity>,
+    pub local_peer: Option<LocalPeerIdentity>,
 }
 
 impl ProcessResources {
@@ -32,12 +32,12 @@ impl ProcessResources {
         options: &GatewayOptions,
         metrics: &ProcessMetricFamilies,
     ) -> Result<Self, ProcessError> {
-        let memory = open_token_history(gateway, metrics)?;
+        let token_history = open_token_history(gateway, metrics)?;
         let name: Arc<str> = gateway.serving.name.clone().unwrap_or_else(host_name).into();
-        let kept = gateway.peer.as_ref().map(|peer| bind_peer(peer, options.beside)).transpose()?;
-        let (kept, bound) = kept.unzip();
-        let ours = open_local_peer(gateway, &name, bound, metrics)?;
-        Ok(Self { memory, name, kept, ours })
+        let peer_socket = gateway.peer.as_ref().map(|peer| bind_peer(peer, options.beside)).transpose()?;
+        let (peer_socket, bound) = peer_socket.unzip();
+        let local_peer = open_local_peer(gateway, &name, bound, metrics)?;
+        Ok(Self { token_history, name, peer_socket, local_peer })
     }
 }
 

@@ -30,14 +30,8 @@ pub struct GatewayRole {
 impl GatewayRole {
     /// The lease interface; `None` if the process grants no leases.
     fn lease_api(&self, plan: &ServingPlan) -> Option<LeaseApiStep> {
-        let GatewayContext { process, leases, config, tickets, elections, .. } = &*self.gateway;
-        let interface = LeaseApi {
-            leases: leases.clone()?,
-            in_force: config.clone(),
-            tickets: tickets.clone(),
-            elections: elections.clone(),
-            drain: process.drain.clone(),
-        };
+        let GatewayContext { leases, tickets, .. } = &*self.gateway;
+        let interface = LeaseApi { leases: leases.clone()?, tickets: tickets.clone() };
         Some(LeaseApiStep::new(interface, plan.listener.timeouts.request_body))
     }
 }
@@ -57,7 +51,7 @@ impl<N: Network> WorkerRole<N> for GatewayRole {
         let plan = parts.plan.clone();
         let serving = &plan.config.plan;
         parts.leases = shared.role.lease_api(serving);
-        parts.callers = gateway.tickets.clone().filter(|_| allows_callbacks(serving));
+        parts.tickets = gateway.tickets.clone().filter(|_| allows_callbacks(serving));
         let compat = gateway.compat.route_compat_cache(serving);
         let fence = FenceContext { gateway, plan: plan.clone(), compat, forwarder };
         pipeline::gateway_pipeline(parts, fence, UpstreamForwarder::new(pool, plan))

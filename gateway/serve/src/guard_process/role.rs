@@ -29,7 +29,7 @@ pub struct GuardRole {
     guard: Arc<Guard>,
     tickets: Option<Arc<TicketVerifier>>,
     bypass: Arc<TokenBypassPolicy>,
-    pub(super) unbelieved: Arc<RejectedCallers>,
+    pub(super) rejected_callers: Arc<RejectedCallers>,
 }
 
 impl GuardRole {
@@ -39,7 +39,7 @@ impl GuardRole {
         tickets: Option<Arc<TicketVerifier>>,
     ) -> Self {
         let bypass = Arc::new(TokenBypassPolicy { unfenced: plan.unfenced.clone(), missing: plan.missing });
-        Self { guard, tickets, bypass, unbelieved: Arc::default() }
+        Self { guard, tickets, bypass, rejected_callers: Arc::default() }
     }
 }
 
@@ -49,11 +49,11 @@ impl<N: Network> WorkerRole<N> for GuardRole {
     fn pipeline(shared: &WorkerContext<Self>, worker: WorkerParts<N>) -> impl Handler<RawRequest> + use<N> {
         let WorkerParts { parts, pool, .. } = worker;
         let context = parts.plan.clone();
-        let GuardRole { guard, tickets, bypass, unbelieved } = shared.role.clone();
+        let GuardRole { guard, tickets, bypass, rejected_callers } = shared.role.clone();
         let plan = Rc::new(context.config.plan.clone());
-        let claiming = ClaimContext { guard: guard.clone(), plan, tickets, bypass, unbelieved };
+        let claims = ClaimContext { guard: guard.clone(), plan, tickets, bypass, rejected_callers };
         let endpoints = context.config.fleets.get(UpstreamId(0)).clone();
-        let checking = GuardAdmissionContext { guard, plan: context.clone(), pool: pool.clone(), endpoints };
-        pipeline::guard_pipeline(parts, claiming, checking, UpstreamForwarder::new(pool, context))
+        let admission = GuardAdmissionContext { guard, plan: context.clone(), pool: pool.clone(), endpoints };
+        pipeline::guard_pipeline(parts, claims, admission, UpstreamForwarder::new(pool, context))
     }
 }

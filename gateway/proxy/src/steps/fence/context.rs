@@ -4,7 +4,7 @@ use std::{rc::Rc, sync::Arc};
 
 use fencegate_config::{current_config::CurrentConfig, process_context::ProcessContext};
 use fencegate_guard_client::ticket_issuer::TicketIssuer;
-use fencegate_leases::{LeaseTable, election_watch::ElectionWatches};
+use fencegate_leases::LeaseTable;
 use fencegate_lock::manager::lock_manager::LockManager;
 use fencegate_metrics::{hot_keys::HotKeys, request_tracker::RequestTracker};
 use fencegate_peers::plan_compat::{PlanCompat, RouteCompatCache};
@@ -28,8 +28,6 @@ pub struct GatewayContext {
     pub tickets: Option<Arc<TicketIssuer>>,
     /// The leases that clients hold; `None` if the process was started without any.
     pub leases: Option<Arc<LeaseTable>>,
-    /// The elections with followers.
-    pub elections: ElectionWatches,
     /// The keys of each trace, on routes that may be called back.
     pub traces: Arc<TraceKeyIndex>,
     /// The keys that are waited for.

@@ -64,7 +64,7 @@ impl<N> LockWait<'_, N> {
         let Self { fence, request, .. } = self;
         let FencedRequest { keyed, lock, client, .. } = &mut **request;
         let deadline = self.deadline.max(Instant::now() + MIN_COMPAT_WAIT);
-        let mut news = None;
+        let mut changes = None;
         loop {
             let Some(session) = fence.gateway.locks.session_id_for(&lock.keys[0]) else { return Ok(()) };
             match fence.compat.route_compatibility(session, lock.route) {
@@ -77,12 +77,12 @@ impl<N> LockWait<'_, N> {
             }
             // Most requests need not subscribe. One that does checks once more, because a change may have come
             // before.
-            let Some(news) = &mut news else {
-                news = Some(fence.compat.subscribe());
+            let Some(changes) = &mut changes else {
+                changes = Some(fence.compat.subscribe());
                 continue;
             };
             tokio::select! {
-                _ = news.changed() => {}
+                _ = changes.changed() => {}
                 () = sleep_until(deadline) => {
                     let detail = "FG0550: the route is new, and other gateways do not know of it yet";
                     return Err(Refusal::new(RefusalReason::ConfigMismatch, detail));

@@ -45,7 +45,7 @@ use crate::{
 /// Each worker has one for each plan.
 pub struct PeerForwarder<N> {
     pub network: N,
-    pub ours: LocalPeerIdentity,
+    pub local_peer: LocalPeerIdentity,
     pub plan: Rc<PlanContext>,
     /// Idle connections. They are kept when the plan changes.
     pub idle: Rc<PeerPool>,
@@ -100,8 +100,8 @@ impl<N: Network> PeerForwarder<N> {
         }
         let gateway = route.gateway.clone();
         request.context.peer.replace(Some(PeerFacts { gateway, sent: None, answer: None }));
-        let carried = self.send(outbound, client).await;
-        let counted = match &carried {
+        let outcome = self.send(outbound, client).await;
+        let counted = match &outcome {
             PeerForwardOutcome::Answered(_) => PeerForwardLabel::Answered,
             PeerForwardOutcome::Requeue(reason) | PeerForwardOutcome::Unreachable(reason) => {
                 debug!(gateway = %route.gateway, why = reason, "back from another gateway");
@@ -115,12 +115,12 @@ impl<N: Network> PeerForwarder<N> {
                     PeerForwardLabel::Unknown
                 }
             }
-            PeerForwardOutcome::Refused(_) => return carried,
+            PeerForwardOutcome::Refused(_) => return outcome,
         };
         if let Some(id) = request.route {
             self.plan.metrics.route(id).record_forward(counted);
         }
-        carried
+        outcome
     }
 
     /// Forwards a request. Waits as long as its client does, but not beyond half of our drain: an answer that is missing
@@ -131,21 +131,21 @@ impl<N: Network> PeerForwarder<N> {
         client: &mut ClientDisconnectWatch,
         drain: &CancellationToken,
     ) -> PeerForwardOutcome {
-        let (asking, mut asked) = client_disconnect_channel();
-        let mut carrying = pin!(self.forward(outbound, &mut asked));
+        let (present, mut watch) = client_disconnect_channel();
+        let mut forwarding = pin!(self.forward(outbound, &mut watch));
         let drained = tokio::select! {
-            carried = &mut carrying => return carried,
+            outcome = &mut forwarding => return outcome,
             () = client.wait_disconnected() => false,
             () = wait_drain(drain, &outbound.request.plan) => true,
         };
         // For the forwarder this looks like a client that disconnected. Only the forwarder can report whether
         // anything was written.
-        drop(asking);
-        match carrying.await {
+        drop(present);
+        match forwarding.await {
             PeerForwardOutcome::Refused(refusal) if drained => {
                 PeerForwardOutcome::Refused(stopped_refusal(refusal.outcome()))
             }
-            carried => carried,
+            outcome => outcome,
         }
     }
 
@@ -157,20 +157,20 @@ impl<N: Network> PeerForwarder<N> {
         let PeerForwardRequest { route, request, left, ended_sessions, .. } = outbound;
         let until = Instant::now() + left;
         let due = until + self.response_timeout(request);
-        let dialling_within = |left| PeerDialOptions {
+        let dial_within = |left| PeerDialOptions {
             network: &self.network,
             clock: &self.plan.process.clock,
-            secured: self.ours.secured.as_deref(),
+            secured: self.local_peer.secured.as_deref(),
             // The gateways of one installation usually have the same settings.
             kept: self.plan.config.plan.listener.timeouts.idle / 2,
             left,
         };
-        let asking = dialling_within(PROBE_INTERVAL * 2);
+        let probe_dial = dial_within(PROBE_INTERVAL * 2);
         let mut fresh = false;
         loop {
-            let dialling = dialling_within(until.saturating_duration_since(Instant::now()));
+            let dial = dial_within(until.saturating_duration_since(Instant::now()));
             let connection = tokio::select! {
-                connection = PeerConnection::acquire(&dialling, &self.idle, route, fresh) => connection,
+                connection = PeerConnection::acquire(&dial, &self.idle, route, fresh) => connection,
                 () = client.wait_disconnected() => return PeerForwardOutcome::Refused(client_gone_refusal(RefusalReason::Locked)),
             };
             let Ok(mut connection) =
@@ -192,7 +192,7 @@ impl<N: Network> PeerForwarder<N> {
             let answered = tokio::select! {
                 answered = answer => answered,
                 ended = wait_stop(client, due) => return abort_exchange(ended, &mut connection),
-                () = self.wait_holder_lost(&asking, route, ended_sessions) => {
+                () = self.wait_holder_lost(&probe_dial, route, ended_sessions) => {
                     self.idle.close_idle(route);
                     return abort_exchange(PeerWaitStopReason::HolderLost, &mut connection);
                 }
@@ -216,12 +216,12 @@ impl<N: Network> PeerForwarder<N> {
     /// off or gone. A gateway that runs still returns a request, or has dispatched it and gets its answer.
     async fn wait_holder_lost(
         &self,
-        dialling: &PeerDialOptions<'_, N>,
+        dial: &PeerDialOptions<'_, N>,
         route: &HolderRoute,
         ended_sessions: &EndedSessions,
     ) {
         ended_sessions.wait_for_session_end(&route.member).await;
-        while dialling.probe(route).await {
+        while dial.probe(route).await {
             sleep(PROBE_INTERVAL).await;
         }
     }
@@ -245,7 +245,7 @@ impl<N: Network> PeerForwarder<N> {
         until: Instant,
     ) -> Option<Request<Body>> {
         let left = until.saturating_duration_since(Instant::now());
-        let value = header::encode(&route.secret, key.as_str(), left, certificate, &self.ours.name);
+        let value = header::encode(&route.secret, key.as_str(), left, certificate, &self.local_peer.name);
         let mut value = HeaderValue::from_str(&value).ok()?;
         // Marked as sensitive, so that no library stores or logs it.
         value.set_sensitive(true);

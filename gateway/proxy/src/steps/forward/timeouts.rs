@@ -137,7 +137,7 @@ mod tests {
     ) -> (Duration, AttemptTimeoutKind) {
         let began = Instant::now();
         let (upload, _answering) = ServerConnectionState::new_http2().begin_exchange();
-        let patience =
+        let timeouts =
             AttemptTimeouts { upload: Some(upload.clone()), fenced: true, by: Some(began + UPLOAD) };
         let gate = Rc::new(WriteGate::new(Arc::<ManualClock>::default()));
         let (near, _far) = duplex(1024);
@@ -153,7 +153,7 @@ mod tests {
             // Also on a busy machine the upstream must get its byte first.
             biased;
             () = trickle => unreachable!("it has no end"),
-            late = patience.wait_elapsed(SendProgress::Bytes(gate), LIMIT) => (began.elapsed(), late),
+            late = timeouts.wait_elapsed(SendProgress::Bytes(gate), LIMIT) => (began.elapsed(), late),
             () = sleep(Duration::from_secs(10)) => panic!("it is waited for as long as the upstream likes"),
         }
     }

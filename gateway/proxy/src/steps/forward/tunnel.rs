@@ -25,7 +25,7 @@ const UNBOUNDED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The protocol that was requested from an upstream, and the source of its stream.
 pub(super) struct PendingUpgrade {
-    pub(super) asked: RequestedUpgrade,
+    pub(super) requested: RequestedUpgrade,
     pub(super) stream: oneshot::Receiver<UpgradedIo>,
 }
 
@@ -46,7 +46,7 @@ impl PendingUpgrade {
     /// Makes the tunnel. Under a dispatch, the task that keeps the key runs it.
     pub(super) fn into_tunnel_reply(
         self,
-        around: &TunnelContext<'_>,
+        context: &TunnelContext<'_>,
         answer: Response<Incoming>,
         checkout: CheckedOutConnection,
         permission: Option<Arc<dyn SendPermission>>,
@@ -60,16 +60,16 @@ impl PendingUpgrade {
         };
         let (mut head, _) = answer.into_parts();
         hop_by_hop::strip_hop_by_hop(&mut head.headers, &plan.fields);
-        self.asked.write_upgrade_headers(&mut head.headers);
-        let PlanContext { process, metrics, running, .. } = around.plan;
-        let route = around.route.map_or(metrics.unrouted(), |id| metrics.route(id));
+        self.requested.write_upgrade_headers(&mut head.headers);
+        let PlanContext { process, metrics, running, .. } = context.plan;
+        let route = context.route.map_or(metrics.unrouted(), |id| metrics.route(id));
         let fenced = permission.is_some();
         let (stream_sender, client) = oneshot::channel();
         let body = Body::for_upgrade(stream_sender);
         let tunnel = PendingTunnel {
             client,
             upstream: self.stream,
-            lend: checkout,
+            checkout,
             permission,
             clock: process.clock.clone(),
             bounds,

@@ -46,12 +46,12 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Dropping the future ends the connection.
 pub(super) async fn probe_operation<N: Network>(
     pool: &ConnectionPool<N>,
-    fleet: &Arc<EndpointSet>,
+    endpoints: &Arc<EndpointSet>,
     probe: &OutcomeProbeSettings,
     entry: &JournalEntry,
     place: Option<&DispatchTarget>,
 ) -> OutcomeProbeAnswer {
-    let answered = timeout(probe.timeout, fetch_probe_status(pool, fleet, probe, entry, place)).await;
+    let answered = timeout(probe.timeout, fetch_probe_status(pool, endpoints, probe, entry, place)).await;
     let verdict = match answered.unwrap_or_else(|_| Err("no answer in time".into())) {
         Ok(status) if probe.done.contains(&status) => OutcomeProbeAnswer::Done,
         Ok(status) if probe.not_done.contains(&status) => OutcomeProbeAnswer::NotDone,
@@ -70,31 +70,32 @@ pub(super) async fn probe_operation<N: Network>(
 
 async fn fetch_probe_status<N: Network>(
     pool: &ConnectionPool<N>,
-    fleet: &Arc<EndpointSet>,
+    endpoints: &Arc<EndpointSet>,
     probe: &OutcomeProbeSettings,
     entry: &JournalEntry,
     place: Option<&DispatchTarget>,
 ) -> Result<u16, String> {
     let name = probe_name(entry).ok_or("no Idempotency-Key names it, and nothing else")?;
-    let mut tour = fleet.cursor(|| load_balance::hash_name(name));
-    tour.fresh = true;
-    let sent_to = place.and_then(|place| fleet.endpoints().iter().find(|one| *one.name == *place.endpoint));
+    let mut cursor = endpoints.cursor(|| load_balance::hash_name(name));
+    cursor.fresh = true;
+    let sent_to =
+        place.and_then(|place| endpoints.endpoints().iter().find(|one| *one.name == *place.endpoint));
     if let Some(endpoint) = sent_to {
-        tour.pin_to(endpoint);
+        cursor.pin_to(endpoint);
     }
-    let mut checkout = pool.checkout(&mut tour).await.map_err(|error| error.to_string())?;
+    let mut checkout = pool.checkout(&mut cursor).await.map_err(|error| error.to_string())?;
     let path = probe.path.replace("{operation}", &escape(unquote(name)));
     let host = HeaderValue::from_str(host_header(checkout.endpoint())).map_err(|error| error.to_string())?;
     let request = Request::builder().method(Method::GET).uri(path).header(HOST, host);
     let named = HeaderValue::from_str(name).map_err(|error| error.to_string())?;
-    let field = match fleet.upstream.operation_field.as_deref() {
+    let field = match endpoints.upstream.operation_field.as_deref() {
         Some(field) => HeaderName::from_bytes(field.as_bytes()).map_err(|error| error.to_string())?,
         None => IDEMPOTENCY_KEY,
     };
     let mut request = request.header(field, named);
     if probe.closes {
         // The service closes the name for dispatches up to this one. A repeat has a greater token.
-        let fields = &fleet.upstream.fields;
+        let fields = &endpoints.upstream.fields;
         request = request
             .header(&fields.token, entry.token.to_string())
             .header(&fields.number, entry.token.number().to_string());

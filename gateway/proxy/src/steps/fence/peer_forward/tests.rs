@@ -52,7 +52,8 @@ fn peer_forwarder() -> PeerForwarder<OsNetwork> {
     let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
     let reach = PeerEndpoint { address: "gw-1:9910".into(), pass: PeerSecret::new(&SystemRandomness) };
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    let ours = LocalPeerIdentity { name: "gw-1".into(), address, reach, certificates: None, secured: None };
+    let local_peer =
+        LocalPeerIdentity { name: "gw-1".into(), address, reach, certificates: None, secured: None };
     let plan = Rc::new(PlanContext {
         process: ProcessContext::new(Arc::new(MachineClock), all.clone()),
         config: ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints())),
@@ -61,7 +62,7 @@ fn peer_forwarder() -> PeerForwarder<OsNetwork> {
         clients: Default::default(),
         running: Default::default(),
     });
-    PeerForwarder { network: OsNetwork, ours, plan, idle: Rc::default() }
+    PeerForwarder { network: OsNetwork, local_peer, plan, idle: Rc::default() }
 }
 
 fn holder_route(address: SocketAddr) -> HolderRoute {
@@ -110,9 +111,9 @@ async fn forward_request(
 ) -> (PeerForwardOutcome, KeyedRequest) {
     let (here, client) = client_disconnect_channel();
     let request = keyed_request(forwarder);
-    let carried = forward_for_client(forwarder, to, left, &request, client).await;
+    let outcome = forward_for_client(forwarder, to, left, &request, client).await;
     drop(here);
-    (carried, request)
+    (outcome, request)
 }
 
 async fn forward_for_client(
@@ -128,8 +129,8 @@ async fn forward_for_client(
     let ended_sessions = &EndedSessions::default();
     let outbound =
         PeerForwardRequest { route: &route, key: &key, request, certificate: None, left, ended_sessions };
-    let carrying = forwarder.forward(outbound, &mut client);
-    timeout(Duration::from_secs(20), carrying).await.expect("an end")
+    let forwarding = forwarder.forward(outbound, &mut client);
+    timeout(Duration::from_secs(20), forwarding).await.expect("an end")
 }
 
 /// The actions of the other gateway on each connection in turn, and the requests that it got on each.
@@ -214,8 +215,8 @@ async fn read_until<S: AsyncRead + Unpin>(stream: &mut S, end: &[u8]) -> Option<
     Some(String::from_utf8(text).expect("ASCII"))
 }
 
-fn expect_refusal(carried: PeerForwardOutcome) -> Refusal {
-    match carried {
+fn expect_refusal(outcome: PeerForwardOutcome) -> Refusal {
+    match outcome {
         PeerForwardOutcome::Refused(refusal) => refusal,
         PeerForwardOutcome::Answered(_) => panic!("answered"),
         PeerForwardOutcome::Requeue(reason) | PeerForwardOutcome::Unreachable(reason) => {
@@ -224,8 +225,8 @@ fn expect_refusal(carried: PeerForwardOutcome) -> Refusal {
     }
 }
 
-fn is_requeued(carried: &PeerForwardOutcome) -> bool {
-    matches!(carried, PeerForwardOutcome::Requeue(_) | PeerForwardOutcome::Unreachable(_))
+fn is_requeued(outcome: &PeerForwardOutcome) -> bool {
+    matches!(outcome, PeerForwardOutcome::Requeue(_) | PeerForwardOutcome::Unreachable(_))
 }
 
 /// The answer of a peer is passed on unchanged, and its connection carries the next request.
@@ -235,9 +236,9 @@ async fn answer_passes_and_connection_is_reused() {
         .run_until(async {
             let mut there =
                 start_fake_peer(vec![FakePeerAction::Answer(DONE), FakePeerAction::Answer(DONE)]).await;
-            let courier = peer_forwarder();
+            let forwarder = peer_forwarder();
             for _ in 0..2 {
-                let (answer, request) = forward_request(&courier, there.address, 1500).await;
+                let (answer, request) = forward_request(&forwarder, there.address, 1500).await;
                 let PeerForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
                 assert_eq!(reply.headers()["fencing-outcome"], "done; waited=3");
                 assert_eq!(
@@ -253,7 +254,7 @@ async fn answer_passes_and_connection_is_reused() {
                 );
                 assert!(sent.contains("; from=gw-1\r\n") && sent.starts_with("post /pay/7 http/1.1\r\n"));
                 // Wait until the connection is idle.
-                while courier.idle.idle_count() == 0 {
+                while forwarder.idle.idle_count() == 0 {
                     tokio::task::yield_now().await;
                 }
             }
@@ -307,9 +308,9 @@ async fn closed_idle_connection_is_replaced() {
             let mut there =
                 start_fake_peer(vec![FakePeerAction::AnswerAndClose(DONE), FakePeerAction::Answer(DONE)])
                     .await;
-            let courier = peer_forwarder();
+            let forwarder = peer_forwarder();
             for _ in 0..2 {
-                let (answer, _) = forward_request(&courier, there.address, 100).await;
+                let (answer, _) = forward_request(&forwarder, there.address, 100).await;
                 let PeerForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
                 reply.into_body().read_to_end().await.expect("complete");
                 assert!(there.seen.recv().await.is_some());
@@ -325,11 +326,11 @@ async fn client_disconnect_reaches_peer() {
     LocalSet::new()
         .run_until(async {
             let mut there = start_fake_peer(vec![FakePeerAction::Wait]).await;
-            let courier = peer_forwarder();
+            let forwarder = peer_forwarder();
             let (here, client): (ClientPresenceGuard, ClientDisconnectWatch) = client_disconnect_channel();
-            let request = keyed_request(&courier);
+            let request = keyed_request(&forwarder);
             let address = there.address;
-            let forwarding = forward_for_client(&courier, address, 10_000, &request, client);
+            let forwarding = forward_for_client(&forwarder, address, 10_000, &request, client);
             let gone = async {
                 assert!(there.seen.recv().await.expect("sent").starts_with("POST"));
                 drop(here);
@@ -366,10 +367,10 @@ async fn unreachable_upstream_requeues_within_wait() {
         .run_until(async {
             let there =
                 start_fake_peer(vec![FakePeerAction::Answer(AWAY), FakePeerAction::Answer(AWAY)]).await;
-            let courier = peer_forwarder();
-            let (answer, _) = forward_request(&courier, there.address, 5000).await;
+            let forwarder = peer_forwarder();
+            let (answer, _) = forward_request(&forwarder, there.address, 5000).await;
             assert!(matches!(answer, PeerForwardOutcome::Requeue("upstream-connect")));
-            let (answer, _) = forward_request(&courier, there.address, 0).await;
+            let (answer, _) = forward_request(&forwarder, there.address, 0).await;
             assert!(matches!(answer, PeerForwardOutcome::Answered(_)));
         })
         .await;
@@ -391,17 +392,17 @@ async fn misdirected_or_closing_connection_is_dropped() {
                     FakePeerAction::Answer(last),
                 ])
                 .await;
-                let courier = peer_forwarder();
-                let send = async || forward_request(&courier, there.address, 1000).await.0;
+                let forwarder = peer_forwarder();
+                let send = async || forward_request(&forwarder, there.address, 1000).await.0;
                 for answer in <[PeerForwardOutcome; 2]>::from(tokio::join!(send(), send())) {
                     let PeerForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
                     reply.into_body().read_to_end().await.expect("complete");
                 }
-                while courier.idle.idle_count() < 2 {
+                while forwarder.idle.idle_count() < 2 {
                     tokio::task::yield_now().await;
                 }
                 let answer = send().await;
-                assert_eq!((is_requeued(&answer), courier.idle.idle_count()), (last == FORBIDDEN, 0));
+                assert_eq!((is_requeued(&answer), forwarder.idle.idle_count()), (last == FORBIDDEN, 0));
             }
         })
         .await;

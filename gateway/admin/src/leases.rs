@@ -259,7 +259,7 @@ impl GatewayAdminState {
     /// The error for an unknown lease. It lists the other gateways, because each lists only its own leases.
     async fn unknown_lease_error(&self) -> AdminRefusal {
         let message = format!("{} knows no lease of that reference", self.name);
-        let others = match self.keeper.members().await {
+        let others = match self.locks.members().await {
             Ok(members) => members,
             Err(error) => {
                 let message =

@@ -101,9 +101,9 @@ fn start_admin(
     let state = GatewayAdminState {
         name,
         process: process.clone(),
-        keeper: locks.clone(),
+        locks: locks.clone(),
         config: config.clone(),
-        hot: hot_keys.clone(),
+        hot_keys: hot_keys.clone(),
         requests: requests.clone(),
         history: history.clone(),
         jwks: tickets.as_ref().and_then(|tickets| tickets.jwks()),

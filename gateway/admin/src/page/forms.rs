@@ -51,7 +51,7 @@ pub(super) async fn operation(
     State(seen): State<GatewayAdminState>,
     Path(reference): Path<String>,
 ) -> Result<Response, ErrorPage> {
-    let open = seen.keeper.unresolved_operations().await.map_err(AdminRefusal::from)?;
+    let open = seen.locks.unresolved_operations().await.map_err(AdminRefusal::from)?;
     let one = open.iter().find(|one| one.reference == reference).ok_or_else(|| not_open_error(&reference))?;
     let page = OperationPage {
         one: operation_row(one, seen.key_redaction()),

@@ -35,11 +35,11 @@ impl KeyFacts {
         let names = seen.key_redaction();
         let key = seen.resolve_key(text)?;
         let (line, members) =
-            tokio::join!(seen.keeper.queue_entries(&key, seen.config.site(&key)), seen.keeper.members());
+            tokio::join!(seen.locks.queue_entries(&key, seen.config.site(&key)), seen.locks.members());
         Ok(Self {
             display_name: names.display(&key),
             link: encode(text),
-            local: seen.keeper.lock_info(&key),
+            local: seen.locks.lock_info(&key),
             line: line.map_err(|error| error.to_string()),
             // Without the members only the links are missing.
             members: members.unwrap_or_default(),

@@ -7,6 +7,7 @@ pub mod admin;
 pub mod client;
 pub mod context;
 mod elections;
+pub mod grant;
 mod key_queue;
 pub mod watch;
 

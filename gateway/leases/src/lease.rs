@@ -1,4 +1,14 @@
 //! One lease: waiting for its lock, holding it, or over, and the time at which it ends by itself.
+//!
+//! # Invariant
+//! A lease whose id is in the answer to a client (a *disclosed* one) never ends because a request went away: it ends by
+//! a release, by its own times, by an operator, or with its lock. A lease whose id is in no answer lives only while a
+//! request waits that may still be answered with it. It ends with the last of these requests, and its name is free at
+//! once, because no client can use it, renew it or give it back.
+//!
+//! So the id is disclosed, and the promise is made, in the one critical section that takes the snapshot for the answer.
+//! Whoever ends a lease for the lack of a client decides in the same mutex. A grant alone discloses nothing: the request
+//! that waits for it may stand still, or be gone, and a repeat under the same name may be answered first.
 
 use std::{
     collections::HashSet,
@@ -155,6 +165,8 @@ impl Lease {
             promised: now,
             revocation: None,
             was_held: false,
+            is_disclosed: false,
+            pending_requests: 1,
         };
         let ahead = Arc::default();
         let changes = watch::Sender::new(1);
@@ -200,6 +212,26 @@ impl Lease {
         self.changes.send_modify(|revision| *revision += 1);
     }
 
+    /// Counts one more request that may be answered with the lease. Returns false, and counts nothing, if the lease is
+    /// over.
+    pub(super) fn add_pending_request(&self) -> bool {
+        let mut state = self.lock_state();
+        let lives = !matches!(state.stage, LeaseStage::Over { .. });
+        if lives {
+            state.pending_requests += 1;
+        }
+        lives
+    }
+
+    /// One of the counted requests is answered, or gone. If no other one is left and the id is in no answer, this ends
+    /// the lease.
+    pub(super) fn remove_pending_request(&self, why: LeaseEndReason) -> Option<LeaseHoldAtEnd> {
+        self.end_with(|state| {
+            state.pending_requests -= 1;
+            (state.pending_requests == 0 && !state.is_disclosed).then_some(why)
+        })
+    }
+
     /// The lock of the lease was granted. If the lease is over, the lock is released at once.
     pub(super) fn on_granted(&self, lock: LeasedLock) {
         let mut state = self.lock_state();
@@ -231,12 +263,15 @@ impl Lease {
         ended.map(|ended| (ended, word))
     }
 
-    fn end_with(&self, why: impl FnOnce(&LeaseState) -> Option<LeaseEndReason>) -> Option<LeaseHoldAtEnd> {
+    fn end_with(
+        &self,
+        why: impl FnOnce(&mut LeaseState) -> Option<LeaseEndReason>,
+    ) -> Option<LeaseHoldAtEnd> {
         let mut state = self.lock_state();
         if matches!(state.stage, LeaseStage::Over { .. }) {
             return None;
         }
-        let why = why(&state)?;
+        let why = why(&mut state)?;
         let now = self.clock.now();
         // After a release its own client does not work under it any more. Of a lost set some nodes may be left, which
         // were promised as well.
@@ -311,10 +346,11 @@ impl Lease {
         matches!(self.lock_state().stage, LeaseStage::Over { .. })
     }
 
-    /// True if the lease is over and never had its lock, so that its client can have worked under nothing.
-    pub(super) fn ended_without_lock(&self) -> bool {
+    /// True if the lease is over and no client can have worked under it: it never had its lock, or its id is in no
+    /// answer. After the end this changes no more.
+    pub(super) fn ended_unused(&self) -> bool {
         let state = self.lock_state();
-        matches!(state.stage, LeaseStage::Over { .. }) && !state.was_held
+        matches!(state.stage, LeaseStage::Over { .. }) && !(state.was_held && state.is_disclosed)
     }
 
     /// How long the lease has been over; `None` before its end.
@@ -331,17 +367,23 @@ impl Lease {
         self.over_for().is_none_or(|over| over.is_zero())
     }
 
-    /// A snapshot for its client, as a promise: a lock that is reported as held stays held for that long, whatever
-    /// ends the lease.
-    pub fn promised_snapshot(&self) -> LeaseSnapshot {
-        self.snapshot_with(true)
+    /// A snapshot for an answer that has the id of the lease, as a promise: a lock that is reported as held stays held
+    /// for that long, whatever ends the lease.
+    pub(super) fn promised_snapshot(&self) -> LeaseSnapshot {
+        self.snapshot_with(|_| true)
+    }
+
+    /// The same for an answer that has the id only if the lease holds its lock.
+    pub(super) fn promised_grant(&self) -> LeaseSnapshot {
+        self.snapshot_with(|stage| matches!(stage, LeaseStage::Held { .. }))
     }
 
     pub fn snapshot(&self) -> LeaseSnapshot {
-        self.snapshot_with(false)
+        self.snapshot_with(|_| false)
     }
 
-    fn snapshot_with(&self, promises: bool) -> LeaseSnapshot {
+    /// `discloses`: whether the answer has the id, by the stage of the lease.
+    fn snapshot_with(&self, discloses: impl FnOnce(&LeaseStage) -> bool) -> LeaseSnapshot {
         let revision = *self.changes.borrow();
         let mut state = self.lock_state();
         let now = self.clock.now();
@@ -361,8 +403,12 @@ impl Lease {
                 LeaseStageSnapshot::Over { why: why.clone(), kept_for }
             }
         };
-        if let (LeaseStageSnapshot::Held { held_for, .. }, true) = (&stage, promises) {
-            state.promised = state.promised.max(now + *held_for);
+        if discloses(&state.stage) {
+            // The id of a lease that is over is of no use.
+            state.is_disclosed |= !matches!(stage, LeaseStageSnapshot::Over { .. });
+            if let LeaseStageSnapshot::Held { held_for, .. } = &stage {
+                state.promised = state.promised.max(now + *held_for);
+            }
         }
         LeaseSnapshot {
             expires_in: if matches!(stage, LeaseStageSnapshot::Over { .. }) {

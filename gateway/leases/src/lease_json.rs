@@ -23,12 +23,21 @@ pub(crate) fn lease_document(
     leases: &LeaseTable,
     reader: LeaseDocumentAudience<'_>,
 ) -> LeaseDocument {
-    let glance = if matches!(reader, LeaseDocumentAudience::Client(_)) {
-        lease.promised_snapshot()
-    } else {
-        lease.snapshot()
+    let snapshot = match reader {
+        LeaseDocumentAudience::Client(_) => lease.promised_snapshot(),
+        LeaseDocumentAudience::Public => lease.snapshot(),
     };
-    let LeaseSnapshot { stage, ttl, expires_in, revocation, revision, age } = glance;
+    snapshot_document(lease, snapshot, leases, reader)
+}
+
+/// The same by a snapshot that was taken before; for a client it is a promised one.
+pub(crate) fn snapshot_document(
+    lease: &Lease,
+    snapshot: LeaseSnapshot,
+    leases: &LeaseTable,
+    reader: LeaseDocumentAudience<'_>,
+) -> LeaseDocument {
+    let LeaseSnapshot { stage, ttl, expires_in, revocation, revision, age } = snapshot;
     let mut document = LeaseDocument {
         lease: None,
         reference: lease.id.reference().to_string(),

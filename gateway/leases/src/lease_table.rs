@@ -1,14 +1,12 @@
-//! All leases of this gateway. Begins leases within the policy's bounds, finds them, and ends those whose time is
-//! over.
+//! All leases of this gateway. [`admission`] begins them within the policy's bounds; this module finds them, and ends
+//! those whose time is over.
 
+pub(crate) mod admission;
 pub mod config_switch;
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -16,9 +14,8 @@ use arc_swap::ArcSwap;
 use fencegate_config::{bearer::BearerTokenError, current_config::CurrentConfig};
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{self, GatewayPlan, LockLocation, LockMode},
+    plan::{self, LockLocation, LockMode},
 };
-use fencegate_process::randomness::SystemRandomness;
 use fencegate_protocol::lease_id::{LeaseId, LeaseReference};
 use fencegate_refusal::{Refusal, RefusalReason};
 use fencegate_zookeeper::session::paths::ZkPaths;
@@ -27,11 +24,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::{
-    auth::{LeaseAuth, may_take},
+    auth::LeaseAuth,
     command::LeaseCommand,
     context::LeaseContext,
     election_watch::ElectionWatches,
-    lease::{Lease, LeaseEndReason, LeaseHoldAtEnd, LeaseStageSnapshot, NewLease},
+    lease::{Lease, LeaseEndReason, LeaseHoldAtEnd, LeaseStageSnapshot},
 };
 
 /// The leases of one process. No lease is granted while the plan has no `leases`; existing leases continue.
@@ -59,7 +56,8 @@ struct LeaseIndex {
     keys: HashMap<ResourceKey, Vec<Arc<Lease>>>,
     /// The leases that are over, the first to end first.
     over: VecDeque<Arc<Lease>>,
-    /// By principal and name. A lease that is over stays here for as long as it is remembered, if it was ever held.
+    /// By principal and name. A lease that is over stays here for as long as it is remembered, if a client may have
+    /// worked under it.
     named: HashMap<(Arc<str>, Arc<str>), LeaseReference>,
 }
 
@@ -135,62 +133,6 @@ impl LeaseTable {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to wait for the lock; no longer than `wait`, and not at all if that is zero.
-    ///
-    /// # Errors
-    /// There are too many leases, or no client could be granted a lock now.
-    pub fn begin(&self, wanted: NewLease, wait: Duration) -> Result<Arc<Lease>, Refusal> {
-        if self.drain().is_cancelled() {
-            return Err(Refusal::new(
-                RefusalReason::Draining,
-                "a lease is asked for while the gateway stops",
-            ));
-        }
-        let LeaseContext { process, gateway, .. } = &self.context;
-        // The session that owns the lock is one with this name, or the lease is lost: so it is the session that was
-        // checked.
-        let id = LeaseId::new(ZkPaths::member_name(gateway, wanted.placed.session), &SystemRandomness);
-        let plan = wanted.placed.plan.clone();
-        let lease = Arc::new(Lease::new(id, wanted, process.clock.clone()));
-        self.admit(&lease, &plan)?;
-        self.send(LeaseCommand::Acquire { lease: lease.clone(), wait })
-            .inspect_err(|_| self.end(&lease, LeaseEndReason::Lost))?;
-        Ok(lease)
-    }
-
-    /// `plan`: the plan by which the request for the lease was checked.
-    fn admit(&self, lease: &Arc<Lease>, plan: &Arc<GatewayPlan>) -> Result<(), Refusal> {
-        let mut all = self.lock_index();
-        // Under the mutex: a switch to another plan sets the flag before it reads the existing leases. Peers have
-        // received this plan, and the next one may grant the same by patterns that they have not received yet.
-        if self.switching.load(Ordering::Acquire) || !Arc::ptr_eq(plan, &self.config().plan()) {
-            return Err(Refusal::new(RefusalReason::LockService, "another plan is being taken over"));
-        }
-        let settings = self.settings();
-        let Some(bounds) = &settings.bounds else {
-            return Err(Refusal::new(RefusalReason::NoRoute, "the policy has no `leases`"));
-        };
-        // The caller was authenticated before the plan was read.
-        let grants =
-            |known: &plan::LeasePrincipal| *known.name == *lease.principal && may_take(known, &lease.keys);
-        if !bounds.principals.iter().any(grants) {
-            let message = format!("`{}` may not take these keys any more", lease.principal);
-            return Err(Refusal::new(RefusalReason::LeaseForbidden, message));
-        }
-        let living: usize = all.living.values().sum();
-        let theirs = all.living.get(&lease.principal).copied().unwrap_or_default();
-        if living >= bounds.most || theirs >= bounds.per_principal {
-            let message = format!("`{}` has its leases, or this gateway has", lease.principal);
-            return Err(Refusal::new(RefusalReason::LeaseLimit, message));
-        }
-        if lease.name.as_ref().is_some_and(|name| all.find_named(&lease.principal, &name.key).is_some()) {
-            let message = "a request with this Idempotency-Key has just begun";
-            return Err(Refusal::new(RefusalReason::InProgress, message));
-        }
-        all.insert(lease);
-        Ok(())
-    }
-
     /// Finds a lease by its id.
     ///
     /// # Errors
@@ -209,12 +151,6 @@ impl LeaseTable {
     /// A lease by its reference.
     pub fn look_up(&self, reference: LeaseReference) -> Option<Arc<Lease>> {
         self.lock_index().leases.get(&reference).cloned()
-    }
-
-    /// The lease that a principal was granted, or waits for, under a name. Not one that is over and was never held: a
-    /// repeat may ask for another one.
-    pub fn find_named(&self, principal: &Arc<str>, key: &Arc<str>) -> Option<Arc<Lease>> {
-        self.lock_index().find_named(principal, key)
     }
 
     /// True if the session that holds the lease belongs to this process, as far as that is known without a query.
@@ -262,6 +198,13 @@ impl LeaseTable {
         ends
     }
 
+    /// Ends a lease whose time is over.
+    pub(super) fn end_if_lapsed(&self, lease: &Arc<Lease>) {
+        if let Some((ended, why)) = lease.end_if_lapsed() {
+            self.record_end(lease, ended, why);
+        }
+    }
+
     fn record_end(&self, lease: &Arc<Lease>, ended: LeaseHoldAtEnd, why: &'static str) {
         if let LeaseHoldAtEnd::Held(held) = ended {
             self.mean_hold.lock().unwrap_or_else(PoisonError::into_inner).update(held);
@@ -294,9 +237,7 @@ impl LeaseTable {
             let mut waiting = 0;
             let mut held = 0;
             for lease in all {
-                if let Some((ended, why)) = lease.end_if_lapsed() {
-                    self.record_end(&lease, ended, why);
-                }
+                self.end_if_lapsed(&lease);
                 match lease.snapshot().stage {
                     LeaseStageSnapshot::Waiting { .. }
                         if self.drain().is_cancelled() || self.has_moved(&lease) =>
@@ -322,9 +263,11 @@ impl LeaseTable {
 }
 
 impl LeaseIndex {
+    /// The lease that a principal was granted, or waits for, under a name. Not one that is over and that no client can
+    /// have used: a repeat gets another one.
     fn find_named(&self, principal: &Arc<str>, key: &Arc<str>) -> Option<Arc<Lease>> {
         let reference = self.named.get(&(principal.clone(), key.clone()))?;
-        self.leases.get(reference).filter(|lease| !lease.ended_without_lock()).cloned()
+        self.leases.get(reference).filter(|lease| !lease.ended_unused()).cloned()
     }
 
     /// Forgets the name of a lease, unless another one has it by now.
@@ -360,7 +303,7 @@ impl LeaseIndex {
                 self.keys.remove(key);
             }
         }
-        if lease.ended_without_lock() {
+        if lease.ended_unused() {
             self.forget_name(lease);
         }
         self.over.push_back(lease.clone());
@@ -390,4 +333,4 @@ impl MeanHoldTime {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

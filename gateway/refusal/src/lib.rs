@@ -146,7 +146,7 @@ impl Refusal {
             RefusalReason::ClientOperations
             | RefusalReason::RouteOperations
             | RefusalReason::OperationsFull => 60,
-            RefusalReason::InProgress | RefusalReason::DeadlockAvoided => 1,
+            RefusalReason::InProgress | RefusalReason::LeaseInProgress | RefusalReason::DeadlockAvoided => 1,
             _ if later => 1,
             _ => return None,
         };

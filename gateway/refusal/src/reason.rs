@@ -160,6 +160,9 @@ reasons! {
         /// record was lost, and the gateway has not taken the record back yet.
         InProgress = "in-progress", 409, Unknown, "the same operation is running"
             [Once(once::AdmitOperationError::InProgress) | Guard(guard::RefusalCode::InProgress)];
+        /// On the interface for leases: the wait of this request is over, and that of the earlier one is not. A repeat
+        /// gets the lease of the earlier one, or another lease.
+        LeaseInProgress = "in-progress", 409, NotDispatched, "an earlier request with this Idempotency-Key waits for the lease";
         /// The operation is recorded as unknown, and `operation_ref` names it. With `store: zookeeper` it can come
         /// for a while although nothing was sent, as `in-progress` can.
         OutcomeRecordedUnknown = "outcome-unknown", 409, Unknown, "what came of this operation is not known"
@@ -309,7 +312,9 @@ impl RefusalReason {
                 "Ask with the number that the holders have, or repeat it when they have left."
             }
             Self::StaleToken => "Do not repeat it. Begin anew: read again, decide anew.",
-            Self::InProgress => "Repeat it with the same `Idempotency-Key`, after `Retry-After`.",
+            Self::InProgress | Self::LeaseInProgress => {
+                "Repeat it with the same `Idempotency-Key`, after `Retry-After`."
+            }
             Self::IdempotencyKeyRequired => {
                 "Send `Idempotency-Key` with a name that is new for each operation, and the same in a repeat."
             }
@@ -394,7 +399,7 @@ mod tests {
         words.sort_unstable();
         words.dedup();
         // `outcome-unknown` has three statuses: broken off, late, recorded. It also stands for a refusal that proves
-        // nothing. Of a slow request, and of one whose body breaks off, a part may have been sent.
-        assert_eq!(words.len(), RefusalReason::ALL.len() - 5);
+        // nothing. Of a slow request, and of one whose body breaks off, a part may have been sent. Of a lease nothing was.
+        assert_eq!(words.len(), RefusalReason::ALL.len() - 6);
     }
 }

@@ -75,6 +75,11 @@ fn add_client_paths(api: &mut OpenApiDocument) {
         "acquireLease",
         "Asks for a lease of all of these keys.",
     )
+    .optional_header_param(
+        "Idempotency-Key",
+        "^[!-~]{1,255}$",
+        "A name for this request. A repeat under the same name, with the same body and at the same gateway, gets the same lease.",
+    )
     .required_body::<AcquireLeaseBody>()
     .json_response::<LeaseDocument>(201, "The lease is held. `Location` names it.")
     .json_response::<LeaseDocument>(
@@ -86,6 +91,10 @@ fn add_client_paths(api: &mut OpenApiDocument) {
         RefusalReason::KeyInvalid,
         RefusalReason::LeaseCredentials,
         RefusalReason::LeaseForbidden,
+        RefusalReason::LeaseInProgress,
+        RefusalReason::PermitsDiffer,
+        RefusalReason::StaleToken,
+        RefusalReason::IdempotencyMismatch,
         RefusalReason::Locked,
         RefusalReason::LeaseLimit,
         RefusalReason::LockService,

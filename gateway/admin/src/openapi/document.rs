@@ -188,12 +188,20 @@ impl OpenApiOperation<'_> {
     }
 
     /// A required header field.
-    pub(super) fn header_param(mut self, name: &str, pattern: &str, says: &str) -> Self {
+    pub(super) fn header_param(self, name: &str, pattern: &str, says: &str) -> Self {
+        self.header(name, pattern, says, Required::True)
+    }
+
+    pub(super) fn optional_header_param(self, name: &str, pattern: &str, says: &str) -> Self {
+        self.header(name, pattern, says, Required::False)
+    }
+
+    fn header(mut self, name: &str, pattern: &str, says: &str, required: Required) -> Self {
         let text = ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern)).build();
         let parameter = ParameterBuilder::new()
             .name(name)
             .parameter_in(ParameterIn::Header)
-            .required(Required::True)
+            .required(required)
             .description(Some(says))
             .schema(Some(text));
         self.written = self.written.parameter(parameter);

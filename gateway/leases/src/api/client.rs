@@ -20,13 +20,12 @@ use fencegate_policies::{
     plan::{self, GatewayPlan, LockLocation, LockMode},
     prefer,
 };
-use fencegate_process::{display::is_single_line, failpoint};
+use fencegate_process::display::is_single_line;
 use fencegate_protocol::lease_documents::{
-    AcquireLeaseBody, HELD, LeaseDocument, OVER, RenewLeaseBody, is_election_key,
+    AcquireLeaseBody, LeaseDocument, OVER, RenewLeaseBody, is_election_key,
 };
 use fencegate_refusal::{Refusal, RefusalReason};
 use hyper::header::HeaderValue;
-use tokio::time::timeout;
 
 use super::{
     context::{LeaseApi, LeaseCaller, LeaseLocation, PREFIX, json_response, parse_body, parse_optional_body},
@@ -34,10 +33,7 @@ use super::{
 };
 use crate::{
     auth::may_take,
-    lease::{
-        CheckedLeaseLocks, GrantName, Lease, LeaseEndReason, LeaseStageSnapshot, NewLease, site_for_permits,
-    },
-    lease_json::{LeaseDocumentAudience, lease_document},
+    lease::{CheckedLeaseLocks, GrantName, LeaseEndReason, NewLease, site_for_permits},
     peer_client::PeerRequest,
 };
 
@@ -45,8 +41,6 @@ use crate::{
 const MAX_NAME_LEN: usize = 255;
 /// The most bytes of a note.
 const MAX_NOTE_LEN: usize = 256;
-/// The time for ZooKeeper's own response, beside the wait of the lease.
-const ZOOKEEPER_MARGIN: Duration = Duration::from_secs(2);
 
 pub(super) async fn acquire(
     State(interface): State<LeaseApi>,
@@ -80,131 +74,41 @@ pub(super) async fn acquire(
     }
     let in_time = !prefers_async(&headers);
     let name = parse_grant_name(&headers, &body)?;
-    if let Some(name) = &name
-        && let Some(again) = interface.repeat_grant(&principal.name, name, in_time.then_some(wait)).await?
-    {
-        return Ok(again);
-    }
-    let permits = request.permits.map(parse_permits).transpose()?;
-    let wanted = NewLease {
-        placed: interface.check_lease_locks(plan, &keys, request.mode, permits).await?,
-        permits,
-        keys: keys.into(),
-        mode: request.mode,
-        ttl: check_ttl(request.ttl_ms, bounds.default_ttl, bounds)?,
-        principal: principal.name.clone(),
-        note: request.note.map(parse_note).transpose()?,
-        max_age: bounds.max_age,
-        unheard: wait.filter(|_| in_time).unwrap_or_default(),
-        request: None,
-        name,
+    let repeated = match &name {
+        Some(name) => interface.leases.find_repeated(&principal.name, name)?,
+        None => None,
+    };
+    let delivery = match repeated {
+        Some(delivery) => delivery,
+        None => {
+            let permits = request.permits.map(parse_permits).transpose()?;
+            let wanted = NewLease {
+                placed: interface.check_lease_locks(plan, &keys, request.mode, permits).await?,
+                permits,
+                keys: keys.into(),
+                mode: request.mode,
+                ttl: check_ttl(request.ttl_ms, bounds.default_ttl, bounds)?,
+                principal: principal.name.clone(),
+                note: request.note.map(parse_note).transpose()?,
+                max_age: bounds.max_age,
+                unheard: wait.filter(|_| in_time).unwrap_or_default(),
+                request: None,
+                name,
+            };
+            let longest = if in_time { Duration::ZERO } else { bounds.max_age };
+            interface.leases.begin(wanted, wait.unwrap_or(longest))?
+        }
     };
     if !in_time {
-        let lease = interface.leases.begin(wanted, wait.unwrap_or(bounds.max_age))?;
-        return Ok(created_response(StatusCode::ACCEPTED, &lease, &interface.document(&lease)));
+        let document = interface.document(delivery.lease());
+        return Ok(created_response(StatusCode::ACCEPTED, &document));
     }
-    let lease = interface.acquire_held(wanted, wait.unwrap_or_default()).await?;
-    failpoint::pass("after_lease_granted");
-    let document = interface.document(&lease);
-    // The lease is over, so its client must not begin its work.
-    if document.state != HELD {
-        return Err(ended_early_refusal(document.why.as_deref()));
-    }
-    Ok(created_response(StatusCode::CREATED, &lease, &document))
-}
-
-/// A lease whose id its client has not received yet. Dropping this ends the lease.
-struct UndeliveredLease<'i>(&'i LeaseApi, Option<Arc<Lease>>);
-
-impl Drop for UndeliveredLease<'_> {
-    fn drop(&mut self) {
-        if let Some(lease) = self.1.take() {
-            self.0.leases.end(&lease, LeaseEndReason::GaveUp);
-        }
-    }
+    let held = interface.wait_held(delivery, wait.unwrap_or_default()).await?;
+    // Also for a repeat: it has the result of the request that it repeats, whose answer its client may not have read.
+    Ok(created_response(StatusCode::CREATED, &interface.grant_document(held)))
 }
 
 impl LeaseApi {
-    /// The answer to a repeated request for a lease: the same lease, because its client may not have read the first answer.
-    /// `None` if there is nothing to repeat. `wait`: how long the client waits for the lock; `None` if it waits for nothing.
-    ///
-    /// # Errors
-    /// The name was used for another request, or its lease is over: the client may have worked under it, so it is never
-    /// granted a second time.
-    async fn repeat_grant(
-        &self,
-        principal: &Arc<str>,
-        name: &GrantName,
-        wait: Option<Option<Duration>>,
-    ) -> Result<Option<Response>, Refusal> {
-        let Some(lease) = self.leases.find_named(principal, &name.key) else { return Ok(None) };
-        if lease.name.as_ref() != Some(name) {
-            return Err(Refusal::new(
-                RefusalReason::IdempotencyMismatch,
-                "the name of another request for a lease",
-            ));
-        }
-        if let Some(wait) = wait {
-            // The first request may still wait for the lock.
-            timeout(wait.unwrap_or_default() + ZOOKEEPER_MARGIN, lease.wait_decided()).await.ok();
-        }
-        let document = self.document(&lease);
-        match (lease.snapshot().stage, wait) {
-            (LeaseStageSnapshot::Held { .. }, Some(_)) if document.state == HELD => {
-                Ok(Some(created_response(StatusCode::CREATED, &lease, &document)))
-            }
-            (LeaseStageSnapshot::Held { .. } | LeaseStageSnapshot::Waiting { .. }, None) => {
-                Ok(Some(created_response(StatusCode::ACCEPTED, &lease, &document)))
-            }
-            (LeaseStageSnapshot::Waiting { .. }, Some(_)) => {
-                Err(Refusal::new(RefusalReason::Locked, "held by another and the wait is over"))
-            }
-            _ if lease.ended_without_lock() => Ok(None),
-            _ => Err(Refusal::new(
-                RefusalReason::StaleToken,
-                "the lease that was granted under this `Idempotency-Key` is over: ask for another one under a new name",
-            )),
-        }
-    }
-
-    /// A lease that holds its lock.
-    ///
-    /// # Errors
-    /// The lock was not granted within `wait`, and the lease is over.
-    ///
-    /// # Cancellation
-    /// Dropping the future ends the lease.
-    pub async fn acquire_held(&self, wanted: NewLease, wait: Duration) -> Result<Arc<Lease>, Refusal> {
-        let mut unheard = UndeliveredLease(self, Some(self.leases.begin(wanted, wait)?));
-        let lease = unheard.1.clone().expect("it has just begun");
-        let late = tokio::select! {
-            settled = timeout(wait + ZOOKEEPER_MARGIN, lease.wait_decided()) => settled.is_err(),
-            () = self.leases.drain().cancelled() => {
-                return Err(Refusal::new(RefusalReason::Draining, "a lease still waits when the gateway stops"));
-            }
-        };
-        match lease.snapshot().stage {
-            LeaseStageSnapshot::Held { .. } => {
-                unheard.1 = None;
-                Ok(lease)
-            }
-            LeaseStageSnapshot::Over { why: LeaseEndReason::GaveUp, .. } => {
-                Err(Refusal::new(RefusalReason::Locked, "held by another and the wait is over"))
-            }
-            LeaseStageSnapshot::Over { why: LeaseEndReason::Refused(refusal), .. } => Err(*refusal),
-            LeaseStageSnapshot::Over { why: LeaseEndReason::Lost, .. } => {
-                Err(Refusal::new(RefusalReason::LockService, "the session ended while the lease waited"))
-            }
-            LeaseStageSnapshot::Over { why, .. } => Err(ended_early_refusal(Some(why.as_str()))),
-            LeaseStageSnapshot::Waiting { .. } if late => {
-                Err(Refusal::new(RefusalReason::LockService, "ZooKeeper did not answer in time"))
-            }
-            LeaseStageSnapshot::Waiting { .. } => {
-                Err(Refusal::new(RefusalReason::Locked, "held by another and the wait is over"))
-            }
-        }
-    }
-
     /// Releases a lease, here or at the gateway that holds it. A lease that is over counts as released.
     ///
     /// # Errors
@@ -233,11 +137,6 @@ impl LeaseApi {
             Err(refusal) if refusal.reason == RefusalReason::StaleToken => Ok(()),
             Err(refusal) => Err(refusal),
         }
-    }
-
-    /// The document of a lease for its client.
-    pub(super) fn document(&self, lease: &Lease) -> LeaseDocument {
-        lease_document(lease, &self.leases, LeaseDocumentAudience::Client(self.tickets.as_deref()))
     }
 
     /// The locks of these keys, as requests take them by `plan`.
@@ -277,20 +176,10 @@ impl LeaseApi {
     }
 }
 
-fn created_response(status: StatusCode, lease: &Lease, document: &LeaseDocument) -> Response {
-    let place = format!("{PREFIX}leases/{}", lease.id.reference());
+fn created_response(status: StatusCode, document: &LeaseDocument) -> Response {
+    let place = format!("{PREFIX}leases/{}", document.reference);
     let place = HeaderValue::from_str(&place).expect("hex digits");
     (status, [(LOCATION, place)], json_response(document)).into_response()
-}
-
-/// The refusal for a lease that ended before its client received the id. A repeat gets another lease.
-fn ended_early_refusal(why: Option<&str>) -> Refusal {
-    let why = why.unwrap_or("no word of why");
-    Refusal::new(
-        RefusalReason::LockService,
-        format!("the lease ended before its client was told of it: {why}"),
-    )
-    .with_advice("The lease ended before it could be told. Ask for another one.")
 }
 
 pub(super) async fn show(

@@ -114,5 +114,7 @@ impl LeasedLock {
     }
 }
 
+#[cfg(any(test, feature = "test-lock"))]
+pub mod fixture;
 #[cfg(test)]
 mod tests;

@@ -10,9 +10,9 @@ use fencegate_config::active_config::ActiveConfig;
 use fencegate_http::body::{Body, Reply};
 use fencegate_leases::{
     LeaseApi, LeaseCaller, PREFIX,
-    api::{client::check_ttl, context::lease_id},
+    api::{client::check_ttl, context::lease_id, grant::HeldLease},
     auth::may_take,
-    lease::{Lease, LeaseStageSnapshot, NewLease},
+    lease::NewLease,
 };
 use fencegate_policies::{
     host::CanonicalHost,
@@ -163,27 +163,19 @@ async fn take_lock(
         name: None,
     };
     let held = interface.acquire_held(wanted, wait).await;
-    let lease = held.map_err(|refusal| match refusal.reason {
+    let held = held.map_err(|refusal| match refusal.reason {
         RefusalReason::Locked => refusal.with_status(fence.locked_status),
         _ => refusal,
     })?;
     let mut reply = status_reply(StatusCode::OK);
-    stamp_lease_headers(reply.headers_mut(), interface, &lease, gateway.serving.upstream(upstream))?;
+    stamp_lease_headers(reply.headers_mut(), interface, &held, gateway.serving.upstream(upstream));
     Ok(reply)
 }
 
-fn stamp_lease_headers(
-    headers: &mut HeaderMap,
-    interface: &LeaseApi,
-    lease: &Lease,
-    upstream: &Upstream,
-) -> Result<(), Refusal> {
-    // The other proxy may work as long as it was promised.
-    let LeaseStageSnapshot::Held { lock, .. } = lease.promised_snapshot().stage else {
-        return Err(Refusal::new(RefusalReason::LockService, "the lease was lost as soon as it was held"));
-    };
+fn stamp_lease_headers(headers: &mut HeaderMap, interface: &LeaseApi, held: &HeldLease, upstream: &Upstream) {
+    let HeldLease { lease, lock, .. } = held;
     let token = lock.token();
-    let keys = lease.shown_keys(&lock);
+    let keys = lease.shown_keys(lock);
     write_claim_headers(headers, token, &keys, lease.mode, upstream);
     let tickets = interface.tickets.as_ref();
     if let Some(ticket) = tickets.and_then(|known| known.ticket(&keys, token, lease.mode, lock.session_id()))
@@ -193,7 +185,6 @@ fn stamp_lease_headers(
     let mut id = HeaderValue::from_str(&lease.id.reveal()).expect("base64url and dots");
     id.set_sensitive(true);
     headers.insert(FENCING_LEASE, id);
-    Ok(())
 }
 
 fn status_reply(status: StatusCode) -> Reply {

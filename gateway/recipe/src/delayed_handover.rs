@@ -21,6 +21,7 @@ use fencegate_zookeeper::{
         client::{MultiError, MultiOp, ZkClient, ZkError},
     },
 };
+use futures_util::future::join_all;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
@@ -86,10 +87,9 @@ impl DelayedHandover {
         caller: &mut impl LockAttemptObserver,
     ) -> Result<(), LockAttemptError> {
         let live = &held.first().expect("at least one key").candidate.live;
-        let mut found = Vec::with_capacity(held.len());
-        for one in held {
-            found.push(read_record(one).await?);
-        }
+        // In one round trip. Each is read after the list that grants its key, and before the own write.
+        let found: Vec<_> =
+            join_all(held.iter().map(read_record)).await.into_iter().collect::<Result<_, _>>()?;
         failpoint::pass("before_grant_record");
         let owed = found.iter().filter_map(|found| found.record.required_delay()).max();
         // Includes the delay that earlier holders left: if this holder ends before it has waited, the next holder sees
@@ -101,8 +101,9 @@ impl DelayedHandover {
         self.nodes.replace(held.iter().map(|one| one.name.to_owned()).collect());
         if owed.is_some() {
             wait_out_delay(live, live.clock.now() + delay, caller).await?;
-            for HolderNode { candidate, name } in held {
-                if candidate.layout.queue_rank(&candidate.list_children().await?, name) != QueueRank::First {
+            let queues = join_all(held.iter().map(|one| one.candidate.list_children())).await;
+            for (HolderNode { candidate, name }, children) in held.iter().zip(queues) {
+                if candidate.layout.queue_rank(&children?, name) != QueueRank::First {
                     return Err(GrantError::Lost.into());
                 }
             }

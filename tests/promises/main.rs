@@ -72,6 +72,7 @@ mod hints;
 mod http2;
 mod http2_slow;
 mod interrupted;
+mod inventory;
 mod key_page;
 mod keys;
 mod killed;

@@ -13,7 +13,8 @@ pub const VALID: u64 = 300;
 /// How far the clocks of gateway and guard may be apart, in seconds.
 pub const LEEWAY: u64 = 30;
 
-/// The longest ticket, in bytes. One with keys of 8192 bytes together, all escaped in JSON, has 22 KiB.
+/// The longest ticket, in bytes. One with the most keys and the most bytes of them
+/// ([`ResourceKey::MOST_BYTES_IN_SET`](fencegate_policies::key::ResourceKey::MOST_BYTES_IN_SET)), all escaped in JSON, has 22 KiB.
 pub const LONGEST: usize = 32 * 1024;
 
 /// `typ` of the header: a token made for something else under the same key is no ticket (RFC 8725, 3.11).
@@ -223,7 +224,8 @@ impl<'a> TicketPayload<'a> {
                 .chain(&self.proc)
                 .chain(&self.addr)
                 .all(|name| is_loggable_name(name));
-        let keyed = (1..=ResourceKey::MOST_IN_SET).contains(&self.keys.len());
+        let keyed = !self.keys.is_empty()
+            && ResourceKey::check_set_size(self.keys.iter().map(String::as_str)).is_ok();
         if !named || !keyed || !self.keys.is_sorted_by(|key, next| key < next) {
             return Err(InvalidTenureTicketError::Claims);
         }

@@ -126,6 +126,17 @@ fn threads_share_verifier_and_ticket() {
     assert_send(verifier.wait_for_unknown_key());
 }
 
+/// A ticket with more keys than any request has, or longer ones, is refused.
+#[test]
+fn oversized_claims_are_refused() {
+    let pair = key_pair();
+    for (count, length) in [(ResourceKey::MOST_IN_SET + 1, 2), (ResourceKey::MOST_IN_SET, 129)] {
+        let keys = (0..count).map(|number| format!("{number:0length$}")).collect();
+        let ticket = TicketSigner::with_key(&pair).sign(&TicketClaims { keys, ..claims() }, NOW);
+        assert!(verify(&KeySetFolder::with_keys(&[&pair]).verifier(), &ticket).is_err(), "{count} {length}");
+    }
+}
+
 /// A ticket with the most and longest keys is not too long to be verified.
 #[test]
 fn largest_claims_fit_into_ticket() {

@@ -127,7 +127,7 @@ fn parse_fence(
     let permits = holders::parse_permits(block);
     let former = former_lock::parse_former(block, naming);
     let keys = key::keys(block, naming);
-    let has_list = keys.iter().flatten().any(|key| key.list().is_some());
+    let has_list = keys.iter().flatten().any(|key| key.has_list());
     // A migrated lock and its former lock are taken together, as a set is.
     let both = block.is_present("keys") || block.is_present("migrate_from") || has_list;
     let of = LockRecipeKind::for_fence(both, layout.foreign_layout(), permits.is_some());

@@ -12,7 +12,7 @@ use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     key::{
         KeyTemplate, KeyTemplateErrorKind, ParseKeyTemplateError, ResourceKey, TemplateValueFilter,
-        TemplateValueSource, TemplateVariable,
+        TemplateValueSource, TemplateVariable, format_steps,
     },
     path::PathTemplate,
     plan::{ReservedHeaderNames, is_credential},
@@ -196,15 +196,19 @@ pub(super) fn template(
     let template = KeyTemplate::parse(&scalar.text)
         .map_err(|bad| faults.push(malformed_diagnostic(naming, scalar, bad)))
         .ok()?;
-    for second in template.variables().filter(|variable| variable.source.is_list()).skip(1) {
-        faults.push(second_list_fault(naming).at(scalar.part(second.span.clone())));
+    if let Some(first) = template.lists().next() {
+        for other in template.lists().skip(1).filter(|list| !list.source.is_of_same_list(&first.source)) {
+            faults.push(other_list_fault(naming, first, other).at(scalar.part(other.span.clone())));
+        }
     }
     for variable in template.variables() {
         let part = || {
             partial_list_fault(format_args!("the {} of {}", naming.what, naming.route), variable, naming.only)
         };
         let list = || list_fault(naming, variable);
-        if let Some(fault) = check_value_source(naming, variable).or_else(list).or_else(part) {
+        let commas = || comma_fault(naming, variable);
+        if let Some(fault) = check_value_source(naming, variable).or_else(list).or_else(part).or_else(commas)
+        {
             faults.push(fault.at(scalar.part(variable.span.clone())));
         }
     }
@@ -325,11 +329,39 @@ fn list_fault(naming: &TemplateContext, variable: &TemplateVariable) -> Option<D
     Some(Diagnostic::new(DiagnosticCode::ListUnfit, message).with_remedy(remedy))
 }
 
-/// The second list of a key.
-fn second_list_fault(naming: &TemplateContext) -> Diagnostic {
+/// A filter that says what a comma means, where it does not: elsewhere a comma has one meaning.
+fn comma_fault(naming: &TemplateContext, variable: &TemplateVariable) -> Option<Diagnostic> {
+    let declaring: Vec<_> = variable.filters.iter().filter(|filter| filter.commas().is_some()).collect();
+    let filter = match (&*declaring, &variable.source) {
+        ([], _) | ([_], TemplateValueSource::QueryList(_)) => return None,
+        ([.., last], _) => last,
+    };
     let TemplateContext { what, route, .. } = naming;
-    let message = format!("the {what} of {route} has two lists: which items belong together is not known");
-    let remedy = "write a key for each list, in `keys`: a request then takes the keys of all items of both";
+    let message = format!("`{filter}` of the {what} of {route} has no effect");
+    let remedy = "leave it out: it says what a comma means in a parameter that may be there several times, `{query.sku* | split(',')}` or `{query.sku* | whole}`";
+    Some(Diagnostic::new(DiagnosticCode::NoEffect, message).with_remedy(remedy))
+}
+
+/// A list beside another one in a key. Values of one list belong together by their item.
+fn other_list_fault(
+    naming: &TemplateContext,
+    first: &TemplateVariable,
+    other: &TemplateVariable,
+) -> Diagnostic {
+    let TemplateContext { what, route, .. } = naming;
+    let message = format!(
+        "the {what} of {route} has two lists, `{{{}}}` and `{{{}}}`: which of their items belong together is not known",
+        first.source, other.source
+    );
+    let remedy = match (first.pointer(), other.pointer()) {
+        (Some(first), Some(_)) => format!(
+            "take both values of an item of one list, `{}/...`, or write a key for each list, in `keys`",
+            format_steps(first.steps_to_items())
+        ),
+        _ => {
+            "write a key for each list, in `keys`: a request then takes the keys of all items of both".into()
+        }
+    };
     Diagnostic::new(DiagnosticCode::ListUnfit, message).with_remedy(remedy)
 }
 

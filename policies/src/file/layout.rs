@@ -74,7 +74,7 @@ impl<'n> PartialLayout<'n> {
             return None;
         };
         let [key] = keys? else { return None };
-        if key.list().is_some() {
+        if key.has_list() {
             let message = format!("a set of keys cannot be taken with `layout: {}`", layout.as_str());
             let fault = Diagnostic::new(DiagnosticCode::NotInLayout, message);
             fence.report("key", fault.with_remedy("name one resource, or leave `layout` out"));
@@ -103,7 +103,7 @@ fn set_field(fence: &mut MappingReader, keys: Option<&[KeyTemplate]>) -> Option<
     if fence.is_present("keys") {
         return Some("keys");
     }
-    keys.unwrap_or_default().iter().any(|key| key.list().is_some()).then_some("key")
+    keys.unwrap_or_default().iter().any(|key| key.has_list()).then_some("key")
 }
 
 fn malformed_diagnostic(naming: &TemplateContext, path: &YamlScalar, bad: ParseLockPathError) -> Diagnostic {

@@ -1,20 +1,23 @@
 //! Refuses a request in which a value of a key stands in another source under the same name and with another value.
 //!
 //! Services merge sources: Rails reads a query over a JSON body, echo a body over the path, PHP a form and a cookie
-//! over the query. Such a service would work on another resource than the one that is locked. Every name that one
-//! reader could take for the same name counts as that name.
-//! same name counts as that name.
+//! over the query. Such a service would work on another resource than the one that is locked. Every name that one reader
+//! could take for the same name counts as that name.
+//!
+//! Rails has two more names for what stands in a JSON body: a body that is no object is the parameter `_json`, and the members
+//! of an object are also members of a parameter that is called as the controller is (`ParamsWrapper`), unless the request
+//! has a parameter of that name.
 
-use std::cell::Cell;
+use std::{cell::Cell, iter};
 
 use super::{
     content_declaration::ContentDeclaration,
     error::{ExtractKeyError, ExtractValueError},
     expand::apply_filter,
     form::{self, MOST},
-    members::{JsonMemberValue, visit_members},
+    members::{JsonMemberValue, ROOT, visit_members, visit_wrapped},
     multipart::{self, FormPart},
-    pointer::PointerStep,
+    pointer::{JsonPointer, PointerStep},
     query::NormalizedParamName,
     search,
     sources::{ParameterConflictPolicy, ParameterLocation},
@@ -26,6 +29,7 @@ const IN_PATH: &str = "stands in the path, too, with another value";
 const IN_QUERY: &str = "stands in the query, too, with another value";
 const IN_FORM: &str = "stands in a form in the body, too, with another value";
 const IN_JSON: &str = "stands in the JSON body, too, with another value";
+const IN_MEMBER: &str = "stands inside another member of the JSON body, too, with another value";
 const IN_XML: &str = "may stand in the body, too, which is XML, where values are not compared";
 const IN_COOKIE: &str = "stands in a cookie, too, with another value";
 const BROKEN: &str = "may stand in the body, too, which servers read differently";
@@ -65,12 +69,14 @@ pub(crate) fn compare_with_other_sources<'t>(
     if *conflicts == ParameterConflictPolicy::Pass {
         return Ok(());
     }
-    let wanted: Vec<ComparedValue<'_>> = templates
-        .flat_map(KeyTemplate::variables)
-        .filter_map(|variable| ComparedValue::new(variable, values))
-        .collect();
+    let of_template = |template: &'t KeyTemplate| {
+        template.variables().filter_map(move |variable| ComparedValue::new(template, variable, values))
+    };
+    let wanted: Vec<ComparedValue<'_>> = templates.flat_map(of_template).collect();
     let compared = |other| SourceComparison {
         wanted: wanted.iter().filter(|wanted| conflicts.compares(wanted.own, other)).collect(),
+        unwraps: other == ParameterLocation::Query
+            && conflicts.compares(ParameterLocation::Json, ParameterLocation::Wrapped),
     };
     let path = compared(ParameterLocation::Path);
     sent.path
@@ -85,6 +91,7 @@ pub(crate) fn compare_with_other_sources<'t>(
             // A body out of which a key is taken is JSON for the service as well.
             let reads_json = wanted.iter().any(|wanted| wanted.own == ParameterLocation::Json);
             let unless_json = |other| if reads_json { SourceComparison::default() } else { compared(other) };
+            compared(ParameterLocation::Wrapped).check_wrapped(content.bytes)?;
             content.compare(
                 &unless_json(ParameterLocation::Form),
                 &compared(ParameterLocation::Json),
@@ -101,13 +108,20 @@ struct ComparedValue<'t> {
     own: ParameterLocation,
     /// The name under which it may stand elsewhere.
     folded: NormalizedParamName,
+    /// The name that Rails gives to it, where the JSON body is a list.
+    folded_root: Option<NormalizedParamName>,
     /// As it stands in the key; of a list each value that stands in a key.
     values: Vec<String>,
 }
 
 impl<'t> ComparedValue<'t> {
-    fn new(variable: &'t TemplateVariable, values: &dyn RequestValues) -> Option<Self> {
+    fn new(
+        template: &KeyTemplate,
+        variable: &'t TemplateVariable,
+        values: &dyn RequestValues,
+    ) -> Option<Self> {
         let own = ParameterLocation::from_source(&variable.source)?;
+        let mut folded_root = None;
         let folded = match &variable.source {
             TemplateValueSource::Path(name)
             | TemplateValueSource::Query(name)
@@ -116,6 +130,10 @@ impl<'t> ComparedValue<'t> {
                 let (first, rest) = pointer.steps().split_first()?;
                 let name = |step: &'t PointerStep| step.name().unwrap_or_default();
                 let rest: String = rest.iter().map(|step| format!("[{}]", name(step))).collect();
+                if *first == PointerStep::EveryItem || first.index().is_some() {
+                    let root = NormalizedParamName::new(format!("{ROOT}[]{rest}").as_bytes());
+                    folded_root = Some(root.without_indexes());
+                }
                 NormalizedParamName::new(format!("{}{rest}", name(first)).as_bytes())
             }
             TemplateValueSource::Header(_)
@@ -123,11 +141,17 @@ impl<'t> ComparedValue<'t> {
             | TemplateValueSource::Host => return None,
         };
         // A list without an item is compared as well: another source may have one.
-        let known = match variable.source.is_list() {
-            true => variable.item_values(values).ok()?,
-            false => vec![variable.value(values).ok()?],
-        };
-        Some(Self { variable, own, folded: folded.without_indexes(), values: known })
+        let known = template.comparable_values(variable, values).ok()?;
+        Some(Self { variable, own, folded: folded.without_indexes(), folded_root, values: known })
+    }
+
+    fn names(&self) -> impl Iterator<Item = &NormalizedParamName> {
+        iter::once(&self.folded).chain(&self.folded_root)
+    }
+
+    /// The steps from the outermost object or list of a JSON body to the value.
+    fn steps(&self) -> &'t [PointerStep] {
+        self.variable.pointer().map_or(&[][..], JsonPointer::steps)
     }
 
     /// The service works on a resource that is locked, if it reads `other`. Of a list it may read a part.
@@ -145,6 +169,8 @@ impl<'t> ComparedValue<'t> {
 #[derive(Default)]
 struct SourceComparison<'w, 't> {
     wanted: Vec<&'w ComparedValue<'t>>,
+    /// Members of a JSON body may stand below another name here.
+    unwraps: bool,
 }
 
 impl<'t> SourceComparison<'_, 't> {
@@ -157,8 +183,11 @@ impl<'t> SourceComparison<'_, 't> {
         let folded =
             (!NormalizedParamName::is_plain(name)).then(|| NormalizedParamName::new(name).without_indexes());
         self.wanted.iter().copied().filter(move |wanted| match &folded {
-            Some(folded) => wanted.folded.matches(folded),
-            None => wanted.folded.matches_plain(name),
+            Some(folded) => {
+                let unwraps = self.unwraps && wanted.own == ParameterLocation::Json;
+                wanted.names().any(|known| known.matches(folded) || unwraps && known.matches_wrapped(folded))
+            }
+            None => wanted.names().any(|known| known.matches_plain(name)),
         })
     }
 
@@ -259,6 +288,28 @@ impl<'t> SourceComparison<'_, 't> {
             return self.reject(MANY);
         }
         if read.is_ok() { Ok(()) } else { self.check_malformed(body) }
+    }
+
+    /// The JSON body out of which the values are taken.
+    fn check_wrapped(&self, body: &[u8]) -> Result<(), ExtractKeyError> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let steps: Vec<_> = self.wanted.iter().map(|wanted| wanted.steps()).collect();
+        let mut compared = Ok(());
+        let read = visit_wrapped(body, &steps, &mut |at, member| {
+            let wanted = self.wanted[at];
+            let is_equal = match &member {
+                JsonMemberValue::Null => true,
+                JsonMemberValue::Text(text) => wanted.equals(text),
+                JsonMemberValue::Other => false,
+            };
+            if compared.is_ok() && !is_equal {
+                compared = Err(wanted.error(IN_MEMBER));
+            }
+        });
+        compared?;
+        if read.is_ok() { Ok(()) } else { self.reject(BROKEN) }
     }
 
     /// No element and no attribute may have the name, with any value.

@@ -1,6 +1,6 @@
 //! Why a request has no key.
 
-use super::resource::ResourceKey;
+use super::resource::{KeySetSizeError, ResourceKey};
 
 /// Why a request has no key. The client is at fault; no message repeats text of the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +25,15 @@ pub enum ExtractKeyError {
     /// The values of the key give no lock path.
     #[error("the lock path {0}")]
     LockPath(&'static str),
+}
+
+impl From<KeySetSizeError> for ExtractKeyError {
+    fn from(bad: KeySetSizeError) -> Self {
+        match bad {
+            KeySetSizeError::TooMany { count } => Self::TooManyKeys { count, most: ResourceKey::MOST_IN_SET },
+            KeySetSizeError::TooLong { length } => Self::SetTooLong { length },
+        }
+    }
 }
 
 /// Why one value cannot be part of a key.

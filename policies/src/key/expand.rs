@@ -20,23 +20,25 @@ impl KeyTemplate {
     /// # Errors
     /// A value is missing or cannot be part of a key. The value of a list is missing here: see [`KeyTemplate::expand_all`].
     pub fn expand(&self, values: &dyn RequestValues) -> Result<ResourceKey, ExtractKeyError> {
-        self.expand_with(values, None)
+        self.expand_with(values, &[])
     }
 
-    /// `item` is the value of the list.
+    /// `item`: the values of the variables that take one of an item, left to right.
     pub(super) fn expand_with(
         &self,
         values: &dyn RequestValues,
-        item: Option<&str>,
+        item: &[String],
     ) -> Result<ResourceKey, ExtractKeyError> {
+        let mut item = item.iter();
         let mut key = String::new();
         for part in &self.parts {
             match part {
                 KeyTemplatePart::Literal(literal) => key.push_str(literal),
-                KeyTemplatePart::Variable(variable) => match item.filter(|_| variable.source.is_list()) {
-                    Some(item) => push_escaped(item, &mut key),
-                    None => push_escaped(&variable.value(values)?, &mut key),
-                },
+                KeyTemplatePart::Variable(variable) if variable.source.is_list() => {
+                    let value = item.next().ok_or_else(|| variable.error(ExtractValueError::Missing))?;
+                    push_escaped(value, &mut key);
+                }
+                KeyTemplatePart::Variable(variable) => push_escaped(&variable.value(values)?, &mut key),
             }
         }
         ResourceKey::new(key).ok_or(ExtractKeyError::TooLong)

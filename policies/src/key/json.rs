@@ -4,7 +4,8 @@
 //! any depth; a member that a pointer names, in a second spelling, because some readers ignore case; NUL in any name,
 //! because some readers end a name there; and, where a pointer leads to it, a boolean, or a number that some readers
 //! round. So is a list with more items than the pointers name: the others would be worked on without a lock. Where a pointer
-//! leads to each item of a list, each item has to have its value.
+//! leads to each item of a list, each item has to have its value, and several pointers can have the values of one item
+//! together.
 
 #[cfg(test)]
 mod tests;
@@ -12,7 +13,7 @@ mod tests;
 use std::{
     borrow::Cow,
     collections::{BTreeSet, HashSet},
-    fmt,
+    fmt, mem,
 };
 
 use serde::{
@@ -31,6 +32,48 @@ pub struct BodyValues {
     leaves: Vec<(JsonPointer, JsonScalar)>,
     /// Of each pointer that leads to every item of a list.
     lists: Vec<(JsonPointer, JsonList)>,
+    rows: Vec<JsonRows>,
+}
+
+/// The values to which several pointers lead in each item of one list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct JsonRows {
+    /// Each leads through the items of the same list.
+    pointers: Vec<JsonPointer>,
+    /// Of the item that is read now, for each pointer.
+    item: Vec<Option<String>>,
+    /// The values of each item in the order of the pointers, each combination once. No more are kept than show that there are too
+    /// many.
+    pub(super) values: BTreeSet<Vec<String>>,
+    /// How many items there are, with repeats.
+    pub(super) count: usize,
+}
+
+impl JsonRows {
+    fn new(pointers: Vec<&JsonPointer>) -> Self {
+        let item = vec![None; pointers.len()];
+        Self { pointers: pointers.into_iter().cloned().collect(), item, ..Self::default() }
+    }
+
+    fn set(&mut self, pointer: &JsonPointer, value: &JsonScalar) {
+        if let JsonScalar::Value(value) = value
+            && let Some(at) = self.pointers.iter().position(|known| known == pointer)
+        {
+            self.item[at] = Some(value.clone());
+        }
+    }
+
+    /// An item that lacks a value is a fault of the list of that value.
+    fn finish_item(&mut self) {
+        let empty = vec![None; self.pointers.len()];
+        let row: Option<Vec<_>> = mem::replace(&mut self.item, empty).into_iter().collect();
+        if let Some(row) = row {
+            self.count += 1;
+            if self.values.len() <= ResourceKey::MOST_IN_SET {
+                self.values.insert(row);
+            }
+        }
+    }
 }
 
 /// The values to which a pointer with `*` leads.
@@ -111,10 +154,12 @@ pub enum ParseBodyError {
 }
 
 impl BodyValues {
-    /// Memory is bounded by the member names and by the values of `pointers`, however many values there are.
+    /// Memory is bounded by the member names and by the values of `pointers`, however many values there are. Of each of `joined` the
+    /// values of one item are kept together; these pointers are among `pointers`, and lead through the items of one list.
     pub(crate) fn parse<'p>(
         bytes: &[u8],
         pointers: impl Iterator<Item = &'p JsonPointer>,
+        joined: impl Iterator<Item = Vec<&'p JsonPointer>>,
     ) -> Result<Self, ParseBodyError> {
         let mut asked: Vec<&JsonPointer> = Vec::new();
         for pointer in pointers {
@@ -124,7 +169,8 @@ impl BodyValues {
         }
         let lists = asked.iter().filter(|pointer| pointer.is_list());
         let lists = lists.map(|pointer| ((*pointer).clone(), JsonList::default())).collect();
-        let mut findings = FoundJsonValues { body: Self { leaves: Vec::new(), lists }, bad: None };
+        let rows = joined.filter(|pointers| !pointers.is_empty()).map(JsonRows::new).collect();
+        let mut findings = FoundJsonValues { body: Self { leaves: Vec::new(), lists, rows }, bad: None };
         let root = JsonVisitor { asked, depth: 0, findings: &mut findings };
         let mut json = serde_json::Deserializer::from_slice(bytes);
         match root.deserialize(&mut json).and_then(|()| json.end()) {
@@ -143,6 +189,11 @@ impl BodyValues {
         let (_, list) = self.lists.iter().find(|(known, _)| known == pointer)?;
         (list.is_present || list.unfit.is_some()).then_some(list)
     }
+
+    /// The values of each item together, for pointers that were joined when the body was read.
+    pub(super) fn rows_at(&self, pointers: &[&JsonPointer]) -> Option<&JsonRows> {
+        self.rows.iter().find(|rows| rows.pointers.iter().eq(pointers.iter().copied()))
+    }
 }
 
 /// The values that have been found so far.
@@ -155,6 +206,16 @@ struct FoundJsonValues {
 impl FoundJsonValues {
     fn list(&mut self, pointer: &JsonPointer) -> Option<&mut JsonList> {
         self.body.lists.iter_mut().find(|(known, _)| known == pointer).map(|(_, list)| list)
+    }
+
+    /// The value of the pointer in the item that is read now.
+    fn add_list_value(&mut self, pointer: &JsonPointer, value: JsonScalar) {
+        for rows in &mut self.body.rows {
+            rows.set(pointer, &value);
+        }
+        if let Some(list) = self.list(pointer) {
+            list.add(value);
+        }
     }
 }
 
@@ -174,7 +235,7 @@ impl<'p> JsonVisitor<'_, 'p> {
         for pointer in self.asked {
             let ends = pointer.steps().len() == self.depth;
             match self.findings.list(pointer) {
-                Some(list) if ends => list.add(leaf()),
+                Some(_) if ends => self.findings.add_list_value(pointer, leaf()),
                 // The list may be inside for some reader, or this may be the only item for another.
                 Some(list) if leaf() != JsonScalar::Null => list.unfit = list.unfit.or(Some(UNFIT_LIST)),
                 None if ends && !is_kept => {
@@ -251,15 +312,24 @@ impl<'de> DeserializeSeed<'de> for JsonItemSeed<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
-        let Self(item) = self;
-        for pointer in &item.asked {
-            if pointer.steps().get(item.depth - 1) == Some(&PointerStep::EveryItem)
-                && let Some(list) = item.findings.list(pointer)
+        let Self(JsonVisitor { asked, depth, findings }) = self;
+        let mut is_innermost = false;
+        for pointer in &asked {
+            if pointer.steps().get(depth - 1) == Some(&PointerStep::EveryItem)
+                && let Some(list) = findings.list(pointer)
             {
                 list.open += 1;
+                is_innermost |= pointer.steps_to_items().len() == depth;
             }
         }
-        item.deserialize(json)
+        let innermost: Vec<&JsonPointer> = match is_innermost && !findings.body.rows.is_empty() {
+            true => asked.iter().copied().filter(|pointer| pointer.steps_to_items().len() == depth).collect(),
+            false => Vec::new(),
+        };
+        JsonVisitor { asked, depth, findings: &mut *findings }.deserialize(json)?;
+        let ended = |rows: &&mut JsonRows| rows.pointers.iter().all(|pointer| innermost.contains(&pointer));
+        findings.body.rows.iter_mut().filter(ended).for_each(JsonRows::finish_item);
+        Ok(())
     }
 }
 
@@ -375,6 +445,6 @@ fn integer(magnitude: u64, text: String) -> JsonScalar {
 }
 
 /// Two names have the same folded form if a reader that ignores case takes them for one.
-fn fold_name(name: &str) -> impl Iterator<Item = char> {
+pub(super) fn fold_name(name: &str) -> impl Iterator<Item = char> {
     name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
 }

@@ -47,6 +47,13 @@ impl JsonPointer {
         self.steps.contains(&PointerStep::EveryItem)
     }
 
+    /// The steps to the items of the innermost list that the pointer leads through, the last `*` among them; none where it leads
+    /// through no list.
+    pub(crate) fn steps_to_items(&self) -> &[PointerStep] {
+        let last = self.steps.iter().rposition(|step| *step == PointerStep::EveryItem);
+        &self.steps[..last.map_or(0, |last| last + 1)]
+    }
+
     pub(super) fn steps(&self) -> &[PointerStep] {
         &self.steps
     }
@@ -195,6 +202,10 @@ mod tests {
             assert_eq!(pointer.to_string(), text);
         }
         let skus = JsonPointer::parse("/skus/*").expect("a pointer");
+        assert_eq!(skus.steps_to_items(), skus.steps());
+        let lines = JsonPointer::parse("/orders/*/lines/*/sku").expect("a pointer");
+        assert_eq!(format_steps(lines.steps_to_items()), "/orders/*/lines/*");
+        assert!(JsonPointer::parse("/items/0").expect("a pointer").steps_to_items().is_empty());
         assert_eq!(skus.last(), Some("skus"));
         let needless = JsonPointer::parse(r#"/"items"/"0""#).expect("a pointer");
         assert_eq!(needless.to_string(), "/items/0");

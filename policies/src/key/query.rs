@@ -11,6 +11,9 @@ pub(super) const BAD_ESCAPE: &str =
     "is in a query that has a percent sign without two hexadecimal digits, which servers read differently";
 const MANY: &str =
     "is in a query with more than 1000 parameters, of which some servers see only the first ones";
+const COMMA: &str = "has a comma, at which some servers split it and others do not";
+const COMMA_BESIDE: &str = "has a comma beside another parameter, where some servers do not split it";
+const ESCAPED_COMMA: &str = "has an escaped comma, or a blank beside a comma, which servers read differently";
 const SEMICOLON: &str = "is in a query with a semicolon, which servers read differently";
 
 /// PHP (`max_input_vars`), Node (`maxKeys`) and express (`parameterLimit`) ignore the parameters after so many.
@@ -26,8 +29,55 @@ pub(super) fn parameter_value(query: &str, name: &str) -> Result<String, Extract
     }
 }
 
+/// What a comma means in a parameter of which there may be several.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum CommaPolicy {
+    /// A value with a comma is refused: Spring makes two values of it, and others one.
+    #[default]
+    Refuse,
+    /// One parameter has all values, with commas between them. Spring does not split where there are several parameters, and reads
+    /// a comma and an escaped one alike, which others do not. So both are refused, and so are blanks beside a comma.
+    Split,
+    /// It is a character of the value.
+    Keep,
+}
+
+/// The items of a list of parameters of that name, in their order.
+pub(super) fn parameter_items(
+    query: &str,
+    name: &str,
+    commas: CommaPolicy,
+) -> Result<Vec<String>, ExtractValueError> {
+    let texts = raw_values(query, name)?;
+    let items = texts.iter().map(|raw| decode_text(raw)).collect::<Result<Vec<_>, _>>()?;
+    if commas == CommaPolicy::Keep || !items.iter().any(|item| item.contains(',')) {
+        return Ok(items);
+    }
+    match (commas, &*texts) {
+        (CommaPolicy::Split, [one]) => {
+            let items = one.split(',').map(decode_text).collect::<Result<Vec<_>, _>>()?;
+            let is_ambiguous = |item: &String| item.contains(',') || item.trim() != item;
+            if items.iter().any(is_ambiguous) {
+                return Err(ExtractValueError::Invalid(ESCAPED_COMMA));
+            }
+            Ok(items)
+        }
+        (CommaPolicy::Split, _) => Err(ExtractValueError::Invalid(COMMA_BESIDE)),
+        _ => Err(ExtractValueError::Invalid(COMMA)),
+    }
+}
+
 /// The values of all parameters of that name, in their order.
-pub(super) fn parameter_values(query: &str, name: &str) -> Result<Vec<String>, ExtractValueError> {
+fn parameter_values(query: &str, name: &str) -> Result<Vec<String>, ExtractValueError> {
+    raw_values(query, name)?.into_iter().map(decode_text).collect()
+}
+
+fn decode_text(raw: &str) -> Result<String, ExtractValueError> {
+    String::from_utf8(decode_form(raw)?).map_err(|_| ExtractValueError::Invalid(NOT_UTF8))
+}
+
+/// The same as they stand in the query.
+fn raw_values<'q>(query: &'q str, name: &str) -> Result<Vec<&'q str>, ExtractValueError> {
     // Older servers separate at semicolons, too, and would see parameters that this one does not.
     if query.contains(';') {
         return Err(ExtractValueError::Invalid(SEMICOLON));
@@ -53,8 +103,7 @@ pub(super) fn parameter_values(query: &str, name: &str) -> Result<Vec<String>, E
             values.push(raw_value);
         }
     }
-    let decode = |raw| String::from_utf8(decode_form(raw)?).map_err(|_| ExtractValueError::Invalid(NOT_UTF8));
-    values.into_iter().map(decode).collect()
+    Ok(values)
 }
 
 fn decode_form(raw: &str) -> Result<Vec<u8>, ExtractValueError> {
@@ -110,6 +159,16 @@ impl NormalizedParamName {
         self.0.starts_with(&other.0)
             || other.0.starts_with(&self.0)
             || self.joined_bytes().eq(other.joined_bytes())
+    }
+
+    /// True if the other name is this one below a name of its own: `order[sku]` of `sku`, and not `sku[sku]`.
+    pub(super) fn matches_wrapped(&self, other: &Self) -> bool {
+        match &*other.0 {
+            [outer, inner @ ..] if !inner.is_empty() => {
+                *outer != self.first() && (self.0.starts_with(inner) || inner.starts_with(&self.0))
+            }
+            _ => false,
+        }
     }
 
     /// True if the other name may be an item of this list, or a part of one: `sku[0]` and `sku[x]` of `sku[]`.
@@ -209,6 +268,36 @@ mod tests {
             ("a.b", "a[b]"),
         ] {
             assert_respelled(name, &format!("{name}=1&{other}=2"));
+        }
+    }
+
+    /// A comma in a list of parameters is refused, unless the template says what it means.
+    #[test]
+    fn comma_has_declared_meaning() {
+        let items = |query: &str, commas| match parameter_items(query, "sku", commas) {
+            Ok(items) => Ok(items.join("|")),
+            Err(ExtractValueError::Invalid(reason)) => Err(reason),
+            Err(ExtractValueError::Missing) => Err("missing"),
+        };
+        for (query, refused, split, kept) in [
+            ("sku=A&sku=B", Ok("A|B"), Ok("A|B"), Ok("A|B")),
+            ("sku=A", Ok("A"), Ok("A"), Ok("A")),
+            ("", Ok(""), Ok(""), Ok("")),
+            ("sku=A,B", Err(COMMA), Ok("A|B"), Ok("A,B")),
+            ("sku=A,,B", Err(COMMA), Ok("A||B"), Ok("A,,B")),
+            ("sku=A%2CB", Err(COMMA), Err(ESCAPED_COMMA), Ok("A,B")),
+            ("sku=A%2cB,C", Err(COMMA), Err(ESCAPED_COMMA), Ok("A,B,C")),
+            ("sku=A,+B", Err(COMMA), Err(ESCAPED_COMMA), Ok("A, B")),
+            ("sku=A%20,B", Err(COMMA), Err(ESCAPED_COMMA), Ok("A ,B")),
+            ("sku=+A", Ok(" A"), Ok(" A"), Ok(" A")),
+            ("sku=A,B&sku=C", Err(COMMA), Err(COMMA_BESIDE), Ok("A,B|C")),
+            ("sku=C&sku=A%2CB", Err(COMMA), Err(COMMA_BESIDE), Ok("C|A,B")),
+            ("x=1,2&sku=A", Ok("A"), Ok("A"), Ok("A")),
+        ] {
+            let text = |outcome: Result<&str, &'static str>| outcome.map(str::to_owned);
+            assert_eq!(items(query, CommaPolicy::Refuse), text(refused), "{query}");
+            assert_eq!(items(query, CommaPolicy::Split), text(split), "{query}");
+            assert_eq!(items(query, CommaPolicy::Keep), text(kept), "{query}");
         }
     }
 

@@ -156,9 +156,30 @@ impl KeyTemplate {
         })
     }
 
-    /// The variable with one value for each item of a list: a request has a key for each of them.
-    pub fn list(&self) -> Option<&TemplateVariable> {
-        self.variables().find(|variable| variable.source.is_list())
+    /// The variables with one value for each item of a list, left to right: a request has a key for each item. Several of them
+    /// have the values of one item: see [`TemplateValueSource::is_of_same_list`].
+    pub fn lists(&self) -> impl Iterator<Item = &TemplateVariable> {
+        self.variables().filter(|variable| variable.source.is_list())
+    }
+
+    /// True if a request has a key for each item of a list.
+    pub fn has_list(&self) -> bool {
+        self.lists().next().is_some()
+    }
+
+    /// The pointers to the values that one item gives to several variables of a key, each once; none where at most one variable
+    /// takes a value of an item.
+    pub(crate) fn joined_pointers(&self) -> Vec<&JsonPointer> {
+        if self.lists().nth(1).is_none() {
+            return Vec::new();
+        }
+        let mut joined: Vec<&JsonPointer> = Vec::new();
+        for pointer in self.lists().filter_map(TemplateVariable::pointer) {
+            if !joined.contains(&pointer) {
+                joined.push(pointer);
+            }
+        }
+        joined
     }
 
     /// The values that the key takes from a JSON body.
@@ -180,6 +201,16 @@ impl TemplateVariable {
 impl TemplateValueSource {
     /// The words before the dot or colon.
     pub const WORDS: [&str; 5] = ["path", "query", "header", "host", "body"];
+
+    /// True if an item of this list is an item of the other one: both are values of a JSON body, below the items of one list.
+    pub(crate) fn is_of_same_list(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Body(one), Self::Body(other)) => {
+                one.is_list() && one.steps_to_items() == other.steps_to_items()
+            }
+            _ => false,
+        }
+    }
 
     /// True if a request may have several values here.
     pub fn is_list(&self) -> bool {

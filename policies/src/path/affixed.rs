@@ -26,6 +26,10 @@ impl AffixedVariable {
         matches!(&self.after, AffixedEnd::Literal(after) if after.contains('.'))
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The value of the variable; `None` where the segment is not of this form.
     pub(crate) fn value<'s>(&self, segment: &'s str) -> Option<&'s str> {
         let rest = segment.strip_prefix(&*self.before)?;
@@ -80,13 +84,39 @@ impl AffixedVariable {
         }
     }
 
-    /// The text behind the variable, where that is written out; `.json` for a format.
-    pub(crate) fn suffix(&self) -> &str {
-        match &self.after {
-            AffixedEnd::Literal(after) => after,
-            AffixedEnd::Format(_) => ".json",
-        }
+    /// The text around the variable, all of which a variable without text around it takes as well.
+    pub(crate) fn text(&self) -> TextAroundVariable {
+        TextAroundVariable { before: self.before.clone(), after: self.after.clone() }
     }
+
+    /// What this variable takes of the text around the variable of `other`, in segments of both forms. `None` where both
+    /// variables then have one value, and where there are no such segments.
+    pub(crate) fn text_taken_of(&self, other: &Self) -> Option<TextAroundVariable> {
+        if !self.overlaps(other) {
+            return None;
+        }
+        let before = other.before.strip_prefix(&*self.before).unwrap_or_default();
+        let after = match (&self.after, &other.after) {
+            (AffixedEnd::Literal(ours), AffixedEnd::Literal(theirs)) => theirs.strip_suffix(&**ours),
+            // A segment with two dots is none of ours, and the variable ends before the first one.
+            (AffixedEnd::Format(_), AffixedEnd::Literal(theirs)) if theirs.matches('.').count() > 1 => {
+                return None;
+            }
+            (AffixedEnd::Format(_), AffixedEnd::Literal(theirs)) => theirs.split('.').next(),
+            (_, AffixedEnd::Format(_)) => None,
+        };
+        let after = after.unwrap_or_default();
+        let takes_text = !before.is_empty() || !after.is_empty();
+        takes_text
+            .then(|| TextAroundVariable { before: before.into(), after: AffixedEnd::Literal(after.into()) })
+    }
+}
+
+/// The text around a variable, or a part of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TextAroundVariable {
+    pub(crate) before: Box<str>,
+    pub(crate) after: AffixedEnd,
 }
 
 impl fmt::Display for AffixedVariable {
@@ -95,6 +125,47 @@ impl fmt::Display for AffixedVariable {
         match &self.after {
             AffixedEnd::Literal(after) => f.write_str(after),
             AffixedEnd::Format(name) => write!(f, "{{.{name}?}}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::{PathTemplate, PathTemplateSegment};
+
+    fn affixed(segment: &str) -> AffixedVariable {
+        let template = PathTemplate::parse(&format!("/{segment}")).expect(segment);
+        match template.pieces() {
+            [PathTemplateSegment::Affixed(affixed)] => affixed.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A variable takes the text that its own segment does not write out.
+    #[test]
+    fn taken_text_is_rest_of_other_affix() {
+        for (own, other, taken) in [
+            ("{id}{.format?}", "{id}:cancel", Some(("", ":cancel"))),
+            ("{id}{.format?}", "{id}:cancel.json", Some(("", ":cancel"))),
+            ("{id}{.format?}", "{id}:cancel.tar.gz", None),
+            ("{id}{.format?}", "{id}.pdf", None),
+            ("{id}{.format?}", "{no}{.type?}", None),
+            ("{id}.json", "{id}:cancel.json", Some(("", ":cancel"))),
+            ("{id}.json", "{no}.json", None),
+            ("{id}.json", "{id}.xml", None),
+            ("{id}.json", "{id}{.format?}", None),
+            ("{id}:cancel", "{id}.json", None),
+            ("o-{id}", "o-{id}.json", Some(("", ".json"))),
+            ("o{id}", "orders({id})", Some(("rders(", ")"))),
+            ("orders({id})", "o{id}", None),
+        ] {
+            let found = affixed(own).text_taken_of(&affixed(other));
+            let wanted = taken.map(|(before, after)| TextAroundVariable {
+                before: before.into(),
+                after: AffixedEnd::Literal(after.into()),
+            });
+            assert_eq!(found, wanted, "{own} {other}");
         }
     }
 }

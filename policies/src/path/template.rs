@@ -26,6 +26,16 @@ pub(crate) enum PathTemplateSegment {
     Rest(Box<str>),
 }
 
+/// How much of the last segment of a path a template writes out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WrittenSuffix {
+    None,
+    /// Text with a dot behind a variable: `{id}.json`.
+    BehindVariable,
+    /// The whole segment.
+    Whole,
+}
+
 /// Why a text is not a path template: the byte offset and length of the part at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]
@@ -176,13 +186,14 @@ impl PathTemplate {
         }
     }
 
-    /// True if the template writes the end of a path out, with the suffix that it may have: its last segment is literal, or ends
-    /// in literal text with a dot.
-    pub(crate) fn ends_in_literal(&self) -> bool {
+    /// How much of the end of a path the template writes out, with the suffix that it may have.
+    pub(crate) fn written_suffix(&self) -> WrittenSuffix {
         match self.pieces.last() {
-            Some(PathTemplateSegment::Literal(_)) => true,
-            Some(PathTemplateSegment::Affixed(affixed)) => affixed.writes_suffix(),
-            _ => false,
+            Some(PathTemplateSegment::Literal(_)) => WrittenSuffix::Whole,
+            Some(PathTemplateSegment::Affixed(affixed)) if affixed.writes_suffix() => {
+                WrittenSuffix::BehindVariable
+            }
+            _ => WrittenSuffix::None,
         }
     }
 

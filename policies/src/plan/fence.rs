@@ -213,7 +213,8 @@ impl FenceRule {
         if self.body_type == BodyTypeRequirement::Json {
             declaration.require_json()?;
         }
-        BodyValues::parse(bytes, self.pointers())
+        let joined = self.templates().map(KeyTemplate::joined_pointers);
+        BodyValues::parse(bytes, self.pointers(), joined)
     }
 
     /// The number of permits of a key; `None` where one request, or any number of readers, can hold it.
@@ -303,13 +304,8 @@ impl FenceRule {
             keys.sort_unstable();
             keys.dedup();
         }
-        if keys.len() > ResourceKey::MOST_IN_SET {
-            return Err(ExtractKeyError::TooManyKeys { count: keys.len(), most: ResourceKey::MOST_IN_SET });
-        }
-        match ResourceKey::total_length(&keys) {
-            0..=ResourceKey::MOST_BYTES_IN_SET => Ok(keys),
-            length => Err(ExtractKeyError::SetTooLong { length }),
-        }
+        ResourceKey::check_set_size(keys.iter().map(ResourceKey::as_str))?;
+        Ok(keys)
     }
 
     fn expand_set<'t>(
@@ -488,7 +484,7 @@ pub struct EffectiveFence {
     /// What becomes of a request whose list is empty: `refuse`, or `pass`; absent if no key is made of each item of a list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub empty: Option<&'static str>,
-    /// The sources of a request that are compared with the values of its keys: `path`, `query`, `form`, `json`, `cookie`.
+    /// The sources of a request that are compared with the values of its keys: `path`, `query`, `form`, `json`, `xml`, `cookie`, `wrapped`.
     pub sources: Vec<&'static str>,
     /// `refuse`, or `pass` if nothing is compared.
     pub conflicts: &'static str,
@@ -563,7 +559,7 @@ impl EffectiveFence {
             operation: once.as_ref().map(EffectiveIdempotency::new),
             only: *only,
             max_keys: set.then_some(*max_keys),
-            empty: fence.templates().any(|key| key.list().is_some()).then(|| empty.as_str()),
+            empty: fence.templates().any(|key| key.has_list()).then(|| empty.as_str()),
             sources: conflicts.sources().map(|(word, _)| word).collect(),
             conflicts: conflicts.as_str(),
             enforce: enforce.as_str(),

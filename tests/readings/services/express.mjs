@@ -7,7 +7,7 @@ const express = createRequire(import.meta.url)("express-4");
 
 const service = express();
 service.use(express.json(), express.urlencoded({ extended: true }));
-service.all(["/accounts/:id", "/accounts"], (request, response) => {
+service.all(["/accounts/:id", "/accounts", "/lists"], (request, response) => {
   const id = request.param("id");
   response.type("text/plain");
   response.send(id === undefined || id === null ? "-" : typeof id === "object" ? "*" : `=${id}`);

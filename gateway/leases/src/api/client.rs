@@ -1,6 +1,7 @@
 //! The calls of a client for its lease: request it, read it, renew it, release it.
 
 use std::{
+    borrow::Cow,
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
     time::Duration,
@@ -262,7 +263,7 @@ pub(super) fn invalid_key(bad: &ParseKeyError) -> Refusal {
 
 fn parse_keys(plan: &GatewayPlan, texts: &[String]) -> Result<Vec<ResourceKey>, Refusal> {
     if !(1..=ResourceKey::MOST_IN_SET).contains(&texts.len()) {
-        return Err(malformed("`keys` has 1 to 64 keys"));
+        return Err(malformed(format!("`keys` has 1 to {} keys", ResourceKey::MOST_IN_SET)));
     }
     let keys: Result<Vec<_>, _> = texts.iter().map(|key| plan.serving.parse_key(key)).collect();
     let mut keys = keys.map_err(|bad| invalid_key(&bad))?;
@@ -272,9 +273,8 @@ fn parse_keys(plan: &GatewayPlan, texts: &[String]) -> Result<Vec<ResourceKey>, 
     }
     keys.sort_unstable();
     keys.dedup();
-    if ResourceKey::total_length(&keys) > ResourceKey::MOST_BYTES_IN_SET {
-        return Err(malformed("`keys` have more than 8192 bytes together"));
-    }
+    ResourceKey::check_set_size(keys.iter().map(ResourceKey::as_str))
+        .map_err(|bad| malformed(format!("of `keys` {bad}")))?;
     Ok(keys)
 }
 
@@ -323,8 +323,9 @@ fn parse_grant_name(headers: &HeaderMap, body: &Bytes) -> Result<Option<GrantNam
 }
 
 /// The mistake is returned to the client, because it reveals no secret.
-fn malformed(why: &'static str) -> Refusal {
-    Refusal::new(RefusalReason::Malformed, why).with_advice(why)
+fn malformed(why: impl Into<Cow<'static, str>>) -> Refusal {
+    let why = why.into();
+    Refusal::new(RefusalReason::Malformed, why.clone()).with_advice(why)
 }
 
 fn lease_over() -> Refusal {

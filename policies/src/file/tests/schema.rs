@@ -51,7 +51,7 @@ fn single(reader: &str) -> Value {
         | "lists::max_keys"
         | "zookeeper::sessions" => count,
         "listener::protocol" => json!({"enum": ["http1", "http2"]}),
-        "conflicts::source" => json!({"enum": ["path", "query", "form", "json", "xml", "cookie"]}),
+        "conflicts::source" => json!({"enum": ["path", "query", "form", "json", "xml", "cookie", "wrapped"]}),
         "fence::locked_status" => one_of(&[423, 409, 429, 503]),
         "once::final_status" | "probe::status" | "upstream::inconclusive_status" => count,
         "balancing::statuses" => json!({

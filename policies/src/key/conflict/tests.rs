@@ -44,7 +44,8 @@ impl FixedRequestValues<'_> {
     fn refusal_reason(mut self, key: &str, conflicts: &ParameterConflictPolicy) -> Option<&'static str> {
         let key = KeyTemplate::parse(key).expect("a template");
         if key.pointers().next().is_some() {
-            self.read = Some(json::BodyValues::parse(self.body, key.pointers()).expect("JSON"));
+            let joined = iter::once(key.joined_pointers());
+            self.read = Some(json::BodyValues::parse(self.body, key.pointers(), joined).expect("JSON"));
         }
         assert!(!key.expand_all(&self).expect("keys").keys.is_empty());
         let declaration = ContentDeclaration {
@@ -161,6 +162,103 @@ fn query_may_name_nested_member() {
     }
     for query in ["a[id]=42", "id=43", "a[x]=43"] {
         assert_eq!(request(query).default_refusal_reason("a/{body:/a/id}"), None, "{query}");
+    }
+}
+
+/// Of several values of one item another source has no part, because it could combine them in another way.
+#[test]
+fn joined_list_elsewhere_is_refused() {
+    let body = |query, body| FixedRequestValues {
+        query: Some(query),
+        body,
+        kind: JSON,
+        ..FixedRequestValues::default()
+    };
+    let two = br#"{"lines":[{"house":"w1","sku":"a"},{"house":"w2","sku":"b"}]}"#;
+    for query in ["lines[][house]=w1&lines[][sku]=b", "lines[][sku]=a", "lines[0][house]=w1"] {
+        let refused = body(query, two).default_refusal_reason("{body:/lines/*/house}:{body:/lines/*/sku}");
+        assert_eq!(refused, Some(IN_QUERY), "{query}");
+    }
+    let one = br#"{"lines":[{"house":"w1","sku":"a"},{"house":"w1","sku":"a"}]}"#;
+    for (query, refusal) in [
+        ("lines[][house]=w1&lines[][sku]=a", None),
+        ("lines[][sku]=b", Some(IN_QUERY)),
+        ("lines[][qty]=1", None),
+    ] {
+        let refused = body(query, one).default_refusal_reason("{body:/lines/*/house}:{body:/lines/*/sku}");
+        assert_eq!(refused, refusal, "{query}");
+    }
+}
+
+/// Rails has the members of a JSON body in an object of another name as well, unless the request has that object.
+#[test]
+fn unequal_wrapped_member_is_refused() {
+    for (key, body, refusal) in [
+        ("{body:/sku}", r#"{"sku":"a","order":{"sku":"b"}}"#, Some(IN_MEMBER)),
+        ("{body:/sku}", r#"{"order":{"SKU":"b"},"sku":"a"}"#, Some(IN_MEMBER)),
+        ("{body:/sku}", r#"{"sku":"a","order":{"sku":["a"]}}"#, Some(IN_MEMBER)),
+        ("{body:/sku}", r#"{"sku":"a","order":{"sku":"a","id":2},"x":{"y":{"sku":"b"}}}"#, None),
+        ("{body:/sku}", r#"{"sku":"a","order":{"sku":null},"list":[{"sku":"b"}]}"#, None),
+        ("{body:/sku | lower}", r#"{"sku":"a","order":{"sku":"A"}}"#, None),
+        ("{body:/a/sku}", r#"{"a":{"sku":"a","a":{"sku":"b"}},"sku":"b"}"#, None),
+        ("{body:/a/sku}", r#"{"a":{"sku":"a"},"o":{"a":{"sku":"b"}}}"#, Some(IN_MEMBER)),
+        ("{body:/l/*/sku}", r#"{"l":[{"sku":"a"},{"sku":"b"}],"o":{"l":[{"sku":"b"}]}}"#, None),
+        ("{body:/l/*/sku}", r#"{"l":[{"sku":"a"}],"o":{"l":[{"sku":"a"},{"sku":"b"}]}}"#, Some(IN_MEMBER)),
+        ("{query.id}", r#"{"order":{"id":43}}"#, None),
+    ] {
+        let request = || request_with_query_id(JSON, body.as_bytes());
+        assert_eq!(request().default_refusal_reason(key), refusal, "{key} {body}");
+        let unread = ParameterConflictPolicy::Refuse(vec![ParameterLocation::Query, ParameterLocation::Json]);
+        assert_eq!(request().refusal_reason(key, &unread), None, "{key} {body}");
+    }
+    let request = |query| FixedRequestValues {
+        query: Some(query),
+        body: br#"{"sku":"a","l":[{"sku":"a"}]}"#,
+        kind: JSON,
+        ..FixedRequestValues::default()
+    };
+    for query in ["order[sku]=b", "order%5bSKU%5d=b", "order[sku][]=b", "x[sku]"] {
+        assert_eq!(request(query).default_refusal_reason("{body:/sku}"), Some(IN_QUERY), "{query}");
+        let unread = ParameterConflictPolicy::Refuse(vec![ParameterLocation::Query]);
+        assert_eq!(request(query).refusal_reason("{body:/sku}", &unread), None, "{query}");
+    }
+    for query in
+        ["order[sku]=a", "order[x]=b", "order[x][sku]=b", "order_sku=b", "order[]=b", "order[skus]=b"]
+    {
+        assert_eq!(request(query).default_refusal_reason("{body:/sku}"), None, "{query}");
+    }
+    assert_eq!(request("order[l][][sku]=b").default_refusal_reason("{body:/l/*/sku}"), Some(IN_QUERY));
+    let path = FixedRequestValues { query: Some("order[id]=43"), ..request_with_path_id() };
+    assert_eq!(path.default_refusal_reason("{path.id}"), None);
+}
+
+/// Rails calls a JSON body that is no object `_json`.
+#[test]
+fn root_of_json_body_has_name() {
+    let list = |query| FixedRequestValues {
+        query: Some(query),
+        body: br#"[{"sku":"a"},{"sku":"b"}]"#,
+        kind: JSON,
+        ..FixedRequestValues::default()
+    };
+    for query in ["_json[][sku]=c", "_json%5B0%5D[sku]=c", "_json=c", "_JSON[][sku]=a&_json[][sku]=c"] {
+        for key in ["{body:/*/sku}", "{body:/0/sku}/{body:/1/sku}"] {
+            assert_eq!(list(query).default_refusal_reason(key), Some(IN_QUERY), "{key} {query}");
+        }
+    }
+    for query in ["_json[][sku]=a", "_json[][n]=1", "json[][n]=c", "_jsons=c", "order[_json][][sku]=b"] {
+        assert_eq!(list(query).default_refusal_reason("{body:/*/sku}"), None, "{query}");
+    }
+    let query = |body| FixedRequestValues {
+        query: Some("_json=42"),
+        body,
+        kind: JSON,
+        ..FixedRequestValues::default()
+    };
+    for (body, refusal) in
+        [(&b"43"[..], Some(IN_JSON)), (b"[42]", Some(IN_JSON)), (b"42", None), (b"null", None), (b"{}", None)]
+    {
+        assert_eq!(query(body).default_refusal_reason("{query._json}"), refusal);
     }
 }
 

@@ -150,8 +150,8 @@ fn repeated_or_respelled_header_is_invalid() {
 }
 
 fn expand_from_body(template: &str, json: &str) -> Result<String, ExtractKeyError> {
-    let pointers = KeyTemplate::parse(template).expect(template);
-    let body = BodyValues::parse(json.as_bytes(), pointers.pointers()).expect(json);
+    let key = KeyTemplate::parse(template).expect(template);
+    let body = BodyValues::parse(json.as_bytes(), key.pointers(), std::iter::empty()).expect(json);
     expand(template, &FixedRequestValues { body: Some(body), ..FixedRequestValues::default() })
 }
 
@@ -225,7 +225,14 @@ fn query_and_header_lists_give_each_value() {
         |query: &str| FixedRequestValues { query: Some(query.into()), ..FixedRequestValues::default() };
     let sku = "sku/{query.sku*}";
     assert_eq!(expand_all(sku, &query("sku=b&x=1&sku=a&s%6Bu=b")).as_deref(), Ok("sku/a, sku/b"));
-    assert_eq!(expand_all(sku, &query("sku=a%2Cb")).as_deref(), Ok("sku/a%2Cb"));
+    assert!(matches!(expand_all(sku, &query("sku=a,b")), Err(ExtractKeyError::Invalid { .. })));
+    assert_eq!(expand_all("sku/{query.sku* | split(',')}", &query("sku=b,a")).as_deref(), Ok("sku/a, sku/b"));
+    let gap = expand_all("sku/{query.sku* | split(',')}", &query("sku=b,,a"));
+    assert!(matches!(gap, Err(ExtractKeyError::Missing { .. })), "{gap:?}");
+    assert_eq!(
+        expand_all("sku/{query.sku* | whole}", &query("sku=a%2Cb&sku=a,b")).as_deref(),
+        Ok("sku/a%2Cb")
+    );
     assert_eq!(expand_all("s/{query.sku[]*}", &query("sku[]=a&sku%5B%5D=b")).as_deref(), Ok("s/a, s/b"));
     assert_eq!(expand_all("s/{query.sku* | int}", &query("sku=07&sku=7")).as_deref(), Ok("s/7"));
     for empty in ["", "x=1"] {

@@ -1,5 +1,7 @@
 //! Which values are found in a body, and which texts are no body.
 
+use std::iter;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -7,7 +9,7 @@ use super::*;
 fn parse(json: impl AsRef<[u8]>, pointers: &[&str]) -> Result<BodyValues, ParseBodyError> {
     let pointers: Vec<JsonPointer> =
         pointers.iter().map(|text| JsonPointer::parse(text).expect("a pointer")).collect();
-    BodyValues::parse(json.as_ref(), pointers.iter())
+    BodyValues::parse(json.as_ref(), pointers.iter(), iter::empty())
 }
 
 fn scalar_at(json: &str, pointer: &str) -> Option<JsonScalar> {
@@ -248,6 +250,36 @@ fn incomplete_list_is_unfit() {
     ] {
         assert_eq!(parse(json, &["/items/*/sku"]), Err(bad), "{json}");
     }
+}
+
+fn rows_at(json: &str, pointers: &[&str]) -> (Vec<Vec<String>>, usize) {
+    let pointers: Vec<JsonPointer> =
+        pointers.iter().map(|text| JsonPointer::parse(text).expect("a pointer")).collect();
+    let joined: Vec<&JsonPointer> = pointers.iter().collect();
+    let body = BodyValues::parse(json.as_bytes(), pointers.iter(), iter::once(joined.clone())).expect(json);
+    let rows = body.rows_at(&joined).expect("joined");
+    (rows.values.iter().cloned().collect(), rows.count)
+}
+
+/// Of joined pointers the values of one item stay together, in whatever order its members come.
+#[test]
+fn joined_pointers_have_values_of_one_item() {
+    let row = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect::<Vec<_>>();
+    let lines = ["/lines/*/house", "/lines/*/sku/code"];
+    let json = r#"{"lines": [{"house": "w1", "sku": {"code": "b"}}, {"sku": {"code": "a"}, "house": "w2"},
+        {"house": "w1", "sku": {"code": "b", "n": 2}}]}"#;
+    assert_eq!(rows_at(json, &lines), (vec![row(&["w1", "b"]), row(&["w2", "a"])], 3));
+    let json = r#"{"orders": [{"lines": [{"a": 1, "b": 2}]}, {"lines": []}, {"lines": [{"b": 1, "a": 2}]}]}"#;
+    let nested = ["/orders/*/lines/*/a", "/orders/*/lines/*/b"];
+    assert_eq!(rows_at(json, &nested), (vec![row(&["1", "2"]), row(&["2", "1"])], 2));
+    // An item that lacks a value gives none of its values to the next one.
+    let json =
+        r#"{"lines": [{"sku": {"code": "a"}}, {"house": "w2"}, {"house": "w3", "sku": {"code": "c"}}]}"#;
+    assert_eq!(rows_at(json, &lines), (vec![row(&["w3", "c"])], 1));
+    assert_eq!(rows_at(r#"{"lines": []}"#, &lines), (Vec::new(), 0));
+    let many = (0..1000).map(|number| format!(r#"{{"a": 1, "b": {number}}}"#)).collect::<Vec<_>>().join(",");
+    let (rows, count) = rows_at(&format!("[{many}]"), &["/*/a", "/*/b"]);
+    assert_eq!((rows.len(), count), (ResourceKey::MOST_IN_SET + 1, 1000));
 }
 
 /// Of a list that is too long for any set few values are kept, and all are counted.

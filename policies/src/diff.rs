@@ -110,6 +110,7 @@ fn changed_settings(old: &GatewayPlan, new: &GatewayPlan, reordered: bool) -> Ve
     let will_listen = &after.listener;
     let fields = [
         ("listeners", *listens == listens.with_reloaded_settings(will_listen)),
+        ("jwt", before.jwt == after.jwt),
         ("unmatched", passed(before) == passed(after)),
         ("log", before.log == after.log),
         ("allow_mixed", old.mixed == new.mixed),

@@ -1,5 +1,6 @@
 //! Reads a file into a plan, or reports all its mistakes at once.
 
+mod access;
 mod admin;
 mod balancing;
 mod bind;
@@ -19,7 +20,9 @@ mod hints;
 mod hold;
 mod hold_conflicts;
 mod holders;
+mod identities;
 mod journal;
+mod jwt;
 mod key;
 mod kind;
 mod large_bodies;

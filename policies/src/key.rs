@@ -1,5 +1,6 @@
 //! Makes the resource key of a request: two requests for one resource get one key, for two resources two keys.
 
+mod claims;
 mod conflict;
 mod content_declaration;
 mod error;
@@ -25,6 +26,7 @@ mod spelling;
 mod template;
 mod values;
 
+pub use claims::{AmbiguousClaimsError, ClaimValues};
 pub(crate) use conflict::compare_with_other_sources;
 pub use conflict::{CompleteBody, RequestParameterSources};
 pub use content_declaration::ContentDeclaration;

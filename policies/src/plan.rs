@@ -1,5 +1,6 @@
 //! The plan: a policy file after all checks, the only form that the gateway accepts.
 
+mod access;
 mod admin;
 mod balancing;
 mod bind_address;
@@ -9,6 +10,7 @@ mod fence;
 mod gateway;
 mod guard;
 mod inconclusive_statuses;
+mod jwt;
 mod layout;
 mod leases;
 mod listener;
@@ -29,6 +31,7 @@ mod upstream;
 mod zookeeper;
 
 pub use crate::plan::peer_listener::{PeerForwardPolicy, PeerListenerSettings, PeerTls};
+pub use access::{AccessRule, EffectiveAccessRule, IdentityPattern};
 pub use admin::AdminListenerSettings;
 pub use balancing::{DnsSettings, EndpointSettings, HealthCheck, OutlierEjection, PoolLimits};
 pub use bind_address::{BindAddress, UNIX, UnixSocketFile, host_header, socket_path};
@@ -43,6 +46,7 @@ pub use guard::{
     GuardPlan, JournalLimits, MissingTokenPolicy, OutcomeProbeSettings, PostgresLocation, StoreLocation,
 };
 pub use inconclusive_statuses::InconclusiveStatuses;
+pub use jwt::{EffectiveIssuer, JwksSource, JwtAlgorithm, JwtIssuer, JwtSettings};
 pub use layout::{ForeignLayout, LockLayout, LockLocation, LockPlacement};
 pub use leases::{KeyPattern, LeasePlan, LeasePrincipal, ParseKeyPatternError, PrincipalCredential};
 pub use listener::{ListenerLimits, ListenerProtocols, ListenerSettings, ListenerTimeouts, ProxyProtocol};
@@ -52,7 +56,9 @@ pub use once::{
     OperationQuota,
 };
 pub use operation_end::OperationEndStatus;
-pub use reserved_fields::{ReservedHeaderNames, TokenHeaderNames, is_credential};
+pub use reserved_fields::{
+    EffectiveHeaderNames, IdentityHeaderNames, ReservedHeaderNames, TokenHeaderNames, is_credential,
+};
 pub use route::{EffectiveRoute, NamedConditionValue, Route, RouteId};
 pub use routing::{RouteMatch, RouteTable};
 pub use served_tls::{CertificateFiles, ClientAuth, ListenerTls, TlsVersion};

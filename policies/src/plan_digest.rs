@@ -10,6 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    client_name::ClientNameKind,
     host::{HostMatcher, HostPattern},
     key::{GlobRelation, KeyTemplate, ResourceKey},
     path::{PathTemplate, PathTemplateSegment},
@@ -226,16 +227,21 @@ impl PublishedFencedRoute {
 
 /// Two, while the fence is migrated from one to the other.
 fn locks(fence: &FenceRule, upstream: &Upstream, path: &PathTemplate) -> Vec<PublishedLock> {
-    let ours = PublishedLock::new(&fence.keys, &fence.placing, path);
+    let lock = |keys, placing| PublishedLock::new(keys, placing, path, fence.client_name);
+    let ours = lock(&fence.keys, &fence.placing);
     let former = fence.former.as_ref();
-    let former =
-        former.map(|former| PublishedLock::new(std::slice::from_ref(&former.key), &former.placing, path));
+    let former = former.map(|former| lock(std::slice::from_ref(&former.key), &former.placing));
     let delay = upstream.fencing.delay().is_some();
     std::iter::once(ours).chain(former).map(|lock| PublishedLock { delay, ..lock }).collect()
 }
 
 impl PublishedLock {
-    fn new(keys: &[KeyTemplate], placing: &LockPlacement, route: &PathTemplate) -> Self {
+    fn new(
+        keys: &[KeyTemplate],
+        placing: &LockPlacement,
+        route: &PathTemplate,
+        client_name: Option<ClientNameKind>,
+    ) -> Self {
         let (layout, path) = match placing {
             LockPlacement::Native => (None, None),
             // Not in a field of its own: a build that does not know permits would ignore it, and be compatible.
@@ -244,7 +250,7 @@ impl PublishedLock {
                 (Some(layout.as_str().to_owned()), Some(path.to_string()))
             }
         };
-        let keys: BTreeSet<String> = keys.iter().map(|key| key.with_positions(route)).collect();
+        let keys: BTreeSet<String> = keys.iter().map(|key| key.with_positions(route, client_name)).collect();
         Self { keys: keys.into_iter().collect(), layout, path, delay: false }
     }
 

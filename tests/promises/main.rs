@@ -71,6 +71,7 @@ mod hang_up;
 mod hints;
 mod http2;
 mod http2_slow;
+mod identity;
 mod interrupted;
 mod inventory;
 mod key_page;

@@ -67,6 +67,7 @@ fn check_files(findings: &FindingCollector, peer: &PeerListenerSettings, tls: &P
     let shown = ListenerTls {
         certificates: vec![tls.pair.clone()],
         client_auth: ClientAuth::Required(tls.ca_file.clone()),
+        client_name: None,
         min_version: TlsVersion::Tls12,
     };
     let examined = match read_certificate_expiries(&shown) {

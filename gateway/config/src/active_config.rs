@@ -11,6 +11,8 @@ use fencegate_http_client::upstream::endpoint_set::UpstreamSet;
 use fencegate_policies::plan::{ServingPlan, UpstreamId};
 use fencegate_process::failpoint;
 
+use crate::access_tokens::AccessTokenAuthenticator;
+
 pub use self::{
     entry_counter::{PipelineEntryCounter, PipelineEntryGuard},
     key_generation::{KeyRulesGeneration, PendingKeyRulesGeneration, RunningRequestGuard},
@@ -25,6 +27,8 @@ use self::{
 pub struct ActiveConfig {
     pub plan: Arc<ServingPlan>,
     pub fleets: Arc<UpstreamSet>,
+    /// Verifies bearer tokens, where the plan has issuers.
+    pub tokens: Option<Arc<AccessTokenAuthenticator>>,
     /// The service of each upstream of the plan, by its number. After these come the services of older plans that
     /// still have requests in flight.
     upstreams: Vec<TrackedUpstream>,
@@ -33,11 +37,15 @@ pub struct ActiveConfig {
 }
 
 impl ActiveConfig {
-    pub fn initial(plan: Arc<ServingPlan>, fleets: Arc<UpstreamSet>) -> Arc<Self> {
+    pub fn initial(
+        plan: Arc<ServingPlan>,
+        fleets: Arc<UpstreamSet>,
+        tokens: Option<Arc<AccessTokenAuthenticator>>,
+    ) -> Arc<Self> {
         let known = service_groups::upstream_identities(&plan)
             .map(|upstream| upstream.with_generation(KeyRulesGeneration::new_open()))
             .collect();
-        Arc::new(Self { plan, fleets, upstreams: known, moved_generations: Vec::new() })
+        Arc::new(Self { plan, fleets, tokens, upstreams: known, moved_generations: Vec::new() })
     }
 
     /// The configuration after `old`, and the key generations in it that are to be opened. `rekeyed`: routes of
@@ -56,6 +64,7 @@ impl ActiveConfig {
         old: &Self,
         plan: Arc<ServingPlan>,
         fleets: Arc<UpstreamSet>,
+        tokens: Option<Arc<AccessTokenAuthenticator>>,
         rekeyed: &[String],
     ) -> (Arc<Self>, Vec<PendingKeyRulesGeneration>) {
         let mut openings = Vec::new();
@@ -88,10 +97,8 @@ impl ActiveConfig {
             }
         }
         let known = known.into_iter().map(|known| known.expect("each upstream is in one group"));
-        (
-            Arc::new(Self { upstreams: known.chain(left).collect(), plan, fleets, moved_generations: moved }),
-            openings,
-        )
+        let upstreams = known.chain(left).collect();
+        (Arc::new(Self { upstreams, plan, fleets, tokens, moved_generations: moved }), openings)
     }
 
     /// The key generations of plans before `new` whose requests hold locks that are not in `new` any more.

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use fencegate_http::{body::Body, network::Network};
 use fencegate_lock::manager::admin_query::MemberLocation;
 use fencegate_peers::{
-    LocalPeerIdentity, PeerPool, PeerReportedOutcome, header,
+    LocalPeerIdentity, PeerPool, PeerReportedOutcome,
+    header::{self, ForwardedClient},
     pool::{PeerConnection, PeerDialOptions},
 };
 use fencegate_protocol::headers::{FENCING_FORWARDED, FENCING_LEASE};
@@ -169,7 +170,8 @@ fn build_request(
     let mut http = Request::new(Body::from_bytes(request.body.clone()));
     *http.method_mut() = request.method.clone();
     *http.uri_mut() = request.path.parse().ok()?;
-    let forwarded = header::encode(&route.secret, NO_KEY, request.patience, None, &local_peer.name);
+    let client = ForwardedClient::default();
+    let forwarded = header::encode(&route.secret, NO_KEY, request.patience, client, &local_peer.name);
     let mut forwarded = HeaderValue::from_str(&forwarded).ok()?;
     forwarded.set_sensitive(true);
     let fields: [(HeaderName, HeaderValue); 4] = [

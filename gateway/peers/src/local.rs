@@ -99,6 +99,7 @@ fn peer_server_tls(tls: &PeerTls) -> ListenerTls {
     ListenerTls {
         certificates: vec![tls.pair.clone()],
         client_auth: ClientAuth::Required(tls.ca_file.clone()),
+        client_name: None,
         min_version: TlsVersion::Tls12,
     }
 }

@@ -15,6 +15,7 @@ use crate::{
     plan_context::PlanContext,
     steps::{
         self,
+        authenticate::AccessTokenSource,
         authorized::DispatchableRequest,
         buffer::BodyBufferConfig,
         client_limit::ClientConcurrencyLimit,
@@ -42,6 +43,8 @@ pub struct PipelineParts {
     pub tickets: Option<Arc<TicketIssuer>>,
     /// Answers requests of the lease interface, where there are leases.
     pub leases: Option<LeaseApiStep>,
+    /// Where the claims of a request come from.
+    pub tokens: AccessTokenSource,
     /// The secret that other gateways have to show, where there is a listener for them.
     pub peer_secret: Option<PeerSecret>,
 }
@@ -73,6 +76,7 @@ pub fn routing_pipeline(parts: PipelineParts, act: impl Handler<KeyedRequest>) -
         .layer_fn(BoxHandler::new)
         .layer(middleware(parts.leases, steps::lease_api::answer_lease_api)) // requests about leases are answered here
         .layer(middleware(RoutingTable::new(parts.plan.clone()), steps::route::route_request)) // below: route and path are fixed
+        .layer(middleware(parts.tokens, steps::authenticate::authenticate)) // below: who asks is verified, where the route reads it
         .layer(middleware(BodyBufferConfig::new(&parts.plan), steps::buffer::buffer_request)) // a slow client never holds a lock
         .layer(middleware((), steps::key::derive_keys)) // below: the keys are fixed
         .layer_fn(BoxHandler::new)
@@ -213,7 +217,8 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             all.clone(),
             MemoryBudget::new(1 << 20, all.buffered().clone()),
         );
-        let config = ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints()));
+        let config =
+            ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints()), None);
         let guards = Arc::new(GuardRegistry::new(Arc::default()));
         let pool = ConnectionPool::new(OsNetwork, process.clock.clone(), guards.clone());
         let shared = Rc::new(PlanContext {
@@ -250,6 +255,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             peer_secret: None,
             tickets: None,
             leases: None,
+            tokens: AccessTokenSource::Verified(None),
         };
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let http = || Box::new(Request::new(Body::empty()));
@@ -294,6 +300,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             upstream,
             route: None,
             source: source(),
+            identity: None,
             trace: trace(),
             has_override: false,
             unlocked: None,
@@ -302,6 +309,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         let acted = size(&locking_pipeline(fencing, forward), keyed);
         let middle = ServiceBuilder::new()
             .layer(middleware(RoutingTable::new(shared.clone()), steps::route::route_request))
+            .layer(middleware(AccessTokenSource::Verified(None), steps::authenticate::authenticate))
             .layer(middleware(BodyBufferConfig::new(&shared), steps::buffer::buffer_request))
             .layer(middleware((), steps::key::derive_keys))
             .layer_fn(BoxHandler::new)

@@ -2,6 +2,7 @@
 //! step has for another is in the type that it hands on, and not only here.
 
 mod exchange;
+mod identity;
 mod source;
 
 use std::{
@@ -23,6 +24,7 @@ use tokio::time::Instant;
 
 pub use self::{
     exchange::{AnswerFacts, Attempt, Exchange, GuardAnswerFacts, ResponseReplayExtent},
+    identity::RequestIdentity,
     source::{RequestArrival, RequestSource, RequestTrace},
 };
 use crate::concurrency_limit::ConcurrencyPermit;

@@ -135,12 +135,25 @@ reasons! {
         /// The request has a name for its operation. `once.principal` of the policy says where it has to say whose it is.
         PrincipalMissing = "principal-missing", 400, NotDispatched, "a value that says whose operation it is is missing"
             [Principal(ExtractKeyError::Missing { .. })];
+        /// Two fields `Authorization`, one in another spelling, or none behind `Bearer`.
+        BearerMalformed = "bearer-malformed", 400, NotDispatched, "the request has no single bearer token";
         Malformed = "malformed", 400, NotDispatched, "the request is malformed"
             [Listener(handler::RequestRejection::Malformed(_))];
         BodyBroken = "malformed", 400, Unknown, "the body of the request broke off after a part of it was sent on";
+        /// The route takes a claim of a token.
+        BearerMissing = "bearer-missing", 401, NotDispatched, "a bearer token is required"
+            [Key(ExtractKeyError::NoToken) | Name(ExtractKeyError::NoToken) | Principal(ExtractKeyError::NoToken)];
+        /// `WWW-Authenticate` and `detail` say why: it has expired, is for another audience, or was not signed by its issuer.
+        BearerInvalid = "bearer-invalid", 401, NotDispatched, "the bearer token is not valid";
         /// On the interface for leases: the request has neither a token nor a client certificate that the policy
         /// knows.
         LeaseCredentials = "lease-credentials", 401, NotDispatched, "who asks for the lease is not known";
+        /// The route takes the name of its client out of the certificate that the client has shown: none was shown, or it has no
+        /// name of the kind that `client_name` of the listener says.
+        CertificateRequired = "certificate-required", 403, NotDispatched, "a client certificate with a name is required"
+            [Key(ExtractKeyError::NoClientName) | Name(ExtractKeyError::NoClientName) | Principal(ExtractKeyError::NoClientName)];
+        /// The client is verified, and no rule in `allow` of the route is about it.
+        AccessDenied = "access-denied", 403, NotDispatched, "this client may not do that";
         /// The secret is wrong, the keys or the mode of the lease do not cover the request, or its client may not
         /// hold it.
         LeaseForbidden = "lease-forbidden", 403, NotDispatched, "the lease is not good for this";
@@ -250,6 +263,8 @@ reasons! {
         /// ZooKeeper may have been wiped as well. An operator has to act.
         RolledBack = "rolled-back", 503, NotDispatched, "the lock service was restored to an older state"
             [Lock(lock_manager::AcquireError::RolledBack(_))];
+        /// The token names a key that is not known, and the key set of its issuer cannot be fetched.
+        JwksAway = "jwks-away", 503, NotDispatched, "the keys that verify the bearer token are away";
         Guard = "guard", 503, NotDispatched, "the guard is away or refused"
             [Pool(ConnectError::Distrusted { .. })
                 | Trust(GuardIdentityError::Replaced | GuardIdentityError::NoGuard(_) | GuardIdentityError::OtherInstallation { .. }
@@ -329,6 +344,14 @@ impl RefusalReason {
             Self::LeaseCredentials => {
                 "Send `Authorization: Bearer` with a token that the policy knows, or show such a certificate."
             }
+            Self::BearerMissing => {
+                "Send `Authorization: Bearer` with a token of an issuer that the policy names."
+            }
+            Self::BearerInvalid => "Get a new token, and repeat the request with it.",
+            Self::BearerMalformed => "Send one `Authorization: Bearer` with one token.",
+            Self::CertificateRequired => {
+                "Show a client certificate with such a name, directly to the gateway."
+            }
             Self::LeaseRequired => "Ask for a lease of the key, and send its id in `Fencing-Lease`.",
             _ => match (self.outcome(), self.status().as_u16()) {
                 (Done, _) => "Nothing is left to do: it is finished.",
@@ -357,6 +380,10 @@ impl RefusalReason {
                 | Self::IdempotencyKeyRequired
                 | Self::PrincipalMissing
                 | Self::Malformed
+                | Self::BearerMalformed
+                | Self::BearerMissing
+                | Self::BearerInvalid
+                | Self::CertificateRequired
                 | Self::LeaseCredentials
                 | Self::LeaseForbidden
                 | Self::LeaseRequired

@@ -2,7 +2,9 @@
 
 use std::io;
 
-use fencegate_config::{bearer::BearerTokenError, key_secret::KeyHashSecretError};
+use fencegate_config::{
+    access_tokens::OpenIssuerError, bearer::BearerTokenError, key_secret::KeyHashSecretError,
+};
 use fencegate_http::listen::certificates::ListenerTlsError;
 use fencegate_peers::PeerTlsError;
 use fencegate_process::client_tls::ClientTlsError;
@@ -42,6 +44,8 @@ pub enum ProcessError {
     KeySecret(#[from] KeyHashSecretError),
     #[error("FG0512: read the key that tickets are signed with")]
     TicketKey(#[from] KeyFileError),
+    #[error(transparent)]
+    Issuer(#[from] OpenIssuerError),
     #[error(transparent)]
     State(#[from] OpenStateDirError),
     #[error("FG0512: prepare TLS with an upstream")]

@@ -5,6 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use fencegate_admin::command::ReloadReport;
 use fencegate_config::{
+    access_tokens::AccessTokenAuthenticator,
     active_config::ActiveConfig,
     current_config::{plan_delays_key, site_in_plan},
     key_secret,
@@ -25,7 +26,7 @@ use fencegate_zookeeper::session::local_member::LocalMember;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
-use super::plan_publisher::PlanPublisher;
+use super::{plan_publisher::PlanPublisher, worker_context::with_key_refresh};
 
 /// The order to a worker to switch to another config generation.
 #[derive(Debug)]
@@ -109,6 +110,8 @@ impl Reloader {
         let plan = Arc::new(gateway.serving.clone());
         let settings = LeaseSettings::open(gateway.leases.as_ref()).map_err(|bad| error_chain(&bad))?;
         let secret = key_secret::load(&gateway.serving.log).map_err(|bad| error_chain(&bad))?;
+        let tokens = AccessTokenAuthenticator::open(&plan.jwt, old.tokens.as_deref());
+        let tokens = tokens.map_err(|bad| error_chain(&bad))?;
         let fleets =
             old.fleets.for_next_plan(&plan, process.metrics.endpoints()).map_err(|bad| error_chain(&bad))?;
         let site =
@@ -116,6 +119,7 @@ impl Reloader {
         let switch = leases.as_ref().map(|leases| leases.begin_switch(site)).transpose()?;
         let liveness =
             process.threads.register_until(ThreadRole::Endpoints, fleets.retirement_token().clone());
+        let liveness = with_key_refresh(liveness, tokens.clone());
         let started = health::start_health_checks(
             OsNetwork,
             &fleets,
@@ -132,7 +136,8 @@ impl Reloader {
         if let Some(switch) = &switch {
             switch.mark_rekeyed(&difference.rekeyed);
         }
-        let (config, openings) = ActiveConfig::successor(&old, plan.clone(), fleets, &difference.rekeyed);
+        let (config, openings) =
+            ActiveConfig::successor(&old, plan.clone(), fleets, tokens, &difference.rekeyed);
         process.metrics.apply_plan(&gateway);
         current.add_plan_keys(&gateway);
         let taken = self.workers.iter().filter_map(|worker| {

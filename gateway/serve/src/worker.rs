@@ -17,7 +17,10 @@ use fencegate_proxy::{
     handler::Handler,
     pipeline::PipelineParts,
     plan_context::PlanContext,
-    steps::{client_limit::ClientConcurrencyLimit, fence::peer_forward::PeerForwarder},
+    steps::{
+        authenticate::AccessTokenSource, client_limit::ClientConcurrencyLimit,
+        fence::peer_forward::PeerForwarder,
+    },
 };
 use futures_util::future::join;
 use tokio::{
@@ -266,6 +269,7 @@ impl<N: Network, R: WorkerRole<N>> PipelineFactory<N, R> {
             peer_secret: local_peer.as_ref().map(|local_peer| local_peer.reach.pass.clone()),
             tickets: None,
             leases: None,
+            tokens: AccessTokenSource::Verified(config.tokens.clone()),
         };
         let worker = WorkerParts { parts, pool: self.pool.clone(), forwarder };
         let sinks = self.shared.telemetry.plan_sinks(&config.plan.log);

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use fencegate_config::{active_config::ActiveConfig, process_context::ProcessContext};
+use fencegate_config::{
+    access_tokens::AccessTokenAuthenticator, active_config::ActiveConfig, process_context::ProcessContext,
+};
 use fencegate_guard_client::guard_identity::GuardRegistry;
 use fencegate_http::{
     client_quota::ClientQuotas, listen::certificates::ListenerCertificates, network::sockets::OsNetwork,
@@ -16,6 +18,7 @@ use fencegate_process::{
 };
 use fencegate_proxy::{telemetry::TelemetrySinks, via::ViaName};
 use fencegate_zookeeper::state::TokenHistory;
+use futures_util::future::join;
 
 use crate::error::ProcessError;
 
@@ -71,14 +74,16 @@ pub(super) fn build_context<R>(
     let plan = Arc::new(plan.clone());
     let fleets = UpstreamSet::new(&plan, metrics.endpoints()).map_err(ProcessError::UpstreamTls)?;
     let guards = Arc::new(GuardRegistry::new(token_history));
+    let tokens = AccessTokenAuthenticator::open(&plan.jwt, None)?;
     let liveness = threads.register_until(ThreadRole::Endpoints, fleets.retirement_token().clone());
+    let liveness = with_key_refresh(liveness, tokens.clone());
     health::start_health_checks(OsNetwork, &fleets, clock.clone(), guards.clone(), liveness)?;
     let certificates =
         ListenerCertificates::open(&plan.listener, metrics.clients()).map_err(ProcessError::ListenerTls)?;
     let telemetry = TelemetrySinks::start(metrics)?;
     Ok(WorkerContext {
         process: process.clone(),
-        config: ActiveConfig::initial(plan, fleets),
+        config: ActiveConfig::initial(plan, fleets, tokens),
         telemetry,
         via: ViaName::new(Guid::new(&SystemRandomness)),
         guards,
@@ -89,4 +94,17 @@ pub(super) fn build_context<R>(
         local_peer,
         role,
     })
+}
+
+/// Keeps the keys of issuers of tokens current on the thread that looks after the endpoints of the same plan.
+pub(super) async fn with_key_refresh(
+    turning: impl Future<Output = ()>,
+    tokens: Option<Arc<AccessTokenAuthenticator>>,
+) {
+    let refreshing = async {
+        if let Some(tokens) = &tokens {
+            tokens.run_refresh_loops().await;
+        }
+    };
+    join(turning, refreshing).await;
 }

@@ -122,11 +122,6 @@ impl VerifiedTicket {
         }
     }
 
-    #[cfg(test)]
-    pub(super) fn new(claims: TicketClaims, issued: u64) -> Self {
-        Self { claims, issued, expires: issued + VALID, not_after: None, starts: issued }
-    }
-
     /// Checks the time: a ticket is good from `LEEWAY` before its issue until `LEEWAY` after its end, without the last
     /// second (RFC 7519, 4.1.4).
     pub(super) fn check_time(&self, now: u64) -> Result<(), TicketError> {

@@ -123,7 +123,7 @@ fn threads_share_verifier_and_ticket() {
     });
     // Only checks that a future can be spawned on a runtime with several threads.
     fn assert_send(_: impl Send) {}
-    assert_send(verifier.wait_for_unknown_key());
+    assert_send(verifier.keys().wait_for_unknown_key());
 }
 
 /// A ticket with more keys than any request has, or longer ones, is refused.

@@ -66,7 +66,7 @@ codes! {
     OtherFile         "FG0120" Error "a guard's file is given to a gateway, or a gateway's policy to a guard"
     OnlyOne           "FG0121" Error "several fields are there of which only one can be meant"
     BadFile           "FG0122" Error "the path of a file is not absolute"
-    BadUrl            "FG0123" Error "the address of a key set is not `http://host:port/path`"
+    BadUrl            "FG0123" Error "the address of a key set is not a URL with a host and a path"
     BadStatus         "FG0124" Error "a status cannot mean what it stands for"
     BadProbe          "FG0125" Error "a probe cannot find out what became of an operation"
     BadNetwork        "FG0126" Error "a network is not written as an address and a prefix length"
@@ -86,6 +86,8 @@ codes! {
     BadSocketPath     "FG0144" Error "the address of a unix socket is not `unix:` and the whole path of its file"
     BadSocketMode     "FG0145" Error "with its mode nobody can reach a unix socket"
     UnixTls           "FG0146" Error "TLS is to be spoken on a unix socket"
+    BadAlgorithm      "FG0148" Error "an algorithm is none of signatures by public keys"
+    SameIssuer        "FG0149" Error "two entries of `jwt` have one issuer"
 
     BadPath           "FG0201" Error "a path template is malformed"
     BadKey            "FG0202" Error "a key template is malformed"
@@ -143,6 +145,11 @@ codes! {
     NoLease           "FG0265" Error "a route asks for leases that nobody can have"
     LeaseUnfit        "FG0266" Error "a fence has `lease` beside a field with which no request can run under a lease"
     LeaseElsewhere    "FG0267" Error "a lease and a route would take two different locks for one key"
+    NoClientName      "FG0280" Error "the name of a client is taken, and its certificate is not verified or no name in it counts"
+    NoIssuer          "FG0281" Error "a claim of a token is taken, and the policy verifies no tokens"
+    BadClaim          "FG0282" Error "a claim is named that is not one value"
+    BadRule           "FG0283" Error "an access rule allows nobody, or says nothing of a client"
+    ChosenShare       "FG0284" Error "a share of a route is given to what a client chooses to be"
 
     ThinMargin        "FG0301" Error "the safety margin is smaller than a heartbeat and a tick"
     LockCanBeLost     "FG0302" Warning "the lock can be lost while a request is still allowed to run"
@@ -164,7 +171,7 @@ codes! {
 
     OpenAdmin         "FG0401" Error "the admin listener is open to the network without authentication"
     TakenField        "FG0402" Error "a token field has the name of a field with another meaning"
-    OneFieldForTwo    "FG0403" Error "both token fields have one name"
+    OneFieldForTwo    "FG0403" Error "two fields that only the gateway writes have one name"
     NoTickets         "FG0404" Warning "a guard asks for no tickets, so whoever reaches it can make up a token"
     PlainToken        "FG0405" Warning "the admin token crosses the network as plain text"
     PlainPeer         "FG0406" Warning "what gateways send on to each other crosses the network as plain text"
@@ -172,6 +179,9 @@ codes! {
     PlainDigest       "FG0408" Warning "the password for ZooKeeper crosses the network as plain text"
     PlainLease        "FG0409" Warning "the tokens of principals and the secrets of leases cross the network as plain text"
     OpenFilter        "FG0410" Warning "a filter is open to the network, so whoever reaches it can make up a moment"
+    ChosenPrincipal   "FG0415" Warning "operations belong to whoever a client says it is, although it is verified who that is"
+    PlainKeySet       "FG0416" Warning "the keys of an issuer of tokens cross the network as plain text"
+    MixedIssuers      "FG0417" Warning "a claim of several issuers is taken, and two of them may give one name to two clients"
 
     SessionNegotiated "FG0501" Warning "ZooKeeper negotiated another session timeout than the one asked for"
     RootOpen          "FG0502" Warning "everybody who reaches ZooKeeper may write the root"

@@ -3,7 +3,9 @@
 use super::{
     admin,
     diagnostics::Diagnostics,
-    fence, layout, leased_routes,
+    fence,
+    identities::VerifiedIdentities,
+    jwt, layout, leased_routes,
     leases::{self, ParsedLeases},
     listener,
     listener_conflicts::{self, ConfiguredListener},
@@ -18,8 +20,9 @@ use super::{
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     fnv::fnv1a,
+    key::JsonPointer,
     plan::{
-        FenceRule, FencingLevel, GatewayPlan, IdempotencyStore, LockPlacement, MixedPlanPolicy,
+        FenceRule, FencingLevel, GatewayPlan, IdempotencyStore, JwtSettings, LockPlacement, MixedPlanPolicy,
         ReservedHeaderNames, Route, RouteId, RouteTable, ServingPlan, UnmatchedPolicy, Upstream,
         ZooKeeperSettings,
     },
@@ -40,10 +43,12 @@ pub(super) fn parse_gateway_plan(block: &mut MappingReader) -> Option<GatewayPla
         public.into_iter().chain([admin.configured_listener()]).chain(peer.configured_listener()).collect();
     listener_conflicts::report_clashes(&listeners, block.faults());
     let zookeeper = zookeeper::zookeeper(block);
-    let mut upstreams = ParsedUpstreams::read(block);
+    let issuers = jwt::issuers(block);
+    let identities = VerifiedIdentities::new(listener, issuers.count);
+    let mut upstreams = ParsedUpstreams::read(block, identities);
     let signs = block.is_present("tickets");
     let defaults = fence::FenceDefaults::read_defaults(block, reached, signs);
-    let routes = route::routes(block, &upstreams, &defaults);
+    let routes = route::routes(block, &upstreams, &defaults, identities);
     let granting = leases::leases(block, listener);
     check_leases(&routes, &upstreams, &granting, block.faults());
     let unmatched = unmatched(block, &upstreams);
@@ -75,6 +80,7 @@ pub(super) fn parse_gateway_plan(block: &mut MappingReader) -> Option<GatewayPla
     let route = |(index, written): (usize, ParsedRoute)| written.into_route(RouteId(index));
     let routes = routes.into_iter().enumerate().map(route).collect::<Option<Vec<_>>>()?;
     let renamed = upstreams.iter().flat_map(gateway_fields);
+    let jwt = JwtSettings { issuers: issuers.issuers?, claims: claims(&routes, &upstreams) };
     Some(GatewayPlan {
         fingerprint: fingerprint(&zookeeper, &routes, &upstreams),
         zookeeper,
@@ -87,6 +93,7 @@ pub(super) fn parse_gateway_plan(block: &mut MappingReader) -> Option<GatewayPla
         serving: ServingPlan {
             name,
             listener: written?.listener,
+            jwt,
             admin: admin.admin,
             unmatched,
             log,
@@ -95,6 +102,20 @@ pub(super) fn parse_gateway_plan(block: &mut MappingReader) -> Option<GatewayPla
             routes: RouteTable::build(routes),
         },
     })
+}
+
+/// The claims that the plan reads, each once.
+fn claims(routes: &[Route], upstreams: &[Upstream]) -> Vec<JsonPointer> {
+    let fenced = routes.iter().filter_map(|route| route.fence.as_ref()).flat_map(FenceRule::claims);
+    let rules = routes.iter().flat_map(|route| &route.allow).flat_map(|rule| &rule.claims);
+    let told = upstreams.iter().flat_map(|upstream| &upstream.identity_fields.claims);
+    let mut claims: Vec<JsonPointer> = Vec::new();
+    for claim in fenced.chain(rules.map(|(claim, _)| claim)).chain(told.map(|(_, claim)| claim)) {
+        if !claims.contains(claim) {
+            claims.push(claim.clone());
+        }
+    }
+    claims
 }
 
 fn check_leases(
@@ -220,6 +241,7 @@ fn lock_fingerprint(fence: &FenceRule) -> String {
         LockPlacement::Native | LockPlacement::Semaphore { .. } => format!(" from {}", former.key),
         LockPlacement::Foreign { layout, path } => format!(" from {} {} {path}", former.key, layout.as_str()),
     });
+    let named = fence.client_name.map_or_else(String::new, |kind| format!(" name {}", kind.as_str()));
     // A tab can separate keys, because no key has a tab in it.
-    format!("{} {}{place}{former}{operations}", fence.mode.as_str(), keys.join("\t"))
+    format!("{} {}{place}{former}{operations}{named}", fence.mode.as_str(), keys.join("\t"))
 }

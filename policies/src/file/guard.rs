@@ -16,7 +16,7 @@ use super::{
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     plan::{
-        BindAddress, ClientAuth, Enforcement, GuardPlan, LateDispatchPolicy, ListenerSettings,
+        BindAddress, ClientAuth, Enforcement, GuardPlan, JwtSettings, LateDispatchPolicy, ListenerSettings,
         MissingTokenPolicy, ReservedHeaderNames, RouteTable, ServingPlan, StoreLocation, UnmatchedPolicy,
         UpstreamId,
     },
@@ -79,6 +79,7 @@ pub(super) fn parse_guard_plan(block: &mut MappingReader) -> Option<GuardPlan> {
         serving: ServingPlan {
             name,
             listener: written?.listener,
+            jwt: JwtSettings::default(),
             admin: admin.admin,
             routes: RouteTable::build(Vec::new()),
             unmatched: UnmatchedPolicy::Pass(UpstreamId(0)),

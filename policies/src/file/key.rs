@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::{
     diagnostics::Diagnostics,
+    identities::VerifiedIdentities,
     mapping::MappingReader,
     only::partial_list_fault,
     yaml::{YamlNode, YamlNodeValue, YamlScalar},
@@ -11,8 +12,8 @@ use super::{
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     key::{
-        KeyTemplate, KeyTemplateErrorKind, ParseKeyTemplateError, ResourceKey, TemplateValueFilter,
-        TemplateValueSource, TemplateVariable, format_steps,
+        JsonPointer, KeyTemplate, KeyTemplateErrorKind, ParseKeyTemplateError, ResourceKey,
+        TemplateValueFilter, TemplateValueSource, TemplateVariable, format_steps,
     },
     path::PathTemplate,
     plan::{ReservedHeaderNames, is_credential},
@@ -27,6 +28,8 @@ pub(super) struct TemplateContext<'p> {
     pub(super) path: Option<&'p PathTemplate>,
     /// Removed from a request before its key is made.
     pub(super) reserved: &'p ReservedHeaderNames,
+    /// What is known of the client.
+    pub(super) identities: VerifiedIdentities,
     /// How many items a list may have of which keys are made; `None` where the file has no limit.
     pub(super) only: Option<usize>,
     /// The most keys of one request.
@@ -39,6 +42,8 @@ pub(super) enum TemplateKind {
     Key,
     Operation,
     Principal,
+    /// Whose share of a route a request takes.
+    Client,
     LockPath,
 }
 
@@ -49,6 +54,7 @@ impl TemplateKind {
             Self::Key => "two resources can get one key",
             Self::Operation => "two operations can get one name",
             Self::Principal => "two principals can get one name",
+            Self::Client => "two clients can get one share",
             Self::LockPath => "two keys can get one lock",
         }
     }
@@ -60,6 +66,7 @@ impl fmt::Display for TemplateKind {
             Self::Key => "key",
             Self::Operation => "operation",
             Self::Principal => "principal",
+            Self::Client => "client",
             Self::LockPath => "lock path",
         })
     }
@@ -168,9 +175,10 @@ fn key(scalar: &YamlScalar, naming: &TemplateContext, faults: &Diagnostics) -> O
     Some(template)
 }
 
-/// No filter says what the values are. A host has one spelling already.
+/// No filter says what the values are. A host has one spelling already, and a verified name is not written by the client.
 fn takes_any_text(variable: &TemplateVariable) -> bool {
-    variable.source != TemplateValueSource::Host
+    use TemplateValueSource::{ClientName, Host, Jwt};
+    !matches!(variable.source, Host | ClientName | Jwt(_))
         && !variable.filters.iter().any(TemplateValueFilter::is_canonical)
 }
 
@@ -200,6 +208,10 @@ pub(super) fn template(
         for other in template.lists().skip(1).filter(|list| !list.source.is_of_same_list(&first.source)) {
             faults.push(other_list_fault(naming, first, other).at(scalar.part(other.span.clone())));
         }
+    }
+    let what = format!("the {} of {}", naming.what, naming.route);
+    if let Some(warning) = naming.identities.mixed_issuers_warning(&what, template.claims()) {
+        faults.push(warning.at(scalar.place));
     }
     for variable in template.variables() {
         let part = || {
@@ -314,8 +326,23 @@ fn check_value_source(naming: &TemplateContext, variable: &TemplateVariable) -> 
             let fault = unfit_diagnostic(naming, name, "it belongs to a connection, not to a request");
             Some(fault.with_remedy("use a field that clients send end to end, such as `{header.x-order-id}`"))
         }
+        TemplateValueSource::ClientName => {
+            naming.identities.client_name_fault(format_args!("the {} of {}", naming.what, naming.route))
+        }
+        TemplateValueSource::Jwt(claim) => {
+            let what = format!("the {} of {}", naming.what, naming.route);
+            naming.identities.claim_fault(&what, claim).or_else(|| listed_claim_fault(&what, claim))
+        }
         _ => None,
     }
+}
+
+/// A claim that is one item of a list, or every item.
+pub(super) fn listed_claim_fault(what: &str, claim: &JsonPointer) -> Option<Diagnostic> {
+    let is_listed = claim.is_list() || claim.items().next().is_some() || claim.foreign_name().is_some();
+    let message = format!("{what} takes the claim `{claim}`, which leads into a list");
+    let remedy = "take a claim with one value, such as `jwt:/sub`";
+    is_listed.then(|| Diagnostic::new(DiagnosticCode::BadClaim, message).with_remedy(remedy))
 }
 
 /// A variable that has several values where the template makes one text.
@@ -378,7 +405,11 @@ fn credential_name(source: &TemplateValueSource) -> Option<&str> {
             (&**name, &CREDENTIALS[..])
         }
         TemplateValueSource::Body(pointer) => (pointer.last()?, &CREDENTIALS[..]),
-        TemplateValueSource::Path(_) | TemplateValueSource::Host => return None,
+        // A claim is what an issuer says of a client, and no secret.
+        TemplateValueSource::Path(_)
+        | TemplateValueSource::Host
+        | TemplateValueSource::ClientName
+        | TemplateValueSource::Jwt(_) => return None,
     };
     let plain = name.to_ascii_lowercase().replace('-', "_");
     known.contains(&&*plain).then_some(name)

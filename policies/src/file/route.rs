@@ -3,10 +3,12 @@
 use std::{collections::HashSet, ops::Range, sync::Arc};
 
 use super::{
+    access,
     bypass::{self, LockCoverage, RouteLockCoverage},
     conditions, delay_conflicts,
     fence::{self, FenceDefaults, ParsedFence},
     hold_conflicts,
+    identities::VerifiedIdentities,
     key::{TemplateContext, TemplateKind},
     layout_conflicts,
     mapping::MappingReader,
@@ -21,8 +23,8 @@ use crate::{
     header_name::is_token,
     path::{PathTemplate, is_name},
     plan::{
-        FenceRule, FencingLevel, LargeBodyPolicy, LeasePolicy, LockModeRule, LockPlacement, MatchConditions,
-        ReservedHeaderNames, Route, RouteId, UpstreamId,
+        AccessRule, FenceRule, FencingLevel, LargeBodyPolicy, LeasePolicy, LockModeRule, LockPlacement,
+        MatchConditions, ReservedHeaderNames, Route, RouteId, UpstreamId,
     },
 };
 
@@ -33,7 +35,10 @@ pub(super) struct ParsedRoute {
     matching: Option<ParsedMatch>,
     /// `Some(None)` for `fence: none`.
     fence: Option<Option<ParsedFence>>,
+    allow: Option<Vec<AccessRule>>,
     upgrade: Vec<String>,
+    /// The fields of its upstream have claims in them.
+    tells_claims: bool,
 }
 
 struct ParsedMatch {
@@ -48,6 +53,11 @@ struct ParsedMatch {
 impl ParsedRoute {
     pub(super) fn into_route(self, id: RouteId) -> Option<Route> {
         let ParsedMatch { methods, path, conditions, .. } = self.matching?;
+        let fence = self.fence?.map(|fenced| fenced.fence);
+        let allow = self.allow?;
+        let reads_token = self.tells_claims
+            || fence.as_ref().is_some_and(|fence| fence.claims().next().is_some())
+            || allow.iter().any(|rule| !rule.claims.is_empty());
         Some(Route {
             id,
             name: self.name?,
@@ -55,7 +65,9 @@ impl ParsedRoute {
             methods: methods?,
             path: path?,
             conditions: conditions?,
-            fence: self.fence?.map(|fenced| fenced.fence),
+            reads_token,
+            fence,
+            allow,
             upgrade: self.upgrade,
         })
     }
@@ -130,6 +142,7 @@ pub(super) fn routes(
     policy: &mut MappingReader,
     upstreams: &ParsedUpstreams,
     defaults: &FenceDefaults,
+    identities: VerifiedIdentities,
 ) -> Vec<ParsedRoute> {
     let faults = policy.faults();
     let reserved = upstreams.reserved_fields();
@@ -146,6 +159,7 @@ pub(super) fn routes(
                 route: &route,
                 path,
                 reserved: &reserved,
+                identities,
                 only: None,
                 max_keys: FenceRule::MAX_KEYS,
             };
@@ -161,7 +175,9 @@ pub(super) fn routes(
                 upstream.and_then(|id| upstreams.no_tunnel_reason(id))
             };
             let upgrade = parse_upgrade_protocols(block, reason);
-            ParsedRoute { name, upstream, matching, fence, upgrade }
+            let allow = access::allow(block, &route, identities);
+            let tells_claims = upstream.is_some_and(|id| upstreams.tells_claims(id));
+            ParsedRoute { name, upstream, matching, fence, allow, upgrade, tells_claims }
         };
         MappingReader::read(Some(node), display_title(node), node.place, faults, read)
     };

@@ -6,7 +6,8 @@ use super::{
     balancing::parse_endpoint_settings,
     delay,
     diagnostics::Diagnostics,
-    key::HOP_BY_HOP,
+    identities::VerifiedIdentities,
+    key::{HOP_BY_HOP, listed_claim_fault},
     mapping::MappingReader,
     one_of::exactly_one,
     scalar::{self, Scheme},
@@ -16,10 +17,11 @@ use super::{
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
     header_name::is_token,
+    key::JsonPointer,
     plan::{
-        EndpointSettings, FencingLevel, InconclusiveStatuses, LateDispatchPolicy, ReservedHeaderNames,
-        ServiceId, TokenHeaderNames, Upstream, UpstreamId, UpstreamProtocol, UpstreamService, group_services,
-        normalize,
+        EndpointSettings, FencingLevel, IdentityHeaderNames, InconclusiveStatuses, LateDispatchPolicy,
+        ReservedHeaderNames, ServiceId, TokenHeaderNames, Upstream, UpstreamId, UpstreamProtocol,
+        UpstreamService, group_services, normalize,
     },
 };
 
@@ -62,10 +64,11 @@ const TAKEN: [&str; 13] = [
 ];
 
 impl<'n> ParsedUpstreams<'n> {
-    pub(super) fn read(policy: &mut MappingReader<'n>) -> Self {
+    pub(super) fn read(policy: &mut MappingReader<'n>, identities: VerifiedIdentities) -> Self {
         let faults = policy.faults();
         let entries = policy.entries("upstreams").iter();
-        let all: Vec<UpstreamEntry> = entries.map(|(key, node)| parse_entry(key, node, faults)).collect();
+        let all: Vec<UpstreamEntry> =
+            entries.map(|(key, node)| parse_entry(key, node, identities, faults)).collect();
         Self { services: group_services(all.iter().map(UpstreamEntry::endpoints)), all }
     }
 
@@ -92,6 +95,12 @@ impl<'n> ParsedUpstreams<'n> {
     /// The level of the upstream; `None` where its entry is bad.
     pub(super) fn level(&self, id: UpstreamId) -> Option<FencingLevel> {
         self.all[id.0].upstream.as_ref().map(|upstream| upstream.fencing)
+    }
+
+    /// The upstream gets claims of clients.
+    pub(super) fn tells_claims(&self, id: UpstreamId) -> bool {
+        let fields = self.all[id.0].upstream.as_ref().map(|upstream| &upstream.identity_fields);
+        fields.is_some_and(|fields| !fields.claims.is_empty())
     }
 
     /// Why a connection to the upstream cannot become a tunnel.
@@ -147,25 +156,34 @@ impl<'n> ParsedUpstreams<'n> {
 /// The names of the fields that only the gateway writes to the upstream.
 pub(super) fn gateway_fields(upstream: &Upstream) -> impl Iterator<Item = String> + use<> {
     let TokenHeaderNames { token, number } = upstream.fields.clone();
-    [token, number].into_iter().chain(upstream.operation_field.as_deref().map(str::to_owned))
+    let identity: Vec<String> = upstream.identity_fields.names().map(str::to_owned).collect();
+    let operation = upstream.operation_field.as_deref().map(str::to_owned);
+    [token, number].into_iter().chain(operation).chain(identity)
 }
 
 fn parse_entry<'n>(
     key: &'n YamlMappingKey,
     node: &'n YamlNode,
+    identities: VerifiedIdentities,
     faults: &'n Diagnostics,
 ) -> UpstreamEntry<'n> {
     let name = scalar::name(&key.text).map_err(|fault| faults.push(fault.at(key.place))).ok();
     // After the file is read, the response timeout is needed again. A mapping by itself knows only the place of its
     // name.
-    let read = |block: &mut MappingReader| (parse_upstream(block, name), block.place_of("response_timeout"));
+    let read = |block: &mut MappingReader| {
+        (parse_upstream(block, name, identities), block.place_of("response_timeout"))
+    };
     let (upstream, place) =
         MappingReader::read(Some(node), format!("upstream `{}`", key.text), key.place, faults, read)
             .unwrap_or((None, key.place));
     UpstreamEntry { name: &key.text, upstream, place }
 }
 
-fn parse_upstream(block: &mut MappingReader, name: Option<String>) -> Option<Upstream> {
+fn parse_upstream(
+    block: &mut MappingReader,
+    name: Option<String>,
+    identities: VerifiedIdentities,
+) -> Option<Upstream> {
     block.require("endpoints", "endpoints: [\"http://127.0.0.1:8000\"]");
     let written = endpoints(block);
     let reached = parse_endpoints(block, written.clone().unwrap_or_default(), "endpoints");
@@ -184,7 +202,7 @@ fn parse_upstream(block: &mut MappingReader, name: Option<String>) -> Option<Ups
         Some(FencingLevel::Delay(delay)) => delay::default_timeout_secs(delay),
         Some(FencingLevel::Upstream) | None => 15,
     };
-    let terms = UpstreamSettings::read(block, patience);
+    let terms = UpstreamSettings::read(block, patience, Some(identities));
     if let Some(terms) = &terms {
         terms.check_hops(block, fencing);
     }
@@ -269,7 +287,7 @@ pub(super) fn beside(guard: &mut MappingReader) -> Option<GuardUpstream> {
             parse_endpoints(block, written.clone().unwrap_or_default(), chosen.unwrap_or("endpoints"));
         let expiry = late_dispatch_policy(block);
         let direct = guard_direct(block, expiry);
-        let terms = UpstreamSettings::read(block, 15);
+        let terms = UpstreamSettings::read(block, 15, None);
         if let Some(terms) = &terms {
             terms.report_unsupported(block);
         }
@@ -302,6 +320,7 @@ fn guard_direct(block: &mut MappingReader, expiry: LateDispatchPolicy) -> bool {
 /// The settings that every upstream has.
 struct UpstreamSettings {
     fields: TokenHeaderNames,
+    identity_fields: IdentityHeaderNames,
     operation_field: Option<Arc<str>>,
     unfinished: InconclusiveStatuses,
     connect_timeout: Duration,
@@ -319,12 +338,28 @@ const RESPONSE_FIELDS: usize = 100;
 const TUNNEL_IDLE: Duration = Duration::from_secs(10 * 60);
 
 impl UpstreamSettings {
-    /// `patience` is the default of `response_timeout` in seconds.
-    fn read(block: &mut MappingReader, patience: u64) -> Option<Self> {
-        let fields = block.read_inner("fields", token_fields);
+    /// `patience` is the default of `response_timeout` in seconds. `identities`: what is verified of clients; `None` where
+    /// nobody but gateways comes.
+    fn read(
+        block: &mut MappingReader,
+        patience: u64,
+        identities: Option<VerifiedIdentities>,
+    ) -> Option<Self> {
+        let what = block.name().to_owned();
+        let fields = block.read_inner("fields", |block| {
+            let fields = token_fields(block);
+            (
+                fields,
+                identities.map_or_else(
+                    || Some(IdentityHeaderNames::default()),
+                    |known| identity_fields(block, &what, known),
+                ),
+            )
+        });
+        let (fields, identity_fields) = fields.unzip();
         let operation_field = block.value("operation_field", operation_field).map(Arc::from);
-        if let (Some(fields), Some(name)) = (&fields, &operation_field) {
-            check_distinct_fields(block, fields, name);
+        if let (Some(fields), Some(Some(identity))) = (&fields, &identity_fields) {
+            check_distinct_fields(block, fields, identity, operation_field.as_deref());
         }
         let unfinished = block.values("unfinished", inconclusive_status);
         let unfinished = unfinished.map_or_else(InconclusiveStatuses::default, InconclusiveStatuses::new);
@@ -340,6 +375,7 @@ impl UpstreamSettings {
         let sharing = parse_endpoint_settings(block)?;
         Some(Self {
             fields: fields?,
+            identity_fields: identity_fields??,
             operation_field,
             unfinished,
             connect_timeout,
@@ -410,6 +446,7 @@ impl UpstreamSettings {
             direct,
             expiry,
             fields: self.fields,
+            identity_fields: self.identity_fields,
             operation_field: self.operation_field,
             unfinished: self.unfinished,
             connect_timeout: self.connect_timeout,
@@ -457,12 +494,65 @@ fn token_fields(block: &mut MappingReader) -> TokenHeaderNames {
     TokenHeaderNames { token, number }
 }
 
-/// The field that carries the name of the operation is not one of those that carry the token.
-fn check_distinct_fields(block: &mut MappingReader, fields: &TokenHeaderNames, name: &str) {
-    if [&fields.token, &fields.number].into_iter().any(|field| normalize(field) == normalize(name)) {
-        let message = format!("`{name}` cannot carry both the token and the name of the operation");
-        let fault = Diagnostic::new(DiagnosticCode::OneFieldForTwo, message);
-        block.report("operation_field", fault.with_remedy("give them different names"));
+/// The fields with what was verified of a client; `None` where one of them is bad.
+fn identity_fields(
+    block: &mut MappingReader,
+    what: &str,
+    identities: VerifiedIdentities,
+) -> Option<IdentityHeaderNames> {
+    let client_name = block.value("client_name", client_field);
+    if block.is_present("client_name")
+        && let Some(fault) = identities.client_name_fault(what)
+    {
+        block.report("client_name", fault);
+    }
+    let claims = block.text_entries("claims", |name, claim| {
+        let name = client_field(name)?;
+        let claim = JsonPointer::parse(claim).map_err(|_| {
+            let message = format!("`{claim}` names no claim");
+            Diagnostic::new(DiagnosticCode::BadClaim, message).with_remedy("write a pointer such as `/sub`")
+        })?;
+        match identities.claim_fault(what, &claim).or_else(|| listed_claim_fault(what, &claim)) {
+            Some(fault) => Err(fault),
+            None => Ok((name, claim)),
+        }
+    });
+    let claims = claims?;
+    let told = claims.iter().map(|(_, claim)| claim);
+    if let Some(warning) = identities.mixed_issuers_warning(what, told) {
+        block.report("claims", warning);
+    }
+    (client_name.is_some() || !block.is_present("client_name"))
+        .then_some(IdentityHeaderNames { client_name, claims })
+}
+
+/// The lower-case name of a field that may carry what was verified of a client.
+fn client_field(text: &str) -> Result<String, Diagnostic> {
+    let remedy = "take a name such as `X-Client-Name`";
+    let name = parse_field_name(text, "what was verified of a client", remedy)?;
+    if [TokenHeaderNames::TOKEN, TokenHeaderNames::NUMBER].contains(&normalize(&name).as_str()) {
+        return Err(reserved_field_error(text, "what was verified of a client", remedy));
+    }
+    Ok(name)
+}
+
+/// Each field carries one thing.
+fn check_distinct_fields(
+    block: &mut MappingReader,
+    fields: &TokenHeaderNames,
+    identity: &IdentityHeaderNames,
+    operation: Option<&str>,
+) {
+    let mut taken: Vec<String> = [&fields.token, &fields.number].map(|name| normalize(name)).into();
+    let identity = identity.names().map(|name| (name, "fields", "what was verified of a client"));
+    let operation = operation.map(|name| (name, "operation_field", "the name of the operation"));
+    for (name, field, what) in operation.into_iter().chain(identity) {
+        if taken.contains(&normalize(name)) {
+            let message = format!("`{name}` cannot carry both {what} and something else");
+            let fault = Diagnostic::new(DiagnosticCode::OneFieldForTwo, message);
+            block.report(field, fault.with_remedy("give them different names"));
+        }
+        taken.push(normalize(name));
     }
 }
 

@@ -138,7 +138,9 @@ impl<'t> ComparedValue<'t> {
             }
             TemplateValueSource::Header(_)
             | TemplateValueSource::HeaderList(_)
-            | TemplateValueSource::Host => return None,
+            | TemplateValueSource::Host
+            | TemplateValueSource::ClientName
+            | TemplateValueSource::Jwt(_) => return None,
         };
         // A list without an item is compared as well: another source may have one.
         let known = template.comparable_values(variable, values).ok()?;

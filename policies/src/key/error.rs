@@ -10,6 +10,12 @@ pub enum ExtractKeyError {
     Missing { variable: String },
     #[error("`{variable}` {why}")]
     Invalid { variable: String, why: &'static str },
+    /// The client has shown no certificate, or none with a name that counts.
+    #[error("the client has shown no certificate with a name that counts")]
+    NoClientName,
+    /// The request has no bearer token.
+    #[error("the request has no bearer token")]
+    NoToken,
     /// A list without an item, or none at all.
     #[error("`{variable}` is an empty list")]
     EmptyList { variable: String },
@@ -40,6 +46,10 @@ impl From<KeySetSizeError> for ExtractKeyError {
 pub(super) enum ExtractValueError {
     Missing,
     Invalid(&'static str),
+    /// The client has no name.
+    NoClientName,
+    /// There is no verified token.
+    NoToken,
 }
 
 pub(super) const NOT_UTF8: &str = "is not UTF-8";

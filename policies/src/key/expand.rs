@@ -86,6 +86,8 @@ impl TemplateVariable {
         match bad {
             ExtractValueError::Missing => ExtractKeyError::Missing { variable },
             ExtractValueError::Invalid(why) => ExtractKeyError::Invalid { variable, why },
+            ExtractValueError::NoClientName => ExtractKeyError::NoClientName,
+            ExtractValueError::NoToken => ExtractKeyError::NoToken,
         }
     }
 }
@@ -102,14 +104,23 @@ impl TemplateValueSource {
                 HeaderLookup::One(bytes) => into_utf8(bytes.to_vec())?,
             },
             Self::Host => values.host().ok_or(ExtractValueError::Missing)?.to_owned(),
+            Self::ClientName => values.client_name().ok_or(ExtractValueError::NoClientName)?.to_owned(),
             Self::QueryList(_) | Self::HeaderList(_) => return Err(ExtractValueError::Missing),
-            Self::Body(pointer) => match values.body().and_then(|body| body.value_at(pointer)) {
-                None | Some(JsonScalar::Null) => return Err(ExtractValueError::Missing),
-                Some(JsonScalar::Value(value)) => value.clone(),
-                Some(JsonScalar::Unfit(reason)) => return Err(ExtractValueError::Invalid(reason)),
-            },
+            Self::Body(pointer) => json_text(values.body().and_then(|body| body.value_at(pointer)))?,
+            Self::Jwt(claim) => {
+                json_text(values.claims().ok_or(ExtractValueError::NoToken)?.value_at(claim))?
+            }
         };
         check_printable(value)
+    }
+}
+
+/// The text of a value that was found in JSON.
+fn json_text(found: Option<&JsonScalar>) -> Result<String, ExtractValueError> {
+    match found {
+        None | Some(JsonScalar::Null) => Err(ExtractValueError::Missing),
+        Some(JsonScalar::Value(value)) => Ok(value.clone()),
+        Some(JsonScalar::Unfit(reason)) => Err(ExtractValueError::Invalid(reason)),
     }
 }
 

@@ -266,6 +266,7 @@ mod tests {
             Ok(value) => Ok(value),
             Err(ExtractValueError::Missing) => Err("missing"),
             Err(ExtractValueError::Invalid(why)) => Err(why),
+            Err(ExtractValueError::NoClientName | ExtractValueError::NoToken) => Err("no identity"),
         }
     }
 

@@ -167,7 +167,12 @@ impl TemplateValueSource {
                     is_cut: list.values.len() > ResourceKey::MOST_IN_SET,
                 });
             }
-            Self::Path(_) | Self::Query(_) | Self::Header(_) | Self::Host => {
+            Self::Path(_)
+            | Self::Query(_)
+            | Self::Header(_)
+            | Self::Host
+            | Self::ClientName
+            | Self::Jwt(_) => {
                 return Err(ExtractValueError::Missing);
             }
         };
@@ -233,6 +238,7 @@ mod tests {
             Ok(()) => Ok(elements),
             Err(ExtractValueError::Invalid(reason)) => Err(reason),
             Err(ExtractValueError::Missing) => Err("missing"),
+            Err(ExtractValueError::NoClientName | ExtractValueError::NoToken) => Err("no identity"),
         }
     }
 

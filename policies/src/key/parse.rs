@@ -146,9 +146,18 @@ fn parse_source(word: &str, span: ByteSpan) -> Result<TemplateValueSource, Parse
             .map(TemplateValueSource::Body)
             .map_err(|why| syntax_error(span, why));
     }
+    if kind == "jwt" {
+        let pointer = name.strip_prefix(':').unwrap_or_default();
+        return JsonPointer::parse(pointer).map(TemplateValueSource::Jwt).map_err(|why| {
+            let unnamed = "a claim is named by a pointer, such as `jwt:/sub`";
+            syntax_error(span, if pointer.starts_with('/') { why } else { unnamed })
+        });
+    }
     match (kind, name.strip_prefix('.')) {
         ("host", _) if name.is_empty() => Ok(TemplateValueSource::Host),
         ("host", _) => Err(syntax_error(span, "`host` has no parts")),
+        ("client", Some("name")) => Ok(TemplateValueSource::ClientName),
+        ("client", _) => Err(syntax_error(span, "of a client only its name is known: `client.name`")),
         ("path", Some(name)) if is_name(name) => Ok(TemplateValueSource::Path(name.into())),
         ("query", Some(name)) if is_parameter(name) => Ok(match name.strip_suffix('*') {
             Some("") | None => TemplateValueSource::Query(name.into()),
@@ -207,6 +216,11 @@ mod tests {
             ("{query:a}", 1..8, "a source has a name after a dot, such as `path.order_id`"),
             ("{host.x}", 1..7, "`host` has no parts"),
             ("{host:80}", 1..8, "`host` has no parts"),
+            ("{client}", 1..7, "of a client only its name is known: `client.name`"),
+            ("{client.cn}", 1..10, "of a client only its name is known: `client.name`"),
+            ("{jwt}", 1..4, "a claim is named by a pointer, such as `jwt:/sub`"),
+            ("{jwt.sub}", 1..8, "a claim is named by a pointer, such as `jwt:/sub`"),
+            ("{jwt:/~}", 1..7, "within a pointer `~` is written `~0`, and a slash of a name `~1`"),
             ("{body}", 1..5, "a pointer begins with a slash, such as `body:/order/id`"),
             ("{body.id}", 1..8, "a pointer begins with a slash, such as `body:/order/id`"),
             ("{body:id | int}", 1..8, "a pointer begins with a slash, such as `body:/order/id`"),
@@ -235,7 +249,7 @@ mod tests {
         /// Any text is a template that is written as it was read, or an error with its place.
         #[test]
         fn template_round_trips_or_fails_in_place(
-            text in "\\PC{0,20}|([a-c/:%}]|\\{|\\{(path|query|header)\\.[a-z]{1,2}|\\{host|\\{body:(/[a-z~01]{0,2}){0,2}| ?\\| ?(lower|trim|int|uuid|match\\('[a-z}|]{0,3}'\\)|without\\('[.x]{0,2}'\\))|\\}){0,9}",
+            text in "\\PC{0,20}|([a-c/:%}]|\\{|\\{(path|query|header)\\.[a-z]{1,2}|\\{host|\\{client\\.name|\\{(body|jwt):(/[a-z~01]{0,2}){0,2}| ?\\| ?(lower|trim|int|uuid|match\\('[a-z}|]{0,3}'\\)|without\\('[.x]{0,2}'\\))|\\}){0,9}",
         ) {
             match KeyTemplate::parse(&text) {
                 Ok(template) => {

@@ -33,7 +33,8 @@ impl ParameterLocation {
         ("wrapped", Self::Wrapped),
     ];
 
-    /// `None` for a header field and the host: their names mean something else in other sources.
+    /// `None` for a header field, the host and what was verified of the client: their names mean something else in other
+    /// sources.
     pub(super) fn from_source(source: &TemplateValueSource) -> Option<Self> {
         match source {
             TemplateValueSource::Path(_) => Some(Self::Path),
@@ -41,7 +42,9 @@ impl ParameterLocation {
             TemplateValueSource::Body(_) => Some(Self::Json),
             TemplateValueSource::Header(_)
             | TemplateValueSource::HeaderList(_)
-            | TemplateValueSource::Host => None,
+            | TemplateValueSource::Host
+            | TemplateValueSource::ClientName
+            | TemplateValueSource::Jwt(_) => None,
         }
     }
 }

@@ -8,7 +8,10 @@ use super::{
     pointer::JsonPointer,
     resource::{PERMIT, ResourceKey},
 };
-use crate::path::{PathTemplate, is_unreserved};
+use crate::{
+    client_name::ClientNameKind,
+    path::{PathTemplate, is_unreserved},
+};
 
 /// A parsed key template. Two sets of (filtered) values never give one key: see [`Why::Unseparated`](super::KeyTemplateErrorKind::NotSeparated).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +52,11 @@ pub enum TemplateValueSource {
     Host,
     /// A string or an integer in a JSON body, or that of each item of a list there.
     Body(JsonPointer),
+    /// The name in the client's certificate, which the listener has verified. Which name that is, is a setting of the
+    /// listener.
+    ClientName,
+    /// A string or an integer among the claims of the bearer token that was verified.
+    Jwt(JsonPointer),
 }
 
 /// Part of a template's text, in bytes.
@@ -74,7 +82,8 @@ impl KeyTemplate {
 
     /// The template with each path variable replaced by its place in `path`. Two templates that give one key for each
     /// path have the same form, whatever the names of their variables.
-    pub(crate) fn with_positions(&self, path: &PathTemplate) -> String {
+    /// `client_name`: which name of a client counts, where the template has one.
+    pub(crate) fn with_positions(&self, path: &PathTemplate, client_name: Option<ClientNameKind>) -> String {
         let parts = self.parts.iter().map(|part| match part {
             KeyTemplatePart::Literal(literal) => literal.to_string(),
             KeyTemplatePart::Variable(variable) => {
@@ -83,6 +92,10 @@ impl KeyTemplate {
                 match &variable.source {
                     TemplateValueSource::Path(name) => {
                         format!("{{{}{filters}}}", path.variable_position(name))
+                    }
+                    TemplateValueSource::ClientName => {
+                        let kind = client_name.map_or("", ClientNameKind::as_str);
+                        format!("{{client.name of {kind}{filters}}}")
                     }
                     source => format!("{{{source}{filters}}}"),
                 }
@@ -182,6 +195,11 @@ impl KeyTemplate {
         joined
     }
 
+    /// The claims that the key takes from a verified token.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = &JsonPointer> {
+        self.variables().filter_map(TemplateVariable::claim)
+    }
+
     /// The values that the key takes from a JSON body.
     pub(crate) fn pointers(&self) -> impl Iterator<Item = &JsonPointer> {
         self.variables().filter_map(TemplateVariable::pointer)
@@ -189,6 +207,14 @@ impl KeyTemplate {
 }
 
 impl TemplateVariable {
+    /// The claim that the value is.
+    pub fn claim(&self) -> Option<&JsonPointer> {
+        match &self.source {
+            TemplateValueSource::Jwt(claim) => Some(claim),
+            _ => None,
+        }
+    }
+
     /// Where the value stands in a JSON body.
     pub fn pointer(&self) -> Option<&JsonPointer> {
         match &self.source {
@@ -200,7 +226,12 @@ impl TemplateVariable {
 
 impl TemplateValueSource {
     /// The words before the dot or colon.
-    pub const WORDS: [&str; 5] = ["path", "query", "header", "host", "body"];
+    pub const WORDS: [&str; 7] = ["path", "query", "header", "host", "body", "client", "jwt"];
+
+    /// True for what the gateway has verified of the client.
+    pub(crate) fn is_verified(&self) -> bool {
+        matches!(self, Self::ClientName | Self::Jwt(_))
+    }
 
     /// True if an item of this list is an item of the other one: both are values of a JSON body, below the items of one list.
     pub(crate) fn is_of_same_list(&self, other: &Self) -> bool {
@@ -217,7 +248,12 @@ impl TemplateValueSource {
         match self {
             Self::QueryList(_) | Self::HeaderList(_) => true,
             Self::Body(pointer) => pointer.is_list(),
-            Self::Path(_) | Self::Query(_) | Self::Header(_) | Self::Host => false,
+            Self::Path(_)
+            | Self::Query(_)
+            | Self::Header(_)
+            | Self::Host
+            | Self::ClientName
+            | Self::Jwt(_) => false,
         }
     }
 }
@@ -245,6 +281,8 @@ impl fmt::Display for TemplateValueSource {
             Self::HeaderList(name) => write!(f, "header.{name}*"),
             Self::Host => f.write_str("host"),
             Self::Body(pointer) => write!(f, "body:{pointer}"),
+            Self::ClientName => f.write_str("client.name"),
+            Self::Jwt(pointer) => write!(f, "jwt:{pointer}"),
         }
     }
 }
@@ -258,6 +296,11 @@ mod tests {
         for (text, written) in [
             ("order/{path.order_id}", "order/{path.order_id}"),
             ("{host}/{ header.X-Account|trim|lower }", "{host}/{header.x-account | trim | lower}"),
+            ("{client.name|lower}/{path.a}", "{client.name | lower}/{path.a}"),
+            (
+                "{jwt:/sub}/{jwt:/https:~1~1a.example~1tenant|lower}",
+                "{jwt:/sub}/{jwt:/https:~1~1a.example~1tenant | lower}",
+            ),
             ("{query.account-id | int}", "{query.account-id | int}"),
             (
                 "{path.a|match( '[a-z|]{1,40}' )|without('.json','.x}')}/{path.b|uuid}",
@@ -283,10 +326,21 @@ mod tests {
         let path = PathTemplate::parse("/v1/{id}/{b}").expect("a path");
         let template =
             KeyTemplate::parse("a/{path.id | match('[a-z]{1,4}')}:{path.b | casefold}").expect("a key");
-        let published = template.with_positions(&path);
+        let published = template.with_positions(&path, None);
         assert!(published.starts_with("a/{1 | match('[a-z]%7B1,4%7D')}:{2 | casefold "), "{published}");
         assert_eq!(KeyTemplate::published_shape(&published), "a/{}:{}");
         assert_eq!(template.shape(), "a/{}:{}");
+    }
+
+    /// Two gateways that take another name of a client publish two templates of one shape.
+    #[test]
+    fn published_client_name_has_its_kind() {
+        let path = PathTemplate::parse("/v1/{id}").expect("a path");
+        let template = KeyTemplate::parse("a/{client.name | lower}/{path.id}").expect("a key");
+        let published = |kind| template.with_positions(&path, Some(kind));
+        assert_eq!(published(ClientNameKind::Uri), "a/{client.name of uri | lower}/{1}");
+        assert_eq!(published(ClientNameKind::CommonName), "a/{client.name of cn | lower}/{1}");
+        assert_eq!(KeyTemplate::published_shape(&published(ClientNameKind::Dns)), template.shape());
     }
 
     /// A template is found by every key that it produces.

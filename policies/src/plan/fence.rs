@@ -9,9 +9,10 @@ use super::{
     once::{EffectiveIdempotency, IdempotencyRule},
     shown::{self, format_duration},
 };
+use crate::client_name::ClientNameKind;
 use crate::key::{
     ContentDeclaration, ExpandedKeys, ExtractKeyError, JsonPointer, KeyTemplate, ParameterConflictPolicy,
-    RequestParameterSources, RequestValues, ResourceKey, compare_with_other_sources,
+    RequestParameterSources, RequestValues, ResourceKey, TemplateValueSource, compare_with_other_sources,
     json::{BodyValues, ParseBodyError},
 };
 use crate::permits::PermitCount;
@@ -37,6 +38,8 @@ pub struct FenceRule {
     pub queue: usize,
     /// The most requests of one client that wait for or hold keys of the route at this gateway. Default: no limit.
     pub client_share: Option<usize>,
+    /// What tells clients apart for [`FenceRule::client_share`]. Default: their addresses.
+    pub client_share_by: Option<KeyTemplate>,
     /// Always [`HoldPolicy::Strict`] for a set and for permits.
     pub hold: HoldPolicy,
     pub forward: PeerForwardPolicy,
@@ -60,6 +63,9 @@ pub struct FenceRule {
     /// Operations of this route happen at most once.
     pub once: Option<IdempotencyRule>,
     pub lease: LeasePolicy,
+    /// Which name of a client the keys and operations take; `None` where they take none. Two gateways that take another
+    /// name for the same client take two locks.
+    pub client_name: Option<ClientNameKind>,
 }
 
 /// What happens to a request whose list has no item, so that no key can be made of one.
@@ -173,6 +179,7 @@ impl FenceRule {
             wait: Duration::from_secs(5),
             queue: 100,
             client_share: None,
+            client_share_by: None,
             hold: HoldPolicy::Cached(CachedHoldLimits::default()),
             forward: PeerForwardPolicy::default(),
             nested: NestedRequestPolicy::default(),
@@ -187,6 +194,7 @@ impl FenceRule {
             enforce: Enforcement::default(),
             once: None,
             lease: LeasePolicy::default(),
+            client_name: None,
         }
     }
 
@@ -234,8 +242,34 @@ impl FenceRule {
     }
 
     fn pointers(&self) -> impl Iterator<Item = &JsonPointer> {
+        self.all_templates().flat_map(KeyTemplate::pointers)
+    }
+
+    /// The templates of keys, of the name of an operation, and of a share.
+    fn all_templates(&self) -> impl Iterator<Item = &KeyTemplate> {
         let once = self.once.iter().flat_map(IdempotencyRule::templates);
-        self.templates().chain(once).flat_map(KeyTemplate::pointers)
+        self.templates().chain(once).chain(&self.client_share_by)
+    }
+
+    /// The client for which [`FenceRule::client_share`] counts the request; `None` where its address does.
+    ///
+    /// # Errors
+    /// Nothing was verified of the client.
+    pub fn share_client(&self, values: &dyn RequestValues) -> Result<Option<String>, ExtractKeyError> {
+        let by = self.client_share_by.as_ref().filter(|_| self.client_share.is_some());
+        by.map(|template| template.expand_name(values)).transpose()
+    }
+
+    /// The claims in keys, in the name of an operation and in a share.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = &JsonPointer> {
+        self.all_templates().flat_map(KeyTemplate::claims)
+    }
+
+    /// True if a key, the name of an operation or a share has the name of the client in it.
+    pub(crate) fn reads_client_name(&self) -> bool {
+        let mut sources =
+            self.all_templates().flat_map(KeyTemplate::variables).map(|variable| &variable.source);
+        sources.any(|source| *source == TemplateValueSource::ClientName)
     }
 
     /// The rule by which a request with that method is an operation; `None` where the method only reads.
@@ -450,6 +484,9 @@ pub struct EffectiveFence {
     /// The most requests of one client that wait for or hold keys of the route; absent without a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_share: Option<usize>,
+    /// What tells clients apart for that; absent if their addresses do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_share_by: Option<String>,
     /// `strict`, or `cached` with its linger.
     pub hold: String,
     /// The limits of `cached`; absent with `strict`.
@@ -514,6 +551,7 @@ impl EffectiveFence {
             wait,
             queue,
             client_share,
+            client_share_by,
             hold,
             forward,
             nested,
@@ -528,6 +566,8 @@ impl EffectiveFence {
             enforce,
             once,
             lease,
+            // That of the listener.
+            client_name: _,
         } = fence;
         Self {
             keys: keys.iter().map(ToString::to_string).collect(),
@@ -540,6 +580,7 @@ impl EffectiveFence {
             wait: format_duration(*wait),
             queue: *queue,
             client_share: *client_share,
+            client_share_by: client_share_by.as_ref().map(ToString::to_string),
             hold: match hold {
                 HoldPolicy::Strict => "strict".into(),
                 HoldPolicy::Cached(limits) => format!("cached, linger {}", format_duration(limits.linger)),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{
+    access::{AccessRule, EffectiveAccessRule},
     conditions::MatchConditions,
     fence::{EffectiveFence, FenceRule},
     reserved_fields::is_credential,
@@ -28,8 +29,12 @@ pub struct Route {
     pub path: PathTemplate,
     pub conditions: MatchConditions,
     pub fence: Option<FenceRule>,
+    /// Who may use the route; empty means everybody.
+    pub allow: Vec<AccessRule>,
     /// Protocols that its requests may switch to. Default none.
     pub upgrade: Vec<String>,
+    /// A bearer token of a request is verified, because something of the route reads its claims.
+    pub reads_token: bool,
 }
 
 impl Route {
@@ -44,7 +49,9 @@ impl Route {
             path: PathTemplate::parse(path).expect(path),
             conditions: MatchConditions::default(),
             fence: None,
+            allow: Vec::new(),
             upgrade: Vec::new(),
+            reads_token: false,
         }
     }
 
@@ -72,6 +79,8 @@ pub struct EffectiveRoute {
     pub query: Vec<NamedConditionValue>,
     /// Protocols that its requests may switch to.
     pub upgrade: Vec<String>,
+    /// Who may use it. Empty means everybody.
+    pub allow: Vec<EffectiveAccessRule>,
     /// Null on unfenced routes.
     pub fence: Option<EffectiveFence>,
 }
@@ -90,7 +99,19 @@ impl EffectiveRoute {
     /// `upstream_name`: of the upstream to which the route leads.
     pub fn new(route: &Route, upstream_name: String) -> Self {
         // Without `..`, here and in the forms below: a field that is added does not compile until it is shown.
-        let Route { id: _, name, upstream: _, methods, path, conditions, fence, upgrade } = route;
+        let Route {
+            id: _,
+            name,
+            upstream: _,
+            methods,
+            path,
+            conditions,
+            fence,
+            allow,
+            upgrade,
+            // It follows from the others.
+            reads_token: _,
+        } = route;
         let MatchConditions { hosts, headers, query } = conditions;
         Self {
             name: name.to_string(),
@@ -104,6 +125,7 @@ impl EffectiveRoute {
             headers: named_values(headers),
             query: named_values(query),
             upgrade: upgrade.clone(),
+            allow: allow.iter().map(EffectiveAccessRule::new).collect(),
             fence: fence.as_ref().map(EffectiveFence::new),
         }
     }

@@ -4,6 +4,7 @@ use super::routing::{RouteMatch, RouteTable};
 use super::{
     admin::AdminListenerSettings,
     fence::FenceRule,
+    jwt::JwtSettings,
     listener::ListenerSettings,
     log::LogSettings,
     reserved_fields::ReservedHeaderNames,
@@ -25,6 +26,8 @@ pub struct ServingPlan {
     /// The name of the process in logs and in its member node. Default: the host name.
     pub name: Option<String>,
     pub listener: ListenerSettings,
+    /// The bearer tokens that the listener verifies.
+    pub jwt: JwtSettings,
     pub admin: AdminListenerSettings,
     pub upstreams: Vec<Upstream>,
     pub routes: RouteTable,

@@ -8,7 +8,7 @@ use super::{
     balancing::{DnsSettings, EndpointSettings, HealthCheck, OutlierEjection, PoolLimits},
     bind_address::socket_path,
     inconclusive_statuses::InconclusiveStatuses,
-    reserved_fields::TokenHeaderNames,
+    reserved_fields::{EffectiveHeaderNames, IdentityHeaderNames, TokenHeaderNames},
     service::UpstreamService,
     shown::format_duration,
     tls::{ClientTls, EffectiveClientTls},
@@ -33,6 +33,8 @@ pub struct Upstream {
     /// What happens to a dispatch that comes after its `Fencing-Not-After`. Default [`LateDispatchPolicy::Ignored`].
     pub expiry: LateDispatchPolicy,
     pub fields: TokenHeaderNames,
+    /// The fields in which it learns of the client.
+    pub identity_fields: IdentityHeaderNames,
     /// The lower-case name under which the upstream gets the value of `Idempotency-Key`; `None` for its own name.
     pub operation_field: Option<Arc<str>>,
     /// The statuses of an answer to a fenced request that do not prove that its execution is over. Default 502 and
@@ -169,8 +171,8 @@ pub struct EffectiveUpstream {
     pub direct: bool,
     /// `ignored` or `enforced`.
     pub not_after: &'static str,
-    /// The fields in which tokens are sent.
-    pub fields: TokenHeaderNames,
+    /// The fields in which it gets tokens, and what was verified of the client.
+    pub fields: EffectiveHeaderNames,
     /// The field in which the upstream gets the value of `Idempotency-Key`, if another one.
     pub operation_field: Option<String>,
     /// The statuses of an answer that do not tell that its execution is over. Empty with `guard`: the guard tells it.
@@ -209,6 +211,7 @@ impl EffectiveUpstream {
             direct,
             expiry,
             fields,
+            identity_fields,
             operation_field,
             unfinished,
             connect_timeout,
@@ -234,7 +237,7 @@ impl EffectiveUpstream {
             delay: fencing.delay().map(format_duration),
             direct: *direct,
             not_after: expiry.as_str(),
-            fields: fields.clone(),
+            fields: EffectiveHeaderNames::new(fields, identity_fields),
             operation_field: operation_field.as_deref().map(str::to_owned),
             unfinished: match fencing {
                 FencingLevel::Guard => Vec::new(),

@@ -32,6 +32,7 @@ fn collect_fields(document: &Value, fields: &mut BTreeSet<String>) {
 fn dump_shows_every_field() {
     let hidden = BTreeMap::from([
         ("admin", vec!["bearer_file", "certificate_file", "client_ca_file", "key_file"]),
+        ("jwt", vec!["jwks_ca_file", "jwks_file"]),
         ("leases", vec!["bearer", "certificate", "file"]),
         ("listeners", vec!["certificate_file", "client_ca_file", "key_file"]),
         ("peer", vec!["ca_file", "certificate_file", "key_file"]),

@@ -65,6 +65,9 @@ pub struct LockExplanation {
     /// The most requests of one client that wait for or hold keys of the route.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_share: Option<usize>,
+    /// The client for which they are counted, as far as it was verified; absent if its address counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share_client: Option<String>,
     pub hold: HoldExplanation,
     /// `optional` or `required` for requests under the lease of a client. Absent if such requests are refused.
     #[serde(skip_serializing_if = "Option::is_none")]

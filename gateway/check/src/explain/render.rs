@@ -129,6 +129,9 @@ impl Display for LockExplanation {
         if let Some(share) = self.client_share {
             write_line(f, "client_share", share)?;
         }
+        if let Some(client) = &self.share_client {
+            write_line(f, "share_client", client)?;
+        }
         match &self.hold {
             HoldExplanation::Strict => write_line(f, "hold", "strict")?,
             HoldExplanation::Cached { linger, max_local, max_hold, max_tenure } => write_line(

@@ -24,6 +24,8 @@ impl ForwardedRequestDiff {
     pub(super) fn new(gateway: &GatewayPlan, keyed: KeyedRequest, given: &HeaderMap) -> Self {
         let mut fields = keyed.http.headers().clone();
         stamp_placeholder_token(gateway, &keyed, &mut fields);
+        let upstream = gateway.serving.upstream(keyed.upstream);
+        forward::write_identity_headers(&mut fields, keyed.identity.as_deref(), upstream);
         mask_volatile_fields(&mut fields);
         let target = keyed.http.uri().path_and_query().map_or("/", |target| target.as_str());
         let new = |name| fields.get_all(name).iter().ne(given.get_all(name));

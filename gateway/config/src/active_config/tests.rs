@@ -31,7 +31,7 @@ fn build_plan(changes: &[(&str, &str)]) -> (Arc<ServingPlan>, Arc<UpstreamSet>) 
 
 fn first_config() -> Arc<ActiveConfig> {
     let (plan, fleets) = build_plan(&[]);
-    ActiveConfig::initial(plan, fleets)
+    ActiveConfig::initial(plan, fleets, None)
 }
 
 fn successor_config(
@@ -41,7 +41,7 @@ fn successor_config(
 ) -> (Arc<ActiveConfig>, Vec<PendingKeyRulesGeneration>) {
     let (plan, fleets) = build_plan(changes);
     let rekeyed: Vec<String> = rekeyed.iter().map(|name| (*name).to_owned()).collect();
-    ActiveConfig::successor(old, plan, fleets, &rekeyed)
+    ActiveConfig::successor(old, plan, fleets, None, &rekeyed)
 }
 
 /// Opens the key generations that are due, as the process does, and counts them.
@@ -148,7 +148,7 @@ fn upstreams_sharing_host_wait_together() {
     for shared in ["http://b:80\", \"http://a:80\"", "http://b:80\", \"http://a:443\""] {
         let shared = [("http://b:80\"", shared)];
         let (plan, fleets) = build_plan(&shared);
-        let first = ActiveConfig::initial(plan, fleets);
+        let first = ActiveConfig::initial(plan, fleets, None);
         let book = first.track_request(B);
         let (second, mut openings) = successor_config(&first, &[shared[0], KEY], &["pay"]);
         assert_eq!((second.is_open(A), second.is_open(B)), (false, false));
@@ -247,7 +247,7 @@ fn newly_fenced_route_waits_for_predecessor() {
     let unfenced = ("fence: {key: \"book/{path.id}\"}", "fence: none");
     let rest = ("path: \"/book/{id}\"", "path: \"/{what}/{id}\"");
     let (plan, fleets) = build_plan(&[unfenced, rest]);
-    let first = ActiveConfig::initial(plan, fleets);
+    let first = ActiveConfig::initial(plan, fleets, None);
     let oldest = first.track_request(A);
     let without = [&WITHOUT_PAY[1..], &[unfenced, rest]].concat();
     let (second, mut openings) = successor_config(&first, &without, &["pay"]);

@@ -151,7 +151,9 @@ impl ListenerCertificates {
         let (_, session) = stream.get_ref();
         let client =
             session.peer_certificates().and_then(|chain| chain.first()).map(|first| parse_identity(first));
-        let handshake = TlsInfo { server_name: session.server_name().map(str::to_owned), client };
+        let client_name = self.tls.client_name.and_then(|kind| client.as_ref()?.name(kind));
+        let server_name = session.server_name().map(str::to_owned);
+        let handshake = TlsInfo { server_name, client, client_name };
         let protocol = match session.alpn_protocol() {
             Some(b"h2") => Some(DetectedProtocol::Http2),
             Some(b"http/1.1") => Some(DetectedProtocol::Http1),

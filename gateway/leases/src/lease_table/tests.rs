@@ -161,7 +161,7 @@ fn replaced_plan_admits_no_lease() {
     let turning = leases.begin_unchanged_switch();
     let plan = Arc::new(before.serving.clone());
     let fleets = UpstreamSet::for_display(&plan, ProcessMetricFamilies::for_gateway(&before).endpoints());
-    leases.config().replace((*before).clone(), ActiveConfig::initial(plan, fleets));
+    leases.config().replace((*before).clone(), ActiveConfig::initial(plan, fleets, None));
     drop(turning);
     assert_eq!(leases.admit_by_plan(before).err(), Some(RefusalReason::LockService));
     assert!(leases.try_admit());

@@ -41,7 +41,7 @@ use crate::{
     concurrency_limit::ConcurrencyLimit,
     pipeline::{PipelineParts, routing_pipeline},
     plan_context::PlanContext,
-    steps::{client_limit::ClientConcurrencyLimit, key::KeyedRequest},
+    steps::{authenticate::AccessTokenSource, client_limit::ClientConcurrencyLimit, key::KeyedRequest},
     via::ViaName,
 };
 
@@ -106,6 +106,7 @@ fn pipeline(
         peer_secret: None,
         tickets: None,
         leases: None,
+        tokens: AccessTokenSource::Verified(None),
     };
     PipelineInstance::new(routing_pipeline(parts, keeps.clone()), metrics)
 }
@@ -175,7 +176,7 @@ async fn check_unpolled_request() {
     let keeps = RetainingHandler::default();
     let later = DeferredExecutor::default();
     let (plan, fleets, all) = build_plan("pay");
-    let first = ActiveConfig::initial(plan, fleets);
+    let first = ActiveConfig::initial(plan, fleets, None);
     let front =
         WorkerFrontend::new(pipeline(&first, &all, &keeps), ServingRole::Gateway, CancellationToken::new());
 
@@ -198,7 +199,7 @@ async fn check_unpolled_request() {
 
     // The request has looked up its plan, and another plan replaces it.
     let (plan, fleets, all) = build_plan("order");
-    let (second, openings) = ActiveConfig::successor(&first, plan, fleets, &["pay".to_owned()]);
+    let (second, openings) = ActiveConfig::successor(&first, plan, fleets, None, &["pay".to_owned()]);
     let mut begun = Box::pin(front.replace_pipeline(pipeline(&second, &all, &keeps)));
     assert!(begun.as_mut().now_or_never().is_none(), "it may still begin under the old plan");
 

@@ -16,7 +16,7 @@ use fencegate_policies::{
 use fencegate_process::clock::SendPermission;
 use hyper::{HeaderMap, Request};
 
-use crate::request_context::{Exchange, PlanHandle, RequestContext, RequestSource};
+use crate::request_context::{Exchange, PlanHandle, RequestContext, RequestIdentity, RequestSource};
 
 pub struct DispatchableRequest<H> {
     pub http: Box<Request<Body>>,
@@ -26,6 +26,8 @@ pub struct DispatchableRequest<H> {
     /// `None` at guards and filters, and for a request that matches no route.
     pub route: Option<RouteId>,
     pub source: Rc<RequestSource>,
+    /// What the gateway has verified of the client; `None` if nothing was, and at guards and filters.
+    pub identity: Option<Rc<RequestIdentity>>,
     /// Whether a field of the request overrides its method or path. `None` where this was not checked.
     pub has_override: Option<bool>,
     /// Counts a request that passes without a lock although its route fences. A tunnel keeps it.
@@ -52,6 +54,7 @@ impl<H> DispatchableRequest<H> {
             plan,
             upstream,
             route: None,
+            identity: None,
             source,
             has_override: None,
             unlocked: None,

@@ -1,6 +1,7 @@
 //! The end of the request path: takes a connection, stamps and sends the request, and reports how far it got.
 
 mod guard_report;
+mod identity_headers;
 mod reply;
 mod retry;
 mod send_result;
@@ -57,7 +58,9 @@ use self::{
     timeouts::{AttemptTimeoutKind, AttemptTimeouts},
     tunnel::{PendingUpgrade, TunnelContext, TunnelCounts},
 };
-pub use self::{stamp::write_claim_headers, timeouts::wait_lock_lost};
+pub use self::{
+    identity_headers::write_identity_headers, stamp::write_claim_headers, timeouts::wait_lock_lost,
+};
 use super::upgrade::{self, RequestedUpgrade};
 use crate::{
     handler::Handler,
@@ -87,8 +90,18 @@ impl<N> UpstreamForwarder<N> {
 
 impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for UpstreamForwarder<N> {
     async fn handle(&self, request: DispatchableRequest<H>) -> Result<Reply, Refusal> {
-        let DispatchableRequest { mut http, context, plan, upstream, route, source, right, exchange, .. } =
-            request;
+        let DispatchableRequest {
+            mut http,
+            context,
+            plan,
+            upstream,
+            route,
+            source,
+            identity,
+            right,
+            exchange,
+            ..
+        } = request;
         let hold = right.held();
         let mut cursor = self.plan.config.fleets.get(upstream).cursor(|| endpoint_affinity_hash(&http, hold));
         let upstream = plan.upstream(upstream);
@@ -97,6 +110,7 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
             context.exchange.take();
         }
         *http.version_mut() = Version::HTTP_11;
+        write_identity_headers(http.headers_mut(), identity.as_deref(), upstream);
         set_body_framing(&mut http);
         if let Some(field) = &upstream.operation_field {
             rename_operation(http.headers_mut(), field);

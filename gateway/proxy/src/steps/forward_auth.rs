@@ -18,7 +18,7 @@ use fencegate_policies::{
     host::CanonicalHost,
     key::ResourceKey,
     path::CanonicalPath,
-    plan::{FenceRule, InconclusiveStatuses, LockMode, ServingPlan, Upstream, UpstreamId},
+    plan::{FenceRule, InconclusiveStatuses, LockMode, Route, ServingPlan, Upstream, UpstreamId},
 };
 use fencegate_protocol::headers::{FENCING_LEASE, FENCING_TICKET};
 use fencegate_refusal::{Refusal, RefusalReason};
@@ -216,6 +216,23 @@ struct ForwardAuthLock<'p> {
     upstream: UpstreamId,
 }
 
+/// Nothing is verified here of the client of the other proxy: its connection ends there, and `Authorization` is that of the
+/// proxy.
+///
+/// # Errors
+/// The route asks who the client is.
+fn check_unidentified(route: &Route) -> Result<(), Refusal> {
+    let takes_name = route.fence.as_ref().is_some_and(|fence| fence.client_name.is_some());
+    let reason = if route.reads_token {
+        RefusalReason::BearerMissing
+    } else if takes_name || !route.allow.is_empty() {
+        RefusalReason::CertificateRequired
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::new(reason, "its route asks who the client is, which is not verified behind another proxy"))
+}
+
 /// The fields in which other proxies name the method, the target and the host of the request: nginx by its
 /// configuration; Traefik and Caddy the second of each. Envoy sends method and host as they are, and the target
 /// behind our path; there a client may have written these fields, and they are ignored.
@@ -265,7 +282,8 @@ impl<'h> ForwardAuthRequest<'h> {
         let path = CanonicalPath::parse(self.uri.path());
         let query = self.uri.query();
         let host = self.host.name();
-        let values = RequestParameters { bound: None, query, headers: self.headers, host, body: None };
+        let headers = self.headers;
+        let values = RequestParameters { bound: None, query, headers, host, identity: None, body: None };
         let found = plan.routes.find(self.method.as_str(), &path, &values);
         let found = found
             .map_err(|bad| Refusal::new(RefusalReason::Malformed, format!("which route takes it: {bad}")))?;
@@ -281,6 +299,7 @@ impl<'h> ForwardAuthRequest<'h> {
         {
             return Err(suffixed_path_refusal());
         }
+        check_unidentified(route)?;
         let Some(fence) = &route.fence else { return Ok(None) };
         refuse_early_data(self.headers)?;
         if fence.reads_body() {

@@ -20,8 +20,9 @@ use hyper::{HeaderMap, Request};
 
 use crate::{
     handler::Handler,
-    request_context::{Exchange, PlanHandle, RequestContext, RequestSource, RequestTrace},
+    request_context::{Exchange, PlanHandle, RequestContext, RequestIdentity, RequestSource, RequestTrace},
     steps::{
+        authenticate::AuthenticatedRequest,
         authorized::{DispatchRight, DispatchableRequest},
         buffer::BufferedRequest,
         bufferable::{BufferableRequest, copy_buffered},
@@ -39,6 +40,8 @@ pub struct KeyedRequest {
     /// `None` for a request that matches no route and that the plan lets pass.
     pub route: Option<RouteId>,
     pub source: Rc<RequestSource>,
+    /// What was verified of the client; `None` if nothing was.
+    pub identity: Option<Rc<RequestIdentity>>,
     pub trace: Rc<RequestTrace>,
     /// A field of the request overrides its method or path.
     pub has_override: bool,
@@ -61,6 +64,8 @@ pub struct RequestLockSpec {
     pub operation_name: Option<OperationName>,
     /// The digest of the identity in the client's certificate, where it is a part of the operation's fingerprint.
     pub certificate: Option<Arc<str>>,
+    /// For which client the route counts the request; `None` for its address.
+    pub share_client: Option<Arc<str>>,
     /// Kept for as long as any part of the request runs: another plan may wait for its end.
     pub running: Rc<RunningRequestGuard>,
 }
@@ -79,6 +84,7 @@ impl KeyedRequest {
             context: self.context.clone(),
             plan: self.plan.clone(),
             source: self.source.clone(),
+            identity: self.identity.clone(),
             trace: self.trace.clone(),
             unlocked: self.unlocked.clone(),
             fenced: None,
@@ -94,9 +100,11 @@ impl KeyedRequest {
         right: DispatchRight<H>,
         exchange: Rc<Exchange>,
     ) -> DispatchableRequest<H> {
-        let Self { http, context, plan, upstream, route, source, has_override, unlocked, .. } = self;
+        let Self { http, context, plan, upstream, route, source, identity, has_override, unlocked, .. } =
+            self;
         DispatchableRequest {
             route,
+            identity,
             has_override: Some(has_override),
             unlocked,
             ..DispatchableRequest::without_route(http, context, plan, upstream, source, right, exchange)
@@ -122,12 +130,13 @@ impl BufferableRequest for KeyedRequest {
 
 pub(crate) async fn derive_keys<S: Handler<KeyedRequest>>(
     _: &(),
-    request: BufferedRequest<RoutedRequest>,
+    request: BufferedRequest<AuthenticatedRequest>,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let BufferedRequest(routed) = request;
+    let BufferedRequest(request) = request;
+    let routed = &request.routed;
     let observes = routed.fence().is_some_and(|fence| fence.enforce == Enforcement::Observe);
-    let fenced = match request_lock(&routed) {
+    let fenced = match request_lock(&request) {
         // On a route that only observes, a request without a key goes out without a token.
         Err(refusal) if observes => {
             routed.context.keys.get_or_init(|| Err(refusal.reason));
@@ -138,13 +147,25 @@ pub(crate) async fn derive_keys<S: Handler<KeyedRequest>>(
     if let Some(fenced) = &fenced {
         routed.context.keys.get_or_init(|| Ok(fenced.keys.clone()));
     }
+    let AuthenticatedRequest { routed, identity } = request;
     let RoutedRequest { http, context, plan, upstream, route, source, trace, has_override, running, .. } =
         routed;
     // The request may pass without a lock. After a reload that ends `observe`, later requests wait for its end.
     let unlocked = running.filter(|_| observes);
     let running = unlocked.clone();
-    let keyed =
-        KeyedRequest { http, context, plan, upstream, route, source, trace, has_override, unlocked, fenced };
+    let keyed = KeyedRequest {
+        http,
+        context,
+        plan,
+        upstream,
+        route,
+        source,
+        identity,
+        trace,
+        has_override,
+        unlocked,
+        fenced,
+    };
     let served = next.handle(keyed).await;
     // A tunnel keeps its own.
     match running {
@@ -153,11 +174,12 @@ pub(crate) async fn derive_keys<S: Handler<KeyedRequest>>(
     }
 }
 
-fn request_lock(routed: &RoutedRequest) -> Result<Option<RequestLockSpec>, Refusal> {
+fn request_lock(request: &AuthenticatedRequest) -> Result<Option<RequestLockSpec>, Refusal> {
+    let routed = &request.routed;
     let Some(id) = routed.route else { return Ok(None) };
     let route = routed.plan.routes.get(id);
     let Some(fence) = &route.fence else { return Ok(None) };
-    let (keys, operation) = expand_keys(routed, route, fence)?;
+    let ExpandedRequest { keys, operation, share_client } = expand_keys(request, route, fence)?;
     if keys.is_empty() {
         // `empty: pass`: the request names no resource, so it has no lock and no token.
         return Ok(None);
@@ -175,21 +197,30 @@ fn request_lock(routed: &RoutedRequest) -> Result<Option<RequestLockSpec>, Refus
         operation,
         operation_name,
         certificate,
+        share_client,
         running,
     }))
 }
 
+/// What the templates of a fence give for a request.
+struct ExpandedRequest {
+    keys: Rc<[ResourceKey]>,
+    operation: NamedOperation,
+    share_client: Option<Arc<str>>,
+}
+
 fn expand_keys(
-    routed: &RoutedRequest,
+    AuthenticatedRequest { routed, identity }: &AuthenticatedRequest,
     route: &Route,
     fence: &FenceRule,
-) -> Result<(Rc<[ResourceKey]>, NamedOperation), Refusal> {
+) -> Result<ExpandedRequest, Refusal> {
     let body = fence.reads_body().then(|| parse_json_body(&routed.http, fence)).transpose()?;
     let values = RequestParameters {
         bound: Some(route.bind(&routed.path)),
         query: routed.http.uri().query(),
         headers: routed.http.headers(),
         host: routed.host.name(),
+        identity: identity.as_deref(),
         body: body.as_ref(),
     };
     let keys = fence.expand_all(&values).map_err(|bad| Refusal::from_key_error(&bad))?;
@@ -197,7 +228,9 @@ fn expand_keys(
     let content =
         http.body().bytes().map(|bytes| CompleteBody { said: content_headers(http.headers()), bytes });
     refuse_conflicting_parameters(fence, http.method(), &values, content)?;
-    Ok((keys.into(), derive_operation(routed, fence, &values)?))
+    let share_client = fence.share_client(&values).map_err(|bad| Refusal::from_key_error(&bad))?;
+    let operation = derive_operation(routed, fence, &values)?;
+    Ok(ExpandedRequest { keys: keys.into(), operation, share_client: share_client.map(Arc::from) })
 }
 
 fn content_headers(headers: &HeaderMap) -> ContentDeclaration<'_> {

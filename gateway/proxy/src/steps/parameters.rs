@@ -1,7 +1,10 @@
 //! The values of a request that a key template, or the condition of a route, may use.
 
 use fencegate_policies::{
-    key::{CompleteBody, HeaderLookup, RequestParameterSources, RequestValues, RespelledHeaderError, json},
+    key::{
+        ClaimValues, CompleteBody, HeaderLookup, RequestParameterSources, RequestValues,
+        RespelledHeaderError, json,
+    },
     path::PathParams,
     plan::{FenceRule, same_field},
 };
@@ -11,6 +14,8 @@ use hyper::{
     header::{COOKIE, HeaderValue},
 };
 
+use crate::request_context::RequestIdentity;
+
 /// The values of a request that a key template, or the condition of a route, may use.
 pub(crate) struct RequestParameters<'a> {
     /// The path variables of the route, once the route is known.
@@ -18,6 +23,8 @@ pub(crate) struct RequestParameters<'a> {
     pub query: Option<&'a str>,
     pub headers: &'a HeaderMap,
     pub host: &'a str,
+    /// What was verified of the client.
+    pub identity: Option<&'a RequestIdentity>,
     /// The body, if it was read.
     pub body: Option<&'a json::BodyValues>,
 }
@@ -41,6 +48,14 @@ impl RequestValues for RequestParameters<'_> {
 
     fn host(&self) -> Option<&str> {
         Some(self.host)
+    }
+
+    fn client_name(&self) -> Option<&str> {
+        self.identity?.client_name.as_deref()
+    }
+
+    fn claims(&self) -> Option<&ClaimValues> {
+        self.identity?.claims()
     }
 
     fn body(&self) -> Option<&json::BodyValues> {

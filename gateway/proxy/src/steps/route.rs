@@ -92,7 +92,8 @@ pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
     let query = http.uri().query();
     let headers = http.headers();
     let host_name = host.name();
-    let parameters = RequestParameters { bound: None, query, headers, host: host_name, body: None };
+    let parameters =
+        RequestParameters { bound: None, query, headers, host: host_name, identity: None, body: None };
     let found = plan.routes.find(http.method().as_str(), &path, &parameters);
     let found = found
         .map_err(|bad| Refusal::new(RefusalReason::Malformed, format!("which route takes it: {bad}")))?;

@@ -18,9 +18,10 @@ const SHARING_GUARD: &str = include_str!("../../../tests/sharing.guard.yaml");
 const FILTER: &str = include_str!("../../../tests/filter.guard.yaml");
 
 /// Where the fields below a place in the file are described: the heading of a section.
-const GATEWAY: [(&str, &str); 12] = [
+const GATEWAY: [(&str, &str); 14] = [
     ("", "## Fields"),
     ("/listeners/*", "### `listeners.<name>`"),
+    ("/jwt/*", "### `jwt[]`"),
     ("/admin", "### `admin`"),
     ("/peer", "### `peer`"),
     ("/zookeeper", "### `zookeeper`"),
@@ -28,6 +29,7 @@ const GATEWAY: [(&str, &str); 12] = [
     ("/leases/principals/*", "### `leases.principals[]`"),
     ("/upstreams/*", "### `upstreams.<name>`"),
     ("/routes/*", "### `routes[]`"),
+    ("/routes/*/allow/*", "### `routes[].allow[]`"),
     ("/routes/*/fence", "### `routes[].fence`"),
     ("/routes/*/fence/hold", "### `routes[].fence.hold`"),
     ("/routes/*/fence/once", "### `routes[].fence.once`"),
@@ -153,6 +155,7 @@ fn shortest_policy() -> Value {
         "zookeeper": {"servers": ["zk1:2181"]},
         "leases": {"principals": [{"name": "one", "bearer": {"file": "/a"}, "keys": ["*"]}]},
         "log": {"traces": {"endpoint": "http://a:1"}},
+        "jwt": [{"issuer": "a", "audiences": ["b"], "algorithms": ["ES256"], "jwks_url": "https://a/b"}],
         "upstreams": {"one": {"endpoints": ["https://a:1"], "fencing": "upstream", "health": {"path": "/"}}},
         "routes": [{"name": "one", "upstream": "one", "match": {"path": "/{x}"}, "fence": {"key": "{path.x}", "once": {}}}],
     })

@@ -77,6 +77,10 @@ fn single(reader: &str) -> Value {
             json!({"type": "string", "pattern": "^(x509|digest|sasl|ip):.", "description": "scheme:id"})
         }
         "tickets::url" => json!({"type": "string", "pattern": "^http://"}),
+        "tickets::key_set_url" => json!({"type": "string", "pattern": "^https?://"}),
+        "jwt::algorithm" => json!({
+            "enum": ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"]
+        }),
         "bind::address" => {
             json!({"type": "string", "pattern": ":[0-9]+$|^unix:/", "description": "IP address and port, or unix:/path"})
         }
@@ -88,10 +92,13 @@ fn single(reader: &str) -> Value {
         "listener::network" => json!({"type": "string", "pattern": "^[0-9a-fA-F:.]+(/[0-9]+)?$"}),
         "listener::served" => json!({"type": "string", "pattern": "^[^/]+$"}),
         "text"
+        | "access::rule::{{closure}}"
+        | "jwt::name"
         | "principals::keys::{{closure}}"
         | "principals::certificate_name"
         | "scalar::name"
         | "tls::server_name"
+        | "upstream::client_field"
         | "upstream::field_name"
         | "upstream::operation_field" => text,
         // The name of an upstream.

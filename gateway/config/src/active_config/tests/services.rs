@@ -55,7 +55,7 @@ async fn unresolved_upstream_name_counts_as_fenced() {
             &plan,
             ProcessMetricFamilies::for_gateway(&load(POLICY).plan.expect("sound")).endpoints(),
         );
-        let config = ActiveConfig::initial(plan, fleets.expect("no files"));
+        let config = ActiveConfig::initial(plan, fleets.expect("no files"), None);
         assert_eq!([config.leads_to_fence(A).await, config.leads_to_fence(B).await], fenced);
     }
 }

@@ -16,7 +16,8 @@ use fencegate_leases::PresentedLease;
 use fencegate_lock::manager::ended_sessions::EndedSessions;
 use fencegate_metrics::PeerForwardLabel;
 use fencegate_peers::{
-    LocalPeerIdentity, PeerReportedOutcome, header,
+    LocalPeerIdentity, PeerReportedOutcome,
+    header::{self, ForwardedClient},
     pool::{PeerConnection, PeerDialOptions, PeerPool},
 };
 use fencegate_policies::{key::ResourceKey, plan::ServingPlan};
@@ -245,7 +246,9 @@ impl<N: Network> PeerForwarder<N> {
         until: Instant,
     ) -> Option<Request<Body>> {
         let left = until.saturating_duration_since(Instant::now());
-        let value = header::encode(&route.secret, key.as_str(), left, certificate, &self.local_peer.name);
+        let name = request.source.client_name().map(|name| &**name);
+        let client = ForwardedClient { certificate, name };
+        let value = header::encode(&route.secret, key.as_str(), left, client, &self.local_peer.name);
         let mut value = HeaderValue::from_str(&value).ok()?;
         // Marked as sensitive, so that no library stores or logs it.
         value.set_sensitive(true);

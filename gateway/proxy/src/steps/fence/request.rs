@@ -7,7 +7,7 @@ use fencegate_guard_client::{
     callback::{CallbackOrigin, CallbackTicket},
     guard_identity::GuardRegistry,
 };
-use fencegate_http::client_quota::{ClientId, ClientQuotaPermit, ClientQuotas};
+use fencegate_http::client_quota::{ClientId, ClientQuotaPermit, ClientQuotas, RouteClient};
 use fencegate_leases::PresentedLease;
 use fencegate_lock::manager::lock_request::WaitPlace;
 use fencegate_metrics::request_tracker::{ActiveRequest, RequestTrackGuard, RequestTracker};
@@ -77,7 +77,10 @@ impl FencedRequest {
         shares: &ClientQuotas,
     ) -> Result<Option<ClientQuotaPermit>, Refusal> {
         let Some(most) = rule.client_share else { return Ok(None) };
-        let client = ClientId::from_ip(self.keyed.source.client);
+        let client = match &self.lock.share_client {
+            Some(name) => RouteClient::Name(name.clone()),
+            None => RouteClient::Address(ClientId::from_ip(self.keyed.source.client)),
+        };
         let share = shares.acquire_route(client, self.listed.route.clone(), most);
         share
             .map(Some)

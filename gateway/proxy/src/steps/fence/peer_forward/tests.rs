@@ -56,7 +56,7 @@ fn peer_forwarder() -> PeerForwarder<OsNetwork> {
         LocalPeerIdentity { name: "gw-1".into(), address, reach, certificates: None, secured: None };
     let plan = Rc::new(PlanContext {
         process: ProcessContext::new(Arc::new(MachineClock), all.clone()),
-        config: ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints())),
+        config: ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints()), None),
         metrics,
         guards: Arc::new(GuardRegistry::new(Arc::default())),
         clients: Default::default(),
@@ -97,6 +97,7 @@ fn keyed_request(forwarder: &PeerForwarder<OsNetwork>) -> KeyedRequest {
         upstream: UpstreamId(0),
         route: None,
         source: Rc::new(source),
+        identity: None,
         trace: Rc::new(trace),
         has_override: false,
         unlocked: None,

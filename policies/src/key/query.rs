@@ -132,8 +132,9 @@ impl NormalizedParamName {
     pub(super) fn new(name: &[u8]) -> Self {
         let name = String::from_utf8_lossy(name);
         let seen = name.split('\0').next().unwrap_or_default();
-        // A reader that splits off the query itself leaves out the question mark.
-        let seen = seen.trim_start_matches('?').trim();
+        // A reader that splits off the query itself leaves out the question mark. Rack, before its version 3, skips brackets
+        // before a name: it reads `[]id` and `]id` as `id`.
+        let seen = seen.trim_start_matches('?').trim().trim_start_matches(['[', ']']);
         // A name that is as long as this can be alike only in its beginning.
         let seen = &seen[..seen.floor_char_boundary(LONGEST_NAME)];
         let member = |part: &str| {
@@ -239,7 +240,8 @@ mod tests {
     fn confusable_parameter_is_refused() {
         for other in [
             "ID", "Id", "+id", "%20id", "id+", "id%20", "%09id", "id%00", "id%00x", "id[]", "id[0]",
-            "id[x][y]", "id[", "%69D", "id%5B%5D", "[id]", "?id", "??id", "%3Fid",
+            "id[x][y]", "id[", "%69D", "id%5B%5D", "[id]", "?id", "??id", "%3Fid", "[]id", "]id", "[][id]",
+            "%5B%5Did", "?[]id",
         ] {
             assert_respelled("id", &format!("id=1&{other}=2"));
             assert_respelled("id", &format!("{other}=2&id=1"));

@@ -332,7 +332,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             RawRequest { http: http(), context, arrival, entry: None },
         );
         // The present sizes, and a little more; locks and second attempts are in the third one.
-        for (size, most) in [(begun, 1152), (routed, 2048), (acted, 5120), (sent, 3584)] {
+        for (size, most) in [(begun, 1152), (routed, 2304), (acted, 5120), (sent, 3584)] {
             assert!(size <= most, "{begun} bytes, then {routed}, {acted} and {sent}");
         }
     }

@@ -164,7 +164,7 @@ routes:
         let path = CanonicalPath::parse(target);
         assert_eq!(path.ambiguity(), None, "{target}");
         let found = plan.routes.find(method, &path, &()).expect("no conditions").expect("a route");
-        plan.is_fenced_path_with_suffix(method, &path, &(), Some(&found), found.route.upstream)
+        plan.is_protected_path_with_suffix(method, &path, &(), Some(&found), found.route.upstream)
     };
     for target in [
         "/orders/42/cancel.json",
@@ -215,6 +215,43 @@ routes:
         ("PUT", "/orders/42:refund"),
     ] {
         assert!(!refused(method, target), "{method} {target}");
+    }
+}
+
+/// A route that restricts its clients is protected as one with a fence is.
+#[test]
+fn suffix_does_not_pass_by_access_rules() {
+    let loaded = load(
+        r#"
+version: 1
+listeners:
+  public:
+    address: "127.0.0.1:8080"
+    tls: {certificates: [{certificate_file: a.crt, key_file: a.key}], client_ca_file: ca.crt, client_auth: optional, client_name: uri}
+zookeeper: {servers: ["127.0.0.1:2181"]}
+upstreams: {orders: {endpoints: ["http://127.0.0.1:8000"], fencing: upstream}}
+routes:
+  - {name: admin, upstream: orders, match: {path: "/admin"}, allow: [{client_name: "*"}], fence: none}
+  - {name: open, upstream: orders, match: {path: "/open"}, fence: none}
+  - {name: rest, upstream: orders, match: {path: "/{rest...}"}, fence: none}
+"#,
+    );
+    let plan = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics)).serving;
+    assert!(plan.upstreams[0].service.is_protected && !plan.upstreams[0].has_fenced_routes);
+    for (target, refused) in [
+        ("/admin.json", true),
+        ("/admin.", true),
+        ("/admin.v2.json", true),
+        (&format!("/x{}", ".x".repeat(40)), true),
+        ("/admin", false),
+        ("/open.json", false),
+        ("/x.json", false),
+    ] {
+        let path = CanonicalPath::parse(target);
+        let found = plan.routes.find("GET", &path, &()).expect("no conditions").expect("a route");
+        let is_suffixed =
+            plan.is_protected_path_with_suffix("GET", &path, &(), Some(&found), found.route.upstream);
+        assert_eq!(is_suffixed, refused, "{target}");
     }
 }
 

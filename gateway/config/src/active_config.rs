@@ -122,11 +122,11 @@ impl ActiveConfig {
         in_plan.iter().chain(left.iter().filter(|left| !left.generation.is_over())).collect()
     }
 
-    /// True if some route fences requests to the service behind `upstream`. Two names count as one service if the
+    /// True if some route fences requests to the service behind `upstream`, or restricts its clients. Two names count as one service if the
     /// file shows that, or if both resolve to a common address. If that cannot be determined within a second, the
     /// result is true.
-    pub async fn leads_to_fence(&self, upstream: UpstreamId) -> bool {
-        self.plan.upstream(upstream).service.is_fenced || self.fleets.overlaps_fenced(upstream).await
+    pub async fn leads_to_protected(&self, upstream: UpstreamId) -> bool {
+        self.plan.upstream(upstream).service.is_protected || self.fleets.overlaps_protected(upstream).await
     }
 
     /// Counts a fenced request. Keep the token as long as any part of the request runs.

@@ -115,7 +115,7 @@ codes! {
     BadCondition      "FG0224" Error "no request can meet the condition of a route, or nobody can tell whether a request meets it"
     OpenPath          "FG0225" Warning "a route lets writing requests pass without a lock on paths that another route fences"
     LooseRoute        "FG0226" Warning "an unfenced route takes other spellings of the paths that a fenced route takes"
-    OpenUnmatched     "FG0227" Warning "requests without a route pass without a lock to a service that has fenced routes"
+    OpenUnmatched     "FG0227" Warning "requests without a route pass to a service that has routes with a fence or an `allow`"
     StreamedBody      "FG0228" Error "a body is to be streamed, but the whole body is needed before it is sent"
     OneScope          "FG0229" Error "operations of two upstreams would share their names"
     SourceConflicts   "FG0235" Warning "a value of a key may stand elsewhere in a request with another value, which the service may read"

@@ -61,7 +61,10 @@ pub(super) fn parse_gateway_plan(block: &mut MappingReader) -> Option<GatewayPla
     if let Some(listener) = written.as_ref().filter(|_| routes.iter().any(ParsedRoute::buffers_bodies)) {
         listener.check_room(block.faults());
     }
-    upstreams.mark_fenced(routes.iter().filter_map(ParsedRoute::fenced_upstream));
+    upstreams.mark_protected(
+        routes.iter().filter_map(ParsedRoute::fenced_upstream),
+        routes.iter().filter_map(ParsedRoute::restricted_upstream),
+    );
     warn_open_unmatched(block, unmatched, &upstreams);
     if let Some(listener) = &written {
         let fenced = upstreams.valid_upstreams().filter(|(upstream, _)| upstream.has_fenced_routes);
@@ -158,8 +161,8 @@ fn parse_mixed_plans(block: &mut MappingReader) -> MixedPlanPolicy {
 /// A path that the list of routes lacks then passes without a lock.
 fn warn_open_unmatched(block: &mut MappingReader, unmatched: UnmatchedPolicy, upstreams: &ParsedUpstreams) {
     let UnmatchedPolicy::Pass(id) = unmatched else { return };
-    if upstreams.is_fenced(id) {
-        let message = "what no route takes passes without a lock, to a service that has fenced routes";
+    if upstreams.is_protected(id) {
+        let message = "what no route takes passes without a check, to a service that has routes with a fence or an `allow`";
         let remedy = "write `reject`, and a route with `fence: none` for each path that may pass";
         block
             .report("unmatched", Diagnostic::new(DiagnosticCode::OpenUnmatched, message).with_remedy(remedy));

@@ -84,6 +84,11 @@ impl ParsedRoute {
         })
     }
 
+    /// The upstream of a route with an `allow`.
+    pub(super) fn restricted_upstream(&self) -> Option<UpstreamId> {
+        self.upstream.filter(|_| self.allow.as_ref().is_some_and(|rules| !rules.is_empty()))
+    }
+
     /// The route as an access to its upstream; `None` where a part of it is bad.
     fn lock_coverage(&self, upstreams: &ParsedUpstreams) -> Option<RouteLockCoverage<'_>> {
         let passage = match self.fence.as_ref()? {

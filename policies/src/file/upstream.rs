@@ -121,9 +121,9 @@ impl<'n> ParsedUpstreams<'n> {
         self.services[id.0]
     }
 
-    /// Some route fences requests to the service of this upstream.
-    pub(super) fn is_fenced(&self, id: UpstreamId) -> bool {
-        self.all[id.0].upstream.as_ref().is_some_and(|upstream| upstream.service.is_fenced)
+    /// Some route fences requests to the service of this upstream, or restricts its clients.
+    pub(super) fn is_protected(&self, id: UpstreamId) -> bool {
+        self.all[id.0].upstream.as_ref().is_some_and(|upstream| upstream.service.is_protected)
     }
 
     /// The plan's upstreams; `None` where one of them is bad.
@@ -140,14 +140,20 @@ impl<'n> ParsedUpstreams<'n> {
         ReservedHeaderNames::new(self.valid_upstreams().flat_map(|(upstream, _)| gateway_fields(upstream)))
     }
 
-    /// `upstreams` are those to which some route fences requests.
-    pub(super) fn mark_fenced(&mut self, upstreams: impl Iterator<Item = UpstreamId>) {
-        let upstreams: HashSet<UpstreamId> = upstreams.collect();
-        let fenced: HashSet<ServiceId> = upstreams.iter().map(|id| self.service(*id)).collect();
+    /// Each route leads to one upstream: `fenced` are the upstreams of the routes with a fence, and `restricted` are the
+    /// upstreams of the routes with an `allow`.
+    pub(super) fn mark_protected(
+        &mut self,
+        fenced: impl Iterator<Item = UpstreamId>,
+        restricted: impl Iterator<Item = UpstreamId>,
+    ) {
+        let fenced: HashSet<UpstreamId> = fenced.collect();
+        let protected: HashSet<ServiceId> =
+            fenced.iter().copied().chain(restricted).map(|id| self.service(id)).collect();
         for (index, (entry, id)) in self.all.iter_mut().zip(&self.services).enumerate() {
             if let Some(upstream) = &mut entry.upstream {
-                upstream.has_fenced_routes = upstreams.contains(&UpstreamId(index));
-                upstream.service = UpstreamService { id: *id, is_fenced: fenced.contains(id) };
+                upstream.has_fenced_routes = fenced.contains(&UpstreamId(index));
+                upstream.service = UpstreamService { id: *id, is_protected: protected.contains(id) };
             }
         }
     }
@@ -297,7 +303,7 @@ pub(super) fn beside(guard: &mut MappingReader) -> Option<GuardUpstream> {
         let mut upstream =
             terms?.into_upstream("upstream".into(), reached?, FencingLevel::Upstream, direct, expiry);
         upstream.has_fenced_routes = true;
-        upstream.service.is_fenced = true;
+        upstream.service.is_protected = true;
         Some(GuardUpstream { upstream, place })
     };
     guard.is_present("upstream").then(|| guard.read_inner("upstream", read)).flatten()?
@@ -459,7 +465,7 @@ impl UpstreamSettings {
             tunnel_idle: self.tunnel_idle,
             sharing: self.sharing,
             has_fenced_routes: false,
-            service: UpstreamService { id: ServiceId(0), is_fenced: false },
+            service: UpstreamService { id: ServiceId(0), is_protected: false },
         }
     }
 }

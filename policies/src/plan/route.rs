@@ -55,6 +55,12 @@ impl Route {
         }
     }
 
+    /// The route fences its requests, or restricts its clients: a request of the route must not reach the service by
+    /// another route.
+    pub fn is_protected(&self) -> bool {
+        self.fence.is_some() || !self.allow.is_empty()
+    }
+
     /// The values that the route's path template binds in `path`. The route must have been found for this path.
     pub fn bind<'a>(&'a self, path: &'a CanonicalPath) -> PathParams<'a> {
         PathParams::new(&self.path, path)

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The most dots in the last segment of a path at which a suffix is looked for. Each of them costs a search for a route, and
-/// with more the path counts as one of a fenced route.
+/// with more the path counts as one of a protected route.
 const MOST_DOTS: usize = 32;
 
 /// The served traffic of a process, and its upstreams: the part of a plan that gateway and guard share.
@@ -41,13 +41,13 @@ impl ServingPlan {
         &self.upstreams[id.0]
     }
 
-    /// True for a request to `upstream` whose path some services read as one that a route of the same service fences, other than the
+    /// True for a request to `upstream` whose path some services read as one of a protected route of the same service, other than the
     /// route that was found here: Rails and Spring before 5.3 take a suffix such as `.json` off the last segment, and others take
-    /// dots off the end of any segment. The request would run without the lock of that route, or under another one.
+    /// dots off the end of any segment. The request would run without the lock and the `allow` of that route, or under others.
     ///
     /// The route that was found takes a suffix of its own requests: its key says what the suffix means. A route that writes
     /// the suffix out means what it says, unless its variable then has the text of a segment that the other route writes out.
-    pub fn is_fenced_path_with_suffix(
+    pub fn is_protected_path_with_suffix(
         &self,
         method: &str,
         path: &CanonicalPath,
@@ -60,28 +60,28 @@ impl ServingPlan {
         }
         let service = self.upstream(upstream).service.id;
         let own = found.map(|found| found.route);
-        let fences_elsewhere = |route: &Route| {
-            route.fence.is_some()
+        let protects_elsewhere = |route: &Route| {
+            route.is_protected()
                 && self.upstream(route.upstream).service.id == service
                 && own.is_none_or(|own| own.id != route.id)
         };
-        let is_other_fence = |path: &str, counts: &dyn Fn(&Route) -> bool| {
+        let is_other_protected = |path: &str, counts: &dyn Fn(&Route) -> bool| {
             let path = CanonicalPath::parse(path);
             if path.ambiguity().is_some() {
                 return false;
             }
             match self.routes.find(method, &path, values) {
                 Ok(other) => {
-                    other.is_some_and(|RouteMatch { route, .. }| fences_elsewhere(route) && counts(route))
+                    other.is_some_and(|RouteMatch { route, .. }| protects_elsewhere(route) && counts(route))
                 }
-                // Which route it would be is not clear, and it may be the fenced one.
+                // Which route it would be is not clear, and it may be the protected one.
                 Err(_) => true,
             }
         };
         let without_dots: Vec<&str> =
             path.as_str().split('/').map(|segment| segment.trim_end_matches('.')).collect();
         let without_dots = without_dots.join("/");
-        if without_dots != path.as_str() && is_other_fence(&without_dots, &|_| true) {
+        if without_dots != path.as_str() && is_other_protected(&without_dots, &|_| true) {
             return true;
         }
         let writes_suffix = own.map(|own| own.path.written_suffix());
@@ -96,9 +96,9 @@ impl ServingPlan {
         // Rails takes the last dot for the beginning of the suffix, and Spring any of them.
         let mut dots = without_dots[last..].match_indices('.').map(|(dot, _)| last + dot);
         if dots.clone().count() > MOST_DOTS {
-            return self.routes.routes().iter().any(fences_elsewhere);
+            return self.routes.routes().iter().any(protects_elsewhere);
         }
-        dots.any(|dot| is_other_fence(&without_dots[..dot], &counts))
+        dots.any(|dot| is_other_protected(&without_dots[..dot], &counts))
     }
 
     /// Reads a key that a job or a client of leases wants to lock.

@@ -254,6 +254,48 @@ async fn rules_about_claims_decide_before_lock() {
     }
 }
 
+/// A request that the service may read as one of a route with rules, though it matches an open route here, is refused, also
+/// where nothing of the service is fenced.
+#[tokio::test]
+async fn rules_cannot_be_gone_round_by_second_reading() {
+    let site = TestSite::fresh().await;
+    let issuer = FileIssuer::new();
+    let admin = json!({"name": "admin", "upstream": "ledger", "match": {"path": "/admin/{rest...}"},
+        "allow": [{"claims": {"/sub": "root"}}], "fence": "none"});
+    let status = json!({"name": "status", "upstream": "ledger", "match": {"path": "/status"},
+        "allow": [{"claims": {"/sub": "root"}}], "fence": "none"});
+    let open =
+        json!({"name": "open", "upstream": "ledger", "match": {"path": "/{rest...}"}, "fence": "none"});
+    let routed =
+        issuer.policy(&site).without_route("pay").without_route("read").with_route(admin).with_route(status);
+    let unmatched = routed.clone().with("/unmatched", json!({"pass": "ledger"}));
+    for policy in [routed.with_route(open), unmatched] {
+        let gateway = Gateway::start(&policy).await;
+        let before = site.origin.log().records.len();
+        for request in [TestRequest::get("/admin/x"), TestRequest::get("/status")] {
+            assert_refused(&gateway.send(&request).await, 401, "bearer-missing", "the route itself");
+        }
+        for (request, reason) in [
+            (TestRequest::get("/x").field("X-Original-URL", "/admin/x"), "ambiguous-path"),
+            (TestRequest::get("/x").field("X_Rewrite_URL", "/admin/x"), "ambiguous-path"),
+            (TestRequest::post("/x").field("X-HTTP-Method-Override", "DELETE"), "method"),
+            (TestRequest::with_method("post", "/x"), "method"),
+            (TestRequest::get("//admin/x"), "ambiguous-path"),
+            (TestRequest::get("/x/..%2fadmin/x"), "ambiguous-path"),
+            (TestRequest::get("/status.json"), "ambiguous-path"),
+            (TestRequest::get("/status."), "ambiguous-path"),
+        ] {
+            let what = format!("{request:?}");
+            let status = if reason == "method" { 405 } else { 400 };
+            assert_refused(&gateway.send(&request).await, status, reason, &what);
+        }
+        assert_eq!(site.origin.log().records.len(), before, "{:?}", site.origin.log().latest());
+        assert_eq!(gateway.send(&TestRequest::get("/x")).await.status, 200);
+        let root = with_bearer(TestRequest::get("/admin/x"), &issuer.key.token_of("root"));
+        assert_eq!(gateway.send(&root).await.status, 200);
+    }
+}
+
 /// A share of a route belongs to whoever the token names, though all come from one address.
 #[tokio::test]
 async fn share_belongs_to_identity() {

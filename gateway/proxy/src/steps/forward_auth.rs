@@ -291,12 +291,17 @@ impl<'h> ForwardAuthRequest<'h> {
         let route = plan.routes.get(found.route.id);
         // Checked for unfenced routes as well: the service may take the request for one of a fenced route.
         if let Some(ambiguous) = find_ambiguity(&self.method, &path, find_override(self.headers))
-            && config.leads_to_fence(route.upstream).await
+            && config.leads_to_protected(route.upstream).await
         {
             return Err(ambiguous);
         }
-        if plan.is_fenced_path_with_suffix(self.method.as_str(), &path, &values, Some(&found), route.upstream)
-        {
+        if plan.is_protected_path_with_suffix(
+            self.method.as_str(),
+            &path,
+            &values,
+            Some(&found),
+            route.upstream,
+        ) {
             return Err(suffixed_path_refusal());
         }
         check_unidentified(route)?;

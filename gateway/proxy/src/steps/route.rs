@@ -105,14 +105,15 @@ pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
         }
     };
     let method = http.method().as_str();
-    let is_suffixed = plan.is_fenced_path_with_suffix(method, &path, &parameters, found.as_ref(), upstream);
+    let is_suffixed =
+        plan.is_protected_path_with_suffix(method, &path, &parameters, found.as_ref(), upstream);
     let route = found.as_ref().map(|found| found.route.id);
     let counted = route.map_or(metrics.unrouted(), |id| metrics.route(id));
     context.subject.get_or_init(|| RequestSubject::Route(RouteFacts::new(route, counted.track_in_flight())));
     let overridden = find_override(http.headers());
     let has_override = overridden.is_some();
     if let Some(ambiguous) = find_ambiguity(http.method(), &path, overridden)
-        && config.leads_to_fence(upstream).await
+        && config.leads_to_protected(upstream).await
     {
         return Err(ambiguous);
     }
@@ -144,8 +145,8 @@ pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
     .await
 }
 
-/// Why a request could be read in two ways. The service may read it as one that belongs to a fenced route. So it is
-/// never sent to a service with a fenced route, whichever route matches it here.
+/// Why a request could be read in two ways. The service may read it as one that belongs to a route with a fence or
+/// an `allow`. So it is never sent to a service with such a route, whichever route matches it here.
 pub(super) fn find_ambiguity(
     method: &Method,
     path: &CanonicalPath,
@@ -162,9 +163,9 @@ pub(super) fn find_ambiguity(
     Some(Refusal::new(reason, format!("the field `{name}`")))
 }
 
-/// The refusal of a path that a service may read as that of a fenced route.
+/// The refusal of a path that a service may read as that of a protected route.
 pub(super) fn suffixed_path_refusal() -> Refusal {
-    let detail = "without its suffix or its last dots it is the path of a fenced route, which some servers take it for";
+    let detail = "without its suffix or its last dots it is the path of a route with a fence or an `allow`, which some servers take it for";
     Refusal::new(RefusalReason::AmbiguousPath, detail)
 }
 

@@ -39,15 +39,23 @@ fn dropped_generations_belong_to_rekeyed_services() {
     assert!(left.len() == 1 && Arc::ptr_eq(&left[0], &pay) && !Arc::ptr_eq(&left[0], &book));
 }
 
-/// An upstream counts as fenced if its name does not resolve, because the name may then point to the fenced service.
-/// Of two upstreams with different IP addresses each counts by its own routes.
+/// An upstream counts as protected if its name does not resolve, because the name may then point to the protected service.
+/// Of two upstreams with different IP addresses each counts by its own routes. An `allow` protects as a fence does.
 #[tokio::test]
-async fn unresolved_upstream_name_counts_as_fenced() {
+async fn unresolved_upstream_name_counts_as_protected() {
     let endpoints = [("http://a:80", "http://10.0.0.1:80"), ("http://b:80", "http://10.0.0.2:80")];
     let unfenced = [("fence: {key: \"book/{path.id}\"}", "fence: none")];
     let silent = [("http://10.0.0.2:80", "http://silent.example:80")];
-    for (changes, fenced) in [
+    let allowed = [
+        (
+            "listeners: {public: {address: ",
+            "listeners: {public: {tls: {certificates: [{certificate_file: a.crt, key_file: a.key}], client_ca_file: ca.crt, client_auth: optional, client_name: uri}, address: ",
+        ),
+        ("fence: {key: \"book/{path.id}\"}", "allow: [{client_name: \"*\"}], fence: none"),
+    ];
+    for (changes, protected) in [
         (&[&endpoints[..], &unfenced[..]].concat(), [true, false]),
+        (&[&endpoints[..], &allowed[..]].concat(), [true, true]),
         (&[&endpoints[..], &unfenced[..], &silent[..]].concat(), [true, true]),
     ] {
         let (plan, _) = build_plan(changes);
@@ -56,7 +64,7 @@ async fn unresolved_upstream_name_counts_as_fenced() {
             ProcessMetricFamilies::for_gateway(&load(POLICY).plan.expect("sound")).endpoints(),
         );
         let config = ActiveConfig::initial(plan, fleets.expect("no files"), None);
-        assert_eq!([config.leads_to_fence(A).await, config.leads_to_fence(B).await], fenced);
+        assert_eq!([config.leads_to_protected(A).await, config.leads_to_protected(B).await], protected);
     }
 }
 

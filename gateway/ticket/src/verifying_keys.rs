@@ -10,7 +10,7 @@ use std::{
 };
 
 use tokio::sync::{Notify, watch};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::{
     key_error::TicketJwkError,
@@ -92,7 +92,8 @@ impl VerifyingKeys {
     }
 
     /// Keys of an issuer of access tokens, from a file that is a key set. A changed file is read within a second, or at
-    /// once for a token of an unknown key. A bad file changes nothing.
+    /// once for a token of an unknown key. A bad file changes nothing; in a key set without a key that counts the last key was
+    /// revoked.
     ///
     /// # Errors
     /// [`KeyFileError`]: there must be valid keys at the start.
@@ -147,10 +148,22 @@ impl VerifyingKeys {
     /// texts larger than [`LARGEST`][super::LARGEST].
     ///
     /// # Errors
-    /// [`TicketJwkError`]; then the keys stay as they were.
+    /// [`TicketJwkError`]; then the keys stay as they were. A set of an issuer without a key that counts is no error after the
+    /// first good one: then no key counts.
     pub fn set_keys(&self, text: &[u8], source: &dyn fmt::Display) -> Result<(), TicketJwkError> {
-        self.replace(self.form.parse(text)?, source);
+        self.replace(self.parse_successor(text)?, source);
         Ok(())
+    }
+
+    /// Parses what replaces the present keys. An issuer revokes its last key by a set without it, so after the first good
+    /// set an empty one counts. Before that the policy may have the wrong source or the wrong algorithms.
+    fn parse_successor(&self, text: &[u8]) -> Result<CurrentKeys, TicketJwkError> {
+        match self.form.parse(text) {
+            Err(TicketJwkError::NoKeyOfAlgorithms) if self.current_keys().text.is_some() => {
+                Ok(CurrentKeys { set: Arc::default(), text: Some(text.into()) })
+            }
+            parsed => parsed,
+        }
     }
 
     /// Returns when a token has named an unknown key, even if that was before the call. Never returns if the keys are
@@ -226,7 +239,11 @@ impl VerifyingKeys {
         if seen == *stamp {
             return;
         }
-        match self.form.read(&watched.path) {
+        let successor = self.form.read_text(&watched.path).and_then(|(text, read)| {
+            let bad = |source| KeyFileError::Key { path: watched.path.as_path().into(), source };
+            Ok((self.parse_successor(&text).map_err(bad)?, read))
+        });
+        match successor {
             Ok((keys, read)) => {
                 *stamp = Some(read);
                 self.replace(keys, &watched.path.display());
@@ -251,6 +268,9 @@ impl VerifyingKeys {
         let (kids, was) = (set.kids().join(", "), old.set.kids().join(", "));
         match &self.form {
             KeySetForm::Tickets | KeySetForm::Secret => info!(%source, kids, was, "keys of tickets"),
+            KeySetForm::AccessTokens(rules) if kids.is_empty() => {
+                error!(%source, issuer = rules.issuer, was, "an issuer of tokens has no key any more: no token of it counts");
+            }
             KeySetForm::AccessTokens(rules) => {
                 info!(%source, issuer = rules.issuer, kids, was, "keys of an issuer of tokens");
             }
@@ -286,12 +306,16 @@ impl KeySetForm {
     }
 
     fn read(&self, path: &Path) -> Result<(CurrentKeys, FileStamp), KeyFileError> {
+        let (text, stamp) = self.read_text(path)?;
+        let keys = self.parse(&text).map_err(|source| KeyFileError::Key { path: path.into(), source })?;
+        Ok((keys, stamp))
+    }
+
+    fn read_text(&self, path: &Path) -> Result<(Vec<u8>, FileStamp), KeyFileError> {
         let access = match self {
             Self::Tickets | Self::AccessTokens(_) => KeyFileAccess::Public,
             Self::Secret => KeyFileAccess::Secret,
         };
-        let (text, stamp) = key_file::read_stamped(path, access)?;
-        let keys = self.parse(&text).map_err(|source| KeyFileError::Key { path: path.into(), source })?;
-        Ok((keys, stamp))
+        key_file::read_stamped(path, access)
     }
 }

@@ -4,6 +4,7 @@ use fencegate_testkit::{terminator::SignedCertificate, wait::wait_until};
 use fencegate_tests::{
     client::{ClientResponse, Http1Client, TestRequest, TestTlsClient},
     gateway::Gateway,
+    leases::{CLIENT, LeaseTokens},
     policy::TestPolicy,
     site::TestSite,
 };
@@ -165,4 +166,24 @@ async fn client_name_is_sent_on_to_holder() {
         .collect();
     let wanted = [("gw-1", ANN), ("gw-1", ANN), ("gw-2", BOB), ("gw-1", ANN)];
     assert_eq!(seen, wanted.map(|(gateway, name)| (gateway, Some(name))));
+}
+
+/// A proxy that asks for locks would send the field of the name as the client wrote it, so its requests are refused for upstreams
+/// that get the name.
+#[tokio::test]
+async fn asking_proxy_gets_no_lock_where_service_gets_name() {
+    let site = TestSite::fresh().await;
+    let files = TlsFiles::new();
+    let policy = LeaseTokens::default().add_to(with_client_names(site.policy("gw-1"), &files));
+    let gateway = Gateway::start(&policy).await;
+    let ask = |method: &str, path: &str| {
+        lying(TestRequest::get("/.fencegate/v1/auth"))
+            .field("Fencing-Authorization", &format!("Bearer {CLIENT}"))
+            .field("X-Original-Method", method)
+            .field("X-Original-URI", path)
+    };
+    for (method, path) in [("POST", "/pay/7"), ("GET", "/open")] {
+        let refused = send(&gateway, &files.client(), &ask(method, path)).await;
+        assert_refused(&refused, 403, "certificate-required", path);
+    }
 }

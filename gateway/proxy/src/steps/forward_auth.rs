@@ -220,12 +220,14 @@ struct ForwardAuthLock<'p> {
 /// proxy.
 ///
 /// # Errors
-/// The route asks who the client is.
-fn check_unidentified(route: &Route) -> Result<(), Refusal> {
+/// The route asks who the client is, or its upstream gets the name of the client: the other proxy would send the field as the
+/// client wrote it.
+fn check_unidentified(route: &Route, upstream: &Upstream) -> Result<(), Refusal> {
     let takes_name = route.fence.as_ref().is_some_and(|fence| fence.client_name.is_some());
+    let tells_name = upstream.identity_fields.client_name.is_some();
     let reason = if route.reads_token {
         RefusalReason::BearerMissing
-    } else if takes_name || !route.allow.is_empty() {
+    } else if takes_name || tells_name || !route.allow.is_empty() {
         RefusalReason::CertificateRequired
     } else {
         return Ok(());
@@ -304,7 +306,7 @@ impl<'h> ForwardAuthRequest<'h> {
         ) {
             return Err(suffixed_path_refusal());
         }
-        check_unidentified(route)?;
+        check_unidentified(route, plan.upstream(route.upstream))?;
         let Some(fence) = &route.fence else { return Ok(None) };
         refuse_early_data(self.headers)?;
         if fence.reads_body() {

@@ -89,7 +89,11 @@ impl AccessTokenAuthenticator {
     /// The keys from this source.
     fn keys_of(&self, source: &JwksSource) -> Option<&VerifyingKeys> {
         let same = |other: &JwksSource| match (other, source) {
-            (JwksSource::Url { url, .. }, JwksSource::Url { url: other, .. }) => url == other,
+            // With other authorities the URL may lead to another server.
+            (
+                JwksSource::Url { url, ca_file, .. },
+                JwksSource::Url { url: other, ca_file: other_authorities, .. },
+            ) => url == other && ca_file == other_authorities,
             // A file is read anyway.
             _ => false,
         };

@@ -165,7 +165,7 @@ fn same_locks(before: &ServingPlan, old: &Route, after: &ServingPlan, new: &Rout
 /// The delay of the route's upstream. A tenure that began with another delay leaves a record that is too short, or no
 /// record.
 fn upstream_delay(plan: &ServingPlan, route: &Route) -> Option<Duration> {
-    plan.upstream(route.upstream).fencing.delay()
+    plan.upstream(route.upstream).fencing.handover_delay()
 }
 
 /// Requests may have passed without a lock.

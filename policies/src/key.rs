@@ -41,7 +41,7 @@ pub(crate) use pattern::{PatternText, ValuePattern};
 pub use pointer::JsonPointer;
 pub(crate) use pointer::{PointerStep, format_steps};
 pub use resource::{InvalidKeyError, KeySetSizeError, ParseKeyError, ResourceKey, join_keys};
-pub use sources::{ParameterConflictPolicy, ParameterLocation};
+pub use sources::{ParameterLocation, SourceConflictPolicy};
 pub(crate) use spelling::check_spelling;
 pub use template::{ByteSpan, KeyTemplate, TemplateValueSource, TemplateVariable};
 pub use values::{HeaderLookup, RequestValues, RespelledHeaderError};

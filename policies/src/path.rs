@@ -6,7 +6,7 @@ mod escape;
 pub(crate) mod route_trie;
 mod template;
 
-pub(crate) use affixed::{AffixedEnd, AffixedVariable, TextAroundVariable};
+pub(crate) use affixed::{AffixedVariable, TextAroundVariable, VariableSuffix};
 pub use canonical::{AmbiguousPathError, CanonicalPath};
 pub(crate) use escape::{decode_escape, is_unreserved, percent_encode};
 pub use template::{ParsePathTemplateError, PathParams, PathTemplate};

@@ -33,22 +33,22 @@ mod zookeeper;
 pub use crate::plan::peer_listener::{PeerForwardPolicy, PeerListenerSettings, PeerTls};
 pub use access::{AccessRule, EffectiveAccessRule, IdentityPattern};
 pub use admin::AdminListenerSettings;
-pub use balancing::{DnsSettings, EndpointSettings, HealthCheck, OutlierEjection, PoolLimits};
+pub use balancing::{DnsSettings, HealthCheck, LoadBalancingSettings, OutlierEjection, PoolLimits};
 pub use bind_address::{BindAddress, UNIX, UnixSocketFile, host_header, socket_path};
 pub use conditions::MatchConditions;
 pub use fence::{
     BodyTypeRequirement, CachedHoldLimits, EffectiveFence, EffectiveFormerLock, EmptyListPolicy, Enforcement,
-    FenceMigrationSource, FenceRule, HoldPolicy, LargeBodyPolicy, LeasePolicy, LockMode, LockModeRule,
+    FenceRule, FormerLock, LargeBodyPolicy, LeasePolicy, LockMode, LockModeRule, LockReusePolicy,
     NestedRequestPolicy,
 };
 pub use gateway::{GatewayPlan, MixedPlanPolicy};
 pub use guard::{
-    GuardPlan, JournalLimits, MissingTokenPolicy, OutcomeProbeSettings, PostgresLocation, StoreLocation,
+    GuardPlan, JournalSettings, MissingTokenPolicy, OutcomeProbeSettings, PostgresLocation, StoreLocation,
 };
 pub use inconclusive_statuses::InconclusiveStatuses;
 pub use jwt::{EffectiveIssuer, JwksSource, JwtAlgorithm, JwtIssuer, JwtSettings};
 pub use layout::{ForeignLayout, LockLayout, LockLocation, LockPlacement};
-pub use leases::{KeyPattern, LeasePlan, LeasePrincipal, ParseKeyPatternError, PrincipalCredential};
+pub use leases::{KeyPattern, LeaseGrantSettings, LeasePrincipal, ParseKeyPatternError, PrincipalCredential};
 pub use listener::{ListenerLimits, ListenerProtocols, ListenerSettings, ListenerTimeouts, ProxyProtocol};
 pub use log::{AccessLogTarget, KeyVisibility, LogSettings, TraceExportSettings};
 pub use once::{
@@ -66,9 +66,9 @@ pub use service::{CanonicalAddress, ServiceId, UpstreamService, group_services};
 pub use serving::{ServingPlan, UnmatchedPolicy};
 pub use shown::format_duration;
 pub use tickets::{TicketSigningKey, TicketVerificationKeys};
-pub use tls::{ClientCertificate, ClientTls, EffectiveClientTls};
+pub use tls::{ClientCertificateFiles, ClientTls, EffectiveClientTls};
 pub use upstream::{
-    EffectiveUpstream, FencingLevel, LateDispatchPolicy, Upstream, UpstreamId, UpstreamProtocol,
+    EffectiveUpstream, FencingLevel, NotAfterEnforcement, Upstream, UpstreamId, UpstreamProtocol,
 };
 pub use zookeeper::{AclMode, DigestCredential, ZooKeeperSettings};
 

@@ -14,7 +14,10 @@ use crate::{
     host::{HostMatcher, HostPattern},
     key::{GlobRelation, KeyTemplate, ResourceKey},
     path::{PathTemplate, PathTemplateSegment},
-    plan::{FenceRule, KeyPattern, LeasePlan, LockPlacement, MatchConditions, Route, ServingPlan, Upstream},
+    plan::{
+        FenceRule, KeyPattern, LeaseGrantSettings, LockPlacement, MatchConditions, Route, ServingPlan,
+        Upstream,
+    },
 };
 
 /// The fenced routes of a plan, in the order in which they are tried, and the keys that clients may hold by themselves.
@@ -39,8 +42,8 @@ pub struct PublishedFencedRoute {
     /// Sorted; empty means every method.
     pub methods: Vec<String>,
     pub path: Vec<PathSegment>,
-    #[serde(default, skip_serializing_if = "PublishedConditions::is_empty")]
-    pub conditions: PublishedConditions,
+    #[serde(default, skip_serializing_if = "PublishedMatchConditions::is_empty")]
+    pub conditions: PublishedMatchConditions,
     /// It takes all of them at once, and so excludes every request that takes one of them: the lock of its keys, and
     /// the one it is migrated from.
     pub locks: Vec<PublishedLock>,
@@ -58,7 +61,7 @@ pub enum PathSegment {
 
 /// The conditions of a route beside method and path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct PublishedConditions {
+pub struct PublishedMatchConditions {
     /// None means any.
     #[serde(default)]
     pub hosts: Vec<String>,
@@ -98,7 +101,7 @@ pub const FORMAT: u32 = 1;
 
 impl PublishedLockRules {
     /// `leases`: the keys that clients may hold by themselves, where they may.
-    pub fn from_plan(plan: &ServingPlan, leases: Option<&LeasePlan>) -> Self {
+    pub fn lock_rules_from_plan(plan: &ServingPlan, leases: Option<&LeaseGrantSettings>) -> Self {
         let fenced = |route: &Route| {
             let fence = route.fence.as_ref()?;
             Some(PublishedFencedRoute::new(route, fence, plan.upstream(route.upstream)))
@@ -180,7 +183,7 @@ impl PublishedFencedRoute {
             endpoints: sorted(&mut upstream.endpoints.iter().map(ToString::to_string)),
             methods: sorted(&mut route.methods.iter().cloned()),
             path: route.path.pieces().iter().map(PathSegment::from).collect(),
-            conditions: PublishedConditions::from_conditions(&route.conditions),
+            conditions: PublishedMatchConditions::from_conditions(&route.conditions),
             locks: locks(fence, upstream, &route.path),
         }
     }
@@ -209,7 +212,7 @@ impl PublishedFencedRoute {
             endpoints: Vec::new(),
             methods: Vec::new(),
             path: Vec::new(),
-            conditions: PublishedConditions::default(),
+            conditions: PublishedMatchConditions::default(),
             locks,
         }
     }
@@ -217,7 +220,7 @@ impl PublishedFencedRoute {
 
 /// The common part, in two plans, of a route of which requests take the same locks by both, wherever they are sent.
 pub type RouteIdentity<'r> =
-    (&'r str, &'r [String], &'r [PathSegment], &'r PublishedConditions, &'r [PublishedLock]);
+    (&'r str, &'r [String], &'r [PathSegment], &'r PublishedMatchConditions, &'r [PublishedLock]);
 
 impl PublishedFencedRoute {
     pub fn identity(&self) -> RouteIdentity<'_> {
@@ -231,7 +234,7 @@ fn locks(fence: &FenceRule, upstream: &Upstream, path: &PathTemplate) -> Vec<Pub
     let ours = lock(&fence.keys, &fence.placing);
     let former = fence.former.as_ref();
     let former = former.map(|former| lock(std::slice::from_ref(&former.key), &former.placing));
-    let delay = upstream.fencing.delay().is_some();
+    let delay = upstream.fencing.handover_delay().is_some();
     std::iter::once(ours).chain(former).map(|lock| PublishedLock { delay, ..lock }).collect()
 }
 
@@ -279,7 +282,7 @@ impl From<&PathTemplateSegment> for PathSegment {
     }
 }
 
-impl PublishedConditions {
+impl PublishedMatchConditions {
     fn from_conditions(conditions: &MatchConditions) -> Self {
         let sorted = |pairs: &[(String, String)]| pairs.iter().cloned().collect::<BTreeSet<_>>();
         Self {

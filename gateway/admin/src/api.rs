@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     error::AuditAction,
-    extract::{BodyBytes, PathParam, QueryParams, ResolvedOutcome, parse_body},
+    extract::{PathParam, QueryParams, RequestBodyBytes, ResolvedOutcome, parse_body},
     models::{
         self, ContentionReport, HotKeyJson, LockDetailJson, LockListJson, MemberListJson,
         UnresolvedOperationJson, UnresolvedOperationList, millis,
@@ -203,7 +203,7 @@ pub(crate) struct GatewayResolveBody {
 async fn resolve(
     State(seen): State<GatewayAdminState>,
     PathParam(reference): PathParam,
-    body: BodyBytes,
+    body: RequestBodyBytes,
 ) -> ActionResult<ResolveOperationResponse> {
     let GatewayResolveBody { outcome, force } = parse_body(&body)?;
     let did = seen.resolve(&reference, outcome, force).await?;
@@ -276,6 +276,6 @@ async fn reload(
 async fn drain(
     State(seen): State<GatewayAdminState>,
 ) -> (StatusCode, Extension<AuditAction>, Json<DrainResponse>) {
-    seen.commands.drain();
+    seen.commands.request_process_drain();
     drain_response()
 }

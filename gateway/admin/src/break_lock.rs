@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     error::AuditAction,
-    extract::{BodyBytes, PathParam, parse_body},
+    extract::{PathParam, RequestBodyBytes, parse_body},
     models::BreakLockResponse,
     state::GatewayAdminState,
 };
@@ -33,7 +33,7 @@ pub(crate) struct BreakLockBody {
 pub(super) async fn break_lock(
     State(seen): State<GatewayAdminState>,
     PathParam(key): PathParam,
-    body: BodyBytes,
+    body: RequestBodyBytes,
 ) -> ActionResult<BreakLockResponse> {
     let breaking: BreakLockBody = parse_body(&body)?;
     let (did, broken) = seen.break_lock(&key, breaking).await?;

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use fencegate_policies::plan::{
     AclMode, AdminListenerSettings, EffectiveClientTls, EffectiveIssuer, EffectiveRoute, EffectiveUpstream,
-    GatewayPlan, LeasePlan, LeasePrincipal, ListenerSettings, LogSettings, MixedPlanPolicy,
+    GatewayPlan, LeaseGrantSettings, LeasePrincipal, ListenerSettings, LogSettings, MixedPlanPolicy,
     PeerListenerSettings, PrincipalCredential, Route, UnmatchedPolicy, ZooKeeperSettings, format_duration,
 };
 use serde::Serialize;
@@ -157,7 +157,7 @@ impl EffectiveEnsemble {
 }
 
 impl EffectiveLeases {
-    fn new(leases: &LeasePlan) -> Self {
+    fn new(leases: &LeaseGrantSettings) -> Self {
         Self {
             min_ttl: format_duration(leases.min_ttl),
             default_ttl: format_duration(leases.default_ttl),

@@ -45,7 +45,7 @@ impl GatewayAdminState {
         let locks =
             self.locks.list_locks(LockListFilter { limit: usize::MAX, ..LockListFilter::default() }).locks;
         let locked = locks.into_iter().map(|lock| lock.key).filter(wanted);
-        let leased = self.leases.iter().flat_map(|leases| leases.keys(wanted));
+        let leased = self.leases.iter().flat_map(|leases| leases.remembered_keys(wanted));
         locked.chain(self.requests.keys(wanted)).chain(leased).collect()
     }
 }

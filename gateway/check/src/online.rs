@@ -13,7 +13,7 @@ use fencegate_policies::{
 };
 use fencegate_process::display::error_chain;
 use fencegate_ticket::TicketVerifier;
-use fencegate_zookeeper::state::TokenHistory;
+use fencegate_zookeeper::state::HighestEpochTracker;
 use futures_util::future::{join, join_all, join3, join4};
 use tokio::task::LocalSet;
 
@@ -36,7 +36,7 @@ pub(super) fn check_gateway(text: &str, gateway: &GatewayPlan) -> io::Result<Onl
     let listener = ["listeners", &serving.listener.name, "tls"];
     files::check_listener(&findings, &listener, serving.listener.tls.as_ref());
     let address = ["listeners", &serving.listener.name, "address"];
-    files::check_socket(&findings, &address, &serving.listener.address);
+    files::check_unix_socket(&findings, &address, &serving.listener.address);
     files::check_admin(&findings, &serving.admin);
     files::check_log(&findings, &serving.log);
     let limits = ["listeners", &serving.listener.name, "limits"];
@@ -51,7 +51,7 @@ pub(super) fn check_gateway(text: &str, gateway: &GatewayPlan) -> io::Result<Onl
     }
     let before =
         gateway.state_dir.as_ref().map_or_else(Vec::new, |folder| files::check_state(&findings, folder));
-    let memory = TokenHistory::from_records(before);
+    let memory = HighestEpochTracker::from_records(before);
     run(async {
         let endpoints =
             serving.upstreams.iter().map(|upstream| endpoints::check_gateway_upstream(&findings, upstream));
@@ -65,7 +65,7 @@ pub(super) fn check_gateway(text: &str, gateway: &GatewayPlan) -> io::Result<Onl
                 handshakes::check_local_peer(&findings, peer).await;
             }
         };
-        let shared = services::check(&findings, serving);
+        let shared = services::check_shared_addresses(&findings, serving);
         let issuers = serving.jwt.issuers.iter().enumerate();
         let issuers = join_all(issuers.map(|(number, issuer)| check_issuer(&findings, number, issuer)));
         let (installation, met, (), _) =
@@ -83,7 +83,7 @@ pub(super) fn check_guard(text: &str, guard: &GuardPlan) -> io::Result<OnlineChe
     let findings = FindingCollector::new(text);
     let serving = &guard.serving;
     files::check_listener(&findings, &["listener", "tls"], serving.listener.tls.as_ref());
-    files::check_socket(&findings, &["listener", "address"], &serving.listener.address);
+    files::check_unix_socket(&findings, &["listener", "address"], &serving.listener.address);
     files::check_admin(&findings, &serving.admin);
     files::check_log(&findings, &serving.log);
     files::check_memory(&findings, &["listener", "limits"], &serving.listener.limits);

@@ -16,7 +16,7 @@ use super::{endpoints::resolve, findings::FindingCollector};
 
 const LONGEST: Duration = Duration::from_secs(5);
 
-pub(super) async fn check(findings: &FindingCollector, plan: &ServingPlan) {
+pub(super) async fn check_shared_addresses(findings: &FindingCollector, plan: &ServingPlan) {
     let found = join_all(plan.upstreams.iter().map(resolve_endpoints)).await;
     for (index, (one, here)) in plan.upstreams.iter().zip(&found).enumerate() {
         for (other, there) in plan.upstreams[..index].iter().zip(&found) {

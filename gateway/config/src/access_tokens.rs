@@ -2,9 +2,9 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use fencegate_http_client::upstream::tls::UpstreamTls;
+use fencegate_http_client::upstream::tls::UpstreamTlsConnector;
 use fencegate_policies::plan::{ClientTls, JwksSource, JwtIssuer, JwtSettings};
-use fencegate_process::client_tls::{ClientTlsError, SYSTEM_ROOTS};
+use fencegate_process::client_tls::{SYSTEM_ROOTS, TlsClientConfigError};
 use fencegate_ticket::{
     AccessToken, AccessTokenError, AccessTokenRules, AccessTokenVerifier, KeyFileError, TrustedIssuer,
     VerifyingKeys, unix_seconds,
@@ -29,7 +29,7 @@ pub enum OpenIssuerError {
     #[error("FG0512: the keys of the issuer {issuer} cannot be used")]
     File { issuer: String, source: Box<KeyFileError> },
     #[error("FG0512: {} of the issuer {issuer} cannot be used", .path.display())]
-    Tls { issuer: String, path: PathBuf, source: Box<ClientTlsError> },
+    Tls { issuer: String, path: PathBuf, source: Box<TlsClientConfigError> },
     #[error("the keys of the issuer {issuer} cannot be fetched")]
     Url { issuer: String, source: JwksUrlError },
 }
@@ -174,7 +174,7 @@ fn open_fetcher(
     let tls = url.starts_with("https://").then(|| {
         let tls = ClientTls { ca_file: ca_file.clone(), ..ClientTls::default() };
         let path = || ca_file.clone().unwrap_or_else(|| SYSTEM_ROOTS.into());
-        UpstreamTls::open(&tls).map(Arc::new).map_err(|source| OpenIssuerError::Tls {
+        UpstreamTlsConnector::open(&tls).map(Arc::new).map_err(|source| OpenIssuerError::Tls {
             issuer: name(),
             path: path(),
             source: source.into(),

@@ -19,7 +19,7 @@ pub use self::{
 };
 use self::{
     key_generation::dedup_generations,
-    service_groups::{KeyRulesChange, TrackedUpstream, group_services},
+    service_groups::{KeyRulesChange, UpstreamKeyRules, group_services},
 };
 
 /// One plan, as all workers serve it.
@@ -31,7 +31,7 @@ pub struct ActiveConfig {
     pub tokens: Option<Arc<AccessTokenAuthenticator>>,
     /// The service of each upstream of the plan, by its number. After these come the services of older plans that
     /// still have requests in flight.
-    upstreams: Vec<TrackedUpstream>,
+    upstreams: Vec<UpstreamKeyRules>,
     /// Key generations of requests that may now belong to another route. Only the request itself shows to which one.
     moved_generations: Vec<Arc<KeyRulesGeneration>>,
 }
@@ -43,7 +43,7 @@ impl ActiveConfig {
         tokens: Option<Arc<AccessTokenAuthenticator>>,
     ) -> Arc<Self> {
         let known = service_groups::upstream_identities(&plan)
-            .map(|upstream| upstream.with_generation(KeyRulesGeneration::new_open()))
+            .map(|upstream| upstream.with_generation(KeyRulesGeneration::new_open_generation()))
             .collect();
         Arc::new(Self { plan, fleets, tokens, upstreams: known, moved_generations: Vec::new() })
     }
@@ -82,8 +82,8 @@ impl ActiveConfig {
                 continue;
             }
             let term = match before.as_slice() {
-                [] => KeyRulesGeneration::new_open(),
-                _ if failpoint::is_off("rule_inheritance") => KeyRulesGeneration::new_open(),
+                [] => KeyRulesGeneration::new_open_generation(),
+                _ if failpoint::is_off("rule_inheritance") => KeyRulesGeneration::new_open_generation(),
                 [same] if group.keys == KeyRulesChange::Same => same.clone(),
                 _ => {
                     let (term, opening) = KeyRulesGeneration::new_after(before);
@@ -112,20 +112,20 @@ impl ActiveConfig {
 
     /// No request begins in these generations: the workers have switched plans since.
     fn unfinished_moved_generations(&self) -> Vec<Arc<KeyRulesGeneration>> {
-        self.moved_generations.iter().filter(|term| !term.is_over()).cloned().collect()
+        self.moved_generations.iter().filter(|term| !term.is_generation_over()).cloned().collect()
     }
 
     /// All known services except those that an older plan left and whose requests have ended. No worker accepts a
     /// request for these any more. For a service of the present plan a request may arrive at any time.
-    fn tracked_upstreams(&self) -> Vec<&TrackedUpstream> {
+    fn tracked_upstreams(&self) -> Vec<&UpstreamKeyRules> {
         let (in_plan, left) = self.upstreams.split_at(self.plan.upstreams.len());
-        in_plan.iter().chain(left.iter().filter(|left| !left.generation.is_over())).collect()
+        in_plan.iter().chain(left.iter().filter(|left| !left.generation.is_generation_over())).collect()
     }
 
     /// True if some route fences requests to the service behind `upstream`, or restricts its clients. Two names count as one service if the
     /// file shows that, or if both resolve to a common address. If that cannot be determined within a second, the
     /// result is true.
-    pub async fn leads_to_protected(&self, upstream: UpstreamId) -> bool {
+    pub async fn is_service_protected(&self, upstream: UpstreamId) -> bool {
         self.plan.upstream(upstream).service.is_protected || self.fleets.overlaps_protected(upstream).await
     }
 
@@ -135,13 +135,13 @@ impl ActiveConfig {
     }
 
     /// True if a fenced request to `upstream` need not wait.
-    pub fn is_open(&self, upstream: UpstreamId) -> bool {
-        self.upstreams[upstream.0].generation.is_open()
+    pub fn is_generation_open(&self, upstream: UpstreamId) -> bool {
+        self.upstreams[upstream.0].generation.is_generation_open()
     }
 
     /// Returns when all requests have ended that began under other keys and may concern a resource of `upstream`.
-    pub async fn wait_open(&self, upstream: UpstreamId) {
-        self.upstreams[upstream.0].generation.wait_open().await;
+    pub async fn wait_generation_open(&self, upstream: UpstreamId) {
+        self.upstreams[upstream.0].generation.wait_generation_open().await;
     }
 }
 

@@ -11,7 +11,7 @@ use std::{
 use bytes::Bytes;
 use fencegate_http_client::{
     http1::{ClientStream, ExchangeError, Http1Connection},
-    upstream::tls::{TlsReloadResult, UpstreamTls},
+    upstream::tls::{TlsReloadResult, UpstreamTlsConnector},
 };
 use fencegate_process::display::{HumanDuration, error_chain};
 use fencegate_ticket::{LARGEST, TicketJwkError, VerifyingKeys};
@@ -34,7 +34,7 @@ pub struct JwksFetcher {
     url: Uri,
     pace: JwksRefreshPolicy,
     /// Where the scheme is `https`.
-    tls: Option<Arc<UpstreamTls>>,
+    tls: Option<Arc<UpstreamTlsConnector>>,
     keys: Arc<VerifyingKeys>,
 }
 
@@ -114,7 +114,7 @@ impl JwksFetcher {
     pub fn new(
         url: &str,
         pace: JwksRefreshPolicy,
-        tls: Option<Arc<UpstreamTls>>,
+        tls: Option<Arc<UpstreamTlsConnector>>,
         keys: Arc<VerifyingKeys>,
     ) -> Result<Self, JwksUrlError> {
         let form = || JwksUrlError::Form(url.to_owned());

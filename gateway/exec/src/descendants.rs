@@ -20,25 +20,25 @@ pub(super) struct DescendantProcesses {
 
 impl DescendantProcesses {
     /// Requests that all of them end. Stopped processes are continued, so that they get the signal.
-    pub(super) fn terminate(&self) {
+    pub(super) fn terminate_descendants(&self) {
         for signal in [Signal::TERM, Signal::CONT] {
             self.signal(signal);
         }
     }
 
     /// Kills all that are found. New processes are found the next time: call this until none is left.
-    pub(super) fn kill(&self) {
+    pub(super) fn kill_descendants(&self) {
         self.signal(Signal::KILL);
     }
 
     /// True if one of them runs or can run. A dead process that was not reaped does not count.
-    pub(super) fn any_alive(&self) -> bool {
+    pub(super) fn any_descendant_alive(&self) -> bool {
         self.find_all().into_keys().any(is_alive)
     }
 
     /// The process has ended, and its id may belong to another process from now on. So no process with that id is
     /// spared.
-    pub(super) fn remove(&mut self, process: Pid) {
+    pub(super) fn clear_exclusion(&mut self, process: Pid) {
         self.excluded = self.excluded.filter(|but| *but != process);
     }
 
@@ -169,9 +169,9 @@ mod tests {
         let mut spared = Command::new("sleep").arg("60").spawn().expect("coreutils");
         let process = Pid::from_child(&spared);
         let mut all = DescendantProcesses { root: getpid(), excluded: Some(process), group: None };
-        all.remove(getpid());
+        all.clear_exclusion(getpid());
         assert!(!all.find_all().contains_key(&process));
-        all.remove(process);
+        all.clear_exclusion(process);
         assert!(all.find_all().contains_key(&process));
         spared.kill().expect("our own child");
         spared.wait().expect("our own child");
@@ -187,13 +187,13 @@ mod tests {
         BufReader::new(shell.stdout.take().expect("piped")).read_line(&mut line).expect("the line");
         let of = Pid::from_child(&shell);
         let below = DescendantProcesses { root: of, excluded: None, group: None };
-        assert!(below.any_alive());
-        below.kill();
+        assert!(below.any_descendant_alive());
+        below.kill_descendants();
         let late = Instant::now() + Duration::from_secs(10);
-        while below.any_alive() && Instant::now() < late {
+        while below.any_descendant_alive() && Instant::now() < late {
             std::thread::yield_now();
         }
-        assert!(!below.any_alive());
+        assert!(!below.any_descendant_alive());
         shell.wait().expect("our own child");
         assert!(
             !DescendantProcesses { root: getpid(), excluded: Some(of), group: None }

@@ -30,7 +30,7 @@ pub struct GatewayLeaseSource {
 
 /// A lease that a gateway holds for this process.
 #[derive(Debug)]
-pub(super) struct RemoteLease {
+pub(super) struct LeasedCommandLock {
     info: CommandLockInfo,
     lease: Lease,
     renewals: LockRenewalSchedule,
@@ -51,7 +51,7 @@ impl GatewayLeaseSource {
     pub(super) async fn acquire(
         &mut self,
         wanted: &CommandLockSpec,
-    ) -> Result<RemoteLease, AcquireLockError> {
+    ) -> Result<LeasedCommandLock, AcquireLockError> {
         let late = match wanted.wait {
             LockWaitPolicy::For(wait) => Some(Instant::now() + wait),
             LockWaitPolicy::Forever => None,
@@ -59,7 +59,7 @@ impl GatewayLeaseSource {
         loop {
             let left = late.map(|late| late.saturating_duration_since(Instant::now()));
             let refused = match self.request_lease(wanted, left).await {
-                Ok(lease) => match RemoteLease::new(lease) {
+                Ok(lease) => match LeasedCommandLock::new(lease) {
                     Some(held) => return Ok(held),
                     None => {
                         unavailable(&wanted.key, "the lease was over before the command could be started")
@@ -100,12 +100,12 @@ impl GatewayLeaseSource {
     }
 
     /// Waits until a request that was given up has left the queue.
-    pub(super) async fn close(self) {
+    pub(super) async fn wait_released(self) {
         timeout(GOODBYE, self.client.wait_released()).await.ok();
     }
 }
 
-impl RemoteLease {
+impl LeasedCommandLock {
     /// `None`: the lease is lost.
     fn new(lease: Lease) -> Option<Self> {
         let info = {
@@ -117,7 +117,7 @@ impl RemoteLease {
                 permit: lease.permit().map(u32::from),
             }
         };
-        let renewals = LockRenewalSchedule::for_lease(held_until(&lease)?.since(MachineClock.now()));
+        let renewals = LockRenewalSchedule::renewals_for_lease(held_until(&lease)?.since(MachineClock.now()));
         Some(Self { info, lease, renewals })
     }
 

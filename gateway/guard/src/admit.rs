@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use fencegate_guard_postgres::postgres::ChangeFuture;
-use fencegate_guard_store::{admission::DispatchClaim, error::AdmitError};
+use fencegate_guard_store::{admission::PresentedDispatch, error::AdmitError};
 use fencegate_policies::plan::LockMode;
 use fencegate_process::{clock::BootInstant, failpoint};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
-    backend_types::{AdmitCheckResult, AdmitOutcome, AdmitPhase},
+    backend_types::{AdmitAttempt, AdmitCheckResult, AdmitOutcome},
     execution::AdmittedExecution,
     guard::Guard,
     reserve::ReservedOperation,
@@ -27,13 +27,13 @@ impl Guard {
     /// Run the future to its end: it ends by itself when the client goes away.
     pub async fn admit(
         self: &Arc<Self>,
-        claim: DispatchClaim,
+        claim: PresentedDispatch,
         reserved: Option<ReservedOperation>,
         wait_limit: &mut ClientWaitLimit<'_, impl WaitingClient>,
     ) -> Result<AdmittedExecution, AdmitError> {
         let started = Instant::now();
         let mut running = AdmittedExecution::new(self.clone(), claim, reserved);
-        let mut phase = AdmitPhase::First;
+        let mut phase = AdmitAttempt::First;
         let mut new_tenure = false;
         loop {
             let AdmitCheckResult { outcome: way, raised } = running.try_admit(phase).await?;
@@ -49,13 +49,13 @@ impl Guard {
                     self.wait_for_change(changed, doubt, wait_limit).await?
                 }
             }
-            phase = AdmitPhase::Again;
+            phase = AdmitAttempt::Again;
         }
     }
 
     /// The refusal of a dispatch that came after its latest start. A newer token is the better reason: the dispatch
     /// was overtaken. No watermark moves.
-    pub async fn late_dispatch_error(&self, claim: &DispatchClaim) -> AdmitError {
+    pub async fn late_dispatch_error(&self, claim: &PresentedDispatch) -> AdmitError {
         let mut newest = None;
         for key in claim.keys.iter() {
             // If the store is not reachable, only the time is known.
@@ -74,7 +74,7 @@ impl Guard {
     /// lowers a watermark.
     pub async fn admit_unchecked(
         self: &Arc<Self>,
-        claim: DispatchClaim,
+        claim: PresentedDispatch,
     ) -> Result<AdmittedExecution, AdmitError> {
         let mut running = AdmittedExecution::new(self.clone(), claim, None);
         running.admit_unchecked().await?;
@@ -104,7 +104,7 @@ impl Guard {
                 (true, None) => Err(AdmitError::Busy),
                 (false, _) => Ok(()),
             },
-            () = wait_limit.client.wait_closed() => Err(AdmitError::Busy),
+            () = wait_limit.client.wait_client_disconnected() => Err(AdmitError::Busy),
         }
     }
 }

@@ -12,7 +12,7 @@ use fencegate_guard_store::{
     error::AdmitError,
     operation::{JournalEntry, JournalEntryState, StoredResponse},
 };
-use fencegate_policies::operation::{OperationHeader, same_resource};
+use fencegate_policies::operation::{FencingOperationHeader, same_resource};
 
 use crate::{
     guard::Guard,
@@ -50,7 +50,7 @@ impl Guard {
         wanted: IdempotentRequest,
         wait_limit: &mut ClientWaitLimit<'_, impl WaitingClient>,
     ) -> Result<JournalLookup, AdmitError> {
-        let OperationHeader { id, former, .. } = wanted.operation;
+        let FencingOperationHeader { id, former, .. } = wanted.operation;
         let mut reservation = OperationReservation::new(self, id);
         let mut known = reservation.acquire(wait_limit).await?;
         if let (None, Some(former)) = (&known, former)

@@ -21,7 +21,7 @@ pub enum RouteClient {
 
 /// The resources with separate counts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct ClientCounterKey {
+struct ClientQuotaKey {
     client: RouteClient,
     kind: ClientCounterKind,
 }
@@ -45,14 +45,14 @@ pub struct ClientQuotas(Arc<ShardedQuotaCounters>);
 struct ShardedQuotaCounters {
     /// A random key, so that no client can choose addresses that collide.
     hasher: RandomState,
-    shards: [Mutex<HashMap<ClientCounterKey, usize, RandomState>>; 32],
+    shards: [Mutex<HashMap<ClientQuotaKey, usize, RandomState>>; 32],
 }
 
 /// A connection, a request or some bytes of a client, until it is dropped.
 #[derive(Debug)]
 pub struct ClientQuotaPermit {
     counters: Arc<ShardedQuotaCounters>,
-    key: ClientCounterKey,
+    key: ClientQuotaKey,
     count: usize,
 }
 
@@ -71,12 +71,12 @@ impl ClientId {
 impl ClientQuotas {
     /// One more request in flight; `None` if the client has `most` already.
     pub fn acquire_request(&self, client: ClientId, most: usize) -> Option<ClientQuotaPermit> {
-        self.acquire(ClientCounterKey::for_address(client, ClientCounterKind::InFlight), most)
+        self.acquire(ClientQuotaKey::for_address(client, ClientCounterKind::InFlight), most)
     }
 
     /// One more connection.
     pub(crate) fn acquire_connection(&self, client: ClientId, most: usize) -> Option<ClientQuotaPermit> {
-        self.acquire(ClientCounterKey::for_address(client, ClientCounterKind::Connection), most)
+        self.acquire(ClientQuotaKey::for_address(client, ClientCounterKind::Connection), most)
     }
 
     /// One more request that waits for or holds keys of a route. Routes are identified by their names, which stay the
@@ -87,25 +87,25 @@ impl ClientQuotas {
         route: Arc<str>,
         most: usize,
     ) -> Option<ClientQuotaPermit> {
-        self.acquire(ClientCounterKey { client, kind: ClientCounterKind::Route(route) }, most)
+        self.acquire(ClientQuotaKey { client, kind: ClientCounterKind::Route(route) }, most)
     }
 
     /// No byte yet of the heads of a client.
     pub(crate) fn acquire_heads(&self, client: ClientId) -> ClientQuotaPermit {
         ClientQuotaPermit {
             counters: self.0.clone(),
-            key: ClientCounterKey::for_address(client, ClientCounterKind::Heads),
+            key: ClientQuotaKey::for_address(client, ClientCounterKind::Heads),
             count: 0,
         }
     }
 
-    fn acquire(&self, whose: ClientCounterKey, most: usize) -> Option<ClientQuotaPermit> {
+    fn acquire(&self, whose: ClientQuotaKey, most: usize) -> Option<ClientQuotaPermit> {
         let mut share = ClientQuotaPermit { counters: self.0.clone(), key: whose, count: 0 };
         share.resize(1, most).then_some(share)
     }
 }
 
-impl ClientCounterKey {
+impl ClientQuotaKey {
     fn for_address(client: ClientId, kind: ClientCounterKind) -> Self {
         Self { client: RouteClient::Address(client), kind }
     }
@@ -136,10 +136,7 @@ impl ClientQuotaPermit {
 }
 
 impl ShardedQuotaCounters {
-    fn shard(
-        &self,
-        whose: &ClientCounterKey,
-    ) -> MutexGuard<'_, HashMap<ClientCounterKey, usize, RandomState>> {
+    fn shard(&self, whose: &ClientQuotaKey) -> MutexGuard<'_, HashMap<ClientQuotaKey, usize, RandomState>> {
         let at = self.hasher.hash_one(whose) % self.shards.len() as u64;
         let at = usize::try_from(at).expect("less than the number of shards");
         // A poisoned lock does no harm: no code under it can panic.

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// A command to the thread of the leases.
-pub(super) enum LeaseCommand {
+pub(super) enum LeaseThreadCommand {
     /// Waits for the lock of a lease.
     Acquire { lease: Arc<Lease>, wait: Duration },
     /// Queries the gateway whose session has this member node.

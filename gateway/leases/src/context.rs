@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fencegate_config::{current_config::CurrentConfig, process_context::ProcessContext};
 use fencegate_lock::manager::lock_manager::LockManager;
-use fencegate_peers::plan_compat::PlanCompat;
+use fencegate_peers::plan_compat::PlanCompatRegistry;
 
 /// The parts of a gateway that its leases need. Clones share all of them.
 #[derive(Clone)]
@@ -16,5 +16,5 @@ pub struct LeaseContext {
     /// The plan in force.
     pub config: CurrentConfig,
     /// Reports whether other gateways take the same locks as this one.
-    pub compat: Arc<PlanCompat>,
+    pub compat: Arc<PlanCompatRegistry>,
 }

@@ -18,7 +18,7 @@ use std::{
 
 use fencegate_config::active_config::RunningRequestGuard;
 use fencegate_lock::manager::{
-    call_chain::CallbackError, grant_guard::GrantGuard, leased_lock::LeasedLock,
+    call_chain::NestedRequestError, grant_guard::GrantGuard, leased_lock::LeasedLock,
     lock_request::LockWaitProgress,
 };
 use fencegate_policies::{
@@ -46,7 +46,7 @@ pub struct Lease {
     pub principal: Arc<str>,
     /// The client's note, shown to clients that look up the holder of the key.
     pub note: Option<Arc<str>>,
-    pub(super) name: Option<GrantName>,
+    pub(super) name: Option<LeaseIdempotencyKey>,
     pub began: BootInstant,
     /// The greatest age of the lease is reached then.
     ends: BootInstant,
@@ -129,13 +129,13 @@ pub struct NewLease {
     /// For a request that another proxy forwards: a reload that changes the key of its resource waits for the lease.
     pub request: Option<RunningRequestGuard>,
     /// Its client has named the request for it.
-    pub name: Option<GrantName>,
+    pub name: Option<LeaseIdempotencyKey>,
 }
 
 /// The name that a client has given to its request for a lease (`Idempotency-Key`). A repeat under it gets the same lease: its
 /// client may not have read the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GrantName {
+pub struct LeaseIdempotencyKey {
     pub key: Arc<str>,
     /// A digest of the request. A repeat is the same request.
     pub fingerprint: u64,
@@ -238,7 +238,7 @@ impl Lease {
         let now = self.clock.now();
         if !matches!(state.stage, LeaseStage::Waiting) || state.lapse_reason(now, self.ends).is_some() {
             drop(state);
-            return lock.release();
+            return lock.release_when_idle();
         }
         state.stage = LeaseStage::Held { lock: Arc::new(lock), since: now };
         state.was_held = true;
@@ -293,10 +293,10 @@ impl Lease {
         };
         drop(state);
         if let Some(lock) = given {
-            lock.release();
+            lock.release_when_idle();
         }
         if !kept {
-            self.release_request_guard();
+            self.stop_blocking_reloads();
         }
         self.notify_changed();
         Some(ended)
@@ -314,13 +314,13 @@ impl Lease {
         let given = lock.take();
         drop(state);
         if let Some(lock) = given {
-            lock.release();
+            lock.release_when_idle();
         }
-        self.release_request_guard();
+        self.stop_blocking_reloads();
     }
 
     /// Reloads do not wait for this lease any more.
-    fn release_request_guard(&self) {
+    fn stop_blocking_reloads(&self) {
         self.request.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
@@ -337,7 +337,7 @@ impl Lease {
     }
 
     /// An operator requests the client to release it. The first reason stays.
-    pub fn revoke(&self, why: Arc<str>) {
+    pub fn request_release(&self, why: Arc<str>) {
         self.lock_state().revocation.get_or_insert(why);
         self.notify_changed();
     }
@@ -369,21 +369,21 @@ impl Lease {
 
     /// A snapshot for an answer that has the id of the lease, as a promise: a lock that is reported as held stays held
     /// for that long, whatever ends the lease.
-    pub(super) fn promised_snapshot(&self) -> LeaseSnapshot {
-        self.snapshot_with(|_| true)
+    pub(super) fn snapshot_and_promise(&self) -> LeaseSnapshot {
+        self.snapshot_with_promise(|_| true)
     }
 
     /// The same for an answer that has the id only if the lease holds its lock.
     pub(super) fn promised_grant(&self) -> LeaseSnapshot {
-        self.snapshot_with(|stage| matches!(stage, LeaseStage::Held { .. }))
+        self.snapshot_with_promise(|stage| matches!(stage, LeaseStage::Held { .. }))
     }
 
     pub fn snapshot(&self) -> LeaseSnapshot {
-        self.snapshot_with(|_| false)
+        self.snapshot_with_promise(|_| false)
     }
 
     /// `discloses`: whether the answer has the id, by the stage of the lease.
-    fn snapshot_with(&self, discloses: impl FnOnce(&LeaseStage) -> bool) -> LeaseSnapshot {
+    fn snapshot_with_promise(&self, discloses: impl FnOnce(&LeaseStage) -> bool) -> LeaseSnapshot {
         let revision = *self.changes.borrow();
         let mut state = self.lock_state();
         let now = self.clock.now();
@@ -391,7 +391,8 @@ impl Lease {
         let stage = match &state.stage {
             LeaseStage::Waiting => LeaseStageSnapshot::Waiting { ahead: self.ahead.nodes_ahead() },
             LeaseStage::Held { lock, since } => {
-                let proven = if lock.is_held_at(now) { lock.expires_at().since(now) } else { Duration::ZERO };
+                let proven =
+                    if lock.is_held_at(now) { lock.session_expires_at().since(now) } else { Duration::ZERO };
                 LeaseStageSnapshot::Held {
                     lock: lock.clone(),
                     held_for: proven.min(expires_in),
@@ -442,7 +443,7 @@ impl Lease {
 
     /// The keys as guards, tickets and services receive them: the holder of one of several permits has watermarks of
     /// its own.
-    pub fn shown_keys(&self, lock: &LeasedLock) -> Vec<ResourceKey> {
+    pub fn keys_with_permit(&self, lock: &LeasedLock) -> Vec<ResourceKey> {
         lock.permit()
             .map_or_else(|| self.keys.to_vec(), |permit| ResourceKey::all_for_permit(&self.keys, permit))
     }
@@ -457,8 +458,8 @@ impl Lease {
         // The turn may have come after the end of the lease, and before the sweep has recorded that.
         self.held_lock()?;
         entered.map_err(|error| match error {
-            CallbackError::Unproven => UseLeaseError::Unproven,
-            CallbackError::Upgrade => UseLeaseError::Upgrade,
+            NestedRequestError::Unproven => UseLeaseError::Unproven,
+            NestedRequestError::Upgrade => UseLeaseError::Upgrade,
             _ => UseLeaseError::Over,
         })
     }

@@ -24,7 +24,7 @@ pub(crate) fn lease_document(
     reader: LeaseDocumentAudience<'_>,
 ) -> LeaseDocument {
     let snapshot = match reader {
-        LeaseDocumentAudience::Client(_) => lease.promised_snapshot(),
+        LeaseDocumentAudience::Client(_) => lease.snapshot_and_promise(),
         LeaseDocumentAudience::Public => lease.snapshot(),
     };
     snapshot_document(lease, snapshot, leases, reader)
@@ -76,23 +76,24 @@ pub(crate) fn snapshot_document(
             document.held_for_ms =
                 matches!(reader, LeaseDocumentAudience::Client(_)).then(|| millis(held_for));
             if let LeaseDocumentAudience::Client(Some(tickets)) = reader {
-                let ticket = tickets.ticket(&lease.shown_keys(&lock), token, lease.mode, lock.session_id());
+                let ticket =
+                    tickets.ticket(&lease.keys_with_permit(&lock), token, lease.mode, lock.session_id());
                 document.ticket = ticket.and_then(|ticket| ticket.to_str().ok().map(str::to_owned));
             }
         }
         LeaseStageSnapshot::Over { why, .. } => {
             document.state = OVER.into();
-            document.why = Some(reason_text(&why));
+            document.why = Some(end_reason_code(&why));
         }
     }
     if matches!(reader, LeaseDocumentAudience::Client(_)) {
-        document.lease = Some(lease.id.reveal());
+        document.lease = Some(lease.id.reveal_lease_id());
     }
     document
 }
 
 /// Why a lease is over, for programs.
-pub fn reason_text(why: &LeaseEndReason) -> String {
+pub fn end_reason_code(why: &LeaseEndReason) -> String {
     match why {
         LeaseEndReason::Refused(refusal) => refusal.reason.word().to_owned(),
         why => why.as_str().to_owned(),

@@ -25,7 +25,7 @@ use tracing::info;
 
 use super::{
     auth::LeaseAuth,
-    command::LeaseCommand,
+    command::LeaseThreadCommand,
     context::LeaseContext,
     election_watch::ElectionWatches,
     lease::{Lease, LeaseEndReason, LeaseHoldAtEnd, LeaseStageSnapshot},
@@ -37,7 +37,7 @@ pub struct LeaseTable {
     all: Mutex<LeaseIndex>,
     settings: ArcSwap<LeaseSettings>,
     /// For the thread that takes the locks of leases.
-    commands: mpsc::UnboundedSender<LeaseCommand>,
+    commands: mpsc::UnboundedSender<LeaseThreadCommand>,
     mean_hold: Mutex<MeanHoldTime>,
     /// Another plan is being taken over: new requests are refused with the advice to retry.
     switching: AtomicBool,
@@ -64,7 +64,7 @@ struct LeaseIndex {
 /// The settings of a plan for leases.
 pub struct LeaseSettings {
     /// `None`: no lease is granted.
-    pub bounds: Option<plan::LeasePlan>,
+    pub bounds: Option<plan::LeaseGrantSettings>,
     pub authority: LeaseAuth,
 }
 
@@ -82,7 +82,7 @@ const MAX_RETAINED: usize = 10_000;
 impl LeaseSettings {
     /// # Errors
     /// A file with a token cannot be used.
-    pub fn open(leases: Option<&plan::LeasePlan>) -> Result<Self, BearerTokenError> {
+    pub fn from_plan(leases: Option<&plan::LeaseGrantSettings>) -> Result<Self, BearerTokenError> {
         Ok(Self { bounds: leases.cloned(), authority: LeaseAuth::load(leases)? })
     }
 }
@@ -90,11 +90,11 @@ impl LeaseSettings {
 impl LeaseTable {
     pub(super) fn new(
         context: LeaseContext,
-        commands: mpsc::UnboundedSender<LeaseCommand>,
+        commands: mpsc::UnboundedSender<LeaseThreadCommand>,
         settings: LeaseSettings,
     ) -> Self {
         // The thread has not begun yet.
-        commands.send(LeaseCommand::FollowCredentials(settings.authority.clone())).ok();
+        commands.send(LeaseThreadCommand::FollowCredentials(settings.authority.clone())).ok();
         Self {
             context,
             all: Mutex::default(),
@@ -123,7 +123,7 @@ impl LeaseTable {
 
     /// # Errors
     /// The thread has ended: the process stops.
-    pub(super) fn send(&self, command: LeaseCommand) -> Result<(), Refusal> {
+    pub(super) fn send(&self, command: LeaseThreadCommand) -> Result<(), Refusal> {
         self.commands
             .send(command)
             .map_err(|_| Refusal::new(RefusalReason::Draining, "the gateway is stopping"))
@@ -141,7 +141,7 @@ impl LeaseTable {
         let found = self.look_up(id.reference());
         let found =
             found.ok_or_else(|| Refusal::new(RefusalReason::StaleToken, "a lease that nobody here knows"))?;
-        if found.id.matches(id) {
+        if found.id.matches_lease_id(id) {
             Ok(found)
         } else {
             Err(Refusal::new(RefusalReason::LeaseForbidden, "the secret of the lease is another one"))
@@ -167,7 +167,7 @@ impl LeaseTable {
     }
 
     /// Keys of leases that are remembered, each once or more.
-    pub fn keys(&self, wanted: impl Fn(&ResourceKey) -> bool) -> Vec<ResourceKey> {
+    pub fn remembered_keys(&self, wanted: impl Fn(&ResourceKey) -> bool) -> Vec<ResourceKey> {
         let all = self.lock_index();
         let keys = all.leases.values().flat_map(|lease| lease.keys.iter());
         keys.filter(|key| wanted(key)).cloned().collect()
@@ -215,7 +215,7 @@ impl LeaseTable {
     }
 
     /// The lock of a key: that of its lease, else that of the plan.
-    pub(super) fn site(&self, key: &ResourceKey) -> LockLocation {
+    pub(super) fn effective_site(&self, key: &ResourceKey) -> LockLocation {
         let leased = self.lock_index().keys.get(key).and_then(|all| {
             let lease = all.first()?;
             lease.keys.iter().zip(&lease.sites).find(|(other, _)| *other == key).map(|(_, site)| site.clone())
@@ -230,7 +230,7 @@ impl LeaseTable {
     }
 
     /// Ends expired leases, as long as the process lives.
-    pub(super) async fn sweep(&self) {
+    pub(super) async fn run_lease_expiry(&self) {
         loop {
             sleep(SWEEP_INTERVAL).await;
             let all: Vec<_> = self.lock_index().leases.values().cloned().collect();
@@ -240,7 +240,7 @@ impl LeaseTable {
                 self.end_if_lapsed(&lease);
                 match lease.snapshot().stage {
                     LeaseStageSnapshot::Waiting { .. }
-                        if self.drain().is_cancelled() || self.has_moved(&lease) =>
+                        if self.drain().is_cancelled() || self.has_session_changed(&lease) =>
                     {
                         self.end(&lease, LeaseEndReason::Lost);
                     }
@@ -255,10 +255,10 @@ impl LeaseTable {
     }
 
     /// The lease waits in another session than its id names: a peer would not find it there.
-    fn has_moved(&self, lease: &Lease) -> bool {
+    fn has_session_changed(&self, lease: &Lease) -> bool {
         let LeaseContext { locks, gateway, .. } = &self.context;
         let session = locks.session_id_for(&lease.keys[0]);
-        session.is_some_and(|session| ZkPaths::member_name(gateway, session) != lease.id.member())
+        session.is_some_and(|session| ZkPaths::member_name(gateway, session) != lease.id.lease_member_node())
     }
 }
 

@@ -6,10 +6,10 @@ use std::{io, rc::Rc, sync::Arc, thread, time::Duration};
 use fencegate_http::network::Network;
 use fencegate_lock::manager::{
     lock_manager::AcquireError,
-    lock_request::{LockRequest, WaitPlace},
+    lock_request::{LockRequest, WaitGateway},
 };
 use fencegate_peers::LocalPeerIdentity;
-use fencegate_policies::plan::HoldPolicy;
+use fencegate_policies::plan::LockReusePolicy;
 use fencegate_process::{failpoint, liveness::ThreadRole};
 use fencegate_refusal::Refusal;
 use fencegate_zookeeper::session::paths::ZkPaths;
@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use super::{
-    command::LeaseCommand,
+    command::LeaseThreadCommand,
     context::LeaseContext,
     lease::{Lease, LeaseEndReason},
     lease_table::{LeaseSettings, LeaseTable},
@@ -37,7 +37,7 @@ pub struct LeaseWorker<N> {
     local_peer: Option<LocalPeerIdentity>,
     /// Answers the liveness checks for as long as the thread runs its tasks.
     liveness: BoxFuture<'static, ()>,
-    commands: mpsc::UnboundedReceiver<LeaseCommand>,
+    commands: mpsc::UnboundedReceiver<LeaseThreadCommand>,
 }
 
 impl<N: Network> LeaseWorker<N> {
@@ -78,21 +78,21 @@ impl<N: Network> LeaseWorker<N> {
         let peers = Rc::new(PeerClient { context, network, local_peer, idle: Rc::default() });
         let swept = leases.clone();
         let idle = peers.idle.clone();
-        drop(spawn_local(async move { swept.sweep().await }));
-        drop(spawn_local(async move { idle.evict_idle().await }));
+        drop(spawn_local(async move { swept.run_lease_expiry().await }));
+        drop(spawn_local(async move { idle.run_connection_sweeper().await }));
         let mut following: Option<JoinHandle<()>> = None;
         while let Some(command) = commands.recv().await {
             match command {
-                LeaseCommand::Acquire { lease, wait } => {
+                LeaseThreadCommand::Acquire { lease, wait } => {
                     drop(spawn_local(acquire(leases.clone(), lease, wait)))
                 }
-                LeaseCommand::FollowCredentials(authority) => {
+                LeaseThreadCommand::FollowCredentials(authority) => {
                     let next = spawn_local(async move { authority.watch_files().await });
                     if let Some(before) = following.replace(next) {
                         before.abort();
                     }
                 }
-                LeaseCommand::AskPeer { member, request, reply } => {
+                LeaseThreadCommand::AskPeer { member, request, reply } => {
                     let peers = peers.clone();
                     drop(spawn_local(async move { peers.run(member, request, reply).await }));
                 }
@@ -109,10 +109,10 @@ async fn acquire(leases: Arc<LeaseTable>, lease: Arc<Lease>, wait: Duration) {
         keys: &lease.keys,
         sites: &lease.sites,
         mode: lease.mode,
-        hold: HoldPolicy::Strict,
+        hold: LockReusePolicy::Strict,
         wait,
         queue: usize::MAX,
-        waits: WaitPlace::Here,
+        waits: WaitGateway::Here,
         delay: None,
         route: &name,
     };
@@ -125,7 +125,7 @@ async fn acquire(leases: Arc<LeaseTable>, lease: Arc<Lease>, wait: Duration) {
         Ok(lock) => match check_grantable(&leases, &lease, lock.session_id()).await {
             Ok(()) => lease.on_granted(lock),
             Err(why) => {
-                lock.release();
+                lock.release_when_idle();
                 leases.end(&lease, why);
             }
         },
@@ -142,7 +142,7 @@ async fn acquire(leases: Arc<LeaseTable>, lease: Arc<Lease>, wait: Duration) {
 /// The lock is held by this session, and the lease may have waited for it for a day: so the check is repeated.
 async fn check_grantable(leases: &LeaseTable, lease: &Lease, session: i64) -> Result<(), LeaseEndReason> {
     // Its id names the session that holds it: peers send requests about it there.
-    if ZkPaths::member_name(&leases.context.gateway, session) != lease.id.member() {
+    if ZkPaths::member_name(&leases.context.gateway, session) != lease.id.lease_member_node() {
         return Err(LeaseEndReason::Lost);
     }
     let refused = |refusal| LeaseEndReason::Refused(Box::new(refusal));

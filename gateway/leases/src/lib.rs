@@ -41,7 +41,7 @@ pub enum PresentedLease {
 }
 
 pub use self::{
-    api::context::{LeaseApi, LeaseCaller, PREFIX},
+    api::context::{LeaseApiState, LeaseCaller, PREFIX},
     auth::LeaseAuth,
     lease_table::{LeaseSettings, LeaseTable, config_switch::ConfigSwitchGuard},
 };

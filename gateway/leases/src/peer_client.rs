@@ -4,7 +4,7 @@ use std::{net::IpAddr, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use fencegate_http::{body::Body, network::Network};
-use fencegate_lock::manager::admin_query::MemberLocation;
+use fencegate_lock::manager::admin_query::GatewayLocation;
 use fencegate_peers::{
     LocalPeerIdentity, PeerPool, PeerReportedOutcome,
     header::{self, ForwardedClient},
@@ -80,11 +80,11 @@ impl<N: Network> PeerClient<N> {
         let no_peer = || peer_unavailable("the policy of this gateway has no `peer`");
         let local_peer = self.local_peer.as_ref().ok_or_else(no_peer)?;
         let route = match self.context.locks.locate_member(member).await {
-            Ok(MemberLocation::Elsewhere(route)) => route,
-            Ok(MemberLocation::Gone | MemberLocation::Here) => {
+            Ok(GatewayLocation::Elsewhere(route)) => route,
+            Ok(GatewayLocation::Gone | GatewayLocation::Here) => {
                 return Err(Refusal::new(RefusalReason::StaleToken, "the session of the lease is over"));
             }
-            Ok(MemberLocation::Unreachable) => {
+            Ok(GatewayLocation::Unreachable) => {
                 return Err(peer_unavailable("the gateway that holds it has no `peer`"));
             }
             Err(untold) => return Err(Refusal::new(RefusalReason::LockService, untold.to_string())),

@@ -30,11 +30,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use self::in_progress::RequestInProgress;
-pub use self::in_progress::ServingRole;
+pub use self::in_progress::ResponderRole;
 use crate::{
     handler::Handler,
     request_context::{RequestArrival, RequestContext},
-    telemetry::{PlanTelemetrySinks, RequestReporter},
+    telemetry::{PlanTelemetrySinks, RequestTelemetry},
 };
 
 /// A request as the HTTP library delivered it, before the first step.
@@ -48,10 +48,10 @@ pub struct RawRequest {
 
 /// Serves the connections of one worker.
 #[derive(Clone)]
-pub struct WorkerFrontend {
+pub struct WorkerHttpHandler {
     /// Looked up for each request, so that a reload can replace it between two requests.
     pipeline: Rc<RefCell<PipelineInstance>>,
-    role: ServingRole,
+    role: ResponderRole,
     /// The process drains. Every response checks this, so each worker has its own flag: the token has a lock that all
     /// workers share.
     draining: Rc<Cell<bool>>,
@@ -85,9 +85,9 @@ impl PipelineInstance {
     }
 }
 
-impl WorkerFrontend {
+impl WorkerHttpHandler {
     /// `drain`: from then on each response makes its client use another connection for the next request.
-    pub fn new(pipeline: PipelineInstance, role: ServingRole, drain: CancellationToken) -> Self {
+    pub fn new(pipeline: PipelineInstance, role: ResponderRole, drain: CancellationToken) -> Self {
         let draining = Rc::new(Cell::new(drain.is_cancelled()));
         let flag = draining.clone();
         spawn_local(async move {
@@ -101,16 +101,16 @@ impl WorkerFrontend {
     /// when every request that has looked up the old pipeline is counted under its plan.
     pub fn replace_pipeline(&self, pipeline: PipelineInstance) -> impl Future<Output = ()> + use<> {
         let PipelineInstance { entries, .. } = self.pipeline.replace(pipeline);
-        async move { entries.wait_empty().await }
+        async move { entries.wait_no_entering_requests().await }
     }
 
     /// The same steps, for connections of peers.
     pub fn for_peers(&self) -> Self {
-        Self { role: ServingRole::Peer, ..self.clone() }
+        Self { role: ResponderRole::Peer, ..self.clone() }
     }
 }
 
-impl HttpHandler for WorkerFrontend {
+impl HttpHandler for WorkerHttpHandler {
     fn handle(&self, incoming: IncomingRequest) -> ResponseFuture {
         // No await in here: a request that is not counted has not used this pipeline.
         let PipelineInstance { handler: steps, metrics, sinks, clock, entries } =
@@ -138,7 +138,7 @@ struct PipelineRequest {
     metrics: Rc<WorkerMetrics>,
     sinks: Option<Rc<PlanTelemetrySinks>>,
     clock: Option<Rc<ClockHeader>>,
-    role: ServingRole,
+    role: ResponderRole,
     draining: Rc<Cell<bool>>,
     counted_entry: PipelineEntryGuard,
 }
@@ -155,10 +155,10 @@ impl<S: Handler<RawRequest>> Pipeline for S {
         let IncomingRequest { http, peer, exchange, tracker: answering, head } = incoming;
         let version = http.version();
         // HTTP/1.0 has no interim responses, and peers do not wait for them.
-        let allows_interim = http.version() == Version::HTTP_11 && role != ServingRole::Peer;
+        let allows_interim = http.version() == Version::HTTP_11 && role != ResponderRole::Peer;
         Box::pin(async move {
             let context = Rc::<RequestContext>::default();
-            let begin = |sinks| RequestReporter::begin(sinks, http.method(), http.uri(), &peer, &context);
+            let begin = |sinks| RequestTelemetry::begin(sinks, http.method(), http.uri(), &peer, &context);
             let entry = sinks.as_ref().map(begin);
             let in_progress = RequestInProgress::begin(metrics, context.clone(), role, clock, entry);
             let informational = allows_interim.then(|| exchange.informational().cloned()).flatten();
@@ -166,12 +166,12 @@ impl<S: Handler<RawRequest>> Pipeline for S {
                 Some(interims) => Some(poll_fn(|cx| Poll::Ready(interims.open(cx.waker()))).await),
                 None => None,
             };
-            let arrival = RequestArrival { peer, from_gateways: role == ServingRole::Peer, interims, head };
+            let arrival = RequestArrival { peer, from_gateways: role == ResponderRole::Peer, interims, head };
             // A request without a route is not counted under its plan once it has an answer, which may still take long.
             let request = RawRequest { http, context: context.clone(), arrival, entry: Some(counted_entry) };
             let answer = self.handle(request).await;
             if let Some(interims) = &informational {
-                poll_fn(|cx| interims.poll_close(cx)).await;
+                poll_fn(|cx| interims.poll_close_informational(cx)).await;
             }
             let answer =
                 answer.map_err(

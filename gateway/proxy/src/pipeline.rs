@@ -12,7 +12,7 @@ use crate::{
     concurrency_limit::ConcurrencyLimit,
     frontend::RawRequest,
     handler::{BoxHandler, Handler, map_request, middleware},
-    plan_context::PlanContext,
+    plan_context::WorkerPlanContext,
     steps::{
         self,
         authenticate::AccessTokenSource,
@@ -20,12 +20,12 @@ use crate::{
         buffer::BodyBufferConfig,
         client_limit::ClientConcurrencyLimit,
         extract_claim::ClaimContext,
-        fence::{FenceContext, HeldLock},
-        filter::FilterContext,
-        guard_admission::{AdmissionPermit, GuardAdmissionContext},
+        fence::{HeldLock, WorkerFenceContext},
+        filter::DeadlineFilterContext,
+        guard_admission::{GuardAdmissionContext, GuardDispatchPermit},
         hop::ProxyHopConfig,
         key::KeyedRequest,
-        lease_api::LeaseApiStep,
+        lease_api::LeaseApiRouter,
         route::RoutingTable,
         validate_head::HeadValidator,
     },
@@ -34,7 +34,7 @@ use crate::{
 
 /// The parts of the steps of all roles, for one worker and one plan.
 pub struct PipelineParts {
-    pub plan: Rc<PlanContext>,
+    pub plan: Rc<WorkerPlanContext>,
     pub in_flight: ConcurrencyLimit,
     pub per_client: ClientConcurrencyLimit,
     /// The name of this process in `Via`.
@@ -42,7 +42,7 @@ pub struct PipelineParts {
     /// Signs the tickets with which services call back, where that is allowed.
     pub tickets: Option<Arc<TicketIssuer>>,
     /// Answers requests of the lease interface, where there are leases.
-    pub leases: Option<LeaseApiStep>,
+    pub leases: Option<LeaseApiRouter>,
     /// Where the claims of a request come from.
     pub tokens: AccessTokenSource,
     /// The secret that other gateways have to show, where there is a listener for them.
@@ -52,7 +52,7 @@ pub struct PipelineParts {
 /// The steps of the gateway, in front of the service that sends a request upstream.
 pub fn gateway_pipeline<N: Network>(
     parts: PipelineParts,
-    fencing: FenceContext<N>,
+    fencing: WorkerFenceContext<N>,
     forward: impl Handler<DispatchableRequest<Rc<HeldLock>>>,
 ) -> impl Handler<RawRequest> {
     routing_pipeline(parts, locking_pipeline(fencing, forward))
@@ -63,7 +63,7 @@ pub fn gateway_pipeline<N: Network>(
 pub fn routing_pipeline(parts: PipelineParts, act: impl Handler<KeyedRequest>) -> impl Handler<RawRequest> {
     let plan = &parts.plan.config.plan;
     let hop = ProxyHopConfig { plan: plan.clone(), via: Rc::new(parts.via), tickets: parts.tickets };
-    let sampling = Sampling::from_log(&plan.log);
+    let sampling = Sampling::from_trace_settings(&plan.log);
     ServiceBuilder::new()
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency)) // too many at once: refuse before any work
         .layer(map_request(parts.peer_secret.clone(), steps::peer_challenge::answer_challenge)) // challenge of another gateway: prove our identity
@@ -85,7 +85,7 @@ pub fn routing_pipeline(parts: PipelineParts, act: impl Handler<KeyedRequest>) -
 
 /// The second half: the steps that hold locks and send.
 fn locking_pipeline<N: Network>(
-    fencing: FenceContext<N>,
+    fencing: WorkerFenceContext<N>,
     forward: impl Handler<DispatchableRequest<Rc<HeldLock>>>,
 ) -> impl Handler<KeyedRequest> {
     let running = fencing.plan.running.clone();
@@ -102,11 +102,11 @@ pub fn guard_pipeline<N: Network>(
     parts: PipelineParts,
     claims: ClaimContext,
     admission: GuardAdmissionContext<N>,
-    forward: impl Handler<DispatchableRequest<AdmissionPermit>>,
+    forward: impl Handler<DispatchableRequest<GuardDispatchPermit>>,
 ) -> impl Handler<RawRequest> {
     let plan = &parts.plan.config.plan;
     let hop = ProxyHopConfig { plan: plan.clone(), via: Rc::new(parts.via), tickets: None };
-    let sampling = Sampling::from_log(&plan.log);
+    let sampling = Sampling::from_trace_settings(&plan.log);
     ServiceBuilder::new()
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency))
         .layer(map_request(HeadValidator::new(plan), steps::validate_head::validate_head))
@@ -128,12 +128,12 @@ pub fn guard_pipeline<N: Network>(
 /// The steps of a filter: the same, with a check of the deadline in the place of the lock.
 pub fn filter_pipeline(
     parts: PipelineParts,
-    filter: FilterContext,
-    forward: impl Handler<DispatchableRequest<AdmissionPermit>>,
+    filter: DeadlineFilterContext,
+    forward: impl Handler<DispatchableRequest<GuardDispatchPermit>>,
 ) -> impl Handler<RawRequest> {
     let plan = &parts.plan.config.plan;
     let hop = ProxyHopConfig { plan: plan.clone(), via: Rc::new(parts.via), tickets: None };
-    let sampling = Sampling::from_log(&plan.log);
+    let sampling = Sampling::from_trace_settings(&plan.log);
     ServiceBuilder::new()
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency))
         .layer(map_request(HeadValidator::new(plan), steps::validate_head::validate_head))
@@ -159,7 +159,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        request_context::{RequestArrival, RequestContext, RequestSource, RequestTrace},
+        request_context::{RequestArrival, RequestContext, RequestSource, RequestTraceIds},
         steps::{
             authorized::DispatchRight, fence::GatewayContext, forward::UpstreamForwarder,
             hop::IdentifiedRequest, trace::TracedRequest,
@@ -177,8 +177,8 @@ mod tests {
     };
     use fencegate_http_client::upstream::{endpoint_set::UpstreamSet, pool::ConnectionPool};
     use fencegate_lock::manager::lock_manager::create_lock_manager;
-    use fencegate_metrics::{ProcessMetricFamilies, WorkerMetrics};
-    use fencegate_peers::plan_compat::PlanCompat;
+    use fencegate_metrics::{AllMetricFamilies, WorkerMetrics};
+    use fencegate_peers::plan_compat::PlanCompatRegistry;
     use fencegate_process::{
         clock::MachineClock,
         randomness::{Guid, SystemRandomness},
@@ -210,7 +210,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
     fn boxed_request_state_stays_small() {
         let gateway = load(POLICY).plan.expect("sound");
         let plan = Arc::new(gateway.serving.clone());
-        let all = ProcessMetricFamilies::for_gateway(&gateway);
+        let all = AllMetricFamilies::for_gateway(&gateway);
         let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
         let process = ProcessContext::with_budget(
             Arc::new(MachineClock),
@@ -221,7 +221,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints()), None);
         let guards = Arc::new(GuardRegistry::new(Arc::default()));
         let pool = ConnectionPool::new(OsNetwork, process.clock.clone(), guards.clone());
-        let shared = Rc::new(PlanContext {
+        let shared = Rc::new(WorkerPlanContext {
             process: process.clone(),
             config,
             metrics,
@@ -230,8 +230,8 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             running: Default::default(),
         });
         let forward = UpstreamForwarder::new(Rc::new(pool), shared.clone());
-        let compat = PlanCompat::new(&gateway, all);
-        let fencing = FenceContext::<OsNetwork> {
+        let compat = PlanCompatRegistry::new(&gateway, all);
+        let fencing = WorkerFenceContext::<OsNetwork> {
             compat: compat.route_compat_cache(&plan),
             gateway: Arc::new(GatewayContext {
                 locks: create_lock_manager(process.clock.clone(), 1).0,
@@ -278,7 +278,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         };
         let trace = || {
             let context = TraceContext::from_headers(&mut HeaderMap::new(), Sampling::Off);
-            Rc::new(RequestTrace { context, request_id: HeaderValue::from_static("1") })
+            Rc::new(RequestTraceIds { context, request_id: HeaderValue::from_static("1") })
         };
         let unfenced = DispatchRight::Unfenced;
         let plan = planned.clone();

@@ -64,7 +64,7 @@ struct VersionedGrantRecord {
 }
 
 impl DelayedHandover {
-    pub(super) fn with_delay(delay: Duration) -> Self {
+    pub(super) fn with_handover_delay(delay: Duration) -> Self {
         Self::new(Some(delay))
     }
 
@@ -113,7 +113,7 @@ impl DelayedHandover {
     }
 
     /// Records that from here on a request may be sent whose end is unknown.
-    pub(super) fn mark_in_use(&self) {
+    pub(super) fn mark_outcomes_unknown(&self) {
         self.known.set(false);
     }
 
@@ -133,7 +133,7 @@ impl DelayedHandover {
     }
 
     /// Resets the state: the record is not about this attempt any more.
-    pub(super) fn reset(&self) {
+    pub(super) fn reset_delayed_handover(&self) {
         self.took_over.set(false);
     }
 }
@@ -311,7 +311,7 @@ pub async fn read_grant_record<L: ZkClient>(
 
 impl GrantRecord {
     /// Whether the next holder has to wait.
-    pub fn is_held(&self) -> bool {
+    pub fn has_handover_delay(&self) -> bool {
         self.state == LastTenureState::Held
     }
 }
@@ -324,20 +324,23 @@ mod tests {
     /// after a reset.
     #[test]
     fn clean_leave_requires_takeover_and_outcomes() {
-        let delayed = DelayedHandover::with_delay(Duration::from_secs(1));
+        let delayed = DelayedHandover::with_handover_delay(Duration::from_secs(1));
         assert!(!delayed.can_write_clean_record(), "it has taken nothing over");
         delayed.took_over.set(true);
         assert!(delayed.can_write_clean_record(), "nothing was sent");
-        delayed.mark_in_use();
+        delayed.mark_outcomes_unknown();
         assert!(!delayed.can_write_clean_record());
         delayed.mark_outcomes_known();
         assert!(delayed.can_write_clean_record());
-        delayed.reset();
+        delayed.reset_delayed_handover();
         assert!(!delayed.can_write_clean_record(), "the record is another one's now");
     }
 
     #[test]
     fn only_held_record_is_held() {
-        assert!(GrantRecord::held(7, Duration::ZERO).is_held() && !GrantRecord::clean().is_held());
+        assert!(
+            GrantRecord::held(7, Duration::ZERO).has_handover_delay()
+                && !GrantRecord::clean().has_handover_delay()
+        );
     }
 }

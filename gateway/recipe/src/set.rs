@@ -18,7 +18,7 @@ use fencegate_zookeeper::{
     error::GrantError,
     session::{
         active_session::ActiveSession,
-        client::{CreatedNode, MultiError, MultiOp, NodeKind, ZkClient, ZkError},
+        client::{CreatedNode, MultiError, MultiOp, NodeCreateMode, ZkClient, ZkError},
         lock_validity::LockValidity,
     },
 };
@@ -64,7 +64,8 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
         let at = keys.iter().map(|(key, site)| LockNodeLocation::for_site(&live.paths, key, site));
         let at = at.collect::<Result<Vec<_>, _>>()?;
         let registered =
-            LockNodeRegistration::register(live, at.iter().map(LockNodeLocation::max_path_len).sum()).await?;
+            LockNodeRegistration::register(live, at.iter().map(LockNodeLocation::max_node_path_len).sum())
+                .await?;
         let candidates =
             at.iter().map(|at| LockNodeAttempt::new(live.clone(), at, registered.guid, mode)).collect();
         Ok(Self {
@@ -80,7 +81,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
     pub fn with_delay(mut self, delay: Option<Duration>) -> Self {
         if let Some(delay) = delay {
             self.candidates.iter_mut().for_each(LockNodeAttempt::set_parent_keeps_record);
-            self.delayed = Some(DelayedHandover::with_delay(delay));
+            self.delayed = Some(DelayedHandover::with_handover_delay(delay));
         }
         self
     }
@@ -131,11 +132,13 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
             return Err(GrantError::KeyLimit(NUMBERS_USED_UP).into());
         }
         if !full.is_empty() {
-            let marked =
-                join_all(full.iter().map(|candidate| ExhaustedSequenceParent::observe(candidate))).await;
+            let marked = join_all(
+                full.iter().map(|candidate| ExhaustedSequenceParent::observe_lock_parent(candidate)),
+            )
+            .await;
             self.remove_nodes().await;
             for marked in marked {
-                marked?.wait_replaced(caller).await?;
+                marked?.wait_parent_replaced(caller).await?;
             }
             return Err(GrantError::Lost.into());
         }
@@ -154,7 +157,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
             delayed.take_over_keys(&held, epoch, caller).await?;
         }
         self.candidates.first().expect("a set has at least one key").wait_session_valid(caller).await?;
-        self.delayed.iter().for_each(DelayedHandover::mark_in_use);
+        self.delayed.iter().for_each(DelayedHandover::mark_outcomes_unknown);
         let validity = Arc::new(LockValidity::new(self.live.session_deadline.clone()));
         let nodes =
             self.candidates.iter().zip(&nodes).map(|(candidate, node)| candidate.path(&node.name)).collect();
@@ -195,7 +198,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
     /// `made`: the candidates whose parent was created here.
     async fn create_in_rounds(&self, made: &mut [bool]) -> Result<SetNodes, GrantError> {
         let requested: Vec<_> = self.candidates.iter().map(LockNodeAttempt::requested_path).collect();
-        let node = |path| MultiOp::Create { path, data: b"", kind: NodeKind::EphemeralSequential };
+        let node = |path| MultiOp::Create { path, data: b"", kind: NodeCreateMode::EphemeralSequential };
         let steps: Vec<_> = requested.iter().map(|path| node(path)).collect();
         let mut missing = !self
             .candidates
@@ -224,7 +227,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
                     }
                 }
                 Err(MultiError { fault: ZkError::NoNode, .. }) => {
-                    self.made.record_none_left();
+                    self.made.record_no_nodes_left();
                     missing = true;
                     self.create_all_ancestors(parents).await?;
                 }
@@ -234,7 +237,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
                     }
                 }
                 Err(MultiError { fault, .. }) => {
-                    self.made.record_none_left();
+                    self.made.record_no_nodes_left();
                     return Err(definite_error(fault));
                 }
             }
@@ -341,9 +344,9 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
                     .map(|(candidate, name)| delayed_handover::remove_node_and_write_clean(candidate, name)),
             )
             .await;
-            delayed.reset();
+            delayed.reset_delayed_handover();
             if self.made.created_names().is_some() {
-                return self.made.record_none_left();
+                return self.made.record_no_nodes_left();
             }
         }
         match self.made.created_names() {
@@ -355,7 +358,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
             ),
             None => drop(join_all(self.candidates.iter().map(LockNodeAttempt::remove_all_nodes)).await),
         }
-        self.made.record_none_left();
+        self.made.record_no_nodes_left();
     }
 }
 

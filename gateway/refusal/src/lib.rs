@@ -75,7 +75,7 @@ impl Refusal {
     }
 
     /// Names the operation by this reference.
-    pub fn with_reference(self, reference: String) -> Self {
+    pub fn with_operation_reference(self, reference: String) -> Self {
         Self { reference: Some(reference), ..self }
     }
 

@@ -11,7 +11,7 @@ use axum::Router;
 use fencegate_admin as admin;
 use fencegate_admin::auth::AdminAuth;
 use fencegate_http::listen::certificates::ListenerCertificates;
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_policies::{
     host::{CanonicalHost, HostPattern},
     plan::{self, ListenerProtocols},
@@ -37,7 +37,7 @@ impl BoundAdminListener {
     pub(super) fn bind(
         admin: &plan::AdminListenerSettings,
         beside: bool,
-        metrics: &ProcessMetricFamilies,
+        metrics: &AllMetricFamilies,
     ) -> Result<Self, ProcessError> {
         let load = |tls| ListenerCertificates::load(tls, ListenerProtocols::Http1, metrics.clients());
         let certificates = admin.tls.clone().map(load).transpose().map_err(ProcessError::AdminTls)?;

@@ -7,7 +7,7 @@ use fencegate_config::{
 };
 use fencegate_http::listen::certificates::ListenerTlsError;
 use fencegate_peers::PeerTlsError;
-use fencegate_process::client_tls::ClientTlsError;
+use fencegate_process::client_tls::TlsClientConfigError;
 use fencegate_ticket::KeyFileError;
 use fencegate_zookeeper::{session::credentials::ZkTlsCredentialsError, state::OpenStateDirError};
 
@@ -49,7 +49,7 @@ pub enum ProcessError {
     #[error(transparent)]
     State(#[from] OpenStateDirError),
     #[error("FG0512: prepare TLS with an upstream")]
-    UpstreamTls(#[source] ClientTlsError),
+    UpstreamTls(#[source] TlsClientConfigError),
     #[error("the session's thread has panicked; locks go by the session timeout")]
     SessionEnded,
     #[error("{0} requests were still at work when the drain was over")]

@@ -18,7 +18,7 @@ use fencegate_admin::{
 use fencegate_config::{key_secret, process_context::ProcessContext};
 use fencegate_http::network::sockets::OsNetwork;
 use fencegate_leases::lease_worker::LeaseWorker;
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_policies::plan::GatewayPlan;
 use fencegate_process::{clock::MachineClock, key_redaction, randomness::SystemRandomness};
 use fencegate_proxy::steps::fence::GatewayContext;
@@ -37,9 +37,9 @@ use super::{
 /// released, the session closed. A second signal ends the process at once.
 pub fn run(gateway: GatewayPlan, options: GatewayOptions) -> Result<(), ProcessError> {
     key_redaction::set_key_redaction(gateway.serving.log.keys, key_secret::load(&gateway.serving.log)?);
-    let process = ProcessContext::new(Arc::new(MachineClock), ProcessMetricFamilies::for_gateway(&gateway));
+    let process = ProcessContext::new(Arc::new(MachineClock), AllMetricFamilies::for_gateway(&gateway));
     let servers = sessions::servers(&gateway, &process)?;
-    let mut main = MainThread::start(&process.threads)?;
+    let mut main = MainThread::init_main_thread(&process.threads)?;
     let admin_listener = BoundAdminListener::bind(&gateway.serving.admin, options.beside, &process.metrics)?;
     let resources = ProcessResources::acquire(&gateway, &options, &process.metrics)?;
     let page = admin_listener.page.clone();
@@ -80,8 +80,8 @@ pub fn run(gateway: GatewayPlan, options: GatewayOptions) -> Result<(), ProcessE
         // upstream may still be at work.
         return Err(ProcessError::DrainTimeout(left));
     }
-    shared.telemetry.finish();
-    sessions.close(&token_history);
+    shared.telemetry.flush_telemetry();
+    sessions.close_sessions(&token_history);
     info!("stopped");
     Ok(())
 }

@@ -12,7 +12,7 @@ use fencegate_admin::{CsrfToken, GuardAdminState, guard_routes};
 use fencegate_config::{key_secret, process_context::ProcessContext};
 use fencegate_guard::Guard;
 use fencegate_http::{listen::certificates::ListenerCertificates, network::sockets::OsNetwork};
-use fencegate_metrics::{ProcessMetricFamilies, request_tracker::RejectedCallers};
+use fencegate_metrics::{AllMetricFamilies, request_tracker::RejectedCallers};
 use fencegate_policies::plan::{self, UpstreamId};
 use fencegate_process::{
     clock::MachineClock,
@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub use self::{error::GuardProcessError, store_setup::StoreInit};
-use self::{key_source::GuardTicketKeySource, role::GuardRole, store_setup::GuardWithStore};
+use self::{key_source::GuardTicketKeySource, role::GuardWorkerRole, store_setup::GuardWithStore};
 use super::{
     admin_listener::BoundAdminListener,
     error::ProcessError,
@@ -58,8 +58,8 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
     }
     let secret = key_secret::load(&plan.serving.log).map_err(ProcessError::from)?;
     key_redaction::set_key_redaction(plan.serving.log.keys, secret);
-    let process = ProcessContext::new(Arc::new(MachineClock), ProcessMetricFamilies::for_guard());
-    let mut main = MainThread::start(&process.threads)?;
+    let process = ProcessContext::new(Arc::new(MachineClock), AllMetricFamilies::for_guard());
+    let mut main = MainThread::init_main_thread(&process.threads)?;
     let admin_listener = BoundAdminListener::bind(&plan.serving.admin, false, &process.metrics)?;
     let tickets =
         plan.tickets.as_ref().map(|from| GuardTicketKeySource::open(from, &main.runtime)).transpose()?;
@@ -99,7 +99,7 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
         warn!(left, "guard.left_in_doubt");
     }
     store_setup::flush(&guard)?;
-    telemetry.finish();
+    telemetry.flush_telemetry();
     store_setup::join_store_thread(store);
     info!("stopped");
     Ok(())
@@ -115,8 +115,8 @@ pub fn assemble(
     guard: Arc<Guard>,
     tickets: Option<Arc<TicketVerifier>>,
     workers: usize,
-) -> Result<WorkerContext<GuardRole>, ProcessError> {
-    let role = GuardRole::new(plan, guard, tickets);
+) -> Result<WorkerContext<GuardWorkerRole>, ProcessError> {
+    let role = GuardWorkerRole::new(plan, guard, tickets);
     let pool =
         WorkerPoolConfig { role, workers, beside: false, token_history: Arc::default(), local_peer: None };
     worker_context::build_context(&plan.serving, process, pool)
@@ -151,7 +151,7 @@ fn start_admin(
     let asked = guard.clone();
     let store = process.threads.register_with(ThreadRole::Store, move || {
         let guard = asked.clone();
-        async move { guard.wait_for_store_thread().await }
+        async move { guard.ping_store_thread().await }
     });
     let state = GuardAdminState {
         guard,

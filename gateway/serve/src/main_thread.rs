@@ -23,7 +23,7 @@ pub(super) struct MainThread {
 
 impl MainThread {
     /// Registers for signals: from here on none of them kills the process.
-    pub(super) fn start(threads: &ThreadMonitor) -> io::Result<Self> {
+    pub(super) fn init_main_thread(threads: &ThreadMonitor) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.spawn(threads.register(ThreadRole::Main));
         let signals = ProcessSignals::register(&runtime)?;
@@ -54,7 +54,7 @@ impl MainThread {
             }
         };
         thread::spawn(move || runtime.block_on(ends));
-        workers.join()
+        workers.join_counting_exchanges()
     }
 }
 

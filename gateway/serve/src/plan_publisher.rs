@@ -14,7 +14,7 @@ use std::{
 
 use fencegate_config::active_config::KeyRulesGeneration;
 use fencegate_leases::{ConfigSwitchGuard, lease::Lease};
-use fencegate_peers::plan_compat::PlanCompat;
+use fencegate_peers::plan_compat::PlanCompatRegistry;
 use fencegate_policies::{
     key::ResourceKey,
     plan::{GatewayPlan, ServingPlan},
@@ -26,7 +26,7 @@ use tokio::{task::JoinHandle, time::sleep};
 /// Publishes each new plan for the other gateways.
 pub struct PlanPublisher {
     member: LocalMember,
-    compat: Arc<PlanCompat>,
+    compat: Arc<PlanCompatRegistry>,
     published: Arc<Mutex<PublishedPlanState>>,
     /// Publishes the routes of the last plan when all requests with other locks are over.
     waiting: Option<JoinHandle<()>>,
@@ -46,8 +46,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 impl PlanPublisher {
     /// The publisher of a process that has published this plan.
-    pub fn new(member: LocalMember, compat: Arc<PlanCompat>, gateway: &GatewayPlan) -> Self {
-        let now = PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref());
+    pub fn new(member: LocalMember, compat: Arc<PlanCompatRegistry>, gateway: &GatewayPlan) -> Self {
+        let now = PublishedLockRules::lock_rules_from_plan(&gateway.serving, gateway.leases.as_ref());
         let published = PublishedPlanState { latest: now.clone(), now, plans: 1 };
         Self { member, compat, published: Arc::new(Mutex::new(published)), waiting: None }
     }
@@ -63,11 +63,11 @@ impl PlanPublisher {
         left: Vec<Arc<KeyRulesGeneration>>,
     ) {
         let settings = leases.map(ConfigSwitchGuard::settings);
-        let next = PublishedLockRules::from_plan(
+        let next = PublishedLockRules::lock_rules_from_plan(
             plan,
             settings.as_ref().and_then(|settings| settings.bounds.as_ref()),
         );
-        let held = leases.map(ConfigSwitchGuard::held_leases).unwrap_or_default();
+        let held = leases.map(ConfigSwitchGuard::unreleased_leases).unwrap_or_default();
         // Before any other part of it is published: a session that switches checks which keys are leased.
         self.compat.set_leases(&next, keys(&held));
         let published = self.published.clone();
@@ -108,7 +108,7 @@ impl PlanPublisher {
 async fn unpublish_ended_leases(
     published: Arc<Mutex<PublishedPlanState>>,
     member: LocalMember,
-    compat: Arc<PlanCompat>,
+    compat: Arc<PlanCompatRegistry>,
     number: u64,
     mut held: Vec<Arc<Lease>>,
 ) {

@@ -7,7 +7,7 @@ use fencegate_admin::command::ReloadReport;
 use fencegate_config::{
     access_tokens::AccessTokenAuthenticator,
     active_config::ActiveConfig,
-    current_config::{plan_delays_key, site_in_plan},
+    current_config::{plan_delays_key_release, site_in_plan},
     key_secret,
     policy_file::PolicyFile,
 };
@@ -108,19 +108,20 @@ impl Reloader {
         let old = self.config.clone();
         let GatewayContext { process, locks, config: current, compat, leases, .. } = &*self.context;
         let plan = Arc::new(gateway.serving.clone());
-        let settings = LeaseSettings::open(gateway.leases.as_ref()).map_err(|bad| error_chain(&bad))?;
+        let settings = LeaseSettings::from_plan(gateway.leases.as_ref()).map_err(|bad| error_chain(&bad))?;
         let secret = key_secret::load(&gateway.serving.log).map_err(|bad| error_chain(&bad))?;
         let tokens = AccessTokenAuthenticator::open(&plan.jwt, old.tokens.as_deref());
         let tokens = tokens.map_err(|bad| error_chain(&bad))?;
         let fleets =
             old.fleets.for_next_plan(&plan, process.metrics.endpoints()).map_err(|bad| error_chain(&bad))?;
-        let site =
-            |key: &ResourceKey| Some(site_in_plan(&gateway, key)).filter(|_| !plan_delays_key(&gateway, key));
+        let site = |key: &ResourceKey| {
+            Some(site_in_plan(&gateway, key)).filter(|_| !plan_delays_key_release(&gateway, key))
+        };
         let switch = leases.as_ref().map(|leases| leases.begin_switch(site)).transpose()?;
         let liveness =
             process.threads.register_until(ThreadRole::Endpoints, fleets.retirement_token().clone());
         let liveness = with_key_refresh(liveness, tokens.clone());
-        let started = health::start_health_checks(
+        let started = health::start_endpoint_tasks(
             OsNetwork,
             &fleets,
             process.clock.clone(),
@@ -128,7 +129,7 @@ impl Reloader {
             liveness,
         );
         started.map_err(|failed| {
-            fleets.retire();
+            fleets.stop_endpoint_tasks();
             format!("start what looks after the endpoints: {failed}")
         })?;
         // Nothing after this can fail: a plan that is refused changes nothing, not even how the log redacts keys.
@@ -138,8 +139,8 @@ impl Reloader {
         }
         let (config, openings) =
             ActiveConfig::successor(&old, plan.clone(), fleets, tokens, &difference.rekeyed);
-        process.metrics.apply_plan(&gateway);
-        current.add_plan_keys(&gateway);
+        process.metrics.apply_plan_to_metrics(&gateway);
+        current.record_key_templates(&gateway);
         let taken = self.workers.iter().filter_map(|worker| {
             let (taken, took) = oneshot::channel();
             worker.send(ConfigUpdate { config: config.clone(), taken }).ok().map(|()| took)
@@ -149,8 +150,8 @@ impl Reloader {
             took.await.ok();
         }
         self.guards.retain(&plan.upstreams);
-        self.member.set_plan(gateway.fingerprint);
-        compat.set_config(&gateway);
+        self.member.set_plan_fingerprint(gateway.fingerprint);
+        compat.apply_mixed_plan_policy(&gateway);
         // Whether there are leases at all needs a restart; until then the settings in force stay.
         if let (Some(switch), Some(_)) = (&switch, &gateway.leases) {
             switch.set_settings(settings);
@@ -162,13 +163,13 @@ impl Reloader {
         );
         current.replace(gateway.clone(), config.clone());
         drop(switch);
-        old.fleets.retire();
+        old.fleets.stop_endpoint_tasks();
         for opening in openings {
             let lock_manager = locks.clone();
             tokio::spawn(async move {
                 opening.wait_predecessors().await;
                 lock_manager.close_all_tenures();
-                opening.open();
+                opening.open_key_generation();
             });
         }
         (self.gateway, self.config) = (gateway, config);
@@ -182,7 +183,7 @@ impl Reloader {
             .plan(file::load_with_environment);
         let gateway = checked.plan.ok_or_else(|| checked.said.join("\n"))?;
         let fleet = self.context.locks.published_plans().await.map_err(|untold| untold.to_string())?;
-        let file = PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref());
+        let file = PublishedLockRules::lock_rules_from_plan(&gateway.serving, gateway.leases.as_ref());
         Ok(compare(&file, &fleet.ours, &fleet.same, &fleet.others))
     }
 

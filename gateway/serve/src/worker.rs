@@ -13,10 +13,10 @@ use fencegate_peers as peers;
 use fencegate_process::liveness::ThreadRole;
 use fencegate_proxy::{
     concurrency_limit::ConcurrencyLimit,
-    frontend::{PipelineInstance, RawRequest, ServingRole, WorkerFrontend},
+    frontend::{PipelineInstance, RawRequest, ResponderRole, WorkerHttpHandler},
     handler::Handler,
     pipeline::PipelineParts,
-    plan_context::PlanContext,
+    plan_context::WorkerPlanContext,
     steps::{
         authenticate::AccessTokenSource, client_limit::ClientConcurrencyLimit,
         fence::peer_forward::PeerForwarder,
@@ -42,7 +42,7 @@ pub struct WorkerParts<N> {
 
 /// The role of the process: it decides which steps a request passes.
 pub trait WorkerRole<N>: Clone + Send + Sized + 'static {
-    const ROLE: ServingRole;
+    const ROLE: ResponderRole;
 
     /// By how much the clock of a sender may differ. Where there is such a limit, every answer shows our clock.
     fn clock_error(&self) -> Option<Duration> {
@@ -136,10 +136,10 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
     tokio::task::spawn_local(process.threads.register(ThreadRole::Requests));
     let idle = Rc::<peers::PeerPool>::default();
     let evicted = idle.clone();
-    tokio::task::spawn_local(async move { evicted.evict_idle().await });
+    tokio::task::spawn_local(async move { evicted.run_connection_sweeper().await });
     let pool = Rc::new(ConnectionPool::new(network.clone(), process.clock.clone(), shared.guards.clone()));
     let swept = pool.clone();
-    let endpoint_changes = shared.config.fleets.subscribe();
+    let endpoint_changes = shared.config.fleets.subscribe_to_waits();
     tokio::task::spawn_local(async move { swept.run_sweeper(endpoint_changes).await });
     let connections = TaskTracker::new();
     let exchanges = TaskTracker::new();
@@ -178,7 +178,7 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
         exchanges: exchanges.clone(),
     };
     let config = factory.shared.config.clone();
-    let frontend = WorkerFrontend::new(factory.build(&config), R::ROLE, process.drain.clone());
+    let frontend = WorkerHttpHandler::new(factory.build(&config), R::ROLE, process.drain.clone());
     let drain_timeout = Rc::new(Cell::new(config.plan.listener.timeouts.drain));
     let running_frontend = frontend.clone();
     let running_drain_timeout = drain_timeout.clone();
@@ -248,8 +248,8 @@ impl<N: Network, R: WorkerRole<N>> PipelineFactory<N, R> {
         let metrics = Rc::new(WorkerMetrics::new(process.metrics.clone(), &config.plan));
         let limits = &config.plan.listener.limits;
         let share = (limits.in_flight / workers).max(1);
-        process.budget.update(limits);
-        let plan = Rc::new(PlanContext {
+        process.budget.update_memory_budget(limits);
+        let plan = Rc::new(WorkerPlanContext {
             process: process.clone(),
             config: config.clone(),
             metrics: metrics.clone(),
@@ -263,7 +263,7 @@ impl<N: Network, R: WorkerRole<N>> PipelineFactory<N, R> {
         });
         let parts = PipelineParts {
             plan,
-            in_flight: self.in_flight.with_limit(share),
+            in_flight: self.in_flight.with_concurrency_limit(share),
             per_client: ClientConcurrencyLimit { shares: shares.clone(), most: limits.per_client },
             via: via.clone(),
             peer_secret: local_peer.as_ref().map(|local_peer| local_peer.reach.pass.clone()),

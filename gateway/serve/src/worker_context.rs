@@ -17,7 +17,7 @@ use fencegate_process::{
     randomness::{Guid, SystemRandomness},
 };
 use fencegate_proxy::{telemetry::TelemetrySinks, via::ViaName};
-use fencegate_zookeeper::state::TokenHistory;
+use fencegate_zookeeper::state::HighestEpochTracker;
 use futures_util::future::join;
 
 use crate::error::ProcessError;
@@ -55,7 +55,7 @@ pub(super) struct WorkerPoolConfig<R> {
     /// Another process that is about to stop may have the same addresses.
     pub(super) beside: bool,
     /// The newest token so far, and the installation that the tokens belong to.
-    pub(super) token_history: Arc<TokenHistory>,
+    pub(super) token_history: Arc<HighestEpochTracker>,
     /// The address and credentials of this process for other gateways, if they can reach it.
     pub(super) local_peer: Option<LocalPeerIdentity>,
 }
@@ -77,10 +77,10 @@ pub(super) fn build_context<R>(
     let tokens = AccessTokenAuthenticator::open(&plan.jwt, None)?;
     let liveness = threads.register_until(ThreadRole::Endpoints, fleets.retirement_token().clone());
     let liveness = with_key_refresh(liveness, tokens.clone());
-    health::start_health_checks(OsNetwork, &fleets, clock.clone(), guards.clone(), liveness)?;
+    health::start_endpoint_tasks(OsNetwork, &fleets, clock.clone(), guards.clone(), liveness)?;
     let certificates =
         ListenerCertificates::open(&plan.listener, metrics.clients()).map_err(ProcessError::ListenerTls)?;
-    let telemetry = TelemetrySinks::start(metrics)?;
+    let telemetry = TelemetrySinks::start_telemetry(metrics)?;
     Ok(WorkerContext {
         process: process.clone(),
         config: ActiveConfig::initial(plan, fleets, tokens),

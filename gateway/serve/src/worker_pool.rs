@@ -62,7 +62,7 @@ impl WorkerPool {
     }
 
     /// Waits until all workers have ended. Returns how many exchanges were still running.
-    pub(super) fn join(self) -> usize {
+    pub(super) fn join_counting_exchanges(self) -> usize {
         self.threads.into_iter().map(|worker| exchanges_left(worker.join())).sum()
     }
 }

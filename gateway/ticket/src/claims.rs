@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use fencegate_policies::{key::ResourceKey, not_after::NotAfter, plan::LockMode, token::FencingToken};
 use serde::{Deserialize, Serialize};
 
-use super::error::{ClaimMismatchError, InvalidTenureTicketError, TicketError};
+use super::error::{InvalidTenureTicketError, TicketError, TicketMismatchError};
 
 /// How long a ticket is good, in seconds. The time is short because a ticket cannot be revoked.
 pub const VALID: u64 = 300;
@@ -34,12 +34,12 @@ pub struct TicketClaims {
     /// The gateway's name.
     pub issuer: String,
     /// Where the tenure is held, for services that call back.
-    pub origin: Option<TenureOrigin>,
+    pub origin: Option<TenureHolder>,
 }
 
 /// Where a tenure is held.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TenureOrigin {
+pub struct TenureHolder {
     /// A name that no other process ever has.
     pub process: String,
     /// The member node of the session that holds the tenure. It exists as long as the session lives, and has the
@@ -77,11 +77,11 @@ impl TicketClaims {
         keys.dedup();
         let ensemble = ensemble.to_owned();
         let issuer = issuer.to_owned();
-        Self { keys, tenure: grant_token(token), mode, era, ensemble, issuer, origin: None }
+        Self { keys, tenure: strip_dispatch_number(token), mode, era, ensemble, issuer, origin: None }
     }
 
     /// Adds where the tenure is held.
-    pub fn with_origin(self, origin: TenureOrigin) -> Self {
+    pub fn with_origin(self, origin: TenureHolder) -> Self {
         Self { origin: Some(origin), ..self }
     }
 }
@@ -99,14 +99,14 @@ impl VerifiedTicket {
         mode: LockMode,
     ) -> Result<(), TicketError> {
         if !self.claims.keys.iter().map(String::as_str).eq(keys) {
-            return Err(TicketError::Key(ClaimMismatchError::Keys));
+            return Err(TicketError::Key(TicketMismatchError::Keys));
         }
         if !self.claims.tenure.same_grant(token) {
-            return Err(TicketError::Key(ClaimMismatchError::Tenure));
+            return Err(TicketError::Key(TicketMismatchError::Tenure));
         }
         // A weaker mode is refused as well: a read under an exclusive tenure is stamped as exclusive.
         if self.claims.mode != mode {
-            return Err(TicketError::Key(ClaimMismatchError::Mode));
+            return Err(TicketError::Key(TicketMismatchError::Mode));
         }
         Ok(())
     }
@@ -117,7 +117,9 @@ impl VerifiedTicket {
     /// [`TicketError::Key`]: the ticket has an earlier moment.
     pub fn check_not_after(&self, not_after: &NotAfter) -> Result<(), TicketError> {
         match self.not_after {
-            Some(bound) if not_after.unix_ms() > bound => Err(TicketError::Key(ClaimMismatchError::NotAfter)),
+            Some(bound) if not_after.unix_ms() > bound => {
+                Err(TicketError::Key(TicketMismatchError::NotAfter))
+            }
             _ => Ok(()),
         }
     }
@@ -135,7 +137,7 @@ impl VerifiedTicket {
     }
 }
 
-fn grant_token(token: FencingToken) -> FencingToken {
+fn strip_dispatch_number(token: FencingToken) -> FencingToken {
     FencingToken::new(token.number(), token.sequence(), 0).expect("the epoch is a token's")
 }
 
@@ -244,7 +246,7 @@ impl<'a> TicketPayload<'a> {
                 era: self.era,
                 ensemble: self.ensemble.into_owned(),
                 issuer: self.iss.into_owned(),
-                origin: self.proc.zip(self.addr).map(|(process, member)| TenureOrigin {
+                origin: self.proc.zip(self.addr).map(|(process, member)| TenureHolder {
                     process: process.into_owned(),
                     member: member.into_owned(),
                 }),

@@ -90,7 +90,7 @@ impl VerifyingKeySet {
         if set.0.is_empty() { Err(TicketJwkError::NoKeyOfAlgorithms) } else { Ok(set) }
     }
 
-    pub(super) fn from_secret(secret: &SharedSecret) -> Self {
+    pub(super) fn verifying_keys_from_secret(secret: &SharedSecret) -> Self {
         let decoding = DecodingKey::from_secret(secret.bytes());
         let kid = Some(secret.kid.as_str().into());
         Self(vec![VerifyingKey::for_tickets(kid, Algorithm::HS256, decoding, secret.thumbprint)])

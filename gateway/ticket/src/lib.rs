@@ -33,8 +33,8 @@ pub use fencegate_process::clock::unix_seconds;
 
 pub use self::{
     access_token::{AccessToken, AccessTokenError, AccessTokenVerifier, LONGEST_ACCESS_TOKEN, TrustedIssuer},
-    claims::{LEEWAY, LONGEST, TenureOrigin, TicketClaims, VALID, VerifiedTicket},
-    error::{ClaimMismatchError, InvalidTenureTicketError, TicketError},
+    claims::{LEEWAY, LONGEST, TenureHolder, TicketClaims, VALID, VerifiedTicket},
+    error::{InvalidTenureTicketError, TicketError, TicketMismatchError},
     key_error::TicketJwkError,
     key_file::{KeyFileError, LARGEST, read_secret},
     key_set::AccessTokenRules,

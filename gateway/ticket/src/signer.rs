@@ -37,7 +37,7 @@ impl TicketSigner {
     /// # Errors
     /// As [`SigningKeyPair::read`].
     pub fn from_key_file(path: &Path) -> Result<Self, KeyFileError> {
-        SigningKeyPair::read(path).map(|pair| Self::with_key(&pair))
+        SigningKeyPair::read_private_jwk(path).map(|pair| Self::with_key(&pair))
     }
 
     /// # Errors
@@ -108,7 +108,7 @@ impl TenureTicket {
     /// The value of `Fencing-Ticket` at `now` (seconds since 1970), which has at least half of its time before it.
     pub fn text(&self, now: u64) -> Arc<str> {
         let mut signed = self.signed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(signed) = signed.as_ref().filter(|signed| signed.is_fresh(now)) {
+        if let Some(signed) = signed.as_ref().filter(|signed| signed.is_ticket_fresh(now)) {
             return signed.text.clone();
         }
         let text: Arc<str> = self.signer.sign(&self.claims, now).into();
@@ -123,7 +123,7 @@ impl TenureTicket {
         let mut bounded = self.bounded.lock().unwrap_or_else(PoisonError::into_inner);
         let early = u64::try_from(left.as_millis() / 4).unwrap_or(u64::MAX);
         if let Some((signed, not_after)) = bounded.as_ref()
-            && signed.is_fresh(now)
+            && signed.is_ticket_fresh(now)
             && not_after.saturating_add(early) >= wanted
         {
             return (signed.text.clone(), *not_after);
@@ -135,7 +135,7 @@ impl TenureTicket {
 }
 
 impl SignedTicket {
-    fn is_fresh(&self, now: u64) -> bool {
+    fn is_ticket_fresh(&self, now: u64) -> bool {
         // If the clock was set back, the ticket was signed in the future, and guards would refuse it.
         self.at <= now && now - self.at < VALID / 2
     }

@@ -30,7 +30,7 @@ fn claims() -> TicketClaims {
         era: 7,
         ensemble: OURS.into(),
         issuer: "gateway-1".into(),
-        origin: Some(TenureOrigin { process: "a-process".into(), member: "gateway-1-00".into() }),
+        origin: Some(TenureHolder { process: "a-process".into(), member: "gateway-1-00".into() }),
     }
 }
 
@@ -169,14 +169,14 @@ fn ticket_covers_only_its_grant() {
     for keys in [&["account/a"][..], &["account/b", "account/a"], &["account/a", "account/b", "c"], &[]] {
         assert_eq!(
             read.check_matches(keys.iter().copied(), token(1), exclusive),
-            no(ClaimMismatchError::Keys),
+            no(TicketMismatchError::Keys),
             "{keys:?}"
         );
     }
-    assert_eq!(read.check_matches(both, token(1), LockMode::Shared), no(ClaimMismatchError::Mode));
+    assert_eq!(read.check_matches(both, token(1), LockMode::Shared), no(TicketMismatchError::Mode));
     let others = [(i64::MAX as u64 - 1, 3), (i64::MAX as u64, 4)];
     for other in others.map(|(epoch, sequence)| FencingToken::new(epoch, sequence, 1).expect("below 2^63")) {
-        assert_eq!(read.check_matches(both, other, exclusive), no(ClaimMismatchError::Tenure), "{other}");
+        assert_eq!(read.check_matches(both, other, exclusive), no(TicketMismatchError::Tenure), "{other}");
     }
 }
 
@@ -291,7 +291,7 @@ fn secrets_never_appear_in_output() {
     let shown = format!("{pair:?} {shared:?} {:?} {ticket:?}", TicketSigner::with_secret(&shared));
     let shown = format!(
         "{shown} {:?} {:?}",
-        VerifyingKeySet::from_secret(&shared),
+        VerifyingKeySet::verifying_keys_from_secret(&shared),
         KeySetFolder::with_keys(&[&pair]).verifier()
     );
     for hidden in [&private, secret, &text] {

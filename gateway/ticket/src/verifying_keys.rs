@@ -235,7 +235,7 @@ impl VerifyingKeys {
     fn reload_if_changed(&self, watched: &WatchedKeyFile) {
         // The lock also keeps a slower thread from restoring older keys.
         let mut stamp = watched.stamp.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = FileStamp::read_from(&watched.path);
+        let seen = FileStamp::read_file_stamp(&watched.path);
         if seen == *stamp {
             return;
         }
@@ -297,7 +297,7 @@ impl KeySetForm {
     fn parse(&self, text: &[u8]) -> Result<CurrentKeys, TicketJwkError> {
         let set = match self {
             Self::Tickets => VerifyingKeySet::parse(text)?,
-            Self::Secret => VerifyingKeySet::from_secret(&SharedSecret::parse(text)?),
+            Self::Secret => VerifyingKeySet::verifying_keys_from_secret(&SharedSecret::parse(text)?),
             Self::AccessTokens(rules) => VerifyingKeySet::parse_issuer(text, rules)?,
         };
         // Only the keys of an issuer are parsed again by other rules, and a secret is kept nowhere else.

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::{
-    connection::ServiceInstance, effects::EffectSource, template::RequestTemplate,
+    connection::InstanceAddress, effects::EffectSource, template::RequestTemplate,
     token_headers::ComparedTokenHeaders,
 };
 
 /// A service, as its user describes it.
 pub struct TestedService {
     /// At least one. All instances share one database.
-    pub instances: Vec<ServiceInstance>,
+    pub instances: Vec<InstanceAddress>,
     pub write: RequestTemplate,
     pub read: RequestTemplate,
     /// A write of another kind, about the same key.

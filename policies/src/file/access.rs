@@ -92,7 +92,7 @@ fn rule(
 
 /// A pointer to one item of a list, or with the signs of another language.
 fn listed_item_fault(what: &str, claim: &JsonPointer) -> Option<Diagnostic> {
-    let is_odd = claim.items().next().is_some() || claim.foreign_name().is_some();
+    let is_odd = claim.items().next().is_some() || claim.foreign_wildcard().is_some();
     let message = format!("{what} takes the claim `{claim}`, which is one item of a list");
     is_odd.then(|| {
         Diagnostic::new(DiagnosticCode::BadClaim, message).with_remedy("write `*` for any item: `/groups/*`")

@@ -44,7 +44,7 @@ pub(super) fn check_lock_bypasses(ways: &[RouteLockCoverage], faults: &Diagnosti
         fenced.insert(index, access.pattern.path);
     }
     let looks = Cell::new(0_usize);
-    for (index, open) in ways.iter().enumerate().filter(|(_, access)| may_write(access)) {
+    for (index, open) in ways.iter().enumerate().filter(|(_, access)| may_write_unlocked(access)) {
         if looks.get() > MOST_LOOKS {
             return;
         }
@@ -52,7 +52,7 @@ pub(super) fn check_lock_bypasses(ways: &[RouteLockCoverage], faults: &Diagnosti
         let round = |other: usize| {
             looks.set(looks.get() + 1);
             ways[other].service == open.service
-                && ways[other].pattern.conditions.overlaps(open.pattern.conditions)
+                && ways[other].pattern.conditions.has_common_request(open.pattern.conditions)
                 && uncovered_methods(&ways[other], open, other < index).is_some()
         };
         if let Some(other) = fenced.find_overlapping(&parts, round) {
@@ -69,7 +69,7 @@ pub(super) fn check_lock_bypasses(ways: &[RouteLockCoverage], faults: &Diagnosti
     }
 }
 
-fn may_write(access: &RouteLockCoverage) -> bool {
+fn may_write_unlocked(access: &RouteLockCoverage) -> bool {
     access.passage == LockCoverage::Open
         && (access.pattern.methods.is_empty() || writing_methods(access).next().is_some())
 }

@@ -26,7 +26,7 @@ fn header_condition(
     let reason = match &*lower {
         _ if !is_token(name) => "is not the name of a header field",
         "host" => "has many spellings for one host: use `hosts`",
-        _ if reserved.contains(&lower) => "is removed from what clients send",
+        _ if reserved.is_reserved_header(&lower) => "is removed from what clients send",
         _ if HOP_BY_HOP.contains(&&*lower) => "belongs to a connection, not to a request",
         _ => return check_condition_value(name, wanted).map(|()| (lower, wanted.to_owned())),
     };

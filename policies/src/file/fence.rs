@@ -43,7 +43,7 @@ pub(super) struct FenceDefaults {
     wait: Option<Duration>,
     queue: Option<usize>,
     client_share: Option<usize>,
-    hold: hold::PartialHoldPolicy,
+    hold: hold::ParsedHoldPolicy,
     mode: Option<LockModeRule>,
     enforce: Option<Enforcement>,
     forward: Option<PeerForwardPolicy>,
@@ -68,7 +68,7 @@ impl FenceDefaults {
             wait: block.value("wait", scalar::duration).or(inherited.wait),
             queue: block.value("queue", queue).or(inherited.queue),
             client_share: block.value("client_share", scalar::limit).or(inherited.client_share),
-            hold: hold::PartialHoldPolicy::read(block, &inherited.hold, of),
+            hold: hold::ParsedHoldPolicy::read(block, &inherited.hold, of),
             mode: block.keyword("mode", LockModeRule::WORDS).or(inherited.mode),
             enforce: parse_enforcement(block).or(inherited.enforce),
             forward: peer_forwarding::parse_forward(block, inherited.reached).or(inherited.forward),
@@ -123,7 +123,7 @@ fn parse_fence(
     defaults: &FenceDefaults,
 ) -> Option<ParsedFence> {
     let max_keys = lists::parse_max_keys(block);
-    let naming = &TemplateContext { only: only::parse_only(block), max_keys, ..*naming };
+    let naming = &TemplateContext { only: only::parse_max_list_items(block), max_keys, ..*naming };
     let layout = PartialLayout::read(block);
     let permits = holders::parse_permits(block);
     let former = former_lock::parse_former(block, naming);
@@ -131,7 +131,7 @@ fn parse_fence(
     let has_list = keys.iter().flatten().any(|key| key.has_list());
     // A migrated lock and its former lock are taken together, as a set is.
     let both = block.is_present("keys") || block.is_present("migrate_from") || has_list;
-    let of = LockRecipeKind::for_fence(both, layout.foreign_layout(), permits.is_some());
+    let of = LockRecipeKind::recipe_for_fence(both, layout.foreign_layout(), permits.is_some());
     let placing = holders::placement_with_permits(permits, layout.placement(block, naming, keys.as_deref()));
     let terms = FenceDefaults::read(block, defaults, of);
     let mode = terms.mode.unwrap_or_default();

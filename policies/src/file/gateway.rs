@@ -37,8 +37,8 @@ pub(super) fn parse_gateway_plan(block: &mut MappingReader) -> Option<GatewayPla
     let admin = admin::admin(block, 9901);
     let reached = block.is_present("peer");
     let peer = peer_listener::peer(block);
-    let public =
-        listener.and_then(|listener| ConfiguredListener::for_public(block, "listeners", &listener.address));
+    let public = listener
+        .and_then(|listener| ConfiguredListener::public_listener(block, "listeners", &listener.address));
     let listeners: Vec<ConfiguredListener> =
         public.into_iter().chain([admin.configured_listener()]).chain(peer.configured_listener()).collect();
     listener_conflicts::report_clashes(&listeners, block.faults());

@@ -165,7 +165,7 @@ fn key_set(block: &mut MappingReader, naming: &TemplateContext) -> Option<Vec<Ke
 
 fn key(scalar: &YamlScalar, naming: &TemplateContext, faults: &Diagnostics) -> Option<KeyTemplate> {
     let template = template(scalar, naming, faults)?;
-    if !template.can_fit() {
+    if !template.can_fit_key_length() {
         let message = format!("the key of {} is too long for any values", naming.route);
         let fault = Diagnostic::new(DiagnosticCode::KeyTooLong, message).at(scalar.place);
         faults.push(fault.with_remedy("a key has at most 512 bytes, and a `/` counts as three"));
@@ -179,7 +179,7 @@ fn key(scalar: &YamlScalar, naming: &TemplateContext, faults: &Diagnostics) -> O
 fn takes_any_text(variable: &TemplateVariable) -> bool {
     use TemplateValueSource::{ClientName, Host, Jwt};
     !matches!(variable.source, Host | ClientName | Jwt(_))
-        && !variable.filters.iter().any(TemplateValueFilter::is_canonical)
+        && !variable.filters.iter().any(TemplateValueFilter::has_canonical_output)
 }
 
 fn free_text_hint(naming: &TemplateContext, scalar: &YamlScalar, variable: &TemplateVariable) -> Diagnostic {
@@ -315,7 +315,7 @@ fn check_value_source(naming: &TemplateContext, variable: &TemplateVariable) -> 
             Some(fault.with_remedy("use `{host}`, which has one"))
         }
         TemplateValueSource::Header(name) | TemplateValueSource::HeaderList(name)
-            if naming.reserved.contains(name) =>
+            if naming.reserved.is_reserved_header(name) =>
         {
             let fault = unfit_diagnostic(naming, name, "only the gateway writes it");
             Some(fault.with_remedy("use a field that clients send, such as `{header.x-order-id}`"))
@@ -339,7 +339,7 @@ fn check_value_source(naming: &TemplateContext, variable: &TemplateVariable) -> 
 
 /// A claim that is one item of a list, or every item.
 pub(super) fn listed_claim_fault(what: &str, claim: &JsonPointer) -> Option<Diagnostic> {
-    let is_listed = claim.is_list() || claim.items().next().is_some() || claim.foreign_name().is_some();
+    let is_listed = claim.is_list() || claim.items().next().is_some() || claim.foreign_wildcard().is_some();
     let message = format!("{what} takes the claim `{claim}`, which leads into a list");
     let remedy = "take a claim with one value, such as `jwt:/sub`";
     is_listed.then(|| Diagnostic::new(DiagnosticCode::BadClaim, message).with_remedy(remedy))
@@ -404,7 +404,7 @@ fn credential_name(source: &TemplateValueSource) -> Option<&str> {
         TemplateValueSource::Query(name) | TemplateValueSource::QueryList(name) => {
             (&**name, &CREDENTIALS[..])
         }
-        TemplateValueSource::Body(pointer) => (pointer.last()?, &CREDENTIALS[..]),
+        TemplateValueSource::Body(pointer) => (pointer.last_json_member()?, &CREDENTIALS[..]),
         // A claim is what an issuer says of a client, and no secret.
         TemplateValueSource::Path(_)
         | TemplateValueSource::Host

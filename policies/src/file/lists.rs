@@ -4,17 +4,17 @@ use super::{mapping::MappingReader, scalar};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     key::{KeyTemplate, ResourceKey},
-    plan::{EmptyListPolicy, FenceMigrationSource, FenceRule, FencingLevel, LeasePolicy},
+    plan::{EmptyListPolicy, FenceRule, FencingLevel, FormerLock, LeasePolicy},
 };
 
 const MAX_KEYS: &str = "max_keys";
 const EMPTY: &str = "empty";
 
 pub(super) fn parse_max_keys(fence: &mut MappingReader) -> usize {
-    fence.value(MAX_KEYS, max_keys).unwrap_or(FenceRule::MAX_KEYS)
+    fence.value(MAX_KEYS, parse_keys_per_request).unwrap_or(FenceRule::MAX_KEYS)
 }
 
-fn max_keys(text: &str) -> Result<usize, Diagnostic> {
+fn parse_keys_per_request(text: &str) -> Result<usize, Diagnostic> {
     match scalar::limit(text)? {
         most if most > ResourceKey::MOST_IN_SET => {
             let remedy = format!("there may be up to {}", ResourceKey::MOST_IN_SET);
@@ -31,7 +31,7 @@ pub(super) fn parse_empty(fence: &mut MappingReader) -> EmptyListPolicy {
 /// The parts of a fence that lists can contradict.
 pub(super) struct ListParseContext<'f> {
     pub(super) keys: Option<&'f [KeyTemplate]>,
-    pub(super) former: Option<&'f FenceMigrationSource>,
+    pub(super) former: Option<&'f FormerLock>,
     pub(super) max_keys: usize,
     pub(super) empty: EmptyListPolicy,
     pub(super) level: Option<FencingLevel>,

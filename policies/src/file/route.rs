@@ -13,7 +13,7 @@ use super::{
     layout_conflicts,
     mapping::MappingReader,
     permit_conflicts, scalar,
-    suffixes::{self, SuffixedRoute},
+    suffixes::{self, KeyedRoute},
     unreachable_routes::{self, RoutePattern},
     upstream::ParsedUpstreams,
     yaml::{YamlNode, YamlNodeValue},
@@ -106,11 +106,11 @@ impl ParsedRoute {
     }
 
     /// The route with the keys of its fence; `None` where a part of it is bad.
-    fn suffixed_route(&self, upstreams: &ParsedUpstreams) -> Option<SuffixedRoute<'_>> {
+    fn keyed_route(&self, upstreams: &ParsedUpstreams) -> Option<KeyedRoute<'_>> {
         let RoutePattern { name, path, place, .. } = self.pattern()?;
         let service = upstreams.service(self.upstream?);
         let keys = self.parsed_fence().map_or(&[][..], |(_, fenced)| &fenced.fence.keys);
-        Some(SuffixedRoute { name, path, place, service, keys })
+        Some(KeyedRoute { name, path, place, service, keys })
     }
 
     /// The locks of the route, and the field with their location.
@@ -158,7 +158,7 @@ pub(super) fn routes(
             let upstream = upstreams.named(block, "upstream");
             let matching = parse_match(block, &reserved);
             let path = matching.as_ref().and_then(|matching| matching.path.as_ref());
-            let route = block.name().to_owned();
+            let route = block.mapping_name().to_owned();
             let naming = TemplateContext {
                 what: TemplateKind::Key,
                 route: &route,
@@ -184,7 +184,7 @@ pub(super) fn routes(
             let tells_claims = upstream.is_some_and(|id| upstreams.tells_claims(id));
             ParsedRoute { name, upstream, matching, fence, allow, upgrade, tells_claims }
         };
-        MappingReader::read(Some(node), display_title(node), node.place, faults, read)
+        MappingReader::read(Some(node), route_title(node), node.place, faults, read)
     };
     let routes: Vec<ParsedRoute> =
         policy.list("routes").unwrap_or_default().iter().filter_map(read).collect();
@@ -194,7 +194,7 @@ pub(super) fn routes(
     );
     let ways = routes.iter().filter_map(|route| route.lock_coverage(upstreams));
     bypass::check_lock_bypasses(&ways.collect::<Vec<_>>(), faults);
-    let suffixed = routes.iter().filter_map(|route| route.suffixed_route(upstreams));
+    let suffixed = routes.iter().filter_map(|route| route.keyed_route(upstreams));
     suffixes::check_suffixes(&suffixed.collect::<Vec<_>>(), faults);
     hold_conflicts::check_hold_conflicts(
         &routes.iter().filter_map(ParsedRoute::parsed_fence).collect::<Vec<_>>(),
@@ -206,7 +206,7 @@ pub(super) fn routes(
     permit_conflicts::check_permit_conflicts(&fenced, faults);
     let delayed = routes.iter().filter_map(|route| {
         let (name, fenced) = route.parsed_fence()?;
-        Some((name, fenced, upstreams.level(route.upstream?)?.delay()))
+        Some((name, fenced, upstreams.level(route.upstream?)?.handover_delay()))
     });
     delay_conflicts::check_delay_conflicts(&delayed.collect::<Vec<_>>(), faults);
     hold_conflicts::check_scopes(lead.map(|((name, fenced), upstream)| (name, fenced, upstream)), faults);
@@ -215,7 +215,7 @@ pub(super) fn routes(
 
 /// The protocols to which requests may switch. `in_vain`: why no request of this route can.
 fn parse_upgrade_protocols(route: &mut MappingReader, in_vain: Option<&str>) -> Vec<String> {
-    let protocols = route.values("upgrade", protocol).unwrap_or_default();
+    let protocols = route.values("upgrade", parse_upgrade_protocol).unwrap_or_default();
     if let Some(reason) = in_vain
         && !protocols.is_empty()
     {
@@ -229,7 +229,7 @@ fn parse_upgrade_protocols(route: &mut MappingReader, in_vain: Option<&str>) -> 
 }
 
 /// A protocol as `Upgrade` names it; an upgrade to HTTP/2 no longer exists (RFC 9113, 3.1).
-fn protocol(text: &str) -> Result<String, Diagnostic> {
+fn parse_upgrade_protocol(text: &str) -> Result<String, Diagnostic> {
     if is_token(text) && !["h2c", "h2"].contains(&text.to_ascii_lowercase().as_str()) {
         return Ok(text.to_ascii_lowercase());
     }
@@ -239,7 +239,7 @@ fn protocol(text: &str) -> Result<String, Diagnostic> {
 }
 
 /// The name of a route in messages.
-fn display_title(node: &YamlNode) -> String {
+fn route_title(node: &YamlNode) -> String {
     let YamlNodeValue::Mapping(entries) = &node.value else { return "a route".into() };
     match entries.iter().find(|(key, _)| key.text == "name").map(|(_, node)| &node.value) {
         Some(YamlNodeValue::Scalar(name)) => format!("route `{}`", name.text),

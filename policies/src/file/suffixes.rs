@@ -7,12 +7,12 @@ use crate::{
     key::{
         KeyTemplate, PatternText, TemplateValueFilter, TemplateValueSource, TemplateVariable, ValuePattern,
     },
-    path::{AffixedEnd, AffixedVariable, PathTemplate, PathTemplateSegment, TextAroundVariable},
+    path::{AffixedVariable, PathTemplate, PathTemplateSegment, TextAroundVariable, VariableSuffix},
     plan::ServiceId,
 };
 
 /// A route, with the keys of its fence.
-pub(super) struct SuffixedRoute<'r> {
+pub(super) struct KeyedRoute<'r> {
     pub(super) name: &'r str,
     pub(super) path: &'r PathTemplate,
     pub(super) place: SourceSpan,
@@ -24,7 +24,7 @@ pub(super) struct SuffixedRoute<'r> {
 /// Files with more routes are read without these warnings, because each route is compared with all others.
 const MOST_ROUTES: usize = 1000;
 
-pub(super) fn check_suffixes(routes: &[SuffixedRoute], faults: &Diagnostics) {
+pub(super) fn check_suffixes(routes: &[KeyedRoute], faults: &Diagnostics) {
     if routes.len() > MOST_ROUTES {
         return;
     }
@@ -42,7 +42,7 @@ pub(super) fn check_suffixes(routes: &[SuffixedRoute], faults: &Diagnostics) {
 /// A variable of a key that takes the text that another route writes around its own variable.
 struct SuffixedVariable<'r> {
     name: &'r str,
-    other: &'r SuffixedRoute<'r>,
+    other: &'r KeyedRoute<'r>,
     affixed: &'r AffixedVariable,
     taken: TextAroundVariable,
 }
@@ -50,10 +50,10 @@ struct SuffixedVariable<'r> {
 impl<'r> SuffixedVariable<'r> {
     /// Compares segment `at` of `route`, which is `piece`, with that of `other`.
     fn find(
-        route: &'r SuffixedRoute<'r>,
+        route: &'r KeyedRoute<'r>,
         at: usize,
         piece: &'r PathTemplateSegment,
-        other: &'r SuffixedRoute<'r>,
+        other: &'r KeyedRoute<'r>,
     ) -> Option<Self> {
         let affixed = affixed_at(route.path, other.path, at)?;
         let (name, taken) = match piece {
@@ -67,7 +67,7 @@ impl<'r> SuffixedVariable<'r> {
         is_taken.then_some(Self { name, other, affixed, taken })
     }
 
-    fn warning(&self, route: &SuffixedRoute) -> Diagnostic {
+    fn warning(&self, route: &KeyedRoute) -> Diagnostic {
         let Self { name, other, affixed, taken } = self;
         let message = format!(
             "`{{{name}}}` of route `{}` takes a text like that of route `{}` (`{affixed}`) as a whole: one resource can get two keys",
@@ -79,7 +79,7 @@ impl<'r> SuffixedVariable<'r> {
             filter.is_ok_and(|filter| bounds_text(&[filter], taken))
         });
         ways.extend(bounding.map(|pattern| format!("`match('{pattern}')`")));
-        if let TextAroundVariable { before, after: AffixedEnd::Literal(after) } = taken
+        if let TextAroundVariable { before, after: VariableSuffix::Literal(after) } = taken
             && before.is_empty()
             && !after.contains('\'')
         {
@@ -102,8 +102,8 @@ fn is_path_variable(variable: &TemplateVariable, name: &str) -> bool {
 fn bounds_text(filters: &[TemplateValueFilter], text: &TextAroundVariable) -> bool {
     let mut before = text.before.to_string();
     let mut after = match &text.after {
-        AffixedEnd::Literal(after) => Some(after.to_string()),
-        AffixedEnd::Format(_) => None,
+        VariableSuffix::Literal(after) => Some(after.to_string()),
+        VariableSuffix::Format(_) => None,
     };
     for filter in filters {
         let consists_of = |is_part: fn(char) -> bool| {

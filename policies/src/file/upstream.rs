@@ -19,7 +19,7 @@ use crate::{
     header_name::is_token,
     key::JsonPointer,
     plan::{
-        EndpointSettings, FencingLevel, IdentityHeaderNames, InconclusiveStatuses, LateDispatchPolicy,
+        FencingLevel, IdentityHeaderNames, InconclusiveStatuses, LoadBalancingSettings, NotAfterEnforcement,
         ReservedHeaderNames, ServiceId, TokenHeaderNames, Upstream, UpstreamId, UpstreamProtocol,
         UpstreamService, group_services, normalize,
     },
@@ -205,10 +205,10 @@ fn parse_upstream(
         // The default session timeout less its safety margin: without a comparison of tokens only the lock protects.
         Some(FencingLevel::None) => 9,
         // A timeout longer than the delay is a mistake only if the file writes it. The default stays below.
-        Some(FencingLevel::Delay(delay)) => delay::default_timeout_secs(delay),
+        Some(FencingLevel::Delay(delay)) => delay::default_response_timeout_secs(delay),
         Some(FencingLevel::Upstream) | None => 15,
     };
-    let terms = UpstreamSettings::read(block, patience, Some(identities));
+    let terms = UpstreamSettings::parse_upstream_settings(block, patience, Some(identities));
     if let Some(terms) = &terms {
         terms.check_hops(block, fencing);
     }
@@ -219,15 +219,15 @@ fn parse_upstream(
 }
 
 /// Whether a late dispatch is refused behind the gateway.
-fn late_dispatch_policy(block: &mut MappingReader) -> LateDispatchPolicy {
-    block.keyword("not_after", LateDispatchPolicy::WORDS).unwrap_or_default()
+fn late_dispatch_policy(block: &mut MappingReader) -> NotAfterEnforcement {
+    block.keyword("not_after", NotAfterEnforcement::WORDS).unwrap_or_default()
 }
 
 /// A guard enforces the deadline in any case, and a service that compares tokens needs none.
 fn parse_late_dispatch_policy(
     block: &mut MappingReader,
     fencing: Option<FencingLevel>,
-) -> LateDispatchPolicy {
+) -> NotAfterEnforcement {
     let written = late_dispatch_policy(block);
     if let Some(fencing @ (FencingLevel::Guard | FencingLevel::Upstream)) = fencing
         && block.is_present("not_after")
@@ -238,7 +238,7 @@ fn parse_late_dispatch_policy(
             _ => "leave it out: a service that compares tokens refuses the late ones",
         };
         block.report("not_after", Diagnostic::new(DiagnosticCode::NoEffect, message).with_remedy(remedy));
-        return LateDispatchPolicy::Ignored;
+        return NotAfterEnforcement::Ignored;
     }
     written
 }
@@ -246,10 +246,10 @@ fn parse_late_dispatch_policy(
 fn parse_direct(
     block: &mut MappingReader,
     fencing: Option<FencingLevel>,
-    expiry: LateDispatchPolicy,
+    expiry: NotAfterEnforcement,
 ) -> bool {
     let direct = block.keyword("direct", &[("true", true), ("false", false)]);
-    if expiry == LateDispatchPolicy::Enforced
+    if expiry == NotAfterEnforcement::Enforced
         && matches!(fencing, Some(FencingLevel::None | FencingLevel::Delay(_)))
     {
         return direct.unwrap_or(false);
@@ -281,7 +281,7 @@ pub(super) struct GuardUpstream {
 }
 
 /// The one upstream of a guard.
-pub(super) fn beside(guard: &mut MappingReader) -> Option<GuardUpstream> {
+pub(super) fn parse_guard_upstream(guard: &mut MappingReader) -> Option<GuardUpstream> {
     guard.require("upstream", "upstream: {endpoint: \"http://127.0.0.1:8000\"}");
     let read = |block: &mut MappingReader| {
         let example = "add `endpoint: \"http://127.0.0.1:8000\"`";
@@ -293,9 +293,9 @@ pub(super) fn beside(guard: &mut MappingReader) -> Option<GuardUpstream> {
             parse_endpoints(block, written.clone().unwrap_or_default(), chosen.unwrap_or("endpoints"));
         let expiry = late_dispatch_policy(block);
         let direct = guard_direct(block, expiry);
-        let terms = UpstreamSettings::read(block, 15, None);
+        let terms = UpstreamSettings::parse_upstream_settings(block, 15, None);
         if let Some(terms) = &terms {
-            terms.report_unsupported(block);
+            terms.check_unfinished_statuses(block);
         }
         let place = block.is_present("response_timeout").then(|| block.place_of("response_timeout"));
         // A guard compares the tokens itself and passes them on, so the level here is `Upstream`.
@@ -310,9 +310,9 @@ pub(super) fn beside(guard: &mut MappingReader) -> Option<GuardUpstream> {
 }
 
 /// Whether no proxy between a guard and the component that refuses late requests sends a request twice.
-fn guard_direct(block: &mut MappingReader, expiry: LateDispatchPolicy) -> bool {
+fn guard_direct(block: &mut MappingReader, expiry: NotAfterEnforcement) -> bool {
     let direct = block.keyword("direct", &[("true", true), ("false", false)]);
-    if expiry == LateDispatchPolicy::Ignored && block.is_present("direct") {
+    if expiry == NotAfterEnforcement::Ignored && block.is_present("direct") {
         let message = "`direct` has no effect without `not_after: enforced`";
         let fault = Diagnostic::new(DiagnosticCode::NoEffect, message);
         block.report(
@@ -336,7 +336,7 @@ struct UpstreamSettings {
     response_fields: usize,
     idle: Duration,
     tunnel_idle: Duration,
-    sharing: EndpointSettings,
+    sharing: LoadBalancingSettings,
 }
 
 /// The same limit as in other proxies that limit the number of fields.
@@ -346,12 +346,12 @@ const TUNNEL_IDLE: Duration = Duration::from_secs(10 * 60);
 impl UpstreamSettings {
     /// `patience` is the default of `response_timeout` in seconds. `identities`: what is verified of clients; `None` where
     /// nobody but gateways comes.
-    fn read(
+    fn parse_upstream_settings(
         block: &mut MappingReader,
         patience: u64,
         identities: Option<VerifiedIdentities>,
     ) -> Option<Self> {
-        let what = block.name().to_owned();
+        let what = block.mapping_name().to_owned();
         let fields = block.read_inner("fields", |block| {
             let fields = token_fields(block);
             (
@@ -363,7 +363,7 @@ impl UpstreamSettings {
             )
         });
         let (fields, identity_fields) = fields.unzip();
-        let operation_field = block.value("operation_field", operation_field).map(Arc::from);
+        let operation_field = block.value("operation_field", parse_operation_header).map(Arc::from);
         if let (Some(fields), Some(Some(identity))) = (&fields, &identity_fields) {
             check_distinct_fields(block, fields, identity, operation_field.as_deref());
         }
@@ -410,14 +410,14 @@ impl UpstreamSettings {
                     }
                 }
             }
-            Some(FencingLevel::None | FencingLevel::Delay(_)) => self.report_unsupported(block),
+            Some(FencingLevel::None | FencingLevel::Delay(_)) => self.check_unfinished_statuses(block),
             // The service refuses late requests.
             Some(FencingLevel::Upstream) | None => {}
         }
     }
 
     /// Nothing behind the gateway compares tokens, so an execution that goes on unnoticed meets the next one.
-    fn report_unsupported(&self, block: &mut MappingReader) {
+    fn check_unfinished_statuses(&self, block: &mut MappingReader) {
         let left_out =
             InconclusiveStatuses::DEFAULT.into_iter().filter(|status| !self.unfinished.contains(*status));
         let left_out: Vec<String> = left_out.map(|status| status.to_string()).collect();
@@ -441,7 +441,7 @@ impl UpstreamSettings {
         reached: EndpointsWithTls,
         fencing: FencingLevel,
         direct: bool,
-        expiry: LateDispatchPolicy,
+        expiry: NotAfterEnforcement,
     ) -> Upstream {
         Upstream {
             name,
@@ -568,7 +568,7 @@ fn inconclusive_status(text: &str) -> Result<u16, Diagnostic> {
 }
 
 /// The lower-case name of a field that may carry the name of an operation.
-fn operation_field(text: &str) -> Result<String, Diagnostic> {
+fn parse_operation_header(text: &str) -> Result<String, Diagnostic> {
     let remedy = "take a name such as `X-Operation-Id`";
     let name = parse_field_name(text, "the name of an operation", remedy)?;
     // Go's HTTP client treats this one as permission to repeat, as it does `Idempotency-Key`.

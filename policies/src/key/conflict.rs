@@ -20,7 +20,7 @@ use super::{
     pointer::{JsonPointer, PointerStep},
     query::NormalizedParamName,
     search,
-    sources::{ParameterConflictPolicy, ParameterLocation},
+    sources::{ParameterLocation, SourceConflictPolicy},
     template::{KeyTemplate, TemplateValueSource, TemplateVariable},
     values::{HeaderLookup, RequestValues},
 };
@@ -62,18 +62,18 @@ pub struct CompleteBody<'a> {
 /// A value stands in a source that `conflicts` compares, under the same name and with another value; or it may stand there.
 pub(crate) fn compare_with_other_sources<'t>(
     templates: impl Iterator<Item = &'t KeyTemplate>,
-    conflicts: &ParameterConflictPolicy,
+    conflicts: &SourceConflictPolicy,
     values: &dyn RequestValues,
     sent: &RequestParameterSources<'_>,
 ) -> Result<(), ExtractKeyError> {
-    if *conflicts == ParameterConflictPolicy::Pass {
+    if *conflicts == SourceConflictPolicy::Pass {
         return Ok(());
     }
     let of_template = |template: &'t KeyTemplate| {
-        template.variables().filter_map(move |variable| ComparedValue::new(template, variable, values))
+        template.variables().filter_map(move |variable| KeyVariableValue::new(template, variable, values))
     };
-    let wanted: Vec<ComparedValue<'_>> = templates.flat_map(of_template).collect();
-    let compared = |other| SourceComparison {
+    let wanted: Vec<KeyVariableValue<'_>> = templates.flat_map(of_template).collect();
+    let compared = |other| ExpectedSourceValues {
         wanted: wanted.iter().filter(|wanted| conflicts.compares(wanted.own, other)).collect(),
         unwraps: other == ParameterLocation::Query
             && conflicts.compares(ParameterLocation::Json, ParameterLocation::Wrapped),
@@ -90,7 +90,8 @@ pub(crate) fn compare_with_other_sources<'t>(
         Some(content) => {
             // A body out of which a key is taken is JSON for the service as well.
             let reads_json = wanted.iter().any(|wanted| wanted.own == ParameterLocation::Json);
-            let unless_json = |other| if reads_json { SourceComparison::default() } else { compared(other) };
+            let unless_json =
+                |other| if reads_json { ExpectedSourceValues::default() } else { compared(other) };
             compared(ParameterLocation::Wrapped).check_wrapped(content.bytes)?;
             content.compare(
                 &unless_json(ParameterLocation::Form),
@@ -103,7 +104,7 @@ pub(crate) fn compare_with_other_sources<'t>(
 }
 
 /// A value of a key.
-struct ComparedValue<'t> {
+struct KeyVariableValue<'t> {
     variable: &'t TemplateVariable,
     own: ParameterLocation,
     /// The name under which it may stand elsewhere.
@@ -114,13 +115,13 @@ struct ComparedValue<'t> {
     values: Vec<String>,
 }
 
-impl<'t> ComparedValue<'t> {
+impl<'t> KeyVariableValue<'t> {
     fn new(
         template: &KeyTemplate,
         variable: &'t TemplateVariable,
         values: &dyn RequestValues,
     ) -> Option<Self> {
-        let own = ParameterLocation::from_source(&variable.source)?;
+        let own = ParameterLocation::parameter_location(&variable.source)?;
         let mut folded_root = None;
         let folded = match &variable.source {
             TemplateValueSource::Path(name)
@@ -128,7 +129,7 @@ impl<'t> ComparedValue<'t> {
             | TemplateValueSource::QueryList(name) => NormalizedParamName::new(name.as_bytes()),
             TemplateValueSource::Body(pointer) => {
                 let (first, rest) = pointer.steps().split_first()?;
-                let name = |step: &'t PointerStep| step.name().unwrap_or_default();
+                let name = |step: &'t PointerStep| step.json_member_name().unwrap_or_default();
                 let rest: String = rest.iter().map(|step| format!("[{}]", name(step))).collect();
                 if *first == PointerStep::EveryItem || first.index().is_some() {
                     let root = NormalizedParamName::new(format!("{ROOT}[]{rest}").as_bytes());
@@ -157,7 +158,7 @@ impl<'t> ComparedValue<'t> {
     }
 
     /// The service works on a resource that is locked, if it reads `other`. Of a list it may read a part.
-    fn equals(&self, other: &str) -> bool {
+    fn has_filtered_value(&self, other: &str) -> bool {
         let other = self.variable.filters.iter().try_fold(other.to_owned(), apply_filter);
         other.is_ok_and(|other| self.values.contains(&other))
     }
@@ -169,19 +170,19 @@ impl<'t> ComparedValue<'t> {
 
 /// The values that one source is compared with.
 #[derive(Default)]
-struct SourceComparison<'w, 't> {
-    wanted: Vec<&'w ComparedValue<'t>>,
+struct ExpectedSourceValues<'w, 't> {
+    wanted: Vec<&'w KeyVariableValue<'t>>,
     /// Members of a JSON body may stand below another name here.
     unwraps: bool,
 }
 
-impl<'t> SourceComparison<'_, 't> {
+impl<'t> ExpectedSourceValues<'_, 't> {
     fn is_empty(&self) -> bool {
         self.wanted.is_empty()
     }
 
     /// The values that some reader could find under `name`.
-    fn values_named_like<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a ComparedValue<'t>> {
+    fn values_named_like<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a KeyVariableValue<'t>> {
         let folded =
             (!NormalizedParamName::is_plain(name)).then(|| NormalizedParamName::new(name).without_indexes());
         self.wanted.iter().copied().filter(move |wanted| match &folded {
@@ -194,8 +195,9 @@ impl<'t> SourceComparison<'_, 't> {
     }
 
     fn check_field(&self, name: &[u8], value: &[u8], reason: &'static str) -> Result<(), ExtractKeyError> {
-        let value =
-            |wanted: &&ComparedValue<'_>| !std::str::from_utf8(value).is_ok_and(|value| wanted.equals(value));
+        let value = |wanted: &&KeyVariableValue<'_>| {
+            !std::str::from_utf8(value).is_ok_and(|value| wanted.has_filtered_value(value))
+        };
         self.values_named_like(name).find(value).map_or(Ok(()), |wanted| Err(wanted.error(reason)))
     }
 
@@ -204,7 +206,7 @@ impl<'t> SourceComparison<'_, 't> {
         if self.is_empty() {
             return Ok(());
         }
-        for (count, (name, value)) in form::fields(text).enumerate() {
+        for (count, (name, value)) in form::form_fields(text).enumerate() {
             if count == MOST {
                 return self.reject(MANY);
             }
@@ -220,7 +222,7 @@ impl<'t> SourceComparison<'_, 't> {
             return Ok(());
         }
         let mut left = MOST + bytes.len() / 32;
-        for (name, value) in form::fields(bytes) {
+        for (name, value) in form::form_fields(bytes) {
             if !NormalizedParamName::is_plain(name) {
                 if left == 0 {
                     return self.reject(MANY);
@@ -303,7 +305,7 @@ impl<'t> SourceComparison<'_, 't> {
             let wanted = self.wanted[at];
             let is_equal = match &member {
                 JsonMemberValue::Null => true,
-                JsonMemberValue::Text(text) => wanted.equals(text),
+                JsonMemberValue::Text(text) => wanted.has_filtered_value(text),
                 JsonMemberValue::Other => false,
             };
             if compared.is_ok() && !is_equal {
@@ -318,7 +320,7 @@ impl<'t> SourceComparison<'_, 't> {
     fn check_xml(&self, body: &[u8]) -> Result<(), ExtractKeyError> {
         let is_spelt =
             body.contains(&0) || contains_ignoring_case(body, b"<!doctype") || !declares_ascii_charset(body);
-        let named = |wanted: &&&ComparedValue<'_>| {
+        let named = |wanted: &&&KeyVariableValue<'_>| {
             let name = wanted.folded.innermost_member();
             is_spelt || name.is_empty() || !name.is_ascii() || search::contains_xml_name(body, &name)
         };
@@ -329,7 +331,7 @@ impl<'t> SourceComparison<'_, 't> {
     fn check_malformed(&self, body: &[u8]) -> Result<(), ExtractKeyError> {
         let is_spelt = body.contains(&0)
             || [&b"\\"[..], b"=?", b"name*"].into_iter().any(|sign| contains_ignoring_case(body, sign));
-        let named = |wanted: &&&ComparedValue<'_>| {
+        let named = |wanted: &&&KeyVariableValue<'_>| {
             let kernel = wanted.folded.longest_word();
             is_spelt || !kernel.is_ascii() || search::contains_word(body, kernel)
         };
@@ -372,9 +374,9 @@ struct PossibleBodyFormats {
 impl CompleteBody<'_> {
     fn compare(
         &self,
-        form: &SourceComparison<'_, '_>,
-        json: &SourceComparison<'_, '_>,
-        xml: &SourceComparison<'_, '_>,
+        form: &ExpectedSourceValues<'_, '_>,
+        json: &ExpectedSourceValues<'_, '_>,
+        xml: &ExpectedSourceValues<'_, '_>,
     ) -> Result<(), ExtractKeyError> {
         if form.is_empty() && json.is_empty() && xml.is_empty() {
             return Ok(());

@@ -103,7 +103,7 @@ impl TemplateValueSource {
                 HeaderLookup::Respelled => return Err(ExtractValueError::Invalid(RESPELLED)),
                 HeaderLookup::One(bytes) => into_utf8(bytes.to_vec())?,
             },
-            Self::Host => values.host().ok_or(ExtractValueError::Missing)?.to_owned(),
+            Self::Host => values.request_host().ok_or(ExtractValueError::Missing)?.to_owned(),
             Self::ClientName => values.client_name().ok_or(ExtractValueError::NoClientName)?.to_owned(),
             Self::QueryList(_) | Self::HeaderList(_) => return Err(ExtractValueError::Missing),
             Self::Body(pointer) => json_text(values.body().and_then(|body| body.value_at(pointer)))?,

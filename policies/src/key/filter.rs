@@ -32,7 +32,7 @@ pub enum TemplateValueFilter {
 
 /// What is wrong with a filter in a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ParseFilterError {
+pub(super) enum ParseTemplateFilterError {
     Unknown,
     Malformed(String),
 }
@@ -42,14 +42,14 @@ impl TemplateValueFilter {
         ["lower", "casefold", "nfc", "trim", "int", "uuid", "match", "without", "split", "whole"];
 
     /// `text` is a word, or a word and its arguments in quotes: `without('.json', '.xml')`.
-    pub(super) fn parse(text: &str) -> Result<Self, ParseFilterError> {
+    pub(super) fn parse(text: &str) -> Result<Self, ParseTemplateFilterError> {
         let (word, arguments) = match text.split_once('(') {
             Some((word, inside)) => (word.trim_end(), Some(parse_arguments(inside)?)),
             None => (text, None),
         };
         let plain = |filter| match arguments {
             None => Ok(filter),
-            Some(_) => Err(ParseFilterError::Malformed(format!("`{word}` takes no arguments"))),
+            Some(_) => Err(ParseTemplateFilterError::Malformed(format!("`{word}` takes no arguments"))),
         };
         match word {
             "lower" => plain(Self::Lower),
@@ -61,13 +61,15 @@ impl TemplateValueFilter {
             "whole" => plain(Self::Whole),
             "split" => match arguments.as_deref() {
                 Some([separator]) if separator == "," => Ok(Self::Split),
-                _ => Err(ParseFilterError::Malformed("values are split at commas: `split(',')`".into())),
+                _ => Err(ParseTemplateFilterError::Malformed(
+                    "values are split at commas: `split(',')`".into(),
+                )),
             },
             "match" => match arguments.as_deref() {
                 Some([pattern]) => {
-                    ValuePattern::parse(pattern).map(Self::Match).map_err(ParseFilterError::Malformed)
+                    ValuePattern::parse(pattern).map(Self::Match).map_err(ParseTemplateFilterError::Malformed)
                 }
-                _ => Err(ParseFilterError::Malformed(
+                _ => Err(ParseTemplateFilterError::Malformed(
                     "write a pattern in quotes: `match('[a-z0-9-]{1,40}')`".into(),
                 )),
             },
@@ -77,16 +79,16 @@ impl TemplateValueFilter {
                 {
                     Ok(Self::Without(suffixes.into_iter().map(Into::into).collect()))
                 }
-                _ => Err(ParseFilterError::Malformed(
+                _ => Err(ParseTemplateFilterError::Malformed(
                     "write the suffixes in quotes: `without('.json', '.xml')`".into(),
                 )),
             },
-            _ => Err(ParseFilterError::Unknown),
+            _ => Err(ParseTemplateFilterError::Unknown),
         }
     }
 
     /// True if two values that mean one resource to a database have one form after it, or are refused.
-    pub(crate) fn is_canonical(&self) -> bool {
+    pub(crate) fn has_canonical_output(&self) -> bool {
         match self {
             Self::Int | Self::Uuid => true,
             Self::Match(pattern) => pattern.is_ascii(),
@@ -142,10 +144,10 @@ impl TemplateValueFilter {
 }
 
 /// The arguments between the parentheses; `inside` has the closing one.
-fn parse_arguments(inside: &str) -> Result<Vec<String>, ParseFilterError> {
+fn parse_arguments(inside: &str) -> Result<Vec<String>, ParseTemplateFilterError> {
     let malformed = || {
         let reason = "arguments stand in quotes, with commas between them: `without('.json', '.xml')`";
-        ParseFilterError::Malformed(reason.into())
+        ParseTemplateFilterError::Malformed(reason.into())
     };
     let mut rest = inside.strip_suffix(')').ok_or_else(malformed)?.trim();
     let mut arguments = Vec::new();
@@ -391,13 +393,13 @@ mod tests {
             "whole('x')",
         ] {
             let refused = TemplateValueFilter::parse(text);
-            assert!(matches!(refused, Err(ParseFilterError::Malformed(_))), "{text}: {refused:?}");
+            assert!(matches!(refused, Err(ParseTemplateFilterError::Malformed(_))), "{text}: {refused:?}");
         }
         for text in ["", "upper", "upper('a')", "Int"] {
-            assert_eq!(TemplateValueFilter::parse(text), Err(ParseFilterError::Unknown), "{text}");
+            assert_eq!(TemplateValueFilter::parse(text), Err(ParseTemplateFilterError::Unknown), "{text}");
         }
         let long = format!("match('{}')", "a".repeat(ValuePattern::LONGEST + 1));
-        assert!(matches!(TemplateValueFilter::parse(&long), Err(ParseFilterError::Malformed(_))));
+        assert!(matches!(TemplateValueFilter::parse(&long), Err(ParseTemplateFilterError::Malformed(_))));
     }
 
     proptest! {

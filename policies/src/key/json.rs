@@ -31,7 +31,7 @@ use super::{
 pub struct BodyValues {
     leaves: Vec<(JsonPointer, JsonScalar)>,
     /// Of each pointer that leads to every item of a list.
-    lists: Vec<(JsonPointer, JsonList)>,
+    lists: Vec<(JsonPointer, JsonPointerValues)>,
     rows: Vec<JsonRows>,
 }
 
@@ -78,7 +78,7 @@ impl JsonRows {
 
 /// The values to which a pointer with `*` leads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct JsonList {
+pub(super) struct JsonPointerValues {
     /// Each value once. No more are kept than show that there are too many.
     pub(super) values: BTreeSet<String>,
     /// How many values there are, with repeats.
@@ -91,9 +91,9 @@ pub(super) struct JsonList {
     unfit: Option<&'static str>,
 }
 
-impl JsonList {
+impl JsonPointerValues {
     /// Why some item gives no value that can be part of a key.
-    pub(super) fn fault(&self) -> Option<&'static str> {
+    pub(super) fn unfit_item_reason(&self) -> Option<&'static str> {
         self.unfit.or((self.open > 0).then_some(UNFIT_ITEM))
     }
 
@@ -168,7 +168,7 @@ impl BodyValues {
             }
         }
         let lists = asked.iter().filter(|pointer| pointer.is_list());
-        let lists = lists.map(|pointer| ((*pointer).clone(), JsonList::default())).collect();
+        let lists = lists.map(|pointer| ((*pointer).clone(), JsonPointerValues::default())).collect();
         let rows = joined.filter(|pointers| !pointers.is_empty()).map(JsonRows::new).collect();
         let mut findings = FoundJsonValues { body: Self { leaves: Vec::new(), lists, rows }, bad: None };
         let root = JsonVisitor { asked, depth: 0, findings: &mut findings };
@@ -185,7 +185,7 @@ impl BodyValues {
     }
 
     /// The values of each item, for a pointer with `*`; `None` where the body has no such list, or `null` for it.
-    pub(super) fn list_at(&self, pointer: &JsonPointer) -> Option<&JsonList> {
+    pub(super) fn list_at(&self, pointer: &JsonPointer) -> Option<&JsonPointerValues> {
         let (_, list) = self.lists.iter().find(|(known, _)| known == pointer)?;
         (list.is_present || list.unfit.is_some()).then_some(list)
     }
@@ -204,7 +204,7 @@ struct FoundJsonValues {
 }
 
 impl FoundJsonValues {
-    fn list(&mut self, pointer: &JsonPointer) -> Option<&mut JsonList> {
+    fn list(&mut self, pointer: &JsonPointer) -> Option<&mut JsonPointerValues> {
         self.body.lists.iter_mut().find(|(known, _)| known == pointer).map(|(_, list)| list)
     }
 
@@ -268,7 +268,9 @@ impl<'p> JsonVisitor<'_, 'p> {
 
     /// The pointers whose next name is `name`; and whether the next name of a pointer is another spelling of `name`.
     fn pointers_for(&self, name: &str) -> (Vec<&'p JsonPointer>, bool) {
-        let next = |pointer: &&&'p JsonPointer| pointer.steps().get(self.depth).and_then(PointerStep::name);
+        let next = |pointer: &&&'p JsonPointer| {
+            pointer.steps().get(self.depth).and_then(PointerStep::json_member_name)
+        };
         let pointers = self.asked.iter().filter(|pointer| next(pointer) == Some(name)).copied().collect();
         let other = |next: &str| next != name && fold_name(next).eq(fold_name(name));
         (pointers, self.asked.iter().any(|pointer| next(&pointer).is_some_and(other)))
@@ -279,14 +281,14 @@ impl<'p> JsonVisitor<'_, 'p> {
         let leads = |pointer: &&'p JsonPointer| match pointer.steps().get(self.depth) {
             Some(PointerStep::EveryItem) => true,
             // `007` and `+7` are names of members only.
-            Some(step) => step.index() == Some(index) && step.name() == Some(&*index.to_string()),
+            Some(step) => step.index() == Some(index) && step.json_member_name() == Some(&*index.to_string()),
             None => false,
         };
         self.asked.iter().copied().filter(leads).collect()
     }
 
     /// How many items the pointers name of this value, if they name any.
-    fn item_limit(&self) -> Option<usize> {
+    fn pointed_item_limit(&self) -> Option<usize> {
         let next = |pointer: &&'p JsonPointer| pointer.steps().get(self.depth).and_then(PointerStep::index);
         self.asked.iter().filter_map(next).max().map(|last| last.saturating_add(1))
     }
@@ -375,7 +377,7 @@ impl<'de> Visitor<'de> for JsonVisitor<'_, '_> {
         if self.depth == DEEPEST {
             return Err(self.fail(ParseBodyError::TooDeep));
         }
-        let named = self.item_limit();
+        let named = self.pointed_item_limit();
         self.enter_lists();
         for index in 0_usize.. {
             let pointers = self.pointers_for_item(index);
@@ -396,7 +398,7 @@ impl<'de> Visitor<'de> for JsonVisitor<'_, '_> {
             return Err(self.fail(ParseBodyError::TooDeep));
         }
         // PHP makes one array of `{"0": ...}` and of a list.
-        let named = self.item_limit();
+        let named = self.pointed_item_limit();
         for pointer in &self.asked {
             if pointer.steps().get(self.depth) == Some(&PointerStep::EveryItem)
                 && let Some(list) = self.findings.list(pointer)

@@ -158,7 +158,7 @@ impl TemplateValueSource {
                 let Some(list) = values.body().and_then(|body| body.list_at(pointer)) else {
                     return Ok(ListValues { values: Vec::new(), count: 0, is_cut: false });
                 };
-                if let Some(reason) = list.fault() {
+                if let Some(reason) = list.unfit_item_reason() {
                     return Err(ExtractValueError::Invalid(reason));
                 }
                 return Ok(ListValues {

@@ -211,7 +211,7 @@ impl WrappedValueSeed<'_, '_> {
 /// The steps behind the first one, if that leads to the member with this name.
 fn steps_behind_name<'p>(left: &'p [PointerStep], name: &str) -> Option<&'p [PointerStep]> {
     let (first, rest) = left.split_first()?;
-    first.name().is_some_and(|first| fold_name(first).eq(fold_name(name))).then_some(rest)
+    first.json_member_name().is_some_and(|first| fold_name(first).eq(fold_name(name))).then_some(rest)
 }
 
 /// The steps behind the first one, if that leads to the item with this number.
@@ -286,7 +286,7 @@ impl<'de> Visitor<'de> for WrappedValueSeed<'_, '_> {
         let Self { left, level, found } = self;
         if level == WrapperLevel::Inside {
             let leads_to_name =
-                |left: &[PointerStep]| left.first().is_some_and(|first| first.name().is_some());
+                |left: &[PointerStep]| left.first().is_some_and(|first| first.json_member_name().is_some());
             for (pointer, _) in left.iter().filter(|(_, left)| !leads_to_name(left)) {
                 found(*pointer, JsonMemberValue::Other);
             }

@@ -88,14 +88,14 @@ fn part(part: &[u8]) -> FormPart<'_> {
     };
     let head = &part[..end];
     let content = &part[end + 4..];
-    match names(&String::from_utf8_lossy(head)) {
+    match part_names(&String::from_utf8_lossy(head)) {
         Some(names) => FormPart::Named(names, content),
         None => FormPart::Unclear(head),
     }
 }
 
 /// The names of a part with this head. `None` where two readers could find two names.
-fn names(head: &str) -> Option<Vec<String>> {
+fn part_names(head: &str) -> Option<Vec<String>> {
     const NAMING: [&str; 3] = ["content-disposition", "content-id", "content-type"];
     let mut disposed = None;
     // Some readers take one of these for the name of a part without a disposition.

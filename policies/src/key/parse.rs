@@ -1,7 +1,7 @@
 //! Reads a key template, and refuses one whose keys could collide.
 
 use super::{
-    filter::{ParseFilterError, TemplateValueFilter},
+    filter::{ParseTemplateFilterError, TemplateValueFilter},
     pointer::JsonPointer,
     template::{ByteSpan, KeyTemplate, KeyTemplatePart, TemplateValueSource, TemplateVariable},
 };
@@ -178,8 +178,8 @@ fn parse_filter(word: &str, span: ByteSpan) -> Result<TemplateValueFilter, Parse
     TemplateValueFilter::parse(word).map_err(|bad| ParseKeyTemplateError {
         span: span.start..span.end.max(span.start + 1),
         why: match bad {
-            ParseFilterError::Unknown => KeyTemplateErrorKind::UnknownFilter(word.to_owned()),
-            ParseFilterError::Malformed(reason) => KeyTemplateErrorKind::MalformedFilter(reason),
+            ParseTemplateFilterError::Unknown => KeyTemplateErrorKind::UnknownFilter(word.to_owned()),
+            ParseTemplateFilterError::Malformed(reason) => KeyTemplateErrorKind::MalformedFilter(reason),
         },
     })
 }

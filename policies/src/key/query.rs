@@ -96,7 +96,7 @@ fn raw_values<'q>(query: &'q str, name: &str) -> Result<Vec<&'q str>, ExtractVal
         let given = decode_form(raw_name)?;
         if given != name.as_bytes() {
             let given = NormalizedParamName::new(&given);
-            if given.matches(&wanted) || wanted.has_item(&given) {
+            if given.matches(&wanted) || wanted.has_list_item(&given) {
                 return Err(ExtractValueError::Invalid(RESPELLED));
             }
         } else {
@@ -140,7 +140,7 @@ impl NormalizedParamName {
         let member = |part: &str| {
             let part = part.split(']').next().unwrap_or_default().trim();
             let folded = part.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase);
-            folded.map(|character| if is_separator(character) { '_' } else { character }).collect()
+            folded.map(|character| if is_name_separator(character) { '_' } else { character }).collect()
         };
         Self(seen.split('[').map(member).collect())
     }
@@ -166,14 +166,14 @@ impl NormalizedParamName {
     pub(super) fn matches_wrapped(&self, other: &Self) -> bool {
         match &*other.0 {
             [outer, inner @ ..] if !inner.is_empty() => {
-                *outer != self.first() && (self.0.starts_with(inner) || inner.starts_with(&self.0))
+                *outer != self.first_member() && (self.0.starts_with(inner) || inner.starts_with(&self.0))
             }
             _ => false,
         }
     }
 
     /// True if the other name may be an item of this list, or a part of one: `sku[0]` and `sku[x]` of `sku[]`.
-    fn has_item(&self, other: &Self) -> bool {
+    fn has_list_item(&self, other: &Self) -> bool {
         let pairs = || self.0.iter().zip(&other.0).enumerate();
         self.0.len() <= other.0.len()
             && self.0.iter().skip(1).any(String::is_empty)
@@ -183,15 +183,16 @@ impl NormalizedParamName {
     /// The same for a [plain](Self::is_plain) name, which is folded while it is compared.
     pub(super) fn matches_plain(&self, name: &[u8]) -> bool {
         let folded = || {
-            name.iter().map(|byte| if is_plain_separator(*byte) { b'_' } else { byte.to_ascii_lowercase() })
+            name.iter()
+                .map(|byte| if is_plain_name_separator(*byte) { b'_' } else { byte.to_ascii_lowercase() })
         };
-        self.first().bytes().eq(folded()) || self.joined_bytes().eq(folded())
+        self.first_member().bytes().eq(folded()) || self.joined_bytes().eq(folded())
     }
 
     /// True for a name in which nothing but case and separators is folded.
     pub(super) fn is_plain(name: &[u8]) -> bool {
         name.len() <= LONGEST_NAME
-            && name.iter().all(|byte| byte.is_ascii_alphanumeric() || is_plain_separator(*byte))
+            && name.iter().all(|byte| byte.is_ascii_alphanumeric() || is_plain_name_separator(*byte))
     }
 
     fn joined_bytes(&self) -> impl Iterator<Item = u8> {
@@ -199,13 +200,13 @@ impl NormalizedParamName {
         members.flat_map(|(at, member)| (at > 0).then_some(b'_').into_iter().chain(member.bytes()))
     }
 
-    fn first(&self) -> &str {
+    fn first_member(&self) -> &str {
         self.0.first().map_or("", String::as_str)
     }
 
     /// The part of every name that is like this one: the longest part of the name that has no separator in it.
     pub(super) fn longest_word(&self) -> &str {
-        self.first().split('_').max_by_key(|part| part.len()).unwrap_or_default()
+        self.first_member().split('_').max_by_key(|part| part.len()).unwrap_or_default()
     }
 
     /// The innermost member, without separators.
@@ -215,11 +216,11 @@ impl NormalizedParamName {
     }
 }
 
-fn is_plain_separator(byte: u8) -> bool {
+fn is_plain_name_separator(byte: u8) -> bool {
     matches!(byte, b'.' | b'-' | b'_')
 }
 
-fn is_separator(character: char) -> bool {
+fn is_name_separator(character: char) -> bool {
     matches!(character, '.' | '-' | '_' | '+') || character.is_whitespace() || character.is_control()
 }
 

@@ -165,7 +165,7 @@ impl ResourceKey {
 
     /// The number of the parent node, one of 256, below which the lock lives. All gateways of an ensemble must agree
     /// on it for ever: it is FNV-1a (64 bits) of the key, with its eight bytes folded into one by exclusive or.
-    pub fn shard(&self) -> u8 {
+    pub fn lock_shard(&self) -> u8 {
         fnv1a(self.0.as_bytes()).to_be_bytes().into_iter().fold(0, |folded, byte| folded ^ byte)
     }
 }
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn shard_of_key_never_changes() {
         for (text, shard) in [("order/42", 0x76), ("order/43", 0x20), ("a", 0xbb)] {
-            assert_eq!(key(text).shard(), shard, "{text}");
+            assert_eq!(key(text).lock_shard(), shard, "{text}");
         }
     }
 

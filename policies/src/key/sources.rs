@@ -35,7 +35,7 @@ impl ParameterLocation {
 
     /// `None` for a header field, the host and what was verified of the client: their names mean something else in other
     /// sources.
-    pub(super) fn from_source(source: &TemplateValueSource) -> Option<Self> {
+    pub(super) fn parameter_location(source: &TemplateValueSource) -> Option<Self> {
         match source {
             TemplateValueSource::Path(_) => Some(Self::Path),
             TemplateValueSource::Query(_) | TemplateValueSource::QueryList(_) => Some(Self::Query),
@@ -51,7 +51,7 @@ impl ParameterLocation {
 
 /// Which other sources of a request are compared with the values of its keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum ParameterConflictPolicy {
+pub enum SourceConflictPolicy {
     /// Every source.
     #[default]
     RefuseAny,
@@ -61,7 +61,7 @@ pub enum ParameterConflictPolicy {
     Pass,
 }
 
-impl ParameterConflictPolicy {
+impl SourceConflictPolicy {
     /// True if a value of `other` may not differ from the value of that name in `own`.
     pub(super) fn compares(&self, own: ParameterLocation, other: ParameterLocation) -> bool {
         // Only the members of a JSON body are wrapped.
@@ -69,11 +69,11 @@ impl ParameterConflictPolicy {
             ParameterLocation::Wrapped => own == ParameterLocation::Json,
             _ => own != other,
         };
-        can_differ && self.sources().any(|(_, source)| source == other)
+        can_differ && self.compared_sources().any(|(_, source)| source == other)
     }
 
     /// The sources that are compared, each with its word.
-    pub fn sources(&self) -> impl Iterator<Item = (&'static str, ParameterLocation)> {
+    pub fn compared_sources(&self) -> impl Iterator<Item = (&'static str, ParameterLocation)> {
         let counts = |source: &ParameterLocation| match self {
             Self::RefuseAny => true,
             Self::Refuse(read) => read.contains(source),
@@ -102,18 +102,18 @@ mod tests {
     #[test]
     fn source_is_compared_unless_excluded() {
         use ParameterLocation::{Cookie, Form, Json, Path, Query, Wrapped, Xml};
-        let any = ParameterConflictPolicy::default();
+        let any = SourceConflictPolicy::default();
         assert!([Query, Form, Json, Xml, Cookie].into_iter().all(|other| any.compares(Path, other)));
         assert!([Path, Query, Form, Cookie, Wrapped].into_iter().all(|other| any.compares(Json, other)));
         assert!(!any.compares(Path, Path) && !any.compares(Json, Json) && !any.compares(Query, Wrapped));
-        let listed = ParameterConflictPolicy::Refuse(vec![Path, Json]);
+        let listed = SourceConflictPolicy::Refuse(vec![Path, Json]);
         assert!(listed.compares(Path, Json) && !listed.compares(Path, Query) && !listed.compares(Json, Json));
         assert!(!listed.compares(Json, Wrapped));
-        assert!(!ParameterConflictPolicy::Pass.compares(Json, Query));
-        let words = |conflicts: ParameterConflictPolicy| {
-            conflicts.sources().map(|(word, _)| word).collect::<Vec<_>>()
+        assert!(!SourceConflictPolicy::Pass.compares(Json, Query));
+        let words = |conflicts: SourceConflictPolicy| {
+            conflicts.compared_sources().map(|(word, _)| word).collect::<Vec<_>>()
         };
         assert_eq!(words(any), ["path", "query", "form", "json", "xml", "cookie", "wrapped"]);
-        assert_eq!((words(listed), words(ParameterConflictPolicy::Pass)), (vec!["path", "json"], Vec::new()));
+        assert_eq!((words(listed), words(SourceConflictPolicy::Pass)), (vec!["path", "json"], Vec::new()));
     }
 }

@@ -72,7 +72,7 @@ fn split_published_template(by_place: &str) -> impl Iterator<Item = Option<&str>
 
 impl KeyTemplate {
     /// False if the key is too long even with the shortest values.
-    pub(crate) fn can_fit(&self) -> bool {
+    pub(crate) fn can_fit_key_length(&self) -> bool {
         let shortest = self.parts.iter().map(|part| match part {
             KeyTemplatePart::Literal(literal) => literal,
             KeyTemplatePart::Variable(_) => "x",

@@ -32,7 +32,7 @@ pub trait RequestValues {
     }
 
     /// The canonical host without its port.
-    fn host(&self) -> Option<&str> {
+    fn request_host(&self) -> Option<&str> {
         None
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{
-    affixed::{AffixedEnd, AffixedVariable},
+    affixed::{AffixedVariable, VariableSuffix},
     canonical::CanonicalPath,
     escape::is_unreserved,
 };
@@ -154,7 +154,7 @@ impl PathTemplate {
                     return false;
                 }
                 (Some(PathTemplateSegment::Affixed(ours)), Some(PathTemplateSegment::Affixed(theirs)))
-                    if !ours.overlaps(theirs) =>
+                    if !ours.has_common_segment(theirs) =>
                 {
                     return false;
                 }
@@ -233,14 +233,14 @@ impl PathTemplateSegment {
         check_characters(before)?;
         let format = after.strip_prefix("{.").and_then(|open| open.strip_suffix("?}"));
         let after = match format {
-            Some(format) if is_name(format) => AffixedEnd::Format(format.into()),
+            Some(format) if is_name(format) => VariableSuffix::Format(format.into()),
             Some(_) => return Err("a format is written `{.format?}`"),
             None if after.contains('{') => {
                 return Err("a segment has one variable, and `{.format?}` at its end");
             }
             None => {
                 check_characters(after)?;
-                AffixedEnd::Literal(after.into())
+                VariableSuffix::Literal(after.into())
             }
         };
         Ok(AffixedVariable { name: name.into(), before: before.into(), after })

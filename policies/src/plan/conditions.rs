@@ -28,7 +28,10 @@ impl MatchConditions {
     /// A value that another reader could take for a different one, such as a field that stands there twice. Then it
     /// is not known whether the route takes the request.
     pub fn matches(&self, values: &dyn RequestValues) -> Result<bool, ExtractKeyError> {
-        if !values.host().map_or(self.hosts == HostMatcher::Any, |host| self.hosts.contains_name(host)) {
+        if !values
+            .request_host()
+            .map_or(self.hosts == HostMatcher::Any, |host| self.hosts.contains_name(host))
+        {
             return Ok(false);
         }
         for (name, wanted) in &self.headers {
@@ -55,12 +58,12 @@ impl MatchConditions {
     }
 
     /// True if some request can meet both.
-    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+    pub(crate) fn has_common_request(&self, other: &Self) -> bool {
         let unlike = |ours: &[(String, String)], theirs: &[(String, String)]| {
             ours.iter()
                 .any(|(name, value)| theirs.iter().any(|(other, wanted)| name == other && value != wanted))
         };
-        self.hosts.overlaps(&other.hosts)
+        self.hosts.has_common_host(&other.hosts)
             && !unlike(&self.headers, &other.headers)
             && !unlike(&self.query, &other.query)
     }
@@ -109,7 +112,7 @@ mod tests {
             }
         }
 
-        fn host(&self) -> Option<&str> {
+        fn request_host(&self) -> Option<&str> {
             Some(self.0)
         }
     }
@@ -169,13 +172,13 @@ mod tests {
         let narrow = conditions(&["a.shop.example"], &["acme"], &["yes"]);
         for (wide, narrow) in [(&none, &acme), (&acme, &narrow), (&shop, &narrow), (&shop, &shop)] {
             assert!(
-                wide.covers(narrow) && wide.overlaps(narrow) && narrow.overlaps(wide),
+                wide.covers(narrow) && wide.has_common_request(narrow) && narrow.has_common_request(wide),
                 "{wide:?} {narrow:?}"
             );
         }
         assert!(!acme.covers(&none) && !narrow.covers(&shop) && !shop.covers(&none));
-        assert!(!acme.overlaps(&other) && !narrow.overlaps(&other));
-        assert!(!shop.overlaps(&conditions(&["shop.example", "b.example"], &[], &[])));
+        assert!(!acme.has_common_request(&other) && !narrow.has_common_request(&other));
+        assert!(!shop.has_common_request(&conditions(&["shop.example", "b.example"], &[], &[])));
     }
 
     /// A request that may match an earlier route does not go on to a later one.

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::client_name::ClientNameKind;
 use crate::key::{
-    ContentDeclaration, ExpandedKeys, ExtractKeyError, JsonPointer, KeyTemplate, ParameterConflictPolicy,
-    RequestParameterSources, RequestValues, ResourceKey, TemplateValueSource, compare_with_other_sources,
+    ContentDeclaration, ExpandedKeys, ExtractKeyError, JsonPointer, KeyTemplate, RequestParameterSources,
+    RequestValues, ResourceKey, SourceConflictPolicy, TemplateValueSource, compare_with_other_sources,
     json::{BodyValues, ParseBodyError},
 };
 use crate::permits::PermitCount;
@@ -30,7 +30,7 @@ pub struct FenceRule {
     /// Where the locks lie, and how many holders one has; always native for a set.
     pub placing: LockPlacement,
     /// The lock that requests take as well, while the gateways migrate from it to the lock of this fence.
-    pub former: Option<FenceMigrationSource>,
+    pub former: Option<FormerLock>,
     pub mode: LockModeRule,
     /// How long a request waits for its lock. Default 5 s.
     pub wait: Duration,
@@ -40,8 +40,8 @@ pub struct FenceRule {
     pub client_share: Option<usize>,
     /// What tells clients apart for [`FenceRule::client_share`]. Default: their addresses.
     pub client_share_by: Option<KeyTemplate>,
-    /// Always [`HoldPolicy::Strict`] for a set and for permits.
-    pub hold: HoldPolicy,
+    /// Always [`LockReusePolicy::Strict`] for a set and for permits.
+    pub hold: LockReusePolicy,
     pub forward: PeerForwardPolicy,
     pub nested: NestedRequestPolicy,
     /// The status of a refusal because another request holds the key: 423, or 409, 429 or 503 where configured.
@@ -58,7 +58,7 @@ pub struct FenceRule {
     /// What happens to a request of which every key would be made of an empty list.
     pub empty: EmptyListPolicy,
     /// The other sources in which a request may not have another value of a key.
-    pub conflicts: ParameterConflictPolicy,
+    pub conflicts: SourceConflictPolicy,
     pub enforce: Enforcement,
     /// Operations of this route happen at most once.
     pub once: Option<IdempotencyRule>,
@@ -81,7 +81,7 @@ words! { EmptyListPolicy { Refuse = "refuse", Pass = "pass" } }
 
 /// A lock from which a fence is migrated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FenceMigrationSource {
+pub struct FormerLock {
     pub key: KeyTemplate,
     pub placing: LockPlacement,
 }
@@ -180,7 +180,7 @@ impl FenceRule {
             queue: 100,
             client_share: None,
             client_share_by: None,
-            hold: HoldPolicy::Cached(CachedHoldLimits::default()),
+            hold: LockReusePolicy::Cached(CachedHoldLimits::default()),
             forward: PeerForwardPolicy::default(),
             nested: NestedRequestPolicy::default(),
             locked_status: 423,
@@ -190,7 +190,7 @@ impl FenceRule {
             only: None,
             max_keys: Self::MAX_KEYS,
             empty: EmptyListPolicy::default(),
-            conflicts: ParameterConflictPolicy::default(),
+            conflicts: SourceConflictPolicy::default(),
             enforce: Enforcement::default(),
             once: None,
             lease: LeasePolicy::default(),
@@ -257,7 +257,7 @@ impl FenceRule {
     /// Nothing was verified of the client.
     pub fn share_client(&self, values: &dyn RequestValues) -> Result<Option<String>, ExtractKeyError> {
         let by = self.client_share_by.as_ref().filter(|_| self.client_share.is_some());
-        by.map(|template| template.expand_name(values)).transpose()
+        by.map(|template| template.expand_operation_name(values)).transpose()
     }
 
     /// The claims in keys, in the name of an operation and in a share.
@@ -294,11 +294,7 @@ impl FenceRule {
     }
 
     /// The site of one key of a migrated fence. The key shows to which of the two locks it belongs.
-    fn migrated_site(
-        &self,
-        former: &FenceMigrationSource,
-        key: &ResourceKey,
-    ) -> Result<LockLocation, ExtractKeyError> {
+    fn migrated_site(&self, former: &FormerLock, key: &ResourceKey) -> Result<LockLocation, ExtractKeyError> {
         match self.keys.iter().find(|template| template.parse_values(key).is_some()) {
             Some(template) => self.placing.site(template, key),
             None => former.placing.site(&former.key, key),
@@ -423,7 +419,7 @@ words! { LockModeRule { Exclusive = "exclusive", Shared = "shared", ByMethod = "
 
 /// What happens to a lock node after its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HoldPolicy {
+pub enum LockReusePolicy {
     /// One lock node per request.
     Strict,
     /// The node is kept for the requests to come.
@@ -582,12 +578,14 @@ impl EffectiveFence {
             client_share: *client_share,
             client_share_by: client_share_by.as_ref().map(ToString::to_string),
             hold: match hold {
-                HoldPolicy::Strict => "strict".into(),
-                HoldPolicy::Cached(limits) => format!("cached, linger {}", format_duration(limits.linger)),
+                LockReusePolicy::Strict => "strict".into(),
+                LockReusePolicy::Cached(limits) => {
+                    format!("cached, linger {}", format_duration(limits.linger))
+                }
             },
             hold_limits: match hold {
-                HoldPolicy::Strict => None,
-                HoldPolicy::Cached(limits) => Some(*limits),
+                LockReusePolicy::Strict => None,
+                LockReusePolicy::Cached(limits) => Some(*limits),
             },
             forward: forward.as_str(),
             nested: nested.as_str(),
@@ -601,7 +599,7 @@ impl EffectiveFence {
             only: *only,
             max_keys: set.then_some(*max_keys),
             empty: fence.templates().any(|key| key.has_list()).then(|| empty.as_str()),
-            sources: conflicts.sources().map(|(word, _)| word).collect(),
+            sources: conflicts.compared_sources().map(|(word, _)| word).collect(),
             conflicts: conflicts.as_str(),
             enforce: enforce.as_str(),
             lease: lease.as_str(),
@@ -624,8 +622,8 @@ fn upload_timeout(large_bodies: LargeBodyPolicy) -> Option<Duration> {
 }
 
 impl EffectiveFormerLock {
-    fn new(former: &FenceMigrationSource) -> Self {
-        let FenceMigrationSource { key, placing } = former;
+    fn new(former: &FormerLock) -> Self {
+        let FormerLock { key, placing } = former;
         Self { key: key.to_string(), layout: placing.layout().as_str(), lock_path: lock_path(placing) }
     }
 }

@@ -86,7 +86,7 @@ impl ReservedHeaderNames {
     }
 
     /// True for every spelling that some server takes for one of our fields, see [`crate::header_name::normalize`].
-    pub fn contains(&self, name: &str) -> bool {
+    pub fn is_reserved_header(&self, name: &str) -> bool {
         starts_with_spelling(name, "fencing-")
             || self.renamed.iter().any(|renamed| is_spelling_of(name, renamed))
     }
@@ -128,12 +128,12 @@ mod tests {
         for between in "-_.~!+'*|^`$%&#".chars() {
             for name in ["Fencing?Token", "fencing?", "FENCING?key?2", "x?fence"] {
                 let name = name.replace('?', &between.to_string());
-                assert!(ours.contains(&name), "{name}");
+                assert!(ours.is_reserved_header(&name), "{name}");
             }
             assert!(same_field("x-account", &format!("X{between}Account")), "{between}");
         }
         for name in ["fencing", "fencings-token", "xfence", "x-fences", "x0fence", "a-fencing-token"] {
-            assert!(!ours.contains(name), "{name}");
+            assert!(!ours.is_reserved_header(name), "{name}");
         }
     }
 }

@@ -40,7 +40,7 @@ pub struct Route {
 impl Route {
     /// A route without a condition and without a lock, for tests of the route lookup.
     #[cfg(test)]
-    pub(crate) fn without_fence(index: usize, methods: &[&str], path: &str) -> Self {
+    pub(crate) fn unfenced_test_route(index: usize, methods: &[&str], path: &str) -> Self {
         Self {
             id: RouteId(index),
             name: format!("r{index}").into(),

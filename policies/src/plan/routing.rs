@@ -94,8 +94,9 @@ mod tests {
     use crate::path::PathTemplate;
 
     fn table(routes: &[(&[&str], &str)]) -> RouteTable {
-        let route =
-            |(index, (methods, path)): (usize, &(&[&str], &str))| Route::without_fence(index, methods, path);
+        let route = |(index, (methods, path)): (usize, &(&[&str], &str))| {
+            Route::unfenced_test_route(index, methods, path)
+        };
         RouteTable::build(routes.iter().enumerate().map(route).collect())
     }
 

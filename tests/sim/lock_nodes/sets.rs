@@ -2,12 +2,12 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use fencegate_policies::plan::{HoldPolicy, LockLocation, LockMode};
+use fencegate_policies::plan::{LockLocation, LockMode, LockReusePolicy};
 use fencegate_recipe::{grant::LockAttemptError, set::MultiKeyAttempt};
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use fencegate_zookeeper::{
     error::GrantError,
-    session::client::{MultiOp, NodeKind, ZkClient},
+    session::client::{MultiOp, NodeCreateMode, ZkClient},
 };
 use tokio::time::{Instant, sleep};
 
@@ -32,14 +32,14 @@ fn removal_of_any_node_ends_validity() {
             let library =
                 FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: FaultInjector::new() };
             let locks = GatewayLockStack::new(library).await;
-            let held = locks.acquire(&KEYS, HoldPolicy::Strict).await.expect("free");
+            let held = locks.acquire(&KEYS, LockReusePolicy::Strict).await.expect("free");
             let dispatch = held.next_dispatch().expect("it holds");
             // Its watches are set only after a while: most holders are done sooner.
             sleep(T).await;
-            assert!(dispatch.validity.holds(locks.clock.now()));
+            assert!(dispatch.validity.may_send_at(locks.clock.now()));
             ensemble.steal(&held.node_paths()[stolen]);
             sleep(T / 10).await;
-            assert!(!dispatch.validity.holds(locks.clock.now()), "{stolen}");
+            assert!(!dispatch.validity.may_send_at(locks.clock.now()), "{stolen}");
             drop((dispatch, held));
             locks.stop().await;
         });
@@ -77,7 +77,7 @@ fn nodes_of_two_transactions_are_no_set() {
             let steps = again.iter().map(|path| MultiOp::Create {
                 path,
                 data: b"",
-                kind: NodeKind::EphemeralSequential,
+                kind: NodeCreateMode::EphemeralSequential,
             });
             live.client.commit(&steps.collect::<Vec<_>>()).await.expect("made");
             session.ensemble.steal(&made[0]);
@@ -235,5 +235,5 @@ fn dropped_set_keeps_its_nodes() {
 }
 
 fn is_sequential(step: &MultiOp<'_>) -> bool {
-    matches!(step, MultiOp::Create { kind: NodeKind::EphemeralSequential, .. })
+    matches!(step, MultiOp::Create { kind: NodeCreateMode::EphemeralSequential, .. })
 }

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, rc::Rc, sync::Arc};
 
 use fencegate_config::process_context::ProcessContext;
 use fencegate_http::network::listen_addr::ListenAddr;
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_peers::LocalPeerIdentity;
 use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
 use fencegate_serve::{
@@ -12,7 +12,7 @@ use fencegate_serve::{
     worker::{self, DrainOutcome},
 };
 use fencegate_tests::memory;
-use fencegate_zookeeper::state::TokenHistory;
+use fencegate_zookeeper::state::HighestEpochTracker;
 use tokio::{
     sync::{mpsc, oneshot},
     task::spawn_local,
@@ -36,7 +36,7 @@ pub(super) struct GatewayStartOptions {
     pub(super) folder: PathBuf,
     pub(super) secrets: Rc<SecretFiles>,
     /// Returns which installation it has found.
-    pub(super) token_history: Arc<TokenHistory>,
+    pub(super) token_history: Arc<HighestEpochTracker>,
     pub(super) orders: mpsc::UnboundedReceiver<OperatorCommand>,
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn run(start: GatewayStartOptions) {
         mut orders,
     } = start;
     let plan = gateway(&policy(number, naming, &secrets));
-    let process = ProcessContext::new(clock, ProcessMetricFamilies::for_gateway(&plan));
+    let process = ProcessContext::new(clock, AllMetricFamilies::for_gateway(&plan));
     let name: Arc<str> = format!("gw-{number}").into();
     let bound = (GATEWAYS[number], OTHER_PORT).into();
     let peer = plan.peer.as_ref().expect("it listens to others");

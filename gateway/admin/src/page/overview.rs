@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     config_dump::EffectiveConfig,
-    models::{self, encode},
+    models::{self, encode_path_segment},
     state::GatewayAdminState,
 };
 
@@ -286,7 +286,7 @@ fn tiles(
 
 /// Links to keys work only where keys are shown, or have a hash.
 fn key_link(key: &ResourceKey, names: KeyRedaction) -> Option<String> {
-    names.tells_keys_apart().then(|| format!("/locks/{}", encode(&names.display(key))))
+    names.tells_keys_apart().then(|| format!("/locks/{}", encode_path_segment(&names.display(key))))
 }
 
 async fn wait_rows(
@@ -354,7 +354,7 @@ fn hot_key_rows(seen: &GatewayAdminState) -> (Vec<HotKeyRow>, String) {
     let row = |key: models::HotKeyJson| HotKeyRow {
         share: (key.waited_ms / all.max(0.001) * 100.0).round() as u64,
         waited: format_millis(key.waited_ms as u64),
-        link: names.tells_keys_apart().then(|| format!("/locks/{}", encode(&key.key))),
+        link: names.tells_keys_apart().then(|| format!("/locks/{}", encode_path_segment(&key.key))),
         key: key.key,
         requests: key.requests,
         refused: key.refused,
@@ -423,7 +423,7 @@ fn member_rows(found: &[RegisteredGateway], ours: &str, fingerprint: u64) -> Vec
     let mut members: BTreeMap<&str, MemberRow> = BTreeMap::new();
     for one in found {
         let plan = one.plan.clone().unwrap_or_default();
-        let is_program = one.has_no_plan();
+        let is_program = one.is_lock_client();
         let member = members.entry(&one.gateway).or_insert_with(|| MemberRow {
             name: one.gateway.clone(),
             sessions: 0,

@@ -24,12 +24,12 @@ pub struct RequestExplanation {
     /// The status of a response that the gateway gives by itself, and that is no refusal.
     pub answered: Option<u16>,
     /// `None` if no route matches the request.
-    pub policy: Option<EffectivePolicy>,
+    pub policy: Option<MatchedRouteConfig>,
 }
 
 /// All fields of the route and of its upstream, as `GET /api/v1/config` shows them.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct EffectivePolicy {
+pub struct MatchedRouteConfig {
     pub route: EffectiveRoute,
     pub upstream: EffectiveUpstream,
 }

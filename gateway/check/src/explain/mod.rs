@@ -25,12 +25,12 @@ use fencegate_http::{
     connection_info::{ConnectionInfo, TlsInfo},
 };
 use fencegate_http_client::upstream::endpoint_set::UpstreamSet;
-use fencegate_metrics::{ProcessMetricFamilies, WorkerMetrics};
+use fencegate_metrics::{AllMetricFamilies, WorkerMetrics};
 use fencegate_policies::{
     permits::PermitCount,
     plan::{
-        CachedHoldLimits, EffectiveRoute, EffectiveUpstream, FenceRule, GatewayPlan, HoldPolicy,
-        IdempotencyStore, LargeBodyPolicy, LeasePolicy, LockMode, LockPlacement, PeerForwardPolicy, Route,
+        CachedHoldLimits, EffectiveRoute, EffectiveUpstream, FenceRule, GatewayPlan, IdempotencyStore,
+        LargeBodyPolicy, LeasePolicy, LockMode, LockPlacement, LockReusePolicy, PeerForwardPolicy, Route,
         ServingPlan, Upstream, format_duration,
     },
 };
@@ -43,7 +43,7 @@ use fencegate_proxy::{
     frontend::RawRequest,
     handler::Handler,
     pipeline::{self, PipelineParts},
-    plan_context::PlanContext,
+    plan_context::WorkerPlanContext,
     request_context::{RequestArrival, RequestContext},
     steps::{
         authenticate::AccessTokenSource, client_limit::ClientConcurrencyLimit, fence, key::KeyedRequest,
@@ -58,7 +58,7 @@ use tokio_util::task::TaskTracker;
 
 pub use self::{
     explanation::{
-        EffectivePolicy, ExplainedKey, HoldExplanation, LockExplanation, OperationExplanation,
+        ExplainedKey, HoldExplanation, LockExplanation, MatchedRouteConfig, OperationExplanation,
         RefusalExplanation, RequestExplanation, UpstreamExplanation,
     },
     request_diff::ForwardedRequestDiff,
@@ -127,12 +127,12 @@ fn dry_run_request(
     tokens: AccessTokenSource,
 ) -> io::Result<DryRunResult> {
     let plan = Arc::new(gateway.serving.clone());
-    let all = ProcessMetricFamilies::for_gateway(gateway);
+    let all = AllMetricFamilies::for_gateway(gateway);
     let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
     let memory = plan.listener.limits.buffered.unwrap_or(usize::MAX);
     let budget = MemoryBudget::new(memory, all.buffered().clone());
     let process = ProcessContext::with_budget(Arc::new(MachineClock), all.clone(), budget);
-    let context = PlanContext {
+    let context = WorkerPlanContext {
         process,
         config: ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints()), None),
         metrics,
@@ -171,9 +171,9 @@ fn unconnected_peer(client_name: Option<Arc<str>>) -> ConnectionInfo {
     }
 }
 
-fn effective_policy(serving: &ServingPlan, route: &Route) -> EffectivePolicy {
+fn effective_policy(serving: &ServingPlan, route: &Route) -> MatchedRouteConfig {
     let upstream = serving.upstream(route.upstream);
-    EffectivePolicy {
+    MatchedRouteConfig {
         route: EffectiveRoute::new(route, upstream.name.to_string()),
         upstream: EffectiveUpstream::new(upstream),
     }
@@ -182,9 +182,13 @@ fn effective_policy(serving: &ServingPlan, route: &Route) -> EffectivePolicy {
 fn upstream_info(upstream: &Upstream) -> UpstreamExplanation {
     UpstreamExplanation {
         name: upstream.name.to_string(),
-        endpoints: upstream.endpoints.iter().map(|endpoint| upstream.endpoint_url(endpoint)).collect(),
+        endpoints: upstream
+            .endpoints
+            .iter()
+            .map(|endpoint| upstream.endpoint_with_scheme(endpoint))
+            .collect(),
         fencing: upstream.fencing.as_str(),
-        delay: upstream.fencing.delay().map(format_duration),
+        delay: upstream.fencing.handover_delay().map(format_duration),
     }
 }
 
@@ -234,8 +238,8 @@ fn may_be_forwarded(gateway: &GatewayPlan, keyed: &KeyedRequest, fence: &FenceRu
 
 fn explain_hold(fence: &FenceRule) -> HoldExplanation {
     match fence.hold {
-        HoldPolicy::Strict => HoldExplanation::Strict,
-        HoldPolicy::Cached(CachedHoldLimits { linger, max_local, max_hold, max_tenure }) => {
+        LockReusePolicy::Strict => HoldExplanation::Strict,
+        LockReusePolicy::Cached(CachedHoldLimits { linger, max_local, max_hold, max_tenure }) => {
             HoldExplanation::Cached {
                 linger: format_duration(linger),
                 max_local,
@@ -260,7 +264,7 @@ fn explain_operation(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<Oper
         principal: named.principal.clone(),
         store: once.store.as_str(),
         keep: format_duration(once.keep),
-        reference: hashed.id.reference(),
+        reference: hashed.id.operation_reference(),
         path,
     })
 }

@@ -67,9 +67,11 @@ fn stamp_placeholder_token(gateway: &GatewayPlan, keyed: &KeyedRequest, fields: 
     let number = token.number().to_string();
     for (name, value) in fields.iter_mut() {
         // A client's field of that name has been removed before.
-        if gateway.serving.fields.contains(name.as_str()) && value.as_bytes() == text.as_bytes() {
+        if gateway.serving.fields.is_reserved_header(name.as_str()) && value.as_bytes() == text.as_bytes() {
             *value = HeaderValue::from_static("<token>");
-        } else if gateway.serving.fields.contains(name.as_str()) && value.as_bytes() == number.as_bytes() {
+        } else if gateway.serving.fields.is_reserved_header(name.as_str())
+            && value.as_bytes() == number.as_bytes()
+        {
             *value = HeaderValue::from_static("<number>");
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use fencegate_policies::{file, schema::PolicyFields};
+use fencegate_policies::{file, schema::PolicySchema};
 
 use super::{RequestExplanation, SampleRequest, explain};
 
@@ -48,7 +48,7 @@ fn explanation_shows_every_route_and_upstream_field() {
         let text = explanation.to_string();
         assert!(text.contains("route.name ") && text.contains("upstream.dns.refresh 30s"), "{text}");
     }
-    let table = PolicyFields::for_gateway();
+    let table = PolicySchema::for_gateway();
     let missing = |part: &str| {
         table.names_below(&[part]).into_iter().filter(|name| !shown.contains(*name)).collect::<Vec<_>>()
     };

@@ -229,5 +229,5 @@ fn only_http_urls_are_accepted() {
         JwksFetcher::new(url, JwksRefreshPolicy::default(), tls, keys).is_ok()
     };
     assert!(accepts("http://[::1]:8080/keys", None));
-    assert!(accepts("https://a/b", Some(Arc::new(UpstreamTls::trusting_none()))));
+    assert!(accepts("https://a/b", Some(Arc::new(UpstreamTlsConnector::trusting_none()))));
 }

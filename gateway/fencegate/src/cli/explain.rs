@@ -6,7 +6,7 @@ use bytes::Bytes;
 use clap::Args;
 use fencegate_check::explain::{self, ParseSampleRequestError, RequestExplanation, SampleRequest};
 use fencegate_policies::diagnostics::DiagnosticCode;
-use fencegate_process::command_hint::HintedProcessKind;
+use fencegate_process::command_hint::CommandHintTarget;
 
 use super::{
     config::{self, ConfigArgs},
@@ -73,7 +73,7 @@ pub(super) fn run(explain: &ExplainArgs) -> Result<String, ExitCode> {
     };
     let gateway = policy::read_gateway(&config::resolve_file(
         explain.config.config.as_deref(),
-        HintedProcessKind::Gateway,
+        CommandHintTarget::Gateway,
     )?)?;
     let default = explain::default_host(&gateway.serving.listener.address);
     let host = explain.host.as_deref().unwrap_or(&default);

@@ -26,18 +26,18 @@ const MOST: usize = 64;
 
 impl SleepDetector {
     /// Begins the regular checks, every 100 ms.
-    pub(super) fn start(&mut self, now: BootInstant) {
+    pub(super) fn start_sleep_detection(&mut self, now: BootInstant) {
         self.last = Some(now);
         self.is_watched = true;
     }
 
     /// Ends the regular checks. A gap still counts for no wait, which is the safe side.
-    pub(super) fn stop(&mut self) {
+    pub(super) fn stop_sleep_detection(&mut self) {
         self.is_watched = false;
     }
 
     /// A sign of life. Returns how long there was none, if that was a sleep.
-    pub(super) fn tick(&mut self, now: BootInstant) -> Option<Duration> {
+    pub(super) fn detect_sleep(&mut self, now: BootInstant) -> Option<Duration> {
         let last = self.last?;
         self.last = Some(now);
         let gap = now.since(last);
@@ -71,11 +71,11 @@ mod tests {
     #[test]
     fn only_gaps_after_start_are_sleeps() {
         let mut detector = SleepDetector::default();
-        assert_eq!(detector.tick(at(5)), None);
-        assert_eq!(detector.tick(at(50)), None, "nobody looks regularly yet");
-        detector.start(at(60));
-        assert_eq!(detector.tick(at(61)), None);
-        assert_eq!(detector.tick(at(75)), Some(Duration::from_secs(14)));
+        assert_eq!(detector.detect_sleep(at(5)), None);
+        assert_eq!(detector.detect_sleep(at(50)), None, "nobody looks regularly yet");
+        detector.start_sleep_detection(at(60));
+        assert_eq!(detector.detect_sleep(at(61)), None);
+        assert_eq!(detector.detect_sleep(at(75)), Some(Duration::from_secs(14)));
         assert_eq!(detector.slept_since(at(70)), Duration::from_secs(5));
         assert_eq!(detector.slept_since(at(76)), Duration::ZERO);
     }
@@ -84,9 +84,9 @@ mod tests {
     #[test]
     fn merged_sleeps_keep_total_duration() {
         let mut detector = SleepDetector::default();
-        detector.start(at(0));
+        detector.start_sleep_detection(at(0));
         for n in 1..=300 {
-            assert_eq!(detector.tick(at(2 * n)), Some(Duration::from_secs(2)));
+            assert_eq!(detector.detect_sleep(at(2 * n)), Some(Duration::from_secs(2)));
         }
         assert_eq!((detector.slept_since(at(0)), detector.sleeps.len()), (Duration::from_secs(600), MOST));
         assert_eq!(detector.slept_since(at(599)), Duration::from_secs(1));

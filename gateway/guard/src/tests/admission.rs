@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_secs(60);
 struct DisconnectedClient;
 
 impl WaitingClient for DisconnectedClient {
-    async fn wait_closed(&mut self) {}
+    async fn wait_client_disconnected(&mut self) {}
 }
 
 /// Polls it once, and reports whether it is still pending.
@@ -34,7 +34,7 @@ fn metrics_text(site: &TestGuard) -> String {
 
 async fn admitted(
     site: &TestGuard,
-    claim: DispatchClaim,
+    claim: PresentedDispatch,
     wait_limit: Duration,
     mut client: impl WaitingClient,
 ) -> Result<AdmittedExecution, error::AdmitError> {
@@ -56,7 +56,7 @@ async fn next_grant_waits_for_running_dispatch() {
     assert!(text.contains(r#"guard_decisions_total{decision="admit_new_tenure"} 2"#), "{text}");
     // A further dispatch of the same tenure.
     let more =
-        DispatchClaim { token: FencingToken::new(51, 1, 2).expect("small"), ..TestGuard::claim("a", 51) };
+        PresentedDispatch { token: FencingToken::new(51, 1, 2).expect("small"), ..TestGuard::claim("a", 51) };
     admitted(&site, more, LONG, AlwaysWaitingClient).await.expect("the newest");
     let text = metrics_text(&site);
     assert!(text.contains(r#"guard_decisions_total{decision="admit"} 1"#), "{text}");
@@ -156,7 +156,7 @@ async fn standstill_of_guard_ends_no_doubt() {
     let alone = site.local_backend();
     alone.start_clock_watch();
     site.clock.advance_after_next_read(Duration::from_secs(60));
-    alone.release_idle_keys();
+    alone.delist_idle_keys();
     let left = |site: &TestGuard| {
         site.local_backend().doubts().first().map(|doubt| doubt.until.since(site.guard.now()))
     };

@@ -14,7 +14,7 @@ use axum::{
     http::{HeaderMap, Method, StatusCode, Uri, header::LOCATION},
     response::{IntoResponse, Response},
 };
-use fencegate_config::current_config::{plan_delays_key, site_in_plan};
+use fencegate_config::current_config::{plan_delays_key_release, site_in_plan};
 use fencegate_policies::{
     key::{ParseKeyError, ResourceKey},
     permits::PermitCount,
@@ -29,12 +29,14 @@ use fencegate_refusal::{Refusal, RefusalReason};
 use hyper::header::HeaderValue;
 
 use super::{
-    context::{LeaseApi, LeaseCaller, LeaseLocation, PREFIX, json_response, parse_body, parse_optional_body},
+    context::{
+        LeaseApiState, LeaseCaller, LeaseLocation, PREFIX, json_response, parse_body, parse_optional_body,
+    },
     watch::LeaseWatchOptions,
 };
 use crate::{
     auth::may_take,
-    lease::{CheckedLeaseLocks, GrantName, LeaseEndReason, NewLease, site_for_permits},
+    lease::{CheckedLeaseLocks, LeaseEndReason, LeaseIdempotencyKey, NewLease, site_for_permits},
     peer_client::PeerRequest,
 };
 
@@ -44,7 +46,7 @@ const MAX_NAME_LEN: usize = 255;
 const MAX_NOTE_LEN: usize = 256;
 
 pub(super) async fn acquire(
-    State(interface): State<LeaseApi>,
+    State(interface): State<LeaseApiState>,
     Extension(caller): Extension<LeaseCaller>,
     headers: HeaderMap,
     body: Bytes,
@@ -109,7 +111,7 @@ pub(super) async fn acquire(
     Ok(created_response(StatusCode::CREATED, &interface.grant_document(held)))
 }
 
-impl LeaseApi {
+impl LeaseApiState {
     /// Releases a lease, here or at the gateway that holds it. A lease that is over counts as released.
     ///
     /// # Errors
@@ -121,7 +123,8 @@ impl LeaseApi {
                 return Ok(());
             }
             Ok(LeaseLocation::Remote(id)) => {
-                self.ask_peer(id.member().to_owned(), PeerRequest::for_release(&id)).await
+                self.ask_peer(id.lease_member_node().to_owned(), PeerRequest::lease_release_request(&id))
+                    .await
             }
             Err(refusal) => Err(refusal),
         };
@@ -152,7 +155,7 @@ impl LeaseApi {
         permits: Option<PermitCount>,
     ) -> Result<CheckedLeaseLocks, Refusal> {
         let session = self.leases.check_plan_compat(&plan, keys).await?;
-        if keys.iter().any(|key| plan_delays_key(&plan, key)) {
+        if keys.iter().any(|key| plan_delays_key_release(&plan, key)) {
             let why = "the policy has a route with `fencing: delay` for the key, whose locks are not given on at once";
             return Err(Refusal::new(RefusalReason::LeaseForbidden, why));
         }
@@ -184,7 +187,7 @@ fn created_response(status: StatusCode, document: &LeaseDocument) -> Response {
 }
 
 pub(super) async fn show(
-    State(interface): State<LeaseApi>,
+    State(interface): State<LeaseApiState>,
     Extension(caller): Extension<LeaseCaller>,
     Path(reference): Path<String>,
     uri: Uri,
@@ -201,13 +204,13 @@ pub(super) async fn show(
         LeaseLocation::Remote(id) => {
             let question = PeerRequest::from_client_request(Method::GET, &uri, &headers, Bytes::new());
             let question = PeerRequest { patience: watching.longest, client: caller.client, ..question };
-            interface.ask_peer(id.member().to_owned(), question).await
+            interface.ask_peer(id.lease_member_node().to_owned(), question).await
         }
     }
 }
 
 pub(super) async fn renew(
-    State(interface): State<LeaseApi>,
+    State(interface): State<LeaseApiState>,
     Extension(caller): Extension<LeaseCaller>,
     Path(reference): Path<String>,
     uri: Uri,
@@ -219,7 +222,7 @@ pub(super) async fn renew(
         LeaseLocation::Remote(id) => {
             let question = PeerRequest::from_client_request(Method::POST, &uri, &headers, body);
             let question = PeerRequest { client: caller.client, ..question };
-            return interface.ask_peer(id.member().to_owned(), question).await;
+            return interface.ask_peer(id.lease_member_node().to_owned(), question).await;
         }
     };
     let RenewLeaseBody { ttl_ms } = parse_optional_body(&body)?;
@@ -242,7 +245,7 @@ pub(super) async fn renew(
 }
 
 pub(super) async fn release(
-    State(interface): State<LeaseApi>,
+    State(interface): State<LeaseApiState>,
     Extension(caller): Extension<LeaseCaller>,
     Path(reference): Path<String>,
     headers: HeaderMap,
@@ -283,7 +286,7 @@ fn parse_keys(plan: &GatewayPlan, texts: &[String]) -> Result<Vec<ResourceKey>, 
 pub fn check_ttl(
     requested_ms: Option<u64>,
     default_ttl: Duration,
-    bounds: &plan::LeasePlan,
+    bounds: &plan::LeaseGrantSettings,
 ) -> Result<Duration, Refusal> {
     let ttl = requested_ms.map_or(default_ttl, Duration::from_millis);
     if (bounds.min_ttl..=bounds.max_ttl).contains(&ttl) {
@@ -307,7 +310,7 @@ fn parse_note(note: String) -> Result<Arc<str>, Refusal> {
 }
 
 /// The name that the client has given to its request, if any. With quotes and without them it is the same.
-fn parse_grant_name(headers: &HeaderMap, body: &Bytes) -> Result<Option<GrantName>, Refusal> {
+fn parse_grant_name(headers: &HeaderMap, body: &Bytes) -> Result<Option<LeaseIdempotencyKey>, Refusal> {
     let mut lines = headers.get_all("idempotency-key").iter();
     let Some(line) = lines.next() else { return Ok(None) };
     let text = line.to_str().unwrap_or_default().trim();
@@ -319,7 +322,7 @@ fn parse_grant_name(headers: &HeaderMap, body: &Bytes) -> Result<Option<GrantNam
     }
     let mut digest = DefaultHasher::new();
     body.hash(&mut digest);
-    Ok(Some(GrantName { key: text.into(), fingerprint: digest.finish() }))
+    Ok(Some(LeaseIdempotencyKey { key: text.into(), fingerprint: digest.finish() }))
 }
 
 /// The mistake is returned to the client, because it reveals no secret.
@@ -336,7 +339,7 @@ fn lease_over() -> Refusal {
 mod tests {
     use super::*;
 
-    fn parse(lines: &[&str], body: &'static str) -> Result<Option<GrantName>, RefusalReason> {
+    fn parse(lines: &[&str], body: &'static str) -> Result<Option<LeaseIdempotencyKey>, RefusalReason> {
         let mut headers = HeaderMap::new();
         for line in lines {
             headers.append("idempotency-key", HeaderValue::from_str(line).expect("a value"));

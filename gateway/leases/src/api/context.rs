@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     auth::may_take,
-    command::LeaseCommand,
+    command::LeaseThreadCommand,
     lease::Lease,
     lease_table::LeaseTable,
     peer_client::{PeerRequest, PeerResponse},
@@ -30,7 +30,7 @@ pub const PREFIX: &str = "/.fencegate/v1/";
 
 /// The dependencies of the interface.
 #[derive(Clone)]
-pub struct LeaseApi {
+pub struct LeaseApiState {
     pub leases: Arc<LeaseTable>,
     pub tickets: Option<Arc<TicketIssuer>>,
 }
@@ -52,7 +52,7 @@ pub enum LeaseLocation {
     Remote(LeaseId),
 }
 
-impl LeaseApi {
+impl LeaseApiState {
     /// Locates the lease of the request.
     ///
     /// # Errors
@@ -90,7 +90,7 @@ impl LeaseApi {
     /// The peer may execute the request all the same.
     pub(super) async fn ask_peer(&self, member: String, request: PeerRequest) -> Result<Response, Refusal> {
         let (reply, response) = oneshot::channel();
-        self.leases.send(LeaseCommand::AskPeer { member, request, reply })?;
+        self.leases.send(LeaseThreadCommand::AskPeer { member, request, reply })?;
         let stopping = |_| Refusal::new(RefusalReason::Draining, "the gateway is stopping");
         let PeerResponse { status, headers, body } = response.await.map_err(stopping)??;
         Ok((status, headers, body).into_response())
@@ -98,9 +98,9 @@ impl LeaseApi {
 }
 
 impl PeerRequest {
-    pub(super) fn for_release(id: &LeaseId) -> Self {
+    pub(super) fn lease_release_request(id: &LeaseId) -> Self {
         let path = format!("{PREFIX}leases/{}", id.reference());
-        let lease = HeaderValue::from_str(&id.reveal()).ok();
+        let lease = HeaderValue::from_str(&id.reveal_lease_id()).ok();
         Self {
             method: Method::DELETE,
             path,

@@ -13,7 +13,7 @@ use fencegate_protocol::lease_documents::LeaseDocument;
 use fencegate_refusal::{Refusal, RefusalReason};
 use tokio::time::timeout;
 
-use super::context::LeaseApi;
+use super::context::LeaseApiState;
 use crate::{
     lease::{Lease, LeaseEndReason, LeaseSnapshot, LeaseStageSnapshot, NewLease},
     lease_json::{LeaseDocumentAudience, lease_document, snapshot_document},
@@ -30,7 +30,7 @@ pub struct HeldLease {
     promise: LeaseSnapshot,
 }
 
-impl LeaseApi {
+impl LeaseApiState {
     /// A lease that holds its lock.
     ///
     /// # Errors

@@ -15,9 +15,9 @@ use fencegate_zookeeper::session::paths::ZkPaths;
 use super::{
     super::{
         auth::may_take,
-        command::LeaseCommand,
+        command::LeaseThreadCommand,
         context::LeaseContext,
-        lease::{GrantName, Lease, LeaseEndReason, NewLease},
+        lease::{Lease, LeaseEndReason, LeaseIdempotencyKey, NewLease},
     },
     LeaseTable,
 };
@@ -84,7 +84,7 @@ impl LeaseTable {
             }
         }
         let delivery = PendingDelivery { leases: self.clone(), lease };
-        self.send(LeaseCommand::Acquire { lease: delivery.lease.clone(), wait })
+        self.send(LeaseThreadCommand::Acquire { lease: delivery.lease.clone(), wait })
             .inspect_err(|_| self.end(&delivery.lease, LeaseEndReason::Lost))?;
         Ok(delivery)
     }
@@ -98,7 +98,7 @@ impl LeaseTable {
     pub(crate) fn find_repeated(
         self: &Arc<Self>,
         principal: &Arc<str>,
-        name: &GrantName,
+        name: &LeaseIdempotencyKey,
     ) -> Result<Option<PendingDelivery>, Refusal> {
         let found = self.lock_index().find_named(principal, &name.key);
         found.map_or(Ok(None), |lease| self.join(lease, Some(name)))
@@ -107,7 +107,7 @@ impl LeaseTable {
     fn join(
         self: &Arc<Self>,
         lease: Arc<Lease>,
-        name: Option<&GrantName>,
+        name: Option<&LeaseIdempotencyKey>,
     ) -> Result<Option<PendingDelivery>, Refusal> {
         if lease.name.as_ref() != name {
             let message = "the name of another request for a lease";

@@ -5,13 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use fencegate_config::{active_config::ActiveConfig, process_context::ProcessContext};
 use fencegate_http_client::upstream::endpoint_set::UpstreamSet;
 use fencegate_lock::manager::lock_manager;
-use fencegate_metrics::ProcessMetricFamilies;
-use fencegate_peers::plan_compat::PlanCompat;
+use fencegate_metrics::AllMetricFamilies;
+use fencegate_peers::plan_compat::PlanCompatRegistry;
 use fencegate_policies::{file::load, plan::GatewayPlan};
 use fencegate_process::{clock::ManualClock, randomness::SystemRandomness};
 
 use super::{config_switch::ConfigSwitchGuard, *};
-use crate::lease::{CheckedLeaseLocks, GrantName, NewLease};
+use crate::lease::{CheckedLeaseLocks, LeaseIdempotencyKey, NewLease};
 
 const POLICY: &str = include_str!("../../../../policies/tests/two_services.yaml");
 const LEASES: &str =
@@ -20,16 +20,16 @@ const LEASES: &str =
 /// Together with the commands for the worker.
 pub(crate) fn lease_table(
     clock: Arc<ManualClock>,
-) -> (Arc<LeaseTable>, mpsc::UnboundedReceiver<LeaseCommand>) {
+) -> (Arc<LeaseTable>, mpsc::UnboundedReceiver<LeaseThreadCommand>) {
     let plan = load(&format!("{POLICY}{LEASES}"));
     let gateway = plan.plan.unwrap_or_else(|| panic!("{:?}", plan.diagnostics));
     let (sender, commands) = mpsc::unbounded_channel();
     let (locks, _session_workers) = lock_manager::create_lock_manager(clock.clone(), 1);
     let settings =
         LeaseSettings { bounds: gateway.leases.clone(), authority: LeaseAuth::load(None).expect("no file") };
-    let all = ProcessMetricFamilies::for_gateway(&gateway);
+    let all = AllMetricFamilies::for_gateway(&gateway);
     let context = LeaseContext {
-        compat: PlanCompat::new(&gateway, all.clone()),
+        compat: PlanCompatRegistry::new(&gateway, all.clone()),
         config: CurrentConfig::new(gateway),
         gateway: "gw-1".into(),
         locks,
@@ -39,7 +39,7 @@ pub(crate) fn lease_table(
 }
 
 /// The lease of `job/1` for a second, by `plan`.
-pub(crate) fn new_lease(plan: Arc<GatewayPlan>, name: Option<GrantName>) -> NewLease {
+pub(crate) fn new_lease(plan: Arc<GatewayPlan>, name: Option<LeaseIdempotencyKey>) -> NewLease {
     let second = Duration::from_secs(1);
     NewLease {
         keys: [ResourceKey::parse("job/1").expect("a key")].into(),
@@ -70,7 +70,7 @@ impl LeaseTable {
     fn admit_named(
         &self,
         plan: Arc<GatewayPlan>,
-        name: Option<GrantName>,
+        name: Option<LeaseIdempotencyKey>,
     ) -> Result<Arc<Lease>, RefusalReason> {
         let id = LeaseId::new("gw-1-01".into(), &SystemRandomness);
         let lease =
@@ -90,17 +90,17 @@ impl LeaseTable {
 fn grant_name_stands_for_one_lease() {
     let (leases, _tasks) = lease_table(Arc::default());
     let plan = || leases.config().plan();
-    let name = GrantName { key: "run-7".into(), fingerprint: 1 };
+    let name = LeaseIdempotencyKey { key: "run-7".into(), fingerprint: 1 };
     let first = leases.admit_named(plan(), Some(name.clone())).expect("admitted");
     let repeat = leases.admit_named(plan(), Some(name.clone())).expect("it has a lease");
     assert!(Arc::ptr_eq(&repeat, &first));
-    let found = |principal: &Arc<str>, name: &GrantName| {
+    let found = |principal: &Arc<str>, name: &LeaseIdempotencyKey| {
         let found = leases.find_repeated(principal, name).map_err(|refusal| refusal.reason);
         found.map(|delivery| delivery.map(|delivery| delivery.lease().clone()))
     };
     assert!(found(&first.principal, &name).is_ok_and(|lease| Arc::ptr_eq(&lease.expect("it waits"), &first)));
     assert!(found(&"other".into(), &name).is_ok_and(|lease| lease.is_none()), "names are of one principal");
-    let other = GrantName { fingerprint: 2, ..name.clone() };
+    let other = LeaseIdempotencyKey { fingerprint: 2, ..name.clone() };
     assert_eq!(found(&first.principal, &other).err(), Some(RefusalReason::IdempotencyMismatch));
     leases.end(&first, LeaseEndReason::GaveUp);
     assert!(found(&first.principal, &name).is_ok_and(|lease| lease.is_none()));
@@ -120,7 +120,7 @@ fn repeat_is_admitted_at_limit() {
     let authority = LeaseAuth::load(None).expect("no file");
     leases.begin_unchanged_switch().set_settings(LeaseSettings { bounds: Some(bounds), authority });
     let plan = || leases.config().plan();
-    let name = |key: &str| Some(GrantName { key: key.into(), fingerprint: 1 });
+    let name = |key: &str| Some(LeaseIdempotencyKey { key: key.into(), fingerprint: 1 });
     let first = leases.admit_named(plan(), name("run-7")).expect("admitted");
     let repeat = leases.admit_named(plan(), name("run-7"));
     assert!(repeat.is_ok_and(|lease| Arc::ptr_eq(&lease, &first)));
@@ -160,7 +160,7 @@ fn replaced_plan_admits_no_lease() {
     let before = leases.config().plan();
     let turning = leases.begin_unchanged_switch();
     let plan = Arc::new(before.serving.clone());
-    let fleets = UpstreamSet::for_display(&plan, ProcessMetricFamilies::for_gateway(&before).endpoints());
+    let fleets = UpstreamSet::for_display(&plan, AllMetricFamilies::for_gateway(&before).endpoints());
     leases.config().replace((*before).clone(), ActiveConfig::initial(plan, fleets, None));
     drop(turning);
     assert_eq!(leases.admit_by_plan(before).err(), Some(RefusalReason::LockService));

@@ -79,7 +79,7 @@ impl ConnectOptions {
     }
 
     /// The same settings with [`ConnectOptions::with_init`] set.
-    pub fn with_init(self) -> Self {
+    pub fn with_installation_init(self) -> Self {
         Self { init: true, ..self }
     }
 

@@ -19,7 +19,7 @@ use fencegate_http::{
     listen::ConnectionService,
 };
 use fencegate_http_client::upstream::endpoint_set::UpstreamSet;
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_policies::{
     file::load,
     plan::{ServingPlan, UpstreamId},
@@ -40,7 +40,7 @@ use super::*;
 use crate::{
     concurrency_limit::ConcurrencyLimit,
     pipeline::{PipelineParts, routing_pipeline},
-    plan_context::PlanContext,
+    plan_context::WorkerPlanContext,
     steps::{authenticate::AccessTokenSource, client_limit::ClientConcurrencyLimit, key::KeyedRequest},
     via::ViaName,
 };
@@ -82,11 +82,11 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for DeferredExecutor {
 
 fn pipeline(
     config: &Arc<ActiveConfig>,
-    all: &Arc<ProcessMetricFamilies>,
+    all: &Arc<AllMetricFamilies>,
     keeps: &RetainingHandler,
 ) -> PipelineInstance {
     let metrics = Rc::new(WorkerMetrics::new(all.clone(), &config.plan));
-    let plan = PlanContext {
+    let plan = WorkerPlanContext {
         process: ProcessContext::with_budget(
             Arc::new(MachineClock),
             all.clone(),
@@ -111,10 +111,10 @@ fn pipeline(
     PipelineInstance::new(routing_pipeline(parts, keeps.clone()), metrics)
 }
 
-fn build_plan(key: &str) -> (Arc<ServingPlan>, Arc<UpstreamSet>, Arc<ProcessMetricFamilies>) {
+fn build_plan(key: &str) -> (Arc<ServingPlan>, Arc<UpstreamSet>, Arc<AllMetricFamilies>) {
     let gateway = load(&policy(key)).plan.expect("sound");
     let plan = Arc::new(gateway.serving.clone());
-    let all = ProcessMetricFamilies::for_gateway(&gateway);
+    let all = AllMetricFamilies::for_gateway(&gateway);
     let fleets = UpstreamSet::for_display(&plan, all.endpoints());
     (plan, fleets, all)
 }
@@ -177,8 +177,11 @@ async fn check_unpolled_request() {
     let later = DeferredExecutor::default();
     let (plan, fleets, all) = build_plan("pay");
     let first = ActiveConfig::initial(plan, fleets, None);
-    let front =
-        WorkerFrontend::new(pipeline(&first, &all, &keeps), ServingRole::Gateway, CancellationToken::new());
+    let front = WorkerHttpHandler::new(
+        pipeline(&first, &all, &keeps),
+        ResponderRole::Gateway,
+        CancellationToken::new(),
+    );
 
     let memory = HeadMemory::new(MemoryBudget::new(1 << 20, all.buffered().clone()), None);
     let (ours, theirs) = tokio::io::duplex(1 << 16);
@@ -211,7 +214,7 @@ async fn check_unpolled_request() {
     }
     let opening = openings.into_iter().next().expect("the key moves");
     assert!(opening.wait_predecessors().now_or_never().is_none(), "it runs under the old key");
-    assert!(!second.is_open(UpstreamId(0)));
+    assert!(!second.is_generation_open(UpstreamId(0)));
     keeps.0.borrow_mut().clear();
     streams.iter().for_each(tokio::task::JoinHandle::abort);
     opening.wait_predecessors().await;

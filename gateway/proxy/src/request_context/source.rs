@@ -44,7 +44,7 @@ pub struct RequestSource {
 }
 
 /// The names of a request in reports here and elsewhere.
-pub struct RequestTrace {
+pub struct RequestTraceIds {
     pub context: TraceContext,
     /// An id of the request that its client can quote.
     pub request_id: HeaderValue,

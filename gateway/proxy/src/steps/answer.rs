@@ -34,9 +34,9 @@ pub trait ExchangeObserver: 'static {
     /// the execution: see [`crate::request_context::AnswerFacts::is_inconclusive`].
     async fn on_complete(self, head: &Parts, body: Option<&Bytes>);
     /// The upstream has ended the answer in the middle.
-    fn on_broken(self);
+    fn on_response_broken(self);
     /// The gateway has ended the exchange, and the upstream may still be at work.
-    fn on_abandoned(self);
+    fn on_locally_aborted(self);
     /// The keys, for the log.
     fn keys(&self) -> String;
 }
@@ -67,8 +67,10 @@ impl ReadResponseError {
     /// After a time limit of our own the upstream may still be at work.
     fn notify_observer(&self, keep: impl ExchangeObserver) {
         match self {
-            Self::Body(BodyError::Stalled(_) | BodyError::Overdue { .. }) => keep.on_abandoned(),
-            Self::Body(BodyError::Http(_) | BodyError::Abandoned) | Self::ProofLost => keep.on_broken(),
+            Self::Body(BodyError::Stalled(_) | BodyError::Overdue { .. }) => keep.on_locally_aborted(),
+            Self::Body(BodyError::Http(_) | BodyError::Abandoned) | Self::ProofLost => {
+                keep.on_response_broken()
+            }
         }
     }
 }
@@ -90,8 +92,8 @@ pub(crate) async fn receive_response<K: ExchangeObserver>(
         running.spawn_local(async move {
             match dug.run(bounds.tunnel).await {
                 TunnelEnd::Closed => keep.on_complete(&switch_head, None).await,
-                TunnelEnd::Broken => keep.on_broken(),
-                TunnelEnd::Cut(_) => keep.on_abandoned(),
+                TunnelEnd::Broken => keep.on_response_broken(),
+                TunnelEnd::Cut(_) => keep.on_locally_aborted(),
             }
         });
         return Ok(Response::from_parts(head, body));
@@ -134,7 +136,7 @@ pub(crate) async fn receive_response<K: ExchangeObserver>(
         running.spawn_local(answer.stream_to_client(pieces, more, body, sender));
         return Ok(Response::from_parts(head, Body::from_channel(piped)));
     }
-    body.wait_settled().await;
+    body.wait_request_settled().await;
     let whole = pieces.into_bytes();
     keep.on_complete(&head, Some(&whole)).await;
     Ok(Response::from_parts(head, Body::with_trailers(whole, trailers)))
@@ -169,7 +171,7 @@ impl<K: ExchangeObserver> UnbufferedResponse<K> {
             drop(rest);
             return error.notify_observer(self.keep);
         }
-        rest.wait_settled().await;
+        rest.wait_request_settled().await;
         self.keep.on_complete(&self.head, None).await;
         if let Some(sender) = sender {
             // Fails if the client has left.

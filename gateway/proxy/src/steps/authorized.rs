@@ -16,7 +16,7 @@ use fencegate_policies::{
 use fencegate_process::clock::SendPermission;
 use hyper::{HeaderMap, Request};
 
-use crate::request_context::{Exchange, PlanHandle, RequestContext, RequestIdentity, RequestSource};
+use crate::request_context::{PlanHandle, RequestContext, RequestIdentity, RequestSource, UpstreamExchange};
 
 pub struct DispatchableRequest<H> {
     pub http: Box<Request<Body>>,
@@ -34,7 +34,7 @@ pub struct DispatchableRequest<H> {
     pub unlocked: Option<Rc<RunningRequestGuard>>,
     pub right: DispatchRight<H>,
     /// Becomes the record of the sending.
-    pub exchange: Rc<Exchange>,
+    pub exchange: Rc<UpstreamExchange>,
 }
 
 impl<H> DispatchableRequest<H> {
@@ -46,7 +46,7 @@ impl<H> DispatchableRequest<H> {
         upstream: UpstreamId,
         source: Rc<RequestSource>,
         right: DispatchRight<H>,
-        exchange: Rc<Exchange>,
+        exchange: Rc<UpstreamExchange>,
     ) -> Self {
         Self {
             http,

@@ -25,7 +25,7 @@ use fencegate_policies::{
     key::join_keys,
     load_balance,
     plan::{
-        FencingLevel, LargeBodyPolicy, LateDispatchPolicy, ReservedHeaderNames, Route, RouteId, Upstream,
+        FencingLevel, LargeBodyPolicy, NotAfterEnforcement, ReservedHeaderNames, Route, RouteId, Upstream,
     },
     token::FencingToken,
 };
@@ -45,7 +45,7 @@ use tokio::time::Instant;
 use tracing::{error, info};
 
 use self::{
-    guard_report::GuardReport,
+    guard_report::GuardDispatchReport,
     reply::{
         UpstreamResponse, has_content_coding, is_expired_refusal, is_stale_refusal, record_endpoint_result,
     },
@@ -56,16 +56,16 @@ use self::{
     },
     stamp::stamp_dispatch_headers,
     timeouts::{AttemptTimeoutKind, AttemptTimeouts},
-    tunnel::{PendingUpgrade, TunnelContext, TunnelCounts},
+    tunnel::{PendingUpgrade, TunnelContext, TunnelCountGuard},
 };
 pub use self::{
     identity_headers::write_identity_headers, stamp::write_claim_headers, timeouts::wait_lock_lost,
 };
-use super::upgrade::{self, RequestedUpgrade};
+use super::upgrade::{self, UpstreamUpgradeRequest};
 use crate::{
     handler::Handler,
-    plan_context::PlanContext,
-    request_context::{AnswerFacts, Attempt, Exchange, GuardAnswerFacts, PlanHandle, RequestSource},
+    plan_context::WorkerPlanContext,
+    request_context::{AnswerFacts, Attempt, GuardAnswerFacts, PlanHandle, RequestSource, UpstreamExchange},
     steps::{
         authorized::{DispatchPermit, DispatchRight, DispatchableRequest},
         bufferable::copy_buffered,
@@ -75,14 +75,14 @@ use crate::{
 /// Sends requests to the upstreams of a plan.
 pub struct UpstreamForwarder<N> {
     pool: Rc<ConnectionPool<N>>,
-    plan: Rc<PlanContext>,
+    plan: Rc<WorkerPlanContext>,
     /// The reserved fields of the plan. Each worker has an `Arc` of its own, so that workers share no reference
     /// count.
     fields: Arc<ReservedHeaderNames>,
 }
 
 impl<N> UpstreamForwarder<N> {
-    pub fn new(pool: Rc<ConnectionPool<N>>, plan: Rc<PlanContext>) -> Self {
+    pub fn new(pool: Rc<ConnectionPool<N>>, plan: Rc<WorkerPlanContext>) -> Self {
         let fields = Arc::new(plan.config.plan.fields.clone());
         Self { pool, plan, fields }
     }
@@ -160,7 +160,7 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
                 permission: right.permission(),
                 source: &source,
                 exchange: &exchange,
-                counts: TunnelCounts {
+                counts: TunnelCountGuard {
                     _permit: context.permit.get().cloned(),
                     _unlocked: request.unlocked.clone(),
                 },
@@ -238,7 +238,7 @@ fn large_body_policy(route: &Route) -> Option<LargeBodyPolicy> {
 /// What one attempt needs beside its connection.
 struct AttemptContext<'a> {
     /// The client requests a switch to another protocol.
-    requested: Option<RequestedUpgrade>,
+    requested: Option<UpstreamUpgradeRequest>,
     /// A copy of the request, if it may be sent again over a connection that died without a response.
     spare: Option<RetryRequestHead>,
     /// A copy of the request, to be sent once more if the upstream says that it has processed nothing of it.
@@ -248,8 +248,8 @@ struct AttemptContext<'a> {
     /// The permission of a request without a token, at a filter.
     permission: Option<&'a Arc<dyn SendPermission>>,
     source: &'a RequestSource,
-    exchange: &'a Exchange,
-    counts: TunnelCounts,
+    exchange: &'a UpstreamExchange,
+    counts: TunnelCountGuard,
 }
 
 impl<N: Network> UpstreamForwarder<N> {
@@ -278,7 +278,7 @@ impl<N: Network> UpstreamForwarder<N> {
         };
         checkout.gate().arm(validity.clone());
         if validity.is_some() {
-            checkout.gate().bound_delivery(checkout.upstream().deliver_within);
+            checkout.gate().set_ack_timeout(checkout.upstream().deliver_within);
         }
         if checkout.upstream().fencing.compares_tokens() {
             checkout.gate().set_awaiting_response();
@@ -296,7 +296,7 @@ impl<N: Network> UpstreamForwarder<N> {
         let answer = checkout.pooled().send(*http);
         let limit = checkout.upstream().response_timeout;
         let level = checkout.upstream().fencing;
-        let progress = checkout.pooled().progress();
+        let progress = checkout.pooled().last_write_tracker();
         let answered = tokio::select! {
             answered = answer => answered,
             late = timeouts.wait_elapsed(progress, limit) => return Err(self.timeout_error(&checkout, late, limit)),
@@ -325,7 +325,7 @@ impl<N: Network> UpstreamForwarder<N> {
             return Err(self.protocol_error(&checkout, "answered in a transfer coding other than `chunked`"));
         }
         let took = began.elapsed();
-        exchange.record_answered(took);
+        exchange.record_time_to_head(took);
         self.plan.metrics.record_upstream_response(&checkout.upstream().name, response.status(), took);
         record_endpoint_result(&checkout, &response);
         let shown = response.headers().get(FENCING_CLOCK);
@@ -366,7 +366,7 @@ impl<N: Network> UpstreamForwarder<N> {
         answer: UpstreamResponse<'_>,
         token: FencingToken,
         route: Option<RouteId>,
-        exchange: &Exchange,
+        exchange: &UpstreamExchange,
     ) -> Result<Reply, AttemptError> {
         let upstream = answer.checkout.upstream();
         let headers = answer.response.headers();
@@ -378,7 +378,7 @@ impl<N: Network> UpstreamForwarder<N> {
         if !compares && upstream.fencing != FencingLevel::Guard {
             self.detect_intermediary(&answer);
         }
-        if upstream.expiry == LateDispatchPolicy::Enforced && is_expired_refusal(status, headers) {
+        if upstream.expiry == NotAfterEnforcement::Enforced && is_expired_refusal(status, headers) {
             let direct = self.plan.guards.is_direct(upstream);
             let level = upstream.fencing;
             info!(upstream = %upstream.name, %token, direct, "upstream.expired");
@@ -410,13 +410,13 @@ impl<N: Network> UpstreamForwarder<N> {
             }
             FencingLevel::Guard => {}
         }
-        let account = GuardReport::parse(headers);
+        let account = GuardDispatchReport::parse(headers);
         if !account.is_present() {
             error!(upstream = %upstream.name, %token, "an answer to a dispatch that no guard has seen");
             facts.retires_grant = true;
         }
         if account.hop_seen {
-            self.plan.guards.record_relay(upstream);
+            self.plan.guards.record_intermediary(upstream);
         }
         facts.is_inconclusive = account.unfinished;
         let by_guard = GuardAnswerFacts { replayed: account.replayed, observed: account.observed };
@@ -434,7 +434,7 @@ impl<N: Network> UpstreamForwarder<N> {
         let Err(refusal) = judged else { return Ok(answer.into_reply(true)) };
         self.plan.metrics.record_guard_refusal(route, account.refusal_reason().unwrap_or(refusal.reason));
         if account.refusal_reason() == Some(RefusalReason::Store) {
-            answer.checkout.record_unavailable();
+            answer.checkout.avoid_endpoint_address();
         }
         answer.drain_body().await;
         Err(AttemptError::Refused(refusal))

@@ -9,7 +9,7 @@ use axum::extract::Query;
 use fencegate_config::active_config::ActiveConfig;
 use fencegate_http::body::{Body, Reply};
 use fencegate_leases::{
-    LeaseApi, LeaseCaller, PREFIX,
+    LeaseApiState, LeaseCaller, PREFIX,
     api::{client::check_ttl, context::lease_id, grant::HeldLease},
     auth::may_take,
     lease::NewLease,
@@ -58,7 +58,7 @@ struct ForwardAuthLockQuery {
 /// # Errors
 /// The request is not to be forwarded now; or the end could not be recorded.
 pub(crate) async fn answer_forward_auth(
-    interface: &LeaseApi,
+    interface: &LeaseApiState,
     caller: &LeaseCaller,
     head: &Parts,
 ) -> Result<Reply, Refusal> {
@@ -85,7 +85,7 @@ pub(crate) async fn answer_forward_auth(
 
 /// Ends the lock: the other proxy has answered its client or has given up.
 async fn end_lock(
-    interface: &LeaseApi,
+    interface: &LeaseApiState,
     caller: &LeaseCaller,
     head: &Parts,
     query: &ForwardAuthLockQuery,
@@ -122,7 +122,7 @@ fn is_complete_status(status: u16, upstreams: &[Upstream]) -> bool {
 }
 
 async fn take_lock(
-    interface: &LeaseApi,
+    interface: &LeaseApiState,
     caller: &LeaseCaller,
     head: &Parts,
     query: &ForwardAuthLockQuery,
@@ -136,7 +136,7 @@ async fn take_lock(
         .bounds
         .as_ref()
         .ok_or_else(|| Refusal::new(RefusalReason::NoRoute, "the policy has no `leases`"))?;
-    let original = ForwardAuthRequest::from_head(head)?;
+    let original = ForwardAuthRequest::parse_original_request(head)?;
     let Some(ForwardAuthLock { keys, mode, fence, upstream }) =
         original.fence_target(&gateway.serving, &config).await?
     else {
@@ -172,17 +172,22 @@ async fn take_lock(
     Ok(reply)
 }
 
-fn stamp_lease_headers(headers: &mut HeaderMap, interface: &LeaseApi, held: &HeldLease, upstream: &Upstream) {
+fn stamp_lease_headers(
+    headers: &mut HeaderMap,
+    interface: &LeaseApiState,
+    held: &HeldLease,
+    upstream: &Upstream,
+) {
     let HeldLease { lease, lock, .. } = held;
     let token = lock.token();
-    let keys = lease.shown_keys(lock);
+    let keys = lease.keys_with_permit(lock);
     write_claim_headers(headers, token, &keys, lease.mode, upstream);
     let tickets = interface.tickets.as_ref();
     if let Some(ticket) = tickets.and_then(|known| known.ticket(&keys, token, lease.mode, lock.session_id()))
     {
         headers.insert(FENCING_TICKET, ticket);
     }
-    let mut id = HeaderValue::from_str(&lease.id.reveal()).expect("base64url and dots");
+    let mut id = HeaderValue::from_str(&lease.id.reveal_lease_id()).expect("base64url and dots");
     id.set_sensitive(true);
     headers.insert(FENCING_LEASE, id);
 }
@@ -246,7 +251,7 @@ const HOSTS: [HeaderName; 2] =
     [HeaderName::from_static("x-original-host"), HeaderName::from_static("x-forwarded-host")];
 
 impl<'h> ForwardAuthRequest<'h> {
-    fn from_head(head: &'h Parts) -> Result<Self, Refusal> {
+    fn parse_original_request(head: &'h Parts) -> Result<Self, Refusal> {
         let headers = &head.headers;
         let malformed =
             |what: &str| Refusal::new(RefusalReason::Malformed, format!("{what} of the original request"));
@@ -293,7 +298,7 @@ impl<'h> ForwardAuthRequest<'h> {
         let route = plan.routes.get(found.route.id);
         // Checked for unfenced routes as well: the service may take the request for one of a fenced route.
         if let Some(ambiguous) = find_ambiguity(&self.method, &path, find_override(self.headers))
-            && config.leads_to_protected(route.upstream).await
+            && config.is_service_protected(route.upstream).await
         {
             return Err(ambiguous);
         }

@@ -29,7 +29,7 @@ use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
 use hyper::http::response::Parts;
 use tracing::{error, info, warn};
 
-pub use self::admission::AdmissionPermit;
+pub use self::admission::GuardDispatchPermit;
 use self::{
     probe::OutcomeProbeAnswer,
     replay::{replay, replayable_fields, unseen_answer},
@@ -37,14 +37,14 @@ use self::{
 use super::answer::{self, ExchangeObserver, ResponseRelayLimits};
 use crate::{
     handler::Handler,
-    plan_context::PlanContext,
-    request_context::{AdmissionFacts, Exchange, RequestContext},
+    plan_context::WorkerPlanContext,
+    request_context::{AdmissionFacts, RequestContext, UpstreamExchange},
     steps::{
         authorized::{DispatchRight, DispatchableRequest},
         buffer::BufferedRequest,
         client_liveness::ClientDisconnectWatch,
         detach::DetachedRequest,
-        extract_claim::{GuardClaimedRequest, RequestClaim, VerifiedClaim},
+        extract_claim::{ExtractedClaim, TokenClaimOutcome, UnadmittedRequest},
     },
 };
 
@@ -53,7 +53,7 @@ pub struct GuardAdmissionContext<N> {
     pub guard: Arc<Guard>,
     /// Probes of the upstream are not among its running tasks: a process that stops while one is open has no less
     /// information than before.
-    pub plan: Rc<PlanContext>,
+    pub plan: Rc<WorkerPlanContext>,
     pub pool: Rc<ConnectionPool<N>>,
     /// The endpoints of the service.
     pub endpoints: Arc<EndpointSet>,
@@ -69,18 +69,18 @@ impl<N> Clone for GuardAdmissionContext<N> {
 /// Bytes of an answer that are buffered in full before the key is free.
 const MAX_BUFFERED: usize = 1 << 20;
 
-pub(crate) async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<AdmissionPermit>>>(
+pub(crate) async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<GuardDispatchPermit>>>(
     admission: &GuardAdmissionContext<N>,
-    request: DetachedRequest<BufferedRequest<GuardClaimedRequest>>,
+    request: DetachedRequest<BufferedRequest<UnadmittedRequest>>,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let DetachedRequest { request: BufferedRequest(mut request), mut client } = request;
-    let mut claimed = match std::mem::replace(&mut request.claim, RequestClaim::Unfenced) {
-        RequestClaim::Verified(claimed) => *claimed,
-        RequestClaim::Observed(_) => {
+    let mut claimed = match std::mem::replace(&mut request.claim, TokenClaimOutcome::Unfenced) {
+        TokenClaimOutcome::Verified(claimed) => *claimed,
+        TokenClaimOutcome::Observed(_) => {
             return next.handle(into_dispatchable(request, DispatchRight::Observed, Rc::default())).await;
         }
-        RequestClaim::Unfenced => {
+        TokenClaimOutcome::Unfenced => {
             return next.handle(into_dispatchable(request, DispatchRight::Unfenced, Rc::default())).await;
         }
     };
@@ -96,8 +96,8 @@ pub(crate) async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<A
         total: upstream.response_body_total,
         tunnel: Duration::ZERO,
     };
-    let permit = AdmissionPermit::new(&running, ticket);
-    let exchange = Rc::<Exchange>::default();
+    let permit = GuardDispatchPermit::new(&running, ticket);
+    let exchange = Rc::<UpstreamExchange>::default();
     let context = request.context.clone();
     let in_flight = InFlightGuardRequest {
         running,
@@ -107,26 +107,26 @@ pub(crate) async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<A
     };
     match next.handle(into_dispatchable(request, DispatchRight::Held(permit), exchange)).await {
         Ok(reply) => {
-            let PlanContext { process, running, .. } = &*admission.plan;
+            let WorkerPlanContext { process, running, .. } = &*admission.plan;
             answer::receive_response(reply, in_flight, limits, &process.budget, running).await
         }
         Err(refusal) if refusal.outcome() == DispatchOutcome::Unknown => {
-            in_flight.on_unanswered();
+            in_flight.mark_unanswered_in_doubt();
             Err(refusal)
         }
         Err(refusal) => {
-            in_flight.on_unsent().await?;
+            in_flight.cancel_unsent_dispatch().await?;
             Err(refusal)
         }
     }
 }
 
 fn into_dispatchable(
-    request: GuardClaimedRequest,
-    right: DispatchRight<AdmissionPermit>,
-    exchange: Rc<Exchange>,
-) -> DispatchableRequest<AdmissionPermit> {
-    let GuardClaimedRequest { http, context, plan, upstream, source, .. } = request;
+    request: UnadmittedRequest,
+    right: DispatchRight<GuardDispatchPermit>,
+    exchange: Rc<UpstreamExchange>,
+) -> DispatchableRequest<GuardDispatchPermit> {
+    let UnadmittedRequest { http, context, plan, upstream, source, .. } = request;
     DispatchableRequest::without_route(http, context, plan, upstream, source, right, exchange)
 }
 
@@ -139,8 +139,8 @@ enum AdmissionDecision {
 impl<N: Network> GuardAdmissionContext<N> {
     async fn admit_or_find_replay(
         &self,
-        request: &GuardClaimedRequest,
-        claimed: VerifiedClaim,
+        request: &UnadmittedRequest,
+        claimed: ExtractedClaim,
         client: &mut ClientDisconnectWatch,
     ) -> Result<AdmissionDecision, Refusal> {
         let mut wait_limit = ClientWaitLimit::new(client, self.guard.config.settle);
@@ -162,8 +162,8 @@ impl<N: Network> GuardAdmissionContext<N> {
 
     async fn admit(
         &self,
-        request: &GuardClaimedRequest,
-        claimed: &VerifiedClaim,
+        request: &UnadmittedRequest,
+        claimed: &ExtractedClaim,
         wait_limit: &mut ClientWaitLimit<'_, ClientDisconnectWatch>,
     ) -> Result<AdmissionDecision, AdmitError> {
         if !claimed.in_time {
@@ -174,7 +174,7 @@ impl<N: Network> GuardAdmissionContext<N> {
             Some(wanted) => {
                 match self
                     .guard
-                    .reserve_and_look_up(wanted, &mut self.wait_limit(claimed, wait_limit))
+                    .reserve_and_look_up(wanted, &mut self.operation_wait_limit(claimed, wait_limit))
                     .await?
                 {
                     JournalLookup::New(reserved) => Some(reserved),
@@ -194,9 +194,9 @@ impl<N: Network> GuardAdmissionContext<N> {
     }
 
     /// A request that was called in a dispatch does not wait for an operation: it may be its caller's operation.
-    fn wait_limit<'p>(
+    fn operation_wait_limit<'p>(
         &self,
-        claimed: &VerifiedClaim,
+        claimed: &ExtractedClaim,
         wait_limit: &'p mut ClientWaitLimit<'_, ClientDisconnectWatch>,
     ) -> ClientWaitLimit<'p, ClientDisconnectWatch> {
         let longest = if claimed.claim.is_callback() { Duration::ZERO } else { self.guard.config.settle };
@@ -237,7 +237,7 @@ impl<N: Network> GuardAdmissionContext<N> {
     /// `max_execution` where the upstream reports that it is done.
     async fn probe_until_resolved(self, id: OperationId, place: Option<DispatchTarget>) {
         let Some(question) = self.guard.config.journal.probe.clone() else { return };
-        for pause in probe::backoff(self.guard.config.max_execution) {
+        for pause in probe::probe_backoff(self.guard.config.max_execution) {
             tokio::time::sleep(pause).await;
             let (reservation, entry) = match self.guard.reserve_unresolved(id).await {
                 Ok(ReserveUnresolvedOutcome::Taken(reservation, entry)) => (reservation, entry),
@@ -256,7 +256,7 @@ impl<N: Network> GuardAdmissionContext<N> {
                 reservation.resolve_done(&entry, ResolutionSource::Probe).await
             };
             if let Err(refused) = recorded.await {
-                let reference = id.reference();
+                let reference = id.operation_reference();
                 error!(reference, why = %refused, "the answer of a probe was not recorded");
             }
             return;
@@ -273,7 +273,7 @@ fn probe_target(address: &EndpointAddress) -> DispatchTarget {
     }
 }
 
-fn admission_request(request: &GuardClaimedRequest, claimed: &VerifiedClaim) -> Option<IdempotentRequest> {
+fn admission_request(request: &UnadmittedRequest, claimed: &ExtractedClaim) -> Option<IdempotentRequest> {
     let operation = claimed.operation.clone()?;
     let name = request.http.headers().get("idempotency-key");
     Some(IdempotentRequest {
@@ -290,7 +290,7 @@ fn admission_request(request: &GuardClaimedRequest, claimed: &VerifiedClaim) -> 
 struct InFlightGuardRequest<N> {
     running: AdmittedExecution,
     admission: GuardAdmissionContext<N>,
-    exchange: Rc<Exchange>,
+    exchange: Rc<UpstreamExchange>,
     /// Counts the request as in flight until its answer is here.
     _context: Rc<RequestContext>,
 }
@@ -298,7 +298,7 @@ struct InFlightGuardRequest<N> {
 impl<N: Network> InFlightGuardRequest<N> {
     /// There was no answer of the service: the execution may have ended at any time since the last byte was sent, or
     /// goes on.
-    fn on_unanswered(self) {
+    fn mark_unanswered_in_doubt(self) {
         let last = self.exchange.attempt().as_ref().map(|sent| sent.gate.last_write_bound());
         let last = last.unwrap_or_else(|| self.admission.guard.now());
         self.mark_in_doubt(last);
@@ -314,7 +314,7 @@ impl<N: Network> InFlightGuardRequest<N> {
         }
     }
 
-    async fn on_unsent(self) -> Result<(), Refusal> {
+    async fn cancel_unsent_dispatch(self) -> Result<(), Refusal> {
         let guard = self.admission.guard;
         self.running.cancel_unsent().await.map_err(|refused| guard.record_refusal(refused, None).into())
     }
@@ -331,7 +331,7 @@ impl<N: Network> ExchangeObserver for InFlightGuardRequest<N> {
         if self.exchange.answer().is_inconclusive {
             // A repeat gets an unknown outcome. The answer that the service would have given was not seen.
             info!(keys = self.keys(), status = head.status.as_u16(), "answer.unfinished");
-            return self.on_unanswered();
+            return self.mark_unanswered_in_doubt();
         }
         let fields = self.running.operation().map(|_| replayable_fields(&head.headers)).unwrap_or_default();
         let answer = StoredResponse { status: head.status.as_u16(), fields, body: body.cloned() };
@@ -343,13 +343,13 @@ impl<N: Network> ExchangeObserver for InFlightGuardRequest<N> {
     }
 
     /// The execution may still run.
-    fn on_broken(self) {
+    fn on_response_broken(self) {
         let now = self.admission.guard.now();
         self.mark_in_doubt(now);
     }
 
-    fn on_abandoned(self) {
-        self.on_broken();
+    fn on_locally_aborted(self) {
+        self.on_response_broken();
     }
 
     fn keys(&self) -> String {

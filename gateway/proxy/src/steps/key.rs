@@ -9,7 +9,7 @@ use fencegate_config::active_config::RunningRequestGuard;
 use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
     key::{CompleteBody, ContentDeclaration, ResourceKey, json},
-    operation::OperationHeader,
+    operation::FencingOperationHeader,
     plan::{
         Enforcement, FenceRule, LockLocation, LockMode, OperationName, Route, RouteId, ServingPlan,
         UpstreamId,
@@ -20,7 +20,9 @@ use hyper::{HeaderMap, Request};
 
 use crate::{
     handler::Handler,
-    request_context::{Exchange, PlanHandle, RequestContext, RequestIdentity, RequestSource, RequestTrace},
+    request_context::{
+        PlanHandle, RequestContext, RequestIdentity, RequestSource, RequestTraceIds, UpstreamExchange,
+    },
     steps::{
         authenticate::AuthenticatedRequest,
         authorized::{DispatchRight, DispatchableRequest},
@@ -42,7 +44,7 @@ pub struct KeyedRequest {
     pub source: Rc<RequestSource>,
     /// What was verified of the client; `None` if nothing was.
     pub identity: Option<Rc<RequestIdentity>>,
-    pub trace: Rc<RequestTrace>,
+    pub trace: Rc<RequestTraceIds>,
     /// A field of the request overrides its method or path.
     pub has_override: bool,
     /// On a route that only observes: counts a request that may pass without a lock, until its answer is here.
@@ -59,7 +61,7 @@ pub struct RequestLockSpec {
     pub sites: Rc<[LockLocation]>,
     pub mode: LockMode,
     /// The operation, where the route has `once`.
-    pub operation: Option<Rc<OperationHeader>>,
+    pub operation: Option<Rc<FencingOperationHeader>>,
     /// The client's name for that operation. `fencegate explain` shows it; it is never stored.
     pub operation_name: Option<OperationName>,
     /// The digest of the identity in the client's certificate, where it is a part of the operation's fingerprint.
@@ -98,7 +100,7 @@ impl KeyedRequest {
     pub fn into_dispatchable<H>(
         self,
         right: DispatchRight<H>,
-        exchange: Rc<Exchange>,
+        exchange: Rc<UpstreamExchange>,
     ) -> DispatchableRequest<H> {
         let Self { http, context, plan, upstream, route, source, identity, has_override, unlocked, .. } =
             self;
@@ -184,7 +186,7 @@ fn request_lock(request: &AuthenticatedRequest) -> Result<Option<RequestLockSpec
         // `empty: pass`: the request names no resource, so it has no lock and no token.
         return Ok(None);
     }
-    let NamedOperation { header: operation, name: operation_name, certificate } = operation;
+    let RequestOperation { header: operation, name: operation_name, certificate } = operation;
     let sites = fence.sites(&keys).map_err(|bad| Refusal::from_key_error(&bad))?.into();
     let mode = fence.mode.mode(routed.http.method().as_str());
     let running = routed.running.clone().expect("the route fences");
@@ -205,7 +207,7 @@ fn request_lock(request: &AuthenticatedRequest) -> Result<Option<RequestLockSpec
 /// What the templates of a fence give for a request.
 struct ExpandedRequest {
     keys: Rc<[ResourceKey]>,
-    operation: NamedOperation,
+    operation: RequestOperation,
     share_client: Option<Arc<str>>,
 }
 
@@ -242,8 +244,8 @@ fn content_headers(headers: &HeaderMap) -> ContentDeclaration<'_> {
 
 /// The operation of a request, as far as its route has `once` and its client names one.
 #[derive(Default)]
-struct NamedOperation {
-    header: Option<OperationHeader>,
+struct RequestOperation {
+    header: Option<FencingOperationHeader>,
     name: Option<OperationName>,
     /// The digest of the certificate that the fingerprint contains.
     certificate: Option<Arc<str>>,
@@ -253,15 +255,15 @@ fn derive_operation(
     routed: &RoutedRequest,
     fence: &FenceRule,
     values: &RequestParameters<'_>,
-) -> Result<NamedOperation, Refusal> {
+) -> Result<RequestOperation, Refusal> {
     let Some(once) = fence.once_rule(routed.http.method().as_str()) else {
-        return Ok(NamedOperation::default());
+        return Ok(RequestOperation::default());
     };
     let named = once.operation_name(values).map_err(|bad| Refusal::from_name_error(&bad))?;
     let certificate = once.principal.is_none().then(|| certificate_digest(&routed.source)).flatten();
     let credentials = match &once.principal {
-        None => name::ClientCredentials::from_request(routed.http.headers(), certificate.as_deref()),
-        Some(_) => name::ClientCredentials::default(),
+        None => name::PresentedCredentials::from_request(routed.http.headers(), certificate.as_deref()),
+        Some(_) => name::PresentedCredentials::default(),
     };
     let wanted = name::FingerprintInput {
         credentials: &credentials,
@@ -271,7 +273,7 @@ fn derive_operation(
     };
     let upstream = &routed.plan.upstream(routed.upstream).name;
     let header = named.as_ref().map(|named| name::operation_header(upstream, once, named, wanted));
-    Ok(NamedOperation { header, name: named, certificate })
+    Ok(RequestOperation { header, name: named, certificate })
 }
 
 /// The digest of the identity in the client's certificate. A forwarded request carries it.

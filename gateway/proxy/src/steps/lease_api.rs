@@ -10,7 +10,7 @@ use axum::{
 };
 use bytes::Bytes;
 use fencegate_http::body::{Body, BodyChunk, Reply};
-use fencegate_leases::{LeaseApi, LeaseCaller, PREFIX, api::routes};
+use fencegate_leases::{LeaseApiState, LeaseCaller, PREFIX, api::routes};
 use fencegate_protocol::headers::{FENCING_AUTHORIZATION, FENCING_LEASE};
 use fencegate_refusal::{Refusal, RefusalReason};
 use http_body_util::{BodyExt as _, Limited};
@@ -27,8 +27,8 @@ use crate::handler::Handler;
 
 /// The settings of the step, where the process grants leases.
 #[derive(Clone)]
-pub struct LeaseApiStep {
-    interface: LeaseApi,
+pub struct LeaseApiRouter {
+    interface: LeaseApiState,
     routes: Router,
     /// How long the body of a request may take.
     patience: Duration,
@@ -41,8 +41,8 @@ const MAX_BODY: usize = 16 << 10;
 /// How many pieces of an answer may wait for the client.
 const PIPE_CAPACITY: usize = 4;
 
-impl LeaseApiStep {
-    pub fn new(interface: LeaseApi, patience: Duration) -> Self {
+impl LeaseApiRouter {
+    pub fn new(interface: LeaseApiState, patience: Duration) -> Self {
         let routes = routes(interface.clone()).layer(DefaultBodyLimit::max(MAX_BODY));
         Self { interface, routes, patience }
     }
@@ -75,7 +75,7 @@ fn first_segment(path: &str) -> Option<&str> {
 }
 
 pub async fn answer_lease_api<S: Handler<TracedRequest>>(
-    step: &Option<LeaseApiStep>,
+    step: &Option<LeaseApiRouter>,
     traced: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
@@ -87,7 +87,7 @@ pub async fn answer_lease_api<S: Handler<TracedRequest>>(
     }
 }
 
-async fn respond(step: &LeaseApiStep, request: IdentifiedRequest) -> Result<Reply, Refusal> {
+async fn respond(step: &LeaseApiRouter, request: IdentifiedRequest) -> Result<Reply, Refusal> {
     // Another proxy forwards requests of browsers. No web page can make a browser send this field.
     let of_a_proxy = request.presented.contains_key(FENCING_AUTHORIZATION);
     if !of_a_proxy && is_cross_site(request.http.headers()) {

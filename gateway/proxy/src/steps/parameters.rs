@@ -46,7 +46,7 @@ impl RequestValues for RequestParameters<'_> {
         header_lines(self.headers, name)
     }
 
-    fn host(&self) -> Option<&str> {
+    fn request_host(&self) -> Option<&str> {
         Some(self.host)
     }
 

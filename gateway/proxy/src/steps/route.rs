@@ -21,8 +21,10 @@ use hyper::{
 
 use crate::{
     handler::Handler,
-    plan_context::PlanContext,
-    request_context::{PlanHandle, RequestContext, RequestSource, RequestSubject, RequestTrace, RouteFacts},
+    plan_context::WorkerPlanContext,
+    request_context::{
+        PlanHandle, RequestContext, RequestRoleFacts, RequestSource, RequestTraceIds, RouteFacts,
+    },
     steps::{
         bufferable::BufferableRequest, hop::IdentifiedRequest, parameters::RequestParameters,
         trace::TracedRequest,
@@ -42,7 +44,7 @@ pub(crate) struct RoutedRequest {
     /// The count of the route, on fenced routes.
     pub running: Option<Rc<RunningRequestGuard>>,
     pub source: Rc<RequestSource>,
-    pub trace: Rc<RequestTrace>,
+    pub trace: Rc<RequestTraceIds>,
     /// A field of the request overrides its method or path.
     pub has_override: bool,
 }
@@ -71,12 +73,12 @@ impl BufferableRequest for RoutedRequest {
 /// The routes of a plan, and the counts of their requests.
 #[derive(Clone)]
 pub struct RoutingTable {
-    context: Rc<PlanContext>,
+    context: Rc<WorkerPlanContext>,
     plan: PlanHandle,
 }
 
 impl RoutingTable {
-    pub fn new(context: Rc<PlanContext>) -> Self {
+    pub fn new(context: Rc<WorkerPlanContext>) -> Self {
         Self { plan: Rc::new(context.config.plan.clone()), context }
     }
 }
@@ -87,7 +89,7 @@ pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
     next: &S,
 ) -> Result<Reply, Refusal> {
     let RoutingTable { context: shared, plan } = routing;
-    let PlanContext { config, metrics, .. } = &**shared;
+    let WorkerPlanContext { config, metrics, .. } = &**shared;
     let IdentifiedRequest { mut http, context, entry, host, path, source, .. } = request;
     let query = http.uri().query();
     let headers = http.headers();
@@ -109,11 +111,13 @@ pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
         plan.is_protected_path_with_suffix(method, &path, &parameters, found.as_ref(), upstream);
     let route = found.as_ref().map(|found| found.route.id);
     let counted = route.map_or(metrics.unrouted(), |id| metrics.route(id));
-    context.subject.get_or_init(|| RequestSubject::Route(RouteFacts::new(route, counted.track_in_flight())));
+    context
+        .subject
+        .get_or_init(|| RequestRoleFacts::Route(RouteFacts::new(route, counted.track_in_flight())));
     let overridden = find_override(http.headers());
     let has_override = overridden.is_some();
     if let Some(ambiguous) = find_ambiguity(http.method(), &path, overridden)
-        && config.leads_to_protected(upstream).await
+        && config.is_service_protected(upstream).await
     {
         return Err(ambiguous);
     }

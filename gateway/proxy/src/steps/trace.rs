@@ -10,7 +10,7 @@ use fencegate_protocol::{
 use hyper::header::HeaderValue;
 
 use super::hop::IdentifiedRequest;
-use crate::{handler::ShortCircuit, request_context::RequestTrace};
+use crate::{handler::ShortCircuit, request_context::RequestTraceIds};
 
 pub(crate) fn start_trace(
     sampling: &Sampling,
@@ -18,7 +18,7 @@ pub(crate) fn start_trace(
 ) -> Result<TracedRequest, ShortCircuit> {
     let headers = request.http.headers_mut();
     let trace = TraceContext::from_headers(headers, *sampling);
-    let (parent, name) = trace.header_values();
+    let (parent, name) = trace.trace_header_values();
     headers.insert(TRACEPARENT, parent);
     let named = match headers.get(X_REQUEST_ID).filter(|value| is_safe_request_id(value.as_bytes())) {
         // Copied, because the id is kept for longer than the buffer that it stands in.
@@ -26,7 +26,7 @@ pub(crate) fn start_trace(
         None => name,
     };
     headers.insert(X_REQUEST_ID, named.clone());
-    let trace = Rc::new(RequestTrace { context: trace, request_id: named });
+    let trace = Rc::new(RequestTraceIds { context: trace, request_id: named });
     request.context.trace.get_or_init(|| trace.clone());
     Ok(TracedRequest { request, trace })
 }
@@ -34,7 +34,7 @@ pub(crate) fn start_trace(
 /// A request that has a name in all reports about it.
 pub struct TracedRequest {
     pub request: IdentifiedRequest,
-    pub trace: Rc<RequestTrace>,
+    pub trace: Rc<RequestTraceIds>,
 }
 
 /// Short, and safe in a log and in a shell.

@@ -2,7 +2,7 @@
 
 use std::{io, rc::Rc};
 
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_policies::plan::{AccessLogTarget, KeyVisibility, LogSettings};
 
 #[cfg(feature = "otlp")]
@@ -30,11 +30,11 @@ pub struct PlanTelemetrySinks {
 impl TelemetrySinks {
     /// # Errors
     /// The machine has no thread for them.
-    pub fn start(metrics: &ProcessMetricFamilies) -> io::Result<Self> {
+    pub fn start_telemetry(metrics: &AllMetricFamilies) -> io::Result<Self> {
         Ok(Self {
-            log: AccessLog::start(metrics),
+            log: AccessLog::start_access_log(metrics),
             #[cfg(feature = "otlp")]
-            spans: otlp::SpanExporter::start(metrics.spans_lost())?,
+            spans: otlp::SpanExporter::start_span_exporter(metrics.spans_lost())?,
         })
     }
 
@@ -46,19 +46,19 @@ impl TelemetrySinks {
             #[cfg(feature = "otlp")]
             spans: log.traces.as_ref().map(|traces| self.spans.for_traces(traces)),
         };
-        audience.is_enabled().then(|| Rc::new(audience))
+        audience.has_any_sink().then(|| Rc::new(audience))
     }
 
     /// Waits shortly until all reports have left. Call this when nothing reports any more.
-    pub fn finish(self) {
+    pub fn flush_telemetry(self) {
         #[cfg(feature = "otlp")]
-        self.spans.finish();
+        self.spans.flush_spans();
     }
 }
 
 impl PlanTelemetrySinks {
     #[cfg(feature = "otlp")]
-    fn is_enabled(&self) -> bool {
+    fn has_any_sink(&self) -> bool {
         self.log.is_some() || self.spans.is_some()
     }
 
@@ -69,7 +69,7 @@ impl PlanTelemetrySinks {
 
     pub(super) fn report(&self, exchange: &RequestRecord) {
         if let Some(log) = &self.log {
-            log.report(exchange);
+            log.write_access_log(exchange);
         }
         #[cfg(feature = "otlp")]
         if let Some(spans) = &self.spans {

@@ -8,7 +8,7 @@ use fencegate_guard_client::ticket_issuer::TicketIssuer;
 use fencegate_http::network::Network;
 use fencegate_leases::{LeaseSettings, LeaseTable, context::LeaseContext, lease_worker::LeaseWorker};
 use fencegate_lock::manager::session_worker::SessionWorker;
-use fencegate_peers::{LocalPeerIdentity, plan_compat::PlanCompat};
+use fencegate_peers::{LocalPeerIdentity, plan_compat::PlanCompatRegistry};
 use fencegate_policies::plan::GatewayPlan;
 use fencegate_proxy::steps::fence::GatewayContext;
 use fencegate_zookeeper::{
@@ -50,12 +50,12 @@ impl<N: Network> GatewayParts<N> {
     ) -> Result<Self, ProcessError> {
         let ProcessResources { token_history, name, local_peer, .. } = resources;
         let (lock_manager, session_workers) = sessions::build_lock_manager(gateway, process);
-        let compat = PlanCompat::new(gateway, process.metrics.clone());
+        let compat = PlanCompatRegistry::new(gateway, process.metrics.clone());
         let endpoint = local_peer.as_ref().map(|local_peer| local_peer.reach.clone());
         let member = LocalMember::with_endpoint(gateway.fingerprint, endpoint);
         let member = member.with_page(page).with_publication(
             gateway.fingerprint,
-            PlanCompat::publication(gateway),
+            PlanCompatRegistry::publication(gateway),
             compat.clone(),
         );
         let session_workers = {
@@ -139,6 +139,6 @@ fn set_up_leases<N: Network>(
     local_peer: &Option<LocalPeerIdentity>,
 ) -> Result<Option<LeaseSetup<N>>, ProcessError> {
     let Some(plan) = &gateway.leases else { return Ok(None) };
-    let settings = LeaseSettings::open(Some(plan)).map_err(ProcessError::LeaseToken)?;
+    let settings = LeaseSettings::from_plan(Some(plan)).map_err(ProcessError::LeaseToken)?;
     Ok(Some(LeaseWorker::new(context, settings, network, local_peer.clone())))
 }

@@ -18,7 +18,7 @@ use fencegate_zookeeper::{
         credentials::ZkTlsCredentialsError, instrumented::InstrumentedZk, local_member::LocalMember,
         log_dedup::LogDedup, servers::ZkServers, settings::SessionSettings,
     },
-    state::TokenHistory,
+    state::HighestEpochTracker,
 };
 use futures_util::future::join_all;
 use tokio::{sync::oneshot, task::LocalSet};
@@ -66,7 +66,7 @@ impl SessionThread {
     }
 
     /// Releases all locks. Call this when no request runs under any of them.
-    pub(super) fn close(self, token_history: &TokenHistory) {
+    pub(super) fn close_sessions(self, token_history: &HighestEpochTracker) {
         self.close.cancel();
         let ended = self.thread.join();
         token_history.close();
@@ -107,7 +107,7 @@ pub(super) fn session_settings(
     options: &GatewayOptions,
     process: &ProcessContext,
     member: &LocalMember,
-    token_history: &Arc<TokenHistory>,
+    token_history: &Arc<HighestEpochTracker>,
 ) -> impl Fn(usize) -> SessionSettings {
     let log_dedup = Arc::new(LogDedup::default());
     move |number| SessionSettings {

@@ -47,7 +47,7 @@ async fn probe_once<N: Network>(
 ) -> DispatchTarget {
     let upstream = &endpoints.upstream.name;
     let began = guard.now();
-    if health::is_running(network, endpoints, &target.endpoint, target.address.as_deref()).await {
+    if health::probe_process(network, endpoints, &target.endpoint, target.address.as_deref()).await {
         if guard.record_alive(&target, ServiceProbeAnswer { asked: began, answered: guard.now() }) {
             info!(%upstream, endpoint = %target, "guard.endpoint_answers_again");
         }

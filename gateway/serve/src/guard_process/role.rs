@@ -7,7 +7,7 @@ use fencegate_http::network::Network;
 use fencegate_metrics::request_tracker::RejectedCallers;
 use fencegate_policies::plan::{self, UpstreamId};
 use fencegate_proxy::{
-    frontend::{RawRequest, ServingRole},
+    frontend::{RawRequest, ResponderRole},
     handler::Handler,
     pipeline,
     steps::{
@@ -25,14 +25,14 @@ use crate::{
 
 /// The guard's state of a worker.
 #[derive(Clone)]
-pub struct GuardRole {
+pub struct GuardWorkerRole {
     guard: Arc<Guard>,
     tickets: Option<Arc<TicketVerifier>>,
     bypass: Arc<TokenBypassPolicy>,
     pub(super) rejected_callers: Arc<RejectedCallers>,
 }
 
-impl GuardRole {
+impl GuardWorkerRole {
     pub(super) fn new(
         plan: &plan::GuardPlan,
         guard: Arc<Guard>,
@@ -43,13 +43,13 @@ impl GuardRole {
     }
 }
 
-impl<N: Network> WorkerRole<N> for GuardRole {
-    const ROLE: ServingRole = ServingRole::Guard;
+impl<N: Network> WorkerRole<N> for GuardWorkerRole {
+    const ROLE: ResponderRole = ResponderRole::Guard;
 
     fn pipeline(shared: &WorkerContext<Self>, worker: WorkerParts<N>) -> impl Handler<RawRequest> + use<N> {
         let WorkerParts { parts, pool, .. } = worker;
         let context = parts.plan.clone();
-        let GuardRole { guard, tickets, bypass, rejected_callers } = shared.role.clone();
+        let GuardWorkerRole { guard, tickets, bypass, rejected_callers } = shared.role.clone();
         let plan = Rc::new(context.config.plan.clone());
         let claims = ClaimContext { guard: guard.clone(), plan, tickets, bypass, rejected_callers };
         let endpoints = context.config.fleets.get(UpstreamId(0)).clone();

@@ -30,7 +30,7 @@ pub async fn run_fingerprint_comparison<L: ZkClient>(
     let others = settings.member.peer_check();
     loop {
         sleep(TICK.min(every)).await;
-        if !others.claim_check(settings.clock.now(), every) {
+        if !others.claim_plan_check(settings.clock.now(), every) {
             continue;
         }
         match mismatched_peers(live, settings).await {
@@ -75,7 +75,7 @@ fn find_mismatched(ours: &[u8], peers: impl Iterator<Item = (String, Vec<u8>)>) 
 /// `None` if this is no member's data, or that of a program without a plan.
 fn plan_fingerprint(data: &[u8]) -> Option<String> {
     let member = serde_json::from_slice::<MemberRecord>(data).ok()?;
-    (!member.has_no_plan()).then_some(member.plan)
+    (!member.is_lock_client()).then_some(member.plan)
 }
 
 #[cfg(test)]

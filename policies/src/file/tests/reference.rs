@@ -64,12 +64,12 @@ fn rows(heading: &str) -> Vec<ReferenceRow> {
     table.map(row).collect()
 }
 
-fn recorded_fields(texts: &[&str], kind: PolicyFileKind) -> BTreeMap<String, RecordedFields> {
+fn recorded_fields(texts: &[&str], kind: PolicyProcessKind) -> BTreeMap<String, RecordedFields> {
     take_records();
     for text in texts {
         match kind {
-            PolicyFileKind::Gateway => drop(load(text)),
-            PolicyFileKind::Guard => drop(load_guard(text)),
+            PolicyProcessKind::Gateway => drop(load(text)),
+            PolicyProcessKind::Guard => drop(load_guard(text)),
         }
     }
     take_records()
@@ -86,7 +86,7 @@ fn section<'s>(place: &str, sections: &'s [(&str, &'static str)]) -> (&'s str, &
 
 fn compare_with_reference(
     texts: &[&str],
-    kind: PolicyFileKind,
+    kind: PolicyProcessKind,
     sections: &[(&str, &'static str)],
     elsewhere: &[&str],
 ) {
@@ -133,7 +133,7 @@ fn compare_with_reference(
 /// Each field of a policy has a row in the reference, and each row is a field.
 #[test]
 fn policy_fields_match_reference() {
-    compare_with_reference(&[COMPLETE, UNIX], PolicyFileKind::Gateway, &GATEWAY, &ELSEWHERE);
+    compare_with_reference(&[COMPLETE, UNIX], PolicyProcessKind::Gateway, &GATEWAY, &ELSEWHERE);
 }
 
 /// Each field of the file of a guard has a row in the reference, and each row is a field.
@@ -141,7 +141,7 @@ fn policy_fields_match_reference() {
 fn guard_fields_match_reference() {
     compare_with_reference(
         &[COMPLETE_GUARD, SHARING_GUARD, FILTER, GUARD],
-        PolicyFileKind::Guard,
+        PolicyProcessKind::Guard,
         &GUARD_FILE,
         &GUARD_ELSEWHERE,
     );

@@ -195,12 +195,12 @@ fn spellings(word: &str) -> Vec<Value> {
     [Value::from(word)].into_iter().chain(truth).collect()
 }
 
-fn schema(title: &str, texts: &[&str], kind: PolicyFileKind) -> String {
+fn schema(title: &str, texts: &[&str], kind: PolicyProcessKind) -> String {
     take_records();
     for text in texts {
         let diagnostics = match kind {
-            PolicyFileKind::Gateway => load(text).diagnostics,
-            PolicyFileKind::Guard => load_guard(text).diagnostics,
+            PolicyProcessKind::Gateway => load(text).diagnostics,
+            PolicyProcessKind::Guard => load_guard(text).diagnostics,
         };
         assert!(diagnostics.iter().all(|one| one.severity == Severity::Warning), "{diagnostics:?}");
     }
@@ -228,7 +228,7 @@ fn policy_schema_matches_reader() {
     let texts = [COMPLETE, UNIX, MINIMAL, PAYMENTS, INVENTORY];
     keep_current(
         "schema.json",
-        &schema("The policy of a Fencegate gateway", &texts, PolicyFileKind::Gateway),
+        &schema("The policy of a Fencegate gateway", &texts, PolicyProcessKind::Gateway),
     );
 }
 
@@ -240,7 +240,7 @@ fn guard_schema_matches_reader() {
         &schema(
             "The file of a Fencegate guard",
             &[GUARD, COMPLETE_GUARD, SHARING_GUARD, FILTER],
-            PolicyFileKind::Guard,
+            PolicyProcessKind::Guard,
         ),
     );
 }

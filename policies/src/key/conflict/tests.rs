@@ -41,7 +41,7 @@ fn field(text: Option<&str>) -> HeaderLookup<'_> {
 
 impl FixedRequestValues<'_> {
     /// Why the key is refused.
-    fn refusal_reason(mut self, key: &str, conflicts: &ParameterConflictPolicy) -> Option<&'static str> {
+    fn refusal_reason(mut self, key: &str, conflicts: &SourceConflictPolicy) -> Option<&'static str> {
         let key = KeyTemplate::parse(key).expect("a template");
         if key.pointers().next().is_some() {
             let joined = iter::once(key.joined_pointers());
@@ -64,7 +64,7 @@ impl FixedRequestValues<'_> {
     }
 
     fn default_refusal_reason(self, key: &str) -> Option<&'static str> {
-        self.refusal_reason(key, &ParameterConflictPolicy::default())
+        self.refusal_reason(key, &SourceConflictPolicy::default())
     }
 }
 
@@ -208,7 +208,7 @@ fn unequal_wrapped_member_is_refused() {
     ] {
         let request = || request_with_query_id(JSON, body.as_bytes());
         assert_eq!(request().default_refusal_reason(key), refusal, "{key} {body}");
-        let unread = ParameterConflictPolicy::Refuse(vec![ParameterLocation::Query, ParameterLocation::Json]);
+        let unread = SourceConflictPolicy::Refuse(vec![ParameterLocation::Query, ParameterLocation::Json]);
         assert_eq!(request().refusal_reason(key, &unread), None, "{key} {body}");
     }
     let request = |query| FixedRequestValues {
@@ -219,7 +219,7 @@ fn unequal_wrapped_member_is_refused() {
     };
     for query in ["order[sku]=b", "order%5bSKU%5d=b", "order[sku][]=b", "x[sku]"] {
         assert_eq!(request(query).default_refusal_reason("{body:/sku}"), Some(IN_QUERY), "{query}");
-        let unread = ParameterConflictPolicy::Refuse(vec![ParameterLocation::Query]);
+        let unread = SourceConflictPolicy::Refuse(vec![ParameterLocation::Query]);
         assert_eq!(request(query).refusal_reason("{body:/sku}", &unread), None, "{query}");
     }
     for query in
@@ -343,7 +343,7 @@ fn unequal_json_member_is_refused() {
         }
         let beside = || FixedRequestValues { kind: JSON, body: body.as_bytes(), ..request_with_path_id() };
         assert_eq!(beside().default_refusal_reason("a/{path.id}"), refusal, "{body}");
-        let unread = ParameterConflictPolicy::Refuse(vec![ParameterLocation::Query, ParameterLocation::Form]);
+        let unread = SourceConflictPolicy::Refuse(vec![ParameterLocation::Query, ParameterLocation::Form]);
         assert_eq!(beside().refusal_reason("a/{path.id}", &unread), None, "{body}");
     }
     let wide: Vec<u8> = "{\"id\":43}".encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -402,8 +402,8 @@ fn unreadable_form_is_refused() {
 fn unread_sources_are_not_compared() {
     let conflicting =
         || FixedRequestValues { query: Some("id=43"), cookie: Some("id=43"), ..request_with_path_id() };
-    let listed = |sources: &[ParameterLocation]| ParameterConflictPolicy::Refuse(sources.to_vec());
-    assert_eq!(conflicting().refusal_reason("a/{path.id}", &ParameterConflictPolicy::Pass), None);
+    let listed = |sources: &[ParameterLocation]| SourceConflictPolicy::Refuse(sources.to_vec());
+    assert_eq!(conflicting().refusal_reason("a/{path.id}", &SourceConflictPolicy::Pass), None);
     assert_eq!(conflicting().refusal_reason("a/{path.id}", &listed(&[ParameterLocation::Form])), None);
     assert_eq!(
         conflicting().refusal_reason("a/{path.id}", &listed(&[ParameterLocation::Cookie])),

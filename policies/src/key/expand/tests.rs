@@ -36,7 +36,7 @@ impl RequestValues for FixedRequestValues {
             (Some(_), Some(_)) => HeaderLookup::Several,
         }
     }
-    fn host(&self) -> Option<&str> {
+    fn request_host(&self) -> Option<&str> {
         self.host.as_deref()
     }
     fn body(&self) -> Option<&BodyValues> {

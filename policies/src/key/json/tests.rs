@@ -172,7 +172,7 @@ fn list_longer_than_pointers_is_refused() {
 fn list_at(json: &str, pointer: &str) -> Option<Result<(Vec<String>, usize), &'static str>> {
     let body = parse(json, &[pointer]).expect(json);
     let list = body.list_at(&JsonPointer::parse(pointer).expect("a pointer"))?;
-    Some(match list.fault() {
+    Some(match list.unfit_item_reason() {
         Some(reason) => Err(reason),
         None => Ok((list.values.iter().cloned().collect(), list.count)),
     })

@@ -12,7 +12,7 @@ use crate::{
 struct FixedRequestValues<'a>(&'a BodyValues);
 
 impl RequestValues for FixedRequestValues<'_> {
-    fn host(&self) -> Option<&str> {
+    fn request_host(&self) -> Option<&str> {
         Some("a.example")
     }
     fn body(&self) -> Option<&BodyValues> {
@@ -22,7 +22,7 @@ impl RequestValues for FixedRequestValues<'_> {
 
 fn fence_with_keys(keys: &[impl AsRef<str>]) -> FenceRule {
     let keys = keys.iter().map(|key| KeyTemplate::parse(key.as_ref()).expect("a template"));
-    FenceRule { set: true, hold: HoldPolicy::Strict, ..FenceRule::with_defaults(keys.collect()) }
+    FenceRule { set: true, hold: LockReusePolicy::Strict, ..FenceRule::with_defaults(keys.collect()) }
 }
 
 fn keys(fence: &FenceRule, body: &str) -> Result<Vec<String>, ExtractKeyError> {
@@ -200,7 +200,7 @@ fn empty_list_is_refused_unless_passed() {
 /// A migrated fence takes both keys of each item.
 #[test]
 fn migrated_list_has_both_keys_of_each_item() {
-    let former = FenceMigrationSource {
+    let former = FormerLock {
         key: KeyTemplate::parse("stock/{body:/items/*/sku}").expect("a template"),
         placing: LockPlacement::Native,
     };

@@ -14,16 +14,16 @@ use tokio::{
 
 use super::*;
 use crate::{
-    command::LeaseCommand,
-    lease::GrantName,
+    command::LeaseThreadCommand,
+    lease::LeaseIdempotencyKey,
     lease_table::tests::{lease_table, new_lease},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 
 struct Bench {
-    api: LeaseApi,
-    tasks: UnboundedReceiver<LeaseCommand>,
+    api: LeaseApiState,
+    tasks: UnboundedReceiver<LeaseThreadCommand>,
     clock: Arc<ManualClock>,
 }
 
@@ -31,11 +31,11 @@ impl Bench {
     fn new() -> Self {
         let clock = Arc::<ManualClock>::default();
         let (leases, tasks) = lease_table(clock.clone());
-        Self { api: LeaseApi { leases, tickets: None }, tasks, clock }
+        Self { api: LeaseApiState { leases, tickets: None }, tasks, clock }
     }
 
     fn wanted(&self, key: &str) -> NewLease {
-        let name = GrantName { key: key.into(), fingerprint: 1 };
+        let name = LeaseIdempotencyKey { key: key.into(), fingerprint: 1 };
         new_lease(self.api.leases.config().plan(), Some(name))
     }
 
@@ -63,9 +63,9 @@ impl Bench {
     fn next_task(&mut self) -> Option<Arc<Lease>> {
         loop {
             match self.tasks.try_recv().ok()? {
-                LeaseCommand::Acquire { lease, .. } => return Some(lease),
-                LeaseCommand::FollowCredentials(_) => {}
-                LeaseCommand::AskPeer { .. } => panic!("no lease is elsewhere"),
+                LeaseThreadCommand::Acquire { lease, .. } => return Some(lease),
+                LeaseThreadCommand::FollowCredentials(_) => {}
+                LeaseThreadCommand::AskPeer { .. } => panic!("no lease is elsewhere"),
             }
         }
     }
@@ -223,7 +223,7 @@ async fn repeat_of_queued_lease_is_in_progress() {
     let document = bench.api.document(delivery.lease());
     drop(delivery);
     let lease = bench.next_task().expect("the lock is to be taken");
-    assert_eq!(document.lease, Some(lease.id.reveal()));
+    assert_eq!(document.lease, Some(lease.id.reveal_lease_id()));
     assert_eq!(refused(bench.request("run-7", SECOND).await), RefusalReason::LeaseInProgress);
     let repeat = Box::pin(bench.request("run-7", SECOND));
     drop(repeat);

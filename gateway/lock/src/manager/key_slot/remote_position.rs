@@ -25,36 +25,36 @@ pub(super) const ROUTE_RETRY_AFTER: Duration = Duration::from_millis(100);
 
 impl RemoteQueuePosition {
     /// Whether no remote contender was ahead, as far as is known.
-    pub(super) fn is_first(&self) -> bool {
+    pub(super) fn has_no_remote_ahead(&self) -> bool {
         !self.lost && !self.behind
     }
 
-    pub(super) fn is_behind(&self) -> bool {
+    pub(super) fn is_behind_remote(&self) -> bool {
         self.behind
     }
 
     /// Resets the position before the gateway queues anew: the contenders ahead are not known any more.
-    pub(super) fn reset(&mut self) {
+    pub(super) fn reset_queue_position(&mut self) {
         self.behind = false;
         self.rests = None;
     }
 
     /// Records that another holder is ahead. `asks`: a request waits that may be forwarded.
-    pub(super) fn set_behind(&mut self, asks: bool) {
+    pub(super) fn mark_behind_remote(&mut self, asks: bool) {
         self.behind = true;
         self.asks = asks;
     }
 
-    pub(super) fn set_delay(&mut self, until: BootInstant) {
+    pub(super) fn set_grant_delay(&mut self, until: BootInstant) {
         self.rests = Some(until);
     }
 
     /// What is left of a delay; `None` if there is none.
-    pub(super) fn remaining_delay(&self, now: BootInstant) -> Option<Duration> {
+    pub(super) fn remaining_grant_delay(&self, now: BootInstant) -> Option<Duration> {
         self.rests.map(|until| until.since(now))
     }
 
-    pub(super) fn mark_lost(&mut self) {
+    pub(super) fn mark_position_lost(&mut self) {
         self.lost = true;
         self.rests = None;
     }

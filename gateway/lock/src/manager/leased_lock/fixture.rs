@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use fencegate_policies::{
     key::KeyTemplate,
-    plan::{HoldPolicy, LockMode},
+    plan::{LockMode, LockReusePolicy},
 };
 use fencegate_process::clock::{BootInstant, ManualClock};
 use fencegate_recipe::grant::LockGrant;
@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use super::LeasedLock;
 use crate::manager::{
     key_capacity::HolderKind,
-    lock_request::{LockRequest, WaitPlace},
+    lock_request::{LockRequest, WaitGateway},
     uncached_lock,
     uncached_registry::{LockWaitInfo, UncachedLockRegistry},
 };
@@ -37,10 +37,10 @@ pub fn leased_lock(mode: LockMode) -> LeasedLockFixture {
         keys: &keys,
         sites: &[],
         mode,
-        hold: HoldPolicy::Strict,
+        hold: LockReusePolicy::Strict,
         wait: Duration::ZERO,
         queue: 1,
-        waits: WaitPlace::Here,
+        waits: WaitGateway::Here,
         delay: None,
         route: &name,
     };

@@ -42,15 +42,15 @@ async fn lease_serves_requests_in_arrival_order() {
     second.mark_settled();
     drop(second);
     let Poll::Ready(Ok((third, LockMode::Exclusive))) = poll!(third.as_mut()) else { panic!("its turn") };
-    lease.release();
+    lease.release_when_idle();
     assert!(over.try_recv().is_err(), "something runs under it");
-    assert_eq!(enter_error(&lease).await, CallbackError::Closed);
+    assert_eq!(enter_error(&lease).await, NestedRequestError::Closed);
     third.mark_settled();
     drop(third);
     assert_eq!(over.try_recv(), Ok(true));
 }
 
-async fn enter_error(lease: &LeasedLock) -> CallbackError {
+async fn enter_error(lease: &LeasedLock) -> NestedRequestError {
     poll_once(lease.start_request(LockMode::Shared)).await.expect("it is over").expect_err("it is over")
 }
 
@@ -63,7 +63,7 @@ async fn shared_lease_refuses_writers() {
     let tokens = [&one, &other].map(|tenure| tenure.next_dispatch().expect("a dispatch").token.dispatch());
     assert_eq!(tokens, [2, 3]);
     let refused = poll_once(lease.start_request(LockMode::Exclusive)).await.expect("no wait");
-    assert_eq!(refused.map(drop), Err(CallbackError::Upgrade));
+    assert_eq!(refused.map(drop), Err(NestedRequestError::Upgrade));
 }
 
 /// A request whose outcome is unknown retires the lease, and waiting requests are refused at once.
@@ -75,9 +75,9 @@ async fn request_in_doubt_ends_lease() {
     let mut second = pin!(lease.start_request(LockMode::Exclusive));
     assert!(poll!(second.as_mut()).is_pending());
     drop(first);
-    assert!(matches!(poll!(second.as_mut()), Poll::Ready(Err(CallbackError::Closed))));
+    assert!(matches!(poll!(second.as_mut()), Poll::Ready(Err(NestedRequestError::Closed))));
     assert!(lease.is_retired());
-    lease.release();
+    lease.release_when_idle();
     assert_eq!(over.try_recv(), Ok(false));
 }
 
@@ -90,7 +90,7 @@ async fn closed_lease_dispatches_nothing() {
     assert!(turn.next_dispatch().is_none());
     assert!(over.try_recv().is_err(), "the client's part is held yet");
     drop(turn);
-    lease.release();
+    lease.release_when_idle();
     assert_eq!(over.try_recv(), Ok(true), "nothing was sent");
 }
 
@@ -101,7 +101,7 @@ async fn client_token_is_not_in_flight() {
     let shared: Arc<dyn MultiRequestLock> = lease.lock.clone();
     assert_eq!(
         shared.start_callback(lease.token(), LockMode::Exclusive).map(drop),
-        Err(CallbackError::NotInFlight)
+        Err(NestedRequestError::NotInFlight)
     );
     let turn = enter_now(&lease, LockMode::Exclusive).await;
     let from = turn.next_dispatch().expect("a dispatch").token;
@@ -116,11 +116,11 @@ async fn client_token_is_not_in_flight() {
 #[tokio::test]
 async fn expired_session_starts_no_request() {
     let LeasedLockFixture { lease, proof, clock, over: _over } = leased_lock(LockMode::Exclusive);
-    assert!(lease.is_held_at(clock.now()) && lease.expires_at() == BootInstant::from_nanos(1 << 50));
+    assert!(lease.is_held_at(clock.now()) && lease.session_expires_at() == BootInstant::from_nanos(1 << 50));
     clock.advance(Duration::from_nanos(1 << 50));
     assert!(!lease.is_held_at(clock.now()) && !lease.is_lost());
     let refused = poll_once(lease.start_request(LockMode::Exclusive)).await.expect("no wait");
-    assert_eq!(refused.map(drop), Err(CallbackError::Unproven));
-    proof.revoke();
+    assert_eq!(refused.map(drop), Err(NestedRequestError::Unproven));
+    proof.revoke_deadline();
     assert!(lease.is_lost());
 }

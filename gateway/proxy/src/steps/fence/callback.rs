@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use fencegate_guard_client::callback::CallbackOrigin;
+use fencegate_guard_client::callback::CallerDispatch;
 use fencegate_http::network::Network;
-use fencegate_lock::manager::call_chain::CallbackError;
+use fencegate_lock::manager::call_chain::NestedRequestError;
 use fencegate_refusal::Refusal;
 
 use super::{
@@ -25,7 +25,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The request cannot run there. It has not waited.
 pub(super) async fn join_caller<N: Network>(
     wait: &mut LockWait<'_, N>,
-    from: &CallbackOrigin,
+    from: &CallerDispatch,
 ) -> Result<AcquisitionOutcome, Refusal> {
     let LockWait { fence, request, rule, .. } = wait;
     match fence.gateway.locks.start_callback(&from.keys, from.token, request.lock.mode) {
@@ -33,7 +33,7 @@ pub(super) async fn join_caller<N: Network>(
             let joined = JoinedTenure { keys: from.keys.clone(), from: Some(from.token), tenure, mode };
             Ok(AcquisitionOutcome::Held(HeldLock::joined(fence, request, rule, joined)))
         }
-        Err(CallbackError::NotHeld) => forward_to_holder(wait, from).await,
+        Err(NestedRequestError::NotHeld) => forward_to_holder(wait, from).await,
         Err(error) => Err(Refusal::from_callback_error(error)),
     }
 }
@@ -41,14 +41,14 @@ pub(super) async fn join_caller<N: Network>(
 /// Another gateway has the tenure. Only that gateway has the list of dispatches in flight.
 async fn forward_to_holder<N: Network>(
     wait: &mut LockWait<'_, N>,
-    from: &CallbackOrigin,
+    from: &CallerDispatch,
 ) -> Result<AcquisitionOutcome, Refusal> {
     let fence = wait.fence;
     let ours = |origin| fence.gateway.tickets.as_ref().is_some_and(|tickets| tickets.is_own(origin));
     let forwarded = wait.request.keyed.source.forwarded.is_some();
     // A forwarded request is not forwarded again: the sender has queried ZooKeeper for the holder.
     let Some(origin) = from.origin.as_ref().filter(|origin| !forwarded && !ours(origin)) else {
-        return Err(Refusal::from_callback_error(CallbackError::NotHeld));
+        return Err(Refusal::from_callback_error(NestedRequestError::NotHeld));
     };
     let holder = SoleHolder {
         gateway: "the gateway of its caller",

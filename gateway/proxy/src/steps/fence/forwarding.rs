@@ -7,7 +7,7 @@
 use std::{borrow::Cow, time::Duration};
 
 use fencegate_http::network::Network;
-use fencegate_lock::manager::{admin_query::MemberLocation, lock_request::WaitPlace};
+use fencegate_lock::manager::{admin_query::GatewayLocation, lock_request::WaitGateway};
 use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
 use fencegate_zookeeper::peer_endpoint::HolderRoute;
 use tokio::time::Instant;
@@ -16,7 +16,7 @@ use super::{
     local::{self, LocalOutcome},
     lock_wait::{AcquisitionOutcome, LockWait},
     peer_forward::{PeerForwardOutcome, PeerForwardRequest, PeerForwarder},
-    request::FencedRequest,
+    request::LockingRequest,
 };
 
 /// How often a request is forwarded before it queues here. The holder may be gone when the request arrives, and so
@@ -47,7 +47,7 @@ pub(super) async fn wait_or_forward<N: Network>(
         let Some(forwarder) = &fence.forwarder else { continue };
         let given = left();
         let outcome = send(wait, forwarder, &route, given).await;
-        let FencedRequest { lock, client, .. } = &mut *wait.request;
+        let LockingRequest { lock, client, .. } = &mut *wait.request;
         let key = &lock.keys[0];
         match outcome {
             PeerForwardOutcome::Answered(reply) => {
@@ -66,7 +66,7 @@ pub(super) async fn wait_or_forward<N: Network>(
                 if given >= MIN_FAIR_WAIT {
                     fence.gateway.locks.mark_unreachable(&route);
                 }
-                place = WaitPlace::Here;
+                place = WaitGateway::Here;
             }
             PeerForwardOutcome::Requeue(reason) => {
                 fence.gateway.locks.forget_holder(key, &route);
@@ -75,7 +75,7 @@ pub(super) async fn wait_or_forward<N: Network>(
                 // If the other gateway is in trouble, a third gateway is no better. Each sending takes time, so none
                 // begins when no time is left.
                 if !moved || sendings == MAX_FORWARDS || left().is_zero() {
-                    place = WaitPlace::Here;
+                    place = WaitGateway::Here;
                 }
             }
         }
@@ -109,11 +109,11 @@ pub(super) async fn forward_to_member<N: Network>(
     let fence = wait.fence;
     let Some(forwarder) = &fence.forwarder else { return Err(unavailable(no_forwarder.into())) };
     let route = match fence.gateway.locks.locate_member(member.to_owned()).await {
-        Ok(MemberLocation::Elsewhere(route)) => route,
-        Ok(MemberLocation::Gone | MemberLocation::Here) => {
+        Ok(GatewayLocation::Elsewhere(route)) => route,
+        Ok(GatewayLocation::Gone | GatewayLocation::Here) => {
             return Err(Refusal::new(RefusalReason::StaleToken, session_over));
         }
-        Ok(MemberLocation::Unreachable) => {
+        Ok(GatewayLocation::Unreachable) => {
             return Err(unavailable(format!("{gateway} has no `peer`").into()));
         }
         Err(untold) => return Err(Refusal::new(RefusalReason::LockService, untold.to_string())),
@@ -135,7 +135,7 @@ async fn send<N: Network>(
     left: Duration,
 ) -> PeerForwardOutcome {
     let fence = wait.fence;
-    let FencedRequest { keyed, lock, client, .. } = &mut *wait.request;
+    let LockingRequest { keyed, lock, client, .. } = &mut *wait.request;
     let outbound = PeerForwardRequest {
         route,
         key: &lock.keys[0],

@@ -9,9 +9,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{
     forwarding::{SoleHolder, forward_to_member},
-    held_lock::{HeldLock, JoinedTenure, visible_keys},
+    held_lock::{HeldLock, JoinedTenure, keys_with_permit},
     lock_wait::{AcquisitionOutcome, LockWait},
-    request::FencedRequest,
+    request::LockingRequest,
 };
 
 /// The request's turn under the lease, here or at the gateway that holds the lease.
@@ -29,7 +29,7 @@ pub(super) async fn take_turn<N: Network>(
     if !leases.is_local(id) {
         return forward_to_issuer(wait, leases, id).await;
     }
-    let FencedRequest { keyed, lock, client, .. } = &mut **request;
+    let LockingRequest { keyed, lock, client, .. } = &mut **request;
     let lease = leases.find(id)?;
     if !lock.keys.iter().all(|key| lease.keys.contains(key)) {
         return Err(lease_forbidden_refusal("its key is none of the lease's"));
@@ -50,7 +50,7 @@ pub(super) async fn take_turn<N: Network>(
         () = client.wait_disconnected() => return Err(locked("the client went away while waiting")),
     };
     let (tenure, mode) = taken.map_err(unusable_refusal)?;
-    let keys = visible_keys(&tenure, &(*lease.keys).into());
+    let keys = keys_with_permit(&tenure, &(*lease.keys).into());
     let joined = JoinedTenure { keys, from: None, tenure, mode };
     let held = HeldLock::joined(fence, request, rule, joined);
     request.keyed.context.update_lock(|facts| facts.waited = Some(began.elapsed()));
@@ -76,7 +76,7 @@ async fn forward_to_issuer<N: Network>(
         no_forwarder: "another gateway holds the lease, and the policy has no `peer`",
         unavailable: |detail| Refusal::new(RefusalReason::LeaseAway, detail),
     };
-    forward_to_member(wait, id.member(), left, issuer).await
+    forward_to_member(wait, id.lease_member_node(), left, issuer).await
 }
 
 fn unusable_refusal(error: UseLeaseError) -> Refusal {

@@ -34,8 +34,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::{
-    plan_context::PlanContext,
-    request_context::PeerFacts,
+    plan_context::WorkerPlanContext,
+    request_context::PeerForwardFacts,
     steps::{
         client_liveness::{ClientDisconnectWatch, client_disconnect_channel},
         key::KeyedRequest,
@@ -47,7 +47,7 @@ use crate::{
 pub struct PeerForwarder<N> {
     pub network: N,
     pub local_peer: LocalPeerIdentity,
-    pub plan: Rc<PlanContext>,
+    pub plan: Rc<WorkerPlanContext>,
     /// Idle connections. They are kept when the plan changes.
     pub idle: Rc<PeerPool>,
 }
@@ -100,7 +100,7 @@ impl<N: Network> PeerForwarder<N> {
             return PeerForwardOutcome::Requeue("it asks for another protocol");
         }
         let gateway = route.gateway.clone();
-        request.context.peer.replace(Some(PeerFacts { gateway, sent: None, answer: None }));
+        request.context.peer.replace(Some(PeerForwardFacts { gateway, sent: None, answer: None }));
         let outcome = self.send(outbound, client).await;
         let counted = match &outcome {
             PeerForwardOutcome::Answered(_) => PeerForwardLabel::Answered,
@@ -188,7 +188,7 @@ impl<N: Network> PeerForwarder<N> {
             };
             let gateway = route.gateway.clone();
             let sent = Instant::now();
-            request.context.peer.replace(Some(PeerFacts { gateway, sent: Some(sent), answer: None }));
+            request.context.peer.replace(Some(PeerForwardFacts { gateway, sent: Some(sent), answer: None }));
             let answer = connection.send(http, due.saturating_duration_since(Instant::now()));
             let answered = tokio::select! {
                 answered = answer => answered,
@@ -306,11 +306,11 @@ impl<N: Network> PeerForwarder<N> {
         if report.is_peer_failure() && !(report.is_upstream_failure() && Instant::now() >= until) {
             let reason = report.reason.map_or("not-dispatched", RefusalReason::word);
             // The answer is short, and is read to its end only so that the connection can be used again.
-            tokio::task::spawn_local(async move { drop(reply.into_body().read_to_end().await) });
+            tokio::task::spawn_local(async move { drop(reply.into_body().drain_short().await) });
             return PeerForwardOutcome::Requeue(reason);
         }
         let answer = Some((sent.elapsed(), report));
-        request.context.peer.replace(Some(PeerFacts { gateway, sent: Some(sent), answer }));
+        request.context.peer.replace(Some(PeerForwardFacts { gateway, sent: Some(sent), answer }));
         PeerForwardOutcome::Answered(reply)
     }
 

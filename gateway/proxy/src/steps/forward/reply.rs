@@ -17,7 +17,7 @@ use hyper::{
 };
 use tracing::warn;
 
-use super::guard_report::GuardReport;
+use super::guard_report::GuardDispatchReport;
 use crate::request_context::PlanHandle;
 
 /// An answer of the upstream whose head is here.
@@ -53,8 +53,8 @@ impl UpstreamResponse<'_> {
 
     /// Reads a guard's refusal to its end, so that the connection can be used again. Such an answer is short.
     pub(super) async fn drain_body(self) {
-        if let Some(body) = self.into_reply(true).into_body().read_to_end().await {
-            body.wait_settled().await;
+        if let Some(body) = self.into_reply(true).into_body().drain_short().await {
+            body.wait_request_settled().await;
         }
     }
 }
@@ -137,7 +137,7 @@ pub(super) fn is_expired_refusal(status: StatusCode, headers: &HeaderMap) -> boo
 /// report.
 pub(super) fn record_endpoint_result(checkout: &CheckedOutConnection, response: &Response<Incoming>) {
     let is_unavailable = matches!(response.status().as_u16(), 502..=504);
-    if is_unavailable && !GuardReport::parse(response.headers()).is_present() {
+    if is_unavailable && !GuardDispatchReport::parse(response.headers()).is_present() {
         checkout.record_failure()
     } else {
         checkout.record_success()

@@ -84,7 +84,7 @@ async fn fetch_probe_status<N: Network>(
         cursor.pin_to(endpoint);
     }
     let mut checkout = pool.checkout(&mut cursor).await.map_err(|error| error.to_string())?;
-    let path = probe.path.replace("{operation}", &escape(unquote(name)));
+    let path = probe.path.replace("{operation}", &escape_operation_name(unquote_operation_name(name)));
     let host = HeaderValue::from_str(host_header(checkout.endpoint())).map_err(|error| error.to_string())?;
     let request = Request::builder().method(Method::GET).uri(path).header(HOST, host);
     let named = HeaderValue::from_str(name).map_err(|error| error.to_string())?;
@@ -111,18 +111,18 @@ async fn fetch_probe_status<N: Network>(
 /// about the operation of another principal.
 fn probe_name(entry: &JournalEntry) -> Option<&str> {
     let name = entry.name.as_deref().filter(|_| entry.askable || failpoint::is_off("rule_principal"))?;
-    (!["", ".", ".."].contains(&&*unquote(name))).then_some(name)
+    (!["", ".", ".."].contains(&&*unquote_operation_name(name))).then_some(name)
 }
 
 /// The text of a quoted string (RFC 8941); any other value unchanged.
-fn unquote(name: &str) -> String {
+fn unquote_operation_name(name: &str) -> String {
     let Some(inner) = name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
         return name.into();
     };
     inner.replace("\\\"", "\"").replace("\\\\", "\\")
 }
 
-fn escape(name: String) -> String {
+fn escape_operation_name(name: String) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     name.bytes()
         .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
@@ -130,7 +130,7 @@ fn escape(name: String) -> String {
 }
 
 /// The pauses between probes. Each is twice as long as the one before, and together they take about `most`.
-pub(super) fn backoff(most: Duration) -> impl Iterator<Item = Duration> {
+pub(super) fn probe_backoff(most: Duration) -> impl Iterator<Item = Duration> {
     let first = Duration::from_millis(200);
     std::iter::successors(Some(first), |pause| Some(*pause * 2)).take_while(move |pause| *pause < most)
 }
@@ -169,8 +169,8 @@ mod tests {
     /// The name of an operation is escaped to one segment of the path of a probe.
     #[test]
     fn name_is_one_path_segment() {
-        assert_eq!(escape(unquote("\"a/b \\\"c\\\"\"")), "a%2Fb%20%22c%22");
-        assert_eq!(escape(unquote("8e03978e-40d5")), "8e03978e-40d5");
-        assert_eq!(escape(unquote("../x?y#z")), "..%2Fx%3Fy%23z");
+        assert_eq!(escape_operation_name(unquote_operation_name("\"a/b \\\"c\\\"\"")), "a%2Fb%20%22c%22");
+        assert_eq!(escape_operation_name(unquote_operation_name("8e03978e-40d5")), "8e03978e-40d5");
+        assert_eq!(escape_operation_name(unquote_operation_name("../x?y#z")), "..%2Fx%3Fy%23z");
     }
 }

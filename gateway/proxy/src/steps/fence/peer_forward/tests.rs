@@ -9,7 +9,7 @@ use fencegate_guard_client::guard_identity::GuardRegistry;
 use fencegate_http::connection_info::ConnectionInfo;
 use fencegate_http::network::sockets::OsNetwork;
 use fencegate_http_client::upstream::endpoint_set::UpstreamSet;
-use fencegate_metrics::{ProcessMetricFamilies, WorkerMetrics};
+use fencegate_metrics::{AllMetricFamilies, WorkerMetrics};
 use fencegate_policies::{file::load, plan::UpstreamId};
 use fencegate_process::{
     clock::MachineClock,
@@ -30,7 +30,7 @@ use tokio::{
 
 use super::*;
 use crate::{
-    request_context::{RequestArrival, RequestContext, RequestSource, RequestTrace},
+    request_context::{RequestArrival, RequestContext, RequestSource, RequestTraceIds},
     steps::client_liveness::{ClientPresenceGuard, client_disconnect_channel},
     via::ViaName,
 };
@@ -48,13 +48,13 @@ const DONE: &str = "HTTP/1.1 200 OK\r\nFencing-Outcome: done; waited=3\r\nConten
 fn peer_forwarder() -> PeerForwarder<OsNetwork> {
     let gateway = load(POLICY).plan.expect("sound");
     let plan = Arc::new(gateway.serving.clone());
-    let all = ProcessMetricFamilies::for_gateway(&gateway);
+    let all = AllMetricFamilies::for_gateway(&gateway);
     let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
     let reach = PeerEndpoint { address: "gw-1:9910".into(), pass: PeerSecret::new(&SystemRandomness) };
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
     let local_peer =
         LocalPeerIdentity { name: "gw-1".into(), address, reach, certificates: None, secured: None };
-    let plan = Rc::new(PlanContext {
+    let plan = Rc::new(WorkerPlanContext {
         process: ProcessContext::new(Arc::new(MachineClock), all.clone()),
         config: ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints()), None),
         metrics,
@@ -86,7 +86,7 @@ fn keyed_request(forwarder: &PeerForwarder<OsNetwork>) -> KeyedRequest {
         callback: None,
         lease: None,
     };
-    let trace = RequestTrace {
+    let trace = RequestTraceIds {
         context: TraceContext::from_headers(&mut HeaderMap::new(), Sampling::Off),
         request_id: HeaderValue::from_static("1"),
     };
@@ -246,7 +246,7 @@ async fn answer_passes_and_connection_is_reused() {
                     request.context.peer_answer().map(|(_, report)| report.outcome),
                     Some(DispatchOutcome::Done)
                 );
-                assert!(reply.into_body().read_to_end().await.is_some());
+                assert!(reply.into_body().drain_short().await.is_some());
                 let sent = there.seen.recv().await.expect("sent").to_lowercase();
                 let pass = "5a".repeat(32);
                 assert!(
@@ -313,7 +313,7 @@ async fn closed_idle_connection_is_replaced() {
             for _ in 0..2 {
                 let (answer, _) = forward_request(&forwarder, there.address, 100).await;
                 let PeerForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
-                reply.into_body().read_to_end().await.expect("complete");
+                reply.into_body().drain_short().await.expect("complete");
                 assert!(there.seen.recv().await.is_some());
             }
             assert!(there.seen.try_recv().is_err());
@@ -397,7 +397,7 @@ async fn misdirected_or_closing_connection_is_dropped() {
                 let send = async || forward_request(&forwarder, there.address, 1000).await.0;
                 for answer in <[PeerForwardOutcome; 2]>::from(tokio::join!(send(), send())) {
                     let PeerForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
-                    reply.into_body().read_to_end().await.expect("complete");
+                    reply.into_body().drain_short().await.expect("complete");
                 }
                 while forwarder.idle.idle_count() < 2 {
                     tokio::task::yield_now().await;

@@ -227,7 +227,7 @@ version: 1
 listeners:
   public:
     address: "127.0.0.1:8080"
-    tls: {certificates: [{certificate_file: a.crt, key_file: a.key}], client_ca_file: ca.crt, client_auth: optional, client_name: uri}
+    tls: {certificates: [{certificate_file: /a.crt, key_file: /a.key}], client_ca_file: /ca.crt, client_auth: optional, client_name: uri}
 zookeeper: {servers: ["127.0.0.1:2181"]}
 upstreams: {orders: {endpoints: ["http://127.0.0.1:8000"], fencing: upstream}}
 routes:

@@ -121,7 +121,7 @@ impl<'t> KeyVariableValue<'t> {
         variable: &'t TemplateVariable,
         values: &dyn RequestValues,
     ) -> Option<Self> {
-        let own = ParameterLocation::parameter_location(&variable.source)?;
+        let own = ParameterLocation::from_source(&variable.source)?;
         let mut folded_root = None;
         let folded = match &variable.source {
             TemplateValueSource::Path(name)

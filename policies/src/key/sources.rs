@@ -35,7 +35,7 @@ impl ParameterLocation {
 
     /// `None` for a header field, the host and what was verified of the client: their names mean something else in other
     /// sources.
-    pub(super) fn parameter_location(source: &TemplateValueSource) -> Option<Self> {
+    pub(super) fn from_source(source: &TemplateValueSource) -> Option<Self> {
         match source {
             TemplateValueSource::Path(_) => Some(Self::Path),
             TemplateValueSource::Query(_) | TemplateValueSource::QueryList(_) => Some(Self::Query),

@@ -48,32 +48,32 @@ fn single(reader: &str) -> Value {
         | "hold::max_local"
         | "fence::queue"
         | "holders::permits"
-        | "lists::max_keys"
+        | "lists::parse_keys_per_request"
         | "zookeeper::sessions" => count,
         "listener::protocol" => json!({"enum": ["http1", "http2"]}),
         "conflicts::source" => json!({"enum": ["path", "query", "form", "json", "xml", "cookie", "wrapped"]}),
         "fence::locked_status" => one_of(&[423, 409, 429, 503]),
-        "once::final_status" | "probe::status" | "upstream::inconclusive_status" => count,
+        "once::final_status" | "probe::parse_probe_status" | "upstream::inconclusive_status" => count,
         "balancing::statuses" => json!({
             "anyOf": [count, {"type": "string", "pattern": "^[0-9]{3}-[0-9]{3}$"}],
             "description": "a status, or the first and last of several: 200-399",
         }),
-        "journal::stored" => json!({"anyOf": [size, {"const": "none"}]}),
+        "journal::parse_stored_body_limit" => json!({"anyOf": [size, {"const": "none"}]}),
         "version::version::{{closure}}" => json!({"enum": [1, "1"]}),
         "fence::fence::{{closure}}" => json!({"const": "none"}),
         "gateway::unmatched::{{closure}}" => json!({"const": "reject"}),
-        "scalar::endpoint" | "upstream::beside::{{closure}}::{{closure}}" => {
+        "scalar::endpoint" | "upstream::parse_guard_upstream::{{closure}}::{{closure}}" => {
             json!({"type": "string", "pattern": r"^(https?://[^/]+|unix:/.+)$", "description": "https://host:port, or unix:/path"})
         }
         "scalar::root" | "scalar::file" | "probe::path" | "balancing::path" => {
             json!({"type": "string", "pattern": "^/"})
         }
-        "route::protocol" => json!({"type": "string"}),
+        "route::parse_upgrade_protocol" => json!({"type": "string"}),
         "route::method" => json!({"type": "string", "pattern": "^[^a-z]+$"}),
         "log::collector" => {
             json!({"type": "string", "pattern": "^http://[^/]+$", "description": "http://host:port"})
         }
-        "zookeeper::identity" => {
+        "zookeeper::parse_acl_identity" => {
             json!({"type": "string", "pattern": "^(x509|digest|sasl|ip):.", "description": "scheme:id"})
         }
         "tickets::url" => json!({"type": "string", "pattern": "^http://"}),
@@ -100,7 +100,7 @@ fn single(reader: &str) -> Value {
         | "tls::server_name"
         | "upstream::client_field"
         | "upstream::field_name"
-        | "upstream::operation_field" => text,
+        | "upstream::parse_operation_header" => text,
         // The name of an upstream.
         name if name.starts_with("upstream::") && name.ends_with("::named::{{closure}}") => text,
         other => panic!("say in `single` what `{other}` takes"),

@@ -49,7 +49,7 @@ async fn unresolved_upstream_name_counts_as_protected() {
     let allowed = [
         (
             "listeners: {public: {address: ",
-            "listeners: {public: {tls: {certificates: [{certificate_file: a.crt, key_file: a.key}], client_ca_file: ca.crt, client_auth: optional, client_name: uri}, address: ",
+            "listeners: {public: {tls: {certificates: [{certificate_file: /a.crt, key_file: /a.key}], client_ca_file: /ca.crt, client_auth: optional, client_name: uri}, address: ",
         ),
         ("fence: {key: \"book/{path.id}\"}", "allow: [{client_name: \"*\"}], fence: none"),
     ];

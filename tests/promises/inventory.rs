@@ -12,7 +12,6 @@ use fencegate_tests::{
     client::{FencingOutcome, Http1Client, TestRequest},
     effort::effort,
     gateway::Gateway,
-    guard::Guard,
     guarded::GuardedSite,
     held_request::HeldRequest,
     leases::{ClientLease, LeaseTokens, acquire_request},
@@ -246,16 +245,9 @@ async fn killed_gateways_lose_no_update_upstream() {
 #[tokio::test]
 async fn killed_gateways_lose_no_update_at_guard() {
     let guarded = GuardedSite::new(TestSite::fresh().await).await;
-    let guard = patient_guard(&guarded).await;
+    let guard = guarded.guard().await;
     let policy = |name: &str| guarded.policy(name, &[guard.public]).with_route(inventory_route());
     orders_under_kills(&guarded.site, StockService::Plain, OrderWay::Request, policy).await;
-}
-
-/// A guard for a service that holds an order until the session of its gateway is over. On a busy machine that takes longer than the
-/// usual `max_execution` of a test, after which a guard may open the keys.
-async fn patient_guard(guarded: &GuardedSite) -> Guard {
-    let launch = guarded.launch().await.with("/max_execution", "60s");
-    launch.with("/upstream/response_timeout", "50s").start().await
 }
 
 /// The policy of a gateway that grants leases of items.
@@ -275,7 +267,7 @@ async fn killed_gateways_lose_no_update_under_leases() {
     orders_under_kills(&site, StockService::Comparing, OrderWay::Lease, policy).await;
 
     let guarded = GuardedSite::new(TestSite::fresh().await).await;
-    let guard = patient_guard(&guarded).await;
+    let guard = guarded.guard().await;
     let policy = |name: &str| leasing(&tokens, guarded.policy(name, &[guard.public]));
     orders_under_kills(&guarded.site, StockService::Plain, OrderWay::Lease, policy).await;
 }

@@ -174,7 +174,8 @@ async fn client_name_is_sent_on_to_holder() {
 async fn asking_proxy_gets_no_lock_where_service_gets_name() {
     let site = TestSite::fresh().await;
     let files = TlsFiles::new();
-    let policy = LeaseTokens::default().add_to(with_client_names(site.policy("gw-1"), &files));
+    let tokens = LeaseTokens::default();
+    let policy = tokens.add_to(with_client_names(site.policy("gw-1"), &files));
     let gateway = Gateway::start(&policy).await;
     let ask = |method: &str, path: &str| {
         lying(TestRequest::get("/.fencegate/v1/auth"))

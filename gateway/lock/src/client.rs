@@ -18,7 +18,7 @@
 //! ```
 //!
 //! A client needs a tokio runtime with time; its sessions run on a thread of their own. Have a subscriber of `tracing`
-//! with [`fencegate_zookeeper::session::negotiated_timeout::connect_log_layer`] in the process, as the examples do. A reconnect may shorten the
+//! with [`fencegate_zookeeper::session::negotiated_timeout::negotiated_timeout_layer`] in the process, as the examples do. A reconnect may shorten the
 //! session timeout, and only this layer observes that; without it a session that loses its connection is given up.
 
 mod connect_options;

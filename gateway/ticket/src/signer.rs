@@ -35,7 +35,7 @@ impl TicketSigner {
     }
 
     /// # Errors
-    /// As [`SigningKeyPair::read`].
+    /// As [`SigningKeyPair::read_private_jwk`].
     pub fn from_key_file(path: &Path) -> Result<Self, KeyFileError> {
         SigningKeyPair::read_private_jwk(path).map(|pair| Self::with_key(&pair))
     }

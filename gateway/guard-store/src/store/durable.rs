@@ -31,7 +31,7 @@ pub trait GuardStore: Send + Sync + 'static {
     /// Only their ids.
     fn unresolved_operation_ids(&self, most: usize) -> Result<Vec<OperationId>, StoreError>;
 
-    /// The operation with this reference, see [`OperationId::reference`].
+    /// The operation with this reference, see [`OperationId::operation_reference`].
     fn find_by_reference(&self, reference: &str) -> Result<Option<(OperationId, JournalEntry)>, StoreError>;
 
     /// Finished operations whose time is over, at most `most`. `now`: in seconds of the store's time.

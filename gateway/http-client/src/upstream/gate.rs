@@ -127,7 +127,7 @@ impl WriteGate {
     }
 
     /// Call this before a request is queued on the connection. It resets the count, and lets bytes pass only under
-    /// `permission`. The kernel tries to deliver them for its default time, unless [`Self::bound_delivery`] is called
+    /// `permission`. The kernel tries to deliver them for its default time, unless [`Self::set_ack_timeout`] is called
     /// after this.
     pub fn arm(&self, permission: Option<Arc<dyn SendPermission>>) {
         self.written.set(0);

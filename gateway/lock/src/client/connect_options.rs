@@ -78,7 +78,7 @@ impl ConnectOptions {
         }
     }
 
-    /// The same settings with [`ConnectOptions::with_init`] set.
+    /// The same settings with [`ConnectOptions::with_installation_init`] set.
     pub fn with_installation_init(self) -> Self {
         Self { init: true, ..self }
     }

@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 
 use super::{call_chain::NestedRequestError, grant_guard::GrantGuard, uncached_lock::UncachedLock};
 
-/// The lock of one lease. Dropping it releases it, as [`LeasedLock::release`] does.
+/// The lock of one lease. Dropping it releases it, as [`LeasedLock::release_when_idle`] does.
 #[derive(Debug)]
 pub struct LeasedLock {
     lock: Arc<UncachedLock>,

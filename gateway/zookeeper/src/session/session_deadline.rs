@@ -37,7 +37,7 @@ impl SessionDeadline {
         BootInstant::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
-    /// Moves the deadline forward, never back, and never after [`SessionDeadline::revoke`].
+    /// Moves the deadline forward, never back, and never after [`SessionDeadline::revoke_deadline`].
     pub fn extend(&self, to: BootInstant) {
         let forward = |current| (current != REVOKED && to.as_nanos() > current).then(|| to.as_nanos());
         // An `Err` means that the deadline was not moved.

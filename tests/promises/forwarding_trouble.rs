@@ -51,7 +51,7 @@ async fn drain_does_not_wait_for_peer() {
     let (one, two) = Gateway::start_both(&first, &second).await;
     tokio::join!(one.wait_ready(), two.wait_ready());
     let (path, HeldRequest { request: pending, latch, .. }) =
-        hold_forwarded(&site, (&one, "gw-1"), &two, TestRequest::post).await;
+        hold_forwarded(&site, &one, &two, TestRequest::post).await;
 
     two.signal(Signal::TERM);
 

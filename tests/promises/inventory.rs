@@ -227,7 +227,13 @@ async fn orders_under_kills(
     tree.assert_no_locks().await;
     let orders = order_executions(&site.origin.log());
     let stock = service.replay(&orders);
-    assert_eq!(stock.lost, 0, "updates of {} orders were lost: {stock:?}", orders.len());
+    let longest = orders.iter().map(|order| order.ended - order.began).max();
+    assert_eq!(
+        stock.lost,
+        0,
+        "updates of {} orders were lost, one of which took {longest:?}: {stock:?}",
+        orders.len()
+    );
     assert!(stock.written >= rounds * 30, "{stock:?}");
     let refused = if service == StockService::Comparing { rounds } else { 0 };
     assert!(stock.refused >= refused, "not exercised: no late order was refused: {stock:?}");
@@ -241,7 +247,9 @@ async fn killed_gateways_lose_no_update_upstream() {
     orders_under_kills(&site, StockService::Comparing, OrderWay::Request, policy).await;
 }
 
-/// Killed gateways lose no update of an item, where a guard compares for a service that does not.
+/// Killed gateways lose no update of an item, where a guard compares for a service that does not. An order that is held for longer
+/// than the guard's `max_execution`, 9 s here, loses updates, as documented: 8.8 s lose none, 9.6 s do. So the test wants the
+/// machine to itself.
 #[tokio::test]
 async fn killed_gateways_lose_no_update_at_guard() {
     let guarded = GuardedSite::new(TestSite::fresh().await).await;

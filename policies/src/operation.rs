@@ -44,7 +44,7 @@ impl OperationId {
     }
 
     /// A short form for users: enough to find the operation, and short enough to read aloud.
-    pub fn operation_reference(&self) -> String {
+    pub fn reference(&self) -> String {
         self.to_string()[..16].to_owned()
     }
 

@@ -101,7 +101,7 @@ pub const FORMAT: u32 = 1;
 
 impl PublishedLockRules {
     /// `leases`: the keys that clients may hold by themselves, where they may.
-    pub fn lock_rules_from_plan(plan: &ServingPlan, leases: Option<&LeaseGrantSettings>) -> Self {
+    pub fn from_plan(plan: &ServingPlan, leases: Option<&LeaseGrantSettings>) -> Self {
         let fenced = |route: &Route| {
             let fence = route.fence.as_ref()?;
             Some(PublishedFencedRoute::new(route, fence, plan.upstream(route.upstream)))

@@ -16,7 +16,7 @@ pub(super) async fn check_fleet_plans(
     link: &ZkSession,
     paths: &ZkPaths,
 ) -> Result<(), ZkError> {
-    let file = PublishedLockRules::lock_rules_from_plan(&gateway.serving, gateway.leases.as_ref());
+    let file = PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref());
     let ours = PlanPublication::from_bytes(file.to_bytes());
     let (others, same) = plan_watch::compare_plan(link, paths, gateway.fingerprint, &ours).await?;
     let report = compare(&file, &ours, &same, &others);

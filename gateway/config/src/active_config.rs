@@ -43,7 +43,7 @@ impl ActiveConfig {
         tokens: Option<Arc<AccessTokenAuthenticator>>,
     ) -> Arc<Self> {
         let known = service_groups::upstream_identities(&plan)
-            .map(|upstream| upstream.with_generation(KeyRulesGeneration::new_open_generation()))
+            .map(|upstream| upstream.with_generation(KeyRulesGeneration::new_open()))
             .collect();
         Arc::new(Self { plan, fleets, tokens, upstreams: known, moved_generations: Vec::new() })
     }
@@ -82,8 +82,8 @@ impl ActiveConfig {
                 continue;
             }
             let term = match before.as_slice() {
-                [] => KeyRulesGeneration::new_open_generation(),
-                _ if failpoint::is_off("rule_inheritance") => KeyRulesGeneration::new_open_generation(),
+                [] => KeyRulesGeneration::new_open(),
+                _ if failpoint::is_off("rule_inheritance") => KeyRulesGeneration::new_open(),
                 [same] if group.keys == KeyRulesChange::Same => same.clone(),
                 _ => {
                     let (term, opening) = KeyRulesGeneration::new_after(before);
@@ -112,14 +112,14 @@ impl ActiveConfig {
 
     /// No request begins in these generations: the workers have switched plans since.
     fn unfinished_moved_generations(&self) -> Vec<Arc<KeyRulesGeneration>> {
-        self.moved_generations.iter().filter(|term| !term.is_generation_over()).cloned().collect()
+        self.moved_generations.iter().filter(|term| !term.is_over()).cloned().collect()
     }
 
     /// All known services except those that an older plan left and whose requests have ended. No worker accepts a
     /// request for these any more. For a service of the present plan a request may arrive at any time.
     fn tracked_upstreams(&self) -> Vec<&UpstreamKeyRules> {
         let (in_plan, left) = self.upstreams.split_at(self.plan.upstreams.len());
-        in_plan.iter().chain(left.iter().filter(|left| !left.generation.is_generation_over())).collect()
+        in_plan.iter().chain(left.iter().filter(|left| !left.generation.is_over())).collect()
     }
 
     /// True if some route fences requests to the service behind `upstream`, or restricts its clients. Two names count as one service if the
@@ -136,12 +136,12 @@ impl ActiveConfig {
 
     /// True if a fenced request to `upstream` need not wait.
     pub fn is_generation_open(&self, upstream: UpstreamId) -> bool {
-        self.upstreams[upstream.0].generation.is_generation_open()
+        self.upstreams[upstream.0].generation.is_open()
     }
 
     /// Returns when all requests have ended that began under other keys and may concern a resource of `upstream`.
     pub async fn wait_generation_open(&self, upstream: UpstreamId) {
-        self.upstreams[upstream.0].generation.wait_generation_open().await;
+        self.upstreams[upstream.0].generation.wait_open().await;
     }
 }
 

@@ -80,9 +80,7 @@ impl DemoCluster {
         let placeholder = write("installation", ledger.address)?;
         run_binary(&own, &["era", "init", "-c"], &[&placeholder])?;
         let guard = match &key {
-            Some(key) => {
-                Some(GuardInstance::start_guard(&own, folder.path(), &placeholder, key, ledger.address)?)
-            }
+            Some(key) => Some(GuardInstance::start(&own, folder.path(), &placeholder, key, ledger.address)?),
             None => None,
         };
         let upstream = guard.as_ref().map_or(ledger.address, |guard| guard.public);
@@ -167,7 +165,7 @@ impl GatewayInstance {
 }
 
 impl GuardInstance {
-    fn start_guard(
+    fn start(
         own: &Path,
         folder: &Path,
         policy: &Path,

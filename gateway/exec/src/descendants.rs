@@ -32,7 +32,7 @@ impl DescendantProcesses {
     }
 
     /// True if one of them runs or can run. A dead process that was not reaped does not count.
-    pub(super) fn any_descendant_alive(&self) -> bool {
+    pub(super) fn any_alive(&self) -> bool {
         self.find_all().into_keys().any(is_alive)
     }
 
@@ -187,13 +187,13 @@ mod tests {
         BufReader::new(shell.stdout.take().expect("piped")).read_line(&mut line).expect("the line");
         let of = Pid::from_child(&shell);
         let below = DescendantProcesses { root: of, excluded: None, group: None };
-        assert!(below.any_descendant_alive());
+        assert!(below.any_alive());
         below.kill_descendants();
         let late = Instant::now() + Duration::from_secs(10);
-        while below.any_descendant_alive() && Instant::now() < late {
+        while below.any_alive() && Instant::now() < late {
             std::thread::yield_now();
         }
-        assert!(!below.any_descendant_alive());
+        assert!(!below.any_alive());
         shell.wait().expect("our own child");
         assert!(
             !DescendantProcesses { root: getpid(), excluded: Some(of), group: None }

@@ -114,14 +114,14 @@ const AGAIN: Duration = Duration::from_millis(10);
 impl CommandRunner {
     /// # Errors
     /// The kernel refuses a resource that is needed.
-    pub fn open_command_runner() -> io::Result<Self> {
+    pub fn open() -> io::Result<Self> {
         let children = ChildReaper::become_subreaper()?;
         let signals = SignalReceiver::listen_for_signals()?;
         Ok(Self {
             children,
             signals,
             timer: BootTimer::new()?,
-            group: ProcessGroup::process_group_for_command(),
+            group: ProcessGroup::for_command(),
             ending: None,
         })
     }
@@ -224,7 +224,7 @@ impl CommandLockKeeper<'_> {
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let due = self.enforce_termination(MachineClock.now());
-            if self.unsupervised && !self.descendants.any_descendant_alive() {
+            if self.unsupervised && !self.descendants.any_alive() {
                 return self.clean_up(runner).await;
             }
             tokio::select! {

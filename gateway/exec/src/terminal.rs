@@ -15,7 +15,7 @@ pub(super) enum ProcessGroup {
 }
 
 impl ProcessGroup {
-    pub(super) fn process_group_for_command() -> Self {
+    pub(super) fn for_command() -> Self {
         match foreground_group(&read_stat()) {
             Some(_) => Self::Shared(getpgrp()),
             None => Self::Own,

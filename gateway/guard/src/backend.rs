@@ -224,8 +224,8 @@ impl GuardBackend {
     /// Does the background work for as long as it is polled.
     pub(crate) async fn run_background(&self) {
         match self {
-            Self::Local(local) => local.run_local_background().await,
-            Self::Postgres(postgres) => postgres.run_postgres_background().await,
+            Self::Local(local) => local.run_background().await,
+            Self::Postgres(postgres) => postgres.run_background().await,
         }
     }
 

@@ -139,7 +139,7 @@ impl PostgresBackend {
     }
 
     /// The background work that may be late. Decisions and heartbeats run on the store's own thread.
-    pub(crate) async fn run_postgres_background(&self) {
+    pub(crate) async fn run_background(&self) {
         loop {
             if let Ok(unknown) = self
                 .run_store_read(|postgres| async move { postgres.count_unknown(MOST_COUNTED).await })

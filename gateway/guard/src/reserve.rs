@@ -168,7 +168,7 @@ impl ReservedOperation {
     }
 
     pub fn reference(&self) -> String {
-        self.id().operation_reference()
+        self.id().reference()
     }
 
     fn entry(&self, state: JournalEntryState) -> JournalEntry {

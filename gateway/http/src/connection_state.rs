@@ -295,7 +295,7 @@ impl ResponseTracker {
     }
 
     /// Whether the given part of the response is written. If not, the waker is woken when it is.
-    pub(crate) fn check_response_flushed(&self, waker: &Waker) -> bool {
+    pub(crate) fn check_flushed(&self, waker: &Waker) -> bool {
         let state = &self.0.course;
         if state.unwritten.get() {
             state.written.borrow_mut().push(waker.clone());

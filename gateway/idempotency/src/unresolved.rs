@@ -87,7 +87,7 @@ async fn read_unresolved(
     Ok(Some(UnresolvedOperation { reference, record, may_run, path, version: seen.version }))
 }
 
-/// Digits of an [`fencegate_policies::operation::OperationId::operation_reference`].
+/// Digits of an [`fencegate_policies::operation::OperationId::reference`].
 const REFERENCE: usize = 16;
 /// Its first digits name the shard, as in [`ZkPaths::operation_shard_path`].
 const SHARD: usize = 2;

@@ -79,7 +79,7 @@ pub async fn run_operation<L: ZkClient>(
                 Some(came) => node.record_outcome(&current, Some(version), came.into()).await,
                 None => {
                     node.census.record_unknown_outcome(attempt, node.id);
-                    warn!(reference = node.id.operation_reference(), token = %wanted.token, "once.unknown");
+                    warn!(reference = node.id.reference(), token = %wanted.token, "once.unknown");
                 }
             }
         }
@@ -248,9 +248,7 @@ impl OperationNode {
             OperationState::Admitted if self.census.is_running(&before.attempt) => {
                 AdmitOperationError::InProgress
             }
-            OperationState::Admitted => {
-                AdmitOperationError::Unknown { reference: self.id.operation_reference() }
-            }
+            OperationState::Admitted => AdmitOperationError::Unknown { reference: self.id.reference() },
             OperationState::Done { status, .. } => AdmitOperationError::Done { status },
             OperationState::Aborted { .. } | OperationState::Outlived => {
                 AdmitOperationError::Done { status: None }
@@ -291,7 +289,7 @@ impl OperationNode {
                     }
                     Err(WriteOperationRecordError::Refused(why)) => {
                         drop(live);
-                        warn!(%why, reference = self.id.operation_reference(), "once.not_written");
+                        warn!(%why, reference = self.id.reference(), "once.not_written");
                         sleep(REFUSED_PAUSE).await;
                         continue;
                     }
@@ -306,13 +304,13 @@ impl OperationNode {
             match written {
                 Ok(_) => return,
                 Err(MultiError { fault: ZkError::NoNode | ZkError::BadVersion, .. }) => {
-                    return warn!(reference = self.id.operation_reference(), "once.settled_by_somebody_else");
+                    return warn!(reference = self.id.reference(), "once.settled_by_somebody_else");
                 }
                 Err(MultiError { fault: ZkError::Ambiguous(_) | ZkError::SessionEnded, .. }) => {
                     sleep(RETRY_PAUSE).await
                 }
                 Err(failed) => {
-                    warn!(%failed, reference = self.id.operation_reference(), "once.not_written");
+                    warn!(%failed, reference = self.id.reference(), "once.not_written");
                     sleep(REFUSED_PAUSE).await;
                 }
             }

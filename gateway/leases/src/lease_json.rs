@@ -87,7 +87,7 @@ pub(crate) fn snapshot_document(
         }
     }
     if matches!(reader, LeaseDocumentAudience::Client(_)) {
-        document.lease = Some(lease.id.reveal_lease_id());
+        document.lease = Some(lease.id.reveal());
     }
     document
 }

@@ -141,7 +141,7 @@ impl LeaseTable {
         let found = self.look_up(id.reference());
         let found =
             found.ok_or_else(|| Refusal::new(RefusalReason::StaleToken, "a lease that nobody here knows"))?;
-        if found.id.matches_lease_id(id) {
+        if found.id.matches(id) {
             Ok(found)
         } else {
             Err(Refusal::new(RefusalReason::LeaseForbidden, "the secret of the lease is another one"))

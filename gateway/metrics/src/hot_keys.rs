@@ -60,7 +60,7 @@ impl HotKeys {
     pub fn record_wait(&self, keys: &[ResourceKey], waited: Duration, refused: bool) {
         let waited = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX).max(1);
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        windows.rotate_hot_key_windows();
+        windows.rotate();
         for key in keys {
             windows.current.add(key, waited, refused);
         }
@@ -69,7 +69,7 @@ impl HotKeys {
     /// The keys with the longest waits, and the age of the count.
     pub fn top(&self, most: usize) -> (Vec<(ResourceKey, HotKeyCount)>, Duration) {
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        windows.rotate_hot_key_windows();
+        windows.rotate();
         let mut all = windows.last.counts.clone();
         for (key, count) in &windows.current.counts {
             let sum = all.entry(key.clone()).or_default();
@@ -89,7 +89,7 @@ impl HotKeys {
 }
 
 impl HotKeyWindows {
-    fn rotate_hot_key_windows(&mut self) {
+    fn rotate(&mut self) {
         let passed = self.since.elapsed();
         if passed < WINDOW {
             return;

@@ -117,7 +117,7 @@ const MOST_KNOWN: usize = 64;
 impl PlanCompatRegistry {
     pub fn new(gateway: &GatewayPlan, metrics: Arc<AllMetricFamilies>) -> Arc<Self> {
         let leases = LocalLeaseKeys::new(
-            &PublishedLockRules::lock_rules_from_plan(&gateway.serving, gateway.leases.as_ref()),
+            &PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref()),
             Vec::new(),
         );
         let state =
@@ -143,7 +143,7 @@ impl PlanCompatRegistry {
     /// The part of a plan that its sessions publish.
     pub fn publication(gateway: &GatewayPlan) -> PlanPublication {
         PlanPublication::from_bytes(
-            PublishedLockRules::lock_rules_from_plan(&gateway.serving, gateway.leases.as_ref()).to_bytes(),
+            PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref()).to_bytes(),
         )
     }
 

@@ -24,7 +24,7 @@ pub struct ClockOffset {
 
 impl ClockHeader {
     /// The value of the field: milliseconds since 1970, and the error in milliseconds.
-    pub fn clock_header_value(&self) -> HeaderValue {
+    pub fn header_value(&self) -> HeaderValue {
         let text = format!("{};error={}", self.clock.unix_ms(), self.error.as_millis());
         HeaderValue::try_from(text).expect("digits and a word are visible ASCII")
     }
@@ -65,7 +65,7 @@ mod tests {
         let ours = ManualClock::default();
         theirs.advance(Duration::from_millis(5_250));
         ours.advance(Duration::from_secs(6));
-        let value = ClockHeader { clock: theirs, error: Duration::from_millis(500) }.clock_header_value();
+        let value = ClockHeader { clock: theirs, error: Duration::from_millis(500) }.header_value();
         assert_eq!(value, "5250;error=500");
         assert_eq!(ClockOffset::parse(&value, &ours), Some(ClockOffset { seconds: -0.75, error: 0.5 }));
         for other in ["", "5", "5;error=", "-5;error=1", "5;error=1;more", "1234567890123456;error=1"] {

@@ -54,12 +54,12 @@ impl LeaseId {
     }
 
     /// Compares in a time that reveals nothing about the position of a difference.
-    pub fn matches_lease_id(&self, shown: &Self) -> bool {
+    pub fn matches(&self, shown: &Self) -> bool {
         verify_slices_are_equal(&self.secret, &shown.secret).is_ok() && self.member == shown.member
     }
 
     /// For its client only.
-    pub fn reveal_lease_id(&self) -> String {
+    pub fn reveal(&self) -> String {
         let base64 = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
         let member = base64(self.member.as_bytes());
         let secret = base64(&self.secret);
@@ -99,22 +99,22 @@ mod tests {
     #[test]
     fn id_round_trips_and_hides_secret() {
         let [one, other] = [(), ()].map(|()| LeaseId::new("gw-1-0100".into(), &SystemRandomness));
-        let text = one.reveal_lease_id();
+        let text = one.reveal();
         let read = LeaseId::parse(&text).expect("its own form");
         assert!(
-            read.matches_lease_id(&one)
+            read.matches(&one)
                 && read.lease_member_node() == "gw-1-0100"
                 && read.reference() == one.reference()
         );
-        assert!(!one.matches_lease_id(&other));
+        assert!(!one.matches(&other));
         assert!(!format!("{one:?}").contains(text.rsplit('.').next().expect("a secret")));
         let elsewhere = LeaseId { member: "gw-2-0100".into(), ..one.clone() };
-        assert!(!one.matches_lease_id(&elsewhere), "the same secret of another gateway");
+        assert!(!one.matches(&elsewhere), "the same secret of another gateway");
     }
 
     #[test]
     fn malformed_ids_are_refused() {
-        let text = LeaseId::new("gw".into(), &SystemRandomness).reveal_lease_id();
+        let text = LeaseId::new("gw".into(), &SystemRandomness).reveal();
         for bad in [
             String::new(),
             "v1...".into(),
@@ -138,15 +138,15 @@ mod tests {
             text in "\\PC{0,40}|v[12]\\.[A-Za-z0-9_-]{0,12}\\.[0-9a-fA]{15,17}\\.[A-Za-z0-9_-]{42,44}=?",
         ) {
             if let Some(id) = LeaseId::parse(&text) {
-                prop_assert_eq!(id.reveal_lease_id(), text);
+                prop_assert_eq!(id.reveal(), text);
             }
         }
 
         #[test]
         fn any_member_name_round_trips(member in "\\PC{0,60}") {
             let id = LeaseId::new(member.clone(), &SystemRandomness);
-            let read = LeaseId::parse(&id.reveal_lease_id()).expect("its own form");
-            prop_assert!(read.matches_lease_id(&id) && read.lease_member_node() == member && read.reference() == id.reference());
+            let read = LeaseId::parse(&id.reveal()).expect("its own form");
+            prop_assert!(read.matches(&id) && read.lease_member_node() == member && read.reference() == id.reference());
         }
     }
 }

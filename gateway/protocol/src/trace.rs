@@ -92,7 +92,7 @@ impl TraceContext {
 
     /// The `traceparent` for the next service, and an id for the request if the caller has given none. Both share one
     /// allocation.
-    pub fn trace_header_values(&self) -> (HeaderValue, HeaderValue) {
+    pub fn header_values(&self) -> (HeaderValue, HeaderValue) {
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-000000000000000000";
         hex::write_digits(&self.id.to_be_bytes(), &mut text[3..35]);
         hex::write_digits(&self.below.to_be_bytes(), &mut text[36..52]);
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(trace.trace_id(), "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_ne!(trace.span(), "00f067aa0ba902b7");
         let expected = format!("00-{}-{}-01", trace.trace_id(), trace.span());
-        let (value, name) = trace.trace_header_values();
+        let (value, name) = trace.header_values();
         assert_eq!(value, expected);
         assert_eq!(name, trace.span());
         assert!(headers.contains_key(TRACESTATE));

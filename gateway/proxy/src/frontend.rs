@@ -171,7 +171,7 @@ impl<S: Handler<RawRequest>> Pipeline for S {
             let request = RawRequest { http, context: context.clone(), arrival, entry: Some(counted_entry) };
             let answer = self.handle(request).await;
             if let Some(interims) = &informational {
-                poll_fn(|cx| interims.poll_close_informational(cx)).await;
+                poll_fn(|cx| interims.poll_close(cx)).await;
             }
             let answer =
                 answer.map_err(

@@ -58,7 +58,7 @@ impl<L: ZkClient> LockAttempt<L> {
     }
 
     /// Another attempt for the same key. Its node replaces this one's, so it needs no capacity of its own.
-    pub fn successor_attempt(&self, mode: LockMode) -> Self {
+    pub fn successor(&self, mode: LockMode) -> Self {
         let LockNodeAttempt { live, .. } = &self.candidate;
         Self::new(self.registered.register_successor(), live, &self.candidate.location(), mode)
     }
@@ -94,7 +94,7 @@ impl<L: ZkClient> LockAttempt<L> {
     }
 
     /// For an attempt that sends no request, and only puts the grant record of its key in order.
-    pub fn attempt_for_record_cleanup(self) -> Self {
+    pub fn for_record_cleanup(self) -> Self {
         self.with_handover(DelayedHandover::for_record_cleanup())
     }
 
@@ -114,7 +114,7 @@ impl<L: ZkClient> LockAttempt<L> {
     }
 
     /// For an attempt that queues for the exclusive node at `path`: its nodes have that path as data.
-    pub(crate) fn attempt_for_exclusive_node(mut self, path: &str) -> Self {
+    pub(crate) fn for_exclusive_node(mut self, path: &str) -> Self {
         self.says = path.as_bytes().into();
         self
     }
@@ -219,7 +219,7 @@ impl<L: ZkClient> LockAttempt<L> {
     /// Records that its node is gone.
     fn mark_gone(&self) {
         self.made.record_no_nodes_left();
-        self.delayed.iter().for_each(DelayedHandover::reset_delayed_handover);
+        self.delayed.iter().for_each(DelayedHandover::reset);
     }
 
     /// Records that the caller has removed the only node of this attempt.
@@ -236,7 +236,7 @@ impl<L: ZkClient> LockAttempt<L> {
             for name in delayed.node_names() {
                 delayed_handover::remove_node_and_write_clean(&self.candidate, &name).await;
             }
-            delayed.reset_delayed_handover();
+            delayed.reset();
             if self.made.created_names().is_some() {
                 return self.made.record_no_nodes_left();
             }

@@ -133,7 +133,7 @@ impl DelayedHandover {
     }
 
     /// Resets the state: the record is not about this attempt any more.
-    pub(super) fn reset_delayed_handover(&self) {
+    pub(super) fn reset(&self) {
         self.took_over.set(false);
     }
 }
@@ -332,7 +332,7 @@ mod tests {
         assert!(!delayed.can_write_clean_record());
         delayed.mark_outcomes_known();
         assert!(delayed.can_write_clean_record());
-        delayed.reset_delayed_handover();
+        delayed.reset();
         assert!(!delayed.can_write_clean_record(), "the record is another one's now");
     }
 

@@ -59,7 +59,7 @@ impl<L: ZkClient> ExclusiveNodeAttempt<L> {
     ) -> Result<Self, GrantError> {
         let line = LockAttempt::begin(live, key, &LockLocation::Native, LockMode::Exclusive)
             .await?
-            .attempt_for_exclusive_node(path);
+            .for_exclusive_node(path);
         let node = ExclusiveCreateAttempt::prepare_exclusive_create(&line, path.len(), WRITES).await?;
         Ok(Self { line, place: OnceCell::new(), path: path.to_owned(), node })
     }

@@ -344,7 +344,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
                     .map(|(candidate, name)| delayed_handover::remove_node_and_write_clean(candidate, name)),
             )
             .await;
-            delayed.reset_delayed_handover();
+            delayed.reset();
             if self.made.created_names().is_some() {
                 return self.made.record_no_nodes_left();
             }

@@ -47,7 +47,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 impl PlanPublisher {
     /// The publisher of a process that has published this plan.
     pub fn new(member: LocalMember, compat: Arc<PlanCompatRegistry>, gateway: &GatewayPlan) -> Self {
-        let now = PublishedLockRules::lock_rules_from_plan(&gateway.serving, gateway.leases.as_ref());
+        let now = PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref());
         let published = PublishedPlanState { latest: now.clone(), now, plans: 1 };
         Self { member, compat, published: Arc::new(Mutex::new(published)), waiting: None }
     }
@@ -63,7 +63,7 @@ impl PlanPublisher {
         left: Vec<Arc<KeyRulesGeneration>>,
     ) {
         let settings = leases.map(ConfigSwitchGuard::settings);
-        let next = PublishedLockRules::lock_rules_from_plan(
+        let next = PublishedLockRules::from_plan(
             plan,
             settings.as_ref().and_then(|settings| settings.bounds.as_ref()),
         );

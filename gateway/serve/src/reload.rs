@@ -169,7 +169,7 @@ impl Reloader {
             tokio::spawn(async move {
                 opening.wait_predecessors().await;
                 lock_manager.close_all_tenures();
-                opening.open_key_generation();
+                opening.open();
             });
         }
         (self.gateway, self.config) = (gateway, config);
@@ -183,7 +183,7 @@ impl Reloader {
             .plan(file::load_with_environment);
         let gateway = checked.plan.ok_or_else(|| checked.said.join("\n"))?;
         let fleet = self.context.locks.published_plans().await.map_err(|untold| untold.to_string())?;
-        let file = PublishedLockRules::lock_rules_from_plan(&gateway.serving, gateway.leases.as_ref());
+        let file = PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref());
         Ok(compare(&file, &fleet.ours, &fleet.same, &fleet.others))
     }
 

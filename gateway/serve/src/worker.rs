@@ -248,7 +248,7 @@ impl<N: Network, R: WorkerRole<N>> PipelineFactory<N, R> {
         let metrics = Rc::new(WorkerMetrics::new(process.metrics.clone(), &config.plan));
         let limits = &config.plan.listener.limits;
         let share = (limits.in_flight / workers).max(1);
-        process.budget.update_memory_budget(limits);
+        process.budget.update(limits);
         let plan = Rc::new(WorkerPlanContext {
             process: process.clone(),
             config: config.clone(),
@@ -263,7 +263,7 @@ impl<N: Network, R: WorkerRole<N>> PipelineFactory<N, R> {
         });
         let parts = PipelineParts {
             plan,
-            in_flight: self.in_flight.with_concurrency_limit(share),
+            in_flight: self.in_flight.with_limit(share),
             per_client: ClientConcurrencyLimit { shares: shares.clone(), most: limits.per_client },
             via: via.clone(),
             peer_secret: local_peer.as_ref().map(|local_peer| local_peer.reach.pass.clone()),

@@ -80,7 +80,7 @@ pub(super) fn build_context<R>(
     health::start_endpoint_tasks(OsNetwork, &fleets, clock.clone(), guards.clone(), liveness)?;
     let certificates =
         ListenerCertificates::open(&plan.listener, metrics.clients()).map_err(ProcessError::ListenerTls)?;
-    let telemetry = TelemetrySinks::start_telemetry(metrics)?;
+    let telemetry = TelemetrySinks::start(metrics)?;
     Ok(WorkerContext {
         process: process.clone(),
         config: ActiveConfig::initial(plan, fleets, tokens),

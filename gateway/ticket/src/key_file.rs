@@ -87,7 +87,7 @@ fn check_permissions(path: &Path, seen: &Metadata, access: KeyFileAccess) -> Res
 
 impl FileStamp {
     /// `None` while there is no such file.
-    pub(super) fn read_file_stamp(path: &Path) -> Option<Self> {
+    pub(super) fn read_from(path: &Path) -> Option<Self> {
         std::fs::metadata(path).ok().map(|seen| Self::from_metadata(&seen))
     }
 

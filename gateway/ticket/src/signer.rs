@@ -108,7 +108,7 @@ impl TenureTicket {
     /// The value of `Fencing-Ticket` at `now` (seconds since 1970), which has at least half of its time before it.
     pub fn text(&self, now: u64) -> Arc<str> {
         let mut signed = self.signed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(signed) = signed.as_ref().filter(|signed| signed.is_ticket_fresh(now)) {
+        if let Some(signed) = signed.as_ref().filter(|signed| signed.is_fresh(now)) {
             return signed.text.clone();
         }
         let text: Arc<str> = self.signer.sign(&self.claims, now).into();
@@ -123,7 +123,7 @@ impl TenureTicket {
         let mut bounded = self.bounded.lock().unwrap_or_else(PoisonError::into_inner);
         let early = u64::try_from(left.as_millis() / 4).unwrap_or(u64::MAX);
         if let Some((signed, not_after)) = bounded.as_ref()
-            && signed.is_ticket_fresh(now)
+            && signed.is_fresh(now)
             && not_after.saturating_add(early) >= wanted
         {
             return (signed.text.clone(), *not_after);
@@ -135,7 +135,7 @@ impl TenureTicket {
 }
 
 impl SignedTicket {
-    fn is_ticket_fresh(&self, now: u64) -> bool {
+    fn is_fresh(&self, now: u64) -> bool {
         // If the clock was set back, the ticket was signed in the future, and guards would refuse it.
         self.at <= now && now - self.at < VALID / 2
     }

@@ -235,7 +235,7 @@ impl VerifyingKeys {
     fn reload_if_changed(&self, watched: &WatchedKeyFile) {
         // The lock also keeps a slower thread from restoring older keys.
         let mut stamp = watched.stamp.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = FileStamp::read_file_stamp(&watched.path);
+        let seen = FileStamp::read_from(&watched.path);
         if seen == *stamp {
             return;
         }

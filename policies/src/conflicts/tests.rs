@@ -17,7 +17,7 @@ fn publish_routes(routes: &[&str]) -> PublishedLockRules {
     let routes: String = routes.iter().map(|route| format!("  - {route}\n")).collect();
     let loaded = load(&format!("{HEAD}{routes}"));
     let plan = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
-    PublishedLockRules::lock_rules_from_plan(&plan.serving, plan.leases.as_ref())
+    PublishedLockRules::from_plan(&plan.serving, plan.leases.as_ref())
 }
 
 /// Names of routes of the first plan that give some request another lock than the second does.
@@ -164,7 +164,7 @@ fn permit_count_is_part_of_lock() {
 fn delay_is_part_of_lock() {
     let of = |fencing: &str| {
         let text = format!("{HEAD}  - {PAY}\n").replacen("fencing: upstream", fencing, 1);
-        PublishedLockRules::lock_rules_from_plan(&load(&text).plan.expect("a plan").serving, None)
+        PublishedLockRules::from_plan(&load(&text).plan.expect("a plan").serving, None)
     };
     let delayed = of("fencing: delay, delay: 30s");
     let none = of("fencing: none");

@@ -45,7 +45,7 @@ pub(super) fn parse_guard_plan(block: &mut MappingReader) -> Option<GuardPlan> {
         None => store::store(block),
         Some(_) => Some(StoreLocation::Stateless),
     };
-    let times = GuardExecutionTimings::read_guard_timeouts(block);
+    let times = GuardExecutionTimings::read(block);
     match (filter, &upstream) {
         (Some(_), _) => {
             report_store_fields(block);
@@ -156,7 +156,7 @@ struct GuardExecutionTimings {
 }
 
 impl GuardExecutionTimings {
-    fn read_guard_timeouts(block: &mut MappingReader) -> Self {
+    fn read(block: &mut MappingReader) -> Self {
         let evict_after = block.value("evict_after", scalar::keep);
         let clock_error = block.value("clock_error", scalar::duration);
         let mut limit =

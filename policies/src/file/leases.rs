@@ -33,7 +33,7 @@ pub(super) fn leases(file: &mut MappingReader, listener: Option<&ListenerSetting
         return ParsedLeases::Absent;
     }
     let read = file.read_inner("leases", |block| {
-        let ttl = LeaseTtlBounds::read_ttl_bounds(block);
+        let ttl = LeaseTtlBounds::read(block);
         let max_age = block.value("max_age", scalar::keep).unwrap_or(LeaseGrantSettings::MAX_AGE);
         check_order(block, "max_ttl", ttl.max, "max_age", max_age, "no lease gets that old");
         let max_wait = block.value("max_wait", scalar::duration).unwrap_or(LeaseGrantSettings::MAX_WAIT);
@@ -63,7 +63,7 @@ struct LeaseTtlBounds {
 }
 
 impl LeaseTtlBounds {
-    fn read_ttl_bounds(block: &mut MappingReader) -> Self {
+    fn read(block: &mut MappingReader) -> Self {
         let min = block.value("min_ttl", scalar::time_limit).unwrap_or(LeaseGrantSettings::MIN_TTL);
         let max = block.value("max_ttl", scalar::time_limit).unwrap_or(LeaseGrantSettings::MAX_TTL);
         let usual = block.value("default_ttl", scalar::time_limit);

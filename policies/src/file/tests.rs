@@ -73,7 +73,7 @@ fn absent_fields_have_documented_defaults() {
     assert_eq!(upstream.response_body_idle, Duration::from_secs(30));
     assert_eq!(upstream.response_body_total, Duration::from_secs(120));
     assert_eq!(upstream.response_fields, 100);
-    assert_eq!(upstream.unfinished.inconclusive_statuses(), [502, 504]);
+    assert_eq!(upstream.unfinished.statuses(), [502, 504]);
     assert_eq!(upstream.operation_field, None);
     assert_eq!(upstream.idle, Duration::from_secs(30));
     let fence = plan.routes.routes()[0].fence.as_ref().expect("fenced");

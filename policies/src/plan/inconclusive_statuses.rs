@@ -21,7 +21,7 @@ impl InconclusiveStatuses {
     }
 
     /// In ascending order, each of them once.
-    pub fn inconclusive_statuses(&self) -> &[u16] {
+    pub fn statuses(&self) -> &[u16] {
         &self.0
     }
 }

@@ -242,7 +242,7 @@ impl EffectiveUpstream {
             unfinished: match fencing {
                 FencingLevel::Guard => Vec::new(),
                 FencingLevel::None | FencingLevel::Delay(_) | FencingLevel::Upstream => {
-                    unfinished.inconclusive_statuses().to_vec()
+                    unfinished.statuses().to_vec()
                 }
             },
             connect_timeout: format_duration(*connect_timeout),

@@ -75,7 +75,7 @@ async fn guards_share_operation_records() {
             Ok(JournalWriteOutcome::Durable)
         );
         assert_eq!(other.operation(&id).await, Ok(Some(entry.clone())), "with all of its body");
-        assert_eq!(other.find_by_reference(&id.operation_reference()).await, Ok(Some((id, entry))));
+        assert_eq!(other.find_by_reference(&id.reference()).await, Ok(Some((id, entry))));
     }
     // The guard has released this operation without an outcome.
     let (held, dispatch) = admit_operation(&one, third, "c", 22).await;

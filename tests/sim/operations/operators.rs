@@ -21,10 +21,9 @@ fn operator_resolution_is_not_overwritten() {
             let running = stage.admit(&wanted).await.expect("new");
             let operator = connect_observer(&stage.ensemble).await;
             let paths = ZkPaths::new(ROOT);
-            let open = unresolved::find_unresolved(&operator, &paths, 0, &id(1).operation_reference())
-                .await
-                .expect("unknown");
-            assert_eq!(open.reference, id(1).operation_reference());
+            let open =
+                unresolved::find_unresolved(&operator, &paths, 0, &id(1).reference()).await.expect("unknown");
+            assert_eq!(open.reference, id(1).reference());
             open.resolve(&operator, done).await.expect("written");
             running.complete(OperationOutcome::Done(200)).await;
             let (state, version) = stage.stored_state(&wanted).await;
@@ -65,8 +64,8 @@ fn operation_may_run_while_locked() {
         assert_eq!(listed().await, [], "there is no folder yet");
         stage.admit(&stage.operation(1)).await.expect("new").complete(OperationOutcome::Done(200)).await;
         drop(stage.admit(&stage.operation(2)).await.expect("new"));
-        assert_eq!(listed().await, [(id(2).operation_reference(), true)]);
-        let reference = id(2).operation_reference();
+        assert_eq!(listed().await, [(id(2).reference(), true)]);
+        let reference = id(2).reference();
         let OperationFixture { locks, tenure, .. } = stage;
         tenure.mark_settled();
         drop(tenure);
@@ -84,7 +83,7 @@ fn only_full_reference_finds_operation() {
         drop(stage.admit(&stage.operation(1)).await.expect("new"));
         let operator = connect_observer(&stage.ensemble).await;
         let paths = ZkPaths::new(ROOT);
-        let whole = id(1).operation_reference();
+        let whole = id(1).reference();
         assert!(unresolved::find_unresolved(&operator, &paths, 0, &whole).await.is_ok());
         let longer = format!("{whole}0");
         for wrong in

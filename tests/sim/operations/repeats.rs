@@ -58,7 +58,7 @@ fn abandoned_operation_is_unknown() {
         // Another gateway cannot know whether it is running.
         let (other, tenure) = gateway(&stage.ensemble, &FaultInjector::new(), "account/2").await;
         let repeat = operation(1, &tenure);
-        let unknown = AdmitOperationError::Unknown { reference: id(1).operation_reference() };
+        let unknown = AdmitOperationError::Unknown { reference: id(1).reference() };
         assert_eq!(other.keeper.admit_operation(repeat).await.map(drop), Err(unknown.clone()));
         drop(running);
         // Its end is noticed by a task of the session.
@@ -150,7 +150,7 @@ fn operation_is_found_under_former_name() {
         );
         tokio::time::sleep(T / 10).await;
         // By the name that clients have received.
-        let told = AdmitOperationError::Unknown { reference: id(2).operation_reference() };
+        let told = AdmitOperationError::Unknown { reference: id(2).reference() };
         assert_eq!(stage.expect_denied(&renamed(12, 2)).await, told);
         let mut other_body = renamed(11, 1);
         other_body.operation.fingerprint = RequestFingerprint::from_bytes([2; 32]);

@@ -111,7 +111,7 @@ impl GuardAdminState {
             admitted: Some(entry.admitted),
         };
         let mut open: Vec<GuardUnresolvedEntry> =
-            unfinished.into_iter().map(|(id, entry)| operation(id.operation_reference(), entry)).collect();
+            unfinished.into_iter().map(|(id, entry)| operation(id.reference(), entry)).collect();
         let known: HashSet<FencingToken> = open.iter().map(|open| open.token).collect();
         open.extend(doubts.iter().filter(|doubt| !known.contains(&doubt.token)).map(|doubt| {
             GuardUnresolvedEntry {

@@ -264,7 +264,7 @@ fn explain_operation(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<Oper
         principal: named.principal.clone(),
         store: once.store.as_str(),
         keep: format_duration(once.keep),
-        reference: hashed.id.operation_reference(),
+        reference: hashed.id.reference(),
         path,
     })
 }

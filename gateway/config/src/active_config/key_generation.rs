@@ -25,7 +25,7 @@ pub struct PendingKeyRulesGeneration {
 
 impl KeyRulesGeneration {
     /// A generation without a predecessor, open at once.
-    pub(crate) fn new_open_generation() -> Arc<Self> {
+    pub(crate) fn new_open() -> Arc<Self> {
         Self::new(true)
     }
 
@@ -44,24 +44,24 @@ impl KeyRulesGeneration {
         self.running.token()
     }
 
-    pub fn is_generation_open(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         *self.open.borrow()
     }
 
     /// Returns when all requests that began under other keys have ended.
-    pub async fn wait_generation_open(&self) {
+    pub async fn wait_open(&self) {
         // The sender belongs to this generation, so it still exists.
         self.open.subscribe().wait_for(|open| *open).await.ok();
     }
 
     /// True if nothing runs in this generation, nor in the generations before it.
-    pub fn is_generation_over(&self) -> bool {
-        self.is_generation_open() && self.running.is_empty()
+    pub fn is_over(&self) -> bool {
+        self.is_open() && self.running.is_empty()
     }
 
     /// Returns when nothing runs in this generation any more, nor in the generations before it.
     pub async fn wait_finished(&self) {
-        self.wait_generation_open().await;
+        self.wait_open().await;
         self.running.close();
         self.running.wait().await;
     }
@@ -86,7 +86,7 @@ impl PendingKeyRulesGeneration {
         }
     }
 
-    pub fn open_key_generation(self) {
+    pub fn open(self) {
         self.generation.open.send_replace(true);
     }
 }

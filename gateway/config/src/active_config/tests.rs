@@ -50,7 +50,7 @@ fn open_due_generations(openings: &mut Vec<PendingKeyRulesGeneration>) -> usize 
         openings.drain(..).partition(|opening| opening.wait_predecessors().now_or_never().is_some());
     *openings = still;
     let opened = due.len();
-    due.into_iter().for_each(PendingKeyRulesGeneration::open_key_generation);
+    due.into_iter().for_each(PendingKeyRulesGeneration::open);
     opened
 }
 

@@ -182,7 +182,7 @@ pub fn run() -> ExitCode {
         CliCommand::Drain(draining) => locks::drain(&draining),
         CliCommand::Reload(arguments) => reload::run(&arguments),
         CliCommand::Explain(arguments) => explain::run(&arguments).and_then(print_text),
-        CliCommand::Init { starter: Some(starter) } => print_text(starter.starter_policy_text()),
+        CliCommand::Init { starter: Some(starter) } => print_text(starter.text()),
         CliCommand::Init { starter: None } => print_text(print::starters()),
         CliCommand::Schema { guard } => print_text(print::schema(guard)),
         CliCommand::Completions { shell } => print_text(print::completions(command(), shell)),

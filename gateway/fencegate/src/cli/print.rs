@@ -24,7 +24,7 @@ pub(super) enum StarterPolicy {
 
 impl StarterPolicy {
     /// The starters are the tested examples themselves, so there is no second text to keep current.
-    pub(super) fn starter_policy_text(self) -> &'static str {
+    pub(super) fn text(self) -> &'static str {
         match self {
             Self::Minimal => include_str!("../../../../policies/examples/minimal.yaml"),
             Self::Payments => include_str!("../../../../policies/examples/payments.yaml"),

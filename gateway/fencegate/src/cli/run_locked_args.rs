@@ -174,7 +174,7 @@ impl HoldArgs {
             Err(error) => return exit_not_run(&RunCommandError::from(error)),
         };
         runtime.block_on(async {
-            let mut house = match CommandRunner::open_command_runner() {
+            let mut house = match CommandRunner::open() {
                 Ok(house) => house,
                 Err(error) => return exit_not_run(&RunCommandError::from(error)),
             };

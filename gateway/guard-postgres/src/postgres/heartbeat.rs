@@ -175,7 +175,7 @@ impl PostgresStore {
             instance.clock_samples().max_unwritten_clock_time(instance.clock.now())
                 + instance.terms.begun_within,
         );
-        instance.membership.end_membership();
+        instance.membership.end();
         instance.query_rows("SELECT $$.leave($1, $2)", &[&instance.id, &slack]).await.map(drop)
     }
 }

@@ -215,7 +215,7 @@ impl PostgresGuardInstance {
 
     /// The membership in the store is lost for good, and the lease with it.
     pub(super) fn mark_lost(&self, error: GuardMembershipLostError) -> PostgresError {
-        self.membership.end_membership();
+        self.membership.end();
         self.lost.send_if_modified(|lost| {
             let first = lost.is_none();
             lost.get_or_insert_with(|| error.clone());

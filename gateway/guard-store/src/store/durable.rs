@@ -31,7 +31,7 @@ pub trait GuardStore: Send + Sync + 'static {
     /// Only their ids.
     fn unresolved_operation_ids(&self, most: usize) -> Result<Vec<OperationId>, StoreError>;
 
-    /// The operation with this reference, see [`OperationId::operation_reference`].
+    /// The operation with this reference, see [`OperationId::reference`].
     fn find_by_reference(&self, reference: &str) -> Result<Option<(OperationId, JournalEntry)>, StoreError>;
 
     /// Finished operations whose time is over, at most `most`. `now`: in seconds of the store's time.
@@ -57,7 +57,7 @@ pub struct DiskSpace {
 
 impl DiskSpace {
     /// The file system of `path`.
-    pub(super) fn disk_space_at(path: &Path) -> Option<Self> {
+    pub(super) fn at_path(path: &Path) -> Option<Self> {
         let told = statvfs(path).ok()?;
         Some(Self { free: told.f_bavail * told.f_frsize, size: told.f_blocks * told.f_frsize })
     }

@@ -307,7 +307,7 @@ impl GuardStore for RedbStore {
     }
 
     fn disk(&self) -> Option<DiskSpace> {
-        DiskSpace::disk_space_at(Path::new(&self.path))
+        DiskSpace::at_path(Path::new(&self.path))
     }
 
     fn write_backup(&self, into: &mut dyn Write) -> Result<BackupHeader, StoreBackupError> {

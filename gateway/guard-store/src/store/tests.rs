@@ -121,9 +121,9 @@ fn operation_is_kept_until_expired() {
     assert!(store.unresolved_operations(9).expect("readable").is_empty());
     assert!(store.expired(250, 9).expect("readable").is_empty());
     assert_eq!(store.expired(251, 9).expect("readable"), [id]);
-    let found = store.find_by_reference(&id.operation_reference()).expect("readable");
+    let found = store.find_by_reference(&id.reference()).expect("readable");
     assert_eq!(found.map(|(id, _)| id), Some(id));
-    let other = OperationId::from_bytes([4; 32]).operation_reference();
+    let other = OperationId::from_bytes([4; 32]).reference();
     assert_eq!(store.find_by_reference(&other).expect("readable"), None);
     store.commit(&[StoreMutation::ForgetFinished { id, before: 250 }]).expect("written");
     assert!(store.operation(&id).expect("readable").is_some(), "kept anew since somebody looked");

@@ -22,7 +22,7 @@ impl LocalGuardBackend {
     }
 
     /// Does this work for as long as it is polled.
-    pub(crate) async fn run_local_background(&self) {
+    pub(crate) async fn run_background(&self) {
         self.start_clock_watch();
         let _looking = ClockWatchGuard(self);
         let resting = async {

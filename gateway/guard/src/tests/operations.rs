@@ -30,7 +30,7 @@ async fn admitted(site: &TestGuard, number: u64) -> AdmittedExecution {
     else {
         panic!("{number} is known")
     };
-    assert_eq!(reserved.reference(), id(number).operation_reference());
+    assert_eq!(reserved.reference(), id(number).reference());
     site.guard.admit(claim, Some(reserved), &mut wait_limit).await.expect("the newest")
 }
 
@@ -133,9 +133,7 @@ async fn forget_removes_only_finished_operation() {
     let site = new_test_guard("");
     site.complete_operation(1, KEEP).await.expect("done");
     leave_unknown(&site, 2).await;
-    let forget = async |number: u64| {
-        site.guard.forget(&id(number).operation_reference()).await.expect("a sound store")
-    };
+    let forget = async |number: u64| site.guard.forget(&id(number).reference()).await.expect("a sound store");
     assert!(!forget(2).await && site.is_known(2), "its outcome is unknown");
     assert!(!forget(3).await, "there is none");
     {
@@ -146,11 +144,11 @@ async fn forget_removes_only_finished_operation() {
         reservation.acquire(&mut wait_limit).await.expect("free");
         assert!(!forget(1).await && site.is_known(1));
     }
-    let by_reference = site.guard.find_by_reference(&id(1).operation_reference()).await.expect("readable");
+    let by_reference = site.guard.find_by_reference(&id(1).reference()).await.expect("readable");
     assert_eq!(by_reference.map(|(found, _)| found), Some(id(1)));
     assert!(forget(1).await && !site.is_known(1));
     assert!(!forget(1).await);
-    assert!(site.guard.find_by_reference(&id(1).operation_reference()).await.expect("readable").is_none());
+    assert!(site.guard.find_by_reference(&id(1).reference()).await.expect("readable").is_none());
 }
 
 #[tokio::test]
@@ -168,7 +166,7 @@ async fn operation_keeps_name_of_former_build() {
         let Ok(JournalLookup::Unknown(reserved, _)) = find_operation(&site, renamed(12, 2)).await else {
             panic!("unknown")
         };
-        assert_eq!(reserved.reference(), id(2).operation_reference(), "the name that people were told");
+        assert_eq!(reserved.reference(), id(2).reference(), "the name that people were told");
         // Both names are reserved.
         for also in [request_of(2), request_of(12)] {
             assert_eq!(find_operation(&site, also).await.err(), Some(error::AdmitError::InProgress));
@@ -177,7 +175,7 @@ async fn operation_keeps_name_of_former_build() {
     }
     assert!(!site.is_known(2));
     let Ok(JournalLookup::New(reserved)) = find_operation(&site, renamed(13, 3)).await else { panic!("new") };
-    assert_eq!(reserved.reference(), id(13).operation_reference());
+    assert_eq!(reserved.reference(), id(13).reference());
 }
 
 /// An operation in flight may still run, however long ago it began.

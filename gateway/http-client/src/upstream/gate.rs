@@ -175,7 +175,7 @@ impl WriteGate {
 
     /// Records that the connection ends. An exchange under way then ends with a reset.
     pub(crate) fn shut_unless_open(&self) {
-        if !self.is_gate_open() {
+        if !self.is_open() {
             self.shut(GateShutReason::Abandoned);
         }
     }
@@ -237,7 +237,7 @@ impl WriteGate {
         )
     }
 
-    fn is_gate_open(&self) -> bool {
+    fn is_open(&self) -> bool {
         matches!(*self.state.borrow(), WriteGateState::Open)
     }
 
@@ -304,7 +304,7 @@ impl<S: ResetOnClose> GatedIo<S> {
 impl<S: ResetOnClose> Drop for GatedIo<S> {
     fn drop(&mut self) {
         // An open gate has no exchange with a permission, or one that was answered in full.
-        if self.gate.is_gate_open() {
+        if self.gate.is_open() {
             self.io.flush_on_close();
         }
     }
@@ -352,7 +352,7 @@ impl<S: AsyncWrite + ResetOnClose + Unpin> AsyncWrite for GatedIo<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.gate.is_gate_open() && !self.gate.is_closing() {
+        if !self.gate.is_open() && !self.gate.is_closing() {
             // A FIN in the middle of an exchange would look like an orderly end, so the drop resets the connection
             // instead.
             return Poll::Ready(Ok(()));

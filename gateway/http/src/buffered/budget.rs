@@ -70,7 +70,7 @@ impl MemoryBudget {
 
     /// Applies the budget of a new plan. It counts from the next chunk of a body on. Every worker calls this for
     /// every plan; a `max_body` that can never be reserved is logged once.
-    pub fn update_memory_budget(&self, limits: &ListenerLimits) {
+    pub fn update(&self, limits: &ListenerLimits) {
         self.set_memory_limit(limits.buffered);
         let largest = self.largest_body();
         let max_body = limits.max_body;

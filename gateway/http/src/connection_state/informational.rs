@@ -51,7 +51,7 @@ impl InformationalQueue {
 
     /// The final response begins, so no more informational responses are accepted. Ready when the earlier ones are
     /// written, or the connection has ended.
-    pub fn poll_close_informational(&self, cx: &Context<'_>) -> Poll<()> {
+    pub fn poll_close(&self, cx: &Context<'_>) -> Poll<()> {
         let mut queue = self.queue();
         queue.open = false;
         if queue.bytes.is_empty() {
@@ -142,13 +142,13 @@ mod tests {
         link.insert("link", "</a>; rel=preload".parse().expect("a value"));
         first.send(StatusCode::EARLY_HINTS, &link);
         let cx = Context::from_waker(waker);
-        assert!(interims.poll_close_informational(&cx).is_pending());
+        assert!(interims.poll_close(&cx).is_pending());
         first.send(StatusCode::PROCESSING, &HeaderMap::new());
         let begun = write_queued_text(&interims, 10);
         assert!(interims.has_partial_informational());
         let all = begun + &write_queued_text(&interims, usize::MAX);
         assert_eq!(all, "HTTP/1.1 103 Early Hints\r\nlink: </a>; rel=preload\r\n\r\n");
-        assert!(interims.poll_close_informational(&cx).is_ready() && !interims.has_partial_informational());
+        assert!(interims.poll_close(&cx).is_ready() && !interims.has_partial_informational());
         let second = interims.open(waker);
         first.send(StatusCode::PROCESSING, &HeaderMap::new());
         assert_eq!(write_queued_text(&interims, usize::MAX), "", "the one before is over");

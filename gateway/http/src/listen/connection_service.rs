@@ -84,6 +84,6 @@ impl BodyObserver for ResponseTracker {
     }
 
     fn check_flushed(&self, waker: &Waker) -> bool {
-        Self::check_response_flushed(self, waker)
+        Self::check_flushed(self, waker)
     }
 }

@@ -64,7 +64,7 @@ impl SocketPathLock {
     /// alone.
     pub(crate) fn bind(file: &UnixSocketFile, takeover: SocketTakeover) -> io::Result<Self> {
         let path = &file.path;
-        let locked = SocketFolder::open_parent(path)?.lock_folder(PATIENCE)?;
+        let locked = SocketFolder::open_parent(path)?.lock(PATIENCE)?;
         let at = match (inspect(path)?, takeover) {
             (SocketPathState::InUse, SocketTakeover::Never) => return Err(io::ErrorKind::AddrInUse.into()),
             // Listen at another name first, and then rename the file, so that there is always a listener.
@@ -99,7 +99,7 @@ impl SocketPathLock {
         let mut ours = self.ours.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let Some(number) = ours.take() else { return };
         let removed = SocketFolder::open_parent(&self.path).and_then(|folder| {
-            let _locked = folder.lock_folder(PATIENCE_AT_THE_END)?;
+            let _locked = folder.lock(PATIENCE_AT_THE_END)?;
             let found = fs::symlink_metadata(&self.path)?;
             if FileId::from_metadata(&found) == number { fs::remove_file(&self.path) } else { Ok(()) }
         });
@@ -145,7 +145,7 @@ impl SocketFolder {
 
     /// Locks the folder until the value is dropped. The wait is bounded, because every user who may read a folder can
     /// lock it.
-    fn lock_folder(self, patience: Duration) -> io::Result<Self> {
+    fn lock(self, patience: Duration) -> io::Result<Self> {
         let mut left = patience;
         loop {
             match self.0.try_lock() {

@@ -100,7 +100,7 @@ impl LeaseApiState {
 impl PeerRequest {
     pub(super) fn lease_release_request(id: &LeaseId) -> Self {
         let path = format!("{PREFIX}leases/{}", id.reference());
-        let lease = HeaderValue::from_str(&id.reveal_lease_id()).ok();
+        let lease = HeaderValue::from_str(&id.reveal()).ok();
         Self {
             method: Method::DELETE,
             path,

@@ -185,7 +185,7 @@ async fn acquire<L: ZkClient>(
         old => old,
     };
     let begun = match &old {
-        Some(old) => old.successor_attempt(wanted.mode),
+        Some(old) => old.successor(wanted.mode),
         None => LockAttempt::begin(live, &slot.key, &slot.site, wanted.mode).await?,
     };
     let attempt =

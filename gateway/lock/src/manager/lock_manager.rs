@@ -235,7 +235,7 @@ impl LockManager {
         let mut view = session.view.clone();
         self.check_session(&view.borrow())?;
         loop {
-            let taken = || ahead.is_lock_blocked();
+            let taken = || ahead.is_blocked();
             match deadline
                 .wait_until_deadline(request_uncached(session, request, &ahead, &places), taken)
                 .await
@@ -342,9 +342,7 @@ impl LockManager {
         deadline: Instant,
     ) -> Result<(), AcquireError> {
         let state = view.wait_for(|view| match view {
-            SessionState::Active { deadline: session_deadline, .. } => {
-                !session_deadline.is_deadline_revoked()
-            }
+            SessionState::Active { deadline: session_deadline, .. } => !session_deadline.is_revoked(),
             // Only an operator can resolve that.
             SessionState::RolledBack(_) => true,
             SessionState::NoSession(_) | SessionState::NotInitialised(_) => false,

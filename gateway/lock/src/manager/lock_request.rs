@@ -137,7 +137,7 @@ impl LockWaitProgress {
         self.delay.store(until.as_nanos(), Ordering::Relaxed);
     }
 
-    pub(super) fn is_lock_blocked(&self) -> bool {
+    pub(super) fn is_blocked(&self) -> bool {
         self.holder.load(Ordering::Relaxed) || self.delay.load(Ordering::Relaxed) > 0
     }
 

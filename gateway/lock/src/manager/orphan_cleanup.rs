@@ -119,7 +119,7 @@ async fn remove_idle_record<L: ZkClient>(live: &Rc<ActiveSession<L>>, key: Resou
     let Ok(attempt) = LockAttempt::begin(live, &key, &LockLocation::Native, LockMode::Exclusive).await else {
         return;
     };
-    let attempt = attempt.attempt_for_record_cleanup();
+    let attempt = attempt.for_record_cleanup();
     let taken = catch_panic(attempt.acquire(&mut NonWaitingLockObserver)).await;
     let granted = matches!(taken, Some(Ok(_)));
     if granted {

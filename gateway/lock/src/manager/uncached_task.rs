@@ -160,7 +160,7 @@ impl<L: ZkClient> UncachedLockNodes<L> {
         let gone = |path: &str| {
             warn!(path = live.paths.redacted_path(path), "lock node removed by somebody else");
             taken.set(true);
-            validity.revoke_validity();
+            validity.revoke();
         };
         let watching = async {
             loop {

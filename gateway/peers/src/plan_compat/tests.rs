@@ -161,7 +161,7 @@ fn leased_key_blocks_incompatible_switch() {
     let [ours, next, without] = [&[leased, three][..], &[leased, four], &[BOOKED]].map(gateway);
     let [ours, next, without] = [&ours, &next, &without].map(|plan| {
         (
-            PublishedLockRules::lock_rules_from_plan(&plan.serving, plan.leases.as_ref()),
+            PublishedLockRules::from_plan(&plan.serving, plan.leases.as_ref()),
             PlanCompatRegistry::publication(plan),
         )
     });
@@ -205,6 +205,6 @@ fn granted_pattern_blocks_incompatible_switch() {
         .expect_err("it is granted");
     assert!(reason.contains("leases of book/*"), "{reason}");
     let bare = gateway(&[PAY]);
-    case.agreement.set_leases(&PublishedLockRules::lock_rules_from_plan(&bare.serving, None), Vec::new());
+    case.agreement.set_leases(&PublishedLockRules::from_plan(&bare.serving, None), Vec::new());
     assert_eq!(case.agreement.begin_plan_switch(OURS, &ours, &next, &[book]), Ok(()));
 }

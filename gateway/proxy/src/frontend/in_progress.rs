@@ -118,7 +118,7 @@ impl RequestInProgress {
             reply.headers_mut().insert(FENCING_REFUSAL, HeaderValue::from_static(word));
         }
         if let Some(clock) = &self.clock {
-            reply.headers_mut().insert(FENCING_CLOCK, clock.clock_header_value());
+            reply.headers_mut().insert(FENCING_CLOCK, clock.header_value());
         }
         if let Some(trace) = self.context.trace.get() {
             reply.headers_mut().entry(X_REQUEST_ID).or_insert_with(|| trace.request_id.clone());

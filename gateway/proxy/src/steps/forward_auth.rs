@@ -187,7 +187,7 @@ fn stamp_lease_headers(
     {
         headers.insert(FENCING_TICKET, ticket);
     }
-    let mut id = HeaderValue::from_str(&lease.id.reveal_lease_id()).expect("base64url and dots");
+    let mut id = HeaderValue::from_str(&lease.id.reveal()).expect("base64url and dots");
     id.set_sensitive(true);
     headers.insert(FENCING_LEASE, id);
 }

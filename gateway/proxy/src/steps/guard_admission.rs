@@ -256,7 +256,7 @@ impl<N: Network> GuardAdmissionContext<N> {
                 reservation.resolve_done(&entry, ResolutionSource::Probe).await
             };
             if let Err(refused) = recorded.await {
-                let reference = id.operation_reference();
+                let reference = id.reference();
                 error!(reference, why = %refused, "the answer of a probe was not recorded");
             }
             return;

@@ -18,7 +18,7 @@ pub(crate) fn start_trace(
 ) -> Result<TracedRequest, ShortCircuit> {
     let headers = request.http.headers_mut();
     let trace = TraceContext::from_headers(headers, *sampling);
-    let (parent, name) = trace.trace_header_values();
+    let (parent, name) = trace.header_values();
     headers.insert(TRACEPARENT, parent);
     let named = match headers.get(X_REQUEST_ID).filter(|value| is_safe_request_id(value.as_bytes())) {
         // Copied, because the id is kept for longer than the buffer that it stands in.

@@ -72,7 +72,7 @@ const LONGEST_ANSWER: usize = 64 << 10;
 impl SpanExporter {
     /// # Errors
     /// The machine has no thread for it.
-    pub(super) fn start_span_exporter(lost: IntCounter) -> io::Result<Self> {
+    pub(super) fn start(lost: IntCounter) -> io::Result<Self> {
         let (queue, receiver) = mpsc::channel(WAITING);
         let (alive, ended) = wait::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -30,11 +30,11 @@ pub struct PlanTelemetrySinks {
 impl TelemetrySinks {
     /// # Errors
     /// The machine has no thread for them.
-    pub fn start_telemetry(metrics: &AllMetricFamilies) -> io::Result<Self> {
+    pub fn start(metrics: &AllMetricFamilies) -> io::Result<Self> {
         Ok(Self {
-            log: AccessLog::start_access_log(metrics),
+            log: AccessLog::start(metrics),
             #[cfg(feature = "otlp")]
-            spans: otlp::SpanExporter::start_span_exporter(metrics.spans_lost())?,
+            spans: otlp::SpanExporter::start(metrics.spans_lost())?,
         })
     }
 
@@ -63,7 +63,7 @@ impl PlanTelemetrySinks {
     }
 
     #[cfg(not(feature = "otlp"))]
-    fn is_enabled(&self) -> bool {
+    fn has_any_sink(&self) -> bool {
         self.log.is_some()
     }
 

@@ -20,7 +20,7 @@ pub(super) struct AccessLog {
 }
 
 impl AccessLog {
-    pub(super) fn start_access_log(metrics: &AllMetricFamilies) -> Self {
+    pub(super) fn start(metrics: &AllMetricFamilies) -> Self {
         let (lines, writes) = stdout_queue_writer();
         metrics.set_access_line_counter(lines.error_counter());
         Self { lines, _writes: Arc::new(writes) }

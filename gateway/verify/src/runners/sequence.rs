@@ -96,7 +96,7 @@ async fn run(
         let after = context.read_effects(&keys).await?;
         let change = context.change(before.as_ref(), after.as_ref());
         log.push(shot.event(change.as_ref()));
-        let expect = step.expect.resolve_expected_result(context.service.fields.form);
+        let expect = step.expect.resolve(context.service.fields.form);
         let lets_in = matches!(expect, ExpectedResult::Accepted | ExpectedResult::Ready);
         // It is not known how a request of another kind changes the reading, if it does.
         let effect_change = change
@@ -158,7 +158,7 @@ impl<'a, 's> CaseState<'a, 's> {
 }
 
 impl ExpectedResult {
-    fn resolve_expected_result(self, form: ComparedTokenField) -> Self {
+    fn resolve(self, form: ComparedTokenField) -> Self {
         match (self, form) {
             (Self::SameTenure, ComparedTokenField::Token) => Self::Stale,
             (Self::SameTenure, ComparedTokenField::Number) => Self::Accepted,

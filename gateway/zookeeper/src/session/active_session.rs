@@ -96,7 +96,7 @@ impl<L: ZkClient> ActiveSession<L> {
         match self.token_history.record_epoch(epoch, before) {
             Ok(()) => Ok(epoch),
             Err(why) => {
-                self.session_deadline.revoke_deadline();
+                self.session_deadline.revoke();
                 self.rolled_back.set(true);
                 error!(code = "FG0503", %why, "lock.rolled_back");
                 self.token_history.raise_rollback_alarm();

@@ -69,7 +69,7 @@ pub async fn read_meta(
     if meta.format > FORMAT {
         return Err(ReadInstallationMetaError::Newer { path, found: meta.format });
     }
-    if let Err(why) = meta.validate_installation_meta() {
+    if let Err(why) = meta.validate() {
         return Err(ReadInstallationMetaError::Foreign { path, why });
     }
     Ok(VersionedInstallationMeta { meta, version: seen.version })

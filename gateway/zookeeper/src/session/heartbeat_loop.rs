@@ -217,8 +217,7 @@ fn apply_granted_timeout<L: ZkClient>(
         return Ok(());
     };
     let schedule = HeartbeatSchedule::new(&settings.policy, granted);
-    live.session_deadline
-        .shorten_deadline(before.validity_duration().saturating_sub(schedule.validity_duration()));
+    live.session_deadline.shorten(before.validity_duration().saturating_sub(schedule.validity_duration()));
     live.heartbeat_schedule.set(schedule);
     if !schedule.leaves_time_for_heartbeats(&settings.policy) {
         return Err(SessionError::Cut { granted });

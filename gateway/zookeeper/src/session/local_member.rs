@@ -97,7 +97,7 @@ impl LocalMember {
     /// Sets the fingerprint of a new plan that is in force.
     pub fn set_plan_fingerprint(&self, plan: u64) {
         self.lock_member().update(|member| member.plan = format_fingerprint(plan));
-        self.others.schedule_plan_check();
+        self.others.schedule_check();
     }
 
     /// Marks the process as draining.

@@ -34,13 +34,13 @@ impl LockValidity {
     }
 
     /// Ends the validity for ever.
-    pub fn revoke_validity(&self) {
+    pub fn revoke(&self) {
         self.taken_away.store(true, Ordering::Release);
     }
 
     /// Whether it is lost for ever.
     pub fn is_lock_validity_lost(&self) -> bool {
-        self.is_lock_node_removed() || self.session.is_deadline_revoked()
+        self.is_lock_node_removed() || self.session.is_revoked()
     }
 
     /// Whether another client has removed the lock node.
@@ -76,7 +76,7 @@ mod tests {
         assert!(validity.is_valid_at(at(99)) && SendPermission::may_send_at(&validity, at(99)));
         assert!(!validity.is_valid_at(at(100)) && !SendPermission::may_send_at(&validity, at(100)));
         assert!(!validity.is_lock_validity_lost(), "the next heartbeat may still prove it");
-        session.revoke_deadline();
+        session.revoke();
         assert!(validity.is_lock_validity_lost() && !validity.is_lock_node_removed());
     }
 
@@ -85,7 +85,7 @@ mod tests {
     fn removed_node_ends_only_its_grant() {
         let session = Arc::new(SessionDeadline::new(1, at(100)));
         let [taken, other] = [(), ()].map(|()| LockValidity::new(session.clone()));
-        taken.revoke_validity();
+        taken.revoke();
         assert!(taken.is_lock_validity_lost() && taken.is_lock_node_removed() && !taken.is_valid_at(at(1)));
         assert!(!other.is_lock_validity_lost() && !other.is_lock_node_removed() && other.is_valid_at(at(1)));
         session.extend(at(500));

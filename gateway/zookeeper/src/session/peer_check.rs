@@ -28,7 +28,7 @@ const MAX_OWN_MEMBERS: usize = 512;
 
 impl PeerPlanCheck {
     /// Makes a check due, because this gateway's own plan has changed.
-    pub(super) fn schedule_plan_check(&self) {
+    pub(super) fn schedule_check(&self) {
         self.looked.store(0, Ordering::Release);
     }
 
@@ -50,7 +50,7 @@ impl PeerPlanCheck {
     }
 
     /// Once per `every`, true for exactly one caller.
-    pub(super) fn claim_plan_check(&self, now: BootInstant, every: Duration) -> bool {
+    pub(super) fn claim_check(&self, now: BootInstant, every: Duration) -> bool {
         let last = self.looked.load(Ordering::Acquire);
         let due = last == 0 || now.since(BootInstant::from_nanos(last)) >= every;
         let mine = || self.looked.compare_exchange(last, now.as_nanos(), Ordering::AcqRel, Ordering::Acquire);
@@ -84,11 +84,10 @@ mod tests {
         let others = PeerPlanCheck::default();
         let every = Duration::from_secs(10);
         let second = |n: u64| BootInstant::from_nanos(n * 1_000_000_000);
-        let due: Vec<bool> =
-            [1, 1, 5, 11, 11, 12].map(|now| others.claim_plan_check(second(now), every)).into();
+        let due: Vec<bool> = [1, 1, 5, 11, 11, 12].map(|now| others.claim_check(second(now), every)).into();
         assert_eq!(due, [true, false, false, true, false, false]);
-        others.schedule_plan_check();
-        assert!(others.claim_plan_check(second(13), every) && !others.claim_plan_check(second(13), every));
+        others.schedule_check();
+        assert!(others.claim_check(second(13), every) && !others.claim_check(second(13), every));
     }
 
     /// Member nodes of this process are no peers; a node of the same name from another session is one.

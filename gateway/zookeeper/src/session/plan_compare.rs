@@ -30,7 +30,7 @@ pub async fn run_fingerprint_comparison<L: ZkClient>(
     let others = settings.member.peer_check();
     loop {
         sleep(TICK.min(every)).await;
-        if !others.claim_plan_check(settings.clock.now(), every) {
+        if !others.claim_check(settings.clock.now(), every) {
             continue;
         }
         match mismatched_peers(live, settings).await {

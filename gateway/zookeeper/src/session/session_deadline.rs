@@ -37,7 +37,7 @@ impl SessionDeadline {
         BootInstant::from_nanos(self.deadline.load(Ordering::Acquire))
     }
 
-    /// Moves the deadline forward, never back, and never after [`SessionDeadline::revoke_deadline`].
+    /// Moves the deadline forward, never back, and never after [`SessionDeadline::revoke`].
     pub fn extend(&self, to: BootInstant) {
         let forward = |current| (current != REVOKED && to.as_nanos() > current).then(|| to.as_nanos());
         // An `Err` means that the deadline was not moved.
@@ -45,18 +45,18 @@ impl SessionDeadline {
     }
 
     /// Moves the deadline back, because the server keeps the session for less time than assumed.
-    pub(crate) fn shorten_deadline(&self, by: Duration) {
+    pub(crate) fn shorten(&self, by: Duration) {
         let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
         let back = |current: u64| (current != REVOKED).then(|| current.saturating_sub(by).max(1));
         self.deadline.fetch_update(Ordering::AcqRel, Ordering::Acquire, back).ok();
     }
 
     /// Ends the session for ever.
-    pub fn revoke_deadline(&self) {
+    pub fn revoke(&self) {
         self.deadline.store(REVOKED, Ordering::Release);
     }
 
-    pub fn is_deadline_revoked(&self) -> bool {
+    pub fn is_revoked(&self) -> bool {
         self.deadline.load(Ordering::Acquire) == REVOKED
     }
 }
@@ -81,7 +81,7 @@ mod tests {
     fn deadline_belongs_to_one_session() {
         assert_eq!(SessionDeadline::new(0x7001, at(100)).session_id(), 0x7001);
         let of_boot = SessionDeadline::new(1, at(0));
-        assert!(!of_boot.is_deadline_revoked() && !of_boot.is_valid_at(at(1)));
+        assert!(!of_boot.is_revoked() && !of_boot.is_valid_at(at(1)));
     }
 
     #[test]
@@ -96,24 +96,24 @@ mod tests {
     #[test]
     fn shortened_deadline_can_be_extended() {
         let deadline = SessionDeadline::new(1, at(100));
-        deadline.shorten_deadline(Duration::from_nanos(30));
+        deadline.shorten(Duration::from_nanos(30));
         assert_eq!(deadline.expires_at(), at(70));
         deadline.extend(at(90));
         assert_eq!(deadline.expires_at(), at(90));
-        deadline.shorten_deadline(Duration::MAX);
-        assert!(!deadline.is_valid_at(at(1)) && !deadline.is_deadline_revoked());
-        deadline.revoke_deadline();
-        deadline.shorten_deadline(Duration::ZERO);
-        assert!(deadline.is_deadline_revoked());
+        deadline.shorten(Duration::MAX);
+        assert!(!deadline.is_valid_at(at(1)) && !deadline.is_revoked());
+        deadline.revoke();
+        deadline.shorten(Duration::ZERO);
+        assert!(deadline.is_revoked());
     }
 
     /// No extension makes a revoked session valid again.
     #[test]
     fn revoked_deadline_stays_revoked() {
         let deadline = SessionDeadline::new(1, at(100));
-        deadline.revoke_deadline();
+        deadline.revoke();
         deadline.extend(at(500));
-        assert!(deadline.is_deadline_revoked());
+        assert!(deadline.is_revoked());
         assert!(!deadline.is_valid_at(at(0)) && !deadline.is_valid_at(at(1)));
     }
 }

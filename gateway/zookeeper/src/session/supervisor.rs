@@ -159,7 +159,7 @@ fn revoke_session<L: ZkClient>(
     settings: &SessionSettings,
     ended: &SessionError,
 ) {
-    live.session_deadline.revoke_deadline();
+    live.session_deadline.revoke();
     live.ended.cancel();
     current.set(None);
     settings.metrics.record_session_ended();
@@ -412,7 +412,7 @@ fn heartbeat_schedule(
 /// Closes the session, so that its nodes are removed at once and not by its timeout.
 async fn close_session<L: ZkClient>(current: &CurrentSession<L>) {
     let Some(live) = current.set(None) else { return };
-    live.session_deadline.revoke_deadline();
+    live.session_deadline.revoke();
     live.ended.cancel();
     match Rc::try_unwrap(live) {
         Ok(live) => live.client.close().await,

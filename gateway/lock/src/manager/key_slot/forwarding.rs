@@ -40,13 +40,13 @@ impl KeySlot {
 
     /// Resets the position before the gateway queues anew: the contenders ahead are not known any more.
     pub(in crate::manager) fn reset_position(&self) {
-        self.lock_state().standing.reset_queue_position();
+        self.lock_state().standing.reset();
     }
 
     /// Records that the queue position is lost, so another contender may hold next. Requests that peers have forwarded
     /// here are refused now, and not only when this gateway has queued again.
     pub(in crate::manager) fn report_queue_position_lost(&self) {
-        self.lock_state().standing.mark_position_lost();
+        self.lock_state().standing.mark_lost();
         // All other requests wait for the next grant.
         self.refuse_waiters_where(|caller| caller.waits == WaitGateway::AtHolder, &GrantError::NotHolder)
             .ok();

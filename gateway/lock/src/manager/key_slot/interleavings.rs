@@ -230,7 +230,7 @@ fn revoked_deadline_ignores_concurrent_heartbeats() {
                 beating.extend(BootInstant::from_nanos(to));
             }
         });
-        let end = shuttle::thread::spawn(move || revoking.revoke_deadline());
+        let end = shuttle::thread::spawn(move || revoking.revoke());
         let mut held = false;
         let mut lost = false;
         for _ in 0..4 {
@@ -242,7 +242,7 @@ fn revoked_deadline_ignores_concurrent_heartbeats() {
         beats.join().expect("beats");
         end.join().expect("end");
         assert!(
-            deadline.is_deadline_revoked() && !deadline.is_valid_at(BootInstant::from_nanos(1)),
+            deadline.is_revoked() && !deadline.is_valid_at(BootInstant::from_nanos(1)),
             "held before: {held}"
         );
     });

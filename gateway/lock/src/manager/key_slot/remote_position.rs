@@ -34,7 +34,7 @@ impl RemoteQueuePosition {
     }
 
     /// Resets the position before the gateway queues anew: the contenders ahead are not known any more.
-    pub(super) fn reset_queue_position(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.behind = false;
         self.rests = None;
     }
@@ -54,7 +54,7 @@ impl RemoteQueuePosition {
         self.rests.map(|until| until.since(now))
     }
 
-    pub(super) fn mark_position_lost(&mut self) {
+    pub(super) fn mark_lost(&mut self) {
         self.lost = true;
         self.rests = None;
     }

@@ -77,7 +77,7 @@ impl KeySlot {
         let mut entry = self.lock_state();
         entry.queue.close(TenureEndCause::TakenAway);
         if let Some(grant) = entry.queue.credentials() {
-            grant.validity.revoke_validity();
+            grant.validity.revoke();
         }
     }
 

@@ -158,7 +158,7 @@ fn forwarded_request_waits_only_at_holder() {
     assert!(matches!(at_holder(), EnterQueueOutcome::Waiting { .. }), "held, and at work");
     fixture.slot().close(TenureEndCause::Retired);
     assert!(matches!(at_holder(), EnterQueueOutcome::NotHolder), "nothing is started under it any more");
-    deadline.revoke_deadline();
+    deadline.revoke();
 }
 
 /// When the queue position is lost, forwarded requests are refused at once; local requests wait on.
@@ -177,7 +177,7 @@ fn lost_position_refuses_only_forwarded_requests() {
     slot.close(TenureEndCause::Session);
     slot.report_queue_position_lost();
     assert_eq!(received_error(&mut guest), Some(GrantError::NotHolder), "though a request is at work");
-    deadline.revoke_deadline();
+    deadline.revoke();
 }
 
 /// A request that waits because of a contender elsewhere proceeds under the grant when the contender is gone.
@@ -195,7 +195,7 @@ fn waiter_proceeds_after_contention_clears() {
     assert!(next.try_recv().is_err(), "its time is up");
     slot.clear_contended();
     next.try_recv().expect("an answer").expect("granted").mark_settled();
-    deadline.revoke_deadline();
+    deadline.revoke();
 }
 
 /// A holder ahead of an earlier queue position is not assumed to hold when the slot queues anew.
@@ -222,7 +222,7 @@ fn revoked_grant_accepts_no_forwarded_request() {
     let fixture = KeySlotFixture::new();
     let (_waiting, _place) = fixture.enter_waiting(WaitGateway::Here);
     let deadline = fixture.grant();
-    deadline.revoke_deadline();
+    deadline.revoke();
     assert!(matches!(
         fixture.enter(WaitGateway::AtHolder, QueueWaitMode::QueueBehind(9)),
         EnterQueueOutcome::NotHolder
@@ -272,7 +272,7 @@ fn queue_of_zero_admits_only_holder() {
     assert!(matches!(enter(0), EnterQueueOutcome::QueueFull), "nobody waits behind it");
     let EnterQueueOutcome::Waiting { .. } = enter(1) else { panic!("one may") };
     tenure.mark_settled();
-    deadline.revoke_deadline();
+    deadline.revoke();
 }
 
 /// Callbacks of a service, under the tenure of a cached key.
@@ -315,7 +315,7 @@ fn callbacks_keep_key_until_innermost_ends() {
     );
     drop(deeper);
     assert_eq!(fixture.slot().next_action(), TenureAction::End);
-    deadline.revoke_deadline();
+    deadline.revoke();
 }
 
 /// No callback is started under a grant that is retired or whose session deadline is revoked.
@@ -332,7 +332,7 @@ fn retired_or_revoked_grant_refuses_callbacks() {
     drop(inner);
     assert_eq!(call(), Err(NestedRequestError::Closed), "nobody knows what came of the first one");
     assert!(outer.next_dispatch().is_none(), "nor is anything else sent under it");
-    deadline.revoke_deadline();
+    deadline.revoke();
     assert_eq!(call(), Err(NestedRequestError::Unproven));
     outer.mark_settled();
 }

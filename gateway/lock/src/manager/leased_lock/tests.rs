@@ -121,6 +121,6 @@ async fn expired_session_starts_no_request() {
     assert!(!lease.is_held_at(clock.now()) && !lease.is_lost());
     let refused = poll_once(lease.start_request(LockMode::Exclusive)).await.expect("no wait");
     assert_eq!(refused.map(drop), Err(NestedRequestError::Unproven));
-    proof.revoke_deadline();
+    proof.revoke();
     assert!(lease.is_lost());
 }

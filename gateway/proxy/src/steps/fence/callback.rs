@@ -10,7 +10,7 @@ use fencegate_lock::manager::call_chain::NestedRequestError;
 use fencegate_refusal::Refusal;
 
 use super::{
-    forwarding::{SoleHolder, forward_to_member},
+    forwarding::{SoleHolderRefusals, forward_to_member},
     held_lock::{HeldLock, JoinedTenure},
     lock_wait::{AcquisitionOutcome, LockWait},
     request::deadlock_refusal,
@@ -50,7 +50,7 @@ async fn forward_to_holder<N: Network>(
     let Some(origin) = from.origin.as_ref().filter(|origin| !forwarded && !ours(origin)) else {
         return Err(Refusal::from_callback_error(NestedRequestError::NotHeld));
     };
-    let holder = SoleHolder {
+    let holder = SoleHolderRefusals {
         gateway: "the gateway of its caller",
         session_over: "the session of its caller's lock is over",
         no_forwarder: "its caller has come through another gateway, and the policy has no `peer`",

@@ -83,7 +83,7 @@ pub(super) async fn wait_or_forward<N: Network>(
 }
 
 /// The words for another gateway in the refusals of a request that only that gateway can serve.
-pub(super) struct SoleHolder {
+pub(super) struct SoleHolderRefusals {
     /// The gateway, as the subject of a sentence.
     pub(super) gateway: &'static str,
     /// Its session is over, so no gateway can serve the request any more.
@@ -103,9 +103,9 @@ pub(super) async fn forward_to_member<N: Network>(
     wait: &mut LockWait<'_, N>,
     member: &str,
     left: impl FnOnce() -> Duration,
-    holder: SoleHolder,
+    holder: SoleHolderRefusals,
 ) -> Result<AcquisitionOutcome, Refusal> {
-    let SoleHolder { gateway, session_over, no_forwarder, unavailable } = holder;
+    let SoleHolderRefusals { gateway, session_over, no_forwarder, unavailable } = holder;
     let fence = wait.fence;
     let Some(forwarder) = &fence.forwarder else { return Err(unavailable(no_forwarder.into())) };
     let route = match fence.gateway.locks.locate_member(member.to_owned()).await {

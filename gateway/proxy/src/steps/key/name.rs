@@ -78,10 +78,8 @@ pub fn operation_id(scope: &str, named: &plan::OperationName) -> OperationId {
 
 /// The hash under which the operations of a principal are counted.
 pub(crate) fn principal_hash(named: &plan::OperationName) -> Option<String> {
-    let hashed = || {
-        OperationId::from_bytes(hash([&b"principal"[..], named.principal.as_bytes(), b""]))
-            .operation_reference()
-    };
+    let hashed =
+        || OperationId::from_bytes(hash([&b"principal"[..], named.principal.as_bytes(), b""])).reference();
     (!named.principal.is_empty()).then(hashed)
 }
 

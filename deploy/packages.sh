@@ -40,6 +40,10 @@ install_missing() {
         # Frameworks that merge the sources of a request; Flask comes from PyPI, Express from npm.
         need ruby-railties ruby -e 'require "rails"'
         need ruby-webrick ruby -e 'require "webrick"'
+        # What they take for one row of a database.
+        need ruby-activerecord ruby -e 'require "active_record"'
+        need ruby-sqlite3 ruby -e 'require "sqlite3"'
+        need libspring-core-java test -e /usr/share/java/spring3-core.jar
         need golang-github-labstack-echo-dev test -d /usr/share/gocode/src/github.com/labstack/echo
         # The page, in a browser.
         need chromium command -v chromium

@@ -110,6 +110,7 @@ mod once_answers;
 mod once_identity;
 mod once_kept;
 mod once_zookeeper;
+mod one_row;
 mod one_service;
 mod outcome;
 mod outlets;

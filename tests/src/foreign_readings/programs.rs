@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     io::{BufRead, BufReader, Read, Write},
+    iter,
     net::{SocketAddr, TcpStream},
     process::Command,
     time::Duration,
@@ -11,7 +12,10 @@ use std::{
 
 use fencegate_testkit::scratch;
 
-use super::reading::{Reading, ReadingRow, RequestPart, folder, hex};
+use super::{
+    reading::{Reading, ReadingRow, RequestPart, folder, hex},
+    rows::{RowMatch, RowSpellings, SpelledValue},
+};
 use crate::peers::ProxyProcess;
 
 /// How each of them reads these texts.
@@ -40,24 +44,57 @@ pub fn readings(part: RequestPart, texts: &[String]) -> Vec<ReadingRow> {
 
 /// Runs one of the readers in `tests/readings`, and gives it all texts at once.
 fn program(part: RequestPart, name: &str, script: &[&str], more: &[&str], texts: &[String]) -> Vec<Reading> {
+    let lines: String = texts.iter().map(|text| format!("{}\n", hex(text.as_bytes()))).collect();
+    run_reader(&[&[name][..], script, &[part.as_str(), part.name()], more].concat(), &lines)
+}
+
+/// What a program takes for each spelling of these rows.
+///
+/// # Panics
+/// If it does not run, or reads a row not even in its own spelling.
+pub fn row_matches(command: &[&str], rows: &[&RowSpellings]) -> Vec<Vec<RowMatch>> {
+    let word = |value: &SpelledValue| {
+        let number = if matches!(value, SpelledValue::Number(_)) { "#" } else { "" };
+        format!("{number}{}", hex(value.to_string().as_bytes()))
+    };
+    let lines = rows.iter().flat_map(|row| {
+        let line = |spelling| format!("{} {} {}\n", hex(row.how.as_bytes()), word(&row.row), word(spelling));
+        iter::once(&row.row).chain(row.spellings()).map(line).collect::<Vec<_>>()
+    });
+    let mut read = run_reader(command, &lines.collect::<String>()).into_iter();
+    let row_matches = |row: &&RowSpellings| {
+        let itself = read.next().expect("one for each line");
+        assert!(matches!(itself, Reading::Text(_)), "{} {}: {itself}", row.how, row.row);
+        let to_match = |reading| match reading {
+            Reading::Unreadable => RowMatch::Refused,
+            reading if reading == itself => RowMatch::Same,
+            _ => RowMatch::Other,
+        };
+        read.by_ref().take(row.spellings().count()).map(to_match).collect()
+    };
+    rows.iter().map(row_matches).collect()
+}
+
+/// Runs a reader in `tests/readings` with these lines. It says one reading for each.
+fn run_reader(command: &[&str], lines: &str) -> Vec<Reading> {
     let home = scratch::temp_dir();
     let asked = home.path().join("asked");
-    let lines: String = texts.iter().map(|text| format!("{}\n", hex(text.as_bytes()))).collect();
     fs::write(&asked, lines).expect("a folder of our own");
-    let mut command = Command::new("timeout");
-    command.args(["300", name]).args(script).args([part.as_str(), part.name()]).args(more);
     // The Python reader shall leave no cache in the folders of the repository.
-    command
+    let ran = Command::new("timeout")
+        .arg("300")
+        .args(command)
         .current_dir(folder())
         .env("PYTHONDONTWRITEBYTECODE", "1")
-        .stdin(File::open(&asked).expect("just written"));
-    let ran = command.output().expect("coreutils");
+        .stdin(File::open(&asked).expect("just written"))
+        .output()
+        .expect("coreutils");
     let complained = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success(), "{name}: {} {complained}", ran.status);
+    assert!(ran.status.success(), "{command:?}: {} {complained}", ran.status);
     let told = String::from_utf8(ran.stdout).expect("signs and hexadecimal digits");
     let read: Option<Vec<Reading>> = told.lines().map(Reading::parse).collect();
-    let read = read.unwrap_or_else(|| panic!("{name} says something else: {complained}"));
-    assert_eq!(read.len(), texts.len(), "{name}: {complained}");
+    let read = read.unwrap_or_else(|| panic!("{command:?} says something else: {complained}"));
+    assert_eq!(read.len(), lines.lines().count(), "{command:?}: {complained}");
     read
 }
 

@@ -8,7 +8,7 @@
 //! of an object are also members of a parameter that is called as the controller is (`ParamsWrapper`), unless the request
 //! has a parameter of that name.
 
-use std::{cell::Cell, iter};
+use std::{borrow::Cow, cell::Cell, iter};
 
 use super::{
     content_declaration::ContentDeclaration,
@@ -24,6 +24,9 @@ use super::{
     template::{KeyTemplate, TemplateValueSource, TemplateVariable},
     values::{HeaderLookup, RequestValues},
 };
+
+/// No text is equal to it: these bytes are not UTF-8.
+const NO_TEXT: &[u8] = b"\xff";
 
 const IN_PATH: &str = "stands in the path, too, with another value";
 const IN_QUERY: &str = "stands in the query, too, with another value";
@@ -83,7 +86,7 @@ pub(crate) fn compare_with_other_sources<'t>(
         .iter()
         .try_for_each(|(name, value)| path.check_field(name.as_bytes(), value.as_bytes(), IN_PATH))?;
     let query = values.query().unwrap_or_default();
-    compared(ParameterLocation::Query).check_fields(query.as_bytes(), IN_QUERY)?;
+    compared(ParameterLocation::Query).check_query(query)?;
     let cookies = compared(ParameterLocation::Cookie);
     cookies.check_cookies(sent.cookies)?;
     match sent.content.filter(|content| !content.bytes.is_empty()) {
@@ -201,8 +204,23 @@ impl<'t> ExpectedSourceValues<'_, 't> {
         self.values_named_like(name).find(value).map_or(Ok(()), |wanted| Err(wanted.error(reason)))
     }
 
-    /// A query or a form.
-    fn check_fields(&self, text: &[u8], reason: &'static str) -> Result<(), ExtractKeyError> {
+    fn check_query(&self, query: &str) -> Result<(), ExtractKeyError> {
+        // Servers read a character that is not escaped in several character sets, so no value is equal to it.
+        self.check_fields(query.as_bytes(), IN_QUERY, |value| {
+            if value.is_ascii() { form::decode_leniently(value) } else { NO_TEXT.into() }
+        })
+    }
+
+    fn check_form(&self, form: &[u8]) -> Result<(), ExtractKeyError> {
+        self.check_fields(form, IN_FORM, form::decode_leniently)
+    }
+
+    fn check_fields(
+        &self,
+        text: &[u8],
+        reason: &'static str,
+        decode_value: impl Fn(&[u8]) -> Cow<'_, [u8]>,
+    ) -> Result<(), ExtractKeyError> {
         if self.is_empty() {
             return Ok(());
         }
@@ -210,7 +228,7 @@ impl<'t> ExpectedSourceValues<'_, 't> {
             if count == MOST {
                 return self.reject(MANY);
             }
-            self.check_field(&form::decode_leniently(name), &form::decode_leniently(value), reason)?;
+            self.check_field(&form::decode_leniently(name), &decode_value(value), reason)?;
         }
         Ok(())
     }
@@ -280,8 +298,7 @@ impl<'t> ExpectedSourceValues<'_, 't> {
             let given = match &member {
                 JsonMemberValue::Null => return,
                 JsonMemberValue::Text(text) => text.as_bytes(),
-                // No text equals it: these bytes are not UTF-8.
-                JsonMemberValue::Other => b"\xff",
+                JsonMemberValue::Other => NO_TEXT,
             };
             if compared.is_ok() {
                 compared = self.check_field(name.as_bytes(), given, IN_JSON);
@@ -401,11 +418,7 @@ impl CompleteBody<'_> {
             if readings.xml { xml.reject(reason) } else { Ok(()) }
         })?;
         if readings.form {
-            if readings.unsaid {
-                form.check_bare_fields(self.bytes)?
-            } else {
-                form.check_fields(self.bytes, IN_FORM)?
-            }
+            if readings.unsaid { form.check_bare_fields(self.bytes)? } else { form.check_form(self.bytes)? }
         }
         if readings.multipart && !form.is_empty() {
             form.check_multipart(&kind, self.bytes)?;

@@ -53,5 +53,9 @@ pub(super) enum ExtractValueError {
 }
 
 pub(super) const NOT_UTF8: &str = "is not UTF-8";
+/// Node, WSGI and Tomcat take the bytes of a header field for ISO 8859-1, and so does WSGI with those of a query; others take both for
+/// UTF-8.
+pub(super) const NOT_ASCII: &str =
+    "has a character beyond ASCII that is not escaped, which servers read in different character sets";
 pub(super) const TWICE: &str = "is there more than once";
 pub(super) const RESPELLED: &str = "is there in another spelling, which some servers take for the same";

@@ -4,7 +4,7 @@
 mod tests;
 
 use super::{
-    error::{ExtractKeyError, ExtractValueError, NOT_UTF8, RESPELLED, TWICE},
+    error::{ExtractKeyError, ExtractValueError, NOT_ASCII, NOT_UTF8, RESPELLED, TWICE},
     filter::TemplateValueFilter,
     json::JsonScalar,
     query,
@@ -72,9 +72,11 @@ impl TemplateVariable {
     }
 
     pub(super) fn value(&self, values: &dyn RequestValues) -> Result<String, ExtractKeyError> {
-        let value =
-            self.source.value(values).and_then(|value| self.filters.iter().try_fold(value, apply_filter));
-        match value {
+        let value = self.source.value(values).and_then(|value| match &self.source {
+            TemplateValueSource::Header(_) => check_ascii(value),
+            _ => Ok(value),
+        });
+        match value.and_then(|value| self.filters.iter().try_fold(value, apply_filter)) {
             Ok(value) if !value.is_empty() => Ok(value),
             Ok(_) => Err(self.error(ExtractValueError::Missing)),
             Err(bad) => Err(self.error(bad)),
@@ -101,7 +103,7 @@ impl TemplateValueSource {
                 HeaderLookup::Absent => return Err(ExtractValueError::Missing),
                 HeaderLookup::Several => return Err(ExtractValueError::Invalid(TWICE)),
                 HeaderLookup::Respelled => return Err(ExtractValueError::Invalid(RESPELLED)),
-                HeaderLookup::One(bytes) => into_utf8(bytes.to_vec())?,
+                HeaderLookup::One(bytes) => into_utf8(bytes)?,
             },
             Self::Host => values.request_host().ok_or(ExtractValueError::Missing)?.to_owned(),
             Self::ClientName => values.client_name().ok_or(ExtractValueError::NoClientName)?.to_owned(),
@@ -136,8 +138,13 @@ pub(super) fn apply_filter(value: String, filter: &TemplateValueFilter) -> Resul
     filter.apply(value)
 }
 
-pub(super) fn into_utf8(bytes: Vec<u8>) -> Result<String, ExtractValueError> {
-    String::from_utf8(bytes).map_err(|_| ExtractValueError::Invalid(NOT_UTF8))
+pub(super) fn into_utf8(bytes: &[u8]) -> Result<String, ExtractValueError> {
+    String::from_utf8(bytes.to_vec()).map_err(|_| ExtractValueError::Invalid(NOT_UTF8))
+}
+
+/// The value of a header field, of which every server reads the same characters.
+pub(super) fn check_ascii(value: String) -> Result<String, ExtractValueError> {
+    if value.is_ascii() { Ok(value) } else { Err(ExtractValueError::Invalid(NOT_ASCII)) }
 }
 
 /// Appends a value to the key, escaped: no character of a separator is left in it, so its end can be seen in the key.

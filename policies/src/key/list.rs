@@ -4,7 +4,7 @@ use std::mem;
 
 use super::{
     error::{ExtractKeyError, ExtractValueError, RESPELLED},
-    expand::{apply_filter, check_printable, into_utf8},
+    expand::{apply_filter, check_ascii, check_printable, into_utf8},
     filter::TemplateValueFilter,
     query::{self, CommaPolicy},
     resource::ResourceKey,
@@ -150,7 +150,7 @@ impl TemplateValueSource {
                 let lines = values.header_lines(name).map_err(|_| ExtractValueError::Invalid(RESPELLED))?;
                 let mut elements = Vec::new();
                 for line in lines {
-                    parse_elements(&into_utf8(line.to_vec())?, &mut elements)?;
+                    parse_elements(&check_ascii(into_utf8(line)?)?, &mut elements)?;
                 }
                 elements
             }

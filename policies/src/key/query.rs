@@ -4,7 +4,7 @@
 //! off, PHP makes `_` of a dot and a space, and several read `a[b]` and `a[]` as members of `a`. A parameter that one
 //! of them could take for a second value is refused.
 
-use super::error::{ExtractValueError, NOT_UTF8, RESPELLED, TWICE};
+use super::error::{ExtractValueError, NOT_ASCII, NOT_UTF8, RESPELLED, TWICE};
 use crate::path::decode_escape;
 
 pub(super) const BAD_ESCAPE: &str =
@@ -13,7 +13,9 @@ const MANY: &str =
     "is in a query with more than 1000 parameters, of which some servers see only the first ones";
 const COMMA: &str = "has a comma, at which some servers split it and others do not";
 const COMMA_BESIDE: &str = "has a comma beside another parameter, where some servers do not split it";
-const ESCAPED_COMMA: &str = "has an escaped comma, or a blank beside a comma, which servers read differently";
+const ESCAPED_COMMA: &str =
+    "has an escaped comma, or a blank at an end of an item, which servers read differently";
+const OUTER_BLANK: &str = "has a blank at an end, which some servers take off";
 const SEMICOLON: &str = "is in a query with a semicolon, which servers read differently";
 
 /// PHP (`max_input_vars`), Node (`maxKeys`) and express (`parameterLimit`) ignore the parameters after so many.
@@ -32,11 +34,12 @@ pub(super) fn parameter_value(query: &str, name: &str) -> Result<String, Extract
 /// What a comma means in a parameter of which there may be several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum CommaPolicy {
-    /// A value with a comma is refused: Spring makes two values of it, and others one.
+    /// A value with a comma is refused: Spring makes two values of it, and others one. So is the value of a single parameter with blanks at
+    /// its ends, which Spring takes off.
     #[default]
     Refuse,
     /// One parameter has all values, with commas between them. Spring does not split where there are several parameters, and reads
-    /// a comma and an escaped one alike, which others do not. So both are refused, and so are blanks beside a comma.
+    /// a comma and an escaped one alike, which others do not. So both are refused, and so are blanks at the ends of an item.
     Split,
     /// It is a character of the value.
     Keep,
@@ -50,21 +53,27 @@ pub(super) fn parameter_items(
 ) -> Result<Vec<String>, ExtractValueError> {
     let texts = raw_values(query, name)?;
     let items = texts.iter().map(|raw| decode_text(raw)).collect::<Result<Vec<_>, _>>()?;
-    if commas == CommaPolicy::Keep || !items.iter().any(|item| item.contains(',')) {
-        return Ok(items);
-    }
+    let has_comma = items.iter().any(|item| item.contains(','));
     match (commas, &*texts) {
+        (CommaPolicy::Keep, _) => Ok(items),
         (CommaPolicy::Split, [one]) => {
             let items = one.split(',').map(decode_text).collect::<Result<Vec<_>, _>>()?;
-            let is_ambiguous = |item: &String| item.contains(',') || item.trim() != item;
-            if items.iter().any(is_ambiguous) {
+            if items.iter().any(|item| item.contains(',') || has_outer_blanks(item)) {
                 return Err(ExtractValueError::Invalid(ESCAPED_COMMA));
             }
             Ok(items)
         }
-        (CommaPolicy::Split, _) => Err(ExtractValueError::Invalid(COMMA_BESIDE)),
-        _ => Err(ExtractValueError::Invalid(COMMA)),
+        (CommaPolicy::Split, _) if has_comma => Err(ExtractValueError::Invalid(COMMA_BESIDE)),
+        (CommaPolicy::Refuse, _) if has_comma => Err(ExtractValueError::Invalid(COMMA)),
+        (CommaPolicy::Refuse, [_]) if items.iter().any(|item| has_outer_blanks(item)) => {
+            Err(ExtractValueError::Invalid(OUTER_BLANK))
+        }
+        _ => Ok(items),
     }
+}
+
+fn has_outer_blanks(item: &str) -> bool {
+    item.trim() != item
 }
 
 /// The values of all parameters of that name, in their order.
@@ -99,8 +108,10 @@ fn raw_values<'q>(query: &'q str, name: &str) -> Result<Vec<&'q str>, ExtractVal
             if given.matches(&wanted) || wanted.has_list_item(&given) {
                 return Err(ExtractValueError::Invalid(RESPELLED));
             }
-        } else {
+        } else if pair.is_ascii() {
             values.push(raw_value);
+        } else {
+            return Err(ExtractValueError::Invalid(NOT_ASCII));
         }
     }
     Ok(values)
@@ -292,7 +303,9 @@ mod tests {
             ("sku=A%2cB,C", Err(COMMA), Err(ESCAPED_COMMA), Ok("A,B,C")),
             ("sku=A,+B", Err(COMMA), Err(ESCAPED_COMMA), Ok("A, B")),
             ("sku=A%20,B", Err(COMMA), Err(ESCAPED_COMMA), Ok("A ,B")),
-            ("sku=+A", Ok(" A"), Ok(" A"), Ok(" A")),
+            ("sku=+A", Err(OUTER_BLANK), Err(ESCAPED_COMMA), Ok(" A")),
+            ("sku=A%C2%A0", Err(OUTER_BLANK), Err(ESCAPED_COMMA), Ok("A\u{a0}")),
+            ("sku=+A&sku=B", Ok(" A|B"), Ok(" A|B"), Ok(" A|B")),
             ("sku=A,B&sku=C", Err(COMMA), Err(COMMA_BESIDE), Ok("A,B|C")),
             ("sku=C&sku=A%2CB", Err(COMMA), Err(COMMA_BESIDE), Ok("C|A,B")),
             ("x=1,2&sku=A", Ok("A"), Ok("A"), Ok("A")),

@@ -1,16 +1,27 @@
-// How a service with Express 4 reads `id`: by `req.param`, which has path, body and query. `node express.mjs PORT`.
+// How a service with Express 4 reads `id`: by `req.param`, which has path, body and query; and below `/from` out of one source, or each
+// item of a list. `node express.mjs PORT`.
 
 import { createRequire } from "node:module";
 
 // Node looks for what is imported beside this file only, and for what is required also in `NODE_PATH`.
 const express = createRequire(import.meta.url)("express-4");
 
+const told = (id) => (id === undefined || id === null ? "-" : typeof id === "object" ? "*" : `=${id}`);
+const each = (ids) => [ids ?? []].flat().map(told).join("\n") || "-";
+
 const service = express();
-service.use(express.json(), express.urlencoded({ extended: true }));
-service.all(["/accounts/:id", "/accounts", "/lists"], (request, response) => {
-  const id = request.param("id");
-  response.type("text/plain");
-  response.send(id === undefined || id === null ? "-" : typeof id === "object" ? "*" : `=${id}`);
+service.use((request, response, next) => {
+  response.type("text/plain").set("x-key", request.get("fencing-key"));
+  next();
 });
-service.use((error, request, response, next) => response.type("text/plain").send("!"));
+service.use(express.json(), express.urlencoded({ extended: true }));
+service.all(["/accounts/:id", "/accounts", "/lists"], (request, response) => response.send(told(request.param("id"))));
+service.post("/from/path/:id", (request, response) => response.send(told(request.params.id)));
+service.post(/^\/from\/action\/([^/]+):cancel$/, (request, response) => response.send(told(request.params[0])));
+service.post("/from/query", (request, response) => response.send(told(request.query.id)));
+service.post("/from/queries", (request, response) => response.send(each(request.query.id)));
+service.post("/from/field", (request, response) => response.send(told(request.get("x-id"))));
+service.post("/from/member", (request, response) => response.send(told(request.body.id)));
+service.post("/from/members", (request, response) => response.send(each(request.body.items.map((item) => item.id))));
+service.use((error, request, response, next) => response.send("!"));
 service.listen(Number(process.argv[2]), "127.0.0.1");

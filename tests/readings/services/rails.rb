@@ -1,6 +1,6 @@
 # How a service in Rails reads `id`: by `params`, which has path, query and body; or, with `wrapped`, by the parameter that Rails
-# makes of the members of a JSON body (ParamsWrapper), and by `_json`, which it makes of a JSON body that is a list.
-# `ruby rails.rb PORT [wrapped]`.
+# makes of the members of a JSON body (ParamsWrapper), and by `_json`, which it makes of a JSON body that is a list. Below `/from` it
+# reads a field, or each item of a list, as well. `ruby rails.rb PORT [wrapped]`.
 
 ENV["RAILS_ENV"] = "production"
 
@@ -16,22 +16,49 @@ class Service < Rails::Application
     match "accounts/:id", to: "reading#read", via: :all
     match "accounts", to: "reading#read", via: :all
     match "lists", to: "reading#read", via: :all
+    post "from/path/:id", to: "reading#read"
+    post "from/action/:id\\:cancel", to: "reading#read", format: false
+    post "from/query", to: "reading#read"
+    post "from/queries", to: "reading#each_parameter"
+    post "from/field", to: "reading#field"
+    post "from/member", to: "reading#read"
+    post "from/members", to: "reading#each_member"
   end
 end
 
 class ReadingController < ActionController::API
   # As a new application has it.
   wrap_parameters format: [:json]
+  before_action { response.set_header("x-key", request.headers["Fencing-Key"].to_s) }
 
   def read
-    id = ARGV[1] == "wrapped" ? wrapped_id : params[:id]
-    render plain: id.nil? ? "-" : id.respond_to?(:each) ? "*" : "=#{id}"
+    render plain: told(ARGV[1] == "wrapped" ? wrapped_id : params[:id])
+  end
+
+  def each_parameter
+    render plain: each(params[:id])
+  end
+
+  def field
+    render plain: told(request.headers["X-Id"])
+  end
+
+  def each_member
+    render plain: each(params[:items]&.map { |item| id_of(item) })
   end
 
   private
 
+  def told(id)
+    id.nil? ? "-" : id.respond_to?(:each) ? "*" : "=#{id}"
+  end
+
+  def each(ids)
+    ids.is_a?(Array) && ids.any? ? ids.map { |id| told(id) }.join("\n") : told(ids.presence)
+  end
+
   def wrapped_id
-    return id_of(params[:reading]) if params[:_json].nil?
+    return id_of(params[:reading]) unless request.path == "/lists"
     ids = Array(params[:_json]).map { |item| id_of(item) || item }.uniq
     ids.size == 1 ? ids.first : ids
   end

@@ -143,6 +143,16 @@ fn unequal_query_is_refused() {
             .default_refusal_reason("a/{path.id | int}"),
         Some(IN_QUERY)
     );
+    for (query, reason) in
+        [("id=%C3%A9&x=\u{e9}", None), ("id=\u{e9}", Some(IN_QUERY)), ("id=%C3%A9&ID=\u{e9}", Some(IN_QUERY))]
+    {
+        let request = FixedRequestValues {
+            path: Some(("id", "\u{e9}")),
+            query: Some(query),
+            ..FixedRequestValues::default()
+        };
+        assert_eq!(request.default_refusal_reason("a/{path.id}"), reason, "{query}");
+    }
 }
 
 /// A member within another one is compared under every name that a query gives it.

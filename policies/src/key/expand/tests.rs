@@ -118,6 +118,8 @@ fn query_parameter_parses_as_form() {
         ("id=%zz", Err(Some(BAD_ESCAPE))),
         ("i%=1&id=1", Err(Some(BAD_ESCAPE))),
         ("id=%ff", Err(Some(NOT_UTF8))),
+        ("id=\u{e9}", Err(Some(NOT_ASCII))),
+        ("id=1&id\u{e9}=2&x=\u{e9}", Ok("1")),
         ("id=a%00", Err(Some("has a control character"))),
         ("id=1;id=2", Err(Some("is in a query with a semicolon, which servers read differently"))),
     ] {
@@ -146,6 +148,7 @@ fn repeated_or_respelled_header_is_invalid() {
     assert_eq!(with(vec![other()]), invalid(RESPELLED), "alone, too");
     assert_eq!(with(vec![line(b"a"), other()]), invalid(RESPELLED));
     assert_eq!(with(vec![line(b"\xff")]), invalid(NOT_UTF8));
+    assert_eq!(with(vec![line("\u{e9}".as_bytes())]), invalid(NOT_ASCII));
     assert_eq!(with(vec![line(b"a\tb")]), invalid("has a control character"));
 }
 
@@ -264,6 +267,10 @@ fn query_and_header_lists_give_each_value() {
     };
     let skus = "sku/{header.x-skus*}";
     assert_eq!(expand_all(skus, &fields(&[("x-skus", "b, \"a\",")])).as_deref(), Ok("sku/a, sku/b"));
+    assert!(matches!(
+        expand_all(skus, &fields(&[("x-skus", "b, \u{e9}")])),
+        Err(ExtractKeyError::Invalid { why: NOT_ASCII, .. })
+    ));
     assert!(matches!(expand_all(skus, &fields(&[])), Err(ExtractKeyError::EmptyList { .. })));
     assert!(matches!(
         expand_all(skus, &fields(&[("x-skus", "a"), ("x_skus", "b")])),

@@ -1,8 +1,10 @@
-//! Services in Rails, echo, PHP, Flask and Express read one name out of several sources of a request, each in its own
+//! Services in Rails, echo, PHP, Flask, Express and Spring read one name out of several sources of a request, each in its own
 //! order. The value that they read is the one that is locked, or the request is refused.
 //!
-//! The readings of Spring and ASP.NET Core are those of their documentation, in `readings/sources.jsonl`. With
+//! The readings of ASP.NET Core are those of its documentation, in `readings/sources.jsonl`. With
 //! `REWRITE=1` the real programs read each request again, and the file is written anew.
+
+mod generated;
 
 use std::{collections::BTreeMap, env, fs, os::unix::fs::symlink, path::Path};
 
@@ -50,6 +52,7 @@ async fn start_programs() -> Vec<(&'static str, ProxyProcess)> {
     // Under a name of its own: the middleware for Node is tested with a later one.
     let modules = node_with_package("express-4", "express-4@npm:express@4.21.2").await;
     let echo = echo();
+    let spring = spring_class_path();
     let start = |name, command: &dyn Fn(u16) -> Vec<String>| (name, ProxyProcess::service(name, command));
     vec![
         start("rails", &|port| words(["ruby", &file("rails.rb"), &port.to_string()])),
@@ -58,7 +61,40 @@ async fn start_programs() -> Vec<(&'static str, ProxyProcess)> {
         start("php", &|port| words(["php", "-n", "-S", &format!("127.0.0.1:{port}"), &file("request.php")])),
         start("flask", &|port| words([&python, &file("flask_service.py"), &port.to_string()])),
         start("express", &|port| words([&modules, "node", &file("express.mjs"), &port.to_string()])),
+        start("spring", &|port| {
+            let quick = "-XX:TieredStopAtLevel=1";
+            let source = file("spring/Service.java");
+            words(["java", quick, "-XX:+UseSerialGC", "-Xmx256m", "-cp", &spring, &source, &port.to_string()])
+        }),
     ]
+}
+
+/// Debian's Spring 4.3, and the server and the reader of JSON that it runs with.
+fn spring_class_path() -> String {
+    let jars = [
+        "tomcat9-annotations-api",
+        "tomcat9-api",
+        "tomcat9-catalina",
+        "tomcat9-coyote",
+        "tomcat9-jaspic-api",
+        "tomcat9-jni",
+        "tomcat9-juli",
+        "tomcat9-util",
+        "tomcat9-util-scan",
+        "tomcat9-servlet-api",
+        "spring3-core",
+        "spring3-beans",
+        "spring3-context",
+        "spring3-expression",
+        "spring3-aop",
+        "spring3-web",
+        "spring3-web.servlet",
+        "commons-logging",
+        "jackson-core",
+        "jackson-databind",
+        "jackson-annotations",
+    ];
+    jars.map(|jar| format!("/usr/share/java/{jar}.jar")).join(":")
 }
 
 /// What the program reads of a request, as it says itself.

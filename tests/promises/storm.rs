@@ -22,7 +22,7 @@ use self::{
 };
 
 /// A seed repeats the random choices, and not the races. A failing run names its seed.
-fn seed() -> u64 {
+pub(super) fn seed() -> u64 {
     let given = env::var("FENCEGATE_SEED").ok().map(|text| text.parse().expect("a number"));
     let seed = given.unwrap_or_else(|| {
         let mut bytes = [0; 8];

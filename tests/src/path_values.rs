@@ -9,3 +9,12 @@ impl RequestValues for PathValues<'_> {
         self.0.get(name)
     }
 }
+
+/// A request whose path has this decoded value for each variable.
+pub struct OnePathValue(pub String);
+
+impl RequestValues for OnePathValue {
+    fn path(&self, _: &str) -> Option<&str> {
+        Some(&self.0)
+    }
+}

@@ -69,9 +69,12 @@ impl ForeignParserReadings {
     }
 }
 
-/// True for a reading that may be of another resource than 42.
+/// True for a reading that may be of another resource than 42. Spring joins the values of one name with commas.
 pub fn is_ambiguous_reading(reading: &str) -> bool {
-    !["=42", "-", "!"].contains(&reading)
+    match reading.strip_prefix('=') {
+        Some(values) => values.split(',').any(|value| value != "42"),
+        None => !["-", "!"].contains(&reading),
+    }
 }
 
 /// The folder with the services.

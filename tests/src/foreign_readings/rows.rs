@@ -7,10 +7,11 @@ use std::{
     path::PathBuf,
 };
 
-use fencegate_policies::key::{ExtractKeyError, KeyTemplate, RequestValues, ResourceKey};
+use fencegate_policies::key::{ExtractKeyError, KeyTemplate, ResourceKey};
 use serde::{Deserialize, Serialize};
 
 use super::reading::folder;
+use crate::path_values::OnePathValue;
 
 /// A value as a request has it: a text, or a whole number of a JSON body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,14 +61,6 @@ pub struct SpellingKeys<'r> {
     pub accepted: Vec<&'r SpelledValue>,
     /// The spellings that the gateway refuses.
     pub refused: Vec<&'r SpelledValue>,
-}
-
-struct OneValue(String);
-
-impl RequestValues for OneValue {
-    fn path(&self, _: &str) -> Option<&str> {
-        Some(&self.0)
-    }
 }
 
 impl RowSpellings {
@@ -123,7 +116,7 @@ impl RowSpellings {
         let template = KeyTemplate::parse(&template).unwrap_or_else(|error| panic!("{template}: {error:?}"));
         let mut found = SpellingKeys { keys: Vec::new(), accepted: Vec::new(), refused: Vec::new() };
         for spelling in &self.same {
-            match template.expand(&OneValue(spelling.to_string())) {
+            match template.expand(&OnePathValue(spelling.to_string())) {
                 Ok(key) => {
                     found.accepted.push(spelling);
                     if !found.keys.contains(&key) {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 
@@ -69,7 +70,13 @@ func main() {
 	service.Any("/accounts", read)
 	service.Any("/lists", read)
 	service.POST("/from/path/:id", func(c echo.Context) error {
-		return c.String(http.StatusOK, told(c.Param("id")))
+		// It is escaped if Go escapes the path in another way than the client. No path that the gateway forwards has an escaped
+		// percent sign, so nothing is decoded twice.
+		id, err := url.PathUnescape(c.Param("id"))
+		if err != nil {
+			return err
+		}
+		return c.String(http.StatusOK, told(id))
 	})
 	service.POST("/from/query", func(c echo.Context) error {
 		return c.String(http.StatusOK, told(c.QueryParam("id")))

@@ -3,6 +3,7 @@
 mod admin;
 mod balancing;
 mod bind;
+mod body_conditions;
 mod bypass;
 mod conditions;
 mod conflicts;

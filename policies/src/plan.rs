@@ -3,6 +3,7 @@
 mod admin;
 mod balancing;
 mod bind_address;
+mod body_conditions;
 pub mod buffer_limits;
 mod conditions;
 mod fence;
@@ -32,7 +33,8 @@ pub use crate::plan::peer_listener::{PeerForwardPolicy, PeerListenerSettings, Pe
 pub use admin::AdminListenerSettings;
 pub use balancing::{DnsSettings, EndpointSettings, HealthCheck, OutlierEjection, PoolLimits};
 pub use bind_address::{BindAddress, UNIX, UnixSocketFile, host_header, socket_path};
-pub use conditions::MatchConditions;
+pub use body_conditions::{BodyCondition, ConditionValue};
+pub use conditions::{MatchConditions, MatchError};
 pub use fence::{
     BodyTypeRequirement, CachedHoldLimits, EffectiveFence, EffectiveFormerLock, EmptyListPolicy, Enforcement,
     FenceMigrationSource, FenceRule, HoldPolicy, LargeBodyPolicy, LeasePolicy, LockMode, LockModeRule,
@@ -53,8 +55,8 @@ pub use once::{
 };
 pub use operation_end::OperationEndStatus;
 pub use reserved_fields::{ReservedHeaderNames, TokenHeaderNames, is_credential};
-pub use route::{EffectiveRoute, NamedConditionValue, Route, RouteId};
-pub use routing::{RouteMatch, RouteTable};
+pub use route::{EffectiveBodyCondition, EffectiveRoute, NamedConditionValue, Route, RouteId};
+pub use routing::{FindRouteError, RouteMatch, RouteTable};
 pub use served_tls::{CertificateFiles, ClientAuth, ListenerTls, TlsVersion};
 pub use service::{CanonicalAddress, ServiceId, UpstreamService, group_services};
 pub use serving::{ServingPlan, UnmatchedPolicy};
@@ -66,4 +68,5 @@ pub use upstream::{
 };
 pub use zookeeper::{AclMode, DigestCredential, ZooKeeperSettings};
 
+pub use crate::graphql::GraphqlOperation;
 pub use crate::header_name::{is_spelling_of, normalize, same_field, starts_with_spelling};

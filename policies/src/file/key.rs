@@ -342,9 +342,10 @@ fn credential_name(source: &TemplateValueSource) -> Option<&str> {
         TemplateValueSource::Header(name) | TemplateValueSource::HeaderList(name) => {
             (&**name, &SECRET_FIELDS[..])
         }
-        TemplateValueSource::Query(name) | TemplateValueSource::QueryList(name) => {
-            (&**name, &CREDENTIALS[..])
-        }
+        TemplateValueSource::Query(name)
+        | TemplateValueSource::QueryList(name)
+        | TemplateValueSource::Form(name)
+        | TemplateValueSource::FormList(name) => (&**name, &CREDENTIALS[..]),
         TemplateValueSource::Body(pointer) => (pointer.last()?, &CREDENTIALS[..]),
         TemplateValueSource::Path(_) | TemplateValueSource::Host => return None,
     };

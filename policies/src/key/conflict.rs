@@ -3,9 +3,8 @@
 //! Services merge sources: Rails reads a query over a JSON body, echo a body over the path, PHP a form and a cookie
 //! over the query. Such a service would work on another resource than the one that is locked. Every name that one
 //! reader could take for the same name counts as that name.
-//! same name counts as that name.
 
-use std::cell::Cell;
+use std::{borrow::Cow, cell::Cell};
 
 use super::{
     content_declaration::ContentDeclaration,
@@ -14,7 +13,7 @@ use super::{
     form::{self, MOST},
     members::{JsonMemberValue, visit_members},
     multipart::{self, FormPart},
-    pointer::PointerStep,
+    pointer::{JsonPointer, PointerStep},
     query::NormalizedParamName,
     search,
     sources::{ParameterConflictPolicy, ParameterLocation},
@@ -69,6 +68,29 @@ pub(crate) fn compare_with_other_sources<'t>(
         .flat_map(KeyTemplate::variables)
         .filter_map(|variable| ComparedValue::new(variable, values))
         .collect();
+    compare(&wanted, conflicts, values, sent)
+}
+
+/// Compares members of a JSON body, by which a route was chosen, with the other sources of a request. A member that is missing
+/// or no text may stand nowhere else: the service could read it there, and take the request for that of another route.
+///
+/// # Errors
+/// A member stands elsewhere under the same name and with another value.
+pub(crate) fn compare_members_with_other_sources<'t>(
+    members: impl Iterator<Item = (&'t JsonPointer, Option<String>)>,
+    values: &dyn RequestValues,
+    sent: &RequestParameterSources<'_>,
+) -> Result<(), ExtractKeyError> {
+    let wanted = members.filter_map(|(pointer, text)| ComparedValue::for_member(pointer, text));
+    compare(&wanted.collect::<Vec<_>>(), &ParameterConflictPolicy::RefuseAny, values, sent)
+}
+
+fn compare(
+    wanted: &[ComparedValue<'_>],
+    conflicts: &ParameterConflictPolicy,
+    values: &dyn RequestValues,
+    sent: &RequestParameterSources<'_>,
+) -> Result<(), ExtractKeyError> {
     let compared = |other| SourceComparison {
         wanted: wanted.iter().filter(|wanted| conflicts.compares(wanted.own, other)).collect(),
     };
@@ -95,9 +117,9 @@ pub(crate) fn compare_with_other_sources<'t>(
     }
 }
 
-/// A value of a key.
+/// A value of a key, or one by which a route was chosen.
 struct ComparedValue<'t> {
-    variable: &'t TemplateVariable,
+    variable: Cow<'t, TemplateVariable>,
     own: ParameterLocation,
     /// The name under which it may stand elsewhere.
     folded: NormalizedParamName,
@@ -111,13 +133,10 @@ impl<'t> ComparedValue<'t> {
         let folded = match &variable.source {
             TemplateValueSource::Path(name)
             | TemplateValueSource::Query(name)
-            | TemplateValueSource::QueryList(name) => NormalizedParamName::new(name.as_bytes()),
-            TemplateValueSource::Body(pointer) => {
-                let (first, rest) = pointer.steps().split_first()?;
-                let name = |step: &'t PointerStep| step.name().unwrap_or_default();
-                let rest: String = rest.iter().map(|step| format!("[{}]", name(step))).collect();
-                NormalizedParamName::new(format!("{}{rest}", name(first)).as_bytes())
-            }
+            | TemplateValueSource::QueryList(name)
+            | TemplateValueSource::Form(name)
+            | TemplateValueSource::FormList(name) => NormalizedParamName::new(name.as_bytes()),
+            TemplateValueSource::Body(pointer) => member_name(pointer)?,
             TemplateValueSource::Header(_)
             | TemplateValueSource::HeaderList(_)
             | TemplateValueSource::Host => return None,
@@ -127,7 +146,19 @@ impl<'t> ComparedValue<'t> {
             true => variable.item_values(values).ok()?,
             false => vec![variable.value(values).ok()?],
         };
+        let variable = Cow::Borrowed(variable);
         Some(Self { variable, own, folded: folded.without_indexes(), values: known })
+    }
+
+    /// `text`: the value of the member, where it is a text, an integer or a boolean.
+    fn for_member(pointer: &JsonPointer, text: Option<String>) -> Option<Self> {
+        let source = TemplateValueSource::Body(pointer.clone());
+        Some(Self {
+            variable: Cow::Owned(TemplateVariable::without_filters(source)),
+            own: ParameterLocation::Json,
+            folded: member_name(pointer)?.without_indexes(),
+            values: text.into_iter().collect(),
+        })
     }
 
     /// The service works on a resource that is locked, if it reads `other`. Of a list it may read a part.
@@ -139,6 +170,14 @@ impl<'t> ComparedValue<'t> {
     fn error(&self, reason: &'static str) -> ExtractKeyError {
         self.variable.error(ExtractValueError::Invalid(reason))
     }
+}
+
+/// The name that a member of a body has in a query or a form: `a[id]` for `/a/id`.
+fn member_name(pointer: &JsonPointer) -> Option<NormalizedParamName> {
+    let (first, rest) = pointer.steps().split_first()?;
+    let name = |step: &PointerStep| step.name().unwrap_or_default().to_owned();
+    let rest: String = rest.iter().map(|step| format!("[{}]", name(step))).collect();
+    Some(NormalizedParamName::new(format!("{}{rest}", name(first)).as_bytes()))
 }
 
 /// The values that one source is compared with.
@@ -224,16 +263,19 @@ impl<'t> SourceComparison<'_, 't> {
         let Some(parts) = multipart::parts(kind, body, MOST) else { return self.check_malformed(body) };
         for part in parts {
             match part {
-                FormPart::Named(names, value) => {
-                    for name in names {
-                        self.check_field(name.as_bytes(), value, IN_FORM)?;
-                        self.check_field(&form::decode_leniently(name.as_bytes()), value, IN_FORM)?;
-                    }
+                FormPart::Named { name, head: _, content } => self.check_part(&name, content)?,
+                FormPart::Fallback { names, content } => {
+                    names.iter().try_for_each(|name| self.check_part(name, content))?
                 }
                 FormPart::Unclear(head) => self.check_malformed(head)?,
             }
         }
         Ok(())
+    }
+
+    fn check_part(&self, name: &str, content: &[u8]) -> Result<(), ExtractKeyError> {
+        self.check_field(name.as_bytes(), content, IN_FORM)?;
+        self.check_field(&form::decode_leniently(name.as_bytes()), content, IN_FORM)
     }
 
     fn check_json(&self, body: &[u8]) -> Result<(), ExtractKeyError> {

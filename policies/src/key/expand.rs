@@ -4,10 +4,10 @@
 mod tests;
 
 use super::{
+    body::BodyValues,
     error::{ExtractKeyError, ExtractValueError, NOT_UTF8, RESPELLED, TWICE},
     filter::TemplateValueFilter,
-    json::JsonScalar,
-    query,
+    query::{Parameters, single_value},
     resource::ResourceKey,
     template::{KeyTemplate, KeyTemplatePart, TemplateValueSource, TemplateVariable},
     values::{HeaderLookup, RequestValues},
@@ -57,7 +57,7 @@ pub(crate) fn query_value(values: &dyn RequestValues, name: &str) -> Result<Opti
 }
 
 impl TemplateVariable {
-    fn without_filters(source: TemplateValueSource) -> Self {
+    pub(super) fn without_filters(source: TemplateValueSource) -> Self {
         Self { source, filters: Vec::new(), span: 0..0 }
     }
 
@@ -92,7 +92,11 @@ impl TemplateValueSource {
     pub(super) fn value(&self, values: &dyn RequestValues) -> Result<String, ExtractValueError> {
         let value = match self {
             Self::Path(name) => values.path(name).ok_or(ExtractValueError::Missing)?.to_owned(),
-            Self::Query(name) => query::parameter_value(values.query().unwrap_or_default(), name)?,
+            Self::Query(name) => Parameters::Query(values.query().unwrap_or_default()).value(name)?,
+            Self::Form(name) => {
+                let form = values.body().and_then(BodyValues::form).ok_or(ExtractValueError::Missing)?;
+                single_value(form.values(name)?)?
+            }
             Self::Header(name) => match values.header(name) {
                 HeaderLookup::Absent => return Err(ExtractValueError::Missing),
                 HeaderLookup::Several => return Err(ExtractValueError::Invalid(TWICE)),
@@ -100,12 +104,13 @@ impl TemplateValueSource {
                 HeaderLookup::One(bytes) => into_utf8(bytes.to_vec())?,
             },
             Self::Host => values.host().ok_or(ExtractValueError::Missing)?.to_owned(),
-            Self::QueryList(_) | Self::HeaderList(_) => return Err(ExtractValueError::Missing),
-            Self::Body(pointer) => match values.body().and_then(|body| body.value_at(pointer)) {
-                None | Some(JsonScalar::Null) => return Err(ExtractValueError::Missing),
-                Some(JsonScalar::Value(value)) => value.clone(),
-                Some(JsonScalar::Unfit(reason)) => return Err(ExtractValueError::Invalid(reason)),
-            },
+            Self::QueryList(_) | Self::FormList(_) | Self::HeaderList(_) => {
+                return Err(ExtractValueError::Missing);
+            }
+            Self::Body(pointer) => {
+                let found = values.body().and_then(BodyValues::json).and_then(|body| body.value_at(pointer));
+                found.ok_or(ExtractValueError::Missing)?.key_text()?.to_owned()
+            }
         };
         check_printable(value)
     }

@@ -21,13 +21,14 @@ use serde::{
 };
 
 use super::{
+    error::{ExtractValueError, ParseBodyError},
     pointer::{DEEPEST, JsonPointer, PointerStep},
     resource::ResourceKey,
 };
 
-/// The values of one body that the keys of one fence need.
+/// The values of one JSON body that the keys of one fence, or the conditions of routes, need.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct BodyValues {
+pub struct JsonValues {
     leaves: Vec<(JsonPointer, JsonScalar)>,
     /// Of each pointer that leads to every item of a list.
     lists: Vec<(JsonPointer, JsonList)>,
@@ -58,8 +59,9 @@ impl JsonList {
         self.open -= 1;
         match value {
             JsonScalar::Null => self.unfit = self.unfit.or(Some(UNFIT_ITEM)),
+            JsonScalar::Boolean(_) => self.unfit = self.unfit.or(Some(UNFIT_BOOLEAN)),
             JsonScalar::Unfit(reason) => self.unfit = self.unfit.or(Some(reason)),
-            JsonScalar::Value(value) => {
+            JsonScalar::Text(value) | JsonScalar::Integer(value) => {
                 self.count += 1;
                 if self.values.len() <= ResourceKey::MOST_IN_SET {
                     self.values.insert(value);
@@ -71,50 +73,42 @@ impl JsonList {
 
 /// The value to which a pointer leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum JsonScalar {
+pub(crate) enum JsonScalar {
     Null,
-    /// A string; or an integer in its only spelling.
-    Value(String),
+    Text(String),
+    /// In its only spelling.
+    Integer(String),
+    /// No part of a key, but a condition may ask for it.
+    Boolean(bool),
     /// A value that cannot be part of a key, and why.
     Unfit(&'static str),
 }
 
-/// Why no key can be taken from a body. The client is at fault; no message repeats text of the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ParseBodyError {
-    #[error("the body is not said to be JSON: `Content-Type` has to be `application/json` or end in `+json`")]
-    NotDeclared,
-    #[error(
-        "the body's `Content-Type` is there in another spelling, which some servers take for the same and others do not see"
-    )]
-    DeclaredTwice,
-    #[error("the body is said to be in another character set than UTF-8")]
-    Charset,
-    #[error("the body has a `Content-Encoding`")]
-    Encoded,
-    #[error("the body is not JSON")]
-    NotJson,
-    #[error("the body has an object with two members of one name")]
-    DuplicateMember,
-    #[error(
-        "the body has a member that a key asks for in a second spelling, which some servers take for the same"
-    )]
-    Respelled,
-    #[error("the body has a member with NUL in its name, which some servers take for the name before it")]
-    NulInName,
-    #[error("the body is nested deeper than {DEEPEST} levels")]
-    TooDeep,
-    #[error(
-        "the body has a list with more items than the keys name, or an object with more members in its place"
-    )]
-    TooLong,
+impl JsonScalar {
+    /// The value as a part of a key: a text and an integer of the same characters are one.
+    pub(super) fn key_text(&self) -> Result<&str, ExtractValueError> {
+        match self {
+            Self::Null => Err(ExtractValueError::Missing),
+            Self::Text(value) | Self::Integer(value) => Ok(value),
+            Self::Boolean(_) => Err(ExtractValueError::Invalid(UNFIT_BOOLEAN)),
+            Self::Unfit(reason) => Err(ExtractValueError::Invalid(reason)),
+        }
+    }
 }
 
-impl BodyValues {
+impl JsonValues {
+    /// The largest integer that a double holds exactly. Readers with doubles round larger ones (RFC 7493, 2.2).
+    pub(crate) const LARGEST_IN_DOUBLE: u64 = (1 << 53) - 1;
+    /// The largest integer of 64 bits with a sign.
+    pub(crate) const LARGEST_IN_64_BITS: u64 = i64::MAX.unsigned_abs();
+
     /// Memory is bounded by the member names and by the values of `pointers`, however many values there are.
+    ///
+    /// `largest`: the largest magnitude of an integer that the service reads exactly.
     pub(crate) fn parse<'p>(
         bytes: &[u8],
         pointers: impl Iterator<Item = &'p JsonPointer>,
+        largest: u64,
     ) -> Result<Self, ParseBodyError> {
         let mut asked: Vec<&JsonPointer> = Vec::new();
         for pointer in pointers {
@@ -124,7 +118,7 @@ impl BodyValues {
         }
         let lists = asked.iter().filter(|pointer| pointer.is_list());
         let lists = lists.map(|pointer| ((*pointer).clone(), JsonList::default())).collect();
-        let mut findings = FoundJsonValues { body: Self { leaves: Vec::new(), lists }, bad: None };
+        let mut findings = FoundJsonValues { body: Self { leaves: Vec::new(), lists }, largest, bad: None };
         let root = JsonVisitor { asked, depth: 0, findings: &mut findings };
         let mut json = serde_json::Deserializer::from_slice(bytes);
         match root.deserialize(&mut json).and_then(|()| json.end()) {
@@ -134,7 +128,7 @@ impl BodyValues {
     }
 
     /// `None` where the body has no such value, or where no pointer named the value when the body was read.
-    pub(super) fn value_at(&self, pointer: &JsonPointer) -> Option<&JsonScalar> {
+    pub(crate) fn value_at(&self, pointer: &JsonPointer) -> Option<&JsonScalar> {
         self.leaves.iter().find(|(known, _)| known == pointer).map(|(_, leaf)| leaf)
     }
 
@@ -147,7 +141,9 @@ impl BodyValues {
 
 /// The values that have been found so far.
 struct FoundJsonValues {
-    body: BodyValues,
+    body: JsonValues,
+    /// The largest magnitude of an integer that is a value.
+    largest: u64,
     /// Why the walk ended early, where the parser itself found no fault.
     bad: Option<ParseBodyError>,
 }
@@ -184,6 +180,14 @@ impl<'p> JsonVisitor<'_, 'p> {
                 _ => {}
             }
         }
+    }
+
+    fn record_integer(self, magnitude: u64, text: String) {
+        let is_exact = magnitude <= self.findings.largest;
+        self.record(|| match is_exact {
+            true => JsonScalar::Integer(text.clone()),
+            false => JsonScalar::Unfit(UNFIT_NUMBER),
+        });
     }
 
     /// Notes which lists this one is.
@@ -275,18 +279,18 @@ impl<'de> Visitor<'de> for JsonVisitor<'_, '_> {
         Ok(())
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        self.record(|| JsonScalar::Unfit(UNFIT_BOOLEAN));
+    fn visit_bool<E>(self, value: bool) -> Result<(), E> {
+        self.record(|| JsonScalar::Boolean(value));
         Ok(())
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<(), E> {
-        self.record(|| integer(value, value.to_string()));
+        self.record_integer(value, value.to_string());
         Ok(())
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<(), E> {
-        self.record(|| integer(value.unsigned_abs(), value.to_string()));
+        self.record_integer(value.unsigned_abs(), value.to_string());
         Ok(())
     }
 
@@ -297,7 +301,7 @@ impl<'de> Visitor<'de> for JsonVisitor<'_, '_> {
     }
 
     fn visit_str<E>(self, value: &str) -> Result<(), E> {
-        self.record(|| JsonScalar::Value(value.to_owned()));
+        self.record(|| JsonScalar::Text(value.to_owned()));
         Ok(())
     }
 
@@ -366,13 +370,6 @@ const UNFIT_BOOLEAN: &str = "is a boolean, which some readers take for 1 or 0, a
 const UNFIT_SHAPE: &str = "is an object or a list";
 const UNFIT_ITEM: &str = "is missing in an item of its list";
 const UNFIT_LIST: &str = "has something else than a list in the place of a list";
-
-/// The largest integer that a double holds exactly. Readers with doubles round larger ones (RFC 7493, 2.2).
-const EXACT: u64 = (1 << 53) - 1;
-
-fn integer(magnitude: u64, text: String) -> JsonScalar {
-    if magnitude <= EXACT { JsonScalar::Value(text) } else { JsonScalar::Unfit(UNFIT_NUMBER) }
-}
 
 /// Two names have the same folded form if a reader that ignores case takes them for one.
 fn fold_name(name: &str) -> impl Iterator<Item = char> {

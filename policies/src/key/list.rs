@@ -3,9 +3,10 @@
 use std::mem;
 
 use super::{
+    body::BodyValues,
     error::{ExtractKeyError, ExtractValueError, RESPELLED},
     expand::{apply_filter, check_printable, into_utf8},
-    query,
+    query::Parameters,
     resource::ResourceKey,
     template::{KeyTemplate, TemplateValueSource, TemplateVariable},
     values::RequestValues,
@@ -76,7 +77,11 @@ impl TemplateVariable {
 impl TemplateValueSource {
     fn list_values(&self, values: &dyn RequestValues) -> Result<ListValues, ExtractValueError> {
         let texts = match self {
-            Self::QueryList(name) => query::parameter_values(values.query().unwrap_or_default(), name)?,
+            Self::QueryList(name) => Parameters::Query(values.query().unwrap_or_default()).values(name)?,
+            Self::FormList(name) => match values.body().and_then(BodyValues::form) {
+                Some(form) => form.values(name)?,
+                None => Vec::new(),
+            },
             Self::HeaderList(name) => {
                 let lines = values.header_lines(name).map_err(|_| ExtractValueError::Invalid(RESPELLED))?;
                 let mut elements = Vec::new();
@@ -86,7 +91,9 @@ impl TemplateValueSource {
                 elements
             }
             Self::Body(pointer) => {
-                let Some(list) = values.body().and_then(|body| body.list_at(pointer)) else {
+                let Some(list) =
+                    values.body().and_then(BodyValues::json).and_then(|body| body.list_at(pointer))
+                else {
                     return Ok(ListValues { values: Vec::new(), count: 0, is_cut: false });
                 };
                 if let Some(reason) = list.fault() {
@@ -98,7 +105,7 @@ impl TemplateValueSource {
                     is_cut: list.values.len() > ResourceKey::MOST_IN_SET,
                 });
             }
-            Self::Path(_) | Self::Query(_) | Self::Header(_) | Self::Host => {
+            Self::Path(_) | Self::Query(_) | Self::Form(_) | Self::Header(_) | Self::Host => {
                 return Err(ExtractValueError::Missing);
             }
         };

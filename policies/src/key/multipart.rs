@@ -2,6 +2,11 @@
 //!
 //! Readers disagree about broken bodies: about line ends, repeated boundaries, folded lines and escapes in names.
 //! Such a body, or such a part of it, is rejected. Nothing is decoded.
+//!
+//! The crate `multer` (3.1) answers another question. It gives one reading of a stream, and of two names or of two
+//! dispositions it takes one without a word; here a body with two readings must not pass.
+
+use super::error::{ExtractValueError, NOT_UTF8};
 
 /// The longest boundary (RFC 2046, 5.1.1).
 const LONGEST_BOUNDARY: usize = 70;
@@ -9,8 +14,10 @@ const LONGEST_BOUNDARY: usize = 70;
 /// A part of a body.
 #[derive(Debug)]
 pub(super) enum FormPart<'b> {
-    /// Every name that some reader gives to the part, and its content.
-    Named(Vec<String>, &'b [u8]),
+    /// Every reader gives it this name.
+    Named { name: String, head: &'b [u8], content: &'b [u8] },
+    /// Without a disposition: every name that some reader gives to the part.
+    Fallback { names: Vec<String>, content: &'b [u8] },
     /// The head of a part in which two readers could find two names.
     Unclear(&'b [u8]),
 }
@@ -88,14 +95,22 @@ fn part(part: &[u8]) -> FormPart<'_> {
     };
     let head = &part[..end];
     let content = &part[end + 4..];
-    match names(&String::from_utf8_lossy(head)) {
-        Some(names) => FormPart::Named(names, content),
+    match part_name(&String::from_utf8_lossy(head)) {
+        Some(PartName::Disposed(name)) => FormPart::Named { name, head, content },
+        Some(PartName::Fallback(names)) => FormPart::Fallback { names, content },
         None => FormPart::Unclear(head),
     }
 }
 
-/// The names of a part with this head. `None` where two readers could find two names.
-fn names(head: &str) -> Option<Vec<String>> {
+/// What the head of a part calls it.
+enum PartName {
+    Disposed(String),
+    /// Without a disposition: every name that some reader gives to the part.
+    Fallback(Vec<String>),
+}
+
+/// `None` where two readers could find two names.
+fn part_name(head: &str) -> Option<PartName> {
     const NAMING: [&str; 3] = ["content-disposition", "content-id", "content-type"];
     let mut disposed = None;
     // Some readers take one of these for the name of a part without a disposition.
@@ -110,24 +125,82 @@ fn names(head: &str) -> Option<Vec<String>> {
         }
         let (field, value) = line.split_once(':')?;
         match &*field.to_ascii_lowercase() {
-            "content-disposition" => disposed = Some(disposition_name(value)?),
+            "content-disposition" => disposed = Some(parse_disposition(value)?.name),
             "content-id" | "content-type" => others.push(value.trim()),
             _ if NAMING.iter().any(|naming| line.to_ascii_lowercase().contains(naming)) => return None,
             _ => {}
         }
     }
     if let Some(name) = disposed {
-        return Some(vec![name.to_owned()]);
+        return Some(PartName::Disposed(name.to_owned()));
     }
     let spelt = |value: &&str| {
         let bare = value.split(';').next().unwrap_or_default().trim();
         [(*value).to_owned(), bare.trim_start_matches('<').trim_end_matches('>').to_owned()]
     };
-    Some(others.iter().flat_map(spelt).collect())
+    Some(PartName::Fallback(others.iter().flat_map(spelt).collect()))
 }
 
-/// The parameter `name` of a `Content-Disposition`.
-fn disposition_name(disposition: &str) -> Option<&str> {
+const FILE: &str = "is in a part of a form that has a file name, which some servers take for no value";
+const UNUSUAL: &str =
+    "is in a part of a form that is not said to be plain text in UTF-8, which servers read differently";
+
+/// The content of a part with this head, where every reader takes it for the same text.
+///
+/// Readers decode by the part's own `Content-Type`, some also by `Content-Transfer-Encoding`, and aiohttp reads as many bytes
+/// as the part's `Content-Length` says.
+///
+/// # Errors
+/// A reader could take another text, or a file.
+pub(super) fn text_content(head: &[u8], content: &[u8]) -> Result<String, ExtractValueError> {
+    let head = std::str::from_utf8(head).map_err(|_| ExtractValueError::Invalid(UNUSUAL))?;
+    let mut seen = Vec::new();
+    for line in head.split("\r\n") {
+        let (field, value) = line.split_once(':').ok_or(ExtractValueError::Invalid(UNUSUAL))?;
+        let field = field.to_ascii_lowercase();
+        let value = value.trim();
+        let is_plain = match &*field {
+            "content-disposition" if parse_disposition(value).is_none_or(|disposed| disposed.has_more) => {
+                return Err(ExtractValueError::Invalid(FILE));
+            }
+            "content-disposition" => true,
+            "content-type" => is_utf8_text(value),
+            "content-length" => value == content.len().to_string(),
+            "content-transfer-encoding" => {
+                ["binary", "8bit", "7bit"].iter().any(|plain| value.eq_ignore_ascii_case(plain))
+            }
+            _ => false,
+        };
+        if !is_plain || seen.contains(&field) {
+            return Err(ExtractValueError::Invalid(UNUSUAL));
+        }
+        seen.push(field);
+    }
+    String::from_utf8(content.to_vec()).map_err(|_| ExtractValueError::Invalid(NOT_UTF8))
+}
+
+/// `text/plain`, in no other character set than UTF-8.
+fn is_utf8_text(kind: &str) -> bool {
+    let mut parts = kind.split(';').map(str::trim);
+    let is_text = parts.next().is_some_and(|named| named.eq_ignore_ascii_case("text/plain"));
+    let is_utf8 = |parameter: &str| {
+        let charset = parameter.split_once('=').filter(|(name, _)| name.eq_ignore_ascii_case("charset"));
+        charset.is_some_and(|(_, value)| {
+            let bare = value.strip_prefix('"').and_then(|value| value.strip_suffix('"')).unwrap_or(value);
+            bare.eq_ignore_ascii_case("utf-8") || bare.eq_ignore_ascii_case("utf8")
+        })
+    };
+    is_text && parts.all(is_utf8)
+}
+
+/// A `Content-Disposition` in which every reader finds one name.
+struct PartDisposition<'h> {
+    name: &'h str,
+    /// There is a further parameter, such as `filename`.
+    has_more: bool,
+}
+
+fn parse_disposition(disposition: &str) -> Option<PartDisposition<'_>> {
     const KIND: &str = "form-data";
     let disposition = disposition.trim();
     if !disposition.get(..KIND.len())?.eq_ignore_ascii_case(KIND) {
@@ -135,6 +208,7 @@ fn disposition_name(disposition: &str) -> Option<&str> {
     }
     let mut rest = disposition[KIND.len()..].trim_start();
     let mut name = None;
+    let mut has_more = false;
     while !rest.is_empty() {
         rest = rest.strip_prefix(';')?.trim_start();
         if rest.is_empty() {
@@ -157,10 +231,12 @@ fn disposition_name(disposition: &str) -> Option<&str> {
             }
         } else if parameter.trim().starts_with("name") {
             return None;
+        } else {
+            has_more = true;
         }
         rest = after.trim_start();
     }
-    name
+    name.map(|name| PartDisposition { name, has_more })
 }
 
 #[cfg(test)]
@@ -174,7 +250,11 @@ mod tests {
     fn parsed_parts(kind: &str, body: &str) -> Option<Vec<(String, String)>> {
         let mut found = Vec::new();
         for part in parts(kind, body.as_bytes(), 4)? {
-            let FormPart::Named(names, content) = part else { return None };
+            let (names, content) = match part {
+                FormPart::Named { name, head: _, content } => (vec![name], content),
+                FormPart::Fallback { names, content } => (names, content),
+                FormPart::Unclear(_) => return None,
+            };
             let content = String::from_utf8_lossy(content);
             found.extend(names.into_iter().map(|name| (name, content.clone().into_owned())));
         }
@@ -283,7 +363,67 @@ mod tests {
         }
     }
 
+    fn text_of(head: &str, content: &str) -> Result<String, &'static str> {
+        match text_content(head.as_bytes(), content.as_bytes()) {
+            Ok(text) => Ok(text),
+            Err(ExtractValueError::Invalid(reason)) => Err(reason),
+            Err(ExtractValueError::Missing) => Err("missing"),
+        }
+    }
+
+    /// A text is taken from a part whose head leaves no other reading.
+    #[test]
+    fn plain_part_has_text() {
+        const NAMED: &str = "Content-Disposition: form-data; name=\"id\"";
+        for more in [
+            "",
+            "\r\nContent-Type: text/plain",
+            "\r\ncontent-type: Text/Plain; charset=UTF-8",
+            "\r\nContent-Type: text/plain;charset=\"utf8\"",
+            "\r\nContent-Length: 2",
+            "\r\nContent-Transfer-Encoding: 8bit",
+        ] {
+            assert_eq!(text_of(&format!("{NAMED}{more}"), "42").as_deref(), Ok("42"), "{more}");
+        }
+        for more in [
+            "\r\nContent-Type: text/plain; charset=utf-16",
+            "\r\nContent-Type: text/plain; charset=utf-8; charset=utf-16",
+            "\r\nContent-Type: text/plain; format=flowed",
+            "\r\nContent-Type: application/json",
+            "\r\nContent-Type: text/plain\r\nContent-Type: text/plain",
+            "\r\nContent-Length: 1",
+            "\r\nContent-Transfer-Encoding: base64",
+            "\r\nContent-Transfer-Encoding: quoted-printable",
+            "\r\nContent-Encoding: gzip",
+            "\r\nX-Other: 1",
+        ] {
+            assert_eq!(text_of(&format!("{NAMED}{more}"), "42"), Err(UNUSUAL), "{more}");
+        }
+        for more in ["; filename=\"a\"", "; filename=\"\"", "; filename*=utf-8''a", "; size=2"] {
+            assert_eq!(text_of(&format!("{NAMED}{more}"), "42"), Err(FILE), "{more}");
+        }
+        assert_eq!(
+            text_content(NAMED.as_bytes(), b"\xff")
+                .err()
+                .map(|bad| matches!(bad, ExtractValueError::Invalid(NOT_UTF8))),
+            Some(true)
+        );
+    }
+
     proptest! {
+        #[test]
+        fn any_head_has_text_or_reason(
+            head in prop::collection::vec(
+                prop::sample::select(vec!["Content-Disposition: form-data; name=a", "Content-Type: ", "\r\n", ";", "\"", ":", "\u{e9}"]),
+                0..8,
+            ),
+            content: Vec<u8>,
+        ) {
+            if let Ok(text) = text_content(head.concat().as_bytes(), &content) {
+                prop_assert_eq!(text.into_bytes(), content);
+            }
+        }
+
         #[test]
         fn any_text_parses_without_panic(
             kind in "\\PC{0,20}|multipart/form-data; boundary=-{0,3}",

@@ -154,6 +154,10 @@ fn parse_source(word: &str, span: ByteSpan) -> Result<TemplateValueSource, Parse
             Some("") | None => TemplateValueSource::Query(name.into()),
             Some(name) => TemplateValueSource::QueryList(name.into()),
         }),
+        ("form", Some(name)) if is_parameter(name) => Ok(match name.strip_suffix('*') {
+            Some("") | None => TemplateValueSource::Form(name.into()),
+            Some(name) => TemplateValueSource::FormList(name.into()),
+        }),
         ("header", Some(name)) if is_token(name) => {
             let name = name.to_ascii_lowercase();
             Ok(match name.strip_suffix('*') {
@@ -205,6 +209,7 @@ mod tests {
             ("{path.a b}", 1..9, "a source has a name after a dot, such as `path.order_id`"),
             ("{header.a:b}", 1..11, "a source has a name after a dot, such as `path.order_id`"),
             ("{query:a}", 1..8, "a source has a name after a dot, such as `path.order_id`"),
+            ("{form:/a}", 1..8, "a source has a name after a dot, such as `path.order_id`"),
             ("{host.x}", 1..7, "`host` has no parts"),
             ("{host:80}", 1..8, "`host` has no parts"),
             ("{body}", 1..5, "a pointer begins with a slash, such as `body:/order/id`"),
@@ -235,7 +240,7 @@ mod tests {
         /// Any text is a template that is written as it was read, or an error with its place.
         #[test]
         fn template_round_trips_or_fails_in_place(
-            text in "\\PC{0,20}|([a-c/:%}]|\\{|\\{(path|query|header)\\.[a-z]{1,2}|\\{host|\\{body:(/[a-z~01]{0,2}){0,2}| ?\\| ?(lower|trim|int|uuid|match\\('[a-z}|]{0,3}'\\)|without\\('[.x]{0,2}'\\))|\\}){0,9}",
+            text in "\\PC{0,20}|([a-c/:%}]|\\{|\\{(path|query|form|header)\\.[a-z]{1,2}|\\{host|\\{body:(/[a-z~01]{0,2}){0,2}| ?\\| ?(lower|trim|int|uuid|match\\('[a-z}|]{0,3}'\\)|without\\('[.x]{0,2}'\\))|\\}){0,9}",
         ) {
             match KeyTemplate::parse(&text) {
                 Ok(template) => {

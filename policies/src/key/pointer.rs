@@ -42,6 +42,11 @@ impl JsonPointer {
         self.steps.iter().rev().find_map(PointerStep::name)
     }
 
+    /// The first name of the pointer; `None` where it begins with items of a list.
+    pub(crate) fn first(&self) -> Option<&str> {
+        self.steps.first().and_then(PointerStep::name)
+    }
+
     /// True if the pointer leads to a value of each item of a list.
     pub(crate) fn is_list(&self) -> bool {
         self.steps.contains(&PointerStep::EveryItem)

@@ -10,9 +10,9 @@ use super::{
     shown::{self, format_duration},
 };
 use crate::key::{
-    ContentDeclaration, ExpandedKeys, ExtractKeyError, JsonPointer, KeyTemplate, ParameterConflictPolicy,
-    RequestParameterSources, RequestValues, ResourceKey, compare_with_other_sources,
-    json::{BodyValues, ParseBodyError},
+    BodyValues, ContentDeclaration, ExpandedKeys, ExtractKeyError, FormValues, JsonValues, KeyTemplate,
+    ParameterConflictPolicy, ParseBodyError, RequestParameterSources, RequestValues, ResourceKey,
+    compare_with_other_sources,
 };
 use crate::permits::PermitCount;
 use crate::plan::peer_listener::PeerForwardPolicy;
@@ -47,6 +47,8 @@ pub struct FenceRule {
     pub max_response: usize,
     pub large_bodies: LargeBodyPolicy,
     pub body_type: BodyTypeRequirement,
+    /// The service reads every integer of 64 bits in JSON exactly. Default: as a double, which has 53.
+    pub exact_numbers: bool,
     /// How many items a list in a body may have of which keys are made; `None` where no key is made of an item. Each of these
     /// items is in a key.
     pub only: Option<usize>,
@@ -180,6 +182,7 @@ impl FenceRule {
             max_response: 1 << 20,
             large_bodies: LargeBodyPolicy::default(),
             body_type: BodyTypeRequirement::default(),
+            exact_numbers: false,
             only: None,
             max_keys: Self::MAX_KEYS,
             empty: EmptyListPolicy::default(),
@@ -197,11 +200,10 @@ impl FenceRule {
 
     /// True if a key or an operation is not known before the body is: see [`FenceRule::parse_body`].
     pub fn reads_body(&self) -> bool {
-        self.pointers().next().is_some()
+        self.all_templates().any(KeyTemplate::reads_body)
     }
 
-    /// Reads a request body for [`RequestValues`](crate::key::RequestValues), and keeps the values that this fence's
-    /// keys and operations need.
+    /// Reads a request body for [`RequestValues`], and keeps the values that this fence's keys and operations need.
     ///
     /// # Errors
     /// Another reader could take other values from it.
@@ -210,10 +212,20 @@ impl FenceRule {
         declaration: &ContentDeclaration<'_>,
         bytes: &[u8],
     ) -> Result<BodyValues, ParseBodyError> {
+        let form_fields = || self.all_templates().flat_map(KeyTemplate::form_fields);
+        if form_fields().next().is_some() {
+            let encoding = declaration.require_form()?;
+            return FormValues::parse(encoding, bytes, form_fields()).map(BodyValues::Form);
+        }
         if self.body_type == BodyTypeRequirement::Json {
             declaration.require_json()?;
         }
-        BodyValues::parse(bytes, self.pointers())
+        let largest = match self.exact_numbers {
+            true => JsonValues::LARGEST_IN_64_BITS,
+            false => JsonValues::LARGEST_IN_DOUBLE,
+        };
+        let pointers = self.all_templates().flat_map(KeyTemplate::pointers);
+        JsonValues::parse(bytes, pointers, largest).map(BodyValues::Json)
     }
 
     /// The number of permits of a key; `None` where one request, or any number of readers, can hold it.
@@ -232,9 +244,10 @@ impl FenceRule {
         self.keys.iter().map(|key| (key, &self.placing)).chain(former)
     }
 
-    fn pointers(&self) -> impl Iterator<Item = &JsonPointer> {
+    /// Of its keys and of its operations.
+    pub(crate) fn all_templates(&self) -> impl Iterator<Item = &KeyTemplate> {
         let once = self.once.iter().flat_map(IdempotencyRule::templates);
-        self.templates().chain(once).flat_map(KeyTemplate::pointers)
+        self.templates().chain(once)
     }
 
     /// The rule by which a request with that method is an operation; `None` where the method only reads.
@@ -474,6 +487,8 @@ pub struct EffectiveFence {
     pub upload_timeout: Option<String>,
     /// What a body must be declared as from which a key is taken: `json`, or `any`.
     pub body_type: &'static str,
+    /// Whether integers of 64 bits in JSON are values, or those that a double holds exactly.
+    pub exact_numbers: bool,
     /// Operations that happen at most once: where they are stored.
     pub once: Option<&'static str>,
     /// How operations are named and kept; absent without `once`.
@@ -525,6 +540,7 @@ impl EffectiveFence {
             max_response,
             large_bodies,
             body_type,
+            exact_numbers,
             only,
             max_keys,
             empty,
@@ -559,6 +575,7 @@ impl EffectiveFence {
             large_bodies: large_bodies.as_str(),
             upload_timeout: upload_timeout(*large_bodies).map(format_duration),
             body_type: body_type.as_str(),
+            exact_numbers: *exact_numbers,
             once: once.as_ref().map(|once| once.store.as_str()),
             operation: once.as_ref().map(EffectiveIdempotency::new),
             only: *only,

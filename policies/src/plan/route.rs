@@ -5,12 +5,14 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{
+    body_conditions::{BodyCondition, ConditionValue},
     conditions::MatchConditions,
     fence::{EffectiveFence, FenceRule},
     reserved_fields::is_credential,
     upstream::UpstreamId,
 };
 use crate::{
+    graphql::GraphqlOperation,
     host::HostMatcher,
     path::{CanonicalPath, PathParams, PathTemplate},
 };
@@ -70,6 +72,11 @@ pub struct EffectiveRoute {
     pub headers: Vec<NamedConditionValue>,
     /// The parameters of the query that a request must have, each with its value.
     pub query: Vec<NamedConditionValue>,
+    /// The members of a JSON body that a request must have, each with the values that count.
+    pub body: Vec<EffectiveBodyCondition>,
+    /// `query` or `mutation`, if the route takes requests by what they can do as GraphQL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub graphql: Option<&'static str>,
     /// Protocols that its requests may switch to.
     pub upgrade: Vec<String>,
     /// Null on unfenced routes.
@@ -86,12 +93,24 @@ pub struct NamedConditionValue {
     pub value: Option<String>,
 }
 
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct EffectiveBodyCondition {
+    /// A JSON pointer.
+    pub pointer: String,
+    pub values: Vec<ConditionValue>,
+}
+
 impl EffectiveRoute {
     /// `upstream_name`: of the upstream to which the route leads.
     pub fn new(route: &Route, upstream_name: String) -> Self {
         // Without `..`, here and in the forms below: a field that is added does not compile until it is shown.
         let Route { id: _, name, upstream: _, methods, path, conditions, fence, upgrade } = route;
-        let MatchConditions { hosts, headers, query } = conditions;
+        let MatchConditions { hosts, headers, query, body, graphql } = conditions;
+        let member = |BodyCondition { pointer, values }: &BodyCondition| EffectiveBodyCondition {
+            pointer: pointer.to_string(),
+            values: values.clone(),
+        };
         Self {
             name: name.to_string(),
             upstream: upstream_name,
@@ -103,6 +122,8 @@ impl EffectiveRoute {
             },
             headers: named_values(headers),
             query: named_values(query),
+            body: body.iter().map(member).collect(),
+            graphql: graphql.map(GraphqlOperation::as_str),
             upgrade: upgrade.clone(),
             fence: fence.as_ref().map(EffectiveFence::new),
         }

@@ -1,6 +1,7 @@
 //! The served traffic of a process, and its upstreams: the part of a plan that gateway and guard share.
 
-use super::routing::{RouteMatch, RouteTable};
+use super::route::Route;
+use super::routing::{FindRouteError, RouteMatch, RouteTable};
 use super::{
     admin::AdminListenerSettings,
     fence::FenceRule,
@@ -53,12 +54,15 @@ impl ServingPlan {
             if path.ambiguity().is_some() {
                 return false;
             }
+            let fences =
+                |route: &Route| route.fence.is_some() && self.upstream(route.upstream).service.id == service;
             match self.routes.find(method, &path, values) {
-                Ok(found) => found.is_some_and(|RouteMatch { route, .. }| {
-                    route.fence.is_some() && self.upstream(route.upstream).service.id == service
-                }),
+                Ok(found) => found.is_some_and(|RouteMatch { route, .. }| fences(route)),
+                Err(FindRouteError::BodyNeeded(candidates)) => {
+                    candidates.iter().any(|id| fences(self.routes.get(*id)))
+                }
                 // Which route it would be is not clear, and it may be the fenced one.
-                Err(_) => true,
+                Err(FindRouteError::Unclear(_)) => true,
             }
         };
         let without_dots: Vec<&str> =

@@ -8,7 +8,7 @@ use std::{rc::Rc, sync::Arc};
 use fencegate_config::active_config::RunningRequestGuard;
 use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
-    key::{CompleteBody, ContentDeclaration, ResourceKey, json},
+    key::{BodyValues, CompleteBody, ResourceKey},
     operation::OperationHeader,
     plan::{
         Enforcement, FenceRule, LockLocation, LockMode, OperationName, Route, RouteId, ServingPlan,
@@ -16,7 +16,7 @@ use fencegate_policies::{
     },
 };
 use fencegate_refusal::{Refusal, RefusalReason};
-use hyper::{HeaderMap, Request};
+use hyper::Request;
 
 use crate::{
     handler::Handler,
@@ -25,7 +25,7 @@ use crate::{
         authorized::{DispatchRight, DispatchableRequest},
         buffer::BufferedRequest,
         bufferable::{BufferableRequest, copy_buffered},
-        parameters::{RequestParameters, header_field, refuse_conflicting_parameters},
+        parameters::{RequestParameters, content_headers, refuse_conflicting_parameters},
         route::RoutedRequest,
     },
 };
@@ -191,13 +191,14 @@ fn expand_keys(
     route: &Route,
     fence: &FenceRule,
 ) -> Result<(Rc<[ResourceKey]>, NamedOperation), Refusal> {
-    let body = fence.reads_body().then(|| parse_json_body(&routed.http, fence)).transpose()?;
+    let body = fence.reads_body().then(|| parse_body(&routed.http, fence)).transpose()?;
     let values = RequestParameters {
         bound: Some(route.bind(&routed.path)),
         query: routed.http.uri().query(),
         headers: routed.http.headers(),
         host: routed.host.name(),
         body: body.as_ref(),
+        condition_body: None,
     };
     let keys = fence.expand_all(&values).map_err(|bad| Refusal::from_key_error(&bad))?;
     let http = &routed.http;
@@ -205,13 +206,6 @@ fn expand_keys(
         http.body().bytes().map(|bytes| CompleteBody { said: content_headers(http.headers()), bytes });
     refuse_conflicting_parameters(fence, http.method(), &values, content)?;
     Ok((keys.into(), derive_operation(routed, fence, &values)?))
-}
-
-fn content_headers(headers: &HeaderMap) -> ContentDeclaration<'_> {
-    ContentDeclaration {
-        kind: header_field(headers, "content-type"),
-        coding: header_field(headers, "content-encoding"),
-    }
 }
 
 /// The operation of a request, as far as its route has `once` and its client names one.
@@ -256,7 +250,7 @@ fn certificate_digest(source: &RequestSource) -> Option<Arc<str>> {
     }
 }
 
-fn parse_json_body(http: &Request<Body>, fence: &FenceRule) -> Result<json::BodyValues, Refusal> {
+fn parse_body(http: &Request<Body>, fence: &FenceRule) -> Result<BodyValues, Refusal> {
     // The policy streams no body from which a key is taken.
     let Some(bytes) = http.body().bytes() else {
         return Err(Refusal::new(RefusalReason::BodyTooLarge, "a body with a key in it is not here in full"));

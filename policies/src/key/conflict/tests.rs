@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::key::json;
+use crate::key::{BodyValues, FormValues, JsonValues};
 
 mod hidden_names;
 
@@ -18,7 +18,7 @@ struct FixedRequestValues<'a> {
     unclear: Option<HeaderLookup<'a>>,
     coding: Option<&'a str>,
     body: &'a [u8],
-    read: Option<json::BodyValues>,
+    read: Option<BodyValues>,
 }
 
 impl RequestValues for FixedRequestValues<'_> {
@@ -30,7 +30,7 @@ impl RequestValues for FixedRequestValues<'_> {
         self.query
     }
 
-    fn body(&self) -> Option<&json::BodyValues> {
+    fn body(&self) -> Option<&BodyValues> {
         self.read.as_ref()
     }
 }
@@ -44,7 +44,14 @@ impl FixedRequestValues<'_> {
     fn refusal_reason(mut self, key: &str, conflicts: &ParameterConflictPolicy) -> Option<&'static str> {
         let key = KeyTemplate::parse(key).expect("a template");
         if key.pointers().next().is_some() {
-            self.read = Some(json::BodyValues::parse(self.body, key.pointers()).expect("JSON"));
+            let json = JsonValues::parse(self.body, key.pointers(), JsonValues::LARGEST_IN_DOUBLE);
+            self.read = Some(BodyValues::Json(json.expect("JSON")));
+        }
+        if key.form_fields().next().is_some() {
+            let said = ContentDeclaration { kind: field(self.kind), coding: field(self.coding) };
+            let encoding = said.require_form().expect("a form");
+            let form = FormValues::parse(encoding, self.body, key.form_fields());
+            self.read = Some(BodyValues::Form(form.expect("a form")));
         }
         assert!(!key.expand_all(&self).expect("keys").keys.is_empty());
         let declaration = ContentDeclaration {
@@ -255,6 +262,48 @@ fn unequal_json_member_is_refused() {
         Some(CHARSET)
     );
     assert_eq!(request_with_query_id(JSON, &wide).default_refusal_reason("a/{query.id}"), Some(BROKEN));
+}
+
+/// A field of a form is compared with the other sources as a parameter of a query is, and not with its own form.
+#[test]
+fn unequal_source_beside_form_is_refused() {
+    let parts = "--b\r\nContent-Disposition: form-data; name=\"id\"\r\n\r\n42\r\n--b--\r\n";
+    for (kind, body) in [(FORM, "id=42&a=1"), (PARTS, parts)] {
+        let request = || FixedRequestValues { kind, body: body.as_bytes(), ..FixedRequestValues::default() };
+        let refused = |request: FixedRequestValues<'_>| request.default_refusal_reason("a/{form.id}");
+        assert_eq!(refused(request()), None);
+        for (query, reason) in
+            [("id=42", None), ("ids=43", None), ("id=43", Some(IN_QUERY)), ("ID[]=43", Some(IN_QUERY))]
+        {
+            assert_eq!(refused(FixedRequestValues { query: Some(query), ..request() }), reason, "{query}");
+        }
+        assert_eq!(refused(FixedRequestValues { cookie: Some("id=43"), ..request() }), Some(IN_COOKIE));
+        assert_eq!(refused(FixedRequestValues { path: Some(("id", "43")), ..request() }), Some(IN_PATH));
+    }
+    // Some services read every body as JSON.
+    let both = FixedRequestValues {
+        kind: FORM,
+        body: br#"{"x":"&id=42&y=","id":43}"#,
+        ..FixedRequestValues::default()
+    };
+    assert_eq!(both.default_refusal_reason("a/{form.id}"), Some(IN_JSON));
+    let list = |query| FixedRequestValues {
+        query: Some(query),
+        kind: FORM,
+        body: b"sku=a&sku=b",
+        ..FixedRequestValues::default()
+    };
+    assert_eq!(list("sku=b").default_refusal_reason("a/{form.sku*}"), None);
+    assert_eq!(list("sku=c").default_refusal_reason("a/{form.sku*}"), Some(IN_QUERY));
+}
+
+/// Express leaves out a byte order mark at the beginning of a form.
+#[test]
+fn byte_order_mark_hides_no_name() {
+    for body in ["\u{feff}id=43", "a=1&\u{feff}id=43", "%EF%BB%BFid=43"] {
+        let request = FixedRequestValues { kind: FORM, body: body.as_bytes(), ..request_with_path_id() };
+        assert_eq!(request.default_refusal_reason("a/{path.id}"), Some(IN_FORM), "{body}");
+    }
 }
 
 #[test]

@@ -13,13 +13,15 @@ class Service < Rails::Application
   routes.append do
     match "accounts/:id", to: "reading#read", via: :all
     match "accounts", to: "reading#read", via: :all
+    match "forms", to: "reading#read", via: :all
   end
 end
 
 class ReadingController < ActionController::API
   def read
     id = params[:id]
-    render plain: id.nil? ? "-" : id.respond_to?(:each) ? "*" : "=#{id}"
+    is_text = !id.respond_to?(:each) && !id.is_a?(ActionDispatch::Http::UploadedFile)
+    render plain: id.nil? ? "-" : is_text ? "=#{id}" : "*"
   end
 end
 

@@ -12,6 +12,7 @@ need() {
 # install_missing [tests|duel|benches|training|arm64|amd64]: with what the tests ask, the locks of the duel, the peers that the benchmarks
 # are held against, what puts load on a program that counts, or a compiler for another kind of machine.
 install_missing() {
+    missing=()
     # The linker, and the compiler of SQLite.
     need gcc command -v cc
     need libc6-dev test -e /usr/include/stdio.h

@@ -19,7 +19,7 @@ use self::lease_conflicts::{ComparedLeaseRules, MOST_LOOKS};
 use crate::{
     key::ResourceKey,
     plan::{CanonicalAddress, MatchConditions},
-    plan_digest::{PathSegment, PublishedConditions, PublishedFencedRoute, PublishedLockRules},
+    plan_digest::{PathSegment, PublishedFencedRoute, PublishedLockRules, PublishedMatchConditions},
 };
 
 /// The result of comparing two plans.
@@ -78,7 +78,8 @@ pub fn find_key_conflict<'k>(
     held: &'k [ResourceKey],
     theirs: &PublishedLockRules,
 ) -> Option<&'k ResourceKey> {
-    let at = ComparedLeaseRules::for_keys(ours, held).conflicting_patterns(&ComparedLeaseRules::new(theirs));
+    let at =
+        ComparedLeaseRules::for_lease_keys(ours, held).conflicting_patterns(&ComparedLeaseRules::new(theirs));
     at.first().map(|at| &held[*at])
 }
 
@@ -111,7 +112,9 @@ impl PublishedFencedRoute {
 /// Each route has at most one twin: the first one of the other plan that takes the same requests for the same
 /// service, and is not yet the twin of another one.
 fn pair_twins(ours: &mut ComparedPlan, theirs: &mut ComparedPlan) {
-    fn match_criteria(route: &PublishedFencedRoute) -> (&[String], &[PathSegment], &PublishedConditions) {
+    fn match_criteria(
+        route: &PublishedFencedRoute,
+    ) -> (&[String], &[PathSegment], &PublishedMatchConditions) {
         (&route.methods, &route.path, &route.conditions)
     }
     let mut there: HashMap<_, Vec<usize>> = HashMap::new();
@@ -173,7 +176,7 @@ fn may_match_same_request(ours: &ComparedPlan, one: usize, theirs: &ComparedPlan
     methods
         && paths_meet(&route.path, &there.path)
         && ours.is_same_service(one, theirs, other)
-        && ours.conditions[one].overlaps(&theirs.conditions[other])
+        && ours.conditions[one].has_common_request(&theirs.conditions[other])
 }
 
 fn paths_meet(ours: &[PathSegment], theirs: &[PathSegment]) -> bool {

@@ -110,6 +110,7 @@ fn changed_settings(old: &GatewayPlan, new: &GatewayPlan, reordered: bool) -> Ve
     let will_listen = &after.listener;
     let fields = [
         ("listeners", *listens == listens.with_reloaded_settings(will_listen)),
+        ("jwt", before.jwt == after.jwt),
         ("unmatched", passed(before) == passed(after)),
         ("log", before.log == after.log),
         ("allow_mixed", old.mixed == new.mixed),
@@ -164,7 +165,7 @@ fn same_locks(before: &ServingPlan, old: &Route, after: &ServingPlan, new: &Rout
 /// The delay of the route's upstream. A tenure that began with another delay leaves a record that is too short, or no
 /// record.
 fn upstream_delay(plan: &ServingPlan, route: &Route) -> Option<Duration> {
-    plan.upstream(route.upstream).fencing.delay()
+    plan.upstream(route.upstream).fencing.handover_delay()
 }
 
 /// Requests may have passed without a lock.

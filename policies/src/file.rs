@@ -1,5 +1,6 @@
 //! Reads a file into a plan, or reports all its mistakes at once.
 
+mod access;
 mod admin;
 mod balancing;
 mod bind;
@@ -20,7 +21,9 @@ mod hints;
 mod hold;
 mod hold_conflicts;
 mod holders;
+mod identities;
 mod journal;
+mod jwt;
 mod key;
 mod kind;
 mod large_bodies;
@@ -67,7 +70,7 @@ use self::{
     kind::reject_other_kind,
     mapping::MappingReader,
 };
-pub use self::{environment::Environment, kind::PolicyFileKind, source_map::FieldLocator};
+pub use self::{environment::Environment, kind::PolicyProcessKind, source_map::FieldLocator};
 use crate::{
     diagnostics::{Diagnostic, Severity, SourceSpan},
     plan::{GatewayPlan, GuardPlan},
@@ -99,24 +102,24 @@ pub fn load_guard(text: &str) -> LoadedPolicy<GuardPlan> {
 
 /// As [`load`], with the environment for the variables `${NAME}` in the file.
 pub fn load_with_environment(text: &str, environment: &Environment) -> LoadedPolicy<GatewayPlan> {
-    read(text, environment, PolicyFileKind::Gateway, "the policy", gateway::parse_gateway_plan)
+    read(text, environment, PolicyProcessKind::Gateway, "the policy", gateway::parse_gateway_plan)
 }
 
 /// As [`load_guard`], with the environment for the variables `${NAME}` in the file.
 pub fn load_guard_with_environment(text: &str, environment: &Environment) -> LoadedPolicy<GuardPlan> {
-    read(text, environment, PolicyFileKind::Guard, "the guard's file", guard::parse_guard_plan)
+    read(text, environment, PolicyProcessKind::Guard, "the guard's file", guard::parse_guard_plan)
 }
 
 /// The process for which a file is meant, by its fields.
-pub fn detect_file_kind(text: &str) -> PolicyFileKind {
+pub fn detect_file_kind(text: &str) -> PolicyProcessKind {
     yaml::parse(text, &|_| None, &Diagnostics::default())
-        .map_or(PolicyFileKind::Gateway, |root| kind::detect(&root))
+        .map_or(PolicyProcessKind::Gateway, |root| kind::detect(&root))
 }
 
 fn read<P>(
     text: &str,
     environment: &Environment,
-    kind: PolicyFileKind,
+    kind: PolicyProcessKind,
     what: &str,
     read: impl FnOnce(&mut MappingReader) -> Option<P>,
 ) -> LoadedPolicy<P> {

@@ -9,9 +9,9 @@ pub fn write_digits(bytes: &[u8], digits: &mut [u8]) {
 }
 
 /// The digits of each byte.
-static PAIRS: [[u8; 2]; 256] = pairs();
+static PAIRS: [[u8; 2]; 256] = hex_digit_pairs();
 
-const fn pairs() -> [[u8; 2]; 256] {
+const fn hex_digit_pairs() -> [[u8; 2]; 256] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut pairs = [[0; 2]; 256];
     let mut byte = 0;

@@ -1,6 +1,7 @@
 //! Makes the resource key of a request: two requests for one resource get one key, for two resources two keys.
 
 mod body;
+mod claims;
 mod condition_body;
 mod conflict;
 mod content_declaration;
@@ -10,6 +11,7 @@ mod filter;
 mod form;
 mod form_values;
 mod glob;
+mod ignored_characters;
 mod json;
 mod list;
 mod lock_path;
@@ -29,6 +31,7 @@ mod template;
 mod values;
 
 pub use body::BodyValues;
+pub use claims::{AmbiguousClaimsError, ClaimValues};
 pub use condition_body::ConditionBody;
 pub use conflict::{CompleteBody, RequestParameterSources};
 pub(crate) use conflict::{compare_members_with_other_sources, compare_with_other_sources};
@@ -38,14 +41,16 @@ pub(crate) use expand::{header_value, query_value};
 pub use filter::TemplateValueFilter;
 pub(crate) use form_values::FormValues;
 pub(crate) use glob::{GlobRelation, TemplateGlob};
+pub(crate) use ignored_characters::{has_unprintable, is_blank};
 pub(crate) use json::{JsonScalar, JsonValues};
 pub(crate) use list::ExpandedKeys;
 pub use lock_path::{LockPathErrorKind, LockPathTemplate, ParseLockPathError};
 pub use parse::{KeyTemplateErrorKind, ParseKeyTemplateError};
+pub(crate) use pattern::{PatternText, ValuePattern};
 pub use pointer::JsonPointer;
 pub(crate) use pointer::{PointerStep, format_steps};
-pub use resource::{InvalidKeyError, ParseKeyError, ResourceKey, join_keys};
-pub use sources::{ParameterConflictPolicy, ParameterLocation};
+pub use resource::{InvalidKeyError, KeySetSizeError, ParseKeyError, ResourceKey, join_keys};
+pub use sources::{ParameterLocation, SourceConflictPolicy};
 pub(crate) use spelling::check_spelling;
 pub use template::{ByteSpan, KeyTemplate, TemplateValueSource, TemplateVariable};
 pub use values::{HeaderLookup, RequestValues, RespelledHeaderError};

@@ -6,7 +6,7 @@
 //! 1. The meaning of a file: [`mod@file`] is the YAML as written, [`diagnostics`] its mistakes, [`plan`] the result after
 //!    all checks, [`schema`] the table of all fields, [`diff`] the changes from another file, [`plan_digest`] whether two
 //!    gateways are compatible, with [`conflicts`] the routes that are not.
-//! 2. The meaning of a request: [`trusted_proxies`] its client, [`path`] and [`host`] its target,
+//! 2. The meaning of a request: [`trusted_proxies`] its client, [`client_name`] the name of that client, [`path`] and [`host`] its target,
 //!    [`plan::RouteTable`] its route, [`key`] the locks that it needs, [`permits`] how many may hold one of them at once,
 //!    [`operation`] its name if it happens at most once, [`prefer`] how long its client waits.
 //! 3. The later decisions about it: [`load_balance`] the endpoint, [`token`] whether it is still the newest, [`not_after`]
@@ -29,6 +29,7 @@ pub mod plan_digest;
 pub mod schema;
 
 // The meaning of a request.
+pub mod client_name;
 pub mod host;
 pub mod key;
 pub mod operation;

@@ -15,7 +15,7 @@ pub struct RequestFingerprint([u8; 32]);
 
 /// The content of `Fencing-Operation`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OperationHeader {
+pub struct FencingOperationHeader {
     pub id: OperationId,
     /// The id that an earlier build gave to this operation, where that id is different.
     pub former: Option<OperationId>,
@@ -78,7 +78,7 @@ fn write_hex(bytes: &[u8; 32], f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 /// `Fencing-Operation: <id>;fp=<fingerprint>;keep=<seconds>[;was=<id>][;final=<status>,...][;ask=idempotency-key]`.
-impl fmt::Display for OperationHeader {
+impl fmt::Display for FencingOperationHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { id, former, fingerprint, keep, finals, askable } = self;
         write!(f, "{id};fp={fingerprint};keep={keep}")?;
@@ -99,7 +99,7 @@ const PARTS: [&str; 5] = ["keep", "was", "final", "ask", "by"];
 /// The number of statuses that a policy can name.
 const MOST_FINALS: usize = 106;
 
-impl OperationHeader {
+impl FencingOperationHeader {
     /// Reads what [`fmt::Display`] writes; `keep` may be missing, and is then `keep`.
     pub fn parse(text: &str, keep: u64) -> Option<Self> {
         let mut parts = text.split(';');
@@ -173,14 +173,14 @@ mod tests {
         ) {
             let id = OperationId(id);
             let former = former.map(OperationId);
-            let operation = OperationHeader { id, former, fingerprint: RequestFingerprint(fp), keep, finals, askable };
-            prop_assert_eq!(OperationHeader::parse(&operation.to_string(), 7), Some(operation));
+            let operation = FencingOperationHeader { id, former, fingerprint: RequestFingerprint(fp), keep, finals, askable };
+            prop_assert_eq!(FencingOperationHeader::parse(&operation.to_string(), 7), Some(operation));
         }
 
         #[test]
         fn any_text_parses_without_panic(text: String) {
-            if let Some(operation) = OperationHeader::parse(&text, 7) {
-                prop_assert_eq!(OperationHeader::parse(&operation.to_string(), 9), Some(operation));
+            if let Some(operation) = FencingOperationHeader::parse(&text, 7) {
+                prop_assert_eq!(FencingOperationHeader::parse(&operation.to_string(), 9), Some(operation));
             }
         }
     }
@@ -191,10 +191,10 @@ mod tests {
         let id = "ab".repeat(32);
         let fp = "cd".repeat(32);
         assert_eq!(
-            OperationHeader::parse(&format!("{id};fp={fp}"), 7).map(|operation| operation.keep),
+            FencingOperationHeader::parse(&format!("{id};fp={fp}"), 7).map(|operation| operation.keep),
             Some(7)
         );
-        let old = OperationHeader::parse(&format!("{id};fp={fp};keep=5;by=idempotency-key"), 7)
+        let old = FencingOperationHeader::parse(&format!("{id};fp={fp};keep=5;by=idempotency-key"), 7)
             .expect("it is read");
         assert!(old.keep == 5 && !old.askable, "its principal, if it has one, is not known");
         for bad in [
@@ -214,7 +214,7 @@ mod tests {
             format!("{id};fp={fp};keep=123456789"),
             format!("{};fp={fp}", &id[2..]),
         ] {
-            assert_eq!(OperationHeader::parse(&bad, 7), None, "{bad}");
+            assert_eq!(FencingOperationHeader::parse(&bad, 7), None, "{bad}");
         }
     }
 }

@@ -6,8 +6,8 @@ mod escape;
 pub(crate) mod route_trie;
 mod template;
 
-pub(crate) use affixed::AffixedVariable;
+pub(crate) use affixed::{AffixedVariable, TextAroundVariable, VariableSuffix};
 pub use canonical::{AmbiguousPathError, CanonicalPath};
 pub(crate) use escape::{decode_escape, is_unreserved, percent_encode};
 pub use template::{ParsePathTemplateError, PathParams, PathTemplate};
-pub(crate) use template::{PathTemplateSegment, is_name};
+pub(crate) use template::{PathTemplateSegment, WrittenSuffix, is_name};

@@ -32,7 +32,7 @@ impl PermitCount {
 
     /// Reads what [`fmt::Display`] writes.
     pub fn parse(text: &str) -> Option<Self> {
-        number(text).and_then(Self::new)
+        parse_permit_number(text).and_then(Self::new)
     }
 
     pub fn count(self) -> u16 {
@@ -60,7 +60,7 @@ impl PermitIndex {
 
     /// Reads what [`fmt::Display`] writes.
     pub fn parse(text: &str) -> Option<Self> {
-        number(text).and_then(Self::new)
+        parse_permit_number(text).and_then(Self::new)
     }
 
     pub fn number(self) -> u16 {
@@ -83,7 +83,7 @@ impl From<PermitIndex> for u16 {
 }
 
 /// Each number has one spelling.
-fn number(text: &str) -> Option<u16> {
+fn parse_permit_number(text: &str) -> Option<u16> {
     let number = text.parse::<u16>().ok()?;
     (number.to_string() == text).then_some(number)
 }

@@ -1,5 +1,6 @@
 //! The plan: a policy file after all checks, the only form that the gateway accepts.
 
+mod access;
 mod admin;
 mod balancing;
 mod bind_address;
@@ -10,6 +11,7 @@ mod fence;
 mod gateway;
 mod guard;
 mod inconclusive_statuses;
+mod jwt;
 mod layout;
 mod leases;
 mod listener;
@@ -30,23 +32,25 @@ mod upstream;
 mod zookeeper;
 
 pub use crate::plan::peer_listener::{PeerForwardPolicy, PeerListenerSettings, PeerTls};
+pub use access::{AccessRule, EffectiveAccessRule, IdentityPattern};
 pub use admin::AdminListenerSettings;
-pub use balancing::{DnsSettings, EndpointSettings, HealthCheck, OutlierEjection, PoolLimits};
+pub use balancing::{DnsSettings, HealthCheck, LoadBalancingSettings, OutlierEjection, PoolLimits};
 pub use bind_address::{BindAddress, UNIX, UnixSocketFile, host_header, socket_path};
 pub use body_conditions::{BodyCondition, ConditionValue};
 pub use conditions::{MatchConditions, MatchError};
 pub use fence::{
     BodyTypeRequirement, CachedHoldLimits, EffectiveFence, EffectiveFormerLock, EmptyListPolicy, Enforcement,
-    FenceMigrationSource, FenceRule, HoldPolicy, LargeBodyPolicy, LeasePolicy, LockMode, LockModeRule,
+    FenceRule, FormerLock, LargeBodyPolicy, LeasePolicy, LockMode, LockModeRule, LockReusePolicy,
     NestedRequestPolicy,
 };
 pub use gateway::{GatewayPlan, MixedPlanPolicy};
 pub use guard::{
-    GuardPlan, JournalLimits, MissingTokenPolicy, OutcomeProbeSettings, PostgresLocation, StoreLocation,
+    GuardPlan, JournalSettings, MissingTokenPolicy, OutcomeProbeSettings, PostgresLocation, StoreLocation,
 };
 pub use inconclusive_statuses::InconclusiveStatuses;
+pub use jwt::{EffectiveIssuer, JwksSource, JwtAlgorithm, JwtIssuer, JwtSettings};
 pub use layout::{ForeignLayout, LockLayout, LockLocation, LockPlacement};
-pub use leases::{KeyPattern, LeasePlan, LeasePrincipal, ParseKeyPatternError, PrincipalCredential};
+pub use leases::{KeyPattern, LeaseGrantSettings, LeasePrincipal, ParseKeyPatternError, PrincipalCredential};
 pub use listener::{ListenerLimits, ListenerProtocols, ListenerSettings, ListenerTimeouts, ProxyProtocol};
 pub use log::{AccessLogTarget, KeyVisibility, LogSettings, TraceExportSettings};
 pub use once::{
@@ -54,7 +58,9 @@ pub use once::{
     OperationQuota,
 };
 pub use operation_end::OperationEndStatus;
-pub use reserved_fields::{ReservedHeaderNames, TokenHeaderNames, is_credential};
+pub use reserved_fields::{
+    EffectiveHeaderNames, IdentityHeaderNames, ReservedHeaderNames, TokenHeaderNames, is_credential,
+};
 pub use route::{EffectiveBodyCondition, EffectiveRoute, NamedConditionValue, Route, RouteId};
 pub use routing::{FindRouteError, RouteMatch, RouteTable};
 pub use served_tls::{CertificateFiles, ClientAuth, ListenerTls, TlsVersion};
@@ -62,9 +68,9 @@ pub use service::{CanonicalAddress, ServiceId, UpstreamService, group_services};
 pub use serving::{ServingPlan, UnmatchedPolicy};
 pub use shown::format_duration;
 pub use tickets::{TicketSigningKey, TicketVerificationKeys};
-pub use tls::{ClientCertificate, ClientTls, EffectiveClientTls};
+pub use tls::{ClientCertificateFiles, ClientTls, EffectiveClientTls};
 pub use upstream::{
-    EffectiveUpstream, FencingLevel, LateDispatchPolicy, Upstream, UpstreamId, UpstreamProtocol,
+    EffectiveUpstream, FencingLevel, NotAfterEnforcement, Upstream, UpstreamId, UpstreamProtocol,
 };
 pub use zookeeper::{AclMode, DigestCredential, ZooKeeperSettings};
 

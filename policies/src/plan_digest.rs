@@ -10,13 +10,14 @@ use std::collections::{BTreeSet, HashMap};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    client_name::ClientNameKind,
     graphql::GraphqlOperation,
     host::{HostMatcher, HostPattern},
     key::{GlobRelation, JsonPointer, KeyTemplate, ResourceKey},
     path::{PathTemplate, PathTemplateSegment},
     plan::{
-        BodyCondition, ConditionValue, FenceRule, KeyPattern, LeasePlan, LockPlacement, MatchConditions,
-        Route, ServingPlan, Upstream,
+        BodyCondition, ConditionValue, FenceRule, KeyPattern, LeaseGrantSettings, LockPlacement,
+        MatchConditions, Route, ServingPlan, Upstream,
     },
 };
 
@@ -42,8 +43,8 @@ pub struct PublishedFencedRoute {
     /// Sorted; empty means every method.
     pub methods: Vec<String>,
     pub path: Vec<PathSegment>,
-    #[serde(default, skip_serializing_if = "PublishedConditions::is_empty")]
-    pub conditions: PublishedConditions,
+    #[serde(default, skip_serializing_if = "PublishedMatchConditions::is_empty")]
+    pub conditions: PublishedMatchConditions,
     /// It takes all of them at once, and so excludes every request that takes one of them: the lock of its keys, and
     /// the one it is migrated from.
     pub locks: Vec<PublishedLock>,
@@ -61,7 +62,7 @@ pub enum PathSegment {
 
 /// The conditions of a route beside method and path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct PublishedConditions {
+pub struct PublishedMatchConditions {
     /// None means any.
     #[serde(default)]
     pub hosts: Vec<String>,
@@ -107,7 +108,7 @@ pub const FORMAT: u32 = 1;
 
 impl PublishedLockRules {
     /// `leases`: the keys that clients may hold by themselves, where they may.
-    pub fn from_plan(plan: &ServingPlan, leases: Option<&LeasePlan>) -> Self {
+    pub fn from_plan(plan: &ServingPlan, leases: Option<&LeaseGrantSettings>) -> Self {
         let fenced = |route: &Route| {
             let fence = route.fence.as_ref()?;
             Some(PublishedFencedRoute::new(route, fence, plan.upstream(route.upstream)))
@@ -189,7 +190,7 @@ impl PublishedFencedRoute {
             endpoints: sorted(&mut upstream.endpoints.iter().map(ToString::to_string)),
             methods: sorted(&mut route.methods.iter().cloned()),
             path: route.path.pieces().iter().map(PathSegment::from).collect(),
-            conditions: PublishedConditions::from_conditions(&route.conditions),
+            conditions: PublishedMatchConditions::from_conditions(&route.conditions),
             locks: locks(fence, upstream, &route.path),
         }
     }
@@ -218,7 +219,7 @@ impl PublishedFencedRoute {
             endpoints: Vec::new(),
             methods: Vec::new(),
             path: Vec::new(),
-            conditions: PublishedConditions::default(),
+            conditions: PublishedMatchConditions::default(),
             locks,
         }
     }
@@ -226,7 +227,7 @@ impl PublishedFencedRoute {
 
 /// The common part, in two plans, of a route of which requests take the same locks by both, wherever they are sent.
 pub type RouteIdentity<'r> =
-    (&'r str, &'r [String], &'r [PathSegment], &'r PublishedConditions, &'r [PublishedLock]);
+    (&'r str, &'r [String], &'r [PathSegment], &'r PublishedMatchConditions, &'r [PublishedLock]);
 
 impl PublishedFencedRoute {
     pub fn identity(&self) -> RouteIdentity<'_> {
@@ -236,16 +237,21 @@ impl PublishedFencedRoute {
 
 /// Two, while the fence is migrated from one to the other.
 fn locks(fence: &FenceRule, upstream: &Upstream, path: &PathTemplate) -> Vec<PublishedLock> {
-    let ours = PublishedLock::new(&fence.keys, &fence.placing, path);
+    let lock = |keys, placing| PublishedLock::new(keys, placing, path, fence.client_name);
+    let ours = lock(&fence.keys, &fence.placing);
     let former = fence.former.as_ref();
-    let former =
-        former.map(|former| PublishedLock::new(std::slice::from_ref(&former.key), &former.placing, path));
-    let delay = upstream.fencing.delay().is_some();
+    let former = former.map(|former| lock(std::slice::from_ref(&former.key), &former.placing));
+    let delay = upstream.fencing.handover_delay().is_some();
     std::iter::once(ours).chain(former).map(|lock| PublishedLock { delay, ..lock }).collect()
 }
 
 impl PublishedLock {
-    fn new(keys: &[KeyTemplate], placing: &LockPlacement, route: &PathTemplate) -> Self {
+    fn new(
+        keys: &[KeyTemplate],
+        placing: &LockPlacement,
+        route: &PathTemplate,
+        client_name: Option<ClientNameKind>,
+    ) -> Self {
         let (layout, path) = match placing {
             LockPlacement::Native => (None, None),
             // Not in a field of its own: a build that does not know permits would ignore it, and be compatible.
@@ -254,7 +260,7 @@ impl PublishedLock {
                 (Some(layout.as_str().to_owned()), Some(path.to_string()))
             }
         };
-        let keys: BTreeSet<String> = keys.iter().map(|key| key.with_positions(route)).collect();
+        let keys: BTreeSet<String> = keys.iter().map(|key| key.with_positions(route, client_name)).collect();
         Self { keys: keys.into_iter().collect(), layout, path, delay: false }
     }
 
@@ -283,7 +289,7 @@ impl From<&PathTemplateSegment> for PathSegment {
     }
 }
 
-impl PublishedConditions {
+impl PublishedMatchConditions {
     fn from_conditions(conditions: &MatchConditions) -> Self {
         let sorted = |pairs: &[(String, String)]| pairs.iter().cloned().collect::<BTreeSet<_>>();
         let member = |BodyCondition { pointer, values }: &BodyCondition| {

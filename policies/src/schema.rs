@@ -13,9 +13,9 @@ pub const GUARD: &str = include_str!("../schema.guard.json");
 
 /// The fields of the policy of a gateway.
 #[derive(Debug)]
-pub struct PolicyFields(Value);
+pub struct PolicySchema(Value);
 
-impl PolicyFields {
+impl PolicySchema {
     /// # Panics
     /// Never: a test has written the schema.
     pub fn for_gateway() -> Self {
@@ -34,26 +34,26 @@ impl PolicyFields {
         let mut open = self.mappings_at(path);
         while let Some(fields) = open.pop() {
             names.extend(fields.keys().map(String::as_str));
-            open.extend(fields.values().flat_map(mappings));
+            open.extend(fields.values().flat_map(outermost_mappings));
         }
         names
     }
 
     fn mappings_at(&self, path: &[&str]) -> Vec<&Map<String, Value>> {
-        path.iter().fold(mappings(&self.0), |open, name| {
-            open.into_iter().filter_map(|fields| fields.get(*name)).flat_map(mappings).collect()
+        path.iter().fold(outermost_mappings(&self.0), |open, name| {
+            open.into_iter().filter_map(|fields| fields.get(*name)).flat_map(outermost_mappings).collect()
         })
     }
 }
 
 /// The fields of each mapping that can stand at one place: alone, in a list, or below a name of the user's own.
-fn mappings(schema: &Value) -> Vec<&Map<String, Value>> {
+fn outermost_mappings(schema: &Value) -> Vec<&Map<String, Value>> {
     if let Some(Value::Object(fields)) = schema.get("properties") {
         return vec![fields];
     }
     let one = ["items", "additionalProperties"].into_iter().filter_map(|name| schema.get(name));
     let any = schema.get("anyOf").and_then(Value::as_array).into_iter().flatten();
-    one.chain(any).flat_map(mappings).collect()
+    one.chain(any).flat_map(outermost_mappings).collect()
 }
 
 #[cfg(test)]
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn fields_are_found_below_lists_and_names() {
-        let fields = PolicyFields::for_gateway();
+        let fields = PolicySchema::for_gateway();
         assert!(fields.names(&["routes", "fence", "hold"]).contains("linger"));
         assert!(fields.names(&["listeners", "limits"]).contains("max_body"));
         assert!(!fields.names(&["routes"]).contains("linger"));

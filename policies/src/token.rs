@@ -135,7 +135,7 @@ impl fmt::Display for FencingToken {
 /// Exclusive access needs one watermark. With shared access a second one has the newest reader that a write must be
 /// newer than, while readers do not invalidate each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TokenWatermarks {
+pub struct ReadWriteWatermarks {
     write: Option<FencingToken>,
     read: Option<FencingToken>,
 }
@@ -144,7 +144,7 @@ pub struct TokenWatermarks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StaleTokenError;
 
-impl TokenWatermarks {
+impl ReadWriteWatermarks {
     /// Admits an exclusive dispatch: strictly newer than every write and every read before it.
     pub fn admit_write(&mut self, token: FencingToken) -> Result<(), StaleTokenError> {
         if Some(token) <= self.write || Some(token) <= self.read {
@@ -224,7 +224,7 @@ mod tests {
     /// A late reader does not invalidate an older one, and a stale writer is refused.
     #[test]
     fn late_reader_passes_stale_writer_fails() {
-        let mut watermarks = TokenWatermarks::default();
+        let mut watermarks = ReadWriteWatermarks::default();
         watermarks.admit_read(token(5, 0, 1)).expect("first reader");
         watermarks.admit_read(token(3, 0, 1)).expect("older reader");
         assert_eq!(watermarks.admit_write(token(4, 0, 1)), Err(StaleTokenError));
@@ -236,7 +236,7 @@ mod tests {
     /// A token that has written does not read, and one that has read does not write.
     #[test]
     fn token_serves_read_or_write_once() {
-        let mut watermarks = TokenWatermarks::default();
+        let mut watermarks = ReadWriteWatermarks::default();
         watermarks.admit_read(token(5, 0, 1)).expect("the first one");
         assert_eq!(watermarks.admit_write(token(5, 0, 1)), Err(StaleTokenError));
         watermarks.admit_write(token(5, 0, 2)).expect("newer");
@@ -300,7 +300,7 @@ mod tests {
 
         #[test]
         fn admitted_writes_only_grow(tokens in proptest::collection::vec((0_u64..20, 0_u32..3, 0_u32..3), 0..40)) {
-            let mut watermarks = TokenWatermarks::default();
+            let mut watermarks = ReadWriteWatermarks::default();
             let mut last = None;
             for (e, s, g) in tokens {
                 let t = token(e, s, g);

@@ -11,7 +11,7 @@ use std::{
 
 use fencegate_policies::{
     diagnostics::{Diagnostic, DiagnosticCode, Severity},
-    file::{self, PolicyFileKind, load, load_guard},
+    file::{self, PolicyProcessKind, load, load_guard},
 };
 
 const GATEWAYS: &str = "tests/bad";
@@ -36,7 +36,7 @@ fn bad_files_have_recorded_diagnostics() {
 /// Each mistake that a file can have occurs in a bad file.
 #[test]
 fn each_code_has_bad_file() {
-    let codes = |(path, kind): (PathBuf, PolicyFileKind)| {
+    let codes = |(path, kind): (PathBuf, PolicyProcessKind)| {
         outcome(&read(&path), kind).1.into_iter().map(|diagnostic| diagnostic.code)
     };
     let hints =
@@ -81,7 +81,7 @@ fn examples_are_sound() {
     for path in yaml_files("examples") {
         let kind = file::detect_file_kind(&read(&path));
         let is_guards = path.ends_with("guard.yaml") || path.ends_with("filter.yaml");
-        assert_eq!(kind == PolicyFileKind::Guard, is_guards, "{}", path.display());
+        assert_eq!(kind == PolicyProcessKind::Guard, is_guards, "{}", path.display());
         assert_eq!(diagnosis(&path, kind), "", "{}", path.display());
         assert!(outcome(&read(&path), kind).0);
     }
@@ -96,7 +96,7 @@ fn reference_lists_every_code() {
     }
 }
 
-fn diagnosis(path: &Path, kind: PolicyFileKind) -> String {
+fn diagnosis(path: &Path, kind: PolicyProcessKind) -> String {
     let source = read(path);
     let name = path.file_name().expect("a file").to_string_lossy();
     let (_, diagnostics) = outcome(&source, kind);
@@ -104,22 +104,22 @@ fn diagnosis(path: &Path, kind: PolicyFileKind) -> String {
 }
 
 /// Whether there is a plan, and the mistakes.
-fn outcome(text: &str, kind: PolicyFileKind) -> (bool, Vec<Diagnostic>) {
+fn outcome(text: &str, kind: PolicyProcessKind) -> (bool, Vec<Diagnostic>) {
     match kind {
-        PolicyFileKind::Gateway => {
+        PolicyProcessKind::Gateway => {
             let loaded = load(text);
             (loaded.plan.is_some(), loaded.diagnostics)
         }
-        PolicyFileKind::Guard => {
+        PolicyProcessKind::Guard => {
             let loaded = load_guard(text);
             (loaded.plan.is_some(), loaded.diagnostics)
         }
     }
 }
 
-fn bad_files() -> Vec<(PathBuf, PolicyFileKind)> {
+fn bad_files() -> Vec<(PathBuf, PolicyProcessKind)> {
     let of = |folder, kind| yaml_files(folder).into_iter().map(move |path| (path, kind));
-    of(GATEWAYS, PolicyFileKind::Gateway).chain(of(GUARDS, PolicyFileKind::Guard)).collect()
+    of(GATEWAYS, PolicyProcessKind::Gateway).chain(of(GUARDS, PolicyProcessKind::Guard)).collect()
 }
 
 fn yaml_files(folder: &str) -> Vec<PathBuf> {

@@ -150,6 +150,11 @@ routes:
   - {name: order, upstream: orders, match: {methods: [POST], path: "/orders/{id}"}, fence: {key: "order/{path.id | int}"}}
   - {name: print, upstream: orders, match: {methods: [POST], path: "/prints/{id}.pdf"}, fence: none}
   - {name: prints, upstream: orders, match: {methods: [POST], path: "/prints/{id}"}, fence: {key: "print/{path.id | int}"}}
+  - {name: batch, upstream: orders, match: {methods: [PUT], path: "/orders/batch"}, fence: {key: "orders"}}
+  - {name: refund, upstream: orders, match: {methods: [PUT], path: "/orders/{id}:refund"}, fence: {key: "order/{path.id}"}}
+  - {name: sheet, upstream: orders, match: {methods: [PUT], path: "/orders/{id}.csv"}, fence: {key: "order/{path.id}"}}
+  - {name: draft, upstream: orders, match: {methods: [PUT], path: "/orders/{id}{.format?}"}, fence: {key: "order/{path.id}"}}
+  - {name: drafts, upstream: orders, match: {methods: [PUT], path: "/orders/{id}"}, fence: {key: "order/{path.id}"}}
   - {name: files, upstream: files, match: {path: "/files/{rest...}"}, fence: none}
   - {name: rest, upstream: orders, match: {path: "/{rest...}"}, fence: none}
 "#,
@@ -159,7 +164,7 @@ routes:
         let path = CanonicalPath::parse(target);
         assert_eq!(path.ambiguity(), None, "{target}");
         let found = plan.routes.find(method, &path, &()).expect("no conditions").expect("a route");
-        plan.is_fenced_path_with_suffix(method, &path, &(), Some(&found), found.route.upstream)
+        plan.is_protected_path_with_suffix(method, &path, &(), Some(&found), found.route.upstream)
     };
     for target in [
         "/orders/42/cancel.json",
@@ -169,9 +174,30 @@ routes:
         "/orders/42./cancel.xml",
         "/orders./42/cancel",
         "/orders/42/cancel...",
+        // Spring takes each of the dots for the beginning of the suffix.
+        "/orders/42/cancel.v2.json",
+        "/orders/42/cancel.a.b.c.d",
     ] {
         assert!(refused("POST", target), "{target}");
     }
+    // A fenced route that takes the name of another one, or its suffix, as a value.
+    for target in [
+        "/orders/batch.json",
+        "/orders/batch.v2.json",
+        "/orders/batch.",
+        "/orders/batch%2Ejson",
+        "/orders/batch.csv",
+        "/orders/42:refund.json",
+        "/orders/42:refund.",
+        "/orders/42..json",
+        "/orders/42.tar.gz",
+    ] {
+        assert!(refused("PUT", target), "{target}");
+    }
+    let dots = ".x".repeat(40);
+    assert!(refused("POST", &format!("/orders/42/cancel{dots}")));
+    assert!(refused("POST", &format!("/orders/42{dots}")), "another route of the service fences");
+    assert!(!refused("POST", &format!("/files/42{dots}")));
     for (method, target) in [
         ("GET", "/orders/42/cancel.json"),
         ("POST", "/orders/42/refund.json"),
@@ -182,8 +208,50 @@ routes:
         ("POST", "/files/orders/42/cancel.json"),
         ("POST", "/static/app.js"),
         ("POST", "/"),
+        ("PUT", "/orders/batch"),
+        ("PUT", "/orders/42.json"),
+        ("PUT", "/orders/42.csv"),
+        ("PUT", "/orders/42.x.csv"),
+        ("PUT", "/orders/42:refund"),
     ] {
         assert!(!refused(method, target), "{method} {target}");
+    }
+}
+
+/// A route that restricts its clients is protected as one with a fence is.
+#[test]
+fn suffix_does_not_pass_by_access_rules() {
+    let loaded = load(
+        r#"
+version: 1
+listeners:
+  public:
+    address: "127.0.0.1:8080"
+    tls: {certificates: [{certificate_file: /a.crt, key_file: /a.key}], client_ca_file: /ca.crt, client_auth: optional, client_name: uri}
+zookeeper: {servers: ["127.0.0.1:2181"]}
+upstreams: {orders: {endpoints: ["http://127.0.0.1:8000"], fencing: upstream}}
+routes:
+  - {name: admin, upstream: orders, match: {path: "/admin"}, allow: [{client_name: "*"}], fence: none}
+  - {name: open, upstream: orders, match: {path: "/open"}, fence: none}
+  - {name: rest, upstream: orders, match: {path: "/{rest...}"}, fence: none}
+"#,
+    );
+    let plan = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics)).serving;
+    assert!(plan.upstreams[0].service.is_protected && !plan.upstreams[0].has_fenced_routes);
+    for (target, refused) in [
+        ("/admin.json", true),
+        ("/admin.", true),
+        ("/admin.v2.json", true),
+        (&format!("/x{}", ".x".repeat(40)), true),
+        ("/admin", false),
+        ("/open.json", false),
+        ("/x.json", false),
+    ] {
+        let path = CanonicalPath::parse(target);
+        let found = plan.routes.find("GET", &path, &()).expect("no conditions").expect("a route");
+        let is_suffixed =
+            plan.is_protected_path_with_suffix("GET", &path, &(), Some(&found), found.route.upstream);
+        assert_eq!(is_suffixed, refused, "{target}");
     }
 }
 

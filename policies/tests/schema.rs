@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 
 use fencegate_policies::{
     diagnostics::{Diagnostic, DiagnosticCode},
-    file::{self, PolicyFileKind},
+    file::{self, PolicyProcessKind},
     schema::{GATEWAY, GUARD},
 };
 use serde_json::Value;
@@ -25,10 +25,11 @@ const SEEN: [DiagnosticCode; 9] = [
 
 /// Mistakes with one of these codes that no schema sees: empty lists, merge keys, which the YAML reader of this test
 /// has resolved, and fields that are needed only beside another one.
-const BEYOND: [&str; 7] = [
+const BEYOND: [&str; 8] = [
     "delay",
     "empty_lists",
     "forward_without_peer",
+    "jwt_missing",
     "key_and_keys",
     "merge_key",
     "peer_not_advertised",
@@ -59,7 +60,7 @@ fn good_files_fit_schema() {
     let mut count = 0;
     for (name, text) in complete {
         let validator =
-            if file::detect_file_kind(&text) == PolicyFileKind::Guard { &guards } else { &gateways };
+            if file::detect_file_kind(&text) == PolicyProcessKind::Guard { &guards } else { &gateways };
         let value: Value = serde_saphyr::from_str(&text).expect("YAML");
         let wrong: Vec<String> = validator
             .iter_errors(&value)
@@ -76,14 +77,15 @@ fn good_files_fit_schema() {
 fn schema_rejects_malformed_file() {
     let mut refused = 0;
     let mut fit = Vec::new();
-    for (folder, schema, kind) in
-        [("tests/bad", GATEWAY, PolicyFileKind::Gateway), ("tests/bad/guard", GUARD, PolicyFileKind::Guard)]
-    {
+    for (folder, schema, kind) in [
+        ("tests/bad", GATEWAY, PolicyProcessKind::Gateway),
+        ("tests/bad/guard", GUARD, PolicyProcessKind::Guard),
+    ] {
         let validator = validator(schema);
         for (name, text) in files(folder) {
             let diagnostics: Vec<Diagnostic> = match kind {
-                PolicyFileKind::Gateway => file::load(&text).diagnostics,
-                PolicyFileKind::Guard => file::load_guard(&text).diagnostics,
+                PolicyProcessKind::Gateway => file::load(&text).diagnostics,
+                PolicyProcessKind::Guard => file::load_guard(&text).diagnostics,
             };
             let seen = diagnostics.iter().any(|one| SEEN.contains(&one.code));
             // Repeated fields and the like end before any schema.

@@ -1,4 +1,5 @@
-//! The lock that Java services use: Curator's `InterProcessMutex`, from Debian's jars.
+//! The lock that Java services use: Curator's `InterProcessMutex`, and `InterProcessMultiLock` for several keys at once, from
+//! Debian's jars.
 
 use std::{fs, net::SocketAddr, path::PathBuf, process::Command};
 
@@ -25,18 +26,20 @@ impl CuratorProgram {
         Ok(Self { classes })
     }
 
-    /// Locks per second of several processes together, each with this many threads.
+    /// Locks per second of several processes together, each with this many threads. Each lock is one of `keys`, and has `set` parts that
+    /// are taken together.
     pub(crate) fn measure_lock_rate(
         &self,
         run: &BenchRun,
         zookeeper: SocketAddr,
         keys: u32,
+        set: u32,
         threads: &[u32],
     ) -> BenchResult<f64> {
         let start = self.classes.join("start");
         let command = |threads: &u32| {
             let words = format!(
-                "java -Dorg.slf4j.simpleLogger.defaultLogLevel=warn -cp {}:{} Locks {zookeeper} /curator {keys} {threads} {} {}",
+                "java -Dorg.slf4j.simpleLogger.defaultLogLevel=warn -cp {}:{} Locks {zookeeper} /curator {keys} {threads} {} {} {set}",
                 self.classes.display(),
                 class_path(),
                 start.display(),

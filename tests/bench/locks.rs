@@ -4,10 +4,11 @@
 use std::{net::SocketAddr, time::Duration};
 
 use fencegate_testkit::zookeeper::{PrivateZooKeeper, ZooKeeperDurability, ZooKeeperServerConfig};
+use serde_json::{Value, json};
 
 use crate::{
     curator::CuratorProgram,
-    gateway::BenchGateway,
+    gateway::{BenchGateway, UpstreamKind, policy},
     nginx::Nginx,
     report::{BenchRound, BenchRow, RatioGoal},
     result::BenchResult,
@@ -27,6 +28,8 @@ struct LockComparison {
     route: &'static str,
     prefix: &'static str,
     keys: u32,
+    /// The keys that one request takes together.
+    set: u32,
     /// The number of clients of each gateway, and of threads of each Java process.
     clients: &'static [u32],
     /// The share of requests that may find their key at hand.
@@ -40,12 +43,24 @@ enum WarmKeys {
     MayBe,
 }
 
-const COLD: LockComparison =
-    LockComparison { route: "cold", prefix: "/cold/", keys: 64, clients: &[64], warm: WarmKeys::Never };
+const COLD: LockComparison = LockComparison {
+    route: "cold",
+    prefix: "/cold/",
+    keys: 64,
+    set: 1,
+    clients: &[64],
+    warm: WarmKeys::Never,
+};
 const HOT: LockComparison =
-    LockComparison { route: "hot", prefix: "/hot/", keys: 1, clients: &[16], warm: WarmKeys::MayBe };
-const SPREAD: LockComparison =
-    LockComparison { route: "hot", prefix: "/hot/", keys: 1, clients: &[6, 5, 5], warm: WarmKeys::MayBe };
+    LockComparison { route: "hot", prefix: "/hot/", keys: 1, set: 1, clients: &[16], warm: WarmKeys::MayBe };
+const SPREAD: LockComparison = LockComparison { clients: &[6, 5, 5], ..HOT };
+
+/// Sets of so many keys, each of them free. Of one key as well, which is taken as a set is.
+const SETS: [LockComparison; 3] = [
+    LockComparison { route: "set-1", prefix: "/set-1/", set: 1, ..COLD },
+    LockComparison { route: "set-4", prefix: "/set-4/", set: 4, ..COLD },
+    LockComparison { route: "set-16", prefix: "/set-16/", set: 16, ..COLD },
+];
 
 pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let zookeeper = PrivateZooKeeper::start(&run.folder().join("zookeeper"), ZOOKEEPER)?;
@@ -59,7 +74,11 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
     let mut one = vec![];
     let mut three = vec![];
     let mut spread = vec![];
+    let mut sets = SETS.map(|_| vec![]);
     for round in 1..=run.rounds {
+        for (set, rounds) in SETS.iter().zip(&mut sets) {
+            rounds.push(site.measure_pair(set, round)?);
+        }
         cold.push(site.measure_pair(&COLD, round)?);
         one.push(site.measure_pair(&HOT, round)?);
         three.push(site.measure_pair(&SPREAD, round)?);
@@ -67,7 +86,11 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
         spread.push(BenchRound { ours: ours(&three)?, theirs: ours(&one)? });
     }
     let bench = |name, peer, goal, rounds| BenchRow { name, peer, unit: "locked requests/s", goal, rounds };
+    let [set_1, set_4, set_16] = sets;
     Ok(vec![
+        bench("set-1", "Curator, 64 threads, 64 keys, bare locks", RatioGoal::None, set_1),
+        bench("set-4", "Curator, 64 threads, 64 sets of 4 keys, bare locks", RatioGoal::None, set_4),
+        bench("set-16", "Curator, 64 threads, 64 sets of 16 keys, bare locks", RatioGoal::None, set_16),
         bench("cold-strict", "Curator, 64 threads, 64 keys, bare locks", RatioGoal::AtLeast(2.0), cold),
         bench("hot-one-gateway", "Curator, 16 threads, one key, bare locks", RatioGoal::AtLeast(20.0), one),
         bench(
@@ -78,6 +101,17 @@ pub(crate) fn measure(run: &BenchRun) -> BenchResult<Vec<BenchRow>> {
         ),
         bench("hot-three-gateways-beside-one", "one gateway", RatioGoal::AtLeast(0.7), spread),
     ])
+}
+
+/// A route on which a request takes all keys of its set.
+fn set_route(duel: &LockComparison) -> Value {
+    let keys: Vec<_> = (0..duel.set).map(|number| format!("{}/{{path.key}}/{number}", duel.route)).collect();
+    json!({
+        "name": duel.route,
+        "upstream": "service",
+        "match": {"methods": ["POST"], "path": format!("{}{{key}}", duel.prefix)},
+        "fence": {"keys": keys, "wait": "30s"},
+    })
 }
 
 struct BenchSite<'a> {
@@ -107,14 +141,17 @@ impl BenchSite<'_> {
     }
 
     fn measure_curator(&self, duel: &LockComparison) -> BenchResult<f64> {
-        self.curator.measure_lock_rate(self.run, self.zookeeper, duel.keys, duel.clients)
+        self.curator.measure_lock_rate(self.run, self.zookeeper, duel.keys, duel.set, duel.clients)
     }
 
     /// Gateways are started for the turn and end with it, so that no heartbeats slow the other side down.
     fn measure_gateways(&self, duel: &LockComparison) -> BenchResult<f64> {
         const WARM_UP: Duration = Duration::from_secs(2);
         let start = |number| {
-            BenchGateway::start(self.run, &format!("gw-{number}"), self.zookeeper, self.service.address)
+            let name = format!("gw-{number}");
+            let mut policy = policy(&name, self.zookeeper, self.service.address, UpstreamKind::Service);
+            policy["routes"].as_array_mut().expect("a list").extend(SETS.iter().map(set_route));
+            BenchGateway::start_with(self.run, &policy)
         };
         let gateways: Vec<BenchGateway> = (0..duel.clients.len()).map(start).collect::<BenchResult<_>>()?;
         self.run_load(duel, &gateways, WARM_UP)?;

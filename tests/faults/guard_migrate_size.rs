@@ -6,7 +6,7 @@ use bytes::Bytes;
 use fencegate_guard_store::{
     operation::{JournalEntry, JournalEntryState, StoredResponse},
     store::{
-        CleanShutdownState, FORMAT, GuardStore, KeyWatermarks, RedbStore, StoreChange, StoreIdentity,
+        CleanShutdownState, FORMAT, GuardStore, KeyWatermarks, RedbStore, StoreIdentity, StoreMutation,
         WatermarkEpochs,
     },
 };
@@ -31,17 +31,17 @@ fn key(number: u64) -> ResourceKey {
     ResourceKey::parse(&format!("account/{number}")).expect("a key")
 }
 
-fn mark(number: u64) -> [StoreChange; 2] {
+fn mark(number: u64) -> [StoreMutation; 2] {
     let epoch = 100 + number;
     let token = FencingToken::new(epoch, 1, 1).expect("small");
     let write = Some(token);
     let read = number.is_multiple_of(2).then_some(token);
     let epochs = WatermarkEpochs { write: Some(epoch), read: read.map(FencingToken::number) };
     let whole = KeyWatermarks { key: key(number), write, read };
-    [StoreChange::Mark { key: key(number), epochs }, StoreChange::Watermarks(whole)]
+    [StoreMutation::Mark { key: key(number), epochs }, StoreMutation::Watermarks(whole)]
 }
 
-fn operation(number: u64) -> StoreChange {
+fn operation(number: u64) -> StoreMutation {
     let mut id = [0; 32];
     id[..8].copy_from_slice(&number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes());
     let answer = StoredResponse { status: 200, fields: Vec::new(), body: Some(Bytes::from(vec![7; BODY])) };
@@ -59,7 +59,7 @@ fn operation(number: u64) -> StoreChange {
         keep: 86_400,
         state: JournalEntryState::Done { at: 100, answer: Some(answer) },
     };
-    StoreChange::Operation { id: OperationId::from_bytes(id), entry: Box::new(entry) }
+    StoreMutation::Operation { id: OperationId::from_bytes(id), entry: Box::new(entry) }
 }
 
 fn create_filled_store(path: &std::path::Path) {
@@ -73,7 +73,7 @@ fn create_filled_store(path: &std::path::Path) {
         let changes: Vec<_> = (from..from + 1000).map(operation).collect();
         file.commit(&changes).expect("written");
     }
-    file.commit(&[StoreChange::AtWorkListed, StoreChange::CleanShutdown(CleanShutdownState::default())])
+    file.commit(&[StoreMutation::AtWorkListed, StoreMutation::CleanShutdown(CleanShutdownState::default())])
         .expect("written");
 }
 

@@ -86,6 +86,9 @@ async fn page_is_accessible_in_both_schemes() {
     // Two samples make a point of the plots.
     let drawn = "return document.querySelectorAll('#plots polyline.most').length === 2";
     browser.wait_until("a line in both plots", drawn).await;
+    // The page renews itself. While a request waits for the answer of ZooKeeper, the holder is not known yet.
+    let known = "return document.body.innerText.includes('gw-2 holds it, by its node in ZooKeeper')";
+    browser.wait_until("the holder of a key that requests wait for", known).await;
     let text = browser.text().await;
     for wanted in [
         "gw-1",

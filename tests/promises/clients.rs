@@ -3,13 +3,18 @@
 //! Clients that are not installed are fetched once, from PyPI and npm, into the build folder.
 
 use std::{
+    collections::HashMap,
     path::PathBuf,
     process::{Command, Output},
+    sync::{Arc, LazyLock, Mutex},
 };
 
 use fencegate_tests::{gateway::Gateway, site::TestSite};
 use serde_json::json;
-use tokio::{sync::OnceCell, task::spawn_blocking};
+use tokio::{
+    sync::{OnceCell, OwnedMutexGuard},
+    task::spawn_blocking,
+};
 
 use super::tls::TlsFiles;
 
@@ -36,9 +41,19 @@ pub(super) fn persistent_folder(name: &str) -> PathBuf {
     folder
 }
 
+/// Waits until no other test fetches a package into the folder of this name. The tests of one process run side by side, and on a new
+/// machine several of them find that the same package is missing.
+async fn lock_folder(name: &str) -> OwnedMutexGuard<()> {
+    static FOLDERS: LazyLock<Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>> =
+        LazyLock::new(Mutex::default);
+    let folder = FOLDERS.lock().expect("no test panics here").entry(name.to_owned()).or_default().clone();
+    folder.lock_owned().await
+}
+
 /// A Python with `package` from PyPI.
 pub(super) async fn python_with_package(name: &str, package: &str) -> String {
     let folder = persistent_folder(name);
+    let _locked = lock_folder(name).await;
     let python = folder.join("bin/python").display().to_string();
     let at = folder.display().to_string();
     // Written last, so that an incomplete folder is made again.
@@ -54,6 +69,7 @@ pub(super) async fn python_with_package(name: &str, package: &str) -> String {
 /// The environment variable with which Node finds `package` from npm.
 pub(super) async fn node_with_package(name: &str, package: &str) -> String {
     let folder = persistent_folder(name);
+    let _locked = lock_folder(name).await;
     if !folder.join("node_modules").join(name).join("package.json").exists() {
         let at = folder.display().to_string();
         let quiet = ["--silent", "--no-audit", "--no-fund", "--prefix"];

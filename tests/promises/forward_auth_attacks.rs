@@ -117,6 +117,19 @@ async fn auth_query_method_comes_from_proxy() {
     }
 }
 
+/// An auth query waits for a held key as long as the route says, whatever the request prefers.
+#[tokio::test]
+async fn auth_query_ignores_preferred_wait() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
+    let gateway = Gateway::start(&tokens.policy(&site, "gw-1").with("/routes/0/fence/wait", "1s")).await;
+    let holder = gateway.send(&auth_query("POST", "/pay/7", &[])).await;
+    assert_eq!(holder.status, 200, "{holder:?}");
+    let refused = gateway.send(&auth_query("POST", "/pay/7", &[("prefer", "wait=0")])).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (423, "locked"));
+    assert!(refused.took() >= Duration::from_secs(1), "{:?}", refused.took());
+}
+
 /// An auth query with a `Content-Length` but no body is answered without waiting for a body.
 #[tokio::test]
 async fn auth_query_content_length_is_ignored() {

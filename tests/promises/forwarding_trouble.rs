@@ -10,7 +10,7 @@ use fencegate_tests::{
     zookeeper_proxy::ZooKeeperProxy,
 };
 
-use super::forwarding::{forwarding_policy, make_holder};
+use super::forwarding::{forwarding_policy, hold_forwarded, make_holder};
 
 /// A holder whose session ends returns waiting forwarded requests at once, and their own gateway serves them.
 #[tokio::test]
@@ -50,9 +50,8 @@ async fn drain_does_not_wait_for_peer() {
     let first = forwarding_policy(&site, "gw-1");
     let (one, two) = Gateway::start_both(&first, &second).await;
     tokio::join!(one.wait_ready(), two.wait_ready());
-    make_holder(&one).await;
-    let HeldRequest { request: pending, latch, .. } =
-        site.origin.hold_request(&two, TestRequest::post("/pay/7")).await;
+    let (path, HeldRequest { request: pending, latch, .. }) =
+        hold_forwarded(&site, &one, &two, TestRequest::post).await;
 
     two.signal(Signal::TERM);
 
@@ -62,5 +61,5 @@ async fn drain_does_not_wait_for_peer() {
     assert_eq!(two.exit().await.code(), Some(0), "a clean end");
     latch.release();
     one.wait_gauge("fencegate_requests_in_flight", 0.0).await;
-    assert_eq!(site.origin.count("/pay/7"), 2, "executed once");
+    assert_eq!(site.origin.count(&path), 2, "executed once");
 }

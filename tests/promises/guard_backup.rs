@@ -14,7 +14,7 @@ use std::{
     },
 };
 
-use fencegate_guard_store::store::backup::{BackupFormatError, RowKind, read_backup_rows};
+use fencegate_guard_store::store::backup::{BackupFormatError, BackupRowKind, read_backup_rows};
 use fencegate_testkit::{scratch, wait::wait_until};
 use fencegate_tests::{
     gateway::{LogLine, write_policy},
@@ -68,7 +68,7 @@ async fn backup_under_load_is_consistent() {
 
     let mut marks = HashMap::new();
     let header = read_backup_rows::<BackupFormatError>(&source.backup, |row| {
-        if row.kind == RowKind::Mark {
+        if row.kind == BackupRowKind::Mark {
             let epoch = u64::from_be_bytes(row.value[..8].try_into().expect("eight"));
             marks.insert(String::from_utf8(row.key).expect("text"), epoch);
         }

@@ -8,7 +8,7 @@ use std::{
 
 use fencegate_guard_store::{
     operation::{JournalEntry, JournalEntryState},
-    store::{GuardStore, RedbStore, StoreChange},
+    store::{GuardStore, RedbStore, StoreMutation},
 };
 use fencegate_policies::key::ResourceKey;
 use fencegate_policies::operation::OperationId;
@@ -204,7 +204,7 @@ async fn store_unknown_operations(launch: GuardLaunch) -> GuardLaunch {
         OperationId::from_bytes(bytes)
     };
     let changes: Vec<_> = (0..UNKNOWN)
-        .map(|number| StoreChange::Operation { id: id(number), entry: entry(number).into() })
+        .map(|number| StoreMutation::Operation { id: id(number), entry: entry(number).into() })
         .collect();
     store.commit(&changes).expect("written");
     launch

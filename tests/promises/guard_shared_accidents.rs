@@ -20,7 +20,7 @@ use fencegate_guard_postgres::postgres::{
     SCHEMA, UnusableDatabaseError,
 };
 use fencegate_guard_store::{
-    admission::{DispatchClaim, DispatchEnd},
+    admission::{DispatchEnd, PresentedDispatch},
     error::AdmitError,
     store::StoreIdentity,
 };
@@ -101,7 +101,8 @@ async fn first_format_store_is_migrated() {
     let guard = store.guard(clock, "new").await;
     assert!(matches!(steps::admit(&guard, &was).await, AdmitReply::Rejected(AdmitError::Duplicate { .. })));
     let outer = steps::claim("a", 50, 2);
-    let called = |dispatch| DispatchClaim { parent: Some(outer.token), ..steps::claim("a", 50, dispatch) };
+    let called =
+        |dispatch| PresentedDispatch { parent: Some(outer.token), ..steps::claim("a", 50, dispatch) };
     let running = steps::admit_running(&guard, &outer).await;
     let inside = steps::admit_running(&guard, &called(3)).await;
     assert!(matches!(steps::admit(&guard, &called(4)).await, AdmitReply::Wait { .. }), "one after the other");

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use fencegate_guard_postgres::postgres::{AdmitReply, DispatchName, InFlightDispatch, PostgresStore};
 use fencegate_guard_store::{
-    admission::{AdmissionTable, AdmitDecision, DispatchClaim, DispatchEnd, DispatchId},
+    admission::{AdmissionTable, AdmitDecision, DispatchEnd, DispatchId, PresentedDispatch},
     error::AdmitError,
     store::{CleanShutdownState, RecoveredActiveKeys, RecoveredState, StoreIdentity},
 };
@@ -26,14 +26,14 @@ pub(crate) struct AdmissionComparisonFixture {
 
 /// A dispatch in flight on both sides.
 struct RunningDispatch {
-    claim: DispatchClaim,
+    claim: PresentedDispatch,
     id: DispatchId,
     guard: usize,
     dispatch: InFlightDispatch,
 }
 
 struct WaitingClaim {
-    claim: DispatchClaim,
+    claim: PresentedDispatch,
     guard: usize,
     name: DispatchName,
 }
@@ -79,7 +79,7 @@ fn empty_recovered_state() -> RecoveredState {
 }
 
 /// A random claim with a token near the highest one.
-pub(crate) fn claim(random: &mut SmallRng, highest: u64) -> DispatchClaim {
+pub(crate) fn claim(random: &mut SmallRng, highest: u64) -> PresentedDispatch {
     let mut keys: Vec<_> = KEYS.into_iter().filter(|_| random.one_in(3)).map(key).collect();
     if keys.is_empty() {
         keys.push(key(KEYS[random.next(4) as usize]));
@@ -97,7 +97,7 @@ pub(crate) fn claim(random: &mut SmallRng, highest: u64) -> DispatchClaim {
         _ => {}
     }
     let token = FencingToken::new(epoch, random.next(2) as u32, 1 + random.next(3) as u32);
-    DispatchClaim { keys: keys.into(), token: token.expect("below 2^63"), mode, era, parent: None }
+    PresentedDispatch { keys: keys.into(), token: token.expect("below 2^63"), mode, era, parent: None }
 }
 
 impl AdmissionComparisonFixture {
@@ -145,7 +145,7 @@ impl AdmissionComparisonFixture {
         self.told.push(format!("passed {time:?}"));
     }
 
-    fn claim(&mut self) -> DispatchClaim {
+    fn claim(&mut self) -> PresentedDispatch {
         let claim = claim(&mut self.random, self.register.highest_epoch());
         if self.running.is_empty() || !self.random.one_in(4) {
             return claim;
@@ -158,7 +158,7 @@ impl AdmissionComparisonFixture {
             FencingToken::new(caller.token.number(), caller.token.sequence(), later).expect("as its caller");
         let keys = if self.random.one_in(4) { claim.keys } else { caller.keys };
         let parent = Some(caller.token);
-        DispatchClaim { keys, token, mode: caller.mode, era: claim.era, parent }
+        PresentedDispatch { keys, token, mode: caller.mode, era: claim.era, parent }
     }
 
     /// Compares one look at a claim on both sides. `first`: the claim is announced; otherwise it only settles.

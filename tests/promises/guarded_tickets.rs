@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use fencegate_policies::key::ResourceKey;
 use fencegate_testkit::{child::Signal, scratch, wait::wait_until};
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
@@ -89,6 +90,42 @@ async fn unknown_signer_is_refused() {
     // The refused requests have moved no watermark, so our own request is admitted.
     assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
     assert_eq!(guarded.site.origin.count("/pay/7"), 3);
+}
+
+/// A request with the most keys and the most bytes of keys has a ticket, passes the guard, and is replayed from its journal.
+#[tokio::test]
+async fn largest_set_passes_guard_and_journal() {
+    let guarded = GuardedSite::fresh().await;
+    let keys = KeyFiles::new();
+    let ours = keys.make("ours").await;
+    keys.publish(&[&ours]).await;
+    let guard = guard(&guarded, &keys).await;
+    let route = json!({
+        "name": "set",
+        "upstream": "ledger",
+        "match": {"methods": ["POST"], "path": "/set"},
+        "fence": {
+            "key": "sku/{body:/skus/*}",
+            "max_keys": ResourceKey::MOST_IN_SET,
+            "once": {"store": "guard"},
+        },
+    });
+    let policy = guarded.policy("gw-1", &[guard.public]).with_route(route);
+    let gateway = Gateway::start(&policy.with("/tickets", json!({"signing_key_file": text(&ours)}))).await;
+    // With four bytes before each.
+    let skus: Vec<_> = (0..ResourceKey::MOST_IN_SET).map(|number| format!("{number:0124}")).collect();
+    let order = TestRequest::post("/set")
+        .field("Content-Type", "application/json")
+        .field("Idempotency-Key", "1")
+        .body(json!({"skus": skus}).to_string());
+    for outcome in [FencingOutcome::Done, FencingOutcome::Replayed] {
+        let answer = gateway.send(&order).await;
+        assert_eq!((answer.status, answer.outcome()), (200, Some(outcome)), "{answer:?}");
+    }
+    let record = guarded.site.origin.wait_for_request("/set", 1).await;
+    let separators = 2 * (ResourceKey::MOST_IN_SET - 1);
+    assert_eq!(record.key().map(str::len), Some(ResourceKey::MOST_BYTES_IN_SET + separators));
+    assert_eq!(guarded.site.origin.count("/set"), 1);
 }
 
 /// A signing key is accepted from the moment on that it is published.

@@ -1,18 +1,22 @@
 //! Two lease clients of the Rust crate never report at the same time that they hold a key. Each is notified of the
 //! loss of its lease before another client can hold the key.
 
-use std::time::{Duration, Instant};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 use fencegate_client::{AcquireError, Client, FENCING_LEASE, Lease, LeaseLostError};
 use fencegate_testkit::{child::Signal, scratch, terminator::TestCa, wait::wait_until};
 use fencegate_tests::{
-    client::{FencingOutcome, TestRequest, TestTlsClient},
+    client::{FencingOutcome, RawClient, TestRequest, TestTlsClient},
     gateway::Gateway,
     leases::{CLIENT, LeaseTokens, OPERATOR, OTHER},
     site::TestSite,
+    wire::{HttpWireMessage, MessageReader, MissingLengthMeaning},
 };
-use serde_json::json;
-use tokio::time::sleep;
+use serde_json::{Value, json};
+use tokio::{io::AsyncWriteExt as _, net::TcpListener, sync::mpsc, time::sleep};
 
 const KEY: &str = "account/7";
 const WAIT: Duration = Duration::from_secs(15);
@@ -256,4 +260,84 @@ async fn tls_authenticates_client_and_gateway() {
     let fooled = over_tls(&TestTlsClient::new(TestCa::new().roots()), Some(OTHER));
     let refused = fooled.lease("other/1").await.expect_err("a stranger's gateway");
     assert!(matches!(refused, AcquireError::Unanswered(_)), "{refused:?}");
+}
+
+/// A request on its way to the gateway, and its answer.
+struct PassedRequest {
+    name: Option<String>,
+    status: String,
+    document: Value,
+}
+
+/// Passes the requests of one client on to a gateway. Before the first one it asks for the same lease in the queue, so
+/// that the gateway takes the client's request for a repeat that overtakes its first request.
+struct OvertakingProxy {
+    gateway: RawClient,
+    passed: mpsc::UnboundedSender<PassedRequest>,
+}
+
+impl OvertakingProxy {
+    async fn serve(mut self, listener: TcpListener) -> io::Result<()> {
+        let (client, _) = listener.accept().await?;
+        let (input, mut output) = client.into_split();
+        let mut requests = MessageReader::new(input, |_| {});
+        let mut is_first = true;
+        while requests.wait_first_byte().await? {
+            let mut request = requests.read_head().await?;
+            requests.read_body(&mut request, MissingLengthMeaning::Empty).await?;
+            if std::mem::take(&mut is_first) {
+                let mut queued = request.clone();
+                queued.fields.push(("Prefer".to_owned(), "respond-async".to_owned()));
+                self.pass(&queued).await?;
+            }
+            let answer = self.pass(&request).await?;
+            output.write_all(&answer.to_bytes()).await?;
+        }
+        Ok(())
+    }
+
+    async fn pass(&mut self, request: &HttpWireMessage) -> io::Result<HttpWireMessage> {
+        self.gateway.send(request.to_bytes()).await?;
+        let answer = self.gateway.read_response().await?;
+        let document = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let name = request.field("idempotency-key").map(str::to_owned);
+        // Fails when the test has seen enough.
+        self.passed.send(PassedRequest { name, status: answer.word(1).to_owned(), document }).ok();
+        Ok(answer)
+    }
+}
+
+/// While an earlier request of the same name waits, the gateway answers 409 `in-progress`. The client repeats its request
+/// under that name, and gets the lease of the earlier one.
+#[tokio::test]
+async fn client_repeats_request_in_progress() {
+    let site = TestSite::fresh().await;
+    let tokens = LeaseTokens::default();
+    let gateway = Gateway::start(&tokens.policy(&site, "gw-1")).await;
+    let holder = acquire_lease(&gateway).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let (tell, mut passed) = mpsc::unbounded_channel();
+    let behind = RawClient::connect(gateway.public).await.expect("it listens");
+    drop(tokio::spawn(OvertakingProxy { gateway: behind, passed: tell }.serve(listener)));
+    let client = Client::new(&url, CLIENT).expect("a URL");
+    let asked = tokio::spawn(async move { client.lease(KEY).await });
+    let mut next = async || {
+        let passed = wait_until("a request", passed.recv(), || gateway.log()).await;
+        passed.expect("the client has given up")
+    };
+    let queued = next().await;
+    assert_eq!((queued.status.as_str(), &queued.document["state"]), ("202", &json!("waiting")));
+    let overtaking = next().await;
+    assert_eq!(
+        (overtaking.status.as_str(), &overtaking.document["reason"], &overtaking.document["outcome"]),
+        ("409", &json!("in-progress"), &json!("not-dispatched"))
+    );
+    holder.release().await.expect("given back");
+    let repeat = next().await;
+    assert_eq!((repeat.status.as_str(), &repeat.document["state"]), ("201", &json!("held")));
+    assert_eq!([&overtaking.name, &repeat.name], [&queued.name; 2]);
+    let lease = asked.await.expect("no panic").unwrap_or_else(|refused| panic!("{refused}"));
+    assert_eq!(lease.reference(), queued.document["reference"]);
+    assert!(queued.name.is_some() && lease.is_held());
 }

@@ -6,6 +6,7 @@ mod at_a_guard;
 mod beside_requests;
 mod clocks;
 mod kept;
+mod repeats;
 mod unlike_plans;
 mod without_a_right;
 

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use fencegate_policies::key::ResourceKey;
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
     gateway::{Gateway, GatewayLaunch, PolicyFile, command},
@@ -23,16 +24,16 @@ fn order_route() -> Value {
     })
 }
 
-fn order_request(body: &Value) -> TestRequest {
+pub(super) fn order_request(body: &Value) -> TestRequest {
     TestRequest::post("/orders").field("Content-Type", "application/json").body(body.to_string())
 }
 
-fn order_body(skus: &[&str]) -> Value {
+pub(super) fn order_body(skus: &[&str]) -> Value {
     json!({"items": skus.iter().map(|sku| json!({"sku": sku})).collect::<Vec<_>>()})
 }
 
 /// What the service takes out of its stock, whatever the gateway has locked.
-fn ordered_skus(record: &RequestRecord) -> BTreeSet<String> {
+pub(super) fn ordered_skus(record: &RequestRecord) -> BTreeSet<String> {
     let body: Value = serde_json::from_slice(&record.request.body).expect("JSON");
     let items = body["items"].as_array().expect("a list");
     items.iter().map(|item| item["sku"].as_str().expect("a text").to_owned()).collect()
@@ -120,7 +121,7 @@ async fn list_with_unnamed_item_is_refused() {
 }
 
 /// Orders of any number of items.
-fn inventory_route() -> Value {
+pub(super) fn inventory_route() -> Value {
     json!({
         "name": "order",
         "upstream": "ledger",
@@ -129,14 +130,19 @@ fn inventory_route() -> Value {
     })
 }
 
-/// Order `n` of thirty: 1 to 16 items of a stock of 20, in an order of its own, and one of them twice.
-fn inventory_order(n: usize) -> TestRequest {
+/// The items of order `n`: 1 to 16 of a stock of 20, in an order of its own, and one of them twice.
+pub(super) fn inventory_skus(n: usize) -> Vec<String> {
     let count = 1 + n % 16;
     let mut skus: Vec<_> = (0..count).map(|item| format!("S{:02}", (7 * n + 3 * item) % 20)).collect();
     skus.push(skus[0].clone());
     if n.is_multiple_of(2) {
         skus.reverse();
     }
+    skus
+}
+
+fn inventory_order(n: usize) -> TestRequest {
+    let skus = inventory_skus(n);
     order_request(&order_body(&skus.iter().map(String::as_str).collect::<Vec<_>>()))
 }
 
@@ -173,6 +179,51 @@ async fn each_item_of_list_is_locked() {
     let policy = |name| guarded.policy(name, &[guard.public]).with_route(inventory_route());
     let (one, two) = Gateway::start_both(&policy("gw-1"), &policy("gw-2")).await;
     assert_no_update_lost(&guarded.site, &one, &two).await;
+}
+
+/// A set of the most keys and the most bytes is taken like any other, also where it is migrated; with a byte more it is refused.
+#[tokio::test]
+async fn largest_set_is_locked() {
+    let site = TestSite::fresh().await;
+    let route = |name: &str, fence: Value| {
+        json!({
+            "name": name,
+            "upstream": "ledger",
+            "match": {"methods": ["POST"], "path": format!("/{name}")},
+            "fence": fence,
+        })
+    };
+    let policy = site
+        .policy("gw-1")
+        .with_route(route("set", json!({"key": "sku/{body:/skus/*}", "max_keys": 64})))
+        .with_route(route(
+            "migrated",
+            json!({"key": "new/{body:/skus/*}", "max_keys": 32, "migrate_from": "old/{body:/skus/*}"}),
+        ));
+    let gateway = Gateway::start(&policy).await;
+    let send = async |path: &str, skus: &[String]| {
+        let body = json!({"skus": skus}).to_string();
+        gateway.send(&TestRequest::post(path).field("Content-Type", "application/json").body(body)).await
+    };
+    // With four bytes before each.
+    let skus: Vec<_> = (0..ResourceKey::MOST_IN_SET).map(|number| format!("{number:0124}")).collect();
+    for (path, count) in [("/set", 64), ("/migrated", 32)] {
+        let answer = send(path, &skus[..count]).await;
+        assert_eq!((answer.status, answer.outcome()), (200, Some(FencingOutcome::Done)), "{answer:?}");
+        let record = site.origin.wait_for_request(path, 1).await;
+        let keys = ResourceKey::parse_list(record.key().expect("keys")).expect("in their form");
+        let length: usize = keys.iter().map(|key| key.as_str().len()).sum();
+        assert_eq!(
+            (keys.len(), length),
+            (ResourceKey::MOST_IN_SET, ResourceKey::MOST_BYTES_IN_SET),
+            "{path}"
+        );
+    }
+    let mut longer = skus.clone();
+    longer[0].push('x');
+    let refused = send("/set", &longer).await;
+    assert_eq!((refused.status, refused.reason().as_str()), (413, "too-many-keys"), "{refused:?}");
+    site.tree().await.assert_no_locks().await;
 }
 
 /// A list that is empty, too long, or not wholly readable is refused before any lock, and nothing is dispatched. With

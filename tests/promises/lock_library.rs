@@ -80,7 +80,7 @@ async fn connect_requires_initialised_installation() {
     let root = zookeeper::fresh_root();
     let refused = LockClient::connect(options(&servers, &root)).await.err();
     assert!(matches!(refused, Some(LockClientError::NotInitialised(_))), "{refused:?}");
-    let client = LockClient::connect(options(&servers, &root).with_init()).await.expect("made");
+    let client = LockClient::connect(options(&servers, &root).with_installation_init()).await.expect("made");
     assert!(client.lock("one").await.expect("free").is_held());
     assert!(matches!(client.lock("o n e").await.err(), Some(LockClientError::Key(_))));
     client.close().await;
@@ -92,7 +92,8 @@ async fn connect_requires_initialised_installation() {
 async fn lock_is_lost_when_zookeeper_stalls() {
     let zookeeper = OwnZooKeeper::start();
     let servers = zookeeper.server.address().to_string();
-    let client = LockClient::connect(options(&servers, "/program").with_init()).await.expect("made");
+    let client =
+        LockClient::connect(options(&servers, "/program").with_installation_init()).await.expect("made");
     let held = client.lock("one").await.expect("free");
     assert!(held.is_held() && held.remaining_validity() <= Duration::from_secs(2));
     zookeeper.server.pause().expect("ours");
@@ -106,7 +107,8 @@ async fn lock_is_lost_when_zookeeper_stalls() {
 async fn exclusive_node_lock_rejects_other_modes() {
     let servers = zookeeper::shared().to_string();
     let root = zookeeper::fresh_root();
-    let client = LockClient::connect(options(&servers, &root).with_init()).await.expect("connected");
+    let client =
+        LockClient::connect(options(&servers, &root).with_installation_init()).await.expect("connected");
     let tree = ZnodeTree::connect(zookeeper::shared(), &format!("{root}-app")).await;
     let path = format!("{root}-app/7");
     let held = client.lock("7").exclusive_node(&path).await.expect("free");

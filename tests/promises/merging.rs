@@ -55,6 +55,7 @@ async fn start_programs() -> Vec<(&'static str, ProxyProcess)> {
     let start = |name, command: &dyn Fn(u16) -> Vec<String>| (name, ProxyProcess::service(name, command));
     vec![
         start("rails", &|port| words(["ruby", &file("rails.rb"), &port.to_string()])),
+        start("rails-wrapped", &|port| words(["ruby", &file("rails.rb"), &port.to_string(), "wrapped"])),
         start("echo", &|port| words([&echo, &port.to_string()])),
         start("php", &|port| words(["php", "-n", "-S", &format!("127.0.0.1:{port}"), &file("request.php")])),
         start("flask", &|port| words([&python, &file("flask_service.py"), &port.to_string()])),
@@ -72,8 +73,9 @@ async fn reading(name: &str, program: &ProxyProcess, ask: &TestRequest) -> Strin
     }
 }
 
-/// By path, by query, by a member of the body and by a field of a form, each for the upstream that a field names.
-fn routes(name: &str) -> [Value; 4] {
+/// By path, by query, by a member of the body, by one of each item of a body and by a field of a form, each for the upstream that a field
+/// names.
+fn routes(name: &str) -> [Value; 5] {
     let route = |kind: &str, methods: &[&str], path: &str, key: &str| {
         json!({
             "name": format!("{kind}-{name}"),
@@ -86,6 +88,7 @@ fn routes(name: &str) -> [Value; 4] {
         route("path", &["POST", "PUT", "DELETE"], "/accounts/{id}", "path.id"),
         route("query", &["POST"], "/accounts", "query.id"),
         route("body", &["PUT"], "/accounts", "body:/id"),
+        route("list", &["PUT"], "/lists", "body:/*/id"),
         route("form", &["POST"], "/forms", "form.id"),
     ]
 }
@@ -111,9 +114,10 @@ async fn locked_value_is_value_services_read() {
     let merging = |name: &str| {
         rows.iter().any(|row| row.readings.get(name).is_some_and(|read| is_ambiguous_reading(read)))
     };
-    let proving: BTreeMap<&str, bool> = ["rails", "echo", "php", "flask", "express", "spring", "aspnet"]
-        .map(|name| (name, merging(name)))
-        .into();
+    let proving: BTreeMap<&str, bool> =
+        ["rails", "rails-wrapped", "echo", "php", "flask", "express", "spring", "aspnet"]
+            .map(|name| (name, merging(name)))
+            .into();
     assert!(proving.values().all(|merges| *merges), "these requests prove nothing: {proving:?}");
 
     let site = TestSite::fresh().await;

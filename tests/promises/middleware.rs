@@ -179,27 +179,34 @@ pub(super) fn assert_shown(middleware: &str, language: &str) {
     }
 }
 
-/// The commands of a README start the sample, on a database with nothing in it. `replaced`: what is called otherwise here.
+/// The commands of a README start the sample, on a database with nothing in it, and the service passes the `fencegate verify` that
+/// is printed behind them. `replaced`: what is called otherwise here.
 ///
 /// # Panics
-/// If nothing listens in the end.
+/// If nothing listens in the end, or a case fails.
 pub(super) fn assert_starts(middleware: &str, environment: &[&str], replaced: &[(&str, &str)]) {
     let folder = upstream().join(middleware);
     let readme = read(&folder.join("README.md"));
     let end = readme.rsplit("```").next().expect("all of it, at least");
-    let mut commands: Vec<&str> = end.lines().filter_map(|line| line.strip_prefix("    ")).collect();
-    let last = commands.pop().expect("the commands stand there, indented");
+    let lines: Vec<&str> = end.lines().filter_map(|line| line.strip_prefix("    ")).collect();
+    let verify =
+        lines.iter().position(|line| line.starts_with("fencegate verify")).expect("how to verify it");
+    let (start, verify) = lines.split_at(verify);
+    let (last, before) = start.split_last().expect("the commands stand there, indented");
     let home = TempDir::new_in(scratch::folder()).expect("a folder");
-    // The shell becomes the service, so the service ends with the test.
-    let mut script = format!("set -e\ncd '{}'\n{}\nexec {last}", folder.display(), commands.join("\n"));
     let port = free_port().to_string();
     let place = home.path().join("accounts").display().to_string();
-    for (what, by) in [("8000", port.as_str()), ("/tmp/accounts", &place)].iter().chain(replaced) {
-        script = script.replace(what, by);
-    }
-    let words = [environment, &["sh", "-c", &script]].concat();
-    let child = ChildProcess::spawn("env", words).expect("setpriv");
+    let of_test = |script: String| {
+        let all = [("8000", port.as_str()), ("/tmp/accounts", &place)];
+        all.iter().chain(replaced).fold(script, |script, (what, by)| script.replace(what, by))
+    };
+    // The shell becomes the service, so the service ends with the test.
+    let script = format!("set -e\ncd '{}'\n{}\nexec {last}", folder.display(), before.join("\n"));
+    let script = of_test(script);
+    let child = ChildProcess::spawn("env", [environment, &["sh", "-c", &script]].concat()).expect("setpriv");
     child.wait_line(|line| line.contains("listening"), COMPILED).unwrap_or_else(|error| panic!("{error}"));
+    let script = format!("PATH='{}':$PATH\n{}", scratch::binaries().display(), verify.join("\n"));
+    run(&folder, &["sh", "-c", &of_test(script)]);
 }
 
 /// A middleware knows no operations.
@@ -238,13 +245,6 @@ pub(super) fn files(folder: &Path) -> Vec<PathBuf> {
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("bound").port()
-}
-
-/// A folder of the build that is there the next time.
-pub(super) fn persistent_folder(name: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::create_dir_all(&folder).expect("the target folder can be written");
-    folder
 }
 
 /// Runs a command in a folder to its end, two minutes at most: a compiler takes its time on a machine that is busy.

@@ -4,10 +4,13 @@ use std::sync::LazyLock;
 
 use fencegate_testkit::postgres::{TestDatabase, fresh_database};
 
-use super::middleware::{
-    SampleRequests, SampleService, assert_shown, assert_starts, check_both_forms,
-    in_time::{MiddlewareMode, assert_keeps_deadlines},
-    persistent_folder, run, tables, upstream,
+use super::{
+    clients::persistent_folder,
+    middleware::{
+        SampleRequests, SampleService, assert_shown, assert_starts, check_both_forms,
+        in_time::{MiddlewareMode, assert_keeps_deadlines},
+        run, tables, upstream,
+    },
 };
 
 /// The sample, built once. Go itself knows by content what it has to build again.

@@ -9,9 +9,12 @@ use std::{
 
 use fencegate_testkit::postgres::{TestDatabase, fresh_database};
 
-use super::middleware::{
-    SampleRequests, SampleService, assert_shown, assert_starts, files, in_time::assert_keeps_deadlines,
-    persistent_folder, run, tables, upstream,
+use super::{
+    clients::persistent_folder,
+    middleware::{
+        SampleRequests, SampleService, assert_shown, assert_starts, files, in_time::assert_keeps_deadlines,
+        run, tables, upstream,
+    },
 };
 
 /// Debian's jars: the interface that the filter is written for, and what runs the tests and the sample.

@@ -7,13 +7,13 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_lock::manager::{
     lock_manager::{LockManager, create_lock_manager},
-    lock_request::{LockRequest, WaitPlace},
+    lock_request::{LockRequest, WaitGateway},
 };
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_policies::{
     file,
     key::ResourceKey,
-    plan::{GatewayPlan, HoldPolicy, LockMode},
+    plan::{GatewayPlan, LockMode, LockReusePolicy},
     token::FencingToken,
 };
 use fencegate_process::{
@@ -51,7 +51,7 @@ fn start_limited_manager(site: &TestSite) -> (LockManager, CancellationToken) {
             sequence_limit: LIMIT,
             clock: clock.clone(),
             randomness: Arc::new(SystemRandomness),
-            metrics: ProcessMetricFamilies::for_gateway(&plan).session(0),
+            metrics: AllMetricFamilies::for_gateway(&plan).session(0),
         };
         tokio::task::spawn_local(desk.run(
             ZkServers::from_policy(&plan.zookeeper).expect("no files"),
@@ -76,10 +76,10 @@ async fn acquire_token(keeper: &LockManager, key: &ResourceKey) -> FencingToken 
         keys: std::slice::from_ref(key),
         sites: &[],
         mode: LockMode::Exclusive,
-        hold: HoldPolicy::Strict,
+        hold: LockReusePolicy::Strict,
         wait: Duration::from_secs(20),
         queue: 100,
-        waits: WaitPlace::Here,
+        waits: WaitGateway::Here,
         delay: None,
         route: &"pay".into(),
     };

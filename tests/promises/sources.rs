@@ -177,7 +177,7 @@ async fn policy_selects_compared_sources() {
     assert_eq!(shown("loose"), (json!([]), json!("pass")));
     assert_eq!(
         shown("account"),
-        (json!(["path", "query", "form", "json", "xml", "cookie"]), json!("refuse"))
+        (json!(["path", "query", "form", "json", "xml", "cookie", "wrapped"]), json!("refuse"))
     );
 }
 

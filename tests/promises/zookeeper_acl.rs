@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf};
 
 use fencegate_lock::client::ConnectOptions;
-use fencegate_policies::plan::{AclMode, ClientCertificate, ClientTls};
+use fencegate_policies::plan::{AclMode, ClientCertificateFiles, ClientTls};
 use fencegate_testkit::{scratch, wait::wait_until};
 use fencegate_tests::{
     client::TestRequest,
@@ -121,11 +121,12 @@ async fn library_program_has_closed_locks() {
     let servers = shared();
     let files = servers.tls_for_client("program");
     let file = |field: &str| PathBuf::from(files[field].as_str().expect("a path"));
-    let shown = ClientCertificate { chain: file("client_certificate_file"), key: file("client_key_file") };
+    let shown =
+        ClientCertificateFiles { chain: file("client_certificate_file"), key: file("client_key_file") };
     let options = ConnectOptions {
         tls: Some(ClientTls { ca_file: Some(file("ca_file")), server_name: None, client: Some(shown) }),
         acl: AclMode::Closed,
-        ..ConnectOptions::new(&servers.addresses().join(","), &site.root, "program").with_init()
+        ..ConnectOptions::new(&servers.addresses().join(","), &site.root, "program").with_installation_init()
     };
     let program = fencegate_lock::client::LockClient::connect(options.clone()).await.expect("let in");
     let held = program.lock("invoice/42").await.expect("nobody else wants it");

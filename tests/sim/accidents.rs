@@ -6,7 +6,7 @@ use fencegate_tests::memory::{
     EnsembleSettings, SimEnsemble, SimSession, UndeliveredRequestFate, Wire, WireDirection,
 };
 use fencegate_zookeeper::session::{
-    client::{MultiOp, NodeKind, ZkClient, ZkConnectionState, ZkConnector, ZkError},
+    client::{MultiOp, NodeCreateMode, ZkClient, ZkConnectionState, ZkConnector, ZkError},
     session_check::check_same_session,
 };
 use tokio::time::{Instant, sleep, timeout};
@@ -40,7 +40,7 @@ fn run_with_fixture<F: Future>(play: impl FnOnce(FaultFixture) -> F) -> F::Outpu
 fn lost_reply_keeps_effect_and_session() {
     run_with_fixture(async |FaultFixture { ensemble, wire, hurt, .. }| {
         wire.lose_next_reply();
-        let created = hurt.create("/a", b"", NodeKind::Ephemeral).await;
+        let created = hurt.create("/a", b"", NodeCreateMode::Ephemeral).await;
         assert!(matches!(created, Err(ZkError::Ambiguous(_))), "{created:?}");
         assert_eq!(ensemble.stat("/a").map(|seen| seen.owner), Some(hurt.id()));
         assert_eq!(hurt.delete("/a").await, Ok(()));
@@ -53,7 +53,7 @@ fn lost_reply_keeps_effect_and_session() {
 fn lost_request_drops_those_behind_it() {
     run_with_fixture(async |FaultFixture { ensemble, wire, hurt, .. }| {
         wire.lose_next_request();
-        let both = tokio::join!(hurt.create("/a", b"", NodeKind::Ephemeral), hurt.children("/"));
+        let both = tokio::join!(hurt.create("/a", b"", NodeCreateMode::Ephemeral), hurt.children("/"));
         assert!(matches!(both, (Err(ZkError::Ambiguous(_)), Err(ZkError::Ambiguous(_)))), "{both:?}");
         assert_eq!(ensemble.stat("/a"), None);
         assert_eq!(hurt.children("/").await, Ok(vec![]));
@@ -66,7 +66,7 @@ fn disconnected_requests_run_in_order_later() {
     run_with_fixture(async |FaultFixture { wire, hurt, .. }| {
         wire.disconnect(UndeliveredRequestFate::Lost);
         assert_eq!(hurt.state(), ZkConnectionState::Disconnected);
-        let create = hurt.create("/a", b"", NodeKind::Persistent);
+        let create = hurt.create("/a", b"", NodeCreateMode::Persistent);
         let delete = hurt.delete("/a");
         let asked = Instant::now();
         let back = async {
@@ -89,7 +89,7 @@ fn in_flight_request_survives_disconnect() {
             ("/c", UndeliveredRequestFate::Arrives, false),
         ] {
             wire.delay(MOMENT..MOMENT);
-            let created = hurt.create(path, b"", NodeKind::Persistent);
+            let created = hurt.create(path, b"", NodeCreateMode::Persistent);
             wire.disconnect(underway);
             assert!(matches!(created.await, Err(ZkError::Ambiguous(_))));
             assert_eq!(ensemble.stat(path), None);
@@ -106,7 +106,7 @@ fn in_flight_request_survives_disconnect() {
 fn stalled_reply_arrives_after_resume() {
     run_with_fixture(async |FaultFixture { ensemble, wire, hurt, .. }| {
         wire.stall(WireDirection::ToClient);
-        let mut created = std::pin::pin!(hurt.create("/a", b"", NodeKind::Persistent));
+        let mut created = std::pin::pin!(hurt.create("/a", b"", NodeCreateMode::Persistent));
         assert!(timeout(T / 4, &mut created).await.is_err());
         assert!(ensemble.stat("/a").is_some());
         wire.resume();
@@ -134,7 +134,7 @@ fn client_abandons_silent_connection_then_session() {
 #[test]
 fn watch_event_precedes_later_answers() {
     run_with_fixture(async |FaultFixture { wire, hurt, other, .. }| {
-        other.create("/a", b"", NodeKind::Persistent).await.expect("made");
+        other.create("/a", b"", NodeCreateMode::Persistent).await.expect("made");
         wire.delay(Duration::ZERO..MOMENT);
         for _ in 0..50 {
             let watch = hurt.watch("/a").await.expect("it is there");
@@ -152,11 +152,11 @@ fn watch_event_precedes_later_answers() {
 #[test]
 fn swapped_session_shows_in_owner_only() {
     run_with_fixture(async |FaultFixture { ensemble, wire, hurt, .. }| {
-        hurt.create("/old", b"", NodeKind::Ephemeral).await.expect("made");
+        hurt.create("/old", b"", NodeCreateMode::Ephemeral).await.expect("made");
         wire.swap_on_reconnect();
         let id = hurt.id();
         wire.blink(UndeliveredRequestFate::Lost);
-        let created = hurt.create("/new", b"", NodeKind::Ephemeral).await.expect("made");
+        let created = hurt.create("/new", b"", NodeCreateMode::Ephemeral).await.expect("made");
         assert_eq!((hurt.id(), hurt.state()), (id, ZkConnectionState::Connected));
         assert_ne!(created.stat.owner, id);
         assert_eq!(wire.sessions(), [created.stat.owner]);
@@ -174,11 +174,11 @@ fn swapped_session_shows_in_owner_only() {
 fn swapped_session_fails_leftover_probe() {
     run_with_fixture(async |FaultFixture { wire, hurt, .. }| {
         assert_eq!(check_same_session(&hurt, "/m").await, Some(true));
-        hurt.create("/m-probe", b"", NodeKind::Ephemeral).await.expect("made");
+        hurt.create("/m-probe", b"", NodeCreateMode::Ephemeral).await.expect("made");
         wire.blink(UndeliveredRequestFate::Lost);
         assert_eq!(check_same_session(&hurt, "/m").await, Some(true), "one that we have left ourselves");
         // The node was made. Its removal was lost with the connection, and the client comes back with another session.
-        hurt.create("/m-probe", b"", NodeKind::Ephemeral).await.expect("made");
+        hurt.create("/m-probe", b"", NodeCreateMode::Ephemeral).await.expect("made");
         wire.swap_on_reconnect();
         wire.blink(UndeliveredRequestFate::Lost);
         assert_eq!(check_same_session(&hurt, "/m").await, Some(false));
@@ -189,14 +189,17 @@ fn swapped_session_fails_leftover_probe() {
 #[test]
 fn expired_session_loses_nodes_at_once() {
     run_with_fixture(async |FaultFixture { ensemble, wire, hurt, other, .. }| {
-        hurt.create("/a", b"", NodeKind::Ephemeral).await.expect("made");
+        hurt.create("/a", b"", NodeCreateMode::Ephemeral).await.expect("made");
         let own = hurt.watch("/a").await.expect("there");
         let others = other.watch("/a").await.expect("there");
         wire.expire();
         assert_eq!(ensemble.stat("/a"), None);
         others.await;
         own.await;
-        assert_eq!(hurt.create("/b", b"", NodeKind::Ephemeral).await.map(drop), Err(ZkError::SessionEnded));
+        assert_eq!(
+            hurt.create("/b", b"", NodeCreateMode::Ephemeral).await.map(drop),
+            Err(ZkError::SessionEnded)
+        );
         assert_eq!(hurt.state(), ZkConnectionState::Ended);
     });
 }
@@ -217,12 +220,12 @@ fn expiry_while_disconnected_shows_on_reconnect() {
 #[test]
 fn no_expiry_without_majority() {
     run_with_fixture(async |FaultFixture { ensemble, hurt, other, .. }| {
-        let before = hurt.create("/a", b"", NodeKind::Ephemeral).await.expect("made").stat.czxid;
+        let before = hurt.create("/a", b"", NodeCreateMode::Ephemeral).await.expect("made").stat.czxid;
         ensemble.fail();
         sleep(T * 5 / 4).await;
         assert_eq!((hurt.state(), ensemble.sessions().len()), (ZkConnectionState::Disconnected, 2));
         ensemble.recover();
-        let after = other.create("/b", b"", NodeKind::Ephemeral).await.expect("made").stat.czxid;
+        let after = other.create("/b", b"", NodeCreateMode::Ephemeral).await.expect("made").stat.czxid;
         assert_eq!((after >> 32, ensemble.stat("/a").is_some()), ((before >> 32) + 1, true));
         assert_eq!(hurt.children("/").await, Ok(vec!["a".to_owned(), "b".to_owned()]));
     });
@@ -233,7 +236,7 @@ fn no_expiry_without_majority() {
 fn wiped_ensemble_rejects_old_sessions() {
     run_with_fixture(async |FaultFixture { ensemble, wire, hurt, other }| {
         for number in 0..10 {
-            hurt.create(&format!("/{number}"), b"", NodeKind::Ephemeral).await.expect("made");
+            hurt.create(&format!("/{number}"), b"", NodeCreateMode::Ephemeral).await.expect("made");
         }
         ensemble.wipe();
         assert_eq!(ensemble.paths(), ["/"]);
@@ -242,7 +245,7 @@ fn wiped_ensemble_rejects_old_sessions() {
         sleep(T).await;
         assert_eq!((hurt.state(), other.state()), (ZkConnectionState::Ended, ZkConnectionState::Ended));
         let anew = ensemble.client(&wire, T).connect().await.expect("a session");
-        let created = anew.create("/a", b"", NodeKind::Ephemeral).await.expect("made");
+        let created = anew.create("/a", b"", NodeCreateMode::Ephemeral).await.expect("made");
         assert!(created.stat.czxid < 10 && anew.id() > other.id());
     });
 }
@@ -251,7 +254,7 @@ fn wiped_ensemble_rejects_old_sessions() {
 #[test]
 fn dropped_session_closes_on_reconnect() {
     run_with_fixture(async |FaultFixture { ensemble, wire, hurt, other }| {
-        hurt.create("/a", b"", NodeKind::Ephemeral).await.expect("made");
+        hurt.create("/a", b"", NodeCreateMode::Ephemeral).await.expect("made");
         wire.disconnect(UndeliveredRequestFate::Lost);
         drop(hurt);
         sleep(T / 4).await;
@@ -269,10 +272,10 @@ fn dropped_session_closes_on_reconnect() {
 fn emptied_container_is_removed() {
     run_with_fixture(async |FaultFixture { ensemble, hurt, .. }| {
         for path in ["/never", "/once", "/now"] {
-            hurt.create(path, b"", NodeKind::Container).await.expect("made");
+            hurt.create(path, b"", NodeCreateMode::Container).await.expect("made");
         }
         for path in ["/once/x", "/now/x"] {
-            hurt.create(path, b"", NodeKind::Ephemeral).await.expect("made");
+            hurt.create(path, b"", NodeCreateMode::Ephemeral).await.expect("made");
         }
         hurt.delete("/once/x").await.expect("deleted");
         ensemble.remove_empty_containers();

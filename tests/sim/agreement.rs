@@ -9,8 +9,8 @@ use std::{
 };
 
 use fencegate_lock::manager::lock_manager::{LockManager, create_lock_manager};
-use fencegate_metrics::ProcessMetricFamilies;
-use fencegate_peers::plan_compat::{PlanCompat, RouteCompatCache, RouteCompatibility};
+use fencegate_metrics::AllMetricFamilies;
+use fencegate_peers::plan_compat::{PlanCompatRegistry, RouteCompatCache, RouteCompatibility};
 use fencegate_policies::{
     file::load,
     plan::{self, RouteId},
@@ -18,7 +18,7 @@ use fencegate_policies::{
 use fencegate_tests::memory::{self, SeededRng, SimEnsemble, UndeliveredRequestFate, Wire};
 use fencegate_zookeeper::{
     session::{local_member::LocalMember, settings::SessionSettings},
-    state::TokenHistory,
+    state::HighestEpochTracker,
 };
 use tokio::{
     task::{JoinHandle, spawn_local},
@@ -51,7 +51,7 @@ fn gateway(template: &str) -> plan::GatewayPlan {
 /// One process.
 struct SimGatewayProcess {
     keeper: LockManager,
-    agreement: Arc<PlanCompat>,
+    agreement: Arc<PlanCompatRegistry>,
     nameplate: LocalMember,
     wire: Rc<Wire>,
     /// The template in force, and whether the gateway may serve under it.
@@ -63,9 +63,9 @@ struct SimGatewayProcess {
 impl SimGatewayProcess {
     fn start(ensemble: &SimEnsemble, name: &str, template: &'static str, dice: &SeededRng) -> Self {
         let plan = gateway(template);
-        let metrics = ProcessMetricFamilies::for_gateway(&plan);
-        let agreement = PlanCompat::new(&plan, metrics.clone());
-        let publication = PlanCompat::publication(&plan);
+        let metrics = AllMetricFamilies::for_gateway(&plan);
+        let agreement = PlanCompatRegistry::new(&plan, metrics.clone());
+        let publication = PlanCompatRegistry::publication(&plan);
         let nameplate = LocalMember::new(plan.fingerprint).with_publication(
             plan.fingerprint,
             publication,
@@ -75,7 +75,7 @@ impl SimGatewayProcess {
         let wire = ensemble.wire();
         let stop = CancellationToken::new();
         let (keeper, desks) = create_lock_manager(clock.clone(), SESSIONS);
-        let memory = Arc::<TokenHistory>::default();
+        let memory = Arc::<HighestEpochTracker>::default();
         let mut policy = plan.zookeeper.clone();
         policy.session_timeout = T;
         let run = |(number, desk): (usize, fencegate_lock::manager::session_worker::SessionWorker)| {
@@ -101,9 +101,9 @@ impl SimGatewayProcess {
     /// This process has no request in flight at any moment, so a reload waits for nothing.
     fn reload(&self, template: &'static str) {
         let plan = gateway(template);
-        self.agreement.set_config(&plan);
+        self.agreement.apply_mixed_plan_policy(&plan);
         self.now.replace((template, self.agreement.route_compat_cache(&plan.serving)));
-        self.nameplate.publish(PlanCompat::publication(&plan));
+        self.nameplate.publish(PlanCompatRegistry::publication(&plan));
     }
 
     /// Whether a request that comes now would be sent.

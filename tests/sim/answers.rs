@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_zookeeper::session::client::{NodeKind, ZkClient, ZkConnector};
+use fencegate_zookeeper::session::client::{NodeCreateMode, ZkClient, ZkConnector};
 use memory_backend::SimZooKeeperBackend;
 use proptest::{
     prelude::*,
@@ -50,8 +50,8 @@ fn memory_answers_like_real_server() {
 /// A key ends and begins again in one transaction, beside another one that begins, with the answers of a real server.
 #[test]
 fn memory_recreates_keys_like_real_server() {
-    let container = NodeKind::Container;
-    let node = NodeKind::EphemeralSequential;
+    let container = NodeCreateMode::Container;
+    let node = NodeCreateMode::EphemeralSequential;
     let begins = |key: &str| {
         [
             TransactionStep::Create(key.to_owned(), container),

@@ -7,9 +7,9 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::plan::{CachedHoldLimits, ForeignLayout, HoldPolicy, LockLocation};
+use fencegate_policies::plan::{CachedHoldLimits, ForeignLayout, LockLocation, LockReusePolicy};
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
-use fencegate_zookeeper::session::client::{NodeKind, ZkClient, ZkConnector};
+use fencegate_zookeeper::session::client::{NodeCreateMode, ZkClient, ZkConnector};
 use tokio::time::sleep;
 
 use crate::{
@@ -48,7 +48,7 @@ async fn start(doctor: &FaultInjector) -> (SimEnsemble, GatewayLockStack) {
 fn lose_answer(doctor: &FaultInjector) {
     let lost = Cell::new(false);
     doctor.set_rule(move |request| match request {
-        SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } if !lost.replace(true) => {
+        SessionRequest::Create { kind: NodeCreateMode::EphemeralSequential, .. } if !lost.replace(true) => {
             ZkRequestFate::Done(unanswered())
         }
         _ => ZkRequestFate::Passes,
@@ -62,16 +62,20 @@ fn unanswered_create_is_found_by_name() {
         simulated_time::run(async {
             let doctor = FaultInjector::new();
             let (ensemble, locks) = start(&doctor).await;
-            let first =
-                locks.acquire_at(&["a"], &[foreign_site(layout)], HoldPolicy::Strict).await.expect("free");
+            let first = locks
+                .acquire_at(&["a"], &[foreign_site(layout)], LockReusePolicy::Strict)
+                .await
+                .expect("free");
             drop(first);
             sleep(T).await;
             assert_eq!(nodes(&ensemble), [""; 0], "{layout:?}");
             assert!(ensemble.paths().iter().any(|path| path == PARENT), "{layout:?}: it stays");
 
             lose_answer(&doctor);
-            let second =
-                locks.acquire_at(&["a"], &[foreign_site(layout)], HoldPolicy::Strict).await.expect("free");
+            let second = locks
+                .acquire_at(&["a"], &[foreign_site(layout)], LockReusePolicy::Strict)
+                .await
+                .expect("free");
             let made = nodes(&ensemble);
             assert!(matches!(&*made, [one] if one.contains(mark)), "{layout:?}: {made:?}");
             drop(second);
@@ -92,7 +96,12 @@ fn parent_is_created_like_foreign_program() {
     ] {
         simulated_time::run(async {
             let (ensemble, locks) = start(&FaultInjector::new()).await;
-            drop(locks.acquire_at(&["a"], &[foreign_site(layout)], HoldPolicy::Strict).await.expect("free"));
+            drop(
+                locks
+                    .acquire_at(&["a"], &[foreign_site(layout)], LockReusePolicy::Strict)
+                    .await
+                    .expect("free"),
+            );
             sleep(T).await;
             ensemble.remove_empty_containers();
             assert_eq!(ensemble.paths().iter().any(|path| path == PARENT), stays, "{layout:?}");
@@ -111,13 +120,13 @@ fn only_missing_levels_are_created() {
             let stranger = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
             let levels = ["/app", "/app/locks", PARENT];
             for path in &levels[..there] {
-                stranger.create(path, b"theirs", NodeKind::Persistent).await.expect("new");
+                stranger.create(path, b"theirs", NodeCreateMode::Persistent).await.expect("new");
             }
             let made = Rc::<RefCell<Vec<String>>>::default();
             let noted = made.clone();
             doctor.set_rule(move |request| {
                 if let SessionRequest::Create { path, kind } = request
-                    && kind != NodeKind::EphemeralSequential
+                    && kind != NodeCreateMode::EphemeralSequential
                 {
                     noted.borrow_mut().push(path.to_owned());
                 }
@@ -125,7 +134,7 @@ fn only_missing_levels_are_created() {
             });
             drop(
                 locks
-                    .acquire_at(&["a"], &[foreign_site(ForeignLayout::Kazoo)], HoldPolicy::Strict)
+                    .acquire_at(&["a"], &[foreign_site(ForeignLayout::Kazoo)], LockReusePolicy::Strict)
                     .await
                     .expect("free"),
             );
@@ -141,7 +150,8 @@ fn only_missing_levels_are_created() {
 fn moved_lock_is_taken_where_placed() {
     simulated_time::run(async {
         let (ensemble, locks) = start(&FaultInjector::new()).await;
-        let hold = HoldPolicy::Cached(CachedHoldLimits { linger: T * 100, ..CachedHoldLimits::default() });
+        let hold =
+            LockReusePolicy::Cached(CachedHoldLimits { linger: T * 100, ..CachedHoldLimits::default() });
         drop(locks.acquire(&["a"], hold).await.expect("free"));
         let moved =
             locks.acquire_at(&["a"], &[foreign_site(ForeignLayout::Kazoo)], hold).await.expect("free");
@@ -160,7 +170,7 @@ fn set_locks_keys_across_layouts() {
     simulated_time::run(async {
         let (ensemble, locks) = start(&FaultInjector::new()).await;
         let sites = [LockLocation::Native, foreign_site(ForeignLayout::CuratorMutex)];
-        let both = locks.acquire_at(&["a", "b"], &sites, HoldPolicy::Strict).await.expect("free");
+        let both = locks.acquire_at(&["a", "b"], &sites, LockReusePolicy::Strict).await.expect("free");
         let made = nodes(&ensemble);
         assert!(matches!(&*made, [one] if one.starts_with("_c_") && one.contains("-lock-")), "{made:?}");
         assert!(ensemble.paths().iter().any(|path| path.contains("-w-")));

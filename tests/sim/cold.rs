@@ -11,10 +11,10 @@ use std::{
 };
 
 use fencegate_lock::manager::grant_guard::GrantGuard;
-use fencegate_policies::plan::HoldPolicy;
+use fencegate_policies::plan::LockReusePolicy;
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble, SimSession};
 use fencegate_zookeeper::session::{
-    client::{NodeKind, ZkClient, ZkConnector},
+    client::{NodeCreateMode, ZkClient, ZkConnector},
     retained_parents::RETENTION,
 };
 use futures_util::future::join_all;
@@ -193,7 +193,10 @@ fn lost_answers() -> [ZkRequestFate; 2] {
 }
 
 async fn acquire(locks: &GatewayLockStack, key: u32) -> GrantGuard {
-    locks.acquire_delayed(&[&format!("key-{key}")], HoldPolicy::Strict, T * 5, None).await.expect("in time")
+    locks
+        .acquire_delayed(&[&format!("key-{key}")], LockReusePolicy::Strict, T * 5, None)
+        .await
+        .expect("in time")
 }
 
 fn release(tenure: GrantGuard) {
@@ -256,7 +259,7 @@ fn one_refused_key_blocks_no_other() {
         release(tenure);
         bench.assert_nothing_left().await;
         let stranger = bench.connect_stranger().await;
-        stranger.create(&parent, b"", NodeKind::Container).await.expect("made");
+        stranger.create(&parent, b"", NodeCreateMode::Container).await.expect("made");
 
         let tally = bench.count_requests();
         let began = Instant::now();
@@ -268,7 +271,7 @@ fn one_refused_key_blocks_no_other() {
         // From now on this key is recorded as shared, and does not delay the other keys.
         tenures.into_iter().for_each(release);
         bench.assert_nothing_left().await;
-        stranger.create(&parent, b"", NodeKind::Container).await.expect("made");
+        stranger.create(&parent, b"", NodeCreateMode::Container).await.expect("made");
         let began = Instant::now();
         let (others, disputed) = (0..KEYS).partition::<Vec<_>, _>(|key| *key != KEYS - 3);
         let others = async {
@@ -307,7 +310,7 @@ fn transactions_are_shared_across_keys_only() {
                 // Some keys have one client, and some have many.
                 let key = if client < KEYS { client } else { (client + round) % 5 };
                 let tenure = bench.acquire(key).await;
-                let epoch = tenure.first_token().expect("nothing was sent").number();
+                let epoch = tenure.predispatch_token().expect("nothing was sent").number();
                 granted.borrow_mut().entry(key).or_default().push(epoch);
                 sleep(Duration::from_micros(u64::from(client * 37 % 900))).await;
                 release(tenure);

@@ -9,7 +9,7 @@ mod storm;
 use std::{cell::Cell, rc::Rc, time::Duration};
 
 use fencegate_lock::manager::{grant_guard::GrantGuard, lock_manager::AcquireError};
-use fencegate_policies::plan::HoldPolicy;
+use fencegate_policies::plan::LockReusePolicy;
 use fencegate_tests::memory::UndeliveredRequestFate;
 use tokio::time::{Instant, sleep};
 
@@ -86,7 +86,7 @@ fn lost_outcome_after_end_imposes_delay() {
         let held = take(&one, HOLDS[1]).await;
         one.keeper.close_all_tenures();
         send_open(held);
-        let (waited, tenure) = timed_take(&other, HoldPolicy::Strict).await;
+        let (waited, tenure) = timed_take(&other, LockReusePolicy::Strict).await;
         assert!(waited >= DELAY, "{waited:?}");
         send(tenure, true);
         one.stop().await;
@@ -117,7 +117,7 @@ fn unanswered_first_write_is_not_clean() {
                 send(tenure, true);
                 // If there was no holder before, the next holder waits for no delay.
                 let asked = inject_once(&doctor, is_first_word, fate.clone());
-                let (waited, tenure) = timed_take(&other, HoldPolicy::Strict).await;
+                let (waited, tenure) = timed_take(&other, LockReusePolicy::Strict).await;
                 assert!(asked.get() && waited < SOON, "{hold:?}, {fate:?}: {waited:?}");
                 send(tenure, true);
             }
@@ -194,7 +194,7 @@ fn delay_elapses_despite_short_waits() {
                             assert!(rest <= DELAY && left.elapsed() + rest >= DELAY, "{rest:?}");
                         }
                         // Strict requests wait in the queue behind the request that waits for the delay.
-                        Err(AcquireError::Locked) if hold == HoldPolicy::Strict && refused > 0 => {}
+                        Err(AcquireError::Locked) if hold == LockReusePolicy::Strict && refused > 0 => {}
                         Err(error) => panic!("{hold:?}: {error}"),
                     }
                     refused += 1;
@@ -300,7 +300,7 @@ fn set_waits_longest_key_delay() {
         sleep(T).await;
         assert_eq!(parents(&ensemble), [""; 0]);
 
-        send(take(&one, HoldPolicy::Strict).await, false);
+        send(take(&one, LockReusePolicy::Strict).await, false);
         let (waited, tenure) = set(&other).await;
         assert!(waited >= DELAY && waited < DELAY + SOON, "{waited:?}");
         send(tenure, false);
@@ -322,6 +322,6 @@ fn set_waits_longest_key_delay() {
 async fn timed_take_set(locks: &GatewayLockStack, names: &[&str]) -> (Duration, GrantGuard) {
     let began = Instant::now();
     let tenure =
-        locks.acquire_delayed(names, HoldPolicy::Strict, FOR_EVER, Some(DELAY)).await.expect("granted");
+        locks.acquire_delayed(names, LockReusePolicy::Strict, FOR_EVER, Some(DELAY)).await.expect("granted");
     (began.elapsed(), tenure)
 }

@@ -15,7 +15,7 @@ use fencegate_recipe::{
 use fencegate_tests::memory::SimSession;
 use fencegate_zookeeper::{
     error::GrantError,
-    session::client::{MultiOp, NodeKind, NodeStat, ZkClient, ZkError},
+    session::client::{MultiOp, NodeCreateMode, NodeStat, ZkClient, ZkError},
 };
 use tokio::{
     task::{JoinHandle, spawn_local},
@@ -90,12 +90,12 @@ impl ForeignProgram {
     /// Waits until the program has made the node. Returns the czxid.
     async fn wait_taken(&self) -> i64 {
         loop {
-            match self.0.create(NODE, b"host-7", NodeKind::Ephemeral).await {
+            match self.0.create(NODE, b"host-7", NodeCreateMode::Ephemeral).await {
                 Ok(created) => return created.stat.czxid,
                 Err(ZkError::NodeExists) => {}
                 Err(ZkError::NoNode) => {
                     for above in ["/app", "/app/locks"] {
-                        self.0.create(above, b"", NodeKind::Persistent).await.ok();
+                        self.0.create(above, b"", NodeCreateMode::Persistent).await.ok();
                     }
                     continue;
                 }
@@ -225,8 +225,8 @@ fn missing_parents_are_created_persistent() {
     simulated_time::run(async {
         let stage = NodeFixture::new().await;
         let plain = stage.connect_program().await;
-        plain.0.create("/app", b"theirs", NodeKind::Persistent).await.expect("new");
-        plain.0.create("/app/other", b"", NodeKind::Ephemeral).await.expect("new");
+        plain.0.create("/app", b"theirs", NodeCreateMode::Persistent).await.expect("new");
+        plain.0.create("/app/other", b"", NodeCreateMode::Ephemeral).await.expect("new");
         let (ours, _) = stage.acquire_lock().await;
         ours.remove_nodes().await;
         stage.ensemble.remove_empty_containers();
@@ -240,13 +240,15 @@ fn missing_parents_are_created_persistent() {
 /// A node that ends with no session is refused as a lock, with a message that names `lock_path`.
 #[test]
 fn persistent_node_is_no_lock() {
-    for kind in [NodeKind::Persistent, NodeKind::Container] {
+    for kind in [NodeCreateMode::Persistent, NodeCreateMode::Container] {
         simulated_time::run(async move {
             let stage = NodeFixture::new().await;
             let plain = stage.connect_program().await;
-            for (path, kind) in
-                [("/app", NodeKind::Persistent), ("/app/locks", NodeKind::Persistent), (NODE, kind)]
-            {
+            for (path, kind) in [
+                ("/app", NodeCreateMode::Persistent),
+                ("/app/locks", NodeCreateMode::Persistent),
+                (NODE, kind),
+            ] {
                 plain.0.create(path, b"", kind).await.expect("new");
             }
             let ours = stage.begin_lock().await;
@@ -270,17 +272,20 @@ fn janitor_removes_only_own_forgotten_nodes() {
         let live = stage.live();
         let plain = stage.connect_program().await;
         let forgotten = node_data::encode_exclusive_node_data(&live.member, Guid::new(&SystemRandomness));
-        live.client.create("/app/forgotten", forgotten.as_bytes(), NodeKind::Ephemeral).await.expect("new");
+        live.client
+            .create("/app/forgotten", forgotten.as_bytes(), NodeCreateMode::Ephemeral)
+            .await
+            .expect("new");
         let in_line = format!("{ROOT}/locks/{}-w-", Guid::new(&SystemRandomness));
         let in_line = live
             .client
-            .create(&in_line, b"", NodeKind::EphemeralSequential)
+            .create(&in_line, b"", NodeCreateMode::EphemeralSequential)
             .await
             .map(|made| format!("{in_line}{:010}", made.sequence))
             .expect("new");
         // A node of this session from another recipe, and a node of another session.
-        live.client.create("/app/unsigned", b"x", NodeKind::Ephemeral).await.expect("new");
-        plain.0.create("/app/theirs", forgotten.as_bytes(), NodeKind::Ephemeral).await.expect("new");
+        live.client.create("/app/unsigned", b"x", NodeCreateMode::Ephemeral).await.expect("new");
+        plain.0.create("/app/theirs", forgotten.as_bytes(), NodeCreateMode::Ephemeral).await.expect("new");
         sleep(T * 3).await;
         let left = [&*in_line, "/app/forgotten", "/app/unsigned", "/app/theirs", NODE];
         assert_eq!(left.map(|path| stage.ensemble.stat(path).is_some()), [false, false, true, true, true]);

@@ -3,9 +3,9 @@
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
-use fencegate_policies::plan::HoldPolicy;
+use fencegate_policies::plan::LockReusePolicy;
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
-use fencegate_zookeeper::session::client::{MultiOp, NodeKind, ZkClient, ZkConnector, ZkError};
+use fencegate_zookeeper::session::client::{MultiOp, NodeCreateMode, ZkClient, ZkConnector, ZkError};
 use tokio::time::sleep;
 
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 const T: Duration = Duration::from_secs(2);
 
 fn is_sequential(step: &MultiOp<'_>) -> bool {
-    matches!(step, MultiOp::Create { kind: NodeKind::EphemeralSequential, .. })
+    matches!(step, MultiOp::Create { kind: NodeCreateMode::EphemeralSequential, .. })
 }
 
 fn parents(ensemble: &SimEnsemble) -> Vec<String> {
@@ -56,7 +56,7 @@ fn refused_set_leaves_no_parent() {
                 }
                 _ => ZkRequestFate::Passes,
             });
-            let result = locks.acquire(&["a", "b"], HoldPolicy::Strict).await.map(drop);
+            let result = locks.acquire(&["a", "b"], LockReusePolicy::Strict).await.map(drop);
             assert!(result.is_err(), "every round was refused");
             sleep(T).await;
             assert_eq!(parents(&ensemble), [""; 0], "refused after {refused_after}");
@@ -72,7 +72,7 @@ fn refused_node_leaves_no_parent() {
         let doctor = FaultInjector::new();
         let (ensemble, locks) = start(&doctor).await;
         // Makes the folder above the parent.
-        drop(locks.acquire(&["a"], HoldPolicy::Strict).await.expect("free"));
+        drop(locks.acquire(&["a"], LockReusePolicy::Strict).await.expect("free"));
         sleep(T).await;
         assert_eq!(parents(&ensemble), [""; 0], "of a request that is over");
         let there = ensemble.clone();
@@ -81,17 +81,17 @@ fn refused_node_leaves_no_parent() {
             SessionRequest::Commit { steps } if steps.iter().any(is_sequential) => {
                 ZkRequestFate::Refused(ZkError::NodeExists)
             }
-            SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. }
+            SessionRequest::Create { kind: NodeCreateMode::EphemeralSequential, .. }
                 if parents(&there).is_empty() =>
             {
                 ZkRequestFate::Refused(ZkError::NoNode)
             }
-            SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } => {
+            SessionRequest::Create { kind: NodeCreateMode::EphemeralSequential, .. } => {
                 ZkRequestFate::Refused(throttled())
             }
             _ => ZkRequestFate::Passes,
         });
-        let result = locks.acquire(&["a"], HoldPolicy::Strict).await.map(drop);
+        let result = locks.acquire(&["a"], LockReusePolicy::Strict).await.map(drop);
         assert!(result.is_err(), "every round was refused");
         sleep(T).await;
         assert_eq!(parents(&ensemble), [""; 0]);
@@ -105,11 +105,14 @@ fn refused_removal_retries_after_pause() {
     simulated_time::run(async {
         let doctor = FaultInjector::new();
         let (ensemble, locks) = start(&doctor).await;
-        let tenure = locks.acquire(&["a"], HoldPolicy::Strict).await.expect("free");
+        let tenure = locks.acquire(&["a"], LockReusePolicy::Strict).await.expect("free");
         let [parent] = &parents(&ensemble)[..] else { panic!("one key") };
         // Another client waits in the queue, so the node is removed without its parent.
         let other = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
-        other.create(&format!("{parent}/_c_0-w-"), b"", NodeKind::EphemeralSequential).await.expect("made");
+        other
+            .create(&format!("{parent}/_c_0-w-"), b"", NodeCreateMode::EphemeralSequential)
+            .await
+            .expect("made");
         let tried = Rc::new(Cell::new(0));
         let counted = tried.clone();
         doctor.set_rule(move |request| {

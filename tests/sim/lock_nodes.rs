@@ -15,7 +15,7 @@ use std::{
 };
 
 use fencegate_tests::memory::SimSession;
-use fencegate_zookeeper::session::client::{MultiOp, NodeKind, ZkClient, ZkError};
+use fencegate_zookeeper::session::client::{MultiOp, NodeCreateMode, ZkClient, ZkError};
 use tokio::time::{sleep, timeout};
 
 use self::fixture::{ALL, HeldLock, LockKind, SHARED, T, count_requests, hold, nodes, registered_counts};
@@ -216,7 +216,7 @@ fn replacement_node_is_reported_and_left() {
             let lock = nodes(&session).pop().expect("the node beside the line");
             let happens = async || {
                 session.ensemble.steal(&lock);
-                stranger.create(&lock, b"theirs", NodeKind::Ephemeral).await.expect("free");
+                stranger.create(&lock, b"theirs", NodeCreateMode::Ephemeral).await.expect("free");
             };
             assert_eq!(watch_while(&session, &held, happens).await, Ok(vec![lock.clone()]), "{kind:?}");
             held.clear().await;

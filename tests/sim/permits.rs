@@ -251,7 +251,7 @@ fn broken_holder_frees_its_permit() {
         let shown: Vec<_> =
             line.iter().map(|one| (one.holds, one.permit.map(|permit| permit.number()))).collect();
         assert_eq!(shown, [(true, Some(0)), (true, Some(1)), (false, None)]);
-        let number = held[0].first_token().map(|token| token.number());
+        let number = held[0].predispatch_token().map(|token| token.number());
         assert_eq!((line[0].number, line[2].number), (number, None));
         let broken = lock_manager.break_lock(&fixture::key(), semaphore(2), line[0].node.clone()).await;
         assert_eq!(broken, Ok(BreakLockOutcome::Gone));

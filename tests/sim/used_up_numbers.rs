@@ -6,11 +6,11 @@ use std::time::Duration;
 use fencegate_lock::manager::{
     grant_guard::GrantGuard,
     lock_manager::{AcquireError, LockManager},
-    lock_request::{LockRequest, WaitPlace},
+    lock_request::{LockRequest, WaitGateway},
 };
-use fencegate_policies::plan::{ForeignLayout, HoldPolicy, LockLocation, LockMode};
+use fencegate_policies::plan::{ForeignLayout, LockLocation, LockMode, LockReusePolicy};
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble, SimSession};
-use fencegate_zookeeper::session::client::{MultiOp, NodeKind, ZkClient, ZkConnector};
+use fencegate_zookeeper::session::client::{MultiOp, NodeCreateMode, ZkClient, ZkConnector};
 use tokio::{
     task::{JoinHandle, spawn_local},
     time::sleep,
@@ -100,12 +100,12 @@ async fn acquire(
 ) -> Result<GrantGuard, AcquireError> {
     let keys: Vec<_> = names.into_iter().map(key).collect();
     let mode = LockMode::Exclusive;
-    let hold = HoldPolicy::Strict;
+    let hold = LockReusePolicy::Strict;
     let wait = T * 20;
     let route = "sim".into();
     let sites = &of.sites;
     let queue = 100;
-    let waits = WaitPlace::Here;
+    let waits = WaitGateway::Here;
     let delay = of.delay;
     keeper
         .acquire(LockRequest { keys: &keys, sites, mode, hold, wait, queue, waits, delay, route: &route })
@@ -131,7 +131,7 @@ async fn hand_over(stage: &SequenceFixture, names: &[&'static str], times: usize
     let mut seen = Vec::new();
     let mut held = stage.spawn_acquire(0, names).await.expect("no panic").expect("free");
     for turn in 0..times {
-        seen.push((held.first_token().expect("its first").number(), sequence(&held)));
+        seen.push((held.predispatch_token().expect("its first").number(), sequence(&held)));
         let next = stage.spawn_acquire((turn + 1) % 2, names);
         if sequence(&held) < LIMIT {
             stage.wait_queued(names[0], 2).await;
@@ -210,12 +210,12 @@ fn parent_replacement_waits_for_foreign_nodes() {
         let parent = parent("hot");
         // Nodes of another client have used up the numbers, and one of them stays for a while.
         for folder in [format!("{ROOT}/locks"), parent.rsplit_once('/').expect("absolute").0.to_owned()] {
-            drop(stage.looker.create(&folder, b"", NodeKind::Persistent).await);
+            drop(stage.looker.create(&folder, b"", NodeCreateMode::Persistent).await);
         }
-        stage.looker.create(&parent, b"", NodeKind::Container).await.expect("made");
+        stage.looker.create(&parent, b"", NodeCreateMode::Container).await.expect("made");
         for _ in 0..=LIMIT {
             let node = format!("{parent}/_c_0-w-");
-            stage.looker.create(&node, b"", NodeKind::EphemeralSequential).await.expect("made");
+            stage.looker.create(&node, b"", NodeCreateMode::EphemeralSequential).await.expect("made");
         }
         let before = stage.looker.children(&parent).await.expect("there");
         let asked = stage.spawn_acquire(0, &["hot"]);

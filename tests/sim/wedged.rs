@@ -4,7 +4,7 @@
 use std::{rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_lock::manager::session_worker;
-use fencegate_policies::plan::{CachedHoldLimits, HoldPolicy};
+use fencegate_policies::plan::{CachedHoldLimits, LockReusePolicy};
 use fencegate_tests::memory::{EnsembleSettings as Servers, SimEnsemble, UndeliveredRequestFate};
 use fencegate_zookeeper::session::{
     active_session::{CurrentSession, SessionState},
@@ -85,18 +85,18 @@ fn keys_move_to_next_session() {
         let doctor = FaultInjector::new();
         let locks = GatewayLockStack::new(library(&doctor)).await;
         drop(locks.acquire(&["kept/1"], KEPT).await.expect("free"));
-        let strict = locks.acquire(&["strict/1"], HoldPolicy::Strict).await.expect("free");
+        let strict = locks.acquire(&["strict/1"], LockReusePolicy::Strict).await.expect("free");
 
         end_task(&doctor);
         drop(strict);
         let (kept, strict) =
-            join!(locks.acquire(&["kept/2"], KEPT), locks.acquire(&["strict/2"], HoldPolicy::Strict));
+            join!(locks.acquire(&["kept/2"], KEPT), locks.acquire(&["strict/2"], LockReusePolicy::Strict));
         assert!(
             kept.is_ok() && strict.is_ok(),
             "asked for under the session that was gone: {kept:?}, {strict:?}"
         );
         let (kept, strict) =
-            join!(locks.acquire(&["kept/1"], KEPT), locks.acquire(&["strict/1"], HoldPolicy::Strict));
+            join!(locks.acquire(&["kept/1"], KEPT), locks.acquire(&["strict/1"], LockReusePolicy::Strict));
         assert!(kept.is_ok() && strict.is_ok(), "held under it: {kept:?}, {strict:?}");
         drop((kept, strict));
         locks.stop().await;
@@ -120,7 +120,7 @@ fn key_of_ended_session_yields() {
     });
 }
 
-const KEPT: HoldPolicy = HoldPolicy::Cached(CachedHoldLimits {
+const KEPT: LockReusePolicy = LockReusePolicy::Cached(CachedHoldLimits {
     linger: Duration::from_millis(250),
     max_local: 64,
     max_hold: Duration::from_millis(100),

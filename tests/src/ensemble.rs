@@ -3,9 +3,11 @@
 pub mod over_tls;
 
 use std::{
+    collections::HashSet,
     fs,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::PathBuf,
+    sync::{LazyLock, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -215,17 +217,20 @@ pub fn free_address() -> SocketAddr {
 }
 
 /// Ports below the kernel's range for outgoing connections. A client that connects to the port of a killed server might
-/// otherwise get that very port as its own.
+/// otherwise get that very port as its own. No port is given twice in a process: a server may not listen there yet.
 pub fn free_ports(count: usize) -> Vec<u16> {
-    let mut held = Vec::new();
-    while held.len() < count {
+    static GIVEN: LazyLock<Mutex<HashSet<u16>>> = LazyLock::new(Mutex::default);
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut ports = Vec::new();
+    while ports.len() < count {
         let mut random = [0; 2];
         getrandom::fill(&mut random).expect("the kernel has randomness");
         let port = 20_000 + u16::from_ne_bytes(random) % 12_000;
-        // The listeners stay open until all ports are found, so that the ports differ.
-        held.extend(TcpListener::bind(("127.0.0.1", port)).map(|listener| (listener, port)));
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() && given.insert(port) {
+            ports.push(port);
+        }
     }
-    held.into_iter().map(|(_, port)| port).collect()
+    ports
 }
 
 #[cfg(test)]

@@ -125,7 +125,7 @@ impl ProxyState {
                 kept.said.release();
                 kept.heard.wait_released().await;
             }
-            output.write_all(&message_bytes(&answer)).await?;
+            output.write_all(&answer.to_bytes()).await?;
         }
         Ok(())
     }
@@ -165,7 +165,7 @@ impl ProxyState {
         let stream = TcpStream::connect(self.guard).await?;
         stream.set_nodelay(true)?;
         let (input, mut output) = stream.into_split();
-        output.write_all(&message_bytes(request)).await?;
+        output.write_all(&request.to_bytes()).await?;
         Ok((output, MessageReader::new(input, |_| {})))
     }
 }
@@ -173,17 +173,4 @@ impl ProxyState {
 fn own_response(status: u16) -> HttpWireMessage {
     let start = format!("HTTP/1.1 {status} From-The-Hop");
     HttpWireMessage { start, body: b"no answer from behind".to_vec(), ..HttpWireMessage::default() }
-}
-
-/// The bytes of a message with a Content-Length, whatever its framing was.
-fn message_bytes(message: &HttpWireMessage) -> Vec<u8> {
-    let framing = ["content-length", "transfer-encoding", "connection"];
-    let mut head = format!("{}\r\n", message.start);
-    for (name, value) in &message.fields {
-        if !framing.iter().any(|field| name.eq_ignore_ascii_case(field)) {
-            head.push_str(&format!("{name}: {value}\r\n"));
-        }
-    }
-    head.push_str(&format!("Content-Length: {}\r\n\r\n", message.body.len()));
-    [head.into_bytes(), message.body.clone()].concat()
 }

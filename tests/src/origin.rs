@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::token::TokenWatermarks;
+use fencegate_policies::token::ReadWriteWatermarks;
 use fencegate_testkit::wait::wait_until;
 use tokio::{
     runtime::{Builder, Handle},
@@ -58,7 +58,10 @@ impl Origin {
         Self::launch(None, Some(Accounts::new(rule)))
     }
 
-    fn launch(marks: Option<Mutex<HashMap<String, TokenWatermarks>>>, accounts: Option<Accounts>) -> Self {
+    fn launch(
+        marks: Option<Mutex<HashMap<String, ReadWriteWatermarks>>>,
+        accounts: Option<Accounts>,
+    ) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().expect("runtime of the origin");
         let handle = runtime.handle().clone();
         let (running, stopped) = oneshot::channel::<()>();

@@ -53,6 +53,19 @@ impl HttpWireMessage {
         self.start.split(' ').nth(n).unwrap_or_default()
     }
 
+    /// The bytes of the message with a Content-Length, whatever its framing was.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let framing = ["content-length", "transfer-encoding", "connection"];
+        let mut head = format!("{}\r\n", self.start);
+        for (name, value) in &self.fields {
+            if !framing.iter().any(|field| name.eq_ignore_ascii_case(field)) {
+                head.push_str(&format!("{name}: {value}\r\n"));
+            }
+        }
+        head.push_str(&format!("Content-Length: {}\r\n\r\n", self.body.len()));
+        [head.into_bytes(), self.body.clone()].concat()
+    }
+
     fn length(&self) -> io::Result<Option<usize>> {
         self.field("content-length")
             .map(|text| text.parse().map_err(|_| invalid_data("content-length")))

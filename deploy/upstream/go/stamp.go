@@ -35,6 +35,7 @@ func (s *Stamp) name() string {
 // Bounds that no gateway exceeds.
 const (
 	mostKeys   = 64
+	mostBytes  = 8192
 	longestKey = 512
 )
 
@@ -120,9 +121,11 @@ func parseKeys(text string) ([]string, bool) {
 	if len(keys) > mostKeys {
 		return nil, false
 	}
+	bytes := 0
 	for at, key := range keys {
+		bytes += len(key)
 		// Go compares strings by their bytes.
-		if !isKey(key) || at > 0 && keys[at-1] >= key {
+		if !isKey(key) || at > 0 && keys[at-1] >= key || bytes > mostBytes {
 			return nil, false
 		}
 	}

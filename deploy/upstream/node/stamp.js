@@ -11,6 +11,7 @@ const NUMBER = /^(0|[1-9][0-9]{0,18})$/;
 const LARGEST = 2n ** 63n - 1n;
 // Bounds that no gateway exceeds.
 const MOST_KEYS = 64;
+const MOST_BYTES = 8192;
 const KEY = /^[!-~]{1,512}$/;
 
 // The values of the four fields, in the order in which they were sent.
@@ -76,7 +77,8 @@ function readNumber(text) {
 function readKeys(text) {
   const keys = text.split(", ");
   const ascending = keys.every((key, at) => KEY.test(key) && (at === 0 || keys[at - 1] < key));
-  return ascending && keys.length <= MOST_KEYS ? keys : undefined;
+  const fits = keys.length <= MOST_KEYS && keys.join("").length <= MOST_BYTES;
+  return ascending && fits ? keys : undefined;
 }
 
 module.exports = { found, read };

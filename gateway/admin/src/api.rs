@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     error::AuditAction,
-    extract::{BodyBytes, PathParam, QueryParams, ResolvedOutcome, parse_body},
+    extract::{PathParam, QueryParams, RequestBodyBytes, ResolvedOutcome, parse_body},
     models::{
         self, ContentionReport, HotKeyJson, LockDetailJson, LockListJson, MemberListJson,
         UnresolvedOperationJson, UnresolvedOperationList, millis,
@@ -84,7 +84,7 @@ async fn locks(
 ) -> QueryResult<LockListJson> {
     let names = seen.key_redaction();
     let after = page.after.map(|after| seen.list_position(&after)).transpose()?;
-    let survey = seen.keeper.list_locks(LockListFilter {
+    let survey = seen.locks.list_locks(LockListFilter {
         after: after.as_ref(),
         wanted: page.wanted,
         limit: page.limit.map_or(USUAL, clamp_limit),
@@ -104,8 +104,8 @@ impl GatewayAdminState {
     pub(super) async fn lock_detail(&self, text: &str) -> Result<LockDetailJson, AdminRefusal> {
         let names = self.key_redaction();
         let key = self.resolve_key(text)?;
-        let line = self.keeper.queue_entries(&key, self.config.site(&key)).await;
-        let here = self.keeper.lock_info(&key);
+        let line = self.locks.queue_entries(&key, self.config.site(&key)).await;
+        let here = self.locks.lock_info(&key);
         if here.is_none() && line.as_ref().is_ok_and(Vec::is_empty) {
             let message = format!("nobody holds or wants `{text}`, at this gateway or in ZooKeeper");
             return Err(AdminRefusal::new(AdminErrorCode::NotFound, message));
@@ -122,7 +122,7 @@ impl GatewayAdminState {
             line,
             line_error,
             // If ZooKeeper cannot be queried, the queue is unknown as well, and is reported so.
-            record: self.keeper.grant_record(&key).await.ok().flatten(),
+            record: self.locks.grant_record(&key).await.ok().flatten(),
         })
     }
 }
@@ -149,7 +149,7 @@ fn clamp_limit(requested: u32) -> usize {
 impl GatewayAdminState {
     pub(super) fn contention(&self, top: usize) -> ContentionReport {
         let names = self.key_redaction();
-        let (hot, since) = self.hot.top(top);
+        let (hot, since) = self.hot_keys.top(top);
         #[expect(clippy::cast_precision_loss, reason = "microseconds of a few minutes")]
         let millis_of = |micros: u64| micros as f64 / 1000.0;
         let hot = hot.into_iter().map(|(key, count)| HotKeyJson {
@@ -168,13 +168,13 @@ async fn config(State(seen): State<GatewayAdminState>) -> Json<EffectiveConfig> 
 }
 
 async fn members(State(seen): State<GatewayAdminState>) -> QueryResult<MemberListJson> {
-    let members = seen.keeper.members().await?;
-    Ok(Json(MemberListJson { gateway: seen.name.to_string(), sessions: seen.keeper.sessions(), members }))
+    let members = seen.locks.members().await?;
+    Ok(Json(MemberListJson { gateway: seen.name.to_string(), sessions: seen.locks.sessions(), members }))
 }
 
 async fn operations(State(seen): State<GatewayAdminState>) -> QueryResult<UnresolvedOperationList> {
     let names = seen.key_redaction();
-    let open = seen.keeper.unresolved_operations().await?;
+    let open = seen.locks.unresolved_operations().await?;
     let unfinished = |open: UnresolvedOperation| {
         let record = open.record;
         UnresolvedOperationJson {
@@ -203,7 +203,7 @@ pub(crate) struct GatewayResolveBody {
 async fn resolve(
     State(seen): State<GatewayAdminState>,
     PathParam(reference): PathParam,
-    body: BodyBytes,
+    body: RequestBodyBytes,
 ) -> ActionResult<ResolveOperationResponse> {
     let GatewayResolveBody { outcome, force } = parse_body(&body)?;
     let did = seen.resolve(&reference, outcome, force).await?;
@@ -221,7 +221,7 @@ impl GatewayAdminState {
         let within = self.config.plan().longest_dispatch();
         let resolution = ResolveOperationRequest { reference: reference.to_owned(), done, force, within };
         let how = format!("{} as {}", reference.escape_debug(), if done { "done" } else { "not done" });
-        let resolved = self.keeper.resolve_operation(resolution).await.map_err(|untold| {
+        let resolved = self.locks.resolve_operation(resolution).await.map_err(|untold| {
             match AdminRefusal::from(untold) {
                 nothing if nothing.code == AdminErrorCode::Away => nothing,
                 perhaps => perhaps.with_action(AuditAction(format!("may have resolved operation {how}"))),
@@ -276,6 +276,6 @@ async fn reload(
 async fn drain(
     State(seen): State<GatewayAdminState>,
 ) -> (StatusCode, Extension<AuditAction>, Json<DrainResponse>) {
-    seen.commands.drain();
+    seen.commands.request_process_drain();
     drain_response()
 }

@@ -57,7 +57,7 @@ const NOBODY: &str = "nobody";
 
 impl AdminPrincipal {
     /// True if the caller has shown credentials, and the listener has verified them.
-    pub(super) fn is_known(&self) -> bool {
+    pub(super) fn is_authenticated(&self) -> bool {
         ![LOCAL, NOBODY].contains(&&*self.0)
     }
 }

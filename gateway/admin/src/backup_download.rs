@@ -52,7 +52,7 @@ async fn backup(
     State(seen): State<GuardAdminState>,
     Extension(principal): Extension<AdminPrincipal>,
 ) -> Result<Response, AdminRefusal> {
-    if !principal.is_known() {
+    if !principal.is_authenticated() {
         let message = "it asks nobody who they are, and a backup has kept answers and every key in it; write \
                     `auth: {bearer_file: FILE}` into `admin` of the guard's file, or take it with `--offline` from a \
                     guard that is stopped";

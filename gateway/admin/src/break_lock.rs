@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     error::AuditAction,
-    extract::{BodyBytes, PathParam, parse_body},
+    extract::{PathParam, RequestBodyBytes, parse_body},
     models::BreakLockResponse,
     state::GatewayAdminState,
 };
@@ -33,7 +33,7 @@ pub(crate) struct BreakLockBody {
 pub(super) async fn break_lock(
     State(seen): State<GatewayAdminState>,
     PathParam(key): PathParam,
-    body: BodyBytes,
+    body: RequestBodyBytes,
 ) -> ActionResult<BreakLockResponse> {
     let breaking: BreakLockBody = parse_body(&body)?;
     let (did, broken) = seen.break_lock(&key, breaking).await?;
@@ -60,7 +60,7 @@ impl GatewayAdminState {
                  once; say `force` if that is better than waiting",
             ));
         }
-        let line = self.keeper.queue_entries(&key, self.config.site(&key)).await?;
+        let line = self.locks.queue_entries(&key, self.config.site(&key)).await?;
         let holders = line.into_iter().filter(|one| one.holds);
         let meant: Vec<LockQueueEntry> =
             holders.filter(|one| holder.as_ref().is_none_or(|node| *node == one.node)).collect();
@@ -70,7 +70,7 @@ impl GatewayAdminState {
         }
         let mut broken: Vec<LockQueueEntry> = Vec::new();
         for one in meant {
-            let done = match self.keeper.break_lock(&key, self.config.site(&key), one.node.clone()).await {
+            let done = match self.locks.break_lock(&key, self.config.site(&key), one.node.clone()).await {
                 Ok(BreakLockOutcome::Gone) => {
                     broken.push(one);
                     continue;

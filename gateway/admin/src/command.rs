@@ -60,7 +60,7 @@ impl AdminCommandSender {
     }
 
     /// Ends the process as SIGTERM does.
-    pub fn drain(&self) {
+    pub fn request_process_drain(&self) {
         // Fails when no receiver is left: then the process is draining already.
         self.0.send(AdminCommand::Drain).ok();
     }

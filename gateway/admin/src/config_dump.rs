@@ -7,9 +7,9 @@ mod tests;
 use std::{collections::BTreeMap, path::PathBuf};
 
 use fencegate_policies::plan::{
-    AclMode, AdminListenerSettings, EffectiveClientTls, EffectiveRoute, EffectiveUpstream, GatewayPlan,
-    LeasePlan, LeasePrincipal, ListenerSettings, LogSettings, MixedPlanPolicy, PeerListenerSettings,
-    PrincipalCredential, Route, UnmatchedPolicy, ZooKeeperSettings, format_duration,
+    AclMode, AdminListenerSettings, EffectiveClientTls, EffectiveIssuer, EffectiveRoute, EffectiveUpstream,
+    GatewayPlan, LeaseGrantSettings, LeasePrincipal, ListenerSettings, LogSettings, MixedPlanPolicy,
+    PeerListenerSettings, PrincipalCredential, Route, UnmatchedPolicy, ZooKeeperSettings, format_duration,
 };
 use serde::Serialize;
 
@@ -32,6 +32,8 @@ pub struct EffectiveConfig {
     /// The listener by its name, with all of its fields as `policies/README.md` describes them.
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, Object>))]
     pub listeners: BTreeMap<String, ListenerSettings>,
+    /// The issuers whose bearer tokens are verified.
+    pub jwt: Vec<EffectiveIssuer>,
     /// All fields of `admin`; `auth` tells whether a token is required.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub admin: AdminListenerSettings,
@@ -115,6 +117,7 @@ impl EffectiveConfig {
             leases: gateway.leases.as_ref().map(EffectiveLeases::new),
             name: plan.name.clone(),
             listeners: BTreeMap::from([(plan.listener.name.clone(), plan.listener.clone())]),
+            jwt: plan.jwt.issuers.iter().map(EffectiveIssuer::new).collect(),
             admin: plan.admin.clone(),
             peer: gateway.peer.clone(),
             log: plan.log.clone(),
@@ -154,7 +157,7 @@ impl EffectiveEnsemble {
 }
 
 impl EffectiveLeases {
-    fn new(leases: &LeasePlan) -> Self {
+    fn new(leases: &LeaseGrantSettings) -> Self {
         Self {
             min_ttl: format_duration(leases.min_ttl),
             default_ttl: format_duration(leases.default_ttl),

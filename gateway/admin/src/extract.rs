@@ -51,9 +51,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for QueryParams<T>
 }
 
 /// The body of a request.
-pub(super) struct BodyBytes(pub(super) Bytes);
+pub(super) struct RequestBodyBytes(pub(super) Bytes);
 
-impl<S: Send + Sync> FromRequest<S> for BodyBytes {
+impl<S: Send + Sync> FromRequest<S> for RequestBodyBytes {
     type Rejection = AdminRefusal;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, AdminRefusal> {
@@ -69,7 +69,9 @@ impl<S: Send + Sync> FromRequest<S> for BodyBytes {
 }
 
 /// Reads the body of a request. Its media type is not checked: a request from another site was refused before.
-pub(super) fn parse_body<T: DeserializeOwned>(BodyBytes(body): &BodyBytes) -> Result<T, AdminRefusal> {
+pub(super) fn parse_body<T: DeserializeOwned>(
+    RequestBodyBytes(body): &RequestBodyBytes,
+) -> Result<T, AdminRefusal> {
     serde_json::from_slice(body)
         .map_err(|bad| AdminRefusal::new(AdminErrorCode::Malformed, format!("the body: {bad}")))
 }

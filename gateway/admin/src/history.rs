@@ -7,8 +7,8 @@ use std::{
     time::Duration,
 };
 
-use fencegate_metrics::ProcessMetricFamilies;
-use fencegate_process::histogram::HistogramBuckets;
+use fencegate_metrics::AllMetricFamilies;
+use fencegate_process::histogram::HistogramBucketCounts;
 
 /// The last minutes. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -23,8 +23,8 @@ pub const MOST: usize = 180;
 /// The counters as they were at one moment.
 #[derive(Debug, Clone)]
 struct HistogramSample {
-    wait: HistogramBuckets,
-    hold: HistogramBuckets,
+    wait: HistogramBucketCounts,
+    hold: HistogramBucketCounts,
 }
 
 /// The rates of one interval; `None` where nothing happened in it.
@@ -44,7 +44,7 @@ pub struct Percentiles {
 
 impl LatencyHistory {
     /// Samples the counters at each interval, for ever.
-    pub async fn sample_forever(self, metrics: Arc<ProcessMetricFamilies>) {
+    pub async fn sample_forever(self, metrics: Arc<AllMetricFamilies>) {
         loop {
             self.push(HistogramSample {
                 wait: metrics.wait_distribution(),
@@ -75,7 +75,7 @@ impl LatencyHistory {
     }
 }
 
-fn percentiles(spread: &HistogramBuckets) -> Option<Percentiles> {
+fn percentiles(spread: &HistogramBucketCounts) -> Option<Percentiles> {
     let half = spread.quantile(0.5)?;
     let most = spread.quantile(0.99)?;
     Some(Percentiles { half, most, count: spread.count() })
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     fn sample(counts: &[u64]) -> HistogramSample {
-        let spread = HistogramBuckets::new(&[0.1, 1.0], counts);
+        let spread = HistogramBucketCounts::new(&[0.1, 1.0], counts);
         HistogramSample { wait: spread.clone(), hold: spread }
     }
 

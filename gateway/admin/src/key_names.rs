@@ -43,9 +43,9 @@ impl GatewayAdminState {
     /// The keys of locks, leases and requests that are `wanted`.
     fn known_keys(&self, wanted: impl Fn(&ResourceKey) -> bool + Copy) -> BTreeSet<ResourceKey> {
         let locks =
-            self.keeper.list_locks(LockListFilter { limit: usize::MAX, ..LockListFilter::default() }).locks;
+            self.locks.list_locks(LockListFilter { limit: usize::MAX, ..LockListFilter::default() }).locks;
         let locked = locks.into_iter().map(|lock| lock.key).filter(wanted);
-        let leased = self.leases.iter().flat_map(|leases| leases.keys(wanted));
+        let leased = self.leases.iter().flat_map(|leases| leases.remembered_keys(wanted));
         locked.chain(self.requests.keys(wanted)).chain(leased).collect()
     }
 }

@@ -8,9 +8,9 @@ use axum::{
 };
 use fencegate_leases::{
     LeaseTable,
-    admin_actions::LeaseActionError,
+    admin_actions::AdminLeaseActionError,
     lease::{Lease, LeaseSnapshot, LeaseStageSnapshot},
-    lease_json::reason_text,
+    lease_json::end_reason_code,
 };
 use fencegate_policies::{key::ResourceKey, permits::PermitIndex, plan::LockMode, token::FencingToken};
 use fencegate_process::key_redaction::KeyRedaction;
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     auth::AdminPrincipal,
     error::{AdminErrorCode, AdminRefusal, AuditAction},
-    extract::{BodyBytes, PathParam, QueryParams, parse_body},
+    extract::{PathParam, QueryParams, RequestBodyBytes, parse_body},
     models::{ActionResult, QueryResult, millis},
     state::GatewayAdminState,
 };
@@ -151,11 +151,11 @@ async fn revoke(
     State(seen): State<GatewayAdminState>,
     Extension(principal): Extension<AdminPrincipal>,
     PathParam(reference): PathParam,
-    body: BodyBytes,
+    body: RequestBodyBytes,
 ) -> ActionResult<AdminLease> {
     let AdminRevokeLeaseBody { why } = parse_body(&body)?;
-    let done = seen.leases.as_ref().map(|leases| leases.revoke(&reference, &why, &principal.0));
-    let lease = match done.unwrap_or(Err(LeaseActionError::NotFound)) {
+    let done = seen.leases.as_ref().map(|leases| leases.request_release(&reference, &why, &principal.0));
+    let lease = match done.unwrap_or(Err(AdminLeaseActionError::NotFound)) {
         Ok(lease) => lease,
         Err(unheeded) => return Err(seen.action_error(unheeded).await),
     };
@@ -166,7 +166,7 @@ async fn break_lease(
     State(seen): State<GatewayAdminState>,
     Extension(principal): Extension<AdminPrincipal>,
     PathParam(reference): PathParam,
-    body: BodyBytes,
+    body: RequestBodyBytes,
 ) -> ActionResult<AdminLease> {
     let AdminBreakLeaseBody { confirm, why } = parse_body(&body)?;
     if confirm != reference {
@@ -175,7 +175,7 @@ async fn break_lease(
     let at_work =
         seen.leases.as_ref().and_then(|leases| active_request_count(leases, &reference)).unwrap_or_default();
     let done = seen.leases.as_ref().map(|leases| leases.break_lease(&reference, Some(&why), &principal.0));
-    let lease = match done.unwrap_or(Err(LeaseActionError::NotFound)) {
+    let lease = match done.unwrap_or(Err(AdminLeaseActionError::NotFound)) {
         Ok(lease) => lease,
         Err(unheeded) => return Err(seen.action_error(unheeded).await),
     };
@@ -244,13 +244,13 @@ impl GatewayAdminState {
         AuditAction(format!("{did} lease {reference} of {} on {keys}: {why}", lease.principal))
     }
 
-    async fn action_error(&self, unheeded: LeaseActionError) -> AdminRefusal {
+    async fn action_error(&self, unheeded: AdminLeaseActionError) -> AdminRefusal {
         match unheeded {
-            LeaseActionError::NotFound => self.unknown_lease_error().await,
-            LeaseActionError::Over => {
+            AdminLeaseActionError::NotFound => self.unknown_lease_error().await,
+            AdminLeaseActionError::Over => {
                 AdminRefusal::new(AdminErrorCode::Changed, "the lease is over already; look again")
             }
-            LeaseActionError::InvalidReason => {
+            AdminLeaseActionError::InvalidReason => {
                 AdminRefusal::new(AdminErrorCode::Malformed, "`why` is a line of 1 to 256 bytes")
             }
         }
@@ -259,7 +259,7 @@ impl GatewayAdminState {
     /// The error for an unknown lease. It lists the other gateways, because each lists only its own leases.
     async fn unknown_lease_error(&self) -> AdminRefusal {
         let message = format!("{} knows no lease of that reference", self.name);
-        let others = match self.keeper.members().await {
+        let others = match self.locks.members().await {
             Ok(members) => members,
             Err(error) => {
                 let message =
@@ -322,7 +322,7 @@ impl AdminLease {
                     (lock.permit().map(PermitIndex::number), lock.active_request_count());
             }
             LeaseStageSnapshot::Over { why, kept_for } => {
-                (seen.state, seen.why) = (OVER.into(), Some(reason_text(&why)));
+                (seen.state, seen.why) = (OVER.into(), Some(end_reason_code(&why)));
                 seen.kept_for_ms = Some(millis(kept_for));
             }
         }

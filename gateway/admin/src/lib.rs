@@ -40,7 +40,7 @@ mod state;
 use std::sync::Arc;
 
 use axum::{Router, extract::State, http::StatusCode, routing::get};
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_process::liveness::ThreadMonitor;
 
 pub use self::{auth::CsrfToken, outcomes::state::GuardAdminState, state::GatewayAdminState};
@@ -57,7 +57,7 @@ pub fn gateway_routes(seen: GatewayAdminState) -> Router {
         .route("/ready", get(ready))
         .merge(api::routes())
         .merge(leases::routes())
-        .merge(page::gateway_routes())
+        .merge(page::gateway_page_routes())
         .with_state(seen)
         .merge(live_routes(threads))
         .merge(metrics_routes(metrics, || ()))
@@ -73,7 +73,7 @@ pub fn guard_routes(seen: GuardAdminState) -> Router {
     Router::new()
         .merge(outcomes::routes())
         .merge(backup_download::routes())
-        .merge(page::guard_routes())
+        .merge(page::guard_page_routes())
         .with_state(seen)
         .merge(live_routes(threads))
         .merge(metrics_routes(metrics, move || counted.update_gauges()))
@@ -83,7 +83,7 @@ pub fn guard_routes(seen: GuardAdminState) -> Router {
 
 /// The routes of a filter's admin listener. A filter depends on no other process, so it is ready as long as its
 /// threads are responsive.
-pub fn filter_routes(metrics: Arc<ProcessMetricFamilies>, threads: ThreadMonitor) -> Router {
+pub fn filter_admin_routes(metrics: Arc<AllMetricFamilies>, threads: ThreadMonitor) -> Router {
     let asked = threads.clone();
     let ready = async move || probe_response(asked.unready_thread(), "ready");
     Router::new()

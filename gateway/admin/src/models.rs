@@ -13,7 +13,7 @@ use fencegate_recipe::grant_record::GrantRecord;
 use serde::{Deserialize, Serialize};
 
 use super::error::{AdminRefusal, AuditAction};
-pub use fencegate_protocol::path_segment::encode;
+pub use fencegate_protocol::path_segment::encode_path_segment;
 
 /// `GET /api/v1/locks`.
 #[derive(Debug, Serialize, Deserialize)]

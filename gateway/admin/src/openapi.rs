@@ -18,7 +18,7 @@ pub fn guard_document() -> String {
 
 /// The document of the lease interface.
 pub fn leases_document() -> String {
-    client_leases::document().document()
+    client_leases::lease_api_document().document()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use axum::{
     http::StatusCode,
     routing::{get, post},
 };
-use fencegate_guard::StaleDispatchStats;
+use fencegate_guard::StaleRefusalStats;
 use fencegate_guard_store::admission::QuarantineScope;
 use fencegate_policies::{key::ResourceKey, token::FencingToken};
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use super::models::{
 };
 use crate::{
     error::AuditAction,
-    extract::{BodyBytes, PathParam, ResolvedOutcome, parse_body},
+    extract::{PathParam, RequestBodyBytes, ResolvedOutcome, parse_body},
     probes::healthy_body,
 };
 
@@ -135,7 +135,7 @@ async fn operations(State(seen): State<GuardAdminState>) -> QueryResult<GuardUnr
 async fn resolve(
     State(seen): State<GuardAdminState>,
     PathParam(reference): PathParam,
-    body: BodyBytes,
+    body: RequestBodyBytes,
 ) -> ActionResult<ResolveOperationResponse> {
     let GuardResolveBody { outcome, force } = parse_body(&body)?;
     let did = seen.resolve(&reference, outcome, force).await?;
@@ -174,7 +174,7 @@ async fn key_status(
 }
 
 async fn refusals(State(seen): State<GuardAdminState>) -> Json<StaleRefusals> {
-    let StaleDispatchStats { stale, latest } = seen.guard.stale_dispatch_stats();
+    let StaleRefusalStats { stale, latest } = seen.guard.stale_dispatch_stats();
     let latest = latest.map(|one| StaleRefusal {
         keys: seen.names.display_each(&one.keys),
         presented: one.presented,

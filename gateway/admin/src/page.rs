@@ -28,7 +28,7 @@ use self::{
 };
 use crate::{outcomes::state::GuardAdminState, state::GatewayAdminState};
 
-pub(super) fn gateway_routes() -> Router<GatewayAdminState> {
+pub(super) fn gateway_page_routes() -> Router<GatewayAdminState> {
     Router::new()
         .route("/", get(overview))
         .route("/locks", get(key_page::redirect_to_key))
@@ -40,7 +40,7 @@ pub(super) fn gateway_routes() -> Router<GatewayAdminState> {
         .merge(asset_routes())
 }
 
-pub(super) fn guard_routes() -> Router<GuardAdminState> {
+pub(super) fn guard_page_routes() -> Router<GuardAdminState> {
     guard_page::routes()
         .route("/keys", get(guard_key_page::redirect_to_key))
         .route("/keys/{*key}", get(guard_key_page::guard_key_page))

@@ -7,13 +7,13 @@ use axum::{
     http::{StatusCode, header::CONTENT_TYPE},
     routing::get,
 };
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_process::{liveness::ThreadMonitor, log_writer::dropped_lines};
 use tokio::task::spawn_blocking;
 
 /// `count` updates the gauges.
 pub(super) fn metrics_routes(
-    metrics: Arc<ProcessMetricFamilies>,
+    metrics: Arc<AllMetricFamilies>,
     count: impl Fn() + Clone + Send + Sync + 'static,
 ) -> Router {
     let rendered = async move || {

@@ -17,9 +17,9 @@ pub struct GatewayAdminState {
     /// The name of the gateway.
     pub name: Arc<str>,
     pub process: Arc<ProcessContext>,
-    pub keeper: LockManager,
+    pub locks: LockManager,
     pub config: CurrentConfig,
-    pub hot: HotKeys,
+    pub hot_keys: HotKeys,
     /// The requests of each key.
     pub requests: Arc<RequestTracker>,
     pub history: LatencyHistory,
@@ -40,7 +40,7 @@ impl GatewayAdminState {
         if let Some(hung) = self.process.threads.unready_thread() {
             return Some(hung);
         }
-        (!self.keeper.is_ready()).then(|| match self.keeper.session_state() {
+        (!self.locks.is_ready()).then(|| match self.locks.session_state() {
             SessionState::NoSession(why) => format!("no ZooKeeper session: {why}"),
             SessionState::NotInitialised(why) => format!("FG0506: {why}"),
             // The message begins with its code.

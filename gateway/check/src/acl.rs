@@ -5,7 +5,7 @@ use fencegate_policies::{
     plan::{AclMode, GatewayPlan},
 };
 
-use fencegate_process::command_hint::{self, HintedProcessKind};
+use fencegate_process::command_hint::{self, CommandHintTarget};
 use fencegate_zookeeper::session::{
     acl_audit::audit_acls,
     client::{AclGrantee, ZkClient, ZkError},
@@ -51,7 +51,7 @@ async fn check_closed(findings: &FindingCollector, link: &ZkSession, paths: &ZkP
     let meant_told = meant.join(", ");
     match audit_acls(link, root, &meant).await {
         Ok(found) if found.count > 0 => {
-            let set = command_hint::command_line(HintedProcessKind::Gateway, "acl set");
+            let set = command_hint::command_line(CommandHintTarget::Gateway, "acl set");
             let remedy = format!("close them: `{set}`; or add whom you mean to `identities`");
             findings.report_problem(
                 &["zookeeper", "acl"],

@@ -9,11 +9,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use fencegate_guard::identity::{ANNOUNCEMENT, GuardAnnouncement};
+use fencegate_guard::identity::{ANNOUNCEMENT, GuardIdentityResponse};
 use fencegate_http::network::{ConnectTarget, Network, sockets::OsNetwork};
 use fencegate_http_client::{
     http1::Http1Connection,
-    upstream::{client_connection::HTTP2, pool::alpn_protocols, tls::UpstreamTls},
+    upstream::{client_connection::HTTP2, pool::alpn_protocols, tls::UpstreamTlsConnector},
 };
 use fencegate_policies::{
     diagnostics::{Diagnostic, DiagnosticCode, Severity},
@@ -47,7 +47,7 @@ const LONGEST_ANSWER: usize = 16 << 10;
 pub(super) struct ProbedGuard {
     endpoint: usize,
     address: ConnectTarget,
-    announcement: GuardAnnouncement,
+    announcement: GuardIdentityResponse,
     clock: Option<ClockDifference>,
 }
 
@@ -108,7 +108,7 @@ async fn check_upstream(
     way: &[&str],
     list: &str,
 ) -> Vec<ProbedGuard> {
-    let secured = match upstream.tls.as_ref().map(UpstreamTls::open).transpose() {
+    let secured = match upstream.tls.as_ref().map(UpstreamTlsConnector::open).transpose() {
         Ok(secured) => secured,
         Err(bad) => {
             files::report_unusable(findings, &[way, &["tls"]].concat(), &error_chain(&bad));
@@ -129,7 +129,7 @@ async fn check_upstream(
             match seen {
                 Ok(ProbedAddress { address, until, met: ProbeResult { announcement, hop, clock } }) => {
                     reached = true;
-                    let said = format!("{} answers at {address}", upstream.endpoint_url(endpoint));
+                    let said = format!("{} answers at {address}", upstream.endpoint_with_scheme(endpoint));
                     findings.record(format!("upstream {}", upstream.name), said);
                     if let Some(shown) = hop {
                         findings.record(
@@ -170,7 +170,7 @@ struct ProbedAddress {
 /// The process that answered at an address.
 #[derive(Default)]
 struct ProbeResult {
-    announcement: Option<GuardAnnouncement>,
+    announcement: Option<GuardIdentityResponse>,
     /// Evidence of an intermediary before the service.
     hop: Option<String>,
     clock: Option<ClockDifference>,
@@ -181,7 +181,7 @@ async fn probe_endpoint(
     upstream: &Upstream,
     expected: ExpectedService,
     endpoint: &Arc<str>,
-    secured: Option<&UpstreamTls>,
+    secured: Option<&UpstreamTlsConnector>,
 ) -> Vec<Result<ProbedAddress, Diagnostic>> {
     let limit = upstream.connect_timeout.min(LONGEST);
     let resolved = timeout(limit, resolve(endpoint)).await;
@@ -219,7 +219,7 @@ async fn probe_address(
     expected: ExpectedService,
     endpoint: &str,
     address: ConnectTarget,
-    secured: Option<&UpstreamTls>,
+    secured: Option<&UpstreamTlsConnector>,
 ) -> Result<ProbedAddress, Diagnostic> {
     let limit = upstream.connect_timeout.min(LONGEST);
     let late = || io::Error::from(io::ErrorKind::TimedOut);
@@ -297,7 +297,7 @@ async fn fetch_announcement<S>(
     stream: S,
     http2: bool,
     scheme: &str,
-) -> Result<(GuardAnnouncement, Option<ClockDifference>), String>
+) -> Result<(GuardIdentityResponse, Option<ClockDifference>), String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -386,7 +386,7 @@ pub(super) fn check_guards(
                 "the guard at {address} compares tokens of installation {}, and ZooKeeper has {}",
                 announcement.ensemble, meta.uuid
             );
-            let show = command_hint::command_line(command_hint::HintedProcessKind::Gateway, "era show");
+            let show = command_hint::command_line(command_hint::CommandHintTarget::Gateway, "era show");
             let remedy = &format!("make its store for this installation: `{show}` prints how");
             findings.report_problem(&way, DiagnosticCode::NoGuard, message, remedy);
         }
@@ -418,7 +418,7 @@ pub(super) fn check_guards(
 
 /// Checks whether each guard has the admissions of the others.
 fn check_guard_stores(findings: &FindingCollector, upstream: &Upstream, met: &[ProbedGuard]) {
-    let different = |differ: fn(&GuardAnnouncement, &GuardAnnouncement) -> bool| {
+    let different = |differ: fn(&GuardIdentityResponse, &GuardIdentityResponse) -> bool| {
         met.windows(2).any(|pair| differ(&pair[0].announcement, &pair[1].announcement))
     };
     let name = &upstream.name;

@@ -7,7 +7,7 @@ use fencegate_policies::{
     plan::{GatewayPlan, ZooKeeperSettings},
 };
 use fencegate_process::{
-    command_hint::{self, HintedProcessKind},
+    command_hint::{self, CommandHintTarget},
     display::{HumanDuration, error_chain},
     pem,
 };
@@ -15,14 +15,14 @@ use fencegate_zookeeper::{
     installation::InstallationMeta,
     session::{
         client::{ZkClient, ZkConnector, ZkError},
-        era::{self, ReadMetaError},
+        era::{self, ReadInstallationMetaError},
         member::{MemberRecord, gateway_name},
         paths::ZkPaths,
         servers::ZkServers,
         tls_diagnosis::TlsHandshakeOutcome,
         zookeeper::ZkSession,
     },
-    state::TokenHistory,
+    state::HighestEpochTracker,
 };
 use futures_util::future::{join_all, join3};
 use tokio::time::timeout;
@@ -43,7 +43,7 @@ pub(super) struct FoundInstallation {
 pub(super) async fn check(
     findings: &FindingCollector,
     gateway: &GatewayPlan,
-    memory: &TokenHistory,
+    memory: &HighestEpochTracker,
 ) -> Option<FoundInstallation> {
     let zookeeper = &gateway.zookeeper;
     let servers = zookeeper.servers.join(", ");
@@ -77,7 +77,7 @@ pub(super) async fn check(
         }
     };
     check_session(findings, zookeeper, &servers, link.negotiated_timeout());
-    check_each_server(findings, &ensemble, zookeeper).await;
+    compare_session_timeouts(findings, &ensemble, zookeeper).await;
     let installation = timeout(PATIENCE, check_installation(findings, gateway, memory, &link)).await;
     link.close().await;
     installation.unwrap_or_else(|_| {
@@ -177,7 +177,11 @@ async fn check_server_kind(findings: &FindingCollector, zookeeper: &ZooKeeperSet
 }
 
 /// A session can move from server to server, and each server may grant another timeout.
-async fn check_each_server(findings: &FindingCollector, ensemble: &ZkServers, zookeeper: &ZooKeeperSettings) {
+async fn compare_session_timeouts(
+    findings: &FindingCollector,
+    ensemble: &ZkServers,
+    zookeeper: &ZooKeeperSettings,
+) {
     if zookeeper.servers.len() < 2 {
         return;
     }
@@ -209,7 +213,7 @@ const EACH: Duration = Duration::from_secs(4);
 async fn check_installation(
     findings: &FindingCollector,
     gateway: &GatewayPlan,
-    memory: &TokenHistory,
+    memory: &HighestEpochTracker,
     link: &ZkSession,
 ) -> Option<FoundInstallation> {
     let paths = ZkPaths::new(&gateway.zookeeper.root);
@@ -217,7 +221,7 @@ async fn check_installation(
     let meta = match era::read_meta(link, &paths).await {
         Ok(era) => era.meta,
         Err(unreadable) => {
-            if let ReadMetaError::Fault { source: ZkError::Denied(_), .. } = unreadable {
+            if let ReadInstallationMetaError::Fault { source: ZkError::Denied(_), .. } = unreadable {
                 let remedy = "show the identity that the other gateways show: `fencegate explain FG0524`";
                 findings.report_problem(
                     &["zookeeper"],
@@ -227,9 +231,9 @@ async fn check_installation(
                 );
                 return None;
             }
-            let init = command_hint::command_line(HintedProcessKind::Gateway, "era init");
+            let init = command_hint::command_line(CommandHintTarget::Gateway, "era init");
             let (said, remedy) = match &unreadable {
-                ReadMetaError::Missing { path } => {
+                ReadInstallationMetaError::Missing { path } => {
                     (format!("{path} does not exist"), format!("make it once: `{init}`"))
                 }
                 other => {
@@ -242,7 +246,7 @@ async fn check_installation(
     };
     findings.record("root", format!("{} has installation {}, era {}", paths.root(), meta.uuid, meta.era));
     if let Err(went_back) = memory.check_installation(&meta) {
-        let bump = command_hint::command_line(HintedProcessKind::Gateway, "era bump");
+        let bump = command_hint::command_line(CommandHintTarget::Gateway, "era bump");
         let remedy = format!("follow *Restoring ZooKeeper* in the runbook: `{bump}` makes larger tokens");
         findings.report_problem(
             &["zookeeper", "root"],
@@ -254,7 +258,7 @@ async fn check_installation(
     let members = match read_members(link, &paths).await {
         Ok(members) => {
             check_other_gateways(findings, gateway, &members);
-            if let Err(fault) = fleet::check(findings, gateway, link, &paths).await {
+            if let Err(fault) = fleet::check_fleet_plans(findings, gateway, link, &paths).await {
                 findings.record("members", format!("what they have published is not to be told: {fault}"));
             }
             members
@@ -285,7 +289,8 @@ fn check_other_gateways(
     members: &BTreeMap<String, MemberRecord>,
 ) {
     let ours = format!("{:016x}", gateway.fingerprint);
-    let (programs, gateways): (Vec<_>, Vec<_>) = members.iter().partition(|(_, member)| member.has_no_plan());
+    let (programs, gateways): (Vec<_>, Vec<_>) =
+        members.iter().partition(|(_, member)| member.is_lock_client());
     let unlike: Vec<&str> =
         gateways.iter().filter(|(_, member)| member.plan != ours).map(|(name, _)| name.as_str()).collect();
     findings.record(

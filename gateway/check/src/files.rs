@@ -15,12 +15,12 @@ use fencegate_http::{
 use fencegate_policies::{
     diagnostics::{Diagnostic, DiagnosticCode},
     plan::{
-        AdminListenerSettings, BindAddress, LeasePlan, ListenerLimits, ListenerTls, LogSettings,
+        AdminListenerSettings, BindAddress, LeaseGrantSettings, ListenerLimits, ListenerTls, LogSettings,
         PrincipalCredential, buffer_limits,
     },
 };
 use fencegate_process::display::error_chain;
-use fencegate_zookeeper::state::{self, InstallationRecord};
+use fencegate_zookeeper::state::{self, HighestEpochRecord};
 use rustix::fs::{Access, access, statvfs};
 
 use super::findings::FindingCollector;
@@ -92,7 +92,7 @@ pub(super) fn check_log(findings: &FindingCollector, log: &LogSettings) {
 }
 
 /// The credentials of clients that hold leases.
-pub(super) fn check_leases(findings: &FindingCollector, leases: &LeasePlan) {
+pub(super) fn check_leases(findings: &FindingCollector, leases: &LeaseGrantSettings) {
     for (number, principal) in leases.principals.iter().enumerate() {
         let PrincipalCredential::Bearer(file) = &principal.shows else { continue };
         if let Err(bad) = BearerToken::open(file) {
@@ -132,7 +132,7 @@ pub(super) fn check_certificate(findings: &FindingCollector, way: &[&str], which
 }
 
 /// The records that a gateway would find in its `state_dir`.
-pub(super) fn check_state(findings: &FindingCollector, folder: &Path) -> Vec<InstallationRecord> {
+pub(super) fn check_state(findings: &FindingCollector, folder: &Path) -> Vec<HighestEpochRecord> {
     check_writable(findings, &["state_dir"], folder);
     if !folder.is_dir() {
         return Vec::new();
@@ -142,7 +142,7 @@ pub(super) fn check_state(findings: &FindingCollector, folder: &Path) -> Vec<Ins
             if records.is_empty() {
                 findings.record("state", "nothing was written down yet");
             }
-            for InstallationRecord { installation, era, highest } in &records {
+            for HighestEpochRecord { installation, era, highest } in &records {
                 let what = format!("installation {installation} in era {era}, up to epoch {highest}");
                 findings.record("state", what);
             }
@@ -163,7 +163,7 @@ pub(super) fn check_state(findings: &FindingCollector, folder: &Path) -> Vec<Ins
 }
 
 /// The place of the public listener's unix socket. `way` is the path of its address in the file.
-pub(super) fn check_socket(findings: &FindingCollector, way: &[&str], bind: &BindAddress) {
+pub(super) fn check_unix_socket(findings: &FindingCollector, way: &[&str], bind: &BindAddress) {
     let BindAddress::Unix(file) = bind else { return };
     let path = file.path.display();
     let folder = file.path.parent().unwrap_or(Path::new("/"));
@@ -299,7 +299,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let look = |name: &str| {
             let bind = BindAddress::Unix(UnixSocketFile { path: folder.path().join(name), mode: 0o660 });
-            findings_of(|findings| check_socket(findings, &["listeners"], &bind))
+            findings_of(|findings| check_unix_socket(findings, &["listeners"], &bind))
         };
         let (problems, facts) = look("new.sock");
         assert!(problems.is_empty() && facts[0].ends_with("can be made"), "{facts:?}");

@@ -10,7 +10,7 @@ use super::findings::FindingCollector;
 
 /// # Errors
 /// ZooKeeper cannot be queried.
-pub(super) async fn check(
+pub(super) async fn check_fleet_plans(
     findings: &FindingCollector,
     gateway: &GatewayPlan,
     link: &ZkSession,

@@ -12,12 +12,12 @@ use fencegate_http::{
     listen::certificates::read_certificate_expiries,
     network::{ConnectTarget, Network, sockets::OsNetwork},
 };
-use fencegate_http_client::upstream::tls::UpstreamTls;
+use fencegate_http_client::upstream::tls::UpstreamTlsConnector;
 use fencegate_policies::{
     diagnostics::{Diagnostic, DiagnosticCode},
     host::CanonicalHost,
     plan::{
-        self, ClientAuth, ClientCertificate, GatewayPlan, ListenerTls, PeerListenerSettings, PeerTls,
+        self, ClientAuth, ClientCertificateFiles, GatewayPlan, ListenerTls, PeerListenerSettings, PeerTls,
         TlsVersion,
     },
 };
@@ -67,6 +67,7 @@ fn check_files(findings: &FindingCollector, peer: &PeerListenerSettings, tls: &P
     let shown = ListenerTls {
         certificates: vec![tls.pair.clone()],
         client_auth: ClientAuth::Required(tls.ca_file.clone()),
+        client_name: None,
         min_version: TlsVersion::Tls12,
     };
     let examined = match read_certificate_expiries(&shown) {
@@ -129,7 +130,7 @@ pub(super) async fn check_remote_peers(
     let Some(peer) = &gateway.peer else { return };
     let secured = match &peer.tls {
         None => None,
-        Some(tls) => match UpstreamTls::open(&client_tls_of_peer(tls)) {
+        Some(tls) => match UpstreamTlsConnector::open(&client_tls_of_peer(tls)) {
             Ok(secured) => Some(secured),
             // The certificate was reported already.
             Err(_) => return,
@@ -167,11 +168,17 @@ fn client_tls_of_peer(tls: &PeerTls) -> plan::ClientTls {
     plan::ClientTls {
         ca_file: Some(tls.ca_file.clone()),
         server_name: None,
-        client: Some(ClientCertificate { chain: tls.pair.certificate.clone(), key: tls.pair.key.clone() }),
+        client: Some(ClientCertificateFiles {
+            chain: tls.pair.certificate.clone(),
+            key: tls.pair.key.clone(),
+        }),
     }
 }
 
-async fn check_peer(advertised: &str, secured: Option<&UpstreamTls>) -> Result<ConnectTarget, String> {
+async fn check_peer(
+    advertised: &str,
+    secured: Option<&UpstreamTlsConnector>,
+) -> Result<ConnectTarget, String> {
     let until = Instant::now() + LONGEST;
     let left = || until.saturating_duration_since(Instant::now());
     let late = |_| "no answer in time".to_owned();
@@ -190,7 +197,7 @@ async fn check_peer(advertised: &str, secured: Option<&UpstreamTls>) -> Result<C
 async fn handshake(
     advertised: &str,
     address: &ConnectTarget,
-    secured: Option<&UpstreamTls>,
+    secured: Option<&UpstreamTlsConnector>,
 ) -> io::Result<()> {
     let stream = OsNetwork.dial(address).await?;
     let Some(secured) = secured else { return Ok(()) };

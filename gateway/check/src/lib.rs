@@ -31,7 +31,7 @@ mod store;
 use std::io;
 
 use fencegate_config::policy_file::PolicyFile;
-use fencegate_policies::file::{self, LoadedPolicy, PolicyFileKind};
+use fencegate_policies::file::{self, LoadedPolicy, PolicyProcessKind};
 
 pub use self::{
     findings::Finding,
@@ -54,11 +54,11 @@ pub enum CheckDepth {
 pub fn check(file: &PolicyFile, depth: CheckDepth) -> io::Result<PolicyCheckOutcome> {
     let kind = file::detect_file_kind(&file.text);
     match kind {
-        PolicyFileKind::Gateway => {
+        PolicyProcessKind::Gateway => {
             let loaded = file.load(file::load_with_environment);
             check_loaded(kind, loaded, depth, |plan| online::check_gateway(&file.text, plan))
         }
-        PolicyFileKind::Guard => {
+        PolicyProcessKind::Guard => {
             let loaded = file.load(file::load_guard_with_environment);
             check_loaded(kind, loaded, depth, |plan| online::check_guard(&file.text, plan))
         }
@@ -66,7 +66,7 @@ pub fn check(file: &PolicyFile, depth: CheckDepth) -> io::Result<PolicyCheckOutc
 }
 
 fn check_loaded<P>(
-    kind: PolicyFileKind,
+    kind: PolicyProcessKind,
     loaded: LoadedPolicy<P>,
     depth: CheckDepth,
     look: impl FnOnce(&P) -> io::Result<online::OnlineCheckResult>,

@@ -1,19 +1,20 @@
 //! Checks everything that a plan names, all at the same time and within a bounded time.
 
-use std::{io, path::PathBuf};
+use std::{error::Error, io, path::PathBuf};
 
-use fencegate_guard_client::{
+use fencegate_config::{
+    access_tokens::{IssuerKeysError, fetch_issuer_keys},
     jwks_fetcher::{JwksFetcher, JwksRefreshPolicy},
-    ticket_issuer::TicketIssuer,
 };
+use fencegate_guard_client::ticket_issuer::TicketIssuer;
 use fencegate_policies::{
     diagnostics::{Diagnostic, DiagnosticCode},
-    plan::{FencingLevel, GatewayPlan, GuardPlan, StoreLocation, TicketVerificationKeys},
+    plan::{FencingLevel, GatewayPlan, GuardPlan, JwtIssuer, StoreLocation, TicketVerificationKeys},
 };
 use fencegate_process::display::error_chain;
 use fencegate_ticket::TicketVerifier;
-use fencegate_zookeeper::state::TokenHistory;
-use futures_util::future::{join_all, join3, join4};
+use fencegate_zookeeper::state::HighestEpochTracker;
+use futures_util::future::{join, join_all, join3, join4};
 use tokio::task::LocalSet;
 
 use super::handshakes;
@@ -35,7 +36,7 @@ pub(super) fn check_gateway(text: &str, gateway: &GatewayPlan) -> io::Result<Onl
     let listener = ["listeners", &serving.listener.name, "tls"];
     files::check_listener(&findings, &listener, serving.listener.tls.as_ref());
     let address = ["listeners", &serving.listener.name, "address"];
-    files::check_socket(&findings, &address, &serving.listener.address);
+    files::check_unix_socket(&findings, &address, &serving.listener.address);
     files::check_admin(&findings, &serving.admin);
     files::check_log(&findings, &serving.log);
     let limits = ["listeners", &serving.listener.name, "limits"];
@@ -50,7 +51,7 @@ pub(super) fn check_gateway(text: &str, gateway: &GatewayPlan) -> io::Result<Onl
     }
     let before =
         gateway.state_dir.as_ref().map_or_else(Vec::new, |folder| files::check_state(&findings, folder));
-    let memory = TokenHistory::from_records(before);
+    let memory = HighestEpochTracker::from_records(before);
     run(async {
         let endpoints =
             serving.upstreams.iter().map(|upstream| endpoints::check_gateway_upstream(&findings, upstream));
@@ -64,8 +65,11 @@ pub(super) fn check_gateway(text: &str, gateway: &GatewayPlan) -> io::Result<Onl
                 handshakes::check_local_peer(&findings, peer).await;
             }
         };
-        let shared = services::check(&findings, serving);
-        let (installation, met, (), ()) = join4(gateways, join_all(endpoints), own, shared).await;
+        let shared = services::check_shared_addresses(&findings, serving);
+        let issuers = serving.jwt.issuers.iter().enumerate();
+        let issuers = join_all(issuers.map(|(number, issuer)| check_issuer(&findings, number, issuer)));
+        let (installation, met, (), _) =
+            join4(gateways, join_all(endpoints), own, join(shared, issuers)).await;
         for (upstream, met) in serving.upstreams.iter().zip(met) {
             if upstream.fencing == FencingLevel::Guard {
                 endpoints::check_guards(&findings, upstream, &met, installation.as_ref());
@@ -79,7 +83,7 @@ pub(super) fn check_guard(text: &str, guard: &GuardPlan) -> io::Result<OnlineChe
     let findings = FindingCollector::new(text);
     let serving = &guard.serving;
     files::check_listener(&findings, &["listener", "tls"], serving.listener.tls.as_ref());
-    files::check_socket(&findings, &["listener", "address"], &serving.listener.address);
+    files::check_unix_socket(&findings, &["listener", "address"], &serving.listener.address);
     files::check_admin(&findings, &serving.admin);
     files::check_log(&findings, &serving.log);
     files::check_memory(&findings, &["listener", "limits"], &serving.listener.limits);
@@ -114,7 +118,8 @@ async fn check_ticket_keys(findings: &FindingCollector, from: Option<&TicketVeri
         Some(TicketVerificationKeys::PublicKeys(path)) => opened(path, TicketVerifier::from_jwks_file(path)),
         Some(TicketVerificationKeys::Secret(path)) => opened(path, TicketVerifier::from_secret_file(path)),
         Some(TicketVerificationKeys::Jwks(url)) => {
-            let fetched = match JwksFetcher::new(url, JwksRefreshPolicy::default()) {
+            let keys = TicketVerifier::without_keys().keys().clone();
+            let fetched = match JwksFetcher::new(url, JwksRefreshPolicy::default(), None, keys) {
                 Ok(remote) => remote.fetch().await.map_err(|error| error_chain(&error)),
                 Err(bad) => Err(error_chain(&bad)),
             };
@@ -128,6 +133,25 @@ async fn check_ticket_keys(findings: &FindingCollector, from: Option<&TicketVeri
                 ),
             }
         }
+    }
+}
+
+/// The keys with which the tokens of an issuer are verified, the one at `number` in the policy.
+async fn check_issuer(findings: &FindingCollector, number: usize, issuer: &JwtIssuer) {
+    let name = &issuer.issuer;
+    let number = number.to_string();
+    match fetch_issuer_keys(issuer).await {
+        Ok(kids) => findings.record("jwt", format!("{name} has the keys {kids}")),
+        Err(IssuerKeysError::Open(bad)) => {
+            let why = bad.source().map_or_else(|| bad.to_string(), error_chain);
+            files::report_unusable(findings, &["jwt", &number], &why);
+        }
+        Err(IssuerKeysError::Fetch(error)) => findings.report_problem(
+            &["jwt", &number, "jwks_url"],
+            DiagnosticCode::NoEndpoint,
+            format!("the keys of {name} cannot be fetched: {}", error_chain(&error)),
+            "without them every token of the issuer is refused: see that the server is there, or name a file",
+        ),
     }
 }
 

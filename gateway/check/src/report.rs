@@ -2,7 +2,7 @@
 
 use fencegate_policies::{
     diagnostics::{Diagnostic, Severity},
-    file::PolicyFileKind,
+    file::PolicyProcessKind,
 };
 use serde::Serialize;
 
@@ -56,8 +56,8 @@ impl<'c> DiagnosticJson<'c> {
 impl<'c> PolicyCheckReport<'c> {
     pub fn new(file: &'c str, checked: &'c PolicyCheckOutcome) -> Self {
         let kind = match checked.kind {
-            PolicyFileKind::Gateway => "gateway",
-            PolicyFileKind::Guard => "guard",
+            PolicyProcessKind::Gateway => "gateway",
+            PolicyProcessKind::Guard => "guard",
         };
         let report = Self::for_unreadable(file, kind, &checked.diagnostics);
         let hints = checked.hints.iter().map(DiagnosticJson::new).collect();
@@ -77,7 +77,7 @@ impl<'c> PolicyCheckReport<'c> {
 /// All findings.
 #[derive(Debug)]
 pub struct PolicyCheckOutcome {
-    pub kind: PolicyFileKind,
+    pub kind: PolicyProcessKind,
     /// By place in the file. Findings outside of the file come last.
     pub diagnostics: Vec<Diagnostic>,
     /// What is no mistake, by place in the file.
@@ -103,7 +103,7 @@ mod tests {
             ..Diagnostic::new(DiagnosticCode::NoEndpoint, "one is away")
         };
         let checked = |diagnostics| PolicyCheckOutcome {
-            kind: PolicyFileKind::Guard,
+            kind: PolicyProcessKind::Guard,
             diagnostics,
             hints: Vec::new(),
             online: None,

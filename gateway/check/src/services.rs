@@ -1,5 +1,5 @@
 //! Checks whether two upstreams that are two services by the file lead to one service. Then a route through one
-//! upstream bypasses the fences of the other.
+//! upstream bypasses the fences and the `allow` of the other.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -16,14 +16,14 @@ use super::{endpoints::resolve, findings::FindingCollector};
 
 const LONGEST: Duration = Duration::from_secs(5);
 
-pub(super) async fn check(findings: &FindingCollector, plan: &ServingPlan) {
+pub(super) async fn check_shared_addresses(findings: &FindingCollector, plan: &ServingPlan) {
     let found = join_all(plan.upstreams.iter().map(resolve_endpoints)).await;
     for (index, (one, here)) in plan.upstreams.iter().zip(&found).enumerate() {
         for (other, there) in plan.upstreams[..index].iter().zip(&found) {
             let known = one.service.id == other.service.id;
-            let is_fenced = one.service.is_fenced || other.service.is_fenced;
+            let is_protected = one.service.is_protected || other.service.is_protected;
             let shared = here.iter().find_map(|(spot, socket)| there.contains_key(spot).then_some(socket));
-            if let (false, true, Some(socket)) = (known, is_fenced, shared) {
+            if let (false, true, Some(socket)) = (known, is_protected, shared) {
                 let message = format!(
                     "the upstreams `{}` and `{}` both lead to {socket}, and the file shows two services",
                     other.name, one.name

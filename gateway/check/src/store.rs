@@ -55,14 +55,14 @@ fn remedy(unusable: &UnusableDatabaseError) -> String {
     match unusable {
         UnusableDatabaseError::Missing { .. } => {
             let init = command_hint::command_line(
-                command_hint::HintedProcessKind::Guard,
+                command_hint::CommandHintTarget::Guard,
                 "guard --init --floor E --ensemble UUID",
             );
             format!("make the store once: `{init}`; `fencegate era show -c POLICY` prints both")
         }
         UnusableDatabaseError::Unfinished { from, .. } => {
             let migrate = command_hint::command_line(
-                command_hint::HintedProcessKind::Guard,
+                command_hint::CommandHintTarget::Guard,
                 &format!("guard migrate --from redb:{from} --to postgres"),
             );
             format!("end what was begun: `{migrate}`")

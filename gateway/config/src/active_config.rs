@@ -11,13 +11,15 @@ use fencegate_http_client::upstream::endpoint_set::UpstreamSet;
 use fencegate_policies::plan::{ServingPlan, UpstreamId};
 use fencegate_process::failpoint;
 
+use crate::access_tokens::AccessTokenAuthenticator;
+
 pub use self::{
     entry_counter::{PipelineEntryCounter, PipelineEntryGuard},
     key_generation::{KeyRulesGeneration, PendingKeyRulesGeneration, RunningRequestGuard},
 };
 use self::{
     key_generation::dedup_generations,
-    service_groups::{KeyRulesChange, TrackedUpstream, group_services},
+    service_groups::{KeyRulesChange, UpstreamKeyRules, group_services},
 };
 
 /// One plan, as all workers serve it.
@@ -25,19 +27,25 @@ use self::{
 pub struct ActiveConfig {
     pub plan: Arc<ServingPlan>,
     pub fleets: Arc<UpstreamSet>,
+    /// Verifies bearer tokens, where the plan has issuers.
+    pub tokens: Option<Arc<AccessTokenAuthenticator>>,
     /// The service of each upstream of the plan, by its number. After these come the services of older plans that
     /// still have requests in flight.
-    upstreams: Vec<TrackedUpstream>,
+    upstreams: Vec<UpstreamKeyRules>,
     /// Key generations of requests that may now belong to another route. Only the request itself shows to which one.
     moved_generations: Vec<Arc<KeyRulesGeneration>>,
 }
 
 impl ActiveConfig {
-    pub fn initial(plan: Arc<ServingPlan>, fleets: Arc<UpstreamSet>) -> Arc<Self> {
+    pub fn initial(
+        plan: Arc<ServingPlan>,
+        fleets: Arc<UpstreamSet>,
+        tokens: Option<Arc<AccessTokenAuthenticator>>,
+    ) -> Arc<Self> {
         let known = service_groups::upstream_identities(&plan)
             .map(|upstream| upstream.with_generation(KeyRulesGeneration::new_open()))
             .collect();
-        Arc::new(Self { plan, fleets, upstreams: known, moved_generations: Vec::new() })
+        Arc::new(Self { plan, fleets, tokens, upstreams: known, moved_generations: Vec::new() })
     }
 
     /// The configuration after `old`, and the key generations in it that are to be opened. `rekeyed`: routes of
@@ -56,6 +64,7 @@ impl ActiveConfig {
         old: &Self,
         plan: Arc<ServingPlan>,
         fleets: Arc<UpstreamSet>,
+        tokens: Option<Arc<AccessTokenAuthenticator>>,
         rekeyed: &[String],
     ) -> (Arc<Self>, Vec<PendingKeyRulesGeneration>) {
         let mut openings = Vec::new();
@@ -88,10 +97,8 @@ impl ActiveConfig {
             }
         }
         let known = known.into_iter().map(|known| known.expect("each upstream is in one group"));
-        (
-            Arc::new(Self { upstreams: known.chain(left).collect(), plan, fleets, moved_generations: moved }),
-            openings,
-        )
+        let upstreams = known.chain(left).collect();
+        (Arc::new(Self { upstreams, plan, fleets, tokens, moved_generations: moved }), openings)
     }
 
     /// The key generations of plans before `new` whose requests hold locks that are not in `new` any more.
@@ -110,16 +117,16 @@ impl ActiveConfig {
 
     /// All known services except those that an older plan left and whose requests have ended. No worker accepts a
     /// request for these any more. For a service of the present plan a request may arrive at any time.
-    fn tracked_upstreams(&self) -> Vec<&TrackedUpstream> {
+    fn tracked_upstreams(&self) -> Vec<&UpstreamKeyRules> {
         let (in_plan, left) = self.upstreams.split_at(self.plan.upstreams.len());
         in_plan.iter().chain(left.iter().filter(|left| !left.generation.is_over())).collect()
     }
 
-    /// True if some route fences requests to the service behind `upstream`. Two names count as one service if the
+    /// True if some route fences requests to the service behind `upstream`, or restricts its clients. Two names count as one service if the
     /// file shows that, or if both resolve to a common address. If that cannot be determined within a second, the
     /// result is true.
-    pub async fn leads_to_fence(&self, upstream: UpstreamId) -> bool {
-        self.plan.upstream(upstream).service.is_fenced || self.fleets.overlaps_fenced(upstream).await
+    pub async fn is_service_protected(&self, upstream: UpstreamId) -> bool {
+        self.plan.upstream(upstream).service.is_protected || self.fleets.overlaps_protected(upstream).await
     }
 
     /// Counts a fenced request. Keep the token as long as any part of the request runs.
@@ -128,12 +135,12 @@ impl ActiveConfig {
     }
 
     /// True if a fenced request to `upstream` need not wait.
-    pub fn is_open(&self, upstream: UpstreamId) -> bool {
+    pub fn is_generation_open(&self, upstream: UpstreamId) -> bool {
         self.upstreams[upstream.0].generation.is_open()
     }
 
     /// Returns when all requests have ended that began under other keys and may concern a resource of `upstream`.
-    pub async fn wait_open(&self, upstream: UpstreamId) {
+    pub async fn wait_generation_open(&self, upstream: UpstreamId) {
         self.upstreams[upstream.0].generation.wait_open().await;
     }
 }

@@ -44,12 +44,12 @@ impl CurrentConfig {
         let past = Arc::default();
         let snapshot = ConfigSnapshot { plan: Arc::new(gateway), active: None };
         let in_force = Self { current: Arc::new(ArcSwap::from_pointee(snapshot)), history: past };
-        in_force.add_plan_keys(&in_force.plan());
+        in_force.record_key_templates(&in_force.plan());
         in_force
     }
 
     /// Adds the keys of a plan. Call this before the first request arrives under the plan.
-    pub fn add_plan_keys(&self, gateway: &GatewayPlan) {
+    pub fn record_key_templates(&self, gateway: &GatewayPlan) {
         let mut past = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         for route in gateway.serving.routes.routes() {
             let Some(fence) = &route.fence else { continue };
@@ -89,7 +89,7 @@ impl CurrentConfig {
         };
         for route in plan.serving.routes.routes() {
             if route.fence.as_ref().is_some_and(gives) {
-                config.wait_open(route.upstream).await;
+                config.wait_generation_open(route.upstream).await;
             }
         }
         true
@@ -118,9 +118,9 @@ pub fn site_in_plan(gateway: &GatewayPlan, key: &ResourceKey) -> LockLocation {
 }
 
 /// True if a route produces this key and releases its locks after a delay.
-pub fn plan_delays_key(gateway: &GatewayPlan, key: &ResourceKey) -> bool {
+pub fn plan_delays_key_release(gateway: &GatewayPlan, key: &ResourceKey) -> bool {
     gateway.serving.routes.routes().iter().any(|route| {
-        let delayed = gateway.serving.upstream(route.upstream).fencing.delay().is_some();
+        let delayed = gateway.serving.upstream(route.upstream).fencing.handover_delay().is_some();
         let may_give = |fence: &FenceRule| fence.templates().any(|template| template.may_produce(key));
         delayed && route.fence.as_ref().is_some_and(may_give)
     })

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use fencegate_http::buffered::MemoryBudget;
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_process::{clock::SharedClock, liveness::ThreadMonitor};
 use tokio_util::sync::CancellationToken;
 
 /// One for each process. Makes no system call, so creating it does not fail.
 pub struct ProcessContext {
     pub clock: SharedClock,
-    pub metrics: Arc<ProcessMetricFamilies>,
+    pub metrics: Arc<AllMetricFamilies>,
     /// The memory for bodies that are buffered in full.
     pub budget: MemoryBudget,
     /// Cancelled when the process drains: from then on nothing new is started.
@@ -20,7 +20,7 @@ pub struct ProcessContext {
 }
 
 impl ProcessContext {
-    pub fn new(clock: SharedClock, metrics: Arc<ProcessMetricFamilies>) -> Arc<Self> {
+    pub fn new(clock: SharedClock, metrics: Arc<AllMetricFamilies>) -> Arc<Self> {
         let budget = MemoryBudget::for_process(metrics.buffered().clone());
         Self::with_budget(clock, metrics, budget)
     }
@@ -28,7 +28,7 @@ impl ProcessContext {
     /// With another budget than that of the machine.
     pub fn with_budget(
         clock: SharedClock,
-        metrics: Arc<ProcessMetricFamilies>,
+        metrics: Arc<AllMetricFamilies>,
         budget: MemoryBudget,
     ) -> Arc<Self> {
         let drain = CancellationToken::new();

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use fencegate_guard_postgres::postgres::{PostgresConfig, SCHEMA, UnusableDatabaseError};
 use fencegate_policies::plan;
-use fencegate_process::client_tls::{self, ClientTlsError};
+use fencegate_process::client_tls::{self, TlsClientConfigError};
 use fencegate_ticket::{KeyFileError, read_secret};
 
 /// Why the address of the database is not known. Contains nothing of a file.
@@ -17,7 +17,7 @@ pub enum StoreConfigError {
     #[error("FG0540: in {path}")]
     Url { path: PathBuf, source: UnusableDatabaseError },
     #[error("speak TLS with the database")]
-    Tls(#[from] ClientTlsError),
+    Tls(#[from] TlsClientConfigError),
 }
 
 /// Reads the files.

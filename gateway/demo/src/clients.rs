@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use fencegate_http_client::json_client::{JsonClient, JsonClientError, JsonResponse};
+use fencegate_http_client::json_client::{JsonClient, JsonClientError, JsonClientResponse};
 use hyper::StatusCode;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -91,7 +91,7 @@ pub(super) async fn pay(client: &mut JsonClient, payment: Payment) -> PaymentRes
 pub(super) async fn send_payment(
     client: &mut JsonClient,
     payment: &Payment,
-) -> Result<JsonResponse, JsonClientError> {
+) -> Result<JsonClientResponse, JsonClientError> {
     let direction = if payment.change < 0 { "debit" } else { "credit" };
     let path = format!("/v1/accounts/{}/{direction}", payment.account);
     let body = json!({ "operation": payment.operation, "amount": payment.change.abs() });
@@ -117,7 +117,7 @@ impl Payment {
 }
 
 impl PaymentOutcome {
-    pub(super) fn from_response(answer: Result<JsonResponse, JsonClientError>) -> Self {
+    pub(super) fn from_response(answer: Result<JsonClientResponse, JsonClientError>) -> Self {
         let answer = match answer {
             Ok(answer) => answer,
             Err(unanswered @ JsonClientError::Connect(_)) => return Self::Refused(unanswered.to_string()),

@@ -14,7 +14,7 @@ use fencegate_testkit::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{error::DemoError, options::DemoLevel, policy};
+use super::{error::DemoError, options::DemoFenceLevel, policy};
 
 /// All processes. Dropping it ends them, in the order of the fields.
 pub(super) struct DemoCluster {
@@ -58,7 +58,7 @@ impl DemoCluster {
     ///
     /// # Errors
     /// [`DemoError`] names the process that did not start, and its output.
-    pub(super) fn start(level: DemoLevel) -> Result<Self, DemoError> {
+    pub(super) fn start(level: DemoFenceLevel) -> Result<Self, DemoError> {
         let own = std::env::current_exe()?;
         let folder = tempfile::Builder::new().prefix("fencegate-demo-").tempdir()?;
         // A power failure would end the demo in any case, so nothing waits for the disk.
@@ -67,7 +67,7 @@ impl DemoCluster {
         let version = zookeeper.version()?;
 
         let ledger = LedgerInstance::start(&own, folder.path(), level)?;
-        let key = (level == DemoLevel::Guard).then(|| make_key(&own, folder.path())).transpose()?;
+        let key = (level == DemoFenceLevel::Guard).then(|| make_key(&own, folder.path())).transpose()?;
         let write = |name, upstream| -> Result<PathBuf, DemoError> {
             let file = folder.path().join(format!("{name}.yaml"));
             fs::write(
@@ -118,7 +118,7 @@ impl DemoCluster {
     }
 
     /// The addresses for clients.
-    pub(super) fn client_addresses(&self) -> [SocketAddr; 2] {
+    pub(super) fn gateway_public_addresses(&self) -> [SocketAddr; 2] {
         [self.gateways[0].public, self.gateways[1].public]
     }
 }
@@ -139,11 +139,11 @@ impl LedgerInstance {
         }
     }
 
-    fn start(own: &Path, folder: &Path, level: DemoLevel) -> Result<Self, DemoError> {
+    fn start(own: &Path, folder: &Path, level: DemoFenceLevel) -> Result<Self, DemoError> {
         let program = Self::find_program(own)?;
         let compare = match level {
-            DemoLevel::Unfenced | DemoLevel::None | DemoLevel::Guard => "off",
-            DemoLevel::Upstream => "token",
+            DemoFenceLevel::Unfenced | DemoFenceLevel::None | DemoFenceLevel::Guard => "off",
+            DemoFenceLevel::Upstream => "token",
         };
         let database = folder.join("ledger.sqlite");
         let arguments = ["--compare", compare, "--database"].map(Path::new);

@@ -33,7 +33,7 @@ use self::{
 };
 pub use self::{
     error::DemoError,
-    options::{DemoLevel, DemoOptions, DemoReportFormat},
+    options::{DemoFenceLevel, DemoOptions, DemoReportFormat},
 };
 
 /// Plays the story. The exit code is 0 if every claim held; without a fence, if the accident was shown.
@@ -57,7 +57,7 @@ async fn play(options: DemoOptions) -> Result<ExitCode, DemoError> {
             () = interrupts.recv() => return Ok(ExitCode::from(130)),
         };
         narrator.show_comparison(&side_by_side::table(&summaries), &summaries);
-        let held = summaries.iter().all(DemoSummary::holds);
+        let held = summaries.iter().all(DemoSummary::all_claims_hold);
         return Ok(if held { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let level = options.level();
@@ -70,7 +70,7 @@ async fn play(options: DemoOptions) -> Result<ExitCode, DemoError> {
     };
 
     narrator.print_summary(&summary);
-    if !summary.holds() {
+    if !summary.all_claims_hold() {
         narrator.show_logs(&cluster);
     }
     if !options.once {
@@ -78,11 +78,11 @@ async fn play(options: DemoOptions) -> Result<ExitCode, DemoError> {
         interrupts.recv().await;
     }
     cluster.stop().await;
-    Ok(if summary.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if summary.all_claims_hold() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 async fn start_and_play(
-    level: DemoLevel,
+    level: DemoFenceLevel,
     narrator: &DemoReporter,
 ) -> Result<(DemoCluster, DemoSummary), DemoError> {
     let cluster = tokio::task::spawn_blocking(move || DemoCluster::start(level));

@@ -10,8 +10,8 @@ pub struct DemoOptions {
     #[arg(long)]
     pub once: bool,
     /// Who compares the tokens.
-    #[arg(long, value_enum, default_value_t = DemoLevel::Guard)]
-    pub level: DemoLevel,
+    #[arg(long, value_enum, default_value_t = DemoFenceLevel::Guard)]
+    pub level: DemoFenceLevel,
     /// Play the story with the lock only: the same as `--level none`.
     #[arg(long, conflicts_with = "level")]
     pub without_fence: bool,
@@ -25,7 +25,7 @@ pub struct DemoOptions {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum DemoLevel {
+pub enum DemoFenceLevel {
     /// Nobody. No lock is taken either.
     Unfenced,
     /// Nobody. The lock is the only protection.
@@ -42,7 +42,7 @@ pub enum DemoReportFormat {
     Json,
 }
 
-impl DemoLevel {
+impl DemoFenceLevel {
     pub(super) const ALL: [Self; 4] = [Self::Unfenced, Self::None, Self::Guard, Self::Upstream];
 
     /// The word for the level on the command line.
@@ -62,7 +62,7 @@ impl DemoLevel {
 }
 
 impl DemoOptions {
-    pub(super) fn level(self) -> DemoLevel {
-        if self.without_fence { DemoLevel::None } else { self.level }
+    pub(super) fn level(self) -> DemoFenceLevel {
+        if self.without_fence { DemoFenceLevel::None } else { self.level }
     }
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use super::options::DemoLevel;
+use super::options::DemoFenceLevel;
 
 /// The session timeout that the private ZooKeeper grants. A holder that is silent for so long has lost its locks.
 pub(super) const SESSION: Duration = Duration::from_secs(2);
@@ -19,21 +19,21 @@ pub(super) const TICK: Duration = Duration::from_millis(200);
 /// `upstream` is the address of the ledger or its guard for this gateway. It may be the relay's.
 pub(super) fn gateway_policy(
     name: &str,
-    level: DemoLevel,
+    level: DemoFenceLevel,
     zookeeper: SocketAddr,
     upstream: SocketAddr,
     signing_key: Option<&Path>,
 ) -> String {
     let (fencing, response_timeout) = match level {
         // No service compares tokens, so a request must be given up before its lock can be lost.
-        DemoLevel::Unfenced | DemoLevel::None => ("none", "1s"),
+        DemoFenceLevel::Unfenced | DemoFenceLevel::None => ("none", "1s"),
         // Longer than the guard may take to settle and to execute.
-        DemoLevel::Guard => ("guard, direct: true", "5s"),
-        DemoLevel::Upstream => ("upstream", "10s"),
+        DemoFenceLevel::Guard => ("guard, direct: true", "5s"),
+        DemoFenceLevel::Upstream => ("upstream", "10s"),
     };
     let fence = match level {
-        DemoLevel::Unfenced => "none",
-        DemoLevel::None | DemoLevel::Guard | DemoLevel::Upstream => {
+        DemoFenceLevel::Unfenced => "none",
+        DemoFenceLevel::None | DemoFenceLevel::Guard | DemoFenceLevel::Upstream => {
             r#"{key: "account/{path.id}", wait: 10s, queue: 200}"#
         }
     };
@@ -98,7 +98,7 @@ mod tests {
         let guarded =
             file::load_guard(&guard_policy(address, Path::new("/d/g.redb"), Path::new("/d/keys.json")));
         assert!(guarded.diagnostics.is_empty() && guarded.plan.is_some(), "{:?}", guarded.diagnostics);
-        for level in DemoLevel::ALL {
+        for level in DemoFenceLevel::ALL {
             let key = Some(Path::new("/d/key.json"));
             let loaded = file::load(&gateway_policy("gateway-1", level, address, address, key));
             assert!(loaded.diagnostics.is_empty(), "{level:?}: {:?}", loaded.diagnostics);

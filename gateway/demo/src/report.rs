@@ -14,7 +14,7 @@ use super::{
     clients::{PaymentOutcome, PaymentResult},
     cluster::DemoCluster,
     late_write::LateWriteOutcome,
-    options::{DemoLevel, DemoReportFormat},
+    options::{DemoFenceLevel, DemoReportFormat},
 };
 
 /// Prints the story while it happens.
@@ -30,7 +30,7 @@ pub(super) struct DemoReporter {
 /// The claims, and the facts that were found.
 #[derive(Debug, Serialize)]
 pub(super) struct DemoSummary {
-    pub(super) level: DemoLevel,
+    pub(super) level: DemoFenceLevel,
     #[serde(flatten)]
     pub(super) findings: PaymentAudit,
     /// Every account, to the cent.
@@ -53,7 +53,7 @@ pub(super) struct DemoClaim {
 
 impl DemoSummary {
     /// True if every claim held; without a fence, if the accident was shown.
-    pub(super) fn holds(&self) -> bool {
+    pub(super) fn all_claims_hold(&self) -> bool {
         self.claims().iter().all(|claim| claim.holds)
     }
 
@@ -61,7 +61,7 @@ impl DemoSummary {
         let found = &self.findings;
         let claim = |text: String, holds| DemoClaim { text, holds };
         match self.level {
-            DemoLevel::Guard | DemoLevel::Upstream => vec![
+            DemoFenceLevel::Guard | DemoFenceLevel::Upstream => vec![
                 claim(
                     format!("{} payments acknowledged (expected: >= 200)", found.payments),
                     found.payments >= 200,
@@ -88,7 +88,7 @@ impl DemoSummary {
                     self.tokens.len() > 1 && self.tokens.is_sorted_by(|a, b| a < b),
                 ),
             ],
-            DemoLevel::None | DemoLevel::Unfenced => {
+            DemoFenceLevel::None | DemoFenceLevel::Unfenced => {
                 let accidents = found.executed_twice + found.stale_executed;
                 let shown = claim(
                     format!(
@@ -103,7 +103,7 @@ impl DemoSummary {
                     format!("{} executions of one account overlap (expected: 0)", found.overlaps),
                     found.overlaps == 0 || self.sessions_lost > 1 || found.unknown > 0,
                 );
-                if self.level == DemoLevel::None { vec![shown, turns] } else { vec![shown] }
+                if self.level == DemoFenceLevel::None { vec![shown, turns] } else { vec![shown] }
             }
         }
     }
@@ -173,7 +173,7 @@ impl DemoReporter {
         Self { format, verbose: tells, began: Instant::now(), waiting }
     }
 
-    pub(super) fn print_title(&self, level: DemoLevel) {
+    pub(super) fn print_title(&self, level: DemoFenceLevel) {
         self.waiting.set_message("starting ZooKeeper, the ledger and the gateways");
         if !self.verbose {
             return;
@@ -181,14 +181,14 @@ impl DemoReporter {
         self.print_line("A lock alone does not stop a late write.");
         self.print_line("Watch what becomes of a debit that arrives after its lock was lost.");
         self.print_line(match level {
-            DemoLevel::Unfenced => "One frozen gateway, one late debit, and no lock at all.",
-            DemoLevel::Guard => {
+            DemoFenceLevel::Unfenced => "One frozen gateway, one late debit, and no lock at all.",
+            DemoFenceLevel::Guard => {
                 "One frozen gateway, one late debit, and a guard before a service that knows nothing of fencing."
             }
-            DemoLevel::Upstream => {
+            DemoFenceLevel::Upstream => {
                 "One frozen gateway, one late debit, and a service that compares fencing tokens."
             }
-            DemoLevel::None => {
+            DemoFenceLevel::None => {
                 "One frozen gateway, one late debit, and nobody who compares: the lock is all there is."
             }
         });
@@ -247,12 +247,15 @@ impl DemoReporter {
     }
 
     /// `after`: the time since the freeze.
-    pub(super) fn report_takeover(&self, level: DemoLevel, receipt: &PaymentResult, after: Duration) {
+    pub(super) fn report_takeover(&self, level: DemoFenceLevel, receipt: &PaymentResult, after: Duration) {
         match &receipt.outcome {
             PaymentOutcome::Done { token } => {
                 let after = after.as_secs_f64();
-                let free =
-                    if level == DemoLevel::Unfenced { "" } else { " the lock is free: gateway-2 gets it," };
+                let free = if level == DemoFenceLevel::Unfenced {
+                    ""
+                } else {
+                    " the lock is free: gateway-2 gets it,"
+                };
                 self.print_step(&format!("{after:.1} s after the freeze{free} the debit is done"));
                 if let Some(token) = token {
                     self.print_step(&format!("         with token {}", token_with_number(token)));
@@ -262,7 +265,7 @@ impl DemoReporter {
         }
     }
 
-    pub(super) fn report_late_write(&self, level: DemoLevel, late: &LateWriteOutcome) {
+    pub(super) fn report_late_write(&self, level: DemoFenceLevel, late: &LateWriteOutcome) {
         self.print_step("the network delivers the old bytes of gateway-1");
         match late {
             LateWriteOutcome::Refused { presented, newest } => {

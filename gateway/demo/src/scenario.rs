@@ -10,12 +10,12 @@ use super::{
     cluster::DemoCluster,
     error::DemoError,
     late_write::{TokenChecker, find_late_write},
-    options::DemoLevel,
+    options::DemoFenceLevel,
     policy,
     report::{DemoReporter, DemoSummary},
 };
 use crate::status_queries::{
-    SOON, count_lost_sessions, fetch_executions, get, wait_for_disconnect, wait_ready,
+    SOON, count_lost_sessions, fetch_executions, get, wait_for_client_disconnect, wait_ready,
 };
 
 /// The account with the accident.
@@ -24,7 +24,7 @@ const OTHERS: [&str; 3] = ["bob", "carol", "dave"];
 
 pub(super) async fn play(
     cluster: &DemoCluster,
-    level: DemoLevel,
+    level: DemoFenceLevel,
     tell: &DemoReporter,
 ) -> Result<DemoSummary, DemoError> {
     for gateway in &cluster.gateways {
@@ -39,7 +39,7 @@ pub(super) async fn play(
     }
     let everyone = [&[VICTIM], &OTHERS[..]].concat();
     let over_both = PayingClients {
-        gateways: &cluster.client_addresses(),
+        gateways: &cluster.gateway_public_addresses(),
         accounts: &everyone,
         clients: 40,
         payments: 6,
@@ -67,7 +67,7 @@ pub(super) async fn play(
 /// bytes arrive.
 async fn play_accident(
     cluster: &DemoCluster,
-    level: DemoLevel,
+    level: DemoFenceLevel,
     tell: &DemoReporter,
 ) -> Result<Vec<PaymentResult>, DemoError> {
     let [frozen, healthy] = &cluster.gateways;
@@ -83,8 +83,10 @@ async fn play_accident(
     }));
     timeout(SOON, hold.wait_captured()).await.map_err(|_| DemoError::Late("the dispatch of the payment"))?;
     let locked = match level {
-        DemoLevel::Unfenced => "takes no lock",
-        DemoLevel::None | DemoLevel::Guard | DemoLevel::Upstream => "has the lock of account/alice",
+        DemoFenceLevel::Unfenced => "takes no lock",
+        DemoFenceLevel::None | DemoFenceLevel::Guard | DemoFenceLevel::Upstream => {
+            "has the lock of account/alice"
+        }
     };
     tell.print_step(&format!("gateway-1 {locked} and sends debit {operation} of 25.00 of {VICTIM}"));
     tell.print_step("the network is slow: the bytes have left gateway-1 and have not reached the ledger");
@@ -93,7 +95,7 @@ async fn play_accident(
         // A gateway repeats a refused request for a client that still waits. This client has left, and repeats it
         // elsewhere.
         first.take().expect("not hung up yet").abort();
-        wait_for_disconnect(frozen.admin).await?;
+        wait_for_client_disconnect(frozen.admin).await?;
         tell.print_step("the client has waited long enough, and hangs up");
     }
     frozen.process.signal(Signal::STOP)?;
@@ -102,8 +104,8 @@ async fn play_accident(
     tell.print_step(&format!("gateway-1 freezes (SIGSTOP); its ZooKeeper session lasts {session} s"));
 
     tell.print_step(match level {
-        DemoLevel::Unfenced => "the client sends the same debit through gateway-2",
-        DemoLevel::None | DemoLevel::Guard | DemoLevel::Upstream => {
+        DemoFenceLevel::Unfenced => "the client sends the same debit through gateway-2",
+        DemoFenceLevel::None | DemoFenceLevel::Guard | DemoFenceLevel::Upstream => {
             "the client sends the same debit through gateway-2, which waits for the lock"
         }
     });
@@ -143,7 +145,7 @@ async fn play_accident(
 
 async fn examine_result(
     cluster: &DemoCluster,
-    level: DemoLevel,
+    level: DemoFenceLevel,
     receipts: &[PaymentResult],
     accounts: &[&str],
 ) -> Result<DemoSummary, DemoError> {

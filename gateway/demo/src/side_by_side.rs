@@ -3,7 +3,7 @@
 use super::{
     cluster::DemoCluster,
     error::DemoError,
-    options::DemoLevel,
+    options::DemoFenceLevel,
     report::{DemoReporter, DemoSummary, format_money},
     scenario,
 };
@@ -11,7 +11,7 @@ use super::{
 /// The levels in the order of the table.
 pub(super) async fn compare(narrator: &DemoReporter) -> Result<Vec<DemoSummary>, DemoError> {
     let mut summaries = Vec::new();
-    for level in DemoLevel::ALL {
+    for level in DemoFenceLevel::ALL {
         narrator.print_line(&format!("playing the story at level {} ...", level.as_str()));
         let cluster = tokio::task::spawn_blocking(move || DemoCluster::start(level));
         let cluster = cluster.await.expect("starting neither panics nor is cancelled")?;
@@ -22,8 +22,8 @@ pub(super) async fn compare(narrator: &DemoReporter) -> Result<Vec<DemoSummary>,
     Ok(summaries)
 }
 
-impl DemoLevel {
-    fn comparer(self) -> &'static str {
+impl DemoFenceLevel {
+    fn token_comparer(self) -> &'static str {
         match self {
             Self::Unfenced => "nobody, and no lock",
             Self::None => "nobody, a lock alone",
@@ -60,20 +60,20 @@ pub(super) fn table(summaries: &[DemoSummary]) -> Vec<String> {
             format_money(summary.total_difference()),
             summary.stale_refused.to_string(),
         ];
-        let held = match (level, summary.holds()) {
+        let held = match (level, summary.all_claims_hold()) {
             (_, false) => "NO",
-            (DemoLevel::Unfenced, true) => "-",
-            (DemoLevel::None | DemoLevel::Guard | DemoLevel::Upstream, true) => "yes",
+            (DemoFenceLevel::Unfenced, true) => "-",
+            (DemoFenceLevel::None | DemoFenceLevel::Guard | DemoFenceLevel::Upstream, true) => "yes",
         };
         lines.push(row(
             level.as_str(),
-            level.comparer(),
+            level.token_comparer(),
             figures.each_ref().map(String::as_str),
             level.promise(),
             held,
         ));
     }
-    let verdict = match summaries.iter().all(DemoSummary::holds) {
+    let verdict = match summaries.iter().all(DemoSummary::all_claims_hold) {
         true => "Each level held what is promised of it.",
         false => "A level did not hold what is promised of it.",
     };
@@ -88,7 +88,7 @@ mod tests {
         *,
     };
 
-    fn summary(level: DemoLevel, twice: usize, has: i64, refused: u64) -> DemoSummary {
+    fn summary(level: DemoFenceLevel, twice: usize, has: i64, refused: u64) -> DemoSummary {
         let findings = PaymentAudit {
             payments: 300,
             executed_twice: twice,
@@ -111,10 +111,10 @@ mod tests {
     #[test]
     fn table_shows_losses_and_promises() {
         let good = [
-            summary(DemoLevel::Unfenced, 1, -123_456, 0),
-            summary(DemoLevel::None, 1, -2_500, 0),
-            summary(DemoLevel::Guard, 0, 0, 1),
-            summary(DemoLevel::Upstream, 0, 0, 2),
+            summary(DemoFenceLevel::Unfenced, 1, -123_456, 0),
+            summary(DemoFenceLevel::None, 1, -2_500, 0),
+            summary(DemoFenceLevel::Guard, 0, 0, 1),
+            summary(DemoFenceLevel::Upstream, 0, 0, 2),
         ];
         let lines = table(&good);
         let cells: Vec<Vec<&str>> =
@@ -131,11 +131,12 @@ mod tests {
     /// A level that broke its promise, or showed no accident where one was due, is marked `NO`.
     #[test]
     fn broken_promise_fails_its_level() {
-        let twice = [summary(DemoLevel::Guard, 1, -2_500, 1), summary(DemoLevel::Upstream, 0, 0, 1)];
+        let twice =
+            [summary(DemoFenceLevel::Guard, 1, -2_500, 1), summary(DemoFenceLevel::Upstream, 0, 0, 1)];
         let lines = table(&twice);
         assert!(lines[3].ends_with(" NO") && lines[4].ends_with(" yes"), "{lines:#?}");
         assert!(lines.last().is_some_and(|last| last.starts_with("A level did not")));
         // A story without an accident has shown nothing, so the level counts as failed.
-        assert!(table(&[summary(DemoLevel::Unfenced, 0, 0, 0)])[3].ends_with(" NO"));
+        assert!(table(&[summary(DemoFenceLevel::Unfenced, 0, 0, 0)])[3].ends_with(" NO"));
     }
 }

@@ -27,7 +27,7 @@ pub(super) async fn fetch_executions(ledger: &mut JsonClient) -> Result<Vec<Ledg
 }
 
 /// Waits until the gateway has counted a client that left before its answer (status 499).
-pub(super) async fn wait_for_disconnect(admin: SocketAddr) -> Result<(), DemoError> {
+pub(super) async fn wait_for_client_disconnect(admin: SocketAddr) -> Result<(), DemoError> {
     let deadline = Instant::now() + SOON;
     let mut admin = JsonClient::new(admin);
     while Instant::now() < deadline {

@@ -20,14 +20,14 @@ pub(super) struct DescendantProcesses {
 
 impl DescendantProcesses {
     /// Requests that all of them end. Stopped processes are continued, so that they get the signal.
-    pub(super) fn terminate(&self) {
+    pub(super) fn terminate_descendants(&self) {
         for signal in [Signal::TERM, Signal::CONT] {
             self.signal(signal);
         }
     }
 
     /// Kills all that are found. New processes are found the next time: call this until none is left.
-    pub(super) fn kill(&self) {
+    pub(super) fn kill_descendants(&self) {
         self.signal(Signal::KILL);
     }
 
@@ -38,7 +38,7 @@ impl DescendantProcesses {
 
     /// The process has ended, and its id may belong to another process from now on. So no process with that id is
     /// spared.
-    pub(super) fn remove(&mut self, process: Pid) {
+    pub(super) fn clear_exclusion(&mut self, process: Pid) {
         self.excluded = self.excluded.filter(|but| *but != process);
     }
 
@@ -169,9 +169,9 @@ mod tests {
         let mut spared = Command::new("sleep").arg("60").spawn().expect("coreutils");
         let process = Pid::from_child(&spared);
         let mut all = DescendantProcesses { root: getpid(), excluded: Some(process), group: None };
-        all.remove(getpid());
+        all.clear_exclusion(getpid());
         assert!(!all.find_all().contains_key(&process));
-        all.remove(process);
+        all.clear_exclusion(process);
         assert!(all.find_all().contains_key(&process));
         spared.kill().expect("our own child");
         spared.wait().expect("our own child");
@@ -188,7 +188,7 @@ mod tests {
         let of = Pid::from_child(&shell);
         let below = DescendantProcesses { root: of, excluded: None, group: None };
         assert!(below.any_alive());
-        below.kill();
+        below.kill_descendants();
         let late = Instant::now() + Duration::from_secs(10);
         while below.any_alive() && Instant::now() < late {
             std::thread::yield_now();

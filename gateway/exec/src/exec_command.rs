@@ -17,7 +17,7 @@ use super::{
 };
 
 /// The arguments are the process id of the parent, the end of the lock validity, and the command.
-pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+pub(super) fn exec_locked_command(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let parent = arguments.next().and_then(|number| Pid::from_raw(number.to_str()?.parse().ok()?));
     let until =
         arguments.next().and_then(|nanos| Some(BootInstant::from_nanos(nanos.to_str()?.parse().ok()?)));

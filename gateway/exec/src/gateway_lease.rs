@@ -30,12 +30,14 @@ pub struct GatewayLeaseSource {
 
 /// A lease that a gateway holds for this process.
 #[derive(Debug)]
-pub(super) struct RemoteLease {
+pub(super) struct LeasedCommandLock {
     info: CommandLockInfo,
     lease: Lease,
     renewals: LockRenewalSchedule,
 }
 
+/// The reason of a refusal with 409: the request before it, under the same name, is in progress.
+const IN_PROGRESS: &str = "in-progress";
 /// The pause between two attempts while no gateway has an answer.
 const PAUSE: Duration = Duration::from_millis(250);
 /// How long to wait for the end of a request that was given up. After that its lease ends after its time to live.
@@ -49,7 +51,7 @@ impl GatewayLeaseSource {
     pub(super) async fn acquire(
         &mut self,
         wanted: &CommandLockSpec,
-    ) -> Result<RemoteLease, AcquireLockError> {
+    ) -> Result<LeasedCommandLock, AcquireLockError> {
         let late = match wanted.wait {
             LockWaitPolicy::For(wait) => Some(Instant::now() + wait),
             LockWaitPolicy::Forever => None,
@@ -57,7 +59,7 @@ impl GatewayLeaseSource {
         loop {
             let left = late.map(|late| late.saturating_duration_since(Instant::now()));
             let refused = match self.request_lease(wanted, left).await {
-                Ok(lease) => match RemoteLease::new(lease) {
+                Ok(lease) => match LeasedCommandLock::new(lease) {
                     Some(held) => return Ok(held),
                     None => {
                         unavailable(&wanted.key, "the lease was over before the command could be started")
@@ -98,12 +100,12 @@ impl GatewayLeaseSource {
     }
 
     /// Waits until a request that was given up has left the queue.
-    pub(super) async fn close(self) {
+    pub(super) async fn wait_released(self) {
         timeout(GOODBYE, self.client.wait_released()).await.ok();
     }
 }
 
-impl RemoteLease {
+impl LeasedCommandLock {
     /// `None`: the lease is lost.
     fn new(lease: Lease) -> Option<Self> {
         let info = {
@@ -115,7 +117,7 @@ impl RemoteLease {
                 permit: lease.permit().map(u32::from),
             }
         };
-        let renewals = LockRenewalSchedule::for_lease(held_until(&lease)?.since(MachineClock.now()));
+        let renewals = LockRenewalSchedule::renewals_for_lease(held_until(&lease)?.since(MachineClock.now()));
         Some(Self { info, lease, renewals })
     }
 
@@ -152,6 +154,10 @@ fn acquire_error(key: &ResourceKey, error: AcquireError) -> AcquireLockError {
         AcquireError::Locked { .. } => AcquireLockError::Held(key.clone()),
         // This gateway has no result, or the lease was ours and is over. The next attempt begins anew.
         AcquireError::Refused { status: 412 | 429 | 500.., detail, .. } => unavailable(key, &detail),
+        // The gateway still worked on it when the client's time for an answer was over.
+        AcquireError::Refused { status: 409, reason, detail, .. } if reason == IN_PROGRESS => {
+            unavailable(key, &detail)
+        }
         AcquireError::Refused { status, detail, .. } => {
             AcquireLockError::Permanent { key: key.clone(), why: format!("{detail} ({status})") }
         }
@@ -178,12 +184,13 @@ mod tests {
     #[test]
     fn retryable_refusal_differs_from_final_one() {
         let key = ResourceKey::parse_user_input("job/1").expect("a key");
-        let refused = |status| AcquireError::Refused {
+        let refused_for = |status, reason: &str| AcquireError::Refused {
             status,
-            reason: String::new(),
+            reason: reason.to_owned(),
             detail: "why".to_owned(),
             retry_after: None,
         };
+        let refused = |status| refused_for(status, "");
         let error = |error| acquire_error(&key, error);
         assert!(matches!(error(AcquireError::Locked { keys: Vec::new() }), AcquireLockError::Held(_)));
         for again in [412, 429, 500, 503] {
@@ -193,6 +200,10 @@ mod tests {
             );
         }
         assert!(matches!(error(refused(403)), AcquireLockError::Permanent { why, .. } if why == "why (403)"));
+        let in_progress = error(refused_for(409, "in-progress"));
+        assert!(matches!(in_progress, AcquireLockError::Unavailable { why, .. } if why == "why"));
+        let other = error(refused_for(409, "permits-differ"));
+        assert!(matches!(other, AcquireLockError::Permanent { why, .. } if why == "why (409)"));
         for again in [
             AcquireError::Over { why: "session-lost".to_owned() },
             AcquireError::Unanswered("silence".into()),

@@ -88,7 +88,7 @@ pub enum LockLossReason {
 }
 
 /// The lock keeper's view of one command and its supervisor.
-struct LockKeeperState<'h> {
+struct CommandLockKeeper<'h> {
     lock: &'h CommandLock,
     supervisor: OwnedWriteHalf,
     /// Until when the lock is valid, as last known.
@@ -116,7 +116,7 @@ impl CommandRunner {
     /// The kernel refuses a resource that is needed.
     pub fn open() -> io::Result<Self> {
         let children = ChildReaper::become_subreaper()?;
-        let signals = SignalReceiver::listen()?;
+        let signals = SignalReceiver::listen_for_signals()?;
         Ok(Self {
             children,
             signals,
@@ -176,11 +176,11 @@ impl CommandRunner {
         let supervisor = spawn_supervisor(command, &lock.info, orders, theirs)?;
         channel::hand_over_input(&ours)?;
         let (reader, to) = ours.into_split();
-        let mut keep = LockKeeperState {
+        let mut keep = CommandLockKeeper {
             lock,
             supervisor: to,
             proven: until,
-            schedule: TerminationSchedule::new(until, grace).with_delay(SECOND),
+            schedule: TerminationSchedule::new(until, grace).with_standby_delay(SECOND),
             descendants: DescendantProcesses { root: getpid(), excluded: Some(supervisor), group: None },
             terminating: false,
             lost: None,
@@ -214,7 +214,7 @@ fn spawn_supervisor(
     Ok(Pid::from_child(&supervisor.spawn()?))
 }
 
-impl LockKeeperState<'_> {
+impl CommandLockKeeper<'_> {
     async fn run(
         &mut self,
         runner: &mut CommandRunner,
@@ -223,7 +223,7 @@ impl LockKeeperState<'_> {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let due = self.check_command(MachineClock.now());
+            let due = self.enforce_termination(MachineClock.now());
             if self.unsupervised && !self.descendants.any_alive() {
                 return self.clean_up(runner).await;
             }
@@ -235,7 +235,7 @@ impl LockKeeperState<'_> {
                         Some(SupervisorToKeeper::Terminating) => self.terminating = true,
                         Some(SupervisorToKeeper::Acknowledged) | None => self.unanswered = 0,
                     },
-                    Ok(None) | Err(_) => self.take_over(),
+                    Ok(None) | Err(_) => self.take_over_from_supervisor(),
                 },
                 signal = runner.signals.next() => {
                     if signals::is_termination(signal) && signal != Signal::HUP {
@@ -279,7 +279,7 @@ impl LockKeeperState<'_> {
         self.send(KeeperToSupervisor::Until(until));
         self.unanswered += 1;
         if self.unanswered > SILENT && !self.unsupervised {
-            self.take_over();
+            self.take_over_from_supervisor();
         }
     }
 
@@ -289,24 +289,24 @@ impl LockKeeperState<'_> {
     }
 
     /// From now on only this process can end the command.
-    fn take_over(&mut self) {
+    fn take_over_from_supervisor(&mut self) {
         self.unsupervised = true;
         self.lost.get_or_insert(LockLossReason::SupervisorLost);
         self.schedule.begin_termination(MachineClock.now());
     }
 
     /// Takes the steps that the supervisor should have taken by now. Returns when the next step is due.
-    fn check_command(&mut self, now: BootInstant) -> BootInstant {
+    fn enforce_termination(&mut self, now: BootInstant) -> BootInstant {
         match self.schedule.next_step(now, self.terminating) {
             TerminationStep::Wait(until) if self.unsupervised => until.min(now + AGAIN),
             TerminationStep::Wait(until) => until,
             TerminationStep::Terminate => {
                 self.terminating = true;
-                self.descendants.terminate();
+                self.descendants.terminate_descendants();
                 now + AGAIN
             }
             TerminationStep::Kill => {
-                self.descendants.kill();
+                self.descendants.kill_descendants();
                 // The kernel kills the command together with the supervisor, in case we have not found the command.
                 self.kill_supervisor();
                 self.unsupervised = true;
@@ -343,7 +343,7 @@ impl LockKeeperState<'_> {
         }
         match because {
             ExitCause::Exited => CommandExit::Exited(code),
-            ExitCause::Terminated => self.terminated(),
+            ExitCause::Terminated => self.lock_loss_exit(),
         }
     }
 
@@ -354,24 +354,24 @@ impl LockKeeperState<'_> {
         // the kernel's report that there is no child proves that none has been reparented to us meanwhile.
         loop {
             match runner.children.reap_next() {
-                ReapOutcome::Exited(process, _) => self.descendants.remove(process),
-                ReapOutcome::NoChildren => return self.terminated(),
+                ReapOutcome::Exited(process, _) => self.descendants.clear_exclusion(process),
+                ReapOutcome::NoChildren => return self.lock_loss_exit(),
                 ReapOutcome::StillRunning => {
-                    self.descendants.kill();
+                    self.descendants.kill_descendants();
                     tokio::time::sleep(AGAIN).await;
                 }
             }
         }
     }
 
-    fn terminated(&self) -> CommandExit {
+    fn lock_loss_exit(&self) -> CommandExit {
         CommandExit::Terminated(self.lost.unwrap_or(LockLossReason::Unproven), self.proven)
     }
 
     /// Waits for one child that has ended; `false` where there is none.
     fn reap(&mut self, runner: &mut CommandRunner) -> bool {
         let ReapOutcome::Exited(process, _) = runner.children.reap_next() else { return false };
-        self.descendants.remove(process);
+        self.descendants.clear_exclusion(process);
         true
     }
 }

@@ -1,14 +1,14 @@
 //! The source of a command's lock: ZooKeeper itself, or a gateway.
 
 use super::{
-    gateway_lease::{GatewayLeaseSource, RemoteLease},
+    gateway_lease::{GatewayLeaseSource, LeasedCommandLock},
     lock_spec::{AcquireLockError, CommandLockInfo, CommandLockSpec, CommandLockStatus},
     renewals::LockRenewalSchedule,
     zookeeper_lock::{DirectCommandLock, ZooKeeperLockSource},
 };
 
 /// The source of locks.
-pub enum LockSource {
+pub enum CommandLockSource {
     Ensemble(Box<ZooKeeperLockSource>),
     Gateway(GatewayLeaseSource),
 }
@@ -24,10 +24,10 @@ pub struct CommandLock {
 #[derive(Debug)]
 enum HeldCommandLock {
     Direct(DirectCommandLock),
-    Lease(RemoteLease),
+    Lease(LeasedCommandLock),
 }
 
-impl LockSource {
+impl CommandLockSource {
     /// # Errors
     /// [`AcquireLockError`]
     ///
@@ -55,7 +55,7 @@ impl LockSource {
     }
 
     /// The renewals of a lock, if they are known before there is a lock.
-    pub fn renewals(&self) -> Option<LockRenewalSchedule> {
+    pub fn renewals_before_acquire(&self) -> Option<LockRenewalSchedule> {
         match self {
             Self::Ensemble(ensemble) => Some(ensemble.renewals()),
             Self::Gateway(_) => None,
@@ -68,8 +68,8 @@ impl LockSource {
     /// If the future is dropped, the session ends by its timeout.
     pub async fn close(self) {
         match self {
-            Self::Ensemble(ensemble) => ensemble.close().await,
-            Self::Gateway(gateway) => gateway.close().await,
+            Self::Ensemble(ensemble) => ensemble.close_lock_client().await,
+            Self::Gateway(gateway) => gateway.wait_released().await,
         }
     }
 }

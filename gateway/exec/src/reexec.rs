@@ -13,7 +13,7 @@ pub fn run_if_reexecuted(arguments: impl IntoIterator<Item = OsString>) -> Optio
     let mut arguments = arguments.into_iter();
     match arguments.next()?.to_str()? {
         WATCHMAN => Some(supervisor::run(arguments)),
-        BECOMING => Some(exec_command::run(arguments)),
+        BECOMING => Some(exec_command::exec_locked_command(arguments)),
         _ => None,
     }
 }

@@ -23,7 +23,7 @@ impl LockRenewalSchedule {
     /// The renewals of a lease for which a gateway has just promised this time. A gateway does not report how often
     /// its session is renewed. It is never less than twice within the lock validity of a heartbeat. The client
     /// requests a renewal when a sixth of the promised time is over.
-    pub(super) fn for_lease(promised: Duration) -> Self {
+    pub(super) fn renewals_for_lease(promised: Duration) -> Self {
         Self { proves: promised, interval: GATEWAY_HEARTBEAT.min(promised / 2) + promised / 12 }
     }
 
@@ -69,9 +69,9 @@ mod tests {
     /// The renewal interval of a lease is that of its gateway's session plus that of its client.
     #[test]
     fn lease_interval_adds_gateway_and_client() {
-        let lease = LockRenewalSchedule::for_lease(Duration::from_secs(9));
+        let lease = LockRenewalSchedule::renewals_for_lease(Duration::from_secs(9));
         assert_eq!(lease.interval, Duration::from_millis(1750));
-        let short = LockRenewalSchedule::for_lease(Duration::from_millis(1200));
+        let short = LockRenewalSchedule::renewals_for_lease(Duration::from_millis(1200));
         assert_eq!(short.interval, Duration::from_millis(700));
     }
 }

@@ -8,28 +8,28 @@ use tokio::time::sleep;
 use super::{
     exit_code::{HELD_BY_ANOTHER, LOST, NOT_RUN},
     lock_keeper::{CommandExit, CommandRunner, LockLossReason, LockedCommand},
-    lock_source::{CommandLock, LockSource},
+    lock_source::{CommandLock, CommandLockSource},
     lock_spec::{AcquireLockError, CommandLockSpec},
 };
 
 /// The command to run under a lock, and how often.
 #[derive(Debug)]
-pub struct LockedRun {
+pub struct LockedRunSpec {
     pub spec: CommandLockSpec,
     pub command: LockedCommand,
-    pub repeat: RepeatPolicy,
+    pub repeat: CommandRerunPolicy,
 }
 
 /// Whether to request the key again when the command is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RepeatPolicy {
+pub enum CommandRerunPolicy {
     Once,
     Repeatedly,
 }
 
 /// Progress that the caller may report.
 #[derive(Debug)]
-pub enum RunProgress<'a> {
+pub enum CommandProgress<'a> {
     Waiting,
     Holding(&'a CommandLock),
     Lost(LockLossReason, BootInstant),
@@ -50,7 +50,7 @@ pub enum RunCommandError {
 /// The pause between two turns. A command that fails at once must not keep ZooKeeper and the machine busy.
 const PAUSE: Duration = Duration::from_secs(1);
 
-impl LockedRun {
+impl LockedRunSpec {
     /// Returns the exit code.
     ///
     /// # Errors
@@ -61,29 +61,29 @@ impl LockedRun {
     pub async fn run(
         &self,
         runner: &mut CommandRunner,
-        source: &mut LockSource,
-        report: impl Fn(RunProgress<'_>),
+        source: &mut CommandLockSource,
+        report: impl Fn(CommandProgress<'_>),
     ) -> Result<u8, RunCommandError> {
         loop {
-            report(RunProgress::Waiting);
+            report(CommandProgress::Waiting);
             let lock = tokio::select! {
                 lock = source.acquire(&self.spec) => lock?,
                 signal = runner.wait_for_termination() => return Err(RunCommandError::Interrupted(signal)),
             };
-            report(RunProgress::Holding(&lock));
+            report(CommandProgress::Holding(&lock));
             let came = runner.run(&self.command, &lock).await;
             lock.release().await;
             let code = match came? {
                 CommandExit::Exited(code) => {
-                    report(RunProgress::Exited(code));
+                    report(CommandProgress::Exited(code));
                     code
                 }
                 CommandExit::Terminated(lost, proven) => {
-                    report(RunProgress::Lost(lost, proven));
+                    report(CommandProgress::Lost(lost, proven));
                     LOST
                 }
             };
-            if self.repeat == RepeatPolicy::Once || runner.termination_signal().is_some() {
+            if self.repeat == CommandRerunPolicy::Once || runner.termination_signal().is_some() {
                 return Ok(code);
             }
             tokio::select! {

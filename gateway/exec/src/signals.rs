@@ -21,7 +21,7 @@ impl SignalReceiver {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub(super) fn listen() -> io::Result<Self> {
+    pub(super) fn listen_for_signals() -> io::Result<Self> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let ignored = ignored_mask();
         for one in PASSED.into_iter().filter(|one| !is_among(*one, ignored)) {

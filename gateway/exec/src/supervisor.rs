@@ -34,7 +34,7 @@ use super::{
 };
 
 /// One command, from start to end.
-struct Supervisor {
+struct CommandSupervisor {
     command: Pid,
     group: ProcessGroup,
     descendants: DescendantProcesses,
@@ -85,15 +85,15 @@ async fn supervise(
     let mut children = ChildReaper::become_subreaper()?;
     // Signals for the command come from the lock keeper. If they reach this process, they must not end it and leave
     // the command alone.
-    let mut ours = SignalReceiver::listen()?;
-    let mut watch = Supervisor::start(orders, command, input, keeper)?;
+    let mut ours = SignalReceiver::listen_for_signals()?;
+    let mut watch = CommandSupervisor::start(orders, command, input, keeper)?;
     let mut lines = Some(BufReader::new(reader).lines());
     loop {
         if watch.poll_finished(&mut children) {
             watch.report_exit();
             return Ok(());
         }
-        let due = watch.run_due_steps(MachineClock.now());
+        let due = watch.run_termination_steps(MachineClock.now());
         tokio::select! {
             message = next_message(&mut lines) => match message {
                 Some(message) => watch.handle(message),
@@ -117,7 +117,7 @@ async fn next_message(lines: &mut Option<Lines<BufReader<OwnedReadHalf>>>) -> Op
     }
 }
 
-impl Supervisor {
+impl CommandSupervisor {
     fn start(
         orders: SupervisorArgs,
         command: Vec<OsString>,
@@ -180,22 +180,22 @@ impl Supervisor {
     }
 
     /// Takes the steps that are due, and returns when the next one is due.
-    fn run_due_steps(&mut self, now: BootInstant) -> BootInstant {
+    fn run_termination_steps(&mut self, now: BootInstant) -> BootInstant {
         match self.schedule.next_step(now, self.terminating) {
             TerminationStep::Wait(until) => until,
             TerminationStep::Terminate => {
                 self.terminating = true;
                 self.schedule.begin_termination(now);
                 self.send(SupervisorToKeeper::Terminating);
-                self.descendants.terminate();
-                self.run_due_steps(now)
+                self.descendants.terminate_descendants();
+                self.run_termination_steps(now)
             }
             TerminationStep::Kill => {
                 if !self.killed {
                     self.killed = true;
                     self.send(SupervisorToKeeper::Terminating);
                 }
-                self.descendants.kill();
+                self.descendants.kill_descendants();
                 now + AGAIN
             }
         }

@@ -36,7 +36,7 @@ impl TerminationSchedule {
     }
 
     /// The same times for the process that steps in if the other one fails.
-    pub(super) fn with_delay(self, after: Duration) -> Self {
+    pub(super) fn with_standby_delay(self, after: Duration) -> Self {
         Self { delay: after, ..self }
     }
 
@@ -68,16 +68,17 @@ impl TerminationSchedule {
     }
 
     fn terminate_at(&self) -> BootInstant {
-        let last = self.deadline() - self.grace;
+        let last = self.latest_kill_time() - self.grace;
         self.terminate_from.map_or(last, |requested| requested.min(last)) + self.delay
     }
 
     fn kill_at(&self) -> BootInstant {
-        self.terminate_from.map_or(self.deadline(), |requested| (requested + self.grace).min(self.deadline()))
-            + self.delay
+        self.terminate_from.map_or(self.latest_kill_time(), |requested| {
+            (requested + self.grace).min(self.latest_kill_time())
+        }) + self.delay
     }
 
-    fn deadline(&self) -> BootInstant {
+    fn latest_kill_time(&self) -> BootInstant {
         self.until - KILLED_BEFORE
     }
 }
@@ -143,7 +144,8 @@ mod tests {
     /// The process that steps in acts after the other one would have, and before the lock validity ends.
     #[test]
     fn backup_acts_after_primary_before_deadline() {
-        let moments = TerminationSchedule::new(ms(10_000), GRACE).with_delay(Duration::from_millis(50));
+        let moments =
+            TerminationSchedule::new(ms(10_000), GRACE).with_standby_delay(Duration::from_millis(50));
         assert_eq!(moments.next_step(ms(8_800), false), TerminationStep::Wait(ms(8_850)));
         assert_eq!(moments.next_step(ms(9_800), true), TerminationStep::Wait(ms(9_850)));
     }

@@ -115,7 +115,7 @@ impl ZooKeeperLockSource {
         delay.into_iter().fold(ask, |ask, delay| ask.delay(delay)).await
     }
 
-    pub(super) async fn close(self) {
+    pub(super) async fn close_lock_client(self) {
         if let Some(client) = self.client {
             // After that the server ends the session.
             timeout(GOODBYE, client.close()).await.ok();
@@ -129,8 +129,10 @@ impl KeyLockRules {
         let routes = serving.routes.routes().iter();
         let fences = routes.filter_map(|route| Some((route.fence.as_ref()?.site_of(key)?, route.upstream)));
         let fences: Vec<_> = fences.collect();
-        let delay =
-            fences.iter().filter_map(|(_, upstream)| serving.upstream(*upstream).fencing.delay()).max();
+        let delay = fences
+            .iter()
+            .filter_map(|(_, upstream)| serving.upstream(*upstream).fencing.handover_delay())
+            .max();
         let site = fences.into_iter().map(|(site, _)| site).find(|site| *site != LockLocation::Native);
         Self { site: site.unwrap_or_default(), delay }
     }

@@ -11,13 +11,13 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 fn main() -> ExitCode {
     if let Some(place) = env::var_os("COUNTED_AT") {
         let listener = UnixListener::bind(place).expect("a path where nothing is yet");
-        thread::spawn(move || tell(&listener));
+        thread::spawn(move || serve_allocation_count(&listener));
     }
     fencegate::cli::run()
 }
 
 /// Sends the number of allocations and reallocations.
-fn tell(listener: &UnixListener) {
+fn serve_allocation_count(listener: &UnixListener) {
     for asking in listener.incoming() {
         let stats = ALLOCATOR.stats();
         let count = stats.allocations + stats.reallocations;

@@ -3,24 +3,24 @@
 use std::rc::Rc;
 
 use fencegate_policies::{key::ResourceKey, token::FencingToken};
-use fencegate_ticket::TenureOrigin;
+use fencegate_ticket::TenureHolder;
 use hyper::header::HeaderValue;
 
 /// A ticket that a request presents and that a gateway of the installation has signed.
 pub enum CallbackTicket {
-    Valid(Rc<CallbackOrigin>),
+    Valid(Rc<CallerDispatch>),
     /// The ticket is no longer valid, with the reason.
     Expired(&'static str),
 }
 
 /// The dispatch, as the gateway that sent it has described it. Only that gateway can determine whether it is still in
 /// flight.
-pub struct CallbackOrigin {
+pub struct CallerDispatch {
     /// All keys of its grant, sorted.
     pub keys: Rc<[ResourceKey]>,
     pub token: FencingToken,
     /// The process that holds the grant. Older gateways do not send it.
-    pub origin: Option<TenureOrigin>,
+    pub origin: Option<TenureHolder>,
     /// The ticket and the token as received, for the gateway to which the request is forwarded.
     pub ticket: HeaderValue,
     pub token_header: HeaderValue,

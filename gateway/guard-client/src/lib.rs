@@ -1,10 +1,9 @@
-//! A gateway's side of guards, and the fetching of the keys with which a guard verifies tickets.
+//! A gateway's side of guards.
 //!
 //! - [`guard_identity`]: which guards are trusted, by what each has announced of itself. Begin here
 //! - [`ticket_issuer`]: signs the tickets of tenures, and verifies those that services show when they call back
 //! - [`dispatch_window`]: the time in which a dispatch may be begun; [`callback`]: the dispatch from which a service calls
 //!   back
-//! - [`jwks_fetcher`]: keeps the keys of a ticket verifier current from a URL
 //!
 //! Requests to a guard are sent by the request path (`fencegate-proxy`); the guard itself is `fencegate-guard`.
 
@@ -14,5 +13,4 @@
 pub mod callback;
 pub mod dispatch_window;
 pub mod guard_identity;
-pub mod jwks_fetcher;
 pub mod ticket_issuer;

@@ -13,10 +13,10 @@ use fencegate_policies::{
 };
 use fencegate_process::randomness::{Guid, SystemRandomness};
 use fencegate_ticket::{
-    InvalidTenureTicketError, KeyFileError, TenureOrigin, TenureTicket, TicketClaims, TicketError,
+    InvalidTenureTicketError, KeyFileError, TenureHolder, TenureTicket, TicketClaims, TicketError,
     TicketSigner, TicketVerifier, VerifiedTicket, jwks, keys::SigningKeyPair, unix_seconds,
 };
-use fencegate_zookeeper::{session::paths::ZkPaths, state::TokenHistory};
+use fencegate_zookeeper::{session::paths::ZkPaths, state::HighestEpochTracker};
 use hyper::header::HeaderValue;
 
 use crate::dispatch_window::DispatchWindow;
@@ -33,7 +33,7 @@ pub struct TicketIssuer {
     /// Verifiers with our own key, and with the keys of other gateways.
     verifiers: Vec<TicketVerifier>,
     /// The installation and its era. A guard accepts tokens of a later era although they are far larger.
-    memory: Arc<TokenHistory>,
+    memory: Arc<HighestEpochTracker>,
     tickets: Mutex<IssuedTicketCache>,
 }
 
@@ -55,12 +55,12 @@ impl TicketIssuer {
         key: &TicketSigningKey,
         gateway: &plan::GatewayPlan,
         name: &Arc<str>,
-        memory: &Arc<TokenHistory>,
+        memory: &Arc<HighestEpochTracker>,
     ) -> Result<Arc<Self>, KeyFileError> {
         let others = gateway.siblings.as_deref().map(TicketVerifier::from_jwks_file).transpose()?;
         let (signer, jwks, own) = match key {
             TicketSigningKey::Ed25519(path) => {
-                let pair = SigningKeyPair::read(path)?;
+                let pair = SigningKeyPair::read_private_jwk(path)?;
                 let jwks = jwks::render_key_set(&[pair.public()]).ok().map(Arc::<str>::from);
                 let own = TicketVerifier::without_keys();
                 let given = jwks.as_ref().map(|keys| own.set_keys(keys.as_bytes(), &path.display()));
@@ -116,7 +116,7 @@ impl TicketIssuer {
         let make = || {
             let claims = TicketClaims::new(keys, tenure, mode, served.era, &served.uuid, &self.issuer);
             let member = ZkPaths::member_name(&self.gateway, session);
-            let claims = claims.with_origin(TenureOrigin { process: self.process.clone(), member });
+            let claims = claims.with_origin(TenureHolder { process: self.process.clone(), member });
             Arc::new(TenureTicket::new(self.signer.clone(), claims))
         };
         let ticket = self.tickets.lock().unwrap_or_else(PoisonError::into_inner).get(tenure, keys, make);
@@ -152,7 +152,7 @@ impl TicketIssuer {
     }
 
     /// True if the tenure belongs, or belonged, to this process.
-    pub fn is_own(&self, origin: &TenureOrigin) -> bool {
+    pub fn is_own(&self, origin: &TenureHolder) -> bool {
         origin.process == self.process
     }
 }

@@ -28,8 +28,8 @@ use fencegate_process::{
 
 use self::source_file::{InitialQuarantine, MigrationSourceFile};
 use crate::postgres::{
-    GuardTimeLimits, ImportHeader, ImportLock, ImportTransaction, KeyRow, OpenExecution, PostgresConfig,
-    SchemaContent, UnusableDatabaseError,
+    DbSchemaContent, GuardTimeLimits, ImportHeader, ImportLock, ImportTransaction, KeyRow, OpenExecution,
+    PostgresConfig, UnusableDatabaseError,
 };
 
 /// The two ends of a move.
@@ -44,7 +44,7 @@ pub struct StoreMigration {
 
 /// Whether to move, or only to check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MigrationMode {
+pub enum StoreMigrationMode {
     /// Changes nothing, and reports what a move would do.
     DryRun,
     Migrate,
@@ -90,7 +90,7 @@ pub struct StoreCounts {
 
 /// Why the store was not moved, or why its location is not known.
 #[derive(Debug, thiserror::Error)]
-pub enum MigrationError {
+pub enum StoreMigrationError {
     #[error("{} does not exist; name the file that `store.redb` of the guard names", .0.display())]
     NoFile(PathBuf),
     #[error(transparent)]
@@ -107,7 +107,7 @@ pub enum MigrationError {
          have let newer requests in since. If it was another database, name that one; if the database has lost the store, \
          make a new one with `{}`, and a floor above every token (`fencegate era show -c POLICY` prints both)",
         command_hint::command_line(
-            command_hint::HintedProcessKind::Guard,
+            command_hint::CommandHintTarget::Guard,
             "guard --init --floor E --ensemble UUID"
         )
     )]
@@ -116,14 +116,14 @@ pub enum MigrationError {
 
 impl StoreMigration {
     /// # Errors
-    /// See [`MigrationError`]: repair the cause, and run it again.
+    /// See [`StoreMigrationError`]: repair the cause, and run it again.
     pub async fn run(
         &self,
-        intent: MigrationMode,
+        intent: StoreMigrationMode,
         randomness: &dyn Randomness,
-    ) -> Result<MigrationReport, MigrationError> {
+    ) -> Result<MigrationReport, StoreMigrationError> {
         if !self.from.exists() {
-            return Err(MigrationError::NoFile(self.from.clone()));
+            return Err(StoreMigrationError::NoFile(self.from.clone()));
         }
         let source = MigrationSourceFile::open(&self.from)?;
         let mut intake = ImportLock::open(&self.target).await?;
@@ -137,9 +137,9 @@ impl StoreMigration {
         &self,
         source: &MigrationSourceFile,
         intake: &mut ImportLock,
-        intent: MigrationMode,
+        intent: StoreMigrationMode,
         randomness: &dyn Randomness,
-    ) -> Result<MigrationReport, MigrationError> {
+    ) -> Result<MigrationReport, StoreMigrationError> {
         let identity = source.remembered.identity.clone();
         let there = intake.content().await?;
         let (left_to_do, tally) = match &source.departed {
@@ -157,30 +157,30 @@ impl StoreMigration {
         &self,
         source: &MigrationSourceFile,
         intake: &mut ImportLock,
-        there: SchemaContent,
-        intent: MigrationMode,
+        there: DbSchemaContent,
+        intent: StoreMigrationMode,
         randomness: &dyn Randomness,
-    ) -> Result<StoreCounts, MigrationError> {
+    ) -> Result<StoreCounts, StoreMigrationError> {
         let ours = &source.remembered.identity.store;
         match there {
-            SchemaContent::Store(_) => {
+            DbSchemaContent::Store(_) => {
                 return Err(UnusableDatabaseError::Exists { place: self.target.to_string() }.into());
             }
-            SchemaContent::Copy(copy) if copy.store != *ours => {
+            DbSchemaContent::Copy(copy) if copy.store != *ours => {
                 let place = self.target.to_string();
                 let from = copy.from;
                 return Err(UnusableDatabaseError::Unfinished { place, from }.into());
             }
-            SchemaContent::Copy(_) | SchemaContent::Nothing => {}
+            DbSchemaContent::Copy(_) | DbSchemaContent::Nothing => {}
         }
-        if intent == MigrationMode::DryRun {
+        if intent == StoreMigrationMode::DryRun {
             intake.dry_run().await?;
             return self.copy_batches(source, None, randomness).await;
         }
         let id = Guid::new(randomness).to_string();
         let mut tally = StoreCounts::default();
         intake
-            .copy(self.import_header(source, &id), async |copying| -> Result<(), MigrationError> {
+            .copy(self.import_header(source, &id), async |copying| -> Result<(), StoreMigrationError> {
                 tally = self.copy_batches(source, Some(copying), randomness).await?;
                 failpoint::pass("before_copy_committed");
                 Ok(())
@@ -189,7 +189,7 @@ impl StoreMigration {
         failpoint::pass("before_file_departs");
         source.mark_moved(&MovedMarker { id: id.clone(), to: self.target.to_string() })?;
         failpoint::pass("before_copy_is_store");
-        self.finish(intake, &id).await?;
+        self.activate_copy(intake, &id).await?;
         failpoint::pass("after_copy_is_store");
         Ok(tally)
     }
@@ -199,27 +199,27 @@ impl StoreMigration {
         &self,
         departed: &MovedMarker,
         intake: &ImportLock,
-        there: SchemaContent,
-        intent: MigrationMode,
-    ) -> Result<MigrationState, MigrationError> {
+        there: DbSchemaContent,
+        intent: StoreMigrationMode,
+    ) -> Result<MigrationState, StoreMigrationError> {
         match there {
-            SchemaContent::Store(Some(copy)) if copy.id == departed.id => Ok(MigrationState::Done),
-            SchemaContent::Copy(copy) if copy.id == departed.id => {
-                if intent == MigrationMode::Migrate {
-                    self.finish(intake, &departed.id).await?;
+            DbSchemaContent::Store(Some(copy)) if copy.id == departed.id => Ok(MigrationState::Done),
+            DbSchemaContent::Copy(copy) if copy.id == departed.id => {
+                if intent == StoreMigrationMode::Migrate {
+                    self.activate_copy(intake, &departed.id).await?;
                 }
                 Ok(MigrationState::LastStep)
             }
             _ => {
                 let path = display_path(&self.from);
                 let to = departed.to.clone();
-                Err(MigrationError::Gone { path, to, place: self.target.to_string() })
+                Err(StoreMigrationError::Gone { path, to, place: self.target.to_string() })
             }
         }
     }
 
-    async fn finish(&self, intake: &ImportLock, id: &str) -> Result<(), MigrationError> {
-        let not = |why| MigrationError::NotFinished { path: display_path(&self.from), why };
+    async fn activate_copy(&self, intake: &ImportLock, id: &str) -> Result<(), StoreMigrationError> {
+        let not = |why| StoreMigrationError::NotFinished { path: display_path(&self.from), why };
         intake.activate_copy(id).await.map_err(not)
     }
 
@@ -251,15 +251,15 @@ impl StoreMigration {
         source: &MigrationSourceFile,
         mut into: Option<&mut ImportTransaction<'_>>,
         randomness: &dyn Randomness,
-    ) -> Result<StoreCounts, MigrationError> {
+    ) -> Result<StoreCounts, StoreMigrationError> {
         let recovered = &source.remembered;
         let floor = recovered.floor;
         let era = recovered.era;
         let mut tally = StoreCounts { floor, highest: floor, era, ..StoreCounts::default() };
-        let mut batch = source.watermark_only_keys()?;
+        let mut batch = source.keys_without_epochs()?;
         let mut last = None;
         loop {
-            tally.add_keys(&batch);
+            tally.count_key_rows(&batch);
             if let Some(copying) = &mut into {
                 copying.insert_keys(&batch).await?;
                 failpoint::pass("copying_keys");
@@ -282,7 +282,7 @@ impl StoreMigration {
         tally: &mut StoreCounts,
         mut into: Option<&mut ImportTransaction<'_>>,
         randomness: &dyn Randomness,
-    ) -> Result<(), MigrationError> {
+    ) -> Result<(), StoreMigrationError> {
         let doubts = source.doubts(randomness);
         tally.add_doubts(&doubts);
         if let Some(copying) = &mut into {
@@ -315,7 +315,7 @@ async fn copy_journal(
     source: &MigrationSourceFile,
     tally: &mut StoreCounts,
     mut into: Option<&mut ImportTransaction<'_>>,
-) -> Result<(), MigrationError> {
+) -> Result<(), StoreMigrationError> {
     let mut last: Option<OperationId> = None;
     loop {
         let batch = source.operations(last.as_ref())?;
@@ -332,7 +332,7 @@ async fn copy_journal(
 }
 
 impl StoreCounts {
-    fn add_keys(&mut self, marked: &[KeyRow]) {
+    fn count_key_rows(&mut self, marked: &[KeyRow]) {
         self.keys += count(marked);
         for watermark in marked.iter().flat_map(|marked| [marked.write, marked.read]).flatten() {
             self.highest = self.highest.max(watermark.token.number());

@@ -4,7 +4,7 @@
 //! database, which locks the rows of all its keys. Memory is never authoritative. In reading order:
 //!
 //! - [`PostgresConfig`]: where the database is, and its requirements
-//! - [`PostgresStore`]: one guard in it: its instance, its [`GuardMembership`], its requests
+//! - [`PostgresStore`]: one guard in it: its instance, its [`GuardMembershipLease`], its requests
 //! - [`AdmitReply`]: the result of one check of the keys of a claim
 //! - [`PostgresOperationLock`]: the right to decide over an operation, which is a row, too
 //! - [`PostgresError`]: why the database gave no reply
@@ -38,10 +38,10 @@ pub use self::{
     admit_reply::{AdmitReply, ChangeFuture, DispatchName, InFlightDispatch},
     config::{PostgresConfig, SCHEMA, UnusableDatabaseError},
     error::PostgresError,
-    import::{ImportLock, SchemaContent},
+    import::{DbSchemaContent, ImportLock},
     import_transaction::{ImportHeader, ImportTransaction, KeyRow, OpenExecution},
     instance::{GuardTimeLimits, PostgresStore},
-    membership::{GuardMembership, GuardMembershipLostError, StoreQuarantine, StoreStatus, SweepStats},
-    migrate::{FORMAT, ImportRecord},
+    membership::{GuardMembershipLease, GuardMembershipLostError, StoreQuarantine, StoreStatus, SweepStats},
+    migrate::{FORMAT, ImportMarker},
     operation_lock::{JournalWriteOutcome, PostgresOperationLock, ReserveOperationReply},
 };

@@ -16,7 +16,7 @@ mod tests;
 mod view;
 
 pub use self::{
-    claim::{DispatchClaim, DispatchId, InDoubtExecution, OpenDispatch},
+    claim::{DispatchId, InDoubtExecution, OpenDispatch, PresentedDispatch},
     decide::{AdmissionTable, AdmitDecision, ChangeNotified, DispatchEnd},
     eviction::{IdleKeyEvictionPass, IdleKeyEvictionStep},
     key_state::{InDoubtDispatch, RunningDispatch, TokenWatermark},
@@ -26,5 +26,5 @@ pub use self::{
 };
 pub use self::{
     key_state::recover_watermarks,
-    liveness::{LivenessTracker, RequiredLivenessTime},
+    liveness::{LivenessTracker, RequiredTargetUptime},
 };

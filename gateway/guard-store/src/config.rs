@@ -17,13 +17,13 @@ pub struct GuardConfig {
     /// A dispatch is sent within this time after its admission, or not at all.
     pub send_within: Duration,
     /// Whether a filter behind the guard refuses dispatches that arrive later than `send_within` after the admission.
-    pub expiry: plan::LateDispatchPolicy,
+    pub expiry: plan::NotAfterEnforcement,
     /// The largest difference between this wall clock and those of gateways.
     pub clock_error: Duration,
     /// The watermarks of keys that were not used for this time are forgotten, and raise the floor.
     pub evict_after: Duration,
     pub enforce: plan::Enforcement,
-    pub journal: plan::JournalLimits,
+    pub journal: plan::JournalSettings,
     /// The endpoints that are probed while anything is in doubt. `None`: they are not probed, and the time that
     /// passes at this guard counts.
     pub watch: Option<EndpointProbeConfig>,
@@ -39,11 +39,11 @@ impl Default for GuardConfig {
             settle: Duration::from_secs(10),
             max_execution: Duration::from_secs(30),
             send_within: Duration::from_secs(5),
-            expiry: plan::LateDispatchPolicy::Ignored,
+            expiry: plan::NotAfterEnforcement::Ignored,
             clock_error: Duration::from_millis(500),
             evict_after: Duration::from_secs(3600),
             enforce: plan::Enforcement::Refuse,
-            journal: plan::JournalLimits {
+            journal: plan::JournalSettings {
                 keep: Duration::from_secs(86_400),
                 max_body: 64 << 10,
                 most: 1 << 30,
@@ -61,7 +61,7 @@ impl GuardConfig {
     /// or it closes the operation name as it answers. Otherwise a queue, a relay or a process that stands still may
     /// deliver the request after the answer.
     pub fn not_done_is_final(&self) -> bool {
-        self.expiry == plan::LateDispatchPolicy::Enforced
+        self.expiry == plan::NotAfterEnforcement::Enforced
             || self.journal.probe.as_ref().is_some_and(|probe| probe.closes)
     }
 
@@ -81,7 +81,7 @@ impl GuardConfig {
     }
 
     /// How long after the end of this process all executions that it has sent are over.
-    pub fn longest_execution(&self) -> Duration {
+    pub fn max_completion_delay(&self) -> Duration {
         self.late_start_window() + self.max_execution
     }
 
@@ -89,8 +89,8 @@ impl GuardConfig {
     /// and begin, until `send_within` after its admission.
     pub fn late_start_window(&self) -> Duration {
         match self.expiry {
-            plan::LateDispatchPolicy::Ignored => Duration::ZERO,
-            plan::LateDispatchPolicy::Enforced => self.send_within,
+            plan::NotAfterEnforcement::Ignored => Duration::ZERO,
+            plan::NotAfterEnforcement::Enforced => self.send_within,
         }
     }
 
@@ -98,7 +98,7 @@ impl GuardConfig {
     /// `last`.
     pub fn latest_start(&self, since: Option<BootInstant>, last: BootInstant) -> BootInstant {
         match (self.expiry, since) {
-            (plan::LateDispatchPolicy::Enforced, Some(since)) => last.max(since + self.send_within),
+            (plan::NotAfterEnforcement::Enforced, Some(since)) => last.max(since + self.send_within),
             _ => last,
         }
     }
@@ -123,12 +123,12 @@ mod tests {
     fn execution_counts_from_latest_start() {
         let at = |seconds| BootInstant::from_nanos(0) + Duration::from_secs(seconds);
         let ignored = GuardConfig::default();
-        let enforced = GuardConfig { expiry: plan::LateDispatchPolicy::Enforced, ..GuardConfig::default() };
+        let enforced = GuardConfig { expiry: plan::NotAfterEnforcement::Enforced, ..GuardConfig::default() };
         assert_eq!(ignored.latest_start(Some(at(100)), at(101)), at(101));
         assert_eq!(enforced.latest_start(Some(at(100)), at(101)), at(105));
         assert_eq!(enforced.latest_start(Some(at(100)), at(130)), at(130));
         assert_eq!(enforced.latest_start(None, at(101)), at(101));
-        let longest = [&ignored, &enforced].map(GuardConfig::longest_execution);
+        let longest = [&ignored, &enforced].map(GuardConfig::max_completion_delay);
         assert_eq!(longest, [30, 35].map(Duration::from_secs));
     }
 }

@@ -14,7 +14,7 @@ pub struct DispatchTarget {
 
 impl DispatchTarget {
     /// A whole endpoint.
-    pub fn for_endpoint(endpoint: &str) -> Self {
+    pub fn whole_endpoint_target(endpoint: &str) -> Self {
         Self { endpoint: endpoint.to_owned(), address: None }
     }
 }

@@ -168,7 +168,7 @@ impl From<TicketError> for AdmitError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fencegate_ticket::{ClaimMismatchError, InvalidTenureTicketError};
+    use fencegate_ticket::{InvalidTenureTicketError, TicketMismatchError};
 
     /// Each error of a ticket has the code that the gateway gets.
     #[test]
@@ -176,7 +176,7 @@ mod tests {
         for (error, code) in [
             (TicketError::Missing, "ticket-missing"),
             (TicketError::Expired { expires: 1, now: 2 }, "ticket-expired"),
-            (TicketError::Key(ClaimMismatchError::Mode), "ticket-key"),
+            (TicketError::Key(TicketMismatchError::Mode), "ticket-key"),
             (TicketError::Invalid(InvalidTenureTicketError::Future), "ticket-invalid"),
         ] {
             assert_eq!(AdmitError::from(error).code().as_str(), code);

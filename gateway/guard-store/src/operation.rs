@@ -1,7 +1,7 @@
 //! The stored record of an operation that happens at most once.
 
 use bytes::Bytes;
-use fencegate_policies::{key::ResourceKey, operation::OperationHeader, token::FencingToken};
+use fencegate_policies::{key::ResourceKey, operation::FencingOperationHeader, token::FencingToken};
 use serde::{Deserialize, Serialize};
 
 /// The idempotency record of an operation.
@@ -73,7 +73,7 @@ pub struct StoredResponse {
 
 impl JournalEntry {
     /// Whether this operation has the same content as the recorded one.
-    pub fn matches(&self, operation: &OperationHeader) -> bool {
+    pub fn matches(&self, operation: &FencingOperationHeader) -> bool {
         self.fingerprint == operation.fingerprint.to_string()
     }
 }

@@ -1,10 +1,10 @@
 //! The store of a guard: all that it must not forget, and the one module that makes it durable.
 //!
-//! - [`StoreChange`]: one thing to remember or to forget
+//! - [`StoreMutation`]: one thing to remember or to forget
 //! - [`RecoveredState`]: the state that a guard begins with
 //! - [`GuardStore`]: keeps it over restarts; [`RedbStore`] is one, in a file
 //! - [`backup`]: a copy of a store in a file, from which a store can be made again
-//! - [`CommitHandle`]: puts the changes of many requests into one transaction, and [`CommitLoop`] commits it
+//! - [`CommitQueueHandle`]: puts the changes of many requests into one transaction, and [`CommitLoop`] commits it
 
 pub mod backup;
 mod change;
@@ -18,10 +18,11 @@ mod tests;
 pub use self::change::StoredKey;
 pub use self::{
     change::{
-        CleanShutdownState, KeyWatermarks, MovedMarker, StoreChange, UnresolvedExecution, WatermarkEpochs,
+        CleanShutdownState, InDoubtExecutionRecord, KeyWatermarks, MovedMarker, StoreMutation,
+        WatermarkEpochs,
     },
-    durable::{CopyStoreError, DiskSpace, GuardStore, RestoreStoreError, StoreError},
-    group_commit::{CommitError, CommitHandle, CommitLoop, CommitSeq, MoreChanges},
+    durable::{DiskSpace, GuardStore, RestoreStoreError, StoreBackupError, StoreError},
+    group_commit::{CommitError, CommitLoop, CommitQueueHandle, CommitSeq, MoreChanges},
     recovery::{FORMAT, JournalSize, RecoveredActiveKeys, RecoveredState, StoreIdentity},
     redb::{RedbStore, restore::RestoreOptions},
 };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fencegate_process::clock::BootInstant;
 
-use crate::store::{RecoveredState, StoreChange};
+use crate::store::{RecoveredState, StoreMutation};
 
 #[derive(Debug)]
 pub struct StoreClock {
@@ -31,18 +31,21 @@ impl StoreClock {
     }
 
     /// At `now`, in seconds of the store's time.
-    pub fn seconds_at(&self, now: BootInstant) -> u64 {
+    pub fn store_seconds_at(&self, now: BootInstant) -> u64 {
         self.before.saturating_add(now.since(self.began).as_secs())
     }
 
     /// How long after its last byte any execution that may run at `now` is over.
-    pub fn longest_execution(&self, now: BootInstant) -> Duration {
+    pub fn max_completion_delay(&self, now: BootInstant) -> Duration {
         if now < self.began + self.inherited { self.ours.max(self.inherited) } else { self.ours }
     }
 
     /// The store's time as a change to be written; empty if there is none.
-    pub fn time_change(&self, now: BootInstant) -> Vec<StoreChange> {
-        vec![StoreChange::Time(self.seconds_at(now)), StoreChange::MaxExecution(self.longest_execution(now))]
+    pub fn time_change(&self, now: BootInstant) -> Vec<StoreMutation> {
+        vec![
+            StoreMutation::Time(self.store_seconds_at(now)),
+            StoreMutation::MaxExecution(self.max_completion_delay(now)),
+        ]
     }
 }
 

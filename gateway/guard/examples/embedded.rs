@@ -8,7 +8,7 @@ use fencegate_guard::{
     waiter::{AlwaysWaitingClient, ClientWaitLimit},
 };
 use fencegate_guard_store::{
-    admission::DispatchClaim,
+    admission::PresentedDispatch,
     error::AdmitError,
     metrics::GuardMetrics,
     operation::StoredResponse,
@@ -81,15 +81,20 @@ async fn send_requests(guard: &Arc<Guard>, file: &Path) -> ExampleResult<()> {
 async fn pay(guard: &Arc<Guard>, token: &str, file: &Path) -> Result<u32, AdmitError> {
     let token = FencingToken::parse(token).map_err(|bad| AdmitError::TokenMalformed(bad.into()))?;
     let key = ResourceKey::parse("account/1").expect("a key");
-    let claim =
-        DispatchClaim { keys: Arc::new([key]), token, mode: LockMode::Exclusive, era: None, parent: None };
+    let claim = PresentedDispatch {
+        keys: Arc::new([key]),
+        token,
+        mode: LockMode::Exclusive,
+        era: None,
+        parent: None,
+    };
     // A client that may hang up meanwhile implements `Waiting`.
     let mut client = AlwaysWaitingClient;
     let mut patience = ClientWaitLimit::new(&mut client, guard.config.settle);
     let admitted = guard.admit(claim.clone(), None, &mut patience).await;
     let running = admitted.map_err(|refused| guard.record_refusal(refused, Some(&claim)))?;
     // The process may have stood still between admission and this line, so that the execution already counts as over.
-    if !running.send_deadline().holds(guard.now()) {
+    if !running.send_deadline().may_send_at(guard.now()) {
         running.cancel_unsent().await?;
         return Err(AdmitError::Busy);
     }

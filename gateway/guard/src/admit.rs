@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use fencegate_guard_postgres::postgres::ChangeFuture;
-use fencegate_guard_store::{admission::DispatchClaim, error::AdmitError};
+use fencegate_guard_store::{admission::PresentedDispatch, error::AdmitError};
 use fencegate_policies::plan::LockMode;
 use fencegate_process::{clock::BootInstant, failpoint};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
-    backend_types::{AdmitCheckResult, AdmitOutcome, AdmitPhase},
+    backend_types::{AdmitAttempt, AdmitCheckResult, AdmitOutcome},
     execution::AdmittedExecution,
     guard::Guard,
     reserve::ReservedOperation,
@@ -27,16 +27,16 @@ impl Guard {
     /// Run the future to its end: it ends by itself when the client goes away.
     pub async fn admit(
         self: &Arc<Self>,
-        claim: DispatchClaim,
+        claim: PresentedDispatch,
         reserved: Option<ReservedOperation>,
-        patience: &mut ClientWaitLimit<'_, impl WaitingClient>,
+        wait_limit: &mut ClientWaitLimit<'_, impl WaitingClient>,
     ) -> Result<AdmittedExecution, AdmitError> {
         let started = Instant::now();
         let mut running = AdmittedExecution::new(self.clone(), claim, reserved);
-        let mut turn = AdmitPhase::First;
+        let mut phase = AdmitAttempt::First;
         let mut new_tenure = false;
         loop {
-            let AdmitCheckResult { outcome: way, raised } = running.try_admit(turn).await?;
+            let AdmitCheckResult { outcome: way, raised } = running.try_admit(phase).await?;
             new_tenure |= raised;
             match way {
                 AdmitOutcome::Admitted { since } => {
@@ -46,16 +46,16 @@ impl Guard {
                     return Ok(running);
                 }
                 AdmitOutcome::Blocked { told: changed, doubt } => {
-                    self.wait_for_change(changed, doubt, patience).await?
+                    self.wait_for_change(changed, doubt, wait_limit).await?
                 }
             }
-            turn = AdmitPhase::Again;
+            phase = AdmitAttempt::Again;
         }
     }
 
     /// The refusal of a dispatch that came after its latest start. A newer token is the better reason: the dispatch
     /// was overtaken. No watermark moves.
-    pub async fn late_dispatch_error(&self, claim: &DispatchClaim) -> AdmitError {
+    pub async fn late_dispatch_error(&self, claim: &PresentedDispatch) -> AdmitError {
         let mut newest = None;
         for key in claim.keys.iter() {
             // If the store is not reachable, only the time is known.
@@ -74,7 +74,7 @@ impl Guard {
     /// lowers a watermark.
     pub async fn admit_unchecked(
         self: &Arc<Self>,
-        claim: DispatchClaim,
+        claim: PresentedDispatch,
     ) -> Result<AdmittedExecution, AdmitError> {
         let mut running = AdmittedExecution::new(self.clone(), claim, None);
         running.admit_unchecked().await?;
@@ -86,25 +86,25 @@ impl Guard {
         &self,
         changed: ChangeFuture,
         doubt: Option<BootInstant>,
-        patience: &mut ClientWaitLimit<'_, impl WaitingClient>,
+        wait_limit: &mut ClientWaitLimit<'_, impl WaitingClient>,
     ) -> Result<(), AdmitError> {
         let now = self.now();
         let over = doubt.map(|until| Instant::now() + until.since(now));
         // If the doubt lasts longer than this request may wait, refuse at once.
         if let (Some(until), Some(over)) = (doubt, over)
-            && over > patience.deadline
+            && over > wait_limit.deadline
         {
             return Err(AdmitError::InDoubt { until });
         }
-        let look_again = over.map_or(patience.deadline, |over| over.min(patience.deadline));
+        let look_again = over.map_or(wait_limit.deadline, |over| over.min(wait_limit.deadline));
         tokio::select! {
             () = changed => Ok(()),
-            () = sleep_until(look_again) => match (Instant::now() >= patience.deadline, doubt) {
+            () = sleep_until(look_again) => match (Instant::now() >= wait_limit.deadline, doubt) {
                 (true, Some(until)) => Err(AdmitError::InDoubt { until }),
                 (true, None) => Err(AdmitError::Busy),
                 (false, _) => Ok(()),
             },
-            () = patience.client.wait_closed() => Err(AdmitError::Busy),
+            () = wait_limit.client.wait_client_disconnected() => Err(AdmitError::Busy),
         }
     }
 }

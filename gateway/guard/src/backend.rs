@@ -1,9 +1,9 @@
 //! The backend of a guard, which decides and remembers. All calls of a guard to its backend are in here.
 
-use fencegate_guard_postgres::postgres::GuardMembership;
+use fencegate_guard_postgres::postgres::GuardMembershipLease;
 use fencegate_guard_store::{
     admission::{
-        DispatchClaim, DispatchEnd, GuardKeyView, InDoubtExecution, QuarantineStatus, ServiceProbeAnswer,
+        DispatchEnd, GuardKeyView, InDoubtExecution, PresentedDispatch, QuarantineStatus, ServiceProbeAnswer,
     },
     dispatch_target::DispatchTarget,
     error::AdmitError,
@@ -15,17 +15,17 @@ use fencegate_process::clock::BootInstant;
 
 use crate::{
     backend_types::{
-        AdmitCheckResult, AdmitPhase, AdmittedDispatchId, DispatchSendRecord, OperationLock,
-        OperationToAdmit, ReserveOperationOutcome, StoreEpochProgress,
+        AdmitAttempt, AdmitCheckResult, AdmittedDispatchId, DispatchSendRecord, OperationLock,
+        OperationToAdmit, ReserveOperationOutcome, StoreEpochStatus,
     },
-    local_backend::LocalBackend,
+    local_backend::LocalGuardBackend,
     postgres_backend::PostgresBackend,
 };
 
 /// The backend that decides for a guard, and keeps its state.
 pub(crate) enum GuardBackend {
     /// Memory and a file of the guard's own.
-    Local(Box<LocalBackend>),
+    Local(Box<LocalGuardBackend>),
     /// A database that several guards share.
     Postgres(Box<PostgresBackend>),
 }
@@ -38,21 +38,21 @@ impl GuardBackend {
     /// dispatch.
     pub(crate) async fn try_admit(
         &self,
-        turn: AdmitPhase,
-        claim: &DispatchClaim,
+        phase: AdmitAttempt,
+        claim: &PresentedDispatch,
         admitting: Option<OperationToAdmit<'_>>,
         admitted: &mut AdmittedDispatchId,
     ) -> Result<AdmitCheckResult, AdmitError> {
         match self {
-            Self::Local(local) => local.try_admit(turn, claim, admitting, admitted).await,
-            Self::Postgres(postgres) => postgres.try_admit(turn, claim, admitting, admitted).await,
+            Self::Local(local) => local.try_admit(phase, claim, admitting, admitted).await,
+            Self::Postgres(postgres) => postgres.try_admit(phase, claim, admitting, admitted).await,
         }
     }
 
     /// Raises watermarks and admits the claim even if its token is stale.
     pub(crate) async fn admit_unchecked(
         &self,
-        claim: &DispatchClaim,
+        claim: &PresentedDispatch,
         admitted: &mut AdmittedDispatchId,
     ) -> Result<BootInstant, AdmitError> {
         match self {
@@ -64,7 +64,7 @@ impl GuardBackend {
     /// The dispatch is over, or in doubt from now on. Recorded in the background.
     pub(crate) fn end_dispatch(
         &self,
-        claim: &DispatchClaim,
+        claim: &PresentedDispatch,
         admitted: AdmittedDispatchId,
         ended: DispatchEnd,
         sent: Option<DispatchSendRecord>,
@@ -78,7 +78,7 @@ impl GuardBackend {
     /// The dispatch is over, and its operation has this outcome. Both are durable when this returns.
     pub(crate) async fn end_dispatch_with_outcome(
         &self,
-        claim: &DispatchClaim,
+        claim: &PresentedDispatch,
         admitted: AdmittedDispatchId,
         lock: &mut Option<OperationLock>,
         writing: JournalUpdate,
@@ -119,7 +119,7 @@ impl GuardBackend {
         }
     }
 
-    pub(crate) async fn progress(&self) -> Result<StoreEpochProgress, AdmitError> {
+    pub(crate) async fn progress(&self) -> Result<StoreEpochStatus, AdmitError> {
         match self {
             Self::Local(local) => Ok(local.progress()),
             Self::Postgres(postgres) => postgres.progress().await,
@@ -211,10 +211,10 @@ impl GuardBackend {
     }
 
     /// Now, in seconds of the store's time.
-    pub(crate) fn store_time(&self) -> u64 {
+    pub(crate) fn store_time_seconds(&self) -> u64 {
         match self {
-            Self::Local(local) => local.store_time(),
-            Self::Postgres(postgres) => postgres.store_time(),
+            Self::Local(local) => local.store_time_seconds(),
+            Self::Postgres(postgres) => postgres.store_time_seconds(),
         }
     }
 }
@@ -282,7 +282,7 @@ impl GuardBackend {
     }
 
     /// The lease of a guard that shares its store. Bytes may leave only while it holds.
-    pub(crate) fn membership(&self) -> Option<GuardMembership> {
+    pub(crate) fn membership(&self) -> Option<GuardMembershipLease> {
         match self {
             Self::Local(_) => None,
             Self::Postgres(postgres) => Some(postgres.membership()),
@@ -293,14 +293,14 @@ impl GuardBackend {
     pub(crate) fn is_available(&self) -> bool {
         match self {
             Self::Local(_) => true,
-            Self::Postgres(postgres) => postgres.is_available(),
+            Self::Postgres(postgres) => postgres.is_membership_valid(),
         }
     }
 
-    pub(crate) async fn wait_for_store_thread(&self) {
+    pub(crate) async fn ping_store_thread(&self) {
         match self {
-            Self::Local(local) => local.wait_for_store_thread().await,
-            Self::Postgres(postgres) => postgres.wait_for_store_thread().await,
+            Self::Local(local) => local.ping_store_thread().await,
+            Self::Postgres(postgres) => postgres.ping_store_thread().await,
         }
     }
 
@@ -328,7 +328,7 @@ impl GuardBackend {
     }
 
     #[cfg(test)]
-    pub(crate) fn local(&self) -> &LocalBackend {
+    pub(crate) fn local(&self) -> &LocalGuardBackend {
         match self {
             Self::Local(local) => local,
             Self::Postgres(_) => panic!("it shares its store"),

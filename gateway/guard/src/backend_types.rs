@@ -11,7 +11,7 @@ use fencegate_process::clock::BootInstant;
 
 /// Which check of a dispatch's keys this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AdmitPhase {
+pub(crate) enum AdmitAttempt {
     /// Its token is compared with the watermarks, and announced.
     First,
     /// Its token was announced before, and it has waited since.
@@ -74,7 +74,7 @@ pub(crate) enum ReserveOperationOutcome {
 
 /// The progress of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StoreEpochProgress {
+pub(crate) struct StoreEpochStatus {
     /// A key without a watermark admits no token up to here.
     pub(crate) floor: u64,
     /// The largest epoch that was ever announced.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use fencegate_guard_postgres::postgres::GuardMembership;
+use fencegate_guard_postgres::postgres::GuardMembershipLease;
 use fencegate_guard_store::{
-    admission::{DispatchClaim, DispatchEnd, GuardKeyView, InDoubtExecution},
+    admission::{DispatchEnd, GuardKeyView, InDoubtExecution, PresentedDispatch},
     dispatch_target::DispatchTarget,
     error::AdmitError,
     operation::{JournalUpdate, StoredResponse},
@@ -16,7 +16,7 @@ use fencegate_process::{
 };
 
 use crate::{
-    backend_types::{AdmitCheckResult, AdmitPhase, AdmittedDispatchId, DispatchSendRecord},
+    backend_types::{AdmitAttempt, AdmitCheckResult, AdmittedDispatchId, DispatchSendRecord},
     guard::Guard,
     reserve::ReservedOperation,
 };
@@ -25,7 +25,7 @@ use crate::{
 /// doubt.
 pub struct AdmittedExecution {
     guard: Arc<Guard>,
-    claim: DispatchClaim,
+    claim: PresentedDispatch,
     admitted: AdmittedDispatchId,
     reserved: Option<ReservedOperation>,
     /// `None`: no permission was granted yet, so nothing was sent.
@@ -38,29 +38,33 @@ pub struct AdmittedExecution {
 #[derive(Debug, Clone)]
 pub struct SendDeadline {
     end: BootInstant,
-    membership: Option<GuardMembership>,
+    membership: Option<GuardMembershipLease>,
 }
 
 impl SendPermission for SendDeadline {
-    fn holds(&self, now: BootInstant) -> bool {
+    fn may_send_at(&self, now: BootInstant) -> bool {
         now < self.deadline()
     }
 
     fn deadline(&self) -> BootInstant {
-        self.membership.as_ref().map_or(self.end, |lease| self.end.min(lease.expires_at()))
+        self.membership.as_ref().map_or(self.end, |lease| self.end.min(lease.membership_expiry()))
     }
 }
 
 /// Before the admission.
 impl AdmittedExecution {
-    pub(crate) fn new(guard: Arc<Guard>, claim: DispatchClaim, reserved: Option<ReservedOperation>) -> Self {
+    pub(crate) fn new(
+        guard: Arc<Guard>,
+        claim: PresentedDispatch,
+        reserved: Option<ReservedOperation>,
+    ) -> Self {
         Self { guard, claim, admitted: AdmittedDispatchId::NotAdmitted, reserved, since: None, ended: false }
     }
 
     /// One check of its keys. After a refusal the dispatch is over.
-    pub(crate) async fn try_admit(&mut self, turn: AdmitPhase) -> Result<AdmitCheckResult, AdmitError> {
+    pub(crate) async fn try_admit(&mut self, phase: AdmitAttempt) -> Result<AdmitCheckResult, AdmitError> {
         let admitting = self.reserved.as_ref().and_then(ReservedOperation::operation_to_admit);
-        self.guard.backend.try_admit(turn, &self.claim, admitting, &mut self.admitted).await
+        self.guard.backend.try_admit(phase, &self.claim, admitting, &mut self.admitted).await
     }
 
     /// Admits the dispatch even if its token is stale.
@@ -80,7 +84,7 @@ impl AdmittedExecution {
 }
 
 impl AdmittedExecution {
-    pub fn claim(&self) -> &DispatchClaim {
+    pub fn claim(&self) -> &PresentedDispatch {
         &self.claim
     }
 
@@ -129,11 +133,11 @@ impl AdmittedExecution {
     pub fn mark_in_doubt(mut self, last: BootInstant, target: Option<DispatchTarget>) {
         self.end_in_doubt(last, target);
         // A repeat of the operation gets `outcome-unknown` from now on, and does not wait.
-        self.record_unknown_outcome();
+        self.leave_unresolved();
     }
 
     /// The outcome of the operation stays unknown.
-    fn record_unknown_outcome(&mut self) {
+    fn leave_unresolved(&mut self) {
         if self.reserved.take().is_some() {
             self.guard.metrics.record_operation("unknown");
         }
@@ -183,7 +187,7 @@ impl Drop for AdmittedExecution {
             (false, Some(_)) => {
                 let now = self.guard.now();
                 self.end_in_doubt(now, None);
-                self.record_unknown_outcome();
+                self.leave_unresolved();
             }
         }
     }

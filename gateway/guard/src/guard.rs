@@ -8,7 +8,7 @@ use fencegate_guard_store::{
     dispatch_target::DispatchTarget,
     error::AdmitError,
     metrics::GuardMetrics,
-    store::{CommitError, CopyStoreError, StoreIdentity, backup::BackupHeader},
+    store::{CommitError, StoreBackupError, StoreIdentity, backup::BackupHeader},
 };
 use fencegate_policies::{key::ResourceKey, token::FencingToken};
 use fencegate_process::clock::{BootInstant, Clock, SharedClock};
@@ -25,14 +25,14 @@ pub struct Guard {
     /// The instant at which it got its store.
     pub(crate) since: BootInstant,
     pub(crate) backend: GuardBackend,
-    pub(crate) refusals: Mutex<StaleDispatchStats>,
+    pub(crate) refusals: Mutex<StaleRefusalStats>,
     clock: SharedClock,
     pub metrics: GuardMetrics,
 }
 
 /// Dispatches that were refused as stale.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct StaleDispatchStats {
+pub struct StaleRefusalStats {
     /// The number since the start.
     pub stale: u64,
     pub latest: Option<StaleDispatch>,
@@ -53,7 +53,7 @@ pub enum BackupError {
     #[error("the store is a database, which others have as well")]
     Shared,
     #[error(transparent)]
-    Copy(#[from] CopyStoreError),
+    Copy(#[from] StoreBackupError),
 }
 
 impl Guard {
@@ -97,8 +97,8 @@ impl Guard {
     }
 
     /// Returns when the thread of the store has done all work submitted before, or has ended.
-    pub async fn wait_for_store_thread(&self) {
-        self.backend.wait_for_store_thread().await;
+    pub async fn ping_store_thread(&self) {
+        self.backend.ping_store_thread().await;
     }
 
     /// Does the background work for as long as it is polled. Exactly one task of the process has to run this.

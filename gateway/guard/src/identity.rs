@@ -6,7 +6,7 @@ use fencegate_guard_store::error::AdmitError;
 use fencegate_policies::plan::Enforcement;
 use serde::{Deserialize, Serialize};
 
-use crate::{backend_types::StoreEpochProgress, guard::Guard};
+use crate::{backend_types::StoreEpochStatus, guard::Guard};
 
 /// The path of the announcement, which no service uses.
 pub const ANNOUNCEMENT: &str = "/.fencegate/v1/guard";
@@ -17,7 +17,7 @@ const FORMAT: u32 = 1;
 /// The answer to [`ANNOUNCEMENT`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Announcement))]
-pub struct GuardAnnouncement {
+pub struct GuardIdentityResponse {
     pub format: u32,
     /// The name of the store. All guards of one upstream have one store.
     pub store: String,
@@ -43,7 +43,7 @@ pub struct GuardAnnouncement {
     pub up: Option<u64>,
 }
 
-impl GuardAnnouncement {
+impl GuardIdentityResponse {
     /// The longest time from a request to its answer: the wait at the guard, and the execution.
     pub fn longest_request(&self) -> Duration {
         Duration::from_millis(self.settle.saturating_add(self.max_execution))
@@ -53,10 +53,10 @@ impl GuardAnnouncement {
 impl Guard {
     /// # Errors
     /// The store is not reachable.
-    pub async fn announcement(&self) -> Result<GuardAnnouncement, AdmitError> {
+    pub async fn announcement(&self) -> Result<GuardIdentityResponse, AdmitError> {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let StoreEpochProgress { floor, highest, database } = self.backend.progress().await?;
-        Ok(GuardAnnouncement {
+        let StoreEpochStatus { floor, highest, database } = self.backend.progress().await?;
+        Ok(GuardIdentityResponse {
             format: FORMAT,
             store: self.identity.store.clone(),
             shared: database,
@@ -83,8 +83,8 @@ mod tests {
             (store, shared, instance, ensemble) in any::<(String, Option<String>, String, String)>(),
             (format, floor, highest) in any::<(u32, u64, u64)>(),
             (settle, max_execution, observes, up) in any::<(u64, u64, bool, Option<u64>)>(),
-        ) -> GuardAnnouncement {
-            GuardAnnouncement { format, store, shared, instance, ensemble, floor, highest, settle, max_execution, observes, up }
+        ) -> GuardIdentityResponse {
+            GuardIdentityResponse { format, store, shared, instance, ensemble, floor, highest, settle, max_execution, observes, up }
         }
     }
 
@@ -95,7 +95,7 @@ mod tests {
             let mut said = serde_json::to_value(&announced).expect("a document");
             // A field of a later build.
             said["later"] = later.into();
-            let read: GuardAnnouncement = serde_json::from_value(said).expect("its own form");
+            let read: GuardIdentityResponse = serde_json::from_value(said).expect("its own form");
             prop_assert!(read.longest_request() >= Duration::from_millis(announced.settle.max(announced.max_execution)));
             prop_assert_eq!(read, announced);
         }
@@ -107,7 +107,7 @@ mod tests {
             let members: Vec<_> = said.as_object().expect("an object").iter().collect();
             let (name, value) = members[which.index(members.len())];
             let twice = said.to_string().replacen('{', &format!("{{\"{name}\":{value},"), 1);
-            prop_assert!(serde_json::from_str::<GuardAnnouncement>(&twice).is_err(), "{}", twice);
+            prop_assert!(serde_json::from_str::<GuardIdentityResponse>(&twice).is_err(), "{}", twice);
         }
 
         /// Any bytes that are no complete announcement are refused without a panic.
@@ -118,7 +118,7 @@ mod tests {
                 "([\\[\\]{},:]|\"(format|store|floor|highest|settle|up)\"|-?[0-9]{1,20}|null|true){0,40}".prop_map(String::into_bytes),
             ],
         ) {
-            let read = serde_json::from_slice::<GuardAnnouncement>(&bytes);
+            let read = serde_json::from_slice::<GuardIdentityResponse>(&bytes);
             prop_assert!(read.is_err(), "it leaves out what every guard says: {:?}", read);
         }
     }

@@ -58,31 +58,31 @@ impl Guard {
     pub async fn join_shared_store(
         place: &PostgresConfig,
         config: GuardConfig,
-        around: GuardEnv,
+        env: GuardEnv,
     ) -> Result<JoinedGuard, JoinSharedStoreError> {
-        let GuardEnv { clock, randomness, instance, metrics } = around;
+        let GuardEnv { clock, randomness, instance, metrics } = env;
         let metrics = metrics.with_store("postgres");
         let (opened, opening) = oneshot::channel();
         let (ending, mut ended) = watch::channel(StopSignal::Running);
         let (alive, gone) = watch::channel(());
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
-        let terms = GuardTimeLimits {
+        let limits = GuardTimeLimits {
             send_within: config.send_within,
             max_execution: config.max_execution,
             begun_within: config.late_start_window(),
             evict_after: config.evict_after,
         };
         let named = (place.clone(), clock.clone(), instance.clone());
-        let keeping = thread::Builder::new().name("store".into()).spawn(move || {
+        let store_thread = thread::Builder::new().name("store".into()).spawn(move || {
             let (place, clock, instance) = named;
             // Dropped at the end of the thread, also after a panic, so that waiting callers learn that the store is
             // gone.
             let _alive = alive;
             runtime.block_on(async move {
-                let asked = PostgresStore::open(&place, terms, clock, randomness, &instance).await;
-                let postgres = asked.as_ref().ok().cloned();
-                if opened.send(asked).is_err() {
+                let store = PostgresStore::open(&place, limits, clock, randomness, &instance).await;
+                let postgres = store.as_ref().ok().cloned();
+                if opened.send(store).is_err() {
                     return;
                 }
                 let Some(postgres) = postgres else { return };
@@ -106,6 +106,6 @@ impl Guard {
         );
         let guard =
             Self::new(config, identity, instance, GuardBackend::Postgres(Box::new(backend)), clock, metrics);
-        Ok(JoinedGuard { guard: Arc::new(guard), store_thread: keeping })
+        Ok(JoinedGuard { guard: Arc::new(guard), store_thread })
     }
 }

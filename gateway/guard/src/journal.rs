@@ -12,7 +12,7 @@ use fencegate_guard_store::{
     error::AdmitError,
     operation::{JournalEntry, JournalEntryState, StoredResponse},
 };
-use fencegate_policies::operation::{OperationHeader, same_resource};
+use fencegate_policies::operation::{FencingOperationHeader, same_resource};
 
 use crate::{
     guard::Guard,
@@ -48,17 +48,17 @@ impl Guard {
     pub async fn reserve_and_look_up(
         self: &Arc<Self>,
         wanted: IdempotentRequest,
-        patience: &mut ClientWaitLimit<'_, impl WaitingClient>,
+        wait_limit: &mut ClientWaitLimit<'_, impl WaitingClient>,
     ) -> Result<JournalLookup, AdmitError> {
-        let OperationHeader { id, former, .. } = wanted.operation;
+        let FencingOperationHeader { id, former, .. } = wanted.operation;
         let mut reservation = OperationReservation::new(self, id);
-        let mut known = reservation.acquire(patience).await?;
+        let mut known = reservation.acquire(wait_limit).await?;
         if let (None, Some(former)) = (&known, former)
             && self.backend.entry(&former).await?.is_some()
         {
             // The operation keeps the name that a former build gave it, because that name was reported to operators
             // and clients. The request that held it before may have ended it, and its entry may be forgotten.
-            known = reservation.take_former_lock(former, patience).await?;
+            known = reservation.take_former_lock(former, wait_limit).await?;
         }
         let Some(entry) = known else {
             let journal = self.backend.journal();

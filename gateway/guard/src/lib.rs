@@ -30,5 +30,5 @@ mod tests;
 pub mod verify_ticket;
 pub mod waiter;
 
-pub use self::guard::{BackupError, Guard, StaleDispatch, StaleDispatchStats};
+pub use self::guard::{BackupError, Guard, StaleDispatch, StaleRefusalStats};
 pub use fencegate_guard_store::config::GuardConfig;

@@ -16,7 +16,9 @@ use fencegate_guard_store::{
     dispatch_target::DispatchTarget,
     error::AdmitError,
     metrics::GuardMetrics,
-    store::{CommitError, CommitHandle, CommitSeq, GuardStore, RecoveredState, StoreChange, StoreError},
+    store::{
+        CommitError, CommitQueueHandle, CommitSeq, GuardStore, RecoveredState, StoreError, StoreMutation,
+    },
     store_clock::StoreClock,
 };
 use fencegate_policies::{key::ResourceKey, operation::OperationId, token::FencingToken};
@@ -28,14 +30,14 @@ use tokio::sync::{Notify, futures::OwnedNotified};
 use tracing::warn;
 
 use self::sleep_detector::SleepDetector;
-use crate::backend_types::StoreEpochProgress;
+use crate::backend_types::StoreEpochStatus;
 
 /// The state of such a guard: the admission table in memory decides, and the store keeps what has to outlive the
 /// process.
-pub(crate) struct LocalBackend {
+pub(crate) struct LocalGuardBackend {
     state: Mutex<LocalBackendState>,
     store: Arc<dyn GuardStore>,
-    commits: CommitHandle,
+    commits: CommitQueueHandle,
     clock: SharedClock,
     time: StoreClock,
     config: GuardConfig,
@@ -51,16 +53,16 @@ pub(crate) struct LocalBackendState {
     now: BootInstant,
 }
 
-impl LocalBackend {
+impl LocalGuardBackend {
     pub(crate) fn new(
         config: GuardConfig,
         recovered: &RecoveredState,
         store: Arc<dyn GuardStore>,
-        committer: CommitHandle,
+        committer: CommitQueueHandle,
         clock: SharedClock,
         metrics: GuardMetrics,
     ) -> Self {
-        let mut table = AdmissionTable::new(recovered, clock.now(), config.longest_execution());
+        let mut table = AdmissionTable::new(recovered, clock.now(), config.max_completion_delay());
         if let Some(watch) = config.watch.clone() {
             table.start_probing(watch, clock.now());
         }
@@ -73,7 +75,7 @@ impl LocalBackend {
             }),
             store,
             commits: committer,
-            time: StoreClock::new(recovered, clock.now(), config.longest_execution()),
+            time: StoreClock::new(recovered, clock.now(), config.max_completion_delay()),
             clock,
             config,
             metrics,
@@ -86,7 +88,7 @@ impl LocalBackend {
         let now = self.now();
         state.now = now;
         // Before any decision by the clock.
-        if let Some(slept) = state.sleep_detector.tick(now) {
+        if let Some(slept) = state.sleep_detector.detect_sleep(now) {
             state.register.record_sleep(slept, now);
             if state.sleep_detector.is_watched {
                 warn!(slept = %HumanDuration(slept), "guard.slept: this time counts for no wait");
@@ -119,7 +121,7 @@ impl LocalBackend {
     }
 
     /// Without the lock: a thread that hangs may hold it.
-    pub(crate) async fn wait_for_store_thread(&self) {
+    pub(crate) async fn ping_store_thread(&self) {
         let last = self.commits.submit(Vec::new());
         // A store that has failed ends the process; the failure is reported elsewhere.
         self.commits.wait_durable(last).await.ok();
@@ -145,9 +147,9 @@ impl LocalBackend {
         state.register.open_doubts(state.now)
     }
 
-    pub(crate) fn progress(&self) -> StoreEpochProgress {
+    pub(crate) fn progress(&self) -> StoreEpochStatus {
         let state = self.lock();
-        StoreEpochProgress {
+        StoreEpochStatus {
             floor: state.register.epoch_floor(),
             highest: state.register.highest_epoch(),
             database: None,
@@ -164,8 +166,8 @@ impl LocalBackend {
     }
 
     /// Now, in seconds of the store's time.
-    pub(crate) fn store_time(&self) -> u64 {
-        self.time.seconds_at(self.now())
+    pub(crate) fn store_time_seconds(&self) -> u64 {
+        self.time.store_seconds_at(self.now())
     }
 
     fn now(&self) -> BootInstant {
@@ -178,7 +180,7 @@ impl LocalBackend {
     }
 
     /// The store's time, as a change to be written; empty if there is none.
-    fn store_time_change(&self) -> Vec<StoreChange> {
+    fn store_time_change(&self) -> Vec<StoreMutation> {
         self.time.time_change(self.now())
     }
 

@@ -9,11 +9,11 @@ use std::{
 use fencegate_guard_store::{
     config::GuardConfig,
     metrics::GuardMetrics,
-    store::{CommitHandle, CommitLoop, GuardStore, RecoveredState, StoreError},
+    store::{CommitLoop, CommitQueueHandle, GuardStore, RecoveredState, StoreError},
 };
 use fencegate_process::clock::SharedClock;
 
-use crate::{backend::GuardBackend, guard::Guard, local_backend::LocalBackend};
+use crate::{backend::GuardBackend, guard::Guard, local_backend::LocalGuardBackend};
 
 /// A guard that is ready to decide.
 pub struct OpenedGuard {
@@ -56,8 +56,8 @@ impl Guard {
     ) -> Result<OpenedGuard, OpenGuardError> {
         let UnstartedGuard { guard, remembered: recovered, commits } =
             Self::open_unstarted(store, config, clock, instance, metrics)?;
-        let committing = thread::Builder::new().name("store".into()).spawn(move || commits.run())?;
-        Ok(OpenedGuard { guard, remembered: recovered, commit_thread: committing })
+        let commit_thread = thread::Builder::new().name("store".into()).spawn(move || commits.run())?;
+        Ok(OpenedGuard { guard, remembered: recovered, commit_thread })
     }
 
     /// As [`Guard::open`] does, without a thread: for callers that run the commits otherwise, as a simulation does.
@@ -71,10 +71,16 @@ impl Guard {
         instance: String,
         metrics: GuardMetrics,
     ) -> Result<UnstartedGuard, StoreError> {
-        let recovered = store.load(config.longest_execution())?;
-        let (committer, commits) = CommitHandle::new(store.clone(), metrics.clone());
-        let backend =
-            LocalBackend::new(config.clone(), &recovered, store, committer, clock.clone(), metrics.clone());
+        let recovered = store.recover(config.max_completion_delay())?;
+        let (committer, commits) = CommitQueueHandle::new(store.clone(), metrics.clone());
+        let backend = LocalGuardBackend::new(
+            config.clone(),
+            &recovered,
+            store,
+            committer,
+            clock.clone(),
+            metrics.clone(),
+        );
         let identity = recovered.identity.clone();
         let guard =
             Self::new(config, identity, instance, GuardBackend::Local(Box::new(backend)), clock, metrics);

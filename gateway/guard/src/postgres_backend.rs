@@ -6,7 +6,7 @@ mod operations;
 use std::time::Duration;
 
 use fencegate_guard_postgres::postgres::{
-    BEAT, GuardMembership, PostgresError, PostgresStore, StoreQuarantine, StoreStatus,
+    BEAT, GuardMembershipLease, PostgresError, PostgresStore, StoreQuarantine, StoreStatus,
 };
 use fencegate_guard_store::{
     admission::{
@@ -23,7 +23,7 @@ use fencegate_policies::{key::ResourceKey, token::FencingToken};
 use fencegate_process::clock::{BootInstant, SharedClock};
 use tokio::{runtime::Handle, sync::watch, time::sleep};
 
-use crate::backend_types::StoreEpochProgress;
+use crate::backend_types::StoreEpochStatus;
 
 /// The backend of such a guard, which sends every decision to the database.
 pub(crate) struct PostgresBackend {
@@ -70,7 +70,7 @@ impl PostgresBackend {
     }
 
     /// The lease of this guard. Bytes may leave only while it holds.
-    pub(crate) fn membership(&self) -> GuardMembership {
+    pub(crate) fn membership(&self) -> GuardMembershipLease {
         self.postgres.membership()
     }
 
@@ -92,13 +92,13 @@ impl PostgresBackend {
     }
 
     /// The database is queried each time, because a gateway may have seen a newer token of another guard.
-    pub(crate) async fn progress(&self) -> Result<StoreEpochProgress, AdmitError> {
+    pub(crate) async fn progress(&self) -> Result<StoreEpochStatus, AdmitError> {
         let (highest, database) = self
             .run_store_read(|postgres| async move {
                 Ok((postgres.highest_epoch().await?, postgres.database_id().await?))
             })
             .await?;
-        Ok(StoreEpochProgress { floor: self.postgres.status().floor, highest, database: Some(database) })
+        Ok(StoreEpochStatus { floor: self.postgres.status().floor, highest, database: Some(database) })
     }
 
     /// It is over when a heartbeat reports it, and not by this machine's clock: the database goes by the store's
@@ -130,11 +130,11 @@ impl PostgresBackend {
     }
 
     /// Whether the lease holds, so that the other guards cannot have declared this one dead.
-    pub(crate) fn is_available(&self) -> bool {
+    pub(crate) fn is_membership_valid(&self) -> bool {
         self.postgres.membership().is_valid(self.now())
     }
 
-    pub(crate) async fn wait_for_store_thread(&self) {
+    pub(crate) async fn ping_store_thread(&self) {
         drop(self.runtime.spawn(async {}).await);
     }
 
@@ -161,7 +161,7 @@ impl PostgresBackend {
         self.metrics.set_rolled_back(closed.is_some_and(|closed| closed.why == QuarantineReason::RolledBack));
         self.metrics.set_journal(journal.entries, journal.bytes, self.config.journal.most);
         self.metrics.set_guards(others + 1);
-        self.metrics.set_lease(self.postgres.membership().expires_at().since(self.now()));
+        self.metrics.set_lease(self.postgres.membership().membership_expiry().since(self.now()));
     }
 
     pub(crate) async fn wait_for_failure(&self) -> CommitError {

@@ -10,7 +10,7 @@ use fencegate_guard_store::{
 };
 use fencegate_policies::{
     key::ResourceKey,
-    operation::{OperationHeader, OperationId},
+    operation::{FencingOperationHeader, OperationId},
     plan::{self, OperationEndStatus},
     token::FencingToken,
 };
@@ -25,7 +25,7 @@ use crate::{
 /// A request with an `Idempotency-Key`.
 #[derive(Debug, Clone)]
 pub struct IdempotentRequest {
-    pub operation: OperationHeader,
+    pub operation: FencingOperationHeader,
     pub keys: Arc<[ResourceKey]>,
     pub token: FencingToken,
     pub method: String,
@@ -75,9 +75,9 @@ impl OperationReservation {
     /// Acquires the lock, after the request that holds it now, and returns the entry.
     pub(crate) async fn acquire(
         &mut self,
-        patience: &mut ClientWaitLimit<'_, impl WaitingClient>,
+        wait_limit: &mut ClientWaitLimit<'_, impl WaitingClient>,
     ) -> Result<Option<JournalEntry>, AdmitError> {
-        let (lock, entry) = self.wait_for_lock(self.id, patience).await?;
+        let (lock, entry) = self.wait_for_lock(self.id, wait_limit).await?;
         self.lock = Some(lock);
         Ok(entry)
     }
@@ -87,9 +87,9 @@ impl OperationReservation {
     pub(crate) async fn take_former_lock(
         &mut self,
         former: OperationId,
-        patience: &mut ClientWaitLimit<'_, impl WaitingClient>,
+        wait_limit: &mut ClientWaitLimit<'_, impl WaitingClient>,
     ) -> Result<Option<JournalEntry>, AdmitError> {
-        let (lock, entry) = self.wait_for_lock(former, patience).await?;
+        let (lock, entry) = self.wait_for_lock(former, wait_limit).await?;
         self.former_lock = Some(lock);
         if entry.is_some() {
             self.id = former;
@@ -101,7 +101,7 @@ impl OperationReservation {
     async fn wait_for_lock(
         &self,
         id: OperationId,
-        patience: &mut ClientWaitLimit<'_, impl WaitingClient>,
+        wait_limit: &mut ClientWaitLimit<'_, impl WaitingClient>,
     ) -> Result<(OperationLock, Option<JournalEntry>), AdmitError> {
         loop {
             let changed = match self.guard.backend.reserve(id).await? {
@@ -112,8 +112,8 @@ impl OperationReservation {
             };
             tokio::select! {
                 () = changed => {}
-                () = sleep_until(patience.deadline) => return Err(AdmitError::InProgress),
-                () = patience.client.wait_closed() => return Err(AdmitError::InProgress),
+                () = sleep_until(wait_limit.deadline) => return Err(AdmitError::InProgress),
+                () = wait_limit.client.wait_client_disconnected() => return Err(AdmitError::InProgress),
             }
         }
     }
@@ -125,7 +125,7 @@ impl OperationReservation {
 
     /// Resolves the operation as done. Durable when this returns.
     pub async fn resolve_done(self, entry: &JournalEntry, how: ResolutionSource) -> Result<(), AdmitError> {
-        let state = JournalEntryState::Resolved { at: self.guard.backend.store_time(), how };
+        let state = JournalEntryState::Resolved { at: self.guard.backend.store_time_seconds(), how };
         let entry = Box::new(JournalEntry { state, ..entry.clone() });
         self.guard.metrics.record_operation("resolved-done");
         self.update_entry(JournalUpdate::Entry(entry)).await
@@ -183,7 +183,7 @@ impl ReservedOperation {
             name: wanted.name.clone(),
             askable: wanted.operation.askable,
             admitted: wall_clock_seconds(),
-            began: Some(self.reservation.guard.backend.store_time()),
+            began: Some(self.reservation.guard.backend.store_time_seconds()),
             keep: wanted.operation.keep,
             state,
         }
@@ -201,7 +201,7 @@ impl ReservedOperation {
     pub(crate) fn completion_update(
         &self,
         answer: StoredResponse,
-        journal: &plan::JournalLimits,
+        journal: &plan::JournalSettings,
     ) -> JournalUpdate {
         let guard = &self.reservation.guard;
         let finals = [&journal.final_statuses[..], &self.request.operation.finals].concat();
@@ -213,10 +213,10 @@ impl ReservedOperation {
                 return JournalUpdate::Nothing;
             }
         }
-        let roomy = guard.backend.journal().bytes <= journal.most / 2;
-        let body = answer.body.filter(|body| roomy && body.len() <= journal.max_body);
+        let has_room = guard.backend.journal().bytes <= journal.most / 2;
+        let body = answer.body.filter(|body| has_room && body.len() <= journal.max_body);
         let state = JournalEntryState::Done {
-            at: guard.backend.store_time(),
+            at: guard.backend.store_time_seconds(),
             answer: Some(StoredResponse { body, ..answer }),
         };
         JournalUpdate::Entry(Box::new(self.entry(state)))

@@ -15,20 +15,20 @@ use std::{
 
 use bytes::Bytes;
 use fencegate_guard_store::{
-    admission::DispatchClaim,
+    admission::PresentedDispatch,
     error,
     metrics::GuardMetrics,
     operation::{self, JournalEntry, StoredResponse},
     store::{
-        self, CopyStoreError, DiskSpace, GuardStore, JournalSize, RecoveredState, RedbStore, StoreChange,
-        StoreError, StoreIdentity, backup::BackupHeader,
+        self, DiskSpace, GuardStore, JournalSize, RecoveredState, RedbStore, StoreBackupError, StoreError,
+        StoreIdentity, StoreMutation, backup::BackupHeader,
     },
     wall_clock,
 };
 use fencegate_policies::{
     file::load_guard,
     key::ResourceKey,
-    operation::{OperationHeader, OperationId, RequestFingerprint},
+    operation::{FencingOperationHeader, OperationId, RequestFingerprint},
     plan::LockMode,
     token::FencingToken,
 };
@@ -38,7 +38,7 @@ use super::{
     Guard, GuardConfig,
     execution::AdmittedExecution,
     journal::JournalLookup,
-    local_backend::LocalBackend,
+    local_backend::LocalGuardBackend,
     reserve::IdempotentRequest,
     waiter::{AlwaysWaitingClient, ClientWaitLimit},
 };
@@ -51,11 +51,11 @@ struct CountingStore {
 }
 
 impl GuardStore for CountingStore {
-    fn load(&self, max_execution: Duration) -> Result<RecoveredState, StoreError> {
-        self.store.load(max_execution)
+    fn recover(&self, max_execution: Duration) -> Result<RecoveredState, StoreError> {
+        self.store.recover(max_execution)
     }
 
-    fn commit(&self, changes: &[StoreChange]) -> Result<(), StoreError> {
+    fn commit(&self, changes: &[StoreMutation]) -> Result<(), StoreError> {
         self.commits.fetch_add(1, Ordering::SeqCst);
         self.largest.fetch_max(changes.len(), Ordering::SeqCst);
         self.store.commit(changes)
@@ -89,7 +89,7 @@ impl GuardStore for CountingStore {
         self.store.disk()
     }
 
-    fn write_backup(&self, into: &mut dyn io::Write) -> Result<BackupHeader, CopyStoreError> {
+    fn write_backup(&self, into: &mut dyn io::Write) -> Result<BackupHeader, StoreBackupError> {
         self.store.write_backup(into)
     }
 }
@@ -113,7 +113,7 @@ fn new_test_guard(more: &str) -> TestGuard {
     clock.advance(DAY);
     let site = open_fixture(folder, clock, more);
     site.clock.advance(DAY);
-    site.local_backend().release_idle_keys();
+    site.local_backend().delist_idle_keys();
     site
 }
 
@@ -136,7 +136,7 @@ fn open_fixture(folder: tempfile::TempDir, clock: Arc<ManualClock>, more: &str) 
 }
 
 impl TestGuard {
-    fn local_backend(&self) -> &LocalBackend {
+    fn local_backend(&self) -> &LocalGuardBackend {
         self.guard.backend.local()
     }
 
@@ -152,10 +152,16 @@ impl TestGuard {
         open_fixture(folder, clock, "")
     }
 
-    fn claim(key: &str, epoch: u64) -> DispatchClaim {
+    fn claim(key: &str, epoch: u64) -> PresentedDispatch {
         let key = ResourceKey::parse(key).expect("a key");
         let token = FencingToken::new(epoch, 1, 1).expect("small");
-        DispatchClaim { keys: vec![key].into(), token, mode: LockMode::Exclusive, era: None, parent: None }
+        PresentedDispatch {
+            keys: vec![key].into(),
+            token,
+            mode: LockMode::Exclusive,
+            era: None,
+            parent: None,
+        }
     }
 
     /// An operation is done.
@@ -170,23 +176,23 @@ impl TestGuard {
         body: Option<&Bytes>,
     ) -> Result<(), error::AdmitError> {
         let mut client = AlwaysWaitingClient;
-        let mut patience = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
+        let mut wait_limit = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
         let claim = Self::claim("a", 100 + number);
         let wanted = operation_request(number, keep, &claim);
-        let JournalLookup::New(reserved) = self.guard.reserve_and_look_up(wanted, &mut patience).await?
+        let JournalLookup::New(reserved) = self.guard.reserve_and_look_up(wanted, &mut wait_limit).await?
         else {
             panic!("{number} is known")
         };
-        let running = self.guard.admit(claim, Some(reserved), &mut patience).await?;
+        let running = self.guard.admit(claim, Some(reserved), &mut wait_limit).await?;
         running.complete(stored_response(200, body)).await
     }
 
     /// The kept response that a repeat of the operation gets.
     async fn replay_operation(&self, number: u64, keep: u64) -> StoredResponse {
         let mut client = AlwaysWaitingClient;
-        let mut patience = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
+        let mut wait_limit = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
         let wanted = operation_request(number, keep, &Self::claim("a", 100_000));
-        match self.guard.reserve_and_look_up(wanted, &mut patience).await {
+        match self.guard.reserve_and_look_up(wanted, &mut wait_limit).await {
             Ok(JournalLookup::Done(kept)) => kept,
             _ => panic!("{number} was done, and its answer is kept"),
         }
@@ -207,9 +213,9 @@ fn id(number: u64) -> OperationId {
     OperationId::from_bytes(bytes)
 }
 
-fn operation_request(number: u64, keep: u64, claim: &DispatchClaim) -> IdempotentRequest {
+fn operation_request(number: u64, keep: u64, claim: &PresentedDispatch) -> IdempotentRequest {
     IdempotentRequest {
-        operation: OperationHeader {
+        operation: FencingOperationHeader {
             id: id(number),
             former: None,
             fingerprint: RequestFingerprint::from_bytes([1; 32]),
@@ -239,7 +245,7 @@ async fn clean_stop_writes_watermarks_in_batches() {
     }
     site.guard.shut_down_cleanly().await.expect("left");
     assert!(site.store.largest.load(Ordering::SeqCst) <= 1000);
-    let marks = site.store.load(DAY).expect("readable").clean_stop.expect("left in order").marks;
+    let marks = site.store.recover(DAY).expect("readable").clean_stop.expect("left in order").marks;
     assert_eq!(marks.len() as u64, KEYS);
     assert_eq!(marks.iter().filter(|mark| mark.write.is_some()).count() as u64, KEYS);
 }
@@ -250,25 +256,26 @@ async fn clean_stop_writes_watermarks_in_batches() {
 async fn grant_costs_one_commit() {
     let site = new_test_guard("");
     let mut client = AlwaysWaitingClient;
-    let mut patience = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
+    let mut wait_limit = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
     let commits = |site: &TestGuard| site.store.commits.swap(0, Ordering::SeqCst);
-    site.local_backend().sweep().await.expect("a sound store");
+    site.local_backend().sweep_keys_and_operations().await.expect("a sound store");
     commits(&site);
     for dispatch in 1..=100 {
-        let claim = DispatchClaim {
+        let claim = PresentedDispatch {
             token: FencingToken::new(50, 1, dispatch).expect("small"),
             ..TestGuard::claim("a", 50)
         };
-        let running = site.guard.admit(claim, None, &mut patience).await.expect("the newest");
+        let running = site.guard.admit(claim, None, &mut wait_limit).await.expect("the newest");
         running.complete(stored_response(200, None)).await.expect("known");
         site.clock.advance(Duration::from_millis(200));
-        site.local_backend().release_idle_keys();
+        site.local_backend().delist_idle_keys();
     }
     assert_eq!(commits(&site), 1, "the epoch, and that the key is at work");
     site.clock.advance(Duration::from_secs(1));
-    site.local_backend().release_idle_keys();
+    site.local_backend().delist_idle_keys();
     // The next tenure costs one further commit.
-    let running = site.guard.admit(TestGuard::claim("a", 51), None, &mut patience).await.expect("the newest");
+    let running =
+        site.guard.admit(TestGuard::claim("a", 51), None, &mut wait_limit).await.expect("the newest");
     drop(running);
     assert!(commits(&site) <= 2);
 }
@@ -281,8 +288,8 @@ async fn admission_is_send() {
     }
     let site = new_test_guard("");
     let mut client = AlwaysWaitingClient;
-    let mut patience = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
-    let admitted = assert_send(site.guard.admit(TestGuard::claim("a", 50), None, &mut patience)).await;
+    let mut wait_limit = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
+    let admitted = assert_send(site.guard.admit(TestGuard::claim("a", 50), None, &mut wait_limit)).await;
     let running: AdmittedExecution = assert_send(admitted.expect("the newest"));
     assert_send(running.complete(stored_response(200, None))).await.expect("known");
 }

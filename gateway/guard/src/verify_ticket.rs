@@ -5,11 +5,11 @@ use std::{
     time::Duration,
 };
 
-use fencegate_guard_store::{admission::DispatchClaim, error::AdmitError};
+use fencegate_guard_store::{admission::PresentedDispatch, error::AdmitError};
 use fencegate_policies::{key::ResourceKey, not_after::NotAfter};
 use fencegate_ticket::{TicketVerifier, VerifiedTicket, unix_seconds};
 
-use crate::guard::{Guard, StaleDispatch, StaleDispatchStats};
+use crate::guard::{Guard, StaleDispatch, StaleRefusalStats};
 
 impl Guard {
     /// Verifies the ticket, before any watermark can move.
@@ -20,7 +20,7 @@ impl Guard {
         &self,
         verifier: &TicketVerifier,
         ticket: &[u8],
-        claim: &DispatchClaim,
+        claim: &PresentedDispatch,
         not_after: Option<&NotAfter>,
     ) -> Result<Arc<VerifiedTicket>, AdmitError> {
         let verified = verifier.verify(ticket, &self.identity.ensemble, unix_seconds())?;
@@ -48,7 +48,7 @@ impl Guard {
     }
 
     /// Counts a refusal. The front end logs it with the facts of the request.
-    pub fn record_refusal(&self, refused: AdmitError, claim: Option<&DispatchClaim>) -> AdmitError {
+    pub fn record_refusal(&self, refused: AdmitError, claim: Option<&PresentedDispatch>) -> AdmitError {
         self.metrics.record_decision(refused.decision_label());
         if let (AdmitError::Stale { newest }, Some(claim)) = (&refused, claim) {
             let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,7 +60,7 @@ impl Guard {
     }
 
     /// The dispatches that were refused as stale.
-    pub fn stale_dispatch_stats(&self) -> StaleDispatchStats {
+    pub fn stale_dispatch_stats(&self) -> StaleRefusalStats {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 /// A client that waits for admission, and may go away before.
 pub trait WaitingClient {
     /// Returns when the client has gone. It may be called again.
-    fn wait_closed(&mut self) -> impl Future<Output = ()>;
+    fn wait_client_disconnected(&mut self) -> impl Future<Output = ()>;
 }
 
 /// A client that never goes away.
@@ -15,7 +15,7 @@ pub trait WaitingClient {
 pub struct AlwaysWaitingClient;
 
 impl WaitingClient for AlwaysWaitingClient {
-    async fn wait_closed(&mut self) {
+    async fn wait_client_disconnected(&mut self) {
         std::future::pending().await
     }
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::{net::TcpStream, time::timeout};
 
 use crate::http1::{ClientStream, ExchangeError, Http1Connection};
-use crate::upstream::tls::UpstreamTls;
+use crate::upstream::tls::UpstreamTlsConnector;
 
 /// The connection is opened when it is needed, and again after it broke.
 pub struct JsonClient {
@@ -22,7 +22,7 @@ pub struct JsonClient {
     /// The host name of the server.
     host: String,
     bearer: Option<HeaderValue>,
-    tls: Option<Arc<UpstreamTls>>,
+    tls: Option<Arc<UpstreamTlsConnector>>,
     connection: Option<JsonConnection>,
 }
 
@@ -33,7 +33,7 @@ const LONGEST: usize = usize::MAX;
 
 /// A complete response.
 #[derive(Debug)]
-pub struct JsonResponse {
+pub struct JsonClientResponse {
     pub status: StatusCode,
     /// The word of `Fencing-Outcome`, without its parameters.
     pub outcome: Option<String>,
@@ -81,7 +81,7 @@ impl JsonClient {
     }
 
     #[must_use]
-    pub fn with_tls(self, tls: impl Into<Arc<UpstreamTls>>) -> Self {
+    pub fn with_tls(self, tls: impl Into<Arc<UpstreamTlsConnector>>) -> Self {
         Self { tls: Some(tls.into()), ..self }
     }
 
@@ -91,7 +91,11 @@ impl JsonClient {
 
     /// # Errors
     /// [`JsonClientError`] when no complete response arrived within `timeout`.
-    pub async fn get(&mut self, path: &str, timeout: Duration) -> Result<JsonResponse, JsonClientError> {
+    pub async fn get(
+        &mut self,
+        path: &str,
+        timeout: Duration,
+    ) -> Result<JsonClientResponse, JsonClientError> {
         self.request(Method::GET, path, &[], Bytes::new(), timeout).await
     }
 
@@ -102,7 +106,7 @@ impl JsonClient {
         path: &str,
         body: &Value,
         timeout: Duration,
-    ) -> Result<JsonResponse, JsonClientError> {
+    ) -> Result<JsonClientResponse, JsonClientError> {
         self.request(Method::POST, path, &[], Bytes::from(body.to_string()), timeout).await
     }
 
@@ -116,7 +120,7 @@ impl JsonClient {
         operation: &str,
         body: &Value,
         timeout: Duration,
-    ) -> Result<JsonResponse, JsonClientError> {
+    ) -> Result<JsonClientResponse, JsonClientError> {
         let fields = [("idempotency-key", operation)];
         self.request(Method::POST, path, &fields, Bytes::from(body.to_string()), timeout).await
     }
@@ -132,7 +136,7 @@ impl JsonClient {
         fields: &[(&str, &str)],
         body: Bytes,
         timeout: Duration,
-    ) -> Result<JsonResponse, JsonClientError> {
+    ) -> Result<JsonClientResponse, JsonClientError> {
         let answer = tokio::time::timeout(timeout, self.exchange(method, path, fields, body)).await;
         let answer = answer.unwrap_or(Err(JsonClientError::Timeout(timeout)));
         if answer.is_err() {
@@ -148,12 +152,12 @@ impl JsonClient {
         path: &str,
         fields: &[(&str, &str)],
         body: Bytes,
-    ) -> Result<JsonResponse, JsonClientError> {
+    ) -> Result<JsonClientResponse, JsonClientError> {
         let request = self.build_request(method, path, fields, body);
         let mut connection = self.take_connection().await?;
         let answer = connection.exchange(request, LONGEST).await?;
         self.connection = Some(connection);
-        Ok(JsonResponse::from_response(&answer))
+        Ok(JsonClientResponse::from_response(&answer))
     }
 
     fn build_request(
@@ -187,7 +191,7 @@ impl JsonClient {
     }
 }
 
-impl JsonResponse {
+impl JsonClientResponse {
     fn from_response(answer: &Response<Bytes>) -> Self {
         let body = answer.body();
         let field = |name| Some(answer.headers().get(name)?.to_str().ok()?.to_owned());
@@ -238,7 +242,7 @@ impl JsonClient {
         &mut self,
         path: &str,
         patience: Duration,
-    ) -> Result<Result<StreamedResponse, JsonResponse>, JsonClientError> {
+    ) -> Result<Result<StreamedResponse, JsonClientResponse>, JsonClientError> {
         let begun = async {
             let request = self.build_request(Method::POST, path, &[], Bytes::new());
             let mut connection = self.take_connection().await?;
@@ -247,7 +251,7 @@ impl JsonClient {
                 return Ok(Ok(StreamedResponse { body, connection }));
             }
             let body = connection.read_body(body, LONGEST).await?;
-            Ok(Err(JsonResponse::from_response(&Response::from_parts(head, body))))
+            Ok(Err(JsonClientResponse::from_response(&Response::from_parts(head, body))))
         };
         timeout(patience, begun).await.unwrap_or(Err(JsonClientError::Timeout(patience)))
     }

@@ -27,10 +27,10 @@ use tokio::{sync::mpsc, time::Instant};
 pub use self::{error::BodyError, source::BodyChunk};
 use self::{
     hop_by_hop::strip_hop_by_hop,
-    source::{BodyEndDetection, BodySource, LiveBody, non_empty},
+    source::{BodyEndDetection, BodyInner, IncomingBody, non_empty},
 };
 use crate::{
-    connection_state::Exchange,
+    connection_state::ServerExchange,
     upgrade::{UpgradeHandler, UpgradeSender},
 };
 
@@ -39,7 +39,7 @@ pub type Reply = Response<Body>;
 
 /// A request or response body.
 pub struct Body {
-    source: BodySource,
+    source: BodyInner,
     trailers: TrailerPolicy,
     /// Parts that few bodies have.
     extras: Option<Box<BodyExtras>>,
@@ -71,25 +71,25 @@ impl Body {
     }
 
     pub fn from_bytes(data: Bytes) -> Self {
-        Self::new(BodySource::from_bytes(data, None), TrailerPolicy::Drop)
+        Self::new(BodyInner::from_bytes(data, None), TrailerPolicy::Drop)
     }
 
     /// A whole response of an upstream, already filtered.
     pub fn with_trailers(data: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self::new(BodySource::from_bytes(data, trailers), TrailerPolicy::Pass)
+        Self::new(BodyInner::from_bytes(data, trailers), TrailerPolicy::Pass)
     }
 
     /// The body of a client's request. Its trailers are dropped, because a client could send a token in them.
     ///
     /// `pause`: how long the client may take for each chunk.
-    pub fn from_client(incoming: Incoming, exchange: Rc<Exchange>, pause: Duration) -> Self {
+    pub fn from_client(incoming: Incoming, exchange: Rc<ServerExchange>, pause: Duration) -> Self {
         if incoming.is_end_stream() {
             return Self::empty();
         }
         let framing =
             if exchange.is_multiplexed() { BodyEndDetection::Http2 } else { BodyEndDetection::Http1 };
         Self::new(
-            BodySource::from_live_body(LiveBody::new(incoming, framing, pause).with_exchange(exchange)),
+            BodyInner::from_live_body(IncomingBody::new(incoming, framing, pause).with_exchange(exchange)),
             TrailerPolicy::Drop,
         )
     }
@@ -98,16 +98,16 @@ impl Body {
     #[must_use]
     pub fn prepend(mut self, begun: Bytes) -> Self {
         match &mut self.source {
-            BodySource::Live(live) => live.prepend(begun),
-            BodySource::Whole { data, .. } => *data = non_empty(begun),
-            BodySource::Piped(_) => {}
+            BodyInner::Live(live) => live.prepend(begun),
+            BodyInner::Whole { data, .. } => *data = non_empty(begun),
+            BodyInner::Piped(_) => {}
         }
         self
     }
 
     /// Sets the deadline of the whole body. After it the body fails, however little is missing.
     pub fn set_deadline(&mut self, by: Instant) {
-        if let BodySource::Live(live) = &mut self.source {
+        if let BodyInner::Live(live) = &mut self.source {
             live.set_deadline(by);
         }
     }
@@ -115,16 +115,16 @@ impl Body {
     /// The deadline of the whole body.
     pub fn deadline(&self) -> Option<Instant> {
         match &self.source {
-            BodySource::Live(live) => live.deadline(),
-            BodySource::Whole { .. } | BodySource::Piped(_) => None,
+            BodyInner::Live(live) => live.deadline(),
+            BodyInner::Whole { .. } | BodyInner::Piped(_) => None,
         }
     }
 
     /// The exchange of an upload that still arrives.
-    pub fn upload_exchange(&self) -> Option<Rc<Exchange>> {
+    pub fn upload_exchange(&self) -> Option<Rc<ServerExchange>> {
         match &self.source {
-            BodySource::Live(live) => live.upload_exchange(),
-            BodySource::Whole { .. } | BodySource::Piped(_) => None,
+            BodyInner::Live(live) => live.ongoing_upload(),
+            BodyInner::Whole { .. } | BodyInner::Piped(_) => None,
         }
     }
 
@@ -137,7 +137,7 @@ impl Body {
     ) -> Self {
         let framing =
             if version == Version::HTTP_2 { BodyEndDetection::Http2 } else { BodyEndDetection::Http1 };
-        Self::new(BodySource::from_live_body(LiveBody::new(incoming, framing, idle)), trailers)
+        Self::new(BodyInner::from_live_body(IncomingBody::new(incoming, framing, idle)), trailers)
     }
 
     /// Reads the part of a response that has already come. If the response is broken directly after its head, the
@@ -154,7 +154,7 @@ impl Body {
 
     /// A body whose chunks come from a task. The task goes on even if the body is not read.
     pub fn from_channel(pieces: mpsc::Receiver<BodyChunk>) -> Self {
-        Self::new(BodySource::Piped(pieces), TrailerPolicy::Pass)
+        Self::new(BodyInner::Piped(pieces), TrailerPolicy::Pass)
     }
 
     /// No body: `upgrade_sender` gets the client's stream after the head.
@@ -188,25 +188,25 @@ impl Body {
     /// The trailers of a body that is in memory.
     pub fn trailers(&self) -> Option<&HeaderMap> {
         match &self.source {
-            BodySource::Whole { trailers, .. } => trailers.as_deref(),
-            BodySource::Live(_) | BodySource::Piped(_) => None,
+            BodyInner::Whole { trailers, .. } => trailers.as_deref(),
+            BodyInner::Live(_) | BodyInner::Piped(_) => None,
         }
     }
 
     /// The bytes of a body that is in memory.
     pub fn bytes(&self) -> Option<&[u8]> {
         match &self.source {
-            BodySource::Whole { data, .. } => Some(data.as_deref().unwrap_or_default()),
-            BodySource::Live(_) | BodySource::Piped(_) => None,
+            BodyInner::Whole { data, .. } => Some(data.as_deref().unwrap_or_default()),
+            BodyInner::Live(_) | BodyInner::Piped(_) => None,
         }
     }
 
     /// A second body with the same bytes, if this one is in memory.
     pub fn try_clone(&self) -> Option<Self> {
         match &self.source {
-            BodySource::Whole { data, .. } => Some(Self::from_bytes(data.clone().unwrap_or_default())),
+            BodyInner::Whole { data, .. } => Some(Self::from_bytes(data.clone().unwrap_or_default())),
             source if source.is_end() => Some(Self::empty()),
-            BodySource::Live(_) | BodySource::Piped(_) => None,
+            BodyInner::Live(_) | BodyInner::Piped(_) => None,
         }
     }
 
@@ -223,7 +223,7 @@ impl Body {
     /// A body in memory is passed on in chunks of at most `most` bytes.
     #[must_use]
     pub fn with_max_chunk(mut self, most: usize) -> Self {
-        if let BodySource::Whole { piece, .. } = &mut self.source {
+        if let BodyInner::Whole { piece, .. } = &mut self.source {
             *piece = most;
         }
         self
@@ -238,7 +238,7 @@ impl Body {
         self
     }
 
-    fn new(source: BodySource, trailers: TrailerPolicy) -> Self {
+    fn new(source: BodyInner, trailers: TrailerPolicy) -> Self {
         Self { source, trailers, extras: None, observers: SmallVec::new() }
     }
 
@@ -247,7 +247,11 @@ impl Body {
     }
 
     /// Returns the error, once all bytes before it are sent.
-    fn fail(&mut self, error: BodyError, cx: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn fail_after_flush(
+        &mut self,
+        error: BodyError,
+        cx: &Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if self.observers.iter().all(|observer| observer.check_flushed(cx.waker())) {
             return Poll::Ready(Some(Err(error)));
         }
@@ -256,7 +260,7 @@ impl Body {
     }
 
     /// Reads a short body to its end; `None` if it breaks or is too long.
-    pub async fn read_to_end(mut self) -> Option<Self> {
+    pub async fn drain_short(mut self) -> Option<Self> {
         let mut left = SHORT;
         while let Some(frame) = poll_fn(|cx| Pin::new(&mut self).poll_frame(cx)).await {
             left = left.checked_sub(frame.ok()?.data_ref().map_or(0, Bytes::len))?;
@@ -265,9 +269,9 @@ impl Body {
     }
 
     /// After the last byte: waits until no byte of the *request* can leave any more either.
-    pub async fn wait_settled(mut self) {
+    pub async fn wait_request_settled(mut self) {
         for observer in &mut self.observers {
-            if let Some(rest) = observer.settle() {
+            if let Some(rest) = observer.settle_request_writes() {
                 rest.await;
             }
         }
@@ -284,7 +288,7 @@ impl HttpBody for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         if let Some(error) = this.extras.as_mut().and_then(|rare| rare.broken.take()) {
-            return this.fail(error, cx);
+            return this.fail_after_flush(error, cx);
         }
         let frame = loop {
             let polled = this.source.poll(cx);
@@ -296,7 +300,7 @@ impl HttpBody for Body {
                 },
                 Some(Err(error)) => {
                     this.notify_observers(BodyObserver::on_error);
-                    return this.fail(error, cx);
+                    return this.fail_after_flush(error, cx);
                 }
                 None => break None,
             }
@@ -366,13 +370,13 @@ pub trait BodyObserver: 'static {
     }
 
     /// Called after the last byte. The future, if any, ends when no byte of the *request* can leave any more.
-    fn settle(&mut self) -> Option<SettleFuture> {
+    fn settle_request_writes(&mut self) -> Option<WritesSettledFuture> {
         None
     }
 }
 
 /// Ready when no byte of a request is on its way any more.
-pub type SettleFuture = Pin<Box<dyn Future<Output = ()>>>;
+pub type WritesSettledFuture = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A value that is dropped when the body is complete, or dropped.
 struct DropOnComplete<T>(Option<T>);

@@ -11,10 +11,18 @@ use std::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClientId(IpAddr);
 
+/// Whose requests a route counts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum RouteClient {
+    Address(ClientId),
+    /// What was verified of the client.
+    Name(Arc<str>),
+}
+
 /// The resources with separate counts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct ClientCounterKey {
-    client: ClientId,
+struct ClientQuotaKey {
+    client: RouteClient,
     kind: ClientCounterKind,
 }
 
@@ -37,14 +45,14 @@ pub struct ClientQuotas(Arc<ShardedQuotaCounters>);
 struct ShardedQuotaCounters {
     /// A random key, so that no client can choose addresses that collide.
     hasher: RandomState,
-    shards: [Mutex<HashMap<ClientCounterKey, usize, RandomState>>; 32],
+    shards: [Mutex<HashMap<ClientQuotaKey, usize, RandomState>>; 32],
 }
 
 /// A connection, a request or some bytes of a client, until it is dropped.
 #[derive(Debug)]
 pub struct ClientQuotaPermit {
     counters: Arc<ShardedQuotaCounters>,
-    key: ClientCounterKey,
+    key: ClientQuotaKey,
     count: usize,
 }
 
@@ -63,32 +71,43 @@ impl ClientId {
 impl ClientQuotas {
     /// One more request in flight; `None` if the client has `most` already.
     pub fn acquire_request(&self, client: ClientId, most: usize) -> Option<ClientQuotaPermit> {
-        self.acquire(ClientCounterKey { client, kind: ClientCounterKind::InFlight }, most)
+        self.acquire(ClientQuotaKey::for_address(client, ClientCounterKind::InFlight), most)
     }
 
     /// One more connection.
     pub(crate) fn acquire_connection(&self, client: ClientId, most: usize) -> Option<ClientQuotaPermit> {
-        self.acquire(ClientCounterKey { client, kind: ClientCounterKind::Connection }, most)
+        self.acquire(ClientQuotaKey::for_address(client, ClientCounterKind::Connection), most)
     }
 
     /// One more request that waits for or holds keys of a route. Routes are identified by their names, which stay the
     /// same when a plan is changed.
-    pub fn acquire_route(&self, client: ClientId, route: Arc<str>, most: usize) -> Option<ClientQuotaPermit> {
-        self.acquire(ClientCounterKey { client, kind: ClientCounterKind::Route(route) }, most)
+    pub fn acquire_route(
+        &self,
+        client: RouteClient,
+        route: Arc<str>,
+        most: usize,
+    ) -> Option<ClientQuotaPermit> {
+        self.acquire(ClientQuotaKey { client, kind: ClientCounterKind::Route(route) }, most)
     }
 
     /// No byte yet of the heads of a client.
     pub(crate) fn acquire_heads(&self, client: ClientId) -> ClientQuotaPermit {
         ClientQuotaPermit {
             counters: self.0.clone(),
-            key: ClientCounterKey { client, kind: ClientCounterKind::Heads },
+            key: ClientQuotaKey::for_address(client, ClientCounterKind::Heads),
             count: 0,
         }
     }
 
-    fn acquire(&self, whose: ClientCounterKey, most: usize) -> Option<ClientQuotaPermit> {
+    fn acquire(&self, whose: ClientQuotaKey, most: usize) -> Option<ClientQuotaPermit> {
         let mut share = ClientQuotaPermit { counters: self.0.clone(), key: whose, count: 0 };
         share.resize(1, most).then_some(share)
+    }
+}
+
+impl ClientQuotaKey {
+    fn for_address(client: ClientId, kind: ClientCounterKind) -> Self {
+        Self { client: RouteClient::Address(client), kind }
     }
 }
 
@@ -117,10 +136,7 @@ impl ClientQuotaPermit {
 }
 
 impl ShardedQuotaCounters {
-    fn shard(
-        &self,
-        whose: &ClientCounterKey,
-    ) -> MutexGuard<'_, HashMap<ClientCounterKey, usize, RandomState>> {
+    fn shard(&self, whose: &ClientQuotaKey) -> MutexGuard<'_, HashMap<ClientQuotaKey, usize, RandomState>> {
         let at = self.hasher.hash_one(whose) % self.shards.len() as u64;
         let at = usize::try_from(at).expect("less than the number of shards");
         // A poisoned lock does no harm: no code under it can panic.
@@ -157,17 +173,21 @@ mod tests {
             (0..2).map(|_| quotas.acquire_request(one, 2).expect("within its share")).collect();
         assert!(quotas.acquire_request(one, 2).is_none());
         let others = quotas.acquire_request(other, 2).expect("another client");
-        let routes = quotas.acquire_route(one, "pay".into(), 1).expect("counted apart");
-        assert!(quotas.acquire_route(one, "pay".into(), 1).is_none());
-        let further = quotas.acquire_route(one, "book".into(), 1).expect("another route");
+        let at = || RouteClient::Address(one);
+        let routes = quotas.acquire_route(at(), "pay".into(), 1).expect("counted apart");
+        assert!(quotas.acquire_route(at(), "pay".into(), 1).is_none());
+        let further = quotas.acquire_route(at(), "book".into(), 1).expect("another route");
+        let named = || RouteClient::Name("till-7".into());
+        let by_name = quotas.acquire_route(named(), "pay".into(), 1).expect("counted by its name");
+        assert!(quotas.acquire_route(named(), "pay".into(), 1).is_none());
         taken.pop();
         taken.push(quotas.acquire_request(one, 2).expect("a place is free again"));
         assert!(
             quotas.acquire_request(one, 1).is_none(),
             "a smaller share counts those that were there before"
         );
-        assert_eq!(counted(&quotas), 4);
-        drop((taken, others, routes, further));
+        assert_eq!(counted(&quotas), 5);
+        drop((taken, others, routes, further, by_name));
         assert_eq!(counted(&quotas), 0);
     }
 
@@ -207,7 +227,7 @@ mod tests {
                         let client = ClientId::from_ip(IpAddr::from([192, 0, 2, last % 4]));
                         drop((
                             quotas.acquire_request(client, 3),
-                            quotas.acquire_route(client, "pay".into(), 3),
+                            quotas.acquire_route(RouteClient::Address(client), "pay".into(), 3),
                         ));
                     }
                 });

@@ -3,8 +3,10 @@
 use std::{
     cell::OnceCell,
     net::{IpAddr, SocketAddr},
+    sync::Arc,
 };
 
+use fencegate_policies::client_name::ClientNameKind;
 use hyper::header::HeaderValue;
 
 /// The client's end of a connection, as the connection itself shows it. Header fields in which a proxy names its
@@ -28,6 +30,8 @@ pub struct TlsInfo {
     pub server_name: Option<String>,
     /// The client's verified certificate, if the listener requests one and the client has shown one.
     pub client: Option<ClientIdentity>,
+    /// The client's name in that certificate, where the listener says which name counts: see [`ClientIdentity::name`].
+    pub client_name: Option<Arc<str>>,
 }
 
 /// The identity in a client's certificate.
@@ -41,6 +45,37 @@ pub struct ClientIdentity {
     pub names: Vec<String>,
     /// SHA-256 of the certificate, in lower-case hex.
     pub fingerprint: String,
+}
+
+impl ClientIdentity {
+    /// The longest name of a client, in bytes.
+    const LONGEST_NAME: usize = 512;
+
+    /// The name of the client: printable ASCII, without spaces at its ends. `None` if the certificate has no name of this
+    /// kind, several, or one that is not usable.
+    pub fn name(&self, kind: ClientNameKind) -> Option<Arc<str>> {
+        let alternative =
+            |prefix: &str| only_one(self.names.iter().filter_map(|name| name.strip_prefix(prefix)));
+        let name = match kind {
+            ClientNameKind::Uri => alternative("URI:"),
+            ClientNameKind::Dns => alternative("DNS:").filter(|name| !name.contains('*')),
+            ClientNameKind::CommonName => only_one(self.common_names.iter().map(String::as_str)),
+        }?;
+        let is_usable = (1..=Self::LONGEST_NAME).contains(&name.len())
+            && name.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+            && name.trim_matches(' ') == name;
+        is_usable.then(|| match kind {
+            // Names of hosts are compared without regard to case.
+            ClientNameKind::Dns => name.to_ascii_lowercase().into(),
+            ClientNameKind::Uri | ClientNameKind::CommonName => name.into(),
+        })
+    }
+}
+
+/// The value of an iterator that has exactly one.
+fn only_one<T>(mut all: impl Iterator<Item = T>) -> Option<T> {
+    let first = all.next()?;
+    all.next().is_none().then_some(first)
 }
 
 impl ConnectionInfo {
@@ -66,6 +101,11 @@ impl ConnectionInfo {
         self.tls.as_ref()?.client.as_ref()
     }
 
+    /// The client's name in its certificate, where the listener says which name counts.
+    pub fn client_name(&self) -> Option<&Arc<str>> {
+        self.tls.as_ref()?.client_name.as_ref()
+    }
+
     /// The IP address; an IPv4 address that is written as IPv6 is given as IPv4.
     pub fn ip(&self) -> IpAddr {
         self.address.ip().to_canonical()
@@ -81,5 +121,57 @@ impl ConnectionInfo {
     /// `https` with TLS, else `http`.
     pub fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(common_names: &[&str], names: &[&str]) -> ClientIdentity {
+        let texts = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect();
+        ClientIdentity {
+            subject: String::new(),
+            common_names: texts(common_names),
+            names: texts(names),
+            fingerprint: String::new(),
+        }
+    }
+
+    /// A client has the one name of the kind that counts, whatever other names its certificate has.
+    #[test]
+    fn client_has_only_name_of_kind() {
+        let all =
+            identity(&["till 7"], &["DNS:Till-7.Shop.Example", "URI:spiffe://shop/Till/7", "email:a@b"]);
+        for (kind, name) in [
+            (ClientNameKind::Uri, "spiffe://shop/Till/7"),
+            (ClientNameKind::Dns, "till-7.shop.example"),
+            (ClientNameKind::CommonName, "till 7"),
+        ] {
+            assert_eq!(all.name(kind).as_deref(), Some(name), "{kind:?}");
+            assert_eq!(identity(&[], &[]).name(kind), None, "{kind:?}");
+        }
+        // A name of one kind in the form of another kind.
+        assert_eq!(identity(&["URI:a"], &["DNS:URI:a"]).name(ClientNameKind::Uri), None);
+    }
+
+    /// A certificate with two names of the kind, or with a name that two readers may read differently, gives no name.
+    #[test]
+    fn ambiguous_name_is_none() {
+        for names in [
+            &["URI:a", "URI:b"][..],
+            &["URI:a", "URI:a"],
+            &["URI:"],
+            &["URI: a"],
+            &["URI:a "],
+            &["URI:a\0"],
+            &["URI:a\r\nb"],
+            &["URI:caf\u{e9}"],
+            &[&format!("URI:{}", "a".repeat(513))],
+        ] {
+            assert_eq!(identity(&[], names).name(ClientNameKind::Uri), None, "{names:?}");
+        }
+        assert_eq!(identity(&[], &["DNS:*.shop.example"]).name(ClientNameKind::Dns), None);
+        assert_eq!(identity(&["a", "b"], &[]).name(ClientNameKind::CommonName), None);
     }
 }

@@ -29,7 +29,7 @@ pub struct ServerConnectionState {
     /// Whether it can have several requests at once, as HTTP/2 has.
     multiplexed: bool,
     /// With several requests at once: the exchanges that may still be under way.
-    exchanges: RefCell<Vec<Weak<Exchange>>>,
+    exchanges: RefCell<Vec<Weak<ServerExchange>>>,
     /// The connection is to be closed with a reset.
     reset: Cell<bool>,
     /// Whether the rest of a request's body is not read for now.
@@ -55,7 +55,7 @@ pub struct ServerConnectionState {
 
 /// One request and its response.
 #[derive(Debug)]
-pub struct Exchange {
+pub struct ServerExchange {
     course: Rc<ServerConnectionState>,
     /// The client let the rest of its body wait for too long.
     pub stalled: Cell<bool>,
@@ -68,7 +68,7 @@ pub struct Exchange {
 
 /// Held by the response; dropped when the HTTP library was given all of it.
 #[derive(Debug)]
-pub struct ResponseTracker(Rc<Exchange>);
+pub struct ResponseTracker(Rc<ServerExchange>);
 
 impl ServerConnectionState {
     /// The state of an HTTP/1.1 connection; its first head began at `since`.
@@ -102,10 +102,10 @@ impl ServerConnectionState {
     }
 
     /// The head of a request is complete.
-    pub fn begin_exchange(self: &Rc<Self>) -> (Rc<Exchange>, ResponseTracker) {
+    pub fn begin_exchange(self: &Rc<Self>) -> (Rc<ServerExchange>, ResponseTracker) {
         self.reading.set(ConnectionReadState::Busy);
         self.writing.set(ConnectionWriteState::Answers);
-        let exchange = Rc::new(Exchange {
+        let exchange = Rc::new(ServerExchange {
             course: self.clone(),
             stalled: Cell::new(false),
             body_state: Cell::new(RequestBodyState::Untouched),
@@ -138,7 +138,7 @@ impl ServerConnectionState {
     }
 
     /// There is nothing to read, and the client does not have to send anything.
-    pub(crate) fn set_waker(&self, waker: &Waker) {
+    pub(crate) fn set_idle_waker(&self, waker: &Waker) {
         let mut waits = self.waits.borrow_mut();
         if !waits.as_ref().is_some_and(|known| known.will_wake(waker)) {
             *waits = Some(waker.clone());
@@ -157,14 +157,14 @@ impl ServerConnectionState {
     }
 
     /// Bytes came.
-    pub(crate) fn record_read(&self) {
+    pub(crate) fn mark_head_started(&self) {
         if let ConnectionReadState::Idle(_) = self.reading.get() {
             self.reading.set(ConnectionReadState::Head(Instant::now()));
         }
     }
 
     /// Since when the connection is idle.
-    pub(crate) fn idle_since(&self, known: Option<Instant>) -> Instant {
+    pub(crate) fn get_or_start_idle(&self, known: Option<Instant>) -> Instant {
         known.unwrap_or_else(|| {
             let now = Instant::now();
             self.reading.set(ConnectionReadState::Idle(Some(now)));
@@ -177,11 +177,11 @@ impl ServerConnectionState {
         self.writing.set(ConnectionWriteState::Owed(left));
     }
 
-    pub(crate) fn reset(&self) {
+    pub(crate) fn request_connection_reset(&self) {
         self.reset.set(true);
     }
 
-    pub(crate) fn is_reset(&self) -> bool {
+    pub(crate) fn is_reset_requested(&self) -> bool {
         self.reset.get()
     }
 
@@ -196,7 +196,7 @@ impl ServerConnectionState {
 
     /// Since when the connection is quiet: every request is answered in full, and every response is written.
     pub(crate) fn quiet_since(&self) -> Option<Instant> {
-        if self.unwritten.get() || self.unsent.has_bytes() {
+        if self.unwritten.get() || self.unsent.has_unsent_bytes() {
             return None;
         }
         if self.multiplexed {
@@ -236,7 +236,7 @@ impl ServerConnectionState {
         let mut exchanges = self.exchanges.borrow_mut();
         exchanges.retain(|exchange| exchange.strong_count() > 0);
         let mut under_way =
-            H2Snapshot { exchanges: exchanges.len(), unsent: self.unsent.has_bytes(), not_taken: 0 };
+            H2Snapshot { exchanges: exchanges.len(), unsent: self.unsent.has_unsent_bytes(), not_taken: 0 };
         for exchange in exchanges.iter().filter_map(Weak::upgrade).filter(|exchange| exchange.given.get()) {
             exchange.seen.set(exchange.seen.get().saturating_add(1));
             under_way.not_taken = under_way.not_taken.max(exchange.seen.get());
@@ -254,7 +254,7 @@ const HEAD_COMES: Duration = Duration::from_secs(2);
 /// Ended exchanges are removed from the list when it has this many.
 const FORGET_AT: usize = 256;
 
-impl Exchange {
+impl ServerExchange {
     pub fn body_state(&self) -> RequestBodyState {
         self.body_state.get()
     }
@@ -320,7 +320,7 @@ impl Drop for ResponseTracker {
     }
 }
 
-impl Drop for Exchange {
+impl Drop for ServerExchange {
     /// Called when both the response and the request's body are over.
     fn drop(&mut self) {
         if self.course.multiplexed {

@@ -15,7 +15,7 @@ use crate::connection_info::ConnectionInfo;
 
 /// A network: connects and listens.
 pub trait Network: Clone + 'static {
-    type Stream: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static;
+    type Stream: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static;
     type Listener: Accept<Stream = Self::Stream>;
 
     /// The addresses of `host:port`. The name may come from another gateway, so it never yields a socket path of this
@@ -44,13 +44,13 @@ pub trait Accept: 'static {
 }
 
 /// How a connection ends: with a reset, or in order.
-pub trait CloseControl {
+pub trait ResetOnClose {
     /// From now on closing discards unsent bytes and resets the connection, if the socket can do that. The kernel does
     /// so as well when the process ends or is killed.
     fn reset_on_close(&self);
 
     /// Takes [`Self::reset_on_close`] back: from now on closing sends the bytes that are left, and then the end.
-    fn close_in_order(&self);
+    fn flush_on_close(&self);
 
     /// The longest time for which the kernel tries to deliver a byte that the peer does not acknowledge. Then it
     /// gives the connection up, even if this process stands still. `None`: the kernel's default.
@@ -70,10 +70,10 @@ pub trait CloseControl {
 }
 
 /// A pipe in memory, for tests and simulations: its end is not observed.
-impl CloseControl for tokio::io::DuplexStream {
+impl ResetOnClose for tokio::io::DuplexStream {
     fn reset_on_close(&self) {}
 
-    fn close_in_order(&self) {}
+    fn flush_on_close(&self) {}
 }
 
 /// An address, or the path of a socket on this machine.

@@ -14,7 +14,7 @@ pub enum AdmitOperationError {
     InProgress,
     #[error(
         "nobody knows what came of operation {reference}; `{}` shows it",
-        command_hint::command_line(command_hint::HintedProcessKind::Gateway, "once list")
+        command_hint::command_line(command_hint::CommandHintTarget::Gateway, "once list")
     )]
     Unknown { reference: String },
     #[error("the lock was lost before the operation was written down")]

@@ -46,7 +46,7 @@ async fn sweep_round<L: ZkClient>(live: &ActiveSession<L>, index: &OperationInde
         Err(fault) => return Err(fault),
     };
     shards.sort_unstable();
-    let now = if shards.is_empty() { 0 } else { current_time_ms(live).await? };
+    let now = if shards.is_empty() { 0 } else { conservative_now_ms(live).await? };
     let mut read = 0;
     for _ in 0..SHARDS_PER_ROUND.min(shards.len()) {
         if read < RECORDS_PER_ROUND
@@ -63,7 +63,7 @@ async fn sweep_round<L: ZkClient>(live: &ActiveSession<L>, index: &OperationInde
 }
 
 /// Milliseconds since 1970, by the earlier of two clocks.
-async fn current_time_ms<L: ZkClient>(live: &ActiveSession<L>) -> Result<u64, ZkError> {
+async fn conservative_now_ms<L: ZkClient>(live: &ActiveSession<L>) -> Result<u64, ZkError> {
     let member = format!("{}/{}", live.paths.members_path(), live.member);
     let beaten = live.client.stat(&member).await?.map_or(0, |seen| seen.modified);
     Ok(beaten.min(unix_seconds().saturating_mul(1000)))
@@ -126,7 +126,7 @@ async fn scan_shard<L: ZkClient>(
             }
         }
     }
-    index.update_shard(name, &known, &admitted, shard);
+    index.record_shard_scan(name, &known, &admitted, shard);
     Ok(read)
 }
 

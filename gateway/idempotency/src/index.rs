@@ -113,7 +113,7 @@ impl OperationIndex {
 
     /// Records a complete scan of a shard. `known`: the snapshot from before the scan. `admitted`: the attempts whose
     /// records were still in the admitted state.
-    pub(super) fn update_shard(
+    pub(super) fn record_shard_scan(
         &self,
         name: &str,
         known: &OperationShardSnapshot,
@@ -269,7 +269,7 @@ mod tests {
         index.record_unknown_outcome(old, id);
         let known = index.snapshot("ab");
         index.record_unknown_outcome(new, id);
-        index.update_shard(
+        index.record_shard_scan(
             "ab",
             &known,
             &[old].into(),
@@ -280,10 +280,10 @@ mod tests {
                 && index.has_recorded_unknown_outcome(&new.to_string())
         );
         let elsewhere = index.snapshot("cd");
-        index.update_shard("cd", &elsewhere, &HashSet::new(), OperationShard::default());
+        index.record_shard_scan("cd", &elsewhere, &HashSet::new(), OperationShard::default());
         assert!(index.has_recorded_unknown_outcome(&old.to_string()), "another shelf says nothing of it");
         let known = index.snapshot("ab");
-        index.update_shard(
+        index.record_shard_scan(
             "ab",
             &known,
             &[new].into(),
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(index.unknown_count(), None);
         for (name, expected) in [("0a", None), ("7f", None), ("ff", Some(3)), ("0a", Some(3))] {
             let shard = OperationShard { unknown: 1, ..OperationShard::default() };
-            index.update_shard(name, &index.snapshot(name), &HashSet::new(), shard);
+            index.record_shard_scan(name, &index.snapshot(name), &HashSet::new(), shard);
             index.retain_shards(&shards, NOW);
             assert_eq!(index.unknown_count(), expected, "{name}");
         }
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(index.check_quota(&owner, quota), Err(AdmitOperationError::RouteFull));
         let shard = |owners| OperationShard { owners, ..OperationShard::default() };
         let ours = Arc::new(owner.clone());
-        index.update_shard(
+        index.record_shard_scan(
             "ab",
             &index.snapshot("ab"),
             &HashSet::new(),
@@ -339,7 +339,7 @@ mod tests {
             Err(AdmitOperationError::RouteFull),
             "counted twice, or not at all"
         );
-        index.update_shard("ab", &index.snapshot("ab"), &HashSet::new(), shard(vec![ours]));
+        index.record_shard_scan("ab", &index.snapshot("ab"), &HashSet::new(), shard(vec![ours]));
         assert_eq!(index.check_quota(&owner, quota), Ok(()));
         index.retain_shards(&[], NOW);
         index.record_admitted(&id, &owner);
@@ -363,7 +363,7 @@ mod tests {
         /// The answers just after a scan, and a minute and a second later.
         fn record_shard(&mut self, name: &str, former: bool) -> [bool; 2] {
             let shard = OperationShard { former, ..OperationShard::default() };
-            self.census.update_shard(name, &self.census.snapshot(name), &HashSet::new(), shard);
+            self.census.record_shard_scan(name, &self.census.snapshot(name), &HashSet::new(), shard);
             self.check_twice()
         }
 

@@ -22,7 +22,7 @@ use std::{sync::Arc, time::Duration};
 
 use fencegate_policies::{
     key::ResourceKey,
-    operation::OperationHeader,
+    operation::FencingOperationHeader,
     plan::{OperationEndStatus, OperationQuota},
     token::FencingToken,
 };
@@ -34,7 +34,7 @@ use self::{error::AdmitOperationError, quota::QuotaOwner};
 /// A request that is an operation, and the lock under which it is to be sent.
 #[derive(Debug, Clone)]
 pub struct OperationToRecord {
-    pub operation: OperationHeader,
+    pub operation: FencingOperationHeader,
     pub keys: Vec<ResourceKey>,
     /// Paths of the lock nodes: the transaction that writes the record checks that all of them exist.
     pub nodes: Arc<[String]>,

@@ -132,7 +132,7 @@ impl OperationRecord {
 /// The parent of a lock node that is shared with other programs; `None` for a native one.
 fn foreign_lock_parent(key: &ResourceKey, node: &str) -> Option<String> {
     let (parent, _) = node.rsplit_once('/')?;
-    let native = format!("/locks/{:02x}/{}", key.shard(), key.lock_segment());
+    let native = format!("/locks/{:02x}/{}", key.lock_shard(), key.lock_segment());
     (!parent.ends_with(&native)).then(|| parent.to_owned())
 }
 
@@ -147,7 +147,7 @@ impl From<OperationOutcome> for OperationState {
 }
 
 /// How often a node of this version has to be written in one transaction, so that its new version means `admitted`.
-pub(crate) fn admitting_write_count(version: i32) -> usize {
+pub(crate) fn writes_to_admit(version: i32) -> usize {
     3 - usize::try_from(version.rem_euclid(3)).expect("below 3")
 }
 
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn readmitted_record_has_admitted_version() {
         for version in [1, 2, 4, 5, 1000] {
-            let next = version + i32::try_from(admitting_write_count(version)).expect("small");
+            let next = version + i32::try_from(writes_to_admit(version)).expect("small");
             assert!(next % 3 == 0 && !can_mark_outlived(next) && !is_deletable(next), "{version} {next}");
             let states = [can_mark_outlived(version), is_deletable(version)];
             assert_eq!(states, [version % 3 == 1, version % 3 == 2], "{version}");

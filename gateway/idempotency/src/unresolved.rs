@@ -29,7 +29,7 @@ pub enum ResolveOperationError {
     Read { path: String, source: ZkError },
     #[error(
         "no operation is unknown under the reference `{0}`; `{list}` shows those that are",
-        list = command_hint::command_line(command_hint::HintedProcessKind::Gateway, "once list")
+        list = command_hint::command_line(command_hint::CommandHintTarget::Gateway, "once list")
     )]
     NotFound(String),
     #[error("`{0}` means more than one operation; give more of it")]

@@ -7,7 +7,7 @@ use fencegate_process::{failpoint, randomness::Guid};
 use fencegate_recipe::lock_node::{REFUSED_PAUSE, RETRY_PAUSE};
 use fencegate_zookeeper::session::{
     active_session::{ActiveSession, CurrentSession},
-    client::{MultiError, MultiOp, NodeKind, ZkClient, ZkError},
+    client::{MultiError, MultiOp, NodeCreateMode, ZkClient, ZkError},
 };
 use tokio::time::sleep;
 use tracing::{debug, warn};
@@ -16,7 +16,7 @@ use super::{
     OperationAdmissionRequest, OperationOutcome, OperationToRecord,
     error::AdmitOperationError,
     index::{OperationIndex, OperationShardCounts},
-    record::{OperationRecord, OperationState, admitting_write_count},
+    record::{OperationRecord, OperationState, writes_to_admit},
 };
 
 /// How often the write is retried because other requests created or removed the node meanwhile.
@@ -35,7 +35,7 @@ impl WriteOperationRecordError {
     }
 
     /// The same error for a write that was sent and may have been done.
-    fn into_unsettled(self) -> Self {
+    fn into_unsettled_error(self) -> Self {
         match self {
             Self::Refused(error @ AdmitOperationError::Service(_)) => Self::Unsettled(error),
             // The record that was found is another attempt's.
@@ -149,8 +149,11 @@ impl OperationNode {
                 }
             }
             let looked = read_record(live, &path).await;
-            let found =
-                if unheard { looked.map_err(WriteOperationRecordError::into_unsettled)? } else { looked? };
+            let found = if unheard {
+                looked.map_err(WriteOperationRecordError::into_unsettled_error)?
+            } else {
+                looked?
+            };
             instead_of = match found {
                 None => {
                     room?;
@@ -214,11 +217,11 @@ impl OperationNode {
         let mut steps: Vec<_> = held.collect();
         let version = match instead_of {
             None => {
-                steps.push(MultiOp::Create { path: &path, data: &data, kind: NodeKind::Persistent });
+                steps.push(MultiOp::Create { path: &path, data: &data, kind: NodeCreateMode::Persistent });
                 0
             }
             Some(version) => {
-                let writes = admitting_write_count(version);
+                let writes = writes_to_admit(version);
                 steps.push(MultiOp::Check { path: &path, version });
                 steps.extend((0..writes).map(|_| MultiOp::Set { path: &path, data: &data }));
                 version + i32::try_from(writes).expect("two at most")
@@ -357,7 +360,7 @@ async fn create_shard<L: ZkClient>(
     id: &OperationId,
 ) -> Result<(), WriteOperationRecordError> {
     for path in [live.paths.operations_path(), live.paths.operation_shard_path(id)] {
-        match live.client.create(&path, b"", NodeKind::Persistent).await {
+        match live.client.create(&path, b"", NodeCreateMode::Persistent).await {
             Ok(_) | Err(ZkError::NodeExists | ZkError::Ambiguous(_)) => {}
             Err(ZkError::SessionEnded) => return Err(WriteOperationRecordError::session_ended()),
             Err(fault) => return Err(AdmitOperationError::Service(fault.to_string()).into()),
@@ -370,7 +373,7 @@ async fn wait_for_session<L>(current: &CurrentSession<L>) -> Rc<ActiveSession<L>
     loop {
         match current.session() {
             Some(live) => return live,
-            None => current.changed().await,
+            None => current.wait_session_changed().await,
         }
     }
 }

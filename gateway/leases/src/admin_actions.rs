@@ -13,7 +13,7 @@ use super::{
 
 /// The reason for which an action has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeaseActionError {
+pub enum AdminLeaseActionError {
     /// This gateway has no lease with this reference.
     NotFound,
     /// The lease is over.
@@ -30,13 +30,18 @@ impl LeaseTable {
     ///
     /// # Errors
     /// There is no such lease here, it is over, or `why` is not a line.
-    pub fn revoke(&self, reference: &str, why: &str, operator: &str) -> Result<Arc<Lease>, LeaseActionError> {
+    pub fn request_release(
+        &self,
+        reference: &str,
+        why: &str,
+        operator: &str,
+    ) -> Result<Arc<Lease>, AdminLeaseActionError> {
         let why = check_reason(why)?;
         let lease = self.find_by_reference(reference)?;
         if lease.is_over() {
-            return Err(LeaseActionError::Over);
+            return Err(AdminLeaseActionError::Over);
         }
-        lease.revoke(why);
+        lease.request_release(why);
         info!(lease = reference, operator, "lease.revoked");
         Ok(lease)
     }
@@ -52,14 +57,14 @@ impl LeaseTable {
         reference: &str,
         why: Option<&str>,
         operator: &str,
-    ) -> Result<Arc<Lease>, LeaseActionError> {
+    ) -> Result<Arc<Lease>, AdminLeaseActionError> {
         let why = why.map(check_reason).transpose()?;
         let lease = self.find_by_reference(reference)?;
         if let Some(why) = why.filter(|_| !lease.is_over()) {
-            lease.revoke(why);
+            lease.request_release(why);
         }
         if !self.try_end(&lease, LeaseEndReason::Broken) {
-            return Err(LeaseActionError::Over);
+            return Err(AdminLeaseActionError::Over);
         }
         info!(lease = reference, operator, "lease.broken");
         Ok(lease)
@@ -69,13 +74,13 @@ impl LeaseTable {
     ///
     /// # Errors
     /// There is no such lease here.
-    pub fn find_by_reference(&self, reference: &str) -> Result<Arc<Lease>, LeaseActionError> {
+    pub fn find_by_reference(&self, reference: &str) -> Result<Arc<Lease>, AdminLeaseActionError> {
         let lease = LeaseReference::parse(reference).and_then(|reference| self.look_up(reference));
-        lease.ok_or(LeaseActionError::NotFound)
+        lease.ok_or(AdminLeaseActionError::NotFound)
     }
 }
 
-fn check_reason(why: &str) -> Result<Arc<str>, LeaseActionError> {
+fn check_reason(why: &str) -> Result<Arc<str>, AdminLeaseActionError> {
     let fits = !why.is_empty() && why.len() <= MAX_REASON_LEN && is_single_line(why);
-    fits.then(|| why.into()).ok_or(LeaseActionError::InvalidReason)
+    fits.then(|| why.into()).ok_or(AdminLeaseActionError::InvalidReason)
 }

@@ -7,6 +7,7 @@ pub mod admin;
 pub mod client;
 pub mod context;
 mod elections;
+pub mod grant;
 mod key_queue;
 pub mod watch;
 
@@ -16,10 +17,10 @@ use axum::{
 };
 use fencegate_refusal::{Refusal, RefusalReason};
 
-use self::context::LeaseApi;
+use self::context::LeaseApiState;
 
 /// The routes. Each request must have a [`context::LeaseCaller`] as an extension.
-pub fn routes(interface: LeaseApi) -> Router {
+pub fn routes(interface: LeaseApiState) -> Router {
     let v1 = Router::new()
         .route("/leases", get(admin::list).post(client::acquire))
         .route("/leases/{reference}", get(client::show).delete(client::release))

@@ -25,7 +25,7 @@ impl LeaseAuth {
     ///
     /// # Errors
     /// A file cannot be used.
-    pub fn load(leases: Option<&plan::LeasePlan>) -> Result<Self, BearerTokenError> {
+    pub fn load(leases: Option<&plan::LeaseGrantSettings>) -> Result<Self, BearerTokenError> {
         let principals = leases.map(|leases| &*leases.principals).unwrap_or_default();
         let known = |principal: &LeasePrincipal| {
             let credential = match &principal.shows {

@@ -1,4 +1,4 @@
-//! The tasks for the thread of the leases.
+//! The commands to the thread of the leases.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,12 +11,12 @@ use super::{
     peer_client::{PeerRequest, PeerResponse},
 };
 
-/// A task for the thread of the leases.
-pub(super) enum LeaseCommand {
+/// A command to the thread of the leases.
+pub(super) enum LeaseThreadCommand {
     /// Waits for the lock of a lease.
     Acquire { lease: Arc<Lease>, wait: Duration },
     /// Queries the gateway whose session has this member node.
-    AskPeer { member: String, question: PeerRequest, told: oneshot::Sender<Result<PeerResponse, Refusal>> },
+    AskPeer { member: String, request: PeerRequest, reply: oneshot::Sender<Result<PeerResponse, Refusal>> },
     /// Follow the credential files of these principals, in place of the former ones.
     FollowCredentials(LeaseAuth),
 }

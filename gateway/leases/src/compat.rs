@@ -9,7 +9,7 @@ use fencegate_policies::{key::ResourceKey, plan::GatewayPlan, plan_digest::Publi
 use fencegate_refusal::{Refusal, RefusalReason};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::lease_table::LeaseTable;
+use super::{context::LeaseContext, lease_table::LeaseTable};
 
 /// The time limit for ZooKeeper to publish a changed plan, and for requests under the keys of the last plan to end.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ impl LeaseTable {
         keys: &[ResourceKey],
     ) -> Result<i64, Refusal> {
         let deadline = Instant::now() + PUBLISH_TIMEOUT;
-        match timeout_at(deadline, self.in_force.wait_open(gateway, keys)).await {
+        match timeout_at(deadline, self.config().wait_open(gateway, keys)).await {
             Ok(true) => {}
             Ok(false) => {
                 return Err(Refusal::new(RefusalReason::LockService, "another plan is being taken over"));
@@ -55,15 +55,16 @@ impl LeaseTable {
             patterns.map(|pattern| PublishedFencedRoute::for_lease_pattern(&pattern.to_string(), &all));
         let routes = all.iter().zip(gives).filter(|(_, gives)| *gives).map(|(route, _)| route.clone());
         let routes: Vec<_> = routes.chain(leases).collect();
-        let mut news = self.agreement.subscribe();
+        let LeaseContext { locks, compat, .. } = &self.context;
+        let mut changes = compat.subscribe();
         loop {
-            let session = self.keeper.session_id_for(&keys[0]).ok_or_else(|| {
+            let session = locks.session_id_for(&keys[0]).ok_or_else(|| {
                 Refusal::new(
                     RefusalReason::LockService,
                     "there is no session that the lock could be taken by",
                 )
             })?;
-            let statuses = routes.iter().map(|route| self.agreement.route_compatibility(session, route));
+            let statuses = routes.iter().map(|route| compat.route_compatibility(session, route));
             match statuses.into_iter().find(|status| *status != RouteCompatibility::Compatible) {
                 None => return Ok(session),
                 Some(RouteCompatibility::Incompatible(by)) => {
@@ -73,7 +74,7 @@ impl LeaseTable {
                 Some(_) => {}
             }
             tokio::select! {
-                _ = news.changed() => {}
+                _ = changes.changed() => {}
                 () = sleep_until(deadline) => {
                     let why = "FG0550: the route or the pattern is new, and other gateways do not know of it yet";
                     return Err(Refusal::new(RefusalReason::ConfigMismatch, why));

@@ -70,7 +70,7 @@ impl ElectionWatches {
     }
 
     /// The number of elections that have followers.
-    pub(crate) fn watch_count(&self) -> usize {
+    pub(crate) fn watched_election_count(&self) -> usize {
         self.lock_watches().watched.values().filter(|sender| !sender.is_closed()).count()
     }
 
@@ -163,14 +163,14 @@ mod tests {
         let mut other =
             followed.subscribe("primary", &jobs, 2, |_| panic!("a second one looks")).expect("the second");
         assert!(followed.subscribe("other", &jobs, 2, |_| panic!("a third one looks")).is_none());
-        assert_eq!(followed.watch_count(), 1);
+        assert_eq!(followed.watched_election_count(), 1);
         looks[0].send_modify(|seen| assert!(seen.replace_if_newer(led_by(Some(1)))));
         for follower in [&mut one, &mut other] {
             assert_eq!(follower.next().await.and_then(|told| told.leader?.number), Some(1));
         }
         drop((one, other));
         assert!(looks[0].is_closed(), "somebody looks for nobody");
-        assert_eq!(followed.watch_count(), 0);
+        assert_eq!(followed.watched_election_count(), 0);
         let again = followed.subscribe("primary", &jobs, 2, |told| looks.push(told));
         assert!(again.is_some(), "those that have left count");
         assert_eq!(looks.len(), 2);

@@ -1,4 +1,14 @@
 //! One lease: waiting for its lock, holding it, or over, and the time at which it ends by itself.
+//!
+//! # Invariant
+//! A lease whose id is in the answer to a client (a *disclosed* one) never ends because a request went away: it ends by
+//! a release, by its own times, by an operator, or with its lock. A lease whose id is in no answer lives only while a
+//! request waits that may still be answered with it. It ends with the last of these requests, and its name is free at
+//! once, because no client can use it, renew it or give it back.
+//!
+//! So the id is disclosed, and the promise is made, in the one critical section that takes the snapshot for the answer.
+//! Whoever ends a lease for the lack of a client decides in the same mutex. A grant alone discloses nothing: the request
+//! that waits for it may stand still, or be gone, and a repeat under the same name may be answered first.
 
 use std::{
     collections::HashSet,
@@ -8,7 +18,7 @@ use std::{
 
 use fencegate_config::active_config::RunningRequestGuard;
 use fencegate_lock::manager::{
-    call_chain::CallbackError, grant_guard::GrantGuard, leased_lock::LeasedLock,
+    call_chain::NestedRequestError, grant_guard::GrantGuard, leased_lock::LeasedLock,
     lock_request::LockWaitProgress,
 };
 use fencegate_policies::{
@@ -36,7 +46,7 @@ pub struct Lease {
     pub principal: Arc<str>,
     /// The client's note, shown to clients that look up the holder of the key.
     pub note: Option<Arc<str>>,
-    pub(super) name: Option<GrantName>,
+    pub(super) name: Option<LeaseIdempotencyKey>,
     pub began: BootInstant,
     /// The greatest age of the lease is reached then.
     ends: BootInstant,
@@ -119,13 +129,13 @@ pub struct NewLease {
     /// For a request that another proxy forwards: a reload that changes the key of its resource waits for the lease.
     pub request: Option<RunningRequestGuard>,
     /// Its client has named the request for it.
-    pub name: Option<GrantName>,
+    pub name: Option<LeaseIdempotencyKey>,
 }
 
 /// The name that a client has given to its request for a lease (`Idempotency-Key`). A repeat under it gets the same lease: its
 /// client may not have read the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GrantName {
+pub struct LeaseIdempotencyKey {
     pub key: Arc<str>,
     /// A digest of the request. A repeat is the same request.
     pub fingerprint: u64,
@@ -155,6 +165,8 @@ impl Lease {
             promised: now,
             revocation: None,
             was_held: false,
+            is_disclosed: false,
+            pending_requests: 1,
         };
         let ahead = Arc::default();
         let changes = watch::Sender::new(1);
@@ -200,13 +212,33 @@ impl Lease {
         self.changes.send_modify(|revision| *revision += 1);
     }
 
+    /// Counts one more request that may be answered with the lease. Returns false, and counts nothing, if the lease is
+    /// over.
+    pub(super) fn add_pending_request(&self) -> bool {
+        let mut state = self.lock_state();
+        let lives = !matches!(state.stage, LeaseStage::Over { .. });
+        if lives {
+            state.pending_requests += 1;
+        }
+        lives
+    }
+
+    /// One of the counted requests is answered, or gone. If no other one is left and the id is in no answer, this ends
+    /// the lease.
+    pub(super) fn remove_pending_request(&self, why: LeaseEndReason) -> Option<LeaseHoldAtEnd> {
+        self.end_with(|state| {
+            state.pending_requests -= 1;
+            (state.pending_requests == 0 && !state.is_disclosed).then_some(why)
+        })
+    }
+
     /// The lock of the lease was granted. If the lease is over, the lock is released at once.
     pub(super) fn on_granted(&self, lock: LeasedLock) {
         let mut state = self.lock_state();
         let now = self.clock.now();
         if !matches!(state.stage, LeaseStage::Waiting) || state.lapse_reason(now, self.ends).is_some() {
             drop(state);
-            return lock.release();
+            return lock.release_when_idle();
         }
         state.stage = LeaseStage::Held { lock: Arc::new(lock), since: now };
         state.was_held = true;
@@ -231,12 +263,15 @@ impl Lease {
         ended.map(|ended| (ended, word))
     }
 
-    fn end_with(&self, why: impl FnOnce(&LeaseState) -> Option<LeaseEndReason>) -> Option<LeaseHoldAtEnd> {
+    fn end_with(
+        &self,
+        why: impl FnOnce(&mut LeaseState) -> Option<LeaseEndReason>,
+    ) -> Option<LeaseHoldAtEnd> {
         let mut state = self.lock_state();
         if matches!(state.stage, LeaseStage::Over { .. }) {
             return None;
         }
-        let why = why(&state)?;
+        let why = why(&mut state)?;
         let now = self.clock.now();
         // After a release its own client does not work under it any more. Of a lost set some nodes may be left, which
         // were promised as well.
@@ -258,10 +293,10 @@ impl Lease {
         };
         drop(state);
         if let Some(lock) = given {
-            lock.release();
+            lock.release_when_idle();
         }
         if !kept {
-            self.release_request_guard();
+            self.stop_blocking_reloads();
         }
         self.notify_changed();
         Some(ended)
@@ -279,13 +314,13 @@ impl Lease {
         let given = lock.take();
         drop(state);
         if let Some(lock) = given {
-            lock.release();
+            lock.release_when_idle();
         }
-        self.release_request_guard();
+        self.stop_blocking_reloads();
     }
 
     /// Reloads do not wait for this lease any more.
-    fn release_request_guard(&self) {
+    fn stop_blocking_reloads(&self) {
         self.request.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
@@ -302,7 +337,7 @@ impl Lease {
     }
 
     /// An operator requests the client to release it. The first reason stays.
-    pub fn revoke(&self, why: Arc<str>) {
+    pub fn request_release(&self, why: Arc<str>) {
         self.lock_state().revocation.get_or_insert(why);
         self.notify_changed();
     }
@@ -311,10 +346,11 @@ impl Lease {
         matches!(self.lock_state().stage, LeaseStage::Over { .. })
     }
 
-    /// True if the lease is over and never had its lock, so that its client can have worked under nothing.
-    pub(super) fn ended_without_lock(&self) -> bool {
+    /// True if the lease is over and no client can have worked under it: it never had its lock, or its id is in no
+    /// answer. After the end this changes no more.
+    pub(super) fn ended_unused(&self) -> bool {
         let state = self.lock_state();
-        matches!(state.stage, LeaseStage::Over { .. }) && !state.was_held
+        matches!(state.stage, LeaseStage::Over { .. }) && !(state.was_held && state.is_disclosed)
     }
 
     /// How long the lease has been over; `None` before its end.
@@ -331,17 +367,23 @@ impl Lease {
         self.over_for().is_none_or(|over| over.is_zero())
     }
 
-    /// A snapshot for its client, as a promise: a lock that is reported as held stays held for that long, whatever
-    /// ends the lease.
-    pub fn promised_snapshot(&self) -> LeaseSnapshot {
-        self.snapshot_with(true)
+    /// A snapshot for an answer that has the id of the lease, as a promise: a lock that is reported as held stays held
+    /// for that long, whatever ends the lease.
+    pub(super) fn snapshot_and_promise(&self) -> LeaseSnapshot {
+        self.snapshot_with_promise(|_| true)
+    }
+
+    /// The same for an answer that has the id only if the lease holds its lock.
+    pub(super) fn promised_grant(&self) -> LeaseSnapshot {
+        self.snapshot_with_promise(|stage| matches!(stage, LeaseStage::Held { .. }))
     }
 
     pub fn snapshot(&self) -> LeaseSnapshot {
-        self.snapshot_with(false)
+        self.snapshot_with_promise(|_| false)
     }
 
-    fn snapshot_with(&self, promises: bool) -> LeaseSnapshot {
+    /// `discloses`: whether the answer has the id, by the stage of the lease.
+    fn snapshot_with_promise(&self, discloses: impl FnOnce(&LeaseStage) -> bool) -> LeaseSnapshot {
         let revision = *self.changes.borrow();
         let mut state = self.lock_state();
         let now = self.clock.now();
@@ -349,7 +391,8 @@ impl Lease {
         let stage = match &state.stage {
             LeaseStage::Waiting => LeaseStageSnapshot::Waiting { ahead: self.ahead.nodes_ahead() },
             LeaseStage::Held { lock, since } => {
-                let proven = if lock.is_held_at(now) { lock.expires_at().since(now) } else { Duration::ZERO };
+                let proven =
+                    if lock.is_held_at(now) { lock.session_expires_at().since(now) } else { Duration::ZERO };
                 LeaseStageSnapshot::Held {
                     lock: lock.clone(),
                     held_for: proven.min(expires_in),
@@ -361,8 +404,12 @@ impl Lease {
                 LeaseStageSnapshot::Over { why: why.clone(), kept_for }
             }
         };
-        if let (LeaseStageSnapshot::Held { held_for, .. }, true) = (&stage, promises) {
-            state.promised = state.promised.max(now + *held_for);
+        if discloses(&state.stage) {
+            // The id of a lease that is over is of no use.
+            state.is_disclosed |= !matches!(stage, LeaseStageSnapshot::Over { .. });
+            if let LeaseStageSnapshot::Held { held_for, .. } = &stage {
+                state.promised = state.promised.max(now + *held_for);
+            }
         }
         LeaseSnapshot {
             expires_in: if matches!(stage, LeaseStageSnapshot::Over { .. }) {
@@ -396,7 +443,7 @@ impl Lease {
 
     /// The keys as guards, tickets and services receive them: the holder of one of several permits has watermarks of
     /// its own.
-    pub fn shown_keys(&self, lock: &LeasedLock) -> Vec<ResourceKey> {
+    pub fn keys_with_permit(&self, lock: &LeasedLock) -> Vec<ResourceKey> {
         lock.permit()
             .map_or_else(|| self.keys.to_vec(), |permit| ResourceKey::all_for_permit(&self.keys, permit))
     }
@@ -411,8 +458,8 @@ impl Lease {
         // The turn may have come after the end of the lease, and before the sweep has recorded that.
         self.held_lock()?;
         entered.map_err(|error| match error {
-            CallbackError::Unproven => UseLeaseError::Unproven,
-            CallbackError::Upgrade => UseLeaseError::Upgrade,
+            NestedRequestError::Unproven => UseLeaseError::Unproven,
+            NestedRequestError::Upgrade => UseLeaseError::Upgrade,
             _ => UseLeaseError::Over,
         })
     }

@@ -23,16 +23,25 @@ pub(crate) fn lease_document(
     leases: &LeaseTable,
     reader: LeaseDocumentAudience<'_>,
 ) -> LeaseDocument {
-    let glance = if matches!(reader, LeaseDocumentAudience::Client(_)) {
-        lease.promised_snapshot()
-    } else {
-        lease.snapshot()
+    let snapshot = match reader {
+        LeaseDocumentAudience::Client(_) => lease.snapshot_and_promise(),
+        LeaseDocumentAudience::Public => lease.snapshot(),
     };
-    let LeaseSnapshot { stage, ttl, expires_in, revocation, revision, age } = glance;
+    snapshot_document(lease, snapshot, leases, reader)
+}
+
+/// The same by a snapshot that was taken before; for a client it is a promised one.
+pub(crate) fn snapshot_document(
+    lease: &Lease,
+    snapshot: LeaseSnapshot,
+    leases: &LeaseTable,
+    reader: LeaseDocumentAudience<'_>,
+) -> LeaseDocument {
+    let LeaseSnapshot { stage, ttl, expires_in, revocation, revision, age } = snapshot;
     let mut document = LeaseDocument {
         lease: None,
         reference: lease.id.reference().to_string(),
-        gateway: leases.gateway.to_string(),
+        gateway: leases.context.gateway.to_string(),
         state: String::new(),
         why: None,
         revision,
@@ -67,13 +76,14 @@ pub(crate) fn lease_document(
             document.held_for_ms =
                 matches!(reader, LeaseDocumentAudience::Client(_)).then(|| millis(held_for));
             if let LeaseDocumentAudience::Client(Some(tickets)) = reader {
-                let ticket = tickets.ticket(&lease.shown_keys(&lock), token, lease.mode, lock.session_id());
+                let ticket =
+                    tickets.ticket(&lease.keys_with_permit(&lock), token, lease.mode, lock.session_id());
                 document.ticket = ticket.and_then(|ticket| ticket.to_str().ok().map(str::to_owned));
             }
         }
         LeaseStageSnapshot::Over { why, .. } => {
             document.state = OVER.into();
-            document.why = Some(reason_text(&why));
+            document.why = Some(end_reason_code(&why));
         }
     }
     if matches!(reader, LeaseDocumentAudience::Client(_)) {
@@ -83,7 +93,7 @@ pub(crate) fn lease_document(
 }
 
 /// Why a lease is over, for programs.
-pub fn reason_text(why: &LeaseEndReason) -> String {
+pub fn end_reason_code(why: &LeaseEndReason) -> String {
     match why {
         LeaseEndReason::Refused(refusal) => refusal.reason.word().to_owned(),
         why => why.as_str().to_owned(),

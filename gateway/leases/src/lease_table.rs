@@ -1,29 +1,21 @@
-//! All leases of this gateway. Begins leases within the policy's bounds, finds them, and ends those whose time is
-//! over.
+//! All leases of this gateway. [`admission`] begins them within the policy's bounds; this module finds them, and ends
+//! those whose time is over.
 
+pub(crate) mod admission;
 pub mod config_switch;
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
-use fencegate_config::{
-    bearer::BearerTokenError, current_config::CurrentConfig, process_context::ProcessContext,
-};
-use fencegate_lock::manager::lock_manager::LockManager;
-use fencegate_metrics::LeaseMetrics;
-use fencegate_peers::plan_compat::PlanCompat;
+use fencegate_config::{bearer::BearerTokenError, current_config::CurrentConfig};
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{self, GatewayPlan, LockLocation, LockMode},
+    plan::{self, LockLocation, LockMode},
 };
-use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
 use fencegate_protocol::lease_id::{LeaseId, LeaseReference};
 use fencegate_refusal::{Refusal, RefusalReason};
 use fencegate_zookeeper::session::paths::ZkPaths;
@@ -32,28 +24,25 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::{
-    auth::{LeaseAuth, may_take},
-    command::LeaseCommand,
-    lease::{Lease, LeaseEndReason, LeaseHoldAtEnd, LeaseStageSnapshot, NewLease},
+    auth::LeaseAuth,
+    command::LeaseThreadCommand,
+    context::LeaseContext,
+    election_watch::ElectionWatches,
+    lease::{Lease, LeaseEndReason, LeaseHoldAtEnd, LeaseStageSnapshot},
 };
 
 /// The leases of one process. No lease is granted while the plan has no `leases`; existing leases continue.
 pub struct LeaseTable {
+    pub(super) context: LeaseContext,
     all: Mutex<LeaseIndex>,
-    terms: ArcSwap<LeaseSettings>,
-    pub(super) gateway: Arc<str>,
-    pub(super) keeper: LockManager,
-    clock: SharedClock,
-    /// Tasks for the thread that takes the locks of leases.
-    tasks: mpsc::UnboundedSender<LeaseCommand>,
-    drain: CancellationToken,
-    metrics: LeaseMetrics,
-    usual: Mutex<MeanHoldTime>,
+    settings: ArcSwap<LeaseSettings>,
+    /// For the thread that takes the locks of leases.
+    commands: mpsc::UnboundedSender<LeaseThreadCommand>,
+    mean_hold: Mutex<MeanHoldTime>,
     /// Another plan is being taken over: new requests are refused with the advice to retry.
-    turning: AtomicBool,
-    pub(super) in_force: CurrentConfig,
-    /// Whether other gateways take the same locks as this one.
-    pub(super) agreement: Arc<PlanCompat>,
+    switching: AtomicBool,
+    /// The elections with followers, over all workers.
+    pub(super) elections: ElectionWatches,
 }
 
 /// All leases, and the ways to find one.
@@ -67,14 +56,15 @@ struct LeaseIndex {
     keys: HashMap<ResourceKey, Vec<Arc<Lease>>>,
     /// The leases that are over, the first to end first.
     over: VecDeque<Arc<Lease>>,
-    /// By principal and name. A lease that is over stays here for as long as it is remembered, if it was ever held.
+    /// By principal and name. A lease that is over stays here for as long as it is remembered, if a client may have
+    /// worked under it.
     named: HashMap<(Arc<str>, Arc<str>), LeaseReference>,
 }
 
 /// The settings of a plan for leases.
 pub struct LeaseSettings {
     /// `None`: no lease is granted.
-    pub bounds: Option<plan::LeasePlan>,
+    pub bounds: Option<plan::LeaseGrantSettings>,
     pub authority: LeaseAuth,
 }
 
@@ -89,120 +79,58 @@ const RETENTION: Duration = Duration::from_secs(60);
 /// If there are very many, only the last are remembered.
 const MAX_RETAINED: usize = 10_000;
 
-/// What the table of leases is made of.
-pub(super) struct LeaseTableParts {
-    pub(super) process: Arc<ProcessContext>,
-    pub(super) gateway: Arc<str>,
-    pub(super) keeper: LockManager,
-    pub(super) tasks: mpsc::UnboundedSender<LeaseCommand>,
-    pub(super) in_force: CurrentConfig,
-    pub(super) agreement: Arc<PlanCompat>,
-}
-
 impl LeaseSettings {
     /// # Errors
     /// A file with a token cannot be used.
-    pub fn open(leases: Option<&plan::LeasePlan>) -> Result<Self, BearerTokenError> {
+    pub fn from_plan(leases: Option<&plan::LeaseGrantSettings>) -> Result<Self, BearerTokenError> {
         Ok(Self { bounds: leases.cloned(), authority: LeaseAuth::load(leases)? })
     }
 }
 
 impl LeaseTable {
-    pub(super) fn new(parts: LeaseTableParts, settings: LeaseSettings) -> Self {
-        let LeaseTableParts { process, gateway, keeper, tasks, in_force, agreement } = parts;
-        let clock = process.clock.clone();
-        let drain = process.drain.clone();
-        let metrics = process.metrics.leases();
-        let all = Mutex::default();
-        let usual = Mutex::default();
-        let followed = settings.authority.clone();
-        let leases = Self {
-            all,
-            terms: ArcSwap::from_pointee(settings),
-            gateway,
-            keeper,
-            clock,
-            tasks,
-            drain,
-            metrics,
-            usual,
-            turning: AtomicBool::new(false),
-            in_force,
-            agreement,
-        };
+    pub(super) fn new(
+        context: LeaseContext,
+        commands: mpsc::UnboundedSender<LeaseThreadCommand>,
+        settings: LeaseSettings,
+    ) -> Self {
         // The thread has not begun yet.
-        leases.tasks.send(LeaseCommand::FollowCredentials(followed)).ok();
-        leases
+        commands.send(LeaseThreadCommand::FollowCredentials(settings.authority.clone())).ok();
+        Self {
+            context,
+            all: Mutex::default(),
+            settings: ArcSwap::from_pointee(settings),
+            commands,
+            mean_hold: Mutex::default(),
+            switching: AtomicBool::new(false),
+            elections: ElectionWatches::default(),
+        }
+    }
+
+    /// The plan in force.
+    pub fn config(&self) -> &CurrentConfig {
+        &self.context.config
+    }
+
+    /// Cancelled when the process drains.
+    pub(super) fn drain(&self) -> &CancellationToken {
+        &self.context.process.drain
     }
 
     /// The settings of the plan in force for leases.
     pub fn settings(&self) -> Arc<LeaseSettings> {
-        self.terms.load_full()
+        self.settings.load_full()
     }
 
     /// # Errors
     /// The thread has ended: the process stops.
-    pub(super) fn send(&self, task: LeaseCommand) -> Result<(), Refusal> {
-        self.tasks.send(task).map_err(|_| Refusal::new(RefusalReason::Draining, "the gateway is stopping"))
+    pub(super) fn send(&self, command: LeaseThreadCommand) -> Result<(), Refusal> {
+        self.commands
+            .send(command)
+            .map_err(|_| Refusal::new(RefusalReason::Draining, "the gateway is stopping"))
     }
 
     fn lock_index(&self) -> MutexGuard<'_, LeaseIndex> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Begins to wait for the lock; no longer than `wait`, and not at all if that is zero.
-    ///
-    /// # Errors
-    /// There are too many leases, or no client could be granted a lock now.
-    pub fn begin(&self, wanted: NewLease, wait: Duration) -> Result<Arc<Lease>, Refusal> {
-        if self.drain.is_cancelled() {
-            return Err(Refusal::new(
-                RefusalReason::Draining,
-                "a lease is asked for while the gateway stops",
-            ));
-        }
-        // The session that owns the lock is one with this name, or the lease is lost: so it is the session that was
-        // checked.
-        let id = LeaseId::new(ZkPaths::member_name(&self.gateway, wanted.placed.session), &SystemRandomness);
-        let plan = wanted.placed.plan.clone();
-        let lease = Arc::new(Lease::new(id, wanted, self.clock.clone()));
-        self.admit(&lease, &plan)?;
-        self.send(LeaseCommand::Acquire { lease: lease.clone(), wait })
-            .inspect_err(|_| self.end(&lease, LeaseEndReason::Lost))?;
-        Ok(lease)
-    }
-
-    /// `plan`: the plan by which the request for the lease was checked.
-    fn admit(&self, lease: &Arc<Lease>, plan: &Arc<GatewayPlan>) -> Result<(), Refusal> {
-        let mut all = self.lock_index();
-        // Under the mutex: a switch to another plan sets the flag before it reads the existing leases. Peers have
-        // received this plan, and the next one may grant the same by patterns that they have not received yet.
-        if self.turning.load(Ordering::Acquire) || !Arc::ptr_eq(plan, &self.in_force.plan()) {
-            return Err(Refusal::new(RefusalReason::LockService, "another plan is being taken over"));
-        }
-        let settings = self.settings();
-        let Some(bounds) = &settings.bounds else {
-            return Err(Refusal::new(RefusalReason::NoRoute, "the policy has no `leases`"));
-        };
-        // The caller was authenticated before the plan was read.
-        let grants =
-            |known: &plan::LeasePrincipal| *known.name == *lease.principal && may_take(known, &lease.keys);
-        if !bounds.principals.iter().any(grants) {
-            let message = format!("`{}` may not take these keys any more", lease.principal);
-            return Err(Refusal::new(RefusalReason::LeaseForbidden, message));
-        }
-        let living: usize = all.living.values().sum();
-        let theirs = all.living.get(&lease.principal).copied().unwrap_or_default();
-        if living >= bounds.most || theirs >= bounds.per_principal {
-            let message = format!("`{}` has its leases, or this gateway has", lease.principal);
-            return Err(Refusal::new(RefusalReason::LeaseLimit, message));
-        }
-        if lease.name.as_ref().is_some_and(|name| all.find_named(&lease.principal, &name.key).is_some()) {
-            let message = "a request with this Idempotency-Key has just begun";
-            return Err(Refusal::new(RefusalReason::InProgress, message));
-        }
-        all.insert(lease);
-        Ok(())
     }
 
     /// Finds a lease by its id.
@@ -225,12 +153,6 @@ impl LeaseTable {
         self.lock_index().leases.get(&reference).cloned()
     }
 
-    /// The lease that a principal was granted, or waits for, under a name. Not one that is over and was never held: a
-    /// repeat may ask for another one.
-    pub fn find_named(&self, principal: &Arc<str>, key: &Arc<str>) -> Option<Arc<Lease>> {
-        self.lock_index().find_named(principal, key)
-    }
-
     /// True if the session that holds the lease belongs to this process, as far as that is known without a query.
     pub fn is_local(&self, id: &LeaseId) -> bool {
         self.look_up(id.reference()).is_some()
@@ -245,7 +167,7 @@ impl LeaseTable {
     }
 
     /// Keys of leases that are remembered, each once or more.
-    pub fn keys(&self, wanted: impl Fn(&ResourceKey) -> bool) -> Vec<ResourceKey> {
+    pub fn remembered_keys(&self, wanted: impl Fn(&ResourceKey) -> bool) -> Vec<ResourceKey> {
         let all = self.lock_index();
         let keys = all.leases.values().flat_map(|lease| lease.keys.iter());
         keys.filter(|key| wanted(key)).cloned().collect()
@@ -276,44 +198,49 @@ impl LeaseTable {
         ends
     }
 
+    /// Ends a lease whose time is over.
+    pub(super) fn end_if_lapsed(&self, lease: &Arc<Lease>) {
+        if let Some((ended, why)) = lease.end_if_lapsed() {
+            self.record_end(lease, ended, why);
+        }
+    }
+
     fn record_end(&self, lease: &Arc<Lease>, ended: LeaseHoldAtEnd, why: &'static str) {
         if let LeaseHoldAtEnd::Held(held) = ended {
-            self.usual.lock().unwrap_or_else(PoisonError::into_inner).update(held);
+            self.mean_hold.lock().unwrap_or_else(PoisonError::into_inner).update(held);
         }
         self.lock_index().mark_ended(lease);
         info!(lease = %lease.id.reference(), principal = &*lease.principal, why, "lease.over");
-        self.metrics.record_end(why);
+        self.context.process.metrics.leases().record_end(why);
     }
 
     /// The lock of a key: that of its lease, else that of the plan.
-    pub(super) fn site(&self, key: &ResourceKey) -> LockLocation {
+    pub(super) fn effective_site(&self, key: &ResourceKey) -> LockLocation {
         let leased = self.lock_index().keys.get(key).and_then(|all| {
             let lease = all.first()?;
             lease.keys.iter().zip(&lease.sites).find(|(other, _)| *other == key).map(|(_, site)| site.clone())
         });
-        leased.unwrap_or_else(|| self.in_force.site(key))
+        leased.unwrap_or_else(|| self.config().site(key))
     }
 
     /// The expected wait of a waiter with so many waiters before it; `None` if no lease has ended yet.
     pub(crate) fn expected_wait(&self, ahead: usize) -> Option<Duration> {
-        let usual = self.usual.lock().unwrap_or_else(PoisonError::into_inner).0?;
-        Some(usual.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX)))
+        let mean = self.mean_hold.lock().unwrap_or_else(PoisonError::into_inner).0?;
+        Some(mean.saturating_mul(u32::try_from(ahead).unwrap_or(u32::MAX)))
     }
 
     /// Ends expired leases, as long as the process lives.
-    pub(super) async fn sweep(&self) {
+    pub(super) async fn run_lease_expiry(&self) {
         loop {
             sleep(SWEEP_INTERVAL).await;
             let all: Vec<_> = self.lock_index().leases.values().cloned().collect();
             let mut waiting = 0;
             let mut held = 0;
             for lease in all {
-                if let Some((ended, why)) = lease.end_if_lapsed() {
-                    self.record_end(&lease, ended, why);
-                }
+                self.end_if_lapsed(&lease);
                 match lease.snapshot().stage {
                     LeaseStageSnapshot::Waiting { .. }
-                        if self.drain.is_cancelled() || self.has_moved(&lease) =>
+                        if self.drain().is_cancelled() || self.has_session_changed(&lease) =>
                     {
                         self.end(&lease, LeaseEndReason::Lost);
                     }
@@ -322,22 +249,25 @@ impl LeaseTable {
                     LeaseStageSnapshot::Over { .. } => lease.release_if_due(),
                 }
             }
-            self.metrics.set_counts(waiting, held);
+            self.context.process.metrics.leases().set_counts(waiting, held);
             self.lock_index().evict();
         }
     }
 
     /// The lease waits in another session than its id names: a peer would not find it there.
-    fn has_moved(&self, lease: &Lease) -> bool {
-        let session = self.keeper.session_id_for(&lease.keys[0]);
-        session.is_some_and(|session| ZkPaths::member_name(&self.gateway, session) != lease.id.member())
+    fn has_session_changed(&self, lease: &Lease) -> bool {
+        let LeaseContext { locks, gateway, .. } = &self.context;
+        let session = locks.session_id_for(&lease.keys[0]);
+        session.is_some_and(|session| ZkPaths::member_name(gateway, session) != lease.id.lease_member_node())
     }
 }
 
 impl LeaseIndex {
+    /// The lease that a principal was granted, or waits for, under a name. Not one that is over and that no client can
+    /// have used: a repeat gets another one.
     fn find_named(&self, principal: &Arc<str>, key: &Arc<str>) -> Option<Arc<Lease>> {
         let reference = self.named.get(&(principal.clone(), key.clone()))?;
-        self.leases.get(reference).filter(|lease| !lease.ended_without_lock()).cloned()
+        self.leases.get(reference).filter(|lease| !lease.ended_unused()).cloned()
     }
 
     /// Forgets the name of a lease, unless another one has it by now.
@@ -373,7 +303,7 @@ impl LeaseIndex {
                 self.keys.remove(key);
             }
         }
-        if lease.ended_without_lock() {
+        if lease.ended_unused() {
             self.forget_name(lease);
         }
         self.over.push_back(lease.clone());
@@ -403,4 +333,4 @@ impl MeanHoldTime {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -3,15 +3,14 @@
 
 use std::{io, rc::Rc, sync::Arc, thread, time::Duration};
 
-use fencegate_config::{current_config::CurrentConfig, process_context::ProcessContext};
 use fencegate_http::network::Network;
 use fencegate_lock::manager::{
-    lock_manager::{AcquireError, LockManager},
-    lock_request::{LockRequest, WaitPlace},
+    lock_manager::AcquireError,
+    lock_request::{LockRequest, WaitGateway},
 };
-use fencegate_peers::{LocalPeerIdentity, plan_compat::PlanCompat};
-use fencegate_policies::plan::HoldPolicy;
-use fencegate_process::{clock::SharedClock, failpoint, liveness::ThreadRole};
+use fencegate_peers::LocalPeerIdentity;
+use fencegate_policies::plan::LockReusePolicy;
+use fencegate_process::{failpoint, liveness::ThreadRole};
 use fencegate_refusal::Refusal;
 use fencegate_zookeeper::session::paths::ZkPaths;
 use futures_util::future::BoxFuture;
@@ -21,24 +20,12 @@ use tokio::{
 };
 
 use super::{
-    command::LeaseCommand,
+    command::LeaseThreadCommand,
+    context::LeaseContext,
     lease::{Lease, LeaseEndReason},
-    lease_table::{LeaseSettings, LeaseTable, LeaseTableParts},
+    lease_table::{LeaseSettings, LeaseTable},
     peer_client::PeerClient,
 };
-
-/// What the leases of a process are made of.
-pub struct LeaseWorkerConfig<N> {
-    pub process: Arc<ProcessContext>,
-    pub name: Arc<str>,
-    pub keeper: LockManager,
-    pub in_force: CurrentConfig,
-    /// Compares the locks of peers with those of this gateway.
-    pub agreement: Arc<PlanCompat>,
-    pub network: N,
-    /// The identity of this process for peers, if they can reach it.
-    pub ours: Option<LocalPeerIdentity>,
-}
 
 /// The name of requests for leases among the waiters for locks.
 const NAME: &str = "(lease)";
@@ -47,22 +34,24 @@ const NAME: &str = "(lease)";
 pub struct LeaseWorker<N> {
     leases: Arc<LeaseTable>,
     network: N,
-    clock: SharedClock,
-    ours: Option<LocalPeerIdentity>,
-    turning: BoxFuture<'static, ()>,
-    given: mpsc::UnboundedReceiver<LeaseCommand>,
+    local_peer: Option<LocalPeerIdentity>,
+    /// Answers the liveness checks for as long as the thread runs its tasks.
+    liveness: BoxFuture<'static, ()>,
+    commands: mpsc::UnboundedReceiver<LeaseThreadCommand>,
 }
 
 impl<N: Network> LeaseWorker<N> {
-    pub fn new(config: LeaseWorkerConfig<N>, settings: LeaseSettings) -> (Arc<LeaseTable>, Self) {
-        let LeaseWorkerConfig { process, name, keeper, in_force, agreement, network, ours } = config;
-        let (tasks, given) = mpsc::unbounded_channel();
-        let clock = process.clock.clone();
-        // Runs as long as the thread runs its tasks: it answers the liveness checks.
-        let turning: BoxFuture<'static, ()> = Box::pin(process.threads.register(ThreadRole::Leases));
-        let parts = LeaseTableParts { process, gateway: name, keeper, tasks, in_force, agreement };
-        let leases = Arc::new(LeaseTable::new(parts, settings));
-        let worker = Self { leases: leases.clone(), network, clock, ours, turning, given };
+    /// `local_peer`: the identity of this process for other gateways, if they can reach it.
+    pub fn new(
+        context: LeaseContext,
+        settings: LeaseSettings,
+        network: N,
+        local_peer: Option<LocalPeerIdentity>,
+    ) -> (Arc<LeaseTable>, Self) {
+        let (sender, commands) = mpsc::unbounded_channel();
+        let liveness = Box::pin(context.process.threads.register(ThreadRole::Leases));
+        let leases = Arc::new(LeaseTable::new(context, sender, settings));
+        let worker = Self { leases: leases.clone(), network, local_peer, liveness, commands };
         (leases, worker)
     }
 
@@ -83,29 +72,29 @@ impl<N: Network> LeaseWorker<N> {
 
     /// Returns when all senders of commands are gone. Call it inside a `LocalSet`.
     pub async fn run(self) {
-        let Self { leases, network, clock, ours, turning, mut given } = self;
-        drop(spawn_local(turning));
-        let remotes =
-            Rc::new(PeerClient { network, clock, ours, keeper: leases.keeper.clone(), idle: Rc::default() });
+        let Self { leases, network, local_peer, liveness, mut commands } = self;
+        drop(spawn_local(liveness));
+        let context = leases.context.clone();
+        let peers = Rc::new(PeerClient { context, network, local_peer, idle: Rc::default() });
         let swept = leases.clone();
-        let tended = remotes.idle.clone();
-        drop(spawn_local(async move { swept.sweep().await }));
-        drop(spawn_local(async move { tended.evict_idle().await }));
+        let idle = peers.idle.clone();
+        drop(spawn_local(async move { swept.run_lease_expiry().await }));
+        drop(spawn_local(async move { idle.run_connection_sweeper().await }));
         let mut following: Option<JoinHandle<()>> = None;
-        while let Some(task) = given.recv().await {
-            match task {
-                LeaseCommand::Acquire { lease, wait } => {
+        while let Some(command) = commands.recv().await {
+            match command {
+                LeaseThreadCommand::Acquire { lease, wait } => {
                     drop(spawn_local(acquire(leases.clone(), lease, wait)))
                 }
-                LeaseCommand::FollowCredentials(authority) => {
+                LeaseThreadCommand::FollowCredentials(authority) => {
                     let next = spawn_local(async move { authority.watch_files().await });
                     if let Some(before) = following.replace(next) {
                         before.abort();
                     }
                 }
-                LeaseCommand::AskPeer { member, question, told } => {
-                    let remotes = remotes.clone();
-                    drop(spawn_local(async move { remotes.run(member, question, told).await }));
+                LeaseThreadCommand::AskPeer { member, request, reply } => {
+                    let peers = peers.clone();
+                    drop(spawn_local(async move { peers.run(member, request, reply).await }));
                 }
             }
         }
@@ -120,15 +109,15 @@ async fn acquire(leases: Arc<LeaseTable>, lease: Arc<Lease>, wait: Duration) {
         keys: &lease.keys,
         sites: &lease.sites,
         mode: lease.mode,
-        hold: HoldPolicy::Strict,
+        hold: LockReusePolicy::Strict,
         wait,
         queue: usize::MAX,
-        waits: WaitPlace::Here,
+        waits: WaitGateway::Here,
         delay: None,
         route: &name,
     };
     let granted = tokio::select! {
-        granted = leases.keeper.acquire_lease(request, lease.ahead.clone()) => granted,
+        granted = leases.context.locks.acquire_lease(request, lease.ahead.clone()) => granted,
         // A lock that is granted at this moment is released with the future.
         () = lease.wait_decided() => return,
     };
@@ -136,7 +125,7 @@ async fn acquire(leases: Arc<LeaseTable>, lease: Arc<Lease>, wait: Duration) {
         Ok(lock) => match check_grantable(&leases, &lease, lock.session_id()).await {
             Ok(()) => lease.on_granted(lock),
             Err(why) => {
-                lock.release();
+                lock.release_when_idle();
                 leases.end(&lease, why);
             }
         },
@@ -153,11 +142,11 @@ async fn acquire(leases: Arc<LeaseTable>, lease: Arc<Lease>, wait: Duration) {
 /// The lock is held by this session, and the lease may have waited for it for a day: so the check is repeated.
 async fn check_grantable(leases: &LeaseTable, lease: &Lease, session: i64) -> Result<(), LeaseEndReason> {
     // Its id names the session that holds it: peers send requests about it there.
-    if ZkPaths::member_name(&leases.gateway, session) != lease.id.member() {
+    if ZkPaths::member_name(&leases.context.gateway, session) != lease.id.lease_member_node() {
         return Err(LeaseEndReason::Lost);
     }
     let refused = |refusal| LeaseEndReason::Refused(Box::new(refusal));
-    match leases.check_plan_compat(&leases.in_force.plan(), &lease.keys).await {
+    match leases.check_plan_compat(&leases.config().plan(), &lease.keys).await {
         Ok(agreed) if agreed == session => Ok(()),
         Ok(_) => Err(LeaseEndReason::Lost),
         Err(refusal) => Err(refused(refusal)),

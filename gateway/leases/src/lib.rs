@@ -2,7 +2,7 @@
 //!
 //! - [`lease_table`]: all leases of this gateway, each a [`lease`] with its `state`. Begin here
 //! - [`lease_worker`]: takes the locks of leases, and queries peers with `peer_client`, apart from all workers, by the tasks
-//!   of `command`
+//!   of `command`; [`context`]: the parts of the gateway that both work with
 //! - [`api`]: the HTTP interface, with the JSON of [`lease_json`]; [`auth`] authenticates callers, [`election_watch`] serves
 //!   the followers of elections
 //! - [`admin_actions`]: the actions of operators; `compat`: whether all peers take the same locks
@@ -18,6 +18,7 @@ pub mod api;
 pub mod auth;
 mod command;
 mod compat;
+pub mod context;
 pub mod election_watch;
 pub mod lease;
 pub mod lease_json;
@@ -40,7 +41,7 @@ pub enum PresentedLease {
 }
 
 pub use self::{
-    api::context::{LeaseApi, LeaseCaller, PREFIX},
+    api::context::{LeaseApiState, LeaseCaller, PREFIX},
     auth::LeaseAuth,
     lease_table::{LeaseSettings, LeaseTable, config_switch::ConfigSwitchGuard},
 };

@@ -4,12 +4,12 @@ use std::{net::IpAddr, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use fencegate_http::{body::Body, network::Network};
-use fencegate_lock::manager::{admin_query::MemberLocation, lock_manager::LockManager};
+use fencegate_lock::manager::admin_query::GatewayLocation;
 use fencegate_peers::{
-    LocalPeerIdentity, PeerPool, PeerReportedOutcome, header,
+    LocalPeerIdentity, PeerPool, PeerReportedOutcome,
+    header::{self, ForwardedClient},
     pool::{PeerConnection, PeerDialOptions},
 };
-use fencegate_process::clock::SharedClock;
 use fencegate_protocol::headers::{FENCING_FORWARDED, FENCING_LEASE};
 use fencegate_refusal::{Refusal, RefusalReason};
 use fencegate_zookeeper::peer_endpoint::HolderRoute;
@@ -20,6 +20,8 @@ use hyper::{
 };
 use tokio::{sync::oneshot, time::timeout};
 use tracing::debug;
+
+use super::context::LeaseContext;
 
 /// A request for a peer.
 pub(super) struct PeerRequest {
@@ -51,10 +53,9 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Queries peers, on one thread.
 pub(super) struct PeerClient<N> {
+    pub(super) context: LeaseContext,
     pub(super) network: N,
-    pub(super) clock: SharedClock,
-    pub(super) keeper: LockManager,
-    pub(super) ours: Option<LocalPeerIdentity>,
+    pub(super) local_peer: Option<LocalPeerIdentity>,
     pub(super) idle: Rc<PeerPool>,
 }
 
@@ -62,12 +63,12 @@ impl<N: Network> PeerClient<N> {
     pub(super) async fn run(
         &self,
         member: String,
-        question: PeerRequest,
+        request: PeerRequest,
         mut reply: oneshot::Sender<Result<PeerResponse, Refusal>>,
     ) {
-        let longest = question.patience + MARGIN;
+        let longest = request.patience + MARGIN;
         let answered = tokio::select! {
-            answered = timeout(longest, self.send_request(member, &question)) => answered,
+            answered = timeout(longest, self.send_request(member, &request)) => answered,
             // The caller has left. The peer may still have received the request.
             () = reply.closed() => return,
         };
@@ -75,22 +76,22 @@ impl<N: Network> PeerClient<N> {
     }
 
     /// `member`: the member node of the session that holds the lease.
-    async fn send_request(&self, member: String, question: &PeerRequest) -> Result<PeerResponse, Refusal> {
-        let ours =
-            self.ours.as_ref().ok_or_else(|| peer_unavailable("the policy of this gateway has no `peer`"))?;
-        let way = match self.keeper.locate_member(member).await {
-            Ok(MemberLocation::Elsewhere(way)) => way,
-            Ok(MemberLocation::Gone | MemberLocation::Here) => {
+    async fn send_request(&self, member: String, request: &PeerRequest) -> Result<PeerResponse, Refusal> {
+        let no_peer = || peer_unavailable("the policy of this gateway has no `peer`");
+        let local_peer = self.local_peer.as_ref().ok_or_else(no_peer)?;
+        let route = match self.context.locks.locate_member(member).await {
+            Ok(GatewayLocation::Elsewhere(route)) => route,
+            Ok(GatewayLocation::Gone | GatewayLocation::Here) => {
                 return Err(Refusal::new(RefusalReason::StaleToken, "the session of the lease is over"));
             }
-            Ok(MemberLocation::Unreachable) => {
+            Ok(GatewayLocation::Unreachable) => {
                 return Err(peer_unavailable("the gateway that holds it has no `peer`"));
             }
             Err(untold) => return Err(Refusal::new(RefusalReason::LockService, untold.to_string())),
         };
-        match self.exchange(ours, question, &way, false).await {
+        match self.exchange(local_peer, request, &route, false).await {
             // The connection was closed while it was idle, so the request was not read.
-            Err(PeerRequestError::Stale) => self.exchange(ours, question, &way, true).await,
+            Err(PeerRequestError::Stale) => self.exchange(local_peer, request, &route, true).await,
             done => done,
         }
         .map_err(|unsent| match unsent {
@@ -101,31 +102,31 @@ impl<N: Network> PeerClient<N> {
 
     async fn exchange(
         &self,
-        ours: &LocalPeerIdentity,
-        question: &PeerRequest,
-        way: &HolderRoute,
+        local_peer: &LocalPeerIdentity,
+        request: &PeerRequest,
+        route: &HolderRoute,
         fresh: bool,
     ) -> Result<PeerResponse, PeerRequestError> {
-        let dialling = PeerDialOptions {
+        let dial = PeerDialOptions {
             network: &self.network,
-            clock: &self.clock,
-            secured: ours.secured.as_deref(),
+            clock: &self.context.process.clock,
+            secured: local_peer.secured.as_deref(),
             kept: IDLE_TIMEOUT,
             left: MARGIN,
         };
-        let lend = PeerConnection::acquire(&dialling, &self.idle, way, fresh).await;
-        let mut lend = lend.map_err(|error| {
-            debug!(gateway = %way.gateway, %error, "not reached");
+        let connection = PeerConnection::acquire(&dial, &self.idle, route, fresh).await;
+        let mut connection = connection.map_err(|error| {
+            debug!(gateway = %route.gateway, %error, "not reached");
             PeerRequestError::Unavailable("it cannot be reached")
         })?;
-        let http = build_request(ours, question, way)
+        let http = build_request(local_peer, request, route)
             .ok_or(PeerRequestError::Unavailable("the question fits into no request"))?;
-        let answer = match lend.send(http, question.patience + MARGIN).await {
+        let answer = match connection.send(http, request.patience + MARGIN).await {
             Ok(answer) => answer,
             Err(failed) => {
-                let unwritten = lend.abort();
-                let reused = lend.is_reused();
-                debug!(gateway = %way.gateway, why = %failed.why, "a question broke off");
+                let unwritten = connection.abort();
+                let reused = connection.is_reused();
+                debug!(gateway = %route.gateway, why = %failed.why, "a question broke off");
                 let stale = reused && (unwritten || failed.request.is_some());
                 return Err(if stale {
                     PeerRequestError::Stale
@@ -135,16 +136,19 @@ impl<N: Network> PeerClient<N> {
             }
         };
         if PeerReportedOutcome::parse(answer.headers())
-            .is_some_and(|told| told.reason == Some(RefusalReason::PeerForbidden))
+            .is_some_and(|report| report.reason == Some(RefusalReason::PeerForbidden))
         {
-            lend.abort();
+            connection.abort();
             return Err(PeerRequestError::Unavailable("it does not take us for a gateway"));
         }
         let (head, incoming) = answer.into_parts();
         let kept = [CONTENT_TYPE, RETRY_AFTER].into_iter();
         let headers = kept.filter_map(|name| Some((name.clone(), head.headers.get(name)?.clone()))).collect();
-        let body =
-            lend.into_body(incoming, fencegate_http::body::TrailerPolicy::Drop, question.patience + MARGIN);
+        let body = connection.into_body(
+            incoming,
+            fencegate_http::body::TrailerPolicy::Drop,
+            request.patience + MARGIN,
+        );
         let body = Limited::new(body, MAX_RESPONSE_LEN).collect().await;
         let body = body.map_err(|_| PeerRequestError::Unavailable("its answer broke off"))?.to_bytes();
         Ok(PeerResponse { status: head.status, headers, body })
@@ -159,28 +163,29 @@ enum PeerRequestError {
 }
 
 fn build_request(
-    ours: &LocalPeerIdentity,
-    question: &PeerRequest,
+    local_peer: &LocalPeerIdentity,
+    request: &PeerRequest,
     route: &HolderRoute,
 ) -> Option<Request<Body>> {
-    let mut http = Request::new(Body::from_bytes(question.body.clone()));
-    *http.method_mut() = question.method.clone();
-    *http.uri_mut() = question.path.parse().ok()?;
-    let forwarded = header::encode(&route.secret, NO_KEY, question.patience, None, &ours.name);
+    let mut http = Request::new(Body::from_bytes(request.body.clone()));
+    *http.method_mut() = request.method.clone();
+    *http.uri_mut() = request.path.parse().ok()?;
+    let client = ForwardedClient::default();
+    let forwarded = header::encode(&route.secret, NO_KEY, request.patience, client, &local_peer.name);
     let mut forwarded = HeaderValue::from_str(&forwarded).ok()?;
     forwarded.set_sensitive(true);
     let fields: [(HeaderName, HeaderValue); 4] = [
         (HOST, HeaderValue::from_str(&route.address).ok()?),
         (CONTENT_TYPE, HeaderValue::from_static("application/json")),
-        (CONTENT_LENGTH, HeaderValue::from(question.body.len())),
+        (CONTENT_LENGTH, HeaderValue::from(request.body.len())),
         (FENCING_FORWARDED, forwarded),
     ];
     let headers = http.headers_mut();
     headers.extend(fields);
-    if let Some(client) = question.client {
+    if let Some(client) = request.client {
         headers.insert(X_FORWARDED_FOR, HeaderValue::from_str(&client.to_string()).ok()?);
     }
-    if let Some(lease) = &question.lease {
+    if let Some(lease) = &request.lease {
         headers.insert(FENCING_LEASE, lease.clone());
     }
     Some(http)

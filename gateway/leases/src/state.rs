@@ -19,6 +19,10 @@ pub(super) struct LeaseState {
     pub(super) revocation: Option<Arc<str>>,
     /// Whether its lock was granted to it.
     pub(super) was_held: bool,
+    /// Whether its id is in an answer to a client. From then on a client may use it.
+    pub(super) is_disclosed: bool,
+    /// The requests whose answer is not made yet and may have the id: the first one, and repeats of it.
+    pub(super) pending_requests: usize,
 }
 
 pub(super) enum LeaseStage {
@@ -42,7 +46,7 @@ pub enum LeaseEndReason {
     Released,
     /// It was not renewed in time.
     Expired,
-    /// Its wait timed out.
+    /// Its wait timed out, or the last request that waited for it went away.
     GaveUp,
     /// An operator broke it.
     Broken,

@@ -10,9 +10,10 @@ use tracing_subscriber::prelude::*;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    tracing_subscriber::registry().with(negotiated_timeout::connect_log_layer()).init();
+    tracing_subscriber::registry().with(negotiated_timeout::negotiated_timeout_layer()).init();
     let [servers, root] = env::args().skip(1).collect::<Vec<_>>().try_into().expect("servers and a root");
-    let client = LockClient::connect(ConnectOptions::new(&servers, &root, "mutex").with_init()).await?;
+    let client =
+        LockClient::connect(ConnectOptions::new(&servers, &root, "mutex").with_installation_init()).await?;
 
     let first = client.lock("invoice/42").await?;
     println!("held under {}", first.token());

@@ -14,9 +14,10 @@ const WAIT: Duration = Duration::from_secs(5);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    tracing_subscriber::registry().with(negotiated_timeout::connect_log_layer()).init();
+    tracing_subscriber::registry().with(negotiated_timeout::negotiated_timeout_layer()).init();
     let [servers, root] = env::args().skip(1).collect::<Vec<_>>().try_into().expect("servers and a root");
-    let client = LockClient::connect(ConnectOptions::new(&servers, &root, "here").with_init()).await?;
+    let client =
+        LockClient::connect(ConnectOptions::new(&servers, &root, "here").with_installation_init()).await?;
     let other = LockClient::connect(ConnectOptions::new(&servers, &root, "there")).await?;
 
     let strict = [lock_once(&client, false).await?, lock_once(&client, false).await?];

@@ -18,7 +18,7 @@
 //! ```
 //!
 //! A client needs a tokio runtime with time; its sessions run on a thread of their own. Have a subscriber of `tracing`
-//! with [`fencegate_zookeeper::session::negotiated_timeout::connect_log_layer`] in the process, as the examples do. A reconnect may shorten the
+//! with [`fencegate_zookeeper::session::negotiated_timeout::negotiated_timeout_layer`] in the process, as the examples do. A reconnect may shorten the
 //! session timeout, and only this layer observes that; without it a session that loses its connection is given up.
 
 mod connect_options;
@@ -39,7 +39,7 @@ use std::{
 use fencegate_policies::{
     key::ResourceKey,
     permits::PermitCount,
-    plan::{CachedHoldLimits, HoldPolicy, LockLocation, LockMode},
+    plan::{CachedHoldLimits, LockLocation, LockMode, LockReusePolicy},
 };
 use fencegate_process::{
     clock::{MachineClock, SharedClock},
@@ -54,7 +54,7 @@ use fencegate_zookeeper::{
         active_session::SessionState, instrumented::InstrumentedZk, local_member::LocalMember,
         log_dedup::LogDedup, member::NO_PLAN, servers::ZkServers, settings::SessionSettings,
     },
-    state::TokenHistory,
+    state::HighestEpochTracker,
 };
 use futures_util::future::join_all;
 use tokio::{
@@ -70,7 +70,7 @@ use self::validate_names::{parse_exclusive_node, parse_keys};
 pub use self::{connect_options::ConnectOptions, error::LockClientError, lock_guard::LockGuard};
 use crate::manager::{
     lock_manager::{LockManager, create_lock_manager},
-    lock_request::{LockRequest, WaitPlace},
+    lock_request::{LockRequest, WaitGateway},
     session_worker::SessionWorker,
 };
 
@@ -133,7 +133,7 @@ impl LockClient {
         let history = match &options.state_dir {
             Some(folder) => {
                 let counted = metrics.clone();
-                let opened = TokenHistory::open(folder, &SystemRandomness, move || {
+                let opened = HighestEpochTracker::open(folder, &SystemRandomness, move || {
                     counted.record_state_write_failure()
                 });
                 opened.map_err(|error| LockClientError::Options(format!("{}: {error}", folder.display())))?
@@ -192,7 +192,7 @@ impl LockClient {
     }
 
     fn builder<'k>(&self, keys: impl IntoIterator<Item = &'k str>, mode: LockMode) -> LockBuilder<'_> {
-        let hold = HoldPolicy::Strict;
+        let hold = LockReusePolicy::Strict;
         let wait = Duration::ZERO;
         let site = Ok(LockLocation::Native);
         LockBuilder { client: self, keys: parse_keys(keys), mode, hold, wait, site, delay: None }
@@ -242,7 +242,7 @@ pub struct LockBuilder<'c> {
     client: &'c LockClient,
     keys: Result<Vec<ResourceKey>, LockClientError>,
     mode: LockMode,
-    hold: HoldPolicy,
+    hold: LockReusePolicy,
     wait: Duration,
     site: Result<LockLocation, LockClientError>,
     delay: Option<Duration>,
@@ -264,7 +264,7 @@ impl LockBuilder<'_> {
 
     /// Like [`LockBuilder::cached`], with other bounds.
     pub(crate) fn cached_with(self, rules: CachedHoldLimits) -> Self {
-        Self { hold: HoldPolicy::Cached(rules), ..self }
+        Self { hold: LockReusePolicy::Cached(rules), ..self }
     }
 
     /// Locks by the one ephemeral node at `path`, as programs without a lock library do: the creator of the node holds
@@ -305,7 +305,7 @@ impl LockBuilder<'_> {
         match self.site.clone()? {
             LockLocation::Native => Ok(Vec::new()),
             LockLocation::Foreign { layout, .. }
-                if self.hold != HoldPolicy::Strict
+                if self.hold != LockReusePolicy::Strict
                     || (!layout.has_shared_mode() && self.mode != LockMode::Exclusive) =>
             {
                 Err(LockClientError::Key(
@@ -313,7 +313,7 @@ impl LockBuilder<'_> {
                 ))
             }
             LockLocation::Semaphore { .. }
-                if self.hold != HoldPolicy::Strict
+                if self.hold != LockReusePolicy::Strict
                     || self.mode != LockMode::Exclusive
                     || self.delay.is_some() =>
             {
@@ -344,7 +344,7 @@ impl<'c> IntoFuture for LockBuilder<'c> {
                 hold,
                 wait,
                 queue: usize::MAX,
-                waits: WaitPlace::Here,
+                waits: WaitGateway::Here,
                 delay,
                 route: &client.name,
             };
@@ -363,7 +363,7 @@ fn start_sessions(
     workers: Vec<(SessionWorker, SessionSettings)>,
     servers: &ZkServers,
     stop: CancellationToken,
-    history: Arc<TokenHistory>,
+    history: Arc<HighestEpochTracker>,
 ) -> io::Result<watch::Receiver<()>> {
     let (alive, ended) = watch::channel(());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

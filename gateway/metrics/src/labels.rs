@@ -32,7 +32,7 @@ pub enum AcquireLabel<'a> {
 
 impl AcquireLabel<'_> {
     /// The result, and whether another holder was in the way.
-    pub(super) fn labels(&self) -> (&'static str, &'static str) {
+    pub(super) fn result_and_contended(&self) -> (&'static str, &'static str) {
         match self {
             Self::Warm => ("warm", "no"),
             Self::Nested => ("inside", "no"),
@@ -66,8 +66,10 @@ pub(super) fn acquire_labels() -> impl Iterator<Item = (&'static str, (&'static 
         AcquireError::Service(String::new()),
         AcquireError::RolledBack(String::new()),
     ];
-    let refused =
-        refused.map(|refused| AcquireLabel::Refused(&refused).labels()).into_iter().chain([SENT_ON]);
+    let refused = refused
+        .map(|refused| AcquireLabel::Refused(&refused).result_and_contended())
+        .into_iter()
+        .chain([SENT_ON]);
     let others = [
         AcquireLabel::Warm,
         AcquireLabel::Nested,
@@ -75,7 +77,7 @@ pub(super) fn acquire_labels() -> impl Iterator<Item = (&'static str, (&'static 
         AcquireLabel::Waited,
         AcquireLabel::ClientGone,
     ];
-    let words = others.map(|result| result.labels()).into_iter().chain(refused);
+    let words = others.map(|result| result.result_and_contended()).into_iter().chain(refused);
     words.flat_map(|words| MODES.map(|mode| (mode.as_str(), words)))
 }
 

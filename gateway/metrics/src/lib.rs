@@ -22,8 +22,8 @@ mod worker;
 
 pub use self::{
     labels::{AcquireLabel, PeerForwardLabel, ReloadResult},
-    registry::{END_REASONS, LeaseMetrics, ProcessMetricFamilies},
+    registry::{AllMetricFamilies, END_REASONS, LeaseMetrics},
     requests::RouteWaiterGuard,
-    route::{HoldTimer, RouteMetrics},
+    route::{HoldMetricsGuard, RouteMetrics},
     worker::WorkerMetrics,
 };

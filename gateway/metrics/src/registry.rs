@@ -8,7 +8,7 @@ use fencegate_http::{buffered::metrics::BufferMetrics, listen::metrics::ClientCo
 use fencegate_http_client::upstream::metrics::EndpointMetrics;
 use fencegate_policies::plan::{GatewayPlan, Upstream};
 use fencegate_process::{
-    histogram::HistogramBuckets,
+    histogram::HistogramBucketCounts,
     log_writer::{ErrorCounter, dropped_count, dropped_lines},
     registry::{MetricDesc, MetricRegistry, MetricSnapshot, SHORT},
     sharded::ShardedMetric,
@@ -24,7 +24,7 @@ use super::{
 };
 
 /// All metric families of this process.
-pub struct ProcessMetricFamilies {
+pub struct AllMetricFamilies {
     families: MetricRegistry,
     pub(super) requests: Arc<RequestMetricFamilies>,
     pub(super) upstreams: UpstreamMetricFamilies,
@@ -47,7 +47,7 @@ pub struct ProcessMetricFamilies {
     leases: LeaseMetrics,
 }
 
-impl ProcessMetricFamilies {
+impl AllMetricFamilies {
     pub fn for_gateway(gateway: &GatewayPlan) -> Arc<Self> {
         let families = MetricRegistry::new().with_process();
         let session = SessionMetrics::register(&families);
@@ -55,7 +55,7 @@ impl ProcessMetricFamilies {
         let leases = LeaseMetrics::register(&families);
         let metrics = Self::new(session, guard, leases, families);
         metrics.describe_build();
-        metrics.apply_plan(gateway);
+        metrics.apply_plan_to_metrics(gateway);
         Arc::new(metrics)
     }
 
@@ -127,8 +127,8 @@ impl ProcessMetricFamilies {
     }
 
     /// Another plan is in force.
-    pub fn apply_plan(&self, gateway: &GatewayPlan) {
-        self.plans.apply_plan(gateway);
+    pub fn apply_plan_to_metrics(&self, gateway: &GatewayPlan) {
+        self.plans.set_config_info(gateway);
         gateway.serving.upstreams.iter().for_each(|upstream| self.upstreams.init_series(upstream));
         self.requests.apply_plan(gateway);
     }
@@ -199,12 +199,12 @@ impl ProcessMetricFamilies {
     }
 
     /// How long requests waited for their locks, over all routes.
-    pub fn wait_distribution(&self) -> HistogramBuckets {
+    pub fn wait_distribution(&self) -> HistogramBucketCounts {
         self.requests.wait_distribution()
     }
 
     /// How long requests held their locks, over all routes.
-    pub fn hold_distribution(&self) -> HistogramBuckets {
+    pub fn hold_distribution(&self) -> HistogramBucketCounts {
         self.requests.hold_distribution()
     }
 
@@ -214,7 +214,7 @@ impl ProcessMetricFamilies {
 
     /// The text format that Prometheus scrapes.
     pub fn render(&self) -> Vec<u8> {
-        self.requests.refresh();
+        self.requests.refresh_oldest_waits();
         self.endpoints.update_gauges();
         self.refresh_lost_lines();
         if let Some(count) = self.counted_keys.get() {
@@ -310,7 +310,7 @@ impl PlanMetricFamilies {
         }
     }
 
-    pub(super) fn apply_plan(&self, gateway: &GatewayPlan) {
+    pub(super) fn set_config_info(&self, gateway: &GatewayPlan) {
         self.config.reset();
         self.config.with_label_values(&[&format!("{:016x}", gateway.fingerprint)]).set(1);
     }

@@ -121,7 +121,7 @@ impl RequestTracker {
     }
 
     fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, RequestTrackerShard> {
-        unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS])
+        unpoisoned(&self.shards[usize::from(key.lock_shard()) % SHARDS])
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 use fencegate_policies::plan::{FencingLevel, GatewayPlan, PeerForwardPolicy};
 use fencegate_process::{
     gauge_guard::GaugeGuard,
-    histogram::HistogramBuckets,
+    histogram::HistogramBucketCounts,
     registry::{LONG, MetricRegistry, SHORT},
     sharded::ShardedMetric,
 };
@@ -38,7 +38,7 @@ pub(super) struct RequestMetricFamilies {
     oldest_waiter: GaugeVec,
     wait_limit: GaugeVec,
     /// By route. A route that a reload has removed stays, because its requests may still run.
-    waits: Mutex<HashMap<Arc<str>, Arc<RouteWaiters>>>,
+    waits: Mutex<HashMap<Arc<str>, Arc<RouteWaitTracker>>>,
 }
 
 impl RequestMetricFamilies {
@@ -140,33 +140,33 @@ impl RequestMetricFamilies {
     }
 
     /// The waiting requests of a route, counted over all workers.
-    pub(super) fn waiters(&self, route: &Arc<str>) -> Arc<RouteWaiters> {
+    pub(super) fn waiters(&self, route: &Arc<str>) -> Arc<RouteWaitTracker> {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         waits.entry(route.clone()).or_default().clone()
     }
 
     /// Updates the values that change with time.
-    pub(super) fn refresh(&self) {
+    pub(super) fn refresh_oldest_waits(&self) {
         for (route, waits) in self.waits.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            self.oldest_waiter.with_label_values(&[&**route]).set(waits.oldest().as_secs_f64());
+            self.oldest_waiter.with_label_values(&[&**route]).set(waits.oldest_wait().as_secs_f64());
         }
     }
 
-    pub(super) fn wait_distribution(&self) -> HistogramBuckets {
-        HistogramBuckets::from_collector(&self.lock_wait, SHORT)
+    pub(super) fn wait_distribution(&self) -> HistogramBucketCounts {
+        HistogramBucketCounts::from_collector(&self.lock_wait, SHORT)
     }
 
-    pub(super) fn hold_distribution(&self) -> HistogramBuckets {
-        HistogramBuckets::from_collector(&self.lock_hold, LONG)
+    pub(super) fn hold_distribution(&self) -> HistogramBucketCounts {
+        HistogramBucketCounts::from_collector(&self.lock_hold, LONG)
     }
 }
 
 /// All requests of one route that wait for a lock, over all workers, and since when each waits.
 #[derive(Debug, Default)]
-pub(super) struct RouteWaiters(Mutex<WaiterQueue>);
+pub(super) struct RouteWaitTracker(Mutex<RouteWaitersState>);
 
 #[derive(Debug, Default)]
-struct WaiterQueue {
+struct RouteWaitersState {
     /// Numbered in the order of arrival: the first is the oldest.
     waiting: BTreeMap<u64, Instant>,
     next: u64,
@@ -174,12 +174,12 @@ struct WaiterQueue {
 
 /// One request while it waits.
 pub struct RouteWaiterGuard {
-    waits: Arc<RouteWaiters>,
+    waits: Arc<RouteWaitTracker>,
     number: u64,
     _counted: GaugeGuard,
 }
 
-impl RouteWaiters {
+impl RouteWaitTracker {
     pub(super) fn enter(self: &Arc<Self>, counted: GaugeGuard) -> RouteWaiterGuard {
         let mut since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let number = since.next;
@@ -189,7 +189,7 @@ impl RouteWaiters {
     }
 
     /// How long the oldest has waited; zero when none waits.
-    pub(super) fn oldest(&self) -> Duration {
+    pub(super) fn oldest_wait(&self) -> Duration {
         let since = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         since.waiting.first_key_value().map_or(Duration::ZERO, |(_, since)| since.elapsed())
     }

@@ -15,7 +15,7 @@ use prometheus::{Histogram, IntCounter, IntGauge};
 
 use super::{
     labels::{AcquireLabel, MODES, PeerForwardLabel, status_class},
-    requests::{RequestMetricFamilies, RouteWaiterGuard, RouteWaiters},
+    requests::{RequestMetricFamilies, RouteWaitTracker, RouteWaiterGuard},
 };
 
 /// The series of one route. Each worker has its own reference counts, so that workers share none.
@@ -26,7 +26,7 @@ pub struct RouteMetrics {
     in_flight: Rc<IntGauge>,
     waiters: Rc<IntGauge>,
     tunnels: Rc<IntGauge>,
-    waits: Arc<RouteWaiters>,
+    waits: Arc<RouteWaitTracker>,
     /// By mode.
     held: [Rc<IntGauge>; 2],
     warm: [IntCounter; 2],
@@ -38,7 +38,7 @@ pub struct RouteMetrics {
 }
 
 impl RouteMetrics {
-    pub(super) fn new(all: Arc<RequestMetricFamilies>, name: Arc<str>, waits: Arc<RouteWaiters>) -> Self {
+    pub(super) fn new(all: Arc<RequestMetricFamilies>, name: Arc<str>, waits: Arc<RouteWaitTracker>) -> Self {
         let label: &[&str] = &[&name];
         Self {
             seconds: all.seconds.local().with_label_values(label),
@@ -81,7 +81,7 @@ impl RouteMetrics {
     }
 
     /// The client disconnected before its answer: counted under 499, as nginx does.
-    pub fn record_abandoned(&self, took: Duration) {
+    pub fn record_client_disconnect(&self, took: Duration) {
         self.seconds.observe(took.as_secs_f64());
         self.all.requests.local().with_label_values(&[&*self.name, "499"]).inc();
     }
@@ -110,8 +110,8 @@ impl RouteMetrics {
         self.waits.enter(GaugeGuard::new(&self.waiters))
     }
 
-    pub fn start_hold(&self, mode: LockMode) -> HoldTimer {
-        HoldTimer {
+    pub fn start_hold(&self, mode: LockMode) -> HoldMetricsGuard {
+        HoldMetricsGuard {
             _held: GaugeGuard::new(&self.held[mode as usize]),
             seconds: self.hold.clone(),
             since: Instant::now(),
@@ -127,7 +127,7 @@ impl RouteMetrics {
         if let AcquireLabel::HandedOver = result {
             self.handoffs.inc();
         }
-        let (result, contended) = result.labels();
+        let (result, contended) = result.result_and_contended();
         if result == "granted" {
             self.wait.observe(waited.as_secs_f64());
         }
@@ -140,13 +140,13 @@ impl RouteMetrics {
 }
 
 /// Counts a lock as held while this lives.
-pub struct HoldTimer {
+pub struct HoldMetricsGuard {
     _held: GaugeGuard,
     seconds: Rc<Histogram>,
     since: Instant,
 }
 
-impl Drop for HoldTimer {
+impl Drop for HoldMetricsGuard {
     fn drop(&mut self) {
         self.seconds.observe(self.since.elapsed().as_secs_f64());
     }

@@ -9,14 +9,14 @@ use fencegate_refusal::RefusalReason;
 use hyper::StatusCode;
 use prometheus::Histogram;
 
-use super::{labels::status_class, registry::ProcessMetricFamilies, route::RouteMetrics};
+use super::{labels::status_class, registry::AllMetricFamilies, route::RouteMetrics};
 
 /// The label of requests without a route.
 const UNROUTED: &str = "none";
 
 /// One worker's view: the series of its routes, looked up once.
 pub struct WorkerMetrics {
-    all: Arc<ProcessMetricFamilies>,
+    all: Arc<AllMetricFamilies>,
     routes: Vec<RouteMetrics>,
     unrouted: RouteMetrics,
     /// The upstreams and classes seen so far; only a few.
@@ -31,7 +31,7 @@ struct UpstreamResponseSeries {
 }
 
 impl WorkerMetrics {
-    pub fn new(all: Arc<ProcessMetricFamilies>, plan: &ServingPlan) -> Self {
+    pub fn new(all: Arc<AllMetricFamilies>, plan: &ServingPlan) -> Self {
         let families = &all.requests;
         let route = |route: &Route| {
             RouteMetrics::new(families.clone(), route.name.clone(), families.waiters(&route.name))

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::PathBuf};
 
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_policies::file;
 use fencegate_process::registry::MetricDesc;
 
@@ -21,8 +21,8 @@ This table is written by a test (`REWRITE=1 cargo test -p fencegate-metrics --te
 /// Each family, and the role that has it.
 fn exposed_metrics() -> BTreeMap<MetricDesc, &'static str> {
     let plan = file::load(include_str!("../../../policies/examples/payments.yaml")).plan;
-    let gateway = ProcessMetricFamilies::for_gateway(&plan.expect("a good file")).families();
-    let guard = ProcessMetricFamilies::for_guard().families();
+    let gateway = AllMetricFamilies::for_gateway(&plan.expect("a good file")).families();
+    let guard = AllMetricFamilies::for_guard().families();
     let mut all: BTreeMap<_, _> = gateway.into_iter().map(|family| (family, "gateway")).collect();
     for family in guard {
         all.entry(family).and_modify(|who| *who = "both").or_insert("guard");

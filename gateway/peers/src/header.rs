@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_http::body::{Body, Reply};
+use fencegate_policies::hex;
 use fencegate_protocol::headers::FENCING_FORWARDED;
 use fencegate_zookeeper::peer_secret::{ChallengeNonce, PeerSecret};
 use hyper::{
@@ -23,6 +24,8 @@ pub struct PeerForwardHeader {
     pub until: Instant,
     /// The digest of the identity in the client's certificate.
     pub certificate: Option<Arc<str>>,
+    /// The client's name in its certificate, which the forwarding gateway has verified.
+    pub client_name: Option<Arc<str>>,
 }
 
 /// The challenge executes nothing, whatever server gets it: `OPTIONS *` addresses the server itself.
@@ -64,7 +67,8 @@ fn single_value(headers: &HeaderMap) -> Option<&str> {
 /// The longest wait that is accepted.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 
-/// `pass=<hex>; key=<key>; wait=<ms>[; certificate=<hex>]; from=<gateway>`. A key has no space in it, so `; ` separates.
+/// `pass=<hex>; key=<key>; wait=<ms>[; certificate=<hex>][; client=<hex>]; from=<gateway>`. A key has no space in it, so `; `
+/// separates. The name of a client may have any printable character, so its bytes are written as digits.
 pub fn verify(presented: &HeaderMap, ours: &PeerSecret) -> Option<PeerForwardHeader> {
     let line = single_value(presented)?;
     let [pass, key, wait, from] = *line.splitn(4, "; ").collect::<Vec<_>>() else { return None };
@@ -73,16 +77,44 @@ pub fn verify(presented: &HeaderMap, ours: &PeerSecret) -> Option<PeerForwardHea
         return None;
     }
     let wait = Duration::from_millis(wait.strip_prefix("wait=")?.parse().ok()?);
-    let (certificate, from) = match from.strip_prefix("certificate=") {
-        Some(rest) => rest.split_once("; ").map(|(digest, from)| (Some(digest.into()), from))?,
-        None => (None, from),
+    let (certificate, from) = optional_part(from, "certificate=")?;
+    let (client_name, from) = optional_part(from, "client=")?;
+    let client_name = match client_name {
+        Some(digits) => Some(String::from_utf8(parse_digits(digits)?).ok()?.into()),
+        None => None,
     };
     Some(PeerForwardHeader {
         from: from.strip_prefix("from=")?.into(),
         key: key.strip_prefix("key=")?.to_owned(),
         until: Instant::now() + wait.min(MAX_WAIT),
-        certificate,
+        certificate: certificate.map(Into::into),
+        client_name,
     })
+}
+
+/// The value of a part that may be absent, and the rest after it. `None` if nothing follows the part.
+fn optional_part<'l>(line: &'l str, name: &str) -> Option<(Option<&'l str>, &'l str)> {
+    match line.strip_prefix(name) {
+        Some(rest) => rest.split_once("; ").map(|(value, rest)| (Some(value), rest)),
+        None => Some((None, line)),
+    }
+}
+
+/// Pairs of lower-case hexadecimal digits, at least one.
+fn parse_digits(digits: &str) -> Option<Vec<u8>> {
+    let value = |digit: u8| char::from(digit).to_digit(16).filter(|_| !digit.is_ascii_uppercase());
+    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+    let byte = |[high, low]: &[u8; 2]| u8::try_from(value(*high)? * 16 + value(*low)?).ok();
+    if pairs.is_empty() || !rest.is_empty() { None } else { pairs.iter().map(byte).collect() }
+}
+
+/// What a gateway has verified of the client of a request that it forwards.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ForwardedClient<'c> {
+    /// As [`PeerForwardHeader::certificate`].
+    pub certificate: Option<&'c str>,
+    /// As [`PeerForwardHeader::client_name`].
+    pub name: Option<&'c str>,
 }
 
 /// Writes what [`verify`] reads.
@@ -90,11 +122,18 @@ pub fn encode(
     secret: &PeerSecret,
     key: &str,
     left: Duration,
-    certificate: Option<&str>,
+    client: ForwardedClient<'_>,
     from: &str,
 ) -> String {
-    let certificate = certificate.map(|digest| format!("; certificate={digest}")).unwrap_or_default();
-    format!("pass={}; key={key}; wait={}{certificate}; from={from}", secret.as_str(), left.as_millis())
+    let certificate = client.certificate.map(|digest| format!("; certificate={digest}")).unwrap_or_default();
+    let name = client.name.map(|name| format!("; client={}", to_digits(name))).unwrap_or_default();
+    format!("pass={}; key={key}; wait={}{certificate}{name}; from={from}", secret.as_str(), left.as_millis())
+}
+
+fn to_digits(text: &str) -> String {
+    let mut digits = vec![0; text.len() * 2];
+    hex::write_digits(text.as_bytes(), &mut digits);
+    String::from_utf8(digits).expect("digits are ASCII")
 }
 
 #[cfg(test)]
@@ -140,13 +179,20 @@ mod tests {
     #[test]
     fn header_needs_peer_secret() {
         let [ours, other] = [(), ()].map(|()| PeerSecret::new(&SystemRandomness));
-        let line = |pass| encode(pass, "a;b=c,pass=x", Duration::from_millis(1500), None, "gw-1");
+        let line = |pass| {
+            encode(pass, "a;b=c,pass=x", Duration::from_millis(1500), ForwardedClient::default(), "gw-1")
+        };
         let before = Instant::now();
         let read = verify(&presented(&[&line(&ours)]), &ours).expect("believed");
         assert_eq!((&*read.from, &*read.key, &read.certificate), ("gw-1", "a;b=c,pass=x", &None));
-        let certified = encode(&ours, "a", Duration::ZERO, Some("0f"), "gw-1");
-        let known = verify(&presented(&[&certified]), &ours).expect("believed");
-        assert_eq!((&*known.from, known.certificate.as_deref()), ("gw-1", Some("0f")));
+        for (certificate, name) in
+            [(Some("0f"), None), (Some("0f"), Some("till 7; from=gw-2")), (None, Some("spiffe://shop/7"))]
+        {
+            let certified = encode(&ours, "a", Duration::ZERO, ForwardedClient { certificate, name }, "gw-1");
+            let known = verify(&presented(&[&certified]), &ours).expect("believed");
+            assert_eq!((&*known.from, known.certificate.as_deref()), ("gw-1", certificate));
+            assert_eq!(known.client_name.as_deref(), name);
+        }
         assert!(read.until >= before + Duration::from_millis(1500));
         assert!(read.until <= Instant::now() + Duration::from_millis(1500));
         let hex = ours.as_str();
@@ -160,6 +206,13 @@ mod tests {
             vec![format!("pass=; key=a; wait=1; from=gw")],
             vec![format!("pass={hex}; key=a; wait=1; certificate=0f")],
             vec![format!("pass={hex}; key=a; wait=1; certificate=0f; gw")],
+            vec![format!("pass={hex}; key=a; wait=1; client=61")],
+            vec![format!("pass={hex}; key=a; wait=1; client=; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=1; client=6; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=1; client=6G; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=1; client=4A; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=1; client=ff; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=1; client=61; certificate=0f; from=gw")],
         ] {
             let lines: Vec<&str> = bad.iter().map(String::as_str).collect();
             assert_eq!(verify(&presented(&lines), &ours), None, "{bad:?}");
@@ -174,7 +227,7 @@ mod tests {
         #[test]
         fn header_round_trips(key in "[!-~]{1,40}", from in "[ -~]{0,20}", wait: u64) {
             let ours = PeerSecret::new(&SystemRandomness);
-            let line = encode(&ours, &key, Duration::from_millis(wait), None, from.trim());
+            let line = encode(&ours, &key, Duration::from_millis(wait), ForwardedClient::default(), from.trim());
             let before = Instant::now();
             let read = verify(&presented(&[&line]), &ours).expect("believed");
             prop_assert_eq!((&*read.key, &*read.from), (key.as_str(), from.trim()));

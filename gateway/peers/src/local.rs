@@ -8,17 +8,17 @@ use std::{
 };
 
 use fencegate_policies::plan::{
-    self, BindAddress, ClientAuth, ClientCertificate, ListenerLimits, ListenerProtocols, ListenerSettings,
-    ListenerTls, PeerTls, ProxyProtocol, TlsVersion,
+    self, BindAddress, ClientAuth, ClientCertificateFiles, ListenerLimits, ListenerProtocols,
+    ListenerSettings, ListenerTls, PeerTls, ProxyProtocol, TlsVersion,
 };
-use fencegate_process::{client_tls::ClientTlsError, randomness::Randomness};
+use fencegate_process::{client_tls::TlsClientConfigError, randomness::Randomness};
 use tracing::{info, warn};
 
 use fencegate_http::listen::{
     certificates::{ListenerCertificates, ListenerTlsError},
     metrics::ClientConnectionMetrics,
 };
-use fencegate_http_client::upstream::tls::{TlsReloadResult, UpstreamTls};
+use fencegate_http_client::upstream::tls::{TlsReloadResult, UpstreamTlsConnector};
 use fencegate_zookeeper::{peer_endpoint::PeerEndpoint, peer_secret::PeerSecret};
 
 /// Shared by all workers, and the same as long as the process lives.
@@ -33,7 +33,7 @@ pub struct LocalPeerIdentity {
     /// The certificates for accepted connections. `None`: plain text.
     pub certificates: Option<Arc<ListenerCertificates>>,
     /// The same for connections that this process opens.
-    pub secured: Option<Arc<UpstreamTls>>,
+    pub secured: Option<Arc<UpstreamTlsConnector>>,
 }
 
 /// Why TLS between gateways is not possible.
@@ -42,7 +42,7 @@ pub enum PeerTlsError {
     #[error(transparent)]
     ServerCertificate(#[from] ListenerTlsError),
     #[error(transparent)]
-    ClientTls(#[from] ClientTlsError),
+    ClientTls(#[from] TlsClientConfigError),
     #[error("start a thread")]
     Thread(#[from] std::io::Error),
 }
@@ -99,24 +99,25 @@ fn peer_server_tls(tls: &PeerTls) -> ListenerTls {
     ListenerTls {
         certificates: vec![tls.pair.clone()],
         client_auth: ClientAuth::Required(tls.ca_file.clone()),
+        client_name: None,
         min_version: TlsVersion::Tls12,
     }
 }
 
 fn peer_client_tls(tls: &PeerTls) -> plan::ClientTls {
-    let client = ClientCertificate { chain: tls.pair.certificate.clone(), key: tls.pair.key.clone() };
+    let client = ClientCertificateFiles { chain: tls.pair.certificate.clone(), key: tls.pair.key.clone() };
     plan::ClientTls { ca_file: Some(tls.ca_file.clone()), server_name: None, client: Some(client) }
 }
 
 /// Follows changes of the certificate files, as long as the result is used.
-fn load_and_follow(tls: &plan::ClientTls) -> Result<Arc<UpstreamTls>, PeerTlsError> {
-    let secured = Arc::new(UpstreamTls::open(tls)?);
+fn load_and_follow(tls: &plan::ClientTls) -> Result<Arc<UpstreamTlsConnector>, PeerTlsError> {
+    let secured = Arc::new(UpstreamTlsConnector::open(tls)?);
     let watched = Arc::downgrade(&secured);
     thread::Builder::new().name("peer-files".into()).spawn(move || run_reload_loop(&watched))?;
     Ok(secured)
 }
 
-fn run_reload_loop(secured: &Weak<UpstreamTls>) {
+fn run_reload_loop(secured: &Weak<UpstreamTlsConnector>) {
     while let Some(secured) = secured.upgrade() {
         match secured.reload_if_changed() {
             TlsReloadResult::Unchanged => {}

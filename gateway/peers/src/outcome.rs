@@ -32,7 +32,7 @@ impl PeerReportedOutcome {
     /// Nothing was dispatched, and another gateway may succeed: this one does not hold the key, is in trouble, does
     /// not reach its upstream, or rejects a request that our own plan has accepted.
     pub fn is_peer_failure(&self) -> bool {
-        self.outcome == DispatchOutcome::NotDispatched && !self.reason.is_some_and(is_resource_reason)
+        self.outcome == DispatchOutcome::NotDispatched && !self.reason.is_some_and(is_gateway_independent)
     }
 
     /// The peer does not reach its upstream. This gateway may or may not reach it: where no time is left to find out,
@@ -68,7 +68,7 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 }
 
 /// True for a reason about the key or its client, which would be the same at every gateway.
-fn is_resource_reason(reason: RefusalReason) -> bool {
+fn is_gateway_independent(reason: RefusalReason) -> bool {
     reason.is_guard_reason()
         || matches!(reason, RefusalReason::DeadlockAvoided | RefusalReason::StaleToken)
         || matches!(reason, RefusalReason::LeaseForbidden | RefusalReason::LeaseRequired)

@@ -22,7 +22,7 @@ use std::{
     },
 };
 
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_policies::{
     conflicts::{PlanConflictReport, find_conflicts},
     key::ResourceKey,
@@ -30,22 +30,22 @@ use fencegate_policies::{
     plan_digest::{PublishedFencedRoute, PublishedLockRules, RouteIdentity},
 };
 use fencegate_zookeeper::session::plan_publication::{
-    PeerPlan, PeerSession, PlanConflictHandler, PlanPublication, PublicationOrder,
+    PeerPlanPublication, PeerPlanStatus, PlanConflictHandler, PlanPublication, PublicationOrder,
 };
 use smallvec::SmallVec;
 use tokio::sync::watch;
 
 use self::active_leases::LocalLeaseKeys;
-pub use self::fleet_report::{FleetPlanComparison, RoutePlanComparison, compare};
+pub use self::fleet_report::{FleetPlanComparison, FleetRouteComparison, compare};
 
 /// The facts about other gateways that the sessions of a gateway have collected.
-pub struct PlanCompat {
+pub struct PlanCompatRegistry {
     state: RwLock<PlanCompatState>,
     /// Grows before each possible change of the state.
     version: AtomicU64,
     /// Signals each change.
     changed: watch::Sender<()>,
-    metrics: Arc<ProcessMetricFamilies>,
+    metrics: Arc<AllMetricFamilies>,
 }
 
 #[derive(Default)]
@@ -87,7 +87,7 @@ struct SessionCompatibility {
 /// The verdicts about the routes of one plan.
 #[derive(Clone)]
 pub struct RouteCompatCache {
-    compat: Arc<PlanCompat>,
+    compat: Arc<PlanCompatRegistry>,
     /// The index of each route that fences.
     indices: Arc<[Option<PublishedRouteIndex>]>,
     /// The last verdict about each route, so that a request needs no lock that workers share.
@@ -114,8 +114,8 @@ pub enum RouteCompatibility {
 /// Plans and comparisons that are cached, before all are dropped.
 const MOST_KNOWN: usize = 64;
 
-impl PlanCompat {
-    pub fn new(gateway: &GatewayPlan, metrics: Arc<ProcessMetricFamilies>) -> Arc<Self> {
+impl PlanCompatRegistry {
+    pub fn new(gateway: &GatewayPlan, metrics: Arc<AllMetricFamilies>) -> Arc<Self> {
         let leases = LocalLeaseKeys::new(
             &PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref()),
             Vec::new(),
@@ -148,7 +148,7 @@ impl PlanCompat {
     }
 
     /// Another plan is in force.
-    pub fn set_config(&self, gateway: &GatewayPlan) {
+    pub fn apply_mixed_plan_policy(&self, gateway: &GatewayPlan) {
         self.write().mixed = gateway.mixed;
         self.changed.send_replace(());
     }
@@ -227,8 +227,8 @@ impl RouteCompatCache {
     }
 }
 
-impl PlanConflictHandler for PlanCompat {
-    fn record_conflicting_plans(&self, session: i64, ours: &PlanPublication, others: &[PeerSession]) {
+impl PlanConflictHandler for PlanCompatRegistry {
+    fn record_conflicting_plans(&self, session: i64, ours: &PlanPublication, others: &[PeerPlanPublication]) {
         let mut state = self.write();
         // This build can read everything that it has written.
         let Some(known) = state.parse_plan(ours) else { return };
@@ -248,7 +248,7 @@ impl PlanConflictHandler for PlanCompat {
         session: i64,
         ours: &PlanPublication,
         next: &PlanPublication,
-        others: &[PeerSession],
+        others: &[PeerPlanPublication],
     ) -> Result<(), String> {
         let mut state = self.write();
         let (Some(now), Some(after)) = (state.parse_plan(ours), state.parse_plan(next)) else {
@@ -260,7 +260,7 @@ impl PlanConflictHandler for PlanCompat {
             let stays = |at: usize, leases: &LocalLeaseKeys| {
                 let pattern = at.checked_sub(now.plan.routes.len()).map(|at| &now.plan.leases[at]);
                 essences.contains(&now.entries[at].identity())
-                    && pattern.is_none_or(|pattern| leases.is_granted(pattern))
+                    && pattern.is_none_or(|pattern| leases.is_lease_pattern_granted(pattern))
             };
             let mut compared = HashSet::new();
             for other in others.iter().filter(|other| other.age == PublicationOrder::Younger) {
@@ -338,10 +338,10 @@ impl PlanCompatState {
         &mut self,
         ours: &PlanPublication,
         plan: &ParsedPublishedPlan,
-        other: &PeerSession,
+        other: &PeerPlanPublication,
     ) -> Arc<[usize]> {
         let all = || (0..plan.entries.len()).collect();
-        let PeerPlan::Published(theirs) = &other.says else { return all() };
+        let PeerPlanStatus::Published(theirs) = &other.says else { return all() };
         let pair = (ours.fingerprint().to_owned(), theirs.fingerprint().to_owned());
         if let Some(known) = self.compared.get(&pair) {
             return known.clone();
@@ -391,7 +391,7 @@ fn join_names(names: &BTreeSet<String>) -> String {
     names.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
-impl fmt::Debug for PlanCompat {
+impl fmt::Debug for PlanCompatRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Agreement")
     }

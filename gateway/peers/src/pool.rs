@@ -12,7 +12,7 @@ use fencegate_http_client::upstream::{
     connection::UpstreamConnection,
     gate::{GateShutReason, GatedIo, WriteGate},
     resolver::dial,
-    tls::UpstreamTls,
+    tls::UpstreamTlsConnector,
 };
 use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
 use fencegate_zookeeper::{
@@ -102,7 +102,7 @@ impl PeerPool {
     }
 
     /// Closes connections that were idle for too long. Never returns.
-    pub async fn evict_idle(&self) {
+    pub async fn run_connection_sweeper(&self) {
         loop {
             sleep(SWEEP_INTERVAL).await;
             let now = Instant::now();
@@ -118,7 +118,7 @@ impl PeerPool {
 pub struct PeerDialOptions<'a, N> {
     pub network: &'a N,
     pub clock: &'a SharedClock,
-    pub secured: Option<&'a UpstreamTls>,
+    pub secured: Option<&'a UpstreamTlsConnector>,
     /// How long connections may be idle.
     pub kept: Duration,
     /// How long the request may still wait. Half of that time is for the connection: a request without a connection
@@ -254,7 +254,7 @@ impl PeerConnection {
     ) -> impl Future<Output = Result<Response<Incoming>, SendRequestError>> + use<> {
         let connection = self.connection();
         connection.gate.arm(None);
-        connection.gate.bound_delivery(longest);
+        connection.gate.set_ack_timeout(longest);
         connection.send(request)
     }
 

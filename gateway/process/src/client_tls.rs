@@ -12,7 +12,7 @@ use crate::pem::{self, FileVersion, PemError, file_version};
 
 /// Errors of the TLS configuration for a server. The texts quote no part of a file.
 #[derive(Debug, thiserror::Error)]
-pub enum ClientTlsError {
+pub enum TlsClientConfigError {
     #[error(transparent)]
     File(#[from] PemError),
     #[error("the client certificate in {path} cannot be used")]
@@ -25,14 +25,14 @@ pub enum ClientTlsError {
 pub const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// The configuration by the present content of the files.
-pub fn client_config(tls: &plan::ClientTls) -> Result<ClientConfig, ClientTlsError> {
+pub fn client_config(tls: &plan::ClientTls) -> Result<ClientConfig, TlsClientConfigError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
-    let builder = builder.with_safe_default_protocol_versions().map_err(ClientTlsError::Library)?;
+    let builder = builder.with_safe_default_protocol_versions().map_err(TlsClientConfigError::Library)?;
     let builder = builder.with_root_certificates(roots(tls)?);
     let Some(client) = &tls.client else { return Ok(builder.with_no_client_auth()) };
     let chain = pem::certificates(&client.chain)?;
     let key = pem::private_key(&client.key)?;
-    let unfit = |source| ClientTlsError::Client { path: client.chain.clone(), source };
+    let unfit = |source| TlsClientConfigError::Client { path: client.chain.clone(), source };
     builder.with_client_auth_cert(chain, key).map_err(unfit)
 }
 

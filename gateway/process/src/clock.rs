@@ -141,7 +141,7 @@ pub type SharedClock = Arc<dyn Clock>;
 /// A permission to write bytes, which ends at some time.
 pub trait SendPermission: fmt::Debug + Send + Sync {
     /// Whether it holds at `now`. The answer comes from memory, so check before every write.
-    fn holds(&self, now: BootInstant) -> bool;
+    fn may_send_at(&self, now: BootInstant) -> bool;
 
     /// The end of the permission, as known now. It may move on later, and the permission may be revoked before.
     fn deadline(&self) -> BootInstant;
@@ -152,7 +152,7 @@ impl dyn SendPermission + '_ {
     pub async fn wait_expired(&self, clock: &SharedClock) {
         loop {
             let now = clock.now();
-            if !self.holds(now) {
+            if !self.may_send_at(now) {
                 return;
             }
             sleep(self.deadline().since(now).min(LOOK)).await;

@@ -6,24 +6,24 @@ use std::{ffi::OsStr, sync::OnceLock};
 
 /// The kind of process that a command works with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HintedProcessKind {
+pub enum CommandHintTarget {
     Gateway,
     Guard,
 }
 
 /// The arguments that name this process's file or address, if it has any. It is global, as the arguments of a process
 /// are.
-static TOLD: OnceLock<(HintedProcessKind, String)> = OnceLock::new();
+static TOLD: OnceLock<(CommandHintTarget, String)> = OnceLock::new();
 
 /// Stores those arguments, such as `["-c", "policy.yaml"]`.
-pub fn set_command_arguments<W: AsRef<OsStr>>(of: HintedProcessKind, words: impl IntoIterator<Item = W>) {
+pub fn set_command_arguments<W: AsRef<OsStr>>(of: CommandHintTarget, words: impl IntoIterator<Item = W>) {
     let words = words.into_iter().map(|word| shell_quote(&word.as_ref().to_string_lossy()));
     // Only the first call counts, which comes from the command line.
     TOLD.set((of, words.map(|word| format!(" {word}")).collect())).ok();
 }
 
 /// A command that can be run as printed, such as `fencegate era init -c policy.yaml`.
-pub fn command_line(of: HintedProcessKind, verb: &str) -> String {
+pub fn command_line(of: CommandHintTarget, verb: &str) -> String {
     let told = TOLD.get().filter(|(told, _)| *told == of).map_or("", |(_, words)| words);
     format!("fencegate {verb}{told}")
 }

@@ -4,12 +4,12 @@ use prometheus::core::Collector;
 
 /// Cumulative counts by upper bound; the last one counts all values.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct HistogramBuckets {
+pub struct HistogramBucketCounts {
     bounds: Vec<f64>,
     counts: Vec<u64>,
 }
 
-impl HistogramBuckets {
+impl HistogramBucketCounts {
     /// `counts`: one entry more than `bounds`.
     pub fn new(bounds: &[f64], counts: &[u64]) -> Self {
         Self { bounds: bounds.to_vec(), counts: counts.to_vec() }
@@ -69,9 +69,9 @@ mod tests {
 
     #[test]
     fn quantiles_lie_within_their_buckets() {
-        let spread = HistogramBuckets::new(&[1.0, 2.0, 4.0], &[0, 10, 10, 20]);
+        let spread = HistogramBucketCounts::new(&[1.0, 2.0, 4.0], &[0, 10, 10, 20]);
         assert_eq!(spread.quantile(0.25), Some(1.5));
         assert_eq!(spread.quantile(0.99), Some(4.0), "beyond the last bound");
-        assert_eq!(HistogramBuckets::new(&[1.0], &[0, 0]).quantile(0.5), None);
+        assert_eq!(HistogramBucketCounts::new(&[1.0], &[0, 0]).quantile(0.5), None);
     }
 }

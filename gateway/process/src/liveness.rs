@@ -52,12 +52,12 @@ pub enum ThreadRole {
 }
 
 impl ThreadRole {
-    fn keeps_alive(self) -> bool {
+    fn is_liveness_critical(self) -> bool {
         matches!(self, Self::Requests | Self::Sessions | Self::Leases)
     }
 
-    fn keeps_ready(self) -> bool {
-        self.keeps_alive() || self == Self::Store
+    fn is_readiness_critical(self) -> bool {
+        self.is_liveness_critical() || self == Self::Store
     }
 
     /// The name in metrics.
@@ -75,10 +75,10 @@ impl ThreadRole {
 
 /// The threads of one process.
 #[derive(Debug, Clone, Default)]
-pub struct ThreadMonitor(Arc<MonitorState>);
+pub struct ThreadMonitor(Arc<ThreadMonitorState>);
 
 #[derive(Debug, Default)]
-struct MonitorState {
+struct ThreadMonitorState {
     all: Mutex<Vec<MonitoredThread>>,
     may_end: AtomicBool,
     /// The seconds for which threads hung.
@@ -106,7 +106,7 @@ type Ping = oneshot::Sender<()>;
 impl ThreadMonitor {
     /// `hung` counts the seconds for which threads hang.
     pub fn with_counter(hung: IntCounterVec) -> Self {
-        Self(Arc::new(MonitorState { hung: Some(hung), ..MonitorState::default() }))
+        Self(Arc::new(ThreadMonitorState { hung: Some(hung), ..ThreadMonitorState::default() }))
     }
 
     /// Registers a thread. The returned future answers pings: run it as a task of the thread's runtime, as long as
@@ -166,7 +166,7 @@ impl ThreadMonitor {
         let answers: Vec<_> = self
             .lock_members()
             .iter()
-            .filter(|member| member.work.keeps_alive())
+            .filter(|member| member.work.is_liveness_critical())
             .map(MonitoredThread::ping)
             .collect();
         for answer in answers {
@@ -191,7 +191,7 @@ impl ThreadMonitor {
         let mut all = self.lock_members();
         all.retain(|member| !member.over.is_cancelled());
         for member in all.iter_mut() {
-            member.check(may_end);
+            member.check_thread_liveness(may_end);
             if member.is_silent() {
                 self.count_hung(member.work, CHECK_INTERVAL.as_secs());
             }
@@ -207,12 +207,12 @@ impl ThreadMonitor {
 
     /// The thread that hangs or has ended too early, if there is one, by the last check of [`ThreadMonitor::watch`].
     pub fn hung_thread(&self) -> Option<String> {
-        self.find_silent(ThreadRole::keeps_alive)
+        self.find_silent(ThreadRole::is_liveness_critical)
     }
 
     /// The same, including the thread on which only a guard's store depends.
     pub fn unready_thread(&self) -> Option<String> {
-        self.find_silent(ThreadRole::keeps_ready)
+        self.find_silent(ThreadRole::is_readiness_critical)
     }
 
     fn find_silent(&self, counts: impl Fn(ThreadRole) -> bool) -> Option<String> {
@@ -239,7 +239,7 @@ impl MonitoredThread {
         self.has_ended || self.looks >= HUNG_AFTER_CHECKS
     }
 
-    fn check(&mut self, may_end: bool) {
+    fn check_thread_liveness(&mut self, may_end: bool) {
         let was_silent = self.is_silent();
         match self.open.as_mut().map(oneshot::Receiver::try_recv) {
             None | Some(Ok(())) => {

@@ -61,7 +61,7 @@ impl ProcessMetrics {
     }
 
     /// Reads the values anew. A value that cannot be read stays as it was.
-    fn refresh(&self) {
+    fn refresh_process_stats(&self) {
         if let Some(stat) = ProcStat::read() {
             self.cpu.inc_by((ticks_to_seconds(stat.cpu_ticks) - self.cpu.get()).max(0.0));
             set_gauge(&self.threads, stat.threads);
@@ -95,7 +95,7 @@ impl Collector for ProcessMetrics {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        self.refresh();
+        self.refresh_process_stats();
         self.collectors().into_iter().flat_map(|one| one.collect()).collect()
     }
 }
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn own_process_has_nonzero_metrics() {
         let process = ProcessMetrics::new();
-        process.refresh();
+        process.refresh_process_stats();
         assert!(process.resident.get() > 1 << 16 && process.threads.get() >= 1);
         assert!((3..=process.most_files.get()).contains(&process.open_files.get()));
         // Later than the year 2020.

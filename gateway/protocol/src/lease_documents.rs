@@ -113,7 +113,7 @@ pub struct LeaseList {
 pub struct KeyDocument {
     pub key: String,
     /// The lock nodes of the key, holders first.
-    pub line: Vec<QueueNodeDocument>,
+    pub line: Vec<KeyQueueEntry>,
     /// How long a new lease would wait, estimated from recent leases of this gateway.
     pub expected_wait_ms: Option<u64>,
 }
@@ -121,7 +121,7 @@ pub struct KeyDocument {
 /// One lock node.
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = LineNode))]
-pub struct QueueNodeDocument {
+pub struct KeyQueueEntry {
     pub gateway: Option<String>,
     pub mode: LockMode,
     pub holds: bool,

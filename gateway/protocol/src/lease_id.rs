@@ -45,7 +45,7 @@ impl LeaseId {
         Some(Self { member, reference: LeaseReference::parse(reference)?, secret })
     }
 
-    pub fn member(&self) -> &str {
+    pub fn lease_member_node(&self) -> &str {
         &self.member
     }
 
@@ -101,7 +101,11 @@ mod tests {
         let [one, other] = [(), ()].map(|()| LeaseId::new("gw-1-0100".into(), &SystemRandomness));
         let text = one.reveal();
         let read = LeaseId::parse(&text).expect("its own form");
-        assert!(read.matches(&one) && read.member() == "gw-1-0100" && read.reference() == one.reference());
+        assert!(
+            read.matches(&one)
+                && read.lease_member_node() == "gw-1-0100"
+                && read.reference() == one.reference()
+        );
         assert!(!one.matches(&other));
         assert!(!format!("{one:?}").contains(text.rsplit('.').next().expect("a secret")));
         let elsewhere = LeaseId { member: "gw-2-0100".into(), ..one.clone() };
@@ -142,7 +146,7 @@ mod tests {
         fn any_member_name_round_trips(member in "\\PC{0,60}") {
             let id = LeaseId::new(member.clone(), &SystemRandomness);
             let read = LeaseId::parse(&id.reveal()).expect("its own form");
-            prop_assert!(read.matches(&id) && read.member() == member && read.reference() == id.reference());
+            prop_assert!(read.matches(&id) && read.lease_member_node() == member && read.reference() == id.reference());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Writes a text as one segment of a path.
 
 /// Escapes slashes, because a key may contain them.
-pub fn encode(text: &str) -> String {
+pub fn encode_path_segment(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

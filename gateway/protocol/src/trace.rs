@@ -43,7 +43,7 @@ const TRACEPARENT_LEN: usize = 55;
 const SAMPLED: u8 = 1;
 
 impl Sampling {
-    pub fn from_log(log: &LogSettings) -> Self {
+    pub fn from_trace_settings(log: &LogSettings) -> Self {
         log.traces.as_ref().map_or(Self::Off, |traces| Self::OneIn(traces.one_in))
     }
 }
@@ -81,7 +81,7 @@ impl TraceContext {
     }
 
     /// 32 hex digits.
-    pub fn id(&self) -> String {
+    pub fn trace_id(&self) -> String {
         format!("{:032x}", self.id)
     }
 
@@ -145,16 +145,16 @@ mod tests {
     #[test]
     fn trace_continues_with_own_span() {
         let (trace, headers) = trace_from_parent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
-        assert_eq!(trace.id(), "4bf92f3577b34da6a3ce929d0e0e4736");
+        assert_eq!(trace.trace_id(), "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_ne!(trace.span(), "00f067aa0ba902b7");
-        let expected = format!("00-{}-{}-01", trace.id(), trace.span());
+        let expected = format!("00-{}-{}-01", trace.trace_id(), trace.span());
         let (value, name) = trace.header_values();
         assert_eq!(value, expected);
         assert_eq!(name, trace.span());
         assert!(headers.contains_key(TRACESTATE));
         let (later, _) =
             trace_from_parent("01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00-what-follows");
-        assert_eq!(later.id(), trace.id());
+        assert_eq!(later.trace_id(), trace.trace_id());
     }
 
     /// A trace that cannot be read is replaced by one of the gateway, without its state.
@@ -171,7 +171,7 @@ mod tests {
             "00-+bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
         ] {
             let (trace, headers) = trace_from_parent(bad);
-            assert!(trace.id() != "4bf92f3577b34da6a3ce929d0e0e4736" && trace.flags == 0, "{bad}");
+            assert!(trace.trace_id() != "4bf92f3577b34da6a3ce929d0e0e4736" && trace.flags == 0, "{bad}");
             assert!(!headers.contains_key(TRACESTATE), "{bad}");
         }
     }

@@ -2,7 +2,6 @@
 //! there do refusals become responses, and only there are responses stamped.
 
 mod in_progress;
-mod raw_request;
 
 use std::{
     cell::{Cell, RefCell},
@@ -14,7 +13,7 @@ use std::{
 
 use fencegate_config::active_config::{PipelineEntryCounter, PipelineEntryGuard};
 use fencegate_http::{
-    body::Reply,
+    body::{Body, Reply},
     listen::handler::{HttpHandler, IncomingRequest, RequestRejection, ResponseFuture},
 };
 use fencegate_metrics::WorkerMetrics;
@@ -22,7 +21,7 @@ use fencegate_process::clock::SharedClock;
 use fencegate_protocol::clock_header::ClockHeader;
 use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
 use hyper::{
-    StatusCode, Version,
+    Request, StatusCode, Version,
     body::Body as _,
     header::{CONNECTION, CONTENT_LENGTH, HeaderValue},
 };
@@ -31,22 +30,31 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use self::in_progress::RequestInProgress;
-pub use self::{in_progress::ServingRole, raw_request::RawRequest};
+pub use self::in_progress::ResponderRole;
 use crate::{
     handler::Handler,
     request_context::{RequestArrival, RequestContext},
-    telemetry::{PlanTelemetrySinks, RequestReporter},
+    telemetry::{PlanTelemetrySinks, RequestTelemetry},
 };
+
+/// A request as the HTTP library delivered it, before the first step.
+pub struct RawRequest {
+    pub http: Box<Request<Body>>,
+    pub context: Rc<RequestContext>,
+    pub arrival: RequestArrival,
+    /// Held until the request is counted under its plan.
+    pub entry: Option<PipelineEntryGuard>,
+}
 
 /// Serves the connections of one worker.
 #[derive(Clone)]
-pub struct WorkerFrontend {
+pub struct WorkerHttpHandler {
     /// Looked up for each request, so that a reload can replace it between two requests.
     pipeline: Rc<RefCell<PipelineInstance>>,
-    role: ServingRole,
+    role: ResponderRole,
     /// The process drains. Every response checks this, so each worker has its own flag: the token has a lock that all
     /// workers share.
-    drains: Rc<Cell<bool>>,
+    draining: Rc<Cell<bool>>,
 }
 
 /// The steps of one plan, and the counts of its requests.
@@ -77,40 +85,40 @@ impl PipelineInstance {
     }
 }
 
-impl WorkerFrontend {
+impl WorkerHttpHandler {
     /// `drain`: from then on each response makes its client use another connection for the next request.
-    pub fn new(pipeline: PipelineInstance, role: ServingRole, drain: CancellationToken) -> Self {
-        let drains = Rc::new(Cell::new(drain.is_cancelled()));
-        let noted = drains.clone();
+    pub fn new(pipeline: PipelineInstance, role: ResponderRole, drain: CancellationToken) -> Self {
+        let draining = Rc::new(Cell::new(drain.is_cancelled()));
+        let flag = draining.clone();
         spawn_local(async move {
             drain.cancelled().await;
-            noted.set(true);
+            flag.set(true);
         });
-        Self { pipeline: Rc::new(RefCell::new(pipeline)), role, drains }
+        Self { pipeline: Rc::new(RefCell::new(pipeline)), role, draining }
     }
 
     /// Uses `pipeline` from the next request on; requests that have begun keep the old pipeline. The returned future ends
     /// when every request that has looked up the old pipeline is counted under its plan.
     pub fn replace_pipeline(&self, pipeline: PipelineInstance) -> impl Future<Output = ()> + use<> {
         let PipelineInstance { entries, .. } = self.pipeline.replace(pipeline);
-        async move { entries.wait_empty().await }
+        async move { entries.wait_no_entering_requests().await }
     }
 
     /// The same steps, for connections of peers.
     pub fn for_peers(&self) -> Self {
-        Self { role: ServingRole::Peer, ..self.clone() }
+        Self { role: ResponderRole::Peer, ..self.clone() }
     }
 }
 
-impl HttpHandler for WorkerFrontend {
+impl HttpHandler for WorkerHttpHandler {
     fn handle(&self, incoming: IncomingRequest) -> ResponseFuture {
         // No await in here: a request that is not counted has not used this pipeline.
         let PipelineInstance { handler: steps, metrics, sinks, clock, entries } =
             self.pipeline.borrow().clone();
         let counted_entry = entries.enter();
         let role = self.role;
-        let drains = self.drains.clone();
-        steps.answer(PipelineRequest { incoming, metrics, sinks, clock, role, drains, counted_entry })
+        let draining = self.draining.clone();
+        steps.answer(PipelineRequest { incoming, metrics, sinks, clock, role, draining, counted_entry })
     }
 
     fn reject(&self, refused: RequestRejection, took: Duration) -> Reply {
@@ -130,8 +138,8 @@ struct PipelineRequest {
     metrics: Rc<WorkerMetrics>,
     sinks: Option<Rc<PlanTelemetrySinks>>,
     clock: Option<Rc<ClockHeader>>,
-    role: ServingRole,
-    drains: Rc<Cell<bool>>,
+    role: ResponderRole,
+    draining: Rc<Cell<bool>>,
     counted_entry: PipelineEntryGuard,
 }
 
@@ -143,14 +151,14 @@ trait Pipeline {
 
 impl<S: Handler<RawRequest>> Pipeline for S {
     fn answer(self: Rc<Self>, request: PipelineRequest) -> ResponseFuture {
-        let PipelineRequest { incoming, metrics, sinks, clock, role, drains, counted_entry } = request;
+        let PipelineRequest { incoming, metrics, sinks, clock, role, draining, counted_entry } = request;
         let IncomingRequest { http, peer, exchange, tracker: answering, head } = incoming;
         let version = http.version();
         // HTTP/1.0 has no interim responses, and peers do not wait for them.
-        let allows_interim = http.version() == Version::HTTP_11 && role != ServingRole::Peer;
+        let allows_interim = http.version() == Version::HTTP_11 && role != ResponderRole::Peer;
         Box::pin(async move {
             let context = Rc::<RequestContext>::default();
-            let begin = |sinks| RequestReporter::begin(sinks, http.method(), http.uri(), &peer, &context);
+            let begin = |sinks| RequestTelemetry::begin(sinks, http.method(), http.uri(), &peer, &context);
             let entry = sinks.as_ref().map(begin);
             let in_progress = RequestInProgress::begin(metrics, context.clone(), role, clock, entry);
             let informational = allows_interim.then(|| exchange.informational().cloned()).flatten();
@@ -158,7 +166,7 @@ impl<S: Handler<RawRequest>> Pipeline for S {
                 Some(interims) => Some(poll_fn(|cx| Poll::Ready(interims.open(cx.waker()))).await),
                 None => None,
             };
-            let arrival = RequestArrival { peer, from_gateways: role == ServingRole::Peer, interims, head };
+            let arrival = RequestArrival { peer, from_gateways: role == ResponderRole::Peer, interims, head };
             // A request without a route is not counted under its plan once it has an answer, which may still take long.
             let request = RawRequest { http, context: context.clone(), arrival, entry: Some(counted_entry) };
             let answer = self.handle(request).await;
@@ -171,7 +179,7 @@ impl<S: Handler<RawRequest>> Pipeline for S {
                 );
             let (mut reply, entry) = in_progress.finish(answer);
             let switches = reply.status() == StatusCode::SWITCHING_PROTOCOLS;
-            if !switches && (drains.get() || !can_see_end(version, &reply)) {
+            if !switches && (draining.get() || !can_see_end(version, &reply)) {
                 close_connection(version, &mut reply);
             }
             Ok(reply.map(|body| {

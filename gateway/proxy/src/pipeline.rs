@@ -12,19 +12,20 @@ use crate::{
     concurrency_limit::ConcurrencyLimit,
     frontend::RawRequest,
     handler::{BoxHandler, Handler, map_request, middleware},
-    plan_context::PlanContext,
+    plan_context::WorkerPlanContext,
     steps::{
         self,
+        authenticate::AccessTokenSource,
         authorized::DispatchableRequest,
         buffer::BodyBufferConfig,
         client_limit::ClientConcurrencyLimit,
         extract_claim::ClaimContext,
-        fence::{FenceContext, HeldLock},
-        filter::FilterContext,
-        guard_admission::{AdmissionPermit, GuardAdmissionContext},
+        fence::{HeldLock, WorkerFenceContext},
+        filter::DeadlineFilterContext,
+        guard_admission::{GuardAdmissionContext, GuardDispatchPermit},
         hop::ProxyHopConfig,
         key::KeyedRequest,
-        lease_api::LeaseApiStep,
+        lease_api::LeaseApiRouter,
         route::RoutingTable,
         validate_head::HeadValidator,
     },
@@ -33,22 +34,25 @@ use crate::{
 
 /// The parts of the steps of all roles, for one worker and one plan.
 pub struct PipelineParts {
-    pub plan: Rc<PlanContext>,
+    pub plan: Rc<WorkerPlanContext>,
     pub in_flight: ConcurrencyLimit,
     pub per_client: ClientConcurrencyLimit,
-    pub hop: ViaName,
+    /// The name of this process in `Via`.
+    pub via: ViaName,
     /// Signs the tickets with which services call back, where that is allowed.
-    pub callers: Option<Arc<TicketIssuer>>,
+    pub tickets: Option<Arc<TicketIssuer>>,
     /// Answers requests of the lease interface, where there are leases.
-    pub leases: Option<LeaseApiStep>,
+    pub leases: Option<LeaseApiRouter>,
+    /// Where the claims of a request come from.
+    pub tokens: AccessTokenSource,
     /// The secret that other gateways have to show, where there is a listener for them.
-    pub pass: Option<PeerSecret>,
+    pub peer_secret: Option<PeerSecret>,
 }
 
 /// The steps of the gateway, in front of the service that sends a request upstream.
 pub fn gateway_pipeline<N: Network>(
     parts: PipelineParts,
-    fencing: FenceContext<N>,
+    fencing: WorkerFenceContext<N>,
     forward: impl Handler<DispatchableRequest<Rc<HeldLock>>>,
 ) -> impl Handler<RawRequest> {
     routing_pipeline(parts, locking_pipeline(fencing, forward))
@@ -58,20 +62,21 @@ pub fn gateway_pipeline<N: Network>(
 /// steps, with no service behind them.
 pub fn routing_pipeline(parts: PipelineParts, act: impl Handler<KeyedRequest>) -> impl Handler<RawRequest> {
     let plan = &parts.plan.config.plan;
-    let hop = ProxyHopConfig { plan: plan.clone(), name: Rc::new(parts.hop), callers: parts.callers };
-    let recording = Sampling::from_log(&plan.log);
+    let hop = ProxyHopConfig { plan: plan.clone(), via: Rc::new(parts.via), tickets: parts.tickets };
+    let sampling = Sampling::from_trace_settings(&plan.log);
     ServiceBuilder::new()
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency)) // too many at once: refuse before any work
-        .layer(map_request(parts.pass.clone(), steps::peer_challenge::answer_challenge)) // challenge of another gateway: prove our identity
+        .layer(map_request(parts.peer_secret.clone(), steps::peer_challenge::answer_challenge)) // challenge of another gateway: prove our identity
         .layer(map_request(HeadValidator::new(plan), steps::validate_head::validate_head)) // requests that cannot be forwarded safely end here
         .layer(map_request(plan.clone(), steps::strip_headers::strip_headers)) // below: no hop-by-hop field, no foreign token
-        .layer(map_request(parts.pass, steps::peer_auth::verify_peer)) // another gateway proves that it is one
+        .layer(map_request(parts.peer_secret, steps::peer_auth::verify_peer)) // another gateway proves that it is one
         .layer(map_request(hop, steps::hop::add_hop_headers)) // the path of the request so far, and our own report of the client; a request in a loop ends here
-        .layer(map_request(recording, steps::trace::start_trace))
+        .layer(map_request(sampling, steps::trace::start_trace))
         .layer(map_request(parts.per_client, steps::client_limit::limit_per_client)) // too many of one client
         .layer_fn(BoxHandler::new)
         .layer(middleware(parts.leases, steps::lease_api::answer_lease_api)) // requests about leases are answered here
         .layer(middleware(RoutingTable::new(parts.plan.clone()), steps::route::route_request)) // below: route and path are fixed
+        .layer(middleware(parts.tokens, steps::authenticate::authenticate)) // below: who asks is verified, where the route reads it
         .layer(middleware(BodyBufferConfig::new(&parts.plan), steps::buffer::buffer_request)) // a slow client never holds a lock
         .layer(middleware((), steps::key::derive_keys)) // below: the keys are fixed
         .layer_fn(BoxHandler::new)
@@ -80,7 +85,7 @@ pub fn routing_pipeline(parts: PipelineParts, act: impl Handler<KeyedRequest>) -
 
 /// The second half: the steps that hold locks and send.
 fn locking_pipeline<N: Network>(
-    fencing: FenceContext<N>,
+    fencing: WorkerFenceContext<N>,
     forward: impl Handler<DispatchableRequest<Rc<HeldLock>>>,
 ) -> impl Handler<KeyedRequest> {
     let running = fencing.plan.running.clone();
@@ -95,27 +100,27 @@ fn locking_pipeline<N: Network>(
 /// The steps of the guard: the same, with a check that the token is the newest in the place of the lock.
 pub fn guard_pipeline<N: Network>(
     parts: PipelineParts,
-    claiming: ClaimContext,
-    checking: GuardAdmissionContext<N>,
-    forward: impl Handler<DispatchableRequest<AdmissionPermit>>,
+    claims: ClaimContext,
+    admission: GuardAdmissionContext<N>,
+    forward: impl Handler<DispatchableRequest<GuardDispatchPermit>>,
 ) -> impl Handler<RawRequest> {
     let plan = &parts.plan.config.plan;
-    let hop = ProxyHopConfig { plan: plan.clone(), name: Rc::new(parts.hop), callers: None };
-    let recording = Sampling::from_log(&plan.log);
+    let hop = ProxyHopConfig { plan: plan.clone(), via: Rc::new(parts.via), tickets: None };
+    let sampling = Sampling::from_trace_settings(&plan.log);
     ServiceBuilder::new()
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency))
         .layer(map_request(HeadValidator::new(plan), steps::validate_head::validate_head))
         .layer(map_request(plan.clone(), steps::strip_headers::strip_headers)) // the claim is removed from the headers, and kept beside them
         .layer(map_request(hop, steps::hop::add_hop_headers))
-        .layer(map_request(recording, steps::trace::start_trace))
-        .layer(middleware(claiming.clone(), steps::extract_claim::answer_announcement)) // queries of gateways about the guard itself are answered here
+        .layer(map_request(sampling, steps::trace::start_trace))
+        .layer(middleware(claims.clone(), steps::extract_claim::answer_announcement)) // queries of gateways about the guard itself are answered here
         .layer(map_request(parts.per_client, steps::client_limit::limit_per_client))
         .layer_fn(BoxHandler::new)
-        .layer(middleware(claiming, steps::extract_claim::extract_claim)) // below: the claim is read, and its ticket verified
+        .layer(middleware(claims, steps::extract_claim::extract_claim)) // below: the claim is read, and its ticket verified
         .layer(middleware(BodyBufferConfig::new(&parts.plan), steps::buffer::buffer_request)) // a gateway that stops halfway never holds a key
         .layer(middleware(parts.plan.running.clone(), steps::detach::detach)) // below: a gateway that is killed cancels nothing
         .layer_fn(Rc::new)
-        .layer(middleware(checking, steps::guard_admission::admit_or_replay)) // below: announced durably, settled, in flight
+        .layer(middleware(admission, steps::guard_admission::admit_or_replay)) // below: announced durably, settled, in flight
         .layer_fn(BoxHandler::new)
         .service(forward)
 }
@@ -123,23 +128,23 @@ pub fn guard_pipeline<N: Network>(
 /// The steps of a filter: the same, with a check of the deadline in the place of the lock.
 pub fn filter_pipeline(
     parts: PipelineParts,
-    filtering: FilterContext,
-    forward: impl Handler<DispatchableRequest<AdmissionPermit>>,
+    filter: DeadlineFilterContext,
+    forward: impl Handler<DispatchableRequest<GuardDispatchPermit>>,
 ) -> impl Handler<RawRequest> {
     let plan = &parts.plan.config.plan;
-    let hop = ProxyHopConfig { plan: plan.clone(), name: Rc::new(parts.hop), callers: None };
-    let recording = Sampling::from_log(&plan.log);
+    let hop = ProxyHopConfig { plan: plan.clone(), via: Rc::new(parts.via), tickets: None };
+    let sampling = Sampling::from_trace_settings(&plan.log);
     ServiceBuilder::new()
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency))
         .layer(map_request(HeadValidator::new(plan), steps::validate_head::validate_head))
         .layer(map_request(plan.clone(), steps::strip_headers::strip_headers)) // our fields are removed, and kept beside the headers
         .layer(map_request(hop, steps::hop::add_hop_headers))
-        .layer(map_request(recording, steps::trace::start_trace))
+        .layer(map_request(sampling, steps::trace::start_trace))
         .layer(map_request(parts.per_client, steps::client_limit::limit_per_client))
         .layer_fn(BoxHandler::new)
-        .layer(middleware(filtering.clone(), steps::filter::filter_request)) // below: it may start now, and our fields are back
+        .layer(middleware(filter.clone(), steps::filter::filter_request)) // below: it may start now, and our fields are back
         .layer(middleware(BodyBufferConfig::new(&parts.plan), steps::buffer::buffer_request))
-        .layer(middleware(filtering, steps::filter::recheck_deadline)) // below: it is sent in time, or not at all
+        .layer(middleware(filter, steps::filter::recheck_deadline)) // below: it is sent in time, or not at all
         .layer_fn(BoxHandler::new)
         .service(forward)
 }
@@ -154,10 +159,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        request_context::{RequestArrival, RequestContext, RequestSource, RequestTrace},
+        request_context::{RequestArrival, RequestContext, RequestSource, RequestTraceIds},
         steps::{
             authorized::DispatchRight, fence::GatewayContext, forward::UpstreamForwarder,
-            trace::TracedRequest,
+            hop::IdentifiedRequest, trace::TracedRequest,
         },
     };
     use fencegate_config::{
@@ -172,8 +177,8 @@ mod tests {
     };
     use fencegate_http_client::upstream::{endpoint_set::UpstreamSet, pool::ConnectionPool};
     use fencegate_lock::manager::lock_manager::create_lock_manager;
-    use fencegate_metrics::{ProcessMetricFamilies, WorkerMetrics};
-    use fencegate_peers::plan_compat::PlanCompat;
+    use fencegate_metrics::{AllMetricFamilies, WorkerMetrics};
+    use fencegate_peers::plan_compat::PlanCompatRegistry;
     use fencegate_process::{
         clock::MachineClock,
         randomness::{Guid, SystemRandomness},
@@ -205,17 +210,18 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
     fn boxed_request_state_stays_small() {
         let gateway = load(POLICY).plan.expect("sound");
         let plan = Arc::new(gateway.serving.clone());
-        let all = ProcessMetricFamilies::for_gateway(&gateway);
+        let all = AllMetricFamilies::for_gateway(&gateway);
         let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
         let process = ProcessContext::with_budget(
             Arc::new(MachineClock),
             all.clone(),
             MemoryBudget::new(1 << 20, all.buffered().clone()),
         );
-        let config = ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints()));
+        let config =
+            ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints()), None);
         let guards = Arc::new(GuardRegistry::new(Arc::default()));
         let pool = ConnectionPool::new(OsNetwork, process.clock.clone(), guards.clone());
-        let shared = Rc::new(PlanContext {
+        let shared = Rc::new(WorkerPlanContext {
             process: process.clone(),
             config,
             metrics,
@@ -224,8 +230,8 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             running: Default::default(),
         });
         let forward = UpstreamForwarder::new(Rc::new(pool), shared.clone());
-        let compat = PlanCompat::new(&gateway, all);
-        let fencing = FenceContext::<OsNetwork> {
+        let compat = PlanCompatRegistry::new(&gateway, all);
+        let fencing = WorkerFenceContext::<OsNetwork> {
             compat: compat.route_compat_cache(&plan),
             gateway: Arc::new(GatewayContext {
                 locks: create_lock_manager(process.clock.clone(), 1).0,
@@ -234,7 +240,6 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
                 compat,
                 tickets: None,
                 leases: None,
-                elections: Default::default(),
                 traces: Default::default(),
                 hot_keys: Default::default(),
                 requests: Default::default(),
@@ -246,10 +251,11 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             plan: shared.clone(),
             in_flight: ConcurrencyLimit::new(1),
             per_client: ClientConcurrencyLimit { shares: Default::default(), most: None },
-            hop: ViaName::new(Guid::new(&SystemRandomness)),
-            pass: None,
-            callers: None,
+            via: ViaName::new(Guid::new(&SystemRandomness)),
+            peer_secret: None,
+            tickets: None,
             leases: None,
+            tokens: AccessTokenSource::Verified(None),
         };
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let http = || Box::new(Request::new(Body::empty()));
@@ -272,20 +278,20 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         };
         let trace = || {
             let context = TraceContext::from_headers(&mut HeaderMap::new(), Sampling::Off);
-            Rc::new(RequestTrace { context, request_id: HeaderValue::from_static("1") })
+            Rc::new(RequestTraceIds { context, request_id: HeaderValue::from_static("1") })
         };
-        let held = DispatchableRequest {
-            http: http(),
-            context: context.clone(),
-            plan: planned.clone(),
+        let unfenced = DispatchRight::Unfenced;
+        let plan = planned.clone();
+        let exchange = Rc::default();
+        let held = DispatchableRequest::without_route(
+            http(),
+            context.clone(),
+            plan,
             upstream,
-            route: None,
-            source: source(),
-            has_override: None,
-            unlocked: None,
-            right: DispatchRight::Unfenced,
-            exchange: Rc::default(),
-        };
+            source(),
+            unfenced,
+            exchange,
+        );
         let sent = size::<DispatchableRequest<Rc<HeldLock>>>(&forward, held);
         let keyed = KeyedRequest {
             http: http(),
@@ -294,6 +300,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             upstream,
             route: None,
             source: source(),
+            identity: None,
             trace: trace(),
             has_override: false,
             unlocked: None,
@@ -302,13 +309,14 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         let acted = size(&locking_pipeline(fencing, forward), keyed);
         let middle = ServiceBuilder::new()
             .layer(middleware(RoutingTable::new(shared.clone()), steps::route::route_request))
+            .layer(middleware(AccessTokenSource::Verified(None), steps::authenticate::authenticate))
             .layer(middleware(BodyBufferConfig::new(&shared), steps::buffer::buffer_request))
             .layer(middleware((), steps::key::derive_keys))
             .layer_fn(BoxHandler::new)
             .service(NoopHandler);
         let host = CanonicalHost::parse("a").expect("a host");
         let path = CanonicalPath::parse("/");
-        let request = TracedRequest {
+        let request = IdentifiedRequest {
             http: http(),
             context: context.clone(),
             entry: None,
@@ -316,16 +324,15 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             path,
             presented: HeaderMap::new(),
             source: source(),
-            trace: trace(),
         };
-        let routed = size(&middle, request);
+        let routed = size(&middle, TracedRequest { request, trace: trace() });
         let arrival = RequestArrival::from_peer(ConnectionInfo::new(local, local));
         let begun = size(
             &routing_pipeline(parts, NoopHandler),
             RawRequest { http: http(), context, arrival, entry: None },
         );
         // The present sizes, and a little more; locks and second attempts are in the third one.
-        for (size, most) in [(begun, 1152), (routed, 2048), (acted, 5120), (sent, 3584)] {
+        for (size, most) in [(begun, 1152), (routed, 2304), (acted, 5120), (sent, 3584)] {
             assert!(size <= most, "{begun} bytes, then {routed}, {acted} and {sent}");
         }
     }

@@ -9,7 +9,7 @@ use fencegate_metrics::WorkerMetrics;
 use tokio_util::task::TaskTracker;
 
 /// One plan at one worker.
-pub struct PlanContext {
+pub struct WorkerPlanContext {
     pub process: Arc<ProcessContext>,
     /// The plan, its upstreams, and the counts of its requests, as all workers serve it.
     pub config: Arc<ActiveConfig>,

@@ -2,6 +2,7 @@
 //! step has for another is in the type that it hands on, and not only here.
 
 mod exchange;
+mod identity;
 mod source;
 
 use std::{
@@ -22,8 +23,9 @@ use fencegate_refusal::RefusalReason;
 use tokio::time::Instant;
 
 pub use self::{
-    exchange::{AnswerFacts, Attempt, Exchange, GuardAnswerFacts, ResponseReplayExtent},
-    source::{RequestArrival, RequestSource, RequestTrace},
+    exchange::{AnswerFacts, Attempt, GuardAnswerFacts, ResponseReplayExtent, UpstreamExchange},
+    identity::RequestIdentity,
+    source::{RequestArrival, RequestSource, RequestTraceIds},
 };
 use crate::concurrency_limit::ConcurrencyPermit;
 
@@ -39,9 +41,9 @@ pub struct RequestContext {
     /// `hop`: where the request comes from.
     pub source: OnceCell<Rc<RequestSource>>,
     /// `trace`: its trace, and the id that its client can quote.
-    pub trace: OnceCell<Rc<RequestTrace>>,
+    pub trace: OnceCell<Rc<RequestTraceIds>>,
     /// `route`; at a guard `extract_claim`, at a filter `filter`.
-    pub subject: OnceCell<RequestSubject>,
+    pub subject: OnceCell<RequestRoleFacts>,
     /// `key`: the keys of a fenced request, or the reason for which a request on a route that observes has none.
     pub keys: OnceCell<Result<Rc<[ResourceKey]>, RefusalReason>>,
     /// `fence`: the wait for the lock, and its end.
@@ -49,17 +51,17 @@ pub struct RequestContext {
     /// `guard_admission`.
     pub admission: OnceCell<AdmissionFacts>,
     /// `forward`: the last exchange with an upstream.
-    pub exchange: RefCell<Option<Rc<Exchange>>>,
+    pub exchange: RefCell<Option<Rc<UpstreamExchange>>>,
     /// `fence::peer_forward`: the gateway that has the request instead of this one.
-    pub peer: RefCell<Option<PeerFacts>>,
+    pub peer: RefCell<Option<PeerForwardFacts>>,
 }
 
 /// What a request is about, in the terms of the process that has it.
-pub enum RequestSubject {
+pub enum RequestRoleFacts {
     /// A gateway has looked for its route.
     Route(RouteFacts),
     /// A guard has read its claim.
-    Claim(ClaimFacts),
+    Claim(TokenClaimFacts),
     /// A filter has read the moment after which it must not be begun.
     Deadline(DeadlineFacts),
 }
@@ -75,7 +77,7 @@ pub struct RouteFacts {
 }
 
 /// The claim of a request, at a guard.
-pub struct ClaimFacts {
+pub struct TokenClaimFacts {
     /// The token and the keys that it has claimed.
     pub claimed: Option<(FencingToken, Rc<[ResourceKey]>)>,
     /// It has no valid claim, and the guard only observes.
@@ -116,7 +118,7 @@ pub enum AdmissionFacts {
 }
 
 /// A request that another gateway has.
-pub struct PeerFacts {
+pub struct PeerForwardFacts {
     pub gateway: Arc<str>,
     /// The time of the last sending.
     pub sent: Option<Instant>,
@@ -133,7 +135,7 @@ impl RouteFacts {
 impl RequestContext {
     /// The route of the request is the right one, whatever a service reads in the request.
     pub(crate) fn mark_route_fenced(&self, is_fenced: bool) {
-        if let Some(RequestSubject::Route(facts)) = self.subject.get() {
+        if let Some(RequestRoleFacts::Route(facts)) = self.subject.get() {
             facts.is_fenced.set(is_fenced);
         }
     }
@@ -147,31 +149,31 @@ impl RequestContext {
 
     pub fn route(&self) -> Option<RouteId> {
         match self.subject.get()? {
-            RequestSubject::Route(facts) => facts.route,
-            RequestSubject::Claim(_) | RequestSubject::Deadline(_) => None,
+            RequestRoleFacts::Route(facts) => facts.route,
+            RequestRoleFacts::Claim(_) | RequestRoleFacts::Deadline(_) => None,
         }
     }
 
     /// Takes over the count of the request on its route; `None` as long as its route is not known.
     pub(crate) fn take_route_count(&self) -> Option<GaugeGuard> {
         match self.subject.get()? {
-            RequestSubject::Route(facts) => facts.in_flight.take(),
-            RequestSubject::Claim(_) | RequestSubject::Deadline(_) => None,
+            RequestRoleFacts::Route(facts) => facts.in_flight.take(),
+            RequestRoleFacts::Claim(_) | RequestRoleFacts::Deadline(_) => None,
         }
     }
 
     pub fn is_fenced(&self) -> bool {
         self.subject.get().is_some_and(|subject| match subject {
-            RequestSubject::Route(facts) => facts.is_fenced.get(),
-            RequestSubject::Claim(facts) => facts.claimed.is_some() || facts.observed.is_some(),
-            RequestSubject::Deadline(facts) => facts.has_deadline,
+            RequestRoleFacts::Route(facts) => facts.is_fenced.get(),
+            RequestRoleFacts::Claim(facts) => facts.claimed.is_some() || facts.observed.is_some(),
+            RequestRoleFacts::Deadline(facts) => facts.has_deadline,
         })
     }
 
-    fn claim(&self) -> Option<&ClaimFacts> {
+    fn claim(&self) -> Option<&TokenClaimFacts> {
         match self.subject.get()? {
-            RequestSubject::Claim(facts) => Some(facts),
-            RequestSubject::Route(_) | RequestSubject::Deadline(_) => None,
+            RequestRoleFacts::Claim(facts) => Some(facts),
+            RequestRoleFacts::Route(_) | RequestRoleFacts::Deadline(_) => None,
         }
     }
 
@@ -198,9 +200,9 @@ impl RequestContext {
             return by_guard.observed;
         }
         let subject = match self.subject.get() {
-            Some(RequestSubject::Claim(facts)) => facts.observed,
-            Some(RequestSubject::Deadline(facts)) => facts.observed,
-            Some(RequestSubject::Route(_)) | None => None,
+            Some(RequestRoleFacts::Claim(facts)) => facts.observed,
+            Some(RequestRoleFacts::Deadline(facts)) => facts.observed,
+            Some(RequestRoleFacts::Route(_)) | None => None,
         };
         let admission = match self.admission.get() {
             Some(AdmissionFacts::Observed(reason)) => Some(*reason),
@@ -223,7 +225,7 @@ impl RequestContext {
         self.exchange.borrow().as_ref().is_some_and(|exchange| exchange.answer().is_inconclusive)
     }
 
-    pub fn hop_seen(&self) -> bool {
+    pub fn has_proxy_hop(&self) -> bool {
         self.claim().is_some_and(|claim| claim.hop_seen)
     }
 
@@ -234,7 +236,7 @@ impl RequestContext {
 
     /// The time of the last sending, the name of its receiver, and the time until the head of the answer.
     pub fn last_sending(&self) -> Option<(Instant, Arc<str>, Option<Duration>)> {
-        if let Some(PeerFacts { gateway, sent: Some(sent), answer }) = &*self.peer.borrow() {
+        if let Some(PeerForwardFacts { gateway, sent: Some(sent), answer }) = &*self.peer.borrow() {
             return Some((*sent, gateway.clone(), answer.map(|(after, _)| after)));
         }
         let exchange = self.exchange.borrow();

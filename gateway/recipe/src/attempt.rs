@@ -54,13 +54,13 @@ impl<L: ZkClient> LockAttempt<L> {
             // gateway.
             yield_now().await;
         }
-        Ok(Self::new(LockNodeRegistration::register(live, at.max_path_len()).await?, live, &at, mode))
+        Ok(Self::new(LockNodeRegistration::register(live, at.max_node_path_len()).await?, live, &at, mode))
     }
 
     /// Another attempt for the same key. Its node replaces this one's, so it needs no capacity of its own.
     pub fn successor(&self, mode: LockMode) -> Self {
         let LockNodeAttempt { live, .. } = &self.candidate;
-        Self::new(self.registered.successor(), live, &self.candidate.location(), mode)
+        Self::new(self.registered.register_successor(), live, &self.candidate.location(), mode)
     }
 
     fn new(
@@ -86,9 +86,9 @@ impl<L: ZkClient> LockAttempt<L> {
 
     /// For a key whose upstream does not compare tokens: requests under this attempt may go on for `delay` after its
     /// end.
-    pub fn with_delay(self, delay: Option<Duration>) -> Self {
+    pub fn with_handover_delay(self, delay: Option<Duration>) -> Self {
         match delay {
-            Some(delay) => self.with_handover(DelayedHandover::with_delay(delay)),
+            Some(delay) => self.with_handover(DelayedHandover::with_handover_delay(delay)),
             None => self,
         }
     }
@@ -183,9 +183,9 @@ impl<L: ZkClient> LockAttempt<L> {
             if !self.candidate.layout.is_native() {
                 return Err(GrantError::KeyLimit(NUMBERS_USED_UP).into());
             }
-            let full = ExhaustedSequenceParent::observe(&self.candidate).await?;
+            let full = ExhaustedSequenceParent::observe_lock_parent(&self.candidate).await?;
             self.remove_nodes().await;
-            full.wait_replaced(caller).await?;
+            full.wait_parent_replaced(caller).await?;
             // The caller retries with a new attempt, which creates its node under the new parent.
             return Err(GrantError::Lost.into());
         }
@@ -205,7 +205,7 @@ impl<L: ZkClient> LockAttempt<L> {
             delayed.take_over_keys(&held, epoch, caller).await?;
         }
         self.candidate.wait_session_valid(caller).await?;
-        self.delayed.iter().for_each(DelayedHandover::mark_in_use);
+        self.delayed.iter().for_each(DelayedHandover::mark_outcomes_unknown);
         let validity = Arc::new(LockValidity::new(self.candidate.live.session_deadline.clone()));
         let nodes = [self.candidate.path(&node.name)].into();
         Ok(LockGrant { epoch, sequence, permit: None, validity, nodes, contended })
@@ -218,13 +218,13 @@ impl<L: ZkClient> LockAttempt<L> {
 
     /// Records that its node is gone.
     fn mark_gone(&self) {
-        self.made.record_none_left();
+        self.made.record_no_nodes_left();
         self.delayed.iter().for_each(DelayedHandover::reset);
     }
 
     /// Records that the caller has removed the only node of this attempt.
     pub(super) fn mark_removed(&self) {
-        self.made.record_none_left();
+        self.made.record_no_nodes_left();
     }
 
     /// Returns when no node of this attempt is left, or the session is over.
@@ -238,14 +238,14 @@ impl<L: ZkClient> LockAttempt<L> {
             }
             delayed.reset();
             if self.made.created_names().is_some() {
-                return self.made.record_none_left();
+                return self.made.record_no_nodes_left();
             }
         }
         match self.made.created_names() {
             Some(name) => self.candidate.remove_node(&name).await,
             None => self.candidate.remove_all_nodes().await,
         }
-        self.made.record_none_left();
+        self.made.record_no_nodes_left();
     }
 }
 

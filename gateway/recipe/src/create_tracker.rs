@@ -34,7 +34,7 @@ impl<N: Clone> NodeCreationTracker<N> {
     /// Records that no node was created, or none is left. After a refused create, call this only if every earlier
     /// create, at any key, is known to have created nothing. The GUID leaves the registry with this call, so a
     /// remaining node would have no owner.
-    pub(super) fn record_none_left(&self) {
+    pub(super) fn record_no_nodes_left(&self) {
         self.0.replace(NodeCreationState::Nothing);
     }
 
@@ -86,7 +86,7 @@ mod tests {
         );
         made.record_names(&"one".to_owned());
         assert_eq!((made.highest_epoch_before(), made.created_names().as_deref()), (Some(5), Some("one")));
-        made.record_none_left();
+        made.record_no_nodes_left();
         assert_eq!((made.may_exist(), made.created_names()), (false, None));
         made.record_create_sent(9);
         assert_eq!(made.highest_epoch_before(), Some(9));

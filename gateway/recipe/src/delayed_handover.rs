@@ -21,6 +21,7 @@ use fencegate_zookeeper::{
         client::{MultiError, MultiOp, ZkClient, ZkError},
     },
 };
+use futures_util::future::join_all;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
@@ -63,7 +64,7 @@ struct VersionedGrantRecord {
 }
 
 impl DelayedHandover {
-    pub(super) fn with_delay(delay: Duration) -> Self {
+    pub(super) fn with_handover_delay(delay: Duration) -> Self {
         Self::new(Some(delay))
     }
 
@@ -86,10 +87,9 @@ impl DelayedHandover {
         caller: &mut impl LockAttemptObserver,
     ) -> Result<(), LockAttemptError> {
         let live = &held.first().expect("at least one key").candidate.live;
-        let mut found = Vec::with_capacity(held.len());
-        for one in held {
-            found.push(read_record(one).await?);
-        }
+        // In one round trip. Each is read after the list that grants its key, and before the own write.
+        let found: Vec<_> =
+            join_all(held.iter().map(read_record)).await.into_iter().collect::<Result<_, _>>()?;
         failpoint::pass("before_grant_record");
         let owed = found.iter().filter_map(|found| found.record.required_delay()).max();
         // Includes the delay that earlier holders left: if this holder ends before it has waited, the next holder sees
@@ -101,8 +101,9 @@ impl DelayedHandover {
         self.nodes.replace(held.iter().map(|one| one.name.to_owned()).collect());
         if owed.is_some() {
             wait_out_delay(live, live.clock.now() + delay, caller).await?;
-            for HolderNode { candidate, name } in held {
-                if candidate.layout.queue_rank(&candidate.list_children().await?, name) != QueueRank::First {
+            let queues = join_all(held.iter().map(|one| one.candidate.list_children())).await;
+            for (HolderNode { candidate, name }, children) in held.iter().zip(queues) {
+                if candidate.layout.queue_rank(&children?, name) != QueueRank::First {
                     return Err(GrantError::Lost.into());
                 }
             }
@@ -112,7 +113,7 @@ impl DelayedHandover {
     }
 
     /// Records that from here on a request may be sent whose end is unknown.
-    pub(super) fn mark_in_use(&self) {
+    pub(super) fn mark_outcomes_unknown(&self) {
         self.known.set(false);
     }
 
@@ -310,7 +311,7 @@ pub async fn read_grant_record<L: ZkClient>(
 
 impl GrantRecord {
     /// Whether the next holder has to wait.
-    pub fn is_held(&self) -> bool {
+    pub fn has_handover_delay(&self) -> bool {
         self.state == LastTenureState::Held
     }
 }
@@ -323,11 +324,11 @@ mod tests {
     /// after a reset.
     #[test]
     fn clean_leave_requires_takeover_and_outcomes() {
-        let delayed = DelayedHandover::with_delay(Duration::from_secs(1));
+        let delayed = DelayedHandover::with_handover_delay(Duration::from_secs(1));
         assert!(!delayed.can_write_clean_record(), "it has taken nothing over");
         delayed.took_over.set(true);
         assert!(delayed.can_write_clean_record(), "nothing was sent");
-        delayed.mark_in_use();
+        delayed.mark_outcomes_unknown();
         assert!(!delayed.can_write_clean_record());
         delayed.mark_outcomes_known();
         assert!(delayed.can_write_clean_record());
@@ -337,6 +338,9 @@ mod tests {
 
     #[test]
     fn only_held_record_is_held() {
-        assert!(GrantRecord::held(7, Duration::ZERO).is_held() && !GrantRecord::clean().is_held());
+        assert!(
+            GrantRecord::held(7, Duration::ZERO).has_handover_delay()
+                && !GrantRecord::clean().has_handover_delay()
+        );
     }
 }

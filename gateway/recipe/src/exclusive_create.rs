@@ -13,7 +13,7 @@ use fencegate_zookeeper::{
     error::GrantError,
     session::{
         active_session::ActiveSession,
-        client::{MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkError},
+        client::{MultiError, MultiOp, NodeCreateMode, NodeStat, ZkClient, ZkError},
     },
 };
 use tokio::time::sleep;
@@ -27,8 +27,8 @@ use super::{
     registry_guard::LockNodeRegistration,
 };
 
-/// The contested node of one attempt. In every case [`ContestedNode::remove_nodes`] has to be the last call.
-pub(super) struct ContestedNode<L: ZkClient> {
+/// The contested node of one attempt. In every case [`ExclusiveCreateAttempt::remove_nodes`] has to be the last call.
+pub(super) struct ExclusiveCreateAttempt<L: ZkClient> {
     live: Rc<ActiveSession<L>>,
     /// The path of the node, or the path that was tried last.
     path: RefCell<Rc<str>>,
@@ -51,9 +51,13 @@ pub(super) enum ExclusiveCreateOutcome {
     NoParent,
 }
 
-impl<L: ZkClient> ContestedNode<L> {
+impl<L: ZkClient> ExclusiveCreateAttempt<L> {
     /// The node of the attempt that queues with `line`. `longest`: bytes of its longest path. May wait for capacity.
-    pub(super) async fn begin(line: &LockAttempt<L>, longest: usize, writes: u8) -> Result<Self, GrantError> {
+    pub(super) async fn prepare_exclusive_create(
+        line: &LockAttempt<L>,
+        longest: usize,
+        writes: u8,
+    ) -> Result<Self, GrantError> {
         let LockNodeAttempt { live, guid, .. } = &line.candidate;
         let registered = LockNodeRegistration::register(live, longest).await?;
         let says = node_data::encode_exclusive_node_data(&live.member, *guid);
@@ -80,7 +84,7 @@ impl<L: ZkClient> ContestedNode<L> {
     ) -> Result<ExclusiveCreateOutcome, GrantError> {
         let link = &self.live.client;
         let says = self.says.as_bytes();
-        let create = MultiOp::Create { path, data: says, kind: NodeKind::Ephemeral };
+        let create = MultiOp::Create { path, data: says, kind: NodeCreateMode::Ephemeral };
         let writes = (0..self.writes).map(|_| MultiOp::Set { path, data: says });
         let steps: Vec<_> = [first, create].into_iter().chain(writes).collect();
         self.path.replace(path.into());
@@ -127,7 +131,7 @@ impl<L: ZkClient> ContestedNode<L> {
             self.made.record_names(&seen.czxid);
             return Ok(Some(ExclusiveCreateOutcome::Ours(seen)));
         }
-        self.made.record_none_left();
+        self.made.record_no_nodes_left();
         Ok(Some(ExclusiveCreateOutcome::Taken(Some(seen.owner))))
     }
 
@@ -164,7 +168,7 @@ impl<L: ZkClient> ContestedNode<L> {
         if self.made.may_exist() {
             self.remove_own_node(&line.candidate).await;
         }
-        self.made.record_none_left();
+        self.made.record_no_nodes_left();
     }
 
     /// Removes the node and the lock node `place` in one transaction, if both are unchanged. A repeated transaction
@@ -183,9 +187,9 @@ impl<L: ZkClient> ContestedNode<L> {
             let steps = if last { &steps[..] } else { &steps[..2] };
             match live.client.commit(steps).await {
                 Ok(_) => {
-                    candidate.record_removed(last);
+                    candidate.mark_lock_node_removed(last);
                     line.mark_removed();
-                    return self.made.record_none_left();
+                    return self.made.record_no_nodes_left();
                 }
                 Err(MultiError { step: Some(2), .. }) => candidate.mark_contended(),
                 // Another client removed one of them, or the first transaction was done: the caller checks each by
@@ -200,7 +204,7 @@ impl<L: ZkClient> ContestedNode<L> {
                     }
                 }
                 Err(MultiError { fault, .. }) => {
-                    warn!(%fault, path = live.paths.display_path(&path), "lock node not removed yet");
+                    warn!(%fault, path = live.paths.redacted_path(&path), "lock node not removed yet");
                     sleep(REFUSED_PAUSE).await;
                 }
             }
@@ -234,7 +238,7 @@ impl<L: ZkClient> ContestedNode<L> {
                     }
                 }
                 fault => {
-                    debug!(%fault, path = live.paths.display_path(&path), "looking again for what is left");
+                    debug!(%fault, path = live.paths.redacted_path(&path), "looking again for what is left");
                     sleep(REFUSED_PAUSE).await;
                 }
             }
@@ -242,7 +246,7 @@ impl<L: ZkClient> ContestedNode<L> {
     }
 }
 
-impl<L: ZkClient> Drop for ContestedNode<L> {
+impl<L: ZkClient> Drop for ExclusiveCreateAttempt<L> {
     fn drop(&mut self) {
         if self.made.may_exist() {
             // `clear` has not ended, so the node may still hold.

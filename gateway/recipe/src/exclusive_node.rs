@@ -1,7 +1,7 @@
 //! A lock that is one node with a fixed path: the creator of the node holds the lock, a gateway or any other program.
 //!
 //! Such a node has no queue. So the gateways' attempts wait in a queue of their own first, as for every other key. Only
-//! the first in that queue tries to create the node, as its [`ContestedNode`], and it releases that node and its lock
+//! the first in that queue tries to create the node, as its [`ExclusiveCreateAttempt`], and it releases that node and its lock
 //! node in one transaction.
 
 use std::{
@@ -19,7 +19,7 @@ use fencegate_zookeeper::{
     error::GrantError,
     session::{
         active_session::ActiveSession,
-        client::{MultiOp, NodeKind, NodeStat, ZkClient, ZkError},
+        client::{MultiOp, NodeCreateMode, NodeStat, ZkClient, ZkError},
         lock_validity::LockValidity,
         log_dedup::LogDedup,
     },
@@ -29,7 +29,7 @@ use tracing::warn;
 
 use super::{
     attempt::LockAttempt,
-    exclusive_create::{ContestedNode, ExclusiveCreateOutcome},
+    exclusive_create::{ExclusiveCreateAttempt, ExclusiveCreateOutcome},
     foreign_parent,
     grant::{LockAttemptError, LockAttemptObserver, LockGrant},
     lock_node::{CREATE_ROUNDS, LockNodeAttempt, REFUSED_PAUSE, definite_error},
@@ -42,7 +42,7 @@ pub struct ExclusiveNodeAttempt<L: ZkClient> {
     /// Path of the own lock node in the queue, once it is first.
     place: OnceCell<String>,
     path: String,
-    node: ContestedNode<L>,
+    node: ExclusiveCreateAttempt<L>,
 }
 
 /// How often a gateway's node is written when it is created, which sets its version. Other programs' nodes have version
@@ -60,7 +60,7 @@ impl<L: ZkClient> ExclusiveNodeAttempt<L> {
         let line = LockAttempt::begin(live, key, &LockLocation::Native, LockMode::Exclusive)
             .await?
             .for_exclusive_node(path);
-        let node = ContestedNode::begin(&line, path.len(), WRITES).await?;
+        let node = ExclusiveCreateAttempt::prepare_exclusive_create(&line, path.len(), WRITES).await?;
         Ok(Self { line, place: OnceCell::new(), path: path.to_owned(), node })
     }
 
@@ -111,7 +111,7 @@ impl<L: ZkClient> ExclusiveNodeAttempt<L> {
                     let made = foreign_parent::create_missing_ancestors(
                         self.session(),
                         parent_path(&self.path),
-                        NodeKind::Persistent,
+                        NodeCreateMode::Persistent,
                     )
                     .await;
                     made.map_err(definite_error)?;

@@ -7,16 +7,18 @@
 
 use fencegate_zookeeper::session::{
     active_session::ActiveSession,
-    client::{NodeKind, ZkClient, ZkError},
+    client::{NodeCreateMode, ZkClient, ZkError},
 };
 
-use super::layout::NodeLayout;
+use super::layout::LockQueueLayout;
 
 /// The kind of parent that the programs of this layout create.
-pub(super) fn parent_kind(line: NodeLayout) -> NodeKind {
+pub(super) fn parent_kind(line: LockQueueLayout) -> NodeCreateMode {
     match line {
-        NodeLayout::CuratorMutex | NodeLayout::CuratorReadWrite => NodeKind::Container,
-        NodeLayout::Native | NodeLayout::Permits(_) | NodeLayout::Kazoo => NodeKind::Persistent,
+        LockQueueLayout::CuratorMutex | LockQueueLayout::CuratorReadWrite => NodeCreateMode::Container,
+        LockQueueLayout::Native | LockQueueLayout::Permits(_) | LockQueueLayout::Kazoo => {
+            NodeCreateMode::Persistent
+        }
     }
 }
 
@@ -25,7 +27,7 @@ pub(super) fn parent_kind(line: NodeLayout) -> NodeKind {
 pub(super) async fn create_missing_ancestors<L: ZkClient>(
     live: &ActiveSession<L>,
     parent: &str,
-    kind: NodeKind,
+    kind: NodeCreateMode,
 ) -> Result<(), ZkError> {
     let ends = parent.match_indices('/').map(|(at, _)| at).skip(1).chain([parent.len()]);
     let levels: Vec<&str> = ends.map(|end| &parent[..end]).collect();

@@ -65,7 +65,7 @@ pub trait LockAttemptObserver {
     }
 
     /// Returns when a caller came or left.
-    fn changed(&mut self) -> impl Future<Output = ()> {
+    fn wait_callers_changed(&mut self) -> impl Future<Output = ()> {
         self.closed()
     }
 }

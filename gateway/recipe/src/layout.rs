@@ -3,7 +3,7 @@
 pub mod node_names;
 pub mod queue_position;
 
-pub use node_names::{LockContender, NodeLayout, attempt_guid, parse_permit, permit_node_name};
+pub use node_names::{LockContender, LockQueueLayout, attempt_guid, parse_permit, permit_node_name};
 pub use queue_position::PermitQueuePosition;
 
 use fencegate_policies::plan::LockMode;
@@ -33,7 +33,7 @@ pub enum QueueRank<'a> {
     Gone,
 }
 
-impl NodeLayout {
+impl LockQueueLayout {
     /// The last sequence number with which a node may hold; `limit`: the one of the native layout.
     pub(crate) fn last_usable_sequence(self, limit: u32) -> u32 {
         if self.is_native() { limit } else { MAX_FOREIGN_SEQUENCE }
@@ -135,7 +135,7 @@ impl NodeLayout {
 mod tests {
     use super::*;
 
-    const LINE: NodeLayout = NodeLayout::Native;
+    const LINE: LockQueueLayout = LockQueueLayout::Native;
 
     use fencegate_process::randomness::SystemRandomness;
 
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn foreign_readers_share_and_writers_wait() {
         let guid = Guid::new(&SystemRandomness);
-        for line in [NodeLayout::CuratorReadWrite, NodeLayout::Kazoo] {
+        for line in [LockQueueLayout::CuratorReadWrite, LockQueueLayout::Kazoo] {
             let theirs =
                 |mode: LockMode, sequence| line.node_name(Guid::new(&SystemRandomness), mode, sequence);
             let reader = theirs(LockMode::Shared, 1);
@@ -266,7 +266,8 @@ mod tests {
     #[test]
     fn foreign_layout_has_no_sole_holder() {
         let guid = Guid::new(&SystemRandomness);
-        for line in [NodeLayout::CuratorMutex, NodeLayout::CuratorReadWrite, NodeLayout::Kazoo] {
+        for line in [LockQueueLayout::CuratorMutex, LockQueueLayout::CuratorReadWrite, LockQueueLayout::Kazoo]
+        {
             let nodes =
                 [line.node_name(guid, LockMode::Exclusive, 1), line.node_name(guid, LockMode::Exclusive, 2)];
             assert_eq!(line.sole_holder(&nodes), None);

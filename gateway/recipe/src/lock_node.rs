@@ -13,19 +13,19 @@ use fencegate_zookeeper::{
     error::GrantError,
     session::{
         active_session::ActiveSession,
-        client::{MultiOp, NodeKind, NodeStat, ZkClient, ZkError},
+        client::{MultiOp, NodeCreateMode, NodeStat, ZkClient, ZkError},
         paths::ZkPaths,
     },
 };
 use tokio::time::sleep;
 
-use super::{foreign_parent, grant_record::GrantRecord, layout::NodeLayout};
+use super::{foreign_parent, grant_record::GrantRecord, layout::LockQueueLayout};
 
 /// One attempt at one key, among all attempts below the key's parent.
 pub struct LockNodeAttempt<L> {
     pub live: Rc<ActiveSession<L>>,
     /// The names of nodes there, and their order.
-    pub layout: NodeLayout,
+    pub layout: LockQueueLayout,
     pub parent: String,
     /// The node above `parent`, in the native layout.
     shard: String,
@@ -43,7 +43,7 @@ pub struct LockNodeAttempt<L> {
 /// the same for all attempts at the key.
 #[derive(Debug, Clone)]
 pub struct LockNodeLocation {
-    layout: NodeLayout,
+    layout: LockQueueLayout,
     pub parent: String,
     shard: String,
 }
@@ -52,7 +52,7 @@ impl LockNodeLocation {
     /// # Errors
     /// The site has no queue, as an exclusive node has none.
     pub fn for_site(paths: &ZkPaths, key: &ResourceKey, site: &LockLocation) -> Result<Self, GrantError> {
-        let Some(line) = NodeLayout::for_site(site) else {
+        let Some(line) = LockQueueLayout::for_site(site) else {
             return Err(GrantError::Service("the lock is a node that nobody stands in line for".into()));
         };
         Ok(Self {
@@ -63,7 +63,7 @@ impl LockNodeLocation {
     }
 
     /// Bytes of the longest path that a node can have there.
-    pub(crate) fn max_path_len(&self) -> usize {
+    pub(crate) fn max_node_path_len(&self) -> usize {
         self.parent.len() + self.layout.max_name_len()
     }
 }
@@ -113,8 +113,9 @@ impl<L: ZkClient> LockNodeAttempt<L> {
     }
 
     /// Data and kind of a parent that this attempt creates. A parent with a record has to outlast its last lock node.
-    pub(super) fn parent_data(&self) -> (&[u8], NodeKind) {
-        let kind = if self.record.is_empty() { NodeKind::Container } else { NodeKind::Persistent };
+    pub(super) fn parent_data(&self) -> (&[u8], NodeCreateMode) {
+        let kind =
+            if self.record.is_empty() { NodeCreateMode::Container } else { NodeCreateMode::Persistent };
         (&self.record, kind)
     }
 
@@ -145,7 +146,7 @@ impl<L: ZkClient> LockNodeAttempt<L> {
 
     /// Records that the parent does not exist, although it was retained.
     pub(super) fn record_missed_parent(&self) {
-        self.live.registry.parents.kept.record_miss(self.mark, self.live.clock.now());
+        self.live.registry.parents.kept.record_missing_parent(self.mark, self.live.clock.now());
         self.live.registry.parents.mark_absent(&self.parent);
     }
 
@@ -177,12 +178,12 @@ impl<L: ZkClient> LockNodeAttempt<L> {
                 .await
                 .map_err(definite_error);
         }
-        match self.live.client.create(&self.shard, b"", NodeKind::Persistent).await {
+        match self.live.client.create(&self.shard, b"", NodeCreateMode::Persistent).await {
             Ok(_) | Err(ZkError::NodeExists | ZkError::Ambiguous(_)) => Ok(()),
             Err(ZkError::NoNode) => Err(GrantError::Service(format!(
                 "{} is missing; `{}` makes it",
                 self.live.paths.locks_path(),
-                command_hint::command_line(command_hint::HintedProcessKind::Gateway, "era init")
+                command_hint::command_line(command_hint::CommandHintTarget::Gateway, "era init")
             ))),
             Err(fault) => Err(definite_error(fault)),
         }
@@ -294,7 +295,7 @@ impl<L: ZkClient> LockNodeAttempt<L> {
     }
 
     fn display_path(&self, path: &str) -> String {
-        self.live.paths.display_path(path)
+        self.live.paths.redacted_path(path)
     }
 }
 

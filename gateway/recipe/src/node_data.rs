@@ -19,7 +19,7 @@ pub fn parse_attempt(says: &[u8]) -> Option<Guid> {
 }
 
 /// Whether it was created by the attempt whose lock node in the queue is called `place`.
-pub fn is_made_by(says: &[u8], place: &str) -> bool {
+pub fn is_made_by_attempt(says: &[u8], place: &str) -> bool {
     parse_attempt(says).is_some_and(|attempt| attempt_guid(place) == Some(attempt))
 }
 
@@ -41,11 +41,11 @@ mod tests {
             parse_attempt(encode_exclusive_node_data("gw-1-00000000000000ff", guid).as_bytes()),
             Some(guid)
         );
-        assert!(is_made_by(
+        assert!(is_made_by_attempt(
             encode_exclusive_node_data("gw-1", guid).as_bytes(),
             &format!("{guid}-w-0000000007")
         ));
-        assert!(!is_made_by(
+        assert!(!is_made_by_attempt(
             encode_exclusive_node_data("gw-1", guid).as_bytes(),
             &format!("{}-w-0000000007", Guid::new(&SystemRandomness))
         ));

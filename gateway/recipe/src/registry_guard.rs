@@ -24,7 +24,7 @@ impl<L: ZkClient> LockNodeRegistration<L> {
         let registry = &live.registry;
         while registry.bytes.get() + bytes > MAX_SESSION_PATH_BYTES - RESERVED_PATH_BYTES {
             let freed = registry.freed.notified();
-            if registry.evict_longest_idle() == 0 {
+            if registry.evict_longest_idle_tenures() == 0 {
                 return Err(GrantError::KeyLimit("the session's lock paths have reached their bound"));
             }
             tokio::select! {
@@ -37,7 +37,7 @@ impl<L: ZkClient> LockNodeRegistration<L> {
     }
 
     /// An entry for a node that replaces this one in one transaction, and so takes over its capacity.
-    pub(crate) fn successor(&self) -> Self {
+    pub(crate) fn register_successor(&self) -> Self {
         let known = self.live.registry.guids.borrow_mut().insert(self.guid, 0);
         Self::new(&self.live, known.unwrap_or_default())
     }

@@ -1,7 +1,7 @@
 //! A lock with several holders at once, each with a permit of its own.
 //!
 //! Contenders wait in the queue of the key. The first `N` of them may create one of `N` nodes beside it, each as its
-//! [`ContestedNode`]: `permit-0` to `permit-<N-1>`. The creator of one holds the permit of that number. The token comes
+//! [`ExclusiveCreateAttempt`]: `permit-0` to `permit-<N-1>`. The creator of one holds the permit of that number. The token comes
 //! from that node: among the nodes of one name each is younger than all before it. Queue positions do not have that
 //! order, because a slow contender may take a permit after a later one had it and left.
 
@@ -25,7 +25,7 @@ use tokio::time::sleep;
 
 use super::{
     attempt::LockAttempt,
-    exclusive_create::{ContestedNode, ExclusiveCreateOutcome},
+    exclusive_create::{ExclusiveCreateAttempt, ExclusiveCreateOutcome},
     grant::{LockAttemptError, LockAttemptObserver, LockGrant},
     layout::{PermitQueuePosition, permit_node_name},
     lock_node::{LockNodeAttempt, REFUSED_PAUSE, definite_error},
@@ -38,7 +38,7 @@ pub struct SemaphoreAttempt<L: ZkClient> {
     /// The path of the own lock node in the queue, set once it is among the first.
     place: OnceCell<String>,
     /// The node of the own permit, or of the permit that the attempt tries to take.
-    node: ContestedNode<L>,
+    node: ExclusiveCreateAttempt<L>,
 }
 
 /// The number of writes when a permit's node is created is random, below this. Another client may remove the node, and
@@ -64,7 +64,8 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
         let longest = line.candidate.path(&permit_node_name(permits.last())).len();
         let mut writes = [0];
         live.randomness.fill(&mut writes);
-        let node = ContestedNode::begin(&line, longest, writes[0] % MAX_WRITES).await?;
+        let node =
+            ExclusiveCreateAttempt::prepare_exclusive_create(&line, longest, writes[0] % MAX_WRITES).await?;
         Ok(Self { permits, line, place: OnceCell::new(), node })
     }
 

@@ -8,7 +8,7 @@
 use fencegate_process::key_redaction;
 use fencegate_zookeeper::{
     error::GrantError,
-    session::client::{MultiError, MultiOp, NodeKind, ZkClient, ZkError},
+    session::client::{MultiError, MultiOp, NodeCreateMode, ZkClient, ZkError},
 };
 use tokio::time::sleep;
 use tracing::info;
@@ -27,7 +27,7 @@ pub(crate) struct ExhaustedSequenceParent<'a, L> {
 
 impl<'a, L: ZkClient> ExhaustedSequenceParent<'a, L> {
     /// Call this while an own node is below the parent, so that it cannot be replaced meanwhile.
-    pub(crate) async fn observe(candidate: &'a LockNodeAttempt<L>) -> Result<Self, GrantError> {
+    pub(crate) async fn observe_lock_parent(candidate: &'a LockNodeAttempt<L>) -> Result<Self, GrantError> {
         match candidate.live.client.stat(&candidate.parent).await {
             Ok(Some(seen)) => Ok(Self { candidate, czxid: seen.czxid }),
             Ok(None) | Err(ZkError::Ambiguous(_)) => Err(GrantError::Lost),
@@ -37,7 +37,7 @@ impl<'a, L: ZkClient> ExhaustedSequenceParent<'a, L> {
 
     /// Returns when the parent is gone or replaced, by this attempt or another one. The own node below it has to be
     /// gone before.
-    pub(crate) async fn wait_replaced(
+    pub(crate) async fn wait_parent_replaced(
         self,
         caller: &mut impl LockAttemptObserver,
     ) -> Result<(), LockAttemptError> {
@@ -53,7 +53,7 @@ impl<'a, L: ZkClient> ExhaustedSequenceParent<'a, L> {
                 }
                 Err(fault) => return Err(definite_error(fault).into()),
             };
-            if self.try_replace().await? {
+            if self.try_replace_parent().await? {
                 return Ok(());
             }
             caller.on_waiting()?;
@@ -73,7 +73,7 @@ impl<'a, L: ZkClient> ExhaustedSequenceParent<'a, L> {
 
     /// Tries to remove the parent; true if it is gone. A removal can only hit an empty parent, so no lock is lost if it
     /// hits a successor.
-    async fn try_replace(&self) -> Result<bool, GrantError> {
+    async fn try_replace_parent(&self) -> Result<bool, GrantError> {
         let link = &self.candidate.live.client;
         let path = &self.candidate.parent;
         let (data, seen) = match link.data(path).await {
@@ -93,7 +93,7 @@ impl<'a, L: ZkClient> ExhaustedSequenceParent<'a, L> {
         }
         let steps = [
             MultiOp::Delete { path, version: Some(seen.version) },
-            MultiOp::Create { path, data: &data, kind: NodeKind::Container },
+            MultiOp::Create { path, data: &data, kind: NodeCreateMode::Container },
         ];
         match link.commit(&steps).await {
             Ok(_) => {

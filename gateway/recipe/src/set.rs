@@ -3,6 +3,9 @@
 //!
 //! The nodes of a set share one czxid. A set only waits for nodes of earlier transactions, so waits point to smaller
 //! zxids only, and there is no deadlock.
+//!
+//! All nodes and their queues are read in one round trip, whatever the number of keys. The set holds once each node is first
+//! in its queue, in lists that were all sent after the transaction and after every wait: see [`MultiKeyAttempt::acquire`].
 
 use std::{future::Future, rc::Rc, sync::Arc, time::Duration};
 
@@ -15,7 +18,7 @@ use fencegate_zookeeper::{
     error::GrantError,
     session::{
         active_session::ActiveSession,
-        client::{CreatedNode, MultiError, MultiOp, NodeKind, ZkClient, ZkError},
+        client::{CreatedNode, MultiError, MultiOp, NodeCreateMode, ZkClient, ZkError},
         lock_validity::LockValidity,
     },
 };
@@ -27,11 +30,17 @@ use super::{
     create_tracker::NodeCreationTracker,
     delayed_handover::{self, DelayedHandover, HolderNode, LAST_RECORDED},
     grant::{LockAttemptError, LockAttemptObserver, LockGrant},
-    layout::QueueRank,
     lock_node::{CREATE_ROUNDS, LockNode, LockNodeAttempt, LockNodeLocation, PATIENT_ROUNDS, definite_error},
     sequence_rollover::ExhaustedSequenceParent,
 };
 use crate::registry_guard::LockNodeRegistration;
+
+/// The own nodes of a set, in the order of its candidates.
+struct SetNodes {
+    nodes: Vec<LockNode>,
+    /// The children of the parent of each node.
+    queues: Vec<Vec<String>>,
+}
 
 /// One attempt at several keys. In every case [`MultiKeyAttempt::remove_nodes`] has to be the last call.
 pub struct MultiKeyAttempt<L: ZkClient> {
@@ -55,7 +64,8 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
         let at = keys.iter().map(|(key, site)| LockNodeLocation::for_site(&live.paths, key, site));
         let at = at.collect::<Result<Vec<_>, _>>()?;
         let registered =
-            LockNodeRegistration::register(live, at.iter().map(LockNodeLocation::max_path_len).sum()).await?;
+            LockNodeRegistration::register(live, at.iter().map(LockNodeLocation::max_node_path_len).sum())
+                .await?;
         let candidates =
             at.iter().map(|at| LockNodeAttempt::new(live.clone(), at, registered.guid, mode)).collect();
         Ok(Self {
@@ -71,7 +81,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
     pub fn with_delay(mut self, delay: Option<Duration>) -> Self {
         if let Some(delay) = delay {
             self.candidates.iter_mut().for_each(LockNodeAttempt::set_parent_keeps_record);
-            self.delayed = Some(DelayedHandover::with_delay(delay));
+            self.delayed = Some(DelayedHandover::with_handover_delay(delay));
         }
         self
     }
@@ -86,11 +96,17 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
     }
 
     /// Creates all nodes and waits until each of them holds.
+    ///
+    /// The lists by which a set holds were all sent after its transaction, and after its last wait. A node that is first stays
+    /// first: nobody comes before it. Only another client can take that away, by removing the node, so a list that is read
+    /// before a wait at another key says nothing about the time after that wait, and all queues are read anew. Where
+    /// nothing was waited for, the first lists are the last ones, as for a single key. A node that is removed behind its
+    /// list is found by the watches on a holder's own nodes, in both cases.
     pub async fn acquire(
         &self,
         caller: &mut impl LockAttemptObserver,
     ) -> Result<LockGrant, LockAttemptError> {
-        let nodes = self.create_nodes().await?;
+        let SetNodes { nodes, mut queues } = self.create_nodes().await?;
         let first = &nodes.first().expect("a set has at least one key").stat;
         if nodes.iter().any(|node| node.stat.owner != self.live.client.id()) {
             self.live.ended.cancel();
@@ -116,11 +132,13 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
             return Err(GrantError::KeyLimit(NUMBERS_USED_UP).into());
         }
         if !full.is_empty() {
-            let marked =
-                join_all(full.iter().map(|candidate| ExhaustedSequenceParent::observe(candidate))).await;
+            let marked = join_all(
+                full.iter().map(|candidate| ExhaustedSequenceParent::observe_lock_parent(candidate)),
+            )
+            .await;
             self.remove_nodes().await;
             for marked in marked {
-                marked?.wait_replaced(caller).await?;
+                marked?.wait_parent_replaced(caller).await?;
             }
             return Err(GrantError::Lost.into());
         }
@@ -128,16 +146,9 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
             self.live.metrics.record_node_sequence(candidate.sequence(&node.name));
         }
         let mut contended = false;
-        for (candidate, node) in self.candidates.iter().zip(&nodes) {
-            let children = candidate.list_children().await?;
-            contended |= candidate.wait_in_queue(&node.name, children, caller).await?;
-        }
-        // A node that is first stays first, but another client may have removed it during the wait at another key.
-        for (candidate, node) in self.candidates.iter().zip(&nodes) {
-            if candidate.layout.queue_rank(&candidate.list_children().await?, &node.name) != QueueRank::First
-            {
-                return Err(GrantError::Lost.into());
-            }
+        while self.wait_in_first_queue(&nodes, queues, caller).await? {
+            contended = true;
+            queues = self.list_queues().await?;
         }
         if let Some(delayed) = &self.delayed {
             let held = self.candidates.iter().zip(&nodes);
@@ -146,15 +157,36 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
             delayed.take_over_keys(&held, epoch, caller).await?;
         }
         self.candidates.first().expect("a set has at least one key").wait_session_valid(caller).await?;
-        self.delayed.iter().for_each(DelayedHandover::mark_in_use);
+        self.delayed.iter().for_each(DelayedHandover::mark_outcomes_unknown);
         let validity = Arc::new(LockValidity::new(self.live.session_deadline.clone()));
         let nodes =
             self.candidates.iter().zip(&nodes).map(|(candidate, node)| candidate.path(&node.name)).collect();
         Ok(LockGrant { epoch, sequence: 0, permit: None, validity, nodes, contended })
     }
 
+    /// Waits at the first key whose node is not the first in its queue, until it is. False: each node was the first, and nothing
+    /// was waited for.
+    async fn wait_in_first_queue(
+        &self,
+        nodes: &[LockNode],
+        queues: Vec<Vec<String>>,
+        caller: &mut impl LockAttemptObserver,
+    ) -> Result<bool, LockAttemptError> {
+        for ((candidate, node), children) in self.candidates.iter().zip(nodes).zip(queues) {
+            if candidate.wait_in_queue(&node.name, children, caller).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The children of all parents, in one round trip.
+    async fn list_queues(&self) -> Result<Vec<Vec<String>>, GrantError> {
+        join_all(self.candidates.iter().map(LockNodeAttempt::list_children)).await.into_iter().collect()
+    }
+
     /// Creates the nodes. If that fails, the parents that were created for them in any round are removed again.
-    async fn create_nodes(&self) -> Result<Vec<LockNode>, GrantError> {
+    async fn create_nodes(&self) -> Result<SetNodes, GrantError> {
         let mut made = vec![false; self.candidates.len()];
         let created = self.create_in_rounds(&mut made).await;
         if created.is_err() {
@@ -164,9 +196,9 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
     }
 
     /// `made`: the candidates whose parent was created here.
-    async fn create_in_rounds(&self, made: &mut [bool]) -> Result<Vec<LockNode>, GrantError> {
+    async fn create_in_rounds(&self, made: &mut [bool]) -> Result<SetNodes, GrantError> {
         let requested: Vec<_> = self.candidates.iter().map(LockNodeAttempt::requested_path).collect();
-        let node = |path| MultiOp::Create { path, data: b"", kind: NodeKind::EphemeralSequential };
+        let node = |path| MultiOp::Create { path, data: b"", kind: NodeCreateMode::EphemeralSequential };
         let steps: Vec<_> = requested.iter().map(|path| node(path)).collect();
         let mut missing = !self
             .candidates
@@ -188,7 +220,6 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
             match committed {
                 Ok(paths) => {
                     if let Some(nodes) = self.read_nodes(paths).await? {
-                        self.made.record_names(&nodes.iter().map(|node| node.name.clone()).collect());
                         return Ok(nodes);
                     }
                     if let Some(nodes) = self.recover_created_nodes().await? {
@@ -196,7 +227,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
                     }
                 }
                 Err(MultiError { fault: ZkError::NoNode, .. }) => {
-                    self.made.record_none_left();
+                    self.made.record_no_nodes_left();
                     missing = true;
                     self.create_all_ancestors(parents).await?;
                 }
@@ -206,7 +237,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
                     }
                 }
                 Err(MultiError { fault, .. }) => {
-                    self.made.record_none_left();
+                    self.made.record_no_nodes_left();
                     return Err(definite_error(fault));
                 }
             }
@@ -214,34 +245,45 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
         Err(GrantError::Service("the lock nodes could not be made: a parent came and went".into()))
     }
 
-    /// Reads the nodes, because servers before 3.9 answer creates in a transaction without their czxid. `None`: an
-    /// answer was lost.
-    async fn read_nodes(&self, paths: Vec<Option<String>>) -> Result<Option<Vec<LockNode>>, GrantError> {
+    /// Reads the nodes and their queues in one round trip; the nodes because servers before 3.9 answer creates in a
+    /// transaction without their czxid. `None`: an answer was lost, or a node was removed.
+    async fn read_nodes(&self, paths: Vec<Option<String>>) -> Result<Option<SetNodes>, GrantError> {
+        let paths: Vec<String> = paths.into_iter().flatten().collect();
+        if paths.len() != self.candidates.len() {
+            return Ok(None);
+        }
+        // Sent before the lists are: a request is sent when its method is called, or when its future is first polled.
+        let looked_at = join_all(paths.iter().map(|path| self.live.client.stat(path)));
+        let (seen, queues) = tokio::join!(looked_at, self.list_queues());
         let mut nodes = Vec::with_capacity(paths.len());
-        for path in paths.into_iter().flatten() {
-            match self.live.client.stat(&path).await {
-                Ok(Some(seen)) => {
+        for (path, seen) in paths.iter().zip(seen) {
+            match seen {
+                Ok(Some(stat)) => {
                     let name = path.rsplit('/').next().unwrap_or_default().to_owned();
-                    nodes.push(LockNode { name, stat: seen });
+                    nodes.push(LockNode { name, stat });
                 }
                 Ok(None) | Err(ZkError::Ambiguous(_)) => return Ok(None),
                 Err(fault) => return Err(definite_error(fault)),
             }
         }
-        Ok((nodes.len() == self.candidates.len()).then_some(nodes))
+        self.made.record_names(&nodes.iter().map(|node| node.name.clone()).collect());
+        Ok(Some(SetNodes { nodes, queues: queues? }))
     }
 
     /// Determines whether the nodes were created, after a lost answer. One transaction creates them, so each key has an
     /// own node or none has, unless another client removed one. `None`: no key has an own node, and only then may the
     /// create be sent again.
-    async fn recover_created_nodes(&self) -> Result<Option<Vec<LockNode>>, GrantError> {
+    async fn recover_created_nodes(&self) -> Result<Option<SetNodes>, GrantError> {
         let mut nodes = Vec::with_capacity(self.candidates.len());
         for candidate in &self.candidates {
             nodes.extend(candidate.recover_created_node().await?.map(|(node, _)| node));
         }
         match nodes.len() {
             0 => Ok(None),
-            all if all == self.candidates.len() => Ok(Some(nodes)),
+            // The lists by which the nodes were found are as old as the first of them.
+            all if all == self.candidates.len() => {
+                Ok(Some(SetNodes { nodes, queues: self.list_queues().await? }))
+            }
             _ => Err(GrantError::Lost),
         }
     }
@@ -304,7 +346,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
             .await;
             delayed.reset();
             if self.made.created_names().is_some() {
-                return self.made.record_none_left();
+                return self.made.record_no_nodes_left();
             }
         }
         match self.made.created_names() {
@@ -316,7 +358,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
             ),
             None => drop(join_all(self.candidates.iter().map(LockNodeAttempt::remove_all_nodes)).await),
         }
-        self.made.record_none_left();
+        self.made.record_no_nodes_left();
     }
 }
 

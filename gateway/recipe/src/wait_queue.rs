@@ -83,7 +83,7 @@ impl<L: ZkClient> LockNodeAttempt<L> {
             }
         }
         loop {
-            caller.changed().await;
+            caller.wait_callers_changed().await;
             if caller.is_closed() {
                 return LockAttemptError::CallerGone;
             }

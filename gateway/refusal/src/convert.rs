@@ -4,7 +4,7 @@ use fencegate_guard_store::error as guard;
 use fencegate_http::listen::handler;
 use fencegate_http_client::upstream::pool::ConnectError;
 use fencegate_idempotency::error as once;
-use fencegate_lock::manager::{call_chain::CallbackError, lock_manager};
+use fencegate_lock::manager::{call_chain::NestedRequestError, lock_manager};
 use fencegate_policies::{key::ExtractKeyError, plan::OperationNameError};
 
 use super::{Refusal, RefusalReason, RefusalSourceError};
@@ -47,14 +47,14 @@ impl Refusal {
     }
 
     /// A refusal of a request that shows in which dispatch it was called.
-    pub fn from_callback_error(refused: CallbackError) -> Self {
+    pub fn from_callback_error(refused: NestedRequestError) -> Self {
         Self::from_source(RefusalSourceError::Call(refused), refused.to_string())
     }
 }
 
 impl From<handler::RequestRejection> for Refusal {
     fn from(refused: handler::RequestRejection) -> Self {
-        Self::new(RefusalReason::from(RefusalSourceError::Listener(refused)), refused.detail())
+        Self::new(RefusalReason::from(RefusalSourceError::Listener(refused)), refused.log_detail())
     }
 }
 
@@ -66,7 +66,7 @@ impl From<once::AdmitOperationError> for Refusal {
                 refusal.with_status(status).with_recorded_status(status)
             }
             once::AdmitOperationError::Done { status: Some(status) } => refusal.with_recorded_status(status),
-            once::AdmitOperationError::Unknown { reference } => refusal.with_reference(reference),
+            once::AdmitOperationError::Unknown { reference } => refusal.with_operation_reference(reference),
             _ => refusal,
         }
     }
@@ -82,7 +82,7 @@ impl From<guard::AdmitError> for Refusal {
     fn from(refused: guard::AdmitError) -> Self {
         let refusal = Self::new(RefusalReason::from(&refused), refused.to_string());
         match refused {
-            guard::AdmitError::OutcomeUnknown { reference } => refusal.with_reference(reference),
+            guard::AdmitError::OutcomeUnknown { reference } => refusal.with_operation_reference(reference),
             _ => refusal,
         }
     }

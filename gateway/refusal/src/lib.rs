@@ -75,7 +75,7 @@ impl Refusal {
     }
 
     /// Names the operation by this reference.
-    pub fn with_reference(self, reference: String) -> Self {
+    pub fn with_operation_reference(self, reference: String) -> Self {
         Self { reference: Some(reference), ..self }
     }
 
@@ -146,7 +146,7 @@ impl Refusal {
             RefusalReason::ClientOperations
             | RefusalReason::RouteOperations
             | RefusalReason::OperationsFull => 60,
-            RefusalReason::InProgress | RefusalReason::DeadlockAvoided => 1,
+            RefusalReason::InProgress | RefusalReason::LeaseInProgress | RefusalReason::DeadlockAvoided => 1,
             _ if later => 1,
             _ => return None,
         };
@@ -161,6 +161,26 @@ impl Refusal {
             "" => action.to_owned(),
             cause => format!("{} {action}", sentence(cause)),
         }
+    }
+
+    /// The challenge for the client (RFC 9110, 11.6.1), with the error of its token (RFC 6750, 3).
+    fn challenge(&self) -> Option<HeaderValue> {
+        let error = match self.reason {
+            RefusalReason::LeaseCredentials => return Some(HeaderValue::from_static("Bearer")),
+            // Without a token no error is told.
+            RefusalReason::BearerMissing => {
+                return Some(HeaderValue::from_static("Bearer realm=\"gateway\""));
+            }
+            RefusalReason::BearerInvalid => "invalid_token",
+            RefusalReason::BearerMalformed => "invalid_request",
+            _ => return None,
+        };
+        // The characters of a description (RFC 6750, 3).
+        let is_shown = |char: &char| matches!(char, ' '..='~') && !['"', '\\'].contains(char);
+        let description: String = self.detail.chars().filter(is_shown).collect();
+        let challenge =
+            format!("Bearer realm=\"gateway\", error=\"{error}\", error_description=\"{description}\"");
+        HeaderValue::try_from(challenge).ok()
     }
 
     /// The answer: `application/problem+json` (RFC 9457).
@@ -181,8 +201,8 @@ impl Refusal {
         let headers = reply.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(FENCING_OUTCOME, HeaderValue::from_static(self.outcome().as_str()));
-        if self.reason == RefusalReason::LeaseCredentials {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        if let Some(challenge) = self.challenge() {
+            headers.insert(WWW_AUTHENTICATE, challenge);
         }
         // RFC 9110, 15.5.6.
         if self.status() == StatusCode::METHOD_NOT_ALLOWED {
@@ -302,5 +322,23 @@ mod tests {
             let status = Refusal::new(*reason, "").status();
             assert!(status.is_client_error() || status.is_server_error(), "{reason:?}");
         }
+    }
+
+    /// A refusal of a bearer token has the challenge of RFC 6750, whatever its detail is.
+    #[test]
+    fn bearer_refusal_has_challenge() {
+        let challenge = |reason, detail: &'static str| {
+            Refusal::new(reason, detail).into_reply().headers().get(WWW_AUTHENTICATE).cloned()
+        };
+        assert_eq!(
+            challenge(RefusalReason::BearerInvalid, "the token has expired").expect("a field"),
+            "Bearer realm=\"gateway\", error=\"invalid_token\", error_description=\"the token has expired\""
+        );
+        assert_eq!(
+            challenge(RefusalReason::BearerMalformed, "a \"b\\\r\nc\u{e9}").expect("a field"),
+            "Bearer realm=\"gateway\", error=\"invalid_request\", error_description=\"a bc\""
+        );
+        assert_eq!(challenge(RefusalReason::BearerMissing, "").expect("a field"), "Bearer realm=\"gateway\"");
+        assert_eq!(challenge(RefusalReason::CertificateRequired, ""), None);
     }
 }

@@ -5,7 +5,7 @@ use fencegate_guard_store::error as guard;
 use fencegate_http::listen::handler;
 use fencegate_http_client::upstream::pool::ConnectError;
 use fencegate_idempotency::error as once;
-use fencegate_lock::manager::{call_chain::CallbackError, lock_manager};
+use fencegate_lock::manager::{call_chain::NestedRequestError, lock_manager};
 use fencegate_policies::key::ExtractKeyError;
 use hyper::StatusCode;
 
@@ -135,12 +135,25 @@ reasons! {
         /// The request has a name for its operation. `once.principal` of the policy says where it has to say whose it is.
         PrincipalMissing = "principal-missing", 400, NotDispatched, "a value that says whose operation it is is missing"
             [Principal(ExtractKeyError::Missing { .. })];
+        /// Two fields `Authorization`, one in another spelling, or none behind `Bearer`.
+        BearerMalformed = "bearer-malformed", 400, NotDispatched, "the request has no single bearer token";
         Malformed = "malformed", 400, NotDispatched, "the request is malformed"
             [Listener(handler::RequestRejection::Malformed(_))];
         BodyBroken = "malformed", 400, Unknown, "the body of the request broke off after a part of it was sent on";
+        /// The route takes a claim of a token.
+        BearerMissing = "bearer-missing", 401, NotDispatched, "a bearer token is required"
+            [Key(ExtractKeyError::NoToken) | Name(ExtractKeyError::NoToken) | Principal(ExtractKeyError::NoToken)];
+        /// `WWW-Authenticate` and `detail` say why: it has expired, is for another audience, or was not signed by its issuer.
+        BearerInvalid = "bearer-invalid", 401, NotDispatched, "the bearer token is not valid";
         /// On the interface for leases: the request has neither a token nor a client certificate that the policy
         /// knows.
         LeaseCredentials = "lease-credentials", 401, NotDispatched, "who asks for the lease is not known";
+        /// The route takes the name of its client out of the certificate that the client has shown: none was shown, or it has no
+        /// name of the kind that `client_name` of the listener says.
+        CertificateRequired = "certificate-required", 403, NotDispatched, "a client certificate with a name is required"
+            [Key(ExtractKeyError::NoClientName) | Name(ExtractKeyError::NoClientName) | Principal(ExtractKeyError::NoClientName)];
+        /// The client is verified, and no rule in `allow` of the route is about it.
+        AccessDenied = "access-denied", 403, NotDispatched, "this client may not do that";
         /// The secret is wrong, the keys or the mode of the lease do not cover the request, or its client may not
         /// hold it.
         LeaseForbidden = "lease-forbidden", 403, NotDispatched, "the lease is not good for this";
@@ -160,6 +173,9 @@ reasons! {
         /// record was lost, and the gateway has not taken the record back yet.
         InProgress = "in-progress", 409, Unknown, "the same operation is running"
             [Once(once::AdmitOperationError::InProgress) | Guard(guard::RefusalCode::InProgress)];
+        /// On the interface for leases: the wait of this request is over, and that of the earlier one is not. A repeat
+        /// gets the lease of the earlier one, or another lease.
+        LeaseInProgress = "in-progress", 409, NotDispatched, "an earlier request with this Idempotency-Key waits for the lease";
         /// The operation is recorded as unknown, and `operation_ref` names it. With `store: zookeeper` it can come
         /// for a while although nothing was sent, as `in-progress` can.
         OutcomeRecordedUnknown = "outcome-unknown", 409, Unknown, "what came of this operation is not known"
@@ -172,10 +188,10 @@ reasons! {
         /// request never waits for a lock. Nothing was sent: the service may ask again, best when its own request is
         /// over.
         DeadlockAvoided = "deadlock-avoided", 409, NotDispatched, "it would have to wait for the request that it was called from, or for one that may wait for that"
-            [Call(CallbackError::NotInnermost | CallbackError::TooDeep | CallbackError::Upgrade) | Guard(guard::RefusalCode::DeadlockAvoided)];
+            [Call(NestedRequestError::NotInnermost | NestedRequestError::TooDeep | NestedRequestError::Upgrade) | Guard(guard::RefusalCode::DeadlockAvoided)];
         /// A service has called back and shows a ticket, or the request is under a client's lease.
         StaleToken = "stale-token", 412, NotDispatched, "the lease is over, or the request that it was called from, or the lock of either"
-            [Call(CallbackError::NotHeld | CallbackError::NotInFlight | CallbackError::Closed)];
+            [Call(NestedRequestError::NotHeld | NestedRequestError::NotInFlight | NestedRequestError::Closed)];
         /// The limit is `max_keys` of a route. `detail` has both numbers.
         TooManyKeys = "too-many-keys", 413, NotDispatched, "the request names too many resources at once"
             [Key(ExtractKeyError::TooManyKeys { .. } | ExtractKeyError::SetTooLong { .. })];
@@ -234,7 +250,7 @@ reasons! {
         LockService = "lock-service", 503, NotDispatched, "the lock service is away"
             [Lock(lock_manager::AcquireError::Service(_)) | Once(once::AdmitOperationError::Service(_))];
         Suspended = "suspended", 503, NotDispatched, "the hold of the resource could not be proven in time"
-            [Once(once::AdmitOperationError::Lost) | Call(CallbackError::Unproven)];
+            [Once(once::AdmitOperationError::Lost) | Call(NestedRequestError::Unproven)];
         /// The session of that gateway lives, as ZooKeeper says. A request under the lease waits, or is repeated
         /// later.
         LeaseAway = "lease-away", 503, NotDispatched, "the gateway that holds the lease cannot be reached";
@@ -247,6 +263,8 @@ reasons! {
         /// ZooKeeper may have been wiped as well. An operator has to act.
         RolledBack = "rolled-back", 503, NotDispatched, "the lock service was restored to an older state"
             [Lock(lock_manager::AcquireError::RolledBack(_))];
+        /// The token names a key that is not known, and the key set of its issuer cannot be fetched.
+        JwksAway = "jwks-away", 503, NotDispatched, "the keys that verify the bearer token are away";
         Guard = "guard", 503, NotDispatched, "the guard is away or refused"
             [Pool(ConnectError::Distrusted { .. })
                 | Trust(GuardIdentityError::Replaced | GuardIdentityError::NoGuard(_) | GuardIdentityError::OtherInstallation { .. }
@@ -309,7 +327,9 @@ impl RefusalReason {
                 "Ask with the number that the holders have, or repeat it when they have left."
             }
             Self::StaleToken => "Do not repeat it. Begin anew: read again, decide anew.",
-            Self::InProgress => "Repeat it with the same `Idempotency-Key`, after `Retry-After`.",
+            Self::InProgress | Self::LeaseInProgress => {
+                "Repeat it with the same `Idempotency-Key`, after `Retry-After`."
+            }
             Self::IdempotencyKeyRequired => {
                 "Send `Idempotency-Key` with a name that is new for each operation, and the same in a repeat."
             }
@@ -323,6 +343,14 @@ impl RefusalReason {
             Self::Method => "Use one of the methods in `Allow`.",
             Self::LeaseCredentials => {
                 "Send `Authorization: Bearer` with a token that the policy knows, or show such a certificate."
+            }
+            Self::BearerMissing => {
+                "Send `Authorization: Bearer` with a token of an issuer that the policy names."
+            }
+            Self::BearerInvalid => "Get a new token, and repeat the request with it.",
+            Self::BearerMalformed => "Send one `Authorization: Bearer` with one token.",
+            Self::CertificateRequired => {
+                "Show a client certificate with such a name, directly to the gateway."
             }
             Self::LeaseRequired => "Ask for a lease of the key, and send its id in `Fencing-Lease`.",
             _ => match (self.outcome(), self.status().as_u16()) {
@@ -352,6 +380,10 @@ impl RefusalReason {
                 | Self::IdempotencyKeyRequired
                 | Self::PrincipalMissing
                 | Self::Malformed
+                | Self::BearerMalformed
+                | Self::BearerMissing
+                | Self::BearerInvalid
+                | Self::CertificateRequired
                 | Self::LeaseCredentials
                 | Self::LeaseForbidden
                 | Self::LeaseRequired
@@ -394,7 +426,7 @@ mod tests {
         words.sort_unstable();
         words.dedup();
         // `outcome-unknown` has three statuses: broken off, late, recorded. It also stands for a refusal that proves
-        // nothing. Of a slow request, and of one whose body breaks off, a part may have been sent.
-        assert_eq!(words.len(), RefusalReason::ALL.len() - 5);
+        // nothing. Of a slow request, and of one whose body breaks off, a part may have been sent. Of a lease nothing was.
+        assert_eq!(words.len(), RefusalReason::ALL.len() - 6);
     }
 }

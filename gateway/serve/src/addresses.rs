@@ -35,10 +35,10 @@ pub(super) fn bind_peer(
     beside: bool,
 ) -> Result<(Socket, SocketAddr), ProcessError> {
     let address = peer.address;
-    let kept =
+    let reserved =
         ListenAddr::bind(&BindAddress::Tcp(address), takeover(beside)).and_then(|_| reserve_address(address));
     let address = address.to_string();
-    kept.map_err(|source| ProcessError::Listen { listener: peers::NAME.into(), address, source })
+    reserved.map_err(|source| ProcessError::Listen { listener: peers::NAME.into(), address, source })
 }
 
 /// Binds the public listener, for all workers.

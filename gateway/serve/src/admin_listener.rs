@@ -11,7 +11,7 @@ use axum::Router;
 use fencegate_admin as admin;
 use fencegate_admin::auth::AdminAuth;
 use fencegate_http::listen::certificates::ListenerCertificates;
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_policies::{
     host::{CanonicalHost, HostPattern},
     plan::{self, ListenerProtocols},
@@ -25,7 +25,7 @@ use super::{addresses::bind_admin, error::ProcessError};
 pub(super) struct BoundAdminListener {
     listener: TcpListener,
     /// Authenticates requests.
-    door: AdminAuth,
+    auth: AdminAuth,
     certificates: Option<Arc<ListenerCertificates>>,
     /// The URL for a browser; `None` where no known name would pass the host check.
     pub(super) page: Option<AdminPageAddress>,
@@ -37,14 +37,14 @@ impl BoundAdminListener {
     pub(super) fn bind(
         admin: &plan::AdminListenerSettings,
         beside: bool,
-        metrics: &ProcessMetricFamilies,
+        metrics: &AllMetricFamilies,
     ) -> Result<Self, ProcessError> {
-        let shown = |tls| ListenerCertificates::load(tls, ListenerProtocols::Http1, metrics.clients());
-        let certificates = admin.tls.clone().map(shown).transpose().map_err(ProcessError::AdminTls)?;
+        let load = |tls| ListenerCertificates::load(tls, ListenerProtocols::Http1, metrics.clients());
+        let certificates = admin.tls.clone().map(load).transpose().map_err(ProcessError::AdminTls)?;
         let auth = AdminAuth::new(admin)?;
         let listener = bind_admin(admin.address, beside)?;
         let page = page(admin, listener.local_addr()?.port(), host_name());
-        Ok(Self { listener, door: auth, certificates, page })
+        Ok(Self { listener, auth, certificates, page })
     }
 
     /// Serves `routes` on a thread of its own, and runs `meanwhile` beside them there.
@@ -56,7 +56,7 @@ impl BoundAdminListener {
         routes: Router,
         meanwhile: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<()> {
-        admin::listen::start_admin_thread(self.listener, routes, self.door, self.certificates, meanwhile)
+        admin::listen::start_admin_thread(self.listener, routes, self.auth, self.certificates, meanwhile)
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
             bearer: None,
             tls: None,
         };
-        let named = page(&below, 9901, "gw-1.internal".into()).expect("the door lets it in");
+        let named = page(&below, 9901, "gw-1.internal".into()).expect("a host that is accepted");
         assert_eq!(named.url, "http://gw-1.internal:9901/");
     }
 }

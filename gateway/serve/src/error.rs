@@ -2,10 +2,12 @@
 
 use std::io;
 
-use fencegate_config::{bearer::BearerTokenError, key_secret::KeyHashSecretError};
+use fencegate_config::{
+    access_tokens::OpenIssuerError, bearer::BearerTokenError, key_secret::KeyHashSecretError,
+};
 use fencegate_http::listen::certificates::ListenerTlsError;
 use fencegate_peers::PeerTlsError;
-use fencegate_process::client_tls::ClientTlsError;
+use fencegate_process::client_tls::TlsClientConfigError;
 use fencegate_ticket::KeyFileError;
 use fencegate_zookeeper::{session::credentials::ZkTlsCredentialsError, state::OpenStateDirError};
 
@@ -43,9 +45,11 @@ pub enum ProcessError {
     #[error("FG0512: read the key that tickets are signed with")]
     TicketKey(#[from] KeyFileError),
     #[error(transparent)]
+    Issuer(#[from] OpenIssuerError),
+    #[error(transparent)]
     State(#[from] OpenStateDirError),
     #[error("FG0512: prepare TLS with an upstream")]
-    UpstreamTls(#[source] ClientTlsError),
+    UpstreamTls(#[source] TlsClientConfigError),
     #[error("the session's thread has panicked; locks go by the session timeout")]
     SessionEnded,
     #[error("{0} requests were still at work when the drain was over")]

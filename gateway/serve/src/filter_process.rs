@@ -5,14 +5,14 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 use fencegate_admin as admin;
 use fencegate_config::{key_secret, process_context::ProcessContext};
 use fencegate_http::{listen::certificates::ListenerCertificates, network::Network};
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_policies::plan::{self, Enforcement};
 use fencegate_process::{clock::MachineClock, key_redaction};
 use fencegate_proxy::{
-    frontend::{RawRequest, ServingRole},
+    frontend::{RawRequest, ResponderRole},
     handler::Handler,
     pipeline,
-    steps::{extract_claim::TokenBypassPolicy, filter::FilterContext, forward::UpstreamForwarder},
+    steps::{extract_claim::TokenBypassPolicy, filter::DeadlineFilterContext, forward::UpstreamForwarder},
 };
 use tracing::{info, warn};
 
@@ -29,14 +29,14 @@ use super::{
 
 /// The filter's state of a worker.
 #[derive(Clone)]
-pub(crate) struct FilterRole {
+pub(crate) struct FilterWorkerRole {
     clock_error: Duration,
     enforce: Enforcement,
     bypass: Arc<TokenBypassPolicy>,
 }
 
-impl<N: Network> WorkerRole<N> for FilterRole {
-    const ROLE: ServingRole = ServingRole::Filter;
+impl<N: Network> WorkerRole<N> for FilterWorkerRole {
+    const ROLE: ResponderRole = ResponderRole::Filter;
 
     fn clock_error(&self) -> Option<Duration> {
         Some(self.clock_error)
@@ -44,12 +44,12 @@ impl<N: Network> WorkerRole<N> for FilterRole {
 
     fn pipeline(shared: &WorkerContext<Self>, worker: WorkerParts<N>) -> impl Handler<RawRequest> + use<N> {
         let WorkerParts { parts, pool, .. } = worker;
-        let FilterRole { clock_error, enforce, bypass } = shared.role.clone();
+        let FilterWorkerRole { clock_error, enforce, bypass } = shared.role.clone();
         let context = parts.plan.clone();
         let plan = Rc::new(context.config.plan.clone());
         let forward = UpstreamForwarder::new(pool, context.clone());
-        let filtering = FilterContext { context, clock_error, enforce, bypass, plan };
-        pipeline::filter_pipeline(parts, filtering, forward)
+        let filter = DeadlineFilterContext { context, clock_error, enforce, bypass, plan };
+        pipeline::filter_pipeline(parts, filter, forward)
     }
 }
 
@@ -59,29 +59,30 @@ impl<N: Network> WorkerRole<N> for FilterRole {
 /// A file or an address cannot be used, or the machine has no thread.
 pub fn run(plan: &plan::GuardPlan, workers: usize) -> Result<(), ProcessError> {
     key_redaction::set_key_redaction(plan.serving.log.keys, key_secret::load(&plan.serving.log)?);
-    let base = ProcessContext::new(Arc::new(MachineClock), ProcessMetricFamilies::for_filter());
-    let mut main = MainThread::start(&base.threads)?;
-    let reception = BoundAdminListener::bind(&plan.serving.admin, false, &base.metrics)?;
+    let process = ProcessContext::new(Arc::new(MachineClock), AllMetricFamilies::for_filter());
+    let mut main = MainThread::init_main_thread(&process.threads)?;
+    let admin_listener = BoundAdminListener::bind(&plan.serving.admin, false, &process.metrics)?;
     let bypass = Arc::new(TokenBypassPolicy { unfenced: plan.unfenced.clone(), missing: plan.missing });
-    let role = FilterRole { clock_error: plan.clock_error, enforce: plan.enforce, bypass };
-    let equipment = WorkerPoolConfig { role, workers, beside: false, memory: Arc::default(), ours: None };
-    let shared = worker_context::build_context(&plan.serving, &base, equipment)?;
-    let tellers = shared.tellers.clone();
+    let role = FilterWorkerRole { clock_error: plan.clock_error, enforce: plan.enforce, bypass };
+    let pool =
+        WorkerPoolConfig { role, workers, beside: false, token_history: Arc::default(), local_peer: None };
+    let shared = worker_context::build_context(&plan.serving, &process, pool)?;
+    let telemetry = shared.telemetry.clone();
     let certificates = shared.certificates.clone();
-    let staff = WorkerPool::start(shared)?;
-    let routes = admin::filter_routes(base.metrics.clone(), base.threads.clone());
-    reception.open(routes, base.threads.clone().watch())?;
-    info!(same_kernel = base.clock.boot_id().is_some(), "filter.opened");
+    let workers = WorkerPool::start(shared)?;
+    let routes = admin::filter_admin_routes(process.metrics.clone(), process.threads.clone());
+    admin_listener.open(routes, process.threads.clone().watch())?;
+    info!(same_kernel = process.clock.boot_id().is_some(), "filter.opened");
     let manager = SystemdNotifier::from_env();
     main.runtime.block_on(async {
         tokio::select! {
             () = manager.notify_ready_when(|| true) => {}
-            () = manager.run_watchdog(&base.threads) => {}
+            () = manager.run_watchdog(&process.threads) => {}
             () = wait_shutdown(&mut main.signals, certificates.as_deref(), &manager) => {}
         }
     });
-    main.drain(manager, &base, staff, plan.serving.listener.timeouts.drain);
-    tellers.finish();
+    main.drain(manager, &process, workers, plan.serving.listener.timeouts.drain);
+    telemetry.flush_telemetry();
     info!("stopped");
     Ok(())
 }

@@ -1,22 +1,29 @@
 //! Starts a gateway, waits for a signal, and stops everything in an order that keeps locks safe.
 
-mod admin_setup;
 mod builder;
-mod lease_setup;
 mod options;
 mod reload_loop;
 mod resources;
 mod role;
 mod sessions;
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
+use fencegate_admin::{
+    CsrfToken, GatewayAdminState,
+    command::{self, AdminCommand},
+    gateway_routes,
+    history::LatencyHistory,
+};
 use fencegate_config::{key_secret, process_context::ProcessContext};
 use fencegate_http::network::sockets::OsNetwork;
 use fencegate_leases::lease_worker::LeaseWorker;
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_policies::plan::GatewayPlan;
-use fencegate_process::{clock::MachineClock, key_redaction};
+use fencegate_process::{clock::MachineClock, key_redaction, randomness::SystemRandomness};
+use fencegate_proxy::steps::fence::GatewayContext;
+use futures_util::future::join;
+use tokio::sync::mpsc;
 use tracing::info;
 
 pub use self::{builder::GatewayParts, options::GatewayOptions, resources::ProcessResources};
@@ -30,50 +37,82 @@ use super::{
 /// released, the session closed. A second signal ends the process at once.
 pub fn run(gateway: GatewayPlan, options: GatewayOptions) -> Result<(), ProcessError> {
     key_redaction::set_key_redaction(gateway.serving.log.keys, key_secret::load(&gateway.serving.log)?);
-    let base = ProcessContext::new(Arc::new(MachineClock), ProcessMetricFamilies::for_gateway(&gateway));
-    let servers = sessions::servers(&gateway, &base)?;
-    let mut main = MainThread::start(&base.threads)?;
-    let reception = BoundAdminListener::bind(&gateway.serving.admin, options.beside, &base.metrics)?;
-    let resources = ProcessResources::acquire(&gateway, &options, &base.metrics)?;
-    let page = reception.page.clone();
-    let mut made = GatewayParts::assemble(&gateway, &options, &base, &resources, page, OsNetwork)?;
-    let ProcessResources { memory, name, kept, .. } = resources;
+    let process = ProcessContext::new(Arc::new(MachineClock), AllMetricFamilies::for_gateway(&gateway));
+    let servers = sessions::servers(&gateway, &process)?;
+    let mut main = MainThread::init_main_thread(&process.threads)?;
+    let admin_listener = BoundAdminListener::bind(&gateway.serving.admin, options.beside, &process.metrics)?;
+    let resources = ProcessResources::acquire(&gateway, &options, &process.metrics)?;
+    let page = admin_listener.page.clone();
+    let mut parts = GatewayParts::assemble(&gateway, &options, &process, &resources, page, OsNetwork)?;
+    let ProcessResources { token_history, name, peer_socket, .. } = resources;
 
-    let mut sessions = SessionThread::start(std::mem::take(&mut made.desks), servers, &base.threads)?;
-    made.taker.take().map(LeaseWorker::start).transpose()?;
-    let shared = made.shared.clone();
+    let mut sessions =
+        SessionThread::start(std::mem::take(&mut parts.session_workers), servers, &process.threads)?;
+    parts.lease_worker.take().map(LeaseWorker::start).transpose()?;
+    let shared = parts.shared.clone();
     let locks = shared.role.gateway.locks.clone();
-    let in_force = shared.role.gateway.config.clone();
-    let nameplate = made.nameplate.clone();
-    let staff = WorkerPool::start(shared.clone())?;
-    drop(kept);
+    let config = shared.role.gateway.config.clone();
+    let member = parts.member.clone();
+    let workers = WorkerPool::start(shared.clone())?;
+    drop(peer_socket);
 
-    let commands = admin_setup::start_admin(reception, name, &shared.role.gateway)?;
+    let commands = start_admin(admin_listener, name, &shared.role.gateway)?;
     let watch = options.watch;
     let file = options.file;
-    let mut reloads = ReloadLoop::new(made.reloader(file, gateway, staff.update_senders()), watch);
+    let mut reloads = ReloadLoop::new(parts.reloader(file, gateway, workers.update_senders()), watch);
     // It would keep the channel of the spans open, and the end of the process waits for the last of them.
-    drop(made);
+    drop(parts);
     let manager = SystemdNotifier::from_env();
     main.runtime.block_on(async {
         tokio::select! {
             () = reloads.run(&mut main.signals, commands, &manager) => Ok(()),
             () = manager.notify_ready_when(|| locks.is_ready()) => Ok(()),
-            () = manager.run_watchdog(&base.threads) => Ok(()),
+            () = manager.run_watchdog(&process.threads) => Ok(()),
             _ = &mut sessions.end => Err(ProcessError::SessionEnded),
         }
     })?;
 
-    nameplate.set_draining();
-    let patience = in_force.plan().serving.listener.timeouts.drain;
-    let left = main.drain(manager, &base, staff, patience);
+    member.set_draining();
+    let drain_timeout = config.plan().serving.listener.timeouts.drain;
+    let left = main.drain(manager, &process, workers, drain_timeout);
     if left > 0 {
         // The session is not closed: its nodes stay until its timeout, so that no other holder gets a key whose
         // upstream may still be at work.
         return Err(ProcessError::DrainTimeout(left));
     }
-    shared.tellers.finish();
-    sessions.close(&memory);
+    shared.telemetry.flush_telemetry();
+    sessions.close_sessions(&token_history);
     info!("stopped");
     Ok(())
+}
+
+/// Opens the admin listener, and returns the channel of its commands.
+///
+/// # Errors
+/// The machine has no thread for it.
+fn start_admin(
+    listener: BoundAdminListener,
+    name: Arc<str>,
+    gateway: &GatewayContext,
+) -> io::Result<mpsc::UnboundedReceiver<AdminCommand>> {
+    let (sender, commands) = command::channel();
+    let GatewayContext { process, locks, config, tickets, leases, hot_keys, requests, .. } = gateway;
+    let history = LatencyHistory::default();
+    let state = GatewayAdminState {
+        name,
+        process: process.clone(),
+        locks: locks.clone(),
+        config: config.clone(),
+        hot_keys: hot_keys.clone(),
+        requests: requests.clone(),
+        history: history.clone(),
+        jwks: tickets.as_ref().and_then(|tickets| tickets.jwks()),
+        commands: sender,
+        leases: leases.clone(),
+        csrf: CsrfToken::new(&SystemRandomness),
+    };
+    let sampling = history.sample_forever(process.metrics.clone());
+    let watching = process.threads.clone().watch();
+    listener.open(gateway_routes(state), async { _ = join(sampling, watching).await })?;
+    Ok(commands)
 }

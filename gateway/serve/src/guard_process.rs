@@ -1,29 +1,33 @@
 //! Starts a guard, waits for a signal, and writes its state so that the next start has all of it.
 
-mod admin_setup;
 mod error;
 mod key_source;
-mod options;
 mod outcome_probes;
 mod role;
 mod store_setup;
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
+use fencegate_admin::{CsrfToken, GuardAdminState, guard_routes};
 use fencegate_config::{key_secret, process_context::ProcessContext};
 use fencegate_guard::Guard;
 use fencegate_http::{listen::certificates::ListenerCertificates, network::sockets::OsNetwork};
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::{AllMetricFamilies, request_tracker::RejectedCallers};
 use fencegate_policies::plan::{self, UpstreamId};
-use fencegate_process::{clock::MachineClock, key_redaction};
+use fencegate_process::{
+    clock::MachineClock,
+    key_redaction::{self, KeyRedaction},
+    liveness::ThreadRole,
+    randomness::SystemRandomness,
+};
 use fencegate_ticket::TicketVerifier;
+use futures_util::future::join;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-pub use self::{
-    error::GuardProcessError,
-    options::{GuardOptions, StoreInit},
-};
-use self::{key_source::GuardTicketKeySource, role::GuardRole};
+pub use self::{error::GuardProcessError, store_setup::StoreInit};
+use self::{key_source::GuardTicketKeySource, role::GuardWorkerRole, store_setup::GuardWithStore};
 use super::{
     admin_listener::BoundAdminListener,
     error::ProcessError,
@@ -34,7 +38,14 @@ use super::{
     worker_context::{self, WorkerContext, WorkerPoolConfig},
     worker_pool::WorkerPool,
 };
-use crate::guard_process::store_setup::GuardWithStore;
+
+/// The options of `fencegate guard`.
+#[derive(Debug, Clone)]
+pub struct GuardOptions {
+    /// Make the store; none may exist yet.
+    pub init: Option<StoreInit>,
+    pub workers: usize,
+}
 
 /// Runs until SIGTERM or SIGINT, then drains and writes the state that only memory has. Ends by itself when the store
 /// fails: a decision that cannot be stored must not be acted on.
@@ -47,48 +58,48 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
     }
     let secret = key_secret::load(&plan.serving.log).map_err(ProcessError::from)?;
     key_redaction::set_key_redaction(plan.serving.log.keys, secret);
-    let base = ProcessContext::new(Arc::new(MachineClock), ProcessMetricFamilies::for_guard());
-    let mut main = MainThread::start(&base.threads)?;
-    let reception = BoundAdminListener::bind(&plan.serving.admin, false, &base.metrics)?;
+    let process = ProcessContext::new(Arc::new(MachineClock), AllMetricFamilies::for_guard());
+    let mut main = MainThread::init_main_thread(&process.threads)?;
+    let admin_listener = BoundAdminListener::bind(&plan.serving.admin, false, &process.metrics)?;
     let tickets =
         plan.tickets.as_ref().map(|from| GuardTicketKeySource::open(from, &main.runtime)).transpose()?;
     let Some(GuardWithStore { guard, store }) =
-        GuardWithStore::open(plan, options.init.as_ref(), &base, &mut main)?
+        GuardWithStore::open(plan, options.init.as_ref(), &process, &mut main)?
     else {
         info!("stopped");
         return Ok(());
     };
 
-    let tried_with = tickets.as_ref().map(GuardTicketKeySource::verifier);
-    let shared = assemble(plan, &base, guard.clone(), tried_with, options.workers)?;
-    let unbelieved = shared.role.unbelieved.clone();
-    let tellers = shared.tellers.clone();
+    let verifier = tickets.as_ref().map(GuardTicketKeySource::verifier);
+    let shared = assemble(plan, &process, guard.clone(), verifier, options.workers)?;
+    let rejected_callers = shared.role.rejected_callers.clone();
+    let telemetry = shared.telemetry.clone();
     let certificates = shared.certificates.clone();
-    let fleet = shared.edition.fleets.get(UpstreamId(0)).clone();
-    let staff = WorkerPool::start(shared)?;
+    let endpoints = shared.config.fleets.get(UpstreamId(0)).clone();
+    let pool = WorkerPool::start(shared)?;
 
-    let end = admin_setup::start_admin(reception, plan, &base, guard.clone(), unbelieved)?;
+    let end = start_admin(admin_listener, plan, &process, guard.clone(), rejected_callers)?;
     let manager = SystemdNotifier::from_env();
     main.runtime.block_on(async {
         tokio::select! {
             () = manager.notify_ready_when(|| guard.is_admitting()) => Ok(()),
-            () = manager.run_watchdog(&base.threads) => Ok(()),
+            () = manager.run_watchdog(&process.threads) => Ok(()),
             () = wait_shutdown(&mut main.signals, certificates.as_deref(), &manager) => Ok(()),
             () = end.cancelled() => Ok(()),
             failed = guard.wait_for_store_failure() => Err(GuardProcessError::StoreFailed(failed)),
             // Its failures are those of the store, which are handled above.
             () = guard.run_background() => Ok(()),
-            () = outcome_probes::probe_unknown_outcomes(&OsNetwork, &fleet, &guard) => Ok(()),
+            () = outcome_probes::probe_unknown_outcomes(&OsNetwork, &endpoints, &guard) => Ok(()),
             () = key_source::keep_current(tickets.as_ref()) => Ok(()),
         }
     })?;
 
-    let left = main.drain(manager, &base, staff, plan.serving.listener.timeouts.drain);
+    let left = main.drain(manager, &process, pool, plan.serving.listener.timeouts.drain);
     if left > 0 {
         warn!(left, "guard.left_in_doubt");
     }
     store_setup::flush(&guard)?;
-    tellers.finish();
+    telemetry.flush_telemetry();
     store_setup::join_store_thread(store);
     info!("stopped");
     Ok(())
@@ -100,14 +111,15 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
 /// A file cannot be used, or the machine has no thread for the checks of the endpoint.
 pub fn assemble(
     plan: &plan::GuardPlan,
-    base: &Arc<ProcessContext>,
+    process: &Arc<ProcessContext>,
     guard: Arc<Guard>,
     tickets: Option<Arc<TicketVerifier>>,
     workers: usize,
-) -> Result<WorkerContext<GuardRole>, ProcessError> {
-    let role = GuardRole::new(plan, guard, tickets);
-    let equipment = WorkerPoolConfig { role, workers, beside: false, memory: Arc::default(), ours: None };
-    worker_context::build_context(&plan.serving, base, equipment)
+) -> Result<WorkerContext<GuardWorkerRole>, ProcessError> {
+    let role = GuardWorkerRole::new(plan, guard, tickets);
+    let pool =
+        WorkerPoolConfig { role, workers, beside: false, token_history: Arc::default(), local_peer: None };
+    worker_context::build_context(&plan.serving, process, pool)
 }
 
 /// Returns when a signal requests the end. A guard reads its file once: watermarks and journal are kept under its
@@ -122,4 +134,35 @@ async fn wait_shutdown(
         // Certificates that cannot be used are logged by their reader.
         manager.notify_reload(async { certificates.map(ListenerCertificates::reload) }).await;
     }
+}
+
+/// Opens the admin listener. Returns a token that is cancelled when an operator requests the end.
+///
+/// # Errors
+/// The machine has no thread for it.
+fn start_admin(
+    listener: BoundAdminListener,
+    plan: &plan::GuardPlan,
+    process: &Arc<ProcessContext>,
+    guard: Arc<Guard>,
+    rejected_callers: Arc<RejectedCallers>,
+) -> io::Result<CancellationToken> {
+    let end = CancellationToken::new();
+    let asked = guard.clone();
+    let store = process.threads.register_with(ThreadRole::Store, move || {
+        let guard = asked.clone();
+        async move { guard.ping_store_thread().await }
+    });
+    let state = GuardAdminState {
+        guard,
+        rejected_callers,
+        process: process.clone(),
+        end: end.clone(),
+        csrf: CsrfToken::new(&SystemRandomness),
+        names: KeyRedaction(plan.serving.log.keys),
+        backups: Arc::new(Semaphore::new(1)),
+    };
+    let watching = process.threads.clone().watch();
+    listener.open(guard_routes(state), async { _ = join(store, watching).await })?;
+    Ok(end)
 }

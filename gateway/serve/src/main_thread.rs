@@ -23,44 +23,44 @@ pub(super) struct MainThread {
 
 impl MainThread {
     /// Registers for signals: from here on none of them kills the process.
-    pub(super) fn start(threads: &ThreadMonitor) -> io::Result<Self> {
+    pub(super) fn init_main_thread(threads: &ThreadMonitor) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.spawn(threads.register(ThreadRole::Main));
         let signals = ProcessSignals::register(&runtime)?;
         Ok(Self { runtime, signals })
     }
 
-    /// Stops new work and waits until the workers have finished or reached their limit, for `patience`. A second
+    /// Stops new work and waits until the workers have finished, for `timeout` at most. A second
     /// signal ends the process at once, and so does a thread that hangs for [`EXIT_TIMEOUT`] longer. Returns how many
     /// requests were still running.
     pub(super) fn drain(
         self,
         manager: SystemdNotifier,
-        base: &ProcessContext,
-        staff: WorkerPool,
-        patience: Duration,
+        process: &ProcessContext,
+        workers: WorkerPool,
+        timeout: Duration,
     ) -> usize {
         info!("draining");
         manager.notify_stopping();
-        base.drain.cancel();
-        base.threads.allow_exit();
+        process.drain.cancel();
+        process.threads.allow_exit();
         let Self { runtime, signals } = self;
-        let threads = base.threads.clone();
+        let threads = process.threads.clone();
         let ends = async move {
             tokio::select! {
                 () = signals.exit_on_second_signal() => (),
                 () = manager.run_watchdog(&threads) => (),
-                () = exit_after(patience + EXIT_TIMEOUT, &threads) => (),
+                () = exit_after(timeout + EXIT_TIMEOUT, &threads) => (),
             }
         };
         thread::spawn(move || runtime.block_on(ends));
-        staff.join()
+        workers.join_counting_exchanges()
     }
 }
 
 /// Stops the process if it still runs then. Connections to services are reset by that, as after a kill.
-async fn exit_after(patience: Duration, threads: &ThreadMonitor) {
-    sleep_unsuspended(patience).await;
+async fn exit_after(timeout: Duration, threads: &ThreadMonitor) {
+    sleep_unsuspended(timeout).await;
     let hung = threads.unready_thread();
     let hung = hung.as_deref().unwrap_or("a thread has not ended");
     error!("FG0552: {hung}, and the drain is long over: stopping at once; locks go by the session timeout");

@@ -14,7 +14,7 @@ use std::{
 
 use fencegate_config::active_config::KeyRulesGeneration;
 use fencegate_leases::{ConfigSwitchGuard, lease::Lease};
-use fencegate_peers::plan_compat::PlanCompat;
+use fencegate_peers::plan_compat::PlanCompatRegistry;
 use fencegate_policies::{
     key::ResourceKey,
     plan::{GatewayPlan, ServingPlan},
@@ -25,9 +25,9 @@ use tokio::{task::JoinHandle, time::sleep};
 
 /// Publishes each new plan for the other gateways.
 pub struct PlanPublisher {
-    nameplate: LocalMember,
-    agreement: Arc<PlanCompat>,
-    told: Arc<Mutex<PublishedPlanState>>,
+    member: LocalMember,
+    compat: Arc<PlanCompatRegistry>,
+    published: Arc<Mutex<PublishedPlanState>>,
     /// Publishes the routes of the last plan when all requests with other locks are over.
     waiting: Option<JoinHandle<()>>,
 }
@@ -46,10 +46,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 impl PlanPublisher {
     /// The publisher of a process that has published this plan.
-    pub fn new(nameplate: LocalMember, compat: Arc<PlanCompat>, gateway: &GatewayPlan) -> Self {
+    pub fn new(member: LocalMember, compat: Arc<PlanCompatRegistry>, gateway: &GatewayPlan) -> Self {
         let now = PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref());
         let published = PublishedPlanState { latest: now.clone(), now, plans: 1 };
-        Self { nameplate, agreement: compat, told: Arc::new(Mutex::new(published)), waiting: None }
+        Self { member, compat, published: Arc::new(Mutex::new(published)), waiting: None }
     }
 
     /// `plan` is in force. `left`: config generations in which requests began under locks that it no longer has.
@@ -62,21 +62,23 @@ impl PlanPublisher {
         leases: Option<&ConfigSwitchGuard<'_>>,
         left: Vec<Arc<KeyRulesGeneration>>,
     ) {
-        let terms = leases.map(ConfigSwitchGuard::settings);
-        let next =
-            PublishedLockRules::from_plan(plan, terms.as_ref().and_then(|terms| terms.bounds.as_ref()));
-        let held = leases.map(ConfigSwitchGuard::held_leases).unwrap_or_default();
+        let settings = leases.map(ConfigSwitchGuard::settings);
+        let next = PublishedLockRules::from_plan(
+            plan,
+            settings.as_ref().and_then(|settings| settings.bounds.as_ref()),
+        );
+        let held = leases.map(ConfigSwitchGuard::unreleased_leases).unwrap_or_default();
         // Before any other part of it is published: a session that switches checks which keys are leased.
-        self.agreement.set_leases(&next, keys(&held));
-        let published = self.told.clone();
-        let nameplate = self.nameplate.clone();
-        let compat = self.agreement.clone();
-        let turn = {
+        self.compat.set_leases(&next, keys(&held));
+        let published = self.published.clone();
+        let member = self.member.clone();
+        let compat = self.compat.clone();
+        let number = {
             let mut published = lock(&published);
             published.latest = next.clone();
             published.plans += 1;
             let now = published.now.merge_for_switch_to(&next);
-            published.set_published(now, &nameplate);
+            published.set_published(now, &member);
             published.plans
         };
         let before = self.waiting.take();
@@ -85,17 +87,17 @@ impl PlanPublisher {
                 // It only fails when the process ends.
                 before.await.ok();
             }
-            for term in left {
-                term.wait_finished().await;
+            for generation in left {
+                generation.wait_finished().await;
             }
             {
                 let mut published = lock(&published);
                 // Another plan may have come since, and its own config generations are not over yet.
                 let next = next.merge_for_switch_to(&published.latest).with_leases_of(&published.now);
-                published.set_published(next, &nameplate);
+                published.set_published(next, &member);
             }
             // The next plan's routes do not wait for leases.
-            drop(tokio::spawn(unpublish_ended_leases(published, nameplate, compat, turn, held)));
+            drop(tokio::spawn(unpublish_ended_leases(published, member, compat, number, held)));
         }));
     }
 }
@@ -105,9 +107,9 @@ impl PlanPublisher {
 /// its own task does that.
 async fn unpublish_ended_leases(
     published: Arc<Mutex<PublishedPlanState>>,
-    nameplate: LocalMember,
-    compat: Arc<PlanCompat>,
-    turn: u64,
+    member: LocalMember,
+    compat: Arc<PlanCompatRegistry>,
+    number: u64,
     mut held: Vec<Arc<Lease>>,
 ) {
     loop {
@@ -115,12 +117,12 @@ async fn unpublish_ended_leases(
         held.retain(|lease| lease.may_hold());
         {
             let mut published = lock(&published);
-            if published.plans != turn {
+            if published.plans != number {
                 return;
             }
             let keys = keys(&held);
             let next = published.now.without_leases_gone_in(&published.latest, &keys);
-            published.set_published(next, &nameplate);
+            published.set_published(next, &member);
             if held.len() < before {
                 compat.set_leases(&published.latest, keys);
             }
@@ -141,9 +143,9 @@ fn lock(published: &Mutex<PublishedPlanState>) -> MutexGuard<'_, PublishedPlanSt
 }
 
 impl PublishedPlanState {
-    fn set_published(&mut self, next: PublishedLockRules, nameplate: &LocalMember) {
+    fn set_published(&mut self, next: PublishedLockRules, member: &LocalMember) {
         if mem::replace(&mut self.now, next) != self.now {
-            nameplate.publish(PlanPublication::from_bytes(self.now.to_bytes()));
+            member.publish(PlanPublication::from_bytes(self.now.to_bytes()));
         }
     }
 }

@@ -5,8 +5,9 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use fencegate_admin::command::ReloadReport;
 use fencegate_config::{
+    access_tokens::AccessTokenAuthenticator,
     active_config::ActiveConfig,
-    current_config::{plan_delays_key, site_in_plan},
+    current_config::{plan_delays_key_release, site_in_plan},
     key_secret,
     policy_file::PolicyFile,
 };
@@ -25,12 +26,12 @@ use fencegate_zookeeper::session::local_member::LocalMember;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 
-use super::plan_publisher::PlanPublisher;
+use super::{plan_publisher::PlanPublisher, worker_context::with_key_refresh};
 
 /// The order to a worker to switch to another config generation.
 #[derive(Debug)]
 pub struct ConfigUpdate {
-    pub edition: Arc<ActiveConfig>,
+    pub config: Arc<ActiveConfig>,
     /// Sent when nothing starts under the old one any more.
     pub taken: oneshot::Sender<()>,
 }
@@ -42,14 +43,14 @@ pub struct Reloader {
     /// The policy at the start. A plan with other settings where these need a restart is refused as a whole.
     pub started: GatewayPlan,
     pub gateway: GatewayPlan,
-    pub edition: Arc<ActiveConfig>,
+    pub config: Arc<ActiveConfig>,
     pub workers: Vec<mpsc::UnboundedSender<ConfigUpdate>>,
     /// The parts of the gateway that take the plan over.
     pub context: Arc<GatewayContext>,
     pub guards: Arc<GuardRegistry>,
     /// The certificates of each listener that speaks TLS.
     pub certificates: Vec<Arc<ListenerCertificates>>,
-    pub nameplate: LocalMember,
+    pub member: LocalMember,
     pub publisher: PlanPublisher,
 }
 
@@ -104,59 +105,65 @@ impl Reloader {
     /// # Errors
     /// A part of the plan cannot be used. Nothing has changed.
     async fn apply(&mut self, gateway: GatewayPlan, difference: &PlanDiff) -> Result<(), String> {
-        let old = self.edition.clone();
-        let GatewayContext { process, locks, config: in_force, compat, leases, .. } = &*self.context;
+        let old = self.config.clone();
+        let GatewayContext { process, locks, config: current, compat, leases, .. } = &*self.context;
         let plan = Arc::new(gateway.serving.clone());
-        let terms = LeaseSettings::open(gateway.leases.as_ref()).map_err(|bad| error_chain(&bad))?;
+        let settings = LeaseSettings::from_plan(gateway.leases.as_ref()).map_err(|bad| error_chain(&bad))?;
         let secret = key_secret::load(&gateway.serving.log).map_err(|bad| error_chain(&bad))?;
+        let tokens = AccessTokenAuthenticator::open(&plan.jwt, old.tokens.as_deref());
+        let tokens = tokens.map_err(|bad| error_chain(&bad))?;
         let fleets =
             old.fleets.for_next_plan(&plan, process.metrics.endpoints()).map_err(|bad| error_chain(&bad))?;
-        let site =
-            |key: &ResourceKey| Some(site_in_plan(&gateway, key)).filter(|_| !plan_delays_key(&gateway, key));
-        let turning = leases.as_ref().map(|leases| leases.begin_switch(site)).transpose()?;
-        let turns = process.threads.register_until(ThreadRole::Endpoints, fleets.retirement_token().clone());
-        let looked_after = health::start_health_checks(
+        let site = |key: &ResourceKey| {
+            Some(site_in_plan(&gateway, key)).filter(|_| !plan_delays_key_release(&gateway, key))
+        };
+        let switch = leases.as_ref().map(|leases| leases.begin_switch(site)).transpose()?;
+        let liveness =
+            process.threads.register_until(ThreadRole::Endpoints, fleets.retirement_token().clone());
+        let liveness = with_key_refresh(liveness, tokens.clone());
+        let started = health::start_endpoint_tasks(
             OsNetwork,
             &fleets,
             process.clock.clone(),
             self.guards.clone(),
-            turns,
+            liveness,
         );
-        looked_after.map_err(|failed| {
-            fleets.retire();
+        started.map_err(|failed| {
+            fleets.stop_endpoint_tasks();
             format!("start what looks after the endpoints: {failed}")
         })?;
         // Nothing after this can fail: a plan that is refused changes nothing, not even how the log redacts keys.
         key_redaction::set_key_redaction(gateway.serving.log.keys, secret);
-        if let Some(turning) = &turning {
-            turning.mark_rekeyed(&difference.rekeyed);
+        if let Some(switch) = &switch {
+            switch.mark_rekeyed(&difference.rekeyed);
         }
-        let (config, openings) = ActiveConfig::successor(&old, plan.clone(), fleets, &difference.rekeyed);
-        process.metrics.apply_plan(&gateway);
-        in_force.add_plan_keys(&gateway);
+        let (config, openings) =
+            ActiveConfig::successor(&old, plan.clone(), fleets, tokens, &difference.rekeyed);
+        process.metrics.apply_plan_to_metrics(&gateway);
+        current.record_key_templates(&gateway);
         let taken = self.workers.iter().filter_map(|worker| {
             let (taken, took) = oneshot::channel();
-            worker.send(ConfigUpdate { edition: config.clone(), taken }).ok().map(|()| took)
+            worker.send(ConfigUpdate { config: config.clone(), taken }).ok().map(|()| took)
         });
         // Fails for a worker that has ended, and then nothing starts under it either.
         for took in taken.collect::<Vec<_>>() {
             took.await.ok();
         }
         self.guards.retain(&plan.upstreams);
-        self.nameplate.set_plan(gateway.fingerprint);
-        compat.set_config(&gateway);
+        self.member.set_plan_fingerprint(gateway.fingerprint);
+        compat.apply_mixed_plan_policy(&gateway);
         // Whether there are leases at all needs a restart; until then the settings in force stay.
-        if let (Some(turning), Some(_)) = (&turning, &gateway.leases) {
-            turning.set_settings(terms);
+        if let (Some(switch), Some(_)) = (&switch, &gateway.leases) {
+            switch.set_settings(settings);
         }
         self.publisher.publish(
             &gateway.serving,
-            turning.as_ref(),
+            switch.as_ref(),
             ActiveConfig::dropped_generations(&old, &config),
         );
-        in_force.replace(gateway.clone(), config.clone());
-        drop(turning);
-        old.fleets.retire();
+        current.replace(gateway.clone(), config.clone());
+        drop(switch);
+        old.fleets.stop_endpoint_tasks();
         for opening in openings {
             let lock_manager = locks.clone();
             tokio::spawn(async move {
@@ -165,7 +172,7 @@ impl Reloader {
                 opening.open();
             });
         }
-        (self.gateway, self.edition) = (gateway, config);
+        (self.gateway, self.config) = (gateway, config);
         Ok(())
     }
 

@@ -39,7 +39,7 @@ impl SystemdNotifier {
     /// The address in `NOTIFY_SOCKET`: a path, or an abstract name behind `@`.
     pub(super) fn from_env() -> Self {
         let named = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty());
-        let address = named.and_then(|name| match address(&name) {
+        let address = named.and_then(|name| match notify_socket_address(&name) {
             Ok(address) => Some(address),
             Err(error) => {
                 warn!(socket = %name.to_string_lossy(), %error, "NOTIFY_SOCKET is no address; the service manager is told nothing");
@@ -105,7 +105,7 @@ impl SystemdNotifier {
     }
 }
 
-fn address(name: &OsStr) -> io::Result<SocketAddr> {
+fn notify_socket_address(name: &OsStr) -> io::Result<SocketAddr> {
     match name.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name),
         None => SocketAddr::from_pathname(name),

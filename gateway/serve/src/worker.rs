@@ -13,11 +13,14 @@ use fencegate_peers as peers;
 use fencegate_process::liveness::ThreadRole;
 use fencegate_proxy::{
     concurrency_limit::ConcurrencyLimit,
-    frontend::{PipelineInstance, RawRequest, ServingRole, WorkerFrontend},
+    frontend::{PipelineInstance, RawRequest, ResponderRole, WorkerHttpHandler},
     handler::Handler,
     pipeline::PipelineParts,
-    plan_context::PlanContext,
-    steps::{client_limit::ClientConcurrencyLimit, fence::peer_forward::PeerForwarder},
+    plan_context::WorkerPlanContext,
+    steps::{
+        authenticate::AccessTokenSource, client_limit::ClientConcurrencyLimit,
+        fence::peer_forward::PeerForwarder,
+    },
 };
 use futures_util::future::join;
 use tokio::{
@@ -39,7 +42,7 @@ pub struct WorkerParts<N> {
 
 /// The role of the process: it decides which steps a request passes.
 pub trait WorkerRole<N>: Clone + Send + Sized + 'static {
-    const ROLE: ServingRole;
+    const ROLE: ResponderRole;
 
     /// By how much the clock of a sender may differ. Where there is such a limit, every answer shows our clock.
     fn clock_error(&self) -> Option<Duration> {
@@ -64,10 +67,10 @@ pub enum DrainOutcome {
 /// A worker that listens.
 pub struct WorkerHandle {
     /// Its address, on which other workers can listen as well.
-    pub place: ListenAddr,
+    pub address: ListenAddr,
     pub thread: thread::JoinHandle<DrainOutcome>,
     /// Receives other config generations.
-    pub turns: mpsc::UnboundedSender<ConfigUpdate>,
+    pub updates: mpsc::UnboundedSender<ConfigUpdate>,
 }
 
 /// Starts a worker and returns once it listens.
@@ -76,21 +79,21 @@ pub struct WorkerHandle {
 /// The address cannot be listened on.
 pub fn start<N: Network + Send, R: WorkerRole<N>>(
     network: N,
-    place: ListenAddr,
+    address: ListenAddr,
     shared: WorkerContext<R>,
 ) -> Result<WorkerHandle, BindError> {
-    let (listening, listens) = oneshot::channel();
-    let public = shared.edition.plan.listener.name.clone();
-    let address = place.to_string();
-    let deaf = move |source| BindError { listener: public.clone(), address: address.clone(), source };
-    let unable = deaf.clone();
-    let (turns, updates) = mpsc::unbounded_channel();
+    let (listening, bound) = oneshot::channel();
+    let listener = shared.config.plan.listener.name.clone();
+    let wanted = address.to_string();
+    let bind_error = move |source| BindError { listener: listener.clone(), address: wanted.clone(), source };
+    let runtime_error = bind_error.clone();
+    let (sender, updates) = mpsc::unbounded_channel();
     let thread = thread::Builder::new().name("worker".into()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match runtime {
             Ok(runtime) => {
                 let tasks = LocalSet::new();
-                let drained = tasks.block_on(&runtime, run(network, place, shared, updates, listening));
+                let drained = tasks.block_on(&runtime, run(network, address, shared, updates, listening));
                 if drained != DrainOutcome::Clean {
                     // Dropping an exchange releases its lock while its upstream may be at work. The process ends now;
                     // the lock goes with the session timeout. The kernel closes the sockets then. Each of them
@@ -100,51 +103,51 @@ pub fn start<N: Network + Send, R: WorkerRole<N>>(
                 drained
             }
             Err(error) => {
-                drop(listening.send(Err(unable(error))));
+                drop(listening.send(Err(runtime_error(error))));
                 DrainOutcome::Clean
             }
         }
     });
-    let thread = thread.map_err(&deaf)?;
-    let place = listens.blocking_recv().map_err(|gone| deaf(io::Error::other(gone)))??;
-    Ok(WorkerHandle { place, thread, turns })
+    let thread = thread.map_err(&bind_error)?;
+    let address = bound.blocking_recv().map_err(|gone| bind_error(io::Error::other(gone)))??;
+    Ok(WorkerHandle { address, thread, updates: sender })
 }
 
 /// Serves until the drain is over. The bound address is reported as soon as it listens. Call it on a current-thread
 /// runtime inside a `LocalSet`.
 pub async fn run<N: Network, R: WorkerRole<N>>(
     network: N,
-    place: ListenAddr,
+    address: ListenAddr,
     shared: WorkerContext<R>,
-    mut turns: mpsc::UnboundedReceiver<ConfigUpdate>,
+    mut updates: mpsc::UnboundedReceiver<ConfigUpdate>,
     listening: oneshot::Sender<Result<ListenAddr, BindError>>,
 ) -> DrainOutcome {
-    let (listener, gateways) = match listen(&network, &place, &shared) {
-        Ok((place, listeners)) => {
-            drop(listening.send(Ok(place)));
+    let (listener, peer_listener) = match listen(&network, &address, &shared) {
+        Ok((address, listeners)) => {
+            drop(listening.send(Ok(address)));
             listeners
         }
-        Err(deaf) => {
-            drop(listening.send(Err(deaf)));
+        Err(bind_error) => {
+            drop(listening.send(Err(bind_error)));
             return DrainOutcome::Clean;
         }
     };
     let process = shared.process.clone();
     tokio::task::spawn_local(process.threads.register(ThreadRole::Requests));
     let idle = Rc::<peers::PeerPool>::default();
-    let looked_through = idle.clone();
-    tokio::task::spawn_local(async move { looked_through.evict_idle().await });
+    let evicted = idle.clone();
+    tokio::task::spawn_local(async move { evicted.run_connection_sweeper().await });
     let pool = Rc::new(ConnectionPool::new(network.clone(), process.clock.clone(), shared.guards.clone()));
-    let tended = pool.clone();
-    let bell = shared.edition.fleets.subscribe();
-    tokio::task::spawn_local(async move { tended.run_sweeper(bell).await });
-    let open = TaskTracker::new();
-    let running = TaskTracker::new();
-    let listens = &shared.edition.plan.listener;
-    let share = listens.limits.connections / shared.workers;
+    let swept = pool.clone();
+    let endpoint_changes = shared.config.fleets.subscribe_to_waits();
+    tokio::task::spawn_local(async move { swept.run_sweeper(endpoint_changes).await });
+    let connections = TaskTracker::new();
+    let exchanges = TaskTracker::new();
+    let settings = &shared.config.plan.listener;
+    let share = settings.limits.connections / shared.workers;
     let clients = process.metrics.clients();
     let acceptor = Rc::new(ConnectionAcceptor::new(
-        listens,
+        settings,
         shared.certificates.clone(),
         share,
         shared.shares.clone(),
@@ -152,11 +155,11 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
         process.drain.clone(),
         clients,
     ));
-    let among = shared.ours.as_ref().map(|ours| {
-        let listens = ours.listener(listens);
-        let certificates = ours.certificates.clone();
+    let peer_acceptor = shared.local_peer.as_ref().map(|local_peer| {
+        let settings = local_peer.listener(settings);
+        let certificates = local_peer.certificates.clone();
         let acceptor = ConnectionAcceptor::new(
-            &listens,
+            &settings,
             certificates,
             share,
             shared.shares.clone(),
@@ -172,36 +175,36 @@ pub async fn run<N: Network, R: WorkerRole<N>>(
         network,
         idle,
         pool,
-        running: running.clone(),
+        exchanges: exchanges.clone(),
     };
-    let config = factory.shared.edition.clone();
-    let front = WorkerFrontend::new(factory.build(&config), R::ROLE, process.drain.clone());
-    let patience = Rc::new(Cell::new(config.plan.listener.timeouts.drain));
-    let running_frontend = front.clone();
-    let running_patience = patience.clone();
+    let config = factory.shared.config.clone();
+    let frontend = WorkerHttpHandler::new(factory.build(&config), R::ROLE, process.drain.clone());
+    let drain_timeout = Rc::new(Cell::new(config.plan.listener.timeouts.drain));
+    let running_frontend = frontend.clone();
+    let running_drain_timeout = drain_timeout.clone();
     let running_acceptor = acceptor.clone();
-    let ours = factory.shared.ours.clone();
-    let also = among.clone();
+    let local_peer = factory.shared.local_peer.clone();
+    let running_peer_acceptor = peer_acceptor.clone();
     tokio::task::spawn_local(async move {
-        while let Some(ConfigUpdate { edition: config, taken }) = turns.recv().await {
+        while let Some(ConfigUpdate { config, taken }) = updates.recv().await {
             let begun = running_frontend.replace_pipeline(factory.build(&config));
             running_acceptor.update_config(&config.plan.listener);
-            if let (Some(ours), Some(also)) = (&ours, &also) {
-                also.update_config(&ours.listener(&config.plan.listener));
+            if let (Some(local_peer), Some(running_peer_acceptor)) = (&local_peer, &running_peer_acceptor) {
+                running_peer_acceptor.update_config(&local_peer.listener(&config.plan.listener));
             }
-            running_patience.set(config.plan.listener.timeouts.drain);
+            running_drain_timeout.set(config.plan.listener.timeouts.drain);
             begun.await;
             // Fails when the receiver no longer waits for it.
             taken.send(()).ok();
         }
     });
-    let to_gateways = async {
-        if let (Some(among), Some(gateways)) = (among, gateways) {
-            among.serve::<N>(gateways, Rc::new(front.for_peers()), &open).await;
+    let serve_peers = async {
+        if let (Some(peer_acceptor), Some(peer_listener)) = (peer_acceptor, peer_listener) {
+            peer_acceptor.serve::<N>(peer_listener, Rc::new(frontend.for_peers()), &connections).await;
         }
     };
-    join(acceptor.serve::<N>(listener, Rc::new(front.clone()), &open), to_gateways).await;
-    drain(patience.get(), &open, &running).await
+    join(acceptor.serve::<N>(listener, Rc::new(frontend.clone()), &connections), serve_peers).await;
+    drain(drain_timeout.get(), &connections, &exchanges).await
 }
 
 type BoundListeners<N> = (ListenAddr, (<N as Network>::Listener, Option<<N as Network>::Listener>));
@@ -209,22 +212,22 @@ type BoundListeners<N> = (ListenAddr, (<N as Network>::Listener, Option<<N as Ne
 /// Listens on the public address, and on that for gateways where there is one.
 fn listen<N: Network, R>(
     network: &N,
-    place: &ListenAddr,
+    address: &ListenAddr,
     shared: &WorkerContext<R>,
 ) -> Result<BoundListeners<N>, BindError> {
-    let public = &shared.edition.plan.listener.name;
-    let deaf = |listener: &str, place: &ListenAddr| {
+    let public = &shared.config.plan.listener.name;
+    let bind_error = |listener: &str, address: &ListenAddr| {
         let listener = listener.to_owned();
-        let address = place.to_string();
+        let address = address.to_string();
         move |source| BindError { listener, address, source }
     };
-    let listener = network.listen(place).map_err(deaf(public, place))?;
-    let place = listener.listen_addr().map_err(deaf(public, place))?;
-    let gateways = shared.ours.as_ref().map(|ours| {
-        let place = ListenAddr::from(ours.address);
-        network.listen(&place).map_err(deaf(peers::NAME, &place))
+    let listener = network.listen(address).map_err(bind_error(public, address))?;
+    let address = listener.listen_addr().map_err(bind_error(public, address))?;
+    let peer_listener = shared.local_peer.as_ref().map(|local_peer| {
+        let address = ListenAddr::from(local_peer.address);
+        network.listen(&address).map_err(bind_error(peers::NAME, &address))
     });
-    Ok((place, (listener, gateways.transpose()?)))
+    Ok((address, (listener, peer_listener.transpose()?)))
 }
 
 /// Makes the steps of each config generation.
@@ -234,41 +237,42 @@ struct PipelineFactory<N, R> {
     /// Connections to other gateways.
     idle: Rc<peers::PeerPool>,
     pool: Rc<ConnectionPool<N>>,
-    running: TaskTracker,
+    exchanges: TaskTracker,
     /// Continues from one config generation to the next.
     in_flight: ConcurrencyLimit,
 }
 
 impl<N: Network, R: WorkerRole<N>> PipelineFactory<N, R> {
     fn build(&self, config: &Arc<ActiveConfig>) -> PipelineInstance {
-        let WorkerContext { process, guards, shares, hop, workers, ours, .. } = &self.shared;
+        let WorkerContext { process, guards, shares, via, workers, local_peer, .. } = &self.shared;
         let metrics = Rc::new(WorkerMetrics::new(process.metrics.clone(), &config.plan));
         let limits = &config.plan.listener.limits;
         let share = (limits.in_flight / workers).max(1);
         process.budget.update(limits);
-        let plan = Rc::new(PlanContext {
+        let plan = Rc::new(WorkerPlanContext {
             process: process.clone(),
             config: config.clone(),
             metrics: metrics.clone(),
             guards: guards.clone(),
             clients: shares.clone(),
-            running: self.running.clone(),
+            running: self.exchanges.clone(),
         });
-        let forwarder = ours.clone().map(|ours| {
+        let forwarder = local_peer.clone().map(|local_peer| {
             let network = self.network.clone();
-            Rc::new(PeerForwarder { network, ours, plan: plan.clone(), idle: self.idle.clone() })
+            Rc::new(PeerForwarder { network, local_peer, plan: plan.clone(), idle: self.idle.clone() })
         });
         let parts = PipelineParts {
             plan,
             in_flight: self.in_flight.with_limit(share),
             per_client: ClientConcurrencyLimit { shares: shares.clone(), most: limits.per_client },
-            hop: hop.clone(),
-            pass: ours.as_ref().map(|ours| ours.reach.pass.clone()),
-            callers: None,
+            via: via.clone(),
+            peer_secret: local_peer.as_ref().map(|local_peer| local_peer.reach.pass.clone()),
+            tickets: None,
             leases: None,
+            tokens: AccessTokenSource::Verified(config.tokens.clone()),
         };
         let worker = WorkerParts { parts, pool: self.pool.clone(), forwarder };
-        let sinks = self.shared.tellers.plan_sinks(&config.plan.log);
+        let sinks = self.shared.telemetry.plan_sinks(&config.plan.log);
         let instance = PipelineInstance::new(R::pipeline(&self.shared, worker), metrics).with_sinks(sinks);
         match self.shared.role.clock_error() {
             Some(error) => instance.with_clock_header(process.clock.clone(), error),
@@ -279,15 +283,15 @@ impl<N: Network, R: WorkerRole<N>> PipelineFactory<N, R> {
 
 /// Waits for the connections first, because their requests start exchanges; then for exchanges that no connection
 /// waits for any more.
-async fn drain(patience: Duration, open: &TaskTracker, running: &TaskTracker) -> DrainOutcome {
-    open.close();
-    running.close();
-    let ended = timeout(patience, async {
-        open.wait().await;
-        running.wait().await;
+async fn drain(within: Duration, connections: &TaskTracker, exchanges: &TaskTracker) -> DrainOutcome {
+    connections.close();
+    exchanges.close();
+    let ended = timeout(within, async {
+        connections.wait().await;
+        exchanges.wait().await;
     });
     match ended.await {
         Ok(()) => DrainOutcome::Clean,
-        Err(_elapsed) => DrainOutcome::TimedOut { exchanges: running.len() },
+        Err(_elapsed) => DrainOutcome::TimedOut { exchanges: exchanges.len() },
     }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use fencegate_config::{active_config::ActiveConfig, process_context::ProcessContext};
+use fencegate_config::{
+    access_tokens::AccessTokenAuthenticator, active_config::ActiveConfig, process_context::ProcessContext,
+};
 use fencegate_guard_client::guard_identity::GuardRegistry;
 use fencegate_http::{
     client_quota::ClientQuotas, listen::certificates::ListenerCertificates, network::sockets::OsNetwork,
@@ -15,7 +17,8 @@ use fencegate_process::{
     randomness::{Guid, SystemRandomness},
 };
 use fencegate_proxy::{telemetry::TelemetrySinks, via::ViaName};
-use fencegate_zookeeper::state::TokenHistory;
+use fencegate_zookeeper::state::HighestEpochTracker;
+use futures_util::future::join;
 
 use crate::error::ProcessError;
 
@@ -24,11 +27,11 @@ use crate::error::ProcessError;
 pub struct WorkerContext<R> {
     pub process: Arc<ProcessContext>,
     /// The config generation that is in force at the start.
-    pub edition: Arc<ActiveConfig>,
+    pub config: Arc<ActiveConfig>,
     /// The receivers of reports about requests: access log and spans.
-    pub tellers: TelemetrySinks,
-    /// The name of this process in the fields that name the hops of a request.
-    pub hop: ViaName,
+    pub telemetry: TelemetrySinks,
+    /// The name of this process in `Via`.
+    pub via: ViaName,
     /// The facts about the guards among the upstreams.
     pub guards: Arc<GuardRegistry>,
     /// The number of requests of each client.
@@ -40,7 +43,7 @@ pub struct WorkerContext<R> {
     /// The certificates of the public listener, where it speaks TLS.
     pub certificates: Option<Arc<ListenerCertificates>>,
     /// The address and credentials of this process for other gateways, if they can reach it.
-    pub ours: Option<LocalPeerIdentity>,
+    pub local_peer: Option<LocalPeerIdentity>,
     pub role: R,
 }
 
@@ -52,9 +55,9 @@ pub(super) struct WorkerPoolConfig<R> {
     /// Another process that is about to stop may have the same addresses.
     pub(super) beside: bool,
     /// The newest token so far, and the installation that the tokens belong to.
-    pub(super) memory: Arc<TokenHistory>,
+    pub(super) token_history: Arc<HighestEpochTracker>,
     /// The address and credentials of this process for other gateways, if they can reach it.
-    pub(super) ours: Option<LocalPeerIdentity>,
+    pub(super) local_peer: Option<LocalPeerIdentity>,
 }
 
 /// The parts that all workers share. From here on the endpoints of the upstreams are checked.
@@ -64,29 +67,44 @@ pub(super) struct WorkerPoolConfig<R> {
 pub(super) fn build_context<R>(
     plan: &ServingPlan,
     process: &Arc<ProcessContext>,
-    equipment: WorkerPoolConfig<R>,
+    pool: WorkerPoolConfig<R>,
 ) -> Result<WorkerContext<R>, ProcessError> {
     let ProcessContext { clock, metrics, threads, .. } = &**process;
-    let WorkerPoolConfig { role, workers, beside, memory, ours } = equipment;
+    let WorkerPoolConfig { role, workers, beside, token_history, local_peer } = pool;
     let plan = Arc::new(plan.clone());
     let fleets = UpstreamSet::new(&plan, metrics.endpoints()).map_err(ProcessError::UpstreamTls)?;
-    let guards = Arc::new(GuardRegistry::new(memory));
-    let turning = threads.register_until(ThreadRole::Endpoints, fleets.retirement_token().clone());
-    health::start_health_checks(OsNetwork, &fleets, clock.clone(), guards.clone(), turning)?;
+    let guards = Arc::new(GuardRegistry::new(token_history));
+    let tokens = AccessTokenAuthenticator::open(&plan.jwt, None)?;
+    let liveness = threads.register_until(ThreadRole::Endpoints, fleets.retirement_token().clone());
+    let liveness = with_key_refresh(liveness, tokens.clone());
+    health::start_endpoint_tasks(OsNetwork, &fleets, clock.clone(), guards.clone(), liveness)?;
     let certificates =
         ListenerCertificates::open(&plan.listener, metrics.clients()).map_err(ProcessError::ListenerTls)?;
-    let tellers = TelemetrySinks::start(metrics)?;
+    let telemetry = TelemetrySinks::start(metrics)?;
     Ok(WorkerContext {
         process: process.clone(),
-        edition: ActiveConfig::initial(plan, fleets),
-        tellers,
-        hop: ViaName::new(Guid::new(&SystemRandomness)),
+        config: ActiveConfig::initial(plan, fleets, tokens),
+        telemetry,
+        via: ViaName::new(Guid::new(&SystemRandomness)),
         guards,
         shares: ClientQuotas::default(),
         beside,
         workers: workers.max(1),
         certificates,
-        ours,
+        local_peer,
         role,
     })
+}
+
+/// Keeps the keys of issuers of tokens current on the thread that looks after the endpoints of the same plan.
+pub(super) async fn with_key_refresh(
+    turning: impl Future<Output = ()>,
+    tokens: Option<Arc<AccessTokenAuthenticator>>,
+) {
+    let refreshing = async {
+        if let Some(tokens) = &tokens {
+            tokens.run_refresh_loops().await;
+        }
+    };
+    join(turning, refreshing).await;
 }

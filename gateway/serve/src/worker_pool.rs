@@ -20,7 +20,7 @@ use super::{
 pub(super) struct WorkerPool {
     threads: Vec<thread::JoinHandle<DrainOutcome>>,
     /// One channel for each worker, to switch it to another plan.
-    turns: Vec<mpsc::UnboundedSender<ConfigUpdate>>,
+    updates: Vec<mpsc::UnboundedSender<ConfigUpdate>>,
 }
 
 /// The default number of workers.
@@ -34,35 +34,35 @@ impl WorkerPool {
     /// # Errors
     /// An address belongs to another process.
     pub(super) fn start<R: WorkerRole<OsNetwork>>(shared: WorkerContext<R>) -> Result<Self, ProcessError> {
-        let plan = shared.edition.plan.clone();
+        let plan = shared.config.plan.clone();
         let workers = shared.workers;
-        let listeners = 1 + usize::from(shared.ours.is_some());
+        let listeners = 1 + usize::from(shared.local_peer.is_some());
         rlimit::warn_if_few_descriptors(plan.listener.limits.connections.saturating_mul(listeners));
-        let mut place = addresses::bind_public(&plan.listener, shared.beside)?;
-        let mut staff = Self { threads: Vec::new(), turns: Vec::new() };
+        let mut address = addresses::bind_public(&plan.listener, shared.beside)?;
+        let mut pool = Self { threads: Vec::new(), updates: Vec::new() };
         for _ in 0..workers {
-            let WorkerHandle { place: bound, thread, turns } =
-                worker::start(OsNetwork, place, shared.clone())?;
+            let WorkerHandle { address: bound, thread, updates } =
+                worker::start(OsNetwork, address, shared.clone())?;
             // With port 0 the first worker chooses the port, and the others listen on the same.
-            place = bound;
-            staff.threads.push(thread);
-            staff.turns.push(turns);
+            address = bound;
+            pool.threads.push(thread);
+            pool.updates.push(updates);
         }
-        info!(listener = %plan.listener.name, address = %place, workers, "listening");
-        if let Some(ours) = &shared.ours {
-            let address = ours.address;
-            let advertised = &ours.reach.address;
+        info!(listener = %plan.listener.name, %address, workers, "listening");
+        if let Some(local_peer) = &shared.local_peer {
+            let address = local_peer.address;
+            let advertised = &local_peer.reach.address;
             info!(listener = peers::NAME, %address, %advertised, workers, "listening");
         }
-        Ok(staff)
+        Ok(pool)
     }
 
     pub(super) fn update_senders(&self) -> Vec<mpsc::UnboundedSender<ConfigUpdate>> {
-        self.turns.clone()
+        self.updates.clone()
     }
 
     /// Waits until all workers have ended. Returns how many exchanges were still running.
-    pub(super) fn join(self) -> usize {
+    pub(super) fn join_counting_exchanges(self) -> usize {
         self.threads.into_iter().map(|worker| exchanges_left(worker.join())).sum()
     }
 }

@@ -1,34 +1,37 @@
-//! Caches valid tickets, so that each text is verified once.
+//! Caches valid tokens, so that each text is verified once.
 
 use std::{collections::HashMap, mem, sync::Arc};
 
-use super::claims::VerifiedTicket;
+use aws_lc_rs::digest::{SHA256, digest};
 
-/// SHA-256 of a ticket's text.
+/// SHA-256 of a token's text.
 pub(super) type Digest = [u8; 32];
 
-/// A valid ticket, and the key that verified it.
-#[derive(Debug, Clone)]
-pub(super) struct CachedTicket {
-    pub(super) verified: Arc<VerifiedTicket>,
-    pub(super) kid: Arc<str>,
+/// A valid token, and the key that verified it.
+#[derive(Debug)]
+pub(super) struct CachedToken<T> {
+    pub(super) verified: Arc<T>,
     pub(super) thumbprint: [u8; 32],
 }
 
 /// Has two generations. When the young one is full, it becomes the old one, and the entries of the former old one are
-/// forgotten; an entry that is used again moves to the young one. Only valid tickets come in, so an outsider cannot
+/// forgotten; an entry that is used again moves to the young one. Only valid tokens come in, so an outsider cannot
 /// evict them.
-#[derive(Debug, Default)]
-pub(super) struct TicketCache {
-    young: HashMap<Digest, CachedTicket>,
-    old: HashMap<Digest, CachedTicket>,
+#[derive(Debug)]
+pub(super) struct TokenCache<T> {
+    young: HashMap<Digest, CachedToken<T>>,
+    old: HashMap<Digest, CachedToken<T>>,
 }
 
 /// Entries of one generation: at about 500 bytes each, both take 4 MiB.
 pub(super) const GENERATION: usize = 4096;
 
-impl TicketCache {
-    pub(super) fn get(&mut self, digest: &Digest) -> Option<CachedTicket> {
+pub(super) fn digest_of(token: &[u8]) -> Digest {
+    digest(&SHA256, token).as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+impl<T> TokenCache<T> {
+    pub(super) fn get(&mut self, digest: &Digest) -> Option<CachedToken<T>> {
         if let Some(entry) = self.young.get(digest) {
             return Some(entry.clone());
         }
@@ -37,7 +40,7 @@ impl TicketCache {
         Some(entry)
     }
 
-    pub(super) fn insert(&mut self, digest: Digest, entry: CachedTicket) {
+    pub(super) fn insert(&mut self, digest: Digest, entry: CachedToken<T>) {
         if self.young.len() >= GENERATION {
             self.old = mem::take(&mut self.young);
         }
@@ -45,29 +48,33 @@ impl TicketCache {
     }
 }
 
+impl<T> Default for TokenCache<T> {
+    fn default() -> Self {
+        Self { young: HashMap::new(), old: HashMap::new() }
+    }
+}
+
+impl<T> Clone for CachedToken<T> {
+    fn clone(&self) -> Self {
+        Self { verified: Arc::clone(&self.verified), thumbprint: self.thumbprint }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use fencegate_policies::{plan::LockMode, token::FencingToken};
-
     use super::*;
-    use crate::TicketClaims;
 
-    /// The cache is bounded, keeps the tickets in use, and drops the others.
+    /// The cache is bounded, keeps the tokens in use, and drops the others.
     #[test]
-    fn cache_is_bounded_keeps_used_tickets() {
-        let tenure = FencingToken::new(1, 0, 0).expect("below 2^63");
-        let verified = Arc::new(VerifiedTicket::new(
-            TicketClaims::new(&[], tenure, LockMode::Shared, 0, "ours", "gateway-1"),
-            0,
-        ));
+    fn cache_is_bounded_keeps_used_tokens() {
         let digest = |number: usize| {
             let mut digest = [0; 32];
             digest[..8].copy_from_slice(&number.to_be_bytes());
             digest
         };
-        let mut cache = TicketCache::default();
+        let mut cache = TokenCache::default();
         let wanted = digest(usize::MAX);
-        let entry = CachedTicket { verified, kid: "k".into(), thumbprint: [0; 32] };
+        let entry = CachedToken { verified: Arc::new(()), thumbprint: [0; 32] };
         cache.insert(wanted, entry.clone());
         for number in 0..5 * GENERATION {
             cache.insert(digest(number), entry.clone());

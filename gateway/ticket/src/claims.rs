@@ -1,14 +1,24 @@
-//! The claims of a ticket, and their serialized form.
+//! The claims of a ticket, their serialized form, and its limits.
 
 use std::borrow::Cow;
 
 use fencegate_policies::{key::ResourceKey, not_after::NotAfter, plan::LockMode, token::FencingToken};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    error::{ClaimMismatchError, InvalidTenureTicketError, TicketError},
-    format::{LEEWAY, VALID},
-};
+use super::error::{InvalidTenureTicketError, TicketError, TicketMismatchError};
+
+/// How long a ticket is good, in seconds. The time is short because a ticket cannot be revoked.
+pub const VALID: u64 = 300;
+
+/// How far the clocks of gateway and guard may be apart, in seconds.
+pub const LEEWAY: u64 = 30;
+
+/// The longest ticket, in bytes. One with the most keys and the most bytes of them
+/// ([`ResourceKey::MOST_BYTES_IN_SET`](fencegate_policies::key::ResourceKey::MOST_BYTES_IN_SET)), all escaped in JSON, has 22 KiB.
+pub const LONGEST: usize = 32 * 1024;
+
+/// `typ` of the header: a token made for something else under the same key is no ticket (RFC 8725, 3.11).
+pub(super) const TYPE: &str = "fencing-ticket+jwt";
 
 /// The statement of a gateway about a tenure.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,12 +34,12 @@ pub struct TicketClaims {
     /// The gateway's name.
     pub issuer: String,
     /// Where the tenure is held, for services that call back.
-    pub origin: Option<TenureOrigin>,
+    pub origin: Option<TenureHolder>,
 }
 
 /// Where a tenure is held.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TenureOrigin {
+pub struct TenureHolder {
     /// A name that no other process ever has.
     pub process: String,
     /// The member node of the session that holds the tenure. It exists as long as the session lives, and has the
@@ -67,11 +77,11 @@ impl TicketClaims {
         keys.dedup();
         let ensemble = ensemble.to_owned();
         let issuer = issuer.to_owned();
-        Self { keys, tenure: grant_token(token), mode, era, ensemble, issuer, origin: None }
+        Self { keys, tenure: strip_dispatch_number(token), mode, era, ensemble, issuer, origin: None }
     }
 
     /// Adds where the tenure is held.
-    pub fn with_origin(self, origin: TenureOrigin) -> Self {
+    pub fn with_origin(self, origin: TenureHolder) -> Self {
         Self { origin: Some(origin), ..self }
     }
 }
@@ -89,14 +99,14 @@ impl VerifiedTicket {
         mode: LockMode,
     ) -> Result<(), TicketError> {
         if !self.claims.keys.iter().map(String::as_str).eq(keys) {
-            return Err(TicketError::Key(ClaimMismatchError::Keys));
+            return Err(TicketError::Key(TicketMismatchError::Keys));
         }
         if !self.claims.tenure.same_grant(token) {
-            return Err(TicketError::Key(ClaimMismatchError::Tenure));
+            return Err(TicketError::Key(TicketMismatchError::Tenure));
         }
         // A weaker mode is refused as well: a read under an exclusive tenure is stamped as exclusive.
         if self.claims.mode != mode {
-            return Err(TicketError::Key(ClaimMismatchError::Mode));
+            return Err(TicketError::Key(TicketMismatchError::Mode));
         }
         Ok(())
     }
@@ -107,14 +117,11 @@ impl VerifiedTicket {
     /// [`TicketError::Key`]: the ticket has an earlier moment.
     pub fn check_not_after(&self, not_after: &NotAfter) -> Result<(), TicketError> {
         match self.not_after {
-            Some(bound) if not_after.unix_ms() > bound => Err(TicketError::Key(ClaimMismatchError::NotAfter)),
+            Some(bound) if not_after.unix_ms() > bound => {
+                Err(TicketError::Key(TicketMismatchError::NotAfter))
+            }
             _ => Ok(()),
         }
-    }
-
-    #[cfg(test)]
-    pub(super) fn new(claims: TicketClaims, issued: u64) -> Self {
-        Self { claims, issued, expires: issued + VALID, not_after: None, starts: issued }
     }
 
     /// Checks the time: a ticket is good from `LEEWAY` before its issue until `LEEWAY` after its end, without the last
@@ -130,7 +137,7 @@ impl VerifiedTicket {
     }
 }
 
-fn grant_token(token: FencingToken) -> FencingToken {
+fn strip_dispatch_number(token: FencingToken) -> FencingToken {
     FencingToken::new(token.number(), token.sequence(), 0).expect("the epoch is a token's")
 }
 
@@ -214,7 +221,8 @@ impl<'a> TicketPayload<'a> {
                 .chain(&self.proc)
                 .chain(&self.addr)
                 .all(|name| is_loggable_name(name));
-        let keyed = (1..=ResourceKey::MOST_IN_SET).contains(&self.keys.len());
+        let keyed = !self.keys.is_empty()
+            && ResourceKey::check_set_size(self.keys.iter().map(String::as_str)).is_ok();
         if !named || !keyed || !self.keys.is_sorted_by(|key, next| key < next) {
             return Err(InvalidTenureTicketError::Claims);
         }
@@ -238,7 +246,7 @@ impl<'a> TicketPayload<'a> {
                 era: self.era,
                 ensemble: self.ensemble.into_owned(),
                 issuer: self.iss.into_owned(),
-                origin: self.proc.zip(self.addr).map(|(process, member)| TenureOrigin {
+                origin: self.proc.zip(self.addr).map(|(process, member)| TenureHolder {
                     process: process.into_owned(),
                     member: member.into_owned(),
                 }),

@@ -11,7 +11,7 @@ pub enum TicketError {
     #[error("the ticket expired at {expires}, now is {now} (seconds since 1970)")]
     Expired { expires: u64, now: u64 },
     #[error("the ticket is for {0}")]
-    Key(ClaimMismatchError),
+    Key(TicketMismatchError),
 }
 
 /// What makes a ticket invalid, whatever it is presented for.
@@ -55,7 +55,7 @@ pub enum InvalidTenureTicketError {
 
 /// The difference between a valid ticket and its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ClaimMismatchError {
+pub enum TicketMismatchError {
     #[error("other keys")]
     Keys,
     #[error("another tenure")]

@@ -25,6 +25,12 @@ pub enum TicketJwkError {
     OnlyPublic,
     #[error("holds no Ed25519 key to check tickets with")]
     NoKey,
+    #[error("holds no public key of the algorithms that the policy lists for this issuer")]
+    NoKeyOfAlgorithms,
+    #[error(
+        "holds a private key, so whoever has read it can make tokens; the issuer has to replace that key"
+    )]
+    PrivateInSet,
     #[error(
         "a shared secret has no public half; give the same file to the guard, and nothing to anybody else"
     )]

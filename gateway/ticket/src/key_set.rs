@@ -1,42 +1,63 @@
-//! The keys that verify tickets: a JSON Web Key Set (RFC 7517, 5) of Ed25519 keys, or one shared secret.
+//! The keys that verify tokens: a JSON Web Key Set (RFC 7517, 5), or one shared secret.
 
-use std::{collections::HashMap, fmt};
+use std::{collections::HashSet, fmt, sync::Arc};
 
-use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use fencegate_policies::plan::JwtAlgorithm;
+use jsonwebtoken::{
+    Algorithm, DecodingKey, Validation,
+    jwk::{self, AlgorithmParameters, EllipticCurve, KeyOperations, PublicKeyUse, ThumbprintHash},
+};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    jwks::{Jwk, PublicKey, okp_thumbprint},
+    jwks::{Jwk, PublicKey, okp_thumbprint, thumbprint},
     key_error::TicketJwkError,
     keys::SharedSecret,
 };
 
-/// Verifying keys, by `kid`.
+/// Verifying keys. Of one `kid` there is one key for each algorithm.
 #[derive(Debug, Default)]
-pub(super) struct VerifyingKeySet(HashMap<String, VerifyingKey>);
+pub(super) struct VerifyingKeySet(Vec<VerifyingKey>);
 
-/// A key with its one algorithm.
+/// A key with its algorithms.
 pub(super) struct VerifyingKey {
-    pub(super) algorithm: Algorithm,
+    /// `None` for a key that no token can name.
+    pub(super) kid: Option<Arc<str>>,
     pub(super) decoding: DecodingKey,
+    /// Has the algorithms, which are all of one family.
     pub(super) validation: Validation,
     /// Distinguishes two keys of one `kid`.
     pub(super) thumbprint: [u8; 32],
 }
 
+/// Which tokens of an issuer count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessTokenRules {
+    pub issuer: String,
+    pub audiences: Vec<String>,
+    pub algorithms: Vec<JwtAlgorithm>,
+}
+
+#[derive(Deserialize)]
+struct WrittenJwkSet {
+    keys: Vec<Value>,
+}
+
+fn parse_members(text: &[u8]) -> Result<Vec<Value>, TicketJwkError> {
+    let written: Result<WrittenJwkSet, _> = serde_json::from_slice(text);
+    let written =
+        written.map_err(|error| TicketJwkError::Set { line: error.line(), column: error.column() })?;
+    Ok(written.keys)
+}
+
 impl VerifyingKeySet {
-    /// Reads a key set. Keys of other kinds are ignored, as RFC 7517, 5 asks. So is a shared secret, which can only be
-    /// in a public file by mistake.
+    /// Reads the keys of tickets. Keys of other kinds are ignored, as RFC 7517, 5 asks. So is a shared secret, which can
+    /// only be in a public file by mistake.
     pub(super) fn parse(text: &[u8]) -> Result<Self, TicketJwkError> {
-        #[derive(Deserialize)]
-        struct JwkSet {
-            keys: Vec<Value>,
-        }
-        let written: JwkSet = serde_json::from_slice(text)
-            .map_err(|error| TicketJwkError::Set { line: error.line(), column: error.column() })?;
-        let mut set = HashMap::new();
-        for jwk in written.keys.into_iter().filter_map(|key| serde_json::from_value::<Jwk>(key).ok()) {
+        let mut set = Self::default();
+        let members = parse_members(text)?.into_iter();
+        for jwk in members.filter_map(|key| serde_json::from_value::<Jwk>(key).ok()) {
             if jwk.d.is_some() {
                 return Err(TicketJwkError::Private);
             }
@@ -45,35 +66,80 @@ impl VerifyingKeySet {
             }
             let (x, kid) = jwk.public_key()?;
             let public = PublicKey::new(x, kid);
-            let thumbprint = okp_thumbprint(&x);
-            let key = VerifyingKey::new(Algorithm::EdDSA, DecodingKey::from_ed_der(&x), thumbprint);
-            if set.insert(public.kid, key).is_some_and(|other: VerifyingKey| other.thumbprint != thumbprint) {
-                return Err(TicketJwkError::Duplicate);
+            let decoding = DecodingKey::from_ed_der(&x);
+            let kid = Some(public.kid.into());
+            set.add(VerifyingKey::for_tickets(kid, Algorithm::EdDSA, decoding, okp_thumbprint(&x)))?;
+        }
+        if set.0.is_empty() { Err(TicketJwkError::NoKey) } else { Ok(set) }
+    }
+
+    /// Reads the keys of an issuer of access tokens. Keys that are no public keys of the algorithms, keys for encryption, and
+    /// shared secrets are ignored.
+    pub(super) fn parse_issuer(text: &[u8], rules: &AccessTokenRules) -> Result<Self, TicketJwkError> {
+        let mut set = Self::default();
+        for member in parse_members(text)? {
+            let is_secret = member.get("kty").and_then(Value::as_str) == Some("oct");
+            if member.get("d").is_some() && !is_secret {
+                return Err(TicketJwkError::PrivateInSet);
+            }
+            let Ok(jwk) = serde_json::from_value::<jwk::Jwk>(member) else { continue };
+            if let Some(key) = VerifyingKey::for_issuer(&jwk, rules) {
+                set.add(key)?;
             }
         }
-        if set.is_empty() { Err(TicketJwkError::NoKey) } else { Ok(Self(set)) }
+        if set.0.is_empty() { Err(TicketJwkError::NoKeyOfAlgorithms) } else { Ok(set) }
     }
 
-    pub(super) fn from_secret(secret: &SharedSecret) -> Self {
+    pub(super) fn verifying_keys_from_secret(secret: &SharedSecret) -> Self {
         let decoding = DecodingKey::from_secret(secret.bytes());
-        let key = VerifyingKey::new(Algorithm::HS256, decoding, secret.thumbprint);
-        Self(HashMap::from([(secret.kid.clone(), key)]))
+        let kid = Some(secret.kid.as_str().into());
+        Self(vec![VerifyingKey::for_tickets(kid, Algorithm::HS256, decoding, secret.thumbprint)])
     }
 
-    pub(super) fn find(&self, kid: &str) -> Option<&VerifyingKey> {
-        self.0.get(kid)
+    /// A key that comes twice is kept once. Two different keys could not be told apart where both have one `kid` and one
+    /// algorithm.
+    fn add(&mut self, key: VerifyingKey) -> Result<(), TicketJwkError> {
+        let mut same_name = self.0.iter().filter(|known| key.kid.is_some() && known.kid == key.kid);
+        if same_name.clone().any(|known| known.thumbprint == key.thumbprint) {
+            return Ok(());
+        }
+        if same_name.any(|known| known.validation.algorithms.iter().any(|known| key.has_algorithm(*known))) {
+            return Err(TicketJwkError::Duplicate);
+        }
+        self.0.push(key);
+        Ok(())
+    }
+
+    pub(super) fn named(&self, kid: &str) -> impl Iterator<Item = &VerifyingKey> {
+        self.0.iter().filter(move |key| key.kid.as_deref() == Some(kid))
+    }
+
+    /// The key of a token that names none; `None` if several keys, or none, have the algorithm.
+    pub(super) fn only_key_of(&self, algorithm: Algorithm) -> Option<&VerifyingKey> {
+        let mut fitting = self.0.iter().filter(|key| key.has_algorithm(algorithm));
+        fitting.next().filter(|_| fitting.next().is_none())
+    }
+
+    pub(super) fn has_thumbprint(&self, thumbprint: &[u8; 32]) -> bool {
+        self.0.iter().any(|key| key.thumbprint == *thumbprint)
     }
 
     /// The names of the keys, for the log.
     pub(super) fn kids(&self) -> Vec<&str> {
-        let mut kids: Vec<&str> = self.0.keys().map(String::as_str).collect();
+        let mut kids: Vec<&str> =
+            self.0.iter().map(|key| key.kid.as_deref().unwrap_or("(unnamed)")).collect();
         kids.sort_unstable();
         kids
     }
 }
 
 impl VerifyingKey {
-    fn new(algorithm: Algorithm, decoding: DecodingKey, thumbprint: [u8; 32]) -> Self {
+    fn for_tickets(
+        kid: Option<Arc<str>>,
+        algorithm: Algorithm,
+        decoding: DecodingKey,
+        thumbprint: [u8; 32],
+    ) -> Self {
         let mut validation = Validation::new(algorithm);
         // The library's checks of the time are off, because it reads the machine's clock and knows no maximum;
         // `VerifiedTicket::check_time` checks the time. The check of `aud` stays on, so a token for another audience
@@ -81,13 +147,81 @@ impl VerifyingKey {
         validation.required_spec_claims.clear();
         validation.validate_exp = false;
         validation.validate_nbf = false;
-        Self { algorithm, decoding, validation, thumbprint }
+        Self { kid, decoding, validation, thumbprint }
+    }
+
+    /// `None` for a key of which no token counts.
+    fn for_issuer(jwk: &jwk::Jwk, rules: &AccessTokenRules) -> Option<Self> {
+        let common = &jwk.common;
+        // Names get into logs.
+        if common.key_id.as_ref().is_some_and(|kid| kid.contains(char::is_control)) {
+            return None;
+        }
+        let is_for_signatures = matches!(common.public_key_use, None | Some(PublicKeyUse::Signature))
+            && common.key_operations.as_ref().is_none_or(|all| all.contains(&KeyOperations::Verify));
+        let own = match common.key_algorithm {
+            Some(algorithm) => Some(Algorithm::try_from(algorithm).ok()?),
+            None => None,
+        };
+        let fits = |algorithm: &Algorithm| {
+            can_sign(&jwk.algorithm, *algorithm) && own.is_none_or(|own| own == *algorithm)
+        };
+        let algorithms: Vec<Algorithm> =
+            rules.algorithms.iter().map(|algorithm| library_algorithm(*algorithm)).filter(fits).collect();
+        let mut validation = Validation::new(*algorithms.first().filter(|_| is_for_signatures)?);
+        validation.algorithms = algorithms;
+        validation.set_audience(&rules.audiences);
+        validation.set_issuer(std::slice::from_ref(&rules.issuer));
+        validation.required_spec_claims = HashSet::from(["exp", "iss", "aud"].map(str::to_owned));
+        // By our own clock: `AccessToken::check_time`.
+        validation.validate_exp = false;
+        validation.validate_nbf = false;
+        let decoding = DecodingKey::from_jwk(jwk).ok()?;
+        let thumbprint = thumbprint(&jwk.thumbprint(ThumbprintHash::SHA256).ok()?);
+        Some(Self { kid: common.key_id.as_deref().map(Arc::from), decoding, validation, thumbprint })
+    }
+
+    pub(super) fn has_algorithm(&self, algorithm: Algorithm) -> bool {
+        self.validation.algorithms.contains(&algorithm)
+    }
+}
+
+fn library_algorithm(algorithm: JwtAlgorithm) -> Algorithm {
+    match algorithm {
+        JwtAlgorithm::Rs256 => Algorithm::RS256,
+        JwtAlgorithm::Rs384 => Algorithm::RS384,
+        JwtAlgorithm::Rs512 => Algorithm::RS512,
+        JwtAlgorithm::Ps256 => Algorithm::PS256,
+        JwtAlgorithm::Ps384 => Algorithm::PS384,
+        JwtAlgorithm::Ps512 => Algorithm::PS512,
+        JwtAlgorithm::Es256 => Algorithm::ES256,
+        JwtAlgorithm::Es384 => Algorithm::ES384,
+        JwtAlgorithm::EdDsa => Algorithm::EdDSA,
+    }
+}
+
+/// A key of this type can have signed with this algorithm. Never true for a shared secret.
+fn can_sign(key: &AlgorithmParameters, algorithm: Algorithm) -> bool {
+    match (key, algorithm) {
+        (
+            AlgorithmParameters::RSA(_),
+            Algorithm::RS256
+            | Algorithm::RS384
+            | Algorithm::RS512
+            | Algorithm::PS256
+            | Algorithm::PS384
+            | Algorithm::PS512,
+        ) => true,
+        (AlgorithmParameters::EllipticCurve(key), Algorithm::ES256) => key.curve == EllipticCurve::P256,
+        (AlgorithmParameters::EllipticCurve(key), Algorithm::ES384) => key.curve == EllipticCurve::P384,
+        (AlgorithmParameters::OctetKeyPair(key), Algorithm::EdDSA) => key.curve == EllipticCurve::Ed25519,
+        _ => false,
     }
 }
 
 /// No key is shown: it may be a secret.
 impl fmt::Debug for VerifyingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Key").field("algorithm", &self.algorithm).finish_non_exhaustive()
+        f.debug_struct("Key").field("algorithms", &self.validation.algorithms).finish_non_exhaustive()
     }
 }

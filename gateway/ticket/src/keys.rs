@@ -36,7 +36,7 @@ impl SigningKeyPair {
     ///
     /// # Errors
     /// [`KeyFileError`], also if others can read the file.
-    pub fn read(path: &Path) -> Result<Self, KeyFileError> {
+    pub fn read_private_jwk(path: &Path) -> Result<Self, KeyFileError> {
         let text = key_file::read(path, KeyFileAccess::Secret)?;
         Self::parse(&text).map_err(|source| KeyFileError::Key { path: path.into(), source })
     }

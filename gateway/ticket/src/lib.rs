@@ -1,19 +1,23 @@
-//! Tickets: signed statements of a gateway, valid for five minutes, that it holds these keys with this token.
+//! Signed tokens. A ticket is the statement of a gateway, valid for five minutes, that it holds these keys with this token.
+//! An access token is what an issuer in the policy says of a client.
 //!
-//! A ticket is a compact JWS (RFC 7515) of claims (RFC 7519). Begin with `claims`, the content.
+//! Both are a compact JWS (RFC 7515) of claims (RFC 7519). Begin with `claims`, the content of a ticket.
 //!
 //! - `signer`: [`TicketSigner`] and [`TenureTicket`] write a ticket, once per tenure and not per dispatch
-//! - `verifier`: [`TicketVerifier`] checks it, with `cache` once per text and not per request; `error`: why it is refused
-//! - [`keys`], `key_file`: the keys that sign, as files; [`jwks`], `key_set`: the keys that verify, as a set
+//! - `verifier`: [`TicketVerifier`] checks it; `error`: why it is refused
+//! - `access_token`: [`AccessTokenVerifier`] checks the token of a client
+//! - `jws`: the signature of both; `cache`: it is verified once per text and not per request
+//! - [`keys`], `key_file`: the keys that sign, as files; [`jwks`], `key_set`, `verifying_keys`: the keys that verify, as sets
 //!
-//! Times are seconds of the Unix clock, the only clock that gateway and guard share. Callers pass the present time in. This
-//! crate sends and fetches nothing: key sets from a URL are fetched by `fencegate-guard-client`.
+//! Times are seconds of the Unix clock, the only clock that all sides share. Callers pass the present time in. This
+//! crate sends and fetches nothing: key sets from a URL are fetched by `fencegate-config`.
 
+mod access_token;
 mod cache;
 mod claims;
 mod error;
-mod format;
 pub mod jwks;
+mod jws;
 mod key_error;
 mod key_file;
 mod key_set;
@@ -22,13 +26,19 @@ mod signer;
 #[cfg(test)]
 mod tests;
 mod verifier;
+mod verifying_keys;
+
+/// The wall clock, which tickets are dated by. A clock before 1970 gives 0, and then every ticket is from the future.
+pub use fencegate_process::clock::unix_seconds;
 
 pub use self::{
-    claims::{TenureOrigin, TicketClaims, VerifiedTicket},
-    error::{ClaimMismatchError, InvalidTenureTicketError, TicketError},
-    format::{LEEWAY, LONGEST, VALID, unix_seconds},
+    access_token::{AccessToken, AccessTokenError, AccessTokenVerifier, LONGEST_ACCESS_TOKEN, TrustedIssuer},
+    claims::{LEEWAY, LONGEST, TenureHolder, TicketClaims, VALID, VerifiedTicket},
+    error::{InvalidTenureTicketError, TicketError, TicketMismatchError},
     key_error::TicketJwkError,
     key_file::{KeyFileError, LARGEST, read_secret},
+    key_set::AccessTokenRules,
     signer::{TenureTicket, TicketSigner},
     verifier::TicketVerifier,
+    verifying_keys::{KeysUnavailableError, VerifyingKeys},
 };

@@ -11,8 +11,7 @@ use std::{
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 
 use super::{
-    claims::{TicketClaims, TicketPayload},
-    format::{TYPE, VALID},
+    claims::{TYPE, TicketClaims, TicketPayload, VALID},
     key_file::KeyFileError,
     keys::{SharedSecret, SigningKeyPair},
 };
@@ -36,9 +35,9 @@ impl TicketSigner {
     }
 
     /// # Errors
-    /// As [`SigningKeyPair::read`].
+    /// As [`SigningKeyPair::read_private_jwk`].
     pub fn from_key_file(path: &Path) -> Result<Self, KeyFileError> {
-        SigningKeyPair::read(path).map(|pair| Self::with_key(&pair))
+        SigningKeyPair::read_private_jwk(path).map(|pair| Self::with_key(&pair))
     }
 
     /// # Errors

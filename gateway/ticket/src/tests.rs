@@ -30,7 +30,7 @@ fn claims() -> TicketClaims {
         era: 7,
         ensemble: OURS.into(),
         issuer: "gateway-1".into(),
-        origin: Some(TenureOrigin { process: "a-process".into(), member: "gateway-1-00".into() }),
+        origin: Some(TenureHolder { process: "a-process".into(), member: "gateway-1-00".into() }),
     }
 }
 
@@ -123,7 +123,18 @@ fn threads_share_verifier_and_ticket() {
     });
     // Only checks that a future can be spawned on a runtime with several threads.
     fn assert_send(_: impl Send) {}
-    assert_send(verifier.wait_for_unknown_key());
+    assert_send(verifier.keys().wait_for_unknown_key());
+}
+
+/// A ticket with more keys than any request has, or longer ones, is refused.
+#[test]
+fn oversized_claims_are_refused() {
+    let pair = key_pair();
+    for (count, length) in [(ResourceKey::MOST_IN_SET + 1, 2), (ResourceKey::MOST_IN_SET, 129)] {
+        let keys = (0..count).map(|number| format!("{number:0length$}")).collect();
+        let ticket = TicketSigner::with_key(&pair).sign(&TicketClaims { keys, ..claims() }, NOW);
+        assert!(verify(&KeySetFolder::with_keys(&[&pair]).verifier(), &ticket).is_err(), "{count} {length}");
+    }
 }
 
 /// A ticket with the most and longest keys is not too long to be verified.
@@ -158,14 +169,14 @@ fn ticket_covers_only_its_grant() {
     for keys in [&["account/a"][..], &["account/b", "account/a"], &["account/a", "account/b", "c"], &[]] {
         assert_eq!(
             read.check_matches(keys.iter().copied(), token(1), exclusive),
-            no(ClaimMismatchError::Keys),
+            no(TicketMismatchError::Keys),
             "{keys:?}"
         );
     }
-    assert_eq!(read.check_matches(both, token(1), LockMode::Shared), no(ClaimMismatchError::Mode));
+    assert_eq!(read.check_matches(both, token(1), LockMode::Shared), no(TicketMismatchError::Mode));
     let others = [(i64::MAX as u64 - 1, 3), (i64::MAX as u64, 4)];
     for other in others.map(|(epoch, sequence)| FencingToken::new(epoch, sequence, 1).expect("below 2^63")) {
-        assert_eq!(read.check_matches(both, other, exclusive), no(ClaimMismatchError::Tenure), "{other}");
+        assert_eq!(read.check_matches(both, other, exclusive), no(TicketMismatchError::Tenure), "{other}");
     }
 }
 
@@ -280,7 +291,7 @@ fn secrets_never_appear_in_output() {
     let shown = format!("{pair:?} {shared:?} {:?} {ticket:?}", TicketSigner::with_secret(&shared));
     let shown = format!(
         "{shown} {:?} {:?}",
-        VerifyingKeySet::from_secret(&shared),
+        VerifyingKeySet::verifying_keys_from_secret(&shared),
         KeySetFolder::with_keys(&[&pair]).verifier()
     );
     for hidden in [&private, secret, &text] {

@@ -3,63 +3,30 @@
 
 use std::{
     fmt,
-    path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use aws_lc_rs::digest::{SHA256, digest};
-use jsonwebtoken::errors::ErrorKind;
-use tokio::sync::Notify;
-use tracing::{info, warn};
-
 use super::{
-    cache::{CachedTicket, TicketCache},
-    claims::{TicketPayload, VerifiedTicket},
+    cache::{CachedToken, TokenCache, digest_of},
+    claims::{LONGEST, TYPE, TicketPayload, VerifiedTicket},
     error::{InvalidTenureTicketError, TicketError},
-    format::{LONGEST, TYPE},
+    jws::{JwsError, JwsKind},
     key_error::TicketJwkError,
-    key_file::{self, FileStamp, KeyFileAccess, KeyFileError},
+    key_file::KeyFileError,
     key_set::VerifyingKeySet,
-    keys::SharedSecret,
+    verifying_keys::VerifyingKeys,
 };
 
 /// Verifies tickets for all threads of a process.
 ///
 /// A valid ticket is cached by its text. Its time, and whether its key is still known, are checked each time.
 pub struct TicketVerifier {
-    source: VerifyingKeySource,
-    set: RwLock<Arc<VerifyingKeySet>>,
-    cache: Mutex<TicketCache>,
+    keys: Arc<VerifyingKeys>,
+    cache: Mutex<TokenCache<VerifiedTicket>>,
 }
 
-#[derive(Debug)]
-enum VerifyingKeySource {
-    File(WatchedKeyFile),
-    /// The caller provides the keys, and is notified when a ticket names an unknown key.
-    Given {
-        wanted: Notify,
-    },
-}
-
-/// A file that is read again when it changes.
-#[derive(Debug)]
-struct WatchedKeyFile {
-    path: PathBuf,
-    kind: KeyFileKind,
-    /// The stamp of the last read, even of a bad file, so that a bad file is logged once.
-    stamp: Mutex<Option<FileStamp>>,
-    /// Second of the last check.
-    last_check: AtomicU64,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum KeyFileKind {
-    Jwks,
-    Secret,
-}
+const TICKETS: JwsKind = JwsKind { is_type: |typ| typ == Some(TYPE), needs_kid: true };
 
 impl TicketVerifier {
     /// Keys from a file as `fencegate keys public` prints it. A changed file is read at the next ticket, at most once
@@ -68,7 +35,7 @@ impl TicketVerifier {
     /// # Errors
     /// [`KeyFileError`]: there must be valid keys at the start.
     pub fn from_jwks_file(path: &Path) -> Result<Self, KeyFileError> {
-        Self::from_file(path, KeyFileKind::Jwks)
+        VerifyingKeys::from_ticket_file(path).map(Self::new)
     }
 
     /// The secret of `fencegate keys new --hs256`, in a file that is read again when it changes.
@@ -76,37 +43,28 @@ impl TicketVerifier {
     /// # Errors
     /// [`KeyFileError`], also if others can read the file.
     pub fn from_secret_file(path: &Path) -> Result<Self, KeyFileError> {
-        Self::from_file(path, KeyFileKind::Secret)
-    }
-
-    fn from_file(path: &Path, kind: KeyFileKind) -> Result<Self, KeyFileError> {
-        let (set, stamp) = kind.read(path)?;
-        let path = path.to_owned();
-        let looked = AtomicU64::new(0);
-        Ok(Self::new(
-            VerifyingKeySource::File(WatchedKeyFile {
-                path,
-                kind,
-                stamp: Mutex::new(Some(stamp)),
-                last_check: looked,
-            }),
-            set,
-        ))
+        VerifyingKeys::from_secret_file(path).map(Self::new)
     }
 
     /// A verifier whose keys are set by [`TicketVerifier::set_keys`]. It has none before the first call.
     pub fn without_keys() -> Self {
-        Self::new(VerifyingKeySource::Given { wanted: Notify::new() }, VerifyingKeySet::default())
+        Self::new(VerifyingKeys::for_tickets())
     }
 
-    fn new(source: VerifyingKeySource, set: VerifyingKeySet) -> Self {
-        Self { source, set: RwLock::new(Arc::new(set)), cache: Mutex::default() }
+    fn new(keys: VerifyingKeys) -> Self {
+        Self { keys: Arc::new(keys), cache: Mutex::default() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn from_set(set: VerifyingKeySet) -> Self {
+        Self::new(VerifyingKeys::from_set(set))
     }
 
     /// Checks a ticket at `now` (seconds since 1970); `ensemble` is our installation. [`VerifiedTicket::check_matches`] then
     /// compares keys, token and mode with the request. The caller compares the era.
     ///
-    /// Never waits for the network. A ticket of a key that is not known yet is refused, and the key is [wanted][Self::wait_for_unknown_key].
+    /// Never waits for the network. A ticket of a key that is not known yet is refused, and the key is
+    /// [wanted][VerifyingKeys::wait_for_unknown_key].
     ///
     /// # Errors
     /// [`TicketError`], but never [`TicketError::Missing`] or [`TicketError::Key`].
@@ -119,19 +77,14 @@ impl TicketVerifier {
         if ticket.len() > LONGEST {
             return Err(TicketError::Invalid(InvalidTenureTicketError::TooLong));
         }
-        if let VerifyingKeySource::File(watched) = &self.source
-            && watched.last_check.swap(now, Ordering::Relaxed) != now
-        {
-            self.reload_if_changed(watched);
-        }
-        let name = digest(&SHA256, ticket).as_ref().try_into().expect("SHA-256 has 32 bytes");
+        let set = self.keys.current_at(now);
+        let name = digest_of(ticket);
         let known = self.cache().get(&name);
-        let set = self.current_keys();
-        if let Some(CachedTicket { verified, .. }) = known.filter(|entry| set.contains(entry)) {
-            return check_validity(&verified, ensemble, now).map(|()| verified);
+        if let Some(known) = known.filter(|entry| set.has_thumbprint(&entry.thumbprint)) {
+            return check_validity(&known.verified, ensemble, now).map(|()| known.verified);
         }
         let checked = match verify_signature(ticket, &set) {
-            Err(InvalidTenureTicketError::UnknownKey) => verify_signature(ticket, &self.refreshed_set()),
+            Err(InvalidTenureTicketError::UnknownKey) => verify_signature(ticket, &self.keys.refreshed()),
             done => done,
         };
         let entry = checked.map_err(TicketError::Invalid)?;
@@ -141,131 +94,39 @@ impl TicketVerifier {
         Ok(verified)
     }
 
-    /// Replaces all keys by these: a JSON Web Key Set, as text. `source`: its origin, for the log. The caller should
-    /// not read texts larger than [`LARGEST`][super::LARGEST].
+    /// As [`VerifyingKeys::set_keys`].
     ///
     /// # Errors
     /// [`TicketJwkError`]; then the keys stay as they were.
     pub fn set_keys(&self, text: &[u8], source: &dyn fmt::Display) -> Result<(), TicketJwkError> {
-        self.replace(VerifyingKeySet::parse(text)?, source);
-        Ok(())
+        self.keys.set_keys(text, source)
     }
 
-    /// Returns when a ticket has named an unknown key, even if that was before the call. Never returns if the keys are
-    /// in a file.
-    pub async fn wait_for_unknown_key(&self) {
-        match &self.source {
-            VerifyingKeySource::File(_) => std::future::pending().await,
-            VerifyingKeySource::Given { wanted } => wanted.notified().await,
-        }
+    /// The keys that verify tickets.
+    pub fn keys(&self) -> &Arc<VerifyingKeys> {
+        &self.keys
     }
 
-    /// The names of the keys that count now, for the log.
-    pub fn kids(&self) -> String {
-        self.current_keys().kids().join(", ")
-    }
-
-    /// The keys after another check of the file. Keys set by the caller stay as they are.
-    fn refreshed_set(&self) -> Arc<VerifyingKeySet> {
-        match &self.source {
-            VerifyingKeySource::File(watched) => self.reload_if_changed(watched),
-            VerifyingKeySource::Given { wanted } => wanted.notify_one(),
-        }
-        self.current_keys()
-    }
-
-    /// Reads the file again if it changed. Blocks for as long as a small local file takes.
-    fn reload_if_changed(&self, watched: &WatchedKeyFile) {
-        // The lock also keeps a slower thread from restoring older keys.
-        let mut stamp = watched.stamp.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = FileStamp::read_from(&watched.path);
-        if seen == *stamp {
-            return;
-        }
-        match watched.kind.read(&watched.path) {
-            Ok((set, read)) => {
-                *stamp = Some(read);
-                self.replace(set, &watched.path.display());
-            }
-            Err(error) => {
-                *stamp = seen;
-                let cause = std::error::Error::source(&error).map(ToString::to_string);
-                warn!(%error, cause, kids = self.kids(), "bad key file, kept the old keys");
-            }
-        }
-    }
-
-    #[cfg(test)]
-    pub(super) fn from_set(set: VerifyingKeySet) -> Self {
-        Self::new(VerifyingKeySource::Given { wanted: Notify::new() }, set)
-    }
-
-    fn replace(&self, set: VerifyingKeySet, source: &dyn fmt::Display) {
-        let set = Arc::new(set);
-        let old = {
-            let mut current = self.set.write().unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *current, Arc::clone(&set))
-        };
-        if old.kids() != set.kids() {
-            info!(%source, kids = set.kids().join(", "), was = old.kids().join(", "), "keys of tickets");
-        }
-    }
-
-    fn current_keys(&self) -> Arc<VerifyingKeySet> {
-        Arc::clone(&self.set.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn cache(&self) -> MutexGuard<'_, TicketCache> {
+    fn cache(&self) -> MutexGuard<'_, TokenCache<VerifiedTicket>> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl KeyFileKind {
-    fn read(self, path: &Path) -> Result<(VerifyingKeySet, FileStamp), KeyFileError> {
-        let bad = |source| KeyFileError::Key { path: path.into(), source };
-        Ok(match self {
-            Self::Jwks => {
-                let (text, stamp) = key_file::read_stamped(path, KeyFileAccess::Public)?;
-                (VerifyingKeySet::parse(&text).map_err(bad)?, stamp)
-            }
-            Self::Secret => {
-                let (text, stamp) = key_file::read_stamped(path, KeyFileAccess::Secret)?;
-                (VerifyingKeySet::from_secret(&SharedSecret::parse(&text).map_err(bad)?), stamp)
-            }
-        })
-    }
-}
-
-impl VerifyingKeySet {
-    fn contains(&self, entry: &CachedTicket) -> bool {
-        self.find(&entry.kid).is_some_and(|key| key.thumbprint == entry.thumbprint)
-    }
-}
-
 /// Whether the text is a ticket that one of these keys signed.
-fn verify_signature(ticket: &[u8], set: &VerifyingKeySet) -> Result<CachedTicket, InvalidTenureTicketError> {
-    let header = jsonwebtoken::decode_header(ticket).map_err(|_| InvalidTenureTicketError::Format)?;
-    if header.typ.as_deref() != Some(TYPE) {
-        return Err(InvalidTenureTicketError::Type);
-    }
-    if header.crit.is_some() {
-        return Err(InvalidTenureTicketError::Critical);
-    }
-    let kid = header.kid.ok_or(InvalidTenureTicketError::UnknownKey)?;
-    // `jwk`, `jku` and `x5c` in the header are ignored: a token must not bring its own key.
-    let key = set.find(&kid).ok_or(InvalidTenureTicketError::UnknownKey)?;
-    if header.alg != key.algorithm {
-        return Err(InvalidTenureTicketError::Algorithm);
-    }
-    let payload = jsonwebtoken::decode::<TicketPayload<'_>>(ticket, &key.decoding, &key.validation);
-    let payload = payload.map_err(|error| match error.kind() {
-        ErrorKind::InvalidSignature => InvalidTenureTicketError::Signature,
-        ErrorKind::InvalidAlgorithm => InvalidTenureTicketError::Algorithm,
-        ErrorKind::Json(_) | ErrorKind::InvalidAudience => InvalidTenureTicketError::Claims,
-        _ => InvalidTenureTicketError::Format,
+fn verify_signature(
+    ticket: &[u8],
+    set: &VerifyingKeySet,
+) -> Result<CachedToken<VerifiedTicket>, InvalidTenureTicketError> {
+    let (payload, key) = TICKETS.verify::<TicketPayload<'_>>(ticket, set).map_err(|error| match error {
+        JwsError::Format => InvalidTenureTicketError::Format,
+        JwsError::Type => InvalidTenureTicketError::Type,
+        JwsError::Critical => InvalidTenureTicketError::Critical,
+        JwsError::UnknownKey => InvalidTenureTicketError::UnknownKey,
+        JwsError::Algorithm => InvalidTenureTicketError::Algorithm,
+        JwsError::Signature => InvalidTenureTicketError::Signature,
+        JwsError::Claims | JwsError::Audience => InvalidTenureTicketError::Claims,
     })?;
-    let verified = Arc::new(payload.claims.into_verified()?);
-    Ok(CachedTicket { verified, kid: kid.into(), thumbprint: key.thumbprint })
+    Ok(CachedToken { verified: Arc::new(payload.into_verified()?), thumbprint: key.thumbprint })
 }
 
 /// Checks the parts that a cached ticket has to pass each time: its installation and its time.
@@ -279,9 +140,6 @@ fn check_validity(verified: &VerifiedTicket, ensemble: &str, now: u64) -> Result
 
 impl fmt::Debug for TicketVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Verifier")
-            .field("source", &self.source)
-            .field("kids", &self.current_keys().kids())
-            .finish_non_exhaustive()
+        f.debug_struct("Verifier").field("keys", &self.keys).finish_non_exhaustive()
     }
 }

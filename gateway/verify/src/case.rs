@@ -3,7 +3,7 @@
 use super::{
     service::{DeadlineSupport, HeaderNameForm, KeysPerRequest, SharedModeSupport, TestedService},
     step::CaseStep,
-    token_headers::ComparedField,
+    token_headers::ComparedTokenField,
 };
 
 /// One test of the service.
@@ -126,8 +126,8 @@ impl TestCase {
 impl CaseRequirement {
     fn is_met(self, service: &TestedService) -> bool {
         match self {
-            Self::Tokens => service.fields.form == ComparedField::Token,
-            Self::Numbers => service.fields.form == ComparedField::Number,
+            Self::Tokens => service.fields.form == ComparedTokenField::Token,
+            Self::Numbers => service.fields.form == ComparedTokenField::Number,
             Self::Body => service.write.has_body(),
             Self::Several => service.reach == KeysPerRequest::Several,
             Self::TwoPlaces => service.write.names_two_keys(),

@@ -6,7 +6,6 @@ mod in_time;
 mod probe;
 mod race;
 mod readers;
-mod remedies;
 mod sequential;
 mod several;
 mod width;

@@ -14,7 +14,7 @@ use std::{
 use bytes::Bytes;
 use fencegate_http_client::{
     http1::{ClientStream, Http1Connection},
-    upstream::tls::UpstreamTls,
+    upstream::tls::UpstreamTlsConnector,
 };
 use fencegate_process::display::error_chain;
 use hyper::{
@@ -28,20 +28,20 @@ use super::template::RenderedRequest;
 
 /// The address of an instance.
 #[derive(Debug, Clone)]
-pub struct ServiceInstance {
+pub struct InstanceAddress {
     /// As the user wrote it.
     pub url: String,
     /// Host and port.
     authority: String,
     /// Stands before every target; empty, or with a slash at its beginning and none at its end.
     base: String,
-    tls: Option<Arc<UpstreamTls>>,
+    tls: Option<Arc<UpstreamTlsConnector>>,
 }
 
 /// An open connection.
 pub struct ServiceConnection {
-    connection: Http1Connection<Box<dyn ClientStream>, SplitBody>,
-    instance: ServiceInstance,
+    connection: Http1Connection<Box<dyn ClientStream>, PausedBody>,
+    instance: InstanceAddress,
 }
 
 /// A complete answer.
@@ -68,7 +68,7 @@ pub enum ServiceRequestError {
 pub struct ParseServiceInstanceError(String);
 
 /// A body that is sent at once, or in two halves with a wait in between.
-pub(crate) struct SplitBody {
+pub(crate) struct PausedBody {
     first: Option<Bytes>,
     rest: Option<(oneshot::Receiver<()>, Bytes)>,
 }
@@ -77,12 +77,12 @@ pub(crate) struct SplitBody {
 const MAX_RESPONSE_LEN: usize = 16 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl ServiceInstance {
+impl InstanceAddress {
     /// # Errors
     /// The text is not an `http` or `https` URL with a host.
     pub fn parse(
         url: &str,
-        secured: impl FnOnce() -> Arc<UpstreamTls>,
+        secured: impl FnOnce() -> Arc<UpstreamTlsConnector>,
     ) -> Result<Self, ParseServiceInstanceError> {
         let bad = || ParseServiceInstanceError(url.to_owned());
         let uri: hyper::Uri = url.parse().map_err(|_| bad())?;
@@ -144,7 +144,7 @@ impl ServiceConnection {
             request = request.header(name, value);
         }
         let request =
-            request.body(SplitBody::new(filled.body.clone(), until)).expect("looked at when it was read");
+            request.body(PausedBody::new(filled.body.clone(), until)).expect("looked at when it was read");
         let exchange = async {
             let answer = self.connection.exchange(request, MAX_RESPONSE_LEN).await;
             let answer = answer.map_err(|error| ServiceRequestError::Broken(error_chain(&error)))?;
@@ -155,7 +155,7 @@ impl ServiceConnection {
     }
 }
 
-impl SplitBody {
+impl PausedBody {
     fn new(body: Bytes, until: Option<oneshot::Receiver<()>>) -> Self {
         let Some(until) = until else { return Self { first: Some(body), rest: None } };
         let half = body.len() / 2;
@@ -163,7 +163,7 @@ impl SplitBody {
     }
 }
 
-impl Body for SplitBody {
+impl Body for PausedBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -199,21 +199,21 @@ mod tests {
 
     use super::*;
 
-    fn none() -> Arc<UpstreamTls> {
-        Arc::new(UpstreamTls::trusting_none())
+    fn none() -> Arc<UpstreamTlsConnector> {
+        Arc::new(UpstreamTlsConnector::trusting_none())
     }
 
     /// The URL of an instance has a scheme, a host, a port and perhaps a path.
     #[test]
     fn instance_has_host_port_and_path() {
         let read =
-            |url| ServiceInstance::parse(url, none).map(|one| (one.authority, one.base, one.tls.is_some()));
+            |url| InstanceAddress::parse(url, none).map(|one| (one.authority, one.base, one.tls.is_some()));
         let read = |url| read(url).expect(url);
         assert_eq!(read("http://127.0.0.1:8000"), ("127.0.0.1:8000".into(), String::new(), false));
         assert_eq!(read("http://pay.example/api/"), ("pay.example:80".into(), "/api".into(), false));
         assert_eq!(read("https://[::1]"), ("[::1]:443".into(), String::new(), true));
         for bad in ["", "pay.example", "127.0.0.1:8000", "ftp://pay.example", "http://a/?b", "http:///a"] {
-            assert!(ServiceInstance::parse(bad, none).is_err(), "{bad}");
+            assert!(InstanceAddress::parse(bad, none).is_err(), "{bad}");
         }
     }
 
@@ -221,7 +221,7 @@ mod tests {
     #[tokio::test]
     async fn second_half_of_body_waits() {
         let (go, until) = oneshot::channel();
-        let mut body = SplitBody::new(Bytes::from_static(b"abcd"), Some(until));
+        let mut body = PausedBody::new(Bytes::from_static(b"abcd"), Some(until));
         assert_eq!(body.size_hint().exact(), Some(4));
         let first = body.frame().await.expect("a frame").expect("never fails");
         assert_eq!(first.into_data().expect("data"), "ab");

@@ -12,8 +12,8 @@ use tokio::{
 use super::{
     case_result::{CaseError, StepRecord},
     connection::{ServiceConnection, ServiceRequestError},
-    effects::{self, EffectChange, EffectReading, EffectSource, EffectUnit},
-    sent_request::{SentRequest, ServiceRequestOutcome},
+    effects::{self, EffectCalibration, EffectReadingDiff, EffectSource, ObservedEffectValue},
+    sent_request::{ServiceRequestOutcome, TestRequestRecord},
     service::{DeadlineSupport, TestedService},
     template::{RenderedRequest, RequestTemplate, RequestTemplateValues},
     token_headers::{SyntheticToken, SyntheticTokenHeaders},
@@ -27,7 +27,7 @@ pub(crate) struct TestContext<'a> {
     next: Cell<u32>,
     /// How long a write takes.
     pub pace: Duration,
-    pub scale: Option<EffectUnit>,
+    pub scale: Option<EffectCalibration>,
     /// What to look at, if the service has refused the first request.
     pub hint: Option<String>,
 }
@@ -45,7 +45,7 @@ pub struct TestKeys {
 /// A request to send.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestSpec<'a> {
-    pub ask: RequestKind,
+    pub ask: TestRequestKind,
     pub keys: &'a TestKeys,
     pub stamp: SyntheticTokenHeaders,
     /// The index of the instance.
@@ -55,7 +55,7 @@ pub struct RequestSpec<'a> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RequestKind {
+pub enum TestRequestKind {
     Write,
     /// The write that takes long.
     Slow,
@@ -65,7 +65,7 @@ pub enum RequestKind {
 }
 
 /// A request with its connection, before it is sent.
-pub struct PreparedRequest {
+pub struct PreparedTestRequest {
     socket: Result<ServiceConnection, ServiceRequestError>,
     filled: RenderedRequest,
     sent: String,
@@ -90,11 +90,11 @@ impl<'a> TestContext<'a> {
 
     /// An unused key, with a second one if the request names two.
     pub(crate) fn fresh_keys(&self) -> TestKeys {
-        self.keys_for(self.fresh_name(), self.fresh_name())
+        self.keys_for_write(self.fresh_name(), self.fresh_name())
     }
 
     /// Two given keys, used or unused.
-    pub(crate) fn keys_for(&self, key: String, other: String) -> TestKeys {
+    pub(crate) fn keys_for_write(&self, key: String, other: String) -> TestKeys {
         let both = self.service.write.names_two_keys();
         self.test_keys(key, other, both)
     }
@@ -115,12 +115,12 @@ impl<'a> TestContext<'a> {
     }
 
     /// Sends a write and returns its answer.
-    pub(crate) async fn write(&self, keys: &TestKeys, token: SyntheticToken) -> SentRequest {
+    pub(crate) async fn write(&self, keys: &TestKeys, token: SyntheticToken) -> TestRequestRecord {
         let stamp = SyntheticTokenHeaders::Whole(token);
-        self.send(RequestSpec { ask: RequestKind::Write, keys, stamp, at: 0, operation: None }).await
+        self.send(RequestSpec { ask: TestRequestKind::Write, keys, stamp, at: 0, operation: None }).await
     }
 
-    pub(crate) async fn send(&self, spec: RequestSpec<'_>) -> SentRequest {
+    pub(crate) async fn send(&self, spec: RequestSpec<'_>) -> TestRequestRecord {
         self.prepare(spec).await.send_now().await
     }
 
@@ -133,7 +133,7 @@ impl<'a> TestContext<'a> {
         operation: &str,
         stamp: SyntheticTokenHeaders,
         at: usize,
-    ) -> SentRequest {
+    ) -> TestRequestRecord {
         let probe = self.service.probe.as_ref().expect("the case needs it");
         let mut filled =
             probe.ask.render(&RequestTemplateValues { operation, ..RequestTemplateValues::default() });
@@ -144,11 +144,13 @@ impl<'a> TestContext<'a> {
         filled.fields.push((IDEMPOTENCY_KEY, name));
         let socket = self.service.instances[at % self.service.instances.len()].open().await;
         let sent = format!("{} {}, {token}", filled.method, filled.target);
-        PreparedRequest { socket, filled, sent, mint: None, patience: self.service.patience }.send_now().await
+        PreparedTestRequest { socket, filled, sent, mint: None, patience: self.service.patience }
+            .send_now()
+            .await
     }
 
     /// Connects without sending.
-    pub(crate) async fn prepare(&self, spec: RequestSpec<'_>) -> PreparedRequest {
+    pub(crate) async fn prepare(&self, spec: RequestSpec<'_>) -> PreparedTestRequest {
         let template = self.template(spec.ask);
         let operation = spec.operation.map_or_else(|| format!("op-{}", self.fresh_name()), str::to_owned);
         let places =
@@ -156,7 +158,7 @@ impl<'a> TestContext<'a> {
         let mut filled = template.render(&places);
         let stamp = spec.stamp.headers(&self.service.fields);
         let shown = stamp.iter().map(format_header).collect::<Vec<_>>().join(", ");
-        let mode = if spec.ask == RequestKind::Read { "shared" } else { "exclusive" };
+        let mode = if spec.ask == TestRequestKind::Read { "shared" } else { "exclusive" };
         filled.fields.extend(stamp);
         let not_after = self.not_after_headers(spec.stamp);
         let deadline =
@@ -168,7 +170,7 @@ impl<'a> TestContext<'a> {
         let socket = self.service.instances[spec.at % self.service.instances.len()].open().await;
         let token = if shown.is_empty() { "without a token" } else { &shown };
         let sent = format!("{} {}, {token}{deadline}", filled.method, filled.target);
-        PreparedRequest {
+        PreparedTestRequest {
             socket,
             filled,
             sent,
@@ -180,7 +182,7 @@ impl<'a> TestContext<'a> {
     /// `Fencing-Not-After`, where the service claims to check it.
     fn not_after_headers(&self, stamp: SyntheticTokenHeaders) -> Vec<(HeaderName, HeaderValue)> {
         let texts = match self.service.deadlines {
-            DeadlineSupport::Enforced => stamp.deadline_field().values(),
+            DeadlineSupport::Enforced => stamp.deadline_field().deadline_header_values(),
             DeadlineSupport::Unclaimed => Vec::new(),
         };
         let field = |text: String| {
@@ -192,17 +194,20 @@ impl<'a> TestContext<'a> {
         texts.into_iter().map(field).collect()
     }
 
-    fn template(&self, ask: RequestKind) -> &RequestTemplate {
+    fn template(&self, ask: TestRequestKind) -> &RequestTemplate {
         match ask {
-            RequestKind::Write => &self.service.write,
-            RequestKind::Slow => self.service.slow.as_ref().unwrap_or(&self.service.write),
-            RequestKind::WriteOther => self.service.also.as_ref().unwrap_or(&self.service.write),
-            RequestKind::Read => &self.service.read,
+            TestRequestKind::Write => &self.service.write,
+            TestRequestKind::Slow => self.service.slow.as_ref().unwrap_or(&self.service.write),
+            TestRequestKind::WriteOther => self.service.also.as_ref().unwrap_or(&self.service.write),
+            TestRequestKind::Read => &self.service.read,
         }
     }
 
     /// Reads the effects on the first key; `None` if effects cannot be seen.
-    pub(crate) async fn read_effects(&self, keys: &TestKeys) -> Result<Option<EffectReading>, CaseError> {
+    pub(crate) async fn read_effects(
+        &self,
+        keys: &TestKeys,
+    ) -> Result<Option<ObservedEffectValue>, CaseError> {
         if self.service.sight.is_observable() {
             sleep(self.service.settle).await;
         }
@@ -224,15 +229,15 @@ impl<'a> TestContext<'a> {
     /// The change between two readings.
     pub(crate) fn change(
         &self,
-        before: Option<&EffectReading>,
-        after: Option<&EffectReading>,
-    ) -> Option<EffectChange> {
+        before: Option<&ObservedEffectValue>,
+        after: Option<&ObservedEffectValue>,
+    ) -> Option<EffectReadingDiff> {
         Some(before?.change_to(after?, self.scale))
     }
 }
 
-impl PreparedRequest {
-    pub(crate) async fn send_now(self) -> SentRequest {
+impl PreparedTestRequest {
+    pub(crate) async fn send_now(self) -> TestRequestRecord {
         let began = Instant::now();
         let answer = match self.socket {
             Ok(socket) => socket.send(&self.filled, None, self.patience).await,
@@ -241,11 +246,18 @@ impl PreparedRequest {
         let passed_a_gateway =
             answer.as_ref().is_ok_and(|answer| answer.fields.contains_key(FENCING_OUTCOME));
         let came = ServiceRequestOutcome::from_response(answer);
-        SentRequest { sent: self.sent, mint: self.mint, began, ended: Instant::now(), came, passed_a_gateway }
+        TestRequestRecord {
+            sent: self.sent,
+            mint: self.mint,
+            began,
+            ended: Instant::now(),
+            came,
+            passed_a_gateway,
+        }
     }
 
     /// Sends the second half of the body after `until`. The request begins then.
-    pub(crate) async fn send_held(self, until: oneshot::Receiver<()>) -> SentRequest {
+    pub(crate) async fn send_held(self, until: oneshot::Receiver<()>) -> TestRequestRecord {
         let (sender, released) = oneshot::channel();
         let (go, gate) = oneshot::channel();
         let pass_on = async {
@@ -268,7 +280,7 @@ impl PreparedRequest {
         };
         let mut released = released;
         let began = released.try_recv().unwrap_or(entered);
-        SentRequest {
+        TestRequestRecord {
             sent: self.sent,
             mint: self.mint,
             began,
@@ -279,8 +291,8 @@ impl PreparedRequest {
     }
 }
 
-impl SentRequest {
-    pub fn event(&self, effect: Option<&EffectChange>) -> StepRecord {
+impl TestRequestRecord {
+    pub fn event(&self, effect: Option<&EffectReadingDiff>) -> StepRecord {
         StepRecord {
             sent: self.sent.clone(),
             came: self.came.to_string(),

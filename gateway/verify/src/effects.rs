@@ -34,7 +34,7 @@ pub enum EffectSelector {
 
 /// The reading at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum EffectReading {
+pub enum ObservedEffectValue {
     /// The service does not have the key yet.
     Nothing,
     /// A level, in millionths.
@@ -45,7 +45,7 @@ pub enum EffectReading {
 
 /// The change of the level by one effect, learned from accepted requests that came one after another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EffectUnit {
+pub struct EffectCalibration {
     unit: i128,
     /// The level before the first effect.
     origin: i128,
@@ -53,7 +53,7 @@ pub struct EffectUnit {
 
 /// The change between two readings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum EffectChange {
+pub enum EffectReadingDiff {
     Effects(i128),
     /// At least one effect.
     AtLeastOne,
@@ -81,31 +81,31 @@ impl EffectSelector {
         &self,
         answer: &ServiceResponse,
         places: &RequestTemplateValues<'_>,
-    ) -> Result<EffectReading, String> {
+    ) -> Result<ObservedEffectValue, String> {
         match answer.status.as_u16() {
             200..=299 => {}
-            404 => return Ok(EffectReading::Nothing),
+            404 => return Ok(ObservedEffectValue::Nothing),
             other => return Err(format!("the observation is answered {other}")),
         }
         match self {
-            Self::Whole => Ok(EffectReading::Text(String::from_utf8_lossy(&answer.body).into_owned())),
+            Self::Whole => Ok(ObservedEffectValue::Text(String::from_utf8_lossy(&answer.body).into_owned())),
             Self::Count(expression) => {
                 let regex = Regex::new(&places.fill(expression)).map_err(|error| error.to_string())?;
-                Ok(EffectReading::Count(
-                    regex.find_iter(&String::from_utf8_lossy(&answer.body)).count() as i128
+                Ok(ObservedEffectValue::Count(
+                    regex.find_iter(&String::from_utf8_lossy(&answer.body)).count() as i128,
                 ))
             }
             Self::Pointer(pointer) => {
                 let value: Value = serde_json::from_slice(&answer.body)
                     .map_err(|error| format!("the observation is no JSON: {error}"))?;
                 match value.pointer(pointer) {
-                    None | Some(Value::Null) => Ok(EffectReading::Nothing),
+                    None | Some(Value::Null) => Ok(ObservedEffectValue::Nothing),
                     Some(Value::String(text)) => {
-                        Ok(parse_level(text).unwrap_or(EffectReading::Text(text.clone())))
+                        Ok(parse_level(text).unwrap_or(ObservedEffectValue::Text(text.clone())))
                     }
                     Some(other) => {
                         let text = other.to_string();
-                        Ok(parse_level(&text).unwrap_or(EffectReading::Text(text)))
+                        Ok(parse_level(&text).unwrap_or(ObservedEffectValue::Text(text)))
                     }
                 }
             }
@@ -117,16 +117,18 @@ impl EffectSelector {
 ///
 /// # Errors
 /// The file cannot be read. A missing file has no lines.
-pub(crate) fn count_lines(file: &PathBuf, key: &str) -> Result<EffectReading, String> {
+pub(crate) fn count_lines(file: &PathBuf, key: &str) -> Result<ObservedEffectValue, String> {
     match fs::read_to_string(file) {
-        Ok(text) => Ok(EffectReading::Count(text.lines().filter(|line| line.contains(key)).count() as i128)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(EffectReading::Count(0)),
+        Ok(text) => {
+            Ok(ObservedEffectValue::Count(text.lines().filter(|line| line.contains(key)).count() as i128))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(ObservedEffectValue::Count(0)),
         Err(error) => Err(format!("read {}: {error}", file.display())),
     }
 }
 
 /// A decimal number with at most six digits behind the point.
-fn parse_level(text: &str) -> Option<EffectReading> {
+fn parse_level(text: &str) -> Option<ObservedEffectValue> {
     let (negative, digits) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
     let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
     let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -134,50 +136,56 @@ fn parse_level(text: &str) -> Option<EffectReading> {
         return None;
     }
     let millionths: i128 = format!("{whole}{part:0<6}").parse().ok()?;
-    Some(EffectReading::Level(if negative { -millionths } else { millionths }))
+    Some(ObservedEffectValue::Level(if negative { -millionths } else { millionths }))
 }
 
-impl EffectUnit {
+impl EffectCalibration {
     /// Learned from readings before any effect, after one and after two; `None` if the two effects differ.
-    pub fn learn(before: &EffectReading, one: &EffectReading, two: &EffectReading) -> Option<Self> {
-        let (EffectReading::Level(one), EffectReading::Level(two)) = (one, two) else { return None };
+    pub fn learn(
+        before: &ObservedEffectValue,
+        one: &ObservedEffectValue,
+        two: &ObservedEffectValue,
+    ) -> Option<Self> {
+        let (ObservedEffectValue::Level(one), ObservedEffectValue::Level(two)) = (one, two) else {
+            return None;
+        };
         let unit = two - one;
         let alike = match before {
-            EffectReading::Level(before) => one - before == unit,
-            other => *other == EffectReading::Nothing,
+            ObservedEffectValue::Level(before) => one - before == unit,
+            other => *other == ObservedEffectValue::Nothing,
         };
         (unit != 0 && alike).then_some(Self { unit, origin: one - unit })
     }
 }
 
-impl EffectReading {
-    pub(crate) fn change_to(&self, later: &Self, scale: Option<EffectUnit>) -> EffectChange {
+impl ObservedEffectValue {
+    pub(crate) fn change_to(&self, later: &Self, scale: Option<EffectCalibration>) -> EffectReadingDiff {
         if self == later {
-            return EffectChange::Effects(0);
+            return EffectReadingDiff::Effects(0);
         }
         match (self, later, scale) {
-            (Self::Count(before), Self::Count(after), _) => EffectChange::Effects(after - before),
+            (Self::Count(before), Self::Count(after), _) => EffectReadingDiff::Effects(after - before),
             (Self::Level(before), Self::Level(after), Some(scale)) => scale.effects(*before, *after),
             (Self::Nothing, Self::Level(after), Some(scale)) => scale.effects(scale.origin, *after),
-            _ => EffectChange::AtLeastOne,
+            _ => EffectReadingDiff::AtLeastOne,
         }
     }
 }
 
-impl EffectUnit {
-    fn effects(self, before: i128, after: i128) -> EffectChange {
+impl EffectCalibration {
+    fn effects(self, before: i128, after: i128) -> EffectReadingDiff {
         let change = after - before;
         if change % self.unit == 0 {
             // Both sides of a transfer change by the same amount, one up and one down.
-            EffectChange::Effects((change / self.unit).abs())
+            EffectReadingDiff::Effects((change / self.unit).abs())
         } else {
             let decimal = |millionths: i128| millionths as f64 / 1e6;
-            EffectChange::Inconsistent(format!("from {} to {}", decimal(before), decimal(after)))
+            EffectReadingDiff::Inconsistent(format!("from {} to {}", decimal(before), decimal(after)))
         }
     }
 }
 
-impl std::fmt::Display for EffectChange {
+impl std::fmt::Display for EffectReadingDiff {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Effects(0) => f.write_str("no effect"),
@@ -214,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    fn read(pick: &EffectSelector, status: u16, body: &'static str) -> Result<EffectReading, String> {
+    fn read(pick: &EffectSelector, status: u16, body: &'static str) -> Result<ObservedEffectValue, String> {
         let status = StatusCode::from_u16(status).expect("a status");
         let answer =
             ServiceResponse { status, fields: HeaderMap::new(), body: Bytes::from_static(body.as_bytes()) };
@@ -226,11 +234,11 @@ mod tests {
     fn pointer_reads_numbers_from_text() {
         let pick = EffectSelector::Pointer("/balance".to_owned());
         for body in [r#"{"balance":99.5}"#, r#"{"balance":"99.50"}"#] {
-            assert_eq!(read(&pick, 200, body), Ok(EffectReading::Level(99_500_000)));
+            assert_eq!(read(&pick, 200, body), Ok(ObservedEffectValue::Level(99_500_000)));
         }
-        assert_eq!(read(&pick, 200, r#"{"balance":-3}"#), Ok(EffectReading::Level(-3_000_000)));
-        assert_eq!(read(&pick, 200, r#"{"balance":"open"}"#), Ok(EffectReading::Text("open".into())));
-        assert_eq!(read(&pick, 404, "nothing"), Ok(EffectReading::Nothing));
+        assert_eq!(read(&pick, 200, r#"{"balance":-3}"#), Ok(ObservedEffectValue::Level(-3_000_000)));
+        assert_eq!(read(&pick, 200, r#"{"balance":"open"}"#), Ok(ObservedEffectValue::Text("open".into())));
+        assert_eq!(read(&pick, 404, "nothing"), Ok(ObservedEffectValue::Nothing));
         assert!(read(&pick, 500, "").is_err() && read(&pick, 200, "no JSON").is_err());
     }
 
@@ -238,21 +246,21 @@ mod tests {
     fn only_matches_of_key_are_counted() {
         let pick = EffectSelector::count(r#""key":"{key}""#).expect("an expression");
         let body = r#"[{"key":"k-1"},{"key":"k-2"},{"key":"k-1"}]"#;
-        assert_eq!(read(&pick, 200, body), Ok(EffectReading::Count(2)));
+        assert_eq!(read(&pick, 200, body), Ok(ObservedEffectValue::Count(2)));
         assert!(EffectSelector::count("(").is_err());
     }
 
     /// Once the unit of a level is known, effects are computed from its changes; other changes are inconsistent.
     #[test]
     fn effects_are_computed_from_levels() {
-        let at = EffectReading::Level;
-        let scale = EffectUnit::learn(&at(1000), &at(900), &at(800));
-        assert_eq!(at(800).change_to(&at(600), scale), EffectChange::Effects(2));
-        assert_eq!(at(800).change_to(&at(900), scale), EffectChange::Effects(1));
-        assert!(matches!(at(800).change_to(&at(750), scale), EffectChange::Inconsistent(_)));
-        assert_eq!(EffectReading::Nothing.change_to(&at(900), scale), EffectChange::Effects(1));
-        assert_eq!(at(800).change_to(&at(600), None), EffectChange::AtLeastOne);
-        assert_eq!(EffectUnit::learn(&at(1000), &at(900), &at(850)), None);
-        assert_eq!(EffectUnit::learn(&at(1000), &at(1000), &at(1000)), None);
+        let at = ObservedEffectValue::Level;
+        let scale = EffectCalibration::learn(&at(1000), &at(900), &at(800));
+        assert_eq!(at(800).change_to(&at(600), scale), EffectReadingDiff::Effects(2));
+        assert_eq!(at(800).change_to(&at(900), scale), EffectReadingDiff::Effects(1));
+        assert!(matches!(at(800).change_to(&at(750), scale), EffectReadingDiff::Inconsistent(_)));
+        assert_eq!(ObservedEffectValue::Nothing.change_to(&at(900), scale), EffectReadingDiff::Effects(1));
+        assert_eq!(at(800).change_to(&at(600), None), EffectReadingDiff::AtLeastOne);
+        assert_eq!(EffectCalibration::learn(&at(1000), &at(900), &at(850)), None);
+        assert_eq!(EffectCalibration::learn(&at(1000), &at(1000), &at(1000)), None);
     }
 }

@@ -32,8 +32,8 @@ use tokio::time::Instant;
 
 use self::{
     case_result::{CaseResult, PassStrength},
-    context::{RequestKind, RequestSpec, TestContext},
-    effects::{EffectSource, EffectUnit},
+    context::{RequestSpec, TestContext, TestRequestKind},
+    effects::{EffectCalibration, EffectSource},
     report::{CaseReport, VerifyReport},
     sent_request::ServiceRequestOutcome,
     service::TestedService,
@@ -42,7 +42,7 @@ use self::{
 
 /// Why nothing could be verified.
 #[derive(Debug, thiserror::Error)]
-pub enum VerifyError {
+pub enum VerifyServiceError {
     #[error("{url} {why}")]
     Unreachable { url: String, why: connection::ServiceRequestError },
     #[error(
@@ -82,12 +82,12 @@ impl TestKeyForm {
 /// Runs all cases that apply. `on_result` gets each result as soon as it is known.
 ///
 /// # Errors
-/// [`VerifyError`] if there was no service to test.
+/// [`VerifyServiceError`] if there was no service to test.
 pub fn verify(
     service: &TestedService,
     names: TestKeyForm,
     mut on_result: impl FnMut(&CaseReport),
-) -> Result<VerifyReport, VerifyError> {
+) -> Result<VerifyReport, VerifyServiceError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let began = Instant::now();
@@ -140,9 +140,9 @@ fn refusal_hint(came: &ServiceRequestOutcome, fencing_key: &str) -> Option<Strin
 async fn measure_service<'a>(
     service: &'a TestedService,
     run: String,
-) -> Result<TestContext<'a>, VerifyError> {
+) -> Result<TestContext<'a>, VerifyServiceError> {
     for instance in &service.instances {
-        let unreachable = |why| VerifyError::Unreachable { url: instance.url.clone(), why };
+        let unreachable = |why| VerifyServiceError::Unreachable { url: instance.url.clone(), why };
         instance.open().await.map_err(unreachable)?;
     }
     let mut context = TestContext::new(service, run);
@@ -151,7 +151,7 @@ async fn measure_service<'a>(
     let mut paces = Vec::new();
     for number in 1..=3 {
         let spec = RequestSpec {
-            ask: RequestKind::Write,
+            ask: TestRequestKind::Write,
             keys: &keys,
             stamp: SyntheticTokenHeaders::Whole(epoch(number)),
             at: 0,
@@ -159,7 +159,7 @@ async fn measure_service<'a>(
         };
         let shot = context.send(spec).await;
         if shot.passed_a_gateway {
-            return Err(VerifyError::Gateway { url: service.instances[0].url.clone() });
+            return Err(VerifyServiceError::Gateway { url: service.instances[0].url.clone() });
         }
         paces.push(shot.ended - shot.began);
         if number == 1 {
@@ -171,7 +171,7 @@ async fn measure_service<'a>(
     context.pace = paces[1].clamp(Duration::from_millis(1), Duration::from_secs(5));
     if let ([Some(before), Some(one), Some(two), ..], EffectSource::Observe { .. }) = (&*seen, &service.sight)
     {
-        context.scale = EffectUnit::learn(before, one, two);
+        context.scale = EffectCalibration::learn(before, one, two);
     }
     Ok(context)
 }

@@ -3,23 +3,26 @@
 
 use super::{
     case_result::CaseError,
-    sent_request::{SentRequest, ServiceRequestOutcome},
-    token_headers::{ComparedField, SyntheticToken},
+    sent_request::{ServiceRequestOutcome, TestRequestRecord},
+    token_headers::{ComparedTokenField, SyntheticToken},
 };
 
 /// `shots` are all writes of one key, beginning with the first.
-pub(crate) fn check_linearizable(shots: &[SentRequest], form: ComparedField) -> Result<(), CaseError> {
-    let accepted: Vec<&SentRequest> =
+pub(crate) fn check_linearizable(
+    shots: &[TestRequestRecord],
+    form: ComparedTokenField,
+) -> Result<(), CaseError> {
+    let accepted: Vec<&TestRequestRecord> =
         shots.iter().filter(|shot| matches!(shot.came, ServiceRequestOutcome::Accepted(_))).collect();
     check_stale(&accepted, form)?;
-    if form == ComparedField::Token {
+    if form == ComparedTokenField::Token {
         check_duplicates(&accepted)?;
     }
     check_refusals(shots, form)?;
-    let odd = |shot: &&SentRequest| {
+    let odd = |shot: &&TestRequestRecord| {
         !matches!(shot.came, ServiceRequestOutcome::Accepted(_) | ServiceRequestOutcome::Stale)
     };
-    let odd: Vec<&SentRequest> = shots.iter().filter(odd).collect();
+    let odd: Vec<&TestRequestRecord> = shots.iter().filter(odd).collect();
     match odd.first() {
         None => Ok(()),
         Some(first) => CaseError::undecided(format!(
@@ -34,7 +37,7 @@ pub(crate) fn check_linearizable(shots: &[SentRequest], form: ComparedField) -> 
 }
 
 /// Fails if an older write was accepted after a newer one had been answered before the older was sent.
-fn check_stale(accepted: &[&SentRequest], form: ComparedField) -> Result<(), CaseError> {
+fn check_stale(accepted: &[&TestRequestRecord], form: ComparedTokenField) -> Result<(), CaseError> {
     for (older, token) in tokens(accepted) {
         for (newer, other) in tokens(accepted) {
             if form.is_stale(token, other) && newer.ended < older.began {
@@ -50,7 +53,7 @@ fn check_stale(accepted: &[&SentRequest], form: ComparedField) -> Result<(), Cas
     Ok(())
 }
 
-fn check_duplicates(accepted: &[&SentRequest]) -> Result<(), CaseError> {
+fn check_duplicates(accepted: &[&TestRequestRecord]) -> Result<(), CaseError> {
     for (number, (one, token)) in tokens(accepted).enumerate() {
         let same = tokens(accepted).skip(number + 1).filter(|(_, other)| *other == token).count();
         if same > 0 {
@@ -65,10 +68,10 @@ fn check_duplicates(accepted: &[&SentRequest]) -> Result<(), CaseError> {
 }
 
 /// Fails if a write was refused as stale although nothing newer can have been done before its refusal.
-fn check_refusals(shots: &[SentRequest], form: ComparedField) -> Result<(), CaseError> {
-    let all: Vec<&SentRequest> = shots.iter().collect();
+fn check_refusals(shots: &[TestRequestRecord], form: ComparedTokenField) -> Result<(), CaseError> {
+    let all: Vec<&TestRequestRecord> = shots.iter().collect();
     for (refused, token) in tokens(&all).filter(|(shot, _)| shot.came == ServiceRequestOutcome::Stale) {
-        let reason = |(other, newer): (&SentRequest, _)| {
+        let reason = |(other, newer): (&TestRequestRecord, _)| {
             other.came.may_have_been_done() && form.is_stale(token, newer) && other.began <= refused.ended
         };
         if !tokens(&all).any(reason) {
@@ -81,7 +84,9 @@ fn check_refusals(shots: &[SentRequest], form: ComparedField) -> Result<(), Case
     Ok(())
 }
 
-fn tokens<'a>(shots: &[&'a SentRequest]) -> impl Iterator<Item = (&'a SentRequest, SyntheticToken)> {
+fn tokens<'a>(
+    shots: &[&'a TestRequestRecord],
+) -> impl Iterator<Item = (&'a TestRequestRecord, SyntheticToken)> {
     shots.iter().filter_map(|shot| Some((*shot, shot.mint?)))
 }
 
@@ -95,9 +100,14 @@ mod tests {
     use super::*;
     use crate::token_headers::epoch;
 
-    fn sent_write(mint: SyntheticToken, began: u64, ended: u64, came: ServiceRequestOutcome) -> SentRequest {
+    fn sent_write(
+        mint: SyntheticToken,
+        began: u64,
+        ended: u64,
+        came: ServiceRequestOutcome,
+    ) -> TestRequestRecord {
         let at = |ms| *ORIGIN.get_or_init(Instant::now) + Duration::from_millis(ms);
-        SentRequest {
+        TestRequestRecord {
             sent: format!("{mint:?}"),
             mint: Some(mint),
             began: at(began),
@@ -110,14 +120,14 @@ mod tests {
     static ORIGIN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     const YES: ServiceRequestOutcome = ServiceRequestOutcome::Accepted(200);
 
-    fn check_fails(shots: &[SentRequest], form: ComparedField) -> bool {
+    fn check_fails(shots: &[TestRequestRecord], form: ComparedTokenField) -> bool {
         matches!(check_linearizable(shots, form), Err(CaseError::Failed(_)))
     }
 
     /// An older token that is accepted after a newer one fails; beside it, it may have come first.
     #[test]
     fn older_after_newer_fails_unless_concurrent() {
-        for form in [ComparedField::Token, ComparedField::Number] {
+        for form in [ComparedTokenField::Token, ComparedTokenField::Number] {
             let newer = sent_write(epoch(6), 0, 10, YES);
             assert!(check_fails(&[newer.clone(), sent_write(epoch(5), 11, 20, YES)], form));
             assert_eq!(check_linearizable(&[newer.clone(), sent_write(epoch(5), 9, 20, YES)], form), Ok(()));
@@ -132,22 +142,22 @@ mod tests {
     #[test]
     fn token_counts_once_number_does_not() {
         let both = [sent_write(epoch(6), 0, 10, YES), sent_write(epoch(6), 5, 10, YES)];
-        assert!(check_fails(&both, ComparedField::Token));
-        assert_eq!(check_linearizable(&both, ComparedField::Number), Ok(()));
+        assert!(check_fails(&both, ComparedTokenField::Token));
+        assert_eq!(check_linearizable(&both, ComparedTokenField::Number), Ok(()));
     }
 
     /// A refusal as stale requires an accepted newer token that may have come first.
     #[test]
     fn refusal_requires_newer_accepted_token() {
         let refused = sent_write(epoch(5), 5, 10, ServiceRequestOutcome::Stale);
-        assert!(check_fails(std::slice::from_ref(&refused), ComparedField::Token));
+        assert!(check_fails(std::slice::from_ref(&refused), ComparedTokenField::Token));
         assert!(
-            check_fails(&[refused.clone(), sent_write(epoch(6), 11, 12, YES)], ComparedField::Token),
+            check_fails(&[refused.clone(), sent_write(epoch(6), 11, 12, YES)], ComparedTokenField::Token),
             "it came too late to be one"
         );
-        assert!(check_fails(&[refused.clone(), sent_write(epoch(4), 0, 2, YES)], ComparedField::Token));
+        assert!(check_fails(&[refused.clone(), sent_write(epoch(4), 0, 2, YES)], ComparedTokenField::Token));
         let perhaps = sent_write(epoch(6), 0, 2, ServiceRequestOutcome::TimedOut(String::new()));
-        let judged = check_linearizable(&[refused, perhaps], ComparedField::Token);
+        let judged = check_linearizable(&[refused, perhaps], ComparedTokenField::Token);
         assert!(matches!(judged, Err(CaseError::Undecided(_))), "{judged:?}");
     }
 
@@ -158,7 +168,7 @@ mod tests {
             all in proptest::collection::vec((1_u64..9, 0_u64..50, 0_u64..50, 0_u64..50), 1..20),
             numbers: bool,
         ) {
-            let form = if numbers { ComparedField::Number } else { ComparedField::Token };
+            let form = if numbers { ComparedTokenField::Number } else { ComparedTokenField::Token };
             let mut order: Vec<_> = all.iter().map(|&(e, at, before, after)| (at, e, before, after)).collect();
             order.sort_unstable();
             let mut watermark: Option<SyntheticToken> = None;

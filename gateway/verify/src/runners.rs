@@ -22,12 +22,14 @@ pub(crate) async fn run_case(
     let outcome = match case.play {
         Scenario::Steps(steps) => sequence::run_steps(context, steps, log).await,
         Scenario::OneOperation(steps) => sequence::run_steps_of_one_operation(context, steps, log).await,
-        Scenario::Malformed { token, number } => malformed::run(context, token, number, log).await,
+        Scenario::Malformed { token, number } => {
+            malformed::run_malformed_texts(context, token, number, log).await
+        }
         Scenario::Concurrent(spread) => race::run_concurrent(context, spread, log).await,
         Scenario::Overtaken(spread) => race::run_overtaken(context, spread, log).await,
         Scenario::Slow => slow::run_overtaken(context, log).await,
         Scenario::Writers => race::run_writers(context, log).await,
-        Scenario::Held => slow::run_held(context, log).await,
+        Scenario::Held => slow::run_held_body(context, log).await,
         Scenario::Crossed => race::run_crossed(context, log).await,
         Scenario::CrashMidWrite => crash::run_crash_mid_write(context, log).await,
     };

@@ -10,7 +10,7 @@ use super::{
 
 /// A request that was sent, or that could not be sent.
 #[derive(Debug, Clone)]
-pub struct SentRequest {
+pub struct TestRequestRecord {
     /// Method and target, and the token fields.
     pub sent: String,
     /// The token, if the request has one in the form of a gateway.

@@ -3,21 +3,21 @@
 use std::time::Duration;
 
 use super::{
-    connection::ServiceInstance, effects::EffectSource, template::RequestTemplate,
-    token_headers::TokenHeaderNames,
+    connection::InstanceAddress, effects::EffectSource, template::RequestTemplate,
+    token_headers::ComparedTokenHeaders,
 };
 
 /// A service, as its user describes it.
 pub struct TestedService {
     /// At least one. All instances share one database.
-    pub instances: Vec<ServiceInstance>,
+    pub instances: Vec<InstanceAddress>,
     pub write: RequestTemplate,
     pub read: RequestTemplate,
     /// A write of another kind, about the same key.
     pub also: Option<RequestTemplate>,
     /// A write that takes long, where there is one.
     pub slow: Option<RequestTemplate>,
-    pub fields: TokenHeaderNames,
+    pub fields: ComparedTokenHeaders,
     /// The gateway's form of a key, with the placeholder `{key}` in it.
     pub fencing_key: String,
     pub sharing: SharedModeSupport,

@@ -6,9 +6,9 @@ use super::token_headers::{SyntheticToken, SyntheticTokenHeaders};
 #[derive(Debug, Clone, Copy)]
 pub struct CaseStep {
     pub act: CaseStepKind,
-    pub who: KeySelector,
+    pub who: CaseStepKeys,
     pub stamp: SyntheticTokenHeaders,
-    pub at: InstanceChoice,
+    pub at: TargetInstance,
     pub expect: ExpectedResult,
 }
 
@@ -31,7 +31,7 @@ pub enum CaseStepKind {
 
 /// The keys that a request is about, by their place in the case. Each case has keys of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeySelector {
+pub enum CaseStepKeys {
     One(usize),
     /// Both keys, in this order, if the request names two.
     Both(usize, usize),
@@ -39,7 +39,7 @@ pub enum KeySelector {
 
 /// The instance to which the request goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InstanceChoice {
+pub enum TargetInstance {
     First,
     Second,
 }
@@ -89,9 +89,9 @@ pub(crate) const fn write_other(mint: SyntheticToken) -> CaseStep {
 pub(crate) const fn with_headers(stamp: SyntheticTokenHeaders) -> CaseStep {
     CaseStep {
         act: CaseStepKind::Write,
-        who: KeySelector::One(A),
+        who: CaseStepKeys::One(A),
         stamp,
-        at: InstanceChoice::First,
+        at: TargetInstance::First,
         expect: ExpectedResult::Ready,
     }
 }
@@ -115,17 +115,17 @@ pub const fn wait() -> CaseStep {
 impl CaseStep {
     #[must_use]
     pub(crate) const fn on_key(self, key: usize) -> Self {
-        Self { who: KeySelector::One(key), ..self }
+        Self { who: CaseStepKeys::One(key), ..self }
     }
 
     #[must_use]
     pub(crate) const fn on_both(self, key: usize, other: usize) -> Self {
-        Self { who: KeySelector::Both(key, other), ..self }
+        Self { who: CaseStepKeys::Both(key, other), ..self }
     }
 
     #[must_use]
     pub(crate) const fn on_second_instance(self) -> Self {
-        Self { at: InstanceChoice::Second, ..self }
+        Self { at: TargetInstance::Second, ..self }
     }
 
     #[must_use]

@@ -7,7 +7,7 @@ use hyper::header::{HeaderName, HeaderValue};
 
 /// The field that a service compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ComparedField {
+pub enum ComparedTokenField {
     /// The token: a new one must be greater.
     Token,
     /// The number: a new one must not be smaller.
@@ -16,8 +16,8 @@ pub enum ComparedField {
 
 /// The service's names for both fields, and which of them it compares.
 #[derive(Debug, Clone)]
-pub struct TokenHeaderNames {
-    pub form: ComparedField,
+pub struct ComparedTokenHeaders {
+    pub form: ComparedTokenField,
     pub token: HeaderName,
     pub number: HeaderName,
 }
@@ -32,7 +32,7 @@ pub struct SyntheticToken {
 
 /// Another spelling of a field's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HeaderNameSpelling {
+pub enum HeaderNameAlias {
     /// `fencing_token`. CGI, WSGI and the like make the same variable of it.
     Underscore,
     /// `fencing.token`
@@ -41,7 +41,7 @@ pub enum HeaderNameSpelling {
 
 /// The moment after which a request must not be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DeadlineHeaderValue {
+pub enum SyntheticDeadline {
     /// An hour from now.
     InTime,
     /// Ten seconds ago: more than clocks should differ.
@@ -58,7 +58,7 @@ pub enum SyntheticTokenHeaders {
     /// Token and number, as a gateway writes them.
     Whole(SyntheticToken),
     /// The same, with this deadline.
-    Until(SyntheticToken, DeadlineHeaderValue),
+    Until(SyntheticToken, SyntheticDeadline),
     /// Neither field.
     Absent,
     /// Only the field that is compared.
@@ -72,9 +72,9 @@ pub enum SyntheticTokenHeaders {
     /// The compared field once, with two values.
     Joined(SyntheticToken, SyntheticToken),
     /// A field with another spelling in place of the compared one.
-    Alias(HeaderNameSpelling, SyntheticToken),
+    Alias(HeaderNameAlias, SyntheticToken),
     /// The compared field, and one with another spelling and another value.
-    Beside(SyntheticToken, HeaderNameSpelling, SyntheticToken),
+    Beside(SyntheticToken, HeaderNameAlias, SyntheticToken),
 }
 
 /// The first dispatch of a tenure.
@@ -97,15 +97,15 @@ impl SyntheticToken {
         format!("v1-{:016x}-{:08x}-{:08x}", self.epoch, self.sequence, self.dispatch)
     }
 
-    fn value_in(self, form: ComparedField) -> String {
+    fn value_in(self, form: ComparedTokenField) -> String {
         match form {
-            ComparedField::Token => self.token(),
-            ComparedField::Number => self.epoch.to_string(),
+            ComparedTokenField::Token => self.token(),
+            ComparedTokenField::Number => self.epoch.to_string(),
         }
     }
 }
 
-impl ComparedField {
+impl ComparedTokenField {
     /// True if `one` is stale once `other` was executed.
     pub fn is_stale(self, one: SyntheticToken, other: SyntheticToken) -> bool {
         match self {
@@ -115,17 +115,17 @@ impl ComparedField {
     }
 }
 
-impl Default for TokenHeaderNames {
+impl Default for ComparedTokenHeaders {
     fn default() -> Self {
-        Self { form: ComparedField::Token, token: FENCING_TOKEN, number: FENCING_NUMBER }
+        Self { form: ComparedTokenField::Token, token: FENCING_TOKEN, number: FENCING_NUMBER }
     }
 }
 
-impl TokenHeaderNames {
-    pub(crate) fn compared_header(&self) -> &HeaderName {
+impl ComparedTokenHeaders {
+    pub(crate) fn compared_token_header(&self) -> &HeaderName {
         match self.form {
-            ComparedField::Token => &self.token,
-            ComparedField::Number => &self.number,
+            ComparedTokenField::Token => &self.token,
+            ComparedTokenField::Number => &self.number,
         }
     }
 }
@@ -140,25 +140,25 @@ impl SyntheticTokenHeaders {
     }
 
     /// The deadline of the request.
-    pub(crate) fn deadline_field(self) -> DeadlineHeaderValue {
+    pub(crate) fn deadline_field(self) -> SyntheticDeadline {
         match self {
             Self::Until(_, not_after) => not_after,
-            _ => DeadlineHeaderValue::InTime,
+            _ => SyntheticDeadline::InTime,
         }
     }
 
     /// The fields in the order in which they are sent.
-    pub fn headers(self, names: &TokenHeaderNames) -> Vec<(HeaderName, HeaderValue)> {
+    pub fn headers(self, names: &ComparedTokenHeaders) -> Vec<(HeaderName, HeaderValue)> {
         let form = names.form;
-        let ours = names.compared_header();
+        let ours = names.compared_token_header();
         let (other, other_form) = match form {
-            ComparedField::Token => (&names.number, ComparedField::Number),
-            ComparedField::Number => (&names.token, ComparedField::Token),
+            ComparedTokenField::Token => (&names.number, ComparedTokenField::Number),
+            ComparedTokenField::Number => (&names.token, ComparedTokenField::Token),
         };
         let compared = |token: SyntheticToken| (ours.clone(), token.value_in(form));
         let beside = |token: SyntheticToken| (other.clone(), token.value_in(other_form));
-        let alias = |spelling: HeaderNameSpelling, token: SyntheticToken| {
-            (spelling.apply(ours), token.value_in(form))
+        let alias = |spelling: HeaderNameAlias, token: SyntheticToken| {
+            (spelling.respell_header_name(ours), token.value_in(form))
         };
         let texts = match self {
             Self::Whole(token) | Self::Until(token, _) => vec![compared(token), beside(token)],
@@ -178,9 +178,9 @@ impl SyntheticTokenHeaders {
     }
 }
 
-impl DeadlineHeaderValue {
+impl SyntheticDeadline {
     /// The texts of the fields, as of now.
-    pub fn values(self) -> Vec<String> {
+    pub fn deadline_header_values(self) -> Vec<String> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
         let in_time = || (now + 3_600_000).to_string();
         match self {
@@ -192,8 +192,8 @@ impl DeadlineHeaderValue {
     }
 }
 
-impl HeaderNameSpelling {
-    fn apply(self, name: &HeaderName) -> HeaderName {
+impl HeaderNameAlias {
+    fn respell_header_name(self, name: &HeaderName) -> HeaderName {
         let spelled = match self {
             Self::Underscore => name.as_str().replace('-', "_"),
             Self::Dot => name.as_str().replace('-', "."),
@@ -208,8 +208,8 @@ mod tests {
 
     use super::*;
 
-    fn sent_values(stamp: SyntheticTokenHeaders, form: ComparedField) -> Vec<String> {
-        let fields = stamp.headers(&TokenHeaderNames { form, ..TokenHeaderNames::default() });
+    fn sent_values(stamp: SyntheticTokenHeaders, form: ComparedTokenField) -> Vec<String> {
+        let fields = stamp.headers(&ComparedTokenHeaders { form, ..ComparedTokenHeaders::default() });
         fields.iter().map(|(name, value)| format!("{name}: {}", value.to_str().expect("ASCII"))).collect()
     }
 
@@ -220,7 +220,7 @@ mod tests {
         let token = FencingToken::new(0xAB, 7, 3).expect("small");
         assert_eq!(mint.token(), token.to_string());
         assert_eq!(
-            sent_values(SyntheticTokenHeaders::Whole(mint), ComparedField::Number)[0],
+            sent_values(SyntheticTokenHeaders::Whole(mint), ComparedTokenField::Number)[0],
             format!("fencing-number: {}", token.number())
         );
         assert!(epoch(1).with_dispatch(9) < epoch(2) && epoch(1) < epoch(1).with_dispatch(2));
@@ -231,41 +231,41 @@ mod tests {
     #[test]
     fn compared_field_decides_spoiled_field() {
         for (form, name) in
-            [(ComparedField::Token, "fencing_token"), (ComparedField::Number, "fencing_number")]
+            [(ComparedTokenField::Token, "fencing_token"), (ComparedTokenField::Number, "fencing_number")]
         {
             assert!(
-                sent_values(SyntheticTokenHeaders::Alias(HeaderNameSpelling::Underscore, epoch(5)), form)[0]
+                sent_values(SyntheticTokenHeaders::Alias(HeaderNameAlias::Underscore, epoch(5)), form)[0]
                     .starts_with(name)
             );
         }
         assert_eq!(
-            sent_values(SyntheticTokenHeaders::Other(epoch(5)), ComparedField::Token),
+            sent_values(SyntheticTokenHeaders::Other(epoch(5)), ComparedTokenField::Token),
             ["fencing-number: 5"]
         );
         assert_eq!(
-            sent_values(SyntheticTokenHeaders::Joined(epoch(5), epoch(6)), ComparedField::Number),
+            sent_values(SyntheticTokenHeaders::Joined(epoch(5), epoch(6)), ComparedTokenField::Number),
             ["fencing-number: 5, 6"]
         );
-        assert!(sent_values(SyntheticTokenHeaders::Absent, ComparedField::Token).is_empty());
+        assert!(sent_values(SyntheticTokenHeaders::Absent, ComparedTokenField::Token).is_empty());
     }
 
     /// A deadline changes no token, and only a late one is over.
     #[test]
     fn deadline_leaves_token_unchanged() {
-        let late = SyntheticTokenHeaders::Until(epoch(5), DeadlineHeaderValue::Late);
+        let late = SyntheticTokenHeaders::Until(epoch(5), SyntheticDeadline::Late);
         assert_eq!(
-            sent_values(late, ComparedField::Token),
-            sent_values(SyntheticTokenHeaders::Whole(epoch(5)), ComparedField::Token)
+            sent_values(late, ComparedTokenField::Token),
+            sent_values(SyntheticTokenHeaders::Whole(epoch(5)), ComparedTokenField::Token)
         );
         assert_eq!(late.synthetic_token(), Some(epoch(5)));
-        assert_eq!(SyntheticTokenHeaders::Whole(epoch(5)).deadline_field(), DeadlineHeaderValue::InTime);
-        let read = |not_after: DeadlineHeaderValue| -> Vec<u64> {
-            not_after.values().iter().map(|text| text.parse().expect("digits")).collect()
+        assert_eq!(SyntheticTokenHeaders::Whole(epoch(5)).deadline_field(), SyntheticDeadline::InTime);
+        let read = |not_after: SyntheticDeadline| -> Vec<u64> {
+            not_after.deadline_header_values().iter().map(|text| text.parse().expect("digits")).collect()
         };
-        let late = read(DeadlineHeaderValue::Late)[0];
-        let in_time = read(DeadlineHeaderValue::InTime)[0];
+        let late = read(SyntheticDeadline::Late)[0];
+        let in_time = read(SyntheticDeadline::InTime)[0];
         assert!((3_600_000..3_700_000).contains(&(in_time - late)), "{late} {in_time}");
-        assert_eq!(read(DeadlineHeaderValue::Twice).len(), 2);
+        assert_eq!(read(SyntheticDeadline::Twice).len(), 2);
     }
 
     /// The dispatches of one grant have equal numbers and different tokens.
@@ -274,10 +274,12 @@ mod tests {
         let first = epoch(5);
         let second = epoch(5).with_dispatch(2);
         assert!(
-            ComparedField::Token.is_stale(first, second) && !ComparedField::Number.is_stale(first, second)
+            ComparedTokenField::Token.is_stale(first, second)
+                && !ComparedTokenField::Number.is_stale(first, second)
         );
         assert!(
-            ComparedField::Token.is_stale(first, first) && ComparedField::Number.is_stale(epoch(4), first)
+            ComparedTokenField::Token.is_stale(first, first)
+                && ComparedTokenField::Number.is_stale(epoch(4), first)
         );
     }
 }

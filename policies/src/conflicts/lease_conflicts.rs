@@ -50,7 +50,7 @@ impl<'p> ComparedLeaseRules<'p> {
     }
 
     /// With these keys in the place of the patterns of the plan.
-    pub(super) fn for_keys(plan: &'p PublishedLockRules, keys: &[ResourceKey]) -> Self {
+    pub(super) fn for_lease_keys(plan: &'p PublishedLockRules, keys: &[ResourceKey]) -> Self {
         Self {
             patterns: keys.iter().map(|key| TemplateGlob::literal(key.as_str())).collect(),
             ..Self::new(plan)

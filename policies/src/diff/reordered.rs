@@ -22,12 +22,16 @@ pub(super) fn affected_routes<'p>(
     after: &'p ServingPlan,
     moved: &HashSet<&str>,
 ) -> Vec<&'p Route> {
-    let names: HashSet<&str> = routes_below(before, moved).chain(routes_below(after, moved)).collect();
+    let names: HashSet<&str> =
+        fenced_routes_below_moved(before, moved).chain(fenced_routes_below_moved(after, moved)).collect();
     after.routes.routes().iter().filter(|route| names.contains(&*route.name)).collect()
 }
 
 /// Fenced routes of a plan that are not in `moved`, but share requests with a route of `moved` above them.
-fn routes_below<'p>(plan: &'p ServingPlan, moved: &HashSet<&str>) -> impl Iterator<Item = &'p str> {
+fn fenced_routes_below_moved<'p>(
+    plan: &'p ServingPlan,
+    moved: &HashSet<&str>,
+) -> impl Iterator<Item = &'p str> {
     let routes = plan.routes.routes();
     let fenced = || routes.iter().enumerate().filter(|(_, route)| route.fence.is_some());
     let (above, others): (Vec<_>, Vec<_>) = fenced().partition(|(_, route)| moved.contains(&*route.name));
@@ -58,5 +62,5 @@ fn share_requests(one: &Route, other: &Route) -> bool {
     let methods = one.methods.is_empty()
         || other.methods.is_empty()
         || one.methods.iter().any(|method| other.methods.contains(method));
-    methods && one.conditions.overlaps(&other.conditions)
+    methods && one.conditions.has_common_request(&other.conditions)
 }

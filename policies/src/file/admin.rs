@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use super::{
     listener,
-    listener_conflicts::{AddressOrigin, ConfiguredListener},
+    listener_conflicts::{ConfiguredListener, ListenerAddressOrigin},
     mapping::MappingReader,
     scalar, served_tls,
 };
@@ -75,7 +75,7 @@ fn warn_open(block: &mut MappingReader, admin: &AdminListenerSettings) {
 
 impl ParsedAdminListener {
     pub(super) fn configured_listener(&self) -> ConfiguredListener {
-        let at = self.place.map_or(AddressOrigin::Default, AddressOrigin::Written);
+        let at = self.place.map_or(ListenerAddressOrigin::Default, ListenerAddressOrigin::Written);
         ConfiguredListener {
             what: "the admin listener".into(),
             field: "admin",

@@ -6,11 +6,11 @@ use super::{mapping::MappingReader, scalar};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     load_balance::LbPolicy,
-    plan::{DnsSettings, EndpointSettings, HealthCheck, OutlierEjection, PoolLimits},
+    plan::{DnsSettings, HealthCheck, LoadBalancingSettings, OutlierEjection, PoolLimits},
 };
 
 /// `None` where the health check is bad; a fault has then been reported.
-pub(super) fn parse_endpoint_settings(block: &mut MappingReader) -> Option<EndpointSettings> {
+pub(super) fn parse_endpoint_settings(block: &mut MappingReader) -> Option<LoadBalancingSettings> {
     let balance = block.keyword("balance", LbPolicy::WORDS).unwrap_or_default();
     let retries = block.value("retries", scalar::count);
     let has_health = block.is_present("health");
@@ -18,7 +18,7 @@ pub(super) fn parse_endpoint_settings(block: &mut MappingReader) -> Option<Endpo
     let eject = block.read_inner("eject", parse_outlier_ejection).unwrap_or_default();
     let pool = block.read_inner("pool", pool).unwrap_or_default();
     let dns = block.read_inner("dns", dns).unwrap_or_default();
-    (has_health == health.is_some()).then_some(EndpointSettings {
+    (has_health == health.is_some()).then_some(LoadBalancingSettings {
         balance,
         retries,
         health,

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::{mapping::MappingReader, scalar, socket_path::path_in};
+use super::{mapping::MappingReader, scalar, socket_path::parse_socket_path};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     plan::{BindAddress, UNIX, UnixSocketFile},
@@ -51,7 +51,7 @@ pub(super) fn bind(block: &mut MappingReader) -> Option<BindAddress> {
 
 fn address(text: &str) -> Result<ParsedAddress, Diagnostic> {
     match text.strip_prefix(UNIX) {
-        Some(path) => Ok(ParsedAddress::Unix(path_in(text, path)?.to_owned())),
+        Some(path) => Ok(ParsedAddress::Unix(parse_socket_path(text, path)?.to_owned())),
         None => scalar::address(text).map(ParsedAddress::Tcp),
     }
 }

@@ -45,5 +45,5 @@ pub(super) fn check_fence(route: &RouteByBody, faults: &Diagnostics) {
 }
 
 fn is_variable(pointer: &JsonPointer) -> bool {
-    pointer.first() == Some(GraphqlOperation::VARIABLES)
+    pointer.first_json_member() == Some(GraphqlOperation::VARIABLES)
 }

@@ -45,7 +45,7 @@ pub(super) fn check_lock_bypasses(ways: &[RouteLockCoverage], faults: &Diagnosti
         fenced.insert(index, access.pattern.path);
     }
     let looks = Cell::new(0_usize);
-    for (index, open) in ways.iter().enumerate().filter(|(_, access)| may_write(access)) {
+    for (index, open) in ways.iter().enumerate().filter(|(_, access)| may_write_unlocked(access)) {
         if looks.get() > MOST_LOOKS {
             return;
         }
@@ -74,7 +74,7 @@ pub(super) fn check_lock_bypasses(ways: &[RouteLockCoverage], faults: &Diagnosti
     }
 }
 
-fn may_write(access: &RouteLockCoverage) -> bool {
+fn may_write_unlocked(access: &RouteLockCoverage) -> bool {
     access.passage == LockCoverage::Open
         && access.pattern.conditions.graphql != Some(GraphqlOperation::Query)
         && (access.pattern.methods.is_empty() || writing_methods(access).next().is_some())
@@ -84,8 +84,8 @@ fn may_write(access: &RouteLockCoverage) -> bool {
 fn may_take_same_request(fenced: &RouteLockCoverage, open: &RouteLockCoverage) -> bool {
     let open = open.pattern.conditions;
     match open.operation_name() {
-        Some(_) => fenced.pattern.conditions.overlaps_in_head(open),
-        None => fenced.pattern.conditions.overlaps(open),
+        Some(_) => fenced.pattern.conditions.has_common_head(open),
+        None => fenced.pattern.conditions.has_common_request(open),
     }
 }
 

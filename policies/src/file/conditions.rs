@@ -5,7 +5,7 @@ use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     graphql::GraphqlOperation,
     header_name::is_token,
-    key::{JsonPointer, JsonValues},
+    key::{JsonPointer, JsonValues, has_unprintable},
     plan::{BodyCondition, ConditionValue, MatchConditions, ReservedHeaderNames},
 };
 
@@ -29,7 +29,7 @@ fn body_condition(pointer: &str, values: &[&YamlScalar]) -> Result<BodyCondition
         let message = format!("`{pointer}` names no member of a body");
         bad(message, "write a pointer, such as `/operationName: GetOrder` or `/payment/kind: [refund, void]`")
     })?;
-    if parsed.is_list() || parsed.items().next().is_some() || parsed.foreign_name().is_some() {
+    if parsed.is_list() || parsed.items().next().is_some() || parsed.foreign_wildcard().is_some() {
         let message = format!("`{pointer}` names items of a list, and a list may have any number of them");
         return Err(bad(message, "name one member: `/kind`, `/payment/kind`"));
     }
@@ -79,7 +79,7 @@ fn header_condition(
     let reason = match &*lower {
         _ if !is_token(name) => "is not the name of a header field",
         "host" => "has many spellings for one host: use `hosts`",
-        _ if reserved.contains(&lower) => "is removed from what clients send",
+        _ if reserved.is_reserved_header(&lower) => "is removed from what clients send",
         _ if HOP_BY_HOP.contains(&&*lower) => "belongs to a connection, not to a request",
         _ => return check_condition_value(name, wanted).map(|()| (lower, wanted.to_owned())),
     };
@@ -95,15 +95,25 @@ fn query_condition(name: &str, wanted: &str) -> Result<(String, String), Diagnos
         return Err(Diagnostic::new(DiagnosticCode::BadCondition, "a parameter of the query has a name")
             .with_remedy("write the name before its value: `query: {kind: book}`"));
     }
+    if has_unprintable(name) {
+        let message = "the name of a parameter has no control characters and no byte order mark";
+        return Err(Diagnostic::new(DiagnosticCode::BadCondition, message)
+            .with_remedy("write the name as clients send it: `query: {kind: book}`"));
+    }
     check_condition_value(name, wanted).map(|()| (name.to_owned(), wanted.to_owned()))
 }
 
 /// Values are compared byte by byte, after surrounding spaces are removed and the escapes of a query are decoded.
 fn check_condition_value(name: &str, wanted: &str) -> Result<(), Diagnostic> {
-    if !wanted.is_empty() && wanted.trim() == wanted && !wanted.chars().any(char::is_control) {
+    if !wanted.is_empty() && wanted.trim() == wanted && !has_unprintable(wanted) {
         return Ok(());
     }
-    let message = format!("no request has this value of `{name}`: it is empty, or has spaces around it");
+    let message = match has_unprintable(wanted) {
+        true => format!(
+            "no request has this value of `{name}`: it has a control character or a byte order mark in it"
+        ),
+        false => format!("no request has this value of `{name}`: it is empty, or has spaces around it"),
+    };
     Err(Diagnostic::new(DiagnosticCode::BadCondition, message)
         .with_remedy("write the value that counts, such as `acme`"))
 }

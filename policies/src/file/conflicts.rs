@@ -3,15 +3,15 @@
 use super::mapping::MappingReader;
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
-    key::{ParameterConflictPolicy, ParameterLocation},
+    key::{ParameterLocation, SourceConflictPolicy},
 };
 
-pub(super) fn conflicts(fence: &mut MappingReader) -> ParameterConflictPolicy {
+pub(super) fn conflicts(fence: &mut MappingReader) -> SourceConflictPolicy {
     let sources = fence.values("sources", source);
-    let words = [(ParameterConflictPolicy::REFUSE, false), (ParameterConflictPolicy::PASS, true)];
+    let words = [(SourceConflictPolicy::REFUSE, false), (SourceConflictPolicy::PASS, true)];
     let passes = fence.keyword("conflicts", &words).unwrap_or_default();
     if !passes {
-        return sources.map_or(ParameterConflictPolicy::RefuseAny, ParameterConflictPolicy::Refuse);
+        return sources.map_or(SourceConflictPolicy::RefuseAny, SourceConflictPolicy::Refuse);
     }
     if fence.is_present("sources") {
         let fault =
@@ -22,7 +22,7 @@ pub(super) fn conflicts(fence: &mut MappingReader) -> ParameterConflictPolicy {
                    the lock is for one, and the service may work on the other";
     let remedy = "leave it out, and list what the service reads: `sources: [path, json]`";
     fence.report("conflicts", Diagnostic::new(DiagnosticCode::SourceConflicts, message).with_remedy(remedy));
-    ParameterConflictPolicy::Pass
+    SourceConflictPolicy::Pass
 }
 
 fn source(text: &str) -> Result<ParameterLocation, Diagnostic> {

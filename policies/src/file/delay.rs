@@ -29,13 +29,14 @@ pub(super) fn level(upstream: &mut MappingReader, fencing: Option<FencingLevel>)
 }
 
 /// The default of `response_timeout` in seconds.
-pub(super) fn default_timeout_secs(delay: Duration) -> u64 {
+pub(super) fn default_response_timeout_secs(delay: Duration) -> u64 {
     delay.as_secs().clamp(1, 15)
 }
 
 /// A request may run as long as its response timeout, whether or not its holder lives. The delay has to cover that.
 pub(super) fn check_delay_covers_timeout(block: &mut MappingReader, upstream: &Upstream) {
-    let Some(delay) = upstream.fencing.delay().filter(|delay| upstream.response_timeout > *delay) else {
+    let Some(delay) = upstream.fencing.handover_delay().filter(|delay| upstream.response_timeout > *delay)
+    else {
         return;
     };
     let field = if block.is_present("response_timeout") { "response_timeout" } else { "delay" };
@@ -59,7 +60,7 @@ pub(super) fn check_delay_fence_fields(
     foreign: Option<ForeignLayout>,
     forward: Option<PeerForwardPolicy>,
 ) -> Option<PeerForwardPolicy> {
-    level?.delay()?;
+    level?.handover_delay()?;
     if mode != LockModeRule::Exclusive {
         let message = "`fencing: delay` is for keys that one request has alone: the record in ZooKeeper names one holder";
         let remedy = "write `mode: exclusive` here, in `defaults` too, or put a guard beside the service";

@@ -7,7 +7,7 @@ use super::{
     delay, former_lock,
     hold::{self, LockRecipeKind},
     holders::{self, PermitParseContext},
-    key::{self, TemplateContext},
+    key::{self, TemplateContext, TemplateKind},
     large_bodies::{body_type, check_one_format, exact_numbers, large_bodies},
     layout::{self, PartialLayout},
     lease_use,
@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
+    key::KeyTemplate,
     plan::{
         Enforcement, FenceRule, FencingLevel, IdempotencyRule, LockModeRule, NestedRequestPolicy,
         PeerForwardPolicy,
@@ -42,7 +43,7 @@ pub(super) struct FenceDefaults {
     wait: Option<Duration>,
     queue: Option<usize>,
     client_share: Option<usize>,
-    hold: hold::PartialHoldPolicy,
+    hold: hold::ParsedHoldPolicy,
     mode: Option<LockModeRule>,
     enforce: Option<Enforcement>,
     forward: Option<PeerForwardPolicy>,
@@ -67,7 +68,7 @@ impl FenceDefaults {
             wait: block.value("wait", scalar::duration).or(inherited.wait),
             queue: block.value("queue", queue).or(inherited.queue),
             client_share: block.value("client_share", scalar::limit).or(inherited.client_share),
-            hold: hold::PartialHoldPolicy::read(block, &inherited.hold, of),
+            hold: hold::ParsedHoldPolicy::read(block, &inherited.hold, of),
             mode: block.keyword("mode", LockModeRule::WORDS).or(inherited.mode),
             enforce: parse_enforcement(block).or(inherited.enforce),
             forward: peer_forwarding::parse_forward(block, inherited.reached).or(inherited.forward),
@@ -122,15 +123,15 @@ fn parse_fence(
     defaults: &FenceDefaults,
 ) -> Option<ParsedFence> {
     let max_keys = lists::parse_max_keys(block);
-    let naming = &TemplateContext { only: only::parse_only(block), max_keys, ..*naming };
+    let naming = &TemplateContext { only: only::parse_max_list_items(block), max_keys, ..*naming };
     let layout = PartialLayout::read(block);
     let permits = holders::parse_permits(block);
     let former = former_lock::parse_former(block, naming);
     let keys = key::keys(block, naming);
-    let has_list = keys.iter().flatten().any(|key| key.list().is_some());
+    let has_list = keys.iter().flatten().any(|key| key.has_list());
     // A migrated lock and its former lock are taken together, as a set is.
     let both = block.is_present("keys") || block.is_present("migrate_from") || has_list;
-    let of = LockRecipeKind::for_fence(both, layout.foreign_layout(), permits.is_some());
+    let of = LockRecipeKind::recipe_for_fence(both, layout.foreign_layout(), permits.is_some());
     let placing = holders::placement_with_permits(permits, layout.placement(block, naming, keys.as_deref()));
     let terms = FenceDefaults::read(block, defaults, of);
     let mode = terms.mode.unwrap_or_default();
@@ -148,6 +149,7 @@ fn parse_fence(
             &PermitParseContext { level, mode, foreign, nested, has_list },
         );
     }
+    let client_share_by = client_share_by(block, naming, terms.client_share);
     let once = once::once(block, naming, &IdempotencyParseContext { level, mode, enforce });
     let names = once.iter().flatten().flat_map(IdempotencyRule::templates).map(slice::from_ref);
     let formers = former.iter().flatten().map(|former| slice::from_ref(&former.key));
@@ -192,6 +194,7 @@ fn parse_fence(
         wait: terms.wait.unwrap_or(default.wait),
         queue: terms.queue.unwrap_or(default.queue),
         client_share: terms.client_share,
+        client_share_by: client_share_by?,
         hold: terms.hold.resolve(of),
         // A field in `defaults` counts for the fences that can have it.
         nested: terms.nested.filter(|_| permits.is_none()).unwrap_or_default(),
@@ -207,9 +210,11 @@ fn parse_fence(
         enforce,
         once: once?,
         lease,
+        client_name: None,
         // `forward` depends on all the others.
         ..default
     };
+    fence.client_name = naming.identities.client_name().filter(|_| fence.reads_client_name());
     lease_use::check_lease_use(block, &fence, level);
     let former = fence.former.as_ref().and_then(|former| former.placing.layout().foreign_layout());
     let delayed = delay::check_delay_fence_fields(
@@ -221,6 +226,41 @@ fn parse_fence(
     );
     fence.forward = delayed.unwrap_or_else(|| peer_forwarding::resolve_forward(block, terms.forward, &fence));
     Some(ParsedFence { fence, place, placed, leased })
+}
+
+/// What tells clients apart for their shares: only what was verified of them. `Some(None)` where their addresses do, `None`
+/// where it is bad.
+fn client_share_by(
+    block: &mut MappingReader,
+    naming: &TemplateContext,
+    share: Option<usize>,
+) -> Option<Option<KeyTemplate>> {
+    let faults = block.faults();
+    let naming = TemplateContext { what: TemplateKind::Client, ..*naming };
+    let scalar = block.scalar("client_share_by");
+    if !block.is_present("client_share_by") {
+        return Some(None);
+    }
+    let scalar = scalar?;
+    let template = key::template(scalar, &naming, faults)?;
+    if share.is_none() {
+        let message = "`client_share_by` has no effect without `client_share`";
+        let remedy = "add `client_share: 20`, or leave it out";
+        block.report(
+            "client_share_by",
+            Diagnostic::new(DiagnosticCode::NoEffect, message).with_remedy(remedy),
+        );
+    }
+    let is_constant = template.variables().next().is_none();
+    if is_constant || template.variables().any(|variable| !variable.source.is_verified()) {
+        let message = format!("the shares of {} are given to what clients choose to be", naming.route);
+        let remedy = "write what is verified: `{client.name}`, or `{jwt:/sub}`; without the field a client is its address";
+        block.report(
+            "client_share_by",
+            Diagnostic::new(DiagnosticCode::ChosenShare, message).with_remedy(remedy),
+        );
+    }
+    Some(Some(template))
 }
 
 fn queue(text: &str) -> Result<usize, Diagnostic> {

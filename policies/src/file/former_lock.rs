@@ -9,7 +9,7 @@ use super::{
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     key::{GlobRelation, KeyTemplate},
-    plan::{FenceMigrationSource, ForeignLayout, LockLayout, LockPlacement},
+    plan::{ForeignLayout, FormerLock, LockLayout, LockPlacement},
 };
 
 const FIELD: &str = "migrate_from";
@@ -18,20 +18,20 @@ const FIELD: &str = "migrate_from";
 pub(super) fn parse_former(
     fence: &mut MappingReader,
     naming: &TemplateContext,
-) -> Option<Option<FenceMigrationSource>> {
+) -> Option<Option<FormerLock>> {
     if !fence.is_present(FIELD) {
         return Some(None);
     }
     if !fence.is_mapping(FIELD) {
         let key = key::key_field(fence, FIELD, naming)?;
-        return Some(Some(FenceMigrationSource { key, placing: LockPlacement::Native }));
+        return Some(Some(FormerLock { key, placing: LockPlacement::Native }));
     }
     let read = fence.read_inner(FIELD, |block| {
         let layout = PartialLayout::read(block);
         block.require("key", "key: \"order/{path.order_id}\"");
         let key = key::key_field(block, "key", naming);
         let placing = layout.single_placement(block, naming, key.as_ref().map(std::slice::from_ref));
-        Some(FenceMigrationSource { key: key?, placing: placing? })
+        Some(FormerLock { key: key?, placing: placing? })
     });
     read.flatten().map(Some)
 }
@@ -39,7 +39,7 @@ pub(super) fn parse_former(
 /// Reports a former lock that cannot stand beside the lock of the fence.
 pub(super) fn check_former_lock(
     fence: &mut MappingReader,
-    former: &FenceMigrationSource,
+    former: &FormerLock,
     keys: &[KeyTemplate],
     placing: &LockPlacement,
 ) {

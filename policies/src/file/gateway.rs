@@ -3,7 +3,9 @@
 use super::{
     admin,
     diagnostics::Diagnostics,
-    fence, layout, leased_routes,
+    fence,
+    identities::VerifiedIdentities,
+    jwt, layout, leased_routes,
     leases::{self, ParsedLeases},
     listener,
     listener_conflicts::{self, ConfiguredListener},
@@ -18,8 +20,9 @@ use super::{
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     fnv::fnv1a,
+    key::JsonPointer,
     plan::{
-        FenceRule, FencingLevel, GatewayPlan, IdempotencyStore, LockPlacement, MixedPlanPolicy,
+        FenceRule, FencingLevel, GatewayPlan, IdempotencyStore, JwtSettings, LockPlacement, MixedPlanPolicy,
         ReservedHeaderNames, Route, RouteId, RouteTable, ServingPlan, UnmatchedPolicy, Upstream,
         ZooKeeperSettings,
     },
@@ -34,16 +37,18 @@ pub(super) fn parse_gateway_plan(block: &mut MappingReader) -> Option<GatewayPla
     let admin = admin::admin(block, 9901);
     let reached = block.is_present("peer");
     let peer = peer_listener::peer(block);
-    let public =
-        listener.and_then(|listener| ConfiguredListener::for_public(block, "listeners", &listener.address));
+    let public = listener
+        .and_then(|listener| ConfiguredListener::public_listener(block, "listeners", &listener.address));
     let listeners: Vec<ConfiguredListener> =
         public.into_iter().chain([admin.configured_listener()]).chain(peer.configured_listener()).collect();
     listener_conflicts::report_clashes(&listeners, block.faults());
     let zookeeper = zookeeper::zookeeper(block);
-    let mut upstreams = ParsedUpstreams::read(block);
+    let issuers = jwt::issuers(block);
+    let identities = VerifiedIdentities::new(listener, issuers.count);
+    let mut upstreams = ParsedUpstreams::read(block, identities);
     let signs = block.is_present("tickets");
     let defaults = fence::FenceDefaults::read_defaults(block, reached, signs);
-    let routes = route::routes(block, &upstreams, &defaults);
+    let routes = route::routes(block, &upstreams, &defaults, identities);
     let granting = leases::leases(block, listener);
     check_leases(&routes, &upstreams, &granting, block.faults());
     let unmatched = unmatched(block, &upstreams);
@@ -56,7 +61,10 @@ pub(super) fn parse_gateway_plan(block: &mut MappingReader) -> Option<GatewayPla
     if let Some(listener) = written.as_ref().filter(|_| routes.iter().any(ParsedRoute::buffers_bodies)) {
         listener.check_room(block.faults());
     }
-    upstreams.mark_fenced(routes.iter().filter_map(ParsedRoute::fenced_upstream));
+    upstreams.mark_protected(
+        routes.iter().filter_map(ParsedRoute::fenced_upstream),
+        routes.iter().filter_map(ParsedRoute::restricted_upstream),
+    );
     warn_open_unmatched(block, unmatched, &upstreams);
     if let Some(listener) = &written {
         let fenced = upstreams.valid_upstreams().filter(|(upstream, _)| upstream.has_fenced_routes);
@@ -75,6 +83,7 @@ pub(super) fn parse_gateway_plan(block: &mut MappingReader) -> Option<GatewayPla
     let route = |(index, written): (usize, ParsedRoute)| written.into_route(RouteId(index));
     let routes = routes.into_iter().enumerate().map(route).collect::<Option<Vec<_>>>()?;
     let renamed = upstreams.iter().flat_map(gateway_fields);
+    let jwt = JwtSettings { issuers: issuers.issuers?, claims: claims(&routes, &upstreams) };
     Some(GatewayPlan {
         fingerprint: fingerprint(&zookeeper, &routes, &upstreams),
         zookeeper,
@@ -87,6 +96,7 @@ pub(super) fn parse_gateway_plan(block: &mut MappingReader) -> Option<GatewayPla
         serving: ServingPlan {
             name,
             listener: written?.listener,
+            jwt,
             admin: admin.admin,
             unmatched,
             log,
@@ -95,6 +105,20 @@ pub(super) fn parse_gateway_plan(block: &mut MappingReader) -> Option<GatewayPla
             routes: RouteTable::build(routes),
         },
     })
+}
+
+/// The claims that the plan reads, each once.
+fn claims(routes: &[Route], upstreams: &[Upstream]) -> Vec<JsonPointer> {
+    let fenced = routes.iter().filter_map(|route| route.fence.as_ref()).flat_map(FenceRule::claims);
+    let rules = routes.iter().flat_map(|route| &route.allow).flat_map(|rule| &rule.claims);
+    let told = upstreams.iter().flat_map(|upstream| &upstream.identity_fields.claims);
+    let mut claims: Vec<JsonPointer> = Vec::new();
+    for claim in fenced.chain(rules.map(|(claim, _)| claim)).chain(told.map(|(_, claim)| claim)) {
+        if !claims.contains(claim) {
+            claims.push(claim.clone());
+        }
+    }
+    claims
 }
 
 fn check_leases(
@@ -137,8 +161,8 @@ fn parse_mixed_plans(block: &mut MappingReader) -> MixedPlanPolicy {
 /// A path that the list of routes lacks then passes without a lock.
 fn warn_open_unmatched(block: &mut MappingReader, unmatched: UnmatchedPolicy, upstreams: &ParsedUpstreams) {
     let UnmatchedPolicy::Pass(id) = unmatched else { return };
-    if upstreams.is_fenced(id) {
-        let message = "what no route takes passes without a lock, to a service that has fenced routes";
+    if upstreams.is_protected(id) {
+        let message = "what no route takes passes without a check, to a service that has routes with a fence or an `allow`";
         let remedy = "write `reject`, and a route with `fence: none` for each path that may pass";
         block
             .report("unmatched", Diagnostic::new(DiagnosticCode::OpenUnmatched, message).with_remedy(remedy));
@@ -220,6 +244,7 @@ fn lock_fingerprint(fence: &FenceRule) -> String {
         LockPlacement::Native | LockPlacement::Semaphore { .. } => format!(" from {}", former.key),
         LockPlacement::Foreign { layout, path } => format!(" from {} {} {path}", former.key, layout.as_str()),
     });
+    let named = fence.client_name.map_or_else(String::new, |kind| format!(" name {}", kind.as_str()));
     // A tab can separate keys, because no key has a tab in it.
-    format!("{} {}{place}{former}{operations}", fence.mode.as_str(), keys.join("\t"))
+    format!("{} {}{place}{former}{operations}{named}", fence.mode.as_str(), keys.join("\t"))
 }

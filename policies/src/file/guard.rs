@@ -16,8 +16,8 @@ use super::{
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     plan::{
-        BindAddress, ClientAuth, Enforcement, GuardPlan, LateDispatchPolicy, ListenerSettings,
-        MissingTokenPolicy, ReservedHeaderNames, RouteTable, ServingPlan, StoreLocation, UnmatchedPolicy,
+        BindAddress, ClientAuth, Enforcement, GuardPlan, JwtSettings, ListenerSettings, MissingTokenPolicy,
+        NotAfterEnforcement, ReservedHeaderNames, RouteTable, ServingPlan, StoreLocation, UnmatchedPolicy,
         UpstreamId,
     },
 };
@@ -33,24 +33,24 @@ pub(super) fn parse_guard_plan(block: &mut MappingReader) -> Option<GuardPlan> {
     // The port after the default port of a gateway's admin listener, so that both run on one machine.
     let admin = admin::admin(block, 9902);
     if let Some(written) = &written {
-        let public = ConfiguredListener::for_public(block, "listener", &written.listener.address);
+        let public = ConfiguredListener::public_listener(block, "listener", &written.listener.address);
         let listeners: Vec<ConfiguredListener> =
             public.into_iter().chain([admin.configured_listener()]).collect();
         listener_conflicts::report_clashes(&listeners, block.faults());
         written.check_room(block.faults());
     }
-    let upstream = upstream::beside(block);
+    let upstream = upstream::parse_guard_upstream(block);
     let filter = filter_clock_error(block);
     let store = match filter {
         None => store::store(block),
         Some(_) => Some(StoreLocation::Stateless),
     };
-    let times = GuardTimeouts::read(block);
+    let times = GuardExecutionTimings::read(block);
     match (filter, &upstream) {
         (Some(_), _) => {
             report_store_fields(block);
             if let Some(written) = &written {
-                warn_open_filter(block, &written.listener);
+                warn_exposed_filter_listener(block, &written.listener);
             }
         }
         (None, Some(upstream)) => {
@@ -68,7 +68,7 @@ pub(super) fn parse_guard_plan(block: &mut MappingReader) -> Option<GuardPlan> {
     let enforce = block.keyword("enforce", Enforcement::WORDS);
     warn_observing(block, missing, enforce);
     let tickets = if filter.is_none() { tickets::parse_ticket_verification(block) } else { None };
-    let expiry = upstream.as_ref().map_or(LateDispatchPolicy::Ignored, |beside| beside.upstream.expiry);
+    let expiry = upstream.as_ref().map_or(NotAfterEnforcement::Ignored, |beside| beside.upstream.expiry);
     let journal = journal::journal(block, expiry);
     let log = log::log(block);
 
@@ -79,6 +79,7 @@ pub(super) fn parse_guard_plan(block: &mut MappingReader) -> Option<GuardPlan> {
         serving: ServingPlan {
             name,
             listener: written?.listener,
+            jwt: JwtSettings::default(),
             admin: admin.admin,
             routes: RouteTable::build(Vec::new()),
             unmatched: UnmatchedPolicy::Pass(UpstreamId(0)),
@@ -131,7 +132,7 @@ fn report_store_fields(block: &mut MappingReader) {
 }
 
 /// A filter trusts the deadline in a request. A caller that reaches it over the network can write any.
-fn warn_open_filter(block: &mut MappingReader, listener: &ListenerSettings) {
+fn warn_exposed_filter_listener(block: &mut MappingReader, listener: &ListenerSettings) {
     let knows = listener.tls.as_ref().is_some_and(|tls| matches!(tls.client_auth, ClientAuth::Required(_)));
     let is_near = match &listener.address {
         BindAddress::Tcp(address) => address.ip().is_loopback(),
@@ -146,7 +147,7 @@ fn warn_open_filter(block: &mut MappingReader, listener: &ListenerSettings) {
     block.report("listener", Diagnostic::new(DiagnosticCode::OpenFilter, message).with_remedy(remedy));
 }
 
-struct GuardTimeouts {
+struct GuardExecutionTimings {
     settle: Duration,
     max_execution: Duration,
     send_within: Duration,
@@ -154,7 +155,7 @@ struct GuardTimeouts {
     evict_after: Duration,
 }
 
-impl GuardTimeouts {
+impl GuardExecutionTimings {
     fn read(block: &mut MappingReader) -> Self {
         let evict_after = block.value("evict_after", scalar::keep);
         let clock_error = block.value("clock_error", scalar::duration);

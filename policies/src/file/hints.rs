@@ -1,6 +1,6 @@
 //! Finds the remedy for an unknown field: the field exists elsewhere, has another name, or lacks a space.
 
-use crate::schema::PolicyFields;
+use crate::schema::PolicySchema;
 
 /// A mapping whose fields are often written one level too high or too low.
 struct MisplacedFields {
@@ -56,7 +56,7 @@ pub(super) fn misplaced_remedy(written: &str, what: &str, fields: &[&str]) -> Op
     {
         return Some(format!("did you mean `{meant}`?"));
     }
-    let table = PolicyFields::for_gateway();
+    let table = PolicySchema::for_gateway();
     let home = HOMES.iter().find(|home| table.names(home.path).contains(written))?;
     let near = home.near.iter().any(|near| what.starts_with(near));
     near.then(|| format!("`{written}` is a field of `{}`", home.path[home.path.len() - 1]))

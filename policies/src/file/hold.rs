@@ -5,12 +5,12 @@ use std::time::Duration;
 use super::{mapping::MappingReader, scalar};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
-    plan::{CachedHoldLimits, ForeignLayout, HoldPolicy},
+    plan::{CachedHoldLimits, ForeignLayout, LockReusePolicy},
 };
 
 /// The fields that a fence or `defaults` has set so far.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct PartialHoldPolicy {
+pub(super) struct ParsedHoldPolicy {
     kept: Option<LockCachingMode>,
     linger: Option<Duration>,
     max_local: Option<u32>,
@@ -39,7 +39,7 @@ pub(super) enum LockRecipeKind {
 }
 
 impl LockRecipeKind {
-    pub(super) fn for_fence(set: bool, layout: Option<ForeignLayout>, permits: bool) -> Self {
+    pub(super) fn recipe_for_fence(set: bool, layout: Option<ForeignLayout>, permits: bool) -> Self {
         match layout {
             _ if set => Self::Set,
             Some(ForeignLayout::ExclusiveNode) => Self::ExclusiveNode,
@@ -50,23 +50,23 @@ impl LockRecipeKind {
     }
 }
 
-impl PartialHoldPolicy {
+impl ParsedHoldPolicy {
     /// The fields of `block`, and the inherited value of each field that `block` does not have.
     pub(super) fn read(block: &mut MappingReader, inherited: &Self, of: LockRecipeKind) -> Self {
         block.read_inner("hold", |block| hold(block, inherited, of)).unwrap_or(*inherited)
     }
 
-    pub(super) fn resolve(self, of: LockRecipeKind) -> HoldPolicy {
+    pub(super) fn resolve(self, of: LockRecipeKind) -> LockReusePolicy {
         let default = CachedHoldLimits::default();
         match (of, self.kept) {
             // The nodes of a set are made in one transaction, and the next request wants another set. The holder of
             // one permit blocks no single waiter, so no waiter signals to that holder that it is time to release.
             (LockRecipeKind::Set | LockRecipeKind::ExclusiveNode | LockRecipeKind::Permit, _)
-            | (_, Some(LockCachingMode::Strict)) => HoldPolicy::Strict,
+            | (_, Some(LockCachingMode::Strict)) => LockReusePolicy::Strict,
             // The other programs take one place in the queue per request, so we do the same.
-            (LockRecipeKind::Foreign, None) => HoldPolicy::Strict,
+            (LockRecipeKind::Foreign, None) => LockReusePolicy::Strict,
             (LockRecipeKind::Foreign | LockRecipeKind::OneKey, Some(LockCachingMode::Cached))
-            | (LockRecipeKind::OneKey, None) => HoldPolicy::Cached(CachedHoldLimits {
+            | (LockRecipeKind::OneKey, None) => LockReusePolicy::Cached(CachedHoldLimits {
                 linger: self.linger.unwrap_or(default.linger),
                 max_local: self.max_local.unwrap_or(default.max_local),
                 max_hold: self.max_hold.unwrap_or(default.max_hold),
@@ -76,10 +76,10 @@ impl PartialHoldPolicy {
     }
 }
 
-fn hold(block: &mut MappingReader, inherited: &PartialHoldPolicy, of: LockRecipeKind) -> PartialHoldPolicy {
+fn hold(block: &mut MappingReader, inherited: &ParsedHoldPolicy, of: LockRecipeKind) -> ParsedHoldPolicy {
     let mode =
         block.keyword("mode", &[("cached", LockCachingMode::Cached), ("strict", LockCachingMode::Strict)]);
-    let written = PartialHoldPolicy {
+    let written = ParsedHoldPolicy {
         kept: mode.or(inherited.kept),
         linger: block.value("linger", scalar::duration).or(inherited.linger),
         max_local: block.value("max_local", max_local).or(inherited.max_local),
@@ -87,16 +87,16 @@ fn hold(block: &mut MappingReader, inherited: &PartialHoldPolicy, of: LockRecipe
         max_tenure: block.value("max_tenure", scalar::time_limit).or(inherited.max_tenure),
     };
     match (of, mode, written.resolve(of)) {
-        (LockRecipeKind::Set, Some(LockCachingMode::Cached), _) => report_cached_set(block),
+        (LockRecipeKind::Set, Some(LockCachingMode::Cached), _) => report_cached_key_set(block),
         (LockRecipeKind::ExclusiveNode, Some(LockCachingMode::Cached), _) => report_cached_node(block),
         (LockRecipeKind::Permit, Some(LockCachingMode::Cached), _) => report_cached_permit(block),
-        (_, _, HoldPolicy::Strict) => report_no_effect(block, of),
-        (_, _, HoldPolicy::Cached(caching)) => report_beyond_tenure(block, caching),
+        (_, _, LockReusePolicy::Strict) => report_no_effect(block, of),
+        (_, _, LockReusePolicy::Cached(caching)) => report_beyond_tenure(block, caching),
     }
     written
 }
 
-fn report_cached_set(block: &mut MappingReader) {
+fn report_cached_key_set(block: &mut MappingReader) {
     let fault = Diagnostic::new(DiagnosticCode::CachedSet, "a set of keys cannot be kept between requests");
     block.report("mode", fault.with_remedy("leave `hold` out, or write `mode: strict`"));
 }

@@ -7,13 +7,13 @@ use super::{diagnostics::Diagnostics, fence::ParsedFence};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     plan::{
-        CachedHoldLimits, Enforcement, HoldPolicy, IdempotencyRule, IdempotencyStore, LockMode, LockModeRule,
-        UpstreamId,
+        CachedHoldLimits, Enforcement, IdempotencyRule, IdempotencyStore, LockMode, LockModeRule,
+        LockReusePolicy, UpstreamId,
     },
 };
 
 /// A route that keeps its key.
-struct KeyCachingRoute<'r> {
+struct CachedHoldRoute<'r> {
     route: &'r str,
     caching: CachedHoldLimits,
 }
@@ -55,13 +55,13 @@ pub(super) fn check_scopes<'r>(
 /// `{path.y}/b` can also give one key; those are not found. Each mode has its own node, so routes for readers may
 /// keep theirs longer.
 fn check_holds<'r>(fences: &[(&'r str, &'r ParsedFence)], faults: &Diagnostics) {
-    let mut known: HashMap<(String, LockMode), KeyCachingRoute> = HashMap::new();
+    let mut known: HashMap<(String, LockMode), CachedHoldRoute> = HashMap::new();
     for &(route, ParsedFence { fence, place, .. }) in fences {
-        let HoldPolicy::Cached(caching) = fence.hold else { continue };
+        let LockReusePolicy::Cached(caching) = fence.hold else { continue };
         let shapes =
             fence.keys.iter().flat_map(|key| possible_modes(fence.mode).map(|mode| (key.shape(), mode)));
         let unlike = shapes.filter_map(|shape| {
-            let first = known.entry(shape).or_insert(KeyCachingRoute { route, caching });
+            let first = known.entry(shape).or_insert(CachedHoldRoute { route, caching });
             (first.caching != caching).then_some(first.route)
         });
         // One report is enough: for the other mode it would be the same.

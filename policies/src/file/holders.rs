@@ -83,7 +83,7 @@ pub(super) fn report_fields_excluded_by_permits(fence: &mut MappingReader, besid
         let remedy = "write `nested: ignore`: a service shows the token of one permit, and would call for the key of all";
         report_excluded_field(fence, "nested", "calls back do not exist with `permits`", remedy);
     }
-    if beside.level.and_then(FencingLevel::delay).is_some() {
+    if beside.level.and_then(FencingLevel::handover_delay).is_some() {
         let message = "`fencing: delay` is for keys that one request has alone: the record in ZooKeeper names one holder";
         report_excluded_field(
             fence,

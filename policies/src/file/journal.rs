@@ -3,21 +3,21 @@
 use super::{mapping::MappingReader, once::final_status, probe, scalar};
 use crate::{
     diagnostics::Diagnostic,
-    plan::{IdempotencyRule, JournalLimits, LateDispatchPolicy},
+    plan::{IdempotencyRule, JournalSettings, NotAfterEnforcement},
 };
 
 /// `None` where the probe is bad; a fault has then been reported.
-pub(super) fn journal(guard: &mut MappingReader, expiry: LateDispatchPolicy) -> Option<JournalLimits> {
+pub(super) fn journal(guard: &mut MappingReader, expiry: NotAfterEnforcement) -> Option<JournalSettings> {
     guard.read_inner("journal", |block| {
         let keep = block.value("keep", scalar::keep);
-        let max_body = block.value("store_body", stored);
+        let max_body = block.value("store_body", parse_stored_body_limit);
         let most = block.value("max_size", scalar::size);
         let final_statuses = block.values("final", final_status);
         let has_probe = block.is_present("probe");
         let probe = block
             .read_inner("probe", |block| has_probe.then(|| probe::probe(block, expiry)).flatten())
             .flatten();
-        (has_probe == probe.is_some()).then(|| JournalLimits {
+        (has_probe == probe.is_some()).then(|| JournalSettings {
             keep: keep.unwrap_or(IdempotencyRule::KEEP),
             max_body: max_body.unwrap_or(64 << 10),
             most: most.map_or(1 << 30, |most| u64::try_from(most).unwrap_or(u64::MAX)),
@@ -28,6 +28,6 @@ pub(super) fn journal(guard: &mut MappingReader, expiry: LateDispatchPolicy) -> 
 }
 
 /// The most bytes of an answer's body that are stored.
-fn stored(text: &str) -> Result<usize, Diagnostic> {
+fn parse_stored_body_limit(text: &str) -> Result<usize, Diagnostic> {
     if text == "none" { Ok(0) } else { scalar::size(text) }
 }

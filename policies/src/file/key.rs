@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::{
     diagnostics::Diagnostics,
+    identities::VerifiedIdentities,
     mapping::MappingReader,
     only::partial_list_fault,
     yaml::{YamlNode, YamlNodeValue, YamlScalar},
@@ -11,8 +12,8 @@ use super::{
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     key::{
-        KeyTemplate, KeyTemplateErrorKind, ParseKeyTemplateError, ResourceKey, TemplateValueFilter,
-        TemplateValueSource, TemplateVariable,
+        JsonPointer, KeyTemplate, KeyTemplateErrorKind, ParseKeyTemplateError, ResourceKey,
+        TemplateValueFilter, TemplateValueSource, TemplateVariable, format_steps,
     },
     path::PathTemplate,
     plan::{ReservedHeaderNames, is_credential},
@@ -27,6 +28,8 @@ pub(super) struct TemplateContext<'p> {
     pub(super) path: Option<&'p PathTemplate>,
     /// Removed from a request before its key is made.
     pub(super) reserved: &'p ReservedHeaderNames,
+    /// What is known of the client.
+    pub(super) identities: VerifiedIdentities,
     /// How many items a list may have of which keys are made; `None` where the file has no limit.
     pub(super) only: Option<usize>,
     /// The most keys of one request.
@@ -39,6 +42,8 @@ pub(super) enum TemplateKind {
     Key,
     Operation,
     Principal,
+    /// Whose share of a route a request takes.
+    Client,
     LockPath,
 }
 
@@ -49,6 +54,7 @@ impl TemplateKind {
             Self::Key => "two resources can get one key",
             Self::Operation => "two operations can get one name",
             Self::Principal => "two principals can get one name",
+            Self::Client => "two clients can get one share",
             Self::LockPath => "two keys can get one lock",
         }
     }
@@ -60,6 +66,7 @@ impl fmt::Display for TemplateKind {
             Self::Key => "key",
             Self::Operation => "operation",
             Self::Principal => "principal",
+            Self::Client => "client",
             Self::LockPath => "lock path",
         })
     }
@@ -158,7 +165,7 @@ fn key_set(block: &mut MappingReader, naming: &TemplateContext) -> Option<Vec<Ke
 
 fn key(scalar: &YamlScalar, naming: &TemplateContext, faults: &Diagnostics) -> Option<KeyTemplate> {
     let template = template(scalar, naming, faults)?;
-    if !template.can_fit() {
+    if !template.can_fit_key_length() {
         let message = format!("the key of {} is too long for any values", naming.route);
         let fault = Diagnostic::new(DiagnosticCode::KeyTooLong, message).at(scalar.place);
         faults.push(fault.with_remedy("a key has at most 512 bytes, and a `/` counts as three"));
@@ -168,10 +175,11 @@ fn key(scalar: &YamlScalar, naming: &TemplateContext, faults: &Diagnostics) -> O
     Some(template)
 }
 
-/// No filter says what the values are. A host has one spelling already.
+/// No filter says what the values are. A host has one spelling already, and a verified name is not written by the client.
 fn takes_any_text(variable: &TemplateVariable) -> bool {
-    variable.source != TemplateValueSource::Host
-        && !variable.filters.iter().any(TemplateValueFilter::is_canonical)
+    use TemplateValueSource::{ClientName, Host, Jwt};
+    !matches!(variable.source, Host | ClientName | Jwt(_))
+        && !variable.filters.iter().any(TemplateValueFilter::has_canonical_output)
 }
 
 fn free_text_hint(naming: &TemplateContext, scalar: &YamlScalar, variable: &TemplateVariable) -> Diagnostic {
@@ -196,15 +204,23 @@ pub(super) fn template(
     let template = KeyTemplate::parse(&scalar.text)
         .map_err(|bad| faults.push(malformed_diagnostic(naming, scalar, bad)))
         .ok()?;
-    for second in template.variables().filter(|variable| variable.source.is_list()).skip(1) {
-        faults.push(second_list_fault(naming).at(scalar.part(second.span.clone())));
+    if let Some(first) = template.lists().next() {
+        for other in template.lists().skip(1).filter(|list| !list.source.is_of_same_list(&first.source)) {
+            faults.push(other_list_fault(naming, first, other).at(scalar.part(other.span.clone())));
+        }
+    }
+    let what = format!("the {} of {}", naming.what, naming.route);
+    if let Some(warning) = naming.identities.mixed_issuers_warning(&what, template.claims()) {
+        faults.push(warning.at(scalar.place));
     }
     for variable in template.variables() {
         let part = || {
             partial_list_fault(format_args!("the {} of {}", naming.what, naming.route), variable, naming.only)
         };
         let list = || list_fault(naming, variable);
-        if let Some(fault) = check_value_source(naming, variable).or_else(list).or_else(part) {
+        let commas = || comma_fault(naming, variable);
+        if let Some(fault) = check_value_source(naming, variable).or_else(list).or_else(part).or_else(commas)
+        {
             faults.push(fault.at(scalar.part(variable.span.clone())));
         }
     }
@@ -299,7 +315,7 @@ fn check_value_source(naming: &TemplateContext, variable: &TemplateVariable) -> 
             Some(fault.with_remedy("use `{host}`, which has one"))
         }
         TemplateValueSource::Header(name) | TemplateValueSource::HeaderList(name)
-            if naming.reserved.contains(name) =>
+            if naming.reserved.is_reserved_header(name) =>
         {
             let fault = unfit_diagnostic(naming, name, "only the gateway writes it");
             Some(fault.with_remedy("use a field that clients send, such as `{header.x-order-id}`"))
@@ -310,8 +326,23 @@ fn check_value_source(naming: &TemplateContext, variable: &TemplateVariable) -> 
             let fault = unfit_diagnostic(naming, name, "it belongs to a connection, not to a request");
             Some(fault.with_remedy("use a field that clients send end to end, such as `{header.x-order-id}`"))
         }
+        TemplateValueSource::ClientName => {
+            naming.identities.client_name_fault(format_args!("the {} of {}", naming.what, naming.route))
+        }
+        TemplateValueSource::Jwt(claim) => {
+            let what = format!("the {} of {}", naming.what, naming.route);
+            naming.identities.claim_fault(&what, claim).or_else(|| listed_claim_fault(&what, claim))
+        }
         _ => None,
     }
+}
+
+/// A claim that is one item of a list, or every item.
+pub(super) fn listed_claim_fault(what: &str, claim: &JsonPointer) -> Option<Diagnostic> {
+    let is_listed = claim.is_list() || claim.items().next().is_some() || claim.foreign_wildcard().is_some();
+    let message = format!("{what} takes the claim `{claim}`, which leads into a list");
+    let remedy = "take a claim with one value, such as `jwt:/sub`";
+    is_listed.then(|| Diagnostic::new(DiagnosticCode::BadClaim, message).with_remedy(remedy))
 }
 
 /// A variable that has several values where the template makes one text.
@@ -325,11 +356,39 @@ fn list_fault(naming: &TemplateContext, variable: &TemplateVariable) -> Option<D
     Some(Diagnostic::new(DiagnosticCode::ListUnfit, message).with_remedy(remedy))
 }
 
-/// The second list of a key.
-fn second_list_fault(naming: &TemplateContext) -> Diagnostic {
+/// A filter that says what a comma means, where it does not: elsewhere a comma has one meaning.
+fn comma_fault(naming: &TemplateContext, variable: &TemplateVariable) -> Option<Diagnostic> {
+    let declaring: Vec<_> = variable.filters.iter().filter(|filter| filter.commas().is_some()).collect();
+    let filter = match (&*declaring, &variable.source) {
+        ([], _) | ([_], TemplateValueSource::QueryList(_) | TemplateValueSource::FormList(_)) => return None,
+        ([.., last], _) => last,
+    };
     let TemplateContext { what, route, .. } = naming;
-    let message = format!("the {what} of {route} has two lists: which items belong together is not known");
-    let remedy = "write a key for each list, in `keys`: a request then takes the keys of all items of both";
+    let message = format!("`{filter}` of the {what} of {route} has no effect");
+    let remedy = "leave it out: it says what a comma means in a parameter that may be there several times, `{query.sku* | split(',')}` or `{query.sku* | whole}`";
+    Some(Diagnostic::new(DiagnosticCode::NoEffect, message).with_remedy(remedy))
+}
+
+/// A list beside another one in a key. Values of one list belong together by their item.
+fn other_list_fault(
+    naming: &TemplateContext,
+    first: &TemplateVariable,
+    other: &TemplateVariable,
+) -> Diagnostic {
+    let TemplateContext { what, route, .. } = naming;
+    let message = format!(
+        "the {what} of {route} has two lists, `{{{}}}` and `{{{}}}`: which of their items belong together is not known",
+        first.source, other.source
+    );
+    let remedy = match (first.pointer(), other.pointer()) {
+        (Some(first), Some(_)) => format!(
+            "take both values of an item of one list, `{}/...`, or write a key for each list, in `keys`",
+            format_steps(first.steps_to_items())
+        ),
+        _ => {
+            "write a key for each list, in `keys`: a request then takes the keys of all items of both".into()
+        }
+    };
     Diagnostic::new(DiagnosticCode::ListUnfit, message).with_remedy(remedy)
 }
 
@@ -346,8 +405,12 @@ fn credential_name(source: &TemplateValueSource) -> Option<&str> {
         | TemplateValueSource::QueryList(name)
         | TemplateValueSource::Form(name)
         | TemplateValueSource::FormList(name) => (&**name, &CREDENTIALS[..]),
-        TemplateValueSource::Body(pointer) => (pointer.last()?, &CREDENTIALS[..]),
-        TemplateValueSource::Path(_) | TemplateValueSource::Host => return None,
+        TemplateValueSource::Body(pointer) => (pointer.last_json_member()?, &CREDENTIALS[..]),
+        // A claim is what an issuer says of a client, and no secret.
+        TemplateValueSource::Path(_)
+        | TemplateValueSource::Host
+        | TemplateValueSource::ClientName
+        | TemplateValueSource::Jwt(_) => return None,
     };
     let plain = name.to_ascii_lowercase().replace('-', "_");
     known.contains(&&*plain).then_some(name)

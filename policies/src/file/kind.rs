@@ -9,7 +9,7 @@ use crate::diagnostics::{Diagnostic, DiagnosticCode, SourceSpan};
 
 /// Which process a file is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PolicyFileKind {
+pub enum PolicyProcessKind {
     Gateway,
     Guard,
 }
@@ -22,23 +22,23 @@ const GUARD: [&str; 4] = ["store", "filter", "upstream", "listener"];
 
 /// A guard's file has a field that only guards have, and no field that only gateways have. Every other file is a
 /// gateway's.
-pub(super) fn detect(root: &YamlNode) -> PolicyFileKind {
+pub(super) fn detect(root: &YamlNode) -> PolicyProcessKind {
     match (first_place(root, &GUARD), first_place(root, &GATEWAY)) {
-        (Some(_), None) => PolicyFileKind::Guard,
-        _ => PolicyFileKind::Gateway,
+        (Some(_), None) => PolicyProcessKind::Guard,
+        _ => PolicyProcessKind::Gateway,
     }
 }
 
 /// False for a file of the other kind. All its fields would be unknown, so nothing else is reported.
-pub(super) fn reject_other_kind(root: &YamlNode, kind: PolicyFileKind, faults: &Diagnostics) -> bool {
+pub(super) fn reject_other_kind(root: &YamlNode, kind: PolicyProcessKind, faults: &Diagnostics) -> bool {
     let (own, others, message, remedy) = match kind {
-        PolicyFileKind::Gateway => (
+        PolicyProcessKind::Gateway => (
             &GATEWAY[..],
             &GUARD[..],
             "this is the file of a guard, not the policy of a gateway",
             "start it with `fencegate guard -c FILE`",
         ),
-        PolicyFileKind::Guard => (
+        PolicyProcessKind::Guard => (
             &GUARD[..],
             &GATEWAY[..],
             "this is the policy of a gateway, not the file of a guard",

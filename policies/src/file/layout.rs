@@ -43,7 +43,7 @@ impl<'n> PartialLayout<'n> {
         naming: &TemplateContext,
         keys: Option<&[KeyTemplate]>,
     ) -> Option<LockPlacement> {
-        if let (Some(layout), Some(field)) = (self.foreign_layout(), set_field(fence, keys)) {
+        if let (Some(layout), Some(field)) = (self.foreign_layout(), multi_key_field(fence, keys)) {
             let message = format!("a set of keys cannot be taken with `layout: {}`", layout.as_str());
             let fault = Diagnostic::new(DiagnosticCode::NotInLayout, message);
             let remedy = "write one `key`: a program that takes such locks one after the other could wait for the set, \
@@ -74,7 +74,7 @@ impl<'n> PartialLayout<'n> {
             return None;
         };
         let [key] = keys? else { return None };
-        if key.list().is_some() {
+        if key.has_list() {
             let message = format!("a set of keys cannot be taken with `layout: {}`", layout.as_str());
             let fault = Diagnostic::new(DiagnosticCode::NotInLayout, message);
             fence.report("key", fault.with_remedy("name one resource, or leave `layout` out"));
@@ -99,11 +99,11 @@ impl<'n> PartialLayout<'n> {
 }
 
 /// The field by which a request may have several keys.
-fn set_field(fence: &mut MappingReader, keys: Option<&[KeyTemplate]>) -> Option<&'static str> {
+fn multi_key_field(fence: &mut MappingReader, keys: Option<&[KeyTemplate]>) -> Option<&'static str> {
     if fence.is_present("keys") {
         return Some("keys");
     }
-    keys.unwrap_or_default().iter().any(|key| key.list().is_some()).then_some("key")
+    keys.unwrap_or_default().iter().any(|key| key.has_list()).then_some("key")
 }
 
 fn malformed_diagnostic(naming: &TemplateContext, path: &YamlScalar, bad: ParseLockPathError) -> Diagnostic {

@@ -23,7 +23,7 @@ pub(super) fn check_lease_use(block: &mut MappingReader, fence: &FenceRule, leve
             "its locks lie where other programs have theirs, and a lease is a lock of our own",
             "leave `lease` or `layout` out",
         )
-    } else if level.is_some_and(|level| level.delay().is_some()) {
+    } else if level.is_some_and(|level| level.handover_delay().is_some()) {
         (
             "its upstream has `fencing: delay`, and a lease that is handed on waits for no delay",
             "leave `lease` out, or put a guard beside the service",

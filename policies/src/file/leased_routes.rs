@@ -5,7 +5,7 @@ use super::{diagnostics::Diagnostics, fence::ParsedFence, leases::ParsedLeases};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     key::{GlobRelation, KeyTemplate},
-    plan::{FencingLevel, LeasePlan, LeasePolicy, LeasePrincipal, LockPlacement},
+    plan::{FencingLevel, LeaseGrantSettings, LeasePolicy, LeasePrincipal, LockPlacement},
 };
 
 /// A fenced route: its name, its fence, and the level of its upstream.
@@ -44,7 +44,7 @@ fn report_no_grants((name, fenced, _): &LeasableRoute, faults: &Diagnostics) {
 }
 
 /// Reports a route that requires a lease of keys that no principal may hold.
-fn report_no_principal((name, fenced, _): &LeasableRoute, leases: &LeasePlan, faults: &Diagnostics) {
+fn report_no_principal((name, fenced, _): &LeasableRoute, leases: &LeaseGrantSettings, faults: &Diagnostics) {
     if fenced.fence.lease != LeasePolicy::Required {
         return;
     }
@@ -60,8 +60,12 @@ fn report_no_principal((name, fenced, _): &LeasableRoute, leases: &LeasePlan, fa
 
 /// Reports a principal that may hold keys that a route locks elsewhere. A lease takes the native lock of its key and
 /// waits for no delay.
-fn report_other_lock((name, fenced, level): &LeasableRoute, leases: &LeasePlan, faults: &Diagnostics) {
-    let delayed = level.is_some_and(|level| level.delay().is_some());
+fn report_other_lock(
+    (name, fenced, level): &LeasableRoute,
+    leases: &LeaseGrantSettings,
+    faults: &Diagnostics,
+) {
+    let delayed = level.is_some_and(|level| level.handover_delay().is_some());
     let elsewhere = |placing: &LockPlacement| delayed || placing.layout().foreign_layout().is_some();
     let unlike = fenced.fence.locks().filter(|(_, placing)| elsewhere(placing));
     let both = unlike.flat_map(|(key, _)| leases.principals.iter().map(move |principal| (key, principal)));

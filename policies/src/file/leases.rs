@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{mapping::MappingReader, principals, scalar};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
-    plan::{LeasePlan, ListenerSettings},
+    plan::{LeaseGrantSettings, ListenerSettings},
 };
 
 /// The leases of a file.
@@ -14,11 +14,11 @@ pub(super) enum ParsedLeases {
     Absent,
     /// The file has `leases` with a mistake, which a fault has reported.
     Invalid,
-    Leases(LeasePlan),
+    Leases(LeaseGrantSettings),
 }
 
 impl ParsedLeases {
-    pub(super) fn into_leases(self) -> Option<LeasePlan> {
+    pub(super) fn into_leases(self) -> Option<LeaseGrantSettings> {
         match self {
             Self::Absent | Self::Invalid => None,
             Self::Leases(leases) => Some(leases),
@@ -34,21 +34,21 @@ pub(super) fn leases(file: &mut MappingReader, listener: Option<&ListenerSetting
     }
     let read = file.read_inner("leases", |block| {
         let ttl = LeaseTtlBounds::read(block);
-        let max_age = block.value("max_age", scalar::keep).unwrap_or(LeasePlan::MAX_AGE);
+        let max_age = block.value("max_age", scalar::keep).unwrap_or(LeaseGrantSettings::MAX_AGE);
         check_order(block, "max_ttl", ttl.max, "max_age", max_age, "no lease gets that old");
-        let max_wait = block.value("max_wait", scalar::duration).unwrap_or(LeasePlan::MAX_WAIT);
-        let most = block.value("most", scalar::limit).unwrap_or(LeasePlan::MOST);
+        let max_wait = block.value("max_wait", scalar::duration).unwrap_or(LeaseGrantSettings::MAX_WAIT);
+        let most = block.value("most", scalar::limit).unwrap_or(LeaseGrantSettings::MOST);
         let per_principal = block.value("per_principal", scalar::limit);
         let principals = principals::principals(block);
         principals::check_credentials(block, principals.as_deref().unwrap_or_default(), listener);
-        Some(LeasePlan {
+        Some(LeaseGrantSettings {
             min_ttl: ttl.min,
             max_ttl: ttl.max,
             default_ttl: ttl.usual,
             max_wait,
             max_age,
             most,
-            per_principal: per_principal.unwrap_or(LeasePlan::PER_PRINCIPAL.min(most)),
+            per_principal: per_principal.unwrap_or(LeaseGrantSettings::PER_PRINCIPAL.min(most)),
             principals: principals?.into_iter().map(|written| written.principal).collect(),
         })
     });
@@ -64,8 +64,8 @@ struct LeaseTtlBounds {
 
 impl LeaseTtlBounds {
     fn read(block: &mut MappingReader) -> Self {
-        let min = block.value("min_ttl", scalar::time_limit).unwrap_or(LeasePlan::MIN_TTL);
-        let max = block.value("max_ttl", scalar::time_limit).unwrap_or(LeasePlan::MAX_TTL);
+        let min = block.value("min_ttl", scalar::time_limit).unwrap_or(LeaseGrantSettings::MIN_TTL);
+        let max = block.value("max_ttl", scalar::time_limit).unwrap_or(LeaseGrantSettings::MAX_TTL);
         let usual = block.value("default_ttl", scalar::time_limit);
         check_order(block, "min_ttl", min, "max_ttl", max, "no lease can be asked for");
         if let Some(usual) = usual {
@@ -75,7 +75,7 @@ impl LeaseTtlBounds {
         }
         // For bad bounds a fault was reported already.
         let within = |ttl: Duration| ttl.min(max).max(min);
-        Self { min, usual: usual.unwrap_or_else(|| within(LeasePlan::TTL)), max }
+        Self { min, usual: usual.unwrap_or_else(|| within(LeaseGrantSettings::TTL)), max }
     }
 }
 

@@ -9,8 +9,8 @@ use crate::{
     diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
     host::{HostMatcher, HostPattern},
     plan::{
-        ListenerLimits, ListenerProtocols, ListenerSettings, ListenerTimeouts, ProxyProtocol, Upstream,
-        buffer_limits,
+        ListenerLimits, ListenerProtocols, ListenerSettings, ListenerTimeouts, ListenerTls, ProxyProtocol,
+        Upstream, buffer_limits,
     },
     trusted_proxies::{self, TrustedProxies},
 };
@@ -33,7 +33,7 @@ pub(super) fn listener(policy: &mut MappingReader) -> Option<ParsedListener> {
         let name = scalar::name(&key.text).map_err(|fault| faults.push(fault.at(key.place))).ok();
         let what = format!("listener `{}`", key.text);
         MappingReader::read(Some(node), what, key.place, faults, |block| {
-            parse_listener(block, name, TrustedProxies::default())
+            parse_listener(block, name, TrustedProxies::default(), served_tls::tls_with_client_names)
         })?
     });
     let first = listeners.next().flatten();
@@ -62,7 +62,7 @@ pub(super) fn single_listener(file: &mut MappingReader, name: &str) -> Option<Pa
     file.is_present("listener")
         .then(|| {
             file.read_inner("listener", |block| {
-                parse_listener(block, Some(name.into()), TrustedProxies::trust_all())
+                parse_listener(block, Some(name.into()), TrustedProxies::trust_all(), served_tls::tls)
             })
         })
         .flatten()?
@@ -72,10 +72,11 @@ fn parse_listener(
     block: &mut MappingReader,
     name: Option<String>,
     speaking: TrustedProxies,
+    tls: fn(&mut MappingReader) -> Option<ListenerTls>,
 ) -> Option<ParsedListener> {
     let address = bind(block);
     let protocols = protocols(block);
-    let tls = served_tls::tls(block);
+    let tls = tls(block);
     let limits = block.read_inner("limits", |block| (limits(block), block.place_of("buffered")));
     let (limits, memory) = limits.unzip();
     let timeouts = block.read_inner("timeouts", |block| {

@@ -15,12 +15,12 @@ pub(super) struct ConfiguredListener {
     /// Its field in the file.
     pub(super) field: &'static str,
     pub(super) address: SocketAddr,
-    pub(super) at: AddressOrigin,
+    pub(super) at: ListenerAddressOrigin,
 }
 
 /// Where a fault of a listener's address is shown.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum AddressOrigin {
+pub(super) enum ListenerAddressOrigin {
     Written(SourceSpan),
     /// The file does not write the address: it is the default.
     Default,
@@ -28,7 +28,7 @@ pub(super) enum AddressOrigin {
 
 impl ConfiguredListener {
     /// The public listener, named by its field. `None` for a unix socket, which has no port to share.
-    pub(super) fn for_public(
+    pub(super) fn public_listener(
         file: &mut MappingReader,
         field: &'static str,
         address: &BindAddress,
@@ -38,7 +38,7 @@ impl ConfiguredListener {
             what: format!("`{field}`"),
             field,
             address,
-            at: AddressOrigin::Written(file.place_of(field)),
+            at: ListenerAddressOrigin::Written(file.place_of(field)),
         })
     }
 
@@ -71,15 +71,17 @@ fn clash_diagnostic(early: &ConfiguredListener, late: &ConfiguredListener) -> Di
         )
     };
     match (early.at, late.at) {
-        (AddressOrigin::Written(_), AddressOrigin::Written(place)) => {
+        (ListenerAddressOrigin::Written(_), ListenerAddressOrigin::Written(place)) => {
             fault.at(place).with_remedy(format!("give {} a port of its own", late.what))
         }
-        (AddressOrigin::Default, AddressOrigin::Written(place)) => {
+        (ListenerAddressOrigin::Default, ListenerAddressOrigin::Written(place)) => {
             fault.at(place).with_remedy(unwritten(early))
         }
-        (AddressOrigin::Written(place), AddressOrigin::Default) => {
+        (ListenerAddressOrigin::Written(place), ListenerAddressOrigin::Default) => {
             fault.at(place).with_remedy(unwritten(late))
         }
-        (AddressOrigin::Default, AddressOrigin::Default) => fault.with_remedy(unwritten(late)),
+        (ListenerAddressOrigin::Default, ListenerAddressOrigin::Default) => {
+            fault.with_remedy(unwritten(late))
+        }
     }
 }

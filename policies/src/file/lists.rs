@@ -4,17 +4,17 @@ use super::{mapping::MappingReader, scalar};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     key::{KeyTemplate, ResourceKey},
-    plan::{EmptyListPolicy, FenceMigrationSource, FenceRule, FencingLevel, LeasePolicy},
+    plan::{EmptyListPolicy, FenceRule, FencingLevel, FormerLock, LeasePolicy},
 };
 
 const MAX_KEYS: &str = "max_keys";
 const EMPTY: &str = "empty";
 
 pub(super) fn parse_max_keys(fence: &mut MappingReader) -> usize {
-    fence.value(MAX_KEYS, max_keys).unwrap_or(FenceRule::MAX_KEYS)
+    fence.value(MAX_KEYS, parse_keys_per_request).unwrap_or(FenceRule::MAX_KEYS)
 }
 
-fn max_keys(text: &str) -> Result<usize, Diagnostic> {
+fn parse_keys_per_request(text: &str) -> Result<usize, Diagnostic> {
     match scalar::limit(text)? {
         most if most > ResourceKey::MOST_IN_SET => {
             let remedy = format!("there may be up to {}", ResourceKey::MOST_IN_SET);
@@ -31,7 +31,7 @@ pub(super) fn parse_empty(fence: &mut MappingReader) -> EmptyListPolicy {
 /// The parts of a fence that lists can contradict.
 pub(super) struct ListParseContext<'f> {
     pub(super) keys: Option<&'f [KeyTemplate]>,
-    pub(super) former: Option<&'f FenceMigrationSource>,
+    pub(super) former: Option<&'f FormerLock>,
     pub(super) max_keys: usize,
     pub(super) empty: EmptyListPolicy,
     pub(super) level: Option<FencingLevel>,
@@ -42,7 +42,7 @@ pub(super) struct ListParseContext<'f> {
 pub(super) fn check_lists(fence: &mut MappingReader, beside: &ListParseContext) {
     let Some(keys) = beside.keys else { return };
     let former = beside.former.map(|former| &former.key);
-    let has_list = keys.iter().chain(former).any(|key| key.list().is_some());
+    let has_list = keys.iter().chain(former).any(|key| key.has_list());
     for field in [MAX_KEYS, EMPTY] {
         let has_effect = has_list || field == MAX_KEYS && keys.len() > 1;
         if fence.is_present(field) && !has_effect {
@@ -52,9 +52,9 @@ pub(super) fn check_lists(fence: &mut MappingReader, beside: &ListParseContext) 
         }
     }
     if let Some(former) = former {
-        let own_list = keys.iter().any(|key| key.list().is_some());
+        let own_list = keys.iter().any(|key| key.has_list());
         let most = if own_list { beside.max_keys } else { keys.len() }
-            + if former.list().is_some() { beside.max_keys } else { 1 };
+            + if former.has_list() { beside.max_keys } else { 1 };
         if most > ResourceKey::MOST_IN_SET {
             let message = format!("with `migrate_from` it is a set of up to {most} keys, which is too large");
             let field = if own_list && fence.is_present(MAX_KEYS) { MAX_KEYS } else { "migrate_from" };
@@ -62,7 +62,7 @@ pub(super) fn check_lists(fence: &mut MappingReader, beside: &ListParseContext) 
             fence.report(field, Diagnostic::new(DiagnosticCode::TooManyKeys, message).with_remedy(remedy));
         }
     }
-    if beside.empty == EmptyListPolicy::Pass && keys.iter().all(|key| key.list().is_some()) {
+    if beside.empty == EmptyListPolicy::Pass && keys.iter().all(|key| key.has_list()) {
         check_empty_pass(fence, beside);
     }
 }

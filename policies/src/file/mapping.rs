@@ -303,7 +303,7 @@ impl<'n> MappingReader<'n> {
     }
 
     /// The name of this mapping in messages.
-    pub(super) fn name(&self) -> &str {
+    pub(super) fn mapping_name(&self) -> &str {
         &self.what
     }
 

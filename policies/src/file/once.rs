@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
-    key::KeyTemplate,
+    key::{KeyTemplate, TemplateValueSource},
     plan::{
         Enforcement, FencingLevel, IdempotencyRule, IdempotencyStore, LockModeRule, OperationEndStatus,
         OperationQuota,
@@ -53,6 +53,7 @@ fn parse_once_rule(
     let whose = block.is_present("principal");
     let principal =
         template(block, "principal", &TemplateContext { what: TemplateKind::Principal, ..*naming });
+    warn_chosen_principal(block, principal.as_ref(), naming);
     let scope = block.value("scope", scalar::name);
     let required = block.keyword("required", &[("true", true), ("false", false)]);
     let keep = block.value("keep", scalar::keep);
@@ -143,6 +144,28 @@ fn resolve_store(
     };
     block.report("store", Diagnostic::new(DiagnosticCode::OnceStore, message).with_remedy(remedy));
     None
+}
+
+/// A client that chooses its principal can use the names of another one first, and learns what became of its operations.
+fn warn_chosen_principal(
+    block: &mut MappingReader,
+    principal: Option<&KeyTemplate>,
+    naming: &TemplateContext,
+) {
+    let Some(verified) = naming.identities.verified_variable() else { return };
+    let mut sources =
+        principal.into_iter().flat_map(KeyTemplate::variables).map(|variable| &variable.source).peekable();
+    if sources.peek().is_some() && !sources.any(TemplateValueSource::is_verified) {
+        let message = format!(
+            "the principal of {} is whoever a client says it is, and it is verified here who that is",
+            naming.route
+        );
+        let remedy = format!("write `{verified}`, unless a proxy before the gateway has verified this value");
+        block.report(
+            "principal",
+            Diagnostic::new(DiagnosticCode::ChosenPrincipal, message).with_remedy(remedy),
+        );
+    }
 }
 
 fn check_constant(block: &mut MappingReader, key: Option<&KeyTemplate>, naming: &TemplateContext) {

@@ -16,7 +16,7 @@ pub(super) fn exactly_one(
     let listed = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>();
     match *present {
         [] => {
-            let message = format!("{} has none of {}", block.name(), listed(names).join(", "));
+            let message = format!("{} has none of {}", block.mapping_name(), listed(names).join(", "));
             // For a field that is absent the fault is shown at the mapping.
             block.report(
                 names[0],
@@ -26,8 +26,11 @@ pub(super) fn exactly_one(
         }
         [one] => Some(one),
         [first, second, ..] => {
-            let message =
-                format!("{} has {}: only one can be meant", block.name(), listed(&present).join(" and "));
+            let message = format!(
+                "{} has {}: only one can be meant",
+                block.mapping_name(),
+                listed(&present).join(" and ")
+            );
             block.report(
                 second,
                 Diagnostic::new(DiagnosticCode::OnlyOne, message).with_remedy("leave all but one out"),

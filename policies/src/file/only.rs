@@ -17,7 +17,7 @@ const FIELD: &str = "only";
 /// A list and the named parts of each of its items: the names before the number, and those after it.
 type ListLocation<'t> = (&'t [PointerStep], &'t [PointerStep]);
 
-pub(super) fn parse_only(fence: &mut MappingReader) -> Option<usize> {
+pub(super) fn parse_max_list_items(fence: &mut MappingReader) -> Option<usize> {
     fence.value(FIELD, scalar::limit)
 }
 
@@ -37,7 +37,7 @@ pub(super) fn partial_list_fault(
         return Some(Diagnostic::new(DiagnosticCode::PartOfList, message).with_remedy(remedy));
     }
     let pointer = variable.pointer()?;
-    if let Some(name) = pointer.foreign_name() {
+    if let Some(name) = pointer.foreign_wildcard() {
         let message = format!("{what} names a member that is called `{name}`, not each item of a list");
         let remedy = format!(
             "write `*` for each item of a list, `{{body:/items/*/sku}}`; a member with such a name stands in quotes: `/\"{name}\"`"

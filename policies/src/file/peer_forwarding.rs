@@ -4,7 +4,7 @@
 use super::mapping::MappingReader;
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
-    plan::{Enforcement, FenceRule, HoldPolicy, LockModeRule, LockPlacement, PeerForwardPolicy},
+    plan::{Enforcement, FenceRule, LockModeRule, LockPlacement, LockReusePolicy, PeerForwardPolicy},
 };
 
 /// The `forward` of `block` itself. `reached`: the file has a peer listener.
@@ -58,7 +58,7 @@ fn no_forward_reason(fence: &FenceRule) -> Option<(&'static str, &'static str)> 
         let remedy = "leave it out: readers at several gateways hold the key at the same time";
         return Some(("with `mode: shared`", remedy));
     }
-    if fence.hold == HoldPolicy::Strict {
+    if fence.hold == LockReusePolicy::Strict {
         let remedy =
             "leave it out, or write `hold: {mode: cached}`: else no gateway keeps the key after its request";
         return Some(("with a `hold` that is `strict`", remedy));

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::{
-    listener_conflicts::{AddressOrigin, ConfiguredListener},
+    listener_conflicts::{ConfiguredListener, ListenerAddressOrigin},
     mapping::MappingReader,
     scalar,
 };
@@ -28,7 +28,7 @@ impl ParsedPeerListener {
             what: "the peer listener".into(),
             field: "peer",
             address,
-            at: AddressOrigin::Written(place),
+            at: ListenerAddressOrigin::Written(place),
         })
     }
 }

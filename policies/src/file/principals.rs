@@ -23,7 +23,7 @@ pub(super) struct ParsedPrincipal {
 
 /// The credentials and names of the principals above this one.
 #[derive(Default)]
-struct SeenPrincipals {
+struct DuplicatePrincipalCheck {
     names: HashSet<String>,
     /// The credential of each principal, and its name.
     shown: HashMap<PrincipalCredential, String>,
@@ -44,7 +44,7 @@ pub(super) fn principals(leases: &mut MappingReader) -> Option<Vec<ParsedPrincip
         leases.report("principals", fault.with_remedy(remedy));
         return None;
     }
-    let mut taken = SeenPrincipals::default();
+    let mut taken = DuplicatePrincipalCheck::default();
     let read = |node: &YamlNode| {
         MappingReader::read(Some(node), "a principal", node.place, faults, |block| {
             principal(block, &mut taken)
@@ -55,7 +55,7 @@ pub(super) fn principals(leases: &mut MappingReader) -> Option<Vec<ParsedPrincip
     principals.into_iter().collect()
 }
 
-fn principal(block: &mut MappingReader, taken: &mut SeenPrincipals) -> Option<ParsedPrincipal> {
+fn principal(block: &mut MappingReader, taken: &mut DuplicatePrincipalCheck) -> Option<ParsedPrincipal> {
     block.require("name", "name: batch");
     let name = block.value("name", scalar::name);
     if let Some(name) = &name
@@ -108,7 +108,7 @@ fn check_duplicate(
     field: &'static str,
     shows: &PrincipalCredential,
     name: &str,
-    taken: &mut SeenPrincipals,
+    taken: &mut DuplicatePrincipalCheck,
 ) {
     let compared = match shows {
         PrincipalCredential::Bearer(file) => PrincipalCredential::Bearer(file.clone()),

@@ -5,18 +5,18 @@ use std::time::Duration;
 use super::{mapping::MappingReader, scalar};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
-    plan::{LateDispatchPolicy, OutcomeProbeSettings},
+    plan::{NotAfterEnforcement, OutcomeProbeSettings},
 };
 
 /// `expiry`: whether a late request is refused, so that nothing starts after an answer to a probe that was sent in
 /// time.
-pub(super) fn probe(block: &mut MappingReader, expiry: LateDispatchPolicy) -> Option<OutcomeProbeSettings> {
+pub(super) fn probe(block: &mut MappingReader, expiry: NotAfterEnforcement) -> Option<OutcomeProbeSettings> {
     block.require("path", "path: \"/operations/{operation}\"");
     let path = block.value("path", path);
     let mut statuses = |name| {
         // Where some statuses are bad, reading goes on without them.
         let present = block.is_present(name);
-        let read = block.values(name, status);
+        let read = block.values(name, parse_probe_status);
         (read.is_some() || !present).then(|| read.unwrap_or_default())
     };
     let done = statuses("done");
@@ -25,19 +25,19 @@ pub(super) fn probe(block: &mut MappingReader, expiry: LateDispatchPolicy) -> Op
     let timeout = block.value("timeout", scalar::time_limit).unwrap_or(Duration::from_secs(3));
     let done = done?;
     let not_done = not_done?;
-    report_undecided(block, &done, &not_done);
-    if !closes && expiry == LateDispatchPolicy::Ignored && !not_done.is_empty() {
+    check_probe_statuses(block, &done, &not_done);
+    if !closes && expiry == NotAfterEnforcement::Ignored && !not_done.is_empty() {
         report_uncertain(block);
     }
     Some(OutcomeProbeSettings { path: path?, done, not_done, closes, timeout })
 }
 
 /// A server error does not show the state of the operation, so it cannot decide.
-fn status(text: &str) -> Result<u16, Diagnostic> {
+fn parse_probe_status(text: &str) -> Result<u16, Diagnostic> {
     scalar::status(text, 200..=499, "a status from 200 to 499 can say what became of an operation")
 }
 
-fn report_undecided(block: &mut MappingReader, done: &[u16], not_done: &[u16]) {
+fn check_probe_statuses(block: &mut MappingReader, done: &[u16], not_done: &[u16]) {
     if done.is_empty() && not_done.is_empty() {
         let fault = Diagnostic::new(DiagnosticCode::BadProbe, "no answer to the probe would decide anything");
         block.report(

@@ -3,16 +3,18 @@
 use std::{collections::HashSet, ops::Range, sync::Arc};
 
 use super::{
+    access,
     body_conditions::{self, RouteByBody},
     bypass::{self, LockCoverage, RouteLockCoverage},
     conditions, delay_conflicts,
     fence::{self, FenceDefaults, ParsedFence},
     hold_conflicts,
+    identities::VerifiedIdentities,
     key::{TemplateContext, TemplateKind},
     layout_conflicts,
     mapping::MappingReader,
     permit_conflicts, scalar,
-    suffixes::{self, SuffixedRoute},
+    suffixes::{self, KeyedRoute},
     unreachable_routes::{self, RoutePattern},
     upstream::ParsedUpstreams,
     yaml::{YamlNode, YamlNodeValue},
@@ -22,8 +24,8 @@ use crate::{
     header_name::is_token,
     path::{PathTemplate, is_name},
     plan::{
-        FenceRule, FencingLevel, LargeBodyPolicy, LeasePolicy, LockModeRule, LockPlacement, MatchConditions,
-        ReservedHeaderNames, Route, RouteId, UpstreamId,
+        AccessRule, FenceRule, FencingLevel, LargeBodyPolicy, LeasePolicy, LockModeRule, LockPlacement,
+        MatchConditions, ReservedHeaderNames, Route, RouteId, UpstreamId,
     },
 };
 
@@ -34,7 +36,10 @@ pub(super) struct ParsedRoute {
     matching: Option<ParsedMatch>,
     /// `Some(None)` for `fence: none`.
     fence: Option<Option<ParsedFence>>,
+    allow: Option<Vec<AccessRule>>,
     upgrade: Vec<String>,
+    /// The fields of its upstream have claims in them.
+    tells_claims: bool,
 }
 
 struct ParsedMatch {
@@ -49,6 +54,11 @@ struct ParsedMatch {
 impl ParsedRoute {
     pub(super) fn into_route(self, id: RouteId) -> Option<Route> {
         let ParsedMatch { methods, path, conditions, .. } = self.matching?;
+        let fence = self.fence?.map(|fenced| fenced.fence);
+        let allow = self.allow?;
+        let reads_token = self.tells_claims
+            || fence.as_ref().is_some_and(|fence| fence.claims().next().is_some())
+            || allow.iter().any(|rule| !rule.claims.is_empty());
         Some(Route {
             id,
             name: self.name?,
@@ -56,7 +66,9 @@ impl ParsedRoute {
             methods: methods?,
             path: path?,
             conditions: conditions?,
-            fence: self.fence?.map(|fenced| fenced.fence),
+            reads_token,
+            fence,
+            allow,
             upgrade: self.upgrade,
         })
     }
@@ -71,6 +83,11 @@ impl ParsedRoute {
             conditions: conditions.as_ref()?,
             place: *place,
         })
+    }
+
+    /// The upstream of a route with an `allow`.
+    pub(super) fn restricted_upstream(&self) -> Option<UpstreamId> {
+        self.upstream.filter(|_| self.allow.as_ref().is_some_and(|rules| !rules.is_empty()))
     }
 
     /// The route as an access to its upstream; `None` where a part of it is bad.
@@ -90,11 +107,11 @@ impl ParsedRoute {
     }
 
     /// The route with the keys of its fence; `None` where a part of it is bad.
-    fn suffixed_route(&self, upstreams: &ParsedUpstreams) -> Option<SuffixedRoute<'_>> {
+    fn keyed_route(&self, upstreams: &ParsedUpstreams) -> Option<KeyedRoute<'_>> {
         let RoutePattern { name, path, place, .. } = self.pattern()?;
         let service = upstreams.service(self.upstream?);
         let keys = self.parsed_fence().map_or(&[][..], |(_, fenced)| &fenced.fence.keys);
-        Some(SuffixedRoute { name, path, place, service, keys })
+        Some(KeyedRoute { name, path, place, service, keys })
     }
 
     /// The route, where it is fenced and chosen by the body; `None` also where a part of it is bad.
@@ -138,6 +155,7 @@ pub(super) fn routes(
     policy: &mut MappingReader,
     upstreams: &ParsedUpstreams,
     defaults: &FenceDefaults,
+    identities: VerifiedIdentities,
 ) -> Vec<ParsedRoute> {
     let faults = policy.faults();
     let reserved = upstreams.reserved_fields();
@@ -148,12 +166,13 @@ pub(super) fn routes(
             let upstream = upstreams.named(block, "upstream");
             let matching = parse_match(block, &reserved);
             let path = matching.as_ref().and_then(|matching| matching.path.as_ref());
-            let route = block.name().to_owned();
+            let route = block.mapping_name().to_owned();
             let naming = TemplateContext {
                 what: TemplateKind::Key,
                 route: &route,
                 path,
                 reserved: &reserved,
+                identities,
                 only: None,
                 max_keys: FenceRule::MAX_KEYS,
             };
@@ -169,9 +188,11 @@ pub(super) fn routes(
                 upstream.and_then(|id| upstreams.no_tunnel_reason(id))
             };
             let upgrade = parse_upgrade_protocols(block, reason);
-            ParsedRoute { name, upstream, matching, fence, upgrade }
+            let allow = access::allow(block, &route, identities);
+            let tells_claims = upstream.is_some_and(|id| upstreams.tells_claims(id));
+            ParsedRoute { name, upstream, matching, fence, allow, upgrade, tells_claims }
         };
-        MappingReader::read(Some(node), display_title(node), node.place, faults, read)
+        MappingReader::read(Some(node), route_title(node), node.place, faults, read)
     };
     let routes: Vec<ParsedRoute> =
         policy.list("routes").unwrap_or_default().iter().filter_map(read).collect();
@@ -183,7 +204,7 @@ pub(super) fn routes(
     bypass::check_lock_bypasses(&ways.collect::<Vec<_>>(), faults);
     let by_body = routes.iter().filter_map(ParsedRoute::by_body);
     by_body.for_each(|route| body_conditions::check_fence(&route, faults));
-    let suffixed = routes.iter().filter_map(|route| route.suffixed_route(upstreams));
+    let suffixed = routes.iter().filter_map(|route| route.keyed_route(upstreams));
     suffixes::check_suffixes(&suffixed.collect::<Vec<_>>(), faults);
     hold_conflicts::check_hold_conflicts(
         &routes.iter().filter_map(ParsedRoute::parsed_fence).collect::<Vec<_>>(),
@@ -195,7 +216,7 @@ pub(super) fn routes(
     permit_conflicts::check_permit_conflicts(&fenced, faults);
     let delayed = routes.iter().filter_map(|route| {
         let (name, fenced) = route.parsed_fence()?;
-        Some((name, fenced, upstreams.level(route.upstream?)?.delay()))
+        Some((name, fenced, upstreams.level(route.upstream?)?.handover_delay()))
     });
     delay_conflicts::check_delay_conflicts(&delayed.collect::<Vec<_>>(), faults);
     hold_conflicts::check_scopes(lead.map(|((name, fenced), upstream)| (name, fenced, upstream)), faults);
@@ -204,7 +225,7 @@ pub(super) fn routes(
 
 /// The protocols to which requests may switch. `in_vain`: why no request of this route can.
 fn parse_upgrade_protocols(route: &mut MappingReader, in_vain: Option<&str>) -> Vec<String> {
-    let protocols = route.values("upgrade", protocol).unwrap_or_default();
+    let protocols = route.values("upgrade", parse_upgrade_protocol).unwrap_or_default();
     if let Some(reason) = in_vain
         && !protocols.is_empty()
     {
@@ -218,7 +239,7 @@ fn parse_upgrade_protocols(route: &mut MappingReader, in_vain: Option<&str>) -> 
 }
 
 /// A protocol as `Upgrade` names it; an upgrade to HTTP/2 no longer exists (RFC 9113, 3.1).
-fn protocol(text: &str) -> Result<String, Diagnostic> {
+fn parse_upgrade_protocol(text: &str) -> Result<String, Diagnostic> {
     if is_token(text) && !["h2c", "h2"].contains(&text.to_ascii_lowercase().as_str()) {
         return Ok(text.to_ascii_lowercase());
     }
@@ -228,7 +249,7 @@ fn protocol(text: &str) -> Result<String, Diagnostic> {
 }
 
 /// The name of a route in messages.
-fn display_title(node: &YamlNode) -> String {
+fn route_title(node: &YamlNode) -> String {
     let YamlNodeValue::Mapping(entries) = &node.value else { return "a route".into() };
     match entries.iter().find(|(key, _)| key.text == "name").map(|(_, node)| &node.value) {
         Some(YamlNodeValue::Scalar(name)) => format!("route `{}`", name.text),

@@ -142,7 +142,7 @@ pub(super) enum Scheme {
 /// its written form: `unix:/path`.
 pub(super) fn endpoint(text: &str) -> ParseResult<(Scheme, String)> {
     if let Some(path) = text.strip_prefix(UNIX) {
-        socket_path::path_in(text, path)?;
+        socket_path::parse_socket_path(text, path)?;
         return Ok((Scheme::Http, text.to_owned()));
     }
     let (scheme, authority) = match text.split_once("://") {

@@ -2,20 +2,45 @@
 
 use super::{mapping::MappingReader, scalar, yaml::YamlNode};
 use crate::{
+    client_name::ClientNameKind,
     diagnostics::{Diagnostic, DiagnosticCode},
     plan::{CertificateFiles, ClientAuth, ListenerTls, TlsVersion},
 };
 
-/// `None` where the listener speaks plain text, or where a fault has been reported.
+/// The TLS of a listener whose clients need no names. `None` where the listener speaks plain text, or where a fault has
+/// been reported.
 pub(super) fn tls(listener: &mut MappingReader) -> Option<ListenerTls> {
+    parse_tls(listener, |_| None)
+}
+
+/// The TLS of a listener whose clients have names in templates and rules.
+pub(super) fn tls_with_client_names(listener: &mut MappingReader) -> Option<ListenerTls> {
+    parse_tls(listener, client_name)
+}
+
+fn parse_tls(
+    listener: &mut MappingReader,
+    client_name: fn(&mut MappingReader) -> Option<ClientNameKind>,
+) -> Option<ListenerTls> {
     let written = listener.is_present("tls");
     let read = listener.read_inner("tls", |block| {
         let certificates = certificates(block, written);
         let client_auth = client_auth(block);
+        let client_name = client_name(block);
         let min_version = block.keyword("min_version", TlsVersion::WORDS).unwrap_or(TlsVersion::Tls12);
-        Some(ListenerTls { certificates: certificates?, client_auth, min_version })
+        Some(ListenerTls { certificates: certificates?, client_auth, client_name, min_version })
     });
     read.flatten().filter(|_| written)
+}
+
+fn client_name(block: &mut MappingReader) -> Option<ClientNameKind> {
+    let kind = block.keyword("client_name", ClientNameKind::WORDS);
+    if block.is_present("client_name") && !block.is_present("client_auth") {
+        let message = "`client_name` has no effect while clients are not asked for a certificate";
+        let remedy = "add `client_auth: optional` or `required`, and `client_ca_file`";
+        block.report("client_name", Diagnostic::new(DiagnosticCode::NoEffect, message).with_remedy(remedy));
+    }
+    kind
 }
 
 fn certificates(block: &mut MappingReader, written: bool) -> Option<Vec<CertificateFiles>> {

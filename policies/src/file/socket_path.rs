@@ -6,7 +6,7 @@ use crate::diagnostics::{Diagnostic, DiagnosticCode};
 const LONGEST: usize = 103;
 
 /// The path that follows `unix:` in `text`. Each socket has one spelling: two spellings would count as two services.
-pub(super) fn path_in<'p>(text: &str, path: &'p str) -> Result<&'p str, Diagnostic> {
+pub(super) fn parse_socket_path<'p>(text: &str, path: &'p str) -> Result<&'p str, Diagnostic> {
     let bad = |reason: &str, remedy: &str| {
         let message = format!("`{text}` is not the address of a unix socket: {reason}");
         Err(Diagnostic::new(DiagnosticCode::BadSocketPath, message).with_remedy(remedy))
@@ -42,7 +42,7 @@ mod tests {
     fn socket_path_is_normalised_and_short() {
         let longest = format!("/{}", "a".repeat(LONGEST - 1));
         for good in ["/run/fencegate/guard.sock", "/s", &longest] {
-            assert_eq!(path_in("", good), Ok(good));
+            assert_eq!(parse_socket_path("", good), Ok(good));
         }
         let long = format!("{longest}a");
         for bad in [
@@ -59,7 +59,7 @@ mod tests {
             "/a b",
             &long,
         ] {
-            let code = path_in("", bad).expect_err("bad").code;
+            let code = parse_socket_path("", bad).expect_err("bad").code;
             assert_eq!(code, DiagnosticCode::BadSocketPath, "{bad}");
         }
     }

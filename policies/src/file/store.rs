@@ -26,6 +26,6 @@ fn postgres(block: &mut MappingReader) -> Option<PostgresLocation> {
     block.require("url_file", "url_file: /run/secrets/fencegate-guard-database");
     let url_file = block.value("url_file", scalar::file);
     let secured = block.is_present("tls");
-    let tls = block.read_inner("tls", tls::tls_by_host);
+    let tls = block.read_inner("tls", tls::parse_host_verified_tls);
     Some(PostgresLocation { url_file: url_file?, tls: tls.filter(|_| secured) })
 }

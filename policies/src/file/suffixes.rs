@@ -4,13 +4,15 @@
 use super::diagnostics::Diagnostics;
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
-    key::{KeyTemplate, TemplateValueFilter, TemplateValueSource, TemplateVariable},
-    path::{AffixedVariable, PathTemplate, PathTemplateSegment},
+    key::{
+        KeyTemplate, PatternText, TemplateValueFilter, TemplateValueSource, TemplateVariable, ValuePattern,
+    },
+    path::{AffixedVariable, PathTemplate, PathTemplateSegment, TextAroundVariable, VariableSuffix},
     plan::ServiceId,
 };
 
 /// A route, with the keys of its fence.
-pub(super) struct SuffixedRoute<'r> {
+pub(super) struct KeyedRoute<'r> {
     pub(super) name: &'r str,
     pub(super) path: &'r PathTemplate,
     pub(super) place: SourceSpan,
@@ -22,40 +24,127 @@ pub(super) struct SuffixedRoute<'r> {
 /// Files with more routes are read without these warnings, because each route is compared with all others.
 const MOST_ROUTES: usize = 1000;
 
-pub(super) fn check_suffixes(routes: &[SuffixedRoute], faults: &Diagnostics) {
+pub(super) fn check_suffixes(routes: &[KeyedRoute], faults: &Diagnostics) {
     if routes.len() > MOST_ROUTES {
         return;
     }
     for route in routes {
+        let siblings = || routes.iter().filter(|other| other.service == route.service);
         let suffixed = route.path.pieces().iter().enumerate().find_map(|(at, piece)| {
-            let PathTemplateSegment::Variable(name) = piece else { return None };
-            let takes_suffix = route
-                .keys
-                .iter()
-                .flat_map(KeyTemplate::variables)
-                .any(|variable| is_path_variable(variable, name) && !bounds_suffix(variable));
-            let sibling = routes.iter().filter(|other| takes_suffix && other.service == route.service);
-            sibling
-                .filter_map(|other| affixed_at(route.path, other.path, at).map(|affixed| (other, affixed)))
-                .next()
-                .map(|(other, affixed)| (name, other, affixed))
+            siblings().find_map(|other| SuffixedVariable::find(route, at, piece, other))
         });
-        if let Some((name, other, affixed)) = suffixed {
-            faults.push(suffix_warning(route, name, other, affixed));
+        if let Some(suffixed) = suffixed {
+            faults.push(suffixed.warning(route));
         }
     }
 }
+
+/// A variable of a key that takes the text that another route writes around its own variable.
+struct SuffixedVariable<'r> {
+    name: &'r str,
+    other: &'r KeyedRoute<'r>,
+    affixed: &'r AffixedVariable,
+    taken: TextAroundVariable,
+}
+
+impl<'r> SuffixedVariable<'r> {
+    /// Compares segment `at` of `route`, which is `piece`, with that of `other`.
+    fn find(
+        route: &'r KeyedRoute<'r>,
+        at: usize,
+        piece: &'r PathTemplateSegment,
+        other: &'r KeyedRoute<'r>,
+    ) -> Option<Self> {
+        let affixed = affixed_at(route.path, other.path, at)?;
+        let (name, taken) = match piece {
+            PathTemplateSegment::Variable(name) => (&**name, affixed.text()),
+            PathTemplateSegment::Affixed(own) => (own.name(), own.text_taken_of(affixed)?),
+            PathTemplateSegment::Literal(_) | PathTemplateSegment::Rest(_) => return None,
+        };
+        let mut variables = route.keys.iter().flat_map(KeyTemplate::variables);
+        let is_taken = variables
+            .any(|variable| is_path_variable(variable, name) && !bounds_text(&variable.filters, &taken));
+        is_taken.then_some(Self { name, other, affixed, taken })
+    }
+
+    fn warning(&self, route: &KeyedRoute) -> Diagnostic {
+        let Self { name, other, affixed, taken } = self;
+        let message = format!(
+            "`{{{name}}}` of route `{}` takes a text like that of route `{}` (`{affixed}`) as a whole: one resource can get two keys",
+            route.name, other.name
+        );
+        let mut ways = vec![format!("`{{path.{name} | int}}`"), "`uuid`".into()];
+        let bounding = PATTERNS.into_iter().find(|pattern| {
+            let filter = ValuePattern::parse(pattern).map(TemplateValueFilter::Match);
+            filter.is_ok_and(|filter| bounds_text(&[filter], taken))
+        });
+        ways.extend(bounding.map(|pattern| format!("`match('{pattern}')`")));
+        if let TextAroundVariable { before, after: VariableSuffix::Literal(after) } = taken
+            && before.is_empty()
+            && !after.contains('\'')
+        {
+            ways.push(format!("`without('{after}')`"));
+        }
+        let last = ways.pop().unwrap_or_default();
+        let remedy = format!("bound it in the key: {}, or {last}", ways.join(", "));
+        Diagnostic::new(DiagnosticCode::SuffixTaken, message).at(route.place).with_remedy(remedy)
+    }
+}
+
+/// Patterns for a remedy, the widest first.
+const PATTERNS: [&str; 3] = ["[a-z0-9-]{1,40}", "[a-z0-9]{1,40}", "[0-9]{1,40}"];
 
 fn is_path_variable(variable: &TemplateVariable, name: &str) -> bool {
     matches!(&variable.source, TemplateValueSource::Path(known) if **known == *name)
 }
 
-/// A value with a suffix is refused, or loses it.
-fn bounds_suffix(variable: &TemplateVariable) -> bool {
-    let bounds = |filter: &TemplateValueFilter| {
-        filter.is_canonical() || matches!(filter, TemplateValueFilter::Without(_))
+/// True if no value with `text` around it is left as it is: each is refused, or loses the text.
+fn bounds_text(filters: &[TemplateValueFilter], text: &TextAroundVariable) -> bool {
+    let mut before = text.before.to_string();
+    let mut after = match &text.after {
+        VariableSuffix::Literal(after) => Some(after.to_string()),
+        VariableSuffix::Format(_) => None,
     };
-    variable.filters.iter().any(bounds)
+    for filter in filters {
+        let consists_of = |is_part: fn(char) -> bool| {
+            after.as_ref().is_some_and(|after| before.chars().chain(after.chars()).all(is_part))
+        };
+        match filter {
+            TemplateValueFilter::Int if !consists_of(|char| char.is_ascii_digit()) => return true,
+            TemplateValueFilter::Uuid if !consists_of(|char| char.is_ascii_hexdigit() || char == '-') => {
+                return true;
+            }
+            TemplateValueFilter::Int | TemplateValueFilter::Uuid => {}
+            TemplateValueFilter::Match(pattern) => {
+                let literal = |text: &str| PatternText::Literal(text.to_owned());
+                let parts = match &after {
+                    Some(after) => vec![literal(&before), PatternText::Any, literal(after)],
+                    None => vec![
+                        literal(&before),
+                        PatternText::AnyWithoutDot,
+                        literal("."),
+                        PatternText::AnyWithoutDot,
+                    ],
+                };
+                if !pattern.can_match(&parts) {
+                    return true;
+                }
+            }
+            TemplateValueFilter::Split | TemplateValueFilter::Whole => {}
+            // Of the formats that a service has, some are not named.
+            TemplateValueFilter::Without(_) => {
+                after = after.map(|after| filter.apply_to_text(&after));
+            }
+            TemplateValueFilter::Lower
+            | TemplateValueFilter::Casefold
+            | TemplateValueFilter::Nfc
+            | TemplateValueFilter::Trim => {
+                before = filter.apply_to_text(&before);
+                after = after.map(|after| filter.apply_to_text(&after));
+            }
+        }
+    }
+    before.is_empty() && after.is_some_and(|after| after.is_empty())
 }
 
 /// The variable with text around it that `other` has in the place of segment `at` of `path`, behind the same segments.
@@ -63,6 +152,7 @@ fn affixed_at<'o>(path: &PathTemplate, other: &'o PathTemplate, at: usize) -> Op
     let same = |(one, two): (&PathTemplateSegment, &PathTemplateSegment)| match (one, two) {
         (PathTemplateSegment::Literal(one), PathTemplateSegment::Literal(two)) => one == two,
         (PathTemplateSegment::Variable(_), PathTemplateSegment::Variable(_)) => true,
+        (PathTemplateSegment::Affixed(one), PathTemplateSegment::Affixed(two)) => one.is_same_form(two),
         _ => false,
     };
     let before = other.pieces().get(..at)?;
@@ -70,21 +160,4 @@ fn affixed_at<'o>(path: &PathTemplate, other: &'o PathTemplate, at: usize) -> Op
         PathTemplateSegment::Affixed(affixed) if path.pieces().iter().zip(before).all(same) => Some(affixed),
         _ => None,
     }
-}
-
-fn suffix_warning(
-    route: &SuffixedRoute,
-    variable: &str,
-    other: &SuffixedRoute,
-    affixed: &AffixedVariable,
-) -> Diagnostic {
-    let message = format!(
-        "`{{{variable}}}` of route `{}` takes a text like that of route `{}` (`{affixed}`) as a whole: one resource can get two keys",
-        route.name, other.name
-    );
-    let remedy = format!(
-        "bound it in the key: `{{path.{variable} | int}}`, `uuid`, `match('[a-z0-9-]{{1,40}}')`, or `without('{}')`",
-        affixed.suffix()
-    );
-    Diagnostic::new(DiagnosticCode::SuffixTaken, message).at(route.place).with_remedy(remedy)
 }

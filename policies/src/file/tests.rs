@@ -14,8 +14,8 @@ use crate::{
     diagnostics::DiagnosticCode,
     path::CanonicalPath,
     plan::{
-        CachedHoldLimits, Enforcement, FenceRule, FencingLevel, HoldPolicy, IdempotencyStore,
-        LargeBodyPolicy, ListenerLimits, ListenerProtocols, ListenerTimeouts, LockModeRule,
+        CachedHoldLimits, Enforcement, FenceRule, FencingLevel, IdempotencyStore, LargeBodyPolicy,
+        ListenerLimits, ListenerProtocols, ListenerTimeouts, LockModeRule, LockReusePolicy,
         PeerForwardPolicy, ServingPlan, TicketSigningKey, UnmatchedPolicy, UpstreamId,
     },
 };
@@ -78,7 +78,10 @@ fn absent_fields_have_documented_defaults() {
     assert_eq!(upstream.idle, Duration::from_secs(30));
     let fence = plan.routes.routes()[0].fence.as_ref().expect("fenced");
     assert_eq!((fence.keys.len(), fence.set, fence.mode), (1, false, LockModeRule::Exclusive));
-    assert_eq!((fence.hold, fence.locked_status), (HoldPolicy::Cached(CachedHoldLimits::default()), 423));
+    assert_eq!(
+        (fence.hold, fence.locked_status),
+        (LockReusePolicy::Cached(CachedHoldLimits::default()), 423)
+    );
     assert_eq!((fence.wait, fence.queue, fence.max_response), (Duration::from_secs(5), 100, 1_048_576));
     assert_eq!(fence.large_bodies, LargeBodyPolicy::Refuse);
 }
@@ -119,12 +122,12 @@ fn fence(plan: &ServingPlan, route: &str) -> FenceRule {
 fn key_set_is_always_strict() {
     let plan = plan(INVENTORY);
     let transfer = fence(&plan, "transfer");
-    assert_eq!((transfer.keys.len(), transfer.set, transfer.hold), (2, true, HoldPolicy::Strict));
+    assert_eq!((transfer.keys.len(), transfer.set, transfer.hold), (2, true, LockReusePolicy::Strict));
     assert!(transfer.reads_body() && !fence(&plan, "reserve").reads_body());
     let modes = ["reserve", "count", "record"].map(|route| fence(&plan, route).mode);
     assert_eq!(modes, [LockModeRule::Exclusive, LockModeRule::Shared, LockModeRule::ByMethod]);
-    assert_eq!(fence(&plan, "reserve").hold, HoldPolicy::Cached(CachedHoldLimits::default()));
-    assert_eq!(fence(&plan, "recount").hold, HoldPolicy::Strict);
+    assert_eq!(fence(&plan, "reserve").hold, LockReusePolicy::Cached(CachedHoldLimits::default()));
+    assert_eq!(fence(&plan, "recount").hold, LockReusePolicy::Strict);
 }
 
 /// A fence inherits the fields of its hold that it does not set.
@@ -138,12 +141,15 @@ fn fence_inherits_unset_hold_fields() {
     };
     let caching =
         CachedHoldLimits { linger: Duration::from_secs(1), max_local: 8, ..CachedHoldLimits::default() };
-    assert_eq!(hold("linger: 1s, max_local: 9", "max_local: 8"), HoldPolicy::Cached(caching));
-    assert_eq!(hold("linger: 1s", "mode: strict"), HoldPolicy::Strict);
-    assert_eq!(hold("mode: strict", ""), HoldPolicy::Strict);
-    assert_eq!(hold("mode: strict", "mode: cached, linger: 1s, max_local: 8"), HoldPolicy::Cached(caching));
+    assert_eq!(hold("linger: 1s, max_local: 9", "max_local: 8"), LockReusePolicy::Cached(caching));
+    assert_eq!(hold("linger: 1s", "mode: strict"), LockReusePolicy::Strict);
+    assert_eq!(hold("mode: strict", ""), LockReusePolicy::Strict);
+    assert_eq!(
+        hold("mode: strict", "mode: cached, linger: 1s, max_local: 8"),
+        LockReusePolicy::Cached(caching)
+    );
     let none = CachedHoldLimits { linger: Duration::ZERO, ..CachedHoldLimits::default() };
-    assert_eq!(hold("", "linger: 0s"), HoldPolicy::Cached(none));
+    assert_eq!(hold("", "linger: 0s"), LockReusePolicy::Cached(none));
 }
 
 /// The fingerprint changes with the locks of a plan and with nothing else.
@@ -192,7 +198,7 @@ fn renamed_token_fields_are_reserved() {
     let renamed = MINIMAL.replace("fencing: none", "fencing: none\n    fields: {token: X-My-Token}");
     let plan = plan(&renamed);
     assert_eq!(plan.upstreams[0].fields.token, "x-my-token");
-    assert!(plan.fields.contains("X_my-TOKEN") && plan.fields.contains("fencing-key"));
+    assert!(plan.fields.is_reserved_header("X_my-TOKEN") && plan.fields.is_reserved_header("fencing-key"));
 }
 
 /// The field for the name of an operation is reserved in every spelling.
@@ -201,7 +207,7 @@ fn operation_field_is_reserved() {
     let renamed = MINIMAL.replace("fencing: none", "fencing: none\n    operation_field: X-Operation-Id");
     let plan = plan(&renamed);
     assert_eq!(plan.upstreams[0].operation_field.as_deref(), Some("x-operation-id"));
-    assert!(plan.fields.contains("X_operation-ID"));
+    assert!(plan.fields.is_reserved_header("X_operation-ID"));
 }
 
 /// Requests without a route pass only where the policy has `unmatched: {pass: ...}`.

@@ -44,13 +44,29 @@ pub(super) fn parse_ticket_verification(guard: &mut MappingReader) -> Option<Tic
 
 /// `http://host:port/path`, unchanged.
 fn url(text: &str) -> Result<String, Diagnostic> {
-    let rest = text.strip_prefix("http://").filter(|rest| rest.bytes().all(|byte| byte.is_ascii_graphic()));
-    let (host, path) = rest.and_then(|rest| rest.split_at_checked(rest.find('/')?)).unwrap_or_default();
-    let reached = CanonicalHost::parse(host).is_ok_and(|host| host.port() != Some(0));
-    if reached && !path.contains('#') {
+    if text.strip_prefix("http://").is_some_and(is_authority_and_path) {
         return Ok(text.to_owned());
     }
-    let message = format!("`{text}` is not the address of a key set");
-    Err(Diagnostic::new(DiagnosticCode::BadUrl, message)
-        .with_remedy("write `http://host:port/path`; a file is safer: `public_keys_file`"))
+    Err(bad_url(text).with_remedy("write `http://host:port/path`; a file is safer: `public_keys_file`"))
+}
+
+/// `https://host:port/path` or `http://host:port/path`, unchanged.
+pub(super) fn key_set_url(text: &str) -> Result<String, Diagnostic> {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    if rest.is_some_and(is_authority_and_path) {
+        return Ok(text.to_owned());
+    }
+    Err(bad_url(text).with_remedy("write `https://host:port/path`, without a user and without `#`"))
+}
+
+fn bad_url(text: &str) -> Diagnostic {
+    Diagnostic::new(DiagnosticCode::BadUrl, format!("`{text}` is not the address of a key set"))
+}
+
+/// `rest`: a URL without its scheme.
+fn is_authority_and_path(rest: &str) -> bool {
+    let is_visible = rest.bytes().all(|byte| byte.is_ascii_graphic());
+    let (host, path) = rest.find('/').and_then(|at| rest.split_at_checked(at)).unwrap_or_default();
+    let is_reached = CanonicalHost::parse(host).is_ok_and(|host| host.port() != Some(0));
+    is_visible && is_reached && !path.contains('#')
 }

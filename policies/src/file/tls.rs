@@ -9,7 +9,7 @@ use super::{
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     host::CanonicalHost,
-    plan::{ClientCertificate, ClientTls, UpstreamProtocol},
+    plan::{ClientCertificateFiles, ClientTls, UpstreamProtocol},
 };
 
 /// The endpoints of an upstream, and the TLS settings for them.
@@ -51,12 +51,12 @@ fn tls(block: &mut MappingReader) -> ClientTls {
 }
 
 /// The TLS settings of a server that is always checked by the host of its address.
-pub(super) fn tls_by_host(block: &mut MappingReader) -> ClientTls {
+pub(super) fn parse_host_verified_tls(block: &mut MappingReader) -> ClientTls {
     let ca_file = block.value("ca_file", scalar::file);
     ClientTls { ca_file, server_name: None, client: parse_client_certificate(block) }
 }
 
-fn parse_client_certificate(block: &mut MappingReader) -> Option<ClientCertificate> {
+fn parse_client_certificate(block: &mut MappingReader) -> Option<ClientCertificateFiles> {
     let chain = block.value("client_certificate_file", scalar::file);
     let key = block.value("client_key_file", scalar::file);
     for (one, other) in
@@ -68,7 +68,7 @@ fn parse_client_certificate(block: &mut MappingReader) -> Option<ClientCertifica
             block.report(one, fault.with_remedy(format!("add `{other}`: neither is of use alone")));
         }
     }
-    chain.zip(key).map(|(chain, key)| ClientCertificate { chain, key })
+    chain.zip(key).map(|(chain, key)| ClientCertificateFiles { chain, key })
 }
 
 /// A host as it stands in a certificate: a name, or an address.

@@ -6,7 +6,8 @@ use super::{
     balancing::parse_endpoint_settings,
     delay,
     diagnostics::Diagnostics,
-    key::HOP_BY_HOP,
+    identities::VerifiedIdentities,
+    key::{HOP_BY_HOP, listed_claim_fault},
     mapping::MappingReader,
     one_of::exactly_one,
     scalar::{self, Scheme},
@@ -16,10 +17,11 @@ use super::{
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
     header_name::is_token,
+    key::JsonPointer,
     plan::{
-        EndpointSettings, FencingLevel, InconclusiveStatuses, LateDispatchPolicy, ReservedHeaderNames,
-        ServiceId, TokenHeaderNames, Upstream, UpstreamId, UpstreamProtocol, UpstreamService, group_services,
-        normalize,
+        FencingLevel, IdentityHeaderNames, InconclusiveStatuses, LoadBalancingSettings, NotAfterEnforcement,
+        ReservedHeaderNames, ServiceId, TokenHeaderNames, Upstream, UpstreamId, UpstreamProtocol,
+        UpstreamService, group_services, normalize,
     },
 };
 
@@ -62,10 +64,11 @@ const TAKEN: [&str; 13] = [
 ];
 
 impl<'n> ParsedUpstreams<'n> {
-    pub(super) fn read(policy: &mut MappingReader<'n>) -> Self {
+    pub(super) fn read(policy: &mut MappingReader<'n>, identities: VerifiedIdentities) -> Self {
         let faults = policy.faults();
         let entries = policy.entries("upstreams").iter();
-        let all: Vec<UpstreamEntry> = entries.map(|(key, node)| parse_entry(key, node, faults)).collect();
+        let all: Vec<UpstreamEntry> =
+            entries.map(|(key, node)| parse_entry(key, node, identities, faults)).collect();
         Self { services: group_services(all.iter().map(UpstreamEntry::endpoints)), all }
     }
 
@@ -94,6 +97,12 @@ impl<'n> ParsedUpstreams<'n> {
         self.all[id.0].upstream.as_ref().map(|upstream| upstream.fencing)
     }
 
+    /// The upstream gets claims of clients.
+    pub(super) fn tells_claims(&self, id: UpstreamId) -> bool {
+        let fields = self.all[id.0].upstream.as_ref().map(|upstream| &upstream.identity_fields);
+        fields.is_some_and(|fields| !fields.claims.is_empty())
+    }
+
     /// Why a connection to the upstream cannot become a tunnel.
     pub(super) fn no_tunnel_reason(&self, id: UpstreamId) -> Option<&'static str> {
         let upstream = self.all[id.0].upstream.as_ref()?;
@@ -112,9 +121,9 @@ impl<'n> ParsedUpstreams<'n> {
         self.services[id.0]
     }
 
-    /// Some route fences requests to the service of this upstream.
-    pub(super) fn is_fenced(&self, id: UpstreamId) -> bool {
-        self.all[id.0].upstream.as_ref().is_some_and(|upstream| upstream.service.is_fenced)
+    /// Some route fences requests to the service of this upstream, or restricts its clients.
+    pub(super) fn is_protected(&self, id: UpstreamId) -> bool {
+        self.all[id.0].upstream.as_ref().is_some_and(|upstream| upstream.service.is_protected)
     }
 
     /// The plan's upstreams; `None` where one of them is bad.
@@ -131,14 +140,20 @@ impl<'n> ParsedUpstreams<'n> {
         ReservedHeaderNames::new(self.valid_upstreams().flat_map(|(upstream, _)| gateway_fields(upstream)))
     }
 
-    /// `upstreams` are those to which some route fences requests.
-    pub(super) fn mark_fenced(&mut self, upstreams: impl Iterator<Item = UpstreamId>) {
-        let upstreams: HashSet<UpstreamId> = upstreams.collect();
-        let fenced: HashSet<ServiceId> = upstreams.iter().map(|id| self.service(*id)).collect();
+    /// Each route leads to one upstream: `fenced` are the upstreams of the routes with a fence, and `restricted` are the
+    /// upstreams of the routes with an `allow`.
+    pub(super) fn mark_protected(
+        &mut self,
+        fenced: impl Iterator<Item = UpstreamId>,
+        restricted: impl Iterator<Item = UpstreamId>,
+    ) {
+        let fenced: HashSet<UpstreamId> = fenced.collect();
+        let protected: HashSet<ServiceId> =
+            fenced.iter().copied().chain(restricted).map(|id| self.service(id)).collect();
         for (index, (entry, id)) in self.all.iter_mut().zip(&self.services).enumerate() {
             if let Some(upstream) = &mut entry.upstream {
-                upstream.has_fenced_routes = upstreams.contains(&UpstreamId(index));
-                upstream.service = UpstreamService { id: *id, is_fenced: fenced.contains(id) };
+                upstream.has_fenced_routes = fenced.contains(&UpstreamId(index));
+                upstream.service = UpstreamService { id: *id, is_protected: protected.contains(id) };
             }
         }
     }
@@ -147,25 +162,34 @@ impl<'n> ParsedUpstreams<'n> {
 /// The names of the fields that only the gateway writes to the upstream.
 pub(super) fn gateway_fields(upstream: &Upstream) -> impl Iterator<Item = String> + use<> {
     let TokenHeaderNames { token, number } = upstream.fields.clone();
-    [token, number].into_iter().chain(upstream.operation_field.as_deref().map(str::to_owned))
+    let identity: Vec<String> = upstream.identity_fields.names().map(str::to_owned).collect();
+    let operation = upstream.operation_field.as_deref().map(str::to_owned);
+    [token, number].into_iter().chain(operation).chain(identity)
 }
 
 fn parse_entry<'n>(
     key: &'n YamlMappingKey,
     node: &'n YamlNode,
+    identities: VerifiedIdentities,
     faults: &'n Diagnostics,
 ) -> UpstreamEntry<'n> {
     let name = scalar::name(&key.text).map_err(|fault| faults.push(fault.at(key.place))).ok();
     // After the file is read, the response timeout is needed again. A mapping by itself knows only the place of its
     // name.
-    let read = |block: &mut MappingReader| (parse_upstream(block, name), block.place_of("response_timeout"));
+    let read = |block: &mut MappingReader| {
+        (parse_upstream(block, name, identities), block.place_of("response_timeout"))
+    };
     let (upstream, place) =
         MappingReader::read(Some(node), format!("upstream `{}`", key.text), key.place, faults, read)
             .unwrap_or((None, key.place));
     UpstreamEntry { name: &key.text, upstream, place }
 }
 
-fn parse_upstream(block: &mut MappingReader, name: Option<String>) -> Option<Upstream> {
+fn parse_upstream(
+    block: &mut MappingReader,
+    name: Option<String>,
+    identities: VerifiedIdentities,
+) -> Option<Upstream> {
     block.require("endpoints", "endpoints: [\"http://127.0.0.1:8000\"]");
     let written = endpoints(block);
     let reached = parse_endpoints(block, written.clone().unwrap_or_default(), "endpoints");
@@ -181,10 +205,10 @@ fn parse_upstream(block: &mut MappingReader, name: Option<String>) -> Option<Ups
         // The default session timeout less its safety margin: without a comparison of tokens only the lock protects.
         Some(FencingLevel::None) => 9,
         // A timeout longer than the delay is a mistake only if the file writes it. The default stays below.
-        Some(FencingLevel::Delay(delay)) => delay::default_timeout_secs(delay),
+        Some(FencingLevel::Delay(delay)) => delay::default_response_timeout_secs(delay),
         Some(FencingLevel::Upstream) | None => 15,
     };
-    let terms = UpstreamSettings::read(block, patience);
+    let terms = UpstreamSettings::parse_upstream_settings(block, patience, Some(identities));
     if let Some(terms) = &terms {
         terms.check_hops(block, fencing);
     }
@@ -195,15 +219,15 @@ fn parse_upstream(block: &mut MappingReader, name: Option<String>) -> Option<Ups
 }
 
 /// Whether a late dispatch is refused behind the gateway.
-fn late_dispatch_policy(block: &mut MappingReader) -> LateDispatchPolicy {
-    block.keyword("not_after", LateDispatchPolicy::WORDS).unwrap_or_default()
+fn late_dispatch_policy(block: &mut MappingReader) -> NotAfterEnforcement {
+    block.keyword("not_after", NotAfterEnforcement::WORDS).unwrap_or_default()
 }
 
 /// A guard enforces the deadline in any case, and a service that compares tokens needs none.
 fn parse_late_dispatch_policy(
     block: &mut MappingReader,
     fencing: Option<FencingLevel>,
-) -> LateDispatchPolicy {
+) -> NotAfterEnforcement {
     let written = late_dispatch_policy(block);
     if let Some(fencing @ (FencingLevel::Guard | FencingLevel::Upstream)) = fencing
         && block.is_present("not_after")
@@ -214,7 +238,7 @@ fn parse_late_dispatch_policy(
             _ => "leave it out: a service that compares tokens refuses the late ones",
         };
         block.report("not_after", Diagnostic::new(DiagnosticCode::NoEffect, message).with_remedy(remedy));
-        return LateDispatchPolicy::Ignored;
+        return NotAfterEnforcement::Ignored;
     }
     written
 }
@@ -222,10 +246,10 @@ fn parse_late_dispatch_policy(
 fn parse_direct(
     block: &mut MappingReader,
     fencing: Option<FencingLevel>,
-    expiry: LateDispatchPolicy,
+    expiry: NotAfterEnforcement,
 ) -> bool {
     let direct = block.keyword("direct", &[("true", true), ("false", false)]);
-    if expiry == LateDispatchPolicy::Enforced
+    if expiry == NotAfterEnforcement::Enforced
         && matches!(fencing, Some(FencingLevel::None | FencingLevel::Delay(_)))
     {
         return direct.unwrap_or(false);
@@ -257,7 +281,7 @@ pub(super) struct GuardUpstream {
 }
 
 /// The one upstream of a guard.
-pub(super) fn beside(guard: &mut MappingReader) -> Option<GuardUpstream> {
+pub(super) fn parse_guard_upstream(guard: &mut MappingReader) -> Option<GuardUpstream> {
     guard.require("upstream", "upstream: {endpoint: \"http://127.0.0.1:8000\"}");
     let read = |block: &mut MappingReader| {
         let example = "add `endpoint: \"http://127.0.0.1:8000\"`";
@@ -269,9 +293,9 @@ pub(super) fn beside(guard: &mut MappingReader) -> Option<GuardUpstream> {
             parse_endpoints(block, written.clone().unwrap_or_default(), chosen.unwrap_or("endpoints"));
         let expiry = late_dispatch_policy(block);
         let direct = guard_direct(block, expiry);
-        let terms = UpstreamSettings::read(block, 15);
+        let terms = UpstreamSettings::parse_upstream_settings(block, 15, None);
         if let Some(terms) = &terms {
-            terms.report_unsupported(block);
+            terms.check_unfinished_statuses(block);
         }
         let place = block.is_present("response_timeout").then(|| block.place_of("response_timeout"));
         // A guard compares the tokens itself and passes them on, so the level here is `Upstream`.
@@ -279,16 +303,16 @@ pub(super) fn beside(guard: &mut MappingReader) -> Option<GuardUpstream> {
         let mut upstream =
             terms?.into_upstream("upstream".into(), reached?, FencingLevel::Upstream, direct, expiry);
         upstream.has_fenced_routes = true;
-        upstream.service.is_fenced = true;
+        upstream.service.is_protected = true;
         Some(GuardUpstream { upstream, place })
     };
     guard.is_present("upstream").then(|| guard.read_inner("upstream", read)).flatten()?
 }
 
 /// Whether no proxy between a guard and the component that refuses late requests sends a request twice.
-fn guard_direct(block: &mut MappingReader, expiry: LateDispatchPolicy) -> bool {
+fn guard_direct(block: &mut MappingReader, expiry: NotAfterEnforcement) -> bool {
     let direct = block.keyword("direct", &[("true", true), ("false", false)]);
-    if expiry == LateDispatchPolicy::Ignored && block.is_present("direct") {
+    if expiry == NotAfterEnforcement::Ignored && block.is_present("direct") {
         let message = "`direct` has no effect without `not_after: enforced`";
         let fault = Diagnostic::new(DiagnosticCode::NoEffect, message);
         block.report(
@@ -302,6 +326,7 @@ fn guard_direct(block: &mut MappingReader, expiry: LateDispatchPolicy) -> bool {
 /// The settings that every upstream has.
 struct UpstreamSettings {
     fields: TokenHeaderNames,
+    identity_fields: IdentityHeaderNames,
     operation_field: Option<Arc<str>>,
     unfinished: InconclusiveStatuses,
     connect_timeout: Duration,
@@ -311,7 +336,7 @@ struct UpstreamSettings {
     response_fields: usize,
     idle: Duration,
     tunnel_idle: Duration,
-    sharing: EndpointSettings,
+    sharing: LoadBalancingSettings,
 }
 
 /// The same limit as in other proxies that limit the number of fields.
@@ -319,12 +344,28 @@ const RESPONSE_FIELDS: usize = 100;
 const TUNNEL_IDLE: Duration = Duration::from_secs(10 * 60);
 
 impl UpstreamSettings {
-    /// `patience` is the default of `response_timeout` in seconds.
-    fn read(block: &mut MappingReader, patience: u64) -> Option<Self> {
-        let fields = block.read_inner("fields", token_fields);
-        let operation_field = block.value("operation_field", operation_field).map(Arc::from);
-        if let (Some(fields), Some(name)) = (&fields, &operation_field) {
-            check_distinct_fields(block, fields, name);
+    /// `patience` is the default of `response_timeout` in seconds. `identities`: what is verified of clients; `None` where
+    /// nobody but gateways comes.
+    fn parse_upstream_settings(
+        block: &mut MappingReader,
+        patience: u64,
+        identities: Option<VerifiedIdentities>,
+    ) -> Option<Self> {
+        let what = block.mapping_name().to_owned();
+        let fields = block.read_inner("fields", |block| {
+            let fields = token_fields(block);
+            (
+                fields,
+                identities.map_or_else(
+                    || Some(IdentityHeaderNames::default()),
+                    |known| identity_fields(block, &what, known),
+                ),
+            )
+        });
+        let (fields, identity_fields) = fields.unzip();
+        let operation_field = block.value("operation_field", parse_operation_header).map(Arc::from);
+        if let (Some(fields), Some(Some(identity))) = (&fields, &identity_fields) {
+            check_distinct_fields(block, fields, identity, operation_field.as_deref());
         }
         let unfinished = block.values("unfinished", inconclusive_status);
         let unfinished = unfinished.map_or_else(InconclusiveStatuses::default, InconclusiveStatuses::new);
@@ -340,6 +381,7 @@ impl UpstreamSettings {
         let sharing = parse_endpoint_settings(block)?;
         Some(Self {
             fields: fields?,
+            identity_fields: identity_fields??,
             operation_field,
             unfinished,
             connect_timeout,
@@ -368,14 +410,14 @@ impl UpstreamSettings {
                     }
                 }
             }
-            Some(FencingLevel::None | FencingLevel::Delay(_)) => self.report_unsupported(block),
+            Some(FencingLevel::None | FencingLevel::Delay(_)) => self.check_unfinished_statuses(block),
             // The service refuses late requests.
             Some(FencingLevel::Upstream) | None => {}
         }
     }
 
     /// Nothing behind the gateway compares tokens, so an execution that goes on unnoticed meets the next one.
-    fn report_unsupported(&self, block: &mut MappingReader) {
+    fn check_unfinished_statuses(&self, block: &mut MappingReader) {
         let left_out =
             InconclusiveStatuses::DEFAULT.into_iter().filter(|status| !self.unfinished.contains(*status));
         let left_out: Vec<String> = left_out.map(|status| status.to_string()).collect();
@@ -399,7 +441,7 @@ impl UpstreamSettings {
         reached: EndpointsWithTls,
         fencing: FencingLevel,
         direct: bool,
-        expiry: LateDispatchPolicy,
+        expiry: NotAfterEnforcement,
     ) -> Upstream {
         Upstream {
             name,
@@ -410,6 +452,7 @@ impl UpstreamSettings {
             direct,
             expiry,
             fields: self.fields,
+            identity_fields: self.identity_fields,
             operation_field: self.operation_field,
             unfinished: self.unfinished,
             connect_timeout: self.connect_timeout,
@@ -422,7 +465,7 @@ impl UpstreamSettings {
             tunnel_idle: self.tunnel_idle,
             sharing: self.sharing,
             has_fenced_routes: false,
-            service: UpstreamService { id: ServiceId(0), is_fenced: false },
+            service: UpstreamService { id: ServiceId(0), is_protected: false },
         }
     }
 }
@@ -457,12 +500,65 @@ fn token_fields(block: &mut MappingReader) -> TokenHeaderNames {
     TokenHeaderNames { token, number }
 }
 
-/// The field that carries the name of the operation is not one of those that carry the token.
-fn check_distinct_fields(block: &mut MappingReader, fields: &TokenHeaderNames, name: &str) {
-    if [&fields.token, &fields.number].into_iter().any(|field| normalize(field) == normalize(name)) {
-        let message = format!("`{name}` cannot carry both the token and the name of the operation");
-        let fault = Diagnostic::new(DiagnosticCode::OneFieldForTwo, message);
-        block.report("operation_field", fault.with_remedy("give them different names"));
+/// The fields with what was verified of a client; `None` where one of them is bad.
+fn identity_fields(
+    block: &mut MappingReader,
+    what: &str,
+    identities: VerifiedIdentities,
+) -> Option<IdentityHeaderNames> {
+    let client_name = block.value("client_name", client_field);
+    if block.is_present("client_name")
+        && let Some(fault) = identities.client_name_fault(what)
+    {
+        block.report("client_name", fault);
+    }
+    let claims = block.text_entries("claims", |name, claim| {
+        let name = client_field(name)?;
+        let claim = JsonPointer::parse(claim).map_err(|_| {
+            let message = format!("`{claim}` names no claim");
+            Diagnostic::new(DiagnosticCode::BadClaim, message).with_remedy("write a pointer such as `/sub`")
+        })?;
+        match identities.claim_fault(what, &claim).or_else(|| listed_claim_fault(what, &claim)) {
+            Some(fault) => Err(fault),
+            None => Ok((name, claim)),
+        }
+    });
+    let claims = claims?;
+    let told = claims.iter().map(|(_, claim)| claim);
+    if let Some(warning) = identities.mixed_issuers_warning(what, told) {
+        block.report("claims", warning);
+    }
+    (client_name.is_some() || !block.is_present("client_name"))
+        .then_some(IdentityHeaderNames { client_name, claims })
+}
+
+/// The lower-case name of a field that may carry what was verified of a client.
+fn client_field(text: &str) -> Result<String, Diagnostic> {
+    let remedy = "take a name such as `X-Client-Name`";
+    let name = parse_field_name(text, "what was verified of a client", remedy)?;
+    if [TokenHeaderNames::TOKEN, TokenHeaderNames::NUMBER].contains(&normalize(&name).as_str()) {
+        return Err(reserved_field_error(text, "what was verified of a client", remedy));
+    }
+    Ok(name)
+}
+
+/// Each field carries one thing.
+fn check_distinct_fields(
+    block: &mut MappingReader,
+    fields: &TokenHeaderNames,
+    identity: &IdentityHeaderNames,
+    operation: Option<&str>,
+) {
+    let mut taken: Vec<String> = [&fields.token, &fields.number].map(|name| normalize(name)).into();
+    let identity = identity.names().map(|name| (name, "fields", "what was verified of a client"));
+    let operation = operation.map(|name| (name, "operation_field", "the name of the operation"));
+    for (name, field, what) in operation.into_iter().chain(identity) {
+        if taken.contains(&normalize(name)) {
+            let message = format!("`{name}` cannot carry both {what} and something else");
+            let fault = Diagnostic::new(DiagnosticCode::OneFieldForTwo, message);
+            block.report(field, fault.with_remedy("give them different names"));
+        }
+        taken.push(normalize(name));
     }
 }
 
@@ -472,7 +568,7 @@ fn inconclusive_status(text: &str) -> Result<u16, Diagnostic> {
 }
 
 /// The lower-case name of a field that may carry the name of an operation.
-fn operation_field(text: &str) -> Result<String, Diagnostic> {
+fn parse_operation_header(text: &str) -> Result<String, Diagnostic> {
     let remedy = "take a name such as `X-Operation-Id`";
     let name = parse_field_name(text, "the name of an operation", remedy)?;
     // Go's HTTP client treats this one as permission to repeat, as it does `Idempotency-Key`.

@@ -27,7 +27,7 @@ fn parse_zookeeper_settings(block: &mut MappingReader) -> ZooKeeperSettings {
         safety_margin: block.value("safety_margin", scalar::duration),
         sessions: block.value("sessions", sessions).unwrap_or(4),
         acl: block.keyword("acl", AclMode::WORDS).unwrap_or_default(),
-        identities: block.values("identities", identity).unwrap_or_default(),
+        identities: block.values("identities", parse_acl_identity).unwrap_or_default(),
         tls: tls(block),
         digest: parse_digest_credential(block),
     };
@@ -49,7 +49,7 @@ fn servers(block: &mut MappingReader) -> Option<Vec<String>> {
 }
 
 /// An identity of a scheme that identifies a client. Only the server interprets the part after the colon.
-fn identity(text: &str) -> Result<String, Diagnostic> {
+fn parse_acl_identity(text: &str) -> Result<String, Diagnostic> {
     let known = |scheme, id: &str| match scheme {
         "x509" | "sasl" | "ip" => !id.is_empty(),
         "digest" => id.split_once(':').is_some_and(|(user, digest)| !user.is_empty() && digest.len() == 28),
@@ -102,7 +102,7 @@ fn check_acl(block: &mut MappingReader, zookeeper: &ZooKeeperSettings) {
 fn tls(block: &mut MappingReader) -> Option<ClientTls> {
     let secured = block.is_present("tls");
     // The field is read also where the section is absent, so that the schema has it.
-    block.read_inner("tls", tls::tls_by_host).filter(|_| secured)
+    block.read_inner("tls", tls::parse_host_verified_tls).filter(|_| secured)
 }
 
 fn sessions(text: &str) -> Result<usize, Diagnostic> {

@@ -74,7 +74,7 @@ impl HostMatcher {
     }
 
     /// True if some host is in both lists.
-    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+    pub(crate) fn has_common_host(&self, other: &Self) -> bool {
         let (Self::Only(ours), Self::Only(theirs)) = (self, other) else { return true };
         ours.iter().any(|our| theirs.iter().any(|their| our.covers(their) || their.covers(our)))
     }

@@ -1,32 +1,43 @@
 //! Refuses a request in which a value of a key stands in another source under the same name and with another value.
 //!
 //! Services merge sources: Rails reads a query over a JSON body, echo a body over the path, PHP a form and a cookie
-//! over the query. Such a service would work on another resource than the one that is locked. Every name that one
-//! reader could take for the same name counts as that name.
+//! over the query. Such a service would work on another resource than the one that is locked. Every name that one reader
+//! could take for the same name counts as that name.
+//!
+//! Rails has two more names for what stands in a JSON body: a body that is no object is the parameter `_json`, and the members
+//! of an object are also members of a parameter that is called as the controller is (`ParamsWrapper`), unless the request
+//! has a parameter of that name.
 
-use std::{borrow::Cow, cell::Cell};
+use std::{borrow::Cow, cell::Cell, iter};
 
 use super::{
     content_declaration::ContentDeclaration,
     error::{ExtractKeyError, ExtractValueError},
     expand::apply_filter,
     form::{self, MOST},
-    members::{JsonMemberValue, visit_members},
+    form_values::{CHARSET_FIELD, has_part_like},
+    members::{JsonMemberValue, ROOT, visit_members, visit_wrapped},
     multipart::{self, FormPart},
     pointer::{JsonPointer, PointerStep},
-    query::NormalizedParamName,
+    query::{self, NormalizedParamName},
     search,
-    sources::{ParameterConflictPolicy, ParameterLocation},
+    sources::{ParameterLocation, SourceConflictPolicy},
     template::{KeyTemplate, TemplateValueSource, TemplateVariable},
     values::{HeaderLookup, RequestValues},
 };
+
+/// U+FEFF in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 const IN_PATH: &str = "stands in the path, too, with another value";
 const IN_QUERY: &str = "stands in the query, too, with another value";
 const IN_FORM: &str = "stands in a form in the body, too, with another value";
 const IN_JSON: &str = "stands in the JSON body, too, with another value";
+const IN_MEMBER: &str = "stands inside another member of the JSON body, too, with another value";
 const IN_XML: &str = "may stand in the body, too, which is XML, where values are not compared";
 const IN_COOKIE: &str = "stands in a cookie, too, with another value";
+const MARKED: &str =
+    "may stand in the body, too, which begins with a byte order mark that some servers leave out";
 const BROKEN: &str = "may stand in the body, too, which servers read differently";
 const ENCODED: &str = "may stand in the body, too, which is compressed";
 const CHARSET: &str = "may stand in the body, too, which is in another character set than UTF-8";
@@ -57,17 +68,17 @@ pub struct CompleteBody<'a> {
 /// A value stands in a source that `conflicts` compares, under the same name and with another value; or it may stand there.
 pub(crate) fn compare_with_other_sources<'t>(
     templates: impl Iterator<Item = &'t KeyTemplate>,
-    conflicts: &ParameterConflictPolicy,
+    conflicts: &SourceConflictPolicy,
     values: &dyn RequestValues,
     sent: &RequestParameterSources<'_>,
 ) -> Result<(), ExtractKeyError> {
-    if *conflicts == ParameterConflictPolicy::Pass {
+    if *conflicts == SourceConflictPolicy::Pass {
         return Ok(());
     }
-    let wanted: Vec<ComparedValue<'_>> = templates
-        .flat_map(KeyTemplate::variables)
-        .filter_map(|variable| ComparedValue::new(variable, values))
-        .collect();
+    let of_template = |template: &'t KeyTemplate| {
+        template.variables().filter_map(move |variable| ComparedValue::new(template, variable, values))
+    };
+    let wanted: Vec<ComparedValue<'_>> = templates.flat_map(of_template).collect();
     compare(&wanted, conflicts, values, sent)
 }
 
@@ -78,21 +89,24 @@ pub(crate) fn compare_with_other_sources<'t>(
 /// A member stands elsewhere under the same name and with another value.
 pub(crate) fn compare_members_with_other_sources<'t>(
     members: impl Iterator<Item = (&'t JsonPointer, Option<String>)>,
+    conflicts: &SourceConflictPolicy,
     values: &dyn RequestValues,
     sent: &RequestParameterSources<'_>,
 ) -> Result<(), ExtractKeyError> {
-    let wanted = members.filter_map(|(pointer, text)| ComparedValue::for_member(pointer, text));
-    compare(&wanted.collect::<Vec<_>>(), &ParameterConflictPolicy::RefuseAny, values, sent)
+    let wanted = members.filter_map(|(pointer, text)| ComparedValue::of_member(pointer, text));
+    compare(&wanted.collect::<Vec<_>>(), conflicts, values, sent)
 }
 
 fn compare(
     wanted: &[ComparedValue<'_>],
-    conflicts: &ParameterConflictPolicy,
+    conflicts: &SourceConflictPolicy,
     values: &dyn RequestValues,
     sent: &RequestParameterSources<'_>,
 ) -> Result<(), ExtractKeyError> {
-    let compared = |other| SourceComparison {
+    let compared = |other| ExpectedSourceValues {
         wanted: wanted.iter().filter(|wanted| conflicts.compares(wanted.own, other)).collect(),
+        unwraps: other == ParameterLocation::Query
+            && conflicts.compares(ParameterLocation::Json, ParameterLocation::Wrapped),
     };
     let path = compared(ParameterLocation::Path);
     sent.path
@@ -106,7 +120,9 @@ fn compare(
         Some(content) => {
             // A body out of which a key is taken is JSON for the service as well.
             let reads_json = wanted.iter().any(|wanted| wanted.own == ParameterLocation::Json);
-            let unless_json = |other| if reads_json { SourceComparison::default() } else { compared(other) };
+            let unless_json =
+                |other| if reads_json { ExpectedSourceValues::default() } else { compared(other) };
+            compared(ParameterLocation::Wrapped).check_wrapped(content.bytes)?;
             content.compare(
                 &unless_json(ParameterLocation::Form),
                 &compared(ParameterLocation::Json),
@@ -123,46 +139,65 @@ struct ComparedValue<'t> {
     own: ParameterLocation,
     /// The name under which it may stand elsewhere.
     folded: NormalizedParamName,
+    /// The name that Rails gives to it, where the JSON body is a list.
+    folded_root: Option<NormalizedParamName>,
     /// As it stands in the key; of a list each value that stands in a key.
     values: Vec<String>,
 }
 
 impl<'t> ComparedValue<'t> {
-    fn new(variable: &'t TemplateVariable, values: &dyn RequestValues) -> Option<Self> {
+    fn new(
+        template: &KeyTemplate,
+        variable: &'t TemplateVariable,
+        values: &dyn RequestValues,
+    ) -> Option<Self> {
         let own = ParameterLocation::from_source(&variable.source)?;
+        let mut folded_root = None;
         let folded = match &variable.source {
             TemplateValueSource::Path(name)
             | TemplateValueSource::Query(name)
             | TemplateValueSource::QueryList(name)
             | TemplateValueSource::Form(name)
             | TemplateValueSource::FormList(name) => NormalizedParamName::new(name.as_bytes()),
-            TemplateValueSource::Body(pointer) => member_name(pointer)?,
+            TemplateValueSource::Body(pointer) => {
+                folded_root = root_name(pointer);
+                member_name(pointer)?
+            }
             TemplateValueSource::Header(_)
             | TemplateValueSource::HeaderList(_)
-            | TemplateValueSource::Host => return None,
+            | TemplateValueSource::Host
+            | TemplateValueSource::ClientName
+            | TemplateValueSource::Jwt(_) => return None,
         };
         // A list without an item is compared as well: another source may have one.
-        let known = match variable.source.is_list() {
-            true => variable.item_values(values).ok()?,
-            false => vec![variable.value(values).ok()?],
-        };
+        let known = template.comparable_values(variable, values).ok()?;
         let variable = Cow::Borrowed(variable);
-        Some(Self { variable, own, folded: folded.without_indexes(), values: known })
+        Some(Self { variable, own, folded: folded.without_indexes(), folded_root, values: known })
     }
 
     /// `text`: the value of the member, where it is a text, an integer or a boolean.
-    fn for_member(pointer: &JsonPointer, text: Option<String>) -> Option<Self> {
+    fn of_member(pointer: &JsonPointer, text: Option<String>) -> Option<Self> {
         let source = TemplateValueSource::Body(pointer.clone());
         Some(Self {
             variable: Cow::Owned(TemplateVariable::without_filters(source)),
             own: ParameterLocation::Json,
             folded: member_name(pointer)?.without_indexes(),
+            folded_root: root_name(pointer),
             values: text.into_iter().collect(),
         })
     }
 
+    fn names(&self) -> impl Iterator<Item = &NormalizedParamName> {
+        iter::once(&self.folded).chain(&self.folded_root)
+    }
+
+    /// The steps from the outermost object or list of a JSON body to the value.
+    fn steps(&self) -> &[PointerStep] {
+        self.variable.pointer().map_or(&[][..], JsonPointer::steps)
+    }
+
     /// The service works on a resource that is locked, if it reads `other`. Of a list it may read a part.
-    fn equals(&self, other: &str) -> bool {
+    fn has_filtered_value(&self, other: &str) -> bool {
         let other = self.variable.filters.iter().try_fold(other.to_owned(), apply_filter);
         other.is_ok_and(|other| self.values.contains(&other))
     }
@@ -175,18 +210,31 @@ impl<'t> ComparedValue<'t> {
 /// The name that a member of a body has in a query or a form: `a[id]` for `/a/id`.
 fn member_name(pointer: &JsonPointer) -> Option<NormalizedParamName> {
     let (first, rest) = pointer.steps().split_first()?;
-    let name = |step: &PointerStep| step.name().unwrap_or_default().to_owned();
-    let rest: String = rest.iter().map(|step| format!("[{}]", name(step))).collect();
-    Some(NormalizedParamName::new(format!("{}{rest}", name(first)).as_bytes()))
+    let first = first.json_member_name().unwrap_or_default();
+    Some(NormalizedParamName::new(format!("{first}{}", in_brackets(rest)).as_bytes()))
+}
+
+/// The name that Rails gives to a value of a body which is a list; `None` where the body has to be an object.
+fn root_name(pointer: &JsonPointer) -> Option<NormalizedParamName> {
+    let (first, rest) = pointer.steps().split_first()?;
+    let is_of_list = *first == PointerStep::EveryItem || first.index().is_some();
+    let name = || NormalizedParamName::new(format!("{ROOT}[]{}", in_brackets(rest)).as_bytes());
+    is_of_list.then(|| name().without_indexes())
+}
+
+fn in_brackets(steps: &[PointerStep]) -> String {
+    steps.iter().map(|step| format!("[{}]", step.json_member_name().unwrap_or_default())).collect()
 }
 
 /// The values that one source is compared with.
 #[derive(Default)]
-struct SourceComparison<'w, 't> {
+struct ExpectedSourceValues<'w, 't> {
     wanted: Vec<&'w ComparedValue<'t>>,
+    /// Members of a JSON body may stand below another name here.
+    unwraps: bool,
 }
 
-impl<'t> SourceComparison<'_, 't> {
+impl<'t> ExpectedSourceValues<'_, 't> {
     fn is_empty(&self) -> bool {
         self.wanted.is_empty()
     }
@@ -196,14 +244,18 @@ impl<'t> SourceComparison<'_, 't> {
         let folded =
             (!NormalizedParamName::is_plain(name)).then(|| NormalizedParamName::new(name).without_indexes());
         self.wanted.iter().copied().filter(move |wanted| match &folded {
-            Some(folded) => wanted.folded.matches(folded),
-            None => wanted.folded.matches_plain(name),
+            Some(folded) => {
+                let unwraps = self.unwraps && wanted.own == ParameterLocation::Json;
+                wanted.names().any(|known| known.matches(folded) || unwraps && known.matches_wrapped(folded))
+            }
+            None => wanted.names().any(|known| known.matches_plain(name)),
         })
     }
 
     fn check_field(&self, name: &[u8], value: &[u8], reason: &'static str) -> Result<(), ExtractKeyError> {
-        let value =
-            |wanted: &&ComparedValue<'_>| !std::str::from_utf8(value).is_ok_and(|value| wanted.equals(value));
+        let value = |wanted: &&ComparedValue<'_>| {
+            !std::str::from_utf8(value).is_ok_and(|value| wanted.has_filtered_value(value))
+        };
         self.values_named_like(name).find(value).map_or(Ok(()), |wanted| Err(wanted.error(reason)))
     }
 
@@ -212,7 +264,7 @@ impl<'t> SourceComparison<'_, 't> {
         if self.is_empty() {
             return Ok(());
         }
-        for (count, (name, value)) in form::fields(text).enumerate() {
+        for (count, (name, value)) in form::form_fields(text).enumerate() {
             if count == MOST {
                 return self.reject(MANY);
             }
@@ -228,7 +280,7 @@ impl<'t> SourceComparison<'_, 't> {
             return Ok(());
         }
         let mut left = MOST + bytes.len() / 32;
-        for (name, value) in form::fields(bytes) {
+        for (name, value) in form::form_fields(bytes) {
             if !NormalizedParamName::is_plain(name) {
                 if left == 0 {
                     return self.reject(MANY);
@@ -261,6 +313,9 @@ impl<'t> SourceComparison<'_, 't> {
 
     fn check_multipart(&self, kind: &str, body: &[u8]) -> Result<(), ExtractKeyError> {
         let Some(parts) = multipart::parts(kind, body, MOST) else { return self.check_malformed(body) };
+        if has_part_like(&parts, CHARSET_FIELD) {
+            return self.reject(CHARSET);
+        }
         for part in parts {
             match part {
                 FormPart::Named { name, head: _, content } => self.check_part(&name, content)?,
@@ -301,6 +356,28 @@ impl<'t> SourceComparison<'_, 't> {
             return self.reject(MANY);
         }
         if read.is_ok() { Ok(()) } else { self.check_malformed(body) }
+    }
+
+    /// The JSON body out of which the values are taken.
+    fn check_wrapped(&self, body: &[u8]) -> Result<(), ExtractKeyError> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let steps: Vec<_> = self.wanted.iter().map(|wanted| wanted.steps()).collect();
+        let mut compared = Ok(());
+        let read = visit_wrapped(body, &steps, &mut |at, member| {
+            let wanted = self.wanted[at];
+            let is_equal = match &member {
+                JsonMemberValue::Null => true,
+                JsonMemberValue::Text(text) => wanted.has_filtered_value(text),
+                JsonMemberValue::Other => false,
+            };
+            if compared.is_ok() && !is_equal {
+                compared = Err(wanted.error(IN_MEMBER));
+            }
+        });
+        compared?;
+        if read.is_ok() { Ok(()) } else { self.reject(BROKEN) }
     }
 
     /// No element and no attribute may have the name, with any value.
@@ -361,9 +438,9 @@ struct PossibleBodyFormats {
 impl CompleteBody<'_> {
     fn compare(
         &self,
-        form: &SourceComparison<'_, '_>,
-        json: &SourceComparison<'_, '_>,
-        xml: &SourceComparison<'_, '_>,
+        form: &ExpectedSourceValues<'_, '_>,
+        json: &ExpectedSourceValues<'_, '_>,
+        xml: &ExpectedSourceValues<'_, '_>,
     ) -> Result<(), ExtractKeyError> {
         if form.is_empty() && json.is_empty() && xml.is_empty() {
             return Ok(());
@@ -387,11 +464,25 @@ impl CompleteBody<'_> {
             }
             if readings.xml { xml.reject(reason) } else { Ok(()) }
         })?;
-        if readings.form {
+        // Readers that leave it out find another first field, or a body where others find none.
+        if self.bytes.starts_with(BYTE_ORDER_MARK) {
+            if readings.form && !readings.unsaid {
+                form.reject(MARKED)?;
+            }
+            if readings.json {
+                json.reject(MARKED)?;
+            }
+        }
+        if readings.form && !form.is_empty() {
             if readings.unsaid {
                 form.check_bare_fields(self.bytes)?
             } else {
-                form.check_fields(self.bytes, IN_FORM)?
+                form.check_fields(self.bytes, IN_FORM)?;
+                if search::contains_word(self.bytes, "charset")
+                    && query::has_name_like(self.bytes, CHARSET_FIELD, MOST)
+                {
+                    form.reject(CHARSET)?;
+                }
             }
         }
         if readings.multipart && !form.is_empty() {
@@ -407,7 +498,7 @@ impl CompleteBody<'_> {
     fn possible_formats(&self, content_type: &str) -> PossibleBodyFormats {
         let undeclared = content_type.trim().is_empty();
         let begins = |text: &[u8]| {
-            let bytes = self.bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(self.bytes);
+            let bytes = self.bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(self.bytes);
             bytes.trim_ascii_start().starts_with(text)
         };
         // `openxmlformats` are archives.

@@ -78,7 +78,7 @@ fn check_parameter(part: &str, malformed: ParseBodyError) -> Result<(), ParseBod
     let name = name.to_ascii_lowercase();
     let text = quoted.unwrap_or(value).to_ascii_lowercase();
     let may_be_text = quoted.is_some() && !name.starts_with("charset");
-    if !is_token(&name) || !(is_token(&text) || may_be_text && is_text(&text)) {
+    if !is_token(&name) || !(is_token(&text) || may_be_text && is_safe_quoted_text(&text)) {
         return Err(malformed);
     }
     match name.strip_prefix("charset") {
@@ -91,7 +91,7 @@ fn check_parameter(part: &str, malformed: ParseBodyError) -> Result<(), ParseBod
 }
 
 /// Characters that may stand between quotes: none at which a reader without quotes would end the value.
-fn is_text(text: &str) -> bool {
+fn is_safe_quoted_text(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !br#""\;,"#.contains(&byte))
 }
 

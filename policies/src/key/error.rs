@@ -1,6 +1,9 @@
 //! Why a request has no key, and why no value can be taken from its body.
 
-use super::{pointer::DEEPEST, resource::ResourceKey};
+use super::{
+    pointer::DEEPEST,
+    resource::{KeySetSizeError, ResourceKey},
+};
 
 /// Why a request has no key. The client is at fault; no message repeats text of the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -10,6 +13,12 @@ pub enum ExtractKeyError {
     Missing { variable: String },
     #[error("`{variable}` {why}")]
     Invalid { variable: String, why: &'static str },
+    /// The client has shown no certificate, or none with a name that counts.
+    #[error("the client has shown no certificate with a name that counts")]
+    NoClientName,
+    /// The request has no bearer token.
+    #[error("the request has no bearer token")]
+    NoToken,
     /// A list without an item, or none at all.
     #[error("`{variable}` is an empty list")]
     EmptyList { variable: String },
@@ -75,10 +84,23 @@ pub enum ParseBodyError {
     UnclearParts,
 }
 
+impl From<KeySetSizeError> for ExtractKeyError {
+    fn from(bad: KeySetSizeError) -> Self {
+        match bad {
+            KeySetSizeError::TooMany { count } => Self::TooManyKeys { count, most: ResourceKey::MOST_IN_SET },
+            KeySetSizeError::TooLong { length } => Self::SetTooLong { length },
+        }
+    }
+}
+
 /// Why one value cannot be part of a key.
 pub(super) enum ExtractValueError {
     Missing,
     Invalid(&'static str),
+    /// The client has no name.
+    NoClientName,
+    /// There is no verified token.
+    NoToken,
 }
 
 pub(super) const NOT_UTF8: &str = "is not UTF-8";

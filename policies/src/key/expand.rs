@@ -7,6 +7,7 @@ use super::{
     body::BodyValues,
     error::{ExtractKeyError, ExtractValueError, NOT_UTF8, RESPELLED, TWICE},
     filter::TemplateValueFilter,
+    json::JsonScalar,
     query::{Parameters, single_value},
     resource::ResourceKey,
     template::{KeyTemplate, KeyTemplatePart, TemplateValueSource, TemplateVariable},
@@ -20,23 +21,25 @@ impl KeyTemplate {
     /// # Errors
     /// A value is missing or cannot be part of a key. The value of a list is missing here: see [`KeyTemplate::expand_all`].
     pub fn expand(&self, values: &dyn RequestValues) -> Result<ResourceKey, ExtractKeyError> {
-        self.expand_with(values, None)
+        self.expand_with(values, &[])
     }
 
-    /// `item` is the value of the list.
+    /// `item`: the values of the variables that take one of an item, left to right.
     pub(super) fn expand_with(
         &self,
         values: &dyn RequestValues,
-        item: Option<&str>,
+        item: &[String],
     ) -> Result<ResourceKey, ExtractKeyError> {
+        let mut item = item.iter();
         let mut key = String::new();
         for part in &self.parts {
             match part {
                 KeyTemplatePart::Literal(literal) => key.push_str(literal),
-                KeyTemplatePart::Variable(variable) => match item.filter(|_| variable.source.is_list()) {
-                    Some(item) => push_escaped(item, &mut key),
-                    None => push_escaped(&variable.value(values)?, &mut key),
-                },
+                KeyTemplatePart::Variable(variable) if variable.source.is_list() => {
+                    let value = item.next().ok_or_else(|| variable.error(ExtractValueError::Missing))?;
+                    push_escaped(value, &mut key);
+                }
+                KeyTemplatePart::Variable(variable) => push_escaped(&variable.value(values)?, &mut key),
             }
         }
         ResourceKey::new(key).ok_or(ExtractKeyError::TooLong)
@@ -84,6 +87,8 @@ impl TemplateVariable {
         match bad {
             ExtractValueError::Missing => ExtractKeyError::Missing { variable },
             ExtractValueError::Invalid(why) => ExtractKeyError::Invalid { variable, why },
+            ExtractValueError::NoClientName => ExtractKeyError::NoClientName,
+            ExtractValueError::NoToken => ExtractKeyError::NoToken,
         }
     }
 }
@@ -103,17 +108,26 @@ impl TemplateValueSource {
                 HeaderLookup::Respelled => return Err(ExtractValueError::Invalid(RESPELLED)),
                 HeaderLookup::One(bytes) => into_utf8(bytes.to_vec())?,
             },
-            Self::Host => values.host().ok_or(ExtractValueError::Missing)?.to_owned(),
+            Self::Host => values.request_host().ok_or(ExtractValueError::Missing)?.to_owned(),
+            Self::ClientName => values.client_name().ok_or(ExtractValueError::NoClientName)?.to_owned(),
             Self::QueryList(_) | Self::FormList(_) | Self::HeaderList(_) => {
                 return Err(ExtractValueError::Missing);
             }
             Self::Body(pointer) => {
                 let found = values.body().and_then(BodyValues::json).and_then(|body| body.value_at(pointer));
-                found.ok_or(ExtractValueError::Missing)?.key_text()?.to_owned()
+                json_text(found)?
+            }
+            Self::Jwt(claim) => {
+                json_text(values.claims().ok_or(ExtractValueError::NoToken)?.value_at(claim))?
             }
         };
         check_printable(value)
     }
+}
+
+/// The text of a value that was found in JSON.
+fn json_text(found: Option<&JsonScalar>) -> Result<String, ExtractValueError> {
+    found.ok_or(ExtractValueError::Missing)?.key_text().map(str::to_owned)
 }
 
 /// The value, unless it has a control character.

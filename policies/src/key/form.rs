@@ -9,7 +9,7 @@ use crate::path::decode_escape;
 pub(super) const MOST: usize = 10_000;
 
 /// Names and values of a form or query, as they stand there. Some readers separate at semicolons as well, so their fields come besides.
-pub(super) fn fields(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+pub(super) fn form_fields(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let pieces = text.split(|byte| *byte == b'&').flat_map(|piece| {
         let parts = piece.split(|byte| *byte == b';');
         let more = piece.contains(&b';');
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     fn decoded_fields(text: &str) -> Vec<(String, String)> {
-        let text = fields(text.as_bytes());
+        let text = form_fields(text.as_bytes());
         let read = |bytes: &[u8]| String::from_utf8_lossy(&decode_leniently(bytes)).into_owned();
         text.map(|(name, value)| (read(name), read(value))).collect()
     }
@@ -87,7 +87,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_parse_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            prop_assert!(fields(&bytes).count() <= 2 * bytes.len());
+            prop_assert!(form_fields(&bytes).count() <= 2 * bytes.len());
             prop_assert!(cookies(&bytes).count() <= 2 * bytes.len());
         }
     }

@@ -6,8 +6,9 @@
 use super::{
     error::{ExtractValueError, ParseBodyError, RESPELLED},
     form::decode_leniently,
+    ignored_characters::BYTE_ORDER_MARK,
     multipart::{self, FormPart, text_content},
-    query::{BYTE_ORDER_MARK, MOST, NormalizedParamName, Parameters},
+    query::{self, MOST, NormalizedParamName, ParameterText, Parameters},
 };
 
 /// How a request says that its body is a form.
@@ -23,13 +24,14 @@ pub(crate) enum FormEncoding<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormValues {
     /// By name: its values in their order, or why a reader could take others.
-    fields: Vec<(Box<str>, Result<Vec<String>, &'static str>)>,
+    fields: Vec<(Box<str>, Result<Vec<ParameterText>, &'static str>)>,
 }
 
 const UNCLEAR: &str = "is in a form with a part in whose head servers may find another name";
 
-/// In this field a browser says in which character set it has written the form (HTML, 4.10.21.5; RFC 7578, 4.6).
-const CHARSET: &str = "_charset_";
+/// In this field a browser says in which character set it has written the form (HTML, 4.10.21.5; RFC 7578, 4.6). Some readers
+/// decode the other fields by it.
+pub(super) const CHARSET_FIELD: &str = "_charset_";
 
 impl FormValues {
     /// # Errors
@@ -46,44 +48,40 @@ impl FormValues {
                 if text.starts_with(BYTE_ORDER_MARK) {
                     return Err(ParseBodyError::ByteOrderMark);
                 }
-                Self::collect(names, |name| Parameters::Form(text).values(name))
+                // A form with more fields is refused for each of them.
+                if query::has_name_like(bytes, CHARSET_FIELD, MOST) {
+                    return Err(ParseBodyError::FormCharset);
+                }
+                Ok(Self::collect(names, |name| Parameters::Form(text).values(name)))
             }
             FormEncoding::Multipart(kind) => {
                 let parts = multipart::parts(kind, bytes, MOST).ok_or(ParseBodyError::UnclearParts)?;
-                Self::collect(names, |name| part_values(&parts, name))
+                if has_part_like(&parts, CHARSET_FIELD) {
+                    return Err(ParseBodyError::FormCharset);
+                }
+                Ok(Self::collect(names, |name| part_values(&parts, name)))
             }
         }
     }
 
     fn collect<'n>(
         names: impl Iterator<Item = &'n str>,
-        values: impl Fn(&str) -> Result<Vec<String>, ExtractValueError>,
-    ) -> Result<Self, ParseBodyError> {
-        let values = |name: &str| {
-            values(name).map_err(|bad| match bad {
-                ExtractValueError::Invalid(reason) => reason,
-                ExtractValueError::Missing => UNCLEAR,
-            })
-        };
-        let is_utf8 = |charset: &String| {
-            let charset = charset.trim();
-            charset.eq_ignore_ascii_case("utf-8") || charset.eq_ignore_ascii_case("utf8")
-        };
-        let has_other_charset = match values(CHARSET) {
-            Ok(charsets) => !charsets.iter().all(is_utf8),
-            // Other reasons are those of every field of this form.
-            Err(reason) => reason == RESPELLED,
-        };
-        if has_other_charset {
-            return Err(ParseBodyError::FormCharset);
-        }
+        values: impl Fn(&str) -> Result<Vec<ParameterText>, ExtractValueError>,
+    ) -> Self {
         let mut fields: Vec<(Box<str>, _)> = Vec::new();
         for name in names {
-            if !fields.iter().any(|(known, _)| **known == *name) {
-                fields.push((name.into(), values(name)));
+            if fields.iter().any(|(known, _)| **known == *name) {
+                continue;
             }
+            let values = values(name).map_err(|bad| match bad {
+                ExtractValueError::Invalid(reason) => reason,
+                ExtractValueError::Missing | ExtractValueError::NoClientName | ExtractValueError::NoToken => {
+                    UNCLEAR
+                }
+            });
+            fields.push((name.into(), values));
         }
-        Ok(Self { fields })
+        Self { fields }
     }
 
     /// The values of every field with this name, in their order; none where no template named it when the form was
@@ -91,7 +89,7 @@ impl FormValues {
     ///
     /// # Errors
     /// A reader could take other values.
-    pub(super) fn values(&self, name: &str) -> Result<Vec<String>, ExtractValueError> {
+    pub(super) fn values(&self, name: &str) -> Result<Vec<ParameterText>, ExtractValueError> {
         match self.fields.iter().find(|(known, _)| **known == *name) {
             None => Ok(Vec::new()),
             Some((_, Ok(values))) => Ok(values.clone()),
@@ -100,25 +98,42 @@ impl FormValues {
     }
 }
 
-fn part_values(parts: &[FormPart<'_>], name: &str) -> Result<Vec<String>, ExtractValueError> {
+/// True if some reader could take a part for the field with this name.
+pub(super) fn has_part_like(parts: &[FormPart<'_>], name: &str) -> bool {
     let wanted = NormalizedParamName::new(name.as_bytes());
-    let is_confusable = |given: &String| {
-        wanted.is_confusable_with(given.as_bytes())
-            || wanted.is_confusable_with(&decode_leniently(given.as_bytes()))
-    };
+    let is_like = |given: &String| given == name || is_confusable(&wanted, given);
+    parts.iter().any(|part| match part {
+        FormPart::Named { name: given, .. } => is_like(given),
+        FormPart::Fallback { names, .. } => names.iter().any(is_like),
+        FormPart::Unclear(_) => false,
+    })
+}
+
+/// As it stands there, and decoded as a form is.
+fn is_confusable(wanted: &NormalizedParamName, given: &str) -> bool {
+    wanted.is_confusable_with(given.as_bytes())
+        || wanted.is_confusable_with(&decode_leniently(given.as_bytes()))
+}
+
+fn part_values(parts: &[FormPart<'_>], name: &str) -> Result<Vec<ParameterText>, ExtractValueError> {
+    let wanted = NormalizedParamName::new(name.as_bytes());
     let mut values = Vec::new();
     for part in parts {
         match part {
-            FormPart::Named { name: given, head, content } if given == name => {
-                values.push(text_content(head, content)?)
+            // Every part of a form has a disposition (RFC 7578, 4.2), and a head in UTF-8 is split alike in each charset.
+            FormPart::Fallback { .. } | FormPart::Unclear(_) => {
+                return Err(ExtractValueError::Invalid(UNCLEAR));
             }
-            FormPart::Named { name: given, .. } if !is_confusable(given) => {}
-            FormPart::Fallback { names, .. }
-                if !names.iter().any(|given| given == name || is_confusable(given)) => {}
-            FormPart::Named { .. } | FormPart::Fallback { .. } => {
+            FormPart::Named { head, .. } if std::str::from_utf8(head).is_err() => {
+                return Err(ExtractValueError::Invalid(UNCLEAR));
+            }
+            FormPart::Named { name: given, head, content } if given == name => {
+                values.push(ParameterText { text: text_content(head, content)?, has_escaped_comma: false });
+            }
+            FormPart::Named { name: given, .. } if is_confusable(&wanted, given) => {
                 return Err(ExtractValueError::Invalid(RESPELLED));
             }
-            FormPart::Unclear(_) => return Err(ExtractValueError::Invalid(UNCLEAR)),
+            FormPart::Named { .. } => {}
         }
     }
     Ok(values)
@@ -134,10 +149,11 @@ mod tests {
 
     fn parse(encoding: FormEncoding<'_>, body: &[u8]) -> Result<Vec<String>, String> {
         let form = FormValues::parse(encoding, body, ["id"].into_iter()).map_err(|bad| bad.to_string())?;
-        form.values("id").map_err(|bad| match bad {
+        let texts = form.values("id").map_err(|bad| match bad {
             ExtractValueError::Invalid(reason) => reason.to_owned(),
-            ExtractValueError::Missing => "missing".to_owned(),
-        })
+            _ => "missing".to_owned(),
+        })?;
+        Ok(texts.into_iter().map(|value| value.text).collect())
     }
 
     fn parts(parts: &[(&str, &str)]) -> String {
@@ -157,7 +173,7 @@ mod tests {
             ("id=42", &["42"][..]),
             ("x=1&id=a+b%20c&y", &["a b c"]),
             ("id=1&id=2", &["1", "2"]),
-            ("_charset_=UTF-8&id=%C3%A9", &["\u{e9}"]),
+            ("x=1&id=%C3%A9", &["\u{e9}"]),
             ("", &[]),
             ("ids=1", &[]),
         ] {
@@ -181,14 +197,8 @@ mod tests {
             (b"id=1&x=\xff", "the form is not UTF-8"),
             (b"\xef\xbb\xbfid=1", "the form begins with a byte order mark, which some servers leave out"),
             (b"x=1&\xef\xbb\xbfid=1", RESPELLED),
-            (
-                b"id=1&_charset_=utf-7",
-                "the form has a field `_charset_`, by which some servers choose another character set than UTF-8",
-            ),
-            (
-                b"id=1&_Charset_=utf-8",
-                "the form has a field `_charset_`, by which some servers choose another character set than UTF-8",
-            ),
+            (b"\xef\xbb\xbfx=1&id=1", "the form begins with a byte order mark, which some servers leave out"),
+            (b"x=1&%EF%BB%BFid=1", RESPELLED),
         ] {
             assert_eq!(parse(FormEncoding::Urlencoded, body), Err(reason.into()), "{}", body.escape_ascii());
         }
@@ -198,12 +208,7 @@ mod tests {
     #[test]
     fn text_part_is_read() {
         let file = format!("{}; filename=\"a;id.txt\"\r\nContent-Type: image/png", named("photo"));
-        let body = parts(&[
-            (&named("a"), "1"),
-            (&file, "\0\u{e9}\r\nx"),
-            (&named("id"), "4 2"),
-            (&named("_charset_"), "utf-8"),
-        ]);
+        let body = parts(&[(&named("a"), "1"), (&file, "\0\u{e9}\r\nx"), (&named("id"), "4 2")]);
         assert_eq!(parse(PARTS, body.as_bytes()), Ok(vec!["4 2".into()]));
         assert_eq!(parse(PARTS, b"--b--\r\n"), Ok(vec![]));
         let twice = parts(&[(&named("id"), "1"), (&named("id"), "2")]);
@@ -214,23 +219,65 @@ mod tests {
     #[test]
     fn ambiguous_part_is_refused() {
         let good = (named("id"), "42");
-        for other in ["ID", "id[]", "id[x]", " id", "id ", "i%64", "\u{feff}id"] {
+        for other in ["ID", "id[]", "id[x]", " id", "id ", "id+", "]id", "?id"] {
             let body = parts(&[(&good.0, good.1), (&named(other), "43")]);
             assert_eq!(parse(PARTS, body.as_bytes()), Err(RESPELLED.into()), "{other}");
         }
-        let nameless = parts(&[(&good.0, good.1), ("Content-ID: <id>", "43")]);
-        assert_eq!(parse(PARTS, nameless.as_bytes()), Err(RESPELLED.into()));
-        let unclear =
-            parts(&[(&good.0, good.1), ("Content-Disposition: form-data; name=\"x\"; name=\"id\"", "43")]);
-        assert_eq!(parse(PARTS, unclear.as_bytes()), Err(UNCLEAR.into()));
+        for head in [
+            "Content-ID: <id>",
+            "Content-Type: text/plain",
+            "Content-Disposition: form-data; name=\"x\"; name=\"id\"",
+            "Content-Disposition: form-data; name=\"a\"; foo; name=\"id\"",
+            "Content-Disposition: form-data; name='id'",
+            "Content-Disposition: form-data; name*=utf-8''id",
+            "Content-Disposition: form-data; name=\"i%64\"",
+            "Content-Disposition: form-data; name=\"i\\d\"",
+            "Content-Disposition: form-data; name=\"a\"; filename=\"x; name=id\"",
+            "Content-Disposition: form-data; name=\"\u{feff}id\"",
+            "Content-Disposition: form-data; name=\"a\"\r\nX; name=id: 1",
+            "Content-Disposition: form-data; name=\"a\"\r\nX: \u{1}",
+            "Content-Disposition: form-data; name=\"a\"\r\nContent-Type: multipart/mixed; boundary=c",
+        ] {
+            let body = parts(&[(&good.0, good.1), (head, "43")]);
+            assert_eq!(parse(PARTS, body.as_bytes()), Err(UNCLEAR.into()), "{head}");
+        }
+        let latin = parts(&[(&good.0, good.1), (&format!("{}; filename=\"FILE\"", named("a")), "43")]);
+        let split: Vec<&[u8]> = latin.as_bytes().split(|byte| *byte == b'F').collect();
+        assert_eq!(parse(PARTS, &split.join(&b"\xe9"[..])), Err(UNCLEAR.into()));
         let file = parts(&[(&format!("{}; filename=\"a\"", good.0), "42")]);
         assert!(parse(PARTS, file.as_bytes()).is_err());
-        let charset = parts(&[(&good.0, good.1), (&named("_charset_"), "utf-16")]);
-        assert_eq!(parse(PARTS, charset.as_bytes()), Err(ParseBodyError::FormCharset.to_string()));
+        let marked = parts(&[(&good.0, "\u{feff}42")]);
+        assert!(parse(PARTS, marked.as_bytes()).is_err());
         let cut = parts(&[(&good.0, good.1)]).replace("\r\n", "\n");
         assert_eq!(parse(PARTS, cut.as_bytes()), Err(ParseBodyError::UnclearParts.to_string()));
         let many = parts(&vec![("Content-Disposition: form-data; name=x", ""); MOST + 1]);
         assert_eq!(parse(PARTS, many.as_bytes()), Err(ParseBodyError::UnclearParts.to_string()));
+    }
+
+    /// A form with a field by which some reader chooses a character set is refused, whatever the field says.
+    #[test]
+    fn field_with_charset_is_refused() {
+        let refused = Err(ParseBodyError::FormCharset.to_string());
+        for name in ["_charset_", "_Charset_", "_charset_[]", "+_charset_", "%5Fcharset_", ".charset."] {
+            for value in ["utf-8", "utf-7", "", "%zz"] {
+                for form in [format!("id=1&{name}={value}"), format!("{name}={value}&id=1")] {
+                    assert_eq!(parse(FormEncoding::Urlencoded, form.as_bytes()), refused, "{form}");
+                }
+            }
+        }
+        assert_eq!(parse(FormEncoding::Urlencoded, b"id=1;_charset_=utf-7"), refused);
+        for (head, value) in [
+            (named("_charset_"), "utf-8"),
+            (named("_CHARSET_"), "utf-16"),
+            (named("_charset_[]"), "utf-8"),
+            (format!("{}; filename=\"a\"", named("_charset_")), "utf-8"),
+            (format!("{}\r\nContent-Type: application/json", named("_charset_")), "\"utf-8\""),
+        ] {
+            let body = parts(&[(&named("id"), "42"), (&head, value)]);
+            assert_eq!(parse(PARTS, body.as_bytes()), refused, "{head}");
+        }
+        let body = parts(&[(&named("id"), "42"), (&named("charset"), "utf-16")]);
+        assert_eq!(parse(PARTS, body.as_bytes()), Ok(vec!["42".into()]));
     }
 
     proptest! {

@@ -24,7 +24,7 @@ enum GlobToken {
 
 impl GlobToken {
     /// The token may stand for several characters, or for none.
-    fn repeats(self) -> bool {
+    fn is_variable_length(self) -> bool {
         matches!(self, Self::Any | Self::Digits)
     }
 }
@@ -84,12 +84,12 @@ impl TemplateGlob {
                 _ => {}
             }
             let mut next = Vec::new();
-            next.extend(one.is_some_and(GlobToken::repeats).then_some((here + 1, there)));
-            next.extend(two.is_some_and(GlobToken::repeats).then_some((here, there + 1)));
+            next.extend(one.is_some_and(GlobToken::is_variable_length).then_some((here + 1, there)));
+            next.extend(two.is_some_and(GlobToken::is_variable_length).then_some((here, there + 1)));
             if let (Some(one), Some(two)) = (one, two)
                 && self.tokens_overlap(one, other, two)
             {
-                let on = |token: GlobToken, place| if token.repeats() { place } else { place + 1 };
+                let on = |token: GlobToken, place| if token.is_variable_length() { place } else { place + 1 };
                 next.push((on(one, here), on(two, there)));
             }
             open.extend(next.into_iter().filter(|pair| seen.insert(*pair)));

@@ -4,7 +4,8 @@
 //! any depth; a member that a pointer names, in a second spelling, because some readers ignore case; NUL in any name,
 //! because some readers end a name there; and, where a pointer leads to it, a boolean, or a number that some readers
 //! round. So is a list with more items than the pointers name: the others would be worked on without a lock. Where a pointer
-//! leads to each item of a list, each item has to have its value.
+//! leads to each item of a list, each item has to have its value, and several pointers can have the values of one item
+//! together.
 
 #[cfg(test)]
 mod tests;
@@ -12,7 +13,7 @@ mod tests;
 use std::{
     borrow::Cow,
     collections::{BTreeSet, HashSet},
-    fmt,
+    fmt, mem,
 };
 
 use serde::{
@@ -22,6 +23,7 @@ use serde::{
 
 use super::{
     error::{ExtractValueError, ParseBodyError},
+    ignored_characters::is_blank,
     pointer::{DEEPEST, JsonPointer, PointerStep},
     resource::ResourceKey,
 };
@@ -30,13 +32,57 @@ use super::{
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JsonValues {
     leaves: Vec<(JsonPointer, JsonScalar)>,
+    /// The pointers to single values that lead through something else than objects and items.
+    blocked: Vec<JsonPointer>,
     /// Of each pointer that leads to every item of a list.
-    lists: Vec<(JsonPointer, JsonList)>,
+    lists: Vec<(JsonPointer, JsonPointerValues)>,
+    rows: Vec<JsonRows>,
+}
+
+/// The values to which several pointers lead in each item of one list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct JsonRows {
+    /// Each leads through the items of the same list.
+    pointers: Vec<JsonPointer>,
+    /// Of the item that is read now, for each pointer.
+    item: Vec<Option<String>>,
+    /// The values of each item in the order of the pointers, each combination once. No more are kept than show that there are too
+    /// many.
+    pub(super) values: BTreeSet<Vec<String>>,
+    /// How many items there are, with repeats.
+    pub(super) count: usize,
+}
+
+impl JsonRows {
+    fn new(pointers: Vec<&JsonPointer>) -> Self {
+        let item = vec![None; pointers.len()];
+        Self { pointers: pointers.into_iter().cloned().collect(), item, ..Self::default() }
+    }
+
+    fn set(&mut self, pointer: &JsonPointer, value: &JsonScalar) {
+        if let JsonScalar::Text(value) | JsonScalar::Integer(value) = value
+            && let Some(at) = self.pointers.iter().position(|known| known == pointer)
+        {
+            self.item[at] = Some(value.clone());
+        }
+    }
+
+    /// An item that lacks a value is a fault of the list of that value.
+    fn finish_item(&mut self) {
+        let empty = vec![None; self.pointers.len()];
+        let row: Option<Vec<_>> = mem::replace(&mut self.item, empty).into_iter().collect();
+        if let Some(row) = row {
+            self.count += 1;
+            if self.values.len() <= ResourceKey::MOST_IN_SET {
+                self.values.insert(row);
+            }
+        }
+    }
 }
 
 /// The values to which a pointer with `*` leads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct JsonList {
+pub(super) struct JsonPointerValues {
     /// Each value once. No more are kept than show that there are too many.
     pub(super) values: BTreeSet<String>,
     /// How many values there are, with repeats.
@@ -49,9 +95,9 @@ pub(super) struct JsonList {
     unfit: Option<&'static str>,
 }
 
-impl JsonList {
+impl JsonPointerValues {
     /// Why some item gives no value that can be part of a key.
-    pub(super) fn fault(&self) -> Option<&'static str> {
+    pub(super) fn unfit_item_reason(&self) -> Option<&'static str> {
         self.unfit.or((self.open > 0).then_some(UNFIT_ITEM))
     }
 
@@ -102,12 +148,14 @@ impl JsonValues {
     /// The largest integer of 64 bits with a sign.
     pub(crate) const LARGEST_IN_64_BITS: u64 = i64::MAX.unsigned_abs();
 
-    /// Memory is bounded by the member names and by the values of `pointers`, however many values there are.
+    /// Memory is bounded by the member names and by the values of `pointers`, however many values there are. Of each of `joined` the
+    /// values of one item are kept together; these pointers are among `pointers`, and lead through the items of one list.
     ///
     /// `largest`: the largest magnitude of an integer that the service reads exactly.
     pub(crate) fn parse<'p>(
         bytes: &[u8],
         pointers: impl Iterator<Item = &'p JsonPointer>,
+        joined: impl Iterator<Item = Vec<&'p JsonPointer>>,
         largest: u64,
     ) -> Result<Self, ParseBodyError> {
         let mut asked: Vec<&JsonPointer> = Vec::new();
@@ -117,8 +165,10 @@ impl JsonValues {
             }
         }
         let lists = asked.iter().filter(|pointer| pointer.is_list());
-        let lists = lists.map(|pointer| ((*pointer).clone(), JsonList::default())).collect();
-        let mut findings = FoundJsonValues { body: Self { leaves: Vec::new(), lists }, largest, bad: None };
+        let lists = lists.map(|pointer| ((*pointer).clone(), JsonPointerValues::default())).collect();
+        let rows = joined.filter(|pointers| !pointers.is_empty()).map(JsonRows::new).collect();
+        let body = Self { leaves: Vec::new(), blocked: Vec::new(), lists, rows };
+        let mut findings = FoundJsonValues { body, largest, bad: None };
         let root = JsonVisitor { asked, depth: 0, findings: &mut findings };
         let mut json = serde_json::Deserializer::from_slice(bytes);
         match root.deserialize(&mut json).and_then(|()| json.end()) {
@@ -132,10 +182,21 @@ impl JsonValues {
         self.leaves.iter().find(|(known, _)| known == pointer).map(|(_, leaf)| leaf)
     }
 
+    /// True if the body has a scalar, or a list in the place of an object, where the pointer leads on to a value. Some readers find
+    /// a value there, such as that of the first item.
+    pub(super) fn is_blocked(&self, pointer: &JsonPointer) -> bool {
+        self.blocked.contains(pointer)
+    }
+
     /// The values of each item, for a pointer with `*`; `None` where the body has no such list, or `null` for it.
-    pub(super) fn list_at(&self, pointer: &JsonPointer) -> Option<&JsonList> {
+    pub(super) fn list_at(&self, pointer: &JsonPointer) -> Option<&JsonPointerValues> {
         let (_, list) = self.lists.iter().find(|(known, _)| known == pointer)?;
         (list.is_present || list.unfit.is_some()).then_some(list)
+    }
+
+    /// The values of each item together, for pointers that were joined when the body was read.
+    pub(super) fn rows_at(&self, pointers: &[&JsonPointer]) -> Option<&JsonRows> {
+        self.rows.iter().find(|rows| rows.pointers.iter().eq(pointers.iter().copied()))
     }
 }
 
@@ -149,8 +210,18 @@ struct FoundJsonValues {
 }
 
 impl FoundJsonValues {
-    fn list(&mut self, pointer: &JsonPointer) -> Option<&mut JsonList> {
+    fn list(&mut self, pointer: &JsonPointer) -> Option<&mut JsonPointerValues> {
         self.body.lists.iter_mut().find(|(known, _)| known == pointer).map(|(_, list)| list)
+    }
+
+    /// The value of the pointer in the item that is read now.
+    fn add_list_value(&mut self, pointer: &JsonPointer, value: JsonScalar) {
+        for rows in &mut self.body.rows {
+            rows.set(pointer, &value);
+        }
+        if let Some(list) = self.list(pointer) {
+            list.add(value);
+        }
     }
 }
 
@@ -170,12 +241,15 @@ impl<'p> JsonVisitor<'_, 'p> {
         for pointer in self.asked {
             let ends = pointer.steps().len() == self.depth;
             match self.findings.list(pointer) {
-                Some(list) if ends => list.add(leaf()),
+                Some(_) if ends => self.findings.add_list_value(pointer, leaf()),
                 // The list may be inside for some reader, or this may be the only item for another.
                 Some(list) if leaf() != JsonScalar::Null => list.unfit = list.unfit.or(Some(UNFIT_LIST)),
                 None if ends && !is_kept => {
                     is_kept = true;
                     self.findings.body.leaves.push((pointer.clone(), leaf()));
+                }
+                None if !ends && leaf() != JsonScalar::Null => {
+                    self.findings.body.blocked.push(pointer.clone());
                 }
                 _ => {}
             }
@@ -193,8 +267,14 @@ impl<'p> JsonVisitor<'_, 'p> {
     /// Notes which lists this one is.
     fn enter_lists(&mut self) {
         for pointer in &self.asked {
-            let Some(list) = self.findings.list(pointer) else { continue };
-            match pointer.steps().get(self.depth) {
+            let step = pointer.steps().get(self.depth);
+            let Some(list) = self.findings.list(pointer) else {
+                if step.is_some_and(|step| step.index().is_none()) {
+                    self.findings.body.blocked.push((*pointer).clone());
+                }
+                continue;
+            };
+            match step {
                 Some(PointerStep::EveryItem) if !list.is_present => list.is_present = true,
                 Some(PointerStep::EveryItem) => list.open -= 1,
                 Some(step) if step.index().is_some() => {}
@@ -211,7 +291,9 @@ impl<'p> JsonVisitor<'_, 'p> {
 
     /// The pointers whose next name is `name`; and whether the next name of a pointer is another spelling of `name`.
     fn pointers_for(&self, name: &str) -> (Vec<&'p JsonPointer>, bool) {
-        let next = |pointer: &&&'p JsonPointer| pointer.steps().get(self.depth).and_then(PointerStep::name);
+        let next = |pointer: &&&'p JsonPointer| {
+            pointer.steps().get(self.depth).and_then(PointerStep::json_member_name)
+        };
         let pointers = self.asked.iter().filter(|pointer| next(pointer) == Some(name)).copied().collect();
         let other = |next: &str| next != name && fold_name(next).eq(fold_name(name));
         (pointers, self.asked.iter().any(|pointer| next(&pointer).is_some_and(other)))
@@ -222,14 +304,14 @@ impl<'p> JsonVisitor<'_, 'p> {
         let leads = |pointer: &&'p JsonPointer| match pointer.steps().get(self.depth) {
             Some(PointerStep::EveryItem) => true,
             // `007` and `+7` are names of members only.
-            Some(step) => step.index() == Some(index) && step.name() == Some(&*index.to_string()),
+            Some(step) => step.index() == Some(index) && step.json_member_name() == Some(&*index.to_string()),
             None => false,
         };
         self.asked.iter().copied().filter(leads).collect()
     }
 
     /// How many items the pointers name of this value, if they name any.
-    fn item_limit(&self) -> Option<usize> {
+    fn pointed_item_limit(&self) -> Option<usize> {
         let next = |pointer: &&'p JsonPointer| pointer.steps().get(self.depth).and_then(PointerStep::index);
         self.asked.iter().filter_map(next).max().map(|last| last.saturating_add(1))
     }
@@ -255,15 +337,24 @@ impl<'de> DeserializeSeed<'de> for JsonItemSeed<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
-        let Self(item) = self;
-        for pointer in &item.asked {
-            if pointer.steps().get(item.depth - 1) == Some(&PointerStep::EveryItem)
-                && let Some(list) = item.findings.list(pointer)
+        let Self(JsonVisitor { asked, depth, findings }) = self;
+        let mut is_innermost = false;
+        for pointer in &asked {
+            if pointer.steps().get(depth - 1) == Some(&PointerStep::EveryItem)
+                && let Some(list) = findings.list(pointer)
             {
                 list.open += 1;
+                is_innermost |= pointer.steps_to_items().len() == depth;
             }
         }
-        item.deserialize(json)
+        let innermost: Vec<&JsonPointer> = match is_innermost && !findings.body.rows.is_empty() {
+            true => asked.iter().copied().filter(|pointer| pointer.steps_to_items().len() == depth).collect(),
+            false => Vec::new(),
+        };
+        JsonVisitor { asked, depth, findings: &mut *findings }.deserialize(json)?;
+        let ended = |rows: &&mut JsonRows| rows.pointers.iter().all(|pointer| innermost.contains(&pointer));
+        findings.body.rows.iter_mut().filter(ended).for_each(JsonRows::finish_item);
+        Ok(())
     }
 }
 
@@ -309,7 +400,7 @@ impl<'de> Visitor<'de> for JsonVisitor<'_, '_> {
         if self.depth == DEEPEST {
             return Err(self.fail(ParseBodyError::TooDeep));
         }
-        let named = self.item_limit();
+        let named = self.pointed_item_limit();
         self.enter_lists();
         for index in 0_usize.. {
             let pointers = self.pointers_for_item(index);
@@ -330,7 +421,7 @@ impl<'de> Visitor<'de> for JsonVisitor<'_, '_> {
             return Err(self.fail(ParseBodyError::TooDeep));
         }
         // PHP makes one array of `{"0": ...}` and of a list.
-        let named = self.item_limit();
+        let named = self.pointed_item_limit();
         for pointer in &self.asked {
             if pointer.steps().get(self.depth) == Some(&PointerStep::EveryItem)
                 && let Some(list) = self.findings.list(pointer)
@@ -371,7 +462,9 @@ const UNFIT_SHAPE: &str = "is an object or a list";
 const UNFIT_ITEM: &str = "is missing in an item of its list";
 const UNFIT_LIST: &str = "has something else than a list in the place of a list";
 
-/// Two names have the same folded form if a reader that ignores case takes them for one.
-fn fold_name(name: &str) -> impl Iterator<Item = char> {
-    name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
+/// Two names have the same folded form if a reader that ignores case takes them for one, or one that leaves out blanks and
+/// control characters around a name.
+pub(super) fn fold_name(name: &str) -> impl Iterator<Item = char> {
+    let seen = name.trim_matches(|character: char| is_blank(character) || character.is_control());
+    seen.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
 }

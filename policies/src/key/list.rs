@@ -6,7 +6,8 @@ use super::{
     body::BodyValues,
     error::{ExtractKeyError, ExtractValueError, RESPELLED},
     expand::{apply_filter, check_printable, into_utf8},
-    query::Parameters,
+    filter::TemplateValueFilter,
+    query::{CommaPolicy, Parameters, split_items},
     resource::ResourceKey,
     template::{KeyTemplate, TemplateValueSource, TemplateVariable},
     values::RequestValues,
@@ -30,18 +31,64 @@ impl KeyTemplate {
     /// # Errors
     /// A value is missing or cannot be part of a key, or the list is empty.
     pub(crate) fn expand_all(&self, values: &dyn RequestValues) -> Result<ExpandedKeys, ExtractKeyError> {
-        let Some(list) = self.list() else {
-            return Ok(ExpandedKeys { keys: vec![self.expand(values)?], beyond: None });
+        let mut lists = self.lists();
+        let ListItems { items, count, is_cut } = match (lists.next(), lists.next()) {
+            (None, _) => return Ok(ExpandedKeys { keys: vec![self.expand(values)?], beyond: None }),
+            (Some(list), None) => ListItems::from(list.list_values(values)?),
+            (Some(_), Some(_)) => self.joined_items(values)?,
         };
-        let ListValues { values: items, count, is_cut } = list.list_values(values)?;
-        if items.is_empty() {
+        if let Some(list) = self.lists().next().filter(|_| items.is_empty()) {
             return Err(ExtractKeyError::EmptyList { variable: list.source.to_string() });
         }
         let mut keys =
-            items.iter().map(|item| self.expand_with(values, Some(item))).collect::<Result<Vec<_>, _>>()?;
+            items.iter().map(|item| self.expand_with(values, item)).collect::<Result<Vec<_>, _>>()?;
         keys.sort_unstable();
         keys.dedup();
         Ok(ExpandedKeys { keys, beyond: is_cut.then_some(count) })
+    }
+
+    /// The items of a list of which several variables take a value each.
+    ///
+    /// # Errors
+    /// An item lacks a value, or has one that cannot be part of a key.
+    fn joined_items(&self, values: &dyn RequestValues) -> Result<ListItems, ExtractKeyError> {
+        // Each has its own fault, and its own text for it.
+        for list in self.lists() {
+            list.list_values(values)?;
+        }
+        let pointers = self.joined_pointers();
+        let Some(rows) = values.body().and_then(BodyValues::json).and_then(|body| body.rows_at(&pointers))
+        else {
+            return Ok(ListItems::default());
+        };
+        let of_item = |row: &Vec<String>| {
+            let value = |list: &TemplateVariable| {
+                let at = pointers.iter().position(|pointer| list.pointer() == Some(*pointer));
+                let text = at.and_then(|at| row.get(at)).ok_or(ExtractValueError::Missing);
+                text.and_then(|text| list.item_value(text.clone())).map_err(|bad| list.error(bad))
+            };
+            self.lists().map(value).collect::<Result<Vec<_>, _>>()
+        };
+        let items = rows.values.iter().map(of_item).collect::<Result<Vec<_>, _>>()?;
+        Ok(ListItems { items, count: rows.count, is_cut: rows.values.len() > ResourceKey::MOST_IN_SET })
+    }
+
+    /// The values that stand in the keys for one of its variables. Another source may have a part of them, and no other: a list
+    /// from there is worked on instead. Of the values of several items together another source may make new combinations, so
+    /// then no value is equal.
+    pub(super) fn comparable_values(
+        &self,
+        variable: &TemplateVariable,
+        values: &dyn RequestValues,
+    ) -> Result<Vec<String>, ExtractKeyError> {
+        if !variable.source.is_list() {
+            return Ok(vec![variable.value(values)?]);
+        }
+        let items = variable.list_values(values)?.values;
+        if self.lists().nth(1).is_some() && self.joined_items(values)?.items.len() > 1 {
+            return Ok(Vec::new());
+        }
+        Ok(items)
     }
 }
 
@@ -56,30 +103,54 @@ struct ListValues {
     is_cut: bool,
 }
 
+/// The items of a list.
+#[derive(Debug, Default)]
+struct ListItems {
+    /// Of each item the filtered value of each variable that takes one, left to right.
+    items: Vec<Vec<String>>,
+    /// As of [`ListValues`].
+    count: usize,
+    is_cut: bool,
+}
+
+impl From<ListValues> for ListItems {
+    fn from(list: ListValues) -> Self {
+        let items = list.values.into_iter().map(|value| vec![value]).collect();
+        Self { items, count: list.count, is_cut: list.is_cut }
+    }
+}
+
 impl TemplateVariable {
     /// The values of a list; none where the request has no list.
     ///
     /// # Errors
     /// An item has no value, or one that cannot be part of a key.
     fn list_values(&self, values: &dyn RequestValues) -> Result<ListValues, ExtractKeyError> {
-        self.source.list_values(values).and_then(|list| list.filtered(self)).map_err(|bad| self.error(bad))
+        let commas = self.filters.iter().find_map(TemplateValueFilter::commas).unwrap_or_default();
+        let list = self.source.list_values(values, commas);
+        list.and_then(|list| list.filtered(self)).map_err(|bad| self.error(bad))
     }
 
-    /// The values of the list alone.
-    ///
-    /// # Errors
-    /// As for the keys.
-    pub(super) fn item_values(&self, values: &dyn RequestValues) -> Result<Vec<String>, ExtractKeyError> {
-        Ok(self.list_values(values)?.values)
+    /// The filtered value of one item.
+    fn item_value(&self, text: String) -> Result<String, ExtractValueError> {
+        let value = self.filters.iter().try_fold(check_printable(text)?, apply_filter)?;
+        if value.is_empty() { Err(ExtractValueError::Missing) } else { Ok(value) }
     }
 }
 
 impl TemplateValueSource {
-    fn list_values(&self, values: &dyn RequestValues) -> Result<ListValues, ExtractValueError> {
+    fn list_values(
+        &self,
+        values: &dyn RequestValues,
+        commas: CommaPolicy,
+    ) -> Result<ListValues, ExtractValueError> {
         let texts = match self {
-            Self::QueryList(name) => Parameters::Query(values.query().unwrap_or_default()).values(name)?,
+            Self::QueryList(name) => {
+                let query = Parameters::Query(values.query().unwrap_or_default());
+                split_items(query.values(name)?, commas)?
+            }
             Self::FormList(name) => match values.body().and_then(BodyValues::form) {
-                Some(form) => form.values(name)?,
+                Some(form) => split_items(form.values(name)?, commas)?,
                 None => Vec::new(),
             },
             Self::HeaderList(name) => {
@@ -96,7 +167,7 @@ impl TemplateValueSource {
                 else {
                     return Ok(ListValues { values: Vec::new(), count: 0, is_cut: false });
                 };
-                if let Some(reason) = list.fault() {
+                if let Some(reason) = list.unfit_item_reason() {
                     return Err(ExtractValueError::Invalid(reason));
                 }
                 return Ok(ListValues {
@@ -105,7 +176,13 @@ impl TemplateValueSource {
                     is_cut: list.values.len() > ResourceKey::MOST_IN_SET,
                 });
             }
-            Self::Path(_) | Self::Query(_) | Self::Form(_) | Self::Header(_) | Self::Host => {
+            Self::Path(_)
+            | Self::Query(_)
+            | Self::Form(_)
+            | Self::Header(_)
+            | Self::Host
+            | Self::ClientName
+            | Self::Jwt(_) => {
                 return Err(ExtractValueError::Missing);
             }
         };
@@ -115,12 +192,8 @@ impl TemplateValueSource {
 
 impl ListValues {
     fn filtered(mut self, variable: &TemplateVariable) -> Result<Self, ExtractValueError> {
-        let filter = |value| {
-            let value = variable.filters.iter().try_fold(check_printable(value)?, apply_filter)?;
-            if value.is_empty() { Err(ExtractValueError::Missing) } else { Ok(value) }
-        };
-        let mut values =
-            mem::take(&mut self.values).into_iter().map(filter).collect::<Result<Vec<_>, _>>()?;
+        let texts = mem::take(&mut self.values).into_iter();
+        let mut values = texts.map(|text| variable.item_value(text)).collect::<Result<Vec<_>, _>>()?;
         values.sort_unstable();
         values.dedup();
         Ok(Self { values, ..self })
@@ -175,6 +248,7 @@ mod tests {
             Ok(()) => Ok(elements),
             Err(ExtractValueError::Invalid(reason)) => Err(reason),
             Err(ExtractValueError::Missing) => Err("missing"),
+            Err(ExtractValueError::NoClientName | ExtractValueError::NoToken) => Err("no identity"),
         }
     }
 

@@ -1,4 +1,5 @@
-//! Finds the members of the outermost object of a JSON body, and the values of those with a wanted name.
+//! Finds the members of the outermost object of a JSON body, and the values of those with a wanted name; and what pointers
+//! lead to inside of another member.
 
 use std::{borrow::Cow, fmt};
 
@@ -6,6 +7,11 @@ use serde::{
     Deserialize, Deserializer,
     de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
+
+use super::{json::fold_name, pointer::PointerStep};
+
+/// The name that Rails gives to a JSON body which is no object.
+pub(super) const ROOT: &str = "_json";
 
 /// The value of a member, as far as it can be compared with a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +23,7 @@ pub(super) enum JsonMemberValue {
     Other,
 }
 
-/// Calls `found` with the value of each member whose name `asks` accepts. A body that is no object has no members.
+/// Calls `found` with the value of each member whose name `asks` accepts. A body that is no object is a member [`ROOT`].
 ///
 /// # Errors
 /// The body is not JSON in UTF-8.
@@ -36,6 +42,16 @@ struct JsonMembersVisitor<A, F> {
     found: F,
 }
 
+impl<A: Fn(&str) -> bool, F: FnMut(&str, JsonMemberValue)> JsonMembersVisitor<A, F> {
+    /// The body is this value, and no object.
+    fn find_root<E>(mut self, value: JsonMemberValue) -> Result<(), E> {
+        if (self.asks)(ROOT) {
+            (self.found)(ROOT, value);
+        }
+        Ok(())
+    }
+}
+
 impl<'de, A: Fn(&str) -> bool, F: FnMut(&str, JsonMemberValue)> Visitor<'de> for JsonMembersVisitor<A, F> {
     type Value = ();
 
@@ -44,32 +60,32 @@ impl<'de, A: Fn(&str) -> bool, F: FnMut(&str, JsonMemberValue)> Visitor<'de> for
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
+        self.find_root(JsonMemberValue::Null)
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
+    fn visit_bool<E>(self, value: bool) -> Result<(), E> {
+        self.find_root(JsonMemberValue::Text(value.to_string()))
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
+    fn visit_u64<E>(self, value: u64) -> Result<(), E> {
+        self.find_root(JsonMemberValue::Text(value.to_string()))
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
+    fn visit_i64<E>(self, value: i64) -> Result<(), E> {
+        self.find_root(JsonMemberValue::Text(value.to_string()))
     }
 
     fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
+        self.find_root(JsonMemberValue::Other)
     }
 
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
+    fn visit_str<E>(self, value: &str) -> Result<(), E> {
+        self.find_root(JsonMemberValue::Text(value.to_owned()))
     }
 
     fn visit_seq<S: SeqAccess<'de>>(self, mut items: S) -> Result<(), S::Error> {
         while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(())
+        self.find_root(JsonMemberValue::Other)
     }
 
     fn visit_map<M: MapAccess<'de>>(mut self, mut members: M) -> Result<(), M::Error> {
@@ -141,9 +157,165 @@ impl<'de> Visitor<'de> for JsonMemberValueSeed {
     }
 }
 
+/// Calls `found` with each value to which one of `pointers` leads from an object that is a member of the outermost object,
+/// and with the number of that pointer. A member that the pointer itself names first is left out. A value in another form
+/// than the pointer has is [`JsonMemberValue::Other`].
+///
+/// # Errors
+/// The body is not JSON in UTF-8.
+pub(super) fn visit_wrapped(
+    body: &[u8],
+    pointers: &[&[PointerStep]],
+    found: &mut dyn FnMut(usize, JsonMemberValue),
+) -> Result<(), serde_json::Error> {
+    let left = pointers.iter().copied().enumerate().collect();
+    let mut json = serde_json::Deserializer::from_slice(body);
+    WrappedValueSeed { left, level: WrapperLevel::Outermost, found }.deserialize(&mut json)?;
+    json.end()
+}
+
+/// How far a value is inside of the objects that may wrap others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WrapperLevel {
+    /// The body itself.
+    Outermost,
+    /// A member of the body.
+    Member,
+    Inside,
+}
+
+/// One value on its way through the parser.
+struct WrappedValueSeed<'f, 'p> {
+    /// The pointers that lead here, by their number, each with the steps that are left.
+    left: Vec<(usize, &'p [PointerStep])>,
+    level: WrapperLevel,
+    found: &'f mut dyn FnMut(usize, JsonMemberValue),
+}
+
+impl WrappedValueSeed<'_, '_> {
+    /// A value that is no object and no list.
+    fn find<E>(self, value: JsonMemberValue) -> Result<(), E> {
+        if self.level == WrapperLevel::Inside {
+            for (pointer, left) in self.left {
+                let member = match left.is_empty() || value == JsonMemberValue::Null {
+                    true => value.clone(),
+                    false => JsonMemberValue::Other,
+                };
+                (self.found)(pointer, member);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The steps behind the first one, if that leads to the member with this name.
+fn steps_behind_name<'p>(left: &'p [PointerStep], name: &str) -> Option<&'p [PointerStep]> {
+    let (first, rest) = left.split_first()?;
+    first.json_member_name().is_some_and(|first| fold_name(first).eq(fold_name(name))).then_some(rest)
+}
+
+/// The steps behind the first one, if that leads to the item with this number.
+fn steps_behind_item(left: &[PointerStep], index: usize) -> Option<&[PointerStep]> {
+    let (first, rest) = left.split_first()?;
+    (*first == PointerStep::EveryItem || first.index() == Some(index)).then_some(rest)
+}
+
+impl<'de> DeserializeSeed<'de> for WrappedValueSeed<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        match self.left.is_empty() {
+            true => json.deserialize_ignored_any(IgnoredAny).map(|_| ()),
+            false => json.deserialize_any(self),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for WrappedValueSeed<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        self.find(JsonMemberValue::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<(), E> {
+        self.find(JsonMemberValue::Text(value.to_string()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<(), E> {
+        self.find(JsonMemberValue::Text(value.to_string()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<(), E> {
+        self.find(JsonMemberValue::Text(value.to_string()))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        self.find(JsonMemberValue::Other)
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<(), E> {
+        self.find(JsonMemberValue::Text(value.to_owned()))
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut items: S) -> Result<(), S::Error> {
+        let Self { left, level, found } = self;
+        // Only an object wraps members.
+        let left = if level == WrapperLevel::Inside { left } else { Vec::new() };
+        for (pointer, _) in left.iter().filter(|(_, left)| !leads_to_item(left)) {
+            found(*pointer, JsonMemberValue::Other);
+        }
+        for index in 0_usize.. {
+            let inside = left
+                .iter()
+                .filter_map(|&(pointer, left)| Some((pointer, steps_behind_item(left, index)?)))
+                .collect();
+            let item = WrappedValueSeed { left: inside, level: WrapperLevel::Inside, found: &mut *found };
+            if items.next_element_seed(item)?.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<(), M::Error> {
+        let Self { left, level, found } = self;
+        if level == WrapperLevel::Inside {
+            let leads_to_name =
+                |left: &[PointerStep]| left.first().is_some_and(|first| first.json_member_name().is_some());
+            for (pointer, _) in left.iter().filter(|(_, left)| !leads_to_name(left)) {
+                found(*pointer, JsonMemberValue::Other);
+            }
+        }
+        while let Some(JsonMemberName(name)) = members.next_key()? {
+            let named =
+                left.iter().filter_map(|&(pointer, left)| Some((pointer, steps_behind_name(left, &name)?)));
+            let (inside, level) = match level {
+                WrapperLevel::Outermost => {
+                    let others = left.iter().filter(|(_, left)| steps_behind_name(left, &name).is_none());
+                    (others.copied().collect(), WrapperLevel::Member)
+                }
+                WrapperLevel::Member | WrapperLevel::Inside => (named.collect(), WrapperLevel::Inside),
+            };
+            members.next_value_seed(WrappedValueSeed { left: inside, level, found: &mut *found })?;
+        }
+        Ok(())
+    }
+}
+
+/// True if the first step leads to items of a list.
+fn leads_to_item(left: &[PointerStep]) -> bool {
+    left.first().is_some_and(|first| *first == PointerStep::EveryItem || first.index().is_some())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::JsonPointer;
 
     fn ids(body: &str) -> Option<Vec<JsonMemberValue>> {
         let mut found = Vec::new();
@@ -168,8 +340,55 @@ mod tests {
         ] {
             assert_eq!(ids(body), Some(wanted), "{body}");
         }
+        for (body, wanted) in [
+            (r#"[{"id":2}]"#, vec![JsonMemberValue::Other]),
+            ("7", vec![text("7")]),
+            ("null", vec![JsonMemberValue::Null]),
+            (r#"{"_json":1}"#, vec![text("1")]),
+            (r#"{"id":1}"#, vec![]),
+        ] {
+            let mut found = Vec::new();
+            let read = visit_members(body.as_bytes(), |name| name == ROOT, |_, member| found.push(member));
+            assert_eq!((read.is_ok(), found), (true, wanted), "{body}");
+        }
         for broken in ["", "{", r#"{"id":1}x"#, r#"{"id":1,}"#, r#"{id:1}"#] {
             assert_eq!(ids(broken), None, "{broken}");
         }
+    }
+
+    /// A pointer leads to its value inside of any other object.
+    #[test]
+    fn wrapped_values_are_found() {
+        let text = |text: &str| JsonMemberValue::Text(text.into());
+        let other = || JsonMemberValue::Other;
+        for (pointer, body, wanted) in [
+            ("/id", r#"{"id":1,"order":{"id":2,"x":3},"shop":{"ID":"a"}}"#, vec![text("2"), text("a")]),
+            ("/id", r#"{"id":1,"order":{"id":null}}"#, vec![JsonMemberValue::Null]),
+            ("/id", r#"{"id":1,"order":{"id":{"id":2}}}"#, vec![other()]),
+            ("/id", r#"{"id":1,"a":{"b":{"id":2}},"l":[{"id":2}],"s":"id"}"#, vec![]),
+            ("/id", r#"{"id":{"id":2},"ID":{"id":2}}"#, vec![]),
+            ("/id", r#"[{"id":2}]"#, vec![]),
+            (
+                "/a/id",
+                r#"{"a":{"id":1,"a":{"id":4}},"o":{"a":{"id":2}},"p":{"a":3}}"#,
+                vec![text("2"), other()],
+            ),
+            (
+                "/items/*/sku",
+                r#"{"items":[{"sku":"a"}],"order":{"items":[{"sku":"b"},{"n":1},{"sku":["c"]},"d"]}}"#,
+                vec![text("b"), other(), other()],
+            ),
+            ("/items/*/sku", r#"{"order":{"items":{"0":{"sku":"b"}}}}"#, vec![other()]),
+            ("/items/*/sku", r#"{"order":{"items":null}}"#, vec![JsonMemberValue::Null]),
+            ("/items/0/sku", r#"{"order":{"items":[{"sku":"b"},{"sku":"c"}]}}"#, vec![text("b")]),
+            ("/*/sku", r#"{"order":{"items":[{"sku":"b"}]}}"#, vec![]),
+        ] {
+            let pointer = JsonPointer::parse(pointer).expect(pointer);
+            let mut found = Vec::new();
+            let read =
+                visit_wrapped(body.as_bytes(), &[pointer.steps()], &mut |_, member| found.push(member));
+            assert_eq!((read.is_ok(), found), (true, wanted), "{pointer} {body}");
+        }
+        assert!(visit_wrapped(b"{", &[], &mut |_, _| ()).is_err());
     }
 }

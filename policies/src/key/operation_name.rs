@@ -22,13 +22,16 @@ const QUOTED: &str = "idempotency-key";
 impl KeyTemplate {
     /// As [`KeyTemplate::expand`], but an empty value is refused as invalid, not as missing: the client has sent the
     /// field.
-    pub(crate) fn expand_name(&self, values: &dyn RequestValues) -> Result<String, ExtractKeyError> {
+    pub(crate) fn expand_operation_name(
+        &self,
+        values: &dyn RequestValues,
+    ) -> Result<String, ExtractKeyError> {
         let mut name = String::new();
         for part in &self.parts {
             match part {
                 KeyTemplatePart::Literal(literal) => name.push_str(literal),
                 KeyTemplatePart::Variable(variable) => {
-                    let value = variable.name_value(values).map_err(|bad| variable.error(bad))?;
+                    let value = variable.operation_name_value(values).map_err(|bad| variable.error(bad))?;
                     push_escaped(&value, &mut name);
                 }
             }
@@ -38,7 +41,7 @@ impl KeyTemplate {
 }
 
 impl TemplateVariable {
-    fn name_value(&self, values: &dyn RequestValues) -> Result<String, ExtractValueError> {
+    fn operation_name_value(&self, values: &dyn RequestValues) -> Result<String, ExtractValueError> {
         let value = self.source.value(values)?;
         let value = match &self.source {
             TemplateValueSource::Header(field) if is_spelling_of(field, QUOTED) => {
@@ -104,13 +107,15 @@ mod tests {
                 _ => HeaderLookup::One(self.0),
             }
         }
-        fn host(&self) -> Option<&str> {
+        fn request_host(&self) -> Option<&str> {
             Some("a.example")
         }
     }
 
     fn name(template: &str, field: impl AsRef<[u8]>) -> Result<String, ExtractKeyError> {
-        KeyTemplate::parse(template).expect("a template").expand_name(&FixedRequestValues(field.as_ref()))
+        KeyTemplate::parse(template)
+            .expect("a template")
+            .expand_operation_name(&FixedRequestValues(field.as_ref()))
     }
 
     /// A header field in another spelling is invalid, and does not count as a missing name.

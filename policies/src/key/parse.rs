@@ -1,7 +1,8 @@
 //! Reads a key template, and refuses one whose keys could collide.
 
 use super::{
-    filter::{ParseFilterError, TemplateValueFilter},
+    filter::{ParseTemplateFilterError, TemplateValueFilter},
+    ignored_characters::is_blank,
     pointer::JsonPointer,
     template::{ByteSpan, KeyTemplate, KeyTemplatePart, TemplateValueSource, TemplateVariable},
 };
@@ -146,9 +147,18 @@ fn parse_source(word: &str, span: ByteSpan) -> Result<TemplateValueSource, Parse
             .map(TemplateValueSource::Body)
             .map_err(|why| syntax_error(span, why));
     }
+    if kind == "jwt" {
+        let pointer = name.strip_prefix(':').unwrap_or_default();
+        return JsonPointer::parse(pointer).map(TemplateValueSource::Jwt).map_err(|why| {
+            let unnamed = "a claim is named by a pointer, such as `jwt:/sub`";
+            syntax_error(span, if pointer.starts_with('/') { why } else { unnamed })
+        });
+    }
     match (kind, name.strip_prefix('.')) {
         ("host", _) if name.is_empty() => Ok(TemplateValueSource::Host),
         ("host", _) => Err(syntax_error(span, "`host` has no parts")),
+        ("client", Some("name")) => Ok(TemplateValueSource::ClientName),
+        ("client", _) => Err(syntax_error(span, "of a client only its name is known: `client.name`")),
         ("path", Some(name)) if is_name(name) => Ok(TemplateValueSource::Path(name.into())),
         ("query", Some(name)) if is_parameter(name) => Ok(match name.strip_suffix('*') {
             Some("") | None => TemplateValueSource::Query(name.into()),
@@ -173,14 +183,14 @@ fn parse_filter(word: &str, span: ByteSpan) -> Result<TemplateValueFilter, Parse
     TemplateValueFilter::parse(word).map_err(|bad| ParseKeyTemplateError {
         span: span.start..span.end.max(span.start + 1),
         why: match bad {
-            ParseFilterError::Unknown => KeyTemplateErrorKind::UnknownFilter(word.to_owned()),
-            ParseFilterError::Malformed(reason) => KeyTemplateErrorKind::MalformedFilter(reason),
+            ParseTemplateFilterError::Unknown => KeyTemplateErrorKind::UnknownFilter(word.to_owned()),
+            ParseTemplateFilterError::Malformed(reason) => KeyTemplateErrorKind::MalformedFilter(reason),
         },
     })
 }
 
 fn is_parameter(name: &str) -> bool {
-    !name.is_empty() && !name.contains(|char: char| char.is_whitespace() || char.is_control())
+    !name.is_empty() && !name.contains(|char: char| is_blank(char) || char.is_control())
 }
 
 fn syntax_error(span: ByteSpan, why: &'static str) -> ParseKeyTemplateError {
@@ -208,10 +218,17 @@ mod tests {
             ("{path.}", 1..6, "a source has a name after a dot, such as `path.order_id`"),
             ("{path.a b}", 1..9, "a source has a name after a dot, such as `path.order_id`"),
             ("{header.a:b}", 1..11, "a source has a name after a dot, such as `path.order_id`"),
+            ("{query.\u{feff}a}", 1..11, "a source has a name after a dot, such as `path.order_id`"),
+            ("{form.\u{feff}a}", 1..10, "a source has a name after a dot, such as `path.order_id`"),
             ("{query:a}", 1..8, "a source has a name after a dot, such as `path.order_id`"),
             ("{form:/a}", 1..8, "a source has a name after a dot, such as `path.order_id`"),
             ("{host.x}", 1..7, "`host` has no parts"),
             ("{host:80}", 1..8, "`host` has no parts"),
+            ("{client}", 1..7, "of a client only its name is known: `client.name`"),
+            ("{client.cn}", 1..10, "of a client only its name is known: `client.name`"),
+            ("{jwt}", 1..4, "a claim is named by a pointer, such as `jwt:/sub`"),
+            ("{jwt.sub}", 1..8, "a claim is named by a pointer, such as `jwt:/sub`"),
+            ("{jwt:/~}", 1..7, "within a pointer `~` is written `~0`, and a slash of a name `~1`"),
             ("{body}", 1..5, "a pointer begins with a slash, such as `body:/order/id`"),
             ("{body.id}", 1..8, "a pointer begins with a slash, such as `body:/order/id`"),
             ("{body:id | int}", 1..8, "a pointer begins with a slash, such as `body:/order/id`"),
@@ -240,7 +257,7 @@ mod tests {
         /// Any text is a template that is written as it was read, or an error with its place.
         #[test]
         fn template_round_trips_or_fails_in_place(
-            text in "\\PC{0,20}|([a-c/:%}]|\\{|\\{(path|query|form|header)\\.[a-z]{1,2}|\\{host|\\{body:(/[a-z~01]{0,2}){0,2}| ?\\| ?(lower|trim|int|uuid|match\\('[a-z}|]{0,3}'\\)|without\\('[.x]{0,2}'\\))|\\}){0,9}",
+            text in "\\PC{0,20}|([a-c/:%}]|\\{|\\{(path|query|form|header)\\.[a-z]{1,2}|\\{host|\\{client\\.name|\\{(body|jwt):(/[a-z~01]{0,2}){0,2}| ?\\| ?(lower|trim|int|uuid|match\\('[a-z}|]{0,3}'\\)|without\\('[.x]{0,2}'\\))|\\}){0,9}",
         ) {
             match KeyTemplate::parse(&text) {
                 Ok(template) => {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::ignored_characters::BYTE_ORDER_MARK;
+
 /// The most objects and lists within each other. No name of a resource stands deeper, and a recursive reader needs a
 /// limit.
 pub(super) const DEEPEST: usize = 32;
@@ -33,23 +35,31 @@ impl JsonPointer {
         if steps.len() > DEEPEST {
             return Err("no body is that deep: a pointer has at most 32 names");
         }
-        let foreign = names.split('/').find(|name| *name != EVERY && is_wildcard(name)).map(Into::into);
+        let foreign =
+            names.split('/').find(|name| *name != EVERY && is_foreign_wildcard(name)).map(Into::into);
         Ok(Self { steps, foreign })
     }
 
     /// The last name of the pointer; `None` where it has none.
-    pub fn last(&self) -> Option<&str> {
-        self.steps.iter().rev().find_map(PointerStep::name)
+    pub fn last_json_member(&self) -> Option<&str> {
+        self.steps.iter().rev().find_map(PointerStep::json_member_name)
     }
 
     /// The first name of the pointer; `None` where it begins with items of a list.
-    pub(crate) fn first(&self) -> Option<&str> {
-        self.steps.first().and_then(PointerStep::name)
+    pub(crate) fn first_json_member(&self) -> Option<&str> {
+        self.steps.first().and_then(PointerStep::json_member_name)
     }
 
     /// True if the pointer leads to a value of each item of a list.
     pub(crate) fn is_list(&self) -> bool {
         self.steps.contains(&PointerStep::EveryItem)
+    }
+
+    /// The steps to the items of the innermost list that the pointer leads through, the last `*` among them; none where it leads
+    /// through no list.
+    pub(crate) fn steps_to_items(&self) -> &[PointerStep] {
+        let last = self.steps.iter().rposition(|step| *step == PointerStep::EveryItem);
+        &self.steps[..last.map_or(0, |last| last + 1)]
     }
 
     pub(super) fn steps(&self) -> &[PointerStep] {
@@ -58,7 +68,7 @@ impl JsonPointer {
 
     /// The first name with which other languages mean several items of a list, or its last one, and that is not quoted. Here
     /// it would be the name of a member.
-    pub(crate) fn foreign_name(&self) -> Option<&str> {
+    pub(crate) fn foreign_wildcard(&self) -> Option<&str> {
         self.foreign.as_deref()
     }
 
@@ -91,10 +101,10 @@ impl PointerStep {
             return Ok(Self::EveryItem);
         }
         let quoted = text.strip_prefix('"').and_then(|open| open.strip_suffix('"'));
-        decode(quoted.unwrap_or(text)).map(Self::Member)
+        unescape_pointer_name(quoted.unwrap_or(text)).map(Self::Member)
     }
 
-    pub(super) fn name(&self) -> Option<&str> {
+    pub(super) fn json_member_name(&self) -> Option<&str> {
         match self {
             Self::Member(name) => Some(name),
             Self::EveryItem => None,
@@ -104,7 +114,7 @@ impl PointerStep {
     /// The number of an item. A member of an object may have such a name, too, and some services take that object for a
     /// list.
     pub(super) fn index(&self) -> Option<usize> {
-        let name = self.name()?;
+        let name = self.json_member_name()?;
         let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
         // A body has fewer items than a number has that does not fit.
         is_number.then(|| name.parse().unwrap_or(usize::MAX))
@@ -112,7 +122,7 @@ impl PointerStep {
 }
 
 /// `*` of JSONPath and jsonpath of SQL, `#` of GJSON, `-` of JSON Patch, `[]` of forms and jq, `-1` of Python, `1:3` of slices.
-fn is_wildcard(name: &str) -> bool {
+fn is_foreign_wildcard(name: &str) -> bool {
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let is_slice = name.contains(':') && name.split(':').all(|part| digits(part.trim_start_matches('-')));
     matches!(name, "#" | "$" | "@" | "..")
@@ -127,9 +137,13 @@ fn is_quoted(name: &str) -> bool {
     name.len() > 1 && name.starts_with('"') && name.ends_with('"')
 }
 
-fn decode(name: &str) -> Result<Box<str>, &'static str> {
+fn unescape_pointer_name(name: &str) -> Result<Box<str>, &'static str> {
     if name.chars().any(char::is_control) {
         return Err("a pointer has no control characters");
+    }
+    // Some readers leave it out, and others make it a part of the name.
+    if name.contains(BYTE_ORDER_MARK) {
+        return Err("a pointer has no byte order mark");
     }
     let mut parts = name.split('~');
     let mut decoded = parts.next().unwrap_or_default().to_owned();
@@ -160,7 +174,11 @@ impl fmt::Display for PointerStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Member(name) = self else { return f.write_str(EVERY) };
         let name = name.replace('~', "~0").replace('/', "~1");
-        if is_wildcard(&name) || is_quoted(&name) { write!(f, "\"{name}\"") } else { f.write_str(&name) }
+        if is_foreign_wildcard(&name) || is_quoted(&name) {
+            write!(f, "\"{name}\"")
+        } else {
+            f.write_str(&name)
+        }
     }
 }
 
@@ -183,10 +201,15 @@ mod tests {
         ] {
             let pointer = JsonPointer::parse(text).expect(text);
             assert_eq!(
-                pointer.steps().iter().map(PointerStep::name).collect::<Option<Vec<_>>>().as_deref(),
+                pointer
+                    .steps()
+                    .iter()
+                    .map(PointerStep::json_member_name)
+                    .collect::<Option<Vec<_>>>()
+                    .as_deref(),
                 Some(names)
             );
-            assert!(!pointer.is_list() && pointer.foreign_name().is_none(), "{text}");
+            assert!(!pointer.is_list() && pointer.foreign_wildcard().is_none(), "{text}");
             assert_eq!(pointer.to_string(), text);
         }
     }
@@ -196,11 +219,15 @@ mod tests {
     fn unquoted_star_is_every_item() {
         for text in ["/items/*/sku", "/*", "/orders/*/lines/*/sku"] {
             let pointer = JsonPointer::parse(text).expect(text);
-            assert!(pointer.is_list() && pointer.foreign_name().is_none(), "{text}");
+            assert!(pointer.is_list() && pointer.foreign_wildcard().is_none(), "{text}");
             assert_eq!(pointer.to_string(), text);
         }
         let skus = JsonPointer::parse("/skus/*").expect("a pointer");
-        assert_eq!(skus.last(), Some("skus"));
+        assert_eq!(skus.steps_to_items(), skus.steps());
+        let lines = JsonPointer::parse("/orders/*/lines/*/sku").expect("a pointer");
+        assert_eq!(format_steps(lines.steps_to_items()), "/orders/*/lines/*");
+        assert!(JsonPointer::parse("/items/0").expect("a pointer").steps_to_items().is_empty());
+        assert_eq!(skus.last_json_member(), Some("skus"));
         let needless = JsonPointer::parse(r#"/"items"/"0""#).expect("a pointer");
         assert_eq!(needless.to_string(), "/items/0");
     }
@@ -213,13 +240,13 @@ mod tests {
             "@", "..", ":", "1:", "-2:",
         ] {
             let pointer = JsonPointer::parse(&format!("/items/{name}/sku")).expect(name);
-            assert_eq!(pointer.foreign_name(), Some(name));
+            assert_eq!(pointer.foreign_wildcard(), Some(name));
         }
         for name in
             ["", "0", "17", "a-b", "-a", "#text", "@id", "$ref", "a:b", "12:x", "[x", "x]", "a.b", "."]
         {
             assert_eq!(
-                JsonPointer::parse(&format!("/items/{name}")).expect(name).foreign_name(),
+                JsonPointer::parse(&format!("/items/{name}")).expect(name).foreign_wildcard(),
                 None,
                 "{name}"
             );

@@ -6,7 +6,8 @@
 
 use super::{
     error::{ExtractValueError, NOT_UTF8, RESPELLED, TWICE},
-    form::decode_leniently,
+    form::{decode_leniently, form_fields},
+    ignored_characters::is_blank,
 };
 use crate::path::decode_escape;
 
@@ -23,16 +24,71 @@ pub(super) const BAD_ESCAPE: &str =
     "is in a query that has a percent sign without two hexadecimal digits, which servers read differently";
 const MANY: &str =
     "is in a query with more than 1000 parameters, of which some servers see only the first ones";
+const COMMA: &str = "has a comma, at which some servers split it and others do not";
+const COMMA_BESIDE: &str = "has a comma beside another parameter, where some servers do not split it";
+const ESCAPED_COMMA: &str = "has an escaped comma, or a blank beside a comma, which servers read differently";
 const SEMICOLON: &str = "is in a query with a semicolon, which servers read differently";
 
 const BAD_ESCAPE_IN_FORM: &str =
     "is in a form that has a percent sign without two hexadecimal digits, which servers read differently";
-pub(super) const MANY_IN_FORM: &str =
+const MANY_IN_FORM: &str =
     "is in a form with more than 1000 fields, of which some servers see only the first ones";
 const SEMICOLON_IN_FORM: &str = "is in a form with a semicolon, which servers read differently";
 
 /// PHP (`max_input_vars`), Node (`maxKeys`) and express (`parameterLimit`) ignore the parameters after so many.
 pub(super) const MOST: usize = 1000;
+
+/// What a comma means in a parameter of which there may be several.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum CommaPolicy {
+    /// A value with a comma is refused: Spring makes two values of it, and others one.
+    #[default]
+    Refuse,
+    /// One parameter has all values, with commas between them. Spring does not split where there are several parameters, and reads
+    /// a comma and an escaped one alike, which others do not. So both are refused, and so are blanks beside a comma.
+    Split,
+    /// It is a character of the value.
+    Keep,
+}
+
+/// The decoded value of a parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ParameterText {
+    pub(super) text: String,
+    /// A comma in it is escaped where it stands in the request.
+    pub(super) has_escaped_comma: bool,
+}
+
+impl ParameterText {
+    fn decode(raw: &str) -> Result<Self, ExtractValueError> {
+        let text = String::from_utf8(decode_form(raw)).map_err(|_| ExtractValueError::Invalid(NOT_UTF8))?;
+        let commas = |text: &str| text.bytes().filter(|byte| *byte == b',').count();
+        let has_escaped_comma = commas(&text) != commas(raw);
+        Ok(Self { text, has_escaped_comma })
+    }
+}
+
+/// The items of a list of parameters, or of fields of a form, in their order.
+pub(super) fn split_items(
+    texts: Vec<ParameterText>,
+    commas: CommaPolicy,
+) -> Result<Vec<String>, ExtractValueError> {
+    let has_comma = texts.iter().any(|value| value.text.contains(','));
+    if commas == CommaPolicy::Keep || !has_comma {
+        return Ok(texts.into_iter().map(|value| value.text).collect());
+    }
+    match (commas, &*texts) {
+        (CommaPolicy::Split, [one]) => {
+            let items: Vec<String> = one.text.split(',').map(str::to_owned).collect();
+            if one.has_escaped_comma || items.iter().any(|item| item.trim() != item) {
+                return Err(ExtractValueError::Invalid(ESCAPED_COMMA));
+            }
+            Ok(items)
+        }
+        (CommaPolicy::Split, _) => Err(ExtractValueError::Invalid(COMMA_BESIDE)),
+        _ => Err(ExtractValueError::Invalid(COMMA)),
+    }
+}
 
 impl<'t> Parameters<'t> {
     fn text(self) -> &'t str {
@@ -54,7 +110,7 @@ impl<'t> Parameters<'t> {
     }
 
     /// The values of all parameters of that name, in their order.
-    pub(super) fn values(self, name: &str) -> Result<Vec<String>, ExtractValueError> {
+    pub(super) fn values(self, name: &str) -> Result<Vec<ParameterText>, ExtractValueError> {
         let text = self.text();
         // Older servers separate at semicolons, too, and would see parameters that this one does not.
         if text.contains(';') {
@@ -78,17 +134,22 @@ impl<'t> Parameters<'t> {
                 return Err(ExtractValueError::Invalid(RESPELLED));
             }
         }
-        let decode =
-            |raw| String::from_utf8(decode_form(raw)).map_err(|_| ExtractValueError::Invalid(NOT_UTF8));
-        values.into_iter().map(decode).collect()
+        values.into_iter().map(ParameterText::decode).collect()
     }
 }
 
+/// True if some reader of a form could take one of its first `most` fields for that with this name.
+pub(super) fn has_name_like(text: &[u8], name: &str, most: usize) -> bool {
+    let wanted = NormalizedParamName::new(name.as_bytes());
+    let mut given = form_fields(text).take(most).map(|(given, _)| decode_leniently(given));
+    given.any(|given| *given == *name.as_bytes() || wanted.is_confusable_with(&given))
+}
+
 /// The value that stands there once.
-pub(super) fn single_value(mut values: Vec<String>) -> Result<String, ExtractValueError> {
+pub(super) fn single_value(mut values: Vec<ParameterText>) -> Result<String, ExtractValueError> {
     match (values.pop(), values.is_empty()) {
         (None, _) => Err(ExtractValueError::Missing),
-        (Some(value), true) => Ok(value),
+        (Some(value), true) => Ok(value.text),
         (Some(_), false) => Err(ExtractValueError::Invalid(TWICE)),
     }
 }
@@ -101,9 +162,6 @@ fn decode_form(raw: &str) -> Vec<u8> {
 /// The rest of a name without all parts that some reader ignores: the name, and its members in brackets.
 pub(super) struct NormalizedParamName(Vec<String>);
 
-/// U+FEFF, which some readers leave out.
-pub(super) const BYTE_ORDER_MARK: char = '\u{feff}';
-
 /// Bytes of a name that are compared. No variable of a template is as long, and a client could make us fold
 /// megabytes.
 const LONGEST_NAME: usize = 4096;
@@ -113,15 +171,16 @@ impl NormalizedParamName {
         let name = String::from_utf8_lossy(name);
         let seen = name.split('\0').next().unwrap_or_default();
         // A reader that splits off the query itself leaves out the question mark, and one that decodes the text of a body
-        // the mark at its beginning (Express, and `trim` of JavaScript anywhere).
-        let is_blank = |character: char| character.is_whitespace() || character == BYTE_ORDER_MARK;
-        let seen = seen.trim_start_matches(is_blank).trim_start_matches('?').trim_matches(is_blank);
+        // the mark at its beginning (Express, and `trim` of JavaScript anywhere). Rack, before its version 3, skips brackets
+        // before a name: it reads `[]id` and `]id` as `id`.
+        let is_ignored = |character: char| is_blank(character) || matches!(character, '?' | '[' | ']');
+        let seen = seen.trim_start_matches(is_ignored).trim_end_matches(is_blank);
         // A name that is as long as this can be alike only in its beginning.
         let seen = &seen[..seen.floor_char_boundary(LONGEST_NAME)];
         let member = |part: &str| {
             let part = part.split(']').next().unwrap_or_default().trim_matches(is_blank);
             let folded = part.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase);
-            folded.map(|character| if is_separator(character) { '_' } else { character }).collect()
+            folded.map(|character| if is_name_separator(character) { '_' } else { character }).collect()
         };
         Self(seen.split('[').map(member).collect())
     }
@@ -146,11 +205,21 @@ impl NormalizedParamName {
     /// True if some reader could take a parameter with this name for the wanted one. It is not the wanted name itself.
     pub(super) fn is_confusable_with(&self, given: &[u8]) -> bool {
         let given = Self::new(given);
-        given.matches(self) || self.has_item(&given)
+        given.matches(self) || self.has_list_item(&given)
+    }
+
+    /// True if the other name is this one below a name of its own: `order[sku]` of `sku`, and not `sku[sku]`.
+    pub(super) fn matches_wrapped(&self, other: &Self) -> bool {
+        match &*other.0 {
+            [outer, inner @ ..] if !inner.is_empty() => {
+                *outer != self.first_member() && (self.0.starts_with(inner) || inner.starts_with(&self.0))
+            }
+            _ => false,
+        }
     }
 
     /// True if the other name may be an item of this list, or a part of one: `sku[0]` and `sku[x]` of `sku[]`.
-    fn has_item(&self, other: &Self) -> bool {
+    fn has_list_item(&self, other: &Self) -> bool {
         let pairs = || self.0.iter().zip(&other.0).enumerate();
         self.0.len() <= other.0.len()
             && self.0.iter().skip(1).any(String::is_empty)
@@ -160,15 +229,16 @@ impl NormalizedParamName {
     /// The same for a [plain](Self::is_plain) name, which is folded while it is compared.
     pub(super) fn matches_plain(&self, name: &[u8]) -> bool {
         let folded = || {
-            name.iter().map(|byte| if is_plain_separator(*byte) { b'_' } else { byte.to_ascii_lowercase() })
+            name.iter()
+                .map(|byte| if is_plain_name_separator(*byte) { b'_' } else { byte.to_ascii_lowercase() })
         };
-        self.first().bytes().eq(folded()) || self.joined_bytes().eq(folded())
+        self.first_member().bytes().eq(folded()) || self.joined_bytes().eq(folded())
     }
 
     /// True for a name in which nothing but case and separators is folded.
     pub(super) fn is_plain(name: &[u8]) -> bool {
         name.len() <= LONGEST_NAME
-            && name.iter().all(|byte| byte.is_ascii_alphanumeric() || is_plain_separator(*byte))
+            && name.iter().all(|byte| byte.is_ascii_alphanumeric() || is_plain_name_separator(*byte))
     }
 
     fn joined_bytes(&self) -> impl Iterator<Item = u8> {
@@ -176,13 +246,13 @@ impl NormalizedParamName {
         members.flat_map(|(at, member)| (at > 0).then_some(b'_').into_iter().chain(member.bytes()))
     }
 
-    fn first(&self) -> &str {
+    fn first_member(&self) -> &str {
         self.0.first().map_or("", String::as_str)
     }
 
     /// The part of every name that is like this one: the longest part of the name that has no separator in it.
     pub(super) fn longest_word(&self) -> &str {
-        self.first().split('_').max_by_key(|part| part.len()).unwrap_or_default()
+        self.first_member().split('_').max_by_key(|part| part.len()).unwrap_or_default()
     }
 
     /// The innermost member, without separators.
@@ -192,11 +262,11 @@ impl NormalizedParamName {
     }
 }
 
-fn is_plain_separator(byte: u8) -> bool {
+fn is_plain_name_separator(byte: u8) -> bool {
     matches!(byte, b'.' | b'-' | b'_')
 }
 
-fn is_separator(character: char) -> bool {
+fn is_name_separator(character: char) -> bool {
     matches!(character, '.' | '-' | '_' | '+') || character.is_whitespace() || character.is_control()
 }
 
@@ -239,9 +309,17 @@ mod tests {
             "?id",
             "??id",
             "%3Fid",
+            "[]id",
+            "]id",
+            "[][id]",
+            "%5B%5Did",
+            "?[]id",
             "\u{feff}id",
             "%EF%BB%BFid",
             "id\u{feff}",
+            "\u{feff}?id",
+            "\u{feff}[]id",
+            "?\u{feff}id",
         ] {
             assert_respelled("id", &format!("id=1&{other}=2"));
             assert_respelled("id", &format!("{other}=2&id=1"));
@@ -270,6 +348,37 @@ mod tests {
             ("a.b", "a[b]"),
         ] {
             assert_respelled(name, &format!("{name}=1&{other}=2"));
+        }
+    }
+
+    /// A comma in a list of parameters is refused, unless the template says what it means.
+    #[test]
+    fn comma_has_declared_meaning() {
+        let split = |query, commas| split_items(Parameters::Query(query).values("sku")?, commas);
+        let items = |query: &str, commas| match split(query, commas) {
+            Ok(items) => Ok(items.join("|")),
+            Err(ExtractValueError::Invalid(reason)) => Err(reason),
+            Err(_) => Err("missing"),
+        };
+        for (query, refused, split, kept) in [
+            ("sku=A&sku=B", Ok("A|B"), Ok("A|B"), Ok("A|B")),
+            ("sku=A", Ok("A"), Ok("A"), Ok("A")),
+            ("", Ok(""), Ok(""), Ok("")),
+            ("sku=A,B", Err(COMMA), Ok("A|B"), Ok("A,B")),
+            ("sku=A,,B", Err(COMMA), Ok("A||B"), Ok("A,,B")),
+            ("sku=A%2CB", Err(COMMA), Err(ESCAPED_COMMA), Ok("A,B")),
+            ("sku=A%2cB,C", Err(COMMA), Err(ESCAPED_COMMA), Ok("A,B,C")),
+            ("sku=A,+B", Err(COMMA), Err(ESCAPED_COMMA), Ok("A, B")),
+            ("sku=A%20,B", Err(COMMA), Err(ESCAPED_COMMA), Ok("A ,B")),
+            ("sku=+A", Ok(" A"), Ok(" A"), Ok(" A")),
+            ("sku=A,B&sku=C", Err(COMMA), Err(COMMA_BESIDE), Ok("A,B|C")),
+            ("sku=C&sku=A%2CB", Err(COMMA), Err(COMMA_BESIDE), Ok("C|A,B")),
+            ("x=1,2&sku=A", Ok("A"), Ok("A"), Ok("A")),
+        ] {
+            let text = |outcome: Result<&str, &'static str>| outcome.map(str::to_owned);
+            assert_eq!(items(query, CommaPolicy::Refuse), text(refused), "{query}");
+            assert_eq!(items(query, CommaPolicy::Split), text(split), "{query}");
+            assert_eq!(items(query, CommaPolicy::Keep), text(kept), "{query}");
         }
     }
 

@@ -21,6 +21,15 @@ pub struct ResourceKey(Arc<str>);
 #[error("not a resource key: printable ASCII without spaces, and not too long")]
 pub struct InvalidKeyError;
 
+/// Keys of one request that are more, or longer together, than gateways, guards, tickets, services and clients of leases take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum KeySetSizeError {
+    #[error("there are {count} keys, and there may be {} at once", ResourceKey::MOST_IN_SET)]
+    TooMany { count: usize },
+    #[error("the keys have {length} bytes together, and may have {}", ResourceKey::MOST_BYTES_IN_SET)]
+    TooLong { length: usize },
+}
+
 /// A text that a user has entered is no key, or not in this spelling.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseKeyError {
@@ -44,6 +53,25 @@ impl ResourceKey {
     /// The most bytes of the keys of one request together, without what stands between them. They have to fit into
     /// `Fencing-Key`, and into a ticket.
     pub const MOST_BYTES_IN_SET: usize = 8192;
+
+    /// Checks the size of the keys of one request. Whoever makes, signs or reads such keys asks here; the middlewares for services
+    /// have these bounds in `deploy/upstream/vectors.json`.
+    ///
+    /// # Errors
+    /// There are more than [`ResourceKey::MOST_IN_SET`], or they are longer together than
+    /// [`ResourceKey::MOST_BYTES_IN_SET`].
+    pub fn check_set_size<'k>(keys: impl IntoIterator<Item = &'k str>) -> Result<(), KeySetSizeError> {
+        let mut count = 0;
+        let mut length = 0;
+        for key in keys {
+            count += 1;
+            length += key.len();
+        }
+        if count > Self::MOST_IN_SET {
+            return Err(KeySetSizeError::TooMany { count });
+        }
+        if length > Self::MOST_BYTES_IN_SET { Err(KeySetSizeError::TooLong { length }) } else { Ok(()) }
+    }
 
     /// `None` where the lock segment would be too long.
     pub(super) fn new(text: String) -> Option<Self> {
@@ -76,12 +104,8 @@ impl ResourceKey {
     pub fn parse_list(text: &str) -> Result<Vec<Self>, InvalidKeyError> {
         let keys = text.split(", ").map(Self::parse).collect::<Result<Vec<_>, _>>()?;
         let ascending = keys.is_sorted_by(|key, next| key < next);
-        if ascending && keys.len() <= Self::MOST_IN_SET { Ok(keys) } else { Err(InvalidKeyError) }
-    }
-
-    /// The bytes of all keys together, without what stands between them.
-    pub fn total_length(keys: &[Self]) -> usize {
-        keys.iter().map(|key| key.as_str().len()).sum()
+        let fits = Self::check_set_size(keys.iter().map(Self::as_str)).is_ok();
+        if ascending && fits { Ok(keys) } else { Err(InvalidKeyError) }
     }
 
     /// The key under which guards, tickets and services identify the holder of one of several permits of this one:
@@ -141,7 +165,7 @@ impl ResourceKey {
 
     /// The number of the parent node, one of 256, below which the lock lives. All gateways of an ensemble must agree
     /// on it for ever: it is FNV-1a (64 bits) of the key, with its eight bytes folded into one by exclusive or.
-    pub fn shard(&self) -> u8 {
+    pub fn lock_shard(&self) -> u8 {
         fnv1a(self.0.as_bytes()).to_be_bytes().into_iter().fold(0, |folded, byte| folded ^ byte)
     }
 }
@@ -287,7 +311,7 @@ mod tests {
     #[test]
     fn shard_of_key_never_changes() {
         for (text, shard) in [("order/42", 0x76), ("order/43", 0x20), ("a", 0xbb)] {
-            assert_eq!(key(text).shard(), shard, "{text}");
+            assert_eq!(key(text).lock_shard(), shard, "{text}");
         }
     }
 
@@ -302,6 +326,24 @@ mod tests {
         let many: Vec<String> = (10..75).map(|n| n.to_string()).collect();
         assert!(ResourceKey::parse_list(&many.join(", ")).is_err());
         assert!(ResourceKey::parse_list(&many[..ResourceKey::MOST_IN_SET].join(", ")).is_ok());
+        let long: Vec<String> = (10..74).map(|n| format!("{n}{}", "x".repeat(126))).collect();
+        assert!(ResourceKey::parse_list(&long.join(", ")).is_ok());
+        assert!(ResourceKey::parse_list(&format!("{}x", long.join(", "))).is_err());
+    }
+
+    /// The bounds of a set are met exactly.
+    #[test]
+    fn set_size_is_bounded() {
+        let size = |count: usize, length: usize| {
+            let key = "x".repeat(length);
+            ResourceKey::check_set_size(std::iter::repeat_n(&*key, count))
+        };
+        for (count, length) in [(0, 0), (1, 512), (16, 512), (64, 128), (64, 1)] {
+            assert_eq!(size(count, length), Ok(()), "{count} {length}");
+        }
+        assert_eq!(size(65, 1), Err(KeySetSizeError::TooMany { count: 65 }));
+        assert_eq!(size(65, 512), Err(KeySetSizeError::TooMany { count: 65 }));
+        assert_eq!(size(64, 129), Err(KeySetSizeError::TooLong { length: 8256 }));
     }
 
     proptest! {

@@ -6,10 +6,11 @@ use super::form;
 
 /// True if `word` stands anywhere in `body`, as it stands or percent-encoded. `word` is in lower case.
 pub(super) fn contains_word(body: &[u8], word: &str) -> bool {
-    contains_at(body, word) || body.contains(&b'%') && contains_at(&form::decode_leniently(body), word)
+    contains_literal_word(body, word)
+        || body.contains(&b'%') && contains_literal_word(&form::decode_leniently(body), word)
 }
 
-fn contains_at(body: &[u8], word: &str) -> bool {
+fn contains_literal_word(body: &[u8], word: &str) -> bool {
     let length = word.chars().count();
     let mut last = VecDeque::with_capacity(length + 1);
     length == 0

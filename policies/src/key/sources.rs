@@ -16,19 +16,25 @@ pub enum ParameterLocation {
     /// Elements and attributes of an XML body. Their values are not read: none may have the name.
     Xml,
     Cookie,
+    /// Members of an object that is itself a member of a JSON body, and the parameters of the query that name such: `order[sku]`.
+    /// Rails puts the members of a body into an object that is called as the controller is (`ParamsWrapper`), unless the
+    /// request has one of that name.
+    Wrapped,
 }
 
 impl ParameterLocation {
-    pub const WORDS: [(&str, Self); 6] = [
+    pub const WORDS: [(&str, Self); 7] = [
         ("path", Self::Path),
         ("query", Self::Query),
         ("form", Self::Form),
         ("json", Self::Json),
         ("xml", Self::Xml),
         ("cookie", Self::Cookie),
+        ("wrapped", Self::Wrapped),
     ];
 
-    /// `None` for a header field and the host: their names mean something else in other sources.
+    /// `None` for a header field, the host and what was verified of the client: their names mean something else in other
+    /// sources.
     pub(super) fn from_source(source: &TemplateValueSource) -> Option<Self> {
         match source {
             TemplateValueSource::Path(_) => Some(Self::Path),
@@ -37,14 +43,16 @@ impl ParameterLocation {
             TemplateValueSource::Body(_) => Some(Self::Json),
             TemplateValueSource::Header(_)
             | TemplateValueSource::HeaderList(_)
-            | TemplateValueSource::Host => None,
+            | TemplateValueSource::Host
+            | TemplateValueSource::ClientName
+            | TemplateValueSource::Jwt(_) => None,
         }
     }
 }
 
 /// Which other sources of a request are compared with the values of its keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum ParameterConflictPolicy {
+pub enum SourceConflictPolicy {
     /// Every source.
     #[default]
     RefuseAny,
@@ -54,14 +62,19 @@ pub enum ParameterConflictPolicy {
     Pass,
 }
 
-impl ParameterConflictPolicy {
+impl SourceConflictPolicy {
     /// True if a value of `other` may not differ from the value of that name in `own`.
     pub(super) fn compares(&self, own: ParameterLocation, other: ParameterLocation) -> bool {
-        own != other && self.sources().any(|(_, source)| source == other)
+        // Only the members of a JSON body are wrapped.
+        let can_differ = match other {
+            ParameterLocation::Wrapped => own == ParameterLocation::Json,
+            _ => own != other,
+        };
+        can_differ && self.compared_sources().any(|(_, source)| source == other)
     }
 
     /// The sources that are compared, each with its word.
-    pub fn sources(&self) -> impl Iterator<Item = (&'static str, ParameterLocation)> {
+    pub fn compared_sources(&self) -> impl Iterator<Item = (&'static str, ParameterLocation)> {
         let counts = |source: &ParameterLocation| match self {
             Self::RefuseAny => true,
             Self::Refuse(read) => read.contains(source),
@@ -89,18 +102,19 @@ mod tests {
     /// A source is compared unless the route declares that the service does not read it.
     #[test]
     fn source_is_compared_unless_excluded() {
-        use ParameterLocation::{Cookie, Form, Json, Path, Query, Xml};
-        let any = ParameterConflictPolicy::default();
+        use ParameterLocation::{Cookie, Form, Json, Path, Query, Wrapped, Xml};
+        let any = SourceConflictPolicy::default();
         assert!([Query, Form, Json, Xml, Cookie].into_iter().all(|other| any.compares(Path, other)));
-        assert!([Path, Query, Form, Cookie].into_iter().all(|other| any.compares(Json, other)));
-        assert!(!any.compares(Path, Path) && !any.compares(Json, Json));
-        let listed = ParameterConflictPolicy::Refuse(vec![Path, Json]);
+        assert!([Path, Query, Form, Cookie, Wrapped].into_iter().all(|other| any.compares(Json, other)));
+        assert!(!any.compares(Path, Path) && !any.compares(Json, Json) && !any.compares(Query, Wrapped));
+        let listed = SourceConflictPolicy::Refuse(vec![Path, Json]);
         assert!(listed.compares(Path, Json) && !listed.compares(Path, Query) && !listed.compares(Json, Json));
-        assert!(!ParameterConflictPolicy::Pass.compares(Json, Query));
-        let words = |conflicts: ParameterConflictPolicy| {
-            conflicts.sources().map(|(word, _)| word).collect::<Vec<_>>()
+        assert!(!listed.compares(Json, Wrapped));
+        assert!(!SourceConflictPolicy::Pass.compares(Json, Query));
+        let words = |conflicts: SourceConflictPolicy| {
+            conflicts.compared_sources().map(|(word, _)| word).collect::<Vec<_>>()
         };
-        assert_eq!(words(any), ["path", "query", "form", "json", "xml", "cookie"]);
-        assert_eq!((words(listed), words(ParameterConflictPolicy::Pass)), (vec!["path", "json"], Vec::new()));
+        assert_eq!(words(any), ["path", "query", "form", "json", "xml", "cookie", "wrapped"]);
+        assert_eq!((words(listed), words(SourceConflictPolicy::Pass)), (vec!["path", "json"], Vec::new()));
     }
 }

@@ -8,7 +8,10 @@ use super::{
     pointer::JsonPointer,
     resource::{PERMIT, ResourceKey},
 };
-use crate::path::{PathTemplate, is_unreserved};
+use crate::{
+    client_name::ClientNameKind,
+    path::{PathTemplate, is_unreserved},
+};
 
 /// A parsed key template. Two sets of (filtered) values never give one key: see [`Why::Unseparated`](super::KeyTemplateErrorKind::NotSeparated).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +56,11 @@ pub enum TemplateValueSource {
     Host,
     /// A string or an integer in a JSON body, or that of each item of a list there.
     Body(JsonPointer),
+    /// The name in the client's certificate, which the listener has verified. Which name that is, is a setting of the
+    /// listener.
+    ClientName,
+    /// A string or an integer among the claims of the bearer token that was verified.
+    Jwt(JsonPointer),
 }
 
 /// Part of a template's text, in bytes.
@@ -68,7 +76,7 @@ fn split_published_template(by_place: &str) -> impl Iterator<Item = Option<&str>
 
 impl KeyTemplate {
     /// False if the key is too long even with the shortest values.
-    pub(crate) fn can_fit(&self) -> bool {
+    pub(crate) fn can_fit_key_length(&self) -> bool {
         let shortest = self.parts.iter().map(|part| match part {
             KeyTemplatePart::Literal(literal) => literal,
             KeyTemplatePart::Variable(_) => "x",
@@ -78,7 +86,8 @@ impl KeyTemplate {
 
     /// The template with each path variable replaced by its place in `path`. Two templates that give one key for each
     /// path have the same form, whatever the names of their variables.
-    pub(crate) fn with_positions(&self, path: &PathTemplate) -> String {
+    /// `client_name`: which name of a client counts, where the template has one.
+    pub(crate) fn with_positions(&self, path: &PathTemplate, client_name: Option<ClientNameKind>) -> String {
         let parts = self.parts.iter().map(|part| match part {
             KeyTemplatePart::Literal(literal) => literal.to_string(),
             KeyTemplatePart::Variable(variable) => {
@@ -87,6 +96,10 @@ impl KeyTemplate {
                 match &variable.source {
                     TemplateValueSource::Path(name) => {
                         format!("{{{}{filters}}}", path.variable_position(name))
+                    }
+                    TemplateValueSource::ClientName => {
+                        let kind = client_name.map_or("", ClientNameKind::as_str);
+                        format!("{{client.name of {kind}{filters}}}")
                     }
                     source => format!("{{{source}{filters}}}"),
                 }
@@ -160,9 +173,35 @@ impl KeyTemplate {
         })
     }
 
-    /// The variable with one value for each item of a list: a request has a key for each of them.
-    pub fn list(&self) -> Option<&TemplateVariable> {
-        self.variables().find(|variable| variable.source.is_list())
+    /// The variables with one value for each item of a list, left to right: a request has a key for each item. Several of them
+    /// have the values of one item: see [`TemplateValueSource::is_of_same_list`].
+    pub fn lists(&self) -> impl Iterator<Item = &TemplateVariable> {
+        self.variables().filter(|variable| variable.source.is_list())
+    }
+
+    /// True if a request has a key for each item of a list.
+    pub fn has_list(&self) -> bool {
+        self.lists().next().is_some()
+    }
+
+    /// The pointers to the values that one item gives to several variables of a key, each once; none where at most one variable
+    /// takes a value of an item.
+    pub(crate) fn joined_pointers(&self) -> Vec<&JsonPointer> {
+        if self.lists().nth(1).is_none() {
+            return Vec::new();
+        }
+        let mut joined: Vec<&JsonPointer> = Vec::new();
+        for pointer in self.lists().filter_map(TemplateVariable::pointer) {
+            if !joined.contains(&pointer) {
+                joined.push(pointer);
+            }
+        }
+        joined
+    }
+
+    /// The claims that the key takes from a verified token.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = &JsonPointer> {
+        self.variables().filter_map(TemplateVariable::claim)
     }
 
     /// The values that the key takes from a JSON body.
@@ -182,6 +221,14 @@ impl KeyTemplate {
 }
 
 impl TemplateVariable {
+    /// The claim that the value is.
+    pub fn claim(&self) -> Option<&JsonPointer> {
+        match &self.source {
+            TemplateValueSource::Jwt(claim) => Some(claim),
+            _ => None,
+        }
+    }
+
     /// Where the value stands in a JSON body.
     pub fn pointer(&self) -> Option<&JsonPointer> {
         match &self.source {
@@ -201,14 +248,35 @@ impl TemplateVariable {
 
 impl TemplateValueSource {
     /// The words before the dot or colon.
-    pub const WORDS: [&str; 6] = ["path", "query", "header", "host", "body", "form"];
+    pub const WORDS: [&str; 8] = ["path", "query", "header", "host", "body", "form", "client", "jwt"];
+
+    /// True for what the gateway has verified of the client.
+    pub(crate) fn is_verified(&self) -> bool {
+        matches!(self, Self::ClientName | Self::Jwt(_))
+    }
+
+    /// True if an item of this list is an item of the other one: both are values of a JSON body, below the items of one list.
+    pub(crate) fn is_of_same_list(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Body(one), Self::Body(other)) => {
+                one.is_list() && one.steps_to_items() == other.steps_to_items()
+            }
+            _ => false,
+        }
+    }
 
     /// True if a request may have several values here.
     pub fn is_list(&self) -> bool {
         match self {
             Self::QueryList(_) | Self::FormList(_) | Self::HeaderList(_) => true,
             Self::Body(pointer) => pointer.is_list(),
-            Self::Path(_) | Self::Query(_) | Self::Form(_) | Self::Header(_) | Self::Host => false,
+            Self::Path(_)
+            | Self::Query(_)
+            | Self::Form(_)
+            | Self::Header(_)
+            | Self::Host
+            | Self::ClientName
+            | Self::Jwt(_) => false,
         }
     }
 }
@@ -238,6 +306,8 @@ impl fmt::Display for TemplateValueSource {
             Self::HeaderList(name) => write!(f, "header.{name}*"),
             Self::Host => f.write_str("host"),
             Self::Body(pointer) => write!(f, "body:{pointer}"),
+            Self::ClientName => f.write_str("client.name"),
+            Self::Jwt(pointer) => write!(f, "jwt:{pointer}"),
         }
     }
 }
@@ -251,6 +321,11 @@ mod tests {
         for (text, written) in [
             ("order/{path.order_id}", "order/{path.order_id}"),
             ("{host}/{ header.X-Account|trim|lower }", "{host}/{header.x-account | trim | lower}"),
+            ("{client.name|lower}/{path.a}", "{client.name | lower}/{path.a}"),
+            (
+                "{jwt:/sub}/{jwt:/https:~1~1a.example~1tenant|lower}",
+                "{jwt:/sub}/{jwt:/https:~1~1a.example~1tenant | lower}",
+            ),
             ("{query.account-id | int}", "{query.account-id | int}"),
             (
                 "{path.a|match( '[a-z|]{1,40}' )|without('.json','.x}')}/{path.b|uuid}",
@@ -278,10 +353,21 @@ mod tests {
         let path = PathTemplate::parse("/v1/{id}/{b}").expect("a path");
         let template =
             KeyTemplate::parse("a/{path.id | match('[a-z]{1,4}')}:{path.b | casefold}").expect("a key");
-        let published = template.with_positions(&path);
+        let published = template.with_positions(&path, None);
         assert!(published.starts_with("a/{1 | match('[a-z]%7B1,4%7D')}:{2 | casefold "), "{published}");
         assert_eq!(KeyTemplate::published_shape(&published), "a/{}:{}");
         assert_eq!(template.shape(), "a/{}:{}");
+    }
+
+    /// Two gateways that take another name of a client publish two templates of one shape.
+    #[test]
+    fn published_client_name_has_its_kind() {
+        let path = PathTemplate::parse("/v1/{id}").expect("a path");
+        let template = KeyTemplate::parse("a/{client.name | lower}/{path.id}").expect("a key");
+        let published = |kind| template.with_positions(&path, Some(kind));
+        assert_eq!(published(ClientNameKind::Uri), "a/{client.name of uri | lower}/{1}");
+        assert_eq!(published(ClientNameKind::CommonName), "a/{client.name of cn | lower}/{1}");
+        assert_eq!(KeyTemplate::published_shape(&published(ClientNameKind::Dns)), template.shape());
     }
 
     /// A template is found by every key that it produces.

@@ -1,6 +1,6 @@
 //! The values that a request has for a key template.
 
-use super::{body::BodyValues, condition_body::ConditionBody};
+use super::{body::BodyValues, claims::ClaimValues, condition_body::ConditionBody};
 
 /// Has the values of a request for a key template. A method that is not implemented has no value.
 pub trait RequestValues {
@@ -32,7 +32,17 @@ pub trait RequestValues {
     }
 
     /// The canonical host without its port.
-    fn host(&self) -> Option<&str> {
+    fn request_host(&self) -> Option<&str> {
+        None
+    }
+
+    /// The name in the client's certificate; `None` where the client has shown none, or its certificate has no name that counts.
+    fn client_name(&self) -> Option<&str> {
+        None
+    }
+
+    /// The claims of the bearer token that was verified; `None` where the request has no such token.
+    fn claims(&self) -> Option<&ClaimValues> {
         None
     }
 

@@ -45,7 +45,7 @@ pub enum AmbiguousPathError {
 impl CanonicalPath {
     /// Never fails: an unfenced route may forward what a fenced one must refuse. Without the query.
     pub fn parse(raw: &str) -> Self {
-        if is_canonical(raw) {
+        if is_canonical_path(raw) {
             return Self { text: raw.to_owned(), decoded: None, ambiguity: None };
         }
         match canonicalize(raw) {
@@ -78,7 +78,7 @@ impl CanonicalPath {
 }
 
 /// A quick check: most paths are canonical and have no escape.
-fn is_canonical(raw: &str) -> bool {
+fn is_canonical_path(raw: &str) -> bool {
     let Some(tail) = raw.as_bytes().strip_prefix(b"/") else { return false };
     let good = |segment: &[u8]| {
         !matches!(segment, b"" | b"." | b"..") && segment.iter().all(|byte| check_raw(*byte).is_ok())
@@ -239,7 +239,7 @@ mod tests {
         fn quick_check_agrees_with_full_check(raw in "(/([a-zA-Z.~@;%,-]|%2e){0,4}){0,5}|\\PC{0,30}") {
             let long = canonicalize(&raw);
             let short = long.as_ref().is_ok_and(|(text, decoded)| *text == raw && *decoded == raw);
-            prop_assert_eq!(is_canonical(&raw), short);
+            prop_assert_eq!(is_canonical_path(&raw), short);
         }
 
         #[test]

@@ -171,9 +171,9 @@ impl<T: Fn(usize) -> bool> TrieSearch<'_, T> {
             return;
         }
         let Some(part) = self.parts.get(depth) else {
-            return self.offer(&node.ends);
+            return self.update_best_template(&node.ends);
         };
-        self.offer(&node.rests);
+        self.update_best_template(&node.rests);
         match part {
             TrieSegment::Segment(segment) => {
                 if let Some(child) = node.literals.get(*segment) {
@@ -205,7 +205,7 @@ impl<T: Fn(usize) -> bool> TrieSearch<'_, T> {
                     named.for_each(|(_, child)| self.visit(*child, depth + 1));
                 }
                 for (ours, child) in &node.affixed {
-                    if if meeting { ours.overlaps(theirs) } else { ours.covers(theirs) } {
+                    if if meeting { ours.has_common_segment(theirs) } else { ours.covers(theirs) } {
                         self.visit(*child, depth + 1);
                     }
                 }
@@ -214,25 +214,25 @@ impl<T: Fn(usize) -> bool> TrieSearch<'_, T> {
                 }
             }
             TrieSegment::Rest if self.sought == TrieRelation::Meeting => {
-                node.children().for_each(|child| self.visit_all(child))
+                node.children().for_each(|child| self.visit_subtree(child))
             }
             TrieSegment::Rest => {}
         }
     }
 
     /// Visits every template at or below a node.
-    fn visit_all(&mut self, at: usize) {
+    fn visit_subtree(&mut self, at: usize) {
         let tree = self.tree;
         let node = &tree.nodes[at];
         if node.least >= self.best {
             return;
         }
-        self.offer(&node.ends);
-        self.offer(&node.rests);
-        node.children().for_each(|child| self.visit_all(child));
+        self.update_best_template(&node.ends);
+        self.update_best_template(&node.rests);
+        node.children().for_each(|child| self.visit_subtree(child));
     }
 
-    fn offer(&mut self, templates: &[usize]) {
+    fn update_best_template(&mut self, templates: &[usize]) {
         let earlier = templates.iter().copied().take_while(|index| *index < self.best);
         if let Some(index) = earlier.into_iter().find(|index| (self.takes)(*index)) {
             self.best = index;

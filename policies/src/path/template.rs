@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{
-    affixed::{AffixedEnd, AffixedVariable},
+    affixed::{AffixedVariable, VariableSuffix},
     canonical::CanonicalPath,
     escape::is_unreserved,
 };
@@ -24,6 +24,16 @@ pub(crate) enum PathTemplateSegment {
     Affixed(AffixedVariable),
     /// Only ever the last piece.
     Rest(Box<str>),
+}
+
+/// How much of the last segment of a path a template writes out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WrittenSuffix {
+    None,
+    /// Text with a dot behind a variable: `{id}.json`.
+    BehindVariable,
+    /// The whole segment.
+    Whole,
 }
 
 /// Why a text is not a path template: the byte offset and length of the part at fault.
@@ -144,7 +154,7 @@ impl PathTemplate {
                     return false;
                 }
                 (Some(PathTemplateSegment::Affixed(ours)), Some(PathTemplateSegment::Affixed(theirs)))
-                    if !ours.overlaps(theirs) =>
+                    if !ours.has_common_segment(theirs) =>
                 {
                     return false;
                 }
@@ -176,13 +186,14 @@ impl PathTemplate {
         }
     }
 
-    /// True if the template writes the end of a path out, with the suffix that it may have: its last segment is literal, or ends
-    /// in literal text with a dot.
-    pub(crate) fn ends_in_literal(&self) -> bool {
+    /// How much of the end of a path the template writes out, with the suffix that it may have.
+    pub(crate) fn written_suffix(&self) -> WrittenSuffix {
         match self.pieces.last() {
-            Some(PathTemplateSegment::Literal(_)) => true,
-            Some(PathTemplateSegment::Affixed(affixed)) => affixed.writes_suffix(),
-            _ => false,
+            Some(PathTemplateSegment::Literal(_)) => WrittenSuffix::Whole,
+            Some(PathTemplateSegment::Affixed(affixed)) if affixed.writes_suffix() => {
+                WrittenSuffix::BehindVariable
+            }
+            _ => WrittenSuffix::None,
         }
     }
 
@@ -222,14 +233,14 @@ impl PathTemplateSegment {
         check_characters(before)?;
         let format = after.strip_prefix("{.").and_then(|open| open.strip_suffix("?}"));
         let after = match format {
-            Some(format) if is_name(format) => AffixedEnd::Format(format.into()),
+            Some(format) if is_name(format) => VariableSuffix::Format(format.into()),
             Some(_) => return Err("a format is written `{.format?}`"),
             None if after.contains('{') => {
                 return Err("a segment has one variable, and `{.format?}` at its end");
             }
             None => {
                 check_characters(after)?;
-                AffixedEnd::Literal(after.into())
+                VariableSuffix::Literal(after.into())
             }
         };
         Ok(AffixedVariable { name: name.into(), before: before.into(), after })

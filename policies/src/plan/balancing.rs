@@ -9,7 +9,7 @@ use crate::load_balance::LbPolicy;
 
 /// The settings for the endpoints of an upstream, beside their addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct EndpointSettings {
+pub struct LoadBalancingSettings {
     /// Default round robin.
     pub balance: LbPolicy,
     /// Endpoints that are tried after the first, while nothing has been sent. Default all.
@@ -66,7 +66,7 @@ impl OutlierEjection {
     pub const LONGEST: u32 = 16;
 
     /// The length of an ejection after `earlier` others.
-    pub fn duration_after(&self, earlier: u32) -> Duration {
+    pub fn ejection_duration(&self, earlier: u32) -> Duration {
         self.base.saturating_mul(1_u32.checked_shl(earlier).unwrap_or(Self::LONGEST).min(Self::LONGEST))
     }
 }
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn ejection_grows_to_limit() {
         let eject = OutlierEjection::default();
-        let seconds: Vec<u64> = [0, 1, 2, 4, 5, 31, 40].map(|n| eject.duration_after(n).as_secs()).into();
+        let seconds: Vec<u64> = [0, 1, 2, 4, 5, 31, 40].map(|n| eject.ejection_duration(n).as_secs()).into();
         assert_eq!(seconds, [30, 60, 120, 480, 480, 480, 480]);
     }
 }

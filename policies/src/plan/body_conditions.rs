@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::key::{ConditionBody, ExtractKeyError, JsonPointer, JsonScalar};
+use crate::key::{ConditionBody, ExtractKeyError, JsonPointer, JsonScalar, has_unprintable, is_blank};
 
 /// A condition on one member of a JSON body.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +28,9 @@ pub enum ConditionValue {
 
 const OTHER_TYPE: &str =
     "has another type than the values of a route, and some servers make one of the other";
+const BLOCKED: &str =
+    "is looked for behind a value that is neither an object nor `null`, in which some servers find it";
+const UNPRINTABLE: &str = "has a control character or a byte order mark in it, which some servers leave out, and at which others end it";
 const SIMILAR: &str = "is a value of a route but for case or spaces, and some servers take both for the same";
 
 impl ConditionValue {
@@ -48,7 +51,11 @@ impl ConditionValue {
     fn is_similar_to(&self, other: &Self) -> bool {
         let (Self::Text(one), Self::Text(other)) = (self, other) else { return false };
         let folded = |text: &str| -> String {
-            text.trim().chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
+            text.trim_matches(is_blank)
+                .chars()
+                .flat_map(char::to_uppercase)
+                .flat_map(char::to_lowercase)
+                .collect()
         };
         folded(one) == folded(other)
     }
@@ -73,7 +80,9 @@ impl BodyCondition {
     pub(super) fn matches(&self, body: &ConditionBody) -> Result<bool, ExtractKeyError> {
         let invalid = |why| Err(ExtractKeyError::Invalid { variable: format!("body:{}", self.pointer), why });
         let found = match body.value_at(&self.pointer) {
+            None if body.is_blocked(&self.pointer) => return invalid(BLOCKED),
             None | Some(JsonScalar::Null) => return Ok(false),
+            Some(JsonScalar::Text(text)) if has_unprintable(text) => return invalid(UNPRINTABLE),
             Some(scalar) => ConditionValue::from_scalar(scalar),
         };
         match found {
@@ -136,8 +145,28 @@ mod tests {
             (r#"{"kind": 1}"#, None),
             (r#"{"kind": true}"#, None),
             (r#"{"kind": ["sale"]}"#, None),
+            (r#"{"kind": {"kind": "sale"}}"#, None),
+            (r#"{"kind": "\ufeffsale"}"#, None),
+            (r#"{"kind": "sale\u00a0"}"#, None),
+            (r#"{"kind": "sale\u0000"}"#, None),
+            (r#"{"kind": "sale\u0000x"}"#, None),
+            (r#"{"kind": "other\u0008"}"#, None),
+            (r#"{"kind": "o\ufeffther"}"#, None),
         ] {
             assert_eq!(matches(&kind, body), outcome, "{body}");
+        }
+        let inner = condition("/order/kind", &texts(&["sale"]));
+        for (body, outcome) in [
+            (r#"{"order": {"kind": "sale"}}"#, Some(true)),
+            (r#"{"order": {}}"#, Some(false)),
+            (r#"{"order": null}"#, Some(false)),
+            (r#"{"order": [{"kind": "sale"}]}"#, None),
+            (r#"{"order": []}"#, None),
+            (r#"{"order": "{\"kind\": \"sale\"}"}"#, None),
+            (r#"{"order": 7}"#, None),
+            (r#"{"order": true}"#, None),
+        ] {
+            assert_eq!(matches(&inner, body), outcome, "{body}");
         }
         let number = condition("/n", &[ConditionValue::Integer(7)]);
         for (body, outcome) in [
@@ -169,6 +198,9 @@ mod tests {
             (r#"{"kind": "sale", "kind": "x"}"#, ParseBodyError::DuplicateMember),
             (r#"{"kind": "sale", "Kind": "x"}"#, ParseBodyError::Respelled),
             (r#"{"kind": "sale", "kind\u0000": "x"}"#, ParseBodyError::NulInName),
+            (r#"{"kind": "sale", "\ufeffkind": "x"}"#, ParseBodyError::Respelled),
+            (r#"{"kind": "sale", "kind\t": "x"}"#, ParseBodyError::Respelled),
+            ("\u{feff}{\"kind\": \"sale\"}", ParseBodyError::NotJson),
             (r#"[{"kind": "sale"}]"#, ParseBodyError::NotObject),
             ("\n []", ParseBodyError::NotObject),
             ("7", ParseBodyError::NotObject),

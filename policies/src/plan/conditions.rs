@@ -6,7 +6,7 @@ use super::body_conditions::{BodyCondition, ConditionValue};
 use crate::{
     graphql::GraphqlOperation,
     host::{HostMatcher, HostPattern},
-    key::{self, ExtractKeyError, RequestValues},
+    key::{self, ConditionBody, ExtractKeyError, RequestValues},
 };
 
 /// All conditions have to hold. An empty list holds for every request.
@@ -29,7 +29,7 @@ pub enum MatchError {
     /// Another reader could take a value for a different one.
     #[error(transparent)]
     Unclear(#[from] ExtractKeyError),
-    /// They depend on the body, which was not read.
+    /// They depend on the body, which was not read for them.
     #[error("the body decides it")]
     BodyNeeded,
 }
@@ -53,7 +53,10 @@ impl MatchConditions {
     /// A value that another reader could take for a different one, such as a field that stands there twice; or the body is
     /// needed. Then it is not known whether the route takes the request.
     pub fn matches(&self, values: &dyn RequestValues) -> Result<bool, MatchError> {
-        if !values.host().map_or(self.hosts == HostMatcher::Any, |host| self.hosts.contains_name(host)) {
+        if !values
+            .request_host()
+            .map_or(self.hosts == HostMatcher::Any, |host| self.hosts.contains_name(host))
+        {
             return Ok(false);
         }
         for (name, wanted) in &self.headers {
@@ -69,13 +72,20 @@ impl MatchConditions {
         if !self.reads_body() {
             return Ok(true);
         }
-        let body = values.condition_body().ok_or(MatchError::BodyNeeded)?;
+        let body = values.condition_body().filter(|body| self.are_decided_by(body));
+        let body = body.ok_or(MatchError::BodyNeeded)?;
         for member in &self.body {
             if !member.matches(body)? {
                 return Ok(false);
             }
         }
         Ok(self.graphql.is_none() || self.graphql == body.graphql())
+    }
+
+    /// True if the body was read for these conditions, and not only for those of other routes.
+    fn are_decided_by(&self, body: &ConditionBody) -> bool {
+        self.body.iter().all(|member| body.is_read_for(&member.pointer))
+            && (self.graphql.is_none() || body.graphql().is_some())
     }
 
     /// True if these conditions hold wherever `other` hold.
@@ -92,23 +102,23 @@ impl MatchConditions {
 
     /// The condition on the name of a GraphQL operation, which says nothing of what that operation does.
     pub(crate) fn operation_name(&self) -> Option<&BodyCondition> {
-        self.body.iter().find(|member| member.pointer.first() == Some(GraphqlOperation::NAME))
+        self.body.iter().find(|member| member.pointer.first_json_member() == Some(GraphqlOperation::NAME))
     }
 
     /// True if some request can meet both.
-    pub(crate) fn overlaps(&self, other: &Self) -> bool {
-        self.overlaps_in_head(other)
+    pub(crate) fn has_common_request(&self, other: &Self) -> bool {
+        self.has_common_head(other)
             && !self.body.iter().any(|ours| other.body.iter().any(|theirs| ours.excludes(theirs)))
             && (self.graphql.is_none() || other.graphql.is_none() || self.graphql == other.graphql)
     }
 
     /// True if some request can meet both, whatever they ask of its body.
-    pub(crate) fn overlaps_in_head(&self, other: &Self) -> bool {
+    pub(crate) fn has_common_head(&self, other: &Self) -> bool {
         let unlike = |ours: &[(String, String)], theirs: &[(String, String)]| {
             ours.iter()
                 .any(|(name, value)| theirs.iter().any(|(other, wanted)| name == other && value != wanted))
         };
-        self.hosts.overlaps(&other.hosts)
+        self.hosts.has_common_host(&other.hosts)
             && !unlike(&self.headers, &other.headers)
             && !unlike(&self.query, &other.query)
     }
@@ -145,7 +155,7 @@ mod tests {
     use super::*;
     use crate::{
         file::load,
-        key::{ConditionBody, ContentDeclaration, HeaderLookup, JsonPointer},
+        key::{ContentDeclaration, HeaderLookup, JsonPointer},
         path::CanonicalPath,
         plan::{FindRouteError, RouteId},
     };
@@ -167,7 +177,7 @@ mod tests {
             }
         }
 
-        fn host(&self) -> Option<&str> {
+        fn request_host(&self) -> Option<&str> {
             Some(self.0)
         }
     }
@@ -239,13 +249,13 @@ mod tests {
         let narrow = conditions(&["a.shop.example"], &["acme"], &["yes"]);
         for (wide, narrow) in [(&none, &acme), (&acme, &narrow), (&shop, &narrow), (&shop, &shop)] {
             assert!(
-                wide.covers(narrow) && wide.overlaps(narrow) && narrow.overlaps(wide),
+                wide.covers(narrow) && wide.has_common_request(narrow) && narrow.has_common_request(wide),
                 "{wide:?} {narrow:?}"
             );
         }
         assert!(!acme.covers(&none) && !narrow.covers(&shop) && !shop.covers(&none));
-        assert!(!acme.overlaps(&other) && !narrow.overlaps(&other));
-        assert!(!shop.overlaps(&conditions(&["shop.example", "b.example"], &[], &[])));
+        assert!(!acme.has_common_request(&other) && !narrow.has_common_request(&other));
+        assert!(!shop.has_common_request(&conditions(&["shop.example", "b.example"], &[], &[])));
     }
 
     /// Fewer values of a member are fewer requests, and members without a common value exclude each other.
@@ -261,15 +271,21 @@ mod tests {
         let two = body(&[member("/kind", &["a", "b"])], None);
         let narrow = body(&[member("/x", &["c"]), member("/kind", &["a"])], None);
         for (wide, narrow) in [(&none, &one), (&two, &one), (&one, &narrow), (&one, &one)] {
-            assert!(wide.covers(narrow) && wide.overlaps(narrow) && narrow.overlaps(wide));
+            assert!(
+                wide.covers(narrow) && wide.has_common_request(narrow) && narrow.has_common_request(wide)
+            );
         }
         assert!(!one.covers(&two) && !one.covers(&none) && !narrow.covers(&one));
-        assert!(!one.overlaps(&body(&[member("/kind", &["c"])], None)));
-        assert!(one.overlaps(&body(&[member("/x", &["c"])], None)));
+        assert!(!one.has_common_request(&body(&[member("/kind", &["c"])], None)));
+        assert!(one.has_common_request(&body(&[member("/x", &["c"])], None)));
         let query = body(&[], Some(GraphqlOperation::Query));
         let mutation = body(&[], Some(GraphqlOperation::Mutation));
         assert!(none.covers(&query) && !query.covers(&none) && query.covers(&query));
-        assert!(!query.covers(&mutation) && !query.overlaps(&mutation) && query.overlaps(&one));
+        assert!(
+            !query.covers(&mutation)
+                && !query.has_common_request(&mutation)
+                && query.has_common_request(&one)
+        );
     }
 
     const BY_BODY: &str = r#"version: 1
@@ -317,6 +333,13 @@ routes:
         assert_eq!(found(r#"{"kind": "void"}"#, &["acme"]), Ok(Some(2)));
         assert_eq!(found("{}", &["acme"]), Ok(Some(3)));
         assert!(matches!(found(r#"{"kind": "PAY"}"#, &["acme"]), Err(FindRouteError::Unclear(_))));
+        assert!(matches!(found(r#"{"kind": "other\u0000"}"#, &["acme"]), Err(FindRouteError::Unclear(_))));
+        // A body that was read for other routes decides nothing.
+        let read = routes.read_body(&[RouteId(0), RouteId(3)], &said, b"{}", None).expect("an object");
+        let request = RequestWithBody(FixedRequestValues("h", &[], ""), read);
+        let undecided =
+            routes.find("POST", &path("/a"), &request).map(|found| found.map(|found| found.route.id));
+        assert_eq!(undecided, Err(FindRouteError::BodyNeeded(vec![RouteId(2), RouteId(3)])));
     }
 
     struct RequestWithBody(FixedRequestValues, ConditionBody);
@@ -330,8 +353,8 @@ routes:
             self.0.header(name)
         }
 
-        fn host(&self) -> Option<&str> {
-            self.0.host()
+        fn request_host(&self) -> Option<&str> {
+            self.0.request_host()
         }
 
         fn condition_body(&self) -> Option<&ConditionBody> {

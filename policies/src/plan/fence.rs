@@ -9,10 +9,11 @@ use super::{
     once::{EffectiveIdempotency, IdempotencyRule},
     shown::{self, format_duration},
 };
+use crate::client_name::ClientNameKind;
 use crate::key::{
-    BodyValues, ContentDeclaration, ExpandedKeys, ExtractKeyError, FormValues, JsonValues, KeyTemplate,
-    ParameterConflictPolicy, ParseBodyError, RequestParameterSources, RequestValues, ResourceKey,
-    compare_with_other_sources,
+    BodyValues, ContentDeclaration, ExpandedKeys, ExtractKeyError, FormValues, JsonPointer, JsonValues,
+    KeyTemplate, ParseBodyError, RequestParameterSources, RequestValues, ResourceKey, SourceConflictPolicy,
+    TemplateValueSource, compare_with_other_sources,
 };
 use crate::permits::PermitCount;
 use crate::plan::peer_listener::PeerForwardPolicy;
@@ -29,7 +30,7 @@ pub struct FenceRule {
     /// Where the locks lie, and how many holders one has; always native for a set.
     pub placing: LockPlacement,
     /// The lock that requests take as well, while the gateways migrate from it to the lock of this fence.
-    pub former: Option<FenceMigrationSource>,
+    pub former: Option<FormerLock>,
     pub mode: LockModeRule,
     /// How long a request waits for its lock. Default 5 s.
     pub wait: Duration,
@@ -37,8 +38,10 @@ pub struct FenceRule {
     pub queue: usize,
     /// The most requests of one client that wait for or hold keys of the route at this gateway. Default: no limit.
     pub client_share: Option<usize>,
-    /// Always [`HoldPolicy::Strict`] for a set and for permits.
-    pub hold: HoldPolicy,
+    /// What tells clients apart for [`FenceRule::client_share`]. Default: their addresses.
+    pub client_share_by: Option<KeyTemplate>,
+    /// Always [`LockReusePolicy::Strict`] for a set and for permits.
+    pub hold: LockReusePolicy,
     pub forward: PeerForwardPolicy,
     pub nested: NestedRequestPolicy,
     /// The status of a refusal because another request holds the key: 423, or 409, 429 or 503 where configured.
@@ -57,11 +60,14 @@ pub struct FenceRule {
     /// What happens to a request of which every key would be made of an empty list.
     pub empty: EmptyListPolicy,
     /// The other sources in which a request may not have another value of a key.
-    pub conflicts: ParameterConflictPolicy,
+    pub conflicts: SourceConflictPolicy,
     pub enforce: Enforcement,
     /// Operations of this route happen at most once.
     pub once: Option<IdempotencyRule>,
     pub lease: LeasePolicy,
+    /// Which name of a client the keys and operations take; `None` where they take none. Two gateways that take another
+    /// name for the same client take two locks.
+    pub client_name: Option<ClientNameKind>,
 }
 
 /// What happens to a request whose list has no item, so that no key can be made of one.
@@ -77,7 +83,7 @@ words! { EmptyListPolicy { Refuse = "refuse", Pass = "pass" } }
 
 /// A lock from which a fence is migrated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FenceMigrationSource {
+pub struct FormerLock {
     pub key: KeyTemplate,
     pub placing: LockPlacement,
 }
@@ -175,7 +181,8 @@ impl FenceRule {
             wait: Duration::from_secs(5),
             queue: 100,
             client_share: None,
-            hold: HoldPolicy::Cached(CachedHoldLimits::default()),
+            client_share_by: None,
+            hold: LockReusePolicy::Cached(CachedHoldLimits::default()),
             forward: PeerForwardPolicy::default(),
             nested: NestedRequestPolicy::default(),
             locked_status: 423,
@@ -186,10 +193,11 @@ impl FenceRule {
             only: None,
             max_keys: Self::MAX_KEYS,
             empty: EmptyListPolicy::default(),
-            conflicts: ParameterConflictPolicy::default(),
+            conflicts: SourceConflictPolicy::default(),
             enforce: Enforcement::default(),
             once: None,
             lease: LeasePolicy::default(),
+            client_name: None,
         }
     }
 
@@ -225,7 +233,8 @@ impl FenceRule {
             false => JsonValues::LARGEST_IN_DOUBLE,
         };
         let pointers = self.all_templates().flat_map(KeyTemplate::pointers);
-        JsonValues::parse(bytes, pointers, largest).map(BodyValues::Json)
+        let joined = self.templates().map(KeyTemplate::joined_pointers);
+        JsonValues::parse(bytes, pointers, joined, largest).map(BodyValues::Json)
     }
 
     /// The number of permits of a key; `None` where one request, or any number of readers, can hold it.
@@ -244,10 +253,31 @@ impl FenceRule {
         self.keys.iter().map(|key| (key, &self.placing)).chain(former)
     }
 
-    /// Of its keys and of its operations.
+    /// The templates of keys, of the name of an operation, and of a share.
     pub(crate) fn all_templates(&self) -> impl Iterator<Item = &KeyTemplate> {
         let once = self.once.iter().flat_map(IdempotencyRule::templates);
-        self.templates().chain(once)
+        self.templates().chain(once).chain(&self.client_share_by)
+    }
+
+    /// The client for which [`FenceRule::client_share`] counts the request; `None` where its address does.
+    ///
+    /// # Errors
+    /// Nothing was verified of the client.
+    pub fn share_client(&self, values: &dyn RequestValues) -> Result<Option<String>, ExtractKeyError> {
+        let by = self.client_share_by.as_ref().filter(|_| self.client_share.is_some());
+        by.map(|template| template.expand_operation_name(values)).transpose()
+    }
+
+    /// The claims in keys, in the name of an operation and in a share.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = &JsonPointer> {
+        self.all_templates().flat_map(KeyTemplate::claims)
+    }
+
+    /// True if a key, the name of an operation or a share has the name of the client in it.
+    pub(crate) fn reads_client_name(&self) -> bool {
+        let mut sources =
+            self.all_templates().flat_map(KeyTemplate::variables).map(|variable| &variable.source);
+        sources.any(|source| *source == TemplateValueSource::ClientName)
     }
 
     /// The rule by which a request with that method is an operation; `None` where the method only reads.
@@ -272,11 +302,7 @@ impl FenceRule {
     }
 
     /// The site of one key of a migrated fence. The key shows to which of the two locks it belongs.
-    fn migrated_site(
-        &self,
-        former: &FenceMigrationSource,
-        key: &ResourceKey,
-    ) -> Result<LockLocation, ExtractKeyError> {
+    fn migrated_site(&self, former: &FormerLock, key: &ResourceKey) -> Result<LockLocation, ExtractKeyError> {
         match self.keys.iter().find(|template| template.parse_values(key).is_some()) {
             Some(template) => self.placing.site(template, key),
             None => former.placing.site(&former.key, key),
@@ -316,13 +342,8 @@ impl FenceRule {
             keys.sort_unstable();
             keys.dedup();
         }
-        if keys.len() > ResourceKey::MOST_IN_SET {
-            return Err(ExtractKeyError::TooManyKeys { count: keys.len(), most: ResourceKey::MOST_IN_SET });
-        }
-        match ResourceKey::total_length(&keys) {
-            0..=ResourceKey::MOST_BYTES_IN_SET => Ok(keys),
-            length => Err(ExtractKeyError::SetTooLong { length }),
-        }
+        ResourceKey::check_set_size(keys.iter().map(ResourceKey::as_str))?;
+        Ok(keys)
     }
 
     fn expand_set<'t>(
@@ -406,7 +427,7 @@ words! { LockModeRule { Exclusive = "exclusive", Shared = "shared", ByMethod = "
 
 /// What happens to a lock node after its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HoldPolicy {
+pub enum LockReusePolicy {
     /// One lock node per request.
     Strict,
     /// The node is kept for the requests to come.
@@ -467,6 +488,9 @@ pub struct EffectiveFence {
     /// The most requests of one client that wait for or hold keys of the route; absent without a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_share: Option<usize>,
+    /// What tells clients apart for that; absent if their addresses do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_share_by: Option<String>,
     /// `strict`, or `cached` with its linger.
     pub hold: String,
     /// The limits of `cached`; absent with `strict`.
@@ -503,7 +527,7 @@ pub struct EffectiveFence {
     /// What becomes of a request whose list is empty: `refuse`, or `pass`; absent if no key is made of each item of a list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub empty: Option<&'static str>,
-    /// The sources of a request that are compared with the values of its keys: `path`, `query`, `form`, `json`, `cookie`.
+    /// The sources of a request that are compared with the values of its keys: `path`, `query`, `form`, `json`, `xml`, `cookie`, `wrapped`.
     pub sources: Vec<&'static str>,
     /// `refuse`, or `pass` if nothing is compared.
     pub conflicts: &'static str,
@@ -533,6 +557,7 @@ impl EffectiveFence {
             wait,
             queue,
             client_share,
+            client_share_by,
             hold,
             forward,
             nested,
@@ -548,6 +573,8 @@ impl EffectiveFence {
             enforce,
             once,
             lease,
+            // That of the listener.
+            client_name: _,
         } = fence;
         Self {
             keys: keys.iter().map(ToString::to_string).collect(),
@@ -560,13 +587,16 @@ impl EffectiveFence {
             wait: format_duration(*wait),
             queue: *queue,
             client_share: *client_share,
+            client_share_by: client_share_by.as_ref().map(ToString::to_string),
             hold: match hold {
-                HoldPolicy::Strict => "strict".into(),
-                HoldPolicy::Cached(limits) => format!("cached, linger {}", format_duration(limits.linger)),
+                LockReusePolicy::Strict => "strict".into(),
+                LockReusePolicy::Cached(limits) => {
+                    format!("cached, linger {}", format_duration(limits.linger))
+                }
             },
             hold_limits: match hold {
-                HoldPolicy::Strict => None,
-                HoldPolicy::Cached(limits) => Some(*limits),
+                LockReusePolicy::Strict => None,
+                LockReusePolicy::Cached(limits) => Some(*limits),
             },
             forward: forward.as_str(),
             nested: nested.as_str(),
@@ -580,8 +610,8 @@ impl EffectiveFence {
             operation: once.as_ref().map(EffectiveIdempotency::new),
             only: *only,
             max_keys: set.then_some(*max_keys),
-            empty: fence.templates().any(|key| key.list().is_some()).then(|| empty.as_str()),
-            sources: conflicts.sources().map(|(word, _)| word).collect(),
+            empty: fence.templates().any(|key| key.has_list()).then(|| empty.as_str()),
+            sources: conflicts.compared_sources().map(|(word, _)| word).collect(),
             conflicts: conflicts.as_str(),
             enforce: enforce.as_str(),
             lease: lease.as_str(),
@@ -604,8 +634,8 @@ fn upload_timeout(large_bodies: LargeBodyPolicy) -> Option<Duration> {
 }
 
 impl EffectiveFormerLock {
-    fn new(former: &FenceMigrationSource) -> Self {
-        let FenceMigrationSource { key, placing } = former;
+    fn new(former: &FormerLock) -> Self {
+        let FormerLock { key, placing } = former;
         Self { key: key.to_string(), layout: placing.layout().as_str(), lock_path: lock_path(placing) }
     }
 }

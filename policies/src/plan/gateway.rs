@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use super::{
-    leases::LeasePlan, serving::ServingPlan, tickets::TicketSigningKey, zookeeper::ZooKeeperSettings,
+    leases::LeaseGrantSettings, serving::ServingPlan, tickets::TicketSigningKey, zookeeper::ZooKeeperSettings,
 };
 use crate::{plan::peer_listener::PeerListenerSettings, words::words};
 
@@ -15,7 +15,7 @@ pub struct GatewayPlan {
     /// Where other gateways reach this one; `None` if they do not.
     pub peer: Option<PeerListenerSettings>,
     /// The leases that clients may hold; `None` if there are none.
-    pub leases: Option<LeasePlan>,
+    pub leases: Option<LeaseGrantSettings>,
     /// The key that signs tickets; `None` if no tickets are sent.
     pub tickets: Option<TicketSigningKey>,
     /// The file with the public keys of other gateways, which verify their tickets beside our own key.

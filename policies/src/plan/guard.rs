@@ -27,7 +27,7 @@ pub struct GuardPlan {
     pub enforce: Enforcement,
     /// The keys that verify tickets; `None` where no tickets are required.
     pub tickets: Option<TicketVerificationKeys>,
-    pub journal: JournalLimits,
+    pub journal: JournalSettings,
 }
 
 /// The store of watermarks and journal.
@@ -63,7 +63,7 @@ words! { MissingTokenPolicy { Refuse = "refuse", Observe = "observe" } }
 
 /// How operations of `once` are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JournalLimits {
+pub struct JournalSettings {
     /// How long a finished operation is stored where its gateway does not set it. Default 24 h.
     pub keep: Duration,
     /// Bytes of an answer's body that are kept for a replay; 0 keeps none. Default 64 KiB.

@@ -7,7 +7,7 @@ use crate::key::{ResourceKey, TemplateGlob};
 
 /// The leases that a gateway grants, and their bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeasePlan {
+pub struct LeaseGrantSettings {
     /// `min_ttl <= default_ttl <= max_ttl <= max_age`. Default 2 s.
     pub min_ttl: Duration,
     /// Default 60 s.
@@ -147,7 +147,7 @@ impl fmt::Display for KeyPattern {
     }
 }
 
-impl LeasePlan {
+impl LeaseGrantSettings {
     /// The default where the file sets no time.
     pub const MIN_TTL: Duration = Duration::from_secs(2);
     pub const MAX_TTL: Duration = Duration::from_secs(60);

@@ -122,7 +122,7 @@ pub struct ListenerTimeouts {
     /// How long a client may read nothing of its answer. Default 30 s.
     #[serde(serialize_with = "shown::duration")]
     pub response_write: Duration,
-    /// From the signal to stop to the end of the process. Default 30 s.
+    /// From the signal to stop to the end of the process. Default 45 s.
     #[serde(serialize_with = "shown::duration")]
     pub drain: Duration,
 }

@@ -91,11 +91,12 @@ impl IdempotencyRule {
         &self,
         values: &dyn RequestValues,
     ) -> Result<Option<OperationName>, OperationNameError> {
-        let name = match self.key.expand_name(values) {
+        let name = match self.key.expand_operation_name(values) {
             Err(ExtractKeyError::Missing { .. }) if !self.required => return Ok(None),
             name => name.map_err(OperationNameError::Name)?,
         };
-        let principal = self.principal.as_ref().map(|principal| principal.expand_name(values)).transpose();
+        let principal =
+            self.principal.as_ref().map(|principal| principal.expand_operation_name(values)).transpose();
         let principal = principal.map_err(OperationNameError::Principal)?;
         Ok(Some(OperationName { name, principal: principal.unwrap_or_default() }))
     }

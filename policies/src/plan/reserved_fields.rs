@@ -1,12 +1,16 @@
 //! The names of the fields that only the gateway writes, in every spelling that some server takes for them.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
-use crate::header_name::{is_spelling_of, normalize, starts_with_spelling};
+use crate::{
+    header_name::{is_spelling_of, normalize, starts_with_spelling},
+    key::JsonPointer,
+};
 
 /// The names of the two token fields at one upstream. Lower case.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = EffectiveTokenFields))]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenHeaderNames {
     /// Default `fencing-token`.
     pub token: String,
@@ -27,8 +31,49 @@ impl Default for TokenHeaderNames {
     }
 }
 
+/// The names of the fields in which an upstream learns what was verified of a client. Lower case.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IdentityHeaderNames {
+    /// The field with the name in its certificate; `None` if the upstream gets none.
+    pub client_name: Option<String>,
+    /// The fields with claims of its token.
+    pub claims: Vec<(String, JsonPointer)>,
+}
+
+impl IdentityHeaderNames {
+    /// All of these names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let claims = self.claims.iter().map(|(name, _)| name.as_str());
+        self.client_name.as_deref().into_iter().chain(claims)
+    }
+}
+
+/// The fields that only the gateway writes to an upstream, as operators see them.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = EffectiveFields))]
+pub struct EffectiveHeaderNames {
+    /// The field with the whole token.
+    pub token: String,
+    /// The field with its number.
+    pub number: String,
+    /// The field with the name in the certificate of the client; absent if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_name: Option<String>,
+    /// The fields with claims of the token of the client, and these claims.
+    pub claims: BTreeMap<String, String>,
+}
+
+impl EffectiveHeaderNames {
+    pub(super) fn new(fields: &TokenHeaderNames, identity: &IdentityHeaderNames) -> Self {
+        let TokenHeaderNames { token, number } = fields.clone();
+        let IdentityHeaderNames { client_name, claims } = identity;
+        let claims = claims.iter().map(|(name, claim)| (name.clone(), claim.to_string()));
+        Self { token, number, client_name: client_name.clone(), claims: claims.collect() }
+    }
+}
+
 /// Header names that only the gateway may write: all names that begin with `fencing-`, and the names that the policy
-/// gives to the token fields.
+/// gives to the fields of tokens and of clients.
 #[derive(Debug, Clone, Default)]
 pub struct ReservedHeaderNames {
     renamed: Vec<String>,
@@ -41,7 +86,7 @@ impl ReservedHeaderNames {
     }
 
     /// True for every spelling that some server takes for one of our fields, see [`crate::header_name::normalize`].
-    pub fn contains(&self, name: &str) -> bool {
+    pub fn is_reserved_header(&self, name: &str) -> bool {
         starts_with_spelling(name, "fencing-")
             || self.renamed.iter().any(|renamed| is_spelling_of(name, renamed))
     }
@@ -83,12 +128,12 @@ mod tests {
         for between in "-_.~!+'*|^`$%&#".chars() {
             for name in ["Fencing?Token", "fencing?", "FENCING?key?2", "x?fence"] {
                 let name = name.replace('?', &between.to_string());
-                assert!(ours.contains(&name), "{name}");
+                assert!(ours.is_reserved_header(&name), "{name}");
             }
             assert!(same_field("x-account", &format!("X{between}Account")), "{between}");
         }
         for name in ["fencing", "fencings-token", "xfence", "x-fences", "x0fence", "a-fencing-token"] {
-            assert!(!ours.contains(name), "{name}");
+            assert!(!ours.is_reserved_header(name), "{name}");
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{
+    access::{AccessRule, EffectiveAccessRule},
     body_conditions::{BodyCondition, ConditionValue},
     conditions::MatchConditions,
     fence::{EffectiveFence, FenceRule},
@@ -30,14 +31,18 @@ pub struct Route {
     pub path: PathTemplate,
     pub conditions: MatchConditions,
     pub fence: Option<FenceRule>,
+    /// Who may use the route; empty means everybody.
+    pub allow: Vec<AccessRule>,
     /// Protocols that its requests may switch to. Default none.
     pub upgrade: Vec<String>,
+    /// A bearer token of a request is verified, because something of the route reads its claims.
+    pub reads_token: bool,
 }
 
 impl Route {
     /// A route without a condition and without a lock, for tests of the route lookup.
     #[cfg(test)]
-    pub(crate) fn without_fence(index: usize, methods: &[&str], path: &str) -> Self {
+    pub(crate) fn unfenced_test_route(index: usize, methods: &[&str], path: &str) -> Self {
         Self {
             id: RouteId(index),
             name: format!("r{index}").into(),
@@ -46,8 +51,16 @@ impl Route {
             path: PathTemplate::parse(path).expect(path),
             conditions: MatchConditions::default(),
             fence: None,
+            allow: Vec::new(),
             upgrade: Vec::new(),
+            reads_token: false,
         }
+    }
+
+    /// The route fences its requests, or restricts its clients: a request of the route must not reach the service by
+    /// another route.
+    pub fn is_protected(&self) -> bool {
+        self.fence.is_some() || !self.allow.is_empty()
     }
 
     /// The values that the route's path template binds in `path`. The route must have been found for this path.
@@ -79,6 +92,8 @@ pub struct EffectiveRoute {
     pub graphql: Option<&'static str>,
     /// Protocols that its requests may switch to.
     pub upgrade: Vec<String>,
+    /// Who may use it. Empty means everybody.
+    pub allow: Vec<EffectiveAccessRule>,
     /// Null on unfenced routes.
     pub fence: Option<EffectiveFence>,
 }
@@ -105,7 +120,19 @@ impl EffectiveRoute {
     /// `upstream_name`: of the upstream to which the route leads.
     pub fn new(route: &Route, upstream_name: String) -> Self {
         // Without `..`, here and in the forms below: a field that is added does not compile until it is shown.
-        let Route { id: _, name, upstream: _, methods, path, conditions, fence, upgrade } = route;
+        let Route {
+            id: _,
+            name,
+            upstream: _,
+            methods,
+            path,
+            conditions,
+            fence,
+            allow,
+            upgrade,
+            // It follows from the others.
+            reads_token: _,
+        } = route;
         let MatchConditions { hosts, headers, query, body, graphql } = conditions;
         let member = |BodyCondition { pointer, values }: &BodyCondition| EffectiveBodyCondition {
             pointer: pointer.to_string(),
@@ -125,6 +152,7 @@ impl EffectiveRoute {
             body: body.iter().map(member).collect(),
             graphql: graphql.map(GraphqlOperation::as_str),
             upgrade: upgrade.clone(),
+            allow: allow.iter().map(EffectiveAccessRule::new).collect(),
             fence: fence.as_ref().map(EffectiveFence::new),
         }
     }

@@ -6,8 +6,9 @@ use crate::path::route_trie::{RouteTrie, TrieSegment};
 use crate::{
     graphql::GraphqlOperation,
     key::{
-        ConditionBody, ContentDeclaration, ExtractKeyError, JsonPointer, JsonScalar, ParseBodyError,
-        RequestParameterSources, RequestValues, compare_members_with_other_sources,
+        CompleteBody, ConditionBody, ContentDeclaration, ExtractKeyError, JsonPointer, JsonScalar,
+        ParseBodyError, RequestParameterSources, RequestValues, SourceConflictPolicy,
+        compare_members_with_other_sources,
     },
     path::{CanonicalPath, PathParams},
     plan::{MatchConditions, MatchError, Route, RouteId},
@@ -131,7 +132,8 @@ impl RouteTable {
         ConditionBody::parse(bytes, query, pointers.iter(), reads_graphql)
     }
 
-    /// Compares the members of a body that decide between these routes with the other sources of the request.
+    /// Compares the members of a body that decide between these routes with the other sources of the request, as the fences of
+    /// the routes say for their keys; with all sources where none of the routes has a fence.
     ///
     /// # Errors
     /// The service may read another value than the one by which the route is found.
@@ -139,31 +141,54 @@ impl RouteTable {
         &self,
         candidates: &[RouteId],
         body: &ConditionBody,
+        content: CompleteBody<'_>,
         path: &CanonicalPath,
         cookies: &[&[u8]],
         values: &dyn RequestValues,
     ) -> Result<(), ExtractKeyError> {
+        let routes = || candidates.iter().map(|id| self.get(*id));
+        let mut policies: Vec<&SourceConflictPolicy> = Vec::new();
+        for fence in routes().filter_map(|route| route.fence.as_ref()) {
+            if !policies.contains(&&fence.conflicts) {
+                policies.push(&fence.conflicts);
+            }
+        }
+        if policies.is_empty() {
+            policies.push(&SourceConflictPolicy::RefuseAny);
+        }
         let text = |pointer: &JsonPointer| match body.value_at(pointer) {
             Some(JsonScalar::Text(text) | JsonScalar::Integer(text)) => Some(text.clone()),
             Some(JsonScalar::Boolean(value)) => Some(value.to_string()),
             None | Some(JsonScalar::Null | JsonScalar::Unfit(_)) => None,
         };
-        candidates.iter().map(|id| self.get(*id)).try_for_each(|route| {
+        for route in routes() {
             let bound = route.bind(path);
             let path: Vec<_> = bound.variables().collect();
-            let sent = RequestParameterSources { path: &path, cookies, content: None };
-            let pointers: Vec<JsonPointer> = compared_members(&route.conditions).collect();
-            let members = pointers.iter().map(|pointer| (pointer, text(pointer)));
-            compare_members_with_other_sources(members, values, &sent)
-        })
+            let sent = RequestParameterSources { path: &path, cookies, content: Some(content) };
+            // Variables of a document have names of their own: they are no second document.
+            let beside_body = RequestParameterSources { content: None, ..sent };
+            let document = document_pointer(&route.conditions);
+            for policy in &policies {
+                let members = route.conditions.body.iter().map(|member| &member.pointer);
+                let members = members.map(|pointer| (pointer, text(pointer)));
+                compare_members_with_other_sources(members, policy, values, &sent)?;
+                let document = document.iter().map(|pointer| (pointer, text(pointer)));
+                compare_members_with_other_sources(document, policy, values, &beside_body)?;
+            }
+        }
+        Ok(())
     }
 }
 
 /// The members of a body that these conditions depend on.
 fn compared_members(conditions: &MatchConditions) -> impl Iterator<Item = JsonPointer> {
+    conditions.body.iter().map(|member| member.pointer.clone()).chain(document_pointer(conditions))
+}
+
+/// The member with the document, where these conditions depend on it.
+fn document_pointer(conditions: &MatchConditions) -> Option<JsonPointer> {
     let document = conditions.graphql.map(|_| GraphqlOperation::DOCUMENT);
-    let document = document.map(|pointer| JsonPointer::parse(pointer).expect("a pointer"));
-    conditions.body.iter().map(|member| member.pointer.clone()).chain(document)
+    document.map(|pointer| JsonPointer::parse(pointer).expect("a pointer"))
 }
 
 impl Route {
@@ -181,8 +206,9 @@ mod tests {
     use crate::path::PathTemplate;
 
     fn table(routes: &[(&[&str], &str)]) -> RouteTable {
-        let route =
-            |(index, (methods, path)): (usize, &(&[&str], &str))| Route::without_fence(index, methods, path);
+        let route = |(index, (methods, path)): (usize, &(&[&str], &str))| {
+            Route::unfenced_test_route(index, methods, path)
+        };
         RouteTable::build(routes.iter().enumerate().map(route).collect())
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Serialize, Serializer};
 
 use super::shown;
-use crate::words::words;
+use crate::{client_name::ClientNameKind, words::words};
 
 /// The certificates that a listener shows its clients, and those that it requires of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -14,6 +14,8 @@ pub struct ListenerTls {
     #[serde(serialize_with = "shown::count")]
     pub certificates: Vec<CertificateFiles>,
     pub client_auth: ClientAuth,
+    /// Which name in the certificate of a client is its name; `None` where clients have no names.
+    pub client_name: Option<ClientNameKind>,
     pub min_version: TlsVersion,
 }
 

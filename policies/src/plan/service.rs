@@ -17,9 +17,9 @@ pub struct ServiceId(pub usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UpstreamService {
     pub id: ServiceId,
-    /// Some route fences requests to this service, through this upstream or another one. Then no request that could
-    /// be read in two ways may reach it.
-    pub is_fenced: bool,
+    /// Some route fences requests to this service, or restricts its clients by `allow`, through this upstream or another
+    /// one. Then no request that could be read in two ways may reach it.
+    pub is_protected: bool,
 }
 
 /// An address of a listening process, in one form for all its spellings. The protocol does not count.

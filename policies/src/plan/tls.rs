@@ -12,12 +12,12 @@ pub struct ClientTls {
     /// The name that the certificate must have. Default: the host of the address.
     pub server_name: Option<String>,
     /// The certificate that we show if the server requests one.
-    pub client: Option<ClientCertificate>,
+    pub client: Option<ClientCertificateFiles>,
 }
 
 /// Two files in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClientCertificate {
+pub struct ClientCertificateFiles {
     /// The certificate with its chain.
     pub chain: PathBuf,
     pub key: PathBuf,

@@ -5,10 +5,10 @@ use std::{mem::discriminant, sync::Arc, time::Duration};
 use serde::Serialize;
 
 use super::{
-    balancing::{DnsSettings, EndpointSettings, HealthCheck, OutlierEjection, PoolLimits},
+    balancing::{DnsSettings, HealthCheck, LoadBalancingSettings, OutlierEjection, PoolLimits},
     bind_address::socket_path,
     inconclusive_statuses::InconclusiveStatuses,
-    reserved_fields::TokenHeaderNames,
+    reserved_fields::{EffectiveHeaderNames, IdentityHeaderNames, TokenHeaderNames},
     service::UpstreamService,
     shown::format_duration,
     tls::{ClientTls, EffectiveClientTls},
@@ -30,9 +30,11 @@ pub struct Upstream {
     /// No hop between here and the guard, or the filter, sends a request twice, so a request that it refuses has
     /// reached no service. Default false.
     pub direct: bool,
-    /// What happens to a dispatch that comes after its `Fencing-Not-After`. Default [`LateDispatchPolicy::Ignored`].
-    pub expiry: LateDispatchPolicy,
+    /// What happens to a dispatch that comes after its `Fencing-Not-After`. Default [`NotAfterEnforcement::Ignored`].
+    pub expiry: NotAfterEnforcement,
     pub fields: TokenHeaderNames,
+    /// The fields in which it learns of the client.
+    pub identity_fields: IdentityHeaderNames,
     /// The lower-case name under which the upstream gets the value of `Idempotency-Key`; `None` for its own name.
     pub operation_field: Option<Arc<str>>,
     /// The statuses of an answer to a fenced request that do not prove that its execution is over. Default 502 and
@@ -58,7 +60,7 @@ pub struct Upstream {
     pub idle: Duration,
     /// A tunnel ends after this long without a byte. Default 10 min.
     pub tunnel_idle: Duration,
-    pub sharing: EndpointSettings,
+    pub sharing: LoadBalancingSettings,
     /// Some route fences requests to this upstream.
     pub has_fenced_routes: bool,
     pub service: UpstreamService,
@@ -80,7 +82,7 @@ pub enum FencingLevel {
 
 /// How the upstream treats a dispatch that comes after the moment until which it may be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LateDispatchPolicy {
+pub enum NotAfterEnforcement {
     /// It may be started at any time.
     #[default]
     Ignored,
@@ -89,7 +91,7 @@ pub enum LateDispatchPolicy {
     Enforced,
 }
 
-words! { LateDispatchPolicy { Ignored = "ignored", Enforced = "enforced" } }
+words! { NotAfterEnforcement { Ignored = "ignored", Enforced = "enforced" } }
 
 /// The protocol of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -109,7 +111,7 @@ impl Upstream {
     }
 
     /// An endpoint as a policy writes it.
-    pub fn endpoint_url(&self, endpoint: &str) -> String {
+    pub fn endpoint_with_scheme(&self, endpoint: &str) -> String {
         match socket_path(endpoint) {
             Some(_) => endpoint.to_owned(),
             None => format!("{}://{endpoint}", self.scheme()),
@@ -128,7 +130,7 @@ impl FencingLevel {
 
     /// How long the next holder waits after a holder that ended without releasing the lock; `None` if it does not
     /// wait.
-    pub fn delay(self) -> Option<Duration> {
+    pub fn handover_delay(self) -> Option<Duration> {
         match self {
             FencingLevel::Delay(delay) => Some(delay),
             FencingLevel::None | FencingLevel::Guard | FencingLevel::Upstream => None,
@@ -169,8 +171,8 @@ pub struct EffectiveUpstream {
     pub direct: bool,
     /// `ignored` or `enforced`.
     pub not_after: &'static str,
-    /// The fields in which tokens are sent.
-    pub fields: TokenHeaderNames,
+    /// The fields in which it gets tokens, and what was verified of the client.
+    pub fields: EffectiveHeaderNames,
     /// The field in which the upstream gets the value of `Idempotency-Key`, if another one.
     pub operation_field: Option<String>,
     /// The statuses of an answer that do not tell that its execution is over. Empty with `guard`: the guard tells it.
@@ -209,6 +211,7 @@ impl EffectiveUpstream {
             direct,
             expiry,
             fields,
+            identity_fields,
             operation_field,
             unfinished,
             connect_timeout,
@@ -224,17 +227,17 @@ impl EffectiveUpstream {
             has_fenced_routes: _,
             service: _,
         } = upstream;
-        let EndpointSettings { balance, retries, health, eject, pool, dns } = sharing;
+        let LoadBalancingSettings { balance, retries, health, eject, pool, dns } = sharing;
         Self {
             name: name.to_string(),
-            endpoints: endpoints.iter().map(|endpoint| upstream.endpoint_url(endpoint)).collect(),
+            endpoints: endpoints.iter().map(|endpoint| upstream.endpoint_with_scheme(endpoint)).collect(),
             tls: tls.as_ref().map(EffectiveClientTls::new),
             protocol: protocol.as_str(),
             fencing: fencing.as_str(),
-            delay: fencing.delay().map(format_duration),
+            delay: fencing.handover_delay().map(format_duration),
             direct: *direct,
             not_after: expiry.as_str(),
-            fields: fields.clone(),
+            fields: EffectiveHeaderNames::new(fields, identity_fields),
             operation_field: operation_field.as_deref().map(str::to_owned),
             unfinished: match fencing {
                 FencingLevel::Guard => Vec::new(),

@@ -16,7 +16,7 @@ use fencegate_testkit::{
 use fencegate_tests::{curator::class_path, site::TestSite};
 use tokio::task::spawn_blocking;
 
-use super::super::{clients::python_with_package, middleware::persistent_folder};
+use super::super::clients::{persistent_folder, python_with_package};
 
 /// The lock that the program takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,9 +131,7 @@ impl ForeignProgram {
 
     async fn python() -> Vec<String> {
         let python = python_with_package("kazoo", "kazoo==2.11.0").await;
-        let script = persistent_folder("beside").join("foreign.py");
-        fs::write(&script, include_str!("foreign.py")).expect("our own folder");
-        vec![python, script.display().to_string()]
+        vec![python, "-c".to_owned(), include_str!("foreign.py").to_owned()]
     }
 
     pub(super) fn signal(&self, signal: Signal) {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use fencegate_guard::identity::{ANNOUNCEMENT, GuardAnnouncement};
+use fencegate_guard::identity::{ANNOUNCEMENT, GuardIdentityResponse};
 use fencegate_policies::{file, plan};
 use fencegate_testkit::scratch;
 use fencegate_tests::{
@@ -69,7 +69,7 @@ fn names(example: &str) -> Vec<String> {
 
 /// Sets the announcement with which the recording upstream identifies itself as a guard to gateways.
 fn announce(guarded: &GuardedSite) {
-    let announcement = GuardAnnouncement {
+    let announcement = GuardIdentityResponse {
         format: 1,
         store: "recorded".into(),
         shared: None,

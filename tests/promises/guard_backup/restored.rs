@@ -225,7 +225,7 @@ async fn restore_needs_replace_and_stopped_guard() {
     assert!(log.contains("FG0615"), "{log}");
     let report = target.restore_report(&["--floor", "60", "--replace"]).await;
     let aside = report["moved_aside"].as_str().expect("a path");
-    let old = RedbStore::open(Path::new(aside)).expect("a store").load(Duration::ZERO).expect("readable");
+    let old = RedbStore::open(Path::new(aside)).expect("a store").recover(Duration::ZERO).expect("readable");
     let highest = old.marks.values().map(WatermarkEpochs::highest).max();
     assert_eq!((highest, old.floor), (Some(51), FLOOR), "it is what it was");
 

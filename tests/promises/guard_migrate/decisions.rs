@@ -5,13 +5,14 @@ use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use fencegate_guard::GuardConfig;
 use fencegate_guard_postgres::{
-    migration::{MigrationMode, StoreMigration},
+    migration::{StoreMigration, StoreMigrationMode},
     postgres::{PostgresConfig, SCHEMA},
 };
 use fencegate_guard_store::{
-    admission::{AdmissionTable, AdmitDecision, DispatchClaim, DispatchEnd, DispatchId},
+    admission::{AdmissionTable, AdmitDecision, DispatchEnd, DispatchId, PresentedDispatch},
     store::{
-        CleanShutdownState, FORMAT, GuardStore, RedbStore, StoreChange, StoreIdentity, UnresolvedExecution,
+        CleanShutdownState, FORMAT, GuardStore, InDoubtExecutionRecord, RedbStore, StoreIdentity,
+        StoreMutation,
     },
 };
 use fencegate_process::{
@@ -30,7 +31,7 @@ struct FileGuard {
     file: RedbStore,
     clock: Arc<ManualClock>,
     random: SmallRng,
-    running: Vec<(DispatchClaim, DispatchId)>,
+    running: Vec<(PresentedDispatch, DispatchId)>,
 }
 
 /// How the guard with the file ends.
@@ -44,7 +45,7 @@ impl FileGuard {
     fn new(path: &Path, clock: Arc<ManualClock>, seed: u64) -> Self {
         let identity = StoreIdentity { format: FORMAT, store: "s-1".into(), ensemble: "e-1".into() };
         let file = RedbStore::init(path, &identity, FLOOR).expect("a new store");
-        let remembered = file.load(TERMS.max_execution).expect("readable");
+        let remembered = file.recover(TERMS.max_execution).expect("readable");
         let register = AdmissionTable::new(&remembered, clock.now(), TERMS.max_execution);
         let mut alone = Self { register, file, clock, random: SmallRng::seeded(seed), running: Vec::new() };
         // A new store admits nothing at first, so this time is waited for.
@@ -62,7 +63,7 @@ impl FileGuard {
         self.write(&changes);
     }
 
-    fn write(&self, changes: &[StoreChange]) {
+    fn write(&self, changes: &[StoreMutation]) {
         self.file.commit(changes).expect("written");
     }
 
@@ -109,11 +110,11 @@ impl FileGuard {
         let now = self.now();
         let changes = self.register.delist_idle_keys(Duration::ZERO, usize::MAX, now);
         self.write(&changes);
-        let whole = self.register.exact_watermarks(0, usize::MAX).into_iter().map(StoreChange::Watermarks);
+        let whole = self.register.exact_watermarks(0, usize::MAX).into_iter().map(StoreMutation::Watermarks);
         self.write(&whole.collect::<Vec<_>>());
         let doubts = self.register.open_doubts(now).into_iter().map(|doubt| {
             let remaining = doubt.until.since(now);
-            UnresolvedExecution {
+            InDoubtExecutionRecord {
                 keys: doubt.keys,
                 token: doubt.token,
                 mode: doubt.mode,
@@ -121,7 +122,7 @@ impl FileGuard {
                 place: None,
             }
         });
-        let running = self.register.in_flight_claims().into_iter().map(|claim| UnresolvedExecution {
+        let running = self.register.in_flight_claims().into_iter().map(|claim| InDoubtExecutionRecord {
             keys: claim.keys.to_vec(),
             token: claim.token,
             mode: claim.mode,
@@ -130,7 +131,7 @@ impl FileGuard {
         });
         let doubts = doubts.chain(running).collect();
         let quarantine = self.register.quarantine(now).map(|closed| closed.until.since(now));
-        self.write(&[StoreChange::CleanShutdown(CleanShutdownState {
+        self.write(&[StoreMutation::CleanShutdown(CleanShutdownState {
             marks: Vec::new(),
             doubts,
             quarantine,
@@ -161,13 +162,13 @@ async fn assert_decides_alike(seed: u64, end: GuardEnd) {
         ..GuardConfig::default()
     };
     let whole = StoreMigration { from: path.clone(), target: place.clone(), config: rules };
-    let looked = whole.run(MigrationMode::DryRun, &SystemRandomness).await.expect("it could be moved");
-    let moved = whole.run(MigrationMode::Migrate, &SystemRandomness).await.expect("moved");
+    let looked = whole.run(StoreMigrationMode::DryRun, &SystemRandomness).await.expect("it could be moved");
+    let moved = whole.run(StoreMigrationMode::Migrate, &SystemRandomness).await.expect("moved");
     assert_eq!((looked.counts, looked.identity), (moved.counts, moved.identity));
     RedbStore::open(&path).err().expect("nobody opens the file any more");
 
     let file = RedbStore::open(&copy).expect("the copy knows nothing of it");
-    let remembered = file.load(TERMS.max_execution).expect("readable");
+    let remembered = file.recover(TERMS.max_execution).expect("readable");
     let register = AdmissionTable::new(&remembered, clock.now(), TERMS.max_execution);
     assert_eq!(moved.counts.keys, remembered.marks.len() as u64);
     assert_eq!(moved.counts.highest, register.highest_epoch());
@@ -198,7 +199,7 @@ async fn dry_run_leaves_no_lock() {
     let database = database().await;
     let into = PostgresConfig::parse(&database.url(), None, SCHEMA).expect("a URL");
     let whole = StoreMigration { from, target: into, config: GuardConfig::default() };
-    whole.run(MigrationMode::DryRun, &SystemRandomness).await.expect("it could be moved");
+    whole.run(StoreMigrationMode::DryRun, &SystemRandomness).await.expect("it could be moved");
     // The query runs on this thread, so that no task here reports to the server meanwhile that the session is over.
     let held = database.run(
         "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database

@@ -12,7 +12,7 @@ use std::{
 
 use fencegate_guard_postgres::postgres::{AdmitReply, PostgresStore};
 use fencegate_guard_store::{
-    admission::{DispatchClaim, DispatchEnd},
+    admission::{DispatchEnd, PresentedDispatch},
     error::AdmitError,
 };
 use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
@@ -36,7 +36,7 @@ struct KeyActivity {
 }
 
 impl ActiveKeys {
-    fn record_begin(&self, claim: &DispatchClaim) {
+    fn record_begin(&self, claim: &PresentedDispatch) {
         let epoch = claim.token.number();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for key in claim.keys.iter() {
@@ -53,7 +53,7 @@ impl ActiveKeys {
         }
     }
 
-    fn record_end(&self, claim: &DispatchClaim) {
+    fn record_end(&self, claim: &PresentedDispatch) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for key in claim.keys.iter() {
             let on = all.entry(key.as_str().to_owned()).or_default();
@@ -66,7 +66,7 @@ impl ActiveKeys {
 }
 
 /// Waits until the claim is admitted or stale. Returns whether it was admitted.
-async fn run_claim_once(guard: &PostgresStore, claim: &DispatchClaim, at_work: &ActiveKeys) -> bool {
+async fn run_claim_once(guard: &PostgresStore, claim: &PresentedDispatch, at_work: &ActiveKeys) -> bool {
     let name = guard.new_dispatch_name();
     let mut reply = guard.admit(claim, name, None).await.expect("the database answers");
     loop {
@@ -118,7 +118,7 @@ async fn concurrent_guards_never_overlap_or_deadlock() {
                     keys.map(|key| ResourceKey::parse(&format!("k{key}")).expect("a key")).collect();
                 let token = FencingToken::new(epoch, 0, 1).expect("small");
                 let mode = if epoch.is_multiple_of(3) { LockMode::Exclusive } else { LockMode::Shared };
-                let claim = DispatchClaim { keys: keys.into(), token, mode, era: None, parent: None };
+                let claim = PresentedDispatch { keys: keys.into(), token, mode, era: None, parent: None };
                 admitted += u64::from(run_claim_once(&guard, &claim, &at_work).await);
             }
             admitted
@@ -143,7 +143,7 @@ async fn reader_waits_for_concurrent_writer() {
     let clock = Arc::new(ManualClock::default());
     let one = open_guard(&store, &clock, "one").await;
     let other = store.guard(clock.clone(), "other").await;
-    let reader = |epoch| DispatchClaim { mode: LockMode::Shared, ..claim("a", epoch, 1) };
+    let reader = |epoch| PresentedDispatch { mode: LockMode::Shared, ..claim("a", epoch, 1) };
     let newer = admit_running(&other, &reader(28)).await;
     other.end_dispatch(&newer, DispatchEnd::Known);
     wait_processed(&other).await;

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard_postgres::postgres::{AdmitReply, InFlightDispatch, PostgresStore};
-use fencegate_guard_store::admission::DispatchClaim;
+use fencegate_guard_store::admission::PresentedDispatch;
 use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::clock::ManualClock;
 use fencegate_testkit::wait::wait_until;
@@ -12,8 +12,8 @@ use fencegate_tests::shared_store::SharedStore;
 /// The time after which no admitted request is still at work.
 pub(super) const OVER: Duration = Duration::from_secs(5);
 
-pub(super) fn claim(name: &str, epoch: u64, dispatch: u32) -> DispatchClaim {
-    DispatchClaim {
+pub(super) fn claim(name: &str, epoch: u64, dispatch: u32) -> PresentedDispatch {
+    PresentedDispatch {
         keys: vec![ResourceKey::parse(name).expect("a key")].into(),
         token: FencingToken::new(epoch, 0, dispatch).expect("small"),
         mode: LockMode::Exclusive,
@@ -22,11 +22,11 @@ pub(super) fn claim(name: &str, epoch: u64, dispatch: u32) -> DispatchClaim {
     }
 }
 
-pub(super) async fn admit(guard: &PostgresStore, claim: &DispatchClaim) -> AdmitReply {
+pub(super) async fn admit(guard: &PostgresStore, claim: &PresentedDispatch) -> AdmitReply {
     guard.admit(claim, guard.new_dispatch_name(), None).await.expect("the database answers")
 }
 
-pub(super) async fn admit_running(guard: &PostgresStore, claim: &DispatchClaim) -> InFlightDispatch {
+pub(super) async fn admit_running(guard: &PostgresStore, claim: &PresentedDispatch) -> InFlightDispatch {
     match admit(guard, claim).await {
         AdmitReply::Running { dispatch, .. } => dispatch,
         other => panic!("{claim:?}: {other:?}"),

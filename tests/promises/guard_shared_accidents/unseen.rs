@@ -16,7 +16,7 @@ use super::steps::{admit, admit_running, advance_time, claim, open_guard, wait_p
 const EVERY: Duration = Duration::from_secs(1);
 
 fn service() -> DispatchTarget {
-    DispatchTarget::for_endpoint("service")
+    DispatchTarget::whole_endpoint_target("service")
 }
 
 /// A guard that checks its endpoint, and another one that has the same store.

@@ -113,7 +113,7 @@ fn commands(text: &str, file: &str) -> Vec<String> {
         let literal = arguments.split('"').nth(1).unwrap_or_default();
         let before = arguments.split('"').next().unwrap_or_default();
         let plain = before.chars().filter(|char| !char.is_whitespace()).collect::<String>();
-        let in_place = ["HintedProcessKind::Gateway,", "HintedProcessKind::Guard,"].iter().any(|of| {
+        let in_place = ["CommandHintTarget::Gateway,", "CommandHintTarget::Guard,"].iter().any(|of| {
             plain
                 .strip_prefix("command_hint::")
                 .unwrap_or(&plain)
@@ -145,7 +145,7 @@ fn commands(text: &str, file: &str) -> Vec<String> {
 fn commands_are_found_in_sources() {
     let source = "
         // `fencegate era init` is no text of the program
-        let one = command_hint::command_line(HintedProcessKind::Gateway, &format!(\"locks --after {}\", quoted(last)));
+        let one = command_hint::command_line(CommandHintTarget::Gateway, &format!(\"locks --after {}\", quoted(last)));
         #[error(\"make it with `fencegate era \\
                  init -c POLICY`, once\")]
     ";

@@ -15,7 +15,7 @@ const read = (request, response) => {
   response.type("text/plain");
   response.send(id === undefined || id === null ? "-" : typeof id === "object" ? "*" : `=${id}`);
 };
-service.all(["/accounts/:id", "/accounts"], read);
+service.all(["/accounts/:id", "/accounts", "/lists"], read);
 service.post("/forms", multer().any(), read);
 service.use((error, request, response, next) => response.type("text/plain").send("!"));
 service.listen(Number(process.argv[2]), "127.0.0.1");

@@ -1,4 +1,6 @@
-# How a service in Rails reads `id`: by `params`, which has path, query and body. `ruby rails.rb PORT`.
+# How a service in Rails reads `id`: by `params`, which has path, query and body; or, with `wrapped`, by the parameter that Rails
+# makes of the members of a JSON body (ParamsWrapper), and by `_json`, which it makes of a JSON body that is a list.
+# `ruby rails.rb PORT [wrapped]`.
 
 ENV["RAILS_ENV"] = "production"
 
@@ -14,14 +16,30 @@ class Service < Rails::Application
     match "accounts/:id", to: "reading#read", via: :all
     match "accounts", to: "reading#read", via: :all
     match "forms", to: "reading#read", via: :all
+    match "lists", to: "reading#read", via: :all
   end
 end
 
 class ReadingController < ActionController::API
+  # As a new application has it.
+  wrap_parameters format: [:json]
+
   def read
-    id = params[:id]
+    id = ARGV[1] == "wrapped" ? wrapped_id : params[:id]
     is_text = !id.respond_to?(:each) && !id.is_a?(ActionDispatch::Http::UploadedFile)
     render plain: id.nil? ? "-" : is_text ? "=#{id}" : "*"
+  end
+
+  private
+
+  def wrapped_id
+    return id_of(params[:reading]) if params[:_json].nil?
+    ids = Array(params[:_json]).map { |item| id_of(item) || item }.uniq
+    ids.size == 1 ? ids.first : ids
+  end
+
+  def id_of(value)
+    value[:id] if value.is_a?(ActionController::Parameters)
   end
 end
 

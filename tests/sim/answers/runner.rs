@@ -9,7 +9,7 @@ use std::{
 };
 
 use fencegate_zookeeper::session::client::{
-    MultiError, MultiOp, NodeKind, ZkClient, ZkConnectionState, ZkConnector, ZkError,
+    MultiError, MultiOp, NodeCreateMode, ZkClient, ZkConnectionState, ZkConnector, ZkError,
 };
 use tokio::task::{JoinHandle, spawn_local, yield_now};
 
@@ -40,7 +40,7 @@ pub(super) async fn play<S: TestBackend>(site: &S, root: &str, script: &[ScriptS
         lines: Vec::new(),
         watches: Vec::new(),
     };
-    let made = stage.link(0).await.create(root, b"", NodeKind::Persistent).await;
+    let made = stage.link(0).await.create(root, b"", NodeCreateMode::Persistent).await;
     made.expect("the root of a script is its own");
     for act in script {
         stage.run_step(act).await;

@@ -1,6 +1,6 @@
 //! The requests of a test: random operations on few paths, so that the operations affect each other.
 
-use fencegate_zookeeper::session::client::NodeKind;
+use fencegate_zookeeper::session::client::NodeCreateMode;
 use proptest::{collection::vec, prelude::*};
 
 /// Sessions of one script.
@@ -26,7 +26,7 @@ pub(super) enum ScriptStep {
 /// One call of the gateway's session trait. Paths are relative to the root of the script.
 #[derive(Debug, Clone)]
 pub(super) enum SessionOperation {
-    Create(String, NodeKind),
+    Create(String, NodeCreateMode),
     Delete(String),
     Children(String),
     ChildrenOf(Vec<String>),
@@ -43,7 +43,7 @@ pub(super) enum SessionOperation {
 #[derive(Debug, Clone)]
 pub(super) enum TransactionStep {
     Check(String, i32),
-    Create(String, NodeKind),
+    Create(String, NodeCreateMode),
     Set(String),
     Delete(String),
 }
@@ -98,16 +98,16 @@ pub(super) fn broken_scripts() -> impl Strategy<Value = Vec<ScriptStep>> {
 
 /// The nodes that exist at the beginning: a few nodes on which most paths depend.
 fn initial_nodes() -> impl Strategy<Value = Vec<ScriptStep>> {
-    let create = |path: &str, kind: NodeKind| {
+    let create = |path: &str, kind: NodeCreateMode| {
         ScriptStep::Do(0, SessionOperation::Create(named(path.to_owned(), kind), kind))
     };
-    let parents = prop_oneof![Just(NodeKind::Persistent), Just(NodeKind::Container)];
+    let parents = prop_oneof![Just(NodeCreateMode::Persistent), Just(NodeCreateMode::Container)];
     (parents, vec((any_session(), any_kind()), 0..4)).prop_map(move |(kind, children)| {
         let children = children.into_iter().map(|(who, kind)| {
-            let name = if kind == NodeKind::EphemeralSequential { "/a" } else { "/a/a" };
+            let name = if kind == NodeCreateMode::EphemeralSequential { "/a" } else { "/a/a" };
             ScriptStep::Do(who, SessionOperation::Create(named(name.to_owned(), kind), kind))
         });
-        [create("/a", kind), create("/b", NodeKind::Persistent)].into_iter().chain(children).collect()
+        [create("/a", kind), create("/b", NodeCreateMode::Persistent)].into_iter().chain(children).collect()
     })
 }
 
@@ -140,20 +140,20 @@ fn any_step() -> impl Strategy<Value = TransactionStep> {
     ]
 }
 
-fn any_kind() -> impl Strategy<Value = NodeKind> {
+fn any_kind() -> impl Strategy<Value = NodeCreateMode> {
     prop_oneof![
-        3 => Just(NodeKind::Persistent),
-        1 => Just(NodeKind::Container),
-        2 => Just(NodeKind::Ephemeral),
-        4 => Just(NodeKind::EphemeralSequential),
+        3 => Just(NodeCreateMode::Persistent),
+        1 => Just(NodeCreateMode::Container),
+        2 => Just(NodeCreateMode::Ephemeral),
+        4 => Just(NodeCreateMode::EphemeralSequential),
     ]
 }
 
 /// Sequential names get a prefix in front of their number, like those that [`path`] refers to.
-fn named(path: String, kind: NodeKind) -> String {
+fn named(path: String, kind: NodeCreateMode) -> String {
     match kind {
-        NodeKind::EphemeralSequential => format!("{path}/x-"),
-        NodeKind::Persistent | NodeKind::Container | NodeKind::Ephemeral => path,
+        NodeCreateMode::EphemeralSequential => format!("{path}/x-"),
+        NodeCreateMode::Persistent | NodeCreateMode::Container | NodeCreateMode::Ephemeral => path,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencegate_zookeeper::session::client::{NodeKind, ZkClient, ZkConnectionState, ZkConnector};
+use fencegate_zookeeper::session::client::{NodeCreateMode, ZkClient, ZkConnectionState, ZkConnector};
 use tokio::time::Instant;
 
 use super::runner::{TestBackend, wait_state};
@@ -22,7 +22,7 @@ pub(super) async fn fall_silent<S: TestBackend>(site: &S) -> SilenceTimes {
     let other = site.client(1, TIMEOUT).connect().await;
     let silent = silent.expect("a session");
     let other = other.expect("a session");
-    silent.create("/silent", b"", NodeKind::Ephemeral).await.expect("made");
+    silent.create("/silent", b"", NodeCreateMode::Ephemeral).await.expect("made");
     let gone = other.watch("/silent").await.expect("it is there");
     let cut = Instant::now();
     site.cut(0);

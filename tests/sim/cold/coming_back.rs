@@ -6,7 +6,7 @@ use std::{
     rc::Rc,
 };
 
-use fencegate_zookeeper::session::client::{NodeKind, ZkClient};
+use fencegate_zookeeper::session::client::{NodeCreateMode, ZkClient};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
@@ -103,7 +103,7 @@ fn parent_of_shared_key_is_removed() {
             let parent = bench.remaining_paths().swap_remove(0);
             let theirs = format!("{parent}/_c_00000000-0000-4000-8000-000000000000-lock-");
             if turn == ENOUGH_ALONE / 2 {
-                stranger.create(&theirs, b"", NodeKind::EphemeralSequential).await.expect("made");
+                stranger.create(&theirs, b"", NodeCreateMode::EphemeralSequential).await.expect("made");
             }
             release(tenure);
             sleep(ROUND_TRIP * 10).await;
@@ -130,7 +130,7 @@ fn kept_parent_shows_foreign_nodes() {
         let mut theirs = Vec::new();
         for (number, parent) in parents.iter().enumerate() {
             let node = format!("{parent}/_c_00000000-0000-4000-8000-000000000000-lock-");
-            let made = stranger.create(&node, b"", NodeKind::EphemeralSequential).await.expect("made");
+            let made = stranger.create(&node, b"", NodeCreateMode::EphemeralSequential).await.expect("made");
             let path = format!("{node}{:010}", made.sequence);
             match number % 2 {
                 0 => stranger.delete(&path).await.expect("gone again"),

@@ -3,7 +3,7 @@
 use std::{cell::Cell, rc::Rc, time::Duration};
 
 use fencegate_lock::manager::grant_guard::GrantGuard;
-use fencegate_policies::plan::{CachedHoldLimits, HoldPolicy};
+use fencegate_policies::plan::{CachedHoldLimits, LockReusePolicy};
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use fencegate_zookeeper::session::client::MultiOp;
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ pub(super) const DELAY: Duration = Duration::from_secs(30);
 pub(super) const SOON: Duration = Duration::from_secs(1);
 pub(super) const FOR_EVER: Duration = Duration::from_secs(1000);
 
-pub(super) const HOLDS: [HoldPolicy; 2] = [HoldPolicy::Strict, HoldPolicy::Cached(CACHED)];
+pub(super) const HOLDS: [LockReusePolicy; 2] = [LockReusePolicy::Strict, LockReusePolicy::Cached(CACHED)];
 pub(super) const CACHED: CachedHoldLimits = CachedHoldLimits {
     linger: Duration::from_millis(250),
     max_local: 64,
@@ -38,7 +38,7 @@ pub(super) async fn gateway(ensemble: &SimEnsemble) -> (FaultInjector, GatewayLo
     (doctor, locks)
 }
 
-pub(super) async fn take(locks: &GatewayLockStack, hold: HoldPolicy) -> GrantGuard {
+pub(super) async fn take(locks: &GatewayLockStack, hold: LockReusePolicy) -> GrantGuard {
     locks.acquire_delayed(&["a"], hold, FOR_EVER, Some(DELAY)).await.expect("granted in the end")
 }
 
@@ -50,7 +50,7 @@ pub(super) fn send(tenure: GrantGuard, known: bool) {
     }
 }
 
-pub(super) async fn timed_take(locks: &GatewayLockStack, hold: HoldPolicy) -> (Duration, GrantGuard) {
+pub(super) async fn timed_take(locks: &GatewayLockStack, hold: LockReusePolicy) -> (Duration, GrantGuard) {
     let began = Instant::now();
     let tenure = take(locks, hold).await;
     (began.elapsed(), tenure)

@@ -2,8 +2,8 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use fencegate_policies::plan::HoldPolicy;
-use fencegate_zookeeper::session::client::{MultiOp, NodeKind, ZkClient, ZkConnector};
+use fencegate_policies::plan::LockReusePolicy;
+use fencegate_zookeeper::session::client::{MultiOp, NodeCreateMode, ZkClient, ZkConnector};
 use tokio::time::{Instant, sleep};
 
 use super::fixture::{
@@ -72,10 +72,10 @@ fn supposed_last_holder_leaves_clean() {
     simulated_time::run(async {
         let ensemble = ensemble();
         let one = gateway(&ensemble).await.1;
-        let held = take(&one, HoldPolicy::Strict).await;
+        let held = take(&one, LockReusePolicy::Strict).await;
         let other = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
         let node = format!("{}/_c_0-w-", parent());
-        other.create(&node, b"", NodeKind::EphemeralSequential).await.expect("made");
+        other.create(&node, b"", NodeCreateMode::EphemeralSequential).await.expect("made");
         let began = Instant::now();
         send(held, true);
         while other.children(&parent()).await.expect("it stays").len() > 1 {
@@ -94,10 +94,10 @@ fn refused_final_record_retries_after_pause() {
     simulated_time::run(async {
         let ensemble = ensemble();
         let (doctor, one) = gateway(&ensemble).await;
-        let held = take(&one, HoldPolicy::Strict).await;
+        let held = take(&one, LockReusePolicy::Strict).await;
         let other = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
         let node = format!("{}/_c_0-w-", parent());
-        other.create(&node, b"", NodeKind::EphemeralSequential).await.expect("made");
+        other.create(&node, b"", NodeCreateMode::EphemeralSequential).await.expect("made");
         let tried = Rc::new(Cell::new(0));
         let counted = tried.clone();
         doctor.set_rule(move |request| match request {

@@ -2,9 +2,9 @@
 //! removed, and when.
 
 use fencegate_lock::manager::lock_manager::AcquireError;
-use fencegate_policies::plan::HoldPolicy;
+use fencegate_policies::plan::LockReusePolicy;
 use fencegate_recipe::grant_record::GrantRecord;
-use fencegate_zookeeper::session::client::{MultiOp, NodeKind, ZkClient, ZkConnector};
+use fencegate_zookeeper::session::client::{MultiOp, NodeCreateMode, ZkClient, ZkConnector};
 use tokio::time::{Instant, sleep};
 
 use super::fixture::{DELAY, HOLDS, T, ensemble, gateway, parent, parents, send, take, timed_take};
@@ -18,14 +18,14 @@ fn dead_record_is_removed_after_delay() {
         let (doctor, one) = gateway(&ensemble).await;
         let other = gateway(&ensemble).await.1;
         for asked_after in [None, Some(DELAY / 2)] {
-            let held = take(&one, HoldPolicy::Strict).await;
+            let held = take(&one, LockReusePolicy::Strict).await;
             held.next_dispatch().expect("it holds");
             doctor.wire().expire();
             drop(held);
             let left = Instant::now();
             if let Some(pause) = asked_after {
                 sleep(pause).await;
-                let tenure = take(&other, HoldPolicy::Strict).await;
+                let tenure = take(&other, LockReusePolicy::Strict).await;
                 let waited = left.elapsed();
                 assert!(waited >= DELAY && waited < DELAY + T * 3, "{waited:?}");
                 send(tenure, true);
@@ -44,11 +44,11 @@ fn grant_record_is_shown_while_held() {
     simulated_time::run(async {
         let ensemble = ensemble();
         let locks = gateway(&ensemble).await.1;
-        let held = take(&locks, HoldPolicy::Strict).await;
-        let epoch = held.first_token().expect("nothing was sent yet").number();
+        let held = take(&locks, LockReusePolicy::Strict).await;
+        let epoch = held.predispatch_token().expect("nothing was sent yet").number();
         let look = async || {
             let shown = locks.keeper.grant_record(&key("a")).await.expect("it can be read");
-            shown.map(|record| (record.epoch, record.is_held()))
+            shown.map(|record| (record.epoch, record.has_handover_delay()))
         };
         assert_eq!(look().await, Some((epoch, true)));
         send(held, true);
@@ -66,7 +66,7 @@ fn readable_leftover_record_is_removed() {
         let ensemble = ensemble();
         let (_, locks) = gateway(&ensemble).await;
         let raw = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
-        send(take(&locks, HoldPolicy::Strict).await, true);
+        send(take(&locks, LockReusePolicy::Strict).await, true);
         sleep(T).await;
         for (record, stays) in [
             (GrantRecord::clean().to_bytes(), false),
@@ -74,12 +74,12 @@ fn readable_leftover_record_is_removed() {
             (br#"{"format":2}"#.to_vec(), true),
             (b"what is this".to_vec(), true),
         ] {
-            raw.create(&parent(), b"", NodeKind::Persistent).await.expect("not there");
+            raw.create(&parent(), b"", NodeCreateMode::Persistent).await.expect("not there");
             raw.commit(&[MultiOp::Set { path: &parent(), data: &record }]).await.expect("there");
             sleep(DELAY + T * 5).await;
             assert_eq!(parents(&ensemble) == [parent()], stays, "{}", String::from_utf8_lossy(&record));
             if stays {
-                let result = locks.acquire_delayed(&["a"], HoldPolicy::Strict, T, Some(DELAY)).await;
+                let result = locks.acquire_delayed(&["a"], LockReusePolicy::Strict, T, Some(DELAY)).await;
                 assert!(matches!(result, Err(AcquireError::Service(_))), "{result:?}");
                 raw.delete(&parent()).await.expect("nobody is below it");
             }
@@ -95,11 +95,11 @@ fn record_outlives_holders_without_delay() {
         let ensemble = ensemble();
         let one = gateway(&ensemble).await.1;
         let other = gateway(&ensemble).await.1;
-        send(take(&one, HoldPolicy::Strict).await, false);
-        let plain = other.acquire(&["a"], HoldPolicy::Strict).await.expect("it does not look");
+        send(take(&one, LockReusePolicy::Strict).await, false);
+        let plain = other.acquire(&["a"], LockReusePolicy::Strict).await.expect("it does not look");
         plain.mark_settled();
         drop(plain);
-        let (waited, tenure) = timed_take(&other, HoldPolicy::Strict).await;
+        let (waited, tenure) = timed_take(&other, LockReusePolicy::Strict).await;
         assert!(waited >= DELAY, "{waited:?}");
         send(tenure, true);
         one.stop().await;
@@ -116,7 +116,7 @@ fn container_is_replaced_before_record_write() {
             let ensemble = ensemble();
             let (doctor, one) = gateway(&ensemble).await;
             let other = gateway(&ensemble).await.1;
-            let plain = one.acquire(&["a"], HoldPolicy::Strict).await.expect("free");
+            let plain = one.acquire(&["a"], LockReusePolicy::Strict).await.expect("free");
             let (held, ()) = tokio::join!(take(&other, hold), async {
                 sleep(T).await;
                 plain.mark_settled();

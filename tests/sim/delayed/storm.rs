@@ -103,7 +103,7 @@ async fn call(locks: Rc<GatewayLockStack>, dice: Rc<SeededRng>, seen: Rc<StormOu
         let mut known = true;
         while let Some(dispatch) = tenure.next_dispatch() {
             // The last byte is written here, unless the lock validity has ended.
-            if !dispatch.validity.holds(locks.clock.now()) {
+            if !dispatch.validity.may_send_at(locks.clock.now()) {
                 break;
             }
             let ends = spawn_local(execute(seen.clone(), dice.within(&(Duration::ZERO..DELAY * 9 / 10))));

@@ -1,8 +1,8 @@
 //! Foreign clients remove our node while we hold it. We detect this, and leave their nodes alone.
 
 use super::{
-    Cell, Duration, MultiOp, NODE, NodeFixture, NodeKind, Rc, SessionRequest, T, WaitingRequest, ZkClient,
-    creates_node, simulated_time, sleep, spawn_local, timeout,
+    Cell, Duration, MultiOp, NODE, NodeCreateMode, NodeFixture, Rc, SessionRequest, T, WaitingRequest,
+    ZkClient, creates_node, simulated_time, sleep, spawn_local, timeout,
 };
 use crate::faulty_client::{ZkRequestFate, throttled, unanswered};
 
@@ -149,7 +149,7 @@ fn contended_node_is_acquired_eventually() {
         let theirs = plain.clone();
         let busy = spawn_local(async move {
             loop {
-                if theirs.0.create(NODE, b"host-7", NodeKind::Ephemeral).await.is_ok() {
+                if theirs.0.create(NODE, b"host-7", NodeCreateMode::Ephemeral).await.is_ok() {
                     sleep(Duration::from_millis(5)).await;
                     theirs.release().await;
                 }

@@ -8,7 +8,8 @@ use std::{
 
 use fencegate_tests::memory::{SimEnsemble, SimSession, Wire};
 use fencegate_zookeeper::session::client::{
-    CreatedNode, MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkConnectionState, ZkConnector, ZkError,
+    CreatedNode, MultiError, MultiOp, NodeCreateMode, NodeStat, ZkClient, ZkConnectionState, ZkConnector,
+    ZkError,
 };
 use tokio::time::sleep;
 
@@ -156,12 +157,12 @@ impl ZkClient for FaultySession {
         &'a self,
         path: &'a str,
         data: &[u8],
-        kind: NodeKind,
+        kind: NodeCreateMode,
     ) -> Result<CreatedNode, ZkError> {
         let instead = self.send_request(SessionRequest::Create { path, kind }).await?;
         replace_answer(self.session.create(path, data, kind).await, instead)
     }
-    async fn create_with_acl_of(&self, path: &str, above: &str, kind: NodeKind) -> Result<(), ZkError> {
+    async fn create_with_acl_of(&self, path: &str, above: &str, kind: NodeCreateMode) -> Result<(), ZkError> {
         let instead = self.send_request(SessionRequest::Create { path, kind }).await?;
         replace_answer(self.session.create_with_acl_of(path, above, kind).await, instead)
     }

@@ -5,18 +5,18 @@ use std::{rc::Rc, sync::Arc, time::Duration};
 use fencegate_lock::manager::{
     grant_guard::GrantGuard,
     lock_manager::{AcquireError, LockManager, create_lock_manager},
-    lock_request::{LockRequest, WaitPlace},
+    lock_request::{LockRequest, WaitGateway},
 };
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
-    plan::{HoldPolicy, LockLocation, LockMode},
+    plan::{LockLocation, LockMode, LockReusePolicy},
 };
 use fencegate_process::clock::{BootInstant, Clock, SharedClock};
 use fencegate_tests::memory::SeededRng;
 use fencegate_zookeeper::{
     session::{local_member::LocalMember, settings::SessionSettings},
-    state::TokenHistory,
+    state::HighestEpochTracker,
 };
 use tokio::{
     task::{JoinHandle, spawn_local},
@@ -51,10 +51,10 @@ pub(crate) fn settings(clock: SharedClock, session_timeout: Duration) -> Session
         init: true,
         log_dedup: Arc::default(),
         sequence_limit: fencegate_zookeeper::limits::SEQUENCE_LIMIT,
-        token_history: Arc::<TokenHistory>::default(),
+        token_history: Arc::<HighestEpochTracker>::default(),
         clock,
         randomness: Arc::new(SeededRng::new(SEED)),
-        metrics: ProcessMetricFamilies::for_gateway(&plan).session(0),
+        metrics: AllMetricFamilies::for_gateway(&plan).session(0),
     }
 }
 
@@ -92,7 +92,11 @@ impl GatewayLockStack {
         Self { keeper, clock, stop, desk, timeout }
     }
 
-    pub(crate) async fn acquire(&self, names: &[&str], hold: HoldPolicy) -> Result<GrantGuard, AcquireError> {
+    pub(crate) async fn acquire(
+        &self,
+        names: &[&str],
+        hold: LockReusePolicy,
+    ) -> Result<GrantGuard, AcquireError> {
         self.acquire_at(names, &[], hold).await
     }
 
@@ -101,15 +105,15 @@ impl GatewayLockStack {
         &self,
         names: &[&str],
         sites: &[LockLocation],
-        hold: HoldPolicy,
+        hold: LockReusePolicy,
     ) -> Result<GrantGuard, AcquireError> {
         let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
         // No request may wait behind a strict one, because the rest of an earlier request would refuse the next one.
-        let queue = if hold == HoldPolicy::Strict { 0 } else { 100 };
+        let queue = if hold == LockReusePolicy::Strict { 0 } else { 100 };
         let keys = &keys;
         let mode = LockMode::Exclusive;
         let wait = self.timeout * 10;
-        let waits = WaitPlace::Here;
+        let waits = WaitGateway::Here;
         let delay = None;
         let route = &"sim".into();
         self.keeper.acquire(LockRequest { keys, sites, mode, hold, wait, queue, waits, delay, route }).await
@@ -119,7 +123,7 @@ impl GatewayLockStack {
     pub(crate) async fn acquire_delayed(
         &self,
         names: &[&str],
-        hold: HoldPolicy,
+        hold: LockReusePolicy,
         wait: Duration,
         delay: Option<Duration>,
     ) -> Result<GrantGuard, AcquireError> {
@@ -127,7 +131,7 @@ impl GatewayLockStack {
         let keys = &keys;
         let sites = &[];
         let mode = LockMode::Exclusive;
-        let waits = WaitPlace::Here;
+        let waits = WaitGateway::Here;
         let route = &"sim".into();
         self.keeper
             .acquire(LockRequest { keys, sites, mode, hold, wait, queue: 100, waits, delay, route })
@@ -148,5 +152,5 @@ pub(crate) fn key(name: &str) -> ResourceKey {
 /// The parent of the lock nodes of the key with this name.
 pub(crate) fn parent(name: &str) -> String {
     let key = key(name);
-    format!("{ROOT}/locks/{:02x}/{}", key.shard(), key.lock_segment())
+    format!("{ROOT}/locks/{:02x}/{}", key.lock_shard(), key.lock_segment())
 }

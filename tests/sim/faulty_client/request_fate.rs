@@ -1,6 +1,6 @@
 //! What becomes of a request to a session.
 
-use fencegate_zookeeper::session::client::{MultiOp, NodeKind, ZkError};
+use fencegate_zookeeper::session::client::{MultiOp, NodeCreateMode, ZkError};
 
 /// Whether this is the write by which a gateway shows that its session lives.
 pub(crate) fn is_heartbeat(asked: SessionRequest<'_>) -> bool {
@@ -12,7 +12,7 @@ pub(crate) fn is_heartbeat(asked: SessionRequest<'_>) -> bool {
 /// A request to a session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum SessionRequest<'a> {
-    Create { path: &'a str, kind: NodeKind },
+    Create { path: &'a str, kind: NodeCreateMode },
     Data { path: &'a str },
     Commit { steps: &'a [MultiOp<'a>] },
     Delete { path: &'a str },

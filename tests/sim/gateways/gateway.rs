@@ -3,17 +3,17 @@
 use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
 pub(super) use fencegate_lock::manager::{
-    grant_guard::GrantGuard, lock_manager::AcquireError, lock_request::WaitPlace,
+    grant_guard::GrantGuard, lock_manager::AcquireError, lock_request::WaitGateway,
 };
 use fencegate_lock::manager::{
     lock_manager::{LockManager, create_lock_manager},
     lock_request::LockRequest,
 };
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_policies::{
     key::{KeyTemplate, ResourceKey},
     permits::PermitCount,
-    plan::{CachedHoldLimits, ForeignLayout, HoldPolicy, LockLocation},
+    plan::{CachedHoldLimits, ForeignLayout, LockLocation, LockReusePolicy},
 };
 pub(super) use fencegate_policies::{plan::LockMode, token::FencingToken};
 use fencegate_process::clock::{self, BootInstant, Clock, SharedClock};
@@ -116,7 +116,7 @@ impl SimGateway {
     /// Waits for a session first, because a new gateway has none.
     pub(super) async fn acquire_granted(&self, want: &SimRequest) -> GrantGuard {
         loop {
-            match self.worker_handle().acquire(want, WaitPlace::Here).await {
+            match self.worker_handle().acquire(want, WaitGateway::Here).await {
                 Ok(tenure) => return tenure,
                 Err(AcquireError::Service(_)) => sleep(Duration::from_millis(10)).await,
                 Err(error) => panic!("{error}"),
@@ -131,7 +131,7 @@ impl SimGateway {
         dice: &SeededRng,
     ) -> Self {
         let plan = plan("gw", ([127, 0, 0, 1], 1).into(), T);
-        let metrics = ProcessMetricFamilies::for_gateway(&plan);
+        let metrics = AllMetricFamilies::for_gateway(&plan);
         let uptime = dice.within(&(Duration::from_secs(100)..Duration::from_secs(100_000)));
         let clock: SharedClock =
             Arc::new(SimulatedClock { uptime, began: Instant::now(), pace: scale.clocks });
@@ -192,11 +192,11 @@ impl WorkerHandle {
     pub(super) async fn acquire(
         &self,
         want: &SimRequest,
-        waits: WaitPlace,
+        waits: WaitGateway,
     ) -> Result<GrantGuard, AcquireError> {
         let hold = match want.keeping {
-            HoldMode::Strict | HoldMode::OneNode | HoldMode::Permits(_) => HoldPolicy::Strict,
-            HoldMode::Cached | HoldMode::SentOn => HoldPolicy::Cached(CachedHoldLimits::default()),
+            HoldMode::Strict | HoldMode::OneNode | HoldMode::Permits(_) => LockReusePolicy::Strict,
+            HoldMode::Cached | HoldMode::SentOn => LockReusePolicy::Cached(CachedHoldLimits::default()),
         };
         let keys = &want.keys;
         let mode = want.mode;
@@ -236,7 +236,7 @@ impl WorkerHandle {
 struct AlwaysValidLock;
 
 impl clock::SendPermission for AlwaysValidLock {
-    fn holds(&self, _: BootInstant) -> bool {
+    fn may_send_at(&self, _: BootInstant) -> bool {
         true
     }
 
@@ -253,7 +253,7 @@ impl DispatchPermission {
     }
 
     pub(super) fn holds(&self) -> bool {
-        self.evidence.holds(self.clock.now())
+        self.evidence.may_send_at(self.clock.now())
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
 };
 
-use fencegate_policies::{key::ResourceKey, permits::PermitIndex, token::TokenWatermarks};
+use fencegate_policies::{key::ResourceKey, permits::PermitIndex, token::ReadWriteWatermarks};
 use tracing::{error, info};
 
 use super::gateway::{DispatchPermission, FencingToken, HoldMode, LockMode, SimRequest};
@@ -27,7 +27,7 @@ pub(super) struct LockJudge {
     open: RefCell<BTreeMap<u64, ActiveRequest>>,
     entered: Cell<u64>,
     /// The watermarks of each key, as a guard would keep them.
-    marks: RefCell<BTreeMap<ResourceKey, TokenWatermarks>>,
+    marks: RefCell<BTreeMap<ResourceKey, ReadWriteWatermarks>>,
     wrong: RefCell<Vec<String>>,
 }
 

@@ -3,7 +3,7 @@
 use std::{rc::Rc, time::Duration};
 
 use fencegate_tests::memory::SimSession;
-use fencegate_zookeeper::session::client::{NodeKind, ZkClient, ZkConnector, ZkError};
+use fencegate_zookeeper::session::client::{NodeCreateMode, ZkClient, ZkConnector, ZkError};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
@@ -38,9 +38,9 @@ pub(super) async fn run_program(world: Rc<SimWorld>, number: usize, end: Instant
 /// Tries to make the node. Returns its czxid if the node is ours. `None`: another client had it, which may have
 /// released it since.
 async fn make_node(world: &SimWorld, session: &SimSession) -> Option<i64> {
-    match session.create(NODE, b"host-7", NodeKind::Ephemeral).await {
+    match session.create(NODE, b"host-7", NodeCreateMode::Ephemeral).await {
         Ok(_) | Err(ZkError::Ambiguous(_)) => {}
-        Err(ZkError::NoNode) => drop(session.create("/app", b"", NodeKind::Persistent).await),
+        Err(ZkError::NoNode) => drop(session.create("/app", b"", NodeCreateMode::Persistent).await),
         Err(_) => {
             if let Ok(gone) = session.watch(NODE).await {
                 // The session gets events only while it is connected.

@@ -6,7 +6,7 @@ use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble};
 use tokio::time::Instant;
 
 use super::gateway::{
-    ClockSpeed, GatewaySettings, HoldMode, LockMode, SimGateway, SimRequest, WaitPlace, is_lock, key,
+    ClockSpeed, GatewaySettings, HoldMode, LockMode, SimGateway, SimRequest, WaitGateway, is_lock, key,
 };
 use crate::simulated_time;
 
@@ -39,8 +39,11 @@ fn set_retries_vary_their_rhythm() {
             drop(tenure);
 
             let began = Instant::now();
-            let set =
-                gateway.worker_handle().acquire(&want(&["a", "b"]), WaitPlace::Here).await.expect("granted");
+            let set = gateway
+                .worker_handle()
+                .acquire(&want(&["a", "b"]), WaitGateway::Here)
+                .await
+                .expect("granted");
             assert!(began.elapsed() > LATENCY * 2 * 4, "not exercised: after {:?}", began.elapsed());
             assert_eq!(ensemble.paths().iter().filter(|path| is_lock(path)).count(), 2);
             set.mark_settled();

@@ -7,7 +7,7 @@ use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble};
 use tokio::{task::spawn_local, time::sleep};
 
 use super::gateway::{
-    ClockSpeed, GatewaySettings, HoldMode, LockMode, SimGateway, SimRequest, T, WaitPlace, is_lock, key,
+    ClockSpeed, GatewaySettings, HoldMode, LockMode, SimGateway, SimRequest, T, WaitGateway, is_lock, key,
 };
 use crate::simulated_time;
 
@@ -50,7 +50,7 @@ fn set_losing_node_is_recreated_whole() {
             }
             wire.delay(FAR..FAR * 2);
             let door = gateway.worker_handle();
-            let asked = spawn_local(async move { door.acquire(&want(&["a", "b"]), WaitPlace::Here).await });
+            let asked = spawn_local(async move { door.acquire(&want(&["a", "b"]), WaitGateway::Here).await });
             steal_one(&ensemble, stolen).await;
             let tenure = asked.await.expect("no panic").unwrap_or_else(|error| panic!("{stolen}: {error}"));
             let held = locks(&ensemble);

@@ -4,12 +4,12 @@
 use std::{collections::HashMap, time::Duration};
 
 use fencegate_tests::memory::{EnsembleSettings, SeededRng, SimEnsemble, SimSession};
-use fencegate_zookeeper::session::client::{MultiOp, NodeKind, ZkClient, ZkConnector};
+use fencegate_zookeeper::session::client::{MultiOp, NodeCreateMode, ZkClient, ZkConnector};
 use tokio::{task::spawn_local, time::sleep};
 
 use super::gateway::{
     AcquireError, ClockSpeed, GatewaySettings, GrantGuard, HoldMode, LockMode, SimGateway, SimRequest, T,
-    WaitPlace, is_lock, key,
+    WaitGateway, is_lock, key,
 };
 use crate::{plan::ROOT, simulated_time};
 
@@ -39,14 +39,14 @@ fn request_is_forwarded_to_holding_gateway() {
             let door = other.worker_handle();
             let before = spawn_local(async move {
                 if waits_before {
-                    door.acquire(&want(T * 10), WaitPlace::Here)
+                    door.acquire(&want(T * 10), WaitGateway::Here)
                         .await
                         .expect("its turn in the end")
                         .mark_settled();
                 }
             });
             sleep(T / 10).await;
-            let told = other.worker_handle().acquire(&want(T), WaitPlace::Anywhere).await.map(drop);
+            let told = other.worker_handle().acquire(&want(T), WaitGateway::Anywhere).await.map(drop);
             let Err(AcquireError::Elsewhere(way)) = told else { panic!("{waits_before}: {told:?}") };
             assert!(holds.is_target_of(&way) && !other.is_target_of(&way), "{waits_before}");
             tenure.mark_settled();
@@ -75,9 +75,9 @@ fn members_folder() -> String {
 async fn take_foreign_lock(stranger: &SimSession, lock: &str, says: &str) {
     let (parent, _) = lock.rsplit_once('/').expect("absolute");
     // The parent may have gone with the last node.
-    drop(stranger.create(parent, b"", NodeKind::Container).await);
+    drop(stranger.create(parent, b"", NodeCreateMode::Container).await);
     let path = format!("{}0000000000", &lock[..lock.len() - 10]);
-    let steps = [MultiOp::Create { path: &path, data: says.as_bytes(), kind: NodeKind::Ephemeral }];
+    let steps = [MultiOp::Create { path: &path, data: says.as_bytes(), kind: NodeCreateMode::Ephemeral }];
     stranger.commit(&steps).await.expect("it is free");
 }
 
@@ -103,9 +103,10 @@ fn lock_node_names_own_member_only() {
                 true => {
                     let elsewhere = gone.into_values().next().expect("it has an address of its own");
                     let name = format!("gw/x-{:016x}", stranger.id());
-                    for (path, data, kind) in
-                        [("gw", &b""[..], NodeKind::Persistent), (&name, &elsewhere, NodeKind::Ephemeral)]
-                    {
+                    for (path, data, kind) in [
+                        ("gw", &b""[..], NodeCreateMode::Persistent),
+                        (&name, &elsewhere, NodeCreateMode::Ephemeral),
+                    ] {
                         stranger
                             .create(&format!("{}/{path}", members_folder()), data, kind)
                             .await
@@ -115,7 +116,7 @@ fn lock_node_names_own_member_only() {
                 }
             };
             take_foreign_lock(&stranger, &lock, &says).await;
-            let result = other.worker_handle().acquire(&want(T), WaitPlace::Anywhere).await.map(drop);
+            let result = other.worker_handle().acquire(&want(T), WaitGateway::Anywhere).await.map(drop);
             assert_eq!(result, Err(AcquireError::Locked), "deep: {deep}");
             assert!(other.stop().await);
         });

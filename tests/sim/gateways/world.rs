@@ -17,7 +17,7 @@ use tracing::info;
 use super::{
     gateway::{
         AcquireError, ClockSpeed, GatewaySettings, GrantGuard, HoldMode, LEAST_WAIT, LockMode, SimGateway,
-        SimRequest, T, WaitPlace, WorkerHandle, is_lock, key,
+        SimRequest, T, WaitGateway, WorkerHandle, is_lock, key,
     },
     judge::{LockJudge, StormKind},
 };
@@ -140,7 +140,8 @@ impl SimWorld {
         let mut tries = if want.keeping == HoldMode::SentOn { TRIES } else { 0 };
         let left = || SimRequest { wait: want.wait.saturating_sub(began.elapsed()), ..want.clone() };
         loop {
-            let waits = if tries > 0 && is_forwardable(want) { WaitPlace::Anywhere } else { WaitPlace::Here };
+            let waits =
+                if tries > 0 && is_forwardable(want) { WaitGateway::Anywhere } else { WaitGateway::Here };
             let way = match here_door.acquire(&left(), waits).await {
                 Err(AcquireError::Elsewhere(way)) => way,
                 other => return other.map(|tenure| (here, here_door, tenure)),
@@ -152,7 +153,7 @@ impl SimWorld {
                 // have the request.
                 Some(place) => {
                     let door = place.gateway().worker_handle();
-                    door.acquire(&left(), WaitPlace::AtHolder).await.map(|tenure| (place, door, tenure))
+                    door.acquire(&left(), WaitGateway::AtHolder).await.map(|tenure| (place, door, tenure))
                 }
                 None => Err(AcquireError::NotHolder),
             };
@@ -266,7 +267,7 @@ impl SimWorld {
             };
             let both = |key| [alone(key, HoldMode::Strict), alone(key, HoldMode::Cached)];
             for want in self.keys.iter().flat_map(both).chain([node_request(), permit_request()]) {
-                match self.gateways[at].gateway().worker_handle().acquire(&want, WaitPlace::Here).await {
+                match self.gateways[at].gateway().worker_handle().acquire(&want, WaitGateway::Here).await {
                     Ok(tenure) => tenure.mark_settled(),
                     Err(refused) => {
                         self.judge.report(format!("gateway {at} in the calm: {want:?}: {refused}"))

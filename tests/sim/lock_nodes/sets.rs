@@ -1,17 +1,17 @@
 //! A set of keys holds with all of its nodes, from one transaction, or not at all.
 
-use std::{cell::Cell, rc::Rc};
+use std::{cell::Cell, rc::Rc, time::Duration};
 
-use fencegate_policies::plan::{HoldPolicy, LockLocation, LockMode};
+use fencegate_policies::plan::{LockLocation, LockMode, LockReusePolicy};
 use fencegate_recipe::{grant::LockAttemptError, set::MultiKeyAttempt};
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use fencegate_zookeeper::{
     error::GrantError,
-    session::client::{MultiOp, NodeKind, ZkClient},
+    session::client::{MultiOp, NodeCreateMode, ZkClient},
 };
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use super::fixture::{T, count_requests, nodes, registered_counts};
+use super::fixture::{T, attempt, count_requests, nodes, parent_of, registered_counts};
 use crate::{
     faulty_client::{
         FaultInjector, FaultyClient, FaultySession, GatewayLockStack, SessionRequest, ZkRequestFate, key,
@@ -32,14 +32,14 @@ fn removal_of_any_node_ends_validity() {
             let library =
                 FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: FaultInjector::new() };
             let locks = GatewayLockStack::new(library).await;
-            let held = locks.acquire(&KEYS, HoldPolicy::Strict).await.expect("free");
+            let held = locks.acquire(&KEYS, LockReusePolicy::Strict).await.expect("free");
             let dispatch = held.next_dispatch().expect("it holds");
             // Its watches are set only after a while: most holders are done sooner.
             sleep(T).await;
-            assert!(dispatch.validity.holds(locks.clock.now()));
+            assert!(dispatch.validity.may_send_at(locks.clock.now()));
             ensemble.steal(&held.node_paths()[stolen]);
             sleep(T / 10).await;
-            assert!(!dispatch.validity.holds(locks.clock.now()), "{stolen}");
+            assert!(!dispatch.validity.may_send_at(locks.clock.now()), "{stolen}");
             drop((dispatch, held));
             locks.stop().await;
         });
@@ -77,7 +77,7 @@ fn nodes_of_two_transactions_are_no_set() {
             let steps = again.iter().map(|path| MultiOp::Create {
                 path,
                 data: b"",
-                kind: NodeKind::EphemeralSequential,
+                kind: NodeCreateMode::EphemeralSequential,
             });
             live.client.commit(&steps.collect::<Vec<_>>()).await.expect("made");
             session.ensemble.steal(&made[0]);
@@ -97,7 +97,7 @@ async fn begin(session: &SupervisedSession) -> MultiKeyAttempt<FaultySession> {
     MultiKeyAttempt::begin(&session.live(), &keys, LockMode::Exclusive).await.expect("room")
 }
 
-/// The transaction, a look at each node, and two lists of each parent: one to queue, and one when all are first.
+/// The transaction, and a look at each node and a list of each parent. After a wait each parent is listed once more.
 #[test]
 fn set_below_parents_takes_one_transaction() {
     simulated_time::run(async {
@@ -111,8 +111,8 @@ fn set_below_parents_takes_one_transaction() {
         let asker = &mut WaitingRequest::default();
         let (granted, ()) = tokio::join!(second.acquire(asker), async {
             sleep(T / 2).await;
-            // Another list and a watch at the first key, where it waits in the queue.
-            assert_eq!(asked.get(), 1 + 2 + 1 + 1);
+            // And a watch at the first key, where it waits in the queue.
+            assert_eq!(asked.get(), 1 + 2 + 2 + 1);
             first.remove_nodes().await;
         });
         assert!(granted.expect("its turn").contended);
@@ -120,6 +120,72 @@ fn set_below_parents_takes_one_transaction() {
         drop((first, second));
         session.end().await;
     });
+}
+
+/// However many keys a free set has, it takes them in two round trips: the transaction, and all that is read behind it.
+#[test]
+fn free_set_takes_two_round_trips() {
+    const ONE_WAY: Duration = Duration::from_millis(10);
+    for count in [1, 4, 16] {
+        simulated_time::run(async move {
+            let session = SupervisedSession::start(T).await;
+            let keys: Vec<_> =
+                (0..count).map(|number| (key(&format!("k{number}")), LockLocation::Native)).collect();
+            let begin = async || {
+                MultiKeyAttempt::begin(&session.live(), &keys, LockMode::Exclusive).await.expect("room")
+            };
+            // Makes the nodes above the parents.
+            let before = begin().await;
+            before.acquire(&mut WaitingRequest::default()).await.expect("free");
+            before.remove_nodes().await;
+            drop(before);
+            let set = begin().await;
+            session.doctor.wire().delay(ONE_WAY..ONE_WAY);
+            let start = Instant::now();
+            let granted = set.acquire(&mut WaitingRequest::default()).await.expect("free");
+            assert_eq!((start.elapsed(), granted.contended), (ONE_WAY * 4, false), "{count} keys");
+            assert_eq!(nodes(&session).len(), count);
+            session.doctor.wire().delay(Duration::ZERO..Duration::ZERO);
+            set.remove_nodes().await;
+            drop(set);
+            session.end().await;
+        });
+    }
+}
+
+/// A node of a set that another client removes while the set waits at another key is missed by no list: the set does not hold.
+#[test]
+fn removal_during_wait_is_seen() {
+    for stolen in 0..2 {
+        simulated_time::run(async move {
+            let session = SupervisedSession::start(T).await;
+            // The set waits at the first key, or at the second one.
+            let blocked = KEYS[1 - stolen];
+            let before = attempt(&session, blocked).await;
+            before.acquire(&mut WaitingRequest::default()).await.expect("free");
+            let held = nodes(&session);
+            let set = begin(&session).await;
+            let asker = &mut WaitingRequest::default();
+            let (told, ()) = tokio::join!(set.acquire(asker), async {
+                sleep(T / 4).await;
+                let parent = format!("/{}", KEYS[stolen]);
+                let made = nodes(&session).into_iter().filter(|path| !held.contains(path));
+                let of_key: Vec<_> = made.filter(|path| parent_of(path).ends_with(&parent)).collect();
+                assert_eq!(of_key.len(), 1, "{of_key:?}");
+                session.ensemble.steal(&of_key[0]);
+                sleep(T / 4).await;
+                before.remove_nodes().await;
+            });
+            assert!(
+                matches!(told, Err(LockAttemptError::NotGranted(GrantError::Lost))),
+                "{blocked} was waited for: {told:?}"
+            );
+            set.remove_nodes().await;
+            assert_eq!(nodes(&session), [""; 0]);
+            drop((before, set));
+            session.end().await;
+        });
+    }
 }
 
 /// A set whose transaction was not answered looks for its nodes, and creates them if they are not there.
@@ -169,5 +235,5 @@ fn dropped_set_keeps_its_nodes() {
 }
 
 fn is_sequential(step: &MultiOp<'_>) -> bool {
-    matches!(step, MultiOp::Create { kind: NodeKind::EphemeralSequential, .. })
+    matches!(step, MultiOp::Create { kind: NodeCreateMode::EphemeralSequential, .. })
 }

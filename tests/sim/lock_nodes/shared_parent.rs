@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use fencegate_zookeeper::session::client::{NodeKind, ZkClient};
+use fencegate_zookeeper::session::client::{NodeCreateMode, ZkClient};
 use tokio::time::timeout;
 
 use super::fixture::{LockKind, T, attempt, count_requests, hold, nodes, parent_of};
@@ -20,7 +20,7 @@ fn unremoved_parent_is_expected_next_time() {
         let holds = hold(&session, LockKind::Native).await;
         let stranger = session.connect_other().await;
         let path = format!("{}/_c_0-w-", parent_of(&nodes(&session)[0]));
-        stranger.create(&path, b"", NodeKind::EphemeralSequential).await.expect("made");
+        stranger.create(&path, b"", NodeCreateMode::EphemeralSequential).await.expect("made");
         holds.clear().await;
         let with_its_parent =
             count_requests(&session, |asked| matches!(asked, SessionRequest::Commit { .. }));
@@ -43,7 +43,7 @@ fn refused_request_keeps_foreign_parent() {
         let removes = Rc::new(Cell::new(0));
         let counted = removes.clone();
         session.doctor.set_rule(move |request| match request {
-            SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } => {
+            SessionRequest::Create { kind: NodeCreateMode::EphemeralSequential, .. } => {
                 ZkRequestFate::Refused(throttled())
             }
             SessionRequest::Commit { .. } if !is_heartbeat(request) => {

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use fencegate_zookeeper::session::client::{NodeKind, ZkClient};
+use fencegate_zookeeper::session::client::{NodeCreateMode, ZkClient};
 use tokio::time::{sleep, timeout};
 
 use super::fixture::{LockKind, T, attempt, hold, nodes, parent_of};
@@ -25,7 +25,7 @@ fn lower_of_two_nodes_holds() {
         let still = deaf.clone();
         session.doctor.set_rule(move |request| match request {
             // After the create all answers are lost for a while.
-            SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } => {
+            SessionRequest::Create { kind: NodeCreateMode::EphemeralSequential, .. } => {
                 ZkRequestFate::Done(unanswered())
             }
             SessionRequest::Children { .. } if still.get() => ZkRequestFate::Refused(unanswered()),
@@ -38,7 +38,12 @@ fn lower_of_two_nodes_holds() {
             let ours = nodes(&session).pop().expect("the later one of two");
             session.doctor.set_rule(|_| ZkRequestFate::Passes);
             let again = &ours[..ours.len() - 10];
-            session.live().client.create(again, b"", NodeKind::EphemeralSequential).await.expect("made");
+            session
+                .live()
+                .client
+                .create(again, b"", NodeCreateMode::EphemeralSequential)
+                .await
+                .expect("made");
             assert_eq!(stranger.children(&parent).await.expect("there").len(), 3);
             deaf.set(false);
             sleep(T / 4).await;
@@ -63,7 +68,7 @@ fn abandoned_search_removes_found_node() {
         let fails = Rc::new(Cell::new(u32::MAX));
         let failing = fails.clone();
         session.doctor.set_rule(move |request| match request {
-            SessionRequest::Create { kind: NodeKind::EphemeralSequential, .. } => {
+            SessionRequest::Create { kind: NodeCreateMode::EphemeralSequential, .. } => {
                 ZkRequestFate::Done(unanswered())
             }
             SessionRequest::Children { .. } if failing.get() > 0 => {

@@ -10,8 +10,8 @@ use fencegate_idempotency::{
 };
 use fencegate_lock::manager::grant_guard::GrantGuard;
 use fencegate_policies::{
-    operation::{OperationHeader, OperationId, RequestFingerprint},
-    plan::{HoldPolicy, OperationQuota},
+    operation::{FencingOperationHeader, OperationId, RequestFingerprint},
+    plan::{LockReusePolicy, OperationQuota},
 };
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble, SimSession};
 use fencegate_zookeeper::session::client::{ZkClient, ZkConnector, ZkError};
@@ -33,7 +33,7 @@ pub(super) fn id(number: u8) -> OperationId {
 /// A request under the lock of `under`, which is the operation of this number.
 pub(super) fn operation(number: u8, under: &GrantGuard) -> OperationToRecord {
     OperationToRecord {
-        operation: OperationHeader {
+        operation: FencingOperationHeader {
             id: id(number),
             former: None,
             fingerprint: RequestFingerprint::from_bytes([1; 32]),
@@ -43,7 +43,7 @@ pub(super) fn operation(number: u8, under: &GrantGuard) -> OperationToRecord {
         },
         keys: vec![key("account/1")],
         nodes: under.node_paths(),
-        token: under.first_token().expect("nothing was sent yet"),
+        token: under.predispatch_token().expect("nothing was sent yet"),
         method: "POST".into(),
         target: "/pay/1".into(),
         name: None,
@@ -138,6 +138,6 @@ pub(super) async fn gateway(
 ) -> (GatewayLockStack, GrantGuard) {
     let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
     let locks = GatewayLockStack::new(library).await;
-    let tenure = locks.acquire(&[key], HoldPolicy::Strict).await.expect("free");
+    let tenure = locks.acquire(&[key], LockReusePolicy::Strict).await.expect("free");
     (locks, tenure)
 }

@@ -5,9 +5,9 @@
 use std::cell::Cell;
 
 use fencegate_idempotency::{OperationOutcome, error::AdmitOperationError, record::OperationState};
-use fencegate_policies::plan::HoldPolicy;
+use fencegate_policies::plan::LockReusePolicy;
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
-use fencegate_zookeeper::session::client::{MultiOp, NodeKind, ZkClient, ZkConnector, ZkError};
+use fencegate_zookeeper::session::client::{MultiOp, NodeCreateMode, ZkClient, ZkConnector, ZkError};
 use tokio::time::{sleep, timeout};
 
 use super::fixture::{T, operation, record_path, stored_state};
@@ -46,7 +46,7 @@ fn unsent_unanswered_admission_is_aborted() {
         let doctor = FaultInjector::new();
         let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
         let locks = GatewayLockStack::new(library).await;
-        let tenure = locks.acquire(&["account/1"], HoldPolicy::Strict).await.expect("free");
+        let tenure = locks.acquire(&["account/1"], LockReusePolicy::Strict).await.expect("free");
         // An earlier operation makes the folder.
         let before = locks.keeper.admit_operation(operation(1, &tenure)).await.expect("new");
         before.complete(OperationOutcome::NotExecuted).await;
@@ -85,13 +85,16 @@ fn assert_stops_while_unsettled(then: ZkRequestFate) {
         let library = FaultyClient { ensemble: ensemble.clone(), timeout: T, doctor: doctor.clone() };
         let locks = GatewayLockStack::new(library).await;
         let session = ensemble.sessions();
-        let tenure = locks.acquire(&["account/1"], HoldPolicy::Strict).await.expect("free");
+        let tenure = locks.acquire(&["account/1"], LockReusePolicy::Strict).await.expect("free");
         let before = locks.keeper.admit_operation(operation(1, &tenure)).await.expect("new");
         before.complete(OperationOutcome::NotExecuted).await;
 
         let wanted = operation(2, &tenure);
         let other = ensemble.client(&ensemble.wire(), T).connect().await.expect("a session");
-        other.create(&record_path(&wanted), b"of another kind", NodeKind::Persistent).await.expect("made");
+        other
+            .create(&record_path(&wanted), b"of another kind", NodeCreateMode::Persistent)
+            .await
+            .expect("made");
         other.close().await;
         let looks = Cell::new(0);
         doctor.set_rule(move |request| match request {

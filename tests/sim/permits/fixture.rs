@@ -5,12 +5,12 @@ use std::{cell::Cell, rc::Rc, time::Duration};
 use fencegate_lock::manager::{
     grant_guard::GrantGuard,
     lock_manager::AcquireError,
-    lock_request::{LockRequest, WaitPlace},
+    lock_request::{LockRequest, WaitGateway},
 };
 use fencegate_policies::{
     key::ResourceKey,
     permits::PermitCount,
-    plan::{HoldPolicy, LockLocation, LockMode},
+    plan::{LockLocation, LockMode, LockReusePolicy},
 };
 use fencegate_tests::memory::{EnsembleSettings, SimEnsemble};
 use fencegate_zookeeper::session::client::MultiOp;
@@ -109,9 +109,9 @@ pub(super) fn spawn_acquire_queued(
         let sites = [site];
         let route = "sim".into();
         let mode = LockMode::Exclusive;
-        let hold = HoldPolicy::Strict;
+        let hold = LockReusePolicy::Strict;
         let wait = T * 20;
-        let waits = WaitPlace::Here;
+        let waits = WaitGateway::Here;
         let delay = None;
         let request =
             LockRequest { keys: &keys, sites: &sites, mode, hold, wait, queue, waits, delay, route: &route };

@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::{Buf, Bytes};
-use fencegate_http::network::CloseControl;
+use fencegate_http::network::ResetOnClose;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Instant, Sleep, sleep_until},
@@ -233,12 +233,12 @@ impl AsyncWrite for SimSocket {
     }
 }
 
-impl CloseControl for SimSocket {
+impl ResetOnClose for SimSocket {
     fn reset_on_close(&self) {
         self.resets.set(true);
     }
 
-    fn close_in_order(&self) {
+    fn flush_on_close(&self) {
         self.resets.set(false);
     }
 

@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, rc::Rc, sync::Arc};
 
 use fencegate_config::process_context::ProcessContext;
 use fencegate_http::network::listen_addr::ListenAddr;
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_peers::LocalPeerIdentity;
 use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
 use fencegate_serve::{
@@ -12,7 +12,7 @@ use fencegate_serve::{
     worker::{self, DrainOutcome},
 };
 use fencegate_tests::memory;
-use fencegate_zookeeper::state::TokenHistory;
+use fencegate_zookeeper::state::HighestEpochTracker;
 use tokio::{
     sync::{mpsc, oneshot},
     task::spawn_local,
@@ -36,7 +36,7 @@ pub(super) struct GatewayStartOptions {
     pub(super) folder: PathBuf,
     pub(super) secrets: Rc<SecretFiles>,
     /// Returns which installation it has found.
-    pub(super) memory: Arc<TokenHistory>,
+    pub(super) token_history: Arc<HighestEpochTracker>,
     pub(super) orders: mpsc::UnboundedReceiver<OperatorCommand>,
 }
 
@@ -50,45 +50,55 @@ pub(super) enum OperatorCommand {
 
 /// Runs it to its end.
 pub(super) async fn run(start: GatewayStartOptions) {
-    let GatewayStartOptions { number, naming, host, zookeeper, clock, folder, secrets, memory, mut orders } =
-        start;
+    let GatewayStartOptions {
+        number,
+        naming,
+        host,
+        zookeeper,
+        clock,
+        folder,
+        secrets,
+        token_history,
+        mut orders,
+    } = start;
     let plan = gateway(&policy(number, naming, &secrets));
-    let base = ProcessContext::new(clock, ProcessMetricFamilies::for_gateway(&plan));
+    let process = ProcessContext::new(clock, AllMetricFamilies::for_gateway(&plan));
     let name: Arc<str> = format!("gw-{number}").into();
     let bound = (GATEWAYS[number], OTHER_PORT).into();
     let peer = plan.peer.as_ref().expect("it listens to others");
-    let ours = LocalPeerIdentity::new(peer, name.clone(), bound, base.metrics.clients(), &SystemRandomness);
-    let ours = Some(ours.expect("plain text"));
-    let belongings = ProcessResources { memory, name, kept: None, ours };
+    let local_peer =
+        LocalPeerIdentity::new(peer, name.clone(), bound, process.metrics.clients(), &SystemRandomness);
+    let local_peer = Some(local_peer.expect("plain text"));
+    let resources = ProcessResources { token_history, name, peer_socket: None, local_peer };
     let file = folder.join(format!("gw-{number}.json"));
     let options = GatewayOptions { file: file.clone(), watch: false, init: true, beside: false, workers: 1 };
-    let made = GatewayParts::assemble(&plan, &options, &base, &belongings, None, host.clone());
-    let mut made = made.expect("it needs no file");
+    let parts = GatewayParts::assemble(&plan, &options, &process, &resources, None, host.clone());
+    let mut parts = parts.expect("it needs no file");
 
     let close = CancellationToken::new();
-    let session_workers: Vec<_> = std::mem::take(&mut made.desks)
+    let session_workers: Vec<_> = std::mem::take(&mut parts.session_workers)
         .into_iter()
         .map(|(session_worker, settings)| {
             spawn_local(session_worker.run(zookeeper.clone(), Rc::new(settings), close.clone()))
         })
         .collect();
-    if let Some(taker) = made.taker.take() {
-        spawn_local(taker.run());
+    if let Some(lease_worker) = parts.lease_worker.take() {
+        spawn_local(lease_worker.run());
     }
-    let (turns, told) = mpsc::unbounded_channel();
-    let (listening, listens) = oneshot::channel();
-    let place = ListenAddr::Tcp((GATEWAYS[number], PORT).into());
-    let worker = spawn_local(worker::run(host, place, made.shared.clone(), told, listening));
-    listens.await.expect("it runs").unwrap_or_else(|deaf| panic!("{deaf:?}"));
+    let (sender, updates) = mpsc::unbounded_channel();
+    let (listening, bound) = oneshot::channel();
+    let address = ListenAddr::Tcp((GATEWAYS[number], PORT).into());
+    let worker = spawn_local(worker::run(host, address, parts.shared.clone(), updates, listening));
+    bound.await.expect("it runs").unwrap_or_else(|error| panic!("{error:?}"));
 
-    let mut reloader = made.reloader(file.clone(), plan, vec![turns]);
+    let mut reloader = parts.reloader(file.clone(), plan, vec![sender]);
     while let Some(OperatorCommand::Reload(naming)) = orders.recv().await {
         fs::write(&file, policy(number, naming, &secrets).to_string()).expect("a folder of ours");
         let report = reloader.reload(false).await;
         info!(result = report.result.as_str(), said = report.said.join("; "), "reloaded");
     }
-    made.nameplate.set_draining();
-    base.drain.cancel();
+    parts.member.set_draining();
+    process.drain.cancel();
     if worker.await.expect("no panic") != DrainOutcome::Clean {
         // The session is not closed: its requests may still be in flight.
         return;

@@ -6,7 +6,7 @@ use fencegate_config::process_context::ProcessContext;
 use fencegate_guard::{Guard, GuardConfig, open::UnstartedGuard};
 use fencegate_guard_store::store::{MoreChanges, RedbStore};
 use fencegate_http::network::listen_addr::ListenAddr;
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_process::{
     clock::SharedClock,
     randomness::{Guid, SystemRandomness},
@@ -64,7 +64,7 @@ impl SimDisk {
 pub(super) async fn run(start: GuardStartOptions) {
     let GuardStartOptions { store, secrets, host, clock, disk, mut orders, lets_in } = start;
     let plan = addresses::guard(&store, &secrets);
-    let base = ProcessContext::new(clock, ProcessMetricFamilies::for_guard());
+    let base = ProcessContext::new(clock, AllMetricFamilies::for_guard());
     let redb = Arc::new(RedbStore::open(&store).expect("a sound store"));
     let instance = Guid::new(&SystemRandomness).to_string();
     let rules = GuardConfig::from_plan(&plan);

@@ -14,7 +14,7 @@ use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
 use fencegate_tests::memory::{
     EnsembleSettings, SeededRng, SimEnsemble, UndeliveredRequestFate, Wire, WireDirection,
 };
-use fencegate_zookeeper::state::TokenHistory;
+use fencegate_zookeeper::state::HighestEpochTracker;
 use futures_util::future::join_all;
 use tokio::{
     sync::mpsc,
@@ -182,10 +182,10 @@ impl SimWorld {
         })
     }
 
-    fn start_gateway(&self, number: usize) -> Arc<TokenHistory> {
+    fn start_gateway(&self, number: usize) -> Arc<HighestEpochTracker> {
         let place = &self.gateways[number];
         let (orders, heard) = mpsc::unbounded_channel();
-        let memory = Arc::<TokenHistory>::default();
+        let memory = Arc::<HighestEpochTracker>::default();
         let start = GatewayStartOptions {
             number,
             naming: place.naming.get(),
@@ -194,7 +194,7 @@ impl SimWorld {
             clock: self.clock.clone(),
             folder: self.folder.clone(),
             secrets: self.secrets.clone(),
-            memory: memory.clone(),
+            token_history: memory.clone(),
             orders: heard,
         };
         let name = ["gw-0", "gw-1"][number];

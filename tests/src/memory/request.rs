@@ -1,6 +1,6 @@
 //! The requests of a client and the answers of a server.
 
-use fencegate_zookeeper::session::client::{CreatedNode, MultiError, MultiOp, NodeKind, NodeStat};
+use fencegate_zookeeper::session::client::{CreatedNode, MultiError, MultiOp, NodeCreateMode, NodeStat};
 
 /// One request. Paths have been checked by the client, as its library does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -8,7 +8,7 @@ pub(super) enum ServerRequest {
     Create {
         path: String,
         data: Vec<u8>,
-        kind: NodeKind,
+        kind: NodeCreateMode,
     },
     Delete {
         path: String,
@@ -47,7 +47,7 @@ pub(super) enum ServerRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum OwnedStep {
     Check { path: String, version: i32 },
-    Create { path: String, data: Vec<u8>, kind: NodeKind },
+    Create { path: String, data: Vec<u8>, kind: NodeCreateMode },
     Set { path: String, data: Vec<u8> },
     Delete { path: String, version: Option<i32> },
 }

@@ -3,7 +3,8 @@
 use std::{future::Future, rc::Rc, time::Duration};
 
 use fencegate_zookeeper::session::client::{
-    CreatedNode, MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkConnectionState, ZkConnector, ZkError,
+    CreatedNode, MultiError, MultiOp, NodeCreateMode, NodeStat, ZkClient, ZkConnectionState, ZkConnector,
+    ZkError,
 };
 use tokio::time::{sleep_until, timeout};
 
@@ -137,14 +138,14 @@ impl ZkClient for SimSession {
         &'a self,
         path: &'a str,
         data: &[u8],
-        kind: NodeKind,
+        kind: NodeCreateMode,
     ) -> impl Future<Output = Result<CreatedNode, ZkError>> {
         let asked = self.ask(ServerRequest::Create { path: path.to_owned(), data: data.to_owned(), kind });
         async { answered!(asked, (ServerAnswer::Created(created), _) => created).map_err(fault) }
     }
 
     /// The rights of the node above are read first, so that node has to be there.
-    async fn create_with_acl_of(&self, path: &str, above: &str, kind: NodeKind) -> Result<(), ZkError> {
+    async fn create_with_acl_of(&self, path: &str, above: &str, kind: NodeCreateMode) -> Result<(), ZkError> {
         match self.stat(above).await? {
             Some(_) => self.create(path, b"", kind).await.map(drop),
             None => Err(ZkError::NoNode),

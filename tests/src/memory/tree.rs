@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fencegate_zookeeper::session::client::{CreatedNode, NodeKind, NodeStat, ZkError};
+use fencegate_zookeeper::session::client::{CreatedNode, NodeCreateMode, NodeStat, ZkError};
 
 /// All nodes, by path. A write is all or nothing; its changes are returned once, for the watches.
 #[derive(Debug)]
@@ -83,17 +83,19 @@ impl ZnodeTree {
         &mut self,
         path: &str,
         data: &[u8],
-        kind: NodeKind,
+        kind: NodeCreateMode,
         session: i64,
         zxid: i64,
     ) -> Result<(String, CreatedNode), ZkError> {
         let parent_path = parent(path).to_owned();
         let parent = self.nodes.get(&parent_path).ok_or(ZkError::NoNode)?;
         let (path, sequence) = match kind {
-            NodeKind::EphemeralSequential => {
+            NodeCreateMode::EphemeralSequential => {
                 (format!("{path}{:010}", parent.births), i64::from(parent.births))
             }
-            NodeKind::Persistent | NodeKind::Container | NodeKind::Ephemeral => (path.to_owned(), -1),
+            NodeCreateMode::Persistent | NodeCreateMode::Container | NodeCreateMode::Ephemeral => {
+                (path.to_owned(), -1)
+            }
         };
         if self.nodes.contains_key(&path) {
             return Err(ZkError::NodeExists);
@@ -102,9 +104,9 @@ impl ZnodeTree {
             return Err(ZkError::Refused("no children for ephemeral nodes".to_owned()));
         }
         let owner = match kind {
-            NodeKind::Persistent => ZnodeOwner::Nobody,
-            NodeKind::Container => ZnodeOwner::Container,
-            NodeKind::Ephemeral | NodeKind::EphemeralSequential => ZnodeOwner::Session(session),
+            NodeCreateMode::Persistent => ZnodeOwner::Nobody,
+            NodeCreateMode::Container => ZnodeOwner::Container,
+            NodeCreateMode::Ephemeral | NodeCreateMode::EphemeralSequential => ZnodeOwner::Session(session),
         };
         let node = Znode::new(owner, data, zxid);
         let seen = node.stat();
@@ -246,15 +248,15 @@ mod tests {
     #[test]
     fn failed_transaction_leaves_no_trace() {
         let mut tree = ZnodeTree::default();
-        tree.create("/a", b"old", NodeKind::Persistent, 1, 1).unwrap();
+        tree.create("/a", b"old", NodeCreateMode::Persistent, 1, 1).unwrap();
         tree.take_changes();
         let before = format!("{:?}", tree.nodes);
         let failed = tree.atomically(|tree| {
             tree.set("/a", b"new", 2)?;
-            tree.create("/a/x-", b"", NodeKind::EphemeralSequential, 1, 2)?;
+            tree.create("/a/x-", b"", NodeCreateMode::EphemeralSequential, 1, 2)?;
             tree.delete("/a/x-0000000000", 2)?;
             tree.delete("/a", 2)?;
-            tree.create("/a", b"other", NodeKind::Container, 1, 2)?;
+            tree.create("/a", b"other", NodeCreateMode::Container, 1, 2)?;
             tree.check("/a", 7)
         });
         assert_eq!(failed, Err(ZkError::BadVersion));
@@ -266,9 +268,10 @@ mod tests {
     #[test]
     fn sequence_number_stays_at_maximum() {
         let mut tree = ZnodeTree::default();
-        tree.create("/a", b"", NodeKind::Persistent, 1, 1).unwrap();
+        tree.create("/a", b"", NodeCreateMode::Persistent, 1, 1).unwrap();
         tree.set_child_count("/a", i32::MAX - 1);
-        let mut next = |name: &str| tree.create(name, b"", NodeKind::EphemeralSequential, 1, 2).unwrap().0;
+        let mut next =
+            |name: &str| tree.create(name, b"", NodeCreateMode::EphemeralSequential, 1, 2).unwrap().0;
         assert_eq!(next("/a/x-"), "/a/x-2147483646");
         assert_eq!(next("/a/x-"), "/a/x-2147483647");
         assert_eq!(next("/a/y-"), "/a/y-2147483647");

@@ -1,6 +1,6 @@
 //! Refuses what cannot be a path, in the client, as its library does.
 
-use fencegate_zookeeper::session::client::{NodeKind, ZkError};
+use fencegate_zookeeper::session::client::{NodeCreateMode, ZkError};
 
 use super::request::{OwnedStep, ServerRequest};
 
@@ -26,12 +26,12 @@ pub(super) fn check(request: &ServerRequest) -> Result<(), ZkError> {
 }
 
 /// The name of a sequential node may be its number alone.
-fn check_create(path: &str, kind: NodeKind) -> Result<(), ZkError> {
+fn check_create(path: &str, kind: NodeCreateMode) -> Result<(), ZkError> {
     match kind {
-        NodeKind::EphemeralSequential => {
+        NodeCreateMode::EphemeralSequential => {
             plain(path.strip_suffix('/').filter(|p| !p.is_empty()).unwrap_or(path))
         }
-        NodeKind::Persistent | NodeKind::Container | NodeKind::Ephemeral => plain(path),
+        NodeCreateMode::Persistent | NodeCreateMode::Container | NodeCreateMode::Ephemeral => plain(path),
     }
 }
 

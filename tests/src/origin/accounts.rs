@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_policies::token::{FencingToken, TokenWatermarks};
+use fencegate_policies::token::{FencingToken, ReadWriteWatermarks};
 use tokio::sync::{Mutex as RowLock, OwnedMutexGuard};
 
 use super::{AccessMode, RequestRecord};
@@ -48,7 +48,7 @@ pub struct AccountRow {
     pub balance: u64,
     /// The newest token of those that it compared.
     pub newest: Option<FencingToken>,
-    marks: TokenWatermarks,
+    marks: ReadWriteWatermarks,
 }
 
 /// An execution between its begin and its end.

@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
-use fencegate_policies::token::TokenWatermarks;
+use fencegate_policies::token::ReadWriteWatermarks;
 use tokio::sync::watch;
 
 use super::{
@@ -16,7 +16,7 @@ pub(super) struct OriginState {
     pub(super) log: watch::Sender<OriginLog>,
     script: Mutex<ActionScript>,
     /// Some: a token that is not newer than its key's watermark is refused.
-    marks: Option<Mutex<HashMap<String, TokenWatermarks>>>,
+    marks: Option<Mutex<HashMap<String, ReadWriteWatermarks>>>,
     /// Some: what fenced requests change.
     pub(super) accounts: Option<Accounts>,
 }
@@ -32,7 +32,7 @@ pub(super) struct ActionScript {
 impl OriginState {
     /// `marks`: with them it compares.
     pub(super) fn new(
-        marks: Option<Mutex<HashMap<String, TokenWatermarks>>>,
+        marks: Option<Mutex<HashMap<String, ReadWriteWatermarks>>>,
         accounts: Option<Accounts>,
     ) -> Self {
         let script = ActionScript {

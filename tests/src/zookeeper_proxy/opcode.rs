@@ -1,7 +1,7 @@
 //! The effect of a message on lock nodes, read from its bytes as the protocol of ZooKeeper lays them out.
 
 use fencegate_policies::plan::LockMode;
-use fencegate_recipe::layout::NodeLayout;
+use fencegate_recipe::layout::LockQueueLayout;
 
 /// An operation on a lock node. Other operations of the gateway, its heartbeats above all, spring no trap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +51,8 @@ impl LockNodeOperation {
 }
 
 fn names_a_lock_node(bytes: &[u8]) -> bool {
-    let marks =
-        [LockMode::Exclusive, LockMode::Shared].map(|mode| NodeLayout::Native.mode_marker(mode).as_bytes());
+    let marks = [LockMode::Exclusive, LockMode::Shared]
+        .map(|mode| LockQueueLayout::Native.mode_marker(mode).as_bytes());
     marks.iter().any(|mark| bytes.windows(mark.len()).any(|part| part == *mark))
 }
 

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use fencegate_policies::plan::LockMode;
-use fencegate_recipe::layout::NodeLayout;
+use fencegate_recipe::layout::LockQueueLayout;
 use fencegate_testkit::wait::{QUIET, wait_until};
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
@@ -35,7 +35,7 @@ impl TestConnection {
 
     async fn create(&self) -> Result<(), Error> {
         let mode = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-        let name = NodeLayout::Native.mode_marker(LockMode::Exclusive);
+        let name = LockQueueLayout::Native.mode_marker(LockMode::Exclusive);
         self.client.create(&format!("{}/n{name}", self.root), b"", &mode).await.map(drop)
     }
 

@@ -9,7 +9,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose, SanType,
+};
 use rustls::{
     RootCertStore, ServerConfig,
     crypto::aws_lc_rs,
@@ -59,6 +61,15 @@ impl TestCa {
     /// Never: the name is text.
     pub fn identify(&self, common_name: &str) -> SignedCertificate {
         self.sign_as(&[], |params| params.distinguished_name.push(DnType::CommonName, common_name))
+    }
+
+    /// A certificate of a client with this URI as its name.
+    ///
+    /// # Panics
+    /// If it is not ASCII.
+    pub fn identify_uri(&self, uri: &str) -> SignedCertificate {
+        let name = SanType::URI(uri.try_into().expect("ASCII"));
+        self.sign_as(&[], |params| params.subject_alt_names.push(name))
     }
 
     /// A certificate for these names and addresses, or for none in particular, that was valid years ago.

@@ -11,7 +11,9 @@ pub enum AcquireError {
     /// Another holder has a key. Try again later, or with a longer wait.
     #[error("another one holds a key of {keys:?}, and the wait is over; nothing was dispatched")]
     Locked { keys: Vec<String> },
-    /// The gateway has refused. `reason`: one of the reasons in its list; `detail`: a sentence for people.
+    /// The gateway has refused. `reason`: one of the reasons in its list; `detail`: a sentence for people. With the reason
+    /// `in-progress` an earlier request of the same name still waited when the time for this one was over; a lease that it
+    /// may be granted ends after its ttl.
     #[error("the gateway refuses a lease with {status} `{reason}`: {detail}; nothing was dispatched")]
     Refused { status: u16, reason: String, detail: String, retry_after: Option<Duration> },
     /// There was no answer, but the gateway may have granted a lease. Such a lease holds its keys until it ends after

@@ -27,7 +27,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use crate::lease_json::{FENCING_LEASE, ProblemDetails};
+use crate::lease_json::{FENCING_LEASE, IN_PROGRESS, ProblemDetails};
 
 /// Why no client can be made for a gateway.
 #[derive(Debug, thiserror::Error)]
@@ -312,6 +312,11 @@ impl GatewayResponse {
         self.status == StatusCode::TOO_MANY_REQUESTS || self.status.is_server_error()
     }
 
+    /// Whether an earlier request of the same name is in progress: a repeat at the same gateway gets its result.
+    pub(crate) fn is_in_progress(&self) -> bool {
+        self.status == StatusCode::CONFLICT && self.problem().reason == IN_PROGRESS
+    }
+
     /// The refusal in the answer. It may be empty, if the answer came from a server in between.
     pub(crate) fn problem(&self) -> ProblemDetails {
         serde_json::from_slice(&self.body).unwrap_or_default()
@@ -373,6 +378,7 @@ mod tests {
         assert!(!answer(423).is_retryable());
         assert_eq!(answer(423).problem().detail.as_deref(), Some("why"));
         assert!(answer(503).is_retryable() && answer(429).is_retryable());
+        assert!(!answer(409).is_retryable() && !answer(409).is_in_progress(), "a conflict of another kind");
         assert!(answer(200).read::<crate::lease_json::LeaseResponseBody>().is_err(), "no lease");
     }
 }

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 /// The header field that puts a request under a lease.
 pub const FENCING_LEASE: HeaderName = HeaderName::from_static("fencing-lease");
 
+/// The reason of a refusal with 409: an earlier request of the same name has no result yet.
+pub(crate) const IN_PROGRESS: &str = "in-progress";
+
 /// `POST /.fencegate/v1/leases`.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct LeaseRequestBody {

@@ -138,7 +138,6 @@ impl PendingLeaseRequest {
         line: &mut GatewayConnection,
         waiting: &mut Option<LeaseHandle>,
     ) -> Result<(LeaseResponseBody, BootInstant), AcquireError> {
-        let mut asked = self.clock.now();
         let late = self.options.queue.flatten().map(|longest| Instant::now() + longest);
         let body = serde_json::to_vec(&self.asked).expect("plain fields serialise").into();
         let in_queue = self.options.queue.is_some();
@@ -146,8 +145,7 @@ impl PendingLeaseRequest {
         let path = String::new();
         let question =
             GatewayRequest { method: Method::POST, path, lease: None, name: Some(&name), in_queue, body };
-        let longest = Duration::from_millis(self.asked.wait_ms.unwrap_or_default()).saturating_add(ANSWER);
-        let mut answer = line.ask(&question, sleep(longest)).await.map_err(AcquireError::Unanswered)?;
+        let (mut answer, mut asked) = self.ask_until_decided(line, &question).await?;
         loop {
             let document: LeaseResponseBody = match answer.status {
                 status if status.is_success() => answer.read().map_err(AcquireError::Unanswered)?,
@@ -171,6 +169,28 @@ impl PendingLeaseRequest {
                 return Err(self.locked());
             };
             (answer, asked) = self.wait_in_queue(line, handle, &document, left).await?;
+        }
+    }
+
+    /// Sends a request with a name, and again under this name as long as the gateway answers that an earlier one is in
+    /// progress: that one may have been granted the lease. The time limit is for all of them together. Returns the
+    /// answer, and the moment before the request that it belongs to was sent.
+    async fn ask_until_decided(
+        &self,
+        line: &mut GatewayConnection,
+        question: &GatewayRequest<'_>,
+    ) -> Result<(GatewayResponse, BootInstant), AcquireError> {
+        let longest = Duration::from_millis(self.asked.wait_ms.unwrap_or_default()).saturating_add(ANSWER);
+        let limit = Instant::now().checked_add(longest);
+        let left = || limit.map_or(longest, |limit| limit.saturating_duration_since(Instant::now()));
+        loop {
+            let asked = self.clock.now();
+            let answer = line.ask(question, sleep(left())).await.map_err(AcquireError::Unanswered)?;
+            let pause = answer.retry_after.unwrap_or_default().max(PAUSE);
+            if !answer.is_in_progress() || left() <= pause {
+                return Ok((answer, asked));
+            }
+            sleep(pause).await;
         }
     }
 

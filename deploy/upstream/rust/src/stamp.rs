@@ -63,6 +63,8 @@ pub(crate) const KEY: HeaderName = HeaderName::from_static("fencing-key");
 const MODE: HeaderName = HeaderName::from_static("fencing-mode");
 /// The most keys that a gateway takes for one request.
 const MOST_KEYS: usize = 64;
+/// The most bytes of these keys together.
+const MOST_BYTES: usize = 8192;
 const LONGEST_KEY: usize = 512;
 
 impl Default for Settings {
@@ -192,7 +194,7 @@ fn list(value: &[u8]) -> Option<Vec<String>> {
     let is_key = |key: &String| {
         (1..=LONGEST_KEY).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic())
     };
-    let good =
-        keys.len() <= MOST_KEYS && keys.iter().all(is_key) && keys.is_sorted_by(|key, next| key < next);
+    let fits = keys.len() <= MOST_KEYS && keys.iter().map(String::len).sum::<usize>() <= MOST_BYTES;
+    let good = fits && keys.iter().all(is_key) && keys.is_sorted_by(|key, next| key < next);
     good.then_some(keys)
 }

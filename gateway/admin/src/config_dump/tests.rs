@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fencegate_policies::{file, schema::PolicyFields};
+use fencegate_policies::{file, schema::PolicySchema};
 use serde_json::Value;
 
 use super::EffectiveConfig;
@@ -32,6 +32,7 @@ fn collect_fields(document: &Value, fields: &mut BTreeSet<String>) {
 fn dump_shows_every_field() {
     let hidden = BTreeMap::from([
         ("admin", vec!["bearer_file", "certificate_file", "client_ca_file", "key_file"]),
+        ("jwt", vec!["jwks_ca_file", "jwks_file"]),
         ("leases", vec!["bearer", "certificate", "file"]),
         ("listeners", vec!["certificate_file", "client_ca_file", "key_file"]),
         ("peer", vec!["ca_file", "certificate_file", "key_file"]),
@@ -46,7 +47,7 @@ fn dump_shows_every_field() {
         let plan = file::load(policy).plan.expect("a sound policy");
         serde_json::to_value(EffectiveConfig::new(&plan)).expect("JSON")
     });
-    let table = PolicyFields::for_gateway();
+    let table = PolicySchema::for_gateway();
     // What `defaults` sets stands in the routes.
     for part in table.names(&[]).into_iter().filter(|part| !["version", "defaults"].contains(part)) {
         let mut shown = BTreeSet::new();

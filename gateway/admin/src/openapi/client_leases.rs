@@ -10,17 +10,18 @@ use fencegate_protocol::lease_documents::{
 };
 use fencegate_refusal::RefusalReason;
 
-use super::document::{OpenApiDocument, OpenApiOperation};
+use super::document::{OpenApiDocumentBuilder, OpenApiOperation};
 
 const DESCRIPTION: &str = "Locks that clients hold through a gateway, for work that is no request. Any gateway takes a request about any \
                     lease, and sends it to the one that holds it. Each refusal is `application/problem+json`, and nothing was done. \
                     A gateway whose policy has no `leases` routes such requests as any other.";
 
-pub(super) fn document() -> OpenApiDocument {
-    let mut api = OpenApiDocument::new("Leases of a Fencegate gateway", "http://127.0.0.1:8080", DESCRIPTION)
-        .with_credential(
-            "The token of a principal. A client with a certificate that the policy names shows none.",
-        );
+pub(super) fn lease_api_document() -> OpenApiDocumentBuilder {
+    let mut api =
+        OpenApiDocumentBuilder::new("Leases of a Fencegate gateway", "http://127.0.0.1:8080", DESCRIPTION)
+            .with_bearer_description(
+                "The token of a principal. A client with a certificate that the policy names shows none.",
+            );
     add_client_paths(&mut api);
     add_operator_paths(&mut api);
     add_other_paths(&mut api);
@@ -68,12 +69,17 @@ fn lease_operation(operation: OpenApiOperation<'_>) -> OpenApiOperation<'_> {
         .refusal_responses(&ANY_REQUEST_REASONS)
 }
 
-fn add_client_paths(api: &mut OpenApiDocument) {
-    api.public_operation(
+fn add_client_paths(api: &mut OpenApiDocumentBuilder) {
+    api.public_listener_operation(
         "post",
         "/.fencegate/v1/leases",
         "acquireLease",
         "Asks for a lease of all of these keys.",
+    )
+    .optional_header_param(
+        "Idempotency-Key",
+        "^[!-~]{1,255}$",
+        "A name for this request. A repeat under the same name, with the same body and at the same gateway, gets the same lease.",
     )
     .required_body::<AcquireLeaseBody>()
     .json_response::<LeaseDocument>(201, "The lease is held. `Location` names it.")
@@ -86,6 +92,10 @@ fn add_client_paths(api: &mut OpenApiDocument) {
         RefusalReason::KeyInvalid,
         RefusalReason::LeaseCredentials,
         RefusalReason::LeaseForbidden,
+        RefusalReason::LeaseInProgress,
+        RefusalReason::PermitsDiffer,
+        RefusalReason::StaleToken,
+        RefusalReason::IdempotencyMismatch,
         RefusalReason::Locked,
         RefusalReason::LeaseLimit,
         RefusalReason::LockService,
@@ -95,7 +105,7 @@ fn add_client_paths(api: &mut OpenApiDocument) {
         RefusalReason::RolledBack,
     ])
     .finish();
-    lease_operation(api.public_operation(
+    lease_operation(api.public_listener_operation(
         "get",
         "/.fencegate/v1/leases/{reference}",
         "showLease",
@@ -112,7 +122,7 @@ fn add_client_paths(api: &mut OpenApiDocument) {
         "The lease. With `Accept: text/event-stream` the same at each change, as events.",
     )
     .finish();
-    lease_operation(api.public_operation(
+    lease_operation(api.public_listener_operation(
         "post",
         "/.fencegate/v1/leases/{reference}/renew",
         "renewLease",
@@ -121,7 +131,7 @@ fn add_client_paths(api: &mut OpenApiDocument) {
     .optional_body::<RenewLeaseBody>()
     .json_response::<LeaseDocument>(200, "The lease.")
     .finish();
-    lease_operation(api.public_operation(
+    lease_operation(api.public_listener_operation(
         "delete",
         "/.fencegate/v1/leases/{reference}",
         "releaseLease",
@@ -131,8 +141,8 @@ fn add_client_paths(api: &mut OpenApiDocument) {
     .finish();
 }
 
-fn add_operator_paths(api: &mut OpenApiDocument) {
-    api.public_operation(
+fn add_operator_paths(api: &mut OpenApiDocumentBuilder) {
+    api.public_listener_operation(
         "get",
         "/.fencegate/v1/leases",
         "listLeases",
@@ -142,7 +152,7 @@ fn add_operator_paths(api: &mut OpenApiDocument) {
     .refusal_responses(&ANY_REQUEST_REASONS)
     .refusal_responses(&[RefusalReason::LeaseCredentials])
     .finish();
-    api.public_operation(
+    api.public_listener_operation(
         "post",
         "/.fencegate/v1/leases/{reference}/revoke",
         "revokeLease",
@@ -158,7 +168,7 @@ fn add_operator_paths(api: &mut OpenApiDocument) {
         RefusalReason::NoRoute,
     ])
     .finish();
-    api.public_operation(
+    api.public_listener_operation(
         "post",
         "/.fencegate/v1/leases/{reference}/break",
         "breakLease",
@@ -175,8 +185,8 @@ fn add_operator_paths(api: &mut OpenApiDocument) {
     .finish();
 }
 
-fn add_other_paths(api: &mut OpenApiDocument) {
-    api.public_operation(
+fn add_other_paths(api: &mut OpenApiDocumentBuilder) {
+    api.public_listener_operation(
         "get",
         "/.fencegate/v1/keys/{key}",
         "keyLine",
@@ -192,7 +202,7 @@ fn add_other_paths(api: &mut OpenApiDocument) {
         RefusalReason::LockService,
     ])
     .finish();
-    api.public_operation(
+    api.public_listener_operation(
         "get",
         "/.fencegate/v1/elections/{name}",
         "election",
@@ -217,7 +227,7 @@ fn add_other_paths(api: &mut OpenApiDocument) {
         RefusalReason::LockService,
     ])
     .finish();
-    api.public_operation(
+    api.public_listener_operation(
         "get",
         "/.fencegate/v1/elections/{name}/leader",
         "leads",

@@ -20,7 +20,7 @@ use utoipa::{
 use crate::error::{AdminErrorBody, AdminErrorCode};
 
 /// A document under construction.
-pub(super) struct OpenApiDocument {
+pub(super) struct OpenApiDocumentBuilder {
     title: &'static str,
     says: &'static str,
     server: &'static str,
@@ -32,7 +32,7 @@ pub(super) struct OpenApiDocument {
 
 /// One operation of the document.
 pub(super) struct OpenApiOperation<'d> {
-    of: &'d mut OpenApiDocument,
+    of: &'d mut OpenApiDocumentBuilder,
     method: HttpMethod,
     path: &'static str,
     written: OperationBuilder,
@@ -48,14 +48,14 @@ const BEARER: &str = "bearer";
 /// Printable ASCII without spaces, as all keys and references are.
 const VISIBLE: &str = "^[!-~]+$";
 
-impl OpenApiDocument {
+impl OpenApiDocumentBuilder {
     pub(super) fn new(title: &'static str, server: &'static str, says: &'static str) -> Self {
         let bearer = "The token of `admin.auth`. A listener without it asks for none.";
         Self { title, says, server, bearer, paths: Paths::new(), schemas: BTreeMap::new() }
     }
 
     /// Describes a credential other than the token of an admin listener.
-    pub(super) fn with_credential(self, bearer: &'static str) -> Self {
+    pub(super) fn with_bearer_description(self, bearer: &'static str) -> Self {
         Self { bearer, ..self }
     }
 
@@ -63,7 +63,7 @@ impl OpenApiDocument {
     ///
     /// # Panics
     /// The method is unknown.
-    pub(super) fn public_operation(
+    pub(super) fn public_listener_operation(
         &mut self,
         method: &str,
         path: &'static str,
@@ -164,7 +164,7 @@ impl OpenApiOperation<'_> {
     }
 
     /// The operation is not on the admin listener, but on this server.
-    pub(super) fn on_server(mut self, server: &str) -> Self {
+    pub(super) fn with_operation_server(mut self, server: &str) -> Self {
         self.faults.clear();
         self.written = self.written.securities(Some([])).server(Server::new(server));
         self
@@ -188,12 +188,20 @@ impl OpenApiOperation<'_> {
     }
 
     /// A required header field.
-    pub(super) fn header_param(mut self, name: &str, pattern: &str, says: &str) -> Self {
+    pub(super) fn header_param(self, name: &str, pattern: &str, says: &str) -> Self {
+        self.header(name, pattern, says, Required::True)
+    }
+
+    pub(super) fn optional_header_param(self, name: &str, pattern: &str, says: &str) -> Self {
+        self.header(name, pattern, says, Required::False)
+    }
+
+    fn header(mut self, name: &str, pattern: &str, says: &str, required: Required) -> Self {
         let text = ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern)).build();
         let parameter = ParameterBuilder::new()
             .name(name)
             .parameter_in(ParameterIn::Header)
-            .required(Required::True)
+            .required(required)
             .description(Some(says))
             .schema(Some(text));
         self.written = self.written.parameter(parameter);

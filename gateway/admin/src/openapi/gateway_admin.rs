@@ -1,6 +1,6 @@
 //! The operations of a gateway's admin listener.
 
-use super::document::OpenApiDocument;
+use super::document::OpenApiDocumentBuilder;
 use crate::{
     api::{GatewayResolveBody, HotKeyQuery, LockListQuery, ReloadQuery},
     break_lock::BreakLockBody,
@@ -17,18 +17,21 @@ use crate::{
 const DESCRIPTION: &str = "What the admin listener of a gateway tells and does. `gateway/API.md` describes it for people: who gets in, \
                     how keys are called, and what breaking a lock does to safety. The pages for people are not described here.";
 
-pub(super) fn document() -> OpenApiDocument {
-    let mut api =
-        OpenApiDocument::new("The admin API of a Fencegate gateway", "http://127.0.0.1:9901", DESCRIPTION);
+pub(super) fn document() -> OpenApiDocumentBuilder {
+    let mut api = OpenApiDocumentBuilder::new(
+        "The admin API of a Fencegate gateway",
+        "http://127.0.0.1:9901",
+        DESCRIPTION,
+    );
     add_probe_paths(&mut api);
     add_lock_paths(&mut api);
     add_lease_paths(&mut api);
     add_other_paths(&mut api);
-    add_command_paths(&mut api);
+    add_reload_drain_paths(&mut api);
     api
 }
 
-fn add_probe_paths(api: &mut OpenApiDocument) {
+fn add_probe_paths(api: &mut OpenApiDocumentBuilder) {
     api.get("/live", "live", "All threads on which requests and locks depend turn.")
         .open_to_all()
         .raw_response(200, "text/plain", "They do.")
@@ -49,7 +52,7 @@ fn add_probe_paths(api: &mut OpenApiDocument) {
         .finish();
 }
 
-fn add_lock_paths(api: &mut OpenApiDocument) {
+fn add_lock_paths(api: &mut OpenApiDocumentBuilder) {
     api.get("/api/v1/locks", "locks", "The keys that this gateway holds or waits for.")
         .query_params::<LockListQuery>()
         .json_response::<LockListJson>(200, "A page of the list.")
@@ -73,7 +76,7 @@ fn add_lock_paths(api: &mut OpenApiDocument) {
         .finish();
 }
 
-fn add_lease_paths(api: &mut OpenApiDocument) {
+fn add_lease_paths(api: &mut OpenApiDocumentBuilder) {
     api.get("/api/v1/leases", "leases", "The leases of this gateway that are not over, the oldest first.")
         .query_params::<LeaseListQuery>()
         .json_response::<AdminLeaseList>(200, "A page of them.")
@@ -114,7 +117,7 @@ const REFERENCE_DESCRIPTION: &str = "The reference of the lease in lists and log
 
 const KEY_DESCRIPTION: &str = "The key, with `/` as `%2F`; or its number, where keys are not shown in plain.";
 
-fn add_other_paths(api: &mut OpenApiDocument) {
+fn add_other_paths(api: &mut OpenApiDocumentBuilder) {
     api.get(
         "/api/v1/contention",
         "contention",
@@ -150,7 +153,7 @@ fn add_other_paths(api: &mut OpenApiDocument) {
     .finish();
 }
 
-fn add_command_paths(api: &mut OpenApiDocument) {
+fn add_reload_drain_paths(api: &mut OpenApiDocumentBuilder) {
     api.post("/api/v1/reload", "reload", "Reads the file of the policy again.")
         .query_params::<ReloadQuery>()
         .json_response::<ReloadReport>(200, "The file is in force, or would be.")

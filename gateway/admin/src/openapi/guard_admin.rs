@@ -1,10 +1,10 @@
 //! The operations of a guard: those for operators on its admin listener, and the one for gateways on its public
 //! listener.
 
-use fencegate_guard::identity::{ANNOUNCEMENT, GuardAnnouncement};
+use fencegate_guard::identity::{ANNOUNCEMENT, GuardIdentityResponse};
 use fencegate_refusal::RefusalProblemJson;
 
-use super::document::OpenApiDocument;
+use super::document::OpenApiDocumentBuilder;
 use crate::{
     error::AdminErrorCode,
     models::{DrainResponse, ResolveOperationResponse},
@@ -14,9 +14,12 @@ use crate::{
 const DESCRIPTION: &str = "What the admin listener of a guard tells and does, and what it says of itself where requests come in. \
                     `gateway/API.md` describes it for people. The pages for people are not described here.";
 
-pub(super) fn document() -> OpenApiDocument {
-    let mut api =
-        OpenApiDocument::new("The admin API of a Fencegate guard", "http://127.0.0.1:9902", DESCRIPTION);
+pub(super) fn document() -> OpenApiDocumentBuilder {
+    let mut api = OpenApiDocumentBuilder::new(
+        "The admin API of a Fencegate guard",
+        "http://127.0.0.1:9902",
+        DESCRIPTION,
+    );
     add_probe_paths(&mut api);
     add_outcome_paths(&mut api);
     add_other_paths(&mut api);
@@ -25,8 +28,8 @@ pub(super) fn document() -> OpenApiDocument {
         "announcement",
         "Who the guard is: gateways ask before the first request on each connection.",
     )
-    .on_server("http://127.0.0.1:8081")
-    .json_response::<GuardAnnouncement>(200, "The announcement of the guard.")
+    .with_operation_server("http://127.0.0.1:8081")
+    .json_response::<GuardIdentityResponse>(200, "The announcement of the guard.")
     .typed_response::<RefusalProblemJson>(
         503,
         "application/problem+json",
@@ -36,7 +39,7 @@ pub(super) fn document() -> OpenApiDocument {
     api
 }
 
-fn add_probe_paths(api: &mut OpenApiDocument) {
+fn add_probe_paths(api: &mut OpenApiDocumentBuilder) {
     api.get("/live", "live", "All threads on which requests depend turn.")
         .open_to_all()
         .raw_response(200, "text/plain", "They do.")
@@ -52,7 +55,7 @@ fn add_probe_paths(api: &mut OpenApiDocument) {
         .finish();
 }
 
-fn add_outcome_paths(api: &mut OpenApiDocument) {
+fn add_outcome_paths(api: &mut OpenApiDocumentBuilder) {
     const REFERENCE: &str = "The reference from the list of operations.";
     api.get("/api/v1/operations", "operations", "Operations and executions whose outcome is unknown.")
         .json_response::<GuardUnresolvedList>(200, "The first thousand.")
@@ -79,7 +82,7 @@ fn add_outcome_paths(api: &mut OpenApiDocument) {
     .finish();
 }
 
-fn add_other_paths(api: &mut OpenApiDocument) {
+fn add_other_paths(api: &mut OpenApiDocumentBuilder) {
     api.get(
         "/api/v1/keys/{key}",
         "key",

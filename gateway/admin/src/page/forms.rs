@@ -16,7 +16,7 @@ use crate::{
     break_lock::BreakLockBody,
     error::{AdminErrorCode, AdminRefusal, AuditAction},
     extract::ResolvedOutcome,
-    models::encode,
+    models::encode_path_segment,
     state::GatewayAdminState,
 };
 
@@ -41,7 +41,7 @@ pub(super) async fn break_lock(
 
 #[derive(Template)]
 #[template(path = "operation.html")]
-pub(super) struct OperationPage<'a> {
+pub(super) struct ResolveOperationPage<'a> {
     pub(super) one: UnresolvedOperationRow,
     pub(super) csrf: &'a str,
     pub(super) version: &'static str,
@@ -51,9 +51,9 @@ pub(super) async fn operation(
     State(seen): State<GatewayAdminState>,
     Path(reference): Path<String>,
 ) -> Result<Response, ErrorPage> {
-    let open = seen.keeper.unresolved_operations().await.map_err(AdminRefusal::from)?;
+    let open = seen.locks.unresolved_operations().await.map_err(AdminRefusal::from)?;
     let one = open.iter().find(|one| one.reference == reference).ok_or_else(|| not_open_error(&reference))?;
-    let page = OperationPage {
+    let page = ResolveOperationPage {
         one: operation_row(one, seen.key_redaction()),
         csrf: seen.csrf.as_str(),
         version: VERSION,
@@ -98,7 +98,7 @@ pub(super) fn operation_row(open: &UnresolvedOperation, names: KeyRedaction) -> 
     let target = if names.shows_targets() { record.target.as_str() } else { "(target not shown)" };
     UnresolvedOperationRow {
         reference: open.reference.clone(),
-        link: encode(&open.reference),
+        link: encode_path_segment(&open.reference),
         request: format!("{} {target}", record.method),
         keys: names.display_list(&record.keys),
         of: names.display_each(&record.keys),

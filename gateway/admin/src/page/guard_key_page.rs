@@ -15,13 +15,13 @@ use super::{
 };
 use crate::{
     error::{AdminErrorCode, AdminRefusal},
-    models::encode,
+    models::encode_path_segment,
     outcomes::state::{GuardAdminState, store_unavailable_error},
 };
 
 #[derive(Template)]
 #[template(path = "marked_key.html")]
-struct GuardKeyPage {
+struct GuardKeyDetailPage {
     key: String,
     link: String,
     at: String,
@@ -40,7 +40,7 @@ pub(super) struct GuardKeyForm {
 
 /// Redirects from the form to the page: a form cannot build a path.
 pub(super) async fn redirect_to_key(Query(GuardKeyForm { key }): Query<GuardKeyForm>) -> Redirect {
-    Redirect::to(&format!("/keys/{}", encode(key.trim())))
+    Redirect::to(&format!("/keys/{}", encode_path_segment(key.trim())))
 }
 
 pub(super) async fn guard_key_page(
@@ -58,13 +58,13 @@ pub(super) async fn guard_key_page(
     let shown = |token: &FencingToken| format!("{token} (number {})", token.number());
     let running: Vec<String> =
         known.iter().flat_map(|known| &known.running).map(|running| shown(&running.token)).collect();
-    let page = GuardKeyPage {
+    let page = GuardKeyDetailPage {
         opening: headline(&named, write.max(read), running.len(), operations.len()),
         write: write.as_ref().map(shown),
         read: read.as_ref().map(shown),
         running,
         operations,
-        link: encode(&text),
+        link: encode_path_segment(&text),
         key: named,
         at: format_now(),
         version: VERSION,

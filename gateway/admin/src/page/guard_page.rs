@@ -10,7 +10,7 @@ use axum::{
 use fencegate_process::registry::MetricSnapshot;
 
 use super::{
-    forms::{OperationPage, ResolveForm, check_confirmation, not_open_error},
+    forms::{ResolveForm, ResolveOperationPage, check_confirmation, not_open_error},
     layout::{
         CounterRow, ErrorPage, FlashMessage, HtmlPage, ProcessStatus, Tile, UnresolvedOperationRow, VERSION,
         asset_routes, format_millis, format_now, format_time, format_unix_seconds,
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     error::AuditAction,
-    models::encode,
+    models::encode_path_segment,
     outcomes::{
         AWAY,
         state::{GuardAdminState, GuardUnresolvedEntry, quarantine_text, store_unavailable_error},
@@ -157,7 +157,7 @@ pub(super) async fn operation_rows(seen: &GuardAdminState) -> Result<Vec<Unresol
 
 fn operation_row(open: GuardUnresolvedEntry) -> UnresolvedOperationRow {
     UnresolvedOperationRow {
-        link: encode(&open.reference),
+        link: encode_path_segment(&open.reference),
         reference: open.reference,
         request: match (open.method, open.target) {
             (Some(method), Some(target)) => format!("{method} {target}"),
@@ -186,7 +186,7 @@ async fn operation(
     let open = seen.unknown_outcomes().await.map_err(|refused| store_unavailable_error(&refused))?;
     let one =
         open.into_iter().find(|one| one.reference == reference).ok_or_else(|| not_open_error(&reference))?;
-    let page = OperationPage { one: operation_row(one), csrf: seen.csrf.as_str(), version: VERSION };
+    let page = ResolveOperationPage { one: operation_row(one), csrf: seen.csrf.as_str(), version: VERSION };
     Ok(HtmlPage(page).into_response())
 }
 

@@ -24,11 +24,11 @@ use super::{
     layout::{ErrorPage, FlashMessage, HtmlPage, UnresolvedOperationRow, VERSION, format_now},
     overview::operation_rows,
 };
-use crate::{models::encode, state::GatewayAdminState};
+use crate::{models::encode_path_segment, state::GatewayAdminState};
 
 #[derive(Template)]
 #[template(path = "key.html")]
-struct KeyPage<'a> {
+struct KeyDetailPage<'a> {
     key: String,
     /// The key as a segment of a path.
     link: String,
@@ -68,7 +68,7 @@ pub(super) struct KeySearchForm {
 
 /// The query about a key.
 #[derive(Deserialize)]
-pub(super) struct KeyPageQuery {
+pub(super) struct KeyDetailPageQuery {
     /// The `X-Request-Id` of an answer, or of a request that waits.
     #[serde(default)]
     request: String,
@@ -76,8 +76,8 @@ pub(super) struct KeyPageQuery {
 
 /// Redirects from the form to the page: a form cannot build a path.
 pub(super) async fn redirect_to_key(Query(KeySearchForm { key, request }): Query<KeySearchForm>) -> Redirect {
-    let key = encode(key.trim());
-    let request = encode(request.trim());
+    let key = encode_path_segment(key.trim());
+    let request = encode_path_segment(request.trim());
     match request.is_empty() {
         true => Redirect::to(&format!("/locks/{key}")),
         false => Redirect::to(&format!("/locks/{key}?request={request}")),
@@ -87,7 +87,7 @@ pub(super) async fn redirect_to_key(Query(KeySearchForm { key, request }): Query
 pub(super) async fn key_page(
     State(seen): State<GatewayAdminState>,
     Path(text): Path<String>,
-    Query(KeyPageQuery { request }): Query<KeyPageQuery>,
+    Query(KeyDetailPageQuery { request }): Query<KeyDetailPageQuery>,
     Query(after): Query<FlashMessage>,
 ) -> Result<Response, ErrorPage> {
     let forced = !seen.services_compare_tokens(&text)?;
@@ -97,13 +97,13 @@ pub(super) async fn key_page(
     let request = request.trim();
     let sentence = KeySummary::new(&known, &seen.name, request);
     let line = known.line.as_deref().unwrap_or_default();
-    let page = KeyPage {
+    let page = KeyDetailPage {
         link: known.link.clone(),
         gateway: &seen.name,
         at: format_now(),
         note: after.message_text(),
         opening: sentence.headline(),
-        yours: sentence.request_status(),
+        yours: sentence.describe_queried_request(),
         asked: request.to_owned(),
         holders: holders::holder_rows(&known, &seen.name),
         ends: holders::release_conditions(&known, &seen.name, &plan),
@@ -113,7 +113,7 @@ pub(super) async fn key_page(
         over: known.finished.iter().map(FinishedRequestRow::new).collect(),
         leases: known.leases.iter().map(LeaseRow::new).collect(),
         operations: in_doubt,
-        mark: related::watermark(&known, &plan),
+        mark: related::inferred_watermark_text(&known, &plan),
         elsewhere: related::peer_links(&known, &seen.name, request),
         breakable: line.iter().find(|node| node.holds).map(|node| node.node.clone()),
         key: known.display_name,

@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     config_dump::EffectiveConfig,
-    models::{self, encode},
+    models::{self, encode_path_segment},
     state::GatewayAdminState,
 };
 
@@ -132,7 +132,7 @@ impl OverviewPage {
     pub(super) async fn load(seen: &GatewayAdminState, note: Option<&'static str>) -> Self {
         let plan = seen.config.plan();
         let names = seen.key_redaction();
-        let survey = seen.keeper.list_locks(LockListFilter {
+        let survey = seen.locks.list_locks(LockListFilter {
             limit: 20 * ROWS,
             order: LockListOrder::Interest,
             ..LockListFilter::default()
@@ -141,12 +141,12 @@ impl OverviewPage {
         let counted = spawn_blocking(move || metrics.gather());
         let (waits, members, operations, counted) = tokio::join!(
             wait_rows(seen, &survey, names),
-            seen.keeper.members(),
+            seen.locks.members(),
             operation_rows(seen, &plan, None),
             counted
         );
         let counted = counted.expect("counting does not panic");
-        let sessions = seen.keeper.sessions();
+        let sessions = seen.locks.sessions();
         let safety = safety_counters(&counted);
         let (hot, hot_over) = hot_key_rows(seen);
         let points = seen.history.interval_percentiles();
@@ -286,7 +286,7 @@ fn tiles(
 
 /// Links to keys work only where keys are shown, or have a hash.
 fn key_link(key: &ResourceKey, names: KeyRedaction) -> Option<String> {
-    names.tells_keys_apart().then(|| format!("/locks/{}", encode(&names.display(key))))
+    names.tells_keys_apart().then(|| format!("/locks/{}", encode_path_segment(&names.display(key))))
 }
 
 async fn wait_rows(
@@ -297,7 +297,7 @@ async fn wait_rows(
     let wanted: Vec<_> = survey.locks.iter().filter(|lock| lock.waiting > 0).take(ROWS).collect();
     let queried = wanted.iter().filter(|lock| lock.why == Some(WaitReason::HeldElsewhere)).take(ASKED);
     let lines = join_all(queried.map(async |lock| {
-        (&lock.key, seen.keeper.queue_entries(&lock.key, seen.config.site(&lock.key)).await)
+        (&lock.key, seen.locks.queue_entries(&lock.key, seen.config.site(&lock.key)).await)
     }))
     .await;
     let line = |lock: &listing::ListedLock| {
@@ -354,7 +354,7 @@ fn hot_key_rows(seen: &GatewayAdminState) -> (Vec<HotKeyRow>, String) {
     let row = |key: models::HotKeyJson| HotKeyRow {
         share: (key.waited_ms / all.max(0.001) * 100.0).round() as u64,
         waited: format_millis(key.waited_ms as u64),
-        link: names.tells_keys_apart().then(|| format!("/locks/{}", encode(&key.key))),
+        link: names.tells_keys_apart().then(|| format!("/locks/{}", encode_path_segment(&key.key))),
         key: key.key,
         requests: key.requests,
         refused: key.refused,
@@ -423,7 +423,7 @@ fn member_rows(found: &[RegisteredGateway], ours: &str, fingerprint: u64) -> Vec
     let mut members: BTreeMap<&str, MemberRow> = BTreeMap::new();
     for one in found {
         let plan = one.plan.clone().unwrap_or_default();
-        let is_program = one.has_no_plan();
+        let is_program = one.is_lock_client();
         let member = members.entry(&one.gateway).or_insert_with(|| MemberRow {
             name: one.gateway.clone(),
             sessions: 0,
@@ -449,7 +449,7 @@ pub(super) async fn operation_rows(
     if !remembered.into_iter().any(|once| once.store == IdempotencyStore::ZooKeeper) {
         return None;
     }
-    let open = seen.keeper.unresolved_operations().await.map_err(|error| error.to_string());
+    let open = seen.locks.unresolved_operations().await.map_err(|error| error.to_string());
     let meant = |one: &&UnresolvedOperation| key.is_none_or(|key| one.record.keys.contains(key));
     Some(open.map(|open| open.iter().filter(meant).take(ROWS).map(|one| operation_row(one, names)).collect()))
 }

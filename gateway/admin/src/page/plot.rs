@@ -10,7 +10,7 @@ pub(super) struct Plot {
     pub(super) title: &'static str,
     pub(super) width: u32,
     pub(super) height: u32,
-    pub(super) grid: Vec<GridLine>,
+    pub(super) grid: Vec<PlotGridLine>,
     /// One list of points for each stretch without a gap.
     pub(super) half: Vec<String>,
     pub(super) most: Vec<String>,
@@ -18,7 +18,7 @@ pub(super) struct Plot {
     pub(super) said: String,
 }
 
-pub(super) struct GridLine {
+pub(super) struct PlotGridLine {
     pub(super) y: String,
     pub(super) label: &'static str,
 }
@@ -38,7 +38,7 @@ impl Plot {
     /// The newest last.
     pub(super) fn new(title: &'static str, points: &[Option<Percentiles>]) -> Self {
         let grid =
-            DECADES.map(|(seconds, label)| GridLine { y: format!("{:.1}", y_position(seconds)), label });
+            DECADES.map(|(seconds, label)| PlotGridLine { y: format!("{:.1}", y_position(seconds)), label });
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small constants")]
         let width = WIDTH as u32;
         let tall = HEIGHT as u32;

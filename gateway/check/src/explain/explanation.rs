@@ -24,12 +24,12 @@ pub struct RequestExplanation {
     /// The status of a response that the gateway gives by itself, and that is no refusal.
     pub answered: Option<u16>,
     /// `None` if no route matches the request.
-    pub policy: Option<EffectivePolicy>,
+    pub policy: Option<MatchedRouteConfig>,
 }
 
 /// All fields of the route and of its upstream, as `GET /api/v1/config` shows them.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct EffectivePolicy {
+pub struct MatchedRouteConfig {
     pub route: EffectiveRoute,
     pub upstream: EffectiveUpstream,
 }
@@ -65,6 +65,9 @@ pub struct LockExplanation {
     /// The most requests of one client that wait for or hold keys of the route.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_share: Option<usize>,
+    /// The client for which they are counted, as far as it was verified; absent if its address counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share_client: Option<String>,
     pub hold: HoldExplanation,
     /// `optional` or `required` for requests under the lease of a client. Absent if such requests are refused.
     #[serde(skip_serializing_if = "Option::is_none")]

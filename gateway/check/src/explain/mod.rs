@@ -22,15 +22,15 @@ use fencegate_http::{
     body::{Body, Reply},
     buffered::MemoryBudget,
     client_quota::ClientQuotas,
-    connection_info::ConnectionInfo,
+    connection_info::{ConnectionInfo, TlsInfo},
 };
 use fencegate_http_client::upstream::endpoint_set::UpstreamSet;
-use fencegate_metrics::{ProcessMetricFamilies, WorkerMetrics};
+use fencegate_metrics::{AllMetricFamilies, WorkerMetrics};
 use fencegate_policies::{
     permits::PermitCount,
     plan::{
-        CachedHoldLimits, EffectiveRoute, EffectiveUpstream, FenceRule, GatewayPlan, HoldPolicy,
-        IdempotencyStore, LargeBodyPolicy, LeasePolicy, LockMode, LockPlacement, PeerForwardPolicy, Route,
+        CachedHoldLimits, EffectiveRoute, EffectiveUpstream, FenceRule, GatewayPlan, IdempotencyStore,
+        LargeBodyPolicy, LeasePolicy, LockMode, LockPlacement, LockReusePolicy, PeerForwardPolicy, Route,
         ServingPlan, Upstream, format_duration,
     },
 };
@@ -43,10 +43,11 @@ use fencegate_proxy::{
     frontend::RawRequest,
     handler::Handler,
     pipeline::{self, PipelineParts},
-    plan_context::PlanContext,
+    plan_context::WorkerPlanContext,
     request_context::{RequestArrival, RequestContext},
     steps::{
-        client_limit::ClientConcurrencyLimit, fence, key::KeyedRequest, upgrade::OfferedUpgradeProtocols,
+        authenticate::AccessTokenSource, client_limit::ClientConcurrencyLimit, fence, key::KeyedRequest,
+        upgrade::OfferedUpgradeProtocols,
     },
     via::ViaName,
 };
@@ -57,7 +58,7 @@ use tokio_util::task::TaskTracker;
 
 pub use self::{
     explanation::{
-        EffectivePolicy, ExplainedKey, HoldExplanation, LockExplanation, OperationExplanation,
+        ExplainedKey, HoldExplanation, LockExplanation, MatchedRouteConfig, OperationExplanation,
         RefusalExplanation, RequestExplanation, UpstreamExplanation,
     },
     request_diff::ForwardedRequestDiff,
@@ -79,7 +80,9 @@ pub fn explain(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<Requ
         Err(refused) => return Ok(RequestExplanation { refused: Some(refused), ..base }),
     };
     let fields = request.headers().clone();
-    let (answer, context, keyed) = dry_run_request(gateway, request)?;
+    let peer = unconnected_peer(sample.client_name.clone());
+    let tokens = sample.access_token(&gateway.serving.jwt);
+    let (answer, context, keyed) = dry_run_request(gateway, request, peer, tokens)?;
     let serving = &gateway.serving;
     let route = context.route().map(|id| serving.routes.get(id));
     let upstream = keyed.as_ref().map(|keyed| keyed.upstream).or(route.map(|route| route.upstream));
@@ -117,16 +120,21 @@ impl Handler<KeyedRequest> for RecordingHandler {
 
 type DryRunResult = (Result<Reply, Refusal>, Rc<RequestContext>, Option<KeyedRequest>);
 
-fn dry_run_request(gateway: &GatewayPlan, request: Request<Body>) -> io::Result<DryRunResult> {
+fn dry_run_request(
+    gateway: &GatewayPlan,
+    request: Request<Body>,
+    peer: ConnectionInfo,
+    tokens: AccessTokenSource,
+) -> io::Result<DryRunResult> {
     let plan = Arc::new(gateway.serving.clone());
-    let all = ProcessMetricFamilies::for_gateway(gateway);
+    let all = AllMetricFamilies::for_gateway(gateway);
     let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
     let memory = plan.listener.limits.buffered.unwrap_or(usize::MAX);
     let budget = MemoryBudget::new(memory, all.buffered().clone());
     let process = ProcessContext::with_budget(Arc::new(MachineClock), all.clone(), budget);
-    let context = PlanContext {
+    let context = WorkerPlanContext {
         process,
-        config: ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints())),
+        config: ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints()), None),
         metrics,
         guards: Arc::new(GuardRegistry::new(Arc::default())),
         clients: ClientQuotas::default(),
@@ -136,15 +144,16 @@ fn dry_run_request(gateway: &GatewayPlan, request: Request<Body>) -> io::Result<
         plan: Rc::new(context),
         in_flight: ConcurrencyLimit::new(1),
         per_client: ClientConcurrencyLimit { shares: ClientQuotas::default(), most: None },
-        hop: ViaName::new(Guid::new(&SystemRandomness)),
-        callers: None,
+        via: ViaName::new(Guid::new(&SystemRandomness)),
+        tickets: None,
         leases: None,
-        pass: None,
+        tokens,
+        peer_secret: None,
     };
     let recorder = RecordingHandler::default();
     let steps = pipeline::routing_pipeline(parts, recorder.clone());
     let context = Rc::<RequestContext>::default();
-    let arrival = RequestArrival::from_peer(unconnected_peer());
+    let arrival = RequestArrival::from_peer(peer);
     let arrived = RawRequest { http: Box::new(request), context: context.clone(), arrival, entry: None };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let answer = runtime.block_on(steps.handle(arrived));
@@ -152,15 +161,19 @@ fn dry_run_request(gateway: &GatewayPlan, request: Request<Body>) -> io::Result<
     Ok((answer, context, keyed))
 }
 
-/// The caller of an explanation has no connection.
-fn unconnected_peer() -> ConnectionInfo {
+/// The caller of an explanation has no connection. With a name, the client has shown a certificate.
+fn unconnected_peer(client_name: Option<Arc<str>>) -> ConnectionInfo {
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    ConnectionInfo::new(local, local)
+    let peer = ConnectionInfo::new(local, local);
+    match client_name {
+        Some(_) => peer.with_tls(TlsInfo { server_name: None, client: None, client_name }),
+        None => peer,
+    }
 }
 
-fn effective_policy(serving: &ServingPlan, route: &Route) -> EffectivePolicy {
+fn effective_policy(serving: &ServingPlan, route: &Route) -> MatchedRouteConfig {
     let upstream = serving.upstream(route.upstream);
-    EffectivePolicy {
+    MatchedRouteConfig {
         route: EffectiveRoute::new(route, upstream.name.to_string()),
         upstream: EffectiveUpstream::new(upstream),
     }
@@ -169,9 +182,13 @@ fn effective_policy(serving: &ServingPlan, route: &Route) -> EffectivePolicy {
 fn upstream_info(upstream: &Upstream) -> UpstreamExplanation {
     UpstreamExplanation {
         name: upstream.name.to_string(),
-        endpoints: upstream.endpoints.iter().map(|endpoint| upstream.endpoint_url(endpoint)).collect(),
+        endpoints: upstream
+            .endpoints
+            .iter()
+            .map(|endpoint| upstream.endpoint_with_scheme(endpoint))
+            .collect(),
         fencing: upstream.fencing.as_str(),
-        delay: upstream.fencing.delay().map(format_duration),
+        delay: upstream.fencing.handover_delay().map(format_duration),
     }
 }
 
@@ -195,6 +212,7 @@ fn explain_lock(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<LockExpla
         locked_status: fence.locked_status,
         queue: fence.queue,
         client_share: fence.client_share,
+        share_client: fenced.share_client.as_deref().map(str::to_owned),
         hold: explain_hold(fence),
         lease: (fence.lease != LeasePolicy::Never).then(|| fence.lease.as_str()),
         forward: may_be_forwarded(gateway, keyed, fence).then_some("holder"),
@@ -220,8 +238,8 @@ fn may_be_forwarded(gateway: &GatewayPlan, keyed: &KeyedRequest, fence: &FenceRu
 
 fn explain_hold(fence: &FenceRule) -> HoldExplanation {
     match fence.hold {
-        HoldPolicy::Strict => HoldExplanation::Strict,
-        HoldPolicy::Cached(CachedHoldLimits { linger, max_local, max_hold, max_tenure }) => {
+        LockReusePolicy::Strict => HoldExplanation::Strict,
+        LockReusePolicy::Cached(CachedHoldLimits { linger, max_local, max_hold, max_tenure }) => {
             HoldExplanation::Cached {
                 linger: format_duration(linger),
                 max_local,

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use serde_json::Value;
 
-use super::explanation::{EffectivePolicy, HoldExplanation, LockExplanation, RequestExplanation};
+use super::explanation::{HoldExplanation, LockExplanation, MatchedRouteConfig, RequestExplanation};
 
 fn write_line(f: &mut Formatter<'_>, name: &str, value: impl Display) -> fmt::Result {
     writeln!(f, "  {name:<9} {value}")
@@ -66,7 +66,7 @@ impl Display for RequestExplanation {
 }
 
 /// As many fields on a line as fit, each with its value in force. A field without a value is left out.
-impl Display for EffectivePolicy {
+impl Display for MatchedRouteConfig {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         const WIDTH: usize = 100;
         let mut fields = Vec::new();
@@ -128,6 +128,9 @@ impl Display for LockExplanation {
         write_line(f, "queue", self.queue)?;
         if let Some(share) = self.client_share {
             write_line(f, "client_share", share)?;
+        }
+        if let Some(client) = &self.share_client {
+            write_line(f, "share_client", client)?;
         }
         match &self.hold {
             HoldExplanation::Strict => write_line(f, "hold", "strict")?,

@@ -24,6 +24,8 @@ impl ForwardedRequestDiff {
     pub(super) fn new(gateway: &GatewayPlan, keyed: KeyedRequest, given: &HeaderMap) -> Self {
         let mut fields = keyed.http.headers().clone();
         stamp_placeholder_token(gateway, &keyed, &mut fields);
+        let upstream = gateway.serving.upstream(keyed.upstream);
+        forward::write_identity_headers(&mut fields, keyed.identity.as_deref(), upstream);
         mask_volatile_fields(&mut fields);
         let target = keyed.http.uri().path_and_query().map_or("/", |target| target.as_str());
         let new = |name| fields.get_all(name).iter().ne(given.get_all(name));
@@ -65,9 +67,11 @@ fn stamp_placeholder_token(gateway: &GatewayPlan, keyed: &KeyedRequest, fields: 
     let number = token.number().to_string();
     for (name, value) in fields.iter_mut() {
         // A client's field of that name has been removed before.
-        if gateway.serving.fields.contains(name.as_str()) && value.as_bytes() == text.as_bytes() {
+        if gateway.serving.fields.is_reserved_header(name.as_str()) && value.as_bytes() == text.as_bytes() {
             *value = HeaderValue::from_static("<token>");
-        } else if gateway.serving.fields.contains(name.as_str()) && value.as_bytes() == number.as_bytes() {
+        } else if gateway.serving.fields.is_reserved_header(name.as_str())
+            && value.as_bytes() == number.as_bytes()
+        {
             *value = HeaderValue::from_static("<number>");
         }
     }

@@ -1,12 +1,21 @@
 //! The request to explain, as a client would send it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use fencegate_config::access_tokens::AccessTokenAuthenticator;
 use fencegate_http::body::Body;
-use fencegate_policies::plan::BindAddress;
+use fencegate_policies::{
+    key::ClaimValues,
+    plan::{BindAddress, JwtSettings},
+};
+use fencegate_proxy::steps::authenticate::AccessTokenSource;
+use fencegate_ticket::AccessToken;
 use hyper::{
     HeaderMap, Method, Request, StatusCode, Uri,
     header::{CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING},
 };
+use serde_json::{Map, Value};
 
 use super::explanation::RefusalExplanation;
 
@@ -17,6 +26,10 @@ pub struct SampleRequest {
     pub(super) target: String,
     fields: HeaderMap,
     body: Bytes,
+    /// The name in the certificate of the client.
+    pub(super) client_name: Option<Arc<str>>,
+    /// The claims of the token of the client, as text.
+    claims: Option<Arc<str>>,
 }
 
 /// The arguments do not describe a request.
@@ -26,6 +39,8 @@ pub enum ParseSampleRequestError {
     Line(String),
     #[error("`{0}` is no header field: write `'name: value'`")]
     Field(String),
+    #[error("`{0}` are no claims of a token: write `'{{\"sub\": \"till-7\"}}'`")]
+    Claims(String),
 }
 
 impl SampleRequest {
@@ -59,7 +74,39 @@ impl SampleRequest {
         if !body.is_empty() && !framed {
             headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
         }
-        Ok(Self { method: method.to_owned(), target: target.to_owned(), fields: headers, body })
+        let (method, target) = (method.to_owned(), target.to_owned());
+        Ok(Self { method, target, fields: headers, body, client_name: None, claims: None })
+    }
+
+    /// The client has shown a certificate with this name in it.
+    #[must_use]
+    pub fn with_client_name(self, name: Option<&str>) -> Self {
+        Self { client_name: name.map(Arc::from), ..self }
+    }
+
+    /// The client has sent a bearer token with these claims, a JSON object, and the gateway has verified it.
+    ///
+    /// # Errors
+    /// The text is no such object.
+    pub fn with_claims(self, claims: Option<&str>) -> Result<Self, ParseSampleRequestError> {
+        let is_object = |text: &&str| serde_json::from_str::<Map<String, Value>>(text).is_ok();
+        if let Some(bad) = claims.filter(|text| !is_object(text)) {
+            return Err(ParseSampleRequestError::Claims(bad.to_owned()));
+        }
+        Ok(Self { claims: claims.map(Arc::from), ..self })
+    }
+
+    /// The token of the request: that of the sample, or a real one in its fields, if the keys of its issuer are in a file.
+    /// Nothing is fetched.
+    pub(super) fn access_token(&self, jwt: &JwtSettings) -> AccessTokenSource {
+        let Some(claims) = &self.claims else {
+            // A file that cannot be used is reported by `check --online`.
+            let opened = AccessTokenAuthenticator::open_unfetched(jwt).ok().flatten();
+            return AccessTokenSource::Verified(opened);
+        };
+        // Claims that are ambiguous have no values; a gateway would refuse the token.
+        let claims = ClaimValues::parse(claims.as_bytes(), &jwt.claims).unwrap_or_default();
+        AccessTokenSource::Sample(Arc::new(AccessToken::for_display(claims)))
     }
 
     /// The request as the HTTP library would deliver it, or its refusal.

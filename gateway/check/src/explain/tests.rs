@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use fencegate_policies::{file, schema::PolicyFields};
+use fencegate_policies::{file, schema::PolicySchema};
 
 use super::{RequestExplanation, SampleRequest, explain};
 
@@ -40,6 +40,7 @@ fn explanation_shows_every_route_and_upstream_field() {
         (&delayed, "GET /e/1", ""),
         (&delayed, "GET /f/1", ""),
         (&delayed, "GET /permits/1", ""),
+        (&delayed, "GET /j/1", ""),
         (&delayed, "GET /chat", ""),
         (&delayed, "POST /members", r#"{"kind": "refund", "id": 7}"#),
         (&delayed, "POST /graphql", r#"{"query": "{ order { total } }"}"#),
@@ -51,7 +52,7 @@ fn explanation_shows_every_route_and_upstream_field() {
         let text = explanation.to_string();
         assert!(text.contains("route.name ") && text.contains("upstream.dns.refresh 30s"), "{text}");
     }
-    let table = PolicyFields::for_gateway();
+    let table = PolicySchema::for_gateway();
     let missing = |part: &str| {
         table.names_below(&[part]).into_iter().filter(|name| !shown.contains(*name)).collect::<Vec<_>>()
     };
@@ -67,5 +68,43 @@ fn collect_names(document: &serde_json::Value, names: &mut BTreeSet<String>) {
         }
         serde_json::Value::Array(values) => values.iter().for_each(|value| collect_names(value, names)),
         _ => {}
+    }
+}
+
+/// The identity of a sample client is checked by the rules of its route, and stands in keys and in the fields for the
+/// service, in the place of what the client has written there.
+#[test]
+fn identity_of_sample_is_explained() {
+    let plan = file::load(COMPLETE).plan.expect("a sound policy");
+    let explained = |name: Option<&str>, claims: Option<&str>| {
+        let fields = ["X-Client-Name: root", "x_user: root"].map(str::to_owned);
+        let sample = SampleRequest::new("GET /j/7", "pay.example", &fields, Bytes::new()).expect("a request");
+        let sample = sample.with_client_name(name).with_claims(claims).expect("an object");
+        explain(&plan, &sample).expect("a runtime")
+    };
+    let till = Some("spiffe://shop.example/till 7");
+    let paying = Some(r#"{"iss": "https://login.example", "sub": "till 7", "scope": "read pay"}"#);
+    let served = explained(till, paying);
+    let lock = served.lock.expect("a lock");
+    assert_eq!(lock.keys[0].key, "j/spiffe%3A%2F%2Fshop.example%2Ftill%207/7");
+    assert_eq!(lock.share_client.as_deref(), Some("spiffe%3A%2F%2Fshop.example%2Ftill%207"));
+    let sent = served.sent.expect("it is sent");
+    for (name, value) in [
+        ("x-client-name", "spiffe://shop.example/till 7"),
+        ("x-user", "till%207"),
+        ("x-issuer", "https://login.example"),
+    ] {
+        assert!(sent.added.contains(&(name.to_owned(), value.to_owned())), "{name}: {:?}", sent.added);
+    }
+    assert_eq!(sent.removed, ["x_user"]);
+    let reading = Some(r#"{"iss": "https://login.example", "scope": "read"}"#);
+    for (name, claims, reason, status) in [
+        (till, None, "bearer-missing", 401),
+        (None, paying, "certificate-required", 403),
+        (till, reading, "access-denied", 403),
+        (Some("spiffe://shop.example.evil/a"), paying, "access-denied", 403),
+    ] {
+        let refused = explained(name, claims).refused.expect("refused");
+        assert_eq!((refused.reason, refused.status), (Some(reason), status));
     }
 }

@@ -22,7 +22,7 @@ impl PipelineEntryCounter {
         PipelineEntryGuard(self.clone())
     }
 
-    pub async fn wait_empty(&self) {
+    pub async fn wait_no_entering_requests(&self) {
         while self.requests.get() > 0 {
             self.none.notified().await;
         }

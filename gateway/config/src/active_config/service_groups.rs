@@ -12,24 +12,24 @@ use super::key_generation::{KeyRulesGeneration, dedup_generations};
 
 /// The service of an upstream, as its name and endpoints identify it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct UpstreamIdentity {
+pub(super) struct ServiceIdentity {
     name: Arc<str>,
     endpoints: Vec<CanonicalAddress>,
 }
 
 /// An upstream, and the present key generation of its service.
 #[derive(Debug, Clone)]
-pub(super) struct TrackedUpstream {
-    location: UpstreamIdentity,
+pub(super) struct UpstreamKeyRules {
+    location: ServiceIdentity,
     pub(super) generation: Arc<KeyRulesGeneration>,
 }
 
 /// Upstreams that may be one service.
 #[derive(Default)]
-pub(super) struct ServiceGroup<'e> {
-    pub(super) before: Vec<&'e TrackedUpstream>,
+pub(super) struct ServiceGroupChange<'e> {
+    pub(super) before: Vec<&'e UpstreamKeyRules>,
     /// With their numbers in the new plan.
-    pub(super) after: Vec<(usize, UpstreamIdentity)>,
+    pub(super) after: Vec<(usize, ServiceIdentity)>,
     pub(super) keys: KeyRulesChange,
 }
 
@@ -44,18 +44,18 @@ pub(super) enum KeyRulesChange {
     Moved,
 }
 
-impl UpstreamIdentity {
-    pub(super) fn with_generation(self, term: Arc<KeyRulesGeneration>) -> TrackedUpstream {
-        TrackedUpstream { location: self, generation: term }
+impl ServiceIdentity {
+    pub(super) fn with_generation(self, term: Arc<KeyRulesGeneration>) -> UpstreamKeyRules {
+        UpstreamKeyRules { location: self, generation: term }
     }
 }
 
-impl ServiceGroup<'_> {
+impl ServiceGroupChange<'_> {
     /// Former upstreams with a name or an endpoint that no upstream of the new plan has.
-    pub(super) fn removed_upstreams(&self) -> Vec<UpstreamIdentity> {
+    pub(super) fn removed_upstreams(&self) -> Vec<ServiceIdentity> {
         let mut names = HashSet::new();
         let mut endpoints = HashSet::new();
-        let mut adds = |place: &UpstreamIdentity| {
+        let mut adds = |place: &ServiceIdentity| {
             let name = names.insert(place.name.clone());
             place.endpoints.iter().fold(name, |adds, spot| endpoints.insert(spot.clone()) | adds)
         };
@@ -72,22 +72,22 @@ impl ServiceGroup<'_> {
 }
 
 /// The upstreams of a plan, in the order of their numbers.
-pub(super) fn upstream_identities(plan: &ServingPlan) -> impl Iterator<Item = UpstreamIdentity> {
+pub(super) fn upstream_identities(plan: &ServingPlan) -> impl Iterator<Item = ServiceIdentity> {
     // An `CanonicalAddress` is equal for any spelling of an address: `localhost:80` and `127.0.0.1:80` are one service.
     let spots =
         |of: &Upstream| of.endpoints.iter().map(|endpoint| CanonicalAddress::parse(endpoint)).collect();
-    plan.upstreams.iter().map(move |of| UpstreamIdentity { name: of.name.clone(), endpoints: spots(of) })
+    plan.upstreams.iter().map(move |of| ServiceIdentity { name: of.name.clone(), endpoints: spots(of) })
 }
 
 /// Groups all upstreams that are still known and all of `plan`. Two are in one group if they share a name, an
 /// endpoint or a key generation, or may have taken requests from each other.
 pub(super) fn group_services<'e>(
     old: &ServingPlan,
-    before: Vec<&'e TrackedUpstream>,
+    before: Vec<&'e UpstreamKeyRules>,
     plan: &ServingPlan,
     rekeyed: &[String],
-) -> Vec<ServiceGroup<'e>> {
-    let after: Vec<UpstreamIdentity> = upstream_identities(plan).collect();
+) -> Vec<ServiceGroupChange<'e>> {
+    let after: Vec<ServiceIdentity> = upstream_identities(plan).collect();
     let begin = before.len();
     let mut kin = DisjointSet::new(begin + after.len());
     let mut names = HashMap::new();
@@ -109,7 +109,7 @@ pub(super) fn group_services<'e>(
         .collect();
     touched.windows(2).for_each(|two| kin.merge(two[0], two[1]));
 
-    let mut groups: HashMap<usize, ServiceGroup> = HashMap::new();
+    let mut groups: HashMap<usize, ServiceGroupChange> = HashMap::new();
     for (at, known) in before.into_iter().enumerate() {
         groups.entry(kin.find_root(at)).or_default().before.push(known);
     }

@@ -2,7 +2,7 @@
 
 mod services;
 
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_policies::file::load;
 use futures_util::FutureExt;
 
@@ -25,13 +25,13 @@ fn build_plan(changes: &[(&str, &str)]) -> (Arc<ServingPlan>, Arc<UpstreamSet>) 
     }
     let gateway = load(&text).plan.expect("sound");
     let plan = Arc::new(gateway.serving.clone());
-    let fleets = UpstreamSet::for_display(&plan, ProcessMetricFamilies::for_gateway(&gateway).endpoints());
+    let fleets = UpstreamSet::for_display(&plan, AllMetricFamilies::for_gateway(&gateway).endpoints());
     (plan, fleets)
 }
 
 fn first_config() -> Arc<ActiveConfig> {
     let (plan, fleets) = build_plan(&[]);
-    ActiveConfig::initial(plan, fleets)
+    ActiveConfig::initial(plan, fleets, None)
 }
 
 fn successor_config(
@@ -41,7 +41,7 @@ fn successor_config(
 ) -> (Arc<ActiveConfig>, Vec<PendingKeyRulesGeneration>) {
     let (plan, fleets) = build_plan(changes);
     let rekeyed: Vec<String> = rekeyed.iter().map(|name| (*name).to_owned()).collect();
-    ActiveConfig::successor(old, plan, fleets, &rekeyed)
+    ActiveConfig::successor(old, plan, fleets, None, &rekeyed)
 }
 
 /// Opens the key generations that are due, as the process does, and counts them.
@@ -61,17 +61,17 @@ const KEY: (&str, &str) = ("\"order/{path.id}\"", "\"pay/{path.id}\"");
 #[test]
 fn rekeyed_service_waits_for_old_requests() {
     let first = first_config();
-    assert!(first.is_open(A));
+    assert!(first.is_generation_open(A));
     let pay = first.track_request(A);
     let book = first.track_request(B);
     let (second, mut openings) = successor_config(&first, &[KEY], &["pay"]);
-    assert_eq!((second.is_open(A), second.is_open(B)), (false, true));
+    assert_eq!((second.is_generation_open(A), second.is_generation_open(B)), (false, true));
     assert_eq!(open_due_generations(&mut openings), 0, "an old request still runs");
     drop(book);
     assert_eq!(open_due_generations(&mut openings), 0, "and it is not this one");
     drop(pay);
     assert_eq!(open_due_generations(&mut openings), 1);
-    assert!(second.is_open(A));
+    assert!(second.is_generation_open(A));
 }
 
 /// After a second key change a service opens only when the requests of both earlier generations have ended.
@@ -85,9 +85,12 @@ fn second_key_change_waits_for_both() {
     assert_eq!(open_due_generations(&mut openings), 0, "nobody runs under the second, but under the first");
     let waits = second.track_request(A);
     drop(oldest);
-    assert_eq!((open_due_generations(&mut openings), second.is_open(A), third.is_open(A)), (1, true, false));
+    assert_eq!(
+        (open_due_generations(&mut openings), second.is_generation_open(A), third.is_generation_open(A)),
+        (1, true, false)
+    );
     drop(waits);
-    assert_eq!((open_due_generations(&mut openings), third.is_open(A)), (1, true));
+    assert_eq!((open_due_generations(&mut openings), third.is_generation_open(A)), (1, true));
 }
 
 /// A change that moves no key of a service keeps it closed while an earlier key change still waits.
@@ -101,11 +104,11 @@ fn unrelated_change_inherits_pending_wait() {
     let (fourth, also) = successor_config(&third, &[KEY, ("book/{path.id}", "page/{path.id}")], &["book"]);
     openings.extend(more.into_iter().chain(also));
     assert_eq!(open_due_generations(&mut openings), 1, "that of the other service");
-    assert_eq!([&second, &third, &fourth].map(|config| config.is_open(A)), [false; 3]);
-    assert!(fourth.is_open(B));
+    assert_eq!([&second, &third, &fourth].map(|config| config.is_generation_open(A)), [false; 3]);
+    assert!(fourth.is_generation_open(B));
     drop(oldest);
     assert_eq!(open_due_generations(&mut openings), 1);
-    assert_eq!([&second, &third, &fourth].map(|config| config.is_open(A)), [true; 3]);
+    assert_eq!([&second, &third, &fourth].map(|config| config.is_generation_open(A)), [true; 3]);
 }
 
 /// A key change also waits for requests that began before an earlier change that moved no key.
@@ -114,11 +117,11 @@ fn unrelated_change_keeps_tracking_old_requests() {
     let first = first_config();
     let oldest = first.track_request(A);
     let (second, none) = successor_config(&first, &[("http://b:80", "http://c:80")], &[]);
-    assert!(none.is_empty() && second.is_open(A));
+    assert!(none.is_empty() && second.is_generation_open(A));
     let (third, mut openings) = successor_config(&second, &[KEY], &["pay"]);
-    assert_eq!((open_due_generations(&mut openings), third.is_open(A)), (0, false));
+    assert_eq!((open_due_generations(&mut openings), third.is_generation_open(A)), (0, false));
     drop(oldest);
-    assert_eq!((open_due_generations(&mut openings), third.is_open(A)), (1, true));
+    assert_eq!((open_due_generations(&mut openings), third.is_generation_open(A)), (1, true));
 }
 
 /// The route of a renamed upstream, even with another endpoint, waits for requests that began under the old upstream
@@ -132,11 +135,11 @@ fn renamed_upstream_waits_for_old_requests() {
         let oldest = first.track_request(A);
         let (second, mut openings) = successor_config(&first, changes, &["pay"]);
         assert_eq!(
-            (open_due_generations(&mut openings), second.is_open(A), second.is_open(B)),
+            (open_due_generations(&mut openings), second.is_generation_open(A), second.is_generation_open(B)),
             (0, false, true)
         );
         drop(oldest);
-        assert_eq!((open_due_generations(&mut openings), second.is_open(A)), (1, true));
+        assert_eq!((open_due_generations(&mut openings), second.is_generation_open(A)), (1, true));
     }
 }
 
@@ -148,14 +151,14 @@ fn upstreams_sharing_host_wait_together() {
     for shared in ["http://b:80\", \"http://a:80\"", "http://b:80\", \"http://a:443\""] {
         let shared = [("http://b:80\"", shared)];
         let (plan, fleets) = build_plan(&shared);
-        let first = ActiveConfig::initial(plan, fleets);
+        let first = ActiveConfig::initial(plan, fleets, None);
         let book = first.track_request(B);
         let (second, mut openings) = successor_config(&first, &[shared[0], KEY], &["pay"]);
-        assert_eq!((second.is_open(A), second.is_open(B)), (false, false));
+        assert_eq!((second.is_generation_open(A), second.is_generation_open(B)), (false, false));
         assert_eq!(open_due_generations(&mut openings), 0);
         drop(book);
         assert_eq!(
-            (open_due_generations(&mut openings), second.is_open(A), second.is_open(B)),
+            (open_due_generations(&mut openings), second.is_generation_open(A), second.is_generation_open(B)),
             (1, true, true)
         );
     }
@@ -171,9 +174,9 @@ fn returning_service_waits_for_old_requests() {
     assert_eq!(open_due_generations(&mut openings), 0);
     let (third, more) = successor_config(&second, &[KEY], &["pay"]);
     openings.extend(more);
-    assert_eq!((open_due_generations(&mut openings), third.is_open(A)), (0, false));
+    assert_eq!((open_due_generations(&mut openings), third.is_generation_open(A)), (0, false));
     drop(oldest);
-    assert_eq!((open_due_generations(&mut openings), third.is_open(A)), (1, true));
+    assert_eq!((open_due_generations(&mut openings), third.is_generation_open(A)), (1, true));
 }
 
 /// A service whose endpoints change while its keys stay remains open, in the same key generation.
@@ -182,7 +185,7 @@ fn endpoint_change_keeps_generation() {
     let first = first_config();
     let _oldest = first.track_request(A);
     let (second, openings) = successor_config(&first, &[("http://a:80", "http://a:81")], &[]);
-    assert!(openings.is_empty() && second.is_open(A));
+    assert!(openings.is_empty() && second.is_generation_open(A));
     assert!(Arc::ptr_eq(&first.upstreams[0].generation, &second.upstreams[0].generation));
 }
 
@@ -213,11 +216,14 @@ fn route_returning_at_other_service_waits() {
     openings.extend(more);
     let (fourth, more) = successor_config(&third, &CHARGE, &["charge"]);
     openings.extend(more);
-    assert_eq!((open_due_generations(&mut openings), fourth.is_open(A), fourth.is_open(B)), (0, false, true));
+    assert_eq!(
+        (open_due_generations(&mut openings), fourth.is_generation_open(A), fourth.is_generation_open(B)),
+        (0, false, true)
+    );
     drop(oldest);
-    assert_eq!((open_due_generations(&mut openings), fourth.is_open(A)), (1, true));
+    assert_eq!((open_due_generations(&mut openings), fourth.is_generation_open(A)), (1, true));
     let (fifth, _) = successor_config(&fourth, &CHARGE, &[]);
-    assert!(fifth.is_open(A) && fifth.moved_generations.is_empty(), "what is over is forgotten");
+    assert!(fifth.is_generation_open(A) && fifth.moved_generations.is_empty(), "what is over is forgotten");
 }
 
 /// A route that takes over requests that another route gave up some reloads earlier waits for the requests from
@@ -234,9 +240,15 @@ fn later_takeover_waits_for_former_route() {
     let widened = ("path: \"/book/{id}\"", "path: \"/{what}/{id}\"");
     let (third, more) = successor_config(&second, &[narrowed, widened], &["book"]);
     openings.extend(more);
-    assert_eq!((open_due_generations(&mut openings), third.is_open(A), third.is_open(B)), (0, false, false));
+    assert_eq!(
+        (open_due_generations(&mut openings), third.is_generation_open(A), third.is_generation_open(B)),
+        (0, false, false)
+    );
     drop(oldest);
-    assert_eq!((open_due_generations(&mut openings), third.is_open(A), third.is_open(B)), (2, true, true));
+    assert_eq!(
+        (open_due_generations(&mut openings), third.is_generation_open(A), third.is_generation_open(B)),
+        (2, true, true)
+    );
     drop(newer);
 }
 
@@ -247,15 +259,18 @@ fn newly_fenced_route_waits_for_predecessor() {
     let unfenced = ("fence: {key: \"book/{path.id}\"}", "fence: none");
     let rest = ("path: \"/book/{id}\"", "path: \"/{what}/{id}\"");
     let (plan, fleets) = build_plan(&[unfenced, rest]);
-    let first = ActiveConfig::initial(plan, fleets);
+    let first = ActiveConfig::initial(plan, fleets, None);
     let oldest = first.track_request(A);
     let without = [&WITHOUT_PAY[1..], &[unfenced, rest]].concat();
     let (second, mut openings) = successor_config(&first, &without, &["pay"]);
     let (third, more) = successor_config(&second, &[&WITHOUT_PAY[1..], &[rest]].concat(), &["book"]);
     openings.extend(more);
-    assert_eq!((open_due_generations(&mut openings), third.is_open(B)), (0, false));
+    assert_eq!((open_due_generations(&mut openings), third.is_generation_open(B)), (0, false));
     drop(oldest);
-    assert_eq!((open_due_generations(&mut openings), third.is_open(A), third.is_open(B)), (2, true, true));
+    assert_eq!(
+        (open_due_generations(&mut openings), third.is_generation_open(A), third.is_generation_open(B)),
+        (2, true, true)
+    );
 }
 
 /// A route that takes over requests waits for a former route that stopped to fence them before it was removed.
@@ -267,9 +282,12 @@ fn unfenced_then_removed_route_delays_successor() {
     let (second, mut openings) = successor_config(&first, &[unfenced], &["pay"]);
     let (third, more) = successor_config(&second, &CHARGE, &["charge"]);
     openings.extend(more);
-    assert_eq!((open_due_generations(&mut openings), third.is_open(A), third.is_open(B)), (0, false, true));
+    assert_eq!(
+        (open_due_generations(&mut openings), third.is_generation_open(A), third.is_generation_open(B)),
+        (0, false, true)
+    );
     drop(oldest);
-    assert_eq!((open_due_generations(&mut openings), third.is_open(A)), (2, true));
+    assert_eq!((open_due_generations(&mut openings), third.is_generation_open(A)), (2, true));
 }
 
 /// A route that keeps its own requests under a new key does not wait for the requests of a removed route.
@@ -281,7 +299,7 @@ fn rekeyed_route_ignores_removed_route() {
     let changed = [WITHOUT_PAY[0], WITHOUT_PAY[1], ("book/{path.id}", "page/{path.id}")];
     let (third, mut openings) = successor_config(&second, &changed, &["book"]);
     assert_eq!(
-        (open_due_generations(&mut openings), third.is_open(A)),
+        (open_due_generations(&mut openings), third.is_generation_open(A)),
         (1, true),
         "the first of this plan is `b`"
     );
@@ -303,18 +321,22 @@ fn service_removed_alongside_rekey_is_tracked() {
     // One reload changes the keys of the route that stays, and removes the other route.
     let (second, mut openings) =
         successor_config(&first, &[KEY, WITHOUT_BOOK[0], WITHOUT_BOOK[1]], &["pay", "book"]);
-    assert_eq!((open_due_generations(&mut openings), second.is_open(A)), (0, false));
+    assert_eq!((open_due_generations(&mut openings), second.is_generation_open(A)), (0, false));
     let (third, more) = successor_config(&second, &[KEY, ("book/{path.id}", "page/{path.id}")], &["book"]);
     openings.extend(more);
     assert_eq!(
-        (open_due_generations(&mut openings), third.is_open(B)),
+        (open_due_generations(&mut openings), third.is_generation_open(B)),
         (0, false),
         "one still runs under the key before"
     );
     drop(oldest);
     // The end of the first key generation lets the second one open.
     assert_eq!(
-        (open_due_generations(&mut openings), open_due_generations(&mut openings), third.is_open(B)),
+        (
+            open_due_generations(&mut openings),
+            open_due_generations(&mut openings),
+            third.is_generation_open(B)
+        ),
         (1, 1, true)
     );
 }
@@ -326,12 +348,12 @@ fn endpoint_takeover_waits_for_former_upstream() {
     let oldest = first.track_request(A);
     let moved = ("http://a:80", "http://a:81");
     let (second, none) = successor_config(&first, &[moved], &[]);
-    assert!(none.is_empty() && second.is_open(A));
+    assert!(none.is_empty() && second.is_generation_open(A));
     let taken = [moved, ("http://b:80", "http://a:80"), ("book/{path.id}", "pay/{path.id}")];
     let (third, mut openings) = successor_config(&second, &taken, &["book"]);
-    assert_eq!((open_due_generations(&mut openings), third.is_open(B)), (0, false));
+    assert_eq!((open_due_generations(&mut openings), third.is_generation_open(B)), (0, false));
     drop(oldest);
-    assert_eq!((open_due_generations(&mut openings), third.is_open(B)), (1, true));
+    assert_eq!((open_due_generations(&mut openings), third.is_generation_open(B)), (1, true));
 }
 
 /// A request that a worker begins by the old plan, after a reload has removed its service, delays a later key change.
@@ -344,9 +366,9 @@ fn request_on_lagging_worker_is_tracked() {
     let late = first.track_request(B);
     let (third, more) = successor_config(&second, &[("book/{path.id}", "page/{path.id}")], &["book"]);
     openings.extend(more);
-    assert_eq!((open_due_generations(&mut openings), third.is_open(B)), (0, false));
+    assert_eq!((open_due_generations(&mut openings), third.is_generation_open(B)), (0, false));
     drop(late);
-    assert_eq!((open_due_generations(&mut openings), third.is_open(B)), (1, true));
+    assert_eq!((open_due_generations(&mut openings), third.is_generation_open(B)), (1, true));
 }
 
 /// A removed service is kept once, however often plans alternate, and is forgotten when its requests have ended.

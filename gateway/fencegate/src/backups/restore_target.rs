@@ -24,11 +24,11 @@ pub struct RestoreTarget {
     /// The old store, locked as a guard locks it.
     existing: Option<File>,
     /// The progress of the old store.
-    known: Option<ReplacedStoreProgress>,
+    known: Option<ReplacedStoreHeader>,
 }
 
 /// The progress of a store, if it can still be read.
-struct ReplacedStoreProgress {
+struct ReplacedStoreHeader {
     path: PathBuf,
     header: BackupHeader,
 }
@@ -116,7 +116,7 @@ impl RestoreTarget {
     /// Raises the settings of the new store to those of the old store. The new store admits nothing that the old one
     /// has admitted, and stays closed at least as long as a guard that starts on the old one.
     fn merge_known_limits(&self, restored: &RestoreOptions) -> Result<RestoreOptions, RestoreBackupError> {
-        let Some(ReplacedStoreProgress { path, header }) = &self.known else { return Ok(restored.clone()) };
+        let Some(ReplacedStoreHeader { path, header }) = &self.known else { return Ok(restored.clone()) };
         let floor = restored.floor;
         let highest = header.highest;
         if floor < highest {
@@ -187,17 +187,17 @@ pub struct RestoredStore {
 }
 
 /// Locks a store that no process uses, and reads its progress. No process can open it until the file is released.
-fn lock_existing(path: &Path) -> Result<(File, Option<ReplacedStoreProgress>), RestoreBackupError> {
+fn lock_existing(path: &Path) -> Result<(File, Option<ReplacedStoreHeader>), RestoreBackupError> {
     let file = OpenOptions::new().read(true).write(true).open(path);
     let file = file.map_err(|source| RestoreBackupError::io(path, source))?;
-    let known = read_existing(path)?;
+    let known = try_read_progress(path)?;
     lock_file(&file, path)?;
     check_same_file(&file, path)?;
     Ok((file, known))
 }
 
 /// `None` for a damaged store: nothing can be read from it, and that is no reason to keep it.
-fn read_existing(path: &Path) -> Result<Option<ReplacedStoreProgress>, RestoreBackupError> {
+fn try_read_progress(path: &Path) -> Result<Option<ReplacedStoreHeader>, RestoreBackupError> {
     let header = match RedbStore::open(path).and_then(|store| store.backup_header()) {
         Ok(header) => Some(header),
         Err(StoreError::InUse { path }) => return Err(RestoreBackupError::InUse { path }),
@@ -208,7 +208,7 @@ fn read_existing(path: &Path) -> Result<Option<ReplacedStoreProgress>, RestoreBa
         Err(StoreError::Backup { .. }) => verify_backup(path).ok(),
         Err(StoreError::Exists { .. } | StoreError::Unreadable { .. } | StoreError::Failed(_)) => None,
     };
-    Ok(header.map(|header| ReplacedStoreProgress { path: path.to_owned(), header }))
+    Ok(header.map(|header| ReplacedStoreHeader { path: path.to_owned(), header }))
 }
 
 /// Locks the file of a store that no process uses. Until the lock is released no process can open the store.

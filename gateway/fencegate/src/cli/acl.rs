@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use fencegate_policies::plan;
-use fencegate_process::command_hint::{self, HintedProcessKind};
+use fencegate_process::command_hint::{self, CommandHintTarget};
 use fencegate_zookeeper::session::{
     acl_audit::audit_acls,
     apply_acl::{AclApplyReport, apply_acl},
@@ -72,7 +72,7 @@ fn show(policy: &plan::ZooKeeperSettings) -> Result<String, AclCommandError> {
         let found = audit_acls(link, root, &meant).await;
         let found = found.map_err(|source| AclCommandError::Look { root: root.to_owned(), source })?;
         if found.count > 0 {
-            let set = command_hint::command_line(HintedProcessKind::Gateway, "acl set");
+            let set = command_hint::command_line(CommandHintTarget::Gateway, "acl set");
             return Err(AclCommandError::OpenNodes(format!("{}\nTo close them: `{set}`", found.summary())));
         }
         let bound = if found.unfinished { ", the first ones of more," } else { "" };

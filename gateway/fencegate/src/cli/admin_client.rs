@@ -11,12 +11,12 @@ use std::{
 
 use clap::Args;
 use fencegate_http_client::{
-    json_client::{JsonClient, JsonClientError, JsonResponse, StreamedResponse},
-    upstream::tls::UpstreamTls,
+    json_client::{JsonClient, JsonClientError, JsonClientResponse, StreamedResponse},
+    upstream::tls::UpstreamTlsConnector,
 };
 use fencegate_policies::plan;
-pub(super) use fencegate_process::command_hint::HintedProcessKind;
-use fencegate_process::{client_tls::ClientTlsError, command_hint, display};
+pub(super) use fencegate_process::command_hint::CommandHintTarget;
+use fencegate_process::{client_tls::TlsClientConfigError, command_hint, display};
 use fencegate_ticket::{KeyFileError, read_secret};
 use hyper::StatusCode;
 use serde::de::DeserializeOwned;
@@ -26,7 +26,7 @@ use tokio::task::LocalSet;
 use super::{
     config::{self, AdminTargetSource},
     policy,
-    registration::GatewayRegistration,
+    registration::GatewayHeartbeatLookup,
 };
 
 /// The process to ask, and the credentials to show it.
@@ -71,7 +71,7 @@ pub(super) struct AdminTarget {
     tls: Option<plan::ClientTls>,
     pub(super) timeout: Option<Duration>,
     /// Where the process is registered; known only of a gateway, and by its file.
-    registration: Option<GatewayRegistration>,
+    registration: Option<GatewayHeartbeatLookup>,
 }
 
 /// The reason for which the verb failed.
@@ -96,7 +96,7 @@ pub(super) enum AdminClientError {
     )]
     AccessDenied { admin: String, said: String },
     #[error("speak TLS with {admin}")]
-    Tls { admin: String, source: ClientTlsError },
+    Tls { admin: String, source: TlsClientConfigError },
     #[error("{said}")]
     NotFound { said: String },
     /// `reason` is the word that programs read.
@@ -107,9 +107,9 @@ pub(super) enum AdminClientError {
 }
 
 impl AdminTargetArgs {
-    pub(super) fn resolve(&self, of: HintedProcessKind) -> Result<AdminTarget, ExitCode> {
+    pub(super) fn resolve(&self, of: CommandHintTarget) -> Result<AdminTarget, ExitCode> {
         let client = self.certificate_file.clone().zip(self.key_file.clone());
-        let client = client.map(|(chain, key)| plan::ClientCertificate { chain, key });
+        let client = client.map(|(chain, key)| plan::ClientCertificateFiles { chain, key });
         let tls = plan::ClientTls { ca_file: self.ca_file.clone(), server_name: None, client };
         command_hint::set_command_arguments(of, self.to_args());
         let (url, guessed) = match config::resolve_target(self.admin.as_deref(), self.policy.as_deref(), of) {
@@ -133,16 +133,16 @@ impl AdminTargetArgs {
     fn resolve_from_file(
         &self,
         file: &Path,
-        of: HintedProcessKind,
+        of: CommandHintTarget,
         tls: plan::ClientTls,
     ) -> Result<AdminTarget, ExitCode> {
         let (admin, registration) = match of {
-            HintedProcessKind::Gateway => {
+            CommandHintTarget::Gateway => {
                 let gateway = policy::read_gateway_quietly(file)?;
-                let registration = GatewayRegistration::new(&gateway);
+                let registration = GatewayHeartbeatLookup::new(&gateway);
                 (gateway.serving.admin, Some(registration))
             }
-            HintedProcessKind::Guard => (policy::read_guard_quietly(file)?.serving.admin, None),
+            CommandHintTarget::Guard => (policy::read_guard_quietly(file)?.serving.admin, None),
         };
         Ok(AdminTarget {
             admin: connect_address(admin.address).to_string(),
@@ -206,7 +206,7 @@ pub(super) struct AdminClient {
     client: JsonClient,
     what: &'static str,
     timeout: Option<Duration>,
-    registration: Option<GatewayRegistration>,
+    registration: Option<GatewayHeartbeatLookup>,
 }
 
 /// The time limit for an answer that changes nothing.
@@ -217,7 +217,7 @@ const CHANGE: Duration = Duration::from_secs(60);
 impl AdminClient {
     pub(super) async fn connect(
         found: &AdminTarget,
-        of: HintedProcessKind,
+        of: CommandHintTarget,
     ) -> Result<Self, AdminClientError> {
         let admin = found.admin.clone();
         let no_host = |source| AdminClientError::NoHost { admin: admin.clone(), source };
@@ -230,13 +230,13 @@ impl AdminClient {
             client = client.with_bearer(token.trim_ascii());
         }
         if let Some(tls) = &found.tls {
-            let secured = UpstreamTls::open(tls)
+            let secured = UpstreamTlsConnector::open(tls)
                 .map_err(|source| AdminClientError::Tls { admin: admin.clone(), source })?;
             client = client.with_tls(secured);
         }
         let what = match of {
-            HintedProcessKind::Gateway => "a gateway",
-            HintedProcessKind::Guard => "a guard",
+            CommandHintTarget::Gateway => "a gateway",
+            CommandHintTarget::Guard => "a guard",
         };
         Ok(Self {
             admin: found.admin.clone(),
@@ -254,7 +254,7 @@ impl AdminClient {
         let admin = &self.admin;
         let mut told = false;
         let note = async {
-            registration.note_silence(admin).await;
+            registration.report_slow_answer(admin).await;
             told = true;
             std::future::pending::<std::convert::Infallible>().await
         };
@@ -280,7 +280,7 @@ impl AdminClient {
         &mut self,
         path: &str,
         patience: Duration,
-    ) -> Result<JsonResponse, AdminClientError> {
+    ) -> Result<JsonClientResponse, AdminClientError> {
         let answer = self.wait(async |client| client.get(path, patience).await).await;
         answer.map_err(|source| self.no_answer_error(source))
     }
@@ -296,7 +296,7 @@ impl AdminClient {
         &mut self,
         path: &str,
         body: &Value,
-    ) -> Result<JsonResponse, AdminClientError> {
+    ) -> Result<JsonClientResponse, AdminClientError> {
         let limit = self.timeout.unwrap_or(CHANGE);
         let answer = self.wait(async |client| client.post(path, body, limit).await).await;
         let answer = answer.map_err(|source| self.no_answer_error(source))?;
@@ -316,7 +316,10 @@ impl AdminClient {
         begun.map_err(|answer| self.refusal_error(&answer))
     }
 
-    fn success_body(&self, answer: Result<JsonResponse, JsonClientError>) -> Result<Value, AdminClientError> {
+    fn success_body(
+        &self,
+        answer: Result<JsonClientResponse, JsonClientError>,
+    ) -> Result<Value, AdminClientError> {
         let answer = answer.map_err(|source| self.no_answer_error(source))?;
         if answer.status.is_success() { Ok(answer.body) } else { Err(self.refusal_error(&answer)) }
     }
@@ -325,7 +328,7 @@ impl AdminClient {
         AdminClientError::NoAnswer { admin: self.admin.clone(), guessed: self.guessed, why: source }
     }
 
-    fn refusal_error(&self, answer: &JsonResponse) -> AdminClientError {
+    fn refusal_error(&self, answer: &JsonClientResponse) -> AdminClientError {
         let admin = self.admin.clone();
         let Some(said) = answer.body["error"].as_str().map(str::to_owned) else {
             return self.wrong_process_error();
@@ -355,7 +358,7 @@ impl AdminClient {
 /// Runs one query on a runtime of its own.
 pub(super) fn with_client<R>(
     found: &AdminTarget,
-    of: HintedProcessKind,
+    of: CommandHintTarget,
     question: impl AsyncFnOnce(&mut AdminClient) -> Result<R, AdminClientError>,
 ) -> Result<R, AdminClientError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -11,9 +11,9 @@ use fencegate_check::{CheckDepth, PolicyCheckOutcome, PolicyCheckReport};
 use fencegate_config::policy_file::{PolicyFile, ReadPolicyError};
 use fencegate_policies::{
     diagnostics::{Diagnostic, DiagnosticCode, Severity},
-    file::{self, PolicyFileKind},
+    file::{self, PolicyProcessKind},
 };
-use fencegate_process::command_hint::{self, HintedProcessKind};
+use fencegate_process::command_hint::{self, CommandHintTarget};
 
 use super::{
     config,
@@ -48,7 +48,7 @@ pub(super) struct CheckArgs {
 pub(super) fn run(arguments: &CheckArgs) -> Result<(), ExitCode> {
     let named = arguments.policy.as_deref().or(arguments.config.as_deref());
     let named = named.map(|named| if named == Path::new("-") { Path::new("/dev/stdin") } else { named });
-    let path = config::resolve_file_of_any_kind(named, HintedProcessKind::Gateway)?;
+    let path = config::resolve_file_without_hint(named, CommandHintTarget::Gateway)?;
     let name = path.display().to_string();
     let file = match PolicyFile::open(&path) {
         Ok(file) => file,
@@ -56,8 +56,8 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<(), ExitCode> {
     };
     if let Some(named) = named {
         let of = match file::detect_file_kind(&file.text) {
-            PolicyFileKind::Gateway => HintedProcessKind::Gateway,
-            PolicyFileKind::Guard => HintedProcessKind::Guard,
+            PolicyProcessKind::Gateway => CommandHintTarget::Gateway,
+            PolicyProcessKind::Guard => CommandHintTarget::Guard,
         };
         command_hint::set_command_arguments(of, [Path::new("-c"), named]);
     }

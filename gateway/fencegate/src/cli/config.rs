@@ -10,7 +10,7 @@ use std::{
 
 use clap::Args;
 use fencegate_policies::plan::GatewayPlan;
-use fencegate_process::command_hint::{self, HintedProcessKind};
+use fencegate_process::command_hint::{self, CommandHintTarget};
 
 use super::{exit::USAGE, out::print_error, policy};
 
@@ -31,36 +31,36 @@ pub(super) struct ConfigArgs {
 impl ConfigArgs {
     /// The plan, for a verb that needs it only to find ZooKeeper. Warnings are left to `check` and `run`.
     pub(super) fn plan(&self) -> Result<GatewayPlan, ExitCode> {
-        policy::read_gateway_quietly(&resolve_file(self.config.as_deref(), HintedProcessKind::Gateway)?)
+        policy::read_gateway_quietly(&resolve_file(self.config.as_deref(), CommandHintTarget::Gateway)?)
     }
 }
 
 /// The path at which a package installs the file.
-pub(super) fn default_path(of: HintedProcessKind) -> &'static Path {
+pub(super) fn default_path(of: CommandHintTarget) -> &'static Path {
     Path::new(match of {
-        HintedProcessKind::Gateway => "/etc/fencegate/policy.yaml",
-        HintedProcessKind::Guard => "/etc/fencegate/guard.yaml",
+        CommandHintTarget::Gateway => "/etc/fencegate/policy.yaml",
+        CommandHintTarget::Guard => "/etc/fencegate/guard.yaml",
     })
 }
 
 /// As [`file`], with an absolute path: printed commands are run from other folders, too.
-pub(super) fn absolute_file(given: Option<&Path>, of: HintedProcessKind) -> Result<PathBuf, ExitCode> {
+pub(super) fn absolute_file(given: Option<&Path>, of: CommandHintTarget) -> Result<PathBuf, ExitCode> {
     let absolute = given.map(|given| path::absolute(given).unwrap_or_else(|_| given.to_owned()));
     resolve_file(absolute.as_deref(), of)
 }
 
 /// The file to use. Printed commands name it again if the user named it.
-pub(super) fn resolve_file(given: Option<&Path>, of: HintedProcessKind) -> Result<PathBuf, ExitCode> {
+pub(super) fn resolve_file(given: Option<&Path>, of: CommandHintTarget) -> Result<PathBuf, ExitCode> {
     if let Some(given) = given {
         command_hint::set_command_arguments(of, [Path::new("-c"), given]);
     }
-    resolve_file_of_any_kind(given, of)
+    resolve_file_without_hint(given, of)
 }
 
 /// As [`file`], where the kind of the file is not known yet.
-pub(super) fn resolve_file_of_any_kind(
+pub(super) fn resolve_file_without_hint(
     given: Option<&Path>,
-    of: HintedProcessKind,
+    of: CommandHintTarget,
 ) -> Result<PathBuf, ExitCode> {
     if let Some(given) = given {
         return Ok(given.to_owned());
@@ -77,7 +77,7 @@ pub(super) fn resolve_file_of_any_kind(
 /// The file of the environment, or the installed one.
 fn env_or_default(
     environment: Option<OsString>,
-    of: HintedProcessKind,
+    of: CommandHintTarget,
     is_there: impl Fn(&Path) -> bool,
 ) -> Option<PathBuf> {
     let usual = default_path(of);
@@ -104,7 +104,7 @@ pub(super) enum AdminTargetSource {
 pub(super) fn resolve_target(
     admin: Option<&str>,
     file: Option<&Path>,
-    of: HintedProcessKind,
+    of: CommandHintTarget,
 ) -> AdminTargetSource {
     let named = |name| env_var(name).map(|value| value.to_string_lossy().into_owned());
     choose_target(admin, file, named(ADMIN), env_var(CONFIG), of, Path::exists)
@@ -115,7 +115,7 @@ fn choose_target(
     file: Option<&Path>,
     admin_of_environment: Option<String>,
     file_of_environment: Option<OsString>,
-    of: HintedProcessKind,
+    of: CommandHintTarget,
     is_there: impl Fn(&Path) -> bool,
 ) -> AdminTargetSource {
     match (admin, file, admin_of_environment) {
@@ -124,8 +124,8 @@ fn choose_target(
         (None, None, Some(admin)) => AdminTargetSource::Admin(admin),
         (None, None, None) => env_or_default(file_of_environment, of, is_there).map_or(
             AdminTargetSource::Default(match of {
-                HintedProcessKind::Gateway => "127.0.0.1:9901",
-                HintedProcessKind::Guard => "127.0.0.1:9902",
+                CommandHintTarget::Gateway => "127.0.0.1:9901",
+                CommandHintTarget::Guard => "127.0.0.1:9902",
             }),
             AdminTargetSource::File,
         ),
@@ -145,7 +145,7 @@ mod tests {
         let only_file = || (None, Some(OsString::from("env.yaml")));
         let there = |_: &Path| true;
         let not_there = |_: &Path| false;
-        let of = HintedProcessKind::Guard;
+        let of = CommandHintTarget::Guard;
         for ((admin, file), (admin_of_environment, file_of_environment), is_there, expected) in [
             (
                 (admin, None),
@@ -162,9 +162,9 @@ mod tests {
             let chosen = choose_target(admin, file, admin_of_environment, file_of_environment, of, is_there);
             assert_eq!(chosen, expected);
         }
-        assert_eq!(env_or_default(None, HintedProcessKind::Gateway, not_there), None);
+        assert_eq!(env_or_default(None, CommandHintTarget::Gateway, not_there), None);
         assert_eq!(
-            env_or_default(None, HintedProcessKind::Gateway, there),
+            env_or_default(None, CommandHintTarget::Gateway, there),
             Some("/etc/fencegate/policy.yaml".into())
         );
     }

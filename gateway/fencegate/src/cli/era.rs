@@ -5,17 +5,17 @@ use std::path::Path;
 use clap::Subcommand;
 use fencegate_policies::{plan, token::LARGEST_JUMP};
 use fencegate_process::{
-    command_hint::{self, HintedProcessKind},
+    command_hint::{self, CommandHintTarget},
     randomness::{Guid, SystemRandomness},
 };
 use fencegate_zookeeper::{
     installation::InstallationMeta,
     session::{
         client::ZkError,
-        era::{self, EpochFloorError, InitMetaOutcome, InitialEra, ReadMetaError},
+        era::{self, EpochFloorError, InitInstallationOutcome, InitialEra, ReadInstallationMetaError},
         era_bump::{self, BumpEraError, BumpEraRequest},
     },
-    state::{self, InstallationRecord, StateDirError, TokenHistory},
+    state::{self, HighestEpochRecord, HighestEpochTracker, StateDirError},
 };
 use serde::Serialize;
 use tracing::{info, warn};
@@ -74,7 +74,7 @@ pub(super) enum EraCommandError {
     #[error("make the nodes below {root}")]
     Make { root: String, source: ZkError },
     #[error(transparent)]
-    Read(#[from] ReadMetaError),
+    Read(#[from] ReadInstallationMetaError),
     #[error(transparent)]
     Floor(#[from] EpochFloorError),
     #[error(
@@ -83,12 +83,12 @@ pub(super) enum EraCommandError {
     State(StateDirError),
     #[error(
         "{path} is there already: nothing was changed; for larger tokens: `{}`",
-        command_hint::command_line(HintedProcessKind::Gateway, "era bump")
+        command_hint::command_line(CommandHintTarget::Gateway, "era bump")
     )]
     Found { path: String },
     #[error(
         "`{0}` is not the name of an installation: 32 hex digits, as `{show}` or a guard prints it",
-        show = command_hint::command_line(HintedProcessKind::Gateway, "era show")
+        show = command_hint::command_line(CommandHintTarget::Gateway, "era show")
     )]
     NotAName(String),
     #[error("{0}")]
@@ -177,12 +177,12 @@ pub(super) fn run(verb: &EraCommand, plan: &plan::GatewayPlan) -> Result<String,
 }
 
 /// The records in `state_dir`, if the policy has one.
-fn state_records(plan: &plan::GatewayPlan) -> Result<Vec<InstallationRecord>, StateDirError> {
+fn state_records(plan: &plan::GatewayPlan) -> Result<Vec<HighestEpochRecord>, StateDirError> {
     plan.state_dir.as_deref().map_or(Ok(Vec::new()), read_state_dir)
 }
 
 /// The machine of an operator has the policy, but perhaps not the files that gateways write.
-fn read_state_dir(folder: &Path) -> Result<Vec<InstallationRecord>, StateDirError> {
+fn read_state_dir(folder: &Path) -> Result<Vec<HighestEpochRecord>, StateDirError> {
     if folder.try_exists().is_ok_and(|there| !there) {
         warn!(folder = %folder.display(), "there is no state_dir on this machine: nothing is known from it");
         return Ok(Vec::new());
@@ -222,11 +222,11 @@ fn init(
         let init = era::init_installation(link, paths, beginning, &SystemRandomness)
             .await
             .map_err(|source| EraCommandError::Make { root: policy.root.clone(), source })?;
-        if init == InitMetaOutcome::Found && at_least.is_some() {
+        if init == InitInstallationOutcome::Found && at_least.is_some() {
             return Err(EraCommandError::Found { path: paths.meta_path() });
         }
         let era = era::read_meta(link, paths).await?;
-        let how = if init == InitMetaOutcome::Made { "made" } else { "already there" };
+        let how = if init == InitInstallationOutcome::Made { "made" } else { "already there" };
         Ok(format!("{}: {how}, installation {}, era {}", paths.meta_path(), era.meta.uuid, era.meta.era))
     })
 }
@@ -239,7 +239,7 @@ pub(super) fn show(plan: &plan::GatewayPlan) -> Result<EraReport, EraCommandErro
         let floor = era::find_epoch_floor(link, paths, &era, &SystemRandomness).await?;
         let InstallationMeta { uuid: ensemble, era, base, suspect, .. } = era.meta;
         let (state, state_unreadable) = match state {
-            Ok(records) => (TokenHistory::from_records(records).baseline_for(&ensemble), None),
+            Ok(records) => (HighestEpochTracker::from_records(records).baseline_for(&ensemble), None),
             Err(error) => (None, Some(error.to_string())),
         };
         let ours = state.as_ref().filter(|record| record.installation == ensemble);
@@ -263,10 +263,10 @@ const ROUNDS: usize = 4;
 
 fn bump(
     policy: &plan::ZooKeeperSettings,
-    state: Vec<InstallationRecord>,
+    state: Vec<HighestEpochRecord>,
     request: &BumpEraRequest<'_>,
 ) -> Result<EraBumpReport, EraCommandError> {
-    let state = TokenHistory::from_records(state);
+    let state = HighestEpochTracker::from_records(state);
     ensemble::with_session(policy, async |link, paths| {
         let mut round = 0;
         loop {
@@ -292,8 +292,8 @@ fn bump(
     })
 }
 
-impl From<InstallationRecord> for StateDirEpochReport {
-    fn from(InstallationRecord { installation, era, highest }: InstallationRecord) -> Self {
+impl From<HighestEpochRecord> for StateDirEpochReport {
+    fn from(HighestEpochRecord { installation, era, highest }: HighestEpochRecord) -> Self {
         Self { installation, era, highest }
     }
 }
@@ -323,7 +323,7 @@ impl EraReport {
                 + &format!(
                     "\nTo make larger tokens, once no gateway is registered:\n  {}",
                     command_hint::command_line(
-                        HintedProcessKind::Gateway,
+                        CommandHintTarget::Gateway,
                         &format!("era bump --at-least {floor}")
                     )
                 );

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use clap::Args;
 use fencegate_check::explain::{self, ParseSampleRequestError, RequestExplanation, SampleRequest};
 use fencegate_policies::diagnostics::DiagnosticCode;
-use fencegate_process::command_hint::HintedProcessKind;
+use fencegate_process::command_hint::CommandHintTarget;
 
 use super::{
     config::{self, ConfigArgs},
@@ -33,6 +33,12 @@ pub(super) struct ExplainArgs {
     /// The host that the client asks for. Default: the address of the listener.
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
+    /// The name in a certificate that the client has shown and the listener has verified.
+    #[arg(long, value_name = "NAME")]
+    client_name: Option<String>,
+    /// The claims of a bearer token that the client has sent and the gateway has verified.
+    #[arg(long, value_name = "JSON")]
+    claims: Option<String>,
     /// The form of the output; `json` for programs.
     #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
@@ -67,12 +73,14 @@ pub(super) fn run(explain: &ExplainArgs) -> Result<String, ExitCode> {
     };
     let gateway = policy::read_gateway(&config::resolve_file(
         explain.config.config.as_deref(),
-        HintedProcessKind::Gateway,
+        CommandHintTarget::Gateway,
     )?)?;
     let default = explain::default_host(&gateway.serving.listener.address);
     let host = explain.host.as_deref().unwrap_or(&default);
     let body = read_body(explain.body.as_deref()).map_err(|error| report_error(&error))?;
     let sample = SampleRequest::new(&about, host, &explain.fields, body).map_err(|bad| usage(bad.into()))?;
+    let sample = sample.with_client_name(explain.client_name.as_deref());
+    let sample = sample.with_claims(explain.claims.as_deref()).map_err(|bad| usage(bad.into()))?;
     let explained =
         explain::explain(&gateway, &sample).map_err(|error| report_error(&ExplainError::Runtime(error)))?;
     Ok(render(&explained, explain.format))

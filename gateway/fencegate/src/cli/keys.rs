@@ -53,7 +53,10 @@ pub(super) fn run(verb: &TicketKeyCommand) -> Result<String, TicketKeyCommandErr
             Ok(secret.kid().to_owned())
         }
         TicketKeyCommand::Public { files } => {
-            let pairs = files.iter().map(|file| SigningKeyPair::read(file)).collect::<Result<Vec<_>, _>>()?;
+            let pairs = files
+                .iter()
+                .map(|file| SigningKeyPair::read_private_jwk(file))
+                .collect::<Result<Vec<_>, _>>()?;
             let keys: Vec<_> = pairs.iter().map(SigningKeyPair::public).collect();
             Ok(jwks::render_key_set(&keys)?)
         }

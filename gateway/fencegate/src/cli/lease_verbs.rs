@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use fencegate_admin::{
     leases::{AdminLease, AdminLeaseList},
-    models::{encode, pluralize},
+    models::{encode_path_segment, pluralize},
 };
 use fencegate_process::command_hint::{self, shell_quote};
 use fencegate_protocol::lease_documents::{HELD, WAITING};
 use serde_json::json;
 
 use super::{
-    admin_client::{AdminClient, AdminClientError, AdminTargetArgs, HintedProcessKind, with_client},
+    admin_client::{AdminClient, AdminClientError, AdminTargetArgs, CommandHintTarget, with_client},
     exit::USAGE,
     locks::format_millis,
     log::OutputFormat,
@@ -93,8 +93,8 @@ impl GatewayQueryArgs {
         question: impl AsyncFnOnce(&mut AdminClient) -> Result<serde_json::Value, AdminClientError>,
         text: impl FnOnce(&T) -> String,
     ) -> Result<(), ExitCode> {
-        let found = self.place.resolve(HintedProcessKind::Gateway)?;
-        print_result(with_client(&found, HintedProcessKind::Gateway, async |gateway| {
+        let found = self.place.resolve(CommandHintTarget::Gateway)?;
+        print_result(with_client(&found, CommandHintTarget::Gateway, async |gateway| {
             let response = question(gateway).await?;
             Ok(match self.format {
                 OutputFormat::Json => format!("{response:#}"),
@@ -108,7 +108,10 @@ pub(super) fn run(verb: &LeaseAdminCommand) -> Result<(), ExitCode> {
     match verb {
         LeaseAdminCommand::List { limit, key, after, at } => {
             let parameter = |name, value: &Option<String>| {
-                value.as_ref().map(|value| format!("&{name}={}", encode(value))).unwrap_or_default()
+                value
+                    .as_ref()
+                    .map(|value| format!("&{name}={}", encode_path_segment(value)))
+                    .unwrap_or_default()
             };
             let path =
                 format!("/api/v1/leases?limit={limit}{}{}", parameter("key", key), parameter("after", after));
@@ -118,21 +121,21 @@ pub(super) fn run(verb: &LeaseAdminCommand) -> Result<(), ExitCode> {
             )
         }
         LeaseAdminCommand::Show { reference, at } => {
-            let path = format!("/api/v1/leases/{}", encode(reference));
+            let path = format!("/api/v1/leases/{}", encode_path_segment(reference));
             at.request(async |gateway| gateway.get(&path).await, describe)
         }
         LeaseAdminCommand::Revoke { reference, why, at } => {
-            let path = format!("/api/v1/leases/{}/revoke", encode(reference));
+            let path = format!("/api/v1/leases/{}/revoke", encode_path_segment(reference));
             at.request(async |gateway| gateway.post(&path, &json!({ "why": why })).await, revoked_text)
         }
         LeaseAdminCommand::Break { reference, yes: false, why, at } => {
             // So that the printed commands name the gateway in the same way.
-            at.place.resolve(HintedProcessKind::Gateway)?;
+            at.place.resolve(CommandHintTarget::Gateway)?;
             let of = shell_quote(reference);
             let why = shell_quote(why);
-            let show = command_hint::command_line(HintedProcessKind::Gateway, &format!("lease show {of}"));
+            let show = command_hint::command_line(CommandHintTarget::Gateway, &format!("lease show {of}"));
             let break_it = command_hint::command_line(
-                HintedProcessKind::Gateway,
+                CommandHintTarget::Gateway,
                 &format!("lease break {of} --yes --why {why}"),
             );
             print_error(format_args!(
@@ -142,7 +145,7 @@ pub(super) fn run(verb: &LeaseAdminCommand) -> Result<(), ExitCode> {
             Err(ExitCode::from(USAGE))
         }
         LeaseAdminCommand::Break { reference, why, at, .. } => {
-            let path = format!("/api/v1/leases/{}/break", encode(reference));
+            let path = format!("/api/v1/leases/{}/break", encode_path_segment(reference));
             let body = json!({ "confirm": reference, "why": why });
             at.request(async |gateway| gateway.post(&path, &body).await, broken_text)
         }
@@ -190,7 +193,7 @@ fn list_text(list: &AdminLeaseList, limit: u32, key: Option<&str>) -> String {
         let of_key = key.map(|key| format!(" --key {}", shell_quote(key)));
         let of_key = of_key.unwrap_or_default();
         let next = command_hint::command_line(
-            HintedProcessKind::Gateway,
+            CommandHintTarget::Gateway,
             &format!("lease list --after {last} --limit {limit}{of_key}"),
         );
         text.push_str(&format!("\nThere are more: {next}"));

@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use clap::Args;
 use fencegate_client::{Client, GatewayUrl};
 use fencegate_exec::{
-    gateway_lease::GatewayLeaseSource, lock_source::LockSource, zookeeper_lock::ZooKeeperLockSource,
+    gateway_lease::GatewayLeaseSource, lock_source::CommandLockSource, zookeeper_lock::ZooKeeperLockSource,
 };
 use fencegate_policies::{key::ResourceKey, plan};
 use fencegate_process::client_tls::client_config;
@@ -44,16 +44,20 @@ impl LockSourceArgs {
     /// # Errors
     /// A file cannot be read, or has a mistake, or no request of the policy can have the key; the reason is on
     /// stderr. A gateway checks the key itself.
-    pub(super) fn source(&self, key: &ResourceKey, note: Option<String>) -> Result<LockSource, ExitCode> {
+    pub(super) fn source(
+        &self,
+        key: &ResourceKey,
+        note: Option<String>,
+    ) -> Result<CommandLockSource, ExitCode> {
         if self.gateway.is_empty() {
             let plan = self.config.plan()?;
             plan.serving.parse_key(key.as_str()).map_err(|bad| report_error(&bad))?;
-            return Ok(LockSource::Ensemble(Box::new(ZooKeeperLockSource::new(plan, self.ttl))));
+            return Ok(CommandLockSource::Ensemble(Box::new(ZooKeeperLockSource::new(plan, self.ttl))));
         }
         let bearer =
             self.bearer_file.as_deref().map(read_secret).transpose().map_err(|bad| report_error(&bad))?;
         let client = self.certificate_file.clone().zip(self.key_file.clone());
-        let client = client.map(|(chain, key)| plan::ClientCertificate { chain, key });
+        let client = client.map(|(chain, key)| plan::ClientCertificateFiles { chain, key });
         let tls = plan::ClientTls { ca_file: self.ca_file.clone(), server_name: None, client };
         let secured = self.gateway.iter().any(GatewayUrl::is_tls).then(|| client_config(&tls));
         let secured = secured.transpose().map_err(|bad| report_error(&bad))?.map(|mut secured| {
@@ -63,7 +67,7 @@ impl LockSourceArgs {
         let bearer = bearer.as_deref().map(<[u8]>::trim_ascii);
         let client =
             Client::with_gateways(&self.gateway, bearer, secured).map_err(|bad| report_error(&bad))?;
-        Ok(LockSource::Gateway(GatewayLeaseSource::new(client, self.ttl, note)))
+        Ok(CommandLockSource::Gateway(GatewayLeaseSource::new(client, self.ttl, note)))
     }
 }
 

@@ -4,7 +4,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use clap::{Args, Subcommand};
-use fencegate_admin::models::{LockDetailJson, LockJson, LockListJson, encode, pluralize};
+use fencegate_admin::models::{LockDetailJson, LockJson, LockListJson, encode_path_segment, pluralize};
 use fencegate_process::{
     command_hint::{self, shell_quote},
     display::HumanDuration,
@@ -12,7 +12,7 @@ use fencegate_process::{
 use serde_json::{Value, json};
 
 use super::{
-    admin_client::{AdminClientError, AdminTargetArgs, HintedProcessKind, with_client},
+    admin_client::{AdminClientError, AdminTargetArgs, CommandHintTarget, with_client},
     exit::{RUNTIME, USAGE},
     log::OutputFormat,
     out::{print_error, print_result, print_text, report_error},
@@ -88,10 +88,11 @@ pub(super) struct DrainArgs {
 
 pub(super) fn list(listing: &LockListArgs) -> Result<(), ExitCode> {
     let LockListArgs { limit, wanted, after, place, format } = listing;
-    let after = after.as_ref().map(|after| format!("&after={}", encode(after))).unwrap_or_default();
+    let after =
+        after.as_ref().map(|after| format!("&after={}", encode_path_segment(after))).unwrap_or_default();
     let path = format!("/api/v1/locks?limit={limit}&wanted={wanted}{after}");
-    let found = place.resolve(HintedProcessKind::Gateway)?;
-    let result = with_client(&found, HintedProcessKind::Gateway, async |gateway| {
+    let found = place.resolve(CommandHintTarget::Gateway)?;
+    let result = with_client(&found, CommandHintTarget::Gateway, async |gateway| {
         let response = gateway.get(&path).await?;
         Ok(match format {
             OutputFormat::Json => format!("{response:#}"),
@@ -112,7 +113,7 @@ pub(super) fn text(all: &LockListJson) -> String {
     if *more {
         let last = locks.last().map(|lock| lock.key.as_str()).unwrap_or_default();
         let next = command_hint::command_line(
-            HintedProcessKind::Gateway,
+            CommandHintTarget::Gateway,
             &format!("locks --after {}", shell_quote(last)),
         );
         table.push_str(&format!("\nThere are more: {next}"));
@@ -168,10 +169,10 @@ pub(super) fn run(verb: &LockCommand) -> Result<(), ExitCode> {
         LockCommand::Show { key, place, format } => show(key, place, *format),
         LockCommand::Break { key, yes: false, place, .. } => {
             // So that the printed commands name the gateway in the same way.
-            place.resolve(HintedProcessKind::Gateway)?;
+            place.resolve(CommandHintTarget::Gateway)?;
             let [show, break_it] = ["show", "break --yes"].map(|verb| {
                 command_hint::command_line(
-                    HintedProcessKind::Gateway,
+                    CommandHintTarget::Gateway,
                     &format!("lock {verb} {}", shell_quote(key)),
                 )
             });
@@ -183,9 +184,9 @@ pub(super) fn run(verb: &LockCommand) -> Result<(), ExitCode> {
         }
         LockCommand::Break { key, holder, force, place, format, .. } => {
             let body = json!({ "confirm": key, "holder": holder, "force": force });
-            let path = format!("/api/v1/locks/{}/break", encode(key));
-            let found = place.resolve(HintedProcessKind::Gateway)?;
-            let answered = with_client(&found, HintedProcessKind::Gateway, async |gateway| {
+            let path = format!("/api/v1/locks/{}/break", encode_path_segment(key));
+            let found = place.resolve(CommandHintTarget::Gateway)?;
+            let answered = with_client(&found, CommandHintTarget::Gateway, async |gateway| {
                 gateway.post(&path, &body).await
             });
             let done = answered.map_err(|error| report_error(&with_flag_name(error)))?;
@@ -208,9 +209,9 @@ fn with_flag_name(error: AdminClientError) -> AdminClientError {
 }
 
 fn show(key: &str, place: &AdminTargetArgs, format: OutputFormat) -> Result<(), ExitCode> {
-    let path = format!("/api/v1/locks/{}", encode(key));
-    let found = place.resolve(HintedProcessKind::Gateway)?;
-    let result = with_client(&found, HintedProcessKind::Gateway, async |gateway| {
+    let path = format!("/api/v1/locks/{}", encode_path_segment(key));
+    let found = place.resolve(CommandHintTarget::Gateway)?;
+    let result = with_client(&found, CommandHintTarget::Gateway, async |gateway| {
         let response = gateway.get(&path).await?;
         Ok(match format {
             OutputFormat::Json => format!("{response:#}"),
@@ -225,7 +226,7 @@ fn describe(one: &LockDetailJson) -> String {
     if let Some(why) = &one.line_error {
         text.push_str(&format!("What stands in ZooKeeper is not known: {why}.\n"));
     }
-    if let Some(record) = one.record.as_ref().filter(|record| record.is_held()) {
+    if let Some(record) = one.record.as_ref().filter(|record| record.has_handover_delay()) {
         let owes = record.required_delay().unwrap_or_default();
         text.push_str(&format!(
             "Its record says `held`: who comes after tenure {} waits for {owes:?}, unless that one leaves in order.\n",
@@ -269,8 +270,8 @@ fn broken_text(key: &str, done: &Value) -> String {
 const ENDS: Duration = Duration::from_secs(120);
 
 pub(super) fn drain(draining: &DrainArgs) -> Result<(), ExitCode> {
-    let found = draining.place.resolve(HintedProcessKind::Gateway)?;
-    let result = with_client(&found, HintedProcessKind::Gateway, async |gateway| {
+    let found = draining.place.resolve(CommandHintTarget::Gateway)?;
+    let result = with_client(&found, CommandHintTarget::Gateway, async |gateway| {
         gateway.post("/api/v1/drain", &json!({})).await?;
         // If no reader is left, the wait continues.
         let printed =

@@ -73,7 +73,7 @@ pub(super) fn start_logging(format: OutputFormat, loudness: Verbosity) {
     };
     tracing_subscriber::registry()
         .with(lines.with_filter(filter))
-        .with(negotiated_timeout::connect_log_layer())
+        .with(negotiated_timeout::negotiated_timeout_layer())
         .init();
 }
 

@@ -7,7 +7,7 @@ use fencegate_admin::models::{MemberListJson, pluralize};
 use fencegate_lock::manager::admin_query::RegisteredGateway;
 
 use super::{
-    admin_client::{AdminTargetArgs, HintedProcessKind, with_client},
+    admin_client::{AdminTargetArgs, CommandHintTarget, with_client},
     locks::format_millis,
     log::OutputFormat,
     out::{format_unix_seconds_and_age, print_result},
@@ -24,8 +24,8 @@ pub(super) struct MembersArgs {
 }
 
 pub(super) fn run(arguments: &MembersArgs) -> Result<(), ExitCode> {
-    let found = arguments.place.resolve(HintedProcessKind::Gateway)?;
-    print_result(with_client(&found, HintedProcessKind::Gateway, async |gateway| {
+    let found = arguments.place.resolve(CommandHintTarget::Gateway)?;
+    print_result(with_client(&found, CommandHintTarget::Gateway, async |gateway| {
         let response = gateway.get("/api/v1/members").await?;
         Ok(match arguments.format {
             OutputFormat::Json => format!("{response:#}"),
@@ -44,13 +44,14 @@ fn text(registered: &[RegisteredGateway]) -> String {
     for (gateway, sessions) in &gateways {
         table.push_row([
             (*gateway).to_owned(),
-            common_value(sessions, |one| one.peer.as_deref()),
-            common_value(sessions, |one| one.version.as_deref()),
+            join_distinct_values(sessions, |one| one.peer.as_deref()),
+            join_distinct_values(sessions, |one| one.version.as_deref()),
             ready_text(sessions),
             sessions.iter().map(|one| one.since).min().map(format_unix_seconds_and_age).unwrap_or_default(),
         ]);
     }
-    let programs = gateways.values().filter(|sessions| sessions.iter().all(|one| one.has_no_plan())).count();
+    let programs =
+        gateways.values().filter(|sessions| sessions.iter().all(|one| one.is_lock_client())).count();
     let mut head = pluralize(gateways.len() - programs, "gateway");
     if programs > 0 {
         head.push_str(&format!(
@@ -62,7 +63,7 @@ fn text(registered: &[RegisteredGateway]) -> String {
 }
 
 /// During a restart two processes with one name may report different values.
-fn common_value<'r>(
+fn join_distinct_values<'r>(
     sessions: &[&'r RegisteredGateway],
     of: impl Fn(&'r RegisteredGateway) -> Option<&'r str>,
 ) -> String {

@@ -12,14 +12,14 @@ use clap::{Args, ValueEnum};
 use fencegate_config::store_config::{self, StoreConfigError};
 use fencegate_guard::GuardConfig;
 use fencegate_guard_postgres::migration::{
-    MigrationError, MigrationMode, MigrationReport, MigrationState, StoreCounts, StoreMigration,
+    MigrationReport, MigrationState, StoreCounts, StoreMigration, StoreMigrationError, StoreMigrationMode,
 };
 use fencegate_policies::plan::StoreLocation;
 use fencegate_process::{display::HumanDuration, randomness::SystemRandomness};
 use serde::Serialize;
 
 use super::{
-    admin_client::HintedProcessKind,
+    admin_client::CommandHintTarget,
     config,
     exit::USAGE,
     log::OutputFormat,
@@ -76,7 +76,7 @@ enum MigrateGuardError {
     #[error(transparent)]
     NoPlace(#[from] StoreConfigError),
     #[error(transparent)]
-    NotMoved(#[from] MigrationError),
+    NotMoved(#[from] StoreMigrationError),
 }
 
 /// The result, for people and programs.
@@ -104,7 +104,7 @@ struct MigrationSummary {
 
 pub(super) fn run(arguments: &MigrateGuardArgs) -> Result<(), ExitCode> {
     let MigrationTarget::Postgres = arguments.to;
-    let file = config::resolve_file(arguments.policy.as_deref(), HintedProcessKind::Guard)?;
+    let file = config::resolve_file(arguments.policy.as_deref(), CommandHintTarget::Guard)?;
     let plan = policy::read_guard_quietly(&file)?;
     let StoreLocation::Postgres(from) = &plan.store else {
         print_error(format_args!(
@@ -126,7 +126,7 @@ fn migrate(
     // An absolute path, because a reader may be in another folder.
     let from = path::absolute(&arguments.from.0).unwrap_or_else(|_| arguments.from.0.clone());
     let whole = StoreMigration { from, target: place()?, config: rules };
-    let intent = if arguments.dry_run { MigrationMode::DryRun } else { MigrationMode::Migrate };
+    let intent = if arguments.dry_run { StoreMigrationMode::DryRun } else { StoreMigrationMode::Migrate };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let began = Instant::now();
     let moved = runtime.block_on(whole.run(intent, &SystemRandomness))?;
@@ -138,16 +138,21 @@ fn migrate(
 }
 
 impl MigrationSummary {
-    fn new(whole: &StoreMigration, moved: &MigrationReport, intent: MigrationMode, took: Duration) -> Self {
+    fn new(
+        whole: &StoreMigration,
+        moved: &MigrationReport,
+        intent: StoreMigrationMode,
+        took: Duration,
+    ) -> Self {
         let MigrationReport { identity, state: left_to_do, counts: tally } = moved;
         Self {
             from: whole.from.display().to_string(),
             to: whole.target.to_string(),
             outcome: match (left_to_do, intent) {
-                (MigrationState::NotStarted, MigrationMode::DryRun) => "would-move",
-                (MigrationState::LastStep, MigrationMode::DryRun) => "would-finish",
-                (MigrationState::NotStarted, MigrationMode::Migrate) => "moved",
-                (MigrationState::LastStep, MigrationMode::Migrate) => "finished",
+                (MigrationState::NotStarted, StoreMigrationMode::DryRun) => "would-move",
+                (MigrationState::LastStep, StoreMigrationMode::DryRun) => "would-finish",
+                (MigrationState::NotStarted, StoreMigrationMode::Migrate) => "moved",
+                (MigrationState::LastStep, StoreMigrationMode::Migrate) => "finished",
                 (MigrationState::Done, _) => "was-there",
             },
             store: identity.store.clone(),
@@ -205,13 +210,13 @@ impl MigrationSummary {
             } else {
                 String::new()
             },
-            closed_text(tally),
+            quarantined_keys_text(tally),
             HumanDuration(took),
         )
     }
 }
 
-fn closed_text(tally: &StoreCounts) -> String {
+fn quarantined_keys_text(tally: &StoreCounts) -> String {
     let time = HumanDuration(tally.closed);
     match tally {
         StoreCounts { closed: Duration::ZERO, .. } => "nothing: the guard was stopped in order".to_owned(),

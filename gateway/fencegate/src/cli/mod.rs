@@ -41,7 +41,7 @@ use fencegate_exec::reexec;
 use fencegate_process::log_writer::flush_stderr;
 
 use self::{
-    admin_client::HintedProcessKind,
+    admin_client::CommandHintTarget,
     examples::with_examples,
     lock_arguments::LockArgs,
     log::{OutputFormat, Verbosity},
@@ -169,7 +169,7 @@ pub fn run() -> ExitCode {
         CliCommand::Run(arguments) => run::run(arguments),
         CliCommand::Guard(arguments) => run_guard::run(arguments),
         CliCommand::Check(arguments) => check::run(&arguments),
-        CliCommand::Ready(arguments) => ready::run(&arguments, HintedProcessKind::Gateway),
+        CliCommand::Ready(arguments) => ready::run(&arguments, CommandHintTarget::Gateway),
         CliCommand::Members(arguments) => members::run(&arguments),
         CliCommand::Locks(listing) => locks::list(&listing),
         CliCommand::Lock(arguments) => match *arguments {

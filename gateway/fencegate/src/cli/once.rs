@@ -5,8 +5,8 @@ use clap::{Args, Subcommand};
 use fencegate_admin::extract::ResolvedOutcome;
 use fencegate_idempotency::unresolved::{self, UnresolvedOperation};
 use fencegate_policies::{key::join_keys, plan};
-use fencegate_process::command_hint::{self, HintedProcessKind};
-use fencegate_zookeeper::session::era::{self, ReadMetaError};
+use fencegate_process::command_hint::{self, CommandHintTarget};
+use fencegate_zookeeper::session::era::{self, ReadInstallationMetaError};
 use serde_json::{Value, json};
 
 use super::{
@@ -55,7 +55,7 @@ pub(super) enum OnceCommandError {
     #[error(transparent)]
     Away(#[from] ConnectZooKeeperError),
     #[error(transparent)]
-    Era(#[from] ReadMetaError),
+    Era(#[from] ReadInstallationMetaError),
     #[error(transparent)]
     Open(#[from] unresolved::ResolveOperationError),
 }
@@ -145,7 +145,7 @@ fn describe(open: &UnresolvedOperation) -> String {
         line("to do", "find out from the upstream's own records whether it was done; then one of".into());
         let resolve = |outcome: &str| {
             command_hint::command_line(
-                HintedProcessKind::Gateway,
+                CommandHintTarget::Gateway,
                 &format!("once resolve {reference} --as {outcome}"),
             )
         };

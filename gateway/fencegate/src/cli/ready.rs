@@ -8,7 +8,7 @@ use hyper::StatusCode;
 use serde_json::json;
 
 use super::{
-    admin_client::{AdminClientError, AdminTargetArgs, HintedProcessKind, with_client},
+    admin_client::{AdminClientError, AdminTargetArgs, CommandHintTarget, with_client},
     exit::{RUNTIME, UNREACHABLE},
     log::OutputFormat,
     out::{print_text, report_error},
@@ -33,21 +33,21 @@ pub(super) struct ReadyArgs {
 }
 
 /// The report of the process about its readiness.
-struct ReadyReport {
+struct ReadinessReport {
     ready: bool,
     /// The reason for which it is not ready; else further facts.
     says: String,
 }
 
-pub(super) fn run(arguments: &ReadyArgs, of: HintedProcessKind) -> Result<(), ExitCode> {
+pub(super) fn run(arguments: &ReadyArgs, of: CommandHintTarget) -> Result<(), ExitCode> {
     let found = arguments.place.resolve(of)?.without_token();
     let patience = found.timeout.unwrap_or(arguments.within);
     let result = with_client(&found, of, async |process| {
         let answer = process.get_response("/ready", patience).await?;
         let says = answer.body.as_str().unwrap_or_default().trim_end().to_owned();
         match answer.status {
-            StatusCode::OK if says.starts_with("ready") => Ok(ReadyReport { ready: true, says }),
-            StatusCode::SERVICE_UNAVAILABLE if !says.is_empty() => Ok(ReadyReport { ready: false, says }),
+            StatusCode::OK if says.starts_with("ready") => Ok(ReadinessReport { ready: true, says }),
+            StatusCode::SERVICE_UNAVAILABLE if !says.is_empty() => Ok(ReadinessReport { ready: false, says }),
             _ => Err(process.wrong_process_error()),
         }
     });
@@ -58,7 +58,7 @@ pub(super) fn run(arguments: &ReadyArgs, of: HintedProcessKind) -> Result<(), Ex
             ExitCode::from(UNREACHABLE)
         }
     })?;
-    let ReadyReport { ready, says } = &condition;
+    let ReadinessReport { ready, says } = &condition;
     print_text(match arguments.format {
         OutputFormat::Json => json!({ "ready": ready, "says": says }).to_string(),
         OutputFormat::Text if *ready => says.clone(),

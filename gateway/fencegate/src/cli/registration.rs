@@ -20,7 +20,7 @@ use super::out::print_error;
 
 /// The place at which a gateway is registered.
 #[derive(Debug, Clone)]
-pub(super) struct GatewayRegistration {
+pub(super) struct GatewayHeartbeatLookup {
     zookeeper: ZooKeeperSettings,
     name: String,
 }
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The longest look at ZooKeeper.
 const LOOK: Duration = Duration::from_secs(5);
 
-impl GatewayRegistration {
+impl GatewayHeartbeatLookup {
     pub(super) fn new(gateway: &GatewayPlan) -> Self {
         Self {
             zookeeper: gateway.zookeeper.clone(),
@@ -40,7 +40,7 @@ impl GatewayRegistration {
     }
 
     /// Waits for a while, and then tells on stderr what ZooKeeper says of the gateway.
-    pub(super) async fn note_silence(&self, admin: &str) {
+    pub(super) async fn report_slow_answer(&self, admin: &str) {
         sleep(PATIENCE).await;
         let looked = timeout(LOOK, self.last_heartbeat()).await;
         let says = match looked {

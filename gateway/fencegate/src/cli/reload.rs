@@ -10,7 +10,7 @@ use fencegate_policies::diff::PlanDiff;
 use serde_json::json;
 
 use super::{
-    admin_client::{AdminTargetArgs, HintedProcessKind, with_client},
+    admin_client::{AdminTargetArgs, CommandHintTarget, with_client},
     exit::{CONFIGURATION, FAILED},
     log::OutputFormat,
     out::{print_text, report_error},
@@ -33,9 +33,9 @@ pub(super) struct ReloadArgs {
 }
 
 pub(super) fn run(arguments: &ReloadArgs) -> Result<(), ExitCode> {
-    let found = arguments.place.resolve(HintedProcessKind::Gateway)?;
+    let found = arguments.place.resolve(CommandHintTarget::Gateway)?;
     let path = format!("/api/v1/reload?dry_run={}&fleet={}", arguments.dry_run, arguments.fleet);
-    let result = with_client(&found, HintedProcessKind::Gateway, async |gateway| {
+    let result = with_client(&found, CommandHintTarget::Gateway, async |gateway| {
         // A file with mistakes is refused, with a report.
         let answer = gateway.post_response(&path, &json!({})).await?;
         gateway.parse::<ReloadReport>(answer.body)

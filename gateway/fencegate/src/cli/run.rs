@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use fencegate_process::command_hint::HintedProcessKind;
+use fencegate_process::command_hint::CommandHintTarget;
 use fencegate_serve::{gateway_process, worker_pool::default_workers};
 
 use super::{
@@ -32,7 +32,7 @@ pub(super) struct RunGatewayArgs {
 
 pub(super) fn run(arguments: RunGatewayArgs) -> Result<(), ExitCode> {
     let RunGatewayArgs { config, init, workers, watch, beside } = arguments;
-    let file = config::absolute_file(config.config.as_deref(), HintedProcessKind::Gateway)?;
+    let file = config::absolute_file(config.config.as_deref(), CommandHintTarget::Gateway)?;
     let plan = policy::read_gateway(&file)?;
     let workers = workers.unwrap_or_else(default_workers);
     let options = gateway_process::GatewayOptions { file, watch, init, beside, workers };

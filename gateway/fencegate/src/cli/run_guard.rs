@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, value_parser};
 use fencegate_serve::{guard_process, worker_pool::default_workers};
 
 use super::{
-    admin_client::HintedProcessKind,
+    admin_client::CommandHintTarget,
     config, guard_backups,
     migrate_guard::{self, MigrateGuardArgs},
     out::{log_error, print_result},
@@ -57,16 +57,16 @@ impl GuardArgs {
 pub(super) fn run(arguments: GuardArgs) -> Result<(), ExitCode> {
     let GuardArgs { policy, floor, ensemble, workers, verb, .. } = arguments;
     let Some(verb) = verb else {
-        let plan = policy::read_guard(&config::absolute_file(policy.as_deref(), HintedProcessKind::Guard)?)?;
+        let plan = policy::read_guard(&config::absolute_file(policy.as_deref(), CommandHintTarget::Guard)?)?;
         let workers = workers.unwrap_or_else(default_workers);
         let init = floor.zip(ensemble).map(|(floor, ensemble)| guard_process::StoreInit { floor, ensemble });
         return guard_process::run(&plan, &guard_process::GuardOptions { init, workers })
             .map_err(|error| log_error(&error));
     };
     match verb {
-        GuardCommand::Ready(arguments) => ready::run(&arguments, HintedProcessKind::Guard),
+        GuardCommand::Ready(arguments) => ready::run(&arguments, CommandHintTarget::Guard),
         GuardCommand::Outcomes(verb) => {
-            let found = verb.guard_args().place.resolve(HintedProcessKind::Guard)?;
+            let found = verb.guard_args().place.resolve(CommandHintTarget::Guard)?;
             print_result(outcomes::ask(&verb, &found))
         }
         GuardCommand::Backups(verb) => guard_backups::run(&verb),

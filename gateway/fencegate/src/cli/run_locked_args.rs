@@ -8,7 +8,7 @@ use fencegate_exec::{
     lock_keeper::{CommandRunner, LockLossReason, LockedCommand},
     lock_spec::{AcquireLockError, CommandLockMode, CommandLockSpec, LockWaitPolicy},
     renewals::LockRenewalSchedule,
-    run_loop::{LockedRun, RepeatPolicy, RunCommandError, RunProgress},
+    run_loop::{CommandProgress, CommandRerunPolicy, LockedRunSpec, RunCommandError},
 };
 use fencegate_policies::key::ResourceKey;
 
@@ -113,7 +113,7 @@ impl RunLockedArgs {
         let Self { key, wait, shared, permits, conflict_exit_code, keeping, command } = self;
         let access = if shared { CommandLockMode::Shared } else { CommandLockMode::Exclusive };
         let wanted = CommandLockSpec { key: key.0, access, permits, wait: wait.0 };
-        keeping.run_locked(wanted, command, RepeatPolicy::Once, None, conflict_exit_code)
+        keeping.run_locked(wanted, command, CommandRerunPolicy::Once, None, conflict_exit_code)
     }
 
     pub(super) fn is_verbose(&self) -> bool {
@@ -141,7 +141,7 @@ impl ElectArgs {
         keeping.run_locked(
             wanted,
             command,
-            if again { RepeatPolicy::Repeatedly } else { RepeatPolicy::Once },
+            if again { CommandRerunPolicy::Repeatedly } else { CommandRerunPolicy::Once },
             address,
             // It waits for ever.
             None,
@@ -158,17 +158,17 @@ impl HoldArgs {
         self,
         wanted: CommandLockSpec,
         command: Vec<OsString>,
-        turns: RepeatPolicy,
+        turns: CommandRerunPolicy,
         note: Option<String>,
         conflict_exit_code: Option<u8>,
     ) -> ExitCode {
         // The mistake was reported, and nothing was run.
         let Ok(mut source) = self.way.source(&wanted.key, note) else { return ExitCode::from(NOT_RUN) };
-        if let Err(unfit) = check_grace(self.grace, source.renewals()) {
+        if let Err(unfit) = check_grace(self.grace, source.renewals_before_acquire()) {
             return exit_not_run(&unfit);
         }
         let charge = LockedCommand { key: wanted.key.clone(), command, grace: self.grace };
-        let campaign = LockedRun { spec: wanted, command: charge, repeat: turns };
+        let campaign = LockedRunSpec { spec: wanted, command: charge, repeat: turns };
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => return exit_not_run(&RunCommandError::from(error)),
@@ -233,9 +233,9 @@ fn check_grace(
     }
 }
 
-fn report_progress(key: &ResourceKey, stage: &RunProgress<'_>, verbose: bool) {
+fn report_progress(key: &ResourceKey, stage: &CommandProgress<'_>, verbose: bool) {
     match stage {
-        RunProgress::Lost(lost, proven) => print_error(format_args!(
+        CommandProgress::Lost(lost, proven) => print_error(format_args!(
             "error: FG0622: the lock of `{key}` {}; the command was ended (proven until {:.6} s after boot)",
             match lost {
                 LockLossReason::Taken => "was taken away, or its session was ended",
@@ -247,11 +247,11 @@ fn report_progress(key: &ResourceKey, stage: &RunProgress<'_>, verbose: bool) {
             Duration::from_nanos(proven.as_nanos()).as_secs_f64()
         )),
         _ if !verbose => {}
-        RunProgress::Waiting => print_error(format_args!("waits for the lock of `{key}`")),
-        RunProgress::Holding(lock) => {
+        CommandProgress::Waiting => print_error(format_args!("waits for the lock of `{key}`")),
+        CommandProgress::Holding(lock) => {
             print_error(format_args!("holds the lock of `{key}` under {}", lock.info.token))
         }
-        RunProgress::Exited(code) => {
+        CommandProgress::Exited(code) => {
             print_error(format_args!(
                 "the command has ended with {code}, and the lock of `{key}` is given back"
             ));

@@ -19,7 +19,7 @@ use ratatui::{
 use serde_json::Value;
 
 use super::{
-    admin_client::{AdminClient, AdminClientError, AdminTargetArgs, HintedProcessKind, with_client},
+    admin_client::{AdminClient, AdminClientError, AdminTargetArgs, CommandHintTarget, with_client},
     locks::{self, format_millis},
     out::{print_text, report_error},
     table::TextTable,
@@ -48,10 +48,10 @@ struct TopSnapshot {
 const ROWS: usize = 200;
 
 pub(super) fn run(top: &TopArgs) -> Result<(), ExitCode> {
-    let found = top.place.resolve(HintedProcessKind::Gateway)?;
+    let found = top.place.resolve(CommandHintTarget::Gateway)?;
     let once = top.once || !stdout().is_terminal();
     let found = if once { found } else { found.without_notes() };
-    let result = with_client(&found, HintedProcessKind::Gateway, async |gateway| {
+    let result = with_client(&found, CommandHintTarget::Gateway, async |gateway| {
         if once {
             let shown = fetch(gateway).await?;
             return Ok(print_text(text(&shown)));

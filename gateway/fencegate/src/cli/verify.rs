@@ -3,12 +3,12 @@
 use std::{fs, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::{Args, ValueEnum};
-use fencegate_http_client::upstream::tls::UpstreamTls;
+use fencegate_http_client::upstream::tls::UpstreamTlsConnector;
 use fencegate_policies::plan;
 use fencegate_verify as verify;
 use fencegate_verify::{
-    TestKeyForm, VerifyError, cases,
-    connection::ServiceInstance,
+    TestKeyForm, VerifyServiceError, cases,
+    connection::InstanceAddress,
     effects::{EffectSelector, EffectSource},
     report::{CaseReport, ResultCounts, json, junit, text},
     service::{
@@ -16,7 +16,7 @@ use fencegate_verify::{
         TestedService,
     },
     template::RequestTemplate,
-    token_headers::{ComparedField, TokenHeaderNames},
+    token_headers::{ComparedTokenField, ComparedTokenHeaders},
 };
 use hyper::header::HeaderName;
 
@@ -190,17 +190,17 @@ pub(super) fn run(arguments: &VerifyArgs) -> Result<(), ExitCode> {
     let report = verify::verify(&service, names, |entry: &CaseReport| tell(text::render_entry(entry)));
     let report = report.map_err(|error| {
         let code = match error {
-            VerifyError::Unreachable { .. } => ExitCode::from(UNREACHABLE),
-            VerifyError::Gateway { .. } => ExitCode::from(USAGE),
-            VerifyError::Runtime(_) => return report_error(&error),
+            VerifyServiceError::Unreachable { .. } => ExitCode::from(UNREACHABLE),
+            VerifyServiceError::Gateway { .. } => ExitCode::from(USAGE),
+            VerifyServiceError::Runtime(_) => return report_error(&error),
         };
         report_error(&error);
         code
     })?;
     match arguments.format {
         VerifyFormat::Text => tell(text::render_tail(&report)),
-        VerifyFormat::Json => written = print_text(json::report(&service, &report)),
-        VerifyFormat::Junit => written = print_text(junit::report(&service, &report)),
+        VerifyFormat::Json => written = print_text(json::render_json(&service, &report)),
+        VerifyFormat::Junit => written = print_text(junit::render_junit(&service, &report)),
     }
     exit_result(report.counts())?;
     written
@@ -311,24 +311,31 @@ fn check_arguments(arguments: &VerifyArgs) -> Result<(), String> {
     Ok(())
 }
 
-fn instances(arguments: &VerifyArgs) -> Result<Vec<ServiceInstance>, String> {
+fn instances(arguments: &VerifyArgs) -> Result<Vec<InstanceAddress>, String> {
     let tls = plan::ClientTls { ca_file: arguments.ca_file.clone(), ..plan::ClientTls::default() };
-    let secured =
-        arguments.service.iter().any(|url| url.starts_with("https://")).then(|| UpstreamTls::open(&tls));
+    let secured = arguments
+        .service
+        .iter()
+        .any(|url| url.starts_with("https://"))
+        .then(|| UpstreamTlsConnector::open(&tls));
     let secured = secured
         .transpose()
         .map_err(|bad| format!("speak TLS: {}", fencegate_process::display::error_chain(&bad)))?;
-    let secured = Arc::new(secured.unwrap_or_else(UpstreamTls::trusting_none));
-    let parsed = arguments.service.iter().map(|url| ServiceInstance::parse(url, || secured.clone()));
+    let secured = Arc::new(secured.unwrap_or_else(UpstreamTlsConnector::trusting_none));
+    let parsed = arguments.service.iter().map(|url| InstanceAddress::parse(url, || secured.clone()));
     parsed.collect::<Result<_, _>>().map_err(|bad| bad.to_string())
 }
 
-fn token_field_names(arguments: &VerifyArgs) -> TokenHeaderNames {
+fn token_field_names(arguments: &VerifyArgs) -> ComparedTokenHeaders {
     let form = match arguments.token {
-        ComparedFieldArg::Field => ComparedField::Token,
-        ComparedFieldArg::Number => ComparedField::Number,
+        ComparedFieldArg::Field => ComparedTokenField::Token,
+        ComparedFieldArg::Number => ComparedTokenField::Number,
     };
-    TokenHeaderNames { form, token: arguments.token_field.clone(), number: arguments.number_field.clone() }
+    ComparedTokenHeaders {
+        form,
+        token: arguments.token_field.clone(),
+        number: arguments.number_field.clone(),
+    }
 }
 
 fn effect_source(

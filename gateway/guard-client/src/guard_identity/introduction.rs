@@ -2,13 +2,13 @@
 
 use std::{io, sync::Arc};
 
-use fencegate_guard::identity::{ANNOUNCEMENT, GuardAnnouncement};
+use fencegate_guard::identity::{ANNOUNCEMENT, GuardIdentityResponse};
 use fencegate_http::body::Body;
 use fencegate_http_client::upstream::{
     address::EndpointAddress,
     identity_check::{
-        BoxError, IdentityCheckAttempt, IdentityCheckDue, IdentityCheckError, IdentityFuture,
-        ProcessIdentityCheck,
+        BoxError, EndpointIdentityVerifier, IdentityCheckAttempt, IdentityCheckDue, IdentityCheckError,
+        IdentityFuture,
     },
     pooled_connection::PooledConnection,
 };
@@ -23,7 +23,7 @@ use tracing::error;
 
 use super::registry::{GuardIdentityError, GuardRegistry};
 
-impl ProcessIdentityCheck for GuardRegistry {
+impl EndpointIdentityVerifier for GuardRegistry {
     fn is_required(&self, upstream: &Upstream) -> bool {
         upstream.fencing == FencingLevel::Guard
     }
@@ -85,7 +85,9 @@ impl ProcessIdentityCheck for GuardRegistry {
 
 /// Requests the announcement, and leaves the connection ready for a request. If the connection breaks, the guard is
 /// unreachable; that shows nothing about its identity.
-async fn fetch_announcement(pooled: &mut PooledConnection) -> Result<GuardAnnouncement, IdentityCheckError> {
+async fn fetch_announcement(
+    pooled: &mut PooledConnection,
+) -> Result<GuardIdentityResponse, IdentityCheckError> {
     let none = |why: String| IdentityCheckError::UnknownProcess(GuardIdentityError::NoGuard(why).into());
     let host =
         HeaderValue::from_str(host_header(pooled.endpoint())).map_err(|error| none(error.to_string()))?;

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_guard::identity::GuardAnnouncement;
+use fencegate_guard::identity::GuardIdentityResponse;
 use fencegate_process::clock::BootInstant;
 
 use fencegate_http::network::ConnectTarget;
@@ -19,16 +19,16 @@ use fencegate_http_client::upstream::address::EndpointAddress;
 
 /// A process and its store. All processes that share a store count as one: each of them has the admissions of all.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct GuardProcess {
+pub(super) struct GuardProcessIdentity {
     pub store: Arc<str>,
     pub instance: Arc<str>,
     /// The database of the store, where it can be shared. One store in two databases means that one is a copy.
     pub database: Option<Arc<str>>,
 }
 
-impl GuardProcess {
-    pub(super) fn from_announcement(announced: &GuardAnnouncement) -> Self {
-        let GuardAnnouncement { store, instance, shared, .. } = announced;
+impl GuardProcessIdentity {
+    pub(super) fn from_announcement(announced: &GuardIdentityResponse) -> Self {
+        let GuardIdentityResponse { store, instance, shared, .. } = announced;
         let instance = match shared {
             None => instance.as_str().into(),
             Some(_) => format!("those of {store}").into(),
@@ -40,7 +40,7 @@ impl GuardProcess {
 
 /// By endpoint and address, regardless of the upstream.
 #[derive(Debug, Default)]
-pub(super) struct GuardProcessTable {
+pub(super) struct GuardProcessTracker {
     behind: HashMap<AddressKey, GuardAddressHistory>,
     /// How often one process has replaced another.
     turns: u64,
@@ -60,7 +60,7 @@ struct GuardAddressHistory {
     /// `None` after several processes answered at once: none of them is trusted again.
     now: Option<Arc<str>>,
     /// The last process that answered, trusted or not.
-    last: Option<(GuardProcess, BootInstant)>,
+    last: Option<(GuardProcessIdentity, BootInstant)>,
     /// The processes that were replaced, each with the turn that ended it.
     before: VecDeque<(Arc<str>, u64)>,
 }
@@ -79,7 +79,7 @@ pub(super) struct IdentityCheckTurn(u64);
 
 /// The timing of an announcement.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct GuardAnnouncementTiming {
+pub(super) struct AnnouncementTimestamps {
     pub asked: IdentityCheckTurn,
     pub at: BootInstant,
     /// How long the process has used its store; `None` if it does not report that.
@@ -94,7 +94,7 @@ pub(super) enum ProcessConflictError {
     Replaced,
 }
 
-impl GuardProcessTable {
+impl GuardProcessTracker {
     pub(super) fn begin_check(&self) -> IdentityCheckTurn {
         IdentityCheckTurn(self.turns)
     }
@@ -104,8 +104,8 @@ impl GuardProcessTable {
     pub(super) fn record_announcement(
         &mut self,
         address: &EndpointAddress,
-        process: &GuardProcess,
-        timing: GuardAnnouncementTiming,
+        process: &GuardProcessIdentity,
+        timing: AnnouncementTimestamps,
     ) -> Result<(), ProcessConflictError> {
         let state = self.behind.entry(address_key(address)).or_default();
         if let Some((_, ended)) = state.before.iter().find(|(known, _)| *known == process.instance) {
@@ -135,7 +135,11 @@ impl GuardProcessTable {
 
     /// Forgets addresses that are no longer used: over time names resolve to new addresses. `leads` is true if
     /// requests are still sent to this socket under this name.
-    pub(super) fn forget(&mut self, at: BootInstant, leads: impl Fn(&str, &ConnectTarget) -> bool) {
+    pub(super) fn forget_unused_addresses(
+        &mut self,
+        at: BootInstant,
+        leads: impl Fn(&str, &ConnectTarget) -> bool,
+    ) {
         if self.behind.len() < FIRST_SWEEP_AT.max(2 * self.left) {
             return;
         }
@@ -174,7 +178,7 @@ impl GuardAddressHistory {
 
     /// True if the process used its store while another process still answered with another store. With one store
     /// this cannot happen: only one process at a time can use it.
-    fn overlaps(&self, process: &GuardProcess, timing: GuardAnnouncementTiming) -> bool {
+    fn overlaps(&self, process: &GuardProcessIdentity, timing: AnnouncementTimestamps) -> bool {
         let (Some((last, at)), Some(up)) = (&self.last, timing.up) else { return false };
         let silent = timing.at.since(*at);
         // Two clocks do not run at exactly the same rate.
@@ -189,7 +193,7 @@ mod tests {
     use super::*;
 
     struct GuardProcessTableFixture {
-        processes: GuardProcessTable,
+        processes: GuardProcessTracker,
         address: Arc<EndpointAddress>,
         now: u64,
     }
@@ -197,11 +201,11 @@ mod tests {
     impl GuardProcessTableFixture {
         fn new() -> Self {
             let address = EndpointAddress::new(SocketAddr::from(([127, 0, 0, 1], 8080)), "guard:8080".into());
-            Self { processes: GuardProcessTable::default(), address, now: 1_000 }
+            Self { processes: GuardProcessTracker::default(), address, now: 1_000 }
         }
 
-        fn guard_process(store: &str, instance: &str) -> GuardProcess {
-            GuardProcess { store: store.into(), instance: instance.into(), database: None }
+        fn guard_process(store: &str, instance: &str) -> GuardProcessIdentity {
+            GuardProcessIdentity { store: store.into(), instance: instance.into(), database: None }
         }
 
         /// An announcement one second later. `up` is in seconds.
@@ -223,7 +227,7 @@ mod tests {
             asked: IdentityCheckTurn,
         ) -> Result<(), ProcessConflictError> {
             self.now += 1;
-            let heard = GuardAnnouncementTiming {
+            let heard = AnnouncementTimestamps {
                 asked,
                 at: BootInstant::from_nanos(self.now * 1_000_000_000),
                 up: up.map(Duration::from_secs),
@@ -291,7 +295,7 @@ mod tests {
     /// An address without requests is forgotten after `RETENTION`; an address that is led to stays, however silent.
     #[test]
     fn unused_addresses_are_forgotten_after_retention() {
-        let mut processes = GuardProcessTable::default();
+        let mut processes = GuardProcessTracker::default();
         let met = GuardProcessTableFixture::guard_process("s", "one");
         let address = |n: u32| {
             let [_, high, middle, low] = n.to_be_bytes();
@@ -305,11 +309,11 @@ mod tests {
             let begins = (second == 0).then_some(&stays);
             for address in begins.into_iter().chain([&came]) {
                 let heard =
-                    GuardAnnouncementTiming { asked: processes.begin_check(), at: at(second), up: None };
+                    AnnouncementTimestamps { asked: processes.begin_check(), at: at(second), up: None };
                 assert_eq!(processes.record_announcement(address, &met, heard), Ok(()));
             }
             let leads = |_: &str, socket: &ConnectTarget| *socket == stays.socket || *socket == came.socket;
-            processes.forget(at(second), leads);
+            processes.forget_unused_addresses(at(second), leads);
             assert!(processes.is_current(&came, &met.instance));
             assert!(
                 second < 10 || processes.is_current(&address(second - 10), &met.instance),

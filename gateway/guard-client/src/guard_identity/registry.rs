@@ -13,19 +13,20 @@ use std::{
     time::Duration,
 };
 
-use fencegate_guard::identity::GuardAnnouncement;
+use fencegate_guard::identity::GuardIdentityResponse;
 use fencegate_http_client::upstream::{
     address::EndpointAddress,
     identity_check::{IdentityCheckAttempt, IdentityCheckDue},
 };
 use fencegate_policies::plan::Upstream;
 use fencegate_process::{clock::BootInstant, display};
-use fencegate_zookeeper::state::TokenHistory;
+use fencegate_zookeeper::state::HighestEpochTracker;
 use tokio::time::Instant;
 use tracing::{error, warn};
 
 use super::processes::{
-    GuardAnnouncementTiming, GuardProcess, GuardProcessTable, IdentityCheckTurn, ProcessConflictError,
+    AnnouncementTimestamps, GuardProcessIdentity, GuardProcessTracker, IdentityCheckTurn,
+    ProcessConflictError,
 };
 
 /// Shared by all workers.
@@ -33,16 +34,16 @@ use super::processes::{
 pub struct GuardRegistry {
     state: Mutex<GuardRegistryState>,
     /// The installation that issues this gateway's tokens.
-    memory: Arc<TokenHistory>,
+    memory: Arc<HighestEpochTracker>,
 }
 
 #[derive(Debug, Default)]
 struct GuardRegistryState {
     /// By upstream, then by address of an endpoint.
-    met: HashMap<Arc<str>, Vec<GuardAddress>>,
+    met: HashMap<Arc<str>, Vec<GuardRegistryEntry>>,
     /// By upstream: the largest known epoch that one of its guards has admitted, whatever the store of that guard.
     highest: HashMap<Arc<str>, HighestGuardEpoch>,
-    processes: GuardProcessTable,
+    processes: GuardProcessTracker,
     /// The number of entries about addresses so far.
     notes: u64,
     /// Upstreams with `direct: true` that have an intermediary all the same.
@@ -51,10 +52,10 @@ struct GuardRegistryState {
 
 /// An address at which a guard was expected.
 #[derive(Debug)]
-struct GuardAddress {
+struct GuardRegistryEntry {
     address: Arc<EndpointAddress>,
     /// `None` where no guard was found the last time.
-    guard: Option<GuardProcess>,
+    guard: Option<GuardProcessIdentity>,
     /// The number of the last entry about this address.
     note: u64,
     /// The time of that entry, or of the next request for the guard's identity.
@@ -66,13 +67,18 @@ impl GuardRegistryState {
         self.highest.get(&upstream.name)
     }
 
-    fn record(&mut self, upstream: &Upstream, address: &Arc<EndpointAddress>, guard: Option<GuardProcess>) {
+    fn record(
+        &mut self,
+        upstream: &Upstream,
+        address: &Arc<EndpointAddress>,
+        guard: Option<GuardProcessIdentity>,
+    ) {
         let places = self.met.entry(upstream.name.clone()).or_default();
         // A guard at an address to which the name no longer resolves must not contradict the guards at its present
         // addresses.
-        places.retain(|place| !place.address.is_gone() && !place.is_at(address));
+        places.retain(|place| !place.address.is_gone_from_dns() && !place.is_at(address));
         self.notes += 1;
-        places.push(GuardAddress {
+        places.push(GuardRegistryEntry {
             address: address.clone(),
             guard,
             note: self.notes,
@@ -80,17 +86,20 @@ impl GuardRegistryState {
         });
     }
 
-    fn addresses(&self, upstream: &Upstream) -> impl Iterator<Item = &GuardAddress> {
-        self.met.get(&upstream.name).into_iter().flatten().filter(|place| !place.address.is_gone())
+    fn addresses(&self, upstream: &Upstream) -> impl Iterator<Item = &GuardRegistryEntry> {
+        self.met.get(&upstream.name).into_iter().flatten().filter(|place| !place.address.is_gone_from_dns())
     }
 
-    fn find(&self, upstream: &Upstream, address: &EndpointAddress) -> Option<&GuardAddress> {
+    fn find(&self, upstream: &Upstream, address: &EndpointAddress) -> Option<&GuardRegistryEntry> {
         self.addresses(upstream).find(|place| place.is_at(address))
     }
 
     /// The last announcement of each endpoint of the plan, where a guard answered. Endpoints of another plan do not
     /// count: a guard there does not contradict the guards of this plan.
-    fn announcements(&self, upstream: &Upstream) -> impl Iterator<Item = (&EndpointAddress, &GuardProcess)> {
+    fn announcements(
+        &self,
+        upstream: &Upstream,
+    ) -> impl Iterator<Item = (&EndpointAddress, &GuardProcessIdentity)> {
         let ours = self.addresses(upstream).filter(|place| upstream.endpoints.contains(&place.address.name));
         ours.filter_map(|place| Some((&*place.address, place.guard.as_ref()?)))
     }
@@ -101,22 +110,22 @@ impl GuardRegistryState {
     }
 
     /// Records that this request repeats the check, so that other requests need not.
-    fn touch(&mut self, upstream: &Upstream, address: &EndpointAddress) {
+    fn mark_recheck_started(&mut self, upstream: &Upstream, address: &EndpointAddress) {
         let places = self.met.get_mut(&upstream.name).into_iter().flatten();
         places.filter(|place| place.is_at(address)).for_each(|place| place.since = Instant::now());
     }
 
     /// Forgets processes at names and addresses that are not in use any more.
-    fn forget(&mut self, at: BootInstant) {
+    fn forget_unused_processes(&mut self, at: BootInstant) {
         let Self { met, processes, .. } = self;
-        processes.forget(at, |name, socket| {
+        processes.forget_unused_addresses(at, |name, socket| {
             let mut places = met.values().flatten();
             places.any(|place| (&*place.address.name, &place.address.socket) == (name, socket))
         });
     }
 }
 
-impl GuardAddress {
+impl GuardRegistryEntry {
     fn is_at(&self, address: &EndpointAddress) -> bool {
         (&self.address.name, &self.address.socket) == (&address.name, &address.socket)
     }
@@ -132,7 +141,7 @@ struct HighestGuardEpoch {
 /// The state when the identity of a guard was requested. While its announcement is on its way, other requests may be
 /// admitted.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct IdentityCheckSnapshot {
+pub(crate) struct IdentityCheckStart {
     known: u64,
     asked: IdentityCheckTurn,
 }
@@ -166,14 +175,14 @@ pub enum GuardIdentityError {
 }
 
 impl GuardRegistry {
-    pub fn new(memory: Arc<TokenHistory>) -> Self {
+    pub fn new(memory: Arc<HighestEpochTracker>) -> Self {
         Self { state: Mutex::default(), memory }
     }
 
     /// Call this before requesting the identity of a guard.
-    pub(crate) fn begin_check(&self, upstream: &Upstream) -> IdentityCheckSnapshot {
+    pub(crate) fn begin_check(&self, upstream: &Upstream) -> IdentityCheckStart {
         let state = self.lock();
-        IdentityCheckSnapshot {
+        IdentityCheckStart {
             known: state.highest(upstream).map_or(0, |highest| highest.epoch),
             asked: state.processes.begin_check(),
         }
@@ -185,11 +194,11 @@ impl GuardRegistry {
         &self,
         upstream: &Upstream,
         address: &Arc<EndpointAddress>,
-        announced: &GuardAnnouncement,
-        check: IdentityCheckSnapshot,
+        announced: &GuardIdentityResponse,
+        check: IdentityCheckStart,
         at: BootInstant,
     ) -> Result<Arc<str>, GuardIdentityError> {
-        let process = GuardProcess::from_announcement(announced);
+        let process = GuardProcessIdentity::from_announcement(announced);
         let instance = process.instance.clone();
         let trusted = self.evaluate(upstream, address, announced, process, check, at);
         // Of two announcements that differ one may be out of date. This is reported once the identity of both guards
@@ -208,14 +217,14 @@ impl GuardRegistry {
         &self,
         upstream: &Upstream,
         address: &Arc<EndpointAddress>,
-        announced: &GuardAnnouncement,
-        process: GuardProcess,
-        check: IdentityCheckSnapshot,
+        announced: &GuardIdentityResponse,
+        process: GuardProcessIdentity,
+        check: IdentityCheckStart,
         at: BootInstant,
     ) -> Result<(), GuardIdentityError> {
         let mut state = self.lock();
         let timing =
-            GuardAnnouncementTiming { asked: check.asked, at, up: announced.up.map(Duration::from_millis) };
+            AnnouncementTimestamps { asked: check.asked, at, up: announced.up.map(Duration::from_millis) };
         let alone = state.processes.record_announcement(address, &process, timing);
         if alone == Err(ProcessConflictError::Replaced) {
             return Err(GuardIdentityError::Replaced);
@@ -227,7 +236,7 @@ impl GuardRegistry {
             _ => check.known,
         };
         state.record(upstream, address, Some(process));
-        state.forget(at);
+        state.forget_unused_processes(at);
         drop(state);
         alone.map_err(|_| GuardIdentityError::MultipleProcesses)?;
         self.check(upstream, announced, known)
@@ -236,7 +245,7 @@ impl GuardRegistry {
     fn check(
         &self,
         upstream: &Upstream,
-        announced: &GuardAnnouncement,
+        announced: &GuardIdentityResponse,
         known: u64,
     ) -> Result<(), GuardIdentityError> {
         if let Some(served) = self.memory.installation()
@@ -275,8 +284,8 @@ impl GuardRegistry {
     /// The announcements of all guards of an upstream, for an operator who has to choose one.
     pub(crate) fn describe_announcements(&self, upstream: &Upstream) -> String {
         let state = self.lock();
-        let one = |(at, guard): (&EndpointAddress, &GuardProcess)| {
-            let GuardProcess { store, instance, database } = guard;
+        let one = |(at, guard): (&EndpointAddress, &GuardProcessIdentity)| {
+            let GuardProcessIdentity { store, instance, database } = guard;
             let who = database
                 .as_ref()
                 .map_or_else(|| format!("process {instance}"), |database| format!("in database {database}"));
@@ -311,7 +320,7 @@ impl GuardRegistry {
         attempt: IdentityCheckAttempt,
     ) {
         let mut state = self.lock();
-        let since = |place: &GuardAddress| place.guard.is_some() && place.note > attempt.0;
+        let since = |place: &GuardRegistryEntry| place.guard.is_some() && place.note > attempt.0;
         if !state.find(upstream, address).is_some_and(since) {
             state.record(upstream, address, None);
         }
@@ -326,13 +335,13 @@ impl GuardRegistry {
         let mut state = self.lock();
         match state.find(upstream, address) {
             None => IdentityCheckDue::Before,
-            Some(GuardAddress { guard: Some(_), .. }) if !state.is_consistent(upstream) => {
+            Some(GuardRegistryEntry { guard: Some(_), .. }) if !state.is_consistent(upstream) => {
                 IdentityCheckDue::Before
             }
-            Some(GuardAddress { guard: None, since, .. })
+            Some(GuardRegistryEntry { guard: None, since, .. })
                 if since.elapsed() >= upstream.sharing.dns.refresh =>
             {
-                state.touch(upstream, address);
+                state.mark_recheck_started(upstream, address);
                 IdentityCheckDue::Background
             }
             Some(_) => IdentityCheckDue::NotDue,
@@ -366,7 +375,7 @@ impl GuardRegistry {
 
     /// An intermediary was detected although the policy has `direct: true`. From now on a refusal does not prove that
     /// the guard has not received the request before.
-    pub fn record_relay(&self, upstream: &Upstream) {
+    pub fn record_intermediary(&self, upstream: &Upstream) {
         let mut state = self.lock();
         if upstream.direct && !state.relayed.contains(&upstream.name) {
             warn!(upstream = %upstream.name, "guard.not_direct: something stands between here and the guard");

@@ -6,8 +6,8 @@ use fencegate_guard_store::{
     admission::recover_watermarks,
     operation::JournalEntry,
     store::{
-        KeyWatermarks, MovedMarker, RecoveredActiveKeys, RecoveredState, RedbStore, StoreError, StoredKey,
-        UnresolvedExecution, WatermarkEpochs,
+        InDoubtExecutionRecord, KeyWatermarks, MovedMarker, RecoveredActiveKeys, RecoveredState, RedbStore,
+        StoreError, StoredKey, WatermarkEpochs,
     },
 };
 use fencegate_policies::{key::ResourceKey, operation::OperationId, plan::LockMode, token::FencingToken};
@@ -64,10 +64,10 @@ impl MigrationSourceFile {
     }
 
     /// Keys that only have whole watermarks, from a clean stop. No build so far has left such keys.
-    pub(super) fn watermark_only_keys(&self) -> Result<Vec<KeyRow>, StoreError> {
-        let mut rows = self.redb.watermark_only_keys()?;
+    pub(super) fn keys_without_epochs(&self) -> Result<Vec<KeyRow>, StoreError> {
+        let mut rows = self.redb.keys_without_epochs()?;
         for whole in self.inline.values() {
-            if !self.redb.has_watermarks(&whole.key)? && rows.iter().all(|row| row.key != whole.key) {
+            if !self.redb.has_epochs(&whole.key)? && rows.iter().all(|row| row.key != whole.key) {
                 let key = whole.key.clone();
                 let epochs = WatermarkEpochs::default();
                 rows.push(StoredKey { key, epochs, whole: None });
@@ -88,7 +88,7 @@ impl MigrationSourceFile {
     /// The executions that a clean stop has left in doubt.
     pub(super) fn doubts(&self, randomness: &dyn Randomness) -> Vec<OpenExecution> {
         let doubts = self.remembered.clean_stop.iter().flat_map(|stop| &stop.doubts);
-        let unended = |doubt: &UnresolvedExecution| OpenExecution {
+        let unended = |doubt: &InDoubtExecutionRecord| OpenExecution {
             name: Guid::new(randomness).to_string(),
             keys: doubt.keys.clone(),
             token: doubt.token,

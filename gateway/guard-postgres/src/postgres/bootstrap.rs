@@ -10,7 +10,7 @@ use super::{
     connect::{PostgresConnection, PostgresConnectionPurpose, StatementError, millis},
     driver,
     error::PostgresError,
-    instance::{GuardTimeLimits, PostgresInstanceRow, PostgresStore, PostgresStoreInstance},
+    instance::{GuardInstanceRow, GuardTimeLimits, PostgresGuardInstance, PostgresStore},
     migrate,
 };
 
@@ -25,7 +25,7 @@ async fn has_other_guards(
 ) -> Result<bool, UnusableDatabaseError> {
     let query = format!("SELECT EXISTS (SELECT FROM {}.instance WHERE NOT dead)", place.schema);
     let others = connection.client().query_one(&query, &[]).await;
-    Ok(others.map_err(|error| place.connect_error(&error))?.get(0))
+    Ok(others.map_err(|error| place.database_error(&error))?.get(0))
 }
 
 impl PostgresStore {
@@ -82,11 +82,11 @@ impl PostgresStore {
         };
         let row =
             connection.query_one(&arrive, &[&name, &send_within, &max_execution]).await.map_err(failed)?;
-        let instance = PostgresStoreInstance::new(
+        let instance = PostgresGuardInstance::new(
             place.clone(),
             identity,
             terms,
-            PostgresInstanceRow { id: row.get(0), name: name.to_owned() },
+            GuardInstanceRow { id: row.get(0), name: name.to_owned() },
             clock,
             randomness,
             sent,

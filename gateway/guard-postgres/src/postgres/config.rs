@@ -25,7 +25,7 @@ pub enum UnusableDatabaseError {
     #[error(
         "{place} has no store of a guard; make it once with `{}` (`fencegate era show -c POLICY` prints both)",
         command_hint::command_line(
-            command_hint::HintedProcessKind::Guard,
+            command_hint::CommandHintTarget::Guard,
             "guard --init --floor E --ensemble UUID"
         )
     )]
@@ -35,7 +35,7 @@ pub enum UnusableDatabaseError {
     #[error(
         "{place} has a copy of the store in {from} that is no store yet: run `{}` again; or, where the guard went on with \
          that file, drop the schema",
-        command_hint::command_line(command_hint::HintedProcessKind::Guard, &format!("guard migrate --from redb:{from} --to postgres"))
+        command_hint::command_line(command_hint::CommandHintTarget::Guard, &format!("guard migrate --from redb:{from} --to postgres"))
     )]
     Unfinished { place: String, from: String },
     #[error("{place} is of format {found}, this build reads up to {reads}; upgrade the guard")]
@@ -106,7 +106,7 @@ impl PostgresConfig {
         Ok(Self { config, tls, schema: schema.into(), shown })
     }
 
-    pub(super) fn connect_error(&self, error: &tokio_postgres::Error) -> UnusableDatabaseError {
+    pub(super) fn database_error(&self, error: &tokio_postgres::Error) -> UnusableDatabaseError {
         let place = self.to_string();
         let why = error_text(error);
         match error.as_db_error() {

@@ -89,15 +89,15 @@ impl PostgresConnection {
             place: place.to_string(),
             why: "no answer in time".into(),
         };
-        timeout(CONNECT, Self::connect(place, purpose, instance)).await.map_err(|_| late())?
+        timeout(CONNECT, Self::open_without_timeout(place, purpose, instance)).await.map_err(|_| late())?
     }
 
-    async fn connect(
+    async fn open_without_timeout(
         place: &PostgresConfig,
         purpose: PostgresConnectionPurpose,
         instance: &str,
     ) -> Result<Self, UnusableDatabaseError> {
-        let failed = |error: tokio_postgres::Error| place.connect_error(&error);
+        let failed = |error: tokio_postgres::Error| place.database_error(&error);
         let mut config = place.config.clone();
         config.application_name(purpose.application_name(instance));
         if purpose != PostgresConnectionPurpose::Setup {
@@ -123,15 +123,15 @@ impl PostgresConnection {
         if purpose == PostgresConnectionPurpose::Setup {
             made.client.batch_execute("SET statement_timeout = 0").await.map_err(failed)?;
         }
-        made.check_durable(place).await?;
+        made.ensure_durable_commits(place).await?;
         made.warned.store(false, Ordering::SeqCst);
         Ok(made)
     }
 
     /// Checks that acknowledged commits are on a disk: a guard that forgets an announced token would admit older
     /// ones.
-    async fn check_durable(&self, place: &PostgresConfig) -> Result<(), UnusableDatabaseError> {
-        let failed = |error: tokio_postgres::Error| place.connect_error(&error);
+    async fn ensure_durable_commits(&self, place: &PostgresConfig) -> Result<(), UnusableDatabaseError> {
+        let failed = |error: tokio_postgres::Error| place.database_error(&error);
         for setting in DURABLE {
             let query = format!("SELECT current_setting('{setting}')");
             let value: String = self.client.query_one(&query, &[]).await.map_err(failed)?.get(0);
@@ -160,7 +160,7 @@ impl PostgresConnection {
         }
         let query = "SELECT btrim(current_setting('synchronous_standby_names')) <> ''";
         let followed =
-            self.client.query_one(query, &[]).await.map_err(|error| place.connect_error(&error))?;
+            self.client.query_one(query, &[]).await.map_err(|error| place.database_error(&error))?;
         if followed.get(0) {
             Ok(())
         } else {

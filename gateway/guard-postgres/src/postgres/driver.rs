@@ -17,7 +17,7 @@ use tokio_postgres::Statement;
 use super::{
     connect::{PostgresConnection, PostgresConnectionPurpose, StatementError, millis},
     error::PostgresError,
-    instance::PostgresStoreInstance,
+    instance::PostgresGuardInstance,
     membership::GuardMembershipLostError,
     migrate::FORMAT,
     request::{AdmitKind, DbReply, DbReplyBatch, DbRequest, distinct_keys},
@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const TRIES: u32 = 3;
 
 /// Runs until the queue is closed and empty.
-pub(super) async fn run(instance: Arc<PostgresStoreInstance>) {
+pub(super) async fn run(instance: Arc<PostgresGuardInstance>) {
     let mut deciding = None;
     let mut given_up = 0;
     let mut room = StatementBatchSize::default();
@@ -54,7 +54,7 @@ pub(super) async fn run(instance: Arc<PostgresStoreInstance>) {
             Err(unavailable) => {
                 tracing::warn!(error = %unavailable, "guard.store_away");
                 instance.requests.push_front(batch);
-                instance.requests.fail(&unavailable);
+                instance.requests.fail_callers(&unavailable);
                 sleep(PAUSE).await;
                 continue;
             }
@@ -69,7 +69,7 @@ pub(super) async fn run(instance: Arc<PostgresStoreInstance>) {
             Err(StatementError::Lost(error)) => {
                 tracing::warn!(error = %error, "guard.store_answer_lost");
                 // It may have been too much to be answered in time.
-                room.shrink(batch.len());
+                room.lower_batch_limit(batch.len());
                 instance
                     .requests
                     .push_front(batch.into_iter().filter_map(PendingDbRequest::retry_or_cancel).collect());
@@ -87,11 +87,11 @@ pub(super) async fn run(instance: Arc<PostgresStoreInstance>) {
                     None => Some(open),
                     Some((refused, sent)) => {
                         if refused.is_overload() {
-                            room.shrink(sent);
+                            room.lower_batch_limit(sent);
                         }
                         given_up += 1;
                         if given_up >= TRIES {
-                            instance.requests.fail(&refused.into());
+                            instance.requests.fail_callers(&refused.into());
                         }
                         sleep(PAUSE).await;
                         // A server that keeps refusing may not be the primary any more, so connect anew.
@@ -114,7 +114,7 @@ impl Default for StatementBatchSize {
 }
 
 impl StatementBatchSize {
-    fn shrink(&mut self, sent: usize) {
+    fn lower_batch_limit(&mut self, sent: usize) {
         self.0 = (sent / 2).max(1);
     }
 
@@ -127,7 +127,7 @@ impl StatementBatchSize {
 }
 
 /// A refused batch goes in front of all other requests. An end that was refused alone lets the others go first.
-fn requeue(instance: &PostgresStoreInstance, mut batch: Vec<PendingDbRequest>) {
+fn requeue(instance: &PostgresGuardInstance, mut batch: Vec<PendingDbRequest>) {
     let alone = batch.len() == 1;
     match batch.pop_if(|last| alone && last.is_end()) {
         Some(end) => instance.requests.push_back(end),
@@ -138,7 +138,7 @@ fn requeue(instance: &PostgresStoreInstance, mut batch: Vec<PendingDbRequest>) {
 /// Sends each request of a batch by itself, because one of them has made the batch fail. Returns a temporary refusal,
 /// before which all unanswered requests are put back.
 async fn ask_one_by_one(
-    instance: &PostgresStoreInstance,
+    instance: &PostgresGuardInstance,
     open: &DecisionConnection,
     batch: Vec<PendingDbRequest>,
 ) -> Option<StatementError> {
@@ -160,7 +160,7 @@ async fn ask_one_by_one(
             Err(StatementError::Refused { code, why }) => {
                 tracing::error!(code, error = why, "guard.store_refuses");
                 let unavailable = PostgresError::Refused(format!("{why} ({code})"));
-                let rest = alone.into_iter().filter_map(|pending| pending.reject(&unavailable));
+                let rest = alone.into_iter().filter_map(|pending| pending.reject_into_cleanup(&unavailable));
                 rest.for_each(|rest| instance.requests.push_back(rest));
             }
         }
@@ -169,7 +169,7 @@ async fn ask_one_by_one(
 }
 
 /// Delivers each reply to its caller. Registrations whose callers have gone are released.
-fn deliver(instance: &PostgresStoreInstance, batch: Vec<PendingDbRequest>, answers: DbReplyBatch) {
+fn deliver(instance: &PostgresGuardInstance, batch: Vec<PendingDbRequest>, answers: DbReplyBatch) {
     instance.acknowledged.acts.store(answers.acts, Ordering::SeqCst);
     for (pending, answer) in batch.into_iter().zip(answers.answers) {
         match &pending.item {
@@ -197,7 +197,7 @@ fn deliver(instance: &PostgresStoreInstance, batch: Vec<PendingDbRequest>, answe
 }
 
 /// Wakes waiting requests of this process directly, without a notice from the database.
-fn notify_waiters(instance: &PostgresStoreInstance, item: &DbRequest, operation: Option<String>) {
+fn notify_waiters(instance: &PostgresGuardInstance, item: &DbRequest, operation: Option<String>) {
     item.keys().iter().for_each(|key| instance.notifiers.notify(key.as_str()));
     operation.iter().for_each(|operation| instance.notifiers.notify(operation));
 }
@@ -205,12 +205,12 @@ fn notify_waiters(instance: &PostgresStoreInstance, item: &DbRequest, operation:
 /// Ends the dispatches that the database has in the name of this guard and that this guard has no handle of: after a
 /// rollback, dispatches that had ended. Later requests on this connection are registered later.
 async fn end_unowned_dispatches(
-    instance: &PostgresStoreInstance,
+    instance: &PostgresGuardInstance,
     connection: &PostgresConnection,
     generation: i32,
 ) -> Result<(), StatementError> {
-    let slack = millis(instance.clock_samples().max_unwritten_time(instance.clock.now()));
-    let in_hand = instance.names.list();
+    let slack = millis(instance.clock_samples().max_unwritten_clock_time(instance.clock.now()));
+    let in_hand = instance.names.list_row_names();
     let disown = instance.with_schema("SELECT dispatches, rights FROM $$.disown($1, $2, $3, $4)");
     let gone = connection.query_one(&disown, &[&instance.id, &generation, &slack, &in_hand]).await?;
     let dispatches: i64 = gone.get(0);
@@ -223,7 +223,7 @@ async fn end_unowned_dispatches(
 
 impl DecisionConnection {
     /// Opens the connection. After this, statements of an earlier connection of this instance are over, or are refused.
-    async fn open(instance: &PostgresStoreInstance) -> Result<Self, PostgresError> {
+    async fn open(instance: &PostgresGuardInstance) -> Result<Self, PostgresError> {
         let opened =
             PostgresConnection::open(&instance.place, PostgresConnectionPurpose::Decisions, &instance.name)
                 .await;
@@ -265,11 +265,11 @@ impl DecisionConnection {
 
     async fn send_batch(
         &self,
-        instance: &PostgresStoreInstance,
+        instance: &PostgresGuardInstance,
         batch: &[PendingDbRequest],
     ) -> Result<DbReplyBatch, StatementError> {
         let now = instance.clock.now();
-        let slack = millis(instance.clock_samples().max_unwritten_time(now));
+        let slack = millis(instance.clock_samples().max_unwritten_clock_time(now));
         let longest = millis(instance.terms.send_within + instance.terms.max_execution);
         let grain = millis(instance.terms.evict_after / 64).max(1);
         let rows: Vec<_> =
@@ -307,14 +307,14 @@ mod tests {
     #[test]
     fn batch_size_halves_then_grows_slowly() {
         let mut room = StatementBatchSize::default();
-        room.shrink(60);
+        room.lower_batch_limit(60);
         assert_eq!(room, StatementBatchSize(30));
         room.grow(29);
         assert_eq!(room, StatementBatchSize(30), "it may be that more is too much");
         room.grow(30);
         assert_eq!(room, StatementBatchSize(34));
         for _ in 0..9 {
-            room.shrink(room.0);
+            room.lower_batch_limit(room.0);
         }
         assert_eq!(room, StatementBatchSize(1));
         for _ in 0..60 {

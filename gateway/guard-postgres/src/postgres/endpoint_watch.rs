@@ -22,8 +22,8 @@ use super::{
     admit_reply::InFlightDispatch,
     connect::{PostgresConnection, StatementError, millis},
     heartbeat::DEAD,
-    instance::{PostgresStore, PostgresStoreInstance},
-    probed_dispatches::ProbedDispatches,
+    instance::{PostgresGuardInstance, PostgresStore},
+    probed_dispatches::ProbedInDoubtDispatches,
     request::DbRequest,
 };
 
@@ -46,7 +46,7 @@ impl PostgresStore {
     /// Probes the endpoints from now on: see [`PostgresStore::watch_doubt`].
     pub fn start_probing(&self, watch: EndpointProbeConfig) {
         // Only the first call counts, because a process has one guard.
-        drop(self.instance.unseen.set(Mutex::new(ProbedDispatches::new(watch))));
+        drop(self.instance.unseen.set(Mutex::new(ProbedInDoubtDispatches::new(watch))));
     }
 
     /// Keeps the dispatch in doubt until its endpoint was seen running for `longest` from `since` on. Without
@@ -109,9 +109,9 @@ impl PostgresStore {
     }
 }
 
-impl PostgresStoreInstance {
+impl PostgresGuardInstance {
     /// `None` if the endpoints are not probed.
-    fn probed_doubts(&self) -> Option<MutexGuard<'_, ProbedDispatches>> {
+    fn probed_doubts(&self) -> Option<MutexGuard<'_, ProbedInDoubtDispatches>> {
         Some(self.unseen.get()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -126,21 +126,23 @@ impl PostgresStoreInstance {
     /// # Cancellation
     /// The same as for an error.
     pub(super) async fn extend_doubts(&self, connection: &PostgresConnection) -> Result<(), StatementError> {
-        let left =
-            self.probed_doubts().map(|unseen| unseen.remaining().collect::<Vec<_>>()).unwrap_or_default();
+        let left = self
+            .probed_doubts()
+            .map(|unseen| unseen.remaining_time_by_dispatch().collect::<Vec<_>>())
+            .unwrap_or_default();
         if left.is_empty() {
             return Ok(());
         }
         let (names, left): (Vec<_>, Vec<_>) =
             left.into_iter().map(|(name, left)| (name, millis(left + DEAD))).unzip();
-        let slack = millis(self.clock_samples().max_unwritten_time(self.clock.now()));
+        let slack = millis(self.clock_samples().max_unwritten_clock_time(self.clock.now()));
         let row =
             connection.query_one(&self.with_schema(PROLONG), &[&self.id, &names, &left, &slack]).await?;
         let there: HashSet<String> = row.get::<_, Vec<String>>(0).into_iter().collect();
         // Only the doubts of this query: others may have come meanwhile.
         let gone: HashSet<String> = names.into_iter().filter(|name| !there.contains(name)).collect();
         if let Some(mut unseen) = self.probed_doubts() {
-            unseen.forget(&gone);
+            unseen.forget_dispatches(&gone);
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use super::{
     connect::{PostgresConnection, PostgresConnectionPurpose, after_millis, millis},
     error::PostgresError,
-    instance::{PostgresStore, PostgresStoreInstance},
+    instance::{PostgresGuardInstance, PostgresStore},
     membership::{GuardMembershipLostError, StoreQuarantine, StoreStatus, SweepStats},
     migrate::FORMAT,
     request::DbRequest,
@@ -99,7 +99,7 @@ impl PostgresStore {
         }
         instance.clock_samples().record_heartbeat(sent, answered, reply.time, reply.tick);
         instance.acknowledged.record_known_epoch(reply.highest);
-        instance.membership.renew(sent + LEASE);
+        instance.membership.extend_membership(sent + LEASE);
         instance.record_heartbeat(&reply);
         Ok(())
     }
@@ -172,7 +172,8 @@ impl PostgresStore {
         }
         // The database counts the length of an execution alone.
         let slack = millis(
-            instance.clock_samples().max_unwritten_time(instance.clock.now()) + instance.terms.begun_within,
+            instance.clock_samples().max_unwritten_clock_time(instance.clock.now())
+                + instance.terms.begun_within,
         );
         instance.membership.end();
         instance.query_rows("SELECT $$.leave($1, $2)", &[&instance.id, &slack]).await.map(drop)
@@ -184,7 +185,7 @@ fn first_count(rows: &[tokio_postgres::Row]) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
 
-impl PostgresStoreInstance {
+impl PostgresGuardInstance {
     /// A new connection for heartbeats. A database that was rolled back gets this guard's announced epochs before any
     /// heartbeat: a guard without requests has no other occasion, and the other guards do not have its latest
     /// announcements.
@@ -242,13 +243,13 @@ impl PostgresStoreInstance {
                             // The first letter tells keys from operations.
                             match notice.get(1..) {
                                 Some(name) if !name.is_empty() => self.notifiers.notify(name),
-                                _ => self.notifiers.notify_all(),
+                                _ => self.notifiers.notify_all_keys(),
                             }
                         }
                     }
                 }
             }
-            self.notifiers.notify_all();
+            self.notifiers.notify_all_keys();
             sleep(BEAT).await;
         }
     }

@@ -11,7 +11,7 @@ use super::{
     connect::{PostgresConnection, PostgresConnectionPurpose, StatementError},
     error::PostgresError,
     import_transaction::{ImportHeader, ImportTransaction},
-    migrate::{FORMAT, ImportRecord, LOCK_IF_FREE, UNLOCK, find_store, read_record, upgrade},
+    migrate::{FORMAT, ImportMarker, LOCK_IF_FREE, UNLOCK, find_store, read_record, upgrade},
 };
 
 /// A schema that no other process changes meanwhile.
@@ -22,12 +22,12 @@ pub struct ImportLock {
 
 /// The content of the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SchemaContent {
+pub enum DbSchemaContent {
     Nothing,
     /// A copy that is no store yet.
-    Copy(ImportRecord),
+    Copy(ImportMarker),
     /// A store, with the copy that it was made of, if any.
-    Store(Option<ImportRecord>),
+    Store(Option<ImportMarker>),
 }
 
 /// Makes the copy of this name the store; works once.
@@ -46,7 +46,7 @@ impl ImportLock {
         let connection = PostgresConnection::open(place, PostgresConnectionPurpose::Setup, "migrate").await?;
         connection.check_replication(place).await?;
         let free = connection.client().query_one(LOCK_IF_FREE, &[&&*place.schema]).await;
-        let free = free.map_err(|error| place.connect_error(&error))?;
+        let free = free.map_err(|error| place.database_error(&error))?;
         let intake = Self { connection, place: place.clone() };
         if free.get(0) {
             return Ok(intake);
@@ -56,13 +56,13 @@ impl ImportLock {
 
     /// # Errors
     /// It cannot be read.
-    pub async fn content(&self) -> Result<SchemaContent, UnusableDatabaseError> {
+    pub async fn content(&self) -> Result<DbSchemaContent, UnusableDatabaseError> {
         let client = self.connection.client();
         let copy = read_record(client, &self.place).await?;
         Ok(match (find_store(client, &self.place).await?, copy) {
-            (Some(_), copy) => SchemaContent::Store(copy),
-            (None, Some(copy)) => SchemaContent::Copy(copy),
-            (None, None) => SchemaContent::Nothing,
+            (Some(_), copy) => DbSchemaContent::Store(copy),
+            (None, Some(copy)) => DbSchemaContent::Copy(copy),
+            (None, None) => DbSchemaContent::Nothing,
         })
     }
 
@@ -73,9 +73,9 @@ impl ImportLock {
     pub async fn dry_run(&mut self) -> Result<(), UnusableDatabaseError> {
         let Self { connection, place } = self;
         let transaction =
-            connection.client_mut().transaction().await.map_err(|error| place.connect_error(&error))?;
+            connection.client_mut().transaction().await.map_err(|error| place.database_error(&error))?;
         create_tables(&transaction, place).await?;
-        transaction.rollback().await.map_err(|error| place.connect_error(&error))
+        transaction.rollback().await.map_err(|error| place.database_error(&error))
     }
 
     /// Copies the store, in place of any earlier copy that is no store yet. The copy is durable when this returns, and
@@ -89,7 +89,7 @@ impl ImportLock {
         fill: impl AsyncFnOnce(&mut ImportTransaction<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let Self { connection, place } = self;
-        let failed = |error: Error| place.connect_error(&error);
+        let failed = |error: Error| place.database_error(&error);
         let transaction = connection.client_mut().transaction().await.map_err(failed)?;
         create_tables(&transaction, place).await?;
         let mut copying = ImportTransaction::begin(transaction, handed, place).await?;
@@ -138,7 +138,7 @@ async fn create_tables(
     transaction: &tokio_postgres::Transaction<'_>,
     place: &PostgresConfig,
 ) -> Result<(), UnusableDatabaseError> {
-    let failed = |error: Error| place.connect_error(&error);
+    let failed = |error: Error| place.database_error(&error);
     let schema = &place.schema;
     let from = match read_record(transaction.client(), place).await? {
         Some(earlier) if earlier.format > FORMAT => {

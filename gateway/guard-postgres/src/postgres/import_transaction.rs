@@ -210,7 +210,7 @@ impl<'i> ImportTransaction<'i> {
         ];
         self.transaction.execute(query, &with).await.map_err(|error| self.query_error(&error))?;
         let place = self.place;
-        self.transaction.commit().await.map_err(|error| place.connect_error(&error))
+        self.transaction.commit().await.map_err(|error| place.database_error(&error))
     }
 
     async fn insert(
@@ -234,7 +234,7 @@ impl<'i> ImportTransaction<'i> {
     }
 
     fn query_error(&self, error: &Error) -> UnusableDatabaseError {
-        self.place.connect_error(error)
+        self.place.database_error(error)
     }
 
     fn mismatch_error(&self, why: &str) -> UnusableDatabaseError {

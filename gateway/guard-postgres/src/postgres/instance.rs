@@ -20,10 +20,10 @@ use super::{
     config::PostgresConfig,
     connect::{PostgresConnection, PostgresConnectionPurpose, StatementError},
     error::PostgresError,
-    membership::{GuardMembership, GuardMembershipLostError, StoreStatus},
+    membership::{GuardMembershipLease, GuardMembershipLostError, StoreStatus},
     name_registry::OwnedRowRegistry,
     notifiers::KeyNotifiers,
-    probed_dispatches::ProbedDispatches,
+    probed_dispatches::ProbedInDoubtDispatches,
     request_queue::DbRequestQueue,
     store_clock::ClockSamples,
 };
@@ -46,11 +46,11 @@ pub struct GuardTimeLimits {
 /// end.
 #[derive(Clone)]
 pub struct PostgresStore {
-    pub(super) instance: Arc<PostgresStoreInstance>,
+    pub(super) instance: Arc<PostgresGuardInstance>,
     _deciding: Arc<AbortOnDrop>,
 }
 
-pub(super) struct PostgresStoreInstance {
+pub(super) struct PostgresGuardInstance {
     pub(super) place: PostgresConfig,
     pub(super) identity: StoreIdentity,
     pub(super) terms: GuardTimeLimits,
@@ -63,10 +63,10 @@ pub(super) struct PostgresStoreInstance {
     pub(super) requests: Arc<DbRequestQueue>,
     pub(super) names: Arc<OwnedRowRegistry>,
     pub(super) notifiers: KeyNotifiers,
-    pub(super) membership: GuardMembership,
+    pub(super) membership: GuardMembershipLease,
     pub(super) acknowledged: DatabaseProgress,
     /// Set if the endpoints are probed.
-    pub(super) unseen: OnceLock<Mutex<ProbedDispatches>>,
+    pub(super) unseen: OnceLock<Mutex<ProbedInDoubtDispatches>>,
     /// Set when there are metrics.
     metrics: OnceLock<GuardMetrics>,
     passed: Mutex<ClockSamples>,
@@ -77,7 +77,7 @@ pub(super) struct PostgresStoreInstance {
 }
 
 /// The row of an instance in the store: its id, and the name of the process.
-pub(super) struct PostgresInstanceRow {
+pub(super) struct GuardInstanceRow {
     pub(super) id: i32,
     pub(super) name: String,
 }
@@ -111,7 +111,7 @@ impl DatabaseProgress {
 }
 
 impl PostgresStore {
-    pub(super) fn new(instance: Arc<PostgresStoreInstance>, deciding: AbortHandle) -> Self {
+    pub(super) fn new(instance: Arc<PostgresGuardInstance>, deciding: AbortHandle) -> Self {
         Self { instance, _deciding: Arc::new(AbortOnDrop(deciding)) }
     }
 
@@ -125,7 +125,7 @@ impl PostgresStore {
     }
 
     /// The lease of this guard. Bytes may leave only while it holds, beside the permission of their dispatch.
-    pub fn membership(&self) -> GuardMembership {
+    pub fn membership(&self) -> GuardMembershipLease {
         self.instance.membership.clone()
     }
 
@@ -137,7 +137,7 @@ impl PostgresStore {
 
     /// A new name for a dispatch, by which it is found again after a lost reply.
     pub fn new_dispatch_name(&self) -> DispatchName {
-        DispatchName(self.instance.guid())
+        DispatchName(self.instance.new_guid())
     }
 
     /// Now, in whole seconds of the store's time, and never behind it: no time measured from here ends too early.
@@ -157,12 +157,12 @@ impl PostgresStore {
     }
 }
 
-impl PostgresStoreInstance {
+impl PostgresGuardInstance {
     pub(super) fn new(
         place: PostgresConfig,
         identity: StoreIdentity,
         terms: GuardTimeLimits,
-        row: PostgresInstanceRow,
+        row: GuardInstanceRow,
         clock: SharedClock,
         randomness: Arc<dyn Randomness>,
         sent: BootInstant,
@@ -178,7 +178,7 @@ impl PostgresStoreInstance {
             requests: Arc::default(),
             names: Arc::default(),
             notifiers: KeyNotifiers::new(),
-            membership: GuardMembership::default(),
+            membership: GuardMembershipLease::default(),
             acknowledged: DatabaseProgress::default(),
             unseen: OnceLock::new(),
             metrics: OnceLock::new(),
@@ -190,7 +190,7 @@ impl PostgresStoreInstance {
         }
     }
 
-    pub(super) fn guid(&self) -> Guid {
+    pub(super) fn new_guid(&self) -> Guid {
         Guid::new(self.randomness.as_ref())
     }
 

@@ -41,7 +41,7 @@ pub struct StoreQuarantine {
 
 /// The lease of an instance. While it holds, no other guard can have declared this one dead.
 #[derive(Debug, Clone, Default)]
-pub struct GuardMembership(Arc<AtomicU64>);
+pub struct GuardMembershipLease(Arc<AtomicU64>);
 
 /// Why this process has lost its membership in the store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -61,17 +61,17 @@ pub struct SweepStats {
     pub operations: u64,
 }
 
-impl GuardMembership {
-    pub fn expires_at(&self) -> BootInstant {
+impl GuardMembershipLease {
+    pub fn membership_expiry(&self) -> BootInstant {
         BootInstant::from_nanos(self.0.load(Ordering::SeqCst))
     }
 
     pub fn is_valid(&self, now: BootInstant) -> bool {
-        now < self.expires_at()
+        now < self.membership_expiry()
     }
 
     /// Moves the end forward only, because renewals may arrive out of order.
-    pub(super) fn renew(&self, until: BootInstant) {
+    pub(super) fn extend_membership(&self, until: BootInstant) {
         self.0.fetch_max(until.as_nanos(), Ordering::SeqCst);
     }
 

@@ -38,7 +38,7 @@ pub(super) async fn init(
 ) -> Result<(), UnusableDatabaseError> {
     let mut connection = PostgresConnection::open(place, PostgresConnectionPurpose::Setup, "init").await?;
     connection.check_replication(place).await?;
-    let failed = |error: Error| place.connect_error(&error);
+    let failed = |error: Error| place.database_error(&error);
     let floor = i64::try_from(floor).map_err(|_| UnusableDatabaseError::Failed {
         place: place.to_string(),
         why: "a floor is below 2^63".into(),
@@ -49,7 +49,7 @@ pub(super) async fn init(
         return Err(UnusableDatabaseError::Exists { place: place.to_string() });
     }
     if let Some(copied) = read_record(transaction.client(), place).await? {
-        return Err(copied.into_error(place));
+        return Err(copied.into_unfinished_import_error(place));
     }
     let schema = format!("CREATE SCHEMA IF NOT EXISTS {}", place.schema);
     transaction.batch_execute(&schema).await.map_err(failed)?;
@@ -75,7 +75,7 @@ pub(super) async fn open_and_upgrade(place: &PostgresConfig) -> Result<StoreIden
         return Err(missing_store_error(connection.client(), place).await?);
     };
     if format < FORMAT {
-        let failed = |error: Error| place.connect_error(&error);
+        let failed = |error: Error| place.database_error(&error);
         let transaction = connection.client_mut().transaction().await.map_err(failed)?;
         transaction.query_one(LOCK, &[&&*place.schema]).await.map_err(failed)?;
         let gone = || UnusableDatabaseError::Missing { place: place.to_string() };
@@ -110,7 +110,7 @@ async fn missing_store_error(
     place: &PostgresConfig,
 ) -> Result<UnusableDatabaseError, UnusableDatabaseError> {
     let missing = UnusableDatabaseError::Missing { place: place.to_string() };
-    Ok(read_record(client, place).await?.map_or(missing, |copied| copied.into_error(place)))
+    Ok(read_record(client, place).await?.map_or(missing, |copied| copied.into_unfinished_import_error(place)))
 }
 
 /// Does all steps above this format, in the transaction that the caller has begun.
@@ -119,7 +119,7 @@ pub(super) async fn upgrade(
     place: &PostgresConfig,
     from: u32,
 ) -> Result<(), UnusableDatabaseError> {
-    let failed = |error: Error| place.connect_error(&error);
+    let failed = |error: Error| place.database_error(&error);
     let schema = format!("SET LOCAL search_path = {}", place.schema);
     client.batch_execute(&schema).await.map_err(failed)?;
     for step in STEPS.iter().skip(from as usize) {
@@ -135,7 +135,7 @@ pub(super) async fn find_store(
     client: &Client,
     place: &PostgresConfig,
 ) -> Result<Option<(u32, StoreIdentity)>, UnusableDatabaseError> {
-    let failed = |error: Error| place.connect_error(&error);
+    let failed = |error: Error| place.database_error(&error);
     let table = format!("{}.store", place.schema);
     let there = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await.map_err(failed)?;
     if !there.get::<_, bool>(0) {
@@ -151,7 +151,7 @@ pub(super) async fn find_store(
 
 /// A copy, which may or may not be the store of the schema yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImportRecord {
+pub struct ImportMarker {
     /// Names the move.
     pub id: String,
     /// Where the store was before, for display only.
@@ -162,9 +162,9 @@ pub struct ImportRecord {
     pub(super) format: u32,
 }
 
-impl ImportRecord {
+impl ImportMarker {
     /// The error for a copy that is not the store yet.
-    pub(super) fn into_error(self, place: &PostgresConfig) -> UnusableDatabaseError {
+    pub(super) fn into_unfinished_import_error(self, place: &PostgresConfig) -> UnusableDatabaseError {
         UnusableDatabaseError::Unfinished { place: place.to_string(), from: self.from }
     }
 }
@@ -173,8 +173,8 @@ impl ImportRecord {
 pub(super) async fn read_record(
     client: &Client,
     place: &PostgresConfig,
-) -> Result<Option<ImportRecord>, UnusableDatabaseError> {
-    let failed = |error: Error| place.connect_error(&error);
+) -> Result<Option<ImportMarker>, UnusableDatabaseError> {
+    let failed = |error: Error| place.database_error(&error);
     let table = format!("{}.moved_in", place.schema);
     let there = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&table]).await.map_err(failed)?;
     if !there.get::<_, bool>(0) {
@@ -184,6 +184,6 @@ pub(super) async fn read_record(
     let row = client.query_opt(&query, &[]).await.map_err(failed)?;
     Ok(row.map(|row| {
         let format = u32::try_from(row.get::<_, i32>(3)).unwrap_or_default();
-        ImportRecord { id: row.get(0), from: row.get(1), store: row.get(2), format }
+        ImportMarker { id: row.get(0), from: row.get(1), store: row.get(2), format }
     }))
 }

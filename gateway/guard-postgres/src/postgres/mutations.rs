@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard_store::{
-    admission::{DispatchClaim, DispatchEnd},
+    admission::{DispatchEnd, PresentedDispatch},
     error::AdmitError,
     operation::{JournalEntry, JournalUpdate},
 };
@@ -36,7 +36,7 @@ impl PostgresStore {
     /// Dropping the future has the same effect as an error.
     pub async fn admit(
         &self,
-        claim: &DispatchClaim,
+        claim: &PresentedDispatch,
         name: DispatchName,
         operation: Option<(&PostgresOperationLock, &JournalEntry)>,
     ) -> Result<AdmitReply, PostgresError> {
@@ -49,7 +49,7 @@ impl PostgresStore {
     /// As [`PostgresStore::admit`].
     pub async fn check_and_register(
         &self,
-        claim: &DispatchClaim,
+        claim: &PresentedDispatch,
         name: DispatchName,
         operation: Option<(&PostgresOperationLock, &JournalEntry)>,
     ) -> Result<AdmitReply, PostgresError> {
@@ -62,7 +62,7 @@ impl PostgresStore {
     /// As [`PostgresStore::admit`].
     pub async fn admit_unchecked(
         &self,
-        claim: &DispatchClaim,
+        claim: &PresentedDispatch,
         name: DispatchName,
     ) -> Result<AdmitReply, PostgresError> {
         self.request_admission(AdmitKind::Pass, claim, name, None).await
@@ -71,7 +71,7 @@ impl PostgresStore {
     async fn request_admission(
         &self,
         how: AdmitKind,
-        claim: &DispatchClaim,
+        claim: &PresentedDispatch,
         name: DispatchName,
         operation: Option<(&PostgresOperationLock, &JournalEntry)>,
     ) -> Result<AdmitReply, PostgresError> {
@@ -79,7 +79,7 @@ impl PostgresStore {
         let notifiers: Vec<_> =
             claim.keys.iter().map(|key| self.instance.notifiers.subscribe(key.as_str())).collect();
         let operation = operation.map(|(held, entry)| (held.id.clone(), Box::new(entry.clone())));
-        let in_hand = self.instance.names.register(name.0);
+        let in_hand = self.instance.names.register_row_name(name.0);
         let request =
             DbRequest::Look { how, claim: claim.clone(), name, in_hand: in_hand.clone(), operation };
         let answer = self.send_and_wait(request).await?;
@@ -146,7 +146,7 @@ impl PostgresStore {
     /// The lock was not acquired, or is released in the background.
     pub async fn reserve(&self, id: OperationId) -> Result<ReserveOperationReply, PostgresError> {
         let notifier = self.instance.notifiers.subscribe(&id.to_string());
-        let lock = OperationLockId::new(id, self.instance.guid(), &self.instance.names);
+        let lock = OperationLockId::new(id, self.instance.new_guid(), &self.instance.names);
         match self.send_and_wait(DbRequest::Reserve(lock.clone())).await? {
             DbReply::Done => {
                 let back: Arc<dyn OperationLockReleaser> = self.instance.requests.clone();

@@ -25,12 +25,12 @@ pub(super) struct OwnedNameHandle {
 
 impl OwnedRowRegistry {
     /// Call this before the name is sent to the database, so that no row is ever without a listed name.
-    pub(super) fn register(self: &Arc<Self>, name: Guid) -> OwnedNameHandle {
+    pub(super) fn register_row_name(self: &Arc<Self>, name: Guid) -> OwnedNameHandle {
         *self.lock().entry(name).or_default() += 1;
         OwnedNameHandle { name, names: self.clone() }
     }
 
-    pub(super) fn list(&self) -> Vec<String> {
+    pub(super) fn list_row_names(&self) -> Vec<String> {
         self.lock().keys().map(Guid::to_string).collect()
     }
 
@@ -48,7 +48,7 @@ impl OwnedNameHandle {
 
 impl Clone for OwnedNameHandle {
     fn clone(&self) -> Self {
-        self.names.register(self.name)
+        self.names.register_row_name(self.name)
     }
 }
 
@@ -81,12 +81,12 @@ mod tests {
     fn name_is_listed_until_last_drop() {
         let names = Arc::<OwnedRowRegistry>::default();
         let name = Guid::new(&SystemRandomness);
-        let first = names.register(name);
+        let first = names.register_row_name(name);
         let second = first.clone();
-        let third = names.register(name);
+        let third = names.register_row_name(name);
         drop((first, third));
-        assert_eq!(names.list(), [name.to_string()]);
+        assert_eq!(names.list_row_names(), [name.to_string()]);
         drop(second);
-        assert!(names.list().is_empty());
+        assert!(names.list_row_names().is_empty());
     }
 }

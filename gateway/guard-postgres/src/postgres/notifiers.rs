@@ -36,7 +36,7 @@ impl KeyNotifiers {
         self.0[notifier_index(name)].notify_waiters();
     }
 
-    pub(super) fn notify_all(&self) {
+    pub(super) fn notify_all_keys(&self) {
         self.0.iter().for_each(|notifier| notifier.notify_waiters());
     }
 }

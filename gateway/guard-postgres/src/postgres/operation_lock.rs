@@ -46,7 +46,7 @@ pub enum JournalWriteOutcome {
 
 impl OperationLockId {
     pub(super) fn new(id: OperationId, holder: Guid, names: &Arc<OwnedRowRegistry>) -> Self {
-        Self { id, holder: Arc::new(names.register(holder)) }
+        Self { id, holder: Arc::new(names.register_row_name(holder)) }
     }
 
     pub(super) fn holder(&self) -> Guid {

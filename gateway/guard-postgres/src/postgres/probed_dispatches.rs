@@ -6,7 +6,7 @@ use std::{
 };
 
 use fencegate_guard_store::{
-    admission::{EndpointProbeConfig, LivenessTracker, RequiredLivenessTime, ServiceProbeAnswer},
+    admission::{EndpointProbeConfig, LivenessTracker, RequiredTargetUptime, ServiceProbeAnswer},
     dispatch_target::DispatchTarget,
 };
 use fencegate_policies::{key::ResourceKey, token::FencingToken};
@@ -16,21 +16,21 @@ use super::admit_reply::InFlightDispatch;
 
 /// The doubts of one instance whose endpoints are probed.
 #[derive(Debug)]
-pub(super) struct ProbedDispatches {
+pub(super) struct ProbedInDoubtDispatches {
     watch: EndpointProbeConfig,
     answers: LivenessTracker,
-    doubts: HashMap<Guid, ProbedDispatch>,
+    doubts: HashMap<Guid, ProbedInDoubtDispatch>,
 }
 
 #[derive(Debug)]
-struct ProbedDispatch {
+struct ProbedInDoubtDispatch {
     dispatch: InFlightDispatch,
     /// Where it was sent, if known.
     place: Option<DispatchTarget>,
-    unseen: RequiredLivenessTime,
+    unseen: RequiredTargetUptime,
 }
 
-impl ProbedDispatches {
+impl ProbedInDoubtDispatches {
     pub(super) fn new(watch: EndpointProbeConfig) -> Self {
         Self { watch, answers: LivenessTracker::default(), doubts: HashMap::new() }
     }
@@ -47,13 +47,18 @@ impl ProbedDispatches {
         let known = target.clone().filter(|target| self.watch.endpoints.contains(&target.endpoint));
         let places = match known {
             Some(target) => vec![target],
-            None => {
-                self.watch.endpoints.iter().map(|endpoint| DispatchTarget::for_endpoint(endpoint)).collect()
-            }
+            None => self
+                .watch
+                .endpoints
+                .iter()
+                .map(|endpoint| DispatchTarget::whole_endpoint_target(endpoint))
+                .collect(),
         };
-        let unseen = RequiredLivenessTime::new(places, left, since);
-        self.doubts
-            .insert(dispatch.name.0, ProbedDispatch { dispatch: dispatch.clone(), place: target, unseen });
+        let unseen = RequiredTargetUptime::new(places, left, since);
+        self.doubts.insert(
+            dispatch.name.0,
+            ProbedInDoubtDispatch { dispatch: dispatch.clone(), place: target, unseen },
+        );
     }
 
     /// The targets that have to be probed now. The answers of all others are forgotten.
@@ -73,7 +78,7 @@ impl ProbedDispatches {
     ) -> Vec<InFlightDispatch> {
         let Some(span) = self.answers.record_answer(target, answer, &self.watch) else { return Vec::new() };
         self.doubts.values_mut().for_each(|doubt| {
-            doubt.unseen.record_span(target, span);
+            doubt.unseen.subtract_span(target, span);
         });
         let over = self.doubts.extract_if(|_, doubt| doubt.unseen.remaining().is_zero());
         over.map(|(_, doubt)| doubt.dispatch).collect()
@@ -99,7 +104,7 @@ impl ProbedDispatches {
         keys: &[ResourceKey],
         token: FencingToken,
     ) -> Option<DispatchTarget> {
-        let is_it = |doubt: &&ProbedDispatch| {
+        let is_it = |doubt: &&ProbedInDoubtDispatch| {
             doubt.dispatch.token == token && doubt.dispatch.keys.iter().any(|key| keys.contains(key))
         };
         self.doubts.values().find(is_it)?.place.clone()
@@ -112,15 +117,15 @@ impl ProbedDispatches {
     }
 
     /// The names of all, and how long each still has to be seen.
-    pub(super) fn remaining(&self) -> impl Iterator<Item = (String, Duration)> {
+    pub(super) fn remaining_time_by_dispatch(&self) -> impl Iterator<Item = (String, Duration)> {
         self.doubts.iter().map(|(name, doubt)| (name.to_string(), doubt.unseen.remaining()))
     }
 
-    pub(super) fn forget(&mut self, gone: &HashSet<String>) {
+    pub(super) fn forget_dispatches(&mut self, gone: &HashSet<String>) {
         self.doubts.retain(|name, _| !gone.contains(&name.to_string()));
     }
 
-    fn is_stalled(&self, doubt: &ProbedDispatch) -> bool {
+    fn is_stalled(&self, doubt: &ProbedInDoubtDispatch) -> bool {
         doubt.unseen.targets_to_probe().any(|target| self.answers.is_silent(target))
     }
 }
@@ -152,16 +157,16 @@ mod tests {
             keys: Arc::new([]),
             token: FencingToken::new(1, 0, 1).expect("small"),
             mode: LockMode::Exclusive,
-            _in_hand: Arc::<OwnedRowRegistry>::default().register(name),
+            _in_hand: Arc::<OwnedRowRegistry>::default().register_row_name(name),
         }
     }
 
     /// A doubt ends when its own endpoint, or every one if it is unknown, was seen running for as long as it lasts.
     #[test]
     fn doubt_ends_after_endpoint_seen_running() {
-        let [one, two] = ["one", "two"].map(DispatchTarget::for_endpoint);
+        let [one, two] = ["one", "two"].map(DispatchTarget::whole_endpoint_target);
         let endpoints = vec!["one".to_owned(), "two".to_owned()];
-        let mut unseen = ProbedDispatches::new(EndpointProbeConfig { endpoints, interval: SECOND });
+        let mut unseen = ProbedInDoubtDispatches::new(EndpointProbeConfig { endpoints, interval: SECOND });
         let known = dispatch();
         let unknown = dispatch();
         unseen.add(&known, Some(one.clone()), 2 * SECOND, at(10));

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use fencegate_guard_store::{
-    admission::{DispatchClaim, DispatchEnd},
+    admission::{DispatchEnd, PresentedDispatch},
     operation::{JournalEntry, JournalEntryState, JournalUpdate, StoredResponse},
 };
 use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
@@ -22,7 +22,7 @@ use super::{
 pub(super) enum DbRequest {
     Look {
         how: AdmitKind,
-        claim: DispatchClaim,
+        claim: PresentedDispatch,
         name: DispatchName,
         in_hand: OwnedNameHandle,
         operation: Option<(OperationLockId, Box<JournalEntry>)>,

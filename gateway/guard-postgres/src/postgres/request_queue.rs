@@ -92,13 +92,13 @@ impl DbRequestQueue {
             let more = self.more.notified();
             {
                 let mut waiting = self.lock();
-                while waiting.items.front().is_some_and(PendingDbRequest::is_abandoned) {
+                while waiting.items.front().is_some_and(PendingDbRequest::is_discardable) {
                     waiting.items.pop_front();
                 }
                 if !waiting.items.is_empty() {
                     let most = waiting.items.len().min(most);
                     let batch: Vec<_> =
-                        waiting.items.drain(..most).filter(|one| !one.is_abandoned()).collect();
+                        waiting.items.drain(..most).filter(|one| !one.is_discardable()).collect();
                     waiting.under_way = batch.len();
                     return Some(batch);
                 }
@@ -130,9 +130,10 @@ impl DbRequestQueue {
 
     /// The database is not reachable, so waiting callers get an error. Mandatory requests stay in the queue, and
     /// possible registrations are released.
-    pub(super) fn fail(&self, unavailable: &PostgresError) {
+    pub(super) fn fail_callers(&self, unavailable: &PostgresError) {
         let waiting = std::mem::take(&mut self.lock().items);
-        let left: Vec<_> = waiting.into_iter().filter_map(|pending| pending.abandon(unavailable)).collect();
+        let left: Vec<_> =
+            waiting.into_iter().filter_map(|pending| pending.fail_caller(unavailable)).collect();
         self.push_front(left);
     }
 
@@ -164,7 +165,7 @@ impl DbRequestQueue {
 
 impl PendingDbRequest {
     /// Whether it can be left out: its caller has gone, and it was never sent.
-    fn is_abandoned(&self) -> bool {
+    fn is_discardable(&self) -> bool {
         let gone = self.reply.as_ref().is_some_and(oneshot::Sender::is_closed);
         gone && !self.again
             && matches!(self.item, DbRequest::Look { .. } | DbRequest::Reserve(_) | DbRequest::Resolve { .. })
@@ -194,7 +195,7 @@ impl PendingDbRequest {
     /// still has to be sent, because otherwise a key would stay in flight. For the end of a dispatch: the end with
     /// the operation lock released, and nothing written of the operation. For a registration whose first reply was
     /// lost: its release.
-    pub(super) fn reject(mut self, unavailable: &PostgresError) -> Option<Self> {
+    pub(super) fn reject_into_cleanup(mut self, unavailable: &PostgresError) -> Option<Self> {
         if let Some(reply) = self.reply.take() {
             drop(reply.send(Err(unavailable.clone())));
         }
@@ -231,7 +232,7 @@ impl PendingDbRequest {
     }
 
     /// Reports the failure to the caller. Returns the request that still has to be sent to the database.
-    fn abandon(mut self, unavailable: &PostgresError) -> Option<Self> {
+    fn fail_caller(mut self, unavailable: &PostgresError) -> Option<Self> {
         if let Some(reply) = self.reply.take() {
             drop(reply.send(Err(unavailable.clone())));
         }
@@ -337,7 +338,7 @@ mod tests {
         assert_eq!(batch.len(), 1, "nobody waits for the other");
         drop(waits);
         queue.push_front(batch.into_iter().filter_map(PendingDbRequest::retry_or_cancel).collect());
-        queue.fail(&PostgresError::Timeout);
+        queue.fail_callers(&PostgresError::Timeout);
         let left = queue.next_batch(MOST_AT_ONCE).await.expect("it may be registered");
         let [PendingDbRequest { item: DbRequest::Release(released), again: true, .. }] = &left[..] else {
             panic!("{left:?}")
@@ -356,7 +357,7 @@ mod tests {
             keys: Arc::new([]),
             token: FencingToken::new(1, 0, 1).expect("small"),
             mode: LockMode::Exclusive,
-            _in_hand: names.register(name),
+            _in_hand: names.register_row_name(name),
         };
         let told = queue.enqueue(DbRequest::End {
             dispatch,
@@ -366,13 +367,13 @@ mod tests {
         });
         let refused = PostgresError::Timeout;
         let mut pending = queue.next_batch(MOST_AT_ONCE).await.expect("one waits").pop().expect("one");
-        pending = pending.reject(&refused).expect("the key is still in flight");
+        pending = pending.reject_into_cleanup(&refused).expect("the key is still in flight");
         assert_eq!(told.await.expect("told").map(PendingDbReply::accept), Err(refused.clone()));
         assert!(matches!(&pending.item, DbRequest::End { operation: Some((_, JournalUpdate::Nothing)), .. }));
-        pending = pending.reject(&refused).expect("the key is still in flight");
+        pending = pending.reject_into_cleanup(&refused).expect("the key is still in flight");
         assert!(matches!(&pending.item, DbRequest::End { operation: None, .. }));
-        assert_eq!(names.list(), [name.to_string()]);
-        assert!(pending.reject(&refused).is_none());
-        assert!(names.list().is_empty());
+        assert_eq!(names.list_row_names(), [name.to_string()]);
+        assert!(pending.reject_into_cleanup(&refused).is_none());
+        assert!(names.list_row_names().is_empty());
     }
 }

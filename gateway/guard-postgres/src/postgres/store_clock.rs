@@ -45,7 +45,7 @@ impl ClockSamples {
     }
 
     /// The most time that may have passed and is not written yet.
-    pub(super) fn max_unwritten_time(&self, now: BootInstant) -> Duration {
+    pub(super) fn max_unwritten_clock_time(&self, now: BootInstant) -> Duration {
         now.since(self.before)
     }
 
@@ -58,7 +58,7 @@ impl ClockSamples {
 
     /// The same, and never behind the true time: with all that other guards may have added since the last heartbeat.
     pub(super) fn latest_possible_time(&self, now: BootInstant) -> i64 {
-        let since = i64::try_from(self.max_unwritten_time(now).as_millis()).unwrap_or(i64::MAX / 4);
+        let since = i64::try_from(self.max_unwritten_clock_time(now).as_millis()).unwrap_or(i64::MAX / 4);
         self.time.saturating_add(since)
     }
 

@@ -56,7 +56,7 @@ impl PostgresStore {
             doubts: Vec::new(),
         };
         for row in &work {
-            let id = DispatchId::from_name(row.get(0));
+            let id = DispatchId::from_name_prefix(row.get(0));
             let mode = mode(row.get(2));
             let token = parse_token(row.get(1))?;
             match row.get::<_, Option<i64>>(4) {

@@ -14,7 +14,7 @@ use super::{
     key_state::InDoubtDispatch,
     quarantine::{Quarantine, QuarantineReason, QuarantineScope, QuarantineStatus},
 };
-use crate::store::{RecoveredActiveKeys, RecoveredState, StoreChange, UnresolvedExecution};
+use crate::store::{InDoubtExecutionRecord, RecoveredActiveKeys, RecoveredState, StoreMutation};
 
 impl AdmissionTable {
     /// Takes over the keys that an earlier process may have had at work. After a clean stop the store also records
@@ -49,9 +49,9 @@ impl AdmissionTable {
     }
 
     /// Takes over a doubt of the previous process.
-    pub(super) fn inherit_doubt(&mut self, left: &UnresolvedExecution, now: BootInstant) {
+    pub(super) fn inherit_doubt(&mut self, left: &InDoubtExecutionRecord, now: BootInstant) {
         let id = self.next_id();
-        let UnresolvedExecution { keys, token, mode, remaining, place } = left;
+        let InDoubtExecutionRecord { keys, token, mode, remaining, place } = left;
         let until = now + *remaining;
         for key in keys {
             self.key_state(key, now).add_doubt(InDoubtDispatch {
@@ -90,14 +90,14 @@ impl AdmissionTable {
     }
 
     /// The changes that have to be in the store before a dispatch is sent on these keys.
-    pub(super) fn mark_active(&mut self, keys: &[ResourceKey]) -> Vec<StoreChange> {
+    pub(super) fn mark_active(&mut self, keys: &[ResourceKey]) -> Vec<StoreMutation> {
         let mut changes = Vec::new();
         for key in keys {
             if let Some(state) = self.keys.get_mut(key)
                 && !std::mem::replace(&mut state.at_work, true)
             {
                 self.at_work += 1;
-                changes.push(StoreChange::AtWork { key: key.clone() });
+                changes.push(StoreMutation::AtWork { key: key.clone() });
             }
         }
         changes
@@ -118,7 +118,12 @@ impl AdmissionTable {
     }
 
     /// Takes keys that have rested for `linger` out of the list. Called periodically; returns at most `most` changes.
-    pub fn delist_idle_keys(&mut self, linger: Duration, most: usize, now: BootInstant) -> Vec<StoreChange> {
+    pub fn delist_idle_keys(
+        &mut self,
+        linger: Duration,
+        most: usize,
+        now: BootInstant,
+    ) -> Vec<StoreMutation> {
         self.end_doubts(now);
         let mut changes = self.end_quarantine(now);
         while changes.len() < most
@@ -138,7 +143,7 @@ impl AdmissionTable {
             } else {
                 state.at_work = false;
                 self.at_work -= 1;
-                changes.push(StoreChange::AtRest { key });
+                changes.push(StoreMutation::AtRest { key });
             }
         }
         changes
@@ -160,7 +165,7 @@ impl AdmissionTable {
         }
     }
 
-    fn end_quarantine(&mut self, now: BootInstant) -> Vec<StoreChange> {
+    fn end_quarantine(&mut self, now: BootInstant) -> Vec<StoreMutation> {
         if self.quarantine(now).is_none()
             && let Some(closed) = self.quarantine.take()
         {
@@ -174,15 +179,15 @@ impl AdmissionTable {
         if self.listed || self.quarantine.is_some() {
             return Vec::new();
         }
-        self.mark_list_complete()
+        self.mark_active_keys_listed()
     }
 
     /// The change that marks the store's list as complete.
-    fn mark_list_complete(&mut self) -> Vec<StoreChange> {
+    fn mark_active_keys_listed(&mut self) -> Vec<StoreMutation> {
         self.listed = true;
         let open: Vec<ResourceKey> = self.open.values().flat_map(|open| open.keys.to_vec()).collect();
         let mut changes = self.mark_active(&open);
-        changes.push(StoreChange::AtWorkListed);
+        changes.push(StoreMutation::AtWorkListed);
         changes
     }
 }

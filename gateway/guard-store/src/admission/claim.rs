@@ -9,7 +9,7 @@ use crate::dispatch_target::DispatchTarget;
 
 /// A dispatch as its gateway presents it.
 #[derive(Debug, Clone)]
-pub struct DispatchClaim {
+pub struct PresentedDispatch {
     /// Sorted, without duplicates, at least one.
     pub keys: Arc<[ResourceKey]>,
     pub token: FencingToken,
@@ -27,7 +27,7 @@ pub struct DispatchId(pub(super) u64);
 
 impl DispatchId {
     /// The id of a dispatch that has a name in a database; for display only.
-    pub fn from_name(name: &str) -> Self {
+    pub fn from_name_prefix(name: &str) -> Self {
         Self(name.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or_default())
     }
 }
@@ -44,7 +44,7 @@ pub struct OpenDispatch {
     pub place: Option<DispatchTarget>,
 }
 
-impl DispatchClaim {
+impl PresentedDispatch {
     /// The caller of a callback, if that is of the same tenure.
     pub fn caller(&self) -> Option<FencingToken> {
         self.parent.filter(|parent| parent.same_grant(self.token))
@@ -57,7 +57,7 @@ impl DispatchClaim {
 }
 
 impl OpenDispatch {
-    pub(super) fn from_claim(claim: &DispatchClaim) -> Self {
+    pub(super) fn from_claim(claim: &PresentedDispatch) -> Self {
         Self { keys: claim.keys.clone(), token: claim.token, mode: claim.mode, until: None, place: None }
     }
 }

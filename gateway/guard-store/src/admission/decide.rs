@@ -14,20 +14,20 @@ use fencegate_process::{clock::BootInstant, failpoint};
 use tokio::sync::futures::OwnedNotified;
 
 use super::{
-    claim::{DispatchClaim, DispatchId, OpenDispatch},
-    key_state::{DispatchConflict, InDoubtDispatch, KeyAdmissionState, RunningDispatch},
-    liveness::{EndpointProbeConfig, LivenessTracker, RequiredLivenessTime},
+    claim::{DispatchId, OpenDispatch, PresentedDispatch},
+    key_state::{DispatchConflict, GuardKeyState, InDoubtDispatch, RunningDispatch},
+    liveness::{EndpointProbeConfig, LivenessTracker, RequiredTargetUptime},
     quarantine::Quarantine,
 };
 use crate::{
     error::AdmitError,
-    store::{CommitSeq, RecoveredState, StoreChange},
+    store::{CommitSeq, RecoveredState, StoreMutation},
 };
 
 /// The guard's state of all its keys.
 #[derive(Debug)]
 pub struct AdmissionTable {
-    pub(super) keys: HashMap<ResourceKey, KeyAdmissionState>,
+    pub(super) keys: HashMap<ResourceKey, GuardKeyState>,
     /// Every key once, in the order of its last use as of the last check of the key.
     pub(super) unused: VecDeque<(BootInstant, ResourceKey)>,
     /// Keys that count as at work in the store, although nothing is at work on them any more.
@@ -37,7 +37,7 @@ pub struct AdmissionTable {
     /// Executions in doubt, by the time at which each counts as over.
     pub(super) doubts: BTreeSet<(BootInstant, DispatchId)>,
     /// Executions in doubt whose endpoints have to be seen running. These are not in `doubts`.
-    pub(super) unseen: BTreeMap<DispatchId, RequiredLivenessTime>,
+    pub(super) unseen: BTreeMap<DispatchId, RequiredTargetUptime>,
     /// `None`: the endpoints are not probed, and doubts end by the clock.
     pub(super) watch: Option<EndpointProbeConfig>,
     pub(super) answers: LivenessTracker,
@@ -100,7 +100,7 @@ impl AdmissionTable {
         };
         for (key, epochs) in &recovered.marks {
             table.highest = table.highest.max(epochs.highest());
-            let state = KeyAdmissionState::from_epochs(epochs, recovered.floor, now);
+            let state = GuardKeyState::from_epochs(epochs, recovered.floor, now);
             table.keys.insert(key.clone(), state);
             table.unused.push_back((now, key.clone()));
         }
@@ -126,9 +126,9 @@ impl AdmissionTable {
     /// The claim is refused, and no watermark was raised.
     pub fn check_and_raise_watermarks(
         &mut self,
-        claim: &DispatchClaim,
+        claim: &PresentedDispatch,
         now: BootInstant,
-    ) -> Result<Vec<StoreChange>, AdmitError> {
+    ) -> Result<Vec<StoreMutation>, AdmitError> {
         let token = claim.token;
         if !self.is_plausible(claim) {
             return Err(AdmitError::Future { highest: self.highest });
@@ -136,16 +136,16 @@ impl AdmissionTable {
         for key in claim.keys.iter() {
             match self.keys.get(key) {
                 Some(state) => state.compare_with_watermarks(token, claim.mode)?,
-                None => KeyAdmissionState::new(self.floor, now).compare_with_watermarks(token, claim.mode)?,
+                None => GuardKeyState::new(self.floor, now).compare_with_watermarks(token, claim.mode)?,
             }
         }
         Ok(self.raise_watermarks(claim, now))
     }
 
     /// Records the position in the commit queue at which these changes were submitted.
-    pub fn record_submitted(&mut self, changes: &[StoreChange], moment: CommitSeq) {
+    pub fn record_submitted(&mut self, changes: &[StoreMutation], moment: CommitSeq) {
         for change in changes {
-            if let StoreChange::Mark { key, .. } | StoreChange::AtWork { key } = change
+            if let StoreMutation::Mark { key, .. } | StoreMutation::AtWork { key } = change
                 && let Some(state) = self.keys.get_mut(key)
             {
                 state.written = moment;
@@ -154,23 +154,23 @@ impl AdmissionTable {
     }
 
     /// The position that has to be durable before the claim may be sent.
-    pub fn required_seq(&self, claim: &DispatchClaim) -> CommitSeq {
+    pub fn required_seq(&self, claim: &PresentedDispatch) -> CommitSeq {
         let moments = claim.keys.iter().filter_map(|key| Some(self.keys.get(key)?.written));
         moments.max().unwrap_or_default()
     }
 
     /// Raises the watermarks that are below the claim. A token that is implausible, or not above the floor, raises
     /// nothing. The same holds for a guard that only observes, because its watermarks will be enforced one day.
-    pub fn raise_watermarks(&mut self, claim: &DispatchClaim, now: BootInstant) -> Vec<StoreChange> {
+    pub fn raise_watermarks(&mut self, claim: &PresentedDispatch, now: BootInstant) -> Vec<StoreMutation> {
         if !self.is_plausible(claim) {
             return Vec::new();
         }
         self.highest = self.highest.max(claim.token.number());
         // The era is recorded only together with a first token of it. Otherwise that token would later be too far
         // above all others.
-        let later = self.later_era(claim);
+        let later = self.claim_era_if_newer(claim);
         self.era = later.unwrap_or(self.era);
-        let mut changes: Vec<StoreChange> = later.map(StoreChange::Era).into_iter().collect();
+        let mut changes: Vec<StoreMutation> = later.map(StoreMutation::Era).into_iter().collect();
         for key in claim.keys.iter() {
             if let Some(change) = self.key_state(key, now).raise_watermark(key, claim.token, claim.mode) {
                 changes.push(change);
@@ -179,11 +179,12 @@ impl AdmissionTable {
         changes
     }
 
-    fn is_plausible(&self, claim: &DispatchClaim) -> bool {
-        self.later_era(claim).is_some() || claim.token.number() <= self.highest.saturating_add(LARGEST_JUMP)
+    fn is_plausible(&self, claim: &PresentedDispatch) -> bool {
+        self.claim_era_if_newer(claim).is_some()
+            || claim.token.number() <= self.highest.saturating_add(LARGEST_JUMP)
     }
 
-    fn later_era(&self, claim: &DispatchClaim) -> Option<u64> {
+    fn claim_era_if_newer(&self, claim: &PresentedDispatch) -> Option<u64> {
         claim.era.filter(|era| *era > self.era)
     }
 
@@ -195,9 +196,9 @@ impl AdmissionTable {
     /// The claim is no longer the newest of its keys, or a key is in quarantine.
     pub fn check_and_register(
         &mut self,
-        claim: &DispatchClaim,
+        claim: &PresentedDispatch,
         now: BootInstant,
-    ) -> Result<(AdmitDecision, Vec<StoreChange>), AdmitError> {
+    ) -> Result<(AdmitDecision, Vec<StoreMutation>), AdmitError> {
         if let Some(until) = self.quarantined_until(&claim.keys, now) {
             return Err(AdmitError::Quarantine { until });
         }
@@ -221,9 +222,9 @@ impl AdmissionTable {
     /// [`AdmissionTable::check_and_register`].
     pub fn register_dispatch(
         &mut self,
-        claim: &DispatchClaim,
+        claim: &PresentedDispatch,
         now: BootInstant,
-    ) -> (DispatchId, Vec<StoreChange>) {
+    ) -> (DispatchId, Vec<StoreMutation>) {
         let id = self.next_id();
         for key in claim.keys.iter() {
             let token = claim.token;
@@ -239,7 +240,7 @@ impl AdmissionTable {
     /// Ends the dispatch, and wakes the requests that wait for its keys.
     pub fn end_dispatch(
         &mut self,
-        claim: &DispatchClaim,
+        claim: &PresentedDispatch,
         id: DispatchId,
         ended: DispatchEnd,
         now: BootInstant,
@@ -266,7 +267,7 @@ impl AdmissionTable {
         let mut over = Vec::new();
         for key in keys {
             if let Some(state) = self.keys.get_mut(key) {
-                over.extend(state.resolve_doubts(token));
+                over.extend(state.resolve_doubts_with_token(token));
             }
             self.enqueue_idle_key(key, now);
         }
@@ -300,12 +301,12 @@ impl AdmissionTable {
         DispatchId(self.next)
     }
 
-    pub(super) fn key_state(&mut self, key: &ResourceKey, now: BootInstant) -> &mut KeyAdmissionState {
+    pub(super) fn key_state(&mut self, key: &ResourceKey, now: BootInstant) -> &mut GuardKeyState {
         let floor = self.floor;
         let unused = &mut self.unused;
         let state = self.keys.entry(key.clone()).or_insert_with(|| {
             unused.push_back((now, key.clone()));
-            KeyAdmissionState::new(floor, now)
+            GuardKeyState::new(floor, now)
         });
         state.used = now;
         state

@@ -8,8 +8,8 @@ use fencegate_process::clock::BootInstant;
 use super::{
     claim::DispatchId,
     decide::AdmissionTable,
-    key_state::KeyAdmissionState,
-    liveness::{EndpointProbeConfig, EndpointRunningSpan, RequiredLivenessTime, ServiceProbeAnswer},
+    key_state::GuardKeyState,
+    liveness::{EndpointProbeConfig, ObservedUptime, RequiredTargetUptime, ServiceProbeAnswer},
 };
 use crate::dispatch_target::DispatchTarget;
 
@@ -20,8 +20,9 @@ impl AdmissionTable {
         let inherited: Vec<(BootInstant, DispatchId)> =
             std::mem::take(&mut self.doubts).into_iter().collect();
         if let Some(quarantine) = &mut self.quarantine {
-            let everywhere = watch.endpoints.iter().map(|endpoint| DispatchTarget::for_endpoint(endpoint));
-            quarantine.unseen = Some(RequiredLivenessTime::new(everywhere, quarantine.until.since(now), now));
+            let everywhere =
+                watch.endpoints.iter().map(|endpoint| DispatchTarget::whole_endpoint_target(endpoint));
+            quarantine.unseen = Some(RequiredTargetUptime::new(everywhere, quarantine.until.since(now), now));
         }
         self.watch = Some(watch);
         for (until, id) in inherited {
@@ -57,9 +58,13 @@ impl AdmissionTable {
         let target = open.place.clone().filter(|target| watch.endpoints.contains(&target.endpoint));
         let places = match target {
             Some(target) => vec![target],
-            None => watch.endpoints.iter().map(|endpoint| DispatchTarget::for_endpoint(endpoint)).collect(),
+            None => watch
+                .endpoints
+                .iter()
+                .map(|endpoint| DispatchTarget::whole_endpoint_target(endpoint))
+                .collect(),
         };
-        let unseen = RequiredLivenessTime::new(places, left, now);
+        let unseen = RequiredTargetUptime::new(places, left, now);
         let left = unseen.remaining();
         for key in open.keys.clone().iter() {
             if let Some(state) = self.keys.get_mut(key) {
@@ -74,7 +79,7 @@ impl AdmissionTable {
         let states = keys.iter().filter_map(|key| self.keys.get(key));
         let doubt = states
             .into_iter()
-            .flat_map(KeyAdmissionState::doubts_with_ended)
+            .flat_map(GuardKeyState::doubts_with_ended)
             .find(|doubt| doubt.token == token)?;
         self.open.get(&doubt.id)?.place.clone()
     }
@@ -83,7 +88,7 @@ impl AdmissionTable {
     pub fn targets_to_probe(&mut self) -> Vec<DispatchTarget> {
         let quarantine = self.quarantine.as_ref().and_then(|quarantine| quarantine.unseen.as_ref());
         let all: BTreeSet<&DispatchTarget> =
-            self.unseen.values().chain(quarantine).flat_map(RequiredLivenessTime::targets_to_probe).collect();
+            self.unseen.values().chain(quarantine).flat_map(RequiredTargetUptime::targets_to_probe).collect();
         let targets: Vec<DispatchTarget> = all.into_iter().cloned().collect();
         self.answers.retain(|target| targets.contains(target));
         targets
@@ -105,13 +110,13 @@ impl AdmissionTable {
         was_silent
     }
 
-    fn apply_span(&mut self, target: &DispatchTarget, span: EndpointRunningSpan, now: BootInstant) {
+    fn apply_span(&mut self, target: &DispatchTarget, span: ObservedUptime, now: BootInstant) {
         if let Some(unseen) = self.quarantine.as_mut().and_then(|quarantine| quarantine.unseen.as_mut()) {
-            unseen.record_span(target, span);
+            unseen.subtract_span(target, span);
         }
         let mut changed = Vec::new();
         for (id, unseen) in &mut self.unseen {
-            if unseen.record_span(target, span) {
+            if unseen.subtract_span(target, span) {
                 changed.push((*id, unseen.remaining()));
             }
         }
@@ -140,7 +145,7 @@ impl AdmissionTable {
         self.unseen.values().filter(|unseen| self.is_stalled(unseen)).count()
     }
 
-    pub(super) fn is_stalled(&self, unseen: &RequiredLivenessTime) -> bool {
+    pub(super) fn is_stalled(&self, unseen: &RequiredTargetUptime) -> bool {
         unseen.targets_to_probe().any(|target| self.answers.is_silent(target))
     }
 

@@ -3,13 +3,13 @@
 use fencegate_process::clock::BootInstant;
 
 use super::decide::AdmissionTable;
-use crate::store::StoreChange;
+use crate::store::StoreMutation;
 
 /// The result of one step.
 #[derive(Debug)]
 pub struct IdleKeyEvictionStep {
     /// The changes of one transaction.
-    pub changes: Vec<StoreChange>,
+    pub changes: Vec<StoreMutation>,
     /// Whether there may be more to evict.
     pub more: bool,
 }
@@ -60,10 +60,10 @@ impl AdmissionTable {
             self.at_work -= usize::from(state.at_work);
             self.keys.remove(&key);
             self.floor = self.floor.max(floor);
-            changes.push(StoreChange::Forget { key });
+            changes.push(StoreMutation::Forget { key });
         }
         if !changes.is_empty() {
-            changes.push(StoreChange::Floor(self.floor));
+            changes.push(StoreMutation::Floor(self.floor));
         }
         round.looks -= looked;
         let more = looked == at_once && round.looks > 0;

@@ -10,10 +10,10 @@ use fencegate_process::clock::BootInstant;
 use smallvec::SmallVec;
 use tokio::sync::{Notify, futures::OwnedNotified};
 
-use super::claim::{DispatchClaim, DispatchId};
+use super::claim::{DispatchId, PresentedDispatch};
 use crate::{
     error::AdmitError,
-    store::{CommitSeq, KeyWatermarks, StoreChange, WatermarkEpochs},
+    store::{CommitSeq, KeyWatermarks, StoreMutation, WatermarkEpochs},
 };
 
 /// The newest token seen for one kind of access.
@@ -59,8 +59,8 @@ impl InDoubtDispatch {
 }
 
 #[derive(Debug)]
-pub(super) struct KeyAdmissionState {
-    write: WriteWatermark,
+pub(super) struct GuardKeyState {
+    write: WriterWatermark,
     read: Option<Box<TokenWatermark>>,
     pub(super) used: BootInstant,
     /// The position in the commit queue of the key's newest change.
@@ -76,7 +76,7 @@ pub(super) struct KeyAdmissionState {
 
 /// The watermark of writes, or a base in its place.
 #[derive(Debug, Clone, Copy)]
-enum WriteWatermark {
+enum WriterWatermark {
     /// No write was seen. The base is the floor of the time when this state began, because an earlier watermark up to
     /// there may have been forgotten.
     Unseen {
@@ -116,17 +116,17 @@ pub fn recover_watermarks(
     epochs: &WatermarkEpochs,
     whole: Option<&KeyWatermarks>,
 ) -> (Option<TokenWatermark>, Option<TokenWatermark>) {
-    let mut record = KeyAdmissionState::from_epochs(epochs, 0, BootInstant::from_nanos(0));
+    let mut record = GuardKeyState::from_epochs(epochs, 0, BootInstant::from_nanos(0));
     if let Some(whole) = whole {
         record.make_exact(whole.write, whole.read);
     }
     (record.write_watermark(), record.read_watermark())
 }
 
-impl KeyAdmissionState {
+impl GuardKeyState {
     pub(super) fn new(base: u64, now: BootInstant) -> Self {
         Self {
-            write: WriteWatermark::Unseen { base },
+            write: WriterWatermark::Unseen { base },
             read: None,
             used: now,
             written: CommitSeq::default(),
@@ -141,21 +141,21 @@ impl KeyAdmissionState {
         let write = epochs
             .write
             .and_then(TokenWatermark::from_epoch)
-            .map_or(WriteWatermark::Unseen { base }, WriteWatermark::Seen);
+            .map_or(WriterWatermark::Unseen { base }, WriterWatermark::Seen);
         let read = epochs.read.and_then(TokenWatermark::from_epoch).map(Box::new);
         Self { write, read, ..Self::new(base, now) }
     }
 
     /// After a clean stop the whole tokens are known.
     pub(super) fn make_exact(&mut self, write: Option<FencingToken>, read: Option<FencingToken>) {
-        self.write = write.map(TokenWatermark::exact).map_or(self.write, WriteWatermark::Seen);
+        self.write = write.map(TokenWatermark::exact).map_or(self.write, WriterWatermark::Seen);
         self.read = read.map(TokenWatermark::exact).map(Box::new).or(self.read.take());
     }
 
     pub(super) fn write_watermark(&self) -> Option<TokenWatermark> {
         match self.write {
-            WriteWatermark::Unseen { .. } => None,
-            WriteWatermark::Seen(watermark) => Some(watermark),
+            WriterWatermark::Unseen { .. } => None,
+            WriterWatermark::Seen(watermark) => Some(watermark),
         }
     }
 
@@ -192,7 +192,7 @@ impl KeyAdmissionState {
     /// Checks the base: if a reader began this state, an earlier write up to the base may have been forgotten.
     fn check_base(&self, token: FencingToken) -> Result<(), AdmitError> {
         match self.write {
-            WriteWatermark::Unseen { base } if token.number() <= base => {
+            WriterWatermark::Unseen { base } if token.number() <= base => {
                 Err(AdmitError::Floor { floor: base })
             }
             _ => Ok(()),
@@ -215,7 +215,7 @@ impl KeyAdmissionState {
         key: &ResourceKey,
         token: FencingToken,
         mode: LockMode,
-    ) -> Option<StoreChange> {
+    ) -> Option<StoreMutation> {
         // A watermark below the base would mean that nothing above it was ever seen.
         self.check_base(token).ok()?;
         let before = match mode {
@@ -226,7 +226,7 @@ impl KeyAdmissionState {
             return None;
         }
         match mode {
-            LockMode::Exclusive => self.write = WriteWatermark::Seen(TokenWatermark::exact(token)),
+            LockMode::Exclusive => self.write = WriterWatermark::Seen(TokenWatermark::exact(token)),
             LockMode::Shared => self.read = Some(Box::new(TokenWatermark::exact(token))),
         }
         if before.is_some_and(|before| before.token.number() == token.number()) {
@@ -234,7 +234,7 @@ impl KeyAdmissionState {
         }
         // Wakes the requests that wait with an older token, because they are stale now.
         self.notify();
-        Some(StoreChange::Mark { key: key.clone(), epochs: self.epochs() })
+        Some(StoreMutation::Mark { key: key.clone(), epochs: self.epochs() })
     }
 
     /// The second check, in the step that registers. A write needs its own token to be exactly the watermark.
@@ -252,7 +252,7 @@ impl KeyAdmissionState {
     }
 }
 
-impl KeyAdmissionState {
+impl GuardKeyState {
     pub(super) fn add_running(&mut self, running: RunningDispatch) {
         self.work.get_or_insert_default().running.push(running);
     }
@@ -290,7 +290,7 @@ impl KeyAdmissionState {
     }
 
     /// Ends the doubts about this token, and returns them.
-    pub(super) fn resolve_doubts(&mut self, token: FencingToken) -> Vec<DispatchId> {
+    pub(super) fn resolve_doubts_with_token(&mut self, token: FencingToken) -> Vec<DispatchId> {
         let Some(work) = &mut self.work else { return Vec::new() };
         let over = work.doubts.extract_if(.., |doubt| doubt.token == token).map(|doubt| doubt.id).collect();
         self.notify();
@@ -314,7 +314,11 @@ impl KeyAdmissionState {
     /// Every dispatch in flight or in doubt is a conflict, unless both are shared. That includes the claim's own
     /// tenure: a gateway sends its dispatches one after another, so an overlap would be a fault. Only a callback's
     /// callers are no conflict, because they wait for it; a doubt about one of them is.
-    pub(super) fn find_conflict(&self, claim: &DispatchClaim, now: BootInstant) -> Option<DispatchConflict> {
+    pub(super) fn find_conflict(
+        &self,
+        claim: &PresentedDispatch,
+        now: BootInstant,
+    ) -> Option<DispatchConflict> {
         let both_share = |other: LockMode| claim.mode == LockMode::Shared && other == LockMode::Shared;
         let callers = self.callback_callers(claim);
         let beside = |running: &RunningDispatch| both_share(running.mode) || callers.contains(&running.id);
@@ -329,7 +333,7 @@ impl KeyAdmissionState {
     }
 
     /// The dispatches in flight that the claim runs inside of: its caller, the caller of that, and so on.
-    fn callback_callers(&self, claim: &DispatchClaim) -> SmallVec<[DispatchId; 2]> {
+    fn callback_callers(&self, claim: &PresentedDispatch) -> SmallVec<[DispatchId; 2]> {
         let mut callers = SmallVec::new();
         let mut next = claim.caller();
         while let Some(token) = next

@@ -24,7 +24,7 @@ pub struct EndpointProbeConfig {
 impl EndpointProbeConfig {
     /// Beyond this time between an answer and the next probe nothing counts. The prober may be late by a part of the
     /// interval; if it is later, it was asleep itself, and then the service may have been asleep, too.
-    fn max_gap(&self) -> Duration {
+    fn max_probe_gap(&self) -> Duration {
         2 * self.interval
     }
 }
@@ -39,7 +39,7 @@ pub struct ServiceProbeAnswer {
 
 /// The rest of a wait at each of the targets that may be at work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RequiredLivenessTime {
+pub struct RequiredTargetUptime {
     since: BootInstant,
     left: BTreeMap<DispatchTarget, Duration>,
 }
@@ -60,13 +60,13 @@ struct LastServiceProbeAnswer {
 
 /// The time between two answers in which the process counts as running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EndpointRunningSpan {
+pub struct ObservedUptime {
     from: BootInstant,
     to: BootInstant,
     most: Duration,
 }
 
-impl RequiredLivenessTime {
+impl RequiredTargetUptime {
     /// The targets have to be seen running for `left` from `since` on.
     pub fn new(places: impl IntoIterator<Item = DispatchTarget>, left: Duration, since: BootInstant) -> Self {
         Self { since, left: places.into_iter().map(|target| (target, left)).collect() }
@@ -83,7 +83,7 @@ impl RequiredLivenessTime {
     }
 
     /// Counts a span in which a target was seen running. True if that changed what is left.
-    pub fn record_span(&mut self, target: &DispatchTarget, span: EndpointRunningSpan) -> bool {
+    pub fn subtract_span(&mut self, target: &DispatchTarget, span: ObservedUptime) -> bool {
         let Some(left) = self.left.get_mut(target) else { return false };
         let counted = span.to.since(span.from.max(self.since)).min(span.most);
         *left = left.saturating_sub(counted);
@@ -99,11 +99,11 @@ impl LivenessTracker {
         target: &DispatchTarget,
         answer: ServiceProbeAnswer,
         watch: &EndpointProbeConfig,
-    ) -> Option<EndpointRunningSpan> {
+    ) -> Option<ObservedUptime> {
         let now = LastServiceProbeAnswer { answered: Some(answer.answered), silent: false };
         let before = self.last.insert(target.clone(), now).and_then(|last| last.answered)?;
         let pause = answer.asked.since(before);
-        (!pause.is_zero() && pause <= watch.max_gap()).then_some(EndpointRunningSpan {
+        (!pause.is_zero() && pause <= watch.max_probe_gap()).then_some(ObservedUptime {
             from: before,
             to: answer.asked,
             most: watch.interval,

@@ -5,14 +5,14 @@ use std::fmt::{self, Display};
 use fencegate_policies::key::ResourceKey;
 use fencegate_process::clock::BootInstant;
 
-use super::liveness::RequiredLivenessTime;
+use super::liveness::RequiredTargetUptime;
 
 /// Some keys are closed until an instant.
 #[derive(Debug)]
 pub(super) struct Quarantine {
     pub(super) until: BootInstant,
     /// Set if the endpoints have to be seen running. Then the clock does not end the quarantine.
-    pub(super) unseen: Option<RequiredLivenessTime>,
+    pub(super) unseen: Option<RequiredTargetUptime>,
     /// Why every key is closed; `None` if only the keys that were at work are.
     pub(super) every_key: Option<QuarantineReason>,
     pub(super) keys: Vec<ResourceKey>,

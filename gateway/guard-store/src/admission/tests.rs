@@ -11,8 +11,8 @@ use super::*;
 use crate::{
     error::AdmitError,
     store::{
-        CleanShutdownState, RecoveredActiveKeys, RecoveredState, StoreChange, StoreIdentity,
-        UnresolvedExecution, WatermarkEpochs,
+        CleanShutdownState, InDoubtExecutionRecord, RecoveredActiveKeys, RecoveredState, StoreIdentity,
+        StoreMutation, WatermarkEpochs,
     },
 };
 
@@ -31,8 +31,8 @@ fn recovered_state() -> RecoveredState {
 
 const NOW: BootInstant = BootInstant::from_nanos(1_000_000_000);
 
-fn claim(key: &str, epoch: u64, dispatch: u32, mode: LockMode) -> DispatchClaim {
-    DispatchClaim {
+fn claim(key: &str, epoch: u64, dispatch: u32, mode: LockMode) -> PresentedDispatch {
+    PresentedDispatch {
         keys: vec![ResourceKey::parse(key).expect("a key")].into(),
         token: FencingToken::new(epoch, 0, dispatch).expect("small"),
         mode,
@@ -41,11 +41,11 @@ fn claim(key: &str, epoch: u64, dispatch: u32, mode: LockMode) -> DispatchClaim 
     }
 }
 
-fn write_claim(epoch: u64, dispatch: u32) -> DispatchClaim {
+fn write_claim(epoch: u64, dispatch: u32) -> PresentedDispatch {
     claim("a", epoch, dispatch, LockMode::Exclusive)
 }
 
-fn read_claim(epoch: u64) -> DispatchClaim {
+fn read_claim(epoch: u64) -> PresentedDispatch {
     claim("a", epoch, 1, LockMode::Shared)
 }
 
@@ -72,12 +72,12 @@ fn evict(
     idle_since: BootInstant,
     most: usize,
     now: BootInstant,
-) -> Vec<StoreChange> {
+) -> Vec<StoreMutation> {
     let mut round = table.begin_eviction_pass(idle_since, most);
     table.evict_step(&mut round, 1000, now).changes
 }
 
-fn start_dispatch(table: &mut AdmissionTable, claim: &DispatchClaim) -> DispatchId {
+fn start_dispatch(table: &mut AdmissionTable, claim: &PresentedDispatch) -> DispatchId {
     table.check_and_raise_watermarks(claim, NOW).expect("newer");
     match table.check_and_register(claim, NOW).expect("the newest") {
         (AdmitDecision::Running(id), _) => id,
@@ -146,12 +146,12 @@ fn doubt_closes_key_for_own_grant() {
 }
 
 /// A callback of the dispatch `parent` of its tenure.
-fn callback_claim(epoch: u64, dispatch: u32, parent: u32) -> DispatchClaim {
+fn callback_claim(epoch: u64, dispatch: u32, parent: u32) -> PresentedDispatch {
     let parent = FencingToken::new(epoch, 0, parent).ok();
-    DispatchClaim { parent, ..write_claim(epoch, dispatch) }
+    PresentedDispatch { parent, ..write_claim(epoch, dispatch) }
 }
 
-fn must_wait(table: &mut AdmissionTable, claim: &DispatchClaim) -> bool {
+fn must_wait(table: &mut AdmissionTable, claim: &PresentedDispatch) -> bool {
     table.check_and_raise_watermarks(claim, NOW).expect("newer");
     matches!(table.check_and_register(claim, NOW), Ok((AdmitDecision::Wait { .. }, _)))
 }
@@ -176,7 +176,7 @@ fn callback_needs_running_parent_of_grant() {
     start_dispatch(&mut table, &write_claim(20, 1));
     assert!(must_wait(&mut table, &callback_claim(20, 2, 7)), "no such dispatch");
     let parent = FencingToken::new(20, 0, 1).ok();
-    let stranger = DispatchClaim { parent, ..write_claim(21, 1) };
+    let stranger = PresentedDispatch { parent, ..write_claim(21, 1) };
     assert!(must_wait(&mut table, &stranger), "of another tenure");
 }
 
@@ -253,7 +253,7 @@ fn floor_holds_for_recreated_key() {
     table.end_dispatch(&writer, running, DispatchEnd::Known, NOW);
     let later = NOW + Duration::from_secs(7200);
     let changes = evict(&mut table, NOW + Duration::from_secs(3600), usize::MAX, later);
-    assert_eq!(changes.last(), Some(&StoreChange::Floor(20)));
+    assert_eq!(changes.last(), Some(&StoreMutation::Floor(20)));
     assert!(matches!(
         table.check_and_raise_watermarks(&write_claim(20, 2), later),
         Err(AdmitError::Floor { floor: 20 })
@@ -299,7 +299,7 @@ fn eviction_pass_ends_past_busy_keys() {
         forgotten.extend(changes);
         !more
     });
-    assert!(forgotten.contains(&StoreChange::Forget { key: key("idle") }), "{forgotten:?}");
+    assert!(forgotten.contains(&StoreMutation::Forget { key: key("idle") }), "{forgotten:?}");
     assert_eq!((table.len(), steps), (4, Some(5)), "four keys are in flight, and none is looked at for ever");
 }
 
@@ -308,7 +308,7 @@ fn eviction_pass_ends_past_busy_keys() {
 fn rejected_set_moves_no_watermark() {
     let mut table = admission_table();
     start_dispatch(&mut table, &claim("b", 30, 1, LockMode::Exclusive));
-    let set = DispatchClaim { keys: vec![key("a"), key("b")].into(), ..write_claim(25, 1) };
+    let set = PresentedDispatch { keys: vec![key("a"), key("b")].into(), ..write_claim(25, 1) };
     assert!(matches!(table.check_and_raise_watermarks(&set, NOW), Err(AdmitError::Stale { .. })));
     start_dispatch(&mut table, &write_claim(24, 1));
 }
@@ -326,9 +326,9 @@ fn token_far_above_all_is_refused() {
         table.check_and_raise_watermarks(&write_claim(0, 1), NOW),
         Err(AdmitError::Floor { .. })
     ));
-    let later = |epoch| DispatchClaim { era: Some(1), ..write_claim(epoch, 1) };
+    let later = |epoch| PresentedDispatch { era: Some(1), ..write_claim(epoch, 1) };
     let changes = table.check_and_raise_watermarks(&later(1 << 50), NOW).expect("of a later era");
-    assert!(changes.contains(&StoreChange::Era(1)), "in one transaction with its watermark: {changes:?}");
+    assert!(changes.contains(&StoreMutation::Era(1)), "in one transaction with its watermark: {changes:?}");
     let refused = table.check_and_raise_watermarks(&later(1 << 60), NOW);
     assert!(matches!(refused, Err(AdmitError::Future { .. })), "an era jumps once: {refused:?}");
 }
@@ -337,7 +337,7 @@ fn token_far_above_all_is_refused() {
 #[test]
 fn refused_token_keeps_era_jump() {
     let mut table = admission_table();
-    let later = |key, epoch| DispatchClaim { era: Some(1), ..claim(key, epoch, 1, LockMode::Exclusive) };
+    let later = |key, epoch| PresentedDispatch { era: Some(1), ..claim(key, epoch, 1, LockMode::Exclusive) };
     assert!(matches!(table.check_and_raise_watermarks(&later("a", 5), NOW), Err(AdmitError::Floor { .. })));
     table.check_and_raise_watermarks(&later("a", 1 << 50), NOW).expect("the first of its era");
 }

@@ -4,9 +4,9 @@ use fencegate_policies::{key::ResourceKey, token::FencingToken};
 use fencegate_process::clock::BootInstant;
 
 use super::{
-    claim::{DispatchClaim, InDoubtExecution, OpenDispatch},
+    claim::{InDoubtExecution, OpenDispatch, PresentedDispatch},
     decide::AdmissionTable,
-    key_state::{InDoubtDispatch, KeyAdmissionState, RunningDispatch, TokenWatermark},
+    key_state::{GuardKeyState, InDoubtDispatch, RunningDispatch, TokenWatermark},
 };
 use crate::store::KeyWatermarks;
 
@@ -40,11 +40,11 @@ impl AdmissionTable {
         let keys = self.unused.range(from.min(self.unused.len())..).take(most);
         let whole = keys.map(|(_, key)| {
             let state = self.keys.get(key);
-            let watermark = |of: fn(&KeyAdmissionState) -> Option<TokenWatermark>| exact(state.and_then(of));
+            let watermark = |of: fn(&GuardKeyState) -> Option<TokenWatermark>| exact(state.and_then(of));
             KeyWatermarks {
                 key: key.clone(),
-                write: watermark(KeyAdmissionState::write_watermark),
-                read: watermark(KeyAdmissionState::read_watermark),
+                write: watermark(GuardKeyState::write_watermark),
+                read: watermark(GuardKeyState::read_watermark),
             }
         });
         whole.collect()
@@ -80,9 +80,9 @@ impl AdmissionTable {
     }
 
     /// Everything in flight, once.
-    pub fn in_flight_claims(&self) -> Vec<DispatchClaim> {
+    pub fn in_flight_claims(&self) -> Vec<PresentedDispatch> {
         let running = self.open.values().filter(|open| open.until.is_none());
-        let claim = |open: &OpenDispatch| DispatchClaim {
+        let claim = |open: &OpenDispatch| PresentedDispatch {
             keys: open.keys.clone(),
             token: open.token,
             mode: open.mode,

@@ -17,7 +17,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 pub(super) use self::archive::BEGINNING;
 use self::archive::{FIRST_LINE, LONGEST, MARK, OPERATION, SUM};
 pub use self::{
-    archive::{BackupHeader, BackupRow, RowKind},
+    archive::{BackupHeader, BackupRow, BackupRowKind},
     reader::{BackupFormatError, read_backup_rows, verify_backup},
 };
 
@@ -37,10 +37,15 @@ impl<W: Write> BackupWriter<W> {
         Ok(writing)
     }
 
-    pub(in crate::store) fn write_row(&mut self, kind: RowKind, key: &[u8], value: &[u8]) -> io::Result<()> {
+    pub(in crate::store) fn write_row(
+        &mut self,
+        kind: BackupRowKind,
+        key: &[u8],
+        value: &[u8],
+    ) -> io::Result<()> {
         self.write(&[match kind {
-            RowKind::Mark => MARK,
-            RowKind::Operation => OPERATION,
+            BackupRowKind::Mark => MARK,
+            BackupRowKind::Operation => OPERATION,
         }])?;
         for part in [key, value] {
             let length = u32::try_from(part.len()).ok().filter(|length| *length <= LONGEST);

@@ -9,7 +9,7 @@ use crate::{dispatch_target::DispatchTarget, operation::JournalEntry};
 
 /// One change of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StoreChange {
+pub enum StoreMutation {
     Mark {
         key: ResourceKey,
         epochs: WatermarkEpochs,
@@ -70,10 +70,10 @@ impl WatermarkEpochs {
 /// The state that only memory had, written at a clean stop.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CleanShutdownState {
-    /// Only read: they are written one by one before, see [`StoreChange::Watermarks`]. A store of format 1 has them here.
+    /// Only read: they are written one by one before, see [`StoreMutation::Watermarks`]. A store of format 1 has them here.
     #[serde(default, skip_serializing)]
     pub marks: Vec<KeyWatermarks>,
-    pub doubts: Vec<UnresolvedExecution>,
+    pub doubts: Vec<InDoubtExecutionRecord>,
     /// What is left of an earlier quarantine.
     pub quarantine: Option<Duration>,
 }
@@ -88,7 +88,7 @@ pub struct KeyWatermarks {
 
 /// A dispatch whose end was not seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnresolvedExecution {
+pub struct InDoubtExecutionRecord {
     pub keys: Vec<ResourceKey>,
     pub token: FencingToken,
     pub mode: LockMode,

@@ -8,7 +8,7 @@ use rustix::fs::statvfs;
 
 use super::{
     backup::{BackupFormatError, BackupHeader},
-    change::StoreChange,
+    change::StoreMutation,
     recovery::{FORMAT, JournalSize, RecoveredState},
 };
 use crate::operation::JournalEntry;
@@ -17,10 +17,10 @@ use crate::operation::JournalEntry;
 pub trait GuardStore: Send + Sync + 'static {
     /// Reads the stored state. Before it returns it removes the marker of a clean stop for good, because a start
     /// after an unclean end must not find it. The longer of `max_execution` and the stored one is stored.
-    fn load(&self, max_execution: Duration) -> Result<RecoveredState, StoreError>;
+    fn recover(&self, max_execution: Duration) -> Result<RecoveredState, StoreError>;
 
     /// All changes are durable when this returns. After an error it is not known which of them are.
-    fn commit(&self, changes: &[StoreChange]) -> Result<(), StoreError>;
+    fn commit(&self, changes: &[StoreMutation]) -> Result<(), StoreError>;
 
     /// An operation as it was last committed.
     fn operation(&self, id: &OperationId) -> Result<Option<JournalEntry>, StoreError>;
@@ -44,7 +44,7 @@ pub trait GuardStore: Send + Sync + 'static {
     fn disk(&self) -> Option<DiskSpace>;
 
     /// Writes a backup of all that is committed now. Commits go on meanwhile.
-    fn write_backup(&self, into: &mut dyn io::Write) -> Result<BackupHeader, CopyStoreError>;
+    fn write_backup(&self, into: &mut dyn io::Write) -> Result<BackupHeader, StoreBackupError>;
 }
 
 /// The sizes of the file system of a store, in bytes.
@@ -69,7 +69,7 @@ pub enum StoreError {
     #[error(
         "{path} does not exist; make it once with `{}` (`fencegate era show -c POLICY` prints both)",
         command_hint::command_line(
-            command_hint::HintedProcessKind::Guard,
+            command_hint::CommandHintTarget::Guard,
             "guard --init --floor E --ensemble UUID"
         )
     )]
@@ -78,7 +78,7 @@ pub enum StoreError {
     Exists { path: String },
     #[error(
         "{path} is a backup, and no store; move it aside and make a store of it with `{}`, where POLICY is that of a gateway",
-        command_hint::command_line(command_hint::HintedProcessKind::Guard, &format!("guard restore {path} --replace --policy POLICY"))
+        command_hint::command_line(command_hint::CommandHintTarget::Guard, &format!("guard restore {path} --replace --policy POLICY"))
     )]
     Backup { path: String },
     #[error("{path} is of format {found}, this build reads up to {FORMAT}; upgrade the guard")]
@@ -101,7 +101,7 @@ pub enum StoreError {
 
 /// Why there is no backup.
 #[derive(Debug, thiserror::Error)]
-pub enum CopyStoreError {
+pub enum StoreBackupError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The target cannot be written.

@@ -16,12 +16,12 @@ use fencegate_process::failpoint;
 use tokio::sync::{Notify, watch};
 use tracing::error;
 
-use super::{GuardStore, StoreChange};
+use super::{GuardStore, StoreMutation};
 use crate::metrics::GuardMetrics;
 
 /// Accepts changes from any thread, in order, and reports when they are durable.
 #[derive(Clone)]
-pub struct CommitHandle {
+pub struct CommitQueueHandle {
     queue: Arc<CommitQueue>,
     durable: watch::Receiver<DurabilityProgress>,
 }
@@ -39,7 +39,7 @@ struct CommitQueue {
 
 #[derive(Default)]
 struct CommitQueueState {
-    changes: VecDeque<StoreChange>,
+    changes: VecDeque<StoreMutation>,
     /// The number of the last change in the queue.
     last: u64,
     closed: bool,
@@ -84,7 +84,7 @@ pub enum MoreChanges {
     Never,
 }
 
-impl CommitHandle {
+impl CommitQueueHandle {
     /// Nothing is durable before the [`CommitLoop`] runs.
     pub fn new(store: Arc<dyn GuardStore>, metrics: GuardMetrics) -> (Self, CommitLoop) {
         let line = Arc::<CommitQueue>::default();
@@ -95,7 +95,7 @@ impl CommitHandle {
 
     /// Puts changes at the end of the queue, and returns their position. Without changes it returns the position of
     /// the last one.
-    pub fn submit(&self, changes: Vec<StoreChange>) -> CommitSeq {
+    pub fn submit(&self, changes: Vec<StoreMutation>) -> CommitSeq {
         let mut waiting = self.queue.lock();
         if !changes.is_empty() {
             waiting.last += 1;
@@ -159,7 +159,9 @@ impl CommitLoop {
 
     /// Commits the present changes, in one transaction.
     pub fn commit_pending(&self) -> MoreChanges {
-        let Some((changes, last)) = self.line.take_all_changes() else { return self.line.remaining() };
+        let Some((changes, last)) = self.line.take_all_changes() else {
+            return self.line.more_changes_expected();
+        };
         failpoint::pass("before_guard_commit");
         let began = Instant::now();
         if let Err(failed) = self.store.commit(&changes) {
@@ -173,19 +175,19 @@ impl CommitLoop {
         failpoint::pass("after_guard_commit");
         self.line.durable.store(last, Release);
         self.durable_sender.send_replace(DurabilityProgress::UpTo(last));
-        self.line.remaining()
+        self.line.more_changes_expected()
     }
 }
 
 impl CommitQueue {
     /// All queued changes, and the number of the last.
-    fn take_all_changes(&self) -> Option<(Vec<StoreChange>, u64)> {
+    fn take_all_changes(&self) -> Option<(Vec<StoreMutation>, u64)> {
         let mut waiting = self.lock();
         let last = waiting.last;
         (!waiting.changes.is_empty()).then(|| (waiting.changes.drain(..).collect(), last))
     }
 
-    fn remaining(&self) -> MoreChanges {
+    fn more_changes_expected(&self) -> MoreChanges {
         let waiting = self.lock();
         if waiting.closed && waiting.changes.is_empty() { MoreChanges::Never } else { MoreChanges::Maybe }
     }

@@ -26,9 +26,9 @@ use self::tables::{
 };
 use super::{
     CleanShutdownState, DiskSpace, FORMAT, GuardStore, JournalSize, KeyWatermarks, MovedMarker,
-    RecoveredActiveKeys, RecoveredState, StoreChange, StoreError, StoreIdentity,
+    RecoveredActiveKeys, RecoveredState, StoreError, StoreIdentity, StoreMutation,
     backup::{BEGINNING, BackupHeader},
-    durable::CopyStoreError,
+    durable::StoreBackupError,
 };
 use crate::{operation::JournalEntry, wall_clock::wall_clock_seconds};
 
@@ -201,7 +201,7 @@ impl RedbStore {
 
     /// Adds the values that later builds have introduced, and removes the marker of a clean stop, which counts only
     /// once.
-    fn upgrade_values(
+    fn record_startup(
         &self,
         recovered: &RecoveredState,
         max_execution: Duration,
@@ -212,10 +212,10 @@ impl RedbStore {
             tables.single.insert(IDENTITY, identity.as_slice())?;
             tables.single.remove(CLEAN_STOP)?;
             tables.whole.retain(|_, _| false)?;
-            tables.apply(&StoreChange::MaxExecution(
+            tables.apply(&StoreMutation::MaxExecution(
                 max_execution.max(recovered.max_execution.unwrap_or_default()),
             ))?;
-            tables.apply(&StoreChange::Time(recovered.time))?;
+            tables.apply(&StoreMutation::Time(recovered.time))?;
             tables.measure_journal()?;
             tables.close()
         })
@@ -227,14 +227,14 @@ impl RedbStore {
 }
 
 impl GuardStore for RedbStore {
-    fn load(&self, max_execution: Duration) -> Result<RecoveredState, StoreError> {
+    fn recover(&self, max_execution: Duration) -> Result<RecoveredState, StoreError> {
         let mut recovered = self.load_values()?;
         self.load_keys(&mut recovered)?;
-        self.set_journal(self.upgrade_values(&recovered, max_execution)?);
+        self.set_journal(self.record_startup(&recovered, max_execution)?);
         Ok(recovered)
     }
 
-    fn commit(&self, changes: &[StoreChange]) -> Result<(), StoreError> {
+    fn commit(&self, changes: &[StoreMutation]) -> Result<(), StoreError> {
         let taken = self.run_write_transaction(|write| {
             let mut tables = RedbTables::open(write)?;
             changes.iter().try_for_each(|change| tables.apply(change))?;
@@ -310,7 +310,7 @@ impl GuardStore for RedbStore {
         DiskSpace::at_path(Path::new(&self.path))
     }
 
-    fn write_backup(&self, into: &mut dyn Write) -> Result<BackupHeader, CopyStoreError> {
+    fn write_backup(&self, into: &mut dyn Write) -> Result<BackupHeader, StoreBackupError> {
         self.copy_to(into)
     }
 }

@@ -23,8 +23,8 @@ fn key(text: &str) -> ResourceKey {
     ResourceKey::parse(text).expect("a key")
 }
 
-fn mark(text: &str, write: u64) -> StoreChange {
-    StoreChange::Mark { key: key(text), epochs: WatermarkEpochs { write: Some(write), read: None } }
+fn mark(text: &str, write: u64) -> StoreMutation {
+    StoreMutation::Mark { key: key(text), epochs: WatermarkEpochs { write: Some(write), read: None } }
 }
 
 fn entry(state: JournalEntryState) -> JournalEntry {
@@ -52,18 +52,20 @@ fn committed_changes_survive_reopen() {
     let whole = KeyWatermarks { key: key("a"), write: FencingToken::new(7, 1, 3).ok(), read: None };
     {
         let store = RedbStore::init(&path, &identity(), 5).expect("a new store");
-        store.commit(&[mark("a", 7), mark("b", 8), StoreChange::Floor(6)]).expect("written");
-        store.commit(&[StoreChange::Forget { key: key("b") }, StoreChange::Era(2)]).expect("written");
+        store.commit(&[mark("a", 7), mark("b", 8), StoreMutation::Floor(6)]).expect("written");
+        store.commit(&[StoreMutation::Forget { key: key("b") }, StoreMutation::Era(2)]).expect("written");
         store
-            .commit(&[StoreChange::AtWork { key: key("a") }, StoreChange::AtWork { key: key("c") }])
+            .commit(&[StoreMutation::AtWork { key: key("a") }, StoreMutation::AtWork { key: key("c") }])
             .expect("written");
-        store.commit(&[StoreChange::AtRest { key: key("c") }, StoreChange::AtWorkListed]).expect("written");
-        store.commit(&[StoreChange::MaxExecution(SECOND), StoreChange::Time(77)]).expect("written");
-        store.commit(&[StoreChange::Watermarks(whole.clone())]).expect("written");
-        store.commit(&[StoreChange::CleanShutdown(CleanShutdownState::default())]).expect("written");
+        store
+            .commit(&[StoreMutation::AtRest { key: key("c") }, StoreMutation::AtWorkListed])
+            .expect("written");
+        store.commit(&[StoreMutation::MaxExecution(SECOND), StoreMutation::Time(77)]).expect("written");
+        store.commit(&[StoreMutation::Watermarks(whole.clone())]).expect("written");
+        store.commit(&[StoreMutation::CleanShutdown(CleanShutdownState::default())]).expect("written");
     }
     let store = RedbStore::open(&path).expect("there");
-    let recovered = store.load(SECOND * 2).expect("readable");
+    let recovered = store.recover(SECOND * 2).expect("readable");
     assert_eq!((recovered.floor, recovered.era, &recovered.identity), (6, 2, &identity()));
     assert_eq!(recovered.marks, HashMap::from([(key("a"), WatermarkEpochs { write: Some(7), read: None })]));
     assert_eq!(
@@ -72,7 +74,7 @@ fn committed_changes_survive_reopen() {
     );
     assert_eq!((recovered.time, recovered.max_execution), (77, Some(SECOND)));
     assert_eq!(recovered.at_work, RecoveredActiveKeys::Keys(vec![key("a")]));
-    let again = store.load(SECOND).expect("readable");
+    let again = store.recover(SECOND).expect("readable");
     assert_eq!(again.clean_stop, None, "the marker counts once");
     assert_eq!(again.max_execution, Some(SECOND * 2), "the longer one: it may have sent something");
 }
@@ -107,14 +109,14 @@ fn operation_is_kept_until_expired() {
     let store = RedbStore::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
     let id = OperationId::from_bytes([3; 32]);
     store
-        .commit(&[StoreChange::Operation { id, entry: entry(JournalEntryState::Admitted).into() }])
+        .commit(&[StoreMutation::Operation { id, entry: entry(JournalEntryState::Admitted).into() }])
         .expect("written");
     assert_eq!(store.unresolved_operations(9).expect("readable").len(), 1);
     assert!(store.expired(u64::MAX, 9).expect("readable").is_empty());
     let body = Some(bytes::Bytes::from_static(b"{\"a\": 1}\0"));
     let kept = StoredResponse { status: 201, fields: vec![("location".into(), "/x".into())], body };
     let done = entry(JournalEntryState::Done { at: 200, answer: Some(kept) });
-    store.commit(&[StoreChange::Operation { id, entry: done.clone().into() }]).expect("written");
+    store.commit(&[StoreMutation::Operation { id, entry: done.clone().into() }]).expect("written");
     assert_eq!(store.operation(&id).expect("readable"), Some(done));
     assert!(store.unresolved_operations(9).expect("readable").is_empty());
     assert!(store.expired(250, 9).expect("readable").is_empty());
@@ -123,16 +125,16 @@ fn operation_is_kept_until_expired() {
     assert_eq!(found.map(|(id, _)| id), Some(id));
     let other = OperationId::from_bytes([4; 32]).reference();
     assert_eq!(store.find_by_reference(&other).expect("readable"), None);
-    store.commit(&[StoreChange::ForgetFinished { id, before: 250 }]).expect("written");
+    store.commit(&[StoreMutation::ForgetFinished { id, before: 250 }]).expect("written");
     assert!(store.operation(&id).expect("readable").is_some(), "kept anew since somebody looked");
-    store.commit(&[StoreChange::ForgetFinished { id, before: 251 }]).expect("written");
+    store.commit(&[StoreMutation::ForgetFinished { id, before: 251 }]).expect("written");
     assert_eq!(store.operation(&id).expect("readable"), None);
     store
-        .commit(&[StoreChange::Operation { id, entry: entry(JournalEntryState::Admitted).into() }])
+        .commit(&[StoreMutation::Operation { id, entry: entry(JournalEntryState::Admitted).into() }])
         .expect("written");
-    store.commit(&[StoreChange::ForgetFinished { id, before: u64::MAX }]).expect("written");
+    store.commit(&[StoreMutation::ForgetFinished { id, before: u64::MAX }]).expect("written");
     assert!(store.operation(&id).expect("readable").is_some(), "unknown");
-    store.commit(&[StoreChange::ForgetOperation { id }]).expect("written");
+    store.commit(&[StoreMutation::ForgetOperation { id }]).expect("written");
     assert_eq!(store.operation(&id).expect("readable"), None);
     assert!(store.expired(u64::MAX, 9).expect("readable").is_empty());
     assert_eq!(store.journal(), JournalSize::default());
@@ -145,16 +147,16 @@ fn whole_watermarks_without_marker_are_ignored() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = RedbStore::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
     let whole = |dispatch| {
-        StoreChange::Watermarks(KeyWatermarks {
+        StoreMutation::Watermarks(KeyWatermarks {
             key: key("a"),
             write: FencingToken::new(7, 1, dispatch).ok(),
             read: None,
         })
     };
     store.commit(&[mark("a", 7), whole(3)]).expect("written");
-    assert_eq!(store.load(SECOND).expect("readable").clean_stop, None);
-    store.commit(&[StoreChange::CleanShutdown(CleanShutdownState::default())]).expect("written");
-    let stop = store.load(SECOND).expect("readable").clean_stop.expect("left in order");
+    assert_eq!(store.recover(SECOND).expect("readable").clean_stop, None);
+    store.commit(&[StoreMutation::CleanShutdown(CleanShutdownState::default())]).expect("written");
+    let stop = store.recover(SECOND).expect("readable").clean_stop.expect("left in order");
     assert_eq!(stop.marks, []);
 }
 
@@ -165,13 +167,13 @@ fn older_format_is_upgraded_without_list() {
     let path = folder.path().join("guard.redb");
     let older = StoreIdentity { format: 1, ..identity() };
     let store = RedbStore::init(&path, &older, 5).expect("a new store");
-    assert_eq!(store.load(SECOND).expect("readable").at_work, RecoveredActiveKeys::NewStore);
+    assert_eq!(store.recover(SECOND).expect("readable").at_work, RecoveredActiveKeys::NewStore);
     store.downgrade_to_format_1().expect("written");
     let id = OperationId::from_bytes([3; 32]);
     store
-        .commit(&[StoreChange::Operation { id, entry: entry(JournalEntryState::Admitted).into() }])
+        .commit(&[StoreMutation::Operation { id, entry: entry(JournalEntryState::Admitted).into() }])
         .expect("written");
-    let recovered = store.load(SECOND).expect("readable");
+    let recovered = store.recover(SECOND).expect("readable");
     assert_eq!((recovered.at_work, recovered.identity.format), (RecoveredActiveKeys::NotListed, FORMAT));
     assert_eq!((store.journal().entries, store.journal().bytes > 100), (1, true));
 }
@@ -194,21 +196,21 @@ fn older_format_takes_time_from_journal() {
         for (number, admitted, state) in entries {
             let entry = JournalEntry { admitted, began: None, ..entry(state) }.into();
             let id = OperationId::from_bytes([number; 32]);
-            store.commit(&[StoreChange::Operation { id, entry }]).expect("written");
+            store.commit(&[StoreMutation::Operation { id, entry }]).expect("written");
         }
         store.downgrade_to_format_1().expect("written");
-        let time = store.load(SECOND).expect("readable").time;
+        let time = store.recover(SECOND).expect("readable").time;
         assert_eq!(time, newest);
         assert!(
             store.expired(time, 9).expect("readable").is_empty(),
             "finished nine seconds ago, kept fifty"
         );
         assert_eq!(store.expired(time + 50, 9).expect("readable").len(), 1);
-        assert_eq!(store.load(SECOND).expect("readable").time, newest, "written down");
+        assert_eq!(store.recover(SECOND).expect("readable").time, newest, "written down");
     }
     let folder = tempfile::tempdir().expect("a folder");
     let store = RedbStore::init(&folder.path().join("guard.redb"), &identity(), 5).expect("a new store");
-    assert!(store.load(SECOND).expect("readable").time >= now, "without a journal");
+    assert!(store.recover(SECOND).expect("readable").time >= now, "without a journal");
 }
 
 mod departed;

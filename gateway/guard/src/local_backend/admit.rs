@@ -1,20 +1,20 @@
 //! Checks the admission table, submits the changes to be stored, and waits until they are durable.
 
 use fencegate_guard_store::{
-    admission::{AdmitDecision, DispatchClaim, DispatchEnd},
+    admission::{AdmitDecision, DispatchEnd, PresentedDispatch},
     error::AdmitError,
-    store::{CommitSeq, StoreChange},
+    store::{CommitSeq, StoreMutation},
 };
 use fencegate_process::clock::BootInstant;
 
-use super::{LocalBackend, LocalBackendState};
+use super::{LocalBackendState, LocalGuardBackend};
 use crate::backend_types::{
-    AdmitCheckResult, AdmitOutcome, AdmitPhase, AdmittedDispatchId, DispatchSendRecord, OperationLock,
+    AdmitAttempt, AdmitCheckResult, AdmitOutcome, AdmittedDispatchId, DispatchSendRecord, OperationLock,
     OperationToAdmit,
 };
 
 /// The result of one check of the admission table.
-struct LocalAdmission {
+struct LocalAdmitResult {
     settled: AdmitDecision,
     /// Before this position is durable, no dispatch may be sent, and no wait may begin.
     written: CommitSeq,
@@ -22,18 +22,18 @@ struct LocalAdmission {
     raised: bool,
 }
 
-impl LocalBackend {
+impl LocalGuardBackend {
     /// See [`GuardBackend::try_admit`](crate::backend::GuardBackend::try_admit).
     pub(crate) async fn try_admit(
         &self,
-        turn: AdmitPhase,
-        claim: &DispatchClaim,
+        phase: AdmitAttempt,
+        claim: &PresentedDispatch,
         admitting: Option<OperationToAdmit<'_>>,
         admitted: &mut AdmittedDispatchId,
     ) -> Result<AdmitCheckResult, AdmitError> {
-        let LocalAdmission { settled, written, at, raised } = match turn {
-            AdmitPhase::First => self.check_and_raise(claim, admitting)?,
-            AdmitPhase::Again => self.check_and_register(claim, admitting)?,
+        let LocalAdmitResult { settled, written, at, raised } = match phase {
+            AdmitAttempt::First => self.check_raise_and_register(claim, admitting)?,
+            AdmitAttempt::Again => self.check_and_register(claim, admitting)?,
         };
         let way = match settled {
             AdmitDecision::Running(id) => {
@@ -49,7 +49,7 @@ impl LocalBackend {
     /// Raises watermarks and registers the dispatch even if its token is stale. Never lowers a watermark.
     pub(crate) async fn admit_unchecked(
         &self,
-        claim: &DispatchClaim,
+        claim: &PresentedDispatch,
         admitted: &mut AdmittedDispatchId,
     ) -> Result<BootInstant, AdmitError> {
         let (written, now) = {
@@ -67,7 +67,7 @@ impl LocalBackend {
 
     pub(crate) fn end_dispatch(
         &self,
-        claim: &DispatchClaim,
+        claim: &PresentedDispatch,
         admitted: AdmittedDispatchId,
         ended: DispatchEnd,
         sent: Option<DispatchSendRecord>,
@@ -86,37 +86,37 @@ impl LocalBackend {
 
     /// The first check: compares and raises. If nothing is in the way, it registers in the same step, so that
     /// watermarks, keys at work and journal entry are one transaction.
-    fn check_and_raise(
+    fn check_raise_and_register(
         &self,
-        claim: &DispatchClaim,
+        claim: &PresentedDispatch,
         admitting: Option<OperationToAdmit<'_>>,
-    ) -> Result<LocalAdmission, AdmitError> {
+    ) -> Result<LocalAdmitResult, AdmitError> {
         let mut state = self.lock();
         let now = state.now;
         let raised = state.register.check_and_raise_watermarks(claim, now)?;
-        self.submit_check(&mut state, claim, admitting, raised, now)
+        self.check_and_submit(&mut state, claim, admitting, raised, now)
     }
 
     /// A later check, after a wait.
     fn check_and_register(
         &self,
-        claim: &DispatchClaim,
+        claim: &PresentedDispatch,
         admitting: Option<OperationToAdmit<'_>>,
-    ) -> Result<LocalAdmission, AdmitError> {
+    ) -> Result<LocalAdmitResult, AdmitError> {
         let mut state = self.lock();
         let now = state.now;
-        self.submit_check(&mut state, claim, admitting, Vec::new(), now)
+        self.check_and_submit(&mut state, claim, admitting, Vec::new(), now)
     }
 
     /// Submits the raised watermarks even if the claim is refused, because its token was announced.
-    fn submit_check(
+    fn check_and_submit(
         &self,
         state: &mut LocalBackendState,
-        claim: &DispatchClaim,
+        claim: &PresentedDispatch,
         admitting: Option<OperationToAdmit<'_>>,
-        mut changes: Vec<StoreChange>,
+        mut changes: Vec<StoreMutation>,
         at: BootInstant,
-    ) -> Result<LocalAdmission, AdmitError> {
+    ) -> Result<LocalAdmitResult, AdmitError> {
         let raised = !changes.is_empty();
         let (settled, entry) = match state.register.check_and_register(claim, at) {
             Ok((settled, at_work)) => {
@@ -127,7 +127,7 @@ impl LocalBackend {
             Err(refused) => (Err(refused), None),
         };
         let written = self.submit(state, claim, changes, entry);
-        Ok(LocalAdmission { settled: settled?, written, at, raised })
+        Ok(LocalAdmitResult { settled: settled?, written, at, raised })
     }
 
     /// Submits watermarks, keys at work and journal entry as one transaction. Nothing may be sent under the claim
@@ -135,8 +135,8 @@ impl LocalBackend {
     fn submit(
         &self,
         state: &mut LocalBackendState,
-        claim: &DispatchClaim,
-        watermarks: Vec<StoreChange>,
+        claim: &PresentedDispatch,
+        watermarks: Vec<StoreMutation>,
         entry: Option<OperationToAdmit<'_>>,
     ) -> CommitSeq {
         let mut changes = watermarks.clone();
@@ -145,7 +145,10 @@ impl LocalBackend {
             let id = *id;
             state.active_operations.mark_running(id);
             // The age of the entry is measured by the store's time, so that has to be in the store as well.
-            changes.extend([StoreChange::Operation { id, entry }, StoreChange::Time(self.store_time())]);
+            changes.extend([
+                StoreMutation::Operation { id, entry },
+                StoreMutation::Time(self.store_time_seconds()),
+            ]);
         }
         if changes.is_empty() {
             return state.register.required_seq(claim);

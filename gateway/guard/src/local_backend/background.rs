@@ -7,18 +7,18 @@ use fencegate_guard_store::{
     admission::{AdmissionTable, IdleKeyEvictionPass, IdleKeyEvictionStep, QuarantineScope},
     config::MOST_KEYS,
     error::AdmitError,
-    store::{CleanShutdownState, StoreChange, UnresolvedExecution},
+    store::{CleanShutdownState, InDoubtExecutionRecord, StoreMutation},
 };
 use fencegate_process::{clock::BootInstant, failpoint};
 use tokio::time::sleep;
 
-use super::{LocalBackend, LocalBackendState};
+use super::{LocalBackendState, LocalGuardBackend};
 
-impl LocalBackend {
+impl LocalGuardBackend {
     pub(crate) fn start_clock_watch(&self) {
         let mut state = self.lock();
         let now = state.now;
-        state.sleep_detector.start(now);
+        state.sleep_detector.start_sleep_detection(now);
     }
 
     /// Does this work for as long as it is polled.
@@ -28,14 +28,14 @@ impl LocalBackend {
         let resting = async {
             loop {
                 sleep(REST).await;
-                self.release_idle_keys();
+                self.delist_idle_keys();
             }
         };
         let sweeping = async {
             loop {
                 sleep(SWEEP).await;
                 // A failed store is reported elsewhere, see `store_failed`.
-                if self.sweep().await.is_err() {
+                if self.sweep_keys_and_operations().await.is_err() {
                     return std::future::pending().await;
                 }
             }
@@ -47,7 +47,7 @@ impl LocalBackend {
     }
 
     /// Removes keys that are no longer at work from the store's list. Called every [`REST`].
-    pub(crate) fn release_idle_keys(&self) {
+    pub(crate) fn delist_idle_keys(&self) {
         failpoint::pass("guard_rests");
         let mut state = self.lock();
         let now = state.now;
@@ -60,7 +60,7 @@ impl LocalBackend {
     ///
     /// # Errors
     /// The store has failed.
-    pub(crate) async fn sweep(&self) -> Result<(), AdmitError> {
+    pub(crate) async fn sweep_keys_and_operations(&self) -> Result<(), AdmitError> {
         self.wait_durable(self.commits.submit(self.store_time_change())).await?;
         let mut round = {
             let state = self.lock();
@@ -85,7 +85,7 @@ impl LocalBackend {
 
     /// Forgets one batch of operations. True if there may be more.
     async fn forget_expired(&self) -> Result<bool, AdmitError> {
-        let before = self.store_time();
+        let before = self.store_time_seconds();
         let outlived = match self.store.expired(before, MOST_AT_ONCE) {
             Ok(ids) => ids,
             Err(error) => {
@@ -99,7 +99,7 @@ impl LocalBackend {
             // A reserved operation may be about to run again, and its holder writes the entry anew.
             let state = self.lock();
             let free = outlived.into_iter().filter(|id| !state.active_operations.is_reserved(id));
-            let changes: Vec<_> = free.map(|id| StoreChange::ForgetFinished { id, before }).collect();
+            let changes: Vec<_> = free.map(|id| StoreMutation::ForgetFinished { id, before }).collect();
             let forgotten = changes.len();
             (self.commits.submit(changes), forgotten)
         };
@@ -165,7 +165,7 @@ impl LocalBackend {
             written += watermarks.len();
             let more = watermarks.len() == MOST_AT_ONCE;
             self.wait_durable(
-                self.commits.submit(watermarks.into_iter().map(StoreChange::Watermarks).collect()),
+                self.commits.submit(watermarks.into_iter().map(StoreMutation::Watermarks).collect()),
             )
             .await?;
             if !more {
@@ -174,10 +174,10 @@ impl LocalBackend {
         }
         let stop = {
             let LocalBackendState { register: table, now, .. } = &*self.lock();
-            clean_shutdown(table, *now, self.time.longest_execution(*now))
+            clean_shutdown(table, *now, self.time.max_completion_delay(*now))
         };
         let mut last = self.store_time_change();
-        last.push(StoreChange::CleanShutdown(stop));
+        last.push(StoreMutation::CleanShutdown(stop));
         self.wait_durable(self.commits.submit(last)).await?;
         self.commits.close();
         Ok(())
@@ -185,11 +185,11 @@ impl LocalBackend {
 }
 
 /// Records that the clock is no longer checked when the background work ends.
-struct ClockWatchGuard<'a>(&'a LocalBackend);
+struct ClockWatchGuard<'a>(&'a LocalGuardBackend);
 
 impl Drop for ClockWatchGuard<'_> {
     fn drop(&mut self) {
-        self.0.lock().sleep_detector.stop();
+        self.0.lock().sleep_detector.stop_sleep_detection();
     }
 }
 
@@ -208,10 +208,10 @@ const MOST_AT_ONCE: usize = 1000;
 const LINGER: Duration = Duration::from_millis(400);
 
 fn clean_shutdown(table: &AdmissionTable, now: BootInstant, max_execution: Duration) -> CleanShutdownState {
-    let mut doubts: Vec<UnresolvedExecution> = table
+    let mut doubts: Vec<InDoubtExecutionRecord> = table
         .open_doubts(now)
         .into_iter()
-        .map(|doubt| UnresolvedExecution {
+        .map(|doubt| InDoubtExecutionRecord {
             keys: doubt.keys,
             token: doubt.token,
             mode: doubt.mode,
@@ -220,7 +220,7 @@ fn clean_shutdown(table: &AdmissionTable, now: BootInstant, max_execution: Durat
         })
         .collect();
     // The drain is over, so open connections break now, but their executions may go on: they are in doubt.
-    doubts.extend(table.in_flight_claims().into_iter().map(|claim| UnresolvedExecution {
+    doubts.extend(table.in_flight_claims().into_iter().map(|claim| InDoubtExecutionRecord {
         keys: claim.keys.to_vec(),
         token: claim.token,
         mode: claim.mode,

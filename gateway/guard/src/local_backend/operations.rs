@@ -3,18 +3,18 @@
 use fencegate_guard_store::{
     error::AdmitError,
     operation::{JournalEntry, JournalEntryState, JournalUpdate},
-    store::{JournalSize, StoreChange},
+    store::{JournalSize, StoreMutation},
     store_clock::whole_seconds,
 };
 use fencegate_policies::operation::OperationId;
 
-use super::LocalBackend;
+use super::LocalGuardBackend;
 use crate::backend_types::{OperationLock, ReserveOperationOutcome};
 
 /// Unknown operations are counted up to this number only, because each count reads all their ids.
 const MOST_COUNTED: usize = 10_000;
 
-impl LocalBackend {
+impl LocalGuardBackend {
     pub(crate) fn reserve(&self, id: OperationId) -> Result<ReserveOperationOutcome, AdmitError> {
         if let Err(changed) = self.lock().active_operations.reserve(id) {
             return Ok(ReserveOperationOutcome::Held(Box::pin(changed)));
@@ -37,8 +37,8 @@ impl LocalBackend {
         let id = *id;
         let change = match writing {
             JournalUpdate::Nothing => return Ok(()),
-            JournalUpdate::Entry(entry) => StoreChange::Operation { id, entry },
-            JournalUpdate::Forget => StoreChange::ForgetOperation { id },
+            JournalUpdate::Entry(entry) => StoreMutation::Operation { id, entry },
+            JournalUpdate::Forget => StoreMutation::ForgetOperation { id },
         };
         self.wait_durable(self.commits.submit(vec![change])).await
     }
@@ -58,9 +58,9 @@ impl LocalBackend {
         // An upstream may answer with an error and go on working. Then no key is in doubt, but a probe's "no" would
         // come too early all the same. So enough of the store's time has to have passed as well.
         let now = self.now();
-        let longest = self.config.send_within + self.time.longest_execution(now);
+        let longest = self.config.send_within + self.time.max_completion_delay(now);
         let began = entry.began.unwrap_or(entry.admitted);
-        self.store_time() <= began.saturating_add(whole_seconds(longest)) || {
+        self.store_time_seconds() <= began.saturating_add(whole_seconds(longest)) || {
             let table = &self.lock().register;
             table.quarantined_until(&entry.keys, now).is_some()
                 || table.may_run(&entry.keys, entry.token, now)
@@ -98,7 +98,7 @@ impl LocalBackend {
             if state.active_operations.is_reserved(&id) {
                 return Ok(false);
             }
-            self.commits.submit(vec![StoreChange::ForgetFinished { id, before: u64::MAX }])
+            self.commits.submit(vec![StoreMutation::ForgetFinished { id, before: u64::MAX }])
         };
         self.wait_durable(moment).await.map(|()| true)
     }

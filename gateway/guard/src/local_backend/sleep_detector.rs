@@ -26,18 +26,18 @@ const MOST: usize = 64;
 
 impl SleepDetector {
     /// Begins the regular checks, every 100 ms.
-    pub(super) fn start(&mut self, now: BootInstant) {
+    pub(super) fn start_sleep_detection(&mut self, now: BootInstant) {
         self.last = Some(now);
         self.is_watched = true;
     }
 
     /// Ends the regular checks. A gap still counts for no wait, which is the safe side.
-    pub(super) fn stop(&mut self) {
+    pub(super) fn stop_sleep_detection(&mut self) {
         self.is_watched = false;
     }
 
     /// A sign of life. Returns how long there was none, if that was a sleep.
-    pub(super) fn tick(&mut self, now: BootInstant) -> Option<Duration> {
+    pub(super) fn detect_sleep(&mut self, now: BootInstant) -> Option<Duration> {
         let last = self.last?;
         self.last = Some(now);
         let gap = now.since(last);
@@ -70,25 +70,25 @@ mod tests {
 
     #[test]
     fn only_gaps_after_start_are_sleeps() {
-        let mut awake = SleepDetector::default();
-        assert_eq!(awake.tick(at(5)), None);
-        assert_eq!(awake.tick(at(50)), None, "nobody looks regularly yet");
-        awake.start(at(60));
-        assert_eq!(awake.tick(at(61)), None);
-        assert_eq!(awake.tick(at(75)), Some(Duration::from_secs(14)));
-        assert_eq!(awake.slept_since(at(70)), Duration::from_secs(5));
-        assert_eq!(awake.slept_since(at(76)), Duration::ZERO);
+        let mut detector = SleepDetector::default();
+        assert_eq!(detector.detect_sleep(at(5)), None);
+        assert_eq!(detector.detect_sleep(at(50)), None, "nobody looks regularly yet");
+        detector.start_sleep_detection(at(60));
+        assert_eq!(detector.detect_sleep(at(61)), None);
+        assert_eq!(detector.detect_sleep(at(75)), Some(Duration::from_secs(14)));
+        assert_eq!(detector.slept_since(at(70)), Duration::from_secs(5));
+        assert_eq!(detector.slept_since(at(76)), Duration::ZERO);
     }
 
     /// The list of sleeps is bounded, and the time slept since any moment is still counted in full.
     #[test]
     fn merged_sleeps_keep_total_duration() {
-        let mut awake = SleepDetector::default();
-        awake.start(at(0));
+        let mut detector = SleepDetector::default();
+        detector.start_sleep_detection(at(0));
         for n in 1..=300 {
-            assert_eq!(awake.tick(at(2 * n)), Some(Duration::from_secs(2)));
+            assert_eq!(detector.detect_sleep(at(2 * n)), Some(Duration::from_secs(2)));
         }
-        assert_eq!((awake.slept_since(at(0)), awake.sleeps.len()), (Duration::from_secs(600), MOST));
-        assert_eq!(awake.slept_since(at(599)), Duration::from_secs(1));
+        assert_eq!((detector.slept_since(at(0)), detector.sleeps.len()), (Duration::from_secs(600), MOST));
+        assert_eq!(detector.slept_since(at(599)), Duration::from_secs(1));
     }
 }

@@ -2,7 +2,7 @@
 
 use fencegate_guard_postgres::postgres::{AdmitReply, DispatchName, JournalWriteOutcome};
 use fencegate_guard_store::{
-    admission::{DispatchClaim, DispatchEnd},
+    admission::{DispatchEnd, PresentedDispatch},
     error::AdmitError,
     operation::JournalUpdate,
 };
@@ -10,7 +10,7 @@ use fencegate_process::clock::BootInstant;
 
 use super::PostgresBackend;
 use crate::backend_types::{
-    AdmitCheckResult, AdmitOutcome, AdmitPhase, AdmittedDispatchId, DispatchSendRecord, OperationLock,
+    AdmitAttempt, AdmitCheckResult, AdmitOutcome, AdmittedDispatchId, DispatchSendRecord, OperationLock,
     OperationToAdmit,
 };
 
@@ -18,8 +18,8 @@ impl PostgresBackend {
     /// See [`GuardBackend::try_admit`](crate::backend::GuardBackend::try_admit).
     pub(crate) async fn try_admit(
         &self,
-        turn: AdmitPhase,
-        claim: &DispatchClaim,
+        phase: AdmitAttempt,
+        claim: &PresentedDispatch,
         admitting: Option<OperationToAdmit<'_>>,
         admitted: &mut AdmittedDispatchId,
     ) -> Result<AdmitCheckResult, AdmitError> {
@@ -28,9 +28,9 @@ impl PostgresBackend {
             OperationLock::Postgres(held) => Some((held, &*admitting.entry)),
             OperationLock::Local(_) => None,
         });
-        let reply = match turn {
-            AdmitPhase::First => self.postgres.admit(claim, name, operation).await,
-            AdmitPhase::Again => self.postgres.check_and_register(claim, name, operation).await,
+        let reply = match phase {
+            AdmitAttempt::First => self.postgres.admit(claim, name, operation).await,
+            AdmitAttempt::Again => self.postgres.check_and_register(claim, name, operation).await,
         };
         let (way, raised) = match self.record_result("admit", reply)? {
             AdmitReply::Running { dispatch, since } => {
@@ -51,7 +51,7 @@ impl PostgresBackend {
     /// Raises watermarks and registers the dispatch even if its token is stale. Never lowers a watermark.
     pub(crate) async fn admit_unchecked(
         &self,
-        claim: &DispatchClaim,
+        claim: &PresentedDispatch,
         admitted: &mut AdmittedDispatchId,
     ) -> Result<BootInstant, AdmitError> {
         let name = self.dispatch_name(admitted);

@@ -80,7 +80,7 @@ impl PostgresBackend {
     /// The latest possible present, in whole seconds of the store's time. Another guard may have moved that time
     /// since our last heartbeat, so an entry timed by this guard's own view would be forgotten up to a heartbeat
     /// early.
-    pub(crate) fn store_time(&self) -> u64 {
+    pub(crate) fn store_time_seconds(&self) -> u64 {
         self.postgres.store_time()
     }
 }

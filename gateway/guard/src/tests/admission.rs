@@ -15,7 +15,7 @@ const LONG: Duration = Duration::from_secs(60);
 struct DisconnectedClient;
 
 impl WaitingClient for DisconnectedClient {
-    async fn wait_closed(&mut self) {}
+    async fn wait_client_disconnected(&mut self) {}
 }
 
 /// Polls it once, and reports whether it is still pending.
@@ -34,11 +34,11 @@ fn metrics_text(site: &TestGuard) -> String {
 
 async fn admitted(
     site: &TestGuard,
-    claim: DispatchClaim,
-    patience: Duration,
+    claim: PresentedDispatch,
+    wait_limit: Duration,
     mut client: impl WaitingClient,
 ) -> Result<AdmittedExecution, error::AdmitError> {
-    soon(site.guard.admit(claim, None, &mut ClientWaitLimit::new(&mut client, patience))).await
+    soon(site.guard.admit(claim, None, &mut ClientWaitLimit::new(&mut client, wait_limit))).await
 }
 
 /// A dispatch of the next tenure is admitted when the running one is over; it is counted after its wait.
@@ -56,7 +56,7 @@ async fn next_grant_waits_for_running_dispatch() {
     assert!(text.contains(r#"guard_decisions_total{decision="admit_new_tenure"} 2"#), "{text}");
     // A further dispatch of the same tenure.
     let more =
-        DispatchClaim { token: FencingToken::new(51, 1, 2).expect("small"), ..TestGuard::claim("a", 51) };
+        PresentedDispatch { token: FencingToken::new(51, 1, 2).expect("small"), ..TestGuard::claim("a", 51) };
     admitted(&site, more, LONG, AlwaysWaitingClient).await.expect("the newest");
     let text = metrics_text(&site);
     assert!(text.contains(r#"guard_decisions_total{decision="admit"} 1"#), "{text}");
@@ -133,13 +133,13 @@ async fn timed_out_claim_leaves_only_watermark() {
         admitted(&site, TestGuard::claim("a", 50), LONG, AlwaysWaitingClient).await.expect("the newest");
     let claim = TestGuard::claim("a", 51);
     let mut client = AlwaysWaitingClient;
-    let mut patience = ClientWaitLimit::new(&mut client, Duration::ZERO);
+    let mut wait_limit = ClientWaitLimit::new(&mut client, Duration::ZERO);
     let Ok(JournalLookup::New(reserved)) =
-        site.guard.reserve_and_look_up(operation_request(1, 60, &claim), &mut patience).await
+        site.guard.reserve_and_look_up(operation_request(1, 60, &claim), &mut wait_limit).await
     else {
         panic!("it is new")
     };
-    let refused = site.guard.admit(claim, Some(reserved), &mut patience).await;
+    let refused = site.guard.admit(claim, Some(reserved), &mut wait_limit).await;
     assert_eq!(refused.err(), Some(error::AdmitError::Busy));
     assert!(!site.is_known(1));
     running.complete(stored_response(200, None)).await.expect("known");
@@ -156,7 +156,7 @@ async fn standstill_of_guard_ends_no_doubt() {
     let alone = site.local_backend();
     alone.start_clock_watch();
     site.clock.advance_after_next_read(Duration::from_secs(60));
-    alone.release_idle_keys();
+    alone.delist_idle_keys();
     let left = |site: &TestGuard| {
         site.local_backend().doubts().first().map(|doubt| doubt.until.since(site.guard.now()))
     };

@@ -8,18 +8,18 @@ async fn operation_expires_by_observed_time() {
     let site = new_test_guard("");
     site.complete_operation(1, 3600).await.expect("done");
     wall_clock::AHEAD.set(10 * DAY);
-    site.local_backend().sweep().await.expect("a sound store");
+    site.local_backend().sweep_keys_and_operations().await.expect("a sound store");
     assert!(site.is_known(1), "forgotten by a wall clock that was set ahead");
     site.clock.advance(Duration::from_secs(3599));
-    site.local_backend().sweep().await.expect("a sound store");
+    site.local_backend().sweep_keys_and_operations().await.expect("a sound store");
     assert!(site.is_known(1));
     // The store's time outlives the process; the time between two processes does not count.
     let site = site.restarted();
     wall_clock::AHEAD.set(Duration::ZERO);
-    site.local_backend().sweep().await.expect("a sound store");
+    site.local_backend().sweep_keys_and_operations().await.expect("a sound store");
     assert!(site.is_known(1));
     site.clock.advance(Duration::from_secs(3));
-    site.local_backend().sweep().await.expect("a sound store");
+    site.local_backend().sweep_keys_and_operations().await.expect("a sound store");
     assert!(!site.is_known(1), "its time has passed, whatever the wall clock says");
 }
 
@@ -29,13 +29,13 @@ async fn may_still_run_ignores_wall_clock() {
     let site = new_test_guard("");
     let claim = TestGuard::claim("a", 50);
     let mut client = AlwaysWaitingClient;
-    let mut patience = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
+    let mut wait_limit = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
     let Ok(JournalLookup::New(reserved)) =
-        site.guard.reserve_and_look_up(operation_request(1, 60, &claim), &mut patience).await
+        site.guard.reserve_and_look_up(operation_request(1, 60, &claim), &mut wait_limit).await
     else {
         panic!("it is new")
     };
-    let running = site.guard.admit(claim, Some(reserved), &mut patience).await.expect("the newest");
+    let running = site.guard.admit(claim, Some(reserved), &mut wait_limit).await.expect("the newest");
     // This answer is complete, but leaves the outcome open: the service may still work.
     running.complete(stored_response(502, None)).await.expect("nothing to write");
     let entry = site.store.operation(&id(1)).expect("readable").expect("unknown");
@@ -57,7 +57,7 @@ async fn may_still_run_never_ends_early() {
     site.clock.advance(Duration::from_millis(900));
     let entry = JournalEntry {
         state: operation::JournalEntryState::Admitted,
-        ..finished_entry(site.local_backend().store_time())
+        ..finished_entry(site.local_backend().store_time_seconds())
     };
     site.clock.advance(longest - Duration::from_millis(1));
     assert!(site.guard.may_still_run(&entry).await.expect("readable"), "a millisecond is left of it");
@@ -70,12 +70,12 @@ async fn may_still_run_never_ends_early() {
 async fn sweep_forgets_expired_in_batches() {
     const MANY: u64 = 2500;
     let site = new_test_guard("");
-    let entry = finished_entry(site.local_backend().store_time());
-    let change = |number| StoreChange::Operation { id: id(number), entry: entry.clone().into() };
+    let entry = finished_entry(site.local_backend().store_time_seconds());
+    let change = |number| StoreMutation::Operation { id: id(number), entry: entry.clone().into() };
     site.store.store.commit(&(0..MANY).map(change).collect::<Vec<_>>()).expect("written");
     assert_eq!(site.store.journal().entries, MANY);
     site.clock.advance(Duration::from_secs(100));
-    site.local_backend().sweep().await.expect("a sound store");
+    site.local_backend().sweep_keys_and_operations().await.expect("a sound store");
     assert_eq!(site.store.journal(), JournalSize::default());
     assert!(site.store.largest.load(Ordering::SeqCst) <= 1000);
 }
@@ -112,7 +112,7 @@ async fn full_journal_refuses_new_operations() {
     assert_eq!((refused.code().as_str(), refused.decision_label()), ("store", "journal-full"));
     assert!((1..20).contains(&taken), "{taken}");
     site.clock.advance(Duration::from_secs(62));
-    site.local_backend().sweep().await.expect("a sound store");
+    site.local_backend().sweep_keys_and_operations().await.expect("a sound store");
     site.complete_operation(taken, 60).await.expect("there is room");
 }
 
@@ -134,7 +134,7 @@ async fn response_bodies_take_half_of_journal() {
     let refused = site.complete_operation_with(taken, 60, Some(&body)).await;
     assert!(matches!(refused, Err(error::AdmitError::JournalFull { .. })), "{refused:?}");
     site.clock.advance(Duration::from_secs(62));
-    site.local_backend().sweep().await.expect("a sound store");
+    site.local_backend().sweep_keys_and_operations().await.expect("a sound store");
     site.complete_operation_with(taken, 60, Some(&body)).await.expect("there is room");
     assert_eq!(site.replay_operation(taken, 60).await.body, Some(body), "there is room for bodies, too");
 }

@@ -24,14 +24,14 @@ fn request_of(number: u64) -> IdempotentRequest {
 async fn admitted(site: &TestGuard, number: u64) -> AdmittedExecution {
     let claim = TestGuard::claim("a", 100 + number);
     let mut client = AlwaysWaitingClient;
-    let mut patience = ClientWaitLimit::new(&mut client, Duration::ZERO);
+    let mut wait_limit = ClientWaitLimit::new(&mut client, Duration::ZERO);
     let Ok(JournalLookup::New(reserved)) =
-        site.guard.reserve_and_look_up(operation_request(number, KEEP, &claim), &mut patience).await
+        site.guard.reserve_and_look_up(operation_request(number, KEEP, &claim), &mut wait_limit).await
     else {
         panic!("{number} is known")
     };
     assert_eq!(reserved.reference(), id(number).reference());
-    site.guard.admit(claim, Some(reserved), &mut patience).await.expect("the newest")
+    site.guard.admit(claim, Some(reserved), &mut wait_limit).await.expect("the newest")
 }
 
 /// The outcome of the operation is unknown. Its key is not in doubt.
@@ -140,8 +140,8 @@ async fn forget_removes_only_finished_operation() {
         // Another request holds its lock.
         let mut client = AlwaysWaitingClient;
         let mut reservation = OperationReservation::new(&site.guard, id(1));
-        let mut patience = ClientWaitLimit::new(&mut client, Duration::ZERO);
-        reservation.acquire(&mut patience).await.expect("free");
+        let mut wait_limit = ClientWaitLimit::new(&mut client, Duration::ZERO);
+        reservation.acquire(&mut wait_limit).await.expect("free");
         assert!(!forget(1).await && site.is_known(1));
     }
     let by_reference = site.guard.find_by_reference(&id(1).reference()).await.expect("readable");

@@ -69,7 +69,7 @@ impl EndpointAddress {
     }
 
     /// Whether lookups no longer find it. Connections to it are then not used again.
-    pub fn is_gone(&self) -> bool {
+    pub fn is_gone_from_dns(&self) -> bool {
         self.gone.load(Relaxed)
     }
 
@@ -109,12 +109,12 @@ impl AddressSet {
     }
 
     /// The addresses that are known now.
-    pub fn known(&self) -> Vec<Arc<EndpointAddress>> {
+    pub fn current_addresses(&self) -> Vec<Arc<EndpointAddress>> {
         self.known.borrow().clone().unwrap_or_default()
     }
 
     /// Whether new requests should go to none of the addresses.
-    pub(crate) fn all_silent(&self) -> bool {
+    pub(crate) fn all_addresses_silent(&self) -> bool {
         let known = self.known.borrow();
         let mut known = known.iter().flatten().peekable();
         known.peek().is_some() && known.all(|address| address.liveness.is_silent())
@@ -142,7 +142,7 @@ impl AddressSet {
 
     /// The addresses, with those that lookups have found recently; `None` if nothing was ever found. Waits as
     /// [`AddressSet::all`] does.
-    pub(crate) async fn recent_targets(&self) -> Option<Vec<ConnectTarget>> {
+    pub(crate) async fn known_and_recent_targets(&self) -> Option<Vec<ConnectTarget>> {
         let all = self.all().await;
         let lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
         let lately = lately.iter().filter(|(_, at)| at.elapsed() < LATELY).map(|(socket, _)| socket.clone());
@@ -261,9 +261,9 @@ mod tests {
         addresses.update(sockets(&["10.0.0.1:80", "10.0.0.2:80"]));
         let old = next(&addresses);
         assert!(addresses.record_failed_lookup() && !addresses.record_failed_lookup(), "told once");
-        assert!(old.iter().all(|address| !address.is_gone()), "nobody said that they are gone");
+        assert!(old.iter().all(|address| !address.is_gone_from_dns()), "nobody said that they are gone");
         assert!(addresses.update(sockets(&["10.0.0.2:80", "10.0.0.3:80"])));
-        let gone: Vec<bool> = old.iter().map(|address| address.is_gone()).collect();
+        let gone: Vec<bool> = old.iter().map(|address| address.is_gone_from_dns()).collect();
         assert_eq!(gone, [true, false]);
         assert!(addresses.record_failed_lookup(), "and again, after it was found");
     }
@@ -274,7 +274,7 @@ mod tests {
         for n in 0..1000 {
             addresses.update(sockets(&[&format!("10.0.0.1:{n}"), &format!("10.0.0.2:{n}")]));
         }
-        let all = addresses.recent_targets().now_or_never().flatten().expect("something is known");
+        let all = addresses.known_and_recent_targets().now_or_never().flatten().expect("something is known");
         assert_eq!(all.len(), 2 + MOST_LATELY);
         assert!(all.contains(&sockets(&["10.0.0.1:899"])[0]));
     }

@@ -76,7 +76,7 @@ impl CheckedOutConnection {
 
     /// Records that the process at the endpoint can serve no request at present, and has not begun with this one. New
     /// requests go to other processes for a while, if there are any.
-    pub fn record_unavailable(&self) {
+    pub fn avoid_endpoint_address(&self) {
         if !self.fleet.is_one_address() {
             self.pooled_ref().address.liveness.avoid();
         }
@@ -90,7 +90,7 @@ impl CheckedOutConnection {
     /// Returns the connection to the pool if the exchange is over, as most are at the last byte of their response.
     /// Otherwise returns the checkout.
     pub(crate) fn try_return(mut self) -> Result<(), Self> {
-        match self.pooled.take_if(|pooled| pooled.is_settled()) {
+        match self.pooled.take_if(|pooled| pooled.is_exchange_settled()) {
             Some(pooled) => {
                 self.put_back(pooled);
                 Ok(())

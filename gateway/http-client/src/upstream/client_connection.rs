@@ -79,7 +79,7 @@ impl ConnectionTasks {
     }
 
     /// Removes the tasks that have ended.
-    pub fn reap(&self) {
+    pub fn reap_finished(&self) {
         while self.0.borrow_mut().try_join_next().is_some() {}
     }
 }

@@ -48,7 +48,7 @@ impl UpstreamConnection {
 
     /// Whether its exchange is over in both directions, and all of it is written. For HTTP/2 that takes a wait, see
     /// [`UpstreamConnection::wait_settled`].
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_exchange_settled(&self) -> bool {
         matches!(&self.sender, RequestSender::Http1(sender, ..) if sender.is_ready())
             && self.gate.is_flushed()
     }
@@ -63,7 +63,7 @@ impl UpstreamConnection {
 
     /// Whether it died under a request without a byte of a response, after earlier exchanges. Then the other side has
     /// most likely closed it while it was idle.
-    pub fn has_died_silently(&self) -> bool {
+    pub fn is_reused_unanswered(&self) -> bool {
         self.reused && self.sender.is_unanswered()
     }
 
@@ -86,7 +86,7 @@ impl UpstreamConnection {
             // The library writes in a task of its own, so wait for it.
             seen.wait_until(|_| self.gate.is_flushed()).await;
         }
-        self.running.reap();
+        self.running.reap_finished();
         self.gate.is_flushed()
     }
 
@@ -99,22 +99,22 @@ impl UpstreamConnection {
     }
 
     /// Returns when the last chunk of a request was sent.
-    pub fn progress(&self) -> SendProgress {
+    pub fn last_write_tracker(&self) -> LastWriteTracker {
         match &self.sender {
-            RequestSender::Http1(..) => SendProgress::Bytes(self.gate.clone()),
-            RequestSender::Http2(_, seen, _) => SendProgress::Frames(seen.clone()),
+            RequestSender::Http1(..) => LastWriteTracker::Bytes(self.gate.clone()),
+            RequestSender::Http2(_, seen, _) => LastWriteTracker::Frames(seen.clone()),
         }
     }
 }
 
 /// The progress of a request on its way out.
-pub enum SendProgress {
+pub enum LastWriteTracker {
     Bytes(Rc<WriteGate>),
     /// By frames for HTTP/2, where some bytes belong to no request.
     Frames(Rc<H2WriteState>),
 }
 
-impl SendProgress {
+impl LastWriteTracker {
     pub fn last_write(&self) -> Instant {
         match self {
             Self::Bytes(gate) => gate.last_write(),

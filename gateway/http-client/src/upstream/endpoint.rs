@@ -35,14 +35,14 @@ pub struct Endpoint {
     /// One permit per connection.
     places: Arc<Semaphore>,
     wait_notifier: WaitNotifier,
-    health: UpstreamHealthState,
+    health: EndpointHealthState,
 }
 
 /// Notified when a request waits for a connection. Workers then close idle connections.
 pub type WaitNotifier = watch::Sender<()>;
 
 #[derive(Debug)]
-struct UpstreamHealthState {
+struct EndpointHealthState {
     /// The last result of the active checks: the plan that made them, and in the lowest bit whether it is unhealthy.
     verdict: AtomicU64,
     /// Failures in a row.
@@ -111,7 +111,7 @@ impl Endpoint {
             waiting: AtomicUsize::new(0),
             places: Arc::new(Semaphore::new(places)),
             wait_notifier: bell,
-            health: UpstreamHealthState {
+            health: EndpointHealthState {
                 verdict: AtomicU64::new(0),
                 failures: AtomicUsize::new(0),
                 ejected_until: AtomicU64::new(0),
@@ -135,7 +135,7 @@ impl Endpoint {
             EndpointState::Unhealthy
         } else if self.health.ejected_until.load(Relaxed) > self.age_millis() {
             EndpointState::Ejected
-        } else if self.addresses.all_silent() {
+        } else if self.addresses.all_addresses_silent() {
             EndpointState::Silent
         } else {
             EndpointState::Usable
@@ -219,7 +219,7 @@ impl Endpoint {
         let earlier = health.ejections.load(Relaxed);
         let since_last = now.saturating_sub(health.ejected_until.load(Relaxed));
         let earlier = if since_last > millis(eject.base) { 0 } else { earlier };
-        let lasts = eject.duration_after(u32::try_from(earlier).unwrap_or(u32::MAX));
+        let lasts = eject.ejection_duration(u32::try_from(earlier).unwrap_or(u32::MAX));
         health.ejections.store(earlier + 1, Relaxed);
         health.ejected_until.store(now.saturating_add(millis(lasts)), Relaxed);
         lasts

@@ -13,7 +13,7 @@ use fencegate_policies::{
     plan::{ClientTls, ServingPlan, Upstream, UpstreamId},
 };
 use fencegate_process::{
-    client_tls::ClientTlsError,
+    client_tls::TlsClientConfigError,
     display::{self, HumanDuration},
 };
 use smallvec::{SmallVec, smallvec};
@@ -24,8 +24,8 @@ use tracing::{info, warn};
 use super::{
     address::AddressSet,
     endpoint::{Endpoint, EndpointState, WaitNotifier},
-    metrics::{EndpointMetrics, EndpointSnapshot, EndpointSnapshotSource},
-    tls::{TlsReloadResult, UpstreamTls},
+    metrics::{EndpointMetrics, EndpointMetricsSource, EndpointSnapshot},
+    tls::{TlsReloadResult, UpstreamTlsConnector},
 };
 
 /// The upstreams of one plan, shared by all workers.
@@ -37,13 +37,13 @@ pub struct UpstreamSet {
     wait_notifier: WaitNotifier,
     /// Ends the tasks of the endpoints when another plan takes over.
     retired: CancellationToken,
-    names: NameResolution,
+    names: NameResolutionMode,
     metrics: EndpointMetrics,
 }
 
 /// Whether the names of endpoints are looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NameResolution {
+enum NameResolutionMode {
     /// They are looked up again and again.
     Dns,
     /// They are never looked up, because nothing is sent.
@@ -58,7 +58,7 @@ pub struct EndpointSet {
     plan: u64,
     endpoints: Vec<Arc<Endpoint>>,
     /// `None` for plain text.
-    pub tls: Option<UpstreamTls>,
+    pub tls: Option<UpstreamTlsConnector>,
     turn: AtomicUsize,
     /// Held during an ejection: of the last two endpoints that fail at the same moment, only one may be ejected.
     ejecting: Mutex<()>,
@@ -70,17 +70,17 @@ pub struct EndpointSet {
 impl UpstreamSet {
     /// # Errors
     /// A file for TLS cannot be used.
-    pub fn new(plan: &ServingPlan, metrics: &EndpointMetrics) -> Result<Arc<Self>, ClientTlsError> {
-        Self::build(plan, metrics, watch::Sender::new(()), UpstreamTls::open, None)
+    pub fn new(plan: &ServingPlan, metrics: &EndpointMetrics) -> Result<Arc<Self>, TlsClientConfigError> {
+        Self::build(plan, metrics, watch::Sender::new(()), UpstreamTlsConnector::open, None)
     }
 
     /// For display only: no file is read, and nothing can be sent over TLS.
     pub fn for_display(plan: &ServingPlan, metrics: &EndpointMetrics) -> Arc<Self> {
-        let closed = |_: &ClientTls| Ok(UpstreamTls::trusting_none());
+        let closed = |_: &ClientTls| Ok(UpstreamTlsConnector::trusting_none());
         let mut upstreams =
             Self::build(plan, metrics, watch::Sender::new(()), closed, None).expect("no file is read");
         if let Some(upstreams) = Arc::get_mut(&mut upstreams) {
-            upstreams.names = NameResolution::Literal;
+            upstreams.names = NameResolutionMode::Literal;
         }
         for endpoint in upstreams.all.iter().flat_map(|endpoint_set| &endpoint_set.endpoints) {
             // No name is looked up here, so nothing may wait for a lookup.
@@ -97,17 +97,17 @@ impl UpstreamSet {
         &self,
         plan: &ServingPlan,
         metrics: &EndpointMetrics,
-    ) -> Result<Arc<Self>, ClientTlsError> {
-        Self::build(plan, metrics, self.wait_notifier.clone(), UpstreamTls::open, Some(self))
+    ) -> Result<Arc<Self>, TlsClientConfigError> {
+        Self::build(plan, metrics, self.wait_notifier.clone(), UpstreamTlsConnector::open, Some(self))
     }
 
     fn build(
         plan: &ServingPlan,
         metrics: &EndpointMetrics,
         bell: WaitNotifier,
-        open: impl Fn(&ClientTls) -> Result<UpstreamTls, ClientTlsError>,
+        open: impl Fn(&ClientTls) -> Result<UpstreamTlsConnector, TlsClientConfigError>,
         before: Option<&Self>,
-    ) -> Result<Arc<Self>, ClientTlsError> {
+    ) -> Result<Arc<Self>, TlsClientConfigError> {
         let number = before.map_or(0, |before| before.plan + 1);
         let new_set = |upstream: &Upstream| {
             let before = before.and_then(|before| before.find(&upstream.name));
@@ -120,7 +120,7 @@ impl UpstreamSet {
                     Arc::new(Endpoint::new(name.clone(), addresses, limits, bell.clone()))
                 })
             };
-            Ok::<_, ClientTlsError>(Arc::new(EndpointSet {
+            Ok::<_, TlsClientConfigError>(Arc::new(EndpointSet {
                 tls: upstream.tls.as_ref().map(&open).transpose()?,
                 upstream: upstream.clone(),
                 plan: number,
@@ -137,7 +137,7 @@ impl UpstreamSet {
             plan: number,
             wait_notifier: bell.clone(),
             retired: CancellationToken::new(),
-            names: NameResolution::Dns,
+            names: NameResolutionMode::Dns,
             metrics: metrics.clone(),
         });
         Ok(upstreams)
@@ -162,12 +162,12 @@ impl UpstreamSet {
         &self.all
     }
 
-    pub fn subscribe(&self) -> watch::Receiver<()> {
+    pub fn subscribe_to_waits(&self) -> watch::Receiver<()> {
         self.wait_notifier.subscribe()
     }
 
     /// Ends the tasks: another plan has taken over.
-    pub fn retire(&self) {
+    pub fn stop_endpoint_tasks(&self) {
         self.retired.cancel();
     }
 
@@ -176,7 +176,7 @@ impl UpstreamSet {
     }
 }
 
-impl EndpointSnapshotSource for UpstreamSet {
+impl EndpointMetricsSource for UpstreamSet {
     fn visit(&self, see: &mut dyn FnMut(EndpointSnapshot<'_>)) {
         for endpoint_set in &self.all {
             let states = endpoint_set.endpoints.iter().map(|endpoint| endpoint.state()).collect();
@@ -278,7 +278,7 @@ impl EndpointSet {
     pub(crate) fn record_lookup(&self, endpoint: &Endpoint, found: Option<Vec<ConnectTarget>>) {
         let upstream = &self.upstream.name;
         let name = &endpoint.name;
-        self.metrics.record_lookup(upstream, found.is_some());
+        self.metrics.record_dns_lookup(upstream, found.is_some());
         match found {
             Some(sockets) => {
                 if endpoint.addresses.update(sockets.clone()) {

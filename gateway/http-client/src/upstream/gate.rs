@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_http::{body::BodyObserver, network::CloseControl};
+use fencegate_http::{body::BodyObserver, network::ResetOnClose};
 use fencegate_process::{
     clock::{BootInstant, SendPermission, SharedClock},
     failpoint,
@@ -33,7 +33,7 @@ use tokio::{
 use super::h2_observer::H2WriteState;
 
 /// A connection to an upstream, with its gate.
-pub struct GatedIo<S: CloseControl> {
+pub struct GatedIo<S: ResetOnClose> {
     io: S,
     gate: Rc<WriteGate>,
     /// The delivery limit that the socket has at present.
@@ -44,7 +44,7 @@ pub struct GatedIo<S: CloseControl> {
 #[derive(Debug)]
 pub struct WriteGate {
     clock: SharedClock,
-    state: RefCell<GateState>,
+    state: RefCell<WriteGateState>,
     written: Cell<u64>,
     /// Whether bytes were written since the last complete flush. The HTTP library flushes when its own buffer is empty;
     /// before that more may follow.
@@ -59,7 +59,7 @@ pub struct WriteGate {
 }
 
 #[derive(Debug)]
-enum GateState {
+enum WriteGateState {
     /// Unfenced requests and health checks pass.
     Open,
     /// Bytes pass only while this permission holds.
@@ -93,13 +93,13 @@ pub enum GateShutReason {
 /// The error of a write at a shut gate.
 #[derive(Debug, thiserror::Error)]
 #[error("the session deadline passed before the write")]
-pub(crate) struct GateShutError;
+pub(crate) struct WriteGateShutError;
 
 impl WriteGate {
     pub fn new(clock: SharedClock) -> Self {
         Self {
             clock,
-            state: RefCell::new(GateState::Open),
+            state: RefCell::new(WriteGateState::Open),
             written: Cell::new(0),
             unflushed: Cell::new(false),
             last_write: Cell::new(Instant::now()),
@@ -121,21 +121,21 @@ impl WriteGate {
     }
 
     /// Whether no byte written from now on can belong to a request, because the kernel has all of it.
-    fn is_listen_only(&self) -> bool {
-        let waits = self.awaited.get() && matches!(*self.state.borrow(), GateState::Armed(_));
+    fn is_request_flushed(&self) -> bool {
+        let waits = self.awaited.get() && matches!(*self.state.borrow(), WriteGateState::Armed(_));
         waits && self.is_flushed() && self.frames.get().is_some_and(|frames| frames.is_request_sent())
     }
 
     /// Call this before a request is queued on the connection. It resets the count, and lets bytes pass only under
-    /// `permission`. The kernel tries to deliver them for its default time, unless [`Self::bound_delivery`] is called
+    /// `permission`. The kernel tries to deliver them for its default time, unless [`Self::set_ack_timeout`] is called
     /// after this.
     pub fn arm(&self, permission: Option<Arc<dyn SendPermission>>) {
         self.written.set(0);
         self.awaited.set(false);
         self.undelivered.set(None);
         let mut state = self.state.borrow_mut();
-        if !matches!(*state, GateState::Shut(_)) {
-            *state = permission.map_or(GateState::Open, GateState::Armed);
+        if !matches!(*state, WriteGateState::Shut(_)) {
+            *state = permission.map_or(WriteGateState::Open, WriteGateState::Armed);
         }
     }
 
@@ -146,28 +146,31 @@ impl WriteGate {
 
     /// Bounds the time of delivery: the kernel gives the connection up if the peer does not acknowledge a byte within
     /// `longest`, also while this process stands still. The socket gets the limit before the next byte.
-    pub fn bound_delivery(&self, longest: Duration) {
+    pub fn set_ack_timeout(&self, longest: Duration) {
         self.undelivered.set(Some(longest));
     }
 
     /// Lets further bytes pass if the permission still holds, so that the connection can be closed in order. If it is
     /// dropped while it [is closing](Self::is_closing), it is reset.
-    pub fn disarm_if_held(&self) {
+    pub fn begin_close_if_held(&self) {
         let held = match &*self.state.borrow() {
-            GateState::Armed(permission) => permission.holds(self.clock.now()),
-            GateState::Open | GateState::ListenOnly | GateState::Closing | GateState::Shut(_) => false,
+            WriteGateState::Armed(permission) => permission.may_send_at(self.clock.now()),
+            WriteGateState::Open
+            | WriteGateState::ListenOnly
+            | WriteGateState::Closing
+            | WriteGateState::Shut(_) => false,
         };
         if held {
             // The count of written bytes stays until the next exchange is armed, because the upstream may still work on
             // them.
-            self.state.replace(GateState::Closing);
+            self.state.replace(WriteGateState::Closing);
         }
     }
 
     /// Whether the connection is being closed in order, and bytes of it may not have arrived. Each shutdown of the
     /// stream checks again.
     pub fn is_closing(&self) -> bool {
-        matches!(*self.state.borrow(), GateState::Closing)
+        matches!(*self.state.borrow(), WriteGateState::Closing)
     }
 
     /// Records that the connection ends. An exchange under way then ends with a reset.
@@ -180,8 +183,8 @@ impl WriteGate {
     /// Shuts the gate for ever. Only the first reason counts.
     pub fn shut(&self, reason: GateShutReason) {
         let mut state = self.state.borrow_mut();
-        if !matches!(*state, GateState::Shut(_)) {
-            *state = GateState::Shut(reason);
+        if !matches!(*state, WriteGateState::Shut(_)) {
+            *state = WriteGateState::Shut(reason);
         }
     }
 
@@ -189,7 +192,7 @@ impl WriteGate {
     /// connection by now; then nothing happens.
     pub fn shut_if_armed_with(&self, permission: &dyn SendPermission) {
         let is_ours = |armed: &Arc<dyn SendPermission>| std::ptr::addr_eq(Arc::as_ptr(armed), permission);
-        let ours = matches!(&*self.state.borrow(), GateState::Armed(armed) if is_ours(armed));
+        let ours = matches!(&*self.state.borrow(), WriteGateState::Armed(armed) if is_ours(armed));
         if ours {
             self.shut(GateShutReason::ProofLost);
         }
@@ -218,14 +221,14 @@ impl WriteGate {
     }
 
     pub fn is_permission_lost(&self) -> bool {
-        matches!(*self.state.borrow(), GateState::Shut(GateShutReason::ProofLost))
+        matches!(*self.state.borrow(), WriteGateState::Shut(GateShutReason::ProofLost))
     }
 
     /// Whether this side gave the exchange up, so that the other side may still be at work.
-    pub fn is_abandoned(&self) -> bool {
+    pub fn is_locally_aborted(&self) -> bool {
         matches!(
             *self.state.borrow(),
-            GateState::Shut(
+            WriteGateState::Shut(
                 GateShutReason::ProofLost
                     | GateShutReason::Late
                     | GateShutReason::Stopped
@@ -235,27 +238,27 @@ impl WriteGate {
     }
 
     fn is_open(&self) -> bool {
-        matches!(*self.state.borrow(), GateState::Open)
+        matches!(*self.state.borrow(), WriteGateState::Open)
     }
 
     /// One comparison per write. The failpoints are the two places where a pause matters: before and after it.
     fn check_may_write(&self) -> io::Result<()> {
-        if self.is_listen_only() {
-            self.state.replace(GateState::ListenOnly);
+        if self.is_request_flushed() {
+            self.state.replace(WriteGateState::ListenOnly);
         }
         match &*self.state.borrow() {
-            GateState::Open | GateState::ListenOnly | GateState::Closing => return Ok(()),
-            GateState::Shut(_) => return Err(io::Error::other(GateShutError)),
-            GateState::Armed(permission) => {
+            WriteGateState::Open | WriteGateState::ListenOnly | WriteGateState::Closing => return Ok(()),
+            WriteGateState::Shut(_) => return Err(io::Error::other(WriteGateShutError)),
+            WriteGateState::Armed(permission) => {
                 failpoint::pass("before_upstream_write");
-                if permission.holds(self.clock.now()) {
+                if permission.may_send_at(self.clock.now()) {
                     failpoint::pass("after_proof_check");
                     return Ok(());
                 }
             }
         }
         self.shut(GateShutReason::ProofLost);
-        Err(io::Error::other(GateShutError))
+        Err(io::Error::other(WriteGateShutError))
     }
 
     fn count_written(&self, polled: &Poll<io::Result<usize>>) {
@@ -276,7 +279,7 @@ impl BodyObserver for CutOnBrokenBody {
     }
 }
 
-impl<S: CloseControl> GatedIo<S> {
+impl<S: ResetOnClose> GatedIo<S> {
     /// `io`: a socket on which nothing was written yet.
     pub fn new(io: S, gate: Rc<WriteGate>) -> Self {
         // Bytes in the kernel's buffer must not arrive if the exchange does not end well. Nothing is dropped in a
@@ -298,16 +301,16 @@ impl<S: CloseControl> GatedIo<S> {
     }
 }
 
-impl<S: CloseControl> Drop for GatedIo<S> {
+impl<S: ResetOnClose> Drop for GatedIo<S> {
     fn drop(&mut self) {
         // An open gate has no exchange with a permission, or one that was answered in full.
         if self.gate.is_open() {
-            self.io.close_in_order();
+            self.io.flush_on_close();
         }
     }
 }
 
-impl<S: AsyncRead + CloseControl + Unpin> AsyncRead for GatedIo<S> {
+impl<S: AsyncRead + ResetOnClose + Unpin> AsyncRead for GatedIo<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -317,7 +320,7 @@ impl<S: AsyncRead + CloseControl + Unpin> AsyncRead for GatedIo<S> {
     }
 }
 
-impl<S: AsyncWrite + CloseControl + Unpin> AsyncWrite for GatedIo<S> {
+impl<S: AsyncWrite + ResetOnClose + Unpin> AsyncWrite for GatedIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.prepare_write()?;
         let polled = Pin::new(&mut self.io).poll_write(cx, buf);
@@ -356,7 +359,7 @@ impl<S: AsyncWrite + CloseControl + Unpin> AsyncWrite for GatedIo<S> {
         }
         let polled = Pin::new(&mut self.io).poll_shutdown(cx);
         if self.gate.is_closing() && self.io.is_fully_closed() {
-            self.gate.state.replace(GateState::Open);
+            self.gate.state.replace(WriteGateState::Open);
         }
         polled
     }

@@ -22,7 +22,7 @@ use super::{
     client_connection::HTTP1,
     endpoint::{Endpoint, EndpointState},
     endpoint_set::{EndpointSet, UpstreamSet},
-    identity_check::ProcessIdentityCheck,
+    identity_check::EndpointIdentityVerifier,
     pool::ConnectionPool,
     resolver::{self, dial},
 };
@@ -30,11 +30,11 @@ use crate::http1::Http1Connection;
 
 /// Checks the endpoints of a plan until another plan takes over. It has a thread of its own, because a busy worker must
 /// not make endpoints look unhealthy. `turning` is run there beside the checks.
-pub fn start_health_checks<N: Network + Send>(
+pub fn start_endpoint_tasks<N: Network + Send>(
     network: N,
     upstreams: &Arc<UpstreamSet>,
     clock: SharedClock,
-    identity_check: Arc<dyn ProcessIdentityCheck>,
+    identity_check: Arc<dyn EndpointIdentityVerifier>,
     turning: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -43,7 +43,7 @@ pub fn start_health_checks<N: Network + Send>(
         let pool = ConnectionPool::new(network.clone(), clock, identity_check);
         let tasks = LocalSet::new();
         tasks.spawn_local(turning);
-        tasks.block_on(&runtime, run_checks(&network, &pool, &tended));
+        tasks.block_on(&runtime, run_endpoint_tasks(&network, &pool, &tended));
     })?;
     take_over_endpoints(upstreams);
     Ok(())
@@ -59,7 +59,7 @@ fn take_over_endpoints(upstreams: &Arc<UpstreamSet>) {
     unchecked.for_each(|endpoint_set| endpoint_set.mark_all_healthy());
 }
 
-async fn run_checks<N: Network>(network: &N, pool: &ConnectionPool<N>, upstreams: &UpstreamSet) {
+async fn run_endpoint_tasks<N: Network>(network: &N, pool: &ConnectionPool<N>, upstreams: &UpstreamSet) {
     let files = join_all(upstreams.all().iter().map(|endpoint_set| watch_tls_files(endpoint_set.clone())));
     let all = upstreams.all().iter().filter_map(|endpoint_set| {
         let health = endpoint_set.upstream.sharing.health.as_ref()?;
@@ -115,7 +115,7 @@ async fn run_endpoint_checks<N: Network>(
 ) {
     let mut ticks = interval(health.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut run = HealthCheckStreak::from_endpoint(endpoint);
+    let mut run = HealthCheckStreak::initial_health_streak(endpoint);
     loop {
         ticks.tick().await;
         let good = check_endpoint(network, endpoint_set, endpoint, health).await;
@@ -134,7 +134,7 @@ struct HealthCheckStreak {
 
 impl HealthCheckStreak {
     /// Begins with the state from another plan. A new endpoint counts as healthy.
-    fn from_endpoint(endpoint: &Endpoint) -> Self {
+    fn initial_health_streak(endpoint: &Endpoint) -> Self {
         Self { well: endpoint.state() != EndpointState::Unhealthy, against: 0 }
     }
 
@@ -161,7 +161,7 @@ impl HealthCheckStreak {
 ///
 /// # Cancellation
 /// Dropping the future ends the connections.
-pub async fn is_running<N: Network>(
+pub async fn probe_process<N: Network>(
     network: &N,
     endpoint_set: &EndpointSet,
     endpoint: &str,
@@ -277,11 +277,11 @@ mod tests {
         let addresses = Arc::new(AddressSet::new("a:80".into()));
         let endpoint = Endpoint::new("a:80".into(), addresses, limits, watch::Sender::new(()));
         assert!(
-            HealthCheckStreak::from_endpoint(&endpoint).record(false, &health()),
+            HealthCheckStreak::initial_health_streak(&endpoint).record(false, &health()),
             "one bad answer is not enough"
         );
         endpoint.set_check_result(0, false);
-        let mut run = HealthCheckStreak::from_endpoint(&endpoint);
+        let mut run = HealthCheckStreak::initial_health_streak(&endpoint);
         assert!(!run.record(true, &health()), "one good answer is not enough");
         assert!(run.record(true, &health()));
     }

@@ -9,7 +9,7 @@ use super::address::EndpointAddress;
 use crate::upstream::pooled_connection::PooledConnection;
 
 /// Checks the identities of processes, and remembers the answers. Shared by all workers.
-pub trait ProcessIdentityCheck: Debug + Send + Sync {
+pub trait EndpointIdentityVerifier: Debug + Send + Sync {
     /// Whether all endpoints of this upstream have to be checked before anything is sent to one of them.
     fn is_required(&self, upstream: &Upstream) -> bool;
 

@@ -52,7 +52,7 @@ pub struct PoolWaitGuard<'a> {
 const MOST_HANDS: u32 = 32;
 
 impl IdleConnection {
-    fn is_usable(&self, now: Instant) -> bool {
+    fn is_reusable(&self, now: Instant) -> bool {
         self.pooled.is_usable() && now < self.until
     }
 }
@@ -119,7 +119,7 @@ impl IdlePool {
         let now = Instant::now();
         // The search stops at the first usable one; the sweep closes the others that are of no use.
         for at in (0..connections.len()).rev() {
-            if !connections[at].is_usable(now) {
+            if !connections[at].is_reusable(now) {
                 connections.swap_remove(at);
             } else if connections[at].pooled.is_ready()
                 && !is_passed_over(endpoint, &connections[at].pooled.address)
@@ -135,7 +135,7 @@ impl IdlePool {
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
         self.idle.borrow_mut().retain(|_, connections| {
-            connections.retain(|connection| connection.is_usable(now));
+            connections.retain(|connection| connection.is_reusable(now));
             let waiting = connections.first().map_or(0, |connection| connection.pooled.endpoint.waiting());
             connections.drain(..waiting.min(connections.len()));
             !connections.is_empty()
@@ -145,7 +145,7 @@ impl IdlePool {
 
 /// Of several addresses behind a name, a silent one is skipped while another is not silent.
 fn is_passed_over(endpoint: &Endpoint, address: &EndpointAddress) -> bool {
-    address.liveness.is_silent() && !endpoint.addresses.all_silent()
+    address.liveness.is_silent() && !endpoint.addresses.all_addresses_silent()
 }
 
 impl Future for PoolWaitGuard<'_> {

@@ -67,18 +67,18 @@ impl AddressLiveness {
 
     /// A response has come.
     pub(super) fn record_response(&self) {
-        self.heard.store(self.now(), Relaxed);
+        self.heard.store(self.millis_since_creation(), Relaxed);
     }
 
     /// Whether new requests should go elsewhere.
     pub(super) fn is_silent(&self) -> bool {
         let until = self.silent_until.load(Relaxed).max(self.avoided_until.load(Relaxed));
-        until != 0 && self.now() < until
+        until != 0 && self.millis_since_creation() < until
     }
 
     /// Whether to probe it now: requests wait without a response, or it has not answered the last probe.
     pub(super) fn is_probe_due(&self) -> bool {
-        let now = self.now();
+        let now = self.millis_since_creation();
         let probed = self.asked.load(Relaxed);
         if probed != 0 && now.saturating_sub(probed) < millis(PAUSE) {
             return false;
@@ -90,27 +90,27 @@ impl AddressLiveness {
 
     /// A probe is sent.
     pub(super) fn record_probe(&self) {
-        self.asked.store(self.now().max(1), Relaxed);
+        self.asked.store(self.millis_since_creation().max(1), Relaxed);
     }
 
     /// The probe was answered. True if an earlier one was not.
     pub(super) fn record_probe_answer(&self) -> bool {
         self.record_response();
-        self.silent_until.swap(0, Relaxed) > self.now()
+        self.silent_until.swap(0, Relaxed) > self.millis_since_creation()
     }
 
     /// The probe is not answered so far. True if the previous one was.
     pub(super) fn record_probe_miss(&self) -> bool {
-        let now = self.now();
+        let now = self.millis_since_creation();
         self.silent_until.swap(now + millis(SILENT), Relaxed) <= now
     }
 
     /// It has reported that it can serve no request, and did nothing.
     pub(super) fn avoid(&self) {
-        self.avoided_until.store(self.now() + millis(AVOIDED), Relaxed);
+        self.avoided_until.store(self.millis_since_creation() + millis(AVOIDED), Relaxed);
     }
 
-    fn now(&self) -> u64 {
+    fn millis_since_creation(&self) -> u64 {
         millis(self.born.elapsed())
     }
 

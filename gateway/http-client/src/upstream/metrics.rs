@@ -23,11 +23,11 @@ pub struct EndpointMetrics {
     tls_files: IntCounterVec,
     resolutions: IntCounterVec,
     /// The endpoints of the plan in force.
-    shown: Arc<Mutex<Option<Weak<dyn EndpointSnapshotSource>>>>,
+    shown: Arc<Mutex<Option<Weak<dyn EndpointMetricsSource>>>>,
 }
 
 /// Sets the endpoints for the gauges.
-pub trait EndpointSnapshotSource: Debug + Send + Sync {
+pub trait EndpointMetricsSource: Debug + Send + Sync {
     fn visit(&self, see: &mut dyn FnMut(EndpointSnapshot<'_>));
 }
 
@@ -91,7 +91,7 @@ impl EndpointMetrics {
     }
 
     /// Shows these endpoints in the metrics from now on.
-    pub(crate) fn set_source(&self, endpoints: Weak<dyn EndpointSnapshotSource>) {
+    pub(crate) fn set_source(&self, endpoints: Weak<dyn EndpointMetricsSource>) {
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(endpoints);
     }
 
@@ -121,7 +121,7 @@ impl EndpointMetrics {
         self.tls_files.with_label_values(&[upstream, result]).inc();
     }
 
-    pub(crate) fn record_lookup(&self, upstream: &str, found: bool) {
+    pub(crate) fn record_dns_lookup(&self, upstream: &str, found: bool) {
         let result = if found { "good" } else { "bad" };
         self.resolutions.with_label_values(&[upstream, result]).inc();
     }

@@ -25,7 +25,7 @@ use super::{
     endpoint::{ConnectionPermit, Endpoint, EndpointState},
     endpoint_set::{EndpointCursor, EndpointSet},
     gate::{GatedIo, WriteGate},
-    identity_check::{BoxError, IdentityCheckError, ProcessIdentityCheck},
+    identity_check::{BoxError, EndpointIdentityVerifier, IdentityCheckError},
     idle::IdlePool,
     metrics::PoolWaitResult,
     resolver::dial,
@@ -38,7 +38,7 @@ pub struct ConnectionPool<N> {
     network: N,
     clock: SharedClock,
     /// The identity checks that some endpoints need.
-    identity_check: Arc<dyn ProcessIdentityCheck>,
+    identity_check: Arc<dyn EndpointIdentityVerifier>,
     idle: Rc<IdlePool>,
 }
 
@@ -63,7 +63,7 @@ enum PoolEvent {
 }
 
 impl<N: Network> ConnectionPool<N> {
-    pub fn new(network: N, clock: SharedClock, identity_check: Arc<dyn ProcessIdentityCheck>) -> Self {
+    pub fn new(network: N, clock: SharedClock, identity_check: Arc<dyn EndpointIdentityVerifier>) -> Self {
         Self { network, clock, identity_check, idle: Rc::default() }
     }
 

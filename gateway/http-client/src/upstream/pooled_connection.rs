@@ -29,7 +29,7 @@ pub struct PooledConnection {
 impl PooledConnection {
     /// Whether it may carry another exchange.
     pub(super) fn is_usable(&self) -> bool {
-        !self.address.is_gone() && self.connection.is_usable()
+        !self.address.is_gone_from_dns() && self.connection.is_usable()
     }
 
     /// `host:port`.

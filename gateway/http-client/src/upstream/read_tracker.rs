@@ -32,13 +32,13 @@ pub(super) struct ReadTrackingIo<S> {
     /// Whether all is read, or nothing was read for too long.
     drained: bool,
     /// The first failed write. No other write is tried after it.
-    failed: Option<WithheldWriteError>,
+    failed: Option<DeferredWriteError>,
     /// The task whose write stays pending.
     writer: Option<Waker>,
 }
 
 /// A failed write that stays pending.
-struct WithheldWriteError {
+struct DeferredWriteError {
     how: io::ErrorKind,
     /// When it failed, or when bytes were last read after that.
     last: Instant,
@@ -50,7 +50,7 @@ struct WithheldWriteError {
 /// kernel already.
 const SILENCE: Duration = Duration::from_secs(1);
 
-impl WithheldWriteError {
+impl DeferredWriteError {
     fn new(how: io::ErrorKind) -> Self {
         let last = Instant::now();
         Self { how, last, timer: Box::pin(sleep_until(last + SILENCE)) }
@@ -82,7 +82,7 @@ impl<S> ReadTrackingIo<S> {
 }
 
 impl<S: Unpin> ReadTrackingIo<S> {
-    fn write<T>(
+    fn poll_write_withholding_error<T>(
         &mut self,
         cx: &mut Context<'_>,
         write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
@@ -91,7 +91,7 @@ impl<S: Unpin> ReadTrackingIo<S> {
             Some(failed) => failed,
             None => match write(Pin::new(&mut self.io), cx) {
                 Poll::Ready(Err(error)) if is_peer_closed(&error) => {
-                    self.failed.insert(WithheldWriteError::new(error.kind()))
+                    self.failed.insert(DeferredWriteError::new(error.kind()))
                 }
                 polled => return polled,
             },
@@ -142,7 +142,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadTrackingIo<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for ReadTrackingIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.write(cx, |io, cx| io.poll_write(cx, bytes))
+        self.poll_write_withholding_error(cx, |io, cx| io.poll_write(cx, bytes))
     }
 
     fn poll_write_vectored(
@@ -150,7 +150,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ReadTrackingIo<S> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.write(cx, |io, cx| io.poll_write_vectored(cx, slices))
+        self.poll_write_withholding_error(cx, |io, cx| io.poll_write_vectored(cx, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -158,7 +158,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ReadTrackingIo<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.write(cx, |io, cx| io.poll_flush(cx))
+        self.poll_write_withholding_error(cx, |io, cx| io.poll_flush(cx))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

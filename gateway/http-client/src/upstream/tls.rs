@@ -11,7 +11,7 @@ use std::{
 use arc_swap::ArcSwap;
 use fencegate_policies::plan;
 use fencegate_process::{
-    client_tls::{ClientTlsError, client_config, file_versions},
+    client_tls::{TlsClientConfigError, client_config, file_versions},
     pem::FileVersion,
 };
 use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs, pki_types::ServerName};
@@ -20,7 +20,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// TLS with one upstream.
 #[derive(Debug)]
-pub struct UpstreamTls {
+pub struct UpstreamTlsConnector {
     tls: plan::ClientTls,
     current: ArcSwap<ClientConfig>,
     /// Grows whenever new files are taken over.
@@ -42,7 +42,7 @@ pub enum TlsReloadResult {
     Unchanged,
     TakenOver,
     /// They have changed and cannot be used, so the old ones stay.
-    Bad(ClientTlsError),
+    Bad(TlsClientConfigError),
 }
 
 impl TlsFileGeneration {
@@ -52,8 +52,8 @@ impl TlsFileGeneration {
     }
 }
 
-impl UpstreamTls {
-    pub fn open(tls: &plan::ClientTls) -> Result<Self, ClientTlsError> {
+impl UpstreamTlsConnector {
+    pub fn open(tls: &plan::ClientTls) -> Result<Self, TlsClientConfigError> {
         // The stamps are taken before the files are read, so that a change in between is noticed later.
         let seen = file_versions(tls);
         let config = client_config(tls)?;

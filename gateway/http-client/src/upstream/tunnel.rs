@@ -34,7 +34,7 @@ use super::{
 pub struct PendingTunnel {
     pub client: oneshot::Receiver<UpgradedIo>,
     pub upstream: oneshot::Receiver<UpgradedIo>,
-    pub lend: CheckedOutConnection,
+    pub checkout: CheckedOutConnection,
     /// The permission under which bytes may go to the upstream; the gate checks it as well.
     pub permission: Option<Arc<dyn SendPermission>>,
     pub clock: SharedClock,
@@ -62,12 +62,12 @@ impl PendingTunnel {
     /// Dropping the future resets the upstream's connection.
     pub async fn run(self, longest: Duration) -> TunnelEnd {
         let began = Instant::now();
-        let checkout = self.lend;
+        let checkout = self.checkout;
         let _counts = self.counts;
         let gate = self.permission.is_some().then(|| checkout.gate().clone());
-        let stopped = wait_stopped(self.drain, self.bounds.drain, gate);
+        let stopped = shut_gate_on_stop(self.drain, self.bounds.drain, gate);
         let cut = wait_cut_reason(
-            wait_lapsed(self.permission, self.clock, checkout.gate().clone()),
+            shut_gate_on_lapse(self.permission, self.clock, checkout.gate().clone()),
             stopped,
             longest,
         );
@@ -93,7 +93,11 @@ impl UpgradeHandler for PendingTunnel {
 }
 
 /// Returns when the permission of its key has ended, and shuts the gate for that reason.
-async fn wait_lapsed(permission: Option<Arc<dyn SendPermission>>, clock: SharedClock, gate: Rc<WriteGate>) {
+async fn shut_gate_on_lapse(
+    permission: Option<Arc<dyn SendPermission>>,
+    clock: SharedClock,
+    gate: Rc<WriteGate>,
+) {
     match permission {
         Some(permission) => permission.wait_expired(&clock).await,
         None => pending().await,
@@ -103,7 +107,7 @@ async fn wait_lapsed(permission: Option<Arc<dyn SendPermission>>, clock: SharedC
 
 /// Returns when the process stops and `patience` is over. Then it shuts the gate of a tunnel that holds a key, because
 /// its upstream has not closed it.
-async fn wait_stopped(drain: CancellationToken, patience: Duration, gate: Option<Rc<WriteGate>>) {
+async fn shut_gate_on_stop(drain: CancellationToken, patience: Duration, gate: Option<Rc<WriteGate>>) {
     drain.cancelled().await;
     sleep(patience).await;
     if let Some(gate) = gate {
@@ -150,7 +154,7 @@ async fn relay(
                 // The client has closed. While the permission holds, the upstream gets an orderly close, after which
                 // its own close shows that it is done. An upstream that takes no more bytes may still send some.
                 Ok(()) | Err(TunnelCopyError::To) => {
-                    checkout.gate().disarm_if_held();
+                    checkout.gate().begin_close_if_held();
                     let farewell = async { (to_upstream.shutdown().await, down.await) };
                     match timeout(bounds.farewell, farewell).await {
                         Ok((_, Ok(()))) => TunnelEnd::Closed,
@@ -164,7 +168,7 @@ async fn relay(
         }
     };
     if ended == TunnelEnd::Closed {
-        checkout.gate().disarm_if_held();
+        checkout.gate().begin_close_if_held();
         checkout.record_success();
         let both = async {
             // An error means that the client has gone, which needs no action.

@@ -16,7 +16,7 @@ pub const LIBRARYS_MOST: usize = 100;
 /// Removes the hop-by-hop fields (RFC 9110, 7.6.1), known ones and nominated ones, and the proxy's own fields, which
 /// it returns.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap, ours: &ReservedHeaderNames) -> HeaderMap {
-    let is_ours = |name: &HeaderName| ours.contains(name.as_str());
+    let is_ours = |name: &HeaderName| ours.is_reserved_header(name.as_str());
     // Goes through the fields of the head, because most heads have few fields, and none of these.
     let mut named = SmallVec::<[HeaderName; USUAL]>::new();
     for name in headers.keys() {

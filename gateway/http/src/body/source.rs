@@ -19,9 +19,9 @@ use tokio::{
 };
 
 use super::error::BodyError;
-use crate::connection_state::{Exchange, RequestBodyState};
+use crate::connection_state::{RequestBodyState, ServerExchange};
 
-pub(super) enum BodySource {
+pub(super) enum BodyInner {
     /// Passed on in chunks of at most `piece` bytes.
     Whole {
         data: Option<Bytes>,
@@ -29,7 +29,7 @@ pub(super) enum BodySource {
         trailers: Option<Box<HeaderMap>>,
         piece: usize,
     },
-    Live(Box<LiveBody>),
+    Live(Box<IncomingBody>),
     Piped(mpsc::Receiver<BodyChunk>),
 }
 
@@ -41,7 +41,7 @@ pub enum BodyChunk {
 }
 
 /// A body that arrives over a connection.
-pub(super) struct LiveBody {
+pub(super) struct IncomingBody {
     /// A chunk that was read before, and comes first again.
     begun: Option<Frame<Bytes>>,
     /// Set when the library has reported the end; it is not polled again.
@@ -52,7 +52,7 @@ pub(super) struct LiveBody {
     deadline: Option<Instant>,
     framing: BodyEndDetection,
     /// The exchange of an upload, which records how the upload proceeds.
-    exchange: Option<Rc<Exchange>>,
+    exchange: Option<Rc<ServerExchange>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,12 +85,12 @@ struct BodyIdleTimeout {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl BodySource {
+impl BodyInner {
     pub(super) fn from_bytes(data: Bytes, trailers: Option<HeaderMap>) -> Self {
         Self::Whole { data: non_empty(data), trailers: trailers.map(Box::new), piece: usize::MAX }
     }
 
-    pub(super) fn from_live_body(live: LiveBody) -> Self {
+    pub(super) fn from_live_body(live: IncomingBody) -> Self {
         Self::Live(Box::new(live))
     }
 
@@ -145,7 +145,7 @@ impl BodySource {
     }
 }
 
-impl LiveBody {
+impl IncomingBody {
     /// `pause`: the time limit between two chunks.
     pub(super) fn new(incoming: Incoming, framing: BodyEndDetection, pause: Duration) -> Self {
         let stall = BodyIdleTimeout { limit: pause, timer: None };
@@ -153,7 +153,7 @@ impl LiveBody {
     }
 
     /// Sets the exchange of a request's body.
-    pub(super) fn with_exchange(self, exchange: Rc<Exchange>) -> Self {
+    pub(super) fn with_exchange(self, exchange: Rc<ServerExchange>) -> Self {
         Self { exchange: Some(exchange), ..self }
     }
 
@@ -166,7 +166,7 @@ impl LiveBody {
     }
 
     /// The exchange of an upload that still arrives.
-    pub(super) fn upload_exchange(&self) -> Option<Rc<Exchange>> {
+    pub(super) fn ongoing_upload(&self) -> Option<Rc<ServerExchange>> {
         self.exchange.clone().filter(|_| !self.is_end())
     }
 
@@ -200,7 +200,7 @@ impl LiveBody {
                 self.end = Some(BodyEnd::Abandoned);
                 Some(Err(BodyError::Http(error)))
             }
-            None if self.is_whole() => {
+            None if self.is_fully_received() => {
                 self.end = Some(BodyEnd::Whole);
                 None
             }
@@ -237,7 +237,7 @@ impl LiveBody {
     }
 
     /// Whether the end that the library reports was really sent by the other side.
-    fn is_whole(&self) -> bool {
+    fn is_fully_received(&self) -> bool {
         match self.framing {
             BodyEndDetection::Http1 => self.incoming.size_hint().exact().is_none_or(|left| left == 0),
             BodyEndDetection::Http2 => self.incoming.is_end_stream(),

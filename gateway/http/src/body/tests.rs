@@ -47,9 +47,9 @@ async fn observe_response_ends(frames: &[&[u8]]) -> (Option<bool>, Option<bool>,
     let answer = sender.send_request(request).await.expect("a head").into_body();
     let permit = Rc::new(());
     let in_flight = Rc::downgrade(&permit);
-    let live = LiveBody::new(answer, BodyEndDetection::Http2, Duration::from_secs(5));
+    let live = IncomingBody::new(answer, BodyEndDetection::Http2, Duration::from_secs(5));
     let mut body =
-        Body::new(BodySource::from_live_body(live), TrailerPolicy::Drop).keep_until_complete(permit);
+        Body::new(BodyInner::from_live_body(live), TrailerPolicy::Drop).keep_until_complete(permit);
     let end = loop {
         match body.frame().await {
             Some(Ok(_)) => {}

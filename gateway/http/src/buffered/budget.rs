@@ -64,14 +64,14 @@ impl MemoryBudget {
     pub fn new(usual: usize, metrics: BufferMetrics) -> Self {
         let told = AtomicUsize::default();
         let budget = Self(Arc::new(BudgetState { usual, most: AtomicI64::new(0), told, metrics }));
-        budget.set(None);
+        budget.set_memory_limit(None);
         budget
     }
 
     /// Applies the budget of a new plan. It counts from the next chunk of a body on. Every worker calls this for
     /// every plan; a `max_body` that can never be reserved is logged once.
     pub fn update(&self, limits: &ListenerLimits) {
-        self.set(limits.buffered);
+        self.set_memory_limit(limits.buffered);
         let largest = self.largest_body();
         let max_body = limits.max_body;
         let short = if largest < max_body { max_body } else { 0 };
@@ -85,7 +85,7 @@ impl MemoryBudget {
         }
     }
 
-    fn set(&self, written: Option<usize>) {
+    fn set_memory_limit(&self, written: Option<usize>) {
         let most = i64::try_from(written.unwrap_or(self.0.usual)).unwrap_or(i64::MAX);
         self.0.most.store(most, Ordering::Relaxed);
         self.0.metrics.set_limit(most);
@@ -116,7 +116,7 @@ impl MemoryBudget {
 impl MemoryReservation {
     /// Reserves `bytes` of this body in all.
     pub(super) fn resize(&mut self, bytes: usize) -> Result<(), MemoryBudgetExceededError> {
-        self.resize_within(bytes, buffer_limits::body_limit(self.budget.limit(), bytes), usize::MAX)
+        self.resize_within(bytes, buffer_limits::buffer_fill_limit(self.budget.limit(), bytes), usize::MAX)
     }
 
     /// Reserves `bytes` in all, if all reservations together then take at most `all`, and those of heads at most
@@ -133,10 +133,10 @@ impl MemoryReservation {
             return Ok(());
         }
         let within = |sum: i64, bound: usize| usize::try_from(sum).is_ok_and(|sum| sum <= bound);
-        let (sum, of_heads) = self.add(more);
+        let (sum, of_heads) = self.add_to_totals(more);
         // If two reserve at once, both may be refused, but never both are admitted beyond the limit.
         if !within(sum, all) || !within(of_heads, heads) {
-            self.add(-more);
+            self.add_to_totals(-more);
             return Err(MemoryBudgetExceededError);
         }
         self.bytes = wanted;
@@ -147,7 +147,7 @@ impl MemoryReservation {
     pub(super) fn shrink(&mut self, bytes: usize) {
         let needed = if bytes <= FREE { 0 } else { i64::try_from(bytes).unwrap_or(i64::MAX) };
         if needed < self.bytes {
-            self.add(needed - self.bytes);
+            self.add_to_totals(needed - self.bytes);
             self.bytes = needed;
         }
     }
@@ -161,7 +161,7 @@ impl MemoryReservation {
     }
 
     /// Returns the new sums of all reservations, and of those of heads.
-    fn add(&self, bytes: i64) -> (i64, i64) {
+    fn add_to_totals(&self, bytes: i64) -> (i64, i64) {
         let metrics = &self.budget.0.metrics;
         let of_heads = if self.kind == ReservationKind::Head { bytes } else { 0 };
         (metrics.add(bytes), metrics.add_to_heads(of_heads))
@@ -171,7 +171,7 @@ impl MemoryReservation {
 impl Drop for MemoryReservation {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            self.add(-self.bytes);
+            self.add_to_totals(-self.bytes);
         }
     }
 }
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     fn budget(most: usize) -> MemoryBudget {
-        MemoryBudget::new(most, BufferMetrics::detached())
+        MemoryBudget::new(most, BufferMetrics::unexposed_metrics())
     }
 
     fn used(budget: &MemoryBudget) -> i64 {

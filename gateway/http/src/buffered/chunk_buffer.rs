@@ -129,7 +129,7 @@ mod tests {
     use crate::buffered::metrics::BufferMetrics;
 
     fn budget(most: usize) -> MemoryBudget {
-        MemoryBudget::new(most, BufferMetrics::detached())
+        MemoryBudget::new(most, BufferMetrics::unexposed_metrics())
     }
 
     fn used(budget: &MemoryBudget) -> usize {

@@ -42,7 +42,8 @@ impl HeadMemory {
             return Ok(None);
         }
         let mut reservation = self.reserve();
-        reservation.resize_within(COPIES * bytes, buffer_limits::complete_head_limit(self.budget.limit()))?;
+        reservation
+            .resize_within(COPIES * bytes, buffer_limits::complete_head_bytes_limit(self.budget.limit()))?;
         Ok(Some(reservation))
     }
 }
@@ -50,7 +51,7 @@ impl HeadMemory {
 impl HeadReservation {
     /// Reserves `bytes` of a head that is being read. What is reserved stays reserved.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), MemoryBudgetExceededError> {
-        self.resize_within(bytes, buffer_limits::head_limit(self.room.budget().limit()))
+        self.resize_within(bytes, buffer_limits::total_head_bytes_limit(self.room.budget().limit()))
     }
 
     fn resize_within(&mut self, bytes: usize, heads: usize) -> Result<(), MemoryBudgetExceededError> {
@@ -59,24 +60,24 @@ impl HeadReservation {
             return Ok(());
         }
         // A head that is larger than the quota is accepted if its client has no other one.
-        let most = buffer_limits::client_head_limit(heads).max(bytes);
+        let most = buffer_limits::client_head_bytes_limit(heads).max(bytes);
         let has_share = self.share.as_mut().is_none_or(|share| share.resize(bytes, most));
         let all = self.room.budget().limit().max(heads);
         if has_share && self.room.resize_within(bytes, all, heads).is_ok() {
             return Ok(());
         }
         self.room.budget().metrics().record_rejected_head();
-        self.update_quota(before);
+        self.shrink_client_quota_to(before);
         Err(MemoryBudgetExceededError)
     }
 
     pub(crate) fn release(&mut self) {
         self.room.shrink(0);
-        self.update_quota(0);
+        self.shrink_client_quota_to(0);
     }
 
     /// No more than before.
-    fn update_quota(&mut self, bytes: usize) {
+    fn shrink_client_quota_to(&mut self, bytes: usize) {
         if let Some(share) = &mut self.share {
             // A smaller reservation is never refused.
             let _fits = share.resize(bytes, bytes);
@@ -113,7 +114,7 @@ mod tests {
     /// Heads take at most half of the memory, leave a part for heads that are still read, and release all of it.
     #[test]
     fn heads_take_half_of_memory() {
-        let budget = MemoryBudget::new(16 * MIB, BufferMetrics::detached());
+        let budget = MemoryBudget::new(16 * MIB, BufferMetrics::unexposed_metrics());
         let memory = HeadMemory::new(budget.clone(), None);
         let held: Vec<_> = std::iter::from_fn(|| memory.reserve_read(&large()).ok()).collect();
         let each = COPIES * head_bytes(&large());
@@ -137,7 +138,7 @@ mod tests {
     /// Heads are refused while bodies take all memory, unless the memory is small.
     #[test]
     fn full_memory_refuses_heads_unless_small() {
-        let budget = MemoryBudget::new(16 * MIB, BufferMetrics::detached());
+        let budget = MemoryBudget::new(16 * MIB, BufferMetrics::unexposed_metrics());
         let small_ones: Vec<_> = (0..256)
             .map(|_| {
                 let mut reservation = budget.reserve();
@@ -149,14 +150,14 @@ mod tests {
         assert!(memory.reserve_read(&large()).is_err());
         drop(small_ones);
         assert!(memory.reserve_read(&large()).is_ok());
-        let small = HeadMemory::new(MemoryBudget::new(64 << 10, BufferMetrics::detached()), None);
+        let small = HeadMemory::new(MemoryBudget::new(64 << 10, BufferMetrics::unexposed_metrics()), None);
         assert!(small.reserve_read(&large()).is_ok());
     }
 
     /// One client takes at most half of the memory for heads, complete and partial ones together.
     #[test]
     fn client_takes_half_of_head_memory() {
-        let budget = MemoryBudget::new(16 * MIB, BufferMetrics::detached());
+        let budget = MemoryBudget::new(16 * MIB, BufferMetrics::unexposed_metrics());
         let quotas = ClientQuotas::default();
         let of = |last| {
             let client = ClientId::from_ip([192, 0, 2, last].into());

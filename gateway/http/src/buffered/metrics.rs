@@ -45,7 +45,7 @@ impl BufferMetrics {
     }
 
     /// Metrics that no endpoint shows.
-    pub fn detached() -> Self {
+    pub fn unexposed_metrics() -> Self {
         Self::register(&MetricRegistry::new())
     }
 

@@ -19,18 +19,18 @@ const DATA: u8 = 0;
 
 impl DataFrameCounter {
     /// The socket has accepted the first `count` bytes of these slices. Returns how many of them belong to bodies.
-    pub(super) fn advance(&mut self, slices: &[IoSlice<'_>], count: usize) -> usize {
+    pub(super) fn count_written_data(&mut self, slices: &[IoSlice<'_>], count: usize) -> usize {
         let mut left = count;
         let mut data = 0;
         for piece in slices {
             let passed = &piece[..left.min(piece.len())];
             left -= passed.len();
-            data += self.parse(passed);
+            data += self.count_data(passed);
         }
         data
     }
 
-    fn parse(&mut self, mut bytes: &[u8]) -> usize {
+    fn count_data(&mut self, mut bytes: &[u8]) -> usize {
         let mut data = 0;
         while !bytes.is_empty() {
             if self.left > 0 {
@@ -71,8 +71,10 @@ mod tests {
         let all: Vec<u8> = frames.iter().flat_map(|(kind, length)| frame(*kind, *length)).collect();
         for size in [1, 2, 8, 9, 10, 1000, all.len()] {
             let mut followed = DataFrameCounter::default();
-            let data: usize =
-                all.chunks(size).map(|piece| followed.advance(&[IoSlice::new(piece)], piece.len())).sum();
+            let data: usize = all
+                .chunks(size)
+                .map(|piece| followed.count_written_data(&[IoSlice::new(piece)], piece.len()))
+                .sum();
             assert_eq!(data, 70_006, "in pieces of {size}");
         }
     }
@@ -84,7 +86,7 @@ mod tests {
         let second = frame(0, 20);
         let mut followed = DataFrameCounter::default();
         let slices = [IoSlice::new(&first), IoSlice::new(&second)];
-        assert_eq!(followed.advance(&slices, 22), 10);
-        assert_eq!(followed.advance(&[IoSlice::new(&second[3..])], 26), 20);
+        assert_eq!(followed.count_written_data(&slices, 22), 10);
+        assert_eq!(followed.count_written_data(&[IoSlice::new(&second[3..])], 26), 20);
     }
 }

@@ -85,7 +85,7 @@ impl InformationalQueue {
     }
 
     /// Whether an informational response is partly written, so that its rest has to come before anything else.
-    pub(crate) fn is_partly_written(&self) -> bool {
+    pub(crate) fn has_partial_informational(&self) -> bool {
         self.queue().begun
     }
 
@@ -145,10 +145,10 @@ mod tests {
         assert!(interims.poll_close(&cx).is_pending());
         first.send(StatusCode::PROCESSING, &HeaderMap::new());
         let begun = write_queued_text(&interims, 10);
-        assert!(interims.is_partly_written());
+        assert!(interims.has_partial_informational());
         let all = begun + &write_queued_text(&interims, usize::MAX);
         assert_eq!(all, "HTTP/1.1 103 Early Hints\r\nlink: </a>; rel=preload\r\n\r\n");
-        assert!(interims.poll_close(&cx).is_ready() && !interims.is_partly_written());
+        assert!(interims.poll_close(&cx).is_ready() && !interims.has_partial_informational());
         let second = interims.open(waker);
         first.send(StatusCode::PROCESSING, &HeaderMap::new());
         assert_eq!(write_queued_text(&interims, usize::MAX), "", "the one before is over");

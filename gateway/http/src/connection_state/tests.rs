@@ -15,7 +15,7 @@ fn request_ends_with_body_and_response() {
     );
     drop(body);
     assert_eq!(state.reading(), ConnectionReadState::Idle(None));
-    state.record_read();
+    state.mark_head_started();
     assert!(matches!(state.reading(), ConnectionReadState::Head(_)));
 }
 

@@ -43,7 +43,7 @@ impl UnsentBytes {
 
     /// The first `count` bytes of these slices were written.
     pub(super) fn record_write(&self, slices: &[IoSlice<'_>], count: usize) {
-        self.remove(self.frames.borrow_mut().advance(slices, count));
+        self.remove(self.frames.borrow_mut().count_written_data(slices, count));
     }
 
     pub(super) fn remove(&self, bytes: usize) {
@@ -60,7 +60,7 @@ impl UnsentBytes {
 
     /// Whether the client still has bytes to take. Bytes that do not move for too long no longer count: they may belong
     /// to a stream that was reset, whose rest the library discards without notice.
-    pub(super) fn has_bytes(&self) -> bool {
+    pub(super) fn has_unsent_bytes(&self) -> bool {
         if self.moved.get().elapsed() >= self.patience.get() {
             self.bytes.set(0);
         }

@@ -23,16 +23,16 @@ use super::{
     linger,
     metrics::ClientConnectionMetrics,
     proxy_protocol,
-    serve_connection::{HttpServer, LAST_REQUEST, ListenerContext},
+    serve_connection::{HttpConnectionServer, LAST_REQUEST, ListenerConnectionContext},
 };
 use crate::{
     buffered::MemoryBudget, client_quota::ClientQuotas, connection_info::ConnectionInfo,
-    network::CloseControl,
+    network::ResetOnClose,
 };
 
 /// A listener's settings in one plan.
 pub(super) struct ListenerConfig {
-    server: HttpServer,
+    server: HttpConnectionServer,
     connections_per_client: Option<usize>,
     protocols: ListenerProtocols,
     certificates: Option<Arc<ListenerCertificates>>,
@@ -45,7 +45,7 @@ pub(super) struct ListenerConfig {
 
 impl ListenerConfig {
     /// Returns when the drain has begun. A client that connected just before gets a moment for its first bytes.
-    async fn wait_drained(&self) {
+    async fn wait_drain_begun(&self) {
         self.drain.cancelled().await;
         sleep(LAST_REQUEST).await;
     }
@@ -59,7 +59,7 @@ impl ListenerConfig {
         quotas: ClientQuotas,
     ) -> Self {
         Self {
-            server: HttpServer::new(listener, budget, quotas),
+            server: HttpConnectionServer::new(listener, budget, quotas),
             connections_per_client: listener.limits.connections_per_client,
             protocols: listener.protocols,
             certificates,
@@ -92,7 +92,7 @@ impl ListenerConfig {
         slot: &ConnectionSlot,
         handler: &Rc<dyn HttpHandler>,
     ) where
-        I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
+        I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static,
     {
         match self.proxy_protocol {
             ProxyProtocol::Off => self.serve_client(stream, peer, slot, handler).await,
@@ -145,7 +145,7 @@ impl ListenerConfig {
         slot: &ConnectionSlot,
         handler: &Rc<dyn HttpHandler>,
     ) where
-        I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
+        I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static,
     {
         match &self.certificates {
             None => self.detect_and_serve(stream, peer, slot, handler).await,
@@ -162,13 +162,13 @@ impl ListenerConfig {
         slot: &ConnectionSlot,
         handler: &Rc<dyn HttpHandler>,
     ) where
-        I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
+        I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static,
     {
         let shaken = tokio::select! {
             biased;
             shaken = timeout(self.server.timeouts.tls_handshake, handshake(certificates, stream)) => shaken,
             // The client has not sent a request yet.
-            () = self.wait_drained() => return,
+            () = self.wait_drain_begun() => return,
         };
         match shaken {
             Ok(Ok(TlsHandshakeResult::Secured(stream, handshake, agreed))) => {
@@ -209,13 +209,13 @@ impl ListenerConfig {
         slot: &ConnectionSlot,
         handler: &Rc<dyn HttpHandler>,
     ) where
-        I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
+        I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static,
     {
         let detected = tokio::select! {
             biased;
             detected = timeout(self.server.timeouts.detect, detect(stream, self.protocols)) => detected,
             // The client has not sent a request yet.
-            () = self.wait_drained() => return,
+            () = self.wait_drain_begun() => return,
         };
         match detected {
             Ok(Ok(DetectResult::Detected(protocol, stream))) => {
@@ -238,10 +238,10 @@ impl ListenerConfig {
         slot: &ConnectionSlot,
         handler: &Rc<dyn HttpHandler>,
     ) where
-        I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
+        I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static,
     {
         let address = peer.address;
-        let context = ListenerContext { handler, metrics: &self.metrics, drain: &self.drain };
+        let context = ListenerConnectionContext { handler, metrics: &self.metrics, drain: &self.drain };
         if let Err(error) = self.server.serve(protocol, stream, peer, slot, context).await {
             debug!(peer = %address, %error, "client connection ended");
         }

@@ -21,7 +21,7 @@ use crate::{
     buffered::MemoryBudget,
     client_quota::{ClientId, ClientQuotaPermit, ClientQuotas},
     connection_info::ConnectionInfo,
-    network::{Accept, CloseControl, Network, socket_path_lock::BACKLOG},
+    network::{Accept, Network, ResetOnClose, socket_path_lock::BACKLOG},
 };
 
 /// One worker's share of a listener.
@@ -188,7 +188,7 @@ impl ConnectionAcceptor {
         handler: &Rc<dyn HttpHandler>,
         open: &TaskTracker,
     ) where
-        S: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
+        S: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static,
     {
         let entry = self.config.borrow().clone();
         let handler = handler.clone();
@@ -196,10 +196,10 @@ impl ConnectionAcceptor {
         open.spawn_local(async move {
             let address = peer.address;
             let lost = async {
-                slot.wait_until_reassigned().await;
+                slot.wait_slot_reassigned().await;
                 metrics.record_eviction();
                 debug!(peer = %address, "ended to make room: it asked nothing");
-                if slot.mark_http() {
+                if slot.is_serving_http() {
                     pending().await
                 }
             };

@@ -32,7 +32,7 @@ use super::{
     identity::parse_identity,
     metrics::ClientConnectionMetrics,
 };
-use crate::{connection_info::TlsInfo, network::CloseControl};
+use crate::{connection_info::TlsInfo, network::ResetOnClose};
 
 /// The certificates that a listener shows, and the authorities for its clients. Shared by all workers.
 pub struct ListenerCertificates {
@@ -100,7 +100,7 @@ impl ListenerCertificates {
         let watched = Arc::downgrade(&opened);
         thread::Builder::new()
             .name("certificates".into())
-            .spawn(move || watch(&watched))
+            .spawn(move || run_file_watcher(&watched))
             .map_err(|source| PemError::Read { path: "/proc/self/task".into(), source })?;
         Ok(opened)
     }
@@ -151,7 +151,9 @@ impl ListenerCertificates {
         let (_, session) = stream.get_ref();
         let client =
             session.peer_certificates().and_then(|chain| chain.first()).map(|first| parse_identity(first));
-        let handshake = TlsInfo { server_name: session.server_name().map(str::to_owned), client };
+        let client_name = self.tls.client_name.and_then(|kind| client.as_ref()?.name(kind));
+        let server_name = session.server_name().map(str::to_owned);
+        let handshake = TlsInfo { server_name, client, client_name };
         let protocol = match session.alpn_protocol() {
             Some(b"h2") => Some(DetectedProtocol::Http2),
             Some(b"http/1.1") => Some(DetectedProtocol::Http1),
@@ -186,13 +188,13 @@ pub async fn handshake<I: AsyncRead + AsyncWrite + Unpin>(
     })
 }
 
-impl<I: CloseControl> CloseControl for TlsStream<I> {
+impl<I: ResetOnClose> ResetOnClose for TlsStream<I> {
     fn reset_on_close(&self) {
         self.get_ref().0.reset_on_close();
     }
 
-    fn close_in_order(&self) {
-        self.get_ref().0.close_in_order();
+    fn flush_on_close(&self) {
+        self.get_ref().0.flush_on_close();
     }
 
     fn give_up_after(&self, unacknowledged: Option<Duration>) {
@@ -209,7 +211,7 @@ impl<I: CloseControl> CloseControl for TlsStream<I> {
 }
 
 /// Checks the files once a second, until the certificates are dropped.
-fn watch(certificates: &Weak<ListenerCertificates>) {
+fn run_file_watcher(certificates: &Weak<ListenerCertificates>) {
     while let Some(certificates) = certificates.upgrade() {
         certificates.reload_if_changed();
         drop(certificates);

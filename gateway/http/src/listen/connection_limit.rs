@@ -90,15 +90,19 @@ impl ConnectionSlots {
     /// Takes a free slot, or that of a quiet connection. `None`: all connections are at work, or belong to clients
     /// that have fewer than this one.
     pub(super) fn acquire(self: &Rc<Self>, client: ClientId) -> Option<ConnectionSlot> {
-        self.acquire_or_evict(client, CountScope::OwnClient)
+        self.acquire_or_evict(client, ConnectionAttribution::OwnClient)
     }
 
     /// The same for a proxy, which gets any quiet connection's slot, because its connections belong to many clients.
     pub(super) fn acquire_for_proxy(self: &Rc<Self>, proxy: ClientId) -> Option<ConnectionSlot> {
-        self.acquire_or_evict(proxy, CountScope::ProxiedClients)
+        self.acquire_or_evict(proxy, ConnectionAttribution::ProxiedClients)
     }
 
-    fn acquire_or_evict(self: &Rc<Self>, client: ClientId, counted: CountScope) -> Option<ConnectionSlot> {
+    fn acquire_or_evict(
+        self: &Rc<Self>,
+        client: ClientId,
+        counted: ConnectionAttribution,
+    ) -> Option<ConnectionSlot> {
         self.try_acquire(client).or_else(|| {
             // Connections that are being closed exist beside the slots, so their number is bounded as well.
             if self.taken.borrow().leaving < self.most / 8 + FEW {
@@ -122,7 +126,7 @@ impl ConnectionSlots {
 
 /// Whether a peer's connections count as its own, or as those of many clients behind a proxy.
 #[derive(Debug, Clone, Copy)]
-enum CountScope {
+enum ConnectionAttribution {
     OwnClient,
     ProxiedClients,
 }
@@ -135,11 +139,11 @@ impl ConnectionSlotTable {
     /// longest. A client with fewer connections than the new one is spared, so that no client can drive out other
     /// clients by filling the slots. A proxy spares no client: otherwise the acceptor would wait for its slot, and
     /// keep out all connections behind it, while quiet connections hold slots.
-    fn evict_quiet(&mut self, comes: ClientId, counted: CountScope) {
+    fn evict_quiet(&mut self, comes: ClientId, counted: ConnectionAttribution) {
         let of = |client: &ClientId| self.of.get(client).copied().unwrap_or_default();
         let has = match counted {
-            CountScope::OwnClient => of(&comes),
-            CountScope::ProxiedClients => 0,
+            ConnectionAttribution::OwnClient => of(&comes),
+            ConnectionAttribution::ProxiedClients => 0,
         };
         let quiet = self.all.iter().filter(|(_, holder)| of(&holder.client) >= has);
         let quiet = quiet.filter_map(|(number, holder)| Some((holder, *number, holder.quiet_since()?)));
@@ -185,13 +189,13 @@ impl ConnectionSlot {
     }
 
     /// Returns when the slot was given to another connection.
-    pub(super) async fn wait_until_reassigned(&self) {
+    pub(super) async fn wait_slot_reassigned(&self) {
         PollOnWake::new(self.leave.cancelled()).await;
     }
 
     /// Records that HTTP is spoken: the code that serves the connection observes the loss of the slot, and closes in
     /// order.
-    pub(super) fn mark_http(&self) -> bool {
+    pub(super) fn is_serving_http(&self) -> bool {
         self.speaks.get()
     }
 }

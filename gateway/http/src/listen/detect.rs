@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use fencegate_policies::plan::ListenerProtocols;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
-use crate::network::CloseControl;
+use crate::network::ResetOnClose;
 
 /// The protocol that a client speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,13 +150,13 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for PrefixedIo<I> {
     }
 }
 
-impl<I: CloseControl> CloseControl for PrefixedIo<I> {
+impl<I: ResetOnClose> ResetOnClose for PrefixedIo<I> {
     fn reset_on_close(&self) {
         self.stream.reset_on_close();
     }
 
-    fn close_in_order(&self) {
-        self.stream.close_in_order();
+    fn flush_on_close(&self) {
+        self.stream.flush_on_close();
     }
 
     fn give_up_after(&self, unacknowledged: Option<Duration>) {

@@ -9,7 +9,7 @@ use crate::{
     body::{Body, Reply},
     buffered::HeadReservation,
     connection_info::ConnectionInfo,
-    connection_state::{Exchange, ResponseTracker},
+    connection_state::{ResponseTracker, ServerExchange},
 };
 
 /// Answers the requests of one worker's connections.
@@ -25,7 +25,7 @@ pub trait HttpHandler {
 pub struct IncomingRequest {
     pub http: Box<Request<Body>>,
     pub peer: Rc<ConnectionInfo>,
-    pub exchange: Rc<Exchange>,
+    pub exchange: Rc<ServerExchange>,
     /// To be attached to the response.
     pub tracker: ResponseTracker,
     /// The memory of its head, for as long as the request is not over. `None` if it is small.
@@ -51,7 +51,7 @@ pub enum RequestRejection {
 
 impl RequestRejection {
     /// The text for the log.
-    pub fn detail(self) -> &'static str {
+    pub fn log_detail(self) -> &'static str {
         match self {
             Self::Malformed(reason) => reason,
             Self::TargetTooLarge => "the target of a request",

@@ -54,7 +54,7 @@ impl PartialHead {
             }
             HeadProgress::Http1(_) => Ok(()),
             HeadProgress::Http2 { frames, unfinished, since } => {
-                frames.parse_frames(bytes);
+                frames.track_open_head(bytes);
                 if !frames.open {
                     if since.take().is_some() {
                         self.room.release();
@@ -103,7 +103,7 @@ impl HeadFrameParser {
         Self { left: PREFACE.len(), head: [0; FRAME_HEAD], have: 0, open: false }
     }
 
-    fn parse_frames(&mut self, mut bytes: &[u8]) {
+    fn track_open_head(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let payload = self.left.min(bytes.len());
             self.left -= payload;
@@ -155,7 +155,7 @@ mod tests {
         for cut in [1, 2, 7, 9, 1000, usize::MAX] {
             let mut frames = HeadFrameParser::new();
             for (bytes, open) in &sent {
-                bytes.chunks(cut.min(bytes.len())).for_each(|piece| frames.parse_frames(piece));
+                bytes.chunks(cut.min(bytes.len())).for_each(|piece| frames.track_open_head(piece));
                 assert_eq!(frames.open, *open, "{cut}: {frames:?}");
             }
         }
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn partial_heads_are_bounded() {
         for protocol in [DetectedProtocol::Http1, DetectedProtocol::Http2] {
-            let budget = MemoryBudget::new(1 << 20, BufferMetrics::detached());
+            let budget = MemoryBudget::new(1 << 20, BufferMetrics::unexposed_metrics());
             let memory = HeadMemory::new(budget.clone(), None);
             let opened = [PREFACE.to_vec(), frame(HEADERS, 0, 1)].concat();
             let bytes = if protocol == DetectedProtocol::Http1 { vec![b'x'; 1 << 20] } else { opened };
@@ -200,7 +200,7 @@ mod tests {
     /// A complete HTTP/2 head releases its memory; an HTTP/1 connection keeps its buffer.
     #[test]
     fn complete_http2_head_releases_memory() {
-        let budget = MemoryBudget::new(1 << 20, BufferMetrics::detached());
+        let budget = MemoryBudget::new(1 << 20, BufferMetrics::unexposed_metrics());
         let memory = HeadMemory::new(budget.clone(), None);
         let mut http2 = PartialHead::new(DetectedProtocol::Http2, &memory, 1 << 20);
         let opened = [PREFACE.to_vec(), frame(HEADERS, 0, 1)].concat();

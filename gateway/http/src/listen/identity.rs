@@ -32,7 +32,10 @@ const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 fn common_names(certificate: &Certificate) -> Vec<String> {
     let parts = certificate.tbs_certificate.subject.0.iter().flat_map(|part| part.0.iter());
     let common = parts.filter(|part| part.oid == COMMON_NAME);
-    common.filter_map(|part| String::from_utf8(part.value.value().to_vec()).ok()).collect()
+    // One that is no UTF-8 makes all of them void: a certificate with two names must not pass for one with one name, and a
+    // name with its bytes replaced could be that of another client.
+    let names = common.map(|part| String::from_utf8(part.value.value().to_vec()));
+    names.collect::<Result<_, _>>().unwrap_or_default()
 }
 
 /// The alternative names of the kinds by which a policy can name a client.
@@ -81,6 +84,27 @@ mod tests {
         params.distinguished_name.push(rcgen::DnType::CommonName, "guest,CN=batch.internal");
         let certificate = params.self_signed(&key).expect("sound");
         assert_eq!(parse_identity(certificate.der()).common_names, ["guest,CN=batch.internal"]);
+    }
+
+    /// A name that cannot be read is not skipped: the other one is not the only name of the certificate.
+    #[test]
+    fn unreadable_common_name_voids_the_others() {
+        let key = rcgen::KeyPair::generate().expect("randomness");
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "Qlice");
+        params.distinguished_name.push(rcgen::DnType::CustomDnType(vec![2, 5, 4, 11]), "batch.internal");
+        let mut certificate = params.self_signed(&key).expect("sound").der().to_vec();
+        // The second attribute becomes a common name as well, and the first byte of one name is changed. The signature was
+        // verified before the identity is read.
+        let unit = certificate.windows(5).rposition(|bytes| bytes == [6, 3, 85, 4, 11]).expect("a unit");
+        certificate[unit + 4] = 3;
+        let both = parse_identity(&certificate);
+        assert_eq!(both.common_names, ["Qlice", "batch.internal"]);
+        let name = certificate.windows(5).rposition(|bytes| bytes == b"Qlice").expect("a name");
+        certificate[name] = 0xff;
+        let unreadable = parse_identity(&certificate);
+        assert!(unreadable.common_names.is_empty(), "{unreadable:?}");
     }
 
     #[test]

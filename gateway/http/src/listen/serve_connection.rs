@@ -41,12 +41,12 @@ use crate::connection_state::{ConnectionReadState, ServerConnectionState};
 use crate::{
     client_quota::{ClientId, ClientQuotas},
     connection_info::ConnectionInfo,
-    network::CloseControl,
+    network::ResetOnClose,
     upgrade::{UpgradeSender, UpgradedIo},
 };
 
 /// The HTTP library, with the limits of a listener.
-pub(super) struct HttpServer {
+pub(super) struct HttpConnectionServer {
     http1: http1::Builder,
     http2: http2::Builder<LocalExecutor>,
     pub(super) timeouts: ListenerTimeouts,
@@ -60,13 +60,13 @@ pub(super) struct HttpServer {
 }
 
 /// What the connections of one listener share.
-pub(super) struct ListenerContext<'c> {
+pub(super) struct ListenerConnectionContext<'c> {
     pub(super) handler: &'c Rc<dyn HttpHandler>,
     pub(super) metrics: &'c Rc<ClientConnectionMetrics>,
     pub(super) drain: &'c CancellationToken,
 }
 
-impl HttpServer {
+impl HttpConnectionServer {
     pub(super) fn new(listener: &ListenerSettings, budget: MemoryBudget, quotas: ClientQuotas) -> Self {
         let limits = &listener.limits;
         let mut http1 = http1::Builder::new();
@@ -104,12 +104,12 @@ impl HttpServer {
         stream: I,
         peer: ConnectionInfo,
         slot: &ConnectionSlot,
-        context: ListenerContext<'_>,
+        context: ListenerConnectionContext<'_>,
     ) -> hyper::Result<()>
     where
-        I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
+        I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static,
     {
-        let ListenerContext { handler, metrics, drain } = context;
+        let ListenerConnectionContext { handler, metrics, drain } = context;
         let state = match protocol {
             DetectedProtocol::Http1 => ServerConnectionState::new_http1(Instant::now()),
             DetectedProtocol::Http2 => ServerConnectionState::new_http2(),
@@ -149,13 +149,13 @@ impl HttpServer {
         drain: &CancellationToken,
     ) -> hyper::Result<()>
     where
-        I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
+        I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static,
     {
         let mut connection = std::pin::pin!(connection);
         let mut patience = PARTING;
         let neglected = tokio::select! {
             biased;
-            () = slot.wait_until_reassigned() => {
+            () = slot.wait_slot_reassigned() => {
                 patience = DISPLACED;
                 None
             }
@@ -166,7 +166,7 @@ impl HttpServer {
         if let Some(limit) = neglected {
             metrics.record_timeout(limit);
             if limit == ListenerTimeLimit::ResponseWrite {
-                state.reset();
+                state.request_connection_reset();
                 return Ok(());
             }
         }
@@ -191,12 +191,12 @@ async fn serve_http1<I>(
     drain: &CancellationToken,
 ) -> hyper::Result<()>
 where
-    I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
+    I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static,
 {
     let served = tokio::select! {
         // Checked first, before any more bytes are read.
         biased;
-        () = slot.wait_until_reassigned() => None,
+        () = slot.wait_slot_reassigned() => None,
         served = serve_requests_and_close(&mut connection, drain) => Some(served),
     };
     // The futures that end a connection are boxed, so that a living connection does not need memory for them.
@@ -221,9 +221,9 @@ async fn serve_requests_and_close<I>(
     drain: &CancellationToken,
 ) -> hyper::Result<()>
 where
-    I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
+    I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static,
 {
-    answer_all(connection, drain).await?;
+    serve_requests(connection, drain).await?;
     connection.await
 }
 
@@ -234,7 +234,7 @@ async fn close_displaced_connection<I>(
     state: &ServerConnectionState,
     handler: &dyn HttpHandler,
 ) where
-    I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
+    I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static,
 {
     let reading = state.reading();
     let Some(stream) = connection.into_parts().io.into_inner().into_inner() else { return };
@@ -252,9 +252,9 @@ async fn close_displaced_connection<I>(
 /// reset, so its bytes are read for a moment.
 async fn close_broken_connection<I>(connection: Http1<I>, state: &ServerConnectionState)
 where
-    I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
+    I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static,
 {
-    if state.is_reset() {
+    if state.is_reset_requested() {
         return;
     }
     if let Some(stream) = connection.into_parts().io.into_inner().into_inner() {
@@ -263,9 +263,9 @@ where
 }
 
 /// Answers all requests of an HTTP/1 connection.
-async fn answer_all<I>(connection: &mut Http1<I>, drain: &CancellationToken) -> hyper::Result<()>
+async fn serve_requests<I>(connection: &mut Http1<I>, drain: &CancellationToken) -> hyper::Result<()>
 where
-    I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
+    I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static,
 {
     tokio::select! {
         // Polled first, so that a request that is already here is answered.
@@ -284,7 +284,7 @@ where
 
 fn run_without_shutdown<I>(connection: &mut Http1<I>) -> impl Future<Output = hyper::Result<()>>
 where
-    I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
+    I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static,
 {
     poll_fn(|cx| connection.poll_without_shutdown(cx))
 }
@@ -292,7 +292,7 @@ where
 /// Hands the stream over after a switch of protocols. It keeps its slot at the listener while it is used.
 async fn hand_over_upgrade<I>(connection: Http1<I>, upgrade_sender: UpgradeSender)
 where
-    I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static,
+    I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static,
 {
     let parts = connection.into_parts();
     let Some(stream) = parts.io.into_inner().into_inner() else { return };
@@ -333,7 +333,7 @@ async fn wait_timeout(state: &ServerConnectionState, timeouts: &ListenerTimeouts
 async fn wait_close_timeout(state: &ServerConnectionState, timeouts: &ListenerTimeouts, patience: Duration) {
     let timeouts = ListenerTimeouts { idle: patience.min(timeouts.idle), ..timeouts.clone() };
     if wait_timeout(state, &timeouts).await == ListenerTimeLimit::ResponseWrite {
-        state.reset();
+        state.request_connection_reset();
     }
 }
 

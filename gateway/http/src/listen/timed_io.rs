@@ -25,10 +25,10 @@ use super::{
 };
 use crate::buffered::MemoryBudgetExceededError;
 use crate::connection_state::{ConnectionReadState, ConnectionWriteState, ServerConnectionState};
-use crate::network::CloseControl;
+use crate::network::ResetOnClose;
 
 /// A connection that is served.
-pub(super) struct TimedIo<I: CloseControl> {
+pub(super) struct TimedIo<I: ResetOnClose> {
     stream: IoState<I>,
     connection: Rc<ServerConnectionState>,
     timeouts: ListenerTimeouts,
@@ -53,7 +53,7 @@ enum IoState<I> {
     Gone,
 }
 
-impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> TimedIo<I> {
+impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
     pub(super) fn new(
         stream: I,
         state: Rc<ServerConnectionState>,
@@ -89,11 +89,13 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> TimedIo<I> {
     fn poll_read_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (since, limit) = match self.connection.reading() {
             ConnectionReadState::Busy => {
-                self.connection.set_waker(cx.waker());
+                self.connection.set_idle_waker(cx.waker());
                 return Poll::Pending;
             }
             ConnectionReadState::Head(since) => (since, ListenerTimeLimit::RequestHeaders),
-            ConnectionReadState::Idle(known) => (self.connection.idle_since(known), ListenerTimeLimit::Idle),
+            ConnectionReadState::Idle(known) => {
+                (self.connection.get_or_start_idle(known), ListenerTimeLimit::Idle)
+            }
         };
         ready!(self.poll_timer(cx, since + limit.duration(&self.timeouts)));
         self.metrics.record_timeout(limit);
@@ -101,7 +103,7 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> TimedIo<I> {
             ListenerTimeLimit::RequestHeaders => self.reject(RequestRejection::TimedOut),
             _ => self.start_leaving(boxed_linger),
         }
-        self.poll_leaving(cx)
+        self.poll_lingering_close(cx)
     }
 
     /// Ready when an HTTP/2 head takes too long to be complete.
@@ -109,7 +111,7 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> TimedIo<I> {
         let Some(since) = self.heads.unfinished_since() else { return Poll::Pending };
         ready!(self.poll_timer(cx, since + self.timeouts.request_headers));
         self.metrics.record_timeout(ListenerTimeLimit::RequestHeaders);
-        self.connection.reset();
+        self.connection.request_connection_reset();
         Poll::Ready(())
     }
 
@@ -155,7 +157,7 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> TimedIo<I> {
         if let ConnectionReadState::Idle(_) = self.connection.reading() {
             self.heads.begin_http1_head();
         }
-        self.connection.record_read();
+        self.connection.mark_head_started();
         self.first_line = self.first_line && !bytes.contains(&b'\n');
         self.heads.record_bytes(bytes, matches!(self.connection.reading(), ConnectionReadState::Head(_)))
     }
@@ -181,7 +183,7 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> TimedIo<I> {
         };
     }
 
-    fn poll_leaving(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_lingering_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let IoState::Leaving(farewell) = &mut self.stream {
             ready!(farewell.as_mut().poll(cx));
             self.stream = IoState::Gone;
@@ -198,7 +200,7 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> TimedIo<I> {
         let since = *self.stuck.get_or_insert_with(Instant::now);
         ready!(self.poll_timer(cx, since + self.timeouts.response_write));
         self.metrics.record_timeout(ListenerTimeLimit::ResponseWrite);
-        self.connection.reset();
+        self.connection.request_connection_reset();
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
@@ -216,7 +218,12 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> TimedIo<I> {
 
     /// Writes the rest of an informational response that is partly written, before anything else.
     fn poll_rest_of_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.connection.informational.as_ref().is_some_and(|interims| interims.is_partly_written()) {
+        if !self
+            .connection
+            .informational
+            .as_ref()
+            .is_some_and(|interims| interims.has_partial_informational())
+        {
             return Poll::Ready(Ok(()));
         }
         let polled = self.poll_interims(cx);
@@ -224,7 +231,11 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> TimedIo<I> {
     }
 
     /// Writes outside of any exchange: first the rest of complete responses, then messages of the library itself.
-    fn write_owed(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    fn write_outside_exchange(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         let total = slices.iter().map(|piece| piece.len()).sum();
         let owed = match self.connection.writing() {
             ConnectionWriteState::Owed(owed) => owed,
@@ -257,7 +268,7 @@ fn boxed_linger<I: AsyncRead + AsyncWrite + Unpin + 'static>(stream: I) -> Pin<B
     Box::pin(linger(stream))
 }
 
-impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> AsyncRead for TimedIo<I> {
+impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> AsyncRead for TimedIo<I> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -266,7 +277,7 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> AsyncRead for T
         let this = self.get_mut();
         let IoState::Live(stream) = &mut this.stream else {
             // Closes, once the refusal is written.
-            return this.poll_leaving(cx).map(Ok);
+            return this.poll_lingering_close(cx).map(Ok);
         };
         let before = buffer.filled().len();
         match Pin::new(stream).poll_read(cx, buffer) {
@@ -281,7 +292,7 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> AsyncRead for T
                     // No refusal can be written in the middle of a head.
                     return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
                 }
-                this.poll_leaving(cx).map(Ok)
+                this.poll_lingering_close(cx).map(Ok)
             }
             Poll::Pending if this.poll_unfinished_head_timeout(cx).is_ready() => {
                 Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
@@ -291,11 +302,11 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> AsyncRead for T
     }
 }
 
-impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> AsyncWrite for TimedIo<I> {
+impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> AsyncWrite for TimedIo<I> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         if this.connection.writing() != ConnectionWriteState::Answers {
-            return this.write_owed(cx, &[IoSlice::new(bytes)]);
+            return this.write_outside_exchange(cx, &[IoSlice::new(bytes)]);
         }
         ready!(this.poll_rest_of_interim(cx))?;
         let IoState::Live(stream) = &mut this.stream else { return Poll::Ready(Ok(bytes.len())) };
@@ -311,7 +322,7 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> AsyncWrite for 
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         if this.connection.writing() != ConnectionWriteState::Answers {
-            return this.write_owed(cx, slices);
+            return this.write_outside_exchange(cx, slices);
         }
         ready!(this.poll_rest_of_interim(cx))?;
         let IoState::Live(stream) = &mut this.stream else {
@@ -335,7 +346,7 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> AsyncWrite for 
         if !matches!(said, Poll::Ready(Ok(()))) {
             return this.record_write(cx, said);
         }
-        let IoState::Live(stream) = &mut this.stream else { return this.poll_leaving(cx).map(Ok) };
+        let IoState::Live(stream) = &mut this.stream else { return this.poll_lingering_close(cx).map(Ok) };
         if this.connection.writing() == ConnectionWriteState::LastChunk {
             // The response was written in full before.
             this.connection.set_owed(0);
@@ -362,13 +373,13 @@ impl<I: AsyncRead + AsyncWrite + CloseControl + Unpin + 'static> AsyncWrite for 
             return Poll::Ready(Ok(()));
         }
         this.start_leaving(boxed_linger);
-        this.poll_leaving(cx).map(Ok)
+        this.poll_lingering_close(cx).map(Ok)
     }
 }
 
-impl<I: CloseControl> Drop for TimedIo<I> {
+impl<I: ResetOnClose> Drop for TimedIo<I> {
     fn drop(&mut self) {
-        if let (IoState::Live(stream), true) = (&self.stream, self.connection.is_reset()) {
+        if let (IoState::Live(stream), true) = (&self.stream, self.connection.is_reset_requested()) {
             stream.reset_on_close();
         }
     }

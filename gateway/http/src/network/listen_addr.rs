@@ -71,8 +71,8 @@ impl fmt::Display for ListenAddr {
 
 impl SharedUnixListener {
     /// The listener for one more worker.
-    pub(super) fn listener(&self) -> io::Result<UnixListener> {
-        let listener = self.taken.listener()?;
+    pub(super) fn add_worker_listener(&self) -> io::Result<UnixListener> {
+        let listener = self.taken.clone_listener()?;
         self.workers.fetch_add(1, Relaxed);
         Ok(listener)
     }
@@ -83,14 +83,14 @@ impl SharedUnixListener {
 
     /// Removes the socket's file. From now on each worker accepts all connections that it finds, so that the last one
     /// leaves none in the queue.
-    pub(super) fn close(&self) {
+    pub(super) fn start_drain(&self) {
         self.taken.release();
         self.workers.store(0, Relaxed);
     }
 
     /// Whether a worker that has accepted `mine` connections has more than its share. Each connection wakes all
     /// workers, and the fastest would otherwise take all connections that come at once.
-    pub(super) fn has_more_than_share(&self, mine: usize) -> bool {
+    pub(super) fn is_worker_over_share(&self, mine: usize) -> bool {
         mine * self.workers.load(Relaxed) > self.accepted.load(Relaxed)
     }
 }

@@ -89,7 +89,7 @@ impl SocketPathLock {
     }
 
     /// Another handle of the same socket.
-    pub(super) fn listener(&self) -> io::Result<UnixListener> {
+    pub(super) fn clone_listener(&self) -> io::Result<UnixListener> {
         self.listener.try_clone()
     }
 

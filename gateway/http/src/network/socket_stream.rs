@@ -14,7 +14,7 @@ use tokio::{
     net::{TcpStream, UnixStream},
 };
 
-use super::CloseControl;
+use super::ResetOnClose;
 
 /// A connection of the kernel.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl AsyncWrite for SocketStream {
     }
 }
 
-impl CloseControl for SocketStream {
+impl ResetOnClose for SocketStream {
     fn reset_on_close(&self) {
         match self {
             // Fails only on a socket that is closed already.
@@ -75,7 +75,7 @@ impl CloseControl for SocketStream {
         }
     }
 
-    fn close_in_order(&self) {
+    fn flush_on_close(&self) {
         match self {
             Self::Tcp(stream) => drop(SockRef::from(stream).set_linger(None)),
             Self::Unix(_) => {}

@@ -71,7 +71,7 @@ impl Network for OsNetwork {
                 Ok(SocketListener::Tcp(TcpListener::from_std(listen_shared(*address)?)?))
             }
             ListenAddr::Unix(shared) => {
-                let listener = UnixListener::from_std(shared.listener()?)?;
+                let listener = UnixListener::from_std(shared.add_worker_listener()?)?;
                 Ok(SocketListener::Unix { listener, shared: shared.clone(), mine: Cell::new(0) })
             }
         }
@@ -85,7 +85,7 @@ const TRY_AGAIN: Duration = Duration::from_millis(5);
 /// # Errors
 /// Another process listens there without sharing, or the address is not one of this machine's.
 pub fn listen_shared(address: SocketAddr) -> io::Result<net::TcpListener> {
-    let socket = new_shareable(address)?;
+    let socket = bind_shared(address)?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }
@@ -95,12 +95,12 @@ pub fn listen_shared(address: SocketAddr) -> io::Result<net::TcpListener> {
 /// # Errors
 /// The same as for [`listen_shared`].
 pub fn reserve_address(address: SocketAddr) -> io::Result<(Socket, SocketAddr)> {
-    let socket = new_shareable(address)?;
+    let socket = bind_shared(address)?;
     let bound = socket.local_addr()?.as_socket();
     Ok((socket, bound.ok_or(io::ErrorKind::AddrNotAvailable)?))
 }
 
-fn new_shareable(address: SocketAddr) -> io::Result<Socket> {
+fn bind_shared(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
@@ -132,7 +132,7 @@ impl Accept for SocketListener {
                 Ok((SocketStream::Tcp(stream), ConnectionInfo::new(address, local)))
             }
             Self::Unix { listener, shared, mine } => {
-                if shared.has_more_than_share(mine.get()) {
+                if shared.is_worker_over_share(mine.get()) {
                     sleep(HEAD_START).await;
                 }
                 let stream = SocketStream::Unix(listener.accept().await?.0);
@@ -153,7 +153,7 @@ impl Accept for SocketListener {
     fn stop_accepting(&self) {
         match self {
             Self::Tcp(_) => {}
-            Self::Unix { shared, .. } => shared.close(),
+            Self::Unix { shared, .. } => shared.start_drain(),
         }
     }
 }

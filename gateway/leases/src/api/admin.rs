@@ -10,9 +10,9 @@ use fencegate_protocol::lease_documents::{LeaseList, RevokeLeaseBody};
 use fencegate_refusal::{Refusal, RefusalReason};
 use serde::Serialize;
 
-use super::context::{LeaseApi, LeaseCaller, json_response as document, parse_body};
+use super::context::{LeaseApiState, LeaseCaller, json_response as document, parse_body};
 use crate::{
-    admin_actions::LeaseActionError,
+    admin_actions::AdminLeaseActionError,
     lease::Lease,
     lease_json::{LeaseDocumentAudience, lease_document},
     lease_table::LeaseTable,
@@ -35,7 +35,7 @@ pub struct BreakLeaseResponse {
 }
 
 pub(super) async fn list(
-    State(interface): State<LeaseApi>,
+    State(interface): State<LeaseApiState>,
     Extension(caller): Extension<LeaseCaller>,
 ) -> Result<Response, Refusal> {
     let known = caller.require_principal()?;
@@ -44,19 +44,19 @@ pub(super) async fn list(
 }
 
 pub(super) async fn revoke(
-    State(interface): State<LeaseApi>,
+    State(interface): State<LeaseApiState>,
     Extension(caller): Extension<LeaseCaller>,
     Path(reference): Path<String>,
     body: Bytes,
 ) -> Result<Response, Refusal> {
     let operator = caller.require_operator()?;
     let RevokeLeaseBody { why } = parse_body(&body)?;
-    interface.leases.revoke(&reference, &why, &operator.name).map(drop).or_else(action_refusal)?;
+    interface.leases.request_release(&reference, &why, &operator.name).map(drop).or_else(action_refusal)?;
     Ok(document(&RevokeLeaseResponse { revoked: reference }))
 }
 
 pub(super) async fn break_lease(
-    State(interface): State<LeaseApi>,
+    State(interface): State<LeaseApiState>,
     Extension(caller): Extension<LeaseCaller>,
     Path(reference): Path<String>,
 ) -> Result<Response, Refusal> {
@@ -71,18 +71,18 @@ impl LeaseTable {
         let all = self.active();
         let meant = all.iter().filter(|lease| meant(lease));
         let leases = meant.map(|lease| lease_document(lease, self, LeaseDocumentAudience::Public)).collect();
-        LeaseList { gateway: self.gateway.to_string(), leases }
+        LeaseList { gateway: self.context.gateway.to_string(), leases }
     }
 }
 
-fn action_refusal(why: LeaseActionError) -> Result<(), Refusal> {
+fn action_refusal(why: AdminLeaseActionError) -> Result<(), Refusal> {
     Err(match why {
         // The lease is over, which is the intended result.
-        LeaseActionError::Over => return Ok(()),
-        LeaseActionError::NotFound => {
+        AdminLeaseActionError::Over => return Ok(()),
+        AdminLeaseActionError::NotFound => {
             Refusal::new(RefusalReason::NoRoute, "no lease of this gateway is called so")
         }
-        LeaseActionError::InvalidReason => {
+        AdminLeaseActionError::InvalidReason => {
             let message = "`why` is a line of 1 to 256 bytes";
             Refusal::new(RefusalReason::Malformed, message).with_advice(message)
         }

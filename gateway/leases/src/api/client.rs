@@ -1,6 +1,7 @@
 //! The calls of a client for its lease: request it, read it, renew it, release it.
 
 use std::{
+    borrow::Cow,
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
     time::Duration,
@@ -13,31 +14,29 @@ use axum::{
     http::{HeaderMap, Method, StatusCode, Uri, header::LOCATION},
     response::{IntoResponse, Response},
 };
-use fencegate_config::current_config::{plan_delays_key, site_in_plan};
+use fencegate_config::current_config::{plan_delays_key_release, site_in_plan};
 use fencegate_policies::{
     key::{ParseKeyError, ResourceKey},
     permits::PermitCount,
     plan::{self, GatewayPlan, LockLocation, LockMode},
     prefer,
 };
-use fencegate_process::{display::is_single_line, failpoint};
+use fencegate_process::display::is_single_line;
 use fencegate_protocol::lease_documents::{
-    AcquireLeaseBody, HELD, LeaseDocument, OVER, RenewLeaseBody, is_election_key,
+    AcquireLeaseBody, LeaseDocument, OVER, RenewLeaseBody, is_election_key,
 };
 use fencegate_refusal::{Refusal, RefusalReason};
 use hyper::header::HeaderValue;
-use tokio::time::timeout;
 
 use super::{
-    context::{LeaseApi, LeaseCaller, LeaseLocation, PREFIX, json_response, parse_body, parse_optional_body},
+    context::{
+        LeaseApiState, LeaseCaller, LeaseLocation, PREFIX, json_response, parse_body, parse_optional_body,
+    },
     watch::LeaseWatchOptions,
 };
 use crate::{
     auth::may_take,
-    lease::{
-        CheckedLeaseLocks, GrantName, Lease, LeaseEndReason, LeaseStageSnapshot, NewLease, site_for_permits,
-    },
-    lease_json::{LeaseDocumentAudience, lease_document},
+    lease::{CheckedLeaseLocks, LeaseEndReason, LeaseIdempotencyKey, NewLease, site_for_permits},
     peer_client::PeerRequest,
 };
 
@@ -45,16 +44,14 @@ use crate::{
 const MAX_NAME_LEN: usize = 255;
 /// The most bytes of a note.
 const MAX_NOTE_LEN: usize = 256;
-/// The time for ZooKeeper's own response, beside the wait of the lease.
-const ZOOKEEPER_MARGIN: Duration = Duration::from_secs(2);
 
 pub(super) async fn acquire(
-    State(interface): State<LeaseApi>,
+    State(interface): State<LeaseApiState>,
     Extension(caller): Extension<LeaseCaller>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Refusal> {
-    let plan = interface.in_force.plan();
+    let plan = interface.leases.config().plan();
     let settings = interface.leases.settings();
     let Some(bounds) = &settings.bounds else {
         return Err(Refusal::new(RefusalReason::NoRoute, "the policy has no `leases`"));
@@ -80,131 +77,41 @@ pub(super) async fn acquire(
     }
     let in_time = !prefers_async(&headers);
     let name = parse_grant_name(&headers, &body)?;
-    if let Some(name) = &name
-        && let Some(again) = interface.repeat_grant(&principal.name, name, in_time.then_some(wait)).await?
-    {
-        return Ok(again);
-    }
-    let permits = request.permits.map(parse_permits).transpose()?;
-    let wanted = NewLease {
-        placed: interface.check_lease_locks(plan, &keys, request.mode, permits).await?,
-        permits,
-        keys: keys.into(),
-        mode: request.mode,
-        ttl: check_ttl(request.ttl_ms, bounds.default_ttl, bounds)?,
-        principal: principal.name.clone(),
-        note: request.note.map(parse_note).transpose()?,
-        max_age: bounds.max_age,
-        unheard: wait.filter(|_| in_time).unwrap_or_default(),
-        request: None,
-        name,
+    let repeated = match &name {
+        Some(name) => interface.leases.find_repeated(&principal.name, name)?,
+        None => None,
+    };
+    let delivery = match repeated {
+        Some(delivery) => delivery,
+        None => {
+            let permits = request.permits.map(parse_permits).transpose()?;
+            let wanted = NewLease {
+                placed: interface.check_lease_locks(plan, &keys, request.mode, permits).await?,
+                permits,
+                keys: keys.into(),
+                mode: request.mode,
+                ttl: check_ttl(request.ttl_ms, bounds.default_ttl, bounds)?,
+                principal: principal.name.clone(),
+                note: request.note.map(parse_note).transpose()?,
+                max_age: bounds.max_age,
+                unheard: wait.filter(|_| in_time).unwrap_or_default(),
+                request: None,
+                name,
+            };
+            let longest = if in_time { Duration::ZERO } else { bounds.max_age };
+            interface.leases.begin(wanted, wait.unwrap_or(longest))?
+        }
     };
     if !in_time {
-        let lease = interface.leases.begin(wanted, wait.unwrap_or(bounds.max_age))?;
-        return Ok(created_response(StatusCode::ACCEPTED, &lease, &interface.document(&lease)));
+        let document = interface.document(delivery.lease());
+        return Ok(created_response(StatusCode::ACCEPTED, &document));
     }
-    let lease = interface.acquire_held(wanted, wait.unwrap_or_default()).await?;
-    failpoint::pass("after_lease_granted");
-    let document = interface.document(&lease);
-    // The lease is over, so its client must not begin its work.
-    if document.state != HELD {
-        return Err(ended_early_refusal(document.why.as_deref()));
-    }
-    Ok(created_response(StatusCode::CREATED, &lease, &document))
+    let held = interface.wait_held(delivery, wait.unwrap_or_default()).await?;
+    // Also for a repeat: it has the result of the request that it repeats, whose answer its client may not have read.
+    Ok(created_response(StatusCode::CREATED, &interface.grant_document(held)))
 }
 
-/// A lease whose id its client has not received yet. Dropping this ends the lease.
-struct UndeliveredLease<'i>(&'i LeaseApi, Option<Arc<Lease>>);
-
-impl Drop for UndeliveredLease<'_> {
-    fn drop(&mut self) {
-        if let Some(lease) = self.1.take() {
-            self.0.leases.end(&lease, LeaseEndReason::GaveUp);
-        }
-    }
-}
-
-impl LeaseApi {
-    /// The answer to a repeated request for a lease: the same lease, because its client may not have read the first answer.
-    /// `None` if there is nothing to repeat. `wait`: how long the client waits for the lock; `None` if it waits for nothing.
-    ///
-    /// # Errors
-    /// The name was used for another request, or its lease is over: the client may have worked under it, so it is never
-    /// granted a second time.
-    async fn repeat_grant(
-        &self,
-        principal: &Arc<str>,
-        name: &GrantName,
-        wait: Option<Option<Duration>>,
-    ) -> Result<Option<Response>, Refusal> {
-        let Some(lease) = self.leases.find_named(principal, &name.key) else { return Ok(None) };
-        if lease.name.as_ref() != Some(name) {
-            return Err(Refusal::new(
-                RefusalReason::IdempotencyMismatch,
-                "the name of another request for a lease",
-            ));
-        }
-        if let Some(wait) = wait {
-            // The first request may still wait for the lock.
-            timeout(wait.unwrap_or_default() + ZOOKEEPER_MARGIN, lease.wait_decided()).await.ok();
-        }
-        let document = self.document(&lease);
-        match (lease.snapshot().stage, wait) {
-            (LeaseStageSnapshot::Held { .. }, Some(_)) if document.state == HELD => {
-                Ok(Some(created_response(StatusCode::CREATED, &lease, &document)))
-            }
-            (LeaseStageSnapshot::Held { .. } | LeaseStageSnapshot::Waiting { .. }, None) => {
-                Ok(Some(created_response(StatusCode::ACCEPTED, &lease, &document)))
-            }
-            (LeaseStageSnapshot::Waiting { .. }, Some(_)) => {
-                Err(Refusal::new(RefusalReason::Locked, "held by another and the wait is over"))
-            }
-            _ if lease.ended_without_lock() => Ok(None),
-            _ => Err(Refusal::new(
-                RefusalReason::StaleToken,
-                "the lease that was granted under this `Idempotency-Key` is over: ask for another one under a new name",
-            )),
-        }
-    }
-
-    /// A lease that holds its lock.
-    ///
-    /// # Errors
-    /// The lock was not granted within `wait`, and the lease is over.
-    ///
-    /// # Cancellation
-    /// Dropping the future ends the lease.
-    pub async fn acquire_held(&self, wanted: NewLease, wait: Duration) -> Result<Arc<Lease>, Refusal> {
-        let mut unheard = UndeliveredLease(self, Some(self.leases.begin(wanted, wait)?));
-        let lease = unheard.1.clone().expect("it has just begun");
-        let late = tokio::select! {
-            settled = timeout(wait + ZOOKEEPER_MARGIN, lease.wait_decided()) => settled.is_err(),
-            () = self.drain.cancelled() => {
-                return Err(Refusal::new(RefusalReason::Draining, "a lease still waits when the gateway stops"));
-            }
-        };
-        match lease.snapshot().stage {
-            LeaseStageSnapshot::Held { .. } => {
-                unheard.1 = None;
-                Ok(lease)
-            }
-            LeaseStageSnapshot::Over { why: LeaseEndReason::GaveUp, .. } => {
-                Err(Refusal::new(RefusalReason::Locked, "held by another and the wait is over"))
-            }
-            LeaseStageSnapshot::Over { why: LeaseEndReason::Refused(refusal), .. } => Err(*refusal),
-            LeaseStageSnapshot::Over { why: LeaseEndReason::Lost, .. } => {
-                Err(Refusal::new(RefusalReason::LockService, "the session ended while the lease waited"))
-            }
-            LeaseStageSnapshot::Over { why, .. } => Err(ended_early_refusal(Some(why.as_str()))),
-            LeaseStageSnapshot::Waiting { .. } if late => {
-                Err(Refusal::new(RefusalReason::LockService, "ZooKeeper did not answer in time"))
-            }
-            LeaseStageSnapshot::Waiting { .. } => {
-                Err(Refusal::new(RefusalReason::Locked, "held by another and the wait is over"))
-            }
-        }
-    }
-
+impl LeaseApiState {
     /// Releases a lease, here or at the gateway that holds it. A lease that is over counts as released.
     ///
     /// # Errors
@@ -216,7 +123,8 @@ impl LeaseApi {
                 return Ok(());
             }
             Ok(LeaseLocation::Remote(id)) => {
-                self.ask_peer(id.member().to_owned(), PeerRequest::for_release(&id)).await
+                self.ask_peer(id.lease_member_node().to_owned(), PeerRequest::lease_release_request(&id))
+                    .await
             }
             Err(refusal) => Err(refusal),
         };
@@ -235,11 +143,6 @@ impl LeaseApi {
         }
     }
 
-    /// The document of a lease for its client.
-    pub(super) fn document(&self, lease: &Lease) -> LeaseDocument {
-        lease_document(lease, &self.leases, LeaseDocumentAudience::Client(self.tickets.as_deref()))
-    }
-
     /// The locks of these keys, as requests take them by `plan`.
     ///
     /// # Errors
@@ -252,7 +155,7 @@ impl LeaseApi {
         permits: Option<PermitCount>,
     ) -> Result<CheckedLeaseLocks, Refusal> {
         let session = self.leases.check_plan_compat(&plan, keys).await?;
-        if keys.iter().any(|key| plan_delays_key(&plan, key)) {
+        if keys.iter().any(|key| plan_delays_key_release(&plan, key)) {
             let why = "the policy has a route with `fencing: delay` for the key, whose locks are not given on at once";
             return Err(Refusal::new(RefusalReason::LeaseForbidden, why));
         }
@@ -277,24 +180,14 @@ impl LeaseApi {
     }
 }
 
-fn created_response(status: StatusCode, lease: &Lease, document: &LeaseDocument) -> Response {
-    let place = format!("{PREFIX}leases/{}", lease.id.reference());
+fn created_response(status: StatusCode, document: &LeaseDocument) -> Response {
+    let place = format!("{PREFIX}leases/{}", document.reference);
     let place = HeaderValue::from_str(&place).expect("hex digits");
     (status, [(LOCATION, place)], json_response(document)).into_response()
 }
 
-/// The refusal for a lease that ended before its client received the id. A repeat gets another lease.
-fn ended_early_refusal(why: Option<&str>) -> Refusal {
-    let why = why.unwrap_or("no word of why");
-    Refusal::new(
-        RefusalReason::LockService,
-        format!("the lease ended before its client was told of it: {why}"),
-    )
-    .with_advice("The lease ended before it could be told. Ask for another one.")
-}
-
 pub(super) async fn show(
-    State(interface): State<LeaseApi>,
+    State(interface): State<LeaseApiState>,
     Extension(caller): Extension<LeaseCaller>,
     Path(reference): Path<String>,
     uri: Uri,
@@ -304,20 +197,20 @@ pub(super) async fn show(
     match interface.locate_requested(&caller, &reference, &headers)? {
         LeaseLocation::Local(lease) if watching.streams => Ok(interface.stream_local(lease)),
         LeaseLocation::Local(lease) => {
-            watching.wait(&lease, &interface.drain).await;
+            watching.wait(&lease, interface.leases.drain()).await;
             Ok(json_response(&interface.document(&lease)))
         }
         LeaseLocation::Remote(id) if watching.streams => Ok(interface.stream_remote(id, headers)),
         LeaseLocation::Remote(id) => {
             let question = PeerRequest::from_client_request(Method::GET, &uri, &headers, Bytes::new());
             let question = PeerRequest { patience: watching.longest, client: caller.client, ..question };
-            interface.ask_peer(id.member().to_owned(), question).await
+            interface.ask_peer(id.lease_member_node().to_owned(), question).await
         }
     }
 }
 
 pub(super) async fn renew(
-    State(interface): State<LeaseApi>,
+    State(interface): State<LeaseApiState>,
     Extension(caller): Extension<LeaseCaller>,
     Path(reference): Path<String>,
     uri: Uri,
@@ -329,7 +222,7 @@ pub(super) async fn renew(
         LeaseLocation::Remote(id) => {
             let question = PeerRequest::from_client_request(Method::POST, &uri, &headers, body);
             let question = PeerRequest { client: caller.client, ..question };
-            return interface.ask_peer(id.member().to_owned(), question).await;
+            return interface.ask_peer(id.lease_member_node().to_owned(), question).await;
         }
     };
     let RenewLeaseBody { ttl_ms } = parse_optional_body(&body)?;
@@ -352,7 +245,7 @@ pub(super) async fn renew(
 }
 
 pub(super) async fn release(
-    State(interface): State<LeaseApi>,
+    State(interface): State<LeaseApiState>,
     Extension(caller): Extension<LeaseCaller>,
     Path(reference): Path<String>,
     headers: HeaderMap,
@@ -373,7 +266,7 @@ pub(super) fn invalid_key(bad: &ParseKeyError) -> Refusal {
 
 fn parse_keys(plan: &GatewayPlan, texts: &[String]) -> Result<Vec<ResourceKey>, Refusal> {
     if !(1..=ResourceKey::MOST_IN_SET).contains(&texts.len()) {
-        return Err(malformed("`keys` has 1 to 64 keys"));
+        return Err(malformed(format!("`keys` has 1 to {} keys", ResourceKey::MOST_IN_SET)));
     }
     let keys: Result<Vec<_>, _> = texts.iter().map(|key| plan.serving.parse_key(key)).collect();
     let mut keys = keys.map_err(|bad| invalid_key(&bad))?;
@@ -383,9 +276,8 @@ fn parse_keys(plan: &GatewayPlan, texts: &[String]) -> Result<Vec<ResourceKey>, 
     }
     keys.sort_unstable();
     keys.dedup();
-    if ResourceKey::total_length(&keys) > ResourceKey::MOST_BYTES_IN_SET {
-        return Err(malformed("`keys` have more than 8192 bytes together"));
-    }
+    ResourceKey::check_set_size(keys.iter().map(ResourceKey::as_str))
+        .map_err(|bad| malformed(format!("of `keys` {bad}")))?;
     Ok(keys)
 }
 
@@ -394,7 +286,7 @@ fn parse_keys(plan: &GatewayPlan, texts: &[String]) -> Result<Vec<ResourceKey>, 
 pub fn check_ttl(
     requested_ms: Option<u64>,
     default_ttl: Duration,
-    bounds: &plan::LeasePlan,
+    bounds: &plan::LeaseGrantSettings,
 ) -> Result<Duration, Refusal> {
     let ttl = requested_ms.map_or(default_ttl, Duration::from_millis);
     if (bounds.min_ttl..=bounds.max_ttl).contains(&ttl) {
@@ -418,7 +310,7 @@ fn parse_note(note: String) -> Result<Arc<str>, Refusal> {
 }
 
 /// The name that the client has given to its request, if any. With quotes and without them it is the same.
-fn parse_grant_name(headers: &HeaderMap, body: &Bytes) -> Result<Option<GrantName>, Refusal> {
+fn parse_grant_name(headers: &HeaderMap, body: &Bytes) -> Result<Option<LeaseIdempotencyKey>, Refusal> {
     let mut lines = headers.get_all("idempotency-key").iter();
     let Some(line) = lines.next() else { return Ok(None) };
     let text = line.to_str().unwrap_or_default().trim();
@@ -430,12 +322,13 @@ fn parse_grant_name(headers: &HeaderMap, body: &Bytes) -> Result<Option<GrantNam
     }
     let mut digest = DefaultHasher::new();
     body.hash(&mut digest);
-    Ok(Some(GrantName { key: text.into(), fingerprint: digest.finish() }))
+    Ok(Some(LeaseIdempotencyKey { key: text.into(), fingerprint: digest.finish() }))
 }
 
 /// The mistake is returned to the client, because it reveals no secret.
-fn malformed(why: &'static str) -> Refusal {
-    Refusal::new(RefusalReason::Malformed, why).with_advice(why)
+fn malformed(why: impl Into<Cow<'static, str>>) -> Refusal {
+    let why = why.into();
+    Refusal::new(RefusalReason::Malformed, why.clone()).with_advice(why)
 }
 
 fn lease_over() -> Refusal {
@@ -446,7 +339,7 @@ fn lease_over() -> Refusal {
 mod tests {
     use super::*;
 
-    fn parse(lines: &[&str], body: &'static str) -> Result<Option<GrantName>, RefusalReason> {
+    fn parse(lines: &[&str], body: &'static str) -> Result<Option<LeaseIdempotencyKey>, RefusalReason> {
         let mut headers = HeaderMap::new();
         for line in lines {
             headers.append("idempotency-key", HeaderValue::from_str(line).expect("a value"));

@@ -7,7 +7,6 @@ use axum::{
     http::{HeaderMap, HeaderValue, Method, Uri},
     response::{IntoResponse, Response},
 };
-use fencegate_config::current_config::CurrentConfig;
 use fencegate_guard_client::ticket_issuer::TicketIssuer;
 use fencegate_policies::{key::ResourceKey, plan::LeasePrincipal};
 use fencegate_protocol::{
@@ -17,12 +16,10 @@ use fencegate_protocol::{
 use fencegate_refusal::{Refusal, RefusalReason};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     auth::may_take,
-    command::LeaseCommand,
-    election_watch::ElectionWatches,
+    command::LeaseThreadCommand,
     lease::Lease,
     lease_table::LeaseTable,
     peer_client::{PeerRequest, PeerResponse},
@@ -33,13 +30,9 @@ pub const PREFIX: &str = "/.fencegate/v1/";
 
 /// The dependencies of the interface.
 #[derive(Clone)]
-pub struct LeaseApi {
+pub struct LeaseApiState {
     pub leases: Arc<LeaseTable>,
-    pub in_force: CurrentConfig,
     pub tickets: Option<Arc<TicketIssuer>>,
-    /// The elections with followers, over all workers.
-    pub elections: ElectionWatches,
-    pub drain: CancellationToken,
 }
 
 /// The caller of the interface.
@@ -59,7 +52,7 @@ pub enum LeaseLocation {
     Remote(LeaseId),
 }
 
-impl LeaseApi {
+impl LeaseApiState {
     /// Locates the lease of the request.
     ///
     /// # Errors
@@ -95,17 +88,17 @@ impl LeaseApi {
     ///
     /// # Cancellation
     /// The peer may execute the request all the same.
-    pub(super) async fn ask_peer(&self, member: String, question: PeerRequest) -> Result<Response, Refusal> {
-        let (told, answered) = oneshot::channel();
-        self.leases.send(LeaseCommand::AskPeer { member, question, told })?;
+    pub(super) async fn ask_peer(&self, member: String, request: PeerRequest) -> Result<Response, Refusal> {
+        let (reply, response) = oneshot::channel();
+        self.leases.send(LeaseThreadCommand::AskPeer { member, request, reply })?;
         let stopping = |_| Refusal::new(RefusalReason::Draining, "the gateway is stopping");
-        let PeerResponse { status, headers, body } = answered.await.map_err(stopping)??;
+        let PeerResponse { status, headers, body } = response.await.map_err(stopping)??;
         Ok((status, headers, body).into_response())
     }
 }
 
 impl PeerRequest {
-    pub(super) fn for_release(id: &LeaseId) -> Self {
+    pub(super) fn lease_release_request(id: &LeaseId) -> Self {
         let path = format!("{PREFIX}leases/{}", id.reference());
         let lease = HeaderValue::from_str(&id.reveal()).ok();
         Self {

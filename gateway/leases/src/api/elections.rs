@@ -13,7 +13,7 @@ use fencegate_lock::manager::admin_query::LockQueueEntry;
 use fencegate_policies::key::ResourceKey;
 use fencegate_protocol::{
     lease_documents::{ElectionDocument, ElectionLeader, election_key},
-    path_segment::encode,
+    path_segment::encode_path_segment,
 };
 use fencegate_refusal::{Refusal, RefusalReason};
 use fencegate_zookeeper::session::paths::ZkPaths;
@@ -22,7 +22,7 @@ use tokio::{sync::watch, time::sleep};
 
 use super::{
     client::invalid_key,
-    context::{LeaseApi, LeaseCaller, PREFIX, json_response},
+    context::{LeaseApiState, LeaseCaller, PREFIX, json_response},
     key_queue::{query_refusal, token_number},
     watch::{sse, wants_stream},
 };
@@ -40,7 +40,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 const MIN_POLL_SPACING: Duration = Duration::from_millis(20);
 
 pub(super) async fn show(
-    State(interface): State<LeaseApi>,
+    State(interface): State<LeaseApiState>,
     Extension(caller): Extension<LeaseCaller>,
     Path(name): Path<String>,
     headers: HeaderMap,
@@ -58,7 +58,7 @@ pub(super) async fn show(
 
 /// For load balancers, which have no credentials. The answer is only yes or no.
 pub(super) async fn check_leader(
-    State(interface): State<LeaseApi>,
+    State(interface): State<LeaseApiState>,
     Path(name): Path<String>,
 ) -> Result<Response, Refusal> {
     let proven = |lease: Arc<Lease>| matches!(lease.snapshot().stage, LeaseStageSnapshot::Held { held_for, .. } if !held_for.is_zero());
@@ -74,13 +74,13 @@ fn parse_key(name: &str) -> Result<ResourceKey, Refusal> {
 
 /// Reports each new leader.
 fn stream_election(
-    interface: LeaseApi,
+    interface: LeaseApiState,
     principal: &Arc<str>,
     name: String,
     key: ResourceKey,
 ) -> Result<Response, Refusal> {
-    let drain = interface.drain.clone();
-    let elections = interface.elections.clone();
+    let drain = interface.leases.drain().clone();
+    let elections = interface.leases.elections.clone();
     let most = interface.leases.settings().bounds.as_ref().map_or(0, |bounds| bounds.per_principal);
     let seen = elections.subscribe(&name.clone(), principal, most, |sender| {
         drop(tokio::spawn(interface.watch_election(name, key, sender)));
@@ -103,7 +103,7 @@ fn to_event(election: &ElectionDocument) -> Event {
     Event::default().event("election").data(text)
 }
 
-impl LeaseApi {
+impl LeaseApiState {
     /// Watches an election as long as it has followers, and reports each new leader.
     pub(super) async fn watch_election(
         self,
@@ -111,16 +111,16 @@ impl LeaseApi {
         key: ResourceKey,
         sender: Arc<watch::Sender<ElectionState>>,
     ) {
-        while !sender.is_closed() && !self.drain.is_cancelled() {
+        while !sender.is_closed() && !self.leases.drain().is_cancelled() {
             // If no gateway can be queried, the last report remains.
             if let Ok(document) = self.election(&name, &key).await {
                 sender.send_if_modified(|seen| seen.replace_if_newer(document));
             }
-            let followed = u32::try_from(self.elections.watch_count()).unwrap_or(u32::MAX);
+            let followed = u32::try_from(self.leases.elections.watched_election_count()).unwrap_or(u32::MAX);
             tokio::select! {
                 () = sleep(POLL_INTERVAL.max(MIN_POLL_SPACING.saturating_mul(followed))) => {}
                 () = sender.closed() => {}
-                () = self.drain.cancelled() => {}
+                () = self.leases.drain().cancelled() => {}
             }
         }
     }
@@ -128,8 +128,8 @@ impl LeaseApi {
     /// ZooKeeper has the node that holds the key, and the holder reports its identity.
     async fn election(&self, name: &str, key: &ResourceKey) -> Result<ElectionDocument, Refusal> {
         let here = self.local_state(name, key);
-        let line =
-            self.leases.keeper.queue_entries(key, self.leases.site(key)).await.map_err(query_refusal)?;
+        let line = self.leases.context.locks.queue_entries(key, self.leases.effective_site(key)).await;
+        let line = line.map_err(query_refusal)?;
         let holds = line.iter().find(|entry| entry.holds);
         let waiting = line.len().saturating_sub(1);
         let leader = match holds {
@@ -155,7 +155,7 @@ impl LeaseApi {
         let Ok(session) = u64::from_str_radix(&entry.session, 16) else { return plain };
         let question = PeerRequest {
             method: Method::GET,
-            path: format!("{PREFIX}elections/{}", encode(name)),
+            path: format!("{PREFIX}elections/{}", encode_path_segment(name)),
             lease: None,
             body: Bytes::new(),
             patience: Duration::ZERO,
@@ -180,7 +180,7 @@ impl LeaseApi {
     fn leader(&self, lease: &Lease) -> Option<ElectionLeader> {
         let LeaseStageSnapshot::Held { lock, .. } = lease.snapshot().stage else { return None };
         Some(ElectionLeader {
-            gateway: Some(self.leases.gateway.to_string()),
+            gateway: Some(self.leases.context.gateway.to_string()),
             number: token_number(lease),
             token: Some(lock.token()),
             reference: Some(lease.id.reference().to_string()),

@@ -6,32 +6,33 @@ use axum::{
     response::Response,
 };
 use fencegate_lock::manager::admin_query::AdminQueryError;
-use fencegate_protocol::lease_documents::{KeyDocument, QueueNodeDocument, millis};
+use fencegate_protocol::lease_documents::{KeyDocument, KeyQueueEntry, millis};
 use fencegate_refusal::{Refusal, RefusalReason};
 
 use super::{
     client::invalid_key,
-    context::{LeaseApi, LeaseCaller, json_response},
+    context::{LeaseApiState, LeaseCaller, json_response},
 };
 use crate::lease::{Lease, LeaseStageSnapshot};
 
 pub(super) async fn show(
-    State(interface): State<LeaseApi>,
+    State(interface): State<LeaseApiState>,
     Extension(caller): Extension<LeaseCaller>,
     Path(key): Path<String>,
 ) -> Result<Response, Refusal> {
     caller.require_principal()?;
-    let plan = interface.in_force.plan();
+    let plan = interface.leases.config().plan();
     let key = plan.serving.parse_key(&key).map_err(|bad| invalid_key(&bad))?;
     caller.require_viewer(&key)?;
     let leases = &interface.leases;
-    let line = leases.keeper.queue_entries(&key, leases.site(&key)).await.map_err(query_refusal)?;
+    let line =
+        leases.context.locks.queue_entries(&key, leases.effective_site(&key)).await.map_err(query_refusal)?;
     let ours = leases.holder(&key);
     let behind = line.len();
     let standing = line.into_iter().map(|entry| {
         let ours =
             ours.as_ref().filter(|lease| entry.number.is_some() && token_number(lease) == entry.number);
-        QueueNodeDocument {
+        KeyQueueEntry {
             gateway: entry.gateway,
             mode: entry.mode,
             holds: entry.holds,

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::context::{LeaseApi, PREFIX};
+use super::context::{LeaseApiState, PREFIX};
 use crate::{
     lease::Lease,
     lease_json::{LeaseDocumentAudience, lease_document},
@@ -92,14 +92,14 @@ pub(super) fn wants_stream(headers: &HeaderMap) -> bool {
     })
 }
 
-impl LeaseApi {
+impl LeaseApiState {
     /// Reports the changes of a lease of this gateway, until it is over.
     pub(super) fn stream_local(self, lease: Arc<Lease>) -> Response {
         let begin = (self, lease, Some(0));
         let events = stream::unfold(begin, async |(interface, lease, seen)| {
             tokio::select! {
                 () = lease.wait_changed(seen?) => {}
-                () = interface.drain.cancelled() => return None,
+                () = interface.leases.drain().cancelled() => return None,
             }
             let document = lease_document(&lease, &interface.leases, LeaseDocumentAudience::Public);
             let next = (document.state != OVER).then_some(document.revision);
@@ -117,7 +117,7 @@ impl LeaseApi {
                 let started = Instant::now();
                 let polled = tokio::select! {
                     polled = interface.poll_remote(&id, &headers, seen) => polled,
-                    () = interface.drain.cancelled() => return None,
+                    () = interface.leases.drain().cancelled() => return None,
                 };
                 match polled {
                     // A gateway that responds early without a change is about to stop.
@@ -155,7 +155,7 @@ impl LeaseApi {
             patience: Duration::from_secs(POLL_SECS),
             client: None,
         };
-        let response = self.ask_peer(id.member().to_owned(), question).await?;
+        let response = self.ask_peer(id.lease_member_node().to_owned(), question).await?;
         let status = response.status();
         let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap_or_default();
         serde_json::from_slice(&body).map_err(|_| {

@@ -10,7 +10,7 @@ use fencegate_process::key_redaction;
 
 use super::{
     super::{
-        command::LeaseCommand,
+        command::LeaseThreadCommand,
         lease::{Lease, site_for_permits},
     },
     LeaseSettings, LeaseTable,
@@ -23,7 +23,7 @@ pub struct ConfigSwitchGuard<'l>(&'l LeaseTable);
 
 impl ConfigSwitchGuard<'_> {
     /// The leases that may hold their locks. They were granted by an earlier plan.
-    pub fn held_leases(&self) -> Vec<Arc<Lease>> {
+    pub fn unreleased_leases(&self) -> Vec<Arc<Lease>> {
         self.0.lock_index().leases.values().filter(|lease| lease.may_hold()).cloned().collect()
     }
 
@@ -33,7 +33,7 @@ impl ConfigSwitchGuard<'_> {
             return;
         }
         let routes: Arc<HashSet<String>> = Arc::new(routes.iter().cloned().collect());
-        self.held_leases().iter().for_each(|lease| lease.mark_rekeyed(&routes));
+        self.unreleased_leases().iter().for_each(|lease| lease.mark_rekeyed(&routes));
     }
 
     /// The settings of leases from now on.
@@ -41,17 +41,17 @@ impl ConfigSwitchGuard<'_> {
         self.0.settings()
     }
 
-    /// Call this before the plan of these terms is in force, so that a reader of that plan finds these settings.
-    pub fn set_settings(&self, terms: LeaseSettings) {
+    /// Call this before the plan of these settings is in force, so that a reader of that plan finds them.
+    pub fn set_settings(&self, settings: LeaseSettings) {
         // Fails if the process stops.
-        self.0.tasks.send(LeaseCommand::FollowCredentials(terms.authority.clone())).ok();
-        self.0.terms.store(Arc::new(terms));
+        self.0.commands.send(LeaseThreadCommand::FollowCredentials(settings.authority.clone())).ok();
+        self.0.settings.store(Arc::new(settings));
     }
 }
 
 impl Drop for ConfigSwitchGuard<'_> {
     fn drop(&mut self) {
-        self.0.turning.store(false, Ordering::Release);
+        self.0.switching.store(false, Ordering::Release);
     }
 }
 
@@ -71,8 +71,8 @@ impl LeaseTable {
         &self,
         site: impl Fn(&ResourceKey) -> Option<LockLocation>,
     ) -> Result<ConfigSwitchGuard<'_>, String> {
-        self.turning.store(true, Ordering::Release);
-        let turning = ConfigSwitchGuard(self);
+        self.switching.store(true, Ordering::Release);
+        let switch = ConfigSwitchGuard(self);
         for lease in self.lock_index().leases.values() {
             if lease.may_hold() && is_moved(lease, &site) {
                 let keys = key_redaction::redact_keys(&lease.keys);
@@ -82,6 +82,6 @@ impl LeaseTable {
                 ));
             }
         }
-        Ok(turning)
+        Ok(switch)
     }
 }

@@ -78,8 +78,8 @@ impl ConnectOptions {
         }
     }
 
-    /// The same settings with [`ConnectOptions::with_init`] set.
-    pub fn with_init(self) -> Self {
+    /// The same settings with [`ConnectOptions::with_installation_init`] set.
+    pub fn with_installation_init(self) -> Self {
         Self { init: true, ..self }
     }
 

@@ -21,7 +21,7 @@ pub enum LockClientError {
     /// No session, or no reply in time: retry later.
     #[error("no lock service: {0}")]
     Unavailable(String),
-    /// The installation does not exist yet: see [`ConnectOptions::with_init`](super::ConnectOptions::with_init).
+    /// The installation does not exist yet: see [`ConnectOptions::with_installation_init`](super::ConnectOptions::with_installation_init).
     #[error("{0}")]
     NotInitialised(String),
     /// ZooKeeper was wiped or restored, so that new tokens would be below old ones. An operator has to start the next

@@ -49,19 +49,19 @@ impl LockGuard {
     /// Whether the lock is valid now, so that no other process holds the key. The answer comes from memory, so check
     /// before each effect. The lock may be lost between the check and the effect; then the token decides.
     pub fn is_held(&self) -> bool {
-        self.validity.holds(self.clock.now())
+        self.validity.may_send_at(self.clock.now())
     }
 
     /// How long the lock is valid as of now. A healthy session extends its deadline again and again, but may fail at
     /// any time.
     pub fn remaining_validity(&self) -> Duration {
         let now = self.clock.now();
-        if self.validity.holds(now) { self.validity.deadline().since(now) } else { Duration::ZERO }
+        if self.validity.may_send_at(now) { self.validity.deadline().since(now) } else { Duration::ZERO }
     }
 
     /// The end of validity as of now; `None` after the lock was lost. A healthy session moves this time on.
     pub fn valid_until(&self) -> Option<BootInstant> {
-        self.validity.holds(self.clock.now()).then(|| self.validity.deadline())
+        self.validity.may_send_at(self.clock.now()).then(|| self.validity.deadline())
     }
 
     /// The permission to write under the lock, for writers that check it with a clock of their own.

@@ -16,17 +16,13 @@ pub(super) fn parse_keys<'k>(
     let mut keys = keys.into_iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     keys.sort();
     keys.dedup();
-    if ResourceKey::total_length(&keys) > ResourceKey::MOST_BYTES_IN_SET {
-        let most = ResourceKey::MOST_BYTES_IN_SET;
-        return Err(LockClientError::Key(format!("all keys together have at most {most} bytes")));
+    if keys.is_empty() {
+        let most = ResourceKey::MOST_IN_SET;
+        return Err(LockClientError::Key(format!("no key: 1 to {most} can be asked for at once")));
     }
-    match keys.len() {
-        1..=ResourceKey::MOST_IN_SET => Ok(keys),
-        many => Err(LockClientError::Key(format!(
-            "{many} keys: 1 to {} can be asked for at once",
-            ResourceKey::MOST_IN_SET
-        ))),
-    }
+    ResourceKey::check_set_size(keys.iter().map(ResourceKey::as_str))
+        .map_err(|bad| LockClientError::Key(bad.to_string()))?;
+    Ok(keys)
 }
 
 /// The site of such a node. `root`: the root of the installation.

@@ -14,8 +14,8 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::lock_manager::LockManager;
 use crate::manager::admin_query::{
-    AdminQuery, AdminQueryError, AdminReplySender, BreakLockOutcome, LockQueueEntry, MemberLocation,
-    PublishedPlans, QUERY_TIMEOUT, RegisteredGateway, ResolveOperationOutcome, ResolveOperationRequest,
+    AdminQueryError, AdminReplySender, BreakLockOutcome, GatewayLocation, LockQueueEntry, PublishedPlans,
+    QUERY_TIMEOUT, RegisteredGateway, ResolveOperationOutcome, ResolveOperationRequest, SessionAdminCommand,
 };
 use crate::manager::session_command::SessionCommand;
 
@@ -43,12 +43,12 @@ impl LockManager {
         key: &ResourceKey,
         site: LockLocation,
     ) -> Result<Vec<LockQueueEntry>, AdminQueryError> {
-        self.query(key, |answer| AdminQuery::QueueEntries { key: key.clone(), site, answer }).await
+        self.query(key, |answer| SessionAdminCommand::QueueEntries { key: key.clone(), site, answer }).await
     }
 
     /// The grant record of a key whose upstream does not compare tokens; `None` if there is none.
     pub async fn grant_record(&self, key: &ResourceKey) -> Result<Option<GrantRecord>, AdminQueryError> {
-        self.query(key, |answer| AdminQuery::Record { key: key.clone(), answer }).await
+        self.query(key, |answer| SessionAdminCommand::Record { key: key.clone(), answer }).await
     }
 
     /// Removes a holder's lock node. The holder is notified by a watch, so for a moment both it and the next holder may
@@ -62,18 +62,18 @@ impl LockManager {
         site: LockLocation,
         holder: String,
     ) -> Result<BreakLockOutcome, AdminQueryError> {
-        self.query(key, |answer| AdminQuery::Break { key: key.clone(), site, holder, answer })
+        self.query(key, |answer| SessionAdminCommand::Break { key: key.clone(), site, holder, answer })
             .await
-            .map_err(AdminQueryError::into_error_after_change)
+            .map_err(AdminQueryError::into_unknown_on_shutdown)
     }
 
     pub async fn members(&self) -> Result<Vec<RegisteredGateway>, AdminQueryError> {
-        self.query_any(|answer| AdminQuery::Members { answer }).await
+        self.query_any(|answer| SessionAdminCommand::Members { answer }).await
     }
 
     /// The plans that the peers have published, compared with the own plan.
     pub async fn published_plans(&self) -> Result<PublishedPlans, AdminQueryError> {
-        self.query_any(|answer| AdminQuery::Published { answer }).await
+        self.query_any(|answer| SessionAdminCommand::Published { answer }).await
     }
 
     /// The id of the session through which a lock of this key would be acquired; `None` while there is none.
@@ -88,23 +88,24 @@ impl LockManager {
 
     /// The gateway that has registered the session with this member node. Clients may send any name: unknown names
     /// cause a few reads of ZooKeeper per second, however many there are.
-    pub async fn locate_member(&self, member: String) -> Result<MemberLocation, AdminQueryError> {
-        let look = async || self.query_any(|answer| AdminQuery::MemberNames { answer }).await;
+    pub async fn locate_member(&self, member: String) -> Result<GatewayLocation, AdminQueryError> {
+        let look = async || self.query_any(|answer| SessionAdminCommand::MemberNames { answer }).await;
         let known = timeout(QUERY_TIMEOUT, self.member_names.contains_or_reload(&member, look)).await;
         if !known.map_err(|_elapsed| AdminQueryError::Timeout(QUERY_TIMEOUT))?? {
-            return Ok(MemberLocation::Gone);
+            return Ok(GatewayLocation::Gone);
         }
-        let found =
-            self.query_any(|answer| AdminQuery::LocateMember { member: member.clone(), answer }).await;
-        if matches!(found, Ok(MemberLocation::Gone)) {
-            self.member_names.remove(&member);
+        let found = self
+            .query_any(|answer| SessionAdminCommand::LocateMember { member: member.clone(), answer })
+            .await;
+        if matches!(found, Ok(GatewayLocation::Gone)) {
+            self.member_names.remove_cached_member(&member);
         }
         found
     }
 
     /// Operations with an unknown outcome.
     pub async fn unresolved_operations(&self) -> Result<Vec<UnresolvedOperation>, AdminQueryError> {
-        self.query_any(|answer| AdminQuery::Operations { answer }).await
+        self.query_any(|answer| SessionAdminCommand::Operations { answer }).await
     }
 
     /// # Cancellation
@@ -113,9 +114,9 @@ impl LockManager {
         &self,
         resolution: ResolveOperationRequest,
     ) -> Result<ResolveOperationOutcome, AdminQueryError> {
-        self.query_any(|answer| AdminQuery::Resolve { resolution, answer })
+        self.query_any(|answer| SessionAdminCommand::Resolve { resolution, answer })
             .await
-            .map_err(AdminQueryError::into_error_after_change)
+            .map_err(AdminQueryError::into_unknown_on_shutdown)
     }
 
     pub fn sessions(&self) -> Vec<SessionStatus> {
@@ -152,7 +153,7 @@ impl LockManager {
     async fn query<T>(
         &self,
         key: &ResourceKey,
-        question: impl FnOnce(AdminReplySender<T>) -> AdminQuery,
+        question: impl FnOnce(AdminReplySender<T>) -> SessionAdminCommand,
     ) -> Result<T, AdminQueryError> {
         let (sender, answer) = oneshot::channel();
         self.session_handle(key)
@@ -165,7 +166,7 @@ impl LockManager {
     /// Through a session that is ready, if there is one.
     async fn query_any<T>(
         &self,
-        question: impl FnOnce(AdminReplySender<T>) -> AdminQuery,
+        question: impl FnOnce(AdminReplySender<T>) -> SessionAdminCommand,
     ) -> Result<T, AdminQueryError> {
         let ready = self.session_handles.iter().find(|session| session.view.borrow().is_ready(&self.clock));
         let session = ready.or(self.session_handles.first()).expect("there is at least one session");

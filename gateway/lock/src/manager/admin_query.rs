@@ -14,14 +14,14 @@ use fencegate_zookeeper::{
     session::{
         client::ZkError,
         member::is_no_plan,
-        plan_publication::{PeerSession, PlanPublication},
+        plan_publication::{PeerPlanPublication, PlanPublication},
     },
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 /// Answered on the thread of the sessions.
-pub(crate) enum AdminQuery {
+pub(crate) enum SessionAdminCommand {
     QueueEntries { key: ResourceKey, site: LockLocation, answer: AdminReplySender<Vec<LockQueueEntry>> },
     Record { key: ResourceKey, answer: AdminReplySender<Option<GrantRecord>> },
     Break { key: ResourceKey, site: LockLocation, holder: String, answer: AdminReplySender<BreakLockOutcome> },
@@ -29,7 +29,7 @@ pub(crate) enum AdminQuery {
     Published { answer: AdminReplySender<PublishedPlans> },
     Operations { answer: AdminReplySender<Vec<UnresolvedOperation>> },
     MemberNames { answer: AdminReplySender<Vec<String>> },
-    LocateMember { member: String, answer: AdminReplySender<MemberLocation> },
+    LocateMember { member: String, answer: AdminReplySender<GatewayLocation> },
     Resolve { resolution: ResolveOperationRequest, answer: AdminReplySender<ResolveOperationOutcome> },
 }
 
@@ -163,7 +163,7 @@ pub struct RegisteredGateway {
 
 impl RegisteredGateway {
     /// Whether it is a command or a program that names its keys itself, and no gateway.
-    pub fn has_no_plan(&self) -> bool {
+    pub fn is_lock_client(&self) -> bool {
         self.plan.as_deref().is_some_and(is_no_plan)
     }
 }
@@ -174,12 +174,12 @@ pub struct PublishedPlans {
     pub ours: PlanPublication,
     /// Gateways that have published the same plan.
     pub same: Vec<String>,
-    pub others: Vec<PeerSession>,
+    pub others: Vec<PeerPlanPublication>,
 }
 
 /// Where the gateway of a member node is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MemberLocation {
+pub enum GatewayLocation {
     /// Its session is over, so all its locks are gone.
     Gone,
     /// This process.
@@ -216,7 +216,7 @@ pub(super) const MAX_ENTRIES: usize = 1000;
 
 impl AdminQueryError {
     /// Turns the end of the process into a lost answer, for a change that may have been made before.
-    pub(super) fn into_error_after_change(self) -> Self {
+    pub(super) fn into_unknown_on_shutdown(self) -> Self {
         if self == Self::ShuttingDown { Self::Unknown } else { self }
     }
 }

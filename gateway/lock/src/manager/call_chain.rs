@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 
 /// All requests in flight under one tenure.
 #[derive(Debug, Default)]
-pub(super) struct CallbackChains {
+pub(super) struct NestedRequestChains {
     /// The requests, by their first dispatch number.
-    links: BTreeMap<u32, CallbackChainLink>,
+    links: BTreeMap<u32, NestedRequestLink>,
 }
 
 /// One request in flight.
 #[derive(Debug)]
-struct CallbackChainLink {
+struct NestedRequestLink {
     /// The number of its last dispatch, which a callback has to name.
     number: u32,
     /// The first dispatch number of its caller, which may be over by now.
@@ -30,7 +30,7 @@ struct CallbackChainLink {
 
 /// Why a callback cannot run inside the dispatch that it names. It was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum CallbackError {
+pub enum NestedRequestError {
     #[error("no tenure of that ticket is held here")]
     NotHeld,
     #[error("the dispatch that it was called from is not in flight")]
@@ -52,21 +52,21 @@ pub enum CallbackError {
 /// How deep requests can be nested. A service that calls itself for ever ends here, with all locks that it has.
 pub(super) const DEEPEST: u32 = 8;
 
-impl CallbackChains {
+impl NestedRequestChains {
     /// Starts a request that is no callback.
     pub(super) fn begin_request(&mut self, first: u32) {
-        self.links.insert(first, CallbackChainLink { number: first, caller: None, depth: 0, calls: false });
+        self.links.insert(first, NestedRequestLink { number: first, caller: None, depth: 0, calls: false });
     }
 
     /// The request that a callback with this dispatch number may run inside of, by its first dispatch number.
-    pub(super) fn find_caller(&self, number: u32) -> Result<u32, CallbackError> {
+    pub(super) fn find_caller(&self, number: u32) -> Result<u32, NestedRequestError> {
         // Requests are seldom dispatched twice, so the first candidate is mostly the right one.
         let mut before = self.links.range(..=number).rev();
         let (first, link) =
-            before.find(|(_, link)| link.number == number).ok_or(CallbackError::NotInFlight)?;
+            before.find(|(_, link)| link.number == number).ok_or(NestedRequestError::NotInFlight)?;
         match link {
-            CallbackChainLink { calls: true, .. } => Err(CallbackError::NotInnermost),
-            CallbackChainLink { depth: DEEPEST.., .. } => Err(CallbackError::TooDeep),
+            NestedRequestLink { calls: true, .. } => Err(NestedRequestError::NotInnermost),
+            NestedRequestLink { depth: DEEPEST.., .. } => Err(NestedRequestError::TooDeep),
             _ => Ok(*first),
         }
     }
@@ -78,7 +78,7 @@ impl CallbackChains {
             link.depth + 1
         });
         self.links
-            .insert(first, CallbackChainLink { number: first, caller: Some(caller), depth, calls: false });
+            .insert(first, NestedRequestLink { number: first, caller: Some(caller), depth, calls: false });
     }
 
     /// A request in flight is dispatched once more, with another dispatch number.
@@ -90,25 +90,25 @@ impl CallbackChains {
 
     /// A request in flight is over; its callbacks may go on.
     pub(super) fn end_request(&mut self, first: u32) {
-        let Some(CallbackChainLink { caller: Some(caller), .. }) = self.links.remove(&first) else { return };
+        let Some(NestedRequestLink { caller: Some(caller), .. }) = self.links.remove(&first) else { return };
         if let Some(caller) = self.links.get_mut(&caller) {
             caller.calls = false;
         }
     }
 
     /// Whether this request is in flight.
-    pub(super) fn contains(&self, first: u32) -> bool {
+    pub(super) fn is_request_in_flight(&self, first: u32) -> bool {
         self.links.contains_key(&first)
     }
 
     /// Whether this request is in flight and no other is.
     pub(super) fn is_only_request(&self, first: u32) -> bool {
-        self.links.len() == 1 && self.contains(first)
+        self.links.len() == 1 && self.is_request_in_flight(first)
     }
 
     /// How many requests are in flight, without this one.
     pub(super) fn count_other_requests(&self, first: u32) -> usize {
-        self.links.len() - usize::from(self.contains(first))
+        self.links.len() - usize::from(self.is_request_in_flight(first))
     }
 
     /// Whether no request is in flight.
@@ -121,8 +121,8 @@ impl CallbackChains {
 mod tests {
     use super::*;
 
-    fn started_chain() -> CallbackChains {
-        let mut chains = CallbackChains::default();
+    fn started_chain() -> NestedRequestChains {
+        let mut chains = NestedRequestChains::default();
         chains.begin_request(1);
         chains
     }
@@ -131,11 +131,17 @@ mod tests {
     #[test]
     fn callback_requires_dispatch_in_flight() {
         let mut chains = started_chain();
-        assert_eq!((chains.find_caller(1), chains.find_caller(2)), (Ok(1), Err(CallbackError::NotInFlight)));
+        assert_eq!(
+            (chains.find_caller(1), chains.find_caller(2)),
+            (Ok(1), Err(NestedRequestError::NotInFlight))
+        );
         chains.record_dispatch(1, 2);
-        assert_eq!((chains.find_caller(1), chains.find_caller(2)), (Err(CallbackError::NotInFlight), Ok(1)));
+        assert_eq!(
+            (chains.find_caller(1), chains.find_caller(2)),
+            (Err(NestedRequestError::NotInFlight), Ok(1))
+        );
         chains.end_request(1);
-        assert_eq!(chains.find_caller(2), Err(CallbackError::NotInFlight), "too late");
+        assert_eq!(chains.find_caller(2), Err(NestedRequestError::NotInFlight), "too late");
         assert!(chains.is_empty());
     }
 
@@ -144,13 +150,19 @@ mod tests {
     fn callbacks_of_dispatch_run_serially() {
         let mut chains = started_chain();
         chains.begin_callback(1, 2);
-        assert_eq!((chains.find_caller(1), chains.find_caller(2)), (Err(CallbackError::NotInnermost), Ok(2)));
+        assert_eq!(
+            (chains.find_caller(1), chains.find_caller(2)),
+            (Err(NestedRequestError::NotInnermost), Ok(2))
+        );
         chains.begin_callback(2, 3);
-        assert_eq!(chains.find_caller(2), Err(CallbackError::NotInnermost));
+        assert_eq!(chains.find_caller(2), Err(NestedRequestError::NotInnermost));
         chains.end_request(3);
         assert_eq!(chains.find_caller(2), Ok(2));
         chains.end_request(2);
-        assert_eq!((chains.find_caller(1), chains.find_caller(2)), (Ok(1), Err(CallbackError::NotInFlight)));
+        assert_eq!(
+            (chains.find_caller(1), chains.find_caller(2)),
+            (Ok(1), Err(NestedRequestError::NotInFlight))
+        );
     }
 
     /// A callback that runs longer than its caller keeps the chain, and the key, until it has ended.
@@ -160,7 +172,7 @@ mod tests {
         chains.begin_callback(1, 2);
         chains.end_request(1);
         assert!(!chains.is_empty());
-        assert_eq!(chains.find_caller(1), Err(CallbackError::NotInFlight), "it was answered");
+        assert_eq!(chains.find_caller(1), Err(NestedRequestError::NotInFlight), "it was answered");
         chains.begin_callback(2, 3);
         chains.end_request(2);
         assert!(!chains.is_empty());
@@ -176,7 +188,7 @@ mod tests {
             let caller = chains.find_caller(number).expect("not that deep");
             chains.begin_callback(caller, number + 1);
         }
-        assert_eq!(chains.find_caller(DEEPEST + 1), Err(CallbackError::TooDeep));
+        assert_eq!(chains.find_caller(DEEPEST + 1), Err(NestedRequestError::TooDeep));
     }
 
     /// Each reader that holds a shared lock has a call chain of its own.
@@ -185,7 +197,10 @@ mod tests {
         let mut chains = started_chain();
         chains.begin_request(2);
         chains.begin_callback(1, 3);
-        assert_eq!((chains.find_caller(1), chains.find_caller(2)), (Err(CallbackError::NotInnermost), Ok(2)));
+        assert_eq!(
+            (chains.find_caller(1), chains.find_caller(2)),
+            (Err(NestedRequestError::NotInnermost), Ok(2))
+        );
         chains.end_request(1);
         chains.end_request(3);
         assert_eq!(chains.find_caller(2), Ok(2));

@@ -7,7 +7,7 @@ use fencegate_process::clock::SendPermission;
 use fencegate_recipe::grant::LockGrant;
 use fencegate_zookeeper::session::lock_validity::LockValidity;
 
-use super::call_chain::CallbackError;
+use super::call_chain::NestedRequestError;
 
 /// A granted lock. Dropping it ends this request's part in it. So keep it until the last byte is written, and record
 /// with [`GrantGuard::mark_settled`] that nothing goes on upstream. Without that call nothing is ever dispatched under
@@ -22,7 +22,7 @@ pub struct GrantGuard {
     /// Whether that number was used for a dispatch.
     dispatched: Cell<bool>,
     known: Cell<bool>,
-    kept: NodeRetention,
+    kept: LockNodeReuse,
     lock: Arc<dyn MultiRequestLock>,
 }
 
@@ -30,7 +30,7 @@ pub struct GrantGuard {
 /// dispatch number.
 pub(super) trait MultiRequestLock: fmt::Debug + Send + Sync {
     /// Whether a started request may be sent for the first time.
-    fn can_dispatch_first(&self) -> bool {
+    fn is_first_dispatch_allowed(&self) -> bool {
         true
     }
 
@@ -42,7 +42,7 @@ pub(super) trait MultiRequestLock: fmt::Debug + Send + Sync {
         self: Arc<Self>,
         from: FencingToken,
         mode: LockMode,
-    ) -> Result<(GrantGuard, LockMode), CallbackError>;
+    ) -> Result<(GrantGuard, LockMode), NestedRequestError>;
 
     /// Stops the lock from starting anything more.
     fn retire(&self);
@@ -53,7 +53,7 @@ pub(super) trait MultiRequestLock: fmt::Debug + Send + Sync {
 
 /// Whether the lock node is kept after the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum NodeRetention {
+enum LockNodeReuse {
     /// It is for this request and its callbacks only.
     Never,
     /// It stays for later requests.
@@ -70,15 +70,15 @@ pub struct UpstreamDispatch {
 impl GrantGuard {
     /// A tenure whose lock node is not kept after its request. `first`: the first dispatch number, already counted.
     pub(super) fn for_uncached(grant: LockGrant, first: u32, lock: Arc<dyn MultiRequestLock>) -> Self {
-        Self::new(grant, first, NodeRetention::Never, lock)
+        Self::new(grant, first, LockNodeReuse::Never, lock)
     }
 
     /// A tenure whose lock node is kept for later requests.
     pub(super) fn for_cached(grant: LockGrant, first: u32, lock: Arc<dyn MultiRequestLock>) -> Self {
-        Self::new(grant, first, NodeRetention::ForOthers, lock)
+        Self::new(grant, first, LockNodeReuse::ForOthers, lock)
     }
 
-    fn new(grant: LockGrant, first: u32, kept: NodeRetention, lock: Arc<dyn MultiRequestLock>) -> Self {
+    fn new(grant: LockGrant, first: u32, kept: LockNodeReuse, lock: Arc<dyn MultiRequestLock>) -> Self {
         let dispatched = Cell::new(false);
         let known = Cell::new(false);
         Self { grant, first, number: Cell::new(first), dispatched, known, kept, lock }
@@ -86,7 +86,7 @@ impl GrantGuard {
 
     /// The next dispatch, with the next number. `None` when the tenure is closed or its numbers are used up.
     pub fn next_dispatch(&self) -> Option<UpstreamDispatch> {
-        if !self.dispatched.get() && !self.lock.can_dispatch_first() {
+        if !self.dispatched.get() && !self.lock.is_first_dispatch_allowed() {
             return None;
         }
         if self.dispatched.replace(true) {
@@ -109,7 +109,7 @@ impl GrantGuard {
     }
 
     /// The token of the first dispatch; `None` after the first dispatch.
-    pub fn first_token(&self) -> Option<FencingToken> {
+    pub fn predispatch_token(&self) -> Option<FencingToken> {
         let first = !self.dispatched.get();
         first.then(|| self.current_token()).flatten()
     }
@@ -149,7 +149,7 @@ impl GrantGuard {
 
     /// Whether another request of this gateway has used the tenure before.
     pub fn is_reused(&self) -> bool {
-        self.kept == NodeRetention::ForOthers && self.number.get() > 1
+        self.kept == LockNodeReuse::ForOthers && self.number.get() > 1
     }
 
     /// Whether another holder was ahead in the queue.

@@ -6,7 +6,7 @@ use fencegate_policies::plan::{CachedHoldLimits, LockMode};
 use fencegate_process::clock::BootInstant;
 use fencegate_zookeeper::tenure_end::TenureEndCause;
 
-use super::call_chain::{CallbackChains, CallbackError};
+use super::call_chain::{NestedRequestChains, NestedRequestError};
 
 /// A held lock.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) struct HeldLock<C> {
     pub(super) rules: CachedHoldLimits,
     pub(super) granted: BootInstant,
     pub(super) in_flight: u32,
-    chains: CallbackChains,
+    chains: NestedRequestChains,
     /// The number of the last dispatch.
     pub(super) dispatched: u32,
     /// Set while a contender waits that cannot hold together with this lock: since when, and after how many dispatches.
@@ -68,7 +68,7 @@ impl<C> HeldLock<C> {
             rules,
             granted: now,
             in_flight: 0,
-            chains: CallbackChains::default(),
+            chains: NestedRequestChains::default(),
             dispatched: 0,
             contended: None,
             idle_since: now,
@@ -88,15 +88,15 @@ impl<C> HeldLock<C> {
 
     /// Starts a callback inside the dispatch with this number. Returns its dispatch number. It starts even if the
     /// tenure is about to be released, because its caller keeps the tenure and waits for it.
-    pub(super) fn begin_callback(&mut self, number: u32, mode: LockMode) -> Result<u32, CallbackError> {
+    pub(super) fn begin_callback(&mut self, number: u32, mode: LockMode) -> Result<u32, NestedRequestError> {
         if self.closed.is_some() {
-            return Err(CallbackError::Closed);
+            return Err(NestedRequestError::Closed);
         }
         let caller = self.chains.find_caller(number)?;
         if (self.mode, mode) == (LockMode::Shared, LockMode::Exclusive) {
-            return Err(CallbackError::Upgrade);
+            return Err(NestedRequestError::Upgrade);
         }
-        let first = self.next_dispatch_number().ok_or(CallbackError::Closed)?;
+        let first = self.next_dispatch_number().ok_or(NestedRequestError::Closed)?;
         self.in_flight += 1;
         self.chains.begin_callback(caller, first);
         Ok(first)

@@ -97,12 +97,12 @@ impl HolderCache {
     }
 
     /// Removes the route of a key that is held here.
-    pub(crate) fn remove_key(&self, key: &ResourceKey) {
+    pub(crate) fn clear_holder_route(&self, key: &ResourceKey) {
         self.shard(key).remove(key);
     }
 
     fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, HashMap<ResourceKey, CachedHolder>> {
-        unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS])
+        unpoisoned(&self.shards[usize::from(key.lock_shard()) % SHARDS])
     }
 }
 
@@ -204,7 +204,7 @@ mod tests {
         let cache = HolderCache::default();
         let key = key("one");
         cache.record_route(&key, &holder_route(), millis(0));
-        cache.remove_key(&key);
+        cache.clear_holder_route(&key);
         assert_eq!(cache.find(&key, millis(1)), None);
     }
 

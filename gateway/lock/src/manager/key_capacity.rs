@@ -9,7 +9,7 @@ use fencegate_policies::key::ResourceKey;
 
 /// The counts of all workers, in shards so that they seldom contend.
 #[derive(Debug, Default)]
-pub(crate) struct KeyCapacityLimiter {
+pub(crate) struct KeyRequestLimiter {
     shards: [Mutex<HashMap<ResourceKey, KeyRequestCounts>>; SHARDS],
 }
 
@@ -43,16 +43,16 @@ const SHARDS: usize = 16;
 
 /// The key has as many requests as its route allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct KeyCapacityExceededError;
+pub(crate) struct KeyRequestLimitError;
 
-impl KeyCapacityLimiter {
+impl KeyRequestLimiter {
     /// Takes a slot, which is released on drop. A lease always gets one.
     pub(crate) fn take_slot(
         self: &Arc<Self>,
         key: &ResourceKey,
         of: HolderKind,
         capacity: KeyCapacityLimits,
-    ) -> Result<KeyCapacityGuard, KeyCapacityExceededError> {
+    ) -> Result<KeyRequestSlot, KeyRequestLimitError> {
         let mut counts = self.shard(key);
         let count = counts.entry(key.clone()).or_default();
         match of {
@@ -62,12 +62,12 @@ impl KeyCapacityLimiter {
                 let holding = count.leases.min(capacity.hold);
                 let most = capacity.wait.saturating_add(capacity.hold - holding);
                 if count.requests >= most {
-                    return Err(KeyCapacityExceededError);
+                    return Err(KeyRequestLimitError);
                 }
                 count.requests += 1;
             }
         }
-        Ok(KeyCapacityGuard { occupancy: self.clone(), key: key.clone(), of })
+        Ok(KeyRequestSlot { occupancy: self.clone(), key: key.clone(), of })
     }
 
     /// Keys with at least one request.
@@ -76,7 +76,7 @@ impl KeyCapacityLimiter {
     }
 
     fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, HashMap<ResourceKey, KeyRequestCounts>> {
-        unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS])
+        unpoisoned(&self.shards[usize::from(key.lock_shard()) % SHARDS])
     }
 }
 
@@ -87,13 +87,13 @@ fn unpoisoned<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A slot in the capacity of a key.
 #[derive(Debug)]
-pub struct KeyCapacityGuard {
-    occupancy: Arc<KeyCapacityLimiter>,
+pub struct KeyRequestSlot {
+    occupancy: Arc<KeyRequestLimiter>,
     key: ResourceKey,
     of: HolderKind,
 }
 
-impl Drop for KeyCapacityGuard {
+impl Drop for KeyRequestSlot {
     fn drop(&mut self) {
         let mut counts = self.occupancy.shard(&self.key);
         if let Some(count) = counts.get_mut(&self.key) {
@@ -120,7 +120,7 @@ mod tests {
 
     /// How many requests are admitted beside so many leases.
     fn count_requests_beside(leases: usize, capacity: KeyCapacityLimits) -> usize {
-        let occupancy = Arc::<KeyCapacityLimiter>::default();
+        let occupancy = Arc::<KeyRequestLimiter>::default();
         let key = key();
         let enter = |of| occupancy.take_slot(&key, of, capacity);
         let leases: Vec<_> = (0..leases).map(|_| enter(HolderKind::Client).expect("always")).collect();

@@ -26,11 +26,11 @@ use tokio::sync::{Notify, oneshot};
 
 use self::remote_position::RemoteQueuePosition;
 use super::{
-    call_chain::CallbackError,
+    call_chain::NestedRequestError,
     grant_guard::{GrantGuard, MultiRequestLock},
     held_lock::HeldLockView,
-    lock_request::WaitPlace,
-    queue::{ArrivalOutcome, LockQueue, QueueWaitLimit, StartedLockRequest},
+    lock_request::WaitGateway,
+    queue::{ArrivalOutcome, LockQueue, QueueWaitMode, StartedLockRequest},
 };
 
 /// The answer to a waiting request.
@@ -63,18 +63,18 @@ struct LocalWaiter {
     answer: oneshot::Sender<LockReply>,
     route: Arc<str>,
     rules: CachedHoldLimits,
-    patience: QueueWaitLimit,
-    waits: WaitPlace,
+    patience: QueueWaitMode,
+    waits: WaitGateway,
     delay: Option<Duration>,
 }
 
 /// The parameters of a local request for a key.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct LocalRequest<'a> {
+pub(crate) struct LocalLockRequest<'a> {
     pub mode: LockMode,
     pub rules: CachedHoldLimits,
-    pub patience: QueueWaitLimit,
-    pub waits: WaitPlace,
+    pub patience: QueueWaitMode,
+    pub waits: WaitGateway,
     /// See [`crate::manager::lock_request::LockRequest`].
     pub delay: Option<Duration>,
     pub route: &'a Arc<str>,
@@ -153,16 +153,16 @@ impl KeySlot {
         unpoisoned(&self.queue)
     }
 
-    fn enter_queue(self: &Arc<Self>, wants: LocalRequest<'_>) -> EnterQueueOutcome {
-        let LocalRequest { mode, rules, patience, waits, delay, route } = wants;
+    fn enter_queue(self: &Arc<Self>, wants: LocalLockRequest<'_>) -> EnterQueueOutcome {
+        let LocalLockRequest { mode, rules, patience, waits, delay, route } = wants;
         let now = self.clock.now();
         let mut entry = self.lock_state();
         let mut answer = None;
         debug_assert!(!entry.removed, "removed under the table's lock");
-        if waits == WaitPlace::AtHolder && !self.accepts_forwarded(&entry, now) {
+        if waits == WaitGateway::AtHolder && !self.accepts_forwarded(&entry, now) {
             return EnterQueueOutcome::NotHolder;
         }
-        if matches!(patience, QueueWaitLimit::QueueBehind(most) if entry.queue.waiting_count() >= most) {
+        if matches!(patience, QueueWaitMode::QueueBehind(most) if entry.queue.waiting_count() >= most) {
             // Requests whose callers have gone must not take up queue capacity.
             entry.queue.remove_gone(|caller| caller.answer.is_closed());
         }
@@ -184,8 +184,8 @@ impl KeySlot {
             }
             (ArrivalOutcome::Wait { attend }, Some(answer)) => {
                 // While the key is held here, no request is forwarded, so no lookup is needed.
-                let asks = waits == WaitPlace::Anywhere && entry.request_holder_lookup(now);
-                if asks || entry.queue.needs_check_now(now) {
+                let asks = waits == WaitGateway::Anywhere && entry.request_holder_lookup(now);
+                if asks || entry.queue.needs_task_wakeup(now) {
                     self.look.notify_one();
                 }
                 let attend = attend.then(|| self.clone());
@@ -208,7 +208,7 @@ impl KeySlot {
             Some(held) => {
                 held.mode == LockMode::Exclusive && !held.closed && held.credentials.validity.is_valid_at(now)
             }
-            None => entry.queue.has_task() && entry.standing.is_first(),
+            None => entry.queue.has_task() && entry.standing.has_no_remote_ahead(),
         }
     }
 
@@ -227,8 +227,8 @@ impl KeySlot {
             held: entry.queue.held_lock(),
             route: entry.route.as_ref(),
             waiting: &mut { waiting },
-            elsewhere: entry.standing.is_behind(),
-            rest: entry.standing.remaining_delay(self.clock.now()),
+            elsewhere: entry.standing.is_behind_remote(),
+            rest: entry.standing.remaining_grant_delay(self.clock.now()),
         })
     }
 
@@ -241,7 +241,7 @@ impl KeySlot {
             let Some((caller, started)) =
                 entry.queue.start_next(now, |grant| grant.validity.is_valid_at(now))
             else {
-                if entry.queue.needs_check_now(now) {
+                if entry.queue.needs_task_wakeup(now) {
                     self.look.notify_one();
                 }
                 return;
@@ -263,13 +263,13 @@ impl MultiRequestLock for KeySlot {
         self: Arc<Self>,
         from: FencingToken,
         mode: LockMode,
-    ) -> Result<(GrantGuard, LockMode), CallbackError> {
+    ) -> Result<(GrantGuard, LockMode), NestedRequestError> {
         let now = self.clock.now();
         let mut entry = self.lock_state();
-        let held = entry.queue.held_lock().ok_or(CallbackError::NotHeld)?;
+        let held = entry.queue.held_lock().ok_or(NestedRequestError::NotHeld)?;
         let LockGrant { epoch, sequence, .. } = held.credentials;
         if (*epoch, *sequence) != (from.number(), from.sequence()) {
-            return Err(CallbackError::NotHeld);
+            return Err(NestedRequestError::NotHeld);
         }
         let mode_held = held.mode;
         let started =

@@ -40,7 +40,7 @@ pub(crate) async fn run_key_task<L: ZkClient>(
     table: Arc<KeySlotTable>,
     current: Rc<CurrentSession<L>>,
 ) {
-    let nodes = KeyNodes::default();
+    let nodes = KeyLockNodes::default();
     while catch_panic(serve_key(&slot, &table, &current, &nodes)).await.is_none() {
         while catch_panic(Box::pin(refuse_after_panic(&slot, &nodes))).await.is_none() {
             sleep(REFUSED_PAUSE).await;
@@ -49,20 +49,20 @@ pub(crate) async fn run_key_task<L: ZkClient>(
 }
 
 /// The lock nodes of a key's task.
-struct KeyNodes<L: ZkClient> {
+struct KeyLockNodes<L: ZkClient> {
     /// The node of the slot's tenure, or of the tenure that has just ended.
     held: RefCell<Option<Rc<LockAttempt<L>>>>,
     /// The node that waits for the grant.
     asked: RefCell<Option<Rc<LockAttempt<L>>>>,
 }
 
-impl<L: ZkClient> Default for KeyNodes<L> {
+impl<L: ZkClient> Default for KeyLockNodes<L> {
     fn default() -> Self {
         Self { held: RefCell::default(), asked: RefCell::default() }
     }
 }
 
-impl<L: ZkClient> KeyNodes<L> {
+impl<L: ZkClient> KeyLockNodes<L> {
     fn held_attempt(&self) -> Option<Rc<LockAttempt<L>>> {
         self.held.borrow().clone()
     }
@@ -80,7 +80,7 @@ impl<L: ZkClient> KeyNodes<L> {
     }
 
     /// Returns when no node is left, or the session is over.
-    async fn remove_nodes(&self) {
+    async fn remove_key_nodes(&self) {
         for place in [&self.asked, &self.held] {
             let attempt = place.borrow().clone();
             if let Some(attempt) = attempt {
@@ -92,25 +92,25 @@ impl<L: ZkClient> KeyNodes<L> {
 }
 
 /// After a panic: refuses the waiting requests, and keeps the lock until nothing is in flight under it.
-async fn refuse_after_panic<L: ZkClient>(slot: &Arc<KeySlot>, nodes: &KeyNodes<L>) {
+async fn refuse_after_panic<L: ZkClient>(slot: &Arc<KeySlot>, nodes: &KeyLockNodes<L>) {
     slot.close_and_refuse_waiting(&GrantError::Service(FAILED.into()));
     if let Some(held) = nodes.held_attempt() {
         hold_until_due(slot, &held.candidate.live, &held).await;
     }
-    nodes.remove_nodes().await;
+    nodes.remove_key_nodes().await;
 }
 
 async fn serve_key<L: ZkClient>(
     slot: &Arc<KeySlot>,
     table: &Arc<KeySlotTable>,
     current: &Rc<CurrentSession<L>>,
-    nodes: &KeyNodes<L>,
+    nodes: &KeyLockNodes<L>,
 ) {
     // How often the queue position was lost since the last grant.
     let mut lost = 0_u32;
     loop {
         let Some(wanted) = slot.first_waiting_request() else {
-            Box::pin(nodes.remove_nodes()).await;
+            Box::pin(nodes.remove_key_nodes()).await;
             if table.remove_if_idle(slot) {
                 return;
             }
@@ -121,7 +121,7 @@ async fn serve_key<L: ZkClient>(
         match Box::pin(acquire(slot, table, &live, &wanted, nodes)).await {
             Ok((attempt, grant)) => {
                 // No request is forwarded from here while the key is held here.
-                table.holder_cache.remove_key(&slot.key);
+                table.holder_cache.clear_holder_route(&slot.key);
                 lost = 0;
                 slot.set_granted(grant, wanted);
                 hold_until_due(slot, &live, &attempt).await;
@@ -161,7 +161,7 @@ async fn wait_for_session<L: ZkClient>(
         }
         slot.report_queue_position_lost();
         tokio::select! {
-            () = current.changed() => {}
+            () = current.wait_session_changed() => {}
             () = slot.wait_changed() => { slot.first_waiting_request()?; }
         }
     }
@@ -174,12 +174,12 @@ async fn acquire<L: ZkClient>(
     table: &Arc<KeySlotTable>,
     live: &Rc<ActiveSession<L>>,
     wanted: &FirstWaitingRequest,
-    nodes: &KeyNodes<L>,
+    nodes: &KeyLockNodes<L>,
 ) -> Result<(Rc<LockAttempt<L>>, LockGrant), GrantError> {
     let old = match nodes.held_attempt() {
         Some(old) if !Rc::ptr_eq(&old.candidate.live, live) => {
             // These nodes belong to a session that is over.
-            nodes.remove_nodes().await;
+            nodes.remove_key_nodes().await;
             None
         }
         old => old,
@@ -188,7 +188,8 @@ async fn acquire<L: ZkClient>(
         Some(old) => old.successor(wanted.mode),
         None => LockAttempt::begin(live, &slot.key, &slot.site, wanted.mode).await?,
     };
-    let attempt = nodes.register_waiting_attempt(begun.with_gateway_reference().with_delay(wanted.delay));
+    let attempt =
+        nodes.register_waiting_attempt(begun.with_gateway_reference().with_handover_delay(wanted.delay));
     let mut waiting = LocalWaiters { slot: slot.clone(), table: table.clone() };
     let started = live.clock.now();
     let granted = match &old {
@@ -206,7 +207,7 @@ async fn acquire<L: ZkClient>(
             Ok((attempt, grant))
         }
         Err(stop) => {
-            nodes.remove_nodes().await;
+            nodes.remove_key_nodes().await;
             Err(match stop {
                 LockAttemptError::CallerGone => GrantError::Lost,
                 LockAttemptError::NotGranted(error) => error,
@@ -255,7 +256,7 @@ impl LockAttemptObserver for LocalWaiters {
         }
     }
 
-    async fn changed(&mut self) {
+    async fn wait_callers_changed(&mut self) {
         self.slot.wait_changed().await;
     }
 }

@@ -11,9 +11,9 @@ use fencegate_process::clock::{BootInstant, SendPermission as _};
 use fencegate_zookeeper::session::lock_validity::LockValidity;
 use tokio::sync::Semaphore;
 
-use super::{call_chain::CallbackError, grant_guard::GrantGuard, uncached_lock::UncachedLock};
+use super::{call_chain::NestedRequestError, grant_guard::GrantGuard, uncached_lock::UncachedLock};
 
-/// The lock of one lease. Dropping it releases it, as [`LeasedLock::release`] does.
+/// The lock of one lease. Dropping it releases it, as [`LeasedLock::release_when_idle`] does.
 #[derive(Debug)]
 pub struct LeasedLock {
     lock: Arc<UncachedLock>,
@@ -29,7 +29,7 @@ pub struct LeasedLock {
 
 impl LeasedLock {
     pub(super) fn new(lock: Arc<UncachedLock>, held: GrantGuard) -> Self {
-        let token = held.first_token().expect("nothing was dispatched under it");
+        let token = held.predispatch_token().expect("nothing was dispatched under it");
         let validity = held.shared_validity();
         let nodes = held.node_paths();
         let permit = held.permit();
@@ -62,13 +62,13 @@ impl LeasedLock {
     }
 
     /// The session deadline as of now. Until then no other process can hold, whatever happens to this process.
-    pub fn expires_at(&self) -> BootInstant {
+    pub fn session_expires_at(&self) -> BootInstant {
         self.validity.deadline()
     }
 
     /// Whether it is lost for good: the session is over, or a lock node was removed by another client.
     pub fn is_lost(&self) -> bool {
-        self.validity.is_revoked()
+        self.validity.is_lock_validity_lost()
     }
 
     /// Whether nothing more is sent under it, because an outcome is unknown or a newer holder was seen.
@@ -85,16 +85,16 @@ impl LeasedLock {
     /// its turn.
     ///
     /// # Errors
-    /// [`CallbackError::Closed`], [`CallbackError::Unproven`], and [`CallbackError::Upgrade`] if the lease is shared.
+    /// [`NestedRequestError::Closed`], [`NestedRequestError::Unproven`], and [`NestedRequestError::Upgrade`] if the lease is shared.
     ///
     /// # Cancellation
     /// Dropping the future gives up the turn.
-    pub async fn start_request(&self, mode: LockMode) -> Result<(GrantGuard, LockMode), CallbackError> {
+    pub async fn start_request(&self, mode: LockMode) -> Result<(GrantGuard, LockMode), NestedRequestError> {
         let _turn = self.turn.acquire().await.expect("nobody closes it");
         loop {
             match self.lock.start_request(mode) {
                 // `Notify` stores a notification that comes between the check and the wait.
-                Err(CallbackError::NotInnermost) => self.lock.stirred.notified().await,
+                Err(NestedRequestError::NotInnermost) => self.lock.stirred.notified().await,
                 done => return done,
             }
         }
@@ -106,7 +106,7 @@ impl LeasedLock {
     }
 
     /// Releases the client's part. The nodes are removed when all requests under the lease are over.
-    pub fn release(&self) {
+    pub fn release_when_idle(&self) {
         self.stop_new_requests();
         // Dropped outside of the mutex, because the drop wakes others.
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -114,5 +114,7 @@ impl LeasedLock {
     }
 }
 
+#[cfg(any(test, feature = "test-lock"))]
+pub mod fixture;
 #[cfg(test)]
 mod tests;

@@ -268,7 +268,7 @@ impl ListedLock {
         let Some((grant, since)) = request.granted.get() else {
             self.waiting += 1;
             *elsewhere |= request.asking.ahead.is_blocked();
-            self.rest = self.rest.max(request.asking.ahead.remaining_delay(now));
+            self.rest = self.rest.max(request.asking.ahead.remaining_handover_delay(now));
             let since = now.since(request.asking.asked);
             return self.line.push(WaiterInfo { route: request.route.clone(), mode: request.mode, since });
         };

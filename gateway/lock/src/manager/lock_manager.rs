@@ -8,7 +8,7 @@ use fencegate_idempotency::{
 };
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{CachedHoldLimits, HoldPolicy},
+    plan::{CachedHoldLimits, LockReusePolicy},
 };
 use fencegate_process::clock::SharedClock;
 use fencegate_zookeeper::{
@@ -23,22 +23,20 @@ pub use super::error::AcquireError;
 use super::{
     ended_sessions::EndedSessions,
     grant_guard::GrantGuard,
-    key_slot::{EnterQueueOutcome, LocalRequest},
+    key_slot::{EnterQueueOutcome, LocalLockRequest},
     leased_lock::LeasedLock,
     lock_request::{LockRequest, LockWaitProgress, PermitCountRetry},
     member_cache::MemberCache,
-    queue::QueueWaitLimit,
+    queue::QueueWaitMode,
     session_worker::SessionWorker,
     uncached_lock::{self, UncachedLock},
     uncached_registry::{LockWaitInfo, UncachedLockRegistry},
     uncached_task::{UncachedGrant, UncachedLockRequest},
     wait_deadline::LockWaitDeadline,
 };
-use crate::manager::key_capacity::{
-    HolderKind, KeyCapacityExceededError, KeyCapacityGuard, KeyCapacityLimiter,
-};
+use crate::manager::key_capacity::{HolderKind, KeyRequestLimitError, KeyRequestLimiter, KeyRequestSlot};
 use crate::manager::session_command::SessionCommand;
-use crate::manager::{key_slot::table::KeySlotTable, lock_request::WaitPlace};
+use crate::manager::{key_slot::table::KeySlotTable, lock_request::WaitGateway};
 
 /// Requests locks from any thread. Cheap to clone.
 #[derive(Clone)]
@@ -46,7 +44,7 @@ pub struct LockManager {
     /// One per session; keys are spread over them.
     pub(super) session_handles: Arc<[SessionHandle]>,
     pub(super) table: Arc<KeySlotTable>,
-    key_capacity: Arc<KeyCapacityLimiter>,
+    key_capacity: Arc<KeyRequestLimiter>,
     /// Requests with a lock node of their own.
     pub(super) uncached_registry: Arc<UncachedLockRegistry>,
     pub(super) member_names: Arc<MemberCache>,
@@ -91,11 +89,11 @@ impl LockManager {
     /// Dropping the future leaves the queue; a node that exists is removed by its own task.
     pub async fn acquire(&self, request: LockRequest<'_>) -> Result<GrantGuard, AcquireError> {
         match (request.hold, request.keys) {
-            (HoldPolicy::Cached(rules), [key]) if request.permit_count().is_none() => {
+            (LockReusePolicy::Cached(rules), [key]) if request.permit_count().is_none() => {
                 self.acquire_cached(key, rules, request).await
             }
             // Peers forward requests here only for a cached key, and this request is for none.
-            _ if request.waits == WaitPlace::AtHolder => Err(AcquireError::NotHolder),
+            _ if request.waits == WaitGateway::AtHolder => Err(AcquireError::NotHolder),
             _ => self.acquire_uncached(request).await,
         }
     }
@@ -103,7 +101,7 @@ impl LockManager {
     /// The tenure of a key that is held here, free, and valid; needs no wait and no other thread.
     pub fn try_acquire(&self, request: LockRequest<'_>) -> Option<GrantGuard> {
         match (request.hold, request.keys) {
-            (HoldPolicy::Cached(_), [key]) if request.permit_count().is_none() => {
+            (LockReusePolicy::Cached(_), [key]) if request.permit_count().is_none() => {
                 self.table.start_if_free(key, &request.site_of_key(0), request.mode, request.route)
             }
             _ => None,
@@ -143,19 +141,19 @@ impl LockManager {
         request: LockRequest<'_>,
     ) -> Result<GrantGuard, AcquireError> {
         let LockRequest { mode, waits, delay, route, .. } = request;
-        if waits == WaitPlace::Anywhere
+        if waits == WaitGateway::Anywhere
             && let Some(holder) = self.table.holder_route(key)
         {
             return Err(AcquireError::Elsewhere(holder));
         }
         let session = self.session_handle(key);
         let patience = if request.wait.is_zero() {
-            QueueWaitLimit::NoWait
+            QueueWaitMode::NoWait
         } else {
-            QueueWaitLimit::QueueBehind(request.queue)
+            QueueWaitMode::QueueBehind(request.queue)
         };
-        let deadline = LockWaitDeadline::after(request.wait);
-        let wants = LocalRequest { mode, rules, patience, waits, delay, route };
+        let deadline = LockWaitDeadline::for_lock_wait(request.wait);
+        let wants = LocalLockRequest { mode, rules, patience, waits, delay, route };
         let mut unlike = PermitCountRetry::new(request);
         let mut view = session.view.clone();
         loop {
@@ -172,24 +170,25 @@ impl LockManager {
             if let Some(slot) = attend {
                 session.work.send(SessionCommand::ServeKey(slot)).map_err(|_| stopping_error())?;
             }
-            let answered = deadline.wait_for(answer, || self.table.is_key_held(key)).await;
+            let answered = deadline.wait_until_deadline(answer, || self.table.is_key_blocked(key)).await;
             drop(place);
             match answered {
                 Some(Ok(Ok(tenure))) => return Ok(tenure),
                 // The gateway that forwarded the request here finds the next holder by itself.
-                Some(Ok(Err(GrantError::Lost))) if waits == WaitPlace::AtHolder => {
+                Some(Ok(Err(GrantError::Lost))) if waits == WaitGateway::AtHolder => {
                     return Err(AcquireError::NotHolder);
                 }
-                Some(Ok(Err(GrantError::PermitsDiffer))) if unlike.wait_retry(deadline.latest()).await => {}
+                Some(Ok(Err(GrantError::PermitsDiffer)))
+                    if unlike.wait_retry(deadline.latest_wait_end()).await => {}
                 Some(Ok(Err(GrantError::Lost))) => {
-                    self.wait_next_session(&mut view, deadline.latest()).await?
+                    self.wait_next_session(&mut view, deadline.latest_wait_end()).await?
                 }
                 Some(Ok(Err(error))) => return Err(error.into()),
                 Some(Err(_closed)) => return Err(stopping_error()),
                 None => {
                     return Err(timeout_error(
                         &view,
-                        self.table.is_key_held(key),
+                        self.table.is_key_blocked(key),
                         self.table.remaining_delay(key),
                     ));
                 }
@@ -207,7 +206,7 @@ impl LockManager {
         request: LockRequest<'_>,
         ahead: Arc<LockWaitProgress>,
     ) -> Result<LeasedLock, AcquireError> {
-        let request = LockRequest { hold: HoldPolicy::Strict, waits: WaitPlace::Here, ..request };
+        let request = LockRequest { hold: LockReusePolicy::Strict, waits: WaitGateway::Here, ..request };
         let (lock, root) = self.acquire_own_node(request, HolderKind::Client, ahead).await?;
         Ok(LeasedLock::new(lock, root))
     }
@@ -226,18 +225,21 @@ impl LockManager {
         let enter = |key| {
             self.key_capacity
                 .take_slot(key, of, request.capacity())
-                .map_err(|KeyCapacityExceededError| AcquireError::QueueFull)
+                .map_err(|KeyRequestLimitError| AcquireError::QueueFull)
         };
         let places: Arc<[_]> = request.keys.iter().map(enter).collect::<Result<Vec<_>, _>>()?.into();
         let asking = LockWaitInfo { asked: self.clock.now(), ahead: ahead.clone() };
         let enrolled = self.uncached_registry.register(request, asking);
-        let deadline = LockWaitDeadline::after(request.wait);
+        let deadline = LockWaitDeadline::for_lock_wait(request.wait);
         let mut unlike = PermitCountRetry::new(request);
         let mut view = session.view.clone();
         self.check_session(&view.borrow())?;
         loop {
             let taken = || ahead.is_blocked();
-            match deadline.wait_for(request_uncached(session, request, &ahead, &places), taken).await {
+            match deadline
+                .wait_until_deadline(request_uncached(session, request, &ahead, &places), taken)
+                .await
+            {
                 Some(Ok(UncachedGrant { grant, over })) => {
                     enrolled.set_granted(&grant, self.clock.now());
                     return Ok(uncached_lock::create_uncached_lock(
@@ -249,10 +251,19 @@ impl LockManager {
                         self.clock.clone(),
                     ));
                 }
-                Some(Err(GrantError::PermitsDiffer)) if unlike.wait_retry(deadline.latest()).await => {}
-                Some(Err(GrantError::Lost)) => self.wait_next_session(&mut view, deadline.latest()).await?,
+                Some(Err(GrantError::PermitsDiffer))
+                    if unlike.wait_retry(deadline.latest_wait_end()).await => {}
+                Some(Err(GrantError::Lost)) => {
+                    self.wait_next_session(&mut view, deadline.latest_wait_end()).await?
+                }
                 Some(Err(error)) => return Err(error.into()),
-                None => return Err(timeout_error(&view, taken(), ahead.remaining_delay(self.clock.now()))),
+                None => {
+                    return Err(timeout_error(
+                        &view,
+                        taken(),
+                        ahead.remaining_handover_delay(self.clock.now()),
+                    ));
+                }
             }
         }
     }
@@ -297,7 +308,7 @@ impl LockManager {
     }
 
     pub(super) fn session_handle(&self, key: &ResourceKey) -> &SessionHandle {
-        &self.session_handles[usize::from(key.shard()) % self.session_handles.len()]
+        &self.session_handles[usize::from(key.lock_shard()) % self.session_handles.len()]
     }
 
     /// Waits until there is a session for this key. A process that was frozen resumes before its next session is made.
@@ -349,7 +360,7 @@ async fn request_uncached(
     session: &SessionHandle,
     request: LockRequest<'_>,
     ahead: &Arc<LockWaitProgress>,
-    places: &Arc<[KeyCapacityGuard]>,
+    places: &Arc<[KeyRequestSlot]>,
 ) -> Result<UncachedGrant, GrantError> {
     let (caller, answer) = oneshot::channel();
     let gone = || GrantError::Service("the gateway is stopping".into());

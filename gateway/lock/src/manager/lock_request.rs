@@ -11,7 +11,7 @@ use std::{
 use fencegate_policies::{
     key::ResourceKey,
     permits::PermitCount,
-    plan::{HoldPolicy, LockLocation, LockMode},
+    plan::{LockLocation, LockMode, LockReusePolicy},
 };
 use fencegate_process::clock::BootInstant;
 use tokio::time::{Instant, sleep};
@@ -26,13 +26,13 @@ pub struct LockRequest<'a> {
     /// The lock site of each key, in their order; empty if all are native.
     pub sites: &'a [LockLocation],
     pub mode: LockMode,
-    pub hold: HoldPolicy,
+    pub hold: LockReusePolicy,
     /// How long to wait for another holder. Zero: take the lock only if it is free now.
     pub wait: Duration,
     /// Requests of this gateway that may wait behind the holder.
     pub queue: usize,
     /// Where it waits; used only for a single cached key.
-    pub waits: WaitPlace,
+    pub waits: WaitGateway,
     /// For keys whose upstream does not compare tokens: how long a request may go on after its holder is gone. If the
     /// last holder left without recording that its requests are over, the next one waits this long. All requests for a
     /// key must have the same delay.
@@ -64,7 +64,7 @@ impl LockRequest<'_> {
 
 /// Where a request may wait for a key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum WaitPlace {
+pub enum WaitGateway {
     #[default]
     Here,
     /// Here, or at the gateway that holds the key: the request may be forwarded.
@@ -142,7 +142,7 @@ impl LockWaitProgress {
     }
 
     /// What is left of the delay; `None` if no delay was begun.
-    pub(super) fn remaining_delay(&self, now: BootInstant) -> Option<Duration> {
+    pub(super) fn remaining_handover_delay(&self, now: BootInstant) -> Option<Duration> {
         match self.delay.load(Ordering::Relaxed) {
             0 => None,
             until => Some(BootInstant::from_nanos(until).since(now)),

@@ -66,7 +66,7 @@ impl MemberCache {
     }
 
     /// Removes a member whose session has ended.
-    pub(super) fn remove(&self, member: &str) {
+    pub(super) fn remove_cached_member(&self, member: &str) {
         self.lock_names().remove(member);
     }
 
@@ -126,7 +126,7 @@ mod tests {
             assert!(ask(name(1)).await);
         }
         assert_eq!(looks.get(), before, "a known one");
-        names.remove(&name(1));
+        names.remove_cached_member(&name(1));
         assert!(ask(name(1)).await, "looked for again");
     }
 

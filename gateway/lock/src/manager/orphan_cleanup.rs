@@ -41,7 +41,10 @@ struct OrphanScanCursor {
 }
 
 /// Does one round in each session timeout, until `stop`.
-pub(super) async fn run_orphan_cleanup<L: ZkClient>(current: Rc<CurrentSession<L>>, stop: CancellationToken) {
+pub(super) async fn run_grant_record_cleanup<L: ZkClient>(
+    current: Rc<CurrentSession<L>>,
+    stop: CancellationToken,
+) {
     let mut position = OrphanScanCursor::default();
     loop {
         let rest = current.session().map_or(REFUSED_PAUSE, |live| live.heartbeat_schedule().timeout);
@@ -74,7 +77,7 @@ async fn scan_round<L: ZkClient>(
         names.sort_unstable();
         names.retain(|name| *name > position.name);
         let here = names.len().min(room);
-        remove_listed_orphans(live, &format!("{locks}/{folder}"), &names[..here]).await;
+        remove_idle_records(live, &format!("{locks}/{folder}"), &names[..here]).await;
         room -= here;
         match names.get(here..) {
             Some([_, ..]) => {
@@ -100,28 +103,32 @@ async fn children<L: ZkClient>(live: &ActiveSession<L>, path: &str) -> Result<Ve
 
 /// Locks the keys of all parents with a record and without children. All at once, because each may have to wait for a
 /// delay.
-async fn remove_listed_orphans<L: ZkClient>(live: &Rc<ActiveSession<L>>, folder: &str, names: &[String]) {
+async fn remove_idle_records<L: ZkClient>(live: &Rc<ActiveSession<L>>, folder: &str, names: &[String]) {
     let paths: Vec<_> = names.iter().map(|name| format!("{folder}/{name}")).collect();
     let read = join_all(paths.iter().map(|path| live.client.data(path))).await;
     let left = names.iter().zip(read).filter_map(|(name, read)| {
         let (data, seen) = read.ok()?;
         let record = GrantRecord::parse(&data).ok()??;
         let key = ResourceKey::from_segment(name)?;
-        (seen.children == 0).then(|| remove_orphan(live, key, record))
+        (seen.children == 0).then(|| remove_idle_record(live, key, record))
     });
     join_all(left.collect::<Vec<_>>()).await;
 }
 
-async fn remove_orphan<L: ZkClient>(live: &Rc<ActiveSession<L>>, key: ResourceKey, record: GrantRecord) {
+async fn remove_idle_record<L: ZkClient>(live: &Rc<ActiveSession<L>>, key: ResourceKey, record: GrantRecord) {
     let Ok(attempt) = LockAttempt::begin(live, &key, &LockLocation::Native, LockMode::Exclusive).await else {
         return;
     };
     let attempt = attempt.for_record_cleanup();
-    let taken = catch_panic(attempt.acquire(&mut NonWaitingObserver)).await;
+    let taken = catch_panic(attempt.acquire(&mut NonWaitingLockObserver)).await;
     let granted = matches!(taken, Some(Ok(_)));
     if granted {
         attempt.mark_outcomes_known();
-        debug!(epoch = record.epoch, held = record.is_held(), "record that nobody asked for taken");
+        debug!(
+            epoch = record.epoch,
+            held = record.has_handover_delay(),
+            "record that nobody asked for taken"
+        );
     }
     while catch_panic(attempt.remove_nodes()).await.is_none() {
         sleep(REFUSED_PAUSE).await;
@@ -131,9 +138,9 @@ async fn remove_orphan<L: ZkClient>(live: &Rc<ActiveSession<L>>, key: ResourceKe
 
 /// An observer that leaves as soon as another contender is ahead. Contenders behind it lose nothing: its delay began
 /// earlier than theirs would.
-struct NonWaitingObserver;
+struct NonWaitingLockObserver;
 
-impl LockAttemptObserver for NonWaitingObserver {
+impl LockAttemptObserver for NonWaitingLockObserver {
     fn is_closed(&self) -> bool {
         false
     }

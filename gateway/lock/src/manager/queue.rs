@@ -12,7 +12,7 @@ use fencegate_process::clock::BootInstant;
 use fencegate_zookeeper::tenure_end::{TenureEnd, TenureEndCause};
 
 use super::{
-    call_chain::CallbackError,
+    call_chain::NestedRequestError,
     held_lock::{GRACE, HeldLock, HeldLockView},
 };
 
@@ -56,7 +56,7 @@ pub enum ArrivalOutcome<C> {
 
 /// How a request waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QueueWaitLimit {
+pub enum QueueWaitMode {
     /// In the queue, behind at most this many requests.
     QueueBehind(usize),
     /// Only for ZooKeeper's reply, not for another holder.
@@ -83,7 +83,7 @@ impl<W, C: Clone> LockQueue<W, C> {
     pub(crate) fn arrive(
         &mut self,
         mode: LockMode,
-        patience: QueueWaitLimit,
+        patience: QueueWaitMode,
         now: BootInstant,
         proven: impl Fn(&C) -> bool,
         caller: impl FnOnce() -> W,
@@ -92,10 +92,10 @@ impl<W, C: Clone> LockQueue<W, C> {
             return ArrivalOutcome::Start(started);
         }
         match patience {
-            QueueWaitLimit::NoWait if self.tenure.is_some() || !self.waiting.is_empty() => {
+            QueueWaitMode::NoWait if self.tenure.is_some() || !self.waiting.is_empty() => {
                 return ArrivalOutcome::Busy;
             }
-            QueueWaitLimit::QueueBehind(most) if self.waiting.len() >= self.max_waiting(most) => {
+            QueueWaitMode::QueueBehind(most) if self.waiting.len() >= self.max_waiting(most) => {
                 return ArrivalOutcome::Full;
             }
             _ => {}
@@ -177,10 +177,10 @@ impl<W, C: Clone> LockQueue<W, C> {
         number: u32,
         mode: LockMode,
         proven: impl Fn(&C) -> bool,
-    ) -> Result<StartedLockRequest<C>, CallbackError> {
-        let tenure = self.tenure.as_mut().ok_or(CallbackError::NotHeld)?;
+    ) -> Result<StartedLockRequest<C>, NestedRequestError> {
+        let tenure = self.tenure.as_mut().ok_or(NestedRequestError::NotHeld)?;
         if !proven(&tenure.credentials) {
-            return Err(CallbackError::Unproven);
+            return Err(NestedRequestError::Unproven);
         }
         let number = tenure.begin_callback(number, mode)?;
         Ok(StartedLockRequest { number, credentials: tenure.credentials.clone() })
@@ -278,7 +278,7 @@ impl<W, C: Clone> LockQueue<W, C> {
     }
 
     /// Whether the task of the key has to check now, and not at its next time.
-    pub(crate) fn needs_check_now(&self, now: BootInstant) -> bool {
+    pub(crate) fn needs_task_wakeup(&self, now: BootInstant) -> bool {
         self.tenure.as_ref().is_some_and(|tenure| {
             let other = self.waiting.front().is_some_and(|first| first.mode != tenure.mode);
             tenure.in_flight == 0
@@ -287,7 +287,7 @@ impl<W, C: Clone> LockQueue<W, C> {
     }
 
     /// Takes the tenure out, so that requests wait from now on. Returns the cause of its end, if there was one.
-    pub(crate) fn take_tenure(&mut self, now: BootInstant) -> Option<TenureEnd> {
+    pub(crate) fn take_idle_tenure(&mut self, now: BootInstant) -> Option<TenureEnd> {
         debug_assert!(self.in_flight_count() == 0, "a tenure stays while something is in flight under it");
         let tenure = self.tenure.take()?;
         Some(TenureEnd { cause: tenure.end_cause(now), dispatches: tenure.dispatched, known: tenure.known })

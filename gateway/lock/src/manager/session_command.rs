@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fencegate_idempotency::OperationAdmissionRequest;
 
 use super::{key_slot::KeySlot, uncached_task::UncachedLockRequest};
-use crate::manager::admin_query::AdminQuery;
+use crate::manager::admin_query::SessionAdminCommand;
 
 /// The commands of workers to a session.
 pub(crate) enum SessionCommand {
@@ -16,5 +16,5 @@ pub(crate) enum SessionCommand {
     /// An operation that has to be recorded before it is sent.
     AdmitOperation(Box<OperationAdmissionRequest>),
     /// A query or a command of an operator.
-    Query(AdminQuery),
+    Query(SessionAdminCommand),
 }

@@ -68,7 +68,7 @@ impl SessionWorker {
         // The tasks of nodes that belong to one request or one client.
         let alone = TaskTracker::new();
         let chores = session_background_work(settings.clone(), census.clone(), table.ended_sessions.clone());
-        drop(tasks.spawn_local(orphan_cleanup::run_orphan_cleanup(current.clone(), stop.clone())));
+        drop(tasks.spawn_local(orphan_cleanup::run_grant_record_cleanup(current.clone(), stop.clone())));
         let session = supervise_session(connect, settings, current.clone(), view, close.clone(), chores);
         let serving = async {
             while let Some(command) =
@@ -106,10 +106,10 @@ impl SessionWorker {
             match current.session() {
                 // No request or lease is left. Idle keys may be many, so their nodes go with the session, in one
                 // transaction.
-                Some(live) if alone.is_empty() => live.registry.end_idle_before_close(),
+                Some(live) if alone.is_empty() => live.registry.end_tenures_before_close(),
                 // A client holds a lease, so the session is not closed. The idle keys are released one by one, or they
                 // would wait for its timeout.
-                Some(live) => live.registry.evict_idle(),
+                Some(live) => live.registry.evict_idle_tenures(),
                 None => {}
             }
             tasks.close();

@@ -9,7 +9,7 @@ use fencegate_recipe::grant::LockGrant;
 use tokio::sync::{Notify, oneshot};
 
 use super::{
-    call_chain::{CallbackChains, CallbackError},
+    call_chain::{NestedRequestChains, NestedRequestError},
     grant_guard::{GrantGuard, MultiRequestLock},
     key_capacity::HolderKind,
     uncached_registry::{FIRST, UncachedLockEntryGuard},
@@ -30,7 +30,7 @@ pub(super) struct UncachedLock {
 
 #[derive(Debug)]
 struct UncachedLockState {
-    chains: CallbackChains,
+    chains: NestedRequestChains,
     /// The client's lease is over, so nothing more is started under it.
     closed: bool,
     /// An outcome is unknown, so nothing more is started under it.
@@ -48,7 +48,7 @@ pub(super) fn create_uncached_lock(
     enrolled: UncachedLockEntryGuard,
     clock: SharedClock,
 ) -> (Arc<UncachedLock>, GrantGuard) {
-    let mut chains = CallbackChains::default();
+    let mut chains = NestedRequestChains::default();
     chains.begin_request(FIRST);
     let state = Mutex::new(UncachedLockState { chains, closed: false, retired: false, over: Some(over) });
     let stirred = Notify::new();
@@ -72,26 +72,26 @@ impl UncachedLock {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a request under a lease. Exclusive ones run one after another: [`CallbackError::NotInnermost`] means that
+    /// Starts a request under a lease. Exclusive ones run one after another: [`NestedRequestError::NotInnermost`] means that
     /// one runs now.
     pub(super) fn start_request(
         self: &Arc<Self>,
         mode: LockMode,
-    ) -> Result<(GrantGuard, LockMode), CallbackError> {
+    ) -> Result<(GrantGuard, LockMode), NestedRequestError> {
         let mut state = self.lock_state();
         if state.retired || state.closed {
-            return Err(CallbackError::Closed);
+            return Err(NestedRequestError::Closed);
         }
         if (self.mode, mode) == (LockMode::Shared, LockMode::Exclusive) {
-            return Err(CallbackError::Upgrade);
+            return Err(NestedRequestError::Upgrade);
         }
         if !self.grant.validity.is_valid_at(self.clock.now()) {
-            return Err(CallbackError::Unproven);
+            return Err(NestedRequestError::Unproven);
         }
         if self.mode == LockMode::Exclusive && !state.chains.is_only_request(FIRST) {
-            return Err(CallbackError::NotInnermost);
+            return Err(NestedRequestError::NotInnermost);
         }
-        let first = self.entry_guard.next_dispatch_number().ok_or(CallbackError::Closed)?;
+        let first = self.entry_guard.next_dispatch_number().ok_or(NestedRequestError::Closed)?;
         state.chains.begin_request(first);
         drop(state);
         Ok((GrantGuard::for_uncached(self.grant.clone(), first, self.clone()), self.mode))
@@ -115,7 +115,7 @@ impl UncachedLock {
 }
 
 impl MultiRequestLock for UncachedLock {
-    fn can_dispatch_first(&self) -> bool {
+    fn is_first_dispatch_allowed(&self) -> bool {
         let state = self.lock_state();
         !state.retired && !state.closed
     }
@@ -131,23 +131,23 @@ impl MultiRequestLock for UncachedLock {
         self: Arc<Self>,
         from: FencingToken,
         mode: LockMode,
-    ) -> Result<(GrantGuard, LockMode), CallbackError> {
+    ) -> Result<(GrantGuard, LockMode), NestedRequestError> {
         let mut state = self.lock_state();
         if state.retired {
-            return Err(CallbackError::Closed);
+            return Err(NestedRequestError::Closed);
         }
         if !self.grant.validity.is_valid_at(self.clock.now()) {
-            return Err(CallbackError::Unproven);
+            return Err(NestedRequestError::Unproven);
         }
         let caller = state.chains.find_caller(from.dispatch())?;
         if (caller, self.of) == (FIRST, HolderKind::Client) {
             // The token of a lease itself belongs to no dispatch, so nothing can be called back with it.
-            return Err(CallbackError::NotInFlight);
+            return Err(NestedRequestError::NotInFlight);
         }
         if (self.mode, mode) == (LockMode::Shared, LockMode::Exclusive) {
-            return Err(CallbackError::Upgrade);
+            return Err(NestedRequestError::Upgrade);
         }
-        let first = self.entry_guard.next_dispatch_number().ok_or(CallbackError::Closed)?;
+        let first = self.entry_guard.next_dispatch_number().ok_or(NestedRequestError::Closed)?;
         state.chains.begin_callback(caller, first);
         drop(state);
         let grant = self.grant.clone();
@@ -180,12 +180,12 @@ impl MultiRequestLock for UncachedLock {
 mod tests {
     use std::time::Duration;
 
-    use fencegate_policies::{key::KeyTemplate, plan::HoldPolicy};
+    use fencegate_policies::{key::KeyTemplate, plan::LockReusePolicy};
     use fencegate_process::clock::{BootInstant, ManualClock};
 
     use super::*;
     use crate::manager::{
-        lock_request::{LockRequest, WaitPlace},
+        lock_request::{LockRequest, WaitGateway},
         uncached_registry::{LockWaitInfo, UncachedLockRegistry},
     };
     use fencegate_zookeeper::session::{lock_validity::LockValidity, session_deadline::SessionDeadline};
@@ -206,10 +206,10 @@ mod tests {
             keys: &keys,
             sites: &[],
             mode,
-            hold: HoldPolicy::Strict,
+            hold: LockReusePolicy::Strict,
             wait: Duration::ZERO,
             queue: 1,
-            waits: WaitPlace::Here,
+            waits: WaitGateway::Here,
             delay: None,
             route: &route,
         };
@@ -237,8 +237,11 @@ mod tests {
             &self,
             from: FencingToken,
             mode: LockMode,
-        ) -> Result<(GrantGuard, LockMode), CallbackError> {
-            self.roll.find_lock(&self.keys, from).ok_or(CallbackError::NotHeld)?.start_callback(from, mode)
+        ) -> Result<(GrantGuard, LockMode), NestedRequestError> {
+            self.roll
+                .find_lock(&self.keys, from)
+                .ok_or(NestedRequestError::NotHeld)?
+                .start_callback(from, mode)
         }
     }
 
@@ -253,7 +256,7 @@ mod tests {
         assert_eq!((called.number(), called.dispatch()), (from.number(), 2));
         assert_eq!(
             bench.start_callback_from(from, LockMode::Shared).map(drop),
-            Err(CallbackError::NotInnermost)
+            Err(NestedRequestError::NotInnermost)
         );
         inner.mark_settled();
         bench.outer.mark_settled();
@@ -262,7 +265,7 @@ mod tests {
         assert!(bench.over.try_recv().is_err(), "what was called still runs");
         assert_eq!(
             bench.start_callback_from(from, LockMode::Shared).map(drop),
-            Err(CallbackError::NotInFlight)
+            Err(NestedRequestError::NotInFlight)
         );
         let Fixture { outer: inner, mut over, roll, keys } = bench;
         drop(inner);
@@ -279,7 +282,10 @@ mod tests {
         let (inner, _) = lock().start_callback(from, LockMode::Exclusive).expect("inside");
         inner.next_dispatch().expect("a dispatch");
         drop(inner);
-        assert_eq!(lock().start_callback(from, LockMode::Exclusive).map(drop), Err(CallbackError::Closed));
+        assert_eq!(
+            lock().start_callback(from, LockMode::Exclusive).map(drop),
+            Err(NestedRequestError::Closed)
+        );
         assert!(outer.next_dispatch().is_none(), "nothing more is sent under it");
         outer.mark_settled();
         drop(outer);
@@ -293,7 +299,7 @@ mod tests {
         let from = bench.outer.next_dispatch().expect("a dispatch").token;
         assert_eq!(
             bench.start_callback_from(from, LockMode::Exclusive).map(drop),
-            Err(CallbackError::Upgrade)
+            Err(NestedRequestError::Upgrade)
         );
         assert!(bench.start_callback_from(from, LockMode::Shared).is_ok());
     }

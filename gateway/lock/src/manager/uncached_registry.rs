@@ -19,10 +19,10 @@ use crate::manager::{
 
 /// The requests by number of arrival. Each of them costs a quorum write, so one mutex for all costs little.
 #[derive(Debug, Default)]
-pub(crate) struct UncachedLockRegistry(Mutex<UncachedLockEntries>);
+pub(crate) struct UncachedLockRegistry(Mutex<UncachedRegistryState>);
 
 #[derive(Debug, Default)]
-struct UncachedLockEntries {
+struct UncachedRegistryState {
     all: BTreeMap<u64, Arc<UncachedLockEntry>>,
     next: u64,
 }
@@ -102,7 +102,7 @@ impl UncachedLockRegistry {
         self.lock_entries().all.values().find(holds)?.lock.get()?.upgrade()
     }
 
-    fn lock_entries(&self) -> MutexGuard<'_, UncachedLockEntries> {
+    fn lock_entries(&self) -> MutexGuard<'_, UncachedRegistryState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

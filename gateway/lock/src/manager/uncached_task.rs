@@ -28,7 +28,7 @@ use super::{
     lock_request::LockWaitProgress,
     panic_guard::{FAILED, catch_panic},
 };
-use crate::manager::key_capacity::KeyCapacityGuard;
+use crate::manager::key_capacity::KeyRequestSlot;
 
 /// A request for the lock of one key or of several at once.
 pub(crate) struct UncachedLockRequest {
@@ -41,7 +41,7 @@ pub(crate) struct UncachedLockRequest {
     pub caller: oneshot::Sender<Result<UncachedGrant, GrantError>>,
     pub ahead: Arc<LockWaitProgress>,
     /// Kept until no node is left, even if the caller goes early, so that the capacity bounds the lock nodes as well.
-    pub places: Arc<[KeyCapacityGuard]>,
+    pub places: Arc<[KeyRequestSlot]>,
 }
 
 /// A granted lock. Its nodes are removed when `over` is sent or dropped; the value says whether all outcomes are known.
@@ -64,7 +64,7 @@ pub(crate) async fn acquire_and_hold<L: ZkClient>(live: Rc<ActiveSession<L>>, re
         }
         [(key, site)] => LockAttempt::begin(&live, key, site, mode)
             .await
-            .map(|one| UncachedLockNodes::Single(one.with_delay(delay))),
+            .map(|one| UncachedLockNodes::Single(one.with_handover_delay(delay))),
         keys => MultiKeyAttempt::begin(&live, keys, mode)
             .await
             .map(|set| UncachedLockNodes::Set(set.with_delay(delay))),
@@ -158,7 +158,7 @@ impl<L: ZkClient> UncachedLockNodes<L> {
     ) -> TenureEndCause {
         let taken = Cell::new(false);
         let gone = |path: &str| {
-            warn!(path = live.paths.display_path(path), "lock node removed by somebody else");
+            warn!(path = live.paths.redacted_path(path), "lock node removed by somebody else");
             taken.set(true);
             validity.revoke();
         };

@@ -19,17 +19,17 @@ const MIN_WAIT: Duration = Duration::from_secs(1);
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 impl LockWaitDeadline {
-    pub(super) fn after(wait: Duration) -> Self {
+    pub(super) fn for_lock_wait(wait: Duration) -> Self {
         let now = Instant::now();
         Self { holder: now + wait, last: now + wait.max(MIN_WAIT) }
     }
 
-    pub(super) fn latest(self) -> Instant {
+    pub(super) fn latest_wait_end(self) -> Instant {
         self.last
     }
 
     /// Waits for `answer`; `None` when the time is up. `taken`: whether another holder is known.
-    pub(super) async fn wait_for<T>(
+    pub(super) async fn wait_until_deadline<T>(
         self,
         answer: impl Future<Output = T>,
         taken: impl Fn() -> bool,
@@ -40,7 +40,7 @@ impl LockWaitDeadline {
         }
         // No holder is known yet, so the request still waits for ZooKeeper's reply.
         while !taken()
-            && let Some(look) = self.next_check(Instant::now())
+            && let Some(look) = self.next_holder_check(Instant::now())
         {
             if let Ok(reply) = timeout_at(look, &mut answer).await {
                 return Some(reply);
@@ -50,7 +50,7 @@ impl LockWaitDeadline {
     }
 
     /// The time of the next check, never after the end of the wait. `None`: the time is up.
-    fn next_check(self, now: Instant) -> Option<Instant> {
+    fn next_holder_check(self, now: Instant) -> Option<Instant> {
         (now < self.last).then(|| self.last.min(now + CHECK_INTERVAL))
     }
 }
@@ -67,7 +67,10 @@ mod tests {
 
     async fn measure_wait(wait: Duration, taken: impl Fn() -> bool) -> Duration {
         let began = Instant::now();
-        assert_eq!(LockWaitDeadline::after(wait).wait_for(pending::<()>(), taken).await, None);
+        assert_eq!(
+            LockWaitDeadline::for_lock_wait(wait).wait_until_deadline(pending::<()>(), taken).await,
+            None
+        );
         began.elapsed()
     }
 
@@ -88,12 +91,16 @@ mod tests {
     #[test]
     fn last_check_is_at_deadline() {
         let began = Instant::now();
-        let deadline = LockWaitDeadline::after(Duration::ZERO);
-        assert_eq!(deadline.next_check(began), Some(began + CHECK_INTERVAL));
+        let deadline = LockWaitDeadline::for_lock_wait(Duration::ZERO);
+        assert_eq!(deadline.next_holder_check(began), Some(began + CHECK_INTERVAL));
         for before in [CHECK_INTERVAL, CHECK_INTERVAL / 2, Duration::from_nanos(1)] {
-            assert_eq!(deadline.next_check(deadline.last - before), Some(deadline.last), "{before:?} before");
+            assert_eq!(
+                deadline.next_holder_check(deadline.last - before),
+                Some(deadline.last),
+                "{before:?} before"
+            );
         }
-        assert_eq!(deadline.next_check(deadline.last), None);
+        assert_eq!(deadline.next_holder_check(deadline.last), None);
     }
 
     /// A wait longer than requested ends as soon as the lock turns out to be held.

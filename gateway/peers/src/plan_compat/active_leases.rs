@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use fencegate_policies::{conflicts::find_key_conflict, key::ResourceKey, plan_digest::PublishedLockRules};
 use fencegate_process::key_redaction;
-use fencegate_zookeeper::session::plan_publication::PeerSession;
+use fencegate_zookeeper::session::plan_publication::PeerPlanPublication;
 
 /// The leases of the process.
 #[derive(Default)]
@@ -22,7 +22,7 @@ impl LocalLeaseKeys {
         Self { granted: plan.leases.iter().cloned().collect(), held }
     }
 
-    pub(super) fn is_granted(&self, pattern: &str) -> bool {
+    pub(super) fn is_lease_pattern_granted(&self, pattern: &str) -> bool {
         self.granted.contains(pattern)
     }
 
@@ -31,7 +31,7 @@ impl LocalLeaseKeys {
     pub(super) fn conflict_reason(
         &self,
         ours: &PublishedLockRules,
-        other: &PeerSession,
+        other: &PeerPlanPublication,
         theirs: Option<&PublishedLockRules>,
     ) -> Option<String> {
         let first = self.held.first()?;

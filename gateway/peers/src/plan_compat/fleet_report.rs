@@ -6,7 +6,7 @@ use fencegate_policies::{
     conflicts::{PlanConflictReport, find_conflicts},
     plan_digest::PublishedLockRules,
 };
-use fencegate_zookeeper::session::plan_publication::{PeerPlan, PeerSession, PlanPublication};
+use fencegate_zookeeper::session::plan_publication::{PeerPlanPublication, PeerPlanStatus, PlanPublication};
 use serde::{Deserialize, Serialize};
 
 /// The result of the comparison.
@@ -18,7 +18,7 @@ pub struct FleetPlanComparison {
     /// The other gateways that are registered.
     pub gateways: Vec<String>,
     /// The fenced routes of the file, in its order, and behind them its patterns of leases: `leases of job/*`.
-    pub routes: Vec<RoutePlanComparison>,
+    pub routes: Vec<FleetRouteComparison>,
     /// Gateways of which not all can be known, and why: all routes that were not compared count as locked otherwise by them.
     pub unreadable: Vec<String>,
 }
@@ -26,7 +26,7 @@ pub struct FleetPlanComparison {
 /// The result for one route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = RouteAgreement))]
-pub struct RoutePlanComparison {
+pub struct FleetRouteComparison {
     pub route: String,
     pub agrees: bool,
     /// Gateways that lock the route in another way. Beside them it is refused here.
@@ -38,12 +38,12 @@ pub fn compare(
     file: &PublishedLockRules,
     ours: &PlanPublication,
     same: &[String],
-    others: &[PeerSession],
+    others: &[PeerPlanPublication],
 ) -> FleetPlanComparison {
     let entries = file.entries();
     let mut found: Vec<BTreeSet<&str>> = vec![BTreeSet::new(); entries.len()];
     let mut unreadable = BTreeSet::new();
-    let ours = PeerPlan::Published(ours.clone());
+    let ours = PeerPlanStatus::Published(ours.clone());
     let all = same.iter().map(|gateway| (gateway, &ours));
     for (gateway, says) in all.chain(others.iter().map(|other| (&other.gateway, &other.says))) {
         let (places, reason) = differing_routes(file, says);
@@ -53,12 +53,12 @@ pub fn compare(
         }
     }
     let gateways: BTreeSet<&String> = same.iter().chain(others.iter().map(|other| &other.gateway)).collect();
-    let routes = entries.iter().zip(found).map(|(route, unlike)| RoutePlanComparison {
+    let routes = entries.iter().zip(found).map(|(route, unlike)| FleetRouteComparison {
         route: route.name.clone(),
         agrees: unlike.is_empty(),
         unlike: unlike.into_iter().map(str::to_owned).collect(),
     });
-    let routes: Vec<RoutePlanComparison> = routes.collect();
+    let routes: Vec<FleetRouteComparison> = routes.collect();
     FleetPlanComparison {
         safe: routes.iter().all(|route| route.agrees),
         gateways: gateways.into_iter().cloned().collect(),
@@ -72,18 +72,18 @@ const UNFINISHED: &str =
     "it differs in thousands of routes: those that were not compared count as locked otherwise";
 
 /// Indices of the routes that another gateway locks in another way; all, and why, where that cannot be known.
-fn differing_routes(file: &PublishedLockRules, says: &PeerPlan) -> (Vec<usize>, Option<String>) {
+fn differing_routes(file: &PublishedLockRules, says: &PeerPlanStatus) -> (Vec<usize>, Option<String>) {
     let all = || (0..file.routes.len() + file.leases.len()).collect();
     match says {
-        PeerPlan::Published(theirs) => match PublishedLockRules::parse(theirs.bytes()) {
+        PeerPlanStatus::Published(theirs) => match PublishedLockRules::parse(theirs.bytes()) {
             Ok(theirs) => {
                 let PlanConflictReport { ours, unfinished } = find_conflicts(file, &theirs);
                 (ours, unfinished.then(|| UNFINISHED.to_owned()))
             }
             Err(reason) => (all(), Some(reason.to_string())),
         },
-        PeerPlan::Unreadable(reason) => (all(), Some(reason.clone())),
-        PeerPlan::Incompatible => {
+        PeerPlanStatus::Unreadable(reason) => (all(), Some(reason.clone())),
+        PeerPlanStatus::Incompatible => {
             (all(), Some("a build that publishes no routes, and has another plan".to_owned()))
         }
     }

@@ -21,7 +21,7 @@ fn gateway(changes: &[(&str, &str)]) -> GatewayPlan {
 }
 
 fn publication(changes: &[(&str, &str)]) -> PlanPublication {
-    PlanCompat::publication(&gateway(changes))
+    PlanCompatRegistry::publication(&gateway(changes))
 }
 
 const PAY: (&str, &str) = ("\"order/{path.id}\"", "\"pay/{path.id}\"");
@@ -29,25 +29,25 @@ const BOOKED: (&str, &str) = ("\"book/{path.id}\"", "\"page/{path.id}\"");
 const LEASES: &str = "leases: {principals: [{name: jobs, bearer: {file: /etc/fencegate/jobs.token}, keys: [\"book/*\", \"shelf/*\"]}]}\nupstreams:\n";
 const ALLOWED: (&str, &str) = ("upstreams:\n", "allow_mixed: true\nupstreams:\n");
 
-fn peer_session(name: &str, age: PublicationOrder, says: &PlanPublication) -> PeerSession {
-    PeerSession { gateway: name.to_owned(), age, says: PeerPlan::Published(says.clone()) }
+fn peer_session(name: &str, age: PublicationOrder, says: &PlanPublication) -> PeerPlanPublication {
+    PeerPlanPublication { gateway: name.to_owned(), age, says: PeerPlanStatus::Published(says.clone()) }
 }
 
 /// A plan comparison, and its verdicts about `pay` and `book`.
 struct PlanCompatCase {
-    agreement: Arc<PlanCompat>,
+    agreement: Arc<PlanCompatRegistry>,
     accord: RouteCompatCache,
 }
 
 impl PlanCompatCase {
     fn new(changes: &[(&str, &str)]) -> Self {
         let gateway = gateway(changes);
-        let compat = PlanCompat::new(&gateway, ProcessMetricFamilies::for_gateway(&gateway));
+        let compat = PlanCompatRegistry::new(&gateway, AllMetricFamilies::for_gateway(&gateway));
         let verdicts = compat.route_compat_cache(&gateway.serving);
         Self { agreement: compat, accord: verdicts }
     }
 
-    fn judge(&self, ours: &PlanPublication, others: &[PeerSession]) -> [RouteCompatibility; 2] {
+    fn judge(&self, ours: &PlanPublication, others: &[PeerPlanPublication]) -> [RouteCompatibility; 2] {
         self.agreement.record_conflicting_plans(OURS, ours, others);
         self.compatibilities()
     }
@@ -93,11 +93,14 @@ fn younger_session_refuses_incompatible_routes() {
 fn unreadable_plan_counts_as_incompatible() {
     let case = PlanCompatCase::new(&[]);
     let ours = publication(&[]);
-    let of = |age, says| PeerSession { gateway: "gw-2".to_owned(), age, says };
+    let of = |age, says| PeerPlanPublication { gateway: "gw-2".to_owned(), age, says };
     let newer = PlanPublication::from_bytes(br#"{"format": 2}"#.to_vec());
     let all = [incompatible_with("gw-2"), incompatible_with("gw-2")];
-    for says in [PeerPlan::Published(newer), PeerPlan::Unreadable("torn".to_owned()), PeerPlan::Incompatible]
-    {
+    for says in [
+        PeerPlanStatus::Published(newer),
+        PeerPlanStatus::Unreadable("torn".to_owned()),
+        PeerPlanStatus::Incompatible,
+    ] {
         let younger = [RouteCompatibility::Compatible, RouteCompatibility::Compatible];
         assert_eq!(case.judge(&ours, &[of(PublicationOrder::Younger, says.clone())]), younger);
         assert_eq!(case.judge(&ours, &[of(PublicationOrder::Older, says.clone())]), all);
@@ -112,7 +115,7 @@ fn allowed_mismatch_is_compatible_with_all() {
     let ours = publication(&[]);
     let older = peer_session("gw-2", PublicationOrder::Older, &publication(&[PAY]));
     assert_eq!(case.judge(&ours, &[older]), [RouteCompatibility::Compatible, RouteCompatibility::Compatible]);
-    case.agreement.set_config(&gateway(&[]));
+    case.agreement.apply_mixed_plan_policy(&gateway(&[]));
     assert_eq!(case.compatibilities(), [incompatible_with("gw-2"), RouteCompatibility::Compatible]);
 }
 
@@ -157,7 +160,10 @@ fn leased_key_blocks_incompatible_switch() {
     let case = PlanCompatCase::new(&[leased, three]);
     let [ours, next, without] = [&[leased, three][..], &[leased, four], &[BOOKED]].map(gateway);
     let [ours, next, without] = [&ours, &next, &without].map(|plan| {
-        (PublishedLockRules::from_plan(&plan.serving, plan.leases.as_ref()), PlanCompat::publication(plan))
+        (
+            PublishedLockRules::from_plan(&plan.serving, plan.leases.as_ref()),
+            PlanCompatRegistry::publication(plan),
+        )
     });
     let book = peer_session("gw-2", PublicationOrder::Younger, &publication(&[leased, four]));
     let key = |text| ResourceKey::parse(text).expect("a key");
@@ -173,7 +179,7 @@ fn leased_key_blocks_incompatible_switch() {
         let reason = turns(next, &["shelf/7", "book/7"]).expect_err("a client holds it");
         assert!(reason.contains("gw-2") && reason.contains("book/7"), "{reason}");
     }
-    let unreadable = PeerSession { says: PeerPlan::Unreadable("torn".to_owned()), ..book };
+    let unreadable = PeerPlanPublication { says: PeerPlanStatus::Unreadable("torn".to_owned()), ..book };
     let leased = LocalLeaseKeys::new(&ours.0, vec![key("shelf/7")]);
     assert!(leased.conflict_reason(&ours.0, &unreadable, None).is_some(), "nobody knows");
 }

@@ -16,22 +16,22 @@ use tracing::info;
 
 use crate::{
     request_context::{RequestContext, ResponseReplayExtent},
-    telemetry::RequestReporter,
+    telemetry::RequestTelemetry,
 };
 
 /// The role in which this process responds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ServingRole {
+pub enum ResponderRole {
     Gateway,
     /// To peers, which read the reason of a refusal.
     Peer,
     /// Its refusals carry a word for the gateway.
     Guard,
-    /// As [`ServingRole::Guard`], but the outcome of a response of the service is not known.
+    /// As [`ResponderRole::Guard`], but the outcome of a response of the service is not known.
     Filter,
 }
 
-impl ServingRole {
+impl ResponderRole {
     /// True if the sender of a request reads the words of refusals.
     fn sends_refusal_reason(self) -> bool {
         matches!(self, Self::Guard | Self::Filter)
@@ -42,23 +42,23 @@ impl ServingRole {
 pub(super) struct RequestInProgress {
     metrics: Rc<WorkerMetrics>,
     context: Rc<RequestContext>,
-    role: ServingRole,
+    role: ResponderRole,
     /// The clock that its answer shows.
     clock: Option<Rc<ClockHeader>>,
     /// Counts the request as long as it has no route.
     unrouted: Option<GaugeGuard>,
     began: Instant,
     answered: bool,
-    reporter: Option<RequestReporter>,
+    reporter: Option<RequestTelemetry>,
 }
 
 impl RequestInProgress {
     pub(super) fn begin(
         metrics: Rc<WorkerMetrics>,
         context: Rc<RequestContext>,
-        role: ServingRole,
+        role: ResponderRole,
         clock: Option<Rc<ClockHeader>>,
-        entry: Option<RequestReporter>,
+        entry: Option<RequestTelemetry>,
     ) -> Self {
         // In a gateway nothing waits before the route is known, and the request is counted with its route.
         let unrouted = role.sends_refusal_reason().then(|| metrics.unrouted().track_in_flight());
@@ -78,7 +78,7 @@ impl RequestInProgress {
         self.context.route().map_or(self.metrics.unrouted(), |id| self.metrics.route(id))
     }
 
-    pub(super) fn finish(mut self, answer: Result<Reply, Refusal>) -> (Reply, Option<RequestReporter>) {
+    pub(super) fn finish(mut self, answer: Result<Reply, Refusal>) -> (Reply, Option<RequestTelemetry>) {
         self.answered = true;
         let refused = answer.as_ref().err().map(|refusal| refusal.reason);
         // With a refusal the upstream's response that was to be passed on has been lost as well.
@@ -86,8 +86,8 @@ impl RequestInProgress {
         let answered = if is_inconclusive { DispatchOutcome::Unknown } else { DispatchOutcome::Done };
         let outcome = answer.as_ref().map_or_else(Refusal::outcome, |_| answered);
         // A peer has stamped this response, and recorded the outcome.
-        let told = self.context.peer_answer().map(|(_, report)| report).filter(|_| answer.is_ok());
-        let (refused, outcome) = told.map_or((refused, outcome), |told| (told.reason, told.outcome));
+        let report = self.context.peer_answer().map(|(_, report)| report).filter(|_| answer.is_ok());
+        let (refused, outcome) = report.map_or((refused, outcome), |report| (report.reason, report.outcome));
         let reference = answer.as_ref().err().and_then(|refusal| refusal.reference().map(str::to_owned));
         let word =
             answer.as_ref().err().filter(|_| self.role.sends_refusal_reason()).and_then(Refusal::guard_word);
@@ -100,15 +100,15 @@ impl RequestInProgress {
             let came = reply.version();
             source.via.stamp(reply.headers_mut(), came);
         }
-        let knows = self.context.is_fenced() || self.role != ServingRole::Gateway;
-        if told.is_none() && knows && self.role != ServingRole::Filter {
-            let told = refused.filter(|_| self.role != ServingRole::Gateway);
-            stamp_headers(reply.headers_mut(), &self.context, outcome, is_inconclusive, told);
+        let knows = self.context.is_fenced() || self.role != ResponderRole::Gateway;
+        if report.is_none() && knows && self.role != ResponderRole::Filter {
+            let reason = refused.filter(|_| self.role != ResponderRole::Gateway);
+            stamp_headers(reply.headers_mut(), &self.context, outcome, is_inconclusive, reason);
         }
-        if self.role == ServingRole::Peer {
+        if self.role == ResponderRole::Peer {
             announce_trailers(&mut reply);
         }
-        if let (ServingRole::Guard, Some(reference)) = (self.role, reference) {
+        if let (ResponderRole::Guard, Some(reference)) = (self.role, reference) {
             let mut value = reply.headers()[FENCING_OUTCOME].as_bytes().to_vec();
             value.extend(format!("; ref={reference}").bytes());
             let value = HeaderValue::from_bytes(&value).expect("a reference is a word");
@@ -166,7 +166,7 @@ impl Drop for RequestInProgress {
     fn drop(&mut self) {
         drop(self.context.take_route_count());
         if !self.answered {
-            self.route().record_abandoned(self.began.elapsed());
+            self.route().record_client_disconnect(self.began.elapsed());
         }
     }
 }
@@ -191,7 +191,7 @@ fn stamp_headers(
     let says_more = replayed.is_some()
         || refused.is_some()
         || observed.is_some()
-        || context.hop_seen()
+        || context.has_proxy_hop()
         || lock.is_validity_lost;
     if outcome == DispatchOutcome::Done && waited == Some(0) && !says_more {
         // The value of most responses under a cached key is constant, so that it is not formatted for each of them.
@@ -210,7 +210,7 @@ fn stamp_headers(
         value.push_str("; observe=");
         value.push_str(reason.word());
     }
-    if context.hop_seen() {
+    if context.has_proxy_hop() {
         value.push_str("; hop=seen");
     }
     if lock.is_validity_lost {

@@ -19,7 +19,7 @@ use fencegate_http::{
     listen::ConnectionService,
 };
 use fencegate_http_client::upstream::endpoint_set::UpstreamSet;
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_policies::{
     file::load,
     plan::{ServingPlan, UpstreamId},
@@ -40,8 +40,8 @@ use super::*;
 use crate::{
     concurrency_limit::ConcurrencyLimit,
     pipeline::{PipelineParts, routing_pipeline},
-    plan_context::PlanContext,
-    steps::{client_limit::ClientConcurrencyLimit, key::KeyedRequest},
+    plan_context::WorkerPlanContext,
+    steps::{authenticate::AccessTokenSource, client_limit::ClientConcurrencyLimit, key::KeyedRequest},
     via::ViaName,
 };
 
@@ -82,11 +82,11 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for DeferredExecutor {
 
 fn pipeline(
     config: &Arc<ActiveConfig>,
-    all: &Arc<ProcessMetricFamilies>,
+    all: &Arc<AllMetricFamilies>,
     keeps: &RetainingHandler,
 ) -> PipelineInstance {
     let metrics = Rc::new(WorkerMetrics::new(all.clone(), &config.plan));
-    let plan = PlanContext {
+    let plan = WorkerPlanContext {
         process: ProcessContext::with_budget(
             Arc::new(MachineClock),
             all.clone(),
@@ -102,18 +102,19 @@ fn pipeline(
         plan: Rc::new(plan),
         in_flight: ConcurrencyLimit::new(9),
         per_client: ClientConcurrencyLimit { shares: Default::default(), most: None },
-        hop: ViaName::new(Guid::new(&SystemRandomness)),
-        pass: None,
-        callers: None,
+        via: ViaName::new(Guid::new(&SystemRandomness)),
+        peer_secret: None,
+        tickets: None,
         leases: None,
+        tokens: AccessTokenSource::Verified(None),
     };
     PipelineInstance::new(routing_pipeline(parts, keeps.clone()), metrics)
 }
 
-fn build_plan(key: &str) -> (Arc<ServingPlan>, Arc<UpstreamSet>, Arc<ProcessMetricFamilies>) {
+fn build_plan(key: &str) -> (Arc<ServingPlan>, Arc<UpstreamSet>, Arc<AllMetricFamilies>) {
     let gateway = load(&policy(key)).plan.expect("sound");
     let plan = Arc::new(gateway.serving.clone());
-    let all = ProcessMetricFamilies::for_gateway(&gateway);
+    let all = AllMetricFamilies::for_gateway(&gateway);
     let fleets = UpstreamSet::for_display(&plan, all.endpoints());
     (plan, fleets, all)
 }
@@ -175,9 +176,12 @@ async fn check_unpolled_request() {
     let keeps = RetainingHandler::default();
     let later = DeferredExecutor::default();
     let (plan, fleets, all) = build_plan("pay");
-    let first = ActiveConfig::initial(plan, fleets);
-    let front =
-        WorkerFrontend::new(pipeline(&first, &all, &keeps), ServingRole::Gateway, CancellationToken::new());
+    let first = ActiveConfig::initial(plan, fleets, None);
+    let front = WorkerHttpHandler::new(
+        pipeline(&first, &all, &keeps),
+        ResponderRole::Gateway,
+        CancellationToken::new(),
+    );
 
     let memory = HeadMemory::new(MemoryBudget::new(1 << 20, all.buffered().clone()), None);
     let (ours, theirs) = tokio::io::duplex(1 << 16);
@@ -198,7 +202,7 @@ async fn check_unpolled_request() {
 
     // The request has looked up its plan, and another plan replaces it.
     let (plan, fleets, all) = build_plan("order");
-    let (second, openings) = ActiveConfig::successor(&first, plan, fleets, &["pay".to_owned()]);
+    let (second, openings) = ActiveConfig::successor(&first, plan, fleets, None, &["pay".to_owned()]);
     let mut begun = Box::pin(front.replace_pipeline(pipeline(&second, &all, &keeps)));
     assert!(begun.as_mut().now_or_never().is_none(), "it may still begin under the old plan");
 
@@ -210,7 +214,7 @@ async fn check_unpolled_request() {
     }
     let opening = openings.into_iter().next().expect("the key moves");
     assert!(opening.wait_predecessors().now_or_never().is_none(), "it runs under the old key");
-    assert!(!second.is_open(UpstreamId(0)));
+    assert!(!second.is_generation_open(UpstreamId(0)));
     keeps.0.borrow_mut().clear();
     streams.iter().for_each(tokio::task::JoinHandle::abort);
     opening.wait_predecessors().await;

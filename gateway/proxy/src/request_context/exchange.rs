@@ -16,7 +16,7 @@ use tokio::time::Instant;
 /// An exchange with an upstream. The step that gives the right to send makes it, and reads it at the end; `forward`
 /// writes it. Each sending replaces the one before: nothing was written in that one, or it is safe to repeat.
 #[derive(Default)]
-pub struct Exchange {
+pub struct UpstreamExchange {
     attempt: RefCell<Option<Attempt>>,
     answered_after: Cell<Option<Duration>>,
     answer: Cell<AnswerFacts>,
@@ -64,7 +64,7 @@ pub struct GuardAnswerFacts {
     pub observed: Option<RefusalReason>,
 }
 
-impl Exchange {
+impl UpstreamExchange {
     /// The request is being sent.
     pub(crate) fn begin(&self, attempt: Attempt) {
         self.attempt.replace(Some(attempt));
@@ -73,7 +73,7 @@ impl Exchange {
     }
 
     /// The head of an answer is here.
-    pub(crate) fn record_answered(&self, after: Duration) {
+    pub(crate) fn record_time_to_head(&self, after: Duration) {
         self.answered_after.set(Some(after));
     }
 

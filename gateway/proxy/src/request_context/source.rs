@@ -1,6 +1,6 @@
 //! Where a request comes from: its connection, its client, and what it shows of requests before it.
 
-use std::{net::IpAddr, rc::Rc};
+use std::{net::IpAddr, rc::Rc, sync::Arc};
 
 use fencegate_guard_client::callback::CallbackTicket;
 use fencegate_http::{
@@ -44,7 +44,7 @@ pub struct RequestSource {
 }
 
 /// The names of a request in reports here and elsewhere.
-pub struct RequestTrace {
+pub struct RequestTraceIds {
     pub context: TraceContext,
     /// An id of the request that its client can quote.
     pub request_id: HeaderValue,
@@ -62,5 +62,13 @@ impl RequestSource {
     /// its client.
     pub fn client_certificate(&self) -> Option<&ClientIdentity> {
         if self.forwarded.is_some() { None } else { self.arrival.peer.certificate() }
+    }
+
+    /// The client's name in its certificate, as this gateway or the one that has forwarded the request has verified it.
+    pub fn client_name(&self) -> Option<&Arc<str>> {
+        match &self.forwarded {
+            Some(forwarded) => forwarded.client_name.as_ref(),
+            None => self.arrival.peer.client_name(),
+        }
     }
 }

@@ -34,9 +34,9 @@ pub trait ExchangeObserver: 'static {
     /// the execution: see [`crate::request_context::AnswerFacts::is_inconclusive`].
     async fn on_complete(self, head: &Parts, body: Option<&Bytes>);
     /// The upstream has ended the answer in the middle.
-    fn on_broken(self);
+    fn on_response_broken(self);
     /// The gateway has ended the exchange, and the upstream may still be at work.
-    fn on_abandoned(self);
+    fn on_locally_aborted(self);
     /// The keys, for the log.
     fn keys(&self) -> String;
 }
@@ -67,8 +67,10 @@ impl ReadResponseError {
     /// After a time limit of our own the upstream may still be at work.
     fn notify_observer(&self, keep: impl ExchangeObserver) {
         match self {
-            Self::Body(BodyError::Stalled(_) | BodyError::Overdue { .. }) => keep.on_abandoned(),
-            Self::Body(BodyError::Http(_) | BodyError::Abandoned) | Self::ProofLost => keep.on_broken(),
+            Self::Body(BodyError::Stalled(_) | BodyError::Overdue { .. }) => keep.on_locally_aborted(),
+            Self::Body(BodyError::Http(_) | BodyError::Abandoned) | Self::ProofLost => {
+                keep.on_response_broken()
+            }
         }
     }
 }
@@ -90,8 +92,8 @@ pub(crate) async fn receive_response<K: ExchangeObserver>(
         running.spawn_local(async move {
             match dug.run(bounds.tunnel).await {
                 TunnelEnd::Closed => keep.on_complete(&switch_head, None).await,
-                TunnelEnd::Broken => keep.on_broken(),
-                TunnelEnd::Cut(_) => keep.on_abandoned(),
+                TunnelEnd::Broken => keep.on_response_broken(),
+                TunnelEnd::Cut(_) => keep.on_locally_aborted(),
             }
         });
         return Ok(Response::from_parts(head, body));
@@ -124,17 +126,17 @@ pub(crate) async fn receive_response<K: ExchangeObserver>(
                 continue;
             }
         };
-        let (feed, piped) = mpsc::channel(PIPE_CAPACITY);
+        let (sender, piped) = mpsc::channel(PIPE_CAPACITY);
         let answer = UnbufferedResponse {
             head: head.clone(),
             keep,
             idle: bounds.idle,
             by: Instant::now() + bounds.total,
         };
-        running.spawn_local(answer.stream_to_client(pieces, more, body, feed));
+        running.spawn_local(answer.stream_to_client(pieces, more, body, sender));
         return Ok(Response::from_parts(head, Body::from_channel(piped)));
     }
-    body.wait_settled().await;
+    body.wait_request_settled().await;
     let whole = pieces.into_bytes();
     keep.on_complete(&head, Some(&whole)).await;
     Ok(Response::from_parts(head, Body::with_trailers(whole, trailers)))
@@ -161,19 +163,19 @@ impl<K: ExchangeObserver> UnbufferedResponse<K> {
         begun: ChunkBuffer,
         more: Option<Bytes>,
         mut rest: Body,
-        feed: mpsc::Sender<BodyChunk>,
+        sender: mpsc::Sender<BodyChunk>,
     ) {
-        let mut feed = Some(feed);
-        if let Err(error) = self.stream_chunks(begun, more, &mut rest, &mut feed).await {
+        let mut sender = Some(sender);
+        if let Err(error) = self.stream_chunks(begun, more, &mut rest, &mut sender).await {
             warn!(keys = self.keep.keys(), why = %error, "the answer broke off");
             drop(rest);
             return error.notify_observer(self.keep);
         }
-        rest.wait_settled().await;
+        rest.wait_request_settled().await;
         self.keep.on_complete(&self.head, None).await;
-        if let Some(feed) = feed {
+        if let Some(sender) = sender {
             // Fails if the client has left.
-            feed.send(BodyChunk::End).await.ok();
+            sender.send(BodyChunk::End).await.ok();
         }
     }
 
@@ -184,13 +186,13 @@ impl<K: ExchangeObserver> UnbufferedResponse<K> {
         begun: ChunkBuffer,
         more: Option<Bytes>,
         rest: &mut Body,
-        feed: &mut Option<mpsc::Sender<BodyChunk>>,
+        sender: &mut Option<mpsc::Sender<BodyChunk>>,
     ) -> Result<(), ReadResponseError> {
         let mut frame = (!begun.is_empty()).then(|| Frame::data(begun.into_bytes()));
         let mut more = more.map(Frame::data);
         loop {
             let Some(piece) = frame.take().or_else(|| more.take()) else { return Ok(()) };
-            if let Some(client) = feed {
+            if let Some(client) = sender {
                 let by = self.by.min(Instant::now() + self.idle);
                 let sent = tokio::select! {
                     sent = timeout_at(by, client.send(BodyChunk::Frame(piece))) => sent,
@@ -200,7 +202,7 @@ impl<K: ExchangeObserver> UnbufferedResponse<K> {
                     info!(keys = self.keep.keys(), "client too slow for its answer: the rest is thrown away");
                 }
                 if !matches!(sent, Ok(Ok(()))) {
-                    *feed = None;
+                    *sender = None;
                 }
             }
             if more.is_none() {

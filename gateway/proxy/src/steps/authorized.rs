@@ -16,7 +16,7 @@ use fencegate_policies::{
 use fencegate_process::clock::SendPermission;
 use hyper::{HeaderMap, Request};
 
-use crate::request_context::{Exchange, PlanHandle, RequestContext, RequestSource};
+use crate::request_context::{PlanHandle, RequestContext, RequestIdentity, RequestSource, UpstreamExchange};
 
 pub struct DispatchableRequest<H> {
     pub http: Box<Request<Body>>,
@@ -26,13 +26,42 @@ pub struct DispatchableRequest<H> {
     /// `None` at guards and filters, and for a request that matches no route.
     pub route: Option<RouteId>,
     pub source: Rc<RequestSource>,
+    /// What the gateway has verified of the client; `None` if nothing was, and at guards and filters.
+    pub identity: Option<Rc<RequestIdentity>>,
     /// Whether a field of the request overrides its method or path. `None` where this was not checked.
     pub has_override: Option<bool>,
     /// Counts a request that passes without a lock although its route fences. A tunnel keeps it.
     pub unlocked: Option<Rc<RunningRequestGuard>>,
     pub right: DispatchRight<H>,
     /// Becomes the record of the sending.
-    pub exchange: Rc<Exchange>,
+    pub exchange: Rc<UpstreamExchange>,
+}
+
+impl<H> DispatchableRequest<H> {
+    /// A request without a route. `exchange` becomes the record of its sending.
+    pub fn without_route(
+        http: Box<Request<Body>>,
+        context: Rc<RequestContext>,
+        plan: PlanHandle,
+        upstream: UpstreamId,
+        source: Rc<RequestSource>,
+        right: DispatchRight<H>,
+        exchange: Rc<UpstreamExchange>,
+    ) -> Self {
+        Self {
+            http,
+            context,
+            plan,
+            upstream,
+            route: None,
+            identity: None,
+            source,
+            has_override: None,
+            unlocked: None,
+            right,
+            exchange,
+        }
+    }
 }
 
 /// Why a request may be sent.

@@ -1,5 +1,6 @@
 //! Buffers the body of a fenced request in full before the lock is requested, so that a slow client never holds a
-//! key. A body by which the route was chosen is here already. Where the route streams large bodies, the rest of such a body stays unread until the request has its key.
+//! key. A body by which the route was chosen is here already. Where the route streams large bodies, the rest of such a
+//! body stays unread until the request has its key.
 
 use std::{future::poll_fn, mem, pin::Pin, sync::Arc};
 
@@ -17,7 +18,7 @@ use hyper::{
 };
 use tokio::time::timeout;
 
-use crate::{handler::Handler, plan_context::PlanContext, steps::bufferable::BufferableRequest};
+use crate::{handler::Handler, plan_context::WorkerPlanContext, steps::bufferable::BufferableRequest};
 
 /// A request whose body was buffered in full; of a large body that is streamed, only its beginning.
 pub(crate) struct BufferedRequest<R>(pub R);
@@ -40,7 +41,7 @@ pub struct BodyBufferConfig {
 }
 
 impl BodyBufferConfig {
-    pub fn new(context: &PlanContext) -> Self {
+    pub fn new(context: &WorkerPlanContext) -> Self {
         Self { plan: context.config.plan.clone(), budget: context.process.budget.clone() }
     }
 }
@@ -161,7 +162,7 @@ mod tests {
         memory: usize,
         large: LargeBodyPolicy,
     ) -> Result<Option<usize>, RefusalReason> {
-        let budget = MemoryBudget::new(memory, BufferMetrics::detached());
+        let budget = MemoryBudget::new(memory, BufferMetrics::unexposed_metrics());
         let most = body_limit(1 << 20, budget.largest_body(), large);
         let mut body = Body::from_bytes(Bytes::from(vec![7; size]));
         match read_body(&mut body, most, large, &budget).await {

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use fencegate_guard_client::{
-    callback::{CallbackOrigin, CallbackTicket},
+    callback::{CallbackTicket, CallerDispatch},
     ticket_issuer::TicketIssuer,
 };
 use fencegate_leases::{PresentedLease, api::context};
@@ -34,12 +34,12 @@ pub fn presented_ticket(tickets: &TicketIssuer, presented: &HeaderMap) -> Option
     let ticket = match parse_headers::parse_ticket(presented) {
         Ok(ticket) => ticket,
         Err(TicketError::Missing) => return None,
-        Err(bad) => return callback_ticket_for_error(&bad),
+        Err(bad) => return ignore_invalid_ticket(&bad),
     };
     let verified = match tickets.verify(ticket.as_bytes()) {
         Ok(verified) => verified,
         Err(TicketError::Expired { .. }) => return Some(CallbackTicket::Expired("its ticket has expired")),
-        Err(bad) => return callback_ticket_for_error(&bad),
+        Err(bad) => return ignore_invalid_ticket(&bad),
     };
     let (Ok(Some(token)), Some(written)) =
         (parse_headers::parse_token(presented), presented.get(FENCING_TOKEN))
@@ -50,7 +50,7 @@ pub fn presented_ticket(tickets: &TicketIssuer, presented: &HeaderMap) -> Option
         return Some(CallbackTicket::Expired("its ticket and its token are of two tenures"));
     }
     let keys = verified.claims.keys.iter().map(|key| ResourceKey::parse(key)).collect::<Result<Vec<_>, _>>();
-    Some(CallbackTicket::Valid(Rc::new(CallbackOrigin {
+    Some(CallbackTicket::Valid(Rc::new(CallerDispatch {
         keys: keys.ok()?.into(),
         token,
         origin: verified.claims.origin.clone(),
@@ -59,7 +59,7 @@ pub fn presented_ticket(tickets: &TicketIssuer, presented: &HeaderMap) -> Option
     })))
 }
 
-fn callback_ticket_for_error(bad: &TicketError) -> Option<CallbackTicket> {
+fn ignore_invalid_ticket(bad: &TicketError) -> Option<CallbackTicket> {
     debug!(%bad, "call_back.not_believed");
     None
 }

@@ -16,9 +16,10 @@ pub struct ClientConcurrencyLimit {
 /// Runs when the client is known. The client's count lasts as long as the request.
 pub(crate) fn limit_per_client(
     limit: &ClientConcurrencyLimit,
-    request: TracedRequest,
+    traced: TracedRequest,
 ) -> Result<TracedRequest, ShortCircuit> {
     if let Some(most) = limit.most {
+        let request = &traced.request;
         let client = ClientId::from_ip(request.source.client);
         let permit = request.context.permit.get().expect("taken before anything else");
         let Some(share) = limit.shares.acquire_request(client, most) else {
@@ -26,5 +27,5 @@ pub(crate) fn limit_per_client(
         };
         permit.add_client_share(share);
     }
-    Ok(request)
+    Ok(traced)
 }

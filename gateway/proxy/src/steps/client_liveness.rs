@@ -21,7 +21,7 @@ pub(crate) fn client_disconnect_channel() -> (ClientPresenceGuard, ClientDisconn
 
 impl ClientDisconnectWatch {
     /// The client of a request that ends with its client.
-    pub(crate) fn for_attached_request() -> Self {
+    pub(crate) fn never_disconnecting() -> Self {
         Self { gone: None }
     }
 
@@ -46,7 +46,7 @@ impl ClientDisconnectWatch {
 }
 
 impl WaitingClient for ClientDisconnectWatch {
-    async fn wait_closed(&mut self) {
+    async fn wait_client_disconnected(&mut self) {
         Self::wait_disconnected(self).await;
     }
 }

@@ -43,7 +43,7 @@ pub async fn detach<R: BufferableRequest + 'static, S: Handler<DetachedRequest<R
 ) -> Result<Reply, Refusal> {
     if !request.needs_full_body() || failpoint::is_off("rule_detach") {
         return next
-            .handle(DetachedRequest { request, client: ClientDisconnectWatch::for_attached_request() })
+            .handle(DetachedRequest { request, client: ClientDisconnectWatch::never_disconnecting() })
             .await;
     }
     let (here, client) = client_disconnect_channel();

@@ -8,13 +8,13 @@ use std::{rc::Rc, sync::Arc, time::SystemTime};
 use bytes::Bytes;
 use fencegate_guard::{Guard, identity::ANNOUNCEMENT};
 use fencegate_guard_store::{
-    admission::DispatchClaim,
+    admission::PresentedDispatch,
     error::{AdmitError, MalformedTokenError},
 };
 use fencegate_http::body::{Body, Reply};
 use fencegate_metrics::request_tracker::{RejectedCaller, RejectedCallers};
 use fencegate_policies::{
-    operation::OperationHeader,
+    operation::FencingOperationHeader,
     plan::{Enforcement, MissingTokenPolicy, UpstreamId},
 };
 use fencegate_process::key_redaction::KeyRedaction;
@@ -30,46 +30,48 @@ use tracing::warn;
 use super::route::{find_override, set_origin_form};
 use crate::{
     handler::Handler,
-    request_context::{ClaimFacts, PlanHandle, RequestContext, RequestSource, RequestSubject, RequestTrace},
-    steps::{bufferable::BufferableRequest, trace::TracedRequest},
+    request_context::{
+        PlanHandle, RequestContext, RequestRoleFacts, RequestSource, RequestTraceIds, TokenClaimFacts,
+    },
+    steps::{bufferable::BufferableRequest, hop::IdentifiedRequest, trace::TracedRequest},
 };
 
 /// At a guard: the claim of the request is known, and may still be refused.
-pub struct GuardClaimedRequest {
+pub struct UnadmittedRequest {
     pub http: Box<Request<Body>>,
     pub context: Rc<RequestContext>,
     pub plan: PlanHandle,
     pub upstream: UpstreamId,
     pub source: Rc<RequestSource>,
-    pub claim: RequestClaim,
+    pub claim: TokenClaimOutcome,
 }
 
 /// The claim of a request that is not refused for it.
-pub enum RequestClaim {
+pub enum TokenClaimOutcome {
     /// Its method needs no token.
     Unfenced,
     /// It has no valid claim, and passes because the guard only observes.
     Observed(RefusalReason),
-    Verified(Box<VerifiedClaim>),
+    Verified(Box<ExtractedClaim>),
 }
 
 /// A claim that has the right form and, where needed, a valid ticket.
-pub struct VerifiedClaim {
-    pub claim: DispatchClaim,
-    pub operation: Option<OperationHeader>,
+pub struct ExtractedClaim {
+    pub claim: PresentedDispatch,
+    pub operation: Option<FencingOperationHeader>,
     /// The ticket for the service, where the service may call back.
     pub ticket: Option<HeaderValue>,
     /// Whether it arrived before the moment after which it must not be started.
     pub in_time: bool,
 }
 
-impl BufferableRequest for GuardClaimedRequest {
+impl BufferableRequest for UnadmittedRequest {
     fn http(&mut self) -> &mut Request<Body> {
         &mut self.http
     }
 
     fn needs_full_body(&self) -> bool {
-        matches!(self.claim, RequestClaim::Verified(_))
+        matches!(self.claim, TokenClaimOutcome::Verified(_))
     }
 }
 
@@ -82,7 +84,7 @@ pub struct ClaimContext {
     pub tickets: Option<Arc<TicketVerifier>>,
     pub bypass: Arc<TokenBypassPolicy>,
     /// For operators.
-    pub unbelieved: Arc<RejectedCallers>,
+    pub rejected_callers: Arc<RejectedCallers>,
 }
 
 /// The requests that may pass without a token.
@@ -97,61 +99,61 @@ pub struct TokenBypassPolicy {
 /// Answers the query with which every connection of a gateway begins. It is no client's request, and is not counted
 /// as one.
 pub async fn answer_announcement<S: Handler<TracedRequest>>(
-    claiming: &ClaimContext,
-    request: TracedRequest,
+    claims: &ClaimContext,
+    traced: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let TracedRequest { http, path, .. } = &request;
+    let IdentifiedRequest { http, path, .. } = &traced.request;
     if path.as_str() == ANNOUNCEMENT && http.method() == Method::GET {
-        return Ok(json_reply(&claiming.guard.announcement().await?));
+        return Ok(json_reply(&claims.guard.announcement().await?));
     }
-    next.handle(request).await
+    next.handle(traced).await
 }
 
-pub async fn extract_claim<S: Handler<GuardClaimedRequest>>(
-    claiming: &ClaimContext,
-    request: TracedRequest,
+pub async fn extract_claim<S: Handler<UnadmittedRequest>>(
+    claims: &ClaimContext,
+    TracedRequest { request, trace }: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let TracedRequest { mut http, context, path, presented, source, trace, .. } = request;
+    let IdentifiedRequest { mut http, context, path, presented, source, .. } = request;
     if let Some(ambiguity) = path.ambiguity() {
         return Err(Refusal::new(RefusalReason::AmbiguousPath, ambiguity.to_string()));
     }
     if http.method().as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
         return Err(Refusal::new(RefusalReason::Method, "a method in lower case"));
     }
-    let claim = match claiming.verify_claim(&presented) {
-        Ok(claimed) => Ok(RequestClaim::Verified(Box::new(claimed))),
-        Err(refused) => claiming.pass_or_refuse_unclaimed(&http, refused, &source, &trace),
+    let claim = match claims.verify_claim(&presented) {
+        Ok(claimed) => Ok(TokenClaimOutcome::Verified(Box::new(claimed))),
+        Err(refused) => claims.pass_or_refuse_unclaimed(&http, refused, &source, &trace),
     };
     let hop_seen = came_through_proxy(source.hops, &presented);
-    context.subject.get_or_init(|| RequestSubject::Claim(claim_facts(claim.as_ref().ok(), hop_seen)));
+    context.subject.get_or_init(|| RequestRoleFacts::Claim(claim_facts(claim.as_ref().ok(), hop_seen)));
     let claim = claim?;
-    if let RequestClaim::Verified(claimed) = &claim
+    if let TokenClaimOutcome::Verified(claimed) = &claim
         && claimed.claim.token.dispatch() == 0
     {
         let refused = AdmitError::TokenMalformed(MalformedTokenError::ZeroDispatch);
-        return Err(claiming.guard.record_refusal(refused, Some(&claimed.claim)).into());
+        return Err(claims.guard.record_refusal(refused, Some(&claimed.claim)).into());
     }
     set_origin_form(&mut http, path.as_str());
     let upstream = UpstreamId(0);
-    let plan = claiming.plan.clone();
-    next.handle(GuardClaimedRequest { http, context, plan, upstream, source, claim }).await
+    let plan = claims.plan.clone();
+    next.handle(UnadmittedRequest { http, context, plan, upstream, source, claim }).await
 }
 
-fn claim_facts(claim: Option<&RequestClaim>, hop_seen: bool) -> ClaimFacts {
+fn claim_facts(claim: Option<&TokenClaimOutcome>, hop_seen: bool) -> TokenClaimFacts {
     let (claimed, observed) = match claim {
-        Some(RequestClaim::Verified(verified)) => {
+        Some(TokenClaimOutcome::Verified(verified)) => {
             (Some((verified.claim.token, Rc::from(&*verified.claim.keys))), None)
         }
-        Some(RequestClaim::Observed(reason)) => (None, Some(*reason)),
-        Some(RequestClaim::Unfenced) | None => (None, None),
+        Some(TokenClaimOutcome::Observed(reason)) => (None, Some(*reason)),
+        Some(TokenClaimOutcome::Unfenced) | None => (None, None),
     };
-    ClaimFacts { claimed, observed, hop_seen }
+    TokenClaimFacts { claimed, observed, hop_seen }
 }
 
 impl ClaimContext {
-    fn verify_claim(&self, presented: &HeaderMap) -> Result<VerifiedClaim, AdmitError> {
+    fn verify_claim(&self, presented: &HeaderMap) -> Result<ExtractedClaim, AdmitError> {
         let mut claim = parse_headers::parse_claim(presented)?;
         let operation = parse_headers::parse_operation(presented, self.guard.config.journal.keep.as_secs())?;
         let parent = parse_headers::parse_parent_token(presented)?;
@@ -173,7 +175,7 @@ impl ClaimContext {
             let late_ms = self.guard.clock().unix_ms().saturating_sub(moment);
             warn!(token = %claim.token, late_ms, "guard.expired: it came too late, or the clocks differ");
         }
-        Ok(VerifiedClaim { claim, operation, ticket: parse_headers::forwarded_ticket(presented), in_time })
+        Ok(ExtractedClaim { claim, operation, ticket: parse_headers::ticket_for_service(presented), in_time })
     }
 
     /// A request without a valid claim: only few may pass.
@@ -182,11 +184,11 @@ impl ClaimContext {
         http: &Request<Body>,
         refused: AdmitError,
         source: &RequestSource,
-        trace: &RequestTrace,
-    ) -> Result<RequestClaim, Refusal> {
+        trace: &RequestTraceIds,
+    ) -> Result<TokenClaimOutcome, Refusal> {
         let missing = refused == AdmitError::TokenMissing;
         if missing && self.is_unfenced_method(http) {
-            return Ok(RequestClaim::Unfenced);
+            return Ok(TokenClaimOutcome::Unfenced);
         }
         if missing {
             self.guard.metrics.record_decision("bypass");
@@ -195,7 +197,7 @@ impl ClaimContext {
         if self.guard.config.enforce == Enforcement::Observe
             || (missing && self.bypass.missing == MissingTokenPolicy::Observe)
         {
-            return Ok(RequestClaim::Observed(RefusalReason::from(&refused)));
+            return Ok(TokenClaimOutcome::Observed(RefusalReason::from(&refused)));
         }
         Err(self.guard.record_refusal(refused, None).into())
     }
@@ -214,7 +216,7 @@ impl ClaimContext {
         http: &Request<Body>,
         refused: &AdmitError,
         source: &RequestSource,
-        trace: &RequestTrace,
+        trace: &RequestTraceIds,
     ) {
         let shown = KeyRedaction(self.plan.log.keys).shows_targets();
         let path = shown.then(|| http.uri().path().escape_debug());
@@ -224,7 +226,7 @@ impl ClaimContext {
         let reason = refused.code().as_str();
         let client = Some(source.client).filter(|client| *client != peer.ip());
         let word = if *refused == AdmitError::TokenMissing { "bypass" } else { reason };
-        self.unbelieved
+        self.rejected_callers
             .record(word, RejectedCaller { at: SystemTime::now(), peer, client, method: method.clone() });
         let client = client.map(tracing::field::display);
         let request_id = trace.request_id.to_str().ok();

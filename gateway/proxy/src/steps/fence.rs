@@ -27,7 +27,7 @@ mod request;
 use std::{rc::Rc, time::SystemTime};
 
 use fencegate_http::{body::Reply, network::Network};
-use fencegate_lock::manager::lock_request::WaitPlace;
+use fencegate_lock::manager::lock_request::WaitGateway;
 use fencegate_metrics::request_tracker::{ActiveRequest, FinishedRequest, RequestTrackGuard};
 use fencegate_policies::plan::Enforcement;
 use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
@@ -35,7 +35,7 @@ use tokio::time::Instant;
 use tracing::info;
 
 pub use self::{
-    context::{FenceContext, GatewayContext},
+    context::{GatewayContext, WorkerFenceContext},
     deadlock_hints::TraceKeyIndex,
     held_lock::HeldLock,
     request::max_wait,
@@ -43,7 +43,7 @@ pub use self::{
 use self::{
     exchange::FencedExchange,
     lock_wait::{AcquisitionOutcome, LockWait},
-    request::{FencedRequest, LockRelation},
+    request::{CallerLockRelation, LockingRequest},
 };
 use crate::{
     handler::Handler,
@@ -56,12 +56,12 @@ use crate::{
 };
 
 pub async fn run_under_fence<N: Network, S: Handler<DispatchableRequest<Rc<HeldLock>>>>(
-    fence: &FenceContext<N>,
+    fence: &WorkerFenceContext<N>,
     request: DetachedRequest<KeyedRequest>,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let DetachedRequest { request: mut keyed, client } = request;
-    let relation = LockRelation::find(&keyed, fence.gateway.leases.is_some());
+    let relation = CallerLockRelation::find(&keyed, fence.gateway.leases.is_some());
     let place = request::wait_place(&keyed, relation.as_ref().ok(), fence.forwarder.is_some())?;
     match keyed.fenced.take() {
         None => {
@@ -71,8 +71,8 @@ pub async fn run_under_fence<N: Network, S: Handler<DispatchableRequest<Rc<HeldL
         }
         // Boxed, so that a request without a lock does not carry this future along.
         Some(lock) => {
-            let request = FencedRequest::new(keyed, lock, client, &fence.gateway.requests);
-            let report = FencedRequestReport::new(&request);
+            let request = LockingRequest::new(keyed, lock, client, &fence.gateway.requests);
+            let report = FencedRequestReporter::new(&request);
             let answered = Box::pin(run_with_lock(fence, request, relation, place, next)).await;
             report.finish(&answered);
             answered
@@ -81,14 +81,14 @@ pub async fn run_under_fence<N: Network, S: Handler<DispatchableRequest<Rc<HeldL
 }
 
 /// Reports the end of a request at its keys.
-struct FencedRequestReport {
+struct FencedRequestReporter {
     listed: ActiveRequest,
     entry: Rc<RequestTrackGuard>,
     context: Rc<RequestContext>,
 }
 
-impl FencedRequestReport {
-    fn new(request: &FencedRequest) -> Self {
+impl FencedRequestReporter {
+    fn new(request: &LockingRequest) -> Self {
         let listed = request.listed.clone();
         Self { listed, entry: request.entry.clone(), context: request.keyed.context.clone() }
     }
@@ -116,10 +116,10 @@ impl FencedRequestReport {
 }
 
 async fn run_with_lock<N: Network, S: Handler<DispatchableRequest<Rc<HeldLock>>>>(
-    fence: &FenceContext<N>,
-    mut request: FencedRequest,
-    relation: Result<LockRelation, Refusal>,
-    place: WaitPlace,
+    fence: &WorkerFenceContext<N>,
+    mut request: LockingRequest,
+    relation: Result<CallerLockRelation, Refusal>,
+    place: WaitGateway,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let plan = request.keyed.plan.clone();
@@ -184,7 +184,7 @@ async fn run_with_lock<N: Network, S: Handler<DispatchableRequest<Rc<HeldLock>>>
 async fn pass_if_observing<S: Handler<DispatchableRequest<Rc<HeldLock>>>>(
     enforce: Enforcement,
     refusal: Refusal,
-    mut request: FencedRequest,
+    mut request: LockingRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let is_disconnected = request.client.is_disconnected();

@@ -20,22 +20,25 @@ use tracing::warn;
 use super::route::{find_override, set_origin_form};
 use crate::{
     handler::Handler,
-    plan_context::PlanContext,
-    request_context::{DeadlineFacts, Exchange, PlanHandle, RequestContext, RequestSource, RequestSubject},
+    plan_context::WorkerPlanContext,
+    request_context::{
+        DeadlineFacts, PlanHandle, RequestContext, RequestRoleFacts, RequestSource, UpstreamExchange,
+    },
     steps::{
         authorized::{DispatchRight, DispatchableRequest},
         buffer::BufferedRequest,
         bufferable::BufferableRequest,
         extract_claim::{TokenBypassPolicy, parse_headers},
-        guard_admission::AdmissionPermit,
+        guard_admission::GuardDispatchPermit,
+        hop::IdentifiedRequest,
         trace::TracedRequest,
     },
 };
 
 /// The settings and state of the steps of a filter.
 #[derive(Clone)]
-pub struct FilterContext {
-    pub context: Rc<PlanContext>,
+pub struct DeadlineFilterContext {
+    pub context: Rc<WorkerPlanContext>,
     /// By how much the sender's wall clock may differ from this machine's.
     pub clock_error: Duration,
     pub enforce: Enforcement,
@@ -70,7 +73,7 @@ impl BufferableRequest for FilteredRequest {
 struct StartPermission(BootInstant);
 
 impl SendPermission for StartPermission {
-    fn holds(&self, now: BootInstant) -> bool {
+    fn may_send_at(&self, now: BootInstant) -> bool {
         now < self.0
     }
 
@@ -81,57 +84,51 @@ impl SendPermission for StartPermission {
 
 /// Checks the deadline as the request arrives.
 pub(crate) async fn filter_request<S: Handler<FilteredRequest>>(
-    filtering: &FilterContext,
-    request: TracedRequest,
+    filter: &DeadlineFilterContext,
+    TracedRequest { request, .. }: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let TracedRequest { mut http, context, path, presented, source, .. } = request;
+    let IdentifiedRequest { mut http, context, path, presented, source, .. } = request;
     if let Some(ambiguity) = path.ambiguity() {
         return Err(Refusal::new(RefusalReason::AmbiguousPath, ambiguity.to_string()));
     }
-    let (permission, observed) = match filtering.start_permission(&http, &presented) {
+    let (permission, observed) = match filter.start_permission(&http, &presented) {
         Ok(permission) => (permission, None),
-        Err(refused) => (None, Some(filtering.pass_if_observing(refused)?)),
+        Err(refused) => (None, Some(filter.pass_if_observing(refused)?)),
     };
     let facts = DeadlineFacts { has_deadline: permission.is_some(), observed };
-    context.subject.get_or_init(|| RequestSubject::Deadline(facts));
+    context.subject.get_or_init(|| RequestRoleFacts::Deadline(facts));
     set_origin_form(&mut http, path.as_str());
     for (name, value) in &presented {
         http.headers_mut().append(name, value.clone());
     }
-    let plan = filtering.plan.clone();
+    let plan = filter.plan.clone();
     let upstream = UpstreamId(0);
     next.handle(FilteredRequest { http, context, plan, upstream, source, permission }).await
 }
 
 /// Checks once more, now that the body is here, and sends the request under its permission.
-pub(crate) async fn recheck_deadline<S: Handler<DispatchableRequest<AdmissionPermit>>>(
-    filtering: &FilterContext,
+pub(crate) async fn recheck_deadline<S: Handler<DispatchableRequest<GuardDispatchPermit>>>(
+    filter: &DeadlineFilterContext,
     BufferedRequest(request): BufferedRequest<FilteredRequest>,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let FilteredRequest { http, context, plan, upstream, source, permission } = request;
-    if permission.as_ref().is_some_and(|permission| !permission.holds(filtering.context.process.clock.now()))
+    if permission
+        .as_ref()
+        .is_some_and(|permission| !permission.may_send_at(filter.context.process.clock.now()))
     {
         return Err(AdmitError::Expired.into());
     }
     // A request that must not be started late is never sent twice.
     let right = permission.map_or(DispatchRight::Unfenced, |permission| DispatchRight::Until(permission));
-    let exchange = Rc::<Exchange>::default();
-    let request = DispatchableRequest {
-        http,
-        context,
-        plan,
-        upstream,
-        route: None,
-        source,
-        has_override: None,
-        unlocked: None,
-        right,
-        exchange: exchange.clone(),
-    };
+    let exchange = Rc::<UpstreamExchange>::default();
+    let request =
+        DispatchableRequest::without_route(http, context, plan, upstream, source, right, exchange.clone());
     match next.handle(request).await {
-        Err(refusal) if refusal.outcome() == DispatchOutcome::NotDispatched && has_expired(&exchange) => {
+        Err(refusal)
+            if refusal.outcome() == DispatchOutcome::NotDispatched && has_expired_before_send(&exchange) =>
+        {
             Err(AdmitError::Expired.into())
         }
         answered => answered,
@@ -139,12 +136,12 @@ pub(crate) async fn recheck_deadline<S: Handler<DispatchableRequest<AdmissionPer
 }
 
 /// The permission ended before the first byte was written.
-fn has_expired(exchange: &Exchange) -> bool {
+fn has_expired_before_send(exchange: &UpstreamExchange) -> bool {
     let attempt = exchange.attempt();
     attempt.as_ref().is_some_and(|sent| sent.gate.is_permission_lost() && sent.gate.written_bytes() == 0)
 }
 
-impl FilterContext {
+impl DeadlineFilterContext {
     /// The permission of a request; `None` for one that needs none.
     fn start_permission(
         &self,

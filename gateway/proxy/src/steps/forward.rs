@@ -1,6 +1,7 @@
 //! The end of the request path: takes a connection, stamps and sends the request, and reports how far it got.
 
 mod guard_report;
+mod identity_headers;
 mod reply;
 mod retry;
 mod send_result;
@@ -24,7 +25,7 @@ use fencegate_policies::{
     key::join_keys,
     load_balance,
     plan::{
-        FencingLevel, LargeBodyPolicy, LateDispatchPolicy, ReservedHeaderNames, Route, RouteId, Upstream,
+        FencingLevel, LargeBodyPolicy, NotAfterEnforcement, ReservedHeaderNames, Route, RouteId, Upstream,
     },
     token::FencingToken,
 };
@@ -44,7 +45,7 @@ use tokio::time::Instant;
 use tracing::{error, info};
 
 use self::{
-    guard_report::GuardReport,
+    guard_report::GuardDispatchReport,
     reply::{
         UpstreamResponse, has_content_coding, is_expired_refusal, is_stale_refusal, record_endpoint_result,
     },
@@ -55,14 +56,16 @@ use self::{
     },
     stamp::stamp_dispatch_headers,
     timeouts::{AttemptTimeoutKind, AttemptTimeouts},
-    tunnel::{PendingUpgrade, TunnelContext, TunnelCounts},
+    tunnel::{PendingUpgrade, TunnelContext, TunnelCountGuard},
 };
-pub use self::{stamp::write_claim_headers, timeouts::wait_lock_lost};
-use super::upgrade::{self, RequestedUpgrade};
+pub use self::{
+    identity_headers::write_identity_headers, stamp::write_claim_headers, timeouts::wait_lock_lost,
+};
+use super::upgrade::{self, UpstreamUpgradeRequest};
 use crate::{
     handler::Handler,
-    plan_context::PlanContext,
-    request_context::{AnswerFacts, Attempt, Exchange, GuardAnswerFacts, PlanHandle, RequestSource},
+    plan_context::WorkerPlanContext,
+    request_context::{AnswerFacts, Attempt, GuardAnswerFacts, PlanHandle, RequestSource, UpstreamExchange},
     steps::{
         authorized::{DispatchPermit, DispatchRight, DispatchableRequest},
         bufferable::copy_buffered,
@@ -72,14 +75,14 @@ use crate::{
 /// Sends requests to the upstreams of a plan.
 pub struct UpstreamForwarder<N> {
     pool: Rc<ConnectionPool<N>>,
-    plan: Rc<PlanContext>,
+    plan: Rc<WorkerPlanContext>,
     /// The reserved fields of the plan. Each worker has an `Arc` of its own, so that workers share no reference
     /// count.
     fields: Arc<ReservedHeaderNames>,
 }
 
 impl<N> UpstreamForwarder<N> {
-    pub fn new(pool: Rc<ConnectionPool<N>>, plan: Rc<PlanContext>) -> Self {
+    pub fn new(pool: Rc<ConnectionPool<N>>, plan: Rc<WorkerPlanContext>) -> Self {
         let fields = Arc::new(plan.config.plan.fields.clone());
         Self { pool, plan, fields }
     }
@@ -87,16 +90,27 @@ impl<N> UpstreamForwarder<N> {
 
 impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for UpstreamForwarder<N> {
     async fn handle(&self, request: DispatchableRequest<H>) -> Result<Reply, Refusal> {
-        let DispatchableRequest { mut http, context, plan, upstream, route, source, right, exchange, .. } =
-            request;
+        let DispatchableRequest {
+            mut http,
+            context,
+            plan,
+            upstream,
+            route,
+            source,
+            identity,
+            right,
+            exchange,
+            ..
+        } = request;
         let hold = right.held();
-        let mut tour = self.plan.config.fleets.get(upstream).cursor(|| endpoint_affinity_hash(&http, hold));
+        let mut cursor = self.plan.config.fleets.get(upstream).cursor(|| endpoint_affinity_hash(&http, hold));
         let upstream = plan.upstream(upstream);
         if hold.is_none() {
             // The token of an attempt before is none of this one.
             context.exchange.take();
         }
         *http.version_mut() = Version::HTTP_11;
+        write_identity_headers(http.headers_mut(), identity.as_deref(), upstream);
         set_body_framing(&mut http);
         if let Some(field) = &upstream.operation_field {
             rename_operation(http.headers_mut(), field);
@@ -111,7 +125,7 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
         // Once: a service that refuses everything is not asked for ever.
         let mut may_resend = upgrade.is_none();
         loop {
-            let mut checkout = self.pool.checkout(&mut tour).await.map_err(|error| {
+            let mut checkout = self.pool.checkout(&mut cursor).await.map_err(|error| {
                 self.plan.metrics.record_upstream_error(&upstream.name, connect_error_label(&error));
                 connect_refusal(&error, upstream.fencing)
             })?;
@@ -121,7 +135,7 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
             let (dispatch, not_after) = stamped.transpose()?.unzip();
             // A fenced request has no spare copy: after one written byte it may have been executed.
             let spare = match right {
-                DispatchRight::Unfenced if !tour.fresh && checkout.pooled().reused && upgrade.is_none() => {
+                DispatchRight::Unfenced if !cursor.fresh && checkout.pooled().reused && upgrade.is_none() => {
                     retry_copy(&http, request.has_override)
                 }
                 _ => None,
@@ -138,7 +152,7 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
             });
             context.exchange.replace(Some(exchange.clone()));
             let attempt = AttemptContext {
-                asked: upgrade.clone(),
+                requested: upgrade.clone(),
                 spare,
                 unprocessed,
                 plan: &plan,
@@ -146,7 +160,7 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
                 permission: right.permission(),
                 source: &source,
                 exchange: &exchange,
-                counts: TunnelCounts {
+                counts: TunnelCountGuard {
                     _permit: context.permit.get().cloned(),
                     _unlocked: request.unlocked.clone(),
                 },
@@ -158,9 +172,9 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
                     self.plan.metrics.record_retry(&upstream.name);
                     if unprocessed {
                         may_resend = false;
-                        tour.record_unprocessed();
+                        cursor.record_unprocessed();
                     } else {
-                        tour.record_dead_connection(reused);
+                        cursor.record_dead_connection(reused);
                     }
                     http = back;
                 }
@@ -224,7 +238,7 @@ fn large_body_policy(route: &Route) -> Option<LargeBodyPolicy> {
 /// What one attempt needs beside its connection.
 struct AttemptContext<'a> {
     /// The client requests a switch to another protocol.
-    asked: Option<RequestedUpgrade>,
+    requested: Option<UpstreamUpgradeRequest>,
     /// A copy of the request, if it may be sent again over a connection that died without a response.
     spare: Option<RetryRequestHead>,
     /// A copy of the request, to be sent once more if the upstream says that it has processed nothing of it.
@@ -234,8 +248,8 @@ struct AttemptContext<'a> {
     /// The permission of a request without a token, at a filter.
     permission: Option<&'a Arc<dyn SendPermission>>,
     source: &'a RequestSource,
-    exchange: &'a Exchange,
-    counts: TunnelCounts,
+    exchange: &'a UpstreamExchange,
+    counts: TunnelCountGuard,
 }
 
 impl<N: Network> UpstreamForwarder<N> {
@@ -244,10 +258,10 @@ impl<N: Network> UpstreamForwarder<N> {
         mut checkout: CheckedOutConnection,
         mut http: Box<Request<Body>>,
         dispatch: Option<UpstreamDispatch>,
-        way: AttemptContext<'_>,
+        attempt: AttemptContext<'_>,
     ) -> Result<Reply, AttemptError> {
         let AttemptContext {
-            asked: upgrade,
+            requested: upgrade,
             spare,
             unprocessed,
             plan,
@@ -256,7 +270,7 @@ impl<N: Network> UpstreamForwarder<N> {
             source,
             exchange,
             counts,
-        } = way;
+        } = attempt;
         let began = Instant::now();
         let validity = match &dispatch {
             Some(dispatch) => Some(dispatch.validity.clone()),
@@ -264,16 +278,16 @@ impl<N: Network> UpstreamForwarder<N> {
         };
         checkout.gate().arm(validity.clone());
         if validity.is_some() {
-            checkout.gate().bound_delivery(checkout.upstream().deliver_within);
+            checkout.gate().set_ack_timeout(checkout.upstream().deliver_within);
         }
         if checkout.upstream().fencing.compares_tokens() {
             checkout.gate().set_awaiting_response();
         }
         let switch = upgrade.and_then(|upgrade| {
-            Some(PendingUpgrade { asked: upgrade, stream: checkout.pooled().upgraded_stream()? })
+            Some(PendingUpgrade { requested: upgrade, stream: checkout.pooled().upgraded_stream()? })
         });
-        let patience = AttemptTimeouts::new(http.body(), validity.is_some());
-        if patience.fenced && patience.upload.is_some() {
+        let timeouts = AttemptTimeouts::new(http.body(), validity.is_some());
+        if timeouts.fenced && timeouts.upload.is_some() {
             cut_on_broken_body(&mut http, checkout.gate());
         }
         if let Some(interims) = &source.arrival.interims {
@@ -282,21 +296,21 @@ impl<N: Network> UpstreamForwarder<N> {
         let answer = checkout.pooled().send(*http);
         let limit = checkout.upstream().response_timeout;
         let level = checkout.upstream().fencing;
-        let progress = checkout.pooled().progress();
+        let progress = checkout.pooled().last_write_tracker();
         let answered = tokio::select! {
             answered = answer => answered,
-            late = patience.wait_elapsed(progress, limit) => return Err(self.timeout_error(&checkout, late, limit)),
-            () = patience.wait_lock_validity_end(validity.as_deref(), level, &self.plan.process.clock) => {
+            late = timeouts.wait_elapsed(progress, limit) => return Err(self.timeout_error(&checkout, late, limit)),
+            () = timeouts.wait_lock_validity_end(validity.as_deref(), level, &self.plan.process.clock) => {
                 checkout.gate().shut(GateShutReason::ProofLost);
                 let detail = "the session could not be proven any more".to_owned();
                 return Err(self.abandoned_error(&checkout, "proof", RefusalReason::OutcomeUnknown, detail));
             }
         };
-        let attempt = RetryMaterial { upload: patience.upload.as_deref(), spare, unprocessed };
+        let material = RetryMaterial { upload: timeouts.upload.as_deref(), spare, unprocessed };
         let response =
-            answered.map_err(|error| classify_failure(error, &mut checkout, attempt, &self.plan.metrics))?;
+            answered.map_err(|error| classify_failure(error, &mut checkout, material, &self.plan.metrics))?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let Some(switch) = switch.filter(|switch| switch.asked.is_accepted(&response)) else {
+            let Some(switch) = switch.filter(|switch| switch.requested.is_accepted(&response)) else {
                 return Err(self.protocol_error(&checkout, "switched protocols unasked"));
             };
             self.plan.metrics.record_upstream_response(
@@ -304,14 +318,14 @@ impl<N: Network> UpstreamForwarder<N> {
                 response.status(),
                 began.elapsed(),
             );
-            let around = TunnelContext { plan: &self.plan, route };
-            return Ok(switch.into_tunnel_reply(&around, response, checkout, validity, plan, counts));
+            let tunnel = TunnelContext { plan: &self.plan, route };
+            return Ok(switch.into_tunnel_reply(&tunnel, response, checkout, validity, plan, counts));
         }
         if has_content_coding(response.headers()) {
             return Err(self.protocol_error(&checkout, "answered in a transfer coding other than `chunked`"));
         }
         let took = began.elapsed();
-        exchange.record_answered(took);
+        exchange.record_time_to_head(took);
         self.plan.metrics.record_upstream_response(&checkout.upstream().name, response.status(), took);
         record_endpoint_result(&checkout, &response);
         let shown = response.headers().get(FENCING_CLOCK);
@@ -319,7 +333,7 @@ impl<N: Network> UpstreamForwarder<N> {
             self.plan.metrics.record_clock_offset(&checkout.upstream().name, checkout.endpoint(), offset);
         }
         let is_stale = permission.is_some() && is_stale_refusal(response.status(), response.headers());
-        let answer = UpstreamResponse { response, lend: checkout, plan };
+        let answer = UpstreamResponse { response, checkout, plan };
         let Some(dispatch) = dispatch else {
             let mut reply = self.finish_unfenced(answer).await?;
             if is_stale {
@@ -333,8 +347,8 @@ impl<N: Network> UpstreamForwarder<N> {
 
     /// An answer that breaks off right after its head is refused as such: the client has seen nothing of it.
     async fn finish_unfenced(&self, answer: UpstreamResponse<'_>) -> Result<Reply, AttemptError> {
-        let endpoint = answer.lend.endpoint().clone();
-        let upstream = answer.lend.upstream().name.clone();
+        let endpoint = answer.checkout.endpoint().clone();
+        let upstream = answer.checkout.upstream().name.clone();
         let mut reply = answer.into_reply(false);
         match poll_fn(|cx| Poll::Ready(reply.body_mut().prefetch(cx))).await {
             Ok(()) => Ok(reply),
@@ -352,9 +366,9 @@ impl<N: Network> UpstreamForwarder<N> {
         answer: UpstreamResponse<'_>,
         token: FencingToken,
         route: Option<RouteId>,
-        exchange: &Exchange,
+        exchange: &UpstreamExchange,
     ) -> Result<Reply, AttemptError> {
-        let upstream = answer.lend.upstream();
+        let upstream = answer.checkout.upstream();
         let headers = answer.response.headers();
         let status = answer.response.status();
         let mut facts =
@@ -364,7 +378,7 @@ impl<N: Network> UpstreamForwarder<N> {
         if !compares && upstream.fencing != FencingLevel::Guard {
             self.detect_intermediary(&answer);
         }
-        if upstream.expiry == LateDispatchPolicy::Enforced && is_expired_refusal(status, headers) {
+        if upstream.expiry == NotAfterEnforcement::Enforced && is_expired_refusal(status, headers) {
             let direct = self.plan.guards.is_direct(upstream);
             let level = upstream.fencing;
             info!(upstream = %upstream.name, %token, direct, "upstream.expired");
@@ -374,7 +388,7 @@ impl<N: Network> UpstreamForwarder<N> {
                 return Err(AttemptError::Refused(expired_refusal(level)));
             }
             // Of two copies the first one may be executed.
-            answer.lend.gate().shut(GateShutReason::Cut);
+            answer.checkout.gate().shut(GateShutReason::Cut);
             let detail = "a copy of the request came after the moment until which it might be begun";
             return Err(AttemptError::Refused(Refusal::new(RefusalReason::OutcomeRefused, detail)));
         }
@@ -396,19 +410,19 @@ impl<N: Network> UpstreamForwarder<N> {
             }
             FencingLevel::Guard => {}
         }
-        let account = GuardReport::parse(headers);
+        let account = GuardDispatchReport::parse(headers);
         if !account.is_present() {
             error!(upstream = %upstream.name, %token, "an answer to a dispatch that no guard has seen");
             facts.retires_grant = true;
         }
         if account.hop_seen {
-            self.plan.guards.record_relay(upstream);
+            self.plan.guards.record_intermediary(upstream);
         }
         facts.is_inconclusive = account.unfinished;
         let by_guard = GuardAnswerFacts { replayed: account.replayed, observed: account.observed };
         exchange.record_answer(AnswerFacts { by_guard: Some(by_guard), ..facts });
         let judged = account.check_outcome(answer.response.status(), self.plan.guards.is_direct(upstream));
-        if let (true, Some((address, by))) = (account.has_admitted(), answer.lend.verified_process()) {
+        if let (true, Some((address, by))) = (account.has_admitted(), answer.checkout.verified_process()) {
             self.plan.guards.record_admitted(
                 upstream,
                 address,
@@ -420,7 +434,7 @@ impl<N: Network> UpstreamForwarder<N> {
         let Err(refusal) = judged else { return Ok(answer.into_reply(true)) };
         self.plan.metrics.record_guard_refusal(route, account.refusal_reason().unwrap_or(refusal.reason));
         if account.refusal_reason() == Some(RefusalReason::Store) {
-            answer.lend.record_unavailable();
+            answer.checkout.avoid_endpoint_address();
         }
         answer.drain_body().await;
         Err(AttemptError::Refused(refusal))
@@ -430,8 +444,8 @@ impl<N: Network> UpstreamForwarder<N> {
     /// is still at work.
     fn detect_intermediary(&self, answer: &UpstreamResponse<'_>) {
         let Some(shown) = intermediary::find_intermediary_field(answer.response.headers()) else { return };
-        if answer.lend.endpoint_set().note_intermediary() {
-            let upstream = &answer.lend.upstream().name;
+        if answer.checkout.endpoint_set().note_intermediary() {
+            let upstream = &answer.checkout.upstream().name;
             info!(%upstream, shown, "upstream.hop_seen: an intermediary answers, so its retries have to be off");
         }
     }

@@ -9,16 +9,16 @@ use axum::extract::Query;
 use fencegate_config::active_config::ActiveConfig;
 use fencegate_http::body::{Body, Reply};
 use fencegate_leases::{
-    LeaseApi, LeaseCaller, PREFIX,
-    api::{client::check_ttl, context::lease_id},
+    LeaseApiState, LeaseCaller, PREFIX,
+    api::{client::check_ttl, context::lease_id, grant::HeldLease},
     auth::may_take,
-    lease::{Lease, LeaseStageSnapshot, NewLease},
+    lease::NewLease,
 };
 use fencegate_policies::{
     host::CanonicalHost,
     key::ResourceKey,
     path::CanonicalPath,
-    plan::{FenceRule, InconclusiveStatuses, LockMode, ServingPlan, Upstream, UpstreamId},
+    plan::{FenceRule, InconclusiveStatuses, LockMode, Route, ServingPlan, Upstream, UpstreamId},
 };
 use fencegate_protocol::headers::{FENCING_LEASE, FENCING_TICKET};
 use fencegate_refusal::{Refusal, RefusalReason};
@@ -58,7 +58,7 @@ struct ForwardAuthLockQuery {
 /// # Errors
 /// The request is not to be forwarded now; or the end could not be recorded.
 pub(crate) async fn answer_forward_auth(
-    interface: &LeaseApi,
+    interface: &LeaseApiState,
     caller: &LeaseCaller,
     head: &Parts,
 ) -> Result<Reply, Refusal> {
@@ -85,7 +85,7 @@ pub(crate) async fn answer_forward_auth(
 
 /// Ends the lock: the other proxy has answered its client or has given up.
 async fn end_lock(
-    interface: &LeaseApi,
+    interface: &LeaseApiState,
     caller: &LeaseCaller,
     head: &Parts,
     query: &ForwardAuthLockQuery,
@@ -99,7 +99,7 @@ async fn end_lock(
         Err(refusal) => return Err(refusal),
     };
     let whole = query.completed.as_ref().is_none_or(|word| word == "OK");
-    let plan = interface.in_force.plan();
+    let plan = interface.leases.config().plan();
     if whole && query.status.is_none_or(|status| is_complete_status(status, &plan.serving.upstreams)) {
         interface.release_lease(interface.locate(caller, id)).await?;
     }
@@ -122,21 +122,21 @@ fn is_complete_status(status: u16, upstreams: &[Upstream]) -> bool {
 }
 
 async fn take_lock(
-    interface: &LeaseApi,
+    interface: &LeaseApiState,
     caller: &LeaseCaller,
     head: &Parts,
     query: &ForwardAuthLockQuery,
 ) -> Result<Reply, Refusal> {
     let principal = caller.require_principal()?;
     let starting = || Refusal::new(RefusalReason::LockService, "the gateway is starting");
-    let (gateway, config) = interface.in_force.active_config().ok_or_else(starting)?;
+    let (gateway, config) = interface.leases.config().active_config().ok_or_else(starting)?;
     // Not the settings of the file: one without leases removes none before a restart.
-    let terms = interface.leases.settings();
-    let bounds = terms
+    let settings = interface.leases.settings();
+    let bounds = settings
         .bounds
         .as_ref()
         .ok_or_else(|| Refusal::new(RefusalReason::NoRoute, "the policy has no `leases`"))?;
-    let original = ForwardAuthRequest::from_head(head)?;
+    let original = ForwardAuthRequest::parse_original_request(head)?;
     let Some(ForwardAuthLock { keys, mode, fence, upstream }) =
         original.fence_target(&gateway.serving, &config).await?
     else {
@@ -163,27 +163,24 @@ async fn take_lock(
         name: None,
     };
     let held = interface.acquire_held(wanted, wait).await;
-    let lease = held.map_err(|refusal| match refusal.reason {
+    let held = held.map_err(|refusal| match refusal.reason {
         RefusalReason::Locked => refusal.with_status(fence.locked_status),
         _ => refusal,
     })?;
     let mut reply = status_reply(StatusCode::OK);
-    stamp_lease_headers(reply.headers_mut(), interface, &lease, gateway.serving.upstream(upstream))?;
+    stamp_lease_headers(reply.headers_mut(), interface, &held, gateway.serving.upstream(upstream));
     Ok(reply)
 }
 
 fn stamp_lease_headers(
     headers: &mut HeaderMap,
-    interface: &LeaseApi,
-    lease: &Lease,
+    interface: &LeaseApiState,
+    held: &HeldLease,
     upstream: &Upstream,
-) -> Result<(), Refusal> {
-    // The other proxy may work as long as it was promised.
-    let LeaseStageSnapshot::Held { lock, .. } = lease.promised_snapshot().stage else {
-        return Err(Refusal::new(RefusalReason::LockService, "the lease was lost as soon as it was held"));
-    };
+) {
+    let HeldLease { lease, lock, .. } = held;
     let token = lock.token();
-    let keys = lease.shown_keys(&lock);
+    let keys = lease.keys_with_permit(lock);
     write_claim_headers(headers, token, &keys, lease.mode, upstream);
     let tickets = interface.tickets.as_ref();
     if let Some(ticket) = tickets.and_then(|known| known.ticket(&keys, token, lease.mode, lock.session_id()))
@@ -193,7 +190,6 @@ fn stamp_lease_headers(
     let mut id = HeaderValue::from_str(&lease.id.reveal()).expect("base64url and dots");
     id.set_sensitive(true);
     headers.insert(FENCING_LEASE, id);
-    Ok(())
 }
 
 fn status_reply(status: StatusCode) -> Reply {
@@ -225,6 +221,25 @@ struct ForwardAuthLock<'p> {
     upstream: UpstreamId,
 }
 
+/// Nothing is verified here of the client of the other proxy: its connection ends there, and `Authorization` is that of the
+/// proxy.
+///
+/// # Errors
+/// The route asks who the client is, or its upstream gets the name of the client: the other proxy would send the field as the
+/// client wrote it.
+fn check_unidentified(route: &Route, upstream: &Upstream) -> Result<(), Refusal> {
+    let takes_name = route.fence.as_ref().is_some_and(|fence| fence.client_name.is_some());
+    let tells_name = upstream.identity_fields.client_name.is_some();
+    let reason = if route.reads_token {
+        RefusalReason::BearerMissing
+    } else if takes_name || tells_name || !route.allow.is_empty() {
+        RefusalReason::CertificateRequired
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::new(reason, "its route asks who the client is, which is not verified behind another proxy"))
+}
+
 /// The fields in which other proxies name the method, the target and the host of the request: nginx by its
 /// configuration; Traefik and Caddy the second of each. Envoy sends method and host as they are, and the target
 /// behind our path; there a client may have written these fields, and they are ignored.
@@ -236,7 +251,7 @@ const HOSTS: [HeaderName; 2] =
     [HeaderName::from_static("x-original-host"), HeaderName::from_static("x-forwarded-host")];
 
 impl<'h> ForwardAuthRequest<'h> {
-    fn from_head(head: &'h Parts) -> Result<Self, Refusal> {
+    fn parse_original_request(head: &'h Parts) -> Result<Self, Refusal> {
         let headers = &head.headers;
         let malformed =
             |what: &str| Refusal::new(RefusalReason::Malformed, format!("{what} of the original request"));
@@ -274,11 +289,13 @@ impl<'h> ForwardAuthRequest<'h> {
         let path = CanonicalPath::parse(self.uri.path());
         let query = self.uri.query();
         let host = self.host.name();
+        let headers = self.headers;
         let values = RequestParameters {
             bound: None,
             query,
-            headers: self.headers,
+            headers,
             host,
+            identity: None,
             body: None,
             condition_body: None,
         };
@@ -289,14 +306,20 @@ impl<'h> ForwardAuthRequest<'h> {
         let route = plan.routes.get(found.route.id);
         // Checked for unfenced routes as well: the service may take the request for one of a fenced route.
         if let Some(ambiguous) = find_ambiguity(&self.method, &path, find_override(self.headers))
-            && config.leads_to_fence(route.upstream).await
+            && config.is_service_protected(route.upstream).await
         {
             return Err(ambiguous);
         }
-        if plan.is_fenced_path_with_suffix(self.method.as_str(), &path, &values, Some(&found), route.upstream)
-        {
+        if plan.is_protected_path_with_suffix(
+            self.method.as_str(),
+            &path,
+            &values,
+            Some(&found),
+            route.upstream,
+        ) {
             return Err(suffixed_path_refusal());
         }
+        check_unidentified(route, plan.upstream(route.upstream))?;
         let Some(fence) = &route.fence else { return Ok(None) };
         refuse_early_data(self.headers)?;
         if fence.reads_body() {

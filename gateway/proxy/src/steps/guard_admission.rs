@@ -29,7 +29,7 @@ use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
 use hyper::http::response::Parts;
 use tracing::{error, info, warn};
 
-pub use self::admission::AdmissionPermit;
+pub use self::admission::GuardDispatchPermit;
 use self::{
     probe::OutcomeProbeAnswer,
     replay::{replay, replayable_fields, unseen_answer},
@@ -37,14 +37,14 @@ use self::{
 use super::answer::{self, ExchangeObserver, ResponseRelayLimits};
 use crate::{
     handler::Handler,
-    plan_context::PlanContext,
-    request_context::{AdmissionFacts, Exchange, RequestContext},
+    plan_context::WorkerPlanContext,
+    request_context::{AdmissionFacts, RequestContext, UpstreamExchange},
     steps::{
         authorized::{DispatchRight, DispatchableRequest},
         buffer::BufferedRequest,
         client_liveness::ClientDisconnectWatch,
         detach::DetachedRequest,
-        extract_claim::{GuardClaimedRequest, RequestClaim, VerifiedClaim},
+        extract_claim::{ExtractedClaim, TokenClaimOutcome, UnadmittedRequest},
     },
 };
 
@@ -53,7 +53,7 @@ pub struct GuardAdmissionContext<N> {
     pub guard: Arc<Guard>,
     /// Probes of the upstream are not among its running tasks: a process that stops while one is open has no less
     /// information than before.
-    pub plan: Rc<PlanContext>,
+    pub plan: Rc<WorkerPlanContext>,
     pub pool: Rc<ConnectionPool<N>>,
     /// The endpoints of the service.
     pub endpoints: Arc<EndpointSet>,
@@ -69,79 +69,65 @@ impl<N> Clone for GuardAdmissionContext<N> {
 /// Bytes of an answer that are buffered in full before the key is free.
 const MAX_BUFFERED: usize = 1 << 20;
 
-pub(crate) async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<AdmissionPermit>>>(
-    checking: &GuardAdmissionContext<N>,
-    request: DetachedRequest<BufferedRequest<GuardClaimedRequest>>,
+pub(crate) async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<GuardDispatchPermit>>>(
+    admission: &GuardAdmissionContext<N>,
+    request: DetachedRequest<BufferedRequest<UnadmittedRequest>>,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let DetachedRequest { request: BufferedRequest(mut request), mut client } = request;
-    let mut claimed = match std::mem::replace(&mut request.claim, RequestClaim::Unfenced) {
-        RequestClaim::Verified(claimed) => *claimed,
-        RequestClaim::Observed(_) => {
+    let mut claimed = match std::mem::replace(&mut request.claim, TokenClaimOutcome::Unfenced) {
+        TokenClaimOutcome::Verified(claimed) => *claimed,
+        TokenClaimOutcome::Observed(_) => {
             return next.handle(into_dispatchable(request, DispatchRight::Observed, Rc::default())).await;
         }
-        RequestClaim::Unfenced => {
+        TokenClaimOutcome::Unfenced => {
             return next.handle(into_dispatchable(request, DispatchRight::Unfenced, Rc::default())).await;
         }
     };
     let ticket = claimed.ticket.take();
-    let running = match checking.admit_or_find_replay(&request, claimed, &mut client).await? {
+    let running = match admission.admit_or_find_replay(&request, claimed, &mut client).await? {
         AdmissionDecision::Run(running) => *running,
-        AdmissionDecision::Replay(kept) => return replay(kept, &request.context),
+        AdmissionDecision::Replay(stored) => return replay(stored, &request.context),
     };
     let upstream = request.plan.upstream(request.upstream);
-    let bounds = ResponseRelayLimits {
+    let limits = ResponseRelayLimits {
         most: MAX_BUFFERED,
         idle: upstream.response_body_idle,
         total: upstream.response_body_total,
         tunnel: Duration::ZERO,
     };
-    let admission = AdmissionPermit::new(&running, ticket);
-    let exchange = Rc::<Exchange>::default();
+    let permit = GuardDispatchPermit::new(&running, ticket);
+    let exchange = Rc::<UpstreamExchange>::default();
     let context = request.context.clone();
-    let kept = InFlightGuardRequest {
+    let in_flight = InFlightGuardRequest {
         running,
-        checking: checking.clone(),
+        admission: admission.clone(),
         exchange: exchange.clone(),
         _context: context.clone(),
     };
-    match next.handle(into_dispatchable(request, DispatchRight::Held(admission), exchange)).await {
+    match next.handle(into_dispatchable(request, DispatchRight::Held(permit), exchange)).await {
         Ok(reply) => {
-            let PlanContext { process, running, .. } = &*checking.plan;
-            answer::receive_response(reply, kept, bounds, &process.budget, running).await
+            let WorkerPlanContext { process, running, .. } = &*admission.plan;
+            answer::receive_response(reply, in_flight, limits, &process.budget, running).await
         }
         Err(refusal) if refusal.outcome() == DispatchOutcome::Unknown => {
-            kept.on_unanswered();
+            in_flight.mark_unanswered_in_doubt();
             Err(refusal)
         }
         Err(refusal) => {
-            kept.on_unsent().await?;
+            in_flight.cancel_unsent_dispatch().await?;
             Err(refusal)
         }
     }
 }
 
 fn into_dispatchable(
-    request: GuardClaimedRequest,
-    right: DispatchRight<AdmissionPermit>,
-    exchange: Rc<Exchange>,
-) -> DispatchableRequest<AdmissionPermit> {
-    let GuardClaimedRequest { http, context, plan, upstream, source, .. } = request;
-    let route = None;
-    let has_override = None;
-    let unlocked = None;
-    DispatchableRequest {
-        http,
-        context,
-        plan,
-        upstream,
-        route,
-        source,
-        has_override,
-        unlocked,
-        right,
-        exchange,
-    }
+    request: UnadmittedRequest,
+    right: DispatchRight<GuardDispatchPermit>,
+    exchange: Rc<UpstreamExchange>,
+) -> DispatchableRequest<GuardDispatchPermit> {
+    let UnadmittedRequest { http, context, plan, upstream, source, .. } = request;
+    DispatchableRequest::without_route(http, context, plan, upstream, source, right, exchange)
 }
 
 /// The decision about a claim that is not refused.
@@ -153,12 +139,12 @@ enum AdmissionDecision {
 impl<N: Network> GuardAdmissionContext<N> {
     async fn admit_or_find_replay(
         &self,
-        request: &GuardClaimedRequest,
-        claimed: VerifiedClaim,
+        request: &UnadmittedRequest,
+        claimed: ExtractedClaim,
         client: &mut ClientDisconnectWatch,
     ) -> Result<AdmissionDecision, Refusal> {
-        let mut patience = ClientWaitLimit::new(client, self.guard.config.settle);
-        let refused = match self.admit(request, &claimed, &mut patience).await {
+        let mut wait_limit = ClientWaitLimit::new(client, self.guard.config.settle);
+        let refused = match self.admit(request, &claimed, &mut wait_limit).await {
             Ok(decided) => return Ok(decided),
             Err(refused) => refused,
         };
@@ -176,9 +162,9 @@ impl<N: Network> GuardAdmissionContext<N> {
 
     async fn admit(
         &self,
-        request: &GuardClaimedRequest,
-        claimed: &VerifiedClaim,
-        patience: &mut ClientWaitLimit<'_, ClientDisconnectWatch>,
+        request: &UnadmittedRequest,
+        claimed: &ExtractedClaim,
+        wait_limit: &mut ClientWaitLimit<'_, ClientDisconnectWatch>,
     ) -> Result<AdmissionDecision, AdmitError> {
         if !claimed.in_time {
             return Err(self.guard.late_dispatch_error(&claimed.claim).await);
@@ -186,9 +172,13 @@ impl<N: Network> GuardAdmissionContext<N> {
         let reserved = match admission_request(request, claimed) {
             None => None,
             Some(wanted) => {
-                match self.guard.reserve_and_look_up(wanted, &mut self.wait_limit(claimed, patience)).await? {
+                match self
+                    .guard
+                    .reserve_and_look_up(wanted, &mut self.operation_wait_limit(claimed, wait_limit))
+                    .await?
+                {
                     JournalLookup::New(reserved) => Some(reserved),
-                    JournalLookup::Done(kept) => return Ok(AdmissionDecision::Replay(kept)),
+                    JournalLookup::Done(stored) => return Ok(AdmissionDecision::Replay(stored)),
                     JournalLookup::DoneUnseen => return Ok(AdmissionDecision::Replay(unseen_answer())),
                     JournalLookup::Unknown(reserved, entry) => {
                         match self.probe_upstream(reserved, &entry).await? {
@@ -199,18 +189,18 @@ impl<N: Network> GuardAdmissionContext<N> {
                 }
             }
         };
-        let running = self.guard.admit(claimed.claim.clone(), reserved, patience).await?;
+        let running = self.guard.admit(claimed.claim.clone(), reserved, wait_limit).await?;
         Ok(AdmissionDecision::Run(Box::new(running)))
     }
 
     /// A request that was called in a dispatch does not wait for an operation: it may be its caller's operation.
-    fn wait_limit<'p>(
+    fn operation_wait_limit<'p>(
         &self,
-        claimed: &VerifiedClaim,
-        patience: &'p mut ClientWaitLimit<'_, ClientDisconnectWatch>,
+        claimed: &ExtractedClaim,
+        wait_limit: &'p mut ClientWaitLimit<'_, ClientDisconnectWatch>,
     ) -> ClientWaitLimit<'p, ClientDisconnectWatch> {
         let longest = if claimed.claim.is_callback() { Duration::ZERO } else { self.guard.config.settle };
-        patience.limited_to(longest)
+        wait_limit.limited_to(longest)
     }
 
     /// Probes the upstream about an operation. `Some`: the operation was not done, and may run. `None`: it was done.
@@ -247,7 +237,7 @@ impl<N: Network> GuardAdmissionContext<N> {
     /// `max_execution` where the upstream reports that it is done.
     async fn probe_until_resolved(self, id: OperationId, place: Option<DispatchTarget>) {
         let Some(question) = self.guard.config.journal.probe.clone() else { return };
-        for pause in probe::backoff(self.guard.config.max_execution) {
+        for pause in probe::probe_backoff(self.guard.config.max_execution) {
             tokio::time::sleep(pause).await;
             let (reservation, entry) = match self.guard.reserve_unresolved(id).await {
                 Ok(ReserveUnresolvedOutcome::Taken(reservation, entry)) => (reservation, entry),
@@ -283,7 +273,7 @@ fn probe_target(address: &EndpointAddress) -> DispatchTarget {
     }
 }
 
-fn admission_request(request: &GuardClaimedRequest, claimed: &VerifiedClaim) -> Option<IdempotentRequest> {
+fn admission_request(request: &UnadmittedRequest, claimed: &ExtractedClaim) -> Option<IdempotentRequest> {
     let operation = claimed.operation.clone()?;
     let name = request.http.headers().get("idempotency-key");
     Some(IdempotentRequest {
@@ -299,8 +289,8 @@ fn admission_request(request: &GuardClaimedRequest, claimed: &VerifiedClaim) -> 
 /// A dispatch in flight, until its answer is here in full.
 struct InFlightGuardRequest<N> {
     running: AdmittedExecution,
-    checking: GuardAdmissionContext<N>,
-    exchange: Rc<Exchange>,
+    admission: GuardAdmissionContext<N>,
+    exchange: Rc<UpstreamExchange>,
     /// Counts the request as in flight until its answer is here.
     _context: Rc<RequestContext>,
 }
@@ -308,9 +298,9 @@ struct InFlightGuardRequest<N> {
 impl<N: Network> InFlightGuardRequest<N> {
     /// There was no answer of the service: the execution may have ended at any time since the last byte was sent, or
     /// goes on.
-    fn on_unanswered(self) {
+    fn mark_unanswered_in_doubt(self) {
         let last = self.exchange.attempt().as_ref().map(|sent| sent.gate.last_write_bound());
-        let last = last.unwrap_or_else(|| self.checking.guard.now());
+        let last = last.unwrap_or_else(|| self.admission.guard.now());
         self.mark_in_doubt(last);
     }
 
@@ -320,12 +310,12 @@ impl<N: Network> InFlightGuardRequest<N> {
         let operation = self.running.operation();
         self.running.mark_in_doubt(last, place.clone());
         if let Some(id) = operation {
-            tokio::task::spawn_local(self.checking.probe_until_resolved(id, place));
+            tokio::task::spawn_local(self.admission.probe_until_resolved(id, place));
         }
     }
 
-    async fn on_unsent(self) -> Result<(), Refusal> {
-        let guard = self.checking.guard;
+    async fn cancel_unsent_dispatch(self) -> Result<(), Refusal> {
+        let guard = self.admission.guard;
         self.running.cancel_unsent().await.map_err(|refused| guard.record_refusal(refused, None).into())
     }
 }
@@ -341,7 +331,7 @@ impl<N: Network> ExchangeObserver for InFlightGuardRequest<N> {
         if self.exchange.answer().is_inconclusive {
             // A repeat gets an unknown outcome. The answer that the service would have given was not seen.
             info!(keys = self.keys(), status = head.status.as_u16(), "answer.unfinished");
-            return self.on_unanswered();
+            return self.mark_unanswered_in_doubt();
         }
         let fields = self.running.operation().map(|_| replayable_fields(&head.headers)).unwrap_or_default();
         let answer = StoredResponse { status: head.status.as_u16(), fields, body: body.cloned() };
@@ -353,13 +343,13 @@ impl<N: Network> ExchangeObserver for InFlightGuardRequest<N> {
     }
 
     /// The execution may still run.
-    fn on_broken(self) {
-        let now = self.checking.guard.now();
+    fn on_response_broken(self) {
+        let now = self.admission.guard.now();
         self.mark_in_doubt(now);
     }
 
-    fn on_abandoned(self) {
-        self.on_broken();
+    fn on_locally_aborted(self) {
+        self.on_response_broken();
     }
 
     fn keys(&self) -> String {

@@ -31,9 +31,9 @@ use crate::{
 pub(crate) struct ProxyHopConfig {
     pub plan: Arc<ServingPlan>,
     /// The name of this process in `Via`. No other process has it.
-    pub name: Rc<ViaName>,
+    pub via: Rc<ViaName>,
     /// Where services may call back.
-    pub callers: Option<Arc<TicketIssuer>>,
+    pub tickets: Option<Arc<TicketIssuer>>,
 }
 
 pub(crate) fn add_hop_headers(
@@ -44,11 +44,11 @@ pub(crate) fn add_hop_headers(
     let ValidatedRequest { mut http, context, arrival, entry, host, path } = request;
     // The caller is read first, because the detection of loops needs it.
     let callback =
-        hop.callers.as_deref().and_then(|callers| callback_ticket::presented_ticket(callers, &presented));
+        hop.tickets.as_deref().and_then(|tickets| callback_ticket::presented_ticket(tickets, &presented));
     let lease = callback_ticket::presented_lease(&presented);
     let received = http.version();
     let headers = http.headers_mut();
-    let mut hops = hop.name.chain(headers);
+    let mut hops = hop.via.chain(headers);
     // A request that one of our dispatches has called may have been here with its caller. It is no loop: it holds no
     // further lock of the same key, and the depth of calls is limited.
     let called = matches!(callback, Some(CallbackTicket::Valid(_)));
@@ -58,9 +58,9 @@ pub(crate) fn add_hop_headers(
     }
     let hops = hops.check_loop()?;
     let client = set_forwarded(headers, &arrival.peer, &hop.plan.listener.trusted, gateway);
-    hop.name.stamp(headers, received);
+    hop.via.stamp(headers, received);
     // The answer is stamped later, with all other answers.
-    let via = hop.name.clone();
+    let via = hop.via.clone();
     let source = Rc::new(RequestSource { arrival, client, via, hops, forwarded, callback, lease });
     context.source.get_or_init(|| source.clone());
     Ok(IdentifiedRequest { http, context, entry, host, path, presented, source })

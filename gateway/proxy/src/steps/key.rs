@@ -9,7 +9,7 @@ use fencegate_config::active_config::RunningRequestGuard;
 use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
     key::{BodyValues, CompleteBody, ResourceKey},
-    operation::OperationHeader,
+    operation::FencingOperationHeader,
     plan::{
         Enforcement, FenceRule, LockLocation, LockMode, OperationName, Route, RouteId, ServingPlan,
         UpstreamId,
@@ -20,8 +20,11 @@ use hyper::Request;
 
 use crate::{
     handler::Handler,
-    request_context::{Exchange, PlanHandle, RequestContext, RequestSource, RequestTrace},
+    request_context::{
+        PlanHandle, RequestContext, RequestIdentity, RequestSource, RequestTraceIds, UpstreamExchange,
+    },
     steps::{
+        authenticate::AuthenticatedRequest,
         authorized::{DispatchRight, DispatchableRequest},
         buffer::BufferedRequest,
         bufferable::{BufferableRequest, copy_buffered},
@@ -39,7 +42,9 @@ pub struct KeyedRequest {
     /// `None` for a request that matches no route and that the plan lets pass.
     pub route: Option<RouteId>,
     pub source: Rc<RequestSource>,
-    pub trace: Rc<RequestTrace>,
+    /// What was verified of the client; `None` if nothing was.
+    pub identity: Option<Rc<RequestIdentity>>,
+    pub trace: Rc<RequestTraceIds>,
     /// A field of the request overrides its method or path.
     pub has_override: bool,
     /// On a route that only observes: counts a request that may pass without a lock, until its answer is here.
@@ -56,11 +61,13 @@ pub struct RequestLockSpec {
     pub sites: Rc<[LockLocation]>,
     pub mode: LockMode,
     /// The operation, where the route has `once`.
-    pub operation: Option<Rc<OperationHeader>>,
+    pub operation: Option<Rc<FencingOperationHeader>>,
     /// The client's name for that operation. `fencegate explain` shows it; it is never stored.
     pub operation_name: Option<OperationName>,
     /// The digest of the identity in the client's certificate, where it is a part of the operation's fingerprint.
     pub certificate: Option<Arc<str>>,
+    /// For which client the route counts the request; `None` for its address.
+    pub share_client: Option<Arc<str>>,
     /// Kept for as long as any part of the request runs: another plan may wait for its end.
     pub running: Rc<RunningRequestGuard>,
 }
@@ -79,6 +86,7 @@ impl KeyedRequest {
             context: self.context.clone(),
             plan: self.plan.clone(),
             source: self.source.clone(),
+            identity: self.identity.clone(),
             trace: self.trace.clone(),
             unlocked: self.unlocked.clone(),
             fenced: None,
@@ -92,21 +100,16 @@ impl KeyedRequest {
     pub fn into_dispatchable<H>(
         self,
         right: DispatchRight<H>,
-        exchange: Rc<Exchange>,
+        exchange: Rc<UpstreamExchange>,
     ) -> DispatchableRequest<H> {
-        let Self { http, context, plan, upstream, route, source, unlocked, .. } = self;
-        let has_override = Some(self.has_override);
+        let Self { http, context, plan, upstream, route, source, identity, has_override, unlocked, .. } =
+            self;
         DispatchableRequest {
-            http,
-            context,
-            plan,
-            upstream,
             route,
-            source,
-            has_override,
+            identity,
+            has_override: Some(has_override),
             unlocked,
-            right,
-            exchange,
+            ..DispatchableRequest::without_route(http, context, plan, upstream, source, right, exchange)
         }
     }
 }
@@ -129,12 +132,13 @@ impl BufferableRequest for KeyedRequest {
 
 pub(crate) async fn derive_keys<S: Handler<KeyedRequest>>(
     _: &(),
-    request: BufferedRequest<RoutedRequest>,
+    request: BufferedRequest<AuthenticatedRequest>,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let BufferedRequest(routed) = request;
+    let BufferedRequest(request) = request;
+    let routed = &request.routed;
     let observes = routed.fence().is_some_and(|fence| fence.enforce == Enforcement::Observe);
-    let fenced = match request_lock(&routed) {
+    let fenced = match request_lock(&request) {
         // On a route that only observes, a request without a key goes out without a token.
         Err(refusal) if observes => {
             routed.context.keys.get_or_init(|| Err(refusal.reason));
@@ -145,13 +149,25 @@ pub(crate) async fn derive_keys<S: Handler<KeyedRequest>>(
     if let Some(fenced) = &fenced {
         routed.context.keys.get_or_init(|| Ok(fenced.keys.clone()));
     }
+    let AuthenticatedRequest { routed, identity } = request;
     let RoutedRequest { http, context, plan, upstream, route, source, trace, has_override, running, .. } =
         routed;
     // The request may pass without a lock. After a reload that ends `observe`, later requests wait for its end.
     let unlocked = running.filter(|_| observes);
     let running = unlocked.clone();
-    let keyed =
-        KeyedRequest { http, context, plan, upstream, route, source, trace, has_override, unlocked, fenced };
+    let keyed = KeyedRequest {
+        http,
+        context,
+        plan,
+        upstream,
+        route,
+        source,
+        identity,
+        trace,
+        has_override,
+        unlocked,
+        fenced,
+    };
     let served = next.handle(keyed).await;
     // A tunnel keeps its own.
     match running {
@@ -160,16 +176,17 @@ pub(crate) async fn derive_keys<S: Handler<KeyedRequest>>(
     }
 }
 
-fn request_lock(routed: &RoutedRequest) -> Result<Option<RequestLockSpec>, Refusal> {
+fn request_lock(request: &AuthenticatedRequest) -> Result<Option<RequestLockSpec>, Refusal> {
+    let routed = &request.routed;
     let Some(id) = routed.route else { return Ok(None) };
     let route = routed.plan.routes.get(id);
     let Some(fence) = &route.fence else { return Ok(None) };
-    let (keys, operation) = expand_keys(routed, route, fence)?;
+    let ExpandedRequest { keys, operation, share_client } = expand_keys(request, route, fence)?;
     if keys.is_empty() {
         // `empty: pass`: the request names no resource, so it has no lock and no token.
         return Ok(None);
     }
-    let NamedOperation { header: operation, name: operation_name, certificate } = operation;
+    let RequestOperation { header: operation, name: operation_name, certificate } = operation;
     let sites = fence.sites(&keys).map_err(|bad| Refusal::from_key_error(&bad))?.into();
     let mode = fence.mode.mode(routed.http.method().as_str());
     let running = routed.running.clone().expect("the route fences");
@@ -182,21 +199,30 @@ fn request_lock(routed: &RoutedRequest) -> Result<Option<RequestLockSpec>, Refus
         operation,
         operation_name,
         certificate,
+        share_client,
         running,
     }))
 }
 
+/// What the templates of a fence give for a request.
+struct ExpandedRequest {
+    keys: Rc<[ResourceKey]>,
+    operation: RequestOperation,
+    share_client: Option<Arc<str>>,
+}
+
 fn expand_keys(
-    routed: &RoutedRequest,
+    AuthenticatedRequest { routed, identity }: &AuthenticatedRequest,
     route: &Route,
     fence: &FenceRule,
-) -> Result<(Rc<[ResourceKey]>, NamedOperation), Refusal> {
+) -> Result<ExpandedRequest, Refusal> {
     let body = fence.reads_body().then(|| parse_body(&routed.http, fence)).transpose()?;
     let values = RequestParameters {
         bound: Some(route.bind(&routed.path)),
         query: routed.http.uri().query(),
         headers: routed.http.headers(),
         host: routed.host.name(),
+        identity: identity.as_deref(),
         body: body.as_ref(),
         condition_body: None,
     };
@@ -205,13 +231,15 @@ fn expand_keys(
     let content =
         http.body().bytes().map(|bytes| CompleteBody { said: content_headers(http.headers()), bytes });
     refuse_conflicting_parameters(fence, http.method(), &values, content)?;
-    Ok((keys.into(), derive_operation(routed, fence, &values)?))
+    let share_client = fence.share_client(&values).map_err(|bad| Refusal::from_key_error(&bad))?;
+    let operation = derive_operation(routed, fence, &values)?;
+    Ok(ExpandedRequest { keys: keys.into(), operation, share_client: share_client.map(Arc::from) })
 }
 
 /// The operation of a request, as far as its route has `once` and its client names one.
 #[derive(Default)]
-struct NamedOperation {
-    header: Option<OperationHeader>,
+struct RequestOperation {
+    header: Option<FencingOperationHeader>,
     name: Option<OperationName>,
     /// The digest of the certificate that the fingerprint contains.
     certificate: Option<Arc<str>>,
@@ -221,15 +249,15 @@ fn derive_operation(
     routed: &RoutedRequest,
     fence: &FenceRule,
     values: &RequestParameters<'_>,
-) -> Result<NamedOperation, Refusal> {
+) -> Result<RequestOperation, Refusal> {
     let Some(once) = fence.once_rule(routed.http.method().as_str()) else {
-        return Ok(NamedOperation::default());
+        return Ok(RequestOperation::default());
     };
     let named = once.operation_name(values).map_err(|bad| Refusal::from_name_error(&bad))?;
     let certificate = once.principal.is_none().then(|| certificate_digest(&routed.source)).flatten();
     let credentials = match &once.principal {
-        None => name::ClientCredentials::from_request(routed.http.headers(), certificate.as_deref()),
-        Some(_) => name::ClientCredentials::default(),
+        None => name::PresentedCredentials::from_request(routed.http.headers(), certificate.as_deref()),
+        Some(_) => name::PresentedCredentials::default(),
     };
     let wanted = name::FingerprintInput {
         credentials: &credentials,
@@ -239,7 +267,7 @@ fn derive_operation(
     };
     let upstream = &routed.plan.upstream(routed.upstream).name;
     let header = named.as_ref().map(|named| name::operation_header(upstream, once, named, wanted));
-    Ok(NamedOperation { header, name: named, certificate })
+    Ok(RequestOperation { header, name: named, certificate })
 }
 
 /// The digest of the identity in the client's certificate. A forwarded request carries it.

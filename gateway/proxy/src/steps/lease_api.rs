@@ -10,7 +10,7 @@ use axum::{
 };
 use bytes::Bytes;
 use fencegate_http::body::{Body, BodyChunk, Reply};
-use fencegate_leases::{LeaseApi, LeaseCaller, PREFIX, api::routes};
+use fencegate_leases::{LeaseApiState, LeaseCaller, PREFIX, api::routes};
 use fencegate_protocol::headers::{FENCING_AUTHORIZATION, FENCING_LEASE};
 use fencegate_refusal::{Refusal, RefusalReason};
 use http_body_util::{BodyExt as _, Limited};
@@ -22,13 +22,13 @@ use hyper::{
 use tokio::{sync::mpsc, task::spawn_local, time::timeout};
 use tower::ServiceExt as _;
 
-use super::{forward_auth, trace::TracedRequest};
+use super::{forward_auth, hop::IdentifiedRequest, trace::TracedRequest};
 use crate::handler::Handler;
 
 /// The settings of the step, where the process grants leases.
 #[derive(Clone)]
-pub struct LeaseApiStep {
-    interface: LeaseApi,
+pub struct LeaseApiRouter {
+    interface: LeaseApiState,
     routes: Router,
     /// How long the body of a request may take.
     patience: Duration,
@@ -41,8 +41,8 @@ const MAX_BODY: usize = 16 << 10;
 /// How many pieces of an answer may wait for the client.
 const PIPE_CAPACITY: usize = 4;
 
-impl LeaseApiStep {
-    pub fn new(interface: LeaseApi, patience: Duration) -> Self {
+impl LeaseApiRouter {
+    pub fn new(interface: LeaseApiState, patience: Duration) -> Self {
         let routes = routes(interface.clone()).layer(DefaultBodyLimit::max(MAX_BODY));
         Self { interface, routes, patience }
     }
@@ -54,8 +54,8 @@ impl LeaseApiStep {
 
     /// The credential of the caller. Another proxy may forward its client's `Authorization` beside its own
     /// credential.
-    fn lease_caller(&self, request: &TracedRequest) -> LeaseCaller {
-        let TracedRequest { http, presented, source, .. } = request;
+    fn lease_caller(&self, request: &IdentifiedRequest) -> LeaseCaller {
+        let IdentifiedRequest { http, presented, source, .. } = request;
         let peer = &source.arrival.peer;
         let authority = &self.interface.leases.settings().authority;
         let principal = match presented.get(FENCING_AUTHORIZATION) {
@@ -75,17 +75,19 @@ fn first_segment(path: &str) -> Option<&str> {
 }
 
 pub async fn answer_lease_api<S: Handler<TracedRequest>>(
-    asking: &Option<LeaseApiStep>,
-    request: TracedRequest,
+    step: &Option<LeaseApiRouter>,
+    traced: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    match asking {
-        Some(asking) if asking.matches(request.http.uri().path()) => Box::pin(respond(asking, request)).await,
-        _ => next.handle(request).await,
+    match step {
+        Some(step) if step.matches(traced.request.http.uri().path()) => {
+            Box::pin(respond(step, traced.request)).await
+        }
+        _ => next.handle(traced).await,
     }
 }
 
-async fn respond(asking: &LeaseApiStep, request: TracedRequest) -> Result<Reply, Refusal> {
+async fn respond(step: &LeaseApiRouter, request: IdentifiedRequest) -> Result<Reply, Refusal> {
     // Another proxy forwards requests of browsers. No web page can make a browser send this field.
     let of_a_proxy = request.presented.contains_key(FENCING_AUTHORIZATION);
     if !of_a_proxy && is_cross_site(request.http.headers()) {
@@ -94,8 +96,8 @@ async fn respond(asking: &LeaseApiStep, request: TracedRequest) -> Result<Reply,
             "a page of another site asks in the name of its visitor",
         ));
     }
-    let caller = asking.lease_caller(&request);
-    let TracedRequest { http, presented, entry, .. } = request;
+    let caller = step.lease_caller(&request);
+    let IdentifiedRequest { http, presented, entry, .. } = request;
     // The request belongs to no plan: a reload must not wait for a client that watches a lease.
     drop(entry);
     let (mut head, body) = http.into_parts();
@@ -104,9 +106,9 @@ async fn respond(asking: &LeaseApiStep, request: TracedRequest) -> Result<Reply,
             head.headers.append(FENCING_LEASE, lease.clone());
         }
         // The body is not read: a proxy may announce the body of its client's request and send none.
-        return forward_auth::answer_forward_auth(&asking.interface, &caller, &head).await.map(with_no_store);
+        return forward_auth::answer_forward_auth(&step.interface, &caller, &head).await.map(with_no_store);
     }
-    let body = timeout(asking.patience, Limited::new(body, MAX_BODY).collect()).await;
+    let body = timeout(step.patience, Limited::new(body, MAX_BODY).collect()).await;
     let body = body.map_err(|_| Refusal::new(RefusalReason::SlowRequest, "no complete body in time"))?;
     let body =
         body.map_err(|_| Refusal::new(RefusalReason::BodyTooLarge, "more than a question about leases has"))?;
@@ -117,7 +119,7 @@ async fn respond(asking: &LeaseApiStep, request: TracedRequest) -> Result<Reply,
     (*subrequest.method_mut(), *subrequest.uri_mut(), *subrequest.headers_mut()) =
         (head.method, head.uri, head.headers);
     subrequest.extensions_mut().insert(caller);
-    let answer = asking.routes.clone().oneshot(subrequest).await.unwrap_or_else(|never| match never {});
+    let answer = step.routes.clone().oneshot(subrequest).await.unwrap_or_else(|never| match never {});
     to_reply(answer).await
 }
 

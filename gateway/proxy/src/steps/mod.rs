@@ -6,6 +6,7 @@
 //! [`upgrade`].
 
 pub mod answer;
+pub mod authenticate;
 pub mod authorized;
 pub mod buffer;
 pub mod bufferable;

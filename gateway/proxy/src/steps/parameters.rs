@@ -2,8 +2,8 @@
 
 use fencegate_policies::{
     key::{
-        BodyValues, CompleteBody, ConditionBody, ContentDeclaration, HeaderLookup, RequestParameterSources,
-        RequestValues, RespelledHeaderError,
+        BodyValues, ClaimValues, CompleteBody, ConditionBody, ContentDeclaration, HeaderLookup,
+        RequestParameterSources, RequestValues, RespelledHeaderError,
     },
     path::PathParams,
     plan::{FenceRule, same_field},
@@ -14,6 +14,8 @@ use hyper::{
     header::{COOKIE, HeaderValue},
 };
 
+use crate::request_context::RequestIdentity;
+
 /// The values of a request that a key template, or the condition of a route, may use.
 pub(crate) struct RequestParameters<'a> {
     /// The path variables of the route, once the route is known.
@@ -21,6 +23,8 @@ pub(crate) struct RequestParameters<'a> {
     pub query: Option<&'a str>,
     pub headers: &'a HeaderMap,
     pub host: &'a str,
+    /// What was verified of the client.
+    pub identity: Option<&'a RequestIdentity>,
     /// The body, if it was read for keys.
     pub body: Option<&'a BodyValues>,
     /// The body, if it was read for the conditions of routes.
@@ -44,8 +48,16 @@ impl RequestValues for RequestParameters<'_> {
         header_lines(self.headers, name)
     }
 
-    fn host(&self) -> Option<&str> {
+    fn request_host(&self) -> Option<&str> {
         Some(self.host)
+    }
+
+    fn client_name(&self) -> Option<&str> {
+        self.identity?.client_name.as_deref()
+    }
+
+    fn claims(&self) -> Option<&ClaimValues> {
+        self.identity?.claims()
     }
 
     fn body(&self) -> Option<&BodyValues> {

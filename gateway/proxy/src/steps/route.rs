@@ -6,7 +6,7 @@ use fencegate_config::active_config::RunningRequestGuard;
 use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
     host::CanonicalHost,
-    key::ConditionBody,
+    key::{CompleteBody, ConditionBody},
     path::CanonicalPath,
     plan::{
         FenceRule, FencingLevel, FindRouteError, LargeBodyPolicy, RouteId, ServingPlan, UnmatchedPolicy,
@@ -22,11 +22,14 @@ use hyper::{
 
 use crate::{
     handler::Handler,
-    plan_context::PlanContext,
-    request_context::{PlanHandle, RequestContext, RequestSource, RequestSubject, RequestTrace, RouteFacts},
+    plan_context::WorkerPlanContext,
+    request_context::{
+        PlanHandle, RequestContext, RequestRoleFacts, RequestSource, RequestTraceIds, RouteFacts,
+    },
     steps::{
         buffer::{BodyBufferConfig, buffer_body},
         bufferable::BufferableRequest,
+        hop::IdentifiedRequest,
         parameters::{RequestParameters, content_headers, cookie_lines},
         trace::TracedRequest,
     },
@@ -45,7 +48,7 @@ pub(crate) struct RoutedRequest {
     /// The count of the route, on fenced routes.
     pub running: Option<Rc<RunningRequestGuard>>,
     pub source: Rc<RequestSource>,
-    pub trace: Rc<RequestTrace>,
+    pub trace: Rc<RequestTraceIds>,
     /// A field of the request overrides its method or path.
     pub has_override: bool,
     /// The route was chosen by the body, which is here in full.
@@ -80,14 +83,14 @@ impl BufferableRequest for RoutedRequest {
 /// The routes of a plan, and the counts of their requests.
 #[derive(Clone)]
 pub struct RoutingTable {
-    context: Rc<PlanContext>,
+    context: Rc<WorkerPlanContext>,
     plan: PlanHandle,
     /// For bodies by which a route is chosen.
     buffering: BodyBufferConfig,
 }
 
 impl RoutingTable {
-    pub fn new(context: Rc<PlanContext>) -> Self {
+    pub fn new(context: Rc<WorkerPlanContext>) -> Self {
         let buffering = BodyBufferConfig::new(&context);
         Self { plan: Rc::new(context.config.plan.clone()), context, buffering }
     }
@@ -111,12 +114,12 @@ enum RouteLookup {
 
 pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
     routing: &RoutingTable,
-    request: TracedRequest,
+    TracedRequest { request, trace }: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let RoutingTable { context: shared, plan, buffering } = routing;
-    let PlanContext { config, metrics, .. } = &**shared;
-    let TracedRequest { mut http, context, mut entry, host, path, source, trace, .. } = request;
+    let WorkerPlanContext { config, metrics, .. } = &**shared;
+    let IdentifiedRequest { mut http, context, mut entry, host, path, source, .. } = request;
     let (target, candidates_running) = match look_up(plan, &http, &path, &host, None)? {
         RouteLookup::Target(target) => (target, None),
         RouteLookup::BodyNeeded(candidates) => {
@@ -132,11 +135,13 @@ pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
     let is_buffered = candidates_running.is_some();
     let RouteTarget { route, upstream, is_suffixed } = target;
     let counted = route.map_or(metrics.unrouted(), |id| metrics.route(id));
-    context.subject.get_or_init(|| RequestSubject::Route(RouteFacts::new(route, counted.track_in_flight())));
+    context
+        .subject
+        .get_or_init(|| RequestRoleFacts::Route(RouteFacts::new(route, counted.track_in_flight())));
     let overridden = find_override(http.headers());
     let has_override = overridden.is_some();
     if let Some(ambiguous) = find_ambiguity(http.method(), &path, overridden)
-        && config.leads_to_fence(upstream).await
+        && config.is_service_protected(upstream).await
     {
         return Err(ambiguous);
     }
@@ -178,9 +183,8 @@ fn look_up(
     body: Option<&ConditionBody>,
 ) -> Result<RouteLookup, Refusal> {
     let method = http.method().as_str();
-    let head = request_head(http, host);
-    let found = plan.routes.find(method, path, &RequestParameters { condition_body: body, ..head });
-    let found = match found {
+    let values = RequestParameters { condition_body: body, ..request_head(http, host) };
+    let found = match plan.routes.find(method, path, &values) {
         Ok(found) => found,
         Err(FindRouteError::BodyNeeded(candidates)) => return Ok(RouteLookup::BodyNeeded(candidates)),
         Err(unclear @ FindRouteError::Unclear(_)) => return Err(unclear_route(&unclear)),
@@ -192,9 +196,7 @@ fn look_up(
             return Err(Refusal::new(RefusalReason::NoRoute, "no route matches"));
         }
     };
-    // Without the body: it was not read for the routes of another path.
-    let head = request_head(http, host);
-    let is_suffixed = plan.is_fenced_path_with_suffix(method, path, &head, found.as_ref(), upstream);
+    let is_suffixed = plan.is_protected_path_with_suffix(method, path, &values, found.as_ref(), upstream);
     let route = found.map(|found| found.route.id);
     Ok(RouteLookup::Target(RouteTarget { route, upstream, is_suffixed }))
 }
@@ -205,6 +207,7 @@ fn request_head<'a>(http: &'a Request<Body>, host: &'a CanonicalHost) -> Request
         query: http.uri().query(),
         headers: http.headers(),
         host: host.name(),
+        identity: None,
         body: None,
         condition_body: None,
     }
@@ -233,8 +236,9 @@ async fn decide_by_body(
     let body = plan.routes.read_body(candidates, &declared, bytes, http.uri().query());
     let body = body.map_err(|bad| unclear_route(&bad))?;
     let cookies = cookie_lines(http.headers());
-    let compared =
-        plan.routes.compare_body_sources(candidates, &body, path, &cookies, &request_head(http, host));
+    let content = CompleteBody { said: declared, bytes };
+    let head = request_head(http, host);
+    let compared = plan.routes.compare_body_sources(candidates, &body, content, path, &cookies, &head);
     compared.map_err(|bad| unclear_route(&bad))?;
     match look_up(plan, http, path, host, Some(&body))? {
         RouteLookup::Target(target) => Ok(target),
@@ -247,8 +251,8 @@ pub(super) fn unclear_route(why: &dyn Error) -> Refusal {
     Refusal::new(RefusalReason::Malformed, format!("which route takes it: {why}"))
 }
 
-/// Why a request could be read in two ways. The service may read it as one that belongs to a fenced route. So it is
-/// never sent to a service with a fenced route, whichever route matches it here.
+/// Why a request could be read in two ways. The service may read it as one that belongs to a route with a fence or
+/// an `allow`. So it is never sent to a service with such a route, whichever route matches it here.
 pub(super) fn find_ambiguity(
     method: &Method,
     path: &CanonicalPath,
@@ -265,9 +269,9 @@ pub(super) fn find_ambiguity(
     Some(Refusal::new(reason, format!("the field `{name}`")))
 }
 
-/// The refusal of a path that a service may read as that of a fenced route.
+/// The refusal of a path that a service may read as that of a protected route.
 pub(super) fn suffixed_path_refusal() -> Refusal {
-    let detail = "without its suffix or its last dots it is the path of a fenced route, which some servers take it for";
+    let detail = "without its suffix or its last dots it is the path of a route with a fence or an `allow`, which some servers take it for";
     Refusal::new(RefusalReason::AmbiguousPath, detail)
 }
 

@@ -3,28 +3,21 @@
 
 use std::rc::Rc;
 
-use fencegate_config::active_config::PipelineEntryGuard;
-use fencegate_http::body::Body;
-use fencegate_policies::{host::CanonicalHost, path::CanonicalPath};
 use fencegate_protocol::{
     headers::{TRACEPARENT, X_REQUEST_ID},
     trace::{Sampling, TraceContext},
 };
-use hyper::{HeaderMap, Request, header::HeaderValue};
+use hyper::header::HeaderValue;
 
 use super::hop::IdentifiedRequest;
-use crate::{
-    handler::ShortCircuit,
-    request_context::{RequestContext, RequestSource, RequestTrace},
-};
+use crate::{handler::ShortCircuit, request_context::RequestTraceIds};
 
 pub(crate) fn start_trace(
-    recording: &Sampling,
-    request: IdentifiedRequest,
+    sampling: &Sampling,
+    mut request: IdentifiedRequest,
 ) -> Result<TracedRequest, ShortCircuit> {
-    let IdentifiedRequest { mut http, context, entry, host, path, presented, source } = request;
-    let headers = http.headers_mut();
-    let trace = TraceContext::from_headers(headers, *recording);
+    let headers = request.http.headers_mut();
+    let trace = TraceContext::from_headers(headers, *sampling);
     let (parent, name) = trace.header_values();
     headers.insert(TRACEPARENT, parent);
     let named = match headers.get(X_REQUEST_ID).filter(|value| is_safe_request_id(value.as_bytes())) {
@@ -33,23 +26,15 @@ pub(crate) fn start_trace(
         None => name,
     };
     headers.insert(X_REQUEST_ID, named.clone());
-    let trace = Rc::new(RequestTrace { context: trace, request_id: named });
-    context.trace.get_or_init(|| trace.clone());
-    Ok(TracedRequest { http, context, entry, host, path, presented, source, trace })
+    let trace = Rc::new(RequestTraceIds { context: trace, request_id: named });
+    request.context.trace.get_or_init(|| trace.clone());
+    Ok(TracedRequest { request, trace })
 }
 
 /// A request that has a name in all reports about it.
 pub struct TracedRequest {
-    pub http: Box<Request<Body>>,
-    pub context: Rc<RequestContext>,
-    /// Held until the request is counted under its plan.
-    pub entry: Option<PipelineEntryGuard>,
-    pub host: CanonicalHost,
-    pub path: CanonicalPath,
-    /// The removed fields that only a gateway may write. They are claims until they are verified.
-    pub presented: HeaderMap,
-    pub source: Rc<RequestSource>,
-    pub trace: Rc<RequestTrace>,
+    pub request: IdentifiedRequest,
+    pub trace: Rc<RequestTraceIds>,
 }
 
 /// Short, and safe in a log and in a shell.

@@ -17,7 +17,7 @@ pub struct OfferedUpgradeProtocols(HeaderValue);
 
 /// The protocol that is requested from an upstream.
 #[derive(Debug, Clone)]
-pub struct RequestedUpgrade {
+pub struct UpstreamUpgradeRequest {
     protocol: HeaderValue,
 }
 
@@ -38,7 +38,7 @@ fn names_upgrade(headers: &HeaderMap) -> bool {
 }
 
 /// Requests the protocol from the upstream, if the route allows it and nothing prevents it.
-pub fn request_upgrade(http: &mut Request<Body>, route: Option<&Route>) -> Option<RequestedUpgrade> {
+pub fn request_upgrade(http: &mut Request<Body>, route: Option<&Route>) -> Option<UpstreamUpgradeRequest> {
     let OfferedUpgradeProtocols(protocol) = http.extensions_mut().remove()?;
     // The HTTP library can release the stream of this client.
     http.extensions_mut().remove::<OnUpgrade>()?;
@@ -52,7 +52,7 @@ pub fn request_upgrade(http: &mut Request<Body>, route: Option<&Route>) -> Optio
         return None;
     }
     set_upgrade_headers(http.headers_mut(), &protocol);
-    Some(RequestedUpgrade { protocol })
+    Some(UpstreamUpgradeRequest { protocol })
 }
 
 fn set_upgrade_headers(headers: &mut HeaderMap, protocol: &HeaderValue) {
@@ -60,7 +60,7 @@ fn set_upgrade_headers(headers: &mut HeaderMap, protocol: &HeaderValue) {
     headers.insert(UPGRADE, protocol.clone());
 }
 
-impl RequestedUpgrade {
+impl UpstreamUpgradeRequest {
     /// The upstream has switched to the requested protocol.
     pub(crate) fn is_accepted<B>(&self, answer: &Response<B>) -> bool {
         let chosen = answer.headers().get(UPGRADE);

@@ -61,11 +61,11 @@ impl HostCache {
 }
 
 pub(crate) fn validate_head(
-    screening: &HeadValidator,
+    validator: &HeadValidator,
     request: RawRequest,
 ) -> Result<ValidatedRequest, ShortCircuit> {
     let RawRequest { mut http, context, arrival, entry } = request;
-    let plan = &screening.plan;
+    let plan = &validator.plan;
     if http.version() == Version::HTTP_2 {
         // Done before fields are counted: a client that splits its cookie still has one cookie.
         join_cookies(http.headers_mut())?;
@@ -78,7 +78,7 @@ pub(crate) fn validate_head(
     check_framing(&http)?;
     check_expectation(http.headers())?;
     check_header_size(&http, plan.listener.limits.max_header)?;
-    let host = parse_host(&screening.hosts, &http)?;
+    let host = parse_host(&validator.hosts, &http)?;
     if !plan.listener.hosts.contains(&host) {
         return Err(Refusal::new(RefusalReason::Misdirected, format!("the host {}", host.as_str())).into());
     }

@@ -11,6 +11,6 @@ mod spans;
 mod stdout;
 
 pub use self::{
-    reporter::RequestReporter,
+    reporter::RequestTelemetry,
     sinks::{PlanTelemetrySinks, TelemetrySinks},
 };

@@ -88,7 +88,7 @@ impl SpanExporter {
         PlanSpanExporter { exporter: self.clone(), to: traces.clone() }
     }
 
-    pub(super) fn finish(self) {
+    pub(super) fn flush_spans(self) {
         let Self { queue, ended, .. } = self;
         drop(queue);
         let ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -134,7 +134,7 @@ struct CollectorConnection {
 
 /// Why a batch was not accepted.
 #[derive(Debug, thiserror::Error)]
-enum ExportError {
+enum OtlpExportError {
     #[error("connect")]
     Connect(#[from] io::Error),
     #[error("the connection broke")]
@@ -170,7 +170,7 @@ impl CollectorConnection {
     ///
     /// # Cancellation
     /// The connection is closed: a late answer would be taken for the answer to the next batch.
-    async fn exchange(&mut self, to: &TraceExportSettings, batch: Bytes) -> Result<u64, ExportError> {
+    async fn exchange(&mut self, to: &TraceExportSettings, batch: Bytes) -> Result<u64, OtlpExportError> {
         let mut line = match self.connection.take().filter(|(name, _)| *name == to.collector) {
             Some((_, line)) => line,
             None => connect(&to.collector).await?,
@@ -184,12 +184,12 @@ impl CollectorConnection {
             .body(Full::new(batch))
             .expect("the plan holds an authority");
         let answer = line.exchange(request, LONGEST_ANSWER).await.map_err(|error| match error {
-            ExchangeError::Broken(error) => ExportError::Broken(error),
-            ExchangeError::TooLong => ExportError::Unreadable,
+            ExchangeError::Broken(error) => OtlpExportError::Broken(error),
+            ExchangeError::TooLong => OtlpExportError::Unreadable,
         })?;
         self.connection = Some((to.collector.clone(), line));
         if !answer.status().is_success() {
-            return Err(ExportError::Refused(answer.status()));
+            return Err(OtlpExportError::Refused(answer.status()));
         }
         // An answer that cannot be read still means that the collector has accepted the spans.
         let answer = ExportTraceServiceResponse::decode(answer.into_body()).unwrap_or_default();
@@ -198,7 +198,7 @@ impl CollectorConnection {
     }
 }
 
-async fn connect(collector: &str) -> Result<Http1Connection<TcpStream>, ExportError> {
+async fn connect(collector: &str) -> Result<Http1Connection<TcpStream>, OtlpExportError> {
     Ok(Http1Connection::handshake(TcpStream::connect(collector).await?).await?)
 }
 

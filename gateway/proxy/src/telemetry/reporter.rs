@@ -10,18 +10,18 @@ use fencegate_refusal::{DispatchOutcome, RefusalReason};
 use hyper::{Method, StatusCode, Uri};
 
 use super::{
-    record::{RequestRecord, ResponseRecord, truncate},
+    record::{RequestRecord, ResponseTelemetry, truncate},
     sinks::PlanTelemetrySinks,
 };
 use crate::request_context::RequestContext;
 
 /// The facts about one request so far. Dropping it sends the report.
-pub struct RequestReporter {
+pub struct RequestTelemetry {
     sinks: Rc<PlanTelemetrySinks>,
     record: RequestRecord,
 }
 
-impl RequestReporter {
+impl RequestTelemetry {
     pub fn begin(
         audience: &Rc<PlanTelemetrySinks>,
         method: &Method,
@@ -55,11 +55,11 @@ impl RequestReporter {
     ) {
         let after = self.record.began.elapsed();
         self.record.route = Some(route.to_owned());
-        self.record.response = Some(ResponseRecord { status, outcome, reason, after });
+        self.record.response = Some(ResponseTelemetry { status, outcome, reason, after });
     }
 }
 
-impl BodyObserver for RequestReporter {
+impl BodyObserver for RequestTelemetry {
     fn on_data(&mut self, bytes: usize) {
         self.record.sent += bytes as u64;
     }
@@ -69,7 +69,7 @@ impl BodyObserver for RequestReporter {
     }
 }
 
-impl Drop for RequestReporter {
+impl Drop for RequestTelemetry {
     fn drop(&mut self) {
         self.sinks.report(&self.record);
     }

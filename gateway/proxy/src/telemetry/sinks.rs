@@ -2,7 +2,7 @@
 
 use std::{io, rc::Rc};
 
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_policies::plan::{AccessLogTarget, KeyVisibility, LogSettings};
 
 #[cfg(feature = "otlp")]
@@ -30,7 +30,7 @@ pub struct PlanTelemetrySinks {
 impl TelemetrySinks {
     /// # Errors
     /// The machine has no thread for them.
-    pub fn start(metrics: &ProcessMetricFamilies) -> io::Result<Self> {
+    pub fn start(metrics: &AllMetricFamilies) -> io::Result<Self> {
         Ok(Self {
             log: AccessLog::start(metrics),
             #[cfg(feature = "otlp")]
@@ -46,30 +46,30 @@ impl TelemetrySinks {
             #[cfg(feature = "otlp")]
             spans: log.traces.as_ref().map(|traces| self.spans.for_traces(traces)),
         };
-        audience.is_enabled().then(|| Rc::new(audience))
+        audience.has_any_sink().then(|| Rc::new(audience))
     }
 
     /// Waits shortly until all reports have left. Call this when nothing reports any more.
-    pub fn finish(self) {
+    pub fn flush_telemetry(self) {
         #[cfg(feature = "otlp")]
-        self.spans.finish();
+        self.spans.flush_spans();
     }
 }
 
 impl PlanTelemetrySinks {
     #[cfg(feature = "otlp")]
-    fn is_enabled(&self) -> bool {
+    fn has_any_sink(&self) -> bool {
         self.log.is_some() || self.spans.is_some()
     }
 
     #[cfg(not(feature = "otlp"))]
-    fn is_enabled(&self) -> bool {
+    fn has_any_sink(&self) -> bool {
         self.log.is_some()
     }
 
     pub(super) fn report(&self, exchange: &RequestRecord) {
         if let Some(log) = &self.log {
-            log.report(exchange);
+            log.write_access_log(exchange);
         }
         #[cfg(feature = "otlp")]
         if let Some(spans) = &self.spans {

@@ -3,7 +3,7 @@
 
 use std::{fmt, io::Write, net::IpAddr, sync::Arc, time::Duration};
 
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_process::log_writer::{FlushGuard, NonBlocking, stdout_queue_writer};
 use fencegate_refusal::{DispatchOutcome, RefusalReason};
 use humantime::format_rfc3339_millis;
@@ -20,13 +20,13 @@ pub(super) struct AccessLog {
 }
 
 impl AccessLog {
-    pub(super) fn start(metrics: &ProcessMetricFamilies) -> Self {
+    pub(super) fn start(metrics: &AllMetricFamilies) -> Self {
         let (lines, writes) = stdout_queue_writer();
         metrics.set_access_line_counter(lines.error_counter());
         Self { lines, _writes: Arc::new(writes) }
     }
 
-    pub(super) fn report(&self, exchange: &RequestRecord) {
+    pub(super) fn write_access_log(&self, exchange: &RequestRecord) {
         let mut line = serde_json::to_vec(&AccessLogLine::new(exchange)).expect("plain fields serialise");
         line.push(b'\n');
         // Never fails: a line that does not fit is counted.
@@ -102,7 +102,7 @@ impl<'a> AccessLogLine<'a> {
         Self {
             ts: format_rfc3339_millis(exchange.at).to_string(),
             request_id: context.trace.get().and_then(|trace| trace.request_id.to_str().ok()),
-            trace_id: trace.map(|trace| trace.id()),
+            trace_id: trace.map(|trace| trace.trace_id()),
             span_id: trace.map(|trace| trace.span()),
             client: source.map(|source| source.client),
             client_identity: exchange.client_identity(),

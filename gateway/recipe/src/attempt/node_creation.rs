@@ -7,7 +7,7 @@ use fencegate_zookeeper::{
     session::{
         batch::{CreateChild, CreateWithParent},
         batch_sender::CreatedChild,
-        client::{CreatedNode, MultiError, MultiOp, NodeKind, ZkClient, ZkError},
+        client::{CreatedNode, MultiError, MultiOp, NodeCreateMode, ZkClient, ZkError},
     },
 };
 use futures_util::future::OptionFuture;
@@ -64,7 +64,7 @@ impl<L: ZkClient> LockAttempt<L> {
         let makes = round >= PATIENT_ROUNDS && self.candidate.layout.is_native();
         let (record, kind) = self.candidate.parent_data();
         let above = makes.then(|| live.client.create(parent, record, kind));
-        let create = live.client.create(&requested, &self.says, NodeKind::EphemeralSequential);
+        let create = live.client.create(&requested, &self.says, NodeCreateMode::EphemeralSequential);
         let list = live.client.children(parent);
         failpoint::pass("after_create_sent");
         // The answer to the create shows whether the parent exists. A parent that was created here is removed again if
@@ -82,7 +82,7 @@ impl<L: ZkClient> LockAttempt<L> {
                 Ok(Some((LockNode { name, stat: seen }, children)))
             }
             Err(ZkError::NoNode) => {
-                self.made.record_none_left();
+                self.made.record_no_nodes_left();
                 live.registry.parents.mark_absent(parent);
                 if !self.candidate.layout.is_native() {
                     self.candidate.create_ancestors().await?;
@@ -91,7 +91,7 @@ impl<L: ZkClient> LockAttempt<L> {
             }
             Err(ZkError::Ambiguous(_)) => self.candidate.recover_created_node().await,
             Err(fault) => {
-                self.made.record_none_left();
+                self.made.record_no_nodes_left();
                 Err(definite_error(fault))
             }
         }
@@ -121,7 +121,7 @@ impl<L: ZkClient> LockAttempt<L> {
                 self.candidate.recover_created_node().await
             }
             Err(MultiError { fault, .. }) => {
-                self.made.record_none_left();
+                self.made.record_no_nodes_left();
                 match fault {
                     ZkError::NodeExists => {
                         self.candidate.mark_used_by_others();
@@ -166,7 +166,7 @@ impl<L: ZkClient> LockAttempt<L> {
                 self.candidate.recover_created_node().await
             }
             Err(MultiError { fault, .. }) => {
-                self.made.record_none_left();
+                self.made.record_no_nodes_left();
                 match fault {
                     ZkError::NoNode => {
                         self.candidate.record_missed_parent();
@@ -195,14 +195,14 @@ impl<L: ZkClient> LockAttempt<L> {
         steps.push(MultiOp::Create {
             path: &requested,
             data: &self.says,
-            kind: NodeKind::EphemeralSequential,
+            kind: NodeCreateMode::EphemeralSequential,
         });
         self.record_create_sent();
         let created = match live.client.commit(&steps).await {
             Ok(mut paths) => paths.pop().flatten(),
             Err(MultiError { fault: ZkError::Ambiguous(_), .. }) => None,
             Err(_) => {
-                self.made.record_none_left();
+                self.made.record_no_nodes_left();
                 return Ok(None);
             }
         };

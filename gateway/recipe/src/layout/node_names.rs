@@ -12,7 +12,7 @@ use fencegate_process::randomness::Guid;
 
 /// A layout whose contenders queue, each with a sequence number from the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NodeLayout {
+pub enum LockQueueLayout {
     Native,
     /// At the same path as a native lock; this many contenders hold at once.
     Permits(PermitCount),
@@ -37,8 +37,12 @@ pub struct LockContender<'a> {
     pub sequence: u32,
 }
 
-const LINES: [NodeLayout; 4] =
-    [NodeLayout::Native, NodeLayout::CuratorMutex, NodeLayout::CuratorReadWrite, NodeLayout::Kazoo];
+const LINES: [LockQueueLayout; 4] = [
+    LockQueueLayout::Native,
+    LockQueueLayout::CuratorMutex,
+    LockQueueLayout::CuratorReadWrite,
+    LockQueueLayout::Kazoo,
+];
 
 /// Precedes the permit count in a contender's name. Builds without permits take such a name for another program's, and
 /// wait behind it.
@@ -50,7 +54,7 @@ const PERMIT: &str = "permit-";
 /// Curator's protected mode: a UUID and the requested name follow.
 const PROTECTED: &str = "_c_";
 
-impl NodeLayout {
+impl LockQueueLayout {
     /// `None` if the site has no queue.
     pub fn for_site(site: &LockLocation) -> Option<Self> {
         match site {
@@ -208,7 +212,7 @@ mod tests {
         for line in LINES {
             for mode in [LockMode::Exclusive, LockMode::Shared] {
                 let name = line.node_name(guid, mode, 7);
-                let mode = if line == NodeLayout::CuratorMutex { LockMode::Exclusive } else { mode };
+                let mode = if line == LockQueueLayout::CuratorMutex { LockMode::Exclusive } else { mode };
                 let read = LockContender { name: &name, guid: Some(guid), mode, permits: None, sequence: 7 };
                 assert_eq!(line.parse_contender(&name), Some(read));
                 assert_eq!(attempt_guid(&name), Some(guid), "{name}");
@@ -223,7 +227,7 @@ mod tests {
     fn semaphore_name_carries_permit_count() {
         let guid = Guid::new(&SystemRandomness);
         for permits in [2, 37, 1000].map(|count| PermitCount::new(count).expect("within bounds")) {
-            let line = NodeLayout::Permits(permits);
+            let line = LockQueueLayout::Permits(permits);
             let name = line.node_name(guid, LockMode::Exclusive, 7);
             let read = LockContender {
                 name: &name,
@@ -233,7 +237,7 @@ mod tests {
                 sequence: 7,
             };
             assert_eq!((line.parse_contender(&name), attempt_guid(&name)), (Some(read.clone()), Some(guid)));
-            assert_eq!(NodeLayout::Native.parse_contender(&name), Some(read));
+            assert_eq!(LockQueueLayout::Native.parse_contender(&name), Some(read));
             assert!(name.len() < line.max_name_len(), "{name}");
             for permit in permits.iter() {
                 let node = permit_node_name(permit);
@@ -242,8 +246,9 @@ mod tests {
         }
         for strange in ["-s1-", "-s03-", "-s1001-", "-s-", "-s3"] {
             let name = format!("{guid}{strange}0000000007");
-            let read =
-                NodeLayout::Native.parse_contender(&name).map(|read| (read.permits, read.mode, read.guid));
+            let read = LockQueueLayout::Native
+                .parse_contender(&name)
+                .map(|read| (read.permits, read.mode, read.guid));
             assert_eq!(read, Some((None, LockMode::Exclusive, None)), "{name}: a stranger's");
         }
         assert_eq!(["permit-", "permit-01", "permit-1000", "permit"].map(parse_permit), [None; 4]);
@@ -252,21 +257,21 @@ mod tests {
     /// Names as Curator 5.4 and kazoo 2.11 create them.
     #[test]
     fn curator_and_kazoo_names_are_parsed() {
-        let read = |line: NodeLayout, name: &'static str| {
+        let read = |line: LockQueueLayout, name: &'static str| {
             line.parse_contender(name).map(|read| (read.mode, read.sequence, read.guid.is_some()))
         };
         let uuid = "_c_0f4a1c9e-2b7d-4d55-9a1e-6f0e7f3f2b11";
         for (line, name, mode) in [
-            (NodeLayout::CuratorMutex, format!("{uuid}-lock-0000000012"), LockMode::Exclusive),
-            (NodeLayout::CuratorReadWrite, format!("{uuid}-__WRIT__0000000012"), LockMode::Exclusive),
-            (NodeLayout::CuratorReadWrite, format!("{uuid}-__READ__0000000012"), LockMode::Shared),
+            (LockQueueLayout::CuratorMutex, format!("{uuid}-lock-0000000012"), LockMode::Exclusive),
+            (LockQueueLayout::CuratorReadWrite, format!("{uuid}-__WRIT__0000000012"), LockMode::Exclusive),
+            (LockQueueLayout::CuratorReadWrite, format!("{uuid}-__READ__0000000012"), LockMode::Shared),
             (
-                NodeLayout::Kazoo,
+                LockQueueLayout::Kazoo,
                 "0f4a1c9e2b7d4d559a1e6f0e7f3f2b11__lock__0000000012".into(),
                 LockMode::Exclusive,
             ),
             (
-                NodeLayout::Kazoo,
+                LockQueueLayout::Kazoo,
                 "0f4a1c9e2b7d4d559a1e6f0e7f3f2b11__rlock__0000000012".into(),
                 LockMode::Shared,
             ),
@@ -275,11 +280,11 @@ mod tests {
         }
         // Names without Curator's protected mode, and with a kazoo program's own prefix.
         assert_eq!(
-            read(NodeLayout::CuratorReadWrite, "__READ__0000000003"),
+            read(LockQueueLayout::CuratorReadWrite, "__READ__0000000003"),
             Some((LockMode::Shared, 3, false))
         );
         assert_eq!(
-            read(NodeLayout::Kazoo, "worker-7__rlock__0000000003"),
+            read(LockQueueLayout::Kazoo, "worker-7__rlock__0000000003"),
             Some((LockMode::Shared, 3, false))
         );
     }
@@ -303,9 +308,9 @@ mod tests {
     #[test]
     fn negative_sequence_is_first() {
         let name = "0f4a1c9e2b7d4d559a1e6f0e7f3f2b11__lock__-2147483648";
-        assert_eq!(NodeLayout::Kazoo.parse_contender(name).map(|read| read.sequence), Some(0));
+        assert_eq!(LockQueueLayout::Kazoo.parse_contender(name).map(|read| read.sequence), Some(0));
         assert_eq!(
-            NodeLayout::Kazoo.parse_contender(&name.replace("__-", "__")).map(|read| read.sequence),
+            LockQueueLayout::Kazoo.parse_contender(&name.replace("__-", "__")).map(|read| read.sequence),
             Some(1 << 31)
         );
     }

@@ -2,7 +2,7 @@
 
 use fencegate_policies::permits::{PermitCount, PermitIndex};
 
-use super::{LockContender, NodeLayout, parse_permit};
+use super::{LockContender, LockQueueLayout, parse_permit};
 
 /// The queue position of a contender for one of `N` permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl<'a> PermitQueuePosition<'a> {
     /// still exists, and perhaps some that have gone. An old list therefore delays the contender, and never admits it
     /// too early.
     pub fn compute(permits: PermitCount, children: &'a [String], own: &str) -> Self {
-        let line = NodeLayout::Permits(permits);
+        let line = LockQueueLayout::Permits(permits);
         let Some(ours) = line.parse_contender(own) else { return Self::Gone };
         let mut before: Vec<LockContender<'a>> = Vec::new();
         let mut present = false;
@@ -92,7 +92,7 @@ mod tests {
     }
 
     fn contender_name(count: u16, sequence: i64) -> String {
-        NodeLayout::Permits(permits(count)).node_name(
+        LockQueueLayout::Permits(permits(count)).node_name(
             Guid::new(&SystemRandomness),
             LockMode::Exclusive,
             sequence,
@@ -174,8 +174,8 @@ mod tests {
     fn semaphore_conflicts_with_plain_lock() {
         let guid = Guid::new(&SystemRandomness);
         for alone in [
-            NodeLayout::Native.node_name(guid, LockMode::Exclusive, 1),
-            NodeLayout::Native.node_name(guid, LockMode::Shared, 1),
+            LockQueueLayout::Native.node_name(guid, LockMode::Exclusive, 1),
+            LockQueueLayout::Native.node_name(guid, LockMode::Shared, 1),
             "a-stranger-0000000001".to_owned(),
         ] {
             let nodes = [alone, contender_name(2, 2)];
@@ -185,12 +185,15 @@ mod tests {
                 "{}",
                 nodes[0]
             );
-            assert!(!NodeLayout::Native.is_semaphore(&nodes));
+            assert!(!LockQueueLayout::Native.is_semaphore(&nodes));
         }
-        let nodes = [contender_name(2, 1), NodeLayout::Native.node_name(guid, LockMode::Exclusive, 2)];
-        assert!(NodeLayout::Native.is_semaphore(&nodes) && !NodeLayout::Native.is_semaphore(&nodes[1..]));
+        let nodes = [contender_name(2, 1), LockQueueLayout::Native.node_name(guid, LockMode::Exclusive, 2)];
+        assert!(
+            LockQueueLayout::Native.is_semaphore(&nodes)
+                && !LockQueueLayout::Native.is_semaphore(&nodes[1..])
+        );
         let left_over = [permit_node_name(permit(1)), nodes[1].clone()];
-        assert!(NodeLayout::Native.is_semaphore(&left_over));
-        assert_eq!(NodeLayout::Native.sole_holder(&nodes), None, "nobody is sent on to one of several");
+        assert!(LockQueueLayout::Native.is_semaphore(&left_over));
+        assert_eq!(LockQueueLayout::Native.sole_holder(&nodes), None, "nobody is sent on to one of several");
     }
 }

@@ -16,7 +16,7 @@ impl<L: ZkClient> LockNodeAttempt<L> {
             self.mark_used_by_others();
             return false;
         }
-        self.record.is_empty() && self.live.registry.parents.kept.record_visit(self.mark)
+        self.record.is_empty() && self.live.registry.parents.kept.record_uncontended_visit(self.mark)
     }
 
     /// Removes every node of this attempt. Returns early if the session is over or given up, because its nodes go with
@@ -52,7 +52,7 @@ impl<L: ZkClient> LockNodeAttempt<L> {
     }
 
     /// Records that the own node is gone; with `last` the parent as well.
-    pub(crate) fn record_removed(&self, last: bool) {
+    pub(crate) fn mark_lock_node_removed(&self, last: bool) {
         if last {
             self.live.registry.parents.mark_absent(&self.parent);
         }
@@ -114,7 +114,7 @@ impl<L: ZkClient> LockNodeAttempt<L> {
         let removed = self.live.delete_with_parent(last);
         // Recorded before the answer: an attempt of this session that begins now is sent behind this, and has to create
         // a new parent.
-        self.record_removed(true);
+        self.mark_lock_node_removed(true);
         match removed.await {
             Ok(()) => Ok(()),
             // The parent has another version; the own node is unchanged.

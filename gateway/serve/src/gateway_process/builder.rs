@@ -6,9 +6,9 @@ use std::{path::PathBuf, sync::Arc};
 use fencegate_config::{current_config::CurrentConfig, process_context::ProcessContext};
 use fencegate_guard_client::ticket_issuer::TicketIssuer;
 use fencegate_http::network::Network;
-use fencegate_leases::lease_worker::LeaseWorker;
+use fencegate_leases::{LeaseSettings, LeaseTable, context::LeaseContext, lease_worker::LeaseWorker};
 use fencegate_lock::manager::session_worker::SessionWorker;
-use fencegate_peers::plan_compat::PlanCompat;
+use fencegate_peers::{LocalPeerIdentity, plan_compat::PlanCompatRegistry};
 use fencegate_policies::plan::GatewayPlan;
 use fencegate_proxy::steps::fence::GatewayContext;
 use fencegate_zookeeper::{
@@ -17,7 +17,7 @@ use fencegate_zookeeper::{
 };
 use tokio::sync::mpsc;
 
-use super::{lease_setup, options::GatewayOptions, resources::ProcessResources, role::GatewayRole, sessions};
+use super::{options::GatewayOptions, resources::ProcessResources, role::GatewayRole, sessions};
 use crate::{
     error::ProcessError,
     plan_publisher::PlanPublisher,
@@ -28,11 +28,11 @@ use crate::{
 /// The parts to be run: a session for each session worker, the worker that takes the locks of leases, and the
 /// workers, which share the rest.
 pub struct GatewayParts<N> {
-    pub desks: Vec<(SessionWorker, SessionSettings)>,
+    pub session_workers: Vec<(SessionWorker, SessionSettings)>,
     /// Where the policy has leases.
-    pub taker: Option<LeaseWorker<N>>,
+    pub lease_worker: Option<LeaseWorker<N>>,
     pub shared: WorkerContext<GatewayRole>,
-    pub nameplate: LocalMember,
+    pub member: LocalMember,
 }
 
 impl<N: Network> GatewayParts<N> {
@@ -43,42 +43,48 @@ impl<N: Network> GatewayParts<N> {
     pub fn assemble(
         gateway: &GatewayPlan,
         options: &GatewayOptions,
-        base: &Arc<ProcessContext>,
+        process: &Arc<ProcessContext>,
         resources: &ProcessResources,
         page: Option<AdminPageAddress>,
         network: N,
     ) -> Result<Self, ProcessError> {
-        let ProcessResources { memory, name, ours, .. } = resources;
-        let (lock_manager, session_workers) = sessions::build_lock_manager(gateway, base);
-        let compat = PlanCompat::new(gateway, base.metrics.clone());
-        let reach = ours.as_ref().map(|ours| ours.reach.clone());
-        let nameplate = LocalMember::with_endpoint(gateway.fingerprint, reach);
-        let nameplate = nameplate.with_page(page).with_publication(
+        let ProcessResources { token_history, name, local_peer, .. } = resources;
+        let (lock_manager, session_workers) = sessions::build_lock_manager(gateway, process);
+        let compat = PlanCompatRegistry::new(gateway, process.metrics.clone());
+        let endpoint = local_peer.as_ref().map(|local_peer| local_peer.reach.clone());
+        let member = LocalMember::with_endpoint(gateway.fingerprint, endpoint);
+        let member = member.with_page(page).with_publication(
             gateway.fingerprint,
-            PlanCompat::publication(gateway),
+            PlanCompatRegistry::publication(gateway),
             compat.clone(),
         );
         let session_workers = {
-            let settings = sessions::session_settings(gateway, name, options, base, &nameplate, memory);
+            let settings =
+                sessions::session_settings(gateway, name, options, process, &member, token_history);
             session_workers
                 .into_iter()
                 .enumerate()
                 .map(|(number, session_worker)| (session_worker, settings(number)))
                 .collect()
         };
-        let in_force = CurrentConfig::new(gateway.clone());
-        let granted =
-            lease_setup::set_up_leases(gateway, resources, &lock_manager, &in_force, &compat, base, network)?;
-        let (leases, lease_worker) = granted.unzip();
+        let config = CurrentConfig::new(gateway.clone());
+        let lease_context = LeaseContext {
+            process: process.clone(),
+            gateway: name.clone(),
+            locks: lock_manager.clone(),
+            config: config.clone(),
+            compat: compat.clone(),
+        };
+        let leases = set_up_leases(gateway, lease_context, network, local_peer)?;
+        let (leases, lease_worker) = leases.unzip();
         let tickets = gateway.tickets.as_ref();
         let context = GatewayContext {
-            process: base.clone(),
+            process: process.clone(),
             locks: lock_manager,
-            config: in_force.clone(),
+            config: config.clone(),
             compat,
-            tickets: tickets.map(|key| TicketIssuer::new(key, gateway, name, memory)).transpose()?,
+            tickets: tickets.map(|key| TicketIssuer::new(key, gateway, name, token_history)).transpose()?,
             leases,
-            elections: Default::default(),
             traces: Default::default(),
             hot_keys: Default::default(),
             requests: Default::default(),
@@ -86,34 +92,53 @@ impl<N: Network> GatewayParts<N> {
         let role = GatewayRole { gateway: Arc::new(context) };
         let workers = options.workers;
         let beside = options.beside;
-        let equipment =
-            WorkerPoolConfig { role, workers, beside, memory: memory.clone(), ours: ours.clone() };
-        let shared = worker_context::build_context(&gateway.serving, base, equipment)?;
-        in_force.replace(gateway.clone(), shared.edition.clone());
-        Ok(Self { desks: session_workers, taker: lease_worker, shared, nameplate })
+        let token_history = token_history.clone();
+        let local_peer = local_peer.clone();
+        let pool = WorkerPoolConfig { role, workers, beside, token_history, local_peer };
+        let shared = worker_context::build_context(&gateway.serving, process, pool)?;
+        config.replace(gateway.clone(), shared.config.clone());
+        Ok(Self { session_workers, lease_worker, shared, member })
     }
 
-    /// The reloader that puts another plan of `file` in force. `turns`: one channel for each worker.
+    /// The reloader that puts another plan of `file` in force. `updates`: one channel for each worker.
     pub fn reloader(
         &self,
         file: PathBuf,
         gateway: GatewayPlan,
-        turns: Vec<mpsc::UnboundedSender<ConfigUpdate>>,
+        updates: Vec<mpsc::UnboundedSender<ConfigUpdate>>,
     ) -> Reloader {
-        let Self { shared, nameplate, .. } = self;
+        let Self { shared, member, .. } = self;
         let context = shared.role.gateway.clone();
-        let ours = shared.ours.iter().filter_map(|ours| ours.certificates.clone());
+        let for_peers = shared.local_peer.iter().filter_map(|local_peer| local_peer.certificates.clone());
         Reloader {
             started: gateway.clone(),
-            edition: shared.edition.clone(),
-            workers: turns,
+            config: shared.config.clone(),
+            workers: updates,
             guards: shared.guards.clone(),
-            certificates: shared.certificates.iter().cloned().chain(ours).collect(),
-            publisher: PlanPublisher::new(nameplate.clone(), context.compat.clone(), &gateway),
-            nameplate: nameplate.clone(),
+            certificates: shared.certificates.iter().cloned().chain(for_peers).collect(),
+            publisher: PlanPublisher::new(member.clone(), context.compat.clone(), &gateway),
+            member: member.clone(),
             context,
             gateway,
             file,
         }
     }
+}
+
+/// The leases, and the worker that takes their locks.
+type LeaseSetup<N> = (Arc<LeaseTable>, LeaseWorker<N>);
+
+/// `None` where the policy has no leases.
+///
+/// # Errors
+/// A file with a token cannot be used.
+fn set_up_leases<N: Network>(
+    gateway: &GatewayPlan,
+    context: LeaseContext,
+    network: N,
+    local_peer: &Option<LocalPeerIdentity>,
+) -> Result<Option<LeaseSetup<N>>, ProcessError> {
+    let Some(plan) = &gateway.leases else { return Ok(None) };
+    let settings = LeaseSettings::from_plan(Some(plan)).map_err(ProcessError::LeaseToken)?;
+    Ok(Some(LeaseWorker::new(context, settings, network, local_peer.clone())))
 }

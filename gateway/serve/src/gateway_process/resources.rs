@@ -2,11 +2,11 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use fencegate_metrics::ProcessMetricFamilies;
+use fencegate_metrics::AllMetricFamilies;
 use fencegate_peers::LocalPeerIdentity;
 use fencegate_policies::plan::GatewayPlan;
 use fencegate_process::{host_name::host_name, randomness::SystemRandomness};
-use fencegate_zookeeper::state::TokenHistory;
+use fencegate_zookeeper::state::HighestEpochTracker;
 use socket2::Socket;
 
 use super::options::GatewayOptions;
@@ -15,13 +15,13 @@ use crate::{addresses::bind_peer, error::ProcessError};
 /// The resources that the process takes at its start, and releases only with its end.
 pub struct ProcessResources {
     /// The newest token so far, from the state directory where there is one.
-    pub memory: Arc<TokenHistory>,
+    pub token_history: Arc<HighestEpochTracker>,
     /// The name of the gateway.
     pub name: Arc<str>,
     /// Keeps the address for other gateways until the workers listen there.
-    pub kept: Option<Socket>,
+    pub peer_socket: Option<Socket>,
     /// The address and credentials of this process for other gateways, where they can reach it.
-    pub ours: Option<LocalPeerIdentity>,
+    pub local_peer: Option<LocalPeerIdentity>,
 }
 
 impl ProcessResources {
@@ -30,31 +30,31 @@ impl ProcessResources {
     pub(super) fn acquire(
         gateway: &GatewayPlan,
         options: &GatewayOptions,
-        metrics: &ProcessMetricFamilies,
+        metrics: &AllMetricFamilies,
     ) -> Result<Self, ProcessError> {
-        let memory = open_token_history(gateway, metrics)?;
+        let token_history = open_token_history(gateway, metrics)?;
         let name: Arc<str> = gateway.serving.name.clone().unwrap_or_else(host_name).into();
-        let kept = gateway.peer.as_ref().map(|peer| bind_peer(peer, options.beside)).transpose()?;
-        let (kept, bound) = kept.unzip();
-        let ours = open_local_peer(gateway, &name, bound, metrics)?;
-        Ok(Self { memory, name, kept, ours })
+        let peer_socket = gateway.peer.as_ref().map(|peer| bind_peer(peer, options.beside)).transpose()?;
+        let (peer_socket, bound) = peer_socket.unzip();
+        let local_peer = open_local_peer(gateway, &name, bound, metrics)?;
+        Ok(Self { token_history, name, peer_socket, local_peer })
     }
 }
 
 fn open_token_history(
     gateway: &GatewayPlan,
-    metrics: &ProcessMetricFamilies,
-) -> Result<Arc<TokenHistory>, ProcessError> {
+    metrics: &AllMetricFamilies,
+) -> Result<Arc<HighestEpochTracker>, ProcessError> {
     let Some(folder) = &gateway.state_dir else { return Ok(Arc::default()) };
     let counted = metrics.session(0);
-    Ok(TokenHistory::open(folder, &SystemRandomness, move || counted.record_state_write_failure())?)
+    Ok(HighestEpochTracker::open(folder, &SystemRandomness, move || counted.record_state_write_failure())?)
 }
 
 fn open_local_peer(
     gateway: &GatewayPlan,
     name: &Arc<str>,
     bound: Option<SocketAddr>,
-    metrics: &ProcessMetricFamilies,
+    metrics: &AllMetricFamilies,
 ) -> Result<Option<LocalPeerIdentity>, ProcessError> {
     let (Some(peer), Some(bound)) = (&gateway.peer, bound) else { return Ok(None) };
     Ok(Some(LocalPeerIdentity::new(peer, name.clone(), bound, metrics.clients(), &SystemRandomness)?))

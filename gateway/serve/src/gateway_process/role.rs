@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use fencegate_http::network::Network;
-use fencegate_leases::LeaseApi;
+use fencegate_leases::LeaseApiState;
 use fencegate_policies::plan::{NestedRequestPolicy, ServingPlan};
 use fencegate_proxy::{
-    frontend::{RawRequest, ServingRole},
+    frontend::{RawRequest, ResponderRole},
     handler::Handler,
     pipeline,
     steps::{
-        fence::{FenceContext, GatewayContext},
+        fence::{GatewayContext, WorkerFenceContext},
         forward::UpstreamForwarder,
-        lease_api::LeaseApiStep,
+        lease_api::LeaseApiRouter,
     },
 };
 
@@ -29,16 +29,10 @@ pub struct GatewayRole {
 
 impl GatewayRole {
     /// The lease interface; `None` if the process grants no leases.
-    fn lease_api(&self, plan: &ServingPlan) -> Option<LeaseApiStep> {
-        let GatewayContext { process, leases, config, tickets, elections, .. } = &*self.gateway;
-        let interface = LeaseApi {
-            leases: leases.clone()?,
-            in_force: config.clone(),
-            tickets: tickets.clone(),
-            elections: elections.clone(),
-            drain: process.drain.clone(),
-        };
-        Some(LeaseApiStep::new(interface, plan.listener.timeouts.request_body))
+    fn lease_api(&self, plan: &ServingPlan) -> Option<LeaseApiRouter> {
+        let GatewayContext { leases, tickets, .. } = &*self.gateway;
+        let interface = LeaseApiState { leases: leases.clone()?, tickets: tickets.clone() };
+        Some(LeaseApiRouter::new(interface, plan.listener.timeouts.request_body))
     }
 }
 
@@ -49,7 +43,7 @@ fn allows_callbacks(plan: &ServingPlan) -> bool {
 }
 
 impl<N: Network> WorkerRole<N> for GatewayRole {
-    const ROLE: ServingRole = ServingRole::Gateway;
+    const ROLE: ResponderRole = ResponderRole::Gateway;
 
     fn pipeline(shared: &WorkerContext<Self>, worker: WorkerParts<N>) -> impl Handler<RawRequest> + use<N> {
         let WorkerParts { mut parts, pool, forwarder } = worker;
@@ -57,9 +51,9 @@ impl<N: Network> WorkerRole<N> for GatewayRole {
         let plan = parts.plan.clone();
         let serving = &plan.config.plan;
         parts.leases = shared.role.lease_api(serving);
-        parts.callers = gateway.tickets.clone().filter(|_| allows_callbacks(serving));
+        parts.tickets = gateway.tickets.clone().filter(|_| allows_callbacks(serving));
         let compat = gateway.compat.route_compat_cache(serving);
-        let fence = FenceContext { gateway, plan: plan.clone(), compat, forwarder };
+        let fence = WorkerFenceContext { gateway, plan: plan.clone(), compat, forwarder };
         pipeline::gateway_pipeline(parts, fence, UpstreamForwarder::new(pool, plan))
     }
 }

@@ -18,7 +18,7 @@ use fencegate_zookeeper::{
         credentials::ZkTlsCredentialsError, instrumented::InstrumentedZk, local_member::LocalMember,
         log_dedup::LogDedup, servers::ZkServers, settings::SessionSettings,
     },
-    state::TokenHistory,
+    state::HighestEpochTracker,
 };
 use futures_util::future::join_all;
 use tokio::{sync::oneshot, task::LocalSet};
@@ -45,7 +45,7 @@ impl SessionThread {
         let (alive, end) = oneshot::channel::<Infallible>();
         let close = CancellationToken::new();
         let closed = close.clone();
-        let turning = threads.register(ThreadRole::Sessions);
+        let liveness = threads.register(ThreadRole::Sessions);
         let thread = thread::Builder::new().name("session".into()).spawn(move || {
             let _alive = alive;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -59,17 +59,17 @@ impl SessionThread {
                 )
             });
             let tasks = LocalSet::new();
-            tasks.spawn_local(turning);
+            tasks.spawn_local(liveness);
             tasks.block_on(&runtime, join_all(all));
         })?;
         Ok(Self { thread, close, end })
     }
 
     /// Releases all locks. Call this when no request runs under any of them.
-    pub(super) fn close(self, memory: &TokenHistory) {
+    pub(super) fn close_sessions(self, token_history: &HighestEpochTracker) {
         self.close.cancel();
         let ended = self.thread.join();
-        memory.close();
+        token_history.close();
         if ended.is_err() {
             error!("the session's thread panicked; its nodes go by the session timeout");
         }
@@ -82,20 +82,20 @@ impl SessionThread {
 /// The files cannot be used.
 pub(super) fn servers(
     gateway: &GatewayPlan,
-    base: &ProcessContext,
+    process: &ProcessContext,
 ) -> Result<ZkServers, ZkTlsCredentialsError> {
-    ZkServers::from_policy(&gateway.zookeeper)?.with_file_watch(&base.metrics.session(0))
+    ZkServers::from_policy(&gateway.zookeeper)?.with_file_watch(&process.metrics.session(0))
 }
 
 /// The lock manager, with its session workers: one for each session that is to serve it.
 pub(super) fn build_lock_manager(
     gateway: &GatewayPlan,
-    base: &ProcessContext,
+    process: &ProcessContext,
 ) -> (LockManager, Vec<SessionWorker>) {
     let (lock_manager, session_workers) =
-        lock_manager::create_lock_manager(base.clock.clone(), gateway.zookeeper.sessions);
+        lock_manager::create_lock_manager(process.clock.clone(), gateway.zookeeper.sessions);
     let counted = lock_manager.clone();
-    base.metrics.set_key_counter(move || counted.key_count());
+    process.metrics.set_key_counter(move || counted.key_count());
     (lock_manager, session_workers)
 }
 
@@ -105,21 +105,21 @@ pub(super) fn session_settings(
     gateway: &GatewayPlan,
     name: &str,
     options: &GatewayOptions,
-    base: &ProcessContext,
-    nameplate: &LocalMember,
-    memory: &Arc<TokenHistory>,
+    process: &ProcessContext,
+    member: &LocalMember,
+    token_history: &Arc<HighestEpochTracker>,
 ) -> impl Fn(usize) -> SessionSettings {
-    let complaints = Arc::new(LogDedup::default());
+    let log_dedup = Arc::new(LogDedup::default());
     move |number| SessionSettings {
         policy: gateway.zookeeper.clone(),
         gateway: name.to_owned(),
-        member: nameplate.clone(),
+        member: member.clone(),
         init: options.init,
-        clock: base.clock.clone(),
+        clock: process.clock.clone(),
         randomness: Arc::new(SystemRandomness),
-        token_history: memory.clone(),
+        token_history: token_history.clone(),
         sequence_limit: SEQUENCE_LIMIT,
-        metrics: base.metrics.session(number),
-        log_dedup: complaints.clone(),
+        metrics: process.metrics.session(number),
+        log_dedup: log_dedup.clone(),
     }
 }

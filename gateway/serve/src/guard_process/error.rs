@@ -2,9 +2,9 @@
 
 use std::io;
 
+use fencegate_config::jwks_fetcher::JwksUrlError;
 use fencegate_config::store_config::StoreConfigError;
 use fencegate_guard::{join::JoinSharedStoreError, open::OpenGuardError};
-use fencegate_guard_client::jwks_fetcher::JwksUrlError;
 use fencegate_guard_postgres::postgres::UnusableDatabaseError;
 use fencegate_guard_store::store::{CommitError, StoreError};
 use fencegate_ticket::KeyFileError;

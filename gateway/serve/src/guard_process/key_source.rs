@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fencegate_guard_client::jwks_fetcher::{JwksFetcher, JwksRefreshPolicy};
+use fencegate_config::jwks_fetcher::{JwksFetcher, JwksRefreshPolicy};
 use fencegate_policies::plan;
 use fencegate_ticket::TicketVerifier;
 use tokio::runtime::Runtime;
@@ -35,13 +35,15 @@ impl GuardTicketKeySource {
             plan::TicketVerificationKeys::PublicKeys(path) => of_file(TicketVerifier::from_jwks_file(path)?),
             plan::TicketVerificationKeys::Secret(path) => of_file(TicketVerifier::from_secret_file(path)?),
             plan::TicketVerificationKeys::Jwks(url) => {
-                let remote = JwksFetcher::new(url, JwksRefreshPolicy::default())?;
+                let verifier = TicketVerifier::without_keys();
+                let keys = verifier.keys().clone();
+                let remote = JwksFetcher::new(url, JwksRefreshPolicy::default(), None, keys)?;
                 // Without keys every ticket is refused: better than a guard that does not start while the gateways
                 // do.
                 if let Err(error) = runtime.block_on(remote.fetch()) {
                     warn!(%error, "no ticket keys yet");
                 }
-                Self { verifier: remote.verifier().clone(), remote: Some(remote) }
+                Self { verifier: Arc::new(verifier), remote: Some(remote) }
             }
         })
     }

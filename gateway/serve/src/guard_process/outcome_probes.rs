@@ -18,17 +18,21 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 ///
 /// # Cancellation
 /// Dropping the future ends the probes; the time until the next one does not count.
-pub(super) async fn probe_unknown_outcomes<N: Network>(network: &N, fleet: &Arc<EndpointSet>, guard: &Guard) {
-    let mut questions = FuturesUnordered::new();
+pub(super) async fn probe_unknown_outcomes<N: Network>(
+    network: &N,
+    endpoints: &Arc<EndpointSet>,
+    guard: &Guard,
+) {
+    let mut probes = FuturesUnordered::new();
     let mut probed = BTreeSet::new();
     loop {
-        for place in guard.targets_to_probe() {
-            if probed.insert(place.clone()) {
-                questions.push(probe_once(network, fleet, guard, place));
+        for target in guard.targets_to_probe() {
+            if probed.insert(target.clone()) {
+                probes.push(probe_once(network, endpoints, guard, target));
             }
         }
         tokio::select! {
-            Some(place) = questions.next() => drop(probed.remove(&place)),
+            Some(target) = probes.next() => drop(probed.remove(&target)),
             () = sleep(POLL_INTERVAL) => {}
         }
     }
@@ -37,19 +41,19 @@ pub(super) async fn probe_unknown_outcomes<N: Network>(network: &N, fleet: &Arc<
 /// Sends one probe, and returns when the address may be probed again.
 async fn probe_once<N: Network>(
     network: &N,
-    fleet: &Arc<EndpointSet>,
+    endpoints: &Arc<EndpointSet>,
     guard: &Guard,
-    place: DispatchTarget,
+    target: DispatchTarget,
 ) -> DispatchTarget {
-    let upstream = &fleet.upstream.name;
+    let upstream = &endpoints.upstream.name;
     let began = guard.now();
-    if health::is_running(network, fleet, &place.endpoint, place.address.as_deref()).await {
-        if guard.record_alive(&place, ServiceProbeAnswer { asked: began, answered: guard.now() }) {
-            info!(%upstream, endpoint = %place, "guard.endpoint_answers_again");
+    if health::probe_process(network, endpoints, &target.endpoint, target.address.as_deref()).await {
+        if guard.record_alive(&target, ServiceProbeAnswer { asked: began, answered: guard.now() }) {
+            info!(%upstream, endpoint = %target, "guard.endpoint_answers_again");
         }
-    } else if guard.record_silent(&place) {
-        error!(%upstream, endpoint = %place, "guard.endpoint_silent: in doubt, and the endpoint does not answer: its keys stay closed");
+    } else if guard.record_silent(&target) {
+        error!(%upstream, endpoint = %target, "guard.endpoint_silent: in doubt, and the endpoint does not answer: its keys stay closed");
     }
     sleep(guard.config.watch.as_ref().map_or(POLL_INTERVAL, |watch| watch.interval)).await;
-    place
+    target
 }

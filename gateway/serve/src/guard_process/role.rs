@@ -7,7 +7,7 @@ use fencegate_http::network::Network;
 use fencegate_metrics::request_tracker::RejectedCallers;
 use fencegate_policies::plan::{self, UpstreamId};
 use fencegate_proxy::{
-    frontend::{RawRequest, ServingRole},
+    frontend::{RawRequest, ResponderRole},
     handler::Handler,
     pipeline,
     steps::{
@@ -25,35 +25,35 @@ use crate::{
 
 /// The guard's state of a worker.
 #[derive(Clone)]
-pub struct GuardRole {
+pub struct GuardWorkerRole {
     guard: Arc<Guard>,
     tickets: Option<Arc<TicketVerifier>>,
     bypass: Arc<TokenBypassPolicy>,
-    pub(super) unbelieved: Arc<RejectedCallers>,
+    pub(super) rejected_callers: Arc<RejectedCallers>,
 }
 
-impl GuardRole {
+impl GuardWorkerRole {
     pub(super) fn new(
         plan: &plan::GuardPlan,
         guard: Arc<Guard>,
         tickets: Option<Arc<TicketVerifier>>,
     ) -> Self {
         let bypass = Arc::new(TokenBypassPolicy { unfenced: plan.unfenced.clone(), missing: plan.missing });
-        Self { guard, tickets, bypass, unbelieved: Arc::default() }
+        Self { guard, tickets, bypass, rejected_callers: Arc::default() }
     }
 }
 
-impl<N: Network> WorkerRole<N> for GuardRole {
-    const ROLE: ServingRole = ServingRole::Guard;
+impl<N: Network> WorkerRole<N> for GuardWorkerRole {
+    const ROLE: ResponderRole = ResponderRole::Guard;
 
     fn pipeline(shared: &WorkerContext<Self>, worker: WorkerParts<N>) -> impl Handler<RawRequest> + use<N> {
         let WorkerParts { parts, pool, .. } = worker;
         let context = parts.plan.clone();
-        let GuardRole { guard, tickets, bypass, unbelieved } = shared.role.clone();
+        let GuardWorkerRole { guard, tickets, bypass, rejected_callers } = shared.role.clone();
         let plan = Rc::new(context.config.plan.clone());
-        let claiming = ClaimContext { guard: guard.clone(), plan, tickets, bypass, unbelieved };
+        let claims = ClaimContext { guard: guard.clone(), plan, tickets, bypass, rejected_callers };
         let endpoints = context.config.fleets.get(UpstreamId(0)).clone();
-        let checking = GuardAdmissionContext { guard, plan: context.clone(), pool: pool.clone(), endpoints };
-        pipeline::guard_pipeline(parts, claiming, checking, UpstreamForwarder::new(pool, context))
+        let admission = GuardAdmissionContext { guard, plan: context.clone(), pool: pool.clone(), endpoints };
+        pipeline::guard_pipeline(parts, claims, admission, UpstreamForwarder::new(pool, context))
     }
 }

@@ -18,11 +18,20 @@ use fencegate_process::{
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
-use super::{error::GuardProcessError, options::StoreInit};
+use super::error::GuardProcessError;
 use crate::{
     main_thread::MainThread,
     signals::{ProcessSignals, SignalAction},
 };
+
+/// The beginning of a new store. `fencegate era show` prints both values.
+#[derive(Debug, Clone)]
+pub struct StoreInit {
+    /// The guard lets in no token up to this epoch.
+    pub floor: u64,
+    /// The installation whose tokens the guard compares.
+    pub ensemble: String,
+}
 
 /// A guard, and the thread that writes its store.
 pub(super) struct GuardWithStore {
@@ -38,18 +47,18 @@ impl GuardWithStore {
     pub(super) fn open(
         plan: &plan::GuardPlan,
         init: Option<&StoreInit>,
-        base: &ProcessContext,
+        process: &ProcessContext,
         main: &mut MainThread,
     ) -> Result<Option<Self>, GuardProcessError> {
         match &plan.store {
             plan::StoreLocation::Stateless => Err(GuardProcessError::Stateless),
-            plan::StoreLocation::Redb(path) => Self::open_local(path, plan, init, base).map(Some),
+            plan::StoreLocation::Redb(path) => Self::open_local(path, plan, init, process).map(Some),
             plan::StoreLocation::Postgres(from) => {
                 let place = store_config::load_store_config(from)?;
                 let MainThread { runtime, signals } = main;
                 runtime.block_on(async {
                     tokio::select! {
-                        shared = Self::open_shared(&place, plan, init, base) => shared.map(Some),
+                        shared = Self::open_shared(&place, plan, init, process) => shared.map(Some),
                         () = wait_shutdown_signal(signals) => Ok(None),
                     }
                 })
@@ -61,7 +70,7 @@ impl GuardWithStore {
         path: &Path,
         plan: &plan::GuardPlan,
         init: Option<&StoreInit>,
-        base: &ProcessContext,
+        process: &ProcessContext,
     ) -> Result<Self, GuardProcessError> {
         let store: Arc<dyn GuardStore> = Arc::new(match init {
             None => RedbStore::open(path)?,
@@ -70,8 +79,8 @@ impl GuardWithStore {
             }
         });
         let instance = Guid::new(&SystemRandomness).to_string();
-        let clock = base.clock.clone();
-        let metrics = base.metrics.guard();
+        let clock = process.clock.clone();
+        let metrics = process.metrics.guard();
         let OpenedGuard { guard, remembered, commit_thread: committing } =
             Guard::open(store, GuardConfig::from_plan(plan), clock, instance, metrics)?;
         let closed = guard.quarantine();
@@ -94,13 +103,13 @@ impl GuardWithStore {
         place: &PostgresConfig,
         plan: &plan::GuardPlan,
         init: Option<&StoreInit>,
-        base: &ProcessContext,
+        process: &ProcessContext,
     ) -> Result<Self, GuardProcessError> {
         if let Some(init) = init {
             let identity = StoreIdentity::new(&init.ensemble, &SystemRandomness);
             PostgresStore::init(place, &identity, init.floor).await?;
         }
-        let JoinedGuard { guard, store_thread: keeping } = join_store(place, plan, base).await?;
+        let JoinedGuard { guard, store_thread: store } = join_store(place, plan, process).await?;
         let closed = guard.quarantine();
         let left = closed.map(|closed| closed.until.since(guard.now()));
         info!(
@@ -112,7 +121,7 @@ impl GuardWithStore {
             closed = closed.map(|closed| display(closed.scope)),
             "guard.joined"
         );
-        Ok(Self { guard, store: keeping })
+        Ok(Self { guard, store })
     }
 }
 
@@ -120,16 +129,16 @@ impl GuardWithStore {
 async fn join_store(
     place: &PostgresConfig,
     plan: &plan::GuardPlan,
-    base: &ProcessContext,
+    process: &ProcessContext,
 ) -> Result<JoinedGuard, GuardProcessError> {
     for attempt in 0_u32.. {
-        let around = GuardEnv {
-            clock: base.clock.clone(),
+        let env = GuardEnv {
+            clock: process.clock.clone(),
             randomness: Arc::new(SystemRandomness),
             instance: Guid::new(&SystemRandomness).to_string(),
-            metrics: base.metrics.guard(),
+            metrics: process.metrics.guard(),
         };
-        match Guard::join_shared_store(place, GuardConfig::from_plan(plan), around).await {
+        match Guard::join_shared_store(place, GuardConfig::from_plan(plan), env).await {
             Err(JoinSharedStoreError::Store(UnusableDatabaseError::Unreachable { why: reason, .. })) => {
                 if attempt % LOG_EVERY == 0 {
                     warn!(database = %place, why = reason, "guard.database_away");

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{format::TYPE, jwks::encode_base64url as base64};
+use crate::{claims::TYPE, jwks::encode_base64url as base64};
 
 fn payload() -> Value {
     json!({
@@ -241,7 +241,7 @@ prop_compose! {
             era,
             ensemble: OURS.into(),
             issuer,
-            origin: origin.map(|(process, member)| TenureOrigin { process, member }),
+            origin: origin.map(|(process, member)| TenureHolder { process, member }),
         }
     }
 }
@@ -256,7 +256,7 @@ proptest! {
         ],
     ) {
         static VERIFIER: LazyLock<TicketVerifier> =
-            LazyLock::new(|| TicketVerifier::from_set(VerifyingKeySet::from_secret(&SharedSecret::generate(&SystemRandomness))));
+            LazyLock::new(|| TicketVerifier::from_set(VerifyingKeySet::verifying_keys_from_secret(&SharedSecret::generate(&SystemRandomness))));
         let refused = VERIFIER.verify(&bytes, OURS, NOW).map(drop);
         prop_assert!(matches!(refused.expect_err("nobody signed it"), TicketError::Invalid(_)));
     }

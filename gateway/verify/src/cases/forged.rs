@@ -13,7 +13,7 @@ use crate::{
         with_headers, write,
     },
     token_headers::{
-        HeaderNameSpelling::{Dot, Underscore},
+        HeaderNameAlias::{Dot, Underscore},
         SyntheticTokenHeaders::{Absent, Alias, Alone, Beside, Joined, Other, Text, Twice},
         epoch,
     },

@@ -8,7 +8,7 @@ use crate::{
         with_headers, write,
     },
     token_headers::{
-        DeadlineHeaderValue::{Late, Text, Twice},
+        SyntheticDeadline::{Late, Text, Twice},
         SyntheticTokenHeaders::Until,
         epoch,
     },

@@ -1,6 +1,6 @@
 //! Cases with requests at the same moment, at one instance and at two.
 
-use super::remedies::UPSERT;
+use super::sequential::UPSERT;
 use crate::{
     case::{
         CaseGroup,

@@ -1,6 +1,5 @@
 //! Cases with one request after another.
 
-use super::remedies::UPSERT;
 use crate::{
     case::{
         CaseGroup,
@@ -15,6 +14,10 @@ use crate::{
     },
     token_headers::epoch,
 };
+
+/// The remedy for most failures.
+pub(super) const UPSERT: &str = "raise one row per key by one statement, the first of the transaction that has the effect, and \
+    refuse where it changes no row: `INSERT ... ON CONFLICT (key) DO UPDATE ... WHERE excluded.token > fence.token`";
 
 pub(super) const CASES: &[TestCase] = &[
     TestCase {

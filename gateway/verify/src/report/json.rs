@@ -8,11 +8,11 @@ use crate::{
     service::TestedService,
 };
 
-pub fn report(service: &TestedService, report: &VerifyReport) -> String {
+pub fn render_json(service: &TestedService, report: &VerifyReport) -> String {
     let document = json!({
         "service": service.instances.iter().map(|one| one.url.as_str()).collect::<Vec<_>>(),
         "request": service.write.to_string(),
-        "compares": service.fields.compared_header().as_str(),
+        "compares": service.fields.compared_token_header().as_str(),
         "effects": service.sight.to_string(),
         "seconds": report.took.as_secs_f64(),
         "summary": report.counts(),

@@ -5,14 +5,14 @@ use std::fmt::Write;
 use super::{CaseReport, VerifyReport};
 use crate::{case_result::CaseResult, service::TestedService};
 
-pub fn report(service: &TestedService, report: &VerifyReport) -> String {
+pub fn render_junit(service: &TestedService, report: &VerifyReport) -> String {
     let counts = report.counts();
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
     let urls: Vec<&str> = service.instances.iter().map(|one| one.url.as_str()).collect();
     writeln!(
         xml,
         "<testsuite name=\"fencegate verify {}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{:.3}\">",
-        escape(&urls.join(" ")),
+        escape_xml(&urls.join(" ")),
         report.entries.len(),
         counts.failed,
         counts.undecided,
@@ -33,13 +33,13 @@ fn case(entry: &CaseReport) -> String {
     let head = format!(
         "<testcase classname=\"fencegate.verify.{}\" name=\"{}: {}\" time=\"{:.3}\"",
         case.group.as_str(),
-        escape(case.name),
-        escape(case.title),
+        escape_xml(case.name),
+        escape_xml(case.title),
         entry.took.as_secs_f64()
     );
     let inner = match &entry.verdict {
         CaseResult::Passed(_) => return format!("{head}/>\n"),
-        CaseResult::Skipped(reason) => format!("<skipped message=\"{}\"/>", escape(reason)),
+        CaseResult::Skipped(reason) => format!("<skipped message=\"{}\"/>", escape_xml(reason)),
         CaseResult::Failed(reason) => render_element("failure", reason, entry),
         CaseResult::Undecided(reason) => render_element("error", reason, entry),
     };
@@ -48,11 +48,15 @@ fn case(entry: &CaseReport) -> String {
 
 fn render_element(element: &str, reason: &str, entry: &CaseReport) -> String {
     let text = super::text::render_entry(entry);
-    format!("<{element} type=\"{element}\" message=\"{}\">{}</{element}>", escape(reason), escape(&text))
+    format!(
+        "<{element} type=\"{element}\" message=\"{}\">{}</{element}>",
+        escape_xml(reason),
+        escape_xml(&text)
+    )
 }
 
 /// Escapes text and attributes in double quotes. Characters that XML 1.0 cannot contain become U+FFFD (section 2.2).
-fn escape(text: &str) -> String {
+fn escape_xml(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -76,7 +80,7 @@ mod tests {
     /// No text ends its element or attribute in the JUnit report.
     #[test]
     fn escaped_text_ends_no_element() {
-        assert_eq!(escape("a<b>&\"c\"\n]]>"), "a&lt;b&gt;&amp;&quot;c&quot;&#10;]]&gt;");
-        assert_eq!(escape("\u{1b}[1m\0"), "\u{fffd}[1m\u{fffd}");
+        assert_eq!(escape_xml("a<b>&\"c\"\n]]>"), "a&lt;b&gt;&amp;&quot;c&quot;&#10;]]&gt;");
+        assert_eq!(escape_xml("\u{1b}[1m\0"), "\u{fffd}[1m\u{fffd}");
     }
 }

@@ -4,21 +4,21 @@ use super::{CaseReport, VerifyReport};
 use crate::{
     case_result::{CaseResult, PassStrength},
     service::TestedService,
-    token_headers::ComparedField,
+    token_headers::ComparedTokenField,
 };
 
 /// Describes the service under test.
 pub fn render_head(service: &TestedService) -> String {
     let urls: Vec<&str> = service.instances.iter().map(|one| one.url.as_str()).collect();
     let how = match service.fields.form {
-        ComparedField::Token => "must be greater than the last one",
-        ComparedField::Number => "must not be smaller than the last one",
+        ComparedTokenField::Token => "must be greater than the last one",
+        ComparedTokenField::Number => "must not be smaller than the last one",
     };
     format!(
         "{} of {}\n`{}` {how}; {}\n",
         service.write,
         urls.join(" and "),
-        service.fields.compared_header(),
+        service.fields.compared_token_header(),
         service.sight
     )
 }

@@ -13,10 +13,10 @@ use tokio::time::{Instant, sleep};
 use super::race::require_accepted;
 use crate::{
     case_result::{CaseError, StepRecord},
-    context::{RequestKind, RequestSpec, TestContext, TestKeys},
-    effects::{EffectChange, EffectReading},
-    sent_request::{SentRequest, ServiceRequestOutcome},
-    token_headers::{ComparedField, SyntheticTokenHeaders, epoch},
+    context::{RequestSpec, TestContext, TestKeys, TestRequestKind},
+    effects::{EffectReadingDiff, ObservedEffectValue},
+    sent_request::{ServiceRequestOutcome, TestRequestRecord},
+    token_headers::{ComparedTokenField, SyntheticTokenHeaders, epoch},
 };
 
 /// The time limit for the command, and again for the service to listen.
@@ -27,13 +27,13 @@ const WRITE_TIME: Duration = Duration::from_millis(200);
 const KEYS: usize = 8;
 
 /// A key that was written until the service ended.
-struct CrashTestKey {
+struct CrashKeyWrites {
     keys: TestKeys,
-    before: Option<EffectReading>,
+    before: Option<ObservedEffectValue>,
     /// Writes that were answered 2xx; their epochs are 16, 32 and so on.
     done: u64,
     /// The first that was not.
-    cut: Option<SentRequest>,
+    cut: Option<TestRequestRecord>,
 }
 
 /// Runs the command, and waits until every instance can be reached.
@@ -127,13 +127,14 @@ pub(super) async fn run_crash_mid_write(
 async fn write_until_cut(
     context: &TestContext<'_>,
     keys: TestKeys,
-    before: Option<EffectReading>,
+    before: Option<ObservedEffectValue>,
     over: &Cell<bool>,
-) -> CrashTestKey {
-    let mut worked = CrashTestKey { keys, before, done: 0, cut: None };
+) -> CrashKeyWrites {
+    let mut worked = CrashKeyWrites { keys, before, done: 0, cut: None };
     while !over.get() {
         let stamp = SyntheticTokenHeaders::Whole(epoch(16 * (worked.done + 1)));
-        let spec = RequestSpec { ask: RequestKind::Slow, keys: &worked.keys, stamp, at: 0, operation: None };
+        let spec =
+            RequestSpec { ask: TestRequestKind::Slow, keys: &worked.keys, stamp, at: 0, operation: None };
         let shot = context.send(spec).await;
         if !matches!(shot.came, ServiceRequestOutcome::Accepted(_)) {
             worked.cut = Some(shot);
@@ -147,10 +148,10 @@ async fn write_until_cut(
 /// Checks the effects and the watermark of one key after the crash.
 async fn check_remaining(
     context: &TestContext<'_>,
-    worked: &CrashTestKey,
+    worked: &CrashKeyWrites,
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
-    let CrashTestKey { keys, done, .. } = worked;
+    let CrashKeyWrites { keys, done, .. } = worked;
     if *done == 0 {
         return Ok(());
     }
@@ -163,7 +164,8 @@ async fn check_remaining(
         ));
     }
     let now = context.read_effects(keys).await?;
-    let Some(EffectChange::Effects(effects)) = context.change(worked.before.as_ref(), now.as_ref()) else {
+    let Some(EffectReadingDiff::Effects(effects)) = context.change(worked.before.as_ref(), now.as_ref())
+    else {
         return Ok(());
     };
     let more = effects - i128::from(*done);
@@ -171,7 +173,7 @@ async fn check_remaining(
     if more < 0 || more > i128::from(silent) {
         return CaseError::failed(format!(
             "{done} writes were answered 2xx before the crash, and after it there was {}",
-            EffectChange::Effects(effects)
+            EffectReadingDiff::Effects(effects)
         ));
     }
     if !silent {
@@ -180,7 +182,7 @@ async fn check_remaining(
     // Compared by number, the same token is not older.
     let watermark = epoch(16 * (done + 1));
     let (probe, expected) = match (context.service.fields.form, more) {
-        (ComparedField::Number, 1) => (epoch(watermark.epoch - 1), ServiceRequestOutcome::Stale),
+        (ComparedTokenField::Number, 1) => (epoch(watermark.epoch - 1), ServiceRequestOutcome::Stale),
         (_, 1) => (watermark, ServiceRequestOutcome::Stale),
         _ => (watermark, ServiceRequestOutcome::Accepted(200)),
     };
@@ -199,7 +201,7 @@ async fn check_remaining(
     }
 }
 
-impl CrashTestKey {
+impl CrashKeyWrites {
     fn event(&self) -> StepRecord {
         let cut =
             self.cut.as_ref().map_or_else(|| "none was cut off".to_owned(), |shot| shot.came.to_string());

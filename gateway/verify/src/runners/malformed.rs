@@ -5,19 +5,19 @@ use crate::{
     case_result::{CaseError, StepRecord},
     context::TestContext,
     step::{B, ExpectedResult, with_headers, write},
-    token_headers::{ComparedField, SyntheticTokenHeaders, epoch},
+    token_headers::{ComparedTokenField, SyntheticTokenHeaders, epoch},
 };
 
 /// Tries all texts and reports all failures.
-pub(super) async fn run(
+pub(super) async fn run_malformed_texts(
     context: &TestContext<'_>,
     token: &[&'static str],
     number: &[&'static str],
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
     let texts = match context.service.fields.form {
-        ComparedField::Token => token,
-        ComparedField::Number => number,
+        ComparedTokenField::Token => token,
+        ComparedTokenField::Number => number,
     };
     let mut failed = Vec::new();
     let mut undecided = Vec::new();

@@ -8,10 +8,10 @@ use tokio::time::sleep;
 use crate::{
     case::InstanceSpread,
     case_result::{CaseError, StepRecord},
-    context::{PreparedRequest, RequestKind, RequestSpec, TestContext, TestKeys},
-    effects::{EffectChange, EffectReading},
+    context::{PreparedTestRequest, RequestSpec, TestContext, TestKeys, TestRequestKind},
+    effects::{EffectReadingDiff, ObservedEffectValue},
     linearizable::check_linearizable,
-    sent_request::{SentRequest, ServiceRequestOutcome},
+    sent_request::{ServiceRequestOutcome, TestRequestRecord},
     token_headers::{SyntheticToken, SyntheticTokenHeaders, epoch},
 };
 
@@ -45,7 +45,7 @@ pub(super) async fn run_concurrent(
         for copy in 0..COPIES {
             let ready = prepare_request(
                 context,
-                RequestKind::Write,
+                TestRequestKind::Write,
                 &keys,
                 epoch(32),
                 spread.instance(copy as usize),
@@ -80,12 +80,13 @@ pub(super) async fn run_overtaken(
         for number in 0..OLDER {
             let at = spread.instance(place + 1 + number as usize);
             let ready =
-                prepare_request(context, RequestKind::Write, &keys, epoch(16 + u64::from(number)), at).await;
+                prepare_request(context, TestRequestKind::Write, &keys, epoch(16 + u64::from(number)), at)
+                    .await;
             let behind = (context.pace * number + part) / OLDER;
             older.push(send_after(if begins { behind } else { Duration::ZERO }, ready));
         }
         let newer =
-            prepare_request(context, RequestKind::Write, &keys, epoch(32), spread.instance(place)).await;
+            prepare_request(context, TestRequestKind::Write, &keys, epoch(32), spread.instance(place)).await;
         let newer = send_then_read(context, newer, &keys, if begins { Duration::ZERO } else { part });
         let (newer, older) = tokio::join!(newer, join_all(older));
         let (newer, between) = newer?;
@@ -101,10 +102,10 @@ pub(super) async fn run_overtaken(
 /// Sends the newer write after a pause, and reads the effects as soon as it is answered.
 pub(super) async fn send_then_read(
     context: &TestContext<'_>,
-    newer: PreparedRequest,
+    newer: PreparedTestRequest,
     keys: &TestKeys,
     pause: Duration,
-) -> Result<(SentRequest, Option<EffectReading>), CaseError> {
+) -> Result<(TestRequestRecord, Option<ObservedEffectValue>), CaseError> {
     let shot = send_after(pause, newer).await;
     let seen = context.read_effects(keys).await?;
     Ok((shot, seen))
@@ -113,11 +114,11 @@ pub(super) async fn send_then_read(
 /// All other writes are older. So every effect after the answer to the newer one is the effect of an older one.
 pub(super) fn check_no_late_effect(
     context: &TestContext<'_>,
-    newer: &SentRequest,
-    between: Option<&EffectReading>,
-    now: Option<&EffectReading>,
+    newer: &TestRequestRecord,
+    between: Option<&ObservedEffectValue>,
+    now: Option<&ObservedEffectValue>,
 ) -> Result<(), CaseError> {
-    let change = context.change(between, now).filter(|change| *change != EffectChange::Effects(0));
+    let change = context.change(between, now).filter(|change| *change != EffectReadingDiff::Effects(0));
     match change {
         Some(change) if matches!(newer.came, ServiceRequestOutcome::Accepted(_)) => {
             CaseError::failed(format!(
@@ -143,7 +144,7 @@ pub(super) async fn run_writers(
         let number = writer * 37 % WRITERS;
         let token = if number.is_multiple_of(STALE) { epoch(16 + number) } else { epoch(1000 + 16 * number) };
         let at = usize::try_from(writer).expect("a few");
-        all.push(prepare_request(context, RequestKind::Write, &keys, token, at).await.send_now());
+        all.push(prepare_request(context, TestRequestKind::Write, &keys, token, at).await.send_now());
     }
     let shots = join_all(all).await;
     log.push(summary(&format!("{WRITERS} at once"), &shots));
@@ -155,7 +156,7 @@ pub(super) async fn run_crossed(
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
     let forth = context.fresh_keys();
-    let back = context.keys_for(forth.other.clone(), forth.key.clone());
+    let back = context.keys_for_write(forth.other.clone(), forth.key.clone());
     for round in 0..context.service.rounds.div_ceil(4) {
         let mut all = Vec::new();
         for writer in 0..u64::from(COPIES) * 2 {
@@ -164,7 +165,7 @@ pub(super) async fn run_crossed(
             all.push(
                 prepare_request(
                     context,
-                    RequestKind::Write,
+                    TestRequestKind::Write,
                     keys,
                     token,
                     usize::try_from(writer / 2).expect("few"),
@@ -192,17 +193,17 @@ pub(super) async fn run_crossed(
 
 async fn prepare_request(
     context: &TestContext<'_>,
-    ask: RequestKind,
+    ask: TestRequestKind,
     keys: &TestKeys,
     token: SyntheticToken,
     at: usize,
-) -> PreparedRequest {
+) -> PreparedTestRequest {
     context
         .prepare(RequestSpec { ask, keys, stamp: SyntheticTokenHeaders::Whole(token), at, operation: None })
         .await
 }
 
-pub(super) async fn send_after(pause: Duration, ready: PreparedRequest) -> SentRequest {
+pub(super) async fn send_after(pause: Duration, ready: PreparedTestRequest) -> TestRequestRecord {
     sleep(pause).await;
     ready.send_now().await
 }
@@ -213,7 +214,7 @@ async fn create_key_in_odd_round(
     keys: &TestKeys,
     round: u32,
     log: &mut Vec<StepRecord>,
-) -> Result<Option<SentRequest>, CaseError> {
+) -> Result<Option<TestRequestRecord>, CaseError> {
     if round.is_multiple_of(2) {
         return Ok(None);
     }
@@ -222,9 +223,9 @@ async fn create_key_in_odd_round(
 }
 
 pub(super) fn require_accepted(
-    shot: SentRequest,
+    shot: TestRequestRecord,
     log: &mut Vec<StepRecord>,
-) -> Result<SentRequest, CaseError> {
+) -> Result<TestRequestRecord, CaseError> {
     log.push(shot.event(None));
     match shot.came {
         ServiceRequestOutcome::Accepted(_) => Ok(shot),
@@ -239,14 +240,14 @@ pub(super) fn require_accepted(
 pub(super) async fn check_race(
     context: &TestContext<'_>,
     keys: &TestKeys,
-    prior: Option<SentRequest>,
-    race: Vec<SentRequest>,
-    before: Option<&EffectReading>,
+    prior: Option<TestRequestRecord>,
+    race: Vec<TestRequestRecord>,
+    before: Option<&ObservedEffectValue>,
     log: &mut Vec<StepRecord>,
 ) -> Result<(), CaseError> {
     let now = context.read_effects(keys).await?;
     let counted_effects = check_effect_count(context, &race, before, now.as_ref());
-    let shots: Vec<SentRequest> = prior.into_iter().chain(race).collect();
+    let shots: Vec<TestRequestRecord> = prior.into_iter().chain(race).collect();
     let judged = check_linearizable(&shots, context.service.fields.form);
     if matches!(judged, Err(CaseError::Failed(_))) {
         return judged;
@@ -269,30 +270,30 @@ pub(super) async fn check_race(
 /// Checks that each accepted request had one effect, and that refused ones had none.
 fn check_effect_count(
     context: &TestContext<'_>,
-    shots: &[SentRequest],
-    before: Option<&EffectReading>,
-    now: Option<&EffectReading>,
+    shots: &[TestRequestRecord],
+    before: Option<&ObservedEffectValue>,
+    now: Option<&ObservedEffectValue>,
 ) -> Result<(), CaseError> {
     let accepted =
         shots.iter().filter(|shot| matches!(shot.came, ServiceRequestOutcome::Accepted(_))).count() as i128;
     let most = shots.iter().filter(|shot| shot.came.may_have_been_done()).count() as i128;
     match context.change(before, now) {
-        Some(EffectChange::Effects(effects)) if effects < accepted => CaseError::failed(format!(
+        Some(EffectReadingDiff::Effects(effects)) if effects < accepted => CaseError::failed(format!(
             "{accepted} were answered 2xx, and there was {}: what was paid is lost",
-            EffectChange::Effects(effects)
+            EffectReadingDiff::Effects(effects)
         )),
-        Some(EffectChange::Effects(effects)) if effects > most => CaseError::failed(format!(
+        Some(EffectReadingDiff::Effects(effects)) if effects > most => CaseError::failed(format!(
             "{accepted} were answered 2xx, and there was {}: something that was refused was done",
-            EffectChange::Effects(effects)
+            EffectReadingDiff::Effects(effects)
         )),
-        Some(EffectChange::Inconsistent(how)) => {
+        Some(EffectReadingDiff::Inconsistent(how)) => {
             CaseError::failed(format!("{accepted} were answered 2xx, and what there is changed {how}"))
         }
         _ => Ok(()),
     }
 }
 
-fn summary(what: &str, shots: &[SentRequest]) -> StepRecord {
+fn summary(what: &str, shots: &[TestRequestRecord]) -> StepRecord {
     let count =
         |wanted: fn(&ServiceRequestOutcome) -> bool| shots.iter().filter(|shot| wanted(&shot.came)).count();
     let done = count(|came| matches!(came, ServiceRequestOutcome::Accepted(_)));

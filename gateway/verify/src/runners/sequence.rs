@@ -7,19 +7,19 @@ use tokio::time::sleep;
 use super::crash;
 use crate::{
     case_result::{CaseError, StepRecord},
-    context::{RequestKind, RequestSpec, TestContext, TestKeys},
-    effects::{EffectChange, EffectReading},
-    sent_request::{SentRequest, ServiceRequestOutcome},
+    context::{RequestSpec, TestContext, TestKeys, TestRequestKind},
+    effects::{EffectReadingDiff, ObservedEffectValue},
+    sent_request::{ServiceRequestOutcome, TestRequestRecord},
     service::OutcomeProbeTemplate,
-    step::{CaseStep, CaseStepKind, ExpectedResult, InstanceChoice, KeySelector},
-    token_headers::ComparedField,
+    step::{CaseStep, CaseStepKeys, CaseStepKind, ExpectedResult, TargetInstance},
+    token_headers::ComparedTokenField,
 };
 
 /// The keys of one case, and the last reading of each.
 struct CaseState<'a, 's> {
     scene: &'a TestContext<'s>,
     names: Vec<(String, String)>,
-    seen: HashMap<String, EffectReading>,
+    seen: HashMap<String, ObservedEffectValue>,
 }
 
 /// How many keys a case may name.
@@ -78,15 +78,15 @@ async fn run(
             operation = format!("op-{}-{number}", cast.names[0].0);
         }
         let keys = cast.keys(step.who);
-        let before = cast.read_before(&keys).await?;
+        let before = cast.last_effect_reading(&keys).await?;
         let at = match step.at {
-            InstanceChoice::First => 0,
-            InstanceChoice::Second => 1,
+            TargetInstance::First => 0,
+            TargetInstance::Second => 1,
         };
         let ask = match step.act {
-            CaseStepKind::Read => RequestKind::Read,
-            CaseStepKind::WriteOther => RequestKind::WriteOther,
-            _ => RequestKind::Write,
+            CaseStepKind::Read => TestRequestKind::Read,
+            CaseStepKind::WriteOther => TestRequestKind::WriteOther,
+            _ => TestRequestKind::Write,
         };
         let spec = RequestSpec { ask, keys: &keys, stamp: step.stamp, at, operation: Some(&operation) };
         let shot = match step.act {
@@ -123,20 +123,20 @@ impl<'a, 's> CaseState<'a, 's> {
         Self { scene: context, names, seen: HashMap::new() }
     }
 
-    fn keys(&self, who: KeySelector) -> TestKeys {
+    fn keys(&self, who: CaseStepKeys) -> TestKeys {
         match who {
-            KeySelector::One(key) => {
+            CaseStepKeys::One(key) => {
                 let (key, other) = self.names[key].clone();
-                self.scene.keys_for(key, other)
+                self.scene.keys_for_write(key, other)
             }
-            KeySelector::Both(key, other) => {
+            CaseStepKeys::Both(key, other) => {
                 self.scene.keys_for_both(self.names[key].0.clone(), self.names[other].0.clone())
             }
         }
     }
 
     /// The last reading. Compared with it, an effect that came late shows at the next step.
-    async fn read_before(&self, keys: &TestKeys) -> Result<Option<EffectReading>, CaseError> {
+    async fn last_effect_reading(&self, keys: &TestKeys) -> Result<Option<ObservedEffectValue>, CaseError> {
         match self.seen.get(&keys.key) {
             Some(seen) => Ok(Some(seen.clone())),
             None => self.scene.read_effects(keys).await,
@@ -149,7 +149,7 @@ impl<'a, 's> CaseState<'a, 's> {
         let swapped = self.scene.keys_for_both(keys.other.clone(), keys.key.clone());
         let after = self.scene.read_effects(&swapped).await?;
         match self.scene.change(Some(before), after.as_ref()) {
-            Some(change) if change != EffectChange::Effects(0) => {
+            Some(change) if change != EffectReadingDiff::Effects(0) => {
                 CaseError::failed(format!("it was refused, and its second key has had {change} all the same"))
             }
             _ => Ok(()),
@@ -158,10 +158,10 @@ impl<'a, 's> CaseState<'a, 's> {
 }
 
 impl ExpectedResult {
-    fn resolve(self, form: ComparedField) -> Self {
+    fn resolve(self, form: ComparedTokenField) -> Self {
         match (self, form) {
-            (Self::SameTenure, ComparedField::Token) => Self::Stale,
-            (Self::SameTenure, ComparedField::Number) => Self::Accepted,
+            (Self::SameTenure, ComparedTokenField::Token) => Self::Stale,
+            (Self::SameTenure, ComparedTokenField::Number) => Self::Accepted,
             (other, _) => other,
         }
     }
@@ -169,14 +169,14 @@ impl ExpectedResult {
 
 /// Judges the answer first, then the effect.
 pub(super) fn check_response(
-    shot: &SentRequest,
+    shot: &TestRequestRecord,
     expect: ExpectedResult,
-    change: Option<EffectChange>,
+    change: Option<EffectReadingDiff>,
 ) -> Result<(), CaseError> {
     let sent = &shot.sent;
     let came = &shot.came;
     // A server that closes the connection on malformed input has refused it, if the readings show no effect.
-    let untouched = expect == ExpectedResult::Refused && change == Some(EffectChange::Effects(0));
+    let untouched = expect == ExpectedResult::Refused && change == Some(EffectReadingDiff::Effects(0));
     if matches!(came, ServiceRequestOutcome::Disconnected(_)) && untouched {
         return Ok(());
     }
@@ -193,7 +193,7 @@ pub(super) fn check_response(
         ExpectedResult::Stale => *came == ServiceRequestOutcome::Stale,
         ExpectedResult::NotAgain
             if matches!(came, ServiceRequestOutcome::Accepted(_))
-                && change == Some(EffectChange::Effects(0)) =>
+                && change == Some(EffectReadingDiff::Effects(0)) =>
         {
             true
         }
@@ -212,7 +212,7 @@ pub(super) fn check_response(
             unreachable!("what a question is answered is judged elsewhere")
         }
     };
-    let had = change.filter(|change| *change != EffectChange::Effects(0));
+    let had = change.filter(|change| *change != EffectReadingDiff::Effects(0));
     match (wanted, had) {
         (true, None) => Ok(()),
         (true, Some(change)) => {
@@ -236,9 +236,9 @@ pub(super) fn check_response(
 
 /// Judges the answer to a probe, and that the probe itself changes nothing.
 fn check_probe_answer(
-    shot: &SentRequest,
+    shot: &TestRequestRecord,
     expect: ExpectedResult,
-    change: Option<EffectChange>,
+    change: Option<EffectReadingDiff>,
     probe: Option<&OutcomeProbeTemplate>,
 ) -> Result<(), CaseError> {
     let sent = &shot.sent;
@@ -246,7 +246,7 @@ fn check_probe_answer(
     let Some((status, probe)) = came.status().zip(probe) else {
         return CaseError::undecided(format!("`{sent}` got {came}"));
     };
-    if let Some(change) = change.filter(|change| *change != EffectChange::Effects(0)) {
+    if let Some(change) = change.filter(|change| *change != EffectReadingDiff::Effects(0)) {
         return CaseError::failed(format!("`{sent}` is a question, and had {change}"));
     }
     let (right, statuses) = match expect {
@@ -261,9 +261,9 @@ fn check_probe_answer(
 }
 
 fn check_accepted(
-    shot: &SentRequest,
+    shot: &TestRequestRecord,
     expect: ExpectedResult,
-    change: Option<EffectChange>,
+    change: Option<EffectReadingDiff>,
 ) -> Result<(), CaseError> {
     let sent = &shot.sent;
     let came = &shot.came;
@@ -277,7 +277,7 @@ fn check_accepted(
         return wrong(format!("`{sent}` was answered {came}; right is 2xx"));
     }
     match change {
-        None | Some(EffectChange::Effects(1) | EffectChange::AtLeastOne) => Ok(()),
+        None | Some(EffectReadingDiff::Effects(1) | EffectReadingDiff::AtLeastOne) => Ok(()),
         Some(change) => wrong(format!("`{sent}` was answered {came}, and had {change}; right is one")),
     }
 }
@@ -291,10 +291,10 @@ mod tests {
     fn judge_response(
         came: ServiceRequestOutcome,
         expect: ExpectedResult,
-        change: Option<EffectChange>,
+        change: Option<EffectReadingDiff>,
     ) -> &'static str {
         let now = Instant::now();
-        let shot = SentRequest {
+        let shot = TestRequestRecord {
             sent: "POST /".into(),
             mint: None,
             began: now,
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn answer_is_right_only_with_effect() {
-        use EffectChange::Effects;
+        use EffectReadingDiff::Effects;
         let yes = || ServiceRequestOutcome::Accepted(200);
         let no = || ServiceRequestOutcome::Refused(400, String::new());
         for (came, expect, change, verdict) in [

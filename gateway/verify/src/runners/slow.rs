@@ -10,8 +10,8 @@ use tokio::{
 use super::race::{check_no_late_effect, check_race, require_accepted, send_then_read};
 use crate::{
     case_result::{CaseError, StepRecord},
-    context::{RequestKind, RequestSpec, TestContext},
-    effects::EffectChange,
+    context::{RequestSpec, TestContext, TestRequestKind},
+    effects::EffectReadingDiff,
     sent_request::ServiceRequestOutcome,
     token_headers::{SyntheticTokenHeaders, epoch},
 };
@@ -35,8 +35,8 @@ pub(super) async fn run_overtaken(
             at: 0,
             operation: None,
         };
-        let older = context.prepare(spec(RequestKind::Slow, epoch(16))).await;
-        let newer = context.prepare(spec(RequestKind::Write, epoch(32))).await;
+        let older = context.prepare(spec(TestRequestKind::Slow, epoch(16))).await;
+        let newer = context.prepare(spec(TestRequestKind::Write, epoch(32))).await;
         let newer = send_then_read(context, newer, &keys, context.pace * round);
         let (older, newer) = tokio::join!(older.send_now(), newer);
         let (newer, between) = newer?;
@@ -49,12 +49,15 @@ pub(super) async fn run_overtaken(
 }
 
 /// Sends the head and half of the body of the older write, then the newer write, then the rest.
-pub(super) async fn run_held(context: &TestContext<'_>, log: &mut Vec<StepRecord>) -> Result<(), CaseError> {
+pub(super) async fn run_held_body(
+    context: &TestContext<'_>,
+    log: &mut Vec<StepRecord>,
+) -> Result<(), CaseError> {
     let keys = context.fresh_keys();
     let first = require_accepted(context.write(&keys, epoch(8)).await, log)?;
     let before = context.read_effects(&keys).await?;
     let spec = |token| RequestSpec {
-        ask: RequestKind::Write,
+        ask: TestRequestKind::Write,
         keys: &keys,
         stamp: SyntheticTokenHeaders::Whole(token),
         at: 0,
@@ -65,8 +68,9 @@ pub(super) async fn run_held(context: &TestContext<'_>, log: &mut Vec<StepRecord
     let story = async {
         sleep(HEAD.max(context.pace * 2)).await;
         let early = context.read_effects(&keys).await?;
-        let acted =
-            context.change(before.as_ref(), early.as_ref()).is_some_and(|it| it != EffectChange::Effects(0));
+        let acted = context
+            .change(before.as_ref(), early.as_ref())
+            .is_some_and(|it| it != EffectReadingDiff::Effects(0));
         let newer = context.prepare(spec(epoch(32))).await.send_now();
         tokio::pin!(newer);
         // A service that holds the key while it reads would never answer the newer write. Then the older one is

@@ -74,13 +74,13 @@ pub async fn audit_acls(
                     let others = writers.iter().filter(|writer| !meant.contains(&writer.who));
                     let others: Vec<&str> = others.map(|writer| writer.who.as_str()).collect();
                     if !others.is_empty() {
-                        found.record_open_node(format!("{path} ({})", others.join(", ")));
+                        found.record_open_acl_node(format!("{path} ({})", others.join(", ")));
                     }
                 }
                 Err(ZkError::NoNode) => continue,
                 // A node that even this session may not read belongs to another client.
                 Err(ZkError::Denied(_)) if path != root => {
-                    found.record_open_node(format!("{path} (closed to us)"))
+                    found.record_open_acl_node(format!("{path} (closed to us)"))
                 }
                 Err(fault) => return Err(fault),
             }
@@ -92,7 +92,7 @@ pub async fn audit_acls(
 }
 
 impl AclAuditReport {
-    fn record_open_node(&mut self, node: String) {
+    fn record_open_acl_node(&mut self, node: String) {
         self.count += 1;
         if self.open.len() < NAMED {
             self.open.push(node);
@@ -130,7 +130,7 @@ mod tests {
     fn summary_length_is_bounded() {
         let mut found = AclAuditReport { looked: 4096, unfinished: true, ..AclAuditReport::default() };
         for number in 0..1000 {
-            found.record_open_node(format!("/f/{number} (world:anyone)"));
+            found.record_open_acl_node(format!("/f/{number} (world:anyone)"));
         }
         let summary = found.summary();
         assert!(

@@ -15,18 +15,18 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::{
-    batch::BatchQueue,
+    batch::ZkBatchQueue,
     client::ZkClient,
     era::token_epoch,
     heartbeat::HeartbeatSchedule,
     local_member::{LocalMember, MemberPlanPublisher},
     paths::ZkPaths,
-    plan_publication::AnnouncedPlan,
+    plan_publication::SessionPlanPublication,
     session_deadline::SessionDeadline,
 };
 use crate::{
     error::GrantError, metrics::SessionMetrics, peer_endpoint::PeerEndpoint,
-    session::registry::LockNodeRegistry, state::TokenHistory,
+    session::registry::LockNodeRegistry, state::HighestEpochTracker,
 };
 
 /// A registered session, shared by all tasks that act under it on its thread.
@@ -39,14 +39,14 @@ pub struct ActiveSession<L> {
     pub peer_endpoint: Option<PeerEndpoint>,
     pub(super) local_member: LocalMember,
     /// The plan that the session has published; `None` if the process publishes none.
-    pub(super) announced_plan: Option<AnnouncedPlan>,
+    pub(super) announced_plan: Option<SessionPlanPublication>,
     pub session_deadline: Arc<SessionDeadline>,
     /// Added to a czxid to make the epoch of a token.
     pub base: u64,
-    pub token_history: Arc<TokenHistory>,
+    pub token_history: Arc<HighestEpochTracker>,
     pub registry: LockNodeRegistry,
     /// Nodes of mostly free keys that are about to be created or removed.
-    pub batch_queue: BatchQueue,
+    pub batch_queue: ZkBatchQueue,
     /// Cancelled when the session is over or given up: no new grant under it.
     pub ended: CancellationToken,
     pub clock: SharedClock,
@@ -68,7 +68,7 @@ impl<L: ZkClient> ActiveSession<L> {
         if self.peer_endpoint.is_some() { self.member.as_bytes() } else { b"" }
     }
 
-    pub(super) fn plan_publisher(&self) -> Option<(&MemberPlanPublisher, &AnnouncedPlan)> {
+    pub(super) fn plan_publisher(&self) -> Option<(&MemberPlanPublisher, &SessionPlanPublication)> {
         self.local_member.publisher().zip(self.announced_plan.as_ref())
     }
 
@@ -146,7 +146,7 @@ impl<L> CurrentSession<L> {
     }
 
     /// Returns at the next change of the session.
-    pub async fn changed(&self) {
+    pub async fn wait_session_changed(&self) {
         self.made.notified().await;
     }
 

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::sync::{Notify, oneshot};
 
-use super::client::{MultiError, MultiOp, NodeKind, NodeStat};
+use super::client::{MultiError, MultiOp, NodeCreateMode, NodeStat};
 
 /// A key's first node, and its parent, created in one transaction. The node's sequence number is 0, and no other node
 /// can be below the parent.
@@ -17,7 +17,7 @@ pub struct CreateWithParent {
     pub parent: String,
     /// The data of the parent; `kind` decides how long the parent stays.
     pub record: Vec<u8>,
-    pub kind: NodeKind,
+    pub kind: NodeCreateMode,
     /// The server appends the number.
     pub requested: String,
     /// The path that the node will have.
@@ -53,7 +53,7 @@ pub struct DeleteWithParent {
 }
 
 #[derive(Debug)]
-pub(super) enum BatchOp {
+pub(super) enum ZkBatchOp {
     CreateWithParent(CreateWithParent),
     CreateChild(CreateChild),
     DeleteChild(DeleteChild),
@@ -73,12 +73,12 @@ pub(super) struct OpResult {
 
 /// One operation, and the caller that waits for its answer.
 pub(super) struct PendingOp {
-    pub(super) part: BatchOp,
+    pub(super) part: ZkBatchOp,
     pub(super) answer: oneshot::Sender<Result<OpResult, MultiError>>,
     pub(super) number: u64,
 }
 
-pub struct BatchQueue {
+pub struct ZkBatchQueue {
     pub(super) waiting: RefCell<VecDeque<PendingOp>>,
     /// How many shared transactions are under way.
     pub(super) under_way: Cell<usize>,
@@ -95,7 +95,7 @@ pub struct BatchQueue {
 /// Bytes of an ACL entry, without its name.
 const PER_IDENTITY: usize = 16;
 
-impl BatchQueue {
+impl ZkBatchQueue {
     /// `identities`: the other identities in the ACL of each node.
     pub(super) fn new(identities: &[String]) -> Self {
         Self {
@@ -117,9 +117,9 @@ const MOST_BYTES: usize = 128 * 1024;
 /// The limit never goes below this: with single operations it could not be detected that sharing works again.
 const LEAST_PARTS: usize = 2;
 
-impl BatchOp {
+impl ZkBatchOp {
     pub(super) fn append_to<'a>(&'a self, steps: &mut Vec<MultiOp<'a>>) {
-        let node = |path, data| MultiOp::Create { path, data, kind: NodeKind::EphemeralSequential };
+        let node = |path, data| MultiOp::Create { path, data, kind: NodeCreateMode::EphemeralSequential };
         match self {
             Self::CreateWithParent(first) => steps.extend([
                 MultiOp::Create { path: &first.parent, data: &first.record, kind: first.kind },
@@ -182,7 +182,7 @@ impl BatchOp {
     }
 }
 
-impl BatchQueue {
+impl ZkBatchQueue {
     /// Returns when every operation that was requested until now is answered. Before that a list of nodes may miss one.
     pub async fn wait_all_answered(&self) {
         let until = self.next.get();
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     fn pending_op(bytes: usize) -> PendingOp {
-        let part = BatchOp::DeleteWithParent(DeleteWithParent {
+        let part = ZkBatchOp::DeleteWithParent(DeleteWithParent {
             path: "x".repeat(bytes),
             parent: String::new(),
             version: 0,
@@ -241,7 +241,7 @@ mod tests {
     /// A batch is bounded in bytes and in operations; an operation above the bound is sent alone.
     #[test]
     fn batch_is_bounded_and_never_empty() {
-        let collected = BatchQueue::new(&[]);
+        let collected = ZkBatchQueue::new(&[]);
         let sizes = [MOST_BYTES + 1, MOST_BYTES - 1, 1, 1].into_iter().chain([1; MOST_PARTS]);
         collected.waiting.borrow_mut().extend(sizes.map(pending_op));
         let taken = std::iter::from_fn(|| Some(collected.take_batch().len())).take_while(|taken| *taken > 0);
@@ -251,12 +251,12 @@ mod tests {
     /// The identities of the ACL count toward the size of the batch once for each created node.
     #[test]
     fn acl_size_counts_per_created_node() {
-        let collected = BatchQueue::new(&vec!["x509:CN=gateway,O=Example".to_owned(); 1000]);
+        let collected = ZkBatchQueue::new(&vec!["x509:CN=gateway,O=Example".to_owned(); 1000]);
         for _ in 0..4 {
-            let part = BatchOp::CreateWithParent(CreateWithParent {
+            let part = ZkBatchOp::CreateWithParent(CreateWithParent {
                 parent: "/a".into(),
                 record: Vec::new(),
-                kind: NodeKind::Container,
+                kind: NodeCreateMode::Container,
                 requested: "/a/b-".into(),
                 path: "/a/b-0000000000".into(),
                 says: [].into(),
@@ -273,7 +273,7 @@ mod tests {
     /// Each refused batch lowers the operation limit down to its minimum; each success raises it up to its maximum.
     #[test]
     fn op_limit_adapts_to_results() {
-        let collected = BatchQueue::new(&[]);
+        let collected = ZkBatchQueue::new(&[]);
         (0..10).for_each(|_| collected.adapt_limit(false));
         assert_eq!(collected.op_limit(), LEAST_PARTS);
         (0..3).for_each(|_| collected.adapt_limit(true));

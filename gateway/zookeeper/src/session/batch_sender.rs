@@ -18,8 +18,8 @@ use tokio::{sync::oneshot, task::spawn_local};
 
 use super::{
     active_session::ActiveSession,
-    batch::{BatchOp, CreateChild, CreateWithParent, DeleteChild, DeleteWithParent, OpResult, PendingOp},
-    client::{CreatedNode, MultiError, NodeKind, NodeStat, ZkClient, ZkError},
+    batch::{CreateChild, CreateWithParent, DeleteChild, DeleteWithParent, OpResult, PendingOp, ZkBatchOp},
+    client::{CreatedNode, MultiError, NodeCreateMode, NodeStat, ZkClient, ZkError},
 };
 
 /// How many transactions of a session may be in flight before further operations are collected. With one, more keys
@@ -44,7 +44,7 @@ impl<L: ZkClient> ActiveSession<L> {
         self: &Rc<Self>,
         node: CreateWithParent,
     ) -> impl Future<Output = Result<NodeStat, MultiError>> + use<L> {
-        let answer = self.enqueue(BatchOp::CreateWithParent(node));
+        let answer = self.enqueue(ZkBatchOp::CreateWithParent(node));
         async { answer.await?.stat.ok_or_else(|| lost_reply_error("it was made, and not seen")) }
     }
 
@@ -56,7 +56,7 @@ impl<L: ZkClient> ActiveSession<L> {
         self: &Rc<Self>,
         node: CreateChild,
     ) -> impl Future<Output = Result<CreatedChild, MultiError>> + use<L> {
-        let answer = self.enqueue(BatchOp::CreateChild(node));
+        let answer = self.enqueue(ZkBatchOp::CreateChild(node));
         async {
             let OpResult { stat: seen, made, children } = answer.await?;
             let (Some(seen), Some(path)) = (seen, made) else {
@@ -73,7 +73,7 @@ impl<L: ZkClient> ActiveSession<L> {
         self: &Rc<Self>,
         node: DeleteChild,
     ) -> impl Future<Output = Result<(), MultiError>> + use<L> {
-        let answer = self.enqueue(BatchOp::DeleteChild(node));
+        let answer = self.enqueue(ZkBatchOp::DeleteChild(node));
         async { answer.await.map(drop) }
     }
 
@@ -84,13 +84,13 @@ impl<L: ZkClient> ActiveSession<L> {
         self: &Rc<Self>,
         node: DeleteWithParent,
     ) -> impl Future<Output = Result<(), MultiError>> + use<L> {
-        let answer = self.enqueue(BatchOp::DeleteWithParent(node));
+        let answer = self.enqueue(ZkBatchOp::DeleteWithParent(node));
         async { answer.await.map(drop) }
     }
 
     fn enqueue(
         self: &Rc<Self>,
-        part: BatchOp,
+        part: ZkBatchOp,
     ) -> impl Future<Output = Result<OpResult, MultiError>> + use<L> {
         let (answer, answered) = oneshot::channel();
         let collected = &self.batch_queue;
@@ -107,7 +107,7 @@ impl<L: ZkClient> ActiveSession<L> {
 fn send_queued_batches<L: ZkClient>(live: &Rc<ActiveSession<L>>) {
     let collected = &live.batch_queue;
     while collected.under_way.get() < MAX_IN_FLIGHT && !collected.waiting.borrow().is_empty() {
-        let under_way = InFlightBatch::start(live);
+        let under_way = InFlightBatch::track_in_flight_batch(live);
         let parts = collected.take_batch();
         let mut sent = Box::pin(async move {
             send(&under_way.0, parts).await;
@@ -126,7 +126,7 @@ fn send_queued_batches<L: ZkClient>(live: &Rc<ActiveSession<L>>) {
 struct InFlightBatch<L: ZkClient>(Rc<ActiveSession<L>>);
 
 impl<L: ZkClient> InFlightBatch<L> {
-    fn start(live: &Rc<ActiveSession<L>>) -> Self {
+    fn track_in_flight_batch(live: &Rc<ActiveSession<L>>) -> Self {
         live.batch_queue.under_way.set(live.batch_queue.under_way.get() + 1);
         Self(live.clone())
     }
@@ -198,7 +198,7 @@ async fn send_shared<L: ZkClient>(live: &ActiveSession<L>, parts: Vec<PendingOp>
     if let Some(step) = refused {
         // A node that was already removed is no dispute: its removal was done before, and the answer was lost.
         let one = step.and_then(|step| op_at(&parts, step));
-        if let Some(one) = one.filter(|one| !matches!(one.part, BatchOp::DeleteChild(_))) {
+        if let Some(one) = one.filter(|one| !matches!(one.part, ZkBatchOp::DeleteChild(_))) {
             live.registry.parents.mark_disputed(one.part.parent());
         }
         return parts;
@@ -231,13 +231,13 @@ fn op_at(parts: &[PendingOp], step: usize) -> Option<&PendingOp> {
 async fn send_single<L: ZkClient>(live: &ActiveSession<L>, op: PendingOp) {
     let answer = match &op.part {
         // Its answer has the czxid, in all versions of the server.
-        BatchOp::CreateChild(next) => create_alone(live, next).await,
+        ZkBatchOp::CreateChild(next) => create_alone(live, next).await,
         _ => {
             let answer = transact(live, std::slice::from_ref(&op)).await;
             answer.map(|answers| answers.into_iter().next().unwrap_or_default())
         }
     };
-    if answer.is_ok() && matches!(op.part, BatchOp::CreateWithParent(_) | BatchOp::CreateChild(_)) {
+    if answer.is_ok() && matches!(op.part, ZkBatchOp::CreateWithParent(_) | ZkBatchOp::CreateChild(_)) {
         live.registry.parents.clear_disputed(op.part.parent());
     }
     live.batch_queue.complete(op, answer);
@@ -247,7 +247,7 @@ async fn create_alone<L: ZkClient>(
     live: &ActiveSession<L>,
     next: &CreateChild,
 ) -> Result<OpResult, MultiError> {
-    let created = live.client.create(&next.requested, &next.says, NodeKind::EphemeralSequential);
+    let created = live.client.create(&next.requested, &next.says, NodeCreateMode::EphemeralSequential);
     let children = live.client.children(&next.parent);
     let (created, children) = tokio::join!(created, children);
     let CreatedNode { stat: seen, sequence } = created.map_err(|fault| MultiError { step: None, fault })?;

@@ -63,7 +63,7 @@ pub struct CreatedNode {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NodeKind {
+pub enum NodeCreateMode {
     Persistent,
     /// Removed by the server some time after its last child went.
     Container,
@@ -82,7 +82,7 @@ pub enum MultiOp<'a> {
     Create {
         path: &'a str,
         data: &'a [u8],
-        kind: NodeKind,
+        kind: NodeCreateMode,
     },
     Set {
         path: &'a str,
@@ -151,14 +151,14 @@ pub trait ZkClient: 'static {
         &'a self,
         path: &'a str,
         data: &[u8],
-        kind: NodeKind,
+        kind: NodeCreateMode,
     ) -> impl Future<Output = Result<CreatedNode, ZkError>>;
     /// Creates an empty node with the ACL of the node `above`.
     fn create_with_acl_of<'a>(
         &'a self,
         path: &'a str,
         _above: &'a str,
-        kind: NodeKind,
+        kind: NodeCreateMode,
     ) -> impl Future<Output = Result<(), ZkError>> + 'a {
         let sent = self.create(path, b"", kind);
         async { sent.await.map(drop) }

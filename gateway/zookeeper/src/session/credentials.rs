@@ -11,7 +11,7 @@ use std::{
 
 use fencegate_policies::{host::CanonicalHost, plan};
 use fencegate_process::{
-    client_tls::{ClientTlsError, SYSTEM_ROOTS, client_config, file_versions},
+    client_tls::{SYSTEM_ROOTS, TlsClientConfigError, client_config, file_versions},
     display::error_chain,
     pem::{self, FileSecrecy, FileVersion, PemError, not_after},
 };
@@ -46,7 +46,7 @@ struct LoadedTlsFiles {
 #[derive(Debug, thiserror::Error)]
 pub enum ZkTlsCredentialsError {
     #[error(transparent)]
-    Tls(#[from] ClientTlsError),
+    Tls(#[from] TlsClientConfigError),
     #[error("{path} cannot be used with ZooKeeper: {why}")]
     Content { path: PathBuf, why: String },
     #[error("`{server}` has no host that can stand in a certificate")]

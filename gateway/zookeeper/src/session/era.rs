@@ -10,7 +10,7 @@ use fencegate_process::{
 };
 
 use super::{
-    client::{MultiError, MultiOp, NodeKind, ZkClient, ZkError},
+    client::{MultiError, MultiOp, NodeCreateMode, ZkClient, ZkError},
     paths::ZkPaths,
 };
 use crate::{
@@ -20,16 +20,16 @@ use crate::{
 
 /// `meta` as read. Every heartbeat of a session checks that its version is still the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VersionedMeta {
+pub struct VersionedInstallationMeta {
     pub meta: InstallationMeta,
     pub version: i32,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum ReadMetaError {
+pub enum ReadInstallationMetaError {
     #[error(
         "{path} does not exist; make it once with `{}`",
-        command_hint::command_line(command_hint::HintedProcessKind::Gateway, "era init")
+        command_hint::command_line(command_hint::CommandHintTarget::Gateway, "era init")
     )]
     Missing { path: String },
     #[error("{path} is of format {found}, this build reads up to {FORMAT}; upgrade the gateway")]
@@ -52,24 +52,27 @@ pub enum EpochFloorError {
 }
 
 /// Reads `meta`.
-pub async fn read_meta(link: &impl ZkClient, paths: &ZkPaths) -> Result<VersionedMeta, ReadMetaError> {
+pub async fn read_meta(
+    link: &impl ZkClient,
+    paths: &ZkPaths,
+) -> Result<VersionedInstallationMeta, ReadInstallationMetaError> {
     let path = paths.meta_path();
     let (data, seen) = match link.data(&path).await {
         Ok(read) => read,
-        Err(ZkError::NoNode) => return Err(ReadMetaError::Missing { path }),
-        Err(source) => return Err(ReadMetaError::Fault { path, source }),
+        Err(ZkError::NoNode) => return Err(ReadInstallationMetaError::Missing { path }),
+        Err(source) => return Err(ReadInstallationMetaError::Fault { path, source }),
     };
     let meta: InstallationMeta = match serde_json::from_slice(&data) {
         Ok(meta) => meta,
-        Err(error) => return Err(ReadMetaError::Foreign { path, why: error.to_string() }),
+        Err(error) => return Err(ReadInstallationMetaError::Foreign { path, why: error.to_string() }),
     };
     if meta.format > FORMAT {
-        return Err(ReadMetaError::Newer { path, found: meta.format });
+        return Err(ReadInstallationMetaError::Newer { path, found: meta.format });
     }
     if let Err(why) = meta.validate() {
-        return Err(ReadMetaError::Foreign { path, why });
+        return Err(ReadInstallationMetaError::Foreign { path, why });
     }
-    Ok(VersionedMeta { meta, version: seen.version })
+    Ok(VersionedInstallationMeta { meta, version: seen.version })
 }
 
 /// Where the tokens of a new installation begin.
@@ -83,7 +86,7 @@ pub struct InitialEra {
 
 /// Whether [`init_installation`] created `meta` or found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InitMetaOutcome {
+pub enum InitInstallationOutcome {
     Made,
     Found,
 }
@@ -98,7 +101,7 @@ pub async fn init_installation(
     paths: &ZkPaths,
     beginning: InitialEra,
     randomness: &dyn Randomness,
-) -> Result<InitMetaOutcome, ZkError> {
+) -> Result<InitInstallationOutcome, ZkError> {
     let root = paths.root();
     let ends = root.match_indices('/').map(|(at, _)| at).skip(1).chain([root.len()]);
     for end in ends {
@@ -111,15 +114,15 @@ pub async fn init_installation(
     let uuid = uuid.unwrap_or_else(|| Guid::new(randomness).to_string());
     let meta = InstallationMeta { format: UNMARKED, uuid, era, base, suspect: None };
     let data = serde_json::to_vec(&meta).expect("plain fields serialise");
-    match link.create(&paths.meta_path(), &data, NodeKind::Persistent).await {
-        Ok(_) => Ok(InitMetaOutcome::Made),
-        Err(ZkError::NodeExists) => Ok(InitMetaOutcome::Found),
+    match link.create(&paths.meta_path(), &data, NodeCreateMode::Persistent).await {
+        Ok(_) => Ok(InitInstallationOutcome::Made),
+        Err(ZkError::NodeExists) => Ok(InitInstallationOutcome::Found),
         Err(fault) => Err(fault),
     }
 }
 
 async fn ensure_node(link: &impl ZkClient, path: &str) -> Result<(), ZkError> {
-    match link.create(path, b"", NodeKind::Persistent).await {
+    match link.create(path, b"", NodeCreateMode::Persistent).await {
         Ok(_) | Err(ZkError::NodeExists) => Ok(()),
         Err(fault) => Err(fault),
     }
@@ -130,14 +133,14 @@ async fn ensure_node(link: &impl ZkClient, path: &str) -> Result<(), ZkError> {
 pub async fn find_epoch_floor(
     link: &impl ZkClient,
     paths: &ZkPaths,
-    era: &VersionedMeta,
+    era: &VersionedInstallationMeta,
     randomness: &dyn Randomness,
 ) -> Result<u64, EpochFloorError> {
     let meta = paths.meta_path();
     let path = paths.floor_probe_path(Guid::new(randomness));
     let steps = [
         MultiOp::Check { path: &meta, version: era.version },
-        MultiOp::Create { path: &path, data: b"", kind: NodeKind::Ephemeral },
+        MultiOp::Create { path: &path, data: b"", kind: NodeCreateMode::Ephemeral },
     ];
     let made = link.commit(&steps).await;
     made.map_err(|source| EpochFloorError::Make { root: paths.root().to_owned(), source })?;
@@ -154,7 +157,7 @@ pub async fn find_epoch_floor(
 pub(crate) async fn record_rollback_evidence(
     link: &impl ZkClient,
     paths: &ZkPaths,
-    era: &VersionedMeta,
+    era: &VersionedInstallationMeta,
     mark: ZooKeeperRollbackEvidence,
 ) -> Result<(), MultiError> {
     let meta = paths.meta_path();
@@ -176,7 +179,7 @@ pub(crate) async fn record_rollback_evidence(
 pub(crate) async fn is_meta_unchanged(
     link: &impl ZkClient,
     paths: &ZkPaths,
-    era: &VersionedMeta,
+    era: &VersionedInstallationMeta,
 ) -> Result<bool, MultiError> {
     let meta = paths.meta_path();
     match link.commit(&[MultiOp::Check { path: &meta, version: era.version }]).await {
@@ -200,7 +203,7 @@ pub(crate) async fn node_epoch(link: &impl ZkClient, path: &str, base: u64) -> R
 pub(crate) async fn register_session(
     link: &impl ZkClient,
     paths: &ZkPaths,
-    era: &VersionedMeta,
+    era: &VersionedInstallationMeta,
     member: &str,
     data: &[u8],
     namings: &[String],
@@ -209,13 +212,17 @@ pub(crate) async fn register_session(
     let plans = paths.plans_path();
     let mut steps = vec![
         MultiOp::Check { path: &meta, version: era.version },
-        MultiOp::Create { path: member, data, kind: NodeKind::Ephemeral },
+        MultiOp::Create { path: member, data, kind: NodeCreateMode::Ephemeral },
     ];
     if !namings.is_empty() {
         // This write wakes the gateways that watch the plans.
         steps.push(MultiOp::Set { path: &plans, data: b"" });
     }
-    steps.extend(namings.iter().map(|path| MultiOp::Create { path, data: b"", kind: NodeKind::Ephemeral }));
+    steps.extend(namings.iter().map(|path| MultiOp::Create {
+        path,
+        data: b"",
+        kind: NodeCreateMode::Ephemeral,
+    }));
     link.commit(&steps).await.map(drop)
 }
 

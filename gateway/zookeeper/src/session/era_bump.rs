@@ -4,12 +4,12 @@ use fencegate_policies::token::LARGEST_JUMP;
 use fencegate_process::randomness::Randomness;
 
 use super::{
-    client::{MultiError, MultiOp, NodeKind, ZkClient, ZkError},
-    era::{self, EpochFloorError, ReadMetaError, VersionedMeta},
+    client::{MultiError, MultiOp, NodeCreateMode, ZkClient, ZkError},
+    era::{self, EpochFloorError, ReadInstallationMetaError, VersionedInstallationMeta},
     paths::ZkPaths,
 };
 use crate::installation::{HIGHEST_BASE, InstallationMeta, UNMARKED};
-use crate::state::InstallationRecord;
+use crate::state::HighestEpochRecord;
 
 /// How far the new base lies above every known epoch. The known ones may be too low: gateways save the highest epoch up
 /// to a second late, and a restored ensemble had assigned more before.
@@ -46,7 +46,7 @@ pub enum BumpEraError {
     #[error(
         "the answer of ZooKeeper was lost, and what became of it cannot be read; look with `era show`, and repeat"
     )]
-    Unsettled(#[source] ReadMetaError),
+    Unsettled(#[source] ReadInstallationMetaError),
     #[error(transparent)]
     Floor(#[from] EpochFloorError),
 }
@@ -77,8 +77,8 @@ pub struct NewEra {
 pub async fn next_era(
     link: &impl ZkClient,
     paths: &ZkPaths,
-    era: &VersionedMeta,
-    seen: Option<&InstallationRecord>,
+    era: &VersionedInstallationMeta,
+    seen: Option<&HighestEpochRecord>,
     request: &BumpEraRequest<'_>,
     randomness: &dyn Randomness,
 ) -> Result<NewEra, BumpEraError> {
@@ -95,7 +95,7 @@ pub async fn next_era(
 fn compute_next(
     meta: &InstallationMeta,
     floor: u64,
-    seen: Option<&InstallationRecord>,
+    seen: Option<&HighestEpochRecord>,
     request: &BumpEraRequest<'_>,
 ) -> Result<NewEra, BumpEraError> {
     let InstallationMeta { uuid, era: number, base, suspect, .. } = meta;
@@ -136,7 +136,7 @@ pub fn era_base_above(highest: u64) -> Result<u64, BumpEraError> {
 pub async fn bump(
     link: &impl ZkClient,
     paths: &ZkPaths,
-    era: &VersionedMeta,
+    era: &VersionedInstallationMeta,
     next: InstallationMeta,
 ) -> Result<InstallationMeta, BumpEraError> {
     let meta = paths.meta_path();
@@ -151,7 +151,7 @@ pub async fn bump(
         // The server refuses this while a member node is below it, so no gateway can register before the new base is
         // set.
         MultiOp::Delete { path: &members, version: None },
-        MultiOp::Create { path: &members, data: b"", kind: NodeKind::Persistent },
+        MultiOp::Create { path: &members, data: b"", kind: NodeCreateMode::Persistent },
         MultiOp::Set { path: &meta, data: &data },
     ];
     match link.commit(&steps).await {
@@ -177,7 +177,9 @@ async fn confirm_bump(
 ) -> Result<InstallationMeta, BumpEraError> {
     let path = paths.meta_path();
     let synced = link.sync(&path).await;
-    synced.map_err(|source| BumpEraError::Unsettled(ReadMetaError::Fault { path: path.clone(), source }))?;
+    synced.map_err(|source| {
+        BumpEraError::Unsettled(ReadInstallationMetaError::Fault { path: path.clone(), source })
+    })?;
     let now = era::read_meta(link, paths).await.map_err(BumpEraError::Unsettled)?;
     if now.meta == next { Ok(next) } else { Err(BumpEraError::Changed { path }) }
 }
@@ -203,7 +205,7 @@ mod tests {
     /// request.
     #[test]
     fn next_era_exceeds_all_known_numbers() {
-        let seen = InstallationRecord { installation: "ours".into(), era: 7, highest: 900 };
+        let seen = HighestEpochRecord { installation: "ours".into(), era: 7, highest: 900 };
         let mark = ZooKeeperRollbackEvidence { highest: 800, era: 9, by: "gw-1".into() };
         let told = |suspect, seen, asked| {
             let next = compute_next(&meta(3, 10, suspect), 500, seen, asked).expect("an era");

@@ -79,17 +79,21 @@ impl HeartbeatTracker {
 
     /// The new deadline, if the last heartbeat was committed; `None` if it came too soon after a gap.
     pub(crate) fn acknowledged_deadline(&self) -> Option<BootInstant> {
-        self.is_leader_informed().then(|| self.rhythm.deadline(self.previous))
+        self.is_heartbeat_relayed().then(|| self.rhythm.deadline(self.previous))
     }
 
     /// The time from the last heartbeat to the next. If the last heartbeat extended nothing, the next one comes as soon
     /// as it can extend the deadline.
     pub(crate) fn period(&self) -> Duration {
-        if self.is_leader_informed() { self.rhythm.period } else { self.rhythm.period.min(self.rhythm.relay) }
+        if self.is_heartbeat_relayed() {
+            self.rhythm.period
+        } else {
+            self.rhythm.period.min(self.rhythm.relay)
+        }
     }
 
     /// Whether the leader had been informed of the heartbeats since the last gap when the last heartbeat was sent.
-    fn is_leader_informed(&self) -> bool {
+    fn is_heartbeat_relayed(&self) -> bool {
         self.began.is_none_or(|began| self.previous.since(began) >= self.rhythm.relay)
     }
 }

@@ -13,7 +13,7 @@ use tracing::{debug, info, warn};
 use super::{
     active_session::{ActiveSession, SessionState},
     client::{MultiError, MultiOp, ZkClient, ZkConnectionState, ZkError},
-    era::VersionedMeta,
+    era::VersionedInstallationMeta,
     heartbeat::{HeartbeatSchedule, HeartbeatTracker},
     session_check::check_same_session,
 };
@@ -23,7 +23,7 @@ use crate::state::RollbackAlarm;
 /// The registration of a session, for its heartbeats.
 pub(super) struct SessionRegistration {
     pub(super) member: String,
-    pub(super) era: VersionedMeta,
+    pub(super) era: VersionedInstallationMeta,
     pub(super) beats: HeartbeatTracker,
     /// The connection over which the session was created.
     pub(super) connection: u64,
@@ -57,8 +57,8 @@ pub(super) enum SessionError {
     Silent(Duration),
     #[error(
         "FG0503: ZooKeeper went back, and nothing is granted: `{}` says how far, and `{}` makes larger tokens",
-        command_hint::command_line(command_hint::HintedProcessKind::Gateway, "era show"),
-        command_hint::command_line(command_hint::HintedProcessKind::Gateway, "era bump")
+        command_hint::command_line(command_hint::CommandHintTarget::Gateway, "era show"),
+        command_hint::command_line(command_hint::CommandHintTarget::Gateway, "era bump")
     )]
     RolledBack,
 }

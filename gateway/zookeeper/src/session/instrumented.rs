@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::client::{
-    AclGrantee, CreatedNode, MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkConnectionState,
+    AclGrantee, CreatedNode, MultiError, MultiOp, NodeCreateMode, NodeStat, ZkClient, ZkConnectionState,
     ZkConnector, ZkError,
 };
 use crate::metrics::SessionMetrics;
@@ -104,7 +104,7 @@ impl<L: ZkClient> ZkClient for InstrumentedZk<L> {
         &'a self,
         path: &'a str,
         data: &[u8],
-        kind: NodeKind,
+        kind: NodeCreateMode,
     ) -> impl Future<Output = Result<CreatedNode, ZkError>> {
         self.measure("create", self.inner.create(path, data, kind))
     }
@@ -113,7 +113,7 @@ impl<L: ZkClient> ZkClient for InstrumentedZk<L> {
         &'a self,
         path: &'a str,
         above: &'a str,
-        kind: NodeKind,
+        kind: NodeCreateMode,
     ) -> impl Future<Output = Result<(), ZkError>> + 'a {
         self.measure("create", self.inner.create_with_acl_of(path, above, kind))
     }

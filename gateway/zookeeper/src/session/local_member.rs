@@ -95,7 +95,7 @@ impl LocalMember {
     }
 
     /// Sets the fingerprint of a new plan that is in force.
-    pub fn set_plan(&self, plan: u64) {
+    pub fn set_plan_fingerprint(&self, plan: u64) {
         self.lock_member().update(|member| member.plan = format_fingerprint(plan));
         self.others.schedule_check();
     }
@@ -150,15 +150,15 @@ impl LocalMember {
     /// The members that have to be read: all but known programs. Drops programs that are gone.
     pub(super) fn members_to_read(&self, members: Vec<String>) -> Vec<String> {
         let Some(publishes) = &self.publishes else { return members };
-        let mut programs = publishes.programs();
+        let mut programs = publishes.planless_members();
         let all: HashSet<&String> = members.iter().collect();
         programs.retain(|program| all.contains(program));
         members.iter().filter(|member| !programs.contains(*member)).cloned().collect()
     }
 
-    pub(super) fn record_program(&self, member: &str, record: &MemberRecord) {
-        if let Some(publishes) = self.publishes.as_ref().filter(|_| record.has_no_plan()) {
-            publishes.programs().insert(member.to_owned());
+    pub(super) fn record_if_planless(&self, member: &str, record: &MemberRecord) {
+        if let Some(publishes) = self.publishes.as_ref().filter(|_| record.is_lock_client()) {
+            publishes.planless_members().insert(member.to_owned());
         }
     }
 
@@ -168,7 +168,7 @@ impl LocalMember {
 }
 
 impl MemberPlanPublisher {
-    fn programs(&self) -> MutexGuard<'_, HashSet<String>> {
+    fn planless_members(&self) -> MutexGuard<'_, HashSet<String>> {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

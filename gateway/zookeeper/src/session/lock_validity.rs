@@ -39,18 +39,18 @@ impl LockValidity {
     }
 
     /// Whether it is lost for ever.
-    pub fn is_revoked(&self) -> bool {
-        self.is_node_removed() || self.session.is_revoked()
+    pub fn is_lock_validity_lost(&self) -> bool {
+        self.is_lock_node_removed() || self.session.is_revoked()
     }
 
     /// Whether another client has removed the lock node.
-    pub fn is_node_removed(&self) -> bool {
+    pub fn is_lock_node_removed(&self) -> bool {
         self.taken_away.load(Ordering::Acquire)
     }
 }
 
 impl SendPermission for LockValidity {
-    fn holds(&self, now: BootInstant) -> bool {
+    fn may_send_at(&self, now: BootInstant) -> bool {
         Self::is_valid_at(self, now)
     }
 
@@ -73,11 +73,11 @@ mod tests {
         let session = Arc::new(SessionDeadline::new(0x7001, at(100)));
         let validity = LockValidity::new(session.clone());
         assert_eq!((validity.session_id(), SendPermission::deadline(&validity)), (0x7001, at(100)));
-        assert!(validity.is_valid_at(at(99)) && SendPermission::holds(&validity, at(99)));
-        assert!(!validity.is_valid_at(at(100)) && !SendPermission::holds(&validity, at(100)));
-        assert!(!validity.is_revoked(), "the next heartbeat may still prove it");
+        assert!(validity.is_valid_at(at(99)) && SendPermission::may_send_at(&validity, at(99)));
+        assert!(!validity.is_valid_at(at(100)) && !SendPermission::may_send_at(&validity, at(100)));
+        assert!(!validity.is_lock_validity_lost(), "the next heartbeat may still prove it");
         session.revoke();
-        assert!(validity.is_revoked() && !validity.is_node_removed());
+        assert!(validity.is_lock_validity_lost() && !validity.is_lock_node_removed());
     }
 
     /// Its session lives on, and its other tenures stay valid.
@@ -86,9 +86,9 @@ mod tests {
         let session = Arc::new(SessionDeadline::new(1, at(100)));
         let [taken, other] = [(), ()].map(|()| LockValidity::new(session.clone()));
         taken.revoke();
-        assert!(taken.is_revoked() && taken.is_node_removed() && !taken.is_valid_at(at(1)));
-        assert!(!other.is_revoked() && !other.is_node_removed() && other.is_valid_at(at(1)));
+        assert!(taken.is_lock_validity_lost() && taken.is_lock_node_removed() && !taken.is_valid_at(at(1)));
+        assert!(!other.is_lock_validity_lost() && !other.is_lock_node_removed() && other.is_valid_at(at(1)));
         session.extend(at(500));
-        assert!(!taken.is_valid_at(at(1)) && !SendPermission::holds(&taken, at(1)));
+        assert!(!taken.is_valid_at(at(1)) && !SendPermission::may_send_at(&taken, at(1)));
     }
 }

@@ -80,7 +80,7 @@ impl LogDedup {
     }
 
     /// Clears the reasons when the trouble is over: they are logged again when they recur.
-    pub fn clear(&self) {
+    pub fn clear_logged_reasons(&self) {
         self.entries().clear();
     }
 
@@ -113,7 +113,7 @@ mod tests {
         assert!(dedup.should_log_at("away", now));
         assert!(!dedup.should_log_at("away", now + REPEAT_AFTER / 2));
         assert!(dedup.should_log_at("away", now + REPEAT_AFTER));
-        dedup.clear();
+        dedup.clear_logged_reasons();
         assert!(dedup.should_log_at("away", now + REPEAT_AFTER));
     }
 

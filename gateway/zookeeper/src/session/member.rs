@@ -30,7 +30,7 @@ pub struct MemberRecord {
 impl MemberRecord {
     /// Whether it is a program that names its keys itself, such as `fencegate lock`. It has no plan that could differ
     /// from the plans of gateways.
-    pub fn has_no_plan(&self) -> bool {
+    pub fn is_lock_client(&self) -> bool {
         is_no_plan(&self.plan)
     }
 }
@@ -67,7 +67,7 @@ pub(super) fn reconnect_probe_name(member: &str) -> String {
 
 /// Whether this name below the members is a [`reconnect_probe_name`], and so not a gateway. The name of a member ends with a
 /// session id.
-pub(super) fn is_reconnect_probe(node: &str) -> bool {
+pub(super) fn is_reconnect_probe_name(node: &str) -> bool {
     node.ends_with(RECONNECT_PROBE)
 }
 
@@ -92,8 +92,8 @@ mod tests {
     fn reconnect_probe_differs_from_member() {
         for gateway in ["gw-1", "probe", "gw-probe"] {
             let member = ZkPaths::member_name(gateway, -1);
-            assert!(!is_reconnect_probe(&member), "{member}");
-            assert!(is_reconnect_probe(&reconnect_probe_name(&member)), "{member}");
+            assert!(!is_reconnect_probe_name(&member), "{member}");
+            assert!(is_reconnect_probe_name(&reconnect_probe_name(&member)), "{member}");
         }
     }
 }

@@ -74,20 +74,20 @@ impl NegotiatedTimeouts {
 }
 
 /// The tracing layer, for the log of a process that has sessions.
-pub fn connect_log_layer<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
+pub fn negotiated_timeout_layer<S: Subscriber + for<'a> LookupSpan<'a>>() -> impl Layer<S> {
     let told = |metadata: &Metadata<'_>| {
         metadata.is_event() && *metadata.level() == Level::DEBUG && metadata.target() == CLIENT_LOG_TARGET
     };
-    ConnectLogLayer.with_filter(FilterFn::new(told).with_max_level_hint(LevelFilter::DEBUG))
+    NegotiatedTimeoutLayer.with_filter(FilterFn::new(told).with_max_level_hint(LevelFilter::DEBUG))
 }
 
 const CLIENT_LOG_TARGET: &str = "zookeeper_client::session";
 
-struct ConnectLogLayer;
+struct NegotiatedTimeoutLayer;
 
-impl<S: Subscriber> Layer<S> for ConnectLogLayer {
+impl<S: Subscriber> Layer<S> for NegotiatedTimeoutLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut line = ConnectLogLine::default();
+        let mut line = ZkConnectLogLine::default();
         event.record(&mut line);
         if let Some((session, timeout)) = parse_connect_response(&line.said) {
             NEGOTIATED_TIMEOUTS.lock().unwrap_or_else(PoisonError::into_inner).record(session, timeout);
@@ -98,7 +98,7 @@ impl<S: Subscriber> Layer<S> for ConnectLogLayer {
 /// The text of a log line, if it can be the connect response. Other lines come with every answer, so their text is not
 /// built.
 #[derive(Default)]
-struct ConnectLogLine {
+struct ZkConnectLogLine {
     said: String,
 }
 
@@ -106,7 +106,7 @@ const CONNECT_RESPONSE_PREFIX: &str = "received connect response: ConnectRespons
 /// Longer than the line can be.
 const MAX_LINE_LEN: usize = 512;
 
-impl Visit for ConnectLogLine {
+impl Visit for ZkConnectLogLine {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" && write!(self, "{value:?}").is_err() {
             self.said.clear();
@@ -114,7 +114,7 @@ impl Visit for ConnectLogLine {
     }
 }
 
-impl Write for ConnectLogLine {
+impl Write for ZkConnectLogLine {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.said.push_str(text);
         let bytes = self.said.as_bytes();
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn timeout_is_captured_with_log_off() {
         let quiet = tracing_subscriber::fmt::layer().with_filter(LevelFilter::OFF);
-        let log = tracing_subscriber::registry().with(quiet).with(connect_log_layer());
+        let log = tracing_subscriber::registry().with(quiet).with(negotiated_timeout_layer());
         tracing::subscriber::with_default(log, || {
             tracing::debug!(target: CLIENT_LOG_TARGET, "received ping response");
             tracing::debug!(target: "zookeeper_client", "{LINE}");

@@ -54,7 +54,7 @@ impl ZkPaths {
     }
 
     /// The path of a lock node or its parent, shortened for the log.
-    pub fn display_path(&self, path: &str) -> String {
+    pub fn redacted_path(&self, path: &str) -> String {
         let ours = path.strip_prefix(&*self.root).is_some_and(|below| below.starts_with('/'));
         if ours {
             key_redaction::redact_path(&self.locks_path(), path)
@@ -114,7 +114,7 @@ impl ZkPaths {
 
     /// Keys are spread over 256 nodes, so that no parent grows without bound.
     pub fn lock_shard_path(&self, key: &ResourceKey) -> String {
-        format!("{}/locks/{:02x}", self.root, key.shard())
+        format!("{}/locks/{:02x}", self.root, key.lock_shard())
     }
 
     /// Parent of all idempotency records.
@@ -133,6 +133,6 @@ impl ZkPaths {
 
     /// Parent of the lock nodes of one key: a single segment, so that no key nests in another.
     pub fn native_lock_parent_path(&self, key: &ResourceKey) -> String {
-        format!("{}/locks/{:02x}/{}", self.root, key.shard(), key.lock_segment())
+        format!("{}/locks/{:02x}/{}", self.root, key.lock_shard(), key.lock_segment())
     }
 }

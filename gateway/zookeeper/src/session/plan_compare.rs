@@ -75,7 +75,7 @@ fn find_mismatched(ours: &[u8], peers: impl Iterator<Item = (String, Vec<u8>)>) 
 /// `None` if this is no member's data, or that of a program without a plan.
 fn plan_fingerprint(data: &[u8]) -> Option<String> {
     let member = serde_json::from_slice::<MemberRecord>(data).ok()?;
-    (!member.has_no_plan()).then_some(member.plan)
+    (!member.is_lock_client()).then_some(member.plan)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use futures_util::future::join_all;
 
 use super::{
-    client::{MultiError, MultiOp, NodeKind, ZkClient, ZkError},
+    client::{MultiError, MultiOp, NodeCreateMode, ZkClient, ZkError},
     paths::{PlanPartName, ZkPaths},
     plan_publication::PlanPublication,
 };
@@ -48,13 +48,13 @@ pub(super) async fn write_plan_parts(
         Ok(_) | Err(ZkError::NodeExists) => Ok(()),
         Err(fault) => Err(fault),
     };
-    there(link.create(&paths.plans_path(), b"", NodeKind::Persistent).await)?;
+    there(link.create(&paths.plans_path(), b"", NodeCreateMode::Persistent).await)?;
     let paths = part_paths(paths, publication);
     let bytes = publication.bytes();
     for (number, path) in paths.iter().enumerate() {
         let part =
             &bytes[(number * PART_BYTES).min(bytes.len())..((number + 1) * PART_BYTES).min(bytes.len())];
-        there(link.create(path, part, NodeKind::Container).await)?;
+        there(link.create(path, part, NodeCreateMode::Container).await)?;
     }
     Ok(())
 }
@@ -122,7 +122,11 @@ pub(super) async fn replace_plan(
     let plans = paths.plans_path();
     let mut steps = vec![MultiOp::Check { path: &plans, version }, MultiOp::Set { path: &plans, data: b"" }];
     steps.extend(before.iter().map(|path| MultiOp::Delete { path, version: None }));
-    steps.extend(next.iter().map(|path| MultiOp::Create { path, data: b"", kind: NodeKind::Ephemeral }));
+    steps.extend(next.iter().map(|path| MultiOp::Create {
+        path,
+        data: b"",
+        kind: NodeCreateMode::Ephemeral,
+    }));
     link.commit(&steps).await.map(drop)
 }
 

@@ -16,10 +16,10 @@ pub struct PlanPublication {
 
 /// A session of another registered gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PeerSession {
+pub struct PeerPlanPublication {
     pub gateway: String,
     pub age: PublicationOrder,
-    pub says: PeerPlan,
+    pub says: PeerPlanStatus,
 }
 
 /// Whether another gateway's plan was published before or after ours.
@@ -36,7 +36,7 @@ pub enum PublicationOrder {
 
 /// The published plan of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PeerPlan {
+pub enum PeerPlanStatus {
     Published(PlanPublication),
     /// The error of reading it.
     Unreadable(String),
@@ -44,7 +44,7 @@ pub enum PeerPlan {
     Incompatible,
 }
 
-impl PeerPlan {
+impl PeerPlanStatus {
     pub fn publication(&self) -> Option<&PlanPublication> {
         match self {
             Self::Published(publication) => Some(publication),
@@ -57,7 +57,7 @@ impl PeerPlan {
 pub trait PlanConflictHandler: fmt::Debug + Send + Sync {
     /// `session` has published `ours`, and `others` have incompatible plans. From now on the session may lock only the
     /// keys that these plans leave to it.
-    fn record_conflicting_plans(&self, session: i64, ours: &PlanPublication, others: &[PeerSession]);
+    fn record_conflicting_plans(&self, session: i64, ours: &PlanPublication, others: &[PeerPlanPublication]);
 
     /// `session` is about to publish `next` in place of `ours`. From now on it may lock only what it may lock under
     /// both.
@@ -70,7 +70,7 @@ pub trait PlanConflictHandler: fmt::Debug + Send + Sync {
         session: i64,
         ours: &PlanPublication,
         next: &PlanPublication,
-        others: &[PeerSession],
+        others: &[PeerPlanPublication],
     ) -> Result<(), String>;
 
     /// The session is over; nothing may be locked under it.
@@ -105,7 +105,7 @@ impl fmt::Debug for PlanPublication {
 
 /// The published plan of one session.
 #[derive(Debug)]
-pub(super) struct AnnouncedPlan {
+pub(super) struct SessionPlanPublication {
     now: RefCell<PlanPublication>,
     /// The plan that is being published. It stays here after a lost answer, until it is known which of the two is
     /// published.
@@ -114,7 +114,7 @@ pub(super) struct AnnouncedPlan {
     told: RefCell<String>,
 }
 
-impl AnnouncedPlan {
+impl SessionPlanPublication {
     pub(super) fn new(publication: PlanPublication) -> Self {
         Self { now: RefCell::new(publication), next: RefCell::default(), told: RefCell::default() }
     }

@@ -14,10 +14,12 @@ use super::{
     active_session::ActiveSession,
     client::{MultiError, ZkClient, ZkError},
     local_member::{LocalMember, MemberPlanPublisher},
-    member::{MemberRecord, gateway_name, is_reconnect_probe},
+    member::{MemberRecord, gateway_name, is_reconnect_probe_name},
     paths::{PlanPartName, ZkPaths},
     plan_nodes,
-    plan_publication::{AnnouncedPlan, PeerPlan, PeerSession, PlanPublication, PublicationOrder},
+    plan_publication::{
+        PeerPlanPublication, PeerPlanStatus, PlanPublication, PublicationOrder, SessionPlanPublication,
+    },
 };
 
 /// Several nodes change at once when gateways start, so an evaluation waits this long for more changes.
@@ -35,7 +37,7 @@ const MOST: usize = 4096;
 /// [`ZkError::NoNode`]: the own node is gone, and only another client can have removed it.
 pub(super) async fn evaluate_peers<L: ZkClient>(
     live: &ActiveSession<L>,
-) -> Result<Vec<PeerSession>, ZkError> {
+) -> Result<Vec<PeerPlanPublication>, ZkError> {
     let Some((publishes, announced)) = live.plan_publisher() else { return Ok(Vec::new()) };
     let own = own_czxid(live, announced).await?;
     let ours = announced.current();
@@ -48,7 +50,7 @@ pub(super) async fn evaluate_peers<L: ZkClient>(
 /// `None`: this process publishes nothing.
 pub async fn published_plans<L: ZkClient>(
     live: &ActiveSession<L>,
-) -> Result<Option<(PlanPublication, Vec<PeerSession>, Vec<String>)>, ZkError> {
+) -> Result<Option<(PlanPublication, Vec<PeerPlanPublication>, Vec<String>)>, ZkError> {
     let Some((_, announced)) = live.plan_publisher() else { return Ok(None) };
     let own = own_czxid(live, announced).await?;
     let ours = announced.current();
@@ -63,7 +65,7 @@ pub async fn compare_plan(
     paths: &ZkPaths,
     plan: u64,
     ours: &PlanPublication,
-) -> Result<(Vec<PeerSession>, Vec<String>), ZkError> {
+) -> Result<(Vec<PeerPlanPublication>, Vec<String>), ZkError> {
     peer_plans(link, paths, &LocalMember::new(plan), ours, 0).await
 }
 
@@ -164,7 +166,10 @@ async fn publish_if_changed<L: ZkClient>(
 }
 
 /// The czxid of the own node, below the old or the new plan.
-async fn own_czxid<L: ZkClient>(live: &ActiveSession<L>, announced: &AnnouncedPlan) -> Result<i64, ZkError> {
+async fn own_czxid<L: ZkClient>(
+    live: &ActiveSession<L>,
+    announced: &SessionPlanPublication,
+) -> Result<i64, ZkError> {
     let seen = async |plan: &PlanPublication| {
         let path = plan_nodes::announcement_paths(&live.paths, plan, &live.member).swap_remove(0);
         let seen = live.client.stat(&path).await?;
@@ -189,7 +194,7 @@ pub(super) async fn peer_plans(
     plate: &LocalMember,
     ours: &PlanPublication,
     since: i64,
-) -> Result<(Vec<PeerSession>, Vec<String>), ZkError> {
+) -> Result<(Vec<PeerPlanPublication>, Vec<String>), ZkError> {
     // Members are listed before plans: a member has published its plan before it is seen here.
     let members = link.children(&paths.members_path()).await?;
     let published = plan_nodes::list_published(link, paths).await?;
@@ -205,7 +210,7 @@ pub(super) async fn peer_plans(
             continue;
         }
         let says = match plate.cached_plan(&plan.fingerprint) {
-            Some(known) => PeerPlan::Published(known),
+            Some(known) => PeerPlanStatus::Published(known),
             None => read_peer_plan(link, paths, plate, plan).await?,
         };
         let namings = by.iter().map(|member| format!("{}/{plan}/{member}", paths.plans_path()));
@@ -215,13 +220,18 @@ pub(super) async fn peer_plans(
             // If a node has gone meanwhile, its gateway has gone.
             let Some(seen) = seen? else { continue };
             let age = if seen.czxid < since { PublicationOrder::Older } else { PublicationOrder::Younger };
-            others.push(PeerSession { gateway: gateway_name(member).to_owned(), age, says: says.clone() });
+            others.push(PeerPlanPublication {
+                gateway: gateway_name(member).to_owned(),
+                age,
+                says: says.clone(),
+            });
         }
     }
     let published: HashSet<&String> = published.values().flatten().collect();
-    let quiet = members.iter().filter(|member| !published.contains(member) && !is_reconnect_probe(member));
+    let quiet =
+        members.iter().filter(|member| !published.contains(member) && !is_reconnect_probe_name(member));
     let quiet: Vec<String> = quiet.cloned().collect();
-    others.extend(legacy_peers(link, paths, plate, &quiet).await?);
+    others.extend(find_mismatched_legacy_peers(link, paths, plate, &quiet).await?);
     same.sort_unstable();
     same.dedup();
     Ok((others, same))
@@ -232,25 +242,25 @@ async fn read_peer_plan(
     paths: &ZkPaths,
     plate: &LocalMember,
     plan: &PlanPartName,
-) -> Result<PeerPlan, ZkError> {
+) -> Result<PeerPlanStatus, ZkError> {
     match plan_nodes::assemble_plan(link, paths, plan).await {
         Ok(read) => {
             plate.cache_plan(&read);
-            Ok(PeerPlan::Published(read))
+            Ok(PeerPlanStatus::Published(read))
         }
-        Err(Ok(why)) => Ok(PeerPlan::Unreadable(why)),
+        Err(Ok(why)) => Ok(PeerPlanStatus::Unreadable(why)),
         Err(Err(fault)) => Err(fault),
     }
 }
 
 /// Gateways of builds that publish nothing, and whose fingerprint means that they lock other keys. A program that names
 /// its keys itself has no fingerprint.
-async fn legacy_peers(
+async fn find_mismatched_legacy_peers(
     link: &impl ZkClient,
     paths: &ZkPaths,
     plate: &LocalMember,
     quiet: &[String],
-) -> Result<Vec<PeerSession>, ZkError> {
+) -> Result<Vec<PeerPlanPublication>, ZkError> {
     let quiet = plate.members_to_read(without_own_members(paths, plate, quiet));
     let nodes: Vec<String> =
         quiet.iter().take(MOST).map(|member| format!("{}/{member}", paths.members_path())).collect();
@@ -263,15 +273,15 @@ async fn legacy_peers(
         };
         let record = serde_json::from_slice::<MemberRecord>(&data).ok();
         if let Some(record) = &record {
-            plate.record_program(member, record);
+            plate.record_if_planless(member, record);
         }
         if record.is_some_and(|record| record.publishes || plate.is_compatible_with(&record.plan)) {
             continue;
         }
-        blind.push(PeerSession {
+        blind.push(PeerPlanPublication {
             gateway: gateway_name(member).to_owned(),
             age: PublicationOrder::Legacy,
-            says: PeerPlan::Incompatible,
+            says: PeerPlanStatus::Incompatible,
         });
     }
     Ok(blind)

@@ -15,11 +15,11 @@ use zookeeper_client::{Client, Error, MultiReadResult, OneshotWatcher, Stat};
 
 /// The polled nodes of one session. When this is dropped, all waits for them end.
 pub(super) struct PolledWatches {
-    state: Rc<PollerState>,
+    state: Rc<NodePollerState>,
     _ends: DropGuard,
 }
 
-struct PollerState {
+struct NodePollerState {
     waiting: RefCell<PolledNodes>,
     ended: CancellationToken,
 }
@@ -48,7 +48,7 @@ pub(super) struct NodeVersion {
 }
 
 /// Records that no task polls, however the task ends.
-struct PollerGuard(Rc<PollerState>);
+struct PollerGuard(Rc<NodePollerState>);
 
 impl Drop for PollerGuard {
     fn drop(&mut self) {
@@ -75,7 +75,7 @@ impl Default for PolledWatches {
     fn default() -> Self {
         let ended = CancellationToken::new();
         Self {
-            state: Rc::new(PollerState { waiting: RefCell::default(), ended: ended.clone() }),
+            state: Rc::new(NodePollerState { waiting: RefCell::default(), ended: ended.clone() }),
             _ends: ended.drop_guard(),
         }
     }
@@ -119,7 +119,7 @@ impl PolledWatches {
     }
 }
 
-impl PollerState {
+impl NodePollerState {
     /// Returns the nodes that are due, when they are due. `None`: no wait is left.
     async fn next_batch(&self) -> Option<Vec<PolledNode>> {
         let due = {

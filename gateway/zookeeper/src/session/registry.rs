@@ -62,13 +62,13 @@ impl LockNodeRegistry {
 
     /// Ends every idle tenure without removing its node: the session is about to be closed, and all nodes go with it at
     /// once.
-    pub fn end_idle_before_close(&self) {
+    pub fn end_tenures_before_close(&self) {
         self.closing.cancel();
-        self.evict_idle();
+        self.evict_idle_tenures();
     }
 
     /// Ends every idle tenure.
-    pub fn evict_idle(&self) {
+    pub fn evict_idle_tenures(&self) {
         for slot in self.cached.borrow().values().filter_map(Weak::upgrade) {
             slot.evict();
         }
@@ -84,7 +84,7 @@ impl LockNodeRegistry {
     }
 
     /// Requests the end of the tenures that have been idle longest. Returns their number.
-    pub fn evict_longest_idle(&self) -> usize {
+    pub fn evict_longest_idle_tenures(&self) -> usize {
         let slots: Vec<_> = self.cached.borrow().values().filter_map(Weak::upgrade).collect();
         let mut idle: Vec<_> = slots.iter().filter_map(|slot| Some((slot.idle_since()?, slot))).collect();
         idle.sort_unstable_by_key(|(since, _)| *since);

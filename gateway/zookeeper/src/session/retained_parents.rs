@@ -61,7 +61,7 @@ impl Default for ParentUsage {
 }
 
 impl ParentUsage {
-    fn mark_used_by_others(&mut self) {
+    fn raise_needed_visits(&mut self) {
         self.visits = 0;
         self.needed = (self.needed * 2).min(MAX_VISITS);
     }
@@ -78,7 +78,7 @@ impl RetainedParents {
 
     /// Counts a visit of a key that is being left, at which no other session was seen. Returns whether its parent
     /// should stay.
-    pub fn record_visit(&self, mark: u64) -> bool {
+    pub fn record_uncontended_visit(&self, mark: u64) -> bool {
         let often = self.with_usage(mark, |known| {
             known.visits = (known.visits + 1).min(known.needed);
             known.visits == known.needed
@@ -88,14 +88,14 @@ impl RetainedParents {
 
     /// Records that other sessions were seen at the key, or traces of them.
     pub fn mark_used_by_others(&self, mark: u64) {
-        self.with_usage(mark, ParentUsage::mark_used_by_others);
+        self.with_usage(mark, ParentUsage::raise_needed_visits);
         self.kept.borrow_mut().remove(&mark);
     }
 
     /// Records that a retained parent is missing: another session has removed it, or the server.
-    pub fn record_miss(&self, mark: u64, now: BootInstant) {
+    pub fn record_missing_parent(&self, mark: u64, now: BootInstant) {
         self.with_usage(mark, |known| match known.missed.replace(now) {
-            Some(before) if now.since(before) < CONTAINER_SWEEP_INTERVAL => known.mark_used_by_others(),
+            Some(before) if now.since(before) < CONTAINER_SWEEP_INTERVAL => known.raise_needed_visits(),
             _ => known.visits = known.visits.min(known.needed.saturating_sub(INITIAL_VISITS)),
         });
     }
@@ -132,8 +132,8 @@ mod tests {
     #[test]
     fn frequent_unshared_key_retains_parent() {
         let parents = RetainedParents::default();
-        assert!((1..INITIAL_VISITS).all(|_| !parents.record_visit(KEY)));
-        assert!(parents.record_visit(KEY) && parents.record_visit(KEY));
+        assert!((1..INITIAL_VISITS).all(|_| !parents.record_uncontended_visit(KEY)));
+        assert!(parents.record_uncontended_visit(KEY) && parents.record_uncontended_visit(KEY));
     }
 
     /// Each sign of other users of a key doubles the visits required to retain its parent, up to `MAX_VISITS`.
@@ -142,12 +142,12 @@ mod tests {
         let parents = RetainedParents::default();
         for needed in [INITIAL_VISITS * 2, INITIAL_VISITS * 4] {
             parents.mark_used_by_others(KEY);
-            assert!((1..needed).all(|_| !parents.record_visit(KEY)));
-            assert!(parents.record_visit(KEY));
+            assert!((1..needed).all(|_| !parents.record_uncontended_visit(KEY)));
+            assert!(parents.record_uncontended_visit(KEY));
         }
         (0..20).for_each(|_| parents.mark_used_by_others(KEY));
-        assert!((1..MAX_VISITS).all(|_| !parents.record_visit(KEY)));
-        assert!(parents.record_visit(KEY));
+        assert!((1..MAX_VISITS).all(|_| !parents.record_uncontended_visit(KEY)));
+        assert!(parents.record_uncontended_visit(KEY));
     }
 
     /// A missing parent that the server may have removed itself does not count as use by others; a second miss within
@@ -156,13 +156,13 @@ mod tests {
     fn server_removal_does_not_mark_shared() {
         let parents = RetainedParents::default();
         for minute in 1..4 {
-            parents.record_miss(KEY, at(minute * 60));
-            assert!((1..INITIAL_VISITS).all(|_| !parents.record_visit(KEY)));
-            assert!(parents.record_visit(KEY));
+            parents.record_missing_parent(KEY, at(minute * 60));
+            assert!((1..INITIAL_VISITS).all(|_| !parents.record_uncontended_visit(KEY)));
+            assert!(parents.record_uncontended_visit(KEY));
         }
-        parents.record_miss(KEY, at(200));
-        assert!((1..2 * INITIAL_VISITS).all(|_| !parents.record_visit(KEY)));
-        assert!(parents.record_visit(KEY));
+        parents.record_missing_parent(KEY, at(200));
+        assert!((1..2 * INITIAL_VISITS).all(|_| !parents.record_uncontended_visit(KEY)));
+        assert!(parents.record_uncontended_visit(KEY));
     }
 
     /// A retained parent is kept until it is used again or its retention is over.
@@ -183,7 +183,7 @@ mod tests {
     fn tracked_keys_are_bounded() {
         let parents = RetainedParents::default();
         for key in 0..3 * MAX_TRACKED as u64 {
-            assert!(!parents.record_visit(key));
+            assert!(!parents.record_uncontended_visit(key));
         }
         assert!(parents.known.borrow().len() <= MAX_TRACKED);
     }
@@ -192,12 +192,12 @@ mod tests {
     #[test]
     fn retained_parents_are_bounded() {
         let parents = RetainedParents::default();
-        assert!((1..INITIAL_VISITS).all(|_| !parents.record_visit(KEY)));
+        assert!((1..INITIAL_VISITS).all(|_| !parents.record_uncontended_visit(KEY)));
         for other in 0..MAX_RETAINED as u64 {
             parents.insert(other, "/a", 0, at(0));
         }
-        assert!(!parents.record_visit(KEY));
+        assert!(!parents.record_uncontended_visit(KEY));
         parents.take_parent(0);
-        assert!(parents.record_visit(KEY));
+        assert!(parents.record_uncontended_visit(KEY));
     }
 }

@@ -12,7 +12,7 @@ use super::{
     client::{ZkConnector, ZkError},
     credentials::{ZkTlsCredentials, ZkTlsCredentialsError},
     tls_diagnosis::{
-        ServerProbe, TlsHandshakeOutcome, describe_refusals, describe_servers, four_letter_word,
+        ServerProbeOutcome, TlsHandshakeOutcome, describe_refusals, describe_servers, four_letter_word,
         probe_servers, probe_tls_servers,
     },
     zookeeper::ZkSession,
@@ -104,7 +104,7 @@ impl ZkServers {
         loop {
             sleep(pause).await;
             let met = probe_servers(&self.servers).await;
-            if met.iter().all(|(_, met)| matches!(met, ServerProbe::Failed(_))) {
+            if met.iter().all(|(_, met)| matches!(met, ServerProbeOutcome::Failed(_))) {
                 return describe_servers(&met);
             }
             pause *= 2;

@@ -3,7 +3,7 @@
 use tracing::debug;
 
 use super::{
-    client::{NodeKind, ZkClient, ZkError},
+    client::{NodeCreateMode, ZkClient, ZkError},
     member::reconnect_probe_name,
 };
 
@@ -12,11 +12,11 @@ use super::{
 /// owner compared. `None`: it could not be determined.
 pub async fn check_same_session(link: &impl ZkClient, member: &str) -> Option<bool> {
     let probe = reconnect_probe_name(member);
-    let mut made = link.create(&probe, b"", NodeKind::Ephemeral).await;
+    let mut made = link.create(&probe, b"", NodeCreateMode::Ephemeral).await;
     if made == Err(ZkError::NodeExists) {
         // This node is left from an earlier probe. Its owner does not identify this connection.
         link.delete(&probe).await.ok()?;
-        made = link.create(&probe, b"", NodeKind::Ephemeral).await;
+        made = link.create(&probe, b"", NodeCreateMode::Ephemeral).await;
     }
     if let Err(fault) = link.delete(&probe).await {
         debug!(%fault, "probe left behind until the session ends");

@@ -6,7 +6,7 @@ use fencegate_policies::plan;
 use fencegate_process::{clock::SharedClock, randomness::Randomness};
 
 use super::{local_member::LocalMember, log_dedup::LogDedup};
-use crate::{metrics::SessionMetrics, state::TokenHistory};
+use crate::{metrics::SessionMetrics, state::HighestEpochTracker};
 
 /// The settings of a session.
 pub struct SessionSettings {
@@ -21,7 +21,7 @@ pub struct SessionSettings {
     /// Lock nodes with higher sequence numbers never hold; see `sequence_rollover`.
     pub sequence_limit: u32,
     /// The token history of the installation, shared by all sessions.
-    pub token_history: Arc<TokenHistory>,
+    pub token_history: Arc<HighestEpochTracker>,
     pub clock: SharedClock,
     pub randomness: Arc<dyn Randomness>,
     pub metrics: SessionMetrics,

@@ -12,21 +12,22 @@ use tracing::{error, info, warn};
 
 use super::{
     active_session::{ActiveSession, CurrentSession, SessionState},
-    batch::BatchQueue,
+    batch::ZkBatchQueue,
     client::{MultiError, ZkClient, ZkConnector, ZkError},
-    era::{self, InitMetaOutcome, InitialEra, ReadMetaError, VersionedMeta},
+    era::{self, InitInstallationOutcome, InitialEra, ReadInstallationMetaError, VersionedInstallationMeta},
     heartbeat::{HeartbeatSchedule, HeartbeatTracker},
     heartbeat_loop::{SessionError, SessionRegistration, keep_session_alive},
     paths::ZkPaths,
     pause_detection::run_pause_detection,
     plan_nodes,
-    plan_publication::{AnnouncedPlan, PlanPublication},
+    plan_publication::{PlanPublication, SessionPlanPublication},
     plan_watch,
     session_deadline::SessionDeadline,
     settings::SessionSettings,
 };
 use crate::{
-    installation::ZooKeeperRollbackEvidence, session::registry::LockNodeRegistry, state::RollbackError,
+    installation::ZooKeeperRollbackEvidence, session::registry::LockNodeRegistry,
+    state::ZooKeeperRollbackError,
 };
 
 /// Errors of session establishment.
@@ -37,9 +38,9 @@ enum EstablishSessionError {
     #[error("make the installation's nodes: {0}")]
     Init(ZkError),
     #[error(transparent)]
-    Era(#[from] ReadMetaError),
+    Era(#[from] ReadInstallationMetaError),
     #[error(transparent)]
-    WentBack(#[from] RollbackError),
+    WentBack(#[from] ZooKeeperRollbackError),
     #[error("{path} changed each time that it was read, or the server is behind")]
     Behind { path: String },
     #[error("look whether that is what the ensemble says: {0}")]
@@ -72,7 +73,9 @@ impl EstablishSessionError {
             | Self::Compare(fault) => {
                 matches!(fault, ZkError::Denied(_))
             }
-            Self::Era(ReadMetaError::Fault { source, .. }) => matches!(source, ZkError::Denied(_)),
+            Self::Era(ReadInstallationMetaError::Fault { source, .. }) => {
+                matches!(source, ZkError::Denied(_))
+            }
             Self::Register(failed) => matches!(failed.fault, ZkError::Denied(_)),
             _ => false,
         }
@@ -187,7 +190,7 @@ fn report_no_session(
     }
     if settings.log_dedup.should_log(&reason) {
         let code = match error {
-            EstablishSessionError::Era(ReadMetaError::Missing { .. }) => Some("FG0506"),
+            EstablishSessionError::Era(ReadInstallationMetaError::Missing { .. }) => Some("FG0506"),
             EstablishSessionError::Connect(ZkError::Tls(_)) => Some("FG0521"),
             EstablishSessionError::Connect(ZkError::Unreachable(_)) => Some("FG0505"),
             error if error.is_denied() => Some("FG0524"),
@@ -196,7 +199,9 @@ fn report_no_session(
         warn!(code, error = %reason, "no ZooKeeper session");
     }
     view.send_replace(match error {
-        EstablishSessionError::Era(ReadMetaError::Missing { .. }) => SessionState::NotInitialised(reason),
+        EstablishSessionError::Era(ReadInstallationMetaError::Missing { .. }) => {
+            SessionState::NotInitialised(reason)
+        }
         _ => SessionState::NoSession(reason),
     });
 }
@@ -205,12 +210,12 @@ fn report_no_session(
 async fn report_rollback_to_peers(
     link: &impl ZkClient,
     paths: &ZkPaths,
-    era: &VersionedMeta,
+    era: &VersionedInstallationMeta,
     settings: &SessionSettings,
 ) {
     let uuid = &era.meta.uuid;
     // Only epochs of this installation count. With those of another one a sound installation would be stopped.
-    let highest = settings.token_history.highest_for(uuid);
+    let highest = settings.token_history.highest_epoch_for(uuid);
     if highest == 0 {
         return;
     }
@@ -245,7 +250,7 @@ async fn establish_session<C: ZkConnector>(
         let init = era::init_installation(&link, &paths, InitialEra::default(), &*settings.randomness)
             .await
             .map_err(EstablishSessionError::Init)?;
-        if init == InitMetaOutcome::Made {
+        if init == InitInstallationOutcome::Made {
             info!(path = %paths.meta_path(), "installation made");
         }
     }
@@ -263,7 +268,7 @@ async fn establish_session<C: ZkConnector>(
         "session.established"
     );
     settings.metrics.record_session_established(schedule.timeout);
-    settings.log_dedup.clear();
+    settings.log_dedup.clear_logged_reasons();
     // The session counts as valid only from the first heartbeat that extends its deadline. A session that took long to
     // create has little time left, and a lock granted in that time would be given up at once.
     let session_deadline = Arc::new(SessionDeadline::new(link.id(), connecting));
@@ -273,12 +278,12 @@ async fn establish_session<C: ZkConnector>(
         paths,
         peer_endpoint: settings.member.endpoint().cloned(),
         local_member: settings.member.clone(),
-        announced_plan: announced.map(AnnouncedPlan::new),
+        announced_plan: announced.map(SessionPlanPublication::new),
         session_deadline,
         base: era.meta.base,
         token_history: settings.token_history.clone(),
         registry: LockNodeRegistry::default(),
-        batch_queue: BatchQueue::new(&settings.policy.identities),
+        batch_queue: ZkBatchQueue::new(&settings.policy.identities),
         ended: CancellationToken::new(),
         clock: settings.clock.clone(),
         randomness: settings.randomness.clone(),
@@ -310,14 +315,14 @@ async fn read_valid_era(
     link: &impl ZkClient,
     paths: &ZkPaths,
     settings: &SessionSettings,
-) -> Result<VersionedMeta, EstablishSessionError> {
+) -> Result<VersionedInstallationMeta, EstablishSessionError> {
     let mut looks = 0;
     loop {
         looks += 1;
         let era = match era::read_meta(link, paths).await {
-            Err(ReadMetaError::Missing { path }) => {
+            Err(ReadInstallationMetaError::Missing { path }) => {
                 let gone = settings.token_history.missing_meta_error(&path).map(EstablishSessionError::from);
-                return Err(gone.unwrap_or_else(|| ReadMetaError::Missing { path }.into()));
+                return Err(gone.unwrap_or_else(|| ReadInstallationMetaError::Missing { path }.into()));
             }
             read => read?,
         };
@@ -344,10 +349,10 @@ const MAX_META_READS: usize = 3;
 
 /// Whether `meta` has to be marked for the peers. Gateways without a history cannot detect it, and the next era has to
 /// be above the highest epoch that any gateway has seen. Another installation is not marked, because it may be sound.
-fn should_record_rollback(went_back: &RollbackError, era: &VersionedMeta) -> bool {
+fn should_record_rollback(went_back: &ZooKeeperRollbackError, era: &VersionedInstallationMeta) -> bool {
     match (went_back, &era.meta.suspect) {
-        (RollbackError::OlderEra { .. }, _) => true,
-        (RollbackError::Suspect { highest }, Some(marked)) => *highest > marked.highest,
+        (ZooKeeperRollbackError::OlderEra { .. }, _) => true,
+        (ZooKeeperRollbackError::Suspect { highest }, Some(marked)) => *highest > marked.highest,
         _ => false,
     }
 }
@@ -356,7 +361,7 @@ fn should_record_rollback(went_back: &RollbackError, era: &VersionedMeta) -> boo
 async fn register_member(
     link: &impl ZkClient,
     paths: &ZkPaths,
-    era: &VersionedMeta,
+    era: &VersionedInstallationMeta,
     member: &str,
     settings: &SessionSettings,
 ) -> Result<Option<PlanPublication>, EstablishSessionError> {

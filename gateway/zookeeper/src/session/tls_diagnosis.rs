@@ -54,19 +54,19 @@ pub(super) async fn probe_tls_servers<'s>(
 
 /// What a plain connection to a server met.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ServerProbe {
+pub(super) enum ServerProbeOutcome {
     Accepted,
     /// With the error of the system.
     Failed(String),
     Silent,
 }
 
-pub(super) async fn probe_servers(servers: &[String]) -> Vec<(&str, ServerProbe)> {
+pub(super) async fn probe_servers(servers: &[String]) -> Vec<(&str, ServerProbeOutcome)> {
     join_all(servers.iter().map(|server| async move {
         let met = match timeout(PROBE_TIMEOUT, TcpStream::connect(server)).await {
-            Ok(Ok(_)) => ServerProbe::Accepted,
-            Ok(Err(error)) => ServerProbe::Failed(error_chain(&error)),
-            Err(_late) => ServerProbe::Silent,
+            Ok(Ok(_)) => ServerProbeOutcome::Accepted,
+            Ok(Err(error)) => ServerProbeOutcome::Failed(error_chain(&error)),
+            Err(_late) => ServerProbeOutcome::Silent,
         };
         (server.as_str(), met)
     }))
@@ -74,11 +74,11 @@ pub(super) async fn probe_servers(servers: &[String]) -> Vec<(&str, ServerProbe)
 }
 
 /// Says of each server what was met there.
-pub(super) fn describe_servers(met: &[(&str, ServerProbe)]) -> String {
+pub(super) fn describe_servers(met: &[(&str, ServerProbeOutcome)]) -> String {
     let each = met.iter().map(|(server, met)| match met {
-        ServerProbe::Accepted => format!("{server} accepts connections, and gave no session in time"),
-        ServerProbe::Failed(why) => format!("{server}: {why}"),
-        ServerProbe::Silent => format!("{server}: no answer within {PROBE_TIMEOUT:?}"),
+        ServerProbeOutcome::Accepted => format!("{server} accepts connections, and gave no session in time"),
+        ServerProbeOutcome::Failed(why) => format!("{server}: {why}"),
+        ServerProbeOutcome::Silent => format!("{server}: no answer within {PROBE_TIMEOUT:?}"),
     });
     each.collect::<Vec<_>>().join("; ")
 }
@@ -211,7 +211,7 @@ mod tests {
             )
         );
         let unknown = ["no-such-host.invalid:2181".to_owned()];
-        assert_ne!(probe_servers(&unknown).await[0].1, ServerProbe::Accepted);
+        assert_ne!(probe_servers(&unknown).await[0].1, ServerProbeOutcome::Accepted);
     }
 
     /// Only servers that refuse the handshake are reported, not unreachable or accepting ones.

@@ -22,7 +22,7 @@ use zookeeper_client::{
 use super::{
     acl::NodeAcls,
     client::{
-        AclGrantee, CreatedNode, MultiError, MultiOp, NodeKind, NodeStat, ZkClient, ZkConnectionState,
+        AclGrantee, CreatedNode, MultiError, MultiOp, NodeCreateMode, NodeStat, ZkClient, ZkConnectionState,
         ZkError,
     },
     negotiated_timeout,
@@ -140,13 +140,13 @@ impl From<Stat> for NodeStat {
     }
 }
 
-impl From<NodeKind> for CreateMode {
-    fn from(kind: NodeKind) -> Self {
+impl From<NodeCreateMode> for CreateMode {
+    fn from(kind: NodeCreateMode) -> Self {
         match kind {
-            NodeKind::Persistent => Self::Persistent,
-            NodeKind::Container => Self::Container,
-            NodeKind::Ephemeral => Self::Ephemeral,
-            NodeKind::EphemeralSequential => Self::EphemeralSequential,
+            NodeCreateMode::Persistent => Self::Persistent,
+            NodeCreateMode::Container => Self::Container,
+            NodeCreateMode::Ephemeral => Self::Ephemeral,
+            NodeCreateMode::EphemeralSequential => Self::EphemeralSequential,
         }
     }
 }
@@ -194,7 +194,7 @@ impl ZkClient for ZkSession {
         &'a self,
         path: &'a str,
         data: &[u8],
-        kind: NodeKind,
+        kind: NodeCreateMode,
     ) -> impl Future<Output = Result<CreatedNode, ZkError>> {
         let options = CreateMode::from(kind).with_acls(Acls::new(self.access.acl_for(path)));
         let sent = self.client.create(path, data, &options);
@@ -204,7 +204,7 @@ impl ZkClient for ZkSession {
         }
     }
 
-    async fn create_with_acl_of(&self, path: &str, above: &str, kind: NodeKind) -> Result<(), ZkError> {
+    async fn create_with_acl_of(&self, path: &str, above: &str, kind: NodeCreateMode) -> Result<(), ZkError> {
         let (acls, _) = self.client.get_acl(above).await.map_err(|error| self.map_error(error))?;
         let options = CreateMode::from(kind).with_acls(Acls::new(&acls));
         self.client.create(path, b"", &options).await.map(drop).map_err(|error| self.map_error(error))
@@ -301,7 +301,7 @@ impl ZkClient for ZkSession {
             MultiOp::Check { path, version } => writer.add_check_version(path, *version),
             MultiOp::Create { path, data, kind } => {
                 let kept = self.kept.borrow();
-                let kept = kept.as_ref().filter(|(of, _)| of == path && *kind == NodeKind::Persistent);
+                let kept = kept.as_ref().filter(|(of, _)| of == path && *kind == NodeCreateMode::Persistent);
                 let acls = kept.map_or(self.access.acl_for(path), |(_, acls)| acls.as_slice());
                 writer.add_create(path, data, &CreateMode::from(*kind).with_acls(Acls::new(acls)))
             }

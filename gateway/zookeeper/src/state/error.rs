@@ -1,11 +1,11 @@
 //! The signs of a rollback of ZooKeeper, and the remedy for each.
 
-use fencegate_process::command_hint::{self, HintedProcessKind};
+use fencegate_process::command_hint::{self, CommandHintTarget};
 
 /// ZooKeeper was rolled back: new tokens would not be above the tokens seen before, so no lock is granted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("FG0503: {}: nothing is granted; {}", self.describe_rollback(), self.remedy())]
-pub enum RollbackError {
+pub enum ZooKeeperRollbackError {
     /// A node created now is not above the highest epoch seen before.
     Epoch { epoch: u64, highest: u64 },
     /// An older era of the same installation.
@@ -20,7 +20,7 @@ pub enum RollbackError {
     Suspect { highest: u64 },
 }
 
-impl RollbackError {
+impl ZooKeeperRollbackError {
     /// The highest epoch that is known to have been assigned.
     pub fn highest_epoch(&self) -> u64 {
         match self {
@@ -59,7 +59,7 @@ impl RollbackError {
     fn remedy(&self) -> String {
         let to_type = |verb: &str| {
             command_hint::command_line(
-                HintedProcessKind::Gateway,
+                CommandHintTarget::Gateway,
                 &format!("{verb} --at-least {}", self.highest_epoch()),
             )
         };
@@ -88,12 +88,12 @@ mod tests {
     #[test]
     fn every_message_names_cause_and_remedy() {
         let forms = [
-            RollbackError::Epoch { epoch: 7, highest: 4711 },
-            RollbackError::OlderEra { known: 3, found: 2, highest: 4711 },
-            RollbackError::Another { known: "one".into(), found: "other".into(), highest: 4711 },
-            RollbackError::Exchanged { known: "one".into(), found: "other".into(), highest: 4711 },
-            RollbackError::Gone { path: "/fencegate/meta".into(), highest: 4711 },
-            RollbackError::Suspect { highest: 4711 },
+            ZooKeeperRollbackError::Epoch { epoch: 7, highest: 4711 },
+            ZooKeeperRollbackError::OlderEra { known: 3, found: 2, highest: 4711 },
+            ZooKeeperRollbackError::Another { known: "one".into(), found: "other".into(), highest: 4711 },
+            ZooKeeperRollbackError::Exchanged { known: "one".into(), found: "other".into(), highest: 4711 },
+            ZooKeeperRollbackError::Gone { path: "/fencegate/meta".into(), highest: 4711 },
+            ZooKeeperRollbackError::Suspect { highest: 4711 },
         ];
         for form in forms {
             let message = form.to_string();

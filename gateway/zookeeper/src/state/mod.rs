@@ -23,8 +23,8 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 pub use self::{
-    error::RollbackError,
-    record::InstallationRecord,
+    error::ZooKeeperRollbackError,
+    record::HighestEpochRecord,
     state_dir::{StateDirError, read_records},
 };
 use self::{state_dir::StateDir, writer::RecordWriterNotifier};
@@ -32,14 +32,14 @@ use crate::installation::InstallationMeta;
 
 /// Shared by all sessions of a process.
 #[derive(Debug, Default)]
-pub struct TokenHistory {
+pub struct HighestEpochTracker {
     /// The highest epoch of the installation that is served: of own lock nodes, granted or not, and of own member
     /// nodes. It starts from the written record.
     highest: AtomicU64,
     /// `None` until a session has read `meta`.
     installation: Mutex<Option<Arc<InstallationEra>>>,
     /// The records of earlier processes, one for each installation.
-    before: Vec<InstallationRecord>,
+    before: Vec<HighestEpochRecord>,
     /// Notified when a new record has to be written.
     bell: Option<Arc<RecordWriterNotifier>>,
     /// Counts the detected rollbacks of ZooKeeper.
@@ -66,7 +66,7 @@ pub enum OpenStateDirError {
     Thread(#[from] io::Error),
 }
 
-impl TokenHistory {
+impl HighestEpochTracker {
     /// Reads the records in the folder, and from then on writes to it. `failed` is called for each write that fails.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl TokenHistory {
     }
 
     /// A history that starts from the records of earlier processes.
-    pub fn from_records(before: Vec<InstallationRecord>) -> Self {
+    pub fn from_records(before: Vec<HighestEpochRecord>) -> Self {
         Self { before, ..Self::default() }
     }
 
@@ -97,9 +97,9 @@ impl TokenHistory {
         }
     }
 
-    fn current_record(&self) -> Option<InstallationRecord> {
+    fn current_record(&self) -> Option<HighestEpochRecord> {
         let InstallationEra { uuid, era } = (*self.installation()?).clone();
-        Some(InstallationRecord { installation: uuid, era, highest: self.highest_epoch() })
+        Some(HighestEpochRecord { installation: uuid, era, highest: self.highest_epoch() })
     }
 
     fn notify_writer(&self) {
@@ -118,9 +118,9 @@ impl TokenHistory {
     ///
     /// # Errors
     /// The epoch is not above `before`, which was the highest when the create was sent: ZooKeeper was rolled back.
-    pub(crate) fn record_epoch(&self, epoch: u64, before: u64) -> Result<(), RollbackError> {
+    pub(crate) fn record_epoch(&self, epoch: u64, before: u64) -> Result<(), ZooKeeperRollbackError> {
         if epoch <= before {
-            return Err(RollbackError::Epoch { epoch, highest: self.highest_epoch() });
+            return Err(ZooKeeperRollbackError::Epoch { epoch, highest: self.highest_epoch() });
         }
         self.highest.fetch_max(epoch, Ordering::AcqRel);
         self.notify_writer();
@@ -136,32 +136,40 @@ impl TokenHistory {
     ///
     /// # Errors
     /// ZooKeeper was rolled back, or this is another installation.
-    pub fn check_installation(&self, meta: &InstallationMeta) -> Result<(), RollbackError> {
+    pub fn check_installation(&self, meta: &InstallationMeta) -> Result<(), ZooKeeperRollbackError> {
         let known = self.baseline_for(&meta.uuid);
         if let (Some(served), Some(known)) = (self.installation(), &known)
             && served.uuid != meta.uuid
         {
             let (known, highest) = (served.uuid.clone(), known.highest);
-            return Err(RollbackError::Exchanged { known, found: meta.uuid.clone(), highest });
+            return Err(ZooKeeperRollbackError::Exchanged { known, found: meta.uuid.clone(), highest });
         }
         if let Some(mark) = &meta.suspect {
-            return Err(RollbackError::Suspect { highest: mark.highest.max(self.highest_for(&meta.uuid)) });
+            return Err(ZooKeeperRollbackError::Suspect {
+                highest: mark.highest.max(self.highest_epoch_for(&meta.uuid)),
+            });
         }
         match known {
             // Any installation will do here, because its tokens are all above its base.
             Some(known) if meta.base >= known.highest => Ok(()),
-            Some(InstallationRecord { installation, highest, .. }) if installation != meta.uuid => {
-                Err(RollbackError::Another { known: installation, found: meta.uuid.clone(), highest })
+            Some(HighestEpochRecord { installation, highest, .. }) if installation != meta.uuid => {
+                Err(ZooKeeperRollbackError::Another {
+                    known: installation,
+                    found: meta.uuid.clone(),
+                    highest,
+                })
             }
-            Some(known) if known.era > meta.era => {
-                Err(RollbackError::OlderEra { known: known.era, found: meta.era, highest: known.highest })
-            }
+            Some(known) if known.era > meta.era => Err(ZooKeeperRollbackError::OlderEra {
+                known: known.era,
+                found: meta.era,
+                highest: known.highest,
+            }),
             _ => Ok(()),
         }
     }
 
     /// The highest epoch of this installation; 0 if nothing is known of it.
-    pub(crate) fn highest_for(&self, uuid: &str) -> u64 {
+    pub(crate) fn highest_epoch_for(&self, uuid: &str) -> u64 {
         self.record_for(uuid).map_or(0, |record| record.highest)
     }
 
@@ -170,20 +178,20 @@ impl TokenHistory {
         self.record_for(uuid).map_or(0, |record| record.era)
     }
 
-    fn record_for(&self, uuid: &str) -> Option<InstallationRecord> {
+    fn record_for(&self, uuid: &str) -> Option<HighestEpochRecord> {
         self.baseline_for(uuid).filter(|known| known.installation == uuid)
     }
 
     /// The record that the tokens of an installation have to exceed: its own if there is one, else the highest of all,
     /// because that installation may have been wiped.
-    pub fn baseline_for(&self, uuid: &str) -> Option<InstallationRecord> {
+    pub fn baseline_for(&self, uuid: &str) -> Option<HighestEpochRecord> {
         let same = || self.before.iter().find(|record| record.installation == uuid).cloned();
         let served = self.current_record();
         if served.is_some() { served } else { same().or_else(|| self.newest_record()) }
     }
 
     /// The installation that is served, or else the highest of the records. If there is one, `meta` is never created.
-    pub(crate) fn newest_record(&self) -> Option<InstallationRecord> {
+    pub(crate) fn newest_record(&self) -> Option<HighestEpochRecord> {
         self.current_record().or_else(|| self.before.iter().max_by_key(|record| record.highest).cloned())
     }
 
@@ -193,7 +201,7 @@ impl TokenHistory {
         if self.installation().as_deref() == Some(&installation) {
             return;
         }
-        if let Some(InstallationRecord { installation: known, highest, .. }) = self.baseline_for(&meta.uuid) {
+        if let Some(HighestEpochRecord { installation: known, highest, .. }) = self.baseline_for(&meta.uuid) {
             if known != meta.uuid {
                 warn!(%known, serves = meta.uuid, "another installation than before: its tokens begin above");
             }
@@ -204,9 +212,9 @@ impl TokenHistory {
     }
 
     /// The error for a missing `meta`; `None` if no installation was known before.
-    pub(crate) fn missing_meta_error(&self, path: &str) -> Option<RollbackError> {
+    pub(crate) fn missing_meta_error(&self, path: &str) -> Option<ZooKeeperRollbackError> {
         self.newest_record()
-            .map(|known| RollbackError::Gone { path: path.to_owned(), highest: known.highest })
+            .map(|known| ZooKeeperRollbackError::Gone { path: path.to_owned(), highest: known.highest })
     }
 
     /// Makes every session of the process end and check anew.
@@ -244,8 +252,8 @@ mod tests {
         InstallationMeta { format: 1, uuid: uuid.into(), era, base, suspect: None }
     }
 
-    fn history_with(highest: u64) -> TokenHistory {
-        let history = TokenHistory::default();
+    fn history_with(highest: u64) -> HighestEpochTracker {
+        let history = HighestEpochTracker::default();
         history.set_installation(&meta("ours", 1, 10));
         history.record_epoch(highest, 0).expect("the first one");
         history
@@ -263,18 +271,24 @@ mod tests {
         );
         assert_eq!(history.record_epoch(110, before), Ok(()), "its create was sent when 100 was the highest");
         assert_eq!(history.highest_epoch(), 120);
-        assert_eq!(history.record_epoch(120, 120), Err(RollbackError::Epoch { epoch: 120, highest: 120 }));
-        assert_eq!(history.record_epoch(5, 120), Err(RollbackError::Epoch { epoch: 5, highest: 120 }));
+        assert_eq!(
+            history.record_epoch(120, 120),
+            Err(ZooKeeperRollbackError::Epoch { epoch: 120, highest: 120 })
+        );
+        assert_eq!(
+            history.record_epoch(5, 120),
+            Err(ZooKeeperRollbackError::Epoch { epoch: 5, highest: 120 })
+        );
         assert_eq!(history.highest_epoch(), 120);
     }
 
-    fn history_from(records: &[(&str, u64, u64)]) -> TokenHistory {
-        let record = |&(uuid, era, highest): &(&str, _, _)| InstallationRecord {
+    fn history_from(records: &[(&str, u64, u64)]) -> HighestEpochTracker {
+        let record = |&(uuid, era, highest): &(&str, _, _)| HighestEpochRecord {
             installation: uuid.into(),
             era,
             highest,
         };
-        TokenHistory::from_records(records.iter().map(record).collect())
+        HighestEpochTracker::from_records(records.iter().map(record).collect())
     }
 
     /// Only an installation whose next tokens are larger than all seen is accepted; an older era is refused.
@@ -285,10 +299,10 @@ mod tests {
         assert_eq!(history.check_installation(&meta("ours", 2, 500)), Ok(()));
         assert!(matches!(
             history.check_installation(&meta("ours", 0, 0)),
-            Err(RollbackError::OlderEra { .. })
+            Err(ZooKeeperRollbackError::OlderEra { .. })
         ));
         assert_eq!(
-            TokenHistory::default().check_installation(&meta("theirs", 0, 0)),
+            HighestEpochTracker::default().check_installation(&meta("theirs", 0, 0)),
             Ok(()),
             "nothing was seen"
         );
@@ -301,14 +315,14 @@ mod tests {
         let history = history_from(&[("ours", 1, 100)]);
         assert!(matches!(
             history.check_installation(&meta("theirs", 1, 99)),
-            Err(RollbackError::Another { .. })
+            Err(ZooKeeperRollbackError::Another { .. })
         ));
         assert_eq!(history.check_installation(&meta("theirs", 1, 100)), Ok(()), "its first token is 101");
         history.set_installation(&meta("theirs", 1, 100));
         assert_eq!(history.highest_epoch(), 100);
         for base in [0, 1 << 40] {
             let result = history_with(100).check_installation(&meta("theirs", 1, base));
-            assert!(matches!(result, Err(RollbackError::Exchanged { .. })), "{base}: {result:?}");
+            assert!(matches!(result, Err(ZooKeeperRollbackError::Exchanged { .. })), "{base}: {result:?}");
         }
     }
 
@@ -319,11 +333,11 @@ mod tests {
         assert_eq!(history.check_installation(&meta("ours", 1, 10)), Ok(()));
         assert!(matches!(
             history.check_installation(&meta("ours", 0, 0)),
-            Err(RollbackError::OlderEra { highest: 100, .. })
+            Err(ZooKeeperRollbackError::OlderEra { highest: 100, .. })
         ));
         assert!(matches!(
             history.check_installation(&meta("third", 0, 100)),
-            Err(RollbackError::Another { highest: 9000, .. })
+            Err(ZooKeeperRollbackError::Another { highest: 9000, .. })
         ));
         history.set_installation(&meta("ours", 1, 10));
         assert_eq!(history.highest_epoch(), 100);
@@ -336,10 +350,10 @@ mod tests {
     fn rollback_evidence_of_peer_counts() {
         let mark = ZooKeeperRollbackEvidence { highest: 70, era: 1, by: "gw-2".into() };
         let marked = InstallationMeta { suspect: Some(mark), ..meta("ours", 1, 10) };
-        let told = |history: TokenHistory| {
+        let told = |history: HighestEpochTracker| {
             history.check_installation(&marked).map_err(|error| error.highest_epoch())
         };
-        assert_eq!(told(TokenHistory::default()), Err(70));
+        assert_eq!(told(HighestEpochTracker::default()), Err(70));
         assert_eq!(told(history_with(60)), Err(70));
         assert_eq!(told(history_with(100)), Err(100));
         assert_eq!(told(history_from(&[("theirs", 1, 100)])), Err(70), "of another installation");
@@ -348,7 +362,7 @@ mod tests {
     /// An alarm reaches the sessions that subscribed before it, not later ones.
     #[tokio::test]
     async fn alarm_reaches_only_earlier_subscribers() {
-        let history = TokenHistory::default();
+        let history = HighestEpochTracker::default();
         let mut early = history.subscribe();
         history.raise_rollback_alarm();
         early.wait_raised().await;

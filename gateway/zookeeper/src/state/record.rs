@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// The highest tokens of an installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InstallationRecord {
+pub struct HighestEpochRecord {
     pub installation: String,
     pub era: u64,
     /// The highest epoch that was seen.
@@ -40,7 +40,7 @@ struct InstallationRecordHeader {
     format: u32,
 }
 
-impl InstallationRecord {
+impl HighestEpochRecord {
     /// Whether `other` is of the same installation and at least as high.
     pub(super) fn is_covered_by(&self, other: &Self) -> bool {
         self.installation == other.installation && self.era <= other.era && self.highest <= other.highest
@@ -88,14 +88,14 @@ mod tests {
 
     use super::*;
 
-    fn record() -> InstallationRecord {
-        InstallationRecord { installation: "0123456789abcdef".into(), era: 3, highest: (3 << 32) + 4711 }
+    fn record() -> HighestEpochRecord {
+        HighestEpochRecord { installation: "0123456789abcdef".into(), era: 3, highest: (3 << 32) + 4711 }
     }
 
     #[test]
     fn record_round_trips() {
         let bytes = record().to_bytes();
-        assert_eq!(InstallationRecord::parse(&bytes), Ok(record()));
+        assert_eq!(HighestEpochRecord::parse(&bytes), Ok(record()));
         assert_eq!(bytes.iter().filter(|byte| **byte == b'\n').count(), 1, "one line, for whoever looks");
     }
 
@@ -105,7 +105,7 @@ mod tests {
         let bytes = record().to_bytes();
         // Without the last byte only the end of the line is missing.
         for end in 0..bytes.len() - 1 {
-            let parsed = InstallationRecord::parse(&bytes[..end]);
+            let parsed = HighestEpochRecord::parse(&bytes[..end]);
             assert!(matches!(parsed, Err(ParseInstallationRecordError::Damaged(_))), "{end}: {parsed:?}");
         }
     }
@@ -116,7 +116,7 @@ mod tests {
         for (at, bit) in (0..bytes.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
             let mut turned = bytes.clone();
             turned[at] ^= 1 << bit;
-            assert!(InstallationRecord::parse(&turned).is_err(), "bit {bit} of byte {at}");
+            assert!(HighestEpochRecord::parse(&turned).is_err(), "bit {bit} of byte {at}");
         }
     }
 
@@ -124,25 +124,25 @@ mod tests {
     #[test]
     fn newer_format_is_not_damage() {
         let later = br#"{"format":2,"whatever":"it means"}"#;
-        assert_eq!(InstallationRecord::parse(later), Err(ParseInstallationRecordError::Newer(2)));
+        assert_eq!(HighestEpochRecord::parse(later), Err(ParseInstallationRecordError::Newer(2)));
         let none =
             String::from_utf8(record().to_bytes()).expect("JSON").replace("\"format\":1", "\"format\":0");
         assert!(matches!(
-            InstallationRecord::parse(none.as_bytes()),
+            HighestEpochRecord::parse(none.as_bytes()),
             Err(ParseInstallationRecordError::Damaged(_))
         ));
     }
 
     #[test]
     fn epoch_beyond_token_range_is_refused() {
-        let beyond = InstallationRecord { highest: 1 << 63, ..record() };
-        assert!(InstallationRecord::parse(&beyond.to_bytes()).is_err());
+        let beyond = HighestEpochRecord { highest: 1 << 63, ..record() };
+        assert!(HighestEpochRecord::parse(&beyond.to_bytes()).is_err());
     }
 
     proptest! {
         #[test]
         fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert!(InstallationRecord::parse(&bytes).is_err());
+            prop_assert!(HighestEpochRecord::parse(&bytes).is_err());
         }
     }
 }

@@ -16,7 +16,7 @@ use fencegate_process::randomness::{Guid, Randomness};
 use rustix::fs::{FlockOperation, flock};
 use tracing::warn;
 
-use super::record::{InstallationRecord, ParseInstallationRecordError};
+use super::record::{HighestEpochRecord, ParseInstallationRecordError};
 
 /// The files of one process in the folder, claimed until this is dropped.
 #[derive(Debug)]
@@ -33,13 +33,13 @@ pub enum StateDirError {
     #[error(
         "FG0519: `state_dir`: {}: {why}; put back a copy of it; if there is none, move it away and begin the next era: \
          `{}`, with an E not below any token seen by guards and services",
-        path.display(), command_hint::command_line(command_hint::HintedProcessKind::Gateway, "era bump --at-least E")
+        path.display(), command_hint::command_line(command_hint::CommandHintTarget::Gateway, "era bump --at-least E")
     )]
     Damaged { path: PathBuf, why: ParseInstallationRecordError },
     #[error(
         "FG0519: `state_dir`: {}: {why}; start the gateway's newer version again, or move the file away and begin the \
          next era: `{}`",
-        path.display(), command_hint::command_line(command_hint::HintedProcessKind::Gateway, "era bump --at-least E")
+        path.display(), command_hint::command_line(command_hint::CommandHintTarget::Gateway, "era bump --at-least E")
     )]
     Newer { path: PathBuf, why: ParseInstallationRecordError },
     #[error("FG0519: `state_dir`: read {}: {source}; let the user that the gateway runs as read it", path.display())]
@@ -61,7 +61,7 @@ const DRAFT: &str = ".draft";
 const MAX_ATTEMPTS: usize = 16;
 
 /// The highest record of each installation; empty if there is none yet.
-pub fn read_records(folder: &Path) -> Result<Vec<InstallationRecord>, StateDirError> {
+pub fn read_records(folder: &Path) -> Result<Vec<HighestEpochRecord>, StateDirError> {
     for _ in 0..MAX_ATTEMPTS {
         if let Some(records) = try_read_records(folder)? {
             return Ok(keep_highest_records(records));
@@ -72,8 +72,8 @@ pub fn read_records(folder: &Path) -> Result<Vec<InstallationRecord>, StateDirEr
 }
 
 /// The highest record of each installation: epochs of different installations cannot be compared.
-fn keep_highest_records(records: Vec<InstallationRecord>) -> Vec<InstallationRecord> {
-    let mut furthest: Vec<InstallationRecord> = Vec::new();
+fn keep_highest_records(records: Vec<HighestEpochRecord>) -> Vec<HighestEpochRecord> {
+    let mut furthest: Vec<HighestEpochRecord> = Vec::new();
     for record in records {
         match furthest.iter_mut().find(|known| known.installation == record.installation) {
             Some(known) => {
@@ -87,7 +87,7 @@ fn keep_highest_records(records: Vec<InstallationRecord>) -> Vec<InstallationRec
 }
 
 /// `None`: a file was removed meanwhile, and another one now has its content; read again.
-fn try_read_records(folder: &Path) -> Result<Option<Vec<InstallationRecord>>, StateDirError> {
+fn try_read_records(folder: &Path) -> Result<Option<Vec<HighestEpochRecord>>, StateDirError> {
     let mut records = Vec::new();
     for name in list_process_guids(folder, RECORD)? {
         let path = folder.join(format!("{PREFIX}{name}{RECORD}"));
@@ -113,8 +113,8 @@ fn read_content(path: &Path) -> io::Result<Vec<u8>> {
 
 const MAX_RECORD_LEN: u64 = 4096;
 
-fn parse_record(path: PathBuf, bytes: &[u8]) -> Result<InstallationRecord, StateDirError> {
-    InstallationRecord::parse(bytes).map_err(|why| match why {
+fn parse_record(path: PathBuf, bytes: &[u8]) -> Result<HighestEpochRecord, StateDirError> {
+    HighestEpochRecord::parse(bytes).map_err(|why| match why {
         ParseInstallationRecordError::Newer(_) => StateDirError::Newer { path, why },
         ParseInstallationRecordError::Damaged(_) => StateDirError::Damaged { path, why },
     })
@@ -142,7 +142,7 @@ impl StateDir {
     pub(super) fn claim(
         path: &Path,
         randomness: &dyn Randomness,
-    ) -> Result<(Self, Vec<InstallationRecord>), StateDirError> {
+    ) -> Result<(Self, Vec<HighestEpochRecord>), StateDirError> {
         let folder = Self::create_entry(path, randomness)?;
         let records = read_records(path)?;
         let only = if let [only] = &records[..] { Some(only) } else { None };
@@ -173,7 +173,7 @@ impl StateDir {
     }
 
     /// Durable when it returns. A crash leaves the old record or the new one, never a part.
-    pub(super) fn write(&self, record: &InstallationRecord) -> io::Result<()> {
+    pub(super) fn write(&self, record: &HighestEpochRecord) -> io::Result<()> {
         let draft = self.file_path(DRAFT);
         let mut file = File::create(&draft)?;
         file.write_all(&record.to_bytes())?;
@@ -187,7 +187,7 @@ impl StateDir {
     }
 
     /// Removes the records of ended processes that `ours` covers.
-    fn remove_covered_records(&self, ours: Option<&InstallationRecord>) {
+    fn remove_covered_records(&self, ours: Option<&HighestEpochRecord>) {
         // Some processes have a lock file only: they ended before they had a record.
         let all = [RECORD, LOCK].map(|kind| list_process_guids(&self.path, kind).unwrap_or_default());
         for name in all.into_iter().flatten() {
@@ -200,7 +200,7 @@ impl StateDir {
     }
 }
 
-fn remove_entry(folder: &Path, name: Guid, ours: Option<&InstallationRecord>) -> io::Result<()> {
+fn remove_entry(folder: &Path, name: Guid, ours: Option<&HighestEpochRecord>) -> io::Result<()> {
     let file = |kind: &str| folder.join(format!("{PREFIX}{name}{kind}"));
     // Kept open, and so locked, until all its files are removed.
     let lock = match OpenOptions::new().write(true).open(file(LOCK)) {
@@ -210,12 +210,12 @@ fn remove_entry(folder: &Path, name: Guid, ours: Option<&InstallationRecord>) ->
         Err(error) => return Err(error),
     };
     // The process may have written after its record was read, so it is read again under its lock.
-    let says_no_more = |record: InstallationRecord| {
+    let says_no_more = |record: HighestEpochRecord| {
         ours.is_some_and(|ours| record.is_covered_by(ours))
             || is_covered_by_other_record(folder, name, &record)
     };
     match read_content(&file(RECORD)) {
-        Ok(bytes) if InstallationRecord::parse(&bytes).is_ok_and(says_no_more) => {
+        Ok(bytes) if HighestEpochRecord::parse(&bytes).is_ok_and(says_no_more) => {
             fs::remove_file(file(RECORD))?
         }
         Err(gone) if gone.kind() == io::ErrorKind::NotFound => {}
@@ -230,12 +230,12 @@ fn remove_entry(folder: &Path, name: Guid, ours: Option<&InstallationRecord>) ->
 
 /// Whether another record that stays covers this one. Of equal records the one with the largest name stays, so two
 /// processes that clean up at once agree.
-fn is_covered_by_other_record(folder: &Path, name: Guid, record: &InstallationRecord) -> bool {
+fn is_covered_by_other_record(folder: &Path, name: Guid, record: &HighestEpochRecord) -> bool {
     let others =
         list_process_guids(folder, RECORD).unwrap_or_default().into_iter().filter(|other| *other != name);
     others.into_iter().any(|other| {
         let bytes = read_content(&folder.join(format!("{PREFIX}{other}{RECORD}"))).unwrap_or_default();
-        InstallationRecord::parse(&bytes).is_ok_and(|theirs| {
+        HighestEpochRecord::parse(&bytes).is_ok_and(|theirs| {
             record.is_covered_by(&theirs) && (theirs != *record || other.to_string() > name.to_string())
         })
     })

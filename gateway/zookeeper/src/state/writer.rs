@@ -8,7 +8,7 @@ use std::{
 
 use tracing::{error, info};
 
-use super::{record::InstallationRecord, state_dir::StateDir};
+use super::{record::HighestEpochRecord, state_dir::StateDir};
 
 /// Wakes the writer when a new epoch was seen.
 #[derive(Debug, Default)]
@@ -82,7 +82,7 @@ impl RecordWriterNotifier {
 pub(super) fn start_record_writer(
     folder: StateDir,
     bell: Arc<RecordWriterNotifier>,
-    seen: impl Fn() -> Option<InstallationRecord> + Send + 'static,
+    seen: impl Fn() -> Option<HighestEpochRecord> + Send + 'static,
     failed: impl Fn() + Send + 'static,
 ) -> std::io::Result<()> {
     let write = move || {
@@ -133,7 +133,7 @@ mod tests {
         let seen = Arc::new(AtomicU64::new(0));
         let highest = seen.clone();
         let record = move || {
-            Some(InstallationRecord {
+            Some(HighestEpochRecord {
                 installation: "i".into(),
                 era: 0,
                 highest: highest.load(Ordering::Acquire),
@@ -159,7 +159,7 @@ mod tests {
         let bell = Arc::<RecordWriterNotifier>::default();
         let failures = Arc::new(AtomicU64::new(0));
         let (told, counted) = std::sync::mpsc::channel();
-        let record = || Some(InstallationRecord { installation: "i".into(), era: 0, highest: 1 });
+        let record = || Some(HighestEpochRecord { installation: "i".into(), era: 0, highest: 1 });
         let count = failures.clone();
         let seen = told;
         let failed = move || {

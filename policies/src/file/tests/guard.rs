@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::{GUARD, MINIMAL, PAYMENTS};
 use crate::{
     diagnostics::DiagnosticCode,
-    file::{LoadedPolicy, PolicyFileKind, detect_file_kind, load, load_guard},
+    file::{LoadedPolicy, PolicyProcessKind, detect_file_kind, load, load_guard},
     plan::{
-        ClientTls, Enforcement, FencingLevel, GuardPlan, LateDispatchPolicy, MissingTokenPolicy,
+        ClientTls, Enforcement, FencingLevel, GuardPlan, MissingTokenPolicy, NotAfterEnforcement,
         OutcomeProbeSettings, PostgresLocation, StoreLocation, TicketVerificationKeys, UnmatchedPolicy,
         UpstreamId,
     },
@@ -83,7 +83,7 @@ fn file_overrides_defaults() {
     assert_eq!(guard.journal.max_body, 0);
     assert_eq!(guard.tickets, Some(TicketVerificationKeys::Jwks("http://gw-1:9901/keys?all".into())));
     assert_eq!(guard.serving.upstreams[0].endpoints.len(), 2);
-    assert!(guard.serving.fields.contains("x_token"));
+    assert!(guard.serving.fields.is_reserved_header("x_token"));
 }
 
 /// A filter has no store, and none of the fields that need one.
@@ -113,9 +113,9 @@ fn guard_file_declares_expiry_policy() {
         let loaded = load_guard(&LEAST_GUARD.replace(endpoint, &format!("{endpoint}, {fields}")));
         loaded.plan.map(|plan| (plan.serving.upstreams[0].expiry, plan.serving.upstreams[0].direct))
     };
-    assert_eq!(with("not_after: ignored"), Some((LateDispatchPolicy::Ignored, false)));
-    assert_eq!(with("not_after: enforced"), Some((LateDispatchPolicy::Enforced, false)));
-    assert_eq!(with("not_after: enforced, direct: true"), Some((LateDispatchPolicy::Enforced, true)));
+    assert_eq!(with("not_after: ignored"), Some((NotAfterEnforcement::Ignored, false)));
+    assert_eq!(with("not_after: enforced"), Some((NotAfterEnforcement::Enforced, false)));
+    assert_eq!(with("not_after: enforced, direct: true"), Some((NotAfterEnforcement::Enforced, true)));
     assert_eq!(with("direct: true"), None, "it has no effect");
 }
 
@@ -143,10 +143,10 @@ fn guards_share_one_store() {
 #[test]
 fn guard_fields_decide_file_kind() {
     for text in [GUARD, LEAST_GUARD, "store:", "upstream: 1"] {
-        assert_eq!(detect_file_kind(text), PolicyFileKind::Guard, "{text}");
+        assert_eq!(detect_file_kind(text), PolicyProcessKind::Guard, "{text}");
     }
     for text in [MINIMAL, PAYMENTS, "", "version: 1", "store: {}\nroutes: []", "{", "[store]"] {
-        assert_eq!(detect_file_kind(text), PolicyFileKind::Gateway, "{text}");
+        assert_eq!(detect_file_kind(text), PolicyProcessKind::Gateway, "{text}");
     }
     assert_eq!(load(GUARD).diagnostics[0].code, DiagnosticCode::OtherFile);
     assert_eq!(load_guard(MINIMAL).diagnostics[0].code, DiagnosticCode::OtherFile);

@@ -6,7 +6,7 @@ use super::{super::*, MINIMAL, gateway};
 use crate::{
     diagnostics::DiagnosticCode,
     key::ResourceKey,
-    plan::{LeasePlan, LeasePolicy, PrincipalCredential},
+    plan::{LeaseGrantSettings, LeasePolicy, PrincipalCredential},
 };
 
 const BATCH: &str =
@@ -16,7 +16,7 @@ fn policy(leases: &str) -> String {
     format!("{MINIMAL}\nleases: {{{leases}}}\n")
 }
 
-fn leases(text: &str) -> LeasePlan {
+fn leases(text: &str) -> LeaseGrantSettings {
     gateway(&policy(text)).leases.expect("leases")
 }
 

@@ -18,9 +18,10 @@ const SHARING_GUARD: &str = include_str!("../../../tests/sharing.guard.yaml");
 const FILTER: &str = include_str!("../../../tests/filter.guard.yaml");
 
 /// Where the fields below a place in the file are described: the heading of a section.
-const GATEWAY: [(&str, &str); 12] = [
+const GATEWAY: [(&str, &str); 14] = [
     ("", "## Fields"),
     ("/listeners/*", "### `listeners.<name>`"),
+    ("/jwt/*", "### `jwt[]`"),
     ("/admin", "### `admin`"),
     ("/peer", "### `peer`"),
     ("/zookeeper", "### `zookeeper`"),
@@ -28,6 +29,7 @@ const GATEWAY: [(&str, &str); 12] = [
     ("/leases/principals/*", "### `leases.principals[]`"),
     ("/upstreams/*", "### `upstreams.<name>`"),
     ("/routes/*", "### `routes[]`"),
+    ("/routes/*/allow/*", "### `routes[].allow[]`"),
     ("/routes/*/fence", "### `routes[].fence`"),
     ("/routes/*/fence/hold", "### `routes[].fence.hold`"),
     ("/routes/*/fence/once", "### `routes[].fence.once`"),
@@ -62,12 +64,12 @@ fn rows(heading: &str) -> Vec<ReferenceRow> {
     table.map(row).collect()
 }
 
-fn recorded_fields(texts: &[&str], kind: PolicyFileKind) -> BTreeMap<String, RecordedFields> {
+fn recorded_fields(texts: &[&str], kind: PolicyProcessKind) -> BTreeMap<String, RecordedFields> {
     take_records();
     for text in texts {
         match kind {
-            PolicyFileKind::Gateway => drop(load(text)),
-            PolicyFileKind::Guard => drop(load_guard(text)),
+            PolicyProcessKind::Gateway => drop(load(text)),
+            PolicyProcessKind::Guard => drop(load_guard(text)),
         }
     }
     take_records()
@@ -84,7 +86,7 @@ fn section<'s>(place: &str, sections: &'s [(&str, &'static str)]) -> (&'s str, &
 
 fn compare_with_reference(
     texts: &[&str],
-    kind: PolicyFileKind,
+    kind: PolicyProcessKind,
     sections: &[(&str, &'static str)],
     elsewhere: &[&str],
 ) {
@@ -131,7 +133,7 @@ fn compare_with_reference(
 /// Each field of a policy has a row in the reference, and each row is a field.
 #[test]
 fn policy_fields_match_reference() {
-    compare_with_reference(&[COMPLETE, UNIX], PolicyFileKind::Gateway, &GATEWAY, &ELSEWHERE);
+    compare_with_reference(&[COMPLETE, UNIX], PolicyProcessKind::Gateway, &GATEWAY, &ELSEWHERE);
 }
 
 /// Each field of the file of a guard has a row in the reference, and each row is a field.
@@ -139,7 +141,7 @@ fn policy_fields_match_reference() {
 fn guard_fields_match_reference() {
     compare_with_reference(
         &[COMPLETE_GUARD, SHARING_GUARD, FILTER, GUARD],
-        PolicyFileKind::Guard,
+        PolicyProcessKind::Guard,
         &GUARD_FILE,
         &GUARD_ELSEWHERE,
     );
@@ -153,6 +155,7 @@ fn shortest_policy() -> Value {
         "zookeeper": {"servers": ["zk1:2181"]},
         "leases": {"principals": [{"name": "one", "bearer": {"file": "/a"}, "keys": ["*"]}]},
         "log": {"traces": {"endpoint": "http://a:1"}},
+        "jwt": [{"issuer": "a", "audiences": ["b"], "algorithms": ["ES256"], "jwks_url": "https://a/b"}],
         "upstreams": {"one": {"endpoints": ["https://a:1"], "fencing": "upstream", "health": {"path": "/"}}},
         "routes": [{"name": "one", "upstream": "one", "match": {"path": "/{x}"}, "fence": {"key": "{path.x}", "once": {}}}],
     })

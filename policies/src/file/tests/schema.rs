@@ -48,35 +48,39 @@ fn single(reader: &str) -> Value {
         | "hold::max_local"
         | "fence::queue"
         | "holders::permits"
-        | "lists::max_keys"
+        | "lists::parse_keys_per_request"
         | "zookeeper::sessions" => count,
         "listener::protocol" => json!({"enum": ["http1", "http2"]}),
-        "conflicts::source" => json!({"enum": ["path", "query", "form", "json", "xml", "cookie"]}),
+        "conflicts::source" => json!({"enum": ["path", "query", "form", "json", "xml", "cookie", "wrapped"]}),
         "fence::locked_status" => one_of(&[423, 409, 429, 503]),
-        "once::final_status" | "probe::status" | "upstream::inconclusive_status" => count,
+        "once::final_status" | "probe::parse_probe_status" | "upstream::inconclusive_status" => count,
         "balancing::statuses" => json!({
             "anyOf": [count, {"type": "string", "pattern": "^[0-9]{3}-[0-9]{3}$"}],
             "description": "a status, or the first and last of several: 200-399",
         }),
-        "journal::stored" => json!({"anyOf": [size, {"const": "none"}]}),
+        "journal::parse_stored_body_limit" => json!({"anyOf": [size, {"const": "none"}]}),
         "version::version::{{closure}}" => json!({"enum": [1, "1"]}),
         "fence::fence::{{closure}}" => json!({"const": "none"}),
         "gateway::unmatched::{{closure}}" => json!({"const": "reject"}),
-        "scalar::endpoint" | "upstream::beside::{{closure}}::{{closure}}" => {
+        "scalar::endpoint" | "upstream::parse_guard_upstream::{{closure}}::{{closure}}" => {
             json!({"type": "string", "pattern": r"^(https?://[^/]+|unix:/.+)$", "description": "https://host:port, or unix:/path"})
         }
         "scalar::root" | "scalar::file" | "probe::path" | "balancing::path" => {
             json!({"type": "string", "pattern": "^/"})
         }
-        "route::protocol" => json!({"type": "string"}),
+        "route::parse_upgrade_protocol" => json!({"type": "string"}),
         "route::method" => json!({"type": "string", "pattern": "^[^a-z]+$"}),
         "log::collector" => {
             json!({"type": "string", "pattern": "^http://[^/]+$", "description": "http://host:port"})
         }
-        "zookeeper::identity" => {
+        "zookeeper::parse_acl_identity" => {
             json!({"type": "string", "pattern": "^(x509|digest|sasl|ip):.", "description": "scheme:id"})
         }
         "tickets::url" => json!({"type": "string", "pattern": "^http://"}),
+        "tickets::key_set_url" => json!({"type": "string", "pattern": "^https?://"}),
+        "jwt::algorithm" => json!({
+            "enum": ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"]
+        }),
         "bind::address" => {
             json!({"type": "string", "pattern": ":[0-9]+$|^unix:/", "description": "IP address and port, or unix:/path"})
         }
@@ -88,12 +92,15 @@ fn single(reader: &str) -> Value {
         "listener::network" => json!({"type": "string", "pattern": "^[0-9a-fA-F:.]+(/[0-9]+)?$"}),
         "listener::served" => json!({"type": "string", "pattern": "^[^/]+$"}),
         "text"
+        | "access::rule::{{closure}}"
+        | "jwt::name"
         | "principals::keys::{{closure}}"
         | "principals::certificate_name"
         | "scalar::name"
         | "tls::server_name"
+        | "upstream::client_field"
         | "upstream::field_name"
-        | "upstream::operation_field" => text,
+        | "upstream::parse_operation_header" => text,
         // The name of an upstream.
         name if name.starts_with("upstream::") && name.ends_with("::named::{{closure}}") => text,
         other => panic!("say in `single` what `{other}` takes"),
@@ -192,12 +199,12 @@ fn spellings(word: &str) -> Vec<Value> {
     [Value::from(word)].into_iter().chain(truth).collect()
 }
 
-fn schema(title: &str, texts: &[&str], kind: PolicyFileKind) -> String {
+fn schema(title: &str, texts: &[&str], kind: PolicyProcessKind) -> String {
     take_records();
     for text in texts {
         let diagnostics = match kind {
-            PolicyFileKind::Gateway => load(text).diagnostics,
-            PolicyFileKind::Guard => load_guard(text).diagnostics,
+            PolicyProcessKind::Gateway => load(text).diagnostics,
+            PolicyProcessKind::Guard => load_guard(text).diagnostics,
         };
         assert!(diagnostics.iter().all(|one| one.severity == Severity::Warning), "{diagnostics:?}");
     }
@@ -225,7 +232,7 @@ fn policy_schema_matches_reader() {
     let texts = [COMPLETE, UNIX, MINIMAL, PAYMENTS, INVENTORY];
     keep_current(
         "schema.json",
-        &schema("The policy of a Fencegate gateway", &texts, PolicyFileKind::Gateway),
+        &schema("The policy of a Fencegate gateway", &texts, PolicyProcessKind::Gateway),
     );
 }
 
@@ -237,7 +244,7 @@ fn guard_schema_matches_reader() {
         &schema(
             "The file of a Fencegate guard",
             &[GUARD, COMPLETE_GUARD, SHARING_GUARD, FILTER],
-            PolicyFileKind::Guard,
+            PolicyProcessKind::Guard,
         ),
     );
 }

@@ -74,7 +74,7 @@ impl YamlNodeReader<'_> {
                 let text = text.unwrap_or_else(|| source.to_owned());
                 // Places inside an alias belong to the line of its anchor.
                 let here = raw.defined == raw.referenced;
-                let verbatim = here.then(|| quote_width(source, &text)).flatten();
+                let verbatim = here.then(|| opening_quote_len(source, &text)).flatten();
                 self.expand_scalar(YamlScalar { text, place, is_text, verbatim })
             }
             RawYamlValue::List(items) => {
@@ -154,7 +154,7 @@ impl YamlNodeReader<'_> {
 }
 
 /// How many quotes stand before the text; `None` where the file spells the text in another way.
-fn quote_width(source: &str, text: &str) -> Option<usize> {
+fn opening_quote_len(source: &str, text: &str) -> Option<usize> {
     let unquoted = || source.get(1..source.len().checked_sub(1)?);
     match () {
         () if source == text => Some(0),

@@ -41,10 +41,11 @@ fn field(text: Option<&str>) -> HeaderLookup<'_> {
 
 impl FixedRequestValues<'_> {
     /// Why the key is refused.
-    fn refusal_reason(mut self, key: &str, conflicts: &ParameterConflictPolicy) -> Option<&'static str> {
+    fn refusal_reason(mut self, key: &str, conflicts: &SourceConflictPolicy) -> Option<&'static str> {
         let key = KeyTemplate::parse(key).expect("a template");
         if key.pointers().next().is_some() {
-            let json = JsonValues::parse(self.body, key.pointers(), JsonValues::LARGEST_IN_DOUBLE);
+            let joined = iter::once(key.joined_pointers());
+            let json = JsonValues::parse(self.body, key.pointers(), joined, JsonValues::LARGEST_IN_DOUBLE);
             self.read = Some(BodyValues::Json(json.expect("JSON")));
         }
         if key.form_fields().next().is_some() {
@@ -70,7 +71,7 @@ impl FixedRequestValues<'_> {
     }
 
     fn default_refusal_reason(self, key: &str) -> Option<&'static str> {
-        self.refusal_reason(key, &ParameterConflictPolicy::default())
+        self.refusal_reason(key, &SourceConflictPolicy::default())
     }
 }
 
@@ -171,6 +172,103 @@ fn query_may_name_nested_member() {
     }
 }
 
+/// Of several values of one item another source has no part, because it could combine them in another way.
+#[test]
+fn joined_list_elsewhere_is_refused() {
+    let body = |query, body| FixedRequestValues {
+        query: Some(query),
+        body,
+        kind: JSON,
+        ..FixedRequestValues::default()
+    };
+    let two = br#"{"lines":[{"house":"w1","sku":"a"},{"house":"w2","sku":"b"}]}"#;
+    for query in ["lines[][house]=w1&lines[][sku]=b", "lines[][sku]=a", "lines[0][house]=w1"] {
+        let refused = body(query, two).default_refusal_reason("{body:/lines/*/house}:{body:/lines/*/sku}");
+        assert_eq!(refused, Some(IN_QUERY), "{query}");
+    }
+    let one = br#"{"lines":[{"house":"w1","sku":"a"},{"house":"w1","sku":"a"}]}"#;
+    for (query, refusal) in [
+        ("lines[][house]=w1&lines[][sku]=a", None),
+        ("lines[][sku]=b", Some(IN_QUERY)),
+        ("lines[][qty]=1", None),
+    ] {
+        let refused = body(query, one).default_refusal_reason("{body:/lines/*/house}:{body:/lines/*/sku}");
+        assert_eq!(refused, refusal, "{query}");
+    }
+}
+
+/// Rails has the members of a JSON body in an object of another name as well, unless the request has that object.
+#[test]
+fn unequal_wrapped_member_is_refused() {
+    for (key, body, refusal) in [
+        ("{body:/sku}", r#"{"sku":"a","order":{"sku":"b"}}"#, Some(IN_MEMBER)),
+        ("{body:/sku}", r#"{"order":{"SKU":"b"},"sku":"a"}"#, Some(IN_MEMBER)),
+        ("{body:/sku}", r#"{"sku":"a","order":{"sku":["a"]}}"#, Some(IN_MEMBER)),
+        ("{body:/sku}", r#"{"sku":"a","order":{"sku":"a","id":2},"x":{"y":{"sku":"b"}}}"#, None),
+        ("{body:/sku}", r#"{"sku":"a","order":{"sku":null},"list":[{"sku":"b"}]}"#, None),
+        ("{body:/sku | lower}", r#"{"sku":"a","order":{"sku":"A"}}"#, None),
+        ("{body:/a/sku}", r#"{"a":{"sku":"a","a":{"sku":"b"}},"sku":"b"}"#, None),
+        ("{body:/a/sku}", r#"{"a":{"sku":"a"},"o":{"a":{"sku":"b"}}}"#, Some(IN_MEMBER)),
+        ("{body:/l/*/sku}", r#"{"l":[{"sku":"a"},{"sku":"b"}],"o":{"l":[{"sku":"b"}]}}"#, None),
+        ("{body:/l/*/sku}", r#"{"l":[{"sku":"a"}],"o":{"l":[{"sku":"a"},{"sku":"b"}]}}"#, Some(IN_MEMBER)),
+        ("{query.id}", r#"{"order":{"id":43}}"#, None),
+    ] {
+        let request = || request_with_query_id(JSON, body.as_bytes());
+        assert_eq!(request().default_refusal_reason(key), refusal, "{key} {body}");
+        let unread = SourceConflictPolicy::Refuse(vec![ParameterLocation::Query, ParameterLocation::Json]);
+        assert_eq!(request().refusal_reason(key, &unread), None, "{key} {body}");
+    }
+    let request = |query| FixedRequestValues {
+        query: Some(query),
+        body: br#"{"sku":"a","l":[{"sku":"a"}]}"#,
+        kind: JSON,
+        ..FixedRequestValues::default()
+    };
+    for query in ["order[sku]=b", "order%5bSKU%5d=b", "order[sku][]=b", "x[sku]"] {
+        assert_eq!(request(query).default_refusal_reason("{body:/sku}"), Some(IN_QUERY), "{query}");
+        let unread = SourceConflictPolicy::Refuse(vec![ParameterLocation::Query]);
+        assert_eq!(request(query).refusal_reason("{body:/sku}", &unread), None, "{query}");
+    }
+    for query in
+        ["order[sku]=a", "order[x]=b", "order[x][sku]=b", "order_sku=b", "order[]=b", "order[skus]=b"]
+    {
+        assert_eq!(request(query).default_refusal_reason("{body:/sku}"), None, "{query}");
+    }
+    assert_eq!(request("order[l][][sku]=b").default_refusal_reason("{body:/l/*/sku}"), Some(IN_QUERY));
+    let path = FixedRequestValues { query: Some("order[id]=43"), ..request_with_path_id() };
+    assert_eq!(path.default_refusal_reason("{path.id}"), None);
+}
+
+/// Rails calls a JSON body that is no object `_json`.
+#[test]
+fn root_of_json_body_has_name() {
+    let list = |query| FixedRequestValues {
+        query: Some(query),
+        body: br#"[{"sku":"a"},{"sku":"b"}]"#,
+        kind: JSON,
+        ..FixedRequestValues::default()
+    };
+    for query in ["_json[][sku]=c", "_json%5B0%5D[sku]=c", "_json=c", "_JSON[][sku]=a&_json[][sku]=c"] {
+        for key in ["{body:/*/sku}", "{body:/0/sku}/{body:/1/sku}"] {
+            assert_eq!(list(query).default_refusal_reason(key), Some(IN_QUERY), "{key} {query}");
+        }
+    }
+    for query in ["_json[][sku]=a", "_json[][n]=1", "json[][n]=c", "_jsons=c", "order[_json][][sku]=b"] {
+        assert_eq!(list(query).default_refusal_reason("{body:/*/sku}"), None, "{query}");
+    }
+    let query = |body| FixedRequestValues {
+        query: Some("_json=42"),
+        body,
+        kind: JSON,
+        ..FixedRequestValues::default()
+    };
+    for (body, refusal) in
+        [(&b"43"[..], Some(IN_JSON)), (b"[42]", Some(IN_JSON)), (b"42", None), (b"null", None), (b"{}", None)]
+    {
+        assert_eq!(query(body).default_refusal_reason("{query._json}"), refusal);
+    }
+}
+
 /// Forms and cookies that have the name of a query or path value are refused unless they are equal.
 #[test]
 fn unequal_form_or_cookie_is_refused() {
@@ -252,7 +350,7 @@ fn unequal_json_member_is_refused() {
         }
         let beside = || FixedRequestValues { kind: JSON, body: body.as_bytes(), ..request_with_path_id() };
         assert_eq!(beside().default_refusal_reason("a/{path.id}"), refusal, "{body}");
-        let unread = ParameterConflictPolicy::Refuse(vec![ParameterLocation::Query, ParameterLocation::Form]);
+        let unread = SourceConflictPolicy::Refuse(vec![ParameterLocation::Query, ParameterLocation::Form]);
         assert_eq!(beside().refusal_reason("a/{path.id}", &unread), None, "{body}");
     }
     let wide: Vec<u8> = "{\"id\":43}".encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -297,13 +395,47 @@ fn unequal_source_beside_form_is_refused() {
     assert_eq!(list("sku=c").default_refusal_reason("a/{form.sku*}"), Some(IN_QUERY));
 }
 
-/// Express leaves out a byte order mark at the beginning of a form.
+/// Express leaves out a byte order mark at the beginning of a form or of JSON, and some readers leave it out elsewhere.
 #[test]
 fn byte_order_mark_hides_no_name() {
-    for body in ["\u{feff}id=43", "a=1&\u{feff}id=43", "%EF%BB%BFid=43"] {
-        let request = FixedRequestValues { kind: FORM, body: body.as_bytes(), ..request_with_path_id() };
-        assert_eq!(request.default_refusal_reason("a/{path.id}"), Some(IN_FORM), "{body}");
+    let refused = |kind, body: &str| {
+        let request = FixedRequestValues { kind, body: body.as_bytes(), ..request_with_path_id() };
+        request.default_refusal_reason("a/{path.id}")
+    };
+    for body in ["a=1&\u{feff}id=43", "%EF%BB%BFid=43", "a=1&?\u{feff}id=43"] {
+        assert_eq!(refused(FORM, body), Some(IN_FORM), "{body}");
     }
+    for body in ["\u{feff}id=43", "\u{feff}a=1", "\u{feff}{\"id\": 43}"] {
+        assert_eq!(refused(FORM, body), Some(MARKED), "{body}");
+    }
+    for body in ["\u{feff}{\"id\": 43}", "\u{feff} {\"\\u0069d\": 43}", "\u{feff}{\"a\": 43}"] {
+        assert_eq!(refused(JSON, body), Some(MARKED), "{body}");
+        assert_eq!(refused(Some("text/plain"), body), Some(MARKED), "{body}");
+    }
+    // Without a content type it is the first name alone that may be another one.
+    assert_eq!(refused(None, "\u{feff}id=43"), Some(IN_FORM));
+    assert_eq!(refused(None, "\u{feff}a=1&id=42"), None);
+    let member =
+        FixedRequestValues { kind: JSON, body: "{\"\u{feff}id\": 43}".as_bytes(), ..request_with_path_id() };
+    assert_eq!(member.default_refusal_reason("a/{path.id}"), Some(IN_JSON));
+}
+
+/// Some services decode a form by a field of it.
+#[test]
+fn form_with_charset_field_is_refused() {
+    let refused = |kind, body: &str| {
+        let request = FixedRequestValues { kind, body: body.as_bytes(), ..request_with_path_id() };
+        request.default_refusal_reason("a/{path.id}")
+    };
+    for body in ["_charset_=utf-16&id=42", "a=1&_Charset_=utf-8", "a=1&_charset%5F"] {
+        assert_eq!(refused(FORM, body), Some(CHARSET), "{body}");
+    }
+    assert_eq!(refused(FORM, "charset=utf-16&id=42"), None);
+    let part = |name: &str| {
+        format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\nutf-16\r\n--b--\r\n")
+    };
+    assert_eq!(refused(PARTS, &part("_charset_")), Some(CHARSET));
+    assert_eq!(refused(PARTS, &part("charset")), None);
 }
 
 #[test]
@@ -353,8 +485,8 @@ fn unreadable_form_is_refused() {
 fn unread_sources_are_not_compared() {
     let conflicting =
         || FixedRequestValues { query: Some("id=43"), cookie: Some("id=43"), ..request_with_path_id() };
-    let listed = |sources: &[ParameterLocation]| ParameterConflictPolicy::Refuse(sources.to_vec());
-    assert_eq!(conflicting().refusal_reason("a/{path.id}", &ParameterConflictPolicy::Pass), None);
+    let listed = |sources: &[ParameterLocation]| SourceConflictPolicy::Refuse(sources.to_vec());
+    assert_eq!(conflicting().refusal_reason("a/{path.id}", &SourceConflictPolicy::Pass), None);
     assert_eq!(conflicting().refusal_reason("a/{path.id}", &listed(&[ParameterLocation::Form])), None);
     assert_eq!(
         conflicting().refusal_reason("a/{path.id}", &listed(&[ParameterLocation::Cookie])),

@@ -38,7 +38,7 @@ impl RequestValues for FixedRequestValues {
             (Some(_), Some(_)) => HeaderLookup::Several,
         }
     }
-    fn host(&self) -> Option<&str> {
+    fn request_host(&self) -> Option<&str> {
         self.host.as_deref()
     }
     fn body(&self) -> Option<&BodyValues> {
@@ -152,13 +152,11 @@ fn repeated_or_respelled_header_is_invalid() {
 }
 
 fn expand_from_body(template: &str, json: &str) -> Result<String, ExtractKeyError> {
-    let pointers = KeyTemplate::parse(template).expect(template);
-    let body =
-        JsonValues::parse(json.as_bytes(), pointers.pointers(), JsonValues::LARGEST_IN_DOUBLE).expect(json);
-    expand(
-        template,
-        &FixedRequestValues { body: Some(BodyValues::Json(body)), ..FixedRequestValues::default() },
-    )
+    let key = KeyTemplate::parse(template).expect(template);
+    let largest = JsonValues::LARGEST_IN_DOUBLE;
+    let body = JsonValues::parse(json.as_bytes(), key.pointers(), std::iter::empty(), largest).expect(json);
+    let body = Some(BodyValues::Json(body));
+    expand(template, &FixedRequestValues { body, ..FixedRequestValues::default() })
 }
 
 fn request_with_form(template: &KeyTemplate, kind: &str, form: &str) -> FixedRequestValues {
@@ -205,6 +203,19 @@ fn form_field_is_value_or_list() {
         keys("s/{form.sku[]*}", FORM, "sku[]=b&sku%5B%5D=a&sku[]=a"),
         Ok(vec!["s/a".into(), "s/b".into()])
     );
+    // A comma means what it means in a query. Of a part it is never escaped.
+    let parts = format!("{}--b--\r\n", part("b,a"));
+    for (template, form, outcome) in [
+        ("{form.id* | split(',')}", "id=b,a", Some(vec!["a".to_owned(), "b".to_owned()])),
+        ("{form.id* | split(',')}", "id=b%2Ca", None),
+        ("{form.id* | split(',')}", "id=b,a&id=c", None),
+        ("{form.id* | whole}", "id=b%2Ca", Some(vec!["b%2Ca".to_owned()])),
+        ("{form.id*}", "id=b,a", None),
+    ] {
+        assert_eq!(keys(template, FORM, form).ok(), outcome, "{template} {form}");
+    }
+    assert_eq!(keys("{form.id* | split(',')}", PARTS, &parts), Ok(vec!["a".into(), "b".into()]));
+    assert!(keys("{form.id*}", PARTS, &parts).is_err());
     assert_eq!(
         keys("{form.id*}", FORM, "x=1"),
         Err(ExtractKeyError::EmptyList { variable: variable("form.id*") })
@@ -290,7 +301,14 @@ fn query_and_header_lists_give_each_value() {
         |query: &str| FixedRequestValues { query: Some(query.into()), ..FixedRequestValues::default() };
     let sku = "sku/{query.sku*}";
     assert_eq!(expand_all(sku, &query("sku=b&x=1&sku=a&s%6Bu=b")).as_deref(), Ok("sku/a, sku/b"));
-    assert_eq!(expand_all(sku, &query("sku=a%2Cb")).as_deref(), Ok("sku/a%2Cb"));
+    assert!(matches!(expand_all(sku, &query("sku=a,b")), Err(ExtractKeyError::Invalid { .. })));
+    assert_eq!(expand_all("sku/{query.sku* | split(',')}", &query("sku=b,a")).as_deref(), Ok("sku/a, sku/b"));
+    let gap = expand_all("sku/{query.sku* | split(',')}", &query("sku=b,,a"));
+    assert!(matches!(gap, Err(ExtractKeyError::Missing { .. })), "{gap:?}");
+    assert_eq!(
+        expand_all("sku/{query.sku* | whole}", &query("sku=a%2Cb&sku=a,b")).as_deref(),
+        Ok("sku/a%2Cb")
+    );
     assert_eq!(expand_all("s/{query.sku[]*}", &query("sku[]=a&sku%5B%5D=b")).as_deref(), Ok("s/a, s/b"));
     assert_eq!(expand_all("s/{query.sku* | int}", &query("sku=07&sku=7")).as_deref(), Ok("s/7"));
     for empty in ["", "x=1"] {

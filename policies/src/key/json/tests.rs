@@ -1,5 +1,7 @@
 //! Which values are found in a body, and which texts are no body.
 
+use std::iter;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -15,7 +17,7 @@ fn parse_up_to(
 ) -> Result<JsonValues, ParseBodyError> {
     let pointers: Vec<JsonPointer> =
         pointers.iter().map(|text| JsonPointer::parse(text).expect("a pointer")).collect();
-    JsonValues::parse(json.as_ref(), pointers.iter(), largest)
+    JsonValues::parse(json.as_ref(), pointers.iter(), iter::empty(), largest)
 }
 
 fn scalar_at(json: &str, pointer: &str) -> Option<JsonScalar> {
@@ -200,7 +202,7 @@ fn list_longer_than_pointers_is_refused() {
 fn list_at(json: &str, pointer: &str) -> Option<Result<(Vec<String>, usize), &'static str>> {
     let body = parse(json, &[pointer]).expect(json);
     let list = body.list_at(&JsonPointer::parse(pointer).expect("a pointer"))?;
-    Some(match list.fault() {
+    Some(match list.unfit_item_reason() {
         Some(reason) => Err(reason),
         None => Ok((list.values.iter().cloned().collect(), list.count)),
     })
@@ -280,6 +282,64 @@ fn incomplete_list_is_unfit() {
     }
 }
 
+/// A single value is missing where objects or `null` end the way to it, and blocked where something else does.
+#[test]
+fn way_through_other_than_object_is_blocked() {
+    let pointer = JsonPointer::parse("/order/kind").expect("a pointer");
+    for (json, is_blocked) in [
+        ("{}", false),
+        (r#"{"order": null}"#, false),
+        (r#"{"order": {}}"#, false),
+        (r#"{"order": {"kind": 1}}"#, false),
+        (r#"{"order": {"kind": [1]}}"#, false),
+        (r#"{"x": [{"order": 1}]}"#, false),
+        (r#"{"order": []}"#, true),
+        (r#"{"order": [{"kind": 1}]}"#, true),
+        (r#"{"order": "kind"}"#, true),
+        (r#"{"order": 7}"#, true),
+        (r#"{"order": false}"#, true),
+        ("[]", true),
+        ("7", true),
+    ] {
+        assert_eq!(parse(json, &["/order/kind"]).expect(json).is_blocked(&pointer), is_blocked, "{json}");
+    }
+    let item = JsonPointer::parse("/items/0/sku").expect("a pointer");
+    let body = parse(r#"{"items": [{"sku": "a"}]}"#, &["/items/0/sku"]).expect("JSON");
+    assert!(!body.is_blocked(&item));
+}
+
+fn rows_at(json: &str, pointers: &[&str]) -> (Vec<Vec<String>>, usize) {
+    let pointers: Vec<JsonPointer> =
+        pointers.iter().map(|text| JsonPointer::parse(text).expect("a pointer")).collect();
+    let joined: Vec<&JsonPointer> = pointers.iter().collect();
+    let largest = JsonValues::LARGEST_IN_DOUBLE;
+    let body = JsonValues::parse(json.as_bytes(), pointers.iter(), iter::once(joined.clone()), largest);
+    let body = body.expect(json);
+    let rows = body.rows_at(&joined).expect("joined");
+    (rows.values.iter().cloned().collect(), rows.count)
+}
+
+/// Of joined pointers the values of one item stay together, in whatever order its members come.
+#[test]
+fn joined_pointers_have_values_of_one_item() {
+    let row = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect::<Vec<_>>();
+    let lines = ["/lines/*/house", "/lines/*/sku/code"];
+    let json = r#"{"lines": [{"house": "w1", "sku": {"code": "b"}}, {"sku": {"code": "a"}, "house": "w2"},
+        {"house": "w1", "sku": {"code": "b", "n": 2}}]}"#;
+    assert_eq!(rows_at(json, &lines), (vec![row(&["w1", "b"]), row(&["w2", "a"])], 3));
+    let json = r#"{"orders": [{"lines": [{"a": 1, "b": 2}]}, {"lines": []}, {"lines": [{"b": 1, "a": 2}]}]}"#;
+    let nested = ["/orders/*/lines/*/a", "/orders/*/lines/*/b"];
+    assert_eq!(rows_at(json, &nested), (vec![row(&["1", "2"]), row(&["2", "1"])], 2));
+    // An item that lacks a value gives none of its values to the next one.
+    let json =
+        r#"{"lines": [{"sku": {"code": "a"}}, {"house": "w2"}, {"house": "w3", "sku": {"code": "c"}}]}"#;
+    assert_eq!(rows_at(json, &lines), (vec![row(&["w3", "c"])], 1));
+    assert_eq!(rows_at(r#"{"lines": []}"#, &lines), (Vec::new(), 0));
+    let many = (0..1000).map(|number| format!(r#"{{"a": 1, "b": {number}}}"#)).collect::<Vec<_>>().join(",");
+    let (rows, count) = rows_at(&format!("[{many}]"), &["/*/a", "/*/b"]);
+    assert_eq!((rows.len(), count), (ResourceKey::MOST_IN_SET + 1, 1000));
+}
+
 /// Of a list that is too long for any set few values are kept, and all are counted.
 #[test]
 fn long_list_is_counted() {
@@ -297,6 +357,9 @@ fn respelled_member_is_refused() {
         r#"{"kind": {"ID": 1, "id": 2}}"#,
         // U+212A is the Kelvin sign, which is a `k` to a reader without regard to case.
         r#"{"\u212Aind": 1}"#,
+        r#"{"kind ": 1}"#,
+        r#"{"\ufeffkind": 1}"#,
+        r#"{"\u0001kind\n": 1}"#,
     ] {
         assert_eq!(parse(json, &["/kind/id"]), Err(ParseBodyError::Respelled), "{json}");
     }

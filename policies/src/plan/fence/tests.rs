@@ -12,7 +12,7 @@ use crate::{
 struct FixedRequestValues<'a>(&'a BodyValues);
 
 impl RequestValues for FixedRequestValues<'_> {
-    fn host(&self) -> Option<&str> {
+    fn request_host(&self) -> Option<&str> {
         Some("a.example")
     }
     fn body(&self) -> Option<&BodyValues> {
@@ -22,7 +22,7 @@ impl RequestValues for FixedRequestValues<'_> {
 
 fn fence_with_keys(keys: &[impl AsRef<str>]) -> FenceRule {
     let keys = keys.iter().map(|key| KeyTemplate::parse(key.as_ref()).expect("a template"));
-    FenceRule { set: true, hold: HoldPolicy::Strict, ..FenceRule::with_defaults(keys.collect()) }
+    FenceRule { set: true, hold: LockReusePolicy::Strict, ..FenceRule::with_defaults(keys.collect()) }
 }
 
 fn keys(fence: &FenceRule, body: &str) -> Result<Vec<String>, ExtractKeyError> {
@@ -130,6 +130,53 @@ fn list_gives_key_for_each_item() {
     }
 }
 
+/// A key of one list can have several values of an item, and a request has a key for each item.
+#[test]
+fn joined_values_are_of_one_item() {
+    let line = fence_with_keys(&["stock/{body:/lines/*/house}:{body:/lines/*/sku | lower}"]);
+    let body = r#"{"lines": [{"house": "w1", "sku": "A"}, {"sku": "b", "house": "w2"}, {"house": "w1", "sku": "a"}]}"#;
+    assert_eq!(keys(&line, body), Ok(vec!["stock/w1:a".into(), "stock/w2:b".into()]));
+    let twice = fence_with_keys(&["{body:/lines/*/sku}:{body:/lines/*/sku | lower}:{body:/shop}"]);
+    let body = r#"{"shop": 7, "lines": [{"sku": "A"}, {"sku": "b"}]}"#;
+    assert_eq!(keys(&twice, body), Ok(vec!["A:a:7".into(), "b:b:7".into()]));
+    for (body, variable) in [
+        (r#"{"lines": [{"house": "w1"}]}"#, "body:/lines/*/sku"),
+        (r#"{"lines": [{"sku": "a"}, {"sku": "b", "house": "w2"}]}"#, "body:/lines/*/house"),
+        (r#"{"lines": [{"sku": "a"}, {"house": "w2"}]}"#, "body:/lines/*/house"),
+        (r#"{"lines": [{"sku": "a", "house": [1]}]}"#, "body:/lines/*/house"),
+    ] {
+        let refused = keys(&line, body);
+        assert!(
+            matches!(&refused, Err(ExtractKeyError::Invalid { variable: named, .. }) if named == variable),
+            "{body}: {refused:?}"
+        );
+    }
+    let empty = Err(ExtractKeyError::EmptyList { variable: "body:/lines/*/house".into() });
+    assert_eq!(keys(&line, r#"{"lines": []}"#), empty);
+    let many: Vec<_> = (0..80)
+        .map(|number| format!(r#"{{"house": "w{}", "sku": "s{}"}}"#, number % 8, number / 8))
+        .collect();
+    let many = format!(r#"{{"lines": [{}]}}"#, many.join(","));
+    assert_eq!(keys(&line, &many), Err(ExtractKeyError::TooManyKeys { count: 80, most: 16 }));
+}
+
+proptest! {
+    /// However items repeat values of each other, each has its own combination, and no other has a key.
+    #[test]
+    fn joined_values_make_no_combinations(items in prop::collection::vec((0..3_u8, 0..3_u8, any::<bool>()), 1..12)) {
+        let line = fence_with_keys(&["{body:/l/*/a}:{body:/l/*/b}"]);
+        let text = |(a, b, swapped): &(u8, u8, bool)| match swapped {
+            true => format!(r#"{{"b": {b}, "a": {a}}}"#),
+            false => format!(r#"{{"a": {a}, "b": {b}}}"#),
+        };
+        let body = format!(r#"{{"l": [{}]}}"#, items.iter().map(text).collect::<Vec<_>>().join(","));
+        let mut wanted: Vec<_> = items.iter().map(|(a, b, _)| format!("{a}:{b}")).collect();
+        wanted.sort();
+        wanted.dedup();
+        prop_assert_eq!(keys(&line, &body), Ok(wanted));
+    }
+}
+
 /// A list that is cut because it is too long for any set is refused, even if its filtered values would be few.
 #[test]
 fn cut_list_is_refused() {
@@ -180,7 +227,7 @@ fn empty_list_is_refused_unless_passed() {
 /// A migrated fence takes both keys of each item.
 #[test]
 fn migrated_list_has_both_keys_of_each_item() {
-    let former = FenceMigrationSource {
+    let former = FormerLock {
         key: KeyTemplate::parse("stock/{body:/items/*/sku}").expect("a template"),
         placing: LockPlacement::Native,
     };

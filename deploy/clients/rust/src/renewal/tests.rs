@@ -160,6 +160,35 @@ async fn lost_grant_is_asked_for_again() {
     assert!(matches!(other.await.expect("no panic"), Err(AcquireError::Unanswered(_))));
 }
 
+/// Where an earlier request of the same name is in progress, the request is sent again under its name to the same gateway,
+/// until there is a result. Another conflict is final.
+#[tokio::test]
+async fn request_in_progress_is_repeated_under_its_name() {
+    let mut first = FakeGateway::start().await;
+    let mut second = FakeGateway::start().await;
+    second.ask_after(std::slice::from_ref(&first.url));
+    let asked = tokio::spawn(second.client.lease("job/1").into_future());
+    let problem = |reason: &str| json!({"reason": reason, "title": "a conflict", "status": 409});
+    let mut names = Vec::new();
+    for (status, body) in
+        [(409, problem("in-progress")), (409, problem("in-progress")), (201, document(10_000))]
+    {
+        let ReceivedRequest { line, name, answer } = first.heard.recv().await.expect("somebody asks");
+        assert_eq!(line, ASK);
+        names.push(name.expect("a name"));
+        answer.send((status, body)).expect("it waits");
+    }
+    let lease = asked.await.expect("no panic").expect("granted");
+    names.dedup();
+    assert_eq!(names.len(), 1, "one name, and one lease");
+    assert!(lease.is_held() && second.heard.try_recv().is_err(), "only the first gateway knows the name");
+
+    let asked = tokio::spawn(first.client.lease("job/2").permits(3).into_future());
+    first.answers(ASK, 409, problem("permits-differ")).await;
+    let refused = asked.await.expect("no panic").expect_err("a conflict");
+    assert!(matches!(&refused, AcquireError::Refused { status: 409, .. }), "{refused}");
+}
+
 /// A lease is renewed at a third of its time, and is released when it is dropped.
 #[tokio::test]
 async fn renews_lease_and_releases_on_drop() {

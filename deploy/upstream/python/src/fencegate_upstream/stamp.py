@@ -14,6 +14,7 @@ TOKEN = re.compile(rb"v1-([0-7][0-9a-f]{15})-[0-9a-f]{8}-[0-9a-f]{8}\Z")
 NUMBER = re.compile(rb"(?:0|[1-9][0-9]{0,18})\Z")
 KEY = re.compile(rb"[!-~]{1,512}\Z")
 MOST_KEYS = 64
+MOST_BYTES = 8192
 LARGEST = 2**63 - 1
 
 Fields = List[Tuple[bytes, bytes]]
@@ -127,6 +128,7 @@ def _keys(value: Optional[bytes]) -> Optional[List[str]]:
         return None
     keys = value.split(b", ")
     ascending = all(one < other for one, other in zip(keys, keys[1:]))
-    if len(keys) > MOST_KEYS or not ascending or not all(KEY.match(key) for key in keys):
+    fits = len(keys) <= MOST_KEYS and sum(map(len, keys)) <= MOST_BYTES
+    if not fits or not ascending or not all(KEY.match(key) for key in keys):
         return None
     return [key.decode("ascii") for key in keys]

@@ -3,7 +3,7 @@
 use fencegate_lock::manager::{admin_query::LockQueueEntry, listing::HeldLockInfo};
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{GatewayPlan, HoldPolicy},
+    plan::{GatewayPlan, LockReusePolicy},
 };
 
 use super::{
@@ -141,7 +141,7 @@ fn route_release_conditions(key: &ResourceKey, plan: &GatewayPlan, held: &[HeldL
             "A request of route {} is given up when the service has not answered {answers} after its last byte (response_timeout).",
             route.name
         ));
-        if let HoldPolicy::Cached(caching) = fence.hold {
+        if let LockReusePolicy::Cached(caching) = fence.hold {
             let hold = format_millis(millis(caching.max_hold));
             ends.push(format!(
                 "No further request of route {} begins {hold} after another gateway began to wait (max_hold).",

@@ -10,7 +10,9 @@ use fencegate_policies::{
     plan::{FenceRule, GatewayPlan, Route, Upstream},
 };
 
-use crate::{leases::AdminLease, models::encode, page::layout::ErrorPage, state::GatewayAdminState};
+use crate::{
+    leases::AdminLease, models::encode_path_segment, page::layout::ErrorPage, state::GatewayAdminState,
+};
 
 /// All facts about a key at one moment.
 pub(super) struct KeyFacts {
@@ -35,11 +37,11 @@ impl KeyFacts {
         let names = seen.key_redaction();
         let key = seen.resolve_key(text)?;
         let (line, members) =
-            tokio::join!(seen.keeper.queue_entries(&key, seen.config.site(&key)), seen.keeper.members());
+            tokio::join!(seen.locks.queue_entries(&key, seen.config.site(&key)), seen.locks.members());
         Ok(Self {
             display_name: names.display(&key),
-            link: encode(text),
-            local: seen.keeper.lock_info(&key),
+            link: encode_path_segment(text),
+            local: seen.locks.lock_info(&key),
             line: line.map_err(|error| error.to_string()),
             // Without the members only the links are missing.
             members: members.unwrap_or_default(),

@@ -9,7 +9,7 @@ use fencegate_refusal::DispatchOutcome;
 use super::key_facts::{KeyFacts, routes_for_key};
 use crate::{
     leases::AdminLease,
-    models::{encode, millis},
+    models::{encode_path_segment, millis},
     page::{
         layout::{format_millis, format_time},
         peers::peer_page_url,
@@ -81,7 +81,7 @@ impl LeaseRow {
 }
 
 /// The watermark of the key, as far as this gateway can derive it from its own accepted dispatches.
-pub(super) fn watermark(known: &KeyFacts, plan: &GatewayPlan) -> Option<String> {
+pub(super) fn inferred_watermark_text(known: &KeyFacts, plan: &GatewayPlan) -> Option<String> {
     let (_, _, upstream) = routes_for_key(plan, &known.key)
         .find(|(_, _, upstream)| matches!(upstream.fencing, FencingLevel::Guard | FencingLevel::Upstream))?;
     let who = if upstream.fencing == FencingLevel::Guard { "The guard" } else { "The service" };
@@ -109,7 +109,11 @@ pub(super) fn peer_links(known: &KeyFacts, gateway: &str, request: &str) -> Vec<
     let names: BTreeSet<&str> = known.members.iter().map(|member| &*member.gateway).collect();
     let link = |name: &str| {
         let page = key_page_url(known, name, gateway)?;
-        let url = if request.is_empty() { page } else { format!("{page}?request={}", encode(request)) };
+        let url = if request.is_empty() {
+            page
+        } else {
+            format!("{page}?request={}", encode_path_segment(request))
+        };
         Some(Link { url, text: name.to_owned() })
     };
     names.into_iter().filter_map(link).collect()

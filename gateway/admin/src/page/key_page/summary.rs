@@ -31,7 +31,7 @@ impl<'a> KeySummary<'a> {
     }
 
     /// The state of the request in question.
-    pub(super) fn request_status(&self) -> Option<String> {
+    pub(super) fn describe_queried_request(&self) -> Option<String> {
         if self.request.is_empty() {
             return None;
         }
@@ -67,7 +67,7 @@ impl<'a> KeySummary<'a> {
     }
 
     fn describe_holder(&self) -> Option<String> {
-        self.describe_lease().or_else(|| self.describe_grant()).or_else(|| self.describe_node())
+        self.describe_lease().or_else(|| self.describe_holding_requests()).or_else(|| self.describe_node())
     }
 
     /// A lease of this gateway holds the key.
@@ -79,7 +79,7 @@ impl<'a> KeySummary<'a> {
     }
 
     /// Requests of this gateway hold the key.
-    fn describe_grant(&self) -> Option<String> {
+    fn describe_holding_requests(&self) -> Option<String> {
         let held = self.facts.local.as_ref()?.held.first()?;
         let since = format_millis(models::millis(held.since));
         let route = held.route.as_deref().unwrap_or("an earlier plan");

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fencegate_guard_store::store::{FORMAT, GuardStore as _, StoreChange, StoreIdentity};
+use fencegate_guard_store::store::{FORMAT, GuardStore as _, StoreIdentity, StoreMutation};
 
 use super::*;
 
@@ -72,11 +72,12 @@ fn restore_settings(floor: u64) -> RestoreOptions {
 fn restore_honors_old_max_execution() {
     let site = StoreFixture::new();
     let old = site.create_store("guard.redb", 5);
-    old.commit(&[StoreChange::MaxExecution(SECOND * 60)]).expect("written");
+    old.commit(&[StoreMutation::MaxExecution(SECOND * 60)]).expect("written");
     drop(old);
     let made = site.restore(site.wait_free_target(), 20).expect("made");
     assert_eq!(made.closed_for, SECOND * 61);
-    let remembered = RedbStore::open(&site.target_path()).expect("a store").load(SECOND).expect("readable");
+    let remembered =
+        RedbStore::open(&site.target_path()).expect("a store").recover(SECOND).expect("readable");
     assert_eq!(remembered.max_execution, Some(SECOND * 61));
     let mode = site.target_path().metadata().expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fencegate_guard_store::store::{CopyStoreError, StoreError, backup::BackupFormatError};
+use fencegate_guard_store::store::{StoreBackupError, StoreError, backup::BackupFormatError};
 use fencegate_process::command_hint::shell_quote;
 
 use crate::{
@@ -43,10 +43,10 @@ pub(super) enum BackupCommandError {
 }
 
 impl BackupCommandError {
-    pub(super) fn from_copy_error(path: &Path, not: CopyStoreError) -> Self {
+    pub(super) fn from_copy_error(path: &Path, not: StoreBackupError) -> Self {
         match not {
-            CopyStoreError::Store(error) => Self::Store(error),
-            CopyStoreError::Write(error) => Self::NotWritten(WriteBackupError::io(path, error)),
+            StoreBackupError::Store(error) => Self::Store(error),
+            StoreBackupError::Write(error) => Self::NotWritten(WriteBackupError::io(path, error)),
         }
     }
 }

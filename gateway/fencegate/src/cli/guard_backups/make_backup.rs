@@ -9,7 +9,7 @@ use super::{args::BackupArgs, error::BackupCommandError, render};
 use crate::{
     backups::atomic_file::{AtomicBackupFile, OverwritePolicy, WriteBackupError},
     cli::{
-        admin_client::{self, AdminClient, HintedProcessKind},
+        admin_client::{self, AdminClient, CommandHintTarget},
         config, out, policy,
     },
 };
@@ -20,13 +20,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) fn run(making: &BackupArgs) -> Result<(), ExitCode> {
     let made = match making.offline {
         true => {
-            let file = config::resolve_file(making.guard.place.file(), HintedProcessKind::Guard)?;
+            let file = config::resolve_file(making.guard.place.file(), CommandHintTarget::Guard)?;
             let plan::GuardPlan { store, .. } = policy::read_guard_quietly(&file)?;
             backup_store_file(&store, making)
         }
         false => {
-            let found = making.guard.place.resolve(HintedProcessKind::Guard)?;
-            admin_client::with_client(&found, HintedProcessKind::Guard, async |guard| {
+            let found = making.guard.place.resolve(CommandHintTarget::Guard)?;
+            admin_client::with_client(&found, CommandHintTarget::Guard, async |guard| {
                 Ok(backup_running(guard, making).await)
             })
             .map_err(BackupCommandError::from)

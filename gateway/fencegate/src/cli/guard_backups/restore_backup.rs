@@ -20,13 +20,13 @@ use crate::{
         atomic_file::OverwritePolicy,
         restore_target::{RestoreTarget, RestoredStore},
     },
-    cli::{admin_client::HintedProcessKind, config, era, out, policy},
+    cli::{admin_client::CommandHintTarget, config, era, out, policy},
 };
 
 pub(super) fn run(restoring: &RestoreArgs) -> Result<(), ExitCode> {
-    let file = config::resolve_file(restoring.config.as_deref(), HintedProcessKind::Guard)?;
+    let file = config::resolve_file(restoring.config.as_deref(), CommandHintTarget::Guard)?;
     let guard = policy::read_guard_quietly(&file)?;
-    let usual = Some(config::default_path(HintedProcessKind::Gateway)).filter(|usual| usual.exists());
+    let usual = Some(config::default_path(CommandHintTarget::Gateway)).filter(|usual| usual.exists());
     let policy_path = restoring.policy.as_deref().or(usual).filter(|_| restoring.floor.is_none());
     let gateway = policy_path.map(policy::read_gateway_quietly).transpose()?;
     let gateway = policy_path.zip(gateway.as_ref());

@@ -1,6 +1,8 @@
 //! Queries the admin listener of a guard.
 
-use fencegate_admin::{extract::ResolvedOutcome, models::encode, outcomes::GuardUnresolvedEntry};
+use fencegate_admin::{
+    extract::ResolvedOutcome, models::encode_path_segment, outcomes::GuardUnresolvedEntry,
+};
 use fencegate_process::command_hint;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -10,17 +12,17 @@ use super::{
     render::{self, GuardKeyStatus},
 };
 use crate::cli::{
-    admin_client::{self, AdminClient, AdminClientError, AdminTarget, HintedProcessKind},
+    admin_client::{self, AdminClient, AdminClientError, AdminTarget, CommandHintTarget},
     log::OutputFormat,
 };
 
 /// Runs the verb and returns the text to print.
 pub(in crate::cli) fn run(verb: &OutcomesCommand, found: &AdminTarget) -> Result<String, AdminClientError> {
-    admin_client::with_client(found, HintedProcessKind::Guard, async |asker| {
+    admin_client::with_client(found, CommandHintTarget::Guard, async |asker| {
         let mut guard = GuardAdminClient(asker);
         match verb {
             OutcomesCommand::Show { about, guard: running } => {
-                guard.show(about.as_deref(), running.format).await
+                guard.show_unknown_outcomes(about.as_deref(), running.format).await
             }
             OutcomesCommand::Resolve { reference, outcome, force, guard: running } => {
                 guard.resolve(reference, *outcome, *force, running.format).await
@@ -40,7 +42,11 @@ struct GuardOperationList {
 }
 
 impl GuardAdminClient<'_> {
-    async fn show(&mut self, about: Option<&str>, format: OutputFormat) -> Result<String, AdminClientError> {
+    async fn show_unknown_outcomes(
+        &mut self,
+        about: Option<&str>,
+        format: OutputFormat,
+    ) -> Result<String, AdminClientError> {
         let open = self.unknown_outcomes().await?;
         let Some(about) = about else {
             return Ok(match format {
@@ -54,12 +60,12 @@ impl GuardAdminClient<'_> {
                 OutputFormat::Json => pretty(&json!(one)),
             });
         }
-        let known = self.get(&format!("/api/v1/keys/{}", encode(about))).await?;
+        let known = self.get(&format!("/api/v1/keys/{}", encode_path_segment(about))).await?;
         if format == OutputFormat::Json {
             return Ok(pretty(&known));
         }
         let key: GuardKeyStatus = self.0.parse(known)?;
-        Ok(render::key_text(&key, open.iter().filter(|open| key.matches(open))))
+        Ok(render::key_text(&key, open.iter().filter(|open| key.is_key_of_entry(open))))
     }
 
     async fn resolve(
@@ -71,7 +77,7 @@ impl GuardAdminClient<'_> {
     ) -> Result<String, AdminClientError> {
         // Read before the request is resolved: afterwards the list no longer has it.
         let open = self.unknown_outcomes().await?;
-        let path = format!("/api/v1/operations/{}/resolve", encode(reference));
+        let path = format!("/api/v1/operations/{}/resolve", encode_path_segment(reference));
         // A guard of an earlier build does not support `force`.
         let mut body = json!({ "outcome": outcome });
         if force {
@@ -86,7 +92,7 @@ impl GuardAdminClient<'_> {
     }
 
     async fn forget(&mut self, reference: &str, format: OutputFormat) -> Result<String, AdminClientError> {
-        let path = format!("/api/v1/operations/{}/forget", encode(reference));
+        let path = format!("/api/v1/operations/{}/forget", encode_path_segment(reference));
         self.post(&path, &json!({})).await?;
         Ok(match format {
             OutputFormat::Text => {
@@ -113,7 +119,7 @@ impl GuardAdminClient<'_> {
 fn with_show_hint(error: AdminClientError) -> AdminClientError {
     match error {
         AdminClientError::NotFound { said } => {
-            let show = command_hint::command_line(HintedProcessKind::Guard, "guard show");
+            let show = command_hint::command_line(CommandHintTarget::Guard, "guard show");
             AdminClientError::NotFound { said: format!("{said}; `{show}` lists what is unknown") }
         }
         other => other,

@@ -8,7 +8,7 @@ use fencegate_admin::{
 };
 use fencegate_policies::token::FencingToken;
 use fencegate_process::{
-    command_hint::{self, HintedProcessKind},
+    command_hint::{self, CommandHintTarget},
     key_redaction::HIDDEN,
 };
 use serde::Deserialize;
@@ -27,7 +27,7 @@ pub(super) struct GuardKeyStatus {
 
 impl GuardKeyStatus {
     /// All hidden keys have the same text.
-    pub(super) fn matches(&self, open: &GuardUnresolvedEntry) -> bool {
+    pub(super) fn is_key_of_entry(&self, open: &GuardUnresolvedEntry) -> bool {
         let named = self.key != HIDDEN && open.keys.contains(&self.key);
         named || self.in_doubt.contains(&open.token)
     }
@@ -77,7 +77,7 @@ pub(super) fn describe(open: &GuardUnresolvedEntry) -> String {
 /// The command to type.
 fn resolve_command(open: &GuardUnresolvedEntry, outcome: &str) -> String {
     command_hint::command_line(
-        HintedProcessKind::Guard,
+        CommandHintTarget::Guard,
         &format!("guard resolve {} --as {outcome}", open.reference),
     )
 }

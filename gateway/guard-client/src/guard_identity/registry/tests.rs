@@ -31,7 +31,7 @@ impl RegistryFixture {
 
     fn announce(
         &self,
-        asking: IdentityCheckSnapshot,
+        asking: IdentityCheckStart,
         store: &str,
         instance: &str,
         highest: u64,
@@ -42,7 +42,7 @@ impl RegistryFixture {
     fn announce_at(
         &self,
         address: &Arc<EndpointAddress>,
-        asking: IdentityCheckSnapshot,
+        asking: IdentityCheckStart,
         store: &str,
         instance: &str,
         highest: u64,
@@ -66,7 +66,7 @@ impl RegistryFixture {
         highest: u64,
     ) -> Result<Arc<str>, GuardIdentityError> {
         let alone = announcement("s", instance, highest);
-        let announced = GuardAnnouncement { shared: Some(database.into()), ..alone };
+        let announced = GuardIdentityResponse { shared: Some(database.into()), ..alone };
         let asking = self.guards.begin_check(&self.upstream);
         self.guards.record_announcement(
             &self.upstream,
@@ -104,8 +104,8 @@ impl RegistryFixture {
     }
 }
 
-fn announcement(store: &str, instance: &str, highest: u64) -> GuardAnnouncement {
-    GuardAnnouncement {
+fn announcement(store: &str, instance: &str, highest: u64) -> GuardIdentityResponse {
+    GuardIdentityResponse {
         format: 1,
         store: store.into(),
         shared: None,

@@ -69,7 +69,7 @@ fn floor_and_highest_follow_announced_epochs() {
 #[test]
 fn claim_waits_for_newest_key_change() {
     let mut table = admission_table();
-    let set = DispatchClaim { keys: vec![key("a"), key("b")].into(), ..write_claim(25, 1) };
+    let set = PresentedDispatch { keys: vec![key("a"), key("b")].into(), ..write_claim(25, 1) };
     assert_eq!(table.required_seq(&set), CommitSeq::default());
     let [early, late] = [3, 7].map(CommitSeq::new);
     for (claim, moment) in [(write_claim(20, 1), early), (claim("b", 21, 1, LockMode::Exclusive), late)] {
@@ -186,7 +186,7 @@ fn read_newer_than_last_write_runs() {
 #[test]
 fn doubt_of_clean_stop_closes_key() {
     let token = FencingToken::new(20, 0, 1).expect("small");
-    let doubt = UnresolvedExecution {
+    let doubt = InDoubtExecutionRecord {
         keys: vec![key("a")],
         token,
         mode: LockMode::Exclusive,

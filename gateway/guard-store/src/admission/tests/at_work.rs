@@ -7,9 +7,9 @@ const LINGER: Duration = Duration::from_secs(1);
 
 fn settle_claim(
     table: &mut AdmissionTable,
-    claim: &DispatchClaim,
+    claim: &PresentedDispatch,
     now: BootInstant,
-) -> (DispatchId, Vec<StoreChange>) {
+) -> (DispatchId, Vec<StoreMutation>) {
     table.check_and_raise_watermarks(claim, now).expect("newer");
     match table.check_and_register(claim, now).expect("the newest") {
         (AdmitDecision::Running(id), at_work) => (id, at_work),
@@ -17,16 +17,16 @@ fn settle_claim(
     }
 }
 
-fn release_rested(table: &mut AdmissionTable, now: BootInstant) -> Vec<StoreChange> {
+fn release_rested(table: &mut AdmissionTable, now: BootInstant) -> Vec<StoreMutation> {
     table.delist_idle_keys(LINGER, 1000, now)
 }
 
-fn at_work(name: &str) -> StoreChange {
-    StoreChange::AtWork { key: key(name) }
+fn at_work(name: &str) -> StoreMutation {
+    StoreMutation::AtWork { key: key(name) }
 }
 
-fn at_rest(name: &str) -> StoreChange {
-    StoreChange::AtRest { key: key(name) }
+fn at_rest(name: &str) -> StoreMutation {
+    StoreMutation::AtRest { key: key(name) }
 }
 
 /// A key in use is written as at work once; it is written as at rest only after it was unused for some time.
@@ -54,7 +54,7 @@ fn busy_key_is_marked_active_once() {
 #[test]
 fn sets_and_reads_mark_keys_active() {
     let mut table = admission_table();
-    let set = DispatchClaim { keys: vec![key("a"), key("b")].into(), ..write_claim(25, 1) };
+    let set = PresentedDispatch { keys: vec![key("a"), key("b")].into(), ..write_claim(25, 1) };
     assert_eq!(settle_claim(&mut table, &set, NOW).1, [at_work("a"), at_work("b")]);
     assert_eq!(settle_claim(&mut table, &claim("r", 30, 1, LockMode::Shared), NOW).1, [at_work("r")]);
     // A guard that only observes sends dispatches as well.
@@ -92,7 +92,7 @@ fn unclean_stop_quarantines_only_active_keys() {
     ));
     settle_claim(&mut table, &other, NOW);
     settle_claim(&mut table, &claim("new", 21, 1, LockMode::Exclusive), NOW);
-    let both = DispatchClaim { keys: vec![key("a"), key("c")].into(), ..write_claim(30, 1) };
+    let both = PresentedDispatch { keys: vec![key("a"), key("c")].into(), ..write_claim(30, 1) };
     table.check_and_raise_watermarks(&both, NOW).expect("newer");
     assert!(
         matches!(table.check_and_register(&both, NOW), Err(AdmitError::Quarantine { .. })),
@@ -101,7 +101,7 @@ fn unclean_stop_quarantines_only_active_keys() {
     // The key stays in the store's list until then, so a second unclean stop loses nothing.
     assert_eq!(release_rested(&mut table, NOW + Duration::from_secs(29)), []);
     let evicted = evict(&mut table, NOW + EXECUTION, 0, NOW + Duration::from_secs(29));
-    assert!(!evicted.contains(&StoreChange::Forget { key: key("a") }), "{evicted:?}");
+    assert!(!evicted.contains(&StoreMutation::Forget { key: key("a") }), "{evicted:?}");
     assert_eq!(release_rested(&mut table, NOW + EXECUTION), []);
     assert_eq!(table.quarantine(NOW + EXECUTION), None);
     assert_eq!(release_rested(&mut table, NOW + EXECUTION + LINGER), [at_rest("a")]);
@@ -134,7 +134,7 @@ fn unknown_active_keys_quarantine_every_key() {
             [],
             "a second stop finds the same"
         );
-        assert_eq!(release_rested(&mut table, NOW + EXECUTION), [StoreChange::AtWorkListed]);
+        assert_eq!(release_rested(&mut table, NOW + EXECUTION), [StoreMutation::AtWorkListed]);
         assert_eq!(release_rested(&mut table, NOW + EXECUTION), []);
     }
 }
@@ -143,7 +143,7 @@ fn unknown_active_keys_quarantine_every_key() {
 /// doubts.
 #[test]
 fn clean_stop_without_list_lists_doubts() {
-    let doubt = UnresolvedExecution {
+    let doubt = InDoubtExecutionRecord {
         keys: vec![key("d")],
         token: write_claim(15, 1).token,
         mode: LockMode::Exclusive,
@@ -158,7 +158,7 @@ fn clean_stop_without_list_lists_doubts() {
     };
     let mut table = AdmissionTable::new(&left, NOW, EXECUTION);
     assert_eq!(table.quarantine(NOW), None);
-    assert_eq!(release_rested(&mut table, NOW), [at_work("d"), StoreChange::AtWorkListed]);
+    assert_eq!(release_rested(&mut table, NOW), [at_work("d"), StoreMutation::AtWorkListed]);
 }
 
 /// A clean stop keeps an open quarantine for its keys; without one, the keys are released.
@@ -193,7 +193,7 @@ fn eviction_takes_least_recently_used_first() {
     assert!(forgotten.more);
     let names = |forgotten: IdleKeyEvictionStep| {
         let name = |change| match change {
-            StoreChange::Forget { key } => Some(key.as_str().to_owned()),
+            StoreMutation::Forget { key } => Some(key.as_str().to_owned()),
             _ => None,
         };
         forgotten.changes.into_iter().filter_map(name).collect::<Vec<_>>()

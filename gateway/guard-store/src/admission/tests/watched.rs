@@ -16,11 +16,11 @@ fn probe_config(endpoints: &[&str]) -> EndpointProbeConfig {
 }
 
 fn first_target() -> DispatchTarget {
-    DispatchTarget::for_endpoint("one:80")
+    DispatchTarget::whole_endpoint_target("one:80")
 }
 
 fn second_target() -> DispatchTarget {
-    DispatchTarget::for_endpoint("two:80")
+    DispatchTarget::whole_endpoint_target("two:80")
 }
 
 /// Probes a target once a second from `from` on, each time answered at once. Returns the moment after the last
@@ -76,7 +76,7 @@ fn clock_alone_ends_no_doubt() {
         table
             .delist_idle_keys(Duration::ZERO, 100, later)
             .iter()
-            .all(|change| !matches!(change, StoreChange::AtRest { .. }))
+            .all(|change| !matches!(change, StoreMutation::AtRest { .. }))
     );
     assert!(is_closed(&mut table, 21, later), "nobody has seen it run");
     assert_eq!(table.targets_to_probe(), [first_target()]);
@@ -187,7 +187,7 @@ fn resolve_ends_watched_doubt() {
 /// After a restart, a doubt ends once its endpoints were seen running for the rest of its time.
 #[test]
 fn restarted_doubt_needs_remaining_time() {
-    let left = |target| UnresolvedExecution {
+    let left = |target| InDoubtExecutionRecord {
         keys: vec![key("a")],
         token: write_claim(20, 1).token,
         mode: LockMode::Exclusive,
@@ -198,7 +198,7 @@ fn restarted_doubt_needs_remaining_time() {
         (Some(second_target()), vec![second_target()]),
         (None, vec![first_target(), second_target()]),
         // No longer an endpoint of the policy.
-        (Some(DispatchTarget::for_endpoint("three:80")), vec![first_target(), second_target()]),
+        (Some(DispatchTarget::whole_endpoint_target("three:80")), vec![first_target(), second_target()]),
     ] {
         let stop = CleanShutdownState { doubts: vec![left(target)], ..CleanShutdownState::default() };
         let recovered = RecoveredState { clean_stop: Some(stop), ..recovered_state() };

@@ -35,7 +35,7 @@ pub struct BackupHeader {
 
 /// The kind of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RowKind {
+pub enum BackupRowKind {
     /// A key, and the epochs of its watermarks: that of writes and that of reads, eight bytes each, zero for none.
     Mark,
     /// The id of an operation, and its entry.
@@ -45,7 +45,7 @@ pub enum RowKind {
 /// One row of a backup, in the store's own form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupRow {
-    pub kind: RowKind,
+    pub kind: BackupRowKind,
     pub key: Vec<u8>,
     pub value: Vec<u8>,
 }

@@ -9,7 +9,7 @@ use std::{
 use aws_lc_rs::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 
 use super::archive::{
-    BEGINNING, BackupHeader, BackupRow, FIRST_LINE, LONGEST, MARK, OPERATION, RowKind, SUM,
+    BEGINNING, BackupHeader, BackupRow, BackupRowKind, FIRST_LINE, LONGEST, MARK, OPERATION, SUM,
 };
 use crate::store::recovery::FORMAT;
 
@@ -69,8 +69,8 @@ impl<R: BufRead> BackupReader<R> {
         let mut operations = 0;
         while let Some(kind) = self.read_row_kind()? {
             *match kind {
-                RowKind::Mark => &mut marks,
-                RowKind::Operation => &mut operations,
+                BackupRowKind::Mark => &mut marks,
+                BackupRowKind::Operation => &mut operations,
             } += 1;
             let key = self.read_part()?;
             let value = self.read_part()?;
@@ -110,12 +110,12 @@ impl<R: BufRead> BackupReader<R> {
     }
 
     /// The kind of the next row; `None` if the sum follows.
-    fn read_row_kind(&mut self) -> Result<Option<RowKind>, BackupFormatError> {
+    fn read_row_kind(&mut self) -> Result<Option<BackupRowKind>, BackupFormatError> {
         let [tag] = self.read_exact()?;
         self.sum.update(&[tag]);
         match tag {
-            MARK => Ok(Some(RowKind::Mark)),
-            OPERATION => Ok(Some(RowKind::Operation)),
+            MARK => Ok(Some(BackupRowKind::Mark)),
+            OPERATION => Ok(Some(BackupRowKind::Operation)),
             SUM => Ok(None),
             _ => Err(BackupFormatError::Corrupt("something stands in it that nobody has written")),
         }

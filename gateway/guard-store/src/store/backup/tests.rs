@@ -21,9 +21,9 @@ fn encode_backup(header: &BackupHeader) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writing = BackupWriter::begin(&mut bytes, header).expect("memory takes every byte");
     for (kind, key, value) in [
-        (RowKind::Mark, b"a".as_slice(), [7; 16].as_slice()),
-        (RowKind::Mark, b"b", &[8; 16]),
-        (RowKind::Operation, &[3; 32], b"an entry\n"),
+        (BackupRowKind::Mark, b"a".as_slice(), [7; 16].as_slice()),
+        (BackupRowKind::Mark, b"b", &[8; 16]),
+        (BackupRowKind::Operation, &[3; 32], b"an entry\n"),
     ] {
         writing.write_row(kind, key, value).expect("memory takes every byte");
     }
@@ -58,7 +58,7 @@ fn written_backup_reads_back() {
     assert_eq!(rows.len(), 3);
     assert_eq!(
         rows[2],
-        BackupRow { kind: RowKind::Operation, key: vec![3; 32], value: b"an entry\n".into() }
+        BackupRow { kind: BackupRowKind::Operation, key: vec![3; 32], value: b"an entry\n".into() }
     );
 }
 

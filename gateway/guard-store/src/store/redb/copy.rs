@@ -14,8 +14,8 @@ use super::{
 use crate::{
     store::{
         StoreError, StoreIdentity,
-        backup::{BackupHeader, BackupWriter, RowKind},
-        durable::CopyStoreError,
+        backup::{BackupHeader, BackupRowKind, BackupWriter},
+        durable::StoreBackupError,
     },
     wall_clock::wall_clock_seconds,
 };
@@ -36,7 +36,7 @@ impl RedbStore {
 
     /// The backup has exactly the commits before this call. A read transaction does not hold up commits; pages that
     /// they free stay in use until the read has ended.
-    pub(super) fn copy_to(&self, into: &mut dyn Write) -> Result<BackupHeader, CopyStoreError> {
+    pub(super) fn copy_to(&self, into: &mut dyn Write) -> Result<BackupHeader, StoreBackupError> {
         let identity = self.identity()?;
         let read = self.database.begin_read().map_err(|error| self.damaged_error(error))?;
         let header = self.read_header(&read, identity)?;
@@ -44,12 +44,12 @@ impl RedbStore {
         let marks = read.open_table(MARKS).map_err(|error| self.damaged_error(error))?;
         for row in marks.iter().map_err(|error| self.damaged_error(error))? {
             let (key, epochs) = row.map_err(|error| self.damaged_error(error))?;
-            writing.write_row(RowKind::Mark, key.value().as_bytes(), epochs.value())?;
+            writing.write_row(BackupRowKind::Mark, key.value().as_bytes(), epochs.value())?;
         }
         let operations = read.open_table(OPERATIONS).map_err(|error| self.damaged_error(error))?;
         for row in operations.iter().map_err(|error| self.damaged_error(error))? {
             let (id, entry) = row.map_err(|error| self.damaged_error(error))?;
-            writing.write_row(RowKind::Operation, id.value(), entry.value())?;
+            writing.write_row(BackupRowKind::Operation, id.value(), entry.value())?;
         }
         writing.write_end()?;
         Ok(header)

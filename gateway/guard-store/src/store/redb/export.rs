@@ -86,7 +86,7 @@ impl RedbStore {
     }
 
     /// Keys that only have whole watermarks, from a clean stop.
-    pub fn watermark_only_keys(&self) -> Result<Vec<StoredKey>, StoreError> {
+    pub fn keys_without_epochs(&self) -> Result<Vec<StoredKey>, StoreError> {
         let rows: Vec<MarksRow> = self.run_read_transaction(|read| {
             let marks = read.open_table(MARKS)?;
             let whole = read.open_table(WHOLE)?;
@@ -137,7 +137,7 @@ impl RedbStore {
         rows.into_iter().map(at_work).collect()
     }
 
-    pub fn has_watermarks(&self, key: &ResourceKey) -> Result<bool, StoreError> {
+    pub fn has_epochs(&self, key: &ResourceKey) -> Result<bool, StoreError> {
         self.run_read_transaction(|read| Ok(read.open_table(MARKS)?.get(key.as_str())?.is_some()))
     }
 

@@ -11,8 +11,8 @@ use super::{
     tables::{ERA, FLOOR, IDENTITY, LIST, MAX_EXECUTION, RESTORED, RedbTables, SINGLE, TIME, decode_entry},
 };
 use crate::store::{
-    StoreChange, StoreError, StoreIdentity,
-    backup::{BackupFormatError, BackupHeader, BackupRow, RowKind, read_backup_rows},
+    StoreError, StoreIdentity, StoreMutation,
+    backup::{BackupFormatError, BackupHeader, BackupRow, BackupRowKind, read_backup_rows},
     durable::RestoreStoreError,
 };
 
@@ -55,10 +55,10 @@ impl RedbStore {
         let store = Self::create(path)?;
         let mut batch = OperationBatch::default();
         let header = read_backup_rows(backup, |row| {
-            if row.kind == RowKind::Operation {
+            if row.kind == BackupRowKind::Operation {
                 batch.add(&row)?;
                 if batch.is_full() {
-                    batch.write(&store)?;
+                    batch.flush_operations_into(&store)?;
                 }
             }
             Ok::<_, RestoreStoreError>(())
@@ -66,7 +66,7 @@ impl RedbStore {
         if restored.floor < header.highest {
             return Err(RestoreStoreError::Floor { floor: restored.floor, highest: header.highest });
         }
-        batch.write(&store)?;
+        batch.flush_operations_into(&store)?;
         store.finish_restore(&header, restored)?;
         Ok(header)
     }
@@ -96,7 +96,7 @@ impl RedbStore {
 /// Operations that are written together.
 #[derive(Default)]
 struct OperationBatch {
-    changes: Vec<StoreChange>,
+    changes: Vec<StoreMutation>,
     bytes: usize,
 }
 
@@ -107,7 +107,7 @@ impl OperationBatch {
             return Err(BackupFormatError::Corrupt("an operation is damaged"));
         };
         self.bytes += row.value.len();
-        self.changes.push(StoreChange::Operation { id, entry: Box::new(entry) });
+        self.changes.push(StoreMutation::Operation { id, entry: Box::new(entry) });
         Ok(())
     }
 
@@ -115,7 +115,7 @@ impl OperationBatch {
         self.changes.len() >= MOST_AT_ONCE || self.bytes >= BYTES_AT_ONCE
     }
 
-    fn write(&mut self, store: &RedbStore) -> Result<(), StoreError> {
+    fn flush_operations_into(&mut self, store: &RedbStore) -> Result<(), StoreError> {
         let changes = std::mem::take(self).changes;
         store.run_write_transaction(|write| {
             let mut tables = RedbTables::open(write)?;

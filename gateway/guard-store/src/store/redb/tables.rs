@@ -6,7 +6,7 @@ use redb::{ReadableTable, Table, TableDefinition, WriteTransaction};
 
 use crate::{
     operation::{JournalEntry, JournalEntryState, StoredResponse},
-    store::{JournalSize, StoreChange, WatermarkEpochs},
+    store::{JournalSize, StoreMutation, WatermarkEpochs},
 };
 
 /// Resource key to the epochs of its watermarks: 16 bytes, big-endian, zero for none.
@@ -93,32 +93,32 @@ impl<'t> RedbTables<'t> {
         Ok(())
     }
 
-    pub(super) fn apply(&mut self, change: &StoreChange) -> Result<(), redb::Error> {
+    pub(super) fn apply(&mut self, change: &StoreMutation) -> Result<(), redb::Error> {
         match change {
-            StoreChange::Mark { key, epochs } => {
+            StoreMutation::Mark { key, epochs } => {
                 self.marks.insert(key.as_str(), encode_epochs(epochs).as_slice())?;
             }
-            StoreChange::Forget { key } => {
+            StoreMutation::Forget { key } => {
                 self.marks.remove(key.as_str())?;
                 self.at_work.remove(key.as_str())?;
             }
-            StoreChange::AtWork { key } => {
+            StoreMutation::AtWork { key } => {
                 self.at_work.insert(key.as_str(), ())?;
             }
-            StoreChange::AtRest { key } => {
+            StoreMutation::AtRest { key } => {
                 self.at_work.remove(key.as_str())?;
             }
-            StoreChange::AtWorkListed => self.put_single(LIST, LISTED)?,
-            StoreChange::MaxExecution(longest) => {
+            StoreMutation::AtWorkListed => self.put_single(LIST, LISTED)?,
+            StoreMutation::MaxExecution(longest) => {
                 let millis = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
                 self.put_single(MAX_EXECUTION, &millis.to_be_bytes())?;
             }
-            StoreChange::Time(seconds) => self.put_single(TIME, &seconds.to_be_bytes())?,
-            StoreChange::Floor(floor) => self.put_single(FLOOR, &floor.to_be_bytes())?,
-            StoreChange::Era(era) => self.put_single(ERA, &era.to_be_bytes())?,
-            StoreChange::Operation { id, entry } => self.put_operation(id, entry)?,
-            StoreChange::ForgetOperation { id } => self.remove_operation(id)?,
-            StoreChange::ForgetFinished { id, before } => {
+            StoreMutation::Time(seconds) => self.put_single(TIME, &seconds.to_be_bytes())?,
+            StoreMutation::Floor(floor) => self.put_single(FLOOR, &floor.to_be_bytes())?,
+            StoreMutation::Era(era) => self.put_single(ERA, &era.to_be_bytes())?,
+            StoreMutation::Operation { id, entry } => self.put_operation(id, entry)?,
+            StoreMutation::ForgetOperation { id } => self.remove_operation(id)?,
+            StoreMutation::ForgetFinished { id, before } => {
                 let written =
                     self.operations.get(id.as_bytes().as_slice())?.map(|value| value.value().to_vec());
                 let entry = written.and_then(|written| decode_entry(&written));
@@ -126,11 +126,11 @@ impl<'t> RedbTables<'t> {
                     self.remove_operation(id)?;
                 }
             }
-            StoreChange::Watermarks(marks) => {
+            StoreMutation::Watermarks(marks) => {
                 let json = serde_json::to_vec(&(marks.write, marks.read)).expect("plain fields serialise");
                 self.whole.insert(marks.key.as_str(), json.as_slice())?;
             }
-            StoreChange::CleanShutdown(stop) => {
+            StoreMutation::CleanShutdown(stop) => {
                 let json = serde_json::to_vec(stop).expect("plain fields serialise");
                 self.put_single(CLEAN_STOP, &json)?;
             }

@@ -14,11 +14,11 @@ fn moved_file_refuses_guard_keeps_rows() {
     store
         .commit(&[
             mark("a", 7),
-            StoreChange::Operation { id, entry: entry(JournalEntryState::Admitted).into() },
+            StoreMutation::Operation { id, entry: entry(JournalEntryState::Admitted).into() },
         ])
         .expect("written");
-    store.commit(&[StoreChange::AtWork { key: key("a") }, StoreChange::AtWorkListed]).expect("written");
-    store.commit(&[StoreChange::CleanShutdown(CleanShutdownState::default())]).expect("written");
+    store.commit(&[StoreMutation::AtWork { key: key("a") }, StoreMutation::AtWorkListed]).expect("written");
+    store.commit(&[StoreMutation::CleanShutdown(CleanShutdownState::default())]).expect("written");
     let given = |store: &RedbStore| {
         let keys = store.watermarks_after(None, 9).expect("readable");
         let at_work = store.active_keys_after(None, 9).expect("readable");
@@ -48,7 +48,7 @@ fn moved_rows_come_in_batches() {
     let names: Vec<String> = (0..25).map(|n| format!("k{n:02}")).collect();
     let marks: Vec<_> = names.iter().map(|name| mark(name, 7)).collect();
     let ids: Vec<_> = (0..25).map(|n| OperationId::from_bytes([n; 32])).collect();
-    let operation = |id: &OperationId| StoreChange::Operation {
+    let operation = |id: &OperationId| StoreMutation::Operation {
         id: *id,
         entry: entry(JournalEntryState::Admitted).into(),
     };
@@ -74,8 +74,8 @@ fn moved_rows_come_in_batches() {
     assert_eq!(operations, ids);
     // A key that only has whole watermarks is not lost.
     let whole = KeyWatermarks { key: key("only"), write: FencingToken::new(9, 1, 1).ok(), read: None };
-    store.commit(&[StoreChange::Watermarks(whole.clone())]).expect("written");
-    let only = store.watermark_only_keys().expect("readable");
+    store.commit(&[StoreMutation::Watermarks(whole.clone())]).expect("written");
+    let only = store.keys_without_epochs().expect("readable");
     assert_eq!(
         only.into_iter().map(|row| (row.key, row.whole)).collect::<Vec<_>>(),
         [(key("only"), Some(whole))]

@@ -6,7 +6,7 @@ use fencegate_process::clock::BootInstant;
 
 use super::*;
 use crate::{
-    admission::{AdmissionTable, DispatchClaim, QuarantineReason, QuarantineScope},
+    admission::{AdmissionTable, PresentedDispatch, QuarantineReason, QuarantineScope},
     error::AdmitError,
     store::backup::{BackupFormatError, verify_backup},
 };
@@ -47,9 +47,11 @@ const MANY: u8 = 250;
 fn restored_store_keeps_operations_drops_watermarks() {
     let place = TestFolder::new();
     let store = place.store();
-    store.commit(&[mark("a", 7), mark("b", 9), StoreChange::Era(2), StoreChange::Time(77)]).expect("written");
-    store.commit(&[StoreChange::MaxExecution(SECOND * 30), StoreChange::AtWorkListed]).expect("written");
-    store.commit(&[StoreChange::CleanShutdown(CleanShutdownState::default())]).expect("written");
+    store
+        .commit(&[mark("a", 7), mark("b", 9), StoreMutation::Era(2), StoreMutation::Time(77)])
+        .expect("written");
+    store.commit(&[StoreMutation::MaxExecution(SECOND * 30), StoreMutation::AtWorkListed]).expect("written");
+    store.commit(&[StoreMutation::CleanShutdown(CleanShutdownState::default())]).expect("written");
     let body = Some(bytes::Bytes::from_static(b"paid"));
     let done = JournalEntryState::Done {
         at: 90,
@@ -60,7 +62,8 @@ fn restored_store_keeps_operations_drops_watermarks() {
         let id = move |other| {
             OperationId::from_bytes([[other].as_slice(), &[number; 31]].concat().try_into().expect("32"))
         };
-        (0..8).map(move |other| StoreChange::Operation { id: id(other), entry: entry(state.clone()).into() })
+        (0..8)
+            .map(move |other| StoreMutation::Operation { id: id(other), entry: entry(state.clone()).into() })
     });
     store.commit(&operations.collect::<Vec<_>>()).expect("written");
     let backup = place.backup(&store);
@@ -70,7 +73,7 @@ fn restored_store_keeps_operations_drops_watermarks() {
     let path = place.path("restored.redb");
     RedbStore::restore(&path, &backup, &restore_options(20)).expect("made");
     let made = RedbStore::open(&path).expect("a store");
-    let recovered = made.load(SECOND).expect("readable");
+    let recovered = made.recover(SECOND).expect("readable");
     assert_eq!(recovered.identity, StoreIdentity { store: "s-2".into(), ..identity() });
     assert_eq!((recovered.floor, recovered.era, recovered.time), (20, 2, 77));
     assert_eq!(recovered.at_work, RecoveredActiveKeys::Restored);
@@ -91,7 +94,7 @@ fn restored_guard_refuses_overtaken_tokens() {
     store.commit(&[mark("a", 7)]).expect("written");
     let path = place.path("restored.redb");
     RedbStore::restore(&path, &place.backup(&store), &restore_options(20)).expect("made");
-    let recovered = RedbStore::open(&path).expect("a store").load(SECOND).expect("readable");
+    let recovered = RedbStore::open(&path).expect("a store").recover(SECOND).expect("readable");
     let now = BootInstant::from_nanos(1_000_000_000);
     let mut table = AdmissionTable::new(&recovered, now, SECOND);
     assert_eq!(table.highest_epoch(), 20, "what gateways are told of it");
@@ -102,7 +105,7 @@ fn restored_guard_refuses_overtaken_tokens() {
     );
     // `a` has a watermark below the floor, and `b` was first used after the backup.
     for text in ["a", "b"] {
-        let claim = |epoch| DispatchClaim {
+        let claim = |epoch| PresentedDispatch {
             keys: vec![key(text)].into(),
             token: FencingToken::new(epoch, 1, 1).expect("small"),
             mode: fencegate_policies::plan::LockMode::Exclusive,
@@ -139,7 +142,7 @@ fn restore_refuses_floor_below_backup() {
     let refused =
         RedbStore::restore(&path, &backup, &restore_options(6)).expect_err("it would let 7 in again");
     assert!(matches!(refused, RestoreStoreError::Floor { floor: 6, highest: 7 }));
-    assert!(RedbStore::open(&path).and_then(|store| store.load(SECOND)).is_err());
+    assert!(RedbStore::open(&path).and_then(|store| store.recover(SECOND)).is_err());
 }
 
 /// After the restore of a truncated backup has failed, no store is left that opens.
@@ -150,7 +153,7 @@ fn restore_of_truncated_backup_leaves_nothing() {
     for number in 0..9 {
         let id = OperationId::from_bytes([number; 32]);
         let entry = entry(JournalEntryState::Admitted).into();
-        store.commit(&[StoreChange::Operation { id, entry }]).expect("written");
+        store.commit(&[StoreMutation::Operation { id, entry }]).expect("written");
     }
     let backup = place.backup(&store);
     let path = place.path("restored.redb");
@@ -158,7 +161,7 @@ fn restore_of_truncated_backup_leaves_nothing() {
     fs::write(&backup, &whole[..whole.len() - 1]).expect("there");
     let refused = RedbStore::restore(&path, &backup, &restore_options(20)).expect_err("not whole");
     assert!(matches!(refused, RestoreStoreError::Backup(BackupFormatError::Truncated)), "{refused}");
-    assert!(RedbStore::open(&path).and_then(|store| store.load(SECOND)).is_err());
+    assert!(RedbStore::open(&path).and_then(|store| store.recover(SECOND)).is_err());
 }
 
 /// A backup that is opened as a store is refused, with a hint at `guard restore`, and stays unchanged.
@@ -215,7 +218,7 @@ fn copy_is_consistent_snapshot() {
     let marks: Vec<_> = (0..9000).map(|number| mark(&format!("k{number}"), 50)).collect();
     store.commit(&marks).expect("written");
     let full = store.write_backup(&mut LimitedWriter(100_000)).expect_err("full");
-    assert!(matches!(full, CopyStoreError::Write(error) if error.kind() == io::ErrorKind::StorageFull));
+    assert!(matches!(full, StoreBackupError::Write(error) if error.kind() == io::ErrorKind::StorageFull));
     let mut meanwhile = CommittingBackupTarget { store: &store, commits: 0, taken: Vec::new() };
     let header = store.write_backup(&mut meanwhile).expect("written");
     assert!(meanwhile.commits > 2, "nothing was committed while it was written");
@@ -223,6 +226,6 @@ fn copy_is_consistent_snapshot() {
     let path = place.path("backup");
     fs::write(&path, &meanwhile.taken).expect("a folder of our own");
     assert_eq!(verify_backup(&path).expect("whole"), header);
-    let epochs = store.load(SECOND).expect("readable").marks;
+    let epochs = store.recover(SECOND).expect("readable").marks;
     assert_eq!(epochs[&key("k0")].highest(), 900);
 }

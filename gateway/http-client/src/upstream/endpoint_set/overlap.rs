@@ -1,4 +1,4 @@
-//! Determines whether an upstream reaches a service that the policy fences under another upstream's name.
+//! Determines whether an upstream reaches a service that the policy protects under another upstream's name.
 
 #[cfg(test)]
 mod tests;
@@ -9,7 +9,7 @@ use fencegate_policies::plan::{CanonicalAddress, UpstreamId};
 use futures_util::future::{join, join_all};
 use tokio::time::timeout;
 
-use super::{EndpointSet, NameResolution, UpstreamSet};
+use super::{EndpointSet, NameResolutionMode, UpstreamSet};
 use crate::upstream::same_listener::canonical_address;
 
 /// The longest wait for lookups. It is short, because a waiting request also delays the next plan.
@@ -23,16 +23,16 @@ enum KnownAddresses {
 }
 
 impl UpstreamSet {
-    /// Whether another upstream with fenced routes shares an address with this one, or may share one. Takes a second
+    /// Whether another upstream of a protected service shares an address with this one, or may share one. Takes a second
     /// at most: it waits for all first lookups at once, and never for later ones.
-    pub async fn overlaps_fenced(&self, id: UpstreamId) -> bool {
-        let fenced = || self.all.iter().filter(|endpoint_set| endpoint_set.upstream.service.is_fenced);
-        if self.names == NameResolution::Literal || fenced().next().is_none() {
+    pub async fn overlaps_protected(&self, id: UpstreamId) -> bool {
+        let protected = || self.all.iter().filter(|endpoint_set| endpoint_set.upstream.service.is_protected);
+        if self.names == NameResolutionMode::Literal || protected().next().is_none() {
             return false;
         }
         let (ours, theirs) = join(
             self.get(id).known_addresses(),
-            join_all(fenced().map(|endpoint_set| endpoint_set.known_addresses())),
+            join_all(protected().map(|endpoint_set| endpoint_set.known_addresses())),
         )
         .await;
         theirs.iter().any(|theirs| ours.may_overlap(theirs))
@@ -41,7 +41,8 @@ impl UpstreamSet {
 
 impl EndpointSet {
     async fn known_addresses(&self) -> KnownAddresses {
-        let lookups = join_all(self.endpoints.iter().map(|endpoint| endpoint.addresses.recent_targets()));
+        let lookups =
+            join_all(self.endpoints.iter().map(|endpoint| endpoint.addresses.known_and_recent_targets()));
         let longest = self.upstream.connect_timeout.min(LONGEST);
         let found = timeout(longest, lookups).await.ok();
         let found: Option<Vec<_>> = found.and_then(|found| found.into_iter().collect());

@@ -23,7 +23,7 @@ fn gated_stream(clock: Arc<ManualClock>) -> (GatedIo<DuplexStream>, Rc<WriteGate
 struct FixedSendPermission(BootInstant);
 
 impl SendPermission for FixedSendPermission {
-    fn holds(&self, now: BootInstant) -> bool {
+    fn may_send_at(&self, now: BootInstant) -> bool {
         now < self.0
     }
 
@@ -166,7 +166,7 @@ async fn written_bytes_are_counted_per_exchange() {
         gate.arm(Some(permission_until(5)));
         assert_eq!(gate.written_bytes(), 0);
         io.write_all(request).await.expect("within the session deadline");
-        gate.disarm_if_held();
+        gate.begin_close_if_held();
         assert_eq!(gate.written_bytes(), request.len() as u64, "the upstream may be at work on it");
     }
     clock.advance(Duration::from_secs(5));
@@ -178,13 +178,13 @@ async fn written_bytes_are_counted_per_exchange() {
 async fn expired_permission_is_not_disarmed() {
     let clock = Arc::new(ManualClock::default());
     let (mut io, gate, _far) = gated_stream(clock.clone());
-    gate.disarm_if_held();
+    gate.begin_close_if_held();
     io.write_all(b"health").await.expect("open");
     gate.arm(Some(permission_until(5)));
     clock.advance(Duration::from_secs(5));
-    gate.disarm_if_held();
+    gate.begin_close_if_held();
     io.write_all(b"x").await.expect_err("the session deadline has passed");
-    gate.disarm_if_held();
+    gate.begin_close_if_held();
     io.write_all(b"x").await.expect_err("shut for ever");
 }
 
@@ -200,16 +200,16 @@ async fn first_shut_reason_is_kept() {
     ] {
         let (_io, gate, _far) = gated_stream(Arc::default());
         gate.arm(Some(permission_until(5)));
-        assert!(!gate.is_abandoned() && !gate.is_permission_lost());
+        assert!(!gate.is_locally_aborted() && !gate.is_permission_lost());
         gate.shut(why);
         gate.shut(GateShutReason::ProofLost);
-        let told = (gate.is_abandoned(), gate.is_permission_lost());
+        let told = (gate.is_locally_aborted(), gate.is_permission_lost());
         assert_eq!(told, (by_us, why == GateShutReason::ProofLost), "{why:?}: the first reason stays");
     }
     let (_io, gate, _far) = gated_stream(Arc::default());
     gate.arm(Some(permission_until(5)));
     CutOnBrokenBody(gate.clone()).on_error();
-    assert!(gate.is_abandoned() && !gate.is_permission_lost(), "its body broke");
+    assert!(gate.is_locally_aborted() && !gate.is_permission_lost(), "its body broke");
 }
 
 /// The time of the last write is never earlier than the write, and never in the future. A later time is safe: the
@@ -250,7 +250,7 @@ async fn incomplete_exchange_ends_with_reset() {
     drop(io);
     let told = far.read_to_end(&mut end).await.expect_err("it was cut");
     assert_eq!(told.kind(), io::ErrorKind::ConnectionReset);
-    assert!(!gate.is_abandoned());
+    assert!(!gate.is_locally_aborted());
 
     let (mut io, gate, mut far) = gated_socket().await;
     gate.arm(Some(permission_until(5)));
@@ -280,7 +280,7 @@ async fn fenced_socket_has_reset_and_timeout() {
     assert_eq!(options(&io), (RESETS, None));
     for limit in [longest, longest * 2] {
         gate.arm(Some(permission_until(5)));
-        gate.bound_delivery(limit);
+        gate.set_ack_timeout(limit);
         io.write_all(b"fenced").await.expect("within the session deadline");
         assert_eq!(options(&io), (RESETS, Some(limit)));
         gate.disarm();
@@ -311,7 +311,7 @@ async fn shutdown_resets_until_remote_closes() {
     let (mut io, gate, mut far) = gated_socket().await;
     gate.arm(Some(permission_until(5)));
     io.write_all(b"first ").await.expect("within the session deadline");
-    gate.disarm_if_held();
+    gate.begin_close_if_held();
     io.write_all(b"last").await.expect("within the session deadline");
     io.shutdown().await.expect("an end in order");
     assert!(gate.is_closing(), "the other side has not closed");
@@ -326,12 +326,12 @@ async fn shutdown_resets_until_remote_closes() {
         io.shutdown().await.expect("an end in order");
         pauses += 1;
     }
-    assert!(!gate.is_closing() && !gate.is_abandoned(), "both sides have closed");
+    assert!(!gate.is_closing() && !gate.is_locally_aborted(), "both sides have closed");
 
     let (mut io, gate, mut far) = gated_socket().await;
     gate.arm(Some(permission_until(5)));
     io.write_all(b"half").await.expect("within the session deadline");
-    gate.disarm_if_held();
+    gate.begin_close_if_held();
     drop(io);
     let told = far.read_to_end(&mut Vec::new()).await.expect_err("it was dropped in the middle");
     assert_eq!(told.kind(), io::ErrorKind::ConnectionReset);
@@ -348,7 +348,10 @@ async fn connection_end_shuts_running_exchange() {
     io.write_all(b"first half").await.expect("within the session deadline");
     gate.shut_unless_open();
     io.write_all(b"second half").await.expect_err("it has ended");
-    assert_eq!((gate.written_bytes(), gate.is_permission_lost(), gate.is_abandoned()), (10, false, false));
+    assert_eq!(
+        (gate.written_bytes(), gate.is_permission_lost(), gate.is_locally_aborted()),
+        (10, false, false)
+    );
 }
 
 #[test]

@@ -36,7 +36,7 @@ impl<N: Network> ConnectionPool<N> {
         }
         loop {
             sleep(TICK).await;
-            let addresses = endpoint.addresses.known();
+            let addresses = endpoint.addresses.current_addresses();
             let due = addresses.iter().filter(|address| address.liveness.is_probe_due());
             join_all(due.map(|address| self.probe_address(endpoint_set, endpoint, address))).await;
         }

@@ -31,11 +31,11 @@ pub(super) async fn prepend_node_owner<L: ZkClient>(
     let number = token_epoch(live.base, seen.czxid).ok();
     let ours = node_data::parse_attempt(&says).is_some();
     match line.first_mut() {
-        Some(first) if first.session == session && node_data::is_made_by(&says, &first.node) => {
+        Some(first) if first.session == session && node_data::is_made_by_attempt(&says, &first.node) => {
             (first.number, first.holds) = (number, true);
         }
         first => {
-            let node = node_label(seen);
+            let node = node_incarnation_id(seen);
             if let Some(first) = first {
                 first.behind = Some(node.clone());
             }
@@ -74,7 +74,7 @@ fn format_session(seen: NodeStat) -> String {
 
 /// A name for this one life of the node. The path would not do: it is the same for every holder, and it contains the
 /// key.
-fn node_label(seen: NodeStat) -> String {
+fn node_incarnation_id(seen: NodeStat) -> String {
     format!("node@{:x}", seen.czxid)
 }
 
@@ -90,7 +90,7 @@ pub(super) async fn remove_own_exclusive_node<L: ZkClient>(
         return Ok(BreakLockOutcome::NotHolding);
     };
     let name = place.rsplit('/').next().unwrap_or_default();
-    if first.owner != seen.owner || !node_data::is_made_by(&says, name) {
+    if first.owner != seen.owner || !node_data::is_made_by_attempt(&says, name) {
         return Ok(BreakLockOutcome::NotHolding);
     }
     let steps = [
@@ -107,7 +107,7 @@ pub(super) async fn remove_foreign_exclusive_node<L: ZkClient>(
     path: &str,
 ) -> Result<BreakLockOutcome, AdminQueryError> {
     let seen = match live.client.stat(path).await? {
-        Some(seen) if node_label(seen) == named => seen,
+        Some(seen) if node_incarnation_id(seen) == named => seen,
         _ => return Ok(BreakLockOutcome::NotHolding),
     };
     let steps = [MultiOp::Delete { path, version: Some(seen.version) }];

@@ -6,7 +6,7 @@ use fencegate_idempotency::unresolved::{self, UnresolvedOperation};
 use fencegate_policies::{key::ResourceKey, plan::LockLocation};
 use fencegate_recipe::{
     delayed_handover,
-    layout::{LockContender, NodeLayout, QueueRank},
+    layout::{LockContender, LockQueueLayout, QueueRank},
 };
 use fencegate_zookeeper::{
     peer_endpoint::HolderRoute,
@@ -24,9 +24,9 @@ use tokio::sync::Semaphore;
 
 use super::{exclusive_node, permit_queue};
 use crate::manager::admin_query::{
-    AdminQuery, AdminQueryError, AdminReplySender, BreakLockOutcome, ContenderProgram, LockQueueEntry,
-    MAX_ENTRIES, MemberLocation, PublishedPlans, QUERY_TIMEOUT, RegisteredGateway, ResolveOperationOutcome,
-    ResolveOperationRequest,
+    AdminQueryError, AdminReplySender, BreakLockOutcome, ContenderProgram, GatewayLocation, LockQueueEntry,
+    MAX_ENTRIES, PublishedPlans, QUERY_TIMEOUT, RegisteredGateway, ResolveOperationOutcome,
+    ResolveOperationRequest, SessionAdminCommand,
 };
 
 /// This fails if the operator has gone, which needs no action.
@@ -61,11 +61,11 @@ impl Default for AdminQueryLimiter {
 pub(crate) async fn answer_query<L: ZkClient>(
     current: Rc<CurrentSession<L>>,
     turns: AdminQueryLimiter,
-    question: AdminQuery,
+    question: SessionAdminCommand,
 ) {
-    let Some(live) = current.session() else { return refuse_query(question) };
+    let Some(live) = current.session() else { return reply_no_session(question) };
     match question {
-        AdminQuery::QueueEntries { key, site, answer } => {
+        SessionAdminCommand::QueueEntries { key, site, answer } => {
             // Clients may send this query, too, so it takes its turn.
             let in_turn = async {
                 let _turn = turns.0.acquire().await.expect("nobody closes it");
@@ -73,50 +73,50 @@ pub(crate) async fn answer_query<L: ZkClient>(
             };
             reply_while_open(answer, in_turn).await;
         }
-        AdminQuery::Record { key, answer } => {
+        SessionAdminCommand::Record { key, answer } => {
             let parent = live.paths.native_lock_parent_path(&key);
             reply_while_open(answer, async {
                 Ok(delayed_handover::read_grant_record(&live, &parent).await?)
             })
             .await;
         }
-        AdminQuery::Members { answer } => reply_while_open(answer, registered_gateways(&live)).await,
-        AdminQuery::Published { answer } => reply_while_open(answer, published_plans(&live)).await,
-        AdminQuery::MemberNames { answer } => {
+        SessionAdminCommand::Members { answer } => reply_while_open(answer, registered_gateways(&live)).await,
+        SessionAdminCommand::Published { answer } => reply_while_open(answer, published_plans(&live)).await,
+        SessionAdminCommand::MemberNames { answer } => {
             reply_while_open(answer, children(&live, &live.paths.members_path())).await
         }
-        AdminQuery::LocateMember { member, answer } => {
+        SessionAdminCommand::LocateMember { member, answer } => {
             reply_while_open(answer, locate_member(&live, &member)).await
         }
-        AdminQuery::Operations { answer } => {
+        SessionAdminCommand::Operations { answer } => {
             let in_turn = async {
                 let _turn = turns.0.acquire().await.expect("nobody closes it");
                 unresolved_operations(&live).await
             };
             reply_while_open(answer, in_turn).await;
         }
-        AdminQuery::Break { key, site, holder, answer } => {
+        SessionAdminCommand::Break { key, site, holder, answer } => {
             let result = remove_holder(&live, &key, &site, &holder, || !answer.is_closed()).await;
             reply(answer, result);
         }
-        AdminQuery::Resolve { resolution, answer } => {
+        SessionAdminCommand::Resolve { resolution, answer } => {
             let result = resolve_operation(&live, &resolution, || !answer.is_closed()).await;
             reply(answer, result);
         }
     }
 }
 
-fn refuse_query(question: AdminQuery) {
+fn reply_no_session(question: SessionAdminCommand) {
     match question {
-        AdminQuery::QueueEntries { answer, .. } => reply(answer, Err(AdminQueryError::NoSession)),
-        AdminQuery::Record { answer, .. } => reply(answer, Err(AdminQueryError::NoSession)),
-        AdminQuery::Break { answer, .. } => reply(answer, Err(AdminQueryError::NoSession)),
-        AdminQuery::Members { answer } => reply(answer, Err(AdminQueryError::NoSession)),
-        AdminQuery::Published { answer } => reply(answer, Err(AdminQueryError::NoSession)),
-        AdminQuery::MemberNames { answer } => reply(answer, Err(AdminQueryError::NoSession)),
-        AdminQuery::LocateMember { answer, .. } => reply(answer, Err(AdminQueryError::NoSession)),
-        AdminQuery::Operations { answer } => reply(answer, Err(AdminQueryError::NoSession)),
-        AdminQuery::Resolve { answer, .. } => reply(answer, Err(AdminQueryError::NoSession)),
+        SessionAdminCommand::QueueEntries { answer, .. } => reply(answer, Err(AdminQueryError::NoSession)),
+        SessionAdminCommand::Record { answer, .. } => reply(answer, Err(AdminQueryError::NoSession)),
+        SessionAdminCommand::Break { answer, .. } => reply(answer, Err(AdminQueryError::NoSession)),
+        SessionAdminCommand::Members { answer } => reply(answer, Err(AdminQueryError::NoSession)),
+        SessionAdminCommand::Published { answer } => reply(answer, Err(AdminQueryError::NoSession)),
+        SessionAdminCommand::MemberNames { answer } => reply(answer, Err(AdminQueryError::NoSession)),
+        SessionAdminCommand::LocateMember { answer, .. } => reply(answer, Err(AdminQueryError::NoSession)),
+        SessionAdminCommand::Operations { answer } => reply(answer, Err(AdminQueryError::NoSession)),
+        SessionAdminCommand::Resolve { answer, .. } => reply(answer, Err(AdminQueryError::NoSession)),
     }
 }
 
@@ -178,13 +178,17 @@ async fn queue_entries<L: ZkClient>(
 
 /// In such a queue the gateways' nodes are named as the other programs name theirs. So a gateway's node is recognized
 /// by its registered session.
-fn contender_program(order: NodeLayout, contender: &LockContender<'_>, registered: bool) -> ContenderProgram {
+fn contender_program(
+    order: LockQueueLayout,
+    contender: &LockContender<'_>,
+    registered: bool,
+) -> ContenderProgram {
     match order {
         _ if registered => ContenderProgram::Fencegate,
         _ if contender.guid.is_none() => ContenderProgram::Unknown,
-        NodeLayout::Native | NodeLayout::Permits(_) => ContenderProgram::Fencegate,
-        NodeLayout::CuratorMutex | NodeLayout::CuratorReadWrite => ContenderProgram::Curator,
-        NodeLayout::Kazoo => ContenderProgram::Kazoo,
+        LockQueueLayout::Native | LockQueueLayout::Permits(_) => ContenderProgram::Fencegate,
+        LockQueueLayout::CuratorMutex | LockQueueLayout::CuratorReadWrite => ContenderProgram::Curator,
+        LockQueueLayout::Kazoo => ContenderProgram::Kazoo,
     }
 }
 
@@ -219,7 +223,7 @@ async fn remove_holder<L: ZkClient>(
 
 /// The queue for a lock: of all contenders, or of the gateways only if the lock is an exclusive node.
 struct QueueView<'s> {
-    order: NodeLayout,
+    order: LockQueueLayout,
     parent: String,
     /// Path of the exclusive node that the first of the queue has to create.
     shared: Option<&'s str>,
@@ -227,17 +231,19 @@ struct QueueView<'s> {
 
 impl<'s> QueueView<'s> {
     fn new(paths: &ZkPaths, key: &ResourceKey, site: &'s LockLocation) -> Self {
-        match (NodeLayout::for_site(site), site) {
+        match (LockQueueLayout::for_site(site), site) {
             (Some(order), _) => Self { order, parent: paths.lock_parent_path(key, site), shared: None },
             // Only gateways' nodes are in this queue.
             (None, LockLocation::Foreign { path, .. }) => Self {
-                order: NodeLayout::Native,
+                order: LockQueueLayout::Native,
                 parent: paths.native_lock_parent_path(key),
                 shared: Some(path),
             },
-            (None, LockLocation::Native | LockLocation::Semaphore { .. }) => {
-                Self { order: NodeLayout::Native, parent: paths.native_lock_parent_path(key), shared: None }
-            }
+            (None, LockLocation::Native | LockLocation::Semaphore { .. }) => Self {
+                order: LockQueueLayout::Native,
+                parent: paths.native_lock_parent_path(key),
+                shared: None,
+            },
         }
     }
 }
@@ -286,28 +292,33 @@ const SESSION_DIGITS: usize = 16;
 async fn locate_member<L: ZkClient>(
     live: &ActiveSession<L>,
     member: &str,
-) -> Result<MemberLocation, AdminQueryError> {
+) -> Result<GatewayLocation, AdminQueryError> {
     if member == live.member {
-        return Ok(MemberLocation::Here);
+        return Ok(GatewayLocation::Here);
     }
     // This text was written by another client, and becomes a part of a path.
     if member.contains('/') {
-        return Ok(MemberLocation::Gone);
+        return Ok(GatewayLocation::Gone);
     }
     let data = match live.client.data(&format!("{}/{member}", live.paths.members_path())).await {
         Ok((data, _)) => data,
-        Err(ZkError::NoNode) => return Ok(MemberLocation::Gone),
+        Err(ZkError::NoNode) => return Ok(GatewayLocation::Gone),
         Err(fault) => return Err(fault.into()),
     };
     let record = serde_json::from_slice::<MemberRecord>(&data).ok();
-    let Some(reach) = record.and_then(|member| member.peer) else { return Ok(MemberLocation::Unreachable) };
+    let Some(reach) = record.and_then(|member| member.peer) else { return Ok(GatewayLocation::Unreachable) };
     // A peer secret belongs to a process, so it is the same for all its sessions.
     if live.peer_endpoint.as_ref().is_some_and(|ours| ours.pass == reach.pass) {
-        return Ok(MemberLocation::Here);
+        return Ok(GatewayLocation::Here);
     }
     let gateway = gateway_name(member).into();
     let address = reach.address.into();
-    Ok(MemberLocation::Elsewhere(HolderRoute { gateway, member: member.into(), address, secret: reach.pass }))
+    Ok(GatewayLocation::Elsewhere(HolderRoute {
+        gateway,
+        member: member.into(),
+        address,
+        secret: reach.pass,
+    }))
 }
 
 async fn unresolved_operations<L: ZkClient>(

@@ -2,7 +2,7 @@
 
 use fencegate_policies::permits::PermitIndex;
 use fencegate_recipe::{
-    layout::{NodeLayout, PermitQueuePosition, permit_node_name},
+    layout::{LockQueueLayout, PermitQueuePosition, permit_node_name},
     node_data,
 };
 use fencegate_zookeeper::session::{
@@ -22,8 +22,9 @@ pub(super) async fn add_held_permits<L: ZkClient>(
     children: &[String],
     mut line: Vec<LockQueueEntry>,
 ) -> Result<Vec<LockQueueEntry>, AdminQueryError> {
-    let stand =
-        |one: &LockQueueEntry| NodeLayout::Native.parse_contender(&one.node).and_then(|found| found.permits);
+    let stand = |one: &LockQueueEntry| {
+        LockQueueLayout::Native.parse_contender(&one.node).and_then(|found| found.permits)
+    };
     let looks = line.iter().map(|one| async {
         match stand(one) {
             Some(_) => held_permit(live, parent, &one.node).await.map(Some),
@@ -55,8 +56,9 @@ async fn held_permit<L: ZkClient>(
     let permit = std::str::from_utf8(&says).ok().and_then(PermitIndex::parse);
     let Some(permit) = permit else { return Ok(None) };
     let node = read_node(live, &format!("{parent}/{}", permit_node_name(permit))).await?;
-    let ours =
-        |(says, seen): &(Vec<u8>, NodeStat)| node_data::is_made_by(says, name) && seen.owner == place.owner;
+    let ours = |(says, seen): &(Vec<u8>, NodeStat)| {
+        node_data::is_made_by_attempt(says, name) && seen.owner == place.owner
+    };
     Ok(node.filter(ours).map(|(_, seen)| (permit, seen)))
 }
 

@@ -5,20 +5,20 @@ use fencegate_recipe::grant::LockAttemptError;
 use fencegate_zookeeper::{error::GrantError, peer_endpoint::HolderRoute, tenure_end::TenureEndCause};
 
 use super::{KeySlot, LocalWaiter};
-use crate::manager::lock_request::WaitPlace;
-use crate::manager::queue::QueueWaitLimit;
+use crate::manager::lock_request::WaitGateway;
+use crate::manager::queue::QueueWaitMode;
 
 impl KeySlot {
     /// Records that another holder is ahead. Requests leave that do not wait, or that wait only for this gateway's own
     /// tenure. Requests that may be forwarded stay until the route is known. An error when none is left.
     pub(in crate::manager) fn report_holder_ahead(&self) -> Result<(), LockAttemptError> {
         let mut entry = self.lock_state();
-        let sent_here = entry.queue.remove_waiting_where(|caller| caller.waits == WaitPlace::AtHolder);
+        let sent_here = entry.queue.remove_waiting_where(|caller| caller.waits == WaitGateway::AtHolder);
         let impatient = entry.queue.remove_waiting_where(|caller| {
-            caller.patience == QueueWaitLimit::NoWait && caller.waits != WaitPlace::Anywhere
+            caller.patience == QueueWaitMode::NoWait && caller.waits != WaitGateway::Anywhere
         });
-        let asks = entry.queue.waiting_requests().any(|(.., caller)| caller.waits == WaitPlace::Anywhere);
-        entry.standing.set_behind(asks);
+        let asks = entry.queue.waiting_requests().any(|(.., caller)| caller.waits == WaitGateway::Anywhere);
+        entry.standing.mark_behind_remote(asks);
         let left = entry.queue.waiting_count();
         drop(entry);
         refuse_all(sent_here, &GrantError::NotHolder);
@@ -29,10 +29,10 @@ impl KeySlot {
     /// Records that there is no other holder, but a delay until then. Requests that do not wait leave. The delay goes
     /// on even if none is left.
     pub(in crate::manager) fn report_delay(&self, until: BootInstant) {
-        self.lock_state().standing.set_delay(until);
+        self.lock_state().standing.set_grant_delay(until);
         let rest = until.since(self.clock.now());
         self.refuse_waiters_where(
-            |caller| caller.patience == QueueWaitLimit::NoWait,
+            |caller| caller.patience == QueueWaitMode::NoWait,
             &GrantError::Delayed(rest),
         )
         .ok();
@@ -48,7 +48,8 @@ impl KeySlot {
     pub(in crate::manager) fn report_queue_position_lost(&self) {
         self.lock_state().standing.mark_lost();
         // All other requests wait for the next grant.
-        self.refuse_waiters_where(|caller| caller.waits == WaitPlace::AtHolder, &GrantError::NotHolder).ok();
+        self.refuse_waiters_where(|caller| caller.waits == WaitGateway::AtHolder, &GrantError::NotHolder)
+            .ok();
     }
 
     /// Whether a request has come that may be forwarded. True once for each.
@@ -59,7 +60,7 @@ impl KeySlot {
     /// Forwards the requests that may be forwarded to the gateway that holds the key. An error when none is left.
     pub(in crate::manager) fn forward_waiting(&self, route: &HolderRoute) -> Result<(), LockAttemptError> {
         self.refuse_waiters_where(
-            |caller| caller.waits == WaitPlace::Anywhere,
+            |caller| caller.waits == WaitGateway::Anywhere,
             &GrantError::Elsewhere(route.clone()),
         )
     }
@@ -67,7 +68,7 @@ impl KeySlot {
     /// Records that there is no gateway to forward to, so requests that do not wait leave. An error when none is left.
     pub(in crate::manager) fn report_no_route(&self) -> Result<(), LockAttemptError> {
         self.lock_state().standing.record_no_route(self.clock.now());
-        self.refuse_waiters_where(|caller| caller.patience == QueueWaitLimit::NoWait, &GrantError::Locked)
+        self.refuse_waiters_where(|caller| caller.patience == QueueWaitMode::NoWait, &GrantError::Locked)
     }
 
     /// Refuses all waiting requests with this error, because no lock can be granted.

@@ -54,10 +54,10 @@ fn grant(epoch: u64) -> (LockGrant, Arc<SessionDeadline>) {
     (LockGrant { epoch, sequence: 0, permit: None, validity, nodes: [].into(), contended: false }, deadline)
 }
 
-fn wants(waits: WaitPlace, route: &Arc<str>) -> LocalRequest<'_> {
+fn wants(waits: WaitGateway, route: &Arc<str>) -> LocalLockRequest<'_> {
     let mode = LockMode::Exclusive;
-    let patience = QueueWaitLimit::QueueBehind(100);
-    LocalRequest { mode, rules: RULES, patience, waits, delay: None, route }
+    let patience = QueueWaitMode::QueueBehind(100);
+    LocalLockRequest { mode, rules: RULES, patience, waits, delay: None, route }
 }
 
 /// One request: it waits for its turn, works alone, and ends; or it is forwarded once to another gateway. True if it
@@ -65,19 +65,19 @@ fn wants(waits: WaitPlace, route: &Arc<str>) -> LocalRequest<'_> {
 fn request(
     table: &KeySlotTable,
     key: &ResourceKey,
-    waits: WaitPlace,
+    waits: WaitGateway,
     at_work: &AtomicU32,
     last: &Plain,
 ) -> bool {
     let tenure = match table.enter_queue(key, &LockLocation::Native, wants(waits, &"pay".into())) {
         EnterQueueOutcome::Started(tenure) => tenure,
-        EnterQueueOutcome::NotHolder if waits == WaitPlace::AtHolder => return false,
+        EnterQueueOutcome::NotHolder if waits == WaitGateway::AtHolder => return false,
         EnterQueueOutcome::Waiting { mut answer, place, .. } => {
             let tenure = loop {
                 match answer.try_recv() {
                     Ok(Ok(tenure)) => break tenure,
-                    Ok(Err(GrantError::Elsewhere(_))) if waits == WaitPlace::Anywhere => return false,
-                    Ok(Err(GrantError::NotHolder)) if waits == WaitPlace::AtHolder => return false,
+                    Ok(Err(GrantError::Elsewhere(_))) if waits == WaitGateway::Anywhere => return false,
+                    Ok(Err(GrantError::NotHolder)) if waits == WaitGateway::AtHolder => return false,
                     Ok(Err(error)) => panic!("nobody is refused: {error}"),
                     Err(TryRecvError::Empty) => shuttle::thread::yield_now(),
                     Err(TryRecvError::Closed) => panic!("nobody is forgotten"),
@@ -135,7 +135,7 @@ fn requests_run_serially_with_growing_tokens() {
                 let served = served.clone();
                 let last = last.clone();
                 shuttle::thread::spawn(move || {
-                    assert!(request(&table, &key(), WaitPlace::Here, &at_work, &last));
+                    assert!(request(&table, &key(), WaitGateway::Here, &at_work, &last));
                     served.fetch_add(1, Ordering::SeqCst);
                 })
             })
@@ -188,8 +188,8 @@ fn attend_behind(table: &KeySlotTable, slot: &Arc<KeySlot>, served: &AtomicU32, 
 #[test]
 fn every_request_is_served_or_forwarded() {
     explore(|| {
-        const KINDS: [WaitPlace; 4] =
-            [WaitPlace::Here, WaitPlace::Anywhere, WaitPlace::AtHolder, WaitPlace::Anywhere];
+        const KINDS: [WaitGateway; 4] =
+            [WaitGateway::Here, WaitGateway::Anywhere, WaitGateway::AtHolder, WaitGateway::Anywhere];
         let table = Arc::new(KeySlotTable::new(Arc::new(FixedClock)));
         let at_work = Arc::<AtomicU32>::default();
         let served = Arc::<AtomicU32>::default();
@@ -201,7 +201,7 @@ fn every_request_is_served_or_forwarded() {
             let last = last.clone();
             shuttle::thread::spawn(move || {
                 let here = request(&table, &key(), waits, &at_work, &last);
-                assert!(here || waits != WaitPlace::Here, "it waits here");
+                assert!(here || waits != WaitGateway::Here, "it waits here");
                 served.fetch_add(1, Ordering::SeqCst);
             })
         });
@@ -280,7 +280,7 @@ fn node_predating_key_change_is_unused() {
                 let tenure = match table.enter_queue(
                     &key(),
                     &LockLocation::Native,
-                    wants(WaitPlace::Here, &"pay".into()),
+                    wants(WaitGateway::Here, &"pay".into()),
                 ) {
                     EnterQueueOutcome::Started(tenure) => tenure,
                     EnterQueueOutcome::Waiting { mut answer, place, .. } => loop {
@@ -364,20 +364,20 @@ fn alone(at_work: &AtomicU32) {
 }
 
 fn calling(table: &Arc<KeySlotTable>, at_work: &Arc<AtomicU32>) {
-    let outer = match table.enter_queue(&key(), &LockLocation::Native, wants(WaitPlace::Here, &"pay".into()))
-    {
-        EnterQueueOutcome::Started(tenure) => tenure,
-        EnterQueueOutcome::Waiting { mut answer, place, .. } => loop {
-            match answer.try_recv() {
-                Ok(answer) => {
-                    drop(place);
-                    break answer.expect("nobody is refused");
+    let outer =
+        match table.enter_queue(&key(), &LockLocation::Native, wants(WaitGateway::Here, &"pay".into())) {
+            EnterQueueOutcome::Started(tenure) => tenure,
+            EnterQueueOutcome::Waiting { mut answer, place, .. } => loop {
+                match answer.try_recv() {
+                    Ok(answer) => {
+                        drop(place);
+                        break answer.expect("nobody is refused");
+                    }
+                    Err(_) => shuttle::thread::yield_now(),
                 }
-                Err(_) => shuttle::thread::yield_now(),
-            }
-        },
-        _ => panic!("there is room"),
-    };
+            },
+            _ => panic!("there is room"),
+        };
     let from = outer.next_dispatch().expect("a dispatch").token;
     alone(at_work);
     let called = table.clone();
@@ -391,7 +391,10 @@ fn calling(table: &Arc<KeySlotTable>, at_work: &Arc<AtomicU32>) {
             }
             // The callback came too late.
             Err(error) => {
-                assert!(matches!(error, CallbackError::NotInFlight | CallbackError::NotHeld), "{error}")
+                assert!(
+                    matches!(error, NestedRequestError::NotInFlight | NestedRequestError::NotHeld),
+                    "{error}"
+                )
             }
         });
     shuttle::thread::yield_now();

@@ -25,11 +25,11 @@ pub(super) const ROUTE_RETRY_AFTER: Duration = Duration::from_millis(100);
 
 impl RemoteQueuePosition {
     /// Whether no remote contender was ahead, as far as is known.
-    pub(super) fn is_first(&self) -> bool {
+    pub(super) fn has_no_remote_ahead(&self) -> bool {
         !self.lost && !self.behind
     }
 
-    pub(super) fn is_behind(&self) -> bool {
+    pub(super) fn is_behind_remote(&self) -> bool {
         self.behind
     }
 
@@ -40,17 +40,17 @@ impl RemoteQueuePosition {
     }
 
     /// Records that another holder is ahead. `asks`: a request waits that may be forwarded.
-    pub(super) fn set_behind(&mut self, asks: bool) {
+    pub(super) fn mark_behind_remote(&mut self, asks: bool) {
         self.behind = true;
         self.asks = asks;
     }
 
-    pub(super) fn set_delay(&mut self, until: BootInstant) {
+    pub(super) fn set_grant_delay(&mut self, until: BootInstant) {
         self.rests = Some(until);
     }
 
     /// What is left of a delay; `None` if there is none.
-    pub(super) fn remaining_delay(&self, now: BootInstant) -> Option<Duration> {
+    pub(super) fn remaining_grant_delay(&self, now: BootInstant) -> Option<Duration> {
         self.rests.map(|until| until.since(now))
     }
 

@@ -10,10 +10,10 @@ use fencegate_policies::{
 use fencegate_process::{clock::SharedClock, sync::Mutex};
 use fencegate_zookeeper::peer_endpoint::HolderRoute;
 
-use super::{EnterQueueOutcome, KeySlot, LocalRequest, unpoisoned};
-use crate::manager::lock_request::WaitPlace;
+use super::{EnterQueueOutcome, KeySlot, LocalLockRequest, unpoisoned};
+use crate::manager::lock_request::WaitGateway;
 use crate::manager::{
-    call_chain::CallbackError,
+    call_chain::NestedRequestError,
     ended_sessions::EndedSessions,
     grant_guard::{GrantGuard, MultiRequestLock},
     holder_cache::HolderCache,
@@ -43,11 +43,11 @@ impl KeySlotTable {
         &self,
         key: &ResourceKey,
         site: &LockLocation,
-        wants: LocalRequest<'_>,
+        wants: LocalLockRequest<'_>,
     ) -> EnterQueueOutcome {
-        let mut shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
+        let mut shard = unpoisoned(&self.shards[usize::from(key.lock_shard()) % SHARDS]);
         if shard.get(key).is_none_or(|slot| slot.site != *site) {
-            if wants.waits == WaitPlace::AtHolder {
+            if wants.waits == WaitGateway::AtHolder {
                 return EnterQueueOutcome::NotHolder;
             }
             let slot = Arc::new(KeySlot::new(key.clone(), site.clone(), self.clock.clone()));
@@ -86,7 +86,7 @@ impl KeySlotTable {
         mode: LockMode,
         route: &Arc<str>,
     ) -> Option<GrantGuard> {
-        let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
+        let shard = unpoisoned(&self.shards[usize::from(key.lock_shard()) % SHARDS]);
         let slot = shard.get(key).filter(|slot| slot.site == *site)?;
         let mut entry = slot.lock_state();
         let started = entry
@@ -103,8 +103,8 @@ impl KeySlotTable {
         key: &ResourceKey,
         from: FencingToken,
         mode: LockMode,
-    ) -> Result<(GrantGuard, LockMode), CallbackError> {
-        self.slot(key).ok_or(CallbackError::NotHeld)?.start_callback(from, mode)
+    ) -> Result<(GrantGuard, LockMode), NestedRequestError> {
+        self.slot(key).ok_or(NestedRequestError::NotHeld)?.start_callback(from, mode)
     }
 
     /// Every key greater than `after`, in no order. Each shard is locked only while its keys are listed.
@@ -118,30 +118,30 @@ impl KeySlotTable {
     }
 
     pub(in crate::manager) fn slot(&self, key: &ResourceKey) -> Option<Arc<KeySlot>> {
-        unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]).get(key).cloned()
+        unpoisoned(&self.shards[usize::from(key.lock_shard()) % SHARDS]).get(key).cloned()
     }
 
     /// Whether the key is held, here or elsewhere, as far as is known.
-    pub(crate) fn is_key_held(&self, key: &ResourceKey) -> bool {
-        let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
+    pub(crate) fn is_key_blocked(&self, key: &ResourceKey) -> bool {
+        let shard = unpoisoned(&self.shards[usize::from(key.lock_shard()) % SHARDS]);
         shard.get(key).is_some_and(|slot| {
             let entry = slot.lock_state();
-            let rests = entry.standing.remaining_delay(self.clock.now()).is_some();
-            rests || entry.standing.is_behind() || entry.queue.in_flight_count() > 0
+            let rests = entry.standing.remaining_grant_delay(self.clock.now()).is_some();
+            rests || entry.standing.is_behind_remote() || entry.queue.in_flight_count() > 0
         })
     }
 
     /// What is left of a delay of the key; `None` if there is none.
     pub(in crate::manager) fn remaining_delay(&self, key: &ResourceKey) -> Option<Duration> {
-        let shard = unpoisoned(&self.shards[usize::from(key.shard()) % SHARDS]);
+        let shard = unpoisoned(&self.shards[usize::from(key.lock_shard()) % SHARDS]);
         let slot = shard.get(key)?;
-        slot.lock_state().standing.remaining_delay(self.clock.now())
+        slot.lock_state().standing.remaining_grant_delay(self.clock.now())
     }
 
     /// Removes the slot of a key if no request wants it any more; then its task ends.
     pub(crate) fn remove_if_idle(&self, slot: &Arc<KeySlot>) -> bool {
         // The table is locked before the slot, as everywhere: a request must not find a slot that is half removed.
-        let mut shard = unpoisoned(&self.shards[usize::from(slot.key.shard()) % SHARDS]);
+        let mut shard = unpoisoned(&self.shards[usize::from(slot.key.lock_shard()) % SHARDS]);
         let mut entry = slot.lock_state();
         let leaves = entry.queue.try_end_task();
         if leaves {

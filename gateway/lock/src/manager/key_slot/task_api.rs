@@ -10,7 +10,7 @@ use fencegate_zookeeper::{
 };
 
 use super::{FirstWaitingRequest, KeySlot};
-use crate::manager::lock_request::WaitPlace;
+use crate::manager::lock_request::WaitGateway;
 use crate::manager::queue::TenureAction;
 
 impl KeySlot {
@@ -33,7 +33,7 @@ impl KeySlot {
         let mut entry = self.lock_state();
         entry.standing.mark_granted();
         // If requests may be forwarded from here, peers may forward theirs here.
-        let reached = entry.queue.waiting_requests().any(|(.., caller)| caller.waits != WaitPlace::Here);
+        let reached = entry.queue.waiting_requests().any(|(.., caller)| caller.waits != WaitGateway::Here);
         entry.queue.set_grant(grant, mode, rules, reached, self.clock.now());
         if entry.outdated != outdated {
             // The node was created before keys changed, so a request under another key may have a larger token.
@@ -91,7 +91,7 @@ impl KeySlot {
         let now = self.clock.now();
         let mut entry = self.lock_state();
         let ends = entry.queue.next_action(now) == TenureAction::End;
-        if ends && let Some(ended) = entry.queue.take_tenure(now) {
+        if ends && let Some(ended) = entry.queue.take_idle_tenure(now) {
             told(ended);
         }
         ends

@@ -32,19 +32,19 @@ impl KeySlotFixture {
         Self { table: KeySlotTable::new(clock.clone()), key, clock }
     }
 
-    fn enter(&self, waits: WaitPlace, patience: QueueWaitLimit) -> EnterQueueOutcome {
+    fn enter(&self, waits: WaitGateway, patience: QueueWaitMode) -> EnterQueueOutcome {
         let mode = LockMode::Exclusive;
         let rules = CachedHoldLimits::default();
         let route = &"pay".into();
         self.table.enter_queue(
             &self.key,
             &LockLocation::Native,
-            LocalRequest { mode, rules, patience, waits, delay: None, route },
+            LocalLockRequest { mode, rules, patience, waits, delay: None, route },
         )
     }
 
-    fn enter_waiting(&self, waits: WaitPlace) -> (Receiver<LockReply>, QueuePositionGuard) {
-        match self.enter(waits, QueueWaitLimit::QueueBehind(9)) {
+    fn enter_waiting(&self, waits: WaitGateway) -> (Receiver<LockReply>, QueuePositionGuard) {
+        match self.enter(waits, QueueWaitMode::QueueBehind(9)) {
             EnterQueueOutcome::Waiting { answer, place, .. } => (answer, place),
             _ => panic!("nothing is held here"),
         }
@@ -85,9 +85,9 @@ fn received_error((answer, _): &mut (Receiver<LockReply>, QueuePositionGuard)) -
 #[test]
 fn remote_holder_releases_forwardable_waiters() {
     let fixture = KeySlotFixture::new();
-    let mut anywhere = fixture.enter_waiting(WaitPlace::Anywhere);
-    let mut sent_here = fixture.enter_waiting(WaitPlace::AtHolder);
-    let mut here = fixture.enter_waiting(WaitPlace::Here);
+    let mut anywhere = fixture.enter_waiting(WaitGateway::Anywhere);
+    let mut sent_here = fixture.enter_waiting(WaitGateway::AtHolder);
+    let mut here = fixture.enter_waiting(WaitGateway::Here);
     let slot = fixture.slot();
     let route = holder_route();
     assert!(slot.report_holder_ahead().is_ok());
@@ -103,7 +103,7 @@ fn remote_holder_releases_forwardable_waiters() {
 #[test]
 fn slot_is_idle_after_forwarding_all() {
     let fixture = KeySlotFixture::new();
-    let _one = fixture.enter_waiting(WaitPlace::Anywhere);
+    let _one = fixture.enter_waiting(WaitGateway::Anywhere);
     let slot = fixture.slot();
     assert!(slot.report_holder_ahead().is_ok() && slot.take_holder_lookup_request());
     assert!(matches!(slot.forward_waiting(&holder_route()), Err(LockAttemptError::CallerGone)));
@@ -115,7 +115,7 @@ fn slot_is_idle_after_forwarding_all() {
 fn no_wait_request_fails_without_route() {
     let fixture = KeySlotFixture::new();
     let EnterQueueOutcome::Waiting { answer, place, .. } =
-        fixture.enter(WaitPlace::Anywhere, QueueWaitLimit::NoWait)
+        fixture.enter(WaitGateway::Anywhere, QueueWaitMode::NoWait)
     else {
         panic!("the first one waits for the answer of ZooKeeper");
     };
@@ -130,16 +130,16 @@ fn no_wait_request_fails_without_route() {
 #[test]
 fn failed_route_lookup_pauses_before_retry() {
     let fixture = KeySlotFixture::new();
-    let _here = fixture.enter_waiting(WaitPlace::Here);
+    let _here = fixture.enter_waiting(WaitGateway::Here);
     let slot = fixture.slot();
     assert!(slot.report_holder_ahead().is_ok() && !slot.take_holder_lookup_request());
-    let _first = fixture.enter_waiting(WaitPlace::Anywhere);
+    let _first = fixture.enter_waiting(WaitGateway::Anywhere);
     assert!(slot.take_holder_lookup_request());
     assert!(slot.report_no_route().is_ok());
-    let _second = fixture.enter_waiting(WaitPlace::Anywhere);
+    let _second = fixture.enter_waiting(WaitGateway::Anywhere);
     assert!(!slot.take_holder_lookup_request(), "just now there was none");
     fixture.clock.advance(ROUTE_RETRY_AFTER);
-    let _third = fixture.enter_waiting(WaitPlace::Anywhere);
+    let _third = fixture.enter_waiting(WaitGateway::Anywhere);
     assert!(slot.take_holder_lookup_request());
 }
 
@@ -148,10 +148,10 @@ fn failed_route_lookup_pauses_before_retry() {
 #[test]
 fn forwarded_request_waits_only_at_holder() {
     let fixture = KeySlotFixture::new();
-    let at_holder = || fixture.enter(WaitPlace::AtHolder, QueueWaitLimit::QueueBehind(9));
+    let at_holder = || fixture.enter(WaitGateway::AtHolder, QueueWaitMode::QueueBehind(9));
     assert!(matches!(at_holder(), EnterQueueOutcome::NotHolder), "nobody here wants it");
     assert!(fixture.table.slot(&fixture.key).is_none(), "and it is not asked for");
-    let (_waiting, _place) = fixture.enter_waiting(WaitPlace::Here);
+    let (_waiting, _place) = fixture.enter_waiting(WaitGateway::Here);
     let early = at_holder();
     assert!(matches!(early, EnterQueueOutcome::Waiting { .. }), "we get it, and nobody was before us");
     let deadline = fixture.grant();
@@ -165,15 +165,15 @@ fn forwarded_request_waits_only_at_holder() {
 #[test]
 fn lost_position_refuses_only_forwarded_requests() {
     let fixture = KeySlotFixture::new();
-    let mut here = fixture.enter_waiting(WaitPlace::Here);
-    let mut early = fixture.enter_waiting(WaitPlace::AtHolder);
+    let mut here = fixture.enter_waiting(WaitGateway::Here);
+    let mut early = fixture.enter_waiting(WaitGateway::AtHolder);
     let slot = fixture.slot();
     slot.report_queue_position_lost();
     assert_eq!((received_error(&mut early), received_error(&mut here)), (Some(GrantError::NotHolder), None));
-    let at_holder = || fixture.enter(WaitPlace::AtHolder, QueueWaitLimit::QueueBehind(9));
+    let at_holder = || fixture.enter(WaitGateway::AtHolder, QueueWaitMode::QueueBehind(9));
     assert!(matches!(at_holder(), EnterQueueOutcome::NotHolder), "somebody else may hold before us");
     let deadline = fixture.grant();
-    let mut guest = fixture.enter_waiting(WaitPlace::AtHolder);
+    let mut guest = fixture.enter_waiting(WaitGateway::AtHolder);
     slot.close(TenureEndCause::Session);
     slot.report_queue_position_lost();
     assert_eq!(received_error(&mut guest), Some(GrantError::NotHolder), "though a request is at work");
@@ -184,13 +184,13 @@ fn lost_position_refuses_only_forwarded_requests() {
 #[test]
 fn waiter_proceeds_after_contention_clears() {
     let fixture = KeySlotFixture::new();
-    let (mut first, _place) = fixture.enter_waiting(WaitPlace::Here);
+    let (mut first, _place) = fixture.enter_waiting(WaitGateway::Here);
     let deadline = fixture.grant();
     let slot = fixture.slot();
     slot.mark_contended(true);
     fixture.clock.advance(CachedHoldLimits::default().max_hold);
     first.try_recv().expect("an answer").expect("granted").mark_settled();
-    let (mut next, _place) = fixture.enter_waiting(WaitPlace::Here);
+    let (mut next, _place) = fixture.enter_waiting(WaitGateway::Here);
     slot.start_waiting_requests();
     assert!(next.try_recv().is_err(), "its time is up");
     slot.clear_contended();
@@ -202,16 +202,16 @@ fn waiter_proceeds_after_contention_clears() {
 #[test]
 fn requeue_discards_previous_remote_holder() {
     let fixture = KeySlotFixture::new();
-    let _first = fixture.enter_waiting(WaitPlace::Here);
+    let _first = fixture.enter_waiting(WaitGateway::Here);
     let slot = fixture.slot();
     assert!(slot.report_holder_ahead().is_ok());
     assert!(matches!(
-        fixture.enter(WaitPlace::AtHolder, QueueWaitLimit::QueueBehind(9)),
+        fixture.enter(WaitGateway::AtHolder, QueueWaitMode::QueueBehind(9)),
         EnterQueueOutcome::NotHolder
     ));
     slot.reset_position();
     assert!(matches!(
-        fixture.enter(WaitPlace::AtHolder, QueueWaitLimit::QueueBehind(9)),
+        fixture.enter(WaitGateway::AtHolder, QueueWaitMode::QueueBehind(9)),
         EnterQueueOutcome::Waiting { .. }
     ));
 }
@@ -220,11 +220,11 @@ fn requeue_discards_previous_remote_holder() {
 #[test]
 fn revoked_grant_accepts_no_forwarded_request() {
     let fixture = KeySlotFixture::new();
-    let (_waiting, _place) = fixture.enter_waiting(WaitPlace::Here);
+    let (_waiting, _place) = fixture.enter_waiting(WaitGateway::Here);
     let deadline = fixture.grant();
     deadline.revoke();
     assert!(matches!(
-        fixture.enter(WaitPlace::AtHolder, QueueWaitLimit::QueueBehind(9)),
+        fixture.enter(WaitGateway::AtHolder, QueueWaitMode::QueueBehind(9)),
         EnterQueueOutcome::NotHolder
     ));
 }
@@ -233,7 +233,7 @@ fn revoked_grant_accepts_no_forwarded_request() {
 #[test]
 fn grant_predating_key_change_is_unused() {
     let fixture = KeySlotFixture::new();
-    let (mut first, _place) = fixture.enter_waiting(WaitPlace::Here);
+    let (mut first, _place) = fixture.enter_waiting(WaitGateway::Here);
     let slot = fixture.slot();
     let wanted = slot.first_waiting_request().expect("somebody waits");
     fixture.table.close_all_tenures();
@@ -261,7 +261,7 @@ fn grant_predating_key_change_is_unused() {
 #[test]
 fn queue_of_zero_admits_only_holder() {
     let fixture = KeySlotFixture::new();
-    let enter = |most| fixture.enter(WaitPlace::Here, QueueWaitLimit::QueueBehind(most));
+    let enter = |most| fixture.enter(WaitGateway::Here, QueueWaitMode::QueueBehind(most));
     let EnterQueueOutcome::Waiting { mut answer, place, .. } = enter(0) else {
         panic!("it is about to hold")
     };
@@ -280,11 +280,11 @@ fn queue_of_zero_admits_only_holder() {
 fn callbacks_keep_key_until_innermost_ends() {
     let fixture = KeySlotFixture::new();
     let call = |from, mode| fixture.table.start_callback(&fixture.key, from, mode).map(|(tenure, _)| tenure);
-    let (mut first, _place) = fixture.enter_waiting(WaitPlace::Here);
+    let (mut first, _place) = fixture.enter_waiting(WaitGateway::Here);
     let deadline = fixture.grant();
     let outer = first.try_recv().expect("an answer").expect("granted");
     let from = outer.next_dispatch().expect("a dispatch").token;
-    let (mut next, _place) = fixture.enter_waiting(WaitPlace::Here);
+    let (mut next, _place) = fixture.enter_waiting(WaitGateway::Here);
 
     // A request waits here, and a remote contender has waited for long. Even so the tenure is released only after the
     // callbacks.
@@ -295,15 +295,19 @@ fn callbacks_keep_key_until_innermost_ends() {
     let deeper =
         call(inner.next_dispatch().expect("a dispatch").token, LockMode::Exclusive).expect("inside that");
     assert_eq!(deeper.next_dispatch().expect("a dispatch").token.dispatch(), 3);
-    assert_eq!(call(from, LockMode::Exclusive).map(drop), Err(CallbackError::NotInnermost));
+    assert_eq!(call(from, LockMode::Exclusive).map(drop), Err(NestedRequestError::NotInnermost));
     let other = FencingToken::new(from.number() + 1, 0, 1).expect("small");
-    assert_eq!(call(other, LockMode::Exclusive).map(drop), Err(CallbackError::NotHeld));
+    assert_eq!(call(other, LockMode::Exclusive).map(drop), Err(NestedRequestError::NotHeld));
 
     for tenure in [&outer, &inner, &deeper] {
         tenure.mark_settled();
     }
     drop(outer);
-    assert_eq!(call(from, LockMode::Exclusive).map(drop), Err(CallbackError::NotInFlight), "it was answered");
+    assert_eq!(
+        call(from, LockMode::Exclusive).map(drop),
+        Err(NestedRequestError::NotInFlight),
+        "it was answered"
+    );
     drop(inner);
     assert!(
         next.try_recv().is_err() && matches!(fixture.slot().next_action(), TenureAction::Keep(_)),
@@ -318,7 +322,7 @@ fn callbacks_keep_key_until_innermost_ends() {
 #[test]
 fn retired_or_revoked_grant_refuses_callbacks() {
     let fixture = KeySlotFixture::new();
-    let (mut first, _place) = fixture.enter_waiting(WaitPlace::Here);
+    let (mut first, _place) = fixture.enter_waiting(WaitGateway::Here);
     let deadline = fixture.grant();
     let outer = first.try_recv().expect("an answer").expect("granted");
     let from = outer.next_dispatch().expect("a dispatch").token;
@@ -326,9 +330,9 @@ fn retired_or_revoked_grant_refuses_callbacks() {
     let (inner, _) = fixture.table.start_callback(&fixture.key, from, LockMode::Exclusive).expect("inside");
     inner.next_dispatch().expect("a dispatch");
     drop(inner);
-    assert_eq!(call(), Err(CallbackError::Closed), "nobody knows what came of the first one");
+    assert_eq!(call(), Err(NestedRequestError::Closed), "nobody knows what came of the first one");
     assert!(outer.next_dispatch().is_none(), "nor is anything else sent under it");
     deadline.revoke();
-    assert_eq!(call(), Err(CallbackError::Unproven));
+    assert_eq!(call(), Err(NestedRequestError::Unproven));
     outer.mark_settled();
 }

@@ -1,60 +1,14 @@
 use std::{future::Future, pin::pin, task::Poll, time::Duration};
 
-use fencegate_policies::{
-    key::{KeyTemplate, ResourceKey},
-    plan::{HoldPolicy, LockMode},
-};
-use fencegate_process::clock::{BootInstant, Clock as _, ManualClock};
-use fencegate_recipe::grant::LockGrant;
-use fencegate_zookeeper::session::session_deadline::SessionDeadline;
+use fencegate_policies::plan::LockMode;
+use fencegate_process::clock::{BootInstant, Clock as _};
 use futures_util::poll;
-use tokio::sync::oneshot;
 
-use super::*;
-use crate::manager::{
-    grant_guard::MultiRequestLock,
-    key_capacity::HolderKind,
-    lock_request::{LockRequest, WaitPlace},
-    uncached_lock,
-    uncached_registry::{LockWaitInfo, UncachedLockRegistry},
+use super::{
+    fixture::{LeasedLockFixture, leased_lock},
+    *,
 };
-
-struct Fixture {
-    lease: LeasedLock,
-    over: oneshot::Receiver<bool>,
-    proof: Arc<SessionDeadline>,
-    clock: Arc<ManualClock>,
-}
-
-fn fixture(mode: LockMode) -> Fixture {
-    let registry = Arc::<UncachedLockRegistry>::default();
-    let key = |text| KeyTemplate::parse(text).expect("a literal").expand(&()).expect("short");
-    let keys: Vec<ResourceKey> = vec![key("job")];
-    let name = "lease".into();
-    let request = LockRequest {
-        keys: &keys,
-        sites: &[],
-        mode,
-        hold: HoldPolicy::Strict,
-        wait: Duration::ZERO,
-        queue: 1,
-        waits: WaitPlace::Here,
-        delay: None,
-        route: &name,
-    };
-    let enrolled =
-        registry.register(request, LockWaitInfo { asked: BootInstant::from_nanos(0), ahead: Arc::default() });
-    let proof = Arc::new(SessionDeadline::new(1, BootInstant::from_nanos(1 << 50)));
-    let validity = Arc::new(LockValidity::new(proof.clone()));
-    let grant =
-        LockGrant { epoch: 7, sequence: 0, permit: None, validity, nodes: [].into(), contended: false };
-    enrolled.set_granted(&grant, BootInstant::from_nanos(0));
-    let (sender, over) = oneshot::channel();
-    let clock = Arc::<ManualClock>::default();
-    let (lock, held) =
-        uncached_lock::create_uncached_lock(grant, mode, HolderKind::Client, sender, enrolled, clock.clone());
-    Fixture { lease: LeasedLock::new(lock, held), over, proof, clock }
-}
+use crate::manager::grant_guard::MultiRequestLock;
 
 /// The result of a future that is ready at its first poll.
 async fn poll_once<T>(future: impl Future<Output = T>) -> Option<T> {
@@ -72,7 +26,7 @@ async fn enter_now(lease: &LeasedLock, mode: LockMode) -> GrantGuard {
 /// them.
 #[tokio::test]
 async fn lease_serves_requests_in_arrival_order() {
-    let Fixture { lease, mut over, .. } = fixture(LockMode::Exclusive);
+    let LeasedLockFixture { lease, mut over, .. } = leased_lock(LockMode::Exclusive);
     assert_eq!(lease.token().dispatch(), 1);
     let first = enter_now(&lease, LockMode::Exclusive).await;
     assert_eq!(first.next_dispatch().expect("a dispatch").token.dispatch(), 2);
@@ -88,66 +42,66 @@ async fn lease_serves_requests_in_arrival_order() {
     second.mark_settled();
     drop(second);
     let Poll::Ready(Ok((third, LockMode::Exclusive))) = poll!(third.as_mut()) else { panic!("its turn") };
-    lease.release();
+    lease.release_when_idle();
     assert!(over.try_recv().is_err(), "something runs under it");
-    assert_eq!(enter_error(&lease).await, CallbackError::Closed);
+    assert_eq!(enter_error(&lease).await, NestedRequestError::Closed);
     third.mark_settled();
     drop(third);
     assert_eq!(over.try_recv(), Ok(true));
 }
 
-async fn enter_error(lease: &LeasedLock) -> CallbackError {
+async fn enter_error(lease: &LeasedLock) -> NestedRequestError {
     poll_once(lease.start_request(LockMode::Shared)).await.expect("it is over").expect_err("it is over")
 }
 
 /// Under a shared lease readers run together, and a writer is refused.
 #[tokio::test]
 async fn shared_lease_refuses_writers() {
-    let Fixture { lease, .. } = fixture(LockMode::Shared);
+    let LeasedLockFixture { lease, .. } = leased_lock(LockMode::Shared);
     let one = enter_now(&lease, LockMode::Shared).await;
     let other = enter_now(&lease, LockMode::Shared).await;
     let tokens = [&one, &other].map(|tenure| tenure.next_dispatch().expect("a dispatch").token.dispatch());
     assert_eq!(tokens, [2, 3]);
     let refused = poll_once(lease.start_request(LockMode::Exclusive)).await.expect("no wait");
-    assert_eq!(refused.map(drop), Err(CallbackError::Upgrade));
+    assert_eq!(refused.map(drop), Err(NestedRequestError::Upgrade));
 }
 
 /// A request whose outcome is unknown retires the lease, and waiting requests are refused at once.
 #[tokio::test]
 async fn request_in_doubt_ends_lease() {
-    let Fixture { lease, mut over, .. } = fixture(LockMode::Exclusive);
+    let LeasedLockFixture { lease, mut over, .. } = leased_lock(LockMode::Exclusive);
     let first = enter_now(&lease, LockMode::Exclusive).await;
     first.next_dispatch().expect("a dispatch");
     let mut second = pin!(lease.start_request(LockMode::Exclusive));
     assert!(poll!(second.as_mut()).is_pending());
     drop(first);
-    assert!(matches!(poll!(second.as_mut()), Poll::Ready(Err(CallbackError::Closed))));
+    assert!(matches!(poll!(second.as_mut()), Poll::Ready(Err(NestedRequestError::Closed))));
     assert!(lease.is_retired());
-    lease.release();
+    lease.release_when_idle();
     assert_eq!(over.try_recv(), Ok(false));
 }
 
 /// A request whose turn has come when the lease is closed is not dispatched, and the lease counts as settled.
 #[tokio::test]
 async fn closed_lease_dispatches_nothing() {
-    let Fixture { lease, mut over, .. } = fixture(LockMode::Exclusive);
+    let LeasedLockFixture { lease, mut over, .. } = leased_lock(LockMode::Exclusive);
     let turn = enter_now(&lease, LockMode::Exclusive).await;
     lease.stop_new_requests();
     assert!(turn.next_dispatch().is_none());
     assert!(over.try_recv().is_err(), "the client's part is held yet");
     drop(turn);
-    lease.release();
+    lease.release_when_idle();
     assert_eq!(over.try_recv(), Ok(true), "nothing was sent");
 }
 
 /// The client's own token is no dispatch, so no callback is accepted with it; requests under the lease may call back.
 #[tokio::test]
 async fn client_token_is_not_in_flight() {
-    let Fixture { lease, .. } = fixture(LockMode::Exclusive);
+    let LeasedLockFixture { lease, .. } = leased_lock(LockMode::Exclusive);
     let shared: Arc<dyn MultiRequestLock> = lease.lock.clone();
     assert_eq!(
         shared.start_callback(lease.token(), LockMode::Exclusive).map(drop),
-        Err(CallbackError::NotInFlight)
+        Err(NestedRequestError::NotInFlight)
     );
     let turn = enter_now(&lease, LockMode::Exclusive).await;
     let from = turn.next_dispatch().expect("a dispatch").token;
@@ -161,12 +115,12 @@ async fn client_token_is_not_in_flight() {
 /// Past the session deadline no request is started under the lease, which is lost only when the session is revoked.
 #[tokio::test]
 async fn expired_session_starts_no_request() {
-    let Fixture { lease, proof, clock, over: _over } = fixture(LockMode::Exclusive);
-    assert!(lease.is_held_at(clock.now()) && lease.expires_at() == BootInstant::from_nanos(1 << 50));
+    let LeasedLockFixture { lease, proof, clock, over: _over } = leased_lock(LockMode::Exclusive);
+    assert!(lease.is_held_at(clock.now()) && lease.session_expires_at() == BootInstant::from_nanos(1 << 50));
     clock.advance(Duration::from_nanos(1 << 50));
     assert!(!lease.is_held_at(clock.now()) && !lease.is_lost());
     let refused = poll_once(lease.start_request(LockMode::Exclusive)).await.expect("no wait");
-    assert_eq!(refused.map(drop), Err(CallbackError::Unproven));
+    assert_eq!(refused.map(drop), Err(NestedRequestError::Unproven));
     proof.revoke();
     assert!(lease.is_lost());
 }

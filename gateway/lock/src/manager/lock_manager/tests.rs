@@ -10,7 +10,7 @@ use super::*;
 async fn refused_request_without_session_leaves_nothing() {
     let (manager, _workers) = create_lock_manager(Arc::new(MachineClock), 1);
     let key = KeyTemplate::parse("one").expect("a literal").expand(&()).expect("short");
-    for hold in [HoldPolicy::Cached(CachedHoldLimits::default()), HoldPolicy::Strict] {
+    for hold in [LockReusePolicy::Cached(CachedHoldLimits::default()), LockReusePolicy::Strict] {
         let request = LockRequest {
             keys: std::slice::from_ref(&key),
             sites: &[],
@@ -18,7 +18,7 @@ async fn refused_request_without_session_leaves_nothing() {
             hold,
             wait: Duration::from_secs(9),
             queue: 1,
-            waits: WaitPlace::Here,
+            waits: WaitGateway::Here,
             delay: None,
             route: &"pay".into(),
         };

@@ -100,8 +100,8 @@ impl QueueModel {
 
     fn apply(&mut self, event: QueueEvent) {
         match event {
-            QueueEvent::Arrive(mode) => self.arrive(mode, QueueWaitLimit::QueueBehind(8)),
-            QueueEvent::ArriveTrying(mode) => self.arrive(mode, QueueWaitLimit::NoWait),
+            QueueEvent::Arrive(mode) => self.arrive(mode, QueueWaitMode::QueueBehind(8)),
+            QueueEvent::ArriveTrying(mode) => self.arrive(mode, QueueWaitMode::NoWait),
             QueueEvent::End { known } => self.end(known),
             QueueEvent::Call(mode) => self.call(mode),
             QueueEvent::Leave(which) => {
@@ -142,7 +142,7 @@ impl QueueModel {
         }
     }
 
-    fn arrive(&mut self, mode: LockMode, patience: QueueWaitLimit) {
+    fn arrive(&mut self, mode: LockMode, patience: QueueWaitMode) {
         self.arrivals += 1;
         let id = self.arrivals;
         let proven = !self.proof_lost;
@@ -177,10 +177,12 @@ impl QueueModel {
                 self.last = at;
                 self.in_flight.push_back((held, at.0, at.1));
             }
-            Err(CallbackError::Closed) => assert!(self.closed),
-            Err(CallbackError::Unproven) => assert!(!proven),
-            Err(CallbackError::Upgrade) => assert_eq!((held, mode), (LockMode::Shared, LockMode::Exclusive)),
-            Err(error) => assert_eq!(error, CallbackError::TooDeep),
+            Err(NestedRequestError::Closed) => assert!(self.closed),
+            Err(NestedRequestError::Unproven) => assert!(!proven),
+            Err(NestedRequestError::Upgrade) => {
+                assert_eq!((held, mode), (LockMode::Shared, LockMode::Exclusive))
+            }
+            Err(error) => assert_eq!(error, NestedRequestError::TooDeep),
         }
     }
 
@@ -216,7 +218,7 @@ impl QueueModel {
         }
         if before && due == TenureAction::End {
             assert!(self.in_flight.is_empty(), "a tenure stays while something is in flight under it");
-            let ended = self.queue.take_tenure(self.now()).expect("there was one");
+            let ended = self.queue.take_idle_tenure(self.now()).expect("there was one");
             assert!(
                 !self.closed || matches!(ended.cause, TenureEndCause::Retired | TenureEndCause::Evicted),
                 "{ended:?}"
@@ -275,7 +277,7 @@ fn warm_key_serves_next_request_directly() {
     let mut queue: LockQueue<(), u64> = LockQueue::default();
     let now = BootInstant::from_nanos(0);
     assert_eq!(
-        queue.arrive(LockMode::Exclusive, QueueWaitLimit::QueueBehind(1), now, |_| true, || ()),
+        queue.arrive(LockMode::Exclusive, QueueWaitMode::QueueBehind(1), now, |_| true, || ()),
         ArrivalOutcome::Wait { attend: true }
     );
     queue.set_grant(7, LockMode::Exclusive, RULES, false, now);
@@ -290,7 +292,7 @@ fn reader_never_overtakes_waiting_writer() {
     let mut queue: LockQueue<u8, u64> = LockQueue::default();
     let now = BootInstant::from_nanos(0);
     let arrive = |queue: &mut LockQueue<u8, u64>, mode, id| {
-        queue.arrive(mode, QueueWaitLimit::QueueBehind(8), now, |_| true, || id)
+        queue.arrive(mode, QueueWaitMode::QueueBehind(8), now, |_| true, || id)
     };
     arrive(&mut queue, LockMode::Shared, 1);
     queue.set_grant(1, LockMode::Shared, RULES, false, now);
@@ -305,7 +307,7 @@ fn reader_never_overtakes_waiting_writer() {
 /// A tenure under which one request was served.
 fn idle_queue(reached: bool, now: BootInstant) -> LockQueue<(), u64> {
     let mut queue: LockQueue<(), u64> = LockQueue::default();
-    queue.arrive(LockMode::Exclusive, QueueWaitLimit::QueueBehind(1), now, |_| true, || ());
+    queue.arrive(LockMode::Exclusive, QueueWaitMode::QueueBehind(1), now, |_| true, || ());
     queue.set_grant(7, LockMode::Exclusive, RULES, reached, now);
     queue.start_next(now, |_| true).expect("granted");
     queue.finish_request(1, now);

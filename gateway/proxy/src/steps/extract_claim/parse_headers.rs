@@ -3,7 +3,7 @@
 use fencegate_policies::{
     key::ResourceKey,
     not_after::NotAfter,
-    operation::OperationHeader,
+    operation::FencingOperationHeader,
     plan::{LockMode, is_spelling_of},
     token::FencingToken,
 };
@@ -13,7 +13,7 @@ use hyper::{
 };
 
 use fencegate_guard_store::{
-    admission::DispatchClaim,
+    admission::PresentedDispatch,
     error::{AdmitError, MalformedTokenError},
 };
 use fencegate_http::header_list::list_entries;
@@ -30,7 +30,7 @@ pub(crate) fn count_via_hops(headers: &HeaderMap) -> u32 {
 /// # Errors
 /// [`AdmitError::TokenMissing`] only where there is no token at all; anything else that is not exactly as a gateway
 /// stamps it is malformed.
-pub(crate) fn parse_claim(presented: &HeaderMap) -> Result<DispatchClaim, AdmitError> {
+pub(crate) fn parse_claim(presented: &HeaderMap) -> Result<PresentedDispatch, AdmitError> {
     let token = parse_token(presented)?.ok_or(AdmitError::TokenMissing)?;
     if let Some(number) = single_value(presented, "fencing-number")?
         && number != token.number().to_string()
@@ -42,7 +42,7 @@ pub(crate) fn parse_claim(presented: &HeaderMap) -> Result<DispatchClaim, AdmitE
         keys.map_err(|_| AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-key")))?;
     let mode = LockMode::parse(required(presented, "fencing-mode")?);
     let mode = mode.ok_or(AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-mode")))?;
-    Ok(DispatchClaim { keys: keys.into(), token, mode, era: None, parent: None })
+    Ok(PresentedDispatch { keys: keys.into(), token, mode, era: None, parent: None })
 }
 
 /// `Fencing-Token`, where it stands there.
@@ -69,10 +69,10 @@ pub(crate) fn parse_not_after(presented: &HeaderMap) -> Result<Option<NotAfter>,
 pub(crate) fn parse_operation(
     presented: &HeaderMap,
     keep: u64,
-) -> Result<Option<OperationHeader>, AdmitError> {
+) -> Result<Option<FencingOperationHeader>, AdmitError> {
     let Some(text) = single_value(presented, "fencing-operation")? else { return Ok(None) };
     let unreadable = AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-operation"));
-    OperationHeader::parse(text, keep).map(Some).ok_or(unreadable)
+    FencingOperationHeader::parse(text, keep).map(Some).ok_or(unreadable)
 }
 
 /// The ticket of a request.
@@ -89,7 +89,7 @@ pub(crate) fn parse_ticket(presented: &HeaderMap) -> Result<&HeaderValue, Ticket
 }
 
 /// The ticket, if the gateway allows the service to have it.
-pub(crate) fn forwarded_ticket(presented: &HeaderMap) -> Option<HeaderValue> {
+pub(crate) fn ticket_for_service(presented: &HeaderMap) -> Option<HeaderValue> {
     let wanted = matches!(single_value(presented, "fencing-nested"), Ok(Some("allow")));
     parse_ticket(presented).ok().filter(|_| wanted).cloned()
 }

@@ -7,7 +7,7 @@ use fencegate_refusal::Refusal;
 use super::{
     callback, forwarding, lease_turn,
     lock_wait::{AcquisitionOutcome, LockWait},
-    request::LockRelation,
+    request::CallerLockRelation,
 };
 
 /// # Errors
@@ -22,26 +22,32 @@ pub(super) async fn acquire<N: Network>(mut wait: LockWait<'_, N>) -> Result<Acq
 
 async fn acquire_for<N: Network>(
     wait: &mut LockWait<'_, N>,
-    relation: &LockRelation,
+    relation: &CallerLockRelation,
 ) -> Result<AcquisitionOutcome, Refusal> {
     wait.wait_former_keys().await?;
     loop {
         wait.wait_plan_compatible().await?;
         let acquired = match relation {
             // Boxed, so that other requests do not carry these futures along.
-            LockRelation::SameKeys(from) => Box::pin(callback::join_caller(wait, from)).await,
-            LockRelation::UnderLease(id) => Box::pin(lease_turn::take_turn(wait, id)).await,
-            LockRelation::NoCaller | LockRelation::OtherKeys(_) => forwarding::wait_or_forward(wait).await,
+            CallerLockRelation::SameKeys(from) => Box::pin(callback::join_caller(wait, from)).await,
+            CallerLockRelation::UnderLease(id) => Box::pin(lease_turn::take_turn(wait, id)).await,
+            CallerLockRelation::NoCaller | CallerLockRelation::OtherKeys(_) => {
+                forwarding::wait_or_forward(wait).await
+            }
         };
         let acquired = acquired.map_err(|refusal| wait.add_deadlock_hint(refusal))?;
         let AcquisitionOutcome::Held(held) = acquired else { return Ok(acquired) };
         // The lock is held by another session than the one that was checked. That session has to be compatible with
         // other gateways as well.
-        if matches!(relation, LockRelation::NoCaller | LockRelation::OtherKeys(_))
+        if matches!(relation, CallerLockRelation::NoCaller | CallerLockRelation::OtherKeys(_))
             && !wait.is_session_compatible(&held)
         {
             continue;
         }
-        return Ok(AcquisitionOutcome::Held(held.for_request(wait.fence, wait.request, wait.rule)));
+        return Ok(AcquisitionOutcome::Held(held.record_request_as_holder(
+            wait.fence,
+            wait.request,
+            wait.rule,
+        )));
     }
 }

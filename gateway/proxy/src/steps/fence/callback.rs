@@ -4,16 +4,16 @@
 
 use std::time::Duration;
 
-use fencegate_guard_client::callback::CallbackOrigin;
+use fencegate_guard_client::callback::CallerDispatch;
 use fencegate_http::network::Network;
-use fencegate_lock::manager::{admin_query::MemberLocation, call_chain::CallbackError};
-use fencegate_refusal::{Refusal, RefusalReason};
+use fencegate_lock::manager::call_chain::NestedRequestError;
+use fencegate_refusal::Refusal;
 
 use super::{
+    forwarding::{SoleHolderRefusals, forward_to_member},
     held_lock::{HeldLock, JoinedTenure},
     lock_wait::{AcquisitionOutcome, LockWait},
-    peer_forward::{PeerForwardOutcome, PeerForwardRequest},
-    request::{FencedRequest, deadlock_refusal},
+    request::deadlock_refusal,
 };
 
 /// The longest time to connect to the gateway that has the lock, and for the first exchange with it.
@@ -25,7 +25,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The request cannot run there. It has not waited.
 pub(super) async fn join_caller<N: Network>(
     wait: &mut LockWait<'_, N>,
-    from: &CallbackOrigin,
+    from: &CallerDispatch,
 ) -> Result<AcquisitionOutcome, Refusal> {
     let LockWait { fence, request, rule, .. } = wait;
     match fence.gateway.locks.start_callback(&from.keys, from.token, request.lock.mode) {
@@ -33,7 +33,7 @@ pub(super) async fn join_caller<N: Network>(
             let joined = JoinedTenure { keys: from.keys.clone(), from: Some(from.token), tenure, mode };
             Ok(AcquisitionOutcome::Held(HeldLock::joined(fence, request, rule, joined)))
         }
-        Err(CallbackError::NotHeld) => forward_to_holder(wait, from).await,
+        Err(NestedRequestError::NotHeld) => forward_to_holder(wait, from).await,
         Err(error) => Err(Refusal::from_callback_error(error)),
     }
 }
@@ -41,45 +41,20 @@ pub(super) async fn join_caller<N: Network>(
 /// Another gateway has the tenure. Only that gateway has the list of dispatches in flight.
 async fn forward_to_holder<N: Network>(
     wait: &mut LockWait<'_, N>,
-    from: &CallbackOrigin,
+    from: &CallerDispatch,
 ) -> Result<AcquisitionOutcome, Refusal> {
     let fence = wait.fence;
-    let FencedRequest { keyed, lock, client, .. } = &mut *wait.request;
     let ours = |origin| fence.gateway.tickets.as_ref().is_some_and(|tickets| tickets.is_own(origin));
-    let forwarded = keyed.source.forwarded.is_some();
+    let forwarded = wait.request.keyed.source.forwarded.is_some();
     // A forwarded request is not forwarded again: the sender has queried ZooKeeper for the holder.
     let Some(origin) = from.origin.as_ref().filter(|origin| !forwarded && !ours(origin)) else {
-        return Err(Refusal::from_callback_error(CallbackError::NotHeld));
+        return Err(Refusal::from_callback_error(NestedRequestError::NotHeld));
     };
-    let Some(forwarder) = &fence.forwarder else {
-        return Err(deadlock_refusal(
-            "its caller has come through another gateway, and the policy has no `peer`",
-        ));
+    let holder = SoleHolderRefusals {
+        gateway: "the gateway of its caller",
+        session_over: "the session of its caller's lock is over",
+        no_forwarder: "its caller has come through another gateway, and the policy has no `peer`",
+        unavailable: deadlock_refusal,
     };
-    let route = match fence.gateway.locks.locate_member(origin.member.clone()).await {
-        Ok(MemberLocation::Elsewhere(route)) => route,
-        Ok(MemberLocation::Gone | MemberLocation::Here) => {
-            let detail = "the session of its caller's lock is over";
-            return Err(Refusal::new(RefusalReason::StaleToken, detail));
-        }
-        Ok(MemberLocation::Unreachable) => {
-            return Err(deadlock_refusal("the gateway of its caller has no `peer`"));
-        }
-        Err(untold) => return Err(Refusal::new(RefusalReason::LockService, untold.to_string())),
-    };
-    let outbound = PeerForwardRequest {
-        way: &route,
-        key: &lock.keys[0],
-        request: keyed,
-        certificate: lock.certificate.as_deref(),
-        left: CONNECT_TIMEOUT,
-        ended_sessions: fence.gateway.locks.ended_sessions(),
-    };
-    match forwarder.forward_while_serving(outbound, client, &fence.plan.process.drain).await {
-        PeerForwardOutcome::Answered(reply) => Ok(AcquisitionOutcome::Answered(Box::new(reply))),
-        PeerForwardOutcome::Refused(refusal) => Err(refusal),
-        PeerForwardOutcome::Requeue(reason) | PeerForwardOutcome::Unreachable(reason) => {
-            Err(deadlock_refusal(format!("the gateway of its caller: {reason}")))
-        }
-    }
+    forward_to_member(wait, &origin.member, || CONNECT_TIMEOUT, holder).await
 }

@@ -4,17 +4,17 @@ use std::{rc::Rc, sync::Arc};
 
 use fencegate_config::{current_config::CurrentConfig, process_context::ProcessContext};
 use fencegate_guard_client::ticket_issuer::TicketIssuer;
-use fencegate_leases::{LeaseTable, election_watch::ElectionWatches};
+use fencegate_leases::LeaseTable;
 use fencegate_lock::manager::lock_manager::LockManager;
 use fencegate_metrics::{hot_keys::HotKeys, request_tracker::RequestTracker};
-use fencegate_peers::plan_compat::{PlanCompat, RouteCompatCache};
+use fencegate_peers::plan_compat::{PlanCompatRegistry, RouteCompatCache};
 use fencegate_policies::plan::ServingPlan;
 
 use super::{
     deadlock_hints::TraceKeyIndex,
     peer_forward::{PeerForwarder, wait_drain},
 };
-use crate::plan_context::PlanContext;
+use crate::plan_context::WorkerPlanContext;
 
 /// The parts of a gateway process that have to do with locks. All workers share them.
 pub struct GatewayContext {
@@ -23,13 +23,11 @@ pub struct GatewayContext {
     /// The plan in force.
     pub config: CurrentConfig,
     /// Reports whether other gateways take the same locks as this one.
-    pub compat: Arc<PlanCompat>,
+    pub compat: Arc<PlanCompatRegistry>,
     /// Signs tickets, where the policy has a key for that.
     pub tickets: Option<Arc<TicketIssuer>>,
     /// The leases that clients hold; `None` if the process was started without any.
     pub leases: Option<Arc<LeaseTable>>,
-    /// The elections with followers.
-    pub elections: ElectionWatches,
     /// The keys of each trace, on routes that may be called back.
     pub traces: Arc<TraceKeyIndex>,
     /// The keys that are waited for.
@@ -39,16 +37,16 @@ pub struct GatewayContext {
 }
 
 /// What takes and holds the keys of requests. Each worker has one for each plan.
-pub struct FenceContext<N> {
+pub struct WorkerFenceContext<N> {
     pub gateway: Arc<GatewayContext>,
-    pub plan: Rc<PlanContext>,
+    pub plan: Rc<WorkerPlanContext>,
     /// As [`GatewayContext::compat`] has it for the routes of the plan.
     pub compat: RouteCompatCache,
     /// Forwards requests to the gateways that hold their keys, where these can reach this one as well.
     pub forwarder: Option<Rc<PeerForwarder<N>>>,
 }
 
-impl<N> Clone for FenceContext<N> {
+impl<N> Clone for WorkerFenceContext<N> {
     fn clone(&self) -> Self {
         let Self { gateway, plan, compat, forwarder } = self;
         Self {
@@ -60,7 +58,7 @@ impl<N> Clone for FenceContext<N> {
     }
 }
 
-impl<N> FenceContext<N> {
+impl<N> WorkerFenceContext<N> {
     /// As [`wait_drain`].
     pub(super) async fn wait_drain(&self, plan: &ServingPlan) {
         wait_drain(&self.plan.process.drain, plan).await;

@@ -22,18 +22,18 @@ type TraceShard = Mutex<HashMap<ResourceKey, Vec<u128>>>;
 const SHARDS: usize = 16;
 
 /// As long as this lives, the trace has these keys.
-pub struct TraceKeysGuard {
+pub struct TraceKeyEntryGuard {
     all: Arc<TraceKeyIndex>,
     keys: Rc<[ResourceKey]>,
     trace: u128,
 }
 
 impl TraceKeyIndex {
-    pub fn insert(self: &Arc<Self>, keys: &Rc<[ResourceKey]>, trace: u128) -> TraceKeysGuard {
+    pub fn insert(self: &Arc<Self>, keys: &Rc<[ResourceKey]>, trace: u128) -> TraceKeyEntryGuard {
         for key in keys.iter() {
             self.shard(key).entry(key.clone()).or_default().push(trace);
         }
-        TraceKeysGuard { all: self.clone(), keys: keys.clone(), trace }
+        TraceKeyEntryGuard { all: self.clone(), keys: keys.clone(), trace }
     }
 
     /// A request of this trace holds one of the keys.
@@ -43,11 +43,11 @@ impl TraceKeyIndex {
 
     fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, HashMap<ResourceKey, Vec<u128>>> {
         // No panic can leave the map half changed, so a poisoned lock is still good.
-        self.0[usize::from(key.shard()) % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        self.0[usize::from(key.lock_shard()) % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for TraceKeysGuard {
+impl Drop for TraceKeyEntryGuard {
     fn drop(&mut self) {
         for key in self.keys.iter() {
             let mut shard = self.all.shard(key);

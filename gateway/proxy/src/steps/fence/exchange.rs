@@ -4,19 +4,19 @@ use std::rc::Rc;
 
 use fencegate_http::{body::Reply, network::Network};
 use fencegate_idempotency::OperationPermit;
-use fencegate_policies::plan::{CachedHoldLimits, FenceRule, HoldPolicy};
+use fencegate_policies::plan::{CachedHoldLimits, FenceRule, LockReusePolicy};
 use fencegate_process::key_redaction;
 use fencegate_refusal::Refusal;
 use tracing::warn;
 
 use super::{
-    context::FenceContext,
+    context::WorkerFenceContext,
     held_lock::HeldLock,
     release::{AbandonedHoldPolicy, LockRelease},
 };
 use crate::{
     handler::Handler,
-    request_context::Exchange,
+    request_context::UpstreamExchange,
     steps::{
         answer::{self, ResponseRelayLimits},
         authorized::{DispatchRight, DispatchableRequest},
@@ -26,7 +26,7 @@ use crate::{
 
 /// An exchange under a lock that is held.
 pub(super) struct FencedExchange<'a, N> {
-    pub(super) fence: &'a FenceContext<N>,
+    pub(super) fence: &'a WorkerFenceContext<N>,
     pub(super) rule: &'a FenceRule,
     pub(super) held: Rc<HeldLock>,
     /// The record of the operation, where ZooKeeper stores operations.
@@ -51,8 +51,8 @@ impl<N: Network> FencedExchange<'_, N> {
             idle: upstream.response_body_idle,
             total: upstream.response_body_total,
             tunnel: match rule.hold {
-                HoldPolicy::Cached(limits) => limits.max_tenure,
-                HoldPolicy::Strict => CachedHoldLimits::default().max_tenure,
+                LockReusePolicy::Cached(limits) => limits.max_tenure,
+                LockReusePolicy::Strict => CachedHoldLimits::default().max_tenure,
             },
         };
         let policy = AbandonedHoldPolicy {
@@ -62,7 +62,7 @@ impl<N: Network> FencedExchange<'_, N> {
             running: fence.plan.running.clone(),
         };
         let context = request.context.clone();
-        let exchange = Rc::<Exchange>::default();
+        let exchange = Rc::<UpstreamExchange>::default();
         let release =
             LockRelease::new(&held, policy, fence.plan.process.clock.clone(), record, &exchange, &context);
         let request = request.into_dispatchable(DispatchRight::Held(held.clone()), exchange.clone());

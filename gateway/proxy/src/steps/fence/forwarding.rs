@@ -4,18 +4,19 @@
 //! holder send nothing in a circle: the second one answers that it is not the holder, and the request is back at the
 //! first. From there it goes to the holder that ZooKeeper names next, but only a few times.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use fencegate_http::network::Network;
-use fencegate_lock::manager::lock_request::WaitPlace;
+use fencegate_lock::manager::{admin_query::GatewayLocation, lock_request::WaitGateway};
 use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
+use fencegate_zookeeper::peer_endpoint::HolderRoute;
 use tokio::time::Instant;
 
 use super::{
     local::{self, LocalOutcome},
     lock_wait::{AcquisitionOutcome, LockWait},
-    peer_forward::{PeerForwardOutcome, PeerForwardRequest},
-    request::FencedRequest,
+    peer_forward::{PeerForwardOutcome, PeerForwardRequest, PeerForwarder},
+    request::LockingRequest,
 };
 
 /// How often a request is forwarded before it queues here. The holder may be gone when the request arrives, and so
@@ -44,18 +45,11 @@ pub(super) async fn wait_or_forward<N: Network>(
             LocalOutcome::ForwardTo(route) => route,
         };
         let Some(forwarder) = &fence.forwarder else { continue };
-        let FencedRequest { keyed, lock, client, .. } = &mut *wait.request;
-        let key = &lock.keys[0];
         let given = left();
-        let outbound = PeerForwardRequest {
-            way: &route,
-            key,
-            request: keyed,
-            certificate: lock.certificate.as_deref(),
-            left: given,
-            ended_sessions: fence.gateway.locks.ended_sessions(),
-        };
-        match forwarder.forward_while_serving(outbound, client, &fence.plan.process.drain).await {
+        let outcome = send(wait, forwarder, &route, given).await;
+        let LockingRequest { lock, client, .. } = &mut *wait.request;
+        let key = &lock.keys[0];
+        match outcome {
             PeerForwardOutcome::Answered(reply) => {
                 fence.gateway.locks.record_holder(key, &route);
                 return Ok(AcquisitionOutcome::Answered(Box::new(reply)));
@@ -72,7 +66,7 @@ pub(super) async fn wait_or_forward<N: Network>(
                 if given >= MIN_FAIR_WAIT {
                     fence.gateway.locks.mark_unreachable(&route);
                 }
-                place = WaitPlace::Here;
+                place = WaitGateway::Here;
             }
             PeerForwardOutcome::Requeue(reason) => {
                 fence.gateway.locks.forget_holder(key, &route);
@@ -81,9 +75,74 @@ pub(super) async fn wait_or_forward<N: Network>(
                 // If the other gateway is in trouble, a third gateway is no better. Each sending takes time, so none
                 // begins when no time is left.
                 if !moved || sendings == MAX_FORWARDS || left().is_zero() {
-                    place = WaitPlace::Here;
+                    place = WaitGateway::Here;
                 }
             }
         }
     }
+}
+
+/// The words for another gateway in the refusals of a request that only that gateway can serve.
+pub(super) struct SoleHolderRefusals {
+    /// The gateway, as the subject of a sentence.
+    pub(super) gateway: &'static str,
+    /// Its session is over, so no gateway can serve the request any more.
+    pub(super) session_over: &'static str,
+    /// This gateway has no `peer`, so it cannot forward.
+    pub(super) no_forwarder: &'static str,
+    /// The refusal with one of these details, while the gateway cannot be reached.
+    pub(super) unavailable: fn(Cow<'static, str>) -> Refusal,
+}
+
+/// Forwards the request to the gateway whose session has this member node: no other gateway can serve the request.
+/// `left`: how long the request may wait there, asked when that gateway is found.
+///
+/// # Errors
+/// The session is over, the gateway cannot be reached or has refused the request, or the outcome is not known.
+pub(super) async fn forward_to_member<N: Network>(
+    wait: &mut LockWait<'_, N>,
+    member: &str,
+    left: impl FnOnce() -> Duration,
+    holder: SoleHolderRefusals,
+) -> Result<AcquisitionOutcome, Refusal> {
+    let SoleHolderRefusals { gateway, session_over, no_forwarder, unavailable } = holder;
+    let fence = wait.fence;
+    let Some(forwarder) = &fence.forwarder else { return Err(unavailable(no_forwarder.into())) };
+    let route = match fence.gateway.locks.locate_member(member.to_owned()).await {
+        Ok(GatewayLocation::Elsewhere(route)) => route,
+        Ok(GatewayLocation::Gone | GatewayLocation::Here) => {
+            return Err(Refusal::new(RefusalReason::StaleToken, session_over));
+        }
+        Ok(GatewayLocation::Unreachable) => {
+            return Err(unavailable(format!("{gateway} has no `peer`").into()));
+        }
+        Err(untold) => return Err(Refusal::new(RefusalReason::LockService, untold.to_string())),
+    };
+    match send(wait, forwarder, &route, left()).await {
+        PeerForwardOutcome::Answered(reply) => Ok(AcquisitionOutcome::Answered(Box::new(reply))),
+        PeerForwardOutcome::Refused(refusal) => Err(refusal),
+        PeerForwardOutcome::Requeue(detail) | PeerForwardOutcome::Unreachable(detail) => {
+            Err(unavailable(format!("{gateway}: {detail}").into()))
+        }
+    }
+}
+
+/// `left`: how long the request may wait for its key at the other gateway.
+async fn send<N: Network>(
+    wait: &mut LockWait<'_, N>,
+    forwarder: &PeerForwarder<N>,
+    route: &HolderRoute,
+    left: Duration,
+) -> PeerForwardOutcome {
+    let fence = wait.fence;
+    let LockingRequest { keyed, lock, client, .. } = &mut *wait.request;
+    let outbound = PeerForwardRequest {
+        route,
+        key: &lock.keys[0],
+        request: keyed,
+        certificate: lock.certificate.as_deref(),
+        left,
+        ended_sessions: fence.gateway.locks.ended_sessions(),
+    };
+    forwarder.forward_while_serving(outbound, client, &fence.plan.process.drain).await
 }

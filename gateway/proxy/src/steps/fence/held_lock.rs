@@ -6,18 +6,18 @@ use fencegate_config::active_config::RunningRequestGuard;
 use fencegate_guard_client::{dispatch_window::DispatchWindow, ticket_issuer::TicketIssuer};
 use fencegate_http::client_quota::ClientQuotaPermit;
 use fencegate_lock::manager::grant_guard::{GrantGuard, UpstreamDispatch};
-use fencegate_metrics::{AcquireLabel, HoldTimer, request_tracker::RequestTrackGuard};
+use fencegate_metrics::{AcquireLabel, HoldMetricsGuard, request_tracker::RequestTrackGuard};
 use fencegate_policies::{
     key::ResourceKey,
     not_after::NotAfter,
-    operation::OperationHeader,
+    operation::FencingOperationHeader,
     plan::{FenceRule, FencingLevel, LockMode, NestedRequestPolicy},
     token::FencingToken,
 };
 use fencegate_protocol::headers::{FENCING_NESTED, FENCING_OPERATION, FENCING_PARENT, FENCING_TICKET};
 use hyper::{HeaderMap, header::HeaderValue};
 
-use super::{context::FenceContext, deadlock_hints::TraceKeysGuard, request::FencedRequest};
+use super::{context::WorkerFenceContext, deadlock_hints::TraceKeyEntryGuard, request::LockingRequest};
 use crate::steps::authorized::DispatchPermit;
 
 /// A lock that one request holds. Shared by everything that still needs it, and given on when that is over.
@@ -27,15 +27,15 @@ pub struct HeldLock {
     mode: LockMode,
     /// Signs the tickets for a guard, and for a service that may call back.
     tickets: Option<Arc<TicketIssuer>>,
-    operation: Option<Rc<OperationHeader>>,
+    operation: Option<Rc<FencingOperationHeader>>,
     /// Whether a guard passes the ticket on to the service.
     nested: NestedRequestPolicy,
     /// The dispatch in which the request was called, for a guard.
     called_from: Option<FencingToken>,
     pub(super) running: Rc<RunningRequestGuard>,
-    _timer: HoldTimer,
+    _timer: HoldMetricsGuard,
     /// The request's trace has these keys, so that a call back can be recognised.
-    _trace: Option<Box<TraceKeysGuard>>,
+    _trace: Option<Box<TraceKeyEntryGuard>>,
     /// The request is listed at its keys as long as this lives.
     _entry: Option<Rc<RequestTrackGuard>>,
     /// The place in its client's share, where shares are limited.
@@ -55,20 +55,20 @@ pub(super) struct JoinedTenure {
 impl HeldLock {
     /// The lock of a request that has acquired it. `from`: the dispatch in which the request was called.
     pub(super) fn granted<N>(
-        fence: &FenceContext<N>,
-        request: &FencedRequest,
+        fence: &WorkerFenceContext<N>,
+        request: &LockingRequest,
         rule: &FenceRule,
         from: Option<FencingToken>,
         tenure: GrantGuard,
     ) -> Self {
-        let keys = visible_keys(&tenure, &request.lock.keys);
+        let keys = keys_with_permit(&tenure, &request.lock.keys);
         Self::new(fence, request, rule, JoinedTenure { keys, from, tenure, mode: request.lock.mode })
     }
 
     /// The lock of a request that runs under the tenure of another request or of a lease.
     pub(super) fn joined<N>(
-        fence: &FenceContext<N>,
-        request: &FencedRequest,
+        fence: &WorkerFenceContext<N>,
+        request: &LockingRequest,
         rule: &FenceRule,
         joined: JoinedTenure,
     ) -> Self {
@@ -82,8 +82,8 @@ impl HeldLock {
     }
 
     fn new<N>(
-        fence: &FenceContext<N>,
-        FencedRequest { keyed: request, lock, .. }: &FencedRequest,
+        fence: &WorkerFenceContext<N>,
+        LockingRequest { keyed: request, lock, .. }: &LockingRequest,
         rule: &FenceRule,
         JoinedTenure { keys, from, tenure, mode }: JoinedTenure,
     ) -> Self {
@@ -106,10 +106,10 @@ impl HeldLock {
     }
 
     /// Records at the keys that this request has them.
-    pub(super) fn for_request<N>(
+    pub(super) fn record_request_as_holder<N>(
         mut self,
-        fence: &FenceContext<N>,
-        request: &FencedRequest,
+        fence: &WorkerFenceContext<N>,
+        request: &LockingRequest,
         rule: &FenceRule,
     ) -> Self {
         // No other request can be in a trace that has begun here.
@@ -129,7 +129,7 @@ impl HeldLock {
 }
 
 /// The keys in the form for guards, tickets and services: each permit of a key has watermarks of its own.
-pub(super) fn visible_keys(tenure: &GrantGuard, keys: &Rc<[ResourceKey]>) -> Rc<[ResourceKey]> {
+pub(super) fn keys_with_permit(tenure: &GrantGuard, keys: &Rc<[ResourceKey]>) -> Rc<[ResourceKey]> {
     tenure.permit().map_or_else(|| keys.clone(), |permit| ResourceKey::all_for_permit(keys, permit))
 }
 

@@ -1,20 +1,17 @@
 //! A request under a client's lease: it waits for its turn at the gateway that holds the lease, and gets the next
 //! token of the lease.
 
-use std::borrow::Cow;
-
 use fencegate_http::network::Network;
 use fencegate_leases::{LeaseTable, lease::UseLeaseError};
-use fencegate_lock::manager::admin_query::MemberLocation;
 use fencegate_protocol::lease_id::LeaseId;
 use fencegate_refusal::{Refusal, RefusalReason};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    held_lock::{HeldLock, JoinedTenure, visible_keys},
+    forwarding::{SoleHolderRefusals, forward_to_member},
+    held_lock::{HeldLock, JoinedTenure, keys_with_permit},
     lock_wait::{AcquisitionOutcome, LockWait},
-    peer_forward::{PeerForwardOutcome, PeerForwardRequest},
-    request::FencedRequest,
+    request::LockingRequest,
 };
 
 /// The request's turn under the lease, here or at the gateway that holds the lease.
@@ -32,7 +29,7 @@ pub(super) async fn take_turn<N: Network>(
     if !leases.is_local(id) {
         return forward_to_issuer(wait, leases, id).await;
     }
-    let FencedRequest { keyed, lock, client, .. } = &mut **request;
+    let LockingRequest { keyed, lock, client, .. } = &mut **request;
     let lease = leases.find(id)?;
     if !lock.keys.iter().all(|key| lease.keys.contains(key)) {
         return Err(lease_forbidden_refusal("its key is none of the lease's"));
@@ -53,7 +50,7 @@ pub(super) async fn take_turn<N: Network>(
         () = client.wait_disconnected() => return Err(locked("the client went away while waiting")),
     };
     let (tenure, mode) = taken.map_err(unusable_refusal)?;
-    let keys = visible_keys(&tenure, &(*lease.keys).into());
+    let keys = keys_with_permit(&tenure, &(*lease.keys).into());
     let joined = JoinedTenure { keys, from: None, tenure, mode };
     let held = HeldLock::joined(fence, request, rule, joined);
     request.keyed.context.update_lock(|facts| facts.waited = Some(began.elapsed()));
@@ -66,41 +63,20 @@ async fn forward_to_issuer<N: Network>(
     leases: &LeaseTable,
     id: &LeaseId,
 ) -> Result<AcquisitionOutcome, Refusal> {
-    let stale = || Refusal::new(RefusalReason::StaleToken, "the session of the lease is over");
-    let fence = wait.fence;
-    let FencedRequest { keyed, lock, client, .. } = &mut *wait.request;
+    let session_over = "the session of the lease is over";
     // A forwarded request is not forwarded again: the sender has queried ZooKeeper for the holder.
-    if keyed.source.forwarded.is_some() {
-        return leases.find(id).and_then(|_| Err(stale()));
+    if wait.request.keyed.source.forwarded.is_some() {
+        return leases.find(id).and_then(|_| Err(Refusal::new(RefusalReason::StaleToken, session_over)));
     }
-    let Some(forwarder) = &fence.forwarder else {
-        return Err(issuer_unavailable_refusal(
-            "another gateway holds the lease, and the policy has no `peer`",
-        ));
+    let deadline = wait.deadline;
+    let left = || deadline.saturating_duration_since(Instant::now());
+    let issuer = SoleHolderRefusals {
+        gateway: "the gateway that holds the lease",
+        session_over,
+        no_forwarder: "another gateway holds the lease, and the policy has no `peer`",
+        unavailable: |detail| Refusal::new(RefusalReason::LeaseAway, detail),
     };
-    let route = match fence.gateway.locks.locate_member(id.member().to_owned()).await {
-        Ok(MemberLocation::Elsewhere(route)) => route,
-        Ok(MemberLocation::Gone | MemberLocation::Here) => return Err(stale()),
-        Ok(MemberLocation::Unreachable) => {
-            return Err(issuer_unavailable_refusal("the gateway that holds the lease has no `peer`"));
-        }
-        Err(untold) => return Err(Refusal::new(RefusalReason::LockService, untold.to_string())),
-    };
-    let outbound = PeerForwardRequest {
-        way: &route,
-        key: &lock.keys[0],
-        request: keyed,
-        certificate: lock.certificate.as_deref(),
-        left: wait.deadline.saturating_duration_since(Instant::now()),
-        ended_sessions: fence.gateway.locks.ended_sessions(),
-    };
-    match forwarder.forward_while_serving(outbound, client, &fence.plan.process.drain).await {
-        PeerForwardOutcome::Answered(reply) => Ok(AcquisitionOutcome::Answered(Box::new(reply))),
-        PeerForwardOutcome::Refused(refusal) => Err(refusal),
-        PeerForwardOutcome::Requeue(detail) | PeerForwardOutcome::Unreachable(detail) => {
-            Err(issuer_unavailable_refusal(format!("the gateway that holds the lease: {detail}")))
-        }
-    }
+    forward_to_member(wait, id.lease_member_node(), left, issuer).await
 }
 
 fn unusable_refusal(error: UseLeaseError) -> Refusal {
@@ -116,8 +92,4 @@ fn unusable_refusal(error: UseLeaseError) -> Refusal {
 
 fn lease_forbidden_refusal(detail: &'static str) -> Refusal {
     Refusal::new(RefusalReason::LeaseForbidden, detail)
-}
-
-fn issuer_unavailable_refusal(detail: impl Into<Cow<'static, str>>) -> Refusal {
-    Refusal::new(RefusalReason::LeaseAway, detail)
 }

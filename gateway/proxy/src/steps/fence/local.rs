@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fencegate_lock::manager::{
     lock_manager::AcquireError,
-    lock_request::{LockRequest, WaitPlace},
+    lock_request::{LockRequest, WaitGateway},
 };
 use fencegate_metrics::AcquireLabel;
 use fencegate_policies::plan::FenceRule;
@@ -12,7 +12,7 @@ use fencegate_refusal::{Refusal, RefusalReason};
 use fencegate_zookeeper::peer_endpoint::HolderRoute;
 use tokio::time::Instant;
 
-use super::{held_lock::HeldLock, lock_wait::LockWait, request::FencedRequest};
+use super::{held_lock::HeldLock, lock_wait::LockWait, request::LockingRequest};
 
 /// The result of waiting here.
 pub(super) enum LocalOutcome {
@@ -28,14 +28,14 @@ pub(super) enum LocalOutcome {
 pub(super) async fn acquire<N>(
     wait: &mut LockWait<'_, N>,
     limit: Duration,
-    place: WaitPlace,
+    place: WaitGateway,
 ) -> Result<LocalOutcome, Refusal> {
     let LockWait { fence, request, rule, relation, .. } = wait;
-    let FencedRequest { keyed, lock, client, .. } = &mut **request;
+    let LockingRequest { keyed, lock, client, .. } = &mut **request;
     let metrics = fence.plan.metrics.route(lock.route);
     let FenceRule { hold, queue, .. } = **rule;
     let route = &keyed.plan.routes.get(lock.route).name;
-    let delay = keyed.plan.upstream(keyed.upstream).fencing.delay();
+    let delay = keyed.plan.upstream(keyed.upstream).fencing.handover_delay();
     let keys = &*lock.keys;
     let sites = &*lock.sites;
     let mode = lock.mode;

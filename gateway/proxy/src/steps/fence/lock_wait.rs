@@ -4,25 +4,25 @@
 use std::time::Duration;
 
 use fencegate_http::body::Reply;
-use fencegate_lock::manager::lock_request::WaitPlace;
+use fencegate_lock::manager::lock_request::WaitGateway;
 use fencegate_peers::plan_compat::RouteCompatibility;
 use fencegate_policies::plan::FenceRule;
 use fencegate_refusal::{Refusal, RefusalReason};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    context::FenceContext,
+    context::WorkerFenceContext,
     held_lock::HeldLock,
-    request::{FencedRequest, LockRelation},
+    request::{CallerLockRelation, LockingRequest},
 };
 
 /// A request that waits for its lock.
 pub(super) struct LockWait<'a, N> {
-    pub(super) fence: &'a FenceContext<N>,
-    pub(super) request: &'a mut FencedRequest,
+    pub(super) fence: &'a WorkerFenceContext<N>,
+    pub(super) request: &'a mut LockingRequest,
     pub(super) rule: &'a FenceRule,
-    pub(super) relation: &'a LockRelation,
-    pub(super) place: WaitPlace,
+    pub(super) relation: &'a CallerLockRelation,
+    pub(super) place: WaitGateway,
     pub(super) deadline: Instant,
 }
 
@@ -40,13 +40,13 @@ impl<N> LockWait<'_, N> {
     /// Waits until no request runs that may lock the same resource under a key of the former plan.
     pub(super) async fn wait_former_keys(&mut self) -> Result<(), Refusal> {
         let Self { fence, request, rule, deadline, .. } = self;
-        let FencedRequest { keyed, client, .. } = &mut **request;
-        if fence.plan.config.is_open(keyed.upstream) {
+        let LockingRequest { keyed, client, .. } = &mut **request;
+        if fence.plan.config.is_generation_open(keyed.upstream) {
             return Ok(());
         }
         let locked = |why| Refusal::new(RefusalReason::Locked, why).with_status(rule.locked_status);
         tokio::select! {
-            () = fence.plan.config.wait_open(keyed.upstream) => Ok(()),
+            () = fence.plan.config.wait_generation_open(keyed.upstream) => Ok(()),
             () = fence.wait_drain(&keyed.plan) => {
                 Err(Refusal::new(RefusalReason::Draining, "still waiting for the last plan when the gateway stops"))
             }
@@ -62,9 +62,9 @@ impl<N> LockWait<'_, N> {
     /// An older gateway locks the same resource in another way, or may do so.
     pub(super) async fn wait_plan_compatible(&mut self) -> Result<(), Refusal> {
         let Self { fence, request, .. } = self;
-        let FencedRequest { keyed, lock, client, .. } = &mut **request;
+        let LockingRequest { keyed, lock, client, .. } = &mut **request;
         let deadline = self.deadline.max(Instant::now() + MIN_COMPAT_WAIT);
-        let mut news = None;
+        let mut changes = None;
         loop {
             let Some(session) = fence.gateway.locks.session_id_for(&lock.keys[0]) else { return Ok(()) };
             match fence.compat.route_compatibility(session, lock.route) {
@@ -77,12 +77,12 @@ impl<N> LockWait<'_, N> {
             }
             // Most requests need not subscribe. One that does checks once more, because a change may have come
             // before.
-            let Some(news) = &mut news else {
-                news = Some(fence.compat.subscribe());
+            let Some(changes) = &mut changes else {
+                changes = Some(fence.compat.subscribe());
                 continue;
             };
             tokio::select! {
-                _ = news.changed() => {}
+                _ = changes.changed() => {}
                 () = sleep_until(deadline) => {
                     let detail = "FG0550: the route is new, and other gateways do not know of it yet";
                     return Err(Refusal::new(RefusalReason::ConfigMismatch, detail));
@@ -108,7 +108,7 @@ impl<N> LockWait<'_, N> {
 
     /// After a wait in vain: adds what the client can do, if the request may have waited for itself.
     pub(super) fn add_deadlock_hint(&self, refusal: Refusal) -> Refusal {
-        let FencedRequest { keyed, lock, .. } = &*self.request;
+        let LockingRequest { keyed, lock, .. } = &*self.request;
         let trace = keyed.trace.context;
         let waited = refusal.reason == RefusalReason::Locked && self.relation.called_from().is_none();
         if !waited || trace.parent.is_none() || !self.fence.gateway.traces.holds_any(&lock.keys, trace.id) {

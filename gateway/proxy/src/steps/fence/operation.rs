@@ -9,7 +9,7 @@ use fencegate_process::failpoint;
 use fencegate_refusal::{Refusal, RefusalReason};
 use tracing::info;
 
-use super::{context::FenceContext, held_lock::HeldLock, request::FencedRequest};
+use super::{context::WorkerFenceContext, held_lock::HeldLock, request::LockingRequest};
 use crate::steps::key::name;
 
 /// `None` for a request that is no operation, or whose operation is stored elsewhere.
@@ -17,12 +17,12 @@ use crate::steps::key::name;
 /// # Errors
 /// The operation was done or begun before, it could not be recorded under the lock, or the client has left.
 pub(super) async fn record_operation<N: Network>(
-    fence: &FenceContext<N>,
-    request: &mut FencedRequest,
+    fence: &WorkerFenceContext<N>,
+    request: &mut LockingRequest,
     rule: &FenceRule,
     held: &HeldLock,
 ) -> Result<Option<OperationPermit>, Refusal> {
-    let FencedRequest { keyed, lock, client, .. } = request;
+    let LockingRequest { keyed, lock, client, .. } = request;
     let once = rule.once.as_ref().filter(|once| once.store == IdempotencyStore::ZooKeeper);
     let (Some(operation), Some(once)) = (&lock.operation, once) else { return Ok(None) };
     let no_token = || Refusal::new(RefusalReason::KeyLimit, "the tenure has no further token");
@@ -31,7 +31,7 @@ pub(super) async fn record_operation<N: Network>(
         operation: (**operation).clone(),
         keys: lock.keys.to_vec(),
         nodes: held.tenure.node_paths(),
-        token: held.tenure.first_token().ok_or_else(no_token)?,
+        token: held.tenure.predispatch_token().ok_or_else(no_token)?,
         method: keyed.http.method().as_str().to_owned(),
         target: keyed.http.uri().to_string(),
         name: name.and_then(|name| name.to_str().ok()).map(str::to_owned),
@@ -48,7 +48,7 @@ pub(super) async fn record_operation<N: Network>(
         admitted = admitting => admitted,
         () = held.tenure.permission().wait_expired(&fence.plan.process.clock) => {
             // A lock that was removed is noticed here, or by the transaction that does not find its node.
-            Err(match held.tenure.validity().is_node_removed() {
+            Err(match held.tenure.validity().is_lock_node_removed() {
                 true => AdmitOperationError::Lost,
                 false => AdmitOperationError::Service("the session could not be proven any more".into()),
             })

@@ -16,7 +16,8 @@ use fencegate_leases::PresentedLease;
 use fencegate_lock::manager::ended_sessions::EndedSessions;
 use fencegate_metrics::PeerForwardLabel;
 use fencegate_peers::{
-    LocalPeerIdentity, PeerReportedOutcome, header,
+    LocalPeerIdentity, PeerReportedOutcome,
+    header::{self, ForwardedClient},
     pool::{PeerConnection, PeerDialOptions, PeerPool},
 };
 use fencegate_policies::{key::ResourceKey, plan::ServingPlan};
@@ -33,8 +34,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::{
-    plan_context::PlanContext,
-    request_context::PeerFacts,
+    plan_context::WorkerPlanContext,
+    request_context::PeerForwardFacts,
     steps::{
         client_liveness::{ClientDisconnectWatch, client_disconnect_channel},
         key::KeyedRequest,
@@ -45,8 +46,8 @@ use crate::{
 /// Each worker has one for each plan.
 pub struct PeerForwarder<N> {
     pub network: N,
-    pub ours: LocalPeerIdentity,
-    pub plan: Rc<PlanContext>,
+    pub local_peer: LocalPeerIdentity,
+    pub plan: Rc<WorkerPlanContext>,
     /// Idle connections. They are kept when the plan changes.
     pub idle: Rc<PeerPool>,
 }
@@ -55,7 +56,7 @@ pub struct PeerForwarder<N> {
 #[derive(Clone, Copy)]
 pub struct PeerForwardRequest<'r> {
     /// The route to the gateway that holds the key.
-    pub way: &'r HolderRoute,
+    pub route: &'r HolderRoute,
     pub key: &'r ResourceKey,
     pub request: &'r KeyedRequest,
     /// The digest of the client's certificate, where it is a part of the operation's fingerprint.
@@ -94,17 +95,17 @@ impl<N: Network> PeerForwarder<N> {
         outbound: PeerForwardRequest<'_>,
         client: &mut ClientDisconnectWatch,
     ) -> PeerForwardOutcome {
-        let PeerForwardRequest { way, request, .. } = outbound;
+        let PeerForwardRequest { route, request, .. } = outbound;
         if request.http.extensions().get::<OfferedUpgradeProtocols>().is_some() {
             return PeerForwardOutcome::Requeue("it asks for another protocol");
         }
-        let gateway = way.gateway.clone();
-        request.context.peer.replace(Some(PeerFacts { gateway, sent: None, answer: None }));
-        let carried = self.send(outbound, client).await;
-        let counted = match &carried {
+        let gateway = route.gateway.clone();
+        request.context.peer.replace(Some(PeerForwardFacts { gateway, sent: None, answer: None }));
+        let outcome = self.send(outbound, client).await;
+        let counted = match &outcome {
             PeerForwardOutcome::Answered(_) => PeerForwardLabel::Answered,
             PeerForwardOutcome::Requeue(reason) | PeerForwardOutcome::Unreachable(reason) => {
-                debug!(gateway = %way.gateway, why = reason, "back from another gateway");
+                debug!(gateway = %route.gateway, why = reason, "back from another gateway");
                 request.context.peer.take();
                 PeerForwardLabel::Requeued
             }
@@ -115,12 +116,12 @@ impl<N: Network> PeerForwarder<N> {
                     PeerForwardLabel::Unknown
                 }
             }
-            PeerForwardOutcome::Refused(_) => return carried,
+            PeerForwardOutcome::Refused(_) => return outcome,
         };
-        if let Some(route) = request.route {
-            self.plan.metrics.route(route).record_forward(counted);
+        if let Some(id) = request.route {
+            self.plan.metrics.route(id).record_forward(counted);
         }
-        carried
+        outcome
     }
 
     /// Forwards a request. Waits as long as its client does, but not beyond half of our drain: an answer that is missing
@@ -131,21 +132,21 @@ impl<N: Network> PeerForwarder<N> {
         client: &mut ClientDisconnectWatch,
         drain: &CancellationToken,
     ) -> PeerForwardOutcome {
-        let (asking, mut asked) = client_disconnect_channel();
-        let mut carrying = pin!(self.forward(outbound, &mut asked));
+        let (present, mut watch) = client_disconnect_channel();
+        let mut forwarding = pin!(self.forward(outbound, &mut watch));
         let drained = tokio::select! {
-            carried = &mut carrying => return carried,
+            outcome = &mut forwarding => return outcome,
             () = client.wait_disconnected() => false,
             () = wait_drain(drain, &outbound.request.plan) => true,
         };
         // For the forwarder this looks like a client that disconnected. Only the forwarder can report whether
         // anything was written.
-        drop(asking);
-        match carrying.await {
+        drop(present);
+        match forwarding.await {
             PeerForwardOutcome::Refused(refusal) if drained => {
                 PeerForwardOutcome::Refused(stopped_refusal(refusal.outcome()))
             }
-            carried => carried,
+            outcome => outcome,
         }
     }
 
@@ -154,23 +155,23 @@ impl<N: Network> PeerForwarder<N> {
         outbound: PeerForwardRequest<'_>,
         client: &mut ClientDisconnectWatch,
     ) -> PeerForwardOutcome {
-        let PeerForwardRequest { way: route, request, left, ended_sessions, .. } = outbound;
+        let PeerForwardRequest { route, request, left, ended_sessions, .. } = outbound;
         let until = Instant::now() + left;
         let due = until + self.response_timeout(request);
-        let dialling_within = |left| PeerDialOptions {
+        let dial_within = |left| PeerDialOptions {
             network: &self.network,
             clock: &self.plan.process.clock,
-            secured: self.ours.secured.as_deref(),
+            secured: self.local_peer.secured.as_deref(),
             // The gateways of one installation usually have the same settings.
             kept: self.plan.config.plan.listener.timeouts.idle / 2,
             left,
         };
-        let asking = dialling_within(PROBE_INTERVAL * 2);
+        let probe_dial = dial_within(PROBE_INTERVAL * 2);
         let mut fresh = false;
         loop {
-            let dialling = dialling_within(until.saturating_duration_since(Instant::now()));
+            let dial = dial_within(until.saturating_duration_since(Instant::now()));
             let connection = tokio::select! {
-                connection = PeerConnection::acquire(&dialling, &self.idle, route, fresh) => connection,
+                connection = PeerConnection::acquire(&dial, &self.idle, route, fresh) => connection,
                 () = client.wait_disconnected() => return PeerForwardOutcome::Refused(client_gone_refusal(RefusalReason::Locked)),
             };
             let Ok(mut connection) =
@@ -179,20 +180,20 @@ impl<N: Network> PeerForwarder<N> {
                 self.idle.close_idle(route);
                 return PeerForwardOutcome::Unreachable("the other gateway cannot be reached");
             };
-            let Some(again) = request.try_clone() else {
+            let Some(copy) = request.try_clone() else {
                 return PeerForwardOutcome::Requeue("its body is not here in full");
             };
-            let Some(http) = self.build_request(*again.http, outbound, until) else {
+            let Some(http) = self.build_request(*copy.http, outbound, until) else {
                 return PeerForwardOutcome::Requeue("its key does not fit into a field");
             };
             let gateway = route.gateway.clone();
             let sent = Instant::now();
-            request.context.peer.replace(Some(PeerFacts { gateway, sent: Some(sent), answer: None }));
+            request.context.peer.replace(Some(PeerForwardFacts { gateway, sent: Some(sent), answer: None }));
             let answer = connection.send(http, due.saturating_duration_since(Instant::now()));
             let answered = tokio::select! {
                 answered = answer => answered,
                 ended = wait_stop(client, due) => return abort_exchange(ended, &mut connection),
-                () = self.wait_holder_lost(&asking, route, ended_sessions) => {
+                () = self.wait_holder_lost(&probe_dial, route, ended_sessions) => {
                     self.idle.close_idle(route);
                     return abort_exchange(PeerWaitStopReason::HolderLost, &mut connection);
                 }
@@ -216,12 +217,12 @@ impl<N: Network> PeerForwarder<N> {
     /// off or gone. A gateway that runs still returns a request, or has dispatched it and gets its answer.
     async fn wait_holder_lost(
         &self,
-        dialling: &PeerDialOptions<'_, N>,
+        dial: &PeerDialOptions<'_, N>,
         route: &HolderRoute,
         ended_sessions: &EndedSessions,
     ) {
         ended_sessions.wait_for_session_end(&route.member).await;
-        while dialling.probe(route).await {
+        while dial.probe(route).await {
             sleep(PROBE_INTERVAL).await;
         }
     }
@@ -241,11 +242,13 @@ impl<N: Network> PeerForwarder<N> {
     fn build_request(
         &self,
         mut http: Request<Body>,
-        PeerForwardRequest { way: route, key, request, certificate, .. }: PeerForwardRequest<'_>,
+        PeerForwardRequest { route, key, request, certificate, .. }: PeerForwardRequest<'_>,
         until: Instant,
     ) -> Option<Request<Body>> {
         let left = until.saturating_duration_since(Instant::now());
-        let value = header::encode(&route.secret, key.as_str(), left, certificate, &self.ours.name);
+        let name = request.source.client_name().map(|name| &**name);
+        let client = ForwardedClient { certificate, name };
+        let value = header::encode(&route.secret, key.as_str(), left, client, &self.local_peer.name);
         let mut value = HeaderValue::from_str(&value).ok()?;
         // Marked as sensitive, so that no library stores or logs it.
         value.set_sensitive(true);
@@ -303,11 +306,11 @@ impl<N: Network> PeerForwarder<N> {
         if report.is_peer_failure() && !(report.is_upstream_failure() && Instant::now() >= until) {
             let reason = report.reason.map_or("not-dispatched", RefusalReason::word);
             // The answer is short, and is read to its end only so that the connection can be used again.
-            tokio::task::spawn_local(async move { drop(reply.into_body().read_to_end().await) });
+            tokio::task::spawn_local(async move { drop(reply.into_body().drain_short().await) });
             return PeerForwardOutcome::Requeue(reason);
         }
         let answer = Some((sent.elapsed(), report));
-        request.context.peer.replace(Some(PeerFacts { gateway, sent: Some(sent), answer }));
+        request.context.peer.replace(Some(PeerForwardFacts { gateway, sent: Some(sent), answer }));
         PeerForwardOutcome::Answered(reply)
     }
 

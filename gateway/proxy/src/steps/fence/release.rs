@@ -16,7 +16,7 @@ pub(super) use self::abandoned::AbandonedHoldPolicy;
 use self::abandoned::ExchangeEnd;
 use super::held_lock::HeldLock;
 use crate::{
-    request_context::{Exchange, RequestContext},
+    request_context::{RequestContext, UpstreamExchange},
     steps::{answer::ExchangeObserver, forward::wait_lock_lost},
 };
 
@@ -28,7 +28,7 @@ pub(super) struct LockRelease {
     clock: SharedClock,
     /// The record of the operation, where ZooKeeper stores operations.
     record: Option<OperationPermit>,
-    exchange: Rc<Exchange>,
+    exchange: Rc<UpstreamExchange>,
     /// Counts the request as in flight until its answer is here.
     _context: Rc<RequestContext>,
     end: ExchangeEnd,
@@ -40,7 +40,7 @@ impl LockRelease {
         policy: AbandonedHoldPolicy,
         clock: SharedClock,
         record: Option<OperationPermit>,
-        exchange: &Rc<Exchange>,
+        exchange: &Rc<UpstreamExchange>,
         context: &Rc<RequestContext>,
     ) -> Self {
         let held = held.clone();
@@ -91,12 +91,12 @@ impl ExchangeObserver for LockRelease {
     }
 
     /// The tenure retires, because nothing was reported about the end.
-    fn on_broken(mut self) {
+    fn on_response_broken(mut self) {
         self.end = ExchangeEnd::Broken;
     }
 
     /// The key stays closed until the upstream has had its time.
-    fn on_abandoned(self) {}
+    fn on_locally_aborted(self) {}
 
     fn keys(&self) -> String {
         key_redaction::redact_keys(&self.held.keys)

@@ -4,16 +4,16 @@
 use std::{borrow::Cow, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_guard_client::{
-    callback::{CallbackOrigin, CallbackTicket},
+    callback::{CallbackTicket, CallerDispatch},
     guard_identity::GuardRegistry,
 };
-use fencegate_http::client_quota::{ClientId, ClientQuotaPermit, ClientQuotas};
+use fencegate_http::client_quota::{ClientId, ClientQuotaPermit, ClientQuotas, RouteClient};
 use fencegate_leases::PresentedLease;
-use fencegate_lock::manager::lock_request::WaitPlace;
+use fencegate_lock::manager::lock_request::WaitGateway;
 use fencegate_metrics::request_tracker::{ActiveRequest, RequestTrackGuard, RequestTracker};
 use fencegate_policies::{
     plan::{
-        Enforcement, FenceRule, FencingLevel, HoldPolicy, LeasePolicy, LockMode, NestedRequestPolicy,
+        Enforcement, FenceRule, FencingLevel, LeasePolicy, LockMode, LockReusePolicy, NestedRequestPolicy,
         PeerForwardPolicy,
     },
     prefer,
@@ -31,7 +31,7 @@ use crate::steps::{
 };
 
 /// A request that needs a lock.
-pub(super) struct FencedRequest {
+pub(super) struct LockingRequest {
     pub(super) keyed: KeyedRequest,
     pub(super) lock: RequestLockSpec,
     pub(super) client: ClientDisconnectWatch,
@@ -41,18 +41,18 @@ pub(super) struct FencedRequest {
 }
 
 /// The relation of a request to the locks that are held already.
-pub(super) enum LockRelation {
+pub(super) enum CallerLockRelation {
     /// The request shows no caller and no lease.
     NoCaller,
     /// All keys of the request are held by the dispatch in which it was called.
-    SameKeys(Rc<CallbackOrigin>),
+    SameKeys(Rc<CallerDispatch>),
     /// None of its keys is held by its caller.
-    OtherKeys(Rc<CallbackOrigin>),
+    OtherKeys(Rc<CallerDispatch>),
     /// The request belongs to a client that holds a lease.
     UnderLease(Rc<LeaseId>),
 }
 
-impl FencedRequest {
+impl LockingRequest {
     pub(super) fn new(
         keyed: KeyedRequest,
         lock: RequestLockSpec,
@@ -77,7 +77,10 @@ impl FencedRequest {
         shares: &ClientQuotas,
     ) -> Result<Option<ClientQuotaPermit>, Refusal> {
         let Some(most) = rule.client_share else { return Ok(None) };
-        let client = ClientId::from_ip(self.keyed.source.client);
+        let client = match &self.lock.share_client {
+            Some(name) => RouteClient::Name(name.clone()),
+            None => RouteClient::Address(ClientId::from_ip(self.keyed.source.client)),
+        };
         let share = shares.acquire_route(client, self.listed.route.clone(), most);
         share
             .map(Some)
@@ -85,11 +88,11 @@ impl FencedRequest {
     }
 
     /// Until when the request waits for its lock. A request from another gateway waits no longer than that gateway allows.
-    pub(super) fn wait_deadline(&self, relation: &LockRelation, rule: &FenceRule) -> Instant {
+    pub(super) fn wait_deadline(&self, relation: &CallerLockRelation, rule: &FenceRule) -> Instant {
         let wait = match relation {
-            LockRelation::NoCaller | LockRelation::UnderLease(_) => max_wait(&self.keyed, rule),
+            CallerLockRelation::NoCaller | CallerLockRelation::UnderLease(_) => max_wait(&self.keyed, rule),
             // The caller waits for this request, and others wait for the caller, so it must not wait itself.
-            LockRelation::SameKeys(_) | LockRelation::OtherKeys(_) => Duration::ZERO,
+            CallerLockRelation::SameKeys(_) | CallerLockRelation::OtherKeys(_) => Duration::ZERO,
         };
         let ours = Instant::now() + wait;
         self.keyed.source.forwarded.as_ref().map_or(ours, |forwarded| ours.min(forwarded.until))
@@ -100,19 +103,19 @@ impl FencedRequest {
     /// another lock.
     pub(super) fn retry_copy(
         &self,
-        relation: &LockRelation,
+        relation: &CallerLockRelation,
         rule: &FenceRule,
         guards: &GuardRegistry,
     ) -> Option<KeyedRequest> {
         let upstream = self.keyed.plan.upstream(self.keyed.upstream);
         let is_guarded = upstream.fencing == FencingLevel::Guard && guards.is_direct(upstream);
-        let may_retry = matches!(relation, LockRelation::NoCaller)
+        let may_retry = matches!(relation, CallerLockRelation::NoCaller)
             && (is_guarded || rule.enforce == Enforcement::Observe);
         may_retry.then(|| self.keyed.try_clone())?
     }
 }
 
-impl LockRelation {
+impl CallerLockRelation {
     /// `grants_leases`: whether this installation grants leases.
     ///
     /// # Errors
@@ -202,35 +205,35 @@ pub fn max_wait(request: &KeyedRequest, rule: &FenceRule) -> Duration {
 /// Another gateway has sent the request, but by our plan it needs other keys than the one that was sent with it.
 pub(super) fn wait_place(
     request: &KeyedRequest,
-    relation: Option<&LockRelation>,
+    relation: Option<&CallerLockRelation>,
     forwards: bool,
-) -> Result<WaitPlace, Refusal> {
-    if matches!(relation, None | Some(LockRelation::SameKeys(_) | LockRelation::UnderLease(_))) {
-        return Ok(WaitPlace::Here);
+) -> Result<WaitGateway, Refusal> {
+    if matches!(relation, None | Some(CallerLockRelation::SameKeys(_) | CallerLockRelation::UnderLease(_))) {
+        return Ok(WaitGateway::Here);
     }
     let alone = |lock: &&RequestLockSpec| caches_key(lock, lock.fence(&request.plan));
     let kept = request.fenced.as_ref().filter(alone);
     match (&request.source.forwarded, kept) {
-        (Some(forwarded), Some(lock)) if lock.keys[0].as_str() == forwarded.key => Ok(WaitPlace::AtHolder),
+        (Some(forwarded), Some(lock)) if lock.keys[0].as_str() == forwarded.key => Ok(WaitGateway::AtHolder),
         (Some(_), _) => {
             Err(Refusal::new(RefusalReason::NotHolder, "by our plan it does not wait for that key alone"))
         }
         (None, Some(lock)) if forwards => Ok(allowed_place(request, lock)),
-        (None, _) => Ok(WaitPlace::Here),
+        (None, _) => Ok(WaitGateway::Here),
     }
 }
 
 /// The route locks one key exclusively, keeps it for later requests, and refuses requests without it.
 fn caches_key(lock: &RequestLockSpec, rule: &FenceRule) -> bool {
-    let cached = matches!(rule.hold, HoldPolicy::Cached(_)) && lock.keys.len() == 1;
+    let cached = matches!(rule.hold, LockReusePolicy::Cached(_)) && lock.keys.len() == 1;
     cached && lock.mode == LockMode::Exclusive && rule.enforce == Enforcement::Refuse
 }
 
 /// A forwarded request must be here in full, because it may come back and be served here. After a switch of protocols
 /// the bytes are no request any more.
-fn allowed_place(request: &KeyedRequest, lock: &RequestLockSpec) -> WaitPlace {
+fn allowed_place(request: &KeyedRequest, lock: &RequestLockSpec) -> WaitGateway {
     let sends = lock.fence(&request.plan).forward == PeerForwardPolicy::Holder;
     let whole = request.http.body().try_clone().is_some();
     let switches = request.http.extensions().get::<OfferedUpgradeProtocols>().is_some();
-    if sends && whole && !switches { WaitPlace::Anywhere } else { WaitPlace::Here }
+    if sends && whole && !switches { WaitGateway::Anywhere } else { WaitGateway::Here }
 }

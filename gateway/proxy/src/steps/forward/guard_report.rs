@@ -8,7 +8,7 @@ use crate::request_context::ResponseReplayExtent;
 
 /// The guard's report about one dispatch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct GuardReport {
+pub(super) struct GuardDispatchReport {
     /// `None` where the answer has no report, so no guard has seen it.
     outcome: Option<DispatchOutcome>,
     reason: Option<RefusalReason>,
@@ -25,7 +25,7 @@ pub(super) struct GuardReport {
     pub(super) hop_seen: bool,
 }
 
-impl GuardReport {
+impl GuardDispatchReport {
     pub(super) fn parse(headers: &HeaderMap) -> Self {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
         let mut parts = text(FENCING_OUTCOME).unwrap_or_default().split(';').map(str::trim);
@@ -58,7 +58,7 @@ impl GuardReport {
     /// The upstream has not answered.
     pub(super) fn check_outcome(&self, status: StatusCode, direct: bool) -> Result<(), Refusal> {
         match (self.outcome, self.refusal) {
-            (_, Some(refusal)) => Err(self.to_refusal(refusal, direct)),
+            (_, Some(refusal)) => Err(self.to_guard_refusal(refusal, direct)),
             (Some(DispatchOutcome::Done | DispatchOutcome::Replayed), None) => Ok(()),
             (Some(DispatchOutcome::Unknown), None) if self.unfinished => Ok(()),
             (Some(DispatchOutcome::NotDispatched), None) if direct => {
@@ -110,7 +110,7 @@ impl GuardReport {
         self.outcome.is_some() || self.refusal.is_some()
     }
 
-    fn to_refusal(&self, word: RefusalReason, direct: bool) -> Refusal {
+    fn to_guard_refusal(&self, word: RefusalReason, direct: bool) -> Refusal {
         let clocks = match word {
             RefusalReason::TicketInvalid | RefusalReason::TicketExpired | RefusalReason::Expired => {
                 "; where it says so to every request, compare its clock with the one of this machine"
@@ -123,7 +123,7 @@ impl GuardReport {
             RefusalReason::OutcomeRecordedUnknown => {
                 let refusal = Refusal::new(RefusalReason::OutcomeRecordedUnknown, detail);
                 return match &self.reference {
-                    Some(reference) => refusal.with_reference(reference.clone()),
+                    Some(reference) => refusal.with_operation_reference(reference.clone()),
                     None => refusal,
                 };
             }
@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    fn parse_report(outcome: &'static str, refusal: &'static str) -> GuardReport {
+    fn parse_report(outcome: &'static str, refusal: &'static str) -> GuardDispatchReport {
         let mut headers = HeaderMap::new();
         if !outcome.is_empty() {
             headers.insert(FENCING_OUTCOME, HeaderValue::from_static(outcome));
@@ -169,7 +169,7 @@ mod tests {
         if !refusal.is_empty() {
             headers.insert(FENCING_REFUSAL, HeaderValue::from_static(refusal));
         }
-        GuardReport::parse(&headers)
+        GuardDispatchReport::parse(&headers)
     }
 
     #[track_caller]

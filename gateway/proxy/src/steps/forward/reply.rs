@@ -17,20 +17,20 @@ use hyper::{
 };
 use tracing::warn;
 
-use super::guard_report::GuardReport;
+use super::guard_report::GuardDispatchReport;
 use crate::request_context::PlanHandle;
 
 /// An answer of the upstream whose head is here.
 pub(super) struct UpstreamResponse<'a> {
     pub(super) response: Response<Incoming>,
-    pub(super) lend: CheckedOutConnection,
+    pub(super) checkout: CheckedOutConnection,
     pub(super) plan: &'a PlanHandle,
 }
 
 impl UpstreamResponse<'_> {
     /// `fenced`: the reader of the whole answer returns the connection to the pool.
     pub(super) fn into_reply(self, fenced: bool) -> Reply {
-        let Self { response, lend: mut checkout, plan } = self;
+        let Self { response, mut checkout, plan } = self;
         let (mut head, incoming) = response.into_parts();
         let incoming = (incoming, head.version);
         if head.headers.contains_key(TRANSFER_ENCODING) {
@@ -53,8 +53,8 @@ impl UpstreamResponse<'_> {
 
     /// Reads a guard's refusal to its end, so that the connection can be used again. Such an answer is short.
     pub(super) async fn drain_body(self) {
-        if let Some(body) = self.into_reply(true).into_body().read_to_end().await {
-            body.wait_settled().await;
+        if let Some(body) = self.into_reply(true).into_body().drain_short().await {
+            body.wait_request_settled().await;
         }
     }
 }
@@ -136,8 +136,8 @@ pub(super) fn is_expired_refusal(status: StatusCode, headers: &HeaderMap) -> boo
 /// Counts a failure of an endpoint that reports itself, or its service, as out of order. A guard's refusal is no such
 /// report.
 pub(super) fn record_endpoint_result(checkout: &CheckedOutConnection, response: &Response<Incoming>) {
-    let sick = matches!(response.status().as_u16(), 502..=504);
-    if sick && !GuardReport::parse(response.headers()).is_present() {
+    let is_unavailable = matches!(response.status().as_u16(), 502..=504);
+    if is_unavailable && !GuardDispatchReport::parse(response.headers()).is_present() {
         checkout.record_failure()
     } else {
         checkout.record_success()

@@ -3,7 +3,7 @@
 
 use fencegate_http::{
     body::Body,
-    connection_state::{Exchange, RequestBodyState},
+    connection_state::{RequestBodyState, ServerExchange},
 };
 use fencegate_http_client::upstream::{
     checkout::CheckedOutConnection,
@@ -36,7 +36,7 @@ pub(super) enum AttemptError {
 /// What one attempt leaves for the next.
 pub(super) struct RetryMaterial<'a> {
     /// A body that is sent while the client still uploads it.
-    pub(super) upload: Option<&'a Exchange>,
+    pub(super) upload: Option<&'a ServerExchange>,
     /// A copy of the request, if it may be sent twice.
     pub(super) spare: Option<RetryRequestHead>,
     /// A copy of the request, to be sent once more if the upstream says that it has processed nothing of it.
@@ -52,7 +52,7 @@ pub(super) fn classify_failure(
 ) -> AttemptError {
     // After this the count of written bytes cannot grow. A body that broke off has shut the gate before.
     checkout.gate().shut(if failed.why.is_parse() { GateShutReason::Cut } else { GateShutReason::Abandoned });
-    let silent = checkout.pooled().has_died_silently();
+    let silent = checkout.pooled().is_reused_unanswered();
     let sent = match checkout.gate().written_bytes() {
         0 => RequestSendState::Nothing,
         _ if checkout.pooled().is_request_unprocessed() => RequestSendState::Unprocessed,
@@ -115,7 +115,7 @@ pub(super) fn classify_failure(
 }
 
 /// The reason, if the client's body broke off or was late. A slow client must not look like a sick endpoint.
-fn client_upload_failure(upload: Option<&Exchange>, sent: RequestSendState) -> Option<RefusalReason> {
+fn client_upload_failure(upload: Option<&ServerExchange>, sent: RequestSendState) -> Option<RefusalReason> {
     let upload = upload?;
     match (upload.body_state(), sent) {
         (RequestBodyState::Broken, RequestSendState::Nothing | RequestSendState::Unprocessed) => {
@@ -133,7 +133,7 @@ fn client_upload_failure(upload: Option<&Exchange>, sent: RequestSendState) -> O
 }
 
 /// Nothing of the body was read for this attempt, so the next attempt can have it.
-fn is_body_untouched(upload: Option<&Exchange>) -> bool {
+fn is_body_untouched(upload: Option<&ServerExchange>) -> bool {
     upload.is_none_or(|upload| {
         matches!(upload.body_state(), RequestBodyState::Untouched | RequestBodyState::HeldBack)
     })

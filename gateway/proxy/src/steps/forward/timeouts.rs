@@ -8,14 +8,14 @@ use tokio::time::{Instant, sleep_until};
 
 use fencegate_http::{
     body::Body,
-    connection_state::{Exchange, RequestBodyState},
+    connection_state::{RequestBodyState, ServerExchange},
 };
-use fencegate_http_client::upstream::connection::SendProgress;
+use fencegate_http_client::upstream::connection::LastWriteTracker;
 
 /// The time limits of one attempt.
 pub(super) struct AttemptTimeouts {
     /// A body that is sent while the client still uploads it.
-    pub(super) upload: Option<Rc<Exchange>>,
+    pub(super) upload: Option<Rc<ServerExchange>>,
     /// A fenced request: if its body is here in full, it must be answered soon after its dispatch.
     pub(super) fenced: bool,
     /// When the whole body must have been sent. The body checks this as well, but only when it is polled for more,
@@ -42,7 +42,11 @@ impl AttemptTimeouts {
     /// Returns when a limit has passed. A streamed upload may be long: the limit counts from its last sent byte, and
     /// pauses while the client is waited for, which the body itself limits. But a slow upstream must not hold a key
     /// for as long as it likes. So of an upload with a deadline the last byte counts as sent at the deadline.
-    pub(super) async fn wait_elapsed(&self, progress: SendProgress, limit: Duration) -> AttemptTimeoutKind {
+    pub(super) async fn wait_elapsed(
+        &self,
+        progress: LastWriteTracker,
+        limit: Duration,
+    ) -> AttemptTimeoutKind {
         let mut last = Instant::now();
         loop {
             let answer_due = last + limit;
@@ -137,7 +141,7 @@ mod tests {
     ) -> (Duration, AttemptTimeoutKind) {
         let began = Instant::now();
         let (upload, _answering) = ServerConnectionState::new_http2().begin_exchange();
-        let patience =
+        let timeouts =
             AttemptTimeouts { upload: Some(upload.clone()), fenced: true, by: Some(began + UPLOAD) };
         let gate = Rc::new(WriteGate::new(Arc::<ManualClock>::default()));
         let (near, _far) = duplex(1024);
@@ -153,7 +157,7 @@ mod tests {
             // Also on a busy machine the upstream must get its byte first.
             biased;
             () = trickle => unreachable!("it has no end"),
-            late = patience.wait_elapsed(SendProgress::Bytes(gate), LIMIT) => (began.elapsed(), late),
+            late = timeouts.wait_elapsed(LastWriteTracker::Bytes(gate), LIMIT) => (began.elapsed(), late),
             () = sleep(Duration::from_secs(10)) => panic!("it is waited for as long as the upstream likes"),
         }
     }

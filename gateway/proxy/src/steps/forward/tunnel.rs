@@ -17,7 +17,8 @@ use hyper::{Response, body::Incoming};
 use tokio::sync::oneshot;
 
 use crate::{
-    concurrency_limit::ConcurrencyPermit, plan_context::PlanContext, steps::upgrade::RequestedUpgrade,
+    concurrency_limit::ConcurrencyPermit, plan_context::WorkerPlanContext,
+    steps::upgrade::UpstreamUpgradeRequest,
 };
 
 /// A tunnel without a lock ends only when it is idle.
@@ -25,18 +26,18 @@ const UNBOUNDED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The protocol that was requested from an upstream, and the source of its stream.
 pub(super) struct PendingUpgrade {
-    pub(super) asked: RequestedUpgrade,
+    pub(super) requested: UpstreamUpgradeRequest,
     pub(super) stream: oneshot::Receiver<UpgradedIo>,
 }
 
 /// The surroundings of a tunnel.
 pub(super) struct TunnelContext<'a> {
-    pub(super) plan: &'a PlanContext,
+    pub(super) plan: &'a WorkerPlanContext,
     pub(super) route: Option<RouteId>,
 }
 
 /// Counts the request for as long as its tunnel is open.
-pub(super) struct TunnelCounts {
+pub(super) struct TunnelCountGuard {
     pub(super) _permit: Option<Rc<ConcurrencyPermit>>,
     /// Where it passes without a lock.
     pub(super) _unlocked: Option<Rc<RunningRequestGuard>>,
@@ -46,12 +47,12 @@ impl PendingUpgrade {
     /// Makes the tunnel. Under a dispatch, the task that keeps the key runs it.
     pub(super) fn into_tunnel_reply(
         self,
-        around: &TunnelContext<'_>,
+        context: &TunnelContext<'_>,
         answer: Response<Incoming>,
         checkout: CheckedOutConnection,
         permission: Option<Arc<dyn SendPermission>>,
         plan: &ServingPlan,
-        counts: TunnelCounts,
+        counts: TunnelCountGuard,
     ) -> Reply {
         let bounds = TunnelTimeouts {
             idle: checkout.upstream().tunnel_idle,
@@ -60,16 +61,16 @@ impl PendingUpgrade {
         };
         let (mut head, _) = answer.into_parts();
         hop_by_hop::strip_hop_by_hop(&mut head.headers, &plan.fields);
-        self.asked.write_upgrade_headers(&mut head.headers);
-        let PlanContext { process, metrics, running, .. } = around.plan;
-        let route = around.route.map_or(metrics.unrouted(), |id| metrics.route(id));
+        self.requested.write_upgrade_headers(&mut head.headers);
+        let WorkerPlanContext { process, metrics, running, .. } = context.plan;
+        let route = context.route.map_or(metrics.unrouted(), |id| metrics.route(id));
         let fenced = permission.is_some();
         let (stream_sender, client) = oneshot::channel();
         let body = Body::for_upgrade(stream_sender);
         let tunnel = PendingTunnel {
             client,
             upstream: self.stream,
-            lend: checkout,
+            checkout,
             permission,
             clock: process.clock.clone(),
             bounds,

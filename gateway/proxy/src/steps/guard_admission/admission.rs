@@ -13,7 +13,7 @@ use hyper::{HeaderMap, header::HeaderValue};
 use crate::steps::authorized::DispatchPermit;
 
 /// The right to send a request, and to send it again if nothing was sent.
-pub struct AdmissionPermit {
+pub struct GuardDispatchPermit {
     token: FencingToken,
     keys: Arc<[ResourceKey]>,
     mode: LockMode,
@@ -21,7 +21,7 @@ pub struct AdmissionPermit {
     ticket: Option<HeaderValue>,
 }
 
-impl AdmissionPermit {
+impl GuardDispatchPermit {
     /// `ticket` is for the service to call back, where its gateway allows that.
     pub(super) fn new(running: &AdmittedExecution, ticket: Option<HeaderValue>) -> Self {
         let claim = running.claim();
@@ -35,7 +35,7 @@ impl AdmissionPermit {
     }
 }
 
-impl DispatchPermit for AdmissionPermit {
+impl DispatchPermit for GuardDispatchPermit {
     /// The same dispatch again. It is requested a second time only if nothing was sent, or the service has said that it has
     /// processed nothing: so the service may see this token twice.
     fn next_dispatch(&self) -> Option<UpstreamDispatch> {

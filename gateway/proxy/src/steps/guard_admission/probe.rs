@@ -46,12 +46,12 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Dropping the future ends the connection.
 pub(super) async fn probe_operation<N: Network>(
     pool: &ConnectionPool<N>,
-    fleet: &Arc<EndpointSet>,
+    endpoints: &Arc<EndpointSet>,
     probe: &OutcomeProbeSettings,
     entry: &JournalEntry,
     place: Option<&DispatchTarget>,
 ) -> OutcomeProbeAnswer {
-    let answered = timeout(probe.timeout, fetch_probe_status(pool, fleet, probe, entry, place)).await;
+    let answered = timeout(probe.timeout, fetch_probe_status(pool, endpoints, probe, entry, place)).await;
     let verdict = match answered.unwrap_or_else(|_| Err("no answer in time".into())) {
         Ok(status) if probe.done.contains(&status) => OutcomeProbeAnswer::Done,
         Ok(status) if probe.not_done.contains(&status) => OutcomeProbeAnswer::NotDone,
@@ -70,31 +70,32 @@ pub(super) async fn probe_operation<N: Network>(
 
 async fn fetch_probe_status<N: Network>(
     pool: &ConnectionPool<N>,
-    fleet: &Arc<EndpointSet>,
+    endpoints: &Arc<EndpointSet>,
     probe: &OutcomeProbeSettings,
     entry: &JournalEntry,
     place: Option<&DispatchTarget>,
 ) -> Result<u16, String> {
     let name = probe_name(entry).ok_or("no Idempotency-Key names it, and nothing else")?;
-    let mut tour = fleet.cursor(|| load_balance::hash_name(name));
-    tour.fresh = true;
-    let sent_to = place.and_then(|place| fleet.endpoints().iter().find(|one| *one.name == *place.endpoint));
+    let mut cursor = endpoints.cursor(|| load_balance::hash_name(name));
+    cursor.fresh = true;
+    let sent_to =
+        place.and_then(|place| endpoints.endpoints().iter().find(|one| *one.name == *place.endpoint));
     if let Some(endpoint) = sent_to {
-        tour.pin_to(endpoint);
+        cursor.pin_to(endpoint);
     }
-    let mut checkout = pool.checkout(&mut tour).await.map_err(|error| error.to_string())?;
-    let path = probe.path.replace("{operation}", &escape(unquote(name)));
+    let mut checkout = pool.checkout(&mut cursor).await.map_err(|error| error.to_string())?;
+    let path = probe.path.replace("{operation}", &escape_operation_name(unquote_operation_name(name)));
     let host = HeaderValue::from_str(host_header(checkout.endpoint())).map_err(|error| error.to_string())?;
     let request = Request::builder().method(Method::GET).uri(path).header(HOST, host);
     let named = HeaderValue::from_str(name).map_err(|error| error.to_string())?;
-    let field = match fleet.upstream.operation_field.as_deref() {
+    let field = match endpoints.upstream.operation_field.as_deref() {
         Some(field) => HeaderName::from_bytes(field.as_bytes()).map_err(|error| error.to_string())?,
         None => IDEMPOTENCY_KEY,
     };
     let mut request = request.header(field, named);
     if probe.closes {
         // The service closes the name for dispatches up to this one. A repeat has a greater token.
-        let fields = &fleet.upstream.fields;
+        let fields = &endpoints.upstream.fields;
         request = request
             .header(&fields.token, entry.token.to_string())
             .header(&fields.number, entry.token.number().to_string());
@@ -110,18 +111,18 @@ async fn fetch_probe_status<N: Network>(
 /// about the operation of another principal.
 fn probe_name(entry: &JournalEntry) -> Option<&str> {
     let name = entry.name.as_deref().filter(|_| entry.askable || failpoint::is_off("rule_principal"))?;
-    (!["", ".", ".."].contains(&&*unquote(name))).then_some(name)
+    (!["", ".", ".."].contains(&&*unquote_operation_name(name))).then_some(name)
 }
 
 /// The text of a quoted string (RFC 8941); any other value unchanged.
-fn unquote(name: &str) -> String {
+fn unquote_operation_name(name: &str) -> String {
     let Some(inner) = name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
         return name.into();
     };
     inner.replace("\\\"", "\"").replace("\\\\", "\\")
 }
 
-fn escape(name: String) -> String {
+fn escape_operation_name(name: String) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     name.bytes()
         .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
@@ -129,7 +130,7 @@ fn escape(name: String) -> String {
 }
 
 /// The pauses between probes. Each is twice as long as the one before, and together they take about `most`.
-pub(super) fn backoff(most: Duration) -> impl Iterator<Item = Duration> {
+pub(super) fn probe_backoff(most: Duration) -> impl Iterator<Item = Duration> {
     let first = Duration::from_millis(200);
     std::iter::successors(Some(first), |pause| Some(*pause * 2)).take_while(move |pause| *pause < most)
 }
@@ -168,8 +169,8 @@ mod tests {
     /// The name of an operation is escaped to one segment of the path of a probe.
     #[test]
     fn name_is_one_path_segment() {
-        assert_eq!(escape(unquote("\"a/b \\\"c\\\"\"")), "a%2Fb%20%22c%22");
-        assert_eq!(escape(unquote("8e03978e-40d5")), "8e03978e-40d5");
-        assert_eq!(escape(unquote("../x?y#z")), "..%2Fx%3Fy%23z");
+        assert_eq!(escape_operation_name(unquote_operation_name("\"a/b \\\"c\\\"\"")), "a%2Fb%20%22c%22");
+        assert_eq!(escape_operation_name(unquote_operation_name("8e03978e-40d5")), "8e03978e-40d5");
+        assert_eq!(escape_operation_name(unquote_operation_name("../x?y#z")), "..%2Fx%3Fy%23z");
     }
 }

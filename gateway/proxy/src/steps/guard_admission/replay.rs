@@ -16,19 +16,19 @@ pub(super) fn unseen_answer() -> StoredResponse {
 }
 
 /// The answer of an earlier execution.
-pub(super) fn replay(kept: StoredResponse, context: &RequestContext) -> Result<Reply, Refusal> {
-    let Some(status) = StatusCode::from_u16(kept.status).ok() else {
+pub(super) fn replay(stored: StoredResponse, context: &RequestContext) -> Result<Reply, Refusal> {
+    let Some(status) = StatusCode::from_u16(stored.status).ok() else {
         return Err(Refusal::new(
             RefusalReason::AlreadyDone,
             "done before, and its answer was not seen here",
         ));
     };
     let extent =
-        if kept.body.is_some() { ResponseReplayExtent::Whole } else { ResponseReplayExtent::WithoutBody };
+        if stored.body.is_some() { ResponseReplayExtent::Whole } else { ResponseReplayExtent::WithoutBody };
     context.admission.get_or_init(|| AdmissionFacts::Replayed(extent));
-    let mut reply = Response::new(Body::from_bytes(kept.body.unwrap_or_default()));
+    let mut reply = Response::new(Body::from_bytes(stored.body.unwrap_or_default()));
     *reply.status_mut() = status;
-    for (name, value) in &kept.fields {
+    for (name, value) in &stored.fields {
         if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
             reply.headers_mut().append(name, value);
         }

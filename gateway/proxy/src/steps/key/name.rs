@@ -3,7 +3,7 @@
 use aws_lc_rs::digest::{Context, SHA256};
 use fencegate_http::connection_info::ClientIdentity;
 use fencegate_policies::{
-    operation::{OperationHeader, OperationId, RequestFingerprint},
+    operation::{FencingOperationHeader, OperationId, RequestFingerprint},
     plan::{self, IdempotencyRule, is_credential, normalize},
 };
 use hyper::{HeaderMap, header::COOKIE};
@@ -16,15 +16,15 @@ pub(crate) struct FingerprintInput<'a> {
     pub target: &'a str,
     pub body: &'a [u8],
     /// The credentials of the client, where nothing else distinguishes clients.
-    pub credentials: &'a ClientCredentials,
+    pub credentials: &'a PresentedCredentials,
 }
 
 /// The credentials of a client. Where operations have no principal, only the client that has started one receives its
 /// outcome.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct ClientCredentials(Vec<Vec<u8>>);
+pub struct PresentedCredentials(Vec<Vec<u8>>);
 
-impl ClientCredentials {
+impl PresentedCredentials {
     /// `certificate_digest`: see [`certificate_digest`].
     pub fn from_request(headers: &HeaderMap, certificate: Option<&str>) -> Self {
         let mut shown: Vec<(String, Vec<u8>)> = Vec::new();
@@ -57,11 +57,11 @@ pub(crate) fn operation_header(
     once: &IdempotencyRule,
     named: &plan::OperationName,
     wanted: FingerprintInput<'_>,
-) -> OperationHeader {
+) -> FencingOperationHeader {
     let FingerprintInput { method, target, body, credentials } = wanted;
     let parts = [method.as_bytes(), target.as_bytes(), body].into_iter();
     let parts = parts.chain(credentials.0.iter().map(Vec::as_slice));
-    OperationHeader {
+    FencingOperationHeader {
         id: operation_id(&once.scope, named),
         former: (once.scope != upstream).then(|| operation_id(upstream, named)),
         fingerprint: RequestFingerprint::from_bytes(hash(parts)),
@@ -112,17 +112,17 @@ mod tests {
         IdempotencyRule { scope: scope.into(), ..once }
     }
 
-    const NOBODY: &ClientCredentials = &ClientCredentials(Vec::new());
+    const NOBODY: &PresentedCredentials = &PresentedCredentials(Vec::new());
     const WANTED: FingerprintInput<'_> =
         FingerprintInput { method: "POST", target: "/a", body: b"{}", credentials: NOBODY };
 
-    fn shown(lines: &[(&str, &str)], certificate: Option<&str>) -> ClientCredentials {
+    fn shown(lines: &[(&str, &str)], certificate: Option<&str>) -> PresentedCredentials {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
             headers.append(name, HeaderValue::from_str(value).expect("a value"));
         }
-        ClientCredentials::from_request(&headers, certificate)
+        PresentedCredentials::from_request(&headers, certificate)
     }
 
     /// One name in two scopes, or of two principals, names two operations.
@@ -168,7 +168,7 @@ mod tests {
     /// A request with other credentials or another certificate has another fingerprint.
     #[test]
     fn fingerprint_depends_on_credentials() {
-        let fingerprint = |credentials: &ClientCredentials| {
+        let fingerprint = |credentials: &PresentedCredentials| {
             operation_header("u", &once(""), &named("n", ""), FingerprintInput { credentials, ..WANTED })
                 .fingerprint
         };

@@ -5,11 +5,11 @@ use tempfile::TempDir;
 
 use super::*;
 
-fn record(highest: u64) -> InstallationRecord {
-    InstallationRecord { installation: "ours".into(), era: 0, highest }
+fn record(highest: u64) -> HighestEpochRecord {
+    HighestEpochRecord { installation: "ours".into(), era: 0, highest }
 }
 
-fn claim(home: &TempDir) -> (StateDir, Vec<InstallationRecord>) {
+fn claim(home: &TempDir) -> (StateDir, Vec<HighestEpochRecord>) {
     StateDir::claim(home.path(), &SystemRandomness).expect("a folder of our own")
 }
 
@@ -112,7 +112,7 @@ fn missing_folder_is_reported() {
 #[test]
 fn installations_in_one_folder_stay_separate() {
     let home = TempDir::new().expect("a folder");
-    let theirs = InstallationRecord { installation: "theirs".into(), ..record(900) };
+    let theirs = HighestEpochRecord { installation: "theirs".into(), ..record(900) };
     let (one, _) = claim(&home);
     let (other, _) = claim(&home);
     one.write(&record(7)).expect("written");

@@ -165,7 +165,7 @@ fn unclear_body_is_searched_as_any() {
 fn untyped_megabyte_body_is_searched_quickly() {
     // A xorshift generator: as bytes of an image.
     let mut state = 88_172_645_463_325_252_u64;
-    let noise: Vec<u8> = std::iter::repeat_with(|| {
+    let noise: Vec<u8> = iter::repeat_with(|| {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;

@@ -20,6 +20,7 @@ public record Stamp(String token, long number, List<String> keys, Mode mode) {
     private static final Pattern KEY = Pattern.compile("[!-~]{1,512}");
     /** Bounds that no gateway exceeds. */
     private static final int MOST_KEYS = 64;
+    private static final int MOST_BYTES = 8192;
 
     /** Nothing is trimmed, and no part of it is guessed. */
     static Stamp read(Presented presented) {
@@ -89,7 +90,7 @@ public record Stamp(String token, long number, List<String> keys, Mode mode) {
             }
             before = key;
         }
-        if (keys.size() > MOST_KEYS) {
+        if (keys.size() > MOST_KEYS || keys.stream().mapToInt(String::length).sum() > MOST_BYTES) {
             throw malformed();
         }
         return keys;

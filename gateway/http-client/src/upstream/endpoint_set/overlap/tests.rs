@@ -95,7 +95,7 @@ async fn unresolved_name_counts_as_overlap() {
     ] {
         let upstreams = open_and_fenced_upstreams(open, fenced);
         look_up(&upstreams, &lookups);
-        assert_eq!(upstreams.overlaps_fenced(OPEN).await, meets, "{told}");
+        assert_eq!(upstreams.overlaps_protected(OPEN).await, meets, "{told}");
     }
 }
 
@@ -105,7 +105,7 @@ async fn failed_lookup_keeps_former_addresses() {
     let upstreams = open_and_fenced_upstreams(&["open.example:80"], &["10.0.0.1:8000"]);
     look_up(&upstreams, &[("open.example:80", FakeDnsLookup::Found("10.0.0.2:80"))]);
     look_up(&upstreams, &[("open.example:80", FakeDnsLookup::InVain)]);
-    assert!(!upstreams.overlaps_fenced(OPEN).await);
+    assert!(!upstreams.overlaps_protected(OPEN).await);
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn own_address_overlaps_loopback() {
     upstreams.get(OPEN).endpoints[0]
         .addresses
         .update(vec![ConnectTarget::parse_literal(&own).expect("an address")]);
-    assert!(upstreams.overlaps_fenced(OPEN).await, "{own}");
+    assert!(upstreams.overlaps_protected(OPEN).await, "{own}");
 }
 
 /// Names that resolve to changing addresses overlap if they shared one lately; old addresses are forgotten.
@@ -131,9 +131,9 @@ async fn recent_addresses_count_for_overlap() {
         look_up(&upstreams, &lookups);
     };
     told("10.0.0.1:80", "10.0.0.2:80");
-    assert!(!upstreams.overlaps_fenced(OPEN).await, "nothing says so yet");
+    assert!(!upstreams.overlaps_protected(OPEN).await, "nothing says so yet");
     told("10.0.0.2:80", "10.0.0.3:80");
-    assert!(upstreams.overlaps_fenced(OPEN).await, "one of them led there before");
+    assert!(upstreams.overlaps_protected(OPEN).await, "one of them led there before");
     // An address that is no longer found may get another owner, so it is forgotten after a time.
     for _ in 0..3 {
         for endpoint in upstreams.all.iter().flat_map(|endpoint_set| &endpoint_set.endpoints) {
@@ -141,5 +141,5 @@ async fn recent_addresses_count_for_overlap() {
         }
         told("10.0.0.4:80", "10.0.0.3:80");
     }
-    assert!(!upstreams.overlaps_fenced(OPEN).await);
+    assert!(!upstreams.overlaps_protected(OPEN).await);
 }

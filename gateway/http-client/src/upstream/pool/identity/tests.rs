@@ -14,7 +14,7 @@ use super::*;
 use crate::upstream::{
     endpoint_set::UpstreamSet,
     identity_check::{
-        BoxError, IdentityCheckAttempt, IdentityCheckDue, IdentityFuture, ProcessIdentityCheck,
+        BoxError, EndpointIdentityVerifier, IdentityCheckAttempt, IdentityCheckDue, IdentityFuture,
     },
     metrics::EndpointMetrics,
     pooled_connection::PooledConnection,
@@ -29,7 +29,7 @@ struct FakeIdentityCheck {
     beside: bool,
 }
 
-impl ProcessIdentityCheck for FakeIdentityCheck {
+impl EndpointIdentityVerifier for FakeIdentityCheck {
     fn is_required(&self, _: &Upstream) -> bool {
         true
     }

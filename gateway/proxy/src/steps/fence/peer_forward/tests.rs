@@ -9,7 +9,7 @@ use fencegate_guard_client::guard_identity::GuardRegistry;
 use fencegate_http::connection_info::ConnectionInfo;
 use fencegate_http::network::sockets::OsNetwork;
 use fencegate_http_client::upstream::endpoint_set::UpstreamSet;
-use fencegate_metrics::{ProcessMetricFamilies, WorkerMetrics};
+use fencegate_metrics::{AllMetricFamilies, WorkerMetrics};
 use fencegate_policies::{file::load, plan::UpstreamId};
 use fencegate_process::{
     clock::MachineClock,
@@ -30,7 +30,7 @@ use tokio::{
 
 use super::*;
 use crate::{
-    request_context::{RequestArrival, RequestContext, RequestSource, RequestTrace},
+    request_context::{RequestArrival, RequestContext, RequestSource, RequestTraceIds},
     steps::client_liveness::{ClientPresenceGuard, client_disconnect_channel},
     via::ViaName,
 };
@@ -48,20 +48,21 @@ const DONE: &str = "HTTP/1.1 200 OK\r\nFencing-Outcome: done; waited=3\r\nConten
 fn peer_forwarder() -> PeerForwarder<OsNetwork> {
     let gateway = load(POLICY).plan.expect("sound");
     let plan = Arc::new(gateway.serving.clone());
-    let all = ProcessMetricFamilies::for_gateway(&gateway);
+    let all = AllMetricFamilies::for_gateway(&gateway);
     let metrics = Rc::new(WorkerMetrics::new(all.clone(), &plan));
     let reach = PeerEndpoint { address: "gw-1:9910".into(), pass: PeerSecret::new(&SystemRandomness) };
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    let ours = LocalPeerIdentity { name: "gw-1".into(), address, reach, certificates: None, secured: None };
-    let plan = Rc::new(PlanContext {
+    let local_peer =
+        LocalPeerIdentity { name: "gw-1".into(), address, reach, certificates: None, secured: None };
+    let plan = Rc::new(WorkerPlanContext {
         process: ProcessContext::new(Arc::new(MachineClock), all.clone()),
-        config: ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints())),
+        config: ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints()), None),
         metrics,
         guards: Arc::new(GuardRegistry::new(Arc::default())),
         clients: Default::default(),
         running: Default::default(),
     });
-    PeerForwarder { network: OsNetwork, ours, plan, idle: Rc::default() }
+    PeerForwarder { network: OsNetwork, local_peer, plan, idle: Rc::default() }
 }
 
 fn holder_route(address: SocketAddr) -> HolderRoute {
@@ -85,7 +86,7 @@ fn keyed_request(forwarder: &PeerForwarder<OsNetwork>) -> KeyedRequest {
         callback: None,
         lease: None,
     };
-    let trace = RequestTrace {
+    let trace = RequestTraceIds {
         context: TraceContext::from_headers(&mut HeaderMap::new(), Sampling::Off),
         request_id: HeaderValue::from_static("1"),
     };
@@ -96,6 +97,7 @@ fn keyed_request(forwarder: &PeerForwarder<OsNetwork>) -> KeyedRequest {
         upstream: UpstreamId(0),
         route: None,
         source: Rc::new(source),
+        identity: None,
         trace: Rc::new(trace),
         has_override: false,
         unlocked: None,
@@ -110,9 +112,9 @@ async fn forward_request(
 ) -> (PeerForwardOutcome, KeyedRequest) {
     let (here, client) = client_disconnect_channel();
     let request = keyed_request(forwarder);
-    let carried = forward_for_client(forwarder, to, left, &request, client).await;
+    let outcome = forward_for_client(forwarder, to, left, &request, client).await;
     drop(here);
-    (carried, request)
+    (outcome, request)
 }
 
 async fn forward_for_client(
@@ -127,9 +129,9 @@ async fn forward_for_client(
     let left = Duration::from_millis(left);
     let ended_sessions = &EndedSessions::default();
     let outbound =
-        PeerForwardRequest { way: &route, key: &key, request, certificate: None, left, ended_sessions };
-    let carrying = forwarder.forward(outbound, &mut client);
-    timeout(Duration::from_secs(20), carrying).await.expect("an end")
+        PeerForwardRequest { route: &route, key: &key, request, certificate: None, left, ended_sessions };
+    let forwarding = forwarder.forward(outbound, &mut client);
+    timeout(Duration::from_secs(20), forwarding).await.expect("an end")
 }
 
 /// The actions of the other gateway on each connection in turn, and the requests that it got on each.
@@ -188,7 +190,7 @@ async fn run_peer_actions(
     }
 }
 
-/// Answers the challenge of each connection, as a gateway with the peer secret of [`way`] does.
+/// Answers the challenge of each connection, as a gateway with the peer secret of [`holder_route`] does.
 async fn answer_challenge<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) -> bool {
     let Some(head) = read_until(stream, b"\r\n\r\n").await else { return false };
     assert!(head.starts_with("OPTIONS * HTTP/1.1\r\n") && !head.contains(&"5a".repeat(8)), "{head}");
@@ -214,8 +216,8 @@ async fn read_until<S: AsyncRead + Unpin>(stream: &mut S, end: &[u8]) -> Option<
     Some(String::from_utf8(text).expect("ASCII"))
 }
 
-fn expect_refusal(carried: PeerForwardOutcome) -> Refusal {
-    match carried {
+fn expect_refusal(outcome: PeerForwardOutcome) -> Refusal {
+    match outcome {
         PeerForwardOutcome::Refused(refusal) => refusal,
         PeerForwardOutcome::Answered(_) => panic!("answered"),
         PeerForwardOutcome::Requeue(reason) | PeerForwardOutcome::Unreachable(reason) => {
@@ -224,8 +226,8 @@ fn expect_refusal(carried: PeerForwardOutcome) -> Refusal {
     }
 }
 
-fn is_requeued(carried: &PeerForwardOutcome) -> bool {
-    matches!(carried, PeerForwardOutcome::Requeue(_) | PeerForwardOutcome::Unreachable(_))
+fn is_requeued(outcome: &PeerForwardOutcome) -> bool {
+    matches!(outcome, PeerForwardOutcome::Requeue(_) | PeerForwardOutcome::Unreachable(_))
 }
 
 /// The answer of a peer is passed on unchanged, and its connection carries the next request.
@@ -235,16 +237,16 @@ async fn answer_passes_and_connection_is_reused() {
         .run_until(async {
             let mut there =
                 start_fake_peer(vec![FakePeerAction::Answer(DONE), FakePeerAction::Answer(DONE)]).await;
-            let courier = peer_forwarder();
+            let forwarder = peer_forwarder();
             for _ in 0..2 {
-                let (answer, request) = forward_request(&courier, there.address, 1500).await;
+                let (answer, request) = forward_request(&forwarder, there.address, 1500).await;
                 let PeerForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
                 assert_eq!(reply.headers()["fencing-outcome"], "done; waited=3");
                 assert_eq!(
                     request.context.peer_answer().map(|(_, report)| report.outcome),
                     Some(DispatchOutcome::Done)
                 );
-                assert!(reply.into_body().read_to_end().await.is_some());
+                assert!(reply.into_body().drain_short().await.is_some());
                 let sent = there.seen.recv().await.expect("sent").to_lowercase();
                 let pass = "5a".repeat(32);
                 assert!(
@@ -253,7 +255,7 @@ async fn answer_passes_and_connection_is_reused() {
                 );
                 assert!(sent.contains("; from=gw-1\r\n") && sent.starts_with("post /pay/7 http/1.1\r\n"));
                 // Wait until the connection is idle.
-                while courier.idle.idle_count() == 0 {
+                while forwarder.idle.idle_count() == 0 {
                     tokio::task::yield_now().await;
                 }
             }
@@ -307,11 +309,11 @@ async fn closed_idle_connection_is_replaced() {
             let mut there =
                 start_fake_peer(vec![FakePeerAction::AnswerAndClose(DONE), FakePeerAction::Answer(DONE)])
                     .await;
-            let courier = peer_forwarder();
+            let forwarder = peer_forwarder();
             for _ in 0..2 {
-                let (answer, _) = forward_request(&courier, there.address, 100).await;
+                let (answer, _) = forward_request(&forwarder, there.address, 100).await;
                 let PeerForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
-                reply.into_body().read_to_end().await.expect("complete");
+                reply.into_body().drain_short().await.expect("complete");
                 assert!(there.seen.recv().await.is_some());
             }
             assert!(there.seen.try_recv().is_err());
@@ -325,11 +327,11 @@ async fn client_disconnect_reaches_peer() {
     LocalSet::new()
         .run_until(async {
             let mut there = start_fake_peer(vec![FakePeerAction::Wait]).await;
-            let courier = peer_forwarder();
+            let forwarder = peer_forwarder();
             let (here, client): (ClientPresenceGuard, ClientDisconnectWatch) = client_disconnect_channel();
-            let request = keyed_request(&courier);
+            let request = keyed_request(&forwarder);
             let address = there.address;
-            let forwarding = forward_for_client(&courier, address, 10_000, &request, client);
+            let forwarding = forward_for_client(&forwarder, address, 10_000, &request, client);
             let gone = async {
                 assert!(there.seen.recv().await.expect("sent").starts_with("POST"));
                 drop(here);
@@ -366,10 +368,10 @@ async fn unreachable_upstream_requeues_within_wait() {
         .run_until(async {
             let there =
                 start_fake_peer(vec![FakePeerAction::Answer(AWAY), FakePeerAction::Answer(AWAY)]).await;
-            let courier = peer_forwarder();
-            let (answer, _) = forward_request(&courier, there.address, 5000).await;
+            let forwarder = peer_forwarder();
+            let (answer, _) = forward_request(&forwarder, there.address, 5000).await;
             assert!(matches!(answer, PeerForwardOutcome::Requeue("upstream-connect")));
-            let (answer, _) = forward_request(&courier, there.address, 0).await;
+            let (answer, _) = forward_request(&forwarder, there.address, 0).await;
             assert!(matches!(answer, PeerForwardOutcome::Answered(_)));
         })
         .await;
@@ -391,17 +393,17 @@ async fn misdirected_or_closing_connection_is_dropped() {
                     FakePeerAction::Answer(last),
                 ])
                 .await;
-                let courier = peer_forwarder();
-                let send = async || forward_request(&courier, there.address, 1000).await.0;
+                let forwarder = peer_forwarder();
+                let send = async || forward_request(&forwarder, there.address, 1000).await.0;
                 for answer in <[PeerForwardOutcome; 2]>::from(tokio::join!(send(), send())) {
                     let PeerForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
-                    reply.into_body().read_to_end().await.expect("complete");
+                    reply.into_body().drain_short().await.expect("complete");
                 }
-                while courier.idle.idle_count() < 2 {
+                while forwarder.idle.idle_count() < 2 {
                     tokio::task::yield_now().await;
                 }
                 let answer = send().await;
-                assert_eq!((is_requeued(&answer), courier.idle.idle_count()), (last == FORBIDDEN, 0));
+                assert_eq!((is_requeued(&answer), forwarder.idle.idle_count()), (last == FORBIDDEN, 0));
             }
         })
         .await;

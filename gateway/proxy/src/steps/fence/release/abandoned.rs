@@ -24,7 +24,7 @@
 use std::{rc::Rc, time::Duration};
 
 use fencegate_http_client::upstream::gate::WriteGate;
-use fencegate_policies::plan::{FencingLevel, LateDispatchPolicy};
+use fencegate_policies::plan::{FencingLevel, NotAfterEnforcement};
 use fencegate_process::{clock::BootInstant, display::HumanDuration};
 use fencegate_zookeeper::session::lock_validity::LockValidity;
 use tokio::{
@@ -35,7 +35,7 @@ use tokio_util::task::TaskTracker;
 use tracing::info;
 
 use crate::{
-    request_context::{Attempt, Exchange},
+    request_context::{Attempt, UpstreamExchange},
     steps::fence::held_lock::HeldLock,
 };
 
@@ -46,7 +46,7 @@ pub(in crate::steps::fence) struct AbandonedHoldPolicy {
     /// The longest time that the upstream may take.
     pub(in crate::steps::fence) response_timeout: Duration,
     /// Whether the upstream refuses a request that comes after its deadline.
-    pub(in crate::steps::fence) expiry: LateDispatchPolicy,
+    pub(in crate::steps::fence) expiry: NotAfterEnforcement,
     /// A stopping process waits for the tasks in here.
     pub(in crate::steps::fence) running: TaskTracker,
 }
@@ -68,7 +68,7 @@ pub(super) enum ExchangeEnd {
 
 impl AbandonedHoldPolicy {
     /// The lock validity has ended, and the rest of the answer is not waited for.
-    pub(super) fn shut_gate_after_lock_loss(hold: &HeldLock, exchange: &Exchange) {
+    pub(super) fn shut_gate_after_lock_loss(hold: &HeldLock, exchange: &UpstreamExchange) {
         if let Some(sent) = &*exchange.attempt() {
             sent.gate.shut_if_armed_with(hold.tenure.validity());
         }
@@ -78,14 +78,14 @@ impl AbandonedHoldPolicy {
     pub(super) fn keep_until_safe(
         &self,
         hold: &Rc<HeldLock>,
-        exchange: &Exchange,
+        exchange: &UpstreamExchange,
         end: ExchangeEnd,
         now: BootInstant,
     ) {
         let sent = exchange.attempt();
         let Some(Attempt { gate, not_after, .. }) = sent.as_ref() else { return };
         // A guard always refuses a late request.
-        let refuses = self.expiry == LateDispatchPolicy::Enforced || self.level == FencingLevel::Guard;
+        let refuses = self.expiry == NotAfterEnforcement::Enforced || self.level == FencingLevel::Guard;
         let not_after = not_after.filter(|_| refuses);
         let begun_by = not_after.map(|not_after| Instant::now() + not_after.since(now));
         if let Some(until) = self.in_doubt_until(gate, begun_by, end) {
@@ -132,7 +132,7 @@ impl AbandonedHoldPolicy {
             ExchangeEnd::Unfinished => true,
             ExchangeEnd::Abandoned => sent,
             ExchangeEnd::Broken | ExchangeEnd::Undispatched => {
-                sent && (gate.is_abandoned() || !validity.is_valid_at(now))
+                sent && (gate.is_locally_aborted() || !validity.is_valid_at(now))
             }
         };
         let last = gate.last_write();
@@ -202,7 +202,7 @@ mod tests {
         AbandonedHoldPolicy {
             level,
             response_timeout: LIMIT,
-            expiry: LateDispatchPolicy::Ignored,
+            expiry: NotAfterEnforcement::Ignored,
             running: TaskTracker::new(),
         }
     }
@@ -372,7 +372,7 @@ mod tests {
     async fn abandoned_time_counts_from_enforced_deadline() {
         let (gate, _, validity) = shut_gate(b"x", GateShutReason::Late).await;
         let enforced =
-            |level| AbandonedHoldPolicy { expiry: LateDispatchPolicy::Enforced, ..abandon_policy(level) };
+            |level| AbandonedHoldPolicy { expiry: NotAfterEnforcement::Enforced, ..abandon_policy(level) };
         let begun_by = gate.last_write() + LIMIT;
         let until = |level, end, begun_by| {
             enforced(level).hold_release_time(&gate, Some(begun_by), &validity, end, at(4))
@@ -416,7 +416,7 @@ mod tests {
     async fn writes_count_after_disarmed_gate() {
         for reason in [GateShutReason::ProofLost, GateShutReason::Stopped] {
             let (gate, _, validity) = sent_gate(b"x").await;
-            gate.disarm_if_held();
+            gate.begin_close_if_held();
             gate.shut(reason);
             let until = abandon_policy(FencingLevel::None).hold_release_time(
                 &gate,

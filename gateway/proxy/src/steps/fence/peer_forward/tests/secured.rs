@@ -2,8 +2,8 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, sync::mpsc as blocking, thread};
 
-use fencegate_http_client::upstream::tls::UpstreamTls;
-use fencegate_policies::plan::{ClientCertificate, ClientTls};
+use fencegate_http_client::upstream::tls::UpstreamTlsConnector;
+use fencegate_policies::plan::{ClientCertificateFiles, ClientTls};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::{
     RootCertStore, ServerConfig,
@@ -61,15 +61,15 @@ impl TestCa {
             path
         };
         let (certificate, key) = self.sign();
-        let client = ClientCertificate {
+        let client = ClientCertificateFiles {
             chain: write("chain.pem", certificate.pem()),
             key: write("key.pem", key.serialize_pem()),
         };
         let ca_file = Some(write("ca.pem", self.0.pem()));
         let tls = ClientTls { ca_file, server_name: None, client: Some(client) };
-        let mut courier = peer_forwarder();
-        courier.ours.secured = Some(Arc::new(UpstreamTls::open(&tls).expect("files")));
-        (courier, folder)
+        let mut forwarder = peer_forwarder();
+        forwarder.local_peer.secured = Some(Arc::new(UpstreamTlsConnector::open(&tls).expect("files")));
+        (forwarder, folder)
     }
 }
 
@@ -87,8 +87,8 @@ async fn rejected_certificate_requeues_request() {
                 let (stream, _) = listener.accept().await.expect("a connection");
                 assert!(served.accept(stream).await.is_err(), "a stranger");
             };
-            let (courier, _files) = ours.peer_forwarder();
-            let ((answer, _), ()) = tokio::join!(forward_request(&courier, address, 1000), refuses);
+            let (forwarder, _files) = ours.peer_forwarder();
+            let ((answer, _), ()) = tokio::join!(forward_request(&forwarder, address, 1000), refuses);
             assert!(is_requeued(&answer));
         })
         .await;
@@ -125,13 +125,13 @@ async fn tls_alert_is_no_sent_request() {
             let ours = TestCa::new();
             let (closed, is_closed) = blocking::channel();
             let address = start_closing_server(ours.tls_acceptor(&ours), closed);
-            let (courier, _files) = ours.peer_forwarder();
-            let (answer, _) = forward_request(&courier, address, 1000).await;
+            let (forwarder, _files) = ours.peer_forwarder();
+            let (answer, _) = forward_request(&forwarder, address, 1000).await;
             let PeerForwardOutcome::Answered(reply) = answer else { panic!("not answered") };
-            reply.into_body().read_to_end().await.expect("complete");
+            reply.into_body().drain_short().await.expect("complete");
             // The thread is blocked meanwhile, so no task has seen the end of the connection.
             is_closed.recv_timeout(Duration::from_secs(10)).expect("closed");
-            let (answer, _) = forward_request(&courier, address, 1000).await;
+            let (answer, _) = forward_request(&forwarder, address, 1000).await;
             assert!(matches!(answer, PeerForwardOutcome::Answered(_)), "once more, over a fresh one");
         })
         .await;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fencegate_policies::{plan::LockMode, token::FencingToken};
 use fencegate_process::randomness::SystemRandomness;
 use fencegate_ticket::{
-    InvalidTenureTicketError, TicketClaims, TicketError, TicketSigner,
+    InvalidTenureTicketError, KeysUnavailableError, TicketClaims, TicketError, TicketSigner, TicketVerifier,
     jwks::{self, PublicKey},
     keys::SigningKeyPair,
 };
@@ -88,10 +88,18 @@ impl FakeJwksServer {
     }
 }
 
+/// A verifier of tickets, and what fetches its keys.
+fn remote_verifier(url: &str, pace: JwksRefreshPolicy) -> (TicketVerifier, JwksFetcher) {
+    let verifier = TicketVerifier::without_keys();
+    let remote = JwksFetcher::new(url, pace, None, verifier.keys().clone()).expect("a URL");
+    (verifier, remote)
+}
+
 #[test]
 fn refresh_future_is_send() {
     fn assert_send(_: impl Send) {}
-    assert_send(JwksFetcher::new("http://localhost/", HASTY).expect("a URL").run_refresh_loop());
+    let (_, remote) = remote_verifier("http://localhost/", HASTY);
+    assert_send(async move { remote.run_refresh_loop().await });
 }
 
 fn run(test: impl Future) {
@@ -113,8 +121,8 @@ fn bad_response_keeps_old_keys() {
         let server = FakeJwksServer::start().await;
         let old = signing_pair();
         let new = signing_pair();
-        let remote = JwksFetcher::new(&server.url, HASTY).expect("a URL");
-        let verifier = remote.verifier();
+        let (verifier, remote) = remote_verifier(&server.url, HASTY);
+        let verifier = &verifier;
         assert_eq!(
             verify(verifier, &signed_ticket(&old)),
             Err(TicketError::Invalid(InvalidTenureTicketError::UnknownKey)),
@@ -161,8 +169,7 @@ fn unknown_key_fetches_are_limited() {
         let new = signing_pair();
         server.publish_keys(&[&old]);
         let least = Duration::from_millis(300);
-        let remote = JwksFetcher::new(&server.url, JwksRefreshPolicy { least, ..HASTY }).expect("a URL");
-        let verifier = remote.verifier().clone();
+        let (verifier, remote) = remote_verifier(&server.url, JwksRefreshPolicy { least, ..HASTY });
         tokio::task::spawn_local(async move { remote.run_refresh_loop().await });
         let until_good = async |ticket: &str| {
             while verify(&verifier, ticket).is_err() {
@@ -180,9 +187,29 @@ fn unknown_key_fetches_are_limited() {
     });
 }
 
-/// A URL must be absolute and `http`, without user information.
+/// Whoever waits for the keys gets those of a fetch that began afterwards, and an error if there were none.
 #[test]
-fn only_plain_http_urls_are_accepted() {
+fn waiting_ends_with_next_fetch() {
+    run(async {
+        let server = FakeJwksServer::start().await;
+        let key = signing_pair();
+        server.publish_keys(&[&key]);
+        let (verifier, remote) = remote_verifier(&server.url, HASTY);
+        let keys = verifier.keys().clone();
+        tokio::task::spawn_local(async move { remote.run_refresh_loop().await });
+        assert_eq!(keys.wait_refreshed().await, Ok(()));
+        assert_eq!(verify(&verifier, &signed_ticket(&key)), Ok(()));
+        server.set_answer("503 Service Unavailable", "");
+        assert_eq!(keys.wait_refreshed().await, Err(KeysUnavailableError));
+        assert_eq!(verify(&verifier, &signed_ticket(&key)), Ok(()), "the old keys");
+        server.publish_keys(&[&key]);
+        assert_eq!(keys.wait_refreshed().await, Ok(()));
+    });
+}
+
+/// A URL must be absolute and `http`, or `https` where TLS can be spoken, without user information.
+#[test]
+fn only_http_urls_are_accepted() {
     for (url, why) in [
         ("https://a/b", JwksUrlError::Scheme("https://a/b".into())),
         ("file:///etc/keys", JwksUrlError::Scheme("file:///etc/keys".into())),
@@ -192,9 +219,15 @@ fn only_plain_http_urls_are_accepted() {
         ("http://", JwksUrlError::Form("http://".into())),
         ("", JwksUrlError::Form(String::new())),
     ] {
-        let found = JwksFetcher::new(url, JwksRefreshPolicy::default()).map(drop);
+        let keys = TicketVerifier::without_keys().keys().clone();
+        let found = JwksFetcher::new(url, JwksRefreshPolicy::default(), None, keys).map(drop);
         let form = matches!((&found, &why), (Err(JwksUrlError::Form(_)), JwksUrlError::Scheme(_)));
         assert!(found == Err(why) || form, "{url}: {found:?}");
     }
-    assert!(JwksFetcher::new("http://[::1]:8080/keys", JwksRefreshPolicy::default()).is_ok());
+    let accepts = |url, tls| {
+        let keys = TicketVerifier::without_keys().keys().clone();
+        JwksFetcher::new(url, JwksRefreshPolicy::default(), tls, keys).is_ok()
+    };
+    assert!(accepts("http://[::1]:8080/keys", None));
+    assert!(accepts("https://a/b", Some(Arc::new(UpstreamTlsConnector::trusting_none()))));
 }

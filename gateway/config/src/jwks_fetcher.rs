@@ -1,0 +1,230 @@
+//! Keeps the keys that verify tokens current from a URL: fetches them at the start, at intervals, and when a token names
+//! an unknown key.
+
+use std::{
+    error::Error,
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use fencegate_http_client::{
+    http1::{ClientStream, ExchangeError, Http1Connection},
+    upstream::tls::{TlsReloadResult, UpstreamTlsConnector},
+};
+use fencegate_process::display::{HumanDuration, error_chain};
+use fencegate_ticket::{LARGEST, TicketJwkError, VerifyingKeys};
+use http_body_util::Empty;
+use hyper::{Request, StatusCode, Uri, header};
+use tokio::{
+    net::TcpStream,
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
+use tracing::{debug, warn};
+
+#[cfg(test)]
+mod tests;
+
+/// The URL of a key set, and the keys that it becomes. A party that can change the response of this URL can make tokens.
+/// So it is reached by TLS, or on the same host, or on a network that is trusted as a whole.
+#[derive(Debug)]
+pub struct JwksFetcher {
+    url: Uri,
+    pace: JwksRefreshPolicy,
+    /// Where the scheme is `https`.
+    tls: Option<Arc<UpstreamTlsConnector>>,
+    keys: Arc<VerifyingKeys>,
+}
+
+/// How often a key set is fetched.
+#[derive(Debug, Clone, Copy)]
+pub struct JwksRefreshPolicy {
+    /// The usual interval. Default 5 min.
+    pub every: Duration,
+    /// The least time between two fetches, after a failure and however many tokens name unknown keys. Default 10 s.
+    pub least: Duration,
+    /// The longest time for one fetch, from the lookup of the name to the last byte. Default 3 s.
+    pub patience: Duration,
+}
+
+impl JwksRefreshPolicy {
+    /// For the keys of clients' tokens, of which one may be waiting for a new key.
+    pub fn for_access_tokens(every: Duration) -> Self {
+        let [least, patience] = [1, 2].map(Duration::from_secs);
+        // A shorter interval than that would not be kept.
+        Self { every: every.max(least), least, patience }
+    }
+
+    /// The longest time until a key that is asked for is here, or was not there.
+    pub fn longest_wait(self) -> Duration {
+        self.least + self.patience * 2
+    }
+}
+
+impl Default for JwksRefreshPolicy {
+    fn default() -> Self {
+        let [every, least, patience] = [300, 10, 3].map(Duration::from_secs);
+        Self { every, least, patience }
+    }
+}
+
+/// The time after a failure until another attempt, where no token names an unknown key.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// The reason for which a URL cannot be the address of a key set.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum JwksUrlError {
+    #[error("`{0}` is no URL of the form http://host[:port]/path, nor with https://")]
+    Form(String),
+    /// The text is not repeated: it contains a password.
+    #[error("the URL names a user; key sets are public")]
+    User,
+    #[error("`{0}` is of a scheme that is not fetched here; fetch the file by other means and name the file")]
+    Scheme(String),
+}
+
+/// The reason for which a key set could not be fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchJwksError {
+    #[error("connect")]
+    Connect(#[source] io::Error),
+    #[error("speak TLS")]
+    Tls(#[source] io::Error),
+    #[error("the connection broke")]
+    Broken(#[from] hyper::Error),
+    #[error("no complete answer within {0:?}")]
+    Timeout(Duration),
+    /// Redirections are not followed, so that the source of the keys is configured in one place.
+    #[error("the answer was {0}")]
+    Status(StatusCode),
+    #[error("the answer is larger than 64 KiB")]
+    Large,
+    #[error("the answer is no key set")]
+    Keys(#[from] TicketJwkError),
+}
+
+impl JwksFetcher {
+    /// The URL must be `http://`, or `https://` where `tls` says how TLS is spoken. There are no keys before the first
+    /// [`JwksFetcher::fetch`]. Some task must run [`JwksFetcher::run_refresh_loop`].
+    ///
+    /// # Errors
+    /// [`JwksUrlError`].
+    pub fn new(
+        url: &str,
+        pace: JwksRefreshPolicy,
+        tls: Option<Arc<UpstreamTlsConnector>>,
+        keys: Arc<VerifyingKeys>,
+    ) -> Result<Self, JwksUrlError> {
+        let form = || JwksUrlError::Form(url.to_owned());
+        if url.split('/').nth(2).is_some_and(|authority| authority.contains('@')) {
+            return Err(JwksUrlError::User);
+        }
+        let parsed: Uri = url.parse().map_err(|_| form())?;
+        let tls = match (parsed.scheme_str(), parsed.host(), tls) {
+            (Some("http"), Some(host), _) if !host.is_empty() => None,
+            (Some("https"), Some(host), Some(tls)) if !host.is_empty() => Some(tls),
+            (Some("http") | None, ..) => return Err(form()),
+            (Some(_), ..) => return Err(JwksUrlError::Scheme(url.to_owned())),
+        };
+        Ok(Self { url: parsed, pace, tls, keys })
+    }
+
+    pub fn keys(&self) -> &Arc<VerifyingKeys> {
+        &self.keys
+    }
+
+    /// The longest time until a key that is asked for is here, or was not there.
+    pub fn longest_wait(&self) -> Duration {
+        self.pace.longest_wait()
+    }
+
+    /// Fetches the key set now.
+    ///
+    /// # Errors
+    /// [`FetchJwksError`]; the old keys then stay.
+    ///
+    /// # Cancellation
+    /// Whoever waits for the keys waits for the next fetch.
+    pub async fn fetch(&self) -> Result<(), FetchJwksError> {
+        self.keys.record_fetch_begin();
+        let fetched = self.fetch_keys().await;
+        self.keys.record_fetch_end(fetched.is_ok());
+        fetched
+    }
+
+    async fn fetch_keys(&self) -> Result<(), FetchJwksError> {
+        let begun = Instant::now();
+        let answer = timeout(self.pace.patience, self.exchange()).await;
+        let bytes = answer.map_err(|_| FetchJwksError::Timeout(self.pace.patience))??;
+        debug!(url = %self.url, took = %HumanDuration(begun.elapsed()), bytes = bytes.len(), "key set fetched");
+        Ok(self.keys.set_keys(&bytes, &self.url)?)
+    }
+
+    /// Fetches the key set at once, and then at intervals, as long as it is polled. Each key set has one task that
+    /// runs this.
+    pub async fn run_refresh_loop(&self) {
+        let mut reported = None;
+        loop {
+            self.reload_tls().await;
+            let fetched = self.fetch().await;
+            let failure = fetched.as_ref().err().map(|error| error_chain(error));
+            // Once for each cause: it may be fetched every second while tokens name unknown keys.
+            if let (Err(error), true) = (&fetched, failure != reported) {
+                let cause = error.source().map(ToString::to_string);
+                warn!(url = %self.url, %error, cause, kids = self.keys.kids(), "keys not fetched, kept the old");
+            }
+            reported = failure;
+            self.wait_next_fetch(fetched.is_ok()).await;
+        }
+    }
+
+    /// Takes the files of TLS over if they have changed.
+    async fn reload_tls(&self) {
+        let Some(tls) = self.tls.clone() else { return };
+        // The runtime reports a panic there; the next fetch tries again.
+        if let Ok(TlsReloadResult::Bad(bad)) = spawn_blocking(move || tls.reload_if_changed()).await {
+            let error = error_chain(&bad);
+            warn!(url = %self.url, error, "new TLS files for a key set cannot be used; the old ones stay");
+        }
+    }
+
+    /// Waits until it is time for the next fetch.
+    async fn wait_next_fetch(&self, all_is_well: bool) {
+        sleep(self.pace.least).await;
+        let interval = if all_is_well { self.pace.every } else { self.pace.every.min(RETRY) };
+        let rest = interval.saturating_sub(self.pace.least);
+        // Either the time is over, or a key is needed. In both cases it is time to fetch.
+        drop(timeout(rest, self.keys.wait_for_unknown_key()).await);
+    }
+
+    async fn exchange(&self) -> Result<Bytes, FetchJwksError> {
+        let host = self.url.host().expect("checked when it was made");
+        let port = self.url.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 });
+        let authority = format!("{host}:{port}");
+        let stream = TcpStream::connect(&authority).await.map_err(FetchJwksError::Connect)?;
+        let stream: Box<dyn ClientStream> = match &self.tls {
+            None => Box::new(stream),
+            Some(tls) => {
+                let shaken = tls.connect(&authority, stream, &["http/1.1"]).await;
+                Box::new(shaken.map_err(FetchJwksError::Tls)?.0)
+            }
+        };
+        let mut connection = Http1Connection::handshake(stream).await?;
+        let path = self.url.path_and_query().map_or("/", |path| path.as_str());
+        let request = Request::get(path)
+            .header(header::HOST, authority)
+            .header(header::ACCEPT, "application/jwk-set+json, application/json")
+            .body(Empty::<Bytes>::new())
+            .expect("the parts of a URL");
+        let answer = connection.send(request).await?;
+        if answer.status() != StatusCode::OK {
+            return Err(FetchJwksError::Status(answer.status()));
+        }
+        connection.read_body(answer.into_body(), LARGEST).await.map_err(|error| match error {
+            ExchangeError::Broken(broken) => FetchJwksError::Broken(broken),
+            ExchangeError::TooLong => FetchJwksError::Large,
+        })
+    }
+}

@@ -1,0 +1,104 @@
+//! What the listener verifies of its clients, for the templates and rules that read it.
+
+use std::fmt::Display;
+
+use crate::{
+    client_name::ClientNameKind,
+    diagnostics::{Diagnostic, DiagnosticCode},
+    key::JsonPointer,
+    plan::{ClientAuth, ListenerSettings},
+};
+
+/// What is verified of a client before its request has a key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct VerifiedIdentities {
+    /// `None` where the listener could not be read: then nothing is reported about certificates.
+    certificates: Option<CertificateNames>,
+    /// How many issuers of tokens the file has.
+    issuers: usize,
+}
+
+/// The names of clients by their certificates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CertificateNames {
+    /// Clients are asked for no certificate.
+    NotAsked,
+    /// Clients show certificates, and no name in these counts.
+    Unnamed,
+    Named(ClientNameKind),
+}
+
+impl VerifiedIdentities {
+    pub(super) fn new(listener: Option<&ListenerSettings>, issuers: usize) -> Self {
+        let names = |listener: &ListenerSettings| match &listener.tls {
+            Some(tls) if tls.client_auth != ClientAuth::Off => {
+                tls.client_name.map_or(CertificateNames::Unnamed, CertificateNames::Named)
+            }
+            _ => CertificateNames::NotAsked,
+        };
+        Self { certificates: listener.map(names), issuers }
+    }
+
+    /// Which name in a certificate is that of its client.
+    pub(super) fn client_name(self) -> Option<ClientNameKind> {
+        match self.certificates {
+            Some(CertificateNames::Named(kind)) => Some(kind),
+            Some(CertificateNames::NotAsked | CertificateNames::Unnamed) | None => None,
+        }
+    }
+
+    /// A variable that only what is verified of a client can fill; `None` where nothing is.
+    pub(super) fn verified_variable(self) -> Option<&'static str> {
+        match self.certificates {
+            _ if self.issuers == 1 => Some("{jwt:/sub}"),
+            _ if self.issuers > 1 => Some("{jwt:/iss}/{jwt:/sub}"),
+            Some(CertificateNames::Unnamed | CertificateNames::Named(_)) => Some("{client.name}"),
+            Some(CertificateNames::NotAsked) | None => None,
+        }
+    }
+
+    /// Why no request has such a claim. `what` reads it: it begins the message.
+    pub(super) fn claim_fault(self, what: impl Display, claim: &JsonPointer) -> Option<Diagnostic> {
+        if self.issuers == 0 {
+            let message = format!("{what} takes the claim `{claim}`, and no token is verified");
+            let remedy = "add `jwt: [{issuer: \"https://login.example\", audiences: [pay], algorithms: [ES256], jwks_file: /etc/fencegate/jwks.json}]`";
+            return Some(Diagnostic::new(DiagnosticCode::NoIssuer, message).with_remedy(remedy));
+        }
+        None
+    }
+
+    /// Warns where two issuers could give one value of `claims` to two clients.
+    pub(super) fn mixed_issuers_warning<'c>(
+        self,
+        what: impl Display,
+        claims: impl Iterator<Item = &'c JsonPointer>,
+    ) -> Option<Diagnostic> {
+        let claims: Vec<String> = claims.map(ToString::to_string).collect();
+        if self.issuers < 2 || claims.is_empty() || claims.iter().any(|claim| claim == "/iss") {
+            return None;
+        }
+        let message = format!(
+            "{what} takes the claim `{}`, and two issuers may give one value of it to two clients",
+            claims[0]
+        );
+        let remedy = "take the issuer as well: `{jwt:/iss}/{jwt:/sub}`";
+        Some(Diagnostic::new(DiagnosticCode::MixedIssuers, message).with_remedy(remedy))
+    }
+
+    /// Why no client has a name. `what` reads the name: it begins the message.
+    pub(super) fn client_name_fault(self, what: impl Display) -> Option<Diagnostic> {
+        let (reason, remedy) = match self.certificates? {
+            CertificateNames::Named(_) => return None,
+            CertificateNames::NotAsked => (
+                "the listener asks clients for no certificate",
+                "add `client_auth: required`, `client_ca_file` and `client_name: uri` to the `tls` of the listener",
+            ),
+            CertificateNames::Unnamed => (
+                "the listener does not say which name in a certificate counts",
+                "add `client_name: uri` to the `tls` of the listener, or `dns`, or `cn`",
+            ),
+        };
+        let message = format!("{what} takes the name of the client, and {reason}");
+        Some(Diagnostic::new(DiagnosticCode::NoClientName, message).with_remedy(remedy))
+    }
+}

@@ -63,7 +63,7 @@ pub use reserved_fields::{
 };
 pub use route::{EffectiveBodyCondition, EffectiveRoute, NamedConditionValue, Route, RouteId};
 pub use routing::{FindRouteError, RouteMatch, RouteTable};
-pub use served_tls::{CertificateFiles, ClientAuth, ListenerTls, TlsVersion};
+pub use served_tls::{CertificateFiles, ClientCertificateMode, ListenerTls, TlsVersion};
 pub use service::{CanonicalAddress, ServiceId, UpstreamService, group_services};
 pub use serving::{ServingPlan, UnmatchedPolicy};
 pub use shown::format_duration;

@@ -13,7 +13,7 @@ use fencegate_http_client::{
     http1::{ClientStream, ExchangeError, Http1Connection},
     upstream::tls::{TlsReloadResult, UpstreamTlsConnector},
 };
-use fencegate_process::display::{HumanDuration, error_chain};
+use fencegate_process::display::{FormattedDuration, error_chain};
 use fencegate_ticket::{LARGEST, TicketJwkError, VerifyingKeys};
 use http_body_util::Empty;
 use hyper::{Request, StatusCode, Uri, header};
@@ -158,7 +158,7 @@ impl JwksFetcher {
         let begun = Instant::now();
         let answer = timeout(self.pace.patience, self.exchange()).await;
         let bytes = answer.map_err(|_| FetchJwksError::Timeout(self.pace.patience))??;
-        debug!(url = %self.url, took = %HumanDuration(begun.elapsed()), bytes = bytes.len(), "key set fetched");
+        debug!(url = %self.url, took = %FormattedDuration(begun.elapsed()), bytes = bytes.len(), "key set fetched");
         Ok(self.keys.set_keys(&bytes, &self.url)?)
     }
 

@@ -8,11 +8,13 @@
 //! parser says of a document holds for that parser alone.
 //!
 //! It has to be that document which the server runs. Persisted documents are named by further members (`extensions`,
-//! `id`, `documentId`), and several servers read `query` in the URL over the one in the body. A request with anything of
-//! this kind may be a mutation.
+//! `id`, `documentId`), or by a text in `query` that is no document, and several servers read `query` in the URL over the one in the
+//! body. So the text also has to be a document of queries alone to a parser, with one operation or the one that the request
+//! names. A request with anything else may be a mutation.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
+use apollo_parser::{Parser, cst::Definition};
 use serde::{Deserialize, de::IgnoredAny};
 
 use crate::words::words;
@@ -28,21 +30,26 @@ pub enum GraphqlOperation {
 
 words! { GraphqlOperation { Query = "query", Mutation = "mutation" } }
 
-/// A request over HTTP, with the members that do not say which document runs.
+/// A request over HTTP, with the members that do not name another document.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct GraphqlRequest<'b> {
-    #[serde(borrow)]
-    query: Cow<'b, str>,
-    #[serde(default, rename = "operationName")]
-    _operation_name: IgnoredAny,
-    #[serde(default, rename = "variables")]
-    _variables: IgnoredAny,
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct GraphqlRequest {
+    query: String,
+    operation_name: Option<String>,
+    /// A list would be several requests to some servers.
+    #[serde(rename = "variables")]
+    _variables: Option<BTreeMap<String, IgnoredAny>>,
     extensions: Option<BTreeMap<String, IgnoredAny>>,
 }
 
 /// The extension that Apollo Client sends with each request. Others may name a document.
 const CLIENT_LIBRARY: &str = "clientLibrary";
+
+/// The most selections, values or types within each other. Clients nest far fewer, and the parser is recursive.
+const DEEPEST: usize = 64;
+
+/// The most tokens of a document. A worker parses it before it does anything else.
+const MOST_TOKENS: usize = 10_000;
 
 impl GraphqlOperation {
     /// The pointer to the member with the document.
@@ -54,13 +61,46 @@ impl GraphqlOperation {
 
     /// `body`: a JSON object in which no two members have one name. `query`: that of the URL.
     pub(crate) fn classify(body: &[u8], query: Option<&str>) -> Self {
-        let request = serde_json::from_slice::<GraphqlRequest<'_>>(body);
-        let only_reads = request.is_ok_and(|GraphqlRequest { query: document, extensions, .. }| {
+        let request = serde_json::from_slice::<GraphqlRequest>(body);
+        let only_reads = request.is_ok_and(|request| {
+            let GraphqlRequest { query: document, operation_name, extensions, .. } = request;
             extensions.is_none_or(|extensions| extensions.keys().all(|name| name == CLIENT_LIBRARY))
                 && !has_word(&document, "mutation")
                 && !has_word(&document, "subscription")
+                // Servers take an empty name for none.
+                && runs_query(&document, operation_name.as_deref().filter(|name| !name.is_empty()))
         });
         if only_reads && query.is_none_or(str::is_empty) { Self::Query } else { Self::Mutation }
+    }
+}
+
+/// True for a document of queries and fragments alone, of which `wanted` names one query; or without a name for the only one.
+fn runs_query(document: &str, wanted: Option<&str>) -> bool {
+    let tree = Parser::new(document).recursion_limit(DEEPEST).token_limit(MOST_TOKENS).parse();
+    if tree.errors().len() > 0 {
+        return false;
+    }
+    let mut names = Vec::new();
+    for definition in tree.document().definitions() {
+        match definition {
+            Definition::OperationDefinition(operation) => {
+                // A selection alone is a query.
+                if operation.operation_type().is_some_and(|kind| kind.query_token().is_none()) {
+                    return false;
+                }
+                names.push(operation.name().map(|name| name.text().to_string()));
+            }
+            Definition::FragmentDefinition(_) => {}
+            _ => return false,
+        }
+    }
+    match (wanted, &*names) {
+        (None, [_]) => true,
+        (None, _) => false,
+        (Some(wanted), names) => {
+            let named = names.iter().filter(|name| name.as_deref() == Some(wanted)).count();
+            named == 1 && names.iter().all(Option::is_some)
+        }
     }
 }
 
@@ -97,15 +137,17 @@ mod tests {
         for document in [
             "{ order(id: 7) { total } }",
             "query GetOrder($id: ID!) { order(id: $id) { total mutations: changes } }",
-            "query A { a } query B { b }",
+            "query A { a ...F } fragment F on T { b }",
             "{ __schema { mutationType { name } subscriptionType { name } } }",
             "{ mutation_count is_mutation }",
-            "",
+            "\u{feff}# reads\n{ a, b }",
         ] {
             assert_eq!(classify_document(document), GraphqlOperation::Query, "{document}");
         }
         for body in [
-            r#"{"query": "{a}", "operationName": "mutation", "variables": {"a": "mutation"}}"#,
+            r#"{"query": "query A {a}", "operationName": "A", "variables": {"a": "mutation"}}"#,
+            r#"{"query": "query A {a} query B {b}", "operationName": "B"}"#,
+            r#"{"query": "query A {a}", "operationName": ""}"#,
             r#"{"query": "{a}", "operationName": null, "variables": null, "extensions": null}"#,
             r#"{"query": "{a}", "extensions": {}}"#,
             r#"{"query": "{a}", "extensions": {"clientLibrary": {"name": "@apollo/client", "version": "4.0.0"}}}"#,
@@ -132,6 +174,20 @@ mod tests {
             "{ a } # mutation",
             r#"{ search(text: "mutation") }"#,
             "{ f(a: 1)}1mutation M{pay}",
+            // No document of queries alone, or not one that says which query runs.
+            "",
+            "# nothing",
+            "getOrder",
+            "9f86d081884c7d65",
+            "{",
+            "{ a } }",
+            "{}",
+            "query A { a } query B { b }",
+            "{ a } { b }",
+            "fragment F on T { a }",
+            "type T { a: A } { a }",
+            "{ a } extend type T { a: A }",
+            "{ a } { b } query C { c }",
         ] {
             assert_eq!(classify_document(document), GraphqlOperation::Mutation, "{document}");
         }
@@ -149,6 +205,13 @@ mod tests {
             r#"{"query": "{a}", "id": "pay"}"#,
             r#"{"query": "{a}", "documentId": "pay"}"#,
             r#"{"query": "{a}", "mutation": "mutation {pay}"}"#,
+            r#"{"query": "{a}", "operationName": "A"}"#,
+            r#"{"query": "query A {a}", "operationName": "B"}"#,
+            r#"{"query": "query A {a}", "operationName": ["A"]}"#,
+            r#"{"query": "query A {a} query A {b}", "operationName": "A"}"#,
+            r#"{"query": "query A {a} {b}", "operationName": "A"}"#,
+            r#"{"query": "{a}", "variables": [{}, {}]}"#,
+            r#"{"query": "{a}", "variables": "{}"}"#,
             r#"{"query": "{a}", "extensions": {"persistedQuery": {"sha256Hash": "0"}}}"#,
             r#"{"query": "{a}", "extensions": []}"#,
             r#"[{"query": "{a}"}]"#,
@@ -159,6 +222,20 @@ mod tests {
         assert_eq!(with_url(Some("")), GraphqlOperation::Query);
         assert_eq!(with_url(Some("query=mutation{pay}")), GraphqlOperation::Mutation);
         assert_eq!(with_url(Some("op=GetOrder")), GraphqlOperation::Mutation);
+    }
+
+    /// A document that would take a parser long, or deep, is no query.
+    #[test]
+    fn large_document_may_be_mutation() {
+        let nested = |depth: usize| format!("{}a{}", "{a".repeat(depth), "}".repeat(depth));
+        let list = |depth: usize| format!("{{a(x: {}{})}}", "[".repeat(depth), "]".repeat(depth));
+        let wide = |fields: usize| format!("{{{}}}", "a ".repeat(fields));
+        for document in [nested(20), list(20), wide(1000)] {
+            assert_eq!(classify_document(&document), GraphqlOperation::Query, "{document}");
+        }
+        for document in [nested(100), list(100), wide(20_000), nested(100_000), list(100_000)] {
+            assert_eq!(classify_document(&document), GraphqlOperation::Mutation, "{}", document.len());
+        }
     }
 
     proptest! {
@@ -172,6 +249,23 @@ mod tests {
         #[test]
         fn any_bytes_classify_without_panic(body: Vec<u8>) {
             GraphqlOperation::classify(&body, None);
+        }
+
+        /// Neither does any order of tokens panic the parser.
+        #[test]
+        fn any_tokens_classify_without_panic(
+            tokens in prop::collection::vec(
+                prop::sample::select(vec![
+                    "{", "}", "(", ")", "[", "]", ":", "!", "=", "$", "@", "&", "|", "...", ",", "\"", "\"\"\"", "\\u", "\\u{1F4A9}",
+                    "#", "\n", "a", "on", "query", "fragment", "type", "extend", "schema", "input", "enum", "union",
+                    "directive", "interface", "scalar", "implements", "repeatable", "1", "-1.5e3", "\u{feff}", "\u{e9}", "\0",
+                ]),
+                0..40,
+            ),
+        ) {
+            let document = tokens.join(" ");
+            classify_document(&document);
+            classify_document(&tokens.concat());
         }
     }
 }

@@ -76,9 +76,11 @@ pub(crate) fn compare_with_other_sources<'t>(
         return Ok(());
     }
     let of_template = |template: &'t KeyTemplate| {
-        template.variables().filter_map(move |variable| ComparedValue::new(template, variable, values))
+        template
+            .variables()
+            .filter_map(move |variable| ComparedVariableValue::new(template, variable, values))
     };
-    let wanted: Vec<ComparedValue<'_>> = templates.flat_map(of_template).collect();
+    let wanted: Vec<ComparedVariableValue<'_>> = templates.flat_map(of_template).collect();
     compare(&wanted, conflicts, values, sent)
 }
 
@@ -93,12 +95,12 @@ pub(crate) fn compare_members_with_other_sources<'t>(
     values: &dyn RequestValues,
     sent: &RequestParameterSources<'_>,
 ) -> Result<(), ExtractKeyError> {
-    let wanted = members.filter_map(|(pointer, text)| ComparedValue::of_member(pointer, text));
+    let wanted = members.filter_map(|(pointer, text)| ComparedVariableValue::of_member(pointer, text));
     compare(&wanted.collect::<Vec<_>>(), conflicts, values, sent)
 }
 
 fn compare(
-    wanted: &[ComparedValue<'_>],
+    wanted: &[ComparedVariableValue<'_>],
     conflicts: &SourceConflictPolicy,
     values: &dyn RequestValues,
     sent: &RequestParameterSources<'_>,
@@ -134,7 +136,7 @@ fn compare(
 }
 
 /// A value of a key, or one by which a route was chosen.
-struct ComparedValue<'t> {
+struct ComparedVariableValue<'t> {
     variable: Cow<'t, TemplateVariable>,
     own: ParameterLocation,
     /// The name under which it may stand elsewhere.
@@ -145,7 +147,7 @@ struct ComparedValue<'t> {
     values: Vec<String>,
 }
 
-impl<'t> ComparedValue<'t> {
+impl<'t> ComparedVariableValue<'t> {
     fn new(
         template: &KeyTemplate,
         variable: &'t TemplateVariable,
@@ -229,7 +231,7 @@ fn in_brackets(steps: &[PointerStep]) -> String {
 /// The values that one source is compared with.
 #[derive(Default)]
 struct ExpectedSourceValues<'w, 't> {
-    wanted: Vec<&'w ComparedValue<'t>>,
+    wanted: Vec<&'w ComparedVariableValue<'t>>,
     /// Members of a JSON body may stand below another name here.
     unwraps: bool,
 }
@@ -240,7 +242,10 @@ impl<'t> ExpectedSourceValues<'_, 't> {
     }
 
     /// The values that some reader could find under `name`.
-    fn values_named_like<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a ComparedValue<'t>> {
+    fn values_named_like<'a>(
+        &'a self,
+        name: &'a [u8],
+    ) -> impl Iterator<Item = &'a ComparedVariableValue<'t>> {
         let folded =
             (!NormalizedParamName::is_plain(name)).then(|| NormalizedParamName::new(name).without_indexes());
         self.wanted.iter().copied().filter(move |wanted| match &folded {
@@ -253,7 +258,7 @@ impl<'t> ExpectedSourceValues<'_, 't> {
     }
 
     fn check_field(&self, name: &[u8], value: &[u8], reason: &'static str) -> Result<(), ExtractKeyError> {
-        let value = |wanted: &&ComparedValue<'_>| {
+        let value = |wanted: &&ComparedVariableValue<'_>| {
             !std::str::from_utf8(value).is_ok_and(|value| wanted.has_filtered_value(value))
         };
         self.values_named_like(name).find(value).map_or(Ok(()), |wanted| Err(wanted.error(reason)))
@@ -384,7 +389,7 @@ impl<'t> ExpectedSourceValues<'_, 't> {
     fn check_xml(&self, body: &[u8]) -> Result<(), ExtractKeyError> {
         let is_spelt =
             body.contains(&0) || contains_ignoring_case(body, b"<!doctype") || !declares_ascii_charset(body);
-        let named = |wanted: &&&ComparedValue<'_>| {
+        let named = |wanted: &&&ComparedVariableValue<'_>| {
             let name = wanted.folded.innermost_member();
             is_spelt || name.is_empty() || !name.is_ascii() || search::contains_xml_name(body, &name)
         };
@@ -395,7 +400,7 @@ impl<'t> ExpectedSourceValues<'_, 't> {
     fn check_malformed(&self, body: &[u8]) -> Result<(), ExtractKeyError> {
         let is_spelt = body.contains(&0)
             || [&b"\\"[..], b"=?", b"name*"].into_iter().any(|sign| contains_ignoring_case(body, sign));
-        let named = |wanted: &&&ComparedValue<'_>| {
+        let named = |wanted: &&&ComparedVariableValue<'_>| {
             let kernel = wanted.folded.longest_word();
             is_spelt || !kernel.is_ascii() || search::contains_word(body, kernel)
         };

@@ -1,14 +1,18 @@
 //! Makes the resource key of a request: two requests for one resource get one key, for two resources two keys.
 
+mod body;
 mod claims;
+mod condition_body;
 mod conflict;
 mod content_declaration;
 mod error;
 mod expand;
 mod filter;
 mod form;
+mod form_values;
 mod glob;
-pub mod json;
+mod ignored_characters;
+mod json;
 mod list;
 mod lock_path;
 mod members;
@@ -26,14 +30,19 @@ mod spelling;
 mod template;
 mod values;
 
+pub use body::BodyValues;
 pub use claims::{AmbiguousClaimsError, ClaimValues};
-pub(crate) use conflict::compare_with_other_sources;
+pub use condition_body::ConditionBody;
 pub use conflict::{CompleteBody, RequestParameterSources};
+pub(crate) use conflict::{compare_members_with_other_sources, compare_with_other_sources};
 pub use content_declaration::ContentDeclaration;
-pub use error::ExtractKeyError;
+pub use error::{ExtractKeyError, ParseBodyError};
 pub(crate) use expand::{header_value, query_value};
 pub use filter::TemplateValueFilter;
+pub(crate) use form_values::FormValues;
 pub(crate) use glob::{GlobRelation, TemplateGlob};
+pub(crate) use ignored_characters::{has_unprintable, is_blank};
+pub(crate) use json::{JsonScalar, JsonValues};
 pub(crate) use list::ExpandedKeys;
 pub use lock_path::{LockPathErrorKind, LockPathTemplate, ParseLockPathError};
 pub use parse::{KeyTemplateErrorKind, ParseKeyTemplateError};

@@ -4,6 +4,7 @@ mod access;
 mod admin;
 mod balancing;
 mod bind_address;
+mod body_conditions;
 pub mod buffer_limits;
 mod conditions;
 mod fence;
@@ -35,7 +36,8 @@ pub use access::{AccessRule, EffectiveAccessRule, IdentityPattern};
 pub use admin::AdminListenerSettings;
 pub use balancing::{DnsSettings, HealthCheck, LoadBalancingSettings, OutlierEjection, PoolLimits};
 pub use bind_address::{BindAddress, UNIX, UnixSocketFile, host_header, socket_path};
-pub use conditions::MatchConditions;
+pub use body_conditions::{BodyCondition, ConditionValue};
+pub use conditions::{MatchConditions, MatchError};
 pub use fence::{
     BodyTypeRequirement, CachedHoldLimits, EffectiveFence, EffectiveFormerLock, EmptyListPolicy, Enforcement,
     FenceRule, FormerLock, LargeBodyPolicy, LeasePolicy, LockMode, LockModeRule, LockReusePolicy,
@@ -59,8 +61,8 @@ pub use operation_end::OperationEndStatus;
 pub use reserved_fields::{
     EffectiveHeaderNames, IdentityHeaderNames, ReservedHeaderNames, TokenHeaderNames, is_credential,
 };
-pub use route::{EffectiveRoute, NamedConditionValue, Route, RouteId};
-pub use routing::{RouteMatch, RouteTable};
+pub use route::{EffectiveBodyCondition, EffectiveRoute, NamedConditionValue, Route, RouteId};
+pub use routing::{FindRouteError, RouteMatch, RouteTable};
 pub use served_tls::{CertificateFiles, ClientCertificateMode, ListenerTls, TlsVersion};
 pub use service::{CanonicalAddress, ServiceId, UpstreamService, group_services};
 pub use serving::{ServingPlan, UnmatchedPolicy};
@@ -72,4 +74,5 @@ pub use upstream::{
 };
 pub use zookeeper::{AclMode, DigestCredential, ZooKeeperSettings};
 
+pub use crate::graphql::GraphqlOperation;
 pub use crate::header_name::{is_spelling_of, normalize, same_field, starts_with_spelling};

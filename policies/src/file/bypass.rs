@@ -6,8 +6,9 @@ use std::cell::Cell;
 use super::{diagnostics::Diagnostics, unreachable_routes::RoutePattern};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
+    graphql::GraphqlOperation,
     path::route_trie::{RouteTrie, TrieSegment},
-    plan::{ServiceId, UpstreamId},
+    plan::{BodyCondition, ServiceId, UpstreamId},
 };
 
 /// A route, and whether it holds a lock that keeps writers apart.
@@ -52,12 +53,16 @@ pub(super) fn check_lock_bypasses(ways: &[RouteLockCoverage], faults: &Diagnosti
         let round = |other: usize| {
             looks.set(looks.get() + 1);
             ways[other].service == open.service
-                && ways[other].pattern.conditions.has_common_request(open.pattern.conditions)
+                && may_take_same_request(&ways[other], open)
                 && uncovered_methods(&ways[other], open, other < index).is_some()
         };
         if let Some(other) = fenced.find_overlapping(&parts, round) {
             let methods = uncovered_methods(&ways[other], open, other < index).unwrap_or_default();
-            faults.push(open_path_warning(&ways[other], open, &methods));
+            let conditions = open.pattern.conditions;
+            faults.push(match conditions.operation_name().or(conditions.body.first()) {
+                Some(member) => client_choice_warning(&ways[other], open, member),
+                None => open_path_warning(&ways[other], open, &methods),
+            });
         } else if parts.iter().any(|part| matches!(part, TrieSegment::Rest)) {
             let alike = |other: usize| {
                 ways[other].service == open.service && !shared_writes(&ways[other], open).is_empty()
@@ -71,7 +76,17 @@ pub(super) fn check_lock_bypasses(ways: &[RouteLockCoverage], faults: &Diagnosti
 
 fn may_write_unlocked(access: &RouteLockCoverage) -> bool {
     access.passage == LockCoverage::Open
+        && access.pattern.conditions.graphql != Some(GraphqlOperation::Query)
         && (access.pattern.methods.is_empty() || writing_methods(access).next().is_some())
+}
+
+/// Names of GraphQL operations keep no two routes apart: a request with either name may run any operation.
+fn may_take_same_request(fenced: &RouteLockCoverage, open: &RouteLockCoverage) -> bool {
+    let open = open.pattern.conditions;
+    match open.operation_name() {
+        Some(_) => fenced.pattern.conditions.has_common_head(open),
+        None => fenced.pattern.conditions.has_common_request(open),
+    }
 }
 
 /// The methods that write, match `open`, and are meant for the paths of `fenced`; `None` where there are none.
@@ -120,8 +135,39 @@ fn open_path_warning(fenced: &RouteLockCoverage, open: &RouteLockCoverage, metho
         "route `{passes}` lets {methods} pass without a lock on paths that route `{locks}` fences{}",
         service_note(fenced, open)
     );
-    let remedy = "fence these methods by the same key, or let this route take `methods: [GET, HEAD]` only";
+    let conditions = fenced.pattern.conditions;
+    let remedy = if conditions.graphql.is_some() {
+        "write `graphql: query` here: then nothing passes that may be a mutation"
+    } else if !conditions.body.is_empty() {
+        "fence this route as well: a request gets here with every other value, and without the member"
+    } else {
+        "fence these methods by the same key, or let this route take `methods: [GET, HEAD]` only"
+    };
     Diagnostic::new(DiagnosticCode::OpenPath, message).at(open.pattern.place).with_remedy(remedy)
+}
+
+/// The body is the client's, so a condition on it alone keeps nobody from going round the lock.
+fn client_choice_warning(
+    fenced: &RouteLockCoverage,
+    open: &RouteLockCoverage,
+    member: &BodyCondition,
+) -> Diagnostic {
+    let message = format!(
+        "route `{}` lets requests pass without a lock for what `{}` in their body says, on paths that route `{}` fences{}",
+        open.pattern.name,
+        member.pointer,
+        fenced.pattern.name,
+        service_note(fenced, open)
+    );
+    let remedy = match open.pattern.conditions.operation_name() {
+        Some(_) => {
+            "no name says what runs, `mutation GetOrder` is as good as any: write `graphql: query` in its place, unless the service runs only documents that it knows"
+        }
+        None => {
+            "make sure that the service does for this value nothing that needs the lock, whatever else the body has"
+        }
+    };
+    Diagnostic::new(DiagnosticCode::ClientChoice, message).at(open.pattern.place).with_remedy(remedy)
 }
 
 fn loose_match_warning(fenced: &RouteLockCoverage, open: &RouteLockCoverage) -> Diagnostic {

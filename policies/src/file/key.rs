@@ -360,7 +360,7 @@ fn list_fault(naming: &TemplateContext, variable: &TemplateVariable) -> Option<D
 fn comma_fault(naming: &TemplateContext, variable: &TemplateVariable) -> Option<Diagnostic> {
     let declaring: Vec<_> = variable.filters.iter().filter(|filter| filter.commas().is_some()).collect();
     let filter = match (&*declaring, &variable.source) {
-        ([], _) | ([_], TemplateValueSource::QueryList(_)) => return None,
+        ([], _) | ([_], TemplateValueSource::QueryList(_) | TemplateValueSource::FormList(_)) => return None,
         ([.., last], _) => last,
     };
     let TemplateContext { what, route, .. } = naming;
@@ -401,9 +401,10 @@ fn credential_name(source: &TemplateValueSource) -> Option<&str> {
         TemplateValueSource::Header(name) | TemplateValueSource::HeaderList(name) => {
             (&**name, &SECRET_FIELDS[..])
         }
-        TemplateValueSource::Query(name) | TemplateValueSource::QueryList(name) => {
-            (&**name, &CREDENTIALS[..])
-        }
+        TemplateValueSource::Query(name)
+        | TemplateValueSource::QueryList(name)
+        | TemplateValueSource::Form(name)
+        | TemplateValueSource::FormList(name) => (&**name, &CREDENTIALS[..]),
         TemplateValueSource::Body(pointer) => (pointer.last_json_member()?, &CREDENTIALS[..]),
         // A claim is what an issuer says of a client, and no secret.
         TemplateValueSource::Path(_)

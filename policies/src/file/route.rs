@@ -4,6 +4,7 @@ use std::{collections::HashSet, ops::Range, sync::Arc};
 
 use super::{
     access,
+    body_conditions::{self, RouteByBody},
     bypass::{self, LockCoverage, RouteLockCoverage},
     conditions, delay_conflicts,
     fence::{self, FenceDefaults, ParsedFence},
@@ -113,6 +114,13 @@ impl ParsedRoute {
         Some(KeyedRoute { name, path, place, service, keys })
     }
 
+    /// The route, where it is fenced and chosen by the body; `None` also where a part of it is bad.
+    fn by_body(&self) -> Option<RouteByBody<'_>> {
+        let RoutePattern { conditions, place, .. } = self.pattern()?;
+        let (name, fenced) = self.parsed_fence().filter(|_| conditions.reads_body())?;
+        Some(RouteByBody { name, conditions, fenced, place })
+    }
+
     /// The locks of the route, and the field with their location.
     pub(super) fn placements(&self) -> impl Iterator<Item = (&str, &LockPlacement, SourceSpan)> {
         self.parsed_fence().into_iter().flat_map(|(name, fenced)| {
@@ -194,6 +202,8 @@ pub(super) fn routes(
     );
     let ways = routes.iter().filter_map(|route| route.lock_coverage(upstreams));
     bypass::check_lock_bypasses(&ways.collect::<Vec<_>>(), faults);
+    let by_body = routes.iter().filter_map(ParsedRoute::by_body);
+    by_body.for_each(|route| body_conditions::check_fence(&route, faults));
     let suffixed = routes.iter().filter_map(|route| route.keyed_route(upstreams));
     suffixes::check_suffixes(&suffixed.collect::<Vec<_>>(), faults);
     hold_conflicts::check_hold_conflicts(

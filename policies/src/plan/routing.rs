@@ -4,9 +4,14 @@ use std::cell::RefCell;
 
 use crate::path::route_trie::{RouteTrie, TrieSegment};
 use crate::{
-    key::{ExtractKeyError, RequestValues},
+    graphql::GraphqlOperation,
+    key::{
+        CompleteBody, ConditionBody, ContentDeclaration, ExtractKeyError, JsonPointer, JsonScalar,
+        ParseBodyError, RequestParameterSources, RequestValues, SourceConflictPolicy,
+        compare_members_with_other_sources,
+    },
     path::{CanonicalPath, PathParams},
-    plan::{Route, RouteId},
+    plan::{MatchConditions, MatchError, Route, RouteId},
 };
 
 /// All routes of a plan, in a tree, so that a lookup visits only routes that share the segments of the request.
@@ -21,6 +26,17 @@ pub struct RouteTable {
 pub struct RouteMatch<'a> {
     pub route: &'a Route,
     pub bound: PathParams<'a>,
+}
+
+/// Why it is not known which route takes a request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FindRouteError {
+    /// A value that a route depends on can be read in two ways.
+    #[error(transparent)]
+    Unclear(#[from] ExtractKeyError),
+    /// The body decides between these routes, in the order in which they are tried. No other route takes the request.
+    #[error("the body decides it, which was not read")]
+    BodyNeeded(Vec<RouteId>),
 }
 
 impl RouteTable {
@@ -46,13 +62,14 @@ impl RouteTable {
     /// Finds the first route that takes a request. Methods compare exactly: `post` is not `POST`.
     ///
     /// # Errors
-    /// It is unclear whether a route takes the request, and no route above it does.
+    /// It is unclear whether a route takes the request, and no route above it does; or the body decides that, and `values`
+    /// do not have it.
     pub fn find<'a>(
         &'a self,
         method: &str,
         path: &'a CanonicalPath,
         values: &dyn RequestValues,
-    ) -> Result<Option<RouteMatch<'a>>, ExtractKeyError> {
+    ) -> Result<Option<RouteMatch<'a>>, FindRouteError> {
         let segments: Vec<TrieSegment> = path.segments().map(TrieSegment::Segment).collect();
         // Only a path without a leading slash has no segment at all.
         if segments.is_empty() {
@@ -60,23 +77,118 @@ impl RouteTable {
         }
         // The tree does not visit the routes in their order.
         let unclear: RefCell<Option<(usize, ExtractKeyError)>> = RefCell::default();
+        let undecided: RefCell<Vec<usize>> = RefCell::default();
         let found = self.tree.find_covering(&segments, |index| {
             let route = &self.routes[index];
-            route.accepts_method(method)
-                && route.conditions.matches(values).unwrap_or_else(|bad| {
+            if !route.accepts_method(method) {
+                return false;
+            }
+            match route.conditions.matches(values) {
+                Ok(matches) => return matches,
+                Err(MatchError::BodyNeeded) => undecided.borrow_mut().push(index),
+                Err(MatchError::Unclear(bad)) => {
                     let earlier = unclear.take().filter(|(other, _)| *other < index);
                     unclear.replace(earlier.or(Some((index, bad))));
-                    false
-                })
+                }
+            }
+            false
         });
-        match (unclear.into_inner(), found) {
-            (Some((index, bad)), found) if found.is_none_or(|found| index < found) => Err(bad),
-            (_, found) => Ok(found.map(|found| {
-                let route = &self.routes[found];
-                RouteMatch { route, bound: route.bind(path) }
-            })),
+        let is_first = |index: usize| found.is_none_or(|found| index < found);
+        let mut undecided = undecided.into_inner();
+        undecided.retain(|index| is_first(*index));
+        undecided.sort_unstable();
+        if let Some((index, bad)) = unclear.into_inner().filter(|(index, _)| is_first(*index))
+            && undecided.first().is_none_or(|first| index < *first)
+        {
+            return Err(bad.into());
         }
+        if !undecided.is_empty() {
+            let candidates = undecided.into_iter().chain(found).map(RouteId);
+            return Err(FindRouteError::BodyNeeded(candidates.collect()));
+        }
+        Ok(found.map(|found| {
+            let route = &self.routes[found];
+            RouteMatch { route, bound: route.bind(path) }
+        }))
     }
+
+    /// Reads a body for the conditions of these routes.
+    ///
+    /// `query`: that of the URL.
+    ///
+    /// # Errors
+    /// Another reader could take other values from it, or it is no JSON object.
+    pub fn read_body(
+        &self,
+        candidates: &[RouteId],
+        declaration: &ContentDeclaration<'_>,
+        bytes: &[u8],
+        query: Option<&str>,
+    ) -> Result<ConditionBody, ParseBodyError> {
+        declaration.require_json()?;
+        let conditions = || candidates.iter().map(|id| &self.get(*id).conditions);
+        let reads_graphql = conditions().any(|conditions| conditions.graphql.is_some());
+        let pointers: Vec<JsonPointer> = conditions().flat_map(compared_members).collect();
+        ConditionBody::parse(bytes, query, pointers.iter(), reads_graphql)
+    }
+
+    /// Compares the members of a body that decide between these routes with the other sources of the request, as the fences of
+    /// the routes say for their keys; with all sources where none of the routes has a fence.
+    ///
+    /// # Errors
+    /// The service may read another value than the one by which the route is found.
+    pub fn compare_body_sources(
+        &self,
+        candidates: &[RouteId],
+        body: &ConditionBody,
+        content: CompleteBody<'_>,
+        path: &CanonicalPath,
+        cookies: &[&[u8]],
+        values: &dyn RequestValues,
+    ) -> Result<(), ExtractKeyError> {
+        let routes = || candidates.iter().map(|id| self.get(*id));
+        let mut policies: Vec<&SourceConflictPolicy> = Vec::new();
+        for fence in routes().filter_map(|route| route.fence.as_ref()) {
+            if !policies.contains(&&fence.conflicts) {
+                policies.push(&fence.conflicts);
+            }
+        }
+        if policies.is_empty() {
+            policies.push(&SourceConflictPolicy::RefuseAny);
+        }
+        let text = |pointer: &JsonPointer| match body.value_at(pointer) {
+            Some(JsonScalar::Text(text) | JsonScalar::Integer(text)) => Some(text.clone()),
+            Some(JsonScalar::Boolean(value)) => Some(value.to_string()),
+            None | Some(JsonScalar::Null | JsonScalar::Unfit(_)) => None,
+        };
+        for route in routes() {
+            let bound = route.bind(path);
+            let path: Vec<_> = bound.variables().collect();
+            let sent = RequestParameterSources { path: &path, cookies, content: Some(content) };
+            // Variables of a document have names of their own: they are no second document.
+            let beside_body = RequestParameterSources { content: None, ..sent };
+            let document = document_pointer(&route.conditions);
+            for policy in &policies {
+                let members = route.conditions.body.iter().map(|member| &member.pointer);
+                let members = members.map(|pointer| (pointer, text(pointer)));
+                compare_members_with_other_sources(members, policy, values, &sent)?;
+                let document = document.iter().map(|pointer| (pointer, text(pointer)));
+                compare_members_with_other_sources(document, policy, values, &beside_body)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The members of a body that these conditions depend on.
+fn compared_members(conditions: &MatchConditions) -> impl Iterator<Item = JsonPointer> {
+    conditions.body.iter().map(|member| member.pointer.clone()).chain(document_pointer(conditions))
+}
+
+/// The member with the document, where these conditions depend on it.
+fn document_pointer(conditions: &MatchConditions) -> Option<JsonPointer> {
+    let document = conditions.graphql.map(|_| GraphqlOperation::DOCUMENT);
+    document.map(|pointer| JsonPointer::parse(pointer).expect("a pointer"))
 }
 
 impl Route {

@@ -1,6 +1,6 @@
 //! The served traffic of a process, and its upstreams: the part of a plan that gateway and guard share.
 
-use super::routing::{RouteMatch, RouteTable};
+use super::routing::{FindRouteError, RouteMatch, RouteTable};
 use super::{
     admin::AdminListenerSettings,
     fence::FenceRule,
@@ -74,8 +74,12 @@ impl ServingPlan {
                 Ok(other) => {
                     other.is_some_and(|RouteMatch { route, .. }| protects_elsewhere(route) && counts(route))
                 }
+                Err(FindRouteError::BodyNeeded(candidates)) => {
+                    let mut routes = candidates.iter().map(|id| self.routes.get(*id));
+                    routes.any(|route| protects_elsewhere(route) && counts(route))
+                }
                 // Which route it would be is not clear, and it may be the protected one.
-                Err(_) => true,
+                Err(FindRouteError::Unclear(_)) => true,
             }
         };
         let without_dots: Vec<&str> =

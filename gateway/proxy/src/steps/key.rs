@@ -8,7 +8,7 @@ use std::{rc::Rc, sync::Arc};
 use fencegate_config::active_config::RunningRequestGuard;
 use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
-    key::{CompleteBody, ContentDeclaration, ResourceKey, json},
+    key::{BodyValues, CompleteBody, ResourceKey},
     operation::FencingOperationHeader,
     plan::{
         Enforcement, FenceRule, LockLocation, LockMode, OperationName, Route, RouteId, ServingPlan,
@@ -16,7 +16,7 @@ use fencegate_policies::{
     },
 };
 use fencegate_refusal::{Refusal, RefusalReason};
-use hyper::{HeaderMap, Request};
+use hyper::Request;
 
 use crate::{
     handler::Handler,
@@ -28,7 +28,7 @@ use crate::{
         authorized::{DispatchRight, DispatchableRequest},
         buffer::BufferedRequest,
         bufferable::{BufferableRequest, copy_buffered},
-        parameters::{RequestParameters, header_field, refuse_conflicting_parameters},
+        parameters::{RequestParameters, content_headers, refuse_conflicting_parameters},
         route::RoutedRequest,
     },
 };
@@ -216,7 +216,7 @@ fn expand_keys(
     route: &Route,
     fence: &FenceRule,
 ) -> Result<ExpandedRequest, Refusal> {
-    let body = fence.reads_body().then(|| parse_json_body(&routed.http, fence)).transpose()?;
+    let body = fence.reads_body().then(|| parse_body(&routed.http, fence)).transpose()?;
     let values = RequestParameters {
         bound: Some(route.bind(&routed.path)),
         query: routed.http.uri().query(),
@@ -224,6 +224,7 @@ fn expand_keys(
         host: routed.host.name(),
         identity: identity.as_deref(),
         body: body.as_ref(),
+        condition_body: None,
     };
     let keys = fence.expand_all(&values).map_err(|bad| Refusal::from_key_error(&bad))?;
     let http = &routed.http;
@@ -233,13 +234,6 @@ fn expand_keys(
     let share_client = fence.share_client(&values).map_err(|bad| Refusal::from_key_error(&bad))?;
     let operation = derive_operation(routed, fence, &values)?;
     Ok(ExpandedRequest { keys: keys.into(), operation, share_client: share_client.map(Arc::from) })
-}
-
-fn content_headers(headers: &HeaderMap) -> ContentDeclaration<'_> {
-    ContentDeclaration {
-        kind: header_field(headers, "content-type"),
-        coding: header_field(headers, "content-encoding"),
-    }
 }
 
 /// The operation of a request, as far as its route has `once` and its client names one.
@@ -284,7 +278,7 @@ fn certificate_digest(source: &RequestSource) -> Option<Arc<str>> {
     }
 }
 
-fn parse_json_body(http: &Request<Body>, fence: &FenceRule) -> Result<json::BodyValues, Refusal> {
+fn parse_body(http: &Request<Body>, fence: &FenceRule) -> Result<BodyValues, Refusal> {
     // The policy streams no body from which a key is taken.
     let Some(bytes) = http.body().bytes() else {
         return Err(Refusal::new(RefusalReason::BodyTooLarge, "a body with a key in it is not here in full"));

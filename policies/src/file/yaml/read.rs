@@ -70,11 +70,12 @@ impl YamlNodeReader<'_> {
         let value = match raw.value {
             RawYamlValue::Nothing => YamlNodeValue::Nothing,
             RawYamlValue::Scalar(text) => {
+                let is_text = text.is_some();
                 let text = text.unwrap_or_else(|| source.to_owned());
                 // Places inside an alias belong to the line of its anchor.
                 let here = raw.defined == raw.referenced;
                 let verbatim = here.then(|| opening_quote_len(source, &text)).flatten();
-                self.expand_scalar(YamlScalar { text, place, verbatim })
+                self.expand_scalar(YamlScalar { text, place, is_text, verbatim })
             }
             RawYamlValue::List(items) => {
                 YamlNodeValue::List(items.into_iter().map(|item| self.node(item)).collect())

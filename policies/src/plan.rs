@@ -63,7 +63,7 @@ pub use route::{EffectiveRoute, NamedConditionValue, Route, RouteId};
 pub use routing::{RouteMatch, RouteTable};
 pub use served_tls::{CertificateFiles, ClientAuth, ListenerTls, TlsVersion};
 pub use service::{CanonicalAddress, ServiceId, UpstreamService, group_services};
-pub use serving::{ServingPlan, UnmatchedPolicy};
+pub use serving::{SecondReading, ServingPlan, UnmatchedPolicy};
 pub use shown::format_duration;
 pub use tickets::{TicketSigningKey, TicketVerificationKeys};
 pub use tls::{ClientCertificateFiles, ClientTls, EffectiveClientTls};

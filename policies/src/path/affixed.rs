@@ -30,6 +30,15 @@ impl AffixedVariable {
         &self.name
     }
 
+    /// The same with its text in lower case.
+    pub(super) fn to_lowercase(&self) -> Self {
+        let after = match &self.after {
+            VariableSuffix::Literal(after) => VariableSuffix::Literal(after.to_ascii_lowercase().into()),
+            format @ VariableSuffix::Format(_) => format.clone(),
+        };
+        Self { name: self.name.clone(), before: self.before.to_ascii_lowercase().into(), after }
+    }
+
     /// The value of the variable; `None` where the segment is not of this form.
     pub(crate) fn value<'s>(&self, segment: &'s str) -> Option<&'s str> {
         let rest = segment.strip_prefix(&*self.before)?;

@@ -197,6 +197,39 @@ impl PathTemplate {
         }
     }
 
+    /// The template with all that it writes out in lower case, for services that find their routes without regard to case.
+    pub(crate) fn to_lowercase(&self) -> Self {
+        let lower = |piece: &PathTemplateSegment| match piece {
+            PathTemplateSegment::Literal(literal) => {
+                PathTemplateSegment::Literal(literal.to_ascii_lowercase().into())
+            }
+            PathTemplateSegment::Affixed(affixed) => PathTemplateSegment::Affixed(affixed.to_lowercase()),
+            PathTemplateSegment::Variable(_) | PathTemplateSegment::Rest(_) => piece.clone(),
+        };
+        Self { pieces: self.pieces.iter().map(lower).collect() }
+    }
+
+    /// True if each segment that `other` writes out is written out here as well, in whatever spelling: whoever wrote this
+    /// template knew those paths, and did not take them by a variable.
+    pub(crate) fn writes_segments_of(&self, other: &Self) -> bool {
+        let mut ours = self.pieces.iter();
+        for theirs in &other.pieces {
+            match (ours.next(), theirs) {
+                (_, PathTemplateSegment::Rest(_)) => return true,
+                (Some(PathTemplateSegment::Literal(_)), _)
+                | (Some(PathTemplateSegment::Affixed(_)), PathTemplateSegment::Affixed(_))
+                | (
+                    Some(PathTemplateSegment::Variable(_) | PathTemplateSegment::Affixed(_)),
+                    PathTemplateSegment::Variable(_),
+                ) => {}
+                // A slash at the end.
+                (None, PathTemplateSegment::Literal(literal)) => return literal.is_empty(),
+                _ => return false,
+            }
+        }
+        true
+    }
+
     pub(crate) fn pieces(&self) -> &[PathTemplateSegment] {
         &self.pieces
     }

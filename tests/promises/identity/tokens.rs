@@ -264,15 +264,24 @@ async fn rules_cannot_be_gone_round_by_second_reading() {
         "allow": [{"claims": {"/sub": "root"}}], "fence": "none"});
     let status = json!({"name": "status", "upstream": "ledger", "match": {"path": "/status"},
         "allow": [{"claims": {"/sub": "root"}}], "fence": "none"});
+    let read = json!({"name": "reads", "upstream": "ledger", "match": {"methods": ["GET"], "path": "/read"},
+        "allow": [{"claims": {"/sub": "root"}}], "fence": "none"});
     let open =
         json!({"name": "open", "upstream": "ledger", "match": {"path": "/{rest...}"}, "fence": "none"});
-    let routed =
-        issuer.policy(&site).without_route("pay").without_route("read").with_route(admin).with_route(status);
+    let routed = issuer
+        .policy(&site)
+        .without_route("pay")
+        .without_route("read")
+        .with_route(admin)
+        .with_route(status)
+        .with_route(read);
     let unmatched = routed.clone().with("/unmatched", json!({"pass": "ledger"}));
     for policy in [routed.with_route(open), unmatched] {
         let gateway = Gateway::start(&policy).await;
         let before = site.origin.log().records.len();
-        for request in [TestRequest::get("/admin/x"), TestRequest::get("/status")] {
+        for request in
+            [TestRequest::get("/admin/x"), TestRequest::get("/status"), TestRequest::get("/read")]
+        {
             assert_refused(&gateway.send(&request).await, 401, "bearer-missing", "the route itself");
         }
         for (request, reason) in [
@@ -284,6 +293,13 @@ async fn rules_cannot_be_gone_round_by_second_reading() {
             (TestRequest::get("/x/..%2fadmin/x"), "ambiguous-path"),
             (TestRequest::get("/status.json"), "ambiguous-path"),
             (TestRequest::get("/status."), "ambiguous-path"),
+            (TestRequest::get("/Status"), "ambiguous-path"),
+            (TestRequest::get("/status/"), "ambiguous-path"),
+            (TestRequest::get("/ADMIN/x"), "ambiguous-path"),
+            (TestRequest::get("/%41dmin/x/"), "ambiguous-path"),
+            (TestRequest::get("/STATUS.json"), "ambiguous-path"),
+            (TestRequest::with_method("HEAD", "/read"), "method"),
+            (TestRequest::with_method("HEAD", "/READ"), "method"),
         ] {
             let what = format!("{request:?}");
             let status = if reason == "method" { 405 } else { 400 };

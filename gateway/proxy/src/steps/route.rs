@@ -8,7 +8,8 @@ use fencegate_policies::{
     host::CanonicalHost,
     path::CanonicalPath,
     plan::{
-        FenceRule, FencingLevel, LargeBodyPolicy, RouteId, ServingPlan, UnmatchedPolicy, UpstreamId,
+        FenceRule, FencingLevel, LargeBodyPolicy, RouteId, SecondReading, ServingPlan, UnmatchedPolicy,
+        UpstreamId,
         is_spelling_of,
     },
 };
@@ -107,8 +108,7 @@ pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
         }
     };
     let method = http.method().as_str();
-    let is_suffixed =
-        plan.is_protected_path_with_suffix(method, &path, &parameters, found.as_ref(), upstream);
+    let second = plan.find_second_reading(method, &path, &parameters, found.as_ref(), upstream);
     let route = found.as_ref().map(|found| found.route.id);
     let counted = route.map_or(metrics.unrouted(), |id| metrics.route(id));
     context
@@ -121,8 +121,8 @@ pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
     {
         return Err(ambiguous);
     }
-    if is_suffixed {
-        return Err(suffixed_path_refusal());
+    if let Some(second) = second {
+        return Err(second_reading_refusal(second));
     }
     if is_guard_path(&path) && is_guarded(plan, upstream) {
         return Err(Refusal::new(RefusalReason::NoRoute, "a guard is asked by gateways only"));
@@ -167,10 +167,23 @@ pub(super) fn find_ambiguity(
     Some(Refusal::new(reason, format!("the field `{name}`")))
 }
 
-/// The refusal of a path that a service may read as that of a protected route.
-pub(super) fn suffixed_path_refusal() -> Refusal {
-    let detail = "without its suffix or its last dots it is the path of a route with a fence or an `allow`, which some servers take it for";
-    Refusal::new(RefusalReason::AmbiguousPath, detail)
+/// The refusal of a request that a service may read as one of a protected route.
+pub(super) fn second_reading_refusal(second: SecondReading) -> Refusal {
+    let (reason, detail) = match second {
+        SecondReading::Suffix => (
+            RefusalReason::AmbiguousPath,
+            "without its suffix or its last dots it is the path of a route with a fence or an `allow`, which some servers take it for",
+        ),
+        SecondReading::Spelling => (
+            RefusalReason::AmbiguousPath,
+            "in another case, or with or without a slash at its end, it is the path of a route with an `allow`, which some servers take it for",
+        ),
+        SecondReading::Get => (
+            RefusalReason::Method,
+            "servers answer `HEAD` as they answer `GET`, and `GET` of this path belongs to a route with an `allow`",
+        ),
+    };
+    Refusal::new(reason, detail)
 }
 
 /// A guard stands at the upstream.

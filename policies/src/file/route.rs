@@ -102,6 +102,7 @@ impl ParsedRoute {
             upstream,
             service: upstreams.service(upstream),
             passage,
+            allow: self.allow.as_deref(),
         })
     }
 
@@ -192,8 +193,9 @@ pub(super) fn routes(
         &routes.iter().filter_map(ParsedRoute::pattern).collect::<Vec<_>>(),
         faults,
     );
-    let ways = routes.iter().filter_map(|route| route.lock_coverage(upstreams));
-    bypass::check_lock_bypasses(&ways.collect::<Vec<_>>(), faults);
+    let ways: Vec<_> = routes.iter().filter_map(|route| route.lock_coverage(upstreams)).collect();
+    bypass::check_lock_bypasses(&ways, faults);
+    bypass::check_allow_bypasses(&ways, faults);
     let suffixed = routes.iter().filter_map(|route| route.keyed_route(upstreams));
     suffixes::check_suffixes(&suffixed.collect::<Vec<_>>(), faults);
     hold_conflicts::check_hold_conflicts(

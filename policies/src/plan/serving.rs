@@ -98,7 +98,8 @@ impl ServingPlan {
             return Some(SecondReading::Get);
         }
         let methods = if method == "HEAD" { &["HEAD", "GET"][..] } else { &[method] };
-        let is_read = |segments: &[&str]| methods.iter().any(|method| is_read_as_restricted(segments, method));
+        let is_read =
+            |segments: &[&str]| methods.iter().any(|method| is_read_as_restricted(segments, method));
         let slashed: Vec<&str> = segments.iter().copied().chain([""]).collect();
         let bare = segments.strip_suffix(&[""]).filter(|bare| !bare.is_empty());
         // `/` has none without its slash, and no path has two.

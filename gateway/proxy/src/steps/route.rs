@@ -9,8 +9,7 @@ use fencegate_policies::{
     path::CanonicalPath,
     plan::{
         FenceRule, FencingLevel, LargeBodyPolicy, RouteId, SecondReading, ServingPlan, UnmatchedPolicy,
-        UpstreamId,
-        is_spelling_of,
+        UpstreamId, is_spelling_of,
     },
 };
 use fencegate_refusal::{Refusal, RefusalReason};

@@ -160,6 +160,8 @@ pub(super) fn routes(
             let matching = parse_match(block, &reserved);
             let path = matching.as_ref().and_then(|matching| matching.path.as_ref());
             let route = block.mapping_name().to_owned();
+            let allow = access::allow(block, &route, identities);
+            let identities = identities.under_rules(allow.as_deref().unwrap_or_default());
             let naming = TemplateContext {
                 what: TemplateKind::Key,
                 route: &route,
@@ -181,7 +183,6 @@ pub(super) fn routes(
                 upstream.and_then(|id| upstreams.no_tunnel_reason(id))
             };
             let upgrade = parse_upgrade_protocols(block, reason);
-            let allow = access::allow(block, &route, identities);
             let tells_claims = upstream.is_some_and(|id| upstreams.tells_claims(id));
             ParsedRoute { name, upstream, matching, fence, allow, upgrade, tells_claims }
         };

@@ -525,8 +525,9 @@ fn identity_fields(
     });
     let claims = claims?;
     let told = claims.iter().map(|(_, claim)| claim);
-    if let Some(warning) = identities.mixed_issuers_warning(what, told) {
-        block.report("claims", warning);
+    let remedy = "tell the service of the issuer as well: `X-Issuer: /iss`";
+    if let Some(fault) = identities.mixed_issuers_fault(what, told, remedy) {
+        block.report("claims", fault);
     }
     (client_name.is_some() || !block.is_present("client_name"))
         .then_some(IdentityHeaderNames { client_name, claims })

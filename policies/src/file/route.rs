@@ -84,6 +84,13 @@ impl ParsedRoute {
         })
     }
 
+    /// Something of the route reads the name in the certificate of its client.
+    pub(super) fn reads_client_name(&self) -> bool {
+        let rules = self.allow.as_deref().unwrap_or_default();
+        self.parsed_fence().is_some_and(|(_, fenced)| fenced.fence.reads_client_name())
+            || rules.iter().any(|rule| rule.client_name.is_some())
+    }
+
     /// The upstream of a route with an `allow`.
     pub(super) fn restricted_upstream(&self) -> Option<UpstreamId> {
         self.upstream.filter(|_| self.allow.as_ref().is_some_and(|rules| !rules.is_empty()))

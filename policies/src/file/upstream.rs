@@ -103,6 +103,11 @@ impl<'n> ParsedUpstreams<'n> {
         fields.is_some_and(|fields| !fields.claims.is_empty())
     }
 
+    /// Some upstream gets the name of the client.
+    pub(super) fn tells_client_name(&self) -> bool {
+        self.valid_upstreams().any(|(upstream, _)| upstream.identity_fields.client_name.is_some())
+    }
+
     /// Why a connection to the upstream cannot become a tunnel.
     pub(super) fn no_tunnel_reason(&self, id: UpstreamId) -> Option<&'static str> {
         let upstream = self.all[id.0].upstream.as_ref()?;

@@ -90,7 +90,7 @@ async fn route_token(
 /// # Errors
 /// No rule of the route allows the client.
 fn check_access(route: &Route, identity: &RequestIdentity) -> Result<(), Refusal> {
-    let name = identity.client_name.as_deref();
+    let name = identity.client_name.as_ref();
     let allows = |rule: &AccessRule| rule.allows(name, identity.claims());
     if route.allow.is_empty() || route.allow.iter().any(allows) {
         return Ok(());

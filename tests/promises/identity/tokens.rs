@@ -138,6 +138,13 @@ async fn forged_tokens_reach_nothing() {
     let form = ("Content-Type", "application/x-www-form-urlencoded");
     for (what, request, status, reason) in [
         ("two", with_bearer(with_bearer(ask(), &good), &good), 400, "bearer-malformed"),
+        ("a good one and a bad one", with_bearer(with_bearer(ask(), &good), "x"), 400, "bearer-malformed"),
+        (
+            "two in one field",
+            ask().field("Authorization", &format!("Bearer {good}, Bearer {good}")),
+            401,
+            "bearer-invalid",
+        ),
         (
             "two schemes",
             with_bearer(ask().field("Authorization", "Basic YTpi"), &good),

@@ -15,7 +15,7 @@ use fencegate_policies::{
 use fencegate_refusal::{Refusal, RefusalReason};
 use hyper::{
     HeaderMap, Method, Request, Uri,
-    header::HeaderName,
+    header::{HeaderName, HeaderValue},
     http::uri::{Parts, PathAndQuery},
 };
 
@@ -182,7 +182,11 @@ pub(super) fn second_reading_refusal(second: SecondReading) -> Refusal {
             "servers answer `HEAD` as they answer `GET`, and `GET` of this path belongs to a route with an `allow`",
         ),
     };
-    Refusal::new(reason, detail)
+    let refusal = Refusal::new(reason, detail);
+    match second {
+        SecondReading::Get => refusal.with_allow(HeaderValue::from_static("GET")),
+        SecondReading::Suffix | SecondReading::Spelling => refusal,
+    }
 }
 
 /// A guard stands at the upstream.

@@ -84,6 +84,7 @@ fn forged_tokens(key: &IssuerKey) -> Vec<(&'static str, String)> {
             token_by_hand(&json!({"alg": "None", "kid": "one"}), &claims_of("ann"), &signature),
         ),
         ("HS256 with the public key", forged(Some("one"), public.to_string().as_bytes())),
+        ("HS256 with the public key in PEM", forged(Some("one"), key.pem.as_bytes())),
         ("HS256 with a coordinate", forged(Some("one"), public["x"].as_str().expect("text").as_bytes())),
         ("HS256 with nothing", forged(None, b"")),
         ("a path as kid", headed(&|header| header.kid = Some("../../../../dev/null".into()))),

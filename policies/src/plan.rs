@@ -61,7 +61,7 @@ pub use reserved_fields::{
 };
 pub use route::{EffectiveRoute, NamedConditionValue, Route, RouteId};
 pub use routing::{RouteMatch, RouteTable};
-pub use served_tls::{CertificateFiles, ClientAuth, ListenerTls, TlsVersion};
+pub use served_tls::{CertificateFiles, ClientCertificateMode, ListenerTls, TlsVersion};
 pub use service::{CanonicalAddress, ServiceId, UpstreamService, group_services};
 pub use serving::{SecondReading, ServingPlan, UnmatchedPolicy};
 pub use shown::format_duration;

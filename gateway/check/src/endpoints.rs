@@ -21,7 +21,7 @@ use fencegate_policies::{
 };
 use fencegate_process::{
     command_hint,
-    display::{HumanDuration, error_chain},
+    display::{FormattedDuration, error_chain},
     pem::not_after,
 };
 use fencegate_protocol::intermediary;
@@ -398,7 +398,7 @@ pub(super) fn check_guards(
             let message = format!(
                 "the clock of the guard at {address} is {} {side} the one of this machine: where it differs so from that of a \
                  gateway, requests are refused as too late, and tickets as invalid",
-                HumanDuration(*far)
+                FormattedDuration(*far)
             );
             let remedy = "let all machines take their time from one source; see *Clocks* in the runbook";
             findings.report_problem(&way, DiagnosticCode::ClocksDiffer, message, remedy);

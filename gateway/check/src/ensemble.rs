@@ -8,7 +8,7 @@ use fencegate_policies::{
 };
 use fencegate_process::{
     command_hint::{self, CommandHintTarget},
-    display::{HumanDuration, error_chain},
+    display::{FormattedDuration, error_chain},
     pem,
 };
 use fencegate_zookeeper::{
@@ -104,9 +104,9 @@ fn check_session(
         "zookeeper",
         format!(
             "{servers} grants a session of {} for the {} asked for; in its last {} nothing is sent",
-            HumanDuration(granted),
-            HumanDuration(requested),
-            HumanDuration(margin)
+            FormattedDuration(granted),
+            FormattedDuration(requested),
+            FormattedDuration(margin)
         ),
     );
     if granted == requested {
@@ -114,8 +114,8 @@ fn check_session(
     }
     let message = format!(
         "ZooKeeper grants a session of {}, not the {} asked for",
-        HumanDuration(granted),
-        HumanDuration(requested)
+        FormattedDuration(granted),
+        FormattedDuration(requested)
     );
     let least = ZooKeeperSettings::least_margin(granted, zookeeper.tick);
     let short = margin < least || margin + ZooKeeperSettings::heartbeat(granted) * 2 > granted;

@@ -16,7 +16,7 @@ use fencegate_http_client::{
 use fencegate_metrics::IssuerKeyMetrics;
 use fencegate_process::{
     clock::{BootInstant, SharedClock},
-    display::{HumanDuration, error_chain},
+    display::{FormattedDuration, error_chain},
 };
 use fencegate_ticket::{LARGEST, TicketJwkError, VerifyingKeys};
 use http_body_util::Empty;
@@ -230,7 +230,7 @@ impl JwksFetcher {
         let begun = Instant::now();
         let answer = timeout(self.pace.patience, self.exchange()).await;
         let bytes = answer.map_err(|_| FetchJwksError::Timeout(self.pace.patience))??;
-        debug!(url = %self.url, took = %HumanDuration(begun.elapsed()), bytes = bytes.len(), "key set fetched");
+        debug!(url = %self.url, took = %FormattedDuration(begun.elapsed()), bytes = bytes.len(), "key set fetched");
         Ok(self.keys.set_keys(&bytes, &self.url)?)
     }
 
@@ -259,7 +259,7 @@ impl JwksFetcher {
         let Some(KeyAge { issuer, longest, metrics, .. }) = &self.age else { return false };
         let is_too_old = self.are_keys_too_old();
         metrics.set_unusable(issuer, is_too_old);
-        let max_key_age = HumanDuration(*longest);
+        let max_key_age = FormattedDuration(*longest);
         match (was_too_old, is_too_old) {
             (false, true) => error!(
                 url = %self.url,

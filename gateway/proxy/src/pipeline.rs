@@ -115,7 +115,7 @@ pub fn guard_pipeline<N: Network>(
         .layer(map_request(plan.clone(), steps::strip_headers::strip_headers)) // the claim is removed from the headers, and kept beside them
         .layer(map_request(hop, steps::hop::add_hop_headers))
         .layer(map_request(sampling, steps::trace::start_trace))
-        .layer(middleware(claims.clone(), steps::extract_claim::answer_announcement)) // queries of gateways about the guard itself are answered here
+        .layer(middleware(claims.clone(), steps::extract_claim::serve_guard_identity)) // queries of gateways about the guard itself are answered here
         .layer(map_request(parts.per_client, steps::client_limit::limit_per_client))
         .layer_fn(BoxHandler::new)
         .layer(middleware(claims, steps::extract_claim::extract_claim)) // below: the claim is read, and its ticket verified

@@ -6,7 +6,7 @@ use crate::{
     client_name::ClientNameKind,
     diagnostics::{Diagnostic, DiagnosticCode},
     key::JsonPointer,
-    plan::{AccessRule, ClientAuth, ListenerSettings},
+    plan::{AccessRule, ClientCertificateMode, ListenerSettings},
 };
 
 /// The claim that names the issuer of a token.
@@ -36,7 +36,7 @@ enum CertificateNames {
 impl VerifiedIdentities {
     pub(super) fn new(listener: Option<&ListenerSettings>, issuers: usize) -> Self {
         let names = |listener: &ListenerSettings| match &listener.tls {
-            Some(tls) if tls.client_auth != ClientAuth::Off => {
+            Some(tls) if tls.client_auth != ClientCertificateMode::Off => {
                 tls.client_name.map_or(CertificateNames::Unnamed, CertificateNames::Named)
             }
             _ => CertificateNames::NotAsked,

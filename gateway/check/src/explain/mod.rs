@@ -93,7 +93,7 @@ pub fn explain(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<Requ
     let reached = RequestExplanation {
         route: route.map(|route| route.name.to_string()),
         upstream: upstream.map(|id| upstream_info(serving.upstream(id))),
-        observed: context.observed().map(|reason| reason.word()),
+        observed: context.shadow_refusal().map(|reason| reason.word()),
         policy: route.map(|route| effective_policy(serving, route)),
         ..base
     };

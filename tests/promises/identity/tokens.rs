@@ -368,7 +368,9 @@ async fn asking_proxy_has_no_identity() {
         "fence": {"key": "account/{path.account}"}});
     let ruled = json!({"name": "ruled", "upstream": "ledger", "match": {"methods": ["POST"], "path": "/ruled/{account}"},
         "allow": [{"claims": {"/aud": AUDIENCE}}], "fence": {"key": "account/{path.account}"}});
-    let policy = tokens.add_to(issuer.policy(&site)).with_route(open).with_route(ruled);
+    let rest =
+        json!({"name": "rest", "upstream": "ledger", "match": {"path": "/{rest...}"}, "fence": "none"});
+    let policy = tokens.add_to(issuer.policy(&site)).with_route(open).with_route(ruled).with_route(rest);
     let gateway = Gateway::start(&policy).await;
     let ask = |path: &str| {
         TestRequest::get("/.fencegate/v1/auth")
@@ -381,5 +383,9 @@ async fn asking_proxy_has_no_identity() {
     for path in ["/pay/8", "/ruled/8"] {
         let refused = gateway.send(&with_bearer(ask(path), &good)).await;
         assert_refused(&refused, 401, "bearer-missing", path);
+    }
+    assert_eq!(gateway.send(&ask("/rest/8")).await.status, 200);
+    for path in ["/Ruled/8", "/ruled/8/"] {
+        assert_refused(&gateway.send(&ask(path)).await, 400, "ambiguous-path", path);
     }
 }

@@ -65,7 +65,7 @@ pub use route::{EffectiveBodyCondition, EffectiveRoute, NamedConditionValue, Rou
 pub use routing::{FindRouteError, RouteMatch, RouteTable};
 pub use served_tls::{CertificateFiles, ClientCertificateMode, ListenerTls, TlsVersion};
 pub use service::{CanonicalAddress, ServiceId, UpstreamService, group_services};
-pub use serving::{ServingPlan, UnmatchedPolicy};
+pub use serving::{SecondReading, ServingPlan, UnmatchedPolicy};
 pub use shown::format_duration;
 pub use tickets::{TicketSigningKey, TicketVerificationKeys};
 pub use tls::{ClientCertificateFiles, ClientTls, EffectiveClientTls};

@@ -26,6 +26,7 @@ use crate::{
         hop::ProxyHopConfig,
         key::KeyedRequest,
         lease_api::LeaseApiRouter,
+        peer_auth::PeerVerifier,
         route::RoutingTable,
         validate_head::HeadValidator,
     },
@@ -64,12 +65,13 @@ pub fn routing_pipeline(parts: PipelineParts, act: impl Handler<KeyedRequest>) -
     let plan = &parts.plan.config.plan;
     let hop = ProxyHopConfig { plan: plan.clone(), via: Rc::new(parts.via), tickets: parts.tickets };
     let sampling = Sampling::from_trace_settings(&plan.log);
+    let peers = PeerVerifier::new(parts.peer_secret.clone(), plan);
     ServiceBuilder::new()
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency)) // too many at once: refuse before any work
-        .layer(map_request(parts.peer_secret.clone(), steps::peer_challenge::answer_challenge)) // challenge of another gateway: prove our identity
+        .layer(map_request(parts.peer_secret, steps::peer_challenge::answer_challenge)) // challenge of another gateway: prove our identity
         .layer(map_request(HeadValidator::new(plan), steps::validate_head::validate_head)) // requests that cannot be forwarded safely end here
         .layer(map_request(plan.clone(), steps::strip_headers::strip_headers)) // below: no hop-by-hop field, no foreign token
-        .layer(map_request(parts.peer_secret, steps::peer_auth::verify_peer)) // another gateway proves that it is one
+        .layer(map_request(peers, steps::peer_auth::verify_peer)) // another gateway proves that it is one
         .layer(map_request(hop, steps::hop::add_hop_headers)) // the path of the request so far, and our own report of the client; a request in a loop ends here
         .layer(map_request(sampling, steps::trace::start_trace))
         .layer(map_request(parts.per_client, steps::client_limit::limit_per_client)) // too many of one client

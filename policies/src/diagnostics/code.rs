@@ -184,7 +184,9 @@ codes! {
     OpenFilter        "FG0410" Warning "a filter is open to the network, so whoever reaches it can make up a moment"
     ChosenPrincipal   "FG0415" Warning "operations belong to whoever a client says it is, although it is verified who that is"
     PlainKeySet       "FG0416" Warning "the keys of an issuer of tokens cross the network as plain text"
-    MixedIssuers      "FG0417" Warning "a claim of several issuers is taken, and two of them may give one name to two clients"
+    MixedIssuers      "FG0417" Error "a claim of several issuers is taken, and two of them may give one name to two clients"
+    PlainClientName   "FG0418" Warning "names of clients come from other gateways as plain text, so whoever has read a pass can be any client"
+    OpenRule          "FG0419" Warning "a route lets everybody pass on paths that another route allows to some"
 
     SessionNegotiated "FG0501" Warning "ZooKeeper negotiated another session timeout than the one asked for"
     RootOpen          "FG0502" Warning "everybody who reaches ZooKeeper may write the root"

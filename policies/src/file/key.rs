@@ -210,8 +210,9 @@ pub(super) fn template(
         }
     }
     let what = format!("the {} of {}", naming.what, naming.route);
-    if let Some(warning) = naming.identities.mixed_issuers_warning(&what, template.claims()) {
-        faults.push(warning.at(scalar.place));
+    let remedy = "take the issuer as well: `{jwt:/iss}/{jwt:/sub}`; or name `/iss` in each rule of `allow`, with `\"*\"` where the claim means the same to all of them";
+    if let Some(fault) = naming.identities.mixed_issuers_fault(&what, template.claims(), remedy) {
+        faults.push(fault.at(scalar.place));
     }
     for variable in template.variables() {
         let part = || {

@@ -85,6 +85,13 @@ impl ParsedRoute {
         })
     }
 
+    /// Something of the route reads the name in the certificate of its client.
+    pub(super) fn reads_client_name(&self) -> bool {
+        let rules = self.allow.as_deref().unwrap_or_default();
+        self.parsed_fence().is_some_and(|(_, fenced)| fenced.fence.reads_client_name())
+            || rules.iter().any(|rule| rule.client_name.is_some())
+    }
+
     /// The upstream of a route with an `allow`.
     pub(super) fn restricted_upstream(&self) -> Option<UpstreamId> {
         self.upstream.filter(|_| self.allow.as_ref().is_some_and(|rules| !rules.is_empty()))
@@ -103,6 +110,7 @@ impl ParsedRoute {
             upstream,
             service: upstreams.service(upstream),
             passage,
+            allow: self.allow.as_deref(),
         })
     }
 
@@ -167,6 +175,8 @@ pub(super) fn routes(
             let matching = parse_match(block, &reserved);
             let path = matching.as_ref().and_then(|matching| matching.path.as_ref());
             let route = block.mapping_name().to_owned();
+            let allow = access::allow(block, &route, identities);
+            let identities = identities.under_rules(allow.as_deref().unwrap_or_default());
             let naming = TemplateContext {
                 what: TemplateKind::Key,
                 route: &route,
@@ -188,7 +198,6 @@ pub(super) fn routes(
                 upstream.and_then(|id| upstreams.no_tunnel_reason(id))
             };
             let upgrade = parse_upgrade_protocols(block, reason);
-            let allow = access::allow(block, &route, identities);
             let tells_claims = upstream.is_some_and(|id| upstreams.tells_claims(id));
             ParsedRoute { name, upstream, matching, fence, allow, upgrade, tells_claims }
         };
@@ -200,8 +209,9 @@ pub(super) fn routes(
         &routes.iter().filter_map(ParsedRoute::pattern).collect::<Vec<_>>(),
         faults,
     );
-    let ways = routes.iter().filter_map(|route| route.lock_coverage(upstreams));
-    bypass::check_lock_bypasses(&ways.collect::<Vec<_>>(), faults);
+    let ways: Vec<_> = routes.iter().filter_map(|route| route.lock_coverage(upstreams)).collect();
+    bypass::check_lock_bypasses(&ways, faults);
+    bypass::check_allow_bypasses(&ways, faults);
     let by_body = routes.iter().filter_map(ParsedRoute::by_body);
     by_body.for_each(|route| body_conditions::check_fence(&route, faults));
     let suffixed = routes.iter().filter_map(|route| route.keyed_route(upstreams));

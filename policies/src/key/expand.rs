@@ -76,7 +76,7 @@ impl TemplateVariable {
         let value =
             self.source.value(values).and_then(|value| self.filters.iter().try_fold(value, apply_filter));
         match value {
-            Ok(value) if !value.is_empty() => Ok(value),
+            Ok(value) if !value.is_empty() => Ok(self.source.qualify(value, values)),
             Ok(_) => Err(self.error(ExtractValueError::Missing)),
             Err(bad) => Err(self.error(bad)),
         }
@@ -109,7 +109,10 @@ impl TemplateValueSource {
                 HeaderLookup::One(bytes) => into_utf8(bytes.to_vec())?,
             },
             Self::Host => values.request_host().ok_or(ExtractValueError::Missing)?.to_owned(),
-            Self::ClientName => values.client_name().ok_or(ExtractValueError::NoClientName)?.to_owned(),
+            // Filters are about the name alone.
+            Self::ClientName => {
+                values.client_name().ok_or(ExtractValueError::NoClientName)?.without_kind().to_owned()
+            }
             Self::QueryList(_) | Self::FormList(_) | Self::HeaderList(_) => {
                 return Err(ExtractValueError::Missing);
             }
@@ -122,6 +125,15 @@ impl TemplateValueSource {
             }
         };
         check_printable(value)
+    }
+
+    /// What the filters have made of the value. The name of a client gets its kind back, so that names of two kinds never make
+    /// one key.
+    pub(super) fn qualify(&self, value: String, values: &dyn RequestValues) -> String {
+        match (self, values.client_name()) {
+            (Self::ClientName, Some(name)) if !name.prefix().is_empty() => name.prefix().to_owned() + &value,
+            _ => value,
+        }
     }
 }
 

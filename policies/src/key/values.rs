@@ -1,6 +1,7 @@
 //! The values that a request has for a key template.
 
 use super::{body::BodyValues, claims::ClaimValues, condition_body::ConditionBody};
+use crate::client_name::ClientName;
 
 /// Has the values of a request for a key template. A method that is not implemented has no value.
 pub trait RequestValues {
@@ -37,7 +38,7 @@ pub trait RequestValues {
     }
 
     /// The name in the client's certificate; `None` where the client has shown none, or its certificate has no name that counts.
-    fn client_name(&self) -> Option<&str> {
+    fn client_name(&self) -> Option<&ClientName> {
         None
     }
 

@@ -19,6 +19,8 @@ use crate::{
 pub struct RouteTable {
     routes: Vec<Route>,
     tree: RouteTrie,
+    /// The same routes in lower case. `None` where no route has an `allow`: then nobody asks for them.
+    lowercase: Option<RouteTrie>,
 }
 
 /// A route and the values that its path template binds in the path it was found for.
@@ -46,7 +48,14 @@ impl RouteTable {
         for (index, route) in routes.iter().enumerate() {
             tree.insert(index, &route.path);
         }
-        Self { routes, tree }
+        let lowercase = routes.iter().any(|route| !route.allow.is_empty()).then(|| {
+            let mut tree = RouteTrie::new();
+            for (index, route) in routes.iter().enumerate() {
+                tree.insert(index, &route.path.to_lowercase());
+            }
+            tree
+        });
+        Self { routes, tree, lowercase }
     }
 
     pub fn routes(&self) -> &[Route] {
@@ -71,6 +80,38 @@ impl RouteTable {
         values: &dyn RequestValues,
     ) -> Result<Option<RouteMatch<'a>>, FindRouteError> {
         let segments: Vec<TrieSegment> = path.segments().map(TrieSegment::Segment).collect();
+        let found = self.search(&self.tree, method, &segments, values)?;
+        Ok(found.map(|route| RouteMatch { route, bound: route.bind(path) }))
+    }
+
+    /// True if some route has an `allow`, so that [`Self::find_in_lowercase`] finds routes.
+    pub(super) fn has_restricted_routes(&self) -> bool {
+        self.lowercase.is_some()
+    }
+
+    /// Finds the first route that a service would take for a request if it finds its routes without regard to case.
+    /// `segments`: those of the path, in lower case. `None` as well where no route has an `allow`.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub(super) fn find_in_lowercase(
+        &self,
+        method: &str,
+        segments: &[&str],
+        values: &dyn RequestValues,
+    ) -> Result<Option<&Route>, FindRouteError> {
+        let Some(tree) = &self.lowercase else { return Ok(None) };
+        let segments: Vec<TrieSegment> = segments.iter().copied().map(TrieSegment::Segment).collect();
+        self.search(tree, method, &segments, values)
+    }
+
+    fn search(
+        &self,
+        tree: &RouteTrie,
+        method: &str,
+        segments: &[TrieSegment],
+        values: &dyn RequestValues,
+    ) -> Result<Option<&Route>, FindRouteError> {
         // Only a path without a leading slash has no segment at all.
         if segments.is_empty() {
             return Ok(None);
@@ -78,7 +119,7 @@ impl RouteTable {
         // The tree does not visit the routes in their order.
         let unclear: RefCell<Option<(usize, ExtractKeyError)>> = RefCell::default();
         let undecided: RefCell<Vec<usize>> = RefCell::default();
-        let found = self.tree.find_covering(&segments, |index| {
+        let found = tree.find_covering(segments, |index| {
             let route = &self.routes[index];
             if !route.accepts_method(method) {
                 return false;
@@ -106,10 +147,7 @@ impl RouteTable {
             let candidates = undecided.into_iter().chain(found).map(RouteId);
             return Err(FindRouteError::BodyNeeded(candidates.collect()));
         }
-        Ok(found.map(|found| {
-            let route = &self.routes[found];
-            RouteMatch { route, bound: route.bind(path) }
-        }))
+        Ok(found.map(|found| &self.routes[found]))
     }
 
     /// Reads a body for the conditions of these routes.

@@ -27,6 +27,7 @@ use fencegate_http::{
 use fencegate_http_client::upstream::endpoint_set::UpstreamSet;
 use fencegate_metrics::{AllMetricFamilies, WorkerMetrics};
 use fencegate_policies::{
+    client_name::ClientName,
     permits::PermitCount,
     plan::{
         CachedHoldLimits, EffectiveRoute, EffectiveUpstream, FenceRule, GatewayPlan, IdempotencyStore,
@@ -80,7 +81,10 @@ pub fn explain(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<Requ
         Err(refused) => return Ok(RequestExplanation { refused: Some(refused), ..base }),
     };
     let fields = request.headers().clone();
-    let peer = unconnected_peer(sample.client_name.clone());
+    let kind = gateway.serving.listener.tls.as_ref().and_then(|tls| tls.client_name);
+    // A name that is not of the form of its kind is none, as in a certificate.
+    let client_name = kind.zip(sample.client_name.as_deref());
+    let peer = unconnected_peer(client_name.and_then(|(kind, name)| ClientName::new(kind, name)));
     let tokens = sample.access_token(&gateway.serving.jwt);
     let (answer, context, keyed) = dry_run_request(gateway, request, peer, tokens)?;
     let serving = &gateway.serving;
@@ -162,7 +166,7 @@ fn dry_run_request(
 }
 
 /// The caller of an explanation has no connection. With a name, the client has shown a certificate.
-fn unconnected_peer(client_name: Option<Arc<str>>) -> ConnectionInfo {
+fn unconnected_peer(client_name: Option<ClientName>) -> ConnectionInfo {
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let peer = ConnectionInfo::new(local, local);
     match client_name {

@@ -33,7 +33,7 @@ use super::{
     buffer::refuse_early_data,
     forward::write_claim_headers,
     parameters::{RequestParameters, refuse_conflicting_parameters},
-    route::{find_ambiguity, find_override, suffixed_path_refusal, unclear_route},
+    route::{find_ambiguity, find_override, second_reading_refusal, unclear_route},
 };
 
 /// Below [`PREFIX`]; the rest of the path may be the path of the request.
@@ -310,14 +310,9 @@ impl<'h> ForwardAuthRequest<'h> {
         {
             return Err(ambiguous);
         }
-        if plan.is_protected_path_with_suffix(
-            self.method.as_str(),
-            &path,
-            &values,
-            Some(&found),
-            route.upstream,
-        ) {
-            return Err(suffixed_path_refusal());
+        let method = self.method.as_str();
+        if let Some(second) = plan.find_second_reading(method, &path, &values, Some(&found), route.upstream) {
+            return Err(second_reading_refusal(second));
         }
         check_unidentified(route, plan.upstream(route.upstream))?;
         let Some(fence) = &route.fence else { return Ok(None) };

@@ -1,6 +1,7 @@
 //! The values of a request that a key template, or the condition of a route, may use.
 
 use fencegate_policies::{
+    client_name::ClientName,
     key::{
         BodyValues, ClaimValues, CompleteBody, ConditionBody, ContentDeclaration, HeaderLookup,
         RequestParameterSources, RequestValues, RespelledHeaderError,
@@ -52,8 +53,8 @@ impl RequestValues for RequestParameters<'_> {
         Some(self.host)
     }
 
-    fn client_name(&self) -> Option<&str> {
-        self.identity?.client_name.as_deref()
+    fn client_name(&self) -> Option<&ClientName> {
+        self.identity?.client_name.as_ref()
     }
 
     fn claims(&self) -> Option<&ClaimValues> {

@@ -9,14 +9,14 @@ use fencegate_policies::{
     key::{CompleteBody, ConditionBody},
     path::CanonicalPath,
     plan::{
-        FenceRule, FencingLevel, FindRouteError, LargeBodyPolicy, RouteId, ServingPlan, UnmatchedPolicy,
-        UpstreamId, is_spelling_of,
+        FenceRule, FencingLevel, FindRouteError, LargeBodyPolicy, RouteId, SecondReading, ServingPlan,
+        UnmatchedPolicy, UpstreamId, is_spelling_of,
     },
 };
 use fencegate_refusal::{Refusal, RefusalReason};
 use hyper::{
     HeaderMap, Method, Request, Uri,
-    header::HeaderName,
+    header::{HeaderName, HeaderValue},
     http::uri::{Parts, PathAndQuery},
 };
 
@@ -101,8 +101,8 @@ struct RouteTarget {
     /// `None` for a request that matches no route and that the plan lets pass.
     route: Option<RouteId>,
     upstream: UpstreamId,
-    /// Some services read the path as that of a fenced route.
-    is_suffixed: bool,
+    /// How some services read the request as one of a route with a fence or another `allow`.
+    second_reading: Option<SecondReading>,
 }
 
 /// The result of a lookup.
@@ -133,7 +133,7 @@ pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
         }
     };
     let is_buffered = candidates_running.is_some();
-    let RouteTarget { route, upstream, is_suffixed } = target;
+    let RouteTarget { route, upstream, second_reading } = target;
     let counted = route.map_or(metrics.unrouted(), |id| metrics.route(id));
     context
         .subject
@@ -145,8 +145,8 @@ pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
     {
         return Err(ambiguous);
     }
-    if is_suffixed {
-        return Err(suffixed_path_refusal());
+    if let Some(second_reading) = second_reading {
+        return Err(second_reading_refusal(second_reading));
     }
     if is_guard_path(&path) && is_guarded(plan, upstream) {
         return Err(Refusal::new(RefusalReason::NoRoute, "a guard is asked by gateways only"));
@@ -196,9 +196,11 @@ fn look_up(
             return Err(Refusal::new(RefusalReason::NoRoute, "no route matches"));
         }
     };
-    let is_suffixed = plan.is_protected_path_with_suffix(method, path, &values, found.as_ref(), upstream);
+    // Without the body: only the members that decide between the routes of this very path were read from it.
+    let head = request_head(http, host);
+    let second_reading = plan.find_second_reading(method, path, &head, found.as_ref(), upstream);
     let route = found.map(|found| found.route.id);
-    Ok(RouteLookup::Target(RouteTarget { route, upstream, is_suffixed }))
+    Ok(RouteLookup::Target(RouteTarget { route, upstream, second_reading }))
 }
 
 fn request_head<'a>(http: &'a Request<Body>, host: &'a CanonicalHost) -> RequestParameters<'a> {
@@ -269,10 +271,27 @@ pub(super) fn find_ambiguity(
     Some(Refusal::new(reason, format!("the field `{name}`")))
 }
 
-/// The refusal of a path that a service may read as that of a protected route.
-pub(super) fn suffixed_path_refusal() -> Refusal {
-    let detail = "without its suffix or its last dots it is the path of a route with a fence or an `allow`, which some servers take it for";
-    Refusal::new(RefusalReason::AmbiguousPath, detail)
+/// The refusal of a request that a service may read as one of a protected route.
+pub(super) fn second_reading_refusal(second: SecondReading) -> Refusal {
+    let (reason, detail) = match second {
+        SecondReading::Suffix => (
+            RefusalReason::AmbiguousPath,
+            "without its suffix or its last dots it is the path of a route with a fence or an `allow`, which some servers take it for",
+        ),
+        SecondReading::Spelling => (
+            RefusalReason::AmbiguousPath,
+            "in another case, or with or without a slash at its end, it is the path of a route with an `allow`, which some servers take it for",
+        ),
+        SecondReading::Get => (
+            RefusalReason::Method,
+            "servers answer `HEAD` as they answer `GET`, and `GET` of this path belongs to a route with an `allow`",
+        ),
+    };
+    let refusal = Refusal::new(reason, detail);
+    match second {
+        SecondReading::Get => refusal.with_allow(HeaderValue::from_static("GET")),
+        SecondReading::Suffix | SecondReading::Spelling => refusal,
+    }
 }
 
 /// A guard stands at the upstream.

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
+    client_name::{ClientName, ClientNameKind},
     header_name::same_field,
     key::{
         content_declaration::ContentDeclaration, form_values::FormValues, json::JsonValues, query::BAD_ESCAPE,
@@ -18,6 +19,7 @@ struct FixedRequestValues {
     headers: Vec<(String, Vec<u8>)>,
     host: Option<String>,
     body: Option<BodyValues>,
+    client_name: Option<ClientName>,
 }
 
 impl RequestValues for FixedRequestValues {
@@ -44,6 +46,9 @@ impl RequestValues for FixedRequestValues {
     fn body(&self) -> Option<&BodyValues> {
         self.body.as_ref()
     }
+    fn client_name(&self) -> Option<&ClientName> {
+        self.client_name.as_ref()
+    }
 }
 
 fn path(pairs: &[(&str, &str)]) -> FixedRequestValues {
@@ -54,6 +59,30 @@ fn path(pairs: &[(&str, &str)]) -> FixedRequestValues {
 fn expand(template: &str, request: &FixedRequestValues) -> Result<String, ExtractKeyError> {
     let template = KeyTemplate::parse(template).expect(template);
     template.expand(request).map(|key| key.as_str().to_owned())
+}
+
+/// One text as the name of two kinds gives two keys and two owners of operations. Filters see the name as the certificate has it.
+#[test]
+fn client_name_has_its_kind_in_keys() {
+    let of = |kind, name: &str| FixedRequestValues {
+        client_name: Some(ClientName::new(kind, name).expect(name)),
+        ..FixedRequestValues::default()
+    };
+    for (template, kind, name, key) in [
+        ("{client.name}", ClientNameKind::Uri, "spiffe://a/7", "spiffe%3A%2F%2Fa%2F7"),
+        ("{client.name}", ClientNameKind::CommonName, "spiffe://a/7", "cn%3Aspiffe%3A%2F%2Fa%2F7"),
+        ("{client.name}", ClientNameKind::Dns, "Till.a", "till.a"),
+        ("{client.name}", ClientNameKind::CommonName, "till.a", "cn%3Atill.a"),
+        ("{client.name | int}", ClientNameKind::CommonName, "007", "cn%3A7"),
+        ("{client.name | match('till-[0-9]') | lower}", ClientNameKind::CommonName, "till-7", "cn%3Atill-7"),
+        ("{client.name | lower}", ClientNameKind::CommonName, "TILL", "cn%3Atill"),
+    ] {
+        let request = of(kind, name);
+        assert_eq!(expand(template, &request), Ok(key.to_owned()), "{template}");
+        let template = KeyTemplate::parse(template).expect(template);
+        assert_eq!(template.expand_operation_name(&request), Ok(key.to_owned()), "{key}");
+    }
+    assert_eq!(expand("{client.name}", &FixedRequestValues::default()), Err(ExtractKeyError::NoClientName));
 }
 
 /// Values are escaped so that no value looks like a separator.

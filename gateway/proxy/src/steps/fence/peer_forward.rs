@@ -246,8 +246,7 @@ impl<N: Network> PeerForwarder<N> {
         until: Instant,
     ) -> Option<Request<Body>> {
         let left = until.saturating_duration_since(Instant::now());
-        let name = request.source.client_name().map(|name| &**name);
-        let client = ForwardedClient { certificate, name };
+        let client = ForwardedClient { certificate, name: request.source.client_name() };
         let value = header::encode(&route.secret, key.as_str(), left, client, &self.local_peer.name);
         let mut value = HeaderValue::from_str(&value).ok()?;
         // Marked as sensitive, so that no library stores or logs it.

@@ -223,7 +223,11 @@ async fn no_mutation_passes_as_query() {
         .with_route(route("query", by_kind("query"), json!("none")))
         .with_route(route("mutation", by_kind("mutation"), json!({"key": "all-mutations"})))
         .with_route(route("any-query", json!({"path": "/any", "graphql": "query"}), json!("none")))
-        .with_route(route("any-mutation", json!({"path": "/any", "graphql": "mutation"}), json!({"key": "any"})));
+        .with_route(route(
+            "any-mutation",
+            json!({"path": "/any", "graphql": "mutation"}),
+            json!({"key": "any"}),
+        ));
     let gateway = Gateway::start(&policy).await;
     let send = |target: &str, body: &Value| request(target, JSON, body.to_string());
     for body in [

@@ -60,6 +60,32 @@ fn parts(parts: &[(&str, &str)]) -> String {
     parts.iter().map(part).collect::<String>() + "--b--\r\n"
 }
 
+/// Heads of a part in which readers find different names.
+const UNCLEAR_HEADS: [&str; 22] = [
+    "Content-Disposition: form-data; name=\"a\"; foo; name=\"to\"",
+    "Content-Disposition: form-data; name=\"a\"; foo bar=\"; name=\"to\"",
+    "Content-Disposition: form-data; name='to'",
+    "Content-Disposition: form-data; name=t'o",
+    "Content-Disposition: form-data; name=to x",
+    "Content-Disposition: form-data; name=\"a\"\r\nX; name=to: 1",
+    "Content-Disposition: form-data; name=\"a\"\r\nX y: 1",
+    "Content-Disposition: form-data; name=\"a\"\r\nX: \u{1}",
+    "Content-Disposition: form-data; name=\"a\"\r\nX: \u{85}Y: 1",
+    "Content-Disposition: form-data;\r\n name=\"to\"",
+    "Content-Disposition: form-data; name=\"a\"\rContent-Disposition: form-data; name=\"to\"",
+    "Content-Disposition: form-data; name=\"a\"\nContent-Disposition: form-data; name=\"to\"",
+    "Content-Disposition: form-data; name=\"a\"; filename=\"x; name=to\"",
+    "Content-Disposition: form-data; filename=\"x; Name = to\"; name=\"a\"",
+    "Content-Disposition: form-data; name=\"a\"\r\nContent-Disposition: form-data; name=\"to\"",
+    "Content-Disposition: form-data; name*=utf-8''to",
+    "Content-Disposition: form-data; name*0=t; name*1=o",
+    "Content-Disposition: form-data; name=\"t%6f\"",
+    "Content-Disposition: form-data; name=\"t\\o\"",
+    "Content-Disposition: form-data; name=\"\u{feff}to\"",
+    "Content-ID: to",
+    "Content-Disposition: form-data; name=\"a\"\r\nContent-Type: multipart/mixed; boundary=c",
+];
+
 /// The fields of a form of either kind are locked, each of a list, and a form that is read in two ways is refused.
 #[tokio::test]
 async fn form_field_names_locked_resource() {
@@ -96,8 +122,24 @@ async fn form_field_names_locked_resource() {
         request("/transfers", PARTS, two.replace("name=\"to\"", "name=\"to\"; filename=\"to\"")),
         request("/transfers", PARTS, two.replace("\r\n", "\n")),
         request("/transfers?sku=C", FORM, "from=B&to[]=A"),
+        request("/transfers", FORM, "\u{feff}from=B&to=A"),
+        request("/transfers", FORM, "from=B&to=A&\u{feff}from=C"),
+        request("/transfers", FORM, "from=B&to=A&_charset_=utf-8"),
+        request("/transfers", PARTS, parts(&[("from", "B"), ("to", "A"), ("_charset_", "utf-8")])),
+        request("/transfers", PARTS, parts(&[("from", "\u{feff}B"), ("to", "A")])),
+        request("/transfers", PARTS, format!("\r\n{two}")),
+        request("/transfers", PARTS, format!("{two}from=C")),
+        request("/transfers", PARTS, format!("{two}{two}")),
+        request("/transfers", &format!("{PARTS}; boundary=c"), two.clone()),
+        request("/transfers", "multipart/form-data; boundary='b'", two.replace("--b", "--'b'")),
     ];
     assert_all_refused(&site, &gateway, (400, "key-invalid"), refused).await;
+    // In the place of the head of `note`: some reader finds another `to` in each.
+    let heads = UNCLEAR_HEADS.map(|head| {
+        let plain = "Content-Disposition: form-data; name=\"note\"";
+        request("/transfers", PARTS, two.replace(plain, head))
+    });
+    assert_all_refused(&site, &gateway, (400, "key-invalid"), heads).await;
     let missing = [request("/transfers", FORM, "from=B"), request("/skus", FORM, "skus[]=a")];
     assert_all_refused(&site, &gateway, (400, "key-missing"), missing).await;
 }
@@ -146,6 +188,12 @@ async fn unreadable_body_goes_on_to_no_route() {
         pay(r#"{"kind":"Quote"}"#),
         pay(r#"{"kind":" quote"}"#),
         pay(r#"{"kind":["quote"]}"#),
+        pay(r#"{"kind":"quote\u0000"}"#),
+        pay(r#"{"kind":"other\u0008"}"#),
+        pay(r#"{"kind":"\ufeffquote"}"#),
+        pay(r#"{"kind":"quote","\ufeffkind":"sale"}"#),
+        pay(r#"{"kind":"quote","order":{"kind":"sale"}}"#),
+        pay("\u{feff}{\"kind\":\"quote\"}"),
         pay(r#"{"kind":true}"#),
         pay(r#"[{"kind":"quote"}]"#),
         pay(&format!("{}1{}", "[".repeat(40), "]".repeat(40))),
@@ -173,7 +221,13 @@ async fn no_mutation_passes_as_query() {
     let policy = site
         .policy("gw-1")
         .with_route(route("query", by_kind("query"), json!("none")))
-        .with_route(route("mutation", by_kind("mutation"), json!({"key": "all-mutations"})));
+        .with_route(route("mutation", by_kind("mutation"), json!({"key": "all-mutations"})))
+        .with_route(route("any-query", json!({"path": "/any", "graphql": "query"}), json!("none")))
+        .with_route(route(
+            "any-mutation",
+            json!({"path": "/any", "graphql": "mutation"}),
+            json!({"key": "any"}),
+        ));
     let gateway = Gateway::start(&policy).await;
     let send = |target: &str, body: &Value| request(target, JSON, body.to_string());
     for body in [
@@ -190,6 +244,10 @@ async fn no_mutation_passes_as_query() {
         ("/graphql", json!({"query": "{ a }", "extensions": {"persistedQuery": {"sha256Hash": "0"}}})),
         ("/graphql", json!({"query": "{ a }", "documentId": "pay"})),
         ("/graphql", json!({"id": "pay"})),
+        ("/graphql", json!({"query": "pay"})),
+        ("/graphql", json!({"query": "query Get { a } query List { b }"})),
+        ("/graphql", json!({"query": "query Get { a }", "operationName": "Pay"})),
+        ("/graphql", json!({"query": "{ a }", "variables": [{}, {}]})),
         ("/graphql?op=Get", json!({"query": "{ a }"})),
     ] {
         let key = served_keys(&site, &gateway, &send(target, &body)).await;
@@ -197,11 +255,15 @@ async fn no_mutation_passes_as_query() {
     }
     let refused = [
         send("/graphql", &json!([{"query": "{ a }"}, {"query": "mutation { pay }"}])),
+        send("/graphql", &json!([{"query": "{ a }"}])),
         send("/graphql?query=mutation{pay}", &json!({"query": "{ a }"})),
         request("/graphql", JSON, r#"{"query":"{ a }","query":"mutation { pay }"}"#),
         request("/graphql", JSON, r#"{"query":"{ a }","Query":"mutation { pay }"}"#),
         request("/graphql", "application/graphql", "{ a }"),
         request("/graphql", FORM, "query={ a }"),
+        TestRequest::get("/any?query=mutation{pay}"),
+        TestRequest::get("/any?query={a}"),
+        TestRequest::get("/any"),
     ];
     assert_all_refused(&site, &gateway, (400, "malformed"), refused).await;
 }

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use crate::{
         file::load,
-        key::{ContentDeclaration, HeaderLookup, JsonPointer},
+        key::{CompleteBody, ContentDeclaration, HeaderLookup, JsonPointer},
         path::CanonicalPath,
         plan::{FindRouteError, RouteId},
     };
@@ -340,6 +340,49 @@ routes:
         let undecided =
             routes.find("POST", &path("/a"), &request).map(|found| found.map(|found| found.route.id));
         assert_eq!(undecided, Err(FindRouteError::BodyNeeded(vec![RouteId(2), RouteId(3)])));
+    }
+
+    /// A member by which a route is found is compared with the sources that the fences of the routes compare.
+    #[test]
+    fn deciding_member_is_compared_as_fences_say() {
+        let policy = |sources: &str| {
+            format!(
+                r#"version: 1
+listeners: {{public: {{address: 127.0.0.1:8080}}}}
+zookeeper: {{servers: [zk1:2181]}}
+upstreams: {{a: {{endpoints: ["http://a:80"], fencing: upstream}}}}
+routes:
+  - {{name: quote, upstream: a, match: {{path: "/a", body: {{/kind: quote}}}}, fence: none}}
+  - {{name: rest, upstream: a, match: {{path: "/a"}}, fence: {{key: "order/{{body:/id | int}}"{sources}}}}}
+"#
+            )
+        };
+        let said =
+            ContentDeclaration { kind: HeaderLookup::One(b"application/json"), coding: HeaderLookup::Absent };
+        let is_refused = |sources: &str, query: &'static str, body: &str| {
+            let routes = load(&policy(sources)).plan.expect("sound").serving.routes;
+            let candidates = [RouteId(0), RouteId(1)];
+            let read = routes.read_body(&candidates, &said, body.as_bytes(), Some(query)).expect(body);
+            let content = CompleteBody { said, bytes: body.as_bytes() };
+            let request = FixedRequestValues("h", &[], query);
+            let path = CanonicalPath::parse("/a");
+            routes.compare_body_sources(&candidates, &read, content, &path, &[], &request).is_err()
+        };
+        let any = "";
+        let some = ", sources: [query, form, json, cookie]";
+        for (query, body, refused_by_any, refused_by_some) in [
+            ("", r#"{"kind": "quote", "id": 1}"#, false, false),
+            ("kind=quote", r#"{"kind": "quote", "id": 1}"#, false, false),
+            ("kind=sale", r#"{"kind": "quote", "id": 1}"#, true, true),
+            ("Kind=sale", r#"{"id": 1}"#, true, true),
+            ("order[kind]=sale", r#"{"kind": "quote", "id": 1}"#, true, false),
+            ("", r#"{"kind": "quote", "id": 1, "order": {"kind": "sale"}}"#, true, false),
+            ("", r#"{"kind": "quote", "id": 1, "order": {"kind": "quote"}}"#, false, false),
+            ("", r#"{"id": 1, "order": {"kind": "sale"}}"#, true, false),
+        ] {
+            assert_eq!(is_refused(any, query, body), refused_by_any, "{query} {body}");
+            assert_eq!(is_refused(some, query, body), refused_by_some, "{query} {body}");
+        }
     }
 
     struct RequestWithBody(FixedRequestValues, ConditionBody);

@@ -354,7 +354,7 @@ mod tests {
     /// A comma in a list of parameters is refused, unless the template says what it means.
     #[test]
     fn comma_has_declared_meaning() {
-        let split = |query, commas| split_items(Parameters::Query(query).values("sku")?, commas);
+        let split = |query: &str, commas| split_items(Parameters::Query(query).values("sku")?, commas);
         let items = |query: &str, commas| match split(query, commas) {
             Ok(items) => Ok(items.join("|")),
             Err(ExtractValueError::Invalid(reason)) => Err(reason),

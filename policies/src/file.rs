@@ -7,6 +7,7 @@ mod bind;
 mod bypass;
 mod conditions;
 mod conflicts;
+mod cors;
 mod delay;
 mod delay_conflicts;
 mod diagnostics;

@@ -6,6 +6,7 @@ mod balancing;
 mod bind_address;
 pub mod buffer_limits;
 mod conditions;
+mod cors;
 mod fence;
 mod gateway;
 mod guard;
@@ -36,6 +37,7 @@ pub use admin::AdminListenerSettings;
 pub use balancing::{DnsSettings, HealthCheck, LoadBalancingSettings, OutlierEjection, PoolLimits};
 pub use bind_address::{BindAddress, UNIX, UnixSocketFile, host_header, socket_path};
 pub use conditions::MatchConditions;
+pub use cors::{AllowedOrigins, CorsSettings, OriginPattern, ParseOriginError};
 pub use fence::{
     BodyTypeRequirement, CachedHoldLimits, EffectiveFence, EffectiveFormerLock, EmptyListPolicy, Enforcement,
     FenceRule, FormerLock, LargeBodyPolicy, LeasePolicy, LockMode, LockModeRule, LockReusePolicy,

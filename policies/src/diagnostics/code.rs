@@ -88,6 +88,7 @@ codes! {
     UnixTls           "FG0146" Error "TLS is to be spoken on a unix socket"
     BadAlgorithm      "FG0148" Error "an algorithm is none of signatures by public keys"
     SameIssuer        "FG0149" Error "two entries of `jwt` have one issuer"
+    BadOrigin         "FG0150" Error "an origin is none that browsers send, or more pages would read answers than is meant"
 
     BadPath           "FG0201" Error "a path template is malformed"
     BadKey            "FG0202" Error "a key template is malformed"

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::{bind::bind, diagnostics::Diagnostics, mapping::MappingReader, scalar, served_tls};
+use super::{bind::bind, cors::cors, diagnostics::Diagnostics, mapping::MappingReader, scalar, served_tls};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
     host::{HostMatcher, HostPattern},
@@ -33,7 +33,11 @@ pub(super) fn listener(policy: &mut MappingReader) -> Option<ParsedListener> {
         let name = scalar::name(&key.text).map_err(|fault| faults.push(fault.at(key.place))).ok();
         let what = format!("listener `{}`", key.text);
         MappingReader::read(Some(node), what, key.place, faults, |block| {
-            parse_listener(block, name, TrustedProxies::default(), served_tls::tls_with_client_names)
+            let cors = cors(block);
+            let tls = served_tls::tls_with_client_names;
+            let mut parsed = parse_listener(block, name, TrustedProxies::default(), tls)?;
+            parsed.listener.cors = cors;
+            Some(parsed)
         })?
     });
     let first = listeners.next().flatten();
@@ -94,6 +98,8 @@ fn parse_listener(
         proxy_protocol,
         trusted,
         hosts,
+        // Browsers are clients of gateways alone.
+        cors: None,
         limits: limits?,
         timeouts: timeouts?,
     };

@@ -220,7 +220,7 @@ codes! {
     PlanUnreadable    "FG0551" Warning "the plan that another gateway has published cannot be read"
     ThreadHangs       "FG0552" Error "a thread of the process does not turn"
     NeedsRestart      "FG0553" Error "a reload would change fields that can only change with a restart"
-    ClocksDiffer      "FG0554" Warning "the clock of a guard differs from that of this machine"
+    ClocksDiffer      "FG0554" Warning "the clock of a guard or of ZooKeeper differs from that of this machine"
 
     AdminSilent       "FG0601" Error "no admin listener of the right process answers there"
     AdminCloses       "FG0602" Error "the admin listener refuses the command"

@@ -420,7 +420,10 @@ async fn reports_zookeeper_with_other_clock() {
         match side {
             Some(side) => {
                 let message = report.message("FG0554");
-                assert!(message.contains("of ZooKeeper is") && message.contains(side), "{seconds}: {message}");
+                assert!(
+                    message.contains("of ZooKeeper is") && message.contains(side),
+                    "{seconds}: {message}"
+                );
             }
             None => {
                 assert!(!report.codes().contains("FG0554"), "{seconds}: {:#}", report.said);

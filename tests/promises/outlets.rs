@@ -112,7 +112,8 @@ async fn known_verbs() -> Vec<String> {
     // In several lists, each line indented.
     let lists = help.split("\nOptions:\n").next().expect("lists");
     let lines = lists.lines().filter_map(|line| line.strip_prefix("  "));
-    let verbs: Vec<String> = lines.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect();
+    let verbs: Vec<String> =
+        lines.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect();
     assert!(verbs.len() > 20, "{help}");
     verbs
 }

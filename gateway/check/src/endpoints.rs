@@ -19,11 +19,7 @@ use fencegate_policies::{
     diagnostics::{Diagnostic, DiagnosticCode, Severity},
     plan::{FencingLevel, Upstream, UpstreamProtocol, host_header},
 };
-use fencegate_process::{
-    command_hint,
-    display::error_chain,
-    pem::not_after,
-};
+use fencegate_process::{command_hint, display::error_chain, pem::not_after};
 use fencegate_protocol::intermediary;
 use fencegate_zookeeper::installation::InstallationMeta;
 use futures_util::future::join_all;

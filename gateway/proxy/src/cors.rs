@@ -96,7 +96,8 @@ pub(crate) fn is_preflight<B>(http: &Request<B>) -> bool {
 }
 
 fn list_value(words: &[String]) -> Option<HeaderValue> {
-    let list = HeaderValue::try_from(words.join(", ")).expect("methods and names of fields are visible ASCII");
+    let list =
+        HeaderValue::try_from(words.join(", ")).expect("methods and names of fields are visible ASCII");
     (!words.is_empty()).then_some(list)
 }
 
@@ -132,14 +133,19 @@ routes: [{{name: all, upstream: a, match: {{path: "/{{rest...}}"}}, fence: none}
     }
 
     /// The answer to a request from `origin`, where the service or the gateway has said `said`.
-    fn stamped(cors: &CorsHeaders, origin: &[&'static str], said: &[(&'static str, &'static str)]) -> HeaderMap {
+    fn stamped(
+        cors: &CorsHeaders,
+        origin: &[&'static str],
+        said: &[(&'static str, &'static str)],
+    ) -> HeaderMap {
         let asked: Vec<_> = origin.iter().map(|origin| ("origin", *origin)).collect();
         let mut answer = fields(said);
         cors.stamp(&mut answer, cors.allowed_origin(&fields(&asked)));
         answer
     }
 
-    const ONE: &str = r#"{allow_origins: ["https://app.example"], expose_headers: [Retry-After], allow_credentials: true}"#;
+    const ONE: &str =
+        r#"{allow_origins: ["https://app.example"], expose_headers: [Retry-After], allow_credentials: true}"#;
 
     #[test]
     fn listed_origin_is_named_with_credentials() {

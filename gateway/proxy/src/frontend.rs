@@ -170,7 +170,8 @@ trait Pipeline {
 
 impl<S: Handler<RawRequest>> Pipeline for S {
     fn answer(self: Rc<Self>, request: PipelineRequest) -> ResponseFuture {
-        let PipelineRequest { incoming, metrics, sinks, clock, cors, role, draining, counted_entry } = request;
+        let PipelineRequest { incoming, metrics, sinks, clock, cors, role, draining, counted_entry } =
+            request;
         let IncomingRequest { http, peer, exchange, tracker: answering, head } = incoming;
         let version = http.version();
         // HTTP/1.0 has no interim responses, and peers do not wait for them.

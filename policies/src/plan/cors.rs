@@ -147,7 +147,9 @@ impl fmt::Display for OriginPattern {
 /// Lower case, as browsers write it (RFC 3986, 3.1).
 fn is_scheme(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_lowercase())
-        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"+-.".contains(&byte))
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"+-.".contains(&byte))
 }
 
 fn default_port(scheme: &str) -> Option<u16> {
@@ -163,9 +165,7 @@ mod tests {
     use super::*;
 
     fn listed(patterns: &[&str]) -> AllowedOrigins {
-        AllowedOrigins::Listed(
-            patterns.iter().map(|text| OriginPattern::parse(text).expect(text)).collect(),
-        )
+        AllowedOrigins::Listed(patterns.iter().map(|text| OriginPattern::parse(text).expect(text)).collect())
     }
 
     /// An origin is scheme, host and port, and all three count. What only looks like a listed origin is not one.

@@ -57,8 +57,13 @@ async fn page_reads_refusal_of_gateway() {
     assert_eq!(foreign, json!("TypeError"), "a page that is not listed reads nothing");
 
     assert_eq!(holder.finish().await.status, 200);
-    let sent: Vec<String> =
-        site.origin.log().latest().iter().map(|record| format!("{} {}", record.method(), record.path())).collect();
+    let sent: Vec<String> = site
+        .origin
+        .log()
+        .latest()
+        .iter()
+        .map(|record| format!("{} {}", record.method(), record.path()))
+        .collect();
     assert!(sent.iter().all(|line| !line.starts_with("OPTIONS")), "the service sees no preflight: {sent:?}");
     assert!(!sent.contains(&"POST /pay/9".to_owned()), "the browser asked first: {sent:?}");
     browser.close().await;
@@ -122,7 +127,10 @@ fn assert_allowed(answer: &ClientResponse) {
     for (name, value) in [
         (ALLOWED, APP),
         ("access-control-allow-methods", "GET, HEAD, POST, PUT, PATCH, DELETE"),
-        ("access-control-allow-headers", "Authorization, Content-Type, Idempotency-Key, Prefer, X-Request-Id"),
+        (
+            "access-control-allow-headers",
+            "Authorization, Content-Type, Idempotency-Key, Prefer, X-Request-Id",
+        ),
         ("access-control-max-age", "600"),
         ("vary", "Origin"),
     ] {
@@ -136,7 +144,8 @@ fn assert_allowed(answer: &ClientResponse) {
 #[tokio::test]
 async fn preflight_takes_no_lock() {
     let site = TestSite::fresh().await;
-    let policy = with_cors(site.policy("gw-1"), &[APP]).with("/routes/0/match/methods", json!(["POST", "OPTIONS"]));
+    let policy =
+        with_cors(site.policy("gw-1"), &[APP]).with("/routes/0/match/methods", json!(["POST", "OPTIONS"]));
     let policy = policy.with_route(json!({
         "name": "open", "upstream": "ledger", "fence": "none",
         "match": {"methods": ["OPTIONS"], "path": "/open/{rest...}"},

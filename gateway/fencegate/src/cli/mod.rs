@@ -199,9 +199,7 @@ pub fn run() -> ExitCode {
             .map_err(|error| report_error(&WriteManualsError { folder, source: error })),
         CliCommand::Version => print_text(format!("fencegate {}", env!("CARGO_PKG_VERSION"))),
         CliCommand::Era(verb) => verb.config().plan().and_then(|plan| print_result(era::run(&verb, &plan))),
-        CliCommand::Acl(verb) => {
-            verb.config().plan().and_then(|plan| acl::run(&verb, &plan.zookeeper))
-        }
+        CliCommand::Acl(verb) => verb.config().plan().and_then(|plan| acl::run(&verb, &plan.zookeeper)),
         CliCommand::Once(verb) => verb.config().plan().and_then(|plan| print_result(once::run(&verb, &plan))),
         CliCommand::Keys(verb) => print_result(keys::run(&verb)),
         CliCommand::Verify(arguments) => verify::run(&arguments),

@@ -125,7 +125,8 @@ mod tests {
     #[test]
     fn starters_are_listed_for_programs() {
         let all: Value = serde_json::from_str(&starters_json(None)).expect("JSON");
-        let names: Vec<_> = all["starters"].as_array().expect("a list").iter().map(|one| &one["name"]).collect();
+        let names: Vec<_> =
+            all["starters"].as_array().expect("a list").iter().map(|one| &one["name"]).collect();
         assert_eq!(names, ["minimal", "payments", "inventory", "multi-tenant", "guard", "filter"]);
         for starter in StarterPolicy::value_variants() {
             let one: Value = serde_json::from_str(&starters_json(Some(*starter))).expect("JSON");

@@ -8,4 +8,5 @@ mod idle_connections;
 mod json_bodies;
 mod lost_answers;
 mod mounted_files;
+mod silent_probes;
 mod skipped_jobs;

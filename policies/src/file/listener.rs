@@ -237,9 +237,9 @@ fn timeouts(block: &mut MappingReader) -> ListenerTimeouts {
         tls_handshake: limit("tls_handshake", 5),
         detect: limit("detect", 5),
         request_headers: limit("request_headers", 10),
-        // Gateways keep an idle connection to a guard for 30 s. The guard keeps it longer: otherwise it could close a
-        // connection on which a gateway is about to send.
-        idle: limit("idle", 60),
+        // Longer than balancers keep a connection (nginx and AWS: 60 s), and gateways one to a guard (30 s). Otherwise one
+        // of them may send on a connection that is closed in the same moment.
+        idle: limit("idle", 75),
         request_body: limit("request_body", 10),
         response_write: limit("response_write", 30),
         // `drain: 0s` is allowed: the process then stops at once.

@@ -115,7 +115,7 @@ pub struct ListenerTimeouts {
     /// Default 10 s.
     #[serde(serialize_with = "shown::duration")]
     pub request_headers: Duration,
-    /// Between two requests of a connection. Default 60 s.
+    /// Between two requests of a connection. Default 75 s.
     #[serde(serialize_with = "shown::duration")]
     pub idle: Duration,
     /// For the whole body on fenced routes, between two pieces of it on others. Default 10 s.

@@ -8,6 +8,7 @@ mod body_conditions;
 mod bypass;
 mod conditions;
 mod conflicts;
+mod cors;
 mod delay;
 mod delay_conflicts;
 mod diagnostics;

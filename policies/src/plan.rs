@@ -7,6 +7,7 @@ mod bind_address;
 mod body_conditions;
 pub mod buffer_limits;
 mod conditions;
+mod cors;
 mod fence;
 mod gateway;
 mod guard;
@@ -38,6 +39,7 @@ pub use balancing::{DnsSettings, HealthCheck, LoadBalancingSettings, OutlierEjec
 pub use bind_address::{BindAddress, UNIX, UnixSocketFile, host_header, socket_path};
 pub use body_conditions::{BodyCondition, ConditionValue};
 pub use conditions::{MatchConditions, MatchError};
+pub use cors::{AllowedOrigins, CorsSettings, OriginPattern, ParseOriginError};
 pub use fence::{
     BodyTypeRequirement, CachedHoldLimits, EffectiveFence, EffectiveFormerLock, EmptyListPolicy, Enforcement,
     FenceRule, FormerLock, LargeBodyPolicy, LeasePolicy, LockMode, LockModeRule, LockReusePolicy,

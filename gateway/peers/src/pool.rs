@@ -39,7 +39,7 @@ struct IdlePeerConnection {
 pub struct PeerPool(RefCell<HashMap<Arc<str>, Vec<IdlePeerConnection>>>);
 
 /// How long an idle connection is kept at most. The other gateway closes idle connections after its own
-/// `timeouts.idle`, 60 s by default. A request that met this end on its way would have an unknown outcome.
+/// `timeouts.idle`, 75 s by default. A request that met this end on its way would have an unknown outcome.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// After this time without an exchange the other gateway is challenged again: it may be frozen, and a request that is
 /// written to it then has an unknown outcome.

@@ -10,6 +10,7 @@ use tower::ServiceBuilder;
 
 use crate::{
     concurrency_limit::ConcurrencyLimit,
+    cors::CorsHeaders,
     frontend::RawRequest,
     handler::{BoxHandler, Handler, map_request, middleware},
     plan_context::WorkerPlanContext,
@@ -64,6 +65,7 @@ pub fn gateway_pipeline<N: Network>(
 pub fn routing_pipeline(parts: PipelineParts, act: impl Handler<KeyedRequest>) -> impl Handler<RawRequest> {
     let plan = &parts.plan.config.plan;
     let hop = ProxyHopConfig { plan: plan.clone(), via: Rc::new(parts.via), tickets: parts.tickets };
+    let cors = plan.listener.cors.as_ref().map(|cors| Rc::new(CorsHeaders::new(cors)));
     let sampling = Sampling::from_trace_settings(&plan.log);
     let peers = PeerVerifier::new(parts.peer_secret.clone(), plan);
     ServiceBuilder::new()
@@ -77,6 +79,7 @@ pub fn routing_pipeline(parts: PipelineParts, act: impl Handler<KeyedRequest>) -
         .layer(map_request(parts.per_client, steps::client_limit::limit_per_client)) // too many of one client
         .layer_fn(BoxHandler::new)
         .layer(middleware(parts.leases, steps::lease_api::answer_lease_api)) // requests about leases are answered here
+        .layer(map_request(cors, steps::preflight::answer_preflight)) // below the leases, which no page of another origin may ask for
         .layer(middleware(RoutingTable::new(parts.plan.clone()), steps::route::route_request)) // below: route and path are fixed
         .layer(middleware(parts.tokens, steps::authenticate::authenticate)) // below: who asks is verified, where the route reads it
         .layer(middleware(BodyBufferConfig::new(&parts.plan), steps::buffer::buffer_request)) // a slow client never holds a lock

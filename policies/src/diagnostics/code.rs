@@ -88,6 +88,7 @@ codes! {
     UnixTls           "FG0146" Error "TLS is to be spoken on a unix socket"
     BadAlgorithm      "FG0148" Error "an algorithm is none of signatures by public keys"
     SameIssuer        "FG0149" Error "two entries of `jwt` have one issuer"
+    BadOrigin         "FG0150" Error "an origin is none that browsers send, or more pages would read answers than is meant"
 
     BadPath           "FG0201" Error "a path template is malformed"
     BadKey            "FG0202" Error "a key template is malformed"
@@ -224,7 +225,7 @@ codes! {
     PlanUnreadable    "FG0551" Warning "the plan that another gateway has published cannot be read"
     ThreadHangs       "FG0552" Error "a thread of the process does not turn"
     NeedsRestart      "FG0553" Error "a reload would change fields that can only change with a restart"
-    ClocksDiffer      "FG0554" Warning "the clock of a guard differs from that of this machine"
+    ClocksDiffer      "FG0554" Warning "the clock of a guard or of ZooKeeper differs from that of this machine"
 
     AdminSilent       "FG0601" Error "no admin listener of the right process answers there"
     AdminCloses       "FG0602" Error "the admin listener refuses the command"

@@ -9,7 +9,7 @@ use super::{
     log,
     mapping::MappingReader,
     one_of::exactly_one,
-    route, scalar, store, tickets,
+    scalar, store, tickets,
     upstream::{self, GuardUpstream},
     version,
 };
@@ -63,7 +63,7 @@ pub(super) fn parse_guard_plan(block: &mut MappingReader) -> Option<GuardPlan> {
         }
         (None, None) => times.warn_early_eviction(block),
     }
-    let unfenced = block.values("unfenced", route::method);
+    let unfenced = block.values("unfenced", scalar::method);
     let missing = block.keyword("missing", MissingTokenPolicy::WORDS);
     let enforce = block.keyword("enforce", Enforcement::WORDS);
     warn_observing(block, missing, enforce);

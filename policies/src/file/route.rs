@@ -295,7 +295,7 @@ fn methods(block: &mut MappingReader) -> Option<Vec<String>> {
     if !block.is_present("methods") {
         return Some(Vec::new());
     }
-    let methods = block.values("methods", method)?;
+    let methods = block.values("methods", scalar::method)?;
     if methods.is_empty() {
         let fault = Diagnostic::new(DiagnosticCode::BadMethod, "a route without a method takes no request");
         block.report("methods", fault.with_remedy("leave `methods` out to take them all"));
@@ -303,27 +303,6 @@ fn methods(block: &mut MappingReader) -> Option<Vec<String>> {
     }
     Some(methods)
 }
-
-/// Methods compare exactly, and all that are registered are upper case.
-pub(super) fn method(text: &str) -> Result<String, Diagnostic> {
-    let upper = text.to_ascii_uppercase();
-    // By the grammar `1` would be a method, too.
-    let begins = text.starts_with(|first: char| first.is_ascii_alphabetic());
-    if is_token(text) && text == upper && begins {
-        return Ok(upper);
-    }
-    let fault = Diagnostic::new(DiagnosticCode::BadMethod, format!("`{text}` is not a method"));
-    Err(match METHODS.contains(&&*upper) {
-        true => fault.with_remedy(format!("did you mean `{upper}`?")),
-        false => fault.with_remedy("a method is one upper-case word, such as `GET` or `POST`"),
-    })
-}
-
-/// Methods that a user may write in lower case by mistake. In lower case none of them means anything else.
-const METHODS: [&str; 12] = [
-    "GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "QUERY",
-    "PURGE",
-];
 
 fn path(block: &mut MappingReader) -> Option<PathTemplate> {
     let scalar = block.scalar("path")?;

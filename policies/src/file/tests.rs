@@ -53,7 +53,7 @@ fn absent_fields_have_documented_defaults() {
         tls_handshake: Duration::from_secs(5),
         detect: Duration::from_secs(5),
         request_headers: Duration::from_secs(10),
-        idle: Duration::from_secs(60),
+        idle: Duration::from_secs(75),
         request_body: Duration::from_secs(10),
         response_write: Duration::from_secs(30),
         drain: Duration::from_secs(45),

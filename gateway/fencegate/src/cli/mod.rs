@@ -31,6 +31,7 @@ mod run_guard;
 mod run_locked_args;
 mod table;
 mod top;
+mod verb_groups;
 mod verify;
 
 use std::{env, ffi::OsString, io, path::PathBuf, process::ExitCode};
@@ -46,6 +47,7 @@ use self::{
     lock_arguments::LockArgs,
     log::{OutputFormat, Verbosity},
     out::{print_result, print_text, report_error},
+    verb_groups::with_verb_groups,
 };
 
 /// An HTTP reverse proxy that holds a ZooKeeper lock per resource and stamps a fencing token.
@@ -118,6 +120,9 @@ enum CliCommand {
         /// The name of the starter. Without it, all starters are listed.
         #[arg(value_enum)]
         starter: Option<print::StarterPolicy>,
+        /// The form of the output; `json` for programs: the text of a starter within a document, or a list of all.
+        #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = OutputFormat::Text)]
+        format: OutputFormat,
     },
     /// Print the JSON Schema of policies, for editors.
     Schema {
@@ -182,8 +187,11 @@ pub fn run() -> ExitCode {
         CliCommand::Drain(draining) => locks::drain(&draining),
         CliCommand::Reload(arguments) => reload::run(&arguments),
         CliCommand::Explain(arguments) => explain::run(&arguments).and_then(print_text),
-        CliCommand::Init { starter: Some(starter) } => print_text(starter.text()),
-        CliCommand::Init { starter: None } => print_text(print::starters()),
+        CliCommand::Init { starter, format } => print_text(match (starter, format) {
+            (Some(starter), OutputFormat::Text) => starter.text().to_owned(),
+            (None, OutputFormat::Text) => print::starters(),
+            (starter, OutputFormat::Json) => print::starters_json(starter),
+        }),
         CliCommand::Schema { guard } => print_text(print::schema(guard)),
         CliCommand::Completions { shell } => print_text(print::completions(command(), shell)),
         CliCommand::Man { into: None } => print_text(print::manual(command())),
@@ -191,9 +199,7 @@ pub fn run() -> ExitCode {
             .map_err(|error| report_error(&WriteManualsError { folder, source: error })),
         CliCommand::Version => print_text(format!("fencegate {}", env!("CARGO_PKG_VERSION"))),
         CliCommand::Era(verb) => verb.config().plan().and_then(|plan| print_result(era::run(&verb, &plan))),
-        CliCommand::Acl(verb) => {
-            verb.config().plan().and_then(|plan| print_result(acl::run(&verb, &plan.zookeeper)))
-        }
+        CliCommand::Acl(verb) => verb.config().plan().and_then(|plan| acl::run(&verb, &plan.zookeeper)),
         CliCommand::Once(verb) => verb.config().plan().and_then(|plan| print_result(once::run(&verb, &plan))),
         CliCommand::Keys(verb) => print_result(keys::run(&verb)),
         CliCommand::Verify(arguments) => verify::run(&arguments),
@@ -204,7 +210,7 @@ pub fn run() -> ExitCode {
 }
 
 fn command() -> clap::Command {
-    with_examples(Cli::command())
+    with_verb_groups(with_examples(Cli::command()))
 }
 
 fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {

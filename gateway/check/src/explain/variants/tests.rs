@@ -39,7 +39,7 @@ routes:
     upstream: shop
     match: {path: "/files/{rest...}"}
     fence: none
-unmatched: pass
+unmatched: {pass: shop}
 "#;
 
 fn explained(line: &str, fields: &[&str], body: &'static str) -> RequestExplanation {

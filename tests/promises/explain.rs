@@ -216,7 +216,8 @@ async fn check_explains_request() {
     let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(json["request"]["lock"]["keys"][0]["key"], "order/42", "{json}");
     let guard = PolicyFile::new(include_str!("../../policies/examples/guard.yaml"));
-    for arguments in [&["check", &file, "--variants"][..], &["check", &guard, "--request", "POST /orders/42"]] {
+    for arguments in [&["check", &file, "--variants"][..], &["check", &guard, "--request", "POST /orders/42"]]
+    {
         let output = command(arguments).await.expect("started");
         assert_eq!(output.status.code(), Some(2), "{arguments:?} {output:?}");
     }

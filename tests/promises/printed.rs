@@ -39,7 +39,10 @@ async fn every_starter_file_is_valid() {
 #[tokio::test]
 async fn imported_policy_is_valid() {
     for (document, told) in [
-        (include_str!("../../gateway/fencegate/src/openapi/testdata/orders.json"), "operations 6: without a lock 1"),
+        (
+            include_str!("../../gateway/fencegate/src/openapi/testdata/orders.json"),
+            "operations 6: without a lock 1",
+        ),
         (include_str!("../../gateway/fencegate/src/openapi/testdata/platform.yaml"), "look for DECIDE"),
     ] {
         let description = PolicyFile::new(document);

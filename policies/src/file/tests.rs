@@ -324,7 +324,8 @@ fn peer_address_defaults_to_listener() {
 #[test]
 fn uncached_fence_inherits_no_forwarding() {
     let forward = |own: &str| {
-        let text = MINIMAL.replace("order/{path.order_id | int}\"", &format!("order/{{path.order_id}}\", {own}"));
+        let text =
+            MINIMAL.replace("order/{path.order_id | int}\"", &format!("order/{{path.order_id}}\", {own}"));
         let more = "peer: {address: 127.0.0.1:9910}\ndefaults: {forward: holder}\n";
         plan(&format!("{text}{more}")).routes.routes()[0].fence.as_ref().expect("fenced").forward
     };

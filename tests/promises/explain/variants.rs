@@ -12,9 +12,7 @@ use super::{send_bytes, spelled::HOST};
 
 /// A fence for each kind of source of which spellings are sent, beside paths without a lock.
 fn routed(policy: &TestPolicy) -> TestPolicy {
-    let fenced = |name: &str, path: &str, key: &str| {
-        json!({"name": name, "upstream": "ledger", "match": {"methods": ["POST"], "path": path}, "fence": {"keys": [key]}})
-    };
+    let fenced = |name: &str, path: &str, key: &str| json!({"name": name, "upstream": "ledger", "match": {"methods": ["POST"], "path": path}, "fence": {"keys": [key]}});
     let routes = json!([
         fenced("order", "/orders/{order_id}", "order/{path.order_id | int}"),
         fenced("note", "/notes/{note}", "note/{path.note | lower}/{query.page}"),
@@ -57,10 +55,14 @@ async fn each_variant_matches_gateway() {
     let items = r#"{"note": 1, "items": [{"sku": "a7"}, {"sku": "0f8fad5b-d9cb-469f-a165-70867728950e"}]}"#;
     let mut number = 0;
     let mut met = Vec::new();
-    for (line, body) in
-        [("POST /orders/42", ""), ("POST /notes/a7?page=3", ""), ("POST /reservations", items), ("GET /files/a", "")]
-    {
-        let fields: &[String] = if body.is_empty() { &[] } else { &["content-type: application/json".to_owned()] };
+    for (line, body) in [
+        ("POST /orders/42", ""),
+        ("POST /notes/a7?page=3", ""),
+        ("POST /reservations", items),
+        ("GET /files/a", ""),
+    ] {
+        let fields: &[String] =
+            if body.is_empty() { &[] } else { &["content-type: application/json".to_owned()] };
         let sample = SampleRequest::new(line, HOST, fields, Bytes::from_static(body.as_bytes()));
         let explanation = run_explain(&plan, &sample.expect("a request"));
         let variants = explanation.variants.expect("they were asked for");
@@ -73,11 +75,17 @@ async fn each_variant_matches_gateway() {
             let record = {
                 let log = site.origin.log();
                 let number = number.to_string();
-                log.records.iter().rev().find(|record| record.request.field("x-number") == Some(&number)).cloned()
+                log.records
+                    .iter()
+                    .rev()
+                    .find(|record| record.request.field("x-number") == Some(&number))
+                    .cloned()
             };
             let context = || format!("{line}: {variant:#?}\ncame {answer:?}\nrecorded {record:?}");
             match &variant.refused {
-                Some(refused) => assert_eq!((status, record.is_none()), (refused.status, true), "{}", context()),
+                Some(refused) => {
+                    assert_eq!((status, record.is_none()), (refused.status, true), "{}", context())
+                }
                 None => {
                     assert_eq!(status, 200, "{}", context());
                     let record = record.as_ref().unwrap_or_else(|| panic!("nothing arrived: {}", context()));

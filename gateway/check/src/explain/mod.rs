@@ -117,7 +117,10 @@ pub fn explain(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<Requ
 ///
 /// # Errors
 /// The machine has no resources for a runtime.
-pub fn explain_with_variants(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<RequestExplanation> {
+pub fn explain_with_variants(
+    gateway: &GatewayPlan,
+    sample: &SampleRequest,
+) -> io::Result<RequestExplanation> {
     let asked = explain(gateway, sample)?;
     let nearby = variants::nearby_requests(sample, &asked.sources).into_iter();
     let compared = nearby.map(|variant| {

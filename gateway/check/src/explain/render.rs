@@ -90,8 +90,8 @@ impl Display for SourceValueText<'_> {
         write!(f, "{}", sanitize(&source.to_string()))?;
         filters.iter().try_for_each(|filter| write!(f, " | {}", sanitize(filter)))?;
         raw.iter().try_for_each(|raw| write!(f, ": {raw:?}"))?;
-        let changed = canonical.iter().filter(|canonical| Some(*canonical) != raw.as_ref());
-        changed.into_iter().try_for_each(|canonical| write!(f, " is {canonical:?}"))?;
+        let mut changed = canonical.iter().filter(|canonical| Some(*canonical) != raw.as_ref());
+        changed.try_for_each(|canonical| write!(f, " is {canonical:?}"))?;
         error.iter().try_for_each(|error| write!(f, ": {}", sanitize(error)))
     }
 }
@@ -127,9 +127,7 @@ fn write_variants(f: &mut Formatter<'_>, variants: &[VariantExplanation]) -> fmt
     let mut name = "variants";
     for [spelling, written, gives, route, detail] in &rows {
         let [first, second, third, fourth] = widths;
-        let line = format!(
-            "{spelling:first$}  {written:second$}  {gives:third$}  {route:fourth$}  {detail}"
-        );
+        let line = format!("{spelling:first$}  {written:second$}  {gives:third$}  {route:fourth$}  {detail}");
         write_line(f, name, line.trim_end())?;
         name = "";
     }

@@ -81,17 +81,16 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<(), ExitCode> {
 }
 
 /// The explanation of the request that was asked about; `None` without one, and where the file has errors.
-fn explain_request(
-    file: &PolicyFile,
-    arguments: &CheckArgs,
-) -> Result<Option<RequestExplanation>, ExitCode> {
+fn explain_request(file: &PolicyFile, arguments: &CheckArgs) -> Result<Option<RequestExplanation>, ExitCode> {
     let usage = |why: &str| {
         print_error(format_args!("error: {why}"));
         Err(ExitCode::from(USAGE))
     };
     let Some(line) = &arguments.request else {
         return match arguments.sample.is_present() {
-            true => usage("a request is described, and none is named: write `--request 'POST /v1/orders/42'`"),
+            true => {
+                usage("a request is described, and none is named: write `--request 'POST /v1/orders/42'`")
+            }
             false => Ok(None),
         };
     };

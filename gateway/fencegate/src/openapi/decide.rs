@@ -74,7 +74,9 @@ fn decide(operation: &ApiOperation, path: &Result<ApiPath, String>, index: &Reso
 
 /// The first parameter of the path names the resource.
 fn key_of_path(operation: &ApiOperation, path: &ApiPath, index: &ResourceIndex) -> Decision {
-    let Some((first, rest)) = path.variables.split_first() else { return undecided("the path has no parameter") };
+    let Some((first, rest)) = path.variables.split_first() else {
+        return undecided("the path has no parameter");
+    };
     let filter = operation.path_form(&first.parameter).filter();
     let template = format!("{}/{{path.{}{filter}}}", first.collection, first.name);
     let mut doubts = Vec::new();
@@ -123,23 +125,29 @@ fn key_of_values(operation: &ApiOperation, path: &ApiPath, index: &ResourceIndex
             if let ApiBody::Json { is_optional: true, .. } = operation.body
                 && source.starts_with("body:")
             {
-                doubts.push("the document lets a request come without a body, and it would be refused".into());
+                doubts
+                    .push("the document lets a request come without a body, and it would be refused".into());
             }
             Decision::Fence { key: key(value, resource.collection), doubts, has_filter: false }
         }
         [] => {
-            let candidates: Vec<_> = values.iter().take(MOST_CANDIDATES).map(|value| key(value, &value.name)).collect();
+            let candidates: Vec<_> =
+                values.iter().take(MOST_CANDIDATES).map(|value| key(value, &value.name)).collect();
             let reason = match (candidates.is_empty(), &operation.body) {
                 (false, _) => "which of its values names the resource is not in the document",
-                (true, ApiBody::Other) => "its body is no JSON, and nothing else that it has names a resource",
+                (true, ApiBody::Other) => {
+                    "its body is no JSON, and nothing else that it has names a resource"
+                }
                 (true, _) => "nothing that each request has names a resource",
             };
             Decision::Undecided { reason: reason.into(), candidates }
         }
         several => {
             let find = |source: &str| values.iter().find(|value| value.source == source);
-            let keys = several.iter().filter_map(|(source, named)| Some(key(find(source)?, named.collection)));
-            let reason = "several of its values name resources, and which of them it changes is not in the document";
+            let keys =
+                several.iter().filter_map(|(source, named)| Some(key(find(source)?, named.collection)));
+            let reason =
+                "several of its values name resources, and which of them it changes is not in the document";
             Decision::Undecided { reason: reason.into(), candidates: keys.take(MOST_CANDIDATES).collect() }
         }
     }
@@ -200,9 +208,10 @@ fn is_idempotency(name: &str) -> bool {
 }
 
 fn idempotency_source(operation: &ApiOperation) -> Option<String> {
-    let of_header = operation.parameters.iter().find(|parameter| {
-        parameter.place == ParameterPlace::Header && is_idempotency(&parameter.name)
-    });
+    let of_header = operation
+        .parameters
+        .iter()
+        .find(|parameter| parameter.place == ParameterPlace::Header && is_idempotency(&parameter.name));
     let in_header = of_header.map(|parameter| format!("header.{}", parameter.name.to_ascii_lowercase()));
     in_header.or_else(|| match &operation.body {
         ApiBody::Json { members, .. } => {

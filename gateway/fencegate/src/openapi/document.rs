@@ -116,7 +116,8 @@ fn is_version(version: &str, known: &str) -> bool {
     version.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-const FIELDS: &str = "name a description in OpenAPI 3.0 or 3.1: it begins with `openapi: 3.1.0`, and has `paths`";
+const FIELDS: &str =
+    "name a description in OpenAPI 3.0 or 3.1: it begins with `openapi: 3.1.0`, and has `paths`";
 
 fn not_openapi(message: &str, remedy: &str) -> Diagnostic {
     Diagnostic::new(DiagnosticCode::NotOpenApi, message).with_remedy(remedy)
@@ -257,7 +258,8 @@ mod tests {
         let large = format!("openapi: 3.1.0\n# {}\n", "x".repeat(OpenApiDocument::LARGEST));
         let bomb: String = (1..40).map(|n| format!("a{n}: &a{n} [*a{0}, *a{0}, *a{0}]\n", n - 1)).collect();
         let deep = format!("openapi: {}", "[".repeat(100_000));
-        for text in [large, format!("a0: &a0 [x]\n{bomb}"), deep, format!("{{\"a\": {}", "[".repeat(100_000))] {
+        for text in [large, format!("a0: &a0 [x]\n{bomb}"), deep, format!("{{\"a\": {}", "[".repeat(100_000))]
+        {
             assert_eq!(refused(&text).0, "FG0631");
         }
     }

@@ -126,7 +126,8 @@ impl ApiOperation {
             return;
         };
         let schema = content.get("schema");
-        let mut found = schema.map(|schema| RequiredMembers::from_schema(document, schema)).unwrap_or_default();
+        let mut found =
+            schema.map(|schema| RequiredMembers::from_schema(document, schema)).unwrap_or_default();
         if found.is_partial {
             self.unread.push("not all of the members that its body has could be read".into());
         }
@@ -163,7 +164,8 @@ impl ApiOperations {
                 read.unread_paths.push(path.clone());
                 continue;
             };
-            let operations = METHODS.iter().filter_map(|method| ApiOperation::read(document, path, item, method));
+            let operations =
+                METHODS.iter().filter_map(|method| ApiOperation::read(document, path, item, method));
             read.operations.extend(operations);
             if read.operations.len() > MOST {
                 let message = format!("the file has more than {MOST} operations");

@@ -20,7 +20,9 @@ pub(super) fn withdraw(proposals: &mut [Proposal]) {
                 *method == proposal.method && may_take(template, &key.template, path)
             };
             if let Some((method, path)) = undecided.iter().find(may_take) {
-                let reason = format!("a route for it would take requests of `{method} {path}` as well, which has none");
+                let reason = format!(
+                    "a route for it would take requests of `{method} {path}` as well, which has none"
+                );
                 let candidates = vec![key.clone()];
                 proposal.decision = Decision::Undecided { reason, candidates };
                 is_changed = true;

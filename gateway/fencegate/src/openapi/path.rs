@@ -74,11 +74,12 @@ fn variable_name(parameter: &str) -> String {
 /// The order of routes, of which the first that matches counts: a fixed segment before one with text around its variable, and
 /// that before a variable.
 pub(super) fn specificity(template: &str) -> Vec<(u8, &str)> {
-    let rank = |segment: &str| match (segment.contains('{'), segment.starts_with('{') && segment.ends_with('}')) {
-        (false, _) => 0,
-        (true, false) => 1,
-        (true, true) => 2,
-    };
+    let rank =
+        |segment: &str| match (segment.contains('{'), segment.starts_with('{') && segment.ends_with('}')) {
+            (false, _) => 0,
+            (true, false) => 1,
+            (true, true) => 2,
+        };
     template.split('/').map(|segment| (rank(segment), segment)).collect()
 }
 

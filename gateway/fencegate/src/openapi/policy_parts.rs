@@ -17,7 +17,8 @@ zookeeper:
 /// The fields of the upstream that are not in the document.
 pub(super) const ENDPOINTS: &str = r#"    endpoints: ["http://127.0.0.1:8000"]"#;
 pub(super) const FENCING: &str = "    fencing: none";
-pub(super) const RESPONSE_TIMEOUT: &str = "    response_timeout: 8s           # a request is given up before its lock can be lost";
+pub(super) const RESPONSE_TIMEOUT: &str =
+    "    response_timeout: 8s           # a request is given up before its lock can be lost";
 
 /// The fence of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -41,7 +41,8 @@ impl ImportedPolicy {
             }
             for (proposal, reason) in refused {
                 // A proposal that has no route is not refused again, so this ends.
-                proposals.proposals[proposal].decision = Decision::Undecided { reason, candidates: Vec::new() };
+                proposals.proposals[proposal].decision =
+                    Decision::Undecided { reason, candidates: Vec::new() };
             }
             overlap::withdraw(&mut proposals.proposals);
         }
@@ -75,7 +76,9 @@ impl WrittenPolicy {
             }
             line += 1 + block.len();
         }
-        text.push_str("\nunmatched: reject                  # 404: nothing reaches the service by accident\n");
+        text.push_str(
+            "\nunmatched: reject                  # 404: nothing reaches the service by accident\n",
+        );
         Self { text, routes }
     }
 
@@ -100,7 +103,8 @@ impl WrittenPolicy {
 /// The part of the file above its routes.
 fn head(document: &OpenApiDocument, base: &BasePath, proposals: &Proposals) -> String {
     let info = |name: &str| document.field("info").and_then(|info| info.get(name)?.as_str());
-    let title = info("title").map_or_else(|| "an OpenAPI document".to_owned(), |title| format!("\"{title}\""));
+    let title =
+        info("title").map_or_else(|| "an OpenAPI document".to_owned(), |title| format!("\"{title}\""));
     let version = info("version").map(|version| format!(" {version}")).unwrap_or_default();
     let ImportCounts { operations, reads, fenced, doubtful, undecided, unfiltered } = proposals.counts();
     let mut lines = vec![
@@ -137,7 +141,8 @@ fn groups(proposals: &[Proposal]) -> Vec<ProposalGroup> {
     let mut groups: Vec<ProposalGroup> = Vec::new();
     for (at, proposal) in proposals.iter().enumerate() {
         // Those of one path stand behind one another.
-        let mut same_path = groups.iter_mut().rev().take_while(|group| proposals[group.0[0]].path == proposal.path);
+        let mut same_path =
+            groups.iter_mut().rev().take_while(|group| proposals[group.0[0]].path == proposal.path);
         match same_path.find(|group| proposals[group.0[0]].shares_route(proposal)) {
             Some(group) => group.0.push(at),
             None => groups.push(ProposalGroup(vec![at])),
@@ -196,7 +201,9 @@ impl ProposalGroup {
                 if first.template.is_some() {
                     let name = route_name("", &first.path, names);
                     let fence = candidate_fence(candidates);
-                    lines.extend(route_lines(&name, &methods, written, &fence).iter().map(|line| comment(line)));
+                    lines.extend(
+                        route_lines(&name, &methods, written, &fence).iter().map(|line| comment(line)),
+                    );
                 }
                 lines
             }
@@ -219,15 +226,16 @@ impl ProposalGroup {
                 }
             }
             if let Some(source) = &proposal.idempotency {
-                add(comment(&format!("clients name an operation by `{{{source}}}`, which `once` can take as its key")));
+                add(comment(&format!(
+                    "clients name an operation by `{{{source}}}`, which `once` can take as its key"
+                )));
             }
         }
         comments
     }
 }
 
-const NO_FILTER: &str =
-    "the document does not say what the value is made of; a filter, as `int`, `uuid` or `match('[a-z0-9-]{1,40}')`, gives it one spelling";
+const NO_FILTER: &str = "the document does not say what the value is made of; a filter, as `int`, `uuid` or `match('[a-z0-9-]{1,40}')`, gives it one spelling";
 
 /// The fence of a route that is a comment.
 fn candidate_fence(candidates: &[ProposedKey]) -> String {

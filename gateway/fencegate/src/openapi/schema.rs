@@ -230,7 +230,9 @@ mod tests {
         ] {
             assert_eq!(form(schema).as_deref(), Some(filter), "{schema}");
         }
-        for schema in ["{type: number}", "{type: boolean}", "{type: [string, integer]}", "{}", "{$ref: 'x.yaml'}"] {
+        for schema in
+            ["{type: number}", "{type: boolean}", "{type: [string, integer]}", "{}", "{$ref: 'x.yaml'}"]
+        {
             assert_eq!(form(schema), None, "{schema}");
         }
     }
@@ -239,7 +241,8 @@ mod tests {
         let document = document(schemas);
         let schema = serde_json::json!({"$ref": "#/components/schemas/x"});
         let found = RequiredMembers::from_schema(&document, &schema);
-        let pointers = found.members.iter().map(|member| format!("{}{}", member.pointer, member.form.filter()));
+        let pointers =
+            found.members.iter().map(|member| format!("{}{}", member.pointer, member.form.filter()));
         (pointers.collect(), found.is_partial)
     }
 

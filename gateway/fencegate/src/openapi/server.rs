@@ -62,11 +62,9 @@ impl BasePath {
 fn server_url(server: &Value) -> Option<String> {
     let url = server.get("url")?.as_str()?.to_owned();
     let variables = server.get("variables").and_then(Value::as_object).into_iter().flatten();
-    Some(variables.fold(url, |url, (name, variable)| {
-        match variable.get("default").and_then(Value::as_str) {
-            Some(default) => url.replace(&format!("{{{name}}}"), default),
-            None => url,
-        }
+    Some(variables.fold(url, |url, (name, variable)| match variable.get("default").and_then(Value::as_str) {
+        Some(default) => url.replace(&format!("{{{name}}}"), default),
+        None => url,
     }))
 }
 

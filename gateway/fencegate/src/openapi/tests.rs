@@ -65,7 +65,9 @@ fn identifiers_with_patterns_are_keys() {
         ImportCounts { operations: 6, reads: 1, fenced: 3, doubtful: 0, undecided: 2, unfiltered: 1 };
     assert_eq!(policy.counts, expected, "{}", policy.text);
     assert!(policy.text.contains("`{header.paypal-request-id}`, which `once` can take"), "{}", policy.text);
-    assert!(policy.text.contains("clients write https://api-m.sandbox.pay.example, https://api-m.pay.example"));
+    assert!(
+        policy.text.contains("clients write https://api-m.sandbox.pay.example, https://api-m.pay.example")
+    );
 }
 
 #[test]
@@ -100,7 +102,11 @@ fn required_members_that_name_resources_are_keys() {
         assert!(marks.contains(part), "{part}\n{}", policy.text);
     }
     assert!(policy.text.contains("`{body:/idempotency_key}`, which `once` can take"), "{}", policy.text);
-    assert!(policy.text.contains(r#"#   fence: {keys: ["customers/{body:/customer_id}", "orders/{body:/order_id}"]}"#));
+    assert!(
+        policy
+            .text
+            .contains(r#"#   fence: {keys: ["customers/{body:/customer_id}", "orders/{body:/order_id}"]}"#)
+    );
 }
 
 #[test]
@@ -151,7 +157,11 @@ fn texts_of_document_stay_comments() {
     let imported = import(document).expect("a document");
     let loaded = file::load(&imported.text);
     assert!(loaded.plan.is_some(), "{:#?}\n{}", loaded.diagnostics, imported.text);
-    assert!(!imported.text.contains('\u{1b}') && !imported.text.contains("\nroutes: []"), "{}", imported.text);
+    assert!(
+        !imported.text.contains('\u{1b}') && !imported.text.contains("\nroutes: []"),
+        "{}",
+        imported.text
+    );
     assert!(loaded.plan.is_some_and(|plan| plan.serving.routes.routes().len() <= 2));
 }
 

@@ -29,7 +29,11 @@ fn with_body(sample: &SampleRequest, spelling: String, body: String) -> RequestV
         *length = HeaderValue::from(body.len());
     }
     let written = body.clone();
-    RequestVariant { spelling, written, request: SampleRequest { fields, body: Bytes::from(body), ..sample.clone() } }
+    RequestVariant {
+        spelling,
+        written,
+        request: SampleRequest { fields, body: Bytes::from(body), ..sample.clone() },
+    }
 }
 
 /// The value to which a pointer leads; of a list that of its first item.
@@ -61,11 +65,17 @@ impl BodyEdits<'_> {
             found.extend([
                 (format!("`{name}` twice"), with_member(member, &value)),
                 (format!("`{name}` twice, with another value"), with_member(member, &other)),
-                (format!("`{name}` also in other case, with another value"), with_member(&swap_case(member), &other)),
+                (
+                    format!("`{name}` also in other case, with another value"),
+                    with_member(&swap_case(member), &other),
+                ),
             ]);
             let renamed = self.edit(object, |object| {
                 if let JsonNode::Object(members) = object {
-                    members.iter_mut().filter(|(name, _)| name == member).for_each(|(name, _)| *name = swap_case(name));
+                    members
+                        .iter_mut()
+                        .filter(|(name, _)| name == member)
+                        .for_each(|(name, _)| *name = swap_case(name));
                 }
             });
             found.push((format!("other case of the name `{name}`"), renamed));
@@ -100,8 +110,9 @@ impl BodyEdits<'_> {
         let values: Vec<(String, JsonNode)> = match value.is_string() {
             true => {
                 let spelled = spellings(text).into_iter();
-                let mut values: Vec<_> =
-                    spelled.map(|spelling| (spelling.name.to_owned(), JsonNode::from_text(&spelling.text))).collect();
+                let mut values: Vec<_> = spelled
+                    .map(|spelling| (spelling.name.to_owned(), JsonNode::from_text(&spelling.text)))
+                    .collect();
                 // A number has no leading zero.
                 if is_number && (text == "0" || !text.starts_with('0')) {
                     values.push(("number in the place".to_owned(), JsonNode::Scalar(text.to_owned())));

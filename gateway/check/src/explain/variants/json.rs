@@ -39,7 +39,11 @@ impl JsonNode {
             b'[' => {
                 let depth = depth.checked_sub(1)?;
                 let items: Vec<&RawValue> = serde_json::from_str(text).ok()?;
-                items.into_iter().map(|item| Self::parse_value(item, depth)).collect::<Option<_>>().map(Self::List)
+                items
+                    .into_iter()
+                    .map(|item| Self::parse_value(item, depth))
+                    .collect::<Option<_>>()
+                    .map(Self::List)
             }
             _ => Some(Self::Scalar(text.to_owned())),
         }

@@ -49,8 +49,9 @@ impl<'t> TargetParts<'t> {
     /// The target with `spelled` in the place of a segment.
     fn with_segment(&self, at: usize, spelled: &str) -> String {
         let segments = self.segments().enumerate();
-        let path: String =
-            segments.map(|(other, segment)| format!("/{}", if other == at { spelled } else { segment })).collect();
+        let path: String = segments
+            .map(|(other, segment)| format!("/{}", if other == at { spelled } else { segment }))
+            .collect();
         self.with_path(&path)
     }
 
@@ -94,11 +95,17 @@ pub(super) fn path_variants(sample: &SampleRequest, sources: &[SourceValue]) -> 
         for spelling in value.map(spellings).unwrap_or_default() {
             let value = value.unwrap_or_default();
             let spelled = decode(segment).replacen(value, &spelling.text, 1);
-            add(format!("{} of `{value}`", spelling.name), target.with_segment(at, &encode_segment(&spelled)));
+            add(
+                format!("{} of `{value}`", spelling.name),
+                target.with_segment(at, &encode_segment(&spelled)),
+            );
         }
         if value.is_some() || at == last {
             for (text, name) in BEHIND {
-                add(format!("{name} behind `{segment}`"), target.with_segment(at, &format!("{segment}{text}")));
+                add(
+                    format!("{name} behind `{segment}`"),
+                    target.with_segment(at, &format!("{segment}{text}")),
+                );
             }
         }
     }
@@ -108,7 +115,8 @@ pub(super) fn path_variants(sample: &SampleRequest, sources: &[SourceValue]) -> 
         None => add("trailing slash".into(), target.with_path(&format!("{}/", target.path))),
     }
     if let Some((before, last)) = target.path.rsplit_once('/').filter(|(_, last)| !last.is_empty()) {
-        for (between, name) in [("//", "doubled slash"), ("/./", "dot segment"), ("/x/../", "parent segment")] {
+        for (between, name) in [("//", "doubled slash"), ("/./", "dot segment"), ("/x/../", "parent segment")]
+        {
             add(format!("{name} before `{last}`"), target.with_path(&format!("{before}{between}{last}")));
         }
     }

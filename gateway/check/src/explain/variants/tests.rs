@@ -161,7 +161,9 @@ fn unfenced_request_has_variants() {
 /// Each spelling is there once, and none is the request itself.
 #[test]
 fn spellings_are_distinct() {
-    for (line, body) in [("POST /orders/42?order_id=42", ""), ("POST /notes/n/", "{}"), ("POST /notes/%6e", "")] {
+    for (line, body) in
+        [("POST /orders/42?order_id=42", ""), ("POST /notes/n/", "{}"), ("POST /notes/%6e", "")]
+    {
         let all = explained(line, &[], body);
         let written: Vec<_> = all.variants.iter().flatten().map(|variant| &variant.written).collect();
         let distinct: std::collections::HashSet<_> = written.iter().collect();

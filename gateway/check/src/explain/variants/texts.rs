@@ -91,12 +91,8 @@ mod tests {
         let uuid = "0F8FAD5B-D9CB-469F-A165-70867728950E";
         let plain = "0f8fad5bd9cb469fa16570867728950e";
         let hyphened = uuid.to_ascii_lowercase();
-        let expected = [
-            hyphened.clone(),
-            plain.to_owned(),
-            format!("{{{hyphened}}}"),
-            format!("urn:uuid:{hyphened}"),
-        ];
+        let expected =
+            [hyphened.clone(), plain.to_owned(), format!("{{{hyphened}}}"), format!("urn:uuid:{hyphened}")];
         assert_eq!(texts(uuid)[..4], expected);
         assert!(texts(plain).contains(&hyphened));
         assert!(!texts(&uuid.replace('-', "_")).iter().any(|text| text.starts_with("urn:")));

@@ -41,6 +41,11 @@ impl RequestExplanation {
     fn keys(&self) -> Vec<String> {
         self.lock.iter().flat_map(|lock| &lock.keys).map(|held| held.key.clone()).collect()
     }
+
+    /// The name of the operation, and its principal.
+    fn operation(&self) -> Option<(&str, &str)> {
+        self.once.as_ref().map(|once| (&*once.name, &*once.principal))
+    }
 }
 
 /// What a request in another spelling gives.
@@ -67,6 +72,8 @@ pub struct VariantExplanation {
 pub enum VariantOutcome {
     /// The same keys, and no other.
     SameKey,
+    /// The same keys, and an operation of another name: it is no repeat, and runs again.
+    AnotherOperation,
     /// The same keys, and others beside them.
     MoreKeys,
     /// Not all of the same keys: the two requests do not take turns, or not for all of it.
@@ -82,6 +89,7 @@ impl VariantOutcome {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::SameKey => "same key",
+            Self::AnotherOperation => "another operation",
             Self::MoreKeys => "more keys",
             Self::AnotherKey => "another key",
             Self::Unfenced => "unfenced",
@@ -104,12 +112,14 @@ impl VariantExplanation {
         given: RequestExplanation,
     ) -> Self {
         let keys = given.keys();
+        let is_same_operation = given.operation() == asked.operation();
         let asked = asked.keys();
         let gives = match () {
             () if given.refused.is_some() => VariantOutcome::Refused,
             () if given.answered.is_some() => VariantOutcome::Answered,
             () if keys.is_empty() => VariantOutcome::Unfenced,
-            () if keys == asked => VariantOutcome::SameKey,
+            () if keys == asked && is_same_operation => VariantOutcome::SameKey,
+            () if keys == asked => VariantOutcome::AnotherOperation,
             () if !asked.is_empty() && asked.iter().all(|key| keys.contains(key)) => VariantOutcome::MoreKeys,
             () => VariantOutcome::AnotherKey,
         };

@@ -35,6 +35,10 @@ routes:
     upstream: shop
     match: {methods: [POST], path: /payouts}
     fence: {key: "payout/{host}/{header.x-merchant}/{query.currency}"}
+  - name: capture
+    upstream: shop
+    match: {methods: [POST], path: "/captures/{id}"}
+    fence: {key: "capture/{path.id | int}", once: {}}
   - name: rest
     upstream: shop
     match: {path: "/files/{rest...}"}
@@ -145,6 +149,21 @@ fn spellings_of_fields_and_parameters() {
             ("`eur` percent-encoded", SameKey),
             ("other case of the host", SameKey),
             ("host with a port", SameKey),
+        ],
+    );
+}
+
+/// Another spelling of the name of an operation is no repeat of it, although it takes the same lock.
+#[test]
+fn spellings_of_operation_name() {
+    use VariantOutcome::{AnotherOperation, Refused, SameKey};
+    let capture = explained("POST /captures/7", &["idempotency-key: a"], "");
+    assert_outcomes(
+        &capture,
+        &[
+            ("other case of `a`", AnotherOperation),
+            ("field twice, `idempotency-key`", Refused),
+            ("leading zero of `7`", SameKey),
         ],
     );
 }

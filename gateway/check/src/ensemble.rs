@@ -294,7 +294,7 @@ async fn check_clock(findings: &FindingCollector, link: &ZkSession, paths: &ZkPa
     match ClockDifference::between(said, Duration::from_millis(1), before, after) {
         Some(difference) => report_clock(findings, difference),
         None => {
-            let least = HumanDuration(ClockDifference::LEAST);
+            let least = FormattedDuration(ClockDifference::LEAST);
             findings.record("zookeeper", format!("its clock and the one of this machine agree to {least}"));
         }
     }

@@ -16,16 +16,16 @@ use crate::{
     plan_context::WorkerPlanContext,
     steps::{
         self,
-        authenticate::AccessTokenSource,
+        authenticate::{AccessTokenSource, AuthenticatedRequest},
         authorized::DispatchableRequest,
-        buffer::BodyBufferConfig,
+        buffer::{BodyBufferConfig, BufferedRequest},
         client_limit::ClientConcurrencyLimit,
         extract_claim::ClaimContext,
         fence::{HeldLock, WorkerFenceContext},
         filter::DeadlineFilterContext,
         guard_admission::{GuardAdmissionContext, GuardDispatchPermit},
         hop::ProxyHopConfig,
-        key::KeyedRequest,
+        key::{KeyedRequest, SourceValueRecorder},
         lease_api::LeaseApiRouter,
         peer_auth::PeerVerifier,
         route::RoutingTable,
@@ -63,6 +63,25 @@ pub fn gateway_pipeline<N: Network>(
 /// The first half of the chain: all that the plan and the request alone decide. `fencegate explain` uses the same
 /// steps, with no service behind them.
 pub fn routing_pipeline(parts: PipelineParts, act: impl Handler<KeyedRequest>) -> impl Handler<RawRequest> {
+    buffering_pipeline(parts, key_pipeline(act))
+}
+
+/// The same steps, with a record of the values of which keys are made.
+pub fn recording_pipeline(
+    parts: PipelineParts,
+    values: SourceValueRecorder,
+    act: impl Handler<KeyedRequest>,
+) -> impl Handler<RawRequest> {
+    let recording = ServiceBuilder::new()
+        .layer(middleware(values, steps::key::record_source_values))
+        .service(key_pipeline(act));
+    buffering_pipeline(parts, recording)
+}
+
+fn buffering_pipeline(
+    parts: PipelineParts,
+    rest: impl Handler<BufferedRequest<AuthenticatedRequest>>,
+) -> impl Handler<RawRequest> {
     let plan = &parts.plan.config.plan;
     let hop = ProxyHopConfig { plan: plan.clone(), via: Rc::new(parts.via), tickets: parts.tickets };
     let cors = plan.listener.cors.as_ref().map(|cors| Rc::new(CorsHeaders::new(cors)));
@@ -83,6 +102,12 @@ pub fn routing_pipeline(parts: PipelineParts, act: impl Handler<KeyedRequest>) -
         .layer(middleware(RoutingTable::new(parts.plan.clone()), steps::route::route_request)) // below: route and path are fixed
         .layer(middleware(parts.tokens, steps::authenticate::authenticate)) // below: who asks is verified, where the route reads it
         .layer(middleware(BodyBufferConfig::new(&parts.plan), steps::buffer::buffer_request)) // a slow client never holds a lock
+        .service(rest)
+}
+
+/// The end of the first half.
+fn key_pipeline(act: impl Handler<KeyedRequest>) -> impl Handler<BufferedRequest<AuthenticatedRequest>> {
+    ServiceBuilder::new()
         .layer(middleware((), steps::key::derive_keys)) // below: the keys are fixed
         .layer_fn(BoxHandler::new)
         .service(act)

@@ -16,7 +16,8 @@ macro_rules! codes {
     ($($name:ident $number:literal $severity:ident $meaning:literal)*) => {
         /// `FG01..` the form of the file, `FG02..` routes and keys, `FG03..` timing and safety, `FG04..` security.
         /// `FG05..` are mistakes that show only outside of the file, at start. `FG06..` are mistakes of a command
-        /// that queries a running process, maintains the store of a process, or runs another command under a lock.
+        /// that queries a running process, maintains the store of a process, runs another command under a lock, or
+        /// makes a policy.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum DiagnosticCode {
             $(#[doc = $meaning] $name,)*
@@ -242,6 +243,8 @@ codes! {
     GraceTooLong      "FG0624" Error "the grace for a command leaves no time for renewals"
     NoSuchCommand     "FG0625" Error "a command cannot be started"
     KeyMisspelled     "FG0626" Error "no request has a key that is written so"
+    OpenApiUnreadable "FG0631" Error "the description of an interface is neither JSON nor YAML, or is too large"
+    NotOpenApi        "FG0632" Error "a file is no description of an interface in OpenAPI 3.0 or 3.1"
 }
 
 impl fmt::Display for DiagnosticCode {

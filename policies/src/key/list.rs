@@ -131,6 +131,17 @@ impl TemplateVariable {
         list.and_then(|list| list.filtered(self)).map_err(|bad| self.error(bad))
     }
 
+    /// The items of a list as they are read, before the filters; none where the request has no list. Those of a JSON body are
+    /// ascending and each there once.
+    ///
+    /// # Errors
+    /// An item has no value that can be read.
+    pub(super) fn raw_items(&self, values: &dyn RequestValues) -> Result<Vec<String>, ExtractValueError> {
+        let commas = self.filters.iter().find_map(TemplateValueFilter::commas).unwrap_or_default();
+        let list = self.source.list_values(values, commas)?;
+        list.values.into_iter().map(check_printable).collect()
+    }
+
     /// The filtered value of one item.
     fn item_value(&self, text: String) -> Result<String, ExtractValueError> {
         let value = self.filters.iter().try_fold(check_printable(text)?, apply_filter)?;

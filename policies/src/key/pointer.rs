@@ -40,6 +40,11 @@ impl JsonPointer {
         Ok(Self { steps, foreign })
     }
 
+    /// The steps of the pointer: the name of a member, or the number of an item as text, and `None` for every item of a list.
+    pub fn names(&self) -> impl Iterator<Item = Option<&str>> {
+        self.steps.iter().map(PointerStep::json_member_name)
+    }
+
     /// The last name of the pointer; `None` where it has none.
     pub fn last_json_member(&self) -> Option<&str> {
         self.steps.iter().rev().find_map(PointerStep::json_member_name)

@@ -13,7 +13,7 @@ use crate::client_name::ClientNameKind;
 use crate::key::{
     BodyValues, ContentDeclaration, ExpandedKeys, ExtractKeyError, FormValues, JsonPointer, JsonValues,
     KeyTemplate, ParseBodyError, RequestParameterSources, RequestValues, ResourceKey, SourceConflictPolicy,
-    TemplateValueSource, compare_with_other_sources,
+    SourceValue, TemplateValueSource, TemplateVariable, compare_with_other_sources,
 };
 use crate::permits::PermitCount;
 use crate::plan::peer_listener::PeerForwardPolicy;
@@ -328,6 +328,23 @@ impl FenceRule {
     ) -> Result<(), ExtractKeyError> {
         let once = self.once_rule(method).into_iter().flat_map(IdempotencyRule::templates);
         compare_with_other_sources(self.templates().chain(once), &self.conflicts, values, sent)
+    }
+
+    /// The values that a request has for the variables of the keys, of the name of its operation and of its share, before and
+    /// after their filters, in the order of the templates. A variable that stands in several of them is there once.
+    pub fn source_values(&self, method: &str, values: &dyn RequestValues) -> Vec<SourceValue> {
+        let once = self.once_rule(method).into_iter().flat_map(IdempotencyRule::templates);
+        let templates = self.templates().chain(once).chain(&self.client_share_by);
+        let mut shown: Vec<&TemplateVariable> = Vec::new();
+        for variable in templates.flat_map(KeyTemplate::variables) {
+            let is_same = |other: &&TemplateVariable| {
+                other.source == variable.source && other.filters == variable.filters
+            };
+            if !shown.iter().any(is_same) {
+                shown.push(variable);
+            }
+        }
+        shown.into_iter().flat_map(|variable| variable.source_values(values)).collect()
     }
 
     /// The keys of one request: each once, in the order that all gateways use. There is none only where [`FenceRule::empty`] lets

@@ -30,7 +30,7 @@ fn explanation_shows_every_route_and_upstream_field() {
         "    upstream: plain\n    match: {path: /chat}",
         "    upstream: delayed\n    match: {path: /chat}",
     );
-    let with_list = MINIMAL.replace(r#"fence: {key: "order/{path.order_id}"}"#, LIST);
+    let with_list = MINIMAL.replace(r#"fence: {key: "order/{path.order_id | int}"}"#, LIST);
     let mut shown = BTreeSet::new();
     for (policy, line, body) in [
         (&*delayed, "POST /a/1?dry_run=true", ""),

@@ -171,7 +171,7 @@ async fn client_name_is_sent_on_to_holder() {
 /// A name is one of its kind: a gateway that knows its clients by their common names does not take a URI from another gateway for
 /// such a name, nor the other way round. Each then serves the request itself.
 #[tokio::test]
-async fn name_of_another_kind_is_not_taken_from_other_gateway() {
+async fn gateway_refuses_name_of_another_kind() {
     let site = TestSite::fresh().await;
     let files = TlsFiles::new();
     let policy = |name: &str, kind: &str| {

@@ -10,7 +10,7 @@ use super::strip_headers::SanitizedRequest;
 use crate::handler::ShortCircuit;
 
 /// Decides which requests of other gateways are believed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct PeerVerifier {
     /// Our own secret, on the listener for gateways. On other listeners the field was removed unread.
     secret: Option<PeerSecret>,

@@ -23,8 +23,15 @@ pub(crate) enum FormEncoding<'a> {
 /// The values of one form that the keys of one fence need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormValues {
-    /// By name: its values in their order, or why a reader could take others.
-    fields: Vec<(Box<str>, Result<Vec<ParameterText>, &'static str>)>,
+    fields: Vec<FormField>,
+}
+
+/// All fields with one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct FormField {
+    name: Box<str>,
+    /// In their order, or why a reader could take others.
+    values: Result<Vec<ParameterText>, &'static str>,
 }
 
 const UNCLEAR: &str = "is in a form with a part in whose head servers may find another name";
@@ -68,9 +75,9 @@ impl FormValues {
         names: impl Iterator<Item = &'n str>,
         values: impl Fn(&str) -> Result<Vec<ParameterText>, ExtractValueError>,
     ) -> Self {
-        let mut fields: Vec<(Box<str>, _)> = Vec::new();
+        let mut fields: Vec<FormField> = Vec::new();
         for name in names {
-            if fields.iter().any(|(known, _)| **known == *name) {
+            if fields.iter().any(|known| *known.name == *name) {
                 continue;
             }
             let values = values(name).map_err(|bad| match bad {
@@ -79,7 +86,7 @@ impl FormValues {
                     UNCLEAR
                 }
             });
-            fields.push((name.into(), values));
+            fields.push(FormField { name: name.into(), values });
         }
         Self { fields }
     }
@@ -90,10 +97,9 @@ impl FormValues {
     /// # Errors
     /// A reader could take other values.
     pub(super) fn values(&self, name: &str) -> Result<Vec<ParameterText>, ExtractValueError> {
-        match self.fields.iter().find(|(known, _)| **known == *name) {
+        match self.fields.iter().find(|known| *known.name == *name) {
             None => Ok(Vec::new()),
-            Some((_, Ok(values))) => Ok(values.clone()),
-            Some((_, Err(reason))) => Err(ExtractValueError::Invalid(reason)),
+            Some(field) => field.values.clone().map_err(ExtractValueError::Invalid),
         }
     }
 }

@@ -139,11 +139,9 @@ fn parse_tree(text: &str) -> Result<Value, Diagnostic> {
     if text.len() > OpenApiDocument::LARGEST {
         return Err(too_large("the file is larger than 16 MiB"));
     }
-    if !text.trim_start().starts_with('{') {
-        return parse_yaml(text);
-    }
-    // YAML may begin with a brace, too. The mistake is then told as one of JSON, which it looks like.
-    serde_json::from_str(text).or_else(|error| parse_yaml(text).map_err(|_| json_diagnostic(&error)))
+    // YAML may begin with a brace, too, but nobody writes the names in quotes then.
+    let is_json = text.trim_start().strip_prefix('{').is_some_and(|rest| rest.trim_start().starts_with('"'));
+    if is_json { serde_json::from_str(text).map_err(|error| json_diagnostic(&error)) } else { parse_yaml(text) }
 }
 
 fn parse_yaml(text: &str) -> Result<Value, Diagnostic> {

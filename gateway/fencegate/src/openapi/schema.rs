@@ -45,12 +45,33 @@ impl ValueForm {
 fn whole_pattern(pattern: &str) -> Option<String> {
     let inner = pattern.strip_prefix('^')?.strip_suffix('$')?;
     // A bar at the top would belong to one of the anchors. `\$` is no anchor.
-    if inner.ends_with('\\') || inner.contains(['|', '\'']) || inner.is_empty() {
+    if inner.ends_with('\\') || inner.contains(['|', '\'']) || inner.is_empty() || takes_any_character(inner) {
         return None;
     }
     let template = KeyTemplate::parse(&format!("{{path.x | match('{inner}')}}")).ok()?;
     let mut filters = template.variables().flat_map(|variable| &variable.filters);
     filters.all(TemplateValueFilter::has_canonical_output).then(|| inner.to_owned())
+}
+
+/// True if a dot or a negated class stands in the pattern: it does not say what a value is made of.
+fn takes_any_character(pattern: &str) -> bool {
+    let mut is_class = false;
+    let mut chars = pattern.chars().peekable();
+    while let Some(char) = chars.next() {
+        match char {
+            '\\' if chars.next().is_some_and(|class| "DSWP".contains(class)) => return true,
+            '[' if !is_class => {
+                if chars.peek() == Some(&'^') {
+                    return true;
+                }
+                is_class = true;
+            }
+            ']' => is_class = false,
+            '.' if !is_class => return true,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// A value that every JSON body of an operation has.
@@ -220,7 +241,11 @@ mod tests {
             ("{type: string, format: uuid}", " | uuid"),
             ("{allOf: [{type: string}, {format: uuid}]}", " | uuid"),
             ("{type: string, pattern: '^[A-Z0-9]{1,20}$'}", " | match('[A-Z0-9]{1,20}')"),
+            ("{type: string, pattern: '^[a-z.]+\\.[0-9]+$'}", " | match('[a-z.]+\\.[0-9]+')"),
             ("{type: string, pattern: '^.*$'}", ""),
+            ("{type: string, pattern: '^.{1,36}$'}", ""),
+            ("{type: string, pattern: '^[\\S\\s]+$'}", ""),
+            ("{type: string, pattern: '^[^/]+$'}", ""),
             ("{type: string, pattern: '[A-Z]+'}", ""),
             ("{type: string, pattern: '^a|b$'}", ""),
             ("{type: string, pattern: '^(?!x)[a-z]+$'}", ""),

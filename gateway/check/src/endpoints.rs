@@ -31,7 +31,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{files, findings::FindingCollector};
+use super::{clock_difference::ClockDifference, files, findings::FindingCollector};
 
 /// The longest time for one address, whatever the policy allows a request.
 const LONGEST: Duration = Duration::from_secs(5);

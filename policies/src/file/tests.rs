@@ -226,6 +226,18 @@ fn null_field_counts_as_absent() {
     assert_eq!(emptied.diagnostics[0].code, DiagnosticCode::MissingField);
 }
 
+/// A block of comments is no part of the policy, however long it is and wherever it stands.
+#[test]
+fn long_comments_are_skipped() {
+    let comments = "  # - name: later\n  #   upstream: orders\n".repeat(500);
+    let text = MINIMAL.replace("routes:\n", &format!("routes:\n{comments}\n"));
+    assert_eq!(plan(&text).routes.routes().len(), 1);
+    let last = format!("{MINIMAL}{comments}");
+    assert_eq!(plan(&last).routes.routes().len(), 1);
+    let alone = MINIMAL.split_once("routes:").expect("routes").0;
+    assert!(plan(&format!("{alone}routes:\n{comments}unmatched: reject\n")).routes.routes().is_empty());
+}
+
 /// A text that looks like a number stays as it was written.
 #[test]
 fn numeric_text_stays_as_written() {

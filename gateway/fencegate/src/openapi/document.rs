@@ -141,7 +141,11 @@ fn parse_tree(text: &str) -> Result<Value, Diagnostic> {
     }
     // YAML may begin with a brace, too, but nobody writes the names in quotes then.
     let is_json = text.trim_start().strip_prefix('{').is_some_and(|rest| rest.trim_start().starts_with('"'));
-    if is_json { serde_json::from_str(text).map_err(|error| json_diagnostic(&error)) } else { parse_yaml(text) }
+    if is_json {
+        serde_json::from_str(text).map_err(|error| json_diagnostic(&error))
+    } else {
+        parse_yaml(text)
+    }
 }
 
 fn parse_yaml(text: &str) -> Result<Value, Diagnostic> {
@@ -196,7 +200,13 @@ fn yaml_options() -> Options {
         with_snippet: false,
         // A few lines of nested aliases must not become a tree of millions of values.
         alias_limits: alias_limits! { max_total_replayed_events: 100_000 },
-        budget: serde_saphyr::budget! { max_depth: 96, max_nodes: 2_000_000, max_events: 5_000_000 },
+        budget: serde_saphyr::budget! {
+            max_depth: 96,
+            max_nodes: 2_000_000,
+            max_events: 5_000_000,
+            // The size of the file bounds how many there are.
+            max_buffered_comment_events: OpenApiDocument::LARGEST,
+        },
     }
 }
 

@@ -45,7 +45,8 @@ impl ValueForm {
 fn whole_pattern(pattern: &str) -> Option<String> {
     let inner = pattern.strip_prefix('^')?.strip_suffix('$')?;
     // A bar at the top would belong to one of the anchors. `\$` is no anchor.
-    if inner.ends_with('\\') || inner.contains(['|', '\'']) || inner.is_empty() || takes_any_character(inner) {
+    if inner.ends_with('\\') || inner.contains(['|', '\'']) || inner.is_empty() || takes_any_character(inner)
+    {
         return None;
     }
     let template = KeyTemplate::parse(&format!("{{path.x | match('{inner}')}}")).ok()?;

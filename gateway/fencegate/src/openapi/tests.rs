@@ -173,6 +173,14 @@ fn undecided_interface_has_policy() {
     assert_eq!((policy.counts.operations, policy.counts.undecided), (1, 1));
 }
 
+/// A policy is sound however many operations have no route.
+#[test]
+fn policy_of_many_undecided_operations_is_sound() {
+    let paths: String = (0..500).map(|number| format!("  /a{number}: {{post: {{}}}}\n")).collect();
+    let (policy, plan) = imported(&format!("openapi: 3.1.0\npaths:\n{paths}  /b/{{id}}: {{put: {{}}}}\n"));
+    assert_eq!((policy.counts.undecided, plan.serving.routes.routes().len()), (500, 1));
+}
+
 /// A document without an operation is refused with a code.
 #[test]
 fn document_without_operations_is_refused() {

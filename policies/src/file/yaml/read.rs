@@ -59,7 +59,12 @@ fn options() -> Options {
         with_snippet: false,
         // A few lines of nested aliases must not become a tree of millions of values.
         alias_limits: alias_limits! { max_total_replayed_events: 20_000 },
-        budget: serde_saphyr::budget! { max_depth: 32, max_nodes: 1_000_000 },
+        // A commented example of many lines is no mistake. The size of the file bounds how many there are.
+        budget: serde_saphyr::budget! {
+            max_depth: 32,
+            max_nodes: 1_000_000,
+            max_buffered_comment_events: LARGEST,
+        },
     }
 }
 

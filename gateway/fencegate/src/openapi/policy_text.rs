@@ -44,7 +44,7 @@ impl ImportedPolicy {
                 proposals.proposals[proposal].decision =
                     Decision::Undecided { reason, candidates: Vec::new() };
             }
-            overlap::withdraw(&mut proposals.proposals);
+            overlap::withdraw(&mut proposals);
         }
     }
 }

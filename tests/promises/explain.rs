@@ -198,7 +198,7 @@ async fn command_prints_variants() {
         variant.unwrap_or_else(|| panic!("{spelling}: {json:#}"))["gives"].clone()
     };
     assert_eq!(gives("leading zero of `042`"), "same-key");
-    assert_eq!(gives("text behind the number of `042`"), "refused");
+    assert_eq!(gives("trailing letter of `042`"), "refused");
     assert_eq!(gives("other case of `orders`"), "refused");
 }
 

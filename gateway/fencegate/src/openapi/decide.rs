@@ -33,9 +33,11 @@ pub(super) fn propose(read: ApiOperations, prefix: &str) -> Proposals {
         idempotency: idempotency_source(operation),
     });
     let mut proposals: Vec<_> = proposed.collect();
-    overlap::withdraw(&mut proposals);
     proposals.sort_by(|one, other| one.order().cmp(&other.order()));
-    Proposals { proposals, unread_paths }
+    let unread_paths = unread_paths.iter().map(|path| format!("{prefix}{path}")).collect();
+    let mut proposals = Proposals { proposals, unread_paths };
+    overlap::withdraw(&mut proposals);
+    proposals
 }
 
 fn undecided(reason: impl Into<String>) -> Decision {

@@ -2,24 +2,29 @@
 
 use fencegate_policies::key::{KeyTemplate, RequestValues, TemplateValueSource};
 
-use super::proposal::{Decision, Proposal};
+use super::proposal::{Decision, Proposal, Proposals};
 
 /// Leaves only routes that take no requests of an undecided operation.
-pub(super) fn withdraw(proposals: &mut [Proposal]) {
+pub(super) fn withdraw(proposals: &mut Proposals) {
+    // Which methods such a path has is not known.
+    let unread =
+        proposals.unread_paths.iter().map(|path| RefusedRequest { method: None, path: path.clone() });
+    let unread: Vec<_> = unread.collect();
     loop {
-        let undecided: Vec<(String, String)> = proposals
-            .iter()
-            .filter(|proposal| matches!(proposal.decision, Decision::Undecided { .. }))
-            .map(|proposal| (proposal.method.clone(), proposal.path.clone()))
-            .collect();
+        let undecided = proposals.proposals.iter().filter_map(RefusedRequest::from_proposal);
+        let refused: Vec<_> = undecided.chain(unread.iter().cloned()).collect();
         let mut is_changed = false;
-        for proposal in proposals.iter_mut() {
-            let Decision::Fence { key, .. } = &proposal.decision else { continue };
-            let Some(template) = &proposal.template else { continue };
-            let may_take = |(method, path): &&(String, String)| {
-                *method == proposal.method && may_take(template, &key.template, path)
+        for proposal in &mut proposals.proposals {
+            let (Decision::Fence { key, .. }, Some(template)) = (&proposal.decision, &proposal.template)
+            else {
+                continue;
             };
-            if let Some((method, path)) = undecided.iter().find(may_take) {
+            let mut taken = refused.iter().filter(|refused| {
+                let method = refused.method.as_ref().unwrap_or(&proposal.method);
+                *method == proposal.method && may_take(template, &key.template, &refused.path)
+            });
+            if let Some(RefusedRequest { path, .. }) = taken.next() {
+                let method = &proposal.method;
                 let reason = format!(
                     "a route for it would take requests of `{method} {path}` as well, which has none"
                 );
@@ -31,6 +36,21 @@ pub(super) fn withdraw(proposals: &mut [Proposal]) {
         if !is_changed {
             return;
         }
+    }
+}
+
+/// Requests that have no route.
+#[derive(Debug, Clone)]
+struct RefusedRequest {
+    /// `None` for every method.
+    method: Option<String>,
+    path: String,
+}
+
+impl RefusedRequest {
+    fn from_proposal(proposal: &Proposal) -> Option<Self> {
+        let is_refused = matches!(proposal.decision, Decision::Undecided { .. });
+        is_refused.then(|| Self { method: Some(proposal.method.clone()), path: proposal.path.clone() })
     }
 }
 

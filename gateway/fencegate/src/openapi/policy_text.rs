@@ -44,7 +44,7 @@ impl ImportedPolicy {
                 proposals.proposals[proposal].decision =
                     Decision::Undecided { reason, candidates: Vec::new() };
             }
-            overlap::withdraw(&mut proposals.proposals);
+            overlap::withdraw(&mut proposals);
         }
     }
 }
@@ -200,7 +200,7 @@ impl ProposalGroup {
                 let mut lines = vec![comment(&shown)];
                 if first.template.is_some() {
                     let name = route_name("", &first.path, names);
-                    let fence = candidate_fence(candidates);
+                    let fence = undecided_fence(candidates);
                     lines.extend(
                         route_lines(&name, &methods, written, &fence).iter().map(|line| comment(line)),
                     );
@@ -237,16 +237,15 @@ impl ProposalGroup {
 
 const NO_FILTER: &str = "the document does not say what the value is made of; a filter, as `int`, `uuid` or `match('[a-z0-9-]{1,40}')`, gives it one spelling";
 
-/// The fence of a route that is a comment.
-fn candidate_fence(candidates: &[ProposedKey]) -> String {
-    match candidates {
-        [] => format!("   # {MARK}: a key, or `none` if it changes nothing that has a lock"),
-        [one] => format!("{}   # {MARK}: is it this one?", one.fence()),
-        several => {
-            let all: Vec<_> = several.iter().map(|key| quote(&key.template)).collect();
-            format!("{{keys: [{}]}}   # {MARK}: which of them?", all.join(", "))
-        }
-    }
+/// The fence of a route that is a comment. It has no value: a route without a decision is an error of `check`.
+fn undecided_fence(candidates: &[ProposedKey]) -> String {
+    let all: Vec<_> = candidates.iter().map(|key| quote(&key.template)).collect();
+    let question = match &*all {
+        [] => "a key, or `none` if it changes nothing that has a lock".to_owned(),
+        [one] => format!("is the key {one}?"),
+        several => format!("is the key one of {}, or are several of them `keys`?", several.join(", ")),
+    };
+    format!("   # {MARK}: {question}")
 }
 
 /// A name that no other route has.

@@ -6,7 +6,7 @@ use super::{path::specificity, policy_parts::ProposedKey};
 #[derive(Debug)]
 pub(super) struct Proposals {
     pub(super) proposals: Vec<Proposal>,
-    /// Paths of which no operation could be read.
+    /// Paths of which no operation could be read, as clients write them.
     pub(super) unread_paths: Vec<String>,
 }
 

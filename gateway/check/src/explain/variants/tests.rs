@@ -78,7 +78,7 @@ fn spellings_of_number_in_path() {
             ("leading zero of `42`", SameKey),
             ("`42` percent-encoded", SameKey),
             ("`42` percent-encoded twice", Refused),
-            ("text behind the number of `42`", Refused),
+            ("trailing letter of `42`", Refused),
             ("suffix `.json` behind `42`", Refused),
             ("suffix `:cancel` behind `42`", Refused),
             ("encoded trailing slash behind `42`", Refused),
@@ -90,7 +90,7 @@ fn spellings_of_number_in_path() {
     );
     let same = variant(&order, "leading zero of `42`");
     assert_eq!((&*same.written, &*same.keys), ("/orders/042", &["order/42".to_owned()][..]));
-    let refused = variant(&order, "text behind the number of `42`");
+    let refused = variant(&order, "trailing letter of `42`");
     assert_eq!(refused.refused.as_ref().and_then(|refused| refused.reason), Some("key-invalid"));
 }
 

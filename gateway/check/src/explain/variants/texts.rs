@@ -16,7 +16,7 @@ pub(super) fn spellings(text: &str) -> Vec<TextSpelling> {
             ("leading zero", format!("0{text}")),
             ("plus sign", format!("+{text}")),
             ("fraction", format!("{text}.0")),
-            ("text behind the number", format!("{text}x")),
+            ("trailing letter", format!("{text}x")),
         ]);
     }
     found.push(("other case", swap_case(text)));
@@ -32,8 +32,8 @@ pub(super) fn spellings(text: &str) -> Vec<TextSpelling> {
     found.extend([
         ("composed letters", text.nfc().collect()),
         ("decomposed letters", text.nfd().collect()),
-        ("space behind", format!("{text} ")),
-        ("space before", format!(" {text}")),
+        ("trailing space", format!("{text} ")),
+        ("leading space", format!(" {text}")),
     ]);
     let other = found.into_iter().filter(|(_, spelled)| spelled != text);
     other.map(|(name, text)| TextSpelling { name, text }).collect()

@@ -286,3 +286,34 @@ async fn guard_page_resolves_operation_in_doubt() {
     let open = guard.admin("/api/v1/operations").await;
     assert_eq!(serde_json::from_slice::<Value>(&open.body).expect("JSON")["operations"], json!([]));
 }
+
+/// Whoever opens the page of a gateway that answers 200 to `/ready` is told what is wrong all the same: a file that was refused, a guard
+/// that is away. Each of it goes when it is mended.
+#[tokio::test]
+async fn page_tells_of_refused_reload_and_absent_guard() {
+    let guarded = GuardedSite::fresh().await;
+    let guard = guarded.guard().await;
+    let policy = guarded.policy("gw-1", &[guard.public]);
+    let gateway = Gateway::start(&policy).await;
+    gateway.wait_ready().await;
+    let troubles = async || {
+        let page = String::from_utf8(gateway.admin("/").await.body.to_vec()).expect("text");
+        let part = page.split("<div id=\"troubles\"").nth(1).expect("it is always there").to_owned();
+        part.split("</div>").next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(gateway.send(&TestRequest::post("/pay/7")).await.status, 200);
+    assert!(!troubles().await.contains("role=\"alert\""), "{}", troubles().await);
+
+    gateway.rewrite(&policy.clone().with("/routes/0/fence/key", "account/{path.nobody}"));
+    assert_eq!(gateway.reload(&[]).await.0, Some(78));
+    assert!(troubles().await.contains("The last reload was refused"), "{}", troubles().await);
+    gateway.rewrite(&policy);
+    assert_eq!(gateway.reload(&[]).await.0, Some(0));
+    assert!(!troubles().await.contains("reload"), "{}", troubles().await);
+
+    let away = guard.public.to_string();
+    drop(guard);
+    assert_eq!(gateway.send(&TestRequest::post("/pay/8")).await.status, 502);
+    let told = troubles().await;
+    assert!(told.contains("The guard at") && told.contains(&away), "{told}");
+}

@@ -52,6 +52,11 @@ fn alerts_have_summary_and_runbook_section() {
         let section = annotation("runbook_url").strip_prefix(base).and_then(|rest| rest.strip_prefix('#'));
         let known = section.is_some_and(|section| sections.iter().any(|known| known == section));
         assert!(known, "{alert} leads nowhere: {sections:?}");
+        // Whoever is woken searches for the name.
+        let row = format!("| `{}` | [", alert["alert"].as_str().expect("a name"));
+        let row = runbook.lines().find(|line| line.starts_with(&row));
+        let leads = row.zip(section).is_some_and(|(row, section)| row.ends_with(&format!("](#{section}) |")));
+        assert!(leads, "{alert} is not found by its name: {row:?}");
     }
 }
 

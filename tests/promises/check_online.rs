@@ -1,5 +1,5 @@
 //! `check --online` finds what a gateway or guard would meet at its start, reports all of it in one run of bounded time,
-//! and changes nothing.
+//! and leaves nothing behind.
 
 use std::{
     collections::BTreeSet,
@@ -15,7 +15,7 @@ use fencegate_testkit::{
     terminator::{ClientAuthMode, SignedCertificate, TestCa, TlsTerminator},
 };
 use fencegate_tests::{
-    gateway::{Gateway, command, write_policy},
+    gateway::{Gateway, PolicyFile, command, command_with_clock, write_policy},
     guarded::GuardedSite,
     peers::ProxyProcess,
     policy::TestPolicy,
@@ -46,6 +46,15 @@ impl CheckOutput {
 
     fn diagnostics(&self) -> impl Iterator<Item = &Value> {
         self.said["diagnostics"].as_array().expect("a list").iter()
+    }
+
+    /// The same by a machine with this clock.
+    async fn with_clock(policy: &TestPolicy, clock: &SteppedClock) -> Self {
+        let file = PolicyFile::new(policy);
+        let output = command_with_clock(clock, &["check", &file, "--online", "--format", "json"]).await;
+        let output = output.expect("started");
+        let said = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+        Self { exit: output.status.code(), said }
     }
 
     /// Without the one that depends on how full the disk of this machine is.
@@ -390,6 +399,38 @@ async fn reports_guard_with_other_clock() {
             Some(side) => assert!(report.message("FG0554").contains(side), "{seconds}: {:#}", report.said),
             None => assert!(!report.codes().contains("FG0554"), "{seconds}: {:#}", report.said),
         }
+    }
+}
+
+/// The check compares ZooKeeper's clock with that of its machine, and leaves no node behind.
+#[tokio::test]
+async fn reports_zookeeper_with_other_clock() {
+    let site = TestSite::fresh().await;
+    // The installation has to be there, and nobody may be at work while the nodes are compared.
+    site.gateway("gw-1").await.stop().await;
+    let tree = site.tree().await;
+    let before = tree.paths().await;
+    let policy = site.policy("gw-1");
+    let clock = SteppedClock::start();
+    for (seconds, side) in
+        [(0, None), (1, None), (-10, Some("ahead of")), (600, Some("behind")), (-86_400, Some("ahead of"))]
+    {
+        clock.set_wall(seconds);
+        let report = CheckOutput::with_clock(&policy, &clock).await;
+        match side {
+            Some(side) => {
+                let message = report.message("FG0554");
+                assert!(
+                    message.contains("of ZooKeeper is") && message.contains(side),
+                    "{seconds}: {message}"
+                );
+            }
+            None => {
+                assert!(!report.codes().contains("FG0554"), "{seconds}: {:#}", report.said);
+                assert!(report.reports_fact("zookeeper", "agree to 2s"), "{seconds}: {:#}", report.said);
+            }
+        }
+        assert_eq!(tree.paths().await, before, "{seconds}");
     }
 }
 

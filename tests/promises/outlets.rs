@@ -69,6 +69,7 @@ fn finite_verbs(policy: &str, gateway: &str, guard: &str, key: &str) -> Vec<Vec<
         vec!["explain", "-c", policy, "POST", "/pay/7"],
         vec!["init"],
         vec!["init", "minimal"],
+        vec!["init", "minimal", "-o", "json"],
         vec!["schema"],
         vec!["completions", "bash"],
         vec!["man"],
@@ -95,6 +96,7 @@ fn finite_verbs(policy: &str, gateway: &str, guard: &str, key: &str) -> Vec<Vec<
         [&["lease", "break", "0123456789abcdef", "--why", "moved"][..], &asked].concat(),
         vec!["elect", "outlets", "-c", policy, "--", "true"],
         [&["top", "--once"][..], &asked].concat(),
+        [&["top", "-o", "json"][..], &asked].concat(),
         [&["reload", "--dry-run"][..], &asked].concat(),
         [&["guard", "show"][..], &guarded].concat(),
         [&["guard", "resolve", "abab", "--as", "done"][..], &guarded].concat(),
@@ -107,8 +109,13 @@ fn finite_verbs(policy: &str, gateway: &str, guard: &str, key: &str) -> Vec<Vec<
 async fn known_verbs() -> Vec<String> {
     let help = run(&["--help".to_owned()], OutputTarget::Read, OutputTarget::Read).await;
     let help = String::from_utf8(help.stdout).expect("text");
-    let commands = help.split("Commands:\n").nth(1).expect("a list").split("\n\n").next().expect("it ends");
-    commands.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+    // In several lists, each line indented.
+    let lists = help.split("\nOptions:\n").next().expect("lists");
+    let lines = lists.lines().filter_map(|line| line.strip_prefix("  "));
+    let verbs: Vec<String> =
+        lines.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect();
+    assert!(verbs.len() > 20, "{help}");
+    verbs
 }
 
 /// No verb panics where stdout or stderr is closed or full.

@@ -54,6 +54,14 @@ async fn run(verbs: &[&str], policy: &TestPolicy) -> (bool, String) {
     (output.status.success(), String::from_utf8_lossy(&said).into_owned())
 }
 
+/// What `acl show` tells programs.
+async fn run_acl_show_json(policy: &TestPolicy) -> (bool, Value) {
+    let home = scratch::temp_dir();
+    let file = write_policy(home.path(), &policy.to_string()).display().to_string();
+    let output = command(&["acl", "show", "-o", "json", "-c", &file]).await.expect("started");
+    (output.status.success(), serde_json::from_slice(&output.stdout).expect("JSON"))
+}
+
 /// True if the strict check finds nothing, with its output.
 async fn run_strict_check(policy: &TestPolicy) -> (bool, Value) {
     let home = scratch::temp_dir();
@@ -108,6 +116,8 @@ async fn stranger_cannot_read_or_take_lock() {
     assert!(green, "{said:#}");
     let (shown, told) = run(&["acl", "show"], &policies[1]).await;
     assert!(shown && told.contains("nobody but x509:CN=acl-1, x509:CN=acl-2"), "{told}");
+    let (shown, told) = run_acl_show_json(&policies[1]).await;
+    assert!(shown && told["open"] == 0 && told["writers"] == json!(both), "{told:#}");
     one.wait_line("that nobody else may write", |line| line.message().contains("zookeeper.nodes_closed"))
         .await;
 }
@@ -191,6 +201,9 @@ async fn open_installation_closes_while_serving() {
     assert!(!green && codes(&said).contains(&"FG0522"), "{said:#}");
     let (shown, told) = run(&["acl", "show"], &shut("gw-3")).await;
     assert!(!shown && told.contains("world:anyone") && told.contains("acl set"), "{told}");
+    let (shown, told) = run_acl_show_json(&shut("gw-3")).await;
+    let open = told["open_nodes"][0].as_str().unwrap_or_default();
+    assert!(!shown && told["open"].as_u64() > Some(0) && open.contains("world:anyone"), "{told:#}");
 
     old.stop().await;
     let old = Gateway::start(&shut("gw-1")).await;

@@ -303,6 +303,16 @@ pub async fn command_with_hosts(hosts: &HostsFile, arguments: &[&str]) -> io::Re
     spawn_blocking(move || command.output()).await.expect("no panic")
 }
 
+/// The same, by these clocks.
+///
+/// # Errors
+/// When it cannot be started.
+pub async fn command_with_clock(clock: &SteppedClock, arguments: &[&str]) -> io::Result<Output> {
+    let mut command = Command::new("timeout");
+    command.arg(PATIENCE.as_secs().to_string()).args(clock.command()).arg(binary()).args(arguments);
+    spawn_blocking(move || command.output()).await.expect("no panic")
+}
+
 /// The same, with variables of the environment.
 ///
 /// # Errors

@@ -190,8 +190,12 @@ impl AdminAuth {
         caller: &AdminConnectionInfo,
         changes: bool,
     ) -> Result<AdminPrincipal, AdminRefusal> {
-        let host = request_host(request)
-            .ok_or_else(|| AdminRefusal::new(AdminErrorCode::Host, "one Host field, and only one"))?;
+        let Some(host) = request_host(request) else {
+            if !changes && is_hostless_probe(request) {
+                return self.identify_principal(request, caller);
+            }
+            return Err(AdminRefusal::new(AdminErrorCode::Host, "one Host field, and only one"));
+        };
         if !self.accepts_host(host) {
             let message = format!(
                 "this listener is not called `{}`: its names are addresses, `localhost`, and those of `admin.hosts`",
@@ -256,6 +260,14 @@ fn request_host(request: &Request) -> Option<&str> {
         (Some(authority), None, None) if request.version() == Version::HTTP_2 => Some(authority.as_str()),
         _ => None,
     }
+}
+
+/// True for a request over HTTP/1.0 that names no host, as health checks of balancers do. Browsers always name one, so no page of
+/// another site has caused it.
+fn is_hostless_probe(request: &Request) -> bool {
+    request.version() == Version::HTTP_10
+        && request.uri().authority().is_none()
+        && !request.headers().contains_key(HOST)
 }
 
 /// The token of the request. It may also be the password of a browser's own login dialogue, with any user name.

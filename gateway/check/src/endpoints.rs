@@ -19,11 +19,7 @@ use fencegate_policies::{
     diagnostics::{Diagnostic, DiagnosticCode, Severity},
     plan::{FencingLevel, Upstream, UpstreamProtocol, host_header},
 };
-use fencegate_process::{
-    command_hint,
-    display::{HumanDuration, error_chain},
-    pem::not_after,
-};
+use fencegate_process::{command_hint, display::error_chain, pem::not_after};
 use fencegate_protocol::intermediary;
 use fencegate_zookeeper::installation::InstallationMeta;
 use futures_util::future::join_all;
@@ -35,7 +31,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{files, findings::FindingCollector};
+use super::{clock_difference::ClockDifference, files, findings::FindingCollector};
 
 /// The longest time for one address, whatever the policy allows a request.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -43,33 +39,15 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// The most bytes of a response.
 const LONGEST_ANSWER: usize = 16 << 10;
 
+/// `Date` has whole seconds (RFC 9110, 5.6.7).
+const DATE_RESOLUTION: Duration = Duration::from_secs(1);
+
 /// A guard that has announced itself, and its address.
 pub(super) struct ProbedGuard {
     endpoint: usize,
     address: ConnectTarget,
     announcement: GuardIdentityResponse,
     clock: Option<ClockDifference>,
-}
-
-/// How far the clock of another machine is from ours, at least.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ClockDifference {
-    Ahead(Duration),
-    Behind(Duration),
-}
-
-impl ClockDifference {
-    /// The least that is told: the time in an answer has whole seconds.
-    const LEAST: Duration = Duration::from_secs(2);
-
-    /// `date` was said between `before` and `after`, by our clock.
-    fn between(date: SystemTime, before: SystemTime, after: SystemTime) -> Option<Self> {
-        let enough = |difference: Duration| (difference >= Self::LEAST).then_some(difference);
-        // The answer may have been given in the last moment of that second.
-        let latest = date + Duration::from_secs(1);
-        let ahead = date.duration_since(after).ok().and_then(enough).map(Self::Ahead);
-        ahead.or_else(|| before.duration_since(latest).ok().and_then(enough).map(Self::Behind))
-    }
 }
 
 /// What is expected at the endpoints of an upstream.
@@ -305,7 +283,8 @@ where
     let answer = send_request(Method::GET, ANNOUNCEMENT, endpoint, stream, http2, scheme).await?;
     let date = answer.headers().get(header::DATE).and_then(|date| date.to_str().ok());
     let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
-    let clock = date.and_then(|date| ClockDifference::between(date, before, SystemTime::now()));
+    let after = SystemTime::now();
+    let clock = date.and_then(|date| ClockDifference::between(date, DATE_RESOLUTION, before, after));
     if answer.status() != StatusCode::OK {
         return Err(format!("it answers {} with {}", ANNOUNCEMENT, answer.status().as_u16()));
     }
@@ -391,17 +370,11 @@ pub(super) fn check_guards(
             findings.report_problem(&way, DiagnosticCode::NoGuard, message, remedy);
         }
         if let Some(difference) = clock {
-            let (far, side) = match difference {
-                ClockDifference::Ahead(far) => (far, "ahead of"),
-                ClockDifference::Behind(far) => (far, "behind"),
-            };
             let message = format!(
-                "the clock of the guard at {address} is {} {side} the one of this machine: where it differs so from that of a \
-                 gateway, requests are refused as too late, and tickets as invalid",
-                HumanDuration(*far)
+                "the clock of the guard at {address} is {difference}: where it differs so from that of a gateway, requests are \
+                 refused as too late, and tickets as invalid"
             );
-            let remedy = "let all machines take their time from one source; see *Clocks* in the runbook";
-            findings.report_problem(&way, DiagnosticCode::ClocksDiffer, message, remedy);
+            findings.report_problem(&way, DiagnosticCode::ClocksDiffer, message, ClockDifference::REMEDY);
         }
         if announcement.observes {
             let message = format!("the guard at {address} only observes: it refuses nothing");
@@ -452,27 +425,4 @@ fn check_guard_stores(findings: &FindingCollector, upstream: &Upstream, met: &[P
 fn guard_count(met: &[ProbedGuard]) -> usize {
     let processes: HashSet<&str> = met.iter().map(|met| &*met.announcement.instance).collect();
     processes.len()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The time in an answer has whole seconds, and some of them pass meanwhile: only what cannot be explained so is told.
-    #[test]
-    fn clock_difference_needs_two_seconds() {
-        let at = |ms: u64| SystemTime::UNIX_EPOCH + Duration::from_millis(1_000_000 + ms);
-        let second = Duration::from_secs(1);
-        for (date, difference) in [
-            (10_000, None),
-            (9_000, None),
-            (12_000, None),
-            (8_000, None),
-            (13_000, Some(ClockDifference::Ahead(2 * second))),
-            (7_000, Some(ClockDifference::Behind(2 * second))),
-            (610_000, Some(ClockDifference::Ahead(599 * second))),
-        ] {
-            assert_eq!(ClockDifference::between(at(date), at(10_000), at(11_000)), difference, "{date}");
-        }
-    }
 }

@@ -1,6 +1,9 @@
 //! Checks ZooKeeper as a gateway would find it: through a session of its own, which is closed again.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use fencegate_policies::{
     diagnostics::{Diagnostic, DiagnosticCode, Severity},
@@ -8,13 +11,13 @@ use fencegate_policies::{
 };
 use fencegate_process::{
     command_hint::{self, CommandHintTarget},
-    display::{HumanDuration, error_chain},
+    display::{FormattedDuration, error_chain},
     pem,
 };
 use fencegate_zookeeper::{
     installation::InstallationMeta,
     session::{
-        client::{ZkClient, ZkConnector, ZkError},
+        client::{NodeCreateMode, ZkClient, ZkConnector, ZkError},
         era::{self, ReadInstallationMetaError},
         member::{MemberRecord, gateway_name},
         paths::ZkPaths,
@@ -27,7 +30,7 @@ use fencegate_zookeeper::{
 use futures_util::future::{join_all, join3};
 use tokio::time::timeout;
 
-use super::{acl, files, findings::FindingCollector, fleet};
+use super::{acl, clock_difference::ClockDifference, files, findings::FindingCollector, fleet};
 
 /// The time limit for a session, and again for all queries.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -104,9 +107,9 @@ fn check_session(
         "zookeeper",
         format!(
             "{servers} grants a session of {} for the {} asked for; in its last {} nothing is sent",
-            HumanDuration(granted),
-            HumanDuration(requested),
-            HumanDuration(margin)
+            FormattedDuration(granted),
+            FormattedDuration(requested),
+            FormattedDuration(margin)
         ),
     );
     if granted == requested {
@@ -114,8 +117,8 @@ fn check_session(
     }
     let message = format!(
         "ZooKeeper grants a session of {}, not the {} asked for",
-        HumanDuration(granted),
-        HumanDuration(requested)
+        FormattedDuration(granted),
+        FormattedDuration(requested)
     );
     let least = ZooKeeperSettings::least_margin(granted, zookeeper.tick);
     let short = margin < least || margin + ZooKeeperSettings::heartbeat(granted) * 2 > granted;
@@ -255,6 +258,7 @@ async fn check_installation(
             &remedy,
         );
     }
+    check_clock(findings, link, &paths).await;
     let members = match read_members(link, &paths).await {
         Ok(members) => {
             check_other_gateways(findings, gateway, &members);
@@ -269,6 +273,40 @@ async fn check_installation(
         }
     };
     Some(FoundInstallation { meta, members })
+}
+
+/// Compares the clock of the leader, which stamps every change, with ours. No query tells it, so a node is made and removed again. If
+/// this process is killed in between, the node ends with the session.
+async fn check_clock(findings: &FindingCollector, link: &ZkSession, paths: &ZkPaths) {
+    let path = paths.clock_probe_path(link.id());
+    let before = SystemTime::now();
+    let made = link.create(&path, b"", NodeCreateMode::Ephemeral).await;
+    let after = SystemTime::now();
+    let made = match made {
+        Ok(made) => made,
+        Err(fault) => {
+            findings.record("zookeeper", format!("its clock is not to be told: {path}: {fault}"));
+            return;
+        }
+    };
+    link.delete(&path).await.ok();
+    let said = UNIX_EPOCH + Duration::from_millis(made.stat.created);
+    match ClockDifference::between(said, Duration::from_millis(1), before, after) {
+        Some(difference) => report_clock(findings, difference),
+        None => {
+            let least = FormattedDuration(ClockDifference::LEAST);
+            findings.record("zookeeper", format!("its clock and the one of this machine agree to {least}"));
+        }
+    }
+}
+
+fn report_clock(findings: &FindingCollector, difference: ClockDifference) {
+    let message = format!(
+        "the clock of ZooKeeper is {difference}: the ages of operations and gateways are told wrong, and operations are \
+         remembered for longer than `keep`, or, where the clock of a gateway is wrong as well, forgotten early"
+    );
+    let way = ["zookeeper", "servers"];
+    findings.report_problem(&way, DiagnosticCode::ClocksDiffer, message, ClockDifference::REMEDY);
 }
 
 /// By the name of the gateway. A node that disappears meanwhile belongs to a gateway that has ended.

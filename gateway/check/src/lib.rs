@@ -1,10 +1,11 @@
 //! `fencegate check` and `fencegate explain`: all mistakes in a file, with `--online` also in the files and services that it
-//! names, and how a request would be handled. A check changes nothing: it opens and closes a session and connections, and
-//! reads files.
+//! names, and how a request would be handled. A check leaves nothing behind: it opens and closes a session and connections,
+//! reads files, and makes a node in ZooKeeper that it removes again, to learn the time there.
 //!
 //! - `findings`: what is not in the file itself; `files`: the files that it names
 //! - `online`: everything that a plan names, at the same time: `ensemble` and `acl` are ZooKeeper, `fleet` and
 //!   `handshakes` the other gateways, `endpoints` and `services` the upstreams, `store` the store of a guard
+//! - `clock_difference`: clocks of guards and ZooKeeper beside ours
 //! - `report`: the findings together, and their form for programs
 //! - [`explain`]: runs the deciding steps of `fencegate-proxy` for a request, and sends nothing
 //!
@@ -16,6 +17,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod acl;
+mod clock_difference;
 mod endpoints;
 mod ensemble;
 pub mod explain;

@@ -7,7 +7,7 @@ use fencegate_http::{
     network::Network,
 };
 use fencegate_http_client::upstream::{
-    address::EndpointAddress,
+    address::ResolvedEndpoint,
     client_connection::{self, HTTP1, ResponseHeadLimits, SendRequestError},
     connection::UpstreamConnection,
     gate::{GateShutReason, GatedIo, WriteGate},
@@ -39,7 +39,7 @@ struct IdlePeerConnection {
 pub struct PeerPool(RefCell<HashMap<Arc<str>, Vec<IdlePeerConnection>>>);
 
 /// How long an idle connection is kept at most. The other gateway closes idle connections after its own
-/// `timeouts.idle`, 60 s by default. A request that met this end on its way would have an unknown outcome.
+/// `timeouts.idle`, 75 s by default. A request that met this end on its way would have an unknown outcome.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// After this time without an exchange the other gateway is challenged again: it may be frozen, and a request that is
 /// written to it then has an unknown outcome.
@@ -173,7 +173,7 @@ impl<N: Network> PeerDialOptions<'_, N> {
         let found = self.network.resolve(&route.address).await?;
         let found = found.into_iter().take(MAX_ADDRESSES);
         let addresses: Vec<_> =
-            found.map(|socket| EndpointAddress::new(socket, route.address.clone())).collect();
+            found.map(|socket| ResolvedEndpoint::new(socket, route.address.clone())).collect();
         let (_, stream) = dial(self.network, &addresses, CONNECT_TIMEOUT, |_| {}).await?;
         let gate = Rc::new(WriteGate::new(self.clock.clone()));
         // The gate is on the socket itself, below TLS: it counts the bytes that were passed to the kernel.

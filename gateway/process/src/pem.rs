@@ -34,6 +34,9 @@ pub type FileVersion = [i128; 4];
 
 const LARGEST: u64 = 16 << 20;
 
+/// U+FEFF in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// The certificates of a file, at least one.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let bytes = read(path, FileSecrecy::Public)?;
@@ -95,6 +98,10 @@ fn read(path: &Path, secrecy: FileSecrecy) -> Result<Vec<u8>, PemError> {
     file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
     if !seen.is_file() || bytes.len() as u64 > LARGEST {
         return Err(PemError::Shape { path: path.into() });
+    }
+    // Editors of Windows write this mark before the first line, which is then none of PEM.
+    if bytes.starts_with(BYTE_ORDER_MARK) {
+        bytes.drain(..BYTE_ORDER_MARK.len());
     }
     Ok(bytes)
 }

@@ -17,6 +17,7 @@ use fencegate_http::{
     listen::handler::{HttpHandler, IncomingRequest, RequestRejection, ResponseFuture},
 };
 use fencegate_metrics::WorkerMetrics;
+use fencegate_policies::plan::CorsSettings;
 use fencegate_process::clock::SharedClock;
 use fencegate_protocol::clock_header::ClockHeader;
 use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
@@ -32,6 +33,7 @@ use tracing::info;
 use self::in_progress::RequestInProgress;
 pub use self::in_progress::ResponderRole;
 use crate::{
+    cors::CorsHeaders,
     handler::Handler,
     request_context::{RequestArrival, RequestContext},
     telemetry::{PlanTelemetrySinks, RequestTelemetry},
@@ -64,12 +66,20 @@ pub struct PipelineInstance {
     metrics: Rc<WorkerMetrics>,
     sinks: Option<Rc<PlanTelemetrySinks>>,
     clock: Option<Rc<ClockHeader>>,
+    cors: Option<Rc<CorsHeaders>>,
     entries: Rc<PipelineEntryCounter>,
 }
 
 impl PipelineInstance {
     pub fn new(steps: impl Handler<RawRequest>, metrics: Rc<WorkerMetrics>) -> Self {
-        Self { handler: Rc::new(steps), metrics, sinks: None, clock: None, entries: Rc::default() }
+        Self {
+            handler: Rc::new(steps),
+            metrics,
+            sinks: None,
+            clock: None,
+            cors: None,
+            entries: Rc::default(),
+        }
     }
 
     /// Reports each request to `sinks`.
@@ -82,6 +92,12 @@ impl PipelineInstance {
     #[must_use]
     pub fn with_clock_header(self, clock: SharedClock, error: Duration) -> Self {
         Self { clock: Some(Rc::new(ClockHeader { clock, error })), ..self }
+    }
+
+    /// Lets pages of other origins read every answer, a refusal as well.
+    #[must_use]
+    pub fn with_cors(self, cors: Option<&CorsSettings>) -> Self {
+        Self { cors: cors.map(|cors| Rc::new(CorsHeaders::new(cors))), ..self }
     }
 }
 
@@ -113,12 +129,14 @@ impl WorkerHttpHandler {
 impl HttpHandler for WorkerHttpHandler {
     fn handle(&self, incoming: IncomingRequest) -> ResponseFuture {
         // No await in here: a request that is not counted has not used this pipeline.
-        let PipelineInstance { handler: steps, metrics, sinks, clock, entries } =
+        let PipelineInstance { handler: steps, metrics, sinks, clock, cors, entries } =
             self.pipeline.borrow().clone();
         let counted_entry = entries.enter();
         let role = self.role;
         let draining = self.draining.clone();
-        steps.answer(PipelineRequest { incoming, metrics, sinks, clock, role, draining, counted_entry })
+        // A peer gives its answers to the gateway that a page has asked.
+        let cors = cors.filter(|_| role != ResponderRole::Peer);
+        steps.answer(PipelineRequest { incoming, metrics, sinks, clock, cors, role, draining, counted_entry })
     }
 
     fn reject(&self, refused: RequestRejection, took: Duration) -> Reply {
@@ -138,6 +156,7 @@ struct PipelineRequest {
     metrics: Rc<WorkerMetrics>,
     sinks: Option<Rc<PlanTelemetrySinks>>,
     clock: Option<Rc<ClockHeader>>,
+    cors: Option<Rc<CorsHeaders>>,
     role: ResponderRole,
     draining: Rc<Cell<bool>>,
     counted_entry: PipelineEntryGuard,
@@ -151,11 +170,13 @@ trait Pipeline {
 
 impl<S: Handler<RawRequest>> Pipeline for S {
     fn answer(self: Rc<Self>, request: PipelineRequest) -> ResponseFuture {
-        let PipelineRequest { incoming, metrics, sinks, clock, role, draining, counted_entry } = request;
+        let PipelineRequest { incoming, metrics, sinks, clock, cors, role, draining, counted_entry } =
+            request;
         let IncomingRequest { http, peer, exchange, tracker: answering, head } = incoming;
         let version = http.version();
         // HTTP/1.0 has no interim responses, and peers do not wait for them.
         let allows_interim = http.version() == Version::HTTP_11 && role != ResponderRole::Peer;
+        let origin = cors.as_ref().and_then(|cors| cors.allowed_origin(http.headers()));
         Box::pin(async move {
             let context = Rc::<RequestContext>::default();
             let begin = |sinks| RequestTelemetry::begin(sinks, http.method(), http.uri(), &peer, &context);
@@ -178,6 +199,9 @@ impl<S: Handler<RawRequest>> Pipeline for S {
                     |refusal| if exchange.stalled.get() { slow_client_refusal(&refusal) } else { refusal },
                 );
             let (mut reply, entry) = in_progress.finish(answer);
+            if let Some(cors) = cors {
+                cors.stamp(reply.headers_mut(), origin);
+            }
             let switches = reply.status() == StatusCode::SWITCHING_PROTOCOLS;
             if !switches && (draining.get() || !can_see_end(version, &reply)) {
                 close_connection(version, &mut reply);

@@ -3,7 +3,7 @@
 //!
 //! - [`steps`]: the steps, one file each, with the type of a request after each; [`handler`]: the interface between them
 //! - [`request_context`]: what the steps report of one request; [`plan_context`]: what they share for all requests of a plan;
-//!   [`via`], [`concurrency_limit`]: shared by all requests
+//!   [`via`], [`concurrency_limit`], [`cors`]: shared by all requests
 //! - [`frontend`]: before the first step and after the last response; only here a refusal becomes a response
 //! - [`telemetry`]: reports each request when its answer is over
 //!
@@ -16,6 +16,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod concurrency_limit;
+pub mod cors;
 pub mod frontend;
 pub mod handler;
 pub mod pipeline;

@@ -273,7 +273,9 @@ impl<N: Network, R: WorkerRole<N>> PipelineFactory<N, R> {
         };
         let worker = WorkerParts { parts, pool: self.pool.clone(), forwarder };
         let sinks = self.shared.telemetry.plan_sinks(&config.plan.log);
-        let instance = PipelineInstance::new(R::pipeline(&self.shared, worker), metrics).with_sinks(sinks);
+        let instance = PipelineInstance::new(R::pipeline(&self.shared, worker), metrics)
+            .with_sinks(sinks)
+            .with_cors(config.plan.listener.cors.as_ref());
         match self.shared.role.clock_error() {
             Some(error) => instance.with_clock_header(process.clock.clone(), error),
             None => instance,

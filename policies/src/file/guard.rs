@@ -9,16 +9,16 @@ use super::{
     log,
     mapping::MappingReader,
     one_of::exactly_one,
-    route, scalar, store, tickets,
+    scalar, store, tickets,
     upstream::{self, GuardUpstream},
     version,
 };
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     plan::{
-        BindAddress, ClientAuth, Enforcement, GuardPlan, JwtSettings, ListenerSettings, MissingTokenPolicy,
-        NotAfterEnforcement, ReservedHeaderNames, RouteTable, ServingPlan, StoreLocation, UnmatchedPolicy,
-        UpstreamId,
+        BindAddress, ClientCertificateMode, Enforcement, GuardPlan, JwtSettings, ListenerSettings,
+        MissingTokenPolicy, NotAfterEnforcement, ReservedHeaderNames, RouteTable, ServingPlan, StoreLocation,
+        UnmatchedPolicy, UpstreamId,
     },
 };
 
@@ -63,7 +63,7 @@ pub(super) fn parse_guard_plan(block: &mut MappingReader) -> Option<GuardPlan> {
         }
         (None, None) => times.warn_early_eviction(block),
     }
-    let unfenced = block.values("unfenced", route::method);
+    let unfenced = block.values("unfenced", scalar::method);
     let missing = block.keyword("missing", MissingTokenPolicy::WORDS);
     let enforce = block.keyword("enforce", Enforcement::WORDS);
     warn_observing(block, missing, enforce);
@@ -133,7 +133,10 @@ fn report_store_fields(block: &mut MappingReader) {
 
 /// A filter trusts the deadline in a request. A caller that reaches it over the network can write any.
 fn warn_exposed_filter_listener(block: &mut MappingReader, listener: &ListenerSettings) {
-    let knows = listener.tls.as_ref().is_some_and(|tls| matches!(tls.client_auth, ClientAuth::Required(_)));
+    let knows = listener
+        .tls
+        .as_ref()
+        .is_some_and(|tls| matches!(tls.client_auth, ClientCertificateMode::Required(_)));
     let is_near = match &listener.address {
         BindAddress::Tcp(address) => address.ip().is_loopback(),
         BindAddress::Unix(_) => true,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::{bind::bind, diagnostics::Diagnostics, mapping::MappingReader, scalar, served_tls};
+use super::{bind::bind, cors::cors, diagnostics::Diagnostics, mapping::MappingReader, scalar, served_tls};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
     host::{HostMatcher, HostPattern},
@@ -33,7 +33,11 @@ pub(super) fn listener(policy: &mut MappingReader) -> Option<ParsedListener> {
         let name = scalar::name(&key.text).map_err(|fault| faults.push(fault.at(key.place))).ok();
         let what = format!("listener `{}`", key.text);
         MappingReader::read(Some(node), what, key.place, faults, |block| {
-            parse_listener(block, name, TrustedProxies::default(), served_tls::tls_with_client_names)
+            let cors = cors(block);
+            let tls = served_tls::tls_with_client_names;
+            let mut parsed = parse_listener(block, name, TrustedProxies::default(), tls)?;
+            parsed.listener.cors = cors;
+            Some(parsed)
         })?
     });
     let first = listeners.next().flatten();
@@ -94,6 +98,8 @@ fn parse_listener(
         proxy_protocol,
         trusted,
         hosts,
+        // Browsers are clients of gateways alone.
+        cors: None,
         limits: limits?,
         timeouts: timeouts?,
     };
@@ -231,9 +237,9 @@ fn timeouts(block: &mut MappingReader) -> ListenerTimeouts {
         tls_handshake: limit("tls_handshake", 5),
         detect: limit("detect", 5),
         request_headers: limit("request_headers", 10),
-        // Gateways keep an idle connection to a guard for 30 s. The guard keeps it longer: otherwise it could close a
-        // connection on which a gateway is about to send.
-        idle: limit("idle", 60),
+        // Longer than balancers keep a connection (nginx and AWS: 60 s), and gateways one to a guard (30 s). Otherwise one
+        // of them may send on a connection that is closed in the same moment.
+        idle: limit("idle", 75),
         request_body: limit("request_body", 10),
         response_write: limit("response_write", 30),
         // `drain: 0s` is allowed: the process then stops at once.

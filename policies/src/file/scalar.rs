@@ -1,10 +1,11 @@
-//! The meaning of single values: durations and sizes with their units, counts, addresses, names.
+//! The meaning of single values: durations and sizes with their units, counts, addresses, names, methods.
 
 use std::{net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use super::socket_path;
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
+    header_name::is_token,
     host::CanonicalHost,
     plan::UNIX,
 };
@@ -243,6 +244,27 @@ pub(super) fn name(text: &str) -> ParseResult<String> {
     Err(Diagnostic::new(DiagnosticCode::BadName, format!("`{text}` is not a name"))
         .with_remedy("a name is a letter, then letters, digits, `-`, `_` and `.`, at most 64 in all"))
 }
+
+/// Methods compare exactly, and all that are registered are upper case.
+pub(super) fn method(text: &str) -> ParseResult<String> {
+    let upper = text.to_ascii_uppercase();
+    // By the grammar `1` would be a method, too.
+    let begins = text.starts_with(|first: char| first.is_ascii_alphabetic());
+    if is_token(text) && text == upper && begins {
+        return Ok(upper);
+    }
+    let fault = Diagnostic::new(DiagnosticCode::BadMethod, format!("`{text}` is not a method"));
+    Err(match METHODS.contains(&&*upper) {
+        true => fault.with_remedy(format!("did you mean `{upper}`?")),
+        false => fault.with_remedy("a method is one upper-case word, such as `GET` or `POST`"),
+    })
+}
+
+/// Methods that a user may write in lower case by mistake. In lower case none of them means anything else.
+const METHODS: [&str; 12] = [
+    "GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "QUERY",
+    "PURGE",
+];
 
 /// A duration as a user would write it, to the millisecond.
 pub(super) fn format_duration(duration: Duration) -> String {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use super::{bind_address::BindAddress, served_tls::ListenerTls, shown};
+use super::{bind_address::BindAddress, cors::CorsSettings, served_tls::ListenerTls, shown};
 use crate::{host::HostMatcher, trusted_proxies::TrustedProxies, words::words};
 
 /// The public listener.
@@ -23,6 +23,8 @@ pub struct ListenerSettings {
     pub trusted: TrustedProxies,
     /// The hosts that are served here.
     pub hosts: HostMatcher,
+    /// The pages of other origins that may read answers. `None`: pages of no other origin.
+    pub cors: Option<CorsSettings>,
     pub limits: ListenerLimits,
     pub timeouts: ListenerTimeouts,
 }
@@ -113,7 +115,7 @@ pub struct ListenerTimeouts {
     /// Default 10 s.
     #[serde(serialize_with = "shown::duration")]
     pub request_headers: Duration,
-    /// Between two requests of a connection. Default 60 s.
+    /// Between two requests of a connection. Default 75 s.
     #[serde(serialize_with = "shown::duration")]
     pub idle: Duration,
     /// For the whole body on fenced routes, between two pieces of it on others. Default 10 s.

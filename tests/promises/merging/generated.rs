@@ -29,6 +29,7 @@ enum ValuePlace {
     QueryList,
     Field,
     FieldList,
+    Form,
     Member,
     MemberList,
     /// Whichever source the service reads first.
@@ -74,13 +75,14 @@ const NGINX: &str = "default_type text/plain; add_header x-key $http_fencing_key
     }";
 
 impl ValuePlace {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Path,
         Self::Action,
         Self::Query,
         Self::QueryList,
         Self::Field,
         Self::FieldList,
+        Self::Form,
         Self::Member,
         Self::MemberList,
         Self::Merged,
@@ -111,19 +113,19 @@ impl ValuePlace {
             Self::FieldList => (service == "flask").then_some(("/from/fields", "header.x-ids*")),
             Self::Member => (!is_proxy).then_some(("/from/member", "body:/id")),
             Self::MemberList => (!is_proxy && !is_wrapped).then_some(("/from/members", "body:/items/*/id")),
-            Self::Merged => None,
+            Self::Form | Self::Merged => None,
         }
     }
 
     /// False for requests that are no question to the service.
     fn asks(self, service: &str, request: &GeneratedRequest) -> bool {
         match (self, service) {
-            (Self::Merged, "nginx") => false,
+            (Self::Form | Self::Merged, "nginx") | (Self::Form, "rails-wrapped") => false,
             // It reads what Rails makes of a JSON body.
             (Self::Merged, "rails-wrapped") => {
                 request.method == "PUT" && !request.target.starts_with("/accounts/")
             }
-            (Self::Merged, _) => true,
+            (Self::Form | Self::Merged, _) => true,
             _ => self.route(service).is_some(),
         }
     }
@@ -137,7 +139,7 @@ impl ValuePlace {
             body,
             named_alike: Vec::new(),
         };
-        let json = |body: String, kind: &str| (vec![("Content-Type".to_owned(), kind.to_owned())], body);
+        let with_type = |body: String, kind: &str| (vec![("Content-Type".to_owned(), kind.to_owned())], body);
         match self {
             Self::Path => {
                 path_value().prop_map(move |id| to(format!("/from/path/{id}"), vec![], String::new())).boxed()
@@ -162,18 +164,24 @@ impl ValuePlace {
             Self::FieldList => {
                 list_fields().prop_map(move |fields| to("/from/fields".into(), fields, String::new())).boxed()
             }
+            Self::Form => form()
+                .prop_map(move |(kind, body)| {
+                    let (fields, body) = with_type(body, kind);
+                    to("/forms".into(), fields, body)
+                })
+                .boxed(),
             Self::Member => {
                 let query = prop_oneof![4 => "", 1 => "\\?(reading\\[id\\]=7|id=4|reading=x)"];
                 (json_object(true), content_type(), query)
                     .prop_map(move |(body, kind, query)| {
-                        let (fields, body) = json(body, kind);
+                        let (fields, body) = with_type(body, kind);
                         to(format!("/from/member{query}"), fields, body)
                     })
                     .boxed()
             }
             Self::MemberList => (json_list(), content_type())
                 .prop_map(move |(body, kind)| {
-                    let (fields, body) = json(body, kind);
+                    let (fields, body) = with_type(body, kind);
                     to("/from/members".into(), fields, body)
                 })
                 .boxed(),
@@ -229,6 +237,45 @@ fn list_fields() -> impl Strategy<Value = Vec<(String, String)>> {
     let value = (prop::collection::vec(element, 1..4), between)
         .prop_map(|(elements, between)| elements.join(&between));
     prop::collection::vec((name, value), 1..3)
+}
+
+/// The media type and the bytes of a form.
+fn form() -> impl Strategy<Value = (&'static str, String)> {
+    const URL_ENCODED: &str = "application/x-www-form-urlencoded";
+    const PARTS: &str = "multipart/form-data; boundary=b";
+    let kinds = |kind| {
+        let others = vec![
+            "application/x-www-form-urlencoded; charset=utf-8",
+            "multipart/form-data; boundary=\"b\"",
+            "multipart/form-data; boundary=c",
+            "application/x-www-form-urlencoded; charset=utf-16",
+        ];
+        prop_oneof![9 => Just(kind), 1 => select(others)]
+    };
+    let name = prop_oneof![15 => Just("id"), 1 => select(vec!["ID", "i%64", "id[]", " id", "id\\", "id ", "\u{feff}id", "ids"])];
+    let head = select(vec![
+        "Content-Disposition: form-data; name=\"NAME\"",
+        "Content-Disposition: form-data; name=\"NAME\"",
+        "Content-Disposition: form-data; name=\"NAME\"",
+        "Content-Disposition: form-data; name=\"NAME\"",
+        "Content-Disposition: form-data; name=\"NAME\"",
+        "Content-Disposition: form-data; name=\"x\"",
+        "Content-Disposition: form-data; name=\"x\"; filename=\"NAME\"",
+        "Content-Disposition: form-data; name=\"NAME\"; filename=\"a\"",
+        "content-disposition: form-data; name=NAME",
+        "Content-Disposition: form-data;name=\"NAME\"",
+        "Content-Disposition: form-data; name=\"NAME\"; name=\"x\"",
+        "Content-Disposition: form-data; name*=utf-8''NAME",
+        "Content-Disposition: form-data; name=\"NAME\"\r\nContent-Type: text/plain; charset=utf-8",
+        "Content-Disposition: form-data; name=\"NAME\"\r\nContent-Transfer-Encoding: base64",
+    ]);
+    let value = mostly("([ab42é +]|%31){1,3}", "([ab42,;&=\"\\\\\r\n -]|--b){0,4}");
+    let part = (head, name, value)
+        .prop_map(|(head, name, value)| format!("--b\r\n{}\r\n\r\n{value}\r\n", head.replace("NAME", name)));
+    let end =
+        select(vec!["--b--\r\n", "--b--\r\n", "--b--\r\n", "--b--\r\n", "--b--", "", "--b\r\n", "--b--x"]);
+    let parts = (prop::collection::vec(part, 1..3), end).prop_map(|(parts, end)| parts.concat() + end);
+    prop_oneof![(kinds(URL_ENCODED), query("id")), (kinds(PARTS), parts)]
 }
 
 fn content_type() -> impl Strategy<Value = &'static str> {

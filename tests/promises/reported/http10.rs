@@ -1,4 +1,4 @@
-//! A client of HTTP/1.0 that asks to keep its connection is told where it cannot.
+//! A client of HTTP/1.0 that asks to keep its connection is told where it cannot, and a health check needs no `Host`.
 
 use fencegate_tests::{
     client::RawClient,
@@ -43,4 +43,34 @@ async fn kept_connection_is_promised_only_with_length() {
             assert!(client.read_response().await.is_err(), "{path} {fields:?}: it closes");
         }
     }
+}
+
+/// Reported by users of HAProxy (`option httpchk`) and of other balancers: their health check speaks HTTP/1.0 without `Host`, and the
+/// server that answers only by its name says that it is down. The kind: probes of programs that name no host. A browser always
+/// names one, so a name that was rebound to us is still refused, and nothing is changed without one.
+#[tokio::test]
+async fn health_check_needs_no_host() {
+    let site = TestSite::fresh().await;
+    let gateway = site.gateway("gw-1").await;
+    gateway.wait_ready().await;
+    for (head, status) in [
+        ("GET /ready HTTP/1.0\r\n\r\n", "200"),
+        ("HEAD /live HTTP/1.0\r\n\r\n", "200"),
+        ("GET /metrics HTTP/1.0\r\nConnection: close\r\n\r\n", "200"),
+        ("GET /api/v1/members HTTP/1.0\r\nUser-Agent: check\r\n\r\n", "200"),
+        ("GET /ready HTTP/1.0\r\nHost: evil.example\r\n\r\n", "421"),
+        ("GET /ready HTTP/1.1\r\n\r\n", "421"),
+        ("GET /ready HTTP/1.0\r\nHost: 127.0.0.1\r\nHost: 127.0.0.1\r\n\r\n", "421"),
+        ("POST /api/v1/drain HTTP/1.0\r\nContent-Length: 0\r\n\r\n", "421"),
+    ] {
+        let mut client = RawClient::connect(gateway.admin).await.expect("it listens");
+        client.send(head).await.expect("sent");
+        let answer = client.read_head().await.expect("an answer");
+        assert_eq!(answer.word(1), status, "{head:?}: {answer:?}");
+    }
+    gateway.wait_ready().await;
+    // Keys and routes may read the host, so a request to a service has to name it.
+    let mut client = RawClient::connect(gateway.public).await.expect("it listens");
+    client.send("GET /there HTTP/1.0\r\n\r\n").await.expect("sent");
+    assert_eq!(client.read_head().await.expect("an answer").word(1), "400");
 }

@@ -1,10 +1,12 @@
-// How a service with Express 4 reads `id`: by `req.param`, which has path, body and query; and below `/from` out of one source, or each
-// item of a list. `node express.mjs PORT`.
+// How a service with Express 4 reads `id`: by `req.param`, which has path, body and query; below `/forms` also a multipart body, by
+// multer; and below `/from` out of one source, or each item of a list. `node express.mjs PORT`.
 
 import { createRequire } from "node:module";
 
 // Node looks for what is imported beside this file only, and for what is required also in `NODE_PATH`.
-const express = createRequire(import.meta.url)("express-4");
+const require = createRequire(import.meta.url);
+const express = require("express-4");
+const multer = require("multer");
 
 const told = (id) => (id === undefined || id === null ? "-" : typeof id === "object" ? "*" : `=${id}`);
 const each = (ids) => [ids ?? []].flat().map(told).join("\n") || "-";
@@ -15,7 +17,9 @@ service.use((request, response, next) => {
   next();
 });
 service.use(express.json(), express.urlencoded({ extended: true }));
-service.all(["/accounts/:id", "/accounts", "/lists"], (request, response) => response.send(told(request.param("id"))));
+const read = (request, response) => response.send(told(request.param("id")));
+service.all(["/accounts/:id", "/accounts", "/lists"], read);
+service.post("/forms", multer().any(), read);
 service.post("/from/path/:id", (request, response) => response.send(told(request.params.id)));
 service.post(/^\/from\/action\/([^/]+):cancel$/, (request, response) => response.send(told(request.params[0])));
 service.post("/from/query", (request, response) => response.send(told(request.query.id)));

@@ -26,6 +26,7 @@ def show_key(response):
 
 
 @service.route("/accounts", methods=["GET", "POST", "PUT", "DELETE"])
+@service.route("/forms", methods=["POST"])
 @service.route("/lists", methods=["GET", "POST", "PUT", "DELETE"])
 @service.route("/accounts/<_id>", methods=["GET", "POST", "PUT", "DELETE"])
 def read(_id=None):

@@ -15,6 +15,7 @@ class Service < Rails::Application
   routes.append do
     match "accounts/:id", to: "reading#read", via: :all
     match "accounts", to: "reading#read", via: :all
+    match "forms", to: "reading#read", via: :all
     match "lists", to: "reading#read", via: :all
     post "from/path/:id", to: "reading#read"
     post "from/action/:id\\:cancel", to: "reading#read", format: false
@@ -50,7 +51,8 @@ class ReadingController < ActionController::API
   private
 
   def told(id)
-    id.nil? ? "-" : id.respond_to?(:each) ? "*" : "=#{id}"
+    is_text = !id.respond_to?(:each) && !id.is_a?(ActionDispatch::Http::UploadedFile)
+    id.nil? ? "-" : is_text ? "=#{id}" : "*"
   end
 
   def each(ids)

@@ -34,7 +34,23 @@ pub fn readings(part: RequestPart, texts: &[String]) -> Vec<ReadingRow> {
             readers.push(("querystring", program(part, "node", &["reader.mjs"], &["older"], texts)))
         }
         RequestPart::Body => {}
+        RequestPart::Graphql => panic!("documents are for `graphql_readings`"),
     }
+    to_rows(&readers, texts)
+}
+
+/// How these releases of graphql-js read documents. `node_path`: the variable with which Node finds them.
+///
+/// # Panics
+/// If one of them is not there, or does not answer.
+pub fn graphql_readings(node_path: &str, packages: &[&'static str], texts: &[String]) -> Vec<ReadingRow> {
+    let read = |package: &&'static str| {
+        (*package, read_texts(&["env", node_path, "node", "graphql.mjs", package], texts))
+    };
+    to_rows(&packages.iter().map(read).collect::<Vec<_>>(), texts)
+}
+
+fn to_rows(readers: &[(&str, Vec<Reading>)], texts: &[String]) -> Vec<ReadingRow> {
     let row = |(at, text): (usize, &String)| {
         let readings = readers.iter().map(|(name, read)| ((*name).to_owned(), read[at].clone()));
         ReadingRow { text: text.clone(), readings: BTreeMap::from_iter(readings) }
@@ -42,10 +58,13 @@ pub fn readings(part: RequestPart, texts: &[String]) -> Vec<ReadingRow> {
     texts.iter().enumerate().map(row).collect()
 }
 
-/// Runs one of the readers in `tests/readings`, and gives it all texts at once.
 fn program(part: RequestPart, name: &str, script: &[&str], more: &[&str], texts: &[String]) -> Vec<Reading> {
+    read_texts(&[&[name][..], script, &[part.as_str(), part.name()], more].concat(), texts)
+}
+
+fn read_texts(command: &[&str], texts: &[String]) -> Vec<Reading> {
     let lines: String = texts.iter().map(|text| format!("{}\n", hex(text.as_bytes()))).collect();
-    run_reader(&[&[name][..], script, &[part.as_str(), part.name()], more].concat(), &lines)
+    run_reader(command, &lines)
 }
 
 /// What a program takes for each spelling of these rows.
@@ -75,7 +94,7 @@ pub fn row_matches(command: &[&str], rows: &[&RowSpellings]) -> Vec<Vec<RowMatch
     rows.iter().map(row_matches).collect()
 }
 
-/// Runs a reader in `tests/readings` with these lines. It says one reading for each.
+/// Runs a reader in `tests/readings`, and gives it all lines at once. It says one reading for each.
 fn run_reader(command: &[&str], lines: &str) -> Vec<Reading> {
     let home = scratch::temp_dir();
     let asked = home.path().join("asked");

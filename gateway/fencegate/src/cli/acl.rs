@@ -1,18 +1,24 @@
 //! `fencegate acl`: shows and sets who may write the nodes of an installation, directly in ZooKeeper.
 
+use std::process::ExitCode;
+
 use clap::Subcommand;
 use fencegate_policies::plan;
 use fencegate_process::command_hint::{self, CommandHintTarget};
 use fencegate_zookeeper::session::{
-    acl_audit::audit_acls,
+    acl_audit::{AclAuditReport, audit_acls},
     apply_acl::{AclApplyReport, apply_acl},
     client::{ZkClient, ZkError},
 };
+use serde_json::json;
 use tracing::info;
 
 use super::{
     config::ConfigArgs,
     ensemble::{self, ConnectZooKeeperError},
+    exit::RUNTIME,
+    log::OutputFormat,
+    out::{print_result, print_text, report_error},
 };
 
 #[derive(Debug, Subcommand)]
@@ -21,6 +27,9 @@ pub(super) enum AclCommand {
     Show {
         #[command(flatten)]
         config: ConfigArgs,
+        /// The form of the output; `json` for programs.
+        #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = OutputFormat::Text)]
+        format: OutputFormat,
     },
     /// Give every node below the root the ACL that new ones get by this policy. Safe to repeat, and while gateways run.
     Set {
@@ -48,35 +57,76 @@ pub(super) enum AclCommandError {
 
 impl AclCommand {
     pub(super) fn config(&self) -> &ConfigArgs {
-        let (Self::Show { config } | Self::Set { config }) = self;
+        let (Self::Show { config, .. } | Self::Set { config }) = self;
         config
     }
 }
 
-/// Runs the verb and returns the text to print.
-pub(super) fn run(verb: &AclCommand, policy: &plan::ZooKeeperSettings) -> Result<String, AclCommandError> {
+/// Runs the verb and prints its result.
+pub(super) fn run(verb: &AclCommand, policy: &plan::ZooKeeperSettings) -> Result<(), ExitCode> {
     match verb {
-        AclCommand::Show { .. } => show(policy),
-        AclCommand::Set { .. } => set(policy),
+        AclCommand::Show { format, .. } => {
+            let shown = show(policy).map_err(|error| report_error(&error))?;
+            match format {
+                OutputFormat::Text => print_result(shown.text()),
+                OutputFormat::Json => {
+                    print_text(shown.json())?;
+                    if shown.audit.count > 0 { Err(ExitCode::from(RUNTIME)) } else { Ok(()) }
+                }
+            }
+        }
+        AclCommand::Set { .. } => print_result(set(policy)),
     }
 }
 
-fn show(policy: &plan::ZooKeeperSettings) -> Result<String, AclCommandError> {
+/// Who may write the nodes of an installation.
+struct AclSnapshot {
+    root: String,
+    /// The identities that the policy permits.
+    intended: Vec<String>,
+    audit: AclAuditReport,
+}
+
+impl AclSnapshot {
+    /// # Errors
+    /// Others may write some of the nodes.
+    fn text(&self) -> Result<String, AclCommandError> {
+        let Self { root, intended, audit } = self;
+        if audit.count > 0 {
+            let set = command_hint::command_line(CommandHintTarget::Gateway, "acl set");
+            return Err(AclCommandError::OpenNodes(format!("{}\nTo close them: `{set}`", audit.summary())));
+        }
+        let bound = if audit.unfinished { ", the first ones of more," } else { "" };
+        let writers = intended.join(", ");
+        Ok(format!("{root}: {} nodes{bound} may be written by nobody but {writers}", audit.looked))
+    }
+
+    /// `open_nodes` names the first ones of them.
+    fn json(&self) -> String {
+        let Self { root, intended, audit: AclAuditReport { looked, unfinished, open, count } } = self;
+        let document = json!({
+            "root": root,
+            "writers": intended,
+            "nodes": looked,
+            "more_nodes": unfinished,
+            "open": count,
+            "open_nodes": open,
+        });
+        format!("{document:#}")
+    }
+}
+
+fn show(policy: &plan::ZooKeeperSettings) -> Result<AclSnapshot, AclCommandError> {
     if policy.acl != plan::AclMode::Closed {
         return Err(AclCommandError::Open);
     }
     ensemble::with_session(policy, async |link, paths| {
         let meant = link.intended_writers().await.map_err(|fault| AclCommandError::Unasked(Some(fault)))?;
-        let meant = meant.ok_or(AclCommandError::Unasked(None))?;
+        let intended = meant.ok_or(AclCommandError::Unasked(None))?;
         let root = paths.root();
-        let found = audit_acls(link, root, &meant).await;
-        let found = found.map_err(|source| AclCommandError::Look { root: root.to_owned(), source })?;
-        if found.count > 0 {
-            let set = command_hint::command_line(CommandHintTarget::Gateway, "acl set");
-            return Err(AclCommandError::OpenNodes(format!("{}\nTo close them: `{set}`", found.summary())));
-        }
-        let bound = if found.unfinished { ", the first ones of more," } else { "" };
-        Ok(format!("{root}: {} nodes{bound} may be written by nobody but {}", found.looked, meant.join(", ")))
+        let audit = audit_acls(link, root, &intended).await;
+        let audit = audit.map_err(|source| AclCommandError::Look { root: root.to_owned(), source })?;
+        Ok(AclSnapshot { root: root.to_owned(), intended, audit })
     })
 }
 

@@ -10,6 +10,7 @@ mod examples;
 mod exit;
 mod explain;
 mod guard_backups;
+mod init;
 mod keys;
 mod lease_verbs;
 mod lock_arguments;
@@ -29,8 +30,10 @@ mod reload;
 mod run;
 mod run_guard;
 mod run_locked_args;
+mod sample_args;
 mod table;
 mod top;
+mod verb_groups;
 mod verify;
 
 use std::{env, ffi::OsString, io, path::PathBuf, process::ExitCode};
@@ -46,6 +49,7 @@ use self::{
     lock_arguments::LockArgs,
     log::{OutputFormat, Verbosity},
     out::{print_result, print_text, report_error},
+    verb_groups::with_verb_groups,
 };
 
 /// An HTTP reverse proxy that holds a ZooKeeper lock per resource and stamps a fencing token.
@@ -113,12 +117,8 @@ enum CliCommand {
     Drain(locks::DrainArgs),
     /// Explain what would happen to a request, without sending it; or tell the long story of an error code.
     Explain(explain::ExplainArgs),
-    /// Print a starter file with comments. Redirect it, edit it, check it.
-    Init {
-        /// The name of the starter. Without it, all starters are listed.
-        #[arg(value_enum)]
-        starter: Option<print::StarterPolicy>,
-    },
+    /// Print a starter file with comments, or a policy made out of an OpenAPI description. Redirect it, edit it, check it.
+    Init(init::InitArgs),
     /// Print the JSON Schema of policies, for editors.
     Schema {
         /// Print the schema of a guard's file.
@@ -182,8 +182,7 @@ pub fn run() -> ExitCode {
         CliCommand::Drain(draining) => locks::drain(&draining),
         CliCommand::Reload(arguments) => reload::run(&arguments),
         CliCommand::Explain(arguments) => explain::run(&arguments).and_then(print_text),
-        CliCommand::Init { starter: Some(starter) } => print_text(starter.text()),
-        CliCommand::Init { starter: None } => print_text(print::starters()),
+        CliCommand::Init(arguments) => init::run(&arguments),
         CliCommand::Schema { guard } => print_text(print::schema(guard)),
         CliCommand::Completions { shell } => print_text(print::completions(command(), shell)),
         CliCommand::Man { into: None } => print_text(print::manual(command())),
@@ -191,9 +190,7 @@ pub fn run() -> ExitCode {
             .map_err(|error| report_error(&WriteManualsError { folder, source: error })),
         CliCommand::Version => print_text(format!("fencegate {}", env!("CARGO_PKG_VERSION"))),
         CliCommand::Era(verb) => verb.config().plan().and_then(|plan| print_result(era::run(&verb, &plan))),
-        CliCommand::Acl(verb) => {
-            verb.config().plan().and_then(|plan| print_result(acl::run(&verb, &plan.zookeeper)))
-        }
+        CliCommand::Acl(verb) => verb.config().plan().and_then(|plan| acl::run(&verb, &plan.zookeeper)),
         CliCommand::Once(verb) => verb.config().plan().and_then(|plan| print_result(once::run(&verb, &plan))),
         CliCommand::Keys(verb) => print_result(keys::run(&verb)),
         CliCommand::Verify(arguments) => verify::run(&arguments),
@@ -204,7 +201,7 @@ pub fn run() -> ExitCode {
 }
 
 fn command() -> clap::Command {
-    with_examples(Cli::command())
+    with_verb_groups(with_examples(Cli::command()))
 }
 
 fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {

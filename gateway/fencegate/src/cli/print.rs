@@ -4,6 +4,7 @@ use std::{io, path::Path};
 
 use clap::{Command, ValueEnum};
 use fencegate_policies::schema;
+use serde_json::{Value, json};
 
 /// A file that works once its addresses are changed.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -45,9 +46,31 @@ pub(super) fn starters() -> String {
     });
     format!(
         "{}\nPrint one into a file, edit it, check it:\n  fencegate init minimal > policy.yaml\n  \
-         fencegate check policy.yaml\n",
+         fencegate check policy.yaml\nOr have one made out of the OpenAPI description of a service:\n  \
+         fencegate init --openapi FILE > policy.yaml\n",
         lines.collect::<String>()
     )
+}
+
+/// One starter with its file, or all starters without their files.
+pub(super) fn starters_json(one: Option<StarterPolicy>) -> String {
+    let describe = |starter: &StarterPolicy| -> Option<Value> {
+        let shown = starter.to_possible_value()?;
+        let help = shown.get_help().map(ToString::to_string).unwrap_or_default();
+        Some(json!({ "name": shown.get_name(), "help": help }))
+    };
+    let document = match one {
+        Some(starter) => {
+            let mut document = describe(&starter).unwrap_or_default();
+            document["policy"] = starter.text().into();
+            document
+        }
+        None => {
+            let all = StarterPolicy::value_variants().iter().filter_map(describe);
+            json!({ "starters": all.collect::<Vec<_>>() })
+        }
+    };
+    format!("{document:#}")
 }
 
 /// A test keeps the schemas equal to the fields that the reader of policies accepts.
@@ -99,6 +122,21 @@ fn without_help(command: Command) -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn starters_are_listed_for_programs() {
+        let all: Value = serde_json::from_str(&starters_json(None)).expect("JSON");
+        let names: Vec<_> =
+            all["starters"].as_array().expect("a list").iter().map(|one| &one["name"]).collect();
+        assert_eq!(names, ["minimal", "payments", "inventory", "multi-tenant", "guard", "filter"]);
+        for starter in StarterPolicy::value_variants() {
+            let one: Value = serde_json::from_str(&starters_json(Some(*starter))).expect("JSON");
+            assert_eq!(one["policy"], starter.text());
+            assert!(all["starters"].as_array().expect("a list").iter().any(|listed| {
+                listed["name"] == one["name"] && listed["help"] == one["help"] && one["help"] != ""
+            }));
+        }
+    }
 
     /// Each page that the manual page of the command names is there, with the options of its verb.
     #[test]

@@ -16,11 +16,12 @@ use ratatui::{
     text::Line,
     widgets::{Block, Row, Table as Grid},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     admin_client::{AdminClient, AdminClientError, AdminTargetArgs, CommandHintTarget, with_client},
     locks::{self, format_millis},
+    log::OutputFormat,
     out::{print_text, report_error},
     table::TextTable,
 };
@@ -33,6 +34,9 @@ pub(super) struct TopArgs {
     /// Seconds between two looks.
     #[arg(long, value_name = "S", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=60))]
     every: u64,
+    /// The form of the output; `json` for programs, which prints once.
+    #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = OutputFormat::Text)]
+    format: OutputFormat,
     #[command(flatten)]
     place: AdminTargetArgs,
 }
@@ -41,7 +45,8 @@ pub(super) struct TopArgs {
 struct TopSnapshot {
     locks: LockListJson,
     hot: ContentionReport,
-    sessions: String,
+    /// What the gateway says of its sessions, or why it does not.
+    sessions: Result<Vec<Value>, String>,
 }
 
 /// The number of rows to request.
@@ -49,12 +54,15 @@ const ROWS: usize = 200;
 
 pub(super) fn run(top: &TopArgs) -> Result<(), ExitCode> {
     let found = top.place.resolve(CommandHintTarget::Gateway)?;
-    let once = top.once || !stdout().is_terminal();
+    let once = top.once || top.format == OutputFormat::Json || !stdout().is_terminal();
     let found = if once { found } else { found.without_notes() };
     let result = with_client(&found, CommandHintTarget::Gateway, async |gateway| {
         if once {
             let shown = fetch(gateway).await?;
-            return Ok(print_text(text(&shown)));
+            return Ok(print_text(match top.format {
+                OutputFormat::Text => text(&shown),
+                OutputFormat::Json => render_json(&shown),
+            }));
         }
         // Restores the terminal also after a panic: raw mode and the alternate screen are not left behind.
         let mut terminal = ratatui::init();
@@ -69,14 +77,21 @@ async fn fetch(gateway: &mut AdminClient) -> Result<TopSnapshot, AdminClientErro
     let locks = gateway.get(&format!("/api/v1/locks?limit={ROWS}&by_interest=true")).await?;
     let hot = gateway.get("/api/v1/contention?top=8").await?;
     let members = gateway.get("/api/v1/members").await;
-    let sessions = members.map_or_else(|error| error.to_string(), |list| sessions(&list));
+    let sessions = members.map(|list| list["sessions"].as_array().cloned().unwrap_or_default());
+    let sessions = sessions.map_err(|error| error.to_string());
     Ok(TopSnapshot { locks: gateway.parse(locks)?, hot: gateway.parse(hot)?, sessions })
 }
 
-fn sessions(members: &Value) -> String {
-    let all = members["sessions"].as_array().cloned().unwrap_or_default();
-    let least = all.iter().filter_map(|one| one["proven_for_ms"].as_u64()).min().unwrap_or(0);
-    format!("{} sessions, proven for {} at least", all.len(), format_millis(least))
+impl TopSnapshot {
+    fn sessions_line(&self) -> String {
+        match &self.sessions {
+            Ok(all) => {
+                let least = all.iter().filter_map(|one| one["proven_for_ms"].as_u64()).min().unwrap_or(0);
+                format!("{} sessions, proven for {} at least", all.len(), format_millis(least))
+            }
+            Err(error) => error.clone(),
+        }
+    }
 }
 
 fn hot_table(contention: &ContentionReport) -> TextTable {
@@ -90,11 +105,21 @@ fn hot_table(contention: &ContentionReport) -> TextTable {
 }
 
 fn text(shown: &TopSnapshot) -> String {
-    let mut text = format!("{}\n{}\n", shown.sessions, locks::text(&shown.locks).trim_end());
+    let mut text = format!("{}\n{}\n", shown.sessions_line(), locks::text(&shown.locks).trim_end());
     if !shown.hot.hot.is_empty() {
         text.push_str(&format!("\n{}", hot_table(&shown.hot)));
     }
     text
+}
+
+/// The documents of the admin API in one. `sessions` is missing if the gateway does not tell of them.
+fn render_json(shown: &TopSnapshot) -> String {
+    let TopSnapshot { locks, hot, sessions } = shown;
+    let mut document = json!({ "locks": locks, "contention": hot });
+    if let Ok(sessions) = sessions {
+        document["sessions"] = sessions.clone().into();
+    }
+    format!("{document:#}")
 }
 
 async fn watch(
@@ -135,7 +160,7 @@ fn draw(frame: &mut Frame<'_>, shown: &TopSnapshot, error: Option<&str>) {
     let [head, keys, below] =
         Layout::vertical([Constraint::Length(2), Constraint::Min(5), Constraint::Length(tall)])
             .areas(frame.area());
-    let first = format!("{}. {}", locks::summary_line(&shown.locks), shown.sessions);
+    let first = format!("{}. {}", locks::summary_line(&shown.locks), shown.sessions_line());
     let second = match error {
         Some(error) => Line::from(error.to_owned()).bold().reversed(),
         None => Line::from("q ends, any other key looks again").dim(),
@@ -174,7 +199,7 @@ mod tests {
         let shown = TopSnapshot {
             locks: serde_json::from_value(locks).expect("as the API tells it"),
             hot: serde_json::from_value(hot).expect("as the API tells it"),
-            sessions: "4 sessions".into(),
+            sessions: Ok(vec![json!({"proven_for_ms": 900}), json!({"proven_for_ms": 800})]),
         };
         for (width, height) in [(120, 30), (40, 10), (10, 3), (1, 1)] {
             let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal of memory");
@@ -184,6 +209,11 @@ mod tests {
                 assert!(drawn.contains("account/7") && drawn.contains("held-elsewhere"), "{drawn}");
             }
         }
-        assert!(text(&shown).contains("account/7"));
+        let plain = text(&shown);
+        assert!(plain.contains("account/7") && plain.contains("2 sessions, proven for 800"), "{plain}");
+        let json: Value = serde_json::from_str(&render_json(&shown)).expect("JSON");
+        assert_eq!(json["locks"]["locks"][0]["key"], "account/7");
+        assert_eq!(json["contention"]["hot"][0]["requests"], 3);
+        assert_eq!(json["sessions"][1]["proven_for_ms"], 800);
     }
 }

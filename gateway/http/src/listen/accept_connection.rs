@@ -8,6 +8,7 @@ use fencegate_policies::{
     plan::{ListenerProtocols, ListenerSettings, ProxyProtocol},
     trusted_proxies::TrustedProxies,
 };
+use fencegate_process::log_limit::LogLimiter;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::{sleep, timeout},
@@ -41,7 +42,13 @@ pub(super) struct ListenerConfig {
     trusted: TrustedProxies,
     drain: CancellationToken,
     metrics: Rc<ClientConnectionMetrics>,
+    /// For connections of strangers, and for bad headers of trusted proxies.
+    untrusted_lines: LogLimiter,
+    bad_header_lines: LogLimiter,
 }
+
+/// Each such connection is counted; a line tells of the first one in this time.
+const LINE_PERIOD: Duration = Duration::from_secs(60);
 
 impl ListenerConfig {
     /// Returns when the drain has begun. A client that connected just before gets a moment for its first bytes.
@@ -67,6 +74,8 @@ impl ListenerConfig {
             trusted: listener.trusted.clone(),
             drain,
             metrics,
+            untrusted_lines: LogLimiter::new(LINE_PERIOD),
+            bad_header_lines: LogLimiter::new(LINE_PERIOD),
         }
     }
 
@@ -113,7 +122,13 @@ impl ListenerConfig {
     ) -> Option<(PrefixedIo<I>, ConnectionInfo)> {
         if !self.trusted.contains(peer.address.ip()) {
             self.metrics.record_proxy_header("untrusted");
-            warn!(peer = %peer.address, "not one of `trusted_peers`, so what it says of its client does not count");
+            if let Some(left_out) = self.untrusted_lines.admit() {
+                warn!(
+                    peer = %peer.address,
+                    left_out,
+                    "not one of `trusted_peers`, so what it says of its client does not count"
+                );
+            }
             return None;
         }
         let named = tokio::select! {
@@ -125,7 +140,14 @@ impl ListenerConfig {
             Ok(Ok((Some(client), stream))) => ("client", Some((stream, peer.with_client_address(client)))),
             Ok(Ok((None, stream))) => ("local", Some((stream, peer))),
             Ok(Err(bad)) => {
-                warn!(peer = %peer.address, %bad, "no client is named");
+                // A balancer that looks whether the port is open connects and leaves.
+                if bad.has_sent_bytes()
+                    && let Some(left_out) = self.bad_header_lines.admit()
+                {
+                    warn!(peer = %peer.address, %bad, left_out, "no client is named");
+                } else {
+                    debug!(peer = %peer.address, %bad, "no client is named");
+                }
                 (bad.as_str(), None)
             }
             Err(_elapsed) => {

@@ -33,6 +33,11 @@ impl ProxyProtocolError {
             Self::Malformed => "malformed",
         }
     }
+
+    /// True if the proxy has sent something else than a header. Otherwise it has only left.
+    pub(super) fn has_sent_bytes(&self) -> bool {
+        matches!(self, Self::Absent | Self::Malformed)
+    }
 }
 
 /// Reads the header, and leaves the bytes after it. `None`: the proxy speaks for itself (a health check), or cannot

@@ -27,6 +27,7 @@ pub mod limit;
 pub mod parameters;
 pub mod peer_auth;
 pub mod peer_challenge;
+pub mod preflight;
 pub mod route;
 pub mod strip_headers;
 pub mod trace;

@@ -68,6 +68,11 @@ impl ZkPaths {
         format!("{}/meta", self.root)
     }
 
+    /// A node that `fencegate check --online` makes and removes again, to learn the time of ZooKeeper. Nothing watches its parent.
+    pub fn clock_probe_path(&self, session: i64) -> String {
+        format!("{}/clock-{session:016x}", self.root)
+    }
+
     /// Parent of the gateways' registrations.
     pub fn members_path(&self) -> String {
         format!("{}/members", self.root)

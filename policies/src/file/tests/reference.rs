@@ -151,7 +151,7 @@ fn guard_fields_match_reference() {
 fn shortest_policy() -> Value {
     json!({
         "version": 1,
-        "listeners": {"one": {"address": "127.0.0.1:8080", "tls": {"certificates": [{"certificate_file": "/a", "key_file": "/b"}]}}},
+        "listeners": {"one": {"address": "127.0.0.1:8080", "cors": {"allow_origins": ["https://a"]}, "tls": {"certificates": [{"certificate_file": "/a", "key_file": "/b"}]}}},
         "zookeeper": {"servers": ["zk1:2181"]},
         "leases": {"principals": [{"name": "one", "bearer": {"file": "/a"}, "keys": ["*"]}]},
         "log": {"traces": {"endpoint": "http://a:1"}},
@@ -216,6 +216,7 @@ fn assert_defaults_hold(
                         "not_after",
                         "upload_timeout",
                         "body_type",
+                        "exact_numbers",
                         "socket_mode",
                     ]
                     .contains(&name.as_str())

@@ -69,7 +69,7 @@ fn single(reader: &str) -> Value {
             json!({"type": "string", "pattern": "^/"})
         }
         "route::parse_upgrade_protocol" => json!({"type": "string"}),
-        "route::method" => json!({"type": "string", "pattern": "^[^a-z]+$"}),
+        "scalar::method" => json!({"type": "string", "pattern": "^[^a-z]+$"}),
         "log::collector" => {
             json!({"type": "string", "pattern": "^http://[^/]+$", "description": "http://host:port"})
         }
@@ -90,6 +90,8 @@ fn single(reader: &str) -> Value {
             json!({"type": "string", "pattern": ":[0-9]+$"})
         }
         "listener::network" => json!({"type": "string", "pattern": "^[0-9a-fA-F:.]+(/[0-9]+)?$"}),
+        "cors::origin" => json!({"type": "string", "pattern": r"^(\*|[a-z][a-z0-9+.-]*://[^/]+)$"}),
+        "cors::header_name" => json!({"type": "string", "pattern": r"^[^\s*:]+$"}),
         "listener::served" => json!({"type": "string", "pattern": "^[^/]+$"}),
         "text"
         | "access::rule::{{closure}}"
@@ -172,6 +174,10 @@ impl SchemaBuilder<'_> {
                 json!({"type": "object", "additionalProperties": self.mapping(&format!("{path}/*"))})
             }
             FieldValueKind::Texts => json!({"type": "object", "additionalProperties": single("text")}),
+            FieldValueKind::TextLists => {
+                let values = json!({"type": "array", "minItems": 1, "items": single("text")});
+                json!({"type": "object", "additionalProperties": {"anyOf": [single("text"), values]}})
+            }
             FieldValueKind::Mapping => self.mapping(path),
         };
         how.iter().map(each).collect()

@@ -68,6 +68,7 @@ func main() {
 	service.Use(showKey)
 	service.Any("/accounts/:id", read)
 	service.Any("/accounts", read)
+	service.Any("/forms", read)
 	service.Any("/lists", read)
 	service.POST("/from/path/:id", func(c echo.Context) error {
 		// It is escaped if Go escapes the path in another way than the client. No path that the gateway forwards has an escaped

@@ -11,6 +11,8 @@ import javax.servlet.http.HttpServletResponse;
 import org.apache.catalina.Context;
 import org.apache.catalina.Wrapper;
 import org.apache.catalina.startup.Tomcat;
+import org.apache.tomcat.util.descriptor.web.FilterDef;
+import org.apache.tomcat.util.descriptor.web.FilterMap;
 import org.springframework.beans.MutablePropertyValues;
 import org.springframework.format.support.DefaultFormattingConversionService;
 import org.springframework.http.converter.json.MappingJackson2HttpMessageConverter;
@@ -23,6 +25,7 @@ import org.springframework.web.bind.annotation.RequestMapping;
 import org.springframework.web.bind.annotation.RequestParam;
 import org.springframework.web.bind.support.ConfigurableWebBindingInitializer;
 import org.springframework.web.context.support.StaticWebApplicationContext;
+import org.springframework.web.filter.CharacterEncodingFilter;
 import org.springframework.web.multipart.support.StandardServletMultipartResolver;
 import org.springframework.web.servlet.DispatcherServlet;
 import org.springframework.web.servlet.mvc.method.annotation.RequestMappingHandlerAdapter;
@@ -58,6 +61,15 @@ public final class Service {
         Wrapper spring = Tomcat.addServlet(context, "spring", new DispatcherServlet(beans));
         spring.setMultipartConfigElement(new MultipartConfigElement(folder.getPath()));
         spring.addMapping("/");
+        // Without it Tomcat takes a form for ISO 8859-1. Spring Boot adds it.
+        FilterDef encoding = new FilterDef();
+        encoding.setFilterName("encoding");
+        encoding.setFilter(new CharacterEncodingFilter("UTF-8", true));
+        context.addFilterDef(encoding);
+        FilterMap all = new FilterMap();
+        all.setFilterName("encoding");
+        all.addURLPattern("/*");
+        context.addFilterMap(all);
         tomcat.start();
         tomcat.getServer().await();
     }
@@ -78,7 +90,7 @@ public final class Service {
     /** Says what it reads. */
     @Controller
     public static final class Reading {
-        @RequestMapping({"/accounts/{id}", "/accounts", "/lists"})
+        @RequestMapping({"/accounts/{id}", "/accounts", "/lists", "/forms"})
         public void read(@ModelAttribute Account account, HttpServletRequest request, HttpServletResponse response)
                 throws IOException {
             answer(request, response, told(account.getId()));

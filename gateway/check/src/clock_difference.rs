@@ -1,0 +1,77 @@
+//! Compares the clock of another machine with ours.
+
+use std::{
+    fmt,
+    time::{Duration, SystemTime},
+};
+
+use fencegate_process::display::FormattedDuration;
+
+/// How far the clock of another machine is from ours, at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ClockDifference {
+    Ahead(Duration),
+    Behind(Duration),
+}
+
+impl ClockDifference {
+    /// The least that is told.
+    pub(super) const LEAST: Duration = Duration::from_secs(2);
+    pub(super) const REMEDY: &str =
+        "let all machines take their time from one source; see *Clocks* in the runbook";
+
+    /// `said`: the time of the other machine at some moment between `before` and `after`, which are by our clock. It is cut off at
+    /// a multiple of `resolution`.
+    pub(super) fn between(
+        said: SystemTime,
+        resolution: Duration,
+        before: SystemTime,
+        after: SystemTime,
+    ) -> Option<Self> {
+        let enough = |difference: Duration| (difference >= Self::LEAST).then_some(difference);
+        let latest = said + resolution;
+        let ahead = said.duration_since(after).ok().and_then(enough).map(Self::Ahead);
+        ahead.or_else(|| before.duration_since(latest).ok().and_then(enough).map(Self::Behind))
+    }
+}
+
+impl fmt::Display for ClockDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (far, side) = match self {
+            Self::Ahead(far) => (far, "ahead of"),
+            Self::Behind(far) => (far, "behind"),
+        };
+        write!(f, "{} {side} the one of this machine", FormattedDuration(*far))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A question takes some time, and a time may be told in whole seconds: only what neither can explain is told.
+    #[test]
+    fn clock_difference_needs_two_seconds() {
+        let at = |ms: u64| SystemTime::UNIX_EPOCH + Duration::from_millis(1_000_000 + ms);
+        let second = Duration::from_secs(1);
+        let (exact, whole) = (Duration::ZERO, second);
+        for (said, resolution, difference) in [
+            (10_000, whole, None),
+            (9_000, whole, None),
+            (12_000, whole, None),
+            (8_000, whole, None),
+            (13_000, whole, Some(ClockDifference::Ahead(2 * second))),
+            (7_000, whole, Some(ClockDifference::Behind(2 * second))),
+            (610_000, whole, Some(ClockDifference::Ahead(599 * second))),
+            (12_999, exact, None),
+            (13_000, exact, Some(ClockDifference::Ahead(2 * second))),
+            (8_001, exact, None),
+            (8_000, exact, Some(ClockDifference::Behind(2 * second))),
+        ] {
+            let found = ClockDifference::between(at(said), resolution, at(10_000), at(11_000));
+            assert_eq!(found, difference, "{said} {resolution:?}");
+        }
+        let ahead = ClockDifference::Ahead(3 * second).to_string();
+        assert_eq!(ahead, "3s ahead of the one of this machine");
+    }
+}

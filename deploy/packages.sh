@@ -43,8 +43,10 @@ install_missing() {
         # What they take for one row of a database.
         need ruby-activerecord ruby -e 'require "active_record"'
         need ruby-sqlite3 ruby -e 'require "sqlite3"'
-        need libspring-core-java test -e /usr/share/java/spring3-core.jar
         need golang-github-labstack-echo-dev test -d /usr/share/gocode/src/github.com/labstack/echo
+        need libspring-web-servlet-java test -e /usr/share/java/spring3-web.servlet.jar
+        need libtomcat9-java test -e /usr/share/java/tomcat9-catalina.jar
+        need libjackson2-databind-java test -e /usr/share/java/jackson-databind.jar
         # The page, in a browser.
         need chromium command -v chromium
         need chromium-driver command -v chromedriver

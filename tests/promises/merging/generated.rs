@@ -473,7 +473,8 @@ impl GeneratedRequest {
         let read = String::from_utf8_lossy(&answer.body);
         let wrong =
             |locked: &str| Err(format!("{service} {self}: it reads {read:?}, and {locked:?} is locked"));
-        let Some(locked) = answer.field("x-key") else {
+        // Flask shows the key of a request that it refuses as well.
+        let Some(locked) = answer.field("x-key").filter(|_| answer.word(1) == "200") else {
             return match answer.word(1) {
                 status if status.starts_with('4') || status == "500" => {
                     let is_ours = answer.field("content-type") == Some("application/problem+json");
@@ -587,7 +588,8 @@ async fn generated_value_is_locked_or_refused() {
     let mut programs = start_programs().await;
     programs.push(("nginx", ProxyProcess::nginx_with(NGINX, "LISTEN", &[])));
     let site = TestSite::fresh().await;
-    let mut policy = site.policy("gw-1").with_cached_hold();
+    // No busy moment of the machine ends a session.
+    let mut policy = site.policy("gw-1").with_cached_hold().with("/zookeeper/session_timeout", "10s");
     for (name, program) in &programs {
         let upstream = json!({"endpoints": [format!("http://{}", program.address)], "fencing": "upstream"});
         policy = policy.with(&format!("/upstreams/{name}"), upstream);
@@ -598,8 +600,10 @@ async fn generated_value_is_locked_or_refused() {
     }
     let gateway = Gateway::start(&policy).await;
     let chunks: Vec<&[GeneratedRequest]> = requests.chunks(requests.len().div_ceil(CONNECTIONS)).collect();
-    let asks =
-        programs.iter().flat_map(|(name, _)| chunks.iter().map(|chunk| ask_all(&gateway, name, chunk)));
+    let mut asks = Vec::new();
+    for (name, _) in &programs {
+        asks.extend(chunks.iter().map(|chunk| ask_all(&gateway, name, chunk)));
+    }
     let outcomes = join_all(asks).await.concat();
     let wrong: Vec<_> = outcomes.iter().filter_map(|(_, outcome)| outcome.as_ref().err()).collect();
     assert!(wrong.is_empty(), "{} of {}: {:#?}", wrong.len(), outcomes.len(), &wrong[..wrong.len().min(20)]);

@@ -22,9 +22,9 @@ use crate::{
     fnv::fnv1a,
     key::JsonPointer,
     plan::{
-        FenceRule, FencingLevel, GatewayPlan, IdempotencyStore, JwtSettings, LockPlacement, MixedPlanPolicy,
-        ReservedHeaderNames, Route, RouteId, RouteTable, ServingPlan, UnmatchedPolicy, Upstream,
-        ZooKeeperSettings,
+        CommonServingPlan, FenceRule, FencingLevel, GatewayPlan, IdempotencyStore, JwtSettings,
+        LockPlacement, MixedPlanPolicy, ReservedHeaderNames, Route, RouteId, RouteTable, UnmatchedPolicy,
+        Upstream, ZooKeeperSettings,
     },
 };
 
@@ -96,7 +96,7 @@ pub(super) fn parse_gateway_plan(block: &mut MappingReader) -> Option<GatewayPla
         mixed,
         siblings,
         state_dir,
-        serving: ServingPlan {
+        serving: CommonServingPlan {
             name,
             listener: written?.listener,
             jwt,

@@ -89,7 +89,7 @@ impl<'n> MappingReader<'n> {
             Some(other) => {
                 let fault =
                     Diagnostic::new(DiagnosticCode::WrongShape, format!("`{name}` is a mapping of names"));
-                self.report(name, fault.with_remedy(shape_hints::entries_remedy(other)));
+                self.report(name, fault.with_remedy(shape_hints::named_entries_remedy(other)));
                 &[]
             }
         }

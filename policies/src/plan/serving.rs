@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     key::{ParseKeyError, RequestValues, ResourceKey, check_spelling},
-    path::{CanonicalPath, WrittenSuffix},
+    path::{CanonicalPath, LiteralPathSuffix},
 };
 
 /// The most dots in the last segment of a path at which a suffix is looked for. Each of them costs a search for a route, and
@@ -22,7 +22,7 @@ const MOST_DOTS: usize = 32;
 
 /// The served traffic of a process, and its upstreams: the part of a plan that gateway and guard share.
 #[derive(Debug, Clone)]
-pub struct ServingPlan {
+pub struct CommonServingPlan {
     /// The name of the process in logs and in its member node. Default: the host name.
     pub name: Option<String>,
     pub listener: ListenerSettings,
@@ -36,7 +36,7 @@ pub struct ServingPlan {
     pub log: LogSettings,
 }
 
-impl ServingPlan {
+impl CommonServingPlan {
     pub fn upstream(&self, id: UpstreamId) -> &Upstream {
         &self.upstreams[id.0]
     }
@@ -183,12 +183,12 @@ impl ServingPlan {
             return true;
         }
         let writes_suffix = own.map(|own| own.path.written_suffix());
-        if writes_suffix == Some(WrittenSuffix::Whole) {
+        if writes_suffix == Some(LiteralPathSuffix::Whole) {
             return false;
         }
         let counts = |other: &Route| {
-            writes_suffix != Some(WrittenSuffix::BehindVariable)
-                || other.path.written_suffix() == WrittenSuffix::Whole
+            writes_suffix != Some(LiteralPathSuffix::BehindVariable)
+                || other.path.written_suffix() == LiteralPathSuffix::Whole
         };
         let last = without_dots.rfind('/').unwrap_or_default();
         // Rails takes the last dot for the beginning of the suffix, and Spring any of them.

@@ -23,6 +23,14 @@ impl CertificateNameKind {
     pub fn from_word(word: &str) -> Option<Self> {
         Self::WORDS.iter().find(|(known, _)| *known == word).map(|(_, kind)| *kind)
     }
+
+    /// The kind in the locks that gateways compare. A build that knew no `cn:` made other keys of common names.
+    pub(crate) fn published(self) -> &'static str {
+        match self {
+            Self::Uri | Self::Dns => self.as_str(),
+            Self::CommonName => COMMON_NAME,
+        }
+    }
 }
 
 /// The name of a client, with its kind: two names of two kinds are never equal, and no text is the name of two kinds.

@@ -302,6 +302,9 @@ routes:
         ("GET", "/aDmIn/x/", SecondReading::Spelling),
         ("GET", "/STATE", SecondReading::Spelling),
         ("GET", "/state/", SecondReading::Spelling),
+        // Letters that some comparisons take for those of ASCII.
+        ("GET", "/%C5%BFtate", SecondReading::Spelling),
+        ("GET", "/adm%C4%B1n/7", SecondReading::Spelling),
         ("GET", "/State.json", SecondReading::Suffix),
         ("GET", "/state.json/", SecondReading::Suffix),
         ("HEAD", "/STATE.", SecondReading::Suffix),

@@ -247,7 +247,7 @@ fn lock_fingerprint(fence: &FenceRule) -> String {
         LockPlacement::Native | LockPlacement::Semaphore { .. } => format!(" from {}", former.key),
         LockPlacement::Foreign { layout, path } => format!(" from {} {} {path}", former.key, layout.as_str()),
     });
-    let named = fence.client_name.map_or_else(String::new, |kind| format!(" name {}", kind.as_str()));
+    let named = fence.client_name.map_or_else(String::new, |kind| format!(" name {}", kind.published()));
     // A tab can separate keys, because no key has a tab in it.
     format!("{} {}{place}{former}{operations}{named}", fence.mode.as_str(), keys.join("\t"))
 }

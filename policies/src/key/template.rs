@@ -102,7 +102,7 @@ impl KeyTemplate {
                         format!("{{{}{filters}}}", path.variable_position(name))
                     }
                     TemplateValueSource::ClientName => {
-                        let kind = client_name.map_or("", CertificateNameKind::as_str);
+                        let kind = client_name.map_or("", CertificateNameKind::published);
                         format!("{{client.name of {kind}{filters}}}")
                     }
                     source => format!("{{{source}{filters}}}"),
@@ -370,7 +370,7 @@ mod tests {
         let template = KeyTemplate::parse("a/{client.name | lower}/{path.id}").expect("a key");
         let published = |kind| template.with_positions(&path, Some(kind));
         assert_eq!(published(CertificateNameKind::Uri), "a/{client.name of uri | lower}/{1}");
-        assert_eq!(published(CertificateNameKind::CommonName), "a/{client.name of cn | lower}/{1}");
+        assert_eq!(published(CertificateNameKind::CommonName), "a/{client.name of cn: | lower}/{1}");
         assert_eq!(KeyTemplate::published_shape(&published(CertificateNameKind::Dns)), template.shape());
     }
 

@@ -98,7 +98,7 @@ impl CommonServingPlan {
                 Err(FindRouteError::Unclear(_)) => true,
             }
         };
-        let segments: Vec<String> = path.segments().map(str::to_ascii_lowercase).collect();
+        let segments: Vec<String> = path.segments().map(fold_to_ascii).collect();
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         if method == "HEAD" && is_read_as_restricted(&segments, "GET") {
             return Some(SecondReading::Get);
@@ -209,6 +209,18 @@ impl CommonServingPlan {
         check_spelling(&key, fences.flat_map(FenceRule::templates))?;
         Ok(key)
     }
+}
+
+/// The text in lower case, with the four letters beyond ASCII that some comparison without regard to case takes for one in ASCII:
+/// Python takes `\u{17f}` for `s` and `\u{212a}` for `k`, Java `\u{131}` and `\u{130}` for `i`. Templates are in ASCII.
+fn fold_to_ascii(segment: &str) -> String {
+    let fold = |char: char| match char {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        '\u{130}' | '\u{131}' => 'i',
+        other => other.to_ascii_lowercase(),
+    };
+    segment.chars().map(fold).collect()
 }
 
 /// Another reading of a request, by which it belongs to a protected route of its service.

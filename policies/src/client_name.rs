@@ -1,5 +1,7 @@
 //! The name of a client whose certificate the listener has verified.
 
+use std::sync::Arc;
+
 use crate::words::words;
 
 /// Which name in a certificate is the name of its client. A certificate that has no name of the kind, or more than one,
@@ -15,3 +17,161 @@ pub enum ClientNameKind {
 }
 
 words! { ClientNameKind { Uri = "uri", Dns = "dns", CommonName = "cn" } }
+
+impl ClientNameKind {
+    /// The kind of a word in a policy, [`Self::as_str`].
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::WORDS.iter().find(|(known, _)| *known == word).map(|(_, kind)| *kind)
+    }
+}
+
+/// The name of a client, with its kind: two names of two kinds are never equal, and no text is the name of two kinds.
+///
+/// A URI has a scheme, and a DNS name no colon. A common name may have the form of either, so `cn:` stands before it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientName(Arc<str>);
+
+/// What stands before a common name. No URI has this scheme: [`ClientName::new`] takes none.
+const COMMON_NAME: &str = "cn:";
+
+impl ClientName {
+    /// The longest name, in bytes, as it stands in a certificate.
+    const LONGEST: usize = 512;
+
+    /// The name that stands in a certificate as the only one of its kind. `None` for one that two readers could read
+    /// differently, that is not of the form of its kind, or that is longer than 512 bytes. It is printable ASCII, without
+    /// spaces at its ends.
+    pub fn new(kind: ClientNameKind, name: &str) -> Option<Self> {
+        let is_usable = (1..=Self::LONGEST).contains(&name.len())
+            && name.bytes().all(|byte| (b' '..=b'~').contains(&byte))
+            && name.trim_matches(' ') == name;
+        let has_form = match kind {
+            ClientNameKind::Uri => uri_scheme(name)
+                .is_some_and(|scheme| !scheme.eq_ignore_ascii_case(ClientNameKind::CommonName.as_str())),
+            // Without `*`: that is a name of many hosts.
+            ClientNameKind::Dns => {
+                name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+            }
+            ClientNameKind::CommonName => true,
+        };
+        (is_usable && has_form).then(|| match kind {
+            ClientNameKind::Uri => Self(name.into()),
+            // Names of hosts are compared without regard to case.
+            ClientNameKind::Dns => Self(name.to_ascii_lowercase().into()),
+            ClientNameKind::CommonName => Self([COMMON_NAME, name].concat().into()),
+        })
+    }
+
+    pub fn kind(&self) -> ClientNameKind {
+        if self.0.starts_with(COMMON_NAME) {
+            ClientNameKind::CommonName
+        } else if self.0.contains(':') {
+            ClientNameKind::Uri
+        } else {
+            ClientNameKind::Dns
+        }
+    }
+
+    /// The name with its kind, for keys and for the service: a URI or a DNS name as it is, `cn:` before a common name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name alone, where one kind is in question. A DNS name is in lower case.
+    pub fn without_kind(&self) -> &str {
+        split_kind(&self.0).1
+    }
+
+    /// What stands before the name alone.
+    pub(crate) fn prefix(&self) -> &'static str {
+        split_kind(&self.0).0
+    }
+}
+
+/// What stands before the name alone, and that name: of [`ClientName::as_str`], also where a filter has changed it.
+pub(crate) fn split_kind(text: &str) -> (&'static str, &str) {
+    text.strip_prefix(COMMON_NAME).map_or(("", text), |name| (COMMON_NAME, name))
+}
+
+/// The scheme of a URI (RFC 3986, 3.1).
+fn uri_scheme(text: &str) -> Option<&str> {
+    let (scheme, _) = text.split_once(':')?;
+    let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+    is_scheme.then_some(scheme)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A name has its kind, and is written without it only where one kind is in question.
+    #[test]
+    fn name_has_its_kind() {
+        for (kind, written, name, alone) in [
+            (ClientNameKind::Uri, "spiffe://shop/Till/7", "spiffe://shop/Till/7", "spiffe://shop/Till/7"),
+            (ClientNameKind::Uri, "urn:uuid:1", "urn:uuid:1", "urn:uuid:1"),
+            (ClientNameKind::Dns, "Till-7.Shop.Example", "till-7.shop.example", "till-7.shop.example"),
+            (ClientNameKind::Dns, "till_7", "till_7", "till_7"),
+            (ClientNameKind::CommonName, "till 7", "cn:till 7", "till 7"),
+            (
+                ClientNameKind::CommonName,
+                "spiffe://shop/Till/7",
+                "cn:spiffe://shop/Till/7",
+                "spiffe://shop/Till/7",
+            ),
+            (
+                ClientNameKind::CommonName,
+                "till-7.shop.example",
+                "cn:till-7.shop.example",
+                "till-7.shop.example",
+            ),
+            (ClientNameKind::CommonName, "cn:a", "cn:cn:a", "cn:a"),
+        ] {
+            let made = ClientName::new(kind, written).expect(written);
+            assert_eq!((made.as_str(), made.without_kind(), made.kind()), (name, alone, kind));
+            assert_eq!(made.prefix().to_owned() + alone, name);
+            assert_eq!(ClientNameKind::from_word(kind.as_str()), Some(kind));
+        }
+    }
+
+    /// A text that is not of the form of its kind, or that two readers could read differently, is no name.
+    #[test]
+    fn malformed_name_is_none() {
+        let long = format!("a:{}", "a".repeat(511));
+        for (kind, texts) in [
+            (
+                ClientNameKind::Uri,
+                &[
+                    "", "a", "//a", ":a", "1:a", "a b:c", "cn:a", "CN:a", " a:b", "a:b ", "a:\0", "a:\u{e9}",
+                    &long,
+                ][..],
+            ),
+            (ClientNameKind::Dns, &["", "*.a", "a:b", "a b", "a/b", "a@b", "caf\u{e9}", &long]),
+            (ClientNameKind::CommonName, &["", " a", "a ", "a\r\nb", "caf\u{e9}", &"a".repeat(513)]),
+        ] {
+            for text in texts {
+                assert_eq!(ClientName::new(kind, text), None, "{kind:?} {text:?}");
+            }
+        }
+        assert_eq!(ClientNameKind::from_word("email"), None);
+    }
+
+    proptest! {
+        /// No text is the name of two kinds.
+        #[test]
+        fn kinds_share_no_name(one in "(cn:|CN:|a:|[a-c.]){0,6}", other in "(cn:|CN:|a:|[a-c.]){0,6}") {
+            let kinds = [ClientNameKind::Uri, ClientNameKind::Dns, ClientNameKind::CommonName];
+            for ours in kinds {
+                for theirs in kinds.into_iter().filter(|theirs| *theirs != ours) {
+                    if let (Some(one), Some(other)) = (ClientName::new(ours, &one), ClientName::new(theirs, &other)) {
+                        prop_assert_ne!(one.as_str(), other.as_str());
+                        prop_assert_eq!((one.kind(), other.kind()), (ours, theirs));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -4,6 +4,7 @@ mod access;
 mod admin;
 mod balancing;
 mod bind;
+mod body_conditions;
 mod bypass;
 mod conditions;
 mod conflicts;

@@ -46,6 +46,7 @@ pub mod token;
 
 // Helpers of several modules.
 mod fnv;
+mod graphql;
 mod header_name;
 pub mod hex;
 mod words;

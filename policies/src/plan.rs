@@ -4,6 +4,7 @@ mod access;
 mod admin;
 mod balancing;
 mod bind_address;
+mod body_conditions;
 pub mod buffer_limits;
 mod conditions;
 mod cors;
@@ -36,7 +37,8 @@ pub use access::{AccessRule, EffectiveAccessRule, IdentityPattern};
 pub use admin::AdminListenerSettings;
 pub use balancing::{DnsSettings, HealthCheck, LoadBalancingSettings, OutlierEjection, PoolLimits};
 pub use bind_address::{BindAddress, UNIX, UnixSocketFile, host_header, socket_path};
-pub use conditions::MatchConditions;
+pub use body_conditions::{BodyCondition, ConditionValue};
+pub use conditions::{MatchConditions, MatchError};
 pub use cors::{AllowedOrigins, CorsSettings, OriginPattern, ParseOriginError};
 pub use fence::{
     BodyTypeRequirement, CachedHoldLimits, EffectiveFence, EffectiveFormerLock, EmptyListPolicy, Enforcement,
@@ -61,11 +63,11 @@ pub use operation_end::OperationEndStatus;
 pub use reserved_fields::{
     EffectiveHeaderNames, IdentityHeaderNames, ReservedHeaderNames, TokenHeaderNames, is_credential,
 };
-pub use route::{EffectiveRoute, NamedConditionValue, Route, RouteId};
-pub use routing::{RouteMatch, RouteTable};
-pub use served_tls::{CertificateFiles, ClientAuth, ListenerTls, TlsVersion};
+pub use route::{EffectiveBodyCondition, EffectiveRoute, NamedConditionValue, Route, RouteId};
+pub use routing::{FindRouteError, RouteMatch, RouteTable};
+pub use served_tls::{CertificateFiles, ClientCertificateMode, ListenerTls, TlsVersion};
 pub use service::{CanonicalAddress, ServiceId, UpstreamService, group_services};
-pub use serving::{ServingPlan, UnmatchedPolicy};
+pub use serving::{SecondReading, ServingPlan, UnmatchedPolicy};
 pub use shown::format_duration;
 pub use tickets::{TicketSigningKey, TicketVerificationKeys};
 pub use tls::{ClientCertificateFiles, ClientTls, EffectiveClientTls};
@@ -74,4 +76,5 @@ pub use upstream::{
 };
 pub use zookeeper::{AclMode, DigestCredential, ZooKeeperSettings};
 
+pub use crate::graphql::GraphqlOperation;
 pub use crate::header_name::{is_spelling_of, normalize, same_field, starts_with_spelling};

@@ -11,12 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     client_name::ClientNameKind,
+    graphql::GraphqlOperation,
     host::{HostMatcher, HostPattern},
-    key::{GlobRelation, KeyTemplate, ResourceKey},
+    key::{GlobRelation, JsonPointer, KeyTemplate, ResourceKey},
     path::{PathTemplate, PathTemplateSegment},
     plan::{
-        FenceRule, KeyPattern, LeaseGrantSettings, LockPlacement, MatchConditions, Route, ServingPlan,
-        Upstream,
+        BodyCondition, ConditionValue, FenceRule, KeyPattern, LeaseGrantSettings, LockPlacement,
+        MatchConditions, Route, ServingPlan, Upstream,
     },
 };
 
@@ -69,6 +70,12 @@ pub struct PublishedMatchConditions {
     pub headers: Vec<(String, String)>,
     #[serde(default)]
     pub query: Vec<(String, String)>,
+    /// Pointers, each with its values. A build that does not know them takes the route for one of more requests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub body: Vec<(String, Vec<ConditionValue>)>,
+    /// `query` or `mutation`; the same holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graphql: Option<String>,
 }
 
 /// The lock of one request: all of its keys, in one layout.
@@ -285,6 +292,11 @@ impl From<&PathTemplateSegment> for PathSegment {
 impl PublishedMatchConditions {
     fn from_conditions(conditions: &MatchConditions) -> Self {
         let sorted = |pairs: &[(String, String)]| pairs.iter().cloned().collect::<BTreeSet<_>>();
+        let member = |BodyCondition { pointer, values }: &BodyCondition| {
+            let values: BTreeSet<ConditionValue> = values.iter().cloned().collect();
+            (pointer.to_string(), values.into_iter().collect())
+        };
+        let members: BTreeSet<(String, Vec<ConditionValue>)> = conditions.body.iter().map(member).collect();
         Self {
             hosts: match &conditions.hosts {
                 HostMatcher::Any => Vec::new(),
@@ -294,6 +306,8 @@ impl PublishedMatchConditions {
             },
             headers: sorted(&conditions.headers).into_iter().collect(),
             query: sorted(&conditions.query).into_iter().collect(),
+            body: members.into_iter().collect(),
+            graphql: conditions.graphql.map(|graphql| graphql.as_str().to_owned()),
         }
     }
 
@@ -301,14 +315,23 @@ impl PublishedMatchConditions {
         *self == Self::default()
     }
 
-    /// Converted back to the form of a plan. A host that this build cannot read may be any.
+    /// Converted back to the form of a plan. A host or a member that this build cannot read may be any.
     pub(crate) fn conditions(&self) -> MatchConditions {
         let served: Option<Vec<HostPattern>> =
             self.hosts.iter().map(|host| HostPattern::parse(host).ok()).collect();
+        let member = |(pointer, values): &(String, Vec<ConditionValue>)| {
+            let pointer = JsonPointer::parse(pointer).ok()?;
+            Some(BodyCondition { pointer, values: values.clone() })
+        };
         MatchConditions {
             hosts: served.filter(|served| !served.is_empty()).map_or(HostMatcher::Any, HostMatcher::Only),
             headers: self.headers.clone(),
             query: self.query.clone(),
+            body: self.body.iter().filter_map(member).collect(),
+            graphql: GraphqlOperation::WORDS
+                .iter()
+                .find(|(word, _)| Some(*word) == self.graphql.as_deref())
+                .map(|(_, graphql)| *graphql),
         }
     }
 }

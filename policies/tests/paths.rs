@@ -10,7 +10,7 @@ use fencegate_policies::{
     file::load,
     key::{RequestValues, join_keys},
     path::{CanonicalPath, PathParams},
-    plan::ServingPlan,
+    plan::{SecondReading, ServingPlan},
 };
 use proptest::prelude::*;
 
@@ -164,7 +164,7 @@ routes:
         let path = CanonicalPath::parse(target);
         assert_eq!(path.ambiguity(), None, "{target}");
         let found = plan.routes.find(method, &path, &()).expect("no conditions").expect("a route");
-        plan.is_protected_path_with_suffix(method, &path, &(), Some(&found), found.route.upstream)
+        plan.find_second_reading(method, &path, &(), Some(&found), found.route.upstream).is_some()
     };
     for target in [
         "/orders/42/cancel.json",
@@ -249,9 +249,92 @@ routes:
     ] {
         let path = CanonicalPath::parse(target);
         let found = plan.routes.find("GET", &path, &()).expect("no conditions").expect("a route");
-        let is_suffixed =
-            plan.is_protected_path_with_suffix("GET", &path, &(), Some(&found), found.route.upstream);
-        assert_eq!(is_suffixed, refused, "{target}");
+        let second = plan.find_second_reading("GET", &path, &(), Some(&found), found.route.upstream);
+        assert_eq!(second, refused.then_some(SecondReading::Suffix), "{target}");
+    }
+}
+
+/// A request that some services read as one of a route with an `allow` is not taken by a route that lets everybody pass, whatever
+/// spelling or method makes the difference. A route that writes the other path out, or names `HEAD`, means what it says.
+#[test]
+fn second_reading_does_not_pass_by_access_rules() {
+    let loaded = load(
+        r#"
+version: 1
+listeners:
+  public:
+    address: "127.0.0.1:8080"
+    tls: {certificates: [{certificate_file: /a.crt, key_file: /a.key}], client_ca_file: /ca.crt, client_auth: optional, client_name: uri}
+zookeeper: {servers: ["127.0.0.1:2181"]}
+upstreams:
+  orders: {endpoints: ["http://127.0.0.1:8000"], fencing: upstream}
+  files: {endpoints: ["http://127.0.0.1:8001"], fencing: upstream}
+routes:
+  - {name: health, upstream: orders, match: {path: "/health"}, fence: none}
+  - {name: public, upstream: orders, match: {methods: [GET, HEAD], path: "/Admin/public"}, fence: none}
+  - {name: secret, upstream: orders, match: {methods: [GET], path: "/reports/secret"}, allow: [{client_name: "spiffe://a/root"}], fence: none}
+  - {name: report, upstream: orders, match: {methods: [GET, HEAD], path: "/reports/{id}"}, allow: [{client_name: "*"}], fence: none}
+  - {name: admin, upstream: orders, match: {methods: [GET], path: "/admin/{id}"}, allow: [{client_name: "*"}], fence: none}
+  - {name: cancel, upstream: orders, match: {methods: [POST], path: "/Orders/{id}:cancel"}, allow: [{client_name: "*"}], fence: none}
+  - {name: order, upstream: orders, match: {methods: [POST], path: "/Orders/{id}"}, fence: none}
+  - {name: state, upstream: orders, match: {methods: [GET], path: "/state"}, allow: [{client_name: "*"}], fence: none}
+  - {name: head, upstream: orders, match: {methods: [HEAD], path: "/state"}, fence: none}
+  - {name: below, upstream: orders, match: {path: "/below/{rest...}"}, allow: [{client_name: "*"}], fence: none}
+  - {name: files, upstream: files, match: {path: "/files/{rest...}"}, fence: none}
+  - {name: rest, upstream: orders, match: {path: "/{rest...}"}, fence: none}
+"#,
+    );
+    let plan = loaded.plan.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics)).serving;
+    let second = |method: &str, target: &str| {
+        let path = CanonicalPath::parse(target);
+        let found = plan.routes.find(method, &path, &()).expect("no conditions").expect("a route");
+        let upstream = found.route.upstream;
+        let unmatched = plan.find_second_reading(method, &path, &(), None, upstream);
+        (plan.find_second_reading(method, &path, &(), Some(&found), upstream), unmatched)
+    };
+    for (method, target, reading) in [
+        ("HEAD", "/admin/7", SecondReading::Get),
+        ("HEAD", "/reports/secret", SecondReading::Get),
+        ("HEAD", "/ADMIN/7", SecondReading::Get),
+        ("GET", "/Admin/7", SecondReading::Spelling),
+        ("GET", "/%41dmin/7", SecondReading::Spelling),
+        ("GET", "/admin/7/", SecondReading::Spelling),
+        ("GET", "/aDmIn/x/", SecondReading::Spelling),
+        ("GET", "/STATE", SecondReading::Spelling),
+        ("GET", "/state/", SecondReading::Spelling),
+        ("GET", "/State.json", SecondReading::Suffix),
+        ("GET", "/state.json/", SecondReading::Suffix),
+        ("HEAD", "/STATE.", SecondReading::Suffix),
+        ("PUT", "/below", SecondReading::Spelling),
+        ("PUT", "/Below/x", SecondReading::Spelling),
+        ("POST", "/orders/7:cancel", SecondReading::Spelling),
+        ("POST", "/Orders/7:Cancel", SecondReading::Spelling),
+        // Who may see reports may not see this one.
+        ("GET", "/reports/Secret", SecondReading::Spelling),
+        ("GET", "/reports/secret/", SecondReading::Spelling),
+    ] {
+        assert_eq!(second(method, target).0, Some(reading), "{method} {target}");
+        assert!(second(method, target).1.is_some(), "{method} {target} by `unmatched`");
+    }
+    for (method, target) in [
+        ("GET", "/health"),
+        ("GET", "/HEALTH/"),
+        ("HEAD", "/health"),
+        ("GET", "/Admin/public"),
+        ("HEAD", "/Admin/public"),
+        ("HEAD", "/state"),
+        ("HEAD", "/reports/7"),
+        ("GET", "/REPORTS"),
+        ("POST", "/admin/7"),
+        ("POST", "/STATE"),
+        ("PUT", "/BELOWX/"),
+        ("GET", "/"),
+        ("GET", "/admin"),
+        ("GET", "/files/admin/7/"),
+        ("HEAD", "/files/admin/7"),
+        ("POST", "/Orders/7"),
+    ] {
+        assert_eq!(second(method, target).0, None, "{method} {target}");
     }
 }
 

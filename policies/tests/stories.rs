@@ -62,8 +62,10 @@ fn codes(about: DiagnosticCode, example: &str, starter: &str) -> (Vec<Diagnostic
 }
 
 /// A mistake that is always accompanied by another one.
-const ALSO: [(DiagnosticCode, DiagnosticCode); 1] =
-    [(DiagnosticCode::UnlikeEnforce, DiagnosticCode::Observed)];
+const ALSO: [(DiagnosticCode, DiagnosticCode); 2] = [
+    (DiagnosticCode::UnlikeEnforce, DiagnosticCode::Observed),
+    (DiagnosticCode::PlainClientName, DiagnosticCode::PlainPeer),
+];
 
 /// Codes from FG05 on are met at start or by a command, beyond the file.
 fn file_codes() -> impl Iterator<Item = DiagnosticCode> {

@@ -46,7 +46,11 @@ impl CrateLayers {
         let name = |manifest: &Table| manifest["package"]["name"].as_str().expect("a name").to_owned();
         let ours: BTreeSet<String> = manifests.iter().map(|(_, manifest)| name(manifest)).collect();
         let read = |(folder, manifest): &(String, Table)| {
-            let kinds = ["dependencies", "dev-dependencies", "build-dependencies"];
+            let mut kinds = vec!["dependencies", "build-dependencies"];
+            // Those of a program alone, without a library, are none of its imports: they lend their features.
+            if root.join(folder).join("src/lib.rs").exists() {
+                kinds.push("dev-dependencies");
+            }
             let tables = kinds.iter().filter_map(|kind| manifest.get(*kind).and_then(Value::as_table));
             let knows = tables.flat_map(Table::keys).filter(|known| ours.contains(*known)).cloned().collect();
             LayerCrate { name: name(manifest), folder: folder.clone(), knows }

@@ -3,6 +3,7 @@
 mod compare;
 mod served;
 mod spelled;
+mod variants;
 
 use std::{
     thread,
@@ -13,11 +14,12 @@ use bytes::Bytes;
 use fencegate_check::explain::{self, RequestExplanation, SampleRequest};
 use fencegate_policies::{file, plan};
 use fencegate_tests::{
-    client,
+    client::{self, RawClient},
     gateway::PolicyFile,
     gateway::{Gateway, command},
     policy::TestPolicy,
     site::TestSite,
+    wire::HttpWireMessage,
 };
 use serde_json::{Value, json};
 
@@ -31,6 +33,18 @@ const INVENTORY: &str = include_str!("../../policies/examples/inventory.yaml");
 pub(super) fn run_explain(plan: &plan::GatewayPlan, request: &SampleRequest) -> RequestExplanation {
     let explanation = thread::scope(|scope| scope.spawn(|| explain::explain(plan, request)).join());
     explanation.expect("no panic").expect("a runtime")
+}
+
+/// The answer to a request in these bytes.
+pub(super) async fn send_bytes(gateway: &Gateway, bytes: Vec<u8>, has_body: bool) -> HttpWireMessage {
+    let mut connection = RawClient::connect(gateway.public).await.expect("a connection");
+    connection.send(bytes).await.expect("sent");
+    let mut answer = connection.read_head().await.expect("an answer");
+    // Such an answer has no body, although its fields do not say so.
+    if has_body && answer.word(1) != "204" {
+        connection.read_body(&mut answer).await.expect("a whole answer");
+    }
+    answer
 }
 
 /// The explained wait, status and queue length, which only matter while another request has the lock.
@@ -154,10 +168,62 @@ async fn command_prints_text_and_json() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    assert!(text.contains("  source    path.order_id | int: \"42\"\n"), "{text}");
     let output = command(&[&arguments[..], &["--format", "json"]].concat()).await.expect("started");
     let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(json["lock"]["keys"][0]["key"], "order/42", "{json}");
     assert_eq!(json["sent"]["target"], "/v1/orders/42/capture", "{json}");
+    assert_eq!(json.get("variants"), None, "{json}");
+}
+
+/// `explain --variants` shows a table, and as JSON what a program compares; the values of keys stand there as they came and
+/// as the filters leave them.
+#[tokio::test]
+async fn command_prints_variants() {
+    let file = PolicyFile::new(MINIMAL);
+    let arguments = ["explain", "-c", &file, "POST /orders/042", "--variants"];
+    let output = command(&arguments).await.expect("started");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text.contains("  source    path.order_id | int: \"042\" is \"42\"\n"), "{text}");
+    let row = text.lines().find(|line| line.contains("plus sign of `042`")).expect("a row");
+    assert!(row.contains("/orders/+042") && row.ends_with("400 key-invalid"), "{row}");
+    let output = command(&[&arguments[..], &["-o", "json"]].concat()).await.expect("started");
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let sources = json!([{"source": "path.order_id", "filters": ["int"], "raw": "042", "canonical": "42", "error": null}]);
+    assert_eq!(json["sources"], sources, "{json}");
+    let variants = json["variants"].as_array().expect("a list");
+    let gives = |spelling: &str| {
+        let variant = variants.iter().find(|variant| variant["spelling"] == spelling);
+        variant.unwrap_or_else(|| panic!("{spelling}: {json:#}"))["gives"].clone()
+    };
+    assert_eq!(gives("leading zero of `042`"), "same-key");
+    assert_eq!(gives("trailing letter of `042`"), "refused");
+    assert_eq!(gives("other case of `orders`"), "refused");
+}
+
+/// `check --request` shows the explanation beside its findings; the parts of a request without one are a usage error, and so
+/// is a request for the file of a guard.
+#[tokio::test]
+async fn check_explains_request() {
+    let file = PolicyFile::new(MINIMAL);
+    let arguments = ["check", &file, "--request", "POST /orders/42", "--variants"];
+    let output = command(&arguments).await.expect("started");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("  key       order/42\n") && text.contains("  variants  spelling"), "{text}");
+    assert!(text.ends_with(": good\n"), "{text}");
+    let output = command(&[&arguments[..], &["-o", "json"]].concat()).await.expect("started");
+    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(json["request"]["lock"]["keys"][0]["key"], "order/42", "{json}");
+    let guard = PolicyFile::new(include_str!("../../policies/examples/guard.yaml"));
+    for arguments in [&["check", &file, "--variants"][..], &["check", &guard, "--request", "POST /orders/42"]]
+    {
+        let output = command(arguments).await.expect("started");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?} {output:?}");
+    }
+    let broken = PolicyFile::new("version: 1\n");
+    let output = command(&["check", &broken, "--request", "POST /orders/42"]).await.expect("started");
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
 }
 
 /// `explain` lists the other routes that can lock the key of a request.

@@ -65,6 +65,8 @@ async fn every_printed_command_runs() {
 /// The commands that name nothing of an installation.
 async fn hints_without_installation() -> Vec<String> {
     let mut terminal = TestTerminal::new();
+    terminal.write_file("openapi.yaml", "openapi: 3.1.0\npaths: {\"/orders/{id}\": {put: {}}}\n");
+    terminal.define_placeholder("FILE", "openapi.yaml");
     let listed = terminal.run_line("fencegate init").await;
     terminal.run_printed_commands(&listed).await;
     for printed in printed_in_sources() {

@@ -25,12 +25,15 @@ const AUDIENCE: &str = "payments";
 struct IssuerKey {
     kid: String,
     encoding: EncodingKey,
+    /// The public half in PEM.
+    pem: String,
 }
 
 impl IssuerKey {
     fn new(kid: &str) -> Self {
         let pair = rcgen::KeyPair::generate().expect("the kernel has randomness");
-        Self { kid: kid.to_owned(), encoding: EncodingKey::from_ec_der(&pair.serialize_der()) }
+        let encoding = EncodingKey::from_ec_der(&pair.serialize_der());
+        Self { kid: kid.to_owned(), encoding, pem: pair.public_key_pem() }
     }
 
     fn public(&self) -> Value {

@@ -14,6 +14,7 @@ mod api_described;
 mod artefacts;
 mod before_service;
 mod beside;
+mod bodies;
 mod cached;
 mod cached_queue;
 mod check_online;

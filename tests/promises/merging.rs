@@ -49,6 +49,8 @@ async fn start_programs() -> Vec<(&'static str, ProxyProcess)> {
     let python = python_with_package("flask", "flask==3.1.3").await;
     // Under a name of its own: the middleware for Node is tested with a later one.
     let modules = node_with_package("express-4", "express-4@npm:express@4.21.2").await;
+    let multer = node_with_package("multer", "multer@2.5.0").await;
+    let modules = format!("{modules}:{}", multer.trim_start_matches("NODE_PATH="));
     let echo = echo();
     let start = |name, command: &dyn Fn(u16) -> Vec<String>| (name, ProxyProcess::service(name, command));
     vec![
@@ -71,8 +73,9 @@ async fn reading(name: &str, program: &ProxyProcess, ask: &TestRequest) -> Strin
     }
 }
 
-/// By path, by query, by a member of the body and by one of each item of a body, each for the upstream that a field names.
-fn routes(name: &str) -> [Value; 4] {
+/// By path, by query, by a member of the body, by one of each item of a body and by a field of a form, each for the upstream that a field
+/// names.
+fn routes(name: &str) -> [Value; 5] {
     let route = |kind: &str, methods: &[&str], path: &str, key: &str| {
         json!({
             "name": format!("{kind}-{name}"),
@@ -86,6 +89,7 @@ fn routes(name: &str) -> [Value; 4] {
         route("query", &["POST"], "/accounts", "query.id"),
         route("body", &["PUT"], "/accounts", "body:/id"),
         route("list", &["PUT"], "/lists", "body:/*/id"),
+        route("form", &["POST"], "/forms", "form.id"),
     ]
 }
 

@@ -35,6 +35,46 @@ async fn every_starter_file_is_valid() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
+/// A policy that is made out of an OpenAPI description passes `check`, and the command tells what it could not decide.
+#[tokio::test]
+async fn imported_policy_is_valid() {
+    for (document, told) in [
+        (
+            include_str!("../../gateway/fencegate/src/openapi/testdata/orders.json"),
+            "operations 6: without a lock 1",
+        ),
+        (include_str!("../../gateway/fencegate/src/openapi/testdata/platform.yaml"), "look for DECIDE"),
+    ] {
+        let description = PolicyFile::new(document);
+        let output = command(&["init", "--openapi", &description]).await.expect("started");
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let summary = String::from_utf8_lossy(&output.stderr);
+        assert!(summary.contains(told), "{summary}");
+        let file = PolicyFile::new(&String::from_utf8(output.stdout).expect("text"));
+        assert_eq!(printed(&["check", &file]).await, format!("{file}: good\n"));
+    }
+}
+
+/// A file that is no OpenAPI description is refused with a code, a place and a remedy, and nothing is printed that could be
+/// taken for a policy.
+#[tokio::test]
+async fn other_file_is_not_imported() {
+    let other = PolicyFile::new("info: {}\nswagger: '2.0'\n");
+    let broken = PolicyFile::new("{\"openapi\": \"3.0.0\",\n \"paths\": }");
+    for (file, told) in [
+        (&*other, &["FG0632", ":2:10", "convert it to OpenAPI 3.0"][..]),
+        (&*broken, &["FG0631", ":2:11", "write the description as JSON"]),
+        ("/nowhere/openapi.yaml", &["FG0530", "/nowhere/openapi.yaml", "whether the path is right"]),
+    ] {
+        let output = command(&["init", "--openapi", file]).await.expect("started");
+        assert_eq!((output.status.code(), output.stdout.is_empty()), (Some(1), true), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(told.iter().all(|part| said.contains(part)), "{said}");
+    }
+    let both = command(&["init", "minimal", "--openapi", &other]).await.expect("started");
+    assert_eq!(both.status.code(), Some(2), "{both:?}");
+}
+
 /// Completions contain every verb, and bash can parse them.
 #[tokio::test]
 async fn completions_cover_every_verb() {

@@ -1,5 +1,5 @@
 //! A key is made of exactly the values that services in PHP, Python and Node and nginx read of the same request, or
-//! the request is refused.
+//! the request is refused. A GraphQL request passes as a query only where parsers find nothing else in it.
 //!
 //! With `REWRITE=1` the real programs read each text of `tests/readings/*.jsonl` again.
 
@@ -7,9 +7,11 @@ use std::env;
 
 use fencegate_tests::foreign_readings::{
     key_reader::{KeyReader, ReadingCounts},
-    programs::readings,
-    reading::RequestPart,
+    programs::{graphql_readings, readings},
+    reading::{Reading, RequestPart},
 };
+
+use super::clients::node_with_package;
 
 /// Compares the stored readings of one part of a request, and asserts that they have enough different cases.
 fn compare_readings(part: RequestPart, least: ReadingCounts) {
@@ -42,4 +44,57 @@ fn query_parameter_matches_service_readings() {
 #[test]
 fn body_member_matches_service_readings() {
     compare_readings(RequestPart::Body, ReadingCounts { same: 60, absent: 20, refused: 60 });
+}
+
+/// With exact numbers an integer has the value that readers with integers of 64 bits take for it, and a reader with doubles takes
+/// another one for some.
+#[test]
+fn exact_integer_matches_exact_readings() {
+    let reader = KeyReader::default();
+    let mut beyond_doubles = 0;
+    for row in RequestPart::Body.load() {
+        let Reading::Text(ours) = reader.exact_reading(&row.text) else { continue };
+        for exact in ["php", "python"] {
+            let theirs = &row.readings[exact];
+            assert!(
+                matches!(theirs, Reading::Text(theirs) if *theirs == ours),
+                "{}: {exact} {theirs}",
+                row.text
+            );
+        }
+        beyond_doubles += usize::from(reader.reading(RequestPart::Body, &row.text) == Reading::Unreadable);
+    }
+    assert!(beyond_doubles >= 3, "{beyond_doubles}: the texts prove little");
+}
+
+/// A document passes as a query only if every parser finds queries alone in it, or refuses it. Two releases of graphql-js disagree about
+/// some documents.
+#[tokio::test]
+async fn passing_document_is_query_to_every_parser() {
+    let mut rows = RequestPart::Graphql.load();
+    if env::var_os("REWRITE").is_some() {
+        let new = node_with_package("graphql-16", "graphql-16@npm:graphql@16.11.0").await;
+        let old = node_with_package("graphql-0.4", "graphql-0.4@npm:graphql@0.4.18").await;
+        let both = format!("{new}:{}", old.trim_start_matches("NODE_PATH="));
+        let texts: Vec<String> = rows.into_iter().map(|row| row.text).collect();
+        rows = graphql_readings(&both, &["graphql-16", "graphql-0.4"], &texts);
+        RequestPart::Graphql.store(&rows);
+    }
+    let reader = KeyReader::default();
+    let only_reads = |reading: &Reading| match reading {
+        Reading::Text(kinds) => kinds.is_empty() || kinds == b"query",
+        Reading::Nothing | Reading::Other | Reading::Unreadable => true,
+    };
+    let (mut passing, mut disputed) = (0, 0);
+    for row in &rows {
+        let passes = reader.passes_as_graphql_query(&row.text);
+        assert!(!passes || row.readings.values().all(only_reads), "{row}");
+        passing += usize::from(passes);
+        disputed +=
+            usize::from(row.readings.values().any(only_reads) && !row.readings.values().all(only_reads));
+    }
+    assert!(
+        passing >= 12 && disputed >= 3,
+        "{passing} pass, {disputed} are disputed: the documents prove little"
+    );
 }

@@ -99,18 +99,12 @@ impl RunbookFixture {
         let tokens = LeaseTokens::default();
         let guard = guarded.launch().await.with_admin_token().start().await;
         let once = json!({"store": "guard", "key": "{header.idempotency-key}"});
-        // One route remembers its operations. The request that is held belongs to an operation of its own.
+        // One route remembers its operations. A request that is held belongs to an operation of its own.
         let policy = tokens.grant(guarded.policy("gw-1", &[guard.public])).with("/routes/0/fence/once", once);
         let gateway = Gateway::start(&policy).await;
         for (n, path) in ["/pay/7", "/pay/8"].into_iter().enumerate() {
             send_unknown_operation(&guarded.site, &gateway, path, n).await;
         }
-        let HeldRequest { request: asked, latch, .. } = guarded
-            .site
-            .origin
-            .hold_request(&gateway, TestRequest::post("/pay/held").field("idempotency-key", "held"))
-            .await;
-
         let lease = ClientLease::acquire(&gateway, json!({"keys": ["job/held"], "ttl_ms": 30_000})).await;
         let remembering = guarded
             .site
@@ -129,7 +123,7 @@ impl RunbookFixture {
             ),
             other_policy: file("other", &remembering),
             wiped_policy: file("wiped", &policy.clone().with("/zookeeper/root", zookeeper::fresh_root())),
-            held: Some((asked, latch)),
+            held: None,
             lease,
             _tokens: tokens,
             _other: remembers,
@@ -137,6 +131,22 @@ impl RunbookFixture {
             _guard: guard,
             gateway,
             home,
+        }
+    }
+
+    /// Sends a request that holds [`KEY`]. The one before it ends, or has been given up by the guard meanwhile.
+    async fn hold_key(&mut self, operation: usize) {
+        self.release_key().await;
+        let asked = TestRequest::post("/pay/held").field("idempotency-key", &format!("held-{operation}"));
+        let HeldRequest { request, latch, .. } =
+            self.guarded.site.origin.hold_request(&self.gateway, asked).await;
+        self.held = Some((request, latch));
+    }
+
+    async fn release_key(&mut self) {
+        if let Some((asked, latch)) = self.held.take() {
+            latch.release();
+            asked.result().await.ok();
         }
     }
 
@@ -232,15 +242,14 @@ async fn every_runbook_command_works() {
     assert!(commands.len() > 12, "not all were found: {}", commands.len());
     commands.sort_by_key(RunbookCommand::stage);
     let mut night = RunbookFixture::start().await;
-    for told in commands {
-        if told.stage() >= RunbookStage::Ends
-            && let Some((asked, latch)) = night.held.take()
-        {
-            latch.release();
-            asked.result().await.ok();
+    for (index, told) in commands.iter().enumerate() {
+        if told.stage() >= RunbookStage::Ends {
+            night.release_key().await;
+        } else if told.words.iter().any(|word| word == "KEY" || word == "NODE") {
+            night.hold_key(index).await;
         }
-        let typed = night.filled_in_words(&told).await;
-        run_until_success(&typed, &told).await;
+        let typed = night.filled_in_words(told).await;
+        run_until_success(&typed, told).await;
     }
     assert!(night.gateway.exit().await.success(), "the runbook has told how to end it");
 }

@@ -19,7 +19,7 @@ use axum::{
 };
 use fencegate_guard::{BackupError, Guard};
 use fencegate_guard_store::store::backup::BackupHeader;
-use fencegate_process::{display::HumanDuration, failpoint};
+use fencegate_process::{display::FormattedDuration, failpoint};
 use futures_util::stream::unfold;
 use tokio::{
     runtime::Handle,
@@ -95,7 +95,7 @@ fn write_backup(guard: &Guard, mut receiver: BackupStreamWriter) -> Result<(), A
     match guard.back_up(&mut receiver) {
         Ok(header) => {
             let BackupHeader { marks, operations, highest, .. } = header;
-            info!(keys = marks, operations, highest, took = %HumanDuration(began.elapsed()), "guard.backed_up");
+            info!(keys = marks, operations, highest, took = %FormattedDuration(began.elapsed()), "guard.backed_up");
             Ok(())
         }
         Err(BackupError::Shared) => Err(AdminRefusal::new(

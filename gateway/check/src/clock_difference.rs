@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use fencegate_process::display::HumanDuration;
+use fencegate_process::display::FormattedDuration;
 
 /// How far the clock of another machine is from ours, at least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl fmt::Display for ClockDifference {
             Self::Ahead(far) => (far, "ahead of"),
             Self::Behind(far) => (far, "behind"),
         };
-        write!(f, "{} {side} the one of this machine", HumanDuration(*far))
+        write!(f, "{} {side} the one of this machine", FormattedDuration(*far))
     }
 }
 

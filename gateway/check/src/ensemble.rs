@@ -11,7 +11,7 @@ use fencegate_policies::{
 };
 use fencegate_process::{
     command_hint::{self, CommandHintTarget},
-    display::{HumanDuration, error_chain},
+    display::{FormattedDuration, error_chain},
     pem,
 };
 use fencegate_zookeeper::{
@@ -107,9 +107,9 @@ fn check_session(
         "zookeeper",
         format!(
             "{servers} grants a session of {} for the {} asked for; in its last {} nothing is sent",
-            HumanDuration(granted),
-            HumanDuration(requested),
-            HumanDuration(margin)
+            FormattedDuration(granted),
+            FormattedDuration(requested),
+            FormattedDuration(margin)
         ),
     );
     if granted == requested {
@@ -117,8 +117,8 @@ fn check_session(
     }
     let message = format!(
         "ZooKeeper grants a session of {}, not the {} asked for",
-        HumanDuration(granted),
-        HumanDuration(requested)
+        FormattedDuration(granted),
+        FormattedDuration(requested)
     );
     let least = ZooKeeperSettings::least_margin(granted, zookeeper.tick);
     let short = margin < least || margin + ZooKeeperSettings::heartbeat(granted) * 2 > granted;
@@ -294,7 +294,7 @@ async fn check_clock(findings: &FindingCollector, link: &ZkSession, paths: &ZkPa
     match ClockDifference::between(said, Duration::from_millis(1), before, after) {
         Some(difference) => report_clock(findings, difference),
         None => {
-            let least = HumanDuration(ClockDifference::LEAST);
+            let least = FormattedDuration(ClockDifference::LEAST);
             findings.record("zookeeper", format!("its clock and the one of this machine agree to {least}"));
         }
     }

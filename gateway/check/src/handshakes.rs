@@ -17,8 +17,8 @@ use fencegate_policies::{
     diagnostics::{Diagnostic, DiagnosticCode},
     host::CanonicalHost,
     plan::{
-        self, ClientAuth, ClientCertificateFiles, GatewayPlan, ListenerTls, PeerListenerSettings, PeerTls,
-        TlsVersion,
+        self, ClientCertificateFiles, ClientCertificateMode, GatewayPlan, ListenerTls, PeerListenerSettings,
+        PeerTls, TlsVersion,
     },
 };
 use fencegate_process::{display::error_chain, host_name::host_name, pem};
@@ -66,7 +66,7 @@ fn check_files(findings: &FindingCollector, peer: &PeerListenerSettings, tls: &P
     let way = ["peer", "tls"];
     let shown = ListenerTls {
         certificates: vec![tls.pair.clone()],
-        client_auth: ClientAuth::Required(tls.ca_file.clone()),
+        client_auth: ClientCertificateMode::Required(tls.ca_file.clone()),
         client_name: None,
         min_version: TlsVersion::Tls12,
     };

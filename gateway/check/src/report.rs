@@ -6,7 +6,7 @@ use fencegate_policies::{
 };
 use serde::Serialize;
 
-use super::findings::Finding;
+use super::{explain::RequestExplanation, findings::Finding};
 
 #[derive(Debug, Serialize)]
 pub struct PolicyCheckReport<'c> {
@@ -21,6 +21,9 @@ pub struct PolicyCheckReport<'c> {
     pub hints: Vec<DiagnosticJson<'c>>,
     /// `null` without `--online`, and where the file has errors.
     pub online: Option<&'c [Finding]>,
+    /// What the file would do with a request; absent unless one was named, and where the file has errors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<&'c RequestExplanation>,
 }
 
 /// One diagnostic.
@@ -70,7 +73,8 @@ impl<'c> PolicyCheckReport<'c> {
         let errors = count(Severity::Error);
         let warnings = count(Severity::Warning);
         let diagnostics = diagnostics.iter().map(DiagnosticJson::new).collect();
-        Self { file, kind, good: errors == 0, errors, warnings, diagnostics, hints: Vec::new(), online: None }
+        let (hints, online, request) = (Vec::new(), None, None);
+        Self { file, kind, good: errors == 0, errors, warnings, diagnostics, hints, online, request }
     }
 }
 

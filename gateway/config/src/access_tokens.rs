@@ -1,10 +1,14 @@
 //! Verifies the bearer tokens of clients, by the issuers of one plan, and keeps the keys of the issuers current.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use fencegate_http_client::upstream::tls::UpstreamTlsConnector;
+use fencegate_metrics::IssuerKeyMetrics;
 use fencegate_policies::plan::{ClientTls, JwksSource, JwtIssuer, JwtSettings};
-use fencegate_process::client_tls::{SYSTEM_ROOTS, TlsClientConfigError};
+use fencegate_process::{
+    client_tls::{SYSTEM_ROOTS, TlsClientConfigError},
+    clock::{MachineClock, SharedClock},
+};
 use fencegate_ticket::{
     AccessToken, AccessTokenError, AccessTokenRules, AccessTokenVerifier, KeyFileError, TrustedIssuer,
     VerifyingKeys, unix_seconds,
@@ -51,6 +55,27 @@ pub enum AuthenticateError {
     /// The token may be good: it names a key that is not known, and the keys cannot be fetched now.
     #[error("the keys of its issuer cannot be fetched now")]
     KeysUnavailable,
+    /// The same, and so many requests wait for the keys that this one does not.
+    #[error("too many requests wait for the keys of its issuer")]
+    TooManyWaiting,
+    /// A key that is known has signed the token. The issuer may have revoked it since its keys were fetched.
+    #[error("the keys of its issuer could not be fetched for longer than `max_key_age`")]
+    KeysTooOld,
+}
+
+/// Whether a request waits for keys that it needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyWait {
+    /// Until they were fetched again, for some seconds at most.
+    UntilFetched,
+    Never,
+}
+
+/// Why a token cannot be judged by the keys that are here: `issuer` is the number of its issuer.
+#[derive(Debug, Clone, Copy)]
+enum UnjudgedToken {
+    UnknownKey { issuer: usize },
+    KeysTooOld { issuer: usize },
 }
 
 impl AccessTokenAuthenticator {
@@ -59,17 +84,32 @@ impl AccessTokenAuthenticator {
     ///
     /// # Errors
     /// A file of the policy cannot be used.
-    pub fn open(settings: &JwtSettings, before: Option<&Self>) -> Result<Option<Arc<Self>>, OpenIssuerError> {
+    pub fn open(
+        settings: &JwtSettings,
+        clock: &SharedClock,
+        metrics: &IssuerKeyMetrics,
+        before: Option<&Self>,
+    ) -> Result<Option<Arc<Self>>, OpenIssuerError> {
+        let opened = settings.issuers.iter().map(|issuer| {
+            let former = before.and_then(|before| before.fetcher_of(&issuer.keys));
+            let keys = Arc::new(open_keys(issuer, former.map(|former| &**former.keys()))?);
+            let fetcher = open_fetcher(issuer, &keys)?.map(|(fetcher, max_age)| {
+                let age = (&*issuer.issuer, max_age);
+                fetcher.with_max_age(age, clock.clone(), metrics.clone(), former)
+            });
+            Ok((TrustedIssuer::new(issuer, keys), fetcher))
+        });
+        let (issuers, fetchers): (Vec<_>, Vec<Option<JwksFetcher>>) =
+            opened.collect::<Result<Vec<_>, OpenIssuerError>>()?.into_iter().unzip();
+        let fetched = settings.issuers.iter().zip(&fetchers).filter(|(_, fetcher)| fetcher.is_some());
+        let fetched: Vec<&str> = fetched.map(|(issuer, _)| &*issuer.issuer).collect();
+        let former = before.iter().flat_map(|before| &before.settings.issuers);
+        for gone in former.filter(|issuer| !fetched.contains(&&*issuer.issuer)) {
+            metrics.remove_unusable(&gone.issuer);
+        }
         if settings.issuers.is_empty() {
             return Ok(None);
         }
-        let opened = settings.issuers.iter().map(|issuer| {
-            let former = before.and_then(|before| before.keys_of(&issuer.keys));
-            let keys = Arc::new(open_keys(issuer, former)?);
-            let fetcher = open_fetcher(issuer, &keys)?;
-            Ok((TrustedIssuer::new(issuer, keys), fetcher))
-        });
-        let (issuers, fetchers) = opened.collect::<Result<Vec<_>, OpenIssuerError>>()?.into_iter().unzip();
         let verifier = AccessTokenVerifier::new(issuers, settings.claims.clone());
         Ok(Some(Arc::new(Self { settings: settings.clone(), verifier, fetchers })))
     }
@@ -79,15 +119,17 @@ impl AccessTokenAuthenticator {
     /// # Errors
     /// As [`Self::open`].
     pub fn open_unfetched(settings: &JwtSettings) -> Result<Option<Arc<Self>>, OpenIssuerError> {
-        let opened = Self::open(settings, None)?.and_then(Arc::into_inner);
+        let clock: SharedClock = Arc::new(MachineClock);
+        let opened = Self::open(settings, &clock, &IssuerKeyMetrics::unexposed(), None)?;
+        let opened = opened.and_then(Arc::into_inner);
         Ok(opened.map(|opened| {
             let fetchers = opened.fetchers.iter().map(|_| None).collect();
             Arc::new(Self { fetchers, ..opened })
         }))
     }
 
-    /// The keys from this source.
-    fn keys_of(&self, source: &JwksSource) -> Option<&VerifyingKeys> {
+    /// What fetches the keys from this source.
+    fn fetcher_of(&self, source: &JwksSource) -> Option<&JwksFetcher> {
         let same = |other: &JwksSource| match (other, source) {
             // With other authorities the URL may lead to another server.
             (
@@ -98,7 +140,7 @@ impl AccessTokenAuthenticator {
             _ => false,
         };
         let at = self.settings.issuers.iter().position(|issuer| same(&issuer.keys))?;
-        Some(self.verifier.issuers()[at].keys())
+        self.fetchers[at].as_ref()
     }
 
     /// Keeps the keys current for as long as it is polled. One task of the process runs this.
@@ -106,18 +148,26 @@ impl AccessTokenAuthenticator {
         join_all(self.fetchers.iter().flatten().map(JwksFetcher::run_refresh_loop)).await;
     }
 
-    /// Checks a token now. Waits only for a token of a key that is not known, until the keys were fetched again, and for some
-    /// seconds at most.
+    /// Checks a token now. Waits only for a token of a key that is not known, or whose keys are too old, until the keys were
+    /// fetched again, and for some seconds at most.
     ///
     /// # Errors
     /// [`AuthenticateError`].
     ///
     /// # Cancellation
     /// Nothing is lost.
-    pub async fn authenticate(&self, token: &[u8]) -> Result<Arc<AccessToken>, AuthenticateError> {
-        let issuer = match self.verifier.verify(token, unix_seconds()) {
-            Err(AccessTokenError::UnknownKey { issuer }) => issuer,
-            verified => return Ok(verified?),
+    pub async fn authenticate(
+        &self,
+        token: &[u8],
+        wait: KeyWait,
+    ) -> Result<Arc<AccessToken>, AuthenticateError> {
+        let unjudged = match self.judge(token)? {
+            Ok(verified) => return Ok(verified),
+            Err(unjudged) => unjudged,
+        };
+        let (issuer, without_wait) = match unjudged {
+            UnjudgedToken::UnknownKey { issuer } => (issuer, AuthenticateError::TooManyWaiting),
+            UnjudgedToken::KeysTooOld { issuer } => (issuer, AuthenticateError::KeysTooOld),
         };
         let Some(fetcher) = &self.fetchers[issuer] else {
             return Err(match &self.settings.issuers[issuer].keys {
@@ -126,13 +176,35 @@ impl AccessTokenAuthenticator {
                 JwksSource::Url { .. } => AuthenticateError::KeysUnavailable,
             });
         };
-        match timeout(fetcher.longest_wait(), fetcher.keys().wait_refreshed()).await {
-            Ok(Ok(())) => Ok(self.verifier.verify(token, unix_seconds())?),
+        if wait == KeyWait::Never {
+            return Err(match unjudged {
+                UnjudgedToken::UnknownKey { .. } => AuthenticateError::KeysUnavailable,
+                UnjudgedToken::KeysTooOld { .. } => AuthenticateError::KeysTooOld,
+            });
+        }
+        let Some(_permit) = fetcher.try_begin_wait() else { return Err(without_wait) };
+        let waited = timeout(fetcher.longest_wait(), fetcher.keys().wait_refreshed()).await;
+        match self.judge(token)? {
+            Ok(verified) => Ok(verified),
+            Err(UnjudgedToken::KeysTooOld { .. }) => Err(AuthenticateError::KeysTooOld),
+            Err(UnjudgedToken::UnknownKey { issuer }) if matches!(waited, Ok(Ok(()))) => {
+                Err(AccessTokenError::UnknownKey { issuer }.into())
+            }
             // A fetch that has failed may have been the last of several, of which an earlier one had the key.
-            Ok(Err(_)) | Err(_) => match self.verifier.verify(token, unix_seconds()) {
-                Err(AccessTokenError::UnknownKey { .. }) => Err(AuthenticateError::KeysUnavailable),
-                verified => Ok(verified?),
-            },
+            Err(UnjudgedToken::UnknownKey { .. }) => Err(AuthenticateError::KeysUnavailable),
+        }
+    }
+
+    /// Checks a token by the keys that are here.
+    fn judge(&self, token: &[u8]) -> Result<Result<Arc<AccessToken>, UnjudgedToken>, AccessTokenError> {
+        match self.verifier.verify(token, unix_seconds()) {
+            Ok(verified) => {
+                let issuer = verified.issuer;
+                let is_too_old = self.fetchers[issuer].as_ref().is_some_and(JwksFetcher::are_keys_too_old);
+                Ok(if is_too_old { Err(UnjudgedToken::KeysTooOld { issuer }) } else { Ok(verified) })
+            }
+            Err(AccessTokenError::UnknownKey { issuer }) => Ok(Err(UnjudgedToken::UnknownKey { issuer })),
+            Err(error) => Err(error),
         }
     }
 }
@@ -143,7 +215,7 @@ impl AccessTokenAuthenticator {
 /// [`IssuerKeysError`].
 pub async fn fetch_issuer_keys(issuer: &JwtIssuer) -> Result<String, IssuerKeysError> {
     let keys = Arc::new(open_keys(issuer, None)?);
-    if let Some(fetcher) = open_fetcher(issuer, &keys)? {
+    if let Some((fetcher, _)) = open_fetcher(issuer, &keys)? {
         fetcher.fetch().await?;
     }
     Ok(keys.kids())
@@ -165,11 +237,12 @@ fn open_keys(issuer: &JwtIssuer, former: Option<&VerifyingKeys>) -> Result<Verif
     })
 }
 
+/// What fetches the keys of an issuer with a URL, and how old they may get.
 fn open_fetcher(
     issuer: &JwtIssuer,
     keys: &Arc<VerifyingKeys>,
-) -> Result<Option<JwksFetcher>, OpenIssuerError> {
-    let JwksSource::Url { url, ca_file, cache_duration } = &issuer.keys else { return Ok(None) };
+) -> Result<Option<(JwksFetcher, Duration)>, OpenIssuerError> {
+    let JwksSource::Url { url, ca_file, cache_duration, max_age } = &issuer.keys else { return Ok(None) };
     let name = || issuer.issuer.clone();
     let tls = url.starts_with("https://").then(|| {
         let tls = ClientTls { ca_file: ca_file.clone(), ..ClientTls::default() };
@@ -182,5 +255,7 @@ fn open_fetcher(
     });
     let pace = JwksRefreshPolicy::for_access_tokens(*cache_duration);
     let fetcher = JwksFetcher::new(url, pace, tls.transpose()?, keys.clone());
-    fetcher.map(Some).map_err(|source| OpenIssuerError::Url { issuer: name(), source })
+    fetcher
+        .map(|fetcher| Some((fetcher, *max_age)))
+        .map_err(|source| OpenIssuerError::Url { issuer: name(), source })
 }

@@ -4,7 +4,7 @@
 use std::{
     error::Error,
     io,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -13,16 +13,21 @@ use fencegate_http_client::{
     http1::{ClientStream, ExchangeError, Http1Connection},
     upstream::tls::{TlsReloadResult, UpstreamTlsConnector},
 };
-use fencegate_process::display::{HumanDuration, error_chain};
+use fencegate_metrics::IssuerKeyMetrics;
+use fencegate_process::{
+    clock::{BootInstant, SharedClock},
+    display::{FormattedDuration, error_chain},
+};
 use fencegate_ticket::{LARGEST, TicketJwkError, VerifyingKeys};
 use http_body_util::Empty;
 use hyper::{Request, StatusCode, Uri, header};
 use tokio::{
     net::TcpStream,
+    sync::{Semaphore, SemaphorePermit},
     task::spawn_blocking,
     time::{sleep, timeout},
 };
-use tracing::{debug, warn};
+use tracing::{debug, error, info, warn};
 
 #[cfg(test)]
 mod tests;
@@ -36,7 +41,26 @@ pub struct JwksFetcher {
     /// Where the scheme is `https`.
     tls: Option<Arc<UpstreamTlsConnector>>,
     keys: Arc<VerifyingKeys>,
+    /// A permit for each request that may wait for a fetch.
+    waits: Semaphore,
+    /// Where the keys are those of an issuer of access tokens.
+    age: Option<KeyAge>,
 }
+
+/// How old the keys of an issuer are. A key that was revoked while its URL is away must not count for ever.
+#[derive(Debug)]
+struct KeyAge {
+    issuer: String,
+    longest: Duration,
+    clock: SharedClock,
+    metrics: IssuerKeyMetrics,
+    /// When the newest good fetch has begun; `None` before the first one.
+    fetched_at: Mutex<Option<BootInstant>>,
+}
+
+/// The most requests that wait for the keys of one issuer. Whoever makes tokens up names as many unknown keys as it likes, and
+/// each request that waits takes the place of one that could be served.
+const MOST_WAITING: usize = 64;
 
 /// How often a key set is fetched.
 #[derive(Debug, Clone, Copy)]
@@ -105,6 +129,24 @@ pub enum FetchJwksError {
     Keys(#[from] TicketJwkError),
 }
 
+impl KeyAge {
+    fn fetched_at(&self) -> Option<BootInstant> {
+        *self.fetched_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_too_old(&self) -> bool {
+        self.fetched_at().is_none_or(|at| self.clock.now().since(at) > self.longest)
+    }
+
+    /// `begun`: when a good fetch has begun.
+    fn record_fetch(&self, begun: Option<BootInstant>) {
+        self.metrics.record_fetch(&self.issuer, begun.is_some());
+        if begun.is_some() {
+            *self.fetched_at.lock().unwrap_or_else(PoisonError::into_inner) = begun;
+        }
+    }
+}
+
 impl JwksFetcher {
     /// The URL must be `http://`, or `https://` where `tls` says how TLS is spoken. There are no keys before the first
     /// [`JwksFetcher::fetch`]. Some task must run [`JwksFetcher::run_refresh_loop`].
@@ -128,7 +170,22 @@ impl JwksFetcher {
             (Some("http") | None, ..) => return Err(form()),
             (Some(_), ..) => return Err(JwksUrlError::Scheme(url.to_owned())),
         };
-        Ok(Self { url: parsed, pace, tls, keys })
+        Ok(Self { url: parsed, pace, tls, keys, waits: Semaphore::new(MOST_WAITING), age: None })
+    }
+
+    /// Bounds the age of the keys, which are those of an issuer of access tokens. `former`: fetched the keys that are there
+    /// already.
+    #[must_use]
+    pub fn with_max_age(
+        self,
+        (issuer, longest): (&str, Duration),
+        clock: SharedClock,
+        metrics: IssuerKeyMetrics,
+        former: Option<&Self>,
+    ) -> Self {
+        let fetched_at =
+            Mutex::new(former.and_then(|former| former.age.as_ref()).and_then(KeyAge::fetched_at));
+        Self { age: Some(KeyAge { issuer: issuer.to_owned(), longest, clock, metrics, fetched_at }), ..self }
     }
 
     pub fn keys(&self) -> &Arc<VerifyingKeys> {
@@ -140,6 +197,16 @@ impl JwksFetcher {
         self.pace.longest_wait()
     }
 
+    /// Whether no token counts, because the keys were not fetched yet, or too long ago.
+    pub fn are_keys_too_old(&self) -> bool {
+        self.age.as_ref().is_some_and(KeyAge::is_too_old)
+    }
+
+    /// Permission to wait for keys; `None` if so many wait already that one more may not.
+    pub fn try_begin_wait(&self) -> Option<SemaphorePermit<'_>> {
+        self.waits.try_acquire().ok()
+    }
+
     /// Fetches the key set now.
     ///
     /// # Errors
@@ -148,8 +215,13 @@ impl JwksFetcher {
     /// # Cancellation
     /// Whoever waits for the keys waits for the next fetch.
     pub async fn fetch(&self) -> Result<(), FetchJwksError> {
+        // The keys are as old as the question: the answer may have been long on its way.
+        let begun = self.age.as_ref().map(|age| age.clock.now());
         self.keys.record_fetch_begin();
         let fetched = self.fetch_keys().await;
+        if let Some(age) = &self.age {
+            age.record_fetch(begun.filter(|_| fetched.is_ok()));
+        }
         self.keys.record_fetch_end(fetched.is_ok());
         fetched
     }
@@ -158,7 +230,7 @@ impl JwksFetcher {
         let begun = Instant::now();
         let answer = timeout(self.pace.patience, self.exchange()).await;
         let bytes = answer.map_err(|_| FetchJwksError::Timeout(self.pace.patience))??;
-        debug!(url = %self.url, took = %HumanDuration(begun.elapsed()), bytes = bytes.len(), "key set fetched");
+        debug!(url = %self.url, took = %FormattedDuration(begun.elapsed()), bytes = bytes.len(), "key set fetched");
         Ok(self.keys.set_keys(&bytes, &self.url)?)
     }
 
@@ -166,9 +238,11 @@ impl JwksFetcher {
     /// runs this.
     pub async fn run_refresh_loop(&self) {
         let mut reported = None;
+        let mut was_too_old = false;
         loop {
             self.reload_tls().await;
             let fetched = self.fetch().await;
+            was_too_old = self.report_age(was_too_old);
             let failure = fetched.as_ref().err().map(|error| error_chain(error));
             // Once for each cause: it may be fetched every second while tokens name unknown keys.
             if let (Err(error), true) = (&fetched, failure != reported) {
@@ -178,6 +252,27 @@ impl JwksFetcher {
             reported = failure;
             self.wait_next_fetch(fetched.is_ok()).await;
         }
+    }
+
+    /// Tells when tokens begin and cease to be refused for the age of their keys. Returns whether they are refused now.
+    fn report_age(&self, was_too_old: bool) -> bool {
+        let Some(KeyAge { issuer, longest, metrics, .. }) = &self.age else { return false };
+        let is_too_old = self.are_keys_too_old();
+        metrics.set_unusable(issuer, is_too_old);
+        let max_key_age = FormattedDuration(*longest);
+        match (was_too_old, is_too_old) {
+            (false, true) => error!(
+                url = %self.url,
+                issuer,
+                %max_key_age,
+                "no token of an issuer counts until its keys are fetched: they are older than max_key_age, or were never fetched"
+            ),
+            (true, false) => {
+                info!(url = %self.url, issuer, "the keys of an issuer were fetched: its tokens count")
+            }
+            (true, true) | (false, false) => {}
+        }
+        is_too_old
     }
 
     /// Takes the files of TLS over if they have changed.

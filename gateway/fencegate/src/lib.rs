@@ -1,7 +1,8 @@
-//! The binary: the command line, and copies of the store of a guard as files.
+//! The binary: the command line, copies of the store of a guard as files, and policies made out of OpenAPI descriptions.
 //!
 //! - [`cli`]: the verbs, their arguments and output, and exit codes. Begin here
 //! - [`backups`]: a backup file is complete or absent, and a store can be made from it
+//! - [`openapi`]: routes and keys out of the description of an interface, with a mark at all that it does not say
 //!
 //! What a verb does is in other crates: `run` and `guard` in `fencegate-serve`, `check` and `explain` in `fencegate-check`,
 //! commands under a lock in `fencegate-exec`, `verify` and `demo` in the crates of these names. The path of a request is in
@@ -14,3 +15,4 @@
 
 pub mod backups;
 pub mod cli;
+pub mod openapi;

@@ -55,7 +55,7 @@ pub enum StoreMigrationMode {
 pub struct MigrationReport {
     pub identity: StoreIdentity,
     pub state: MigrationState,
-    pub counts: StoreCounts,
+    pub counts: StoreMigrationSummary,
 }
 
 /// How much of the move was left to do.
@@ -70,7 +70,7 @@ pub enum MigrationState {
 
 /// The contents of the file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct StoreCounts {
+pub struct StoreMigrationSummary {
     pub keys: u64,
     pub floor: u64,
     pub highest: u64,
@@ -160,7 +160,7 @@ impl StoreMigration {
         there: DbSchemaContent,
         intent: StoreMigrationMode,
         randomness: &dyn Randomness,
-    ) -> Result<StoreCounts, StoreMigrationError> {
+    ) -> Result<StoreMigrationSummary, StoreMigrationError> {
         let ours = &source.remembered.identity.store;
         match there {
             DbSchemaContent::Store(_) => {
@@ -178,7 +178,7 @@ impl StoreMigration {
             return self.copy_batches(source, None, randomness).await;
         }
         let id = Guid::new(randomness).to_string();
-        let mut tally = StoreCounts::default();
+        let mut tally = StoreMigrationSummary::default();
         intake
             .copy(self.import_header(source, &id), async |copying| -> Result<(), StoreMigrationError> {
                 tally = self.copy_batches(source, Some(copying), randomness).await?;
@@ -251,11 +251,12 @@ impl StoreMigration {
         source: &MigrationSourceFile,
         mut into: Option<&mut ImportTransaction<'_>>,
         randomness: &dyn Randomness,
-    ) -> Result<StoreCounts, StoreMigrationError> {
+    ) -> Result<StoreMigrationSummary, StoreMigrationError> {
         let recovered = &source.remembered;
         let floor = recovered.floor;
         let era = recovered.era;
-        let mut tally = StoreCounts { floor, highest: floor, era, ..StoreCounts::default() };
+        let mut tally =
+            StoreMigrationSummary { floor, highest: floor, era, ..StoreMigrationSummary::default() };
         let mut batch = source.keys_without_epochs()?;
         let mut last = None;
         loop {
@@ -279,7 +280,7 @@ impl StoreMigration {
     async fn copy_active_executions(
         &self,
         source: &MigrationSourceFile,
-        tally: &mut StoreCounts,
+        tally: &mut StoreMigrationSummary,
         mut into: Option<&mut ImportTransaction<'_>>,
         randomness: &dyn Randomness,
     ) -> Result<(), StoreMigrationError> {
@@ -313,7 +314,7 @@ impl StoreMigration {
 /// Copies the journal.
 async fn copy_journal(
     source: &MigrationSourceFile,
-    tally: &mut StoreCounts,
+    tally: &mut StoreMigrationSummary,
     mut into: Option<&mut ImportTransaction<'_>>,
 ) -> Result<(), StoreMigrationError> {
     let mut last: Option<OperationId> = None;
@@ -331,7 +332,7 @@ async fn copy_journal(
     }
 }
 
-impl StoreCounts {
+impl StoreMigrationSummary {
     fn count_key_rows(&mut self, marked: &[KeyRow]) {
         self.keys += count(marked);
         for watermark in marked.iter().flat_map(|marked| [marked.write, marked.read]).flatten() {

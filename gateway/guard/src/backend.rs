@@ -15,7 +15,7 @@ use fencegate_process::clock::BootInstant;
 
 use crate::{
     backend_types::{
-        AdmitAttempt, AdmitCheckResult, AdmittedDispatchId, DispatchSendRecord, OperationLock,
+        AdmitAttempt, AdmitCheckResult, AdmittedDispatchId, DispatchSendRecord, OperationReservationHandle,
         OperationToAdmit, ReserveOperationOutcome, StoreEpochStatus,
     },
     local_backend::LocalGuardBackend,
@@ -80,7 +80,7 @@ impl GuardBackend {
         &self,
         claim: &PresentedDispatch,
         admitted: AdmittedDispatchId,
-        lock: &mut Option<OperationLock>,
+        lock: &mut Option<OperationReservationHandle>,
         writing: JournalUpdate,
     ) -> Result<(), AdmitError> {
         match self {
@@ -138,9 +138,9 @@ impl GuardBackend {
     }
 
     /// Releases it.
-    pub(crate) fn release(&self, lock: OperationLock) {
+    pub(crate) fn release(&self, lock: OperationReservationHandle) {
         match (self, lock) {
-            (Self::Local(local), OperationLock::Local(id)) => local.release(&id),
+            (Self::Local(local), OperationReservationHandle::Local(id)) => local.release(&id),
             // A lock of the database is released by its drop.
             (_, lock) => drop(lock),
         }
@@ -149,7 +149,7 @@ impl GuardBackend {
     /// Changes the entry of an operation, under its lock. Durable when this returns.
     pub(crate) async fn update_entry(
         &self,
-        lock: &OperationLock,
+        lock: &OperationReservationHandle,
         writing: JournalUpdate,
     ) -> Result<(), AdmitError> {
         match self {

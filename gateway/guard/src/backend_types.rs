@@ -20,12 +20,12 @@ pub(crate) enum AdmitAttempt {
 
 /// The operation of the dispatch, which is recorded in the step that admits the dispatch.
 pub(crate) struct OperationToAdmit<'r> {
-    pub(crate) lock: &'r OperationLock,
+    pub(crate) lock: &'r OperationReservationHandle,
     pub(crate) entry: Box<JournalEntry>,
 }
 
 /// The right to decide over an operation. It is released at the backend that granted it.
-pub(crate) enum OperationLock {
+pub(crate) enum OperationReservationHandle {
     Local(OperationId),
     Postgres(PostgresOperationLock),
 }
@@ -67,7 +67,7 @@ pub(crate) enum AdmittedDispatchId {
 /// The reply to a request for an operation lock.
 pub(crate) enum ReserveOperationOutcome {
     /// The lock is acquired. With the entry of the operation.
-    Acquired(OperationLock, Option<Box<JournalEntry>>),
+    Acquired(OperationReservationHandle, Option<Box<JournalEntry>>),
     /// Another request holds the lock. Try again when notified.
     Held(ChangeFuture),
 }

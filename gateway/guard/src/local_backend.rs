@@ -24,7 +24,7 @@ use fencegate_guard_store::{
 use fencegate_policies::{key::ResourceKey, operation::OperationId, token::FencingToken};
 use fencegate_process::{
     clock::{BootInstant, SharedClock},
-    display::HumanDuration,
+    display::FormattedDuration,
 };
 use tokio::sync::{Notify, futures::OwnedNotified};
 use tracing::warn;
@@ -91,7 +91,7 @@ impl LocalGuardBackend {
         if let Some(slept) = state.sleep_detector.detect_sleep(now) {
             state.register.record_sleep(slept, now);
             if state.sleep_detector.is_watched {
-                warn!(slept = %HumanDuration(slept), "guard.slept: this time counts for no wait");
+                warn!(slept = %FormattedDuration(slept), "guard.slept: this time counts for no wait");
             }
         }
         state

@@ -17,7 +17,7 @@ use fencegate_policies::{
 use tokio::time::sleep_until;
 
 use crate::{
-    backend_types::{OperationLock, OperationToAdmit, ReserveOperationOutcome},
+    backend_types::{OperationReservationHandle, OperationToAdmit, ReserveOperationOutcome},
     guard::Guard,
     waiter::{ClientWaitLimit, WaitingClient},
 };
@@ -40,9 +40,9 @@ pub struct OperationReservation {
     guard: Arc<Guard>,
     id: OperationId,
     /// The lock of its present name; released on drop, like the next one.
-    lock: Option<OperationLock>,
+    lock: Option<OperationReservationHandle>,
     /// Set if the operation has a name of a former build: the lock of its new name.
-    former_lock: Option<OperationLock>,
+    former_lock: Option<OperationReservationHandle>,
 }
 
 /// A request that has reserved its operation, and may run if the journal does not know it.
@@ -102,7 +102,7 @@ impl OperationReservation {
         &self,
         id: OperationId,
         wait_limit: &mut ClientWaitLimit<'_, impl WaitingClient>,
-    ) -> Result<(OperationLock, Option<JournalEntry>), AdmitError> {
+    ) -> Result<(OperationReservationHandle, Option<JournalEntry>), AdmitError> {
         loop {
             let changed = match self.guard.backend.reserve(id).await? {
                 ReserveOperationOutcome::Acquired(lock, entry) => {
@@ -119,7 +119,7 @@ impl OperationReservation {
     }
 
     /// The lock, for the call that ends the dispatch.
-    pub(crate) fn lock_mut(&mut self) -> &mut Option<OperationLock> {
+    pub(crate) fn lock_mut(&mut self) -> &mut Option<OperationReservationHandle> {
         &mut self.lock
     }
 

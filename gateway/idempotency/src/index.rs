@@ -213,9 +213,9 @@ const MAX_PER_SHARD: i32 = 100_000 / 256;
 
 /// How many operations each of the 256 shards has, as last seen: decides whether one more can be recorded.
 #[derive(Debug, Default)]
-pub struct OperationShardCounts(RefCell<HashMap<u8, i32>>);
+pub struct CachedOperationShardCounts(RefCell<HashMap<u8, i32>>);
 
-impl OperationShardCounts {
+impl CachedOperationShardCounts {
     pub(super) fn record_count(&self, id: &OperationId, children: i32) {
         self.0.borrow_mut().insert(id.as_bytes()[0], children);
     }

@@ -15,7 +15,7 @@ use tracing::{debug, warn};
 use super::{
     OperationAdmissionRequest, OperationOutcome, OperationToRecord,
     error::AdmitOperationError,
-    index::{OperationIndex, OperationShardCounts},
+    index::{CachedOperationShardCounts, OperationIndex},
     record::{OperationRecord, OperationState, writes_to_admit},
 };
 
@@ -53,7 +53,7 @@ impl From<AdmitOperationError> for WriteOperationRecordError {
 /// Runs one operation from before its admission until its outcome is recorded.
 pub async fn run_operation<L: ZkClient>(
     current: Rc<CurrentSession<L>>,
-    counts: Rc<OperationShardCounts>,
+    counts: Rc<CachedOperationShardCounts>,
     census: Arc<OperationIndex>,
     admission: OperationAdmissionRequest,
 ) {
@@ -105,7 +105,7 @@ impl OperationNode {
     async fn admit<L: ZkClient>(
         &self,
         live: &ActiveSession<L>,
-        counts: &OperationShardCounts,
+        counts: &CachedOperationShardCounts,
         wanted: &OperationToRecord,
     ) -> Result<i32, WriteOperationRecordError> {
         self.check_legacy_record(live, wanted).await?;
@@ -192,7 +192,7 @@ impl OperationNode {
     async fn check_capacity<L: ZkClient>(
         &self,
         live: &ActiveSession<L>,
-        counts: &OperationShardCounts,
+        counts: &CachedOperationShardCounts,
         wanted: &OperationToRecord,
     ) -> Result<Result<(), AdmitOperationError>, WriteOperationRecordError> {
         let share = self.census.check_quota(&wanted.owner, wanted.memory);
@@ -206,7 +206,7 @@ impl OperationNode {
     async fn write_record<L: ZkClient>(
         &self,
         live: &ActiveSession<L>,
-        counts: &OperationShardCounts,
+        counts: &CachedOperationShardCounts,
         wanted: &OperationToRecord,
         instead_of: Option<i32>,
     ) -> Result<i32, MultiError> {

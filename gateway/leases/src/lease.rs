@@ -63,7 +63,7 @@ pub struct Lease {
 }
 
 /// The state of a lease when it ended.
-pub(super) enum LeaseHoldAtEnd {
+pub(super) enum LeaseHoldTime {
     NeverHeld,
     /// It held its lock, for this long.
     Held(Duration),
@@ -225,7 +225,7 @@ impl Lease {
 
     /// One of the counted requests is answered, or gone. If no other one is left and the id is in no answer, this ends
     /// the lease.
-    pub(super) fn remove_pending_request(&self, why: LeaseEndReason) -> Option<LeaseHoldAtEnd> {
+    pub(super) fn remove_pending_request(&self, why: LeaseEndReason) -> Option<LeaseHoldTime> {
         self.end_with(|state| {
             state.pending_requests -= 1;
             (state.pending_requests == 0 && !state.is_disclosed).then_some(why)
@@ -248,12 +248,12 @@ impl Lease {
     }
 
     /// Ends the lease: nothing more is started under it. `None`: it was over.
-    pub(super) fn end(&self, why: LeaseEndReason) -> Option<LeaseHoldAtEnd> {
+    pub(super) fn end(&self, why: LeaseEndReason) -> Option<LeaseHoldTime> {
         self.end_with(|_| Some(why))
     }
 
     /// Ends the lease if its time is over; returns the reason as well.
-    pub(super) fn end_if_lapsed(&self) -> Option<(LeaseHoldAtEnd, &'static str)> {
+    pub(super) fn end_if_lapsed(&self) -> Option<(LeaseHoldTime, &'static str)> {
         let mut word = "";
         let ended = self.end_with(|state| {
             let why = state.lapse_reason(self.clock.now(), self.ends)?;
@@ -263,10 +263,7 @@ impl Lease {
         ended.map(|ended| (ended, word))
     }
 
-    fn end_with(
-        &self,
-        why: impl FnOnce(&mut LeaseState) -> Option<LeaseEndReason>,
-    ) -> Option<LeaseHoldAtEnd> {
+    fn end_with(&self, why: impl FnOnce(&mut LeaseState) -> Option<LeaseEndReason>) -> Option<LeaseHoldTime> {
         let mut state = self.lock_state();
         if matches!(state.stage, LeaseStage::Over { .. }) {
             return None;
@@ -278,8 +275,8 @@ impl Lease {
         let kept = !matches!(why, LeaseEndReason::Released) && now < state.promised;
         let over = LeaseStage::Over { why, at: now, lock: None };
         let (ended, lock) = match std::mem::replace(&mut state.stage, over) {
-            LeaseStage::Held { lock, since } => (LeaseHoldAtEnd::Held(now.since(since)), Some(lock)),
-            LeaseStage::Waiting | LeaseStage::Over { .. } => (LeaseHoldAtEnd::NeverHeld, None),
+            LeaseStage::Held { lock, since } => (LeaseHoldTime::Held(now.since(since)), Some(lock)),
+            LeaseStage::Waiting | LeaseStage::Over { .. } => (LeaseHoldTime::NeverHeld, None),
         };
         if let Some(lock) = &lock {
             lock.stop_new_requests();

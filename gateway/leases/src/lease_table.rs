@@ -28,7 +28,7 @@ use super::{
     command::LeaseThreadCommand,
     context::LeaseContext,
     election_watch::ElectionWatches,
-    lease::{Lease, LeaseEndReason, LeaseHoldAtEnd, LeaseStageSnapshot},
+    lease::{Lease, LeaseEndReason, LeaseHoldTime, LeaseStageSnapshot},
 };
 
 /// The leases of one process. No lease is granted while the plan has no `leases`; existing leases continue.
@@ -205,8 +205,8 @@ impl LeaseTable {
         }
     }
 
-    fn record_end(&self, lease: &Arc<Lease>, ended: LeaseHoldAtEnd, why: &'static str) {
-        if let LeaseHoldAtEnd::Held(held) = ended {
+    fn record_end(&self, lease: &Arc<Lease>, ended: LeaseHoldTime, why: &'static str) {
+        if let LeaseHoldTime::Held(held) = ended {
             self.mean_hold.lock().unwrap_or_else(PoisonError::into_inner).update(held);
         }
         self.lock_index().mark_ended(lease);

@@ -4,6 +4,7 @@
 //! - `registry`: the families of upstreams, leases and plans, and those that other parts of the process have registered
 //! - `requests`, `route`: the families of requests; `worker`: one worker's view of them; `labels`: the results that are
 //!   counted
+//! - `issuer_keys`: the family of keys that verify bearer tokens
 //! - [`hot_keys`], [`request_tracker`]: records of single keys, requests and callers, for display. No
 //!   metric family is made of them
 //!
@@ -13,6 +14,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod hot_keys;
+mod issuer_keys;
 mod labels;
 mod registry;
 pub mod request_tracker;
@@ -21,6 +23,7 @@ mod route;
 mod worker;
 
 pub use self::{
+    issuer_keys::IssuerKeyMetrics,
     labels::{AcquireLabel, PeerForwardLabel, ReloadResult},
     registry::{AllMetricFamilies, END_REASONS, LeaseMetrics},
     requests::RouteWaiterGuard,

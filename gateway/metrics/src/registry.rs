@@ -19,6 +19,7 @@ use prometheus::{
 };
 
 use super::{
+    issuer_keys::IssuerKeyMetrics,
     labels::{ReloadResult, UPSTREAM_ERRORS},
     requests::RequestMetricFamilies,
 };
@@ -45,6 +46,8 @@ pub struct AllMetricFamilies {
     buffered: BufferMetrics,
     /// Only in a gateway.
     leases: LeaseMetrics,
+    /// Only in a gateway.
+    issuer_keys: IssuerKeyMetrics,
 }
 
 impl AllMetricFamilies {
@@ -53,7 +56,8 @@ impl AllMetricFamilies {
         let session = SessionMetrics::register(&families);
         let guard = GuardMetrics::register(&unexposed_families());
         let leases = LeaseMetrics::register(&families);
-        let metrics = Self::new(session, guard, leases, families);
+        let issuer_keys = IssuerKeyMetrics::register(&families);
+        let metrics = Self { issuer_keys, ..Self::new(session, guard, leases, families) };
         metrics.describe_build();
         metrics.apply_plan_to_metrics(gateway);
         Arc::new(metrics)
@@ -116,6 +120,7 @@ impl AllMetricFamilies {
             session,
             guard,
             leases,
+            issuer_keys: IssuerKeyMetrics::unexposed(),
             families,
         }
     }
@@ -173,6 +178,10 @@ impl AllMetricFamilies {
 
     pub fn leases(&self) -> LeaseMetrics {
         self.leases.clone()
+    }
+
+    pub fn issuer_keys(&self) -> &IssuerKeyMetrics {
+        &self.issuer_keys
     }
 
     /// The metrics of the session with this number.

@@ -50,7 +50,7 @@ fn documented_metrics_match_exposed_metrics() {
 /// No metric has a label that can carry what a client sent.
 #[test]
 fn labels_carry_no_client_input() {
-    const LABELS: [&str; 24] = [
+    const LABELS: [&str; 25] = [
         "cause",
         "certificate",
         "code",
@@ -60,6 +60,7 @@ fn labels_carry_no_client_input() {
         "error",
         "fingerprint",
         "how",
+        "issuer",
         "kind",
         "limit",
         "mode",

@@ -4,7 +4,10 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_http::body::{Body, Reply};
-use fencegate_policies::hex;
+use fencegate_policies::{
+    client_name::{ClientName, ClientNameKind},
+    hex,
+};
 use fencegate_protocol::headers::FENCING_FORWARDED;
 use fencegate_zookeeper::peer_secret::{ChallengeNonce, PeerSecret};
 use hyper::{
@@ -25,7 +28,7 @@ pub struct PeerForwardHeader {
     /// The digest of the identity in the client's certificate.
     pub certificate: Option<Arc<str>>,
     /// The client's name in its certificate, which the forwarding gateway has verified.
-    pub client_name: Option<Arc<str>>,
+    pub client_name: Option<ClientName>,
 }
 
 /// The challenge executes nothing, whatever server gets it: `OPTIONS *` addresses the server itself.
@@ -67,8 +70,9 @@ fn single_value(headers: &HeaderMap) -> Option<&str> {
 /// The longest wait that is accepted.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 
-/// `pass=<hex>; key=<key>; wait=<ms>[; certificate=<hex>][; client=<hex>]; from=<gateway>`. A key has no space in it, so `; `
-/// separates. The name of a client may have any printable character, so its bytes are written as digits.
+/// `pass=<hex>; key=<key>; wait=<ms>[; certificate=<hex>][; client=<kind>:<hex>]; from=<gateway>`. A key has no space in it, so
+/// `; ` separates. The name of a client may have any printable character, so its bytes are written as digits; its kind is the
+/// word of a policy.
 pub fn verify(presented: &HeaderMap, ours: &PeerSecret) -> Option<PeerForwardHeader> {
     let line = single_value(presented)?;
     let [pass, key, wait, from] = *line.splitn(4, "; ").collect::<Vec<_>>() else { return None };
@@ -80,7 +84,7 @@ pub fn verify(presented: &HeaderMap, ours: &PeerSecret) -> Option<PeerForwardHea
     let (certificate, from) = optional_part(from, "certificate=")?;
     let (client_name, from) = optional_part(from, "client=")?;
     let client_name = match client_name {
-        Some(digits) => Some(String::from_utf8(parse_digits(digits)?).ok()?.into()),
+        Some(written) => Some(parse_client_name(written)?),
         None => None,
     };
     Some(PeerForwardHeader {
@@ -100,6 +104,13 @@ fn optional_part<'l>(line: &'l str, name: &str) -> Option<(Option<&'l str>, &'l 
     }
 }
 
+/// A name with its kind.
+fn parse_client_name(written: &str) -> Option<ClientName> {
+    let (kind, digits) = written.split_once(':')?;
+    let name = String::from_utf8(parse_digits(digits)?).ok()?;
+    ClientName::new(ClientNameKind::from_word(kind)?, &name)
+}
+
 /// Pairs of lower-case hexadecimal digits, at least one.
 fn parse_digits(digits: &str) -> Option<Vec<u8>> {
     let value = |digit: u8| char::from(digit).to_digit(16).filter(|_| !digit.is_ascii_uppercase());
@@ -114,7 +125,7 @@ pub struct ForwardedClient<'c> {
     /// As [`PeerForwardHeader::certificate`].
     pub certificate: Option<&'c str>,
     /// As [`PeerForwardHeader::client_name`].
-    pub name: Option<&'c str>,
+    pub name: Option<&'c ClientName>,
 }
 
 /// Writes what [`verify`] reads.
@@ -126,7 +137,10 @@ pub fn encode(
     from: &str,
 ) -> String {
     let certificate = client.certificate.map(|digest| format!("; certificate={digest}")).unwrap_or_default();
-    let name = client.name.map(|name| format!("; client={}", to_digits(name))).unwrap_or_default();
+    let name = client
+        .name
+        .map(|name| format!("; client={}:{}", name.kind().as_str(), to_digits(name.without_kind())))
+        .unwrap_or_default();
     format!("pass={}; key={key}; wait={}{certificate}{name}; from={from}", secret.as_str(), left.as_millis())
 }
 
@@ -185,13 +199,19 @@ mod tests {
         let before = Instant::now();
         let read = verify(&presented(&[&line(&ours)]), &ours).expect("believed");
         assert_eq!((&*read.from, &*read.key, &read.certificate), ("gw-1", "a;b=c,pass=x", &None));
-        for (certificate, name) in
-            [(Some("0f"), None), (Some("0f"), Some("till 7; from=gw-2")), (None, Some("spiffe://shop/7"))]
-        {
-            let certified = encode(&ours, "a", Duration::ZERO, ForwardedClient { certificate, name }, "gw-1");
+        for (certificate, name) in [
+            (Some("0f"), None),
+            (Some("0f"), Some((ClientNameKind::CommonName, "till 7; from=gw-2"))),
+            (None, Some((ClientNameKind::CommonName, "till-7.shop"))),
+            (None, Some((ClientNameKind::Dns, "till-7.shop"))),
+            (None, Some((ClientNameKind::Uri, "spiffe://shop/7"))),
+        ] {
+            let name = name.map(|(kind, name)| ClientName::new(kind, name).expect("a name"));
+            let client = ForwardedClient { certificate, name: name.as_ref() };
+            let certified = encode(&ours, "a", Duration::ZERO, client, "gw-1");
             let known = verify(&presented(&[&certified]), &ours).expect("believed");
             assert_eq!((&*known.from, known.certificate.as_deref()), ("gw-1", certificate));
-            assert_eq!(known.client_name.as_deref(), name);
+            assert_eq!(known.client_name, name);
         }
         assert!(read.until >= before + Duration::from_millis(1500));
         assert!(read.until <= Instant::now() + Duration::from_millis(1500));
@@ -206,13 +226,20 @@ mod tests {
             vec![format!("pass=; key=a; wait=1; from=gw")],
             vec![format!("pass={hex}; key=a; wait=1; certificate=0f")],
             vec![format!("pass={hex}; key=a; wait=1; certificate=0f; gw")],
-            vec![format!("pass={hex}; key=a; wait=1; client=61")],
+            vec![format!("pass={hex}; key=a; wait=1; client=cn:61")],
             vec![format!("pass={hex}; key=a; wait=1; client=; from=gw")],
-            vec![format!("pass={hex}; key=a; wait=1; client=6; from=gw")],
-            vec![format!("pass={hex}; key=a; wait=1; client=6G; from=gw")],
-            vec![format!("pass={hex}; key=a; wait=1; client=4A; from=gw")],
-            vec![format!("pass={hex}; key=a; wait=1; client=ff; from=gw")],
-            vec![format!("pass={hex}; key=a; wait=1; client=61; certificate=0f; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=1; client=61; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=1; client=:61; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=1; client=cn:; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=1; client=CN:61; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=1; client=email:61; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=1; client=uri:61; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=1; client=dns:3a; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=1; client=cn:6; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=1; client=cn:6G; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=1; client=cn:4A; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=1; client=cn:ff; from=gw")],
+            vec![format!("pass={hex}; key=a; wait=1; client=cn:61; certificate=0f; from=gw")],
         ] {
             let lines: Vec<&str> = bad.iter().map(String::as_str).collect();
             assert_eq!(verify(&presented(&lines), &ours), None, "{bad:?}");

@@ -8,7 +8,7 @@ use std::{
 };
 
 use fencegate_policies::plan::{
-    self, BindAddress, ClientAuth, ClientCertificateFiles, ListenerLimits, ListenerProtocols,
+    self, BindAddress, ClientCertificateFiles, ClientCertificateMode, ListenerLimits, ListenerProtocols,
     ListenerSettings, ListenerTls, PeerTls, ProxyProtocol, TlsVersion,
 };
 use fencegate_process::{client_tls::TlsClientConfigError, randomness::Randomness};
@@ -98,7 +98,7 @@ fn advertised_address(peer: &plan::PeerListenerSettings, bound: SocketAddr) -> S
 fn peer_server_tls(tls: &PeerTls) -> ListenerTls {
     ListenerTls {
         certificates: vec![tls.pair.clone()],
-        client_auth: ClientAuth::Required(tls.ca_file.clone()),
+        client_auth: ClientCertificateMode::Required(tls.ca_file.clone()),
         client_name: None,
         min_version: TlsVersion::Tls12,
     }

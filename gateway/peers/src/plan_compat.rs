@@ -30,7 +30,7 @@ use fencegate_policies::{
     plan_digest::{PublishedFencedRoute, PublishedLockRules, RouteIdentity},
 };
 use fencegate_zookeeper::session::plan_publication::{
-    PeerPlanPublication, PeerPlanStatus, PlanConflictHandler, PlanPublication, PublicationOrder,
+    PeerPlanPrecedence, PeerPlanPublication, PeerPlanStatus, PlanConflictHandler, PlanPublication,
 };
 use smallvec::SmallVec;
 use tokio::sync::watch;
@@ -233,7 +233,7 @@ impl PlanConflictHandler for PlanCompatRegistry {
         // This build can read everything that it has written.
         let Some(known) = state.parse_plan(ours) else { return };
         let mut because: HashMap<PublishedRouteIndex, BTreeSet<String>> = HashMap::new();
-        for other in others.iter().filter(|other| other.age != PublicationOrder::Younger) {
+        for other in others.iter().filter(|other| other.age != PeerPlanPrecedence::Younger) {
             for at in state.differing_routes(ours, &known, other).iter() {
                 because.entry(known.indices[*at]).or_default().insert(other.gateway.clone());
             }
@@ -263,7 +263,7 @@ impl PlanConflictHandler for PlanCompatRegistry {
                     && pattern.is_none_or(|pattern| leases.is_lease_pattern_granted(pattern))
             };
             let mut compared = HashSet::new();
-            for other in others.iter().filter(|other| other.age == PublicationOrder::Younger) {
+            for other in others.iter().filter(|other| other.age == PeerPlanPrecedence::Younger) {
                 let unlike = state.differing_routes(ours, &now, other);
                 // Requests on the other routes were waited for; and a route that is refused already may stay refused.
                 let serves =

@@ -7,7 +7,7 @@ use fencegate_http::{
     network::Network,
 };
 use fencegate_http_client::upstream::{
-    address::EndpointAddress,
+    address::ResolvedEndpoint,
     client_connection::{self, HTTP1, ResponseHeadLimits, SendRequestError},
     connection::UpstreamConnection,
     gate::{GateShutReason, GatedIo, WriteGate},
@@ -173,7 +173,7 @@ impl<N: Network> PeerDialOptions<'_, N> {
         let found = self.network.resolve(&route.address).await?;
         let found = found.into_iter().take(MAX_ADDRESSES);
         let addresses: Vec<_> =
-            found.map(|socket| EndpointAddress::new(socket, route.address.clone())).collect();
+            found.map(|socket| ResolvedEndpoint::new(socket, route.address.clone())).collect();
         let (_, stream) = dial(self.network, &addresses, CONNECT_TIMEOUT, |_| {}).await?;
         let gate = Rc::new(WriteGate::new(self.clock.clone()));
         // The gate is on the socket itself, below TLS: it counts the bytes that were passed to the kernel.

@@ -21,9 +21,9 @@ pub fn error_chain(error: &(dyn Error + 'static)) -> String {
 
 /// A duration with few digits: `12s`, `1.5s`, `33.9ms`, `2m 5s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HumanDuration(pub Duration);
+pub struct FormattedDuration(pub Duration);
 
-impl fmt::Display for HumanDuration {
+impl fmt::Display for FormattedDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(duration) = *self;
         if duration >= Duration::from_secs(60) {
@@ -98,7 +98,7 @@ mod tests {
             (29_999_991_155, "30s"),
             (125_700_000_000, "2m 5s"),
         ] {
-            assert_eq!(HumanDuration(Duration::from_nanos(nanos)).to_string(), expected);
+            assert_eq!(FormattedDuration(Duration::from_nanos(nanos)).to_string(), expected);
         }
     }
 

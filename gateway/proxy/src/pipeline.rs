@@ -16,17 +16,18 @@ use crate::{
     plan_context::WorkerPlanContext,
     steps::{
         self,
-        authenticate::AccessTokenSource,
+        authenticate::{AccessTokenSource, AuthenticatedRequest},
         authorized::DispatchableRequest,
-        buffer::BodyBufferConfig,
+        buffer::{BodyBufferConfig, BufferedRequest},
         client_limit::ClientConcurrencyLimit,
         extract_claim::ClaimContext,
         fence::{HeldLock, WorkerFenceContext},
         filter::DeadlineFilterContext,
         guard_admission::{GuardAdmissionContext, GuardDispatchPermit},
         hop::ProxyHopConfig,
-        key::KeyedRequest,
+        key::{KeyedRequest, SourceValueRecorder},
         lease_api::LeaseApiRouter,
+        peer_auth::PeerVerifier,
         route::RoutingTable,
         validate_head::HeadValidator,
     },
@@ -62,16 +63,36 @@ pub fn gateway_pipeline<N: Network>(
 /// The first half of the chain: all that the plan and the request alone decide. `fencegate explain` uses the same
 /// steps, with no service behind them.
 pub fn routing_pipeline(parts: PipelineParts, act: impl Handler<KeyedRequest>) -> impl Handler<RawRequest> {
+    buffering_pipeline(parts, key_pipeline(act))
+}
+
+/// The same steps, with a record of the values of which keys are made.
+pub fn recording_pipeline(
+    parts: PipelineParts,
+    values: SourceValueRecorder,
+    act: impl Handler<KeyedRequest>,
+) -> impl Handler<RawRequest> {
+    let recording = ServiceBuilder::new()
+        .layer(middleware(values, steps::key::record_source_values))
+        .service(key_pipeline(act));
+    buffering_pipeline(parts, recording)
+}
+
+fn buffering_pipeline(
+    parts: PipelineParts,
+    rest: impl Handler<BufferedRequest<AuthenticatedRequest>>,
+) -> impl Handler<RawRequest> {
     let plan = &parts.plan.config.plan;
     let hop = ProxyHopConfig { plan: plan.clone(), via: Rc::new(parts.via), tickets: parts.tickets };
     let cors = plan.listener.cors.as_ref().map(|cors| Rc::new(CorsHeaders::new(cors)));
     let sampling = Sampling::from_trace_settings(&plan.log);
+    let peers = PeerVerifier::new(parts.peer_secret.clone(), plan);
     ServiceBuilder::new()
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency)) // too many at once: refuse before any work
-        .layer(map_request(parts.peer_secret.clone(), steps::peer_challenge::answer_challenge)) // challenge of another gateway: prove our identity
+        .layer(map_request(parts.peer_secret, steps::peer_challenge::answer_challenge)) // challenge of another gateway: prove our identity
         .layer(map_request(HeadValidator::new(plan), steps::validate_head::validate_head)) // requests that cannot be forwarded safely end here
         .layer(map_request(plan.clone(), steps::strip_headers::strip_headers)) // below: no hop-by-hop field, no foreign token
-        .layer(map_request(parts.peer_secret, steps::peer_auth::verify_peer)) // another gateway proves that it is one
+        .layer(map_request(peers, steps::peer_auth::verify_peer)) // another gateway proves that it is one
         .layer(map_request(hop, steps::hop::add_hop_headers)) // the path of the request so far, and our own report of the client; a request in a loop ends here
         .layer(map_request(sampling, steps::trace::start_trace))
         .layer(map_request(parts.per_client, steps::client_limit::limit_per_client)) // too many of one client
@@ -81,6 +102,12 @@ pub fn routing_pipeline(parts: PipelineParts, act: impl Handler<KeyedRequest>) -
         .layer(middleware(RoutingTable::new(parts.plan.clone()), steps::route::route_request)) // below: route and path are fixed
         .layer(middleware(parts.tokens, steps::authenticate::authenticate)) // below: who asks is verified, where the route reads it
         .layer(middleware(BodyBufferConfig::new(&parts.plan), steps::buffer::buffer_request)) // a slow client never holds a lock
+        .service(rest)
+}
+
+/// The end of the first half.
+fn key_pipeline(act: impl Handler<KeyedRequest>) -> impl Handler<BufferedRequest<AuthenticatedRequest>> {
+    ServiceBuilder::new()
         .layer(middleware((), steps::key::derive_keys)) // below: the keys are fixed
         .layer_fn(BoxHandler::new)
         .service(act)
@@ -116,7 +143,7 @@ pub fn guard_pipeline<N: Network>(
         .layer(map_request(plan.clone(), steps::strip_headers::strip_headers)) // the claim is removed from the headers, and kept beside them
         .layer(map_request(hop, steps::hop::add_hop_headers))
         .layer(map_request(sampling, steps::trace::start_trace))
-        .layer(middleware(claims.clone(), steps::extract_claim::answer_announcement)) // queries of gateways about the guard itself are answered here
+        .layer(middleware(claims.clone(), steps::extract_claim::serve_guard_identity)) // queries of gateways about the guard itself are answered here
         .layer(map_request(parts.per_client, steps::client_limit::limit_per_client))
         .layer_fn(BoxHandler::new)
         .layer(middleware(claims, steps::extract_claim::extract_claim)) // below: the claim is read, and its ticket verified

@@ -194,7 +194,7 @@ impl RequestContext {
     }
 
     /// The reason for which the request would have been refused, if it was not only observed.
-    pub fn observed(&self) -> Option<RefusalReason> {
+    pub fn shadow_refusal(&self) -> Option<RefusalReason> {
         let by_guard = self.exchange.borrow().as_ref().and_then(|exchange| exchange.answer().by_guard);
         if let Some(by_guard) = by_guard {
             return by_guard.observed;

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_process::{clock::BootInstant, display::HumanDuration, failpoint, key_redaction};
+use fencegate_process::{clock::BootInstant, display::FormattedDuration, failpoint, key_redaction};
 use fencegate_zookeeper::{
     delay_metrics::HandoverDelayEnd,
     error::GrantError,
@@ -227,7 +227,7 @@ async fn wait_out_delay<L: ZkClient>(
     caller: &mut impl LockAttemptObserver,
 ) -> Result<(), GrantError> {
     let rest = until.since(live.clock.now());
-    info!(rest = %HumanDuration(rest), "the last holder left without a word: its delay is sat out");
+    info!(rest = %FormattedDuration(rest), "the last holder left without a word: its delay is sat out");
     caller.on_delay(until);
     let sitting = live.metrics.delays.start_wait(rest);
     let mut end = HandoverDelayEnd::Interrupted;

@@ -263,8 +263,12 @@ reasons! {
         /// ZooKeeper may have been wiped as well. An operator has to act.
         RolledBack = "rolled-back", 503, NotDispatched, "the lock service was restored to an older state"
             [Lock(lock_manager::AcquireError::RolledBack(_))];
-        /// The token names a key that is not known, and the key set of its issuer cannot be fetched.
+        /// The token names a key that is not known, and the key set of its issuer cannot be fetched; or so many requests wait for
+        /// it that this one does not.
         JwksAway = "jwks-away", 503, NotDispatched, "the keys that verify the bearer token are away";
+        /// The key set of its issuer could not be fetched for longer than `max_key_age`. A key that the issuer has revoked since
+        /// would still count, so no token of the issuer does.
+        JwksStale = "jwks-stale", 503, NotDispatched, "the keys that verify the bearer token are too old";
         Guard = "guard", 503, NotDispatched, "the guard is away or refused"
             [Pool(ConnectError::Distrusted { .. })
                 | Trust(GuardIdentityError::Replaced | GuardIdentityError::NoGuard(_) | GuardIdentityError::OtherInstallation { .. }

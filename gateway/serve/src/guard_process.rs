@@ -89,7 +89,7 @@ pub fn run(plan: &plan::GuardPlan, options: &GuardOptions) -> Result<(), GuardPr
             failed = guard.wait_for_store_failure() => Err(GuardProcessError::StoreFailed(failed)),
             // Its failures are those of the store, which are handled above.
             () = guard.run_background() => Ok(()),
-            () = outcome_probes::probe_unknown_outcomes(&OsNetwork, &endpoints, &guard) => Ok(()),
+            () = outcome_probes::probe_in_doubt_endpoints(&OsNetwork, &endpoints, &guard) => Ok(()),
             () = key_source::keep_current(tickets.as_ref()) => Ok(()),
         }
     })?;

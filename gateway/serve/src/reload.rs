@@ -110,7 +110,12 @@ impl Reloader {
         let plan = Arc::new(gateway.serving.clone());
         let settings = LeaseSettings::from_plan(gateway.leases.as_ref()).map_err(|bad| error_chain(&bad))?;
         let secret = key_secret::load(&gateway.serving.log).map_err(|bad| error_chain(&bad))?;
-        let tokens = AccessTokenAuthenticator::open(&plan.jwt, old.tokens.as_deref());
+        let tokens = AccessTokenAuthenticator::open(
+            &plan.jwt,
+            &process.clock,
+            process.metrics.issuer_keys(),
+            old.tokens.as_deref(),
+        );
         let tokens = tokens.map_err(|bad| error_chain(&bad))?;
         let fleets =
             old.fleets.for_next_plan(&plan, process.metrics.endpoints()).map_err(|bad| error_chain(&bad))?;

@@ -74,7 +74,7 @@ pub(super) fn build_context<R>(
     let plan = Arc::new(plan.clone());
     let fleets = UpstreamSet::new(&plan, metrics.endpoints()).map_err(ProcessError::UpstreamTls)?;
     let guards = Arc::new(GuardRegistry::new(token_history));
-    let tokens = AccessTokenAuthenticator::open(&plan.jwt, None)?;
+    let tokens = AccessTokenAuthenticator::open(&plan.jwt, clock, metrics.issuer_keys(), None)?;
     let liveness = threads.register_until(ThreadRole::Endpoints, fleets.retirement_token().clone());
     let liveness = with_key_refresh(liveness, tokens.clone());
     health::start_endpoint_tasks(OsNetwork, &fleets, clock.clone(), guards.clone(), liveness)?;

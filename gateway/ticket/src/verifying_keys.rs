@@ -22,7 +22,7 @@ use super::{
 /// The keys of tickets, or of one issuer of access tokens, for all threads of a process.
 #[derive(Debug)]
 pub struct VerifyingKeys {
-    form: KeySetForm,
+    form: VerifyingKeyFormat,
     source: VerifyingKeySource,
     current: RwLock<CurrentKeys>,
 }
@@ -36,7 +36,7 @@ struct CurrentKeys {
 
 /// What a text has to be.
 #[derive(Debug, Clone)]
-enum KeySetForm {
+enum VerifyingKeyFormat {
     Tickets,
     Secret,
     AccessTokens(AccessTokenRules),
@@ -82,13 +82,13 @@ impl VerifyingKeys {
     /// # Errors
     /// [`KeyFileError`]: there must be valid keys at the start.
     pub(super) fn from_ticket_file(path: &Path) -> Result<Self, KeyFileError> {
-        Self::from_file(path, KeySetForm::Tickets)
+        Self::from_file(path, VerifyingKeyFormat::Tickets)
     }
 
     /// # Errors
     /// [`KeyFileError`], also if others can read the file.
     pub(super) fn from_secret_file(path: &Path) -> Result<Self, KeyFileError> {
-        Self::from_file(path, KeySetForm::Secret)
+        Self::from_file(path, VerifyingKeyFormat::Secret)
     }
 
     /// Keys of an issuer of access tokens, from a file that is a key set. A changed file is read within a second, or at
@@ -98,25 +98,25 @@ impl VerifyingKeys {
     /// # Errors
     /// [`KeyFileError`]: there must be valid keys at the start.
     pub fn from_issuer_file(path: &Path, rules: AccessTokenRules) -> Result<Self, KeyFileError> {
-        Self::from_file(path, KeySetForm::AccessTokens(rules))
+        Self::from_file(path, VerifyingKeyFormat::AccessTokens(rules))
     }
 
     /// Keys of an issuer that the caller provides: [`VerifyingKeys::set_keys`]. There are none before the first call.
     pub fn for_issuer(rules: AccessTokenRules) -> Self {
-        Self::given(KeySetForm::AccessTokens(rules))
+        Self::given(VerifyingKeyFormat::AccessTokens(rules))
     }
 
     /// Keys of tickets that the caller provides.
     pub(super) fn for_tickets() -> Self {
-        Self::given(KeySetForm::Tickets)
+        Self::given(VerifyingKeyFormat::Tickets)
     }
 
-    fn given(form: KeySetForm) -> Self {
+    fn given(form: VerifyingKeyFormat) -> Self {
         let source = VerifyingKeySource::Given { wanted: Notify::new(), fetches: watch::Sender::default() };
         Self { form, source, current: RwLock::default() }
     }
 
-    fn from_file(path: &Path, form: KeySetForm) -> Result<Self, KeyFileError> {
+    fn from_file(path: &Path, form: VerifyingKeyFormat) -> Result<Self, KeyFileError> {
         let (keys, stamp) = form.read(path)?;
         let source = VerifyingKeySource::File(WatchedKeyFile {
             path: path.to_owned(),
@@ -267,11 +267,13 @@ impl VerifyingKeys {
         }
         let (kids, was) = (set.kids().join(", "), old.set.kids().join(", "));
         match &self.form {
-            KeySetForm::Tickets | KeySetForm::Secret => info!(%source, kids, was, "keys of tickets"),
-            KeySetForm::AccessTokens(rules) if kids.is_empty() => {
+            VerifyingKeyFormat::Tickets | VerifyingKeyFormat::Secret => {
+                info!(%source, kids, was, "keys of tickets")
+            }
+            VerifyingKeyFormat::AccessTokens(rules) if kids.is_empty() => {
                 error!(%source, issuer = rules.issuer, was, "an issuer of tokens has no key any more: no token of it counts");
             }
-            KeySetForm::AccessTokens(rules) => {
+            VerifyingKeyFormat::AccessTokens(rules) => {
                 info!(%source, issuer = rules.issuer, kids, was, "keys of an issuer of tokens");
             }
         }
@@ -293,7 +295,7 @@ impl fmt::Debug for CurrentKeys {
     }
 }
 
-impl KeySetForm {
+impl VerifyingKeyFormat {
     fn parse(&self, text: &[u8]) -> Result<CurrentKeys, TicketJwkError> {
         let set = match self {
             Self::Tickets => VerifyingKeySet::parse(text)?,

@@ -16,7 +16,8 @@ macro_rules! codes {
     ($($name:ident $number:literal $severity:ident $meaning:literal)*) => {
         /// `FG01..` the form of the file, `FG02..` routes and keys, `FG03..` timing and safety, `FG04..` security.
         /// `FG05..` are mistakes that show only outside of the file, at start. `FG06..` are mistakes of a command
-        /// that queries a running process, maintains the store of a process, or runs another command under a lock.
+        /// that queries a running process, maintains the store of a process, runs another command under a lock, or
+        /// makes a policy.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum DiagnosticCode {
             $(#[doc = $meaning] $name,)*
@@ -138,6 +139,9 @@ codes! {
     NotMigrated       "FG0251" Error "two locks cannot be taken together, so a fence cannot be migrated from one to the other"
     MixedPlans        "FG0254" Warning "the gateway serves beside gateways with other key templates, so one resource may have two locks"
     NestedUnsigned    "FG0255" Error "`nested: allow` needs signed tickets, and the policy signs none"
+    GraphqlVariable   "FG0257" Warning "a key is made of a GraphQL variable, which the document beside it need not use"
+    ClientChoice      "FG0258" Warning "a request passes without a lock for what a member of its body says, which its client chooses"
+    TwoBodyFormats    "FG0259" Error "a route takes values from JSON and from a form, and no body is both"
     LeaseTimes        "FG0260" Error "the times of leases contradict each other"
     NoPrincipal       "FG0261" Error "`leases` has no principal, so nobody can hold a lease"
     SamePrincipal     "FG0262" Error "two principals have one name, one token or one certificate"
@@ -182,7 +186,9 @@ codes! {
     OpenFilter        "FG0410" Warning "a filter is open to the network, so whoever reaches it can make up a moment"
     ChosenPrincipal   "FG0415" Warning "operations belong to whoever a client says it is, although it is verified who that is"
     PlainKeySet       "FG0416" Warning "the keys of an issuer of tokens cross the network as plain text"
-    MixedIssuers      "FG0417" Warning "a claim of several issuers is taken, and two of them may give one name to two clients"
+    MixedIssuers      "FG0417" Error "a claim of several issuers is taken, and two of them may give one name to two clients"
+    PlainClientName   "FG0418" Warning "names of clients come from other gateways as plain text, so whoever has read a pass can be any client"
+    OpenRule          "FG0419" Warning "a route lets everybody pass on paths that another route allows to some"
 
     SessionNegotiated "FG0501" Warning "ZooKeeper negotiated another session timeout than the one asked for"
     RootOpen          "FG0502" Warning "everybody who reaches ZooKeeper may write the root"
@@ -237,6 +243,8 @@ codes! {
     GraceTooLong      "FG0624" Error "the grace for a command leaves no time for renewals"
     NoSuchCommand     "FG0625" Error "a command cannot be started"
     KeyMisspelled     "FG0626" Error "no request has a key that is written so"
+    OpenApiUnreadable "FG0631" Error "the description of an interface is neither JSON nor YAML, or is too large"
+    NotOpenApi        "FG0632" Error "a file is no description of an interface in OpenAPI 3.0 or 3.1"
 }
 
 impl fmt::Display for DiagnosticCode {

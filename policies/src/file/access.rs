@@ -79,8 +79,10 @@ fn rule(
         return None;
     }
     let claims = claims?;
-    if let Some(warning) = identities.mixed_issuers_warning(&what, claims.iter().map(|(claim, _)| claim)) {
-        faults.push(warning.at(block.place_of("claims")));
+    let remedy = "write the issuer beside it, `/iss: \"https://login.example\"`, or `/iss: \"*\"` where the claim means the same to all of them";
+    if let Some(fault) = identities.mixed_issuers_fault(&what, claims.iter().map(|(claim, _)| claim), remedy)
+    {
+        faults.push(fault.at(block.place_of("claims")));
     }
     if block.is_present("client_name") && client_name.is_none()
         || block.is_present("claims") && claims.is_empty()

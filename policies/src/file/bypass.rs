@@ -1,22 +1,28 @@
-//! Finds ways round a fence: routes by which a writing request reaches a fenced resource without the lock of that
-//! resource.
+//! Finds ways round a fence or an `allow`: routes by which a writing request reaches a fenced resource without the lock of that
+//! resource, or by which anybody uses what another route restricts.
 
 use std::cell::Cell;
 
 use super::{diagnostics::Diagnostics, unreachable_routes::RoutePattern};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
-    path::route_trie::{RouteTrie, TrieSegment},
-    plan::{ServiceId, UpstreamId},
+    graphql::GraphqlOperation,
+    path::{
+        PathTemplate,
+        route_trie::{RouteTrie, TrieSegment},
+    },
+    plan::{AccessRule, BodyCondition, ServiceId, UpstreamId},
 };
 
-/// A route, and whether it holds a lock that keeps writers apart.
+/// A route, whether it holds a lock that keeps writers apart, and who may use it.
 pub(super) struct RouteLockCoverage<'r> {
     pub(super) pattern: RoutePattern<'r>,
     pub(super) upstream: UpstreamId,
     /// The service behind the upstream. Other upstreams may lead to the same service.
     pub(super) service: ServiceId,
     pub(super) passage: LockCoverage,
+    /// Empty where everybody may; `None` where a rule is bad.
+    pub(super) allow: Option<&'r [AccessRule]>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,16 +54,20 @@ pub(super) fn check_lock_bypasses(ways: &[RouteLockCoverage], faults: &Diagnosti
         if looks.get() > MOST_LOOKS {
             return;
         }
-        let parts: Vec<TrieSegment> = open.pattern.path.pieces().iter().map(TrieSegment::from).collect();
+        let parts = trie_segments(open.pattern.path);
         let round = |other: usize| {
             looks.set(looks.get() + 1);
             ways[other].service == open.service
-                && ways[other].pattern.conditions.has_common_request(open.pattern.conditions)
+                && may_take_same_request(&ways[other], open)
                 && uncovered_methods(&ways[other], open, other < index).is_some()
         };
         if let Some(other) = fenced.find_overlapping(&parts, round) {
             let methods = uncovered_methods(&ways[other], open, other < index).unwrap_or_default();
-            faults.push(open_path_warning(&ways[other], open, &methods));
+            let conditions = open.pattern.conditions;
+            faults.push(match conditions.operation_name().or(conditions.body.first()) {
+                Some(member) => client_choice_warning(&ways[other], open, member),
+                None => open_path_warning(&ways[other], open, &methods),
+            });
         } else if parts.iter().any(|part| matches!(part, TrieSegment::Rest)) {
             let alike = |other: usize| {
                 ways[other].service == open.service && !shared_writes(&ways[other], open).is_empty()
@@ -69,9 +79,109 @@ pub(super) fn check_lock_bypasses(ways: &[RouteLockCoverage], faults: &Diagnosti
     }
 }
 
+/// Warns where a route without an `allow` takes requests of a route that has one. `ways` in the order in which they are tried.
+///
+/// A narrower route, such as `/admin/login` above `/admin/{rest...}`, is an exception that somebody meant. Other spellings that
+/// a wide route takes are refused when they come, so only routes that write them out are reported.
+pub(super) fn check_allow_bypasses(ways: &[RouteLockCoverage], faults: &Diagnostics) {
+    let mut restricted = RouteTrie::new();
+    let mut in_lowercase = RouteTrie::new();
+    let has_rules = |way: &RouteLockCoverage| way.allow.is_some_and(|rules| !rules.is_empty());
+    for (index, way) in ways.iter().enumerate().filter(|(_, way)| has_rules(way)) {
+        restricted.insert(index, way.pattern.path);
+        in_lowercase.insert(index, &way.pattern.path.to_lowercase());
+    }
+    let looks = Cell::new(0_usize);
+    let is_open = |way: &RouteLockCoverage| way.allow.is_some_and(<[_]>::is_empty);
+    for (index, open) in ways.iter().enumerate().filter(|(_, way)| is_open(way)) {
+        if looks.get() > MOST_LOOKS {
+            return;
+        }
+        let is_beside = |other: usize| {
+            looks.set(looks.get() + 1);
+            ways[other].service == open.service
+                && ways[other].pattern.conditions.has_common_request(open.pattern.conditions)
+        };
+        let parts = trie_segments(open.pattern.path);
+        let round = |other: usize| {
+            is_beside(other) && unrestricted_methods(&ways[other], open, other < index).is_some()
+        };
+        if let Some(other) = restricted.find_overlapping(&parts, round) {
+            let methods = unrestricted_methods(&ways[other], open, other < index).unwrap_or_default();
+            faults.push(open_rule_warning(&ways[other], open, &methods));
+            continue;
+        }
+        let readings = open.pattern.path.second_readings();
+        let respelled = readings.iter().enumerate().find_map(|(number, reading)| {
+            let is_respelled = |other: usize| {
+                let path = ways[other].pattern.path;
+                // In lower case alone it is another spelling only where the paths have nothing in common as they are written.
+                reading.writes_segments_of(path)
+                    && path.writes_segments_of(reading)
+                    && (number > 0 || restricted.find_overlapping(&parts, |same| same == other).is_none())
+            };
+            in_lowercase.find_overlapping(&trie_segments(reading), |other| {
+                is_beside(other) && has_common_method(&ways[other], open) && is_respelled(other)
+            })
+        });
+        if let Some(other) = respelled {
+            faults.push(respelled_rule_warning(&ways[other], open));
+        }
+    }
+}
+
+/// The methods by which `open` takes requests that are meant for `restricted`; `None` where there are none, or where `open` is an
+/// exception that was meant. Reading by a route of its own is one.
+fn unrestricted_methods(
+    restricted: &RouteLockCoverage,
+    open: &RouteLockCoverage,
+    restricted_first: bool,
+) -> Option<String> {
+    let [theirs, ours] = [restricted.pattern.path, open.pattern.path];
+    let is_written_out = ours.writes_segments_of(theirs);
+    if is_written_out && !theirs.writes_segments_of(ours) {
+        return None;
+    }
+    if !restricted_first && !is_written_out {
+        // A wide route above takes whatever it matches.
+        return match (open.pattern.methods, restricted.pattern.methods) {
+            ([], []) => Some("every method".to_owned()),
+            ([], methods) | (methods, []) => Some(methods.join(", ")),
+            (methods, _) => {
+                let shared: Vec<&str> = methods
+                    .iter()
+                    .map(String::as_str)
+                    .filter(|method| matches_method(restricted, method))
+                    .collect();
+                (!shared.is_empty()).then(|| shared.join(", "))
+            }
+        };
+    }
+    uncovered_methods(restricted, open, restricted_first)
+}
+
+fn trie_segments(path: &PathTemplate) -> Vec<TrieSegment<'_>> {
+    path.pieces().iter().map(TrieSegment::from).collect()
+}
+
+fn has_common_method(one: &RouteLockCoverage, other: &RouteLockCoverage) -> bool {
+    let [ours, theirs] = [one.pattern.methods, other.pattern.methods];
+    ours.is_empty() || theirs.is_empty() || ours.iter().any(|method| theirs.contains(method))
+}
+
 fn may_write_unlocked(access: &RouteLockCoverage) -> bool {
     access.passage == LockCoverage::Open
+        && access.pattern.conditions.graphql != Some(GraphqlOperation::Query)
         && (access.pattern.methods.is_empty() || writing_methods(access).next().is_some())
+}
+
+/// Names of GraphQL operations keep no two routes apart: a request with either name may run any operation.
+fn may_take_same_request(fenced: &RouteLockCoverage, open: &RouteLockCoverage) -> bool {
+    let open = open.pattern.conditions;
+    match open.operation_name() {
+        Some(_) => fenced.pattern.conditions.has_common_head(open),
+        None => fenced.pattern.conditions.has_common_request(open),
+    }
 }
 
 /// The methods that write, match `open`, and are meant for the paths of `fenced`; `None` where there are none.
@@ -120,8 +230,39 @@ fn open_path_warning(fenced: &RouteLockCoverage, open: &RouteLockCoverage, metho
         "route `{passes}` lets {methods} pass without a lock on paths that route `{locks}` fences{}",
         service_note(fenced, open)
     );
-    let remedy = "fence these methods by the same key, or let this route take `methods: [GET, HEAD]` only";
+    let conditions = fenced.pattern.conditions;
+    let remedy = if conditions.graphql.is_some() {
+        "write `graphql: query` here: then nothing passes that may be a mutation"
+    } else if !conditions.body.is_empty() {
+        "fence this route as well: a request gets here with every other value, and without the member"
+    } else {
+        "fence these methods by the same key, or let this route take `methods: [GET, HEAD]` only"
+    };
     Diagnostic::new(DiagnosticCode::OpenPath, message).at(open.pattern.place).with_remedy(remedy)
+}
+
+/// The body is the client's, so a condition on it alone keeps nobody from going round the lock.
+fn client_choice_warning(
+    fenced: &RouteLockCoverage,
+    open: &RouteLockCoverage,
+    member: &BodyCondition,
+) -> Diagnostic {
+    let message = format!(
+        "route `{}` lets requests pass without a lock for what `{}` in their body says, on paths that route `{}` fences{}",
+        open.pattern.name,
+        member.pointer,
+        fenced.pattern.name,
+        service_note(fenced, open)
+    );
+    let remedy = match open.pattern.conditions.operation_name() {
+        Some(_) => {
+            "no name says what runs, `mutation GetOrder` is as good as any: write `graphql: query` in its place, unless the service runs only documents that it knows"
+        }
+        None => {
+            "make sure that the service does for this value nothing that needs the lock, whatever else the body has"
+        }
+    };
+    Diagnostic::new(DiagnosticCode::ClientChoice, message).at(open.pattern.place).with_remedy(remedy)
 }
 
 fn loose_match_warning(fenced: &RouteLockCoverage, open: &RouteLockCoverage) -> Diagnostic {
@@ -133,6 +274,31 @@ fn loose_match_warning(fenced: &RouteLockCoverage, open: &RouteLockCoverage) -> 
     );
     let remedy = "leave out the methods that write, or make sure the service refuses such spellings";
     Diagnostic::new(DiagnosticCode::LooseRoute, message).at(open.pattern.place).with_remedy(remedy)
+}
+
+fn open_rule_warning(restricted: &RouteLockCoverage, open: &RouteLockCoverage, methods: &str) -> Diagnostic {
+    let rules = restricted.pattern.name;
+    let passes = open.pattern.name;
+    let message = format!(
+        "route `{passes}` lets {methods} of everybody pass on paths that route `{rules}` allows to some{}",
+        service_note(restricted, open)
+    );
+    let remedy =
+        format!("write the `allow` of route `{rules}` here as well, or let that route take these methods");
+    Diagnostic::new(DiagnosticCode::OpenRule, message).at(open.pattern.place).with_remedy(remedy)
+}
+
+fn respelled_rule_warning(restricted: &RouteLockCoverage, open: &RouteLockCoverage) -> Diagnostic {
+    let rules = restricted.pattern.name;
+    let passes = open.pattern.name;
+    let message = format!(
+        "but for case, a suffix or a slash at the end, route `{passes}` lets everybody pass on paths that route `{rules}` allows to some{}",
+        service_note(restricted, open)
+    );
+    let remedy = format!(
+        "write the `allow` of route `{rules}` here as well, or make sure that the service tells the two apart"
+    );
+    Diagnostic::new(DiagnosticCode::OpenRule, message).at(open.pattern.place).with_remedy(remedy)
 }
 
 /// The note where two upstreams look like two services.

@@ -1,10 +1,12 @@
 //! Reads the conditions of a route beside method and path.
 
-use super::{key::HOP_BY_HOP, listener, mapping::MappingReader};
+use super::{key::HOP_BY_HOP, listener, mapping::MappingReader, yaml::YamlScalar};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
+    graphql::GraphqlOperation,
     header_name::is_token,
-    plan::{MatchConditions, ReservedHeaderNames},
+    key::{JsonPointer, JsonValues, has_unprintable},
+    plan::{BodyCondition, ConditionValue, MatchConditions, ReservedHeaderNames},
 };
 
 pub(super) fn conditions(
@@ -14,7 +16,58 @@ pub(super) fn conditions(
     let hosts = listener::hosts(block);
     let headers = block.text_entries("headers", |name, value| header_condition(name, value, reserved));
     let query = block.text_entries("query", query_condition);
-    Some(MatchConditions { hosts, headers: headers?, query: query? })
+    let body = block.value_lists("body", body_condition);
+    let graphql = block.keyword("graphql", GraphqlOperation::WORDS);
+    Some(MatchConditions { hosts, headers: headers?, query: query?, body: body?, graphql })
+}
+
+fn body_condition(pointer: &str, values: &[&YamlScalar]) -> Result<BodyCondition, Diagnostic> {
+    let bad = |message: String, remedy: &str| {
+        Diagnostic::new(DiagnosticCode::BadCondition, message).with_remedy(remedy)
+    };
+    let parsed = JsonPointer::parse(pointer).map_err(|_| {
+        let message = format!("`{pointer}` names no member of a body");
+        bad(message, "write a pointer, such as `/operationName: GetOrder` or `/payment/kind: [refund, void]`")
+    })?;
+    if parsed.is_list() || parsed.items().next().is_some() || parsed.foreign_wildcard().is_some() {
+        let message = format!("`{pointer}` names items of a list, and a list may have any number of them");
+        return Err(bad(message, "name one member: `/kind`, `/payment/kind`"));
+    }
+    let values = values.iter().map(|value| condition_value(pointer, value)).collect::<Result<Vec<_>, _>>()?;
+    let Some(first) = values.first() else {
+        let message = format!("no request has one of no values of `{pointer}`");
+        return Err(bad(message, "write the values that count: `[refund, void]`"));
+    };
+    if !values.iter().all(|value| value.is_of_type_of(first)) {
+        let message = format!(
+            "the values of `{pointer}` are of several types, and a service may convert one into another"
+        );
+        return Err(bad(
+            message,
+            "write texts, integers or truth values alone; a text that looks like a number stands in quotes",
+        ));
+    }
+    Ok(BodyCondition { pointer: parsed, values })
+}
+
+/// A number or a truth value without quotes is one in JSON, too.
+fn condition_value(pointer: &str, value: &YamlScalar) -> Result<ConditionValue, Diagnostic> {
+    let text = &value.text;
+    if value.is_text {
+        return check_condition_value(pointer, text).map(|()| ConditionValue::Text(text.clone()));
+    }
+    // As JSON has them.
+    let parsed = serde_json::from_str::<ConditionValue>(text).ok().filter(|value| match value {
+        ConditionValue::Integer(number) => number.unsigned_abs() <= JsonValues::LARGEST_IN_DOUBLE,
+        ConditionValue::Boolean(_) => true,
+        ConditionValue::Text(_) => false,
+    });
+    parsed.filter(|value| value.to_string() == *text).ok_or_else(|| {
+        let message =
+            format!("`{text}` is no value of `{pointer}` that every reader of JSON takes for the same");
+        Diagnostic::new(DiagnosticCode::BadCondition, message)
+            .with_remedy("write a text in quotes, an integer up to 2^53, `true` or `false`")
+    })
 }
 
 fn header_condition(
@@ -42,15 +95,25 @@ fn query_condition(name: &str, wanted: &str) -> Result<(String, String), Diagnos
         return Err(Diagnostic::new(DiagnosticCode::BadCondition, "a parameter of the query has a name")
             .with_remedy("write the name before its value: `query: {kind: book}`"));
     }
+    if has_unprintable(name) {
+        let message = "the name of a parameter has no control characters and no byte order mark";
+        return Err(Diagnostic::new(DiagnosticCode::BadCondition, message)
+            .with_remedy("write the name as clients send it: `query: {kind: book}`"));
+    }
     check_condition_value(name, wanted).map(|()| (name.to_owned(), wanted.to_owned()))
 }
 
 /// Values are compared byte by byte, after surrounding spaces are removed and the escapes of a query are decoded.
 fn check_condition_value(name: &str, wanted: &str) -> Result<(), Diagnostic> {
-    if !wanted.is_empty() && wanted.trim() == wanted && !wanted.chars().any(char::is_control) {
+    if !wanted.is_empty() && wanted.trim() == wanted && !has_unprintable(wanted) {
         return Ok(());
     }
-    let message = format!("no request has this value of `{name}`: it is empty, or has spaces around it");
+    let message = match has_unprintable(wanted) {
+        true => format!(
+            "no request has this value of `{name}`: it has a control character or a byte order mark in it"
+        ),
+        false => format!("no request has this value of `{name}`: it is empty, or has spaces around it"),
+    };
     Err(Diagnostic::new(DiagnosticCode::BadCondition, message)
         .with_remedy("write the value that counts, such as `acme`"))
 }

@@ -8,7 +8,7 @@ use super::{
     hold::{self, LockRecipeKind},
     holders::{self, PermitParseContext},
     key::{self, TemplateContext, TemplateKind},
-    large_bodies::{body_type, large_bodies},
+    large_bodies::{body_type, check_one_format, exact_numbers, large_bodies},
     layout::{self, PartialLayout},
     lease_use,
     lists::{self, ListParseContext},
@@ -176,7 +176,10 @@ fn parse_fence(
         lease,
     };
     lists::check_lists(block, &lists);
-    let body_type = body_type(block, body_keys.as_deref(), once.as_ref().and_then(Option::as_ref));
+    let named = once.as_ref().and_then(Option::as_ref);
+    let body_type = body_type(block, body_keys.as_deref(), named);
+    let exact_numbers = exact_numbers(block, body_keys.as_deref(), named);
+    check_one_format(block, body_keys.as_deref(), named);
     let field = if block.is_present("hold") { "hold" } else { "key" };
     let place = block.place_of(field);
     let field = if block.is_present("lock_path") { "lock_path" } else { "key" };
@@ -199,6 +202,7 @@ fn parse_fence(
         max_response: max_response.unwrap_or(default.max_response),
         large_bodies,
         body_type,
+        exact_numbers,
         only: naming.only,
         max_keys,
         empty,

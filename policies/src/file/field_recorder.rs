@@ -19,6 +19,8 @@ pub(super) enum FieldValueKind {
     Entries,
     /// A mapping from names that the user chooses to single values.
     Texts,
+    /// A mapping from names that the user chooses to single values or lists of them.
+    TextLists,
 }
 
 #[cfg(not(test))]

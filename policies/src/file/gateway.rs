@@ -49,6 +49,9 @@ pub(super) fn parse_gateway_plan(block: &mut MappingReader) -> Option<GatewayPla
     let signs = block.is_present("tickets");
     let defaults = fence::FenceDefaults::read_defaults(block, reached, signs);
     let routes = route::routes(block, &upstreams, &defaults, identities);
+    if upstreams.tells_client_name() || routes.iter().any(ParsedRoute::reads_client_name) {
+        peer.warn_plain_client_names(block.faults());
+    }
     let granting = leases::leases(block, listener);
     check_leases(&routes, &upstreams, &granting, block.faults());
     let unmatched = unmatched(block, &upstreams);

@@ -16,9 +16,9 @@ use super::{
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     plan::{
-        BindAddress, ClientAuth, Enforcement, GuardPlan, JwtSettings, ListenerSettings, MissingTokenPolicy,
-        NotAfterEnforcement, ReservedHeaderNames, RouteTable, ServingPlan, StoreLocation, UnmatchedPolicy,
-        UpstreamId,
+        BindAddress, ClientCertificateMode, Enforcement, GuardPlan, JwtSettings, ListenerSettings,
+        MissingTokenPolicy, NotAfterEnforcement, ReservedHeaderNames, RouteTable, ServingPlan, StoreLocation,
+        UnmatchedPolicy, UpstreamId,
     },
 };
 
@@ -133,7 +133,10 @@ fn report_store_fields(block: &mut MappingReader) {
 
 /// A filter trusts the deadline in a request. A caller that reaches it over the network can write any.
 fn warn_exposed_filter_listener(block: &mut MappingReader, listener: &ListenerSettings) {
-    let knows = listener.tls.as_ref().is_some_and(|tls| matches!(tls.client_auth, ClientAuth::Required(_)));
+    let knows = listener
+        .tls
+        .as_ref()
+        .is_some_and(|tls| matches!(tls.client_auth, ClientCertificateMode::Required(_)));
     let is_near = match &listener.address {
         BindAddress::Tcp(address) => address.ip().is_loopback(),
         BindAddress::Unix(_) => true,

@@ -6,8 +6,11 @@ use crate::{
     client_name::ClientNameKind,
     diagnostics::{Diagnostic, DiagnosticCode},
     key::JsonPointer,
-    plan::{ClientAuth, ListenerSettings},
+    plan::{AccessRule, ClientCertificateMode, ListenerSettings},
 };
+
+/// The claim that names the issuer of a token.
+const ISSUER: &str = "/iss";
 
 /// What is verified of a client before its request has a key.
 #[derive(Debug, Clone, Copy)]
@@ -16,6 +19,8 @@ pub(super) struct VerifiedIdentities {
     certificates: Option<CertificateNames>,
     /// How many issuers of tokens the file has.
     issuers: usize,
+    /// The rules of the route say of which issuers a claim counts.
+    are_issuers_named: bool,
 }
 
 /// The names of clients by their certificates.
@@ -31,12 +36,20 @@ enum CertificateNames {
 impl VerifiedIdentities {
     pub(super) fn new(listener: Option<&ListenerSettings>, issuers: usize) -> Self {
         let names = |listener: &ListenerSettings| match &listener.tls {
-            Some(tls) if tls.client_auth != ClientAuth::Off => {
+            Some(tls) if tls.client_auth != ClientCertificateMode::Off => {
                 tls.client_name.map_or(CertificateNames::Unnamed, CertificateNames::Named)
             }
             _ => CertificateNames::NotAsked,
         };
-        Self { certificates: listener.map(names), issuers }
+        Self { certificates: listener.map(names), issuers, are_issuers_named: false }
+    }
+
+    /// For the templates of a route with these rules. If each names the issuer, by its name or by `*`, its author knows that
+    /// there are several.
+    pub(super) fn under_rules(self, rules: &[AccessRule]) -> Self {
+        let names_issuer =
+            |rule: &AccessRule| rule.claims.iter().any(|(claim, _)| claim.to_string() == ISSUER);
+        Self { are_issuers_named: !rules.is_empty() && rules.iter().all(names_issuer), ..self }
     }
 
     /// Which name in a certificate is that of its client.
@@ -67,21 +80,22 @@ impl VerifiedIdentities {
         None
     }
 
-    /// Warns where two issuers could give one value of `claims` to two clients.
-    pub(super) fn mixed_issuers_warning<'c>(
+    /// The fault of a part of the policy by which two issuers could give one value of `claims` to two clients.
+    pub(super) fn mixed_issuers_fault<'c>(
         self,
         what: impl Display,
         claims: impl Iterator<Item = &'c JsonPointer>,
+        remedy: &str,
     ) -> Option<Diagnostic> {
         let claims: Vec<String> = claims.map(ToString::to_string).collect();
-        if self.issuers < 2 || claims.is_empty() || claims.iter().any(|claim| claim == "/iss") {
+        let is_told = self.are_issuers_named || claims.iter().any(|claim| claim == ISSUER);
+        if self.issuers < 2 || claims.is_empty() || is_told {
             return None;
         }
         let message = format!(
             "{what} takes the claim `{}`, and two issuers may give one value of it to two clients",
             claims[0]
         );
-        let remedy = "take the issuer as well: `{jwt:/iss}/{jwt:/sub}`";
         Some(Diagnostic::new(DiagnosticCode::MixedIssuers, message).with_remedy(remedy))
     }
 

@@ -118,8 +118,9 @@ fn keys(block: &mut MappingReader) -> Option<JwksSource> {
     let url = block.value("jwks_url", tickets::key_set_url);
     let ca_file = block.value("jwks_ca_file", scalar::file);
     let cache_duration: Option<Duration> = block.value("cache_duration", scalar::time_limit);
+    let max_age: Option<Duration> = block.value("max_key_age", scalar::keep);
     if chosen == Some("jwks_file") {
-        for field in ["jwks_ca_file", "cache_duration"] {
+        for field in ["jwks_ca_file", "cache_duration", "max_key_age"] {
             if block.is_present(field) {
                 let message = format!("`{field}` has no effect without `jwks_url`");
                 let remedy = "leave it out: a file is looked at every second";
@@ -148,7 +149,19 @@ fn keys(block: &mut MappingReader) -> Option<JwksSource> {
         }
     }
     let cache_duration = cache_duration.unwrap_or(JwtIssuer::CACHE_DURATION);
-    Some(JwksSource::Url { url, ca_file, cache_duration })
+    if let Some(max_age) = max_age.filter(|max_age| *max_age < cache_duration * 2) {
+        let message = format!(
+            "with `max_key_age: {}` a fetch that fails once can end every token of the issuer",
+            scalar::format_duration(max_age)
+        );
+        let remedy = format!(
+            "make it at least twice `cache_duration`: `{}`, or `cache_duration` shorter",
+            scalar::format_duration(cache_duration * 2)
+        );
+        block.report("max_key_age", Diagnostic::new(DiagnosticCode::OutOfRange, message).with_remedy(remedy));
+    }
+    let max_age = max_age.unwrap_or_else(|| JwtIssuer::max_key_age(cache_duration));
+    Some(JwksSource::Url { url, ca_file, cache_duration, max_age })
 }
 
 /// `rest`: a URL without its scheme.

@@ -210,8 +210,9 @@ pub(super) fn template(
         }
     }
     let what = format!("the {} of {}", naming.what, naming.route);
-    if let Some(warning) = naming.identities.mixed_issuers_warning(&what, template.claims()) {
-        faults.push(warning.at(scalar.place));
+    let remedy = "take the issuer as well: `{jwt:/iss}/{jwt:/sub}`; or name `/iss` in each rule of `allow`, with `\"*\"` where the claim means the same to all of them";
+    if let Some(fault) = naming.identities.mixed_issuers_fault(&what, template.claims(), remedy) {
+        faults.push(fault.at(scalar.place));
     }
     for variable in template.variables() {
         let part = || {
@@ -360,7 +361,7 @@ fn list_fault(naming: &TemplateContext, variable: &TemplateVariable) -> Option<D
 fn comma_fault(naming: &TemplateContext, variable: &TemplateVariable) -> Option<Diagnostic> {
     let declaring: Vec<_> = variable.filters.iter().filter(|filter| filter.commas().is_some()).collect();
     let filter = match (&*declaring, &variable.source) {
-        ([], _) | ([_], TemplateValueSource::QueryList(_)) => return None,
+        ([], _) | ([_], TemplateValueSource::QueryList(_) | TemplateValueSource::FormList(_)) => return None,
         ([.., last], _) => last,
     };
     let TemplateContext { what, route, .. } = naming;
@@ -401,9 +402,10 @@ fn credential_name(source: &TemplateValueSource) -> Option<&str> {
         TemplateValueSource::Header(name) | TemplateValueSource::HeaderList(name) => {
             (&**name, &SECRET_FIELDS[..])
         }
-        TemplateValueSource::Query(name) | TemplateValueSource::QueryList(name) => {
-            (&**name, &CREDENTIALS[..])
-        }
+        TemplateValueSource::Query(name)
+        | TemplateValueSource::QueryList(name)
+        | TemplateValueSource::Form(name)
+        | TemplateValueSource::FormList(name) => (&**name, &CREDENTIALS[..]),
         TemplateValueSource::Body(pointer) => (pointer.last_json_member()?, &CREDENTIALS[..]),
         // A claim is what an issuer says of a client, and no secret.
         TemplateValueSource::Path(_)

@@ -1,5 +1,5 @@
-//! Reads what happens to bodies that are too large to be buffered in full, and which content type a body must have if
-//! a key is taken from it.
+//! Reads what happens to bodies that are too large to be buffered in full, and how a body is read from which a key is
+//! taken.
 
 use super::{mapping::MappingReader, scalar};
 use crate::{
@@ -7,6 +7,9 @@ use crate::{
     key::KeyTemplate,
     plan::{BodyTypeRequirement, IdempotencyRule, LargeBodyPolicy},
 };
+
+const BODY_TYPE: &str = "body_type";
+const EXACT_NUMBERS: &str = "exact_numbers";
 
 /// `keys`, with the former one, and `once` of the same fence, as far as they are known.
 pub(super) fn large_bodies(
@@ -22,7 +25,7 @@ pub(super) fn large_bodies(
     };
     let in_full = match (keys, once) {
         (_, Some(_)) => Some("`once` tells one operation from another by its whole body"),
-        (Some(keys), None) if keys.iter().any(reads_body) => Some("the key stands in the body"),
+        (Some(keys), None) if keys.iter().any(KeyTemplate::reads_body) => Some("the key stands in the body"),
         _ => None,
     };
     if let Some(reason) = in_full {
@@ -49,22 +52,57 @@ pub(super) fn body_type(
     keys: Option<&[KeyTemplate]>,
     once: Option<&IdempotencyRule>,
 ) -> BodyTypeRequirement {
-    let written = fence.keyword("body_type", BodyTypeRequirement::WORDS);
-    let mut templates =
-        keys.unwrap_or_default().iter().chain(once.into_iter().flat_map(IdempotencyRule::templates));
-    if written.is_some() && keys.is_some() && !templates.any(reads_body) {
-        let fault = Diagnostic::new(
-            DiagnosticCode::NoEffect,
-            "`body_type` has no effect where no key stands in the body",
-        );
-        fence.report(
-            "body_type",
-            fault.with_remedy("leave it out, or take a key from the body: `{body:/id}`"),
-        );
-    }
+    let written = fence.keyword(BODY_TYPE, BodyTypeRequirement::WORDS);
+    report_no_effect_without_json(fence, BODY_TYPE, keys, once);
     written.unwrap_or_default()
 }
 
-fn reads_body(template: &KeyTemplate) -> bool {
-    template.pointers().next().is_some()
+/// `keys`, with the former one, and `once` of the same fence, as far as they are known.
+pub(super) fn exact_numbers(
+    fence: &mut MappingReader,
+    keys: Option<&[KeyTemplate]>,
+    once: Option<&IdempotencyRule>,
+) -> bool {
+    let written = fence.keyword(EXACT_NUMBERS, &[("true", true), ("false", false)]);
+    report_no_effect_without_json(fence, EXACT_NUMBERS, keys, once);
+    written.unwrap_or_default()
+}
+
+/// Reports a fence that takes values from JSON and from a form: no body is both.
+pub(super) fn check_one_format(
+    fence: &mut MappingReader,
+    keys: Option<&[KeyTemplate]>,
+    once: Option<&IdempotencyRule>,
+) {
+    let templates = || templates(keys, once);
+    let form_field = templates().flat_map(KeyTemplate::form_fields).next();
+    let pointer = templates().flat_map(KeyTemplate::pointers).next();
+    let (Some(field), Some(pointer)) = (form_field, pointer) else { return };
+    let message =
+        format!("no request has both `{{form.{field}}}` and `{{body:{pointer}}}`: a body is a form or JSON");
+    let remedy =
+        "write a route for each: `headers: {content-type: application/json}` in the `match` of the one above";
+    let place = if fence.is_present("keys") { "keys" } else { "key" };
+    fence.report(place, Diagnostic::new(DiagnosticCode::TwoBodyFormats, message).with_remedy(remedy));
+}
+
+fn templates<'t>(
+    keys: Option<&'t [KeyTemplate]>,
+    once: Option<&'t IdempotencyRule>,
+) -> impl Iterator<Item = &'t KeyTemplate> {
+    keys.unwrap_or_default().iter().chain(once.into_iter().flat_map(IdempotencyRule::templates))
+}
+
+fn report_no_effect_without_json(
+    fence: &mut MappingReader,
+    field: &'static str,
+    keys: Option<&[KeyTemplate]>,
+    once: Option<&IdempotencyRule>,
+) {
+    let reads_json = templates(keys, once).flat_map(KeyTemplate::pointers).next().is_some();
+    if fence.is_present(field) && keys.is_some() && !reads_json {
+        let message = format!("`{field}` has no effect where no key stands in a JSON body");
+        let remedy = "leave it out, or take a key from the body: `{body:/id}`";
+        fence.report(field, Diagnostic::new(DiagnosticCode::NoEffect, message).with_remedy(remedy));
+    }
 }

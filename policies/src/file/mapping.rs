@@ -125,6 +125,43 @@ impl<'n> MappingReader<'n> {
         }
     }
 
+    /// A mapping from names that the user chooses to single values or lists of them, each parsed as a whole; `None`
+    /// where one of them is bad.
+    pub(super) fn value_lists<T>(
+        &mut self,
+        name: &'static str,
+        read: impl Fn(&str, &[&YamlScalar]) -> Result<T, Diagnostic>,
+    ) -> Option<Vec<T>> {
+        field_recorder::how(name, || FieldValueKind::TextLists);
+        let one = |(key, node): &'n (YamlMappingKey, YamlNode)| {
+            let items = match &node.value {
+                YamlNodeValue::List(items) => items.as_slice(),
+                _ => std::slice::from_ref(node),
+            };
+            let scalar = |item: &'n YamlNode| match &item.value {
+                YamlNodeValue::Scalar(scalar) => Some(Ok(scalar)),
+                YamlNodeValue::Unset => None,
+                _ => Some(Err(suggest_value_lists(name))),
+            };
+            let scalars: Result<Vec<&YamlScalar>, Diagnostic> =
+                items.iter().map(scalar).collect::<Option<Vec<_>>>()?.into_iter().collect();
+            let read = scalars.and_then(|scalars| read(&key.text, &scalars));
+            read.map_err(|fault| self.faults.push(fault.at(key.place))).ok()
+        };
+        match self.find(name).map(|node| &node.value) {
+            None => Some(Vec::new()),
+            Some(YamlNodeValue::Mapping(entries)) => {
+                let read: Vec<Option<T>> = entries.iter().map(one).collect();
+                read.into_iter().collect()
+            }
+            Some(YamlNodeValue::Unset) => None,
+            Some(_) => {
+                self.report(name, suggest_value_lists(name));
+                None
+            }
+        }
+    }
+
     /// `None` where the field is absent, or no list.
     pub(super) fn list(&mut self, name: &'static str) -> Option<&'n [YamlNode]> {
         field_recorder::how(name, || FieldValueKind::List);
@@ -299,6 +336,12 @@ impl<'n> MappingReader<'n> {
             }
         }
     }
+}
+
+fn suggest_value_lists(name: &str) -> Diagnostic {
+    let message = format!("`{name}` is a mapping of names to values, or to lists of values");
+    Diagnostic::new(DiagnosticCode::WrongShape, message)
+        .with_remedy(format!("write `{name}: {{/name: value}}`, or `{{/name: [value, value]}}`"))
 }
 
 fn suggest_mapping(name: &str) -> Diagnostic {

@@ -28,7 +28,7 @@ pub(super) fn partial_list_fault(
     variable: &TemplateVariable,
     only: Option<usize>,
 ) -> Option<Diagnostic> {
-    if let TemplateValueSource::Query(name) = &variable.source
+    if let TemplateValueSource::Query(name) | TemplateValueSource::Form(name) = &variable.source
         && is_item(name)
     {
         let message =

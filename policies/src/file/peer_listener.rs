@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::{
+    diagnostics::Diagnostics,
     listener_conflicts::{ConfiguredListener, ListenerAddressOrigin},
     mapping::MappingReader,
     scalar,
@@ -19,6 +20,8 @@ pub(super) struct ParsedPeerListener {
     /// `None` where the file has no `peer`, or where a fault has been reported.
     pub(super) peer: Option<PeerListenerSettings>,
     address: Option<(SocketAddr, SourceSpan)>,
+    /// The place of the address, where requests of other gateways cross the network as plain text.
+    plain: Option<SourceSpan>,
 }
 
 impl ParsedPeerListener {
@@ -30,6 +33,14 @@ impl ParsedPeerListener {
             address,
             at: ListenerAddressOrigin::Written(place),
         })
+    }
+
+    /// Something reads the name of a client, which another gateway may have sent along.
+    pub(super) fn warn_plain_client_names(&self, faults: &Diagnostics) {
+        let Some(place) = self.plain else { return };
+        let message = "with the pass that crosses the network here as plain text, anybody sends requests in the name of any client";
+        let remedy = "add `tls: {certificate_file: ..., key_file: ..., ca_file: ...}`";
+        faults.push(Diagnostic::new(DiagnosticCode::PlainClientName, message).at(place).with_remedy(remedy));
     }
 }
 
@@ -45,12 +56,17 @@ fn parse_peer_listener(block: &mut MappingReader) -> ParsedPeerListener {
     let written = block.value("advertise", advertised);
     let advertise = advertised_address(block, address, written);
     let tls = tls(block);
-    if let Some(address) = address {
-        warn_plain_text(block, address);
-    }
     let place = block.place_of("address");
+    let is_plain = address.is_some_and(|address| !address.ip().is_loopback()) && !block.is_present("tls");
+    if is_plain {
+        warn_plain_text(block);
+    }
     let peer = || Some(PeerListenerSettings { address: address?, advertise: advertise?, tls: tls? });
-    ParsedPeerListener { peer: peer(), address: address.map(|address| (address, place)) }
+    ParsedPeerListener {
+        peer: peer(),
+        address: address.map(|address| (address, place)),
+        plain: is_plain.then_some(place),
+    }
 }
 
 /// The address to which other gateways connect: a name or an address, and a port.
@@ -127,10 +143,7 @@ fn warn_unreachable(block: &mut MappingReader, address: SocketAddr, written: &Ca
 
 /// Reports a plain-text listener on the network: forwarded requests carry their bodies, and the peer secret that
 /// admits them.
-fn warn_plain_text(block: &mut MappingReader, address: SocketAddr) {
-    if address.ip().is_loopback() || block.is_present("tls") {
-        return;
-    }
+fn warn_plain_text(block: &mut MappingReader) {
     let message =
         "requests from other gateways, and the pass that lets them in, cross the network as plain text";
     let remedy = "add `tls: {certificate_file: ..., key_file: ..., ca_file: ...}`";

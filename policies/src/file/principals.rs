@@ -9,8 +9,8 @@ use super::{mapping::MappingReader, one_of, scalar, yaml::YamlNode};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode, SourceSpan},
     plan::{
-        BindAddress, ClientAuth, KeyPattern, LeasePrincipal, ListenerSettings, ParseKeyPatternError,
-        PrincipalCredential,
+        BindAddress, ClientCertificateMode, KeyPattern, LeasePrincipal, ListenerSettings,
+        ParseKeyPatternError, PrincipalCredential,
     },
 };
 
@@ -183,7 +183,8 @@ pub(super) fn check_credentials(
     listener: Option<&ListenerSettings>,
 ) {
     let Some(listener) = listener else { return };
-    let verifies_clients = listener.tls.as_ref().is_some_and(|tls| tls.client_auth != ClientAuth::Off);
+    let verifies_clients =
+        listener.tls.as_ref().is_some_and(|tls| tls.client_auth != ClientCertificateMode::Off);
     for ParsedPrincipal { principal, shown } in principals {
         if let PrincipalCredential::Certificate(_) = principal.shows
             && !verifies_clients

@@ -4,6 +4,7 @@ use std::{collections::HashSet, ops::Range, sync::Arc};
 
 use super::{
     access,
+    body_conditions::{self, RouteByBody},
     bypass::{self, LockCoverage, RouteLockCoverage},
     conditions, delay_conflicts,
     fence::{self, FenceDefaults, ParsedFence},
@@ -84,6 +85,13 @@ impl ParsedRoute {
         })
     }
 
+    /// Something of the route reads the name in the certificate of its client.
+    pub(super) fn reads_client_name(&self) -> bool {
+        let rules = self.allow.as_deref().unwrap_or_default();
+        self.parsed_fence().is_some_and(|(_, fenced)| fenced.fence.reads_client_name())
+            || rules.iter().any(|rule| rule.client_name.is_some())
+    }
+
     /// The upstream of a route with an `allow`.
     pub(super) fn restricted_upstream(&self) -> Option<UpstreamId> {
         self.upstream.filter(|_| self.allow.as_ref().is_some_and(|rules| !rules.is_empty()))
@@ -102,6 +110,7 @@ impl ParsedRoute {
             upstream,
             service: upstreams.service(upstream),
             passage,
+            allow: self.allow.as_deref(),
         })
     }
 
@@ -111,6 +120,13 @@ impl ParsedRoute {
         let service = upstreams.service(self.upstream?);
         let keys = self.parsed_fence().map_or(&[][..], |(_, fenced)| &fenced.fence.keys);
         Some(KeyedRoute { name, path, place, service, keys })
+    }
+
+    /// The route, where it is fenced and chosen by the body; `None` also where a part of it is bad.
+    fn by_body(&self) -> Option<RouteByBody<'_>> {
+        let RoutePattern { conditions, place, .. } = self.pattern()?;
+        let (name, fenced) = self.parsed_fence().filter(|_| conditions.reads_body())?;
+        Some(RouteByBody { name, conditions, fenced, place })
     }
 
     /// The locks of the route, and the field with their location.
@@ -159,6 +175,8 @@ pub(super) fn routes(
             let matching = parse_match(block, &reserved);
             let path = matching.as_ref().and_then(|matching| matching.path.as_ref());
             let route = block.mapping_name().to_owned();
+            let allow = access::allow(block, &route, identities);
+            let identities = identities.under_rules(allow.as_deref().unwrap_or_default());
             let naming = TemplateContext {
                 what: TemplateKind::Key,
                 route: &route,
@@ -180,7 +198,6 @@ pub(super) fn routes(
                 upstream.and_then(|id| upstreams.no_tunnel_reason(id))
             };
             let upgrade = parse_upgrade_protocols(block, reason);
-            let allow = access::allow(block, &route, identities);
             let tells_claims = upstream.is_some_and(|id| upstreams.tells_claims(id));
             ParsedRoute { name, upstream, matching, fence, allow, upgrade, tells_claims }
         };
@@ -192,8 +209,11 @@ pub(super) fn routes(
         &routes.iter().filter_map(ParsedRoute::pattern).collect::<Vec<_>>(),
         faults,
     );
-    let ways = routes.iter().filter_map(|route| route.lock_coverage(upstreams));
-    bypass::check_lock_bypasses(&ways.collect::<Vec<_>>(), faults);
+    let ways: Vec<_> = routes.iter().filter_map(|route| route.lock_coverage(upstreams)).collect();
+    bypass::check_lock_bypasses(&ways, faults);
+    bypass::check_allow_bypasses(&ways, faults);
+    let by_body = routes.iter().filter_map(ParsedRoute::by_body);
+    by_body.for_each(|route| body_conditions::check_fence(&route, faults));
     let suffixed = routes.iter().filter_map(|route| route.keyed_route(upstreams));
     suffixes::check_suffixes(&suffixed.collect::<Vec<_>>(), faults);
     hold_conflicts::check_hold_conflicts(

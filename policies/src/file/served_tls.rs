@@ -4,7 +4,7 @@ use super::{mapping::MappingReader, scalar, yaml::YamlNode};
 use crate::{
     client_name::ClientNameKind,
     diagnostics::{Diagnostic, DiagnosticCode},
-    plan::{CertificateFiles, ClientAuth, ListenerTls, TlsVersion},
+    plan::{CertificateFiles, ClientCertificateMode, ListenerTls, TlsVersion},
 };
 
 /// The TLS of a listener whose clients need no names. `None` where the listener speaks plain text, or where a fault has
@@ -74,16 +74,16 @@ enum ClientAuthMode {
     Always,
 }
 
-fn client_auth(block: &mut MappingReader) -> ClientAuth {
+fn client_auth(block: &mut MappingReader) -> ClientCertificateMode {
     let words = [
-        (ClientAuth::OFF, ClientAuthMode::Not),
-        (ClientAuth::OPTIONAL, ClientAuthMode::Optionally),
-        (ClientAuth::REQUIRED, ClientAuthMode::Always),
+        (ClientCertificateMode::OFF, ClientAuthMode::Not),
+        (ClientCertificateMode::OPTIONAL, ClientAuthMode::Optionally),
+        (ClientCertificateMode::REQUIRED, ClientAuthMode::Always),
     ];
     let mode = block.keyword("client_auth", &words).unwrap_or(ClientAuthMode::Not);
     let authorities = block.value("client_ca_file", scalar::file);
     match (mode, authorities) {
-        (ClientAuthMode::Not, None) => ClientAuth::Off,
+        (ClientAuthMode::Not, None) => ClientCertificateMode::Off,
         (ClientAuthMode::Not, Some(_)) => {
             let message = "`client_ca_file` has no effect while clients are not asked for a certificate";
             let remedy = "add `client_auth: required`, or `optional`";
@@ -91,10 +91,10 @@ fn client_auth(block: &mut MappingReader) -> ClientAuth {
                 "client_ca_file",
                 Diagnostic::new(DiagnosticCode::NoEffect, message).with_remedy(remedy),
             );
-            ClientAuth::Off
+            ClientCertificateMode::Off
         }
-        (ClientAuthMode::Optionally, Some(path)) => ClientAuth::Optional(path),
-        (ClientAuthMode::Always, Some(path)) => ClientAuth::Required(path),
+        (ClientAuthMode::Optionally, Some(path)) => ClientCertificateMode::Optional(path),
+        (ClientAuthMode::Always, Some(path)) => ClientCertificateMode::Required(path),
         (_, None) => {
             // For a bad path a fault was reported already.
             if !block.is_present("client_ca_file") {
@@ -106,7 +106,7 @@ fn client_auth(block: &mut MappingReader) -> ClientAuth {
                     Diagnostic::new(DiagnosticCode::MissingField, message).with_remedy(remedy),
                 );
             }
-            ClientAuth::Off
+            ClientCertificateMode::Off
         }
     }
 }

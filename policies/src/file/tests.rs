@@ -135,7 +135,7 @@ fn key_set_is_always_strict() {
 fn fence_inherits_unset_hold_fields() {
     let hold = |defaults: &str, own: &str| {
         let fence_ = format!("order/{{path.order_id}}\", hold: {{{own}}}}}");
-        let text = MINIMAL.replace("order/{path.order_id}\"}", &fence_);
+        let text = MINIMAL.replace("order/{path.order_id | int}\"}", &fence_);
         let plan = plan(&format!("{text}defaults: {{hold: {{{defaults}}}}}\n"));
         plan.routes.routes()[0].fence.as_ref().expect("fenced").hold
     };
@@ -172,7 +172,7 @@ fn fingerprint_covers_locks_only() {
         ("/v1/payouts", "/v2/payouts"),
         ("[GET, HEAD]", "[GET, POST]"),
         ("methods: [GET, HEAD], ", ""),
-        ("| trim | lower}", "| trim}"),
+        ("| trim | lower |", "| trim |"),
     ] {
         assert_ne!(fingerprint(from, to), before, "{to}");
     }
@@ -182,7 +182,7 @@ fn fingerprint_covers_locks_only() {
 #[test]
 fn set_fingerprint_ignores_key_order() {
     let before = gateway(INVENTORY).fingerprint;
-    let (one, other) = ("sku/{body:/from}/{body:/sku | lower}\"", "sku/{body:/to}/{body:/sku | lower}\"");
+    let (one, other) = ("sku/{body:/from |", "sku/{body:/to |");
     let swapped = INVENTORY.replace(one, "swap").replace(other, one).replace("swap", other);
     assert!(swapped != INVENTORY && gateway(&swapped).fingerprint == before);
     for (from, to) in [(other, one), ("mode: shared", "mode: exclusive"), ("/from", "/source")] {
@@ -222,14 +222,26 @@ fn unmatched_requests_pass_only_if_configured() {
 fn null_field_counts_as_absent() {
     let text = format!("{MINIMAL}admin:\ndefaults: ~\nunmatched: null\n");
     assert_eq!(plan(&text).unmatched, UnmatchedPolicy::Reject);
-    let emptied = load(&MINIMAL.replace("fence: {key: \"order/{path.order_id}\"}", "fence:"));
+    let emptied = load(&MINIMAL.replace("fence: {key: \"order/{path.order_id | int}\"}", "fence:"));
     assert_eq!(emptied.diagnostics[0].code, DiagnosticCode::MissingField);
+}
+
+/// A block of comments is no part of the policy, however long it is and wherever it stands.
+#[test]
+fn long_comments_are_skipped() {
+    let comments = "  # - name: later\n  #   upstream: orders\n".repeat(500);
+    let text = MINIMAL.replace("routes:\n", &format!("routes:\n{comments}\n"));
+    assert_eq!(plan(&text).routes.routes().len(), 1);
+    let last = format!("{MINIMAL}{comments}");
+    assert_eq!(plan(&last).routes.routes().len(), 1);
+    let alone = MINIMAL.split_once("routes:").expect("routes").0;
+    assert!(plan(&format!("{alone}routes:\n{comments}unmatched: reject\n")).routes.routes().is_empty());
 }
 
 /// A text that looks like a number stays as it was written.
 #[test]
 fn numeric_text_stays_as_written() {
-    let plan = plan(&MINIMAL.replace("\"order/{path.order_id}\"", "007"));
+    let plan = plan(&MINIMAL.replace("\"order/{path.order_id | int}\"", "007"));
     let fence = plan.routes.routes()[0].fence.as_ref().expect("fenced");
     assert_eq!(fence.keys[0].to_string(), "007");
 }
@@ -276,7 +288,7 @@ fn tickets_and_state_reach_plan() {
 fn operation_store_follows_upstream() {
     let once = |level: &str, once: &str| {
         let fence = format!("order/{{path.order_id}}\", once: {{{once}}}");
-        let text = MINIMAL.replace("fencing: none", level).replace("order/{path.order_id}\"", &fence);
+        let text = MINIMAL.replace("fencing: none", level).replace("order/{path.order_id | int}\"", &fence);
         let fence = plan(&text).routes.routes()[0].fence.clone().expect("fenced");
         assert!(fence.once_rule("GET").is_some() && fence.once_rule("POST").is_some());
         fence.once.expect("operations")
@@ -296,7 +308,7 @@ fn operation_store_follows_upstream() {
 fn fence_inherits_enforcement() {
     let enforce = |defaults: &str, own: &str| {
         let fence = format!("order/{{path.order_id}}\", {own}");
-        let text = MINIMAL.replace("order/{path.order_id}\"", &fence);
+        let text = MINIMAL.replace("order/{path.order_id | int}\"", &fence);
         let plan = plan(&format!("{text}defaults: {{{defaults}}}\n"));
         plan.routes.routes()[0].fence.as_ref().expect("fenced").enforce
     };
@@ -324,7 +336,8 @@ fn peer_address_defaults_to_listener() {
 #[test]
 fn uncached_fence_inherits_no_forwarding() {
     let forward = |own: &str| {
-        let text = MINIMAL.replace("order/{path.order_id}\"", &format!("order/{{path.order_id}}\", {own}"));
+        let text =
+            MINIMAL.replace("order/{path.order_id | int}\"", &format!("order/{{path.order_id}}\", {own}"));
         let more = "peer: {address: 127.0.0.1:9910}\ndefaults: {forward: holder}\n";
         plan(&format!("{text}{more}")).routes.routes()[0].fence.as_ref().expect("fenced").forward
     };

@@ -103,6 +103,11 @@ impl<'n> ParsedUpstreams<'n> {
         fields.is_some_and(|fields| !fields.claims.is_empty())
     }
 
+    /// Some upstream gets the name of the client.
+    pub(super) fn tells_client_name(&self) -> bool {
+        self.valid_upstreams().any(|(upstream, _)| upstream.identity_fields.client_name.is_some())
+    }
+
     /// Why a connection to the upstream cannot become a tunnel.
     pub(super) fn no_tunnel_reason(&self, id: UpstreamId) -> Option<&'static str> {
         let upstream = self.all[id.0].upstream.as_ref()?;
@@ -525,8 +530,9 @@ fn identity_fields(
     });
     let claims = claims?;
     let told = claims.iter().map(|(_, claim)| claim);
-    if let Some(warning) = identities.mixed_issuers_warning(what, told) {
-        block.report("claims", warning);
+    let remedy = "tell the service of the issuer as well: `X-Issuer: /iss`";
+    if let Some(fault) = identities.mixed_issuers_fault(what, told, remedy) {
+        block.report("claims", fault);
     }
     (client_name.is_some() || !block.is_present("client_name"))
         .then_some(IdentityHeaderNames { client_name, claims })

@@ -3,14 +3,14 @@
 use serde_json::Value;
 
 use super::{
-    json::{BodyValues, JsonScalar},
+    json::{JsonScalar, JsonValues},
     pointer::{JsonPointer, PointerStep},
 };
 
 /// The values of some claims of one token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClaimValues {
-    single: BodyValues,
+    single: JsonValues,
     /// The texts to which each pointer with `*` leads.
     lists: Vec<(JsonPointer, Vec<String>)>,
 }
@@ -30,8 +30,8 @@ impl ClaimValues {
     /// [`AmbiguousClaimsError`], by the same rules as for a body of which keys are made.
     pub fn parse(payload: &[u8], pointers: &[JsonPointer]) -> Result<Self, AmbiguousClaimsError> {
         let single = pointers.iter().filter(|pointer| !pointer.is_list());
-        let single =
-            BodyValues::parse(payload, single, std::iter::empty()).map_err(|_| AmbiguousClaimsError)?;
+        let single = JsonValues::parse(payload, single, std::iter::empty(), JsonValues::LARGEST_IN_DOUBLE);
+        let single = single.map_err(|_| AmbiguousClaimsError)?;
         let mut listed = pointers.iter().filter(|pointer| pointer.is_list()).peekable();
         if listed.peek().is_none() {
             return Ok(Self { single, lists: Vec::new() });
@@ -54,8 +54,8 @@ impl ClaimValues {
     /// The value of a claim as text; `None` where the token has no such claim, or one that is no text and no integer.
     pub fn text(&self, claim: &JsonPointer) -> Option<&str> {
         match self.value_at(claim)? {
-            JsonScalar::Value(text) => Some(text),
-            JsonScalar::Null | JsonScalar::Unfit(_) => None,
+            JsonScalar::Text(text) | JsonScalar::Integer(text) => Some(text),
+            JsonScalar::Null | JsonScalar::Boolean(_) | JsonScalar::Unfit(_) => None,
         }
     }
 

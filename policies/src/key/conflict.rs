@@ -8,22 +8,26 @@
 //! of an object are also members of a parameter that is called as the controller is (`ParamsWrapper`), unless the request
 //! has a parameter of that name.
 
-use std::{cell::Cell, iter};
+use std::{borrow::Cow, cell::Cell, iter};
 
 use super::{
     content_declaration::ContentDeclaration,
     error::{ExtractKeyError, ExtractValueError},
     expand::apply_filter,
     form::{self, MOST},
+    form_values::{CHARSET_FIELD, has_part_like},
     members::{JsonMemberValue, ROOT, visit_members, visit_wrapped},
     multipart::{self, FormPart},
     pointer::{JsonPointer, PointerStep},
-    query::NormalizedParamName,
+    query::{self, NormalizedParamName},
     search,
     sources::{ParameterLocation, SourceConflictPolicy},
     template::{KeyTemplate, TemplateValueSource, TemplateVariable},
     values::{HeaderLookup, RequestValues},
 };
+
+/// U+FEFF in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 const IN_PATH: &str = "stands in the path, too, with another value";
 const IN_QUERY: &str = "stands in the query, too, with another value";
@@ -32,6 +36,8 @@ const IN_JSON: &str = "stands in the JSON body, too, with another value";
 const IN_MEMBER: &str = "stands inside another member of the JSON body, too, with another value";
 const IN_XML: &str = "may stand in the body, too, which is XML, where values are not compared";
 const IN_COOKIE: &str = "stands in a cookie, too, with another value";
+const MARKED: &str =
+    "may stand in the body, too, which begins with a byte order mark that some servers leave out";
 const BROKEN: &str = "may stand in the body, too, which servers read differently";
 const ENCODED: &str = "may stand in the body, too, which is compressed";
 const CHARSET: &str = "may stand in the body, too, which is in another character set than UTF-8";
@@ -70,9 +76,35 @@ pub(crate) fn compare_with_other_sources<'t>(
         return Ok(());
     }
     let of_template = |template: &'t KeyTemplate| {
-        template.variables().filter_map(move |variable| KeyVariableValue::new(template, variable, values))
+        template
+            .variables()
+            .filter_map(move |variable| ComparedVariableValue::new(template, variable, values))
     };
-    let wanted: Vec<KeyVariableValue<'_>> = templates.flat_map(of_template).collect();
+    let wanted: Vec<ComparedVariableValue<'_>> = templates.flat_map(of_template).collect();
+    compare(&wanted, conflicts, values, sent)
+}
+
+/// Compares members of a JSON body, by which a route was chosen, with the other sources of a request. A member that is missing
+/// or no text may stand nowhere else: the service could read it there, and take the request for that of another route.
+///
+/// # Errors
+/// A member stands elsewhere under the same name and with another value.
+pub(crate) fn compare_members_with_other_sources<'t>(
+    members: impl Iterator<Item = (&'t JsonPointer, Option<String>)>,
+    conflicts: &SourceConflictPolicy,
+    values: &dyn RequestValues,
+    sent: &RequestParameterSources<'_>,
+) -> Result<(), ExtractKeyError> {
+    let wanted = members.filter_map(|(pointer, text)| ComparedVariableValue::of_member(pointer, text));
+    compare(&wanted.collect::<Vec<_>>(), conflicts, values, sent)
+}
+
+fn compare(
+    wanted: &[ComparedVariableValue<'_>],
+    conflicts: &SourceConflictPolicy,
+    values: &dyn RequestValues,
+    sent: &RequestParameterSources<'_>,
+) -> Result<(), ExtractKeyError> {
     let compared = |other| ExpectedSourceValues {
         wanted: wanted.iter().filter(|wanted| conflicts.compares(wanted.own, other)).collect(),
         unwraps: other == ParameterLocation::Query
@@ -103,9 +135,9 @@ pub(crate) fn compare_with_other_sources<'t>(
     }
 }
 
-/// A value of a key.
-struct KeyVariableValue<'t> {
-    variable: &'t TemplateVariable,
+/// A value of a key, or one by which a route was chosen.
+struct ComparedVariableValue<'t> {
+    variable: Cow<'t, TemplateVariable>,
     own: ParameterLocation,
     /// The name under which it may stand elsewhere.
     folded: NormalizedParamName,
@@ -115,7 +147,7 @@ struct KeyVariableValue<'t> {
     values: Vec<String>,
 }
 
-impl<'t> KeyVariableValue<'t> {
+impl<'t> ComparedVariableValue<'t> {
     fn new(
         template: &KeyTemplate,
         variable: &'t TemplateVariable,
@@ -126,16 +158,12 @@ impl<'t> KeyVariableValue<'t> {
         let folded = match &variable.source {
             TemplateValueSource::Path(name)
             | TemplateValueSource::Query(name)
-            | TemplateValueSource::QueryList(name) => NormalizedParamName::new(name.as_bytes()),
+            | TemplateValueSource::QueryList(name)
+            | TemplateValueSource::Form(name)
+            | TemplateValueSource::FormList(name) => NormalizedParamName::new(name.as_bytes()),
             TemplateValueSource::Body(pointer) => {
-                let (first, rest) = pointer.steps().split_first()?;
-                let name = |step: &'t PointerStep| step.json_member_name().unwrap_or_default();
-                let rest: String = rest.iter().map(|step| format!("[{}]", name(step))).collect();
-                if *first == PointerStep::EveryItem || first.index().is_some() {
-                    let root = NormalizedParamName::new(format!("{ROOT}[]{rest}").as_bytes());
-                    folded_root = Some(root.without_indexes());
-                }
-                NormalizedParamName::new(format!("{}{rest}", name(first)).as_bytes())
+                folded_root = root_name(pointer);
+                member_name(pointer)?
             }
             TemplateValueSource::Header(_)
             | TemplateValueSource::HeaderList(_)
@@ -145,7 +173,20 @@ impl<'t> KeyVariableValue<'t> {
         };
         // A list without an item is compared as well: another source may have one.
         let known = template.comparable_values(variable, values).ok()?;
+        let variable = Cow::Borrowed(variable);
         Some(Self { variable, own, folded: folded.without_indexes(), folded_root, values: known })
+    }
+
+    /// `text`: the value of the member, where it is a text, an integer or a boolean.
+    fn of_member(pointer: &JsonPointer, text: Option<String>) -> Option<Self> {
+        let source = TemplateValueSource::Body(pointer.clone());
+        Some(Self {
+            variable: Cow::Owned(TemplateVariable::without_filters(source)),
+            own: ParameterLocation::Json,
+            folded: member_name(pointer)?.without_indexes(),
+            folded_root: root_name(pointer),
+            values: text.into_iter().collect(),
+        })
     }
 
     fn names(&self) -> impl Iterator<Item = &NormalizedParamName> {
@@ -153,7 +194,7 @@ impl<'t> KeyVariableValue<'t> {
     }
 
     /// The steps from the outermost object or list of a JSON body to the value.
-    fn steps(&self) -> &'t [PointerStep] {
+    fn steps(&self) -> &[PointerStep] {
         self.variable.pointer().map_or(&[][..], JsonPointer::steps)
     }
 
@@ -168,10 +209,29 @@ impl<'t> KeyVariableValue<'t> {
     }
 }
 
+/// The name that a member of a body has in a query or a form: `a[id]` for `/a/id`.
+fn member_name(pointer: &JsonPointer) -> Option<NormalizedParamName> {
+    let (first, rest) = pointer.steps().split_first()?;
+    let first = first.json_member_name().unwrap_or_default();
+    Some(NormalizedParamName::new(format!("{first}{}", in_brackets(rest)).as_bytes()))
+}
+
+/// The name that Rails gives to a value of a body which is a list; `None` where the body has to be an object.
+fn root_name(pointer: &JsonPointer) -> Option<NormalizedParamName> {
+    let (first, rest) = pointer.steps().split_first()?;
+    let is_of_list = *first == PointerStep::EveryItem || first.index().is_some();
+    let name = || NormalizedParamName::new(format!("{ROOT}[]{}", in_brackets(rest)).as_bytes());
+    is_of_list.then(|| name().without_indexes())
+}
+
+fn in_brackets(steps: &[PointerStep]) -> String {
+    steps.iter().map(|step| format!("[{}]", step.json_member_name().unwrap_or_default())).collect()
+}
+
 /// The values that one source is compared with.
 #[derive(Default)]
 struct ExpectedSourceValues<'w, 't> {
-    wanted: Vec<&'w KeyVariableValue<'t>>,
+    wanted: Vec<&'w ComparedVariableValue<'t>>,
     /// Members of a JSON body may stand below another name here.
     unwraps: bool,
 }
@@ -182,7 +242,10 @@ impl<'t> ExpectedSourceValues<'_, 't> {
     }
 
     /// The values that some reader could find under `name`.
-    fn values_named_like<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a KeyVariableValue<'t>> {
+    fn values_named_like<'a>(
+        &'a self,
+        name: &'a [u8],
+    ) -> impl Iterator<Item = &'a ComparedVariableValue<'t>> {
         let folded =
             (!NormalizedParamName::is_plain(name)).then(|| NormalizedParamName::new(name).without_indexes());
         self.wanted.iter().copied().filter(move |wanted| match &folded {
@@ -195,7 +258,7 @@ impl<'t> ExpectedSourceValues<'_, 't> {
     }
 
     fn check_field(&self, name: &[u8], value: &[u8], reason: &'static str) -> Result<(), ExtractKeyError> {
-        let value = |wanted: &&KeyVariableValue<'_>| {
+        let value = |wanted: &&ComparedVariableValue<'_>| {
             !std::str::from_utf8(value).is_ok_and(|value| wanted.has_filtered_value(value))
         };
         self.values_named_like(name).find(value).map_or(Ok(()), |wanted| Err(wanted.error(reason)))
@@ -255,18 +318,24 @@ impl<'t> ExpectedSourceValues<'_, 't> {
 
     fn check_multipart(&self, kind: &str, body: &[u8]) -> Result<(), ExtractKeyError> {
         let Some(parts) = multipart::parts(kind, body, MOST) else { return self.check_malformed(body) };
+        if has_part_like(&parts, CHARSET_FIELD) {
+            return self.reject(CHARSET);
+        }
         for part in parts {
             match part {
-                FormPart::Named(names, value) => {
-                    for name in names {
-                        self.check_field(name.as_bytes(), value, IN_FORM)?;
-                        self.check_field(&form::decode_leniently(name.as_bytes()), value, IN_FORM)?;
-                    }
+                FormPart::Named { name, head: _, content } => self.check_part(&name, content)?,
+                FormPart::Fallback { names, content } => {
+                    names.iter().try_for_each(|name| self.check_part(name, content))?
                 }
                 FormPart::Unclear(head) => self.check_malformed(head)?,
             }
         }
         Ok(())
+    }
+
+    fn check_part(&self, name: &str, content: &[u8]) -> Result<(), ExtractKeyError> {
+        self.check_field(name.as_bytes(), content, IN_FORM)?;
+        self.check_field(&form::decode_leniently(name.as_bytes()), content, IN_FORM)
     }
 
     fn check_json(&self, body: &[u8]) -> Result<(), ExtractKeyError> {
@@ -320,7 +389,7 @@ impl<'t> ExpectedSourceValues<'_, 't> {
     fn check_xml(&self, body: &[u8]) -> Result<(), ExtractKeyError> {
         let is_spelt =
             body.contains(&0) || contains_ignoring_case(body, b"<!doctype") || !declares_ascii_charset(body);
-        let named = |wanted: &&&KeyVariableValue<'_>| {
+        let named = |wanted: &&&ComparedVariableValue<'_>| {
             let name = wanted.folded.innermost_member();
             is_spelt || name.is_empty() || !name.is_ascii() || search::contains_xml_name(body, &name)
         };
@@ -331,7 +400,7 @@ impl<'t> ExpectedSourceValues<'_, 't> {
     fn check_malformed(&self, body: &[u8]) -> Result<(), ExtractKeyError> {
         let is_spelt = body.contains(&0)
             || [&b"\\"[..], b"=?", b"name*"].into_iter().any(|sign| contains_ignoring_case(body, sign));
-        let named = |wanted: &&&KeyVariableValue<'_>| {
+        let named = |wanted: &&&ComparedVariableValue<'_>| {
             let kernel = wanted.folded.longest_word();
             is_spelt || !kernel.is_ascii() || search::contains_word(body, kernel)
         };
@@ -400,11 +469,25 @@ impl CompleteBody<'_> {
             }
             if readings.xml { xml.reject(reason) } else { Ok(()) }
         })?;
-        if readings.form {
+        // Readers that leave it out find another first field, or a body where others find none.
+        if self.bytes.starts_with(BYTE_ORDER_MARK) {
+            if readings.form && !readings.unsaid {
+                form.reject(MARKED)?;
+            }
+            if readings.json {
+                json.reject(MARKED)?;
+            }
+        }
+        if readings.form && !form.is_empty() {
             if readings.unsaid {
                 form.check_bare_fields(self.bytes)?
             } else {
-                form.check_fields(self.bytes, IN_FORM)?
+                form.check_fields(self.bytes, IN_FORM)?;
+                if search::contains_word(self.bytes, "charset")
+                    && query::has_name_like(self.bytes, CHARSET_FIELD, MOST)
+                {
+                    form.reject(CHARSET)?;
+                }
             }
         }
         if readings.multipart && !form.is_empty() {
@@ -420,7 +503,7 @@ impl CompleteBody<'_> {
     fn possible_formats(&self, content_type: &str) -> PossibleBodyFormats {
         let undeclared = content_type.trim().is_empty();
         let begins = |text: &[u8]| {
-            let bytes = self.bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(self.bytes);
+            let bytes = self.bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(self.bytes);
             bytes.trim_ascii_start().starts_with(text)
         };
         // `openxmlformats` are archives.

@@ -1,10 +1,10 @@
-//! Checks what a request declares about its body. A key can be taken from JSON in UTF-8 only, without a content
+//! Checks what a request declares about its body. A value can be taken from JSON or a form in UTF-8 only, without a content
 //! coding.
 //!
 //! The service reads a body as the request declares it. Declared as a form, as compressed, or in another character
 //! set, the same bytes would have other values for the service than in the key.
 
-use super::{json::ParseBodyError, values::HeaderLookup};
+use super::{error::ParseBodyError, form_values::FormEncoding, values::HeaderLookup};
 use crate::header_name::is_token;
 
 /// What a request declares about its body.
@@ -16,18 +16,22 @@ pub struct ContentDeclaration<'a> {
     pub coding: HeaderLookup<'a>,
 }
 
-impl ContentDeclaration<'_> {
-    pub(crate) fn require_json(&self) -> Result<(), ParseBodyError> {
+impl<'a> ContentDeclaration<'a> {
+    /// The one `Content-Type` of a body without a content coding; empty where there are none or several.
+    fn single_kind(&self) -> Result<&'a str, ParseBodyError> {
         if self.coding != HeaderLookup::Absent {
             return Err(ParseBodyError::Encoded);
         }
-        let kind = match self.kind {
-            HeaderLookup::One(kind) => std::str::from_utf8(kind).unwrap_or_default(),
+        match self.kind {
+            HeaderLookup::One(kind) => Ok(std::str::from_utf8(kind).unwrap_or_default()),
             // Some servers read a body without a `Content-Type` as a form.
-            HeaderLookup::Absent | HeaderLookup::Several => "",
-            HeaderLookup::Respelled => return Err(ParseBodyError::DeclaredTwice),
-        };
-        let mut parts = kind.split(';');
+            HeaderLookup::Absent | HeaderLookup::Several => Ok(""),
+            HeaderLookup::Respelled => Err(ParseBodyError::DeclaredTwice),
+        }
+    }
+
+    pub(crate) fn require_json(&self) -> Result<(), ParseBodyError> {
+        let mut parts = self.single_kind()?.split(';');
         let named = parts.next().and_then(|named| named.trim().split_once('/'));
         let is_json = named.is_some_and(|(kind, subtype)| {
             let subtype = subtype.to_ascii_lowercase();
@@ -36,19 +40,46 @@ impl ContentDeclaration<'_> {
         if !is_json {
             return Err(ParseBodyError::NotDeclared);
         }
-        parts.map(str::trim).filter(|part| !part.is_empty()).try_for_each(check_parameter)
+        check_parameters(parts, ParseBodyError::NotDeclared)
+    }
+
+    pub(crate) fn require_form(&self) -> Result<FormEncoding<'a>, ParseBodyError> {
+        let kind = self.single_kind()?;
+        let mut parts = kind.split(';');
+        let named = parts.next().unwrap_or_default().trim();
+        if named.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+            return check_parameters(parts, ParseBodyError::NoForm).map(|()| FormEncoding::Urlencoded);
+        }
+        if !named.eq_ignore_ascii_case("multipart/form-data") {
+            return Err(ParseBodyError::NoForm);
+        }
+        // Whether the boundary is one for every reader is known when the parts are cut.
+        let is_boundary = |part: &&str| {
+            let name = part.split('=').next().unwrap_or_default();
+            name.trim().eq_ignore_ascii_case("boundary")
+        };
+        check_parameters(parts.filter(|part| !is_boundary(part)), ParseBodyError::NoForm)?;
+        Ok(FormEncoding::Multipart(kind))
     }
 }
 
+/// `malformed`: the error where a parameter could be taken for another one.
+fn check_parameters<'p>(
+    parts: impl Iterator<Item = &'p str>,
+    malformed: ParseBodyError,
+) -> Result<(), ParseBodyError> {
+    parts.map(str::trim).filter(|part| !part.is_empty()).try_for_each(|part| check_parameter(part, malformed))
+}
+
 /// A parameter that is no character set may have any value, if every reader takes it for the same parameter.
-fn check_parameter(part: &str) -> Result<(), ParseBodyError> {
-    let (name, value) = part.split_once('=').ok_or(ParseBodyError::NotDeclared)?;
+fn check_parameter(part: &str, malformed: ParseBodyError) -> Result<(), ParseBodyError> {
+    let (name, value) = part.split_once('=').ok_or(malformed)?;
     let quoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
     let name = name.to_ascii_lowercase();
     let text = quoted.unwrap_or(value).to_ascii_lowercase();
     let may_be_text = quoted.is_some() && !name.starts_with("charset");
     if !is_token(&name) || !(is_token(&text) || may_be_text && is_safe_quoted_text(&text)) {
-        return Err(ParseBodyError::NotDeclared);
+        return Err(malformed);
     }
     match name.strip_prefix("charset") {
         Some("") if text == "utf-8" || text == "utf8" => Ok(()),
@@ -142,6 +173,52 @@ mod tests {
             (json, HeaderLookup::Respelled, ParseBodyError::Encoded),
         ] {
             assert_eq!(ContentDeclaration { kind, coding }.require_json(), Err(bad));
+        }
+    }
+
+    /// A form is accepted that is said to be one, once and in UTF-8.
+    #[test]
+    fn only_utf8_form_type_is_accepted() {
+        let form = |kind: &'static str| {
+            ContentDeclaration { kind: HeaderLookup::One(kind.as_bytes()), coding: HeaderLookup::Absent }
+                .require_form()
+        };
+        for kind in [
+            "application/x-www-form-urlencoded",
+            "Application/X-WWW-Form-Urlencoded; charset=UTF-8",
+            "application/x-www-form-urlencoded;charset=\"utf8\";",
+        ] {
+            assert_eq!(form(kind), Ok(FormEncoding::Urlencoded), "{kind}");
+        }
+        for kind in [
+            "multipart/form-data; boundary=b",
+            "Multipart/Form-Data; charset=utf-8; Boundary=\"a b=\"",
+            "multipart/form-data",
+        ] {
+            assert_eq!(form(kind), Ok(FormEncoding::Multipart(kind)), "{kind}");
+        }
+        for (kind, bad) in [
+            ("", ParseBodyError::NoForm),
+            ("application/json", ParseBodyError::NoForm),
+            ("multipart/mixed; boundary=b", ParseBodyError::NoForm),
+            ("text/plain; a=application/x-www-form-urlencoded", ParseBodyError::NoForm),
+            ("application/x-www-form-urlencoded, text/plain", ParseBodyError::NoForm),
+            ("application/x-www-form-urlencoded; a=b, text/plain", ParseBodyError::NoForm),
+            ("application/x-www-form-urlencoded; charset=iso-8859-1", ParseBodyError::Charset),
+            ("application/x-www-form-urlencoded; charset*=utf-8", ParseBodyError::Charset),
+            ("multipart/form-data; charset=utf-16; boundary=b", ParseBodyError::Charset),
+            ("multipart/form-data; x; boundary=b", ParseBodyError::NoForm),
+        ] {
+            assert_eq!(form(kind), Err(bad), "{kind}");
+        }
+        let kind = HeaderLookup::One(b"application/x-www-form-urlencoded");
+        for (kind, coding, bad) in [
+            (HeaderLookup::Absent, HeaderLookup::Absent, ParseBodyError::NoForm),
+            (HeaderLookup::Several, HeaderLookup::Absent, ParseBodyError::NoForm),
+            (HeaderLookup::Respelled, HeaderLookup::Absent, ParseBodyError::DeclaredTwice),
+            (kind, HeaderLookup::One(b"gzip"), ParseBodyError::Encoded),
+        ] {
+            assert_eq!(ContentDeclaration { kind, coding }.require_form(), Err(bad));
         }
     }
 }

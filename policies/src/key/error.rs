@@ -1,6 +1,9 @@
-//! Why a request has no key.
+//! Why a request has no key, and why no value can be taken from its body.
 
-use super::resource::{KeySetSizeError, ResourceKey};
+use super::{
+    pointer::DEEPEST,
+    resource::{KeySetSizeError, ResourceKey},
+};
 
 /// Why a request has no key. The client is at fault; no message repeats text of the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +34,54 @@ pub enum ExtractKeyError {
     /// The values of the key give no lock path.
     #[error("the lock path {0}")]
     LockPath(&'static str),
+}
+
+/// Why no value can be taken from a body. The client is at fault; no message repeats text of the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ParseBodyError {
+    #[error("the body is not said to be JSON: `Content-Type` has to be `application/json` or end in `+json`")]
+    NotDeclared,
+    #[error(
+        "the body is not said to be a form: `Content-Type` has to be `application/x-www-form-urlencoded` or `multipart/form-data`"
+    )]
+    NoForm,
+    #[error(
+        "the body's `Content-Type` is there in another spelling, which some servers take for the same and others do not see"
+    )]
+    DeclaredTwice,
+    #[error("the body is said to be in another character set than UTF-8")]
+    Charset,
+    #[error("the body has a `Content-Encoding`")]
+    Encoded,
+    #[error("the body is not JSON")]
+    NotJson,
+    /// A list may be several requests in one.
+    #[error("the body is not one JSON object, and the route depends on its members")]
+    NotObject,
+    #[error("the body has an object with two members of one name")]
+    DuplicateMember,
+    #[error(
+        "the body has a member that a key or a route asks for in a second spelling, which some servers take for the same"
+    )]
+    Respelled,
+    #[error("the body has a member with NUL in its name, which some servers take for the name before it")]
+    NulInName,
+    #[error("the body is nested deeper than {DEEPEST} levels")]
+    TooDeep,
+    #[error(
+        "the body has a list with more items than the keys name, or an object with more members in its place"
+    )]
+    TooLong,
+    #[error("the form is not UTF-8")]
+    FormNotUtf8,
+    #[error("the form begins with a byte order mark, which some servers leave out")]
+    ByteOrderMark,
+    #[error(
+        "the form has a field `_charset_`, by which some servers choose another character set than UTF-8"
+    )]
+    FormCharset,
+    #[error("servers would take the form for other parts, or it has more than 1000 of them")]
+    UnclearParts,
 }
 
 impl From<KeySetSizeError> for ExtractKeyError {

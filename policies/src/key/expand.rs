@@ -4,10 +4,11 @@
 mod tests;
 
 use super::{
+    body::BodyValues,
     error::{ExtractKeyError, ExtractValueError, NOT_UTF8, RESPELLED, TWICE},
     filter::TemplateValueFilter,
     json::JsonScalar,
-    query,
+    query::{Parameters, single_value},
     resource::ResourceKey,
     template::{KeyTemplate, KeyTemplatePart, TemplateValueSource, TemplateVariable},
     values::{HeaderLookup, RequestValues},
@@ -59,7 +60,7 @@ pub(crate) fn query_value(values: &dyn RequestValues, name: &str) -> Result<Opti
 }
 
 impl TemplateVariable {
-    fn without_filters(source: TemplateValueSource) -> Self {
+    pub(super) fn without_filters(source: TemplateValueSource) -> Self {
         Self { source, filters: Vec::new(), span: 0..0 }
     }
 
@@ -75,7 +76,7 @@ impl TemplateVariable {
         let value =
             self.source.value(values).and_then(|value| self.filters.iter().try_fold(value, apply_filter));
         match value {
-            Ok(value) if !value.is_empty() => Ok(value),
+            Ok(value) if !value.is_empty() => Ok(self.source.qualify(value, values)),
             Ok(_) => Err(self.error(ExtractValueError::Missing)),
             Err(bad) => Err(self.error(bad)),
         }
@@ -96,7 +97,11 @@ impl TemplateValueSource {
     pub(super) fn value(&self, values: &dyn RequestValues) -> Result<String, ExtractValueError> {
         let value = match self {
             Self::Path(name) => values.path(name).ok_or(ExtractValueError::Missing)?.to_owned(),
-            Self::Query(name) => query::parameter_value(values.query().unwrap_or_default(), name)?,
+            Self::Query(name) => Parameters::Query(values.query().unwrap_or_default()).value(name)?,
+            Self::Form(name) => {
+                let form = values.body().and_then(BodyValues::form).ok_or(ExtractValueError::Missing)?;
+                single_value(form.values(name)?)?
+            }
             Self::Header(name) => match values.header(name) {
                 HeaderLookup::Absent => return Err(ExtractValueError::Missing),
                 HeaderLookup::Several => return Err(ExtractValueError::Invalid(TWICE)),
@@ -104,24 +109,37 @@ impl TemplateValueSource {
                 HeaderLookup::One(bytes) => into_utf8(bytes.to_vec())?,
             },
             Self::Host => values.request_host().ok_or(ExtractValueError::Missing)?.to_owned(),
-            Self::ClientName => values.client_name().ok_or(ExtractValueError::NoClientName)?.to_owned(),
-            Self::QueryList(_) | Self::HeaderList(_) => return Err(ExtractValueError::Missing),
-            Self::Body(pointer) => json_text(values.body().and_then(|body| body.value_at(pointer)))?,
+            // Filters are about the name alone.
+            Self::ClientName => {
+                values.client_name().ok_or(ExtractValueError::NoClientName)?.without_kind().to_owned()
+            }
+            Self::QueryList(_) | Self::FormList(_) | Self::HeaderList(_) => {
+                return Err(ExtractValueError::Missing);
+            }
+            Self::Body(pointer) => {
+                let found = values.body().and_then(BodyValues::json).and_then(|body| body.value_at(pointer));
+                json_text(found)?
+            }
             Self::Jwt(claim) => {
                 json_text(values.claims().ok_or(ExtractValueError::NoToken)?.value_at(claim))?
             }
         };
         check_printable(value)
     }
+
+    /// What the filters have made of the value. The name of a client gets its kind back, so that names of two kinds never make
+    /// one key.
+    pub(super) fn qualify(&self, value: String, values: &dyn RequestValues) -> String {
+        match (self, values.client_name()) {
+            (Self::ClientName, Some(name)) if !name.prefix().is_empty() => name.prefix().to_owned() + &value,
+            _ => value,
+        }
+    }
 }
 
 /// The text of a value that was found in JSON.
 fn json_text(found: Option<&JsonScalar>) -> Result<String, ExtractValueError> {
-    match found {
-        None | Some(JsonScalar::Null) => Err(ExtractValueError::Missing),
-        Some(JsonScalar::Value(value)) => Ok(value.clone()),
-        Some(JsonScalar::Unfit(reason)) => Err(ExtractValueError::Invalid(reason)),
-    }
+    found.ok_or(ExtractValueError::Missing)?.key_text().map(str::to_owned)
 }
 
 /// The value, unless it has a control character.

@@ -88,7 +88,7 @@ impl TemplateValueFilter {
     }
 
     /// True if two values that mean one resource to a database have one form after it, or are refused.
-    pub(crate) fn has_canonical_output(&self) -> bool {
+    pub fn has_canonical_output(&self) -> bool {
         match self {
             Self::Int | Self::Uuid => true,
             Self::Match(pattern) => pattern.is_ascii(),

@@ -22,14 +22,18 @@ use serde::{
 };
 
 use super::{
+    error::{ExtractValueError, ParseBodyError},
+    ignored_characters::is_blank,
     pointer::{DEEPEST, JsonPointer, PointerStep},
     resource::ResourceKey,
 };
 
-/// The values of one body that the keys of one fence need.
+/// The values of one JSON body that the keys of one fence, or the conditions of routes, need.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct BodyValues {
+pub struct JsonValues {
     leaves: Vec<(JsonPointer, JsonScalar)>,
+    /// The pointers to single values that lead through something else than objects and items.
+    blocked: Vec<JsonPointer>,
     /// Of each pointer that leads to every item of a list.
     lists: Vec<(JsonPointer, JsonPointerValues)>,
     rows: Vec<JsonRows>,
@@ -56,7 +60,7 @@ impl JsonRows {
     }
 
     fn set(&mut self, pointer: &JsonPointer, value: &JsonScalar) {
-        if let JsonScalar::Value(value) = value
+        if let JsonScalar::Text(value) | JsonScalar::Integer(value) = value
             && let Some(at) = self.pointers.iter().position(|known| known == pointer)
         {
             self.item[at] = Some(value.clone());
@@ -101,8 +105,9 @@ impl JsonPointerValues {
         self.open -= 1;
         match value {
             JsonScalar::Null => self.unfit = self.unfit.or(Some(UNFIT_ITEM)),
+            JsonScalar::Boolean(_) => self.unfit = self.unfit.or(Some(UNFIT_BOOLEAN)),
             JsonScalar::Unfit(reason) => self.unfit = self.unfit.or(Some(reason)),
-            JsonScalar::Value(value) => {
+            JsonScalar::Text(value) | JsonScalar::Integer(value) => {
                 self.count += 1;
                 if self.values.len() <= ResourceKey::MOST_IN_SET {
                     self.values.insert(value);
@@ -114,52 +119,44 @@ impl JsonPointerValues {
 
 /// The value to which a pointer leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum JsonScalar {
+pub(crate) enum JsonScalar {
     Null,
-    /// A string; or an integer in its only spelling.
-    Value(String),
+    Text(String),
+    /// In its only spelling.
+    Integer(String),
+    /// No part of a key, but a condition may ask for it.
+    Boolean(bool),
     /// A value that cannot be part of a key, and why.
     Unfit(&'static str),
 }
 
-/// Why no key can be taken from a body. The client is at fault; no message repeats text of the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ParseBodyError {
-    #[error("the body is not said to be JSON: `Content-Type` has to be `application/json` or end in `+json`")]
-    NotDeclared,
-    #[error(
-        "the body's `Content-Type` is there in another spelling, which some servers take for the same and others do not see"
-    )]
-    DeclaredTwice,
-    #[error("the body is said to be in another character set than UTF-8")]
-    Charset,
-    #[error("the body has a `Content-Encoding`")]
-    Encoded,
-    #[error("the body is not JSON")]
-    NotJson,
-    #[error("the body has an object with two members of one name")]
-    DuplicateMember,
-    #[error(
-        "the body has a member that a key asks for in a second spelling, which some servers take for the same"
-    )]
-    Respelled,
-    #[error("the body has a member with NUL in its name, which some servers take for the name before it")]
-    NulInName,
-    #[error("the body is nested deeper than {DEEPEST} levels")]
-    TooDeep,
-    #[error(
-        "the body has a list with more items than the keys name, or an object with more members in its place"
-    )]
-    TooLong,
+impl JsonScalar {
+    /// The value as a part of a key: a text and an integer of the same characters are one.
+    pub(super) fn key_text(&self) -> Result<&str, ExtractValueError> {
+        match self {
+            Self::Null => Err(ExtractValueError::Missing),
+            Self::Text(value) | Self::Integer(value) => Ok(value),
+            Self::Boolean(_) => Err(ExtractValueError::Invalid(UNFIT_BOOLEAN)),
+            Self::Unfit(reason) => Err(ExtractValueError::Invalid(reason)),
+        }
+    }
 }
 
-impl BodyValues {
+impl JsonValues {
+    /// The largest integer that a double holds exactly. Readers with doubles round larger ones (RFC 7493, 2.2).
+    pub(crate) const LARGEST_IN_DOUBLE: u64 = (1 << 53) - 1;
+    /// The largest integer of 64 bits with a sign.
+    pub(crate) const LARGEST_IN_64_BITS: u64 = i64::MAX.unsigned_abs();
+
     /// Memory is bounded by the member names and by the values of `pointers`, however many values there are. Of each of `joined` the
     /// values of one item are kept together; these pointers are among `pointers`, and lead through the items of one list.
+    ///
+    /// `largest`: the largest magnitude of an integer that the service reads exactly.
     pub(crate) fn parse<'p>(
         bytes: &[u8],
         pointers: impl Iterator<Item = &'p JsonPointer>,
         joined: impl Iterator<Item = Vec<&'p JsonPointer>>,
+        largest: u64,
     ) -> Result<Self, ParseBodyError> {
         let mut asked: Vec<&JsonPointer> = Vec::new();
         for pointer in pointers {
@@ -170,7 +167,8 @@ impl BodyValues {
         let lists = asked.iter().filter(|pointer| pointer.is_list());
         let lists = lists.map(|pointer| ((*pointer).clone(), JsonPointerValues::default())).collect();
         let rows = joined.filter(|pointers| !pointers.is_empty()).map(JsonRows::new).collect();
-        let mut findings = FoundJsonValues { body: Self { leaves: Vec::new(), lists, rows }, bad: None };
+        let body = Self { leaves: Vec::new(), blocked: Vec::new(), lists, rows };
+        let mut findings = FoundJsonValues { body, largest, bad: None };
         let root = JsonVisitor { asked, depth: 0, findings: &mut findings };
         let mut json = serde_json::Deserializer::from_slice(bytes);
         match root.deserialize(&mut json).and_then(|()| json.end()) {
@@ -180,8 +178,14 @@ impl BodyValues {
     }
 
     /// `None` where the body has no such value, or where no pointer named the value when the body was read.
-    pub(super) fn value_at(&self, pointer: &JsonPointer) -> Option<&JsonScalar> {
+    pub(crate) fn value_at(&self, pointer: &JsonPointer) -> Option<&JsonScalar> {
         self.leaves.iter().find(|(known, _)| known == pointer).map(|(_, leaf)| leaf)
+    }
+
+    /// True if the body has a scalar, or a list in the place of an object, where the pointer leads on to a value. Some readers find
+    /// a value there, such as that of the first item.
+    pub(super) fn is_blocked(&self, pointer: &JsonPointer) -> bool {
+        self.blocked.contains(pointer)
     }
 
     /// The values of each item, for a pointer with `*`; `None` where the body has no such list, or `null` for it.
@@ -198,7 +202,9 @@ impl BodyValues {
 
 /// The values that have been found so far.
 struct FoundJsonValues {
-    body: BodyValues,
+    body: JsonValues,
+    /// The largest magnitude of an integer that is a value.
+    largest: u64,
     /// Why the walk ended early, where the parser itself found no fault.
     bad: Option<ParseBodyError>,
 }
@@ -242,16 +248,33 @@ impl<'p> JsonVisitor<'_, 'p> {
                     is_kept = true;
                     self.findings.body.leaves.push((pointer.clone(), leaf()));
                 }
+                None if !ends && leaf() != JsonScalar::Null => {
+                    self.findings.body.blocked.push(pointer.clone());
+                }
                 _ => {}
             }
         }
     }
 
+    fn record_integer(self, magnitude: u64, text: String) {
+        let is_exact = magnitude <= self.findings.largest;
+        self.record(|| match is_exact {
+            true => JsonScalar::Integer(text.clone()),
+            false => JsonScalar::Unfit(UNFIT_NUMBER),
+        });
+    }
+
     /// Notes which lists this one is.
     fn enter_lists(&mut self) {
         for pointer in &self.asked {
-            let Some(list) = self.findings.list(pointer) else { continue };
-            match pointer.steps().get(self.depth) {
+            let step = pointer.steps().get(self.depth);
+            let Some(list) = self.findings.list(pointer) else {
+                if step.is_some_and(|step| step.index().is_none()) {
+                    self.findings.body.blocked.push((*pointer).clone());
+                }
+                continue;
+            };
+            match step {
                 Some(PointerStep::EveryItem) if !list.is_present => list.is_present = true,
                 Some(PointerStep::EveryItem) => list.open -= 1,
                 Some(step) if step.index().is_some() => {}
@@ -347,18 +370,18 @@ impl<'de> Visitor<'de> for JsonVisitor<'_, '_> {
         Ok(())
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        self.record(|| JsonScalar::Unfit(UNFIT_BOOLEAN));
+    fn visit_bool<E>(self, value: bool) -> Result<(), E> {
+        self.record(|| JsonScalar::Boolean(value));
         Ok(())
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<(), E> {
-        self.record(|| integer(value, value.to_string()));
+        self.record_integer(value, value.to_string());
         Ok(())
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<(), E> {
-        self.record(|| integer(value.unsigned_abs(), value.to_string()));
+        self.record_integer(value.unsigned_abs(), value.to_string());
         Ok(())
     }
 
@@ -369,7 +392,7 @@ impl<'de> Visitor<'de> for JsonVisitor<'_, '_> {
     }
 
     fn visit_str<E>(self, value: &str) -> Result<(), E> {
-        self.record(|| JsonScalar::Value(value.to_owned()));
+        self.record(|| JsonScalar::Text(value.to_owned()));
         Ok(())
     }
 
@@ -439,14 +462,9 @@ const UNFIT_SHAPE: &str = "is an object or a list";
 const UNFIT_ITEM: &str = "is missing in an item of its list";
 const UNFIT_LIST: &str = "has something else than a list in the place of a list";
 
-/// The largest integer that a double holds exactly. Readers with doubles round larger ones (RFC 7493, 2.2).
-const EXACT: u64 = (1 << 53) - 1;
-
-fn integer(magnitude: u64, text: String) -> JsonScalar {
-    if magnitude <= EXACT { JsonScalar::Value(text) } else { JsonScalar::Unfit(UNFIT_NUMBER) }
-}
-
-/// Two names have the same folded form if a reader that ignores case takes them for one.
+/// Two names have the same folded form if a reader that ignores case takes them for one, or one that leaves out blanks and
+/// control characters around a name.
 pub(super) fn fold_name(name: &str) -> impl Iterator<Item = char> {
-    name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
+    let seen = name.trim_matches(|character: char| is_blank(character) || character.is_control());
+    seen.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
 }

@@ -3,10 +3,11 @@
 use std::mem;
 
 use super::{
+    body::BodyValues,
     error::{ExtractKeyError, ExtractValueError, RESPELLED},
     expand::{apply_filter, check_printable, into_utf8},
     filter::TemplateValueFilter,
-    query::{self, CommaPolicy},
+    query::{CommaPolicy, Parameters, split_items},
     resource::ResourceKey,
     template::{KeyTemplate, TemplateValueSource, TemplateVariable},
     values::RequestValues,
@@ -56,7 +57,8 @@ impl KeyTemplate {
             list.list_values(values)?;
         }
         let pointers = self.joined_pointers();
-        let Some(rows) = values.body().and_then(|body| body.rows_at(&pointers)) else {
+        let Some(rows) = values.body().and_then(BodyValues::json).and_then(|body| body.rows_at(&pointers))
+        else {
             return Ok(ListItems::default());
         };
         let of_item = |row: &Vec<String>| {
@@ -129,6 +131,17 @@ impl TemplateVariable {
         list.and_then(|list| list.filtered(self)).map_err(|bad| self.error(bad))
     }
 
+    /// The items of a list as they are read, before the filters; none where the request has no list. Those of a JSON body are
+    /// ascending and each there once.
+    ///
+    /// # Errors
+    /// An item has no value that can be read.
+    pub(super) fn raw_items(&self, values: &dyn RequestValues) -> Result<Vec<String>, ExtractValueError> {
+        let commas = self.filters.iter().find_map(TemplateValueFilter::commas).unwrap_or_default();
+        let list = self.source.list_values(values, commas)?;
+        list.values.into_iter().map(check_printable).collect()
+    }
+
     /// The filtered value of one item.
     fn item_value(&self, text: String) -> Result<String, ExtractValueError> {
         let value = self.filters.iter().try_fold(check_printable(text)?, apply_filter)?;
@@ -144,8 +157,13 @@ impl TemplateValueSource {
     ) -> Result<ListValues, ExtractValueError> {
         let texts = match self {
             Self::QueryList(name) => {
-                query::parameter_items(values.query().unwrap_or_default(), name, commas)?
+                let query = Parameters::Query(values.query().unwrap_or_default());
+                split_items(query.values(name)?, commas)?
             }
+            Self::FormList(name) => match values.body().and_then(BodyValues::form) {
+                Some(form) => split_items(form.values(name)?, commas)?,
+                None => Vec::new(),
+            },
             Self::HeaderList(name) => {
                 let lines = values.header_lines(name).map_err(|_| ExtractValueError::Invalid(RESPELLED))?;
                 let mut elements = Vec::new();
@@ -155,7 +173,9 @@ impl TemplateValueSource {
                 elements
             }
             Self::Body(pointer) => {
-                let Some(list) = values.body().and_then(|body| body.list_at(pointer)) else {
+                let Some(list) =
+                    values.body().and_then(BodyValues::json).and_then(|body| body.list_at(pointer))
+                else {
                     return Ok(ListValues { values: Vec::new(), count: 0, is_cut: false });
                 };
                 if let Some(reason) = list.unfit_item_reason() {
@@ -169,6 +189,7 @@ impl TemplateValueSource {
             }
             Self::Path(_)
             | Self::Query(_)
+            | Self::Form(_)
             | Self::Header(_)
             | Self::Host
             | Self::ClientName

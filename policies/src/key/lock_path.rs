@@ -12,8 +12,9 @@ use super::{
     glob::TemplateGlob,
     parse::{self, KeyTemplateErrorKind, ParseKeyTemplateError},
     resource::ResourceKey,
-    template::{ByteSpan, KeyTemplate, KeyTemplatePart, TemplateVariable},
+    template::{ByteSpan, KeyTemplate, KeyTemplatePart, TemplateValueSource, TemplateVariable},
 };
+use crate::client_name::split_kind;
 
 /// A template that takes all its values from the key beside it, so that each key has one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,8 +104,12 @@ impl LockPathTemplate {
             match part {
                 LockPathTemplatePart::Literal(literal) => path.push_str(literal),
                 LockPathTemplatePart::Value { of, filters } => {
-                    let value = values[*of].clone();
                     let variable = variables[*of];
+                    // The programs that take this lock as well know the name of a client as its certificate has it.
+                    let value = match variable.source {
+                        TemplateValueSource::ClientName => split_kind(&values[*of]).1.to_owned(),
+                        _ => values[*of].clone(),
+                    };
                     let value = filters.iter().try_fold(value, expand::apply_filter).and_then(node_name);
                     path.push_str(&value.map_err(|bad| variable.error(bad))?);
                 }
@@ -211,6 +216,15 @@ mod tests {
         let key = key(of);
         let path = LockPathTemplate::parse(template, &key).expect(template);
         path.expand(&key, &ResourceKey::parse(made).expect(made))
+    }
+
+    /// Other programs know a client by the common name alone.
+    #[test]
+    fn lock_path_has_name_without_kind() {
+        let of = "till/{client.name}/{path.id}";
+        let path = |made| path("/app/{client.name | lower}-{path.id}", of, made);
+        assert_eq!(path("till/cn%3ATill%207/cn%3Ax"), Ok("/app/till 7-cn:x".into()));
+        assert_eq!(path("till/till-7.example/1"), Ok("/app/till-7.example-1".into()));
     }
 
     /// A lock path is made of the values and not of their escapes.

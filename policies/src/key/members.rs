@@ -170,7 +170,7 @@ pub(super) fn visit_wrapped(
 ) -> Result<(), serde_json::Error> {
     let left = pointers.iter().copied().enumerate().collect();
     let mut json = serde_json::Deserializer::from_slice(body);
-    WrappedValueSeed { left, level: WrapperLevel::Outermost, found }.deserialize(&mut json)?;
+    WrappedPointerMatchSeed { left, level: WrapperLevel::Outermost, found }.deserialize(&mut json)?;
     json.end()
 }
 
@@ -185,14 +185,14 @@ enum WrapperLevel {
 }
 
 /// One value on its way through the parser.
-struct WrappedValueSeed<'f, 'p> {
+struct WrappedPointerMatchSeed<'f, 'p> {
     /// The pointers that lead here, by their number, each with the steps that are left.
     left: Vec<(usize, &'p [PointerStep])>,
     level: WrapperLevel,
     found: &'f mut dyn FnMut(usize, JsonMemberValue),
 }
 
-impl WrappedValueSeed<'_, '_> {
+impl WrappedPointerMatchSeed<'_, '_> {
     /// A value that is no object and no list.
     fn find<E>(self, value: JsonMemberValue) -> Result<(), E> {
         if self.level == WrapperLevel::Inside {
@@ -220,7 +220,7 @@ fn steps_behind_item(left: &[PointerStep], index: usize) -> Option<&[PointerStep
     (*first == PointerStep::EveryItem || first.index() == Some(index)).then_some(rest)
 }
 
-impl<'de> DeserializeSeed<'de> for WrappedValueSeed<'_, '_> {
+impl<'de> DeserializeSeed<'de> for WrappedPointerMatchSeed<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
@@ -231,7 +231,7 @@ impl<'de> DeserializeSeed<'de> for WrappedValueSeed<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for WrappedValueSeed<'_, '_> {
+impl<'de> Visitor<'de> for WrappedPointerMatchSeed<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -274,7 +274,8 @@ impl<'de> Visitor<'de> for WrappedValueSeed<'_, '_> {
                 .iter()
                 .filter_map(|&(pointer, left)| Some((pointer, steps_behind_item(left, index)?)))
                 .collect();
-            let item = WrappedValueSeed { left: inside, level: WrapperLevel::Inside, found: &mut *found };
+            let item =
+                WrappedPointerMatchSeed { left: inside, level: WrapperLevel::Inside, found: &mut *found };
             if items.next_element_seed(item)?.is_none() {
                 break;
             }
@@ -301,7 +302,7 @@ impl<'de> Visitor<'de> for WrappedValueSeed<'_, '_> {
                 }
                 WrapperLevel::Member | WrapperLevel::Inside => (named.collect(), WrapperLevel::Inside),
             };
-            members.next_value_seed(WrappedValueSeed { left: inside, level, found: &mut *found })?;
+            members.next_value_seed(WrappedPointerMatchSeed { left: inside, level, found: &mut *found })?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::{
     filter::{ParseTemplateFilterError, TemplateValueFilter},
+    ignored_characters::is_blank,
     pointer::JsonPointer,
     template::{ByteSpan, KeyTemplate, KeyTemplatePart, TemplateValueSource, TemplateVariable},
 };
@@ -163,6 +164,10 @@ fn parse_source(word: &str, span: ByteSpan) -> Result<TemplateValueSource, Parse
             Some("") | None => TemplateValueSource::Query(name.into()),
             Some(name) => TemplateValueSource::QueryList(name.into()),
         }),
+        ("form", Some(name)) if is_parameter(name) => Ok(match name.strip_suffix('*') {
+            Some("") | None => TemplateValueSource::Form(name.into()),
+            Some(name) => TemplateValueSource::FormList(name.into()),
+        }),
         ("header", Some(name)) if is_token(name) => {
             let name = name.to_ascii_lowercase();
             Ok(match name.strip_suffix('*') {
@@ -185,7 +190,7 @@ fn parse_filter(word: &str, span: ByteSpan) -> Result<TemplateValueFilter, Parse
 }
 
 fn is_parameter(name: &str) -> bool {
-    !name.is_empty() && !name.contains(|char: char| char.is_whitespace() || char.is_control())
+    !name.is_empty() && !name.contains(|char: char| is_blank(char) || char.is_control())
 }
 
 fn syntax_error(span: ByteSpan, why: &'static str) -> ParseKeyTemplateError {
@@ -213,7 +218,10 @@ mod tests {
             ("{path.}", 1..6, "a source has a name after a dot, such as `path.order_id`"),
             ("{path.a b}", 1..9, "a source has a name after a dot, such as `path.order_id`"),
             ("{header.a:b}", 1..11, "a source has a name after a dot, such as `path.order_id`"),
+            ("{query.\u{feff}a}", 1..11, "a source has a name after a dot, such as `path.order_id`"),
+            ("{form.\u{feff}a}", 1..10, "a source has a name after a dot, such as `path.order_id`"),
             ("{query:a}", 1..8, "a source has a name after a dot, such as `path.order_id`"),
+            ("{form:/a}", 1..8, "a source has a name after a dot, such as `path.order_id`"),
             ("{host.x}", 1..7, "`host` has no parts"),
             ("{host:80}", 1..8, "`host` has no parts"),
             ("{client}", 1..7, "of a client only its name is known: `client.name`"),
@@ -249,7 +257,7 @@ mod tests {
         /// Any text is a template that is written as it was read, or an error with its place.
         #[test]
         fn template_round_trips_or_fails_in_place(
-            text in "\\PC{0,20}|([a-c/:%}]|\\{|\\{(path|query|header)\\.[a-z]{1,2}|\\{host|\\{client\\.name|\\{(body|jwt):(/[a-z~01]{0,2}){0,2}| ?\\| ?(lower|trim|int|uuid|match\\('[a-z}|]{0,3}'\\)|without\\('[.x]{0,2}'\\))|\\}){0,9}",
+            text in "\\PC{0,20}|([a-c/:%}]|\\{|\\{(path|query|form|header)\\.[a-z]{1,2}|\\{host|\\{client\\.name|\\{(body|jwt):(/[a-z~01]{0,2}){0,2}| ?\\| ?(lower|trim|int|uuid|match\\('[a-z}|]{0,3}'\\)|without\\('[.x]{0,2}'\\))|\\}){0,9}",
         ) {
             match KeyTemplate::parse(&text) {
                 Ok(template) => {

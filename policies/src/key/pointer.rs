@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::ignored_characters::BYTE_ORDER_MARK;
+
 /// The most objects and lists within each other. No name of a resource stands deeper, and a recursive reader needs a
 /// limit.
 pub(super) const DEEPEST: usize = 32;
@@ -38,9 +40,19 @@ impl JsonPointer {
         Ok(Self { steps, foreign })
     }
 
+    /// The steps of the pointer: the name of a member, or the number of an item as text, and `None` for every item of a list.
+    pub fn names(&self) -> impl Iterator<Item = Option<&str>> {
+        self.steps.iter().map(PointerStep::json_member_name)
+    }
+
     /// The last name of the pointer; `None` where it has none.
     pub fn last_json_member(&self) -> Option<&str> {
         self.steps.iter().rev().find_map(PointerStep::json_member_name)
+    }
+
+    /// The first name of the pointer; `None` where it begins with items of a list.
+    pub(crate) fn first_json_member(&self) -> Option<&str> {
+        self.steps.first().and_then(PointerStep::json_member_name)
     }
 
     /// True if the pointer leads to a value of each item of a list.
@@ -133,6 +145,10 @@ fn is_quoted(name: &str) -> bool {
 fn unescape_pointer_name(name: &str) -> Result<Box<str>, &'static str> {
     if name.chars().any(char::is_control) {
         return Err("a pointer has no control characters");
+    }
+    // Some readers leave it out, and others make it a part of the name.
+    if name.contains(BYTE_ORDER_MARK) {
+        return Err("a pointer has no byte order mark");
     }
     let mut parts = name.split('~');
     let mut decoded = parts.next().unwrap_or_default().to_owned();

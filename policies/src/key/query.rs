@@ -1,11 +1,24 @@
-//! Reads one parameter of a query, where every reader of that query takes the same value for it.
+//! Reads one parameter of a query, or one field of an urlencoded form, where every reader takes the same value for it.
 //!
 //! Readers disagree about names: some match them in any case, cut them at a NUL or leave spaces or a question mark
 //! off, PHP makes `_` of a dot and a space, and several read `a[b]` and `a[]` as members of `a`. A parameter that one
 //! of them could take for a second value is refused.
 
-use super::error::{ExtractValueError, NOT_UTF8, RESPELLED, TWICE};
+use super::{
+    error::{ExtractValueError, NOT_UTF8, RESPELLED, TWICE},
+    form::{decode_leniently, form_fields},
+    ignored_characters::is_blank,
+};
 use crate::path::decode_escape;
+
+/// A text of parameters (application/x-www-form-urlencoded, WHATWG URL 5.1). It is read alike wherever it stands; only the
+/// reasons of refusals name the place.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Parameters<'t> {
+    Query(&'t str),
+    /// A form in the body.
+    Form(&'t str),
+}
 
 pub(super) const BAD_ESCAPE: &str =
     "is in a query that has a percent sign without two hexadecimal digits, which servers read differently";
@@ -16,18 +29,14 @@ const COMMA_BESIDE: &str = "has a comma beside another parameter, where some ser
 const ESCAPED_COMMA: &str = "has an escaped comma, or a blank beside a comma, which servers read differently";
 const SEMICOLON: &str = "is in a query with a semicolon, which servers read differently";
 
-/// PHP (`max_input_vars`), Node (`maxKeys`) and express (`parameterLimit`) ignore the parameters after so many.
-const MOST: usize = 1000;
+const BAD_ESCAPE_IN_FORM: &str =
+    "is in a form that has a percent sign without two hexadecimal digits, which servers read differently";
+const MANY_IN_FORM: &str =
+    "is in a form with more than 1000 fields, of which some servers see only the first ones";
+const SEMICOLON_IN_FORM: &str = "is in a form with a semicolon, which servers read differently";
 
-/// The one value of a parameter (application/x-www-form-urlencoded, WHATWG URL 5.1), but not as forgiving.
-pub(super) fn parameter_value(query: &str, name: &str) -> Result<String, ExtractValueError> {
-    let mut values = parameter_values(query, name)?;
-    match (values.pop(), values.is_empty()) {
-        (None, _) => Err(ExtractValueError::Missing),
-        (Some(value), true) => Ok(value),
-        (Some(_), false) => Err(ExtractValueError::Invalid(TWICE)),
-    }
-}
+/// PHP (`max_input_vars`), Node (`maxKeys`) and express (`parameterLimit`) ignore the parameters after so many.
+pub(super) const MOST: usize = 1000;
 
 /// What a comma means in a parameter of which there may be several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -42,22 +51,36 @@ pub(crate) enum CommaPolicy {
     Keep,
 }
 
-/// The items of a list of parameters of that name, in their order.
-pub(super) fn parameter_items(
-    query: &str,
-    name: &str,
+/// The decoded value of a parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ParameterText {
+    pub(super) text: String,
+    /// A comma in it is escaped where it stands in the request.
+    pub(super) has_escaped_comma: bool,
+}
+
+impl ParameterText {
+    fn decode(raw: &str) -> Result<Self, ExtractValueError> {
+        let text = String::from_utf8(decode_form(raw)).map_err(|_| ExtractValueError::Invalid(NOT_UTF8))?;
+        let commas = |text: &str| text.bytes().filter(|byte| *byte == b',').count();
+        let has_escaped_comma = commas(&text) != commas(raw);
+        Ok(Self { text, has_escaped_comma })
+    }
+}
+
+/// The items of a list of parameters, or of fields of a form, in their order.
+pub(super) fn split_items(
+    texts: Vec<ParameterText>,
     commas: CommaPolicy,
 ) -> Result<Vec<String>, ExtractValueError> {
-    let texts = raw_values(query, name)?;
-    let items = texts.iter().map(|raw| decode_text(raw)).collect::<Result<Vec<_>, _>>()?;
-    if commas == CommaPolicy::Keep || !items.iter().any(|item| item.contains(',')) {
-        return Ok(items);
+    let has_comma = texts.iter().any(|value| value.text.contains(','));
+    if commas == CommaPolicy::Keep || !has_comma {
+        return Ok(texts.into_iter().map(|value| value.text).collect());
     }
     match (commas, &*texts) {
         (CommaPolicy::Split, [one]) => {
-            let items = one.split(',').map(decode_text).collect::<Result<Vec<_>, _>>()?;
-            let is_ambiguous = |item: &String| item.contains(',') || item.trim() != item;
-            if items.iter().any(is_ambiguous) {
+            let items: Vec<String> = one.text.split(',').map(str::to_owned).collect();
+            if one.has_escaped_comma || items.iter().any(|item| item.trim() != item) {
                 return Err(ExtractValueError::Invalid(ESCAPED_COMMA));
             }
             Ok(items)
@@ -67,58 +90,73 @@ pub(super) fn parameter_items(
     }
 }
 
-/// The values of all parameters of that name, in their order.
-fn parameter_values(query: &str, name: &str) -> Result<Vec<String>, ExtractValueError> {
-    raw_values(query, name)?.into_iter().map(decode_text).collect()
-}
-
-fn decode_text(raw: &str) -> Result<String, ExtractValueError> {
-    String::from_utf8(decode_form(raw)?).map_err(|_| ExtractValueError::Invalid(NOT_UTF8))
-}
-
-/// The same as they stand in the query.
-fn raw_values<'q>(query: &'q str, name: &str) -> Result<Vec<&'q str>, ExtractValueError> {
-    // Older servers separate at semicolons, too, and would see parameters that this one does not.
-    if query.contains(';') {
-        return Err(ExtractValueError::Invalid(SEMICOLON));
-    }
-    if query.split('&').count() > MOST {
-        return Err(ExtractValueError::Invalid(MANY));
-    }
-    // A reader that drops a parameter that it cannot decode, or the rest from there on, reads another query.
-    if query.split('%').skip(1).any(|after| decode_escape(after.as_bytes()).is_none()) {
-        return Err(ExtractValueError::Invalid(BAD_ESCAPE));
-    }
-    let wanted = NormalizedParamName::new(name.as_bytes());
-    let mut values = Vec::new();
-    for pair in query.split('&') {
-        let (raw_name, raw_value) = pair.split_once('=').unwrap_or((pair, ""));
-        let given = decode_form(raw_name)?;
-        if given != name.as_bytes() {
-            let given = NormalizedParamName::new(&given);
-            if given.matches(&wanted) || wanted.has_list_item(&given) {
-                return Err(ExtractValueError::Invalid(RESPELLED));
-            }
-        } else {
-            values.push(raw_value);
+impl<'t> Parameters<'t> {
+    fn text(self) -> &'t str {
+        match self {
+            Self::Query(text) | Self::Form(text) => text,
         }
     }
-    Ok(values)
+
+    fn invalid(self, in_query: &'static str, in_form: &'static str) -> ExtractValueError {
+        ExtractValueError::Invalid(match self {
+            Self::Query(_) => in_query,
+            Self::Form(_) => in_form,
+        })
+    }
+
+    /// The one value of a parameter.
+    pub(super) fn value(self, name: &str) -> Result<String, ExtractValueError> {
+        single_value(self.values(name)?)
+    }
+
+    /// The values of all parameters of that name, in their order.
+    pub(super) fn values(self, name: &str) -> Result<Vec<ParameterText>, ExtractValueError> {
+        let text = self.text();
+        // Older servers separate at semicolons, too, and would see parameters that this one does not.
+        if text.contains(';') {
+            return Err(self.invalid(SEMICOLON, SEMICOLON_IN_FORM));
+        }
+        if text.split('&').count() > MOST {
+            return Err(self.invalid(MANY, MANY_IN_FORM));
+        }
+        // A reader that drops a parameter that it cannot decode, or the rest from there on, reads another text.
+        if text.split('%').skip(1).any(|after| decode_escape(after.as_bytes()).is_none()) {
+            return Err(self.invalid(BAD_ESCAPE, BAD_ESCAPE_IN_FORM));
+        }
+        let wanted = NormalizedParamName::new(name.as_bytes());
+        let mut values = Vec::new();
+        for pair in text.split('&') {
+            let (raw_name, raw_value) = pair.split_once('=').unwrap_or((pair, ""));
+            let given = decode_form(raw_name);
+            if given == name.as_bytes() {
+                values.push(raw_value);
+            } else if wanted.is_confusable_with(&given) {
+                return Err(ExtractValueError::Invalid(RESPELLED));
+            }
+        }
+        values.into_iter().map(ParameterText::decode).collect()
+    }
 }
 
-fn decode_form(raw: &str) -> Result<Vec<u8>, ExtractValueError> {
-    let mut decoded = Vec::with_capacity(raw.len());
-    let mut rest = raw.as_bytes();
-    while let [first, after @ ..] = rest {
-        let (byte, after) = match first {
-            b'%' => decode_escape(after).ok_or(ExtractValueError::Invalid(BAD_ESCAPE))?,
-            b'+' => (b' ', after),
-            _ => (*first, after),
-        };
-        decoded.push(byte);
-        rest = after;
+/// True if some reader of a form could take one of its first `most` fields for that with this name.
+pub(super) fn has_name_like(text: &[u8], name: &str, most: usize) -> bool {
+    let wanted = NormalizedParamName::new(name.as_bytes());
+    let mut given = form_fields(text).take(most).map(|(given, _)| decode_leniently(given));
+    given.any(|given| *given == *name.as_bytes() || wanted.is_confusable_with(&given))
+}
+
+/// The value that stands there once.
+pub(super) fn single_value(mut values: Vec<ParameterText>) -> Result<String, ExtractValueError> {
+    match (values.pop(), values.is_empty()) {
+        (None, _) => Err(ExtractValueError::Missing),
+        (Some(value), true) => Ok(value.text),
+        (Some(_), false) => Err(ExtractValueError::Invalid(TWICE)),
     }
-    Ok(decoded)
+}
+
+/// An escape without two digits stands for itself.
+fn decode_form(raw: &str) -> Vec<u8> {
+    decode_leniently(raw.as_bytes()).into_owned()
 }
 
 /// The rest of a name without all parts that some reader ignores: the name, and its members in brackets.
@@ -132,13 +170,15 @@ impl NormalizedParamName {
     pub(super) fn new(name: &[u8]) -> Self {
         let name = String::from_utf8_lossy(name);
         let seen = name.split('\0').next().unwrap_or_default();
-        // A reader that splits off the query itself leaves out the question mark. Rack, before its version 3, skips brackets
+        // A reader that splits off the query itself leaves out the question mark, and one that decodes the text of a body
+        // the mark at its beginning (Express, and `trim` of JavaScript anywhere). Rack, before its version 3, skips brackets
         // before a name: it reads `[]id` and `]id` as `id`.
-        let seen = seen.trim_start_matches('?').trim().trim_start_matches(['[', ']']);
+        let is_ignored = |character: char| is_blank(character) || matches!(character, '?' | '[' | ']');
+        let seen = seen.trim_start_matches(is_ignored).trim_end_matches(is_blank);
         // A name that is as long as this can be alike only in its beginning.
         let seen = &seen[..seen.floor_char_boundary(LONGEST_NAME)];
         let member = |part: &str| {
-            let part = part.split(']').next().unwrap_or_default().trim();
+            let part = part.split(']').next().unwrap_or_default().trim_matches(is_blank);
             let folded = part.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase);
             folded.map(|character| if is_name_separator(character) { '_' } else { character }).collect()
         };
@@ -160,6 +200,12 @@ impl NormalizedParamName {
         self.0.starts_with(&other.0)
             || other.0.starts_with(&self.0)
             || self.joined_bytes().eq(other.joined_bytes())
+    }
+
+    /// True if some reader could take a parameter with this name for the wanted one. It is not the wanted name itself.
+    pub(super) fn is_confusable_with(&self, given: &[u8]) -> bool {
+        let given = Self::new(given);
+        given.matches(self) || self.has_list_item(&given)
     }
 
     /// True if the other name is this one below a name of its own: `order[sku]` of `sku`, and not `sku[sku]`.
@@ -230,9 +276,13 @@ mod tests {
 
     use super::*;
 
+    fn parsed(query: &str) -> Result<String, ExtractValueError> {
+        Parameters::Query(query).value("id")
+    }
+
     #[track_caller]
     fn assert_respelled(name: &str, query: &str) {
-        let read = parameter_value(query, name);
+        let read = Parameters::Query(query).value(name);
         assert!(matches!(read, Err(ExtractValueError::Invalid(RESPELLED))), "{name} in {query}");
     }
 
@@ -240,9 +290,36 @@ mod tests {
     #[test]
     fn confusable_parameter_is_refused() {
         for other in [
-            "ID", "Id", "+id", "%20id", "id+", "id%20", "%09id", "id%00", "id%00x", "id[]", "id[0]",
-            "id[x][y]", "id[", "%69D", "id%5B%5D", "[id]", "?id", "??id", "%3Fid", "[]id", "]id", "[][id]",
-            "%5B%5Did", "?[]id",
+            "ID",
+            "Id",
+            "+id",
+            "%20id",
+            "id+",
+            "id%20",
+            "%09id",
+            "id%00",
+            "id%00x",
+            "id[]",
+            "id[0]",
+            "id[x][y]",
+            "id[",
+            "%69D",
+            "id%5B%5D",
+            "[id]",
+            "?id",
+            "??id",
+            "%3Fid",
+            "[]id",
+            "]id",
+            "[][id]",
+            "%5B%5Did",
+            "?[]id",
+            "\u{feff}id",
+            "%EF%BB%BFid",
+            "id\u{feff}",
+            "\u{feff}?id",
+            "\u{feff}[]id",
+            "?\u{feff}id",
         ] {
             assert_respelled("id", &format!("id=1&{other}=2"));
             assert_respelled("id", &format!("{other}=2&id=1"));
@@ -277,7 +354,8 @@ mod tests {
     /// A comma in a list of parameters is refused, unless the template says what it means.
     #[test]
     fn comma_has_declared_meaning() {
-        let items = |query: &str, commas| match parameter_items(query, "sku", commas) {
+        let split = |query: &str, commas| split_items(Parameters::Query(query).values("sku")?, commas);
+        let items = |query: &str, commas| match split(query, commas) {
             Ok(items) => Ok(items.join("|")),
             Err(ExtractValueError::Invalid(reason)) => Err(reason),
             Err(_) => Err("missing"),
@@ -321,7 +399,7 @@ mod tests {
             ("filter[id]", "filter[]"),
             ("filter[id]", "id"),
         ] {
-            let read = parameter_value(&format!("{other}=2&{name}=1&{other}=3"), name);
+            let read = Parameters::Query(&format!("{other}=2&{name}=1&{other}=3")).value(name);
             assert_eq!(read.ok().as_deref(), Some("1"), "{name} beside {other}");
         }
     }
@@ -330,9 +408,9 @@ mod tests {
     #[test]
     fn parameters_beyond_limit_are_refused() {
         let many = |count: usize| vec!["x=1"; count].join("&");
-        assert_eq!(parameter_value(&format!("{}&id=1", many(999)), "id").ok().as_deref(), Some("1"));
+        assert_eq!(parsed(&format!("{}&id=1", many(999))).ok().as_deref(), Some("1"));
         for query in [format!("{}&id=1", many(1000)), format!("id=1&{}", many(1000)), many(1001)] {
-            assert!(matches!(parameter_value(&query, "id"), Err(ExtractValueError::Invalid(MANY))));
+            assert!(matches!(parsed(&query), Err(ExtractValueError::Invalid(MANY))));
         }
     }
 
@@ -341,12 +419,9 @@ mod tests {
         for query in
             ["id=1&x=%zz", "id=1&x=%", "id=1&x=%2", "%=&id=1", "id=1&x=%u0041", "x=100%&id=1", "id=1&x=%%41"]
         {
-            assert!(
-                matches!(parameter_value(query, "id"), Err(ExtractValueError::Invalid(BAD_ESCAPE))),
-                "{query}"
-            );
+            assert!(matches!(parsed(query), Err(ExtractValueError::Invalid(BAD_ESCAPE))), "{query}");
         }
-        assert_eq!(parameter_value("x=%25%c3%a9&id=1&y=%ff", "id").ok().as_deref(), Some("1"));
+        assert_eq!(parsed("x=%25%c3%a9&id=1&y=%ff").ok().as_deref(), Some("1"));
     }
 
     /// Each byte as it stands or escaped, as the flags say, one after the other.
@@ -363,11 +438,17 @@ mod tests {
         spelling
     }
 
+    /// `None` where an escape has no two digits.
+    fn strictly_decoded(raw: &str) -> Option<Vec<u8>> {
+        let whole = raw.split('%').skip(1).all(|after| decode_escape(after.as_bytes()).is_some());
+        whole.then(|| decode_form(raw))
+    }
+
     /// As a lenient server reads it, which takes the first one.
     fn first_value(query: &str, name: &str) -> Option<Vec<u8>> {
         let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-        let mut decoded = pairs.filter_map(|(name, value)| Some((decode_form(name).ok()?, value)));
-        decoded.find(|(given, _)| given == name.as_bytes()).and_then(|(_, value)| decode_form(value).ok())
+        let mut decoded = pairs.filter_map(|(name, value)| Some((strictly_decoded(name)?, value)));
+        decoded.find(|(given, _)| given == name.as_bytes()).and_then(|(_, value)| strictly_decoded(value))
     }
 
     proptest! {
@@ -393,7 +474,7 @@ mod tests {
             let mut pairs = others;
             pairs.insert(at.index(pairs.len() + 1), format!("{}={}", escape_bytes("id", &escaped), escape_bytes(&value, &escaped)));
             let query = pairs.join("&");
-            prop_assert_eq!(parameter_value(&query, "id").ok(), Some(value), "{}", query);
+            prop_assert_eq!(parsed(&query).ok(), Some(value), "{}", query);
         }
 
         /// A second spelling of a parameter is refused at every position.
@@ -404,7 +485,7 @@ mod tests {
         ) {
             let other = format!("{before}{name}{behind}");
             // No assumption, of which a million cases may not miss more than a thousand.
-            if !decode_form(&other).is_ok_and(|name| name != b"acc_id") {
+            if strictly_decoded(&other).is_none_or(|name| name == b"acc_id") {
                 return Ok(());
             }
             let query = if first { format!("{other}=2&acc_id=1") } else { format!("acc_id=1&{other}=2") };
@@ -416,7 +497,7 @@ mod tests {
         fn any_query_yields_only_first_value(
             query in "\\PC{0,40}|([a-z%=&;+\\[\\].]|id|ID|&id=|%[0-9a-f]{2}){0,20}",
         ) {
-            if let Ok(value) = parameter_value(&query, "id") {
+            if let Ok(value) = parsed(&query) {
                 prop_assert_eq!(first_value(&query, "id"), Some(value.into_bytes()));
             }
         }

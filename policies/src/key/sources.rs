@@ -39,6 +39,7 @@ impl ParameterLocation {
         match source {
             TemplateValueSource::Path(_) => Some(Self::Path),
             TemplateValueSource::Query(_) | TemplateValueSource::QueryList(_) => Some(Self::Query),
+            TemplateValueSource::Form(_) | TemplateValueSource::FormList(_) => Some(Self::Form),
             TemplateValueSource::Body(_) => Some(Self::Json),
             TemplateValueSource::Header(_)
             | TemplateValueSource::HeaderList(_)

@@ -6,7 +6,7 @@ use super::{
     resource::{PERMIT, ParseKeyError, ResourceKey},
     template::{KeyTemplate, KeyTemplatePart, TemplateValueSource, TemplateVariable},
 };
-use crate::path::decode_escape;
+use crate::{client_name::split_kind, path::decode_escape};
 
 /// Whether a job or a lease may lock this key. A key of no route is one of their own, unless it has the form of a route's key
 /// and only its values are spelled as those of no request.
@@ -77,12 +77,16 @@ impl TemplateVariable {
         }
         let value = unescape(written)?;
         let value = if self.source == TemplateValueSource::Host { value.to_ascii_lowercase() } else { value };
+        let (kind, value) = match self.source {
+            TemplateValueSource::ClientName => split_kind(&value),
+            _ => ("", &*value),
+        };
         let value = self
             .filters
             .iter()
-            .try_fold(value, |value, filter: &TemplateValueFilter| apply_filter(value, filter))
+            .try_fold(value.to_owned(), |value, filter: &TemplateValueFilter| apply_filter(value, filter))
             .ok()?;
-        (!value.is_empty() && !value.chars().any(char::is_control)).then_some(value)
+        (!value.is_empty() && !value.chars().any(char::is_control)).then(|| kind.to_owned() + &value)
     }
 }
 
@@ -119,6 +123,7 @@ mod tests {
             ("account/a+b:c", ACCOUNT, "account/a%2Bb%3Ac"),
             ("account/x@y", &["other", "{path.a}/{path.b}"], "account/x%40y"),
             ("account/007", &["account/{path.id | int}"], "account/7"),
+            ("till/cn%3A007", &["till/{client.name | int}"], "till/cn%3A7"),
             ("account/A-7", &["account/{path.id | lower}"], "account/a-7"),
             ("account/%20a", &["account/{query.id | trim}"], "account/a"),
             ("Shop.Example/a", &["{host}/a"], "shop.example/a"),
@@ -143,6 +148,8 @@ mod tests {
             ("account/%FF@", &["account/{path.id}"]),
             ("job/nightly@3", &["account/{path.id}"]),
             ("one#lock", &["one#lock"]),
+            ("till/cn%3Atill-7", &["till/{client.name | match('till-[0-9]')}"]),
+            ("till/cn%3A7", &["till/{client.name | int}"]),
             ("job@1", &[]),
         ] {
             assert_eq!(check_key_text(key, templates), Ok(()), "{key} {templates:?}");

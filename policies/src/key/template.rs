@@ -44,6 +44,10 @@ pub enum TemplateValueSource {
     Query(Box<str>),
     /// Each of the query parameters with this decoded name.
     QueryList(Box<str>),
+    /// A field of a form in the body, by its decoded name.
+    Form(Box<str>),
+    /// Each of the fields of a form with this decoded name.
+    FormList(Box<str>),
     /// A header field; its name in lower case.
     Header(Box<str>),
     /// Each element of a header field that is a list (RFC 9110, 5.6.1); its name in lower case.
@@ -204,6 +208,16 @@ impl KeyTemplate {
     pub(crate) fn pointers(&self) -> impl Iterator<Item = &JsonPointer> {
         self.variables().filter_map(TemplateVariable::pointer)
     }
+
+    /// The fields that the key takes from a form in the body.
+    pub(crate) fn form_fields(&self) -> impl Iterator<Item = &str> {
+        self.variables().filter_map(TemplateVariable::form_field)
+    }
+
+    /// True if the key is not known before the body is.
+    pub(crate) fn reads_body(&self) -> bool {
+        self.pointers().next().is_some() || self.form_fields().next().is_some()
+    }
 }
 
 impl TemplateVariable {
@@ -222,11 +236,19 @@ impl TemplateVariable {
             _ => None,
         }
     }
+
+    /// The field of a form in the body.
+    pub(crate) fn form_field(&self) -> Option<&str> {
+        match &self.source {
+            TemplateValueSource::Form(name) | TemplateValueSource::FormList(name) => Some(name),
+            _ => None,
+        }
+    }
 }
 
 impl TemplateValueSource {
     /// The words before the dot or colon.
-    pub const WORDS: [&str; 7] = ["path", "query", "header", "host", "body", "client", "jwt"];
+    pub const WORDS: [&str; 8] = ["path", "query", "header", "host", "body", "form", "client", "jwt"];
 
     /// True for what the gateway has verified of the client.
     pub(crate) fn is_verified(&self) -> bool {
@@ -246,10 +268,11 @@ impl TemplateValueSource {
     /// True if a request may have several values here.
     pub fn is_list(&self) -> bool {
         match self {
-            Self::QueryList(_) | Self::HeaderList(_) => true,
+            Self::QueryList(_) | Self::FormList(_) | Self::HeaderList(_) => true,
             Self::Body(pointer) => pointer.is_list(),
             Self::Path(_)
             | Self::Query(_)
+            | Self::Form(_)
             | Self::Header(_)
             | Self::Host
             | Self::ClientName
@@ -277,6 +300,8 @@ impl fmt::Display for TemplateValueSource {
             Self::Path(name) => write!(f, "path.{name}"),
             Self::Query(name) => write!(f, "query.{name}"),
             Self::QueryList(name) => write!(f, "query.{name}*"),
+            Self::Form(name) => write!(f, "form.{name}"),
+            Self::FormList(name) => write!(f, "form.{name}*"),
             Self::Header(name) => write!(f, "header.{name}"),
             Self::HeaderList(name) => write!(f, "header.{name}*"),
             Self::Host => f.write_str("host"),
@@ -315,6 +340,8 @@ mod tests {
             ("sku/{query.sku*}/{header.X-Shop}", "sku/{query.sku*}/{header.x-shop}"),
             ("sku/{header.X-Skus*}", "sku/{header.x-skus*}"),
             ("sku/{query.sku[]*}", "sku/{query.sku[]*}"),
+            ("{form.account[id]|int}/{form.*}", "{form.account[id] | int}/{form.*}"),
+            ("sku/{form.sku*}", "sku/{form.sku*}"),
         ] {
             assert_eq!(KeyTemplate::parse(text).expect(text).to_string(), written);
         }

@@ -1,6 +1,7 @@
 //! The values that a request has for a key template.
 
-use super::{claims::ClaimValues, json::BodyValues};
+use super::{body::BodyValues, claims::ClaimValues, condition_body::ConditionBody};
+use crate::client_name::ClientName;
 
 /// Has the values of a request for a key template. A method that is not implemented has no value.
 pub trait RequestValues {
@@ -37,7 +38,7 @@ pub trait RequestValues {
     }
 
     /// The name in the client's certificate; `None` where the client has shown none, or its certificate has no name that counts.
-    fn client_name(&self) -> Option<&str> {
+    fn client_name(&self) -> Option<&ClientName> {
         None
     }
 
@@ -48,6 +49,11 @@ pub trait RequestValues {
 
     /// The body, read for the fence of the key; `None` where no key of the fence takes a value from the body.
     fn body(&self) -> Option<&BodyValues> {
+        None
+    }
+
+    /// The body, read for the conditions of routes; `None` before it was read for them.
+    fn condition_body(&self) -> Option<&ConditionBody> {
         None
     }
 }

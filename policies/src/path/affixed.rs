@@ -30,6 +30,32 @@ impl AffixedVariable {
         &self.name
     }
 
+    /// The same without what follows each dot of the text behind the variable: `{id}` of `{id}.json`, which may have no text left.
+    pub(super) fn without_suffixes(&self) -> impl Iterator<Item = Self> {
+        let after = match &self.after {
+            VariableSuffix::Literal(after) => &**after,
+            VariableSuffix::Format(_) => "",
+        };
+        after.match_indices('.').map(|(dot, _)| {
+            let after = VariableSuffix::Literal(after[..dot].into());
+            Self { name: self.name.clone(), before: self.before.clone(), after }
+        })
+    }
+
+    /// True if there is no text around the variable.
+    pub(super) fn is_bare(&self) -> bool {
+        self.before.is_empty() && matches!(&self.after, VariableSuffix::Literal(after) if after.is_empty())
+    }
+
+    /// The same with its text in lower case.
+    pub(super) fn to_lowercase(&self) -> Self {
+        let after = match &self.after {
+            VariableSuffix::Literal(after) => VariableSuffix::Literal(after.to_ascii_lowercase().into()),
+            format @ VariableSuffix::Format(_) => format.clone(),
+        };
+        Self { name: self.name.clone(), before: self.before.to_ascii_lowercase().into(), after }
+    }
+
     /// The value of the variable; `None` where the segment is not of this form.
     pub(crate) fn value<'s>(&self, segment: &'s str) -> Option<&'s str> {
         let rest = segment.strip_prefix(&*self.before)?;

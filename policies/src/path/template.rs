@@ -197,6 +197,64 @@ impl PathTemplate {
         }
     }
 
+    /// The template with all that it writes out in lower case, for services that find their routes without regard to case.
+    pub(crate) fn to_lowercase(&self) -> Self {
+        let lower = |piece: &PathTemplateSegment| match piece {
+            PathTemplateSegment::Literal(literal) => {
+                PathTemplateSegment::Literal(literal.to_ascii_lowercase().into())
+            }
+            PathTemplateSegment::Affixed(affixed) => PathTemplateSegment::Affixed(affixed.to_lowercase()),
+            PathTemplateSegment::Variable(_) | PathTemplateSegment::Rest(_) => piece.clone(),
+        };
+        Self { pieces: self.pieces.iter().map(lower).collect() }
+    }
+
+    /// The paths of the template as services read them that ignore case, a slash at the end or a suffix: in lower case, and each
+    /// end in the place of the other. A variable at the end is left as it is.
+    pub(crate) fn second_readings(&self) -> Vec<Self> {
+        let lowercase = self.to_lowercase().pieces;
+        let is_slash = |piece: &PathTemplateSegment| matches!(piece, PathTemplateSegment::Literal(literal) if literal.is_empty());
+        let other_end = match lowercase.as_slice() {
+            [_] if is_slash(&lowercase[0]) => None,
+            [.., PathTemplateSegment::Rest(_)] => None,
+            [bare @ .., last] if is_slash(last) => Some(bare.to_vec()),
+            bare => Some([bare, &[PathTemplateSegment::Literal("".into())]].concat()),
+        };
+        let mut readings: Vec<Vec<PathTemplateSegment>> =
+            [Some(lowercase), other_end].into_iter().flatten().collect();
+        let suffixed = readings.iter().flat_map(|pieces| {
+            let (before, last) = match pieces.as_slice() {
+                [before @ .., last] => (before, last.without_suffixes()),
+                [] => (&[][..], Vec::new()),
+            };
+            last.into_iter().map(move |last| [before, &[last]].concat())
+        });
+        let suffixed: Vec<_> = suffixed.collect();
+        readings.extend(suffixed);
+        readings.into_iter().map(|pieces| Self { pieces }).collect()
+    }
+
+    /// True if each segment that `other` writes out is written out here as well, in whatever spelling: whoever wrote this
+    /// template knew those paths, and did not take them by a variable.
+    pub(crate) fn writes_segments_of(&self, other: &Self) -> bool {
+        let mut ours = self.pieces.iter();
+        for theirs in &other.pieces {
+            match (ours.next(), theirs) {
+                (_, PathTemplateSegment::Rest(_)) => return true,
+                (Some(PathTemplateSegment::Literal(_)), _)
+                | (Some(PathTemplateSegment::Affixed(_)), PathTemplateSegment::Affixed(_))
+                | (
+                    Some(PathTemplateSegment::Variable(_) | PathTemplateSegment::Affixed(_)),
+                    PathTemplateSegment::Variable(_),
+                ) => {}
+                // A slash at the end.
+                (None, PathTemplateSegment::Literal(literal)) => return literal.is_empty(),
+                _ => return false,
+            }
+        }
+        true
+    }
+
     pub(crate) fn pieces(&self) -> &[PathTemplateSegment] {
         &self.pieces
     }
@@ -244,6 +302,24 @@ impl PathTemplateSegment {
             }
         };
         Ok(AffixedVariable { name: name.into(), before: before.into(), after })
+    }
+
+    /// What the segment may be to a service that takes a suffix off: the text before each of its dots.
+    fn without_suffixes(&self) -> Vec<Self> {
+        match self {
+            Self::Literal(literal) => {
+                let dots = literal.match_indices('.').filter(|(dot, _)| *dot > 0);
+                dots.map(|(dot, _)| Self::Literal(literal[..dot].into())).collect()
+            }
+            Self::Affixed(affixed) => {
+                let segment = |cut: AffixedVariable| match cut.is_bare() {
+                    true => Self::Variable(cut.name),
+                    false => Self::Affixed(cut),
+                };
+                affixed.without_suffixes().map(segment).collect()
+            }
+            Self::Variable(_) | Self::Rest(_) => Vec::new(),
+        }
     }
 
     /// The variable that a key can use. A format is none: it is part of how a resource is asked for.
@@ -448,6 +524,46 @@ mod tests {
         let (template, path) = (template("/v1/{rest...}"), CanonicalPath::parse("/v1/a//b"));
         assert!(template.matches(&path));
         assert_eq!(PathParams::new(&template, &path).get("rest"), None);
+    }
+
+    /// A template is read in lower case, with either end, and without each suffix that it writes out.
+    #[test]
+    fn second_readings_have_other_ends() {
+        for (text, readings) in [
+            ("/", &["/"][..]),
+            ("/V1/{Rest...}", &["/v1/{Rest...}"]),
+            ("/Admin/", &["/admin/", "/admin"]),
+            ("/a/{Id}", &["/a/{Id}", "/a/{Id}/"]),
+            ("/A.b.C", &["/a.b.c", "/a.b.c/", "/a", "/a.b"]),
+            ("/.well", &["/.well", "/.well/"]),
+            ("/{id}.JSON", &["/{id}.json", "/{id}.json/", "/{id}"]),
+            ("/X{id}:y.z", &["/x{id}:y.z", "/x{id}:y.z/", "/x{id}:y"]),
+        ] {
+            let found: Vec<String> =
+                template(text).second_readings().iter().map(ToString::to_string).collect();
+            assert_eq!(found, readings, "{text}");
+        }
+    }
+
+    /// A template writes the paths of another one out where it has a text for each text of the other.
+    #[test]
+    fn written_segments_are_those_of_other() {
+        for (one, other, writes) in [
+            ("/admin/public", "/admin/{id}", true),
+            ("/Admin/{id}", "/admin/{id}", true),
+            ("/{id}.json", "/{id}", true),
+            ("/health", "/{rest...}", true),
+            ("/admin", "/admin/{rest...}", true),
+            ("/admin", "/admin/", true),
+            ("/{id}:Cancel", "/{id}:cancel", true),
+            ("/{rest...}", "/admin", false),
+            ("/{rest...}", "/{id}", false),
+            ("/{a}/x", "/b/{id}", false),
+            ("/{id}", "/{id}:cancel", false),
+            ("/a", "/a/{id}", false),
+        ] {
+            assert_eq!(template(one).writes_segments_of(&template(other)), writes, "{one} {other}");
+        }
     }
 
     /// A template covers another one only if it matches all of its paths.

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::Serialize;
 
-use crate::key::{ClaimValues, JsonPointer};
+use crate::{
+    client_name::ClientName,
+    key::{ClaimValues, JsonPointer},
+};
 
 /// A client may use the route if it fulfils all conditions of some rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,11 +32,12 @@ pub enum IdentityPattern {
 
 impl AccessRule {
     /// `client_name` and `claims` are what was verified of the client.
-    pub fn allows(&self, client_name: Option<&str>, claims: Option<&ClaimValues>) -> bool {
+    pub fn allows(&self, client_name: Option<&ClientName>, claims: Option<&ClaimValues>) -> bool {
+        // The listener takes names of one kind, and so do the gateways that send names along.
         let is_named = self
             .client_name
             .as_ref()
-            .is_none_or(|wanted| client_name.is_some_and(|name| wanted.matches(name)));
+            .is_none_or(|wanted| client_name.is_some_and(|name| wanted.matches(name.without_kind())));
         let has_claim = |(claim, wanted): &(JsonPointer, IdentityPattern)| {
             claims.is_some_and(|claims| claims.any_text(claim, |text| wanted.matches(text)))
         };
@@ -114,6 +118,7 @@ impl EffectiveAccessRule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client_name::ClientNameKind;
 
     fn pattern(text: &str) -> IdentityPattern {
         IdentityPattern::parse(text).expect(text)
@@ -158,7 +163,8 @@ mod tests {
             client_name: client_name.map(pattern),
             claims: claims.iter().map(|(claim, wanted)| ((*claim).clone(), pattern(wanted))).collect(),
         };
-        let named = Some("spiffe://a/till");
+        let named = ClientName::new(ClientNameKind::Uri, "spiffe://a/till");
+        let named = named.as_ref();
         for (rule, allowed) in [
             (rule(Some("spiffe://a/*"), &[]), true),
             (rule(Some("spiffe://b/*"), &[]), false),
@@ -176,6 +182,16 @@ mod tests {
             assert_eq!(rule.allows(None, Some(&claims)), allowed && rule.client_name.is_none(), "{rule:?}");
             assert_eq!(rule.allows(named, None), allowed && rule.claims.is_empty(), "{rule:?}");
             assert!(!rule.allows(None, None), "{rule:?}");
+        }
+    }
+
+    /// A rule names what stands in the certificate, whatever the kind of the name.
+    #[test]
+    fn rule_is_written_without_kind() {
+        let till = ClientName::new(ClientNameKind::CommonName, "tills/7").expect("a name");
+        for (text, allowed) in [("tills/7", true), ("tills/*", true), ("*", true), ("cn:tills/7", false)] {
+            let rule = AccessRule { client_name: Some(pattern(text)), claims: Vec::new() };
+            assert_eq!(rule.allows(Some(&till), None), allowed, "{text}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use serde::Serialize;
 
-use super::{ClientAuth, ListenerTls, shown};
+use super::{ClientCertificateMode, ListenerTls, shown};
 use crate::host::{CanonicalHost, HostPattern};
 
 /// The admin listener. Each credential that is configured is required; where both a token and a certificate are
@@ -29,7 +29,7 @@ impl AdminListenerSettings {
     }
 
     fn requires_certificate(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| matches!(tls.client_auth, ClientAuth::Required(_)))
+        self.tls.as_ref().is_some_and(|tls| matches!(tls.client_auth, ClientCertificateMode::Required(_)))
     }
 
     /// False for a request under a foreign host name. By DNS rebinding a page of another site can send requests here,

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use super::body_conditions::{BodyCondition, ConditionValue};
 use crate::{
+    graphql::GraphqlOperation,
     host::{HostMatcher, HostPattern},
-    key::{self, ExtractKeyError, RequestValues},
+    key::{self, ConditionBody, ExtractKeyError, RequestValues},
 };
 
 /// All conditions have to hold. An empty list holds for every request.
@@ -15,19 +17,42 @@ pub struct MatchConditions {
     pub headers: Vec<(String, String)>,
     /// Names and values, decoded as a form would be.
     pub query: Vec<(String, String)>,
+    /// Members of a JSON body.
+    pub body: Vec<BodyCondition>,
+    /// What the request can do, as GraphQL in a JSON body.
+    pub graphql: Option<GraphqlOperation>,
+}
+
+/// Why it is not known whether a request meets the conditions.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MatchError {
+    /// Another reader could take a value for a different one.
+    #[error(transparent)]
+    Unclear(#[from] ExtractKeyError),
+    /// They depend on the body, which was not read for them.
+    #[error("the body decides it")]
+    BodyNeeded,
 }
 
 impl MatchConditions {
     pub fn is_empty(&self) -> bool {
-        self.hosts == HostMatcher::Any && self.headers.is_empty() && self.query.is_empty()
+        self.hosts == HostMatcher::Any
+            && self.headers.is_empty()
+            && self.query.is_empty()
+            && !self.reads_body()
     }
 
-    /// True if the request meets all conditions.
+    /// True if the conditions depend on the body.
+    pub fn reads_body(&self) -> bool {
+        !self.body.is_empty() || self.graphql.is_some()
+    }
+
+    /// True if the request meets all conditions. The body comes last: a request that fails another condition has no need of it.
     ///
     /// # Errors
-    /// A value that another reader could take for a different one, such as a field that stands there twice. Then it
-    /// is not known whether the route takes the request.
-    pub fn matches(&self, values: &dyn RequestValues) -> Result<bool, ExtractKeyError> {
+    /// A value that another reader could take for a different one, such as a field that stands there twice; or the body is
+    /// needed. Then it is not known whether the route takes the request.
+    pub fn matches(&self, values: &dyn RequestValues) -> Result<bool, MatchError> {
         if !values
             .request_host()
             .map_or(self.hosts == HostMatcher::Any, |host| self.hosts.contains_name(host))
@@ -44,7 +69,23 @@ impl MatchConditions {
                 return Ok(false);
             }
         }
-        Ok(true)
+        if !self.reads_body() {
+            return Ok(true);
+        }
+        let body = values.condition_body().filter(|body| self.are_decided_by(body));
+        let body = body.ok_or(MatchError::BodyNeeded)?;
+        for member in &self.body {
+            if !member.matches(body)? {
+                return Ok(false);
+            }
+        }
+        Ok(self.graphql.is_none() || self.graphql == body.graphql())
+    }
+
+    /// True if the body was read for these conditions, and not only for those of other routes.
+    fn are_decided_by(&self, body: &ConditionBody) -> bool {
+        self.body.iter().all(|member| body.is_read_for(&member.pointer))
+            && (self.graphql.is_none() || body.graphql().is_some())
     }
 
     /// True if these conditions hold wherever `other` hold.
@@ -55,10 +96,24 @@ impl MatchConditions {
         self.hosts.covers(&other.hosts)
             && among(&self.headers, &other.headers)
             && among(&self.query, &other.query)
+            && self.body.iter().all(|ours| other.body.iter().any(|theirs| ours.covers(theirs)))
+            && (self.graphql.is_none() || self.graphql == other.graphql)
+    }
+
+    /// The condition on the name of a GraphQL operation, which says nothing of what that operation does.
+    pub(crate) fn operation_name(&self) -> Option<&BodyCondition> {
+        self.body.iter().find(|member| member.pointer.first_json_member() == Some(GraphqlOperation::NAME))
     }
 
     /// True if some request can meet both.
     pub(crate) fn has_common_request(&self, other: &Self) -> bool {
+        self.has_common_head(other)
+            && !self.body.iter().any(|ours| other.body.iter().any(|theirs| ours.excludes(theirs)))
+            && (self.graphql.is_none() || other.graphql.is_none() || self.graphql == other.graphql)
+    }
+
+    /// True if some request can meet both, whatever they ask of its body.
+    pub(crate) fn has_common_head(&self, other: &Self) -> bool {
         let unlike = |ours: &[(String, String)], theirs: &[(String, String)]| {
             ours.iter()
                 .any(|(name, value)| theirs.iter().any(|(other, wanted)| name == other && value != wanted))
@@ -86,14 +141,24 @@ impl fmt::Display for MatchConditions {
                 write!(f, " Only([{}])", patterns.collect::<Vec<_>>().join(", "))?;
             }
         }
-        write!(f, " {:?} {:?}", self.headers, self.query)
+        write!(f, " {:?} {:?}", self.headers, self.query)?;
+        for BodyCondition { pointer, values } in &self.body {
+            let values: Vec<String> = values.iter().map(ConditionValue::to_string).collect();
+            write!(f, " body:{pointer} [{}]", values.join(", "))?;
+        }
+        self.graphql.map_or(Ok(()), |graphql| write!(f, " graphql:{}", graphql.as_str()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{file::load, key::HeaderLookup, path::CanonicalPath, plan::RouteId};
+    use crate::{
+        file::load,
+        key::{CompleteBody, ContentDeclaration, HeaderLookup, JsonPointer},
+        path::CanonicalPath,
+        plan::{FindRouteError, RouteId},
+    };
 
     /// A request: its host, the values of `x-tenant`, its query.
     struct FixedRequestValues(&'static str, &'static [&'static str], &'static str);
@@ -126,7 +191,13 @@ mod tests {
             hosts: if hosts.is_empty() { HostMatcher::Any } else { HostMatcher::Only(hosts) },
             headers: pairs("x-tenant", headers),
             query: pairs("dry", query),
+            ..MatchConditions::default()
         }
+    }
+
+    fn member(pointer: &str, values: &[&str]) -> BodyCondition {
+        let values = values.iter().map(|text| ConditionValue::Text((*text).to_owned())).collect();
+        BodyCondition { pointer: JsonPointer::parse(pointer).expect(pointer), values }
     }
 
     /// Fingerprints are compared between versions, so their form never changes.
@@ -138,6 +209,12 @@ mod tests {
         let query = conditions(&[], &[], &["yes"]);
         assert_eq!(query.to_string(), r#" Any [] [("dry", "yes")]"#);
         assert_eq!(MatchConditions::default().to_string(), "");
+        let body = MatchConditions {
+            body: vec![member("/kind", &["a", "b"])],
+            graphql: Some(GraphqlOperation::Query),
+            ..MatchConditions::default()
+        };
+        assert_eq!(body.to_string(), r#" Any [] [] body:/kind ["a", "b"] graphql:query"#);
     }
 
     /// A request matches only if all conditions hold.
@@ -179,6 +256,153 @@ mod tests {
         assert!(!acme.covers(&none) && !narrow.covers(&shop) && !shop.covers(&none));
         assert!(!acme.has_common_request(&other) && !narrow.has_common_request(&other));
         assert!(!shop.has_common_request(&conditions(&["shop.example", "b.example"], &[], &[])));
+    }
+
+    /// Fewer values of a member are fewer requests, and members without a common value exclude each other.
+    #[test]
+    fn fewer_members_cover_more() {
+        let body = |members: &[BodyCondition], graphql| MatchConditions {
+            body: members.to_vec(),
+            graphql,
+            ..MatchConditions::default()
+        };
+        let none = MatchConditions::default();
+        let one = body(&[member("/kind", &["a"])], None);
+        let two = body(&[member("/kind", &["a", "b"])], None);
+        let narrow = body(&[member("/x", &["c"]), member("/kind", &["a"])], None);
+        for (wide, narrow) in [(&none, &one), (&two, &one), (&one, &narrow), (&one, &one)] {
+            assert!(
+                wide.covers(narrow) && wide.has_common_request(narrow) && narrow.has_common_request(wide)
+            );
+        }
+        assert!(!one.covers(&two) && !one.covers(&none) && !narrow.covers(&one));
+        assert!(!one.has_common_request(&body(&[member("/kind", &["c"])], None)));
+        assert!(one.has_common_request(&body(&[member("/x", &["c"])], None)));
+        let query = body(&[], Some(GraphqlOperation::Query));
+        let mutation = body(&[], Some(GraphqlOperation::Mutation));
+        assert!(none.covers(&query) && !query.covers(&none) && query.covers(&query));
+        assert!(
+            !query.covers(&mutation)
+                && !query.has_common_request(&mutation)
+                && query.has_common_request(&one)
+        );
+    }
+
+    const BY_BODY: &str = r#"version: 1
+listeners: {public: {address: 127.0.0.1:8080}}
+zookeeper: {servers: [zk1:2181]}
+upstreams: {a: {endpoints: ["http://a:80"], fencing: upstream}}
+routes:
+  - {name: get, upstream: a, match: {methods: [GET], path: "/{x}"}, fence: none}
+  - {name: acme, upstream: a, match: {path: "/a", headers: {X-Tenant: acme}, body: {/kind: pay}}, fence: {key: pay}}
+  - {name: refund, upstream: a, match: {path: "/a", body: {/kind: [refund, void]}}, fence: {key: refund}}
+  - {name: rest, upstream: a, match: {path: "/{x...}"}, fence: {key: rest}}
+"#;
+
+    /// A lookup without the body names the routes between which the body decides, and with it one of them is found.
+    #[test]
+    fn body_decides_between_routes() {
+        let routes = load(BY_BODY).plan.expect("sound").serving.routes;
+        let path = |path: &str| CanonicalPath::parse(path);
+        let undecided = |method: &str, at: &str, tenants: &'static [&'static str]| match routes.find(
+            method,
+            &path(at),
+            &FixedRequestValues("h", tenants, ""),
+        ) {
+            Err(FindRouteError::BodyNeeded(candidates)) => candidates.iter().map(|id| id.0).collect(),
+            Err(FindRouteError::Unclear(_)) => vec![usize::MAX],
+            Ok(_) => Vec::new(),
+        };
+        assert_eq!(undecided("POST", "/a", &[]), [2, 3]);
+        assert_eq!(undecided("POST", "/a", &["acme"]), [1, 2, 3]);
+        // Whether the first one takes it is not known, whatever the body says.
+        assert_eq!(undecided("POST", "/a", &["acme", "other"]), [usize::MAX]);
+        assert!(undecided("GET", "/a", &["acme"]).is_empty());
+        assert!(undecided("POST", "/b", &["acme"]).is_empty());
+
+        let said =
+            ContentDeclaration { kind: HeaderLookup::One(b"application/json"), coding: HeaderLookup::Absent };
+        let found = |body: &str, tenants: &'static [&'static str]| {
+            let candidates: Vec<RouteId> = (1..4).map(RouteId).collect();
+            let read = routes.read_body(&candidates, &said, body.as_bytes(), None).expect(body);
+            let request = RequestWithBody(FixedRequestValues("h", tenants, ""), read);
+            routes.find("POST", &path("/a"), &request).map(|found| found.map(|found| found.route.id.0))
+        };
+        assert_eq!(found(r#"{"kind": "pay"}"#, &["acme"]), Ok(Some(1)));
+        assert_eq!(found(r#"{"kind": "pay"}"#, &["other"]), Ok(Some(3)));
+        assert_eq!(found(r#"{"kind": "void"}"#, &["acme"]), Ok(Some(2)));
+        assert_eq!(found("{}", &["acme"]), Ok(Some(3)));
+        assert!(matches!(found(r#"{"kind": "PAY"}"#, &["acme"]), Err(FindRouteError::Unclear(_))));
+        assert!(matches!(found(r#"{"kind": "other\u0000"}"#, &["acme"]), Err(FindRouteError::Unclear(_))));
+        // A body that was read for other routes decides nothing.
+        let read = routes.read_body(&[RouteId(0), RouteId(3)], &said, b"{}", None).expect("an object");
+        let request = RequestWithBody(FixedRequestValues("h", &[], ""), read);
+        let undecided =
+            routes.find("POST", &path("/a"), &request).map(|found| found.map(|found| found.route.id));
+        assert_eq!(undecided, Err(FindRouteError::BodyNeeded(vec![RouteId(2), RouteId(3)])));
+    }
+
+    /// A member by which a route is found is compared with the sources that the fences of the routes compare.
+    #[test]
+    fn deciding_member_is_compared_as_fences_say() {
+        let policy = |sources: &str| {
+            format!(
+                r#"version: 1
+listeners: {{public: {{address: 127.0.0.1:8080}}}}
+zookeeper: {{servers: [zk1:2181]}}
+upstreams: {{a: {{endpoints: ["http://a:80"], fencing: upstream}}}}
+routes:
+  - {{name: quote, upstream: a, match: {{path: "/a", body: {{/kind: quote}}}}, fence: none}}
+  - {{name: rest, upstream: a, match: {{path: "/a"}}, fence: {{key: "order/{{body:/id | int}}"{sources}}}}}
+"#
+            )
+        };
+        let said =
+            ContentDeclaration { kind: HeaderLookup::One(b"application/json"), coding: HeaderLookup::Absent };
+        let is_refused = |sources: &str, query: &'static str, body: &str| {
+            let routes = load(&policy(sources)).plan.expect("sound").serving.routes;
+            let candidates = [RouteId(0), RouteId(1)];
+            let read = routes.read_body(&candidates, &said, body.as_bytes(), Some(query)).expect(body);
+            let content = CompleteBody { said, bytes: body.as_bytes() };
+            let request = FixedRequestValues("h", &[], query);
+            let path = CanonicalPath::parse("/a");
+            routes.compare_body_sources(&candidates, &read, content, &path, &[], &request).is_err()
+        };
+        let any = "";
+        let some = ", sources: [query, form, json, cookie]";
+        for (query, body, refused_by_any, refused_by_some) in [
+            ("", r#"{"kind": "quote", "id": 1}"#, false, false),
+            ("kind=quote", r#"{"kind": "quote", "id": 1}"#, false, false),
+            ("kind=sale", r#"{"kind": "quote", "id": 1}"#, true, true),
+            ("Kind=sale", r#"{"id": 1}"#, true, true),
+            ("order[kind]=sale", r#"{"kind": "quote", "id": 1}"#, true, false),
+            ("", r#"{"kind": "quote", "id": 1, "order": {"kind": "sale"}}"#, true, false),
+            ("", r#"{"kind": "quote", "id": 1, "order": {"kind": "quote"}}"#, false, false),
+            ("", r#"{"id": 1, "order": {"kind": "sale"}}"#, true, false),
+        ] {
+            assert_eq!(is_refused(any, query, body), refused_by_any, "{query} {body}");
+            assert_eq!(is_refused(some, query, body), refused_by_some, "{query} {body}");
+        }
+    }
+
+    struct RequestWithBody(FixedRequestValues, ConditionBody);
+
+    impl RequestValues for RequestWithBody {
+        fn query(&self) -> Option<&str> {
+            self.0.query()
+        }
+
+        fn header<'a>(&'a self, name: &str) -> HeaderLookup<'a> {
+            self.0.header(name)
+        }
+
+        fn request_host(&self) -> Option<&str> {
+            self.0.request_host()
+        }
+
+        fn condition_body(&self) -> Option<&ConditionBody> {
+            Some(&self.1)
+        }
     }
 
     /// A request that may match an earlier route does not go on to a later one.

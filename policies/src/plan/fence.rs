@@ -11,9 +11,9 @@ use super::{
 };
 use crate::client_name::ClientNameKind;
 use crate::key::{
-    ContentDeclaration, ExpandedKeys, ExtractKeyError, JsonPointer, KeyTemplate, RequestParameterSources,
-    RequestValues, ResourceKey, SourceConflictPolicy, TemplateValueSource, compare_with_other_sources,
-    json::{BodyValues, ParseBodyError},
+    BodyValues, ContentDeclaration, ExpandedKeys, ExtractKeyError, FormValues, JsonPointer, JsonValues,
+    KeyTemplate, ParseBodyError, RequestParameterSources, RequestValues, ResourceKey, SourceConflictPolicy,
+    SourceValue, TemplateValueSource, TemplateVariable, compare_with_other_sources,
 };
 use crate::permits::PermitCount;
 use crate::plan::peer_listener::PeerForwardPolicy;
@@ -50,6 +50,8 @@ pub struct FenceRule {
     pub max_response: usize,
     pub large_bodies: LargeBodyPolicy,
     pub body_type: BodyTypeRequirement,
+    /// The service reads every integer of 64 bits in JSON exactly. Default: as a double, which has 53.
+    pub exact_numbers: bool,
     /// How many items a list in a body may have of which keys are made; `None` where no key is made of an item. Each of these
     /// items is in a key.
     pub only: Option<usize>,
@@ -187,6 +189,7 @@ impl FenceRule {
             max_response: 1 << 20,
             large_bodies: LargeBodyPolicy::default(),
             body_type: BodyTypeRequirement::default(),
+            exact_numbers: false,
             only: None,
             max_keys: Self::MAX_KEYS,
             empty: EmptyListPolicy::default(),
@@ -205,11 +208,10 @@ impl FenceRule {
 
     /// True if a key or an operation is not known before the body is: see [`FenceRule::parse_body`].
     pub fn reads_body(&self) -> bool {
-        self.pointers().next().is_some()
+        self.all_templates().any(KeyTemplate::reads_body)
     }
 
-    /// Reads a request body for [`RequestValues`](crate::key::RequestValues), and keeps the values that this fence's
-    /// keys and operations need.
+    /// Reads a request body for [`RequestValues`], and keeps the values that this fence's keys and operations need.
     ///
     /// # Errors
     /// Another reader could take other values from it.
@@ -218,11 +220,21 @@ impl FenceRule {
         declaration: &ContentDeclaration<'_>,
         bytes: &[u8],
     ) -> Result<BodyValues, ParseBodyError> {
+        let form_fields = || self.all_templates().flat_map(KeyTemplate::form_fields);
+        if form_fields().next().is_some() {
+            let encoding = declaration.require_form()?;
+            return FormValues::parse(encoding, bytes, form_fields()).map(BodyValues::Form);
+        }
         if self.body_type == BodyTypeRequirement::Json {
             declaration.require_json()?;
         }
+        let largest = match self.exact_numbers {
+            true => JsonValues::LARGEST_IN_64_BITS,
+            false => JsonValues::LARGEST_IN_DOUBLE,
+        };
+        let pointers = self.all_templates().flat_map(KeyTemplate::pointers);
         let joined = self.templates().map(KeyTemplate::joined_pointers);
-        BodyValues::parse(bytes, self.pointers(), joined)
+        JsonValues::parse(bytes, pointers, joined, largest).map(BodyValues::Json)
     }
 
     /// The number of permits of a key; `None` where one request, or any number of readers, can hold it.
@@ -241,12 +253,8 @@ impl FenceRule {
         self.keys.iter().map(|key| (key, &self.placing)).chain(former)
     }
 
-    fn pointers(&self) -> impl Iterator<Item = &JsonPointer> {
-        self.all_templates().flat_map(KeyTemplate::pointers)
-    }
-
     /// The templates of keys, of the name of an operation, and of a share.
-    fn all_templates(&self) -> impl Iterator<Item = &KeyTemplate> {
+    pub(crate) fn all_templates(&self) -> impl Iterator<Item = &KeyTemplate> {
         let once = self.once.iter().flat_map(IdempotencyRule::templates);
         self.templates().chain(once).chain(&self.client_share_by)
     }
@@ -320,6 +328,23 @@ impl FenceRule {
     ) -> Result<(), ExtractKeyError> {
         let once = self.once_rule(method).into_iter().flat_map(IdempotencyRule::templates);
         compare_with_other_sources(self.templates().chain(once), &self.conflicts, values, sent)
+    }
+
+    /// The values that a request has for the variables of the keys, of the name of its operation and of its share, before and
+    /// after their filters, in the order of the templates. A variable that stands in several of them is there once.
+    pub fn source_values(&self, method: &str, values: &dyn RequestValues) -> Vec<SourceValue> {
+        let once = self.once_rule(method).into_iter().flat_map(IdempotencyRule::templates);
+        let templates = self.templates().chain(once).chain(&self.client_share_by);
+        let mut shown: Vec<&TemplateVariable> = Vec::new();
+        for variable in templates.flat_map(KeyTemplate::variables) {
+            let is_same = |other: &&TemplateVariable| {
+                other.source == variable.source && other.filters == variable.filters
+            };
+            if !shown.iter().any(is_same) {
+                shown.push(variable);
+            }
+        }
+        shown.into_iter().flat_map(|variable| variable.source_values(values)).collect()
     }
 
     /// The keys of one request: each once, in the order that all gateways use. There is none only where [`FenceRule::empty`] lets
@@ -503,6 +528,8 @@ pub struct EffectiveFence {
     pub upload_timeout: Option<String>,
     /// What a body must be declared as from which a key is taken: `json`, or `any`.
     pub body_type: &'static str,
+    /// Whether integers of 64 bits in JSON are values, or those that a double holds exactly.
+    pub exact_numbers: bool,
     /// Operations that happen at most once: where they are stored.
     pub once: Option<&'static str>,
     /// How operations are named and kept; absent without `once`.
@@ -555,6 +582,7 @@ impl EffectiveFence {
             max_response,
             large_bodies,
             body_type,
+            exact_numbers,
             only,
             max_keys,
             empty,
@@ -594,6 +622,7 @@ impl EffectiveFence {
             large_bodies: large_bodies.as_str(),
             upload_timeout: upload_timeout(*large_bodies).map(format_duration),
             body_type: body_type.as_str(),
+            exact_numbers: *exact_numbers,
             once: once.as_ref().map(|once| once.store.as_str()),
             operation: once.as_ref().map(EffectiveIdempotency::new),
             only: *only,

@@ -44,6 +44,9 @@ pub enum JwksSource {
         ca_file: Option<PathBuf>,
         /// How long a key set is used before it is fetched again. Default 5 min.
         cache_duration: Duration,
+        /// How long ago the key set may have been fetched for a token to count, where it cannot be fetched again. Default:
+        /// [`JwtIssuer::max_key_age`].
+        max_age: Duration,
     },
 }
 
@@ -52,6 +55,12 @@ impl JwtIssuer {
     pub(crate) const LEEWAY: Duration = Duration::from_secs(60);
     /// The default of `cache_duration`.
     pub(crate) const CACHE_DURATION: Duration = Duration::from_secs(300);
+
+    /// The default of `max_key_age`: an hour, or twelve intervals where that is longer. So much of a failure is survived that
+    /// somebody can mend it, and a key that was revoked meanwhile does not count for ever.
+    pub(crate) fn max_key_age(cache_duration: Duration) -> Duration {
+        (cache_duration * 12).max(Duration::from_secs(3600))
+    }
 }
 
 /// An algorithm of signatures by public keys (RFC 7518, 3.1; RFC 8037). None with a shared secret: whoever verifies such a
@@ -94,6 +103,9 @@ pub struct EffectiveIssuer {
     /// How long a fetched key set is used; absent if it is a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_duration: Option<String>,
+    /// How old a fetched key set may get where it cannot be fetched again; absent if it is a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_key_age: Option<String>,
     pub leeway: String,
     /// Whether the service gets the token.
     pub forward: bool,
@@ -102,10 +114,10 @@ pub struct EffectiveIssuer {
 impl EffectiveIssuer {
     pub fn new(issuer: &JwtIssuer) -> Self {
         let JwtIssuer { issuer, audiences, algorithms, keys, leeway, forward } = issuer;
-        let (jwks_url, cache_duration) = match keys {
-            JwksSource::File(_) => (None, None),
-            JwksSource::Url { url, ca_file: _, cache_duration } => {
-                (Some(url.clone()), Some(format_duration(*cache_duration)))
+        let (jwks_url, cache_duration, max_key_age) = match keys {
+            JwksSource::File(_) => (None, None, None),
+            JwksSource::Url { url, ca_file: _, cache_duration, max_age } => {
+                (Some(url.clone()), Some(format_duration(*cache_duration)), Some(format_duration(*max_age)))
             }
         };
         Self {
@@ -114,6 +126,7 @@ impl EffectiveIssuer {
             algorithms: algorithms.iter().map(|algorithm| algorithm.as_str()).collect(),
             jwks_url,
             cache_duration,
+            max_key_age,
             leeway: format_duration(*leeway),
             forward: *forward,
         }

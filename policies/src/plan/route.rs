@@ -6,12 +6,14 @@ use serde::Serialize;
 
 use super::{
     access::{AccessRule, EffectiveAccessRule},
+    body_conditions::{BodyCondition, ConditionValue},
     conditions::MatchConditions,
     fence::{EffectiveFence, FenceRule},
     reserved_fields::is_credential,
     upstream::UpstreamId,
 };
 use crate::{
+    graphql::GraphqlOperation,
     host::HostMatcher,
     path::{CanonicalPath, PathParams, PathTemplate},
 };
@@ -83,6 +85,11 @@ pub struct EffectiveRoute {
     pub headers: Vec<NamedConditionValue>,
     /// The parameters of the query that a request must have, each with its value.
     pub query: Vec<NamedConditionValue>,
+    /// The members of a JSON body that a request must have, each with the values that count.
+    pub body: Vec<EffectiveBodyCondition>,
+    /// `query` or `mutation`, if the route takes requests by what they can do as GraphQL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub graphql: Option<&'static str>,
     /// Protocols that its requests may switch to.
     pub upgrade: Vec<String>,
     /// Who may use it. Empty means everybody.
@@ -99,6 +106,14 @@ pub struct NamedConditionValue {
     /// Absent for a field that authenticates clients, such as `authorization`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct EffectiveBodyCondition {
+    /// A JSON pointer.
+    pub pointer: String,
+    pub values: Vec<ConditionValue>,
 }
 
 impl EffectiveRoute {
@@ -118,7 +133,11 @@ impl EffectiveRoute {
             // It follows from the others.
             reads_token: _,
         } = route;
-        let MatchConditions { hosts, headers, query } = conditions;
+        let MatchConditions { hosts, headers, query, body, graphql } = conditions;
+        let member = |BodyCondition { pointer, values }: &BodyCondition| EffectiveBodyCondition {
+            pointer: pointer.to_string(),
+            values: values.clone(),
+        };
         Self {
             name: name.to_string(),
             upstream: upstream_name,
@@ -130,6 +149,8 @@ impl EffectiveRoute {
             },
             headers: named_values(headers),
             query: named_values(query),
+            body: body.iter().map(member).collect(),
+            graphql: graphql.map(GraphqlOperation::as_str),
             upgrade: upgrade.clone(),
             allow: allow.iter().map(EffectiveAccessRule::new).collect(),
             fence: fence.as_ref().map(EffectiveFence::new),

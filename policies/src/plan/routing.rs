@@ -4,9 +4,14 @@ use std::cell::RefCell;
 
 use crate::path::route_trie::{RouteTrie, TrieSegment};
 use crate::{
-    key::{ExtractKeyError, RequestValues},
+    graphql::GraphqlOperation,
+    key::{
+        CompleteBody, ConditionBody, ContentDeclaration, ExtractKeyError, JsonPointer, JsonScalar,
+        ParseBodyError, RequestParameterSources, RequestValues, SourceConflictPolicy,
+        compare_members_with_other_sources,
+    },
     path::{CanonicalPath, PathParams},
-    plan::{Route, RouteId},
+    plan::{MatchConditions, MatchError, Route, RouteId},
 };
 
 /// All routes of a plan, in a tree, so that a lookup visits only routes that share the segments of the request.
@@ -14,6 +19,8 @@ use crate::{
 pub struct RouteTable {
     routes: Vec<Route>,
     tree: RouteTrie,
+    /// The same routes in lower case. `None` where no route has an `allow`: then nobody asks for them.
+    lowercase: Option<RouteTrie>,
 }
 
 /// A route and the values that its path template binds in the path it was found for.
@@ -23,6 +30,17 @@ pub struct RouteMatch<'a> {
     pub bound: PathParams<'a>,
 }
 
+/// Why it is not known which route takes a request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FindRouteError {
+    /// A value that a route depends on can be read in two ways.
+    #[error(transparent)]
+    Unclear(#[from] ExtractKeyError),
+    /// The body decides between these routes, in the order in which they are tried. No other route takes the request.
+    #[error("the body decides it, which was not read")]
+    BodyNeeded(Vec<RouteId>),
+}
+
 impl RouteTable {
     /// Keeps the order of `routes`, which is the order in which they are tried.
     pub fn build(routes: Vec<Route>) -> Self {
@@ -30,7 +48,14 @@ impl RouteTable {
         for (index, route) in routes.iter().enumerate() {
             tree.insert(index, &route.path);
         }
-        Self { routes, tree }
+        let lowercase = routes.iter().any(|route| !route.allow.is_empty()).then(|| {
+            let mut tree = RouteTrie::new();
+            for (index, route) in routes.iter().enumerate() {
+                tree.insert(index, &route.path.to_lowercase());
+            }
+            tree
+        });
+        Self { routes, tree, lowercase }
     }
 
     pub fn routes(&self) -> &[Route] {
@@ -46,37 +71,162 @@ impl RouteTable {
     /// Finds the first route that takes a request. Methods compare exactly: `post` is not `POST`.
     ///
     /// # Errors
-    /// It is unclear whether a route takes the request, and no route above it does.
+    /// It is unclear whether a route takes the request, and no route above it does; or the body decides that, and `values`
+    /// do not have it.
     pub fn find<'a>(
         &'a self,
         method: &str,
         path: &'a CanonicalPath,
         values: &dyn RequestValues,
-    ) -> Result<Option<RouteMatch<'a>>, ExtractKeyError> {
+    ) -> Result<Option<RouteMatch<'a>>, FindRouteError> {
         let segments: Vec<TrieSegment> = path.segments().map(TrieSegment::Segment).collect();
+        let found = self.search(&self.tree, method, &segments, values)?;
+        Ok(found.map(|route| RouteMatch { route, bound: route.bind(path) }))
+    }
+
+    /// True if some route has an `allow`, so that [`Self::find_in_lowercase`] finds routes.
+    pub(super) fn has_restricted_routes(&self) -> bool {
+        self.lowercase.is_some()
+    }
+
+    /// Finds the first route that a service would take for a request if it finds its routes without regard to case.
+    /// `segments`: those of the path, in lower case. `None` as well where no route has an `allow`.
+    ///
+    /// # Errors
+    /// As [`Self::find`].
+    pub(super) fn find_in_lowercase(
+        &self,
+        method: &str,
+        segments: &[&str],
+        values: &dyn RequestValues,
+    ) -> Result<Option<&Route>, FindRouteError> {
+        let Some(tree) = &self.lowercase else { return Ok(None) };
+        let segments: Vec<TrieSegment> = segments.iter().copied().map(TrieSegment::Segment).collect();
+        self.search(tree, method, &segments, values)
+    }
+
+    fn search(
+        &self,
+        tree: &RouteTrie,
+        method: &str,
+        segments: &[TrieSegment],
+        values: &dyn RequestValues,
+    ) -> Result<Option<&Route>, FindRouteError> {
         // Only a path without a leading slash has no segment at all.
         if segments.is_empty() {
             return Ok(None);
         }
         // The tree does not visit the routes in their order.
         let unclear: RefCell<Option<(usize, ExtractKeyError)>> = RefCell::default();
-        let found = self.tree.find_covering(&segments, |index| {
+        let undecided: RefCell<Vec<usize>> = RefCell::default();
+        let found = tree.find_covering(segments, |index| {
             let route = &self.routes[index];
-            route.accepts_method(method)
-                && route.conditions.matches(values).unwrap_or_else(|bad| {
+            if !route.accepts_method(method) {
+                return false;
+            }
+            match route.conditions.matches(values) {
+                Ok(matches) => return matches,
+                Err(MatchError::BodyNeeded) => undecided.borrow_mut().push(index),
+                Err(MatchError::Unclear(bad)) => {
                     let earlier = unclear.take().filter(|(other, _)| *other < index);
                     unclear.replace(earlier.or(Some((index, bad))));
-                    false
-                })
+                }
+            }
+            false
         });
-        match (unclear.into_inner(), found) {
-            (Some((index, bad)), found) if found.is_none_or(|found| index < found) => Err(bad),
-            (_, found) => Ok(found.map(|found| {
-                let route = &self.routes[found];
-                RouteMatch { route, bound: route.bind(path) }
-            })),
+        let is_first = |index: usize| found.is_none_or(|found| index < found);
+        let mut undecided = undecided.into_inner();
+        undecided.retain(|index| is_first(*index));
+        undecided.sort_unstable();
+        if let Some((index, bad)) = unclear.into_inner().filter(|(index, _)| is_first(*index))
+            && undecided.first().is_none_or(|first| index < *first)
+        {
+            return Err(bad.into());
         }
+        if !undecided.is_empty() {
+            let candidates = undecided.into_iter().chain(found).map(RouteId);
+            return Err(FindRouteError::BodyNeeded(candidates.collect()));
+        }
+        Ok(found.map(|found| &self.routes[found]))
     }
+
+    /// Reads a body for the conditions of these routes.
+    ///
+    /// `query`: that of the URL.
+    ///
+    /// # Errors
+    /// Another reader could take other values from it, or it is no JSON object.
+    pub fn read_body(
+        &self,
+        candidates: &[RouteId],
+        declaration: &ContentDeclaration<'_>,
+        bytes: &[u8],
+        query: Option<&str>,
+    ) -> Result<ConditionBody, ParseBodyError> {
+        declaration.require_json()?;
+        let conditions = || candidates.iter().map(|id| &self.get(*id).conditions);
+        let reads_graphql = conditions().any(|conditions| conditions.graphql.is_some());
+        let pointers: Vec<JsonPointer> = conditions().flat_map(compared_members).collect();
+        ConditionBody::parse(bytes, query, pointers.iter(), reads_graphql)
+    }
+
+    /// Compares the members of a body that decide between these routes with the other sources of the request, as the fences of
+    /// the routes say for their keys; with all sources where none of the routes has a fence.
+    ///
+    /// # Errors
+    /// The service may read another value than the one by which the route is found.
+    pub fn compare_body_sources(
+        &self,
+        candidates: &[RouteId],
+        body: &ConditionBody,
+        content: CompleteBody<'_>,
+        path: &CanonicalPath,
+        cookies: &[&[u8]],
+        values: &dyn RequestValues,
+    ) -> Result<(), ExtractKeyError> {
+        let routes = || candidates.iter().map(|id| self.get(*id));
+        let mut policies: Vec<&SourceConflictPolicy> = Vec::new();
+        for fence in routes().filter_map(|route| route.fence.as_ref()) {
+            if !policies.contains(&&fence.conflicts) {
+                policies.push(&fence.conflicts);
+            }
+        }
+        if policies.is_empty() {
+            policies.push(&SourceConflictPolicy::RefuseAny);
+        }
+        let text = |pointer: &JsonPointer| match body.value_at(pointer) {
+            Some(JsonScalar::Text(text) | JsonScalar::Integer(text)) => Some(text.clone()),
+            Some(JsonScalar::Boolean(value)) => Some(value.to_string()),
+            None | Some(JsonScalar::Null | JsonScalar::Unfit(_)) => None,
+        };
+        for route in routes() {
+            let bound = route.bind(path);
+            let path: Vec<_> = bound.variables().collect();
+            let sent = RequestParameterSources { path: &path, cookies, content: Some(content) };
+            // Variables of a document have names of their own: they are no second document.
+            let beside_body = RequestParameterSources { content: None, ..sent };
+            let document = document_pointer(&route.conditions);
+            for policy in &policies {
+                let members = route.conditions.body.iter().map(|member| &member.pointer);
+                let members = members.map(|pointer| (pointer, text(pointer)));
+                compare_members_with_other_sources(members, policy, values, &sent)?;
+                let document = document.iter().map(|pointer| (pointer, text(pointer)));
+                compare_members_with_other_sources(document, policy, values, &beside_body)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The members of a body that these conditions depend on.
+fn compared_members(conditions: &MatchConditions) -> impl Iterator<Item = JsonPointer> {
+    conditions.body.iter().map(|member| member.pointer.clone()).chain(document_pointer(conditions))
+}
+
+/// The member with the document, where these conditions depend on it.
+fn document_pointer(conditions: &MatchConditions) -> Option<JsonPointer> {
+    let document = conditions.graphql.map(|_| GraphqlOperation::DOCUMENT);
+    document.map(|pointer| JsonPointer::parse(pointer).expect("a pointer"))
 }
 
 impl Route {

@@ -13,7 +13,7 @@ pub struct ListenerTls {
     /// At least one. A client that requests a name without a certificate gets the first.
     #[serde(serialize_with = "shown::count")]
     pub certificates: Vec<CertificateFiles>,
-    pub client_auth: ClientAuth,
+    pub client_auth: ClientCertificateMode,
     /// Which name in the certificate of a client is its name; `None` where clients have no names.
     pub client_name: Option<ClientNameKind>,
     pub min_version: TlsVersion,
@@ -28,20 +28,20 @@ pub struct CertificateFiles {
 
 /// Whether clients show a certificate, and the file of the CAs that are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ClientAuth {
+pub enum ClientCertificateMode {
     Off,
     Optional(PathBuf),
     Required(PathBuf),
 }
 
-impl ClientAuth {
+impl ClientCertificateMode {
     pub(crate) const OFF: &str = "off";
     pub(crate) const OPTIONAL: &str = "optional";
     pub(crate) const REQUIRED: &str = "required";
 }
 
 /// The word of a policy, without the path of the file.
-impl Serialize for ClientAuth {
+impl Serialize for ClientCertificateMode {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(match self {
             Self::Off => Self::OFF,

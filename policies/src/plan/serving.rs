@@ -1,6 +1,6 @@
 //! The served traffic of a process, and its upstreams: the part of a plan that gateway and guard share.
 
-use super::routing::{RouteMatch, RouteTable};
+use super::routing::{FindRouteError, RouteMatch, RouteTable};
 use super::{
     admin::AdminListenerSettings,
     fence::FenceRule,
@@ -41,13 +41,107 @@ impl ServingPlan {
         &self.upstreams[id.0]
     }
 
+    /// How some services read a request to `upstream` as one of a protected route of the same service, other than the route that
+    /// was found here. `None` where none does. The request would run without the lock and the `allow` of that route, or under others.
+    pub fn find_second_reading(
+        &self,
+        method: &str,
+        path: &CanonicalPath,
+        values: &dyn RequestValues,
+        found: Option<&RouteMatch<'_>>,
+        upstream: UpstreamId,
+    ) -> Option<SecondReading> {
+        if self.is_protected_path_with_suffix(method, path, values, found, upstream) {
+            return Some(SecondReading::Suffix);
+        }
+        self.find_restricted_reading(method, path, values, found.map(|found| found.route), upstream)
+    }
+
+    /// How some services read a request as one of a route with another `allow`: without regard to case, with or without a slash
+    /// at the end, or by the handler of `GET` (RFC 9110, 9.3.2), also together and with a suffix.
+    ///
+    /// Not for fences: who reads by `HEAD` changes nothing, and of the spellings `check` warns.
+    ///
+    /// A route that writes out what the other one does means what it says, as does one that names `HEAD`.
+    fn find_restricted_reading(
+        &self,
+        method: &str,
+        path: &CanonicalPath,
+        values: &dyn RequestValues,
+        own: Option<&Route>,
+        upstream: UpstreamId,
+    ) -> Option<SecondReading> {
+        if !self.routes.has_restricted_routes() || path.ambiguity().is_some() {
+            return None;
+        }
+        let service = self.upstream(upstream).service.id;
+        let own_rules = own.map_or(&[][..], |own| &own.allow[..]);
+        let is_restricted = |other: &Route| {
+            !other.allow.is_empty()
+                && other.allow != own_rules
+                && self.upstream(other.upstream).service.id == service
+        };
+        let is_read_as_restricted = |segments: &[&str], as_method: &str| {
+            let is_other_restricted = |other: &Route| {
+                is_restricted(other)
+                    && own.is_none_or(|own| {
+                        let is_named = as_method == method || own.methods.iter().any(|named| named == method);
+                        !is_named || !own.path.writes_segments_of(&other.path)
+                    })
+            };
+            match self.routes.find_in_lowercase(as_method, segments, values) {
+                Ok(other) => other.is_some_and(is_other_restricted),
+                Err(FindRouteError::BodyNeeded(candidates)) => {
+                    candidates.iter().any(|id| is_other_restricted(self.routes.get(*id)))
+                }
+                // Which route it would be is not clear, and it may be the restricted one.
+                Err(FindRouteError::Unclear(_)) => true,
+            }
+        };
+        let segments: Vec<String> = path.segments().map(str::to_ascii_lowercase).collect();
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        if method == "HEAD" && is_read_as_restricted(&segments, "GET") {
+            return Some(SecondReading::Get);
+        }
+        let methods = if method == "HEAD" { &["HEAD", "GET"][..] } else { &[method] };
+        let is_read =
+            |segments: &[&str]| methods.iter().any(|method| is_read_as_restricted(segments, method));
+        let slashed: Vec<&str> = segments.iter().copied().chain([""]).collect();
+        let bare = segments.strip_suffix(&[""]).filter(|bare| !bare.is_empty());
+        // `/` has none without its slash, and no path has two.
+        let other_end = bare.or((segments.last() != Some(&"")).then_some(&slashed[..]));
+        for segments in [Some(&segments[..]), other_end].into_iter().flatten() {
+            if is_read(segments) {
+                return Some(SecondReading::Spelling);
+            }
+            let mut without_dots: Vec<&str> =
+                segments.iter().map(|segment| segment.trim_end_matches('.')).collect();
+            if without_dots != segments && is_read(&without_dots) {
+                return Some(SecondReading::Suffix);
+            }
+            let last = without_dots.pop().unwrap_or_default();
+            let dots = last.match_indices('.').map(|(dot, _)| dot);
+            if dots.clone().count() > MOST_DOTS {
+                return self.routes.routes().iter().any(is_restricted).then_some(SecondReading::Suffix);
+            }
+            for dot in dots {
+                without_dots.push(&last[..dot]);
+                if is_read(&without_dots) {
+                    return Some(SecondReading::Suffix);
+                }
+                without_dots.pop();
+            }
+        }
+        None
+    }
+
     /// True for a request to `upstream` whose path some services read as one of a protected route of the same service, other than the
     /// route that was found here: Rails and Spring before 5.3 take a suffix such as `.json` off the last segment, and others take
     /// dots off the end of any segment. The request would run without the lock and the `allow` of that route, or under others.
     ///
     /// The route that was found takes a suffix of its own requests: its key says what the suffix means. A route that writes
     /// the suffix out means what it says, unless its variable then has the text of a segment that the other route writes out.
-    pub fn is_protected_path_with_suffix(
+    fn is_protected_path_with_suffix(
         &self,
         method: &str,
         path: &CanonicalPath,
@@ -74,8 +168,12 @@ impl ServingPlan {
                 Ok(other) => {
                     other.is_some_and(|RouteMatch { route, .. }| protects_elsewhere(route) && counts(route))
                 }
+                Err(FindRouteError::BodyNeeded(candidates)) => {
+                    let mut routes = candidates.iter().map(|id| self.routes.get(*id));
+                    routes.any(|route| protects_elsewhere(route) && counts(route))
+                }
                 // Which route it would be is not clear, and it may be the protected one.
-                Err(_) => true,
+                Err(FindRouteError::Unclear(_)) => true,
             }
         };
         let without_dots: Vec<&str> =
@@ -111,6 +209,17 @@ impl ServingPlan {
         check_spelling(&key, fences.flat_map(FenceRule::templates))?;
         Ok(key)
     }
+}
+
+/// Another reading of a request, by which it belongs to a protected route of its service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SecondReading {
+    /// Without a suffix of its path, or without dots at the end of a segment.
+    Suffix,
+    /// In another case, or with or without a slash at the end.
+    Spelling,
+    /// By the method `GET` in the place of `HEAD`.
+    Get,
 }
 
 /// What happens to a request that matches no route.

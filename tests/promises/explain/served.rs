@@ -7,20 +7,18 @@ use fencegate_guard::identity::{ANNOUNCEMENT, GuardIdentityResponse};
 use fencegate_policies::{file, plan};
 use fencegate_testkit::scratch;
 use fencegate_tests::{
-    client::RawClient,
     gateway::Gateway,
     guarded::{GuardedSite, run_operator},
     origin::{OriginAction, OriginReply},
     policy::TestPolicy,
     site::TestSite,
-    wire::HttpWireMessage,
 };
 use serde_json::{Value, json};
 
 use super::{
     INVENTORY, MINIMAL, PAYMENTS,
     compare::{compare, compare_line},
-    run_explain,
+    run_explain, send_bytes,
     spelled::{HOST, SmallRng, SpelledRequest},
 };
 
@@ -87,17 +85,6 @@ fn announce(guarded: &GuardedSite) {
     guarded.site.origin.script(ANNOUNCEMENT, std::iter::repeat_n(OriginAction::now(reply), 2000));
 }
 
-async fn send_spelled(gateway: &Gateway, spelled: &SpelledRequest) -> HttpWireMessage {
-    let mut connection = RawClient::connect(gateway.public).await.expect("a connection");
-    connection.send(spelled.bytes(HOST)).await.expect("sent");
-    let mut answer = connection.read_head().await.expect("an answer");
-    // Such an answer has no body, although its fields do not say so.
-    if !spelled.line.starts_with("HEAD ") && answer.word(1) != "204" {
-        connection.read_body(&mut answer).await.expect("a whole answer");
-    }
-    answer
-}
-
 /// The results of all requests to an example.
 struct AgreementCounts {
     sent: usize,
@@ -133,7 +120,7 @@ async fn assert_explain_agrees(
     for number in 0..ROLLS {
         let spelled = SpelledRequest::roll(&mut rng, number, paths);
         let explanation = run_explain(&plan, &spelled.ask(HOST));
-        let response = send_spelled(&gateway, &spelled).await;
+        let response = send_bytes(&gateway, spelled.bytes(HOST), !spelled.line.starts_with("HEAD ")).await;
         let record = {
             let log = site.origin.log();
             let number = number.to_string();

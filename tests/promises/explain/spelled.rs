@@ -33,9 +33,9 @@ pub(super) struct SpelledRequest {
 
 const METHODS: [&str; 12] =
     ["POST", "POST", "POST", "POST", "GET", "GET", "HEAD", "PUT", "DELETE", "post", "OPTIONS", "TRACE"];
-const VALUES: [&str; 18] = [
-    "42", "42", "%34%32", "A7", "a7", "%C3%A9", "a%20b", "a@b", "a%40b", "a%2Fb", "a;b", "..", "%2e%2e", "",
-    "%zz", "x%00", "%ff", "a%252Fb",
+const VALUES: [&str; 19] = [
+    "42", "42", "%34%32", "042", "A7", "a7", "%C3%A9", "a%20b", "a@b", "a%40b", "a%2Fb", "a;b", "..",
+    "%2e%2e", "", "%zz", "x%00", "%ff", "a%252Fb",
 ];
 const TAILS: [&str; 14] = [
     "",

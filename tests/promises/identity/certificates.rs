@@ -168,6 +168,49 @@ async fn client_name_is_sent_on_to_holder() {
     assert_eq!(seen, wanted.map(|(gateway, name)| (gateway, Some(name))));
 }
 
+/// A name is one of its kind: a gateway that knows its clients by their common names does not take a URI from another gateway for
+/// such a name, nor the other way round. Each then serves the request itself.
+#[tokio::test]
+async fn gateway_refuses_name_of_another_kind() {
+    let site = TestSite::fresh().await;
+    let files = TlsFiles::new();
+    let policy = |name: &str, kind: &str| {
+        with_client_names(forwarding_policy(&site, name), &files)
+            .with("/listeners/public/tls/client_name", kind)
+            .with("/routes/0/allow", json!([{"client_name": "spiffe://shop.example/*"}]))
+    };
+    let (one, two) = Gateway::start_both(&policy("gw-1", "uri"), &policy("gw-2", "cn")).await;
+    tokio::join!(one.wait_ready(), two.wait_ready());
+    let [uri, common] = [files.authority.identify_uri(ANN), files.authority.identify(ANN)];
+    let [by_uri, by_common] = [&uri, &common].map(|signed| showing(&files, signed));
+    let pay = lying(TestRequest::post("/pay/7"));
+    // Every certificate of these tests has some common name.
+    for (gateway, stranger, reason) in
+        [(&one, &by_common, "certificate-required"), (&two, &by_uri, "access-denied")]
+    {
+        assert_refused(&send(gateway, stranger, &pay).await, 403, reason, "another kind");
+    }
+    let common = format!("cn:{ANN}");
+    // The first one keeps the key, and the second one sends on to it. On a busy machine it may pass it over; then another account
+    // shows it.
+    for account in 7..12 {
+        let path = format!("/pay/{account}");
+        let pay = lying(TestRequest::post(&path));
+        assert_eq!(send(&one, &by_uri, &pay).await.status, 200);
+        assert_eq!(send(&two, &by_common, &pay).await.status, 200);
+        let log = site.origin.log();
+        let seen: Vec<_> = log
+            .requests_for(&path)
+            .map(|record| (record.gateway.as_str(), record.request.field("x-client-name")))
+            .collect();
+        assert_eq!(seen, [("gw-1", Some(ANN)), ("gw-2", Some(&*common))]);
+        if one.log().contains("another kind of name") {
+            return;
+        }
+    }
+    panic!("not exercised: no request was sent on");
+}
+
 /// A proxy that asks for locks would send the field of the name as the client wrote it, so its requests are refused for upstreams
 /// that get the name.
 #[tokio::test]

@@ -8,14 +8,16 @@ use fencegate_testkit::{
     wait::wait_until,
 };
 use fencegate_tests::{
-    client::{ClientResponse, Http1Client, TestRequest},
+    client::{ClientResponse, FencingOutcome, Http1Client, TestRequest},
     gateway::{Gateway, command},
     origin::{Origin, OriginAction, OriginReply},
     site::TestSite,
 };
 use tokio::{sync::watch, task::JoinHandle, time::sleep};
 
-use super::{IssuerKey, assert_refused, issuer, issuer_with_file, key_set, policy_by_token, with_bearer};
+use super::{
+    ISSUER, IssuerKey, assert_refused, issuer, issuer_with_file, key_set, policy_by_token, with_bearer,
+};
 
 /// The path of the key set.
 const PATH: &str = "/jwks.json";
@@ -249,6 +251,119 @@ async fn unknown_keys_delay_nobody() {
     let fetches = server.fetches() - before;
     assert!(fetches <= seconds + 2, "{fetches} in {seconds} s");
     assert_eq!(site.origin.count("/pay/7"), 2);
+}
+
+/// Of the requests that need a key which is not known, 64 wait for it. Those beyond are refused at once. Nothing of any of them is
+/// dispatched, and a token of a known key counts meanwhile.
+#[tokio::test]
+async fn waits_for_unknown_keys_are_bounded() {
+    const BEYOND: usize = 36;
+    let site = TestSite::fresh().await;
+    let known = IssuerKey::new("known");
+    let server = KeyServer::start(&[&known]);
+    let gateway = Gateway::start(&policy_by_token(&site, issuer(("jwks_url", &server.url())))).await;
+    assert_eq!(gateway.send(&pay(&known)).await.status, 200);
+    let held = server.origin.hold(PATH);
+    let stranger = IssuerKey::new("stranger");
+    let waiting: Vec<_> = (0..64 + BEYOND).map(|_| gateway.begin(pay(&stranger))).collect();
+    gateway
+        .wait_line("that too many wait", |line| line.field("detail").starts_with("too many requests wait"))
+        .await;
+    assert_eq!(gateway.send(&pay(&known)).await.status, 200);
+    held.release();
+    for pending in waiting {
+        let refused = pending.answer().await;
+        assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched), "{refused:?}");
+        match refused.status {
+            503 => {
+                assert_refused(&refused, 503, "jwks-away", "no key");
+                assert!(refused.field("retry-after").is_some(), "{refused:?}");
+            }
+            // The keys were fetched, and none of them is this one.
+            _ => assert_refused(&refused, 401, "bearer-invalid", "no key"),
+        }
+    }
+    // Fewer if a wait was over before all of them had come.
+    let beyond = gateway.log().matches("too many requests wait").count();
+    assert!((1..=BEYOND).contains(&beyond), "{beyond}");
+    assert_eq!(site.origin.count("/pay/7"), 2);
+}
+
+/// Keys that cannot be fetched again count for `max_key_age`. Then no token of the issuer does, also one that was good before, and
+/// answer, log and metric say why; until the keys are there again. A reload makes keys no younger.
+#[tokio::test]
+async fn keys_end_with_their_age() {
+    let site = TestSite::fresh().await;
+    let [known, unknown] = ["known", "unknown"].map(IssuerKey::new);
+    let server = KeyServer::start(&[&known]);
+    let mut by_url = issuer(("jwks_url", &server.url()));
+    by_url["cache_duration"] = "1s".into();
+    by_url["max_key_age"] = "3s".into();
+    let policy = policy_by_token(&site, by_url);
+    let gateway = Gateway::start(&policy).await;
+    assert_eq!(gateway.send(&pay(&known)).await.status, 200);
+    server.go_away();
+    let series = "fencegate_issuer_keys_unusable";
+    let label = format!("issuer=\"{ISSUER}\"");
+    gateway.wait_series(series, &[&label], 1.0).await;
+    gateway
+        .wait_line("that no token counts", |line| line.message().starts_with("no token of an issuer counts"))
+        .await;
+    let dispatched = site.origin.count("/pay/7");
+    let assert_stale = async |what: &str| {
+        let stale = gateway.send(&pay(&known)).await;
+        assert_refused(&stale, 503, "jwks-stale", what);
+        assert_eq!(stale.outcome(), Some(FencingOutcome::NotDispatched), "{what}");
+        assert!(stale.field("retry-after").is_some(), "{what}: {stale:?}");
+    };
+    assert_stale("too old").await;
+    assert_refused(&gateway.send(&pay(&unknown)).await, 503, "jwks-away", "an unknown key");
+    gateway.rewrite(&policy.clone().with("/jwt/0/leeway", "10s"));
+    assert_eq!(gateway.reload(&[]).await.0, Some(0), "{}", gateway.log());
+    assert_stale("after a reload").await;
+    assert_eq!(site.origin.count("/pay/7"), dispatched);
+    let failed =
+        gateway.metrics().await.sum("fencegate_issuer_key_fetches_total", &[&label, "result=\"bad\""]);
+    assert!(failed >= 1.0, "{failed}");
+
+    server.publish(&[&known]);
+    assert_eq!(gateway.send(&pay(&known)).await.status, 200, "{}", gateway.log());
+    gateway.wait_series(series, &[&label], 0.0).await;
+}
+
+/// Keys count with the authorities that vouched for their server. A reload with the same file keeps them; with another file
+/// they are fetched anew, by what is in that file at the moment.
+#[tokio::test]
+async fn keys_count_with_authorities_of_their_server() {
+    let site = TestSite::fresh().await;
+    let known = IssuerKey::new("known");
+    let server = KeyServer::start(&[&known]);
+    let [ours, others] = [(), ()].map(|()| TestCa::new());
+    let folder = scratch::temp_dir();
+    let file = |name: &str| folder.path().join(name).to_str().expect("our own name").to_owned();
+    ours.write(file("ours.pem").as_ref());
+    others.write(file("others.pem").as_ref());
+    let shown = ours.sign(&["localhost"]);
+    let door = TlsTerminator::start(&shown, &ClientAuthMode::Anybody, &["http/1.1"], server.address);
+    let mut by_url = issuer(("jwks_url", &format!("https://localhost:{}{PATH}", door.address.port())));
+    by_url["jwks_ca_file"] = file("ours.pem").into();
+    let policy = policy_by_token(&site, by_url);
+    let gateway = Gateway::start(&policy).await;
+    assert_eq!(gateway.send(&pay(&known)).await.status, 200);
+
+    server.go_away();
+    gateway.rewrite(&policy.clone().with("/jwt/0/leeway", "10s"));
+    assert_eq!(gateway.reload(&[]).await.0, Some(0), "{}", gateway.log());
+    assert_eq!(gateway.send(&pay(&known)).await.status, 200, "the same authorities");
+
+    server.publish(&[&known]);
+    gateway.rewrite(&policy.with("/jwt/0/jwks_ca_file", file("others.pem")));
+    assert_eq!(gateway.reload(&[]).await.0, Some(0), "{}", gateway.log());
+    assert_refused(&gateway.send(&pay(&known)).await, 503, "jwks-away", "other authorities");
+    assert_eq!(site.origin.count("/pay/7"), 2);
+    // The file is read again before the next fetch.
+    ours.write(file("others.pem").as_ref());
+    assert_eq!(gateway.send(&pay(&known)).await.status, 200, "{}", gateway.log());
 }
 
 /// A token that another gateway has to serve is verified there again, and goes along as it came.

@@ -84,6 +84,7 @@ fn forged_tokens(key: &IssuerKey) -> Vec<(&'static str, String)> {
             token_by_hand(&json!({"alg": "None", "kid": "one"}), &claims_of("ann"), &signature),
         ),
         ("HS256 with the public key", forged(Some("one"), public.to_string().as_bytes())),
+        ("HS256 with the public key in PEM", forged(Some("one"), key.pem.as_bytes())),
         ("HS256 with a coordinate", forged(Some("one"), public["x"].as_str().expect("text").as_bytes())),
         ("HS256 with nothing", forged(None, b"")),
         ("a path as kid", headed(&|header| header.kid = Some("../../../../dev/null".into()))),
@@ -138,6 +139,13 @@ async fn forged_tokens_reach_nothing() {
     let form = ("Content-Type", "application/x-www-form-urlencoded");
     for (what, request, status, reason) in [
         ("two", with_bearer(with_bearer(ask(), &good), &good), 400, "bearer-malformed"),
+        ("a good one and a bad one", with_bearer(with_bearer(ask(), &good), "x"), 400, "bearer-malformed"),
+        (
+            "two in one field",
+            ask().field("Authorization", &format!("Bearer {good}, Bearer {good}")),
+            401,
+            "bearer-invalid",
+        ),
         (
             "two schemes",
             with_bearer(ask().field("Authorization", "Basic YTpi"), &good),
@@ -264,15 +272,23 @@ async fn rules_cannot_be_gone_round_by_second_reading() {
         "allow": [{"claims": {"/sub": "root"}}], "fence": "none"});
     let status = json!({"name": "status", "upstream": "ledger", "match": {"path": "/status"},
         "allow": [{"claims": {"/sub": "root"}}], "fence": "none"});
+    let read = json!({"name": "reads", "upstream": "ledger", "match": {"methods": ["GET"], "path": "/read"},
+        "allow": [{"claims": {"/sub": "root"}}], "fence": "none"});
     let open =
         json!({"name": "open", "upstream": "ledger", "match": {"path": "/{rest...}"}, "fence": "none"});
-    let routed =
-        issuer.policy(&site).without_route("pay").without_route("read").with_route(admin).with_route(status);
+    let routed = issuer
+        .policy(&site)
+        .without_route("pay")
+        .without_route("read")
+        .with_route(admin)
+        .with_route(status)
+        .with_route(read);
     let unmatched = routed.clone().with("/unmatched", json!({"pass": "ledger"}));
     for policy in [routed.with_route(open), unmatched] {
         let gateway = Gateway::start(&policy).await;
         let before = site.origin.log().records.len();
-        for request in [TestRequest::get("/admin/x"), TestRequest::get("/status")] {
+        for request in [TestRequest::get("/admin/x"), TestRequest::get("/status"), TestRequest::get("/read")]
+        {
             assert_refused(&gateway.send(&request).await, 401, "bearer-missing", "the route itself");
         }
         for (request, reason) in [
@@ -284,10 +300,21 @@ async fn rules_cannot_be_gone_round_by_second_reading() {
             (TestRequest::get("/x/..%2fadmin/x"), "ambiguous-path"),
             (TestRequest::get("/status.json"), "ambiguous-path"),
             (TestRequest::get("/status."), "ambiguous-path"),
+            (TestRequest::get("/Status"), "ambiguous-path"),
+            (TestRequest::get("/status/"), "ambiguous-path"),
+            (TestRequest::get("/ADMIN/x"), "ambiguous-path"),
+            (TestRequest::get("/%41dmin/x/"), "ambiguous-path"),
+            (TestRequest::get("/STATUS.json"), "ambiguous-path"),
         ] {
             let what = format!("{request:?}");
             let status = if reason == "method" { 405 } else { 400 };
             assert_refused(&gateway.send(&request).await, status, reason, &what);
+        }
+        // What a service makes of GET it makes of HEAD as well. The answer has no body that says why.
+        for (target, status) in [("/read", 405), ("/READ", 405), ("/read/", 400)] {
+            let refused = gateway.send(&TestRequest::with_method("HEAD", target)).await;
+            assert_eq!(refused.status, status, "{target}: {refused:?}");
+            assert_eq!(refused.outcome(), Some(FencingOutcome::NotDispatched), "{target}: {refused:?}");
         }
         assert_eq!(site.origin.log().records.len(), before, "{:?}", site.origin.log().latest());
         assert_eq!(gateway.send(&TestRequest::get("/x")).await.status, 200);
@@ -341,7 +368,9 @@ async fn asking_proxy_has_no_identity() {
         "fence": {"key": "account/{path.account}"}});
     let ruled = json!({"name": "ruled", "upstream": "ledger", "match": {"methods": ["POST"], "path": "/ruled/{account}"},
         "allow": [{"claims": {"/aud": AUDIENCE}}], "fence": {"key": "account/{path.account}"}});
-    let policy = tokens.add_to(issuer.policy(&site)).with_route(open).with_route(ruled);
+    let rest =
+        json!({"name": "rest", "upstream": "ledger", "match": {"path": "/{rest...}"}, "fence": "none"});
+    let policy = tokens.add_to(issuer.policy(&site)).with_route(open).with_route(ruled).with_route(rest);
     let gateway = Gateway::start(&policy).await;
     let ask = |path: &str| {
         TestRequest::get("/.fencegate/v1/auth")
@@ -354,5 +383,9 @@ async fn asking_proxy_has_no_identity() {
     for path in ["/pay/8", "/ruled/8"] {
         let refused = gateway.send(&with_bearer(ask(path), &good)).await;
         assert_refused(&refused, 401, "bearer-missing", path);
+    }
+    assert_eq!(gateway.send(&ask("/rest/8")).await.status, 200);
+    for path in ["/Ruled/8", "/ruled/8/"] {
+        assert_refused(&gateway.send(&ask(path)).await, 400, "ambiguous-path", path);
     }
 }

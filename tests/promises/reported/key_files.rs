@@ -16,7 +16,8 @@ use crate::tls::TlsFiles;
 #[tokio::test]
 async fn pem_is_read_in_every_form() {
     let site = TestSite::fresh().await;
-    let forms: [(&str, fn(&str) -> String); 6] = [
+    type Rewrite = fn(&str) -> String;
+    let forms: [(&str, Rewrite); 6] = [
         ("as it is", str::to_owned),
         ("with a byte order mark", |text| format!("\u{feff}{text}")),
         ("with line ends of Windows", |text| text.replace('\n', "\r\n")),

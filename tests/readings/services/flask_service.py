@@ -10,6 +10,7 @@ logging.getLogger("werkzeug").disabled = True
 
 
 @service.route("/accounts", methods=["GET", "POST", "PUT", "DELETE"])
+@service.route("/forms", methods=["POST"])
 @service.route("/lists", methods=["GET", "POST", "PUT", "DELETE"])
 @service.route("/accounts/<_id>", methods=["GET", "POST", "PUT", "DELETE"])
 def read(_id=None):

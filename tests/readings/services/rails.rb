@@ -15,6 +15,7 @@ class Service < Rails::Application
   routes.append do
     match "accounts/:id", to: "reading#read", via: :all
     match "accounts", to: "reading#read", via: :all
+    match "forms", to: "reading#read", via: :all
     match "lists", to: "reading#read", via: :all
   end
 end
@@ -25,7 +26,8 @@ class ReadingController < ActionController::API
 
   def read
     id = ARGV[1] == "wrapped" ? wrapped_id : params[:id]
-    render plain: id.nil? ? "-" : id.respond_to?(:each) ? "*" : "=#{id}"
+    is_text = !id.respond_to?(:each) && !id.is_a?(ActionDispatch::Http::UploadedFile)
+    render plain: id.nil? ? "-" : is_text ? "=#{id}" : "*"
   end
 
   private

@@ -4,11 +4,11 @@
 use fencegate_policies::{
     file::load,
     key::{
-        ContentDeclaration, ExtractKeyError, HeaderLookup, InvalidKeyError, RequestValues, ResourceKey,
-        json::BodyValues,
+        BodyValues, ConditionBody, ContentDeclaration, ExtractKeyError, HeaderLookup, InvalidKeyError,
+        RequestValues, ResourceKey,
     },
     path::CanonicalPath,
-    plan::{FenceRule, ServingPlan},
+    plan::{FenceRule, FindRouteError, ServingPlan},
 };
 
 use super::reading::{Reading, ReadingRow, RequestPart, parse_hex};
@@ -35,12 +35,20 @@ upstreams: {orders: {endpoints: ["http://127.0.0.1:8000"], fencing: upstream}}
 routes:
   - {name: query, upstream: orders, match: {path: "/query"}, fence: {key: "{query.account_id}"}}
   - {name: body, upstream: orders, match: {path: "/body"}, fence: {key: "{body:/id}"}}
+  - {name: exact, upstream: orders, match: {path: "/exact"}, fence: {key: "{body:/id}", exact_numbers: true}}
+  - {name: query-operation, upstream: orders, match: {path: "/graphql", graphql: query}, fence: none}
+  - {name: other-operation, upstream: orders, match: {path: "/graphql", graphql: mutation}, fence: {key: all}}
 "#;
 
+const JSON: ContentDeclaration<'static> =
+    ContentDeclaration { kind: HeaderLookup::One(b"application/json"), coding: HeaderLookup::Absent };
+
 /// A request of which one part is the text.
+#[derive(Default)]
 struct SampleRequest<'a> {
     query: Option<&'a str>,
     body: Option<BodyValues>,
+    condition_body: Option<ConditionBody>,
 }
 
 impl RequestValues for SampleRequest<'_> {
@@ -50,6 +58,10 @@ impl RequestValues for SampleRequest<'_> {
 
     fn body(&self) -> Option<&BodyValues> {
         self.body.as_ref()
+    }
+
+    fn condition_body(&self) -> Option<&ConditionBody> {
+        self.condition_body.as_ref()
     }
 }
 
@@ -73,21 +85,50 @@ impl KeyReader {
                     Some(_) => Reading::Unreadable,
                 };
             }
-            RequestPart::Query => {
-                self.fence("query").expand_all(&SampleRequest { query: Some(text), body: None })
-            }
-            RequestPart::Body => {
-                let said = ContentDeclaration {
-                    kind: HeaderLookup::One(b"application/json"),
-                    coding: HeaderLookup::Absent,
-                };
-                let fence = self.fence("body");
-                match fence.parse_body(&said, text.as_bytes()) {
-                    Ok(body) => fence.expand_all(&SampleRequest { query: None, body: Some(body) }),
-                    Err(_) => return Reading::Unreadable,
-                }
-            }
+            RequestPart::Query => self
+                .fence("query")
+                .expand_all(&SampleRequest { query: Some(text), ..SampleRequest::default() }),
+            RequestPart::Body => return self.body_reading("body", text),
+            RequestPart::Graphql => panic!("no key is made of a document"),
         };
+        Self::key_reading(key)
+    }
+
+    /// The same for a member of a JSON body, for a service that reads integers of 64 bits exactly.
+    pub fn exact_reading(&self, text: &str) -> Reading {
+        self.body_reading("exact", text)
+    }
+
+    /// True if a request with this document passes as one that only reads.
+    ///
+    /// # Panics
+    /// If the request is refused.
+    pub fn passes_as_graphql_query(&self, document: &str) -> bool {
+        let body = serde_json::json!({"query": document}).to_string();
+        let path = CanonicalPath::parse("/graphql");
+        let routes = &self.0.routes;
+        let Err(FindRouteError::BodyNeeded(candidates)) =
+            routes.find("POST", &path, &SampleRequest::default())
+        else {
+            panic!("no body is needed")
+        };
+        let condition_body = routes.read_body(&candidates, &JSON, body.as_bytes(), None).ok();
+        let request = SampleRequest { condition_body, ..SampleRequest::default() };
+        let found = routes.find("POST", &path, &request).expect(document).expect("one of the two");
+        *found.route.name == *"query-operation"
+    }
+
+    fn body_reading(&self, route: &str, text: &str) -> Reading {
+        let fence = self.fence(route);
+        match fence.parse_body(&JSON, text.as_bytes()) {
+            Ok(body) => Self::key_reading(
+                fence.expand_all(&SampleRequest { body: Some(body), ..SampleRequest::default() }),
+            ),
+            Err(_) => Reading::Unreadable,
+        }
+    }
+
+    fn key_reading(key: Result<Vec<ResourceKey>, ExtractKeyError>) -> Reading {
         match key.as_deref() {
             Ok([key]) => Reading::Text(unescape(key).expect("an escaped value")),
             Ok(_) => panic!("one template, and several keys"),

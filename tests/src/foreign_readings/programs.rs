@@ -30,7 +30,23 @@ pub fn readings(part: RequestPart, texts: &[String]) -> Vec<ReadingRow> {
             readers.push(("querystring", program(part, "node", &["reader.mjs"], &["older"], texts)))
         }
         RequestPart::Body => {}
+        RequestPart::Graphql => panic!("documents are for `graphql_readings`"),
     }
+    to_rows(&readers, texts)
+}
+
+/// How these releases of graphql-js read documents. `node_path`: the variable with which Node finds them.
+///
+/// # Panics
+/// If one of them is not there, or does not answer.
+pub fn graphql_readings(node_path: &str, packages: &[&'static str], texts: &[String]) -> Vec<ReadingRow> {
+    let read = |package: &&'static str| {
+        (*package, run(RequestPart::Graphql, "env", &[node_path, "node", "graphql.mjs", package], texts))
+    };
+    to_rows(&packages.iter().map(read).collect::<Vec<_>>(), texts)
+}
+
+fn to_rows(readers: &[(&str, Vec<Reading>)], texts: &[String]) -> Vec<ReadingRow> {
     let row = |(at, text): (usize, &String)| {
         let readings = readers.iter().map(|(name, read)| ((*name).to_owned(), read[at].clone()));
         ReadingRow { text: text.clone(), readings: BTreeMap::from_iter(readings) }
@@ -38,14 +54,18 @@ pub fn readings(part: RequestPart, texts: &[String]) -> Vec<ReadingRow> {
     texts.iter().enumerate().map(row).collect()
 }
 
-/// Runs one of the readers in `tests/readings`, and gives it all texts at once.
 fn program(part: RequestPart, name: &str, script: &[&str], more: &[&str], texts: &[String]) -> Vec<Reading> {
+    run(part, name, &[script, &[part.as_str(), part.name()], more].concat(), texts)
+}
+
+/// Runs one of the readers in `tests/readings`, and gives it all texts at once.
+fn run(part: RequestPart, name: &str, arguments: &[&str], texts: &[String]) -> Vec<Reading> {
     let home = scratch::temp_dir();
     let asked = home.path().join("asked");
     let lines: String = texts.iter().map(|text| format!("{}\n", hex(text.as_bytes()))).collect();
     fs::write(&asked, lines).expect("a folder of our own");
     let mut command = Command::new("timeout");
-    command.args(["300", name]).args(script).args([part.as_str(), part.name()]).args(more);
+    command.args(["300", name]).args(arguments);
     // The Python reader shall leave no cache in the folders of the repository.
     command
         .current_dir(folder())
@@ -53,7 +73,7 @@ fn program(part: RequestPart, name: &str, script: &[&str], more: &[&str], texts:
         .stdin(File::open(&asked).expect("just written"));
     let ran = command.output().expect("coreutils");
     let complained = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success(), "{name}: {} {complained}", ran.status);
+    assert!(ran.status.success(), "{name} for {}: {} {complained}", part.as_str(), ran.status);
     let told = String::from_utf8(ran.stdout).expect("signs and hexadecimal digits");
     let read: Option<Vec<Reading>> = told.lines().map(Reading::parse).collect();
     let read = read.unwrap_or_else(|| panic!("{name} says something else: {complained}"));

@@ -13,6 +13,8 @@ pub enum RequestPart {
     Query,
     /// Its member `id`.
     Body,
+    /// A GraphQL document; the readings are the kinds of its operations.
+    Graphql,
 }
 
 /// The value that a program reads.
@@ -40,13 +42,14 @@ impl RequestPart {
             Self::Path => "path",
             Self::Query => "query",
             Self::Body => "body",
+            Self::Graphql => "graphql",
         }
     }
 
-    /// The name of the parameter, or of the member. A path has none.
+    /// The name of the parameter, or of the member. A path and a document have none.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Path => "",
+            Self::Path | Self::Graphql => "",
             Self::Query => "account_id",
             Self::Body => "id",
         }

@@ -42,7 +42,7 @@ fn dump_shows_every_field() {
         ("upstreams", vec!["ca_file", "client_certificate_file", "client_key_file"]),
         ("zookeeper", vec!["ca_file", "client_certificate_file", "client_key_file", "password_file", "user"]),
     ]);
-    let with_list = MINIMAL.replace(r#"fence: {key: "order/{path.order_id}"}"#, LIST);
+    let with_list = MINIMAL.replace(r#"fence: {key: "order/{path.order_id | int}"}"#, LIST);
     let dumps = [COMPLETE, UNIX, &with_list].map(|policy| {
         let plan = file::load(policy).plan.expect("a sound policy");
         serde_json::to_value(EffectiveConfig::new(&plan)).expect("JSON")

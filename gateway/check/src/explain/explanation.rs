@@ -1,6 +1,9 @@
 //! The explanation of a request, part by part, for people and for programs.
 
-use fencegate_policies::plan::{EffectiveRoute, EffectiveUpstream};
+use fencegate_policies::{
+    key::SourceValue,
+    plan::{EffectiveRoute, EffectiveUpstream},
+};
 use fencegate_refusal::{DispatchOutcome, Refusal};
 use hyper::StatusCode;
 use serde::Serialize;
@@ -15,6 +18,9 @@ pub struct RequestExplanation {
     /// `None` if no route matches the request.
     pub route: Option<String>,
     pub upstream: Option<UpstreamExplanation>,
+    /// The values for the variables of keys and of operations; empty on an unfenced route, and if the request is refused before
+    /// they are read.
+    pub sources: Vec<SourceValue>,
     pub lock: Option<LockExplanation>,
     pub once: Option<OperationExplanation>,
     /// The reason for which a route that only observes would refuse the request.
@@ -25,6 +31,101 @@ pub struct RequestExplanation {
     pub answered: Option<u16>,
     /// `None` if no route matches the request.
     pub policy: Option<MatchedRouteConfig>,
+    /// What the spellings next to the request would give; absent unless that is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variants: Option<Vec<VariantExplanation>>,
+}
+
+impl RequestExplanation {
+    /// The keys that the request holds while it runs; none without a lock.
+    fn keys(&self) -> Vec<String> {
+        self.lock.iter().flat_map(|lock| &lock.keys).map(|held| held.key.clone()).collect()
+    }
+
+    /// The name of the operation, and its principal.
+    fn operation(&self) -> Option<(&str, &str)> {
+        self.once.as_ref().map(|once| (&*once.name, &*once.principal))
+    }
+}
+
+/// What a request in another spelling gives.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct VariantExplanation {
+    /// What is spelled differently: `leading zero of `42``.
+    pub spelling: String,
+    /// The part of the request that differs: its target, a header field, or its body.
+    pub written: String,
+    pub gives: VariantOutcome,
+    /// `None` if no route matches the request.
+    pub route: Option<String>,
+    /// Empty without a lock.
+    pub keys: Vec<String>,
+    pub refused: Option<RefusalExplanation>,
+    /// The status of a response that the gateway gives by itself, and that is no refusal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answered: Option<u16>,
+}
+
+/// What a request in another spelling gives, compared with the request that was asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VariantOutcome {
+    /// The same keys, and no other.
+    SameKey,
+    /// The same keys, and an operation of another name: it is no repeat, and runs again.
+    AnotherOperation,
+    /// The same keys, and others beside them.
+    MoreKeys,
+    /// Not all of the same keys: the two requests do not take turns, or not for all of it.
+    AnotherKey,
+    /// No lock.
+    Unfenced,
+    Refused,
+    /// The gateway answers by itself, and that is no refusal.
+    Answered,
+}
+
+impl VariantOutcome {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::SameKey => "same key",
+            Self::AnotherOperation => "another operation",
+            Self::MoreKeys => "more keys",
+            Self::AnotherKey => "another key",
+            Self::Unfenced => "unfenced",
+            Self::Refused => "refused",
+            Self::Answered => "answered",
+        }
+    }
+
+    /// True if the service must take the spelling for another resource, or both requests may run at once.
+    pub fn is_outside_lock(self) -> bool {
+        matches!(self, Self::AnotherKey | Self::Unfenced)
+    }
+}
+
+impl VariantExplanation {
+    pub(super) fn new(
+        spelling: String,
+        written: String,
+        asked: &RequestExplanation,
+        given: RequestExplanation,
+    ) -> Self {
+        let keys = given.keys();
+        let is_same_operation = given.operation() == asked.operation();
+        let asked = asked.keys();
+        let gives = match () {
+            () if given.refused.is_some() => VariantOutcome::Refused,
+            () if given.answered.is_some() => VariantOutcome::Answered,
+            () if keys.is_empty() => VariantOutcome::Unfenced,
+            () if keys == asked && is_same_operation => VariantOutcome::SameKey,
+            () if keys == asked => VariantOutcome::AnotherOperation,
+            () if !asked.is_empty() && asked.iter().all(|key| keys.contains(key)) => VariantOutcome::MoreKeys,
+            () => VariantOutcome::AnotherKey,
+        };
+        let RequestExplanation { route, refused, answered, .. } = given;
+        Self { spelling, written, gives, route, keys, refused, answered }
+    }
 }
 
 /// All fields of the route and of its upstream, as `GET /api/v1/config` shows them.

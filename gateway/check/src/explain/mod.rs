@@ -1,5 +1,5 @@
 //! Explains how a request would be handled, without sending it: runs it through the deciding steps of the gateway,
-//! with nothing after them.
+//! with nothing after them. Requests that are spelled next to it are compared with it.
 
 mod explanation;
 mod render;
@@ -7,6 +7,7 @@ mod request_diff;
 mod sample;
 #[cfg(test)]
 mod tests;
+mod variants;
 
 use std::{
     cell::RefCell,
@@ -27,6 +28,8 @@ use fencegate_http::{
 use fencegate_http_client::upstream::endpoint_set::UpstreamSet;
 use fencegate_metrics::{AllMetricFamilies, WorkerMetrics};
 use fencegate_policies::{
+    client_name::ClientName,
+    key::SourceValue,
     permits::PermitCount,
     plan::{
         CachedHoldLimits, EffectiveRoute, EffectiveUpstream, FenceRule, GatewayPlan, IdempotencyStore,
@@ -46,7 +49,10 @@ use fencegate_proxy::{
     plan_context::WorkerPlanContext,
     request_context::{RequestArrival, RequestContext},
     steps::{
-        authenticate::AccessTokenSource, client_limit::ClientConcurrencyLimit, fence, key::KeyedRequest,
+        authenticate::AccessTokenSource,
+        client_limit::ClientConcurrencyLimit,
+        fence,
+        key::{KeyedRequest, SourceValueRecorder},
         upgrade::OfferedUpgradeProtocols,
     },
     via::ViaName,
@@ -59,7 +65,7 @@ use tokio_util::task::TaskTracker;
 pub use self::{
     explanation::{
         ExplainedKey, HoldExplanation, LockExplanation, MatchedRouteConfig, OperationExplanation,
-        RefusalExplanation, RequestExplanation, UpstreamExplanation,
+        RefusalExplanation, RequestExplanation, UpstreamExplanation, VariantExplanation, VariantOutcome,
     },
     request_diff::ForwardedRequestDiff,
     sample::{ParseSampleRequestError, SampleRequest, default_host},
@@ -80,16 +86,20 @@ pub fn explain(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<Requ
         Err(refused) => return Ok(RequestExplanation { refused: Some(refused), ..base }),
     };
     let fields = request.headers().clone();
-    let peer = unconnected_peer(sample.client_name.clone());
+    let kind = gateway.serving.listener.tls.as_ref().and_then(|tls| tls.client_name);
+    // A name that is not of the form of its kind is none, as in a certificate.
+    let client_name = kind.zip(sample.client_name.as_deref());
+    let peer = unconnected_peer(client_name.and_then(|(kind, name)| ClientName::new(kind, name)));
     let tokens = sample.access_token(&gateway.serving.jwt);
-    let (answer, context, keyed) = dry_run_request(gateway, request, peer, tokens)?;
+    let DryRunResult { answer, context, keyed, sources } = dry_run_request(gateway, request, peer, tokens)?;
     let serving = &gateway.serving;
     let route = context.route().map(|id| serving.routes.get(id));
     let upstream = keyed.as_ref().map(|keyed| keyed.upstream).or(route.map(|route| route.upstream));
     let reached = RequestExplanation {
         route: route.map(|route| route.name.to_string()),
         upstream: upstream.map(|id| upstream_info(serving.upstream(id))),
-        observed: context.observed().map(|reason| reason.word()),
+        sources,
+        observed: context.shadow_refusal().map(|reason| reason.word()),
         policy: route.map(|route| effective_policy(serving, route)),
         ..base
     };
@@ -107,6 +117,24 @@ pub fn explain(gateway: &GatewayPlan, sample: &SampleRequest) -> io::Result<Requ
     })
 }
 
+/// As [`explain`], and what the spellings next to the request would give, which a service may take for the same resource.
+///
+/// # Errors
+/// The machine has no resources for a runtime.
+pub fn explain_with_variants(
+    gateway: &GatewayPlan,
+    sample: &SampleRequest,
+) -> io::Result<RequestExplanation> {
+    let asked = explain(gateway, sample)?;
+    let nearby = variants::nearby_requests(sample, &asked.sources).into_iter();
+    let compared = nearby.map(|variant| {
+        let given = explain(gateway, &variant.request)?;
+        Ok(VariantExplanation::new(variant.spelling, variant.written, &asked, given))
+    });
+    let variants = Some(compared.collect::<io::Result<_>>()?);
+    Ok(RequestExplanation { variants, ..asked })
+}
+
 /// Stands in the place of the acting steps: keeps the request in its state at that point.
 #[derive(Clone, Default)]
 struct RecordingHandler(Rc<RefCell<Option<KeyedRequest>>>);
@@ -118,7 +146,14 @@ impl Handler<KeyedRequest> for RecordingHandler {
     }
 }
 
-type DryRunResult = (Result<Reply, Refusal>, Rc<RequestContext>, Option<KeyedRequest>);
+/// How far a request came.
+struct DryRunResult {
+    answer: Result<Reply, Refusal>,
+    context: Rc<RequestContext>,
+    /// `None` if a step before the acting ones has answered.
+    keyed: Option<KeyedRequest>,
+    sources: Vec<SourceValue>,
+}
 
 fn dry_run_request(
     gateway: &GatewayPlan,
@@ -151,18 +186,19 @@ fn dry_run_request(
         peer_secret: None,
     };
     let recorder = RecordingHandler::default();
-    let steps = pipeline::routing_pipeline(parts, recorder.clone());
+    let values = SourceValueRecorder::default();
+    let steps = pipeline::recording_pipeline(parts, values.clone(), recorder.clone());
     let context = Rc::<RequestContext>::default();
     let arrival = RequestArrival::from_peer(peer);
     let arrived = RawRequest { http: Box::new(request), context: context.clone(), arrival, entry: None };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let answer = runtime.block_on(steps.handle(arrived));
     let keyed = recorder.0.take();
-    Ok((answer, context, keyed))
+    Ok(DryRunResult { answer, context, keyed, sources: values.take() })
 }
 
 /// The caller of an explanation has no connection. With a name, the client has shown a certificate.
-fn unconnected_peer(client_name: Option<Arc<str>>) -> ConnectionInfo {
+fn unconnected_peer(client_name: Option<ClientName>) -> ConnectionInfo {
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let peer = ConnectionInfo::new(local, local);
     match client_name {

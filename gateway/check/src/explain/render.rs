@@ -2,9 +2,13 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use fencegate_policies::key::SourceValue;
+use fencegate_process::display::sanitize;
 use serde_json::Value;
 
-use super::explanation::{HoldExplanation, LockExplanation, MatchedRouteConfig, RequestExplanation};
+use super::explanation::{
+    HoldExplanation, LockExplanation, MatchedRouteConfig, RequestExplanation, VariantExplanation,
+};
 
 fn write_line(f: &mut Formatter<'_>, name: &str, value: impl Display) -> fmt::Result {
     writeln!(f, "  {name:<9} {value}")
@@ -21,6 +25,9 @@ impl Display for RequestExplanation {
             if let Some(delay) = &upstream.delay {
                 write_line(f, "delay", format_args!("{delay} after a holder that left without a word"))?;
             }
+        }
+        for value in &self.sources {
+            write_line(f, "source", SourceValueText(value))?;
         }
         match &self.lock {
             Some(lock) => lock.fmt(f)?,
@@ -61,9 +68,75 @@ impl Display for RequestExplanation {
         if let Some(status) = self.answered {
             write_line(f, "answered", format_args!("{status} by the gateway itself; nothing is sent"))?;
         }
-        self.policy.as_ref().map_or(Ok(()), |policy| policy.fmt(f))
+        if let Some(policy) = &self.policy {
+            policy.fmt(f)?;
+        }
+        if let Some(variants) = &self.variants {
+            write_variants(f, variants)?;
+            if self.lock.is_some() && variants.iter().any(|variant| variant.gives.is_outside_lock()) {
+                write_line(f, "", OUTSIDE_LOCK)?;
+            }
+        }
+        Ok(())
     }
 }
+
+/// `path.id | int: "042" is "42"`. Control characters are escaped.
+struct SourceValueText<'v>(&'v SourceValue);
+
+impl Display for SourceValueText<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let SourceValue { source, filters, raw, canonical, error } = self.0;
+        write!(f, "{}", sanitize(&source.to_string()))?;
+        filters.iter().try_for_each(|filter| write!(f, " | {}", sanitize(filter)))?;
+        raw.iter().try_for_each(|raw| write!(f, ": {raw:?}"))?;
+        let mut changed = canonical.iter().filter(|canonical| Some(*canonical) != raw.as_ref());
+        changed.try_for_each(|canonical| write!(f, " is {canonical:?}"))?;
+        error.iter().try_for_each(|error| write!(f, ": {}", sanitize(error)))
+    }
+}
+
+/// The widest cell of a table of spellings.
+const WIDEST: usize = 64;
+
+/// A table of the spellings, one per line.
+fn write_variants(f: &mut Formatter<'_>, variants: &[VariantExplanation]) -> fmt::Result {
+    let shorten = |text: &str| {
+        let text = sanitize(text);
+        match text.char_indices().nth(WIDEST) {
+            Some((at, _)) => format!("{}…", &text[..at]),
+            None => text,
+        }
+    };
+    let head = ["spelling", "request", "gives", "route", ""].map(str::to_owned);
+    let rows = variants.iter().map(|variant| {
+        let VariantExplanation { spelling, written, gives, route, keys, refused, answered } = variant;
+        let detail = match (refused, answered) {
+            (Some(refused), _) => {
+                format!("{} {}", refused.status, refused.reason.unwrap_or("by the HTTP library"))
+            }
+            (None, Some(status)) => status.to_string(),
+            (None, None) => keys.join(", "),
+        };
+        let route = route.as_deref().unwrap_or("none");
+        [shorten(spelling), shorten(written), gives.as_str().to_owned(), shorten(route), shorten(&detail)]
+    });
+    let rows: Vec<_> = [head].into_iter().chain(rows).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths = [0, 1, 2, 3].map(width);
+    let mut name = "variants";
+    for [spelling, written, gives, route, detail] in &rows {
+        let [first, second, third, fourth] = widths;
+        let line = format!("{spelling:first$}  {written:second$}  {gives:third$}  {route:fourth$}  {detail}");
+        write_line(f, name, line.trim_end())?;
+        name = "";
+    }
+    Ok(())
+}
+
+/// The advice below a table in which a spelling has another key or none.
+const OUTSIDE_LOCK: &str = "`another key` and `unfenced` are right only if the service takes the spelling for another resource; \
+else write a filter in the key, such as `int`, `uuid` or `match('[a-z0-9-]{1,40}')`, or a route for the path";
 
 /// As many fields on a line as fit, each with its value in force. A field without a value is left out.
 impl Display for MatchedRouteConfig {

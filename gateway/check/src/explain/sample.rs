@@ -24,12 +24,12 @@ use super::explanation::RefusalExplanation;
 pub struct SampleRequest {
     pub(super) method: String,
     pub(super) target: String,
-    fields: HeaderMap,
-    body: Bytes,
+    pub(super) fields: HeaderMap,
+    pub(super) body: Bytes,
     /// The name in the certificate of the client.
     pub(super) client_name: Option<Arc<str>>,
     /// The claims of the token of the client, as text.
-    claims: Option<Arc<str>>,
+    pub(super) claims: Option<Arc<str>>,
 }
 
 /// The arguments do not describe a request.

@@ -13,10 +13,12 @@ const MINIMAL: &str = include_str!("../../../../policies/examples/minimal.yaml")
 /// Keys of items of a list need its length, or are of all of them.
 const LIST: &str = r#"fence: {keys: ["sku/{body:/items/0/sku}", "tag/{body:/tags/*}"], only: 1}"#;
 
-fn explain_request(policy: &str, line: &str) -> RequestExplanation {
+fn explain_request(policy: &str, line: &str, body: &'static str) -> RequestExplanation {
     let plan = file::load(policy).plan.expect("a sound policy");
-    let fields = ["host: pay.example", "x-tenant: acme", "x-shop: a", "idempotency-key: b"];
-    let sample = SampleRequest::new(line, "pay.example", &fields.map(str::to_owned), Bytes::new());
+    let mut fields = vec!["host: pay.example", "x-tenant: acme", "x-shop: a", "idempotency-key: b"];
+    fields.extend((!body.is_empty()).then_some("content-type: application/json"));
+    let fields: Vec<String> = fields.into_iter().map(str::to_owned).collect();
+    let sample = SampleRequest::new(line, "pay.example", &fields, Bytes::from_static(body.as_bytes()));
     explain(&plan, &sample.expect("a request")).expect("a runtime")
 }
 
@@ -28,21 +30,23 @@ fn explanation_shows_every_route_and_upstream_field() {
         "    upstream: plain\n    match: {path: /chat}",
         "    upstream: delayed\n    match: {path: /chat}",
     );
-    let with_list = MINIMAL.replace(r#"fence: {key: "order/{path.order_id}"}"#, LIST);
+    let with_list = MINIMAL.replace(r#"fence: {key: "order/{path.order_id | int}"}"#, LIST);
     let mut shown = BTreeSet::new();
-    for (policy, line) in [
-        (&*delayed, "POST /a/1?dry_run=true"),
-        (&delayed, "GET /b/1"),
-        (&delayed, "GET /c/1"),
-        (&delayed, "POST /d/1"),
-        (&delayed, "GET /e/1"),
-        (&delayed, "GET /f/1"),
-        (&delayed, "GET /permits/1"),
-        (&delayed, "GET /j/1"),
-        (&delayed, "GET /chat"),
-        (&with_list, "POST /orders/1"),
+    for (policy, line, body) in [
+        (&*delayed, "POST /a/1?dry_run=true", ""),
+        (&delayed, "GET /b/1", ""),
+        (&delayed, "GET /c/1", ""),
+        (&delayed, "POST /d/1", ""),
+        (&delayed, "GET /e/1", ""),
+        (&delayed, "GET /f/1", ""),
+        (&delayed, "GET /permits/1", ""),
+        (&delayed, "GET /j/1", ""),
+        (&delayed, "GET /chat", ""),
+        (&delayed, "POST /members", r#"{"kind": "refund", "id": 7}"#),
+        (&delayed, "POST /graphql", r#"{"query": "{ order { total } }"}"#),
+        (&with_list, "POST /orders/1", ""),
     ] {
-        let explanation = explain_request(policy, line);
+        let explanation = explain_request(policy, line, body);
         let json = serde_json::to_value(explanation.policy.as_ref().expect(line)).expect("JSON");
         collect_names(&json, &mut shown);
         let text = explanation.to_string();

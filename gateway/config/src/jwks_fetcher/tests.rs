@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fencegate_policies::{plan::LockMode, token::FencingToken};
-use fencegate_process::randomness::SystemRandomness;
+use fencegate_process::{clock::ManualClock, randomness::SystemRandomness};
 use fencegate_ticket::{
     InvalidTenureTicketError, KeysUnavailableError, TicketClaims, TicketError, TicketSigner, TicketVerifier,
     jwks::{self, PublicKey},
@@ -205,6 +205,55 @@ fn waiting_ends_with_next_fetch() {
         server.publish_keys(&[&key]);
         assert_eq!(keys.wait_refreshed().await, Ok(()));
     });
+}
+
+/// Keys are too old where their newest good fetch has begun longer ago than they may be, however long its answer was on its way,
+/// and a later plan begins with keys of that age.
+#[test]
+fn keys_age_from_begin_of_good_fetch() {
+    const LONGEST: Duration = Duration::from_secs(3600);
+    const MORE: Duration = Duration::from_secs(1);
+    run(async {
+        let server = FakeJwksServer::start().await;
+        let key = signing_pair();
+        server.publish_keys(&[&key]);
+        let clock = Arc::new(ManualClock::default());
+        let bounded = |former: Option<&JwksFetcher>| {
+            let (_, remote) = remote_verifier(&server.url, HASTY);
+            remote.with_max_age(("i", LONGEST), clock.clone(), IssuerKeyMetrics::unexposed(), former)
+        };
+        let remote = bounded(None);
+        assert!(remote.are_keys_too_old(), "they were never fetched");
+        remote.fetch().await.expect("a key set");
+        clock.advance(LONGEST);
+        assert!(!remote.are_keys_too_old());
+        server.set_answer("503 Service Unavailable", "");
+        remote.fetch().await.expect_err("no key set");
+        assert!(!remote.are_keys_too_old());
+        assert!(!bounded(Some(&remote)).are_keys_too_old());
+        clock.advance(MORE);
+        assert!(remote.are_keys_too_old());
+        assert!(bounded(Some(&remote)).are_keys_too_old());
+        server.publish_keys(&[&key]);
+        remote.fetch().await.expect("a key set");
+        assert!(!remote.are_keys_too_old());
+        // This process stands still between the question and the answer.
+        clock.advance_after_next_read(LONGEST + MORE);
+        remote.fetch().await.expect("a key set");
+        assert!(remote.are_keys_too_old());
+        let (_, unbounded) = remote_verifier(&server.url, HASTY);
+        assert!(!unbounded.are_keys_too_old());
+    });
+}
+
+/// So many may wait for keys and no more, until one of them ends its wait.
+#[test]
+fn waits_for_keys_are_bounded() {
+    let (_, remote) = remote_verifier("http://localhost/", HASTY);
+    let mut waiting: Vec<_> = (0..MOST_WAITING).map(|_| remote.try_begin_wait().expect("room")).collect();
+    assert!(remote.try_begin_wait().is_none());
+    waiting.pop();
+    assert!(remote.try_begin_wait().is_some());
 }
 
 /// A URL must be absolute and `http`, or `https` where TLS can be spoken, without user information.

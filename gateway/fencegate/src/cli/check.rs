@@ -7,7 +7,7 @@ use std::{
 
 use clap::Args;
 use fencegate_check as check;
-use fencegate_check::{CheckDepth, PolicyCheckOutcome, PolicyCheckReport};
+use fencegate_check::{CheckDepth, PolicyCheckOutcome, PolicyCheckReport, explain::RequestExplanation};
 use fencegate_config::policy_file::{PolicyFile, ReadPolicyError};
 use fencegate_policies::{
     diagnostics::{Diagnostic, DiagnosticCode, Severity},
@@ -17,10 +17,11 @@ use fencegate_process::command_hint::{self, CommandHintTarget};
 
 use super::{
     config,
-    exit::{CONFIGURATION, RUNTIME},
+    exit::{CONFIGURATION, RUNTIME, USAGE},
     log::OutputFormat,
     out::{print_error, print_text, report_error},
     policy,
+    sample_args::SampleArgs,
 };
 
 #[derive(Debug, Args)]
@@ -40,6 +41,11 @@ pub(super) struct CheckArgs {
     /// Show hints as well: what is no mistake, and may be better.
     #[arg(long)]
     hints: bool,
+    /// A request, such as 'POST /v1/orders/42/capture': also show what the file would do with it.
+    #[arg(long, value_name = "REQUEST")]
+    request: Option<String>,
+    #[command(flatten)]
+    sample: SampleArgs,
     /// The form of the output; `json` for programs.
     #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = OutputFormat::Text)]
     format: OutputFormat,
@@ -61,13 +67,38 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<(), ExitCode> {
         };
         command_hint::set_command_arguments(of, [Path::new("-c"), named]);
     }
+    let explained = explain_request(&file, arguments)?;
     let reach = if arguments.online { CheckDepth::Online } else { CheckDepth::File };
     let checked = check::check(&file, reach).map_err(|error| report_error(&error))?;
     match arguments.format {
-        OutputFormat::Json => print_json(&PolicyCheckReport::new(&name, &checked))?,
-        OutputFormat::Text => print_diagnostics(&name, &file, &checked, arguments)?,
+        OutputFormat::Json => {
+            let report = PolicyCheckReport::new(&name, &checked);
+            print_json(&PolicyCheckReport { request: explained.as_ref(), ..report })?
+        }
+        OutputFormat::Text => print_diagnostics(&name, &file, &checked, explained.as_ref(), arguments)?,
     }
     exit_result(&checked.diagnostics, arguments.strict)
+}
+
+/// The explanation of the request that was asked about; `None` without one, and where the file has errors.
+fn explain_request(file: &PolicyFile, arguments: &CheckArgs) -> Result<Option<RequestExplanation>, ExitCode> {
+    let usage = |why: &str| {
+        print_error(format_args!("error: {why}"));
+        Err(ExitCode::from(USAGE))
+    };
+    let Some(line) = &arguments.request else {
+        return match arguments.sample.is_present() {
+            true => {
+                usage("a request is described, and none is named: write `--request 'POST /v1/orders/42'`")
+            }
+            false => Ok(None),
+        };
+    };
+    if file::detect_file_kind(&file.text) == PolicyProcessKind::Guard {
+        return usage("`--request` needs the policy of a gateway: a guard has no routes");
+    }
+    let plan = file.load(file::load_with_environment).plan;
+    plan.map(|plan| arguments.sample.explain(&plan, line)).transpose()
 }
 
 fn report_unreadable(arguments: &CheckArgs, name: &str, unreadable: &ReadPolicyError) -> ExitCode {
@@ -98,6 +129,7 @@ fn print_diagnostics(
     name: &str,
     file: &PolicyFile,
     checked: &PolicyCheckOutcome,
+    explained: Option<&RequestExplanation>,
     arguments: &CheckArgs,
 ) -> Result<(), ExitCode> {
     let hints = checked.hints.iter().filter(|_| arguments.hints);
@@ -107,6 +139,7 @@ fn print_diagnostics(
     let facts = checked.online.iter().flatten();
     let width = facts.clone().map(|fact| fact.about.chars().count()).max().unwrap_or_default();
     let mut text: String = facts.map(|fact| format!("{:width$}  {}\n", fact.about, fact.says)).collect();
+    text.extend(explained.map(ToString::to_string));
     if exit_result(&checked.diagnostics, arguments.strict).is_ok() {
         text.push_str(&format!("{name}: good\n"));
     }

@@ -32,6 +32,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "fencegate check policy.yaml",
             "fencegate check policy.yaml --online --strict",
+            "fencegate check policy.yaml --request 'POST /v1/orders/42/capture' --variants",
             "fencegate check - < policy.yaml",
         ],
     ),
@@ -60,10 +61,18 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "fencegate explain -c policy.yaml 'POST /v1/orders/42/capture'",
             "fencegate explain -c policy.yaml 'POST /v1/transfers' -d '{\"from\":\"A\",\"to\":\"B\"}'",
+            "fencegate explain -c policy.yaml 'POST /v1/orders/42/capture' --variants",
             "fencegate explain FG0203",
         ],
     ),
-    ("init", &["fencegate init minimal > policy.yaml", "fencegate init -o json"]),
+    (
+        "init",
+        &[
+            "fencegate init minimal > policy.yaml",
+            "fencegate init --openapi openapi.yaml > policy.yaml",
+            "fencegate init -o json",
+        ],
+    ),
     ("schema", &["fencegate schema > policy.schema.json"]),
     ("completions", &["fencegate completions bash > /etc/bash_completion.d/fencegate"]),
     ("man", &["fencegate man | man -l -", "fencegate man --into man1"]),

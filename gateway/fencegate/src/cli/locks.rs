@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use fencegate_admin::models::{LockDetailJson, LockJson, LockListJson, encode_path_segment, pluralize};
 use fencegate_process::{
     command_hint::{self, shell_quote},
-    display::HumanDuration,
+    display::FormattedDuration,
 };
 use serde_json::{Value, json};
 
@@ -158,7 +158,7 @@ pub(super) fn rows(locks: &[LockJson]) -> TextTable {
 pub(super) fn format_millis(millis: u64) -> String {
     let duration = Duration::from_millis(millis);
     if millis < 10_000 {
-        HumanDuration(duration).to_string()
+        FormattedDuration(duration).to_string()
     } else {
         format!("{}", humantime::format_duration(Duration::from_secs(millis / 1000)))
     }

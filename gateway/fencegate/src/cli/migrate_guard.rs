@@ -12,10 +12,11 @@ use clap::{Args, ValueEnum};
 use fencegate_config::store_config::{self, StoreConfigError};
 use fencegate_guard::GuardConfig;
 use fencegate_guard_postgres::migration::{
-    MigrationReport, MigrationState, StoreCounts, StoreMigration, StoreMigrationError, StoreMigrationMode,
+    MigrationReport, MigrationState, StoreMigration, StoreMigrationError, StoreMigrationMode,
+    StoreMigrationSummary,
 };
 use fencegate_policies::plan::StoreLocation;
-use fencegate_process::{display::HumanDuration, randomness::SystemRandomness};
+use fencegate_process::{display::FormattedDuration, randomness::SystemRandomness};
 use serde::Serialize;
 
 use super::{
@@ -171,7 +172,7 @@ impl MigrationSummary {
         }
     }
 
-    fn to_text(&self, tally: &StoreCounts) -> String {
+    fn to_text(&self, tally: &StoreMigrationSummary) -> String {
         let Self { from, to, store, ensemble, keys, floor, highest, era, operations, .. } = self;
         let first = match self.outcome {
             "would-move" => format!("{from} would be moved into {to}. Nothing was changed."),
@@ -205,25 +206,27 @@ impl MigrationSummary {
             if tally.doubts > 0 {
                 format!(
                     ", the last ends {} after the first guard is there",
-                    HumanDuration(tally.longest_doubt)
+                    FormattedDuration(tally.longest_doubt)
                 )
             } else {
                 String::new()
             },
             quarantined_keys_text(tally),
-            HumanDuration(took),
+            FormattedDuration(took),
         )
     }
 }
 
-fn quarantined_keys_text(tally: &StoreCounts) -> String {
-    let time = HumanDuration(tally.closed);
+fn quarantined_keys_text(tally: &StoreMigrationSummary) -> String {
+    let time = FormattedDuration(tally.closed);
     match tally {
-        StoreCounts { closed: Duration::ZERO, .. } => "nothing: the guard was stopped in order".to_owned(),
-        StoreCounts { every_key: true, .. } => {
+        StoreMigrationSummary { closed: Duration::ZERO, .. } => {
+            "nothing: the guard was stopped in order".to_owned()
+        }
+        StoreMigrationSummary { every_key: true, .. } => {
             format!("every key for {time}: nobody knows which ones were at work")
         }
-        StoreCounts { closed_keys, .. } => {
+        StoreMigrationSummary { closed_keys, .. } => {
             format!("{closed_keys} keys for {time}: they may have been at work when the guard was killed")
         }
     }

@@ -10,6 +10,7 @@ mod examples;
 mod exit;
 mod explain;
 mod guard_backups;
+mod init;
 mod keys;
 mod lease_verbs;
 mod lock_arguments;
@@ -29,6 +30,7 @@ mod reload;
 mod run;
 mod run_guard;
 mod run_locked_args;
+mod sample_args;
 mod table;
 mod top;
 mod verb_groups;
@@ -115,15 +117,8 @@ enum CliCommand {
     Drain(locks::DrainArgs),
     /// Explain what would happen to a request, without sending it; or tell the long story of an error code.
     Explain(explain::ExplainArgs),
-    /// Print a starter file with comments. Redirect it, edit it, check it.
-    Init {
-        /// The name of the starter. Without it, all starters are listed.
-        #[arg(value_enum)]
-        starter: Option<print::StarterPolicy>,
-        /// The form of the output; `json` for programs: the text of a starter within a document, or a list of all.
-        #[arg(short = 'o', long, visible_alias = "output", value_enum, default_value_t = OutputFormat::Text)]
-        format: OutputFormat,
-    },
+    /// Print a starter file with comments, or a policy made out of an OpenAPI description. Redirect it, edit it, check it.
+    Init(init::InitArgs),
     /// Print the JSON Schema of policies, for editors.
     Schema {
         /// Print the schema of a guard's file.
@@ -187,11 +182,7 @@ pub fn run() -> ExitCode {
         CliCommand::Drain(draining) => locks::drain(&draining),
         CliCommand::Reload(arguments) => reload::run(&arguments),
         CliCommand::Explain(arguments) => explain::run(&arguments).and_then(print_text),
-        CliCommand::Init { starter, format } => print_text(match (starter, format) {
-            (Some(starter), OutputFormat::Text) => starter.text().to_owned(),
-            (None, OutputFormat::Text) => print::starters(),
-            (starter, OutputFormat::Json) => print::starters_json(starter),
-        }),
+        CliCommand::Init(arguments) => init::run(&arguments),
         CliCommand::Schema { guard } => print_text(print::schema(guard)),
         CliCommand::Completions { shell } => print_text(print::completions(command(), shell)),
         CliCommand::Man { into: None } => print_text(print::manual(command())),

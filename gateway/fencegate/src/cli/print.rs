@@ -46,7 +46,8 @@ pub(super) fn starters() -> String {
     });
     format!(
         "{}\nPrint one into a file, edit it, check it:\n  fencegate init minimal > policy.yaml\n  \
-         fencegate check policy.yaml\n",
+         fencegate check policy.yaml\nOr have one made out of the OpenAPI description of a service:\n  \
+         fencegate init --openapi FILE > policy.yaml\n",
         lines.collect::<String>()
     )
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fencegate_policies::plan::{GatewayPlan, ZooKeeperSettings};
 use fencegate_process::{
-    display::{HumanDuration, error_chain},
+    display::{FormattedDuration, error_chain},
     host_name::host_name,
 };
 use fencegate_zookeeper::session::{
@@ -84,13 +84,13 @@ fn describe_heartbeat(name: &str, age: Option<Duration>, session_timeout: Durati
             "`{name}` is not registered in ZooKeeper: it does not run, or its session is over and its keys are free"
         );
     };
-    let age_text = HumanDuration(age);
+    let age_text = FormattedDuration(age);
     if age < session_timeout / 3 {
         return format!(
             "`{name}` sends heartbeats to ZooKeeper, the last {age_text} ago: it runs, and its admin listener does not answer"
         );
     }
-    let rest = HumanDuration(session_timeout.saturating_sub(age));
+    let rest = FormattedDuration(session_timeout.saturating_sub(age));
     format!(
         "the last heartbeat of `{name}` is {age_text} old: it stands still, or is cut off. Without another one its session ends in \
          {rest}, and its keys are free then"

@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use fencegate_guard::identity::{ANNOUNCEMENT, GuardIdentityResponse};
 use fencegate_http::body::Body;
 use fencegate_http_client::upstream::{
-    address::EndpointAddress,
+    address::ResolvedEndpoint,
     identity_check::{
         BoxError, EndpointIdentityVerifier, IdentityCheckAttempt, IdentityCheckDue, IdentityCheckError,
         IdentityFuture,
@@ -53,7 +53,7 @@ impl EndpointIdentityVerifier for GuardRegistry {
         })
     }
 
-    fn check_due(&self, upstream: &Upstream, address: &EndpointAddress) -> IdentityCheckDue {
+    fn check_due(&self, upstream: &Upstream, address: &ResolvedEndpoint) -> IdentityCheckDue {
         Self::check_due(self, upstream, address)
     }
 
@@ -64,7 +64,7 @@ impl EndpointIdentityVerifier for GuardRegistry {
     fn record_failure(
         &self,
         upstream: &Upstream,
-        address: &Arc<EndpointAddress>,
+        address: &Arc<ResolvedEndpoint>,
         attempt: IdentityCheckAttempt,
     ) {
         Self::record_no_guard(self, upstream, address, attempt);
@@ -78,7 +78,7 @@ impl EndpointIdentityVerifier for GuardRegistry {
         })
     }
 
-    fn is_trusted(&self, upstream: &Upstream, address: &EndpointAddress, process: &Arc<str>) -> bool {
+    fn is_trusted(&self, upstream: &Upstream, address: &ResolvedEndpoint, process: &Arc<str>) -> bool {
         Self::is_trusted(self, upstream, address, process)
     }
 }

@@ -15,7 +15,7 @@ use fencegate_guard::identity::GuardIdentityResponse;
 use fencegate_process::clock::BootInstant;
 
 use fencegate_http::network::ConnectTarget;
-use fencegate_http_client::upstream::address::EndpointAddress;
+use fencegate_http_client::upstream::address::ResolvedEndpoint;
 
 /// A process and its store. All processes that share a store count as one: each of them has the admissions of all.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub(super) struct GuardProcessTracker {
 /// A proxy at one address may route each name to another guard.
 type AddressKey = (Arc<str>, ConnectTarget);
 
-fn address_key(address: &EndpointAddress) -> AddressKey {
+fn address_key(address: &ResolvedEndpoint) -> AddressKey {
     (address.name.clone(), address.socket.clone())
 }
 
@@ -103,7 +103,7 @@ impl GuardProcessTracker {
     /// Another process answers there as well, or has replaced this one.
     pub(super) fn record_announcement(
         &mut self,
-        address: &EndpointAddress,
+        address: &ResolvedEndpoint,
         process: &GuardProcessIdentity,
         timing: AnnouncementTimestamps,
     ) -> Result<(), ProcessConflictError> {
@@ -151,7 +151,7 @@ impl GuardProcessTracker {
     }
 
     /// The process has answered a request.
-    pub(super) fn record_answer(&mut self, address: &EndpointAddress, instance: &Arc<str>, at: BootInstant) {
+    pub(super) fn record_answer(&mut self, address: &ResolvedEndpoint, instance: &Arc<str>, at: BootInstant) {
         let last = self.behind.get_mut(&address_key(address)).and_then(|state| state.last.as_mut());
         if let Some((process, last_answer)) = last
             && process.instance == *instance
@@ -161,7 +161,7 @@ impl GuardProcessTracker {
     }
 
     /// No other process has replaced this one.
-    pub(super) fn is_current(&self, address: &EndpointAddress, instance: &Arc<str>) -> bool {
+    pub(super) fn is_current(&self, address: &ResolvedEndpoint, instance: &Arc<str>) -> bool {
         self.behind.get(&address_key(address)).is_some_and(|behind| behind.now.as_ref() == Some(instance))
     }
 }
@@ -194,13 +194,14 @@ mod tests {
 
     struct GuardProcessTableFixture {
         processes: GuardProcessTracker,
-        address: Arc<EndpointAddress>,
+        address: Arc<ResolvedEndpoint>,
         now: u64,
     }
 
     impl GuardProcessTableFixture {
         fn new() -> Self {
-            let address = EndpointAddress::new(SocketAddr::from(([127, 0, 0, 1], 8080)), "guard:8080".into());
+            let address =
+                ResolvedEndpoint::new(SocketAddr::from(([127, 0, 0, 1], 8080)), "guard:8080".into());
             Self { processes: GuardProcessTracker::default(), address, now: 1_000 }
         }
 
@@ -299,7 +300,7 @@ mod tests {
         let met = GuardProcessTableFixture::guard_process("s", "one");
         let address = |n: u32| {
             let [_, high, middle, low] = n.to_be_bytes();
-            EndpointAddress::new(SocketAddr::from(([10, high, middle, low], 8080)), "guard:8080".into())
+            ResolvedEndpoint::new(SocketAddr::from(([10, high, middle, low], 8080)), "guard:8080".into())
         };
         let at = |seconds: u32| BootInstant::from_nanos(u64::from(seconds) * 1_000_000_000);
         // One address stays in use. The others are new, each for a second.

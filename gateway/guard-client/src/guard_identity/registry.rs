@@ -15,7 +15,7 @@ use std::{
 
 use fencegate_guard::identity::GuardIdentityResponse;
 use fencegate_http_client::upstream::{
-    address::EndpointAddress,
+    address::ResolvedEndpoint,
     identity_check::{IdentityCheckAttempt, IdentityCheckDue},
 };
 use fencegate_policies::plan::Upstream;
@@ -53,7 +53,7 @@ struct GuardRegistryState {
 /// An address at which a guard was expected.
 #[derive(Debug)]
 struct GuardRegistryEntry {
-    address: Arc<EndpointAddress>,
+    address: Arc<ResolvedEndpoint>,
     /// `None` where no guard was found the last time.
     guard: Option<GuardProcessIdentity>,
     /// The number of the last entry about this address.
@@ -70,7 +70,7 @@ impl GuardRegistryState {
     fn record(
         &mut self,
         upstream: &Upstream,
-        address: &Arc<EndpointAddress>,
+        address: &Arc<ResolvedEndpoint>,
         guard: Option<GuardProcessIdentity>,
     ) {
         let places = self.met.entry(upstream.name.clone()).or_default();
@@ -90,7 +90,7 @@ impl GuardRegistryState {
         self.met.get(&upstream.name).into_iter().flatten().filter(|place| !place.address.is_gone_from_dns())
     }
 
-    fn find(&self, upstream: &Upstream, address: &EndpointAddress) -> Option<&GuardRegistryEntry> {
+    fn find(&self, upstream: &Upstream, address: &ResolvedEndpoint) -> Option<&GuardRegistryEntry> {
         self.addresses(upstream).find(|place| place.is_at(address))
     }
 
@@ -99,7 +99,7 @@ impl GuardRegistryState {
     fn announcements(
         &self,
         upstream: &Upstream,
-    ) -> impl Iterator<Item = (&EndpointAddress, &GuardProcessIdentity)> {
+    ) -> impl Iterator<Item = (&ResolvedEndpoint, &GuardProcessIdentity)> {
         let ours = self.addresses(upstream).filter(|place| upstream.endpoints.contains(&place.address.name));
         ours.filter_map(|place| Some((&*place.address, place.guard.as_ref()?)))
     }
@@ -110,7 +110,7 @@ impl GuardRegistryState {
     }
 
     /// Records that this request repeats the check, so that other requests need not.
-    fn mark_recheck_started(&mut self, upstream: &Upstream, address: &EndpointAddress) {
+    fn mark_recheck_started(&mut self, upstream: &Upstream, address: &ResolvedEndpoint) {
         let places = self.met.get_mut(&upstream.name).into_iter().flatten();
         places.filter(|place| place.is_at(address)).for_each(|place| place.since = Instant::now());
     }
@@ -126,7 +126,7 @@ impl GuardRegistryState {
 }
 
 impl GuardRegistryEntry {
-    fn is_at(&self, address: &EndpointAddress) -> bool {
+    fn is_at(&self, address: &ResolvedEndpoint) -> bool {
         (&self.address.name, &self.address.socket) == (&address.name, &address.socket)
     }
 }
@@ -193,7 +193,7 @@ impl GuardRegistry {
     pub(crate) fn record_announcement(
         &self,
         upstream: &Upstream,
-        address: &Arc<EndpointAddress>,
+        address: &Arc<ResolvedEndpoint>,
         announced: &GuardIdentityResponse,
         check: IdentityCheckStart,
         at: BootInstant,
@@ -216,7 +216,7 @@ impl GuardRegistry {
     fn evaluate(
         &self,
         upstream: &Upstream,
-        address: &Arc<EndpointAddress>,
+        address: &Arc<ResolvedEndpoint>,
         announced: &GuardIdentityResponse,
         process: GuardProcessIdentity,
         check: IdentityCheckStart,
@@ -269,7 +269,7 @@ impl GuardRegistry {
 
     /// True if the process is the last that answered at the address, and no other process of the upstream contradicts
     /// it.
-    pub fn is_trusted(&self, upstream: &Upstream, address: &EndpointAddress, instance: &Arc<str>) -> bool {
+    pub fn is_trusted(&self, upstream: &Upstream, address: &ResolvedEndpoint, instance: &Arc<str>) -> bool {
         let state = self.lock();
         let alone = || state.announcements(upstream).all(|(_, guard)| guard.instance == *instance);
         state.processes.is_current(address, instance) && alone()
@@ -284,7 +284,7 @@ impl GuardRegistry {
     /// The announcements of all guards of an upstream, for an operator who has to choose one.
     pub(crate) fn describe_announcements(&self, upstream: &Upstream) -> String {
         let state = self.lock();
-        let one = |(at, guard): (&EndpointAddress, &GuardProcessIdentity)| {
+        let one = |(at, guard): (&ResolvedEndpoint, &GuardProcessIdentity)| {
             let GuardProcessIdentity { store, instance, database } = guard;
             let who = database
                 .as_ref()
@@ -316,7 +316,7 @@ impl GuardRegistry {
     pub(crate) fn record_no_guard(
         &self,
         upstream: &Upstream,
-        address: &Arc<EndpointAddress>,
+        address: &Arc<ResolvedEndpoint>,
         attempt: IdentityCheckAttempt,
     ) {
         let mut state = self.lock();
@@ -331,7 +331,7 @@ impl GuardRegistry {
     /// replaced may differ from its last announcement. An address without a guard contradicts nothing, and the next
     /// connection to it learns which guard returned. But no request connects there while other guards answer, and
     /// that guard may serve another gateway. So such an address is checked again at intervals, in the background.
-    pub fn check_due(&self, upstream: &Upstream, address: &EndpointAddress) -> IdentityCheckDue {
+    pub fn check_due(&self, upstream: &Upstream, address: &ResolvedEndpoint) -> IdentityCheckDue {
         let mut state = self.lock();
         match state.find(upstream, address) {
             None => IdentityCheckDue::Before,
@@ -357,7 +357,7 @@ impl GuardRegistry {
     pub fn record_admitted(
         &self,
         upstream: &Upstream,
-        address: &EndpointAddress,
+        address: &ResolvedEndpoint,
         by: &Arc<str>,
         epoch: u64,
         at: BootInstant,

@@ -48,7 +48,7 @@ pub struct InDoubtDispatch {
 }
 
 impl InDoubtDispatch {
-    fn is_open(&self, now: BootInstant) -> bool {
+    fn is_still_in_doubt(&self, now: BootInstant) -> bool {
         self.left.is_some() || now < self.until
     }
 
@@ -303,7 +303,7 @@ impl GuardKeyState {
     }
 
     pub(super) fn doubts(&self, now: BootInstant) -> impl Iterator<Item = &InDoubtDispatch> {
-        self.work.iter().flat_map(|work| &work.doubts).filter(move |doubt| doubt.is_open(now))
+        self.work.iter().flat_map(|work| &work.doubts).filter(move |doubt| doubt.is_still_in_doubt(now))
     }
 
     /// The doubts, including ended ones that are not removed yet.
@@ -360,7 +360,7 @@ impl GuardKeyState {
     /// Whether nothing is in flight or in doubt.
     pub(super) fn prune_and_check_idle(&mut self, now: BootInstant) -> bool {
         if let Some(work) = &mut self.work {
-            work.doubts.retain(|doubt| doubt.is_open(now));
+            work.doubts.retain(|doubt| doubt.is_still_in_doubt(now));
         }
         self.drop_idle_work();
         self.work.is_none()

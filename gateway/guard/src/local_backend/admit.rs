@@ -9,8 +9,8 @@ use fencegate_process::clock::BootInstant;
 
 use super::{LocalBackendState, LocalGuardBackend};
 use crate::backend_types::{
-    AdmitAttempt, AdmitCheckResult, AdmitOutcome, AdmittedDispatchId, DispatchSendRecord, OperationLock,
-    OperationToAdmit,
+    AdmitAttempt, AdmitCheckResult, AdmitOutcome, AdmittedDispatchId, DispatchSendRecord,
+    OperationReservationHandle, OperationToAdmit,
 };
 
 /// The result of one check of the admission table.
@@ -141,7 +141,7 @@ impl LocalGuardBackend {
     ) -> CommitSeq {
         let mut changes = watermarks.clone();
         let entered = entry.is_some();
-        if let Some(OperationToAdmit { lock: OperationLock::Local(id), entry }) = entry {
+        if let Some(OperationToAdmit { lock: OperationReservationHandle::Local(id), entry }) = entry {
             let id = *id;
             state.active_operations.mark_running(id);
             // The age of the entry is measured by the store's time, so that has to be in the store as well.

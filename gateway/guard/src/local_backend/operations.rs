@@ -9,7 +9,7 @@ use fencegate_guard_store::{
 use fencegate_policies::operation::OperationId;
 
 use super::LocalGuardBackend;
-use crate::backend_types::{OperationLock, ReserveOperationOutcome};
+use crate::backend_types::{OperationReservationHandle, ReserveOperationOutcome};
 
 /// Unknown operations are counted up to this number only, because each count reads all their ids.
 const MOST_COUNTED: usize = 10_000;
@@ -21,7 +21,7 @@ impl LocalGuardBackend {
         }
         // Read after the reservation, so that no other request can change the entry.
         let known = self.entry(&id).inspect_err(|_| self.release(&id))?;
-        Ok(ReserveOperationOutcome::Acquired(OperationLock::Local(id), known.map(Box::new)))
+        Ok(ReserveOperationOutcome::Acquired(OperationReservationHandle::Local(id), known.map(Box::new)))
     }
 
     pub(crate) fn release(&self, id: &OperationId) {
@@ -30,10 +30,10 @@ impl LocalGuardBackend {
 
     pub(crate) async fn update_entry(
         &self,
-        lock: Option<&OperationLock>,
+        lock: Option<&OperationReservationHandle>,
         writing: JournalUpdate,
     ) -> Result<(), AdmitError> {
-        let Some(OperationLock::Local(id)) = lock else { return Ok(()) };
+        let Some(OperationReservationHandle::Local(id)) = lock else { return Ok(()) };
         let id = *id;
         let change = match writing {
             JournalUpdate::Nothing => return Ok(()),

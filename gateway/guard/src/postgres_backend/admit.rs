@@ -10,8 +10,8 @@ use fencegate_process::clock::BootInstant;
 
 use super::PostgresBackend;
 use crate::backend_types::{
-    AdmitAttempt, AdmitCheckResult, AdmitOutcome, AdmittedDispatchId, DispatchSendRecord, OperationLock,
-    OperationToAdmit,
+    AdmitAttempt, AdmitCheckResult, AdmitOutcome, AdmittedDispatchId, DispatchSendRecord,
+    OperationReservationHandle, OperationToAdmit,
 };
 
 impl PostgresBackend {
@@ -25,8 +25,8 @@ impl PostgresBackend {
     ) -> Result<AdmitCheckResult, AdmitError> {
         let name = self.dispatch_name(admitted);
         let operation = admitting.as_ref().and_then(|admitting| match admitting.lock {
-            OperationLock::Postgres(held) => Some((held, &*admitting.entry)),
-            OperationLock::Local(_) => None,
+            OperationReservationHandle::Postgres(held) => Some((held, &*admitting.entry)),
+            OperationReservationHandle::Local(_) => None,
         });
         let reply = match phase {
             AdmitAttempt::First => self.postgres.admit(claim, name, operation).await,
@@ -100,11 +100,11 @@ impl PostgresBackend {
     pub(crate) async fn end_dispatch_with_outcome(
         &self,
         admitted: &AdmittedDispatchId,
-        lock: &mut Option<OperationLock>,
+        lock: &mut Option<OperationReservationHandle>,
         writing: JournalUpdate,
     ) -> Result<(), AdmitError> {
         let AdmittedDispatchId::Postgres(dispatch) = admitted else { return Ok(()) };
-        let Some(OperationLock::Postgres(held)) = lock.take() else {
+        let Some(OperationReservationHandle::Postgres(held)) = lock.take() else {
             self.postgres.end_dispatch(dispatch, DispatchEnd::Known);
             return Ok(());
         };

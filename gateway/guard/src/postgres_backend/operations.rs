@@ -10,7 +10,7 @@ use fencegate_guard_store::{
 use fencegate_policies::operation::OperationId;
 
 use super::{PostgresBackend, admit::require_durable};
-use crate::backend_types::{OperationLock, ReserveOperationOutcome};
+use crate::backend_types::{OperationReservationHandle, ReserveOperationOutcome};
 
 impl PostgresBackend {
     pub(crate) async fn reserve(&self, id: OperationId) -> Result<ReserveOperationOutcome, AdmitError> {
@@ -18,7 +18,7 @@ impl PostgresBackend {
             ReserveOperationReply::Held(told) => Ok(ReserveOperationOutcome::Held(told)),
             // Read after the reservation, so that no other request can change the entry.
             ReserveOperationReply::Acquired(held) => Ok(ReserveOperationOutcome::Acquired(
-                OperationLock::Postgres(held),
+                OperationReservationHandle::Postgres(held),
                 self.entry(&id).await?.map(Box::new),
             )),
         }
@@ -26,10 +26,10 @@ impl PostgresBackend {
 
     pub(crate) async fn update_entry(
         &self,
-        lock: &OperationLock,
+        lock: &OperationReservationHandle,
         writing: JournalUpdate,
     ) -> Result<(), AdmitError> {
-        let OperationLock::Postgres(held) = lock else { return Ok(()) };
+        let OperationReservationHandle::Postgres(held) = lock else { return Ok(()) };
         require_durable(self.record_result("journal", self.postgres.update_entry(held, writing).await)?)
     }
 

@@ -19,7 +19,7 @@ pub struct AddressSet {
     /// The name of the endpoint: `host:port`, or `unix:/path`.
     name: Arc<str>,
     /// `None` until the first lookup is over; empty while nothing was ever found.
-    known: watch::Sender<Option<Vec<Arc<EndpointAddress>>>>,
+    known: watch::Sender<Option<Vec<Arc<ResolvedEndpoint>>>>,
     /// Addresses that lookups have found recently, with the time of the last find.
     lately: Mutex<Vec<(ConnectTarget, Instant)>>,
     literal: bool,
@@ -30,7 +30,7 @@ pub struct AddressSet {
 
 /// One address of an endpoint.
 #[derive(Debug)]
-pub struct EndpointAddress {
+pub struct ResolvedEndpoint {
     pub socket: ConnectTarget,
     /// The name of its endpoint.
     pub name: Arc<str>,
@@ -43,7 +43,7 @@ pub struct EndpointAddress {
 
 /// An exchange at an address, for as long as it lives.
 #[derive(Debug)]
-pub struct OutstandingExchange(Arc<EndpointAddress>);
+pub struct OutstandingExchange(Arc<ResolvedEndpoint>);
 
 impl Drop for OutstandingExchange {
     fn drop(&mut self) {
@@ -51,7 +51,7 @@ impl Drop for OutstandingExchange {
     }
 }
 
-impl EndpointAddress {
+impl ResolvedEndpoint {
     pub fn new(socket: impl Into<ConnectTarget>, name: Arc<str>) -> Arc<Self> {
         Arc::new(Self {
             socket: socket.into(),
@@ -92,7 +92,7 @@ const MOST_LATELY: usize = 4 * MOST;
 impl AddressSet {
     pub fn new(name: Arc<str>) -> Self {
         let literal = ConnectTarget::parse_literal(&name)
-            .map(|socket| vec![EndpointAddress::new(socket, name.clone())]);
+            .map(|socket| vec![ResolvedEndpoint::new(socket, name.clone())]);
         Self {
             literal: literal.is_some(),
             name,
@@ -109,7 +109,7 @@ impl AddressSet {
     }
 
     /// The addresses that are known now.
-    pub fn current_addresses(&self) -> Vec<Arc<EndpointAddress>> {
+    pub fn current_addresses(&self) -> Vec<Arc<ResolvedEndpoint>> {
         self.known.borrow().clone().unwrap_or_default()
     }
 
@@ -121,7 +121,7 @@ impl AddressSet {
     }
 
     /// All addresses, in no particular order. Waits for the first lookup only; empty if that found nothing.
-    pub async fn all(&self) -> Vec<Arc<EndpointAddress>> {
+    pub async fn all(&self) -> Vec<Arc<ResolvedEndpoint>> {
         let mut known = self.known.subscribe();
         // The sender lives in `self`, so this cannot fail.
         let known = known.wait_for(Option::is_some).await.ok();
@@ -130,7 +130,7 @@ impl AddressSet {
 
     /// All addresses in the order in which to try them. Each call begins with another one. Addresses that did not
     /// answer come last, and behind them the silent ones. Waits as [`AddressSet::all`] does.
-    pub(crate) async fn rotated_addresses(&self) -> Vec<Arc<EndpointAddress>> {
+    pub(crate) async fn rotated_addresses(&self) -> Vec<Arc<ResolvedEndpoint>> {
         let mut all = self.all().await;
         if all.len() > 1 {
             let first = self.turn.fetch_add(1, Relaxed) % all.len();
@@ -175,10 +175,10 @@ impl AddressSet {
         self.known.send_if_modified(|known| {
             let old = known.take().unwrap_or_default();
             let same = |socket: &ConnectTarget| old.iter().find(|address| address.socket == *socket).cloned();
-            let all: Vec<Arc<EndpointAddress>> = sockets
+            let all: Vec<Arc<ResolvedEndpoint>> = sockets
                 .iter()
                 .map(|socket| {
-                    same(socket).unwrap_or_else(|| EndpointAddress::new(socket.clone(), self.name.clone()))
+                    same(socket).unwrap_or_else(|| ResolvedEndpoint::new(socket.clone(), self.name.clone()))
                 })
                 .collect();
             for address in &old {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     /// The addresses that the next connection tries, in order.
-    fn next(addresses: &AddressSet) -> Vec<Arc<EndpointAddress>> {
+    fn next(addresses: &AddressSet) -> Vec<Arc<ResolvedEndpoint>> {
         addresses.rotated_addresses().now_or_never().expect("something is known")
     }
 

@@ -6,7 +6,7 @@ use fencegate_policies::plan::Upstream;
 use tokio::time::timeout;
 
 use super::{
-    address::{EndpointAddress, OutstandingExchange},
+    address::{OutstandingExchange, ResolvedEndpoint},
     endpoint::EndpointCountGuard,
     endpoint_set::EndpointSet,
     gate::WriteGate,
@@ -51,7 +51,7 @@ impl CheckedOutConnection {
     }
 
     /// The name of the process at the other end, if its identity was checked, with its address.
-    pub fn verified_process(&self) -> Option<(&EndpointAddress, &Arc<str>)> {
+    pub fn verified_process(&self) -> Option<(&ResolvedEndpoint, &Arc<str>)> {
         let pooled = self.pooled_ref();
         Some((&pooled.address, pooled.process.as_ref()?))
     }

@@ -14,7 +14,7 @@ use fencegate_policies::{
 };
 use fencegate_process::{
     client_tls::TlsClientConfigError,
-    display::{self, HumanDuration},
+    display::{self, FormattedDuration},
 };
 use smallvec::{SmallVec, smallvec};
 use tokio::sync::watch;
@@ -253,7 +253,7 @@ impl EndpointSet {
         }
         let lasts = endpoint.eject(eject);
         self.metrics.record_ejection(&self.upstream.name, &endpoint.name);
-        warn!(upstream = %self.upstream.name, endpoint = %endpoint.name, lasts = %HumanDuration(lasts), "endpoint.ejected");
+        warn!(upstream = %self.upstream.name, endpoint = %endpoint.name, lasts = %FormattedDuration(lasts), "endpoint.ejected");
     }
 
     /// Checks whether the TLS files have changed. It may block.

@@ -18,7 +18,7 @@ use tokio::{
 use tracing::debug;
 
 use super::{
-    address::EndpointAddress,
+    address::ResolvedEndpoint,
     client_connection::HTTP1,
     endpoint::{Endpoint, EndpointState},
     endpoint_set::{EndpointSet, UpstreamSet},
@@ -175,7 +175,7 @@ pub async fn probe_process<N: Network>(
     let addresses = match only {
         None => timeout(health.timeout, endpoint.addresses.all()).await.unwrap_or_default(),
         Some(None) => return false,
-        Some(Some(socket)) => vec![EndpointAddress::new(socket, endpoint.name.clone())],
+        Some(Some(socket)) => vec![ResolvedEndpoint::new(socket, endpoint.name.clone())],
     };
     let checks =
         addresses.iter().map(|address| check_address(network, endpoint_set, endpoint, health, address));
@@ -188,7 +188,7 @@ async fn check_address<N: Network>(
     endpoint_set: &EndpointSet,
     endpoint: &Endpoint,
     health: &HealthCheck,
-    address: &Arc<EndpointAddress>,
+    address: &Arc<ResolvedEndpoint>,
 ) -> bool {
     let checked = status(network, endpoint_set, endpoint, health, std::slice::from_ref(address));
     match timeout(health.timeout, checked).await {
@@ -223,7 +223,7 @@ async fn status<N: Network>(
     endpoint_set: &EndpointSet,
     endpoint: &Endpoint,
     health: &HealthCheck,
-    addresses: &[Arc<EndpointAddress>],
+    addresses: &[Arc<ResolvedEndpoint>],
 ) -> io::Result<u16> {
     let path = &health.path;
     let stream = dial(network, addresses, health.timeout, |_| {}).await?.1;

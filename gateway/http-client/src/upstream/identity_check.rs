@@ -5,7 +5,7 @@ use std::{error::Error, fmt::Debug, future::Future, io, pin::Pin, sync::Arc};
 use fencegate_policies::plan::Upstream;
 use fencegate_process::clock::SharedClock;
 
-use super::address::EndpointAddress;
+use super::address::ResolvedEndpoint;
 use crate::upstream::pooled_connection::PooledConnection;
 
 /// Checks the identities of processes, and remembers the answers. Shared by all workers.
@@ -22,7 +22,7 @@ pub trait EndpointIdentityVerifier: Debug + Send + Sync {
     ) -> IdentityFuture<'a>;
 
     /// Whether this address has to be checked. Only one caller gets [`IdentityCheckDue::Background`], and has to check it.
-    fn check_due(&self, upstream: &Upstream, address: &EndpointAddress) -> IdentityCheckDue;
+    fn check_due(&self, upstream: &Upstream, address: &ResolvedEndpoint) -> IdentityCheckDue;
 
     /// Call this before an attempt to check an address.
     fn start_attempt(&self) -> IdentityCheckAttempt;
@@ -32,7 +32,7 @@ pub trait EndpointIdentityVerifier: Debug + Send + Sync {
     fn record_failure(
         &self,
         upstream: &Upstream,
-        address: &Arc<EndpointAddress>,
+        address: &Arc<ResolvedEndpoint>,
         attempt: IdentityCheckAttempt,
     );
 
@@ -43,7 +43,7 @@ pub trait EndpointIdentityVerifier: Debug + Send + Sync {
     fn check_consistent(&self, upstream: &Upstream) -> Result<(), BoxError>;
 
     /// Whether this is the last known process at the address, and the upstream's answers agree.
-    fn is_trusted(&self, upstream: &Upstream, address: &EndpointAddress, process: &Arc<str>) -> bool;
+    fn is_trusted(&self, upstream: &Upstream, address: &ResolvedEndpoint, process: &Arc<str>) -> bool;
 }
 
 /// When an address has to be checked.

@@ -12,7 +12,7 @@ use std::{
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    address::EndpointAddress,
+    address::ResolvedEndpoint,
     endpoint::{Endpoint, EndpointCountGuard},
 };
 use crate::upstream::pooled_connection::PooledConnection;
@@ -144,7 +144,7 @@ impl IdlePool {
 }
 
 /// Of several addresses behind a name, a silent one is skipped while another is not silent.
-fn is_passed_over(endpoint: &Endpoint, address: &EndpointAddress) -> bool {
+fn is_passed_over(endpoint: &Endpoint, address: &ResolvedEndpoint) -> bool {
     address.liveness.is_silent() && !endpoint.addresses.all_addresses_silent()
 }
 

@@ -18,7 +18,7 @@ use tokio::{
 use tracing::debug;
 
 use super::{
-    address::EndpointAddress,
+    address::ResolvedEndpoint,
     checkout::CheckedOutConnection,
     client_connection::{self, HTTP1, HTTP2, RequestSender},
     connection::UpstreamConnection,
@@ -215,7 +215,7 @@ impl<N: Network> ConnectionPool<N> {
         &self,
         endpoint_set: &EndpointSet,
         endpoint: &Arc<Endpoint>,
-        only: Option<Arc<EndpointAddress>>,
+        only: Option<Arc<ResolvedEndpoint>>,
         permit: ConnectionPermit,
     ) -> Result<Box<PooledConnection>, IdentityCheckError> {
         let upstream = &endpoint_set.upstream;
@@ -228,7 +228,7 @@ impl<N: Network> ConnectionPool<N> {
         };
         let attempt = self.identity_check.start_attempt();
         let left = by.saturating_duration_since(Instant::now());
-        let unreached = |address: &Arc<EndpointAddress>| {
+        let unreached = |address: &Arc<ResolvedEndpoint>| {
             self.avoid(endpoint_set, address);
             self.identity_check.record_failure(upstream, address, attempt);
         };
@@ -261,7 +261,7 @@ impl<N: Network> ConnectionPool<N> {
     }
 
     /// New requests go to other processes for a while, if any of them can do the same.
-    fn avoid(&self, endpoint_set: &EndpointSet, address: &EndpointAddress) {
+    fn avoid(&self, endpoint_set: &EndpointSet, address: &ResolvedEndpoint) {
         if self.identity_check.is_required(&endpoint_set.upstream) && !endpoint_set.is_one_address() {
             address.liveness.avoid();
         }
@@ -271,7 +271,7 @@ impl<N: Network> ConnectionPool<N> {
         &self,
         endpoint_set: &EndpointSet,
         endpoint: &Arc<Endpoint>,
-        address: Arc<EndpointAddress>,
+        address: Arc<ResolvedEndpoint>,
         stream: N::Stream,
         permit: ConnectionPermit,
     ) -> io::Result<PooledConnection> {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    address::EndpointAddress,
+    address::ResolvedEndpoint,
     connection::UpstreamConnection,
     endpoint::{ConnectionPermit, Endpoint},
 };
@@ -17,7 +17,7 @@ pub struct PooledConnection {
     pub(super) connection: UpstreamConnection,
     pub(super) endpoint: Arc<Endpoint>,
     /// The address that the connection leads to.
-    pub(super) address: Arc<EndpointAddress>,
+    pub(super) address: Arc<ResolvedEndpoint>,
     /// The name of the process at the other end, if identity checks are needed.
     pub(super) process: Option<Arc<str>>,
     /// How often it went from one request directly to a waiting one.
@@ -38,7 +38,7 @@ impl PooledConnection {
     }
 
     /// The address at its other end.
-    pub fn address(&self) -> &Arc<EndpointAddress> {
+    pub fn address(&self) -> &Arc<ResolvedEndpoint> {
         &self.address
     }
 }

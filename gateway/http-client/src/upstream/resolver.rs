@@ -7,7 +7,7 @@ use fencegate_http::network::{ConnectTarget, Network};
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
-use super::{address::EndpointAddress, endpoint::Endpoint, endpoint_set::EndpointSet};
+use super::{address::ResolvedEndpoint, endpoint::Endpoint, endpoint_set::EndpointSet};
 
 /// After this time a lookup counts as having found nothing.
 const LATE: Duration = Duration::from_secs(5);
@@ -63,10 +63,10 @@ async fn resolve_endpoint<N: Network>(network: &N, endpoint: &Endpoint) -> Optio
 /// The error of the last address. Nothing was sent.
 pub async fn dial<N: Network>(
     network: &N,
-    addresses: &[Arc<EndpointAddress>],
+    addresses: &[Arc<ResolvedEndpoint>],
     limit: Duration,
-    unreached: impl Fn(&Arc<EndpointAddress>),
-) -> io::Result<(Arc<EndpointAddress>, N::Stream)> {
+    unreached: impl Fn(&Arc<ResolvedEndpoint>),
+) -> io::Result<(Arc<ResolvedEndpoint>, N::Stream)> {
     let part = limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "no address is known for this name");
     for address in addresses {

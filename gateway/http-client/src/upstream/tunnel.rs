@@ -15,7 +15,7 @@ use bytes::Bytes;
 use fencegate_http::upgrade::{TunnelEnd, UpgradeHandler, UpgradedIo};
 use fencegate_process::{
     clock::{SendPermission, SharedClock},
-    display::HumanDuration,
+    display::FormattedDuration,
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split},
@@ -81,7 +81,7 @@ impl PendingTunnel {
             }
             Ok(_) | Err(_) => TunnelEnd::Cut("an end was not handed over"),
         };
-        info!(endpoint = %checkout.endpoint(), ended = ended.as_str(), lasted = %HumanDuration(began.elapsed()), "tunnel.ended");
+        info!(endpoint = %checkout.endpoint(), ended = ended.as_str(), lasted = %FormattedDuration(began.elapsed()), "tunnel.ended");
         ended
     }
 }

@@ -9,7 +9,9 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use fencegate_policies::plan::{self, CertificateFiles, ClientAuth, ListenerProtocols, ListenerTls};
+use fencegate_policies::plan::{
+    self, CertificateFiles, ClientCertificateMode, ListenerProtocols, ListenerTls,
+};
 use fencegate_process::pem::{self, FileVersion, PemError, file_version, not_after};
 use rustls::{
     ServerConfig,
@@ -281,9 +283,9 @@ fn client_verifier(
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, ListenerTlsError> {
     let (required, path) = match &tls.client_auth {
-        ClientAuth::Off => return Ok(WebPkiClientVerifier::no_client_auth()),
-        ClientAuth::Optional(path) => (false, path),
-        ClientAuth::Required(path) => (true, path),
+        ClientCertificateMode::Off => return Ok(WebPkiClientVerifier::no_client_auth()),
+        ClientCertificateMode::Optional(path) => (false, path),
+        ClientCertificateMode::Required(path) => (true, path),
     };
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(pem::roots(path)?), provider);
     let builder = if required { builder } else { builder.allow_unauthenticated() };
@@ -324,8 +326,8 @@ fn has_name(key: &CertifiedKey, name: &ServerName<'_>) -> bool {
 fn file_stamps(tls: &ListenerTls) -> Vec<Option<FileVersion>> {
     let pairs = tls.certificates.iter().flat_map(|pair| [&pair.certificate, &pair.key]);
     let clients = match &tls.client_auth {
-        ClientAuth::Off => None,
-        ClientAuth::Optional(path) | ClientAuth::Required(path) => Some(path),
+        ClientCertificateMode::Off => None,
+        ClientCertificateMode::Optional(path) | ClientCertificateMode::Required(path) => Some(path),
     };
     pairs.chain(clients).map(|path| file_version(path)).collect()
 }

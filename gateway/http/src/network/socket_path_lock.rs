@@ -64,7 +64,7 @@ impl SocketPathLock {
     /// alone.
     pub(crate) fn bind(file: &UnixSocketFile, takeover: SocketTakeover) -> io::Result<Self> {
         let path = &file.path;
-        let locked = SocketFolder::open_parent(path)?.lock(PATIENCE)?;
+        let locked = SocketDirLock::open_parent(path)?.lock(PATIENCE)?;
         let at = match (inspect(path)?, takeover) {
             (SocketPathState::InUse, SocketTakeover::Never) => return Err(io::ErrorKind::AddrInUse.into()),
             // Listen at another name first, and then rename the file, so that there is always a listener.
@@ -98,7 +98,7 @@ impl SocketPathLock {
     pub(crate) fn release(&self) {
         let mut ours = self.ours.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let Some(number) = ours.take() else { return };
-        let removed = SocketFolder::open_parent(&self.path).and_then(|folder| {
+        let removed = SocketDirLock::open_parent(&self.path).and_then(|folder| {
             let _locked = folder.lock(PATIENCE_AT_THE_END)?;
             let found = fs::symlink_metadata(&self.path)?;
             if FileId::from_metadata(&found) == number { fs::remove_file(&self.path) } else { Ok(()) }
@@ -132,9 +132,9 @@ impl FileId {
 }
 
 /// The folder of the file.
-struct SocketFolder(File, PathBuf);
+struct SocketDirLock(File, PathBuf);
 
-impl SocketFolder {
+impl SocketDirLock {
     fn open_parent(path: &Path) -> io::Result<Self> {
         let folder = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
         let opened = File::open(folder).map_err(|error| {

@@ -78,7 +78,7 @@ impl LeaseTable {
         let plan = wanted.placed.plan.clone();
         let lease = Arc::new(Lease::new(id, wanted, process.clock.clone()));
         // Each turn of the loop is for a lease that has ended in between, and that nobody has used.
-        while let Some(named) = self.admit(&lease, &plan)? {
+        while let Some(named) = self.find_named_or_insert(&lease, &plan)? {
             if let Some(delivery) = self.join(named, lease.name.as_ref())? {
                 return Ok(delivery);
             }
@@ -123,7 +123,7 @@ impl LeaseTable {
 
     /// Returns the lease that has the name of this one already; else `None`, and this lease is admitted. `plan`: the plan
     /// by which the request for the lease was checked.
-    pub(super) fn admit(
+    pub(super) fn find_named_or_insert(
         &self,
         lease: &Arc<Lease>,
         plan: &Arc<GatewayPlan>,

@@ -75,7 +75,7 @@ impl LeaseTable {
         let id = LeaseId::new("gw-1-01".into(), &SystemRandomness);
         let lease =
             Arc::new(Lease::new(id, new_lease(plan.clone(), name), self.context.process.clock.clone()));
-        let named = self.admit(&lease, &plan).map_err(|refusal| refusal.reason)?;
+        let named = self.find_named_or_insert(&lease, &plan).map_err(|refusal| refusal.reason)?;
         Ok(named.unwrap_or(lease))
     }
 

@@ -10,12 +10,12 @@ use tokio::sync::watch;
 
 /// Member nodes that existed and are gone. A name contains the id of its session, so none comes back.
 #[derive(Debug, Default)]
-pub struct EndedSessions(watch::Sender<VecDeque<Arc<str>>>);
+pub struct EndedPeerSessions(watch::Sender<VecDeque<Arc<str>>>);
 
 /// Several times as many as an installation has sessions. A waiter is woken as soon as its session is recorded.
 const MAX_SESSIONS: usize = 1024;
 
-impl EndedSessions {
+impl EndedPeerSessions {
     fn record_ended_members(&self, names: impl Iterator<Item = Arc<str>>) {
         self.0.send_if_modified(|known| {
             let before = known.len();
@@ -45,12 +45,12 @@ impl EndedSessions {
 /// so only a name that the same session saw before counts as gone.
 #[derive(Debug)]
 pub(crate) struct MemberWatcher<'d> {
-    ended_sessions: &'d EndedSessions,
+    ended_sessions: &'d EndedPeerSessions,
     there: HashSet<Arc<str>>,
 }
 
 impl<'d> MemberWatcher<'d> {
-    pub(crate) fn new(ended_sessions: &'d EndedSessions) -> Self {
+    pub(crate) fn new(ended_sessions: &'d EndedPeerSessions) -> Self {
         Self { ended_sessions, there: HashSet::new() }
     }
 
@@ -75,7 +75,7 @@ mod tests {
     /// A member has ended only if one session saw it present and then absent; a server that lags does not count.
     #[test]
     fn member_ended_after_present_then_absent() {
-        let ended_sessions = EndedSessions::default();
+        let ended_sessions = EndedPeerSessions::default();
         let mut ahead = MemberWatcher::new(&ended_sessions);
         let mut behind = MemberWatcher::new(&ended_sessions);
         ahead.update_members(&names(&["gw-1-01", "gw-2-02"]));
@@ -95,7 +95,7 @@ mod tests {
     /// At most `MAX_SESSIONS` ended sessions are remembered, and those are the newest.
     #[test]
     fn newest_ended_sessions_are_remembered() {
-        let ended_sessions = EndedSessions::default();
+        let ended_sessions = EndedPeerSessions::default();
         let mut member_watcher = MemberWatcher::new(&ended_sessions);
         let all: Vec<String> = (0..=MAX_SESSIONS).map(|session| format!("gw-1-{session:04}")).collect();
         for gone in &all {

@@ -21,7 +21,7 @@ use tokio::{
 
 pub use super::error::AcquireError;
 use super::{
-    ended_sessions::EndedSessions,
+    ended_sessions::EndedPeerSessions,
     grant_guard::GrantGuard,
     key_slot::{EnterQueueOutcome, LocalLockRequest},
     leased_lock::LeasedLock,
@@ -130,7 +130,7 @@ impl LockManager {
     }
 
     /// Sessions of peers that have ended.
-    pub fn ended_sessions(&self) -> &EndedSessions {
+    pub fn ended_sessions(&self) -> &EndedPeerSessions {
         &self.table.ended_sessions
     }
 

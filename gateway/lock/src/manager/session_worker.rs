@@ -5,7 +5,7 @@ use std::{convert::Infallible, future::pending, rc::Rc, sync::Arc};
 
 use fencegate_idempotency::{
     expiry,
-    index::{OperationIndex, OperationShardCounts},
+    index::{CachedOperationShardCounts, OperationIndex},
     write_ahead,
 };
 use fencegate_recipe::janitor;
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::manager::{
     admin::handlers::AdminQueryLimiter,
-    ended_sessions::{EndedSessions, MemberWatcher},
+    ended_sessions::{EndedPeerSessions, MemberWatcher},
     key_slot::table::KeySlotTable,
 };
 
@@ -61,7 +61,7 @@ impl SessionWorker {
     ) {
         let Self { mut work, view, table, census } = self;
         let current = Rc::new(CurrentSession::default());
-        let counts = Rc::new(OperationShardCounts::default());
+        let counts = Rc::new(CachedOperationShardCounts::default());
         let turns = AdminQueryLimiter::default();
         let tasks = TaskTracker::new();
         let close = CancellationToken::new();
@@ -128,7 +128,7 @@ const SHUTDOWN_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 pub fn session_background_work<L: ZkClient>(
     settings: Rc<SessionSettings>,
     index: Arc<OperationIndex>,
-    ended_sessions: Arc<EndedSessions>,
+    ended_sessions: Arc<EndedPeerSessions>,
 ) -> impl AsyncFn(&ActiveSession<L>) -> Infallible {
     async move |live: &ActiveSession<L>| {
         let every = live.heartbeat_schedule().timeout;

@@ -62,7 +62,7 @@ pub(super) fn create_uncached_lock(
         stirred,
     });
     let found: Arc<dyn MultiRequestLock> = lock.clone();
-    lock.entry_guard.set_lock(Arc::downgrade(&found));
+    lock.entry_guard.attach_lock_for_lookup(Arc::downgrade(&found));
     (lock, GrantGuard::for_uncached(grant, FIRST, found))
 }
 

@@ -120,7 +120,7 @@ impl UncachedLockEntryGuard {
     }
 
     /// Sets the lock, by which the request can be found from now on.
-    pub(super) fn set_lock(&self, lock: Weak<dyn MultiRequestLock>) {
+    pub(super) fn attach_lock_for_lookup(&self, lock: Weak<dyn MultiRequestLock>) {
         self.request.lock.get_or_init(|| lock);
     }
 

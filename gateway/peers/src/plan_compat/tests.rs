@@ -29,7 +29,7 @@ const BOOKED: (&str, &str) = ("\"book/{path.id}\"", "\"page/{path.id}\"");
 const LEASES: &str = "leases: {principals: [{name: jobs, bearer: {file: /etc/fencegate/jobs.token}, keys: [\"book/*\", \"shelf/*\"]}]}\nupstreams:\n";
 const ALLOWED: (&str, &str) = ("upstreams:\n", "allow_mixed: true\nupstreams:\n");
 
-fn peer_session(name: &str, age: PublicationOrder, says: &PlanPublication) -> PeerPlanPublication {
+fn peer_session(name: &str, age: PeerPlanPrecedence, says: &PlanPublication) -> PeerPlanPublication {
     PeerPlanPublication { gateway: name.to_owned(), age, says: PeerPlanStatus::Published(says.clone()) }
 }
 
@@ -72,8 +72,8 @@ fn younger_session_refuses_incompatible_routes() {
         [RouteCompatibility::Unknown, RouteCompatibility::Unknown],
         "nobody has looked yet"
     );
-    let [older, younger] =
-        [PublicationOrder::Older, PublicationOrder::Younger].map(|age| peer_session("gw-2", age, &theirs));
+    let [older, younger] = [PeerPlanPrecedence::Older, PeerPlanPrecedence::Younger]
+        .map(|age| peer_session("gw-2", age, &theirs));
     assert_eq!(
         case.judge(&ours, &[younger]),
         [RouteCompatibility::Compatible, RouteCompatibility::Compatible]
@@ -102,9 +102,9 @@ fn unreadable_plan_counts_as_incompatible() {
         PeerPlanStatus::Incompatible,
     ] {
         let younger = [RouteCompatibility::Compatible, RouteCompatibility::Compatible];
-        assert_eq!(case.judge(&ours, &[of(PublicationOrder::Younger, says.clone())]), younger);
-        assert_eq!(case.judge(&ours, &[of(PublicationOrder::Older, says.clone())]), all);
-        assert_eq!(case.judge(&ours, &[of(PublicationOrder::Legacy, says)]), all);
+        assert_eq!(case.judge(&ours, &[of(PeerPlanPrecedence::Younger, says.clone())]), younger);
+        assert_eq!(case.judge(&ours, &[of(PeerPlanPrecedence::Older, says.clone())]), all);
+        assert_eq!(case.judge(&ours, &[of(PeerPlanPrecedence::Legacy, says)]), all);
     }
 }
 
@@ -113,7 +113,7 @@ fn unreadable_plan_counts_as_incompatible() {
 fn allowed_mismatch_is_compatible_with_all() {
     let case = PlanCompatCase::new(&[ALLOWED]);
     let ours = publication(&[]);
-    let older = peer_session("gw-2", PublicationOrder::Older, &publication(&[PAY]));
+    let older = peer_session("gw-2", PeerPlanPrecedence::Older, &publication(&[PAY]));
     assert_eq!(case.judge(&ours, &[older]), [RouteCompatibility::Compatible, RouteCompatibility::Compatible]);
     case.agreement.apply_mixed_plan_policy(&gateway(&[]));
     assert_eq!(case.compatibilities(), [incompatible_with("gw-2"), RouteCompatibility::Compatible]);
@@ -126,7 +126,7 @@ fn switch_requires_compatible_remaining_routes() {
     let case = PlanCompatCase::new(&[]);
     let ours = publication(&[]);
     let next = publication(&[BOOKED]);
-    let pay = peer_session("gw-2", PublicationOrder::Younger, &publication(&[PAY]));
+    let pay = peer_session("gw-2", PeerPlanPrecedence::Younger, &publication(&[PAY]));
     case.judge(&ours, slice::from_ref(&pay));
     let reason = case
         .agreement
@@ -139,11 +139,11 @@ fn switch_requires_compatible_remaining_routes() {
         "nothing has changed"
     );
     // A route that ends may be incompatible: its requests are over.
-    let book = peer_session("gw-2", PublicationOrder::Younger, &publication(&[BOOKED]));
+    let book = peer_session("gw-2", PeerPlanPrecedence::Younger, &publication(&[BOOKED]));
     assert_eq!(case.agreement.begin_plan_switch(OURS, &ours, &next, &[book]), Ok(()));
     assert_eq!(case.compatibilities(), [RouteCompatibility::Compatible, RouteCompatibility::Unknown]);
     // A refused route may stay refused.
-    let older = peer_session("gw-3", PublicationOrder::Older, &publication(&[PAY]));
+    let older = peer_session("gw-3", PeerPlanPrecedence::Older, &publication(&[PAY]));
     case.judge(&ours, &[older.clone(), pay.clone()]);
     assert_eq!(case.agreement.begin_plan_switch(OURS, &ours, &next, &[older, pay]), Ok(()));
 }
@@ -165,7 +165,7 @@ fn leased_key_blocks_incompatible_switch() {
             PlanCompatRegistry::publication(plan),
         )
     });
-    let book = peer_session("gw-2", PublicationOrder::Younger, &publication(&[leased, four]));
+    let book = peer_session("gw-2", PeerPlanPrecedence::Younger, &publication(&[leased, four]));
     let key = |text| ResourceKey::parse(text).expect("a key");
     let turns = |next: &(PublishedLockRules, PlanPublication), held: &[&'static str]| {
         case.agreement.set_leases(&next.0, held.iter().map(|text| key(text)).collect());
@@ -195,7 +195,7 @@ fn granted_pattern_blocks_incompatible_switch() {
     let permits = ("\"book/{path.id}\"", "\"book/{path.id}\", permits: 3");
     let book = peer_session(
         "gw-2",
-        PublicationOrder::Younger,
+        PeerPlanPrecedence::Younger,
         &publication(&[("path: \"/book/{id}\"", "path: \"/page/{id}\""), permits]),
     );
     case.judge(&ours, slice::from_ref(&book));

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, rc::Rc, time::Instant};
 use fencegate_http::{body::Reply, listen::handler::ListenerTimeLimit};
 use fencegate_metrics::{RouteMetrics, WorkerMetrics};
 use fencegate_peers::outcome::announce_trailers;
-use fencegate_process::{display::HumanDuration, gauge_guard::GaugeGuard, key_redaction};
+use fencegate_process::{display::FormattedDuration, gauge_guard::GaugeGuard, key_redaction};
 use fencegate_protocol::{
     clock_header::ClockHeader,
     headers::{FENCING_CLOCK, FENCING_NUMBER, FENCING_OUTCOME, FENCING_REFUSAL, FENCING_TOKEN, X_REQUEST_ID},
@@ -156,7 +156,7 @@ impl RequestInProgress {
             reason = refusal.reason.word(),
             outcome = refusal.outcome().as_str(),
             detail = %refusal.detail.escape_debug(),
-            waited = self.context.lock.get().waited.map(|waited| tracing::field::display(HumanDuration(waited))),
+            waited = self.context.lock.get().waited.map(|waited| tracing::field::display(FormattedDuration(waited))),
             "refused"
         );
     }
@@ -185,7 +185,7 @@ fn stamp_headers(
         headers.insert(FENCING_NUMBER, HeaderValue::from(token.number()));
     }
     let replayed = context.replayed();
-    let observed = context.observed();
+    let observed = context.shadow_refusal();
     let lock = context.lock.get();
     let waited = lock.waited.map(|waited| u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
     let says_more = replayed.is_some()

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_http_client::upstream::{address::EndpointAddress, gate::WriteGate};
+use fencegate_http_client::upstream::{address::ResolvedEndpoint, gate::WriteGate};
 use fencegate_policies::token::FencingToken;
 use fencegate_process::clock::BootInstant;
 use fencegate_refusal::RefusalReason;
@@ -30,7 +30,7 @@ pub struct Attempt {
     /// The gate of the connection.
     pub gate: Rc<WriteGate>,
     /// The address to which the connection leads.
-    pub address: Arc<EndpointAddress>,
+    pub address: Arc<ResolvedEndpoint>,
     /// `None` for a request without a token.
     pub token: Option<FencingToken>,
     /// The moment after which the dispatch must not be started.

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use fencegate_policies::key::ClaimValues;
+use fencegate_policies::{client_name::ClientName, key::ClaimValues};
 use fencegate_ticket::AccessToken;
 
 /// What was verified of the client of a request, by its connection and by its bearer token.
 #[derive(Debug, Default)]
 pub struct RequestIdentity {
     /// The name in the certificate of the client, where the listener says which name counts.
-    pub client_name: Option<Arc<str>>,
+    pub client_name: Option<ClientName>,
     /// The token of the request, where its route reads one.
     pub token: Option<Arc<AccessToken>>,
 }

@@ -1,6 +1,6 @@
 //! Where a request comes from: its connection, its client, and what it shows of requests before it.
 
-use std::{net::IpAddr, rc::Rc, sync::Arc};
+use std::{net::IpAddr, rc::Rc};
 
 use fencegate_guard_client::callback::CallbackTicket;
 use fencegate_http::{
@@ -10,6 +10,7 @@ use fencegate_http::{
 };
 use fencegate_leases::PresentedLease;
 use fencegate_peers::PeerForwardHeader;
+use fencegate_policies::client_name::ClientName;
 use fencegate_protocol::trace::TraceContext;
 use hyper::header::HeaderValue;
 
@@ -65,7 +66,7 @@ impl RequestSource {
     }
 
     /// The client's name in its certificate, as this gateway or the one that has forwarded the request has verified it.
-    pub fn client_name(&self) -> Option<&Arc<str>> {
+    pub fn client_name(&self) -> Option<&ClientName> {
         match &self.forwarded {
             Some(forwarded) => forwarded.client_name.as_ref(),
             None => self.arrival.peer.client_name(),

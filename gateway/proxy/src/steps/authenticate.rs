@@ -3,7 +3,7 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use fencegate_config::access_tokens::{AccessTokenAuthenticator, AuthenticateError};
+use fencegate_config::access_tokens::{AccessTokenAuthenticator, AuthenticateError, KeyWait};
 use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
     key::HeaderLookup,
@@ -77,9 +77,12 @@ async fn route_token(
     routed: &RoutedRequest,
 ) -> Result<Option<Arc<AccessToken>>, Refusal> {
     let observes = route.fence.as_ref().is_some_and(|fence| fence.enforce == Enforcement::Observe);
-    match verify_token(tokens, routed.http.headers()).await {
-        // It passes as a request without a token, unless a rule says who may come.
-        Err(refusal) if observes && route.allow.is_empty() => {
+    // It passes as a request without a token, unless a rule says who may come.
+    let passes = observes && route.allow.is_empty();
+    // What comes of the token decides nothing there, so it is not waited for.
+    let wait = if passes { KeyWait::Never } else { KeyWait::UntilFetched };
+    match verify_token(tokens, routed.http.headers(), wait).await {
+        Err(refusal) if passes => {
             routed.context.update_lock(|facts| facts.observed = Some(refusal.reason));
             Ok(None)
         }
@@ -90,7 +93,7 @@ async fn route_token(
 /// # Errors
 /// No rule of the route allows the client.
 fn check_access(route: &Route, identity: &RequestIdentity) -> Result<(), Refusal> {
-    let name = identity.client_name.as_deref();
+    let name = identity.client_name.as_ref();
     let allows = |rule: &AccessRule| rule.allows(name, identity.claims());
     if route.allow.is_empty() || route.allow.iter().any(allows) {
         return Ok(());
@@ -109,15 +112,20 @@ fn check_access(route: &Route, identity: &RequestIdentity) -> Result<(), Refusal
 async fn verify_token(
     tokens: &AccessTokenSource,
     headers: &HeaderMap,
+    wait: KeyWait,
 ) -> Result<Option<Arc<AccessToken>>, Refusal> {
     let tokens = match tokens {
         AccessTokenSource::Sample(token) => return Ok(Some(token.clone())),
         AccessTokenSource::Verified(tokens) => tokens,
     };
     let (Some(token), Some(tokens)) = (presented_token(headers)?, tokens) else { return Ok(None) };
-    tokens.authenticate(token).await.map(Some).map_err(|error| match error {
-        AuthenticateError::Token(error) => Refusal::new(RefusalReason::BearerInvalid, error.to_string()),
-        AuthenticateError::KeysUnavailable => Refusal::new(RefusalReason::JwksAway, error.to_string()),
+    tokens.authenticate(token, wait).await.map(Some).map_err(|error| {
+        let reason = match error {
+            AuthenticateError::Token(_) => RefusalReason::BearerInvalid,
+            AuthenticateError::KeysUnavailable | AuthenticateError::TooManyWaiting => RefusalReason::JwksAway,
+            AuthenticateError::KeysTooOld => RefusalReason::JwksStale,
+        };
+        Refusal::new(reason, error.to_string())
     })
 }
 

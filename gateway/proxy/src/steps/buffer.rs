@@ -1,5 +1,6 @@
 //! Buffers the body of a fenced request in full before the lock is requested, so that a slow client never holds a
-//! key. Where the route streams large bodies, the rest of such a body stays unread until the request has its key.
+//! key. A body by which the route was chosen is here already. Where the route streams large bodies, the rest of such a
+//! body stays unread until the request has its key.
 
 use std::{future::poll_fn, mem, pin::Pin, sync::Arc};
 
@@ -53,7 +54,7 @@ pub(crate) async fn buffer_request<R: BufferableRequest, S: Handler<BufferedRequ
     if request.needs_full_body() {
         refuse_early_data(request.http().headers())?;
         // Most requests have no body. For them the large future that reads one is not made.
-        if request.http().body().bytes() != Some(&[]) {
+        if !request.is_buffered() && request.http().body().bytes() != Some(&[]) {
             let large = request.large_body_policy();
             Box::pin(buffer_body(buffering, request.http(), large)).await?;
         }
@@ -61,7 +62,9 @@ pub(crate) async fn buffer_request<R: BufferableRequest, S: Handler<BufferedRequ
     next.handle(BufferedRequest(request)).await
 }
 
-async fn buffer_body(
+/// # Errors
+/// The body is too large, too slow or broken, or there is no memory for it.
+pub(super) async fn buffer_body(
     BodyBufferConfig { plan, budget }: &BodyBufferConfig,
     http: &mut Request<Body>,
     large: LargeBodyPolicy,

@@ -10,6 +10,11 @@ pub trait BufferableRequest {
     fn http(&mut self) -> &mut Request<Body>;
     fn needs_full_body(&self) -> bool;
 
+    /// The body was buffered in full by an earlier step.
+    fn is_buffered(&self) -> bool {
+        false
+    }
+
     /// What happens to a body that is too large to be buffered in full.
     fn large_body_policy(&self) -> LargeBodyPolicy {
         LargeBodyPolicy::Refuse

@@ -98,7 +98,7 @@ pub struct TokenBypassPolicy {
 
 /// Answers the query with which every connection of a gateway begins. It is no client's request, and is not counted
 /// as one.
-pub async fn answer_announcement<S: Handler<TracedRequest>>(
+pub async fn serve_guard_identity<S: Handler<TracedRequest>>(
     claims: &ClaimContext,
     traced: TracedRequest,
     next: &S,

@@ -42,7 +42,7 @@ pub use self::{
 };
 use self::{
     exchange::FencedExchange,
-    lock_wait::{AcquisitionOutcome, LockWait},
+    lock_wait::{AcquisitionOutcome, RequestLockWaitContext},
     request::{CallerLockRelation, LockingRequest},
 };
 use crate::{
@@ -136,7 +136,14 @@ async fn run_with_lock<N: Network, S: Handler<DispatchableRequest<Rc<HeldLock>>>
     let mut second = request.retry_copy(&relation, rule, &fence.plan.guards);
     let mut first: Option<Refusal> = None;
     loop {
-        let wait = LockWait { fence, request: &mut request, rule, relation: &relation, place, deadline };
+        let wait = RequestLockWaitContext {
+            fence,
+            request: &mut request,
+            rule,
+            relation: &relation,
+            place,
+            deadline,
+        };
         let held = match acquisition::acquire(wait).await {
             Ok(AcquisitionOutcome::Held(held)) => held.with_client_share(share.clone()),
             // The request is counted until its answer is through, as one that is served here.

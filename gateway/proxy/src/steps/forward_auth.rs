@@ -33,7 +33,7 @@ use super::{
     buffer::refuse_early_data,
     forward::write_claim_headers,
     parameters::{RequestParameters, refuse_conflicting_parameters},
-    route::{find_ambiguity, find_override, suffixed_path_refusal},
+    route::{find_ambiguity, find_override, second_reading_refusal, unclear_route},
 };
 
 /// Below [`PREFIX`]; the rest of the path may be the path of the request.
@@ -290,10 +290,18 @@ impl<'h> ForwardAuthRequest<'h> {
         let query = self.uri.query();
         let host = self.host.name();
         let headers = self.headers;
-        let values = RequestParameters { bound: None, query, headers, host, identity: None, body: None };
-        let found = plan.routes.find(self.method.as_str(), &path, &values);
-        let found = found
-            .map_err(|bad| Refusal::new(RefusalReason::Malformed, format!("which route takes it: {bad}")))?;
+        let values = RequestParameters {
+            bound: None,
+            query,
+            headers,
+            host,
+            identity: None,
+            body: None,
+            condition_body: None,
+        };
+        // A route that is chosen by the body is not known here: the other proxy does not send it.
+        let found =
+            plan.routes.find(self.method.as_str(), &path, &values).map_err(|bad| unclear_route(&bad))?;
         let found = found.ok_or_else(|| Refusal::new(RefusalReason::NoRoute, "no route matches"))?;
         let route = plan.routes.get(found.route.id);
         // Checked for unfenced routes as well: the service may take the request for one of a fenced route.
@@ -302,14 +310,9 @@ impl<'h> ForwardAuthRequest<'h> {
         {
             return Err(ambiguous);
         }
-        if plan.is_protected_path_with_suffix(
-            self.method.as_str(),
-            &path,
-            &values,
-            Some(&found),
-            route.upstream,
-        ) {
-            return Err(suffixed_path_refusal());
+        let method = self.method.as_str();
+        if let Some(second) = plan.find_second_reading(method, &path, &values, Some(&found), route.upstream) {
+            return Err(second_reading_refusal(second));
         }
         check_unidentified(route, plan.upstream(route.upstream))?;
         let Some(fence) = &route.fence else { return Ok(None) };

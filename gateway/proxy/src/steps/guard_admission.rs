@@ -21,7 +21,7 @@ use fencegate_guard_store::{
 };
 use fencegate_http::{body::Reply, network::Network};
 use fencegate_http_client::upstream::{
-    address::EndpointAddress, endpoint_set::EndpointSet, pool::ConnectionPool,
+    address::ResolvedEndpoint, endpoint_set::EndpointSet, pool::ConnectionPool,
 };
 use fencegate_policies::{operation::OperationId, plan::Enforcement};
 use fencegate_process::{clock::BootInstant, failpoint, key_redaction};
@@ -86,8 +86,8 @@ pub(crate) async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<G
     };
     let ticket = claimed.ticket.take();
     let running = match admission.admit_or_find_replay(&request, claimed, &mut client).await? {
-        AdmissionDecision::Run(running) => *running,
-        AdmissionDecision::Replay(stored) => return replay(stored, &request.context),
+        ExecuteOrReplay::Run(running) => *running,
+        ExecuteOrReplay::Replay(stored) => return replay(stored, &request.context),
     };
     let upstream = request.plan.upstream(request.upstream);
     let limits = ResponseRelayLimits {
@@ -131,7 +131,7 @@ fn into_dispatchable(
 }
 
 /// The decision about a claim that is not refused.
-enum AdmissionDecision {
+enum ExecuteOrReplay {
     Run(Box<AdmittedExecution>),
     Replay(StoredResponse),
 }
@@ -142,7 +142,7 @@ impl<N: Network> GuardAdmissionContext<N> {
         request: &UnadmittedRequest,
         claimed: ExtractedClaim,
         client: &mut ClientDisconnectWatch,
-    ) -> Result<AdmissionDecision, Refusal> {
+    ) -> Result<ExecuteOrReplay, Refusal> {
         let mut wait_limit = ClientWaitLimit::new(client, self.guard.config.settle);
         let refused = match self.admit(request, &claimed, &mut wait_limit).await {
             Ok(decided) => return Ok(decided),
@@ -156,7 +156,7 @@ impl<N: Network> GuardAdmissionContext<N> {
         request.context.admission.get_or_init(|| AdmissionFacts::Observed(RefusalReason::from(&refused)));
         let passed = self.guard.admit_unchecked(claimed.claim).await;
         passed
-            .map(|running| AdmissionDecision::Run(Box::new(running)))
+            .map(|running| ExecuteOrReplay::Run(Box::new(running)))
             .map_err(|refused| self.guard.record_refusal(refused, None).into())
     }
 
@@ -165,7 +165,7 @@ impl<N: Network> GuardAdmissionContext<N> {
         request: &UnadmittedRequest,
         claimed: &ExtractedClaim,
         wait_limit: &mut ClientWaitLimit<'_, ClientDisconnectWatch>,
-    ) -> Result<AdmissionDecision, AdmitError> {
+    ) -> Result<ExecuteOrReplay, AdmitError> {
         if !claimed.in_time {
             return Err(self.guard.late_dispatch_error(&claimed.claim).await);
         }
@@ -178,19 +178,19 @@ impl<N: Network> GuardAdmissionContext<N> {
                     .await?
                 {
                     JournalLookup::New(reserved) => Some(reserved),
-                    JournalLookup::Done(stored) => return Ok(AdmissionDecision::Replay(stored)),
-                    JournalLookup::DoneUnseen => return Ok(AdmissionDecision::Replay(unseen_answer())),
+                    JournalLookup::Done(stored) => return Ok(ExecuteOrReplay::Replay(stored)),
+                    JournalLookup::DoneUnseen => return Ok(ExecuteOrReplay::Replay(unseen_answer())),
                     JournalLookup::Unknown(reserved, entry) => {
                         match self.probe_upstream(reserved, &entry).await? {
                             Some(reserved) => Some(reserved),
-                            None => return Ok(AdmissionDecision::Replay(unseen_answer())),
+                            None => return Ok(ExecuteOrReplay::Replay(unseen_answer())),
                         }
                     }
                 }
             }
         };
         let running = self.guard.admit(claimed.claim.clone(), reserved, wait_limit).await?;
-        Ok(AdmissionDecision::Run(Box::new(running)))
+        Ok(ExecuteOrReplay::Run(Box::new(running)))
     }
 
     /// A request that was called in a dispatch does not wait for an operation: it may be its caller's operation.
@@ -265,7 +265,7 @@ impl<N: Network> GuardAdmissionContext<N> {
 }
 
 /// The address for which time has to pass. An endpoint that is an address itself has no other one.
-fn probe_target(address: &EndpointAddress) -> DispatchTarget {
+fn probe_target(address: &ResolvedEndpoint) -> DispatchTarget {
     let socket = address.socket.to_string();
     DispatchTarget {
         endpoint: address.name.to_string(),

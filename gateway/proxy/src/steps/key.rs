@@ -3,12 +3,12 @@
 
 pub mod name;
 
-use std::{rc::Rc, sync::Arc};
+use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 use fencegate_config::active_config::RunningRequestGuard;
 use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
-    key::{CompleteBody, ContentDeclaration, ResourceKey, json},
+    key::{BodyValues, CompleteBody, ResourceKey, SourceValue, TemplateValueSource},
     operation::FencingOperationHeader,
     plan::{
         Enforcement, FenceRule, LockLocation, LockMode, OperationName, Route, RouteId, ServingPlan,
@@ -16,7 +16,7 @@ use fencegate_policies::{
     },
 };
 use fencegate_refusal::{Refusal, RefusalReason};
-use hyper::{HeaderMap, Request};
+use hyper::Request;
 
 use crate::{
     handler::Handler,
@@ -28,7 +28,7 @@ use crate::{
         authorized::{DispatchRight, DispatchableRequest},
         buffer::BufferedRequest,
         bufferable::{BufferableRequest, copy_buffered},
-        parameters::{RequestParameters, header_field, refuse_conflicting_parameters},
+        parameters::{RequestParameters, content_headers, refuse_conflicting_parameters},
         route::RoutedRequest,
     },
 };
@@ -176,6 +176,57 @@ pub(crate) async fn derive_keys<S: Handler<KeyedRequest>>(
     }
 }
 
+/// The values of a request for the templates of its fence, as far as it came; none on a route without a fence.
+pub type SourceValueRecorder = Rc<RefCell<Vec<SourceValue>>>;
+
+/// Records the values of which the next step makes keys, whether or not it can.
+pub(crate) async fn record_source_values<S: Handler<BufferedRequest<AuthenticatedRequest>>>(
+    recorder: &SourceValueRecorder,
+    request: BufferedRequest<AuthenticatedRequest>,
+    next: &S,
+) -> Result<Reply, Refusal> {
+    recorder.replace(source_values(&request.0));
+    next.handle(request).await
+}
+
+fn source_values(request: &AuthenticatedRequest) -> Vec<SourceValue> {
+    let routed = &request.routed;
+    let route = routed.route.map(|id| routed.plan.routes.get(id));
+    let Some((route, fence)) = route.and_then(|route| Some((route, route.fence.as_ref()?))) else {
+        return Vec::new();
+    };
+    let read = fence.reads_body().then(|| parse_body(&routed.http, fence)).transpose();
+    let (body, unread) = match read {
+        Ok(body) => (body, None),
+        Err(refusal) => (None, Some(refusal.detail)),
+    };
+    let values = request_values(request, route, body.as_ref());
+    let mut found = fence.source_values(routed.http.method().as_str(), &values);
+    if let Some(reason) = unread {
+        use TemplateValueSource::{Body, Form, FormList};
+        let is_of_body = |value: &&mut SourceValue| matches!(value.source, Body(_) | Form(_) | FormList(_));
+        found.iter_mut().filter(is_of_body).for_each(|value| value.error = Some(reason.to_string()));
+    }
+    found
+}
+
+/// The values of a request for the templates of the fence of `route`.
+fn request_values<'r>(
+    AuthenticatedRequest { routed, identity }: &'r AuthenticatedRequest,
+    route: &'r Route,
+    body: Option<&'r BodyValues>,
+) -> RequestParameters<'r> {
+    RequestParameters {
+        bound: Some(route.bind(&routed.path)),
+        query: routed.http.uri().query(),
+        headers: routed.http.headers(),
+        host: routed.host.name(),
+        identity: identity.as_deref(),
+        body,
+        condition_body: None,
+    }
+}
+
 fn request_lock(request: &AuthenticatedRequest) -> Result<Option<RequestLockSpec>, Refusal> {
     let routed = &request.routed;
     let Some(id) = routed.route else { return Ok(None) };
@@ -212,19 +263,13 @@ struct ExpandedRequest {
 }
 
 fn expand_keys(
-    AuthenticatedRequest { routed, identity }: &AuthenticatedRequest,
+    request: &AuthenticatedRequest,
     route: &Route,
     fence: &FenceRule,
 ) -> Result<ExpandedRequest, Refusal> {
-    let body = fence.reads_body().then(|| parse_json_body(&routed.http, fence)).transpose()?;
-    let values = RequestParameters {
-        bound: Some(route.bind(&routed.path)),
-        query: routed.http.uri().query(),
-        headers: routed.http.headers(),
-        host: routed.host.name(),
-        identity: identity.as_deref(),
-        body: body.as_ref(),
-    };
+    let routed = &request.routed;
+    let body = fence.reads_body().then(|| parse_body(&routed.http, fence)).transpose()?;
+    let values = request_values(request, route, body.as_ref());
     let keys = fence.expand_all(&values).map_err(|bad| Refusal::from_key_error(&bad))?;
     let http = &routed.http;
     let content =
@@ -233,13 +278,6 @@ fn expand_keys(
     let share_client = fence.share_client(&values).map_err(|bad| Refusal::from_key_error(&bad))?;
     let operation = derive_operation(routed, fence, &values)?;
     Ok(ExpandedRequest { keys: keys.into(), operation, share_client: share_client.map(Arc::from) })
-}
-
-fn content_headers(headers: &HeaderMap) -> ContentDeclaration<'_> {
-    ContentDeclaration {
-        kind: header_field(headers, "content-type"),
-        coding: header_field(headers, "content-encoding"),
-    }
 }
 
 /// The operation of a request, as far as its route has `once` and its client names one.
@@ -284,7 +322,7 @@ fn certificate_digest(source: &RequestSource) -> Option<Arc<str>> {
     }
 }
 
-fn parse_json_body(http: &Request<Body>, fence: &FenceRule) -> Result<json::BodyValues, Refusal> {
+fn parse_body(http: &Request<Body>, fence: &FenceRule) -> Result<BodyValues, Refusal> {
     // The policy streams no body from which a key is taken.
     let Some(bytes) = http.body().bytes() else {
         return Err(Refusal::new(RefusalReason::BodyTooLarge, "a body with a key in it is not here in full"));

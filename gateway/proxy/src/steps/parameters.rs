@@ -1,9 +1,10 @@
 //! The values of a request that a key template, or the condition of a route, may use.
 
 use fencegate_policies::{
+    client_name::ClientName,
     key::{
-        ClaimValues, CompleteBody, HeaderLookup, RequestParameterSources, RequestValues,
-        RespelledHeaderError, json,
+        BodyValues, ClaimValues, CompleteBody, ConditionBody, ContentDeclaration, HeaderLookup,
+        RequestParameterSources, RequestValues, RespelledHeaderError,
     },
     path::PathParams,
     plan::{FenceRule, same_field},
@@ -25,8 +26,10 @@ pub(crate) struct RequestParameters<'a> {
     pub host: &'a str,
     /// What was verified of the client.
     pub identity: Option<&'a RequestIdentity>,
-    /// The body, if it was read.
-    pub body: Option<&'a json::BodyValues>,
+    /// The body, if it was read for keys.
+    pub body: Option<&'a BodyValues>,
+    /// The body, if it was read for the conditions of routes.
+    pub condition_body: Option<&'a ConditionBody>,
 }
 
 impl RequestValues for RequestParameters<'_> {
@@ -50,17 +53,34 @@ impl RequestValues for RequestParameters<'_> {
         Some(self.host)
     }
 
-    fn client_name(&self) -> Option<&str> {
-        self.identity?.client_name.as_deref()
+    fn client_name(&self) -> Option<&ClientName> {
+        self.identity?.client_name.as_ref()
     }
 
     fn claims(&self) -> Option<&ClaimValues> {
         self.identity?.claims()
     }
 
-    fn body(&self) -> Option<&json::BodyValues> {
+    fn body(&self) -> Option<&BodyValues> {
         self.body
     }
+
+    fn condition_body(&self) -> Option<&ConditionBody> {
+        self.condition_body
+    }
+}
+
+/// What a request says of its body.
+pub(crate) fn content_headers(headers: &HeaderMap) -> ContentDeclaration<'_> {
+    ContentDeclaration {
+        kind: header_field(headers, "content-type"),
+        coding: header_field(headers, "content-encoding"),
+    }
+}
+
+/// The lines of `Cookie`.
+pub(crate) fn cookie_lines(headers: &HeaderMap) -> Vec<&[u8]> {
+    headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect()
 }
 
 /// Refuses a request from which the service may read another value than the one in its key.
@@ -78,7 +98,7 @@ pub(crate) fn refuse_conflicting_parameters(
         return Ok(());
     }
     let path: Vec<_> = values.bound.iter().flat_map(PathParams::variables).collect();
-    let cookies: Vec<_> = values.headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    let cookies = cookie_lines(values.headers);
     let sent = RequestParameterSources { path: &path, cookies: &cookies, content };
     fence.compare_sources(method.as_str(), values, &sent).map_err(|bad| Refusal::from_key_error(&bad))
 }

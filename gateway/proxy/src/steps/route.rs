@@ -1,21 +1,22 @@
 //! Finds the route and the upstream of a request. After this step host and path do not change.
 
-use std::rc::Rc;
+use std::{error::Error, rc::Rc};
 
 use fencegate_config::active_config::RunningRequestGuard;
 use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
     host::CanonicalHost,
+    key::{CompleteBody, ConditionBody},
     path::CanonicalPath,
     plan::{
-        FenceRule, FencingLevel, LargeBodyPolicy, RouteId, ServingPlan, UnmatchedPolicy, UpstreamId,
-        is_spelling_of,
+        FenceRule, FencingLevel, FindRouteError, LargeBodyPolicy, RouteId, SecondReading, ServingPlan,
+        UnmatchedPolicy, UpstreamId, is_spelling_of,
     },
 };
 use fencegate_refusal::{Refusal, RefusalReason};
 use hyper::{
     HeaderMap, Method, Request, Uri,
-    header::HeaderName,
+    header::{HeaderName, HeaderValue},
     http::uri::{Parts, PathAndQuery},
 };
 
@@ -26,7 +27,10 @@ use crate::{
         PlanHandle, RequestContext, RequestRoleFacts, RequestSource, RequestTraceIds, RouteFacts,
     },
     steps::{
-        bufferable::BufferableRequest, hop::IdentifiedRequest, parameters::RequestParameters,
+        buffer::{BodyBufferConfig, buffer_body},
+        bufferable::BufferableRequest,
+        hop::IdentifiedRequest,
+        parameters::{RequestParameters, content_headers, cookie_lines},
         trace::TracedRequest,
     },
 };
@@ -47,6 +51,8 @@ pub(crate) struct RoutedRequest {
     pub trace: Rc<RequestTraceIds>,
     /// A field of the request overrides its method or path.
     pub has_override: bool,
+    /// The route was chosen by the body, which is here in full.
+    pub is_buffered: bool,
 }
 
 impl RoutedRequest {
@@ -65,6 +71,10 @@ impl BufferableRequest for RoutedRequest {
         self.fence().is_some()
     }
 
+    fn is_buffered(&self) -> bool {
+        self.is_buffered
+    }
+
     fn large_body_policy(&self) -> LargeBodyPolicy {
         self.fence().map(|fence| fence.large_bodies).unwrap_or_default()
     }
@@ -75,12 +85,31 @@ impl BufferableRequest for RoutedRequest {
 pub struct RoutingTable {
     context: Rc<WorkerPlanContext>,
     plan: PlanHandle,
+    /// For bodies by which a route is chosen.
+    buffering: BodyBufferConfig,
 }
 
 impl RoutingTable {
     pub fn new(context: Rc<WorkerPlanContext>) -> Self {
-        Self { plan: Rc::new(context.config.plan.clone()), context }
+        let buffering = BodyBufferConfig::new(&context);
+        Self { plan: Rc::new(context.config.plan.clone()), context, buffering }
     }
+}
+
+/// Where a request goes.
+struct RouteTarget {
+    /// `None` for a request that matches no route and that the plan lets pass.
+    route: Option<RouteId>,
+    upstream: UpstreamId,
+    /// How some services read the request as one of a route with a fence or another `allow`.
+    second_reading: Option<SecondReading>,
+}
+
+/// The result of a lookup.
+enum RouteLookup {
+    Target(RouteTarget),
+    /// The body decides between these routes.
+    BodyNeeded(Vec<RouteId>),
 }
 
 pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
@@ -88,28 +117,23 @@ pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
     TracedRequest { request, trace }: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
-    let RoutingTable { context: shared, plan } = routing;
+    let RoutingTable { context: shared, plan, buffering } = routing;
     let WorkerPlanContext { config, metrics, .. } = &**shared;
-    let IdentifiedRequest { mut http, context, entry, host, path, source, .. } = request;
-    let query = http.uri().query();
-    let headers = http.headers();
-    let host_name = host.name();
-    let parameters =
-        RequestParameters { bound: None, query, headers, host: host_name, identity: None, body: None };
-    let found = plan.routes.find(http.method().as_str(), &path, &parameters);
-    let found = found
-        .map_err(|bad| Refusal::new(RefusalReason::Malformed, format!("which route takes it: {bad}")))?;
-    let upstream = match (&found, plan.unmatched) {
-        (Some(found), _) => found.route.upstream,
-        (None, UnmatchedPolicy::Pass(upstream)) => upstream,
-        (None, UnmatchedPolicy::Reject) => {
-            return Err(Refusal::new(RefusalReason::NoRoute, "no route matches"));
+    let IdentifiedRequest { mut http, context, mut entry, host, path, source, .. } = request;
+    let (target, candidates_running) = match look_up(plan, &http, &path, &host, None)? {
+        RouteLookup::Target(target) => (target, None),
+        RouteLookup::BodyNeeded(candidates) => {
+            // Its route may be any of these, so it counts for each until that is known. A reload waits for it no longer
+            // than for a request whose body is buffered after its route is known.
+            let fenced = candidates.iter().map(|id| plan.routes.get(*id)).filter(|one| one.fence.is_some());
+            let running: Vec<_> = fenced.map(|one| config.track_request(one.upstream)).collect();
+            drop(entry.take());
+            let decided = decide_by_body(buffering, plan, &mut http, &path, &host, &candidates);
+            (Box::pin(decided).await?, Some(running))
         }
     };
-    let method = http.method().as_str();
-    let is_suffixed =
-        plan.is_protected_path_with_suffix(method, &path, &parameters, found.as_ref(), upstream);
-    let route = found.as_ref().map(|found| found.route.id);
+    let is_buffered = candidates_running.is_some();
+    let RouteTarget { route, upstream, second_reading } = target;
     let counted = route.map_or(metrics.unrouted(), |id| metrics.route(id));
     context
         .subject
@@ -121,8 +145,8 @@ pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
     {
         return Err(ambiguous);
     }
-    if is_suffixed {
-        return Err(suffixed_path_refusal());
+    if let Some(second_reading) = second_reading {
+        return Err(second_reading_refusal(second_reading));
     }
     if is_guard_path(&path) && is_guarded(plan, upstream) {
         return Err(Refusal::new(RefusalReason::NoRoute, "a guard is asked by gateways only"));
@@ -131,7 +155,7 @@ pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
     context.mark_route_fenced(fenced.is_some());
     let running = fenced.map(|_| Rc::new(config.track_request(upstream)));
     // Not before this point: up to here a reload waits for this request.
-    drop(entry);
+    drop((entry, candidates_running));
     set_origin_form(&mut http, path.as_str());
     next.handle(RoutedRequest {
         http,
@@ -145,8 +169,88 @@ pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
         source,
         trace,
         has_override,
+        is_buffered,
     })
     .await
+}
+
+/// `body`: where it was read for the conditions of the routes that may take the request.
+fn look_up(
+    plan: &ServingPlan,
+    http: &Request<Body>,
+    path: &CanonicalPath,
+    host: &CanonicalHost,
+    body: Option<&ConditionBody>,
+) -> Result<RouteLookup, Refusal> {
+    let method = http.method().as_str();
+    let values = RequestParameters { condition_body: body, ..request_head(http, host) };
+    let found = match plan.routes.find(method, path, &values) {
+        Ok(found) => found,
+        Err(FindRouteError::BodyNeeded(candidates)) => return Ok(RouteLookup::BodyNeeded(candidates)),
+        Err(unclear @ FindRouteError::Unclear(_)) => return Err(unclear_route(&unclear)),
+    };
+    let upstream = match (&found, plan.unmatched) {
+        (Some(found), _) => found.route.upstream,
+        (None, UnmatchedPolicy::Pass(upstream)) => upstream,
+        (None, UnmatchedPolicy::Reject) => {
+            return Err(Refusal::new(RefusalReason::NoRoute, "no route matches"));
+        }
+    };
+    // Without the body: only the members that decide between the routes of this very path were read from it.
+    let head = request_head(http, host);
+    let second_reading = plan.find_second_reading(method, path, &head, found.as_ref(), upstream);
+    let route = found.map(|found| found.route.id);
+    Ok(RouteLookup::Target(RouteTarget { route, upstream, second_reading }))
+}
+
+fn request_head<'a>(http: &'a Request<Body>, host: &'a CanonicalHost) -> RequestParameters<'a> {
+    RequestParameters {
+        bound: None,
+        query: http.uri().query(),
+        headers: http.headers(),
+        host: host.name(),
+        identity: None,
+        body: None,
+        condition_body: None,
+    }
+}
+
+/// Buffers the body, and finds the one of `candidates` that takes the request. A body that cannot be read ends here: it goes on
+/// to no other route.
+async fn decide_by_body(
+    buffering: &BodyBufferConfig,
+    plan: &ServingPlan,
+    http: &mut Request<Body>,
+    path: &CanonicalPath,
+    host: &CanonicalHost,
+    candidates: &[RouteId],
+) -> Result<RouteTarget, Refusal> {
+    if http.body().bytes() != Some(&[]) {
+        buffer_body(buffering, http, LargeBodyPolicy::Refuse).await?;
+    }
+    let Some(bytes) = http.body().bytes() else {
+        return Err(Refusal::new(
+            RefusalReason::BodyTooLarge,
+            "a body that decides the route is not here in full",
+        ));
+    };
+    let declared = content_headers(http.headers());
+    let body = plan.routes.read_body(candidates, &declared, bytes, http.uri().query());
+    let body = body.map_err(|bad| unclear_route(&bad))?;
+    let cookies = cookie_lines(http.headers());
+    let content = CompleteBody { said: declared, bytes };
+    let head = request_head(http, host);
+    let compared = plan.routes.compare_body_sources(candidates, &body, content, path, &cookies, &head);
+    compared.map_err(|bad| unclear_route(&bad))?;
+    match look_up(plan, http, path, host, Some(&body))? {
+        RouteLookup::Target(target) => Ok(target),
+        RouteLookup::BodyNeeded(candidates) => Err(unclear_route(&FindRouteError::BodyNeeded(candidates))),
+    }
+}
+
+/// The refusal of a request of which it is not known which route takes it.
+pub(super) fn unclear_route(why: &dyn Error) -> Refusal {
+    Refusal::new(RefusalReason::Malformed, format!("which route takes it: {why}"))
 }
 
 /// Why a request could be read in two ways. The service may read it as one that belongs to a route with a fence or
@@ -167,10 +271,27 @@ pub(super) fn find_ambiguity(
     Some(Refusal::new(reason, format!("the field `{name}`")))
 }
 
-/// The refusal of a path that a service may read as that of a protected route.
-pub(super) fn suffixed_path_refusal() -> Refusal {
-    let detail = "without its suffix or its last dots it is the path of a route with a fence or an `allow`, which some servers take it for";
-    Refusal::new(RefusalReason::AmbiguousPath, detail)
+/// The refusal of a request that a service may read as one of a protected route.
+pub(super) fn second_reading_refusal(second: SecondReading) -> Refusal {
+    let (reason, detail) = match second {
+        SecondReading::Suffix => (
+            RefusalReason::AmbiguousPath,
+            "without its suffix or its last dots it is the path of a route with a fence or an `allow`, which some servers take it for",
+        ),
+        SecondReading::Spelling => (
+            RefusalReason::AmbiguousPath,
+            "in another case, or with or without a slash at its end, it is the path of a route with an `allow`, which some servers take it for",
+        ),
+        SecondReading::Get => (
+            RefusalReason::Method,
+            "servers answer `HEAD` as they answer `GET`, and `GET` of this path belongs to a route with an `allow`",
+        ),
+    };
+    let refusal = Refusal::new(reason, detail);
+    match second {
+        SecondReading::Get => refusal.with_allow(HeaderValue::from_static("GET")),
+        SecondReading::Suffix | SecondReading::Spelling => refusal,
+    }
 }
 
 /// A guard stands at the upstream.

@@ -36,7 +36,7 @@ use super::{
 /// Takes spans from any thread. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct SpanExporter {
-    queue: mpsc::Sender<RequestSpans>,
+    queue: mpsc::Sender<SpanExportItem>,
     lost: IntCounter,
     /// Disconnected when the thread has ended.
     ended: Arc<Mutex<wait::Receiver<()>>>,
@@ -51,7 +51,7 @@ pub(super) struct PlanSpanExporter {
 
 /// All of one request.
 #[derive(Debug)]
-struct RequestSpans {
+struct SpanExportItem {
     to: Arc<TraceExportSettings>,
     spans: Vec<Span>,
 }
@@ -104,14 +104,14 @@ impl PlanSpanExporter {
         if spans.is_empty() {
             return;
         }
-        if let Err(full) = self.exporter.queue.try_send(RequestSpans { to: self.to.clone(), spans }) {
+        if let Err(full) = self.exporter.queue.try_send(SpanExportItem { to: self.to.clone(), spans }) {
             self.exporter.lost.inc_by(full.into_inner().spans.len() as u64);
         }
     }
 }
 
 /// Sends all reports. Ends after the last sender has gone.
-async fn send_all(mut receiver: mpsc::Receiver<RequestSpans>, lost: &IntCounter) {
+async fn send_all(mut receiver: mpsc::Receiver<SpanExportItem>, lost: &IntCounter) {
     let mut line = CollectorConnection::default();
     let mut batch = Vec::new();
     while receiver.recv_many(&mut batch, BATCH).await > 0 {
@@ -147,7 +147,7 @@ enum OtlpExportError {
 
 impl CollectorConnection {
     /// How many spans were lost.
-    async fn send(&mut self, batch: &[RequestSpans]) -> u64 {
+    async fn send(&mut self, batch: &[SpanExportItem]) -> u64 {
         let Some(to) = batch.first().map(|report| report.to.clone()) else { return 0 };
         let count = batch.iter().map(|report| report.spans.len() as u64).sum();
         let sent = timeout(PATIENCE, self.exchange(&to, encode_batch(&to, batch))).await;
@@ -202,7 +202,7 @@ async fn connect(collector: &str) -> Result<Http1Connection<TcpStream>, OtlpExpo
     Ok(Http1Connection::handshake(TcpStream::connect(collector).await?).await?)
 }
 
-fn encode_batch(to: &TraceExportSettings, batch: &[RequestSpans]) -> Bytes {
+fn encode_batch(to: &TraceExportSettings, batch: &[SpanExportItem]) -> Bytes {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     let scope = InstrumentationScope {
         name: "fencegate".to_owned(),

@@ -5,7 +5,7 @@ use fencegate_process::failpoint;
 use fencegate_zookeeper::{
     error::GrantError,
     session::{
-        batch::{CreateChild, CreateWithParent},
+        batch::{CreateChild, CreateParentAndFirstChild},
         batch_sender::CreatedChild,
         client::{CreatedNode, MultiError, MultiOp, NodeCreateMode, ZkClient, ZkError},
     },
@@ -109,7 +109,14 @@ impl<L: ZkClient> LockAttempt<L> {
         let record = record.to_owned();
         let says = self.says.clone();
         self.record_create_sent();
-        let made = live.create_with_parent(CreateWithParent { parent, record, kind, requested, path, says });
+        let made = live.create_with_parent(CreateParentAndFirstChild {
+            parent,
+            record,
+            kind,
+            requested,
+            path,
+            says,
+        });
         failpoint::pass("after_create_sent");
         match made.await {
             Ok(seen) => {

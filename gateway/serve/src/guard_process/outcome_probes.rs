@@ -18,7 +18,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 ///
 /// # Cancellation
 /// Dropping the future ends the probes; the time until the next one does not count.
-pub(super) async fn probe_unknown_outcomes<N: Network>(
+pub(super) async fn probe_in_doubt_endpoints<N: Network>(
     network: &N,
     endpoints: &Arc<EndpointSet>,
     guard: &Guard,

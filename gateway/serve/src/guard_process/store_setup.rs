@@ -12,7 +12,7 @@ use fencegate_guard_postgres::postgres::{PostgresConfig, PostgresStore, Unusable
 use fencegate_guard_store::store::{GuardStore, RedbStore, StoreIdentity};
 use fencegate_policies::plan;
 use fencegate_process::{
-    display::HumanDuration,
+    display::FormattedDuration,
     randomness::{Guid, SystemRandomness},
 };
 use tokio::time::sleep;
@@ -92,7 +92,7 @@ impl GuardWithStore {
             floor = remembered.floor,
             new = init.is_some(),
             clean = init.is_none().then_some(remembered.clean_stop.is_some()),
-            quarantine = left.map(|left| display(HumanDuration(left))),
+            quarantine = left.map(|left| display(FormattedDuration(left))),
             closed = closed.map(|closed| display(closed.scope)),
             "guard.opened"
         );
@@ -117,7 +117,7 @@ impl GuardWithStore {
             ensemble = guard.identity.ensemble,
             database = %place,
             new = init.is_some(),
-            quarantine = left.map(|left| display(HumanDuration(left))),
+            quarantine = left.map(|left| display(FormattedDuration(left))),
             closed = closed.map(|closed| display(closed.scope)),
             "guard.joined"
         );

@@ -362,6 +362,22 @@ fn token_counts_within_its_time() {
     assert_eq!(at(&keys[0].sign(&without("nbf")), 1), Ok(()), "it says nothing of a beginning");
 }
 
+/// A token of an unknown key that is over, or begins later, is refused as such: no key would help it, so nobody waits for one.
+#[test]
+fn time_is_checked_before_key_is_awaited() {
+    let KnownIssuer { verifier, .. } = &*KNOWN;
+    let stranger = IssuerKey::es256("stranger");
+    for (changed, flaw) in [
+        (with("exp", json!(NOW - LEEWAY)), AccessTokenError::Expired),
+        (with("nbf", json!(NOW + LEEWAY + 1)), AccessTokenError::NotYetValid),
+        (with("exp", json!("soon")), AccessTokenError::Claims),
+        (without("exp"), AccessTokenError::Claims),
+        (claims(), AccessTokenError::UnknownKey { issuer: 0 }),
+    ] {
+        assert_eq!(verify(verifier, &stranger.sign(&changed)), Err(flaw), "{changed}");
+    }
+}
+
 /// Claims that two readers could read differently are refused although they are signed.
 #[test]
 fn ambiguous_claims_are_refused() {

@@ -13,7 +13,7 @@ use super::client::{MultiError, MultiOp, NodeCreateMode, NodeStat};
 /// A key's first node, and its parent, created in one transaction. The node's sequence number is 0, and no other node
 /// can be below the parent.
 #[derive(Debug)]
-pub struct CreateWithParent {
+pub struct CreateParentAndFirstChild {
     pub parent: String,
     /// The data of the parent; `kind` decides how long the parent stays.
     pub record: Vec<u8>,
@@ -54,7 +54,7 @@ pub struct DeleteWithParent {
 
 #[derive(Debug)]
 pub(super) enum ZkBatchOp {
-    CreateWithParent(CreateWithParent),
+    CreateWithParent(CreateParentAndFirstChild),
     CreateChild(CreateChild),
     DeleteChild(DeleteChild),
     DeleteWithParent(DeleteWithParent),
@@ -144,7 +144,7 @@ impl ZkBatchOp {
 
     pub(super) fn parent(&self) -> &str {
         match self {
-            Self::CreateWithParent(CreateWithParent { parent, .. })
+            Self::CreateWithParent(CreateParentAndFirstChild { parent, .. })
             | Self::CreateChild(CreateChild { parent, .. })
             | Self::DeleteChild(DeleteChild { parent, .. })
             | Self::DeleteWithParent(DeleteWithParent { parent, .. }) => parent,
@@ -253,7 +253,7 @@ mod tests {
     fn acl_size_counts_per_created_node() {
         let collected = ZkBatchQueue::new(&vec!["x509:CN=gateway,O=Example".to_owned(); 1000]);
         for _ in 0..4 {
-            let part = ZkBatchOp::CreateWithParent(CreateWithParent {
+            let part = ZkBatchOp::CreateWithParent(CreateParentAndFirstChild {
                 parent: "/a".into(),
                 record: Vec::new(),
                 kind: NodeCreateMode::Container,

@@ -18,7 +18,9 @@ use tokio::{sync::oneshot, task::spawn_local};
 
 use super::{
     active_session::ActiveSession,
-    batch::{CreateChild, CreateWithParent, DeleteChild, DeleteWithParent, OpResult, PendingOp, ZkBatchOp},
+    batch::{
+        CreateChild, CreateParentAndFirstChild, DeleteChild, DeleteWithParent, OpResult, PendingOp, ZkBatchOp,
+    },
     client::{CreatedNode, MultiError, NodeCreateMode, NodeStat, ZkClient, ZkError},
 };
 
@@ -42,7 +44,7 @@ impl<L: ZkClient> ActiveSession<L> {
     /// The operation is sent even if the future is dropped.
     pub fn create_with_parent(
         self: &Rc<Self>,
-        node: CreateWithParent,
+        node: CreateParentAndFirstChild,
     ) -> impl Future<Output = Result<NodeStat, MultiError>> + use<L> {
         let answer = self.enqueue(ZkBatchOp::CreateWithParent(node));
         async { answer.await?.stat.ok_or_else(|| lost_reply_error("it was made, and not seen")) }

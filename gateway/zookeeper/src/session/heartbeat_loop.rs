@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, time::Duration};
 
-use fencegate_process::{command_hint, display::HumanDuration};
+use fencegate_process::{command_hint, display::FormattedDuration};
 use tokio::{
     sync::watch,
     time::{Instant, sleep, sleep_until},
@@ -52,7 +52,7 @@ pub(super) enum SessionError {
     Cut { granted: Duration },
     #[error(
         "ZooKeeper has acknowledged no heartbeat for {}, although the connection looks open",
-        HumanDuration(*.0)
+        FormattedDuration(*.0)
     )]
     Silent(Duration),
     #[error(
@@ -195,11 +195,11 @@ impl HeartbeatLagLogger {
     fn log_lag_change(&mut self, took: Duration, schedule: HeartbeatSchedule) {
         let slow = took > schedule.gap;
         if slow && !self.slow {
-            let longest = HumanDuration(schedule.gap);
-            warn!(took = %HumanDuration(took), %longest, "heartbeats are acknowledged too slowly to prove the session; ZooKeeper is slow, and nothing is granted meanwhile");
+            let longest = FormattedDuration(schedule.gap);
+            warn!(took = %FormattedDuration(took), %longest, "heartbeats are acknowledged too slowly to prove the session; ZooKeeper is slow, and nothing is granted meanwhile");
         }
         if !slow && self.slow {
-            info!(took = %HumanDuration(took), "heartbeats are acknowledged in time again");
+            info!(took = %FormattedDuration(took), "heartbeats are acknowledged in time again");
         }
         self.slow = slow;
     }
@@ -222,7 +222,7 @@ fn apply_granted_timeout<L: ZkClient>(
     if !schedule.leaves_time_for_heartbeats(&settings.policy) {
         return Err(SessionError::Cut { granted });
     }
-    warn!(code = "FG0501", before = %HumanDuration(before.timeout), granted = %HumanDuration(granted), "a server keeps the session for less than the one before");
+    warn!(code = "FG0501", before = %FormattedDuration(before.timeout), granted = %FormattedDuration(granted), "a server keeps the session for less than the one before");
     settings.metrics.record_session_established(granted);
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use std::{convert::Infallible, future::poll_fn, pin::pin, task::Poll, time::Duration};
 
-use fencegate_process::{clock::SharedClock, display::HumanDuration};
+use fencegate_process::{clock::SharedClock, display::FormattedDuration};
 use tokio::time::sleep;
 use tracing::warn;
 
@@ -24,7 +24,7 @@ pub(super) async fn run_pause_detection(
         // timeout, the pause that an alert is about.
         let late = sleep_and_measure(&settings.clock, period / 8, policy.tick / 2).await;
         if late > policy.tick / 2 && settings.log_dedup.claim_pause(begin, settings.clock.now()) {
-            warn!(late = %HumanDuration(late), "process.paused");
+            warn!(late = %FormattedDuration(late), "process.paused");
             settings.metrics.record_process_pause(late, timeout);
         }
     }

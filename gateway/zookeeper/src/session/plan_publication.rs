@@ -18,13 +18,13 @@ pub struct PlanPublication {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerPlanPublication {
     pub gateway: String,
-    pub age: PublicationOrder,
+    pub age: PeerPlanPrecedence,
     pub says: PeerPlanStatus,
 }
 
 /// Whether another gateway's plan was published before or after ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PublicationOrder {
+pub enum PeerPlanPrecedence {
     /// It was published before the own plan. That gateway may not have seen the own plan, so this gateway has to give
     /// way.
     Older,

@@ -18,7 +18,7 @@ use super::{
     paths::{PlanPartName, ZkPaths},
     plan_nodes,
     plan_publication::{
-        PeerPlanPublication, PeerPlanStatus, PlanPublication, PublicationOrder, SessionPlanPublication,
+        PeerPlanPrecedence, PeerPlanPublication, PeerPlanStatus, PlanPublication, SessionPlanPublication,
     },
 };
 
@@ -219,7 +219,8 @@ pub(super) async fn peer_plans(
         for (member, seen) in by.iter().zip(seen) {
             // If a node has gone meanwhile, its gateway has gone.
             let Some(seen) = seen? else { continue };
-            let age = if seen.czxid < since { PublicationOrder::Older } else { PublicationOrder::Younger };
+            let age =
+                if seen.czxid < since { PeerPlanPrecedence::Older } else { PeerPlanPrecedence::Younger };
             others.push(PeerPlanPublication {
                 gateway: gateway_name(member).to_owned(),
                 age,
@@ -280,7 +281,7 @@ async fn find_mismatched_legacy_peers(
         }
         blind.push(PeerPlanPublication {
             gateway: gateway_name(member).to_owned(),
-            age: PublicationOrder::Legacy,
+            age: PeerPlanPrecedence::Legacy,
             says: PeerPlanStatus::Incompatible,
         });
     }

@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, convert::Infallible, rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_process::display::{HumanDuration, error_chain};
+use fencegate_process::display::{FormattedDuration, error_chain};
 use tokio::{
     sync::{Notify, watch},
     time::{sleep, timeout},
@@ -261,9 +261,9 @@ async fn establish_session<C: ZkConnector>(
     settings.metrics.set_rolled_back(false);
     info!(
         session = format_args!("{:#x}", link.id()),
-        timeout = %HumanDuration(schedule.timeout),
-        heartbeat = %HumanDuration(schedule.period),
-        margin = %HumanDuration(schedule.margin),
+        timeout = %FormattedDuration(schedule.timeout),
+        heartbeat = %FormattedDuration(schedule.period),
+        margin = %FormattedDuration(schedule.margin),
         era = era.meta.era,
         "session.established"
     );
@@ -401,7 +401,7 @@ fn heartbeat_schedule(
     let negotiated = link.negotiated_timeout();
     let schedule = HeartbeatSchedule::new(&settings.policy, negotiated);
     if negotiated != asked {
-        warn!(code = "FG0501", asked = %HumanDuration(asked), negotiated = %HumanDuration(negotiated), "negotiated session timeout differs");
+        warn!(code = "FG0501", asked = %FormattedDuration(asked), negotiated = %FormattedDuration(negotiated), "negotiated session timeout differs");
     }
     if !schedule.leaves_time_for_heartbeats(&settings.policy) {
         return Err(EstablishSessionError::Timeout { asked, negotiated, margin: schedule.margin });

@@ -216,6 +216,7 @@ fn assert_defaults_hold(
                         "not_after",
                         "upload_timeout",
                         "body_type",
+                        "exact_numbers",
                         "socket_mode",
                     ]
                     .contains(&name.as_str())

@@ -174,6 +174,10 @@ impl SchemaBuilder<'_> {
                 json!({"type": "object", "additionalProperties": self.mapping(&format!("{path}/*"))})
             }
             FieldValueKind::Texts => json!({"type": "object", "additionalProperties": single("text")}),
+            FieldValueKind::TextLists => {
+                let values = json!({"type": "array", "minItems": 1, "items": single("text")});
+                json!({"type": "object", "additionalProperties": {"anyOf": [single("text"), values]}})
+            }
             FieldValueKind::Mapping => self.mapping(path),
         };
         how.iter().map(each).collect()

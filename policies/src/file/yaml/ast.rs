@@ -32,6 +32,8 @@ pub(in crate::file) struct YamlMappingKey {
 pub(in crate::file) struct YamlScalar {
     pub(in crate::file) text: String,
     pub(in crate::file) place: SourceSpan,
+    /// A text to YAML; otherwise a number or a truth value, which stands there without quotes.
+    pub(in crate::file) is_text: bool,
     /// How many characters stand between the place and the text, such as a quote. `None` where the file spells the
     /// text in another way.
     pub(super) verbatim: Option<usize>,

@@ -59,7 +59,12 @@ fn options() -> Options {
         with_snippet: false,
         // A few lines of nested aliases must not become a tree of millions of values.
         alias_limits: alias_limits! { max_total_replayed_events: 20_000 },
-        budget: serde_saphyr::budget! { max_depth: 32, max_nodes: 1_000_000 },
+        // A commented example of many lines is no mistake. The size of the file bounds how many there are.
+        budget: serde_saphyr::budget! {
+            max_depth: 32,
+            max_nodes: 1_000_000,
+            max_buffered_comment_events: LARGEST,
+        },
     }
 }
 
@@ -70,11 +75,12 @@ impl YamlNodeReader<'_> {
         let value = match raw.value {
             RawYamlValue::Nothing => YamlNodeValue::Nothing,
             RawYamlValue::Scalar(text) => {
+                let is_text = text.is_some();
                 let text = text.unwrap_or_else(|| source.to_owned());
                 // Places inside an alias belong to the line of its anchor.
                 let here = raw.defined == raw.referenced;
                 let verbatim = here.then(|| opening_quote_len(source, &text)).flatten();
-                self.expand_scalar(YamlScalar { text, place, verbatim })
+                self.expand_scalar(YamlScalar { text, place, is_text, verbatim })
             }
             RawYamlValue::List(items) => {
                 YamlNodeValue::List(items.into_iter().map(|item| self.node(item)).collect())

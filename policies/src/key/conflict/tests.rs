@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::key::json;
+use crate::key::{BodyValues, FormValues, JsonValues};
 
 mod hidden_names;
 
@@ -18,7 +18,7 @@ struct FixedRequestValues<'a> {
     unclear: Option<HeaderLookup<'a>>,
     coding: Option<&'a str>,
     body: &'a [u8],
-    read: Option<json::BodyValues>,
+    read: Option<BodyValues>,
 }
 
 impl RequestValues for FixedRequestValues<'_> {
@@ -30,7 +30,7 @@ impl RequestValues for FixedRequestValues<'_> {
         self.query
     }
 
-    fn body(&self) -> Option<&json::BodyValues> {
+    fn body(&self) -> Option<&BodyValues> {
         self.read.as_ref()
     }
 }
@@ -45,7 +45,14 @@ impl FixedRequestValues<'_> {
         let key = KeyTemplate::parse(key).expect("a template");
         if key.pointers().next().is_some() {
             let joined = iter::once(key.joined_pointers());
-            self.read = Some(json::BodyValues::parse(self.body, key.pointers(), joined).expect("JSON"));
+            let json = JsonValues::parse(self.body, key.pointers(), joined, JsonValues::LARGEST_IN_DOUBLE);
+            self.read = Some(BodyValues::Json(json.expect("JSON")));
+        }
+        if key.form_fields().next().is_some() {
+            let said = ContentDeclaration { kind: field(self.kind), coding: field(self.coding) };
+            let encoding = said.require_form().expect("a form");
+            let form = FormValues::parse(encoding, self.body, key.form_fields());
+            self.read = Some(BodyValues::Form(form.expect("a form")));
         }
         assert!(!key.expand_all(&self).expect("keys").keys.is_empty());
         let declaration = ContentDeclaration {
@@ -273,7 +280,7 @@ fn unequal_form_or_cookie_is_refused() {
         (FORM, "id=42".into(), None),
         (None, "id=43".into(), Some(IN_FORM)),
         (PARTS, parts("name=\"id\"", "43"), Some(IN_FORM)),
-        (PARTS, parts("name=\"%69d[]\"", "43"), Some(IN_FORM)),
+        (PARTS, parts("name=\"%69d[]\"", "43"), Some(BROKEN)),
         (PARTS, parts("name=\"id\"", "42"), None),
         (PARTS, parts("name=\"file\"; filename=\"id\"", "id=43"), None),
         (PARTS, parts("name=\"i\\d\"", "43").replace("--b--", "--b"), Some(BROKEN)),
@@ -353,6 +360,82 @@ fn unequal_json_member_is_refused() {
         Some(CHARSET)
     );
     assert_eq!(request_with_query_id(JSON, &wide).default_refusal_reason("a/{query.id}"), Some(BROKEN));
+}
+
+/// A field of a form is compared with the other sources as a parameter of a query is, and not with its own form.
+#[test]
+fn unequal_source_beside_form_is_refused() {
+    let parts = "--b\r\nContent-Disposition: form-data; name=\"id\"\r\n\r\n42\r\n--b--\r\n";
+    for (kind, body) in [(FORM, "id=42&a=1"), (PARTS, parts)] {
+        let request = || FixedRequestValues { kind, body: body.as_bytes(), ..FixedRequestValues::default() };
+        let refused = |request: FixedRequestValues<'_>| request.default_refusal_reason("a/{form.id}");
+        assert_eq!(refused(request()), None);
+        for (query, reason) in
+            [("id=42", None), ("ids=43", None), ("id=43", Some(IN_QUERY)), ("ID[]=43", Some(IN_QUERY))]
+        {
+            assert_eq!(refused(FixedRequestValues { query: Some(query), ..request() }), reason, "{query}");
+        }
+        assert_eq!(refused(FixedRequestValues { cookie: Some("id=43"), ..request() }), Some(IN_COOKIE));
+        assert_eq!(refused(FixedRequestValues { path: Some(("id", "43")), ..request() }), Some(IN_PATH));
+    }
+    // Some services read every body as JSON.
+    let both = FixedRequestValues {
+        kind: FORM,
+        body: br#"{"x":"&id=42&y=","id":43}"#,
+        ..FixedRequestValues::default()
+    };
+    assert_eq!(both.default_refusal_reason("a/{form.id}"), Some(IN_JSON));
+    let list = |query| FixedRequestValues {
+        query: Some(query),
+        kind: FORM,
+        body: b"sku=a&sku=b",
+        ..FixedRequestValues::default()
+    };
+    assert_eq!(list("sku=b").default_refusal_reason("a/{form.sku*}"), None);
+    assert_eq!(list("sku=c").default_refusal_reason("a/{form.sku*}"), Some(IN_QUERY));
+}
+
+/// Express leaves out a byte order mark at the beginning of a form or of JSON, and some readers leave it out elsewhere.
+#[test]
+fn byte_order_mark_hides_no_name() {
+    let refused = |kind, body: &str| {
+        let request = FixedRequestValues { kind, body: body.as_bytes(), ..request_with_path_id() };
+        request.default_refusal_reason("a/{path.id}")
+    };
+    for body in ["a=1&\u{feff}id=43", "%EF%BB%BFid=43", "a=1&?\u{feff}id=43"] {
+        assert_eq!(refused(FORM, body), Some(IN_FORM), "{body}");
+    }
+    for body in ["\u{feff}id=43", "\u{feff}a=1", "\u{feff}{\"id\": 43}"] {
+        assert_eq!(refused(FORM, body), Some(MARKED), "{body}");
+    }
+    for body in ["\u{feff}{\"id\": 43}", "\u{feff} {\"\\u0069d\": 43}", "\u{feff}{\"a\": 43}"] {
+        assert_eq!(refused(JSON, body), Some(MARKED), "{body}");
+        assert_eq!(refused(Some("text/plain"), body), Some(MARKED), "{body}");
+    }
+    // Without a content type it is the first name alone that may be another one.
+    assert_eq!(refused(None, "\u{feff}id=43"), Some(IN_FORM));
+    assert_eq!(refused(None, "\u{feff}a=1&id=42"), None);
+    let member =
+        FixedRequestValues { kind: JSON, body: "{\"\u{feff}id\": 43}".as_bytes(), ..request_with_path_id() };
+    assert_eq!(member.default_refusal_reason("a/{path.id}"), Some(IN_JSON));
+}
+
+/// Some services decode a form by a field of it.
+#[test]
+fn form_with_charset_field_is_refused() {
+    let refused = |kind, body: &str| {
+        let request = FixedRequestValues { kind, body: body.as_bytes(), ..request_with_path_id() };
+        request.default_refusal_reason("a/{path.id}")
+    };
+    for body in ["_charset_=utf-16&id=42", "a=1&_Charset_=utf-8", "a=1&_charset%5F"] {
+        assert_eq!(refused(FORM, body), Some(CHARSET), "{body}");
+    }
+    assert_eq!(refused(FORM, "charset=utf-16&id=42"), None);
+    let part = |name: &str| {
+        format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\nutf-16\r\n--b--\r\n")
+    };
+    assert_eq!(refused(PARTS, &part("_charset_")), Some(CHARSET));
+    assert_eq!(refused(PARTS, &part("charset")), None);
 }
 
 #[test]

@@ -4,8 +4,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
+    client_name::{ClientName, ClientNameKind},
     header_name::same_field,
-    key::{json::BodyValues, query::BAD_ESCAPE},
+    key::{
+        content_declaration::ContentDeclaration, form_values::FormValues, json::JsonValues, query::BAD_ESCAPE,
+    },
 };
 
 /// A request in which every source has the value of `name` for the variable `name`.
@@ -16,6 +19,7 @@ struct FixedRequestValues {
     headers: Vec<(String, Vec<u8>)>,
     host: Option<String>,
     body: Option<BodyValues>,
+    client_name: Option<ClientName>,
 }
 
 impl RequestValues for FixedRequestValues {
@@ -42,6 +46,9 @@ impl RequestValues for FixedRequestValues {
     fn body(&self) -> Option<&BodyValues> {
         self.body.as_ref()
     }
+    fn client_name(&self) -> Option<&ClientName> {
+        self.client_name.as_ref()
+    }
 }
 
 fn path(pairs: &[(&str, &str)]) -> FixedRequestValues {
@@ -52,6 +59,30 @@ fn path(pairs: &[(&str, &str)]) -> FixedRequestValues {
 fn expand(template: &str, request: &FixedRequestValues) -> Result<String, ExtractKeyError> {
     let template = KeyTemplate::parse(template).expect(template);
     template.expand(request).map(|key| key.as_str().to_owned())
+}
+
+/// One text as the name of two kinds gives two keys and two owners of operations. Filters see the name as the certificate has it.
+#[test]
+fn client_name_has_its_kind_in_keys() {
+    let of = |kind, name: &str| FixedRequestValues {
+        client_name: Some(ClientName::new(kind, name).expect(name)),
+        ..FixedRequestValues::default()
+    };
+    for (template, kind, name, key) in [
+        ("{client.name}", ClientNameKind::Uri, "spiffe://a/7", "spiffe%3A%2F%2Fa%2F7"),
+        ("{client.name}", ClientNameKind::CommonName, "spiffe://a/7", "cn%3Aspiffe%3A%2F%2Fa%2F7"),
+        ("{client.name}", ClientNameKind::Dns, "Till.a", "till.a"),
+        ("{client.name}", ClientNameKind::CommonName, "till.a", "cn%3Atill.a"),
+        ("{client.name | int}", ClientNameKind::CommonName, "007", "cn%3A7"),
+        ("{client.name | match('till-[0-9]') | lower}", ClientNameKind::CommonName, "till-7", "cn%3Atill-7"),
+        ("{client.name | lower}", ClientNameKind::CommonName, "TILL", "cn%3Atill"),
+    ] {
+        let request = of(kind, name);
+        assert_eq!(expand(template, &request), Ok(key.to_owned()), "{template}");
+        let template = KeyTemplate::parse(template).expect(template);
+        assert_eq!(template.expand_operation_name(&request), Ok(key.to_owned()), "{key}");
+    }
+    assert_eq!(expand("{client.name}", &FixedRequestValues::default()), Err(ExtractKeyError::NoClientName));
 }
 
 /// Values are escaped so that no value looks like a separator.
@@ -151,8 +182,82 @@ fn repeated_or_respelled_header_is_invalid() {
 
 fn expand_from_body(template: &str, json: &str) -> Result<String, ExtractKeyError> {
     let key = KeyTemplate::parse(template).expect(template);
-    let body = BodyValues::parse(json.as_bytes(), key.pointers(), std::iter::empty()).expect(json);
-    expand(template, &FixedRequestValues { body: Some(body), ..FixedRequestValues::default() })
+    let largest = JsonValues::LARGEST_IN_DOUBLE;
+    let body = JsonValues::parse(json.as_bytes(), key.pointers(), std::iter::empty(), largest).expect(json);
+    let body = Some(BodyValues::Json(body));
+    expand(template, &FixedRequestValues { body, ..FixedRequestValues::default() })
+}
+
+fn request_with_form(template: &KeyTemplate, kind: &str, form: &str) -> FixedRequestValues {
+    let said = ContentDeclaration { kind: HeaderLookup::One(kind.as_bytes()), coding: HeaderLookup::Absent };
+    let encoding = said.require_form().expect(kind);
+    let form = FormValues::parse(encoding, form.as_bytes(), template.form_fields()).expect(form);
+    FixedRequestValues { body: Some(BodyValues::Form(form)), ..FixedRequestValues::default() }
+}
+
+/// A field of either kind of form is a value, and each of several is one of a list.
+#[test]
+fn form_field_is_value_or_list() {
+    let keys = |template: &str, kind: &str, form: &str| {
+        let template = KeyTemplate::parse(template).expect(template);
+        let expanded = template.expand_all(&request_with_form(&template, kind, form))?;
+        Ok(expanded.keys.iter().map(|key| key.as_str().to_owned()).collect::<Vec<_>>())
+    };
+    let variable = |name: &str| name.to_owned();
+    let one = |key: &str| Ok(vec![key.to_owned()]);
+    const FORM: &str = "application/x-www-form-urlencoded";
+    const PARTS: &str = "multipart/form-data; boundary=b";
+    for (form, outcome) in [
+        ("id=a+b", one("a%20b")),
+        ("x=1&i%64=42&y", one("42")),
+        ("", Err(ExtractKeyError::Missing { variable: variable("form.id") })),
+        ("id=", Err(ExtractKeyError::Missing { variable: variable("form.id") })),
+        ("id=1&id=1", Err(ExtractKeyError::Invalid { variable: variable("form.id"), why: TWICE })),
+        ("id=1&id[]=2", Err(ExtractKeyError::Invalid { variable: variable("form.id"), why: RESPELLED })),
+        (
+            "id=a%00",
+            Err(ExtractKeyError::Invalid { variable: variable("form.id"), why: "has a control character" }),
+        ),
+    ] {
+        assert_eq!(keys("{form.id}", FORM, form), outcome, "{form}");
+    }
+    let part = |value: &str| format!("--b\r\nContent-Disposition: form-data; name=id\r\n\r\n{value}\r\n");
+    let parts = format!("{}{}--b--\r\n", part("b"), part("a"));
+    assert_eq!(keys("{form.id*}", PARTS, &parts), Ok(vec!["a".into(), "b".into()]));
+    assert_eq!(
+        keys("{form.id}", PARTS, &parts),
+        Err(ExtractKeyError::Invalid { variable: variable("form.id"), why: TWICE })
+    );
+    assert_eq!(
+        keys("s/{form.sku[]*}", FORM, "sku[]=b&sku%5B%5D=a&sku[]=a"),
+        Ok(vec!["s/a".into(), "s/b".into()])
+    );
+    // A comma means what it means in a query. Of a part it is never escaped.
+    let parts = format!("{}--b--\r\n", part("b,a"));
+    for (template, form, outcome) in [
+        ("{form.id* | split(',')}", "id=b,a", Some(vec!["a".to_owned(), "b".to_owned()])),
+        ("{form.id* | split(',')}", "id=b%2Ca", None),
+        ("{form.id* | split(',')}", "id=b,a&id=c", None),
+        ("{form.id* | whole}", "id=b%2Ca", Some(vec!["b%2Ca".to_owned()])),
+        ("{form.id*}", "id=b,a", None),
+    ] {
+        assert_eq!(keys(template, FORM, form).ok(), outcome, "{template} {form}");
+    }
+    assert_eq!(keys("{form.id* | split(',')}", PARTS, &parts), Ok(vec!["a".into(), "b".into()]));
+    assert!(keys("{form.id*}", PARTS, &parts).is_err());
+    assert_eq!(
+        keys("{form.id*}", FORM, "x=1"),
+        Err(ExtractKeyError::EmptyList { variable: variable("form.id*") })
+    );
+    // A body that was read as JSON has no fields, and a form has no members.
+    let json = FixedRequestValues {
+        body: Some(BodyValues::Json(JsonValues::default())),
+        ..FixedRequestValues::default()
+    };
+    assert_eq!(expand("{form.id}", &json), Err(ExtractKeyError::Missing { variable: variable("form.id") }));
+    let template = KeyTemplate::parse("{form.id}").expect("a template");
+    let form = request_with_form(&template, FORM, "id=1");
+    assert_eq!(expand("{body:/id}", &form), Err(ExtractKeyError::Missing { variable: variable("body:/id") }));
 }
 
 #[test]

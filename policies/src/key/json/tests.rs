@@ -6,10 +6,18 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn parse(json: impl AsRef<[u8]>, pointers: &[&str]) -> Result<BodyValues, ParseBodyError> {
+fn parse(json: impl AsRef<[u8]>, pointers: &[&str]) -> Result<JsonValues, ParseBodyError> {
+    parse_up_to(json, pointers, JsonValues::LARGEST_IN_DOUBLE)
+}
+
+fn parse_up_to(
+    json: impl AsRef<[u8]>,
+    pointers: &[&str],
+    largest: u64,
+) -> Result<JsonValues, ParseBodyError> {
     let pointers: Vec<JsonPointer> =
         pointers.iter().map(|text| JsonPointer::parse(text).expect("a pointer")).collect();
-    BodyValues::parse(json.as_ref(), pointers.iter(), iter::empty())
+    JsonValues::parse(json.as_ref(), pointers.iter(), iter::empty(), largest)
 }
 
 fn scalar_at(json: &str, pointer: &str) -> Option<JsonScalar> {
@@ -18,7 +26,11 @@ fn scalar_at(json: &str, pointer: &str) -> Option<JsonScalar> {
 }
 
 fn value(text: &str) -> Option<JsonScalar> {
-    Some(JsonScalar::Value(text.into()))
+    Some(JsonScalar::Text(text.into()))
+}
+
+fn integer(text: &str) -> Option<JsonScalar> {
+    Some(JsonScalar::Integer(text.into()))
 }
 
 #[test]
@@ -27,11 +39,11 @@ fn pointer_finds_value_at_any_depth() {
         "l": [1, ["x"], {"k": null}], "m": [0, ["x"]]}"#;
     for (pointer, leaf) in [
         ("/id", value("a b")),
-        ("/n/", value("7")),
-        ("/n/a~1b", value("-1")),
+        ("/n/", integer("7")),
+        ("/n/a~1b", integer("-1")),
         ("/n/m~0n", value("yes")),
         ("/o/0", value("zero")),
-        ("/s/0", value("1")),
+        ("/s/0", integer("1")),
         ("/m/1/0", value("x")),
         ("/l/2/k", Some(JsonScalar::Null)),
         ("/l/3", None),
@@ -52,7 +64,7 @@ fn pointer_finds_value_at_any_depth() {
 fn several_pointers_are_followed_at_once() {
     let body = parse(r#"{"a": {"b": 1, "c": 2}, "d": 3}"#, &["/a/c", "/d", "/a", "/a/c"]).expect("JSON");
     let leaf = |pointer| body.value_at(&JsonPointer::parse(pointer).expect("a pointer")).cloned();
-    assert_eq!((leaf("/a/c"), leaf("/d")), (value("2"), value("3")));
+    assert_eq!((leaf("/a/c"), leaf("/d")), (integer("2"), integer("3")));
     assert_eq!((leaf("/a"), leaf("/a/b")), (Some(JsonScalar::Unfit(UNFIT_SHAPE)), None));
 }
 
@@ -60,7 +72,7 @@ fn several_pointers_are_followed_at_once() {
 #[test]
 fn only_interoperable_numbers_are_values() {
     for number in ["0", "-1", "42", "9007199254740991", "-9007199254740991"] {
-        assert_eq!(scalar_at(&format!("[{number}]"), "/0"), value(number));
+        assert_eq!(scalar_at(&format!("[{number}]"), "/0"), integer(number));
     }
     for number in [
         "-0",
@@ -82,11 +94,29 @@ fn only_interoperable_numbers_are_values() {
     }
 }
 
+/// With exact numbers every integer of 64 bits with a sign is a value, and no larger one.
+#[test]
+fn exact_integers_are_values_in_64_bits() {
+    let exact = |number: &str| {
+        let body = parse_up_to(format!("[{number}]"), &["/0"], JsonValues::LARGEST_IN_64_BITS).expect(number);
+        body.value_at(&JsonPointer::parse("/0").expect("a pointer")).cloned()
+    };
+    for number in ["42", "9007199254740993", "9223372036854775807", "-9223372036854775807"] {
+        assert_eq!(exact(number), integer(number));
+    }
+    for number in ["9223372036854775808", "-9223372036854775808", "18446744073709551616", "1.0", "-0", "1e3"]
+    {
+        assert_eq!(exact(number), Some(JsonScalar::Unfit(UNFIT_NUMBER)), "{number}");
+    }
+}
+
 /// `true` is the same key of a dict as 1 in Python, and the same text as 1 in PHP.
 #[test]
-fn boolean_is_no_value() {
+fn boolean_is_no_part_of_key() {
     for boolean in ["true", "false"] {
-        assert_eq!(scalar_at(&format!("[{boolean}]"), "/0"), Some(JsonScalar::Unfit(UNFIT_BOOLEAN)));
+        let found = scalar_at(&format!("[{boolean}]"), "/0").expect("a value");
+        assert_eq!(found, JsonScalar::Boolean(boolean == "true"));
+        assert!(matches!(found.key_text(), Err(ExtractValueError::Invalid(UNFIT_BOOLEAN))));
         assert_eq!(scalar_at(&format!("[\"{boolean}\"]"), "/0"), value(boolean));
     }
 }
@@ -95,8 +125,8 @@ fn boolean_is_no_value() {
 #[test]
 fn unrequested_json_is_unrestricted() {
     let json = r#"{"x": [1.5, -0, 1e300, {"y": null}], "X": {}, "id": 1, "": "\u0000\ud83d\ude00"}"#;
-    assert_eq!(scalar_at(json, "/id"), value("1"));
-    assert_eq!(parse(" 7\n", &["/a"]), Ok(BodyValues::default()));
+    assert_eq!(scalar_at(json, "/id"), integer("1"));
+    assert_eq!(scalar_at(" 7\n", "/a"), None);
 }
 
 /// A body that is not JSON has no values.
@@ -252,11 +282,39 @@ fn incomplete_list_is_unfit() {
     }
 }
 
+/// A single value is missing where objects or `null` end the way to it, and blocked where something else does.
+#[test]
+fn way_through_other_than_object_is_blocked() {
+    let pointer = JsonPointer::parse("/order/kind").expect("a pointer");
+    for (json, is_blocked) in [
+        ("{}", false),
+        (r#"{"order": null}"#, false),
+        (r#"{"order": {}}"#, false),
+        (r#"{"order": {"kind": 1}}"#, false),
+        (r#"{"order": {"kind": [1]}}"#, false),
+        (r#"{"x": [{"order": 1}]}"#, false),
+        (r#"{"order": []}"#, true),
+        (r#"{"order": [{"kind": 1}]}"#, true),
+        (r#"{"order": "kind"}"#, true),
+        (r#"{"order": 7}"#, true),
+        (r#"{"order": false}"#, true),
+        ("[]", true),
+        ("7", true),
+    ] {
+        assert_eq!(parse(json, &["/order/kind"]).expect(json).is_blocked(&pointer), is_blocked, "{json}");
+    }
+    let item = JsonPointer::parse("/items/0/sku").expect("a pointer");
+    let body = parse(r#"{"items": [{"sku": "a"}]}"#, &["/items/0/sku"]).expect("JSON");
+    assert!(!body.is_blocked(&item));
+}
+
 fn rows_at(json: &str, pointers: &[&str]) -> (Vec<Vec<String>>, usize) {
     let pointers: Vec<JsonPointer> =
         pointers.iter().map(|text| JsonPointer::parse(text).expect("a pointer")).collect();
     let joined: Vec<&JsonPointer> = pointers.iter().collect();
-    let body = BodyValues::parse(json.as_bytes(), pointers.iter(), iter::once(joined.clone())).expect(json);
+    let largest = JsonValues::LARGEST_IN_DOUBLE;
+    let body = JsonValues::parse(json.as_bytes(), pointers.iter(), iter::once(joined.clone()), largest);
+    let body = body.expect(json);
     let rows = body.rows_at(&joined).expect("joined");
     (rows.values.iter().cloned().collect(), rows.count)
 }
@@ -299,6 +357,9 @@ fn respelled_member_is_refused() {
         r#"{"kind": {"ID": 1, "id": 2}}"#,
         // U+212A is the Kelvin sign, which is a `k` to a reader without regard to case.
         r#"{"\u212Aind": 1}"#,
+        r#"{"kind ": 1}"#,
+        r#"{"\ufeffkind": 1}"#,
+        r#"{"\u0001kind\n": 1}"#,
     ] {
         assert_eq!(parse(json, &["/kind/id"]), Err(ParseBodyError::Respelled), "{json}");
     }
@@ -329,7 +390,7 @@ fn nested_json(depth: usize) -> String {
 #[test]
 fn too_deep_body_is_refused() {
     assert!(parse(nested_json(DEEPEST), &["/a"]).is_ok());
-    assert_eq!(scalar_at(&nested_json(DEEPEST).replace("[]", "[1]"), &"/0".repeat(DEEPEST)), value("1"));
+    assert_eq!(scalar_at(&nested_json(DEEPEST).replace("[]", "[1]"), &"/0".repeat(DEEPEST)), integer("1"));
     for depth in [DEEPEST + 1, 100, 1_000_000] {
         assert_eq!(parse(nested_json(depth), &["/a"]), Err(ParseBodyError::TooDeep), "{depth}");
     }
@@ -424,10 +485,10 @@ proptest! {
         let text = if pretty { serde_json::to_string_pretty(&json) } else { serde_json::to_string(&json) };
         let wanted = json.pointer(&pointer).map(|value| match value {
             serde_json::Value::Null => JsonScalar::Null,
-            serde_json::Value::String(text) => JsonScalar::Value(text.clone()),
-            serde_json::Value::Bool(_) => JsonScalar::Unfit(UNFIT_BOOLEAN),
+            serde_json::Value::String(text) => JsonScalar::Text(text.clone()),
+            serde_json::Value::Bool(value) => JsonScalar::Boolean(*value),
             serde_json::Value::Array(_) | serde_json::Value::Object(_) => JsonScalar::Unfit(UNFIT_SHAPE),
-            other => JsonScalar::Value(other.to_string()),
+            other => JsonScalar::Integer(other.to_string()),
         });
         let text = text.expect("written");
         if longer {

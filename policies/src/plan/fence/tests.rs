@@ -53,7 +53,34 @@ fn missing_key_empties_set() {
 #[test]
 fn only_body_keys_read_body() {
     assert!(fence_with_keys(&["{host}", "{body:/a}"]).reads_body());
+    assert!(fence_with_keys(&["{host}", "{form.a}"]).reads_body());
     assert!(!fence_with_keys(&["{host}", "a/{query.body}"]).reads_body());
+}
+
+/// A body with the values of a form is read as the form that it is said to be, and as nothing else.
+#[test]
+fn form_keys_need_declared_form() {
+    let transfer = fence_with_keys(&["account/{form.from}", "account/{form.to}"]);
+    let said = |kind: &'static str| ContentDeclaration {
+        kind: HeaderLookup::One(kind.as_bytes()),
+        coding: HeaderLookup::Absent,
+    };
+    let form = said("application/x-www-form-urlencoded");
+    let body = transfer.parse_body(&form, b"from=b&to=a").expect("a form");
+    let keys = transfer.expand_all(&FixedRequestValues(&body)).expect("keys");
+    assert_eq!(keys.iter().map(ResourceKey::as_str).collect::<Vec<_>>(), ["account/a", "account/b"]);
+    assert_eq!(transfer.parse_body(&JSON, b"from=b&to=a"), Err(ParseBodyError::NoForm));
+    let parts = said("multipart/form-data; boundary=b");
+    assert_eq!(transfer.parse_body(&parts, b"from=b&to=a"), Err(ParseBodyError::UnclearParts));
+}
+
+/// Integers of 64 bits are values where the service reads them exactly.
+#[test]
+fn exact_numbers_are_values() {
+    let fence = |exact_numbers| FenceRule { exact_numbers, ..fence_with_keys(&["order/{body:/id}"]) };
+    let body = r#"{"id": 9007199254740993}"#;
+    assert_eq!(keys(&fence(true), body), Ok(vec!["order/9007199254740993".into()]));
+    assert!(matches!(keys(&fence(false), body), Err(ExtractKeyError::Invalid { .. })));
 }
 
 /// The body is also read for the name and the principal of an operation.

@@ -28,6 +28,7 @@ func main() {
 	service.HideBanner, service.HidePort = true, true
 	service.Any("/accounts/:id", read)
 	service.Any("/accounts", read)
+	service.Any("/forms", read)
 	service.Any("/lists", read)
 	service.Logger.Fatal(service.Start("127.0.0.1:" + os.Args[1]))
 }

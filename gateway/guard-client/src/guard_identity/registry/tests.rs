@@ -16,13 +16,13 @@ routes: [{name: pay, upstream: ledger, match: {path: "/{id}"}, fence: {key: "{pa
 struct RegistryFixture {
     guards: GuardRegistry,
     upstream: Upstream,
-    address: Arc<EndpointAddress>,
+    address: Arc<ResolvedEndpoint>,
 }
 
 impl RegistryFixture {
     fn new() -> Self {
         let upstream = load(POLICY).plan.expect("sound").serving.upstreams.remove(0);
-        let address = EndpointAddress::new(
+        let address = ResolvedEndpoint::new(
             "127.0.0.1:8000".parse::<SocketAddr>().expect("an address"),
             "127.0.0.1:8000".into(),
         );
@@ -41,7 +41,7 @@ impl RegistryFixture {
 
     fn announce_at(
         &self,
-        address: &Arc<EndpointAddress>,
+        address: &Arc<ResolvedEndpoint>,
         asking: IdentityCheckStart,
         store: &str,
         instance: &str,
@@ -60,7 +60,7 @@ impl RegistryFixture {
     /// One of several guards that share a store.
     fn announce_shared(
         &self,
-        address: &Arc<EndpointAddress>,
+        address: &Arc<ResolvedEndpoint>,
         instance: &str,
         database: &str,
         highest: u64,
@@ -78,8 +78,8 @@ impl RegistryFixture {
     }
 
     /// Another address of the same name.
-    fn other_address(&self) -> Arc<EndpointAddress> {
-        EndpointAddress::new(
+    fn other_address(&self) -> Arc<ResolvedEndpoint> {
+        ResolvedEndpoint::new(
             "127.0.0.2:8000".parse::<SocketAddr>().expect("an address"),
             self.address.name.clone(),
         )
@@ -87,14 +87,14 @@ impl RegistryFixture {
 
     fn check_and_announce(
         &self,
-        address: &Arc<EndpointAddress>,
+        address: &Arc<ResolvedEndpoint>,
         store: &str,
         instance: &str,
     ) -> Result<Arc<str>, GuardIdentityError> {
         self.announce_at(address, self.guards.begin_check(&self.upstream), store, instance, 20)
     }
 
-    fn is_trusted(&self, address: &EndpointAddress, instance: &str) -> bool {
+    fn is_trusted(&self, address: &ResolvedEndpoint, instance: &str) -> bool {
         self.guards.is_trusted(&self.upstream, address, &instance.into())
     }
 
@@ -209,7 +209,7 @@ fn connection_is_trusted_for_current_process() {
 fn names_at_one_address_are_separate() {
     let one = RegistryFixture::new();
     let socket = one.address.socket.clone();
-    let at = |name: &str| EndpointAddress::new(socket.clone(), name.into());
+    let at = |name: &str| ResolvedEndpoint::new(socket.clone(), name.into());
     let mut met = one;
     for _ in 0..3 {
         for (name, store, instance) in [("a", "s", "one"), ("b", "t", "two")] {
@@ -291,7 +291,7 @@ fn failed_attempt_keeps_newer_announcement() {
 #[test]
 fn guard_outside_plan_causes_no_split() {
     let met = RegistryFixture::new();
-    let elsewhere = EndpointAddress::new(
+    let elsewhere = ResolvedEndpoint::new(
         "127.0.0.3:8000".parse::<SocketAddr>().expect("an address"),
         "127.0.0.3:8000".into(),
     );

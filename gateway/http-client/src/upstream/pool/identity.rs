@@ -11,7 +11,8 @@ use tokio::{task::spawn_local, time::timeout};
 
 use super::{ConnectError, ConnectionPool};
 use crate::upstream::{
-    address::EndpointAddress, endpoint::Endpoint, endpoint_set::EndpointSet, identity_check::IdentityCheckDue,
+    address::ResolvedEndpoint, endpoint::Endpoint, endpoint_set::EndpointSet,
+    identity_check::IdentityCheckDue,
 };
 
 impl<N: Network> ConnectionPool<N> {
@@ -65,7 +66,7 @@ impl<N: Network> ConnectionPool<N> {
         &self,
         endpoint_set: &EndpointSet,
         endpoint: &Arc<Endpoint>,
-        address: &Arc<EndpointAddress>,
+        address: &Arc<ResolvedEndpoint>,
     ) -> Result<(), ConnectError> {
         let upstream = &endpoint_set.upstream;
         // If all connections are in use, this wait makes workers close idle ones.
@@ -88,7 +89,7 @@ impl<N: Network> ConnectionPool<N> {
         &self,
         endpoint_set: &Arc<EndpointSet>,
         endpoint: &Arc<Endpoint>,
-        address: &Arc<EndpointAddress>,
+        address: &Arc<ResolvedEndpoint>,
     ) {
         let pool = self.clone();
         let endpoint_set = endpoint_set.clone();
@@ -101,7 +102,7 @@ impl<N: Network> ConnectionPool<N> {
 }
 
 /// Every address of every endpoint. The wait for a first lookup is as long as that for a connection.
-async fn all_addresses(endpoint_set: &EndpointSet) -> Vec<(Arc<Endpoint>, Arc<EndpointAddress>)> {
+async fn all_addresses(endpoint_set: &EndpointSet) -> Vec<(Arc<Endpoint>, Arc<ResolvedEndpoint>)> {
     let limit = endpoint_set.upstream.connect_timeout;
     let of_one = |endpoint: &Arc<Endpoint>| {
         let endpoint = endpoint.clone();

@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 use super::ConnectionPool;
 use crate::upstream::{
-    address::EndpointAddress, endpoint::Endpoint, endpoint_set::EndpointSet,
+    address::ResolvedEndpoint, endpoint::Endpoint, endpoint_set::EndpointSet,
     identity_check::IdentityCheckError,
 };
 
@@ -47,7 +47,7 @@ impl<N: Network> ConnectionPool<N> {
         &self,
         endpoint_set: &Arc<EndpointSet>,
         endpoint: &Arc<Endpoint>,
-        address: &Arc<EndpointAddress>,
+        address: &Arc<ResolvedEndpoint>,
     ) {
         let liveness = &address.liveness;
         liveness.record_probe();

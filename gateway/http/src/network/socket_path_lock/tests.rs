@@ -115,6 +115,6 @@ fn locked_folder_times_out() {
     let (folder, file) = file();
     let other = File::open(folder.path()).expect("opened");
     other.lock().expect("locked");
-    let result = SocketFolder::open_parent(&file.path).and_then(|folder| folder.lock(LOOK_AGAIN).map(drop));
+    let result = SocketDirLock::open_parent(&file.path).and_then(|folder| folder.lock(LOOK_AGAIN).map(drop));
     assert!(result.expect_err("locked").to_string().contains("locked"));
 }

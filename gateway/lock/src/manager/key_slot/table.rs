@@ -14,7 +14,7 @@ use super::{EnterQueueOutcome, KeySlot, LocalLockRequest, unpoisoned};
 use crate::manager::lock_request::WaitGateway;
 use crate::manager::{
     call_chain::NestedRequestError,
-    ended_sessions::EndedSessions,
+    ended_sessions::EndedPeerSessions,
     grant_guard::{GrantGuard, MultiRequestLock},
     holder_cache::HolderCache,
 };
@@ -25,7 +25,7 @@ pub(crate) struct KeySlotTable {
     /// Caches which peer holds a key.
     pub holder_cache: HolderCache,
     /// Sessions of peers that have ended.
-    pub ended_sessions: Arc<EndedSessions>,
+    pub ended_sessions: Arc<EndedPeerSessions>,
     clock: SharedClock,
 }
 

@@ -6,7 +6,7 @@ use fencegate_refusal::Refusal;
 
 use super::{
     callback, forwarding, lease_turn,
-    lock_wait::{AcquisitionOutcome, LockWait},
+    lock_wait::{AcquisitionOutcome, RequestLockWaitContext},
     request::CallerLockRelation,
 };
 
@@ -15,13 +15,15 @@ use super::{
 ///
 /// # Cancellation
 /// Nothing is held. Must not be dropped while another gateway has the request: its outcome would not be known.
-pub(super) async fn acquire<N: Network>(mut wait: LockWait<'_, N>) -> Result<AcquisitionOutcome, Refusal> {
+pub(super) async fn acquire<N: Network>(
+    mut wait: RequestLockWaitContext<'_, N>,
+) -> Result<AcquisitionOutcome, Refusal> {
     let relation = wait.relation;
     acquire_for(&mut wait, relation).await.map_err(|refusal| relation.as_deadlock(refusal))
 }
 
 async fn acquire_for<N: Network>(
-    wait: &mut LockWait<'_, N>,
+    wait: &mut RequestLockWaitContext<'_, N>,
     relation: &CallerLockRelation,
 ) -> Result<AcquisitionOutcome, Refusal> {
     wait.wait_former_keys().await?;

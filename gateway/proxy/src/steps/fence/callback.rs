@@ -12,7 +12,7 @@ use fencegate_refusal::Refusal;
 use super::{
     forwarding::{SoleHolderRefusals, forward_to_member},
     held_lock::{HeldLock, JoinedTenure},
-    lock_wait::{AcquisitionOutcome, LockWait},
+    lock_wait::{AcquisitionOutcome, RequestLockWaitContext},
     request::deadlock_refusal,
 };
 
@@ -24,10 +24,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// # Errors
 /// The request cannot run there. It has not waited.
 pub(super) async fn join_caller<N: Network>(
-    wait: &mut LockWait<'_, N>,
+    wait: &mut RequestLockWaitContext<'_, N>,
     from: &CallerDispatch,
 ) -> Result<AcquisitionOutcome, Refusal> {
-    let LockWait { fence, request, rule, .. } = wait;
+    let RequestLockWaitContext { fence, request, rule, .. } = wait;
     match fence.gateway.locks.start_callback(&from.keys, from.token, request.lock.mode) {
         Ok((tenure, mode)) => {
             let joined = JoinedTenure { keys: from.keys.clone(), from: Some(from.token), tenure, mode };
@@ -40,7 +40,7 @@ pub(super) async fn join_caller<N: Network>(
 
 /// Another gateway has the tenure. Only that gateway has the list of dispatches in flight.
 async fn forward_to_holder<N: Network>(
-    wait: &mut LockWait<'_, N>,
+    wait: &mut RequestLockWaitContext<'_, N>,
     from: &CallerDispatch,
 ) -> Result<AcquisitionOutcome, Refusal> {
     let fence = wait.fence;

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::{
     local::{self, LocalOutcome},
-    lock_wait::{AcquisitionOutcome, LockWait},
+    lock_wait::{AcquisitionOutcome, RequestLockWaitContext},
     peer_forward::{PeerForwardOutcome, PeerForwardRequest, PeerForwarder},
     request::LockingRequest,
 };
@@ -32,7 +32,7 @@ const MIN_FAIR_WAIT: Duration = Duration::from_millis(500);
 /// # Errors
 /// The lock is not granted in time, another gateway has refused the request, or its outcome is not known.
 pub(super) async fn wait_or_forward<N: Network>(
-    wait: &mut LockWait<'_, N>,
+    wait: &mut RequestLockWaitContext<'_, N>,
 ) -> Result<AcquisitionOutcome, Refusal> {
     let fence = wait.fence;
     let deadline = wait.deadline;
@@ -100,7 +100,7 @@ pub(super) struct SoleHolderRefusals {
 /// # Errors
 /// The session is over, the gateway cannot be reached or has refused the request, or the outcome is not known.
 pub(super) async fn forward_to_member<N: Network>(
-    wait: &mut LockWait<'_, N>,
+    wait: &mut RequestLockWaitContext<'_, N>,
     member: &str,
     left: impl FnOnce() -> Duration,
     holder: SoleHolderRefusals,
@@ -129,7 +129,7 @@ pub(super) async fn forward_to_member<N: Network>(
 
 /// `left`: how long the request may wait for its key at the other gateway.
 async fn send<N: Network>(
-    wait: &mut LockWait<'_, N>,
+    wait: &mut RequestLockWaitContext<'_, N>,
     forwarder: &PeerForwarder<N>,
     route: &HolderRoute,
     left: Duration,

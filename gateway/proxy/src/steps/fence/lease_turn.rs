@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use super::{
     forwarding::{SoleHolderRefusals, forward_to_member},
     held_lock::{HeldLock, JoinedTenure, keys_with_permit},
-    lock_wait::{AcquisitionOutcome, LockWait},
+    lock_wait::{AcquisitionOutcome, RequestLockWaitContext},
     request::LockingRequest,
 };
 
@@ -19,10 +19,10 @@ use super::{
 /// # Errors
 /// The lease is over, does not cover the request, or the turn does not come in time.
 pub(super) async fn take_turn<N: Network>(
-    wait: &mut LockWait<'_, N>,
+    wait: &mut RequestLockWaitContext<'_, N>,
     id: &LeaseId,
 ) -> Result<AcquisitionOutcome, Refusal> {
-    let LockWait { fence, request, rule, deadline, .. } = wait;
+    let RequestLockWaitContext { fence, request, rule, deadline, .. } = wait;
     let Some(leases) = &fence.gateway.leases else {
         return Err(lease_forbidden_refusal("the policy has no `leases`"));
     };
@@ -59,7 +59,7 @@ pub(super) async fn take_turn<N: Network>(
 
 /// Another process has the lease. Only that gateway has the queue of its requests.
 async fn forward_to_issuer<N: Network>(
-    wait: &mut LockWait<'_, N>,
+    wait: &mut RequestLockWaitContext<'_, N>,
     leases: &LeaseTable,
     id: &LeaseId,
 ) -> Result<AcquisitionOutcome, Refusal> {

@@ -12,7 +12,7 @@ use fencegate_refusal::{Refusal, RefusalReason};
 use fencegate_zookeeper::peer_endpoint::HolderRoute;
 use tokio::time::Instant;
 
-use super::{held_lock::HeldLock, lock_wait::LockWait, request::LockingRequest};
+use super::{held_lock::HeldLock, lock_wait::RequestLockWaitContext, request::LockingRequest};
 
 /// The result of waiting here.
 pub(super) enum LocalOutcome {
@@ -26,11 +26,11 @@ pub(super) enum LocalOutcome {
 /// # Errors
 /// The lock is not granted in time, the gateway stops, or the client has left.
 pub(super) async fn acquire<N>(
-    wait: &mut LockWait<'_, N>,
+    wait: &mut RequestLockWaitContext<'_, N>,
     limit: Duration,
     place: WaitGateway,
 ) -> Result<LocalOutcome, Refusal> {
-    let LockWait { fence, request, rule, relation, .. } = wait;
+    let RequestLockWaitContext { fence, request, rule, relation, .. } = wait;
     let LockingRequest { keyed, lock, client, .. } = &mut **request;
     let metrics = fence.plan.metrics.route(lock.route);
     let FenceRule { hold, queue, .. } = **rule;

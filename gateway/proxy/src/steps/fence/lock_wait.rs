@@ -17,7 +17,7 @@ use super::{
 };
 
 /// A request that waits for its lock.
-pub(super) struct LockWait<'a, N> {
+pub(super) struct RequestLockWaitContext<'a, N> {
     pub(super) fence: &'a WorkerFenceContext<N>,
     pub(super) request: &'a mut LockingRequest,
     pub(super) rule: &'a FenceRule,
@@ -36,7 +36,7 @@ pub(super) enum AcquisitionOutcome {
 /// However short the wait of the request, ZooKeeper has this long to publish a changed plan.
 const MIN_COMPAT_WAIT: Duration = Duration::from_secs(1);
 
-impl<N> LockWait<'_, N> {
+impl<N> RequestLockWaitContext<'_, N> {
     /// Waits until no request runs that may lock the same resource under a key of the former plan.
     pub(super) async fn wait_former_keys(&mut self) -> Result<(), Refusal> {
         let Self { fence, request, rule, deadline, .. } = self;

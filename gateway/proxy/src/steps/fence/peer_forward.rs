@@ -13,7 +13,7 @@ use fencegate_http::{
 };
 use fencegate_http_client::upstream::client_connection::{AcceptsTrailers, SendRequestError};
 use fencegate_leases::PresentedLease;
-use fencegate_lock::manager::ended_sessions::EndedSessions;
+use fencegate_lock::manager::ended_sessions::EndedPeerSessions;
 use fencegate_metrics::PeerForwardLabel;
 use fencegate_peers::{
     LocalPeerIdentity, PeerReportedOutcome,
@@ -63,7 +63,7 @@ pub struct PeerForwardRequest<'r> {
     pub certificate: Option<&'r str>,
     /// How long the request may wait there for its key.
     pub left: Duration,
-    pub ended_sessions: &'r EndedSessions,
+    pub ended_sessions: &'r EndedPeerSessions,
 }
 
 /// The result of sending a request to another gateway.
@@ -219,7 +219,7 @@ impl<N: Network> PeerForwarder<N> {
         &self,
         dial: &PeerDialOptions<'_, N>,
         route: &HolderRoute,
-        ended_sessions: &EndedSessions,
+        ended_sessions: &EndedPeerSessions,
     ) {
         ended_sessions.wait_for_session_end(&route.member).await;
         while dial.probe(route).await {
@@ -246,8 +246,7 @@ impl<N: Network> PeerForwarder<N> {
         until: Instant,
     ) -> Option<Request<Body>> {
         let left = until.saturating_duration_since(Instant::now());
-        let name = request.source.client_name().map(|name| &**name);
-        let client = ForwardedClient { certificate, name };
+        let client = ForwardedClient { certificate, name: request.source.client_name() };
         let value = header::encode(&route.secret, key.as_str(), left, client, &self.local_peer.name);
         let mut value = HeaderValue::from_str(&value).ok()?;
         // Marked as sensitive, so that no library stores or logs it.

@@ -23,7 +23,7 @@ pub fn write_identity_headers(
     let fields = &upstream.identity_fields;
     if let (Some(field), Some(name)) = (&fields.client_name, &identity.client_name)
         // The name is printable ASCII.
-        && let Ok(value) = HeaderValue::from_str(name)
+        && let Ok(value) = HeaderValue::from_str(name.as_str())
     {
         headers.insert(header_name(field), value);
     }

@@ -23,7 +23,7 @@ use crate::upstream::{
 /// An identity check that every address needs. It records which addresses did not answer.
 #[derive(Debug, Default)]
 struct FakeIdentityCheck {
-    known: Mutex<Vec<Arc<EndpointAddress>>>,
+    known: Mutex<Vec<Arc<ResolvedEndpoint>>>,
     noted: Notify,
     disagree: bool,
     beside: bool,
@@ -43,7 +43,7 @@ impl EndpointIdentityVerifier for FakeIdentityCheck {
         Box::pin(async { unreachable!("nobody listens there") })
     }
 
-    fn check_due(&self, _: &Upstream, address: &EndpointAddress) -> IdentityCheckDue {
+    fn check_due(&self, _: &Upstream, address: &ResolvedEndpoint) -> IdentityCheckDue {
         match self.known.lock().expect("no panic").iter().any(|known| known.socket == address.socket) {
             true => IdentityCheckDue::NotDue,
             false if self.beside => IdentityCheckDue::Background,
@@ -55,7 +55,7 @@ impl EndpointIdentityVerifier for FakeIdentityCheck {
         IdentityCheckAttempt(0)
     }
 
-    fn record_failure(&self, _: &Upstream, address: &Arc<EndpointAddress>, _: IdentityCheckAttempt) {
+    fn record_failure(&self, _: &Upstream, address: &Arc<ResolvedEndpoint>, _: IdentityCheckAttempt) {
         self.known.lock().expect("no panic").push(address.clone());
         self.noted.notify_one();
     }
@@ -64,7 +64,7 @@ impl EndpointIdentityVerifier for FakeIdentityCheck {
         if self.disagree { Err("they differ".into()) } else { Ok(()) }
     }
 
-    fn is_trusted(&self, _: &Upstream, _: &EndpointAddress, _: &Arc<str>) -> bool {
+    fn is_trusted(&self, _: &Upstream, _: &ResolvedEndpoint, _: &Arc<str>) -> bool {
         true
     }
 }

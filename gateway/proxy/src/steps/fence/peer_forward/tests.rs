@@ -127,7 +127,7 @@ async fn forward_for_client(
     let key = ResourceKey::parse("pay/7").expect("a key");
     let route = holder_route(to);
     let left = Duration::from_millis(left);
-    let ended_sessions = &EndedSessions::default();
+    let ended_sessions = &EndedPeerSessions::default();
     let outbound =
         PeerForwardRequest { route: &route, key: &key, request, certificate: None, left, ended_sessions };
     let forwarding = forwarder.forward(outbound, &mut client);

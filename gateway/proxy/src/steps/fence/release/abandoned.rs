@@ -25,7 +25,7 @@ use std::{rc::Rc, time::Duration};
 
 use fencegate_http_client::upstream::gate::WriteGate;
 use fencegate_policies::plan::{FencingLevel, NotAfterEnforcement};
-use fencegate_process::{clock::BootInstant, display::HumanDuration};
+use fencegate_process::{clock::BootInstant, display::FormattedDuration};
 use fencegate_zookeeper::session::lock_validity::LockValidity;
 use tokio::{
     task::spawn_local,
@@ -101,7 +101,7 @@ impl AbandonedHoldPolicy {
         };
         let hold = hold.clone();
         let rest = until.saturating_duration_since(Instant::now());
-        info!(rest = %HumanDuration(rest), "the key of an exchange that was given up is kept until its upstream has had its time");
+        info!(rest = %FormattedDuration(rest), "the key of an exchange that was given up is kept until its upstream has had its time");
         self.running.spawn_local(async move {
             sleep_until(until).await;
             drop(hold);

@@ -1,0 +1,192 @@
+//! What the spellings next to a request give.
+
+use bytes::Bytes;
+use fencegate_policies::file;
+
+use crate::explain::{
+    RequestExplanation, SampleRequest, VariantExplanation, VariantOutcome, explain_with_variants,
+};
+
+const POLICY: &str = r#"
+version: 1
+listeners:
+  public: {address: 127.0.0.1:8080}
+zookeeper:
+  servers: [127.0.0.1:2181]
+upstreams:
+  shop:
+    endpoints: ["http://127.0.0.1:8000"]
+    fencing: none
+    response_timeout: 8s
+routes:
+  - name: order
+    upstream: shop
+    match: {methods: [POST], path: "/orders/{order_id}"}
+    fence: {key: "order/{path.order_id | int}"}
+  - name: note
+    upstream: shop
+    match: {methods: [POST], path: "/notes/{note_id}"}
+    fence: {key: "note/{path.note_id}"}
+  - name: reserve
+    upstream: shop
+    match: {methods: [POST], path: /reservations}
+    fence: {keys: ["sku/{body:/items/*/sku}", "cart/{body:/cart}"]}
+  - name: payout
+    upstream: shop
+    match: {methods: [POST], path: /payouts}
+    fence: {key: "payout/{host}/{header.x-merchant}/{query.currency}"}
+  - name: capture
+    upstream: shop
+    match: {methods: [POST], path: "/captures/{id}"}
+    fence: {key: "capture/{path.id | int}", once: {}}
+  - name: rest
+    upstream: shop
+    match: {path: "/files/{rest...}"}
+    fence: none
+unmatched: {pass: shop}
+"#;
+
+fn explained(line: &str, fields: &[&str], body: &'static str) -> RequestExplanation {
+    let plan = file::load(POLICY).plan.expect("a sound policy");
+    let fields: Vec<_> = fields.iter().map(|&field| field.to_owned()).collect();
+    let sample = SampleRequest::new(line, "shop.example", &fields, Bytes::from_static(body.as_bytes()));
+    explain_with_variants(&plan, &sample.expect("a request")).expect("a runtime")
+}
+
+fn variant<'e>(explained: &'e RequestExplanation, spelling: &str) -> &'e VariantExplanation {
+    let mut all = explained.variants.iter().flatten();
+    let found = all.find(|variant| variant.spelling == spelling);
+    found.unwrap_or_else(|| panic!("{spelling} of {:#?}", explained.variants))
+}
+
+#[track_caller]
+fn assert_outcomes(explained: &RequestExplanation, expected: &[(&str, VariantOutcome)]) {
+    for (spelling, outcome) in expected {
+        let variant = variant(explained, spelling);
+        assert_eq!(variant.gives, *outcome, "{variant:#?}");
+    }
+}
+
+/// A key of numbers has one spelling for each, or refuses it; the paths beside it go where no lock is.
+#[test]
+fn spellings_of_number_in_path() {
+    use VariantOutcome::{Refused, SameKey, Unfenced};
+    let order = explained("POST /orders/42", &[], "");
+    assert_outcomes(
+        &order,
+        &[
+            ("leading zero of `42`", SameKey),
+            ("`42` percent-encoded", SameKey),
+            ("`42` percent-encoded twice", Refused),
+            ("trailing letter of `42`", Refused),
+            ("suffix `.json` behind `42`", Refused),
+            ("suffix `:cancel` behind `42`", Refused),
+            ("encoded trailing slash behind `42`", Refused),
+            ("doubled slash before `42`", Refused),
+            ("other case of `orders`", Unfenced),
+            ("`order_id` also in the query", SameKey),
+            ("`order_id` also in the query, with another value", Refused),
+        ],
+    );
+    let same = variant(&order, "leading zero of `42`");
+    assert_eq!((&*same.written, &*same.keys), ("/orders/042", &["order/42".to_owned()][..]));
+    let refused = variant(&order, "trailing letter of `42`");
+    assert_eq!(refused.refused.as_ref().and_then(|refused| refused.reason), Some("key-invalid"));
+}
+
+/// A key of free texts has another key for each spelling of a value, and the explanation says so.
+#[test]
+fn spellings_of_free_text_in_path() {
+    let note = explained("POST /notes/a7", &[], "");
+    let other = variant(&note, "other case of `a7`");
+    assert_eq!((other.gives, &*other.keys), (VariantOutcome::AnotherKey, &["note/A7".to_owned()][..]));
+    assert_outcomes(&note, &[("suffix `.json` behind `a7`", VariantOutcome::AnotherKey)]);
+    let text = note.to_string();
+    assert!(text.contains("right only if the service takes the spelling for another resource"), "{text}");
+    let row = text.lines().find(|line| line.contains("other case of `a7`")).expect("a row");
+    assert!(row.contains("/notes/A7") && row.contains("another key") && row.ends_with("note/A7"), "{row}");
+}
+
+/// Lists, and members that are there twice or in another place.
+#[test]
+fn spellings_of_values_in_body() {
+    use VariantOutcome::{AnotherKey, MoreKeys, Refused, SameKey};
+    let body = r#"{"cart": 7, "items": [{"sku": "a", "n": 1}, {"sku": "b", "n": 2}]}"#;
+    let reserve = explained("POST /reservations", &["content-type: application/json"], body);
+    assert_outcomes(
+        &reserve,
+        &[
+            ("item twice in `/items/*/sku`", SameKey),
+            ("list longer by one, `/items/*/sku`", MoreKeys),
+            ("other case of `/items/*/sku`", AnotherKey),
+            ("`/items/*/sku` twice, with another value", Refused),
+            ("string in the place of `/cart`", SameKey),
+            ("fraction of `/cart`", Refused),
+            ("`/cart` also in other case, with another value", Refused),
+            ("`/cart` also below another member, with another value", Refused),
+            ("`cart` also in the query, with another value", Refused),
+        ],
+    );
+    let longer = variant(&reserve, "list longer by one, `/items/*/sku`");
+    let last = r#"{"cart":7,"items":[{"sku":"a","n":1},{"sku":"b","n":2},{"sku":"ax","n":2}]}"#;
+    assert_eq!(longer.written, last);
+    assert_eq!(longer.keys, ["cart/7", "sku/a", "sku/ax", "sku/b"]);
+}
+
+/// Fields, parameters and the host.
+#[test]
+fn spellings_of_fields_and_parameters() {
+    use VariantOutcome::{AnotherKey, Refused, SameKey};
+    let payout = explained("POST /payouts?currency=eur", &["x-merchant: m1"], "");
+    assert_outcomes(
+        &payout,
+        &[
+            ("field twice, `x-merchant`", Refused),
+            ("underscores in the name `x-merchant`", Refused),
+            ("other case of `m1`", AnotherKey),
+            ("parameter twice, `currency`", Refused),
+            ("other case of `eur`", AnotherKey),
+            ("`eur` percent-encoded", SameKey),
+            ("other case of the host", SameKey),
+            ("host with a port", SameKey),
+        ],
+    );
+}
+
+/// Another spelling of the name of an operation is no repeat of it, although it takes the same lock.
+#[test]
+fn spellings_of_operation_name() {
+    use VariantOutcome::{AnotherOperation, Refused, SameKey};
+    let capture = explained("POST /captures/7", &["idempotency-key: a"], "");
+    assert_outcomes(
+        &capture,
+        &[
+            ("other case of `a`", AnotherOperation),
+            ("field twice, `idempotency-key`", Refused),
+            ("leading zero of `7`", SameKey),
+        ],
+    );
+}
+
+/// A request without a lock has spellings as well, and no advice about keys.
+#[test]
+fn unfenced_request_has_variants() {
+    let read = explained("GET /files/a", &[], "");
+    assert_outcomes(&read, &[("suffix `.xml` behind `a`", VariantOutcome::Unfenced)]);
+    assert!(!read.to_string().contains("right only if"));
+    assert!(explained("OPTIONS *", &[], "").variants.is_some());
+}
+
+/// Each spelling is there once, and none is the request itself.
+#[test]
+fn spellings_are_distinct() {
+    for (line, body) in
+        [("POST /orders/42?order_id=42", ""), ("POST /notes/n/", "{}"), ("POST /notes/%6e", "")]
+    {
+        let all = explained(line, &[], body);
+        let written: Vec<_> = all.variants.iter().flatten().map(|variant| &variant.written).collect();
+        let distinct: std::collections::HashSet<_> = written.iter().collect();
+        assert_eq!(written.len(), distinct.len(), "{written:?}");
+        assert!(written.iter().all(|written| **written != all.target && **written != all.method));
+    }
+}

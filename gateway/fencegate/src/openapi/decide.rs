@@ -1,0 +1,240 @@
+//! Proposes a key for each operation that writes, or says why it has none.
+
+use fencegate_policies::{
+    diagnostics::{DiagnosticCode, Severity},
+    file,
+};
+
+use super::{
+    operation::{ApiBody, ApiOperation, ApiOperations, ParameterPlace},
+    overlap,
+    path::ApiPath,
+    policy_parts::{
+        ENDPOINTS, FENCING, LISTENER_AND_ZOOKEEPER, ProposedKey, RESPONSE_TIMEOUT, UPSTREAM, route_lines,
+    },
+    proposal::{Decision, Proposal, Proposals},
+    resources::{NamedResource, ResourceIndex, normalize},
+    schema::ValueForm,
+};
+
+/// Decides about each operation. `prefix` stands before each path.
+pub(super) fn propose(read: ApiOperations, prefix: &str) -> Proposals {
+    let ApiOperations { operations, unread_paths } = read;
+    let paths: Vec<_> = operations.iter().map(|operation| ApiPath::parse(prefix, &operation.path)).collect();
+    let mut index = ResourceIndex::default();
+    for (operation, path) in operations.iter().zip(&paths) {
+        path.iter().for_each(|path| index.add(path, operation.is_read()));
+    }
+    let proposed = operations.iter().zip(paths).map(|(operation, path)| Proposal {
+        method: operation.method.clone(),
+        path: format!("{prefix}{}", operation.path),
+        decision: decide(operation, &path, &index),
+        template: path.ok().map(|path| path.template),
+        idempotency: idempotency_source(operation),
+    });
+    let mut proposals: Vec<_> = proposed.collect();
+    proposals.sort_by(|one, other| one.order().cmp(&other.order()));
+    let unread_paths = unread_paths.iter().map(|path| format!("{prefix}{path}")).collect();
+    let mut proposals = Proposals { proposals, unread_paths };
+    overlap::withdraw(&mut proposals);
+    proposals
+}
+
+fn undecided(reason: impl Into<String>) -> Decision {
+    Decision::Undecided { reason: reason.into(), candidates: Vec::new() }
+}
+
+fn decide(operation: &ApiOperation, path: &Result<ApiPath, String>, index: &ResourceIndex) -> Decision {
+    let path = match path {
+        Ok(path) => path,
+        Err(reason) => return undecided(reason),
+    };
+    if operation.has_own_servers {
+        return undecided("it has `servers` of its own, so its path may begin in another way");
+    }
+    if operation.is_read() {
+        return match try_route(&operation.method, &path.template, "none") {
+            Ok(_) => Decision::Read,
+            Err(reason) => undecided(reason),
+        };
+    }
+    let proposed = match path.variables.is_empty() {
+        false => key_of_path(operation, path, index),
+        true => key_of_values(operation, path, index),
+    };
+    match proposed {
+        Decision::Fence { key, mut doubts, .. } => {
+            doubts.extend(operation.unread.iter().cloned());
+            match try_route(&operation.method, &path.template, &key.fence()) {
+                Ok(has_filter) => Decision::Fence { key, doubts, has_filter },
+                Err(reason) => undecided(reason),
+            }
+        }
+        other => other,
+    }
+}
+
+/// The first parameter of the path names the resource.
+fn key_of_path(operation: &ApiOperation, path: &ApiPath, index: &ResourceIndex) -> Decision {
+    let Some((first, rest)) = path.variables.split_first() else {
+        return undecided("the path has no parameter");
+    };
+    let filter = operation.path_form(&first.parameter).filter();
+    let template = format!("{}/{{path.{}{filter}}}", first.collection, first.name);
+    let mut doubts = Vec::new();
+    if let Some(last) = rest.last() {
+        doubts.push(format!(
+            "the key is that of `{{{}}}`; if requests for two `{{{}}}` of it may run at the same time, take both into the key",
+            first.name, last.name
+        ));
+    }
+    for other in rest.iter().filter(|other| other.collection != first.collection) {
+        if let Some(elsewhere) = index.locked_alone(&other.collection) {
+            doubts.push(format!(
+                "`{elsewhere}` locks one of `{}` alone; if it is the same as `{{{}}}`, write `keys` with both",
+                other.collection, other.name
+            ));
+        }
+    }
+    for (source, named) in named_values(operation, index, None) {
+        if named.collection != first.collection {
+            doubts.push(format!(
+                "`{{{source}}}` seems to name what `{}` locks; if this request changes that as well, write `keys` with both",
+                named.path
+            ));
+        }
+    }
+    Decision::Fence { key: ProposedKey { template, is_set: false }, doubts, has_filter: false }
+}
+
+/// A value that each request has names the resource, if it has the name of a parameter of another path.
+fn key_of_values(operation: &ApiOperation, path: &ApiPath, index: &ResourceIndex) -> Decision {
+    let own = path.template.rsplit('/').find(|segment| !segment.is_empty());
+    let named = named_values(operation, index, own);
+    let key = |value: &RequiredValue, collection: &str| ProposedKey {
+        template: format!("{collection}/{{{}{}}}", value.source, value.form.filter()),
+        is_set: value.source.contains("/*"),
+    };
+    let values = required_values(operation);
+    match &*named {
+        [(source, resource)] => {
+            let value = values.iter().find(|value| value.source == *source);
+            let Some(value) = value else { return undecided("nothing in the request names a resource") };
+            let mut doubts = vec![format!(
+                "the key is that of `{}`, because `{}` has the name of its parameter",
+                resource.path, value.name
+            )];
+            if let ApiBody::Json { is_optional: true, .. } = operation.body
+                && source.starts_with("body:")
+            {
+                doubts
+                    .push("the document lets a request come without a body, and it would be refused".into());
+            }
+            Decision::Fence { key: key(value, resource.collection), doubts, has_filter: false }
+        }
+        [] => {
+            let candidates: Vec<_> =
+                values.iter().take(MOST_CANDIDATES).map(|value| key(value, &value.name)).collect();
+            let reason = match (candidates.is_empty(), &operation.body) {
+                (false, _) => "which of its values names the resource is not in the document",
+                (true, ApiBody::Other) => {
+                    "its body is no JSON, and nothing else that it has names a resource"
+                }
+                (true, _) => "nothing that each request has names a resource",
+            };
+            Decision::Undecided { reason: reason.into(), candidates }
+        }
+        several => {
+            let find = |source: &str| values.iter().find(|value| value.source == source);
+            let keys =
+                several.iter().filter_map(|(source, named)| Some(key(find(source)?, named.collection)));
+            let reason =
+                "several of its values name resources, and which of them it changes is not in the document";
+            Decision::Undecided { reason: reason.into(), candidates: keys.take(MOST_CANDIDATES).collect() }
+        }
+    }
+}
+
+/// Candidates for the key of an operation. More are of no help.
+const MOST_CANDIDATES: usize = 6;
+
+/// A value that each request of an operation has.
+#[derive(Debug, Clone)]
+struct RequiredValue {
+    /// As a key has it: `body:/order_id`.
+    source: String,
+    name: String,
+    form: ValueForm,
+}
+
+/// Without names of operations, which name no resource.
+fn required_values(operation: &ApiOperation) -> Vec<RequiredValue> {
+    let mut values = Vec::new();
+    for parameter in operation.parameters.iter().filter(|parameter| parameter.is_required) {
+        let Some(form) = parameter.form.clone() else { continue };
+        let name = &parameter.name;
+        let source = match parameter.place {
+            ParameterPlace::Path => continue,
+            ParameterPlace::Query => format!("query.{name}"),
+            ParameterPlace::Header => format!("header.{}", name.to_ascii_lowercase()),
+        };
+        values.push(RequiredValue { source, name: name.clone(), form });
+    }
+    if let ApiBody::Json { members, .. } = &operation.body {
+        values.extend(members.iter().map(|member| RequiredValue {
+            source: format!("body:{}", member.pointer),
+            name: member.name.clone(),
+            form: member.form.clone(),
+        }));
+    }
+    values.retain(|value| !is_idempotency(&value.name));
+    values
+}
+
+/// The values that seem to name a resource of another path.
+fn named_values<'i>(
+    operation: &ApiOperation,
+    index: &'i ResourceIndex,
+    own: Option<&str>,
+) -> Vec<(String, NamedResource<'i>)> {
+    let named = required_values(operation).into_iter().filter_map(|value| {
+        let resource = index.named(&value.name, own)?;
+        Some((value.source, resource))
+    });
+    named.collect()
+}
+
+fn is_idempotency(name: &str) -> bool {
+    let name = normalize(name);
+    name.contains("idempotency") || name == "paypalrequestid" || name == "requestid"
+}
+
+fn idempotency_source(operation: &ApiOperation) -> Option<String> {
+    let of_header = operation
+        .parameters
+        .iter()
+        .find(|parameter| parameter.place == ParameterPlace::Header && is_idempotency(&parameter.name));
+    let in_header = of_header.map(|parameter| format!("header.{}", parameter.name.to_ascii_lowercase()));
+    in_header.or_else(|| match &operation.body {
+        ApiBody::Json { members, .. } => {
+            let member = members.iter().find(|member| is_idempotency(&member.name))?;
+            Some(format!("body:{}", member.pointer))
+        }
+        ApiBody::None | ApiBody::Other => None,
+    })
+}
+
+/// Whether a policy with this route alone is sound; if so, whether its key has one spelling for each value.
+fn try_route(method: &str, path: &str, fence: &str) -> Result<bool, String> {
+    let lines = route_lines("route", &[method], path, fence);
+    let policy = format!(
+        "{LISTENER_AND_ZOOKEEPER}upstreams:\n  {UPSTREAM}:\n{ENDPOINTS}\n{FENCING}\n{RESPONSE_TIMEOUT}\nroutes:\n{}\n",
+        lines.map(|line| format!("  {line}")).join("\n")
+    );
+    let loaded = file::load(&policy);
+    let mut errors = loaded.diagnostics.iter().filter(|one| one.severity == Severity::Error);
+    match errors.next() {
+        Some(error) => Err(format!("a route for it would be refused ({}: {})", error.code, error.message)),
+        None => Ok(!loaded.hints.iter().any(|hint| hint.code == DiagnosticCode::FreeText)),
+    }
+}

@@ -1,0 +1,183 @@
+//! The operations of a document, with what their keys could be made of.
+
+use fencegate_policies::diagnostics::{Diagnostic, DiagnosticCode};
+use serde_json::{Map, Value};
+
+use super::{
+    document::OpenApiDocument,
+    schema::{RequiredMember, RequiredMembers, ValueForm},
+};
+
+/// A method of a path.
+#[derive(Debug)]
+pub(super) struct ApiOperation {
+    /// In upper case.
+    pub(super) method: String,
+    /// As the document has it.
+    pub(super) path: String,
+    pub(super) parameters: Vec<ApiParameter>,
+    pub(super) body: ApiBody,
+    /// What of the operation could not be read.
+    pub(super) unread: Vec<String>,
+    /// Its servers may be others than those of the document.
+    pub(super) has_own_servers: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ApiParameter {
+    pub(super) name: String,
+    pub(super) place: ParameterPlace,
+    pub(super) is_required: bool,
+    /// `None` if it is no text and no integer.
+    pub(super) form: Option<ValueForm>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ParameterPlace {
+    Path,
+    Query,
+    Header,
+}
+
+/// The body of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ApiBody {
+    None,
+    Json {
+        /// In the order of their pointers.
+        members: Vec<RequiredMember>,
+        /// A request may come without a body.
+        is_optional: bool,
+    },
+    /// None of its forms is JSON.
+    Other,
+}
+
+/// Methods of a path, in the order in which documents are written.
+const METHODS: [&str; 8] = ["get", "head", "options", "trace", "put", "post", "patch", "delete"];
+
+/// The most operations. A gateway compares the routes of a file with each other.
+const MOST: usize = 5000;
+
+impl ApiOperation {
+    /// True if the method changes nothing (RFC 9110, 9.2.1).
+    pub(super) fn is_read(&self) -> bool {
+        matches!(&*self.method, "GET" | "HEAD" | "OPTIONS" | "TRACE")
+    }
+
+    /// The form of a parameter of the path.
+    pub(super) fn path_form(&self, name: &str) -> ValueForm {
+        let of_path =
+            |parameter: &&ApiParameter| parameter.place == ParameterPlace::Path && parameter.name == name;
+        let form = self.parameters.iter().find(of_path).and_then(|parameter| parameter.form.clone());
+        form.unwrap_or(ValueForm::Text)
+    }
+
+    fn read(document: &OpenApiDocument, path: &str, item: &Map<String, Value>, method: &str) -> Option<Self> {
+        let operation = item.get(method)?.as_object()?;
+        let mut read = Self {
+            method: method.to_ascii_uppercase(),
+            path: path.to_owned(),
+            parameters: Vec::new(),
+            body: ApiBody::None,
+            unread: Vec::new(),
+            has_own_servers: false,
+        };
+        for of in [item, operation] {
+            read.has_own_servers |= of.contains_key("servers");
+            for parameter in of.get("parameters").and_then(Value::as_array).into_iter().flatten() {
+                read.add_parameter(document, parameter);
+            }
+        }
+        if let Some(body) = operation.get("requestBody") {
+            read.add_body(document, body);
+        }
+        Some(read)
+    }
+
+    /// A parameter of the operation replaces that of the path.
+    fn add_parameter(&mut self, document: &OpenApiDocument, parameter: &Value) {
+        let resolved = match document.resolve(parameter) {
+            Ok(resolved) => resolved,
+            Err(error) => return self.unread.push(format!("of a parameter: {error}")),
+        };
+        let text = |name: &str| resolved.get(name).and_then(Value::as_str);
+        let place = match text("in") {
+            Some("path") => ParameterPlace::Path,
+            Some("query") => ParameterPlace::Query,
+            Some("header") => ParameterPlace::Header,
+            _ => return,
+        };
+        let Some(name) = text("name").map(str::to_owned) else { return };
+        let is_required = resolved.get("required").and_then(Value::as_bool).unwrap_or(false);
+        let form = resolved.get("schema").and_then(|schema| ValueForm::from_schema(document, schema));
+        self.parameters.retain(|other| other.place != place || other.name != name);
+        self.parameters.push(ApiParameter { name, place, is_required, form });
+    }
+
+    fn add_body(&mut self, document: &OpenApiDocument, body: &Value) {
+        let body = match document.resolve(body) {
+            Ok(body) => body,
+            Err(error) => return self.unread.push(format!("of the body: {error}")),
+        };
+        let contents = body.get("content").and_then(Value::as_object).into_iter().flatten();
+        let Some((_, content)) = contents.clone().find(|(kind, _)| is_json(kind)) else {
+            self.body = ApiBody::Other;
+            return;
+        };
+        let schema = content.get("schema");
+        let mut found =
+            schema.map(|schema| RequiredMembers::from_schema(document, schema)).unwrap_or_default();
+        if found.is_partial {
+            self.unread.push("not all of the members that its body has could be read".into());
+        }
+        found.members.sort_by(|one, other| one.pointer.cmp(&other.pointer));
+        let is_optional = body.get("required").and_then(Value::as_bool) != Some(true);
+        self.body = ApiBody::Json { members: found.members, is_optional };
+    }
+}
+
+fn is_json(kind: &str) -> bool {
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    kind == "application/json" || kind.ends_with("+json")
+}
+
+/// The operations of a document.
+#[derive(Debug)]
+pub(super) struct ApiOperations {
+    /// By path.
+    pub(super) operations: Vec<ApiOperation>,
+    /// Paths of which no operation could be read.
+    pub(super) unread_paths: Vec<String>,
+}
+
+impl ApiOperations {
+    /// # Errors
+    /// There is none, or there are more than a policy has routes.
+    pub(super) fn read(document: &OpenApiDocument) -> Result<Self, Diagnostic> {
+        let mut read = Self { operations: Vec::new(), unread_paths: Vec::new() };
+        // Names that begin so are for extensions.
+        let paths = document.paths().into_iter().flatten().filter(|(path, _)| !path.starts_with("x-"));
+        for (path, item) in paths {
+            let resolved = document.resolve(item).ok().and_then(Value::as_object);
+            let Some(item) = resolved.filter(|_| path.starts_with('/')) else {
+                read.unread_paths.push(path.clone());
+                continue;
+            };
+            let operations =
+                METHODS.iter().filter_map(|method| ApiOperation::read(document, path, item, method));
+            read.operations.extend(operations);
+            if read.operations.len() > MOST {
+                let message = format!("the file has more than {MOST} operations");
+                let remedy = "make several files of it, each with a part of the `paths`, and import each";
+                return Err(Diagnostic::new(DiagnosticCode::OpenApiUnreadable, message).with_remedy(remedy));
+            }
+        }
+        if read.operations.is_empty() {
+            let message = "no path of the file has an operation that can be read";
+            let remedy = "write the methods of each path below it: `paths: {/orders: {post: {...}}}`";
+            return Err(Diagnostic::new(DiagnosticCode::NotOpenApi, message).with_remedy(remedy));
+        }
+        Ok(read)
+    }
+}

@@ -1,0 +1,126 @@
+//! Takes routes back that would take the requests of an operation without a route: its requests have to be refused.
+
+use fencegate_policies::key::{KeyTemplate, RequestValues, TemplateValueSource};
+
+use super::proposal::{Decision, Proposal, Proposals};
+
+/// Leaves only routes that take no requests of an undecided operation.
+pub(super) fn withdraw(proposals: &mut Proposals) {
+    // Which methods such a path has is not known.
+    let unread =
+        proposals.unread_paths.iter().map(|path| RefusedRequest { method: None, path: path.clone() });
+    let unread: Vec<_> = unread.collect();
+    loop {
+        let undecided = proposals.proposals.iter().filter_map(RefusedRequest::from_proposal);
+        let refused: Vec<_> = undecided.chain(unread.iter().cloned()).collect();
+        let mut is_changed = false;
+        for proposal in &mut proposals.proposals {
+            let (Decision::Fence { key, .. }, Some(template)) = (&proposal.decision, &proposal.template)
+            else {
+                continue;
+            };
+            let mut taken = refused.iter().filter(|refused| {
+                let method = refused.method.as_ref().unwrap_or(&proposal.method);
+                *method == proposal.method && may_take(template, &key.template, &refused.path)
+            });
+            if let Some(RefusedRequest { path, .. }) = taken.next() {
+                let method = &proposal.method;
+                let reason = format!(
+                    "a route for it would take requests of `{method} {path}` as well, which has none"
+                );
+                let candidates = vec![key.clone()];
+                proposal.decision = Decision::Undecided { reason, candidates };
+                is_changed = true;
+            }
+        }
+        if !is_changed {
+            return;
+        }
+    }
+}
+
+/// Requests that have no route.
+#[derive(Debug, Clone)]
+struct RefusedRequest {
+    /// `None` for every method.
+    method: Option<String>,
+    path: String,
+}
+
+impl RefusedRequest {
+    fn from_proposal(proposal: &Proposal) -> Option<Self> {
+        let is_refused = matches!(proposal.decision, Decision::Undecided { .. });
+        is_refused.then(|| Self { method: Some(proposal.method.clone()), path: proposal.path.clone() })
+    }
+}
+
+/// True if a route may take a request for `path`, and a filter of its key does not refuse it.
+fn may_take(template: &str, key: &str, path: &str) -> bool {
+    if template.split('/').count() != path.split('/').count() {
+        return false;
+    }
+    let mut taken = None;
+    for (ours, theirs) in template.split('/').zip(path.split('/')) {
+        match ours.split_once('{') {
+            None if !theirs.contains('{') && ours != theirs => return false,
+            None => {}
+            Some((before, rest)) => {
+                let (name, after) = rest.split_once('}').unwrap_or((rest, ""));
+                if theirs.contains('{') {
+                    continue;
+                }
+                let value = theirs.strip_prefix(before).and_then(|theirs| theirs.strip_suffix(after));
+                let Some(value) = value.filter(|value| !value.is_empty()) else { return false };
+                taken = taken.or(Some(TakenValue { name, value }));
+            }
+        }
+    }
+    match (taken, KeyTemplate::parse(key)) {
+        // Of the values of the path alone: another source is there or not, whatever the path is.
+        (Some(taken), Ok(key)) if key.variables().any(|variable| taken.is_source(&variable.source)) => {
+            key.expand(&taken).is_ok()
+        }
+        _ => true,
+    }
+}
+
+/// The value that a variable of a path takes.
+struct TakenValue<'p> {
+    name: &'p str,
+    value: &'p str,
+}
+
+impl TakenValue<'_> {
+    fn is_source(&self, source: &TemplateValueSource) -> bool {
+        matches!(source, TemplateValueSource::Path(name) if **name == *self.name)
+    }
+}
+
+impl RequestValues for TakenValue<'_> {
+    fn path(&self, name: &str) -> Option<&str> {
+        (name == self.name).then_some(self.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A variable takes fixed segments of other paths, unless a filter refuses them.
+    #[test]
+    fn route_takes_paths_of_its_form() {
+        for (template, key, path, takes) in [
+            ("/orders/{id}", "orders/{path.id}", "/orders/search", true),
+            ("/orders/{id}", "orders/{path.id | int}", "/orders/search", false),
+            ("/orders/{id}", "orders/{path.id | int}", "/orders/2024", true),
+            ("/orders/{id}", "orders/{path.id}", "/orders", false),
+            ("/orders/{id}", "orders/{path.id}", "/carts/x", false),
+            ("/orders/{id}", "orders/{path.id | int}", "/orders/{a}-{b}", true),
+            ("/orders/{id}:x", "orders/{path.id}", "/orders/search", false),
+            ("/orders/{id}:x", "orders/{path.id}", "/orders/a:x", true),
+            ("/orders/a", "orders/{body:/id}", "/orders/{x}{y}", true),
+        ] {
+            assert_eq!(may_take(template, key, path), takes, "{template} {key} {path}");
+        }
+    }
+}

@@ -87,6 +87,24 @@ const UNCLEAR_HEADS: [&str; 22] = [
     "Content-Disposition: form-data; name=\"a\"\r\nContent-Type: multipart/mixed; boundary=c",
 ];
 
+/// A dot in the path of a route that the body picks is a part of it: without the dot it would be the same route.
+#[tokio::test]
+async fn dotted_path_is_served_where_body_decides() {
+    let site = TestSite::fresh().await;
+    let by_kind = |kind: &str| json!({"methods": ["POST"], "path": "/orders/{id}", "body": {"/kind": kind}});
+    let policy = site
+        .policy("gw-1")
+        .with_route(route("ship", by_kind("ship"), json!({"key": "order/{path.id}"})))
+        .with_route(route("refund", by_kind("refund"), json!({"key": "refund/{path.id}"})));
+    let gateway = Gateway::start(&policy).await;
+    for (kind, key) in [("ship", "order/4.2"), ("refund", "refund/4.2")] {
+        let ask = request("/orders/4.2", JSON, json!({"kind": kind}).to_string());
+        assert_eq!(served_keys(&site, &gateway, &ask).await.as_deref(), Some(key), "{kind}");
+    }
+    let neither = request("/orders/4.2", JSON, r#"{"kind":"other"}"#);
+    assert_all_refused(&site, &gateway, (404, "no-route"), [neither]).await;
+}
+
 /// The fields of a form of either kind are locked, each of a list, and a form that is read in two ways is refused.
 #[tokio::test]
 async fn form_field_names_locked_resource() {

@@ -131,7 +131,11 @@ async fn one_guard_decides_each_operation() {
     advance_time(&clock, &[&other], Duration::from_millis(4500)).await;
     let taken = reserve_operation(&other, operation(1)).await;
     assert_eq!(other.operation(&operation(1)).await, Ok(Some(entry.clone())));
-    assert_eq!(other.may_run(&entry.keys, entry.token).await, Ok(true), "its time is not over");
+    assert_eq!(
+        other.may_still_be_executing(&entry.keys, entry.token).await,
+        Ok(true),
+        "its time is not over"
+    );
     let written =
         one.end_dispatch_with_outcome(&dispatch, DispatchEnd::Known, held, JournalUpdate::Forget).await;
     assert_eq!(written, Ok(JournalWriteOutcome::NotHeld), "whoever decides has read it as it is");

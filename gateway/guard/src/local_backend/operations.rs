@@ -66,7 +66,7 @@ impl LocalGuardBackend {
         self.store_time_seconds() <= began.saturating_add(whole_seconds(longest)) || {
             let table = &self.lock().register;
             table.quarantined_until(&entry.keys, now).is_some()
-                || table.may_run(&entry.keys, entry.token, now)
+                || table.may_still_be_executing(&entry.keys, entry.token, now)
         }
     }
 

@@ -67,7 +67,10 @@ impl PostgresBackend {
         }
         let keys = entry.keys.clone();
         let token = entry.token;
-        self.run_store_read(move |postgres| async move { postgres.may_run(&keys, token).await }).await
+        self.run_store_read(
+            move |postgres| async move { postgres.may_still_be_executing(&keys, token).await },
+        )
+        .await
     }
 
     pub(crate) async fn unresolved_operations(

@@ -196,9 +196,8 @@ fn look_up(
             return Err(Refusal::new(RefusalReason::NoRoute, "no route matches"));
         }
     };
-    // Without the body: only the members that decide between the routes of this very path were read from it.
-    let head = request_head(http, host);
-    let second_reading = plan.find_second_reading(method, path, &head, found.as_ref(), upstream);
+    // A body that was not read for the routes of another reading decides nothing there: each of them may take the request.
+    let second_reading = plan.find_second_reading(method, path, &values, found.as_ref(), upstream);
     let route = found.map(|found| found.route.id);
     Ok(RouteLookup::Target(RouteTarget { route, upstream, second_reading }))
 }

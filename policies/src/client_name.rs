@@ -7,7 +7,7 @@ use crate::words::words;
 /// Which name in a certificate is the name of its client. A certificate that has no name of the kind, or more than one,
 /// gives its client no name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClientNameKind {
+pub enum CertificateNameKind {
     /// The alternative name that is a URI, such as a SPIFFE ID.
     Uri,
     /// The alternative name that is a DNS name, in lower case.
@@ -16,12 +16,20 @@ pub enum ClientNameKind {
     CommonName,
 }
 
-words! { ClientNameKind { Uri = "uri", Dns = "dns", CommonName = "cn" } }
+words! { CertificateNameKind { Uri = "uri", Dns = "dns", CommonName = "cn" } }
 
-impl ClientNameKind {
+impl CertificateNameKind {
     /// The kind of a word in a policy, [`Self::as_str`].
     pub fn from_word(word: &str) -> Option<Self> {
         Self::WORDS.iter().find(|(known, _)| *known == word).map(|(_, kind)| *kind)
+    }
+
+    /// The kind in the locks that gateways compare. A build that knew no `cn:` made other keys of common names.
+    pub(crate) fn published(self) -> &'static str {
+        match self {
+            Self::Uri | Self::Dns => self.as_str(),
+            Self::CommonName => COMMON_NAME,
+        }
     }
 }
 
@@ -41,34 +49,34 @@ impl ClientName {
     /// The name that stands in a certificate as the only one of its kind. `None` for one that two readers could read
     /// differently, that is not of the form of its kind, or that is longer than 512 bytes. It is printable ASCII, without
     /// spaces at its ends.
-    pub fn new(kind: ClientNameKind, name: &str) -> Option<Self> {
+    pub fn new(kind: CertificateNameKind, name: &str) -> Option<Self> {
         let is_usable = (1..=Self::LONGEST).contains(&name.len())
             && name.bytes().all(|byte| (b' '..=b'~').contains(&byte))
             && name.trim_matches(' ') == name;
         let has_form = match kind {
-            ClientNameKind::Uri => uri_scheme(name)
-                .is_some_and(|scheme| !scheme.eq_ignore_ascii_case(ClientNameKind::CommonName.as_str())),
+            CertificateNameKind::Uri => uri_scheme(name)
+                .is_some_and(|scheme| !scheme.eq_ignore_ascii_case(CertificateNameKind::CommonName.as_str())),
             // Without `*`: that is a name of many hosts.
-            ClientNameKind::Dns => {
+            CertificateNameKind::Dns => {
                 name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
             }
-            ClientNameKind::CommonName => true,
+            CertificateNameKind::CommonName => true,
         };
         (is_usable && has_form).then(|| match kind {
-            ClientNameKind::Uri => Self(name.into()),
+            CertificateNameKind::Uri => Self(name.into()),
             // Names of hosts are compared without regard to case.
-            ClientNameKind::Dns => Self(name.to_ascii_lowercase().into()),
-            ClientNameKind::CommonName => Self([COMMON_NAME, name].concat().into()),
+            CertificateNameKind::Dns => Self(name.to_ascii_lowercase().into()),
+            CertificateNameKind::CommonName => Self([COMMON_NAME, name].concat().into()),
         })
     }
 
-    pub fn kind(&self) -> ClientNameKind {
+    pub fn kind(&self) -> CertificateNameKind {
         if self.0.starts_with(COMMON_NAME) {
-            ClientNameKind::CommonName
+            CertificateNameKind::CommonName
         } else if self.0.contains(':') {
-            ClientNameKind::Uri
+            CertificateNameKind::Uri
         } else {
-            ClientNameKind::Dns
+            CertificateNameKind::Dns
         }
     }
 
@@ -111,29 +119,34 @@ mod tests {
     #[test]
     fn name_has_its_kind() {
         for (kind, written, name, alone) in [
-            (ClientNameKind::Uri, "spiffe://shop/Till/7", "spiffe://shop/Till/7", "spiffe://shop/Till/7"),
-            (ClientNameKind::Uri, "urn:uuid:1", "urn:uuid:1", "urn:uuid:1"),
-            (ClientNameKind::Dns, "Till-7.Shop.Example", "till-7.shop.example", "till-7.shop.example"),
-            (ClientNameKind::Dns, "till_7", "till_7", "till_7"),
-            (ClientNameKind::CommonName, "till 7", "cn:till 7", "till 7"),
             (
-                ClientNameKind::CommonName,
+                CertificateNameKind::Uri,
+                "spiffe://shop/Till/7",
+                "spiffe://shop/Till/7",
+                "spiffe://shop/Till/7",
+            ),
+            (CertificateNameKind::Uri, "urn:uuid:1", "urn:uuid:1", "urn:uuid:1"),
+            (CertificateNameKind::Dns, "Till-7.Shop.Example", "till-7.shop.example", "till-7.shop.example"),
+            (CertificateNameKind::Dns, "till_7", "till_7", "till_7"),
+            (CertificateNameKind::CommonName, "till 7", "cn:till 7", "till 7"),
+            (
+                CertificateNameKind::CommonName,
                 "spiffe://shop/Till/7",
                 "cn:spiffe://shop/Till/7",
                 "spiffe://shop/Till/7",
             ),
             (
-                ClientNameKind::CommonName,
+                CertificateNameKind::CommonName,
                 "till-7.shop.example",
                 "cn:till-7.shop.example",
                 "till-7.shop.example",
             ),
-            (ClientNameKind::CommonName, "cn:a", "cn:cn:a", "cn:a"),
+            (CertificateNameKind::CommonName, "cn:a", "cn:cn:a", "cn:a"),
         ] {
             let made = ClientName::new(kind, written).expect(written);
             assert_eq!((made.as_str(), made.without_kind(), made.kind()), (name, alone, kind));
             assert_eq!(made.prefix().to_owned() + alone, name);
-            assert_eq!(ClientNameKind::from_word(kind.as_str()), Some(kind));
+            assert_eq!(CertificateNameKind::from_word(kind.as_str()), Some(kind));
         }
     }
 
@@ -143,27 +156,27 @@ mod tests {
         let long = format!("a:{}", "a".repeat(511));
         for (kind, texts) in [
             (
-                ClientNameKind::Uri,
+                CertificateNameKind::Uri,
                 &[
                     "", "a", "//a", ":a", "1:a", "a b:c", "cn:a", "CN:a", " a:b", "a:b ", "a:\0", "a:\u{e9}",
                     &long,
                 ][..],
             ),
-            (ClientNameKind::Dns, &["", "*.a", "a:b", "a b", "a/b", "a@b", "caf\u{e9}", &long]),
-            (ClientNameKind::CommonName, &["", " a", "a ", "a\r\nb", "caf\u{e9}", &"a".repeat(513)]),
+            (CertificateNameKind::Dns, &["", "*.a", "a:b", "a b", "a/b", "a@b", "caf\u{e9}", &long]),
+            (CertificateNameKind::CommonName, &["", " a", "a ", "a\r\nb", "caf\u{e9}", &"a".repeat(513)]),
         ] {
             for text in texts {
                 assert_eq!(ClientName::new(kind, text), None, "{kind:?} {text:?}");
             }
         }
-        assert_eq!(ClientNameKind::from_word("email"), None);
+        assert_eq!(CertificateNameKind::from_word("email"), None);
     }
 
     proptest! {
         /// No text is the name of two kinds.
         #[test]
         fn kinds_share_no_name(one in "(cn:|CN:|a:|[a-c.]){0,6}", other in "(cn:|CN:|a:|[a-c.]){0,6}") {
-            let kinds = [ClientNameKind::Uri, ClientNameKind::Dns, ClientNameKind::CommonName];
+            let kinds = [CertificateNameKind::Uri, CertificateNameKind::Dns, CertificateNameKind::CommonName];
             for ours in kinds {
                 for theirs in kinds.into_iter().filter(|theirs| *theirs != ours) {
                     if let (Some(one), Some(other)) = (ClientName::new(ours, &one), ClientName::new(theirs, &other)) {

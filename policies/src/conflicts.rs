@@ -15,11 +15,11 @@ mod lease_conflicts;
 
 use std::collections::{HashMap, HashSet};
 
-use self::lease_conflicts::{ComparedLeaseRules, MOST_LOOKS};
+use self::lease_conflicts::{LeaseConflictIndex, MOST_LOOKS};
 use crate::{
     key::ResourceKey,
     plan::{CanonicalAddress, MatchConditions},
-    plan_digest::{PathSegment, PublishedFencedRoute, PublishedLockRules, PublishedMatchConditions},
+    plan_digest::{PublishedFencedRoute, PublishedLockRules, PublishedMatchConditions, PublishedPathSegment},
 };
 
 /// The result of comparing two plans.
@@ -45,13 +45,13 @@ struct ComparedPlan<'p> {
 /// Routes of `ours` by which a request may take another lock than by `theirs`.
 pub fn find_conflicts(ours: &PublishedLockRules, theirs: &PublishedLockRules) -> PlanConflictReport {
     let all = ours.routes.len() + ours.leases.len();
-    let leased = ComparedLeaseRules::new(ours).conflicts_with(&ComparedLeaseRules::new(theirs));
+    let leased = LeaseConflictIndex::new(ours).conflicts_with(&LeaseConflictIndex::new(theirs));
     let mut found: HashSet<usize> = leased.at.into_iter().collect();
     let mut ours = ComparedPlan::new(ours);
     let mut theirs = ComparedPlan::new(theirs);
     pair_twins(&mut ours, &mut theirs);
     for (at, twin) in ours.twin.iter().enumerate() {
-        if twin.is_some_and(|twin| !ours.routes[at].excludes(&theirs.routes[twin])) {
+        if twin.is_some_and(|twin| !ours.routes[at].has_common_lock(&theirs.routes[twin])) {
             found.insert(at);
         }
     }
@@ -60,7 +60,7 @@ pub fn find_conflicts(ours: &PublishedLockRules, theirs: &PublishedLockRules) ->
     };
     for (one, other) in pairs {
         if !found.contains(&one)
-            && !ours.routes[one].excludes(&theirs.routes[other])
+            && !ours.routes[one].has_common_lock(&theirs.routes[other])
             && may_match_same_request(&ours, one, &theirs, other)
         {
             found.insert(one);
@@ -79,7 +79,7 @@ pub fn find_key_conflict<'k>(
     theirs: &PublishedLockRules,
 ) -> Option<&'k ResourceKey> {
     let at =
-        ComparedLeaseRules::for_lease_keys(ours, held).conflicting_patterns(&ComparedLeaseRules::new(theirs));
+        LeaseConflictIndex::for_lease_keys(ours, held).conflicting_patterns(&LeaseConflictIndex::new(theirs));
     at.first().map(|at| &held[*at])
 }
 
@@ -104,7 +104,7 @@ impl<'p> ComparedPlan<'p> {
 
 impl PublishedFencedRoute {
     /// A client of the one lock waits for the holder of the other one.
-    fn excludes(&self, other: &Self) -> bool {
+    fn has_common_lock(&self, other: &Self) -> bool {
         self.locks.iter().any(|lock| other.locks.contains(lock))
     }
 }
@@ -114,7 +114,7 @@ impl PublishedFencedRoute {
 fn pair_twins(ours: &mut ComparedPlan, theirs: &mut ComparedPlan) {
     fn match_criteria(
         route: &PublishedFencedRoute,
-    ) -> (&[String], &[PathSegment], &PublishedMatchConditions) {
+    ) -> (&[String], &[PublishedPathSegment], &PublishedMatchConditions) {
         (&route.methods, &route.path, &route.conditions)
     }
     let mut there: HashMap<_, Vec<usize>> = HashMap::new();
@@ -179,18 +179,22 @@ fn may_match_same_request(ours: &ComparedPlan, one: usize, theirs: &ComparedPlan
         && ours.conditions[one].has_common_request(&theirs.conditions[other])
 }
 
-fn paths_meet(ours: &[PathSegment], theirs: &[PathSegment]) -> bool {
+fn paths_meet(ours: &[PublishedPathSegment], theirs: &[PublishedPathSegment]) -> bool {
     let mut ours = ours.iter();
     let mut theirs = theirs.iter();
     loop {
         match (ours.next(), theirs.next()) {
             (None, None) => return true,
             (None, Some(_)) | (Some(_), None) => return false,
-            (Some(PathSegment::Rest), Some(_)) | (Some(_), Some(PathSegment::Rest)) => return true,
-            (Some(PathSegment::Is(one)), Some(PathSegment::Is(other))) if one != other => return false,
+            (Some(PublishedPathSegment::Rest), Some(_)) | (Some(_), Some(PublishedPathSegment::Rest)) => {
+                return true;
+            }
+            (Some(PublishedPathSegment::Is(one)), Some(PublishedPathSegment::Is(other))) if one != other => {
+                return false;
+            }
             // An empty segment is a trailing slash, and no value.
-            (Some(PathSegment::Is(one)), Some(PathSegment::Any))
-            | (Some(PathSegment::Any), Some(PathSegment::Is(one)))
+            (Some(PublishedPathSegment::Is(one)), Some(PublishedPathSegment::Any))
+            | (Some(PublishedPathSegment::Any), Some(PublishedPathSegment::Is(one)))
                 if one.is_empty() =>
             {
                 return false;

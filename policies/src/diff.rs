@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     path::PathTemplate,
     plan::{
-        Enforcement, GatewayPlan, IdempotencyStore, MatchConditions, Route, ServingPlan, UnmatchedPolicy,
-        Upstream, UpstreamId,
+        CommonServingPlan, Enforcement, GatewayPlan, IdempotencyStore, MatchConditions, Route,
+        UnmatchedPolicy, Upstream, UpstreamId,
     },
 };
 
@@ -87,7 +87,10 @@ impl PlanDiff {
 }
 
 /// Routes of one name.
-fn pair_by_name<'a>(before: &'a ServingPlan, after: &'a ServingPlan) -> Vec<(&'a Route, &'a Route)> {
+fn pair_by_name<'a>(
+    before: &'a CommonServingPlan,
+    after: &'a CommonServingPlan,
+) -> Vec<(&'a Route, &'a Route)> {
     let known: HashMap<&str, &Route> =
         before.routes.routes().iter().map(|route| (&*route.name, route)).collect();
     let pair = |new: &'a Route| known.get(&*new.name).map(|old| (*old, new));
@@ -102,7 +105,7 @@ fn are_in_order(pairs: &[(&Route, &Route)]) -> bool {
 fn changed_settings(old: &GatewayPlan, new: &GatewayPlan, reordered: bool) -> Vec<String> {
     let before = &old.serving;
     let after = &new.serving;
-    let passed = |plan: &ServingPlan| match plan.unmatched {
+    let passed = |plan: &CommonServingPlan| match plan.unmatched {
         UnmatchedPolicy::Reject => None,
         UnmatchedPolicy::Pass(id) => Some(upstream_name(plan, id).to_owned()),
     };
@@ -123,13 +126,13 @@ fn changed_settings(old: &GatewayPlan, new: &GatewayPlan, reordered: bool) -> Ve
 
 fn routes_forgetting_operations(
     pairs: &[(&Route, &Route)],
-    before: &ServingPlan,
-    after: &ServingPlan,
+    before: &CommonServingPlan,
+    after: &CommonServingPlan,
 ) -> Vec<String> {
     let forgets = |(old, new): &&(&Route, &Route)| {
         let once = |route: &Route| route.fence.as_ref()?.once.clone();
         let (Some(old_once), new_once) = (once(old), once(new)) else { return false };
-        let ours = |plan: &ServingPlan, route: &Route| plan.upstream(route.upstream).endpoints.clone();
+        let ours = |plan: &CommonServingPlan, route: &Route| plan.upstream(route.upstream).endpoints.clone();
         let here = ours(before, old);
         let there = ours(after, new);
         // A guard keeps its own journal. As long as one guard stays among the endpoints, operations are recognised.
@@ -141,14 +144,14 @@ fn routes_forgetting_operations(
 }
 
 /// The numbers of routes and upstreams differ between plans, so they are not compared.
-fn same_settings(before: &ServingPlan, old: &Route, after: &ServingPlan, new: &Route) -> bool {
+fn same_settings(before: &CommonServingPlan, old: &Route, after: &CommonServingPlan, new: &Route) -> bool {
     upstream_name(before, old.upstream) == upstream_name(after, new.upstream)
         && *old == Route { id: old.id, upstream: old.upstream, ..new.clone() }
 }
 
 /// Every request that either route takes has the same lock by both routes. False where the old route may let a
 /// request pass without a lock and the new route does not.
-fn same_locks(before: &ServingPlan, old: &Route, after: &ServingPlan, new: &Route) -> bool {
+fn same_locks(before: &CommonServingPlan, old: &Route, after: &CommonServingPlan, new: &Route) -> bool {
     let lock = |route: &Route| {
         route
             .fence
@@ -164,7 +167,7 @@ fn same_locks(before: &ServingPlan, old: &Route, after: &ServingPlan, new: &Rout
 
 /// The delay of the route's upstream. A tenure that began with another delay leaves a record that is too short, or no
 /// record.
-fn upstream_delay(plan: &ServingPlan, route: &Route) -> Option<Duration> {
+fn upstream_delay(plan: &CommonServingPlan, route: &Route) -> Option<Duration> {
     plan.upstream(route.upstream).fencing.handover_delay()
 }
 
@@ -178,13 +181,14 @@ fn match_criteria(route: &Route) -> (&[String], &PathTemplate, &MatchConditions)
     (&route.methods, &route.path, &route.conditions)
 }
 
-fn upstream_name(plan: &ServingPlan, id: UpstreamId) -> &str {
+fn upstream_name(plan: &CommonServingPlan, id: UpstreamId) -> &str {
     &plan.upstream(id).name
 }
 
-fn changed_upstreams(before: &ServingPlan, after: &ServingPlan) -> Vec<String> {
-    let other =
-        |plan: &ServingPlan, name: &str| plan.upstreams.iter().position(|upstream| &*upstream.name == name);
+fn changed_upstreams(before: &CommonServingPlan, after: &CommonServingPlan) -> Vec<String> {
+    let other = |plan: &CommonServingPlan, name: &str| {
+        plan.upstreams.iter().position(|upstream| &*upstream.name == name)
+    };
     let alike = |old: &Upstream, new: &Upstream| {
         // Both depend on the routes, and changes of routes are listed with the routes.
         *old == Upstream { has_fenced_routes: old.has_fenced_routes, service: old.service, ..new.clone() }

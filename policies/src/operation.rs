@@ -114,7 +114,7 @@ impl FencingOperationHeader {
             match name {
                 "keep" => operation.keep = parse_digits(value, 8)?,
                 "was" => operation.former = Some(OperationId::parse(value)?),
-                "final" => operation.finals = parse_finals(value)?,
+                "final" => operation.finals = parse_final_statuses(value)?,
                 _ if value != "idempotency-key" => return None,
                 "ask" => operation.askable = true,
                 _ => {}
@@ -124,7 +124,7 @@ impl FencingOperationHeader {
     }
 }
 
-fn parse_finals(text: &str) -> Option<Vec<u16>> {
+fn parse_final_statuses(text: &str) -> Option<Vec<u16>> {
     let status = |text: &str| parse_digits(text, 3).and_then(|status| u16::try_from(status).ok());
     let finals: Vec<u16> = text.split(',').take(MOST_FINALS + 1).map(status).collect::<Option<_>>()?;
     (finals.len() <= MOST_FINALS).then_some(finals)

@@ -42,8 +42,8 @@ pub use conditions::{MatchConditions, MatchError};
 pub use cors::{AllowedOrigins, CorsSettings, OriginPattern, ParseOriginError};
 pub use fence::{
     BodyTypeRequirement, CachedHoldLimits, EffectiveFence, EffectiveFormerLock, EmptyListPolicy, Enforcement,
-    FenceRule, FormerLock, LargeBodyPolicy, LeasePolicy, LockMode, LockModeRule, LockReusePolicy,
-    NestedRequestPolicy,
+    FenceRule, FormerLock, LargeBodyPolicy, LockMode, LockModeRule, LockReusePolicy, NestedRequestPolicy,
+    RequestLeasePolicy,
 };
 pub use gateway::{GatewayPlan, MixedPlanPolicy};
 pub use guard::{
@@ -56,7 +56,7 @@ pub use leases::{KeyPattern, LeaseGrantSettings, LeasePrincipal, ParseKeyPattern
 pub use listener::{ListenerLimits, ListenerProtocols, ListenerSettings, ListenerTimeouts, ProxyProtocol};
 pub use log::{AccessLogTarget, KeyVisibility, LogSettings, TraceExportSettings};
 pub use once::{
-    EffectiveIdempotency, IdempotencyRule, IdempotencyStore, OperationName, OperationNameError,
+    ClientOperationName, EffectiveIdempotency, IdempotencyRule, IdempotencyStore, OperationNameError,
     OperationQuota,
 };
 pub use operation_end::OperationEndStatus;
@@ -67,7 +67,7 @@ pub use route::{EffectiveBodyCondition, EffectiveRoute, NamedConditionValue, Rou
 pub use routing::{FindRouteError, RouteMatch, RouteTable};
 pub use served_tls::{CertificateFiles, ClientCertificateMode, ListenerTls, TlsVersion};
 pub use service::{CanonicalAddress, ServiceId, UpstreamService, group_services};
-pub use serving::{SecondReading, ServingPlan, UnmatchedPolicy};
+pub use serving::{CommonServingPlan, SecondReading, UnmatchedPolicy};
 pub use shown::format_duration;
 pub use tickets::{TicketSigningKey, TicketVerificationKeys};
 pub use tls::{ClientCertificateFiles, ClientTls, EffectiveClientTls};

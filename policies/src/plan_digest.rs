@@ -10,14 +10,14 @@ use std::collections::{BTreeSet, HashMap};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    client_name::ClientNameKind,
+    client_name::CertificateNameKind,
     graphql::GraphqlOperation,
     host::{HostMatcher, HostPattern},
     key::{GlobRelation, JsonPointer, KeyTemplate, ResourceKey},
     path::{PathTemplate, PathTemplateSegment},
     plan::{
-        BodyCondition, ConditionValue, FenceRule, KeyPattern, LeaseGrantSettings, LockPlacement,
-        MatchConditions, Route, ServingPlan, Upstream,
+        BodyCondition, CommonServingPlan, ConditionValue, FenceRule, KeyPattern, LeaseGrantSettings,
+        LockPlacement, MatchConditions, Route, Upstream,
     },
 };
 
@@ -42,7 +42,7 @@ pub struct PublishedFencedRoute {
     pub endpoints: Vec<String>,
     /// Sorted; empty means every method.
     pub methods: Vec<String>,
-    pub path: Vec<PathSegment>,
+    pub path: Vec<PublishedPathSegment>,
     #[serde(default, skip_serializing_if = "PublishedMatchConditions::is_empty")]
     pub conditions: PublishedMatchConditions,
     /// It takes all of them at once, and so excludes every request that takes one of them: the lock of its keys, and
@@ -53,7 +53,7 @@ pub struct PublishedFencedRoute {
 /// A segment of a path template. The name of a variable does not count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum PathSegment {
+pub enum PublishedPathSegment {
     Is(String),
     Any,
     /// All remaining segments.
@@ -108,7 +108,7 @@ pub const FORMAT: u32 = 1;
 
 impl PublishedLockRules {
     /// `leases`: the keys that clients may hold by themselves, where they may.
-    pub fn from_plan(plan: &ServingPlan, leases: Option<&LeaseGrantSettings>) -> Self {
+    pub fn from_plan(plan: &CommonServingPlan, leases: Option<&LeaseGrantSettings>) -> Self {
         let fenced = |route: &Route| {
             let fence = route.fence.as_ref()?;
             Some(PublishedFencedRoute::new(route, fence, plan.upstream(route.upstream)))
@@ -189,7 +189,7 @@ impl PublishedFencedRoute {
             upstream: upstream.name.to_string(),
             endpoints: sorted(&mut upstream.endpoints.iter().map(ToString::to_string)),
             methods: sorted(&mut route.methods.iter().cloned()),
-            path: route.path.pieces().iter().map(PathSegment::from).collect(),
+            path: route.path.pieces().iter().map(PublishedPathSegment::from).collect(),
             conditions: PublishedMatchConditions::from_conditions(&route.conditions),
             locks: locks(fence, upstream, &route.path),
         }
@@ -227,7 +227,7 @@ impl PublishedFencedRoute {
 
 /// The common part, in two plans, of a route of which requests take the same locks by both, wherever they are sent.
 pub type RouteIdentity<'r> =
-    (&'r str, &'r [String], &'r [PathSegment], &'r PublishedMatchConditions, &'r [PublishedLock]);
+    (&'r str, &'r [String], &'r [PublishedPathSegment], &'r PublishedMatchConditions, &'r [PublishedLock]);
 
 impl PublishedFencedRoute {
     pub fn identity(&self) -> RouteIdentity<'_> {
@@ -250,7 +250,7 @@ impl PublishedLock {
         keys: &[KeyTemplate],
         placing: &LockPlacement,
         route: &PathTemplate,
-        client_name: Option<ClientNameKind>,
+        client_name: Option<CertificateNameKind>,
     ) -> Self {
         let (layout, path) = match placing {
             LockPlacement::Native => (None, None),
@@ -278,7 +278,7 @@ impl PublishedLock {
     }
 }
 
-impl From<&PathTemplateSegment> for PathSegment {
+impl From<&PathTemplateSegment> for PublishedPathSegment {
     fn from(piece: &PathTemplateSegment) -> Self {
         match piece {
             PathTemplateSegment::Literal(literal) => Self::Is(literal.to_string()),

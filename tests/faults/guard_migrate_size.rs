@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fencegate_guard_store::{
-    operation::{JournalEntry, JournalEntryState, StoredResponse},
+    operation::{JournalEntryState, OperationJournalEntry, StoredResponse},
     store::{
-        CleanShutdownState, FORMAT, GuardStore, KeyWatermarks, RedbStore, StoreIdentity, StoreMutation,
-        WatermarkEpochs,
+        CleanShutdownState, DurableKeyWatermarks, FORMAT, GuardStore, KeyWatermarks, RedbStore,
+        StoreIdentity, StoreMutation,
     },
 };
 use fencegate_policies::{key::ResourceKey, operation::OperationId, token::FencingToken};
@@ -36,7 +36,7 @@ fn mark(number: u64) -> [StoreMutation; 2] {
     let token = FencingToken::new(epoch, 1, 1).expect("small");
     let write = Some(token);
     let read = number.is_multiple_of(2).then_some(token);
-    let epochs = WatermarkEpochs { write: Some(epoch), read: read.map(FencingToken::number) };
+    let epochs = DurableKeyWatermarks { write: Some(epoch), read: read.map(FencingToken::number) };
     let whole = KeyWatermarks { key: key(number), write, read };
     [StoreMutation::Mark { key: key(number), epochs }, StoreMutation::Watermarks(whole)]
 }
@@ -45,7 +45,7 @@ fn operation(number: u64) -> StoreMutation {
     let mut id = [0; 32];
     id[..8].copy_from_slice(&number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes());
     let answer = StoredResponse { status: 200, fields: Vec::new(), body: Some(Bytes::from(vec![7; BODY])) };
-    let entry = JournalEntry {
+    let entry = OperationJournalEntry {
         format: FORMAT,
         fingerprint: "ab".repeat(32),
         keys: vec![key(number)],

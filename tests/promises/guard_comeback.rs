@@ -7,7 +7,7 @@ use std::{
 };
 
 use fencegate_guard_store::{
-    operation::{JournalEntry, JournalEntryState},
+    operation::{JournalEntryState, OperationJournalEntry},
     store::{GuardStore, RedbStore, StoreMutation},
 };
 use fencegate_policies::key::ResourceKey;
@@ -184,7 +184,7 @@ const UNKNOWN: u64 = 10_000;
 async fn store_unknown_operations(launch: GuardLaunch) -> GuardLaunch {
     let launch = launch.start().await.stop().await;
     let store = RedbStore::open(&launch.store()).expect("left in order");
-    let entry = |number: u64| JournalEntry {
+    let entry = |number: u64| OperationJournalEntry {
         format: 1,
         fingerprint: format!("{number:064x}"),
         keys: vec![ResourceKey::parse(&format!("old/{number}")).expect("a key")],

@@ -21,7 +21,7 @@ use fencegate_guard_postgres::postgres::{
 };
 use fencegate_guard_store::{
     admission::{DispatchEnd, PresentedDispatch},
-    error::AdmitError,
+    error::DispatchRefusedError,
     store::StoreIdentity,
 };
 use fencegate_process::clock::{MachineClock, ManualClock, SharedClock};
@@ -99,7 +99,10 @@ async fn first_format_store_is_migrated() {
         store.run(step);
     }
     let guard = store.guard(clock, "new").await;
-    assert!(matches!(steps::admit(&guard, &was).await, AdmitReply::Rejected(AdmitError::Duplicate { .. })));
+    assert!(matches!(
+        steps::admit(&guard, &was).await,
+        AdmitReply::Rejected(DispatchRefusedError::Duplicate { .. })
+    ));
     let outer = steps::claim("a", 50, 2);
     let called =
         |dispatch| PresentedDispatch { parent: Some(outer.token), ..steps::claim("a", 50, dispatch) };

@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use fencegate_guard_postgres::postgres::{AdmitReply, DispatchName, InFlightDispatch, PostgresStore};
 use fencegate_guard_store::{
     admission::{AdmissionTable, AdmitDecision, DispatchEnd, DispatchId, PresentedDispatch},
-    error::AdmitError,
+    error::DispatchRefusedError,
     store::{CleanShutdownState, RecoveredActiveKeys, RecoveredState, StoreIdentity},
 };
 use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
@@ -192,7 +192,7 @@ impl AdmissionComparisonFixture {
                 self.waiting.push(waiting);
             }
             // The register has only the record that these keys were at work at the end. Neither side admits anything.
-            (Err(AdmitError::Quarantine { .. }), AdmitReply::Wait { .. }) => {}
+            (Err(DispatchRefusedError::Quarantine { .. }), AdmitReply::Wait { .. }) => {}
             _ => self.panic_with_difference(),
         }
     }

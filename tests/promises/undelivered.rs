@@ -41,6 +41,9 @@ const SENDS: Duration = Duration::from_secs(2);
 /// `tcp_states.h`).
 const SYN_SENT: &str = "02";
 
+/// The states in which the end of a connection was written and is not acknowledged: `TCP_FIN_WAIT1`, `TCP_LAST_ACK`, `TCP_CLOSING`.
+const END_SENT: [&str; 3] = ["04", "09", "0B"];
+
 /// The way to a service, on which packets vanish. What arrives is passed on at once.
 pub(super) struct LossyPath {
     namespaces: NetworkNamespaces,
@@ -91,7 +94,7 @@ impl LossyPath {
     }
 
     /// How many bytes the kernel still tries to deliver, for living and for dead processes of this machine. The first
-    /// packet of a new connection (SYN_SENT), which has no bytes of a process, does not count.
+    /// packet of a new connection (SYN_SENT) and the end of one (FIN), which have no bytes of a process, do not count.
     fn undelivered_bytes(&self) -> u64 {
         let SocketAddr::V4(address) = self.address else { panic!("a namespace has an IPv4 address") };
         let remote = format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port());
@@ -101,8 +104,12 @@ impl LossyPath {
             let [_, _, to, state, queues, ..] = line.split_whitespace().collect::<Vec<_>>()[..] else {
                 return None;
             };
-            (to == remote && state != SYN_SENT)
-                .then(|| u64::from_str_radix(queues.split(':').next()?, 16).ok())?
+            if to != remote || state == SYN_SENT {
+                return None;
+            }
+            let queued = u64::from_str_radix(queues.split(':').next()?, 16).ok()?;
+            // An end that is written takes a number in the sequence, as a byte does (RFC 9293, 3.4).
+            Some(queued.saturating_sub(u64::from(END_SENT.contains(&state))))
         });
         queues.sum()
     }

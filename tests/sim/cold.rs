@@ -200,7 +200,7 @@ async fn acquire(locks: &GatewayLockStack, key: u32) -> GrantGuard {
 }
 
 fn release(tenure: GrantGuard) {
-    tenure.mark_settled();
+    tenure.mark_upstream_settled();
 }
 
 /// A lock alone costs two requests in one round trip, and one request to release it.

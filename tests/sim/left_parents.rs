@@ -123,7 +123,7 @@ fn refused_removal_retries_after_pause() {
             assert!(counted.get() < 100, "without a pause");
             ZkRequestFate::Refused(throttled())
         });
-        tenure.mark_settled();
+        tenure.mark_upstream_settled();
         drop(tenure);
         sleep(T).await;
         assert!((2..10).contains(&tried.get()), "{} tries in {T:?}", tried.get());

@@ -57,13 +57,13 @@ fn permits_are_granted_in_order() {
         for leaves in [1, 0, 2, 2, 0, 1, 1, 0, 0] {
             sleep(T / 2).await;
             assert!(waiting.iter().all(|asked| !asked.is_finished()), "more than three hold");
-            held.remove(leaves).mark_settled();
+            held.remove(leaves).mark_upstream_settled();
             let next = waiting.remove(0);
             let next = timeout(T / 4, next).await.expect("it is its turn").expect("no panic");
             held.push(next.expect("granted"));
             marks.announce(&held[2]);
         }
-        held.into_iter().for_each(|tenure| tenure.mark_settled());
+        held.into_iter().for_each(|tenure| tenure.mark_upstream_settled());
         sleep(T / 2).await;
         stage.assert_nothing_left();
         stage.end().await;
@@ -84,7 +84,7 @@ fn queue_limit_excludes_permit_holders() {
         let told =
             spawn_acquire_queued(&stage.gateways[0], semaphore(2), 1).await.expect("no panic").map(drop);
         assert_eq!(told, Err(AcquireError::QueueFull));
-        held.remove(0).mark_settled();
+        held.remove(0).mark_upstream_settled();
         drop((expect_granted(waits).await, held));
         stage.end().await;
     });
@@ -103,7 +103,7 @@ async fn requests_when_one_leaves(waiters: usize) -> u32 {
         sleep(T / 50).await;
     }
     let asked = stage.count();
-    held.remove(0).mark_settled();
+    held.remove(0).mark_upstream_settled();
     let next = expect_granted(waiting.remove(0)).await;
     sleep(T / 2).await;
     let counted = asked.get();
@@ -145,13 +145,13 @@ fn newly_first_waiter_sees_release() {
         });
         let behind = spawn_acquire(&stage.gateways[1], semaphore(2));
         sleep(T / 20).await;
-        held.remove(0).mark_settled();
+        held.remove(0).mark_upstream_settled();
         let before = expect_granted(before).await;
         stage.gateways[1].doctor.set_rule(|_| ZkRequestFate::Passes);
         stage.gateways[1].doctor.wire().resume();
         sleep(T / 20).await;
         assert!(!behind.is_finished(), "two hold");
-        held.remove(0).mark_settled();
+        held.remove(0).mark_upstream_settled();
         let behind = timeout(T / 4, expect_granted(behind)).await.expect("it is its turn");
         drop((before, behind));
         stage.end().await;
@@ -206,7 +206,7 @@ fn other_permit_count_is_refused() {
             assert_eq!(result, Err(AcquireError::PermitsDiffer));
             drop(like);
         }
-        held.mark_settled();
+        held.mark_upstream_settled();
         drop(held);
         sleep(T / 4).await;
         let alone = spawn_acquire(&stage.gateways[1], LockLocation::Native);
@@ -228,7 +228,7 @@ fn changed_permit_count_refuses_no_request() {
         let held = expect_granted(spawn_acquire(&stage.gateways[0], semaphore(2))).await;
         let changed = spawn_acquire(&stage.gateways[1], semaphore(3));
         sleep(Duration::from_millis(20)).await;
-        held.mark_settled();
+        held.mark_upstream_settled();
         drop(held);
         drop(expect_granted(changed).await);
         stage.end().await;
@@ -282,7 +282,7 @@ fn lost_place_or_permit_ends_validity() {
             stage.ensemble.steal(&stolen.expect("held"));
             sleep(T / 4).await;
             assert!(!held.validity().is_valid_at(now()), "permit: {permit}");
-            held.mark_settled();
+            held.mark_upstream_settled();
             drop(held);
             sleep(T / 4).await;
             stage.assert_nothing_left();

@@ -122,7 +122,7 @@ fn sequence(tenure: &GrantGuard) -> u32 {
 }
 
 fn release(tenure: GrantGuard) {
-    tenure.mark_settled();
+    tenure.mark_upstream_settled();
     drop(tenure);
 }
 

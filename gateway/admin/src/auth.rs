@@ -21,7 +21,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use fencegate_config::bearer::{BearerToken, BearerTokenError};
+use fencegate_config::bearer::{BearerToken, BearerTokenFileError};
 use fencegate_policies::{host::CanonicalHost, plan};
 use fencegate_process::randomness::{Guid, Randomness};
 use tokio::time::timeout;
@@ -179,7 +179,7 @@ const MOST_PARTS: usize = 8;
 impl AdminAuth {
     /// # Errors
     /// The token cannot be read.
-    pub fn new(admin: &plan::AdminListenerSettings) -> Result<Self, BearerTokenError> {
+    pub fn new(admin: &plan::AdminListenerSettings) -> Result<Self, BearerTokenFileError> {
         let bearer = admin.bearer.as_deref().map(BearerToken::open).transpose()?;
         Ok(Self { admin: Arc::new(admin.clone()), bearer })
     }
@@ -332,7 +332,7 @@ impl CsrfToken {
         &self.0
     }
 
-    pub(super) fn verify(&self, shown: &str) -> Result<(), AdminRefusal> {
+    pub(super) fn verify_form_token(&self, shown: &str) -> Result<(), AdminRefusal> {
         verify_slices_are_equal(self.0.as_bytes(), shown.as_bytes()).map_err(|_| invalid_form_error())
     }
 }

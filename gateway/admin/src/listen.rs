@@ -59,7 +59,7 @@ pub fn start_admin_thread(
         runtime.block_on(async {
             drop(tokio::spawn(meanwhile));
             if let Some(bearer) = bearer {
-                drop(tokio::spawn(BearerToken::watch_file(bearer)));
+                drop(tokio::spawn(BearerToken::watch_token_file(bearer)));
             }
             match tokio::net::TcpListener::from_std(listener) {
                 Ok(listener) => run_accept_loop(&listener, &routes, certificates).await,

@@ -52,7 +52,7 @@ pub(super) struct ProbedGuard {
 
 /// What is expected at the endpoints of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ExpectedService {
+enum ExpectedEndpointRole {
     /// It has to announce itself.
     Guard,
     /// The service, with no intermediary before it that repeats requests or answers for it.
@@ -67,22 +67,22 @@ pub(super) async fn check_gateway_upstream(
     upstream: &Upstream,
 ) -> Vec<ProbedGuard> {
     let expected = match upstream.fencing {
-        FencingLevel::Guard => ExpectedService::Guard,
-        FencingLevel::None | FencingLevel::Delay(_) => ExpectedService::Service,
-        FencingLevel::Upstream => ExpectedService::ComparingService,
+        FencingLevel::Guard => ExpectedEndpointRole::Guard,
+        FencingLevel::None | FencingLevel::Delay(_) => ExpectedEndpointRole::Service,
+        FencingLevel::Upstream => ExpectedEndpointRole::ComparingService,
     };
     check_upstream(findings, upstream, expected, &["upstreams", &upstream.name], "endpoints").await
 }
 
 /// Checks the service behind a guard.
 pub(super) async fn check_guard_upstream(findings: &FindingCollector, upstream: &Upstream) {
-    check_upstream(findings, upstream, ExpectedService::Service, &["upstream"], "endpoints").await;
+    check_upstream(findings, upstream, ExpectedEndpointRole::Service, &["upstream"], "endpoints").await;
 }
 
 async fn check_upstream(
     findings: &FindingCollector,
     upstream: &Upstream,
-    expected: ExpectedService,
+    expected: ExpectedEndpointRole,
     way: &[&str],
     list: &str,
 ) -> Vec<ProbedGuard> {
@@ -105,7 +105,11 @@ async fn check_upstream(
         let way = [way, &[list, &item]].concat();
         for seen in visited {
             match seen {
-                Ok(ProbedAddress { address, until, met: ProbeResult { announcement, hop, clock } }) => {
+                Ok(ProbedAddress {
+                    address,
+                    until,
+                    met: EndpointProbeResult { announcement, hop, clock },
+                }) => {
                     reached = true;
                     let said = format!("{} answers at {address}", upstream.endpoint_with_scheme(endpoint));
                     findings.record(format!("upstream {}", upstream.name), said);
@@ -142,12 +146,12 @@ struct ProbedAddress {
     address: ConnectTarget,
     /// When its certificate expires, in seconds since 1970.
     until: Option<u64>,
-    met: ProbeResult,
+    met: EndpointProbeResult,
 }
 
 /// The process that answered at an address.
 #[derive(Default)]
-struct ProbeResult {
+struct EndpointProbeResult {
     announcement: Option<GuardIdentityResponse>,
     /// Evidence of an intermediary before the service.
     hop: Option<String>,
@@ -157,7 +161,7 @@ struct ProbeResult {
 /// Checks every address of an endpoint.
 async fn probe_endpoint(
     upstream: &Upstream,
-    expected: ExpectedService,
+    expected: ExpectedEndpointRole,
     endpoint: &Arc<str>,
     secured: Option<&UpstreamTlsConnector>,
 ) -> Vec<Result<ProbedAddress, Diagnostic>> {
@@ -194,7 +198,7 @@ pub(super) async fn resolve(endpoint: &str) -> io::Result<Vec<ConnectTarget>> {
 
 async fn probe_address(
     upstream: &Upstream,
-    expected: ExpectedService,
+    expected: ExpectedEndpointRole,
     endpoint: &str,
     address: ConnectTarget,
     secured: Option<&UpstreamTlsConnector>,
@@ -238,30 +242,32 @@ fn tls_diagnostic(upstream: &Upstream, endpoint: &str, error: &io::Error) -> Dia
 /// Requests the identity of the process at the address.
 async fn identify<S>(
     upstream: &Upstream,
-    expected: ExpectedService,
+    expected: ExpectedEndpointRole,
     endpoint: &str,
     address: &ConnectTarget,
     stream: S,
     http2: bool,
-) -> Result<ProbeResult, Diagnostic>
+) -> Result<EndpointProbeResult, Diagnostic>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     match expected {
-        ExpectedService::Guard => {}
-        ExpectedService::ComparingService => return Ok(ProbeResult::default()),
-        ExpectedService::Service => {
+        ExpectedEndpointRole::Guard => {}
+        ExpectedEndpointRole::ComparingService => return Ok(EndpointProbeResult::default()),
+        ExpectedEndpointRole::Service => {
             let path = upstream.sharing.health.as_ref().map_or("/", |health| &health.path);
             let probe = send_request(Method::HEAD, path, endpoint, stream, http2, upstream.scheme());
             // A service need not answer this, and the content of its response does not matter.
             let answer = timeout(LONGEST, probe).await.ok().and_then(Result::ok);
             let hop = answer.and_then(|answer| intermediary::find_intermediary_field(answer.headers()));
-            return Ok(ProbeResult { hop, ..ProbeResult::default() });
+            return Ok(EndpointProbeResult { hop, ..EndpointProbeResult::default() });
         }
     }
     let fetched = timeout(LONGEST, fetch_announcement(endpoint, stream, http2, upstream.scheme())).await;
     match fetched.unwrap_or_else(|_| Err("no answer in time".into())) {
-        Ok((announcement, clock)) => Ok(ProbeResult { announcement: Some(announcement), hop: None, clock }),
+        Ok((announcement, clock)) => {
+            Ok(EndpointProbeResult { announcement: Some(announcement), hop: None, clock })
+        }
         Err(error) => {
             let message = format!("what answers for `{}` at {address} is no guard: {error}", upstream.name);
             let remedy = "start `fencegate guard` there, in front of the service, and let nothing else reach the service";
@@ -340,7 +346,7 @@ pub(super) fn check_guards(
     for ProbedGuard { endpoint, address, announcement, clock } in met {
         let number = endpoint.to_string();
         let way = ["upstreams", &*upstream.name, "endpoints", &*number];
-        let longest = announcement.longest_request();
+        let longest = announcement.max_response_time();
         findings.record(
             format!("upstream {}", upstream.name),
             format!(

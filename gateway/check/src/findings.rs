@@ -10,7 +10,7 @@ use serde::Serialize;
 
 /// An observation, good or bad.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct OnlineCheckFinding {
     /// The subject, such as `zookeeper` or `upstream payments`.
     pub about: String,
     pub says: String,
@@ -19,7 +19,7 @@ pub struct Finding {
 /// Several checks run at once, on one thread.
 pub(super) struct FindingCollector {
     places: FieldLocator,
-    facts: RefCell<Vec<Finding>>,
+    facts: RefCell<Vec<OnlineCheckFinding>>,
     diagnostics: RefCell<Vec<Diagnostic>>,
 }
 
@@ -29,7 +29,7 @@ impl FindingCollector {
     }
 
     pub(super) fn record(&self, about: impl Into<String>, says: impl Into<String>) {
-        self.facts.borrow_mut().push(Finding { about: about.into(), says: says.into() });
+        self.facts.borrow_mut().push(OnlineCheckFinding { about: about.into(), says: says.into() });
     }
 
     /// `way` is the path of the field in the file.
@@ -53,7 +53,7 @@ impl FindingCollector {
     }
 
     /// Diagnostics by place, and facts by subject. The order of the answers does not count.
-    pub(super) fn into_sorted(self) -> (Vec<Finding>, Vec<Diagnostic>) {
+    pub(super) fn into_sorted(self) -> (Vec<OnlineCheckFinding>, Vec<Diagnostic>) {
         let mut facts = self.facts.into_inner();
         let mut diagnostics = self.diagnostics.into_inner();
         facts.sort_by(|one, other| (&one.about, &one.says).cmp(&(&other.about, &other.says)));

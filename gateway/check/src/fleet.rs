@@ -3,7 +3,7 @@
 use fencegate_peers::plan_compat::compare;
 use fencegate_policies::{diagnostics::DiagnosticCode, plan::GatewayPlan, plan_digest::PublishedLockRules};
 use fencegate_zookeeper::session::{
-    client::ZkError, paths::ZkPaths, plan_publication::PlanPublication, plan_watch, zookeeper::ZkSession,
+    client::ZkError, paths::ZkPaths, plan_publication::PublishedPlanBytes, plan_watch, zookeeper::ZkSession,
 };
 
 use super::findings::FindingCollector;
@@ -17,7 +17,7 @@ pub(super) async fn check_fleet_plans(
     paths: &ZkPaths,
 ) -> Result<(), ZkError> {
     let file = PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref());
-    let ours = PlanPublication::from_bytes(file.to_bytes());
+    let ours = PublishedPlanBytes::from_bytes(file.to_bytes());
     let (others, same) = plan_watch::compare_plan(link, paths, gateway.fingerprint, &ours).await?;
     let report = compare(&file, &ours, &same, &others);
     for unreadable in &report.unreadable {

@@ -36,7 +36,7 @@ use fencegate_config::policy_file::PolicyFile;
 use fencegate_policies::file::{self, LoadedPolicy, PolicyProcessKind};
 
 pub use self::{
-    findings::Finding,
+    findings::OnlineCheckFinding,
     report::{DiagnosticJson, PolicyCheckOutcome, PolicyCheckReport},
 };
 

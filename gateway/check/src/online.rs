@@ -20,13 +20,13 @@ use tokio::task::LocalSet;
 use super::handshakes;
 use super::{
     endpoints, ensemble, files,
-    findings::{Finding, FindingCollector},
+    findings::{FindingCollector, OnlineCheckFinding},
     services, store,
 };
 
 /// The results.
 pub(super) struct OnlineCheckResult {
-    pub(super) facts: Vec<Finding>,
+    pub(super) facts: Vec<OnlineCheckFinding>,
     pub(super) diagnostics: Vec<Diagnostic>,
 }
 

@@ -6,7 +6,7 @@ use fencegate_policies::{
 };
 use serde::Serialize;
 
-use super::{explain::RequestExplanation, findings::Finding};
+use super::{explain::RequestExplanation, findings::OnlineCheckFinding};
 
 #[derive(Debug, Serialize)]
 pub struct PolicyCheckReport<'c> {
@@ -20,7 +20,7 @@ pub struct PolicyCheckReport<'c> {
     /// What is no mistake, and may be better.
     pub hints: Vec<DiagnosticJson<'c>>,
     /// `null` without `--online`, and where the file has errors.
-    pub online: Option<&'c [Finding]>,
+    pub online: Option<&'c [OnlineCheckFinding]>,
     /// What the file would do with a request; absent unless one was named, and where the file has errors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<&'c RequestExplanation>,
@@ -87,7 +87,7 @@ pub struct PolicyCheckOutcome {
     /// What is no mistake, by place in the file.
     pub hints: Vec<Diagnostic>,
     /// The observed facts; `None` without an online check.
-    pub online: Option<Vec<Finding>>,
+    pub online: Option<Vec<OnlineCheckFinding>>,
 }
 
 #[cfg(test)]

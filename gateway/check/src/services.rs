@@ -7,7 +7,7 @@ use fencegate_http::network::ConnectTarget;
 use fencegate_http_client::upstream::same_listener::canonical_address;
 use fencegate_policies::{
     diagnostics::DiagnosticCode,
-    plan::{CanonicalAddress, ServingPlan, Upstream},
+    plan::{CanonicalAddress, CommonServingPlan, Upstream},
 };
 use futures_util::future::join_all;
 use tokio::time::timeout;
@@ -16,7 +16,7 @@ use super::{endpoints::resolve, findings::FindingCollector};
 
 const LONGEST: Duration = Duration::from_secs(5);
 
-pub(super) async fn check_shared_addresses(findings: &FindingCollector, plan: &ServingPlan) {
+pub(super) async fn check_shared_addresses(findings: &FindingCollector, plan: &CommonServingPlan) {
     let found = join_all(plan.upstreams.iter().map(resolve_endpoints)).await;
     for (index, (one, here)) in plan.upstreams.iter().zip(&found).enumerate() {
         for (other, there) in plan.upstreams[..index].iter().zip(&found) {

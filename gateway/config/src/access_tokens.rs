@@ -29,7 +29,7 @@ pub struct AccessTokenAuthenticator {
 
 /// Why tokens cannot be verified.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenIssuerError {
+pub enum LoadJwtIssuerError {
     #[error("FG0512: the keys of the issuer {issuer} cannot be used")]
     File { issuer: String, source: Box<KeyFileError> },
     #[error("FG0512: {} of the issuer {issuer} cannot be used", .path.display())]
@@ -42,7 +42,7 @@ pub enum OpenIssuerError {
 #[derive(Debug, thiserror::Error)]
 pub enum IssuerKeysError {
     #[error(transparent)]
-    Open(#[from] OpenIssuerError),
+    Open(#[from] LoadJwtIssuerError),
     #[error(transparent)]
     Fetch(#[from] FetchJwksError),
 }
@@ -89,7 +89,7 @@ impl AccessTokenAuthenticator {
         clock: &SharedClock,
         metrics: &IssuerKeyMetrics,
         before: Option<&Self>,
-    ) -> Result<Option<Arc<Self>>, OpenIssuerError> {
+    ) -> Result<Option<Arc<Self>>, LoadJwtIssuerError> {
         let opened = settings.issuers.iter().map(|issuer| {
             let former = before.and_then(|before| before.fetcher_of(&issuer.keys));
             let keys = Arc::new(open_keys(issuer, former.map(|former| &**former.keys()))?);
@@ -100,7 +100,7 @@ impl AccessTokenAuthenticator {
             Ok((TrustedIssuer::new(issuer, keys), fetcher))
         });
         let (issuers, fetchers): (Vec<_>, Vec<Option<JwksFetcher>>) =
-            opened.collect::<Result<Vec<_>, OpenIssuerError>>()?.into_iter().unzip();
+            opened.collect::<Result<Vec<_>, LoadJwtIssuerError>>()?.into_iter().unzip();
         let fetched = settings.issuers.iter().zip(&fetchers).filter(|(_, fetcher)| fetcher.is_some());
         let fetched: Vec<&str> = fetched.map(|(issuer, _)| &*issuer.issuer).collect();
         let former = before.iter().flat_map(|before| &before.settings.issuers);
@@ -118,7 +118,7 @@ impl AccessTokenAuthenticator {
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn open_unfetched(settings: &JwtSettings) -> Result<Option<Arc<Self>>, OpenIssuerError> {
+    pub fn open_unfetched(settings: &JwtSettings) -> Result<Option<Arc<Self>>, LoadJwtIssuerError> {
         let clock: SharedClock = Arc::new(MachineClock);
         let opened = Self::open(settings, &clock, &IssuerKeyMetrics::unexposed(), None)?;
         let opened = opened.and_then(Arc::into_inner);
@@ -183,7 +183,7 @@ impl AccessTokenAuthenticator {
             });
         }
         let Some(_permit) = fetcher.try_begin_wait() else { return Err(without_wait) };
-        let waited = timeout(fetcher.longest_wait(), fetcher.keys().wait_refreshed()).await;
+        let waited = timeout(fetcher.max_refresh_wait(), fetcher.keys().wait_refreshed()).await;
         match self.judge(token)? {
             Ok(verified) => Ok(verified),
             Err(UnjudgedToken::KeysTooOld { .. }) => Err(AuthenticateError::KeysTooOld),
@@ -221,11 +221,14 @@ pub async fn fetch_issuer_keys(issuer: &JwtIssuer) -> Result<String, IssuerKeysE
     Ok(keys.kids())
 }
 
-fn open_keys(issuer: &JwtIssuer, former: Option<&VerifyingKeys>) -> Result<VerifyingKeys, OpenIssuerError> {
+fn open_keys(
+    issuer: &JwtIssuer,
+    former: Option<&VerifyingKeys>,
+) -> Result<VerifyingKeys, LoadJwtIssuerError> {
     let rules = AccessTokenRules::from(issuer);
     Ok(match &issuer.keys {
         JwksSource::File(path) => VerifyingKeys::from_issuer_file(path, rules).map_err(|source| {
-            OpenIssuerError::File { issuer: issuer.issuer.clone(), source: source.into() }
+            LoadJwtIssuerError::File { issuer: issuer.issuer.clone(), source: source.into() }
         })?,
         JwksSource::Url { .. } => {
             let keys = VerifyingKeys::for_issuer(rules);
@@ -241,13 +244,13 @@ fn open_keys(issuer: &JwtIssuer, former: Option<&VerifyingKeys>) -> Result<Verif
 fn open_fetcher(
     issuer: &JwtIssuer,
     keys: &Arc<VerifyingKeys>,
-) -> Result<Option<(JwksFetcher, Duration)>, OpenIssuerError> {
+) -> Result<Option<(JwksFetcher, Duration)>, LoadJwtIssuerError> {
     let JwksSource::Url { url, ca_file, cache_duration, max_age } = &issuer.keys else { return Ok(None) };
     let name = || issuer.issuer.clone();
     let tls = url.starts_with("https://").then(|| {
         let tls = ClientTls { ca_file: ca_file.clone(), ..ClientTls::default() };
         let path = || ca_file.clone().unwrap_or_else(|| SYSTEM_ROOTS.into());
-        UpstreamTlsConnector::open(&tls).map(Arc::new).map_err(|source| OpenIssuerError::Tls {
+        UpstreamTlsConnector::open(&tls).map(Arc::new).map_err(|source| LoadJwtIssuerError::Tls {
             issuer: name(),
             path: path(),
             source: source.into(),
@@ -257,5 +260,5 @@ fn open_fetcher(
     let fetcher = JwksFetcher::new(url, pace, tls.transpose()?, keys.clone());
     fetcher
         .map(|fetcher| Some((fetcher, *max_age)))
-        .map_err(|source| OpenIssuerError::Url { issuer: name(), source })
+        .map_err(|source| LoadJwtIssuerError::Url { issuer: name(), source })
 }

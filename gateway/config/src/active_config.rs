@@ -8,42 +8,42 @@ mod service_groups;
 use std::sync::Arc;
 
 use fencegate_http_client::upstream::endpoint_set::UpstreamSet;
-use fencegate_policies::plan::{ServingPlan, UpstreamId};
+use fencegate_policies::plan::{CommonServingPlan, UpstreamId};
 use fencegate_process::failpoint;
 
 use crate::access_tokens::AccessTokenAuthenticator;
 
 pub use self::{
     entry_counter::{PipelineEntryCounter, PipelineEntryGuard},
-    key_generation::{KeyRulesGeneration, PendingKeyRulesGeneration, RunningRequestGuard},
+    key_generation::{KeyRulesDrainGate, PendingKeyRulesGeneration, RunningRequestGuard},
 };
 use self::{
     key_generation::dedup_generations,
-    service_groups::{KeyRulesChange, UpstreamKeyRules, group_services},
+    service_groups::{KeyRulesChange, UpstreamKeyRulesGate, group_services},
 };
 
 /// One plan, as all workers serve it.
 #[derive(Debug)]
 pub struct ActiveConfig {
-    pub plan: Arc<ServingPlan>,
+    pub plan: Arc<CommonServingPlan>,
     pub fleets: Arc<UpstreamSet>,
     /// Verifies bearer tokens, where the plan has issuers.
     pub tokens: Option<Arc<AccessTokenAuthenticator>>,
     /// The service of each upstream of the plan, by its number. After these come the services of older plans that
     /// still have requests in flight.
-    upstreams: Vec<UpstreamKeyRules>,
+    upstreams: Vec<UpstreamKeyRulesGate>,
     /// Key generations of requests that may now belong to another route. Only the request itself shows to which one.
-    moved_generations: Vec<Arc<KeyRulesGeneration>>,
+    moved_generations: Vec<Arc<KeyRulesDrainGate>>,
 }
 
 impl ActiveConfig {
     pub fn initial(
-        plan: Arc<ServingPlan>,
+        plan: Arc<CommonServingPlan>,
         fleets: Arc<UpstreamSet>,
         tokens: Option<Arc<AccessTokenAuthenticator>>,
     ) -> Arc<Self> {
         let known = service_groups::upstream_identities(&plan)
-            .map(|upstream| upstream.with_generation(KeyRulesGeneration::new_open()))
+            .map(|upstream| upstream.with_generation(KeyRulesDrainGate::new_open()))
             .collect();
         Arc::new(Self { plan, fleets, tokens, upstreams: known, moved_generations: Vec::new() })
     }
@@ -62,7 +62,7 @@ impl ActiveConfig {
     /// requests change their route, they also wait for all former generations in which requests changed their route.
     pub fn successor(
         old: &Self,
-        plan: Arc<ServingPlan>,
+        plan: Arc<CommonServingPlan>,
         fleets: Arc<UpstreamSet>,
         tokens: Option<Arc<AccessTokenAuthenticator>>,
         rekeyed: &[String],
@@ -82,11 +82,11 @@ impl ActiveConfig {
                 continue;
             }
             let term = match before.as_slice() {
-                [] => KeyRulesGeneration::new_open(),
-                _ if failpoint::is_off("rule_inheritance") => KeyRulesGeneration::new_open(),
+                [] => KeyRulesDrainGate::new_open(),
+                _ if failpoint::is_disabled_by_test("rule_inheritance") => KeyRulesDrainGate::new_open(),
                 [same] if group.keys == KeyRulesChange::Same => same.clone(),
                 _ => {
-                    let (term, opening) = KeyRulesGeneration::new_after(before);
+                    let (term, opening) = KeyRulesDrainGate::new_after(before);
                     openings.push(opening);
                     term
                 }
@@ -102,8 +102,8 @@ impl ActiveConfig {
     }
 
     /// The key generations of plans before `new` whose requests hold locks that are not in `new` any more.
-    pub fn dropped_generations(old: &Self, new: &Self) -> Vec<Arc<KeyRulesGeneration>> {
-        let stay = |term: &Arc<KeyRulesGeneration>| {
+    pub fn dropped_generations(old: &Self, new: &Self) -> Vec<Arc<KeyRulesDrainGate>> {
+        let stay = |term: &Arc<KeyRulesDrainGate>| {
             new.upstreams[..new.plan.upstreams.len()].iter().any(|known| Arc::ptr_eq(&known.generation, term))
         };
         let before = old.upstreams.iter().map(|known| &known.generation).chain(&old.moved_generations);
@@ -111,13 +111,13 @@ impl ActiveConfig {
     }
 
     /// No request begins in these generations: the workers have switched plans since.
-    fn unfinished_moved_generations(&self) -> Vec<Arc<KeyRulesGeneration>> {
+    fn unfinished_moved_generations(&self) -> Vec<Arc<KeyRulesDrainGate>> {
         self.moved_generations.iter().filter(|term| !term.is_over()).cloned().collect()
     }
 
     /// All known services except those that an older plan left and whose requests have ended. No worker accepts a
     /// request for these any more. For a service of the present plan a request may arrive at any time.
-    fn tracked_upstreams(&self) -> Vec<&UpstreamKeyRules> {
+    fn tracked_upstreams(&self) -> Vec<&UpstreamKeyRulesGate> {
         let (in_plan, left) = self.upstreams.split_at(self.plan.upstreams.len());
         in_plan.iter().chain(left.iter().filter(|left| !left.generation.is_over())).collect()
     }

@@ -30,7 +30,7 @@ pub const LEAST: usize = 16;
 
 /// The reason for which there is no token. Quotes nothing of the file.
 #[derive(Debug, thiserror::Error)]
-pub enum BearerTokenError {
+pub enum BearerTokenFileError {
     #[error(transparent)]
     File(#[from] KeyFileError),
     #[error(
@@ -46,7 +46,7 @@ impl fmt::Debug for BearerToken {
 }
 
 impl BearerToken {
-    pub fn open(file: &Path) -> Result<Self, BearerTokenError> {
+    pub fn open(file: &Path) -> Result<Self, BearerTokenFileError> {
         let digest = Arc::new(RwLock::new(read_digest(file)?));
         Ok(Self { file: file.to_owned(), digest })
     }
@@ -58,7 +58,7 @@ impl BearerToken {
     }
 
     /// Follows changes of the file. If the new file cannot be used, the old token stays in force.
-    pub async fn watch_file(self) {
+    pub async fn watch_token_file(self) {
         let mut reported = false;
         loop {
             tokio::time::sleep(LOOK).await;
@@ -87,11 +87,11 @@ impl BearerToken {
 /// How often the file is checked for changes.
 const LOOK: Duration = Duration::from_secs(2);
 
-fn read_digest(file: &Path) -> Result<Digest, BearerTokenError> {
+fn read_digest(file: &Path) -> Result<Digest, BearerTokenFileError> {
     let text = read_secret(file)?;
     let token = text.trim_ascii();
     let good = token.len() >= LEAST && token.iter().all(u8::is_ascii_graphic);
-    if good { Ok(digest_token(token)) } else { Err(BearerTokenError::Token { path: file.to_owned() }) }
+    if good { Ok(digest_token(token)) } else { Err(BearerTokenFileError::Token { path: file.to_owned() }) }
 }
 
 fn digest_token(token: &[u8]) -> Digest {

@@ -82,7 +82,7 @@ impl JwksRefreshPolicy {
     }
 
     /// The longest time until a key that is asked for is here, or was not there.
-    pub fn longest_wait(self) -> Duration {
+    pub fn max_refresh_wait(self) -> Duration {
         self.least + self.patience * 2
     }
 }
@@ -193,8 +193,8 @@ impl JwksFetcher {
     }
 
     /// The longest time until a key that is asked for is here, or was not there.
-    pub fn longest_wait(&self) -> Duration {
-        self.pace.longest_wait()
+    pub fn max_refresh_wait(&self) -> Duration {
+        self.pace.max_refresh_wait()
     }
 
     /// Whether no token counts, because the keys were not fetched yet, or too long ago.
@@ -240,7 +240,7 @@ impl JwksFetcher {
         let mut reported = None;
         let mut was_too_old = false;
         loop {
-            self.reload_tls().await;
+            self.reload_client_tls().await;
             let fetched = self.fetch().await;
             was_too_old = self.report_age(was_too_old);
             let failure = fetched.as_ref().err().map(|error| error_chain(error));
@@ -276,7 +276,7 @@ impl JwksFetcher {
     }
 
     /// Takes the files of TLS over if they have changed.
-    async fn reload_tls(&self) {
+    async fn reload_client_tls(&self) {
         let Some(tls) = self.tls.clone() else { return };
         // The runtime reports a panic there; the next fetch tries again.
         if let Ok(TlsReloadResult::Bad(bad)) = spawn_blocking(move || tls.reload_if_changed()).await {

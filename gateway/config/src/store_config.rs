@@ -9,7 +9,7 @@ use fencegate_ticket::{KeyFileError, read_secret};
 
 /// Why the address of the database is not known. Contains nothing of a file.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreConfigError {
+pub enum PostgresConfigError {
     #[error("read the address of the database")]
     File(#[from] KeyFileError),
     #[error("FG0540: {path} has more in it than one line with the address of a database")]
@@ -21,15 +21,15 @@ pub enum StoreConfigError {
 }
 
 /// Reads the files.
-pub fn load_store_config(from: &plan::PostgresLocation) -> Result<PostgresConfig, StoreConfigError> {
+pub fn load_store_config(from: &plan::PostgresLocation) -> Result<PostgresConfig, PostgresConfigError> {
     let path = || from.url_file.clone();
     let text = String::from_utf8(read_secret(&from.url_file)?)
-        .map_err(|_| StoreConfigError::Lines { path: path() })?;
+        .map_err(|_| PostgresConfigError::Lines { path: path() })?;
     let url = text.trim();
     if url.is_empty() || url.contains(char::is_whitespace) {
-        return Err(StoreConfigError::Lines { path: path() });
+        return Err(PostgresConfigError::Lines { path: path() });
     }
     let secured = from.tls.as_ref().map(client_tls::client_config).transpose()?.map(Arc::new);
     PostgresConfig::parse(url, secured, SCHEMA)
-        .map_err(|source| StoreConfigError::Url { path: path(), source })
+        .map_err(|source| PostgresConfigError::Url { path: path(), source })
 }

@@ -19,7 +19,7 @@ pub(super) enum LateWriteOutcome {
 }
 
 /// The process that compares tokens and reports its latest refusal.
-pub(super) enum TokenChecker<'a> {
+pub(super) enum DemoTokenChecker<'a> {
     /// The guard refuses the late bytes before the ledger sees them. It reports the account.
     Guard { guard: &'a mut JsonClient, account: &'a str },
     /// The ledger compares tokens itself. It reports the operation of the late bytes.
@@ -28,7 +28,7 @@ pub(super) enum TokenChecker<'a> {
 
 /// Queries until there is a refusal of the late bytes or a second execution.
 pub(super) async fn find_late_write(
-    mut judge: TokenChecker<'_>,
+    mut judge: DemoTokenChecker<'_>,
     ledger: &mut JsonClient,
     operation: &str,
 ) -> Result<LateWriteOutcome, DemoError> {
@@ -45,7 +45,7 @@ pub(super) async fn find_late_write(
     Ok(LateWriteOutcome::NotFound)
 }
 
-impl TokenChecker<'_> {
+impl DemoTokenChecker<'_> {
     /// The latest refusal, if it concerns the late bytes.
     async fn find_late_refusal(
         &mut self,

@@ -9,7 +9,7 @@ use super::{
     clients::{PayingClients, Payment, PaymentOutcome, PaymentResult, pay, send_payment},
     cluster::DemoCluster,
     error::DemoError,
-    late_write::{TokenChecker, find_late_write},
+    late_write::{DemoTokenChecker, find_late_write},
     options::DemoFenceLevel,
     policy,
     report::{DemoReporter, DemoSummary},
@@ -126,8 +126,8 @@ async fn play_accident(
     hold.release();
     let mut guard = cluster.guard.as_ref().map(|guard| JsonClient::new(guard.admin));
     let judge = match &mut guard {
-        Some(guard) => TokenChecker::Guard { guard, account: VICTIM },
-        None => TokenChecker::Ledger,
+        Some(guard) => DemoTokenChecker::Guard { guard, account: VICTIM },
+        None => DemoTokenChecker::Ledger,
     };
     let late = find_late_write(judge, &mut ledger, &operation).await?;
     tell.report_late_write(level, &late);

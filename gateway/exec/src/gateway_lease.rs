@@ -100,7 +100,7 @@ impl GatewayLeaseSource {
     }
 
     /// Waits until a request that was given up has left the queue.
-    pub(super) async fn wait_released(self) {
+    pub(super) async fn wait_abandoned_requests(self) {
         timeout(GOODBYE, self.client.wait_released()).await.ok();
     }
 }

@@ -121,7 +121,7 @@ impl CommandRunner {
             children,
             signals,
             timer: BootTimer::new()?,
-            group: ProcessGroup::for_command(),
+            group: ProcessGroup::from_controlling_terminal(),
             ending: None,
         })
     }
@@ -137,13 +137,13 @@ impl CommandRunner {
                     return signals::signal_name(signal);
                 },
                 // PID 1 is the parent of all orphans, and has to wait for them.
-                () = self.children.wait_changed() => while let ReapOutcome::Exited(..) = self.children.reap_next() {},
+                () = self.children.wait_child_exit() => while let ReapOutcome::Exited(..) = self.children.reap_next() {},
             }
         }
     }
 
     /// The signal that was passed to the command and that requests its end. A hangup may mean something else.
-    pub fn termination_signal(&self) -> Option<&'static str> {
+    pub fn forwarded_termination_signal(&self) -> Option<&'static str> {
         self.ending
     }
 
@@ -180,7 +180,7 @@ impl CommandRunner {
             lock,
             supervisor: to,
             proven: until,
-            schedule: TerminationSchedule::new(until, grace).with_standby_delay(SECOND),
+            schedule: TerminationSchedule::new(until, grace).with_standby_kill_delay(SECOND),
             descendants: DescendantProcesses { root: getpid(), excluded: Some(supervisor), group: None },
             terminating: false,
             lost: None,
@@ -243,7 +243,7 @@ impl CommandLockKeeper<'_> {
                     }
                     self.forward_signal(signal, runner.group);
                 }
-                () = runner.children.wait_changed() => while self.reap(runner) {},
+                () = runner.children.wait_child_exit() => while self.reap(runner) {},
                 waited = runner.timer.sleep_until(due) => if waited.is_err() {
                     // Without a timer nothing would be on time, so the lock counts as lost.
                     self.schedule.set_proven_until(BootInstant::from_nanos(0));
@@ -338,7 +338,7 @@ impl CommandLockKeeper<'_> {
         self.kill_supervisor();
         while self.descendants.excluded.is_some() {
             if !self.reap(runner) {
-                runner.children.wait_changed().await;
+                runner.children.wait_child_exit().await;
             }
         }
         match because {

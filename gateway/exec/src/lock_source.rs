@@ -69,7 +69,7 @@ impl CommandLockSource {
     pub async fn close(self) {
         match self {
             Self::Ensemble(ensemble) => ensemble.close_lock_client().await,
-            Self::Gateway(gateway) => gateway.wait_released().await,
+            Self::Gateway(gateway) => gateway.wait_abandoned_requests().await,
         }
     }
 }

@@ -36,7 +36,7 @@ impl ChildReaper {
     ///
     /// # Cancellation
     /// Dropping the future loses nothing: the next check finds them.
-    pub(super) async fn wait_changed(&mut self) {
+    pub(super) async fn wait_child_exit(&mut self) {
         self.0.recv().await;
     }
 

@@ -83,7 +83,7 @@ impl LockedRunSpec {
                     LOST
                 }
             };
-            if self.repeat == CommandRerunPolicy::Once || runner.termination_signal().is_some() {
+            if self.repeat == CommandRerunPolicy::Once || runner.forwarded_termination_signal().is_some() {
                 return Ok(code);
             }
             tokio::select! {

@@ -102,7 +102,7 @@ async fn supervise(
                     watch.schedule.begin_termination(MachineClock.now());
                 }
             },
-            () = children.wait_changed() => {}
+            () = children.wait_child_exit() => {}
             _signal = ours.next() => {}
             waited = timer.sleep_until(due) => waited?,
         }

@@ -15,7 +15,7 @@ pub(super) enum ProcessGroup {
 }
 
 impl ProcessGroup {
-    pub(super) fn for_command() -> Self {
+    pub(super) fn from_controlling_terminal() -> Self {
         match foreground_group(&read_stat()) {
             Some(_) => Self::Shared(getpgrp()),
             None => Self::Own,

@@ -36,7 +36,7 @@ impl TerminationSchedule {
     }
 
     /// The same times for the process that steps in if the other one fails.
-    pub(super) fn with_standby_delay(self, after: Duration) -> Self {
+    pub(super) fn with_standby_kill_delay(self, after: Duration) -> Self {
         Self { delay: after, ..self }
     }
 
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn backup_acts_after_primary_before_deadline() {
         let moments =
-            TerminationSchedule::new(ms(10_000), GRACE).with_standby_delay(Duration::from_millis(50));
+            TerminationSchedule::new(ms(10_000), GRACE).with_standby_kill_delay(Duration::from_millis(50));
         assert_eq!(moments.next_step(ms(8_800), false), TerminationStep::Wait(ms(8_850)));
         assert_eq!(moments.next_step(ms(9_800), true), TerminationStep::Wait(ms(9_850)));
     }

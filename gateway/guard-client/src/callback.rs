@@ -8,14 +8,14 @@ use hyper::header::HeaderValue;
 
 /// A ticket that a request presents and that a gateway of the installation has signed.
 pub enum CallbackTicket {
-    Valid(Rc<CallerDispatch>),
+    Valid(Rc<ParentDispatch>),
     /// The ticket is no longer valid, with the reason.
     Expired(&'static str),
 }
 
 /// The dispatch, as the gateway that sent it has described it. Only that gateway can determine whether it is still in
 /// flight.
-pub struct CallerDispatch {
+pub struct ParentDispatch {
     /// All keys of its grant, sorted.
     pub keys: Rc<[ResourceKey]>,
     pub token: FencingToken,

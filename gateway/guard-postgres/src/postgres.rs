@@ -43,5 +43,5 @@ pub use self::{
     instance::{GuardTimeLimits, PostgresStore},
     membership::{GuardMembershipLease, GuardMembershipLostError, StoreQuarantine, StoreStatus, SweepStats},
     migrate::{FORMAT, ImportMarker},
-    operation_lock::{JournalWriteOutcome, PostgresOperationLock, ReserveOperationReply},
+    operation_lock::{JournalWriteOutcome, OperationLockReply, PostgresOperationLock},
 };

@@ -20,11 +20,11 @@ pub use self::{
     decide::{AdmissionTable, AdmitDecision, ChangeNotified, DispatchEnd},
     eviction::{IdleKeyEvictionPass, IdleKeyEvictionStep},
     key_state::{InDoubtDispatch, RunningDispatch, TokenWatermark},
-    liveness::{EndpointProbeConfig, ServiceProbeAnswer},
+    liveness::{LivenessProbeAnswer, LivenessProbeConfig},
     quarantine::{QuarantineReason, QuarantineScope, QuarantineStatus},
     view::GuardKeyView,
 };
 pub use self::{
     key_state::recover_watermarks,
-    liveness::{LivenessTracker, RequiredTargetUptime},
+    liveness::{EndpointLivenessTracker, RequiredTargetUptime},
 };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencegate_policies::plan;
 use fencegate_process::clock::BootInstant;
 
-use crate::admission::EndpointProbeConfig;
+use crate::admission::LivenessProbeConfig;
 
 /// The time limits of a guard, and the bounds of its state.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ pub struct GuardConfig {
     pub journal: plan::JournalSettings,
     /// The endpoints that are probed while anything is in doubt. `None`: they are not probed, and the time that
     /// passes at this guard counts.
-    pub watch: Option<EndpointProbeConfig>,
+    pub watch: Option<LivenessProbeConfig>,
 }
 
 /// The most keys that are kept. Beyond that the least recently used ones are evicted early.
@@ -105,12 +105,12 @@ impl GuardConfig {
 }
 
 /// Only with a path for health checks: a service must not get any other probe that it has not opted into.
-fn endpoint_probe_config(plan: &plan::GuardPlan) -> Option<EndpointProbeConfig> {
+fn endpoint_probe_config(plan: &plan::GuardPlan) -> Option<LivenessProbeConfig> {
     let upstream = plan.serving.upstreams.first()?;
     upstream.sharing.health.as_ref()?;
     let endpoints = upstream.endpoints.iter().map(ToString::to_string).collect();
     let every = (plan.max_execution / 10).clamp(Duration::from_millis(100), Duration::from_secs(1));
-    Some(EndpointProbeConfig { endpoints, interval: every })
+    Some(LivenessProbeConfig { endpoints, interval: every })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use fencegate_ticket::TicketError;
 
 /// Why a dispatch was refused. Nothing was sent upstream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AdmitError {
+pub enum DispatchRefusedError {
     #[error("a newer token was announced: {newest}")]
     Stale { newest: FencingToken },
     /// After an unclean stop only the epoch of a watermark is known. So the tenure of that epoch is refused once, and
@@ -118,7 +118,7 @@ words! {
     OutcomeUnknown = "outcome-unknown",
 }
 
-impl AdmitError {
+impl DispatchRefusedError {
     pub fn code(&self) -> RefusalCode {
         match self {
             Self::Stale { .. } | Self::Recovered { .. } => RefusalCode::Stale,
@@ -154,7 +154,7 @@ impl AdmitError {
     }
 }
 
-impl From<TicketError> for AdmitError {
+impl From<TicketError> for DispatchRefusedError {
     fn from(bad: TicketError) -> Self {
         match bad {
             TicketError::Missing => Self::TicketMissing,
@@ -179,7 +179,7 @@ mod tests {
             (TicketError::Key(TicketMismatchError::Mode), "ticket-key"),
             (TicketError::Invalid(InvalidTenureTicketError::Future), "ticket-invalid"),
         ] {
-            assert_eq!(AdmitError::from(error).code().as_str(), code);
+            assert_eq!(DispatchRefusedError::from(error).code().as_str(), code);
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The idempotency record of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JournalEntry {
+pub struct OperationJournalEntry {
     /// Version of the written form.
     pub format: u32,
     pub fingerprint: String,
@@ -48,7 +48,7 @@ pub enum JournalEntryState {
 pub enum JournalUpdate {
     /// It stays as it is.
     Nothing,
-    Entry(Box<JournalEntry>),
+    Entry(Box<OperationJournalEntry>),
     Forget,
 }
 
@@ -71,7 +71,7 @@ pub struct StoredResponse {
     pub body: Option<Bytes>,
 }
 
-impl JournalEntry {
+impl OperationJournalEntry {
     /// Whether this operation has the same content as the recorded one.
     pub fn matches(&self, operation: &FencingOperationHeader) -> bool {
         self.fingerprint == operation.fingerprint.to_string()

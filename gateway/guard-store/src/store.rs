@@ -18,8 +18,8 @@ mod tests;
 pub use self::change::StoredKey;
 pub use self::{
     change::{
-        CleanShutdownState, InDoubtExecutionRecord, KeyWatermarks, MovedMarker, StoreMutation,
-        WatermarkEpochs,
+        CleanShutdownState, DurableKeyWatermarks, InDoubtExecutionRecord, KeyWatermarks, MovedMarker,
+        StoreMutation,
     },
     durable::{DiskSpace, GuardStore, RestoreStoreError, StoreBackupError, StoreError},
     group_commit::{CommitError, CommitLoop, CommitQueueHandle, CommitSeq, MoreChanges},

@@ -11,7 +11,7 @@ use fencegate_process::clock::BootInstant;
 use crate::store::{RecoveredState, StoreMutation};
 
 #[derive(Debug)]
-pub struct StoreClock {
+pub struct PersistedStoreClock {
     /// The written time when this process began.
     before: u64,
     began: BootInstant,
@@ -20,7 +20,7 @@ pub struct StoreClock {
     ours: Duration,
 }
 
-impl StoreClock {
+impl PersistedStoreClock {
     pub fn new(recovered: &RecoveredState, now: BootInstant, max_execution: Duration) -> Self {
         Self {
             before: recovered.time,

@@ -9,7 +9,7 @@ use fencegate_guard::{
 };
 use fencegate_guard_store::{
     admission::PresentedDispatch,
-    error::AdmitError,
+    error::DispatchRefusedError,
     metrics::GuardMetrics,
     operation::StoredResponse,
     store::{RedbStore, StoreIdentity},
@@ -71,15 +71,15 @@ async fn send_requests(guard: &Arc<Guard>, file: &Path) -> ExampleResult<()> {
     // The gateway of this token stood still for a minute, and has lost the lock without noticing.
     let late = "v1-00000000000000ab-00000007-00000002";
     match pay(guard, late, file).await {
-        Err(AdmitError::Stale { newest }) => println!("{late}: refused, {newest} was here"),
+        Err(DispatchRefusedError::Stale { newest }) => println!("{late}: refused, {newest} was here"),
         other => return Err(format!("an older token came through: {other:?}").into()),
     }
     Ok(())
 }
 
 /// One request, with the fields `Fencing-Token`, `Fencing-Key` and `Fencing-Mode`.
-async fn pay(guard: &Arc<Guard>, token: &str, file: &Path) -> Result<u32, AdmitError> {
-    let token = FencingToken::parse(token).map_err(|bad| AdmitError::TokenMalformed(bad.into()))?;
+async fn pay(guard: &Arc<Guard>, token: &str, file: &Path) -> Result<u32, DispatchRefusedError> {
+    let token = FencingToken::parse(token).map_err(|bad| DispatchRefusedError::TokenMalformed(bad.into()))?;
     let key = ResourceKey::parse("account/1").expect("a key");
     let claim = PresentedDispatch {
         keys: Arc::new([key]),
@@ -96,7 +96,7 @@ async fn pay(guard: &Arc<Guard>, token: &str, file: &Path) -> Result<u32, AdmitE
     // The process may have stood still between admission and this line, so that the execution already counts as over.
     if !running.send_deadline().may_send_at(guard.now()) {
         running.cancel_unsent().await?;
-        return Err(AdmitError::Busy);
+        return Err(DispatchRefusedError::Busy);
     }
     let balance = fs::read_to_string(file).map_or(0, |text| text.parse().unwrap_or(0)) + 1;
     fs::write(file, balance.to_string()).expect("the folder can be written");

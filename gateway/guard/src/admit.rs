@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use fencegate_guard_postgres::postgres::ChangeFuture;
-use fencegate_guard_store::{admission::PresentedDispatch, error::AdmitError};
+use fencegate_guard_store::{admission::PresentedDispatch, error::DispatchRefusedError};
 use fencegate_policies::plan::LockMode;
 use fencegate_process::{clock::BootInstant, failpoint};
 use tokio::time::{Instant, sleep_until};
 
 use crate::{
-    backend_types::{AdmitAttempt, AdmitCheckResult, AdmitOutcome},
+    backend_types::{AdmitCheckResult, AdmitFirstOrRetry, AdmittedOrBlocked},
     execution::AdmittedExecution,
     guard::Guard,
     reserve::ReservedOperation,
@@ -30,32 +30,32 @@ impl Guard {
         claim: PresentedDispatch,
         reserved: Option<ReservedOperation>,
         wait_limit: &mut ClientWaitLimit<'_, impl WaitingClient>,
-    ) -> Result<AdmittedExecution, AdmitError> {
+    ) -> Result<AdmittedExecution, DispatchRefusedError> {
         let started = Instant::now();
         let mut running = AdmittedExecution::new(self.clone(), claim, reserved);
-        let mut phase = AdmitAttempt::First;
+        let mut phase = AdmitFirstOrRetry::First;
         let mut new_tenure = false;
         loop {
             let AdmitCheckResult { outcome: way, raised } = running.try_admit(phase).await?;
             new_tenure |= raised;
             match way {
-                AdmitOutcome::Admitted { since } => {
+                AdmittedOrBlocked::Admitted { since } => {
                     running.mark_admitted(since);
                     failpoint::pass("guard_admitted");
                     self.metrics.record_admission(new_tenure, started.elapsed());
                     return Ok(running);
                 }
-                AdmitOutcome::Blocked { told: changed, doubt } => {
+                AdmittedOrBlocked::Blocked { told: changed, doubt } => {
                     self.wait_for_change(changed, doubt, wait_limit).await?
                 }
             }
-            phase = AdmitAttempt::Again;
+            phase = AdmitFirstOrRetry::Again;
         }
     }
 
     /// The refusal of a dispatch that came after its latest start. A newer token is the better reason: the dispatch
     /// was overtaken. No watermark moves.
-    pub async fn late_dispatch_error(&self, claim: &PresentedDispatch) -> AdmitError {
+    pub async fn late_dispatch_error(&self, claim: &PresentedDispatch) -> DispatchRefusedError {
         let mut newest = None;
         for key in claim.keys.iter() {
             // If the store is not reachable, only the time is known.
@@ -65,8 +65,8 @@ impl Guard {
             }
         }
         match newest.filter(|newest| newest.number() > claim.token.number()) {
-            Some(newest) => AdmitError::Stale { newest },
-            None => AdmitError::Expired,
+            Some(newest) => DispatchRefusedError::Stale { newest },
+            None => DispatchRefusedError::Expired,
         }
     }
 
@@ -75,7 +75,7 @@ impl Guard {
     pub async fn admit_unchecked(
         self: &Arc<Self>,
         claim: PresentedDispatch,
-    ) -> Result<AdmittedExecution, AdmitError> {
+    ) -> Result<AdmittedExecution, DispatchRefusedError> {
         let mut running = AdmittedExecution::new(self.clone(), claim, None);
         running.admit_unchecked().await?;
         Ok(running)
@@ -87,24 +87,24 @@ impl Guard {
         changed: ChangeFuture,
         doubt: Option<BootInstant>,
         wait_limit: &mut ClientWaitLimit<'_, impl WaitingClient>,
-    ) -> Result<(), AdmitError> {
+    ) -> Result<(), DispatchRefusedError> {
         let now = self.now();
         let over = doubt.map(|until| Instant::now() + until.since(now));
         // If the doubt lasts longer than this request may wait, refuse at once.
         if let (Some(until), Some(over)) = (doubt, over)
             && over > wait_limit.deadline
         {
-            return Err(AdmitError::InDoubt { until });
+            return Err(DispatchRefusedError::InDoubt { until });
         }
         let look_again = over.map_or(wait_limit.deadline, |over| over.min(wait_limit.deadline));
         tokio::select! {
             () = changed => Ok(()),
             () = sleep_until(look_again) => match (Instant::now() >= wait_limit.deadline, doubt) {
-                (true, Some(until)) => Err(AdmitError::InDoubt { until }),
-                (true, None) => Err(AdmitError::Busy),
+                (true, Some(until)) => Err(DispatchRefusedError::InDoubt { until }),
+                (true, None) => Err(DispatchRefusedError::Busy),
                 (false, _) => Ok(()),
             },
-            () = wait_limit.client.wait_client_disconnected() => Err(AdmitError::Busy),
+            () = wait_limit.client.wait_client_disconnected() => Err(DispatchRefusedError::Busy),
         }
     }
 }

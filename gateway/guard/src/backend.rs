@@ -3,11 +3,11 @@
 use fencegate_guard_postgres::postgres::GuardMembershipLease;
 use fencegate_guard_store::{
     admission::{
-        DispatchEnd, GuardKeyView, InDoubtExecution, PresentedDispatch, QuarantineStatus, ServiceProbeAnswer,
+        DispatchEnd, GuardKeyView, InDoubtExecution, LivenessProbeAnswer, PresentedDispatch, QuarantineStatus,
     },
     dispatch_target::DispatchTarget,
-    error::AdmitError,
-    operation::{JournalEntry, JournalUpdate},
+    error::DispatchRefusedError,
+    operation::{JournalUpdate, OperationJournalEntry},
     store::{CommitError, GuardStore, JournalSize},
 };
 use fencegate_policies::{key::ResourceKey, operation::OperationId, token::FencingToken};
@@ -15,8 +15,8 @@ use fencegate_process::clock::BootInstant;
 
 use crate::{
     backend_types::{
-        AdmitAttempt, AdmitCheckResult, AdmittedDispatchId, DispatchSendRecord, OperationReservationHandle,
-        OperationToAdmit, ReserveOperationOutcome, StoreEpochStatus,
+        AdmitCheckResult, AdmitFirstOrRetry, AdmittedDispatchId, DispatchSendRecord,
+        OperationReservationHandle, OperationToAdmit, ReserveOperationOutcome, TokenEpochBounds,
     },
     local_backend::LocalGuardBackend,
     postgres_backend::PostgresBackend,
@@ -38,11 +38,11 @@ impl GuardBackend {
     /// dispatch.
     pub(crate) async fn try_admit(
         &self,
-        phase: AdmitAttempt,
+        phase: AdmitFirstOrRetry,
         claim: &PresentedDispatch,
         admitting: Option<OperationToAdmit<'_>>,
         admitted: &mut AdmittedDispatchId,
-    ) -> Result<AdmitCheckResult, AdmitError> {
+    ) -> Result<AdmitCheckResult, DispatchRefusedError> {
         match self {
             Self::Local(local) => local.try_admit(phase, claim, admitting, admitted).await,
             Self::Postgres(postgres) => postgres.try_admit(phase, claim, admitting, admitted).await,
@@ -54,7 +54,7 @@ impl GuardBackend {
         &self,
         claim: &PresentedDispatch,
         admitted: &mut AdmittedDispatchId,
-    ) -> Result<BootInstant, AdmitError> {
+    ) -> Result<BootInstant, DispatchRefusedError> {
         match self {
             Self::Local(local) => local.admit_unchecked(claim, admitted).await,
             Self::Postgres(postgres) => postgres.admit_unchecked(claim, admitted).await,
@@ -82,7 +82,7 @@ impl GuardBackend {
         admitted: AdmittedDispatchId,
         lock: &mut Option<OperationReservationHandle>,
         writing: JournalUpdate,
-    ) -> Result<(), AdmitError> {
+    ) -> Result<(), DispatchRefusedError> {
         match self {
             Self::Local(local) => {
                 local.end_dispatch(claim, admitted, DispatchEnd::Known, None);
@@ -97,14 +97,17 @@ impl GuardBackend {
         &self,
         keys: &[ResourceKey],
         token: FencingToken,
-    ) -> Result<bool, AdmitError> {
+    ) -> Result<bool, DispatchRefusedError> {
         match self {
             Self::Local(local) => Ok(local.resolve_doubt(keys, token)),
             Self::Postgres(postgres) => postgres.resolve_doubt(keys, token).await,
         }
     }
 
-    pub(crate) async fn key_view(&self, key: &ResourceKey) -> Result<Option<GuardKeyView>, AdmitError> {
+    pub(crate) async fn key_view(
+        &self,
+        key: &ResourceKey,
+    ) -> Result<Option<GuardKeyView>, DispatchRefusedError> {
         match self {
             Self::Local(local) => Ok(local.key_view(key)),
             Self::Postgres(postgres) => postgres.key_view(key).await,
@@ -112,14 +115,14 @@ impl GuardBackend {
     }
 
     /// Every execution in doubt.
-    pub(crate) async fn doubts(&self) -> Result<Vec<InDoubtExecution>, AdmitError> {
+    pub(crate) async fn doubts(&self) -> Result<Vec<InDoubtExecution>, DispatchRefusedError> {
         match self {
             Self::Local(local) => Ok(local.doubts()),
             Self::Postgres(postgres) => postgres.doubts().await,
         }
     }
 
-    pub(crate) async fn progress(&self) -> Result<StoreEpochStatus, AdmitError> {
+    pub(crate) async fn progress(&self) -> Result<TokenEpochBounds, DispatchRefusedError> {
         match self {
             Self::Local(local) => Ok(local.progress()),
             Self::Postgres(postgres) => postgres.progress().await,
@@ -130,7 +133,10 @@ impl GuardBackend {
 /// Calls about operations.
 impl GuardBackend {
     /// Tries to take the lock of an operation.
-    pub(crate) async fn reserve(&self, id: OperationId) -> Result<ReserveOperationOutcome, AdmitError> {
+    pub(crate) async fn reserve(
+        &self,
+        id: OperationId,
+    ) -> Result<ReserveOperationOutcome, DispatchRefusedError> {
         match self {
             Self::Local(local) => local.reserve(id),
             Self::Postgres(postgres) => postgres.reserve(id).await,
@@ -151,14 +157,17 @@ impl GuardBackend {
         &self,
         lock: &OperationReservationHandle,
         writing: JournalUpdate,
-    ) -> Result<(), AdmitError> {
+    ) -> Result<(), DispatchRefusedError> {
         match self {
             Self::Local(local) => local.update_entry(Some(lock), writing).await,
             Self::Postgres(postgres) => postgres.update_entry(lock, writing).await,
         }
     }
 
-    pub(crate) async fn entry(&self, id: &OperationId) -> Result<Option<JournalEntry>, AdmitError> {
+    pub(crate) async fn entry(
+        &self,
+        id: &OperationId,
+    ) -> Result<Option<OperationJournalEntry>, DispatchRefusedError> {
         match self {
             Self::Local(local) => local.entry(id),
             Self::Postgres(postgres) => postgres.entry(id).await,
@@ -168,7 +177,7 @@ impl GuardBackend {
     pub(crate) async fn find_by_reference(
         &self,
         reference: &str,
-    ) -> Result<Option<(OperationId, JournalEntry)>, AdmitError> {
+    ) -> Result<Option<(OperationId, OperationJournalEntry)>, DispatchRefusedError> {
         match self {
             Self::Local(local) => local.find_by_reference(reference),
             Self::Postgres(postgres) => postgres.find_by_reference(reference).await,
@@ -176,7 +185,10 @@ impl GuardBackend {
     }
 
     /// Whether an execution of the operation may still run, or begin.
-    pub(crate) async fn may_still_run(&self, entry: &JournalEntry) -> Result<bool, AdmitError> {
+    pub(crate) async fn may_still_run(
+        &self,
+        entry: &OperationJournalEntry,
+    ) -> Result<bool, DispatchRefusedError> {
         match self {
             Self::Local(local) => Ok(local.may_still_run(entry)),
             Self::Postgres(postgres) => postgres.may_still_run(entry).await,
@@ -187,7 +199,7 @@ impl GuardBackend {
     pub(crate) async fn unresolved_operations(
         &self,
         most: usize,
-    ) -> Result<Vec<(OperationId, JournalEntry)>, AdmitError> {
+    ) -> Result<Vec<(OperationId, OperationJournalEntry)>, DispatchRefusedError> {
         match self {
             Self::Local(local) => local.unresolved_operations(most),
             Self::Postgres(postgres) => postgres.unresolved_operations(most).await,
@@ -195,7 +207,7 @@ impl GuardBackend {
     }
 
     /// Forgets a finished operation that is not reserved. False if there was none.
-    pub(crate) async fn forget(&self, id: OperationId) -> Result<bool, AdmitError> {
+    pub(crate) async fn forget(&self, id: OperationId) -> Result<bool, DispatchRefusedError> {
         match self {
             Self::Local(local) => local.forget(id).await,
             Self::Postgres(postgres) => postgres.forget(&id).await,
@@ -250,7 +262,7 @@ impl GuardBackend {
     }
 
     /// True if the previous probe was not answered.
-    pub(crate) fn record_alive(&self, target: &DispatchTarget, answer: ServiceProbeAnswer) -> bool {
+    pub(crate) fn record_alive(&self, target: &DispatchTarget, answer: LivenessProbeAnswer) -> bool {
         match self {
             Self::Local(local) => local.record_alive(target, answer),
             Self::Postgres(postgres) => postgres.record_alive(target, answer),
@@ -320,7 +332,7 @@ impl GuardBackend {
     }
 
     /// Call this after the last exchange.
-    pub(crate) async fn shut_down_cleanly(&self) -> Result<(), AdmitError> {
+    pub(crate) async fn shut_down_cleanly(&self) -> Result<(), DispatchRefusedError> {
         match self {
             Self::Local(local) => local.shut_down_cleanly().await,
             Self::Postgres(postgres) => postgres.shut_down_cleanly().await,

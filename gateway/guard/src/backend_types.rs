@@ -4,14 +4,14 @@ use fencegate_guard_postgres::postgres::{
     ChangeFuture, DispatchName, InFlightDispatch, PostgresOperationLock,
 };
 use fencegate_guard_store::{
-    admission::DispatchId, dispatch_target::DispatchTarget, operation::JournalEntry,
+    admission::DispatchId, dispatch_target::DispatchTarget, operation::OperationJournalEntry,
 };
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::BootInstant;
 
 /// Which check of a dispatch's keys this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AdmitAttempt {
+pub(crate) enum AdmitFirstOrRetry {
     /// Its token is compared with the watermarks, and announced.
     First,
     /// Its token was announced before, and it has waited since.
@@ -21,7 +21,7 @@ pub(crate) enum AdmitAttempt {
 /// The operation of the dispatch, which is recorded in the step that admits the dispatch.
 pub(crate) struct OperationToAdmit<'r> {
     pub(crate) lock: &'r OperationReservationHandle,
-    pub(crate) entry: Box<JournalEntry>,
+    pub(crate) entry: Box<OperationJournalEntry>,
 }
 
 /// The right to decide over an operation. It is released at the backend that granted it.
@@ -41,13 +41,13 @@ pub(crate) struct DispatchSendRecord {
 
 /// The result of one check of the keys, which is durable.
 pub(crate) struct AdmitCheckResult {
-    pub(crate) outcome: AdmitOutcome,
+    pub(crate) outcome: AdmittedOrBlocked,
     /// Whether the token is the first of its tenure on one of the keys.
     pub(crate) raised: bool,
 }
 
 /// Whether a dispatch may proceed.
-pub(crate) enum AdmitOutcome {
+pub(crate) enum AdmittedOrBlocked {
     /// The dispatch counts as in flight. Its permission to send began at `since`.
     Admitted { since: BootInstant },
     /// Another dispatch is in the way. Check again when notified, or when a doubt may be over.
@@ -67,14 +67,14 @@ pub(crate) enum AdmittedDispatchId {
 /// The reply to a request for an operation lock.
 pub(crate) enum ReserveOperationOutcome {
     /// The lock is acquired. With the entry of the operation.
-    Acquired(OperationReservationHandle, Option<Box<JournalEntry>>),
+    Acquired(OperationReservationHandle, Option<Box<OperationJournalEntry>>),
     /// Another request holds the lock. Try again when notified.
     Held(ChangeFuture),
 }
 
 /// The progress of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StoreEpochStatus {
+pub(crate) struct TokenEpochBounds {
     /// A key without a watermark admits no token up to here.
     pub(crate) floor: u64,
     /// The largest epoch that was ever announced.

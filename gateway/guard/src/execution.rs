@@ -6,7 +6,7 @@ use fencegate_guard_postgres::postgres::GuardMembershipLease;
 use fencegate_guard_store::{
     admission::{DispatchEnd, GuardKeyView, InDoubtExecution, PresentedDispatch},
     dispatch_target::DispatchTarget,
-    error::AdmitError,
+    error::DispatchRefusedError,
     operation::{JournalUpdate, StoredResponse},
 };
 use fencegate_policies::{key::ResourceKey, operation::OperationId, token::FencingToken};
@@ -16,7 +16,7 @@ use fencegate_process::{
 };
 
 use crate::{
-    backend_types::{AdmitAttempt, AdmitCheckResult, AdmittedDispatchId, DispatchSendRecord},
+    backend_types::{AdmitCheckResult, AdmitFirstOrRetry, AdmittedDispatchId, DispatchSendRecord},
     guard::Guard,
     reserve::ReservedOperation,
 };
@@ -43,10 +43,10 @@ pub struct SendDeadline {
 
 impl SendPermission for SendDeadline {
     fn may_send_at(&self, now: BootInstant) -> bool {
-        now < self.deadline()
+        now < self.valid_until()
     }
 
-    fn deadline(&self) -> BootInstant {
+    fn valid_until(&self) -> BootInstant {
         self.membership.as_ref().map_or(self.end, |lease| self.end.min(lease.membership_expiry()))
     }
 }
@@ -62,13 +62,16 @@ impl AdmittedExecution {
     }
 
     /// One check of its keys. After a refusal the dispatch is over.
-    pub(crate) async fn try_admit(&mut self, phase: AdmitAttempt) -> Result<AdmitCheckResult, AdmitError> {
+    pub(crate) async fn try_admit(
+        &mut self,
+        phase: AdmitFirstOrRetry,
+    ) -> Result<AdmitCheckResult, DispatchRefusedError> {
         let admitting = self.reserved.as_ref().and_then(ReservedOperation::operation_to_admit);
         self.guard.backend.try_admit(phase, &self.claim, admitting, &mut self.admitted).await
     }
 
     /// Admits the dispatch even if its token is stale.
-    pub(crate) async fn admit_unchecked(&mut self) -> Result<(), AdmitError> {
+    pub(crate) async fn admit_unchecked(&mut self) -> Result<(), DispatchRefusedError> {
         let since = self.guard.backend.admit_unchecked(&self.claim, &mut self.admitted).await?;
         self.mark_admitted(since);
         Ok(())
@@ -106,7 +109,7 @@ impl AdmittedExecution {
     ///
     /// # Errors
     /// The response could not be written, so the operation's outcome will be unknown.
-    pub async fn complete(mut self, answer: StoredResponse) -> Result<(), AdmitError> {
+    pub async fn complete(mut self, answer: StoredResponse) -> Result<(), DispatchRefusedError> {
         let Some(reserved) = self.reserved.take() else {
             self.end_dispatch(DispatchEnd::Known, None);
             return Ok(());
@@ -120,7 +123,7 @@ impl AdmittedExecution {
     ///
     /// # Errors
     /// The record could not be written.
-    pub async fn cancel_unsent(mut self) -> Result<(), AdmitError> {
+    pub async fn cancel_unsent(mut self) -> Result<(), DispatchRefusedError> {
         let Some(reserved) = self.reserved.take() else {
             self.end_dispatch(DispatchEnd::Known, None);
             return Ok(());
@@ -157,7 +160,7 @@ impl AdmittedExecution {
         mut self,
         mut reserved: ReservedOperation,
         writing: JournalUpdate,
-    ) -> Result<(), AdmitError> {
+    ) -> Result<(), DispatchRefusedError> {
         let admitted = self.mark_ended();
         let lock = reserved.reservation.lock_mut();
         self.guard.backend.end_dispatch_with_outcome(&self.claim, admitted, lock, writing).await
@@ -204,7 +207,7 @@ impl Guard {
         keys: &[ResourceKey],
         token: FencingToken,
         how: &'static str,
-    ) -> Result<bool, AdmitError> {
+    ) -> Result<bool, DispatchRefusedError> {
         let resolved = self.backend.resolve_doubt(keys, token).await?;
         if resolved {
             self.metrics.record_doubt_resolved(how);
@@ -216,7 +219,7 @@ impl Guard {
     ///
     /// # Errors
     /// The store is not reachable.
-    pub async fn key_view(&self, key: &ResourceKey) -> Result<Option<GuardKeyView>, AdmitError> {
+    pub async fn key_view(&self, key: &ResourceKey) -> Result<Option<GuardKeyView>, DispatchRefusedError> {
         self.backend.key_view(key).await
     }
 
@@ -224,7 +227,7 @@ impl Guard {
     ///
     /// # Errors
     /// The store is not reachable.
-    pub async fn doubts(&self) -> Result<Vec<InDoubtExecution>, AdmitError> {
+    pub async fn doubts(&self) -> Result<Vec<InDoubtExecution>, DispatchRefusedError> {
         self.backend.doubts().await
     }
 }

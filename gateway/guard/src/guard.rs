@@ -3,10 +3,10 @@
 use std::{io, sync::Mutex};
 
 use fencegate_guard_store::{
-    admission::{QuarantineScope, QuarantineStatus, ServiceProbeAnswer},
+    admission::{LivenessProbeAnswer, QuarantineScope, QuarantineStatus},
     config::GuardConfig,
     dispatch_target::DispatchTarget,
-    error::AdmitError,
+    error::DispatchRefusedError,
     metrics::GuardMetrics,
     store::{CommitError, StoreBackupError, StoreIdentity, backup::BackupHeader},
 };
@@ -127,7 +127,7 @@ impl Guard {
 
     /// Records that a probe of this target was answered by the process that does the work, and not by an intermediary
     /// in its stead. True if the previous probe was not answered.
-    pub fn record_alive(&self, target: &DispatchTarget, answer: ServiceProbeAnswer) -> bool {
+    pub fn record_alive(&self, target: &DispatchTarget, answer: LivenessProbeAnswer) -> bool {
         self.backend.record_alive(target, answer)
     }
 
@@ -155,7 +155,7 @@ impl Guard {
     ///
     /// # Errors
     /// The state was not written, so the next start treats this stop as a crash.
-    pub async fn shut_down_cleanly(&self) -> Result<(), AdmitError> {
+    pub async fn shut_down_cleanly(&self) -> Result<(), DispatchRefusedError> {
         self.backend.shut_down_cleanly().await
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use fencegate_guard_store::error::AdmitError;
+use fencegate_guard_store::error::DispatchRefusedError;
 use fencegate_policies::plan::Enforcement;
 use serde::{Deserialize, Serialize};
 
-use crate::{backend_types::StoreEpochStatus, guard::Guard};
+use crate::{backend_types::TokenEpochBounds, guard::Guard};
 
 /// The path of the announcement, which no service uses.
 pub const ANNOUNCEMENT: &str = "/.fencegate/v1/guard";
@@ -45,7 +45,7 @@ pub struct GuardIdentityResponse {
 
 impl GuardIdentityResponse {
     /// The longest time from a request to its answer: the wait at the guard, and the execution.
-    pub fn longest_request(&self) -> Duration {
+    pub fn max_response_time(&self) -> Duration {
         Duration::from_millis(self.settle.saturating_add(self.max_execution))
     }
 }
@@ -53,9 +53,9 @@ impl GuardIdentityResponse {
 impl Guard {
     /// # Errors
     /// The store is not reachable.
-    pub async fn announcement(&self) -> Result<GuardIdentityResponse, AdmitError> {
+    pub async fn announcement(&self) -> Result<GuardIdentityResponse, DispatchRefusedError> {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let StoreEpochStatus { floor, highest, database } = self.backend.progress().await?;
+        let TokenEpochBounds { floor, highest, database } = self.backend.progress().await?;
         Ok(GuardIdentityResponse {
             format: FORMAT,
             store: self.identity.store.clone(),
@@ -96,7 +96,7 @@ mod tests {
             // A field of a later build.
             said["later"] = later.into();
             let read: GuardIdentityResponse = serde_json::from_value(said).expect("its own form");
-            prop_assert!(read.longest_request() >= Duration::from_millis(announced.settle.max(announced.max_execution)));
+            prop_assert!(read.max_response_time() >= Duration::from_millis(announced.settle.max(announced.max_execution)));
             prop_assert_eq!(read, announced);
         }
 

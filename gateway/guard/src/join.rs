@@ -16,7 +16,7 @@ use tokio::{
 use crate::{
     backend::GuardBackend,
     guard::Guard,
-    postgres_backend::{PostgresBackend, StopSignal},
+    postgres_backend::{PostgresBackend, StoreThreadState},
 };
 
 /// A guard that is ready to decide, one of several.
@@ -63,7 +63,7 @@ impl Guard {
         let GuardEnv { clock, randomness, instance, metrics } = env;
         let metrics = metrics.with_store("postgres");
         let (opened, opening) = oneshot::channel();
-        let (ending, mut ended) = watch::channel(StopSignal::Running);
+        let (ending, mut ended) = watch::channel(StoreThreadState::Running);
         let (alive, gone) = watch::channel(());
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
@@ -89,7 +89,7 @@ impl Guard {
                 select! {
                     () = postgres.run_background() => {}
                     // This also returns when the sender was dropped.
-                    _ = ended.wait_for(|ending| *ending == StopSignal::Graceful) => {}
+                    _ = ended.wait_for(|ending| *ending == StoreThreadState::Graceful) => {}
                 }
             });
         })?;

@@ -9,8 +9,8 @@ mod unresolved;
 use std::sync::Arc;
 
 use fencegate_guard_store::{
-    error::AdmitError,
-    operation::{JournalEntry, JournalEntryState, StoredResponse},
+    error::DispatchRefusedError,
+    operation::{JournalEntryState, OperationJournalEntry, StoredResponse},
 };
 use fencegate_policies::operation::{FencingOperationHeader, same_resource};
 
@@ -28,12 +28,12 @@ pub enum JournalLookup {
     /// It was done, but its response is not known.
     DoneUnseen,
     /// It was admitted, and its outcome is unknown.
-    Unknown(ReservedOperation, Box<JournalEntry>),
+    Unknown(ReservedOperation, Box<OperationJournalEntry>),
 }
 
 /// The result of reserving an operation with an unknown outcome.
 pub enum ReserveUnresolvedOutcome {
-    Taken(OperationReservation, Box<JournalEntry>),
+    Taken(OperationReservation, Box<OperationJournalEntry>),
     /// Another request holds its lock.
     InProgress,
     /// There is no such operation, or its outcome is known.
@@ -49,7 +49,7 @@ impl Guard {
         self: &Arc<Self>,
         wanted: IdempotentRequest,
         wait_limit: &mut ClientWaitLimit<'_, impl WaitingClient>,
-    ) -> Result<JournalLookup, AdmitError> {
+    ) -> Result<JournalLookup, DispatchRefusedError> {
         let FencingOperationHeader { id, former, .. } = wanted.operation;
         let mut reservation = OperationReservation::new(self, id);
         let mut known = reservation.acquire(wait_limit).await?;
@@ -64,12 +64,12 @@ impl Guard {
             let journal = self.backend.journal();
             let most = self.config.journal.most;
             if journal.bytes >= most {
-                return Err(AdmitError::JournalFull { bytes: journal.bytes, most });
+                return Err(DispatchRefusedError::JournalFull { bytes: journal.bytes, most });
             }
             return Ok(JournalLookup::New(ReservedOperation::new(reservation, wanted)));
         };
         if !entry.matches(&wanted.operation) || !same_resource(&entry.keys, &wanted.keys) {
-            return Err(AdmitError::Mismatch);
+            return Err(DispatchRefusedError::Mismatch);
         }
         Ok(match entry.state {
             JournalEntryState::Done { answer: Some(answer), .. } => JournalLookup::Done(answer),
@@ -86,7 +86,7 @@ impl Guard {
     ///
     /// # Errors
     /// The store is not reachable.
-    pub async fn may_still_run(&self, entry: &JournalEntry) -> Result<bool, AdmitError> {
+    pub async fn may_still_run(&self, entry: &OperationJournalEntry) -> Result<bool, DispatchRefusedError> {
         self.backend.may_still_run(entry).await
     }
 }

@@ -11,15 +11,15 @@ use std::{
 };
 
 use fencegate_guard_store::{
-    admission::{AdmissionTable, GuardKeyView, InDoubtExecution, QuarantineStatus, ServiceProbeAnswer},
+    admission::{AdmissionTable, GuardKeyView, InDoubtExecution, LivenessProbeAnswer, QuarantineStatus},
     config::GuardConfig,
     dispatch_target::DispatchTarget,
-    error::AdmitError,
+    error::DispatchRefusedError,
     metrics::GuardMetrics,
     store::{
         CommitError, CommitQueueHandle, CommitSeq, GuardStore, RecoveredState, StoreError, StoreMutation,
     },
-    store_clock::StoreClock,
+    store_clock::PersistedStoreClock,
 };
 use fencegate_policies::{key::ResourceKey, operation::OperationId, token::FencingToken};
 use fencegate_process::{
@@ -30,7 +30,7 @@ use tokio::sync::{Notify, futures::OwnedNotified};
 use tracing::warn;
 
 use self::sleep_detector::SleepDetector;
-use crate::backend_types::StoreEpochStatus;
+use crate::backend_types::TokenEpochBounds;
 
 /// The state of such a guard: the admission table in memory decides, and the store keeps what has to outlive the
 /// process.
@@ -39,7 +39,7 @@ pub(crate) struct LocalGuardBackend {
     store: Arc<dyn GuardStore>,
     commits: CommitQueueHandle,
     clock: SharedClock,
-    time: StoreClock,
+    time: PersistedStoreClock,
     config: GuardConfig,
     metrics: GuardMetrics,
 }
@@ -75,7 +75,7 @@ impl LocalGuardBackend {
             }),
             store,
             commits: committer,
-            time: StoreClock::new(recovered, clock.now(), config.max_completion_delay()),
+            time: PersistedStoreClock::new(recovered, clock.now(), config.max_completion_delay()),
             clock,
             config,
             metrics,
@@ -102,7 +102,7 @@ impl LocalGuardBackend {
         self.lock().register.targets_to_probe()
     }
 
-    pub(crate) fn record_alive(&self, target: &DispatchTarget, answer: ServiceProbeAnswer) -> bool {
+    pub(crate) fn record_alive(&self, target: &DispatchTarget, answer: LivenessProbeAnswer) -> bool {
         let mut state = self.lock();
         let now = state.now;
         state.register.record_alive(target, answer, now)
@@ -147,9 +147,9 @@ impl LocalGuardBackend {
         state.register.open_doubts(state.now)
     }
 
-    pub(crate) fn progress(&self) -> StoreEpochStatus {
+    pub(crate) fn progress(&self) -> TokenEpochBounds {
         let state = self.lock();
-        StoreEpochStatus {
+        TokenEpochBounds {
             floor: state.register.epoch_floor(),
             highest: state.register.highest_epoch(),
             database: None,
@@ -175,8 +175,11 @@ impl LocalGuardBackend {
     }
 
     /// Returns when everything up to this moment is durable.
-    async fn wait_durable(&self, moment: CommitSeq) -> Result<(), AdmitError> {
-        self.commits.wait_durable(moment).await.map_err(|failed| AdmitError::Store(failed.to_string()))
+    async fn wait_durable(&self, moment: CommitSeq) -> Result<(), DispatchRefusedError> {
+        self.commits
+            .wait_durable(moment)
+            .await
+            .map_err(|failed| DispatchRefusedError::Store(failed.to_string()))
     }
 
     /// The store's time, as a change to be written; empty if there is none.
@@ -184,9 +187,9 @@ impl LocalGuardBackend {
         self.time.time_change(self.now())
     }
 
-    fn read_error(&self, error: &StoreError) -> AdmitError {
+    fn read_error(&self, error: &StoreError) -> DispatchRefusedError {
         self.metrics.record_store_error("read");
-        AdmitError::Store(error.to_string())
+        DispatchRefusedError::Store(error.to_string())
     }
 
     #[cfg(test)]

@@ -10,12 +10,12 @@ use fencegate_guard_postgres::postgres::{
 };
 use fencegate_guard_store::{
     admission::{
-        GuardKeyView, InDoubtExecution, QuarantineReason, QuarantineScope, QuarantineStatus,
-        ServiceProbeAnswer,
+        GuardKeyView, InDoubtExecution, LivenessProbeAnswer, QuarantineReason, QuarantineScope,
+        QuarantineStatus,
     },
     config::GuardConfig,
     dispatch_target::DispatchTarget,
-    error::AdmitError,
+    error::DispatchRefusedError,
     metrics::GuardMetrics,
     store::CommitError,
 };
@@ -23,7 +23,7 @@ use fencegate_policies::{key::ResourceKey, token::FencingToken};
 use fencegate_process::clock::{BootInstant, SharedClock};
 use tokio::{runtime::Handle, sync::watch, time::sleep};
 
-use crate::backend_types::StoreEpochStatus;
+use crate::backend_types::TokenEpochBounds;
 
 /// The backend of such a guard, which sends every decision to the database.
 pub(crate) struct PostgresBackend {
@@ -34,14 +34,14 @@ pub(crate) struct PostgresBackend {
     /// The runtime of the store's thread.
     runtime: Handle,
     /// Makes the store's thread end.
-    ending: watch::Sender<StopSignal>,
+    ending: watch::Sender<StoreThreadState>,
     /// Closed when the store's thread has ended.
     gone: watch::Receiver<()>,
 }
 
 /// Whether the store's thread has to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StopSignal {
+pub(crate) enum StoreThreadState {
     Running,
     Graceful,
 }
@@ -59,7 +59,7 @@ impl PostgresBackend {
         clock: SharedClock,
         metrics: GuardMetrics,
         runtime: Handle,
-        ending: watch::Sender<StopSignal>,
+        ending: watch::Sender<StoreThreadState>,
         gone: watch::Receiver<()>,
     ) -> Self {
         postgres.set_metrics(metrics.clone());
@@ -78,27 +78,30 @@ impl PostgresBackend {
         &self,
         keys: &[ResourceKey],
         token: FencingToken,
-    ) -> Result<bool, AdmitError> {
+    ) -> Result<bool, DispatchRefusedError> {
         self.record_result("resolve", self.postgres.resolve_doubt(keys, token).await)
     }
 
-    pub(crate) async fn key_view(&self, key: &ResourceKey) -> Result<Option<GuardKeyView>, AdmitError> {
+    pub(crate) async fn key_view(
+        &self,
+        key: &ResourceKey,
+    ) -> Result<Option<GuardKeyView>, DispatchRefusedError> {
         let key = key.clone();
         self.run_store_read(move |postgres| async move { postgres.key_view(&key).await }).await
     }
 
-    pub(crate) async fn doubts(&self) -> Result<Vec<InDoubtExecution>, AdmitError> {
+    pub(crate) async fn doubts(&self) -> Result<Vec<InDoubtExecution>, DispatchRefusedError> {
         self.run_store_read(|postgres| async move { postgres.doubts().await }).await
     }
 
     /// The database is queried each time, because a gateway may have seen a newer token of another guard.
-    pub(crate) async fn progress(&self) -> Result<StoreEpochStatus, AdmitError> {
+    pub(crate) async fn progress(&self) -> Result<TokenEpochBounds, DispatchRefusedError> {
         let (highest, database) = self
             .run_store_read(|postgres| async move {
                 Ok((postgres.highest_epoch().await?, postgres.database_id().await?))
             })
             .await?;
-        Ok(StoreEpochStatus { floor: self.postgres.status().floor, highest, database: Some(database) })
+        Ok(TokenEpochBounds { floor: self.postgres.status().floor, highest, database: Some(database) })
     }
 
     /// It is over when a heartbeat reports it, and not by this machine's clock: the database goes by the store's
@@ -113,7 +116,7 @@ impl PostgresBackend {
         self.postgres.targets_to_probe()
     }
 
-    pub(crate) fn record_alive(&self, target: &DispatchTarget, answer: ServiceProbeAnswer) -> bool {
+    pub(crate) fn record_alive(&self, target: &DispatchTarget, answer: LivenessProbeAnswer) -> bool {
         self.postgres.record_alive(target, answer)
     }
 
@@ -171,18 +174,18 @@ impl PostgresBackend {
             _ = gone.changed() => {
                 let ending = *self.ending.borrow();
                 match ending {
-                    StopSignal::Running => CommitError("the store's thread has panicked".into()),
+                    StoreThreadState::Running => CommitError("the store's thread has panicked".into()),
                     // The guard has left in order, so the store cannot fail any more.
-                    StopSignal::Graceful => std::future::pending().await,
+                    StoreThreadState::Graceful => std::future::pending().await,
                 }
             }
         }
     }
 
-    pub(crate) async fn shut_down_cleanly(&self) -> Result<(), AdmitError> {
+    pub(crate) async fn shut_down_cleanly(&self) -> Result<(), DispatchRefusedError> {
         let left = self.run_on_store(|postgres| async move { postgres.shut_down_cleanly().await }).await;
         let left = self.record_result("leave", left);
-        self.ending.send_replace(StopSignal::Graceful);
+        self.ending.send_replace(StoreThreadState::Graceful);
         left
     }
 
@@ -190,7 +193,10 @@ impl PostgresBackend {
         self.clock.now()
     }
 
-    async fn run_store_read<T, F>(&self, asked: impl FnOnce(PostgresStore) -> F) -> Result<T, AdmitError>
+    async fn run_store_read<T, F>(
+        &self,
+        asked: impl FnOnce(PostgresStore) -> F,
+    ) -> Result<T, DispatchRefusedError>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, PostgresError>> + Send + 'static,
@@ -208,10 +214,14 @@ impl PostgresBackend {
         answer.unwrap_or_else(|_| Err(PostgresError::Unreachable("the thread of the store has ended".into())))
     }
 
-    fn record_result<T>(&self, op: &'static str, answer: Result<T, PostgresError>) -> Result<T, AdmitError> {
+    fn record_result<T>(
+        &self,
+        op: &'static str,
+        answer: Result<T, PostgresError>,
+    ) -> Result<T, DispatchRefusedError> {
         answer.map_err(|unavailable| {
             self.metrics.record_store_error(op);
-            AdmitError::Store(unavailable.to_string())
+            DispatchRefusedError::Store(unavailable.to_string())
         })
     }
 }

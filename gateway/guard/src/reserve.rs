@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fencegate_guard_store::{
-    error::AdmitError,
-    operation::{JournalEntry, JournalEntryState, JournalUpdate, ResolutionSource, StoredResponse},
+    error::DispatchRefusedError,
+    operation::{JournalEntryState, JournalUpdate, OperationJournalEntry, ResolutionSource, StoredResponse},
     store::FORMAT,
     wall_clock::wall_clock_seconds,
 };
@@ -56,7 +56,7 @@ impl OperationReservation {
     pub(crate) async fn try_reserve(
         guard: &Arc<Guard>,
         id: OperationId,
-    ) -> Result<Option<(Self, Option<JournalEntry>)>, AdmitError> {
+    ) -> Result<Option<(Self, Option<OperationJournalEntry>)>, DispatchRefusedError> {
         let mut reservation = Self::new(guard, id);
         Ok(match guard.backend.reserve(id).await? {
             ReserveOperationOutcome::Held(_) => None,
@@ -76,7 +76,7 @@ impl OperationReservation {
     pub(crate) async fn acquire(
         &mut self,
         wait_limit: &mut ClientWaitLimit<'_, impl WaitingClient>,
-    ) -> Result<Option<JournalEntry>, AdmitError> {
+    ) -> Result<Option<OperationJournalEntry>, DispatchRefusedError> {
         let (lock, entry) = self.wait_for_lock(self.id, wait_limit).await?;
         self.lock = Some(lock);
         Ok(entry)
@@ -88,7 +88,7 @@ impl OperationReservation {
         &mut self,
         former: OperationId,
         wait_limit: &mut ClientWaitLimit<'_, impl WaitingClient>,
-    ) -> Result<Option<JournalEntry>, AdmitError> {
+    ) -> Result<Option<OperationJournalEntry>, DispatchRefusedError> {
         let (lock, entry) = self.wait_for_lock(former, wait_limit).await?;
         self.former_lock = Some(lock);
         if entry.is_some() {
@@ -102,7 +102,7 @@ impl OperationReservation {
         &self,
         id: OperationId,
         wait_limit: &mut ClientWaitLimit<'_, impl WaitingClient>,
-    ) -> Result<(OperationReservationHandle, Option<JournalEntry>), AdmitError> {
+    ) -> Result<(OperationReservationHandle, Option<OperationJournalEntry>), DispatchRefusedError> {
         loop {
             let changed = match self.guard.backend.reserve(id).await? {
                 ReserveOperationOutcome::Acquired(lock, entry) => {
@@ -112,8 +112,8 @@ impl OperationReservation {
             };
             tokio::select! {
                 () = changed => {}
-                () = sleep_until(wait_limit.deadline) => return Err(AdmitError::InProgress),
-                () = wait_limit.client.wait_client_disconnected() => return Err(AdmitError::InProgress),
+                () = sleep_until(wait_limit.deadline) => return Err(DispatchRefusedError::InProgress),
+                () = wait_limit.client.wait_client_disconnected() => return Err(DispatchRefusedError::InProgress),
             }
         }
     }
@@ -124,20 +124,24 @@ impl OperationReservation {
     }
 
     /// Resolves the operation as done. Durable when this returns.
-    pub async fn resolve_done(self, entry: &JournalEntry, how: ResolutionSource) -> Result<(), AdmitError> {
+    pub async fn resolve_done(
+        self,
+        entry: &OperationJournalEntry,
+        how: ResolutionSource,
+    ) -> Result<(), DispatchRefusedError> {
         let state = JournalEntryState::Resolved { at: self.guard.backend.store_time_seconds(), how };
-        let entry = Box::new(JournalEntry { state, ..entry.clone() });
+        let entry = Box::new(OperationJournalEntry { state, ..entry.clone() });
         self.guard.metrics.record_operation("resolved-done");
         self.update_entry(JournalUpdate::Entry(entry)).await
     }
 
     /// Resolves the operation as not done. It may run when this returns.
-    pub async fn resolve_not_done(&self) -> Result<(), AdmitError> {
+    pub async fn resolve_not_done(&self) -> Result<(), DispatchRefusedError> {
         self.guard.metrics.record_operation("resolved-not-done");
         self.update_entry(self.forget_update()).await
     }
 
-    async fn update_entry(&self, writing: JournalUpdate) -> Result<(), AdmitError> {
+    async fn update_entry(&self, writing: JournalUpdate) -> Result<(), DispatchRefusedError> {
         match &self.lock {
             Some(lock) => self.guard.backend.update_entry(lock, writing).await,
             None => Ok(()),
@@ -171,9 +175,9 @@ impl ReservedOperation {
         self.id().reference()
     }
 
-    fn entry(&self, state: JournalEntryState) -> JournalEntry {
+    fn entry(&self, state: JournalEntryState) -> OperationJournalEntry {
         let wanted = &self.request;
-        JournalEntry {
+        OperationJournalEntry {
             format: FORMAT,
             fingerprint: wanted.operation.fingerprint.to_string(),
             keys: wanted.keys.to_vec(),

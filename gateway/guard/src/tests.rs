@@ -18,7 +18,7 @@ use fencegate_guard_store::{
     admission::PresentedDispatch,
     error,
     metrics::GuardMetrics,
-    operation::{self, JournalEntry, StoredResponse},
+    operation::{self, OperationJournalEntry, StoredResponse},
     store::{
         self, DiskSpace, GuardStore, JournalSize, RecoveredState, RedbStore, StoreBackupError, StoreError,
         StoreIdentity, StoreMutation, backup::BackupHeader,
@@ -61,11 +61,14 @@ impl GuardStore for CountingStore {
         self.store.commit(changes)
     }
 
-    fn operation(&self, id: &OperationId) -> Result<Option<JournalEntry>, StoreError> {
+    fn operation(&self, id: &OperationId) -> Result<Option<OperationJournalEntry>, StoreError> {
         self.store.operation(id)
     }
 
-    fn unresolved_operations(&self, most: usize) -> Result<Vec<(OperationId, JournalEntry)>, StoreError> {
+    fn unresolved_operations(
+        &self,
+        most: usize,
+    ) -> Result<Vec<(OperationId, OperationJournalEntry)>, StoreError> {
         self.store.unresolved_operations(most)
     }
 
@@ -73,7 +76,10 @@ impl GuardStore for CountingStore {
         self.store.unresolved_operation_ids(most)
     }
 
-    fn find_by_reference(&self, reference: &str) -> Result<Option<(OperationId, JournalEntry)>, StoreError> {
+    fn find_by_reference(
+        &self,
+        reference: &str,
+    ) -> Result<Option<(OperationId, OperationJournalEntry)>, StoreError> {
         self.store.find_by_reference(reference)
     }
 
@@ -165,7 +171,7 @@ impl TestGuard {
     }
 
     /// An operation is done.
-    async fn complete_operation(&self, number: u64, keep: u64) -> Result<(), error::AdmitError> {
+    async fn complete_operation(&self, number: u64, keep: u64) -> Result<(), error::DispatchRefusedError> {
         self.complete_operation_with(number, keep, None).await
     }
 
@@ -174,7 +180,7 @@ impl TestGuard {
         number: u64,
         keep: u64,
         body: Option<&Bytes>,
-    ) -> Result<(), error::AdmitError> {
+    ) -> Result<(), error::DispatchRefusedError> {
         let mut client = AlwaysWaitingClient;
         let mut wait_limit = ClientWaitLimit::new(&mut client, Duration::from_secs(1));
         let claim = Self::claim("a", 100 + number);

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use fencegate_guard_store::{admission::PresentedDispatch, error::AdmitError};
+use fencegate_guard_store::{admission::PresentedDispatch, error::DispatchRefusedError};
 use fencegate_policies::{key::ResourceKey, not_after::NotAfter};
 use fencegate_ticket::{TicketVerifier, VerifiedTicket, unix_seconds};
 
@@ -22,7 +22,7 @@ impl Guard {
         ticket: &[u8],
         claim: &PresentedDispatch,
         not_after: Option<&NotAfter>,
-    ) -> Result<Arc<VerifiedTicket>, AdmitError> {
+    ) -> Result<Arc<VerifiedTicket>, DispatchRefusedError> {
         let verified = verifier.verify(ticket, &self.identity.ensemble, unix_seconds())?;
         let keys = claim.keys.iter().map(ResourceKey::as_str);
         verified.check_matches(keys, claim.token, claim.mode)?;
@@ -48,9 +48,13 @@ impl Guard {
     }
 
     /// Counts a refusal. The front end logs it with the facts of the request.
-    pub fn record_refusal(&self, refused: AdmitError, claim: Option<&PresentedDispatch>) -> AdmitError {
+    pub fn record_refusal(
+        &self,
+        refused: DispatchRefusedError,
+        claim: Option<&PresentedDispatch>,
+    ) -> DispatchRefusedError {
         self.metrics.record_decision(refused.decision_label());
-        if let (AdmitError::Stale { newest }, Some(claim)) = (&refused, claim) {
+        if let (DispatchRefusedError::Stale { newest }, Some(claim)) = (&refused, claim) {
             let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
             refusals.stale += 1;
             refusals.latest =

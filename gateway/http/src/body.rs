@@ -16,7 +16,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use fencegate_policies::plan::ServingPlan;
+use fencegate_policies::plan::CommonServingPlan;
 use hyper::{
     HeaderMap, Response, Version,
     body::{Body as HttpBody, Frame, Incoming, SizeHint},
@@ -329,7 +329,7 @@ pub enum TrailerPolicy {
     /// For a client's body: all are dropped, because the service could take a token among them for one of this proxy.
     Drop,
     /// For an upstream's body: they pass, without the fields that only this proxy writes.
-    Clean(Rc<Arc<ServingPlan>>),
+    Clean(Rc<Arc<CommonServingPlan>>),
     /// They were filtered before.
     Pass,
 }
@@ -370,13 +370,13 @@ pub trait BodyObserver: 'static {
     }
 
     /// Called after the last byte. The future, if any, ends when no byte of the *request* can leave any more.
-    fn settle_request_writes(&mut self) -> Option<WritesSettledFuture> {
+    fn settle_request_writes(&mut self) -> Option<RequestWritesSettled> {
         None
     }
 }
 
 /// Ready when no byte of a request is on its way any more.
-pub type WritesSettledFuture = Pin<Box<dyn Future<Output = ()>>>;
+pub type RequestWritesSettled = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A value that is dropped when the body is complete, or dropped.
 struct DropOnComplete<T>(Option<T>);

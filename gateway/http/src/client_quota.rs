@@ -13,7 +13,7 @@ pub struct ClientId(IpAddr);
 
 /// Whose requests a route counts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum RouteClient {
+pub enum QuotaClientIdentity {
     Address(ClientId),
     /// What was verified of the client.
     Name(Arc<str>),
@@ -22,7 +22,7 @@ pub enum RouteClient {
 /// The resources with separate counts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct ClientQuotaKey {
-    client: RouteClient,
+    client: QuotaClientIdentity,
     kind: ClientCounterKind,
 }
 
@@ -83,7 +83,7 @@ impl ClientQuotas {
     /// same when a plan is changed.
     pub fn acquire_route(
         &self,
-        client: RouteClient,
+        client: QuotaClientIdentity,
         route: Arc<str>,
         most: usize,
     ) -> Option<ClientQuotaPermit> {
@@ -107,7 +107,7 @@ impl ClientQuotas {
 
 impl ClientQuotaKey {
     fn for_address(client: ClientId, kind: ClientCounterKind) -> Self {
-        Self { client: RouteClient::Address(client), kind }
+        Self { client: QuotaClientIdentity::Address(client), kind }
     }
 }
 
@@ -173,11 +173,11 @@ mod tests {
             (0..2).map(|_| quotas.acquire_request(one, 2).expect("within its share")).collect();
         assert!(quotas.acquire_request(one, 2).is_none());
         let others = quotas.acquire_request(other, 2).expect("another client");
-        let at = || RouteClient::Address(one);
+        let at = || QuotaClientIdentity::Address(one);
         let routes = quotas.acquire_route(at(), "pay".into(), 1).expect("counted apart");
         assert!(quotas.acquire_route(at(), "pay".into(), 1).is_none());
         let further = quotas.acquire_route(at(), "book".into(), 1).expect("another route");
-        let named = || RouteClient::Name("till-7".into());
+        let named = || QuotaClientIdentity::Name("till-7".into());
         let by_name = quotas.acquire_route(named(), "pay".into(), 1).expect("counted by its name");
         assert!(quotas.acquire_route(named(), "pay".into(), 1).is_none());
         taken.pop();
@@ -227,7 +227,7 @@ mod tests {
                         let client = ClientId::from_ip(IpAddr::from([192, 0, 2, last % 4]));
                         drop((
                             quotas.acquire_request(client, 3),
-                            quotas.acquire_route(RouteClient::Address(client), "pay".into(), 3),
+                            quotas.acquire_route(QuotaClientIdentity::Address(client), "pay".into(), 3),
                         ));
                     }
                 });

@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use fencegate_policies::client_name::{ClientName, ClientNameKind};
+use fencegate_policies::client_name::{CertificateNameKind, ClientName};
 use hyper::header::HeaderValue;
 
 /// The client's end of a connection, as the connection itself shows it. Header fields in which a proxy names its
@@ -28,14 +28,14 @@ pub struct TlsInfo {
     /// The server name that the client requested.
     pub server_name: Option<String>,
     /// The client's verified certificate, if the listener requests one and the client has shown one.
-    pub client: Option<ClientIdentity>,
-    /// The client's name in that certificate, where the listener says which name counts: see [`ClientIdentity::name`].
+    pub client: Option<ClientCertIdentity>,
+    /// The client's name in that certificate, where the listener says which name counts: see [`ClientCertIdentity::name`].
     pub client_name: Option<ClientName>,
 }
 
 /// The identity in a client's certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClientIdentity {
+pub struct ClientCertIdentity {
     /// The subject in the form of RFC 4514. For display only, because a part of it may look like another part.
     pub subject: String,
     /// The common names of the subject, as they are.
@@ -46,15 +46,15 @@ pub struct ClientIdentity {
     pub fingerprint: String,
 }
 
-impl ClientIdentity {
+impl ClientCertIdentity {
     /// The name of the client. `None` if the certificate has no name of this kind, several, or one that is not usable.
-    pub fn name(&self, kind: ClientNameKind) -> Option<ClientName> {
+    pub fn name(&self, kind: CertificateNameKind) -> Option<ClientName> {
         let alternative =
             |prefix: &str| only_one(self.names.iter().filter_map(|name| name.strip_prefix(prefix)));
         let name = match kind {
-            ClientNameKind::Uri => alternative("URI:"),
-            ClientNameKind::Dns => alternative("DNS:"),
-            ClientNameKind::CommonName => only_one(self.common_names.iter().map(String::as_str)),
+            CertificateNameKind::Uri => alternative("URI:"),
+            CertificateNameKind::Dns => alternative("DNS:"),
+            CertificateNameKind::CommonName => only_one(self.common_names.iter().map(String::as_str)),
         }?;
         ClientName::new(kind, name)
     }
@@ -85,7 +85,7 @@ impl ConnectionInfo {
     }
 
     /// The identity in the client's certificate, if it has shown one.
-    pub fn certificate(&self) -> Option<&ClientIdentity> {
+    pub fn certificate(&self) -> Option<&ClientCertIdentity> {
         self.tls.as_ref()?.client.as_ref()
     }
 
@@ -116,9 +116,9 @@ impl ConnectionInfo {
 mod tests {
     use super::*;
 
-    fn identity(common_names: &[&str], names: &[&str]) -> ClientIdentity {
+    fn identity(common_names: &[&str], names: &[&str]) -> ClientCertIdentity {
         let texts = |all: &[&str]| all.iter().map(|name| (*name).to_owned()).collect();
-        ClientIdentity {
+        ClientCertIdentity {
             subject: String::new(),
             common_names: texts(common_names),
             names: texts(names),
@@ -132,15 +132,15 @@ mod tests {
         let all =
             identity(&["till 7"], &["DNS:Till-7.Shop.Example", "URI:spiffe://shop/Till/7", "email:a@b"]);
         for (kind, name) in [
-            (ClientNameKind::Uri, "spiffe://shop/Till/7"),
-            (ClientNameKind::Dns, "till-7.shop.example"),
-            (ClientNameKind::CommonName, "cn:till 7"),
+            (CertificateNameKind::Uri, "spiffe://shop/Till/7"),
+            (CertificateNameKind::Dns, "till-7.shop.example"),
+            (CertificateNameKind::CommonName, "cn:till 7"),
         ] {
             assert_eq!(all.name(kind).as_ref().map(ClientName::as_str), Some(name), "{kind:?}");
             assert_eq!(identity(&[], &[]).name(kind), None, "{kind:?}");
         }
         // A name of one kind in the form of another kind.
-        assert_eq!(identity(&["URI:a"], &["DNS:URI:a"]).name(ClientNameKind::Uri), None);
+        assert_eq!(identity(&["URI:a"], &["DNS:URI:a"]).name(CertificateNameKind::Uri), None);
     }
 
     /// A certificate with two names of the kind, or with a name that two readers may read differently, gives no name.
@@ -154,9 +154,9 @@ mod tests {
             &["URI:spiffe://a/\r\nb"],
             &["URI:a"],
         ] {
-            assert_eq!(identity(&[], names).name(ClientNameKind::Uri), None, "{names:?}");
+            assert_eq!(identity(&[], names).name(CertificateNameKind::Uri), None, "{names:?}");
         }
-        assert_eq!(identity(&[], &["DNS:*.shop.example"]).name(ClientNameKind::Dns), None);
-        assert_eq!(identity(&["a", "b"], &[]).name(ClientNameKind::CommonName), None);
+        assert_eq!(identity(&[], &["DNS:*.shop.example"]).name(CertificateNameKind::Dns), None);
+        assert_eq!(identity(&["a", "b"], &[]).name(CertificateNameKind::CommonName), None);
     }
 }

@@ -24,8 +24,8 @@ use crate::{connection_state::informational::InformationalQueue, upgrade::Upgrad
 /// The state of one connection.
 #[derive(Debug)]
 pub struct ServerConnectionState {
-    reading: Cell<ConnectionReadState>,
-    writing: Cell<ConnectionWriteState>,
+    reading: Cell<ConnectionReadPhase>,
+    writing: Cell<NextWriteKind>,
     /// Whether it can have several requests at once, as HTTP/2 has.
     multiplexed: bool,
     /// With several requests at once: the exchanges that may still be under way.
@@ -73,15 +73,15 @@ pub struct ResponseTracker(Rc<ServerExchange>);
 impl ServerConnectionState {
     /// The state of an HTTP/1.1 connection; its first head began at `since`.
     pub(crate) fn new_http1(since: Instant) -> Rc<Self> {
-        Self::new(false, ConnectionReadState::Head(since), ConnectionWriteState::Owed(0))
+        Self::new(false, ConnectionReadPhase::Head(since), NextWriteKind::Owed(0))
     }
 
     /// The state of an HTTP/2 connection, whose reads and writes concern many requests at once.
     pub fn new_http2() -> Rc<Self> {
-        Self::new(true, ConnectionReadState::Busy, ConnectionWriteState::Answers)
+        Self::new(true, ConnectionReadPhase::Busy, NextWriteKind::Answers)
     }
 
-    fn new(several: bool, reading: ConnectionReadState, writing: ConnectionWriteState) -> Rc<Self> {
+    fn new(several: bool, reading: ConnectionReadPhase, writing: NextWriteKind) -> Rc<Self> {
         Rc::new(Self {
             multiplexed: several,
             reading: Cell::new(reading),
@@ -103,8 +103,8 @@ impl ServerConnectionState {
 
     /// The head of a request is complete.
     pub fn begin_exchange(self: &Rc<Self>) -> (Rc<ServerExchange>, ResponseTracker) {
-        self.reading.set(ConnectionReadState::Busy);
-        self.writing.set(ConnectionWriteState::Answers);
+        self.reading.set(ConnectionReadPhase::Busy);
+        self.writing.set(NextWriteKind::Answers);
         let exchange = Rc::new(ServerExchange {
             course: self.clone(),
             stalled: Cell::new(false),
@@ -129,11 +129,11 @@ impl ServerConnectionState {
         }
     }
 
-    pub(crate) fn reading(&self) -> ConnectionReadState {
+    pub(crate) fn reading(&self) -> ConnectionReadPhase {
         self.reading.get()
     }
 
-    pub(crate) fn writing(&self) -> ConnectionWriteState {
+    pub(crate) fn writing(&self) -> NextWriteKind {
         self.writing.get()
     }
 
@@ -146,20 +146,20 @@ impl ServerConnectionState {
     }
 
     /// The HTTP library has written all that it had.
-    pub(crate) fn mark_written(&self) {
+    pub(crate) fn mark_all_written(&self) {
         self.unwritten.set(false);
         self.written.take().into_iter().for_each(Waker::wake);
     }
 
     /// Whether the connection is not read, so that its end would go unseen.
-    pub(crate) fn is_held_back(&self) -> bool {
+    pub(crate) fn is_read_paused(&self) -> bool {
         self.held_back.get()
     }
 
     /// Bytes came.
     pub(crate) fn mark_head_started(&self) {
-        if let ConnectionReadState::Idle(_) = self.reading.get() {
-            self.reading.set(ConnectionReadState::Head(Instant::now()));
+        if let ConnectionReadPhase::Idle(_) = self.reading.get() {
+            self.reading.set(ConnectionReadPhase::Head(Instant::now()));
         }
     }
 
@@ -167,14 +167,14 @@ impl ServerConnectionState {
     pub(crate) fn get_or_start_idle(&self, known: Option<Instant>) -> Instant {
         known.unwrap_or_else(|| {
             let now = Instant::now();
-            self.reading.set(ConnectionReadState::Idle(Some(now)));
+            self.reading.set(ConnectionReadPhase::Idle(Some(now)));
             now
         })
     }
 
     /// `left` bytes of complete responses are still to be written.
     pub(crate) fn set_owed(&self, left: usize) {
-        self.writing.set(ConnectionWriteState::Owed(left));
+        self.writing.set(NextWriteKind::Owed(left));
     }
 
     pub(crate) fn request_connection_reset(&self) {
@@ -212,10 +212,10 @@ impl ServerConnectionState {
             _ if self.upgrading.get() => None,
             // A client that has begun a head gets a moment to finish it. With a head that comes byte by byte it
             // cannot keep its connection slot.
-            (ConnectionReadState::Head(since), ConnectionWriteState::Owed(0)) => {
+            (ConnectionReadPhase::Head(since), NextWriteKind::Owed(0)) => {
                 (since.elapsed() >= HEAD_COMES).then_some(since)
             }
-            (ConnectionReadState::Idle(known), ConnectionWriteState::Owed(0)) => {
+            (ConnectionReadPhase::Idle(known), NextWriteKind::Owed(0)) => {
                 Some(known.unwrap_or_else(Instant::now))
             }
             _ => None,
@@ -226,8 +226,8 @@ impl ServerConnectionState {
     pub(crate) fn make_older(&self, by: Duration) {
         self.over.set(self.over.get().map(|over| over - by));
         self.unsent.make_older(by);
-        if let ConnectionReadState::Head(since) = self.reading.get() {
-            self.reading.set(ConnectionReadState::Head(since - by));
+        if let ConnectionReadPhase::Head(since) = self.reading.get() {
+            self.reading.set(ConnectionReadPhase::Head(since - by));
         }
     }
 
@@ -315,7 +315,7 @@ impl Drop for ResponseTracker {
         self.0.given.set(false);
         let state = &self.0.course;
         if !state.multiplexed {
-            state.writing.set(ConnectionWriteState::LastChunk);
+            state.writing.set(NextWriteKind::LastChunk);
         }
     }
 }
@@ -327,9 +327,9 @@ impl Drop for ServerExchange {
             self.course.over.set(Some(Instant::now()));
         } else {
             self.course.held_back.set(false);
-            self.course.reading.set(ConnectionReadState::Idle(None));
+            self.course.reading.set(ConnectionReadPhase::Idle(None));
             // The last chunk is written already, so no further write would begin the wait for the next request.
-            if let (ConnectionWriteState::Owed(_), Some(waker)) =
+            if let (NextWriteKind::Owed(_), Some(waker)) =
                 (self.course.writing.get(), self.course.waits.take())
             {
                 waker.wake();
@@ -340,7 +340,7 @@ impl Drop for ServerExchange {
 
 /// What comes next from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ConnectionReadState {
+pub(crate) enum ConnectionReadPhase {
     /// A new request, or nothing. The time is set once the wait has begun.
     Idle(Option<Instant>),
     /// The rest of a head that began at this time.
@@ -351,7 +351,7 @@ pub(crate) enum ConnectionReadState {
 
 /// What the HTTP library writes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ConnectionWriteState {
+pub(crate) enum NextWriteKind {
     /// Responses of this proxy; on HTTP/2 frames.
     Answers,
     /// The library was given the last chunk of a response and has not written since, so its next write belongs to

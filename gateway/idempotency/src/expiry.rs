@@ -16,7 +16,7 @@ use fencegate_zookeeper::session::{
 use tracing::debug;
 
 use super::{
-    index::{FinishedOperation, OperationIndex, OperationShard},
+    index::{FinishedOperationEntry, OperationIndex, OperationShard},
     quota::QuotaOwner,
     record::{OperationRecord, OperationState, can_mark_outlived, is_deletable},
     unresolved::is_lock_held,
@@ -104,7 +104,7 @@ async fn scan_shard<L: ZkClient>(
         let id = OperationId::parse(node);
         let finished = id.and_then(|id| known.finished.get(&id)).filter(|finished| now <= finished.until);
         let look = match finished {
-            Some(FinishedOperation { until, owner }) => {
+            Some(FinishedOperationEntry { until, owner }) => {
                 OperationRecordLookup::Found(OperationRecordStatus::Finished(*until), owner.clone())
             }
             None => {
@@ -117,7 +117,7 @@ async fn scan_shard<L: ZkClient>(
         shard.owners.extend(owner.clone());
         match how {
             OperationRecordStatus::Finished(until) => {
-                shard.finished.extend(id.map(|id| (id, FinishedOperation { until, owner })))
+                shard.finished.extend(id.map(|id| (id, FinishedOperationEntry { until, owner })))
             }
             OperationRecordStatus::Running(attempt) => admitted.extend(attempt),
             OperationRecordStatus::Unknown(attempt) => {

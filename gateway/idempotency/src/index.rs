@@ -44,7 +44,7 @@ struct OperationIndexState {
 pub(super) struct OperationShard {
     /// Operations with an unknown outcome.
     pub(super) unknown: usize,
-    pub(super) finished: HashMap<OperationId, FinishedOperation>,
+    pub(super) finished: HashMap<OperationId, FinishedOperationEntry>,
     /// The owners of the operations, one for each operation.
     pub(super) owners: Vec<Arc<QuotaOwner>>,
     /// Whether some have the name that a former build gave them.
@@ -54,7 +54,7 @@ pub(super) struct OperationShard {
 
 /// A finished operation. Its record does not change before it is forgotten, so it is not read again.
 #[derive(Debug, Clone)]
-pub(super) struct FinishedOperation {
+pub(super) struct FinishedOperationEntry {
     /// It is kept until then, in milliseconds of ZooKeeper's clock.
     pub(super) until: u64,
     /// `None`: a former build has named it.
@@ -63,7 +63,7 @@ pub(super) struct FinishedOperation {
 
 /// The known state of a shard before a scan.
 pub(super) struct OperationShardSnapshot {
-    pub(super) finished: HashMap<OperationId, FinishedOperation>,
+    pub(super) finished: HashMap<OperationId, FinishedOperationEntry>,
     left: HashSet<Guid>,
 }
 

@@ -108,9 +108,9 @@ impl OperationPermit {
 
 /// An operation that was admitted and not delivered to its caller yet. If it is dropped,
 /// [`OperationOutcome::NotExecuted`] is recorded.
-pub struct UndeliveredOperationPermit(Option<OperationPermit>);
+pub struct OperationPermitCancelGuard(Option<OperationPermit>);
 
-impl UndeliveredOperationPermit {
+impl OperationPermitCancelGuard {
     pub fn new(admitted: OperationPermit) -> Self {
         Self(Some(admitted))
     }
@@ -120,7 +120,7 @@ impl UndeliveredOperationPermit {
     }
 }
 
-impl Drop for UndeliveredOperationPermit {
+impl Drop for OperationPermitCancelGuard {
     fn drop(&mut self) {
         if let Some(admitted) = self.0.take() {
             // This fails if the session's thread has already refused the operation.

@@ -63,8 +63,11 @@ pub async fn run_operation<L: ZkClient>(
     };
     let attempt = Guid::new(&*live.randomness);
     let _mark = census.mark_running(attempt);
-    let node =
-        OperationNode { id: wanted.operation.id, record: OperationRecord::new(&wanted, attempt), census };
+    let node = OperationNodeWriter {
+        id: wanted.operation.id,
+        record: OperationRecord::new(&wanted, attempt),
+        census,
+    };
     let admitted = node.admit(&live, &counts, &wanted).await;
     // Release the session while the upstream works: a session that is in use cannot be closed.
     drop(live);
@@ -94,13 +97,13 @@ pub async fn run_operation<L: ZkClient>(
 }
 
 /// The node of one attempt at one operation.
-struct OperationNode {
+struct OperationNodeWriter {
     id: OperationId,
     record: OperationRecord,
     census: Arc<OperationIndex>,
 }
 
-impl OperationNode {
+impl OperationNodeWriter {
     /// Writes the record. Returns the version of the node if this attempt wrote it; only then may the request be sent.
     async fn admit<L: ZkClient>(
         &self,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use fencegate_config::bearer::{BearerToken, BearerTokenError};
-use fencegate_http::connection_info::{ClientIdentity, ConnectionInfo};
+use fencegate_config::bearer::{BearerToken, BearerTokenFileError};
+use fencegate_http::connection_info::{ClientCertIdentity, ConnectionInfo};
 use fencegate_policies::{
     key::ResourceKey,
     plan::{self, LeasePrincipal, PrincipalCredential},
@@ -12,10 +12,10 @@ use hyper::{HeaderMap, header::AUTHORIZATION};
 
 /// The principals of one plan, and their credentials. Cheap to clone.
 #[derive(Clone)]
-pub struct LeaseAuth(Arc<[(LeasePrincipal, LeaseCredential)]>);
+pub struct LeaseAuth(Arc<[(LeasePrincipal, LeasePrincipalCredential)]>);
 
 /// The credential of a principal.
-enum LeaseCredential {
+enum LeasePrincipalCredential {
     Bearer(BearerToken),
     Certificate(Arc<str>),
 }
@@ -25,12 +25,14 @@ impl LeaseAuth {
     ///
     /// # Errors
     /// A file cannot be used.
-    pub fn load(leases: Option<&plan::LeaseGrantSettings>) -> Result<Self, BearerTokenError> {
+    pub fn load(leases: Option<&plan::LeaseGrantSettings>) -> Result<Self, BearerTokenFileError> {
         let principals = leases.map(|leases| &*leases.principals).unwrap_or_default();
         let known = |principal: &LeasePrincipal| {
             let credential = match &principal.shows {
-                PrincipalCredential::Bearer(file) => LeaseCredential::Bearer(BearerToken::open(file)?),
-                PrincipalCredential::Certificate(name) => LeaseCredential::Certificate(name.clone()),
+                PrincipalCredential::Bearer(file) => {
+                    LeasePrincipalCredential::Bearer(BearerToken::open(file)?)
+                }
+                PrincipalCredential::Certificate(name) => LeasePrincipalCredential::Certificate(name.clone()),
             };
             Ok((principal.clone(), credential))
         };
@@ -40,8 +42,8 @@ impl LeaseAuth {
     /// Reloads the files when they change, as long as it is polled.
     pub async fn watch_files(&self) {
         let bearers = self.0.iter().filter_map(|(_, credential)| match credential {
-            LeaseCredential::Bearer(bearer) => Some(bearer.clone().watch_file()),
-            LeaseCredential::Certificate(_) => None,
+            LeasePrincipalCredential::Bearer(bearer) => Some(bearer.clone().watch_token_file()),
+            LeasePrincipalCredential::Certificate(_) => None,
         });
         futures_util::future::join_all(bearers).await;
     }
@@ -51,9 +53,11 @@ impl LeaseAuth {
     pub fn principal(&self, headers: &HeaderMap, peer: &ConnectionInfo) -> Option<LeasePrincipal> {
         let token = bearer(headers);
         let certificate = peer.certificate();
-        let shows = |credential: &LeaseCredential| match credential {
-            LeaseCredential::Bearer(known) => token.is_some_and(|token| known.matches(token)),
-            LeaseCredential::Certificate(name) => certificate.is_some_and(|client| is_named(client, name)),
+        let shows = |credential: &LeasePrincipalCredential| match credential {
+            LeasePrincipalCredential::Bearer(known) => token.is_some_and(|token| known.matches(token)),
+            LeasePrincipalCredential::Certificate(name) => {
+                certificate.is_some_and(|client| is_named(client, name))
+            }
         };
         let mut found = None;
         for (principal, credential) in self.0.iter() {
@@ -68,7 +72,7 @@ impl LeaseAuth {
 /// True if a policy means this client by the name. A URI counts only for a name with a colon, and an e-mail address
 /// only for a name with an `@`: a client that may choose the URI of its certificate must not choose the name of a
 /// machine with it.
-fn is_named(client: &ClientIdentity, name: &str) -> bool {
+fn is_named(client: &ClientCertIdentity, name: &str) -> bool {
     let of_kind = |written: &String| match written.split_once(':') {
         Some(("URI", uri)) => name.contains(':') && uri.eq_ignore_ascii_case(name),
         Some(("email", address)) => name.contains('@') && address.eq_ignore_ascii_case(name),
@@ -107,7 +111,7 @@ mod tests {
     /// counts.
     #[test]
     fn uri_and_email_match_no_hostname() {
-        let client = |common: &str, names: &[&str]| ClientIdentity {
+        let client = |common: &str, names: &[&str]| ClientCertIdentity {
             subject: String::new(),
             common_names: vec![common.to_owned()],
             names: names.iter().map(|&name| name.to_owned()).collect(),

@@ -18,7 +18,7 @@ use std::{
 
 use fencegate_config::active_config::RunningRequestGuard;
 use fencegate_lock::manager::{
-    call_chain::NestedRequestError, grant_guard::GrantGuard, leased_lock::LeasedLock,
+    call_chain::NestedCallbackError, grant_guard::GrantGuard, leased_lock::LeasedLock,
     lock_request::LockWaitProgress,
 };
 use fencegate_policies::{
@@ -63,7 +63,7 @@ pub struct Lease {
 }
 
 /// The state of a lease when it ended.
-pub(super) enum LeaseHoldTime {
+pub(super) enum EndedLeaseHoldTime {
     NeverHeld,
     /// It held its lock, for this long.
     Held(Duration),
@@ -102,7 +102,7 @@ pub enum LeaseStageSnapshot {
 
 /// The reason for which no request can run under a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UseLeaseError {
+pub enum RunUnderLeaseError {
     /// It still waits for its lock.
     Waiting,
     /// It is over, or its lock is.
@@ -114,7 +114,7 @@ pub enum UseLeaseError {
 }
 
 /// The lease that a client requests.
-pub struct NewLease {
+pub struct LeaseSpec {
     pub keys: Arc<[ResourceKey]>,
     pub placed: CheckedLeaseLocks,
     pub mode: LockMode,
@@ -152,8 +152,8 @@ pub struct CheckedLeaseLocks {
 }
 
 impl Lease {
-    pub(super) fn new(id: LeaseId, wanted: NewLease, clock: SharedClock) -> Self {
-        let NewLease { keys, placed, mode, permits, ttl, principal, note, max_age, unheard, request, name } =
+    pub(super) fn new(id: LeaseId, wanted: LeaseSpec, clock: SharedClock) -> Self {
+        let LeaseSpec { keys, placed, mode, permits, ttl, principal, note, max_age, unheard, request, name } =
             wanted;
         let now = clock.now();
         let ends = now + max_age;
@@ -225,7 +225,7 @@ impl Lease {
 
     /// One of the counted requests is answered, or gone. If no other one is left and the id is in no answer, this ends
     /// the lease.
-    pub(super) fn remove_pending_request(&self, why: LeaseEndReason) -> Option<LeaseHoldTime> {
+    pub(super) fn remove_pending_request(&self, why: LeaseEndReason) -> Option<EndedLeaseHoldTime> {
         self.end_with(|state| {
             state.pending_requests -= 1;
             (state.pending_requests == 0 && !state.is_disclosed).then_some(why)
@@ -248,12 +248,12 @@ impl Lease {
     }
 
     /// Ends the lease: nothing more is started under it. `None`: it was over.
-    pub(super) fn end(&self, why: LeaseEndReason) -> Option<LeaseHoldTime> {
+    pub(super) fn end(&self, why: LeaseEndReason) -> Option<EndedLeaseHoldTime> {
         self.end_with(|_| Some(why))
     }
 
     /// Ends the lease if its time is over; returns the reason as well.
-    pub(super) fn end_if_lapsed(&self) -> Option<(LeaseHoldTime, &'static str)> {
+    pub(super) fn end_if_lapsed(&self) -> Option<(EndedLeaseHoldTime, &'static str)> {
         let mut word = "";
         let ended = self.end_with(|state| {
             let why = state.lapse_reason(self.clock.now(), self.ends)?;
@@ -263,7 +263,10 @@ impl Lease {
         ended.map(|ended| (ended, word))
     }
 
-    fn end_with(&self, why: impl FnOnce(&mut LeaseState) -> Option<LeaseEndReason>) -> Option<LeaseHoldTime> {
+    fn end_with(
+        &self,
+        why: impl FnOnce(&mut LeaseState) -> Option<LeaseEndReason>,
+    ) -> Option<EndedLeaseHoldTime> {
         let mut state = self.lock_state();
         if matches!(state.stage, LeaseStage::Over { .. }) {
             return None;
@@ -275,8 +278,8 @@ impl Lease {
         let kept = !matches!(why, LeaseEndReason::Released) && now < state.promised;
         let over = LeaseStage::Over { why, at: now, lock: None };
         let (ended, lock) = match std::mem::replace(&mut state.stage, over) {
-            LeaseStage::Held { lock, since } => (LeaseHoldTime::Held(now.since(since)), Some(lock)),
-            LeaseStage::Waiting | LeaseStage::Over { .. } => (LeaseHoldTime::NeverHeld, None),
+            LeaseStage::Held { lock, since } => (EndedLeaseHoldTime::Held(now.since(since)), Some(lock)),
+            LeaseStage::Waiting | LeaseStage::Over { .. } => (EndedLeaseHoldTime::NeverHeld, None),
         };
         if let Some(lock) = &lock {
             lock.stop_new_requests();
@@ -449,26 +452,26 @@ impl Lease {
     ///
     /// # Cancellation
     /// Dropping the future gives up the turn.
-    pub async fn acquire_turn(&self, mode: LockMode) -> Result<(GrantGuard, LockMode), UseLeaseError> {
+    pub async fn acquire_turn(&self, mode: LockMode) -> Result<(GrantGuard, LockMode), RunUnderLeaseError> {
         let lock = self.held_lock()?;
         let entered = lock.start_request(mode).await;
         // The turn may have come after the end of the lease, and before the sweep has recorded that.
         self.held_lock()?;
         entered.map_err(|error| match error {
-            NestedRequestError::Unproven => UseLeaseError::Unproven,
-            NestedRequestError::Upgrade => UseLeaseError::Upgrade,
-            _ => UseLeaseError::Over,
+            NestedCallbackError::Unproven => RunUnderLeaseError::Unproven,
+            NestedCallbackError::Upgrade => RunUnderLeaseError::Upgrade,
+            _ => RunUnderLeaseError::Over,
         })
     }
 
-    fn held_lock(&self) -> Result<Arc<LeasedLock>, UseLeaseError> {
+    fn held_lock(&self) -> Result<Arc<LeasedLock>, RunUnderLeaseError> {
         let state = self.lock_state();
         match &state.stage {
-            LeaseStage::Waiting => Err(UseLeaseError::Waiting),
+            LeaseStage::Waiting => Err(RunUnderLeaseError::Waiting),
             LeaseStage::Held { lock, .. } if state.lapse_reason(self.clock.now(), self.ends).is_none() => {
                 Ok(lock.clone())
             }
-            LeaseStage::Held { .. } | LeaseStage::Over { .. } => Err(UseLeaseError::Over),
+            LeaseStage::Held { .. } | LeaseStage::Over { .. } => Err(RunUnderLeaseError::Over),
         }
     }
 }

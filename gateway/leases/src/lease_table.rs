@@ -11,7 +11,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use fencegate_config::{bearer::BearerTokenError, current_config::CurrentConfig};
+use fencegate_config::{bearer::BearerTokenFileError, current_config::CurrentConfig};
 use fencegate_policies::{
     key::ResourceKey,
     plan::{self, LockLocation, LockMode},
@@ -28,7 +28,7 @@ use super::{
     command::LeaseThreadCommand,
     context::LeaseContext,
     election_watch::ElectionWatches,
-    lease::{Lease, LeaseEndReason, LeaseHoldTime, LeaseStageSnapshot},
+    lease::{EndedLeaseHoldTime, Lease, LeaseEndReason, LeaseStageSnapshot},
 };
 
 /// The leases of one process. No lease is granted while the plan has no `leases`; existing leases continue.
@@ -82,7 +82,7 @@ const MAX_RETAINED: usize = 10_000;
 impl LeaseSettings {
     /// # Errors
     /// A file with a token cannot be used.
-    pub fn from_plan(leases: Option<&plan::LeaseGrantSettings>) -> Result<Self, BearerTokenError> {
+    pub fn from_plan(leases: Option<&plan::LeaseGrantSettings>) -> Result<Self, BearerTokenFileError> {
         Ok(Self { bounds: leases.cloned(), authority: LeaseAuth::load(leases)? })
     }
 }
@@ -205,9 +205,9 @@ impl LeaseTable {
         }
     }
 
-    fn record_end(&self, lease: &Arc<Lease>, ended: LeaseHoldTime, why: &'static str) {
-        if let LeaseHoldTime::Held(held) = ended {
-            self.mean_hold.lock().unwrap_or_else(PoisonError::into_inner).update(held);
+    fn record_end(&self, lease: &Arc<Lease>, ended: EndedLeaseHoldTime, why: &'static str) {
+        if let EndedLeaseHoldTime::Held(held) = ended {
+            self.mean_hold.lock().unwrap_or_else(PoisonError::into_inner).add_sample(held);
         }
         self.lock_index().mark_ended(lease);
         info!(lease = %lease.id.reference(), principal = &*lease.principal, why, "lease.over");
@@ -327,7 +327,7 @@ impl LeaseIndex {
 
 impl MeanHoldTime {
     /// An eighth of the newest, as the round-trip time of TCP is smoothed (RFC 6298, 2.3).
-    fn update(&mut self, held: Duration) {
+    fn add_sample(&mut self, held: Duration) {
         self.0 = Some(self.0.map_or(held, |before| before * 7 / 8 + held / 8));
     }
 }

@@ -7,7 +7,7 @@ use fencegate_http::{body::Body, network::Network};
 use fencegate_lock::manager::admin_query::GatewayLocation;
 use fencegate_peers::{
     LocalPeerIdentity, PeerPool, PeerReportedOutcome,
-    header::{self, ForwardedClient},
+    header::{self, PeerForwardedIdentity},
     pool::{PeerConnection, PeerDialOptions},
 };
 use fencegate_protocol::headers::{FENCING_FORWARDED, FENCING_LEASE};
@@ -170,7 +170,7 @@ fn build_request(
     let mut http = Request::new(Body::from_bytes(request.body.clone()));
     *http.method_mut() = request.method.clone();
     *http.uri_mut() = request.path.parse().ok()?;
-    let client = ForwardedClient::default();
+    let client = PeerForwardedIdentity::default();
     let forwarded = header::encode(&route.secret, NO_KEY, request.patience, client, &local_peer.name);
     let mut forwarded = HeaderValue::from_str(&forwarded).ok()?;
     forwarded.set_sensitive(true);

@@ -68,7 +68,7 @@ impl LeaseState {
         match &self.stage {
             LeaseStage::Waiting => expired,
             LeaseStage::Held { lock, .. } if lock.is_lost() => Some(LeaseEndReason::Lost),
-            LeaseStage::Held { lock, .. } if lock.is_retired() => Some(LeaseEndReason::Retired),
+            LeaseStage::Held { lock, .. } if lock.is_grant_retired() => Some(LeaseEndReason::Retired),
             LeaseStage::Held { .. } => expired,
             LeaseStage::Over { .. } => None,
         }

@@ -29,7 +29,7 @@ pub struct AllMetricFamilies {
     families: MetricRegistry,
     pub(super) requests: Arc<RequestMetricFamilies>,
     pub(super) upstreams: UpstreamMetricFamilies,
-    plans: PlanMetricFamilies,
+    plans: ReloadMetricFamilies,
     keys: IntGauge,
     /// Counts the keys, if a function for it was set.
     counted_keys: OnceLock<Box<dyn Fn() -> usize + Send + Sync>>,
@@ -94,7 +94,7 @@ impl AllMetricFamilies {
         Self {
             requests: Arc::new(RequestMetricFamilies::register(&families)),
             upstreams: UpstreamMetricFamilies::register(&families),
-            plans: PlanMetricFamilies::register(&families),
+            plans: ReloadMetricFamilies::register(&families),
             keys: families.register(IntGauge::new(
                 "keys_tracked",
                 "Keys that somebody in this gateway wants or holds.",
@@ -138,8 +138,8 @@ impl AllMetricFamilies {
         self.requests.apply_plan(gateway);
     }
 
-    pub fn record_reload(&self, result: ReloadResult) {
-        self.plans.record_reload(result);
+    pub fn record_policy_reload(&self, result: ReloadResult) {
+        self.plans.record_policy_reload(result);
     }
 
     /// How many routes are refused because other gateways lock them in another way.
@@ -284,14 +284,14 @@ impl LeaseMetrics {
 }
 
 /// The families of the plan.
-pub(super) struct PlanMetricFamilies {
+pub(super) struct ReloadMetricFamilies {
     config: IntGaugeVec,
     reloads: IntCounterVec,
     reload_successful: IntGauge,
     refused_routes: IntGauge,
 }
 
-impl PlanMetricFamilies {
+impl ReloadMetricFamilies {
     pub(super) fn register(families: &MetricRegistry) -> Self {
         Self {
             config: families.register(IntGaugeVec::new(
@@ -328,7 +328,7 @@ impl PlanMetricFamilies {
         self.refused_routes.set(routes.try_into().unwrap_or(i64::MAX));
     }
 
-    pub(super) fn record_reload(&self, result: ReloadResult) {
+    pub(super) fn record_policy_reload(&self, result: ReloadResult) {
         self.reloads.with_label_values(&[result.as_str()]).inc();
         self.reload_successful.set(i64::from(result != ReloadResult::Refused));
     }

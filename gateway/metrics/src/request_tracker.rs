@@ -164,10 +164,10 @@ impl Drop for RequestTrackGuard {
 /// Remembers, for each reason, the last caller that came to a guard without a valid claim, so that an operator can find
 /// it. Its keys are the words of refusals, of which there are only a few.
 #[derive(Debug, Default)]
-pub struct RejectedCallers(Mutex<BTreeMap<&'static str, RejectedCaller>>);
+pub struct RejectedCallers(Mutex<BTreeMap<&'static str, RejectedGuardCaller>>);
 
 #[derive(Debug, Clone)]
-pub struct RejectedCaller {
+pub struct RejectedGuardCaller {
     pub at: SystemTime,
     pub peer: SocketAddr,
     /// The client for which the caller forwards, if that is another one.
@@ -176,11 +176,11 @@ pub struct RejectedCaller {
 }
 
 impl RejectedCallers {
-    pub fn record(&self, word: &'static str, stranger: RejectedCaller) {
+    pub fn record(&self, word: &'static str, stranger: RejectedGuardCaller) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(word, stranger);
     }
 
-    pub fn last(&self, word: &str) -> Option<RejectedCaller> {
+    pub fn last(&self, word: &str) -> Option<RejectedGuardCaller> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(word).cloned()
     }
 }

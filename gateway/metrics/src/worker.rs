@@ -3,7 +3,7 @@
 use std::{cell::RefCell, sync::Arc, time::Duration};
 
 use fencegate_http::listen::metrics::ClientConnectionMetrics;
-use fencegate_policies::plan::{Route, RouteId, ServingPlan};
+use fencegate_policies::plan::{CommonServingPlan, Route, RouteId};
 use fencegate_protocol::clock_header::ClockOffset;
 use fencegate_refusal::RefusalReason;
 use hyper::StatusCode;
@@ -31,7 +31,7 @@ struct UpstreamResponseSeries {
 }
 
 impl WorkerMetrics {
-    pub fn new(all: Arc<AllMetricFamilies>, plan: &ServingPlan) -> Self {
+    pub fn new(all: Arc<AllMetricFamilies>, plan: &CommonServingPlan) -> Self {
         let families = &all.requests;
         let route = |route: &Route| {
             RouteMetrics::new(families.clone(), route.name.clone(), families.waiters(&route.name))

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
-    client_name::{ClientName, ClientNameKind},
+    client_name::{CertificateNameKind, ClientName},
     hex,
 };
 use fencegate_protocol::headers::FENCING_FORWARDED;
@@ -108,7 +108,7 @@ fn optional_part<'l>(line: &'l str, name: &str) -> Option<(Option<&'l str>, &'l 
 fn parse_client_name(written: &str) -> Option<ClientName> {
     let (kind, digits) = written.split_once(':')?;
     let name = String::from_utf8(parse_digits(digits)?).ok()?;
-    ClientName::new(ClientNameKind::from_word(kind)?, &name)
+    ClientName::new(CertificateNameKind::from_word(kind)?, &name)
 }
 
 /// Pairs of lower-case hexadecimal digits, at least one.
@@ -121,7 +121,7 @@ fn parse_digits(digits: &str) -> Option<Vec<u8>> {
 
 /// What a gateway has verified of the client of a request that it forwards.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ForwardedClient<'c> {
+pub struct PeerForwardedIdentity<'c> {
     /// As [`PeerForwardHeader::certificate`].
     pub certificate: Option<&'c str>,
     /// As [`PeerForwardHeader::client_name`].
@@ -133,18 +133,18 @@ pub fn encode(
     secret: &PeerSecret,
     key: &str,
     left: Duration,
-    client: ForwardedClient<'_>,
+    client: PeerForwardedIdentity<'_>,
     from: &str,
 ) -> String {
     let certificate = client.certificate.map(|digest| format!("; certificate={digest}")).unwrap_or_default();
     let name = client
         .name
-        .map(|name| format!("; client={}:{}", name.kind().as_str(), to_digits(name.without_kind())))
+        .map(|name| format!("; client={}:{}", name.kind().as_str(), encode_hex(name.without_kind())))
         .unwrap_or_default();
     format!("pass={}; key={key}; wait={}{certificate}{name}; from={from}", secret.as_str(), left.as_millis())
 }
 
-fn to_digits(text: &str) -> String {
+fn encode_hex(text: &str) -> String {
     let mut digits = vec![0; text.len() * 2];
     hex::write_digits(text.as_bytes(), &mut digits);
     String::from_utf8(digits).expect("digits are ASCII")
@@ -194,20 +194,26 @@ mod tests {
     fn header_needs_peer_secret() {
         let [ours, other] = [(), ()].map(|()| PeerSecret::new(&SystemRandomness));
         let line = |pass| {
-            encode(pass, "a;b=c,pass=x", Duration::from_millis(1500), ForwardedClient::default(), "gw-1")
+            encode(
+                pass,
+                "a;b=c,pass=x",
+                Duration::from_millis(1500),
+                PeerForwardedIdentity::default(),
+                "gw-1",
+            )
         };
         let before = Instant::now();
         let read = verify(&presented(&[&line(&ours)]), &ours).expect("believed");
         assert_eq!((&*read.from, &*read.key, &read.certificate), ("gw-1", "a;b=c,pass=x", &None));
         for (certificate, name) in [
             (Some("0f"), None),
-            (Some("0f"), Some((ClientNameKind::CommonName, "till 7; from=gw-2"))),
-            (None, Some((ClientNameKind::CommonName, "till-7.shop"))),
-            (None, Some((ClientNameKind::Dns, "till-7.shop"))),
-            (None, Some((ClientNameKind::Uri, "spiffe://shop/7"))),
+            (Some("0f"), Some((CertificateNameKind::CommonName, "till 7; from=gw-2"))),
+            (None, Some((CertificateNameKind::CommonName, "till-7.shop"))),
+            (None, Some((CertificateNameKind::Dns, "till-7.shop"))),
+            (None, Some((CertificateNameKind::Uri, "spiffe://shop/7"))),
         ] {
             let name = name.map(|(kind, name)| ClientName::new(kind, name).expect("a name"));
-            let client = ForwardedClient { certificate, name: name.as_ref() };
+            let client = PeerForwardedIdentity { certificate, name: name.as_ref() };
             let certified = encode(&ours, "a", Duration::ZERO, client, "gw-1");
             let known = verify(&presented(&[&certified]), &ours).expect("believed");
             assert_eq!((&*known.from, known.certificate.as_deref()), ("gw-1", certificate));
@@ -254,7 +260,7 @@ mod tests {
         #[test]
         fn header_round_trips(key in "[!-~]{1,40}", from in "[ -~]{0,20}", wait: u64) {
             let ours = PeerSecret::new(&SystemRandomness);
-            let line = encode(&ours, &key, Duration::from_millis(wait), ForwardedClient::default(), from.trim());
+            let line = encode(&ours, &key, Duration::from_millis(wait), PeerForwardedIdentity::default(), from.trim());
             let before = Instant::now();
             let read = verify(&presented(&[&line]), &ours).expect("believed");
             prop_assert_eq!((&*read.key, &*read.from), (key.as_str(), from.trim()));

@@ -26,16 +26,16 @@ use fencegate_metrics::AllMetricFamilies;
 use fencegate_policies::{
     conflicts::{PlanConflictReport, find_conflicts},
     key::ResourceKey,
-    plan::{GatewayPlan, MixedPlanPolicy, RouteId, ServingPlan},
+    plan::{CommonServingPlan, GatewayPlan, MixedPlanPolicy, RouteId},
     plan_digest::{PublishedFencedRoute, PublishedLockRules, RouteIdentity},
 };
 use fencegate_zookeeper::session::plan_publication::{
-    PeerPlanPrecedence, PeerPlanPublication, PeerPlanStatus, PlanConflictHandler, PlanPublication,
+    PeerPlanPrecedence, PeerPlanPublication, PeerPlanStatus, PlanConflictHandler, PublishedPlanBytes,
 };
 use smallvec::SmallVec;
 use tokio::sync::watch;
 
-use self::active_leases::LocalLeaseKeys;
+use self::active_leases::PlanSwitchLeaseCheck;
 pub use self::fleet_report::{FleetPlanComparison, FleetRouteComparison, compare};
 
 /// The facts about other gateways that the sessions of a gateway have collected.
@@ -51,7 +51,7 @@ pub struct PlanCompatRegistry {
 #[derive(Default)]
 struct PlanCompatState {
     mixed: MixedPlanPolicy,
-    leases: LocalLeaseKeys,
+    leases: PlanSwitchLeaseCheck,
     route_indices: HashMap<PublishedFencedRoute, PublishedRouteIndex>,
     sessions: HashMap<i64, SessionCompatibility>,
     /// By the fingerprint of the published plan.
@@ -91,12 +91,12 @@ pub struct RouteCompatCache {
     /// The index of each route that fences.
     indices: Arc<[Option<PublishedRouteIndex>]>,
     /// The last verdict about each route, so that a request needs no lock that workers share.
-    cached: RefCell<Vec<CachedCompatibility>>,
+    cached: RefCell<Vec<CachedCompatibleSessions>>,
 }
 
 /// The sessions for which a route is compatible, at one version of the state.
 #[derive(Clone, Default)]
-struct CachedCompatibility {
+struct CachedCompatibleSessions {
     version: u64,
     sessions: SmallVec<[i64; 4]>,
 }
@@ -116,7 +116,7 @@ const MOST_KNOWN: usize = 64;
 
 impl PlanCompatRegistry {
     pub fn new(gateway: &GatewayPlan, metrics: Arc<AllMetricFamilies>) -> Arc<Self> {
-        let leases = LocalLeaseKeys::new(
+        let leases = PlanSwitchLeaseCheck::new(
             &PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref()),
             Vec::new(),
         );
@@ -141,8 +141,8 @@ impl PlanCompatRegistry {
     }
 
     /// The part of a plan that its sessions publish.
-    pub fn publication(gateway: &GatewayPlan) -> PlanPublication {
-        PlanPublication::from_bytes(
+    pub fn publication(gateway: &GatewayPlan) -> PublishedPlanBytes {
+        PublishedPlanBytes::from_bytes(
             PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref()).to_bytes(),
         )
     }
@@ -155,10 +155,10 @@ impl PlanCompatRegistry {
 
     /// From now on leases are granted by `plan`, and clients hold these keys by earlier plans.
     pub fn set_leases(&self, plan: &PublishedLockRules, held: Vec<ResourceKey>) {
-        self.write().leases = LocalLeaseKeys::new(plan, held);
+        self.write().leases = PlanSwitchLeaseCheck::new(plan, held);
     }
 
-    pub fn route_compat_cache(self: &Arc<Self>, plan: &ServingPlan) -> RouteCompatCache {
+    pub fn route_compat_cache(self: &Arc<Self>, plan: &CommonServingPlan) -> RouteCompatCache {
         let mut state = self.write();
         let indices = plan.routes.routes().iter().map(|route| {
             let fence = route.fence.as_ref()?;
@@ -166,7 +166,7 @@ impl PlanCompatRegistry {
         });
         let indices: Arc<[_]> = indices.collect();
         drop(state);
-        let seen = RefCell::new(vec![CachedCompatibility::default(); indices.len()]);
+        let seen = RefCell::new(vec![CachedCompatibleSessions::default(); indices.len()]);
         RouteCompatCache { compat: self.clone(), indices, cached: seen }
     }
 
@@ -205,7 +205,7 @@ impl RouteCompatCache {
         }
         let standing = self.lookup(session, route);
         if seen.version != version {
-            *seen = CachedCompatibility { version, ..CachedCompatibility::default() };
+            *seen = CachedCompatibleSessions { version, ..CachedCompatibleSessions::default() };
         }
         if standing == RouteCompatibility::Compatible {
             seen.sessions.push(session);
@@ -228,7 +228,12 @@ impl RouteCompatCache {
 }
 
 impl PlanConflictHandler for PlanCompatRegistry {
-    fn record_conflicting_plans(&self, session: i64, ours: &PlanPublication, others: &[PeerPlanPublication]) {
+    fn record_conflicting_plans(
+        &self,
+        session: i64,
+        ours: &PublishedPlanBytes,
+        others: &[PeerPlanPublication],
+    ) {
         let mut state = self.write();
         // This build can read everything that it has written.
         let Some(known) = state.parse_plan(ours) else { return };
@@ -246,8 +251,8 @@ impl PlanConflictHandler for PlanCompatRegistry {
     fn begin_plan_switch(
         &self,
         session: i64,
-        ours: &PlanPublication,
-        next: &PlanPublication,
+        ours: &PublishedPlanBytes,
+        next: &PublishedPlanBytes,
         others: &[PeerPlanPublication],
     ) -> Result<(), String> {
         let mut state = self.write();
@@ -257,7 +262,7 @@ impl PlanConflictHandler for PlanCompatRegistry {
         if state.mixed == MixedPlanPolicy::Refuse {
             let essences: HashSet<RouteIdentity> =
                 after.entries.iter().map(PublishedFencedRoute::identity).collect();
-            let stays = |at: usize, leases: &LocalLeaseKeys| {
+            let stays = |at: usize, leases: &PlanSwitchLeaseCheck| {
                 let pattern = at.checked_sub(now.plan.routes.len()).map(|at| &now.plan.leases[at]);
                 essences.contains(&now.entries[at].identity())
                     && pattern.is_none_or(|pattern| leases.is_lease_pattern_granted(pattern))
@@ -281,7 +286,9 @@ impl PlanConflictHandler for PlanCompatRegistry {
                 if theirs.as_ref().is_some_and(|theirs| !compared.insert(Arc::as_ptr(theirs))) {
                     continue;
                 }
-                if let Some(reason) = state.leases.conflict_reason(&now.plan, other, theirs.as_deref()) {
+                if let Some(reason) =
+                    state.leases.held_key_conflict_reason(&now.plan, other, theirs.as_deref())
+                {
                     return Err(reason);
                 }
             }
@@ -318,7 +325,7 @@ impl PlanCompatState {
     }
 
     /// `None` if this build cannot read it.
-    fn parse_plan(&mut self, publication: &PlanPublication) -> Option<ParsedPublishedPlan> {
+    fn parse_plan(&mut self, publication: &PublishedPlanBytes) -> Option<ParsedPublishedPlan> {
         if let Some(known) = self.plans.get(publication.fingerprint()) {
             return Some(known.clone());
         }
@@ -336,7 +343,7 @@ impl PlanCompatState {
     /// The indices of our entries that `other` locks in another way; all of them if that cannot be known.
     fn differing_routes(
         &mut self,
-        ours: &PlanPublication,
+        ours: &PublishedPlanBytes,
         plan: &ParsedPublishedPlan,
         other: &PeerPlanPublication,
     ) -> Arc<[usize]> {

@@ -144,7 +144,7 @@ pub trait SendPermission: fmt::Debug + Send + Sync {
     fn may_send_at(&self, now: BootInstant) -> bool;
 
     /// The end of the permission, as known now. It may move on later, and the permission may be revoked before.
-    fn deadline(&self) -> BootInstant;
+    fn valid_until(&self) -> BootInstant;
 }
 
 impl dyn SendPermission + '_ {
@@ -155,7 +155,7 @@ impl dyn SendPermission + '_ {
             if !self.may_send_at(now) {
                 return;
             }
-            sleep(self.deadline().since(now).min(LOOK)).await;
+            sleep(self.valid_until().since(now).min(LOOK)).await;
         }
     }
 }

@@ -20,14 +20,14 @@ pub fn pass(_name: &'static str) {}
 /// Whether a test has switched off the rule of this name, with the action `return`, to show that the checks detect a
 /// build without it.
 #[cfg(feature = "failpoints")]
-pub fn is_off(rule: &'static str) -> bool {
+pub fn is_disabled_by_test(rule: &'static str) -> bool {
     fail::eval(rule, |_| ()).is_some()
 }
 
 /// No rule can be switched off.
 #[cfg(not(feature = "failpoints"))]
 #[inline(always)]
-pub const fn is_off(_rule: &'static str) -> bool {
+pub const fn is_disabled_by_test(_rule: &'static str) -> bool {
     false
 }
 

@@ -24,7 +24,7 @@ pub struct TraceContext {
 
 /// Which traces are recorded here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sampling {
+pub enum TraceSamplingRate {
     Off,
     /// Traces of others that are recorded, and one in so many of our own.
     OneIn(u32),
@@ -42,7 +42,7 @@ struct TraceParent {
 const TRACEPARENT_LEN: usize = 55;
 const SAMPLED: u8 = 1;
 
-impl Sampling {
+impl TraceSamplingRate {
     pub fn from_trace_settings(log: &LogSettings) -> Self {
         log.traces.as_ref().map_or(Self::Off, |traces| Self::OneIn(traces.one_in))
     }
@@ -51,7 +51,7 @@ impl Sampling {
 impl TraceContext {
     /// The caller's trace; a new one if the caller's is missing or cannot be read. `tracestate` belongs to the
     /// caller's trace, so it is removed where a new one begins.
-    pub fn from_headers(headers: &mut HeaderMap, recording: Sampling) -> Self {
+    pub fn from_headers(headers: &mut HeaderMap, recording: TraceSamplingRate) -> Self {
         let mut parents = headers.get_all(TRACEPARENT).iter();
         let parent = parents.next().filter(|_| parents.next().is_none());
         let parent = parent.and_then(|parent| TraceParent::parse(parent.as_bytes()));
@@ -60,10 +60,10 @@ impl TraceContext {
         }
         let flags = match (parent, recording) {
             (Some(parent), _) => parent.flags,
-            (None, Sampling::Off) => 0,
-            (None, Sampling::OneIn(many)) => u8::from(fastrand::u32(..many.max(1)) == 0),
+            (None, TraceSamplingRate::Off) => 0,
+            (None, TraceSamplingRate::OneIn(many)) => u8::from(fastrand::u32(..many.max(1)) == 0),
         };
-        let recorded = recording != Sampling::Off && flags & SAMPLED != 0;
+        let recorded = recording != TraceSamplingRate::Off && flags & SAMPLED != 0;
         let span = fastrand::u64(1..);
         Self {
             id: parent.map_or_else(|| fastrand::u128(1..), |parent| parent.id),
@@ -92,7 +92,7 @@ impl TraceContext {
 
     /// The `traceparent` for the next service, and an id for the request if the caller has given none. Both share one
     /// allocation.
-    pub fn header_values(&self) -> (HeaderValue, HeaderValue) {
+    pub fn traceparent_and_request_id(&self) -> (HeaderValue, HeaderValue) {
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-000000000000000000";
         hex::write_digits(&self.id.to_be_bytes(), &mut text[3..35]);
         hex::write_digits(&self.below.to_be_bytes(), &mut text[36..52]);
@@ -138,7 +138,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(TRACEPARENT, HeaderValue::from_str(parent).expect("a value"));
         headers.insert(TRACESTATE, HeaderValue::from_static("vendor=1"));
-        (TraceContext::from_headers(&mut headers, Sampling::Off), headers)
+        (TraceContext::from_headers(&mut headers, TraceSamplingRate::Off), headers)
     }
 
     /// A trace that a client began goes on with a span of the gateway.
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(trace.trace_id(), "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_ne!(trace.span(), "00f067aa0ba902b7");
         let expected = format!("00-{}-{}-01", trace.trace_id(), trace.span());
-        let (value, name) = trace.header_values();
+        let (value, name) = trace.traceparent_and_request_id();
         assert_eq!(value, expected);
         assert_eq!(name, trace.span());
         assert!(headers.contains_key(TRACESTATE));
@@ -194,10 +194,13 @@ mod tests {
         };
         let yes = Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
         let no = Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00");
-        assert_eq!((count(yes, Sampling::OneIn(100)), count(no, Sampling::OneIn(1))), (1000, 0));
-        assert_eq!((count(yes, Sampling::Off), count(None, Sampling::Off)), (0, 0));
-        assert_eq!(count(None, Sampling::OneIn(1)), 1000);
+        assert_eq!(
+            (count(yes, TraceSamplingRate::OneIn(100)), count(no, TraceSamplingRate::OneIn(1))),
+            (1000, 0)
+        );
+        assert_eq!((count(yes, TraceSamplingRate::Off), count(None, TraceSamplingRate::Off)), (0, 0));
+        assert_eq!(count(None, TraceSamplingRate::OneIn(1)), 1000);
         // The expected count is 500, with a standard deviation of 16.
-        assert!((400..600).contains(&count(None, Sampling::OneIn(2))));
+        assert!((400..600).contains(&count(None, TraceSamplingRate::OneIn(2))));
     }
 }

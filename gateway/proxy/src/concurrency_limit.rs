@@ -28,7 +28,7 @@ impl ConcurrencyLimit {
     }
 
     /// The same counter, with the limit of another plan.
-    pub fn with_limit(&self, most: usize) -> Self {
+    pub fn with_max_requests(&self, most: usize) -> Self {
         Self { count: self.count.clone(), limit: most }
     }
 

@@ -30,8 +30,8 @@ use tokio::task::spawn_local;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+pub use self::in_progress::LocalProcessRole;
 use self::in_progress::RequestInProgress;
-pub use self::in_progress::ResponderRole;
 use crate::{
     cors::CorsHeaders,
     handler::Handler,
@@ -53,7 +53,7 @@ pub struct RawRequest {
 pub struct WorkerHttpHandler {
     /// Looked up for each request, so that a reload can replace it between two requests.
     pipeline: Rc<RefCell<PipelineInstance>>,
-    role: ResponderRole,
+    role: LocalProcessRole,
     /// The process drains. Every response checks this, so each worker has its own flag: the token has a lock that all
     /// workers share.
     draining: Rc<Cell<bool>>,
@@ -103,7 +103,7 @@ impl PipelineInstance {
 
 impl WorkerHttpHandler {
     /// `drain`: from then on each response makes its client use another connection for the next request.
-    pub fn new(pipeline: PipelineInstance, role: ResponderRole, drain: CancellationToken) -> Self {
+    pub fn new(pipeline: PipelineInstance, role: LocalProcessRole, drain: CancellationToken) -> Self {
         let draining = Rc::new(Cell::new(drain.is_cancelled()));
         let flag = draining.clone();
         spawn_local(async move {
@@ -122,7 +122,7 @@ impl WorkerHttpHandler {
 
     /// The same steps, for connections of peers.
     pub fn for_peers(&self) -> Self {
-        Self { role: ResponderRole::Peer, ..self.clone() }
+        Self { role: LocalProcessRole::Peer, ..self.clone() }
     }
 }
 
@@ -135,7 +135,7 @@ impl HttpHandler for WorkerHttpHandler {
         let role = self.role;
         let draining = self.draining.clone();
         // A peer gives its answers to the gateway that a page has asked.
-        let cors = cors.filter(|_| role != ResponderRole::Peer);
+        let cors = cors.filter(|_| role != LocalProcessRole::Peer);
         steps.answer(PipelineRequest { incoming, metrics, sinks, clock, cors, role, draining, counted_entry })
     }
 
@@ -157,7 +157,7 @@ struct PipelineRequest {
     sinks: Option<Rc<PlanTelemetrySinks>>,
     clock: Option<Rc<ClockHeader>>,
     cors: Option<Rc<CorsHeaders>>,
-    role: ResponderRole,
+    role: LocalProcessRole,
     draining: Rc<Cell<bool>>,
     counted_entry: PipelineEntryGuard,
 }
@@ -175,7 +175,7 @@ impl<S: Handler<RawRequest>> Pipeline for S {
         let IncomingRequest { http, peer, exchange, tracker: answering, head } = incoming;
         let version = http.version();
         // HTTP/1.0 has no interim responses, and peers do not wait for them.
-        let allows_interim = http.version() == Version::HTTP_11 && role != ResponderRole::Peer;
+        let allows_interim = http.version() == Version::HTTP_11 && role != LocalProcessRole::Peer;
         let origin = cors.as_ref().and_then(|cors| cors.allowed_origin(http.headers()));
         Box::pin(async move {
             let context = Rc::<RequestContext>::default();
@@ -187,7 +187,8 @@ impl<S: Handler<RawRequest>> Pipeline for S {
                 Some(interims) => Some(poll_fn(|cx| Poll::Ready(interims.open(cx.waker()))).await),
                 None => None,
             };
-            let arrival = RequestArrival { peer, from_gateways: role == ResponderRole::Peer, interims, head };
+            let arrival =
+                RequestArrival { peer, from_gateways: role == LocalProcessRole::Peer, interims, head };
             // A request without a route is not counted under its plan once it has an answer, which may still take long.
             let request = RawRequest { http, context: context.clone(), arrival, entry: Some(counted_entry) };
             let answer = self.handle(request).await;

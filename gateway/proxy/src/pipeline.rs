@@ -4,7 +4,7 @@ use std::{rc::Rc, sync::Arc};
 
 use fencegate_guard_client::ticket_issuer::TicketIssuer;
 use fencegate_http::network::Network;
-use fencegate_protocol::trace::Sampling;
+use fencegate_protocol::trace::TraceSamplingRate;
 use fencegate_zookeeper::peer_secret::PeerSecret;
 use tower::ServiceBuilder;
 
@@ -16,11 +16,11 @@ use crate::{
     plan_context::WorkerPlanContext,
     steps::{
         self,
-        authenticate::{AccessTokenSource, AuthenticatedRequest},
+        authenticate::{AuthenticatedRequest, TokenVerificationMode},
         authorized::DispatchableRequest,
         buffer::{BodyBufferConfig, BufferedRequest},
         client_limit::ClientConcurrencyLimit,
-        extract_claim::ClaimContext,
+        extract_claim::DispatchClaimContext,
         fence::{HeldLock, WorkerFenceContext},
         filter::DeadlineFilterContext,
         guard_admission::{GuardAdmissionContext, GuardDispatchPermit},
@@ -46,7 +46,7 @@ pub struct PipelineParts {
     /// Answers requests of the lease interface, where there are leases.
     pub leases: Option<LeaseApiRouter>,
     /// Where the claims of a request come from.
-    pub tokens: AccessTokenSource,
+    pub tokens: TokenVerificationMode,
     /// The secret that other gateways have to show, where there is a listener for them.
     pub peer_secret: Option<PeerSecret>,
 }
@@ -85,7 +85,7 @@ fn buffering_pipeline(
     let plan = &parts.plan.config.plan;
     let hop = ProxyHopConfig { plan: plan.clone(), via: Rc::new(parts.via), tickets: parts.tickets };
     let cors = plan.listener.cors.as_ref().map(|cors| Rc::new(CorsHeaders::new(cors)));
-    let sampling = Sampling::from_trace_settings(&plan.log);
+    let sampling = TraceSamplingRate::from_trace_settings(&plan.log);
     let peers = PeerVerifier::new(parts.peer_secret.clone(), plan);
     ServiceBuilder::new()
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency)) // too many at once: refuse before any work
@@ -130,13 +130,13 @@ fn locking_pipeline<N: Network>(
 /// The steps of the guard: the same, with a check that the token is the newest in the place of the lock.
 pub fn guard_pipeline<N: Network>(
     parts: PipelineParts,
-    claims: ClaimContext,
+    claims: DispatchClaimContext,
     admission: GuardAdmissionContext<N>,
     forward: impl Handler<DispatchableRequest<GuardDispatchPermit>>,
 ) -> impl Handler<RawRequest> {
     let plan = &parts.plan.config.plan;
     let hop = ProxyHopConfig { plan: plan.clone(), via: Rc::new(parts.via), tickets: None };
-    let sampling = Sampling::from_trace_settings(&plan.log);
+    let sampling = TraceSamplingRate::from_trace_settings(&plan.log);
     ServiceBuilder::new()
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency))
         .layer(map_request(HeadValidator::new(plan), steps::validate_head::validate_head))
@@ -163,7 +163,7 @@ pub fn filter_pipeline(
 ) -> impl Handler<RawRequest> {
     let plan = &parts.plan.config.plan;
     let hop = ProxyHopConfig { plan: plan.clone(), via: Rc::new(parts.via), tickets: None };
-    let sampling = Sampling::from_trace_settings(&plan.log);
+    let sampling = TraceSamplingRate::from_trace_settings(&plan.log);
     ServiceBuilder::new()
         .layer(map_request(parts.in_flight, steps::limit::limit_concurrency))
         .layer(map_request(HeadValidator::new(plan), steps::validate_head::validate_head))
@@ -198,7 +198,7 @@ mod tests {
     use fencegate_config::{
         active_config::ActiveConfig, current_config::CurrentConfig, process_context::ProcessContext,
     };
-    use fencegate_guard_client::guard_identity::GuardRegistry;
+    use fencegate_guard_client::guard_identity::UpstreamGuardRegistry;
     use fencegate_http::{
         body::{Body, Reply},
         buffered::MemoryBudget,
@@ -249,7 +249,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         );
         let config =
             ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints()), None);
-        let guards = Arc::new(GuardRegistry::new(Arc::default()));
+        let guards = Arc::new(UpstreamGuardRegistry::new(Arc::default()));
         let pool = ConnectionPool::new(OsNetwork, process.clock.clone(), guards.clone());
         let shared = Rc::new(WorkerPlanContext {
             process: process.clone(),
@@ -285,7 +285,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             peer_secret: None,
             tickets: None,
             leases: None,
-            tokens: AccessTokenSource::Verified(None),
+            tokens: TokenVerificationMode::Verified(None),
         };
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let http = || Box::new(Request::new(Body::empty()));
@@ -307,7 +307,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
             })
         };
         let trace = || {
-            let context = TraceContext::from_headers(&mut HeaderMap::new(), Sampling::Off);
+            let context = TraceContext::from_headers(&mut HeaderMap::new(), TraceSamplingRate::Off);
             Rc::new(RequestTraceIds { context, request_id: HeaderValue::from_static("1") })
         };
         let unfenced = DispatchRight::Unfenced;
@@ -339,7 +339,7 @@ routes: [{name: pay, upstream: a, match: {path: "/pay/{id}"}, fence: {key: "pay/
         let acted = size(&locking_pipeline(fencing, forward), keyed);
         let middle = ServiceBuilder::new()
             .layer(middleware(RoutingTable::new(shared.clone()), steps::route::route_request))
-            .layer(middleware(AccessTokenSource::Verified(None), steps::authenticate::authenticate))
+            .layer(middleware(TokenVerificationMode::Verified(None), steps::authenticate::authenticate))
             .layer(middleware(BodyBufferConfig::new(&shared), steps::buffer::buffer_request))
             .layer(middleware((), steps::key::derive_keys))
             .layer_fn(BoxHandler::new)

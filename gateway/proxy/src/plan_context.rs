@@ -3,7 +3,7 @@
 use std::{rc::Rc, sync::Arc};
 
 use fencegate_config::{active_config::ActiveConfig, process_context::ProcessContext};
-use fencegate_guard_client::guard_identity::GuardRegistry;
+use fencegate_guard_client::guard_identity::UpstreamGuardRegistry;
 use fencegate_http::client_quota::ClientQuotas;
 use fencegate_metrics::WorkerMetrics;
 use tokio_util::task::TaskTracker;
@@ -15,7 +15,7 @@ pub struct WorkerPlanContext {
     pub config: Arc<ActiveConfig>,
     pub metrics: Rc<WorkerMetrics>,
     /// The facts about the guards among the upstreams.
-    pub guards: Arc<GuardRegistry>,
+    pub guards: Arc<UpstreamGuardRegistry>,
     /// The number of requests of each client, over all workers.
     pub clients: ClientQuotas,
     /// Exchanges, answers and tunnels that no connection waits for. A stopping process waits for them.

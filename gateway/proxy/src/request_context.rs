@@ -15,7 +15,7 @@ use std::{
 use fencegate_peers::PeerReportedOutcome;
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{RouteId, ServingPlan},
+    plan::{CommonServingPlan, RouteId},
     token::FencingToken,
 };
 use fencegate_process::gauge_guard::GaugeGuard;
@@ -23,15 +23,15 @@ use fencegate_refusal::RefusalReason;
 use tokio::time::Instant;
 
 pub use self::{
-    exchange::{AnswerFacts, Attempt, GuardAnswerFacts, ResponseReplayExtent, UpstreamExchange},
-    identity::RequestIdentity,
+    exchange::{Attempt, GuardAnswerFacts, ResponseReplayExtent, UpstreamExchange, UpstreamResponseFlags},
+    identity::VerifiedClientIdentity,
     source::{RequestArrival, RequestSource, RequestTraceIds},
 };
 use crate::concurrency_limit::ConcurrencyPermit;
 
 /// The plan that serves a request. Each worker has its own reference count: a count that all workers share would move
 /// from processor to processor with each request.
-pub type PlanHandle = Rc<Arc<ServingPlan>>;
+pub type PlanHandle = Rc<Arc<CommonServingPlan>>;
 
 /// The facts about one request, as the steps find them. Each field names the step that writes it.
 #[derive(Default)]
@@ -43,13 +43,13 @@ pub struct RequestContext {
     /// `trace`: its trace, and the id that its client can quote.
     pub trace: OnceCell<Rc<RequestTraceIds>>,
     /// `route`; at a guard `extract_claim`, at a filter `filter`.
-    pub subject: OnceCell<RequestRoleFacts>,
+    pub subject: OnceCell<RoleSpecificRequestFacts>,
     /// `key`: the keys of a fenced request, or the reason for which a request on a route that observes has none.
     pub keys: OnceCell<Result<Rc<[ResourceKey]>, RefusalReason>>,
     /// `fence`: the wait for the lock, and its end.
     pub lock: Cell<LockFacts>,
     /// `guard_admission`.
-    pub admission: OnceCell<AdmissionFacts>,
+    pub admission: OnceCell<ObservedOrReplayed>,
     /// `forward`: the last exchange with an upstream.
     pub exchange: RefCell<Option<Rc<UpstreamExchange>>>,
     /// `fence::peer_forward`: the gateway that has the request instead of this one.
@@ -57,7 +57,7 @@ pub struct RequestContext {
 }
 
 /// What a request is about, in the terms of the process that has it.
-pub enum RequestRoleFacts {
+pub enum RoleSpecificRequestFacts {
     /// A gateway has looked for its route.
     Route(RouteFacts),
     /// A guard has read its claim.
@@ -110,7 +110,7 @@ pub struct LockFacts {
 
 /// How a guard has dealt with a request otherwise than by sending it.
 #[derive(Debug, Clone, Copy)]
-pub enum AdmissionFacts {
+pub enum ObservedOrReplayed {
     /// The guard only observes. Otherwise it would have refused the request.
     Observed(RefusalReason),
     /// The answer is one of an earlier execution.
@@ -135,7 +135,7 @@ impl RouteFacts {
 impl RequestContext {
     /// The route of the request is the right one, whatever a service reads in the request.
     pub(crate) fn mark_route_fenced(&self, is_fenced: bool) {
-        if let Some(RequestRoleFacts::Route(facts)) = self.subject.get() {
+        if let Some(RoleSpecificRequestFacts::Route(facts)) = self.subject.get() {
             facts.is_fenced.set(is_fenced);
         }
     }
@@ -149,31 +149,31 @@ impl RequestContext {
 
     pub fn route(&self) -> Option<RouteId> {
         match self.subject.get()? {
-            RequestRoleFacts::Route(facts) => facts.route,
-            RequestRoleFacts::Claim(_) | RequestRoleFacts::Deadline(_) => None,
+            RoleSpecificRequestFacts::Route(facts) => facts.route,
+            RoleSpecificRequestFacts::Claim(_) | RoleSpecificRequestFacts::Deadline(_) => None,
         }
     }
 
     /// Takes over the count of the request on its route; `None` as long as its route is not known.
     pub(crate) fn take_route_count(&self) -> Option<GaugeGuard> {
         match self.subject.get()? {
-            RequestRoleFacts::Route(facts) => facts.in_flight.take(),
-            RequestRoleFacts::Claim(_) | RequestRoleFacts::Deadline(_) => None,
+            RoleSpecificRequestFacts::Route(facts) => facts.in_flight.take(),
+            RoleSpecificRequestFacts::Claim(_) | RoleSpecificRequestFacts::Deadline(_) => None,
         }
     }
 
     pub fn is_fenced(&self) -> bool {
         self.subject.get().is_some_and(|subject| match subject {
-            RequestRoleFacts::Route(facts) => facts.is_fenced.get(),
-            RequestRoleFacts::Claim(facts) => facts.claimed.is_some() || facts.observed.is_some(),
-            RequestRoleFacts::Deadline(facts) => facts.has_deadline,
+            RoleSpecificRequestFacts::Route(facts) => facts.is_fenced.get(),
+            RoleSpecificRequestFacts::Claim(facts) => facts.claimed.is_some() || facts.observed.is_some(),
+            RoleSpecificRequestFacts::Deadline(facts) => facts.has_deadline,
         })
     }
 
     fn claim(&self) -> Option<&TokenClaimFacts> {
         match self.subject.get()? {
-            RequestRoleFacts::Claim(facts) => Some(facts),
-            RequestRoleFacts::Route(_) | RequestRoleFacts::Deadline(_) => None,
+            RoleSpecificRequestFacts::Claim(facts) => Some(facts),
+            RoleSpecificRequestFacts::Route(_) | RoleSpecificRequestFacts::Deadline(_) => None,
         }
     }
 
@@ -200,13 +200,13 @@ impl RequestContext {
             return by_guard.observed;
         }
         let subject = match self.subject.get() {
-            Some(RequestRoleFacts::Claim(facts)) => facts.observed,
-            Some(RequestRoleFacts::Deadline(facts)) => facts.observed,
-            Some(RequestRoleFacts::Route(_)) | None => None,
+            Some(RoleSpecificRequestFacts::Claim(facts)) => facts.observed,
+            Some(RoleSpecificRequestFacts::Deadline(facts)) => facts.observed,
+            Some(RoleSpecificRequestFacts::Route(_)) | None => None,
         };
         let admission = match self.admission.get() {
-            Some(AdmissionFacts::Observed(reason)) => Some(*reason),
-            Some(AdmissionFacts::Replayed(_)) | None => None,
+            Some(ObservedOrReplayed::Observed(reason)) => Some(*reason),
+            Some(ObservedOrReplayed::Replayed(_)) | None => None,
         };
         let keys = self.keys.get().and_then(|keys| keys.as_ref().err()).copied();
         self.lock.get().observed.or(keys).or(admission).or(subject)
@@ -214,7 +214,7 @@ impl RequestContext {
 
     /// How much of the answer is a replay of an earlier one.
     pub fn replayed(&self) -> Option<ResponseReplayExtent> {
-        if let Some(AdmissionFacts::Replayed(extent)) = self.admission.get() {
+        if let Some(ObservedOrReplayed::Replayed(extent)) = self.admission.get() {
             return Some(*extent);
         }
         self.exchange.borrow().as_ref()?.answer().by_guard?.replayed

@@ -20,12 +20,12 @@ use tokio::task::yield_now;
 
 use super::{
     create_tracker::NodeCreationTracker,
-    delayed_handover::{self, DelayedHandover, HolderNode, LAST_RECORDED},
+    delayed_handover::{self, DelayedHandover, HeldLockNode, LAST_RECORDED},
     grant::{LockAttemptError, LockAttemptObserver, LockGrant},
     lock_node::{LockNode, LockNodeAttempt, LockNodeLocation},
     sequence_rollover::ExhaustedSequenceParent,
 };
-use crate::registry_guard::LockNodeRegistration;
+use crate::registry_guard::LockNodeRegistryGuard;
 
 /// One attempt.
 pub struct LockAttempt<L: ZkClient> {
@@ -36,7 +36,7 @@ pub struct LockAttempt<L: ZkClient> {
     says: Box<[u8]>,
     /// Present if the parent of the key keeps a grant record.
     delayed: Option<DelayedHandover>,
-    registered: LockNodeRegistration<L>,
+    registered: LockNodeRegistryGuard<L>,
 }
 
 impl<L: ZkClient> LockAttempt<L> {
@@ -54,7 +54,7 @@ impl<L: ZkClient> LockAttempt<L> {
             // gateway.
             yield_now().await;
         }
-        Ok(Self::new(LockNodeRegistration::register(live, at.max_node_path_len()).await?, live, &at, mode))
+        Ok(Self::new(LockNodeRegistryGuard::register(live, at.max_node_path_len()).await?, live, &at, mode))
     }
 
     /// Another attempt for the same key. Its node replaces this one's, so it needs no capacity of its own.
@@ -64,7 +64,7 @@ impl<L: ZkClient> LockAttempt<L> {
     }
 
     fn new(
-        registered: LockNodeRegistration<L>,
+        registered: LockNodeRegistryGuard<L>,
         live: &Rc<ActiveSession<L>>,
         at: &LockNodeLocation,
         mode: LockMode,
@@ -105,7 +105,7 @@ impl<L: ZkClient> LockAttempt<L> {
     }
 
     /// Records that all requests under this node are over.
-    pub fn mark_outcomes_known(&self) {
+    pub fn mark_request_outcomes_known(&self) {
         self.delayed.iter().for_each(DelayedHandover::mark_outcomes_known);
     }
 
@@ -201,7 +201,7 @@ impl<L: ZkClient> LockAttempt<L> {
         let (epoch, sequence) = self.check_node(&node, caller).await?;
         let contended = self.candidate.wait_in_queue(&node.name, children, caller).await?;
         if let Some(delayed) = &self.delayed {
-            let held = [HolderNode { candidate: &self.candidate, name: &node.name }];
+            let held = [HeldLockNode { candidate: &self.candidate, name: &node.name }];
             delayed.take_over_keys(&held, epoch, caller).await?;
         }
         self.candidate.wait_session_valid(caller).await?;
@@ -219,7 +219,7 @@ impl<L: ZkClient> LockAttempt<L> {
     /// Records that its node is gone.
     fn mark_gone(&self) {
         self.made.record_no_nodes_left();
-        self.delayed.iter().for_each(DelayedHandover::reset);
+        self.delayed.iter().for_each(DelayedHandover::clear_record_ownership);
     }
 
     /// Records that the caller has removed the only node of this attempt.
@@ -236,7 +236,7 @@ impl<L: ZkClient> LockAttempt<L> {
             for name in delayed.node_names() {
                 delayed_handover::remove_node_and_write_clean(&self.candidate, &name).await;
             }
-            delayed.reset();
+            delayed.clear_record_ownership();
             if self.made.created_names().is_some() {
                 return self.made.record_no_nodes_left();
             }

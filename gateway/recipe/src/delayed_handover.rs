@@ -51,7 +51,7 @@ pub(super) struct DelayedHandover {
 pub(super) const LAST_RECORDED: u32 = (1 << 31) - (1 << 20);
 
 /// A lock node that holds its key.
-pub(super) struct HolderNode<'a, L> {
+pub(super) struct HeldLockNode<'a, L> {
     pub(super) candidate: &'a LockNodeAttempt<L>,
     pub(super) name: &'a str,
 }
@@ -82,7 +82,7 @@ impl DelayedHandover {
     /// longer than every caller's patience, no caller would ever get the keys otherwise.
     pub(super) async fn take_over_keys<L: ZkClient>(
         &self,
-        held: &[HolderNode<'_, L>],
+        held: &[HeldLockNode<'_, L>],
         epoch: u64,
         caller: &mut impl LockAttemptObserver,
     ) -> Result<(), LockAttemptError> {
@@ -102,7 +102,7 @@ impl DelayedHandover {
         if owed.is_some() {
             wait_out_delay(live, live.clock.now() + delay, caller).await?;
             let queues = join_all(held.iter().map(|one| one.candidate.list_children())).await;
-            for (HolderNode { candidate, name }, children) in held.iter().zip(queues) {
+            for (HeldLockNode { candidate, name }, children) in held.iter().zip(queues) {
                 if candidate.layout.queue_rank(&children?, name) != QueueRank::First {
                     return Err(GrantError::Lost.into());
                 }
@@ -133,13 +133,13 @@ impl DelayedHandover {
     }
 
     /// Resets the state: the record is not about this attempt any more.
-    pub(super) fn reset(&self) {
+    pub(super) fn clear_record_ownership(&self) {
         self.took_over.set(false);
     }
 }
 
 /// Reads the record of a key that an own node holds.
-async fn read_record<L: ZkClient>(held: &HolderNode<'_, L>) -> Result<VersionedGrantRecord, GrantError> {
+async fn read_record<L: ZkClient>(held: &HeldLockNode<'_, L>) -> Result<VersionedGrantRecord, GrantError> {
     let LockNodeAttempt { live, parent, .. } = held.candidate;
     loop {
         let (data, seen) = match live.client.data(parent).await {
@@ -166,7 +166,7 @@ async fn read_record<L: ZkClient>(held: &HolderNode<'_, L>) -> Result<VersionedG
 
 /// Writes `held` into all parents in one transaction, which fails if one of the own nodes is gone.
 async fn write_record<L: ZkClient>(
-    held: &[HolderNode<'_, L>],
+    held: &[HeldLockNode<'_, L>],
     found: &[VersionedGrantRecord],
     record: &GrantRecord,
 ) -> Result<(), GrantError> {
@@ -332,7 +332,7 @@ mod tests {
         assert!(!delayed.can_write_clean_record());
         delayed.mark_outcomes_known();
         assert!(delayed.can_write_clean_record());
-        delayed.reset();
+        delayed.clear_record_ownership();
         assert!(!delayed.can_write_clean_record(), "the record is another one's now");
     }
 

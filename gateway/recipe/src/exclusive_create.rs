@@ -24,7 +24,7 @@ use super::{
     create_tracker::NodeCreationTracker,
     lock_node::{LockNodeAttempt, REFUSED_PAUSE, UNWRITTEN_VERSION, definite_error},
     node_data,
-    registry_guard::LockNodeRegistration,
+    registry_guard::LockNodeRegistryGuard,
 };
 
 /// The contested node of one attempt. In every case [`ExclusiveCreateAttempt::remove_nodes`] has to be the last call.
@@ -39,7 +39,7 @@ pub(super) struct ExclusiveCreateAttempt<L: ZkClient> {
     /// The czxid of the own node.
     made: NodeCreationTracker<i64>,
     /// Counts the bytes of its path.
-    registered: LockNodeRegistration<L>,
+    registered: LockNodeRegistryGuard<L>,
 }
 
 /// The result of an attempt to create the node.
@@ -59,7 +59,7 @@ impl<L: ZkClient> ExclusiveCreateAttempt<L> {
         writes: u8,
     ) -> Result<Self, GrantError> {
         let LockNodeAttempt { live, guid, .. } = &line.candidate;
-        let registered = LockNodeRegistration::register(live, longest).await?;
+        let registered = LockNodeRegistryGuard::register(live, longest).await?;
         let says = node_data::encode_exclusive_node_data(&live.member, *guid);
         let path = RefCell::new("".into());
         Ok(Self { live: live.clone(), path, says, writes, made: NodeCreationTracker::default(), registered })

@@ -3,7 +3,7 @@
 pub mod node_names;
 pub mod queue_position;
 
-pub use node_names::{LockContender, LockQueueLayout, attempt_guid, parse_permit, permit_node_name};
+pub use node_names::{LockQueueLayout, LockQueueNode, attempt_guid, parse_permit, permit_node_name};
 pub use queue_position::PermitQueuePosition;
 
 use fencegate_policies::plan::LockMode;
@@ -14,7 +14,7 @@ use fencegate_process::randomness::Guid;
 /// the counter sticks: several nodes get one number, and the programs take each of them for the first.
 const MAX_FOREIGN_SEQUENCE: u32 = (1 << 31) - (1 << 20);
 
-impl LockContender<'_> {
+impl LockQueueNode<'_> {
     /// Whether both can hold the lock at the same time.
     fn is_compatible_with(&self, other: &Self) -> bool {
         self.mode == LockMode::Shared && other.mode == LockMode::Shared
@@ -44,7 +44,7 @@ impl LockQueueLayout {
     pub fn queue_rank<'a>(self, children: &'a [String], own: &str) -> QueueRank<'a> {
         let Some(ours) = self.parse_contender(own) else { return QueueRank::Gone };
         let mut present = false;
-        let mut before: Option<LockContender<'a>> = None;
+        let mut before: Option<LockQueueNode<'a>> = None;
         for other in children.iter().filter_map(|name| self.parse_contender(name)) {
             if other.name == own {
                 present = true;
@@ -96,7 +96,7 @@ impl LockQueueLayout {
     /// Whether all other contenders are gateways' writers. Only such a writer may wait just to find the gateway that
     /// holds.
     pub fn has_only_own_writers(self, children: &[String], own: &str) -> bool {
-        let may_look = |other: LockContender| {
+        let may_look = |other: LockQueueNode| {
             other.mode == LockMode::Exclusive && other.permits.is_none() && other.guid.is_some()
         };
         self == Self::Native

@@ -137,11 +137,11 @@ impl<L: ZkClient> LockNodeAttempt<L> {
 
     /// The expected sequence number of the next node below the parent, if this session has retained the parent. The
     /// parent is then in use.
-    pub(super) fn take_retained_parent(&self) -> Option<i64> {
+    pub(super) fn take_retained_parent_sequence(&self) -> Option<i64> {
         if !self.layout.is_native() {
             return None;
         }
-        self.live.registry.parents.kept.take_parent(self.mark)
+        self.live.registry.parents.kept.take_expected_sequence(self.mark)
     }
 
     /// Records that the parent does not exist, although it was retained.

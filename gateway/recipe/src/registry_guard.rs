@@ -10,7 +10,7 @@ use fencegate_zookeeper::{
 };
 
 /// An entry of the registry, for as long as a node of this GUID may exist.
-pub(crate) struct LockNodeRegistration<L: ZkClient> {
+pub(crate) struct LockNodeRegistryGuard<L: ZkClient> {
     live: Rc<ActiveSession<L>>,
     pub guid: Guid,
     /// Set if a node may be left when this is dropped. The entry then stays, so that the janitor does not remove the
@@ -18,7 +18,7 @@ pub(crate) struct LockNodeRegistration<L: ZkClient> {
     stays: Cell<bool>,
 }
 
-impl<L: ZkClient> LockNodeRegistration<L> {
+impl<L: ZkClient> LockNodeRegistryGuard<L> {
     /// Enters nodes whose paths have `bytes` in total. Waits for capacity while idle tenures are evicted to free some.
     pub(crate) async fn register(live: &Rc<ActiveSession<L>>, bytes: usize) -> Result<Self, GrantError> {
         let registry = &live.registry;
@@ -55,7 +55,7 @@ impl<L: ZkClient> LockNodeRegistration<L> {
     }
 }
 
-impl<L: ZkClient> Drop for LockNodeRegistration<L> {
+impl<L: ZkClient> Drop for LockNodeRegistryGuard<L> {
     fn drop(&mut self) {
         let registry = &self.live.registry;
         registry.cached.borrow_mut().remove(&self.guid);

@@ -28,12 +28,12 @@ use tokio::time::sleep;
 use super::{
     attempt::NUMBERS_USED_UP,
     create_tracker::NodeCreationTracker,
-    delayed_handover::{self, DelayedHandover, HolderNode, LAST_RECORDED},
+    delayed_handover::{self, DelayedHandover, HeldLockNode, LAST_RECORDED},
     grant::{LockAttemptError, LockAttemptObserver, LockGrant},
     lock_node::{CREATE_ROUNDS, LockNode, LockNodeAttempt, LockNodeLocation, PATIENT_ROUNDS, definite_error},
     sequence_rollover::ExhaustedSequenceParent,
 };
-use crate::registry_guard::LockNodeRegistration;
+use crate::registry_guard::LockNodeRegistryGuard;
 
 /// The own nodes of a set, in the order of its candidates.
 struct SetNodes {
@@ -50,7 +50,7 @@ pub struct MultiKeyAttempt<L: ZkClient> {
     made: NodeCreationTracker<Vec<String>>,
     /// Present if the parents of the keys keep grant records.
     delayed: Option<DelayedHandover>,
-    registered: LockNodeRegistration<L>,
+    registered: LockNodeRegistryGuard<L>,
 }
 
 impl<L: ZkClient> MultiKeyAttempt<L> {
@@ -64,7 +64,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
         let at = keys.iter().map(|(key, site)| LockNodeLocation::for_site(&live.paths, key, site));
         let at = at.collect::<Result<Vec<_>, _>>()?;
         let registered =
-            LockNodeRegistration::register(live, at.iter().map(LockNodeLocation::max_node_path_len).sum())
+            LockNodeRegistryGuard::register(live, at.iter().map(LockNodeLocation::max_node_path_len).sum())
                 .await?;
         let candidates =
             at.iter().map(|at| LockNodeAttempt::new(live.clone(), at, registered.guid, mode)).collect();
@@ -153,7 +153,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
         if let Some(delayed) = &self.delayed {
             let held = self.candidates.iter().zip(&nodes);
             let held: Vec<_> =
-                held.map(|(candidate, node)| HolderNode { candidate, name: &node.name }).collect();
+                held.map(|(candidate, node)| HeldLockNode { candidate, name: &node.name }).collect();
             delayed.take_over_keys(&held, epoch, caller).await?;
         }
         self.candidates.first().expect("a set has at least one key").wait_session_valid(caller).await?;
@@ -203,7 +203,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
         let mut missing = !self
             .candidates
             .iter()
-            .all(|candidate| self.live.registry.parents.is_expected(&candidate.parent));
+            .all(|candidate| self.live.registry.parents.is_expected_to_exist(&candidate.parent));
         for round in 0..CREATE_ROUNDS {
             if round >= PATIENT_ROUNDS {
                 sleep(self.random_pause()).await;
@@ -344,7 +344,7 @@ impl<L: ZkClient> MultiKeyAttempt<L> {
                     .map(|(candidate, name)| delayed_handover::remove_node_and_write_clean(candidate, name)),
             )
             .await;
-            delayed.reset();
+            delayed.clear_record_ownership();
             if self.made.created_names().is_some() {
                 return self.made.record_no_nodes_left();
             }

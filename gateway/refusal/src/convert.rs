@@ -4,7 +4,7 @@ use fencegate_guard_store::error as guard;
 use fencegate_http::listen::handler;
 use fencegate_http_client::upstream::pool::ConnectError;
 use fencegate_idempotency::error as once;
-use fencegate_lock::manager::{call_chain::NestedRequestError, lock_manager};
+use fencegate_lock::manager::{call_chain::NestedCallbackError, lock_manager};
 use fencegate_policies::{key::ExtractKeyError, plan::OperationNameError};
 
 use super::{Refusal, RefusalReason, RefusalSourceError};
@@ -47,7 +47,7 @@ impl Refusal {
     }
 
     /// A refusal of a request that shows in which dispatch it was called.
-    pub fn from_callback_error(refused: NestedRequestError) -> Self {
+    pub fn from_callback_error(refused: NestedCallbackError) -> Self {
         Self::from_source(RefusalSourceError::Call(refused), refused.to_string())
     }
 }
@@ -72,17 +72,19 @@ impl From<once::AdmitOperationError> for Refusal {
     }
 }
 
-impl From<&guard::AdmitError> for RefusalReason {
-    fn from(refused: &guard::AdmitError) -> Self {
+impl From<&guard::DispatchRefusedError> for RefusalReason {
+    fn from(refused: &guard::DispatchRefusedError) -> Self {
         RefusalSourceError::Guard(refused.code()).into()
     }
 }
 
-impl From<guard::AdmitError> for Refusal {
-    fn from(refused: guard::AdmitError) -> Self {
+impl From<guard::DispatchRefusedError> for Refusal {
+    fn from(refused: guard::DispatchRefusedError) -> Self {
         let refusal = Self::new(RefusalReason::from(&refused), refused.to_string());
         match refused {
-            guard::AdmitError::OutcomeUnknown { reference } => refusal.with_operation_reference(reference),
+            guard::DispatchRefusedError::OutcomeUnknown { reference } => {
+                refusal.with_operation_reference(reference)
+            }
             _ => refusal,
         }
     }

@@ -5,7 +5,7 @@ use fencegate_guard_store::error as guard;
 use fencegate_http::listen::handler;
 use fencegate_http_client::upstream::pool::ConnectError;
 use fencegate_idempotency::error as once;
-use fencegate_lock::manager::{call_chain::NestedRequestError, lock_manager};
+use fencegate_lock::manager::{call_chain::NestedCallbackError, lock_manager};
 use fencegate_policies::key::ExtractKeyError;
 use hyper::StatusCode;
 
@@ -188,10 +188,10 @@ reasons! {
         /// request never waits for a lock. Nothing was sent: the service may ask again, best when its own request is
         /// over.
         DeadlockAvoided = "deadlock-avoided", 409, NotDispatched, "it would have to wait for the request that it was called from, or for one that may wait for that"
-            [Call(NestedRequestError::NotInnermost | NestedRequestError::TooDeep | NestedRequestError::Upgrade) | Guard(guard::RefusalCode::DeadlockAvoided)];
+            [Call(NestedCallbackError::NotInnermost | NestedCallbackError::TooDeep | NestedCallbackError::Upgrade) | Guard(guard::RefusalCode::DeadlockAvoided)];
         /// A service has called back and shows a ticket, or the request is under a client's lease.
         StaleToken = "stale-token", 412, NotDispatched, "the lease is over, or the request that it was called from, or the lock of either"
-            [Call(NestedRequestError::NotHeld | NestedRequestError::NotInFlight | NestedRequestError::Closed)];
+            [Call(NestedCallbackError::NotHeld | NestedCallbackError::NotInFlight | NestedCallbackError::Closed)];
         /// The limit is `max_keys` of a route. `detail` has both numbers.
         TooManyKeys = "too-many-keys", 413, NotDispatched, "the request names too many resources at once"
             [Key(ExtractKeyError::TooManyKeys { .. } | ExtractKeyError::SetTooLong { .. })];
@@ -250,7 +250,7 @@ reasons! {
         LockService = "lock-service", 503, NotDispatched, "the lock service is away"
             [Lock(lock_manager::AcquireError::Service(_)) | Once(once::AdmitOperationError::Service(_))];
         Suspended = "suspended", 503, NotDispatched, "the hold of the resource could not be proven in time"
-            [Once(once::AdmitOperationError::Lost) | Call(NestedRequestError::Unproven)];
+            [Once(once::AdmitOperationError::Lost) | Call(NestedCallbackError::Unproven)];
         /// The session of that gateway lives, as ZooKeeper says. A request under the lease waits, or is repeated
         /// later.
         LeaseAway = "lease-away", 503, NotDispatched, "the gateway that holds the lease cannot be reached";

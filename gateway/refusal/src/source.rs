@@ -5,7 +5,7 @@ use fencegate_guard_store::error as guard;
 use fencegate_http::listen::handler;
 use fencegate_http_client::upstream::pool::ConnectError;
 use fencegate_idempotency::error as once;
-use fencegate_lock::manager::{call_chain::NestedRequestError, lock_manager};
+use fencegate_lock::manager::{call_chain::NestedCallbackError, lock_manager};
 use fencegate_policies::key::ExtractKeyError;
 
 /// A refusal as its origin reports it. The table of reasons has a row for each of them.
@@ -21,7 +21,7 @@ pub enum RefusalSourceError<'a> {
     Listener(handler::RequestRejection),
     Lock(&'a lock_manager::AcquireError),
     /// The request does not run inside the dispatch in which it was called.
-    Call(NestedRequestError),
+    Call(NestedCallbackError),
     /// ZooKeeper's record of operations refuses it.
     Once(&'a once::AdmitOperationError),
     Guard(guard::RefusalCode),

@@ -3,7 +3,7 @@
 use std::io;
 
 use fencegate_config::{
-    access_tokens::OpenIssuerError, bearer::BearerTokenError, key_secret::KeyHashSecretError,
+    access_tokens::LoadJwtIssuerError, bearer::BearerTokenFileError, key_secret::KeyHashSecretError,
 };
 use fencegate_http::listen::certificates::ListenerTlsError;
 use fencegate_peers::PeerTlsError;
@@ -37,15 +37,15 @@ pub enum ProcessError {
     #[error("FG0510: use the files that `zookeeper` names")]
     ZooKeeperTls(#[from] ZkTlsCredentialsError),
     #[error("read the token of the admin listener")]
-    AdminToken(#[from] BearerTokenError),
+    AdminToken(#[from] BearerTokenFileError),
     #[error("read a token of `leases.principals`")]
-    LeaseToken(#[source] BearerTokenError),
+    LeaseToken(#[source] BearerTokenFileError),
     #[error(transparent)]
     KeySecret(#[from] KeyHashSecretError),
     #[error("FG0512: read the key that tickets are signed with")]
     TicketKey(#[from] KeyFileError),
     #[error(transparent)]
-    Issuer(#[from] OpenIssuerError),
+    Issuer(#[from] LoadJwtIssuerError),
     #[error(transparent)]
     State(#[from] OpenStateDirError),
     #[error("FG0512: prepare TLS with an upstream")]

@@ -9,7 +9,7 @@ use fencegate_metrics::AllMetricFamilies;
 use fencegate_policies::plan::{self, Enforcement};
 use fencegate_process::{clock::MachineClock, key_redaction};
 use fencegate_proxy::{
-    frontend::{RawRequest, ResponderRole},
+    frontend::{LocalProcessRole, RawRequest},
     handler::Handler,
     pipeline,
     steps::{extract_claim::TokenBypassPolicy, filter::DeadlineFilterContext, forward::UpstreamForwarder},
@@ -22,29 +22,32 @@ use super::{
     main_thread::MainThread,
     sd_notify::SystemdNotifier,
     signals::{ProcessSignals, SignalAction},
-    worker::{WorkerParts, WorkerRole},
+    worker::{WorkerPipelineParts, WorkerRole},
     worker_context::{self, WorkerContext, WorkerPoolConfig},
     worker_pool::WorkerPool,
 };
 
 /// The filter's state of a worker.
 #[derive(Clone)]
-pub(crate) struct FilterWorkerRole {
+pub(crate) struct DeadlineFilterRole {
     clock_error: Duration,
     enforce: Enforcement,
     bypass: Arc<TokenBypassPolicy>,
 }
 
-impl<N: Network> WorkerRole<N> for FilterWorkerRole {
-    const ROLE: ResponderRole = ResponderRole::Filter;
+impl<N: Network> WorkerRole<N> for DeadlineFilterRole {
+    const ROLE: LocalProcessRole = LocalProcessRole::Filter;
 
     fn clock_error(&self) -> Option<Duration> {
         Some(self.clock_error)
     }
 
-    fn pipeline(shared: &WorkerContext<Self>, worker: WorkerParts<N>) -> impl Handler<RawRequest> + use<N> {
-        let WorkerParts { parts, pool, .. } = worker;
-        let FilterWorkerRole { clock_error, enforce, bypass } = shared.role.clone();
+    fn pipeline(
+        shared: &WorkerContext<Self>,
+        worker: WorkerPipelineParts<N>,
+    ) -> impl Handler<RawRequest> + use<N> {
+        let WorkerPipelineParts { parts, pool, .. } = worker;
+        let DeadlineFilterRole { clock_error, enforce, bypass } = shared.role.clone();
         let context = parts.plan.clone();
         let plan = Rc::new(context.config.plan.clone());
         let forward = UpstreamForwarder::new(pool, context.clone());
@@ -63,7 +66,7 @@ pub fn run(plan: &plan::GuardPlan, workers: usize) -> Result<(), ProcessError> {
     let mut main = MainThread::init_main_thread(&process.threads)?;
     let admin_listener = BoundAdminListener::bind(&plan.serving.admin, false, &process.metrics)?;
     let bypass = Arc::new(TokenBypassPolicy { unfenced: plan.unfenced.clone(), missing: plan.missing });
-    let role = FilterWorkerRole { clock_error: plan.clock_error, enforce: plan.enforce, bypass };
+    let role = DeadlineFilterRole { clock_error: plan.clock_error, enforce: plan.enforce, bypass };
     let pool =
         WorkerPoolConfig { role, workers, beside: false, token_history: Arc::default(), local_peer: None };
     let shared = worker_context::build_context(&plan.serving, &process, pool)?;

@@ -26,7 +26,7 @@ use futures_util::future::join;
 use tokio::sync::mpsc;
 use tracing::info;
 
-pub use self::{builder::GatewayParts, options::GatewayOptions, resources::ProcessResources};
+pub use self::{builder::GatewayParts, options::GatewayOptions, resources::StartupResources};
 use self::{reload_loop::ReloadLoop, sessions::SessionThread};
 use super::{
     admin_listener::BoundAdminListener, error::ProcessError, main_thread::MainThread,
@@ -41,10 +41,10 @@ pub fn run(gateway: GatewayPlan, options: GatewayOptions) -> Result<(), ProcessE
     let servers = sessions::servers(&gateway, &process)?;
     let mut main = MainThread::init_main_thread(&process.threads)?;
     let admin_listener = BoundAdminListener::bind(&gateway.serving.admin, options.beside, &process.metrics)?;
-    let resources = ProcessResources::acquire(&gateway, &options, &process.metrics)?;
+    let resources = StartupResources::acquire(&gateway, &options, &process.metrics)?;
     let page = admin_listener.page.clone();
     let mut parts = GatewayParts::assemble(&gateway, &options, &process, &resources, page, OsNetwork)?;
-    let ProcessResources { token_history, name, peer_socket, .. } = resources;
+    let StartupResources { token_history, name, peer_socket, .. } = resources;
 
     let mut sessions =
         SessionThread::start(std::mem::take(&mut parts.session_workers), servers, &process.threads)?;

@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-pub use self::{error::GuardProcessError, store_setup::StoreInit};
+pub use self::{error::GuardProcessError, store_setup::NewStoreParams};
 use self::{key_source::GuardTicketKeySource, role::GuardWorkerRole, store_setup::GuardWithStore};
 use super::{
     admin_listener::BoundAdminListener,
@@ -43,7 +43,7 @@ use super::{
 #[derive(Debug, Clone)]
 pub struct GuardOptions {
     /// Make the store; none may exist yet.
-    pub init: Option<StoreInit>,
+    pub init: Option<NewStoreParams>,
     pub workers: usize,
 }
 

@@ -12,27 +12,27 @@ use std::{
     time::Duration,
 };
 
-use fencegate_config::active_config::KeyRulesGeneration;
+use fencegate_config::active_config::KeyRulesDrainGate;
 use fencegate_leases::{ConfigSwitchGuard, lease::Lease};
 use fencegate_peers::plan_compat::PlanCompatRegistry;
 use fencegate_policies::{
     key::ResourceKey,
-    plan::{GatewayPlan, ServingPlan},
+    plan::{CommonServingPlan, GatewayPlan},
     plan_digest::PublishedLockRules,
 };
-use fencegate_zookeeper::session::{local_member::LocalMember, plan_publication::PlanPublication};
+use fencegate_zookeeper::session::{local_member::LocalMember, plan_publication::PublishedPlanBytes};
 use tokio::{task::JoinHandle, time::sleep};
 
 /// Publishes each new plan for the other gateways.
 pub struct PlanPublisher {
     member: LocalMember,
     compat: Arc<PlanCompatRegistry>,
-    published: Arc<Mutex<PublishedPlanState>>,
+    published: Arc<Mutex<PlanPublisherState>>,
     /// Publishes the routes of the last plan when all requests with other locks are over.
     waiting: Option<JoinHandle<()>>,
 }
 
-struct PublishedPlanState {
+struct PlanPublisherState {
     /// The plan that other gateways see.
     now: PublishedLockRules,
     /// The digest of the plan in force.
@@ -48,7 +48,7 @@ impl PlanPublisher {
     /// The publisher of a process that has published this plan.
     pub fn new(member: LocalMember, compat: Arc<PlanCompatRegistry>, gateway: &GatewayPlan) -> Self {
         let now = PublishedLockRules::from_plan(&gateway.serving, gateway.leases.as_ref());
-        let published = PublishedPlanState { latest: now.clone(), now, plans: 1 };
+        let published = PlanPublisherState { latest: now.clone(), now, plans: 1 };
         Self { member, compat, published: Arc::new(Mutex::new(published)), waiting: None }
     }
 
@@ -58,9 +58,9 @@ impl PlanPublisher {
     /// until its end, and no route waits for that.
     pub fn publish(
         &mut self,
-        plan: &ServingPlan,
+        plan: &CommonServingPlan,
         leases: Option<&ConfigSwitchGuard<'_>>,
-        left: Vec<Arc<KeyRulesGeneration>>,
+        left: Vec<Arc<KeyRulesDrainGate>>,
     ) {
         let settings = leases.map(ConfigSwitchGuard::settings);
         let next = PublishedLockRules::from_plan(
@@ -88,7 +88,7 @@ impl PlanPublisher {
                 before.await.ok();
             }
             for generation in left {
-                generation.wait_finished().await;
+                generation.wait_requests_finished().await;
             }
             {
                 let mut published = lock(&published);
@@ -106,7 +106,7 @@ impl PlanPublisher {
 /// pattern that the plan in force does not lease is then no longer published. Where another plan comes into force,
 /// its own task does that.
 async fn unpublish_ended_leases(
-    published: Arc<Mutex<PublishedPlanState>>,
+    published: Arc<Mutex<PlanPublisherState>>,
     member: LocalMember,
     compat: Arc<PlanCompatRegistry>,
     number: u64,
@@ -138,14 +138,14 @@ fn keys(held: &[Arc<Lease>]) -> Vec<ResourceKey> {
     held.iter().flat_map(|lease| lease.keys.iter()).cloned().collect()
 }
 
-fn lock(published: &Mutex<PublishedPlanState>) -> MutexGuard<'_, PublishedPlanState> {
+fn lock(published: &Mutex<PlanPublisherState>) -> MutexGuard<'_, PlanPublisherState> {
     published.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl PublishedPlanState {
+impl PlanPublisherState {
     fn set_published(&mut self, next: PublishedLockRules, member: &LocalMember) {
         if mem::replace(&mut self.now, next) != self.now {
-            member.publish(PlanPublication::from_bytes(self.now.to_bytes()));
+            member.publish(PublishedPlanBytes::from_bytes(self.now.to_bytes()));
         }
     }
 }

@@ -11,7 +11,7 @@ use fencegate_config::{
     key_secret,
     policy_file::PolicyFile,
 };
-use fencegate_guard_client::guard_identity::GuardRegistry;
+use fencegate_guard_client::guard_identity::UpstreamGuardRegistry;
 use fencegate_http::{listen::certificates::ListenerCertificates, network::sockets::OsNetwork};
 use fencegate_http_client::upstream::health;
 use fencegate_leases::LeaseSettings;
@@ -47,7 +47,7 @@ pub struct Reloader {
     pub workers: Vec<mpsc::UnboundedSender<ConfigUpdate>>,
     /// The parts of the gateway that take the plan over.
     pub context: Arc<GatewayContext>,
-    pub guards: Arc<GuardRegistry>,
+    pub guards: Arc<UpstreamGuardRegistry>,
     /// The certificates of each listener that speaks TLS.
     pub certificates: Vec<Arc<ListenerCertificates>>,
     pub member: LocalMember,
@@ -64,7 +64,7 @@ impl Reloader {
         if !dry {
             let bad = self.certificates.iter().filter_map(|certificates| certificates.reload().err());
             report.said.extend(bad.map(|bad| format!("FG0510: {}", error_chain(&bad))));
-            self.context.process.metrics.record_reload(report.result);
+            self.context.process.metrics.record_policy_reload(report.result);
         }
         self.log_report(&report, dry);
         report

@@ -13,12 +13,12 @@ use fencegate_peers as peers;
 use fencegate_process::liveness::ThreadRole;
 use fencegate_proxy::{
     concurrency_limit::ConcurrencyLimit,
-    frontend::{PipelineInstance, RawRequest, ResponderRole, WorkerHttpHandler},
+    frontend::{LocalProcessRole, PipelineInstance, RawRequest, WorkerHttpHandler},
     handler::Handler,
     pipeline::PipelineParts,
     plan_context::WorkerPlanContext,
     steps::{
-        authenticate::AccessTokenSource, client_limit::ClientConcurrencyLimit,
+        authenticate::TokenVerificationMode, client_limit::ClientConcurrencyLimit,
         fence::peer_forward::PeerForwarder,
     },
 };
@@ -33,7 +33,7 @@ use tokio_util::task::TaskTracker;
 use super::{error::BindError, reload::ConfigUpdate, worker_context::WorkerContext};
 
 /// What a worker gives to the pipeline of one plan.
-pub struct WorkerParts<N> {
+pub struct WorkerPipelineParts<N> {
     pub parts: PipelineParts,
     pub pool: Rc<ConnectionPool<N>>,
     /// Forwards requests to other gateways, where these can reach this one as well.
@@ -42,7 +42,7 @@ pub struct WorkerParts<N> {
 
 /// The role of the process: it decides which steps a request passes.
 pub trait WorkerRole<N>: Clone + Send + Sized + 'static {
-    const ROLE: ResponderRole;
+    const ROLE: LocalProcessRole;
 
     /// By how much the clock of a sender may differ. Where there is such a limit, every answer shows our clock.
     fn clock_error(&self) -> Option<Duration> {
@@ -51,7 +51,7 @@ pub trait WorkerRole<N>: Clone + Send + Sized + 'static {
 
     fn pipeline(
         shared: &WorkerContext<Self>,
-        worker: WorkerParts<N>,
+        worker: WorkerPipelineParts<N>,
     ) -> impl Handler<RawRequest> + use<N, Self>;
 }
 
@@ -263,15 +263,15 @@ impl<N: Network, R: WorkerRole<N>> PipelineFactory<N, R> {
         });
         let parts = PipelineParts {
             plan,
-            in_flight: self.in_flight.with_limit(share),
+            in_flight: self.in_flight.with_max_requests(share),
             per_client: ClientConcurrencyLimit { shares: shares.clone(), most: limits.per_client },
             via: via.clone(),
             peer_secret: local_peer.as_ref().map(|local_peer| local_peer.reach.pass.clone()),
             tickets: None,
             leases: None,
-            tokens: AccessTokenSource::Verified(config.tokens.clone()),
+            tokens: TokenVerificationMode::Verified(config.tokens.clone()),
         };
-        let worker = WorkerParts { parts, pool: self.pool.clone(), forwarder };
+        let worker = WorkerPipelineParts { parts, pool: self.pool.clone(), forwarder };
         let sinks = self.shared.telemetry.plan_sinks(&config.plan.log);
         let instance = PipelineInstance::new(R::pipeline(&self.shared, worker), metrics)
             .with_sinks(sinks)

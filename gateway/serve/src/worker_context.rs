@@ -5,13 +5,13 @@ use std::sync::Arc;
 use fencegate_config::{
     access_tokens::AccessTokenAuthenticator, active_config::ActiveConfig, process_context::ProcessContext,
 };
-use fencegate_guard_client::guard_identity::GuardRegistry;
+use fencegate_guard_client::guard_identity::UpstreamGuardRegistry;
 use fencegate_http::{
     client_quota::ClientQuotas, listen::certificates::ListenerCertificates, network::sockets::OsNetwork,
 };
 use fencegate_http_client::upstream::{endpoint_set::UpstreamSet, health};
 use fencegate_peers::LocalPeerIdentity;
-use fencegate_policies::plan::ServingPlan;
+use fencegate_policies::plan::CommonServingPlan;
 use fencegate_process::{
     liveness::ThreadRole,
     randomness::{Guid, SystemRandomness},
@@ -33,7 +33,7 @@ pub struct WorkerContext<R> {
     /// The name of this process in `Via`.
     pub via: ViaName,
     /// The facts about the guards among the upstreams.
-    pub guards: Arc<GuardRegistry>,
+    pub guards: Arc<UpstreamGuardRegistry>,
     /// The number of requests of each client.
     pub shares: ClientQuotas,
     /// Another process may have the same address, and is about to stop.
@@ -65,7 +65,7 @@ pub(super) struct WorkerPoolConfig<R> {
 /// # Errors
 /// A file of TLS cannot be used, or the machine has no thread.
 pub(super) fn build_context<R>(
-    plan: &ServingPlan,
+    plan: &CommonServingPlan,
     process: &Arc<ProcessContext>,
     pool: WorkerPoolConfig<R>,
 ) -> Result<WorkerContext<R>, ProcessError> {
@@ -73,7 +73,7 @@ pub(super) fn build_context<R>(
     let WorkerPoolConfig { role, workers, beside, token_history, local_peer } = pool;
     let plan = Arc::new(plan.clone());
     let fleets = UpstreamSet::new(&plan, metrics.endpoints()).map_err(ProcessError::UpstreamTls)?;
-    let guards = Arc::new(GuardRegistry::new(token_history));
+    let guards = Arc::new(UpstreamGuardRegistry::new(token_history));
     let tokens = AccessTokenAuthenticator::open(&plan.jwt, clock, metrics.issuer_keys(), None)?;
     let liveness = threads.register_until(ThreadRole::Endpoints, fleets.retirement_token().clone());
     let liveness = with_key_refresh(liveness, tokens.clone());

@@ -40,12 +40,12 @@ pub struct AccessTokenRules {
 }
 
 #[derive(Deserialize)]
-struct WrittenJwkSet {
+struct RawJwkSet {
     keys: Vec<Value>,
 }
 
 fn parse_members(text: &[u8]) -> Result<Vec<Value>, TicketJwkError> {
-    let written: Result<WrittenJwkSet, _> = serde_json::from_slice(text);
+    let written: Result<RawJwkSet, _> = serde_json::from_slice(text);
     let written =
         written.map_err(|error| TicketJwkError::Set { line: error.line(), column: error.column() })?;
     Ok(written.keys)

@@ -84,12 +84,12 @@ impl fmt::Debug for TicketSigner {
 pub struct TenureTicket {
     signer: Arc<TicketSigner>,
     claims: TicketClaims,
-    signed: Mutex<Option<SignedTicket>>,
+    signed: Mutex<Option<CachedTicketText>>,
     /// The text with a latest start of dispatches, and that moment in milliseconds since 1970.
-    bounded: Mutex<Option<(SignedTicket, u64)>>,
+    bounded: Mutex<Option<(CachedTicketText, u64)>>,
 }
 
-struct SignedTicket {
+struct CachedTicketText {
     text: Arc<str>,
     /// Seconds since 1970.
     at: u64,
@@ -112,7 +112,7 @@ impl TenureTicket {
             return signed.text.clone();
         }
         let text: Arc<str> = self.signer.sign(&self.claims, now).into();
-        *signed = Some(SignedTicket { text: text.clone(), at: now });
+        *signed = Some(CachedTicketText { text: text.clone(), at: now });
         text
     }
 
@@ -129,12 +129,12 @@ impl TenureTicket {
             return (signed.text.clone(), *not_after);
         }
         let text: Arc<str> = self.signer.sign_until(&self.claims, now, wanted).into();
-        *bounded = Some((SignedTicket { text: text.clone(), at: now }, wanted));
+        *bounded = Some((CachedTicketText { text: text.clone(), at: now }, wanted));
         (text, wanted)
     }
 }
 
-impl SignedTicket {
+impl CachedTicketText {
     fn is_fresh(&self, now: u64) -> bool {
         // If the clock was set back, the ticket was signed in the future, and guards would refuse it.
         self.at <= now && now - self.at < VALID / 2

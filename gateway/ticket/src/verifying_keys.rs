@@ -22,7 +22,7 @@ use super::{
 /// The keys of tickets, or of one issuer of access tokens, for all threads of a process.
 #[derive(Debug)]
 pub struct VerifyingKeys {
-    form: VerifyingKeyFormat,
+    form: VerifyingKeyPurpose,
     source: VerifyingKeySource,
     current: RwLock<CurrentKeys>,
 }
@@ -36,7 +36,7 @@ struct CurrentKeys {
 
 /// What a text has to be.
 #[derive(Debug, Clone)]
-enum VerifyingKeyFormat {
+enum VerifyingKeyPurpose {
     Tickets,
     Secret,
     AccessTokens(AccessTokenRules),
@@ -48,7 +48,7 @@ enum VerifyingKeySource {
     /// The caller provides the keys, and is notified when a token names an unknown key.
     Given {
         wanted: Notify,
-        fetches: watch::Sender<FetchCount>,
+        fetches: watch::Sender<KeyFetchCounts>,
     },
 }
 
@@ -64,7 +64,7 @@ struct WatchedKeyFile {
 
 /// How often the caller has asked for the keys.
 #[derive(Debug, Clone, Copy, Default)]
-struct FetchCount {
+struct KeyFetchCounts {
     begun: u64,
     ended: u64,
     /// The last one that ended got no keys.
@@ -82,13 +82,13 @@ impl VerifyingKeys {
     /// # Errors
     /// [`KeyFileError`]: there must be valid keys at the start.
     pub(super) fn from_ticket_file(path: &Path) -> Result<Self, KeyFileError> {
-        Self::from_file(path, VerifyingKeyFormat::Tickets)
+        Self::from_file(path, VerifyingKeyPurpose::Tickets)
     }
 
     /// # Errors
     /// [`KeyFileError`], also if others can read the file.
     pub(super) fn from_secret_file(path: &Path) -> Result<Self, KeyFileError> {
-        Self::from_file(path, VerifyingKeyFormat::Secret)
+        Self::from_file(path, VerifyingKeyPurpose::Secret)
     }
 
     /// Keys of an issuer of access tokens, from a file that is a key set. A changed file is read within a second, or at
@@ -98,25 +98,25 @@ impl VerifyingKeys {
     /// # Errors
     /// [`KeyFileError`]: there must be valid keys at the start.
     pub fn from_issuer_file(path: &Path, rules: AccessTokenRules) -> Result<Self, KeyFileError> {
-        Self::from_file(path, VerifyingKeyFormat::AccessTokens(rules))
+        Self::from_file(path, VerifyingKeyPurpose::AccessTokens(rules))
     }
 
     /// Keys of an issuer that the caller provides: [`VerifyingKeys::set_keys`]. There are none before the first call.
     pub fn for_issuer(rules: AccessTokenRules) -> Self {
-        Self::given(VerifyingKeyFormat::AccessTokens(rules))
+        Self::given(VerifyingKeyPurpose::AccessTokens(rules))
     }
 
     /// Keys of tickets that the caller provides.
     pub(super) fn for_tickets() -> Self {
-        Self::given(VerifyingKeyFormat::Tickets)
+        Self::given(VerifyingKeyPurpose::Tickets)
     }
 
-    fn given(form: VerifyingKeyFormat) -> Self {
+    fn given(form: VerifyingKeyPurpose) -> Self {
         let source = VerifyingKeySource::Given { wanted: Notify::new(), fetches: watch::Sender::default() };
         Self { form, source, current: RwLock::default() }
     }
 
-    fn from_file(path: &Path, form: VerifyingKeyFormat) -> Result<Self, KeyFileError> {
+    fn from_file(path: &Path, form: VerifyingKeyPurpose) -> Result<Self, KeyFileError> {
         let (keys, stamp) = form.read(path)?;
         let source = VerifyingKeySource::File(WatchedKeyFile {
             path: path.to_owned(),
@@ -185,7 +185,7 @@ impl VerifyingKeys {
         self.update_fetches(|count| (count.ended, count.has_failed) = (count.begun, !is_good));
     }
 
-    fn update_fetches(&self, change: impl FnOnce(&mut FetchCount)) {
+    fn update_fetches(&self, change: impl FnOnce(&mut KeyFetchCounts)) {
         if let VerifyingKeySource::Given { fetches, .. } = &self.source {
             fetches.send_modify(change);
         }
@@ -267,13 +267,13 @@ impl VerifyingKeys {
         }
         let (kids, was) = (set.kids().join(", "), old.set.kids().join(", "));
         match &self.form {
-            VerifyingKeyFormat::Tickets | VerifyingKeyFormat::Secret => {
+            VerifyingKeyPurpose::Tickets | VerifyingKeyPurpose::Secret => {
                 info!(%source, kids, was, "keys of tickets")
             }
-            VerifyingKeyFormat::AccessTokens(rules) if kids.is_empty() => {
+            VerifyingKeyPurpose::AccessTokens(rules) if kids.is_empty() => {
                 error!(%source, issuer = rules.issuer, was, "an issuer of tokens has no key any more: no token of it counts");
             }
-            VerifyingKeyFormat::AccessTokens(rules) => {
+            VerifyingKeyPurpose::AccessTokens(rules) => {
                 info!(%source, issuer = rules.issuer, kids, was, "keys of an issuer of tokens");
             }
         }
@@ -295,7 +295,7 @@ impl fmt::Debug for CurrentKeys {
     }
 }
 
-impl VerifyingKeyFormat {
+impl VerifyingKeyPurpose {
     fn parse(&self, text: &[u8]) -> Result<CurrentKeys, TicketJwkError> {
         let set = match self {
             Self::Tickets => VerifyingKeySet::parse(text)?,

@@ -3,7 +3,7 @@
 use super::{
     service::{DeadlineSupport, HeaderNameForm, KeysPerRequest, SharedModeSupport, TestedService},
     step::CaseStep,
-    token_headers::ComparedTokenField,
+    token_headers::ComparedHeaderKind,
 };
 
 /// One test of the service.
@@ -14,7 +14,7 @@ pub struct TestCase {
     pub name: &'static str,
     /// The behaviour of a service that passes.
     pub title: &'static str,
-    pub needs: &'static [CaseRequirement],
+    pub needs: &'static [CasePrerequisite],
     pub play: Scenario,
     /// The damage if the service fails.
     pub money: &'static str,
@@ -37,7 +37,7 @@ pub enum CaseGroup {
 
 /// A requirement of a case that not every service meets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CaseRequirement {
+pub enum CasePrerequisite {
     Tokens,
     Numbers,
     Body,
@@ -119,15 +119,15 @@ impl TestCase {
             return Some("`--only` names other cases".to_owned());
         }
         let missing = self.needs.iter().find(|need| !need.is_met(service))?;
-        Some(missing.reason().to_owned())
+        Some(missing.unmet_reason().to_owned())
     }
 }
 
-impl CaseRequirement {
+impl CasePrerequisite {
     fn is_met(self, service: &TestedService) -> bool {
         match self {
-            Self::Tokens => service.fields.form == ComparedTokenField::Token,
-            Self::Numbers => service.fields.form == ComparedTokenField::Number,
+            Self::Tokens => service.fields.form == ComparedHeaderKind::Token,
+            Self::Numbers => service.fields.form == ComparedHeaderKind::Number,
             Self::Body => service.write.has_body(),
             Self::Several => service.reach == KeysPerRequest::Several,
             Self::TwoPlaces => service.write.names_two_keys(),
@@ -143,7 +143,7 @@ impl CaseRequirement {
         }
     }
 
-    fn reason(self) -> &'static str {
+    fn unmet_reason(self) -> &'static str {
         match self {
             Self::Tokens => {
                 "it compares numbers, which are equal within a tenure: a duplicate cannot be told"

@@ -31,7 +31,7 @@ pub(crate) enum CaseError {
 
 /// One step of a case, as the report shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct StepRecord {
+pub struct CaseStepRecord {
     pub sent: String,
     pub came: String,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::{
-    case_result::{CaseError, StepRecord},
+    case_result::{CaseError, CaseStepRecord},
     connection::{ServiceConnection, ServiceRequestError},
     effects::{self, EffectCalibration, EffectReadingDiff, EffectSource, ObservedEffectValue},
     sent_request::{ServiceRequestOutcome, TestRequestRecord},
@@ -44,8 +44,8 @@ pub struct TestKeys {
 
 /// A request to send.
 #[derive(Debug, Clone, Copy)]
-pub struct RequestSpec<'a> {
-    pub ask: TestRequestKind,
+pub struct TestRequestSpec<'a> {
+    pub ask: RequestTemplateKind,
     pub keys: &'a TestKeys,
     pub stamp: SyntheticTokenHeaders,
     /// The index of the instance.
@@ -55,7 +55,7 @@ pub struct RequestSpec<'a> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TestRequestKind {
+pub enum RequestTemplateKind {
     Write,
     /// The write that takes long.
     Slow,
@@ -117,10 +117,11 @@ impl<'a> TestContext<'a> {
     /// Sends a write and returns its answer.
     pub(crate) async fn write(&self, keys: &TestKeys, token: SyntheticToken) -> TestRequestRecord {
         let stamp = SyntheticTokenHeaders::Whole(token);
-        self.send(RequestSpec { ask: TestRequestKind::Write, keys, stamp, at: 0, operation: None }).await
+        self.send(TestRequestSpec { ask: RequestTemplateKind::Write, keys, stamp, at: 0, operation: None })
+            .await
     }
 
-    pub(crate) async fn send(&self, spec: RequestSpec<'_>) -> TestRequestRecord {
+    pub(crate) async fn send(&self, spec: TestRequestSpec<'_>) -> TestRequestRecord {
         self.prepare(spec).await.send_now().await
     }
 
@@ -150,7 +151,7 @@ impl<'a> TestContext<'a> {
     }
 
     /// Connects without sending.
-    pub(crate) async fn prepare(&self, spec: RequestSpec<'_>) -> PreparedTestRequest {
+    pub(crate) async fn prepare(&self, spec: TestRequestSpec<'_>) -> PreparedTestRequest {
         let template = self.template(spec.ask);
         let operation = spec.operation.map_or_else(|| format!("op-{}", self.fresh_name()), str::to_owned);
         let places =
@@ -158,7 +159,7 @@ impl<'a> TestContext<'a> {
         let mut filled = template.render(&places);
         let stamp = spec.stamp.headers(&self.service.fields);
         let shown = stamp.iter().map(format_header).collect::<Vec<_>>().join(", ");
-        let mode = if spec.ask == TestRequestKind::Read { "shared" } else { "exclusive" };
+        let mode = if spec.ask == RequestTemplateKind::Read { "shared" } else { "exclusive" };
         filled.fields.extend(stamp);
         let not_after = self.not_after_headers(spec.stamp);
         let deadline =
@@ -194,12 +195,12 @@ impl<'a> TestContext<'a> {
         texts.into_iter().map(field).collect()
     }
 
-    fn template(&self, ask: TestRequestKind) -> &RequestTemplate {
+    fn template(&self, ask: RequestTemplateKind) -> &RequestTemplate {
         match ask {
-            TestRequestKind::Write => &self.service.write,
-            TestRequestKind::Slow => self.service.slow.as_ref().unwrap_or(&self.service.write),
-            TestRequestKind::WriteOther => self.service.also.as_ref().unwrap_or(&self.service.write),
-            TestRequestKind::Read => &self.service.read,
+            RequestTemplateKind::Write => &self.service.write,
+            RequestTemplateKind::Slow => self.service.slow.as_ref().unwrap_or(&self.service.write),
+            RequestTemplateKind::WriteOther => self.service.also.as_ref().unwrap_or(&self.service.write),
+            RequestTemplateKind::Read => &self.service.read,
         }
     }
 
@@ -292,8 +293,8 @@ impl PreparedTestRequest {
 }
 
 impl TestRequestRecord {
-    pub fn event(&self, effect: Option<&EffectReadingDiff>) -> StepRecord {
-        StepRecord {
+    pub fn event(&self, effect: Option<&EffectReadingDiff>) -> CaseStepRecord {
+        CaseStepRecord {
             sent: self.sent.clone(),
             came: self.came.to_string(),
             effect: effect.map(ToString::to_string),

@@ -32,7 +32,7 @@ use tokio::time::Instant;
 
 use self::{
     case_result::{CaseResult, PassStrength},
-    context::{RequestSpec, TestContext, TestRequestKind},
+    context::{RequestTemplateKind, TestContext, TestRequestSpec},
     effects::{EffectCalibration, EffectSource},
     report::{CaseReport, VerifyReport},
     sent_request::ServiceRequestOutcome,
@@ -55,14 +55,14 @@ pub enum VerifyServiceError {
 
 /// The form of the generated keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TestKeyForm {
+pub enum TestKeyAlphabet {
     /// 16 letters and digits.
     Alphanumeric,
     /// 15 digits, the first of which is not 0.
     Numeric,
 }
 
-impl TestKeyForm {
+impl TestKeyAlphabet {
     /// A beginning for all keys of one run, which no other run has.
     fn key_prefix(self) -> Result<String, io::Error> {
         let random = getrandom::u64().map_err(io::Error::other)?;
@@ -85,7 +85,7 @@ impl TestKeyForm {
 /// [`VerifyServiceError`] if there was no service to test.
 pub fn verify(
     service: &TestedService,
-    names: TestKeyForm,
+    names: TestKeyAlphabet,
     mut on_result: impl FnMut(&CaseReport),
 ) -> Result<VerifyReport, VerifyServiceError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -150,8 +150,8 @@ async fn measure_service<'a>(
     let mut seen = vec![context.read_effects(&keys).await.ok().flatten()];
     let mut paces = Vec::new();
     for number in 1..=3 {
-        let spec = RequestSpec {
-            ask: TestRequestKind::Write,
+        let spec = TestRequestSpec {
+            ask: RequestTemplateKind::Write,
             keys: &keys,
             stamp: SyntheticTokenHeaders::Whole(epoch(number)),
             at: 0,

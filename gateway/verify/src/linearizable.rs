@@ -4,21 +4,21 @@
 use super::{
     case_result::CaseError,
     sent_request::{ServiceRequestOutcome, TestRequestRecord},
-    token_headers::{ComparedTokenField, SyntheticToken},
+    token_headers::{ComparedHeaderKind, SyntheticToken},
 };
 
 /// `shots` are all writes of one key, beginning with the first.
 pub(crate) fn check_linearizable(
     shots: &[TestRequestRecord],
-    form: ComparedTokenField,
+    form: ComparedHeaderKind,
 ) -> Result<(), CaseError> {
     let accepted: Vec<&TestRequestRecord> =
         shots.iter().filter(|shot| matches!(shot.came, ServiceRequestOutcome::Accepted(_))).collect();
     check_stale(&accepted, form)?;
-    if form == ComparedTokenField::Token {
+    if form == ComparedHeaderKind::Token {
         check_duplicates(&accepted)?;
     }
-    check_refusals(shots, form)?;
+    check_stale_refusals(shots, form)?;
     let odd = |shot: &&TestRequestRecord| {
         !matches!(shot.came, ServiceRequestOutcome::Accepted(_) | ServiceRequestOutcome::Stale)
     };
@@ -37,7 +37,7 @@ pub(crate) fn check_linearizable(
 }
 
 /// Fails if an older write was accepted after a newer one had been answered before the older was sent.
-fn check_stale(accepted: &[&TestRequestRecord], form: ComparedTokenField) -> Result<(), CaseError> {
+fn check_stale(accepted: &[&TestRequestRecord], form: ComparedHeaderKind) -> Result<(), CaseError> {
     for (older, token) in tokens(accepted) {
         for (newer, other) in tokens(accepted) {
             if form.is_stale(token, other) && newer.ended < older.began {
@@ -68,7 +68,7 @@ fn check_duplicates(accepted: &[&TestRequestRecord]) -> Result<(), CaseError> {
 }
 
 /// Fails if a write was refused as stale although nothing newer can have been done before its refusal.
-fn check_refusals(shots: &[TestRequestRecord], form: ComparedTokenField) -> Result<(), CaseError> {
+fn check_stale_refusals(shots: &[TestRequestRecord], form: ComparedHeaderKind) -> Result<(), CaseError> {
     let all: Vec<&TestRequestRecord> = shots.iter().collect();
     for (refused, token) in tokens(&all).filter(|(shot, _)| shot.came == ServiceRequestOutcome::Stale) {
         let reason = |(other, newer): (&TestRequestRecord, _)| {
@@ -120,14 +120,14 @@ mod tests {
     static ORIGIN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     const YES: ServiceRequestOutcome = ServiceRequestOutcome::Accepted(200);
 
-    fn check_fails(shots: &[TestRequestRecord], form: ComparedTokenField) -> bool {
+    fn check_fails(shots: &[TestRequestRecord], form: ComparedHeaderKind) -> bool {
         matches!(check_linearizable(shots, form), Err(CaseError::Failed(_)))
     }
 
     /// An older token that is accepted after a newer one fails; beside it, it may have come first.
     #[test]
     fn older_after_newer_fails_unless_concurrent() {
-        for form in [ComparedTokenField::Token, ComparedTokenField::Number] {
+        for form in [ComparedHeaderKind::Token, ComparedHeaderKind::Number] {
             let newer = sent_write(epoch(6), 0, 10, YES);
             assert!(check_fails(&[newer.clone(), sent_write(epoch(5), 11, 20, YES)], form));
             assert_eq!(check_linearizable(&[newer.clone(), sent_write(epoch(5), 9, 20, YES)], form), Ok(()));
@@ -142,22 +142,22 @@ mod tests {
     #[test]
     fn token_counts_once_number_does_not() {
         let both = [sent_write(epoch(6), 0, 10, YES), sent_write(epoch(6), 5, 10, YES)];
-        assert!(check_fails(&both, ComparedTokenField::Token));
-        assert_eq!(check_linearizable(&both, ComparedTokenField::Number), Ok(()));
+        assert!(check_fails(&both, ComparedHeaderKind::Token));
+        assert_eq!(check_linearizable(&both, ComparedHeaderKind::Number), Ok(()));
     }
 
     /// A refusal as stale requires an accepted newer token that may have come first.
     #[test]
     fn refusal_requires_newer_accepted_token() {
         let refused = sent_write(epoch(5), 5, 10, ServiceRequestOutcome::Stale);
-        assert!(check_fails(std::slice::from_ref(&refused), ComparedTokenField::Token));
+        assert!(check_fails(std::slice::from_ref(&refused), ComparedHeaderKind::Token));
         assert!(
-            check_fails(&[refused.clone(), sent_write(epoch(6), 11, 12, YES)], ComparedTokenField::Token),
+            check_fails(&[refused.clone(), sent_write(epoch(6), 11, 12, YES)], ComparedHeaderKind::Token),
             "it came too late to be one"
         );
-        assert!(check_fails(&[refused.clone(), sent_write(epoch(4), 0, 2, YES)], ComparedTokenField::Token));
+        assert!(check_fails(&[refused.clone(), sent_write(epoch(4), 0, 2, YES)], ComparedHeaderKind::Token));
         let perhaps = sent_write(epoch(6), 0, 2, ServiceRequestOutcome::TimedOut(String::new()));
-        let judged = check_linearizable(&[refused, perhaps], ComparedTokenField::Token);
+        let judged = check_linearizable(&[refused, perhaps], ComparedHeaderKind::Token);
         assert!(matches!(judged, Err(CaseError::Undecided(_))), "{judged:?}");
     }
 
@@ -168,7 +168,7 @@ mod tests {
             all in proptest::collection::vec((1_u64..9, 0_u64..50, 0_u64..50, 0_u64..50), 1..20),
             numbers: bool,
         ) {
-            let form = if numbers { ComparedTokenField::Number } else { ComparedTokenField::Token };
+            let form = if numbers { ComparedHeaderKind::Number } else { ComparedHeaderKind::Token };
             let mut order: Vec<_> = all.iter().map(|&(e, at, before, after)| (at, e, before, after)).collect();
             order.sort_unstable();
             let mut watermark: Option<SyntheticToken> = None;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{
     case::TestCase,
-    case_result::{CaseResult, StepRecord},
+    case_result::{CaseResult, CaseStepRecord},
 };
 
 /// The result of one case.
@@ -16,7 +16,7 @@ use super::{
 pub struct CaseReport {
     pub case: &'static TestCase,
     pub verdict: CaseResult,
-    pub events: Vec<StepRecord>,
+    pub events: Vec<CaseStepRecord>,
     pub took: Duration,
 }
 
@@ -31,7 +31,7 @@ pub struct VerifyReport {
 
 /// The number of cases with each result.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub struct ResultCounts {
+pub struct CaseResultCounts {
     pub passed: usize,
     pub failed: usize,
     pub undecided: usize,
@@ -45,8 +45,8 @@ impl CaseReport {
 }
 
 impl VerifyReport {
-    pub fn counts(&self) -> ResultCounts {
-        let mut counts = ResultCounts::default();
+    pub fn counts(&self) -> CaseResultCounts {
+        let mut counts = CaseResultCounts::default();
         for entry in &self.entries {
             *match entry.verdict {
                 CaseResult::Passed(_) => &mut counts.passed,
@@ -59,7 +59,7 @@ impl VerifyReport {
     }
 }
 
-impl std::fmt::Display for ResultCounts {
+impl std::fmt::Display for CaseResultCounts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { passed, failed, undecided, skipped } = self;
         write!(f, "{passed} passed, {failed} failed, {undecided} undecided, {skipped} skipped")

@@ -8,7 +8,7 @@ mod slow;
 
 use super::{
     case::{Scenario, TestCase},
-    case_result::{CaseError, StepRecord},
+    case_result::{CaseError, CaseStepRecord},
     context::TestContext,
 };
 
@@ -16,7 +16,7 @@ use super::{
 pub(crate) async fn run_case(
     context: &TestContext<'_>,
     case: &TestCase,
-) -> (Result<(), CaseError>, Vec<StepRecord>) {
+) -> (Result<(), CaseError>, Vec<CaseStepRecord>) {
     let mut events = Vec::new();
     let log = &mut events;
     let outcome = match case.play {
@@ -30,7 +30,7 @@ pub(crate) async fn run_case(
         Scenario::Slow => slow::run_overtaken(context, log).await,
         Scenario::Writers => race::run_writers(context, log).await,
         Scenario::Held => slow::run_held_body(context, log).await,
-        Scenario::Crossed => race::run_crossed(context, log).await,
+        Scenario::Crossed => race::run_crossed_key_pairs(context, log).await,
         Scenario::CrashMidWrite => crash::run_crash_mid_write(context, log).await,
     };
     (outcome, events)

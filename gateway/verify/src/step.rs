@@ -8,7 +8,7 @@ pub struct CaseStep {
     pub act: CaseStepKind,
     pub who: CaseStepKeys,
     pub stamp: SyntheticTokenHeaders,
-    pub at: TargetInstance,
+    pub at: TestedInstance,
     pub expect: ExpectedResult,
 }
 
@@ -39,7 +39,7 @@ pub enum CaseStepKeys {
 
 /// The instance to which the request goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TargetInstance {
+pub enum TestedInstance {
     First,
     Second,
 }
@@ -91,7 +91,7 @@ pub(crate) const fn with_headers(stamp: SyntheticTokenHeaders) -> CaseStep {
         act: CaseStepKind::Write,
         who: CaseStepKeys::One(A),
         stamp,
-        at: TargetInstance::First,
+        at: TestedInstance::First,
         expect: ExpectedResult::Ready,
     }
 }
@@ -125,7 +125,7 @@ impl CaseStep {
 
     #[must_use]
     pub(crate) const fn on_second_instance(self) -> Self {
-        Self { at: TargetInstance::Second, ..self }
+        Self { at: TestedInstance::Second, ..self }
     }
 
     #[must_use]

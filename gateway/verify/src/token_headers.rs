@@ -7,7 +7,7 @@ use hyper::header::{HeaderName, HeaderValue};
 
 /// The field that a service compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ComparedTokenField {
+pub enum ComparedHeaderKind {
     /// The token: a new one must be greater.
     Token,
     /// The number: a new one must not be smaller.
@@ -17,7 +17,7 @@ pub enum ComparedTokenField {
 /// The service's names for both fields, and which of them it compares.
 #[derive(Debug, Clone)]
 pub struct ComparedTokenHeaders {
-    pub form: ComparedTokenField,
+    pub form: ComparedHeaderKind,
     pub token: HeaderName,
     pub number: HeaderName,
 }
@@ -32,7 +32,7 @@ pub struct SyntheticToken {
 
 /// Another spelling of a field's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HeaderNameAlias {
+pub enum HeaderNameSpelling {
     /// `fencing_token`. CGI, WSGI and the like make the same variable of it.
     Underscore,
     /// `fencing.token`
@@ -72,9 +72,9 @@ pub enum SyntheticTokenHeaders {
     /// The compared field once, with two values.
     Joined(SyntheticToken, SyntheticToken),
     /// A field with another spelling in place of the compared one.
-    Alias(HeaderNameAlias, SyntheticToken),
+    Alias(HeaderNameSpelling, SyntheticToken),
     /// The compared field, and one with another spelling and another value.
-    Beside(SyntheticToken, HeaderNameAlias, SyntheticToken),
+    Beside(SyntheticToken, HeaderNameSpelling, SyntheticToken),
 }
 
 /// The first dispatch of a tenure.
@@ -97,15 +97,15 @@ impl SyntheticToken {
         format!("v1-{:016x}-{:08x}-{:08x}", self.epoch, self.sequence, self.dispatch)
     }
 
-    fn value_in(self, form: ComparedTokenField) -> String {
+    fn value_in(self, form: ComparedHeaderKind) -> String {
         match form {
-            ComparedTokenField::Token => self.token(),
-            ComparedTokenField::Number => self.epoch.to_string(),
+            ComparedHeaderKind::Token => self.token(),
+            ComparedHeaderKind::Number => self.epoch.to_string(),
         }
     }
 }
 
-impl ComparedTokenField {
+impl ComparedHeaderKind {
     /// True if `one` is stale once `other` was executed.
     pub fn is_stale(self, one: SyntheticToken, other: SyntheticToken) -> bool {
         match self {
@@ -117,15 +117,15 @@ impl ComparedTokenField {
 
 impl Default for ComparedTokenHeaders {
     fn default() -> Self {
-        Self { form: ComparedTokenField::Token, token: FENCING_TOKEN, number: FENCING_NUMBER }
+        Self { form: ComparedHeaderKind::Token, token: FENCING_TOKEN, number: FENCING_NUMBER }
     }
 }
 
 impl ComparedTokenHeaders {
     pub(crate) fn compared_token_header(&self) -> &HeaderName {
         match self.form {
-            ComparedTokenField::Token => &self.token,
-            ComparedTokenField::Number => &self.number,
+            ComparedHeaderKind::Token => &self.token,
+            ComparedHeaderKind::Number => &self.number,
         }
     }
 }
@@ -152,12 +152,12 @@ impl SyntheticTokenHeaders {
         let form = names.form;
         let ours = names.compared_token_header();
         let (other, other_form) = match form {
-            ComparedTokenField::Token => (&names.number, ComparedTokenField::Number),
-            ComparedTokenField::Number => (&names.token, ComparedTokenField::Token),
+            ComparedHeaderKind::Token => (&names.number, ComparedHeaderKind::Number),
+            ComparedHeaderKind::Number => (&names.token, ComparedHeaderKind::Token),
         };
         let compared = |token: SyntheticToken| (ours.clone(), token.value_in(form));
         let beside = |token: SyntheticToken| (other.clone(), token.value_in(other_form));
-        let alias = |spelling: HeaderNameAlias, token: SyntheticToken| {
+        let alias = |spelling: HeaderNameSpelling, token: SyntheticToken| {
             (spelling.respell_header_name(ours), token.value_in(form))
         };
         let texts = match self {
@@ -192,7 +192,7 @@ impl SyntheticDeadline {
     }
 }
 
-impl HeaderNameAlias {
+impl HeaderNameSpelling {
     fn respell_header_name(self, name: &HeaderName) -> HeaderName {
         let spelled = match self {
             Self::Underscore => name.as_str().replace('-', "_"),
@@ -208,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    fn sent_values(stamp: SyntheticTokenHeaders, form: ComparedTokenField) -> Vec<String> {
+    fn sent_values(stamp: SyntheticTokenHeaders, form: ComparedHeaderKind) -> Vec<String> {
         let fields = stamp.headers(&ComparedTokenHeaders { form, ..ComparedTokenHeaders::default() });
         fields.iter().map(|(name, value)| format!("{name}: {}", value.to_str().expect("ASCII"))).collect()
     }
@@ -220,7 +220,7 @@ mod tests {
         let token = FencingToken::new(0xAB, 7, 3).expect("small");
         assert_eq!(mint.token(), token.to_string());
         assert_eq!(
-            sent_values(SyntheticTokenHeaders::Whole(mint), ComparedTokenField::Number)[0],
+            sent_values(SyntheticTokenHeaders::Whole(mint), ComparedHeaderKind::Number)[0],
             format!("fencing-number: {}", token.number())
         );
         assert!(epoch(1).with_dispatch(9) < epoch(2) && epoch(1) < epoch(1).with_dispatch(2));
@@ -231,22 +231,22 @@ mod tests {
     #[test]
     fn compared_field_decides_spoiled_field() {
         for (form, name) in
-            [(ComparedTokenField::Token, "fencing_token"), (ComparedTokenField::Number, "fencing_number")]
+            [(ComparedHeaderKind::Token, "fencing_token"), (ComparedHeaderKind::Number, "fencing_number")]
         {
             assert!(
-                sent_values(SyntheticTokenHeaders::Alias(HeaderNameAlias::Underscore, epoch(5)), form)[0]
+                sent_values(SyntheticTokenHeaders::Alias(HeaderNameSpelling::Underscore, epoch(5)), form)[0]
                     .starts_with(name)
             );
         }
         assert_eq!(
-            sent_values(SyntheticTokenHeaders::Other(epoch(5)), ComparedTokenField::Token),
+            sent_values(SyntheticTokenHeaders::Other(epoch(5)), ComparedHeaderKind::Token),
             ["fencing-number: 5"]
         );
         assert_eq!(
-            sent_values(SyntheticTokenHeaders::Joined(epoch(5), epoch(6)), ComparedTokenField::Number),
+            sent_values(SyntheticTokenHeaders::Joined(epoch(5), epoch(6)), ComparedHeaderKind::Number),
             ["fencing-number: 5, 6"]
         );
-        assert!(sent_values(SyntheticTokenHeaders::Absent, ComparedTokenField::Token).is_empty());
+        assert!(sent_values(SyntheticTokenHeaders::Absent, ComparedHeaderKind::Token).is_empty());
     }
 
     /// A deadline changes no token, and only a late one is over.
@@ -254,8 +254,8 @@ mod tests {
     fn deadline_leaves_token_unchanged() {
         let late = SyntheticTokenHeaders::Until(epoch(5), SyntheticDeadline::Late);
         assert_eq!(
-            sent_values(late, ComparedTokenField::Token),
-            sent_values(SyntheticTokenHeaders::Whole(epoch(5)), ComparedTokenField::Token)
+            sent_values(late, ComparedHeaderKind::Token),
+            sent_values(SyntheticTokenHeaders::Whole(epoch(5)), ComparedHeaderKind::Token)
         );
         assert_eq!(late.synthetic_token(), Some(epoch(5)));
         assert_eq!(SyntheticTokenHeaders::Whole(epoch(5)).deadline_field(), SyntheticDeadline::InTime);
@@ -274,12 +274,12 @@ mod tests {
         let first = epoch(5);
         let second = epoch(5).with_dispatch(2);
         assert!(
-            ComparedTokenField::Token.is_stale(first, second)
-                && !ComparedTokenField::Number.is_stale(first, second)
+            ComparedHeaderKind::Token.is_stale(first, second)
+                && !ComparedHeaderKind::Number.is_stale(first, second)
         );
         assert!(
-            ComparedTokenField::Token.is_stale(first, first)
-                && ComparedTokenField::Number.is_stale(epoch(4), first)
+            ComparedHeaderKind::Token.is_stale(first, first)
+                && ComparedHeaderKind::Number.is_stale(epoch(4), first)
         );
     }
 }

@@ -26,7 +26,7 @@ impl HandoverDelayEnd {
 }
 
 #[derive(Clone)]
-pub struct HandoverDelayMetrics {
+pub struct DelayedHandoverMetrics {
     sitting: IntGauge,
     ended: IntCounterVec,
     length: Histogram,
@@ -45,7 +45,7 @@ impl Drop for HandoverDelayGuard {
     }
 }
 
-impl HandoverDelayMetrics {
+impl DelayedHandoverMetrics {
     pub fn register(families: &MetricRegistry) -> Self {
         let counters = |name, help, labels: &[&str]| {
             families.register(IntCounterVec::new(Opts::new(name, help), labels))

@@ -43,7 +43,7 @@ pub(crate) const HIGHEST_BASE: u64 = 1 << 62;
 
 impl InstallationMeta {
     /// Refuses numbers that no gateway can have written: a mistake must not become the base of all tokens.
-    pub fn validate(&self) -> Result<(), String> {
+    pub fn validate_epochs(&self) -> Result<(), String> {
         if self.base > HIGHEST_BASE {
             return Err(format!("its base {} leaves no room for tokens", self.base));
         }
@@ -68,8 +68,8 @@ mod tests {
     /// A `meta` record whose base or highest seen epoch lies beyond all tokens is refused.
     #[test]
     fn meta_beyond_token_range_is_invalid() {
-        assert_eq!(installation_meta(HIGHEST_BASE, Some(i64::MAX as u64)).validate(), Ok(()));
-        assert!(installation_meta(HIGHEST_BASE + 1, None).validate().is_err());
-        assert!(installation_meta(0, Some(1 << 63)).validate().is_err());
+        assert_eq!(installation_meta(HIGHEST_BASE, Some(i64::MAX as u64)).validate_epochs(), Ok(()));
+        assert!(installation_meta(HIGHEST_BASE + 1, None).validate_epochs().is_err());
+        assert!(installation_meta(0, Some(1 << 63)).validate_epochs().is_err());
     }
 }

@@ -12,7 +12,7 @@ use prometheus::{
 };
 
 use crate::{
-    delay_metrics::HandoverDelayMetrics, limits::MAX_SESSION_PATH_BYTES, tenure_end::TenureEndCause,
+    delay_metrics::DelayedHandoverMetrics, limits::MAX_SESSION_PATH_BYTES, tenure_end::TenureEndCause,
 };
 
 /// The series of one ZooKeeper session.
@@ -43,7 +43,7 @@ pub struct SessionMetrics {
     rolled_back: IntGaugeVec,
     state_failures: IntCounter,
     tls_reloads: IntCounterVec,
-    pub delays: HandoverDelayMetrics,
+    pub delays: DelayedHandoverMetrics,
 }
 
 /// Dispatches under one tenure.
@@ -153,7 +153,7 @@ impl SessionMetrics {
                 "Tenures that lost their lock while they were in use.",
                 &["cause"],
             ),
-            delays: HandoverDelayMetrics::register(families),
+            delays: DelayedHandoverMetrics::register(families),
             tls_reloads: counters(
                 "zk_tls_reloads_total",
                 "Files of the TLS with ZooKeeper that have changed.",
@@ -301,7 +301,7 @@ impl SessionMetrics {
     }
 
     fn end_counter(&self, cause: TenureEndCause) -> &IntCounterVec {
-        if cause.is_loss() { &self.lost } else { &self.tenures }
+        if cause.is_lock_loss() { &self.lost } else { &self.tenures }
     }
 
     pub(crate) fn set_proof_remaining(&self, remaining: Duration) {

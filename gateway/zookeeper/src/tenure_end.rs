@@ -50,7 +50,7 @@ impl TenureEndCause {
 
     /// Whether the lock was lost before it was released, so that another holder may have it while this gateway still
     /// sends.
-    pub(crate) fn is_loss(self) -> bool {
+    pub(crate) fn is_lock_loss(self) -> bool {
         matches!(self, Self::Session | Self::TakenAway)
     }
 

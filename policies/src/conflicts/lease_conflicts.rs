@@ -16,7 +16,7 @@ use crate::{
 pub(super) const MOST_LOOKS: usize = 1 << 20;
 
 /// Routes and patterns of one plan, with the data that the comparison of a pair needs.
-pub(super) struct ComparedLeaseRules<'p> {
+pub(super) struct LeaseConflictIndex<'p> {
     /// Of each route, its locks with the keys that each may have.
     locks: Vec<Vec<LockKeys<'p>>>,
     known: HashSet<&'p PublishedLock>,
@@ -28,14 +28,14 @@ pub(super) struct ComparedLeaseRules<'p> {
 type LockKeys<'p> = (&'p PublishedLock, Vec<TemplateGlob>);
 
 /// The conflicts with another plan.
-pub(super) struct LeaseConflicts {
+pub(super) struct CrossPlanLeaseConflicts {
     /// Indices of routes, and behind them of patterns, in the order of [`PublishedLockRules::entries`].
     pub(super) at: Vec<usize>,
     /// There are so many pairs that not each was compared: every pair that may conflict is among these.
     pub(super) unfinished: bool,
 }
 
-impl<'p> ComparedLeaseRules<'p> {
+impl<'p> LeaseConflictIndex<'p> {
     pub(super) fn new(plan: &'p PublishedLockRules) -> Self {
         let globs = |lock: &'p PublishedLock| {
             (lock, lock.keys.iter().map(|key| KeyTemplate::published_glob(key)).collect())
@@ -57,23 +57,23 @@ impl<'p> ComparedLeaseRules<'p> {
         }
     }
 
-    pub(super) fn conflicts_with(&self, other: &Self) -> LeaseConflicts {
+    pub(super) fn conflicts_with(&self, other: &Self) -> CrossPlanLeaseConflicts {
         let each = self.is_comparable_with(other);
         let clash = |route: &usize| {
             let clashes = |pattern| !each || self.conflicts_on(*route, pattern, other);
-            self.is_doubtful(*route, other) && other.patterns.iter().any(clashes)
+            self.has_doubtful_locks(*route, other) && other.patterns.iter().any(clashes)
         };
         let routes = (0..self.locks.len()).filter(clash);
         let patterns = self.conflicting_patterns(other).into_iter().map(|at| self.locks.len() + at);
         let unfinished = !(each && other.is_comparable_with(self));
-        LeaseConflicts { at: routes.chain(patterns).collect(), unfinished }
+        CrossPlanLeaseConflicts { at: routes.chain(patterns).collect(), unfinished }
     }
 
     /// Indices of the patterns of which a route of `other` may lock a key in another way.
     pub(super) fn conflicting_patterns(&self, other: &Self) -> Vec<usize> {
         let each = other.is_comparable_with(self);
         let doubtful: Vec<usize> =
-            (0..other.locks.len()).filter(|route| other.is_doubtful(*route, self)).collect();
+            (0..other.locks.len()).filter(|route| other.has_doubtful_locks(*route, self)).collect();
         let clash = |pattern| doubtful.iter().any(|route| !each || other.conflicts_on(*route, pattern, self));
         let patterns = self.patterns.iter().enumerate();
         patterns.filter(|(_, pattern)| clash(pattern)).map(|(at, _)| at).collect()
@@ -98,7 +98,7 @@ impl<'p> ComparedLeaseRules<'p> {
         self.locks[route].iter().filter(move |(lock, _)| !alike(lock) && !leaser.known.contains(lock))
     }
 
-    fn is_doubtful(&self, route: usize, leaser: &Self) -> bool {
+    fn has_doubtful_locks(&self, route: usize, leaser: &Self) -> bool {
         self.doubtful_locks(route, leaser).next().is_some()
     }
 

@@ -218,7 +218,10 @@ fn oversized_different_plans_conflict_everywhere() {
         let mut plan = publish_routes(&[PAY]);
         let one = plan.routes.remove(0);
         plan.routes = (0..2000)
-            .map(|n| PublishedFencedRoute { path: vec![PathSegment::Is(format!("{key}{n}"))], ..one.clone() })
+            .map(|n| PublishedFencedRoute {
+                path: vec![PublishedPathSegment::Is(format!("{key}{n}"))],
+                ..one.clone()
+            })
             .collect();
         plan
     };
@@ -236,7 +239,7 @@ fn large_leasing_plans_compare_changes_only() {
         let one = publish_routes(&[PAY]).routes.remove(0);
         let route = |n: usize| {
             let mut route =
-                PublishedFencedRoute { path: vec![PathSegment::Is(format!("a{n}"))], ..one.clone() };
+                PublishedFencedRoute { path: vec![PublishedPathSegment::Is(format!("a{n}"))], ..one.clone() };
             route.locks[0].keys = vec![format!("{locks}{n}/{{0}}")];
             route
         };

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     path::route_trie::{RouteTrie, TrieSegment},
-    plan::{Route, ServingPlan},
+    plan::{CommonServingPlan, Route},
 };
 
 /// Each wide route is compared with all others. Where that takes more comparisons than this, every fenced route
@@ -18,8 +18,8 @@ const MOST_LOOKS: usize = 1 << 20;
 /// Fenced routes that are the same in both plans and share requests with a route of `moved`. In the order of the new
 /// plan.
 pub(super) fn affected_routes<'p>(
-    before: &ServingPlan,
-    after: &'p ServingPlan,
+    before: &CommonServingPlan,
+    after: &'p CommonServingPlan,
     moved: &HashSet<&str>,
 ) -> Vec<&'p Route> {
     let names: HashSet<&str> =
@@ -29,7 +29,7 @@ pub(super) fn affected_routes<'p>(
 
 /// Fenced routes of a plan that are not in `moved`, but share requests with a route of `moved` above them.
 fn fenced_routes_below_moved<'p>(
-    plan: &'p ServingPlan,
+    plan: &'p CommonServingPlan,
     moved: &HashSet<&str>,
 ) -> impl Iterator<Item = &'p str> {
     let routes = plan.routes.routes();

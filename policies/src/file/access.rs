@@ -4,7 +4,7 @@ use super::{
     diagnostics::Diagnostics, identities::VerifiedIdentities, mapping::MappingReader, yaml::YamlNode,
 };
 use crate::{
-    client_name::ClientNameKind,
+    client_name::CertificateNameKind,
     diagnostics::{Diagnostic, DiagnosticCode},
     key::JsonPointer,
     plan::{AccessRule, IdentityPattern},
@@ -50,8 +50,8 @@ fn rule(
     let client_name = block.value("client_name", |text| {
         let pattern = pattern(text)?;
         Ok(match identities.client_name() {
-            Some(ClientNameKind::Dns) => pattern.to_lowercase(),
-            Some(ClientNameKind::Uri | ClientNameKind::CommonName) | None => pattern,
+            Some(CertificateNameKind::Dns) => pattern.to_lowercase(),
+            Some(CertificateNameKind::Uri | CertificateNameKind::CommonName) | None => pattern,
         })
     });
     let what = format!("a rule of {route}");

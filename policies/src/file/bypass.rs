@@ -20,13 +20,13 @@ pub(super) struct RouteLockCoverage<'r> {
     pub(super) upstream: UpstreamId,
     /// The service behind the upstream. Other upstreams may lead to the same service.
     pub(super) service: ServiceId,
-    pub(super) passage: LockCoverage,
+    pub(super) passage: RouteFenceKind,
     /// Empty where everybody may; `None` where a rule is bad.
     pub(super) allow: Option<&'r [AccessRule]>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LockCoverage {
+pub(super) enum RouteFenceKind {
     Fenced,
     /// `fence: none`.
     Open,
@@ -45,7 +45,7 @@ const MOST_LOOKS: usize = 1 << 20;
 pub(super) fn check_lock_bypasses(ways: &[RouteLockCoverage], faults: &Diagnostics) {
     let mut fenced = RouteTrie::new();
     for (index, access) in
-        ways.iter().enumerate().filter(|(_, access)| access.passage == LockCoverage::Fenced)
+        ways.iter().enumerate().filter(|(_, access)| access.passage == RouteFenceKind::Fenced)
     {
         fenced.insert(index, access.pattern.path);
     }
@@ -170,7 +170,7 @@ fn has_common_method(one: &RouteLockCoverage, other: &RouteLockCoverage) -> bool
 }
 
 fn may_write_unlocked(access: &RouteLockCoverage) -> bool {
-    access.passage == LockCoverage::Open
+    access.passage == RouteFenceKind::Open
         && access.pattern.conditions.graphql != Some(GraphqlOperation::Query)
         && (access.pattern.methods.is_empty() || writing_methods(access).next().is_some())
 }

@@ -11,7 +11,7 @@ use super::{
     large_bodies::{body_type, check_one_format, exact_numbers, large_bodies},
     layout::{self, PartialLayout},
     lease_use,
-    lists::{self, ListParseContext},
+    lists::{self, ListCheckContext},
     mapping::MappingReader,
     nested::parse_nested_policy,
     once::{self, IdempotencyParseContext},
@@ -167,7 +167,7 @@ fn parse_fence(
     let conflicts = conflicts(block);
     let lease = lease_use::parse_lease_use(block);
     let empty = lists::parse_empty(block);
-    let lists = ListParseContext {
+    let lists = ListCheckContext {
         keys: keys.as_deref(),
         former: former.as_ref().and_then(Option::as_ref),
         max_keys,

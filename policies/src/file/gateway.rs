@@ -22,9 +22,9 @@ use crate::{
     fnv::fnv1a,
     key::JsonPointer,
     plan::{
-        FenceRule, FencingLevel, GatewayPlan, IdempotencyStore, JwtSettings, LockPlacement, MixedPlanPolicy,
-        ReservedHeaderNames, Route, RouteId, RouteTable, ServingPlan, UnmatchedPolicy, Upstream,
-        ZooKeeperSettings,
+        CommonServingPlan, FenceRule, FencingLevel, GatewayPlan, IdempotencyStore, JwtSettings,
+        LockPlacement, MixedPlanPolicy, ReservedHeaderNames, Route, RouteId, RouteTable, UnmatchedPolicy,
+        Upstream, ZooKeeperSettings,
     },
 };
 
@@ -96,7 +96,7 @@ pub(super) fn parse_gateway_plan(block: &mut MappingReader) -> Option<GatewayPla
         mixed,
         siblings,
         state_dir,
-        serving: ServingPlan {
+        serving: CommonServingPlan {
             name,
             listener: written?.listener,
             jwt,
@@ -247,7 +247,7 @@ fn lock_fingerprint(fence: &FenceRule) -> String {
         LockPlacement::Native | LockPlacement::Semaphore { .. } => format!(" from {}", former.key),
         LockPlacement::Foreign { layout, path } => format!(" from {} {} {path}", former.key, layout.as_str()),
     });
-    let named = fence.client_name.map_or_else(String::new, |kind| format!(" name {}", kind.as_str()));
+    let named = fence.client_name.map_or_else(String::new, |kind| format!(" name {}", kind.published()));
     // A tab can separate keys, because no key has a tab in it.
     format!("{} {}{place}{former}{operations}{named}", fence.mode.as_str(), keys.join("\t"))
 }

@@ -16,9 +16,9 @@ use super::{
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     plan::{
-        BindAddress, ClientCertificateMode, Enforcement, GuardPlan, JwtSettings, ListenerSettings,
-        MissingTokenPolicy, NotAfterEnforcement, ReservedHeaderNames, RouteTable, ServingPlan, StoreLocation,
-        UnmatchedPolicy, UpstreamId,
+        BindAddress, ClientCertificateMode, CommonServingPlan, Enforcement, GuardPlan, JwtSettings,
+        ListenerSettings, MissingTokenPolicy, NotAfterEnforcement, ReservedHeaderNames, RouteTable,
+        StoreLocation, UnmatchedPolicy, UpstreamId,
     },
 };
 
@@ -54,14 +54,14 @@ pub(super) fn parse_guard_plan(block: &mut MappingReader) -> Option<GuardPlan> {
             }
         }
         (None, Some(upstream)) => {
-            times.warn_early_eviction(block);
+            times.warn_early_watermark_eviction(block);
             times.warn_short_execution(block, upstream);
             if let Some(written) = &written {
                 let place = upstream.place.unwrap_or_else(|| block.place_of("upstream"));
                 written.warn_short_drain([(&upstream.upstream, place)].into_iter(), block.faults());
             }
         }
-        (None, None) => times.warn_early_eviction(block),
+        (None, None) => times.warn_early_watermark_eviction(block),
     }
     let unfenced = block.values("unfenced", scalar::method);
     let missing = block.keyword("missing", MissingTokenPolicy::WORDS);
@@ -76,7 +76,7 @@ pub(super) fn parse_guard_plan(block: &mut MappingReader) -> Option<GuardPlan> {
     upstream.deliver_within = upstream.deliver_within.min(times.send_within);
     let renamed = upstream::gateway_fields(&upstream);
     Some(GuardPlan {
-        serving: ServingPlan {
+        serving: CommonServingPlan {
             name,
             listener: written?.listener,
             jwt: JwtSettings::default(),
@@ -197,7 +197,7 @@ impl GuardExecutionTimings {
         }
     }
 
-    fn warn_early_eviction(&self, block: &mut MappingReader) {
+    fn warn_early_watermark_eviction(&self, block: &mut MappingReader) {
         if self.evict_after < LEAST_MEMORY {
             let message = format!(
                 "watermarks are forgotten after {}, and a key may be kept and waited for longer than that",

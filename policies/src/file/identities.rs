@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use crate::{
-    client_name::ClientNameKind,
+    client_name::CertificateNameKind,
     diagnostics::{Diagnostic, DiagnosticCode},
     key::JsonPointer,
     plan::{AccessRule, ClientCertificateMode, ListenerSettings},
@@ -16,7 +16,7 @@ const ISSUER: &str = "/iss";
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VerifiedIdentities {
     /// `None` where the listener could not be read: then nothing is reported about certificates.
-    certificates: Option<CertificateNames>,
+    certificates: Option<ClientCertNameMode>,
     /// How many issuers of tokens the file has.
     issuers: usize,
     /// The rules of the route say of which issuers a claim counts.
@@ -25,21 +25,21 @@ pub(super) struct VerifiedIdentities {
 
 /// The names of clients by their certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CertificateNames {
+enum ClientCertNameMode {
     /// Clients are asked for no certificate.
     NotAsked,
     /// Clients show certificates, and no name in these counts.
     Unnamed,
-    Named(ClientNameKind),
+    Named(CertificateNameKind),
 }
 
 impl VerifiedIdentities {
     pub(super) fn new(listener: Option<&ListenerSettings>, issuers: usize) -> Self {
         let names = |listener: &ListenerSettings| match &listener.tls {
             Some(tls) if tls.client_auth != ClientCertificateMode::Off => {
-                tls.client_name.map_or(CertificateNames::Unnamed, CertificateNames::Named)
+                tls.client_name.map_or(ClientCertNameMode::Unnamed, ClientCertNameMode::Named)
             }
-            _ => CertificateNames::NotAsked,
+            _ => ClientCertNameMode::NotAsked,
         };
         Self { certificates: listener.map(names), issuers, are_issuers_named: false }
     }
@@ -53,10 +53,10 @@ impl VerifiedIdentities {
     }
 
     /// Which name in a certificate is that of its client.
-    pub(super) fn client_name(self) -> Option<ClientNameKind> {
+    pub(super) fn client_name(self) -> Option<CertificateNameKind> {
         match self.certificates {
-            Some(CertificateNames::Named(kind)) => Some(kind),
-            Some(CertificateNames::NotAsked | CertificateNames::Unnamed) | None => None,
+            Some(ClientCertNameMode::Named(kind)) => Some(kind),
+            Some(ClientCertNameMode::NotAsked | ClientCertNameMode::Unnamed) | None => None,
         }
     }
 
@@ -65,8 +65,8 @@ impl VerifiedIdentities {
         match self.certificates {
             _ if self.issuers == 1 => Some("{jwt:/sub}"),
             _ if self.issuers > 1 => Some("{jwt:/iss}/{jwt:/sub}"),
-            Some(CertificateNames::Unnamed | CertificateNames::Named(_)) => Some("{client.name}"),
-            Some(CertificateNames::NotAsked) | None => None,
+            Some(ClientCertNameMode::Unnamed | ClientCertNameMode::Named(_)) => Some("{client.name}"),
+            Some(ClientCertNameMode::NotAsked) | None => None,
         }
     }
 
@@ -102,12 +102,12 @@ impl VerifiedIdentities {
     /// Why no client has a name. `what` reads the name: it begins the message.
     pub(super) fn client_name_fault(self, what: impl Display) -> Option<Diagnostic> {
         let (reason, remedy) = match self.certificates? {
-            CertificateNames::Named(_) => return None,
-            CertificateNames::NotAsked => (
+            ClientCertNameMode::Named(_) => return None,
+            ClientCertNameMode::NotAsked => (
                 "the listener asks clients for no certificate",
                 "add `client_auth: required`, `client_ca_file` and `client_name: uri` to the `tls` of the listener",
             ),
-            CertificateNames::Unnamed => (
+            ClientCertNameMode::Unnamed => (
                 "the listener does not say which name in a certificate counts",
                 "add `client_name: uri` to the `tls` of the listener, or `dns`, or `cn`",
             ),

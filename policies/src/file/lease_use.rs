@@ -3,18 +3,18 @@
 use super::mapping::MappingReader;
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
-    plan::{Enforcement, FenceRule, FencingLevel, LargeBodyPolicy, LeasePolicy, NestedRequestPolicy},
+    plan::{Enforcement, FenceRule, FencingLevel, LargeBodyPolicy, NestedRequestPolicy, RequestLeasePolicy},
 };
 
-pub(super) fn parse_lease_use(fence: &mut MappingReader) -> LeasePolicy {
+pub(super) fn parse_lease_use(fence: &mut MappingReader) -> RequestLeasePolicy {
     // `never` is not written: it is what a fence without `lease` has.
-    fence.keyword("lease", &LeasePolicy::WORDS[1..]).unwrap_or_default()
+    fence.keyword("lease", &RequestLeasePolicy::WORDS[1..]).unwrap_or_default()
 }
 
 /// `level` is the level of the upstream, where that is known. `once` may stand beside `lease`: an operation is named
 /// by its request, so a repeat is recognised under any lock.
 pub(super) fn check_lease_use(block: &mut MappingReader, fence: &FenceRule, level: Option<FencingLevel>) {
-    if fence.lease == LeasePolicy::Never {
+    if fence.lease == RequestLeasePolicy::Never {
         return;
     }
     let foreign = fence.locks().any(|(_, placing)| placing.layout().foreign_layout().is_some());

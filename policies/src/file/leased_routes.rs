@@ -5,7 +5,7 @@ use super::{diagnostics::Diagnostics, fence::ParsedFence, leases::ParsedLeases};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     key::{GlobRelation, KeyTemplate},
-    plan::{FencingLevel, LeaseGrantSettings, LeasePolicy, LeasePrincipal, LockPlacement},
+    plan::{FencingLevel, LeaseGrantSettings, LeasePrincipal, LockPlacement, RequestLeasePolicy},
 };
 
 /// A fenced route: its name, its fence, and the level of its upstream.
@@ -27,12 +27,12 @@ pub(super) fn check_leased_routes(routes: &[LeasableRoute], granting: &ParsedLea
 /// Reports a route that uses leases although the policy grants none.
 fn report_no_grants((name, fenced, _): &LeasableRoute, faults: &Diagnostics) {
     let (code, message) = match fenced.fence.lease {
-        LeasePolicy::Never => return,
-        LeasePolicy::Optional => (
+        RequestLeasePolicy::Never => return,
+        RequestLeasePolicy::Optional => (
             DiagnosticCode::NoEffect,
             "`lease: optional` has no effect: the policy has no `leases`".to_owned(),
         ),
-        LeasePolicy::Required => {
+        RequestLeasePolicy::Required => {
             let message = format!(
                 "route `{name}` refuses every request: it asks for a lease, and the policy has no `leases`"
             );
@@ -45,7 +45,7 @@ fn report_no_grants((name, fenced, _): &LeasableRoute, faults: &Diagnostics) {
 
 /// Reports a route that requires a lease of keys that no principal may hold.
 fn report_no_principal((name, fenced, _): &LeasableRoute, leases: &LeaseGrantSettings, faults: &Diagnostics) {
-    if fenced.fence.lease != LeasePolicy::Required {
+    if fenced.fence.lease != RequestLeasePolicy::Required {
         return;
     }
     let may = |principal: &LeasePrincipal| fenced.fence.templates().all(|key| covers(principal, key));

@@ -4,7 +4,7 @@ use super::{mapping::MappingReader, scalar};
 use crate::{
     diagnostics::{Diagnostic, DiagnosticCode},
     key::{KeyTemplate, ResourceKey},
-    plan::{EmptyListPolicy, FenceRule, FencingLevel, FormerLock, LeasePolicy},
+    plan::{EmptyListPolicy, FenceRule, FencingLevel, FormerLock, RequestLeasePolicy},
 };
 
 const MAX_KEYS: &str = "max_keys";
@@ -29,17 +29,17 @@ pub(super) fn parse_empty(fence: &mut MappingReader) -> EmptyListPolicy {
 }
 
 /// The parts of a fence that lists can contradict.
-pub(super) struct ListParseContext<'f> {
+pub(super) struct ListCheckContext<'f> {
     pub(super) keys: Option<&'f [KeyTemplate]>,
     pub(super) former: Option<&'f FormerLock>,
     pub(super) max_keys: usize,
     pub(super) empty: EmptyListPolicy,
     pub(super) level: Option<FencingLevel>,
-    pub(super) lease: LeasePolicy,
+    pub(super) lease: RequestLeasePolicy,
 }
 
 /// Reports fields without effect, and sets that could be larger than any.
-pub(super) fn check_lists(fence: &mut MappingReader, beside: &ListParseContext) {
+pub(super) fn check_lists(fence: &mut MappingReader, beside: &ListCheckContext) {
     let Some(keys) = beside.keys else { return };
     let former = beside.former.map(|former| &former.key);
     let has_list = keys.iter().chain(former).any(|key| key.has_list());
@@ -68,7 +68,7 @@ pub(super) fn check_lists(fence: &mut MappingReader, beside: &ListParseContext) 
 }
 
 /// A request of which all lists are empty has no lock, so it has no token, is no operation and shows no lease.
-fn check_empty_pass(fence: &mut MappingReader, beside: &ListParseContext) {
+fn check_empty_pass(fence: &mut MappingReader, beside: &ListCheckContext) {
     let (reason, remedy) = if beside.level == Some(FencingLevel::Guard) {
         (
             "the guard refuses what has no token",
@@ -79,7 +79,7 @@ fn check_empty_pass(fence: &mut MappingReader, beside: &ListParseContext) {
             "an operation of `once` belongs to its keys",
             "leave it out, or write a further key that each request has: `keys: [\"order/{path.id}\", ...]`",
         )
-    } else if beside.lease == LeasePolicy::Required {
+    } else if beside.lease == RequestLeasePolicy::Required {
         ("`lease: required` wants a lease, and a lease has a key", "leave one of the two out")
     } else {
         return;

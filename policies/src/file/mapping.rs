@@ -89,7 +89,7 @@ impl<'n> MappingReader<'n> {
             Some(other) => {
                 let fault =
                     Diagnostic::new(DiagnosticCode::WrongShape, format!("`{name}` is a mapping of names"));
-                self.report(name, fault.with_remedy(shape_hints::entries_remedy(other)));
+                self.report(name, fault.with_remedy(shape_hints::named_entries_remedy(other)));
                 &[]
             }
         }
@@ -111,15 +111,26 @@ impl<'n> MappingReader<'n> {
             };
             read.map_err(|fault| self.faults.push(fault.at(key.place))).ok()
         };
+        self.parse_entries(name, one, suggest_mapping)
+    }
+
+    /// A mapping from names that the user chooses, each entry read by `read`, which gives `None` for a bad one; `None` where one is
+    /// bad. `suggest` tells what stands in the place of another value.
+    fn parse_entries<T>(
+        &mut self,
+        name: &'static str,
+        read: impl Fn(&'n (YamlMappingKey, YamlNode)) -> Option<T>,
+        suggest: fn(&'static str) -> Diagnostic,
+    ) -> Option<Vec<T>> {
         match self.find(name).map(|node| &node.value) {
             None => Some(Vec::new()),
             Some(YamlNodeValue::Mapping(entries)) => {
-                let read: Vec<Option<T>> = entries.iter().map(one).collect();
+                let read: Vec<Option<T>> = entries.iter().map(read).collect();
                 read.into_iter().collect()
             }
             Some(YamlNodeValue::Unset) => None,
             Some(_) => {
-                self.report(name, suggest_mapping(name));
+                self.report(name, suggest(name));
                 None
             }
         }
@@ -148,18 +159,7 @@ impl<'n> MappingReader<'n> {
             let read = scalars.and_then(|scalars| read(&key.text, &scalars));
             read.map_err(|fault| self.faults.push(fault.at(key.place))).ok()
         };
-        match self.find(name).map(|node| &node.value) {
-            None => Some(Vec::new()),
-            Some(YamlNodeValue::Mapping(entries)) => {
-                let read: Vec<Option<T>> = entries.iter().map(one).collect();
-                read.into_iter().collect()
-            }
-            Some(YamlNodeValue::Unset) => None,
-            Some(_) => {
-                self.report(name, suggest_value_lists(name));
-                None
-            }
-        }
+        self.parse_entries(name, one, suggest_value_lists)
     }
 
     /// `None` where the field is absent, or no list.

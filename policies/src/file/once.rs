@@ -32,7 +32,7 @@ pub(super) fn once(
         return Some(None);
     }
     check_shared(fence, fencing);
-    check_observed(fence, fencing);
+    report_unenforced_once(fence, fencing);
     fence.read_inner("once", |block| parse_once_rule(block, naming, fencing))?.map(Some)
 }
 
@@ -186,7 +186,7 @@ fn check_shared(fence: &mut MappingReader, fencing: &IdempotencyParseContext) {
     }
 }
 
-fn check_observed(fence: &mut MappingReader, fencing: &IdempotencyParseContext) {
+fn report_unenforced_once(fence: &mut MappingReader, fencing: &IdempotencyParseContext) {
     if fencing.enforce == Enforcement::Observe {
         let message = "with `enforce: observe`, a repeated operation is reported and happens again";
         let remedy = "write `enforce: refuse` for a route whose operations must happen at most once";

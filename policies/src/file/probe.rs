@@ -27,7 +27,7 @@ pub(super) fn probe(block: &mut MappingReader, expiry: NotAfterEnforcement) -> O
     let not_done = not_done?;
     check_probe_statuses(block, &done, &not_done);
     if !closes && expiry == NotAfterEnforcement::Ignored && !not_done.is_empty() {
-        report_uncertain(block);
+        report_uncertain_not_done(block);
     }
     Some(OutcomeProbeSettings { path: path?, done, not_done, closes, timeout })
 }
@@ -54,7 +54,7 @@ fn check_probe_statuses(block: &mut MappingReader, done: &[u16], not_done: &[u16
 
 /// "Not done" is about the past. A request that a queue, a relay or a stopped process still has may arrive
 /// afterwards.
-fn report_uncertain(block: &mut MappingReader) {
+fn report_uncertain_not_done(block: &mut MappingReader) {
     let message = "a service that only says that nothing was done may still be sent the request: `not_done` decides nothing";
     let fault = Diagnostic::new(DiagnosticCode::UncertainNo, message);
     let remedy = "let the service close the name as it says so and write `closes: true`, or have late requests refused and write `upstream.not_after: enforced`, or leave `not_done` out";

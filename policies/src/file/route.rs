@@ -5,7 +5,7 @@ use std::{collections::HashSet, ops::Range, sync::Arc};
 use super::{
     access,
     body_conditions::{self, RouteByBody},
-    bypass::{self, LockCoverage, RouteLockCoverage},
+    bypass::{self, RouteFenceKind, RouteLockCoverage},
     conditions, delay_conflicts,
     fence::{self, FenceDefaults, ParsedFence},
     hold_conflicts,
@@ -24,8 +24,8 @@ use crate::{
     header_name::is_token,
     path::{PathTemplate, is_name},
     plan::{
-        AccessRule, FenceRule, FencingLevel, LargeBodyPolicy, LeasePolicy, LockModeRule, LockPlacement,
-        MatchConditions, ReservedHeaderNames, Route, RouteId, UpstreamId,
+        AccessRule, FenceRule, FencingLevel, LargeBodyPolicy, LockModeRule, LockPlacement, MatchConditions,
+        RequestLeasePolicy, ReservedHeaderNames, Route, RouteId, UpstreamId,
     },
 };
 
@@ -100,9 +100,9 @@ impl ParsedRoute {
     /// The route as an access to its upstream; `None` where a part of it is bad.
     fn lock_coverage(&self, upstreams: &ParsedUpstreams) -> Option<RouteLockCoverage<'_>> {
         let passage = match self.fence.as_ref()? {
-            None => LockCoverage::Open,
-            Some(fenced) if fenced.fence.mode == LockModeRule::Shared => LockCoverage::Shared,
-            Some(_) => LockCoverage::Fenced,
+            None => RouteFenceKind::Open,
+            Some(fenced) if fenced.fence.mode == LockModeRule::Shared => RouteFenceKind::Shared,
+            Some(_) => RouteFenceKind::Fenced,
         };
         let upstream = self.upstream?;
         Some(RouteLockCoverage {
@@ -189,7 +189,7 @@ pub(super) fn routes(
             let level = upstream.and_then(|id| upstreams.level(id));
             let fence = fence::fence(block, &naming, level, defaults);
             let once = fence.iter().flatten().any(|fenced| fenced.fence.once.is_some());
-            let leased = fence.iter().flatten().any(|fenced| fenced.fence.lease != LeasePolicy::Never);
+            let leased = fence.iter().flatten().any(|fenced| fenced.fence.lease != RequestLeasePolicy::Never);
             let reason = if once {
                 Some("beside `once`")
             } else if leased {

@@ -2,7 +2,7 @@
 
 use super::{mapping::MappingReader, scalar, yaml::YamlNode};
 use crate::{
-    client_name::ClientNameKind,
+    client_name::CertificateNameKind,
     diagnostics::{Diagnostic, DiagnosticCode},
     plan::{CertificateFiles, ClientCertificateMode, ListenerTls, TlsVersion},
 };
@@ -20,7 +20,7 @@ pub(super) fn tls_with_client_names(listener: &mut MappingReader) -> Option<List
 
 fn parse_tls(
     listener: &mut MappingReader,
-    client_name: fn(&mut MappingReader) -> Option<ClientNameKind>,
+    client_name: fn(&mut MappingReader) -> Option<CertificateNameKind>,
 ) -> Option<ListenerTls> {
     let written = listener.is_present("tls");
     let read = listener.read_inner("tls", |block| {
@@ -33,8 +33,8 @@ fn parse_tls(
     read.flatten().filter(|_| written)
 }
 
-fn client_name(block: &mut MappingReader) -> Option<ClientNameKind> {
-    let kind = block.keyword("client_name", ClientNameKind::WORDS);
+fn client_name(block: &mut MappingReader) -> Option<CertificateNameKind> {
+    let kind = block.keyword("client_name", CertificateNameKind::WORDS);
     if block.is_present("client_name") && !block.is_present("client_auth") {
         let message = "`client_name` has no effect while clients are not asked for a certificate";
         let remedy = "add `client_auth: optional` or `required`, and `client_ca_file`";

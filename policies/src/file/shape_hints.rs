@@ -15,7 +15,7 @@ pub(super) fn mapping_remedy(what: &str, other: &YamlNodeValue, known: &[&str]) 
 }
 
 /// The remedy where a mapping with names of the user's choice belongs.
-pub(super) fn entries_remedy(other: &YamlNodeValue) -> String {
+pub(super) fn named_entries_remedy(other: &YamlNodeValue) -> String {
     match other {
         YamlNodeValue::List(items) => match items.iter().find_map(name_of) {
             Some(name) => {

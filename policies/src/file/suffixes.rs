@@ -31,23 +31,23 @@ pub(super) fn check_suffixes(routes: &[KeyedRoute], faults: &Diagnostics) {
     for route in routes {
         let siblings = || routes.iter().filter(|other| other.service == route.service);
         let suffixed = route.path.pieces().iter().enumerate().find_map(|(at, piece)| {
-            siblings().find_map(|other| SuffixedVariable::find(route, at, piece, other))
+            siblings().find_map(|other| GreedyKeyVariable::find(route, at, piece, other))
         });
         if let Some(suffixed) = suffixed {
-            faults.push(suffixed.warning(route));
+            faults.push(suffixed.suffix_taken_warning(route));
         }
     }
 }
 
 /// A variable of a key that takes the text that another route writes around its own variable.
-struct SuffixedVariable<'r> {
+struct GreedyKeyVariable<'r> {
     name: &'r str,
     other: &'r KeyedRoute<'r>,
     affixed: &'r AffixedVariable,
     taken: TextAroundVariable,
 }
 
-impl<'r> SuffixedVariable<'r> {
+impl<'r> GreedyKeyVariable<'r> {
     /// Compares segment `at` of `route`, which is `piece`, with that of `other`.
     fn find(
         route: &'r KeyedRoute<'r>,
@@ -67,7 +67,7 @@ impl<'r> SuffixedVariable<'r> {
         is_taken.then_some(Self { name, other, affixed, taken })
     }
 
-    fn warning(&self, route: &KeyedRoute) -> Diagnostic {
+    fn suffix_taken_warning(&self, route: &KeyedRoute) -> Diagnostic {
         let Self { name, other, affixed, taken } = self;
         let message = format!(
             "`{{{name}}}` of route `{}` takes a text like that of route `{}` (`{affixed}`) as a whole: one resource can get two keys",
@@ -152,7 +152,7 @@ fn affixed_at<'o>(path: &PathTemplate, other: &'o PathTemplate, at: usize) -> Op
     let same = |(one, two): (&PathTemplateSegment, &PathTemplateSegment)| match (one, two) {
         (PathTemplateSegment::Literal(one), PathTemplateSegment::Literal(two)) => one == two,
         (PathTemplateSegment::Variable(_), PathTemplateSegment::Variable(_)) => true,
-        (PathTemplateSegment::Affixed(one), PathTemplateSegment::Affixed(two)) => one.is_same_form(two),
+        (PathTemplateSegment::Affixed(one), PathTemplateSegment::Affixed(two)) => one.has_same_segments(two),
         _ => false,
     };
     let before = other.pieces().get(..at)?;

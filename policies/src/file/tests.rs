@@ -14,9 +14,9 @@ use crate::{
     diagnostics::DiagnosticCode,
     path::CanonicalPath,
     plan::{
-        CachedHoldLimits, Enforcement, FenceRule, FencingLevel, IdempotencyStore, LargeBodyPolicy,
-        ListenerLimits, ListenerProtocols, ListenerTimeouts, LockModeRule, LockReusePolicy,
-        PeerForwardPolicy, ServingPlan, TicketSigningKey, UnmatchedPolicy, UpstreamId,
+        CachedHoldLimits, CommonServingPlan, Enforcement, FenceRule, FencingLevel, IdempotencyStore,
+        LargeBodyPolicy, ListenerLimits, ListenerProtocols, ListenerTimeouts, LockModeRule, LockReusePolicy,
+        PeerForwardPolicy, TicketSigningKey, UnmatchedPolicy, UpstreamId,
     },
 };
 
@@ -30,7 +30,7 @@ fn gateway(text: &str) -> GatewayPlan {
     plan.unwrap_or_else(|| panic!("{diagnostics:?}"))
 }
 
-fn plan(text: &str) -> ServingPlan {
+fn plan(text: &str) -> CommonServingPlan {
     gateway(text).serving
 }
 
@@ -111,7 +111,7 @@ fn written_fields_reach_plan() {
 }
 
 /// The fence of the route of that name.
-fn fence(plan: &ServingPlan, route: &str) -> FenceRule {
+fn fence(plan: &CommonServingPlan, route: &str) -> FenceRule {
     let routes = plan.routes.routes();
     let route = routes.iter().find(|known| &*known.name == route).expect("a route of that name");
     route.fence.clone().expect("fenced")

@@ -511,14 +511,14 @@ fn identity_fields(
     what: &str,
     identities: VerifiedIdentities,
 ) -> Option<IdentityHeaderNames> {
-    let client_name = block.value("client_name", client_field);
+    let client_name = block.value("client_name", parse_identity_header);
     if block.is_present("client_name")
         && let Some(fault) = identities.client_name_fault(what)
     {
         block.report("client_name", fault);
     }
     let claims = block.text_entries("claims", |name, claim| {
-        let name = client_field(name)?;
+        let name = parse_identity_header(name)?;
         let claim = JsonPointer::parse(claim).map_err(|_| {
             let message = format!("`{claim}` names no claim");
             Diagnostic::new(DiagnosticCode::BadClaim, message).with_remedy("write a pointer such as `/sub`")
@@ -539,7 +539,7 @@ fn identity_fields(
 }
 
 /// The lower-case name of a field that may carry what was verified of a client.
-fn client_field(text: &str) -> Result<String, Diagnostic> {
+fn parse_identity_header(text: &str) -> Result<String, Diagnostic> {
     let remedy = "take a name such as `X-Client-Name`";
     let name = parse_field_name(text, "what was verified of a client", remedy)?;
     if [TokenHeaderNames::TOKEN, TokenHeaderNames::NUMBER].contains(&normalize(&name).as_str()) {

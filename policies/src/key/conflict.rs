@@ -108,7 +108,7 @@ fn compare(
     values: &dyn RequestValues,
     sent: &RequestParameterSources<'_>,
 ) -> Result<(), ExtractKeyError> {
-    let compared = |other| ExpectedSourceValues {
+    let compared = |other| KeyValuesToCompare {
         wanted: wanted.iter().filter(|wanted| conflicts.compares(wanted.own, other)).collect(),
         unwraps: other == ParameterLocation::Query
             && conflicts.compares(ParameterLocation::Json, ParameterLocation::Wrapped),
@@ -126,7 +126,7 @@ fn compare(
             // A body out of which a key is taken is JSON for the service as well.
             let reads_json = wanted.iter().any(|wanted| wanted.own == ParameterLocation::Json);
             let unless_json =
-                |other| if reads_json { ExpectedSourceValues::default() } else { compared(other) };
+                |other| if reads_json { KeyValuesToCompare::default() } else { compared(other) };
             compared(ParameterLocation::Wrapped).check_wrapped(content.bytes)?;
             content.compare(
                 &unless_json(ParameterLocation::Form),
@@ -233,13 +233,13 @@ fn in_brackets(steps: &[PointerStep]) -> String {
 
 /// The values that one source is compared with.
 #[derive(Default)]
-struct ExpectedSourceValues<'w, 't> {
+struct KeyValuesToCompare<'w, 't> {
     wanted: Vec<&'w ComparedVariableValue<'t>>,
     /// Members of a JSON body may stand below another name here.
     unwraps: bool,
 }
 
-impl<'t> ExpectedSourceValues<'_, 't> {
+impl<'t> KeyValuesToCompare<'_, 't> {
     fn is_empty(&self) -> bool {
         self.wanted.is_empty()
     }
@@ -460,9 +460,9 @@ struct PossibleBodyFormats {
 impl CompleteBody<'_> {
     fn compare(
         &self,
-        form: &ExpectedSourceValues<'_, '_>,
-        json: &ExpectedSourceValues<'_, '_>,
-        xml: &ExpectedSourceValues<'_, '_>,
+        form: &KeyValuesToCompare<'_, '_>,
+        json: &KeyValuesToCompare<'_, '_>,
+        xml: &KeyValuesToCompare<'_, '_>,
     ) -> Result<(), ExtractKeyError> {
         if form.is_empty() && json.is_empty() && xml.is_empty() {
             return Ok(());

@@ -32,9 +32,9 @@ impl KeyTemplate {
     /// A value is missing or cannot be part of a key, or the list is empty.
     pub(crate) fn expand_all(&self, values: &dyn RequestValues) -> Result<ExpandedKeys, ExtractKeyError> {
         let mut lists = self.lists();
-        let ListItems { items, count, is_cut } = match (lists.next(), lists.next()) {
+        let KeyListItems { items, count, is_cut } = match (lists.next(), lists.next()) {
             (None, _) => return Ok(ExpandedKeys { keys: vec![self.expand(values)?], beyond: None }),
-            (Some(list), None) => ListItems::from(list.list_values(values)?),
+            (Some(list), None) => KeyListItems::from(list.list_values(values)?),
             (Some(_), Some(_)) => self.joined_items(values)?,
         };
         if let Some(list) = self.lists().next().filter(|_| items.is_empty()) {
@@ -51,7 +51,7 @@ impl KeyTemplate {
     ///
     /// # Errors
     /// An item lacks a value, or has one that cannot be part of a key.
-    fn joined_items(&self, values: &dyn RequestValues) -> Result<ListItems, ExtractKeyError> {
+    fn joined_items(&self, values: &dyn RequestValues) -> Result<KeyListItems, ExtractKeyError> {
         // Each has its own fault, and its own text for it.
         for list in self.lists() {
             list.list_values(values)?;
@@ -59,7 +59,7 @@ impl KeyTemplate {
         let pointers = self.joined_pointers();
         let Some(rows) = values.body().and_then(BodyValues::json).and_then(|body| body.rows_at(&pointers))
         else {
-            return Ok(ListItems::default());
+            return Ok(KeyListItems::default());
         };
         let of_item = |row: &Vec<String>| {
             let value = |list: &TemplateVariable| {
@@ -70,7 +70,7 @@ impl KeyTemplate {
             self.lists().map(value).collect::<Result<Vec<_>, _>>()
         };
         let items = rows.values.iter().map(of_item).collect::<Result<Vec<_>, _>>()?;
-        Ok(ListItems { items, count: rows.count, is_cut: rows.values.len() > ResourceKey::MOST_IN_SET })
+        Ok(KeyListItems { items, count: rows.count, is_cut: rows.values.len() > ResourceKey::MOST_IN_SET })
     }
 
     /// The values that stand in the keys for one of its variables. Another source may have a part of them, and no other: a list
@@ -105,7 +105,7 @@ struct ListValues {
 
 /// The items of a list.
 #[derive(Debug, Default)]
-struct ListItems {
+struct KeyListItems {
     /// Of each item the filtered value of each variable that takes one, left to right.
     items: Vec<Vec<String>>,
     /// As of [`ListValues`].
@@ -113,7 +113,7 @@ struct ListItems {
     is_cut: bool,
 }
 
-impl From<ListValues> for ListItems {
+impl From<ListValues> for KeyListItems {
     fn from(list: ListValues) -> Self {
         let items = list.values.into_iter().map(|value| vec![value]).collect();
         Self { items, count: list.count, is_cut: list.is_cut }

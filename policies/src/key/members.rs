@@ -194,7 +194,7 @@ struct WrappedPointerMatchSeed<'f, 'p> {
 
 impl WrappedPointerMatchSeed<'_, '_> {
     /// A value that is no object and no list.
-    fn find<E>(self, value: JsonMemberValue) -> Result<(), E> {
+    fn report_scalar<E>(self, value: JsonMemberValue) -> Result<(), E> {
         if self.level == WrapperLevel::Inside {
             for (pointer, left) in self.left {
                 let member = match left.is_empty() || value == JsonMemberValue::Null {
@@ -239,27 +239,27 @@ impl<'de> Visitor<'de> for WrappedPointerMatchSeed<'_, '_> {
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
-        self.find(JsonMemberValue::Null)
+        self.report_scalar(JsonMemberValue::Null)
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<(), E> {
-        self.find(JsonMemberValue::Text(value.to_string()))
+        self.report_scalar(JsonMemberValue::Text(value.to_string()))
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<(), E> {
-        self.find(JsonMemberValue::Text(value.to_string()))
+        self.report_scalar(JsonMemberValue::Text(value.to_string()))
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<(), E> {
-        self.find(JsonMemberValue::Text(value.to_string()))
+        self.report_scalar(JsonMemberValue::Text(value.to_string()))
     }
 
     fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        self.find(JsonMemberValue::Other)
+        self.report_scalar(JsonMemberValue::Other)
     }
 
     fn visit_str<E>(self, value: &str) -> Result<(), E> {
-        self.find(JsonMemberValue::Text(value.to_owned()))
+        self.report_scalar(JsonMemberValue::Text(value.to_owned()))
     }
 
     fn visit_seq<S: SeqAccess<'de>>(self, mut items: S) -> Result<(), S::Error> {

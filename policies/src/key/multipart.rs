@@ -43,7 +43,7 @@ pub(super) fn parts<'b>(kind: &str, body: &'b [u8], most: usize) -> Option<Vec<F
         }
         rest = rest.strip_prefix(b"\r\n")?;
         // A delimiter within a line, or behind another line end, is one to some readers.
-        let at = find(rest, delimiter)?;
+        let at = find_delimiter(rest, delimiter)?;
         let part = rest[..at].strip_suffix(b"\r\n")?;
         if parts.len() == most {
             return None;
@@ -53,7 +53,7 @@ pub(super) fn parts<'b>(kind: &str, body: &'b [u8], most: usize) -> Option<Vec<F
     }
 }
 
-fn find(body: &[u8], wanted: &[u8]) -> Option<usize> {
+fn find_delimiter(body: &[u8], wanted: &[u8]) -> Option<usize> {
     (0..body.len()).find(|&at| body[at] == b'-' && body[at..].starts_with(wanted))
 }
 

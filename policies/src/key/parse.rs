@@ -45,7 +45,7 @@ impl KeyTemplate {
                 true => parse_variable(text, at)?,
                 false => parse_literal(text, at)?,
             };
-            if matches!(part, KeyTemplatePart::Variable(_)) && !can_follow(&parts) {
+            if matches!(part, KeyTemplatePart::Variable(_)) && !can_variable_follow(&parts) {
                 return Err(ParseKeyTemplateError { span: at..end, why: KeyTemplateErrorKind::NotSeparated });
             }
             parts.push(part);
@@ -57,7 +57,7 @@ impl KeyTemplate {
 
 /// True if a variable may follow `parts`: none went before, or the literal between has a character that no escaped
 /// value has. A reader of the key then knows where the value ends.
-fn can_follow(parts: &[KeyTemplatePart]) -> bool {
+fn can_variable_follow(parts: &[KeyTemplatePart]) -> bool {
     match parts {
         [.., KeyTemplatePart::Variable(_)] => false,
         [.., KeyTemplatePart::Variable(_), KeyTemplatePart::Literal(between)] => {

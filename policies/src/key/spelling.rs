@@ -19,7 +19,7 @@ pub(crate) fn check_spelling<'t>(
 ) -> Result<(), ParseKeyError> {
     let mut other = None;
     for template in templates {
-        match template.respell(key.as_str()) {
+        match template.respell_key(key.as_str()) {
             Some(spelled) if spelled == key.as_str() => return Ok(()),
             spelled => other = other.or(spelled),
         }
@@ -34,7 +34,7 @@ pub(crate) fn check_spelling<'t>(
 impl KeyTemplate {
     /// The key that the template gives for the values that `text` has in their places. `None`: it does not have its form, or no
     /// request can have such values. A value with a slash has another form: `account/7/report` may be a key beside `account/7`.
-    fn respell(&self, text: &str) -> Option<String> {
+    fn respell_key(&self, text: &str) -> Option<String> {
         let mut key = String::new();
         let mut rest = text;
         let mut parts = self.parts.iter().peekable();
@@ -176,10 +176,10 @@ mod tests {
                 push_escaped(&b.to_ascii_lowercase(), &mut other);
                 let given = form.replace("{path.a}", &one).replace("{path.b | lower}", &other);
                 let given = given.replace("{path.b}", &other);
-                prop_assert_eq!(template.respell(&given), Some(given.clone()));
+                prop_assert_eq!(template.respell_key(&given), Some(given.clone()));
                 let typed = form.replace("{path.a}", &a).replace("{path.b | lower}", &b).replace("{path.b}", &b);
-                if let Some(spelled) = template.respell(&typed) {
-                    prop_assert_eq!(template.respell(&spelled), Some(spelled.clone()));
+                if let Some(spelled) = template.respell_key(&typed) {
+                    prop_assert_eq!(template.respell_key(&spelled), Some(spelled.clone()));
                 }
             }
         }

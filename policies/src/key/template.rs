@@ -9,7 +9,7 @@ use super::{
     resource::{PERMIT, ResourceKey},
 };
 use crate::{
-    client_name::ClientNameKind,
+    client_name::CertificateNameKind,
     path::{PathTemplate, is_unreserved},
 };
 
@@ -87,7 +87,11 @@ impl KeyTemplate {
     /// The template with each path variable replaced by its place in `path`. Two templates that give one key for each
     /// path have the same form, whatever the names of their variables.
     /// `client_name`: which name of a client counts, where the template has one.
-    pub(crate) fn with_positions(&self, path: &PathTemplate, client_name: Option<ClientNameKind>) -> String {
+    pub(crate) fn with_positions(
+        &self,
+        path: &PathTemplate,
+        client_name: Option<CertificateNameKind>,
+    ) -> String {
         let parts = self.parts.iter().map(|part| match part {
             KeyTemplatePart::Literal(literal) => literal.to_string(),
             KeyTemplatePart::Variable(variable) => {
@@ -98,7 +102,7 @@ impl KeyTemplate {
                         format!("{{{}{filters}}}", path.variable_position(name))
                     }
                     TemplateValueSource::ClientName => {
-                        let kind = client_name.map_or("", ClientNameKind::as_str);
+                        let kind = client_name.map_or("", CertificateNameKind::published);
                         format!("{{client.name of {kind}{filters}}}")
                     }
                     source => format!("{{{source}{filters}}}"),
@@ -365,9 +369,9 @@ mod tests {
         let path = PathTemplate::parse("/v1/{id}").expect("a path");
         let template = KeyTemplate::parse("a/{client.name | lower}/{path.id}").expect("a key");
         let published = |kind| template.with_positions(&path, Some(kind));
-        assert_eq!(published(ClientNameKind::Uri), "a/{client.name of uri | lower}/{1}");
-        assert_eq!(published(ClientNameKind::CommonName), "a/{client.name of cn | lower}/{1}");
-        assert_eq!(KeyTemplate::published_shape(&published(ClientNameKind::Dns)), template.shape());
+        assert_eq!(published(CertificateNameKind::Uri), "a/{client.name of uri | lower}/{1}");
+        assert_eq!(published(CertificateNameKind::CommonName), "a/{client.name of cn: | lower}/{1}");
+        assert_eq!(KeyTemplate::published_shape(&published(CertificateNameKind::Dns)), template.shape());
     }
 
     /// A template is found by every key that it produces.

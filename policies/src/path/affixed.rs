@@ -98,12 +98,12 @@ impl AffixedVariable {
     }
 
     /// True if both have the same segments, whatever their variables are called.
-    pub(crate) fn is_same_form(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_segments(&self, other: &Self) -> bool {
         self.covers(other) && other.covers(self)
     }
 
     /// The text around the variable, with a sign in its place that no path template has.
-    pub(crate) fn form(&self) -> String {
+    pub(crate) fn segment_pattern(&self) -> String {
         match &self.after {
             VariableSuffix::Literal(after) => format!("{}<>{after}", self.before),
             VariableSuffix::Format(_) => format!("{}<>.<>?", self.before),

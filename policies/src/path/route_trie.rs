@@ -134,7 +134,7 @@ impl RouteTrie {
     /// The same for a variable with text around it.
     fn affixed_child(&mut self, at: usize, affixed: &AffixedVariable, index: usize) -> usize {
         let known = &mut self.nodes[at].affixed;
-        if let Some((_, child)) = known.iter().find(|(known, _)| known.is_same_form(affixed)) {
+        if let Some((_, child)) = known.iter().find(|(known, _)| known.has_same_segments(affixed)) {
             return *child;
         }
         let new = self.nodes.len();

@@ -28,7 +28,7 @@ pub(crate) enum PathTemplateSegment {
 
 /// How much of the last segment of a path a template writes out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WrittenSuffix {
+pub(crate) enum LiteralPathSuffix {
     None,
     /// Text with a dot behind a variable: `{id}.json`.
     BehindVariable,
@@ -179,7 +179,9 @@ impl PathTemplate {
         let at = self.pieces.iter().position(|piece| piece.name() == Some(variable));
         match at.map(|at| (at, &self.pieces[at])) {
             Some((at, PathTemplateSegment::Rest(_))) => format!("{at}..."),
-            Some((at, PathTemplateSegment::Affixed(affixed))) => format!("{at} {}", affixed.form()),
+            Some((at, PathTemplateSegment::Affixed(affixed))) => {
+                format!("{at} {}", affixed.segment_pattern())
+            }
             Some((at, _)) => at.to_string(),
             // Reached only for a template that was not checked against its path.
             None => format!("path.{variable}"),
@@ -187,13 +189,13 @@ impl PathTemplate {
     }
 
     /// How much of the end of a path the template writes out, with the suffix that it may have.
-    pub(crate) fn written_suffix(&self) -> WrittenSuffix {
+    pub(crate) fn written_suffix(&self) -> LiteralPathSuffix {
         match self.pieces.last() {
-            Some(PathTemplateSegment::Literal(_)) => WrittenSuffix::Whole,
+            Some(PathTemplateSegment::Literal(_)) => LiteralPathSuffix::Whole,
             Some(PathTemplateSegment::Affixed(affixed)) if affixed.writes_suffix() => {
-                WrittenSuffix::BehindVariable
+                LiteralPathSuffix::BehindVariable
             }
-            _ => WrittenSuffix::None,
+            _ => LiteralPathSuffix::None,
         }
     }
 

@@ -118,7 +118,7 @@ impl EffectiveAccessRule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client_name::ClientNameKind;
+    use crate::client_name::CertificateNameKind;
 
     fn pattern(text: &str) -> IdentityPattern {
         IdentityPattern::parse(text).expect(text)
@@ -163,7 +163,7 @@ mod tests {
             client_name: client_name.map(pattern),
             claims: claims.iter().map(|(claim, wanted)| ((*claim).clone(), pattern(wanted))).collect(),
         };
-        let named = ClientName::new(ClientNameKind::Uri, "spiffe://a/till");
+        let named = ClientName::new(CertificateNameKind::Uri, "spiffe://a/till");
         let named = named.as_ref();
         for (rule, allowed) in [
             (rule(Some("spiffe://a/*"), &[]), true),
@@ -188,7 +188,7 @@ mod tests {
     /// A rule names what stands in the certificate, whatever the kind of the name.
     #[test]
     fn rule_is_written_without_kind() {
-        let till = ClientName::new(ClientNameKind::CommonName, "tills/7").expect("a name");
+        let till = ClientName::new(CertificateNameKind::CommonName, "tills/7").expect("a name");
         for (text, allowed) in [("tills/7", true), ("tills/*", true), ("*", true), ("cn:tills/7", false)] {
             let rule = AccessRule { client_name: Some(pattern(text)), claims: Vec::new() };
             assert_eq!(rule.allows(Some(&till), None), allowed, "{text}");

@@ -9,7 +9,7 @@ use super::{
     once::{EffectiveIdempotency, IdempotencyRule},
     shown::{self, format_duration},
 };
-use crate::client_name::ClientNameKind;
+use crate::client_name::CertificateNameKind;
 use crate::key::{
     BodyValues, ContentDeclaration, ExpandedKeys, ExtractKeyError, FormValues, JsonPointer, JsonValues,
     KeyTemplate, ParseBodyError, RequestParameterSources, RequestValues, ResourceKey, SourceConflictPolicy,
@@ -64,10 +64,10 @@ pub struct FenceRule {
     pub enforce: Enforcement,
     /// Operations of this route happen at most once.
     pub once: Option<IdempotencyRule>,
-    pub lease: LeasePolicy,
+    pub lease: RequestLeasePolicy,
     /// Which name of a client the keys and operations take; `None` where they take none. Two gateways that take another
     /// name for the same client take two locks.
-    pub client_name: Option<ClientNameKind>,
+    pub client_name: Option<CertificateNameKind>,
 }
 
 /// What happens to a request whose list has no item, so that no key can be made of one.
@@ -143,7 +143,7 @@ words! { NestedRequestPolicy { Ignore = "ignore", Allow = "allow" } }
 
 /// What happens to requests with the lease of a client (`Fencing-Lease`), and to requests without one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum LeasePolicy {
+pub enum RequestLeasePolicy {
     /// A request with a lease is refused: it would wait for its own lock.
     #[default]
     Never,
@@ -153,7 +153,7 @@ pub enum LeasePolicy {
     Required,
 }
 
-words! { LeasePolicy { Never = "never", Optional = "optional", Required = "required" } }
+words! { RequestLeasePolicy { Never = "never", Optional = "optional", Required = "required" } }
 
 /// Whether the gateway refuses requests that should be refused.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -196,7 +196,7 @@ impl FenceRule {
             conflicts: SourceConflictPolicy::default(),
             enforce: Enforcement::default(),
             once: None,
-            lease: LeasePolicy::default(),
+            lease: RequestLeasePolicy::default(),
             client_name: None,
         }
     }
@@ -294,7 +294,7 @@ impl FenceRule {
             (Some(former), _)
                 if former.placing != LockPlacement::Native || self.placing != LockPlacement::Native =>
             {
-                keys.iter().map(|key| self.migrated_site(former, key)).collect()
+                keys.iter().map(|key| self.current_or_former_site(former, key)).collect()
             }
             (None, [template]) => keys.iter().map(|key| self.placing.site(template, key)).collect(),
             _ => Ok(vec![LockLocation::Native; keys.len()]),
@@ -302,7 +302,11 @@ impl FenceRule {
     }
 
     /// The site of one key of a migrated fence. The key shows to which of the two locks it belongs.
-    fn migrated_site(&self, former: &FormerLock, key: &ResourceKey) -> Result<LockLocation, ExtractKeyError> {
+    fn current_or_former_site(
+        &self,
+        former: &FormerLock,
+        key: &ResourceKey,
+    ) -> Result<LockLocation, ExtractKeyError> {
         match self.keys.iter().find(|template| template.parse_values(key).is_some()) {
             Some(template) => self.placing.site(template, key),
             None => former.placing.site(&former.key, key),

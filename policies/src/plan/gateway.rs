@@ -3,14 +3,15 @@
 use std::{path::PathBuf, time::Duration};
 
 use super::{
-    leases::LeaseGrantSettings, serving::ServingPlan, tickets::TicketSigningKey, zookeeper::ZooKeeperSettings,
+    leases::LeaseGrantSettings, serving::CommonServingPlan, tickets::TicketSigningKey,
+    zookeeper::ZooKeeperSettings,
 };
 use crate::{plan::peer_listener::PeerListenerSettings, words::words};
 
 /// The checked configuration of a gateway. Made by [`crate::file::load`] only.
 #[derive(Debug, Clone)]
 pub struct GatewayPlan {
-    pub serving: ServingPlan,
+    pub serving: CommonServingPlan,
     pub zookeeper: ZooKeeperSettings,
     /// Where other gateways reach this one; `None` if they do not.
     pub peer: Option<PeerListenerSettings>,

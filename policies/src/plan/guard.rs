@@ -2,14 +2,16 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use super::{fence::Enforcement, serving::ServingPlan, tickets::TicketVerificationKeys, tls::ClientTls};
+use super::{
+    fence::Enforcement, serving::CommonServingPlan, tickets::TicketVerificationKeys, tls::ClientTls,
+};
 use crate::words::words;
 
 /// The checked configuration of a guard. Made by [`crate::file::load_guard`] only.
 #[derive(Debug, Clone)]
 pub struct GuardPlan {
     /// One upstream, no route: every admitted request goes there.
-    pub serving: ServingPlan,
+    pub serving: CommonServingPlan,
     pub store: StoreLocation,
     /// How long a newer tenure waits for older executions. Default 10 s.
     pub settle: Duration,

@@ -54,7 +54,7 @@ words! { IdempotencyStore { Guard = "guard", ZooKeeper = "zookeeper" } }
 /// The name that a client gives to one operation. Both parts are printable ASCII without spaces. Two different sets
 /// of values never give one name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct OperationName {
+pub struct ClientOperationName {
     pub name: String,
     /// Empty where the route has none.
     pub principal: String,
@@ -90,7 +90,7 @@ impl IdempotencyRule {
     pub fn operation_name(
         &self,
         values: &dyn RequestValues,
-    ) -> Result<Option<OperationName>, OperationNameError> {
+    ) -> Result<Option<ClientOperationName>, OperationNameError> {
         let name = match self.key.expand_operation_name(values) {
             Err(ExtractKeyError::Missing { .. }) if !self.required => return Ok(None),
             name => name.map_err(OperationNameError::Name)?,
@@ -98,7 +98,7 @@ impl IdempotencyRule {
         let principal =
             self.principal.as_ref().map(|principal| principal.expand_operation_name(values)).transpose();
         let principal = principal.map_err(OperationNameError::Principal)?;
-        Ok(Some(OperationName { name, principal: principal.unwrap_or_default() }))
+        Ok(Some(ClientOperationName { name, principal: principal.unwrap_or_default() }))
     }
 
     /// True if `Idempotency-Key` alone names the operation. With principals it names one operation for each of them.
@@ -192,8 +192,8 @@ mod tests {
         }
     }
 
-    fn operation(name: &str, principal: &str) -> Option<OperationName> {
-        Some(OperationName { name: name.into(), principal: principal.into() })
+    fn operation(name: &str, principal: &str) -> Option<ClientOperationName> {
+        Some(ClientOperationName { name: name.into(), principal: principal.into() })
     }
 
     /// An operation has a name and, where the route has one, a principal.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Serialize, Serializer};
 
 use super::shown;
-use crate::{client_name::ClientNameKind, words::words};
+use crate::{client_name::CertificateNameKind, words::words};
 
 /// The certificates that a listener shows its clients, and those that it requires of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -15,7 +15,7 @@ pub struct ListenerTls {
     pub certificates: Vec<CertificateFiles>,
     pub client_auth: ClientCertificateMode,
     /// Which name in the certificate of a client is its name; `None` where clients have no names.
-    pub client_name: Option<ClientNameKind>,
+    pub client_name: Option<CertificateNameKind>,
     pub min_version: TlsVersion,
 }
 

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     key::{ParseKeyError, RequestValues, ResourceKey, check_spelling},
-    path::{CanonicalPath, WrittenSuffix},
+    path::{CanonicalPath, LiteralPathSuffix},
 };
 
 /// The most dots in the last segment of a path at which a suffix is looked for. Each of them costs a search for a route, and
@@ -22,7 +22,7 @@ const MOST_DOTS: usize = 32;
 
 /// The served traffic of a process, and its upstreams: the part of a plan that gateway and guard share.
 #[derive(Debug, Clone)]
-pub struct ServingPlan {
+pub struct CommonServingPlan {
     /// The name of the process in logs and in its member node. Default: the host name.
     pub name: Option<String>,
     pub listener: ListenerSettings,
@@ -36,7 +36,7 @@ pub struct ServingPlan {
     pub log: LogSettings,
 }
 
-impl ServingPlan {
+impl CommonServingPlan {
     pub fn upstream(&self, id: UpstreamId) -> &Upstream {
         &self.upstreams[id.0]
     }
@@ -98,7 +98,7 @@ impl ServingPlan {
                 Err(FindRouteError::Unclear(_)) => true,
             }
         };
-        let segments: Vec<String> = path.segments().map(str::to_ascii_lowercase).collect();
+        let segments: Vec<String> = path.segments().map(fold_to_ascii).collect();
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         if method == "HEAD" && is_read_as_restricted(&segments, "GET") {
             return Some(SecondReading::Get);
@@ -183,12 +183,12 @@ impl ServingPlan {
             return true;
         }
         let writes_suffix = own.map(|own| own.path.written_suffix());
-        if writes_suffix == Some(WrittenSuffix::Whole) {
+        if writes_suffix == Some(LiteralPathSuffix::Whole) {
             return false;
         }
         let counts = |other: &Route| {
-            writes_suffix != Some(WrittenSuffix::BehindVariable)
-                || other.path.written_suffix() == WrittenSuffix::Whole
+            writes_suffix != Some(LiteralPathSuffix::BehindVariable)
+                || other.path.written_suffix() == LiteralPathSuffix::Whole
         };
         let last = without_dots.rfind('/').unwrap_or_default();
         // Rails takes the last dot for the beginning of the suffix, and Spring any of them.
@@ -209,6 +209,18 @@ impl ServingPlan {
         check_spelling(&key, fences.flat_map(FenceRule::templates))?;
         Ok(key)
     }
+}
+
+/// The text in lower case, with the four letters beyond ASCII that some comparison without regard to case takes for one in ASCII:
+/// Python takes `\u{17f}` for `s` and `\u{212a}` for `k`, Java `\u{131}` and `\u{130}` for `i`. Templates are in ASCII.
+fn fold_to_ascii(segment: &str) -> String {
+    let fold = |char: char| match char {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        '\u{130}' | '\u{131}' => 'i',
+        other => other.to_ascii_lowercase(),
+    };
+    segment.chars().map(fold).collect()
 }
 
 /// Another reading of a request, by which it belongs to a protected route of its service.

@@ -3,7 +3,7 @@
 
 use std::{fs, os::unix::fs::FileExt as _, path::Path, time::Duration};
 
-use fencegate_guard_store::store::{GuardStore as _, RedbStore, WatermarkEpochs};
+use fencegate_guard_store::store::{DurableKeyWatermarks, GuardStore as _, RedbStore};
 use fencegate_testkit::{
     child::{ChildProcess, Signal},
     scratch,
@@ -226,7 +226,7 @@ async fn restore_needs_replace_and_stopped_guard() {
     let report = target.restore_report(&["--floor", "60", "--replace"]).await;
     let aside = report["moved_aside"].as_str().expect("a path");
     let old = RedbStore::open(Path::new(aside)).expect("a store").recover(Duration::ZERO).expect("readable");
-    let highest = old.marks.values().map(WatermarkEpochs::highest).max();
+    let highest = old.marks.values().map(DurableKeyWatermarks::highest).max();
     assert_eq!((highest, old.floor), (Some(51), FLOOR), "it is what it was");
 
     // An unreadable store is replaced as well.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use fencegate_guard_postgres::postgres::{AdmitReply, PostgresError};
-use fencegate_guard_store::{admission::DispatchEnd, error::AdmitError};
+use fencegate_guard_store::{admission::DispatchEnd, error::DispatchRefusedError};
 use fencegate_process::clock::ManualClock;
 use fencegate_testkit::fault_proxy::{FaultProxy, LostMessage};
 use fencegate_tests::shared_store::SharedStore;
@@ -25,7 +25,10 @@ async fn lost_admission_answer_is_recovered() {
         let (first, ()) = tokio::join!(admit_running(&guard, &attempt), proxy.wait_cut());
         assert_eq!(store.run("SELECT count(*) FROM at_work"), "1", "{lost:?}: once");
         let again = admit(&guard, &attempt).await;
-        assert!(matches!(again, AdmitReply::Rejected(AdmitError::Duplicate { .. })), "{lost:?}: {again:?}");
+        assert!(
+            matches!(again, AdmitReply::Rejected(DispatchRefusedError::Duplicate { .. })),
+            "{lost:?}: {again:?}"
+        );
         // The same for the answer to the end of the dispatch.
         proxy.cut_next(&first.name.to_string(), lost);
         guard.end_dispatch(&first, DispatchEnd::Known);

@@ -13,7 +13,7 @@ use std::{
 use fencegate_guard_postgres::postgres::{AdmitReply, PostgresStore};
 use fencegate_guard_store::{
     admission::{DispatchEnd, PresentedDispatch},
-    error::AdmitError,
+    error::DispatchRefusedError,
 };
 use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::clock::{MachineClock, ManualClock, SharedClock};
@@ -157,7 +157,7 @@ async fn reader_waits_for_concurrent_writer() {
     spawn_blocking(move || database.wait_one_blocked()).await.expect("it waits");
     writing.run("COMMIT;");
     let reply = pending.await.expect("no panic");
-    assert!(matches!(reply, AdmitReply::Rejected(AdmitError::Stale { .. })), "{reply:?}");
+    assert!(matches!(reply, AdmitReply::Rejected(DispatchRefusedError::Stale { .. })), "{reply:?}");
 }
 
 /// Two batches about the same operations do not wait for each other. Each batch wants two operations that are held, in

@@ -4,12 +4,12 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_guard_postgres::postgres::{
-    AdmitReply, GuardMembershipLostError as Gone, JournalWriteOutcome, PostgresError, PostgresOperationLock,
-    PostgresStore, ReserveOperationReply,
+    AdmitReply, GuardMembershipLostError as Gone, JournalWriteOutcome, OperationLockReply, PostgresError,
+    PostgresOperationLock, PostgresStore,
 };
 use fencegate_guard_store::{
     admission::DispatchEnd,
-    operation::{JournalEntry, JournalEntryState, JournalUpdate},
+    operation::{JournalEntryState, JournalUpdate, OperationJournalEntry},
 };
 use fencegate_policies::operation::OperationId;
 use fencegate_process::clock::{Clock, ManualClock};
@@ -100,8 +100,8 @@ fn operation(first: u8) -> OperationId {
 
 pub(super) async fn reserve_operation(guard: &PostgresStore, id: OperationId) -> PostgresOperationLock {
     match guard.reserve(id).await.expect("the database answers") {
-        ReserveOperationReply::Acquired(held) => held,
-        ReserveOperationReply::Held(_) => panic!("nobody has it"),
+        OperationLockReply::Acquired(held) => held,
+        OperationLockReply::Held(_) => panic!("nobody has it"),
     }
 }
 
@@ -113,7 +113,7 @@ async fn one_guard_decides_each_operation() {
     let one = open_guard(&store, &clock, "one").await;
     let other = store.guard(clock.clone(), "other").await;
     let held = reserve_operation(&one, operation(1)).await;
-    assert!(matches!(other.reserve(operation(1)).await, Ok(ReserveOperationReply::Held(_))));
+    assert!(matches!(other.reserve(operation(1)).await, Ok(OperationLockReply::Held(_))));
     let entry = entry(20);
     let reply = one.admit(&claim("a", 20, 1), one.new_dispatch_name(), Some((&held, &entry))).await;
     let Ok(AdmitReply::Running { dispatch, .. }) = reply else { panic!("{reply:?}") };
@@ -131,7 +131,11 @@ async fn one_guard_decides_each_operation() {
     advance_time(&clock, &[&other], Duration::from_millis(4500)).await;
     let taken = reserve_operation(&other, operation(1)).await;
     assert_eq!(other.operation(&operation(1)).await, Ok(Some(entry.clone())));
-    assert_eq!(other.may_run(&entry.keys, entry.token).await, Ok(true), "its time is not over");
+    assert_eq!(
+        other.may_still_be_executing(&entry.keys, entry.token).await,
+        Ok(true),
+        "its time is not over"
+    );
     let written =
         one.end_dispatch_with_outcome(&dispatch, DispatchEnd::Known, held, JournalUpdate::Forget).await;
     assert_eq!(written, Ok(JournalWriteOutcome::NotHeld), "whoever decides has read it as it is");
@@ -140,9 +144,9 @@ async fn one_guard_decides_each_operation() {
     assert_eq!(other.operation(&operation(1)).await, Ok(None));
 }
 
-pub(super) fn entry(epoch: u64) -> JournalEntry {
+pub(super) fn entry(epoch: u64) -> OperationJournalEntry {
     let claim = claim("a", epoch, 1);
-    JournalEntry {
+    OperationJournalEntry {
         format: 1,
         fingerprint: "f".into(),
         keys: claim.keys.to_vec(),

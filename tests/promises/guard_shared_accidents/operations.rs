@@ -4,12 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use fencegate_guard_postgres::postgres::{
-    AdmitReply, InFlightDispatch, JournalWriteOutcome, PostgresOperationLock, PostgresStore,
-    ReserveOperationReply,
+    AdmitReply, InFlightDispatch, JournalWriteOutcome, OperationLockReply, PostgresOperationLock,
+    PostgresStore,
 };
 use fencegate_guard_store::{
     admission::DispatchEnd,
-    operation::{JournalEntry, JournalEntryState, JournalUpdate, StoredResponse},
+    operation::{JournalEntryState, JournalUpdate, OperationJournalEntry, StoredResponse},
     store::JournalSize,
 };
 use fencegate_policies::operation::OperationId;
@@ -19,9 +19,9 @@ use fencegate_tests::shared_store::SharedStore;
 
 use super::steps::{advance_time, claim, open_guard, wait_processed};
 
-fn entry(key: &str, epoch: u64, state: JournalEntryState) -> JournalEntry {
+fn entry(key: &str, epoch: u64, state: JournalEntryState) -> OperationJournalEntry {
     let claim = claim(key, epoch, 1);
-    JournalEntry {
+    OperationJournalEntry {
         format: 1,
         fingerprint: "f".into(),
         keys: claim.keys.to_vec(),
@@ -50,7 +50,7 @@ async fn admit_operation(
     key: &str,
     epoch: u64,
 ) -> (PostgresOperationLock, InFlightDispatch) {
-    let Ok(ReserveOperationReply::Acquired(held)) = guard.reserve(id).await else { panic!("nobody has it") };
+    let Ok(OperationLockReply::Acquired(held)) = guard.reserve(id).await else { panic!("nobody has it") };
     let entry = entry(key, epoch, JournalEntryState::Admitted);
     match guard.admit(&claim(key, epoch, 1), guard.new_dispatch_name(), Some((&held, &entry))).await {
         Ok(AdmitReply::Running { dispatch, .. }) => (held, dispatch),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use fencegate_guard_postgres::postgres::{AdmitReply, InFlightDispatch, PostgresConfig, PostgresStore};
-use fencegate_guard_store::{admission::DispatchEnd, error::AdmitError, store::StoreIdentity};
+use fencegate_guard_store::{admission::DispatchEnd, error::DispatchRefusedError, store::StoreIdentity};
 use fencegate_policies::operation::OperationId;
 use fencegate_process::{
     clock::{MachineClock, SharedClock},
@@ -81,7 +81,7 @@ async fn killed_or_frozen_server_keeps_exclusion() {
     own.server.restart();
     wait_processed_eventually(&guard).await;
     let again = admit(&guard, &claim("a", epoch, 1)).await;
-    assert!(matches!(again, AdmitReply::Rejected(AdmitError::Duplicate { .. })), "{again:?}");
+    assert!(matches!(again, AdmitReply::Rejected(DispatchRefusedError::Duplicate { .. })), "{again:?}");
     let waits = admit(&guard, &claim("a", other + 1, 1)).await;
     assert!(matches!(waits, AdmitReply::Wait { doubt: None, .. }), "{waits:?}");
     assert_eq!(guard.status().closed, None, "nothing was lost");
@@ -128,15 +128,21 @@ async fn rolled_back_database_is_quarantined() {
     wait_processed_eventually(&guard).await;
     let closed = admit(&guard, &claim("a", forgotten + 1, 1)).await;
     assert!(
-        matches!(closed, AdmitReply::Rejected(AdmitError::Quarantine { .. })),
+        matches!(closed, AdmitReply::Rejected(DispatchRefusedError::Quarantine { .. })),
         "what was let in may run: {closed:?}"
     );
     let old = admit(&guard, &claim("a", forgotten - 1, 1)).await;
-    assert!(matches!(old, AdmitReply::Rejected(AdmitError::Recovered { .. })), "it was announced: {old:?}");
+    assert!(
+        matches!(old, AdmitReply::Rejected(DispatchRefusedError::Recovered { .. })),
+        "it was announced: {old:?}"
+    );
     let (_, later) = wait_admitted(&guard, "a", forgotten + 2).await;
     assert!(later > forgotten);
     let old = admit(&guard, &claim("other", forgotten, 1)).await;
-    assert!(matches!(old, AdmitReply::Rejected(AdmitError::Recovered { .. })), "on every key: {old:?}");
+    assert!(
+        matches!(old, AdmitReply::Rejected(DispatchRefusedError::Recovered { .. })),
+        "on every key: {old:?}"
+    );
 }
 
 /// The primary waits for no standby any more. A guard records it with a heartbeat.
@@ -244,9 +250,12 @@ async fn failover_quarantines_unless_standby_complete() {
         wait_processed_eventually(&guard).await;
         let reply = admit(&guard, &claim("b", epoch + 1, 1)).await;
         if closes {
-            assert!(matches!(reply, AdmitReply::Rejected(AdmitError::Quarantine { .. })), "{reply:?}");
+            assert!(
+                matches!(reply, AdmitReply::Rejected(DispatchRefusedError::Quarantine { .. })),
+                "{reply:?}"
+            );
             let old = admit(&guard, &claim("b", epoch, 1)).await;
-            assert!(matches!(old, AdmitReply::Rejected(AdmitError::Recovered { .. })), "{old:?}");
+            assert!(matches!(old, AdmitReply::Rejected(DispatchRefusedError::Recovered { .. })), "{old:?}");
         } else {
             assert!(matches!(reply, AdmitReply::Running { .. }), "nothing is missing: {reply:?}");
             let waits = admit(&guard, &claim("a", epoch + 2, 1)).await;

@@ -66,7 +66,7 @@ async fn refused_entry_opens_key() {
     let Ok(AdmitReply::Running { dispatch, .. }) = reply else { panic!("{reply:?}") };
     store.run("ALTER TABLE operation ADD CONSTRAINT never CHECK (body IS NULL AND ends IS NULL) NOT VALID");
     let done = JournalEntryState::Done { at: 5, answer: None };
-    let done = JournalUpdate::Entry(Box::new(fencegate_guard_store::operation::JournalEntry {
+    let done = JournalUpdate::Entry(Box::new(fencegate_guard_store::operation::OperationJournalEntry {
         state: done,
         ..admitted.clone()
     }));

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use fencegate_guard_postgres::postgres::{AdmitReply, InFlightDispatch, PostgresStore};
 use fencegate_guard_store::{
-    admission::{EndpointProbeConfig, ServiceProbeAnswer},
+    admission::{LivenessProbeAnswer, LivenessProbeConfig},
     dispatch_target::DispatchTarget,
 };
 use fencegate_process::clock::{Clock, ManualClock};
@@ -23,7 +23,7 @@ fn service() -> DispatchTarget {
 async fn open_two_guards(store: &SharedStore, clock: &Arc<ManualClock>) -> [PostgresStore; 2] {
     let one = open_guard(store, clock, "one").await;
     let other = store.guard(clock.clone(), "other").await;
-    one.start_probing(EndpointProbeConfig { endpoints: vec![service().endpoint], interval: EVERY });
+    one.start_probing(LivenessProbeConfig { endpoints: vec![service().endpoint], interval: EVERY });
     [one, other]
 }
 
@@ -59,7 +59,7 @@ async fn unseen_endpoint_keeps_key_closed() {
     assert_eq!((&doubt.place, doubt.silent), (&Some(service()), true));
     // The endpoint answers, and is seen for as long as the execution may take.
     let seen =
-        || one.record_alive(&service(), ServiceProbeAnswer { asked: clock.now(), answered: clock.now() });
+        || one.record_alive(&service(), LivenessProbeAnswer { asked: clock.now(), answered: clock.now() });
     assert!(seen());
     for second in 0..TERMS.max_execution.as_secs() {
         assert!(is_closed(&other, "a", 22 + second).await, "after {second} s");

@@ -48,7 +48,7 @@ pub(super) async fn remembered_operations(tree: &ZnodeTree) -> Vec<Value> {
 
 /// Which of 256 nodes an operation stands below.
 pub(super) fn shard_of(name: &str) -> u8 {
-    let named = plan::OperationName { name: name.into(), principal: String::new() };
+    let named = plan::ClientOperationName { name: name.into(), principal: String::new() };
     operation_id("", &named).as_bytes()[0]
 }
 

@@ -46,7 +46,7 @@ pub(super) async fn take(locks: &GatewayLockStack, hold: LockReusePolicy) -> Gra
 pub(super) fn send(tenure: GrantGuard, known: bool) {
     tenure.next_dispatch().expect("it holds");
     if known {
-        tenure.mark_settled();
+        tenure.mark_upstream_settled();
     }
 }
 

@@ -97,7 +97,7 @@ fn record_outlives_holders_without_delay() {
         let other = gateway(&ensemble).await.1;
         send(take(&one, LockReusePolicy::Strict).await, false);
         let plain = other.acquire(&["a"], LockReusePolicy::Strict).await.expect("it does not look");
-        plain.mark_settled();
+        plain.mark_upstream_settled();
         drop(plain);
         let (waited, tenure) = timed_take(&other, LockReusePolicy::Strict).await;
         assert!(waited >= DELAY, "{waited:?}");
@@ -119,7 +119,7 @@ fn container_is_replaced_before_record_write() {
             let plain = one.acquire(&["a"], LockReusePolicy::Strict).await.expect("free");
             let (held, ()) = tokio::join!(take(&other, hold), async {
                 sleep(T).await;
-                plain.mark_settled();
+                plain.mark_upstream_settled();
                 drop(plain);
             });
             held.next_dispatch().expect("it holds");

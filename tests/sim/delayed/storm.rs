@@ -118,7 +118,7 @@ async fn call(locks: Rc<GatewayLockStack>, dice: Rc<SeededRng>, seen: Rc<StormOu
             }
         }
         if known {
-            tenure.mark_settled();
+            tenure.mark_upstream_settled();
         }
     }
 }

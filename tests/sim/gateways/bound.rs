@@ -85,16 +85,15 @@ fn handover_at_bound_refuses_no_waiter() {
         let theirs = first.clone();
         let mine = first;
         let there = spawn_local(async move {
-            elsewhere.acquire(&theirs, WaitGateway::Here).await.map(|t| t.mark_settled())
+            elsewhere.acquire(&theirs, WaitGateway::Here).await.map(|t| t.mark_upstream_settled())
         });
         sleep(Duration::from_millis(300)).await;
-        let waits =
-            spawn_local(
-                async move { here.acquire(&mine, WaitGateway::Here).await.map(|t| t.mark_settled()) },
-            );
+        let waits = spawn_local(async move {
+            here.acquire(&mine, WaitGateway::Here).await.map(|t| t.mark_upstream_settled())
+        });
         sleep(Duration::from_millis(300)).await;
         let tenure = held.swap_remove(0);
-        tenure.mark_settled();
+        tenure.mark_upstream_settled();
         drop(tenure);
         assert_eq!(there.await.expect("it ends"), Ok(()));
         assert_eq!(waits.await.expect("it ends"), Ok(()));

@@ -240,7 +240,7 @@ impl clock::SendPermission for AlwaysValidLock {
         true
     }
 
-    fn deadline(&self) -> BootInstant {
+    fn valid_until(&self) -> BootInstant {
         BootInstant::from_nanos(u64::MAX)
     }
 }

@@ -22,7 +22,7 @@ fn refused_watch_still_detects_removal() {
             let dice = SeededRng::new(7);
             let scale = GatewaySettings { clocks: ClockSpeed::Right, sessions: 1 };
             let gateway = SimGateway::start(&ensemble, &wire, scale, &dice);
-            gateway.acquire_granted(&want(keeping, "before")).await.mark_settled();
+            gateway.acquire_granted(&want(keeping, "before")).await.mark_upstream_settled();
             wire.refuse_watches(2);
             let tenure = gateway.acquire_granted(&want(keeping, "a")).await;
             let (_, permission) = gateway.worker_handle().dispatch(&tenure).expect("a dispatch");
@@ -42,7 +42,7 @@ fn refused_watch_still_detects_removal() {
                 timeout(Duration::from_secs(2), noticed).await.is_ok(),
                 "{keeping:?}: it goes on writing"
             );
-            tenure.mark_settled();
+            tenure.mark_upstream_settled();
             drop(tenure);
             assert!(gateway.stop().await);
         });

@@ -35,7 +35,7 @@ fn set_retries_vary_their_rhythm() {
             let node = paths.iter().find(|path| is_lock(path)).expect("held");
             let (parent, _) = node.rsplit_once('/').expect("below its parent");
             ensemble.flap_parent(parent, LATENCY * 2);
-            tenure.mark_settled();
+            tenure.mark_upstream_settled();
             drop(tenure);
 
             let began = Instant::now();
@@ -46,7 +46,7 @@ fn set_retries_vary_their_rhythm() {
                 .expect("granted");
             assert!(began.elapsed() > LATENCY * 2 * 4, "not exercised: after {:?}", began.elapsed());
             assert_eq!(ensemble.paths().iter().filter(|path| is_lock(path)).count(), 2);
-            set.mark_settled();
+            set.mark_upstream_settled();
             drop(set);
             assert!(gateway.stop().await);
             let left: Vec<_> = ensemble.paths().into_iter().filter(|path| is_lock(path)).collect();

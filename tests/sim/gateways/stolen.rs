@@ -44,7 +44,7 @@ fn set_losing_node_is_recreated_whole() {
             let dice = SeededRng::new(7);
             let scale = GatewaySettings { clocks: ClockSpeed::Right, sessions: 1 };
             let gateway = SimGateway::start(&ensemble, &wire, scale, &dice);
-            gateway.acquire_granted(&want(&["a", "b"])).await.mark_settled();
+            gateway.acquire_granted(&want(&["a", "b"])).await.mark_upstream_settled();
             while !locks(&ensemble).is_empty() {
                 sleep(FAR).await;
             }
@@ -57,7 +57,7 @@ fn set_losing_node_is_recreated_whole() {
             let maker = |path: &String| path.rsplit('/').next().map(|name| name[..32].to_owned());
             assert_eq!(held.len(), 2, "{stolen}: {held:?}");
             assert_eq!(maker(&held[0]), maker(&held[1]), "{stolen}: {held:?}");
-            tenure.mark_settled();
+            tenure.mark_upstream_settled();
             drop(tenure);
             sleep(FAR * 10).await;
             assert_eq!(locks(&ensemble), [""; 0], "{stolen}");

@@ -24,7 +24,7 @@ async fn start_two(ensemble: &SimEnsemble) -> (SimGateway, SimGateway, GrantGuar
     let holds = start(7);
     let other = start(8);
     // Waits for its session.
-    other.acquire_granted(&SimRequest { keys: vec![key("b")], ..want(T) }).await.mark_settled();
+    other.acquire_granted(&SimRequest { keys: vec![key("b")], ..want(T) }).await.mark_upstream_settled();
     let tenure = holds.acquire_granted(&want(T)).await;
     (holds, other, tenure)
 }
@@ -42,14 +42,14 @@ fn request_is_forwarded_to_holding_gateway() {
                     door.acquire(&want(T * 10), WaitGateway::Here)
                         .await
                         .expect("its turn in the end")
-                        .mark_settled();
+                        .mark_upstream_settled();
                 }
             });
             sleep(T / 10).await;
             let told = other.worker_handle().acquire(&want(T), WaitGateway::Anywhere).await.map(drop);
             let Err(AcquireError::Elsewhere(way)) = told else { panic!("{waits_before}: {told:?}") };
             assert!(holds.is_target_of(&way) && !other.is_target_of(&way), "{waits_before}");
-            tenure.mark_settled();
+            tenure.mark_upstream_settled();
             drop(tenure);
             before.await.expect("no panic");
             assert!(holds.stop().await && other.stop().await);
@@ -89,7 +89,7 @@ fn lock_node_names_own_member_only() {
         simulated_time::run(async {
             let ensemble = SimEnsemble::start(EnsembleSettings::default());
             let (holds, other, tenure) = start_two(&ensemble).await;
-            tenure.mark_settled();
+            tenure.mark_upstream_settled();
             drop(tenure);
             let of_the_key = |path: &String| is_lock(path) && path.contains("/a/");
             let lock = ensemble.paths().into_iter().find(of_the_key).expect("it is kept");

@@ -196,7 +196,7 @@ impl SimWorld {
             self.judge.leave(number);
         }
         if self.dice.below(10) > 0 {
-            tenure.mark_settled();
+            tenure.mark_upstream_settled();
         }
     }
 
@@ -268,7 +268,7 @@ impl SimWorld {
             let both = |key| [alone(key, HoldMode::Strict), alone(key, HoldMode::Cached)];
             for want in self.keys.iter().flat_map(both).chain([node_request(), permit_request()]) {
                 match self.gateways[at].gateway().worker_handle().acquire(&want, WaitGateway::Here).await {
-                    Ok(tenure) => tenure.mark_settled(),
+                    Ok(tenure) => tenure.mark_upstream_settled(),
                     Err(refused) => {
                         self.judge.report(format!("gateway {at} in the calm: {want:?}: {refused}"))
                     }

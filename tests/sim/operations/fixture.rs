@@ -124,7 +124,7 @@ impl OperationFixture {
     }
 
     pub(super) async fn leave(self) {
-        self.tenure.mark_settled();
+        self.tenure.mark_upstream_settled();
         drop(self.tenure);
         self.locks.stop().await;
     }

@@ -70,7 +70,7 @@ fn unsent_unanswered_admission_is_aborted() {
         );
         let repeat = locks.keeper.admit_operation(wanted).await.expect("nothing came of the one before");
         repeat.complete(OperationOutcome::NotExecuted).await;
-        tenure.mark_settled();
+        tenure.mark_upstream_settled();
         drop(tenure);
         locks.stop().await;
     });
@@ -106,7 +106,7 @@ fn assert_stops_while_unsettled(then: ZkRequestFate) {
         });
         let result = locks.keeper.admit_operation(wanted).await.map(drop);
         assert!(matches!(result, Err(AdmitOperationError::Service(_))), "nothing may be sent: {result:?}");
-        tenure.mark_settled();
+        tenure.mark_upstream_settled();
         drop(tenure);
         // Stops in the middle of a pause. Pauses end at round parts of a second.
         sleep(T + T / 7).await;

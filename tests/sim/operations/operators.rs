@@ -67,7 +67,7 @@ fn operation_may_run_while_locked() {
         assert_eq!(listed().await, [(id(2).reference(), true)]);
         let reference = id(2).reference();
         let OperationFixture { locks, tenure, .. } = stage;
-        tenure.mark_settled();
+        tenure.mark_upstream_settled();
         drop(tenure);
         tokio::time::sleep(T / 10).await;
         assert_eq!(listed().await, [(reference, false)]);

@@ -65,7 +65,7 @@ fn abandoned_operation_is_unknown() {
         tokio::time::sleep(T / 10).await;
         assert_eq!(stage.expect_denied(&wanted).await, unknown);
         assert_eq!(stage.stored_state(&wanted).await, (OperationState::Admitted, 0));
-        tenure.mark_settled();
+        tenure.mark_upstream_settled();
         drop(tenure);
         other.stop().await;
         stage.leave().await;

@@ -90,7 +90,7 @@ fn schedule_fault(
 fn release_after(held: GrantGuard, after: Duration) {
     drop(spawn_local(async move {
         sleep(after).await;
-        held.mark_settled();
+        held.mark_upstream_settled();
     }));
 }
 
@@ -129,7 +129,7 @@ fn play(before: PriorHolderCount, accident: StepFault, at: u32) -> bool {
             assert!(got.is_ok() || may_fail, "{what}: {:?}", got.map(drop));
             if let Ok(tenure) = got {
                 sleep(T / 4).await;
-                tenure.mark_settled();
+                tenure.mark_upstream_settled();
             }
         }
         let behind = timeout(T * 20, behind).await.unwrap_or_else(|_| panic!("{what}: it waits for ever"));

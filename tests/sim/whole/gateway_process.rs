@@ -8,7 +8,7 @@ use fencegate_metrics::AllMetricFamilies;
 use fencegate_peers::LocalPeerIdentity;
 use fencegate_process::{clock::SharedClock, randomness::SystemRandomness};
 use fencegate_serve::{
-    gateway_process::{GatewayOptions, GatewayParts, ProcessResources},
+    gateway_process::{GatewayOptions, GatewayParts, StartupResources},
     worker::{self, DrainOutcome},
 };
 use fencegate_tests::memory;
@@ -69,7 +69,7 @@ pub(super) async fn run(start: GatewayStartOptions) {
     let local_peer =
         LocalPeerIdentity::new(peer, name.clone(), bound, process.metrics.clients(), &SystemRandomness);
     let local_peer = Some(local_peer.expect("plain text"));
-    let resources = ProcessResources { token_history, name, peer_socket: None, local_peer };
+    let resources = StartupResources { token_history, name, peer_socket: None, local_peer };
     let file = folder.join(format!("gw-{number}.json"));
     let options = GatewayOptions { file: file.clone(), watch: false, init: true, beside: false, workers: 1 };
     let parts = GatewayParts::assemble(&plan, &options, &process, &resources, None, host.clone());

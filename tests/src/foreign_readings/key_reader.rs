@@ -8,7 +8,7 @@ use fencegate_policies::{
         RequestValues, ResourceKey,
     },
     path::CanonicalPath,
-    plan::{FenceRule, FindRouteError, ServingPlan},
+    plan::{CommonServingPlan, FenceRule, FindRouteError},
 };
 
 use super::reading::{Reading, ReadingRow, RequestPart, parse_hex};
@@ -25,7 +25,7 @@ pub struct ReadingCounts {
 }
 
 /// The gateway's reading of requests.
-pub struct KeyReader(ServingPlan);
+pub struct KeyReader(CommonServingPlan);
 
 const POLICY: &str = r#"
 version: 1

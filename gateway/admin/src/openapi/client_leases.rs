@@ -10,7 +10,7 @@ use fencegate_protocol::lease_documents::{
 };
 use fencegate_refusal::RefusalReason;
 
-use super::document::{OpenApiDocumentBuilder, OpenApiOperation};
+use super::document::{OpenApiDocumentBuilder, OpenApiOperationBuilder};
 
 const DESCRIPTION: &str = "Locks that clients hold through a gateway, for work that is no request. Any gateway takes a request about any \
                     lease, and sends it to the one that holds it. Each refusal is `application/problem+json`, and nothing was done. \
@@ -56,7 +56,7 @@ const LEASE_REASONS: [RefusalReason; 5] = [
 const REFERENCE: &str = "The reference of the lease in lists and logs: 16 hex digits.";
 const EVENTS: &str = "text/event-stream";
 
-fn lease_operation(operation: OpenApiOperation<'_>) -> OpenApiOperation<'_> {
+fn lease_operation(operation: OpenApiOperationBuilder<'_>) -> OpenApiOperationBuilder<'_> {
     operation
         .without_credential()
         .path_param_like("reference", "^[0-9a-f]{16}$", REFERENCE)

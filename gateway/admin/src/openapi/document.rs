@@ -31,7 +31,7 @@ pub(super) struct OpenApiDocumentBuilder {
 }
 
 /// One operation of the document.
-pub(super) struct OpenApiOperation<'d> {
+pub(super) struct OpenApiOperationBuilder<'d> {
     of: &'d mut OpenApiDocumentBuilder,
     method: HttpMethod,
     path: &'static str,
@@ -69,7 +69,7 @@ impl OpenApiDocumentBuilder {
         path: &'static str,
         name: &str,
         says: &str,
-    ) -> OpenApiOperation<'_> {
+    ) -> OpenApiOperationBuilder<'_> {
         let method = match method {
             "get" => HttpMethod::Get,
             "post" => HttpMethod::Post,
@@ -80,7 +80,7 @@ impl OpenApiDocumentBuilder {
     }
 
     /// An operation that reads.
-    pub(super) fn get(&mut self, path: &'static str, name: &str, says: &str) -> OpenApiOperation<'_> {
+    pub(super) fn get(&mut self, path: &'static str, name: &str, says: &str) -> OpenApiOperationBuilder<'_> {
         self.operation(
             HttpMethod::Get,
             path,
@@ -91,7 +91,7 @@ impl OpenApiDocumentBuilder {
     }
 
     /// An operation that changes something.
-    pub(super) fn post(&mut self, path: &'static str, name: &str, says: &str) -> OpenApiOperation<'_> {
+    pub(super) fn post(&mut self, path: &'static str, name: &str, says: &str) -> OpenApiOperationBuilder<'_> {
         let faults = vec![
             AdminErrorCode::Host,
             AdminErrorCode::Credentials,
@@ -109,9 +109,9 @@ impl OpenApiDocumentBuilder {
         name: &str,
         says: &str,
         faults: Vec<AdminErrorCode>,
-    ) -> OpenApiOperation<'_> {
+    ) -> OpenApiOperationBuilder<'_> {
         let written = OperationBuilder::new().operation_id(Some(name)).summary(Some(says));
-        OpenApiOperation {
+        OpenApiOperationBuilder {
             of: self,
             method,
             path,
@@ -155,7 +155,7 @@ impl OpenApiDocumentBuilder {
     }
 }
 
-impl OpenApiOperation<'_> {
+impl OpenApiOperationBuilder<'_> {
     /// Open to probes and guards, which have no credentials.
     pub(super) fn open_to_all(mut self) -> Self {
         self.faults.retain(|word| *word != AdminErrorCode::Credentials);

@@ -9,8 +9,8 @@ use fencegate_config::process_context::ProcessContext;
 use fencegate_guard::{Guard, journal::ReserveUnresolvedOutcome};
 use fencegate_guard_store::{
     admission::{InDoubtExecution, QuarantineReason, QuarantineScope, QuarantineStatus},
-    error::AdmitError,
-    operation::{JournalEntry, ResolutionSource},
+    error::DispatchRefusedError,
+    operation::{OperationJournalEntry, ResolutionSource},
 };
 use fencegate_metrics::request_tracker::RejectedCallers;
 use fencegate_policies::token::FencingToken;
@@ -85,7 +85,7 @@ const MOST: usize = 1000;
 
 impl GuardAdminState {
     /// All operations and executions with an unknown outcome.
-    pub(crate) async fn unknown_outcomes(&self) -> Result<Vec<GuardUnresolvedEntry>, AdmitError> {
+    pub(crate) async fn unknown_outcomes(&self) -> Result<Vec<GuardUnresolvedEntry>, DispatchRefusedError> {
         let guard = &self.guard;
         let unfinished = guard.unresolved_operations(MOST).await?;
         let doubts = guard.doubts().await?;
@@ -96,7 +96,7 @@ impl GuardAdminState {
         let endpoint = |token: FencingToken| Some(known.get(&token)?.place.as_ref()?.to_string());
         let silent = |token: FencingToken| known.get(&token).is_some_and(|doubt| doubt.silent);
         let names = self.names;
-        let operation = |reference: String, entry: JournalEntry| GuardUnresolvedEntry {
+        let operation = |reference: String, entry: OperationJournalEntry| GuardUnresolvedEntry {
             reference,
             kind: UnresolvedEntryKind::Operation,
             closes_key_for_ms: closes(entry.token),
@@ -215,6 +215,6 @@ pub(super) fn unknown_operation_error(what: &str) -> AdminRefusal {
     AdminRefusal::new(AdminErrorCode::NotFound, format!("nothing known of `{what}`, or it is running"))
 }
 
-pub(crate) fn store_unavailable_error(refused: &AdmitError) -> AdminRefusal {
+pub(crate) fn store_unavailable_error(refused: &DispatchRefusedError) -> AdminRefusal {
     AdminRefusal::new(AdminErrorCode::Away, refused.to_string())
 }

@@ -33,7 +33,7 @@ pub(super) async fn break_lock(
     Path(key): Path<String>,
     Form(form): Form<BreakLockForm>,
 ) -> Result<(Extension<AuditAction>, Redirect), ErrorPage> {
-    seen.csrf.verify(&form.csrf)?;
+    seen.csrf.verify_form_token(&form.csrf)?;
     let BreakLockForm { confirm, holder, force, .. } = form;
     let (did, _) = seen.break_lock(&key, BreakLockBody { confirm, holder, force: force.is_some() }).await?;
     Ok((Extension(did), Redirect::to("/?done=broken")))
@@ -74,7 +74,7 @@ pub(super) async fn resolve(
     Path(reference): Path<String>,
     Form(form): Form<ResolveForm>,
 ) -> Result<(Extension<AuditAction>, Redirect), ErrorPage> {
-    seen.csrf.verify(&form.csrf)?;
+    seen.csrf.verify_form_token(&form.csrf)?;
     check_confirmation(&form.confirm, &reference)?;
     let did = seen.resolve(&reference, form.outcome, form.force.is_some()).await?;
     Ok((Extension(did), Redirect::to("/?done=resolved")))

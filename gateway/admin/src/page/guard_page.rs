@@ -195,7 +195,7 @@ async fn resolve(
     Path(reference): Path<String>,
     Form(form): Form<ResolveForm>,
 ) -> Result<(Extension<AuditAction>, Redirect), ErrorPage> {
-    seen.csrf.verify(&form.csrf)?;
+    seen.csrf.verify_form_token(&form.csrf)?;
     check_confirmation(&form.confirm, &reference)?;
     let did = seen.resolve(&reference, form.outcome, form.force.is_some()).await?;
     Ok((Extension(did), Redirect::to("/?done=resolved")))

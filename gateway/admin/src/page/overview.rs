@@ -39,7 +39,7 @@ pub(super) struct OverviewPage {
     state: ProcessStatus,
     note: Option<&'static str>,
     /// What is wrong beside the sessions: a process may be ready, and its requests may fail all the same.
-    troubles: Vec<Trouble>,
+    troubles: Vec<RunbookIssue>,
     tiles: Vec<Tile>,
     waits: Vec<WaitingKeyRow>,
     wanted: usize,
@@ -58,12 +58,12 @@ pub(super) struct OverviewPage {
 
 /// What is wrong, and the section of the runbook about it.
 #[derive(Debug, PartialEq, Eq)]
-struct Trouble {
+struct RunbookIssue {
     text: String,
     section: &'static str,
 }
 
-impl Trouble {
+impl RunbookIssue {
     fn link(&self) -> String {
         format!("/runbook#{}", self.section)
     }
@@ -72,7 +72,7 @@ impl Trouble {
 const CONFIGURATION: &str = "configuration";
 const GUARD: &str = "the-guard-refuses";
 const SERVICE: &str = "endpoint-silent";
-/// The sections to which this page leads by a [`Trouble`].
+/// The sections to which this page leads by a [`RunbookIssue`].
 #[cfg(test)]
 pub(super) const SECTIONS: [&str; 3] = [CONFIGURATION, GUARD, SERVICE];
 
@@ -197,14 +197,14 @@ fn process_status(seen: &GatewayAdminState) -> ProcessStatus {
     }
 }
 
-fn troubles(counted: &MetricSnapshot, seen: &GatewayAdminState) -> Vec<Trouble> {
-    let reload = (counted.sum("fencegate_config_last_reload_successful", None) < 1.0).then(|| Trouble {
+fn troubles(counted: &MetricSnapshot, seen: &GatewayAdminState) -> Vec<RunbookIssue> {
+    let reload = (counted.sum("fencegate_config_last_reload_successful", None) < 1.0).then(|| RunbookIssue {
         text: "The last reload was refused, and the plan before it is in force: the file has mistakes, or needs a restart. \
                `fencegate reload --dry-run` says which."
             .to_owned(),
         section: CONFIGURATION,
     });
-    let mut found: Vec<Trouble> = reload.into_iter().collect();
+    let mut found: Vec<RunbookIssue> = reload.into_iter().collect();
     let Some((_, config)) = seen.config.active_config() else { return found };
     for fleet in config.fleets.all() {
         let upstream = &fleet.upstream;
@@ -230,7 +230,7 @@ fn endpoint_trouble(
     endpoint: &str,
     state: &str,
     failures: usize,
-) -> Option<Trouble> {
+) -> Option<RunbookIssue> {
     let (what, section) = match is_guard {
         true => ("The guard", GUARD),
         false => ("The service", SERVICE),
@@ -241,7 +241,7 @@ fn endpoint_trouble(
         ("usable", failures) => format!("does not answer: the last {failures} requests there failed"),
         (state, _) => format!("is {state}, and gets no requests"),
     };
-    Some(Trouble { text: format!("{what} at {endpoint} (upstream {upstream}) {is}."), section })
+    Some(RunbookIssue { text: format!("{what} at {endpoint} (upstream {upstream}) {is}."), section })
 }
 
 fn tiles(

@@ -18,7 +18,7 @@ use std::{
 };
 
 use fencegate_config::{active_config::ActiveConfig, process_context::ProcessContext};
-use fencegate_guard_client::guard_identity::GuardRegistry;
+use fencegate_guard_client::guard_identity::UpstreamGuardRegistry;
 use fencegate_http::{
     body::{Body, Reply},
     buffered::MemoryBudget,
@@ -32,9 +32,9 @@ use fencegate_policies::{
     key::SourceValue,
     permits::PermitCount,
     plan::{
-        CachedHoldLimits, EffectiveRoute, EffectiveUpstream, FenceRule, GatewayPlan, IdempotencyStore,
-        LargeBodyPolicy, LeasePolicy, LockMode, LockPlacement, LockReusePolicy, PeerForwardPolicy, Route,
-        ServingPlan, Upstream, format_duration,
+        CachedHoldLimits, CommonServingPlan, EffectiveRoute, EffectiveUpstream, FenceRule, GatewayPlan,
+        IdempotencyStore, LargeBodyPolicy, LockMode, LockPlacement, LockReusePolicy, PeerForwardPolicy,
+        RequestLeasePolicy, Route, Upstream, format_duration,
     },
 };
 use fencegate_process::{
@@ -49,11 +49,11 @@ use fencegate_proxy::{
     plan_context::WorkerPlanContext,
     request_context::{RequestArrival, RequestContext},
     steps::{
-        authenticate::AccessTokenSource,
+        authenticate::TokenVerificationMode,
         client_limit::ClientConcurrencyLimit,
         fence,
         key::{KeyedRequest, SourceValueRecorder},
-        upgrade::OfferedUpgradeProtocols,
+        upgrade::ClientUpgradeProtocols,
     },
     via::ViaName,
 };
@@ -159,7 +159,7 @@ fn dry_run_request(
     gateway: &GatewayPlan,
     request: Request<Body>,
     peer: ConnectionInfo,
-    tokens: AccessTokenSource,
+    tokens: TokenVerificationMode,
 ) -> io::Result<DryRunResult> {
     let plan = Arc::new(gateway.serving.clone());
     let all = AllMetricFamilies::for_gateway(gateway);
@@ -171,7 +171,7 @@ fn dry_run_request(
         process,
         config: ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints()), None),
         metrics,
-        guards: Arc::new(GuardRegistry::new(Arc::default())),
+        guards: Arc::new(UpstreamGuardRegistry::new(Arc::default())),
         clients: ClientQuotas::default(),
         running: TaskTracker::new(),
     };
@@ -207,7 +207,7 @@ fn unconnected_peer(client_name: Option<ClientName>) -> ConnectionInfo {
     }
 }
 
-fn effective_policy(serving: &ServingPlan, route: &Route) -> MatchedRouteConfig {
+fn effective_policy(serving: &CommonServingPlan, route: &Route) -> MatchedRouteConfig {
     let upstream = serving.upstream(route.upstream);
     MatchedRouteConfig {
         route: EffectiveRoute::new(route, upstream.name.to_string()),
@@ -250,7 +250,7 @@ fn explain_lock(gateway: &GatewayPlan, keyed: &KeyedRequest) -> Option<LockExpla
         client_share: fence.client_share,
         share_client: fenced.share_client.as_deref().map(str::to_owned),
         hold: explain_hold(fence),
-        lease: (fence.lease != LeasePolicy::Never).then(|| fence.lease.as_str()),
+        lease: (fence.lease != RequestLeasePolicy::Never).then(|| fence.lease.as_str()),
         forward: may_be_forwarded(gateway, keyed, fence).then_some("holder"),
         upload_timeout: match fence.large_bodies {
             LargeBodyPolicy::Refuse => None,
@@ -268,7 +268,7 @@ fn may_be_forwarded(gateway: &GatewayPlan, keyed: &KeyedRequest, fence: &FenceRu
     let in_full = keyed.http.body().bytes().is_some_and(|bytes| bytes.len() <= most);
     let route = keyed.route.map(|id| gateway.serving.routes.get(id));
     let switches = route.is_some_and(|route| !route.upgrade.is_empty())
-        && keyed.http.extensions().get::<OfferedUpgradeProtocols>().is_some();
+        && keyed.http.extensions().get::<ClientUpgradeProtocols>().is_some();
     gateway.peer.is_some() && fence.forward == PeerForwardPolicy::Holder && exclusive && in_full && !switches
 }
 

@@ -9,7 +9,7 @@ use fencegate_policies::{
     key::ClaimValues,
     plan::{BindAddress, JwtSettings},
 };
-use fencegate_proxy::steps::authenticate::AccessTokenSource;
+use fencegate_proxy::steps::authenticate::TokenVerificationMode;
 use fencegate_ticket::AccessToken;
 use hyper::{
     HeaderMap, Method, Request, StatusCode, Uri,
@@ -98,15 +98,15 @@ impl SampleRequest {
 
     /// The token of the request: that of the sample, or a real one in its fields, if the keys of its issuer are in a file.
     /// Nothing is fetched.
-    pub(super) fn access_token(&self, jwt: &JwtSettings) -> AccessTokenSource {
+    pub(super) fn access_token(&self, jwt: &JwtSettings) -> TokenVerificationMode {
         let Some(claims) = &self.claims else {
             // A file that cannot be used is reported by `check --online`.
             let opened = AccessTokenAuthenticator::open_unfetched(jwt).ok().flatten();
-            return AccessTokenSource::Verified(opened);
+            return TokenVerificationMode::Verified(opened);
         };
         // Claims that are ambiguous have no values; a gateway would refuse the token.
         let claims = ClaimValues::parse(claims.as_bytes(), &jwt.claims).unwrap_or_default();
-        AccessTokenSource::Sample(Arc::new(AccessToken::for_display(claims)))
+        TokenVerificationMode::Sample(Arc::new(AccessToken::for_display(claims)))
     }
 
     /// The request as the HTTP library would deliver it, or its refusal.

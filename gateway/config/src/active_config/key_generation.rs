@@ -8,7 +8,7 @@ use tokio_util::task::{TaskTracker, task_tracker::TaskTrackerToken};
 
 /// A key generation. Plans that leave the keys unchanged share it.
 #[derive(Debug)]
-pub struct KeyRulesGeneration {
+pub struct KeyRulesDrainGate {
     running: TaskTracker,
     open: watch::Sender<bool>,
 }
@@ -19,11 +19,11 @@ pub type RunningRequestGuard = TaskTrackerToken;
 /// Opens a key generation once the generations before it have ended.
 #[derive(Debug)]
 pub struct PendingKeyRulesGeneration {
-    generation: Arc<KeyRulesGeneration>,
-    predecessors: Vec<Arc<KeyRulesGeneration>>,
+    generation: Arc<KeyRulesDrainGate>,
+    predecessors: Vec<Arc<KeyRulesDrainGate>>,
 }
 
-impl KeyRulesGeneration {
+impl KeyRulesDrainGate {
     /// A generation without a predecessor, open at once.
     pub(crate) fn new_open() -> Arc<Self> {
         Self::new(true)
@@ -60,7 +60,7 @@ impl KeyRulesGeneration {
     }
 
     /// Returns when nothing runs in this generation any more, nor in the generations before it.
-    pub async fn wait_finished(&self) {
+    pub async fn wait_requests_finished(&self) {
         self.wait_open().await;
         self.running.close();
         self.running.wait().await;
@@ -69,9 +69,9 @@ impl KeyRulesGeneration {
 
 /// Each generation once.
 pub(super) fn dedup_generations(
-    terms: impl Iterator<Item = Arc<KeyRulesGeneration>>,
-) -> Vec<Arc<KeyRulesGeneration>> {
-    let mut terms: Vec<Arc<KeyRulesGeneration>> = terms.collect();
+    terms: impl Iterator<Item = Arc<KeyRulesDrainGate>>,
+) -> Vec<Arc<KeyRulesDrainGate>> {
+    let mut terms: Vec<Arc<KeyRulesDrainGate>> = terms.collect();
     terms.sort_unstable_by_key(Arc::as_ptr);
     terms.dedup_by_key(|term| Arc::as_ptr(term));
     terms
@@ -82,7 +82,7 @@ impl PendingKeyRulesGeneration {
     /// generations have ended.
     pub async fn wait_predecessors(&self) {
         for before in &self.predecessors {
-            before.wait_finished().await;
+            before.wait_requests_finished().await;
         }
     }
 

@@ -6,30 +6,30 @@ use std::{
     sync::Arc,
 };
 
-use fencegate_policies::plan::{CanonicalAddress, Route, RouteId, ServingPlan, Upstream};
+use fencegate_policies::plan::{CanonicalAddress, CommonServingPlan, Route, RouteId, Upstream};
 
-use super::key_generation::{KeyRulesGeneration, dedup_generations};
+use super::key_generation::{KeyRulesDrainGate, dedup_generations};
 
 /// The service of an upstream, as its name and endpoints identify it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct ServiceIdentity {
+pub(super) struct UpstreamServiceIdentity {
     name: Arc<str>,
     endpoints: Vec<CanonicalAddress>,
 }
 
 /// An upstream, and the present key generation of its service.
 #[derive(Debug, Clone)]
-pub(super) struct UpstreamKeyRules {
-    location: ServiceIdentity,
-    pub(super) generation: Arc<KeyRulesGeneration>,
+pub(super) struct UpstreamKeyRulesGate {
+    location: UpstreamServiceIdentity,
+    pub(super) generation: Arc<KeyRulesDrainGate>,
 }
 
 /// Upstreams that may be one service.
 #[derive(Default)]
 pub(super) struct ServiceGroupChange<'e> {
-    pub(super) before: Vec<&'e UpstreamKeyRules>,
+    pub(super) before: Vec<&'e UpstreamKeyRulesGate>,
     /// With their numbers in the new plan.
-    pub(super) after: Vec<(usize, ServiceIdentity)>,
+    pub(super) after: Vec<(usize, UpstreamServiceIdentity)>,
     pub(super) keys: KeyRulesChange,
 }
 
@@ -44,18 +44,18 @@ pub(super) enum KeyRulesChange {
     Moved,
 }
 
-impl ServiceIdentity {
-    pub(super) fn with_generation(self, term: Arc<KeyRulesGeneration>) -> UpstreamKeyRules {
-        UpstreamKeyRules { location: self, generation: term }
+impl UpstreamServiceIdentity {
+    pub(super) fn with_generation(self, term: Arc<KeyRulesDrainGate>) -> UpstreamKeyRulesGate {
+        UpstreamKeyRulesGate { location: self, generation: term }
     }
 }
 
 impl ServiceGroupChange<'_> {
     /// Former upstreams with a name or an endpoint that no upstream of the new plan has.
-    pub(super) fn removed_upstreams(&self) -> Vec<ServiceIdentity> {
+    pub(super) fn removed_upstreams(&self) -> Vec<UpstreamServiceIdentity> {
         let mut names = HashSet::new();
         let mut endpoints = HashSet::new();
-        let mut adds = |place: &ServiceIdentity| {
+        let mut adds = |place: &UpstreamServiceIdentity| {
             let name = names.insert(place.name.clone());
             place.endpoints.iter().fold(name, |adds, spot| endpoints.insert(spot.clone()) | adds)
         };
@@ -66,28 +66,30 @@ impl ServiceGroupChange<'_> {
     }
 
     /// The key generations of the group, each once.
-    pub(super) fn generations(&self) -> Vec<Arc<KeyRulesGeneration>> {
+    pub(super) fn generations(&self) -> Vec<Arc<KeyRulesDrainGate>> {
         dedup_generations(self.before.iter().map(|known| known.generation.clone()))
     }
 }
 
 /// The upstreams of a plan, in the order of their numbers.
-pub(super) fn upstream_identities(plan: &ServingPlan) -> impl Iterator<Item = ServiceIdentity> {
+pub(super) fn upstream_identities(plan: &CommonServingPlan) -> impl Iterator<Item = UpstreamServiceIdentity> {
     // An `CanonicalAddress` is equal for any spelling of an address: `localhost:80` and `127.0.0.1:80` are one service.
     let spots =
         |of: &Upstream| of.endpoints.iter().map(|endpoint| CanonicalAddress::parse(endpoint)).collect();
-    plan.upstreams.iter().map(move |of| ServiceIdentity { name: of.name.clone(), endpoints: spots(of) })
+    plan.upstreams
+        .iter()
+        .map(move |of| UpstreamServiceIdentity { name: of.name.clone(), endpoints: spots(of) })
 }
 
 /// Groups all upstreams that are still known and all of `plan`. Two are in one group if they share a name, an
 /// endpoint or a key generation, or may have taken requests from each other.
 pub(super) fn group_services<'e>(
-    old: &ServingPlan,
-    before: Vec<&'e UpstreamKeyRules>,
-    plan: &ServingPlan,
+    old: &CommonServingPlan,
+    before: Vec<&'e UpstreamKeyRulesGate>,
+    plan: &CommonServingPlan,
     rekeyed: &[String],
 ) -> Vec<ServiceGroupChange<'e>> {
-    let after: Vec<ServiceIdentity> = upstream_identities(plan).collect();
+    let after: Vec<UpstreamServiceIdentity> = upstream_identities(plan).collect();
     let begin = before.len();
     let mut kin = DisjointSet::new(begin + after.len());
     let mut names = HashMap::new();
@@ -123,9 +125,9 @@ pub(super) fn group_services<'e>(
 }
 
 /// How the locks of these routes change.
-fn key_change(before: &ServingPlan, after: &ServingPlan, rekeyed: &[String]) -> KeyRulesChange {
+fn key_change(before: &CommonServingPlan, after: &CommonServingPlan, rekeyed: &[String]) -> KeyRulesChange {
     let rekeyed: HashSet<&str> = rekeyed.iter().map(String::as_str).collect();
-    let takes = |plan: &ServingPlan| -> HashMap<Arc<str>, _> {
+    let takes = |plan: &CommonServingPlan| -> HashMap<Arc<str>, _> {
         // Unfenced routes have no key generation, so requests that they gain or lose would show nowhere else.
         let fenced = plan.routes.routes().iter().filter(|route| route.fence.is_some());
         let routes = fenced.filter(|route| rekeyed.contains(&*route.name));
@@ -137,7 +139,7 @@ fn key_change(before: &ServingPlan, after: &ServingPlan, rekeyed: &[String]) -> 
 }
 
 /// The upstreams of these routes.
-fn affected_upstreams(plan: &ServingPlan, rekeyed: &[String]) -> impl Iterator<Item = usize> {
+fn affected_upstreams(plan: &CommonServingPlan, rekeyed: &[String]) -> impl Iterator<Item = usize> {
     // A plan may have ten thousand routes, so the names are looked up in a set.
     let rekeyed: HashSet<&str> = rekeyed.iter().map(String::as_str).collect();
     let routes = (0..plan.routes.routes().len()).map(RouteId).map(|id| plan.routes.get(id));

@@ -17,7 +17,7 @@ const POLICY: &str = concat!(
 "#
 );
 
-fn build_plan(changes: &[(&str, &str)]) -> (Arc<ServingPlan>, Arc<UpstreamSet>) {
+fn build_plan(changes: &[(&str, &str)]) -> (Arc<CommonServingPlan>, Arc<UpstreamSet>) {
     let mut text = POLICY.to_owned();
     for (old, new) in changes {
         assert!(text.contains(old), "{old}");

@@ -190,14 +190,14 @@ pub struct RestoredStore {
 fn lock_existing(path: &Path) -> Result<(File, Option<ReplacedStoreHeader>), RestoreBackupError> {
     let file = OpenOptions::new().read(true).write(true).open(path);
     let file = file.map_err(|source| RestoreBackupError::io(path, source))?;
-    let known = try_read_progress(path)?;
+    let known = read_replaced_header(path)?;
     lock_file(&file, path)?;
     check_same_file(&file, path)?;
     Ok((file, known))
 }
 
 /// `None` for a damaged store: nothing can be read from it, and that is no reason to keep it.
-fn try_read_progress(path: &Path) -> Result<Option<ReplacedStoreHeader>, RestoreBackupError> {
+fn read_replaced_header(path: &Path) -> Result<Option<ReplacedStoreHeader>, RestoreBackupError> {
     let header = match RedbStore::open(path).and_then(|store| store.backup_header()) {
         Ok(header) => Some(header),
         Err(StoreError::InUse { path }) => return Err(RestoreBackupError::InUse { path }),

@@ -20,11 +20,11 @@ pub(super) enum ConnectZooKeeperError {
     Runtime(#[from] io::Error),
     #[error("use the files that `zookeeper` names")]
     Tls(#[from] ZkTlsCredentialsError),
-    #[error("{}: no session with ZooKeeper: {why}; {}", code(.why), explain_hint(.why))]
+    #[error("{}: no session with ZooKeeper: {why}; {}", diagnostic_code(.why), explain_hint(.why))]
     Connect { why: ZkError },
 }
 
-fn code(why: &ZkError) -> &'static str {
+fn diagnostic_code(why: &ZkError) -> &'static str {
     match why {
         ZkError::Tls(_) => "FG0521",
         ZkError::Denied(_) => "FG0524",

@@ -12,7 +12,7 @@ use fencegate_zookeeper::{
     installation::InstallationMeta,
     session::{
         client::ZkError,
-        era::{self, EpochFloorError, InitInstallationOutcome, InitialEra, ReadInstallationMetaError},
+        era::{self, FindEpochFloorError, InitInstallationOutcome, InitialEra, ReadInstallationMetaError},
         era_bump::{self, BumpEraError, BumpEraRequest},
     },
     state::{self, HighestEpochRecord, HighestEpochTracker, StateDirError},
@@ -76,7 +76,7 @@ pub(super) enum EraCommandError {
     #[error(transparent)]
     Read(#[from] ReadInstallationMetaError),
     #[error(transparent)]
-    Floor(#[from] EpochFloorError),
+    Floor(#[from] FindEpochFloorError),
     #[error(
         "{0}\nTo go on without it: `--at-least E`, not below any token that guards and services have seen"
     )]

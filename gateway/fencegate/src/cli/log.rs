@@ -41,7 +41,7 @@ const QUIET: &str = "off";
 
 /// How much is logged by default, and how it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verbosity {
+pub(super) enum LogProfile {
     /// For a process that serves requests or holds a lock: none of its threads waits for the reader of stderr.
     Serving,
     /// For a verb that reads or changes something and ends. Its log lines precede its final output.
@@ -50,17 +50,17 @@ pub(super) enum Verbosity {
     Quiet,
 }
 
-pub(super) fn start_logging(format: OutputFormat, loudness: Verbosity) {
+pub(super) fn start_logging(format: OutputFormat, loudness: LogProfile) {
     WRITTEN.set(format).ok();
     let filter = EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| {
         EnvFilter::new(match loudness {
-            Verbosity::Serving | Verbosity::Brief => DEFAULT,
-            Verbosity::Quiet => QUIET,
+            LogProfile::Serving | LogProfile::Brief => DEFAULT,
+            LogProfile::Quiet => QUIET,
         })
     });
     let writer = match loudness {
-        Verbosity::Serving | Verbosity::Quiet => BoxMakeWriter::new(stderr_queue_writer()),
-        Verbosity::Brief => BoxMakeWriter::new(stderr),
+        LogProfile::Serving | LogProfile::Quiet => BoxMakeWriter::new(stderr_queue_writer()),
+        LogProfile::Brief => BoxMakeWriter::new(stderr),
     };
     let lines = fmt::layer()
         .with_writer(writer)

@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use fencegate_config::store_config::{self, StoreConfigError};
+use fencegate_config::store_config::{self, PostgresConfigError};
 use fencegate_guard::GuardConfig;
 use fencegate_guard_postgres::migration::{
     MigrationReport, MigrationState, StoreMigration, StoreMigrationError, StoreMigrationMode,
@@ -75,7 +75,7 @@ enum MigrateGuardError {
     #[error("start a runtime")]
     Runtime(#[from] io::Error),
     #[error(transparent)]
-    NoPlace(#[from] StoreConfigError),
+    NoPlace(#[from] PostgresConfigError),
     #[error(transparent)]
     NotMoved(#[from] StoreMigrationError),
 }
@@ -122,7 +122,7 @@ pub(super) fn run(arguments: &MigrateGuardArgs) -> Result<(), ExitCode> {
 fn migrate(
     arguments: &MigrateGuardArgs,
     rules: GuardConfig,
-    place: impl FnOnce() -> Result<fencegate_guard_postgres::postgres::PostgresConfig, StoreConfigError>,
+    place: impl FnOnce() -> Result<fencegate_guard_postgres::postgres::PostgresConfig, PostgresConfigError>,
 ) -> Result<String, MigrateGuardError> {
     // An absolute path, because a reader may be in another folder.
     let from = path::absolute(&arguments.from.0).unwrap_or_else(|_| arguments.from.0.clone());

@@ -47,7 +47,7 @@ use self::{
     admin_client::CommandHintTarget,
     examples::with_examples,
     lock_arguments::LockArgs,
-    log::{OutputFormat, Verbosity},
+    log::{LogProfile, OutputFormat},
     out::{print_result, print_text, report_error},
     verb_groups::with_verb_groups,
 };
@@ -73,17 +73,17 @@ struct Cli {
 }
 
 impl CliCommand {
-    fn verbosity(&self) -> Verbosity {
-        let command = |is_verbose| if is_verbose { Verbosity::Serving } else { Verbosity::Quiet };
+    fn verbosity(&self) -> LogProfile {
+        let command = |is_verbose| if is_verbose { LogProfile::Serving } else { LogProfile::Quiet };
         match self {
-            Self::Run(_) => Verbosity::Serving,
-            Self::Guard(arguments) if arguments.is_server() => Verbosity::Serving,
+            Self::Run(_) => LogProfile::Serving,
+            Self::Guard(arguments) if arguments.is_server() => LogProfile::Serving,
             Self::Lock(arguments) => match &**arguments {
-                LockArgs::Verb(_) => Verbosity::Brief,
+                LockArgs::Verb(_) => LogProfile::Brief,
                 LockArgs::UnderLock(under_lock) => command(under_lock.is_verbose()),
             },
             Self::Elect(election) => command(election.is_verbose()),
-            _ => Verbosity::Brief,
+            _ => LogProfile::Brief,
         }
     }
 }

@@ -21,7 +21,7 @@ pub(super) enum OnceCommand {
     /// List the operations whose outcome is unknown.
     List {
         #[command(flatten)]
-        place: OnceArgs,
+        place: UnresolvedOperationArgs,
     },
     /// Record the outcome of an operation. If it was done, a repeat is told so; if it was not done, a repeat may run.
     Resolve {
@@ -36,12 +36,12 @@ pub(super) enum OnceCommand {
         #[arg(long)]
         force: bool,
         #[command(flatten)]
-        place: OnceArgs,
+        place: UnresolvedOperationArgs,
     },
 }
 
 #[derive(Debug, Args)]
-pub(super) struct OnceArgs {
+pub(super) struct UnresolvedOperationArgs {
     #[command(flatten)]
     config: ConfigArgs,
     /// The form of the output; `json` for programs.
@@ -51,7 +51,7 @@ pub(super) struct OnceArgs {
 
 /// The reason for which the verb failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum OnceCommandError {
+pub(super) enum UnresolvedOperationsCommandError {
     #[error(transparent)]
     Away(#[from] ConnectZooKeeperError),
     #[error(transparent)]
@@ -61,7 +61,7 @@ pub(super) enum OnceCommandError {
 }
 
 impl OnceCommand {
-    fn args(&self) -> &OnceArgs {
+    fn args(&self) -> &UnresolvedOperationArgs {
         let (Self::List { place } | Self::Resolve { place, .. }) = self;
         place
     }
@@ -72,7 +72,10 @@ impl OnceCommand {
 }
 
 /// Runs the verb and returns the text to print.
-pub(super) fn run(verb: &OnceCommand, plan: &plan::GatewayPlan) -> Result<String, OnceCommandError> {
+pub(super) fn run(
+    verb: &OnceCommand,
+    plan: &plan::GatewayPlan,
+) -> Result<String, UnresolvedOperationsCommandError> {
     let format = verb.args().format;
     ensemble::with_session(&plan.zookeeper, async |link, paths| {
         let base = era::read_meta(link, paths).await?.meta.base;

@@ -59,7 +59,8 @@ pub(super) fn run(arguments: GuardArgs) -> Result<(), ExitCode> {
     let Some(verb) = verb else {
         let plan = policy::read_guard(&config::absolute_file(policy.as_deref(), CommandHintTarget::Guard)?)?;
         let workers = workers.unwrap_or_else(default_workers);
-        let init = floor.zip(ensemble).map(|(floor, ensemble)| guard_process::StoreInit { floor, ensemble });
+        let init =
+            floor.zip(ensemble).map(|(floor, ensemble)| guard_process::NewStoreParams { floor, ensemble });
         return guard_process::run(&plan, &guard_process::GuardOptions { init, workers })
             .map_err(|error| log_error(&error));
     };

@@ -44,7 +44,7 @@ pub(super) struct RunLockedArgs {
     #[arg(short = 'E', long, value_name = "N")]
     conflict_exit_code: Option<u8>,
     #[command(flatten)]
-    keeping: HoldArgs,
+    keeping: LockKeepingArgs,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -63,7 +63,7 @@ pub(super) struct ElectArgs {
     #[arg(long, value_name = "TEXT", requires = "gateway")]
     address: Option<String>,
     #[command(flatten)]
-    keeping: HoldArgs,
+    keeping: LockKeepingArgs,
     /// The command of the leader and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -71,7 +71,7 @@ pub(super) struct ElectArgs {
 
 /// How the lock is kept.
 #[derive(Debug, Args)]
-struct HoldArgs {
+struct LockKeepingArgs {
     #[command(flatten)]
     way: LockSourceArgs,
     /// The time between SIGTERM and SIGKILL. Default: a third of the time for which a renewal proves the lock, or less if the next
@@ -153,7 +153,7 @@ impl ElectArgs {
     }
 }
 
-impl HoldArgs {
+impl LockKeepingArgs {
     fn run_locked(
         self,
         wanted: CommandLockSpec,

@@ -7,16 +7,16 @@ use fencegate_http_client::upstream::tls::UpstreamTlsConnector;
 use fencegate_policies::plan;
 use fencegate_verify as verify;
 use fencegate_verify::{
-    TestKeyForm, VerifyServiceError, cases,
+    TestKeyAlphabet, VerifyServiceError, cases,
     connection::InstanceAddress,
     effects::{EffectSelector, EffectSource},
-    report::{CaseReport, ResultCounts, json, junit, text},
+    report::{CaseReport, CaseResultCounts, json, junit, text},
     service::{
         DeadlineSupport, HeaderNameForm, KeysPerRequest, OutcomeProbeTemplate, SharedModeSupport,
         TestedService,
     },
     template::RequestTemplate,
-    token_headers::{ComparedTokenField, ComparedTokenHeaders},
+    token_headers::{ComparedHeaderKind, ComparedTokenHeaders},
 };
 use hyper::header::HeaderName;
 
@@ -70,8 +70,8 @@ pub(super) struct VerifyArgs {
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
     settle: Duration,
     /// The field that the service compares: `Fencing-Token` or `Fencing-Number`.
-    #[arg(long, value_enum, default_value_t = ComparedFieldArg::Field, value_name = "WHAT")]
-    token: ComparedFieldArg,
+    #[arg(long, value_enum, default_value_t = ComparedTokenFieldArg::Field, value_name = "WHAT")]
+    token: ComparedTokenFieldArg,
     /// The service's own name for `Fencing-Token`.
     #[arg(long, value_name = "NAME", default_value = plan::TokenHeaderNames::TOKEN, hide_default_value = true)]
     token_field: HeaderName,
@@ -151,7 +151,7 @@ pub(super) struct VerifyArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ComparedFieldArg {
+enum ComparedTokenFieldArg {
     /// `Fencing-Token`: a new token must be greater.
     Field,
     /// `Fencing-Number`: must not be smaller.
@@ -179,7 +179,7 @@ pub(super) fn run(arguments: &VerifyArgs) -> Result<(), ExitCode> {
         print_error(format_args!("error: {error}"));
         ExitCode::from(USAGE)
     })?;
-    let names = if arguments.numeric_keys { TestKeyForm::Numeric } else { TestKeyForm::Alphanumeric };
+    let names = if arguments.numeric_keys { TestKeyAlphabet::Numeric } else { TestKeyAlphabet::Alphanumeric };
     let mut written = Ok(());
     let mut tell = |line: String| {
         if written.is_ok() && arguments.format == VerifyFormat::Text {
@@ -206,12 +206,12 @@ pub(super) fn run(arguments: &VerifyArgs) -> Result<(), ExitCode> {
     written
 }
 
-fn exit_result(counts: ResultCounts) -> Result<(), ExitCode> {
+fn exit_result(counts: CaseResultCounts) -> Result<(), ExitCode> {
     match counts {
-        ResultCounts { failed: 1.., .. } => Err(ExitCode::from(FAILED)),
-        ResultCounts { undecided: 1.., .. } => Err(ExitCode::from(UNDECIDED)),
+        CaseResultCounts { failed: 1.., .. } => Err(ExitCode::from(FAILED)),
+        CaseResultCounts { undecided: 1.., .. } => Err(ExitCode::from(UNDECIDED)),
         // A case that was not played is no reason to trust a service.
-        ResultCounts { passed: 0, .. } => Err(ExitCode::from(UNDECIDED)),
+        CaseResultCounts { passed: 0, .. } => Err(ExitCode::from(UNDECIDED)),
         _ => Ok(()),
     }
 }
@@ -328,8 +328,8 @@ fn instances(arguments: &VerifyArgs) -> Result<Vec<InstanceAddress>, String> {
 
 fn token_field_names(arguments: &VerifyArgs) -> ComparedTokenHeaders {
     let form = match arguments.token {
-        ComparedFieldArg::Field => ComparedTokenField::Token,
-        ComparedFieldArg::Number => ComparedTokenField::Number,
+        ComparedTokenFieldArg::Field => ComparedHeaderKind::Token,
+        ComparedTokenFieldArg::Number => ComparedHeaderKind::Number,
     };
     ComparedTokenHeaders {
         form,

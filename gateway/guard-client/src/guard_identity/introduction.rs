@@ -7,7 +7,7 @@ use fencegate_http::body::Body;
 use fencegate_http_client::upstream::{
     address::ResolvedEndpoint,
     identity_check::{
-        BoxError, EndpointIdentityVerifier, IdentityCheckAttempt, IdentityCheckDue, IdentityCheckError,
+        BoxError, EndpointIdentityVerifier, IdentityCheckDue, IdentityCheckError, IdentityCheckStartSeq,
         IdentityFuture,
     },
     pooled_connection::PooledConnection,
@@ -21,9 +21,9 @@ use hyper::{
 };
 use tracing::error;
 
-use super::registry::{GuardIdentityError, GuardRegistry};
+use super::registry::{GuardIdentityError, UpstreamGuardRegistry};
 
-impl EndpointIdentityVerifier for GuardRegistry {
+impl EndpointIdentityVerifier for UpstreamGuardRegistry {
     fn is_required(&self, upstream: &Upstream) -> bool {
         upstream.fencing == FencingLevel::Guard
     }
@@ -57,7 +57,7 @@ impl EndpointIdentityVerifier for GuardRegistry {
         Self::check_due(self, upstream, address)
     }
 
-    fn start_attempt(&self) -> IdentityCheckAttempt {
+    fn start_attempt(&self) -> IdentityCheckStartSeq {
         Self::begin_attempt(self)
     }
 
@@ -65,7 +65,7 @@ impl EndpointIdentityVerifier for GuardRegistry {
         &self,
         upstream: &Upstream,
         address: &Arc<ResolvedEndpoint>,
-        attempt: IdentityCheckAttempt,
+        attempt: IdentityCheckStartSeq,
     ) {
         Self::record_no_guard(self, upstream, address, attempt);
     }

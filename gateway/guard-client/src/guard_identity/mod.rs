@@ -5,4 +5,4 @@ mod introduction;
 mod processes;
 mod registry;
 
-pub use self::registry::{GuardIdentityError, GuardRegistry};
+pub use self::registry::{GuardIdentityError, UpstreamGuardRegistry};

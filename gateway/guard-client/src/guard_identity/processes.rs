@@ -40,8 +40,8 @@ impl GuardProcessIdentity {
 
 /// By endpoint and address, regardless of the upstream.
 #[derive(Debug, Default)]
-pub(super) struct GuardProcessTracker {
-    behind: HashMap<AddressKey, GuardAddressHistory>,
+pub(super) struct DuplicateGuardDetector {
+    behind: HashMap<AddressKey, GuardProcessHistory>,
     /// How often one process has replaced another.
     turns: u64,
     /// How many addresses were left after the last sweep.
@@ -56,7 +56,7 @@ fn address_key(address: &ResolvedEndpoint) -> AddressKey {
 }
 
 #[derive(Debug, Default)]
-struct GuardAddressHistory {
+struct GuardProcessHistory {
     /// `None` after several processes answered at once: none of them is trusted again.
     now: Option<Arc<str>>,
     /// The last process that answered, trusted or not.
@@ -75,28 +75,28 @@ const FIRST_SWEEP_AT: usize = 64;
 
 /// The turn at which the identity of a process was requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct IdentityCheckTurn(u64);
+pub(super) struct IdentityCheckSequence(u64);
 
 /// The timing of an announcement.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct AnnouncementTimestamps {
-    pub asked: IdentityCheckTurn,
+pub(super) struct IdentityResponseTiming {
+    pub asked: IdentityCheckSequence,
     pub at: BootInstant,
     /// How long the process has used its store; `None` if it does not report that.
     pub up: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ProcessConflictError {
+pub(super) enum GuardProcessConflictError {
     /// Two processes answer to one name at one address.
     Several,
     /// The process answered before the present one. Its connection is of no use any more.
     Replaced,
 }
 
-impl GuardProcessTracker {
-    pub(super) fn begin_check(&self) -> IdentityCheckTurn {
-        IdentityCheckTurn(self.turns)
+impl DuplicateGuardDetector {
+    pub(super) fn begin_check(&self) -> IdentityCheckSequence {
+        IdentityCheckSequence(self.turns)
     }
 
     /// # Errors
@@ -105,17 +105,17 @@ impl GuardProcessTracker {
         &mut self,
         address: &ResolvedEndpoint,
         process: &GuardProcessIdentity,
-        timing: AnnouncementTimestamps,
-    ) -> Result<(), ProcessConflictError> {
+        timing: IdentityResponseTiming,
+    ) -> Result<(), GuardProcessConflictError> {
         let state = self.behind.entry(address_key(address)).or_default();
         if let Some((_, ended)) = state.before.iter().find(|(known, _)| *known == process.instance) {
             if *ended > timing.asked.0 {
-                return Err(ProcessConflictError::Replaced);
+                return Err(GuardProcessConflictError::Replaced);
             }
             state.last = Some((process.clone(), timing.at));
             self.turns += 1;
             state.record_replaced(self.turns);
-            return Err(ProcessConflictError::Several);
+            return Err(GuardProcessConflictError::Several);
         }
         let overlaps = state.overlaps(process, timing);
         state.last = Some((process.clone(), timing.at));
@@ -127,7 +127,7 @@ impl GuardProcessTracker {
         if overlaps {
             state.now = Some(process.instance.clone());
             state.record_replaced(self.turns);
-            return Err(ProcessConflictError::Several);
+            return Err(GuardProcessConflictError::Several);
         }
         state.now = Some(process.instance.clone());
         Ok(())
@@ -166,7 +166,7 @@ impl GuardProcessTracker {
     }
 }
 
-impl GuardAddressHistory {
+impl GuardProcessHistory {
     fn record_replaced(&mut self, turn: u64) {
         if let Some(ended) = self.now.take() {
             self.before.push_back((ended, turn));
@@ -178,7 +178,7 @@ impl GuardAddressHistory {
 
     /// True if the process used its store while another process still answered with another store. With one store
     /// this cannot happen: only one process at a time can use it.
-    fn overlaps(&self, process: &GuardProcessIdentity, timing: AnnouncementTimestamps) -> bool {
+    fn overlaps(&self, process: &GuardProcessIdentity, timing: IdentityResponseTiming) -> bool {
         let (Some((last, at)), Some(up)) = (&self.last, timing.up) else { return false };
         let silent = timing.at.since(*at);
         // Two clocks do not run at exactly the same rate.
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     struct GuardProcessTableFixture {
-        processes: GuardProcessTracker,
+        processes: DuplicateGuardDetector,
         address: Arc<ResolvedEndpoint>,
         now: u64,
     }
@@ -202,7 +202,7 @@ mod tests {
         fn new() -> Self {
             let address =
                 ResolvedEndpoint::new(SocketAddr::from(([127, 0, 0, 1], 8080)), "guard:8080".into());
-            Self { processes: GuardProcessTracker::default(), address, now: 1_000 }
+            Self { processes: DuplicateGuardDetector::default(), address, now: 1_000 }
         }
 
         fn guard_process(store: &str, instance: &str) -> GuardProcessIdentity {
@@ -215,7 +215,7 @@ mod tests {
             store: &str,
             instance: &str,
             up: Option<u64>,
-        ) -> Result<(), ProcessConflictError> {
+        ) -> Result<(), GuardProcessConflictError> {
             let asked = self.processes.begin_check();
             self.announce_for_check(store, instance, up, asked)
         }
@@ -225,10 +225,10 @@ mod tests {
             store: &str,
             instance: &str,
             up: Option<u64>,
-            asked: IdentityCheckTurn,
-        ) -> Result<(), ProcessConflictError> {
+            asked: IdentityCheckSequence,
+        ) -> Result<(), GuardProcessConflictError> {
             self.now += 1;
-            let heard = AnnouncementTimestamps {
+            let heard = IdentityResponseTiming {
                 asked,
                 at: BootInstant::from_nanos(self.now * 1_000_000_000),
                 up: up.map(Duration::from_secs),
@@ -260,13 +260,17 @@ mod tests {
         assert_eq!(place.announce("a", "one", None), Ok(()));
         assert_eq!(place.announce("b", "two", None), Ok(()));
         for instance in ["one", "two", "one", "one"] {
-            assert_eq!(place.announce("a", instance, None), Err(ProcessConflictError::Several), "{instance}");
+            assert_eq!(
+                place.announce("a", instance, None),
+                Err(GuardProcessConflictError::Several),
+                "{instance}"
+            );
             assert!(!place.is_current("one") && !place.is_current("two"));
         }
         // A process with a new id is accepted.
         assert_eq!(place.announce("b", "three", None), Ok(()));
         assert!(place.is_current("three"));
-        assert_eq!(place.announce("a", "two", None), Err(ProcessConflictError::Several));
+        assert_eq!(place.announce("a", "two", None), Err(GuardProcessConflictError::Several));
         assert!(!place.is_current("three"));
     }
 
@@ -275,8 +279,8 @@ mod tests {
     fn overlapping_store_is_detected_at_once() {
         let mut place = GuardProcessTableFixture::new();
         assert_eq!(place.announce("a", "one", Some(100)), Ok(()));
-        assert_eq!(place.announce("b", "two", Some(50)), Err(ProcessConflictError::Several));
-        assert_eq!(place.announce("a", "one", Some(102)), Err(ProcessConflictError::Several));
+        assert_eq!(place.announce("b", "two", Some(50)), Err(GuardProcessConflictError::Several));
+        assert_eq!(place.announce("a", "one", Some(102)), Err(GuardProcessConflictError::Several));
         // A store that was created anew, after the old guard had been silent for long enough.
         place.now += 60;
         assert_eq!(place.announce("c", "three", Some(50)), Ok(()));
@@ -290,13 +294,13 @@ mod tests {
         place.now += 60;
         let at = BootInstant::from_nanos(place.now * 1_000_000_000);
         place.processes.record_answer(&place.address, &"one".into(), at);
-        assert_eq!(place.announce("b", "two", Some(50)), Err(ProcessConflictError::Several));
+        assert_eq!(place.announce("b", "two", Some(50)), Err(GuardProcessConflictError::Several));
     }
 
     /// An address without requests is forgotten after `RETENTION`; an address that is led to stays, however silent.
     #[test]
     fn unused_addresses_are_forgotten_after_retention() {
-        let mut processes = GuardProcessTracker::default();
+        let mut processes = DuplicateGuardDetector::default();
         let met = GuardProcessTableFixture::guard_process("s", "one");
         let address = |n: u32| {
             let [_, high, middle, low] = n.to_be_bytes();
@@ -310,7 +314,7 @@ mod tests {
             let begins = (second == 0).then_some(&stays);
             for address in begins.into_iter().chain([&came]) {
                 let heard =
-                    AnnouncementTimestamps { asked: processes.begin_check(), at: at(second), up: None };
+                    IdentityResponseTiming { asked: processes.begin_check(), at: at(second), up: None };
                 assert_eq!(processes.record_announcement(address, &met, heard), Ok(()));
             }
             let leads = |_: &str, socket: &ConnectTarget| *socket == stays.socket || *socket == came.socket;
@@ -336,10 +340,10 @@ mod tests {
         for asked in [before, early] {
             assert_eq!(
                 place.announce_for_check("s", "one", None, asked),
-                Err(ProcessConflictError::Replaced)
+                Err(GuardProcessConflictError::Replaced)
             );
             assert!(place.is_current("two"));
         }
-        assert_eq!(place.announce("s", "one", None), Err(ProcessConflictError::Several));
+        assert_eq!(place.announce("s", "one", None), Err(GuardProcessConflictError::Several));
     }
 }

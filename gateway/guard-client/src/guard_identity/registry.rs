@@ -16,7 +16,7 @@ use std::{
 use fencegate_guard::identity::GuardIdentityResponse;
 use fencegate_http_client::upstream::{
     address::ResolvedEndpoint,
-    identity_check::{IdentityCheckAttempt, IdentityCheckDue},
+    identity_check::{IdentityCheckDue, IdentityCheckStartSeq},
 };
 use fencegate_policies::plan::Upstream;
 use fencegate_process::{clock::BootInstant, display};
@@ -25,25 +25,25 @@ use tokio::time::Instant;
 use tracing::{error, warn};
 
 use super::processes::{
-    AnnouncementTimestamps, GuardProcessIdentity, GuardProcessTracker, IdentityCheckTurn,
-    ProcessConflictError,
+    DuplicateGuardDetector, GuardProcessConflictError, GuardProcessIdentity, IdentityCheckSequence,
+    IdentityResponseTiming,
 };
 
 /// Shared by all workers.
 #[derive(Debug)]
-pub struct GuardRegistry {
-    state: Mutex<GuardRegistryState>,
+pub struct UpstreamGuardRegistry {
+    state: Mutex<UpstreamGuardRegistryState>,
     /// The installation that issues this gateway's tokens.
     memory: Arc<HighestEpochTracker>,
 }
 
 #[derive(Debug, Default)]
-struct GuardRegistryState {
+struct UpstreamGuardRegistryState {
     /// By upstream, then by address of an endpoint.
-    met: HashMap<Arc<str>, Vec<GuardRegistryEntry>>,
+    met: HashMap<Arc<str>, Vec<GuardAtAddress>>,
     /// By upstream: the largest known epoch that one of its guards has admitted, whatever the store of that guard.
     highest: HashMap<Arc<str>, HighestGuardEpoch>,
-    processes: GuardProcessTracker,
+    processes: DuplicateGuardDetector,
     /// The number of entries about addresses so far.
     notes: u64,
     /// Upstreams with `direct: true` that have an intermediary all the same.
@@ -52,7 +52,7 @@ struct GuardRegistryState {
 
 /// An address at which a guard was expected.
 #[derive(Debug)]
-struct GuardRegistryEntry {
+struct GuardAtAddress {
     address: Arc<ResolvedEndpoint>,
     /// `None` where no guard was found the last time.
     guard: Option<GuardProcessIdentity>,
@@ -62,7 +62,7 @@ struct GuardRegistryEntry {
     since: Instant,
 }
 
-impl GuardRegistryState {
+impl UpstreamGuardRegistryState {
     fn highest(&self, upstream: &Upstream) -> Option<&HighestGuardEpoch> {
         self.highest.get(&upstream.name)
     }
@@ -78,7 +78,7 @@ impl GuardRegistryState {
         // addresses.
         places.retain(|place| !place.address.is_gone_from_dns() && !place.is_at(address));
         self.notes += 1;
-        places.push(GuardRegistryEntry {
+        places.push(GuardAtAddress {
             address: address.clone(),
             guard,
             note: self.notes,
@@ -86,11 +86,11 @@ impl GuardRegistryState {
         });
     }
 
-    fn addresses(&self, upstream: &Upstream) -> impl Iterator<Item = &GuardRegistryEntry> {
+    fn addresses(&self, upstream: &Upstream) -> impl Iterator<Item = &GuardAtAddress> {
         self.met.get(&upstream.name).into_iter().flatten().filter(|place| !place.address.is_gone_from_dns())
     }
 
-    fn find(&self, upstream: &Upstream, address: &ResolvedEndpoint) -> Option<&GuardRegistryEntry> {
+    fn find(&self, upstream: &Upstream, address: &ResolvedEndpoint) -> Option<&GuardAtAddress> {
         self.addresses(upstream).find(|place| place.is_at(address))
     }
 
@@ -125,7 +125,7 @@ impl GuardRegistryState {
     }
 }
 
-impl GuardRegistryEntry {
+impl GuardAtAddress {
     fn is_at(&self, address: &ResolvedEndpoint) -> bool {
         (&self.address.name, &self.address.socket) == (&address.name, &address.socket)
     }
@@ -143,7 +143,7 @@ struct HighestGuardEpoch {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IdentityCheckStart {
     known: u64,
-    asked: IdentityCheckTurn,
+    asked: IdentityCheckSequence,
 }
 
 /// The reason for which nothing is sent to a guard.
@@ -174,7 +174,7 @@ pub enum GuardIdentityError {
     TimeoutTooShort { ours: Duration, theirs: Duration },
 }
 
-impl GuardRegistry {
+impl UpstreamGuardRegistry {
     pub fn new(memory: Arc<HighestEpochTracker>) -> Self {
         Self { state: Mutex::default(), memory }
     }
@@ -189,7 +189,7 @@ impl GuardRegistry {
     }
 
     /// Records the announcement of a guard at the beginning of a connection. Returns its process, for
-    /// [`GuardRegistry::record_admitted`].
+    /// [`UpstreamGuardRegistry::record_admitted`].
     pub(crate) fn record_announcement(
         &self,
         upstream: &Upstream,
@@ -224,9 +224,9 @@ impl GuardRegistry {
     ) -> Result<(), GuardIdentityError> {
         let mut state = self.lock();
         let timing =
-            AnnouncementTimestamps { asked: check.asked, at, up: announced.up.map(Duration::from_millis) };
+            IdentityResponseTiming { asked: check.asked, at, up: announced.up.map(Duration::from_millis) };
         let alone = state.processes.record_announcement(address, &process, timing);
-        if alone == Err(ProcessConflictError::Replaced) {
+        if alone == Err(GuardProcessConflictError::Replaced) {
             return Err(GuardIdentityError::Replaced);
         }
         // An epoch that the same process admitted while its announcement was on its way does not contradict that
@@ -259,9 +259,9 @@ impl GuardRegistry {
         if announced.highest < known {
             return Err(GuardIdentityError::RolledBack { announced: announced.highest, known });
         }
-        if upstream.response_timeout <= announced.longest_request() {
+        if upstream.response_timeout <= announced.max_response_time() {
             let ours = upstream.response_timeout;
-            let theirs = announced.longest_request();
+            let theirs = announced.max_response_time();
             return Err(GuardIdentityError::TimeoutTooShort { ours, theirs });
         }
         Ok(())
@@ -307,8 +307,8 @@ impl GuardRegistry {
     }
 
     /// Call this before connecting to an address to look for a guard.
-    pub(crate) fn begin_attempt(&self) -> IdentityCheckAttempt {
-        IdentityCheckAttempt(self.lock().notes)
+    pub(crate) fn begin_attempt(&self) -> IdentityCheckStartSeq {
+        IdentityCheckStartSeq(self.lock().notes)
     }
 
     /// Records that no guard answers there. If a guard has announced itself since the attempt began, its announcement
@@ -317,10 +317,10 @@ impl GuardRegistry {
         &self,
         upstream: &Upstream,
         address: &Arc<ResolvedEndpoint>,
-        attempt: IdentityCheckAttempt,
+        attempt: IdentityCheckStartSeq,
     ) {
         let mut state = self.lock();
-        let since = |place: &GuardRegistryEntry| place.guard.is_some() && place.note > attempt.0;
+        let since = |place: &GuardAtAddress| place.guard.is_some() && place.note > attempt.0;
         if !state.find(upstream, address).is_some_and(since) {
             state.record(upstream, address, None);
         }
@@ -335,10 +335,10 @@ impl GuardRegistry {
         let mut state = self.lock();
         match state.find(upstream, address) {
             None => IdentityCheckDue::Before,
-            Some(GuardRegistryEntry { guard: Some(_), .. }) if !state.is_consistent(upstream) => {
+            Some(GuardAtAddress { guard: Some(_), .. }) if !state.is_consistent(upstream) => {
                 IdentityCheckDue::Before
             }
-            Some(GuardRegistryEntry { guard: None, since, .. })
+            Some(GuardAtAddress { guard: None, since, .. })
                 if since.elapsed() >= upstream.sharing.dns.refresh =>
             {
                 state.mark_recheck_started(upstream, address);
@@ -388,7 +388,7 @@ impl GuardRegistry {
         upstream.direct && !self.lock().relayed.contains(&upstream.name)
     }
 
-    fn lock(&self) -> MutexGuard<'_, GuardRegistryState> {
+    fn lock(&self) -> MutexGuard<'_, UpstreamGuardRegistryState> {
         // No panic can leave the map partly changed, so a poisoned lock is still good.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,10 +4,10 @@ use std::{collections::HashMap, mem, path::Path, time::Duration};
 
 use fencegate_guard_store::{
     admission::recover_watermarks,
-    operation::JournalEntry,
+    operation::OperationJournalEntry,
     store::{
-        InDoubtExecutionRecord, KeyWatermarks, MovedMarker, RecoveredActiveKeys, RecoveredState, RedbStore,
-        StoreError, StoredKey, WatermarkEpochs,
+        DurableKeyWatermarks, InDoubtExecutionRecord, KeyWatermarks, MovedMarker, RecoveredActiveKeys,
+        RecoveredState, RedbStore, StoreError, StoredKey,
     },
 };
 use fencegate_policies::{key::ResourceKey, operation::OperationId, plan::LockMode, token::FencingToken};
@@ -41,7 +41,7 @@ impl MigrationSourceFile {
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
         let redb = RedbStore::open_moved(path)?;
         let departed = redb.moved_marker()?;
-        let mut recovered = redb.load_values()?;
+        let mut recovered = redb.load_single_values()?;
         let marks = recovered.clean_stop.as_mut().map(|stop| mem::take(&mut stop.marks)).unwrap_or_default();
         let inline = marks.into_iter().map(|whole| (whole.key.clone(), whole)).collect();
         Ok(Self { redb, remembered: recovered, inline, departed })
@@ -69,7 +69,7 @@ impl MigrationSourceFile {
         for whole in self.inline.values() {
             if !self.redb.has_epochs(&whole.key)? && rows.iter().all(|row| row.key != whole.key) {
                 let key = whole.key.clone();
-                let epochs = WatermarkEpochs::default();
+                let epochs = DurableKeyWatermarks::default();
                 rows.push(StoredKey { key, epochs, whole: None });
             }
         }
@@ -107,7 +107,7 @@ impl MigrationSourceFile {
         randomness: &dyn Randomness,
     ) -> Result<Vec<OpenExecution>, StoreError> {
         let floor = self.remembered.floor;
-        let unended = |(key, epochs): (ResourceKey, WatermarkEpochs)| {
+        let unended = |(key, epochs): (ResourceKey, DurableKeyWatermarks)| {
             let epoch = epochs.highest().max(floor).min(i64::MAX as u64);
             let token = FencingToken::new(epoch, u32::MAX, u32::MAX).expect("below 2^63");
             let name = Guid::new(randomness).to_string();
@@ -120,7 +120,7 @@ impl MigrationSourceFile {
     pub(super) fn operations(
         &self,
         last: Option<&OperationId>,
-    ) -> Result<Vec<(OperationId, JournalEntry)>, StoreError> {
+    ) -> Result<Vec<(OperationId, OperationJournalEntry)>, StoreError> {
         self.redb.operations_after(last, BATCH)
     }
 }

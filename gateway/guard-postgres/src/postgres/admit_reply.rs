@@ -2,7 +2,7 @@
 
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
-use fencegate_guard_store::error::AdmitError;
+use fencegate_guard_store::error::DispatchRefusedError;
 use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::{clock::BootInstant, randomness::Guid};
 
@@ -37,7 +37,7 @@ pub enum AdmitReply {
         told: ChangeFuture,
         doubt: Option<Duration>,
     },
-    Rejected(AdmitError),
+    Rejected(DispatchRefusedError),
     /// Another guard has declared this one dead, and has taken over its operation lock.
     NotHeld,
 }

@@ -10,7 +10,7 @@ use super::{
     connect::{PostgresConnection, PostgresConnectionPurpose, StatementError, millis},
     driver,
     error::PostgresError,
-    instance::{GuardInstanceRow, GuardTimeLimits, PostgresGuardInstance, PostgresStore},
+    instance::{GuardInstanceRow, GuardTimeLimits, PostgresStore, PostgresStoreInner},
     migrate,
 };
 
@@ -82,7 +82,7 @@ impl PostgresStore {
         };
         let row =
             connection.query_one(&arrive, &[&name, &send_within, &max_execution]).await.map_err(failed)?;
-        let instance = PostgresGuardInstance::new(
+        let instance = PostgresStoreInner::new(
             place.clone(),
             identity,
             terms,

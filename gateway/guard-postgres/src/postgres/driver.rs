@@ -17,7 +17,7 @@ use tokio_postgres::Statement;
 use super::{
     connect::{PostgresConnection, PostgresConnectionPurpose, StatementError, millis},
     error::PostgresError,
-    instance::PostgresGuardInstance,
+    instance::PostgresStoreInner,
     membership::GuardMembershipLostError,
     migrate::FORMAT,
     request::{AdmitKind, DbReply, DbReplyBatch, DbRequest, distinct_keys},
@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const TRIES: u32 = 3;
 
 /// Runs until the queue is closed and empty.
-pub(super) async fn run(instance: Arc<PostgresGuardInstance>) {
+pub(super) async fn run(instance: Arc<PostgresStoreInner>) {
     let mut deciding = None;
     let mut given_up = 0;
     let mut room = StatementBatchSize::default();
@@ -127,7 +127,7 @@ impl StatementBatchSize {
 }
 
 /// A refused batch goes in front of all other requests. An end that was refused alone lets the others go first.
-fn requeue(instance: &PostgresGuardInstance, mut batch: Vec<PendingDbRequest>) {
+fn requeue(instance: &PostgresStoreInner, mut batch: Vec<PendingDbRequest>) {
     let alone = batch.len() == 1;
     match batch.pop_if(|last| alone && last.is_end()) {
         Some(end) => instance.requests.push_back(end),
@@ -138,7 +138,7 @@ fn requeue(instance: &PostgresGuardInstance, mut batch: Vec<PendingDbRequest>) {
 /// Sends each request of a batch by itself, because one of them has made the batch fail. Returns a temporary refusal,
 /// before which all unanswered requests are put back.
 async fn ask_one_by_one(
-    instance: &PostgresGuardInstance,
+    instance: &PostgresStoreInner,
     open: &DecisionConnection,
     batch: Vec<PendingDbRequest>,
 ) -> Option<StatementError> {
@@ -169,7 +169,7 @@ async fn ask_one_by_one(
 }
 
 /// Delivers each reply to its caller. Registrations whose callers have gone are released.
-fn deliver(instance: &PostgresGuardInstance, batch: Vec<PendingDbRequest>, answers: DbReplyBatch) {
+fn deliver(instance: &PostgresStoreInner, batch: Vec<PendingDbRequest>, answers: DbReplyBatch) {
     instance.acknowledged.acts.store(answers.acts, Ordering::SeqCst);
     for (pending, answer) in batch.into_iter().zip(answers.answers) {
         match &pending.item {
@@ -197,20 +197,20 @@ fn deliver(instance: &PostgresGuardInstance, batch: Vec<PendingDbRequest>, answe
 }
 
 /// Wakes waiting requests of this process directly, without a notice from the database.
-fn notify_waiters(instance: &PostgresGuardInstance, item: &DbRequest, operation: Option<String>) {
-    item.keys().iter().for_each(|key| instance.notifiers.notify(key.as_str()));
-    operation.iter().for_each(|operation| instance.notifiers.notify(operation));
+fn notify_waiters(instance: &PostgresStoreInner, item: &DbRequest, operation: Option<String>) {
+    item.keys().iter().for_each(|key| instance.notifiers.wake_waiters(key.as_str()));
+    operation.iter().for_each(|operation| instance.notifiers.wake_waiters(operation));
 }
 
 /// Ends the dispatches that the database has in the name of this guard and that this guard has no handle of: after a
 /// rollback, dispatches that had ended. Later requests on this connection are registered later.
 async fn end_unowned_dispatches(
-    instance: &PostgresGuardInstance,
+    instance: &PostgresStoreInner,
     connection: &PostgresConnection,
     generation: i32,
 ) -> Result<(), StatementError> {
     let slack = millis(instance.clock_samples().max_unwritten_clock_time(instance.clock.now()));
-    let in_hand = instance.names.list_row_names();
+    let in_hand = instance.names.row_names_in_use();
     let disown = instance.with_schema("SELECT dispatches, rights FROM $$.disown($1, $2, $3, $4)");
     let gone = connection.query_one(&disown, &[&instance.id, &generation, &slack, &in_hand]).await?;
     let dispatches: i64 = gone.get(0);
@@ -223,7 +223,7 @@ async fn end_unowned_dispatches(
 
 impl DecisionConnection {
     /// Opens the connection. After this, statements of an earlier connection of this instance are over, or are refused.
-    async fn open(instance: &PostgresGuardInstance) -> Result<Self, PostgresError> {
+    async fn open(instance: &PostgresStoreInner) -> Result<Self, PostgresError> {
         let opened =
             PostgresConnection::open(&instance.place, PostgresConnectionPurpose::Decisions, &instance.name)
                 .await;
@@ -265,7 +265,7 @@ impl DecisionConnection {
 
     async fn send_batch(
         &self,
-        instance: &PostgresGuardInstance,
+        instance: &PostgresStoreInner,
         batch: &[PendingDbRequest],
     ) -> Result<DbReplyBatch, StatementError> {
         let now = instance.clock.now();

@@ -12,7 +12,7 @@ use std::{
 };
 
 use fencegate_guard_store::{
-    admission::{DispatchEnd, EndpointProbeConfig, ServiceProbeAnswer},
+    admission::{DispatchEnd, LivenessProbeAnswer, LivenessProbeConfig},
     dispatch_target::DispatchTarget,
 };
 use fencegate_policies::{key::ResourceKey, token::FencingToken};
@@ -22,8 +22,8 @@ use super::{
     admit_reply::InFlightDispatch,
     connect::{PostgresConnection, StatementError, millis},
     heartbeat::DEAD,
-    instance::{PostgresGuardInstance, PostgresStore},
-    probed_dispatches::ProbedInDoubtDispatches,
+    instance::{PostgresStore, PostgresStoreInner},
+    probed_dispatches::InDoubtUptimeTracker,
     request::DbRequest,
 };
 
@@ -44,9 +44,9 @@ const PROLONG: &str = "WITH unseen AS (SELECT * FROM unnest($2::text[], $3::bigi
 
 impl PostgresStore {
     /// Probes the endpoints from now on: see [`PostgresStore::watch_doubt`].
-    pub fn start_probing(&self, watch: EndpointProbeConfig) {
+    pub fn start_probing(&self, watch: LivenessProbeConfig) {
         // Only the first call counts, because a process has one guard.
-        drop(self.instance.unseen.set(Mutex::new(ProbedInDoubtDispatches::new(watch))));
+        drop(self.instance.unseen.set(Mutex::new(InDoubtUptimeTracker::new(watch))));
     }
 
     /// Keeps the dispatch in doubt until its endpoint was seen running for `longest` from `since` on. Without
@@ -76,7 +76,7 @@ impl PostgresStore {
     }
 
     /// Records that the process at this target has answered. True if the previous probe was not answered.
-    pub fn record_alive(&self, target: &DispatchTarget, answer: ServiceProbeAnswer) -> bool {
+    pub fn record_alive(&self, target: &DispatchTarget, answer: LivenessProbeAnswer) -> bool {
         let Some(mut unseen) = self.instance.probed_doubts() else { return false };
         let was_silent = unseen.is_silent(target);
         let over = unseen.record_alive(target, answer);
@@ -109,9 +109,9 @@ impl PostgresStore {
     }
 }
 
-impl PostgresGuardInstance {
+impl PostgresStoreInner {
     /// `None` if the endpoints are not probed.
-    fn probed_doubts(&self) -> Option<MutexGuard<'_, ProbedInDoubtDispatches>> {
+    fn probed_doubts(&self) -> Option<MutexGuard<'_, InDoubtUptimeTracker>> {
         Some(self.unseen.get()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

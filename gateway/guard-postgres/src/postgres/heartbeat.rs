@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use super::{
     connect::{PostgresConnection, PostgresConnectionPurpose, after_millis, millis},
     error::PostgresError,
-    instance::{PostgresGuardInstance, PostgresStore},
+    instance::{PostgresStore, PostgresStoreInner},
     membership::{GuardMembershipLostError, StoreQuarantine, StoreStatus, SweepStats},
     migrate::FORMAT,
     request::DbRequest,
@@ -175,7 +175,7 @@ impl PostgresStore {
             instance.clock_samples().max_unwritten_clock_time(instance.clock.now())
                 + instance.terms.begun_within,
         );
-        instance.membership.end();
+        instance.membership.end_membership();
         instance.query_rows("SELECT $$.leave($1, $2)", &[&instance.id, &slack]).await.map(drop)
     }
 }
@@ -185,7 +185,7 @@ fn first_count(rows: &[tokio_postgres::Row]) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
 
-impl PostgresGuardInstance {
+impl PostgresStoreInner {
     /// A new connection for heartbeats. A database that was rolled back gets this guard's announced epochs before any
     /// heartbeat: a guard without requests has no other occasion, and the other guards do not have its latest
     /// announcements.
@@ -242,7 +242,7 @@ impl PostgresGuardInstance {
                         while let Some(notice) = connection.notices.recv().await {
                             // The first letter tells keys from operations.
                             match notice.get(1..) {
-                                Some(name) if !name.is_empty() => self.notifiers.notify(name),
+                                Some(name) if !name.is_empty() => self.notifiers.wake_waiters(name),
                                 _ => self.notifiers.notify_all_keys(),
                             }
                         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fencegate_guard_store::{
     admission::TokenWatermark,
-    operation::{JournalEntry, JournalEntryState, StoredResponse},
+    operation::{JournalEntryState, OperationJournalEntry, StoredResponse},
     store::StoreIdentity,
 };
 use fencegate_policies::{key::ResourceKey, operation::OperationId, plan::LockMode, token::FencingToken};
@@ -65,12 +65,12 @@ pub struct ImportTransaction<'i> {
     handed: ImportHeader,
     /// The id of the row that stands for the guard that had the store before.
     instance: i32,
-    written: RowCounts,
+    written: ImportedRowCounts,
 }
 
 /// The number of written rows, to compare with the tables at the end.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct RowCounts {
+struct ImportedRowCounts {
     keys: i64,
     unended: i64,
     operations: i64,
@@ -87,7 +87,8 @@ impl<'i> ImportTransaction<'i> {
         handed: ImportHeader,
         place: &'i PostgresConfig,
     ) -> Result<Self, UnusableDatabaseError> {
-        let mut copying = Self { transaction, place, handed, instance: 0, written: RowCounts::default() };
+        let mut copying =
+            Self { transaction, place, handed, instance: 0, written: ImportedRowCounts::default() };
         copying.written.highest = copying.to_i64(copying.handed.floor)?;
         let GuardTimeLimits { send_within, max_execution, .. } = copying.handed.terms;
         let query = "INSERT INTO instance (name, renewed, dead, send_within, max_execution)
@@ -155,7 +156,7 @@ impl<'i> ImportTransaction<'i> {
 
     pub(crate) async fn insert_operations(
         &mut self,
-        operations: &[(OperationId, JournalEntry)],
+        operations: &[(OperationId, OperationJournalEntry)],
     ) -> Result<(), UnusableDatabaseError> {
         let ids: Vec<&[u8]> = operations.iter().map(|(id, _)| id.as_bytes().as_slice()).collect();
         let text = |entry| serde_json::to_string(entry).expect("plain fields serialise");
@@ -179,7 +180,7 @@ impl<'i> ImportTransaction<'i> {
     pub(super) async fn commit(self) -> Result<(), UnusableDatabaseError> {
         let counted = "SELECT (SELECT count(*) FROM key), (SELECT count(*) FROM at_work), (SELECT count(*) FROM operation)";
         let row = self.transaction.query_one(counted, &[]).await.map_err(|error| self.query_error(&error))?;
-        let RowCounts { keys, unended, operations, bytes, highest } = self.written;
+        let ImportedRowCounts { keys, unended, operations, bytes, highest } = self.written;
         if (row.get::<_, i64>(0), row.get::<_, i64>(1), row.get::<_, i64>(2)) != (keys, unended, operations) {
             return Err(self.mismatch_error("other rows are there than were written"));
         }
@@ -247,7 +248,7 @@ fn count<T>(rows: &[T]) -> i64 {
 }
 
 /// The body of the kept response, if there is one.
-fn response_body(entry: &JournalEntry) -> Option<&[u8]> {
+fn response_body(entry: &OperationJournalEntry) -> Option<&[u8]> {
     match &entry.state {
         JournalEntryState::Done { answer: Some(StoredResponse { body, .. }), .. } => body.as_deref(),
         _ => None,

@@ -23,7 +23,7 @@ use super::{
     membership::{GuardMembershipLease, GuardMembershipLostError, StoreStatus},
     name_registry::OwnedRowRegistry,
     notifiers::KeyNotifiers,
-    probed_dispatches::ProbedInDoubtDispatches,
+    probed_dispatches::InDoubtUptimeTracker,
     request_queue::DbRequestQueue,
     store_clock::ClockSamples,
 };
@@ -46,11 +46,11 @@ pub struct GuardTimeLimits {
 /// end.
 #[derive(Clone)]
 pub struct PostgresStore {
-    pub(super) instance: Arc<PostgresGuardInstance>,
+    pub(super) instance: Arc<PostgresStoreInner>,
     _deciding: Arc<AbortOnDrop>,
 }
 
-pub(super) struct PostgresGuardInstance {
+pub(super) struct PostgresStoreInner {
     pub(super) place: PostgresConfig,
     pub(super) identity: StoreIdentity,
     pub(super) terms: GuardTimeLimits,
@@ -64,9 +64,9 @@ pub(super) struct PostgresGuardInstance {
     pub(super) names: Arc<OwnedRowRegistry>,
     pub(super) notifiers: KeyNotifiers,
     pub(super) membership: GuardMembershipLease,
-    pub(super) acknowledged: DatabaseProgress,
+    pub(super) acknowledged: DatabaseRollbackBaseline,
     /// Set if the endpoints are probed.
-    pub(super) unseen: OnceLock<Mutex<ProbedInDoubtDispatches>>,
+    pub(super) unseen: OnceLock<Mutex<InDoubtUptimeTracker>>,
     /// Set when there are metrics.
     metrics: OnceLock<GuardMetrics>,
     passed: Mutex<ClockSamples>,
@@ -84,7 +84,7 @@ pub(super) struct GuardInstanceRow {
 
 /// The progress that the database has acknowledged. If it has less later, it was rolled back.
 #[derive(Debug, Default)]
-pub(super) struct DatabaseProgress {
+pub(super) struct DatabaseRollbackBaseline {
     /// Number of statements of this instance.
     pub(super) acts: AtomicI64,
     /// The largest epoch that any guard has announced, as far as it was reported to this one.
@@ -100,7 +100,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-impl DatabaseProgress {
+impl DatabaseRollbackBaseline {
     pub(super) fn record_known_epoch(&self, epoch: u64) {
         self.known.fetch_max(epoch, Ordering::SeqCst);
     }
@@ -111,7 +111,7 @@ impl DatabaseProgress {
 }
 
 impl PostgresStore {
-    pub(super) fn new(instance: Arc<PostgresGuardInstance>, deciding: AbortHandle) -> Self {
+    pub(super) fn new(instance: Arc<PostgresStoreInner>, deciding: AbortHandle) -> Self {
         Self { instance, _deciding: Arc::new(AbortOnDrop(deciding)) }
     }
 
@@ -157,7 +157,7 @@ impl PostgresStore {
     }
 }
 
-impl PostgresGuardInstance {
+impl PostgresStoreInner {
     pub(super) fn new(
         place: PostgresConfig,
         identity: StoreIdentity,
@@ -179,7 +179,7 @@ impl PostgresGuardInstance {
             names: Arc::default(),
             notifiers: KeyNotifiers::new(),
             membership: GuardMembershipLease::default(),
-            acknowledged: DatabaseProgress::default(),
+            acknowledged: DatabaseRollbackBaseline::default(),
             unseen: OnceLock::new(),
             metrics: OnceLock::new(),
             passed: Mutex::new(ClockSamples::new(sent)),
@@ -215,7 +215,7 @@ impl PostgresGuardInstance {
 
     /// The membership in the store is lost for good, and the lease with it.
     pub(super) fn mark_lost(&self, error: GuardMembershipLostError) -> PostgresError {
-        self.membership.end();
+        self.membership.end_membership();
         self.lost.send_if_modified(|lost| {
             let first = lost.is_none();
             lost.get_or_insert_with(|| error.clone());

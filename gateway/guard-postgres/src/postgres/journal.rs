@@ -1,7 +1,7 @@
 //! Reads the journal. Only the holder of an operation's lock changes its entry.
 
 use bytes::Bytes;
-use fencegate_guard_store::operation::{JournalEntry, JournalEntryState};
+use fencegate_guard_store::operation::{JournalEntryState, OperationJournalEntry};
 use fencegate_policies::operation::OperationId;
 use tokio_postgres::Row;
 
@@ -14,7 +14,7 @@ const FREE: &str = "NOT EXISTS (SELECT FROM $$.held h JOIN $$.instance n ON n.id
 impl PostgresStore {
     /// # Errors
     /// It cannot be read.
-    pub async fn operation(&self, id: &OperationId) -> Result<Option<JournalEntry>, PostgresError> {
+    pub async fn operation(&self, id: &OperationId) -> Result<Option<OperationJournalEntry>, PostgresError> {
         let query = "SELECT id, entry, body FROM $$.operation WHERE id = $1";
         let rows = self.instance.query_rows(query, &[&id.as_bytes().as_slice()]).await?;
         rows.first().map(|row| parse_row(row).map(|(_, entry)| entry)).transpose()
@@ -27,7 +27,7 @@ impl PostgresStore {
     pub async fn unresolved_operations(
         &self,
         most: usize,
-    ) -> Result<Vec<(OperationId, JournalEntry)>, PostgresError> {
+    ) -> Result<Vec<(OperationId, OperationJournalEntry)>, PostgresError> {
         let query = format!(
             "SELECT id, entry, body FROM $$.operation o WHERE ends IS NULL AND {FREE} ORDER BY id LIMIT $1"
         );
@@ -55,7 +55,7 @@ impl PostgresStore {
     pub async fn find_by_reference(
         &self,
         reference: &str,
-    ) -> Result<Option<(OperationId, JournalEntry)>, PostgresError> {
+    ) -> Result<Option<(OperationId, OperationJournalEntry)>, PostgresError> {
         let Some((first, last)) = OperationId::ids_with_reference(reference) else { return Ok(None) };
         let query = "SELECT id, entry, body FROM $$.operation WHERE id BETWEEN $1 AND $2 ORDER BY id LIMIT 1";
         let range = (first.as_bytes().as_slice(), last.as_bytes().as_slice());
@@ -64,11 +64,11 @@ impl PostgresStore {
     }
 }
 
-fn parse_row(row: &Row) -> Result<(OperationId, JournalEntry), PostgresError> {
+fn parse_row(row: &Row) -> Result<(OperationId, OperationJournalEntry), PostgresError> {
     let damaged = || PostgresError::Refused("an operation is damaged".into());
     let id: &[u8] = row.get(0);
     let id = OperationId::from_bytes(id.try_into().map_err(|_| damaged())?);
-    let mut entry: JournalEntry = serde_json::from_str(row.get(1)).map_err(|_| damaged())?;
+    let mut entry: OperationJournalEntry = serde_json::from_str(row.get(1)).map_err(|_| damaged())?;
     let body: Option<&[u8]> = row.get(2);
     if let (JournalEntryState::Done { answer: Some(kept), .. }, Some(body)) = (&mut entry.state, body) {
         kept.body = Some(Bytes::copy_from_slice(body));

@@ -75,7 +75,7 @@ impl GuardMembershipLease {
         self.0.fetch_max(until.as_nanos(), Ordering::SeqCst);
     }
 
-    pub(super) fn end(&self) {
+    pub(super) fn end_membership(&self) {
         self.0.store(0, Ordering::SeqCst);
     }
 }

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use fencegate_guard_store::{
     admission::{DispatchEnd, PresentedDispatch},
-    error::AdmitError,
-    operation::{JournalEntry, JournalUpdate},
+    error::DispatchRefusedError,
+    operation::{JournalUpdate, OperationJournalEntry},
 };
 use fencegate_policies::{key::ResourceKey, operation::OperationId, token::FencingToken};
 use tokio::time::timeout;
@@ -18,8 +18,8 @@ use super::{
     membership::GuardMembershipLostError,
     notifiers::wait_notified,
     operation_lock::{
-        JournalWriteOutcome, OperationLockId, OperationLockReleaser, PostgresOperationLock,
-        ReserveOperationReply,
+        JournalWriteOutcome, OperationLockHolder, OperationLockReleaser, OperationLockReply,
+        PostgresOperationLock,
     },
     request::{AdmitKind, DbReply, DbRequest},
     request_queue::PendingDbReply,
@@ -38,7 +38,7 @@ impl PostgresStore {
         &self,
         claim: &PresentedDispatch,
         name: DispatchName,
-        operation: Option<(&PostgresOperationLock, &JournalEntry)>,
+        operation: Option<(&PostgresOperationLock, &OperationJournalEntry)>,
     ) -> Result<AdmitReply, PostgresError> {
         self.request_admission(AdmitKind::Claim, claim, name, operation).await
     }
@@ -51,7 +51,7 @@ impl PostgresStore {
         &self,
         claim: &PresentedDispatch,
         name: DispatchName,
-        operation: Option<(&PostgresOperationLock, &JournalEntry)>,
+        operation: Option<(&PostgresOperationLock, &OperationJournalEntry)>,
     ) -> Result<AdmitReply, PostgresError> {
         self.request_admission(AdmitKind::Settle, claim, name, operation).await
     }
@@ -73,7 +73,7 @@ impl PostgresStore {
         how: AdmitKind,
         claim: &PresentedDispatch,
         name: DispatchName,
-        operation: Option<(&PostgresOperationLock, &JournalEntry)>,
+        operation: Option<(&PostgresOperationLock, &OperationJournalEntry)>,
     ) -> Result<AdmitReply, PostgresError> {
         let since = self.instance.clock.now();
         let notifiers: Vec<_> =
@@ -103,12 +103,12 @@ impl PostgresStore {
                 });
             }
             DbReply::NotHeld => return Ok(AdmitReply::NotHeld),
-            DbReply::Closed { left } => AdmitError::Quarantine { until: after_millis(now, left) },
-            DbReply::Future { epoch } => AdmitError::Future { highest: epoch },
-            DbReply::Floor { epoch } => AdmitError::Floor { floor: epoch },
-            DbReply::Recovered { epoch } => AdmitError::Recovered { epoch },
-            DbReply::Stale { token } => AdmitError::Stale { newest: token },
-            DbReply::Duplicate { token } => AdmitError::Duplicate { newest: token },
+            DbReply::Closed { left } => DispatchRefusedError::Quarantine { until: after_millis(now, left) },
+            DbReply::Future { epoch } => DispatchRefusedError::Future { highest: epoch },
+            DbReply::Floor { epoch } => DispatchRefusedError::Floor { floor: epoch },
+            DbReply::Recovered { epoch } => DispatchRefusedError::Recovered { epoch },
+            DbReply::Stale { token } => DispatchRefusedError::Stale { newest: token },
+            DbReply::Duplicate { token } => DispatchRefusedError::Duplicate { newest: token },
             other @ (DbReply::Dead | DbReply::Done | DbReply::None) => {
                 return Err(self.unexpected_reply(&other));
             }
@@ -144,15 +144,15 @@ impl PostgresStore {
     ///
     /// # Errors
     /// The lock was not acquired, or is released in the background.
-    pub async fn reserve(&self, id: OperationId) -> Result<ReserveOperationReply, PostgresError> {
+    pub async fn reserve(&self, id: OperationId) -> Result<OperationLockReply, PostgresError> {
         let notifier = self.instance.notifiers.subscribe(&id.to_string());
-        let lock = OperationLockId::new(id, self.instance.new_guid(), &self.instance.names);
+        let lock = OperationLockHolder::new(id, self.instance.new_guid(), &self.instance.names);
         match self.send_and_wait(DbRequest::Reserve(lock.clone())).await? {
             DbReply::Done => {
                 let back: Arc<dyn OperationLockReleaser> = self.instance.requests.clone();
-                Ok(ReserveOperationReply::Acquired(PostgresOperationLock::new(lock, back)))
+                Ok(OperationLockReply::Acquired(PostgresOperationLock::new(lock, back)))
             }
-            DbReply::Wait { .. } => Ok(ReserveOperationReply::Held(wait_notified(notifier))),
+            DbReply::Wait { .. } => Ok(OperationLockReply::Held(wait_notified(notifier))),
             other => Err(self.unexpected_reply(&other)),
         }
     }

@@ -26,15 +26,15 @@ pub(super) struct OwnedNameHandle {
 impl OwnedRowRegistry {
     /// Call this before the name is sent to the database, so that no row is ever without a listed name.
     pub(super) fn register_row_name(self: &Arc<Self>, name: Guid) -> OwnedNameHandle {
-        *self.lock().entry(name).or_default() += 1;
+        *self.lock_handle_counts().entry(name).or_default() += 1;
         OwnedNameHandle { name, names: self.clone() }
     }
 
-    pub(super) fn list_row_names(&self) -> Vec<String> {
-        self.lock().keys().map(Guid::to_string).collect()
+    pub(super) fn row_names_in_use(&self) -> Vec<String> {
+        self.lock_handle_counts().keys().map(Guid::to_string).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Guid, usize>> {
+    fn lock_handle_counts(&self) -> MutexGuard<'_, HashMap<Guid, usize>> {
         // A poisoned lock does no harm: no panic leaves the map half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -54,7 +54,7 @@ impl Clone for OwnedNameHandle {
 
 impl Drop for OwnedNameHandle {
     fn drop(&mut self) {
-        let mut names = self.names.lock();
+        let mut names = self.names.lock_handle_counts();
         if let Some(handles) = names.get_mut(&self.name) {
             *handles -= 1;
             if *handles == 0 {
@@ -85,8 +85,8 @@ mod tests {
         let second = first.clone();
         let third = names.register_row_name(name);
         drop((first, third));
-        assert_eq!(names.list_row_names(), [name.to_string()]);
+        assert_eq!(names.row_names_in_use(), [name.to_string()]);
         drop(second);
-        assert!(names.list_row_names().is_empty());
+        assert!(names.row_names_in_use().is_empty());
     }
 }

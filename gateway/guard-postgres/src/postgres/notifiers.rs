@@ -32,7 +32,7 @@ impl KeyNotifiers {
         self.0[notifier_index(name)].clone().notified_owned()
     }
 
-    pub(super) fn notify(&self, name: &str) {
+    pub(super) fn wake_waiters(&self, name: &str) {
         self.0[notifier_index(name)].notify_waiters();
     }
 

@@ -12,25 +12,25 @@ use super::{
 
 /// The right to decide over an operation, valid for all guards of the store. It is released when it is dropped.
 pub struct PostgresOperationLock {
-    pub(super) id: OperationLockId,
+    pub(super) id: OperationLockHolder,
     /// The queue for its release.
     releaser: Option<Arc<dyn OperationLockReleaser>>,
 }
 
 /// Releases locks, in the background.
 pub(super) trait OperationLockReleaser: Send + Sync {
-    fn release(&self, lock: OperationLockId);
+    fn release(&self, lock: OperationLockHolder);
 }
 
 /// The identity of one lock: a later lock of the same operation has another one.
 #[derive(Debug, Clone)]
-pub(super) struct OperationLockId {
+pub(super) struct OperationLockHolder {
     pub(super) id: OperationId,
     holder: Arc<OwnedNameHandle>,
 }
 
 /// The reply to a request for the lock.
-pub enum ReserveOperationReply {
+pub enum OperationLockReply {
     Acquired(PostgresOperationLock),
     /// Try again when notified.
     Held(ChangeFuture),
@@ -44,7 +44,7 @@ pub enum JournalWriteOutcome {
     NotHeld,
 }
 
-impl OperationLockId {
+impl OperationLockHolder {
     pub(super) fn new(id: OperationId, holder: Guid, names: &Arc<OwnedRowRegistry>) -> Self {
         Self { id, holder: Arc::new(names.register_row_name(holder)) }
     }
@@ -55,7 +55,7 @@ impl OperationLockId {
 }
 
 impl PostgresOperationLock {
-    pub(super) fn new(lock: OperationLockId, back: Arc<dyn OperationLockReleaser>) -> Self {
+    pub(super) fn new(lock: OperationLockHolder, back: Arc<dyn OperationLockReleaser>) -> Self {
         Self { id: lock, releaser: Some(back) }
     }
 
@@ -64,7 +64,7 @@ impl PostgresOperationLock {
     }
 
     /// The caller's next statement releases the lock.
-    pub(super) fn into_id(mut self) -> OperationLockId {
+    pub(super) fn into_id(mut self) -> OperationLockHolder {
         drop(mem::take(&mut self.releaser));
         self.id.clone()
     }

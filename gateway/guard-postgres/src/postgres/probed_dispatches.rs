@@ -6,7 +6,7 @@ use std::{
 };
 
 use fencegate_guard_store::{
-    admission::{EndpointProbeConfig, LivenessTracker, RequiredTargetUptime, ServiceProbeAnswer},
+    admission::{EndpointLivenessTracker, LivenessProbeAnswer, LivenessProbeConfig, RequiredTargetUptime},
     dispatch_target::DispatchTarget,
 };
 use fencegate_policies::{key::ResourceKey, token::FencingToken};
@@ -16,23 +16,23 @@ use super::admit_reply::InFlightDispatch;
 
 /// The doubts of one instance whose endpoints are probed.
 #[derive(Debug)]
-pub(super) struct ProbedInDoubtDispatches {
-    watch: EndpointProbeConfig,
-    answers: LivenessTracker,
-    doubts: HashMap<Guid, ProbedInDoubtDispatch>,
+pub(super) struct InDoubtUptimeTracker {
+    watch: LivenessProbeConfig,
+    answers: EndpointLivenessTracker,
+    doubts: HashMap<Guid, InDoubtUptimeEntry>,
 }
 
 #[derive(Debug)]
-struct ProbedInDoubtDispatch {
+struct InDoubtUptimeEntry {
     dispatch: InFlightDispatch,
     /// Where it was sent, if known.
     place: Option<DispatchTarget>,
     unseen: RequiredTargetUptime,
 }
 
-impl ProbedInDoubtDispatches {
-    pub(super) fn new(watch: EndpointProbeConfig) -> Self {
-        Self { watch, answers: LivenessTracker::default(), doubts: HashMap::new() }
+impl InDoubtUptimeTracker {
+    pub(super) fn new(watch: LivenessProbeConfig) -> Self {
+        Self { watch, answers: EndpointLivenessTracker::default(), doubts: HashMap::new() }
     }
 
     /// The dispatch has to be seen running for `left` from `since` on.
@@ -57,7 +57,7 @@ impl ProbedInDoubtDispatches {
         let unseen = RequiredTargetUptime::new(places, left, since);
         self.doubts.insert(
             dispatch.name.0,
-            ProbedInDoubtDispatch { dispatch: dispatch.clone(), place: target, unseen },
+            InDoubtUptimeEntry { dispatch: dispatch.clone(), place: target, unseen },
         );
     }
 
@@ -74,7 +74,7 @@ impl ProbedInDoubtDispatches {
     pub(super) fn record_alive(
         &mut self,
         target: &DispatchTarget,
-        answer: ServiceProbeAnswer,
+        answer: LivenessProbeAnswer,
     ) -> Vec<InFlightDispatch> {
         let Some(span) = self.answers.record_answer(target, answer, &self.watch) else { return Vec::new() };
         self.doubts.values_mut().for_each(|doubt| {
@@ -104,7 +104,7 @@ impl ProbedInDoubtDispatches {
         keys: &[ResourceKey],
         token: FencingToken,
     ) -> Option<DispatchTarget> {
-        let is_it = |doubt: &&ProbedInDoubtDispatch| {
+        let is_it = |doubt: &&InDoubtUptimeEntry| {
             doubt.dispatch.token == token && doubt.dispatch.keys.iter().any(|key| keys.contains(key))
         };
         self.doubts.values().find(is_it)?.place.clone()
@@ -125,7 +125,7 @@ impl ProbedInDoubtDispatches {
         self.doubts.retain(|name, _| !gone.contains(&name.to_string()));
     }
 
-    fn is_stalled(&self, doubt: &ProbedInDoubtDispatch) -> bool {
+    fn is_stalled(&self, doubt: &InDoubtUptimeEntry) -> bool {
         doubt.unseen.targets_to_probe().any(|target| self.answers.is_silent(target))
     }
 }
@@ -146,8 +146,8 @@ mod tests {
         BootInstant::from_nanos(0) + Duration::from_secs(seconds)
     }
 
-    fn answer(second: u64) -> ServiceProbeAnswer {
-        ServiceProbeAnswer { asked: at(second), answered: at(second) }
+    fn answer(second: u64) -> LivenessProbeAnswer {
+        LivenessProbeAnswer { asked: at(second), answered: at(second) }
     }
 
     fn dispatch() -> InFlightDispatch {
@@ -166,7 +166,7 @@ mod tests {
     fn doubt_ends_after_endpoint_seen_running() {
         let [one, two] = ["one", "two"].map(DispatchTarget::whole_endpoint_target);
         let endpoints = vec!["one".to_owned(), "two".to_owned()];
-        let mut unseen = ProbedInDoubtDispatches::new(EndpointProbeConfig { endpoints, interval: SECOND });
+        let mut unseen = InDoubtUptimeTracker::new(LivenessProbeConfig { endpoints, interval: SECOND });
         let known = dispatch();
         let unknown = dispatch();
         unseen.add(&known, Some(one.clone()), 2 * SECOND, at(10));

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use fencegate_guard_store::{
     admission::{DispatchEnd, PresentedDispatch},
-    operation::{JournalEntry, JournalEntryState, JournalUpdate, StoredResponse},
+    operation::{JournalEntryState, JournalUpdate, OperationJournalEntry, StoredResponse},
 };
 use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 use fencegate_process::clock::BootInstant;
@@ -14,7 +14,7 @@ use super::{
     admit_reply::{DispatchName, InFlightDispatch},
     connect::millis,
     name_registry::OwnedNameHandle,
-    operation_lock::OperationLockId,
+    operation_lock::OperationLockHolder,
 };
 
 /// One request to the database.
@@ -25,18 +25,18 @@ pub(super) enum DbRequest {
         claim: PresentedDispatch,
         name: DispatchName,
         in_hand: OwnedNameHandle,
-        operation: Option<(OperationLockId, Box<JournalEntry>)>,
+        operation: Option<(OperationLockHolder, Box<OperationJournalEntry>)>,
     },
     End {
         dispatch: InFlightDispatch,
         ended: DispatchEnd,
         /// A doubt lasts at least as long as this, from when the database has recorded it.
         at_least: Duration,
-        operation: Option<(OperationLockId, JournalUpdate)>,
+        operation: Option<(OperationLockHolder, JournalUpdate)>,
     },
-    Reserve(OperationLockId),
-    Release(OperationLockId),
-    Write(OperationLockId, JournalUpdate),
+    Reserve(OperationLockHolder),
+    Release(OperationLockHolder),
+    Write(OperationLockHolder, JournalUpdate),
     Resolve {
         keys: Arc<[ResourceKey]>,
         token: FencingToken,
@@ -163,7 +163,7 @@ impl DbRequest {
                     id: Some(name.to_string()),
                     parent: claim.caller(),
                     era: claim.era.map(|era| era.min(i64::MAX as u64)),
-                    ..blank.with_token(claim.token, claim.mode)
+                    ..blank.with_token_columns(claim.token, claim.mode)
                 };
                 written.with_operation(operation.as_ref().map(|(lock, _)| lock).zip(writing.as_ref()))
             }
@@ -177,7 +177,7 @@ impl DbRequest {
                     kind: "end",
                     id,
                     remains,
-                    ..blank.with_token(dispatch.token, dispatch.mode)
+                    ..blank.with_token_columns(dispatch.token, dispatch.mode)
                 };
                 written.with_operation(operation.as_ref().map(|(lock, writing)| (lock, writing)))
             }
@@ -196,11 +196,11 @@ impl DbRequest {
 }
 
 impl DbRequestRow<'_> {
-    fn with_token(self, token: FencingToken, mode: LockMode) -> Self {
+    fn with_token_columns(self, token: FencingToken, mode: LockMode) -> Self {
         Self { token: Some(token), epoch: Some(token.number()), shared: mode == LockMode::Shared, ..self }
     }
 
-    fn with_operation(mut self, operation: Option<(&OperationLockId, &JournalUpdate)>) -> Self {
+    fn with_operation(mut self, operation: Option<(&OperationLockHolder, &JournalUpdate)>) -> Self {
         let Some((lock, writing)) = operation else { return self };
         self.operation = Some(format!("\\x{}", lock.id));
         self.holder = Some(lock.holder().to_string());
@@ -225,7 +225,7 @@ impl DbRequestRow<'_> {
 }
 
 /// When it may be forgotten: seconds of the store's time.
-pub(super) fn expires_at(entry: &JournalEntry) -> Option<i64> {
+pub(super) fn expires_at(entry: &OperationJournalEntry) -> Option<i64> {
     let end = match entry.state {
         JournalEntryState::Admitted => return None,
         JournalEntryState::Done { at, .. } | JournalEntryState::Resolved { at, .. } => {

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, oneshot};
 use super::{
     admit_reply::InFlightDispatch,
     error::PostgresError,
-    operation_lock::{OperationLockId, OperationLockReleaser},
+    operation_lock::{OperationLockHolder, OperationLockReleaser},
     request::{AdmitKind, DbReply, DbRequest},
 };
 
@@ -290,7 +290,7 @@ fn cancellation(item: DbRequest) -> Option<DbRequest> {
 }
 
 impl OperationLockReleaser for DbRequestQueue {
-    fn release(&self, lock: OperationLockId) {
+    fn release(&self, lock: OperationLockHolder) {
         self.enqueue_detached(DbRequest::Release(lock));
     }
 }
@@ -303,8 +303,12 @@ mod tests {
     use super::*;
     use crate::postgres::{admit_reply::DispatchName, name_registry::OwnedRowRegistry};
 
-    fn operation_lock_id() -> OperationLockId {
-        OperationLockId::new(OperationId::from_bytes([1; 32]), Guid::new(&SystemRandomness), &Arc::default())
+    fn operation_lock_id() -> OperationLockHolder {
+        OperationLockHolder::new(
+            OperationId::from_bytes([1; 32]),
+            Guid::new(&SystemRandomness),
+            &Arc::default(),
+        )
     }
 
     /// A reservation whose caller is dropped before it takes the reply is released in the database.
@@ -372,8 +376,8 @@ mod tests {
         assert!(matches!(&pending.item, DbRequest::End { operation: Some((_, JournalUpdate::Nothing)), .. }));
         pending = pending.reject_into_cleanup(&refused).expect("the key is still in flight");
         assert!(matches!(&pending.item, DbRequest::End { operation: None, .. }));
-        assert_eq!(names.list_row_names(), [name.to_string()]);
+        assert_eq!(names.row_names_in_use(), [name.to_string()]);
         assert!(pending.reject_into_cleanup(&refused).is_none());
-        assert!(names.list_row_names().is_empty());
+        assert!(names.row_names_in_use().is_empty());
     }
 }

@@ -80,7 +80,11 @@ impl PostgresStore {
     ///
     /// # Errors
     /// It cannot be read.
-    pub async fn may_run(&self, keys: &[ResourceKey], token: FencingToken) -> Result<bool, PostgresError> {
+    pub async fn may_still_be_executing(
+        &self,
+        keys: &[ResourceKey],
+        token: FencingToken,
+    ) -> Result<bool, PostgresError> {
         let query = "SELECT EXISTS (SELECT FROM $$.open_work, $$.store
                 WHERE key = ANY ($1) AND coalesce(over > time, true)
                     AND (token = $2 OR right(token, 18) = '-ffffffff-ffffffff'))

@@ -12,7 +12,7 @@ use super::{
     claim::{DispatchId, OpenDispatch},
     decide::AdmissionTable,
     key_state::InDoubtDispatch,
-    quarantine::{Quarantine, QuarantineReason, QuarantineScope, QuarantineStatus},
+    quarantine::{QuarantineReason, QuarantineScope, QuarantineStatus, RecoveryQuarantine},
 };
 use crate::store::{InDoubtExecutionRecord, RecoveredActiveKeys, RecoveredState, StoreMutation};
 
@@ -40,7 +40,7 @@ impl AdmissionTable {
             self.enqueue_idle_key(key, now);
         }
         let closes = every_key.is_some() || !keys.is_empty();
-        self.quarantine = until.filter(|_| closes).map(|until| Quarantine {
+        self.quarantine = until.filter(|_| closes).map(|until| RecoveryQuarantine {
             until,
             unseen: None,
             every_key,
@@ -75,7 +75,7 @@ impl AdmissionTable {
 
     /// The present quarantine.
     pub fn quarantine(&self, now: BootInstant) -> Option<QuarantineStatus> {
-        let Quarantine { every_key, keys, .. } = self.quarantine.as_ref()?;
+        let RecoveryQuarantine { every_key, keys, .. } = self.quarantine.as_ref()?;
         let scope = every_key.map_or(QuarantineScope::Keys(keys.len()), QuarantineScope::EveryKey);
         let until = self.quarantine.as_ref()?.ends_at(now);
         (now < until).then_some(QuarantineStatus { until, scope })

@@ -16,11 +16,11 @@ use tokio::sync::futures::OwnedNotified;
 use super::{
     claim::{DispatchId, OpenDispatch, PresentedDispatch},
     key_state::{DispatchConflict, GuardKeyState, InDoubtDispatch, RunningDispatch},
-    liveness::{EndpointProbeConfig, LivenessTracker, RequiredTargetUptime},
-    quarantine::Quarantine,
+    liveness::{EndpointLivenessTracker, LivenessProbeConfig, RequiredTargetUptime},
+    quarantine::RecoveryQuarantine,
 };
 use crate::{
-    error::AdmitError,
+    error::DispatchRefusedError,
     store::{CommitSeq, RecoveredState, StoreMutation},
 };
 
@@ -39,15 +39,15 @@ pub struct AdmissionTable {
     /// Executions in doubt whose endpoints have to be seen running. These are not in `doubts`.
     pub(super) unseen: BTreeMap<DispatchId, RequiredTargetUptime>,
     /// `None`: the endpoints are not probed, and doubts end by the clock.
-    pub(super) watch: Option<EndpointProbeConfig>,
-    pub(super) answers: LivenessTracker,
+    pub(super) watch: Option<LivenessProbeConfig>,
+    pub(super) answers: EndpointLivenessTracker,
     /// A key without a watermark admits no token up to here, because its watermarks may have been forgotten.
     pub(super) floor: u64,
     /// The largest epoch that was ever announced.
     highest: u64,
     /// The largest era with an announced token.
     era: u64,
-    pub(super) quarantine: Option<Quarantine>,
+    pub(super) quarantine: Option<RecoveryQuarantine>,
     /// The number of keys that count as at work in the store.
     pub(super) at_work: usize,
     /// Whether the store's list of the keys at work is complete.
@@ -89,7 +89,7 @@ impl AdmissionTable {
             doubts: BTreeSet::new(),
             unseen: BTreeMap::new(),
             watch: None,
-            answers: LivenessTracker::default(),
+            answers: EndpointLivenessTracker::default(),
             floor: recovered.floor,
             highest: recovered.floor,
             era: recovered.era,
@@ -128,10 +128,10 @@ impl AdmissionTable {
         &mut self,
         claim: &PresentedDispatch,
         now: BootInstant,
-    ) -> Result<Vec<StoreMutation>, AdmitError> {
+    ) -> Result<Vec<StoreMutation>, DispatchRefusedError> {
         let token = claim.token;
         if !self.is_plausible(claim) {
-            return Err(AdmitError::Future { highest: self.highest });
+            return Err(DispatchRefusedError::Future { highest: self.highest });
         }
         for key in claim.keys.iter() {
             match self.keys.get(key) {
@@ -198,11 +198,11 @@ impl AdmissionTable {
         &mut self,
         claim: &PresentedDispatch,
         now: BootInstant,
-    ) -> Result<(AdmitDecision, Vec<StoreMutation>), AdmitError> {
+    ) -> Result<(AdmitDecision, Vec<StoreMutation>), DispatchRefusedError> {
         if let Some(until) = self.quarantined_until(&claim.keys, now) {
-            return Err(AdmitError::Quarantine { until });
+            return Err(DispatchRefusedError::Quarantine { until });
         }
-        if !failpoint::is_off("rule_second_check") {
+        if !failpoint::is_disabled_by_test("rule_second_check") {
             for key in claim.keys.iter() {
                 self.key_state(key, now).check_still_newest(claim.token, claim.mode)?;
             }

@@ -9,14 +9,14 @@ use super::{
     claim::DispatchId,
     decide::AdmissionTable,
     key_state::GuardKeyState,
-    liveness::{EndpointProbeConfig, ObservedUptime, RequiredTargetUptime, ServiceProbeAnswer},
+    liveness::{LivenessProbeAnswer, LivenessProbeConfig, ObservedUptime, RequiredTargetUptime},
 };
 use crate::dispatch_target::DispatchTarget;
 
 impl AdmissionTable {
     /// Probes the endpoints from now on. Doubts and a quarantine of an earlier process then also end only after the
     /// endpoints were seen running.
-    pub fn start_probing(&mut self, watch: EndpointProbeConfig, now: BootInstant) {
+    pub fn start_probing(&mut self, watch: LivenessProbeConfig, now: BootInstant) {
         let inherited: Vec<(BootInstant, DispatchId)> =
             std::mem::take(&mut self.doubts).into_iter().collect();
         if let Some(quarantine) = &mut self.quarantine {
@@ -26,7 +26,7 @@ impl AdmissionTable {
         }
         self.watch = Some(watch);
         for (until, id) in inherited {
-            self.require_liveness(id, until.since(now), now);
+            self.require_target_uptime(id, until.since(now), now);
         }
     }
 
@@ -46,11 +46,11 @@ impl AdmissionTable {
         let now = now.max(until - longest);
         if self.watch.is_some() {
             self.doubts.remove(&(until, id));
-            self.require_liveness(id, longest, now);
+            self.require_target_uptime(id, longest, now);
         }
     }
 
-    fn require_liveness(&mut self, id: DispatchId, left: Duration, now: BootInstant) {
+    fn require_target_uptime(&mut self, id: DispatchId, left: Duration, now: BootInstant) {
         let Some(watch) = &self.watch else { return };
         let Some(open) = self.open.get(&id) else { return };
         // An endpoint that the policy no longer has is never probed. By its removal the operator declares that
@@ -99,7 +99,7 @@ impl AdmissionTable {
     pub fn record_alive(
         &mut self,
         target: &DispatchTarget,
-        answer: ServiceProbeAnswer,
+        answer: LivenessProbeAnswer,
         now: BootInstant,
     ) -> bool {
         let was_silent = self.answers.is_silent(target);

@@ -12,8 +12,8 @@ use tokio::sync::{Notify, futures::OwnedNotified};
 
 use super::claim::{DispatchId, PresentedDispatch};
 use crate::{
-    error::AdmitError,
-    store::{CommitSeq, KeyWatermarks, StoreMutation, WatermarkEpochs},
+    error::DispatchRefusedError,
+    store::{CommitSeq, DurableKeyWatermarks, KeyWatermarks, StoreMutation},
 };
 
 /// The newest token seen for one kind of access.
@@ -113,7 +113,7 @@ impl TokenWatermark {
 
 /// The watermarks of writes and of reads, as the next process restores them. `whole`: present after a clean stop.
 pub fn recover_watermarks(
-    epochs: &WatermarkEpochs,
+    epochs: &DurableKeyWatermarks,
     whole: Option<&KeyWatermarks>,
 ) -> (Option<TokenWatermark>, Option<TokenWatermark>) {
     let mut record = GuardKeyState::from_epochs(epochs, 0, BootInstant::from_nanos(0));
@@ -137,7 +137,7 @@ impl GuardKeyState {
         }
     }
 
-    pub(super) fn from_epochs(epochs: &WatermarkEpochs, base: u64, now: BootInstant) -> Self {
+    pub(super) fn from_epochs(epochs: &DurableKeyWatermarks, base: u64, now: BootInstant) -> Self {
         let write = epochs
             .write
             .and_then(TokenWatermark::from_epoch)
@@ -163,9 +163,9 @@ impl GuardKeyState {
         self.read.as_deref().copied()
     }
 
-    pub(super) fn epochs(&self) -> WatermarkEpochs {
+    pub(super) fn epochs(&self) -> DurableKeyWatermarks {
         let epoch = |watermark: Option<TokenWatermark>| watermark.map(|watermark| watermark.token.number());
-        WatermarkEpochs { write: epoch(self.write_watermark()), read: epoch(self.read_watermark()) }
+        DurableKeyWatermarks { write: epoch(self.write_watermark()), read: epoch(self.read_watermark()) }
     }
 
     /// The first check, before the watermark moves.
@@ -173,36 +173,36 @@ impl GuardKeyState {
         &self,
         token: FencingToken,
         mode: LockMode,
-    ) -> Result<(), AdmitError> {
-        self.check_base(token)?;
+    ) -> Result<(), DispatchRefusedError> {
+        self.check_above_write_floor(token)?;
         if let Some(write) = self.write_watermark()
             && token <= write.token
         {
             let same = mode == LockMode::Exclusive && token.number() == write.token.number();
             return Err(match (same, write.exact) {
                 // Readers of one tenure may come in any order, so their tokens are never duplicates.
-                (false, _) => AdmitError::Stale { newest: write.token },
-                (true, true) => AdmitError::Duplicate { newest: write.token },
-                (true, false) => AdmitError::Recovered { epoch: write.token.number() },
+                (false, _) => DispatchRefusedError::Stale { newest: write.token },
+                (true, true) => DispatchRefusedError::Duplicate { newest: write.token },
+                (true, false) => DispatchRefusedError::Recovered { epoch: write.token.number() },
             });
         }
         self.check_readers(token, mode)
     }
 
     /// Checks the base: if a reader began this state, an earlier write up to the base may have been forgotten.
-    fn check_base(&self, token: FencingToken) -> Result<(), AdmitError> {
+    fn check_above_write_floor(&self, token: FencingToken) -> Result<(), DispatchRefusedError> {
         match self.write {
             WriterWatermark::Unseen { base } if token.number() <= base => {
-                Err(AdmitError::Floor { floor: base })
+                Err(DispatchRefusedError::Floor { floor: base })
             }
             _ => Ok(()),
         }
     }
 
-    fn check_readers(&self, token: FencingToken, mode: LockMode) -> Result<(), AdmitError> {
+    fn check_readers(&self, token: FencingToken, mode: LockMode) -> Result<(), DispatchRefusedError> {
         match (mode, &self.read) {
             (LockMode::Exclusive, Some(read)) if token <= read.token => {
-                Err(AdmitError::Stale { newest: read.token })
+                Err(DispatchRefusedError::Stale { newest: read.token })
             }
             _ => Ok(()),
         }
@@ -217,7 +217,7 @@ impl GuardKeyState {
         mode: LockMode,
     ) -> Option<StoreMutation> {
         // A watermark below the base would mean that nothing above it was ever seen.
-        self.check_base(token).ok()?;
+        self.check_above_write_floor(token).ok()?;
         let before = match mode {
             LockMode::Exclusive => self.write_watermark(),
             LockMode::Shared => self.read_watermark(),
@@ -238,16 +238,20 @@ impl GuardKeyState {
     }
 
     /// The second check, in the step that registers. A write needs its own token to be exactly the watermark.
-    pub(super) fn check_still_newest(&self, token: FencingToken, mode: LockMode) -> Result<(), AdmitError> {
+    pub(super) fn check_still_newest(
+        &self,
+        token: FencingToken,
+        mode: LockMode,
+    ) -> Result<(), DispatchRefusedError> {
         match (mode, self.write_watermark()) {
             (LockMode::Exclusive, Some(write)) if write.token == token => self.check_readers(token, mode),
             (LockMode::Exclusive, write) => {
-                Err(AdmitError::Stale { newest: write.map_or(token, |watermark| watermark.token) })
+                Err(DispatchRefusedError::Stale { newest: write.map_or(token, |watermark| watermark.token) })
             }
             (LockMode::Shared, Some(write)) if token <= write.token => {
-                Err(AdmitError::Stale { newest: write.token })
+                Err(DispatchRefusedError::Stale { newest: write.token })
             }
-            (LockMode::Shared, _) => self.check_base(token),
+            (LockMode::Shared, _) => self.check_above_write_floor(token),
         }
     }
 }

@@ -14,14 +14,14 @@ use crate::dispatch_target::DispatchTarget;
 
 /// The endpoints of a service that answer probes, and how often they are probed while anything is in doubt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EndpointProbeConfig {
+pub struct LivenessProbeConfig {
     pub endpoints: Vec<String>,
     /// The pause between an answer and the next probe. At most this much counts between two answers, so a shorter
     /// pause of the process is not noticed.
     pub interval: Duration,
 }
 
-impl EndpointProbeConfig {
+impl LivenessProbeConfig {
     /// Beyond this time between an answer and the next probe nothing counts. The prober may be late by a part of the
     /// interval; if it is later, it was asleep itself, and then the service may have been asleep, too.
     fn max_probe_gap(&self) -> Duration {
@@ -31,7 +31,7 @@ impl EndpointProbeConfig {
 
 /// An answered probe. The answer is of a kind that only the process itself can give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ServiceProbeAnswer {
+pub struct LivenessProbeAnswer {
     /// The instant before its connection was made.
     pub asked: BootInstant,
     pub answered: BootInstant,
@@ -46,12 +46,12 @@ pub struct RequiredTargetUptime {
 
 /// The last answers of each probed target.
 #[derive(Debug, Default)]
-pub struct LivenessTracker {
-    last: BTreeMap<DispatchTarget, LastServiceProbeAnswer>,
+pub struct EndpointLivenessTracker {
+    last: BTreeMap<DispatchTarget, LastLivenessAnswer>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct LastServiceProbeAnswer {
+struct LastLivenessAnswer {
     /// The last good answer; `None` if there was none yet.
     answered: Option<BootInstant>,
     /// Whether the last probe was not answered.
@@ -91,16 +91,16 @@ impl RequiredTargetUptime {
     }
 }
 
-impl LivenessTracker {
+impl EndpointLivenessTracker {
     /// Records an answer. The counted span ends when the probe was sent: when exactly the process ran between probe
     /// and answer is not known.
     pub fn record_answer(
         &mut self,
         target: &DispatchTarget,
-        answer: ServiceProbeAnswer,
-        watch: &EndpointProbeConfig,
+        answer: LivenessProbeAnswer,
+        watch: &LivenessProbeConfig,
     ) -> Option<ObservedUptime> {
-        let now = LastServiceProbeAnswer { answered: Some(answer.answered), silent: false };
+        let now = LastLivenessAnswer { answered: Some(answer.answered), silent: false };
         let before = self.last.insert(target.clone(), now).and_then(|last| last.answered)?;
         let pause = answer.asked.since(before);
         (!pause.is_zero() && pause <= watch.max_probe_gap()).then_some(ObservedUptime {
@@ -112,10 +112,8 @@ impl LivenessTracker {
 
     /// Records that a probe was not answered. True if the previous one was answered, or if this was the first.
     pub fn record_missed(&mut self, target: &DispatchTarget) -> bool {
-        let last = self
-            .last
-            .entry(target.clone())
-            .or_insert(LastServiceProbeAnswer { answered: None, silent: false });
+        let last =
+            self.last.entry(target.clone()).or_insert(LastLivenessAnswer { answered: None, silent: false });
         !std::mem::replace(&mut last.silent, true)
     }
 

@@ -9,7 +9,7 @@ use super::liveness::RequiredTargetUptime;
 
 /// Some keys are closed until an instant.
 #[derive(Debug)]
-pub(super) struct Quarantine {
+pub(super) struct RecoveryQuarantine {
     pub(super) until: BootInstant,
     /// Set if the endpoints have to be seen running. Then the clock does not end the quarantine.
     pub(super) unseen: Option<RequiredTargetUptime>,
@@ -18,7 +18,7 @@ pub(super) struct Quarantine {
     pub(super) keys: Vec<ResourceKey>,
 }
 
-impl Quarantine {
+impl RecoveryQuarantine {
     /// When it is over, at the earliest.
     pub(super) fn ends_at(&self, now: BootInstant) -> BootInstant {
         self.unseen.as_ref().map_or(self.until, |unseen| now + unseen.remaining())

@@ -9,10 +9,10 @@ use fencegate_process::clock::BootInstant;
 
 use super::*;
 use crate::{
-    error::AdmitError,
+    error::DispatchRefusedError,
     store::{
-        CleanShutdownState, InDoubtExecutionRecord, RecoveredActiveKeys, RecoveredState, StoreIdentity,
-        StoreMutation, WatermarkEpochs,
+        CleanShutdownState, DurableKeyWatermarks, InDoubtExecutionRecord, RecoveredActiveKeys,
+        RecoveredState, StoreIdentity, StoreMutation,
     },
 };
 
@@ -61,7 +61,7 @@ fn key(name: &str) -> ResourceKey {
 
 /// An admission table that begins with the stored state of the keys `a` and `b` after a kill.
 fn table_after_kill(at_work: RecoveredActiveKeys, max_execution: Option<Duration>) -> AdmissionTable {
-    let marks = ["a", "b"].map(|name| (key(name), WatermarkEpochs { write: Some(20), read: None }));
+    let marks = ["a", "b"].map(|name| (key(name), DurableKeyWatermarks { write: Some(20), read: None }));
     let crashed =
         RecoveredState { marks: marks.into(), at_work, max_execution, clean_stop: None, ..recovered_state() };
     AdmissionTable::new(&crashed, NOW, EXECUTION)
@@ -101,11 +101,11 @@ fn repeated_dispatch_is_duplicate_older_stale() {
     table.check_and_raise_watermarks(&write_claim(20, 2), NOW).expect("newer");
     for dispatch in [1, 2] {
         let refused = table.check_and_raise_watermarks(&write_claim(20, dispatch), NOW);
-        assert!(matches!(refused, Err(AdmitError::Duplicate { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(DispatchRefusedError::Duplicate { .. })), "{refused:?}");
     }
     assert!(matches!(
         table.check_and_raise_watermarks(&write_claim(19, 9), NOW),
-        Err(AdmitError::Stale { .. })
+        Err(DispatchRefusedError::Stale { .. })
     ));
 }
 
@@ -124,7 +124,7 @@ fn waiter_runs_only_as_newest() {
     ));
     table.check_and_raise_watermarks(&third, NOW).expect("newer");
     table.end_dispatch(&old, running, DispatchEnd::Known, NOW);
-    assert!(matches!(table.check_and_register(&second, NOW), Err(AdmitError::Stale { .. })));
+    assert!(matches!(table.check_and_register(&second, NOW), Err(DispatchRefusedError::Stale { .. })));
     assert!(matches!(table.check_and_register(&third, NOW), Ok((AdmitDecision::Running(_), _))));
 }
 
@@ -222,10 +222,13 @@ fn readers_run_together_without_writer() {
     let writer = write_claim(23, 1);
     table.check_and_raise_watermarks(&writer, NOW).expect("newer");
     assert!(matches!(table.check_and_register(&writer, NOW), Ok((AdmitDecision::Wait { .. }, _))));
-    assert!(matches!(table.check_and_raise_watermarks(&read_claim(21), NOW), Err(AdmitError::Stale { .. })));
+    assert!(matches!(
+        table.check_and_raise_watermarks(&read_claim(21), NOW),
+        Err(DispatchRefusedError::Stale { .. })
+    ));
     assert!(matches!(
         table.check_and_raise_watermarks(&write_claim(21, 1), NOW),
-        Err(AdmitError::Stale { .. })
+        Err(DispatchRefusedError::Stale { .. })
     ));
 }
 
@@ -235,11 +238,11 @@ fn unclean_stop_refuses_tenure_then_quarantines() {
     let mut table = table_after_kill(RecoveredActiveKeys::Keys(vec![key("a")]), None);
     assert!(matches!(
         table.check_and_raise_watermarks(&write_claim(20, 7), NOW),
-        Err(AdmitError::Recovered { epoch: 20 })
+        Err(DispatchRefusedError::Recovered { epoch: 20 })
     ));
     let next = write_claim(21, 1);
     table.check_and_raise_watermarks(&next, NOW).expect("newer");
-    assert!(matches!(table.check_and_register(&next, NOW), Err(AdmitError::Quarantine { .. })));
+    assert!(matches!(table.check_and_register(&next, NOW), Err(DispatchRefusedError::Quarantine { .. })));
     assert!(matches!(table.check_and_register(&next, NOW + EXECUTION), Ok((AdmitDecision::Running(_), _))));
 }
 
@@ -256,12 +259,12 @@ fn floor_holds_for_recreated_key() {
     assert_eq!(changes.last(), Some(&StoreMutation::Floor(20)));
     assert!(matches!(
         table.check_and_raise_watermarks(&write_claim(20, 2), later),
-        Err(AdmitError::Floor { floor: 20 })
+        Err(DispatchRefusedError::Floor { floor: 20 })
     ));
     table.check_and_raise_watermarks(&read_claim(25), later).expect("above the floor");
     assert!(matches!(
         table.check_and_raise_watermarks(&read_claim(15), later),
-        Err(AdmitError::Floor { .. })
+        Err(DispatchRefusedError::Floor { .. })
     ));
 }
 
@@ -309,7 +312,7 @@ fn rejected_set_moves_no_watermark() {
     let mut table = admission_table();
     start_dispatch(&mut table, &claim("b", 30, 1, LockMode::Exclusive));
     let set = PresentedDispatch { keys: vec![key("a"), key("b")].into(), ..write_claim(25, 1) };
-    assert!(matches!(table.check_and_raise_watermarks(&set, NOW), Err(AdmitError::Stale { .. })));
+    assert!(matches!(table.check_and_raise_watermarks(&set, NOW), Err(DispatchRefusedError::Stale { .. })));
     start_dispatch(&mut table, &write_claim(24, 1));
 }
 
@@ -320,17 +323,17 @@ fn token_far_above_all_is_refused() {
     let mut table = admission_table();
     assert!(matches!(
         table.check_and_raise_watermarks(&write_claim(i64::MAX as u64, 1), NOW),
-        Err(AdmitError::Future { .. })
+        Err(DispatchRefusedError::Future { .. })
     ));
     assert!(matches!(
         table.check_and_raise_watermarks(&write_claim(0, 1), NOW),
-        Err(AdmitError::Floor { .. })
+        Err(DispatchRefusedError::Floor { .. })
     ));
     let later = |epoch| PresentedDispatch { era: Some(1), ..write_claim(epoch, 1) };
     let changes = table.check_and_raise_watermarks(&later(1 << 50), NOW).expect("of a later era");
     assert!(changes.contains(&StoreMutation::Era(1)), "in one transaction with its watermark: {changes:?}");
     let refused = table.check_and_raise_watermarks(&later(1 << 60), NOW);
-    assert!(matches!(refused, Err(AdmitError::Future { .. })), "an era jumps once: {refused:?}");
+    assert!(matches!(refused, Err(DispatchRefusedError::Future { .. })), "an era jumps once: {refused:?}");
 }
 
 /// A token that is refused does not use up the one jump of its era.
@@ -338,7 +341,10 @@ fn token_far_above_all_is_refused() {
 fn refused_token_keeps_era_jump() {
     let mut table = admission_table();
     let later = |key, epoch| PresentedDispatch { era: Some(1), ..claim(key, epoch, 1, LockMode::Exclusive) };
-    assert!(matches!(table.check_and_raise_watermarks(&later("a", 5), NOW), Err(AdmitError::Floor { .. })));
+    assert!(matches!(
+        table.check_and_raise_watermarks(&later("a", 5), NOW),
+        Err(DispatchRefusedError::Floor { .. })
+    ));
     table.check_and_raise_watermarks(&later("a", 1 << 50), NOW).expect("the first of its era");
 }
 
@@ -353,7 +359,7 @@ fn observed_stale_token_raises_no_watermark() {
     );
     assert!(matches!(
         table.check_and_raise_watermarks(&write_claim(7, 1), NOW),
-        Err(AdmitError::Floor { .. })
+        Err(DispatchRefusedError::Floor { .. })
     ));
     assert_eq!(
         table.raise_watermarks(&write_claim(i64::MAX as u64, 1), NOW),

@@ -51,7 +51,12 @@ impl AdmissionTable {
     }
 
     /// Whether a dispatch with this token may still run.
-    pub fn may_run(&self, keys: &[ResourceKey], token: FencingToken, now: BootInstant) -> bool {
+    pub fn may_still_be_executing(
+        &self,
+        keys: &[ResourceKey],
+        token: FencingToken,
+        now: BootInstant,
+    ) -> bool {
         let seen = keys.iter().filter_map(|key| self.keys.get(key));
         seen.into_iter().any(|state| {
             state.running().iter().any(|running| running.token == token)

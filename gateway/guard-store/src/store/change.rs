@@ -5,14 +5,14 @@ use std::time::Duration;
 use fencegate_policies::{key::ResourceKey, operation::OperationId, plan::LockMode, token::FencingToken};
 use serde::{Deserialize, Serialize};
 
-use crate::{dispatch_target::DispatchTarget, operation::JournalEntry};
+use crate::{dispatch_target::DispatchTarget, operation::OperationJournalEntry};
 
 /// One change of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreMutation {
     Mark {
         key: ResourceKey,
-        epochs: WatermarkEpochs,
+        epochs: DurableKeyWatermarks,
     },
     /// Forgets the watermarks of a key, and removes it from the list of keys at work.
     Forget {
@@ -37,7 +37,7 @@ pub enum StoreMutation {
     Era(u64),
     Operation {
         id: OperationId,
-        entry: Box<JournalEntry>,
+        entry: Box<OperationJournalEntry>,
     },
     ForgetOperation {
         id: OperationId,
@@ -56,12 +56,12 @@ pub enum StoreMutation {
 
 /// The durable part of a key's watermarks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct WatermarkEpochs {
+pub struct DurableKeyWatermarks {
     pub write: Option<u64>,
     pub read: Option<u64>,
 }
 
-impl WatermarkEpochs {
+impl DurableKeyWatermarks {
     pub fn highest(&self) -> u64 {
         self.write.max(self.read).unwrap_or_default()
     }
@@ -112,7 +112,7 @@ pub struct MovedMarker {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredKey {
     pub key: ResourceKey,
-    pub epochs: WatermarkEpochs,
+    pub epochs: DurableKeyWatermarks,
     /// Present after a clean stop.
     pub whole: Option<KeyWatermarks>,
 }

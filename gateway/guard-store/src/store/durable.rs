@@ -11,7 +11,7 @@ use super::{
     change::StoreMutation,
     recovery::{FORMAT, JournalSize, RecoveredState},
 };
-use crate::operation::JournalEntry;
+use crate::operation::OperationJournalEntry;
 
 /// Keeps watermarks and journal over restarts. Changes come from one thread, reads from any.
 pub trait GuardStore: Send + Sync + 'static {
@@ -23,16 +23,22 @@ pub trait GuardStore: Send + Sync + 'static {
     fn commit(&self, changes: &[StoreMutation]) -> Result<(), StoreError>;
 
     /// An operation as it was last committed.
-    fn operation(&self, id: &OperationId) -> Result<Option<JournalEntry>, StoreError>;
+    fn operation(&self, id: &OperationId) -> Result<Option<OperationJournalEntry>, StoreError>;
 
     /// Operations with an unknown outcome, at most `most`.
-    fn unresolved_operations(&self, most: usize) -> Result<Vec<(OperationId, JournalEntry)>, StoreError>;
+    fn unresolved_operations(
+        &self,
+        most: usize,
+    ) -> Result<Vec<(OperationId, OperationJournalEntry)>, StoreError>;
 
     /// Only their ids.
     fn unresolved_operation_ids(&self, most: usize) -> Result<Vec<OperationId>, StoreError>;
 
     /// The operation with this reference, see [`OperationId::reference`].
-    fn find_by_reference(&self, reference: &str) -> Result<Option<(OperationId, JournalEntry)>, StoreError>;
+    fn find_by_reference(
+        &self,
+        reference: &str,
+    ) -> Result<Option<(OperationId, OperationJournalEntry)>, StoreError>;
 
     /// Finished operations whose time is over, at most `most`. `now`: in seconds of the store's time.
     fn expired(&self, now: u64, most: usize) -> Result<Vec<OperationId>, StoreError>;

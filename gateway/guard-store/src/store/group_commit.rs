@@ -148,7 +148,7 @@ impl CommitLoop {
     /// Commits all submitted changes, until no more can come. It blocks its thread.
     pub fn run(self) {
         while self.commit_pending() == MoreChanges::Maybe {
-            self.line.wait_for_more();
+            self.line.block_until_changes();
         }
     }
 
@@ -160,7 +160,7 @@ impl CommitLoop {
     /// Commits the present changes, in one transaction.
     pub fn commit_pending(&self) -> MoreChanges {
         let Some((changes, last)) = self.line.take_all_changes() else {
-            return self.line.more_changes_expected();
+            return self.line.more_changes_possible();
         };
         failpoint::pass("before_guard_commit");
         let began = Instant::now();
@@ -175,7 +175,7 @@ impl CommitLoop {
         failpoint::pass("after_guard_commit");
         self.line.durable.store(last, Release);
         self.durable_sender.send_replace(DurabilityProgress::UpTo(last));
-        self.line.more_changes_expected()
+        self.line.more_changes_possible()
     }
 }
 
@@ -187,13 +187,13 @@ impl CommitQueue {
         (!waiting.changes.is_empty()).then(|| (waiting.changes.drain(..).collect(), last))
     }
 
-    fn more_changes_expected(&self) -> MoreChanges {
+    fn more_changes_possible(&self) -> MoreChanges {
         let waiting = self.lock();
         if waiting.closed && waiting.changes.is_empty() { MoreChanges::Never } else { MoreChanges::Maybe }
     }
 
     /// Returns when there are changes, or none can come any more.
-    fn wait_for_more(&self) {
+    fn block_until_changes(&self) {
         let mut waiting = self.lock();
         while waiting.changes.is_empty() && !waiting.closed {
             waiting = self.more.wait(waiting).unwrap_or_else(PoisonError::into_inner);

@@ -6,7 +6,7 @@ use fencegate_policies::key::ResourceKey;
 use fencegate_process::randomness::{Guid, Randomness};
 use serde::{Deserialize, Serialize};
 
-use super::change::{CleanShutdownState, WatermarkEpochs};
+use super::change::{CleanShutdownState, DurableKeyWatermarks};
 
 /// The identity of a store, made once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub struct RecoveredState {
     pub time: u64,
     /// The longest `max_execution` of executions that may run; `None` if it was never written.
     pub max_execution: Option<Duration>,
-    pub marks: HashMap<ResourceKey, WatermarkEpochs>,
+    pub marks: HashMap<ResourceKey, DurableKeyWatermarks>,
     pub at_work: RecoveredActiveKeys,
     /// `None` unless the last stop was clean.
     pub clean_stop: Option<CleanShutdownState>,

@@ -30,7 +30,7 @@ use super::{
     backup::{BEGINNING, BackupHeader},
     durable::StoreBackupError,
 };
-use crate::{operation::JournalEntry, wall_clock::wall_clock_seconds};
+use crate::{operation::OperationJournalEntry, wall_clock::wall_clock_seconds};
 
 /// A redb file. Only one process has it open.
 pub struct RedbStore {
@@ -131,7 +131,7 @@ impl RedbStore {
     }
 
     /// All single values; without watermarks and operations.
-    pub fn load_values(&self) -> Result<RecoveredState, StoreError> {
+    pub fn load_single_values(&self) -> Result<RecoveredState, StoreError> {
         let identity = self.identity()?;
         self.run_write_transaction(|write| RedbTables::open(write).map(drop))?;
         let (mut recovered, clean_stop) = self.run_read_transaction(|read| {
@@ -221,16 +221,16 @@ impl RedbStore {
         })
     }
 
-    fn decode_journal_entry(&self, written: &[u8]) -> Result<JournalEntry, StoreError> {
+    fn decode_journal_entry(&self, written: &[u8]) -> Result<OperationJournalEntry, StoreError> {
         decode_entry(written).ok_or_else(|| self.damaged_error("an operation is damaged"))
     }
 }
 
 impl GuardStore for RedbStore {
     fn recover(&self, max_execution: Duration) -> Result<RecoveredState, StoreError> {
-        let mut recovered = self.load_values()?;
+        let mut recovered = self.load_single_values()?;
         self.load_keys(&mut recovered)?;
-        self.set_journal(self.record_startup(&recovered, max_execution)?);
+        self.cache_journal_size(self.record_startup(&recovered, max_execution)?);
         Ok(recovered)
     }
 
@@ -240,11 +240,11 @@ impl GuardStore for RedbStore {
             changes.iter().try_for_each(|change| tables.apply(change))?;
             tables.close()
         })?;
-        self.set_journal(taken);
+        self.cache_journal_size(taken);
         Ok(())
     }
 
-    fn operation(&self, id: &OperationId) -> Result<Option<JournalEntry>, StoreError> {
+    fn operation(&self, id: &OperationId) -> Result<Option<OperationJournalEntry>, StoreError> {
         let written = self.run_read_transaction(|read| {
             let table = read.open_table(OPERATIONS)?;
             Ok(table.get(id.as_bytes().as_slice())?.map(|value| value.value().to_vec()))
@@ -260,7 +260,10 @@ impl GuardStore for RedbStore {
         })
     }
 
-    fn unresolved_operations(&self, most: usize) -> Result<Vec<(OperationId, JournalEntry)>, StoreError> {
+    fn unresolved_operations(
+        &self,
+        most: usize,
+    ) -> Result<Vec<(OperationId, OperationJournalEntry)>, StoreError> {
         let found = self.run_read_transaction(|read| {
             let rows = read.open_table(UNFINISHED)?;
             let operations = read.open_table(OPERATIONS)?;
@@ -279,7 +282,10 @@ impl GuardStore for RedbStore {
         found.into_iter().filter_map(known).map(|(id, entry)| Ok((id, entry?))).collect()
     }
 
-    fn find_by_reference(&self, reference: &str) -> Result<Option<(OperationId, JournalEntry)>, StoreError> {
+    fn find_by_reference(
+        &self,
+        reference: &str,
+    ) -> Result<Option<(OperationId, OperationJournalEntry)>, StoreError> {
         let Some((first, last)) = OperationId::ids_with_reference(reference) else { return Ok(None) };
         let found = self.run_read_transaction(|read| {
             let table = read.open_table(OPERATIONS)?;
@@ -329,7 +335,7 @@ impl RedbStore {
         })
     }
 
-    fn set_journal(&self, taken: JournalSize) {
+    fn cache_journal_size(&self, taken: JournalSize) {
         *self.journal.lock().unwrap_or_else(PoisonError::into_inner) = taken;
     }
 }

@@ -9,7 +9,7 @@ use fencegate_policies::{key::ResourceKey, operation::OperationId, token::Fencin
 
 use super::*;
 use crate::{
-    operation::{JournalEntry, JournalEntryState, StoredResponse},
+    operation::{JournalEntryState, OperationJournalEntry, StoredResponse},
     wall_clock::wall_clock_seconds,
 };
 
@@ -24,11 +24,11 @@ fn key(text: &str) -> ResourceKey {
 }
 
 fn mark(text: &str, write: u64) -> StoreMutation {
-    StoreMutation::Mark { key: key(text), epochs: WatermarkEpochs { write: Some(write), read: None } }
+    StoreMutation::Mark { key: key(text), epochs: DurableKeyWatermarks { write: Some(write), read: None } }
 }
 
-fn entry(state: JournalEntryState) -> JournalEntry {
-    JournalEntry {
+fn entry(state: JournalEntryState) -> OperationJournalEntry {
+    OperationJournalEntry {
         format: FORMAT,
         fingerprint: "ab".repeat(32),
         keys: vec![key("a")],
@@ -67,7 +67,10 @@ fn committed_changes_survive_reopen() {
     let store = RedbStore::open(&path).expect("there");
     let recovered = store.recover(SECOND * 2).expect("readable");
     assert_eq!((recovered.floor, recovered.era, &recovered.identity), (6, 2, &identity()));
-    assert_eq!(recovered.marks, HashMap::from([(key("a"), WatermarkEpochs { write: Some(7), read: None })]));
+    assert_eq!(
+        recovered.marks,
+        HashMap::from([(key("a"), DurableKeyWatermarks { write: Some(7), read: None })])
+    );
     assert_eq!(
         recovered.clean_stop,
         Some(CleanShutdownState { marks: vec![whole], ..CleanShutdownState::default() })
@@ -194,7 +197,7 @@ fn older_format_takes_time_from_journal() {
             (5, newest - 20, JournalEntryState::Admitted),
         ];
         for (number, admitted, state) in entries {
-            let entry = JournalEntry { admitted, began: None, ..entry(state) }.into();
+            let entry = OperationJournalEntry { admitted, began: None, ..entry(state) }.into();
             let id = OperationId::from_bytes([number; 32]);
             store.commit(&[StoreMutation::Operation { id, entry }]).expect("written");
         }

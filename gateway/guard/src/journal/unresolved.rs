@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fencegate_guard_store::{
-    error::AdmitError,
-    operation::{JournalEntry, JournalEntryState},
+    error::DispatchRefusedError,
+    operation::{JournalEntryState, OperationJournalEntry},
 };
 use fencegate_policies::operation::OperationId;
 
@@ -19,7 +19,7 @@ impl Guard {
     pub async fn unresolved_operations(
         &self,
         most: usize,
-    ) -> Result<Vec<(OperationId, JournalEntry)>, AdmitError> {
+    ) -> Result<Vec<(OperationId, OperationJournalEntry)>, DispatchRefusedError> {
         self.backend.unresolved_operations(most).await
     }
 
@@ -27,7 +27,7 @@ impl Guard {
     pub async fn find_by_reference(
         &self,
         reference: &str,
-    ) -> Result<Option<(OperationId, JournalEntry)>, AdmitError> {
+    ) -> Result<Option<(OperationId, OperationJournalEntry)>, DispatchRefusedError> {
         self.backend.find_by_reference(reference).await
     }
 
@@ -35,8 +35,8 @@ impl Guard {
     pub async fn reserve_unresolved(
         self: &Arc<Self>,
         id: OperationId,
-    ) -> Result<ReserveUnresolvedOutcome, AdmitError> {
-        let is_unknown = |entry: &JournalEntry| entry.state == JournalEntryState::Admitted;
+    ) -> Result<ReserveUnresolvedOutcome, DispatchRefusedError> {
+        let is_unknown = |entry: &OperationJournalEntry| entry.state == JournalEntryState::Admitted;
         if !self.backend.entry(&id).await?.as_ref().is_some_and(is_unknown) {
             return Ok(ReserveUnresolvedOutcome::Settled);
         }
@@ -51,7 +51,7 @@ impl Guard {
     }
 
     /// Forgets a finished operation. False if there is none with this reference.
-    pub async fn forget(&self, reference: &str) -> Result<bool, AdmitError> {
+    pub async fn forget(&self, reference: &str) -> Result<bool, DispatchRefusedError> {
         match self.find_by_reference(reference).await? {
             Some((id, _)) => self.backend.forget(id).await,
             None => Ok(false),

@@ -2,14 +2,14 @@
 
 use fencegate_guard_store::{
     admission::{AdmitDecision, DispatchEnd, PresentedDispatch},
-    error::AdmitError,
+    error::DispatchRefusedError,
     store::{CommitSeq, StoreMutation},
 };
 use fencegate_process::clock::BootInstant;
 
 use super::{LocalBackendState, LocalGuardBackend};
 use crate::backend_types::{
-    AdmitAttempt, AdmitCheckResult, AdmitOutcome, AdmittedDispatchId, DispatchSendRecord,
+    AdmitCheckResult, AdmitFirstOrRetry, AdmittedDispatchId, AdmittedOrBlocked, DispatchSendRecord,
     OperationReservationHandle, OperationToAdmit,
 };
 
@@ -26,21 +26,21 @@ impl LocalGuardBackend {
     /// See [`GuardBackend::try_admit`](crate::backend::GuardBackend::try_admit).
     pub(crate) async fn try_admit(
         &self,
-        phase: AdmitAttempt,
+        phase: AdmitFirstOrRetry,
         claim: &PresentedDispatch,
         admitting: Option<OperationToAdmit<'_>>,
         admitted: &mut AdmittedDispatchId,
-    ) -> Result<AdmitCheckResult, AdmitError> {
+    ) -> Result<AdmitCheckResult, DispatchRefusedError> {
         let LocalAdmitResult { settled, written, at, raised } = match phase {
-            AdmitAttempt::First => self.check_raise_and_register(claim, admitting)?,
-            AdmitAttempt::Again => self.check_and_register(claim, admitting)?,
+            AdmitFirstOrRetry::First => self.check_raise_and_register(claim, admitting)?,
+            AdmitFirstOrRetry::Again => self.check_and_register(claim, admitting)?,
         };
         let way = match settled {
             AdmitDecision::Running(id) => {
                 *admitted = AdmittedDispatchId::Local(id);
-                AdmitOutcome::Admitted { since: at }
+                AdmittedOrBlocked::Admitted { since: at }
             }
-            AdmitDecision::Wait { told, doubt } => AdmitOutcome::Blocked { told, doubt },
+            AdmitDecision::Wait { told, doubt } => AdmittedOrBlocked::Blocked { told, doubt },
         };
         self.wait_durable(written).await?;
         Ok(AdmitCheckResult { outcome: way, raised })
@@ -51,7 +51,7 @@ impl LocalGuardBackend {
         &self,
         claim: &PresentedDispatch,
         admitted: &mut AdmittedDispatchId,
-    ) -> Result<BootInstant, AdmitError> {
+    ) -> Result<BootInstant, DispatchRefusedError> {
         let (written, now) = {
             let mut state = self.lock();
             let now = state.now;
@@ -90,7 +90,7 @@ impl LocalGuardBackend {
         &self,
         claim: &PresentedDispatch,
         admitting: Option<OperationToAdmit<'_>>,
-    ) -> Result<LocalAdmitResult, AdmitError> {
+    ) -> Result<LocalAdmitResult, DispatchRefusedError> {
         let mut state = self.lock();
         let now = state.now;
         let raised = state.register.check_and_raise_watermarks(claim, now)?;
@@ -102,7 +102,7 @@ impl LocalGuardBackend {
         &self,
         claim: &PresentedDispatch,
         admitting: Option<OperationToAdmit<'_>>,
-    ) -> Result<LocalAdmitResult, AdmitError> {
+    ) -> Result<LocalAdmitResult, DispatchRefusedError> {
         let mut state = self.lock();
         let now = state.now;
         self.check_and_submit(&mut state, claim, admitting, Vec::new(), now)
@@ -116,7 +116,7 @@ impl LocalGuardBackend {
         admitting: Option<OperationToAdmit<'_>>,
         mut changes: Vec<StoreMutation>,
         at: BootInstant,
-    ) -> Result<LocalAdmitResult, AdmitError> {
+    ) -> Result<LocalAdmitResult, DispatchRefusedError> {
         let raised = !changes.is_empty();
         let (settled, entry) = match state.register.check_and_register(claim, at) {
             Ok((settled, at_work)) => {

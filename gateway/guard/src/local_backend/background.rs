@@ -6,7 +6,7 @@ use std::time::Duration;
 use fencegate_guard_store::{
     admission::{AdmissionTable, IdleKeyEvictionPass, IdleKeyEvictionStep, QuarantineScope},
     config::MOST_KEYS,
-    error::AdmitError,
+    error::DispatchRefusedError,
     store::{CleanShutdownState, InDoubtExecutionRecord, StoreMutation},
 };
 use fencegate_process::{clock::BootInstant, failpoint};
@@ -24,7 +24,7 @@ impl LocalGuardBackend {
     /// Does this work for as long as it is polled.
     pub(crate) async fn run_background(&self) {
         self.start_clock_watch();
-        let _looking = ClockWatchGuard(self);
+        let _looking = SleepDetectionGuard(self);
         let resting = async {
             loop {
                 sleep(REST).await;
@@ -60,7 +60,7 @@ impl LocalGuardBackend {
     ///
     /// # Errors
     /// The store has failed.
-    pub(crate) async fn sweep_keys_and_operations(&self) -> Result<(), AdmitError> {
+    pub(crate) async fn sweep_keys_and_operations(&self) -> Result<(), DispatchRefusedError> {
         self.wait_durable(self.commits.submit(self.store_time_change())).await?;
         let mut round = {
             let state = self.lock();
@@ -73,7 +73,7 @@ impl LocalGuardBackend {
     }
 
     /// Evicts one batch of keys. True if there may be more.
-    async fn evict(&self, round: &mut IdleKeyEvictionPass) -> Result<bool, AdmitError> {
+    async fn evict(&self, round: &mut IdleKeyEvictionPass) -> Result<bool, DispatchRefusedError> {
         let (moment, more) = {
             let mut state = self.lock();
             let now = state.now;
@@ -84,7 +84,7 @@ impl LocalGuardBackend {
     }
 
     /// Forgets one batch of operations. True if there may be more.
-    async fn forget_expired(&self) -> Result<bool, AdmitError> {
+    async fn forget_expired(&self) -> Result<bool, DispatchRefusedError> {
         let before = self.store_time_seconds();
         let outlived = match self.store.expired(before, MOST_AT_ONCE) {
             Ok(ids) => ids,
@@ -146,7 +146,7 @@ impl LocalGuardBackend {
     ///
     /// # Errors
     /// The marker was not written, so the next start assumes a crash.
-    pub(crate) async fn shut_down_cleanly(&self) -> Result<(), AdmitError> {
+    pub(crate) async fn shut_down_cleanly(&self) -> Result<(), DispatchRefusedError> {
         loop {
             let changes = {
                 let mut state = self.lock();
@@ -185,9 +185,9 @@ impl LocalGuardBackend {
 }
 
 /// Records that the clock is no longer checked when the background work ends.
-struct ClockWatchGuard<'a>(&'a LocalGuardBackend);
+struct SleepDetectionGuard<'a>(&'a LocalGuardBackend);
 
-impl Drop for ClockWatchGuard<'_> {
+impl Drop for SleepDetectionGuard<'_> {
     fn drop(&mut self) {
         self.0.lock().sleep_detector.stop_sleep_detection();
     }

@@ -1,8 +1,8 @@
 //! Operations of a guard with a store of its own: memory has the reservations, and the store has their entries.
 
 use fencegate_guard_store::{
-    error::AdmitError,
-    operation::{JournalEntry, JournalEntryState, JournalUpdate},
+    error::DispatchRefusedError,
+    operation::{JournalEntryState, JournalUpdate, OperationJournalEntry},
     store::{JournalSize, StoreMutation},
     store_clock::whole_seconds,
 };
@@ -15,7 +15,7 @@ use crate::backend_types::{OperationReservationHandle, ReserveOperationOutcome};
 const MOST_COUNTED: usize = 10_000;
 
 impl LocalGuardBackend {
-    pub(crate) fn reserve(&self, id: OperationId) -> Result<ReserveOperationOutcome, AdmitError> {
+    pub(crate) fn reserve(&self, id: OperationId) -> Result<ReserveOperationOutcome, DispatchRefusedError> {
         if let Err(changed) = self.lock().active_operations.reserve(id) {
             return Ok(ReserveOperationOutcome::Held(Box::pin(changed)));
         }
@@ -32,7 +32,7 @@ impl LocalGuardBackend {
         &self,
         lock: Option<&OperationReservationHandle>,
         writing: JournalUpdate,
-    ) -> Result<(), AdmitError> {
+    ) -> Result<(), DispatchRefusedError> {
         let Some(OperationReservationHandle::Local(id)) = lock else { return Ok(()) };
         let id = *id;
         let change = match writing {
@@ -43,18 +43,21 @@ impl LocalGuardBackend {
         self.wait_durable(self.commits.submit(vec![change])).await
     }
 
-    pub(crate) fn entry(&self, id: &OperationId) -> Result<Option<JournalEntry>, AdmitError> {
+    pub(crate) fn entry(
+        &self,
+        id: &OperationId,
+    ) -> Result<Option<OperationJournalEntry>, DispatchRefusedError> {
         self.store.operation(id).map_err(|error| self.read_error(&error))
     }
 
     pub(crate) fn find_by_reference(
         &self,
         reference: &str,
-    ) -> Result<Option<(OperationId, JournalEntry)>, AdmitError> {
+    ) -> Result<Option<(OperationId, OperationJournalEntry)>, DispatchRefusedError> {
         self.store.find_by_reference(reference).map_err(|error| self.read_error(&error))
     }
 
-    pub(crate) fn may_still_run(&self, entry: &JournalEntry) -> bool {
+    pub(crate) fn may_still_run(&self, entry: &OperationJournalEntry) -> bool {
         // An upstream may answer with an error and go on working. Then no key is in doubt, but a probe's "no" would
         // come too early all the same. So enough of the store's time has to have passed as well.
         let now = self.now();
@@ -63,14 +66,14 @@ impl LocalGuardBackend {
         self.store_time_seconds() <= began.saturating_add(whole_seconds(longest)) || {
             let table = &self.lock().register;
             table.quarantined_until(&entry.keys, now).is_some()
-                || table.may_run(&entry.keys, entry.token, now)
+                || table.may_still_be_executing(&entry.keys, entry.token, now)
         }
     }
 
     pub(crate) fn unresolved_operations(
         &self,
         most: usize,
-    ) -> Result<Vec<(OperationId, JournalEntry)>, AdmitError> {
+    ) -> Result<Vec<(OperationId, OperationJournalEntry)>, DispatchRefusedError> {
         let mut found = self.store.unresolved_operations(most).map_err(|error| self.read_error(&error))?;
         let state = self.lock();
         found.retain(|(id, _)| !state.active_operations.is_reserved(id));
@@ -78,7 +81,7 @@ impl LocalGuardBackend {
     }
 
     /// How many operations have an unknown outcome and are not running, [`MOST_COUNTED`] at most.
-    pub(super) fn count_unknown(&self) -> Result<usize, AdmitError> {
+    pub(super) fn count_unknown(&self) -> Result<usize, DispatchRefusedError> {
         let running = || self.lock().active_operations.running();
         // Both reads are needed: an operation may begin after the first one, or end before the second one while its
         // outcome is not written yet.
@@ -89,7 +92,7 @@ impl LocalGuardBackend {
         Ok(open.iter().filter(|id| !before.contains(id) && !after.contains(id)).count())
     }
 
-    pub(crate) async fn forget(&self, id: OperationId) -> Result<bool, AdmitError> {
+    pub(crate) async fn forget(&self, id: OperationId) -> Result<bool, DispatchRefusedError> {
         if !self.entry(&id)?.is_some_and(|entry| entry.state != JournalEntryState::Admitted) {
             return Ok(false);
         }

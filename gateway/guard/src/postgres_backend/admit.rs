@@ -3,14 +3,14 @@
 use fencegate_guard_postgres::postgres::{AdmitReply, DispatchName, JournalWriteOutcome};
 use fencegate_guard_store::{
     admission::{DispatchEnd, PresentedDispatch},
-    error::AdmitError,
+    error::DispatchRefusedError,
     operation::JournalUpdate,
 };
 use fencegate_process::clock::BootInstant;
 
 use super::PostgresBackend;
 use crate::backend_types::{
-    AdmitAttempt, AdmitCheckResult, AdmitOutcome, AdmittedDispatchId, DispatchSendRecord,
+    AdmitCheckResult, AdmitFirstOrRetry, AdmittedDispatchId, AdmittedOrBlocked, DispatchSendRecord,
     OperationReservationHandle, OperationToAdmit,
 };
 
@@ -18,29 +18,29 @@ impl PostgresBackend {
     /// See [`GuardBackend::try_admit`](crate::backend::GuardBackend::try_admit).
     pub(crate) async fn try_admit(
         &self,
-        phase: AdmitAttempt,
+        phase: AdmitFirstOrRetry,
         claim: &PresentedDispatch,
         admitting: Option<OperationToAdmit<'_>>,
         admitted: &mut AdmittedDispatchId,
-    ) -> Result<AdmitCheckResult, AdmitError> {
+    ) -> Result<AdmitCheckResult, DispatchRefusedError> {
         let name = self.dispatch_name(admitted);
         let operation = admitting.as_ref().and_then(|admitting| match admitting.lock {
             OperationReservationHandle::Postgres(held) => Some((held, &*admitting.entry)),
             OperationReservationHandle::Local(_) => None,
         });
         let reply = match phase {
-            AdmitAttempt::First => self.postgres.admit(claim, name, operation).await,
-            AdmitAttempt::Again => self.postgres.check_and_register(claim, name, operation).await,
+            AdmitFirstOrRetry::First => self.postgres.admit(claim, name, operation).await,
+            AdmitFirstOrRetry::Again => self.postgres.check_and_register(claim, name, operation).await,
         };
         let (way, raised) = match self.record_result("admit", reply)? {
             AdmitReply::Running { dispatch, since } => {
                 *admitted = AdmittedDispatchId::Postgres(dispatch);
                 // Only the database can tell whether the epoch is new, so the first dispatch number stands for it.
-                (AdmitOutcome::Admitted { since }, claim.token.dispatch() == 1)
+                (AdmittedOrBlocked::Admitted { since }, claim.token.dispatch() == 1)
             }
             AdmitReply::Wait { told, doubt } => {
                 let doubt = doubt.map(|left| self.now() + left);
-                (AdmitOutcome::Blocked { told, doubt }, false)
+                (AdmittedOrBlocked::Blocked { told, doubt }, false)
             }
             AdmitReply::Rejected(refused) => return Err(refused),
             AdmitReply::NotHeld => return Err(lock_lost_error()),
@@ -53,7 +53,7 @@ impl PostgresBackend {
         &self,
         claim: &PresentedDispatch,
         admitted: &mut AdmittedDispatchId,
-    ) -> Result<BootInstant, AdmitError> {
+    ) -> Result<BootInstant, DispatchRefusedError> {
         let name = self.dispatch_name(admitted);
         match self.record_result("admit", self.postgres.admit_unchecked(claim, name).await)? {
             AdmitReply::Running { dispatch, since, .. } => {
@@ -61,9 +61,9 @@ impl PostgresBackend {
                 Ok(since)
             }
             AdmitReply::Rejected(refused) => Err(refused),
-            AdmitReply::Wait { .. } | AdmitReply::NotHeld => {
-                Err(AdmitError::Store("the database did not let pass what it had to let pass".into()))
-            }
+            AdmitReply::Wait { .. } | AdmitReply::NotHeld => Err(DispatchRefusedError::Store(
+                "the database did not let pass what it had to let pass".into(),
+            )),
         }
     }
 
@@ -102,7 +102,7 @@ impl PostgresBackend {
         admitted: &AdmittedDispatchId,
         lock: &mut Option<OperationReservationHandle>,
         writing: JournalUpdate,
-    ) -> Result<(), AdmitError> {
+    ) -> Result<(), DispatchRefusedError> {
         let AdmittedDispatchId::Postgres(dispatch) = admitted else { return Ok(()) };
         let Some(OperationReservationHandle::Postgres(held)) = lock.take() else {
             self.postgres.end_dispatch(dispatch, DispatchEnd::Known);
@@ -114,13 +114,15 @@ impl PostgresBackend {
     }
 }
 
-pub(super) fn require_durable(written: JournalWriteOutcome) -> Result<(), AdmitError> {
+pub(super) fn require_durable(written: JournalWriteOutcome) -> Result<(), DispatchRefusedError> {
     match written {
         JournalWriteOutcome::Durable => Ok(()),
         JournalWriteOutcome::NotHeld => Err(lock_lost_error()),
     }
 }
 
-fn lock_lost_error() -> AdmitError {
-    AdmitError::Store("another guard has taken the operation over: it held this one for dead".into())
+fn lock_lost_error() -> DispatchRefusedError {
+    DispatchRefusedError::Store(
+        "another guard has taken the operation over: it held this one for dead".into(),
+    )
 }

@@ -1,9 +1,9 @@
 //! Operations of a guard with a shared store: reservations and entries are rows of the database.
 
-use fencegate_guard_postgres::postgres::ReserveOperationReply;
+use fencegate_guard_postgres::postgres::OperationLockReply;
 use fencegate_guard_store::{
-    error::AdmitError,
-    operation::{JournalEntry, JournalUpdate},
+    error::DispatchRefusedError,
+    operation::{JournalUpdate, OperationJournalEntry},
     store::JournalSize,
     store_clock::whole_seconds,
 };
@@ -13,11 +13,14 @@ use super::{PostgresBackend, admit::require_durable};
 use crate::backend_types::{OperationReservationHandle, ReserveOperationOutcome};
 
 impl PostgresBackend {
-    pub(crate) async fn reserve(&self, id: OperationId) -> Result<ReserveOperationOutcome, AdmitError> {
+    pub(crate) async fn reserve(
+        &self,
+        id: OperationId,
+    ) -> Result<ReserveOperationOutcome, DispatchRefusedError> {
         match self.record_result("reserve", self.postgres.reserve(id).await)? {
-            ReserveOperationReply::Held(told) => Ok(ReserveOperationOutcome::Held(told)),
+            OperationLockReply::Held(told) => Ok(ReserveOperationOutcome::Held(told)),
             // Read after the reservation, so that no other request can change the entry.
-            ReserveOperationReply::Acquired(held) => Ok(ReserveOperationOutcome::Acquired(
+            OperationLockReply::Acquired(held) => Ok(ReserveOperationOutcome::Acquired(
                 OperationReservationHandle::Postgres(held),
                 self.entry(&id).await?.map(Box::new),
             )),
@@ -28,12 +31,15 @@ impl PostgresBackend {
         &self,
         lock: &OperationReservationHandle,
         writing: JournalUpdate,
-    ) -> Result<(), AdmitError> {
+    ) -> Result<(), DispatchRefusedError> {
         let OperationReservationHandle::Postgres(held) = lock else { return Ok(()) };
         require_durable(self.record_result("journal", self.postgres.update_entry(held, writing).await)?)
     }
 
-    pub(crate) async fn entry(&self, id: &OperationId) -> Result<Option<JournalEntry>, AdmitError> {
+    pub(crate) async fn entry(
+        &self,
+        id: &OperationId,
+    ) -> Result<Option<OperationJournalEntry>, DispatchRefusedError> {
         let id = *id;
         self.run_store_read(move |postgres| async move { postgres.operation(&id).await }).await
     }
@@ -41,14 +47,17 @@ impl PostgresBackend {
     pub(crate) async fn find_by_reference(
         &self,
         reference: &str,
-    ) -> Result<Option<(OperationId, JournalEntry)>, AdmitError> {
+    ) -> Result<Option<(OperationId, OperationJournalEntry)>, DispatchRefusedError> {
         let reference = reference.to_owned();
         self.run_store_read(move |postgres| async move { postgres.find_by_reference(&reference).await }).await
     }
 
     /// Compares the entry's time with the store's time only. Another guard may have written the entry with a time that
     /// is not before the store's, and the store's time is never ahead, so the answer is never "over" too early.
-    pub(crate) async fn may_still_run(&self, entry: &JournalEntry) -> Result<bool, AdmitError> {
+    pub(crate) async fn may_still_run(
+        &self,
+        entry: &OperationJournalEntry,
+    ) -> Result<bool, DispatchRefusedError> {
         let status = self.postgres.status();
         let longest = self.config.send_within + status.longest_execution.max(self.config.max_execution);
         let began = entry.began.unwrap_or(entry.admitted);
@@ -58,17 +67,20 @@ impl PostgresBackend {
         }
         let keys = entry.keys.clone();
         let token = entry.token;
-        self.run_store_read(move |postgres| async move { postgres.may_run(&keys, token).await }).await
+        self.run_store_read(
+            move |postgres| async move { postgres.may_still_be_executing(&keys, token).await },
+        )
+        .await
     }
 
     pub(crate) async fn unresolved_operations(
         &self,
         most: usize,
-    ) -> Result<Vec<(OperationId, JournalEntry)>, AdmitError> {
+    ) -> Result<Vec<(OperationId, OperationJournalEntry)>, DispatchRefusedError> {
         self.run_store_read(move |postgres| async move { postgres.unresolved_operations(most).await }).await
     }
 
-    pub(crate) async fn forget(&self, id: &OperationId) -> Result<bool, AdmitError> {
+    pub(crate) async fn forget(&self, id: &OperationId) -> Result<bool, DispatchRefusedError> {
         let id = *id;
         self.run_store_read(move |postgres| async move { postgres.forget(&id).await }).await
     }

@@ -37,7 +37,7 @@ async fn admitted(
     claim: PresentedDispatch,
     wait_limit: Duration,
     mut client: impl WaitingClient,
-) -> Result<AdmittedExecution, error::AdmitError> {
+) -> Result<AdmittedExecution, error::DispatchRefusedError> {
     soon(site.guard.admit(claim, None, &mut ClientWaitLimit::new(&mut client, wait_limit))).await
 }
 
@@ -69,9 +69,9 @@ async fn waiter_timeout_or_disconnect_returns_busy() {
     let _running =
         admitted(&site, TestGuard::claim("a", 50), LONG, AlwaysWaitingClient).await.expect("the newest");
     let refused = admitted(&site, TestGuard::claim("a", 51), Duration::ZERO, AlwaysWaitingClient).await;
-    assert_eq!(refused.err(), Some(error::AdmitError::Busy));
+    assert_eq!(refused.err(), Some(error::DispatchRefusedError::Busy));
     let refused = admitted(&site, TestGuard::claim("a", 52), LONG, DisconnectedClient).await;
-    assert_eq!(refused.err(), Some(error::AdmitError::Busy));
+    assert_eq!(refused.err(), Some(error::DispatchRefusedError::Busy));
 }
 
 /// A site with an execution of key `a` that stays in doubt for this long.
@@ -94,7 +94,7 @@ async fn wait_shorter_than_doubt_is_refused() {
     let refused =
         admitted(&site, TestGuard::claim("a", 51), left - Duration::from_secs(1), AlwaysWaitingClient).await;
     let until = site.guard.now() + left;
-    assert_eq!(refused.err(), Some(error::AdmitError::InDoubt { until }));
+    assert_eq!(refused.err(), Some(error::DispatchRefusedError::InDoubt { until }));
 }
 
 #[tokio::test]
@@ -117,10 +117,12 @@ async fn observing_guard_admits_stale_keeps_watermark() {
     let stale = site.guard.admit_unchecked(TestGuard::claim("a", 50)).await.expect("let in");
     assert!(metrics_text(&site).contains("guard_in_flight 1"), "{}", metrics_text(&site));
     let refused = admitted(&site, TestGuard::claim("a", 50), LONG, AlwaysWaitingClient).await;
-    assert!(matches!(refused.err(), Some(error::AdmitError::Stale { newest }) if newest.number() == 51));
+    assert!(
+        matches!(refused.err(), Some(error::DispatchRefusedError::Stale { newest }) if newest.number() == 51)
+    );
     // It counts like any other.
     let refused = admitted(&site, TestGuard::claim("a", 52), Duration::ZERO, AlwaysWaitingClient).await;
-    assert_eq!(refused.err(), Some(error::AdmitError::Busy));
+    assert_eq!(refused.err(), Some(error::DispatchRefusedError::Busy));
     stale.complete(stored_response(200, None)).await.expect("known");
     admitted(&site, TestGuard::claim("a", 53), LONG, AlwaysWaitingClient).await.expect("free");
 }
@@ -140,11 +142,13 @@ async fn timed_out_claim_leaves_only_watermark() {
         panic!("it is new")
     };
     let refused = site.guard.admit(claim, Some(reserved), &mut wait_limit).await;
-    assert_eq!(refused.err(), Some(error::AdmitError::Busy));
+    assert_eq!(refused.err(), Some(error::DispatchRefusedError::Busy));
     assert!(!site.is_known(1));
     running.complete(stored_response(200, None)).await.expect("known");
     let refused = admitted(&site, TestGuard::claim("a", 50), LONG, AlwaysWaitingClient).await;
-    assert!(matches!(refused.err(), Some(error::AdmitError::Stale { newest }) if newest.number() == 51));
+    assert!(
+        matches!(refused.err(), Some(error::DispatchRefusedError::Stale { newest }) if newest.number() == 51)
+    );
     // The operation is not reserved any more.
     site.complete_operation(1, 60).await.expect("done");
 }
@@ -162,5 +166,5 @@ async fn standstill_of_guard_ends_no_doubt() {
     };
     assert_eq!(left(&site), Some(Duration::from_secs(20)));
     let refused = admitted(&site, TestGuard::claim("a", 51), Duration::ZERO, AlwaysWaitingClient).await;
-    assert!(matches!(refused.err(), Some(error::AdmitError::InDoubt { .. })));
+    assert!(matches!(refused.err(), Some(error::DispatchRefusedError::InDoubt { .. })));
 }

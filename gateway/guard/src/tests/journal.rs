@@ -55,7 +55,7 @@ async fn may_still_run_never_ends_early() {
     let longest = site.guard.config.max_execution + site.guard.config.send_within;
     // Moves the clock to 0.9 s, so that the next whole second of the store's time is near.
     site.clock.advance(Duration::from_millis(900));
-    let entry = JournalEntry {
+    let entry = OperationJournalEntry {
         state: operation::JournalEntryState::Admitted,
         ..finished_entry(site.local_backend().store_time_seconds())
     };
@@ -80,8 +80,8 @@ async fn sweep_forgets_expired_in_batches() {
     assert!(site.store.largest.load(Ordering::SeqCst) <= 1000);
 }
 
-fn finished_entry(at: u64) -> JournalEntry {
-    JournalEntry {
+fn finished_entry(at: u64) -> OperationJournalEntry {
+    OperationJournalEntry {
         format: 1,
         fingerprint: "ab".repeat(32),
         keys: vec![ResourceKey::parse("a").expect("a key")],
@@ -108,7 +108,7 @@ async fn full_journal_refuses_new_operations() {
             Err(refused) => break refused,
         }
     };
-    assert!(matches!(refused, error::AdmitError::JournalFull { most: 1024, .. }), "{refused:?}");
+    assert!(matches!(refused, error::DispatchRefusedError::JournalFull { most: 1024, .. }), "{refused:?}");
     assert_eq!((refused.code().as_str(), refused.decision_label()), ("store", "journal-full"));
     assert!((1..20).contains(&taken), "{taken}");
     site.clock.advance(Duration::from_secs(62));
@@ -132,7 +132,7 @@ async fn response_bodies_take_half_of_journal() {
     let last = site.replay_operation(taken - 1, 60).await;
     assert_eq!((last.status, last.body), (200, None));
     let refused = site.complete_operation_with(taken, 60, Some(&body)).await;
-    assert!(matches!(refused, Err(error::AdmitError::JournalFull { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(error::DispatchRefusedError::JournalFull { .. })), "{refused:?}");
     site.clock.advance(Duration::from_secs(62));
     site.local_backend().sweep_keys_and_operations().await.expect("a sound store");
     site.complete_operation_with(taken, 60, Some(&body)).await.expect("there is room");

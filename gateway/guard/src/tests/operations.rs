@@ -11,7 +11,7 @@ const KEEP: u64 = 60;
 async fn find_operation(
     site: &TestGuard,
     wanted: IdempotentRequest,
-) -> Result<JournalLookup, error::AdmitError> {
+) -> Result<JournalLookup, error::DispatchRefusedError> {
     let mut client = AlwaysWaitingClient;
     site.guard.reserve_and_look_up(wanted, &mut ClientWaitLimit::new(&mut client, Duration::ZERO)).await
 }
@@ -61,7 +61,7 @@ async fn reused_operation_name_is_mismatch() {
     other_body.operation.fingerprint = RequestFingerprint::from_bytes([2; 32]);
     let other_key = IdempotentRequest { keys: TestGuard::claim("b", 1).keys, ..request_of(1) };
     for other in [other_body, other_key] {
-        assert_eq!(find_operation(&site, other).await.err(), Some(error::AdmitError::Mismatch));
+        assert_eq!(find_operation(&site, other).await.err(), Some(error::DispatchRefusedError::Mismatch));
     }
     assert!(
         matches!(find_operation(&site, request_of(1)).await, Ok(JournalLookup::Done(kept)) if kept.status == 200)
@@ -73,7 +73,10 @@ async fn reused_operation_name_is_mismatch() {
 async fn operation_without_outcome_becomes_unknown() {
     let site = new_test_guard("");
     let running = admitted(&site, 1).await;
-    assert_eq!(find_operation(&site, request_of(1)).await.err(), Some(error::AdmitError::InProgress));
+    assert_eq!(
+        find_operation(&site, request_of(1)).await.err(),
+        Some(error::DispatchRefusedError::InProgress)
+    );
     assert_eq!((unfinished(&site).await, unknown_operations_gauge(&site)), (vec![], 0), "it is running");
     running.complete(stored_response(502, None)).await.expect("nothing to write");
     assert_eq!((unfinished(&site).await, unknown_operations_gauge(&site)), (vec![id(1)], 1));
@@ -169,7 +172,10 @@ async fn operation_keeps_name_of_former_build() {
         assert_eq!(reserved.reference(), id(2).reference(), "the name that people were told");
         // Both names are reserved.
         for also in [request_of(2), request_of(12)] {
-            assert_eq!(find_operation(&site, also).await.err(), Some(error::AdmitError::InProgress));
+            assert_eq!(
+                find_operation(&site, also).await.err(),
+                Some(error::DispatchRefusedError::InProgress)
+            );
         }
         reserved.reservation.resolve_not_done().await.expect("written");
     }

@@ -156,7 +156,7 @@ impl AddressSet {
     }
 
     /// The oldest are forgotten first.
-    fn remember(&self, sockets: &[ConnectTarget]) {
+    fn record_recent_targets(&self, sockets: &[ConnectTarget]) {
         let now = Instant::now();
         let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
         lately.retain(|(socket, at)| at.elapsed() < LATELY && !sockets.contains(socket));
@@ -171,7 +171,7 @@ impl AddressSet {
         sockets.dedup();
         sockets.truncate(MOST);
         self.in_vain.store(false, Relaxed);
-        self.remember(&sockets);
+        self.record_recent_targets(&sockets);
         self.known.send_if_modified(|known| {
             let old = known.take().unwrap_or_default();
             let same = |socket: &ConnectTarget| old.iter().find(|address| address.socket == *socket).cloned();

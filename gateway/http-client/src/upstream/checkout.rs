@@ -78,7 +78,7 @@ impl CheckedOutConnection {
     /// requests go to other processes for a while, if there are any.
     pub fn avoid_endpoint_address(&self) {
         if !self.fleet.is_one_address() {
-            self.pooled_ref().address.liveness.avoid();
+            self.pooled_ref().address.liveness.avoid_address();
         }
     }
 

@@ -34,12 +34,12 @@ pub struct Endpoint {
     waiting: AtomicUsize,
     /// One permit per connection.
     places: Arc<Semaphore>,
-    wait_notifier: WaitNotifier,
+    wait_notifier: IdleEvictionTrigger,
     health: EndpointHealthState,
 }
 
 /// Notified when a request waits for a connection. Workers then close idle connections.
-pub type WaitNotifier = watch::Sender<()>;
+pub type IdleEvictionTrigger = watch::Sender<()>;
 
 #[derive(Debug)]
 struct EndpointHealthState {
@@ -97,7 +97,12 @@ impl Drop for EndpointCountGuard {
 pub type ConnectionPermit = OwnedSemaphorePermit;
 
 impl Endpoint {
-    pub fn new(name: Arc<str>, addresses: Arc<AddressSet>, limits: PoolLimits, bell: WaitNotifier) -> Self {
+    pub fn new(
+        name: Arc<str>,
+        addresses: Arc<AddressSet>,
+        limits: PoolLimits,
+        bell: IdleEvictionTrigger,
+    ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let places = limits.max_connections.min(Semaphore::MAX_PERMITS);
         Self {

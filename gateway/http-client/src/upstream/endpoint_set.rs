@@ -10,7 +10,7 @@ use std::sync::{
 use fencegate_http::network::ConnectTarget;
 use fencegate_policies::{
     load_balance::{self, LbCandidate},
-    plan::{ClientTls, ServingPlan, Upstream, UpstreamId},
+    plan::{ClientTls, CommonServingPlan, Upstream, UpstreamId},
 };
 use fencegate_process::{
     client_tls::TlsClientConfigError,
@@ -23,8 +23,8 @@ use tracing::{info, warn};
 
 use super::{
     address::AddressSet,
-    endpoint::{Endpoint, EndpointState, WaitNotifier},
-    metrics::{EndpointMetrics, EndpointMetricsSource, EndpointSnapshot},
+    endpoint::{Endpoint, EndpointState, IdleEvictionTrigger},
+    metrics::{EndpointMetrics, EndpointMetricsSource, EndpointSetSnapshot},
     tls::{TlsReloadResult, UpstreamTlsConnector},
 };
 
@@ -34,7 +34,7 @@ pub struct UpstreamSet {
     all: Vec<Arc<EndpointSet>>,
     /// How many plans came before.
     plan: u64,
-    wait_notifier: WaitNotifier,
+    wait_notifier: IdleEvictionTrigger,
     /// Ends the tasks of the endpoints when another plan takes over.
     retired: CancellationToken,
     names: NameResolutionMode,
@@ -70,12 +70,15 @@ pub struct EndpointSet {
 impl UpstreamSet {
     /// # Errors
     /// A file for TLS cannot be used.
-    pub fn new(plan: &ServingPlan, metrics: &EndpointMetrics) -> Result<Arc<Self>, TlsClientConfigError> {
+    pub fn new(
+        plan: &CommonServingPlan,
+        metrics: &EndpointMetrics,
+    ) -> Result<Arc<Self>, TlsClientConfigError> {
         Self::build(plan, metrics, watch::Sender::new(()), UpstreamTlsConnector::open, None)
     }
 
     /// For display only: no file is read, and nothing can be sent over TLS.
-    pub fn for_display(plan: &ServingPlan, metrics: &EndpointMetrics) -> Arc<Self> {
+    pub fn for_display(plan: &CommonServingPlan, metrics: &EndpointMetrics) -> Arc<Self> {
         let closed = |_: &ClientTls| Ok(UpstreamTlsConnector::trusting_none());
         let mut upstreams =
             Self::build(plan, metrics, watch::Sender::new(()), closed, None).expect("no file is read");
@@ -95,16 +98,16 @@ impl UpstreamSet {
     /// A file for TLS cannot be used.
     pub fn for_next_plan(
         &self,
-        plan: &ServingPlan,
+        plan: &CommonServingPlan,
         metrics: &EndpointMetrics,
     ) -> Result<Arc<Self>, TlsClientConfigError> {
         Self::build(plan, metrics, self.wait_notifier.clone(), UpstreamTlsConnector::open, Some(self))
     }
 
     fn build(
-        plan: &ServingPlan,
+        plan: &CommonServingPlan,
         metrics: &EndpointMetrics,
-        bell: WaitNotifier,
+        bell: IdleEvictionTrigger,
         open: impl Fn(&ClientTls) -> Result<UpstreamTlsConnector, TlsClientConfigError>,
         before: Option<&Self>,
     ) -> Result<Arc<Self>, TlsClientConfigError> {
@@ -177,11 +180,11 @@ impl UpstreamSet {
 }
 
 impl EndpointMetricsSource for UpstreamSet {
-    fn visit(&self, see: &mut dyn FnMut(EndpointSnapshot<'_>)) {
+    fn visit(&self, see: &mut dyn FnMut(EndpointSetSnapshot<'_>)) {
         for endpoint_set in &self.all {
             let states = endpoint_set.endpoints.iter().map(|endpoint| endpoint.state()).collect();
             let connections = endpoint_set.endpoints.iter().map(|endpoint| endpoint.connections()).sum();
-            see(EndpointSnapshot { upstream: &endpoint_set.upstream.name, states, connections });
+            see(EndpointSetSnapshot { upstream: &endpoint_set.upstream.name, states, connections });
         }
     }
 }
@@ -346,7 +349,7 @@ impl<'f> EndpointCursor<'f> {
 
     /// The endpoint has said that it has processed nothing of the request. The next one is tried, or the same one again
     /// where it is the last: it may have ended only that connection.
-    pub fn record_unprocessed(&mut self) {
+    pub fn advance_after_unprocessed(&mut self) {
         self.fresh = true;
         if self.position + 1 < self.endpoints.len() {
             self.advance();

@@ -188,7 +188,7 @@ impl H2WriteState {
 
 impl H2ReadPosition {
     /// These bytes came in.
-    fn advance(&mut self, mut bytes: &[u8], seen: &H2WriteState) {
+    fn parse_received_frames(&mut self, mut bytes: &[u8], seen: &H2WriteState) {
         while !bytes.is_empty() {
             if self.have < HEAD {
                 let taken = (HEAD - self.have).min(bytes.len());
@@ -314,7 +314,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for H2ObservedIo<S> {
         if let Poll::Ready(Ok(())) = polled {
             let this = &mut *self;
             this.check_preface(&buf.filled()[before..])?;
-            this.incoming.advance(&buf.filled()[before..], &this.seen);
+            this.incoming.parse_received_frames(&buf.filled()[before..], &this.seen);
         }
         polled
     }

@@ -25,7 +25,7 @@ pub trait EndpointIdentityVerifier: Debug + Send + Sync {
     fn check_due(&self, upstream: &Upstream, address: &ResolvedEndpoint) -> IdentityCheckDue;
 
     /// Call this before an attempt to check an address.
-    fn start_attempt(&self) -> IdentityCheckAttempt;
+    fn start_attempt(&self) -> IdentityCheckStartSeq;
 
     /// The check of this address failed without an answer. A process that was checked successfully after the attempt
     /// began still counts.
@@ -33,7 +33,7 @@ pub trait EndpointIdentityVerifier: Debug + Send + Sync {
         &self,
         upstream: &Upstream,
         address: &Arc<ResolvedEndpoint>,
-        attempt: IdentityCheckAttempt,
+        attempt: IdentityCheckStartSeq,
     );
 
     /// Checks that the answers do not contradict each other.
@@ -59,7 +59,7 @@ pub enum IdentityCheckDue {
 
 /// The time of an attempt, as the number of answers recorded before it.
 #[derive(Debug, Clone, Copy)]
-pub struct IdentityCheckAttempt(pub u64);
+pub struct IdentityCheckStartSeq(pub u64);
 
 /// The name of the process that answers.
 pub type IdentityFuture<'a> = Pin<Box<dyn Future<Output = Result<Arc<str>, IdentityCheckError>> + 'a>>;

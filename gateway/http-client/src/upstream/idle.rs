@@ -87,7 +87,8 @@ impl IdlePool {
         }
         pooled.handed_on += 1;
         loop {
-            let first = waiters.iter().find(|(_, waiter)| waiter.accepts(&pooled)).map(|(number, _)| *number);
+            let first =
+                waiters.iter().find(|(_, waiter)| waiter.has_endpoint_of(&pooled)).map(|(number, _)| *number);
             let Some(waiter) = first.and_then(|number| waiters.remove(&number)) else { break };
             match waiter.taker.send(pooled) {
                 Ok(()) => return None,
@@ -163,7 +164,7 @@ impl Drop for PoolWaitGuard<'_> {
 }
 
 impl ConnectionWaiter {
-    fn accepts(&self, pooled: &PooledConnection) -> bool {
+    fn has_endpoint_of(&self, pooled: &PooledConnection) -> bool {
         self.endpoints.iter().any(|endpoint| endpoint.id == pooled.endpoint.id)
     }
 }

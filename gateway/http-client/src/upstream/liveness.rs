@@ -100,13 +100,13 @@ impl AddressLiveness {
     }
 
     /// The probe is not answered so far. True if the previous one was.
-    pub(super) fn record_probe_miss(&self) -> bool {
+    pub(super) fn mark_silent(&self) -> bool {
         let now = self.millis_since_creation();
         self.silent_until.swap(now + millis(SILENT), Relaxed) <= now
     }
 
     /// It has reported that it can serve no request, and did nothing.
-    pub(super) fn avoid(&self) {
+    pub(super) fn avoid_address(&self) {
         self.avoided_until.store(self.millis_since_creation() + millis(AVOIDED), Relaxed);
     }
 
@@ -153,12 +153,12 @@ mod tests {
     #[test]
     fn silent_address_is_avoided_and_probed() {
         let mut liveness = AddressLiveness::default();
-        assert!(liveness.record_probe_miss(), "news");
-        assert!(!liveness.record_probe_miss() && liveness.is_silent());
+        assert!(liveness.mark_silent(), "news");
+        assert!(!liveness.mark_silent() && liveness.is_silent());
         assert!(liveness.is_probe_due(), "also while nobody waits");
         assert!(liveness.record_probe_answer() && !liveness.is_silent());
         assert!(!liveness.record_probe_answer());
-        liveness.record_probe_miss();
+        liveness.mark_silent();
         liveness.make_older(SILENT);
         assert!(!liveness.is_silent(), "whoever asked has ended");
     }
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn unusable_address_is_avoided_despite_answers() {
         let mut liveness = AddressLiveness::default();
-        liveness.avoid();
+        liveness.avoid_address();
         assert!(!liveness.record_probe_answer() && liveness.is_silent());
         liveness.make_older(AVOIDED);
         assert!(!liveness.is_silent());

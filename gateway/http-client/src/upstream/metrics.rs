@@ -28,11 +28,11 @@ pub struct EndpointMetrics {
 
 /// Sets the endpoints for the gauges.
 pub trait EndpointMetricsSource: Debug + Send + Sync {
-    fn visit(&self, see: &mut dyn FnMut(EndpointSnapshot<'_>));
+    fn visit(&self, see: &mut dyn FnMut(EndpointSetSnapshot<'_>));
 }
 
 /// One upstream's endpoints at one moment.
-pub struct EndpointSnapshot<'a> {
+pub struct EndpointSetSnapshot<'a> {
     pub upstream: &'a str,
     pub states: Vec<EndpointState>,
     /// Connections to all endpoints.
@@ -132,7 +132,7 @@ impl EndpointMetrics {
         let Some(shown) = shown.and_then(|shown| shown.upgrade()) else { return };
         self.endpoints.reset();
         self.connections.reset();
-        shown.visit(&mut |EndpointSnapshot { upstream, states, connections }| {
+        shown.visit(&mut |EndpointSetSnapshot { upstream, states, connections }| {
             for state in EndpointState::ALL {
                 let count = states.iter().filter(|one| **one == state).count();
                 self.endpoints

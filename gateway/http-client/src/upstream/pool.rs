@@ -57,7 +57,7 @@ pub enum ConnectError {
 }
 
 /// The event that ended a request's wait.
-enum PoolEvent {
+enum ConnectionOrPermit {
     Pooled(Box<PooledConnection>),
     Place(Arc<Endpoint>, ConnectionPermit),
 }
@@ -135,12 +135,14 @@ impl<N: Network> ConnectionPool<N> {
         let result = if waited.is_ok() { PoolWaitResult::Connected } else { PoolWaitResult::Failed };
         endpoint_set.metrics.record_wait(&upstream.name, result);
         match waited.map_err(|_| ConnectError::LimitReached)? {
-            PoolEvent::Pooled(pooled) if !self.is_trusted(upstream, &pooled) => Err(ConnectError::Exhausted),
-            PoolEvent::Pooled(pooled) => {
+            ConnectionOrPermit::Pooled(pooled) if !self.is_trusted(upstream, &pooled) => {
+                Err(ConnectError::Exhausted)
+            }
+            ConnectionOrPermit::Pooled(pooled) => {
                 cursor.pin_to(&pooled.endpoint);
                 Ok(self.new_checkout(pooled, cursor))
             }
-            PoolEvent::Place(endpoint, permit) => {
+            ConnectionOrPermit::Place(endpoint, permit) => {
                 cursor.pin_to(&endpoint);
                 let reached = self.open_connection(endpoint_set, &endpoint, permit).await;
                 reached.map(|pooled| self.new_checkout(pooled, cursor))
@@ -167,15 +169,15 @@ impl<N: Network> ConnectionPool<N> {
     }
 
     /// Waits until a request of this worker returns a connection, or a new one may be made.
-    async fn wait_freed(&self, endpoints: &[Arc<Endpoint>]) -> PoolEvent {
+    async fn wait_freed(&self, endpoints: &[Arc<Endpoint>]) -> ConnectionOrPermit {
         let given_back = self.idle.wait(endpoints);
         let permits = endpoints.iter().map(|endpoint| {
             let permit = endpoint.clone().acquire();
             async move { (endpoint.clone(), permit.await) }.boxed_local()
         });
         tokio::select! {
-            pooled = given_back => PoolEvent::Pooled(pooled),
-            ((endpoint, permit), ..) = select_all(permits) => PoolEvent::Place(endpoint, permit),
+            pooled = given_back => ConnectionOrPermit::Pooled(pooled),
+            ((endpoint, permit), ..) = select_all(permits) => ConnectionOrPermit::Place(endpoint, permit),
         }
     }
 
@@ -263,7 +265,7 @@ impl<N: Network> ConnectionPool<N> {
     /// New requests go to other processes for a while, if any of them can do the same.
     fn avoid(&self, endpoint_set: &EndpointSet, address: &ResolvedEndpoint) {
         if self.identity_check.is_required(&endpoint_set.upstream) && !endpoint_set.is_one_address() {
-            address.liveness.avoid();
+            address.liveness.avoid_address();
         }
     }
 

@@ -104,7 +104,7 @@ impl<S: Unpin> ReadTrackingIo<S> {
         Poll::Pending
     }
 
-    fn mark_drained(&mut self) {
+    fn mark_reads_drained(&mut self) {
         self.drained = true;
         if let Some(writer) = self.writer.take() {
             writer.wake();
@@ -134,7 +134,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadTrackingIo<S> {
                 failed.last = Instant::now();
             }
         } else if room && polled.is_ready() {
-            self.mark_drained();
+            self.mark_reads_drained();
         }
         polled
     }

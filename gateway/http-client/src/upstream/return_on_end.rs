@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fencegate_http::body::{Body, BodyObserver, TrailerPolicy, WritesSettledFuture};
+use fencegate_http::body::{Body, BodyObserver, RequestWritesSettled, TrailerPolicy};
 use hyper::{Version, body::Incoming};
 
 use super::checkout::CheckedOutConnection;
@@ -50,7 +50,7 @@ impl BodyObserver for ReturnConnectionOnEnd {
         }
     }
 
-    fn settle_request_writes(&mut self) -> Option<WritesSettledFuture> {
+    fn settle_request_writes(&mut self) -> Option<RequestWritesSettled> {
         let checkout = self.lend.take()?.try_return().err()?;
         Some(Box::pin(checkout.return_when_settled(FENCED_REST)))
     }

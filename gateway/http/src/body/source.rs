@@ -191,7 +191,7 @@ impl IncomingBody {
             None => {}
         }
         let Poll::Ready(polled) = Pin::new(&mut self.incoming).poll_frame(cx) else {
-            return self.stall.poll(cx, self.deadline).map(|error| Some(Err(error)));
+            return self.stall.poll_expired(cx, self.deadline).map(|error| Some(Err(error)));
         };
         self.stall.timer = None;
         Poll::Ready(match polled {
@@ -255,7 +255,7 @@ impl IncomingBody {
 }
 
 impl BodyIdleTimeout {
-    fn poll(&mut self, cx: &mut Context<'_>, by: Option<Instant>) -> Poll<BodyError> {
+    fn poll_expired(&mut self, cx: &mut Context<'_>, by: Option<Instant>) -> Poll<BodyError> {
         let due = || {
             let due = Instant::now() + self.limit;
             Box::pin(sleep_until(by.map_or(due, |by| by.min(due))))

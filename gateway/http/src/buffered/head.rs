@@ -8,7 +8,7 @@ use crate::client_quota::{ClientId, ClientQuotaPermit, ClientQuotas};
 
 /// The memory for the heads that come over one connection.
 #[derive(Debug, Clone)]
-pub struct HeadMemory {
+pub struct HeadMemoryBudget {
     budget: MemoryBudget,
     /// The client whose quota they count for. `None`: they are those of many clients.
     quota: Option<(ClientQuotas, ClientId)>,
@@ -21,7 +21,7 @@ pub struct HeadReservation {
     share: Option<ClientQuotaPermit>,
 }
 
-impl HeadMemory {
+impl HeadMemoryBudget {
     pub fn new(budget: MemoryBudget, whose: Option<(ClientQuotas, ClientId)>) -> Self {
         Self { budget, quota: whose }
     }
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn heads_take_half_of_memory() {
         let budget = MemoryBudget::new(16 * MIB, BufferMetrics::unexposed_metrics());
-        let memory = HeadMemory::new(budget.clone(), None);
+        let memory = HeadMemoryBudget::new(budget.clone(), None);
         let held: Vec<_> = std::iter::from_fn(|| memory.reserve_read(&large()).ok()).collect();
         let each = COPIES * head_bytes(&large());
         assert_eq!(held.len(), 6 * MIB / each);
@@ -146,11 +146,12 @@ mod tests {
                 reservation
             })
             .collect();
-        let memory = HeadMemory::new(budget, None);
+        let memory = HeadMemoryBudget::new(budget, None);
         assert!(memory.reserve_read(&large()).is_err());
         drop(small_ones);
         assert!(memory.reserve_read(&large()).is_ok());
-        let small = HeadMemory::new(MemoryBudget::new(64 << 10, BufferMetrics::unexposed_metrics()), None);
+        let small =
+            HeadMemoryBudget::new(MemoryBudget::new(64 << 10, BufferMetrics::unexposed_metrics()), None);
         assert!(small.reserve_read(&large()).is_ok());
     }
 
@@ -161,7 +162,7 @@ mod tests {
         let quotas = ClientQuotas::default();
         let of = |last| {
             let client = ClientId::from_ip([192, 0, 2, last].into());
-            HeadMemory::new(budget.clone(), Some((quotas.clone(), client)))
+            HeadMemoryBudget::new(budget.clone(), Some((quotas.clone(), client)))
         };
         let one = of(1);
         let other = of(2);

@@ -10,5 +10,5 @@ pub use self::{
     allowance::{DefaultMemoryLimit, memory_allowance},
     budget::{MemoryBudget, MemoryBudgetExceededError, MemoryReservation},
     chunk_buffer::{AddChunkError, ChunkBuffer},
-    head::{HeadMemory, HeadReservation},
+    head::{HeadMemoryBudget, HeadReservation},
 };

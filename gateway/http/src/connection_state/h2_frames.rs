@@ -6,7 +6,7 @@ use std::io::IoSlice;
 
 /// The position in the outgoing stream, which begins with a frame.
 #[derive(Debug, Default)]
-pub(super) struct DataFrameCounter {
+pub(super) struct H2DataByteCounter {
     head: [u8; HEAD],
     have: usize,
     /// Bytes that are left of the payload.
@@ -17,7 +17,7 @@ pub(super) struct DataFrameCounter {
 const HEAD: usize = 9;
 const DATA: u8 = 0;
 
-impl DataFrameCounter {
+impl H2DataByteCounter {
     /// The socket has accepted the first `count` bytes of these slices. Returns how many of them belong to bodies.
     pub(super) fn count_written_data(&mut self, slices: &[IoSlice<'_>], count: usize) -> usize {
         let mut left = count;
@@ -70,7 +70,7 @@ mod tests {
         let frames = [(4, 18), (1, 300), (0, 70_000), (6, 8), (0, 0), (0, 5), (8, 4), (1, 0), (0, 1)];
         let all: Vec<u8> = frames.iter().flat_map(|(kind, length)| frame(*kind, *length)).collect();
         for size in [1, 2, 8, 9, 10, 1000, all.len()] {
-            let mut followed = DataFrameCounter::default();
+            let mut followed = H2DataByteCounter::default();
             let data: usize = all
                 .chunks(size)
                 .map(|piece| followed.count_written_data(&[IoSlice::new(piece)], piece.len()))
@@ -84,7 +84,7 @@ mod tests {
     fn partial_write_is_counted_once() {
         let first = frame(0, 10);
         let second = frame(0, 20);
-        let mut followed = DataFrameCounter::default();
+        let mut followed = H2DataByteCounter::default();
         let slices = [IoSlice::new(&first), IoSlice::new(&second)];
         assert_eq!(followed.count_written_data(&slices, 22), 10);
         assert_eq!(followed.count_written_data(&[IoSlice::new(&second[3..])], 26), 20);

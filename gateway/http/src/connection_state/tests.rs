@@ -6,17 +6,14 @@ use super::*;
 #[test]
 fn request_ends_with_body_and_response() {
     let state = ServerConnectionState::new_http1(Instant::now());
-    assert!(matches!(state.reading(), ConnectionReadState::Head(_)));
+    assert!(matches!(state.reading(), ConnectionReadPhase::Head(_)));
     let (body, answer) = state.begin_exchange();
     drop(answer);
-    assert_eq!(
-        (state.reading(), state.writing()),
-        (ConnectionReadState::Busy, ConnectionWriteState::LastChunk)
-    );
+    assert_eq!((state.reading(), state.writing()), (ConnectionReadPhase::Busy, NextWriteKind::LastChunk));
     drop(body);
-    assert_eq!(state.reading(), ConnectionReadState::Idle(None));
+    assert_eq!(state.reading(), ConnectionReadPhase::Idle(None));
     state.mark_head_started();
-    assert!(matches!(state.reading(), ConnectionReadState::Head(_)));
+    assert!(matches!(state.reading(), ConnectionReadPhase::Head(_)));
 }
 
 /// An HTTP/2 connection is quiet a while after its last response is written in full.
@@ -29,7 +26,7 @@ fn http2_is_quiet_after_last_response() {
     drop((exchange, answering));
     state.make_older(ANSWER_LEAVES * 2);
     assert_eq!(state.quiet_since(), None, "given to the HTTP library, and not written");
-    state.mark_written();
+    state.mark_all_written();
     assert!(state.quiet_since().is_some());
     drop(state.begin_exchange());
     assert_eq!(state.quiet_since(), None, "it was over just now");
@@ -49,7 +46,7 @@ fn http1_is_quiet_without_request() {
     drop((exchange, answering));
     state.set_owed(0);
     assert_eq!(state.quiet_since(), None, "its answer is not flushed");
-    state.mark_written();
+    state.mark_all_written();
     assert!(state.quiet_since().is_some());
 }
 
@@ -70,7 +67,7 @@ fn only_response_unread_by_client_counts() {
     assert_eq!(state.snapshot().not_taken, 2);
     drop((slow, _slow));
     assert_eq!(state.snapshot(), H2Snapshot { exchanges: 1, unsent: false, not_taken: 0 });
-    assert_eq!(state.writing(), ConnectionWriteState::Answers, "frames are nobody's last words");
+    assert_eq!(state.writing(), NextWriteKind::Answers, "frames are nobody's last words");
 }
 
 /// A response that the client does not take counts in every snapshot. There are four snapshots in the shorter of two
@@ -90,11 +87,11 @@ fn unread_response_counts_at_every_snapshot() {
 fn buffered_response_is_work_while_moving() {
     const PATIENCE: Duration = Duration::from_secs(30);
     let state = ServerConnectionState::new_http2();
-    state.unsent.set_patience(PATIENCE);
+    state.unsent.set_write_timeout(PATIENCE);
     let (exchange, answering) = state.begin_exchange();
     answering.add_unsent(1000);
     drop((exchange, answering));
-    state.mark_written();
+    state.mark_all_written();
     for _ in 0..3 {
         state.make_older(PATIENCE / 4 * 3);
         assert_eq!((state.quiet_since(), state.snapshot().unsent), (None, true));
@@ -104,7 +101,7 @@ fn buffered_response_is_work_while_moving() {
     assert!(state.quiet_since().is_some() && !state.snapshot().unsent, "all of it is written");
     // The rest of a stream that was reset is never written.
     state.begin_exchange().1.add_unsent(1000);
-    state.mark_written();
+    state.mark_all_written();
     assert_eq!(state.quiet_since(), None);
     state.make_older(PATIENCE);
     assert!(state.quiet_since().is_some() && !state.snapshot().unsent);

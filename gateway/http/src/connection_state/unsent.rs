@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::connection_state::h2_frames::DataFrameCounter;
+use crate::connection_state::h2_frames::H2DataByteCounter;
 
 /// Bytes of bodies, of all streams of a connection.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct UnsentBytes {
     moved: Cell<Instant>,
     patience: Cell<Duration>,
     /// The outgoing frames.
-    frames: RefCell<DataFrameCounter>,
+    frames: RefCell<H2DataByteCounter>,
 }
 
 impl UnsentBytes {
@@ -32,7 +32,7 @@ impl UnsentBytes {
     }
 
     /// Sets how long the client may take nothing.
-    pub(crate) fn set_patience(&self, patience: Duration) {
+    pub(crate) fn set_write_timeout(&self, patience: Duration) {
         self.patience.set(patience);
     }
 

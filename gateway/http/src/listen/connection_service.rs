@@ -7,7 +7,7 @@ use hyper::{Request, body::Incoming, service::Service};
 use super::handler::{HttpHandler, IncomingRequest, RequestRejection, ResponseFuture};
 use crate::{
     body::{Body, BodyObserver, Reply},
-    buffered::HeadMemory,
+    buffered::HeadMemoryBudget,
     connection_info::ConnectionInfo,
     connection_state::{ResponseTracker, ServerConnectionState},
 };
@@ -18,7 +18,7 @@ pub struct ConnectionService {
     peer: Rc<ConnectionInfo>,
     connection: Rc<ServerConnectionState>,
     pause: Duration,
-    memory: HeadMemory,
+    memory: HeadMemoryBudget,
 }
 
 impl ConnectionService {
@@ -28,7 +28,7 @@ impl ConnectionService {
         peer: ConnectionInfo,
         state: Rc<ServerConnectionState>,
         pause: Duration,
-        memory: HeadMemory,
+        memory: HeadMemoryBudget,
     ) -> Self {
         Self { handler, peer: Rc::new(peer), connection: state, pause, memory }
     }

@@ -3,20 +3,20 @@
 use tokio::time::Instant;
 
 use super::detect::{DetectedProtocol, PREFACE};
-use crate::buffered::{HeadMemory, HeadReservation, MemoryBudgetExceededError};
+use crate::buffered::{HeadMemoryBudget, HeadReservation, MemoryBudgetExceededError};
 
 /// The head that one connection is sending.
 pub(super) struct PartialHead {
     room: HeadReservation,
-    progress: HeadProgress,
+    progress: HeadByteTracker,
 }
 
-enum HeadProgress {
+enum HeadByteTracker {
     /// The bytes of the present head that have come. The library keeps its buffer, so the connection keeps the memory
     /// of its largest head.
     Http1(usize),
     Http2 {
-        frames: HeadFrameParser,
+        frames: H2HeaderFrameParser,
         unfinished: usize,
         since: Option<Instant>,
     },
@@ -24,11 +24,11 @@ enum HeadProgress {
 
 impl PartialHead {
     /// `unfinished`: the bytes that the library may take for an HTTP/2 head that is not complete.
-    pub(super) fn new(protocol: DetectedProtocol, memory: &HeadMemory, unfinished: usize) -> Self {
+    pub(super) fn new(protocol: DetectedProtocol, memory: &HeadMemoryBudget, unfinished: usize) -> Self {
         let progress = match protocol {
-            DetectedProtocol::Http1 => HeadProgress::Http1(0),
+            DetectedProtocol::Http1 => HeadByteTracker::Http1(0),
             DetectedProtocol::Http2 => {
-                HeadProgress::Http2 { frames: HeadFrameParser::new(), unfinished, since: None }
+                HeadByteTracker::Http2 { frames: H2HeaderFrameParser::new(), unfinished, since: None }
             }
         };
         Self { room: memory.reserve(), progress }
@@ -36,7 +36,7 @@ impl PartialHead {
 
     /// An HTTP/1 head begins.
     pub(super) fn begin_http1_head(&mut self) {
-        if let HeadProgress::Http1(come) = &mut self.progress {
+        if let HeadByteTracker::Http1(come) = &mut self.progress {
             *come = 0;
         }
     }
@@ -48,12 +48,12 @@ impl PartialHead {
         of_head: bool,
     ) -> Result<(), MemoryBudgetExceededError> {
         match &mut self.progress {
-            HeadProgress::Http1(come) if of_head => {
+            HeadByteTracker::Http1(come) if of_head => {
                 *come += head_length(bytes, *come == 0);
                 self.room.resize(*come)
             }
-            HeadProgress::Http1(_) => Ok(()),
-            HeadProgress::Http2 { frames, unfinished, since } => {
+            HeadByteTracker::Http1(_) => Ok(()),
+            HeadByteTracker::Http2 { frames, unfinished, since } => {
                 frames.track_open_head(bytes);
                 if !frames.open {
                     if since.take().is_some() {
@@ -70,8 +70,8 @@ impl PartialHead {
     /// Since when an HTTP/2 head is not complete. Nothing else can come over the connection meanwhile.
     pub(super) fn unfinished_since(&self) -> Option<Instant> {
         match self.progress {
-            HeadProgress::Http1(_) => None,
-            HeadProgress::Http2 { since, .. } => since,
+            HeadByteTracker::Http1(_) => None,
+            HeadByteTracker::Http2 { since, .. } => since,
         }
     }
 }
@@ -89,7 +89,7 @@ fn head_length(bytes: &[u8], first: bool) -> usize {
 
 /// Follows the frames of an HTTP/2 client (RFC 9113, 4.1).
 #[derive(Debug)]
-struct HeadFrameParser {
+struct H2HeaderFrameParser {
     /// Bytes to skip: first of the preface, then of a payload.
     left: usize,
     head: [u8; FRAME_HEAD],
@@ -98,7 +98,7 @@ struct HeadFrameParser {
     open: bool,
 }
 
-impl HeadFrameParser {
+impl H2HeaderFrameParser {
     fn new() -> Self {
         Self { left: PREFACE.len(), head: [0; FRAME_HEAD], have: 0, open: false }
     }
@@ -153,7 +153,7 @@ mod tests {
             (frame(HEADERS, 0, 0), true),
         ];
         for cut in [1, 2, 7, 9, 1000, usize::MAX] {
-            let mut frames = HeadFrameParser::new();
+            let mut frames = H2HeaderFrameParser::new();
             for (bytes, open) in &sent {
                 bytes.chunks(cut.min(bytes.len())).for_each(|piece| frames.track_open_head(piece));
                 assert_eq!(frames.open, *open, "{cut}: {frames:?}");
@@ -166,7 +166,7 @@ mod tests {
     fn partial_heads_are_bounded() {
         for protocol in [DetectedProtocol::Http1, DetectedProtocol::Http2] {
             let budget = MemoryBudget::new(1 << 20, BufferMetrics::unexposed_metrics());
-            let memory = HeadMemory::new(budget.clone(), None);
+            let memory = HeadMemoryBudget::new(budget.clone(), None);
             let opened = [PREFACE.to_vec(), frame(HEADERS, 0, 1)].concat();
             let bytes = if protocol == DetectedProtocol::Http1 { vec![b'x'; 1 << 20] } else { opened };
             let mut held = Vec::new();
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn complete_http2_head_releases_memory() {
         let budget = MemoryBudget::new(1 << 20, BufferMetrics::unexposed_metrics());
-        let memory = HeadMemory::new(budget.clone(), None);
+        let memory = HeadMemoryBudget::new(budget.clone(), None);
         let mut http2 = PartialHead::new(DetectedProtocol::Http2, &memory, 1 << 20);
         let opened = [PREFACE.to_vec(), frame(HEADERS, 0, 1)].concat();
         http2.record_bytes(&opened, false).expect("room");

@@ -7,17 +7,17 @@ use x509_cert::{
     ext::pkix::{SubjectAltName, name::GeneralName},
 };
 
-use crate::connection_info::ClientIdentity;
+use crate::connection_info::ClientCertIdentity;
 
 /// Reads a certificate that was verified already. Fields that cannot be read stay empty; the fingerprint names the
 /// certificate all the same.
-pub(super) fn parse_identity(certificate: &[u8]) -> ClientIdentity {
+pub(super) fn parse_identity(certificate: &[u8]) -> ClientCertIdentity {
     let fingerprint =
         digest(&SHA256, certificate).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     let read = Certificate::from_der(certificate).ok();
     let subject = read.as_ref().map(|read| read.tbs_certificate.subject.to_string()).unwrap_or_default();
     let common_names = read.as_ref().map(common_names).unwrap_or_default();
-    ClientIdentity {
+    ClientCertIdentity {
         subject,
         common_names,
         names: read.as_ref().map(alternative_names).unwrap_or_default(),
@@ -65,7 +65,8 @@ mod tests {
         params.distinguished_name.push(rcgen::DnType::CommonName, "till 7");
         params.not_after = rcgen::date_time_ymd(2031, 2, 3);
         let certificate = params.self_signed(&key).expect("sound");
-        let ClientIdentity { subject, common_names, names, fingerprint } = parse_identity(certificate.der());
+        let ClientCertIdentity { subject, common_names, names, fingerprint } =
+            parse_identity(certificate.der());
         assert!(subject.contains("CN=till 7"), "{subject}");
         assert_eq!(common_names, ["till 7"]);
         assert_eq!(names, ["DNS:pay.example"]);
@@ -109,7 +110,7 @@ mod tests {
 
     #[test]
     fn invalid_certificate_has_only_fingerprint() {
-        let ClientIdentity { subject, common_names, names, fingerprint } = parse_identity(b"nothing");
+        let ClientCertIdentity { subject, common_names, names, fingerprint } = parse_identity(b"nothing");
         assert_eq!((subject.as_str(), common_names.len(), names.len(), fingerprint.len()), ("", 0, 0, 64));
         assert_eq!(not_after(b"nothing"), None);
     }

@@ -36,8 +36,8 @@ use super::{
     wake_gated::PollOnWake,
 };
 use crate::body::hop_by_hop::LIBRARYS_MOST;
-use crate::buffered::{HeadMemory, MemoryBudget};
-use crate::connection_state::{ConnectionReadState, ServerConnectionState};
+use crate::buffered::{HeadMemoryBudget, MemoryBudget};
+use crate::connection_state::{ConnectionReadPhase, ServerConnectionState};
 use crate::{
     client_quota::{ClientId, ClientQuotas},
     connection_info::ConnectionInfo,
@@ -90,11 +90,11 @@ impl HttpConnectionServer {
         }
     }
 
-    fn head_memory(&self, peer: &ConnectionInfo) -> HeadMemory {
+    fn head_memory(&self, peer: &ConnectionInfo) -> HeadMemoryBudget {
         let address = peer.address.ip();
         let whose =
             (!self.proxies.is_proxy(address)).then(|| (self.quotas.clone(), ClientId::from_ip(address)));
-        HeadMemory::new(self.budget.clone(), whose)
+        HeadMemoryBudget::new(self.budget.clone(), whose)
     }
 
     /// Serves until the client hangs up. During a drain: until the requests that have begun are answered.
@@ -239,11 +239,11 @@ async fn close_displaced_connection<I>(
     let reading = state.reading();
     let Some(stream) = connection.into_parts().io.into_inner().into_inner() else { return };
     match reading {
-        ConnectionReadState::Head(since) => {
+        ConnectionReadPhase::Head(since) => {
             let refusal = handler.reject(RequestRejection::Displaced, since.elapsed());
             write_and_linger(stream, encode_http1_response(&refusal)).await;
         }
-        ConnectionReadState::Idle(_) | ConnectionReadState::Busy => linger(stream).await,
+        ConnectionReadPhase::Idle(_) | ConnectionReadPhase::Busy => linger(stream).await,
     }
 }
 

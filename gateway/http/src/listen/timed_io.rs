@@ -24,7 +24,7 @@ use super::{
     metrics::ClientConnectionMetrics,
 };
 use crate::buffered::MemoryBudgetExceededError;
-use crate::connection_state::{ConnectionReadState, ConnectionWriteState, ServerConnectionState};
+use crate::connection_state::{ConnectionReadPhase, NextWriteKind, ServerConnectionState};
 use crate::network::ResetOnClose;
 
 /// A connection that is served.
@@ -62,7 +62,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
         metrics: Rc<ClientConnectionMetrics>,
         heads: PartialHead,
     ) -> Self {
-        state.unsent.set_patience(timeouts.response_write);
+        state.unsent.set_write_timeout(timeouts.response_write);
         Self {
             stream: IoState::Live(stream),
             connection: state,
@@ -88,12 +88,12 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
     /// Called when there is nothing to read. Ready when the client is too late.
     fn poll_read_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (since, limit) = match self.connection.reading() {
-            ConnectionReadState::Busy => {
+            ConnectionReadPhase::Busy => {
                 self.connection.set_idle_waker(cx.waker());
                 return Poll::Pending;
             }
-            ConnectionReadState::Head(since) => (since, ListenerTimeLimit::RequestHeaders),
-            ConnectionReadState::Idle(known) => {
+            ConnectionReadPhase::Head(since) => (since, ListenerTimeLimit::RequestHeaders),
+            ConnectionReadPhase::Idle(known) => {
                 (self.connection.get_or_start_idle(known), ListenerTimeLimit::Idle)
             }
         };
@@ -154,21 +154,21 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
 
     /// Bytes have come.
     fn record_read(&mut self, bytes: &[u8]) -> Result<(), MemoryBudgetExceededError> {
-        if let ConnectionReadState::Idle(_) = self.connection.reading() {
+        if let ConnectionReadPhase::Idle(_) = self.connection.reading() {
             self.heads.begin_http1_head();
         }
         self.connection.mark_head_started();
         self.first_line = self.first_line && !bytes.contains(&b'\n');
-        self.heads.record_bytes(bytes, matches!(self.connection.reading(), ConnectionReadState::Head(_)))
+        self.heads.record_bytes(bytes, matches!(self.connection.reading(), ConnectionReadPhase::Head(_)))
     }
 
     fn reject(&mut self, refused: RequestRejection) {
         let took = match self.connection.reading() {
-            ConnectionReadState::Head(since) => since.elapsed(),
-            ConnectionReadState::Busy | ConnectionReadState::Idle(_) => Duration::ZERO,
+            ConnectionReadPhase::Head(since) => since.elapsed(),
+            ConnectionReadPhase::Busy | ConnectionReadPhase::Idle(_) => Duration::ZERO,
         };
         let words = encode_http1_response(&self.handler.reject(refused, took));
-        if let ConnectionWriteState::Owed(0) = self.connection.writing() {
+        if let NextWriteKind::Owed(0) = self.connection.writing() {
             self.start_leaving(|stream| Box::pin(write_and_linger(stream, words)));
         } else {
             // The client has not taken the earlier responses either, so no refusal is written.
@@ -238,8 +238,8 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> TimedIo<I> {
     ) -> Poll<io::Result<usize>> {
         let total = slices.iter().map(|piece| piece.len()).sum();
         let owed = match self.connection.writing() {
-            ConnectionWriteState::Owed(owed) => owed,
-            ConnectionWriteState::LastChunk | ConnectionWriteState::Answers => total,
+            NextWriteKind::Owed(owed) => owed,
+            NextWriteKind::LastChunk | NextWriteKind::Answers => total,
         };
         self.connection.set_owed(owed);
         let Some(first) = slices.iter().find(|piece| !piece.is_empty()) else { return Poll::Ready(Ok(0)) };
@@ -305,7 +305,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> AsyncRead for T
 impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> AsyncWrite for TimedIo<I> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if this.connection.writing() != ConnectionWriteState::Answers {
+        if this.connection.writing() != NextWriteKind::Answers {
             return this.write_outside_exchange(cx, &[IoSlice::new(bytes)]);
         }
         ready!(this.poll_rest_of_interim(cx))?;
@@ -321,7 +321,7 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> AsyncWrite for 
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if this.connection.writing() != ConnectionWriteState::Answers {
+        if this.connection.writing() != NextWriteKind::Answers {
             return this.write_outside_exchange(cx, slices);
         }
         ready!(this.poll_rest_of_interim(cx))?;
@@ -347,18 +347,18 @@ impl<I: AsyncRead + AsyncWrite + ResetOnClose + Unpin + 'static> AsyncWrite for 
             return this.record_write(cx, said);
         }
         let IoState::Live(stream) = &mut this.stream else { return this.poll_lingering_close(cx).map(Ok) };
-        if this.connection.writing() == ConnectionWriteState::LastChunk {
+        if this.connection.writing() == NextWriteKind::LastChunk {
             // The response was written in full before.
             this.connection.set_owed(0);
         }
         let polled = Pin::new(stream).poll_flush(cx);
         if let Poll::Ready(Ok(())) = polled {
-            this.connection.mark_written();
+            this.connection.mark_all_written();
         }
-        if this.connection.is_held_back() && this.poll_client_gone(cx).is_ready() {
+        if this.connection.is_read_paused() && this.poll_client_gone(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
-        if let ConnectionReadState::Idle(_) = this.connection.reading() {
+        if let ConnectionReadPhase::Idle(_) = this.connection.reading() {
             // The library reads again only when bytes come, so the wait for them begins here.
             let _too_late = this.poll_read_timeout(cx);
         }

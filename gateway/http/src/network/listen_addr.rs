@@ -12,7 +12,7 @@ use std::{
 
 use fencegate_policies::plan::{BindAddress, UNIX};
 
-use super::socket_path_lock::{SocketPathLock, SocketTakeover};
+use super::socket_path_lock::{BoundUnixSocket, SocketTakeover};
 
 /// An address, at which each worker listens by itself.
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ pub enum ListenAddr {
 /// A unix socket is one queue for all workers.
 #[derive(Debug)]
 pub struct SharedUnixListener {
-    taken: SocketPathLock,
+    taken: BoundUnixSocket,
     workers: AtomicUsize,
     accepted: AtomicUsize,
 }
@@ -46,7 +46,7 @@ impl ListenAddr {
                 Ok(Self::Tcp(*address))
             }
             BindAddress::Unix(file) => {
-                let taken = SocketPathLock::bind(file, takeover)?;
+                let taken = BoundUnixSocket::bind(file, takeover)?;
                 let none = || AtomicUsize::new(0);
                 Ok(Self::Unix(Arc::new(SharedUnixListener { taken, workers: none(), accepted: none() })))
             }
@@ -84,7 +84,7 @@ impl SharedUnixListener {
     /// Removes the socket's file. From now on each worker accepts all connections that it finds, so that the last one
     /// leaves none in the queue.
     pub(super) fn start_drain(&self) {
-        self.taken.release();
+        self.taken.remove_own_socket();
         self.workers.store(0, Relaxed);
     }
 

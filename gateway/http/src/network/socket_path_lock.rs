@@ -24,9 +24,9 @@ use tracing::{info, warn};
 /// The most connections in the kernel's queue.
 pub(crate) const BACKLOG: i32 = 1024;
 
-/// A path at which this process listens, until [`SocketPathLock::release`] or its drop.
+/// A path at which this process listens, until [`BoundUnixSocket::remove_own_socket`] or its drop.
 #[derive(Debug)]
-pub(crate) struct SocketPathLock {
+pub(crate) struct BoundUnixSocket {
     path: PathBuf,
     listener: UnixListener,
     /// The inode of our file, until it is removed. No other file gets this number while the socket is open.
@@ -56,7 +56,7 @@ pub enum SocketTakeover {
     FromPredecessor,
 }
 
-impl SocketPathLock {
+impl BoundUnixSocket {
     /// Listens at the path.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl SocketPathLock {
 
     /// Removes the file, if it is still ours. New connections then find no listener, or the process that has taken
     /// over.
-    pub(crate) fn release(&self) {
+    pub(crate) fn remove_own_socket(&self) {
         let mut ours = self.ours.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let Some(number) = ours.take() else { return };
         let removed = SocketDirLock::open_parent(&self.path).and_then(|folder| {
@@ -113,9 +113,9 @@ impl SocketPathLock {
     }
 }
 
-impl Drop for SocketPathLock {
+impl Drop for BoundUnixSocket {
     fn drop(&mut self) {
-        self.release();
+        self.remove_own_socket();
     }
 }
 

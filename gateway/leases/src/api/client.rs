@@ -36,7 +36,7 @@ use super::{
 };
 use crate::{
     auth::may_take,
-    lease::{CheckedLeaseLocks, LeaseEndReason, LeaseIdempotencyKey, NewLease, site_for_permits},
+    lease::{CheckedLeaseLocks, LeaseEndReason, LeaseIdempotencyKey, LeaseSpec, site_for_permits},
     peer_client::PeerRequest,
 };
 
@@ -85,7 +85,7 @@ pub(super) async fn acquire(
         Some(delivery) => delivery,
         None => {
             let permits = request.permits.map(parse_permits).transpose()?;
-            let wanted = NewLease {
+            let wanted = LeaseSpec {
                 placed: interface.check_lease_locks(plan, &keys, request.mode, permits).await?,
                 permits,
                 keys: keys.into(),

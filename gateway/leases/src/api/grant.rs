@@ -15,9 +15,9 @@ use tokio::time::timeout;
 
 use super::context::LeaseApiState;
 use crate::{
-    lease::{Lease, LeaseEndReason, LeaseSnapshot, LeaseStageSnapshot, NewLease},
+    lease::{Lease, LeaseEndReason, LeaseSnapshot, LeaseSpec, LeaseStageSnapshot},
     lease_json::{LeaseDocumentAudience, lease_document, snapshot_document},
-    lease_table::admission::{PendingDelivery, used_lease_refusal},
+    lease_table::admission::{UndeliveredLeaseGuard, used_lease_refusal},
 };
 
 /// The time for ZooKeeper's own response, beside the wait of the lease.
@@ -39,7 +39,7 @@ impl LeaseApiState {
     ///
     /// # Cancellation
     /// Dropping the future ends the lease, unless another request of the same name waits for it.
-    pub async fn acquire_held(&self, wanted: NewLease, wait: Duration) -> Result<HeldLease, Refusal> {
+    pub async fn acquire_held(&self, wanted: LeaseSpec, wait: Duration) -> Result<HeldLease, Refusal> {
         let delivery = self.leases.begin(wanted, wait)?;
         self.wait_held(delivery, wait).await
     }
@@ -47,7 +47,7 @@ impl LeaseApiState {
     /// The same for a request that has a part in a lease.
     pub(super) async fn wait_held(
         &self,
-        delivery: PendingDelivery,
+        delivery: UndeliveredLeaseGuard,
         wait: Duration,
     ) -> Result<HeldLease, Refusal> {
         let lease = delivery.lease().clone();
@@ -89,7 +89,7 @@ impl LeaseApiState {
 }
 
 /// The refusal of a request whose wait is over, while its lease waits.
-fn undecided_refusal(delivery: PendingDelivery) -> Refusal {
+fn undecided_refusal(delivery: UndeliveredLeaseGuard) -> Refusal {
     if delivery.give_up() {
         let message = "the lease of this name waits for its lock yet, for another request or in the queue";
         Refusal::new(RefusalReason::LeaseInProgress, message)

@@ -17,7 +17,7 @@ use super::{
         auth::may_take,
         command::LeaseThreadCommand,
         context::LeaseContext,
-        lease::{Lease, LeaseEndReason, LeaseIdempotencyKey, NewLease},
+        lease::{Lease, LeaseEndReason, LeaseIdempotencyKey, LeaseSpec},
     },
     LeaseTable,
 };
@@ -25,12 +25,12 @@ use super::{
 /// The part of one request in a lease, until its answer is made. When the last part is dropped and the id of the lease is
 /// in no answer, the lease ends.
 #[must_use = "dropping it may end the lease"]
-pub(crate) struct PendingDelivery {
+pub(crate) struct UndeliveredLeaseGuard {
     leases: Arc<LeaseTable>,
     lease: Arc<Lease>,
 }
 
-impl PendingDelivery {
+impl UndeliveredLeaseGuard {
     pub(crate) fn lease(&self) -> &Arc<Lease> {
         &self.lease
     }
@@ -43,7 +43,7 @@ impl PendingDelivery {
     }
 }
 
-impl Drop for PendingDelivery {
+impl Drop for UndeliveredLeaseGuard {
     fn drop(&mut self) {
         let why = LeaseEndReason::GaveUp;
         let word = why.as_str();
@@ -62,9 +62,9 @@ impl LeaseTable {
     /// or of a lease that is over.
     pub(crate) fn begin(
         self: &Arc<Self>,
-        wanted: NewLease,
+        wanted: LeaseSpec,
         wait: Duration,
-    ) -> Result<PendingDelivery, Refusal> {
+    ) -> Result<UndeliveredLeaseGuard, Refusal> {
         if self.drain().is_cancelled() {
             return Err(Refusal::new(
                 RefusalReason::Draining,
@@ -83,7 +83,7 @@ impl LeaseTable {
                 return Ok(delivery);
             }
         }
-        let delivery = PendingDelivery { leases: self.clone(), lease };
+        let delivery = UndeliveredLeaseGuard { leases: self.clone(), lease };
         self.send(LeaseThreadCommand::Acquire { lease: delivery.lease.clone(), wait })
             .inspect_err(|_| self.end(&delivery.lease, LeaseEndReason::Lost))?;
         Ok(delivery)
@@ -99,7 +99,7 @@ impl LeaseTable {
         self: &Arc<Self>,
         principal: &Arc<str>,
         name: &LeaseIdempotencyKey,
-    ) -> Result<Option<PendingDelivery>, Refusal> {
+    ) -> Result<Option<UndeliveredLeaseGuard>, Refusal> {
         let found = self.lock_index().find_named(principal, &name.key);
         found.map_or(Ok(None), |lease| self.join(lease, Some(name)))
     }
@@ -108,7 +108,7 @@ impl LeaseTable {
         self: &Arc<Self>,
         lease: Arc<Lease>,
         name: Option<&LeaseIdempotencyKey>,
-    ) -> Result<Option<PendingDelivery>, Refusal> {
+    ) -> Result<Option<UndeliveredLeaseGuard>, Refusal> {
         if lease.name.as_ref() != name {
             let message = "the name of another request for a lease";
             return Err(Refusal::new(RefusalReason::IdempotencyMismatch, message));
@@ -116,7 +116,7 @@ impl LeaseTable {
         // The sweep may not have seen yet that its time is over.
         self.end_if_lapsed(&lease);
         if lease.add_pending_request() {
-            return Ok(Some(PendingDelivery { leases: self.clone(), lease }));
+            return Ok(Some(UndeliveredLeaseGuard { leases: self.clone(), lease }));
         }
         if lease.ended_unused() { Ok(None) } else { Err(used_lease_refusal()) }
     }

@@ -11,7 +11,7 @@ use fencegate_policies::{file::load, plan::GatewayPlan};
 use fencegate_process::{clock::ManualClock, randomness::SystemRandomness};
 
 use super::{config_switch::ConfigSwitchGuard, *};
-use crate::lease::{CheckedLeaseLocks, LeaseIdempotencyKey, NewLease};
+use crate::lease::{CheckedLeaseLocks, LeaseIdempotencyKey, LeaseSpec};
 
 const POLICY: &str = include_str!("../../../../policies/tests/two_services.yaml");
 const LEASES: &str =
@@ -39,9 +39,9 @@ pub(crate) fn lease_table(
 }
 
 /// The lease of `job/1` for a second, by `plan`.
-pub(crate) fn new_lease(plan: Arc<GatewayPlan>, name: Option<LeaseIdempotencyKey>) -> NewLease {
+pub(crate) fn new_lease(plan: Arc<GatewayPlan>, name: Option<LeaseIdempotencyKey>) -> LeaseSpec {
     let second = Duration::from_secs(1);
-    NewLease {
+    LeaseSpec {
         keys: [ResourceKey::parse("job/1").expect("a key")].into(),
         placed: CheckedLeaseLocks { sites: vec![LockLocation::Native], plan, session: 1 },
         mode: LockMode::Exclusive,

@@ -56,12 +56,12 @@ impl LockGuard {
     /// any time.
     pub fn remaining_validity(&self) -> Duration {
         let now = self.clock.now();
-        if self.validity.may_send_at(now) { self.validity.deadline().since(now) } else { Duration::ZERO }
+        if self.validity.may_send_at(now) { self.validity.valid_until().since(now) } else { Duration::ZERO }
     }
 
     /// The end of validity as of now; `None` after the lock was lost. A healthy session moves this time on.
     pub fn valid_until(&self) -> Option<BootInstant> {
-        self.validity.may_send_at(self.clock.now()).then(|| self.validity.deadline())
+        self.validity.may_send_at(self.clock.now()).then(|| self.validity.valid_until())
     }
 
     /// The permission to write under the lock, for writers that check it with a clock of their own.
@@ -81,7 +81,7 @@ impl LockGuard {
 
     /// Releases the lock, and reports that no work under it goes on.
     pub fn release(self) {
-        self.tenure.lock().unwrap_or_else(PoisonError::into_inner).mark_settled();
+        self.tenure.lock().unwrap_or_else(PoisonError::into_inner).mark_upstream_settled();
     }
 }
 

@@ -14,7 +14,7 @@ use fencegate_zookeeper::{
     session::{
         client::ZkError,
         member::is_no_plan,
-        plan_publication::{PeerPlanPublication, PlanPublication},
+        plan_publication::{PeerPlanPublication, PublishedPlanBytes},
     },
 };
 use serde::{Deserialize, Serialize};
@@ -171,7 +171,7 @@ impl RegisteredGateway {
 /// The plans that the registered gateways have published.
 #[derive(Debug, Clone)]
 pub struct PublishedPlans {
-    pub ours: PlanPublication,
+    pub ours: PublishedPlanBytes,
     /// Gateways that have published the same plan.
     pub same: Vec<String>,
     pub others: Vec<PeerPlanPublication>,

@@ -30,7 +30,7 @@ struct NestedRequestLink {
 
 /// Why a callback cannot run inside the dispatch that it names. It was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NestedRequestError {
+pub enum NestedCallbackError {
     #[error("no tenure of that ticket is held here")]
     NotHeld,
     #[error("the dispatch that it was called from is not in flight")]
@@ -54,19 +54,19 @@ pub(super) const DEEPEST: u32 = 8;
 
 impl NestedRequestChains {
     /// Starts a request that is no callback.
-    pub(super) fn begin_request(&mut self, first: u32) {
+    pub(super) fn begin_root_request(&mut self, first: u32) {
         self.links.insert(first, NestedRequestLink { number: first, caller: None, depth: 0, calls: false });
     }
 
     /// The request that a callback with this dispatch number may run inside of, by its first dispatch number.
-    pub(super) fn find_caller(&self, number: u32) -> Result<u32, NestedRequestError> {
+    pub(super) fn find_caller(&self, number: u32) -> Result<u32, NestedCallbackError> {
         // Requests are seldom dispatched twice, so the first candidate is mostly the right one.
         let mut before = self.links.range(..=number).rev();
         let (first, link) =
-            before.find(|(_, link)| link.number == number).ok_or(NestedRequestError::NotInFlight)?;
+            before.find(|(_, link)| link.number == number).ok_or(NestedCallbackError::NotInFlight)?;
         match link {
-            NestedRequestLink { calls: true, .. } => Err(NestedRequestError::NotInnermost),
-            NestedRequestLink { depth: DEEPEST.., .. } => Err(NestedRequestError::TooDeep),
+            NestedRequestLink { calls: true, .. } => Err(NestedCallbackError::NotInnermost),
+            NestedRequestLink { depth: DEEPEST.., .. } => Err(NestedCallbackError::TooDeep),
             _ => Ok(*first),
         }
     }
@@ -123,7 +123,7 @@ mod tests {
 
     fn started_chain() -> NestedRequestChains {
         let mut chains = NestedRequestChains::default();
-        chains.begin_request(1);
+        chains.begin_root_request(1);
         chains
     }
 
@@ -133,15 +133,15 @@ mod tests {
         let mut chains = started_chain();
         assert_eq!(
             (chains.find_caller(1), chains.find_caller(2)),
-            (Ok(1), Err(NestedRequestError::NotInFlight))
+            (Ok(1), Err(NestedCallbackError::NotInFlight))
         );
         chains.record_dispatch(1, 2);
         assert_eq!(
             (chains.find_caller(1), chains.find_caller(2)),
-            (Err(NestedRequestError::NotInFlight), Ok(1))
+            (Err(NestedCallbackError::NotInFlight), Ok(1))
         );
         chains.end_request(1);
-        assert_eq!(chains.find_caller(2), Err(NestedRequestError::NotInFlight), "too late");
+        assert_eq!(chains.find_caller(2), Err(NestedCallbackError::NotInFlight), "too late");
         assert!(chains.is_empty());
     }
 
@@ -152,16 +152,16 @@ mod tests {
         chains.begin_callback(1, 2);
         assert_eq!(
             (chains.find_caller(1), chains.find_caller(2)),
-            (Err(NestedRequestError::NotInnermost), Ok(2))
+            (Err(NestedCallbackError::NotInnermost), Ok(2))
         );
         chains.begin_callback(2, 3);
-        assert_eq!(chains.find_caller(2), Err(NestedRequestError::NotInnermost));
+        assert_eq!(chains.find_caller(2), Err(NestedCallbackError::NotInnermost));
         chains.end_request(3);
         assert_eq!(chains.find_caller(2), Ok(2));
         chains.end_request(2);
         assert_eq!(
             (chains.find_caller(1), chains.find_caller(2)),
-            (Ok(1), Err(NestedRequestError::NotInFlight))
+            (Ok(1), Err(NestedCallbackError::NotInFlight))
         );
     }
 
@@ -172,7 +172,7 @@ mod tests {
         chains.begin_callback(1, 2);
         chains.end_request(1);
         assert!(!chains.is_empty());
-        assert_eq!(chains.find_caller(1), Err(NestedRequestError::NotInFlight), "it was answered");
+        assert_eq!(chains.find_caller(1), Err(NestedCallbackError::NotInFlight), "it was answered");
         chains.begin_callback(2, 3);
         chains.end_request(2);
         assert!(!chains.is_empty());
@@ -188,18 +188,18 @@ mod tests {
             let caller = chains.find_caller(number).expect("not that deep");
             chains.begin_callback(caller, number + 1);
         }
-        assert_eq!(chains.find_caller(DEEPEST + 1), Err(NestedRequestError::TooDeep));
+        assert_eq!(chains.find_caller(DEEPEST + 1), Err(NestedCallbackError::TooDeep));
     }
 
     /// Each reader that holds a shared lock has a call chain of its own.
     #[test]
     fn readers_have_separate_chains() {
         let mut chains = started_chain();
-        chains.begin_request(2);
+        chains.begin_root_request(2);
         chains.begin_callback(1, 3);
         assert_eq!(
             (chains.find_caller(1), chains.find_caller(2)),
-            (Err(NestedRequestError::NotInnermost), Ok(2))
+            (Err(NestedCallbackError::NotInnermost), Ok(2))
         );
         chains.end_request(1);
         chains.end_request(3);

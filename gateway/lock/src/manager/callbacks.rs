@@ -2,7 +2,7 @@
 
 use fencegate_policies::{key::ResourceKey, plan::LockMode, token::FencingToken};
 
-use super::{call_chain::NestedRequestError, grant_guard::GrantGuard, lock_manager::LockManager};
+use super::{call_chain::NestedCallbackError, grant_guard::GrantGuard, lock_manager::LockManager};
 
 impl LockManager {
     /// Starts a callback inside the dispatch `from`, whose tenure has to hold exactly these keys in this gateway.
@@ -15,13 +15,13 @@ impl LockManager {
         keys: &[ResourceKey],
         from: FencingToken,
         mode: LockMode,
-    ) -> Result<(GrantGuard, LockMode), NestedRequestError> {
+    ) -> Result<(GrantGuard, LockMode), NestedCallbackError> {
         let kept = match keys {
             [key] => self.table.start_callback(key, from, mode),
-            _ => Err(NestedRequestError::NotHeld),
+            _ => Err(NestedCallbackError::NotHeld),
         };
         match (kept, self.uncached_registry.find_lock(keys, from)) {
-            (Err(NestedRequestError::NotHeld), Some(lock)) => lock.start_callback(from, mode),
+            (Err(NestedCallbackError::NotHeld), Some(lock)) => lock.start_callback(from, mode),
             (kept, _) => kept,
         }
     }

@@ -7,7 +7,7 @@ use fencegate_process::clock::SendPermission;
 use fencegate_recipe::grant::LockGrant;
 use fencegate_zookeeper::session::lock_validity::LockValidity;
 
-use super::call_chain::NestedRequestError;
+use super::call_chain::NestedCallbackError;
 
 /// A granted lock. Dropping it ends this request's part in it. So keep it until the last byte is written, and record
 /// with [`GrantGuard::mark_settled`] that nothing goes on upstream. Without that call nothing is ever dispatched under
@@ -42,7 +42,7 @@ pub(super) trait MultiRequestLock: fmt::Debug + Send + Sync {
         self: Arc<Self>,
         from: FencingToken,
         mode: LockMode,
-    ) -> Result<(GrantGuard, LockMode), NestedRequestError>;
+    ) -> Result<(GrantGuard, LockMode), NestedCallbackError>;
 
     /// Stops the lock from starting anything more.
     fn retire(&self);
@@ -119,7 +119,7 @@ impl GrantGuard {
     }
 
     /// Records that nothing goes on upstream: the request was answered in full, or never sent.
-    pub fn mark_settled(&self) {
+    pub fn mark_upstream_settled(&self) {
         self.known.set(true);
     }
 

@@ -6,7 +6,7 @@ use fencegate_policies::plan::{CachedHoldLimits, LockMode};
 use fencegate_process::clock::BootInstant;
 use fencegate_zookeeper::tenure_end::TenureEndCause;
 
-use super::call_chain::{NestedRequestChains, NestedRequestError};
+use super::call_chain::{NestedCallbackError, NestedRequestChains};
 
 /// A held lock.
 #[derive(Debug)]
@@ -82,21 +82,21 @@ impl<C> HeldLock<C> {
     pub(super) fn begin_request(&mut self) -> u32 {
         self.in_flight += 1;
         self.dispatched += 1;
-        self.chains.begin_request(self.dispatched);
+        self.chains.begin_root_request(self.dispatched);
         self.dispatched
     }
 
     /// Starts a callback inside the dispatch with this number. Returns its dispatch number. It starts even if the
     /// tenure is about to be released, because its caller keeps the tenure and waits for it.
-    pub(super) fn begin_callback(&mut self, number: u32, mode: LockMode) -> Result<u32, NestedRequestError> {
+    pub(super) fn begin_callback(&mut self, number: u32, mode: LockMode) -> Result<u32, NestedCallbackError> {
         if self.closed.is_some() {
-            return Err(NestedRequestError::Closed);
+            return Err(NestedCallbackError::Closed);
         }
         let caller = self.chains.find_caller(number)?;
         if (self.mode, mode) == (LockMode::Shared, LockMode::Exclusive) {
-            return Err(NestedRequestError::Upgrade);
+            return Err(NestedCallbackError::Upgrade);
         }
-        let first = self.next_dispatch_number().ok_or(NestedRequestError::Closed)?;
+        let first = self.next_dispatch_number().ok_or(NestedCallbackError::Closed)?;
         self.in_flight += 1;
         self.chains.begin_callback(caller, first);
         Ok(first)

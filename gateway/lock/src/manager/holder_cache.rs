@@ -13,13 +13,13 @@ use fencegate_zookeeper::peer_endpoint::HolderRoute;
 /// The routes to the holders of all keys, in shards so that workers seldom contend.
 #[derive(Debug, Default)]
 pub struct HolderCache {
-    shards: [Mutex<HashMap<ResourceKey, CachedHolder>>; SHARDS],
+    shards: [Mutex<HashMap<ResourceKey, CachedHolderRoute>>; SHARDS],
     /// Routes from which no response came, with the time; the oldest first.
     shut: Mutex<VecDeque<(HolderRoute, BootInstant)>>,
 }
 
 #[derive(Debug)]
-struct CachedHolder {
+struct CachedHolderRoute {
     way: HolderRoute,
     /// When it was read from ZooKeeper, or a response last came from there.
     good: BootInstant,
@@ -63,7 +63,7 @@ impl HolderCache {
             shard.retain(|_, known| now.since(known.good) < ROUTE_TTL);
         }
         if shard.len() < MAX_KEYS_PER_SHARD || shard.contains_key(key) {
-            shard.insert(key.clone(), CachedHolder { way: route.clone(), good: now });
+            shard.insert(key.clone(), CachedHolderRoute { way: route.clone(), good: now });
         }
     }
 
@@ -101,7 +101,7 @@ impl HolderCache {
         self.shard(key).remove(key);
     }
 
-    fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, HashMap<ResourceKey, CachedHolder>> {
+    fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, HashMap<ResourceKey, CachedHolderRoute>> {
         unpoisoned(&self.shards[usize::from(key.lock_shard()) % SHARDS])
     }
 }

@@ -24,13 +24,13 @@ use fencegate_recipe::grant::LockGrant;
 use fencegate_zookeeper::error::GrantError;
 use tokio::sync::{Notify, oneshot};
 
-use self::remote_position::RemoteQueuePosition;
+use self::remote_position::ZkQueuePosition;
 use super::{
-    call_chain::NestedRequestError,
+    call_chain::NestedCallbackError,
     grant_guard::{GrantGuard, MultiRequestLock},
     held_lock::HeldLockView,
     lock_request::WaitGateway,
-    queue::{ArrivalOutcome, LockQueue, QueueWaitMode, StartedLockRequest},
+    queue::{GrantedLockRequest, LockQueue, QueueArrivalOutcome, QueueJoinPolicy},
 };
 
 /// The answer to a waiting request.
@@ -54,7 +54,7 @@ struct KeySlotState {
     route: Option<Arc<str>>,
     /// Whether the slot was taken out of the table. A caller that still has it must then query the table again.
     removed: bool,
-    standing: RemoteQueuePosition,
+    standing: ZkQueuePosition,
     /// Counts how often all held and waiting lock nodes became too old to be used.
     outdated: u64,
 }
@@ -63,7 +63,7 @@ struct LocalWaiter {
     answer: oneshot::Sender<LockReply>,
     route: Arc<str>,
     rules: CachedHoldLimits,
-    patience: QueueWaitMode,
+    patience: QueueJoinPolicy,
     waits: WaitGateway,
     delay: Option<Duration>,
 }
@@ -73,7 +73,7 @@ struct LocalWaiter {
 pub(crate) struct LocalLockRequest<'a> {
     pub mode: LockMode,
     pub rules: CachedHoldLimits,
-    pub patience: QueueWaitMode,
+    pub patience: QueueJoinPolicy,
     pub waits: WaitGateway,
     /// See [`crate::manager::lock_request::LockRequest`].
     pub delay: Option<Duration>,
@@ -91,12 +91,12 @@ pub(super) struct FirstWaitingRequest {
 }
 
 /// The immediate result of a request for a key.
-pub(crate) enum EnterQueueOutcome {
+pub(crate) enum EnterLocalQueueOutcome {
     Started(GrantGuard),
     /// It waits for the answer. `attend`: a task has to be started for the key.
     Waiting {
         answer: oneshot::Receiver<LockReply>,
-        place: QueuePositionGuard,
+        place: QueuedRequestGuard,
         attend: Option<Arc<KeySlot>>,
     },
     QueueFull,
@@ -153,16 +153,16 @@ impl KeySlot {
         unpoisoned(&self.queue)
     }
 
-    fn enter_queue(self: &Arc<Self>, wants: LocalLockRequest<'_>) -> EnterQueueOutcome {
+    fn enter_queue(self: &Arc<Self>, wants: LocalLockRequest<'_>) -> EnterLocalQueueOutcome {
         let LocalLockRequest { mode, rules, patience, waits, delay, route } = wants;
         let now = self.clock.now();
         let mut entry = self.lock_state();
         let mut answer = None;
         debug_assert!(!entry.removed, "removed under the table's lock");
         if waits == WaitGateway::AtHolder && !self.accepts_forwarded(&entry, now) {
-            return EnterQueueOutcome::NotHolder;
+            return EnterLocalQueueOutcome::NotHolder;
         }
-        if matches!(patience, QueueWaitMode::QueueBehind(most) if entry.queue.waiting_count() >= most) {
+        if matches!(patience, QueueJoinPolicy::QueueBehind(most) if entry.queue.waiting_count() >= most) {
             // Requests whose callers have gone must not take up queue capacity.
             entry.queue.remove_gone(|caller| caller.answer.is_closed());
         }
@@ -178,25 +178,25 @@ impl KeySlot {
             },
         );
         match (arrival, answer) {
-            (ArrivalOutcome::Start(started), _) => {
+            (QueueArrivalOutcome::Start(started), _) => {
                 entry.set_policy_route(route);
-                EnterQueueOutcome::Started(self.grant_guard(started))
+                EnterLocalQueueOutcome::Started(self.grant_guard(started))
             }
-            (ArrivalOutcome::Wait { attend }, Some(answer)) => {
+            (QueueArrivalOutcome::Wait { attend }, Some(answer)) => {
                 // While the key is held here, no request is forwarded, so no lookup is needed.
                 let asks = waits == WaitGateway::Anywhere && entry.request_holder_lookup(now);
                 if asks || entry.queue.needs_task_wakeup(now) {
                     self.look.notify_one();
                 }
                 let attend = attend.then(|| self.clone());
-                EnterQueueOutcome::Waiting {
+                EnterLocalQueueOutcome::Waiting {
                     answer,
-                    place: QueuePositionGuard { slot: self.clone() },
+                    place: QueuedRequestGuard { slot: self.clone() },
                     attend,
                 }
             }
-            (ArrivalOutcome::Full, _) => EnterQueueOutcome::QueueFull,
-            (ArrivalOutcome::Busy | ArrivalOutcome::Wait { .. }, _) => EnterQueueOutcome::Busy,
+            (QueueArrivalOutcome::Full, _) => EnterLocalQueueOutcome::QueueFull,
+            (QueueArrivalOutcome::Busy | QueueArrivalOutcome::Wait { .. }, _) => EnterLocalQueueOutcome::Busy,
         }
     }
 
@@ -212,7 +212,7 @@ impl KeySlot {
         }
     }
 
-    fn grant_guard(self: &Arc<Self>, started: StartedLockRequest<LockGrant>) -> GrantGuard {
+    fn grant_guard(self: &Arc<Self>, started: GrantedLockRequest<LockGrant>) -> GrantGuard {
         GrantGuard::for_cached(started.credentials, started.number, self.clone())
     }
 
@@ -263,13 +263,13 @@ impl MultiRequestLock for KeySlot {
         self: Arc<Self>,
         from: FencingToken,
         mode: LockMode,
-    ) -> Result<(GrantGuard, LockMode), NestedRequestError> {
+    ) -> Result<(GrantGuard, LockMode), NestedCallbackError> {
         let now = self.clock.now();
         let mut entry = self.lock_state();
-        let held = entry.queue.held_lock().ok_or(NestedRequestError::NotHeld)?;
+        let held = entry.queue.held_lock().ok_or(NestedCallbackError::NotHeld)?;
         let LockGrant { epoch, sequence, .. } = held.credentials;
         if (*epoch, *sequence) != (from.number(), from.sequence()) {
-            return Err(NestedRequestError::NotHeld);
+            return Err(NestedCallbackError::NotHeld);
         }
         let mode_held = held.mode;
         let started =
@@ -297,11 +297,11 @@ impl MultiRequestLock for KeySlot {
 
 /// The queue position of one waiting request, which leaves the queue on drop. A tenure that was granted at the same
 /// moment is released when the answer is dropped.
-pub(crate) struct QueuePositionGuard {
+pub(crate) struct QueuedRequestGuard {
     slot: Arc<KeySlot>,
 }
 
-impl Drop for QueuePositionGuard {
+impl Drop for QueuedRequestGuard {
     fn drop(&mut self) {
         let anybody = self.slot.lock_state().queue.remove_gone(|caller| caller.answer.is_closed());
         if !anybody {

@@ -24,7 +24,7 @@ use tracing::{debug, warn};
 use super::{
     key_slot::{FirstWaitingRequest, KeySlot},
     panic_guard::{FAILED, catch_panic},
-    queue::TenureAction,
+    queue::TenureDecision,
 };
 use crate::manager::key_slot::table::KeySlotTable;
 
@@ -40,7 +40,7 @@ pub(crate) async fn run_key_task<L: ZkClient>(
     table: Arc<KeySlotTable>,
     current: Rc<CurrentSession<L>>,
 ) {
-    let nodes = KeyLockNodes::default();
+    let nodes = OwnLockNodes::default();
     while catch_panic(serve_key(&slot, &table, &current, &nodes)).await.is_none() {
         while catch_panic(Box::pin(refuse_after_panic(&slot, &nodes))).await.is_none() {
             sleep(REFUSED_PAUSE).await;
@@ -49,20 +49,20 @@ pub(crate) async fn run_key_task<L: ZkClient>(
 }
 
 /// The lock nodes of a key's task.
-struct KeyLockNodes<L: ZkClient> {
+struct OwnLockNodes<L: ZkClient> {
     /// The node of the slot's tenure, or of the tenure that has just ended.
     held: RefCell<Option<Rc<LockAttempt<L>>>>,
     /// The node that waits for the grant.
     asked: RefCell<Option<Rc<LockAttempt<L>>>>,
 }
 
-impl<L: ZkClient> Default for KeyLockNodes<L> {
+impl<L: ZkClient> Default for OwnLockNodes<L> {
     fn default() -> Self {
         Self { held: RefCell::default(), asked: RefCell::default() }
     }
 }
 
-impl<L: ZkClient> KeyLockNodes<L> {
+impl<L: ZkClient> OwnLockNodes<L> {
     fn held_attempt(&self) -> Option<Rc<LockAttempt<L>>> {
         self.held.borrow().clone()
     }
@@ -92,7 +92,7 @@ impl<L: ZkClient> KeyLockNodes<L> {
 }
 
 /// After a panic: refuses the waiting requests, and keeps the lock until nothing is in flight under it.
-async fn refuse_after_panic<L: ZkClient>(slot: &Arc<KeySlot>, nodes: &KeyLockNodes<L>) {
+async fn refuse_after_panic<L: ZkClient>(slot: &Arc<KeySlot>, nodes: &OwnLockNodes<L>) {
     slot.close_and_refuse_waiting(&GrantError::Service(FAILED.into()));
     if let Some(held) = nodes.held_attempt() {
         hold_until_due(slot, &held.candidate.live, &held).await;
@@ -104,7 +104,7 @@ async fn serve_key<L: ZkClient>(
     slot: &Arc<KeySlot>,
     table: &Arc<KeySlotTable>,
     current: &Rc<CurrentSession<L>>,
-    nodes: &KeyLockNodes<L>,
+    nodes: &OwnLockNodes<L>,
 ) {
     // How often the queue position was lost since the last grant.
     let mut lost = 0_u32;
@@ -174,7 +174,7 @@ async fn acquire<L: ZkClient>(
     table: &Arc<KeySlotTable>,
     live: &Rc<ActiveSession<L>>,
     wanted: &FirstWaitingRequest,
-    nodes: &KeyLockNodes<L>,
+    nodes: &OwnLockNodes<L>,
 ) -> Result<(Rc<LockAttempt<L>>, LockGrant), GrantError> {
     let old = match nodes.held_attempt() {
         Some(old) if !Rc::ptr_eq(&old.candidate.live, live) => {
@@ -277,15 +277,15 @@ async fn hold_until_due<L: ZkClient>(
             live.metrics.record_tenure_dispatches(ended.dispatches);
             live.metrics.record_tenure_end(ended.cause);
             if ended.known {
-                attempt.mark_outcomes_known();
+                attempt.mark_request_outcomes_known();
             }
         };
         if slot.end_tenure_if_due(told) {
             return;
         }
         let rest = match slot.next_action() {
-            TenureAction::Keep(rest) => rest,
-            TenureAction::End => continue,
+            TenureDecision::Keep(rest) => rest,
+            TenureDecision::End => continue,
         };
         tokio::select! {
             () = &mut contention, if watching => watching = false,
@@ -311,7 +311,7 @@ async fn watch_for_contention<L: ZkClient>(slot: &Arc<KeySlot>, attempt: &LockAt
                     Ok(()) => continue,
                     Err(_over) => return,
                 },
-                Err(ZkError::NoNode) => return report_node_removed(slot),
+                Err(ZkError::NoNode) => return handle_node_removed(slot),
                 Err(ZkError::SessionEnded) => return,
                 // The server refuses the watch now. Until it is set, contenders and the loss of the node go unseen.
                 Err(fault) => {
@@ -331,7 +331,7 @@ async fn watch_for_contention<L: ZkClient>(slot: &Arc<KeySlot>, attempt: &LockAt
         // A cached key must not keep the names of other nodes in memory.
         drop(children);
         match ours {
-            None => return report_node_removed(slot),
+            None => return handle_node_removed(slot),
             Some((true, may_only_look)) => {
                 slot.mark_contended(may_only_look);
                 slot.start_waiting_requests();
@@ -342,7 +342,7 @@ async fn watch_for_contention<L: ZkClient>(slot: &Arc<KeySlot>, attempt: &LockAt
     }
 }
 
-fn report_node_removed(slot: &Arc<KeySlot>) {
+fn handle_node_removed(slot: &Arc<KeySlot>) {
     // Before the log line, so that a request made after it gets a new tenure.
     slot.mark_node_removed();
     warn!(key = key_redaction::redact_key(&slot.key), "lock node removed by somebody else");

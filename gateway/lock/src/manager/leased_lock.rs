@@ -11,7 +11,7 @@ use fencegate_process::clock::{BootInstant, SendPermission as _};
 use fencegate_zookeeper::session::lock_validity::LockValidity;
 use tokio::sync::Semaphore;
 
-use super::{call_chain::NestedRequestError, grant_guard::GrantGuard, uncached_lock::UncachedLock};
+use super::{call_chain::NestedCallbackError, grant_guard::GrantGuard, uncached_lock::UncachedLock};
 
 /// The lock of one lease. Dropping it releases it, as [`LeasedLock::release_when_idle`] does.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl LeasedLock {
 
     /// The session deadline as of now. Until then no other process can hold, whatever happens to this process.
     pub fn session_expires_at(&self) -> BootInstant {
-        self.validity.deadline()
+        self.validity.valid_until()
     }
 
     /// Whether it is lost for good: the session is over, or a lock node was removed by another client.
@@ -72,8 +72,8 @@ impl LeasedLock {
     }
 
     /// Whether nothing more is sent under it, because an outcome is unknown or a newer holder was seen.
-    pub fn is_retired(&self) -> bool {
-        self.lock.is_retired()
+    pub fn is_grant_retired(&self) -> bool {
+        self.lock.is_grant_retired()
     }
 
     /// Requests that are at work under it.
@@ -85,16 +85,16 @@ impl LeasedLock {
     /// its turn.
     ///
     /// # Errors
-    /// [`NestedRequestError::Closed`], [`NestedRequestError::Unproven`], and [`NestedRequestError::Upgrade`] if the lease is shared.
+    /// [`NestedCallbackError::Closed`], [`NestedCallbackError::Unproven`], and [`NestedCallbackError::Upgrade`] if the lease is shared.
     ///
     /// # Cancellation
     /// Dropping the future gives up the turn.
-    pub async fn start_request(&self, mode: LockMode) -> Result<(GrantGuard, LockMode), NestedRequestError> {
+    pub async fn start_request(&self, mode: LockMode) -> Result<(GrantGuard, LockMode), NestedCallbackError> {
         let _turn = self.turn.acquire().await.expect("nobody closes it");
         loop {
             match self.lock.start_request(mode) {
                 // `Notify` stores a notification that comes between the check and the wait.
-                Err(NestedRequestError::NotInnermost) => self.lock.stirred.notified().await,
+                Err(NestedCallbackError::NotInnermost) => self.lock.stirred.notified().await,
                 done => return done,
             }
         }

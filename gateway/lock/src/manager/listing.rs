@@ -267,7 +267,7 @@ impl ListedLock {
     fn add_uncached(&mut self, request: &UncachedLockEntry, now: BootInstant, elsewhere: &mut bool) {
         let Some((grant, since)) = request.granted.get() else {
             self.waiting += 1;
-            *elsewhere |= request.asking.ahead.is_blocked();
+            *elsewhere |= request.asking.ahead.has_holder_or_delay();
             self.rest = self.rest.max(request.asking.ahead.remaining_handover_delay(now));
             let since = now.since(request.asking.asked);
             return self.line.push(WaiterInfo { route: request.route.clone(), mode: request.mode, since });

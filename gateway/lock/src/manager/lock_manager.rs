@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use fencegate_idempotency::{
-    OperationAdmissionRequest, OperationPermit, OperationToRecord, UndeliveredOperationPermit, error,
+    OperationAdmissionRequest, OperationPermit, OperationPermitCancelGuard, OperationToRecord, error,
     index::OperationIndex,
 };
 use fencegate_policies::{
@@ -23,11 +23,11 @@ pub use super::error::AcquireError;
 use super::{
     ended_sessions::EndedPeerSessions,
     grant_guard::GrantGuard,
-    key_slot::{EnterQueueOutcome, LocalLockRequest},
+    key_slot::{EnterLocalQueueOutcome, LocalLockRequest},
     leased_lock::LeasedLock,
     lock_request::{LockRequest, LockWaitProgress, PermitCountRetry},
     member_cache::MemberCache,
-    queue::QueueWaitMode,
+    queue::QueueJoinPolicy,
     session_worker::SessionWorker,
     uncached_lock::{self, UncachedLock},
     uncached_registry::{LockWaitInfo, UncachedLockRegistry},
@@ -148,9 +148,9 @@ impl LockManager {
         }
         let session = self.session_handle(key);
         let patience = if request.wait.is_zero() {
-            QueueWaitMode::NoWait
+            QueueJoinPolicy::NoWait
         } else {
-            QueueWaitMode::QueueBehind(request.queue)
+            QueueJoinPolicy::QueueBehind(request.queue)
         };
         let deadline = LockWaitDeadline::for_lock_wait(request.wait);
         let wants = LocalLockRequest { mode, rules, patience, waits, delay, route };
@@ -160,12 +160,12 @@ impl LockManager {
             // Checked before a slot is made, because without a session no task works for a key.
             self.check_session(&view.borrow())?;
             let (place, answer, attend) = match self.table.enter_queue(key, &request.site_of_key(0), wants) {
-                EnterQueueOutcome::Started(tenure) => return Ok(tenure),
-                EnterQueueOutcome::QueueFull => return Err(AcquireError::QueueFull),
-                EnterQueueOutcome::Busy => return Err(AcquireError::Locked),
-                EnterQueueOutcome::NotHolder => return Err(AcquireError::NotHolder),
+                EnterLocalQueueOutcome::Started(tenure) => return Ok(tenure),
+                EnterLocalQueueOutcome::QueueFull => return Err(AcquireError::QueueFull),
+                EnterLocalQueueOutcome::Busy => return Err(AcquireError::Locked),
+                EnterLocalQueueOutcome::NotHolder => return Err(AcquireError::NotHolder),
                 // The order matters: the queue guard is dropped last, when no caller waits for the answer any more.
-                EnterQueueOutcome::Waiting { answer, place, attend } => (place, answer, attend),
+                EnterLocalQueueOutcome::Waiting { answer, place, attend } => (place, answer, attend),
             };
             if let Some(slot) = attend {
                 session.work.send(SessionCommand::ServeKey(slot)).map_err(|_| stopping_error())?;
@@ -235,7 +235,7 @@ impl LockManager {
         let mut view = session.view.clone();
         self.check_session(&view.borrow())?;
         loop {
-            let taken = || ahead.is_blocked();
+            let taken = || ahead.has_holder_or_delay();
             match deadline
                 .wait_until_deadline(request_uncached(session, request, &ahead, &places), taken)
                 .await
@@ -280,7 +280,7 @@ impl LockManager {
         let session = self.session_handle(wanted.keys.first().expect("an operation has at least one key"));
         let (admission, answered, admitted) = OperationAdmissionRequest::new(wanted);
         session.work.send(SessionCommand::AdmitOperation(Box::new(admission))).map_err(|_| stopping())?;
-        let admitted = UndeliveredOperationPermit::new(admitted);
+        let admitted = OperationPermitCancelGuard::new(admitted);
         answered.await.unwrap_or_else(|_| Err(stopping()))?;
         Ok(admitted.into_delivered_permit())
     }

@@ -137,7 +137,7 @@ impl LockWaitProgress {
         self.delay.store(until.as_nanos(), Ordering::Relaxed);
     }
 
-    pub(super) fn is_blocked(&self) -> bool {
+    pub(super) fn has_holder_or_delay(&self) -> bool {
         self.holder.load(Ordering::Relaxed) || self.delay.load(Ordering::Relaxed) > 0
     }
 

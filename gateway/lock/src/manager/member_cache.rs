@@ -47,7 +47,7 @@ impl MemberCache {
         if !is_valid_member_name(member) {
             return Ok(false);
         }
-        if self.lock_names().contains(member) {
+        if self.lock_member_names().contains(member) {
             return Ok(true);
         }
         let came = Instant::now();
@@ -59,18 +59,18 @@ impl MemberCache {
             let now = Instant::now();
             looks.last = Some(now);
             let all = look().await?;
-            *self.lock_names() = all.into_iter().collect();
+            *self.lock_member_names() = all.into_iter().collect();
             looks.good = Some(now);
         }
-        Ok(self.lock_names().contains(member))
+        Ok(self.lock_member_names().contains(member))
     }
 
     /// Removes a member whose session has ended.
     pub(super) fn remove_cached_member(&self, member: &str) {
-        self.lock_names().remove(member);
+        self.lock_member_names().remove(member);
     }
 
-    fn lock_names(&self) -> MutexGuard<'_, HashSet<String>> {
+    fn lock_member_names(&self) -> MutexGuard<'_, HashSet<String>> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -123,7 +123,7 @@ async fn remove_idle_record<L: ZkClient>(live: &Rc<ActiveSession<L>>, key: Resou
     let taken = catch_panic(attempt.acquire(&mut NonWaitingLockObserver)).await;
     let granted = matches!(taken, Some(Ok(_)));
     if granted {
-        attempt.mark_outcomes_known();
+        attempt.mark_request_outcomes_known();
         debug!(
             epoch = record.epoch,
             held = record.has_handover_delay(),

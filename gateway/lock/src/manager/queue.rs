@@ -12,7 +12,7 @@ use fencegate_process::clock::BootInstant;
 use fencegate_zookeeper::tenure_end::{TenureEnd, TenureEndCause};
 
 use super::{
-    call_chain::NestedRequestError,
+    call_chain::NestedCallbackError,
     held_lock::{GRACE, HeldLock, HeldLockView},
 };
 
@@ -35,7 +35,7 @@ struct QueuedLockRequest<W> {
 
 /// A request that was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StartedLockRequest<C> {
+pub struct GrantedLockRequest<C> {
     pub credentials: C,
     /// The number of its first dispatch.
     pub number: u32,
@@ -43,8 +43,8 @@ pub struct StartedLockRequest<C> {
 
 /// The result of an arrival.
 #[derive(Debug, PartialEq, Eq)]
-pub enum ArrivalOutcome<C> {
-    Start(StartedLockRequest<C>),
+pub enum QueueArrivalOutcome<C> {
+    Start(GrantedLockRequest<C>),
     /// It waits. `attend`: a task has to be started for the key.
     Wait {
         attend: bool,
@@ -56,7 +56,7 @@ pub enum ArrivalOutcome<C> {
 
 /// How a request waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QueueWaitMode {
+pub enum QueueJoinPolicy {
     /// In the queue, behind at most this many requests.
     QueueBehind(usize),
     /// Only for ZooKeeper's reply, not for another holder.
@@ -65,7 +65,7 @@ pub enum QueueWaitMode {
 
 /// The next action of the key's task for the tenure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TenureAction {
+pub(crate) enum TenureDecision {
     /// Check again when something changes, and after this long at the latest.
     Keep(Duration),
     /// Release it: nothing is in flight under it.
@@ -83,26 +83,26 @@ impl<W, C: Clone> LockQueue<W, C> {
     pub(crate) fn arrive(
         &mut self,
         mode: LockMode,
-        patience: QueueWaitMode,
+        patience: QueueJoinPolicy,
         now: BootInstant,
         proven: impl Fn(&C) -> bool,
         caller: impl FnOnce() -> W,
-    ) -> ArrivalOutcome<C> {
+    ) -> QueueArrivalOutcome<C> {
         if let Some(started) = self.start_if_free(mode, now, &proven) {
-            return ArrivalOutcome::Start(started);
+            return QueueArrivalOutcome::Start(started);
         }
         match patience {
-            QueueWaitMode::NoWait if self.tenure.is_some() || !self.waiting.is_empty() => {
-                return ArrivalOutcome::Busy;
+            QueueJoinPolicy::NoWait if self.tenure.is_some() || !self.waiting.is_empty() => {
+                return QueueArrivalOutcome::Busy;
             }
-            QueueWaitMode::QueueBehind(most) if self.waiting.len() >= self.max_waiting(most) => {
-                return ArrivalOutcome::Full;
+            QueueJoinPolicy::QueueBehind(most) if self.waiting.len() >= self.max_waiting(most) => {
+                return QueueArrivalOutcome::Full;
             }
             _ => {}
         }
         self.waiting.push_back(QueuedLockRequest { mode, since: now, caller: caller() });
         let attend = !std::mem::replace(&mut self.attended, true);
-        ArrivalOutcome::Wait { attend }
+        QueueArrivalOutcome::Wait { attend }
     }
 
     /// How many requests may wait, if `most` may wait behind the holder. One more while there is no holder, because one
@@ -118,7 +118,7 @@ impl<W, C: Clone> LockQueue<W, C> {
         mode: LockMode,
         now: BootInstant,
         proven: impl Fn(&C) -> bool,
-    ) -> Option<StartedLockRequest<C>> {
+    ) -> Option<GrantedLockRequest<C>> {
         if !self.waiting.is_empty() {
             return None;
         }
@@ -144,7 +144,7 @@ impl<W, C: Clone> LockQueue<W, C> {
         &mut self,
         now: BootInstant,
         proven: impl Fn(&C) -> bool,
-    ) -> Option<(W, StartedLockRequest<C>)> {
+    ) -> Option<(W, GrantedLockRequest<C>)> {
         let mode = self.waiting.front()?.mode;
         let started = self.start(mode, now, &proven)?;
         let first = self.waiting.pop_front()?;
@@ -156,12 +156,12 @@ impl<W, C: Clone> LockQueue<W, C> {
         mode: LockMode,
         now: BootInstant,
         proven: &impl Fn(&C) -> bool,
-    ) -> Option<StartedLockRequest<C>> {
+    ) -> Option<GrantedLockRequest<C>> {
         let tenure = self.tenure.as_mut()?;
         let free = mode == LockMode::Shared || tenure.in_flight == 0;
         let may =
             tenure.mode == mode && free && !tenure.is_closed_to_requests(now) && proven(&tenure.credentials);
-        may.then(|| StartedLockRequest {
+        may.then(|| GrantedLockRequest {
             number: tenure.begin_request(),
             credentials: tenure.credentials.clone(),
         })
@@ -177,13 +177,13 @@ impl<W, C: Clone> LockQueue<W, C> {
         number: u32,
         mode: LockMode,
         proven: impl Fn(&C) -> bool,
-    ) -> Result<StartedLockRequest<C>, NestedRequestError> {
-        let tenure = self.tenure.as_mut().ok_or(NestedRequestError::NotHeld)?;
+    ) -> Result<GrantedLockRequest<C>, NestedCallbackError> {
+        let tenure = self.tenure.as_mut().ok_or(NestedCallbackError::NotHeld)?;
         if !proven(&tenure.credentials) {
-            return Err(NestedRequestError::Unproven);
+            return Err(NestedCallbackError::Unproven);
         }
         let number = tenure.begin_callback(number, mode)?;
-        Ok(StartedLockRequest { number, credentials: tenure.credentials.clone() })
+        Ok(GrantedLockRequest { number, credentials: tenure.credentials.clone() })
     }
 
     /// The number of one more dispatch of the request in flight whose first dispatch number is `first`. `None`: the
@@ -246,7 +246,7 @@ impl<W, C: Clone> LockQueue<W, C> {
     }
 
     /// The next action for the tenure, if there is one.
-    pub(crate) fn next_action(&mut self, now: BootInstant) -> TenureAction {
+    pub(crate) fn next_action(&mut self, now: BootInstant) -> TenureDecision {
         let waits_for_other = self
             .tenure
             .as_ref()
@@ -255,25 +255,25 @@ impl<W, C: Clone> LockQueue<W, C> {
             // A local request of the other mode counts like a remote contender.
             self.mark_contended(now);
         }
-        let Some(tenure) = &self.tenure else { return TenureAction::End };
+        let Some(tenure) = &self.tenure else { return TenureDecision::End };
         if tenure.in_flight > 0 {
-            return TenureAction::Keep(tenure.rules.linger.max(MIN_CHECK_INTERVAL));
+            return TenureDecision::Keep(tenure.rules.linger.max(MIN_CHECK_INTERVAL));
         }
         let unwanted = self.waiting.is_empty() && tenure.is_wanted_elsewhere(now);
         if tenure.is_closed_to_requests(now) || waits_for_other || unwanted {
-            return TenureAction::End;
+            return TenureDecision::End;
         }
         let idle = now.since(tenure.idle_since);
         if !self.waiting.is_empty() {
             // Only the validity is missing, so check again soon.
-            return TenureAction::Keep(MIN_CHECK_INTERVAL);
+            return TenureDecision::Keep(MIN_CHECK_INTERVAL);
         }
         match tenure.rules.linger.checked_sub(idle) {
             Some(rest) if !rest.is_zero() && tenure.contended.is_some() => {
-                TenureAction::Keep(rest.min(GRACE))
+                TenureDecision::Keep(rest.min(GRACE))
             }
-            Some(rest) if !rest.is_zero() => TenureAction::Keep(rest.max(MIN_CHECK_INTERVAL)),
-            _ => TenureAction::End,
+            Some(rest) if !rest.is_zero() => TenureDecision::Keep(rest.max(MIN_CHECK_INTERVAL)),
+            _ => TenureDecision::End,
         }
     }
 

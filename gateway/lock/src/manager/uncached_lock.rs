@@ -9,7 +9,7 @@ use fencegate_recipe::grant::LockGrant;
 use tokio::sync::{Notify, oneshot};
 
 use super::{
-    call_chain::{NestedRequestChains, NestedRequestError},
+    call_chain::{NestedCallbackError, NestedRequestChains},
     grant_guard::{GrantGuard, MultiRequestLock},
     key_capacity::HolderKind,
     uncached_registry::{FIRST, UncachedLockEntryGuard},
@@ -49,7 +49,7 @@ pub(super) fn create_uncached_lock(
     clock: SharedClock,
 ) -> (Arc<UncachedLock>, GrantGuard) {
     let mut chains = NestedRequestChains::default();
-    chains.begin_request(FIRST);
+    chains.begin_root_request(FIRST);
     let state = Mutex::new(UncachedLockState { chains, closed: false, retired: false, over: Some(over) });
     let stirred = Notify::new();
     let lock = Arc::new(UncachedLock {
@@ -72,27 +72,27 @@ impl UncachedLock {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a request under a lease. Exclusive ones run one after another: [`NestedRequestError::NotInnermost`] means that
+    /// Starts a request under a lease. Exclusive ones run one after another: [`NestedCallbackError::NotInnermost`] means that
     /// one runs now.
     pub(super) fn start_request(
         self: &Arc<Self>,
         mode: LockMode,
-    ) -> Result<(GrantGuard, LockMode), NestedRequestError> {
+    ) -> Result<(GrantGuard, LockMode), NestedCallbackError> {
         let mut state = self.lock_state();
         if state.retired || state.closed {
-            return Err(NestedRequestError::Closed);
+            return Err(NestedCallbackError::Closed);
         }
         if (self.mode, mode) == (LockMode::Shared, LockMode::Exclusive) {
-            return Err(NestedRequestError::Upgrade);
+            return Err(NestedCallbackError::Upgrade);
         }
         if !self.grant.validity.is_valid_at(self.clock.now()) {
-            return Err(NestedRequestError::Unproven);
+            return Err(NestedCallbackError::Unproven);
         }
         if self.mode == LockMode::Exclusive && !state.chains.is_only_request(FIRST) {
-            return Err(NestedRequestError::NotInnermost);
+            return Err(NestedCallbackError::NotInnermost);
         }
-        let first = self.entry_guard.next_dispatch_number().ok_or(NestedRequestError::Closed)?;
-        state.chains.begin_request(first);
+        let first = self.entry_guard.next_dispatch_number().ok_or(NestedCallbackError::Closed)?;
+        state.chains.begin_root_request(first);
         drop(state);
         Ok((GrantGuard::for_uncached(self.grant.clone(), first, self.clone()), self.mode))
     }
@@ -109,7 +109,7 @@ impl UncachedLock {
     }
 
     /// Whether an unknown outcome keeps it from starting anything more.
-    pub(super) fn is_retired(&self) -> bool {
+    pub(super) fn is_grant_retired(&self) -> bool {
         self.lock_state().retired
     }
 }
@@ -131,23 +131,23 @@ impl MultiRequestLock for UncachedLock {
         self: Arc<Self>,
         from: FencingToken,
         mode: LockMode,
-    ) -> Result<(GrantGuard, LockMode), NestedRequestError> {
+    ) -> Result<(GrantGuard, LockMode), NestedCallbackError> {
         let mut state = self.lock_state();
         if state.retired {
-            return Err(NestedRequestError::Closed);
+            return Err(NestedCallbackError::Closed);
         }
         if !self.grant.validity.is_valid_at(self.clock.now()) {
-            return Err(NestedRequestError::Unproven);
+            return Err(NestedCallbackError::Unproven);
         }
         let caller = state.chains.find_caller(from.dispatch())?;
         if (caller, self.of) == (FIRST, HolderKind::Client) {
             // The token of a lease itself belongs to no dispatch, so nothing can be called back with it.
-            return Err(NestedRequestError::NotInFlight);
+            return Err(NestedCallbackError::NotInFlight);
         }
         if (self.mode, mode) == (LockMode::Shared, LockMode::Exclusive) {
-            return Err(NestedRequestError::Upgrade);
+            return Err(NestedCallbackError::Upgrade);
         }
-        let first = self.entry_guard.next_dispatch_number().ok_or(NestedRequestError::Closed)?;
+        let first = self.entry_guard.next_dispatch_number().ok_or(NestedCallbackError::Closed)?;
         state.chains.begin_callback(caller, first);
         drop(state);
         let grant = self.grant.clone();
@@ -237,10 +237,10 @@ mod tests {
             &self,
             from: FencingToken,
             mode: LockMode,
-        ) -> Result<(GrantGuard, LockMode), NestedRequestError> {
+        ) -> Result<(GrantGuard, LockMode), NestedCallbackError> {
             self.roll
                 .find_lock(&self.keys, from)
-                .ok_or(NestedRequestError::NotHeld)?
+                .ok_or(NestedCallbackError::NotHeld)?
                 .start_callback(from, mode)
         }
     }
@@ -256,16 +256,16 @@ mod tests {
         assert_eq!((called.number(), called.dispatch()), (from.number(), 2));
         assert_eq!(
             bench.start_callback_from(from, LockMode::Shared).map(drop),
-            Err(NestedRequestError::NotInnermost)
+            Err(NestedCallbackError::NotInnermost)
         );
-        inner.mark_settled();
-        bench.outer.mark_settled();
+        inner.mark_upstream_settled();
+        bench.outer.mark_upstream_settled();
         let Fixture { outer, .. } = &mut bench;
         drop(std::mem::replace(outer, inner));
         assert!(bench.over.try_recv().is_err(), "what was called still runs");
         assert_eq!(
             bench.start_callback_from(from, LockMode::Shared).map(drop),
-            Err(NestedRequestError::NotInFlight)
+            Err(NestedCallbackError::NotInFlight)
         );
         let Fixture { outer: inner, mut over, roll, keys } = bench;
         drop(inner);
@@ -284,10 +284,10 @@ mod tests {
         drop(inner);
         assert_eq!(
             lock().start_callback(from, LockMode::Exclusive).map(drop),
-            Err(NestedRequestError::Closed)
+            Err(NestedCallbackError::Closed)
         );
         assert!(outer.next_dispatch().is_none(), "nothing more is sent under it");
-        outer.mark_settled();
+        outer.mark_upstream_settled();
         drop(outer);
         assert_eq!(over.try_recv(), Ok(false));
     }
@@ -299,7 +299,7 @@ mod tests {
         let from = bench.outer.next_dispatch().expect("a dispatch").token;
         assert_eq!(
             bench.start_callback_from(from, LockMode::Exclusive).map(drop),
-            Err(NestedRequestError::Upgrade)
+            Err(NestedCallbackError::Upgrade)
         );
         assert!(bench.start_callback_from(from, LockMode::Shared).is_ok());
     }

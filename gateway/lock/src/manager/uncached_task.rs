@@ -57,17 +57,17 @@ pub(crate) async fn acquire_and_hold<L: ZkClient>(live: Rc<ActiveSession<L>>, re
     let mut caller = UncachedLockWaiter { answer: Some(caller), waits, ahead, clock: live.clock.clone() };
     let begun = match keys.as_slice() {
         keys if keys.iter().any(|(_, site)| site.permits().is_some()) => {
-            begin_semaphore(&live, keys, mode, delay).await.map(UncachedLockNodes::Permit)
+            begin_semaphore(&live, keys, mode, delay).await.map(UncachedLockAttempt::Permit)
         }
         [(key, LockLocation::Foreign { layout: ForeignLayout::ExclusiveNode, path })] => {
-            ExclusiveNodeAttempt::begin(&live, key, path).await.map(UncachedLockNodes::ExclusiveNode)
+            ExclusiveNodeAttempt::begin(&live, key, path).await.map(UncachedLockAttempt::ExclusiveNode)
         }
         [(key, site)] => LockAttempt::begin(&live, key, site, mode)
             .await
-            .map(|one| UncachedLockNodes::Single(one.with_handover_delay(delay))),
+            .map(|one| UncachedLockAttempt::Single(one.with_handover_delay(delay))),
         keys => MultiKeyAttempt::begin(&live, keys, mode)
             .await
-            .map(|set| UncachedLockNodes::Set(set.with_delay(delay))),
+            .map(|set| UncachedLockAttempt::Set(set.with_delay(delay))),
     };
     let nodes = match begun {
         Ok(nodes) => nodes,
@@ -112,14 +112,14 @@ async fn begin_semaphore<L: ZkClient>(
     }
 }
 
-enum UncachedLockNodes<L: ZkClient> {
+enum UncachedLockAttempt<L: ZkClient> {
     Single(LockAttempt<L>),
     Permit(SemaphoreAttempt<L>),
     Set(MultiKeyAttempt<L>),
     ExclusiveNode(ExclusiveNodeAttempt<L>),
 }
 
-impl<L: ZkClient> UncachedLockNodes<L> {
+impl<L: ZkClient> UncachedLockAttempt<L> {
     async fn acquire(&self, caller: &mut UncachedLockWaiter) -> Result<LockGrant, LockAttemptError> {
         match self {
             Self::Single(attempt) => attempt.acquire(caller).await,
@@ -132,7 +132,7 @@ impl<L: ZkClient> UncachedLockNodes<L> {
     /// All requests that were sent under the nodes are over.
     fn mark_outcomes_known(&self) {
         match self {
-            Self::Single(attempt) => attempt.mark_outcomes_known(),
+            Self::Single(attempt) => attempt.mark_request_outcomes_known(),
             Self::Set(attempt) => attempt.mark_outcomes_known(),
             // These locks keep no grant record.
             Self::ExclusiveNode(_) | Self::Permit(_) => {}

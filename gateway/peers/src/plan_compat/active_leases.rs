@@ -9,7 +9,7 @@ use fencegate_zookeeper::session::plan_publication::PeerPlanPublication;
 
 /// The leases of the process.
 #[derive(Default)]
-pub(super) struct LocalLeaseKeys {
+pub(super) struct PlanSwitchLeaseCheck {
     /// Patterns under which leases may begin at any moment.
     granted: HashSet<String>,
     /// Keys of leases that began under earlier plans. A pattern that is no longer granted may still be published
@@ -17,7 +17,7 @@ pub(super) struct LocalLeaseKeys {
     held: Vec<ResourceKey>,
 }
 
-impl LocalLeaseKeys {
+impl PlanSwitchLeaseCheck {
     pub(super) fn new(plan: &PublishedLockRules, held: Vec<ResourceKey>) -> Self {
         Self { granted: plan.leases.iter().cloned().collect(), held }
     }
@@ -28,7 +28,7 @@ impl LocalLeaseKeys {
 
     /// The reason that keeps a session from switching: a key is held here that `other` locks, or may lock, in another
     /// way than `ours`. `theirs`: the plan that `other` has published; `None` if it cannot be read.
-    pub(super) fn conflict_reason(
+    pub(super) fn held_key_conflict_reason(
         &self,
         ours: &PublishedLockRules,
         other: &PeerPlanPublication,

@@ -6,7 +6,9 @@ use fencegate_policies::{
     conflicts::{PlanConflictReport, find_conflicts},
     plan_digest::PublishedLockRules,
 };
-use fencegate_zookeeper::session::plan_publication::{PeerPlanPublication, PeerPlanStatus, PlanPublication};
+use fencegate_zookeeper::session::plan_publication::{
+    PeerPlanPublication, PeerPlanStatus, PublishedPlanBytes,
+};
 use serde::{Deserialize, Serialize};
 
 /// The result of the comparison.
@@ -36,7 +38,7 @@ pub struct FleetRouteComparison {
 /// `file`: what its plan would publish. `same`: the gateways that have published `ours`, as this gateway has.
 pub fn compare(
     file: &PublishedLockRules,
-    ours: &PlanPublication,
+    ours: &PublishedPlanBytes,
     same: &[String],
     others: &[PeerPlanPublication],
 ) -> FleetPlanComparison {

@@ -20,7 +20,7 @@ fn gateway(changes: &[(&str, &str)]) -> GatewayPlan {
     load(&text).plan.expect("sound")
 }
 
-fn publication(changes: &[(&str, &str)]) -> PlanPublication {
+fn publication(changes: &[(&str, &str)]) -> PublishedPlanBytes {
     PlanCompatRegistry::publication(&gateway(changes))
 }
 
@@ -29,7 +29,7 @@ const BOOKED: (&str, &str) = ("\"book/{path.id}\"", "\"page/{path.id}\"");
 const LEASES: &str = "leases: {principals: [{name: jobs, bearer: {file: /etc/fencegate/jobs.token}, keys: [\"book/*\", \"shelf/*\"]}]}\nupstreams:\n";
 const ALLOWED: (&str, &str) = ("upstreams:\n", "allow_mixed: true\nupstreams:\n");
 
-fn peer_session(name: &str, age: PeerPlanPrecedence, says: &PlanPublication) -> PeerPlanPublication {
+fn peer_session(name: &str, age: PeerPlanPrecedence, says: &PublishedPlanBytes) -> PeerPlanPublication {
     PeerPlanPublication { gateway: name.to_owned(), age, says: PeerPlanStatus::Published(says.clone()) }
 }
 
@@ -47,7 +47,7 @@ impl PlanCompatCase {
         Self { agreement: compat, accord: verdicts }
     }
 
-    fn judge(&self, ours: &PlanPublication, others: &[PeerPlanPublication]) -> [RouteCompatibility; 2] {
+    fn judge(&self, ours: &PublishedPlanBytes, others: &[PeerPlanPublication]) -> [RouteCompatibility; 2] {
         self.agreement.record_conflicting_plans(OURS, ours, others);
         self.compatibilities()
     }
@@ -94,7 +94,7 @@ fn unreadable_plan_counts_as_incompatible() {
     let case = PlanCompatCase::new(&[]);
     let ours = publication(&[]);
     let of = |age, says| PeerPlanPublication { gateway: "gw-2".to_owned(), age, says };
-    let newer = PlanPublication::from_bytes(br#"{"format": 2}"#.to_vec());
+    let newer = PublishedPlanBytes::from_bytes(br#"{"format": 2}"#.to_vec());
     let all = [incompatible_with("gw-2"), incompatible_with("gw-2")];
     for says in [
         PeerPlanStatus::Published(newer),
@@ -167,7 +167,7 @@ fn leased_key_blocks_incompatible_switch() {
     });
     let book = peer_session("gw-2", PeerPlanPrecedence::Younger, &publication(&[leased, four]));
     let key = |text| ResourceKey::parse(text).expect("a key");
-    let turns = |next: &(PublishedLockRules, PlanPublication), held: &[&'static str]| {
+    let turns = |next: &(PublishedLockRules, PublishedPlanBytes), held: &[&'static str]| {
         case.agreement.set_leases(&next.0, held.iter().map(|text| key(text)).collect());
         case.judge(&ours.1, slice::from_ref(&book));
         case.agreement.begin_plan_switch(OURS, &ours.1, &next.1, slice::from_ref(&book))
@@ -180,8 +180,8 @@ fn leased_key_blocks_incompatible_switch() {
         assert!(reason.contains("gw-2") && reason.contains("book/7"), "{reason}");
     }
     let unreadable = PeerPlanPublication { says: PeerPlanStatus::Unreadable("torn".to_owned()), ..book };
-    let leased = LocalLeaseKeys::new(&ours.0, vec![key("shelf/7")]);
-    assert!(leased.conflict_reason(&ours.0, &unreadable, None).is_some(), "nobody knows");
+    let leased = PlanSwitchLeaseCheck::new(&ours.0, vec![key("shelf/7")]);
+    assert!(leased.held_key_conflict_reason(&ours.0, &unreadable, None).is_some(), "nobody knows");
 }
 
 /// A pattern that is granted must not be locked in another way at any moment; a withdrawn one matters only for keys

@@ -21,17 +21,17 @@ use crate::{
 
 /// The role in which this process responds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ResponderRole {
+pub enum LocalProcessRole {
     Gateway,
     /// To peers, which read the reason of a refusal.
     Peer,
     /// Its refusals carry a word for the gateway.
     Guard,
-    /// As [`ResponderRole::Guard`], but the outcome of a response of the service is not known.
+    /// As [`LocalProcessRole::Guard`], but the outcome of a response of the service is not known.
     Filter,
 }
 
-impl ResponderRole {
+impl LocalProcessRole {
     /// True if the sender of a request reads the words of refusals.
     fn sends_refusal_reason(self) -> bool {
         matches!(self, Self::Guard | Self::Filter)
@@ -42,7 +42,7 @@ impl ResponderRole {
 pub(super) struct RequestInProgress {
     metrics: Rc<WorkerMetrics>,
     context: Rc<RequestContext>,
-    role: ResponderRole,
+    role: LocalProcessRole,
     /// The clock that its answer shows.
     clock: Option<Rc<ClockHeader>>,
     /// Counts the request as long as it has no route.
@@ -56,7 +56,7 @@ impl RequestInProgress {
     pub(super) fn begin(
         metrics: Rc<WorkerMetrics>,
         context: Rc<RequestContext>,
-        role: ResponderRole,
+        role: LocalProcessRole,
         clock: Option<Rc<ClockHeader>>,
         entry: Option<RequestTelemetry>,
     ) -> Self {
@@ -100,15 +100,15 @@ impl RequestInProgress {
             let came = reply.version();
             source.via.stamp(reply.headers_mut(), came);
         }
-        let knows = self.context.is_fenced() || self.role != ResponderRole::Gateway;
-        if report.is_none() && knows && self.role != ResponderRole::Filter {
-            let reason = refused.filter(|_| self.role != ResponderRole::Gateway);
+        let knows = self.context.is_fenced() || self.role != LocalProcessRole::Gateway;
+        if report.is_none() && knows && self.role != LocalProcessRole::Filter {
+            let reason = refused.filter(|_| self.role != LocalProcessRole::Gateway);
             stamp_headers(reply.headers_mut(), &self.context, outcome, is_inconclusive, reason);
         }
-        if self.role == ResponderRole::Peer {
+        if self.role == LocalProcessRole::Peer {
             announce_trailers(&mut reply);
         }
-        if let (ResponderRole::Guard, Some(reference)) = (self.role, reference) {
+        if let (LocalProcessRole::Guard, Some(reference)) = (self.role, reference) {
             let mut value = reply.headers()[FENCING_OUTCOME].as_bytes().to_vec();
             value.extend(format!("; ref={reference}").bytes());
             let value = HeaderValue::from_bytes(&value).expect("a reference is a word");

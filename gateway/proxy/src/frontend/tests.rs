@@ -10,10 +10,10 @@ use fencegate_config::{
     active_config::{ActiveConfig, RunningRequestGuard},
     process_context::ProcessContext,
 };
-use fencegate_guard_client::guard_identity::GuardRegistry;
+use fencegate_guard_client::guard_identity::UpstreamGuardRegistry;
 use fencegate_http::{
     body::Body,
-    buffered::{HeadMemory, MemoryBudget},
+    buffered::{HeadMemoryBudget, MemoryBudget},
     connection_info::ConnectionInfo,
     connection_state::ServerConnectionState,
     listen::ConnectionService,
@@ -22,7 +22,7 @@ use fencegate_http_client::upstream::endpoint_set::UpstreamSet;
 use fencegate_metrics::AllMetricFamilies;
 use fencegate_policies::{
     file::load,
-    plan::{ServingPlan, UpstreamId},
+    plan::{CommonServingPlan, UpstreamId},
 };
 use fencegate_process::{
     clock::MachineClock,
@@ -41,7 +41,7 @@ use crate::{
     concurrency_limit::ConcurrencyLimit,
     pipeline::{PipelineParts, routing_pipeline},
     plan_context::WorkerPlanContext,
-    steps::{authenticate::AccessTokenSource, client_limit::ClientConcurrencyLimit, key::KeyedRequest},
+    steps::{authenticate::TokenVerificationMode, client_limit::ClientConcurrencyLimit, key::KeyedRequest},
     via::ViaName,
 };
 
@@ -94,7 +94,7 @@ fn pipeline(
         ),
         config: config.clone(),
         metrics: metrics.clone(),
-        guards: Arc::new(GuardRegistry::new(Arc::default())),
+        guards: Arc::new(UpstreamGuardRegistry::new(Arc::default())),
         clients: Default::default(),
         running: Default::default(),
     };
@@ -106,12 +106,12 @@ fn pipeline(
         peer_secret: None,
         tickets: None,
         leases: None,
-        tokens: AccessTokenSource::Verified(None),
+        tokens: TokenVerificationMode::Verified(None),
     };
     PipelineInstance::new(routing_pipeline(parts, keeps.clone()), metrics)
 }
 
-fn build_plan(key: &str) -> (Arc<ServingPlan>, Arc<UpstreamSet>, Arc<AllMetricFamilies>) {
+fn build_plan(key: &str) -> (Arc<CommonServingPlan>, Arc<UpstreamSet>, Arc<AllMetricFamilies>) {
     let gateway = load(&policy(key)).plan.expect("sound");
     let plan = Arc::new(gateway.serving.clone());
     let all = AllMetricFamilies::for_gateway(&gateway);
@@ -179,11 +179,11 @@ async fn check_unpolled_request() {
     let first = ActiveConfig::initial(plan, fleets, None);
     let front = WorkerHttpHandler::new(
         pipeline(&first, &all, &keeps),
-        ResponderRole::Gateway,
+        LocalProcessRole::Gateway,
         CancellationToken::new(),
     );
 
-    let memory = HeadMemory::new(MemoryBudget::new(1 << 20, all.buffered().clone()), None);
+    let memory = HeadMemoryBudget::new(MemoryBudget::new(1 << 20, all.buffered().clone()), None);
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let peer = ConnectionInfo::new(local, local);

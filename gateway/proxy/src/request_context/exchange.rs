@@ -19,7 +19,7 @@ use tokio::time::Instant;
 pub struct UpstreamExchange {
     attempt: RefCell<Option<Attempt>>,
     answered_after: Cell<Option<Duration>>,
-    answer: Cell<AnswerFacts>,
+    answer: Cell<UpstreamResponseFlags>,
 }
 
 /// One sending over one connection.
@@ -39,7 +39,7 @@ pub struct Attempt {
 
 /// What the head of an answer to a dispatch says.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct AnswerFacts {
+pub struct UpstreamResponseFlags {
     /// The answer does not report that the execution is over, although it came in full: see
     /// [`fencegate_policies::plan::InconclusiveStatuses`].
     pub is_inconclusive: bool,
@@ -69,7 +69,7 @@ impl UpstreamExchange {
     pub(crate) fn begin(&self, attempt: Attempt) {
         self.attempt.replace(Some(attempt));
         self.answered_after.set(None);
-        self.answer.set(AnswerFacts::default());
+        self.answer.set(UpstreamResponseFlags::default());
     }
 
     /// The head of an answer is here.
@@ -78,7 +78,7 @@ impl UpstreamExchange {
     }
 
     /// The head of an answer to a dispatch was understood.
-    pub(crate) fn record_answer(&self, answer: AnswerFacts) {
+    pub(crate) fn record_answer(&self, answer: UpstreamResponseFlags) {
         self.answer.set(answer);
     }
 
@@ -97,7 +97,7 @@ impl UpstreamExchange {
         self.answered_after.get()
     }
 
-    pub fn answer(&self) -> AnswerFacts {
+    pub fn answer(&self) -> UpstreamResponseFlags {
         self.answer.get()
     }
 }

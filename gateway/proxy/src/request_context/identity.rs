@@ -7,14 +7,14 @@ use fencegate_ticket::AccessToken;
 
 /// What was verified of the client of a request, by its connection and by its bearer token.
 #[derive(Debug, Default)]
-pub struct RequestIdentity {
+pub struct VerifiedClientIdentity {
     /// The name in the certificate of the client, where the listener says which name counts.
     pub client_name: Option<ClientName>,
     /// The token of the request, where its route reads one.
     pub token: Option<Arc<AccessToken>>,
 }
 
-impl RequestIdentity {
+impl VerifiedClientIdentity {
     /// The claims of the token.
     pub fn claims(&self) -> Option<&ClaimValues> {
         self.token.as_ref().map(|token| &token.claims)

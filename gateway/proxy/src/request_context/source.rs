@@ -5,7 +5,7 @@ use std::{net::IpAddr, rc::Rc};
 use fencegate_guard_client::callback::CallbackTicket;
 use fencegate_http::{
     buffered::HeadReservation,
-    connection_info::{ClientIdentity, ConnectionInfo},
+    connection_info::{ClientCertIdentity, ConnectionInfo},
     connection_state::informational::InformationalSender,
 };
 use fencegate_leases::PresentedLease;
@@ -61,7 +61,7 @@ impl RequestArrival {
 impl RequestSource {
     /// The certificate that the client has shown. Another gateway shows its own certificate, and not that of
     /// its client.
-    pub fn client_certificate(&self) -> Option<&ClientIdentity> {
+    pub fn client_certificate(&self) -> Option<&ClientCertIdentity> {
         if self.forwarded.is_some() { None } else { self.arrival.peer.certificate() }
     }
 

@@ -31,7 +31,7 @@ pub trait ExchangeObserver: 'static {
     /// Returns when the rest of the answer is not worth waiting for.
     async fn wait_should_give_up(&self);
     /// An answer came in full. `body` is there if it was buffered in full. The answer may be one that does not end
-    /// the execution: see [`crate::request_context::AnswerFacts::is_inconclusive`].
+    /// the execution: see [`crate::request_context::UpstreamResponseFlags::is_inconclusive`].
     async fn on_complete(self, head: &Parts, body: Option<&Bytes>);
     /// The upstream has ended the answer in the middle.
     fn on_response_broken(self);

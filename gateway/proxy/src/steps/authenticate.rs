@@ -15,7 +15,7 @@ use hyper::{HeaderMap, Request, header::AUTHORIZATION};
 
 use crate::{
     handler::Handler,
-    request_context::RequestIdentity,
+    request_context::VerifiedClientIdentity,
     steps::{bufferable::BufferableRequest, parameters::header_field, route::RoutedRequest},
 };
 
@@ -23,7 +23,7 @@ use crate::{
 pub(crate) struct AuthenticatedRequest {
     pub routed: RoutedRequest,
     /// `None` where nothing was verified.
-    pub identity: Option<Rc<RequestIdentity>>,
+    pub identity: Option<Rc<VerifiedClientIdentity>>,
 }
 
 impl BufferableRequest for AuthenticatedRequest {
@@ -42,7 +42,7 @@ impl BufferableRequest for AuthenticatedRequest {
 
 /// Where the claims of a request come from.
 #[derive(Debug, Clone)]
-pub enum AccessTokenSource {
+pub enum TokenVerificationMode {
     /// Its own token, as the issuers of the plan have it. `None` where the plan has no issuers.
     Verified(Option<Arc<AccessTokenAuthenticator>>),
     /// A sample, for explanations: the token that the request would have.
@@ -52,12 +52,12 @@ pub enum AccessTokenSource {
 /// # Cancellation
 /// Nothing is held yet.
 pub(crate) async fn authenticate<S: Handler<AuthenticatedRequest>>(
-    tokens: &AccessTokenSource,
+    tokens: &TokenVerificationMode,
     routed: RoutedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let client_name = routed.source.client_name().cloned();
-    let mut identity = RequestIdentity { client_name, token: None };
+    let mut identity = VerifiedClientIdentity { client_name, token: None };
     if let Some(route) = routed.route.map(|id| routed.plan.routes.get(id)) {
         // Most routes read no token. For them the large future that may wait for keys is not made.
         if route.reads_token {
@@ -72,7 +72,7 @@ pub(crate) async fn authenticate<S: Handler<AuthenticatedRequest>>(
 
 /// The token of a request whose route reads one; `None` if the request has none.
 async fn route_token(
-    tokens: &AccessTokenSource,
+    tokens: &TokenVerificationMode,
     route: &Route,
     routed: &RoutedRequest,
 ) -> Result<Option<Arc<AccessToken>>, Refusal> {
@@ -92,7 +92,7 @@ async fn route_token(
 
 /// # Errors
 /// No rule of the route allows the client.
-fn check_access(route: &Route, identity: &RequestIdentity) -> Result<(), Refusal> {
+fn check_access(route: &Route, identity: &VerifiedClientIdentity) -> Result<(), Refusal> {
     let name = identity.client_name.as_ref();
     let allows = |rule: &AccessRule| rule.allows(name, identity.claims());
     if route.allow.is_empty() || route.allow.iter().any(allows) {
@@ -110,13 +110,13 @@ fn check_access(route: &Route, identity: &RequestIdentity) -> Result<(), Refusal
 
 /// The token of a request; `None` if it has none.
 async fn verify_token(
-    tokens: &AccessTokenSource,
+    tokens: &TokenVerificationMode,
     headers: &HeaderMap,
     wait: KeyWait,
 ) -> Result<Option<Arc<AccessToken>>, Refusal> {
     let tokens = match tokens {
-        AccessTokenSource::Sample(token) => return Ok(Some(token.clone())),
-        AccessTokenSource::Verified(tokens) => tokens,
+        TokenVerificationMode::Sample(token) => return Ok(Some(token.clone())),
+        TokenVerificationMode::Verified(tokens) => tokens,
     };
     let (Some(token), Some(tokens)) = (presented_token(headers)?, tokens) else { return Ok(None) };
     tokens.authenticate(token, wait).await.map(Some).map_err(|error| {

@@ -16,7 +16,9 @@ use fencegate_policies::{
 use fencegate_process::clock::SendPermission;
 use hyper::{HeaderMap, Request};
 
-use crate::request_context::{PlanHandle, RequestContext, RequestIdentity, RequestSource, UpstreamExchange};
+use crate::request_context::{
+    PlanHandle, RequestContext, RequestSource, UpstreamExchange, VerifiedClientIdentity,
+};
 
 pub struct DispatchableRequest<H> {
     pub http: Box<Request<Body>>,
@@ -27,7 +29,7 @@ pub struct DispatchableRequest<H> {
     pub route: Option<RouteId>,
     pub source: Rc<RequestSource>,
     /// What the gateway has verified of the client; `None` if nothing was, and at guards and filters.
-    pub identity: Option<Rc<RequestIdentity>>,
+    pub identity: Option<Rc<VerifiedClientIdentity>>,
     /// Whether a field of the request overrides its method or path. `None` where this was not checked.
     pub has_override: Option<bool>,
     /// Counts a request that passes without a lock although its route fences. A tunnel keeps it.

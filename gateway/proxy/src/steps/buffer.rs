@@ -9,7 +9,7 @@ use fencegate_http::{
     body::{Body, Reply},
     buffered::{AddChunkError, ChunkBuffer, MemoryBudget},
 };
-use fencegate_policies::plan::{LargeBodyPolicy, ServingPlan};
+use fencegate_policies::plan::{CommonServingPlan, LargeBodyPolicy};
 use fencegate_refusal::{Refusal, RefusalReason};
 use hyper::{
     HeaderMap, Request,
@@ -36,7 +36,7 @@ impl<R: BufferableRequest> BufferableRequest for BufferedRequest<R> {
 /// The limits for bodies.
 #[derive(Clone)]
 pub struct BodyBufferConfig {
-    plan: Arc<ServingPlan>,
+    plan: Arc<CommonServingPlan>,
     budget: MemoryBudget,
 }
 

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use fencegate_guard_client::{
-    callback::{CallbackTicket, CallerDispatch},
+    callback::{CallbackTicket, ParentDispatch},
     ticket_issuer::TicketIssuer,
 };
 use fencegate_leases::{PresentedLease, api::context};
@@ -50,7 +50,7 @@ pub fn presented_ticket(tickets: &TicketIssuer, presented: &HeaderMap) -> Option
         return Some(CallbackTicket::Expired("its ticket and its token are of two tenures"));
     }
     let keys = verified.claims.keys.iter().map(|key| ResourceKey::parse(key)).collect::<Result<Vec<_>, _>>();
-    Some(CallbackTicket::Valid(Rc::new(CallerDispatch {
+    Some(CallbackTicket::Valid(Rc::new(ParentDispatch {
         keys: keys.ok()?.into(),
         token,
         origin: verified.claims.origin.clone(),

@@ -41,7 +41,7 @@ pub async fn detach<R: BufferableRequest + 'static, S: Handler<DetachedRequest<R
     request: R,
     next: &Rc<S>,
 ) -> Result<Reply, Refusal> {
-    if !request.needs_full_body() || failpoint::is_off("rule_detach") {
+    if !request.needs_full_body() || failpoint::is_disabled_by_test("rule_detach") {
         return next
             .handle(DetachedRequest { request, client: ClientDisconnectWatch::never_disconnecting() })
             .await;

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use fencegate_guard::{Guard, identity::ANNOUNCEMENT};
 use fencegate_guard_store::{
     admission::PresentedDispatch,
-    error::{AdmitError, MalformedTokenError},
+    error::{DispatchRefusedError, MalformedTokenError},
 };
 use fencegate_http::body::{Body, Reply};
-use fencegate_metrics::request_tracker::{RejectedCaller, RejectedCallers};
+use fencegate_metrics::request_tracker::{RejectedCallers, RejectedGuardCaller};
 use fencegate_policies::{
     operation::FencingOperationHeader,
     plan::{Enforcement, MissingTokenPolicy, UpstreamId},
@@ -31,32 +31,32 @@ use super::route::{find_override, set_origin_form};
 use crate::{
     handler::Handler,
     request_context::{
-        PlanHandle, RequestContext, RequestRoleFacts, RequestSource, RequestTraceIds, TokenClaimFacts,
+        PlanHandle, RequestContext, RequestSource, RequestTraceIds, RoleSpecificRequestFacts, TokenClaimFacts,
     },
     steps::{bufferable::BufferableRequest, hop::IdentifiedRequest, trace::TracedRequest},
 };
 
 /// At a guard: the claim of the request is known, and may still be refused.
-pub struct UnadmittedRequest {
+pub struct UnadmittedGuardRequest {
     pub http: Box<Request<Body>>,
     pub context: Rc<RequestContext>,
     pub plan: PlanHandle,
     pub upstream: UpstreamId,
     pub source: Rc<RequestSource>,
-    pub claim: TokenClaimOutcome,
+    pub claim: TokenExtractionOutcome,
 }
 
 /// The claim of a request that is not refused for it.
-pub enum TokenClaimOutcome {
+pub enum TokenExtractionOutcome {
     /// Its method needs no token.
     Unfenced,
     /// It has no valid claim, and passes because the guard only observes.
     Observed(RefusalReason),
-    Verified(Box<ExtractedClaim>),
+    Verified(Box<ValidatedDispatchClaim>),
 }
 
 /// A claim that has the right form and, where needed, a valid ticket.
-pub struct ExtractedClaim {
+pub struct ValidatedDispatchClaim {
     pub claim: PresentedDispatch,
     pub operation: Option<FencingOperationHeader>,
     /// The ticket for the service, where the service may call back.
@@ -65,19 +65,19 @@ pub struct ExtractedClaim {
     pub in_time: bool,
 }
 
-impl BufferableRequest for UnadmittedRequest {
+impl BufferableRequest for UnadmittedGuardRequest {
     fn http(&mut self) -> &mut Request<Body> {
         &mut self.http
     }
 
     fn needs_full_body(&self) -> bool {
-        matches!(self.claim, TokenClaimOutcome::Verified(_))
+        matches!(self.claim, TokenExtractionOutcome::Verified(_))
     }
 }
 
 /// The settings and state of the step.
 #[derive(Clone)]
-pub struct ClaimContext {
+pub struct DispatchClaimContext {
     pub guard: Arc<Guard>,
     pub plan: PlanHandle,
     /// Verifies tickets, where they are required.
@@ -99,7 +99,7 @@ pub struct TokenBypassPolicy {
 /// Answers the query with which every connection of a gateway begins. It is no client's request, and is not counted
 /// as one.
 pub async fn serve_guard_identity<S: Handler<TracedRequest>>(
-    claims: &ClaimContext,
+    claims: &DispatchClaimContext,
     traced: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
@@ -110,8 +110,8 @@ pub async fn serve_guard_identity<S: Handler<TracedRequest>>(
     next.handle(traced).await
 }
 
-pub async fn extract_claim<S: Handler<UnadmittedRequest>>(
-    claims: &ClaimContext,
+pub async fn extract_claim<S: Handler<UnadmittedGuardRequest>>(
+    claims: &DispatchClaimContext,
     TracedRequest { request, trace }: TracedRequest,
     next: &S,
 ) -> Result<Reply, Refusal> {
@@ -123,43 +123,45 @@ pub async fn extract_claim<S: Handler<UnadmittedRequest>>(
         return Err(Refusal::new(RefusalReason::Method, "a method in lower case"));
     }
     let claim = match claims.verify_claim(&presented) {
-        Ok(claimed) => Ok(TokenClaimOutcome::Verified(Box::new(claimed))),
+        Ok(claimed) => Ok(TokenExtractionOutcome::Verified(Box::new(claimed))),
         Err(refused) => claims.pass_or_refuse_unclaimed(&http, refused, &source, &trace),
     };
     let hop_seen = came_through_proxy(source.hops, &presented);
-    context.subject.get_or_init(|| RequestRoleFacts::Claim(claim_facts(claim.as_ref().ok(), hop_seen)));
+    context
+        .subject
+        .get_or_init(|| RoleSpecificRequestFacts::Claim(claim_facts(claim.as_ref().ok(), hop_seen)));
     let claim = claim?;
-    if let TokenClaimOutcome::Verified(claimed) = &claim
+    if let TokenExtractionOutcome::Verified(claimed) = &claim
         && claimed.claim.token.dispatch() == 0
     {
-        let refused = AdmitError::TokenMalformed(MalformedTokenError::ZeroDispatch);
+        let refused = DispatchRefusedError::TokenMalformed(MalformedTokenError::ZeroDispatch);
         return Err(claims.guard.record_refusal(refused, Some(&claimed.claim)).into());
     }
     set_origin_form(&mut http, path.as_str());
     let upstream = UpstreamId(0);
     let plan = claims.plan.clone();
-    next.handle(UnadmittedRequest { http, context, plan, upstream, source, claim }).await
+    next.handle(UnadmittedGuardRequest { http, context, plan, upstream, source, claim }).await
 }
 
-fn claim_facts(claim: Option<&TokenClaimOutcome>, hop_seen: bool) -> TokenClaimFacts {
+fn claim_facts(claim: Option<&TokenExtractionOutcome>, hop_seen: bool) -> TokenClaimFacts {
     let (claimed, observed) = match claim {
-        Some(TokenClaimOutcome::Verified(verified)) => {
+        Some(TokenExtractionOutcome::Verified(verified)) => {
             (Some((verified.claim.token, Rc::from(&*verified.claim.keys))), None)
         }
-        Some(TokenClaimOutcome::Observed(reason)) => (None, Some(*reason)),
-        Some(TokenClaimOutcome::Unfenced) | None => (None, None),
+        Some(TokenExtractionOutcome::Observed(reason)) => (None, Some(*reason)),
+        Some(TokenExtractionOutcome::Unfenced) | None => (None, None),
     };
     TokenClaimFacts { claimed, observed, hop_seen }
 }
 
-impl ClaimContext {
-    fn verify_claim(&self, presented: &HeaderMap) -> Result<ExtractedClaim, AdmitError> {
+impl DispatchClaimContext {
+    fn verify_claim(&self, presented: &HeaderMap) -> Result<ValidatedDispatchClaim, DispatchRefusedError> {
         let mut claim = parse_headers::parse_claim(presented)?;
         let operation = parse_headers::parse_operation(presented, self.guard.config.journal.keep.as_secs())?;
         let parent = parse_headers::parse_parent_token(presented)?;
         if self.tickets.is_none() && parent.is_some_and(|parent| parent.same_grant(claim.token)) {
             // Without tickets any caller could claim that a request runs inside another one.
-            return Err(AdmitError::CallbackWithoutTickets);
+            return Err(DispatchRefusedError::CallbackWithoutTickets);
         }
         claim.parent = parent;
         let not_after = parse_headers::parse_not_after(presented)?;
@@ -175,20 +177,25 @@ impl ClaimContext {
             let late_ms = self.guard.clock().unix_ms().saturating_sub(moment);
             warn!(token = %claim.token, late_ms, "guard.expired: it came too late, or the clocks differ");
         }
-        Ok(ExtractedClaim { claim, operation, ticket: parse_headers::ticket_for_service(presented), in_time })
+        Ok(ValidatedDispatchClaim {
+            claim,
+            operation,
+            ticket: parse_headers::ticket_for_service(presented),
+            in_time,
+        })
     }
 
     /// A request without a valid claim: only few may pass.
     fn pass_or_refuse_unclaimed(
         &self,
         http: &Request<Body>,
-        refused: AdmitError,
+        refused: DispatchRefusedError,
         source: &RequestSource,
         trace: &RequestTraceIds,
-    ) -> Result<TokenClaimOutcome, Refusal> {
-        let missing = refused == AdmitError::TokenMissing;
+    ) -> Result<TokenExtractionOutcome, Refusal> {
+        let missing = refused == DispatchRefusedError::TokenMissing;
         if missing && self.is_unfenced_method(http) {
-            return Ok(TokenClaimOutcome::Unfenced);
+            return Ok(TokenExtractionOutcome::Unfenced);
         }
         if missing {
             self.guard.metrics.record_decision("bypass");
@@ -197,7 +204,7 @@ impl ClaimContext {
         if self.guard.config.enforce == Enforcement::Observe
             || (missing && self.bypass.missing == MissingTokenPolicy::Observe)
         {
-            return Ok(TokenClaimOutcome::Observed(RefusalReason::from(&refused)));
+            return Ok(TokenExtractionOutcome::Observed(RefusalReason::from(&refused)));
         }
         Err(self.guard.record_refusal(refused, None).into())
     }
@@ -214,7 +221,7 @@ impl ClaimContext {
     fn log_rejected(
         &self,
         http: &Request<Body>,
-        refused: &AdmitError,
+        refused: &DispatchRefusedError,
         source: &RequestSource,
         trace: &RequestTraceIds,
     ) {
@@ -225,12 +232,14 @@ impl ClaimContext {
         let peer = source.arrival.peer.address;
         let reason = refused.code().as_str();
         let client = Some(source.client).filter(|client| *client != peer.ip());
-        let word = if *refused == AdmitError::TokenMissing { "bypass" } else { reason };
-        self.rejected_callers
-            .record(word, RejectedCaller { at: SystemTime::now(), peer, client, method: method.clone() });
+        let word = if *refused == DispatchRefusedError::TokenMissing { "bypass" } else { reason };
+        self.rejected_callers.record(
+            word,
+            RejectedGuardCaller { at: SystemTime::now(), peer, client, method: method.clone() },
+        );
         let client = client.map(tracing::field::display);
         let request_id = trace.request_id.to_str().ok();
-        if *refused == AdmitError::TokenMissing {
+        if *refused == DispatchRefusedError::TokenMissing {
             // A caller reaches the guard without a gateway.
             warn!(%peer, client, request_id, %method, path, "guard.bypass");
         } else {

@@ -3,7 +3,7 @@
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
-use fencegate_guard_store::error::AdmitError;
+use fencegate_guard_store::error::DispatchRefusedError;
 use fencegate_http::body::{Body, Reply};
 use fencegate_policies::{
     not_after::NotAfter,
@@ -22,7 +22,7 @@ use crate::{
     handler::Handler,
     plan_context::WorkerPlanContext,
     request_context::{
-        DeadlineFacts, PlanHandle, RequestContext, RequestRoleFacts, RequestSource, UpstreamExchange,
+        DeadlineFacts, PlanHandle, RequestContext, RequestSource, RoleSpecificRequestFacts, UpstreamExchange,
     },
     steps::{
         authorized::{DispatchRight, DispatchableRequest},
@@ -77,7 +77,7 @@ impl SendPermission for StartPermission {
         now < self.0
     }
 
-    fn deadline(&self) -> BootInstant {
+    fn valid_until(&self) -> BootInstant {
         self.0
     }
 }
@@ -97,7 +97,7 @@ pub(crate) async fn filter_request<S: Handler<FilteredRequest>>(
         Err(refused) => (None, Some(filter.pass_if_observing(refused)?)),
     };
     let facts = DeadlineFacts { has_deadline: permission.is_some(), observed };
-    context.subject.get_or_init(|| RequestRoleFacts::Deadline(facts));
+    context.subject.get_or_init(|| RoleSpecificRequestFacts::Deadline(facts));
     set_origin_form(&mut http, path.as_str());
     for (name, value) in &presented {
         http.headers_mut().append(name, value.clone());
@@ -118,7 +118,7 @@ pub(crate) async fn recheck_deadline<S: Handler<DispatchableRequest<GuardDispatc
         .as_ref()
         .is_some_and(|permission| !permission.may_send_at(filter.context.process.clock.now()))
     {
-        return Err(AdmitError::Expired.into());
+        return Err(DispatchRefusedError::Expired.into());
     }
     // A request that must not be started late is never sent twice.
     let right = permission.map_or(DispatchRight::Unfenced, |permission| DispatchRight::Until(permission));
@@ -129,7 +129,7 @@ pub(crate) async fn recheck_deadline<S: Handler<DispatchableRequest<GuardDispatc
         Err(refusal)
             if refusal.outcome() == DispatchOutcome::NotDispatched && has_expired_before_send(&exchange) =>
         {
-            Err(AdmitError::Expired.into())
+            Err(DispatchRefusedError::Expired.into())
         }
         answered => answered,
     }
@@ -147,11 +147,11 @@ impl DeadlineFilterContext {
         &self,
         http: &Request<Body>,
         presented: &HeaderMap,
-    ) -> Result<Option<Arc<StartPermission>>, AdmitError> {
+    ) -> Result<Option<Arc<StartPermission>>, DispatchRefusedError> {
         match start_deadline(presented, &*self.context.process.clock, self.clock_error)? {
             Some(end) => Ok(Some(Arc::new(StartPermission(end)))),
             None if self.is_unfenced_method(http) => Ok(None),
-            None => Err(AdmitError::NotAfterMissing),
+            None => Err(DispatchRefusedError::NotAfterMissing),
         }
     }
 
@@ -163,8 +163,8 @@ impl DeadlineFilterContext {
     }
 
     /// Lets a request pass that would be refused for the returned reason, where the filter only observes.
-    fn pass_if_observing(&self, refused: AdmitError) -> Result<RefusalReason, Refusal> {
-        let missing = refused == AdmitError::NotAfterMissing;
+    fn pass_if_observing(&self, refused: DispatchRefusedError) -> Result<RefusalReason, Refusal> {
+        let missing = refused == DispatchRefusedError::NotAfterMissing;
         if self.enforce == Enforcement::Refuse
             && !(missing && self.bypass.missing == MissingTokenPolicy::Observe)
         {
@@ -179,17 +179,17 @@ impl DeadlineFilterContext {
 /// The moment from which on a request must not be started, on this clock; `None` where its fields name none.
 ///
 /// # Errors
-/// [`AdmitError::Expired`] if that moment has come.
+/// [`DispatchRefusedError::Expired`] if that moment has come.
 pub fn start_deadline(
     presented: &HeaderMap,
     clock: &dyn Clock,
     clock_error: Duration,
-) -> Result<Option<BootInstant>, AdmitError> {
+) -> Result<Option<BootInstant>, DispatchRefusedError> {
     let Some(not_after) = parse_headers::parse_not_after(presented)? else { return Ok(None) };
     let end = clock.deadline_of(&not_after, clock_error);
-    if end <= clock.now() && !failpoint::is_off("rule_filter") {
+    if end <= clock.now() && !failpoint::is_disabled_by_test("rule_filter") {
         log_expired(clock, &not_after);
-        return Err(AdmitError::Expired);
+        return Err(DispatchRefusedError::Expired);
     }
     Ok(Some(end))
 }

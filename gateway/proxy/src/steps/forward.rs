@@ -51,7 +51,7 @@ use self::{
     },
     retry::{RetryRequestHead, retry_copy},
     send_result::{
-        AttemptError, RetryMaterial, abandoned_refusal, classify_failure, connect_error_label,
+        RetryMaterial, UpstreamAttemptError, abandoned_refusal, classify_failure, connect_error_label,
         connect_refusal,
     },
     stamp::stamp_dispatch_headers,
@@ -65,7 +65,9 @@ use super::upgrade::{self, UpstreamUpgradeRequest};
 use crate::{
     handler::Handler,
     plan_context::WorkerPlanContext,
-    request_context::{AnswerFacts, Attempt, GuardAnswerFacts, PlanHandle, RequestSource, UpstreamExchange},
+    request_context::{
+        Attempt, GuardAnswerFacts, PlanHandle, RequestSource, UpstreamExchange, UpstreamResponseFlags,
+    },
     steps::{
         authorized::{DispatchPermit, DispatchRight, DispatchableRequest},
         bufferable::copy_buffered,
@@ -167,12 +169,12 @@ impl<N: Network, H: DispatchPermit> Handler<DispatchableRequest<H>> for Upstream
             };
             match self.exchange_once(checkout, http, dispatch, attempt).await {
                 Ok(reply) => return Ok(reply),
-                Err(AttemptError::Refused(refusal)) => return Err(refusal),
-                Err(AttemptError::Retry { back, reused, unprocessed }) => {
+                Err(UpstreamAttemptError::Refused(refusal)) => return Err(refusal),
+                Err(UpstreamAttemptError::Retry { back, reused, unprocessed }) => {
                     self.plan.metrics.record_retry(&upstream.name);
                     if unprocessed {
                         may_resend = false;
-                        cursor.record_unprocessed();
+                        cursor.advance_after_unprocessed();
                     } else {
                         cursor.record_dead_connection(reused);
                     }
@@ -222,7 +224,7 @@ const X_IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("x-idempotency-key
 
 /// Whether a whole answer with this status leaves open whether its execution is over.
 fn is_inconclusive(upstream: &Upstream, status: StatusCode) -> bool {
-    upstream.unfinished.contains(status.as_u16()) && !failpoint::is_off("rule_unfinished")
+    upstream.unfinished.contains(status.as_u16()) && !failpoint::is_disabled_by_test("rule_unfinished")
 }
 
 /// If the body of a fenced request breaks off, the gateway has ended the exchange.
@@ -259,7 +261,7 @@ impl<N: Network> UpstreamForwarder<N> {
         mut http: Box<Request<Body>>,
         dispatch: Option<UpstreamDispatch>,
         attempt: AttemptContext<'_>,
-    ) -> Result<Reply, AttemptError> {
+    ) -> Result<Reply, UpstreamAttemptError> {
         let AttemptContext {
             requested: upgrade,
             spare,
@@ -346,7 +348,7 @@ impl<N: Network> UpstreamForwarder<N> {
     }
 
     /// An answer that breaks off right after its head is refused as such: the client has seen nothing of it.
-    async fn finish_unfenced(&self, answer: UpstreamResponse<'_>) -> Result<Reply, AttemptError> {
+    async fn finish_unfenced(&self, answer: UpstreamResponse<'_>) -> Result<Reply, UpstreamAttemptError> {
         let endpoint = answer.checkout.endpoint().clone();
         let upstream = answer.checkout.upstream().name.clone();
         let mut reply = answer.into_reply(false);
@@ -355,7 +357,7 @@ impl<N: Network> UpstreamForwarder<N> {
             Err(error) => {
                 self.plan.metrics.record_upstream_error(&upstream, "broken");
                 let detail = format!("{endpoint}: the answer broke off: {error}");
-                Err(AttemptError::Refused(Refusal::new(RefusalReason::OutcomeUnknown, detail)))
+                Err(UpstreamAttemptError::Refused(Refusal::new(RefusalReason::OutcomeUnknown, detail)))
             }
         }
     }
@@ -367,12 +369,14 @@ impl<N: Network> UpstreamForwarder<N> {
         token: FencingToken,
         route: Option<RouteId>,
         exchange: &UpstreamExchange,
-    ) -> Result<Reply, AttemptError> {
+    ) -> Result<Reply, UpstreamAttemptError> {
         let upstream = answer.checkout.upstream();
         let headers = answer.response.headers();
         let status = answer.response.status();
-        let mut facts =
-            AnswerFacts { is_inconclusive: is_inconclusive(upstream, status), ..AnswerFacts::default() };
+        let mut facts = UpstreamResponseFlags {
+            is_inconclusive: is_inconclusive(upstream, status),
+            ..UpstreamResponseFlags::default()
+        };
         // A guard has no routes. Where the service compares tokens, it does not matter which proxies stand before it.
         let compares = upstream.fencing == FencingLevel::Upstream && route.is_some();
         if !compares && upstream.fencing != FencingLevel::Guard {
@@ -385,12 +389,12 @@ impl<N: Network> UpstreamForwarder<N> {
             self.plan.metrics.record_guard_refusal(route, RefusalReason::Expired);
             if direct {
                 answer.drain_body().await;
-                return Err(AttemptError::Refused(expired_refusal(level)));
+                return Err(UpstreamAttemptError::Refused(expired_refusal(level)));
             }
             // Of two copies the first one may be executed.
             answer.checkout.gate().shut(GateShutReason::Cut);
             let detail = "a copy of the request came after the moment until which it might be begun";
-            return Err(AttemptError::Refused(Refusal::new(RefusalReason::OutcomeRefused, detail)));
+            return Err(UpstreamAttemptError::Refused(Refusal::new(RefusalReason::OutcomeRefused, detail)));
         }
         match upstream.fencing {
             FencingLevel::None | FencingLevel::Delay(_) => {
@@ -411,7 +415,7 @@ impl<N: Network> UpstreamForwarder<N> {
             FencingLevel::Guard => {}
         }
         let account = GuardDispatchReport::parse(headers);
-        if !account.is_present() {
+        if !account.has_outcome_or_refusal() {
             error!(upstream = %upstream.name, %token, "an answer to a dispatch that no guard has seen");
             facts.retires_grant = true;
         }
@@ -420,7 +424,7 @@ impl<N: Network> UpstreamForwarder<N> {
         }
         facts.is_inconclusive = account.unfinished;
         let by_guard = GuardAnswerFacts { replayed: account.replayed, observed: account.observed };
-        exchange.record_answer(AnswerFacts { by_guard: Some(by_guard), ..facts });
+        exchange.record_answer(UpstreamResponseFlags { by_guard: Some(by_guard), ..facts });
         let judged = account.check_outcome(answer.response.status(), self.plan.guards.is_direct(upstream));
         if let (true, Some((address, by))) = (account.has_admitted(), answer.checkout.verified_process()) {
             self.plan.guards.record_admitted(
@@ -437,7 +441,7 @@ impl<N: Network> UpstreamForwarder<N> {
             answer.checkout.avoid_endpoint_address();
         }
         answer.drain_body().await;
-        Err(AttemptError::Refused(refusal))
+        Err(UpstreamAttemptError::Refused(refusal))
     }
 
     /// Logs once per upstream that an intermediary answers. It may repeat requests, and may answer for a service that
@@ -456,7 +460,7 @@ impl<N: Network> UpstreamForwarder<N> {
         checkout: &CheckedOutConnection,
         late: AttemptTimeoutKind,
         limit: Duration,
-    ) -> AttemptError {
+    ) -> UpstreamAttemptError {
         let detail = match late {
             AttemptTimeoutKind::Response => {
                 checkout.gate().shut(GateShutReason::Late);
@@ -467,7 +471,7 @@ impl<N: Network> UpstreamForwarder<N> {
             }
             AttemptTimeoutKind::ClientUpload => {
                 let detail = "the request did not come within its `upload_timeout`".to_owned();
-                return AttemptError::Refused(abandoned_refusal(
+                return UpstreamAttemptError::Refused(abandoned_refusal(
                     checkout.gate(),
                     RefusalReason::OutcomeLate,
                     detail,
@@ -485,16 +489,16 @@ impl<N: Network> UpstreamForwarder<N> {
         kind: &'static str,
         reason: RefusalReason,
         detail: String,
-    ) -> AttemptError {
+    ) -> UpstreamAttemptError {
         self.plan.metrics.record_upstream_error(&checkout.upstream().name, kind);
-        AttemptError::Refused(abandoned_refusal(checkout.gate(), reason, detail))
+        UpstreamAttemptError::Refused(abandoned_refusal(checkout.gate(), reason, detail))
     }
 
     /// The answer is one that HTTP does not allow here.
-    fn protocol_error(&self, checkout: &CheckedOutConnection, what: &str) -> AttemptError {
+    fn protocol_error(&self, checkout: &CheckedOutConnection, what: &str) -> UpstreamAttemptError {
         checkout.gate().shut(GateShutReason::Cut);
         self.plan.metrics.record_upstream_error(&checkout.upstream().name, "protocol");
-        AttemptError::Refused(Refusal::new(
+        UpstreamAttemptError::Refused(Refusal::new(
             RefusalReason::OutcomeUnknown,
             format!("{} {what}", checkout.endpoint()),
         ))

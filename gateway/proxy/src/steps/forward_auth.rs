@@ -12,13 +12,13 @@ use fencegate_leases::{
     LeaseApiState, LeaseCaller, PREFIX,
     api::{client::check_ttl, context::lease_id, grant::HeldLease},
     auth::may_take,
-    lease::NewLease,
+    lease::LeaseSpec,
 };
 use fencegate_policies::{
     host::CanonicalHost,
     key::ResourceKey,
     path::CanonicalPath,
-    plan::{FenceRule, InconclusiveStatuses, LockMode, Route, ServingPlan, Upstream, UpstreamId},
+    plan::{CommonServingPlan, FenceRule, InconclusiveStatuses, LockMode, Route, Upstream, UpstreamId},
 };
 use fencegate_protocol::headers::{FENCING_LEASE, FENCING_TICKET};
 use fencegate_refusal::{Refusal, RefusalReason};
@@ -136,8 +136,8 @@ async fn take_lock(
         .bounds
         .as_ref()
         .ok_or_else(|| Refusal::new(RefusalReason::NoRoute, "the policy has no `leases`"))?;
-    let original = ForwardAuthRequest::parse_original_request(head)?;
-    let Some(ForwardAuthLock { keys, mode, fence, upstream }) =
+    let original = ForwardAuthOriginalRequest::parse_original_request(head)?;
+    let Some(ForwardAuthLockTarget { keys, mode, fence, upstream }) =
         original.fence_target(&gateway.serving, &config).await?
     else {
         return Ok(status_reply(StatusCode::OK));
@@ -149,7 +149,7 @@ async fn take_lock(
     let wait = fence.wait.min(bounds.max_wait);
     // Counted before the lease is begun: a reload that begins later waits for it.
     let request = Some(config.track_request(upstream));
-    let wanted = NewLease {
+    let wanted = LeaseSpec {
         request,
         placed: interface.check_lease_locks(gateway.clone(), &keys, mode, None).await?,
         permits: None,
@@ -199,7 +199,7 @@ fn status_reply(status: StatusCode) -> Reply {
 }
 
 /// The original request, as the other proxy describes it.
-struct ForwardAuthRequest<'h> {
+struct ForwardAuthOriginalRequest<'h> {
     method: Method,
     uri: Uri,
     host: CanonicalHost,
@@ -214,7 +214,7 @@ fn original_target(uri: &Uri) -> Option<&str> {
 }
 
 /// The fence of the request's route.
-struct ForwardAuthLock<'p> {
+struct ForwardAuthLockTarget<'p> {
     keys: Vec<ResourceKey>,
     mode: LockMode,
     fence: &'p FenceRule,
@@ -250,7 +250,7 @@ const TARGETS: [HeaderName; 2] =
 const HOSTS: [HeaderName; 2] =
     [HeaderName::from_static("x-original-host"), HeaderName::from_static("x-forwarded-host")];
 
-impl<'h> ForwardAuthRequest<'h> {
+impl<'h> ForwardAuthOriginalRequest<'h> {
     fn parse_original_request(head: &'h Parts) -> Result<Self, Refusal> {
         let headers = &head.headers;
         let malformed =
@@ -283,9 +283,9 @@ impl<'h> ForwardAuthRequest<'h> {
     /// The gateway would refuse the request as well, if it forwarded the request itself; or the key cannot be derived.
     async fn fence_target<'p>(
         &self,
-        plan: &'p ServingPlan,
+        plan: &'p CommonServingPlan,
         config: &ActiveConfig,
-    ) -> Result<Option<ForwardAuthLock<'p>>, Refusal> {
+    ) -> Result<Option<ForwardAuthLockTarget<'p>>, Refusal> {
         let path = CanonicalPath::parse(self.uri.path());
         let query = self.uri.query();
         let host = self.host.name();
@@ -331,6 +331,6 @@ impl<'h> ForwardAuthRequest<'h> {
             return Ok(None);
         }
         let mode = fence.mode.mode(self.method.as_str());
-        Ok(Some(ForwardAuthLock { keys, mode, fence, upstream: route.upstream }))
+        Ok(Some(ForwardAuthLockTarget { keys, mode, fence, upstream: route.upstream }))
     }
 }

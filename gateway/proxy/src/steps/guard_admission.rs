@@ -16,8 +16,8 @@ use fencegate_guard::{
 };
 use fencegate_guard_store::{
     dispatch_target::DispatchTarget,
-    error::AdmitError,
-    operation::{JournalEntry, ResolutionSource, StoredResponse},
+    error::DispatchRefusedError,
+    operation::{OperationJournalEntry, ResolutionSource, StoredResponse},
 };
 use fencegate_http::{body::Reply, network::Network};
 use fencegate_http_client::upstream::{
@@ -38,13 +38,13 @@ use super::answer::{self, ExchangeObserver, ResponseRelayLimits};
 use crate::{
     handler::Handler,
     plan_context::WorkerPlanContext,
-    request_context::{AdmissionFacts, RequestContext, UpstreamExchange},
+    request_context::{ObservedOrReplayed, RequestContext, UpstreamExchange},
     steps::{
         authorized::{DispatchRight, DispatchableRequest},
         buffer::BufferedRequest,
         client_liveness::ClientDisconnectWatch,
         detach::DetachedRequest,
-        extract_claim::{ExtractedClaim, TokenClaimOutcome, UnadmittedRequest},
+        extract_claim::{TokenExtractionOutcome, UnadmittedGuardRequest, ValidatedDispatchClaim},
     },
 };
 
@@ -71,16 +71,16 @@ const MAX_BUFFERED: usize = 1 << 20;
 
 pub(crate) async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<GuardDispatchPermit>>>(
     admission: &GuardAdmissionContext<N>,
-    request: DetachedRequest<BufferedRequest<UnadmittedRequest>>,
+    request: DetachedRequest<BufferedRequest<UnadmittedGuardRequest>>,
     next: &S,
 ) -> Result<Reply, Refusal> {
     let DetachedRequest { request: BufferedRequest(mut request), mut client } = request;
-    let mut claimed = match std::mem::replace(&mut request.claim, TokenClaimOutcome::Unfenced) {
-        TokenClaimOutcome::Verified(claimed) => *claimed,
-        TokenClaimOutcome::Observed(_) => {
+    let mut claimed = match std::mem::replace(&mut request.claim, TokenExtractionOutcome::Unfenced) {
+        TokenExtractionOutcome::Verified(claimed) => *claimed,
+        TokenExtractionOutcome::Observed(_) => {
             return next.handle(into_dispatchable(request, DispatchRight::Observed, Rc::default())).await;
         }
-        TokenClaimOutcome::Unfenced => {
+        TokenExtractionOutcome::Unfenced => {
             return next.handle(into_dispatchable(request, DispatchRight::Unfenced, Rc::default())).await;
         }
     };
@@ -122,11 +122,11 @@ pub(crate) async fn admit_or_replay<N: Network, S: Handler<DispatchableRequest<G
 }
 
 fn into_dispatchable(
-    request: UnadmittedRequest,
+    request: UnadmittedGuardRequest,
     right: DispatchRight<GuardDispatchPermit>,
     exchange: Rc<UpstreamExchange>,
 ) -> DispatchableRequest<GuardDispatchPermit> {
-    let UnadmittedRequest { http, context, plan, upstream, source, .. } = request;
+    let UnadmittedGuardRequest { http, context, plan, upstream, source, .. } = request;
     DispatchableRequest::without_route(http, context, plan, upstream, source, right, exchange)
 }
 
@@ -139,8 +139,8 @@ enum ExecuteOrReplay {
 impl<N: Network> GuardAdmissionContext<N> {
     async fn admit_or_find_replay(
         &self,
-        request: &UnadmittedRequest,
-        claimed: ExtractedClaim,
+        request: &UnadmittedGuardRequest,
+        claimed: ValidatedDispatchClaim,
         client: &mut ClientDisconnectWatch,
     ) -> Result<ExecuteOrReplay, Refusal> {
         let mut wait_limit = ClientWaitLimit::new(client, self.guard.config.settle);
@@ -150,10 +150,12 @@ impl<N: Network> GuardAdmissionContext<N> {
         };
         // An observing guard only reports a refusal. But without its store it cannot record anything, so it refuses
         // as well.
-        if self.guard.config.enforce == Enforcement::Refuse || matches!(refused, AdmitError::Store(_)) {
+        if self.guard.config.enforce == Enforcement::Refuse
+            || matches!(refused, DispatchRefusedError::Store(_))
+        {
             return Err(self.guard.record_refusal(refused, Some(&claimed.claim)).into());
         }
-        request.context.admission.get_or_init(|| AdmissionFacts::Observed(RefusalReason::from(&refused)));
+        request.context.admission.get_or_init(|| ObservedOrReplayed::Observed(RefusalReason::from(&refused)));
         let passed = self.guard.admit_unchecked(claimed.claim).await;
         passed
             .map(|running| ExecuteOrReplay::Run(Box::new(running)))
@@ -162,10 +164,10 @@ impl<N: Network> GuardAdmissionContext<N> {
 
     async fn admit(
         &self,
-        request: &UnadmittedRequest,
-        claimed: &ExtractedClaim,
+        request: &UnadmittedGuardRequest,
+        claimed: &ValidatedDispatchClaim,
         wait_limit: &mut ClientWaitLimit<'_, ClientDisconnectWatch>,
-    ) -> Result<ExecuteOrReplay, AdmitError> {
+    ) -> Result<ExecuteOrReplay, DispatchRefusedError> {
         if !claimed.in_time {
             return Err(self.guard.late_dispatch_error(&claimed.claim).await);
         }
@@ -196,7 +198,7 @@ impl<N: Network> GuardAdmissionContext<N> {
     /// A request that was called in a dispatch does not wait for an operation: it may be its caller's operation.
     fn operation_wait_limit<'p>(
         &self,
-        claimed: &ExtractedClaim,
+        claimed: &ValidatedDispatchClaim,
         wait_limit: &'p mut ClientWaitLimit<'_, ClientDisconnectWatch>,
     ) -> ClientWaitLimit<'p, ClientDisconnectWatch> {
         let longest = if claimed.claim.is_callback() { Duration::ZERO } else { self.guard.config.settle };
@@ -207,9 +209,9 @@ impl<N: Network> GuardAdmissionContext<N> {
     async fn probe_upstream(
         &self,
         reserved: ReservedOperation,
-        entry: &JournalEntry,
-    ) -> Result<Option<ReservedOperation>, AdmitError> {
-        let unknown = AdmitError::OutcomeUnknown { reference: reserved.reference() };
+        entry: &OperationJournalEntry,
+    ) -> Result<Option<ReservedOperation>, DispatchRefusedError> {
+        let unknown = DispatchRefusedError::OutcomeUnknown { reference: reserved.reference() };
         let Some(question) = &self.guard.config.journal.probe else { return Err(unknown) };
         // Checked before the probe: an execution that ends in between could still have taken effect after the answer.
         let may_still_run = self.guard.may_still_run(entry).await?;
@@ -221,7 +223,7 @@ impl<N: Network> GuardAdmissionContext<N> {
                 Ok(None)
             }
             OutcomeProbeAnswer::NotDone
-                if (!may_still_run || failpoint::is_off("rule_late_no"))
+                if (!may_still_run || failpoint::is_disabled_by_test("rule_late_no"))
                     && self.guard.config.not_done_is_final() =>
             {
                 reserved.reservation.resolve_not_done().await?;
@@ -273,7 +275,10 @@ fn probe_target(address: &ResolvedEndpoint) -> DispatchTarget {
     }
 }
 
-fn admission_request(request: &UnadmittedRequest, claimed: &ExtractedClaim) -> Option<IdempotentRequest> {
+fn admission_request(
+    request: &UnadmittedGuardRequest,
+    claimed: &ValidatedDispatchClaim,
+) -> Option<IdempotentRequest> {
     let operation = claimed.operation.clone()?;
     let name = request.http.headers().get("idempotency-key");
     Some(IdempotentRequest {

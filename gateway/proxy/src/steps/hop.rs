@@ -11,7 +11,7 @@ use fencegate_http::{
     header_list::{append, list_entries},
 };
 use fencegate_policies::{
-    host::CanonicalHost, path::CanonicalPath, plan::ServingPlan, trusted_proxies::TrustedProxies,
+    host::CanonicalHost, path::CanonicalPath, plan::CommonServingPlan, trusted_proxies::TrustedProxies,
 };
 use hyper::{
     HeaderMap, Request,
@@ -29,7 +29,7 @@ use crate::{
 /// One process on a request's way.
 #[derive(Clone)]
 pub(crate) struct ProxyHopConfig {
-    pub plan: Arc<ServingPlan>,
+    pub plan: Arc<CommonServingPlan>,
     /// The name of this process in `Via`. No other process has it.
     pub via: Rc<ViaName>,
     /// Where services may call back.

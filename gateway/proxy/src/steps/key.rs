@@ -11,8 +11,8 @@ use fencegate_policies::{
     key::{BodyValues, CompleteBody, ResourceKey, SourceValue, TemplateValueSource},
     operation::FencingOperationHeader,
     plan::{
-        Enforcement, FenceRule, LockLocation, LockMode, OperationName, Route, RouteId, ServingPlan,
-        UpstreamId,
+        ClientOperationName, CommonServingPlan, Enforcement, FenceRule, LockLocation, LockMode, Route,
+        RouteId, UpstreamId,
     },
 };
 use fencegate_refusal::{Refusal, RefusalReason};
@@ -21,7 +21,7 @@ use hyper::Request;
 use crate::{
     handler::Handler,
     request_context::{
-        PlanHandle, RequestContext, RequestIdentity, RequestSource, RequestTraceIds, UpstreamExchange,
+        PlanHandle, RequestContext, RequestSource, RequestTraceIds, UpstreamExchange, VerifiedClientIdentity,
     },
     steps::{
         authenticate::AuthenticatedRequest,
@@ -43,7 +43,7 @@ pub struct KeyedRequest {
     pub route: Option<RouteId>,
     pub source: Rc<RequestSource>,
     /// What was verified of the client; `None` if nothing was.
-    pub identity: Option<Rc<RequestIdentity>>,
+    pub identity: Option<Rc<VerifiedClientIdentity>>,
     pub trace: Rc<RequestTraceIds>,
     /// A field of the request overrides its method or path.
     pub has_override: bool,
@@ -63,7 +63,7 @@ pub struct RequestLockSpec {
     /// The operation, where the route has `once`.
     pub operation: Option<Rc<FencingOperationHeader>>,
     /// The client's name for that operation. `fencegate explain` shows it; it is never stored.
-    pub operation_name: Option<OperationName>,
+    pub operation_name: Option<ClientOperationName>,
     /// The digest of the identity in the client's certificate, where it is a part of the operation's fingerprint.
     pub certificate: Option<Arc<str>>,
     /// For which client the route counts the request; `None` for its address.
@@ -115,7 +115,7 @@ impl KeyedRequest {
 }
 
 impl RequestLockSpec {
-    pub fn fence<'a>(&self, plan: &'a ServingPlan) -> &'a FenceRule {
+    pub fn fence<'a>(&self, plan: &'a CommonServingPlan) -> &'a FenceRule {
         plan.routes.get(self.route).fence.as_ref().expect("a request is fenced by a route that fences")
     }
 }
@@ -232,7 +232,7 @@ fn request_lock(request: &AuthenticatedRequest) -> Result<Option<RequestLockSpec
     let Some(id) = routed.route else { return Ok(None) };
     let route = routed.plan.routes.get(id);
     let Some(fence) = &route.fence else { return Ok(None) };
-    let ExpandedRequest { keys, operation, share_client } = expand_keys(request, route, fence)?;
+    let ExpandedFenceTemplates { keys, operation, share_client } = expand_keys(request, route, fence)?;
     if keys.is_empty() {
         // `empty: pass`: the request names no resource, so it has no lock and no token.
         return Ok(None);
@@ -256,7 +256,7 @@ fn request_lock(request: &AuthenticatedRequest) -> Result<Option<RequestLockSpec
 }
 
 /// What the templates of a fence give for a request.
-struct ExpandedRequest {
+struct ExpandedFenceTemplates {
     keys: Rc<[ResourceKey]>,
     operation: RequestOperation,
     share_client: Option<Arc<str>>,
@@ -266,7 +266,7 @@ fn expand_keys(
     request: &AuthenticatedRequest,
     route: &Route,
     fence: &FenceRule,
-) -> Result<ExpandedRequest, Refusal> {
+) -> Result<ExpandedFenceTemplates, Refusal> {
     let routed = &request.routed;
     let body = fence.reads_body().then(|| parse_body(&routed.http, fence)).transpose()?;
     let values = request_values(request, route, body.as_ref());
@@ -277,14 +277,14 @@ fn expand_keys(
     refuse_conflicting_parameters(fence, http.method(), &values, content)?;
     let share_client = fence.share_client(&values).map_err(|bad| Refusal::from_key_error(&bad))?;
     let operation = derive_operation(routed, fence, &values)?;
-    Ok(ExpandedRequest { keys: keys.into(), operation, share_client: share_client.map(Arc::from) })
+    Ok(ExpandedFenceTemplates { keys: keys.into(), operation, share_client: share_client.map(Arc::from) })
 }
 
 /// The operation of a request, as far as its route has `once` and its client names one.
 #[derive(Default)]
 struct RequestOperation {
     header: Option<FencingOperationHeader>,
-    name: Option<OperationName>,
+    name: Option<ClientOperationName>,
     /// The digest of the certificate that the fingerprint contains.
     certificate: Option<Arc<str>>,
 }
@@ -300,8 +300,8 @@ fn derive_operation(
     let named = once.operation_name(values).map_err(|bad| Refusal::from_name_error(&bad))?;
     let certificate = once.principal.is_none().then(|| certificate_digest(&routed.source)).flatten();
     let credentials = match &once.principal {
-        None => name::PresentedCredentials::from_request(routed.http.headers(), certificate.as_deref()),
-        Some(_) => name::PresentedCredentials::default(),
+        None => name::FingerprintCredentials::from_request(routed.http.headers(), certificate.as_deref()),
+        Some(_) => name::FingerprintCredentials::default(),
     };
     let wanted = name::FingerprintInput {
         credentials: &credentials,

@@ -15,7 +15,7 @@ use hyper::{
     header::{COOKIE, HeaderValue},
 };
 
-use crate::request_context::RequestIdentity;
+use crate::request_context::VerifiedClientIdentity;
 
 /// The values of a request that a key template, or the condition of a route, may use.
 pub(crate) struct RequestParameters<'a> {
@@ -25,7 +25,7 @@ pub(crate) struct RequestParameters<'a> {
     pub headers: &'a HeaderMap,
     pub host: &'a str,
     /// What was verified of the client.
-    pub identity: Option<&'a RequestIdentity>,
+    pub identity: Option<&'a VerifiedClientIdentity>,
     /// The body, if it was read for keys.
     pub body: Option<&'a BodyValues>,
     /// The body, if it was read for the conditions of routes.

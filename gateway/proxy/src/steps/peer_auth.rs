@@ -2,7 +2,7 @@
 //! that the other gateway sends with each request.
 
 use fencegate_peers::header;
-use fencegate_policies::{client_name::ClientNameKind, plan::ServingPlan};
+use fencegate_policies::{client_name::CertificateNameKind, plan::CommonServingPlan};
 use fencegate_refusal::{Refusal, RefusalReason};
 use fencegate_zookeeper::peer_secret::PeerSecret;
 
@@ -15,11 +15,11 @@ pub(crate) struct PeerVerifier {
     /// Our own secret, on the listener for gateways. On other listeners the field was removed unread.
     secret: Option<PeerSecret>,
     /// The kind of name by which the plan knows clients.
-    client_name: Option<ClientNameKind>,
+    client_name: Option<CertificateNameKind>,
 }
 
 impl PeerVerifier {
-    pub(crate) fn new(secret: Option<PeerSecret>, plan: &ServingPlan) -> Self {
+    pub(crate) fn new(secret: Option<PeerSecret>, plan: &CommonServingPlan) -> Self {
         Self { secret, client_name: plan.listener.tls.as_ref().and_then(|tls| tls.client_name) }
     }
 }

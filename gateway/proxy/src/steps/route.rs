@@ -9,7 +9,7 @@ use fencegate_policies::{
     key::{CompleteBody, ConditionBody},
     path::CanonicalPath,
     plan::{
-        FenceRule, FencingLevel, FindRouteError, LargeBodyPolicy, RouteId, SecondReading, ServingPlan,
+        CommonServingPlan, FenceRule, FencingLevel, FindRouteError, LargeBodyPolicy, RouteId, SecondReading,
         UnmatchedPolicy, UpstreamId, is_spelling_of,
     },
 };
@@ -24,7 +24,7 @@ use crate::{
     handler::Handler,
     plan_context::WorkerPlanContext,
     request_context::{
-        PlanHandle, RequestContext, RequestRoleFacts, RequestSource, RequestTraceIds, RouteFacts,
+        PlanHandle, RequestContext, RequestSource, RequestTraceIds, RoleSpecificRequestFacts, RouteFacts,
     },
     steps::{
         buffer::{BodyBufferConfig, buffer_body},
@@ -137,7 +137,7 @@ pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
     let counted = route.map_or(metrics.unrouted(), |id| metrics.route(id));
     context
         .subject
-        .get_or_init(|| RequestRoleFacts::Route(RouteFacts::new(route, counted.track_in_flight())));
+        .get_or_init(|| RoleSpecificRequestFacts::Route(RouteFacts::new(route, counted.track_in_flight())));
     let overridden = find_override(http.headers());
     let has_override = overridden.is_some();
     if let Some(ambiguous) = find_ambiguity(http.method(), &path, overridden)
@@ -176,7 +176,7 @@ pub(crate) async fn route_request<S: Handler<RoutedRequest>>(
 
 /// `body`: where it was read for the conditions of the routes that may take the request.
 fn look_up(
-    plan: &ServingPlan,
+    plan: &CommonServingPlan,
     http: &Request<Body>,
     path: &CanonicalPath,
     host: &CanonicalHost,
@@ -196,9 +196,8 @@ fn look_up(
             return Err(Refusal::new(RefusalReason::NoRoute, "no route matches"));
         }
     };
-    // Without the body: only the members that decide between the routes of this very path were read from it.
-    let head = request_head(http, host);
-    let second_reading = plan.find_second_reading(method, path, &head, found.as_ref(), upstream);
+    // A body that was not read for the routes of another reading decides nothing there: each of them may take the request.
+    let second_reading = plan.find_second_reading(method, path, &values, found.as_ref(), upstream);
     let route = found.map(|found| found.route.id);
     Ok(RouteLookup::Target(RouteTarget { route, upstream, second_reading }))
 }
@@ -219,7 +218,7 @@ fn request_head<'a>(http: &'a Request<Body>, host: &'a CanonicalHost) -> Request
 /// to no other route.
 async fn decide_by_body(
     buffering: &BodyBufferConfig,
-    plan: &ServingPlan,
+    plan: &CommonServingPlan,
     http: &mut Request<Body>,
     path: &CanonicalPath,
     host: &CanonicalHost,
@@ -295,7 +294,7 @@ pub(super) fn second_reading_refusal(second: SecondReading) -> Refusal {
 }
 
 /// A guard stands at the upstream.
-fn is_guarded(plan: &ServingPlan, upstream: UpstreamId) -> bool {
+fn is_guarded(plan: &CommonServingPlan, upstream: UpstreamId) -> bool {
     let service = plan.upstream(upstream).service.id;
     plan.upstreams.iter().any(|other| other.service.id == service && other.fencing == FencingLevel::Guard)
 }

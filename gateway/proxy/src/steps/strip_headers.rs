@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fencegate_http::body::hop_by_hop::strip_hop_by_hop;
 use fencegate_http_client::upstream::client_connection::AcceptsTrailers;
 use fencegate_peers::PeerForwardHeader;
-use fencegate_policies::plan::ServingPlan;
+use fencegate_policies::plan::CommonServingPlan;
 use hyper::{
     HeaderMap,
     header::{self, HeaderValue},
@@ -13,7 +13,7 @@ use hyper::{
 
 use crate::{
     handler::ShortCircuit,
-    steps::{upgrade::OfferedUpgradeProtocols, validate_head::ValidatedRequest},
+    steps::{upgrade::ClientUpgradeProtocols, validate_head::ValidatedRequest},
 };
 
 /// A request without hop-by-hop fields, and without fields that only the gateway may write.
@@ -26,13 +26,13 @@ pub struct SanitizedRequest {
 }
 
 pub(crate) fn strip_headers(
-    plan: &Arc<ServingPlan>,
+    plan: &Arc<CommonServingPlan>,
     mut request: ValidatedRequest,
 ) -> Result<SanitizedRequest, ShortCircuit> {
     if takes_trailers(request.http.headers()) {
         request.http.extensions_mut().insert(AcceptsTrailers);
     }
-    if let Some(wanted) = OfferedUpgradeProtocols::from_request(&request.http) {
+    if let Some(wanted) = ClientUpgradeProtocols::from_request(&request.http) {
         request.http.extensions_mut().insert(wanted);
     }
     let headers = request.http.headers_mut();

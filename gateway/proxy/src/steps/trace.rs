@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use fencegate_protocol::{
     headers::{TRACEPARENT, X_REQUEST_ID},
-    trace::{Sampling, TraceContext},
+    trace::{TraceContext, TraceSamplingRate},
 };
 use hyper::header::HeaderValue;
 
@@ -13,12 +13,12 @@ use super::hop::IdentifiedRequest;
 use crate::{handler::ShortCircuit, request_context::RequestTraceIds};
 
 pub(crate) fn start_trace(
-    sampling: &Sampling,
+    sampling: &TraceSamplingRate,
     mut request: IdentifiedRequest,
 ) -> Result<TracedRequest, ShortCircuit> {
     let headers = request.http.headers_mut();
     let trace = TraceContext::from_headers(headers, *sampling);
-    let (parent, name) = trace.header_values();
+    let (parent, name) = trace.traceparent_and_request_id();
     headers.insert(TRACEPARENT, parent);
     let named = match headers.get(X_REQUEST_ID).filter(|value| is_safe_request_id(value.as_bytes())) {
         // Copied, because the id is kept for longer than the buffer that it stands in.

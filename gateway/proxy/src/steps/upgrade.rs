@@ -13,7 +13,7 @@ use fencegate_http::body::Body;
 /// The protocols that a client requests, the preferred one first. Removed from the request with all other hop-by-hop
 /// fields.
 #[derive(Debug, Clone)]
-pub struct OfferedUpgradeProtocols(HeaderValue);
+pub struct ClientUpgradeProtocols(HeaderValue);
 
 /// The protocol that is requested from an upstream.
 #[derive(Debug, Clone)]
@@ -21,7 +21,7 @@ pub struct UpstreamUpgradeRequest {
     protocol: HeaderValue,
 }
 
-impl OfferedUpgradeProtocols {
+impl ClientUpgradeProtocols {
     /// There is one `Upgrade` field, in HTTP/1.1, and `Connection` names it (RFC 9110, 7.8).
     pub fn from_request(http: &Request<Body>) -> Option<Self> {
         let mut protocols = http.headers().get_all(UPGRADE).iter();
@@ -39,7 +39,7 @@ fn names_upgrade(headers: &HeaderMap) -> bool {
 
 /// Requests the protocol from the upstream, if the route allows it and nothing prevents it.
 pub fn request_upgrade(http: &mut Request<Body>, route: Option<&Route>) -> Option<UpstreamUpgradeRequest> {
-    let OfferedUpgradeProtocols(protocol) = http.extensions_mut().remove()?;
+    let ClientUpgradeProtocols(protocol) = http.extensions_mut().remove()?;
     // The HTTP library can release the stream of this client.
     http.extensions_mut().remove::<OnUpgrade>()?;
     let allowed = &route?.upgrade;
@@ -85,7 +85,7 @@ mod tests {
             for (name, value) in fields {
                 http = http.header(*name, *value);
             }
-            OfferedUpgradeProtocols::from_request(&http.body(Body::empty()).expect("a request")).is_some()
+            ClientUpgradeProtocols::from_request(&http.body(Body::empty()).expect("a request")).is_some()
         };
         let good = [("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
         assert!(offers(&good, Version::HTTP_11));

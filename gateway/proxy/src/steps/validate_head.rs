@@ -5,7 +5,7 @@ use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 use fencegate_config::active_config::PipelineEntryGuard;
 use fencegate_http::body::{Body, Reply};
-use fencegate_policies::{host::CanonicalHost, path::CanonicalPath, plan::ServingPlan};
+use fencegate_policies::{host::CanonicalHost, path::CanonicalPath, plan::CommonServingPlan};
 use fencegate_protocol::headers::SERVED_METHODS;
 use fencegate_refusal::{Refusal, RefusalReason};
 use hyper::{
@@ -33,7 +33,7 @@ pub struct ValidatedRequest {
 /// The settings and state for the validation of heads.
 #[derive(Clone)]
 pub(crate) struct HeadValidator {
-    plan: Arc<ServingPlan>,
+    plan: Arc<CommonServingPlan>,
     hosts: Rc<HostCache>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct HeadValidator {
 struct HostCache(RefCell<Option<(Box<str>, CanonicalHost)>>);
 
 impl HeadValidator {
-    pub(crate) fn new(plan: &Arc<ServingPlan>) -> Self {
+    pub(crate) fn new(plan: &Arc<CommonServingPlan>) -> Self {
         Self { plan: plan.clone(), hosts: Rc::default() }
     }
 }

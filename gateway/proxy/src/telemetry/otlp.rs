@@ -99,7 +99,7 @@ impl SpanExporter {
 }
 
 impl PlanSpanExporter {
-    pub(super) fn report(&self, exchange: &RequestRecord) {
+    pub(super) fn enqueue_spans(&self, exchange: &RequestRecord) {
         let spans = spans_for(exchange);
         if spans.is_empty() {
             return;

@@ -25,7 +25,7 @@ pub(super) struct RequestRecord {
     /// How its keys may be shown.
     pub(super) shown: KeyVisibility,
     /// `None`: the client disconnected before there was an answer.
-    pub(super) response: Option<ResponseTelemetry>,
+    pub(super) response: Option<ResponseSummary>,
     /// Bytes of the answer's body.
     pub(super) sent: u64,
     /// The whole answer was passed on.
@@ -33,7 +33,7 @@ pub(super) struct RequestRecord {
 }
 
 #[derive(Debug)]
-pub(super) struct ResponseTelemetry {
+pub(super) struct ResponseSummary {
     pub(super) status: StatusCode,
     pub(super) outcome: DispatchOutcome,
     pub(super) reason: Option<RefusalReason>,

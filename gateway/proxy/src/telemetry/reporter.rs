@@ -10,7 +10,7 @@ use fencegate_refusal::{DispatchOutcome, RefusalReason};
 use hyper::{Method, StatusCode, Uri};
 
 use super::{
-    record::{RequestRecord, ResponseTelemetry, truncate},
+    record::{RequestRecord, ResponseSummary, truncate},
     sinks::PlanTelemetrySinks,
 };
 use crate::request_context::RequestContext;
@@ -55,7 +55,7 @@ impl RequestTelemetry {
     ) {
         let after = self.record.began.elapsed();
         self.record.route = Some(route.to_owned());
-        self.record.response = Some(ResponseTelemetry { status, outcome, reason, after });
+        self.record.response = Some(ResponseSummary { status, outcome, reason, after });
     }
 }
 

@@ -73,7 +73,7 @@ impl PlanTelemetrySinks {
         }
         #[cfg(feature = "otlp")]
         if let Some(spans) = &self.spans {
-            spans.report(exchange);
+            spans.enqueue_spans(exchange);
         }
     }
 }

@@ -33,11 +33,11 @@ impl<L: ZkClient> LockAttempt<L> {
     /// `made`: set once the parent was created by itself, in any round.
     async fn create_in_rounds(&self, made: &mut bool) -> Result<(LockNode, Vec<String>), GrantError> {
         let parents = &self.candidate.live.registry.parents;
-        let mut kept = self.candidate.take_retained_parent();
+        let mut kept = self.candidate.take_retained_parent_sequence();
         for round in 0..CREATE_ROUNDS {
             let LockNodeAttempt { layout: line, parent, .. } = &self.candidate;
             // Other programs mostly create their parents themselves, so the first create is tried without creating one.
-            let below = !line.is_native() || round >= PATIENT_ROUNDS || parents.is_expected(parent);
+            let below = !line.is_native() || round >= PATIENT_ROUNDS || parents.is_expected_to_exist(parent);
             let found = match kept.take() {
                 Some(number) => self.create_below_retained(number).await?,
                 None if below => self.create_below(round, made).await?,

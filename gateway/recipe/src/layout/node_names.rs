@@ -26,7 +26,7 @@ pub enum LockQueueLayout {
 /// A name may end in a number and lack the marker of its layout, because a later version or another program created it.
 /// Such a node counts as exclusive and blocks all nodes after it, because it might hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LockContender<'a> {
+pub struct LockQueueNode<'a> {
     pub name: &'a str,
     /// By this an attempt finds its node when the reply to the create is lost. Nodes of other programs may have GUIDs,
     /// too, but never one of a gateway's attempt.
@@ -114,7 +114,7 @@ impl LockQueueLayout {
     }
 
     /// `None` for a child without a sequence number.
-    pub fn parse_contender(self, name: &str) -> Option<LockContender<'_>> {
+    pub fn parse_contender(self, name: &str) -> Option<LockQueueNode<'_>> {
         let (prefix, digits) = name.split_at_checked(name.len().checked_sub(10)?)?;
         let sequence = digits.bytes().all(|digit| digit.is_ascii_digit()).then(|| digits.parse().ok())??;
         if let Some(marked) = prefix.strip_suffix('-').filter(|prefix| self.has_marker(prefix)) {
@@ -125,7 +125,7 @@ impl LockQueueLayout {
         if let Some((guid, permits)) = parse_permit_request(prefix).filter(|_| self.is_native()) {
             let guid = Some(guid);
             let permits = Some(permits);
-            return Some(LockContender { name, guid, mode: LockMode::Exclusive, permits, sequence });
+            return Some(LockQueueNode { name, guid, mode: LockMode::Exclusive, permits, sequence });
         }
         Some(self.parse_marked(name, prefix, sequence))
     }
@@ -134,7 +134,7 @@ impl LockQueueLayout {
         [LockMode::Exclusive, LockMode::Shared].iter().any(|mode| prefix.ends_with(self.mode_marker(*mode)))
     }
 
-    fn parse_marked<'a>(self, name: &'a str, prefix: &str, sequence: u32) -> LockContender<'a> {
+    fn parse_marked<'a>(self, name: &'a str, prefix: &str, sequence: u32) -> LockQueueNode<'a> {
         let guid =
             |mode| prefix.strip_suffix(self.mode_marker(mode)).and_then(|before| self.parse_guid(before));
         let (guid, reads) = match (guid(LockMode::Exclusive), guid(LockMode::Shared)) {
@@ -143,7 +143,7 @@ impl LockQueueLayout {
             (guid, _) => (guid, !self.is_native() && self.is_shared_name(prefix)),
         };
         let mode = if reads { LockMode::Shared } else { LockMode::Exclusive };
-        LockContender { name, guid, mode, permits: None, sequence }
+        LockQueueNode { name, guid, mode, permits: None, sequence }
     }
 
     fn is_shared_name(self, prefix: &str) -> bool {
@@ -213,7 +213,7 @@ mod tests {
             for mode in [LockMode::Exclusive, LockMode::Shared] {
                 let name = line.node_name(guid, mode, 7);
                 let mode = if line == LockQueueLayout::CuratorMutex { LockMode::Exclusive } else { mode };
-                let read = LockContender { name: &name, guid: Some(guid), mode, permits: None, sequence: 7 };
+                let read = LockQueueNode { name: &name, guid: Some(guid), mode, permits: None, sequence: 7 };
                 assert_eq!(line.parse_contender(&name), Some(read));
                 assert_eq!(attempt_guid(&name), Some(guid), "{name}");
                 assert!(name.len() < line.max_name_len(), "{name}");
@@ -229,7 +229,7 @@ mod tests {
         for permits in [2, 37, 1000].map(|count| PermitCount::new(count).expect("within bounds")) {
             let line = LockQueueLayout::Permits(permits);
             let name = line.node_name(guid, LockMode::Exclusive, 7);
-            let read = LockContender {
+            let read = LockQueueNode {
                 name: &name,
                 guid: Some(guid),
                 mode: LockMode::Exclusive,

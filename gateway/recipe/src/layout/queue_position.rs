@@ -2,7 +2,7 @@
 
 use fencegate_policies::permits::{PermitCount, PermitIndex};
 
-use super::{LockContender, LockQueueLayout, parse_permit};
+use super::{LockQueueLayout, LockQueueNode, parse_permit};
 
 /// The queue position of a contender for one of `N` permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl<'a> PermitQueuePosition<'a> {
     pub fn compute(permits: PermitCount, children: &'a [String], own: &str) -> Self {
         let line = LockQueueLayout::Permits(permits);
         let Some(ours) = line.parse_contender(own) else { return Self::Gone };
-        let mut before: Vec<LockContender<'a>> = Vec::new();
+        let mut before: Vec<LockQueueNode<'a>> = Vec::new();
         let mut present = false;
         let mut taken = vec![false; usize::from(permits.count())];
         for name in children {
@@ -50,7 +50,7 @@ impl<'a> PermitQueuePosition<'a> {
             return Self::Gone;
         }
         before.sort_unstable_by_key(|one| one.sequence);
-        let like = |one: &LockContender| one.permits == Some(permits);
+        let like = |one: &LockQueueNode| one.permits == Some(permits);
         match before.first() {
             Some(first) if !like(first) => return Self::PermitsDiffer,
             _ => {}

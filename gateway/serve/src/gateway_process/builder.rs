@@ -17,7 +17,7 @@ use fencegate_zookeeper::{
 };
 use tokio::sync::mpsc;
 
-use super::{options::GatewayOptions, resources::ProcessResources, role::GatewayRole, sessions};
+use super::{options::GatewayOptions, resources::StartupResources, role::GatewayRole, sessions};
 use crate::{
     error::ProcessError,
     plan_publisher::PlanPublisher,
@@ -44,11 +44,11 @@ impl<N: Network> GatewayParts<N> {
         gateway: &GatewayPlan,
         options: &GatewayOptions,
         process: &Arc<ProcessContext>,
-        resources: &ProcessResources,
+        resources: &StartupResources,
         page: Option<AdminPageAddress>,
         network: N,
     ) -> Result<Self, ProcessError> {
-        let ProcessResources { token_history, name, local_peer, .. } = resources;
+        let StartupResources { token_history, name, local_peer, .. } = resources;
         let (lock_manager, session_workers) = sessions::build_lock_manager(gateway, process);
         let compat = PlanCompatRegistry::new(gateway, process.metrics.clone());
         let endpoint = local_peer.as_ref().map(|local_peer| local_peer.reach.clone());

@@ -13,7 +13,7 @@ use super::options::GatewayOptions;
 use crate::{addresses::bind_peer, error::ProcessError};
 
 /// The resources that the process takes at its start, and releases only with its end.
-pub struct ProcessResources {
+pub struct StartupResources {
     /// The newest token so far, from the state directory where there is one.
     pub token_history: Arc<HighestEpochTracker>,
     /// The name of the gateway.
@@ -24,7 +24,7 @@ pub struct ProcessResources {
     pub local_peer: Option<LocalPeerIdentity>,
 }
 
-impl ProcessResources {
+impl StartupResources {
     /// # Errors
     /// The state directory or an address belongs to another process, or a file cannot be read.
     pub(super) fn acquire(

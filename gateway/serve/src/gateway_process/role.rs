@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use fencegate_http::network::Network;
 use fencegate_leases::LeaseApiState;
-use fencegate_policies::plan::{NestedRequestPolicy, ServingPlan};
+use fencegate_policies::plan::{CommonServingPlan, NestedRequestPolicy};
 use fencegate_proxy::{
-    frontend::{RawRequest, ResponderRole},
+    frontend::{LocalProcessRole, RawRequest},
     handler::Handler,
     pipeline,
     steps::{
@@ -17,7 +17,7 @@ use fencegate_proxy::{
 };
 
 use crate::{
-    worker::{WorkerParts, WorkerRole},
+    worker::{WorkerPipelineParts, WorkerRole},
     worker_context::WorkerContext,
 };
 
@@ -29,7 +29,7 @@ pub struct GatewayRole {
 
 impl GatewayRole {
     /// The lease interface; `None` if the process grants no leases.
-    fn lease_api(&self, plan: &ServingPlan) -> Option<LeaseApiRouter> {
+    fn lease_api(&self, plan: &CommonServingPlan) -> Option<LeaseApiRouter> {
         let GatewayContext { leases, tickets, .. } = &*self.gateway;
         let interface = LeaseApiState { leases: leases.clone()?, tickets: tickets.clone() };
         Some(LeaseApiRouter::new(interface, plan.listener.timeouts.request_body))
@@ -37,16 +37,19 @@ impl GatewayRole {
 }
 
 /// True if a service may call back on some route.
-fn allows_callbacks(plan: &ServingPlan) -> bool {
+fn allows_callbacks(plan: &CommonServingPlan) -> bool {
     let fences = plan.routes.routes().iter().filter_map(|route| route.fence.as_ref());
     fences.into_iter().any(|fence| fence.nested == NestedRequestPolicy::Allow)
 }
 
 impl<N: Network> WorkerRole<N> for GatewayRole {
-    const ROLE: ResponderRole = ResponderRole::Gateway;
+    const ROLE: LocalProcessRole = LocalProcessRole::Gateway;
 
-    fn pipeline(shared: &WorkerContext<Self>, worker: WorkerParts<N>) -> impl Handler<RawRequest> + use<N> {
-        let WorkerParts { mut parts, pool, forwarder } = worker;
+    fn pipeline(
+        shared: &WorkerContext<Self>,
+        worker: WorkerPipelineParts<N>,
+    ) -> impl Handler<RawRequest> + use<N> {
+        let WorkerPipelineParts { mut parts, pool, forwarder } = worker;
         let gateway = shared.role.gateway.clone();
         let plan = parts.plan.clone();
         let serving = &plan.config.plan;

@@ -3,7 +3,7 @@
 use std::io;
 
 use fencegate_config::jwks_fetcher::JwksUrlError;
-use fencegate_config::store_config::StoreConfigError;
+use fencegate_config::store_config::PostgresConfigError;
 use fencegate_guard::{join::JoinSharedStoreError, open::OpenGuardError};
 use fencegate_guard_postgres::postgres::UnusableDatabaseError;
 use fencegate_guard_store::store::{CommitError, StoreError};
@@ -21,7 +21,7 @@ pub enum GuardProcessError {
     #[error(transparent)]
     OpenState(#[from] OpenGuardError),
     #[error(transparent)]
-    StoreConfig(#[from] StoreConfigError),
+    StoreConfig(#[from] PostgresConfigError),
     #[error("FG0540: {0}")]
     UnusableStore(#[from] UnusableDatabaseError),
     #[error("a filter has no store: leave `--init` out")]

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use fencegate_guard::Guard;
-use fencegate_guard_store::{admission::ServiceProbeAnswer, dispatch_target::DispatchTarget};
+use fencegate_guard_store::{admission::LivenessProbeAnswer, dispatch_target::DispatchTarget};
 use fencegate_http::network::Network;
 use fencegate_http_client::upstream::{endpoint_set::EndpointSet, health};
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -48,7 +48,7 @@ async fn probe_once<N: Network>(
     let upstream = &endpoints.upstream.name;
     let began = guard.now();
     if health::probe_process(network, endpoints, &target.endpoint, target.address.as_deref()).await {
-        if guard.record_alive(&target, ServiceProbeAnswer { asked: began, answered: guard.now() }) {
+        if guard.record_alive(&target, LivenessProbeAnswer { asked: began, answered: guard.now() }) {
             info!(%upstream, endpoint = %target, "guard.endpoint_answers_again");
         }
     } else if guard.record_silent(&target) {

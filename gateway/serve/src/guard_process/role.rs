@@ -7,11 +7,11 @@ use fencegate_http::network::Network;
 use fencegate_metrics::request_tracker::RejectedCallers;
 use fencegate_policies::plan::{self, UpstreamId};
 use fencegate_proxy::{
-    frontend::{RawRequest, ResponderRole},
+    frontend::{LocalProcessRole, RawRequest},
     handler::Handler,
     pipeline,
     steps::{
-        extract_claim::{ClaimContext, TokenBypassPolicy},
+        extract_claim::{DispatchClaimContext, TokenBypassPolicy},
         forward::UpstreamForwarder,
         guard_admission::GuardAdmissionContext,
     },
@@ -19,7 +19,7 @@ use fencegate_proxy::{
 use fencegate_ticket::TicketVerifier;
 
 use crate::{
-    worker::{WorkerParts, WorkerRole},
+    worker::{WorkerPipelineParts, WorkerRole},
     worker_context::WorkerContext,
 };
 
@@ -44,14 +44,17 @@ impl GuardWorkerRole {
 }
 
 impl<N: Network> WorkerRole<N> for GuardWorkerRole {
-    const ROLE: ResponderRole = ResponderRole::Guard;
+    const ROLE: LocalProcessRole = LocalProcessRole::Guard;
 
-    fn pipeline(shared: &WorkerContext<Self>, worker: WorkerParts<N>) -> impl Handler<RawRequest> + use<N> {
-        let WorkerParts { parts, pool, .. } = worker;
+    fn pipeline(
+        shared: &WorkerContext<Self>,
+        worker: WorkerPipelineParts<N>,
+    ) -> impl Handler<RawRequest> + use<N> {
+        let WorkerPipelineParts { parts, pool, .. } = worker;
         let context = parts.plan.clone();
         let GuardWorkerRole { guard, tickets, bypass, rejected_callers } = shared.role.clone();
         let plan = Rc::new(context.config.plan.clone());
-        let claims = ClaimContext { guard: guard.clone(), plan, tickets, bypass, rejected_callers };
+        let claims = DispatchClaimContext { guard: guard.clone(), plan, tickets, bypass, rejected_callers };
         let endpoints = context.config.fleets.get(UpstreamId(0)).clone();
         let admission = GuardAdmissionContext { guard, plan: context.clone(), pool: pool.clone(), endpoints };
         pipeline::guard_pipeline(parts, claims, admission, UpstreamForwarder::new(pool, context))

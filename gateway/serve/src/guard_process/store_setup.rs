@@ -26,7 +26,7 @@ use crate::{
 
 /// The beginning of a new store. `fencegate era show` prints both values.
 #[derive(Debug, Clone)]
-pub struct StoreInit {
+pub struct NewStoreParams {
     /// The guard lets in no token up to this epoch.
     pub floor: u64,
     /// The installation whose tokens the guard compares.
@@ -46,7 +46,7 @@ impl GuardWithStore {
     /// The store is missing, exists although `init` is given, or cannot be read.
     pub(super) fn open(
         plan: &plan::GuardPlan,
-        init: Option<&StoreInit>,
+        init: Option<&NewStoreParams>,
         process: &ProcessContext,
         main: &mut MainThread,
     ) -> Result<Option<Self>, GuardProcessError> {
@@ -69,7 +69,7 @@ impl GuardWithStore {
     fn open_local(
         path: &Path,
         plan: &plan::GuardPlan,
-        init: Option<&StoreInit>,
+        init: Option<&NewStoreParams>,
         process: &ProcessContext,
     ) -> Result<Self, GuardProcessError> {
         let store: Arc<dyn GuardStore> = Arc::new(match init {
@@ -102,7 +102,7 @@ impl GuardWithStore {
     async fn open_shared(
         place: &PostgresConfig,
         plan: &plan::GuardPlan,
-        init: Option<&StoreInit>,
+        init: Option<&NewStoreParams>,
         process: &ProcessContext,
     ) -> Result<Self, GuardProcessError> {
         if let Some(init) = init {

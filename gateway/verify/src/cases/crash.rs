@@ -1,7 +1,7 @@
 //! Cases in which the service ends at work and starts again.
 
 use crate::{
-    case::{CaseGroup, CaseRequirement::Restart, Scenario, TestCase},
+    case::{CaseGroup, CasePrerequisite::Restart, Scenario, TestCase},
     step::{
         ExpectedResult::{Accepted, SameTenure, Stale},
         crash, write,

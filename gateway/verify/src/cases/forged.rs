@@ -3,7 +3,7 @@
 use crate::{
     case::{
         CaseGroup,
-        CaseRequirement::{Numbers, Spelled, Tokens},
+        CasePrerequisite::{Numbers, Spelled, Tokens},
         Scenario::{Malformed, Steps},
         TestCase,
     },
@@ -13,7 +13,7 @@ use crate::{
         with_headers, write,
     },
     token_headers::{
-        HeaderNameAlias::{Dot, Underscore},
+        HeaderNameSpelling::{Dot, Underscore},
         SyntheticTokenHeaders::{Absent, Alias, Alone, Beside, Joined, Other, Text, Twice},
         epoch,
     },

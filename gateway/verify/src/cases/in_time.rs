@@ -1,7 +1,7 @@
 //! Cases with requests that come after the moment of their `Fencing-Not-After`.
 
 use crate::{
-    case::{CaseGroup, CaseRequirement::NotAfter as Claimed, Scenario::Steps, TestCase},
+    case::{CaseGroup, CasePrerequisite::NotAfter as Claimed, Scenario::Steps, TestCase},
     step::{
         B,
         ExpectedResult::{Accepted, Expired, Refused},

@@ -3,7 +3,7 @@
 use crate::{
     case::{
         CaseGroup,
-        CaseRequirement::{Instances, Probe},
+        CasePrerequisite::{Instances, Probe},
         Scenario::OneOperation,
         TestCase,
     },

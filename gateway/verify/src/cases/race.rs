@@ -4,7 +4,7 @@ use super::sequential::UPSERT;
 use crate::{
     case::{
         CaseGroup,
-        CaseRequirement::{Body, Instances, Slow, Tokens},
+        CasePrerequisite::{Body, Instances, Slow, Tokens},
         InstanceSpread::{OneInstance, TwoInstances},
         Scenario, TestCase,
     },

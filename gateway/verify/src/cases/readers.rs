@@ -1,7 +1,7 @@
 //! Cases with readers that share a key, so that there is a watermark of writes and a watermark of reads.
 
 use crate::{
-    case::{CaseGroup, CaseRequirement::Shared, Scenario::Steps, TestCase},
+    case::{CaseGroup, CasePrerequisite::Shared, Scenario::Steps, TestCase},
     step::{
         B, C,
         ExpectedResult::{Accepted, SameTenure, Stale},

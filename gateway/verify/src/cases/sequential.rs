@@ -3,7 +3,7 @@
 use crate::{
     case::{
         CaseGroup,
-        CaseRequirement::{OtherWrite, Remember, Tokens},
+        CasePrerequisite::{OtherWrite, Remember, Tokens},
         Scenario::Steps,
         TestCase,
     },

@@ -3,7 +3,7 @@
 use crate::{
     case::{
         CaseGroup,
-        CaseRequirement::{Several, TwoPlaces},
+        CasePrerequisite::{Several, TwoPlaces},
         Scenario::{Crossed, Steps},
         TestCase,
     },

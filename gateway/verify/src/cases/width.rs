@@ -3,7 +3,7 @@
 use crate::{
     case::{
         CaseGroup,
-        CaseRequirement::Tokens,
+        CasePrerequisite::Tokens,
         Scenario::{Malformed, Steps},
         TestCase,
     },

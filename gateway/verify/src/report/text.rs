@@ -4,15 +4,15 @@ use super::{CaseReport, VerifyReport};
 use crate::{
     case_result::{CaseResult, PassStrength},
     service::TestedService,
-    token_headers::ComparedTokenField,
+    token_headers::ComparedHeaderKind,
 };
 
 /// Describes the service under test.
 pub fn render_head(service: &TestedService) -> String {
     let urls: Vec<&str> = service.instances.iter().map(|one| one.url.as_str()).collect();
     let how = match service.fields.form {
-        ComparedTokenField::Token => "must be greater than the last one",
-        ComparedTokenField::Number => "must not be smaller than the last one",
+        ComparedHeaderKind::Token => "must be greater than the last one",
+        ComparedHeaderKind::Number => "must not be smaller than the last one",
     };
     format!(
         "{} of {}\n`{}` {how}; {}\n",
@@ -37,7 +37,7 @@ pub fn render_entry(entry: &CaseReport) -> String {
         CaseResult::Passed(PassStrength::Answers) => text.push_str(" (by its answers alone)"),
         CaseResult::Skipped(reason) => line("because", reason),
         CaseResult::Failed(reason) | CaseResult::Undecided(reason) => {
-            for event in last(events) {
+            for event in last_shown_events(events) {
                 let effect = event.effect.as_ref().map(|effect| format!(", {effect}")).unwrap_or_default();
                 line("sent", &event.sent);
                 line("came", &format!("{}{effect}", event.came));
@@ -70,7 +70,7 @@ pub fn render_tail(report: &VerifyReport) -> String {
 }
 
 /// A race has hundreds of requests; the failure is at the end.
-fn last<T>(events: &[T]) -> &[T] {
+fn last_shown_events<T>(events: &[T]) -> &[T] {
     const SHOWN: usize = 8;
     &events[events.len().saturating_sub(SHOWN)..]
 }

@@ -12,11 +12,11 @@ use tokio::time::{Instant, sleep};
 
 use super::race::require_accepted;
 use crate::{
-    case_result::{CaseError, StepRecord},
-    context::{RequestSpec, TestContext, TestKeys, TestRequestKind},
+    case_result::{CaseError, CaseStepRecord},
+    context::{RequestTemplateKind, TestContext, TestKeys, TestRequestSpec},
     effects::{EffectReadingDiff, ObservedEffectValue},
     sent_request::{ServiceRequestOutcome, TestRequestRecord},
-    token_headers::{ComparedTokenField, SyntheticTokenHeaders, epoch},
+    token_headers::{ComparedHeaderKind, SyntheticTokenHeaders, epoch},
 };
 
 /// The time limit for the command, and again for the service to listen.
@@ -39,7 +39,7 @@ struct CrashKeyWrites {
 /// Runs the command, and waits until every instance can be reached.
 pub(super) async fn run_restart(
     context: &TestContext<'_>,
-    log: &mut Vec<StepRecord>,
+    log: &mut Vec<CaseStepRecord>,
 ) -> Result<(), CaseError> {
     let Some(command) = &context.service.restart else {
         unreachable!("cases that need it are skipped without")
@@ -52,7 +52,7 @@ pub(super) async fn run_restart(
         }
         Err(error) => return CaseError::undecided(format!("`sh -c '{command}'` cannot be started: {error}")),
     }
-    log.push(StepRecord { sent: command.clone(), came: "done".into(), effect: None });
+    log.push(CaseStepRecord { sent: command.clone(), came: "done".into(), effect: None });
     sleep(WRITE_TIME).await;
     let deadline = Instant::now() + RESTART_TIMEOUT;
     for instance in &context.service.instances {
@@ -90,7 +90,7 @@ async fn shell(command: &str) -> io::Result<Option<ExitStatus>> {
 
 pub(super) async fn run_crash_mid_write(
     context: &TestContext<'_>,
-    log: &mut Vec<StepRecord>,
+    log: &mut Vec<CaseStepRecord>,
 ) -> Result<(), CaseError> {
     let over = Cell::new(false);
     let mut work = Vec::new();
@@ -133,8 +133,13 @@ async fn write_until_cut(
     let mut worked = CrashKeyWrites { keys, before, done: 0, cut: None };
     while !over.get() {
         let stamp = SyntheticTokenHeaders::Whole(epoch(16 * (worked.done + 1)));
-        let spec =
-            RequestSpec { ask: TestRequestKind::Slow, keys: &worked.keys, stamp, at: 0, operation: None };
+        let spec = TestRequestSpec {
+            ask: RequestTemplateKind::Slow,
+            keys: &worked.keys,
+            stamp,
+            at: 0,
+            operation: None,
+        };
         let shot = context.send(spec).await;
         if !matches!(shot.came, ServiceRequestOutcome::Accepted(_)) {
             worked.cut = Some(shot);
@@ -149,7 +154,7 @@ async fn write_until_cut(
 async fn check_remaining(
     context: &TestContext<'_>,
     worked: &CrashKeyWrites,
-    log: &mut Vec<StepRecord>,
+    log: &mut Vec<CaseStepRecord>,
 ) -> Result<(), CaseError> {
     let CrashKeyWrites { keys, done, .. } = worked;
     if *done == 0 {
@@ -182,7 +187,7 @@ async fn check_remaining(
     // Compared by number, the same token is not older.
     let watermark = epoch(16 * (done + 1));
     let (probe, expected) = match (context.service.fields.form, more) {
-        (ComparedTokenField::Number, 1) => (epoch(watermark.epoch - 1), ServiceRequestOutcome::Stale),
+        (ComparedHeaderKind::Number, 1) => (epoch(watermark.epoch - 1), ServiceRequestOutcome::Stale),
         (_, 1) => (watermark, ServiceRequestOutcome::Stale),
         _ => (watermark, ServiceRequestOutcome::Accepted(200)),
     };
@@ -202,10 +207,10 @@ async fn check_remaining(
 }
 
 impl CrashKeyWrites {
-    fn event(&self) -> StepRecord {
+    fn event(&self) -> CaseStepRecord {
         let cut =
             self.cut.as_ref().map_or_else(|| "none was cut off".to_owned(), |shot| shot.came.to_string());
         let sent = format!("writes to {} until the service was gone", self.keys.key);
-        StepRecord { sent, came: format!("{} were let in, then {cut}", self.done), effect: None }
+        CaseStepRecord { sent, came: format!("{} were let in, then {cut}", self.done), effect: None }
     }
 }

@@ -2,10 +2,10 @@
 
 use super::sequence;
 use crate::{
-    case_result::{CaseError, StepRecord},
+    case_result::{CaseError, CaseStepRecord},
     context::TestContext,
     step::{B, ExpectedResult, with_headers, write},
-    token_headers::{ComparedTokenField, SyntheticTokenHeaders, epoch},
+    token_headers::{ComparedHeaderKind, SyntheticTokenHeaders, epoch},
 };
 
 /// Tries all texts and reports all failures.
@@ -13,11 +13,11 @@ pub(super) async fn run_malformed_texts(
     context: &TestContext<'_>,
     token: &[&'static str],
     number: &[&'static str],
-    log: &mut Vec<StepRecord>,
+    log: &mut Vec<CaseStepRecord>,
 ) -> Result<(), CaseError> {
     let texts = match context.service.fields.form {
-        ComparedTokenField::Token => token,
-        ComparedTokenField::Number => number,
+        ComparedHeaderKind::Token => token,
+        ComparedHeaderKind::Number => number,
     };
     let mut failed = Vec::new();
     let mut undecided = Vec::new();

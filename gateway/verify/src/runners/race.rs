@@ -7,8 +7,8 @@ use tokio::time::sleep;
 
 use crate::{
     case::InstanceSpread,
-    case_result::{CaseError, StepRecord},
-    context::{PreparedTestRequest, RequestSpec, TestContext, TestKeys, TestRequestKind},
+    case_result::{CaseError, CaseStepRecord},
+    context::{PreparedTestRequest, RequestTemplateKind, TestContext, TestKeys, TestRequestSpec},
     effects::{EffectReadingDiff, ObservedEffectValue},
     linearizable::check_linearizable,
     sent_request::{ServiceRequestOutcome, TestRequestRecord},
@@ -35,7 +35,7 @@ impl InstanceSpread {
 pub(super) async fn run_concurrent(
     context: &TestContext<'_>,
     spread: InstanceSpread,
-    log: &mut Vec<StepRecord>,
+    log: &mut Vec<CaseStepRecord>,
 ) -> Result<(), CaseError> {
     for round in 0..context.service.rounds {
         let keys = context.fresh_keys();
@@ -45,7 +45,7 @@ pub(super) async fn run_concurrent(
         for copy in 0..COPIES {
             let ready = prepare_request(
                 context,
-                TestRequestKind::Write,
+                RequestTemplateKind::Write,
                 &keys,
                 epoch(32),
                 spread.instance(copy as usize),
@@ -67,7 +67,7 @@ pub(super) async fn run_concurrent(
 pub(super) async fn run_overtaken(
     context: &TestContext<'_>,
     spread: InstanceSpread,
-    log: &mut Vec<StepRecord>,
+    log: &mut Vec<CaseStepRecord>,
 ) -> Result<(), CaseError> {
     for round in 0..context.service.rounds {
         let keys = context.fresh_keys();
@@ -79,14 +79,20 @@ pub(super) async fn run_overtaken(
         let place = round as usize / 2;
         for number in 0..OLDER {
             let at = spread.instance(place + 1 + number as usize);
-            let ready =
-                prepare_request(context, TestRequestKind::Write, &keys, epoch(16 + u64::from(number)), at)
-                    .await;
+            let ready = prepare_request(
+                context,
+                RequestTemplateKind::Write,
+                &keys,
+                epoch(16 + u64::from(number)),
+                at,
+            )
+            .await;
             let behind = (context.pace * number + part) / OLDER;
             older.push(send_after(if begins { behind } else { Duration::ZERO }, ready));
         }
         let newer =
-            prepare_request(context, TestRequestKind::Write, &keys, epoch(32), spread.instance(place)).await;
+            prepare_request(context, RequestTemplateKind::Write, &keys, epoch(32), spread.instance(place))
+                .await;
         let newer = send_then_read(context, newer, &keys, if begins { Duration::ZERO } else { part });
         let (newer, older) = tokio::join!(newer, join_all(older));
         let (newer, between) = newer?;
@@ -132,7 +138,7 @@ pub(super) fn check_no_late_effect(
 
 pub(super) async fn run_writers(
     context: &TestContext<'_>,
-    log: &mut Vec<StepRecord>,
+    log: &mut Vec<CaseStepRecord>,
 ) -> Result<(), CaseError> {
     let keys = context.fresh_keys();
     let first = context.write(&keys, epoch(1000)).await;
@@ -144,16 +150,16 @@ pub(super) async fn run_writers(
         let number = writer * 37 % WRITERS;
         let token = if number.is_multiple_of(STALE) { epoch(16 + number) } else { epoch(1000 + 16 * number) };
         let at = usize::try_from(writer).expect("a few");
-        all.push(prepare_request(context, TestRequestKind::Write, &keys, token, at).await.send_now());
+        all.push(prepare_request(context, RequestTemplateKind::Write, &keys, token, at).await.send_now());
     }
     let shots = join_all(all).await;
     log.push(summary(&format!("{WRITERS} at once"), &shots));
     check_race(context, &keys, Some(prior), shots, before.as_ref(), log).await
 }
 
-pub(super) async fn run_crossed(
+pub(super) async fn run_crossed_key_pairs(
     context: &TestContext<'_>,
-    log: &mut Vec<StepRecord>,
+    log: &mut Vec<CaseStepRecord>,
 ) -> Result<(), CaseError> {
     let forth = context.fresh_keys();
     let back = context.keys_for_write(forth.other.clone(), forth.key.clone());
@@ -165,7 +171,7 @@ pub(super) async fn run_crossed(
             all.push(
                 prepare_request(
                     context,
-                    TestRequestKind::Write,
+                    RequestTemplateKind::Write,
                     keys,
                     token,
                     usize::try_from(writer / 2).expect("few"),
@@ -193,13 +199,19 @@ pub(super) async fn run_crossed(
 
 async fn prepare_request(
     context: &TestContext<'_>,
-    ask: TestRequestKind,
+    ask: RequestTemplateKind,
     keys: &TestKeys,
     token: SyntheticToken,
     at: usize,
 ) -> PreparedTestRequest {
     context
-        .prepare(RequestSpec { ask, keys, stamp: SyntheticTokenHeaders::Whole(token), at, operation: None })
+        .prepare(TestRequestSpec {
+            ask,
+            keys,
+            stamp: SyntheticTokenHeaders::Whole(token),
+            at,
+            operation: None,
+        })
         .await
 }
 
@@ -213,7 +225,7 @@ async fn create_key_in_odd_round(
     context: &TestContext<'_>,
     keys: &TestKeys,
     round: u32,
-    log: &mut Vec<StepRecord>,
+    log: &mut Vec<CaseStepRecord>,
 ) -> Result<Option<TestRequestRecord>, CaseError> {
     if round.is_multiple_of(2) {
         return Ok(None);
@@ -224,7 +236,7 @@ async fn create_key_in_odd_round(
 
 pub(super) fn require_accepted(
     shot: TestRequestRecord,
-    log: &mut Vec<StepRecord>,
+    log: &mut Vec<CaseStepRecord>,
 ) -> Result<TestRequestRecord, CaseError> {
     log.push(shot.event(None));
     match shot.came {
@@ -243,7 +255,7 @@ pub(super) async fn check_race(
     prior: Option<TestRequestRecord>,
     race: Vec<TestRequestRecord>,
     before: Option<&ObservedEffectValue>,
-    log: &mut Vec<StepRecord>,
+    log: &mut Vec<CaseStepRecord>,
 ) -> Result<(), CaseError> {
     let now = context.read_effects(keys).await?;
     let counted_effects = check_effect_count(context, &race, before, now.as_ref());
@@ -293,12 +305,12 @@ fn check_effect_count(
     }
 }
 
-fn summary(what: &str, shots: &[TestRequestRecord]) -> StepRecord {
+fn summary(what: &str, shots: &[TestRequestRecord]) -> CaseStepRecord {
     let count =
         |wanted: fn(&ServiceRequestOutcome) -> bool| shots.iter().filter(|shot| wanted(&shot.came)).count();
     let done = count(|came| matches!(came, ServiceRequestOutcome::Accepted(_)));
     let stale = count(|came| *came == ServiceRequestOutcome::Stale);
     let other = shots.len() - done - stale;
     let came = format!("{done} let in, {stale} stale, {other} neither");
-    StepRecord { sent: what.to_owned(), came, effect: None }
+    CaseStepRecord { sent: what.to_owned(), came, effect: None }
 }

@@ -6,13 +6,13 @@ use tokio::time::sleep;
 
 use super::crash;
 use crate::{
-    case_result::{CaseError, StepRecord},
-    context::{RequestSpec, TestContext, TestKeys, TestRequestKind},
+    case_result::{CaseError, CaseStepRecord},
+    context::{RequestTemplateKind, TestContext, TestKeys, TestRequestSpec},
     effects::{EffectReadingDiff, ObservedEffectValue},
     sent_request::{ServiceRequestOutcome, TestRequestRecord},
     service::OutcomeProbeTemplate,
-    step::{CaseStep, CaseStepKeys, CaseStepKind, ExpectedResult, TargetInstance},
-    token_headers::ComparedTokenField,
+    step::{CaseStep, CaseStepKeys, CaseStepKind, ExpectedResult, TestedInstance},
+    token_headers::ComparedHeaderKind,
 };
 
 /// The keys of one case, and the last reading of each.
@@ -36,7 +36,7 @@ enum CaseOperationIdMode {
 pub(super) async fn run_steps(
     context: &TestContext<'_>,
     steps: &[CaseStep],
-    log: &mut Vec<StepRecord>,
+    log: &mut Vec<CaseStepRecord>,
 ) -> Result<(), CaseError> {
     run(context, steps, CaseOperationIdMode::Own, log).await
 }
@@ -44,7 +44,7 @@ pub(super) async fn run_steps(
 pub(super) async fn run_steps_of_one_operation(
     context: &TestContext<'_>,
     steps: &[CaseStep],
-    log: &mut Vec<StepRecord>,
+    log: &mut Vec<CaseStepRecord>,
 ) -> Result<(), CaseError> {
     run(context, steps, CaseOperationIdMode::One, log).await
 }
@@ -53,7 +53,7 @@ async fn run(
     context: &TestContext<'_>,
     steps: &[CaseStep],
     operations: CaseOperationIdMode,
-    log: &mut Vec<StepRecord>,
+    log: &mut Vec<CaseStepRecord>,
 ) -> Result<(), CaseError> {
     let mut cast = CaseState::new(context);
     let mut operation = String::new();
@@ -80,15 +80,15 @@ async fn run(
         let keys = cast.keys(step.who);
         let before = cast.last_effect_reading(&keys).await?;
         let at = match step.at {
-            TargetInstance::First => 0,
-            TargetInstance::Second => 1,
+            TestedInstance::First => 0,
+            TestedInstance::Second => 1,
         };
         let ask = match step.act {
-            CaseStepKind::Read => TestRequestKind::Read,
-            CaseStepKind::WriteOther => TestRequestKind::WriteOther,
-            _ => TestRequestKind::Write,
+            CaseStepKind::Read => RequestTemplateKind::Read,
+            CaseStepKind::WriteOther => RequestTemplateKind::WriteOther,
+            _ => RequestTemplateKind::Write,
         };
-        let spec = RequestSpec { ask, keys: &keys, stamp: step.stamp, at, operation: Some(&operation) };
+        let spec = TestRequestSpec { ask, keys: &keys, stamp: step.stamp, at, operation: Some(&operation) };
         let shot = match step.act {
             CaseStepKind::Question => context.probe_outcome(&operation, step.stamp, at).await,
             _ => context.send(spec).await,
@@ -96,7 +96,7 @@ async fn run(
         let after = context.read_effects(&keys).await?;
         let change = context.change(before.as_ref(), after.as_ref());
         log.push(shot.event(change.as_ref()));
-        let expect = step.expect.resolve(context.service.fields.form);
+        let expect = step.expect.resolve_same_tenure(context.service.fields.form);
         let lets_in = matches!(expect, ExpectedResult::Accepted | ExpectedResult::Ready);
         // It is not known how a request of another kind changes the reading, if it does.
         let effect_change = change
@@ -158,10 +158,10 @@ impl<'a, 's> CaseState<'a, 's> {
 }
 
 impl ExpectedResult {
-    fn resolve(self, form: ComparedTokenField) -> Self {
+    fn resolve_same_tenure(self, form: ComparedHeaderKind) -> Self {
         match (self, form) {
-            (Self::SameTenure, ComparedTokenField::Token) => Self::Stale,
-            (Self::SameTenure, ComparedTokenField::Number) => Self::Accepted,
+            (Self::SameTenure, ComparedHeaderKind::Token) => Self::Stale,
+            (Self::SameTenure, ComparedHeaderKind::Number) => Self::Accepted,
             (other, _) => other,
         }
     }

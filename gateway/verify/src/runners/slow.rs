@@ -9,8 +9,8 @@ use tokio::{
 
 use super::race::{check_no_late_effect, check_race, require_accepted, send_then_read};
 use crate::{
-    case_result::{CaseError, StepRecord},
-    context::{RequestSpec, TestContext, TestRequestKind},
+    case_result::{CaseError, CaseStepRecord},
+    context::{RequestTemplateKind, TestContext, TestRequestSpec},
     effects::EffectReadingDiff,
     sent_request::ServiceRequestOutcome,
     token_headers::{SyntheticTokenHeaders, epoch},
@@ -22,21 +22,21 @@ const HEAD: Duration = Duration::from_millis(300);
 /// The older write takes the slow path of the service. The newer one follows after a part of that time.
 pub(super) async fn run_overtaken(
     context: &TestContext<'_>,
-    log: &mut Vec<StepRecord>,
+    log: &mut Vec<CaseStepRecord>,
 ) -> Result<(), CaseError> {
     for round in 1..=context.service.rounds.div_ceil(4) {
         let keys = context.fresh_keys();
         let prior = require_accepted(context.write(&keys, epoch(8)).await, log)?;
         let before = context.read_effects(&keys).await?;
-        let spec = |ask, token| RequestSpec {
+        let spec = |ask, token| TestRequestSpec {
             ask,
             keys: &keys,
             stamp: SyntheticTokenHeaders::Whole(token),
             at: 0,
             operation: None,
         };
-        let older = context.prepare(spec(TestRequestKind::Slow, epoch(16))).await;
-        let newer = context.prepare(spec(TestRequestKind::Write, epoch(32))).await;
+        let older = context.prepare(spec(RequestTemplateKind::Slow, epoch(16))).await;
+        let newer = context.prepare(spec(RequestTemplateKind::Write, epoch(32))).await;
         let newer = send_then_read(context, newer, &keys, context.pace * round);
         let (older, newer) = tokio::join!(older.send_now(), newer);
         let (newer, between) = newer?;
@@ -51,13 +51,13 @@ pub(super) async fn run_overtaken(
 /// Sends the head and half of the body of the older write, then the newer write, then the rest.
 pub(super) async fn run_held_body(
     context: &TestContext<'_>,
-    log: &mut Vec<StepRecord>,
+    log: &mut Vec<CaseStepRecord>,
 ) -> Result<(), CaseError> {
     let keys = context.fresh_keys();
     let first = require_accepted(context.write(&keys, epoch(8)).await, log)?;
     let before = context.read_effects(&keys).await?;
-    let spec = |token| RequestSpec {
-        ask: TestRequestKind::Write,
+    let spec = |token| TestRequestSpec {
+        ask: RequestTemplateKind::Write,
         keys: &keys,
         stamp: SyntheticTokenHeaders::Whole(token),
         at: 0,

@@ -42,7 +42,7 @@ pub enum ReadInstallationMetaError {
 
 /// Errors of the search for a floor of the epochs.
 #[derive(Debug, thiserror::Error)]
-pub enum EpochFloorError {
+pub enum FindEpochFloorError {
     #[error("make a node below {root}: {source}")]
     Make { root: String, source: MultiError },
     #[error("read the node just made at {path}")]
@@ -69,7 +69,7 @@ pub async fn read_meta(
     if meta.format > FORMAT {
         return Err(ReadInstallationMetaError::Newer { path, found: meta.format });
     }
-    if let Err(why) = meta.validate() {
+    if let Err(why) = meta.validate_epochs() {
         return Err(ReadInstallationMetaError::Foreign { path, why });
     }
     Ok(VersionedInstallationMeta { meta, version: seen.version })
@@ -135,7 +135,7 @@ pub async fn find_epoch_floor(
     paths: &ZkPaths,
     era: &VersionedInstallationMeta,
     randomness: &dyn Randomness,
-) -> Result<u64, EpochFloorError> {
+) -> Result<u64, FindEpochFloorError> {
     let meta = paths.meta_path();
     let path = paths.floor_probe_path(Guid::new(randomness));
     let steps = [
@@ -143,13 +143,14 @@ pub async fn find_epoch_floor(
         MultiOp::Create { path: &path, data: b"", kind: NodeCreateMode::Ephemeral },
     ];
     let made = link.commit(&steps).await;
-    made.map_err(|source| EpochFloorError::Make { root: paths.root().to_owned(), source })?;
+    made.map_err(|source| FindEpochFloorError::Make { root: paths.root().to_owned(), source })?;
     let seen = link.stat(&path).await;
     // If this fails, the node goes with the session.
     drop(link.delete(&path).await);
-    let seen =
-        seen.map_err(|source| EpochFloorError::Read { path, source })?.ok_or(EpochFloorError::NoEpoch)?;
-    token_epoch(era.meta.base, seen.czxid).map_err(|_| EpochFloorError::NoEpoch)
+    let seen = seen
+        .map_err(|source| FindEpochFloorError::Read { path, source })?
+        .ok_or(FindEpochFloorError::NoEpoch)?;
+    token_epoch(era.meta.base, seen.czxid).map_err(|_| FindEpochFloorError::NoEpoch)
 }
 
 /// Records in `meta` that ZooKeeper was rolled back behind the evidence in `mark`. Every session then ends at its next

@@ -5,7 +5,7 @@ use fencegate_process::randomness::Randomness;
 
 use super::{
     client::{MultiError, MultiOp, NodeCreateMode, ZkClient, ZkError},
-    era::{self, EpochFloorError, ReadInstallationMetaError, VersionedInstallationMeta},
+    era::{self, FindEpochFloorError, ReadInstallationMetaError, VersionedInstallationMeta},
     paths::ZkPaths,
 };
 use crate::installation::{HIGHEST_BASE, InstallationMeta, UNMARKED};
@@ -48,7 +48,7 @@ pub enum BumpEraError {
     )]
     Unsettled(#[source] ReadInstallationMetaError),
     #[error(transparent)]
-    Floor(#[from] EpochFloorError),
+    Floor(#[from] FindEpochFloorError),
 }
 
 /// The parameters of an operator's era bump.
@@ -83,7 +83,7 @@ pub async fn next_era(
     randomness: &dyn Randomness,
 ) -> Result<NewEra, BumpEraError> {
     let floor = era::find_epoch_floor(link, paths, era, randomness).await.map_err(|error| match error {
-        EpochFloorError::Make { source: MultiError { step: Some(0), .. }, .. } => {
+        FindEpochFloorError::Make { source: MultiError { step: Some(0), .. }, .. } => {
             BumpEraError::Changed { path: paths.meta_path() }
         }
         error => BumpEraError::Floor(error),

@@ -79,13 +79,13 @@ impl HeartbeatTracker {
 
     /// The new deadline, if the last heartbeat was committed; `None` if it came too soon after a gap.
     pub(crate) fn acknowledged_deadline(&self) -> Option<BootInstant> {
-        self.is_heartbeat_relayed().then(|| self.rhythm.deadline(self.previous))
+        self.is_heartbeat_at_leader().then(|| self.rhythm.deadline(self.previous))
     }
 
     /// The time from the last heartbeat to the next. If the last heartbeat extended nothing, the next one comes as soon
     /// as it can extend the deadline.
     pub(crate) fn period(&self) -> Duration {
-        if self.is_heartbeat_relayed() {
+        if self.is_heartbeat_at_leader() {
             self.rhythm.period
         } else {
             self.rhythm.period.min(self.rhythm.relay)
@@ -93,7 +93,7 @@ impl HeartbeatTracker {
     }
 
     /// Whether the leader had been informed of the heartbeats since the last gap when the last heartbeat was sent.
-    fn is_heartbeat_relayed(&self) -> bool {
+    fn is_heartbeat_at_leader(&self) -> bool {
         self.began.is_none_or(|began| self.previous.since(began) >= self.rhythm.relay)
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::{
     member::{MemberRecord, format_fingerprint, is_no_plan},
     peer_check::PeerPlanCheck,
-    plan_publication::{PlanConflictHandler, PlanPublication},
+    plan_publication::{PlanConflictHandler, PublishedPlanBytes},
 };
 use crate::installation::FORMAT;
 use crate::peer_endpoint::{AdminPageAddress, PeerEndpoint};
@@ -37,10 +37,10 @@ struct EncodedMember {
 #[derive(Debug, Clone)]
 pub(super) struct MemberPlanPublisher {
     /// The plan that its sessions have to publish from now on.
-    pub(super) now: watch::Sender<PlanPublication>,
+    pub(super) now: watch::Sender<PublishedPlanBytes>,
     pub(super) judge: Arc<dyn PlanConflictHandler>,
     /// Plans of peers, by fingerprint. A published plan never changes, so it is read once.
-    known: Arc<Mutex<HashMap<String, PlanPublication>>>,
+    known: Arc<Mutex<HashMap<String, PublishedPlanBytes>>>,
     /// Member nodes of programs that name their keys themselves. They never contain a plan, so they are not read again.
     programs: Arc<Mutex<HashSet<String>>>,
 }
@@ -81,7 +81,7 @@ impl LocalMember {
     pub fn with_publication(
         self,
         plan: u64,
-        publication: PlanPublication,
+        publication: PublishedPlanBytes,
         judge: Arc<dyn PlanConflictHandler>,
     ) -> Self {
         let now = watch::Sender::new(publication);
@@ -106,7 +106,7 @@ impl LocalMember {
     }
 
     /// Starts the publication of this plan. Call it when no request runs any more that took a lock by another plan.
-    pub fn publish(&self, publication: PlanPublication) {
+    pub fn publish(&self, publication: PublishedPlanBytes) {
         if let Some(publishes) = &self.publishes {
             publishes.now.send_replace(publication);
         }
@@ -134,11 +134,11 @@ impl LocalMember {
         plan == self.lock_member().member.plan || is_no_plan(plan)
     }
 
-    pub(super) fn cached_plan(&self, fingerprint: &str) -> Option<PlanPublication> {
+    pub(super) fn cached_plan(&self, fingerprint: &str) -> Option<PublishedPlanBytes> {
         self.publishes.as_ref()?.known_plans().get(fingerprint).cloned()
     }
 
-    pub(super) fn cache_plan(&self, publication: &PlanPublication) {
+    pub(super) fn cache_plan(&self, publication: &PublishedPlanBytes) {
         let Some(publishes) = &self.publishes else { return };
         let mut known = publishes.known_plans();
         if known.len() >= MAX_CACHED_PLANS {
@@ -172,7 +172,7 @@ impl MemberPlanPublisher {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known_plans(&self) -> MutexGuard<'_, HashMap<String, PlanPublication>> {
+    fn known_plans(&self) -> MutexGuard<'_, HashMap<String, PublishedPlanBytes>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

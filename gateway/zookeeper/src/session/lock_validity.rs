@@ -54,7 +54,7 @@ impl SendPermission for LockValidity {
         Self::is_valid_at(self, now)
     }
 
-    fn deadline(&self) -> BootInstant {
+    fn valid_until(&self) -> BootInstant {
         self.session.expires_at()
     }
 }
@@ -72,7 +72,7 @@ mod tests {
     fn validity_ends_with_session_deadline() {
         let session = Arc::new(SessionDeadline::new(0x7001, at(100)));
         let validity = LockValidity::new(session.clone());
-        assert_eq!((validity.session_id(), SendPermission::deadline(&validity)), (0x7001, at(100)));
+        assert_eq!((validity.session_id(), SendPermission::valid_until(&validity)), (0x7001, at(100)));
         assert!(validity.is_valid_at(at(99)) && SendPermission::may_send_at(&validity, at(99)));
         assert!(!validity.is_valid_at(at(100)) && !SendPermission::may_send_at(&validity, at(100)));
         assert!(!validity.is_lock_validity_lost(), "the next heartbeat may still prove it");

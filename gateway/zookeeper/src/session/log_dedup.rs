@@ -52,7 +52,7 @@ impl LogDedup {
     }
 
     fn should_log_at(&self, reason: &str, now: Instant) -> bool {
-        let mut entries = self.entries();
+        let mut entries = self.lock_log_times();
         entries.retain(|_, at| now.saturating_duration_since(*at) < REPEAT_AFTER);
         if entries.contains_key(reason) {
             return false;
@@ -81,10 +81,10 @@ impl LogDedup {
 
     /// Clears the reasons when the trouble is over: they are logged again when they recur.
     pub fn clear_logged_reasons(&self) {
-        self.entries().clear();
+        self.lock_log_times().clear();
     }
 
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
+    fn lock_log_times(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -148,10 +148,10 @@ mod tests {
         for number in 0..1000 {
             assert!(dedup.should_log_at(&number.to_string(), now + Duration::from_millis(number)));
         }
-        assert_eq!(dedup.entries().len(), MAX_REASONS);
+        assert_eq!(dedup.lock_log_times().len(), MAX_REASONS);
         let now = now + Duration::from_secs(1);
         assert!(!dedup.should_log_at("999", now), "the latest are kept");
         assert!(dedup.should_log_at("after all", now + REPEAT_AFTER));
-        assert_eq!(dedup.entries().len(), 1, "what is long ago is forgotten");
+        assert_eq!(dedup.lock_log_times().len(), 1, "what is long ago is forgotten");
     }
 }

@@ -56,7 +56,7 @@ fn slot_index(mark: u64) -> usize {
 
 impl ParentNodeCache {
     /// Whether the parent probably exists.
-    pub fn is_expected(&self, parent: &str) -> bool {
+    pub fn is_expected_to_exist(&self, parent: &str) -> bool {
         self.there.contains(self.parent_hash(parent))
     }
 
@@ -124,13 +124,13 @@ mod tests {
     #[test]
     fn last_observed_state_is_expected() {
         let parents = ParentNodeCache::default();
-        assert!(!parents.is_expected("/a"));
+        assert!(!parents.is_expected_to_exist("/a"));
         parents.mark_present("/a");
-        assert!(parents.is_expected("/a") && !parents.is_expected("/b"));
+        assert!(parents.is_expected_to_exist("/a") && !parents.is_expected_to_exist("/b"));
         parents.mark_absent("/b");
-        assert!(parents.is_expected("/a"));
+        assert!(parents.is_expected_to_exist("/a"));
         parents.mark_absent("/a");
-        assert!(!parents.is_expected("/a"));
+        assert!(!parents.is_expected_to_exist("/a"));
     }
 
     /// An attempt is the single one below its parent until another attempt of the session begins there, and again

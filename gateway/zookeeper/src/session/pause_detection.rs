@@ -22,7 +22,7 @@ pub(super) async fn run_pause_detection(
         let begin = settings.clock.now();
         // A pause is only seen from the end of the sleep on. So the sleep is short compared with a third of the session
         // timeout, the pause that an alert is about.
-        let late = sleep_and_measure(&settings.clock, period / 8, policy.tick / 2).await;
+        let late = measure_sleep_overrun(&settings.clock, period / 8, policy.tick / 2).await;
         if late > policy.tick / 2 && settings.log_dedup.claim_pause(begin, settings.clock.now()) {
             warn!(late = %FormattedDuration(late), "process.paused");
             settings.metrics.record_process_pause(late, timeout);
@@ -32,7 +32,7 @@ pub(super) async fn run_pause_detection(
 
 /// Sleeps for `rest`, and returns by how much longer it took. After a pause of more than `least` it returns at the first
 /// poll, whatever the timer says: what is polled after this may end the session because of that pause.
-async fn sleep_and_measure(clock: &SharedClock, rest: Duration, least: Duration) -> Duration {
+async fn measure_sleep_overrun(clock: &SharedClock, rest: Duration, least: Duration) -> Duration {
     let begin = clock.now();
     let late = || clock.now().since(begin).saturating_sub(rest);
     let mut timer = pin!(sleep(rest));
@@ -56,7 +56,7 @@ mod tests {
         let pause = Duration::from_secs(30);
         let seen = tokio::select! {
             biased;
-            late = sleep_and_measure(&clock, Duration::from_secs(60), Duration::from_secs(1)) => Some(late),
+            late = measure_sleep_overrun(&clock, Duration::from_secs(60), Duration::from_secs(1)) => Some(late),
             () = async {
                 tokio::task::yield_now().await;
                 manual.advance(Duration::from_secs(60) + pause);
@@ -70,7 +70,7 @@ mod tests {
     #[tokio::test]
     async fn plain_sleep_is_not_late() {
         let clock: SharedClock = Arc::new(ManualClock::default());
-        let late = sleep_and_measure(&clock, Duration::from_millis(1), Duration::from_secs(1)).await;
+        let late = measure_sleep_overrun(&clock, Duration::from_millis(1), Duration::from_secs(1)).await;
         assert_eq!(late, Duration::ZERO);
     }
 }

@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use super::{
     client::{MultiError, MultiOp, NodeCreateMode, ZkClient, ZkError},
     paths::{PlanPartName, ZkPaths},
-    plan_publication::PlanPublication,
+    plan_publication::PublishedPlanBytes,
 };
 
 /// Bytes of a part: well below the megabyte that a server accepts in one request.
@@ -23,7 +23,7 @@ const PART_BYTES: usize = 512 * 1024;
 const MAX_PARTS: usize = 64;
 
 /// Paths of the parts of a plan, first to last.
-fn part_paths(paths: &ZkPaths, publication: &PlanPublication) -> Vec<String> {
+fn part_paths(paths: &ZkPaths, publication: &PublishedPlanBytes) -> Vec<String> {
     let count = publication.bytes().len().div_ceil(PART_BYTES).max(1);
     let part = |number| paths.plan_part_path(publication.fingerprint(), number, count);
     (0..count).map(part).collect()
@@ -32,7 +32,7 @@ fn part_paths(paths: &ZkPaths, publication: &PlanPublication) -> Vec<String> {
 /// Paths of the nodes by which `member` announces this plan.
 pub(super) fn announcement_paths(
     paths: &ZkPaths,
-    publication: &PlanPublication,
+    publication: &PublishedPlanBytes,
     member: &str,
 ) -> Vec<String> {
     part_paths(paths, publication).into_iter().map(|part| format!("{part}/{member}")).collect()
@@ -42,7 +42,7 @@ pub(super) fn announcement_paths(
 pub(super) async fn write_plan_parts(
     link: &impl ZkClient,
     paths: &ZkPaths,
-    publication: &PlanPublication,
+    publication: &PublishedPlanBytes,
 ) -> Result<(), ZkError> {
     let there = |made: Result<_, ZkError>| match made {
         Ok(_) | Err(ZkError::NodeExists) => Ok(()),
@@ -87,7 +87,7 @@ pub(super) async fn assemble_plan(
     link: &impl ZkClient,
     paths: &ZkPaths,
     plan: &PlanPartName,
-) -> Result<PlanPublication, Result<String, ZkError>> {
+) -> Result<PublishedPlanBytes, Result<String, ZkError>> {
     if plan.count > MAX_PARTS {
         return Err(Ok(format!("it has {} parts", plan.count)));
     }
@@ -100,7 +100,7 @@ pub(super) async fn assemble_plan(
             Err(fault) => return Err(Err(fault)),
         }
     }
-    let read = PlanPublication::from_bytes(bytes);
+    let read = PublishedPlanBytes::from_bytes(bytes);
     match read.fingerprint() == plan.fingerprint {
         true => Ok(read),
         false => Err(Ok("its parts are not what its fingerprint says".to_owned())),
@@ -138,9 +138,9 @@ mod tests {
     #[test]
     fn large_plan_is_split_into_parts() {
         let paths = ZkPaths::new("/f");
-        let small = PlanPublication::from_bytes(b"{}".to_vec());
+        let small = PublishedPlanBytes::from_bytes(b"{}".to_vec());
         assert_eq!(part_paths(&paths, &small), [format!("/f/plans/{}.0.1", small.fingerprint())]);
-        let large = PlanPublication::from_bytes(vec![b' '; PART_BYTES + 1]);
+        let large = PublishedPlanBytes::from_bytes(vec![b' '; PART_BYTES + 1]);
         let named = announcement_paths(&paths, &large, "gw-01");
         assert_eq!(named[1], format!("/f/plans/{}.1.2/gw-01", large.fingerprint()));
         let found = PlanPartName::parse(&format!("{}.1.2", large.fingerprint())).expect("a part");

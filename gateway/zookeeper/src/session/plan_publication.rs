@@ -9,7 +9,7 @@ use tracing::warn;
 
 /// Bytes, named by their hash.
 #[derive(Clone, PartialEq, Eq)]
-pub struct PlanPublication {
+pub struct PublishedPlanBytes {
     fingerprint: Arc<str>,
     bytes: Arc<[u8]>,
 }
@@ -37,7 +37,7 @@ pub enum PeerPlanPrecedence {
 /// The published plan of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PeerPlanStatus {
-    Published(PlanPublication),
+    Published(PublishedPlanBytes),
     /// The error of reading it.
     Unreadable(String),
     /// It has published nothing, and its fingerprint means that it locks other keys. Older builds compare only that.
@@ -45,7 +45,7 @@ pub enum PeerPlanStatus {
 }
 
 impl PeerPlanStatus {
-    pub fn publication(&self) -> Option<&PlanPublication> {
+    pub fn publication(&self) -> Option<&PublishedPlanBytes> {
         match self {
             Self::Published(publication) => Some(publication),
             Self::Unreadable(_) | Self::Incompatible => None,
@@ -57,7 +57,12 @@ impl PeerPlanStatus {
 pub trait PlanConflictHandler: fmt::Debug + Send + Sync {
     /// `session` has published `ours`, and `others` have incompatible plans. From now on the session may lock only the
     /// keys that these plans leave to it.
-    fn record_conflicting_plans(&self, session: i64, ours: &PlanPublication, others: &[PeerPlanPublication]);
+    fn record_conflicting_plans(
+        &self,
+        session: i64,
+        ours: &PublishedPlanBytes,
+        others: &[PeerPlanPublication],
+    );
 
     /// `session` is about to publish `next` in place of `ours`. From now on it may lock only what it may lock under
     /// both.
@@ -68,8 +73,8 @@ pub trait PlanConflictHandler: fmt::Debug + Send + Sync {
     fn begin_plan_switch(
         &self,
         session: i64,
-        ours: &PlanPublication,
-        next: &PlanPublication,
+        ours: &PublishedPlanBytes,
+        next: &PublishedPlanBytes,
         others: &[PeerPlanPublication],
     ) -> Result<(), String>;
 
@@ -77,7 +82,7 @@ pub trait PlanConflictHandler: fmt::Debug + Send + Sync {
     fn end_session(&self, session: i64);
 }
 
-impl PlanPublication {
+impl PublishedPlanBytes {
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         let hash = digest(&SHA256, &bytes);
         let mut digits = vec![0; 2 * hash.as_ref().len()];
@@ -97,7 +102,7 @@ impl PlanPublication {
 }
 
 /// Without the bytes: there may be very many.
-impl fmt::Debug for PlanPublication {
+impl fmt::Debug for PublishedPlanBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Publication({}, {} bytes)", self.fingerprint, self.bytes.len())
     }
@@ -106,20 +111,20 @@ impl fmt::Debug for PlanPublication {
 /// The published plan of one session.
 #[derive(Debug)]
 pub(super) struct SessionPlanPublication {
-    now: RefCell<PlanPublication>,
+    now: RefCell<PublishedPlanBytes>,
     /// The plan that is being published. It stays here after a lost answer, until it is known which of the two is
     /// published.
-    pub(super) next: RefCell<Option<PlanPublication>>,
+    pub(super) next: RefCell<Option<PublishedPlanBytes>>,
     /// The reason that was last logged for the delay.
     told: RefCell<String>,
 }
 
 impl SessionPlanPublication {
-    pub(super) fn new(publication: PlanPublication) -> Self {
+    pub(super) fn new(publication: PublishedPlanBytes) -> Self {
         Self { now: RefCell::new(publication), next: RefCell::default(), told: RefCell::default() }
     }
 
-    pub(super) fn current(&self) -> PlanPublication {
+    pub(super) fn current(&self) -> PublishedPlanBytes {
         self.now.borrow().clone()
     }
 

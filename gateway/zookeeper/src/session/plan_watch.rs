@@ -18,7 +18,7 @@ use super::{
     paths::{PlanPartName, ZkPaths},
     plan_nodes,
     plan_publication::{
-        PeerPlanPrecedence, PeerPlanPublication, PeerPlanStatus, PlanPublication, SessionPlanPublication,
+        PeerPlanPrecedence, PeerPlanPublication, PeerPlanStatus, PublishedPlanBytes, SessionPlanPublication,
     },
 };
 
@@ -50,7 +50,7 @@ pub(super) async fn evaluate_peers<L: ZkClient>(
 /// `None`: this process publishes nothing.
 pub async fn published_plans<L: ZkClient>(
     live: &ActiveSession<L>,
-) -> Result<Option<(PlanPublication, Vec<PeerPlanPublication>, Vec<String>)>, ZkError> {
+) -> Result<Option<(PublishedPlanBytes, Vec<PeerPlanPublication>, Vec<String>)>, ZkError> {
     let Some((_, announced)) = live.plan_publisher() else { return Ok(None) };
     let own = own_czxid(live, announced).await?;
     let ours = announced.current();
@@ -64,7 +64,7 @@ pub async fn compare_plan(
     link: &impl ZkClient,
     paths: &ZkPaths,
     plan: u64,
-    ours: &PlanPublication,
+    ours: &PublishedPlanBytes,
 ) -> Result<(Vec<PeerPlanPublication>, Vec<String>), ZkError> {
     peer_plans(link, paths, &LocalMember::new(plan), ours, 0).await
 }
@@ -127,7 +127,7 @@ async fn evaluation_round<L: ZkClient>(live: &ActiveSession<L>, publishes: &Memb
 /// Evaluates the peers' plans, and publishes `wanted` if another plan was published before.
 async fn publish_if_changed<L: ZkClient>(
     live: &ActiveSession<L>,
-    wanted: &PlanPublication,
+    wanted: &PublishedPlanBytes,
 ) -> Result<(), ZkError> {
     let Some((publishes, announced)) = live.plan_publisher() else { return Ok(()) };
     for _ in 0..TRIES {
@@ -170,7 +170,7 @@ async fn own_czxid<L: ZkClient>(
     live: &ActiveSession<L>,
     announced: &SessionPlanPublication,
 ) -> Result<i64, ZkError> {
-    let seen = async |plan: &PlanPublication| {
+    let seen = async |plan: &PublishedPlanBytes| {
         let path = plan_nodes::announcement_paths(&live.paths, plan, &live.member).swap_remove(0);
         let seen = live.client.stat(&path).await?;
         let ours = seen.filter(|seen| seen.owner == live.client.id());
@@ -192,7 +192,7 @@ pub(super) async fn peer_plans(
     link: &impl ZkClient,
     paths: &ZkPaths,
     plate: &LocalMember,
-    ours: &PlanPublication,
+    ours: &PublishedPlanBytes,
     since: i64,
 ) -> Result<(Vec<PeerPlanPublication>, Vec<String>), ZkError> {
     // Members are listed before plans: a member has published its plan before it is seen here.

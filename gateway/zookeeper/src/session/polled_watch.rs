@@ -48,9 +48,9 @@ pub(super) struct NodeVersion {
 }
 
 /// Records that no task polls, however the task ends.
-struct PollerGuard(Rc<NodePollerState>);
+struct PollerRunningGuard(Rc<NodePollerState>);
 
-impl Drop for PollerGuard {
+impl Drop for PollerRunningGuard {
     fn drop(&mut self) {
         let mut waiting = self.0.waiting.borrow_mut();
         waiting.attended = false;
@@ -99,7 +99,7 @@ impl PolledWatches {
         waiting.nodes.push_back(PolledNode { path, was, bytes, changed });
         if !std::mem::replace(&mut waiting.attended, true) {
             let client = Rc::downgrade(client);
-            let attends = PollerGuard(self.state.clone());
+            let attends = PollerRunningGuard(self.state.clone());
             drop(spawn_local(async move {
                 let state = &attends.0;
                 let looking = async {

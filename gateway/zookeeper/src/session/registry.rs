@@ -21,7 +21,7 @@ pub trait Evictable {
     fn idle_since(&self) -> Option<BootInstant>;
 
     /// Ends the tenure unless it is in use. True if it ends.
-    fn evict(&self) -> bool;
+    fn evict_if_idle(&self) -> bool;
 }
 
 /// The nodes of one session.
@@ -70,7 +70,7 @@ impl LockNodeRegistry {
     /// Ends every idle tenure.
     pub fn evict_idle_tenures(&self) {
         for slot in self.cached.borrow().values().filter_map(Weak::upgrade) {
-            slot.evict();
+            slot.evict_if_idle();
         }
     }
 
@@ -90,6 +90,6 @@ impl LockNodeRegistry {
         idle.sort_unstable_by_key(|(since, _)| *since);
         // Several at a time, because a scan of all tenures for each new node would be too slow.
         let enough = idle.len().div_ceil(8);
-        idle.into_iter().take(enough).filter(|(_, slot)| slot.evict()).count()
+        idle.into_iter().take(enough).filter(|(_, slot)| slot.evict_if_idle()).count()
     }
 }

@@ -106,7 +106,7 @@ impl RetainedParents {
     }
 
     /// The expected sequence number of the next node at the key, if its parent was retained. The parent is then in use.
-    pub fn take_parent(&self, mark: u64) -> Option<i64> {
+    pub fn take_expected_sequence(&self, mark: u64) -> Option<i64> {
         self.kept.borrow_mut().remove(&mark).map(|kept| kept.next)
     }
 
@@ -170,12 +170,12 @@ mod tests {
     fn parent_retained_until_used_or_expired() {
         let parents = RetainedParents::default();
         parents.insert(KEY, "/a", 3, at(5));
-        assert_eq!(parents.take_parent(KEY), Some(3));
-        assert_eq!(parents.take_parent(KEY), None);
+        assert_eq!(parents.take_expected_sequence(KEY), Some(3));
+        assert_eq!(parents.take_expected_sequence(KEY), None);
         parents.insert(KEY, "/a", 4, at(6));
         assert_eq!(parents.take_expired_parents(at(15)), [""; 0]);
         assert_eq!(parents.take_expired_parents(at(16)), ["/a"]);
-        assert_eq!(parents.take_parent(KEY), None);
+        assert_eq!(parents.take_expected_sequence(KEY), None);
     }
 
     /// Many keys that are used once keep the number of tracked keys at or below `MAX_TRACKED`.
@@ -197,7 +197,7 @@ mod tests {
             parents.insert(other, "/a", 0, at(0));
         }
         assert!(!parents.record_uncontended_visit(KEY));
-        parents.take_parent(0);
+        parents.take_expected_sequence(0);
         assert!(parents.record_uncontended_visit(KEY));
     }
 }

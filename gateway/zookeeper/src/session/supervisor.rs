@@ -20,7 +20,7 @@ use super::{
     paths::ZkPaths,
     pause_detection::run_pause_detection,
     plan_nodes,
-    plan_publication::{PlanPublication, SessionPlanPublication},
+    plan_publication::{PublishedPlanBytes, SessionPlanPublication},
     plan_watch,
     session_deadline::SessionDeadline,
     settings::SessionSettings,
@@ -64,7 +64,7 @@ enum EstablishSessionError {
 
 impl EstablishSessionError {
     /// Whether an ACL denies the own identity.
-    fn is_denied(&self) -> bool {
+    fn is_denied_by_acl(&self) -> bool {
         match self {
             Self::Init(fault)
             | Self::Confirm(fault)
@@ -193,7 +193,7 @@ fn report_no_session(
             EstablishSessionError::Era(ReadInstallationMetaError::Missing { .. }) => Some("FG0506"),
             EstablishSessionError::Connect(ZkError::Tls(_)) => Some("FG0521"),
             EstablishSessionError::Connect(ZkError::Unreachable(_)) => Some("FG0505"),
-            error if error.is_denied() => Some("FG0524"),
+            error if error.is_denied_by_acl() => Some("FG0524"),
             _ => None,
         };
         warn!(code, error = %reason, "no ZooKeeper session");
@@ -364,7 +364,7 @@ async fn register_member(
     era: &VersionedInstallationMeta,
     member: &str,
     settings: &SessionSettings,
-) -> Result<Option<PlanPublication>, EstablishSessionError> {
+) -> Result<Option<PublishedPlanBytes>, EstablishSessionError> {
     settings.member.peer_check().add_own_member(member);
     let before = settings.token_history.baseline_for(&era.meta.uuid).map_or(0, |known| known.highest);
     let publication = settings.member.publisher().map(|publishes| publishes.now.borrow().clone());

@@ -13,12 +13,12 @@ use super::{record::HighestEpochRecord, state_dir::StateDir};
 /// Wakes the writer when a new epoch was seen.
 #[derive(Debug, Default)]
 pub(super) struct RecordWriterNotifier {
-    state: Mutex<RecordWriterState>,
+    state: Mutex<EpochRecordWriterState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct RecordWriterState {
+struct EpochRecordWriterState {
     due: bool,
     stop: bool,
     /// The writer has ended.
@@ -49,7 +49,7 @@ impl RecordWriterNotifier {
     }
 
     /// Waits until there is something to write; true if it is the last. `None`: nothing more will come.
-    fn wait_due(&self) -> Option<bool> {
+    fn wait_write_due(&self) -> Option<bool> {
         let waiting = self.changed.wait_while(self.lock(), |state| !state.due && !state.stop);
         let mut state = waiting.unwrap_or_else(PoisonError::into_inner);
         let last = state.stop;
@@ -66,12 +66,12 @@ impl RecordWriterNotifier {
         self.lock().due = true;
     }
 
-    fn mark_ended(&self) {
+    fn mark_writer_ended(&self) {
         self.lock().ended = true;
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, RecordWriterState> {
+    fn lock(&self) -> MutexGuard<'_, EpochRecordWriterState> {
         // A poisoned lock does no harm: its flags are independent of each other.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -87,7 +87,7 @@ pub(super) fn start_record_writer(
 ) -> std::io::Result<()> {
     let write = move || {
         let mut fails = false;
-        while let Some(last) = bell.wait_due() {
+        while let Some(last) = bell.wait_write_due() {
             let Some(record) = seen() else { continue };
             match folder.write(&record) {
                 Ok(()) if fails => {
@@ -109,7 +109,7 @@ pub(super) fn start_record_writer(
             }
             bell.wait_write_interval();
         }
-        bell.mark_ended();
+        bell.mark_writer_ended();
     };
     thread::Builder::new().name("state".into()).spawn(write).map(drop)
 }

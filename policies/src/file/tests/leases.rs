@@ -6,7 +6,7 @@ use super::{super::*, MINIMAL, gateway};
 use crate::{
     diagnostics::DiagnosticCode,
     key::ResourceKey,
-    plan::{LeaseGrantSettings, LeasePolicy, PrincipalCredential},
+    plan::{LeaseGrantSettings, PrincipalCredential, RequestLeasePolicy},
 };
 
 const BATCH: &str =
@@ -61,9 +61,9 @@ fn fence_declares_lease_policy() {
         let uses = plan.routes.routes().iter().filter_map(|route| Some(route.fence.as_ref()?.lease));
         uses.collect::<Vec<_>>()
     };
-    assert_eq!(with(""), [LeasePolicy::Never]);
-    assert_eq!(with("lease: optional, "), [LeasePolicy::Optional]);
-    assert_eq!(with("lease: required, "), [LeasePolicy::Required]);
+    assert_eq!(with(""), [RequestLeasePolicy::Never]);
+    assert_eq!(with("lease: optional, "), [RequestLeasePolicy::Optional]);
+    assert_eq!(with("lease: required, "), [RequestLeasePolicy::Required]);
 }
 
 /// Only the operator can tell whether a proxy in front of the listener speaks TLS.

@@ -100,7 +100,7 @@ fn single(reader: &str) -> Value {
         | "principals::certificate_name"
         | "scalar::name"
         | "tls::server_name"
-        | "upstream::client_field"
+        | "upstream::parse_identity_header"
         | "upstream::field_name"
         | "upstream::parse_operation_header" => text,
         // The name of an upstream.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    client_name::{ClientName, ClientNameKind},
+    client_name::{CertificateNameKind, ClientName},
     header_name::same_field,
     key::{
         content_declaration::ContentDeclaration, form_values::FormValues, json::JsonValues, query::BAD_ESCAPE,
@@ -69,13 +69,18 @@ fn client_name_has_its_kind_in_keys() {
         ..FixedRequestValues::default()
     };
     for (template, kind, name, key) in [
-        ("{client.name}", ClientNameKind::Uri, "spiffe://a/7", "spiffe%3A%2F%2Fa%2F7"),
-        ("{client.name}", ClientNameKind::CommonName, "spiffe://a/7", "cn%3Aspiffe%3A%2F%2Fa%2F7"),
-        ("{client.name}", ClientNameKind::Dns, "Till.a", "till.a"),
-        ("{client.name}", ClientNameKind::CommonName, "till.a", "cn%3Atill.a"),
-        ("{client.name | int}", ClientNameKind::CommonName, "007", "cn%3A7"),
-        ("{client.name | match('till-[0-9]') | lower}", ClientNameKind::CommonName, "till-7", "cn%3Atill-7"),
-        ("{client.name | lower}", ClientNameKind::CommonName, "TILL", "cn%3Atill"),
+        ("{client.name}", CertificateNameKind::Uri, "spiffe://a/7", "spiffe%3A%2F%2Fa%2F7"),
+        ("{client.name}", CertificateNameKind::CommonName, "spiffe://a/7", "cn%3Aspiffe%3A%2F%2Fa%2F7"),
+        ("{client.name}", CertificateNameKind::Dns, "Till.a", "till.a"),
+        ("{client.name}", CertificateNameKind::CommonName, "till.a", "cn%3Atill.a"),
+        ("{client.name | int}", CertificateNameKind::CommonName, "007", "cn%3A7"),
+        (
+            "{client.name | match('till-[0-9]') | lower}",
+            CertificateNameKind::CommonName,
+            "till-7",
+            "cn%3Atill-7",
+        ),
+        ("{client.name | lower}", CertificateNameKind::CommonName, "TILL", "cn%3Atill"),
     ] {
         let request = of(kind, name);
         assert_eq!(expand(template, &request), Ok(key.to_owned()), "{template}");

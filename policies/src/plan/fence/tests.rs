@@ -6,7 +6,7 @@ use proptest::{prelude::*, sample::subsequence};
 use super::*;
 use crate::{
     key::HeaderLookup,
-    plan::{IdempotencyStore, OperationName, OperationQuota},
+    plan::{ClientOperationName, IdempotencyStore, OperationQuota},
 };
 
 struct FixedRequestValues<'a>(&'a BodyValues);
@@ -101,7 +101,7 @@ fn operation_name_reads_body() {
     assert!(fence.reads_body());
     let body = fence.parse_body(&JSON, br#"{"id": 7, "shop": "x"}"#).expect("JSON");
     let operation = fence.once_rule("POST").expect("operations").operation_name(&FixedRequestValues(&body));
-    assert_eq!(operation, Ok(Some(OperationName { name: "7".into(), principal: "x".into() })));
+    assert_eq!(operation, Ok(Some(ClientOperationName { name: "7".into(), principal: "x".into() })));
     assert!(fence.once_rule("GET").is_none());
 }
 

@@ -14,7 +14,7 @@ routes: [{name: pay, upstream: ledger, match: {path: "/{id}"}, fence: {key: "{pa
 "#;
 
 struct RegistryFixture {
-    guards: GuardRegistry,
+    guards: UpstreamGuardRegistry,
     upstream: Upstream,
     address: Arc<ResolvedEndpoint>,
 }
@@ -26,7 +26,7 @@ impl RegistryFixture {
             "127.0.0.1:8000".parse::<SocketAddr>().expect("an address"),
             "127.0.0.1:8000".into(),
         );
-        Self { guards: GuardRegistry::new(Arc::default()), upstream, address }
+        Self { guards: UpstreamGuardRegistry::new(Arc::default()), upstream, address }
     }
 
     fn announce(

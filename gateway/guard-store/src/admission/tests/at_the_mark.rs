@@ -12,12 +12,15 @@ fn write_with_read_token_is_stale() {
     first.check_and_raise_watermarks(&read_claim(20), NOW).expect("newer");
     assert!(matches!(
         first.check_and_raise_watermarks(&write_claim(20, 1), NOW),
-        Err(AdmitError::Stale { .. })
+        Err(DispatchRefusedError::Stale { .. })
     ));
     let mut second = admission_table();
     second.check_and_raise_watermarks(&write_claim(20, 1), NOW).expect("newer");
     second.raise_watermarks(&read_claim(20), NOW);
-    assert!(matches!(second.check_and_register(&write_claim(20, 1), NOW), Err(AdmitError::Stale { .. })));
+    assert!(matches!(
+        second.check_and_register(&write_claim(20, 1), NOW),
+        Err(DispatchRefusedError::Stale { .. })
+    ));
 }
 
 /// A read with the token of a write is stale, both when it is announced and when it is settled.
@@ -25,11 +28,17 @@ fn write_with_read_token_is_stale() {
 fn read_with_write_token_is_stale() {
     let mut first = admission_table();
     first.check_and_raise_watermarks(&write_claim(20, 1), NOW).expect("newer");
-    assert!(matches!(first.check_and_raise_watermarks(&read_claim(20), NOW), Err(AdmitError::Stale { .. })));
+    assert!(matches!(
+        first.check_and_raise_watermarks(&read_claim(20), NOW),
+        Err(DispatchRefusedError::Stale { .. })
+    ));
     let mut second = admission_table();
     second.check_and_raise_watermarks(&read_claim(20), NOW).expect("newer");
     second.raise_watermarks(&write_claim(20, 1), NOW);
-    assert!(matches!(second.check_and_register(&read_claim(20), NOW), Err(AdmitError::Stale { .. })));
+    assert!(matches!(
+        second.check_and_register(&read_claim(20), NOW),
+        Err(DispatchRefusedError::Stale { .. })
+    ));
 }
 
 /// The key may have been evicted between announcement and settling, and recreated by another claim: a read at the
@@ -37,7 +46,10 @@ fn read_with_write_token_is_stale() {
 #[test]
 fn settle_refuses_read_at_floor() {
     let mut table = admission_table();
-    assert!(matches!(table.check_and_register(&read_claim(10), NOW), Err(AdmitError::Floor { floor: 10 })));
+    assert!(matches!(
+        table.check_and_register(&read_claim(10), NOW),
+        Err(DispatchRefusedError::Floor { floor: 10 })
+    ));
     assert!(matches!(table.check_and_register(&read_claim(11), NOW), Ok((AdmitDecision::Running(_), _))));
 }
 
@@ -47,7 +59,7 @@ fn largest_jump_is_accepted_larger_refused() {
     let farthest = recovered_state().floor + LARGEST_JUMP;
     assert!(matches!(
         admission_table().check_and_raise_watermarks(&write_claim(farthest + 1, 1), NOW),
-        Err(AdmitError::Future { .. })
+        Err(DispatchRefusedError::Future { .. })
     ));
     admission_table().check_and_raise_watermarks(&write_claim(farthest, 1), NOW).expect("believed");
 }
@@ -117,11 +129,11 @@ fn resolve_ends_only_doubt_of_token() {
 /// are.
 #[test]
 fn restart_recovers_epochs_or_whole_watermarks() {
-    let epochs = WatermarkEpochs { write: Some(20), read: Some(25) };
+    let epochs = DurableKeyWatermarks { write: Some(20), read: Some(25) };
     let known = |mark: Option<TokenWatermark>| mark.map(|mark| (mark.token.number(), mark.exact));
     let (write, read) = recover_watermarks(&epochs, None);
     assert_eq!((known(write), known(read)), (Some((20, false)), Some((25, false))));
-    assert_eq!(recover_watermarks(&WatermarkEpochs::default(), None), (None, None));
+    assert_eq!(recover_watermarks(&DurableKeyWatermarks::default(), None), (None, None));
     let of = |epoch| FencingToken::new(epoch, 3, 4).ok();
     let whole = KeyWatermarks { key: key("a"), write: of(20), read: of(21) };
     let marks = recover_watermarks(&epochs, Some(&whole));

@@ -88,14 +88,14 @@ fn unclean_stop_quarantines_only_active_keys() {
     let other = claim("b", 21, 1, LockMode::Exclusive);
     assert!(matches!(
         table.check_and_raise_watermarks(&claim("b", 20, 9, LockMode::Exclusive), NOW),
-        Err(AdmitError::Recovered { .. })
+        Err(DispatchRefusedError::Recovered { .. })
     ));
     settle_claim(&mut table, &other, NOW);
     settle_claim(&mut table, &claim("new", 21, 1, LockMode::Exclusive), NOW);
     let both = PresentedDispatch { keys: vec![key("a"), key("c")].into(), ..write_claim(30, 1) };
     table.check_and_raise_watermarks(&both, NOW).expect("newer");
     assert!(
-        matches!(table.check_and_register(&both, NOW), Err(AdmitError::Quarantine { .. })),
+        matches!(table.check_and_register(&both, NOW), Err(DispatchRefusedError::Quarantine { .. })),
         "all of a set or none"
     );
     // The key stays in the store's list until then, so a second unclean stop loses nothing.
@@ -128,7 +128,7 @@ fn unknown_active_keys_quarantine_every_key() {
         assert_eq!(table.quarantine(NOW).map(|closed| closed.scope), Some(QuarantineScope::EveryKey(reason)));
         let new = claim("new", 21, 1, LockMode::Exclusive);
         table.check_and_raise_watermarks(&new, NOW).expect("newer");
-        assert!(matches!(table.check_and_register(&new, NOW), Err(AdmitError::Quarantine { .. })));
+        assert!(matches!(table.check_and_register(&new, NOW), Err(DispatchRefusedError::Quarantine { .. })));
         assert_eq!(
             release_rested(&mut table, NOW + Duration::from_secs(29)),
             [],

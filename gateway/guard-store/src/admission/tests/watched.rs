@@ -11,8 +11,8 @@ fn probed_table() -> AdmissionTable {
     table
 }
 
-fn probe_config(endpoints: &[&str]) -> EndpointProbeConfig {
-    EndpointProbeConfig { endpoints: endpoints.iter().map(ToString::to_string).collect(), interval: SECOND }
+fn probe_config(endpoints: &[&str]) -> LivenessProbeConfig {
+    LivenessProbeConfig { endpoints: endpoints.iter().map(ToString::to_string).collect(), interval: SECOND }
 }
 
 fn first_target() -> DispatchTarget {
@@ -33,7 +33,7 @@ fn answer_probes(
 ) -> BootInstant {
     let mut now = from;
     for _ in 0..times {
-        table.record_alive(target, ServiceProbeAnswer { asked: now, answered: now }, now);
+        table.record_alive(target, LivenessProbeAnswer { asked: now, answered: now }, now);
         now = now + SECOND;
     }
     now - SECOND
@@ -120,7 +120,7 @@ fn time_until_answer_does_not_count() {
     for _ in 0..20 {
         table.record_alive(
             &first_target(),
-            ServiceProbeAnswer { asked: now, answered: now + SECOND * 2 },
+            LivenessProbeAnswer { asked: now, answered: now + SECOND * 2 },
             now + SECOND * 2,
         );
         now = now + SECOND * 3;
@@ -133,11 +133,11 @@ fn time_until_answer_does_not_count() {
 fn time_before_doubt_does_not_count() {
     let mut table = probed_table();
     let before = NOW - SECOND * 3 / 4;
-    table.record_alive(&first_target(), ServiceProbeAnswer { asked: before, answered: before }, before);
+    table.record_alive(&first_target(), LivenessProbeAnswer { asked: before, answered: before }, before);
     put_in_doubt(&mut table, 20, Some(first_target()));
     table.record_alive(
         &first_target(),
-        ServiceProbeAnswer { asked: NOW + SECOND / 4, answered: NOW + SECOND / 4 },
+        LivenessProbeAnswer { asked: NOW + SECOND / 4, answered: NOW + SECOND / 4 },
         NOW + SECOND / 4,
     );
     let left = table.open_doubts(NOW)[0].until.since(NOW);
@@ -167,7 +167,7 @@ fn silent_endpoint_is_reported_once() {
     assert_eq!(table.silent_doubt_count(), 1);
     assert!(table.open_doubts(NOW)[0].silent);
     assert!(
-        table.record_alive(&first_target(), ServiceProbeAnswer { asked: NOW, answered: NOW }, NOW),
+        table.record_alive(&first_target(), LivenessProbeAnswer { asked: NOW, answered: NOW }, NOW),
         "it answers again"
     );
     assert_eq!(table.silent_doubt_count(), 0);

@@ -12,8 +12,8 @@ use super::{
     tables::{AT_WORK, DEPARTED, GONE, IDENTITY, MARKS, OPERATIONS, SINGLE, WHOLE, decode_epochs},
 };
 use crate::{
-    operation::JournalEntry,
-    store::{KeyWatermarks, MovedMarker, StoreError, StoreIdentity, StoredKey, WatermarkEpochs},
+    operation::OperationJournalEntry,
+    store::{DurableKeyWatermarks, KeyWatermarks, MovedMarker, StoreError, StoreIdentity, StoredKey},
 };
 
 /// Bytes of operations in one batch; the last operation may go beyond.
@@ -119,7 +119,7 @@ impl RedbStore {
         &self,
         last: Option<&ResourceKey>,
         most: usize,
-    ) -> Result<Vec<(ResourceKey, WatermarkEpochs)>, StoreError> {
+    ) -> Result<Vec<(ResourceKey, DurableKeyWatermarks)>, StoreError> {
         let rows: Vec<(String, Option<Vec<u8>>)> = self.run_read_transaction(|read| {
             let at_work = read.open_table(AT_WORK)?;
             let marks = read.open_table(MARKS)?;
@@ -146,7 +146,7 @@ impl RedbStore {
         &self,
         last: Option<&OperationId>,
         most: usize,
-    ) -> Result<Vec<(OperationId, JournalEntry)>, StoreError> {
+    ) -> Result<Vec<(OperationId, OperationJournalEntry)>, StoreError> {
         let rows: Vec<(Vec<u8>, Vec<u8>)> = self.run_read_transaction(|read| {
             let table = read.open_table(OPERATIONS)?;
             let from = last.map_or(Bound::Unbounded, |last| Bound::Excluded(last.as_bytes().as_slice()));

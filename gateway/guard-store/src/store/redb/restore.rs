@@ -56,7 +56,7 @@ impl RedbStore {
         let mut batch = OperationBatch::default();
         let header = read_backup_rows(backup, |row| {
             if row.kind == BackupRowKind::Operation {
-                batch.add(&row)?;
+                batch.push_decoded_row(&row)?;
                 if batch.is_full() {
                     batch.flush_operations_into(&store)?;
                 }
@@ -101,7 +101,7 @@ struct OperationBatch {
 }
 
 impl OperationBatch {
-    fn add(&mut self, row: &BackupRow) -> Result<(), BackupFormatError> {
+    fn push_decoded_row(&mut self, row: &BackupRow) -> Result<(), BackupFormatError> {
         let id = row.key.as_slice().try_into().ok().map(OperationId::from_bytes);
         let (Some(id), Some(entry)) = (id, decode_entry(&row.value)) else {
             return Err(BackupFormatError::Corrupt("an operation is damaged"));

@@ -5,8 +5,8 @@ use fencegate_policies::operation::OperationId;
 use redb::{ReadableTable, Table, TableDefinition, WriteTransaction};
 
 use crate::{
-    operation::{JournalEntry, JournalEntryState, StoredResponse},
-    store::{JournalSize, StoreMutation, WatermarkEpochs},
+    operation::{JournalEntryState, OperationJournalEntry, StoredResponse},
+    store::{DurableKeyWatermarks, JournalSize, StoreMutation},
 };
 
 /// Resource key to the epochs of its watermarks: 16 bytes, big-endian, zero for none.
@@ -143,7 +143,7 @@ impl<'t> RedbTables<'t> {
         Ok(())
     }
 
-    fn put_operation(&mut self, id: &OperationId, entry: &JournalEntry) -> Result<(), redb::Error> {
+    fn put_operation(&mut self, id: &OperationId, entry: &OperationJournalEntry) -> Result<(), redb::Error> {
         self.remove_operation(id)?;
         let written = encode_entry(entry);
         let id = id.as_bytes().as_slice();
@@ -178,7 +178,7 @@ fn entry_length(written: &[u8]) -> u64 {
 }
 
 /// When it may be forgotten: seconds of the store's time.
-fn expires_at(entry: &JournalEntry) -> Option<u64> {
+fn expires_at(entry: &OperationJournalEntry) -> Option<u64> {
     match entry.state {
         JournalEntryState::Admitted => None,
         JournalEntryState::Done { at, .. } | JournalEntryState::Resolved { at, .. } => {
@@ -205,7 +205,7 @@ pub(super) fn latest_operation_time(
 }
 
 /// The length of the JSON, the JSON, and the body of a kept response if there is one.
-fn encode_entry(entry: &JournalEntry) -> Vec<u8> {
+fn encode_entry(entry: &OperationJournalEntry) -> Vec<u8> {
     let json = serde_json::to_vec(entry).expect("plain fields serialise");
     let length = u32::try_from(json.len()).expect("an entry is made of bounded fields");
     let mut written = length.to_be_bytes().to_vec();
@@ -219,10 +219,10 @@ fn encode_entry(entry: &JournalEntry) -> Vec<u8> {
     written
 }
 
-pub(super) fn decode_entry(written: &[u8]) -> Option<JournalEntry> {
+pub(super) fn decode_entry(written: &[u8]) -> Option<OperationJournalEntry> {
     let (length, rest) = written.split_first_chunk::<4>()?;
     let (json, rest) = rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
-    let mut entry: JournalEntry = serde_json::from_slice(json).ok()?;
+    let mut entry: OperationJournalEntry = serde_json::from_slice(json).ok()?;
     if let (JournalEntryState::Done { answer: Some(kept), .. }, Some((1, body))) =
         (&mut entry.state, rest.split_first())
     {
@@ -231,16 +231,16 @@ pub(super) fn decode_entry(written: &[u8]) -> Option<JournalEntry> {
     Some(entry)
 }
 
-fn encode_epochs(epochs: &WatermarkEpochs) -> [u8; 16] {
+fn encode_epochs(epochs: &DurableKeyWatermarks) -> [u8; 16] {
     encode_pair(epochs.write.unwrap_or_default(), epochs.read.unwrap_or_default())
 }
 
-pub(super) fn decode_epochs(bytes: &[u8]) -> Option<WatermarkEpochs> {
+pub(super) fn decode_epochs(bytes: &[u8]) -> Option<DurableKeyWatermarks> {
     let (write, read) = bytes.split_at_checked(8)?;
     // No czxid is zero.
     let some = |epoch: u64| (epoch > 0).then_some(epoch);
     (read.len() == 8)
-        .then(|| WatermarkEpochs { write: some(decode_number(write)), read: some(decode_number(read)) })
+        .then(|| DurableKeyWatermarks { write: some(decode_number(write)), read: some(decode_number(read)) })
 }
 
 fn encode_journal_size(taken: JournalSize) -> [u8; 16] {

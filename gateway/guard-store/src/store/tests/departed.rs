@@ -23,7 +23,7 @@ fn moved_file_refuses_guard_keeps_rows() {
         let keys = store.watermarks_after(None, 9).expect("readable");
         let at_work = store.active_keys_after(None, 9).expect("readable");
         (
-            store.load_values().expect("readable"),
+            store.load_single_values().expect("readable"),
             keys,
             at_work,
             store.operations_after(None, 9).expect("readable"),

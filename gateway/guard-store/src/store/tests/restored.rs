@@ -7,7 +7,7 @@ use fencegate_process::clock::BootInstant;
 use super::*;
 use crate::{
     admission::{AdmissionTable, PresentedDispatch, QuarantineReason, QuarantineScope},
-    error::AdmitError,
+    error::DispatchRefusedError,
     store::backup::{BackupFormatError, verify_backup},
 };
 
@@ -116,7 +116,7 @@ fn restored_guard_refuses_overtaken_tokens() {
             let refused = table
                 .check_and_raise_watermarks(&claim(overtaken), now)
                 .expect_err("it may have been overtaken");
-            assert!(matches!(refused, AdmitError::Floor { floor: 20 }), "{text}: {refused}");
+            assert!(matches!(refused, DispatchRefusedError::Floor { floor: 20 }), "{text}: {refused}");
         }
         table.check_and_raise_watermarks(&claim(21), now).expect("newer than all");
     }

@@ -27,7 +27,7 @@ impl SendPermission for FixedSendPermission {
         now < self.0
     }
 
-    fn deadline(&self) -> BootInstant {
+    fn valid_until(&self) -> BootInstant {
         self.0
     }
 }

@@ -56,7 +56,7 @@ impl<N: Network> ConnectionPool<N> {
         let (answered, news) = match timeout(SOON, &mut probe).await {
             Ok(answered) => (Some(answered), false),
             Err(_late) => {
-                let news = liveness.record_probe_miss();
+                let news = liveness.mark_silent();
                 (timeout(LATE - SOON, &mut probe).await.ok(), news)
             }
         };
@@ -78,7 +78,7 @@ impl<N: Network> ConnectionPool<N> {
                 }
             }
             Some(Err(IdentityCheckError::Io(_))) | None => {
-                if liveness.record_probe_miss() || news {
+                if liveness.mark_silent() || news {
                     warn!(%upstream, %endpoint, address = %socket, "endpoint.silent: new requests go to the others");
                 }
             }

@@ -12,8 +12,8 @@ fn file() -> (TempDir, UnixSocketFile) {
     (folder, UnixSocketFile { path, mode: 0o600 })
 }
 
-fn take(file: &UnixSocketFile) -> io::Result<SocketPathLock> {
-    SocketPathLock::bind(file, SocketTakeover::Never)
+fn take(file: &UnixSocketFile) -> io::Result<BoundUnixSocket> {
+    BoundUnixSocket::bind(file, SocketTakeover::Never)
 }
 
 /// Makes the file that a killed process leaves.
@@ -28,7 +28,7 @@ fn listener_has_mode_and_removes_file() {
     let taken = take(&file).expect("free");
     assert_eq!(fs::metadata(&file.path).expect("there").permissions().mode() & 0o777, 0o600);
     UnixStream::connect(&file.path).expect("somebody listens");
-    taken.release();
+    taken.remove_own_socket();
     assert!(!file.path.exists());
     let next = take(&file).expect("free again");
     drop(taken);
@@ -62,15 +62,15 @@ fn other_files_are_not_replaced() {
     fs::write(&target, "kept").expect("written");
     for takeover in [SocketTakeover::Never, SocketTakeover::FromPredecessor] {
         fs::write(&file.path, "kept").expect("written");
-        SocketPathLock::bind(&file, takeover).expect_err("a file");
+        BoundUnixSocket::bind(&file, takeover).expect_err("a file");
         assert_eq!(fs::read_to_string(&file.path).expect("still there"), "kept");
         fs::remove_file(&file.path).expect("ours");
         std::os::unix::fs::symlink(&target, &file.path).expect("linked");
-        SocketPathLock::bind(&file, takeover).expect_err("a link");
+        BoundUnixSocket::bind(&file, takeover).expect_err("a link");
         assert_eq!(fs::read_to_string(&target).expect("still there"), "kept");
         fs::remove_file(&file.path).expect("ours");
         fs::create_dir(&file.path).expect("made");
-        SocketPathLock::bind(&file, takeover).expect_err("a folder");
+        BoundUnixSocket::bind(&file, takeover).expect_err("a folder");
         fs::remove_dir(&file.path).expect("still there");
     }
     let nowhere = UnixSocketFile { path: folder.path().join("none/s"), mode: 0o600 };
@@ -82,12 +82,12 @@ fn other_files_are_not_replaced() {
 fn takeover_leaves_no_gap() {
     let (_folder, file) = file();
     let old = take(&file).expect("free");
-    let new = SocketPathLock::bind(&file, SocketTakeover::FromPredecessor).expect("taken over");
+    let new = BoundUnixSocket::bind(&file, SocketTakeover::FromPredecessor).expect("taken over");
     let _client = UnixStream::connect(&file.path).expect("somebody listens");
     assert!(new.listener.accept().is_ok(), "the new one");
     assert!(old.listener.accept().is_ok(), "whoever takes over has looked whether somebody listens");
     assert_eq!(old.listener.accept().expect_err("nobody").kind(), io::ErrorKind::WouldBlock);
-    old.release();
+    old.remove_own_socket();
     UnixStream::connect(&file.path).expect("the file is the new one's");
     assert!(!temporary_path(&file.path).exists());
     drop((old, new));

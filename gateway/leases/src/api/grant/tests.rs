@@ -34,7 +34,7 @@ impl Bench {
         Self { api: LeaseApiState { leases, tickets: None }, tasks, clock }
     }
 
-    fn wanted(&self, key: &str) -> NewLease {
+    fn wanted(&self, key: &str) -> LeaseSpec {
         let name = LeaseIdempotencyKey { key: key.into(), fingerprint: 1 };
         new_lease(self.api.leases.config().plan(), Some(name))
     }

@@ -6,7 +6,7 @@ use fencegate_idempotency::unresolved::{self, UnresolvedOperation};
 use fencegate_policies::{key::ResourceKey, plan::LockLocation};
 use fencegate_recipe::{
     delayed_handover,
-    layout::{LockContender, LockQueueLayout, QueueRank},
+    layout::{LockQueueLayout, LockQueueNode, QueueRank},
 };
 use fencegate_zookeeper::{
     peer_endpoint::HolderRoute,
@@ -139,7 +139,7 @@ async fn queue_entries<L: ZkClient>(
     key: &ResourceKey,
     site: &LockLocation,
 ) -> Result<Vec<LockQueueEntry>, AdminQueryError> {
-    let QueueView { order, parent, shared } = QueueView::new(&live.paths, key, site);
+    let LockQueueLocation { order, parent, shared } = LockQueueLocation::new(&live.paths, key, site);
     let all = children(live, &parent).await?;
     let mut nodes: Vec<String> =
         all.iter().filter(|name| order.parse_contender(name).is_some()).cloned().collect();
@@ -180,7 +180,7 @@ async fn queue_entries<L: ZkClient>(
 /// by its registered session.
 fn contender_program(
     order: LockQueueLayout,
-    contender: &LockContender<'_>,
+    contender: &LockQueueNode<'_>,
     registered: bool,
 ) -> ContenderProgram {
     match order {
@@ -200,7 +200,7 @@ async fn remove_holder<L: ZkClient>(
     holder: &str,
     still_meant: impl Fn() -> bool,
 ) -> Result<BreakLockOutcome, AdminQueryError> {
-    let QueueView { order, parent, shared } = QueueView::new(&live.paths, key, site);
+    let LockQueueLocation { order, parent, shared } = LockQueueLocation::new(&live.paths, key, site);
     live.client.sync(&parent).await?;
     let nodes = children(live, &parent).await?;
     let permits = order.parse_contender(holder).is_some_and(|one| one.permits.is_some());
@@ -222,14 +222,14 @@ async fn remove_holder<L: ZkClient>(
 }
 
 /// The queue for a lock: of all contenders, or of the gateways only if the lock is an exclusive node.
-struct QueueView<'s> {
+struct LockQueueLocation<'s> {
     order: LockQueueLayout,
     parent: String,
     /// Path of the exclusive node that the first of the queue has to create.
     shared: Option<&'s str>,
 }
 
-impl<'s> QueueView<'s> {
+impl<'s> LockQueueLocation<'s> {
     fn new(paths: &ZkPaths, key: &ResourceKey, site: &'s LockLocation) -> Self {
         match (LockQueueLayout::for_site(site), site) {
             (Some(order), _) => Self { order, parent: paths.lock_parent_path(key, site), shared: None },

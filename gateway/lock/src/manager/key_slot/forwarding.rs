@@ -6,7 +6,7 @@ use fencegate_zookeeper::{error::GrantError, peer_endpoint::HolderRoute, tenure_
 
 use super::{KeySlot, LocalWaiter};
 use crate::manager::lock_request::WaitGateway;
-use crate::manager::queue::QueueWaitMode;
+use crate::manager::queue::QueueJoinPolicy;
 
 impl KeySlot {
     /// Records that another holder is ahead. Requests leave that do not wait, or that wait only for this gateway's own
@@ -15,7 +15,7 @@ impl KeySlot {
         let mut entry = self.lock_state();
         let sent_here = entry.queue.remove_waiting_where(|caller| caller.waits == WaitGateway::AtHolder);
         let impatient = entry.queue.remove_waiting_where(|caller| {
-            caller.patience == QueueWaitMode::NoWait && caller.waits != WaitGateway::Anywhere
+            caller.patience == QueueJoinPolicy::NoWait && caller.waits != WaitGateway::Anywhere
         });
         let asks = entry.queue.waiting_requests().any(|(.., caller)| caller.waits == WaitGateway::Anywhere);
         entry.standing.mark_behind_remote(asks);
@@ -32,7 +32,7 @@ impl KeySlot {
         self.lock_state().standing.set_grant_delay(until);
         let rest = until.since(self.clock.now());
         self.refuse_waiters_where(
-            |caller| caller.patience == QueueWaitMode::NoWait,
+            |caller| caller.patience == QueueJoinPolicy::NoWait,
             &GrantError::Delayed(rest),
         )
         .ok();
@@ -40,7 +40,7 @@ impl KeySlot {
 
     /// Resets the position before the gateway queues anew: the contenders ahead are not known any more.
     pub(in crate::manager) fn reset_position(&self) {
-        self.lock_state().standing.reset();
+        self.lock_state().standing.forget_contenders_ahead();
     }
 
     /// Records that the queue position is lost, so another contender may hold next. Requests that peers have forwarded
@@ -68,7 +68,7 @@ impl KeySlot {
     /// Records that there is no gateway to forward to, so requests that do not wait leave. An error when none is left.
     pub(in crate::manager) fn report_no_route(&self) -> Result<(), LockAttemptError> {
         self.lock_state().standing.record_no_route(self.clock.now());
-        self.refuse_waiters_where(|caller| caller.patience == QueueWaitMode::NoWait, &GrantError::Locked)
+        self.refuse_waiters_where(|caller| caller.patience == QueueJoinPolicy::NoWait, &GrantError::Locked)
     }
 
     /// Refuses all waiting requests with this error, because no lock can be granted.

@@ -56,7 +56,7 @@ fn grant(epoch: u64) -> (LockGrant, Arc<SessionDeadline>) {
 
 fn wants(waits: WaitGateway, route: &Arc<str>) -> LocalLockRequest<'_> {
     let mode = LockMode::Exclusive;
-    let patience = QueueWaitMode::QueueBehind(100);
+    let patience = QueueJoinPolicy::QueueBehind(100);
     LocalLockRequest { mode, rules: RULES, patience, waits, delay: None, route }
 }
 
@@ -70,9 +70,9 @@ fn request(
     last: &Plain,
 ) -> bool {
     let tenure = match table.enter_queue(key, &LockLocation::Native, wants(waits, &"pay".into())) {
-        EnterQueueOutcome::Started(tenure) => tenure,
-        EnterQueueOutcome::NotHolder if waits == WaitGateway::AtHolder => return false,
-        EnterQueueOutcome::Waiting { mut answer, place, .. } => {
+        EnterLocalQueueOutcome::Started(tenure) => tenure,
+        EnterLocalQueueOutcome::NotHolder if waits == WaitGateway::AtHolder => return false,
+        EnterLocalQueueOutcome::Waiting { mut answer, place, .. } => {
             let tenure = loop {
                 match answer.try_recv() {
                     Ok(Ok(tenure)) => break tenure,
@@ -86,7 +86,9 @@ fn request(
             drop(place);
             tenure
         }
-        EnterQueueOutcome::QueueFull | EnterQueueOutcome::Busy | EnterQueueOutcome::NotHolder => {
+        EnterLocalQueueOutcome::QueueFull
+        | EnterLocalQueueOutcome::Busy
+        | EnterLocalQueueOutcome::NotHolder => {
             panic!("there is room")
         }
     };
@@ -97,7 +99,7 @@ fn request(
     assert!(last.swap(order, Ordering::SeqCst) < order, "tokens grow");
     shuttle::thread::yield_now();
     at_work.fetch_sub(1, Ordering::SeqCst);
-    tenure.mark_settled();
+    tenure.mark_upstream_settled();
     true
 }
 
@@ -282,8 +284,8 @@ fn node_predating_key_change_is_unused() {
                     &LockLocation::Native,
                     wants(WaitGateway::Here, &"pay".into()),
                 ) {
-                    EnterQueueOutcome::Started(tenure) => tenure,
-                    EnterQueueOutcome::Waiting { mut answer, place, .. } => loop {
+                    EnterLocalQueueOutcome::Started(tenure) => tenure,
+                    EnterLocalQueueOutcome::Waiting { mut answer, place, .. } => loop {
                         match answer.try_recv() {
                             Ok(answer) => {
                                 drop(place);
@@ -296,7 +298,7 @@ fn node_predating_key_change_is_unused() {
                 };
                 let token = tenure.next_dispatch().expect("a dispatch").token;
                 assert!(token.number() > opened, "{token} after {opened}");
-                tenure.mark_settled();
+                tenure.mark_upstream_settled();
                 drop(tenure);
                 served.fetch_add(1, Ordering::SeqCst);
             })
@@ -366,8 +368,8 @@ fn alone(at_work: &AtomicU32) {
 fn calling(table: &Arc<KeySlotTable>, at_work: &Arc<AtomicU32>) {
     let outer =
         match table.enter_queue(&key(), &LockLocation::Native, wants(WaitGateway::Here, &"pay".into())) {
-            EnterQueueOutcome::Started(tenure) => tenure,
-            EnterQueueOutcome::Waiting { mut answer, place, .. } => loop {
+            EnterLocalQueueOutcome::Started(tenure) => tenure,
+            EnterLocalQueueOutcome::Waiting { mut answer, place, .. } => loop {
                 match answer.try_recv() {
                     Ok(answer) => {
                         drop(place);
@@ -387,18 +389,18 @@ fn calling(table: &Arc<KeySlotTable>, at_work: &Arc<AtomicU32>) {
             Ok((inner, _)) => {
                 inner.next_dispatch().expect("a dispatch");
                 alone(&works);
-                inner.mark_settled();
+                inner.mark_upstream_settled();
             }
             // The callback came too late.
             Err(error) => {
                 assert!(
-                    matches!(error, NestedRequestError::NotInFlight | NestedRequestError::NotHeld),
+                    matches!(error, NestedCallbackError::NotInFlight | NestedCallbackError::NotHeld),
                     "{error}"
                 )
             }
         });
     shuttle::thread::yield_now();
-    outer.mark_settled();
+    outer.mark_upstream_settled();
     drop(outer);
     inner.join().expect("what was called");
 }

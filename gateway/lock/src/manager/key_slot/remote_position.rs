@@ -7,7 +7,7 @@ use fencegate_process::clock::BootInstant;
 
 /// The own queue position. The slot's mutex guards all fields together.
 #[derive(Debug, Default)]
-pub(super) struct RemoteQueuePosition {
+pub(super) struct ZkQueuePosition {
     /// Whether a remote holder was ahead at the last check.
     behind: bool,
     /// The end of a delay; only set while no contender is ahead.
@@ -23,7 +23,7 @@ pub(super) struct RemoteQueuePosition {
 /// How long after a lookup without a result no new one is made.
 pub(super) const ROUTE_RETRY_AFTER: Duration = Duration::from_millis(100);
 
-impl RemoteQueuePosition {
+impl ZkQueuePosition {
     /// Whether no remote contender was ahead, as far as is known.
     pub(super) fn has_no_remote_ahead(&self) -> bool {
         !self.lost && !self.behind
@@ -34,7 +34,7 @@ impl RemoteQueuePosition {
     }
 
     /// Resets the position before the gateway queues anew: the contenders ahead are not known any more.
-    pub(super) fn reset(&mut self) {
+    pub(super) fn forget_contenders_ahead(&mut self) {
         self.behind = false;
         self.rests = None;
     }

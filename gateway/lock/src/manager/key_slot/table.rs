@@ -10,10 +10,10 @@ use fencegate_policies::{
 use fencegate_process::{clock::SharedClock, sync::Mutex};
 use fencegate_zookeeper::peer_endpoint::HolderRoute;
 
-use super::{EnterQueueOutcome, KeySlot, LocalLockRequest, unpoisoned};
+use super::{EnterLocalQueueOutcome, KeySlot, LocalLockRequest, unpoisoned};
 use crate::manager::lock_request::WaitGateway;
 use crate::manager::{
-    call_chain::NestedRequestError,
+    call_chain::NestedCallbackError,
     ended_sessions::EndedPeerSessions,
     grant_guard::{GrantGuard, MultiRequestLock},
     holder_cache::HolderCache,
@@ -44,11 +44,11 @@ impl KeySlotTable {
         key: &ResourceKey,
         site: &LockLocation,
         wants: LocalLockRequest<'_>,
-    ) -> EnterQueueOutcome {
+    ) -> EnterLocalQueueOutcome {
         let mut shard = unpoisoned(&self.shards[usize::from(key.lock_shard()) % SHARDS]);
         if shard.get(key).is_none_or(|slot| slot.site != *site) {
             if wants.waits == WaitGateway::AtHolder {
-                return EnterQueueOutcome::NotHolder;
+                return EnterLocalQueueOutcome::NotHolder;
             }
             let slot = Arc::new(KeySlot::new(key.clone(), site.clone(), self.clock.clone()));
             if let Some(moved) = shard.insert(key.clone(), slot) {
@@ -103,8 +103,8 @@ impl KeySlotTable {
         key: &ResourceKey,
         from: FencingToken,
         mode: LockMode,
-    ) -> Result<(GrantGuard, LockMode), NestedRequestError> {
-        self.slot(key).ok_or(NestedRequestError::NotHeld)?.start_callback(from, mode)
+    ) -> Result<(GrantGuard, LockMode), NestedCallbackError> {
+        self.slot(key).ok_or(NestedCallbackError::NotHeld)?.start_callback(from, mode)
     }
 
     /// Every key greater than `after`, in no order. Each shard is locked only while its keys are listed.

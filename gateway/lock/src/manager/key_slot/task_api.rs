@@ -11,7 +11,7 @@ use fencegate_zookeeper::{
 
 use super::{FirstWaitingRequest, KeySlot};
 use crate::manager::lock_request::WaitGateway;
-use crate::manager::queue::TenureAction;
+use crate::manager::queue::TenureDecision;
 
 impl KeySlot {
     /// Returns when the state of the slot may have changed.
@@ -81,7 +81,7 @@ impl KeySlot {
         }
     }
 
-    pub(in crate::manager) fn next_action(&self) -> TenureAction {
+    pub(in crate::manager) fn next_action(&self) -> TenureDecision {
         self.lock_state().queue.next_action(self.clock.now())
     }
 
@@ -90,7 +90,7 @@ impl KeySlot {
     pub(in crate::manager) fn end_tenure_if_due(&self, told: impl FnOnce(TenureEnd)) -> bool {
         let now = self.clock.now();
         let mut entry = self.lock_state();
-        let ends = entry.queue.next_action(now) == TenureAction::End;
+        let ends = entry.queue.next_action(now) == TenureDecision::End;
         if ends && let Some(ended) = entry.queue.take_idle_tenure(now) {
             told(ended);
         }
@@ -103,7 +103,7 @@ impl Evictable for KeySlot {
         self.lock_state().queue.idle_since()
     }
 
-    fn evict(&self) -> bool {
+    fn evict_if_idle(&self) -> bool {
         let evicted = self.lock_state().queue.evict();
         if evicted {
             self.look.notify_one();

@@ -14,7 +14,7 @@ use fencegate_zookeeper::{
 use tokio::sync::oneshot::Receiver;
 
 use super::{remote_position::ROUTE_RETRY_AFTER, table::KeySlotTable, *};
-use crate::manager::queue::TenureAction;
+use crate::manager::queue::TenureDecision;
 
 const FAR: BootInstant = BootInstant::from_nanos(1 << 50);
 
@@ -32,7 +32,7 @@ impl KeySlotFixture {
         Self { table: KeySlotTable::new(clock.clone()), key, clock }
     }
 
-    fn enter(&self, waits: WaitGateway, patience: QueueWaitMode) -> EnterQueueOutcome {
+    fn enter(&self, waits: WaitGateway, patience: QueueJoinPolicy) -> EnterLocalQueueOutcome {
         let mode = LockMode::Exclusive;
         let rules = CachedHoldLimits::default();
         let route = &"pay".into();
@@ -43,9 +43,9 @@ impl KeySlotFixture {
         )
     }
 
-    fn enter_waiting(&self, waits: WaitGateway) -> (Receiver<LockReply>, QueuePositionGuard) {
-        match self.enter(waits, QueueWaitMode::QueueBehind(9)) {
-            EnterQueueOutcome::Waiting { answer, place, .. } => (answer, place),
+    fn enter_waiting(&self, waits: WaitGateway) -> (Receiver<LockReply>, QueuedRequestGuard) {
+        match self.enter(waits, QueueJoinPolicy::QueueBehind(9)) {
+            EnterLocalQueueOutcome::Waiting { answer, place, .. } => (answer, place),
             _ => panic!("nothing is held here"),
         }
     }
@@ -77,7 +77,7 @@ fn holder_route() -> HolderRoute {
     }
 }
 
-fn received_error((answer, _): &mut (Receiver<LockReply>, QueuePositionGuard)) -> Option<GrantError> {
+fn received_error((answer, _): &mut (Receiver<LockReply>, QueuedRequestGuard)) -> Option<GrantError> {
     answer.try_recv().ok().map(|answer| answer.expect_err("not granted"))
 }
 
@@ -114,8 +114,8 @@ fn slot_is_idle_after_forwarding_all() {
 #[test]
 fn no_wait_request_fails_without_route() {
     let fixture = KeySlotFixture::new();
-    let EnterQueueOutcome::Waiting { answer, place, .. } =
-        fixture.enter(WaitGateway::Anywhere, QueueWaitMode::NoWait)
+    let EnterLocalQueueOutcome::Waiting { answer, place, .. } =
+        fixture.enter(WaitGateway::Anywhere, QueueJoinPolicy::NoWait)
     else {
         panic!("the first one waits for the answer of ZooKeeper");
     };
@@ -148,16 +148,16 @@ fn failed_route_lookup_pauses_before_retry() {
 #[test]
 fn forwarded_request_waits_only_at_holder() {
     let fixture = KeySlotFixture::new();
-    let at_holder = || fixture.enter(WaitGateway::AtHolder, QueueWaitMode::QueueBehind(9));
-    assert!(matches!(at_holder(), EnterQueueOutcome::NotHolder), "nobody here wants it");
+    let at_holder = || fixture.enter(WaitGateway::AtHolder, QueueJoinPolicy::QueueBehind(9));
+    assert!(matches!(at_holder(), EnterLocalQueueOutcome::NotHolder), "nobody here wants it");
     assert!(fixture.table.slot(&fixture.key).is_none(), "and it is not asked for");
     let (_waiting, _place) = fixture.enter_waiting(WaitGateway::Here);
     let early = at_holder();
-    assert!(matches!(early, EnterQueueOutcome::Waiting { .. }), "we get it, and nobody was before us");
+    assert!(matches!(early, EnterLocalQueueOutcome::Waiting { .. }), "we get it, and nobody was before us");
     let deadline = fixture.grant();
-    assert!(matches!(at_holder(), EnterQueueOutcome::Waiting { .. }), "held, and at work");
+    assert!(matches!(at_holder(), EnterLocalQueueOutcome::Waiting { .. }), "held, and at work");
     fixture.slot().close(TenureEndCause::Retired);
-    assert!(matches!(at_holder(), EnterQueueOutcome::NotHolder), "nothing is started under it any more");
+    assert!(matches!(at_holder(), EnterLocalQueueOutcome::NotHolder), "nothing is started under it any more");
     deadline.revoke();
 }
 
@@ -170,8 +170,8 @@ fn lost_position_refuses_only_forwarded_requests() {
     let slot = fixture.slot();
     slot.report_queue_position_lost();
     assert_eq!((received_error(&mut early), received_error(&mut here)), (Some(GrantError::NotHolder), None));
-    let at_holder = || fixture.enter(WaitGateway::AtHolder, QueueWaitMode::QueueBehind(9));
-    assert!(matches!(at_holder(), EnterQueueOutcome::NotHolder), "somebody else may hold before us");
+    let at_holder = || fixture.enter(WaitGateway::AtHolder, QueueJoinPolicy::QueueBehind(9));
+    assert!(matches!(at_holder(), EnterLocalQueueOutcome::NotHolder), "somebody else may hold before us");
     let deadline = fixture.grant();
     let mut guest = fixture.enter_waiting(WaitGateway::AtHolder);
     slot.close(TenureEndCause::Session);
@@ -189,12 +189,12 @@ fn waiter_proceeds_after_contention_clears() {
     let slot = fixture.slot();
     slot.mark_contended(true);
     fixture.clock.advance(CachedHoldLimits::default().max_hold);
-    first.try_recv().expect("an answer").expect("granted").mark_settled();
+    first.try_recv().expect("an answer").expect("granted").mark_upstream_settled();
     let (mut next, _place) = fixture.enter_waiting(WaitGateway::Here);
     slot.start_waiting_requests();
     assert!(next.try_recv().is_err(), "its time is up");
     slot.clear_contended();
-    next.try_recv().expect("an answer").expect("granted").mark_settled();
+    next.try_recv().expect("an answer").expect("granted").mark_upstream_settled();
     deadline.revoke();
 }
 
@@ -206,13 +206,13 @@ fn requeue_discards_previous_remote_holder() {
     let slot = fixture.slot();
     assert!(slot.report_holder_ahead().is_ok());
     assert!(matches!(
-        fixture.enter(WaitGateway::AtHolder, QueueWaitMode::QueueBehind(9)),
-        EnterQueueOutcome::NotHolder
+        fixture.enter(WaitGateway::AtHolder, QueueJoinPolicy::QueueBehind(9)),
+        EnterLocalQueueOutcome::NotHolder
     ));
     slot.reset_position();
     assert!(matches!(
-        fixture.enter(WaitGateway::AtHolder, QueueWaitMode::QueueBehind(9)),
-        EnterQueueOutcome::Waiting { .. }
+        fixture.enter(WaitGateway::AtHolder, QueueJoinPolicy::QueueBehind(9)),
+        EnterLocalQueueOutcome::Waiting { .. }
     ));
 }
 
@@ -224,8 +224,8 @@ fn revoked_grant_accepts_no_forwarded_request() {
     let deadline = fixture.grant();
     deadline.revoke();
     assert!(matches!(
-        fixture.enter(WaitGateway::AtHolder, QueueWaitMode::QueueBehind(9)),
-        EnterQueueOutcome::NotHolder
+        fixture.enter(WaitGateway::AtHolder, QueueJoinPolicy::QueueBehind(9)),
+        EnterLocalQueueOutcome::NotHolder
     ));
 }
 
@@ -245,7 +245,7 @@ fn grant_predating_key_change_is_unused() {
     };
     slot.set_granted(grant(90), wanted);
     assert!(first.try_recv().is_err(), "granted what it had asked for before");
-    assert_eq!(slot.next_action(), TenureAction::End);
+    assert_eq!(slot.next_action(), TenureDecision::End);
     assert!(slot.end_tenure_if_due(|ended| assert_eq!(
         (ended.cause, ended.dispatches),
         (TenureEndCause::Reloaded, 0)
@@ -254,24 +254,24 @@ fn grant_predating_key_change_is_unused() {
     slot.set_granted(grant(110), wanted);
     let tenure = first.try_recv().expect("an answer").expect("granted");
     assert_eq!(tenure.next_dispatch().expect("a dispatch").token.number(), 110);
-    tenure.mark_settled();
+    tenure.mark_upstream_settled();
 }
 
 /// The bound is the same as for strict requests: `most` wait behind the one that holds, or is about to.
 #[test]
 fn queue_of_zero_admits_only_holder() {
     let fixture = KeySlotFixture::new();
-    let enter = |most| fixture.enter(WaitGateway::Here, QueueWaitMode::QueueBehind(most));
-    let EnterQueueOutcome::Waiting { mut answer, place, .. } = enter(0) else {
+    let enter = |most| fixture.enter(WaitGateway::Here, QueueJoinPolicy::QueueBehind(most));
+    let EnterLocalQueueOutcome::Waiting { mut answer, place, .. } = enter(0) else {
         panic!("it is about to hold")
     };
-    assert!(matches!(enter(0), EnterQueueOutcome::QueueFull));
+    assert!(matches!(enter(0), EnterLocalQueueOutcome::QueueFull));
     let deadline = fixture.grant();
     let tenure = answer.try_recv().expect("an answer").expect("granted");
     drop(place);
-    assert!(matches!(enter(0), EnterQueueOutcome::QueueFull), "nobody waits behind it");
-    let EnterQueueOutcome::Waiting { .. } = enter(1) else { panic!("one may") };
-    tenure.mark_settled();
+    assert!(matches!(enter(0), EnterLocalQueueOutcome::QueueFull), "nobody waits behind it");
+    let EnterLocalQueueOutcome::Waiting { .. } = enter(1) else { panic!("one may") };
+    tenure.mark_upstream_settled();
     deadline.revoke();
 }
 
@@ -295,26 +295,26 @@ fn callbacks_keep_key_until_innermost_ends() {
     let deeper =
         call(inner.next_dispatch().expect("a dispatch").token, LockMode::Exclusive).expect("inside that");
     assert_eq!(deeper.next_dispatch().expect("a dispatch").token.dispatch(), 3);
-    assert_eq!(call(from, LockMode::Exclusive).map(drop), Err(NestedRequestError::NotInnermost));
+    assert_eq!(call(from, LockMode::Exclusive).map(drop), Err(NestedCallbackError::NotInnermost));
     let other = FencingToken::new(from.number() + 1, 0, 1).expect("small");
-    assert_eq!(call(other, LockMode::Exclusive).map(drop), Err(NestedRequestError::NotHeld));
+    assert_eq!(call(other, LockMode::Exclusive).map(drop), Err(NestedCallbackError::NotHeld));
 
     for tenure in [&outer, &inner, &deeper] {
-        tenure.mark_settled();
+        tenure.mark_upstream_settled();
     }
     drop(outer);
     assert_eq!(
         call(from, LockMode::Exclusive).map(drop),
-        Err(NestedRequestError::NotInFlight),
+        Err(NestedCallbackError::NotInFlight),
         "it was answered"
     );
     drop(inner);
     assert!(
-        next.try_recv().is_err() && matches!(fixture.slot().next_action(), TenureAction::Keep(_)),
+        next.try_recv().is_err() && matches!(fixture.slot().next_action(), TenureDecision::Keep(_)),
         "the innermost still runs"
     );
     drop(deeper);
-    assert_eq!(fixture.slot().next_action(), TenureAction::End);
+    assert_eq!(fixture.slot().next_action(), TenureDecision::End);
     deadline.revoke();
 }
 
@@ -330,9 +330,9 @@ fn retired_or_revoked_grant_refuses_callbacks() {
     let (inner, _) = fixture.table.start_callback(&fixture.key, from, LockMode::Exclusive).expect("inside");
     inner.next_dispatch().expect("a dispatch");
     drop(inner);
-    assert_eq!(call(), Err(NestedRequestError::Closed), "nobody knows what came of the first one");
+    assert_eq!(call(), Err(NestedCallbackError::Closed), "nobody knows what came of the first one");
     assert!(outer.next_dispatch().is_none(), "nor is anything else sent under it");
     deadline.revoke();
-    assert_eq!(call(), Err(NestedRequestError::Unproven));
-    outer.mark_settled();
+    assert_eq!(call(), Err(NestedCallbackError::Unproven));
+    outer.mark_upstream_settled();
 }

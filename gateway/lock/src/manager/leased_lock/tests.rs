@@ -33,24 +33,24 @@ async fn lease_serves_requests_in_arrival_order() {
     let mut second = pin!(lease.start_request(LockMode::Exclusive));
     let mut third = pin!(lease.start_request(LockMode::Shared));
     assert!(poll!(second.as_mut()).is_pending() && poll!(third.as_mut()).is_pending());
-    first.mark_settled();
+    first.mark_upstream_settled();
     drop(first);
     assert!(poll!(third.as_mut()).is_pending(), "it overtakes");
     let Poll::Ready(Ok((second, _))) = poll!(second.as_mut()) else { panic!("nobody is before it") };
     assert_eq!(second.next_dispatch().expect("a dispatch").token.dispatch(), 3);
     assert!(poll!(third.as_mut()).is_pending());
-    second.mark_settled();
+    second.mark_upstream_settled();
     drop(second);
     let Poll::Ready(Ok((third, LockMode::Exclusive))) = poll!(third.as_mut()) else { panic!("its turn") };
     lease.release_when_idle();
     assert!(over.try_recv().is_err(), "something runs under it");
-    assert_eq!(enter_error(&lease).await, NestedRequestError::Closed);
-    third.mark_settled();
+    assert_eq!(enter_error(&lease).await, NestedCallbackError::Closed);
+    third.mark_upstream_settled();
     drop(third);
     assert_eq!(over.try_recv(), Ok(true));
 }
 
-async fn enter_error(lease: &LeasedLock) -> NestedRequestError {
+async fn enter_error(lease: &LeasedLock) -> NestedCallbackError {
     poll_once(lease.start_request(LockMode::Shared)).await.expect("it is over").expect_err("it is over")
 }
 
@@ -63,7 +63,7 @@ async fn shared_lease_refuses_writers() {
     let tokens = [&one, &other].map(|tenure| tenure.next_dispatch().expect("a dispatch").token.dispatch());
     assert_eq!(tokens, [2, 3]);
     let refused = poll_once(lease.start_request(LockMode::Exclusive)).await.expect("no wait");
-    assert_eq!(refused.map(drop), Err(NestedRequestError::Upgrade));
+    assert_eq!(refused.map(drop), Err(NestedCallbackError::Upgrade));
 }
 
 /// A request whose outcome is unknown retires the lease, and waiting requests are refused at once.
@@ -75,8 +75,8 @@ async fn request_in_doubt_ends_lease() {
     let mut second = pin!(lease.start_request(LockMode::Exclusive));
     assert!(poll!(second.as_mut()).is_pending());
     drop(first);
-    assert!(matches!(poll!(second.as_mut()), Poll::Ready(Err(NestedRequestError::Closed))));
-    assert!(lease.is_retired());
+    assert!(matches!(poll!(second.as_mut()), Poll::Ready(Err(NestedCallbackError::Closed))));
+    assert!(lease.is_grant_retired());
     lease.release_when_idle();
     assert_eq!(over.try_recv(), Ok(false));
 }
@@ -101,7 +101,7 @@ async fn client_token_is_not_in_flight() {
     let shared: Arc<dyn MultiRequestLock> = lease.lock.clone();
     assert_eq!(
         shared.start_callback(lease.token(), LockMode::Exclusive).map(drop),
-        Err(NestedRequestError::NotInFlight)
+        Err(NestedCallbackError::NotInFlight)
     );
     let turn = enter_now(&lease, LockMode::Exclusive).await;
     let from = turn.next_dispatch().expect("a dispatch").token;
@@ -120,7 +120,7 @@ async fn expired_session_starts_no_request() {
     clock.advance(Duration::from_nanos(1 << 50));
     assert!(!lease.is_held_at(clock.now()) && !lease.is_lost());
     let refused = poll_once(lease.start_request(LockMode::Exclusive)).await.expect("no wait");
-    assert_eq!(refused.map(drop), Err(NestedRequestError::Unproven));
+    assert_eq!(refused.map(drop), Err(NestedCallbackError::Unproven));
     proof.revoke();
     assert!(lease.is_lost());
 }

@@ -83,7 +83,7 @@ impl QueueModel {
         BootInstant::from_nanos(self.now)
     }
 
-    fn record_start(&mut self, mode: LockMode, started: StartedLockRequest<u64>) {
+    fn record_start(&mut self, mode: LockMode, started: GrantedLockRequest<u64>) {
         let at = (started.credentials, started.number);
         assert_eq!(at.0, self.epoch, "only the tenure of the moment starts anything");
         assert!(at > self.last, "tokens grow: {at:?} after {:?}", self.last);
@@ -100,8 +100,8 @@ impl QueueModel {
 
     fn apply(&mut self, event: QueueEvent) {
         match event {
-            QueueEvent::Arrive(mode) => self.arrive(mode, QueueWaitMode::QueueBehind(8)),
-            QueueEvent::ArriveTrying(mode) => self.arrive(mode, QueueWaitMode::NoWait),
+            QueueEvent::Arrive(mode) => self.arrive(mode, QueueJoinPolicy::QueueBehind(8)),
+            QueueEvent::ArriveTrying(mode) => self.arrive(mode, QueueJoinPolicy::NoWait),
             QueueEvent::End { known } => self.end(known),
             QueueEvent::Call(mode) => self.call(mode),
             QueueEvent::Leave(which) => {
@@ -142,22 +142,24 @@ impl QueueModel {
         }
     }
 
-    fn arrive(&mut self, mode: LockMode, patience: QueueWaitMode) {
+    fn arrive(&mut self, mode: LockMode, patience: QueueJoinPolicy) {
         self.arrivals += 1;
         let id = self.arrivals;
         let proven = !self.proof_lost;
         let overtakes = !self.waiting.is_empty();
         match self.queue.arrive(mode, patience, self.now(), |_| proven, || id) {
-            ArrivalOutcome::Start(started) => {
+            QueueArrivalOutcome::Start(started) => {
                 assert!(!overtakes, "nobody overtakes");
                 self.record_start(mode, started);
             }
-            ArrivalOutcome::Wait { attend } => {
+            QueueArrivalOutcome::Wait { attend } => {
                 assert!(!attend || self.waiting.is_empty(), "only the first one to wait calls for somebody");
                 self.waiting.push_back((id, mode));
             }
-            ArrivalOutcome::Full => assert!(self.waiting.len() >= 8),
-            ArrivalOutcome::Busy => assert!(self.queue.credentials().is_some() || !self.waiting.is_empty()),
+            QueueArrivalOutcome::Full => assert!(self.waiting.len() >= 8),
+            QueueArrivalOutcome::Busy => {
+                assert!(self.queue.credentials().is_some() || !self.waiting.is_empty())
+            }
         }
     }
 
@@ -177,12 +179,12 @@ impl QueueModel {
                 self.last = at;
                 self.in_flight.push_back((held, at.0, at.1));
             }
-            Err(NestedRequestError::Closed) => assert!(self.closed),
-            Err(NestedRequestError::Unproven) => assert!(!proven),
-            Err(NestedRequestError::Upgrade) => {
+            Err(NestedCallbackError::Closed) => assert!(self.closed),
+            Err(NestedCallbackError::Unproven) => assert!(!proven),
+            Err(NestedCallbackError::Upgrade) => {
                 assert_eq!((held, mode), (LockMode::Shared, LockMode::Exclusive))
             }
-            Err(error) => assert_eq!(error, NestedRequestError::TooDeep),
+            Err(error) => assert_eq!(error, NestedCallbackError::TooDeep),
         }
     }
 
@@ -216,7 +218,7 @@ impl QueueModel {
         {
             self.note_contention();
         }
-        if before && due == TenureAction::End {
+        if before && due == TenureDecision::End {
             assert!(self.in_flight.is_empty(), "a tenure stays while something is in flight under it");
             let ended = self.queue.take_idle_tenure(self.now()).expect("there was one");
             assert!(
@@ -277,8 +279,8 @@ fn warm_key_serves_next_request_directly() {
     let mut queue: LockQueue<(), u64> = LockQueue::default();
     let now = BootInstant::from_nanos(0);
     assert_eq!(
-        queue.arrive(LockMode::Exclusive, QueueWaitMode::QueueBehind(1), now, |_| true, || ()),
-        ArrivalOutcome::Wait { attend: true }
+        queue.arrive(LockMode::Exclusive, QueueJoinPolicy::QueueBehind(1), now, |_| true, || ()),
+        QueueArrivalOutcome::Wait { attend: true }
     );
     queue.set_grant(7, LockMode::Exclusive, RULES, false, now);
     let (_, first) = queue.start_next(now, |_| true).expect("granted");
@@ -292,22 +294,22 @@ fn reader_never_overtakes_waiting_writer() {
     let mut queue: LockQueue<u8, u64> = LockQueue::default();
     let now = BootInstant::from_nanos(0);
     let arrive = |queue: &mut LockQueue<u8, u64>, mode, id| {
-        queue.arrive(mode, QueueWaitMode::QueueBehind(8), now, |_| true, || id)
+        queue.arrive(mode, QueueJoinPolicy::QueueBehind(8), now, |_| true, || id)
     };
     arrive(&mut queue, LockMode::Shared, 1);
     queue.set_grant(1, LockMode::Shared, RULES, false, now);
     queue.start_next(now, |_| true).expect("the first reader");
-    assert_eq!(arrive(&mut queue, LockMode::Exclusive, 2), ArrivalOutcome::Wait { attend: false });
-    assert_eq!(arrive(&mut queue, LockMode::Shared, 3), ArrivalOutcome::Wait { attend: false });
+    assert_eq!(arrive(&mut queue, LockMode::Exclusive, 2), QueueArrivalOutcome::Wait { attend: false });
+    assert_eq!(arrive(&mut queue, LockMode::Shared, 3), QueueArrivalOutcome::Wait { attend: false });
     queue.finish_request(1, now);
     assert!(queue.start_next(now, |_| true).is_none(), "the writer needs another node");
-    assert_eq!(queue.next_action(now), TenureAction::End);
+    assert_eq!(queue.next_action(now), TenureDecision::End);
 }
 
 /// A tenure under which one request was served.
 fn idle_queue(reached: bool, now: BootInstant) -> LockQueue<(), u64> {
     let mut queue: LockQueue<(), u64> = LockQueue::default();
-    queue.arrive(LockMode::Exclusive, QueueWaitMode::QueueBehind(1), now, |_| true, || ());
+    queue.arrive(LockMode::Exclusive, QueueJoinPolicy::QueueBehind(1), now, |_| true, || ());
     queue.set_grant(7, LockMode::Exclusive, RULES, reached, now);
     queue.start_next(now, |_| true).expect("granted");
     queue.finish_request(1, now);
@@ -320,14 +322,14 @@ fn idle_grant_ends_for_remote_waiter() {
     let now = BootInstant::from_nanos(0);
     let mut waited_for = idle_queue(false, now);
     waited_for.mark_contended(now);
-    assert_eq!(waited_for.next_action(now), TenureAction::End);
+    assert_eq!(waited_for.next_action(now), TenureDecision::End);
     let mut reached = idle_queue(true, now);
     reached.mark_contended(now);
-    assert_eq!(reached.next_action(now), TenureAction::Keep(GRACE));
-    assert_eq!(reached.next_action(now + GRACE), TenureAction::End, "it waits indeed");
+    assert_eq!(reached.next_action(now), TenureDecision::Keep(GRACE));
+    assert_eq!(reached.next_action(now + GRACE), TenureDecision::End, "it waits indeed");
     reached.clear_contended();
-    assert!(matches!(reached.next_action(now + GRACE), TenureAction::Keep(_)), "it has gone again");
+    assert!(matches!(reached.next_action(now + GRACE), TenureDecision::Keep(_)), "it has gone again");
     reached.mark_contended(now + GRACE);
     reached.end_contention_grace();
-    assert_eq!(reached.next_action(now + GRACE), TenureAction::End, "readers are not sent on");
+    assert_eq!(reached.next_action(now + GRACE), TenureDecision::End, "readers are not sent on");
 }

@@ -14,7 +14,7 @@ use hyper::{
 
 use fencegate_guard_store::{
     admission::PresentedDispatch,
-    error::{AdmitError, MalformedTokenError},
+    error::{DispatchRefusedError, MalformedTokenError},
 };
 use fencegate_http::header_list::list_entries;
 use fencegate_protocol::headers::FENCING_TICKET;
@@ -28,50 +28,54 @@ pub(crate) fn count_via_hops(headers: &HeaderMap) -> u32 {
 /// The dispatch that the fields name.
 ///
 /// # Errors
-/// [`AdmitError::TokenMissing`] only where there is no token at all; anything else that is not exactly as a gateway
+/// [`DispatchRefusedError::TokenMissing`] only where there is no token at all; anything else that is not exactly as a gateway
 /// stamps it is malformed.
-pub(crate) fn parse_claim(presented: &HeaderMap) -> Result<PresentedDispatch, AdmitError> {
-    let token = parse_token(presented)?.ok_or(AdmitError::TokenMissing)?;
+pub(crate) fn parse_claim(presented: &HeaderMap) -> Result<PresentedDispatch, DispatchRefusedError> {
+    let token = parse_token(presented)?.ok_or(DispatchRefusedError::TokenMissing)?;
     if let Some(number) = single_value(presented, "fencing-number")?
         && number != token.number().to_string()
     {
-        return Err(AdmitError::TokenMalformed(MalformedTokenError::NumberMismatch));
+        return Err(DispatchRefusedError::TokenMalformed(MalformedTokenError::NumberMismatch));
     }
     let keys = ResourceKey::parse_list(required(presented, "fencing-key")?);
-    let keys =
-        keys.map_err(|_| AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-key")))?;
+    let keys = keys
+        .map_err(|_| DispatchRefusedError::TokenMalformed(MalformedTokenError::Unreadable("fencing-key")))?;
     let mode = LockMode::parse(required(presented, "fencing-mode")?);
-    let mode = mode.ok_or(AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-mode")))?;
+    let mode =
+        mode.ok_or(DispatchRefusedError::TokenMalformed(MalformedTokenError::Unreadable("fencing-mode")))?;
     Ok(PresentedDispatch { keys: keys.into(), token, mode, era: None, parent: None })
 }
 
 /// `Fencing-Token`, where it stands there.
-pub fn parse_token(presented: &HeaderMap) -> Result<Option<FencingToken>, AdmitError> {
+pub fn parse_token(presented: &HeaderMap) -> Result<Option<FencingToken>, DispatchRefusedError> {
     let token = single_value(presented, "fencing-token")?.map(FencingToken::parse).transpose();
-    token.map_err(|bad| AdmitError::TokenMalformed(bad.into()))
+    token.map_err(|bad| DispatchRefusedError::TokenMalformed(bad.into()))
 }
 
 /// The dispatch in which the claim was called.
-pub(crate) fn parse_parent_token(presented: &HeaderMap) -> Result<Option<FencingToken>, AdmitError> {
+pub(crate) fn parse_parent_token(
+    presented: &HeaderMap,
+) -> Result<Option<FencingToken>, DispatchRefusedError> {
     let token = single_value(presented, "fencing-parent")?.map(FencingToken::parse).transpose();
-    token.map_err(|_| AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-parent")))
+    token.map_err(|_| DispatchRefusedError::TokenMalformed(MalformedTokenError::Unreadable("fencing-parent")))
 }
 
 /// The moment after which the dispatch must not be started. Gateways of an older build do not send it.
-pub(crate) fn parse_not_after(presented: &HeaderMap) -> Result<Option<NotAfter>, AdmitError> {
+pub(crate) fn parse_not_after(presented: &HeaderMap) -> Result<Option<NotAfter>, DispatchRefusedError> {
     let moment = single_value(presented, "fencing-not-after")?.map(|text| NotAfter::parse(text.as_bytes()));
-    moment
-        .transpose()
-        .map_err(|_| AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-not-after")))
+    moment.transpose().map_err(|_| {
+        DispatchRefusedError::TokenMalformed(MalformedTokenError::Unreadable("fencing-not-after"))
+    })
 }
 
 /// `keep` is the default in seconds, for gateways that do not send it.
 pub(crate) fn parse_operation(
     presented: &HeaderMap,
     keep: u64,
-) -> Result<Option<FencingOperationHeader>, AdmitError> {
+) -> Result<Option<FencingOperationHeader>, DispatchRefusedError> {
     let Some(text) = single_value(presented, "fencing-operation")? else { return Ok(None) };
-    let unreadable = AdmitError::TokenMalformed(MalformedTokenError::Unreadable("fencing-operation"));
+    let unreadable =
+        DispatchRefusedError::TokenMalformed(MalformedTokenError::Unreadable("fencing-operation"));
     FencingOperationHeader::parse(text, keep).map(Some).ok_or(unreadable)
 }
 
@@ -94,22 +98,29 @@ pub(crate) fn ticket_for_service(presented: &HeaderMap) -> Option<HeaderValue> {
     parse_ticket(presented).ok().filter(|_| wanted).cloned()
 }
 
-fn required<'a>(presented: &'a HeaderMap, name: &'static str) -> Result<&'a str, AdmitError> {
-    single_value(presented, name)?.ok_or(AdmitError::TokenMalformed(MalformedTokenError::Missing(name)))
+fn required<'a>(presented: &'a HeaderMap, name: &'static str) -> Result<&'a str, DispatchRefusedError> {
+    single_value(presented, name)?
+        .ok_or(DispatchRefusedError::TokenMalformed(MalformedTokenError::Missing(name)))
 }
 
 /// Every spelling that some server takes for the field counts, and only the one that a gateway writes is read.
-fn single_value<'a>(presented: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, AdmitError> {
+fn single_value<'a>(
+    presented: &'a HeaderMap,
+    name: &'static str,
+) -> Result<Option<&'a str>, DispatchRefusedError> {
     let spelled = |other: &HeaderName| is_spelling_of(other.as_str(), name);
     let mut fields = presented.iter().filter(|(other, _)| spelled(other));
     let Some((own, value)) = fields.next() else { return Ok(None) };
     if fields.next().is_some() {
-        return Err(AdmitError::TokenMalformed(MalformedTokenError::Repeated(name)));
+        return Err(DispatchRefusedError::TokenMalformed(MalformedTokenError::Repeated(name)));
     }
     if own != name {
-        return Err(AdmitError::TokenMalformed(MalformedTokenError::Misspelled(name)));
+        return Err(DispatchRefusedError::TokenMalformed(MalformedTokenError::Misspelled(name)));
     }
-    value.to_str().map(Some).map_err(|_| AdmitError::TokenMalformed(MalformedTokenError::Unreadable(name)))
+    value
+        .to_str()
+        .map(Some)
+        .map_err(|_| DispatchRefusedError::TokenMalformed(MalformedTokenError::Unreadable(name)))
 }
 
 #[cfg(test)]
@@ -178,9 +189,9 @@ mod tests {
             ("bad mode", vec![("fencing-token", TOKEN), key, ("fencing-mode", "Exclusive")]),
         ] {
             let refused = parse_claim(&fields(&bad)).expect_err(name);
-            assert!(matches!(refused, AdmitError::TokenMalformed(_)), "{name}: {refused:?}");
+            assert!(matches!(refused, DispatchRefusedError::TokenMalformed(_)), "{name}: {refused:?}");
         }
-        assert_eq!(parse_claim(&fields(&[key, mode])).expect_err("none"), AdmitError::TokenMissing);
+        assert_eq!(parse_claim(&fields(&[key, mode])).expect_err("none"), DispatchRefusedError::TokenMissing);
     }
 
     /// A `Fencing-Not-After` that no gateway would stamp is malformed, also if it is there twice or respelled.
@@ -198,7 +209,7 @@ mod tests {
             vec![("fencing_not_after", "1795727217123")],
         ] {
             let refused = parse_not_after(&fields(&bad)).expect_err("malformed");
-            assert!(matches!(refused, AdmitError::TokenMalformed(_)), "{bad:?}: {refused:?}");
+            assert!(matches!(refused, DispatchRefusedError::TokenMalformed(_)), "{bad:?}: {refused:?}");
         }
     }
 
@@ -207,7 +218,7 @@ mod tests {
     fn request_has_exactly_one_ticket() {
         let mut headers = HeaderMap::new();
         assert_eq!(parse_ticket(&headers), Err(TicketError::Missing));
-        assert_eq!(AdmitError::from(TicketError::Missing).code().as_str(), "ticket-missing");
+        assert_eq!(DispatchRefusedError::from(TicketError::Missing).code().as_str(), "ticket-missing");
         let value = HeaderValue::from_static("a.b.c");
         headers.append(FENCING_TICKET, value.clone());
         assert_eq!(parse_ticket(&headers), Ok(&value));

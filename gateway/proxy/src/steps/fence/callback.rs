@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-use fencegate_guard_client::callback::CallerDispatch;
+use fencegate_guard_client::callback::ParentDispatch;
 use fencegate_http::network::Network;
-use fencegate_lock::manager::call_chain::NestedRequestError;
+use fencegate_lock::manager::call_chain::NestedCallbackError;
 use fencegate_refusal::Refusal;
 
 use super::{
-    forwarding::{SoleHolderRefusals, forward_to_member},
+    forwarding::{SoleHolderRefusalTexts, forward_to_member},
     held_lock::{HeldLock, JoinedTenure},
     lock_wait::{AcquisitionOutcome, RequestLockWaitContext},
     request::deadlock_refusal,
@@ -25,7 +25,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The request cannot run there. It has not waited.
 pub(super) async fn join_caller<N: Network>(
     wait: &mut RequestLockWaitContext<'_, N>,
-    from: &CallerDispatch,
+    from: &ParentDispatch,
 ) -> Result<AcquisitionOutcome, Refusal> {
     let RequestLockWaitContext { fence, request, rule, .. } = wait;
     match fence.gateway.locks.start_callback(&from.keys, from.token, request.lock.mode) {
@@ -33,7 +33,7 @@ pub(super) async fn join_caller<N: Network>(
             let joined = JoinedTenure { keys: from.keys.clone(), from: Some(from.token), tenure, mode };
             Ok(AcquisitionOutcome::Held(HeldLock::joined(fence, request, rule, joined)))
         }
-        Err(NestedRequestError::NotHeld) => forward_to_holder(wait, from).await,
+        Err(NestedCallbackError::NotHeld) => forward_to_holder(wait, from).await,
         Err(error) => Err(Refusal::from_callback_error(error)),
     }
 }
@@ -41,16 +41,16 @@ pub(super) async fn join_caller<N: Network>(
 /// Another gateway has the tenure. Only that gateway has the list of dispatches in flight.
 async fn forward_to_holder<N: Network>(
     wait: &mut RequestLockWaitContext<'_, N>,
-    from: &CallerDispatch,
+    from: &ParentDispatch,
 ) -> Result<AcquisitionOutcome, Refusal> {
     let fence = wait.fence;
     let ours = |origin| fence.gateway.tickets.as_ref().is_some_and(|tickets| tickets.is_own(origin));
     let forwarded = wait.request.keyed.source.forwarded.is_some();
     // A forwarded request is not forwarded again: the sender has queried ZooKeeper for the holder.
     let Some(origin) = from.origin.as_ref().filter(|origin| !forwarded && !ours(origin)) else {
-        return Err(Refusal::from_callback_error(NestedRequestError::NotHeld));
+        return Err(Refusal::from_callback_error(NestedCallbackError::NotHeld));
     };
-    let holder = SoleHolderRefusals {
+    let holder = SoleHolderRefusalTexts {
         gateway: "the gateway of its caller",
         session_over: "the session of its caller's lock is over",
         no_forwarder: "its caller has come through another gateway, and the policy has no `peer`",

@@ -8,7 +8,7 @@ use fencegate_leases::LeaseTable;
 use fencegate_lock::manager::lock_manager::LockManager;
 use fencegate_metrics::{hot_keys::HotKeys, request_tracker::RequestTracker};
 use fencegate_peers::plan_compat::{PlanCompatRegistry, RouteCompatCache};
-use fencegate_policies::plan::ServingPlan;
+use fencegate_policies::plan::CommonServingPlan;
 
 use super::{
     deadlock_hints::TraceKeyIndex,
@@ -60,7 +60,7 @@ impl<N> Clone for WorkerFenceContext<N> {
 
 impl<N> WorkerFenceContext<N> {
     /// As [`wait_drain`].
-    pub(super) async fn wait_drain(&self, plan: &ServingPlan) {
+    pub(super) async fn wait_drain(&self, plan: &CommonServingPlan) {
         wait_drain(&self.plan.process.drain, plan).await;
     }
 }

@@ -12,7 +12,7 @@ use tracing::warn;
 use super::{
     context::WorkerFenceContext,
     held_lock::HeldLock,
-    release::{AbandonedHoldPolicy, LockRelease},
+    release::{AbandonedHoldPolicy, LockReleaseGuard},
 };
 use crate::{
     handler::Handler,
@@ -38,7 +38,7 @@ impl<N: Network> FencedExchange<'_, N> {
     /// The request was not sent, the upstream refuses it, or its answer did not come in full.
     ///
     /// # Cancellation
-    /// The lock is kept until the upstream has had its time: see [`LockRelease`].
+    /// The lock is kept until the upstream has had its time: see [`LockReleaseGuard`].
     pub(super) async fn run<S: Handler<DispatchableRequest<Rc<HeldLock>>>>(
         self,
         request: KeyedRequest,
@@ -63,8 +63,14 @@ impl<N: Network> FencedExchange<'_, N> {
         };
         let context = request.context.clone();
         let exchange = Rc::<UpstreamExchange>::default();
-        let release =
-            LockRelease::new(&held, policy, fence.plan.process.clock.clone(), record, &exchange, &context);
+        let release = LockReleaseGuard::new(
+            &held,
+            policy,
+            fence.plan.process.clock.clone(),
+            record,
+            &exchange,
+            &context,
+        );
         let request = request.into_dispatchable(DispatchRight::Held(held.clone()), exchange.clone());
         let answered = match next.handle(request).await {
             Ok(reply) => {
@@ -98,7 +104,7 @@ impl<N: Network> FencedExchange<'_, N> {
                     "tenure.retired"
                 );
             }
-            Err(_) => held.tenure.mark_settled(),
+            Err(_) => held.tenure.mark_upstream_settled(),
             // The reader of the answer reports its end.
             Ok(_) => {}
         }

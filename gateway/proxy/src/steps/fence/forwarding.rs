@@ -13,7 +13,7 @@ use fencegate_zookeeper::peer_endpoint::HolderRoute;
 use tokio::time::Instant;
 
 use super::{
-    local::{self, LocalOutcome},
+    local::{self, LocalLockOutcome},
     lock_wait::{AcquisitionOutcome, RequestLockWaitContext},
     peer_forward::{PeerForwardOutcome, PeerForwardRequest, PeerForwarder},
     request::LockingRequest,
@@ -41,8 +41,8 @@ pub(super) async fn wait_or_forward<N: Network>(
     let mut sendings = 0;
     loop {
         let route = match local::acquire(wait, left(), place).await? {
-            LocalOutcome::Held(held) => return Ok(AcquisitionOutcome::Held(held)),
-            LocalOutcome::ForwardTo(route) => route,
+            LocalLockOutcome::Held(held) => return Ok(AcquisitionOutcome::Held(held)),
+            LocalLockOutcome::ForwardTo(route) => route,
         };
         let Some(forwarder) = &fence.forwarder else { continue };
         let given = left();
@@ -83,7 +83,7 @@ pub(super) async fn wait_or_forward<N: Network>(
 }
 
 /// The words for another gateway in the refusals of a request that only that gateway can serve.
-pub(super) struct SoleHolderRefusals {
+pub(super) struct SoleHolderRefusalTexts {
     /// The gateway, as the subject of a sentence.
     pub(super) gateway: &'static str,
     /// Its session is over, so no gateway can serve the request any more.
@@ -103,9 +103,9 @@ pub(super) async fn forward_to_member<N: Network>(
     wait: &mut RequestLockWaitContext<'_, N>,
     member: &str,
     left: impl FnOnce() -> Duration,
-    holder: SoleHolderRefusals,
+    holder: SoleHolderRefusalTexts,
 ) -> Result<AcquisitionOutcome, Refusal> {
-    let SoleHolderRefusals { gateway, session_over, no_forwarder, unavailable } = holder;
+    let SoleHolderRefusalTexts { gateway, session_over, no_forwarder, unavailable } = holder;
     let fence = wait.fence;
     let Some(forwarder) = &fence.forwarder else { return Err(unavailable(no_forwarder.into())) };
     let route = match fence.gateway.locks.locate_member(member.to_owned()).await {

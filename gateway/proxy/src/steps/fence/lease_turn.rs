@@ -2,13 +2,13 @@
 //! token of the lease.
 
 use fencegate_http::network::Network;
-use fencegate_leases::{LeaseTable, lease::UseLeaseError};
+use fencegate_leases::{LeaseTable, lease::RunUnderLeaseError};
 use fencegate_protocol::lease_id::LeaseId;
 use fencegate_refusal::{Refusal, RefusalReason};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    forwarding::{SoleHolderRefusals, forward_to_member},
+    forwarding::{SoleHolderRefusalTexts, forward_to_member},
     held_lock::{HeldLock, JoinedTenure, keys_with_permit},
     lock_wait::{AcquisitionOutcome, RequestLockWaitContext},
     request::LockingRequest,
@@ -70,7 +70,7 @@ async fn forward_to_issuer<N: Network>(
     }
     let deadline = wait.deadline;
     let left = || deadline.saturating_duration_since(Instant::now());
-    let issuer = SoleHolderRefusals {
+    let issuer = SoleHolderRefusalTexts {
         gateway: "the gateway that holds the lease",
         session_over,
         no_forwarder: "another gateway holds the lease, and the policy has no `peer`",
@@ -79,14 +79,16 @@ async fn forward_to_issuer<N: Network>(
     forward_to_member(wait, id.lease_member_node(), left, issuer).await
 }
 
-fn unusable_refusal(error: UseLeaseError) -> Refusal {
+fn unusable_refusal(error: RunUnderLeaseError) -> Refusal {
     match error {
-        UseLeaseError::Waiting => Refusal::new(RefusalReason::Locked, "the lease waits for its lock yet"),
-        UseLeaseError::Over => Refusal::new(RefusalReason::StaleToken, "the lease is over"),
-        UseLeaseError::Unproven => {
+        RunUnderLeaseError::Waiting => {
+            Refusal::new(RefusalReason::Locked, "the lease waits for its lock yet")
+        }
+        RunUnderLeaseError::Over => Refusal::new(RefusalReason::StaleToken, "the lease is over"),
+        RunUnderLeaseError::Unproven => {
             Refusal::new(RefusalReason::Suspended, "the session of the lease could not be proven")
         }
-        UseLeaseError::Upgrade => lease_forbidden_refusal("it wants to write, and the lease only reads"),
+        RunUnderLeaseError::Upgrade => lease_forbidden_refusal("it wants to write, and the lease only reads"),
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::{held_lock::HeldLock, lock_wait::RequestLockWaitContext, request::LockingRequest};
 
 /// The result of waiting here.
-pub(super) enum LocalOutcome {
+pub(super) enum LocalLockOutcome {
     Held(HeldLock),
     /// The route to the gateway that holds the key.
     ForwardTo(HolderRoute),
@@ -29,7 +29,7 @@ pub(super) async fn acquire<N>(
     wait: &mut RequestLockWaitContext<'_, N>,
     limit: Duration,
     place: WaitGateway,
-) -> Result<LocalOutcome, Refusal> {
+) -> Result<LocalLockOutcome, Refusal> {
     let RequestLockWaitContext { fence, request, rule, relation, .. } = wait;
     let LockingRequest { keyed, lock, client, .. } = &mut **request;
     let metrics = fence.plan.metrics.route(lock.route);
@@ -45,7 +45,7 @@ pub(super) async fn acquire<N>(
         keyed.context.update_lock(|facts| facts.waited = Some(Duration::ZERO));
         metrics.record_acquire(AcquireLabel::Warm, mode, Duration::ZERO);
         let held = HeldLock::granted(fence, request, rule, relation.called_from(), tenure);
-        return Ok(LocalOutcome::Held(held));
+        return Ok(LocalLockOutcome::Held(held));
     }
     let began = Instant::now();
     let waiting = metrics.track_waiter();
@@ -72,13 +72,13 @@ pub(super) async fn acquire<N>(
     };
     metrics.record_acquire(result, mode, began.elapsed());
     if let Err(AcquireError::Elsewhere(holder)) = acquired {
-        return Ok(LocalOutcome::ForwardTo(holder));
+        return Ok(LocalLockOutcome::ForwardTo(holder));
     }
     fence.gateway.hot_keys.record_wait(&lock.keys, began.elapsed(), acquired.is_err());
     match acquired {
         Ok(tenure) => {
             let held = HeldLock::granted(fence, request, rule, relation.called_from(), tenure);
-            Ok(LocalOutcome::Held(held))
+            Ok(LocalLockOutcome::Held(held))
         }
         Err(refused) => Err(Refusal::from_lock_error(&refused, rule.locked_status)),
     }

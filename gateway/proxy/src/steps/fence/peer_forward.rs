@@ -17,10 +17,10 @@ use fencegate_lock::manager::ended_sessions::EndedPeerSessions;
 use fencegate_metrics::PeerForwardLabel;
 use fencegate_peers::{
     LocalPeerIdentity, PeerReportedOutcome,
-    header::{self, ForwardedClient},
+    header::{self, PeerForwardedIdentity},
     pool::{PeerConnection, PeerDialOptions, PeerPool},
 };
-use fencegate_policies::{key::ResourceKey, plan::ServingPlan};
+use fencegate_policies::{key::ResourceKey, plan::CommonServingPlan};
 use fencegate_protocol::headers::{FENCING_FORWARDED, FENCING_LEASE, FENCING_TICKET, FENCING_TOKEN};
 use fencegate_refusal::{DispatchOutcome, Refusal, RefusalReason};
 use fencegate_zookeeper::peer_endpoint::HolderRoute;
@@ -39,7 +39,7 @@ use crate::{
     steps::{
         client_liveness::{ClientDisconnectWatch, client_disconnect_channel},
         key::KeyedRequest,
-        upgrade::OfferedUpgradeProtocols,
+        upgrade::ClientUpgradeProtocols,
     },
 };
 
@@ -96,7 +96,7 @@ impl<N: Network> PeerForwarder<N> {
         client: &mut ClientDisconnectWatch,
     ) -> PeerForwardOutcome {
         let PeerForwardRequest { route, request, .. } = outbound;
-        if request.http.extensions().get::<OfferedUpgradeProtocols>().is_some() {
+        if request.http.extensions().get::<ClientUpgradeProtocols>().is_some() {
             return PeerForwardOutcome::Requeue("it asks for another protocol");
         }
         let gateway = route.gateway.clone();
@@ -246,7 +246,7 @@ impl<N: Network> PeerForwarder<N> {
         until: Instant,
     ) -> Option<Request<Body>> {
         let left = until.saturating_duration_since(Instant::now());
-        let client = ForwardedClient { certificate, name: request.source.client_name() };
+        let client = PeerForwardedIdentity { certificate, name: request.source.client_name() };
         let value = header::encode(&route.secret, key.as_str(), left, client, &self.local_peer.name);
         let mut value = HeaderValue::from_str(&value).ok()?;
         // Marked as sensitive, so that no library stores or logs it.
@@ -402,7 +402,7 @@ fn abort_exchange(ended: PeerWaitStopReason, connection: &mut PeerConnection) ->
 }
 
 /// Returns when a draining gateway should send a waiting request elsewhere. A request may wait for half of the drain.
-pub(super) async fn wait_drain(drain: &CancellationToken, plan: &ServingPlan) {
+pub(super) async fn wait_drain(drain: &CancellationToken, plan: &CommonServingPlan) {
     drain.cancelled().await;
     sleep(plan.listener.timeouts.drain / 2).await;
 }

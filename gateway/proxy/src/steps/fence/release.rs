@@ -22,7 +22,7 @@ use crate::{
 
 /// The lock is given on when this is dropped, or later, where the upstream must get its time first. A panic of the task
 /// that works for the request drops it as well.
-pub(super) struct LockRelease {
+pub(super) struct LockReleaseGuard {
     held: Rc<HeldLock>,
     policy: AbandonedHoldPolicy,
     clock: SharedClock,
@@ -34,7 +34,7 @@ pub(super) struct LockRelease {
     end: ExchangeEnd,
 }
 
-impl LockRelease {
+impl LockReleaseGuard {
     pub(super) fn new(
         held: &Rc<HeldLock>,
         policy: AbandonedHoldPolicy,
@@ -64,7 +64,7 @@ impl LockRelease {
     }
 }
 
-impl ExchangeObserver for LockRelease {
+impl ExchangeObserver for LockReleaseGuard {
     async fn wait_should_give_up(&self) {
         wait_lock_lost(Some(self.held.tenure.permission()), self.policy.level, &self.clock).await;
         AbandonedHoldPolicy::shut_gate_after_lock_loss(&self.held, &self.exchange);
@@ -86,7 +86,7 @@ impl ExchangeObserver for LockRelease {
             record_response(record, head.status, answer.retires_grant).await;
         }
         if !answer.retires_grant {
-            self.held.tenure.mark_settled();
+            self.held.tenure.mark_upstream_settled();
         }
     }
 
@@ -103,7 +103,7 @@ impl ExchangeObserver for LockRelease {
     }
 }
 
-impl Drop for LockRelease {
+impl Drop for LockReleaseGuard {
     fn drop(&mut self) {
         self.policy.keep_until_safe(&self.held, &self.exchange, self.end, self.clock.now());
     }

@@ -4,17 +4,17 @@
 use std::{borrow::Cow, rc::Rc, sync::Arc, time::Duration};
 
 use fencegate_guard_client::{
-    callback::{CallbackTicket, CallerDispatch},
-    guard_identity::GuardRegistry,
+    callback::{CallbackTicket, ParentDispatch},
+    guard_identity::UpstreamGuardRegistry,
 };
-use fencegate_http::client_quota::{ClientId, ClientQuotaPermit, ClientQuotas, RouteClient};
+use fencegate_http::client_quota::{ClientId, ClientQuotaPermit, ClientQuotas, QuotaClientIdentity};
 use fencegate_leases::PresentedLease;
 use fencegate_lock::manager::lock_request::WaitGateway;
 use fencegate_metrics::request_tracker::{ActiveRequest, RequestTrackGuard, RequestTracker};
 use fencegate_policies::{
     plan::{
-        Enforcement, FenceRule, FencingLevel, LeasePolicy, LockMode, LockReusePolicy, NestedRequestPolicy,
-        PeerForwardPolicy,
+        Enforcement, FenceRule, FencingLevel, LockMode, LockReusePolicy, NestedRequestPolicy,
+        PeerForwardPolicy, RequestLeasePolicy,
     },
     prefer,
     token::FencingToken,
@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use crate::steps::{
     client_liveness::ClientDisconnectWatch,
     key::{KeyedRequest, RequestLockSpec},
-    upgrade::OfferedUpgradeProtocols,
+    upgrade::ClientUpgradeProtocols,
 };
 
 /// A request that needs a lock.
@@ -45,9 +45,9 @@ pub(super) enum CallerLockRelation {
     /// The request shows no caller and no lease.
     NoCaller,
     /// All keys of the request are held by the dispatch in which it was called.
-    SameKeys(Rc<CallerDispatch>),
+    SameKeys(Rc<ParentDispatch>),
     /// None of its keys is held by its caller.
-    OtherKeys(Rc<CallerDispatch>),
+    OtherKeys(Rc<ParentDispatch>),
     /// The request belongs to a client that holds a lease.
     UnderLease(Rc<LeaseId>),
 }
@@ -78,8 +78,8 @@ impl LockingRequest {
     ) -> Result<Option<ClientQuotaPermit>, Refusal> {
         let Some(most) = rule.client_share else { return Ok(None) };
         let client = match &self.lock.share_client {
-            Some(name) => RouteClient::Name(name.clone()),
-            None => RouteClient::Address(ClientId::from_ip(self.keyed.source.client)),
+            Some(name) => QuotaClientIdentity::Name(name.clone()),
+            None => QuotaClientIdentity::Address(ClientId::from_ip(self.keyed.source.client)),
         };
         let share = shares.acquire_route(client, self.listed.route.clone(), most);
         share
@@ -105,7 +105,7 @@ impl LockingRequest {
         &self,
         relation: &CallerLockRelation,
         rule: &FenceRule,
-        guards: &GuardRegistry,
+        guards: &UpstreamGuardRegistry,
     ) -> Option<KeyedRequest> {
         let upstream = self.keyed.plan.upstream(self.keyed.upstream);
         let is_guarded = upstream.fencing == FencingLevel::Guard && guards.is_direct(upstream);
@@ -147,22 +147,24 @@ impl CallerLockRelation {
         grants_leases: bool,
     ) -> Result<Self, Refusal> {
         match (rule.lease, presented) {
-            (LeasePolicy::Never | LeasePolicy::Optional, None) => Ok(Self::NoCaller),
-            (LeasePolicy::Required, None) => {
+            (RequestLeasePolicy::Never | RequestLeasePolicy::Optional, None) => Ok(Self::NoCaller),
+            (RequestLeasePolicy::Required, None) => {
                 Err(Refusal::new(RefusalReason::LeaseRequired, "no `Fencing-Lease`"))
             }
             // This installation grants no leases: the field is then like any other that a client must not write.
-            (LeasePolicy::Never, Some(_)) if !grants_leases => Ok(Self::NoCaller),
-            (LeasePolicy::Never, Some(_)) => {
+            (RequestLeasePolicy::Never, Some(_)) if !grants_leases => Ok(Self::NoCaller),
+            (RequestLeasePolicy::Never, Some(_)) => {
                 // It would wait for the lock that its own client holds.
                 Err(Refusal::new(RefusalReason::LeaseForbidden, "its route takes no lease"))
             }
-            (LeasePolicy::Optional | LeasePolicy::Required, Some(PresentedLease::Malformed)) => {
-                Err(Refusal::new(RefusalReason::LeaseForbidden, "`Fencing-Lease` is no id of a lease"))
-            }
-            (LeasePolicy::Optional | LeasePolicy::Required, Some(PresentedLease::Valid(id, _))) => {
-                Ok(Self::UnderLease(id.clone()))
-            }
+            (
+                RequestLeasePolicy::Optional | RequestLeasePolicy::Required,
+                Some(PresentedLease::Malformed),
+            ) => Err(Refusal::new(RefusalReason::LeaseForbidden, "`Fencing-Lease` is no id of a lease")),
+            (
+                RequestLeasePolicy::Optional | RequestLeasePolicy::Required,
+                Some(PresentedLease::Valid(id, _)),
+            ) => Ok(Self::UnderLease(id.clone())),
         }
     }
 
@@ -234,6 +236,6 @@ fn caches_key(lock: &RequestLockSpec, rule: &FenceRule) -> bool {
 fn allowed_place(request: &KeyedRequest, lock: &RequestLockSpec) -> WaitGateway {
     let sends = lock.fence(&request.plan).forward == PeerForwardPolicy::Holder;
     let whole = request.http.body().try_clone().is_some();
-    let switches = request.http.extensions().get::<OfferedUpgradeProtocols>().is_some();
+    let switches = request.http.extensions().get::<ClientUpgradeProtocols>().is_some();
     if sends && whole && !switches { WaitGateway::Anywhere } else { WaitGateway::Here }
 }

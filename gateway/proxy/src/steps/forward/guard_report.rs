@@ -106,7 +106,7 @@ impl GuardDispatchReport {
     }
 
     /// True if the answer has a report.
-    pub(super) fn is_present(&self) -> bool {
+    pub(super) fn has_outcome_or_refusal(&self) -> bool {
         self.outcome.is_some() || self.refusal.is_some()
     }
 

@@ -8,7 +8,7 @@ use hyper::{
     header::{AUTHORIZATION, HeaderName, HeaderValue},
 };
 
-use crate::request_context::RequestIdentity;
+use crate::request_context::VerifiedClientIdentity;
 
 /// Writes what was verified of the client into the fields of the upstream, and takes its token away where the policy keeps
 /// that from the service: only a token that was verified, because any other is not for the gateway.
@@ -16,7 +16,7 @@ use crate::request_context::RequestIdentity;
 /// Fields of these names were removed from the request when it came.
 pub fn write_identity_headers(
     headers: &mut HeaderMap,
-    identity: Option<&RequestIdentity>,
+    identity: Option<&VerifiedClientIdentity>,
     upstream: &Upstream,
 ) {
     let Some(identity) = identity else { return };

@@ -137,7 +137,7 @@ pub(super) fn is_expired_refusal(status: StatusCode, headers: &HeaderMap) -> boo
 /// report.
 pub(super) fn record_endpoint_result(checkout: &CheckedOutConnection, response: &Response<Incoming>) {
     let is_unavailable = matches!(response.status().as_u16(), 502..=504);
-    if is_unavailable && !GuardDispatchReport::parse(response.headers()).is_present() {
+    if is_unavailable && !GuardDispatchReport::parse(response.headers()).has_outcome_or_refusal() {
         checkout.record_failure()
     } else {
         checkout.record_success()

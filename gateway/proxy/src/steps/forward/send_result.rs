@@ -22,7 +22,7 @@ use hyper::Request;
 use super::retry::RetryRequestHead;
 
 /// An attempt that got no answer.
-pub(super) enum AttemptError {
+pub(super) enum UpstreamAttemptError {
     /// The request can be sent again: not one byte was written, or it is safe to repeat. `reused`: the connection had
     /// carried other requests before. `unprocessed`: the upstream has said that it has processed nothing of it.
     Retry {
@@ -49,7 +49,7 @@ pub(super) fn classify_failure(
     checkout: &mut CheckedOutConnection,
     RetryMaterial { upload, spare, unprocessed }: RetryMaterial<'_>,
     metrics: &WorkerMetrics,
-) -> AttemptError {
+) -> UpstreamAttemptError {
     // After this the count of written bytes cannot grow. A body that broke off has shut the gate before.
     checkout.gate().shut(if failed.why.is_parse() { GateShutReason::Cut } else { GateShutReason::Abandoned });
     let silent = checkout.pooled().is_reused_unanswered();
@@ -66,12 +66,16 @@ pub(super) fn classify_failure(
     };
     let detail = format!("{}: {}", checkout.endpoint(), failed.why);
     if let Some(reason) = client_upload_failure(upload, sent) {
-        return AttemptError::Refused(Refusal::new(reason, detail));
+        return UpstreamAttemptError::Refused(Refusal::new(reason, detail));
     }
     if upload.is_some_and(|upload| upload.body_state() == RequestBodyState::Overdue) {
         metrics.record_upstream_error(&checkout.upstream().name, "timeout");
         checkout.record_failure();
-        return AttemptError::Refused(abandoned_refusal(checkout.gate(), RefusalReason::OutcomeLate, detail));
+        return UpstreamAttemptError::Refused(abandoned_refusal(
+            checkout.gate(),
+            RefusalReason::OutcomeLate,
+            detail,
+        ));
     }
     metrics.record_upstream_error(
         &checkout.upstream().name,
@@ -95,21 +99,21 @@ pub(super) fn classify_failure(
     };
     match (retry::decide_retry(cause, sent), sent, back) {
         (RetryDecision::FreshConnection | RetryDecision::NextEndpoint, _, Some(back)) => {
-            AttemptError::Retry { back, reused, unprocessed: sent == RequestSendState::Unprocessed }
+            UpstreamAttemptError::Retry { back, reused, unprocessed: sent == RequestSendState::Unprocessed }
         }
         (_, RequestSendState::Something | RequestSendState::Harmless, _) => {
-            AttemptError::Refused(Refusal::new(RefusalReason::OutcomeUnknown, detail))
+            UpstreamAttemptError::Refused(Refusal::new(RefusalReason::OutcomeUnknown, detail))
         }
         (_, RequestSendState::Nothing | RequestSendState::Unprocessed, _)
             if cause == AttemptFailureKind::ProofLost =>
         {
-            AttemptError::Refused(Refusal::new(RefusalReason::Suspended, detail))
+            UpstreamAttemptError::Refused(Refusal::new(RefusalReason::Suspended, detail))
         }
         (_, RequestSendState::Unprocessed, _) => {
-            AttemptError::Refused(Refusal::new(RefusalReason::UpstreamRefused, detail))
+            UpstreamAttemptError::Refused(Refusal::new(RefusalReason::UpstreamRefused, detail))
         }
         (_, RequestSendState::Nothing, _) => {
-            AttemptError::Refused(Refusal::new(RefusalReason::UpstreamConnect, detail))
+            UpstreamAttemptError::Refused(Refusal::new(RefusalReason::UpstreamConnect, detail))
         }
     }
 }

@@ -40,8 +40,8 @@ pub(super) fn stamp_dispatch_headers(
     write_claim_headers(headers, dispatch.token, hold.keys(), hold.mode(), upstream);
     let now = clock.now();
     let longest = now + upstream.response_timeout;
-    let deadline = dispatch.validity.deadline().min(longest);
-    let announced = if failpoint::is_off("rule_not_after") { longest } else { deadline };
+    let deadline = dispatch.validity.valid_until().min(longest);
+    let announced = if failpoint::is_disabled_by_test("rule_not_after") { longest } else { deadline };
     let is_signed = upstream.fencing == FencingLevel::Guard;
     let span =
         DispatchWindow { not_after: clock.not_after(announced), remaining: deadline.since(now), is_signed };

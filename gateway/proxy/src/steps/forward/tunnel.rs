@@ -11,7 +11,7 @@ use fencegate_http_client::upstream::{
     checkout::CheckedOutConnection,
     tunnel::{PendingTunnel, TunnelTimeouts},
 };
-use fencegate_policies::plan::{RouteId, ServingPlan};
+use fencegate_policies::plan::{CommonServingPlan, RouteId};
 use fencegate_process::clock::SendPermission;
 use hyper::{Response, body::Incoming};
 use tokio::sync::oneshot;
@@ -51,7 +51,7 @@ impl PendingUpgrade {
         answer: Response<Incoming>,
         checkout: CheckedOutConnection,
         permission: Option<Arc<dyn SendPermission>>,
-        plan: &ServingPlan,
+        plan: &CommonServingPlan,
         counts: TunnelCountGuard,
     ) -> Reply {
         let bounds = TunnelTimeouts {

@@ -14,7 +14,7 @@ use hyper::{
 use tokio::time::timeout;
 use tracing::{debug, info};
 
-use fencegate_guard_store::{dispatch_target::DispatchTarget, operation::JournalEntry};
+use fencegate_guard_store::{dispatch_target::DispatchTarget, operation::OperationJournalEntry};
 use fencegate_http::{body::Body, network::Network};
 use fencegate_http_client::upstream::{endpoint_set::EndpointSet, pool::ConnectionPool};
 
@@ -48,7 +48,7 @@ pub(super) async fn probe_operation<N: Network>(
     pool: &ConnectionPool<N>,
     endpoints: &Arc<EndpointSet>,
     probe: &OutcomeProbeSettings,
-    entry: &JournalEntry,
+    entry: &OperationJournalEntry,
     place: Option<&DispatchTarget>,
 ) -> OutcomeProbeAnswer {
     let answered = timeout(probe.timeout, fetch_probe_status(pool, endpoints, probe, entry, place)).await;
@@ -72,10 +72,10 @@ async fn fetch_probe_status<N: Network>(
     pool: &ConnectionPool<N>,
     endpoints: &Arc<EndpointSet>,
     probe: &OutcomeProbeSettings,
-    entry: &JournalEntry,
+    entry: &OperationJournalEntry,
     place: Option<&DispatchTarget>,
 ) -> Result<u16, String> {
-    let name = probe_name(entry).ok_or("no Idempotency-Key names it, and nothing else")?;
+    let name = probeable_operation_name(entry).ok_or("no Idempotency-Key names it, and nothing else")?;
     let mut cursor = endpoints.cursor(|| load_balance::hash_name(name));
     cursor.fresh = true;
     let sent_to =
@@ -109,8 +109,11 @@ async fn fetch_probe_status<N: Network>(
 /// The name by which the upstream identifies this operation alone. With an empty name, or a name that changes the
 /// path, the probe would be about something else, such as the list of all operations. With principals, it could be
 /// about the operation of another principal.
-fn probe_name(entry: &JournalEntry) -> Option<&str> {
-    let name = entry.name.as_deref().filter(|_| entry.askable || failpoint::is_off("rule_principal"))?;
+fn probeable_operation_name(entry: &OperationJournalEntry) -> Option<&str> {
+    let name = entry
+        .name
+        .as_deref()
+        .filter(|_| entry.askable || failpoint::is_disabled_by_test("rule_principal"))?;
     (!["", ".", ".."].contains(&&*unquote_operation_name(name))).then_some(name)
 }
 
@@ -145,7 +148,7 @@ mod tests {
     /// The outcome is probed only for an operation that its name alone distinguishes from others.
     #[test]
     fn only_operation_unique_by_name_is_probed() {
-        let entry = |name: Option<&str>, askable| JournalEntry {
+        let entry = |name: Option<&str>, askable| OperationJournalEntry {
             format: 1,
             fingerprint: String::new(),
             keys: Vec::new(),
@@ -159,10 +162,14 @@ mod tests {
             keep: 0,
             state: JournalEntryState::Admitted,
         };
-        assert_eq!(probe_name(&entry(Some("\"a\""), true)), Some("\"a\""));
-        assert_eq!(probe_name(&entry(Some("a"), false)), None, "another principal may use this name");
+        assert_eq!(probeable_operation_name(&entry(Some("\"a\""), true)), Some("\"a\""));
+        assert_eq!(
+            probeable_operation_name(&entry(Some("a"), false)),
+            None,
+            "another principal may use this name"
+        );
         for nothing in [None, Some(""), Some("\"\""), Some("."), Some("\"..\"")] {
-            assert_eq!(probe_name(&entry(nothing, true)), None, "{nothing:?}");
+            assert_eq!(probeable_operation_name(&entry(nothing, true)), None, "{nothing:?}");
         }
     }
 

@@ -8,7 +8,7 @@ use hyper::{
     header::{self, HeaderName, HeaderValue},
 };
 
-use crate::request_context::{AdmissionFacts, RequestContext, ResponseReplayExtent};
+use crate::request_context::{ObservedOrReplayed, RequestContext, ResponseReplayExtent};
 
 /// The operation was done, but its answer was not seen here.
 pub(super) fn unseen_answer() -> StoredResponse {
@@ -25,7 +25,7 @@ pub(super) fn replay(stored: StoredResponse, context: &RequestContext) -> Result
     };
     let extent =
         if stored.body.is_some() { ResponseReplayExtent::Whole } else { ResponseReplayExtent::WithoutBody };
-    context.admission.get_or_init(|| AdmissionFacts::Replayed(extent));
+    context.admission.get_or_init(|| ObservedOrReplayed::Replayed(extent));
     let mut reply = Response::new(Body::from_bytes(stored.body.unwrap_or_default()));
     *reply.status_mut() = status;
     for (name, value) in &stored.fields {

@@ -1,7 +1,7 @@
 //! The name of an operation between gateway and guard: hashes, so that no store holds the names that clients use.
 
 use aws_lc_rs::digest::{Context, SHA256};
-use fencegate_http::connection_info::ClientIdentity;
+use fencegate_http::connection_info::ClientCertIdentity;
 use fencegate_policies::{
     operation::{FencingOperationHeader, OperationId, RequestFingerprint},
     plan::{self, IdempotencyRule, is_credential, normalize},
@@ -16,15 +16,15 @@ pub(crate) struct FingerprintInput<'a> {
     pub target: &'a str,
     pub body: &'a [u8],
     /// The credentials of the client, where nothing else distinguishes clients.
-    pub credentials: &'a PresentedCredentials,
+    pub credentials: &'a FingerprintCredentials,
 }
 
 /// The credentials of a client. Where operations have no principal, only the client that has started one receives its
 /// outcome.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct PresentedCredentials(Vec<Vec<u8>>);
+pub struct FingerprintCredentials(Vec<Vec<u8>>);
 
-impl PresentedCredentials {
+impl FingerprintCredentials {
     /// `certificate_digest`: see [`certificate_digest`].
     pub fn from_request(headers: &HeaderMap, certificate: Option<&str>) -> Self {
         let mut shown: Vec<(String, Vec<u8>)> = Vec::new();
@@ -44,8 +44,8 @@ impl PresentedCredentials {
 }
 
 /// The digest of the identity in a client's certificate. A renewed certificate has the same digest.
-pub(crate) fn certificate_digest(identity: &ClientIdentity) -> String {
-    let ClientIdentity { subject, common_names, names, fingerprint: _ } = identity;
+pub(crate) fn certificate_digest(identity: &ClientCertIdentity) -> String {
+    let ClientCertIdentity { subject, common_names, names, fingerprint: _ } = identity;
     let parts = [subject].into_iter().chain(common_names).chain(names);
     OperationId::from_bytes(hash(parts.map(String::as_bytes))).to_string()
 }
@@ -55,7 +55,7 @@ pub(crate) fn certificate_digest(identity: &ClientIdentity) -> String {
 pub(crate) fn operation_header(
     upstream: &str,
     once: &IdempotencyRule,
-    named: &plan::OperationName,
+    named: &plan::ClientOperationName,
     wanted: FingerprintInput<'_>,
 ) -> FencingOperationHeader {
     let FingerprintInput { method, target, body, credentials } = wanted;
@@ -72,12 +72,12 @@ pub(crate) fn operation_header(
 }
 
 /// Within a scope, two requests are one operation exactly if principal and name are the same.
-pub fn operation_id(scope: &str, named: &plan::OperationName) -> OperationId {
+pub fn operation_id(scope: &str, named: &plan::ClientOperationName) -> OperationId {
     OperationId::from_bytes(hash([scope.as_bytes(), named.principal.as_bytes(), named.name.as_bytes()]))
 }
 
 /// The hash under which the operations of a principal are counted.
-pub(crate) fn principal_hash(named: &plan::OperationName) -> Option<String> {
+pub(crate) fn principal_hash(named: &plan::ClientOperationName) -> Option<String> {
     let hashed =
         || OperationId::from_bytes(hash([&b"principal"[..], named.principal.as_bytes(), b""])).reference();
     (!named.principal.is_empty()).then(hashed)
@@ -100,8 +100,8 @@ mod tests {
 
     use super::*;
 
-    fn named(name: &str, principal: &str) -> plan::OperationName {
-        plan::OperationName { name: name.into(), principal: principal.into() }
+    fn named(name: &str, principal: &str) -> plan::ClientOperationName {
+        plan::ClientOperationName { name: name.into(), principal: principal.into() }
     }
 
     fn once(scope: &str) -> IdempotencyRule {
@@ -112,17 +112,17 @@ mod tests {
         IdempotencyRule { scope: scope.into(), ..once }
     }
 
-    const NOBODY: &PresentedCredentials = &PresentedCredentials(Vec::new());
+    const NOBODY: &FingerprintCredentials = &FingerprintCredentials(Vec::new());
     const WANTED: FingerprintInput<'_> =
         FingerprintInput { method: "POST", target: "/a", body: b"{}", credentials: NOBODY };
 
-    fn shown(lines: &[(&str, &str)], certificate: Option<&str>) -> PresentedCredentials {
+    fn shown(lines: &[(&str, &str)], certificate: Option<&str>) -> FingerprintCredentials {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
             headers.append(name, HeaderValue::from_str(value).expect("a value"));
         }
-        PresentedCredentials::from_request(&headers, certificate)
+        FingerprintCredentials::from_request(&headers, certificate)
     }
 
     /// One name in two scopes, or of two principals, names two operations.
@@ -168,7 +168,7 @@ mod tests {
     /// A request with other credentials or another certificate has another fingerprint.
     #[test]
     fn fingerprint_depends_on_credentials() {
-        let fingerprint = |credentials: &PresentedCredentials| {
+        let fingerprint = |credentials: &FingerprintCredentials| {
             operation_header("u", &once(""), &named("n", ""), FingerprintInput { credentials, ..WANTED })
                 .fingerprint
         };
@@ -197,7 +197,7 @@ mod tests {
     /// A renewed certificate with the same subject and names is the same identity.
     #[test]
     fn renewed_certificate_keeps_identity() {
-        let identity = |subject: &str, names: &[&str], fingerprint: &str| ClientIdentity {
+        let identity = |subject: &str, names: &[&str], fingerprint: &str| ClientCertIdentity {
             subject: subject.into(),
             common_names: Vec::new(),
             names: names.iter().map(|name| (*name).to_owned()).collect(),

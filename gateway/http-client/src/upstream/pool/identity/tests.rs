@@ -14,7 +14,7 @@ use super::*;
 use crate::upstream::{
     endpoint_set::UpstreamSet,
     identity_check::{
-        BoxError, EndpointIdentityVerifier, IdentityCheckAttempt, IdentityCheckDue, IdentityFuture,
+        BoxError, EndpointIdentityVerifier, IdentityCheckDue, IdentityCheckStartSeq, IdentityFuture,
     },
     metrics::EndpointMetrics,
     pooled_connection::PooledConnection,
@@ -51,11 +51,11 @@ impl EndpointIdentityVerifier for FakeIdentityCheck {
         }
     }
 
-    fn start_attempt(&self) -> IdentityCheckAttempt {
-        IdentityCheckAttempt(0)
+    fn start_attempt(&self) -> IdentityCheckStartSeq {
+        IdentityCheckStartSeq(0)
     }
 
-    fn record_failure(&self, _: &Upstream, address: &Arc<ResolvedEndpoint>, _: IdentityCheckAttempt) {
+    fn record_failure(&self, _: &Upstream, address: &Arc<ResolvedEndpoint>, _: IdentityCheckStartSeq) {
         self.known.lock().expect("no panic").push(address.clone());
         self.noted.notify_one();
     }

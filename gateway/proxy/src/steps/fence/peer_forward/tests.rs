@@ -5,7 +5,7 @@ use std::{
 
 use bytes::Bytes;
 use fencegate_config::{active_config::ActiveConfig, process_context::ProcessContext};
-use fencegate_guard_client::guard_identity::GuardRegistry;
+use fencegate_guard_client::guard_identity::UpstreamGuardRegistry;
 use fencegate_http::connection_info::ConnectionInfo;
 use fencegate_http::network::sockets::OsNetwork;
 use fencegate_http_client::upstream::endpoint_set::UpstreamSet;
@@ -15,7 +15,7 @@ use fencegate_process::{
     clock::MachineClock,
     randomness::{Guid, SystemRandomness},
 };
-use fencegate_protocol::trace::{Sampling, TraceContext};
+use fencegate_protocol::trace::{TraceContext, TraceSamplingRate};
 use fencegate_zookeeper::{
     peer_endpoint::PeerEndpoint,
     peer_secret::{ChallengeNonce, PeerSecret},
@@ -58,7 +58,7 @@ fn peer_forwarder() -> PeerForwarder<OsNetwork> {
         process: ProcessContext::new(Arc::new(MachineClock), all.clone()),
         config: ActiveConfig::initial(plan.clone(), UpstreamSet::for_display(&plan, all.endpoints()), None),
         metrics,
-        guards: Arc::new(GuardRegistry::new(Arc::default())),
+        guards: Arc::new(UpstreamGuardRegistry::new(Arc::default())),
         clients: Default::default(),
         running: Default::default(),
     });
@@ -87,7 +87,7 @@ fn keyed_request(forwarder: &PeerForwarder<OsNetwork>) -> KeyedRequest {
         lease: None,
     };
     let trace = RequestTraceIds {
-        context: TraceContext::from_headers(&mut HeaderMap::new(), Sampling::Off),
+        context: TraceContext::from_headers(&mut HeaderMap::new(), TraceSamplingRate::Off),
         request_id: HeaderValue::from_static("1"),
     };
     KeyedRequest {

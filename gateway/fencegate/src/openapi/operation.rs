@@ -167,7 +167,7 @@ impl ApiOperation {
         let contents = body.get("content").and_then(Value::as_object).into_iter().flatten();
         let formats: Vec<_> =
             contents.map(|(kind, content)| (BodyFormat::from_content_type(kind), content)).collect();
-        let first = |format| formats.iter().find(|(known, _)| *known == Some(format));
+        let first = |format: BodyFormat| formats.iter().find(|(known, _)| *known == Some(format));
         let Some((Some(format), content)) = first(BodyFormat::Json).or_else(|| first(BodyFormat::Form))
         else {
             self.body = ApiBody::Other;

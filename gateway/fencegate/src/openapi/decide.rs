@@ -6,7 +6,7 @@ use fencegate_policies::{
 };
 
 use super::{
-    operation::{ApiBody, ApiOperation, ApiOperations, ParameterPlace},
+    operation::{ApiBody, ApiOperation, ApiOperations, BodyValue, ParameterPlace},
     overlap,
     path::ApiPath,
     policy_parts::{
@@ -113,7 +113,7 @@ fn key_of_values(operation: &ApiOperation, path: &ApiPath, index: &ResourceIndex
     let named = named_values(operation, index, own);
     let key = |value: &RequiredValue, collection: &str| ProposedKey {
         template: format!("{collection}/{{{}{}}}", value.source, value.form.filter()),
-        is_set: value.source.contains("/*"),
+        is_set: value.source.contains('*'),
     };
     let values = required_values(operation);
     match &*named {
@@ -124,11 +124,8 @@ fn key_of_values(operation: &ApiOperation, path: &ApiPath, index: &ResourceIndex
                 "the key is that of `{}`, because `{}` has the name of its parameter",
                 resource.path, value.name
             )];
-            if let ApiBody::Json { is_optional: true, .. } = operation.body
-                && source.starts_with("body:")
-            {
-                doubts
-                    .push("the document lets a request come without a body, and it would be refused".into());
+            if source.starts_with("body:") || source.starts_with("form.") {
+                doubts.extend(body_doubts(&operation.body));
             }
             Decision::Fence { key: key(value, resource.collection), doubts, has_filter: false }
         }
@@ -138,7 +135,7 @@ fn key_of_values(operation: &ApiOperation, path: &ApiPath, index: &ResourceIndex
             let reason = match (candidates.is_empty(), &operation.body) {
                 (false, _) => "which of its values names the resource is not in the document",
                 (true, ApiBody::Other) => {
-                    "its body is no JSON, and nothing else that it has names a resource"
+                    "its body is no JSON and no form, and nothing else that it has names a resource"
                 }
                 (true, _) => "nothing that each request has names a resource",
             };
@@ -153,6 +150,19 @@ fn key_of_values(operation: &ApiOperation, path: &ApiPath, index: &ResourceIndex
             Decision::Undecided { reason: reason.into(), candidates: keys.take(MOST_CANDIDATES).collect() }
         }
     }
+}
+
+/// What the document leaves open of a key that is made of the body.
+fn body_doubts(body: &ApiBody) -> Vec<String> {
+    let ApiBody::Values { is_optional, has_other_format, .. } = body else { return Vec::new() };
+    let mut doubts = Vec::new();
+    if *is_optional {
+        doubts.push("the document lets a request come without a body, and it would be refused".into());
+    }
+    if *has_other_format {
+        doubts.push("the document lets a body come in another format, and it would be refused".into());
+    }
+    doubts
 }
 
 /// Candidates for the key of an operation. More are of no help.
@@ -180,11 +190,11 @@ fn required_values(operation: &ApiOperation) -> Vec<RequiredValue> {
         };
         values.push(RequiredValue { source, name: name.clone(), form });
     }
-    if let ApiBody::Json { members, .. } = &operation.body {
-        values.extend(members.iter().map(|member| RequiredValue {
-            source: format!("body:{}", member.pointer),
-            name: member.name.clone(),
-            form: member.form.clone(),
+    if let ApiBody::Values { values: of_body, .. } = &operation.body {
+        values.extend(of_body.iter().map(|BodyValue { source, name, form }| RequiredValue {
+            source: source.clone(),
+            name: name.clone(),
+            form: form.clone(),
         }));
     }
     values.retain(|value| !is_idempotency(&value.name));
@@ -216,9 +226,8 @@ fn idempotency_source(operation: &ApiOperation) -> Option<String> {
         .find(|parameter| parameter.place == ParameterPlace::Header && is_idempotency(&parameter.name));
     let in_header = of_header.map(|parameter| format!("header.{}", parameter.name.to_ascii_lowercase()));
     in_header.or_else(|| match &operation.body {
-        ApiBody::Json { members, .. } => {
-            let member = members.iter().find(|member| is_idempotency(&member.name))?;
-            Some(format!("body:{}", member.pointer))
+        ApiBody::Values { values, .. } => {
+            values.iter().find(|value| is_idempotency(&value.name)).map(|value| value.source.clone())
         }
         ApiBody::None | ApiBody::Other => None,
     })

@@ -43,14 +43,58 @@ pub(super) enum ParameterPlace {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ApiBody {
     None,
-    Json {
-        /// In the order of their pointers.
-        members: Vec<RequiredMember>,
+    /// JSON or a form.
+    Values {
+        /// In the order of their sources.
+        values: Vec<BodyValue>,
         /// A request may come without a body.
         is_optional: bool,
+        /// It may come in another format as well.
+        has_other_format: bool,
     },
-    /// None of its forms is JSON.
+    /// In other formats.
     Other,
+}
+
+/// A value that every body has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct BodyValue {
+    /// As a key has it: `body:/order_id` or `form.order_id`.
+    pub(super) source: String,
+    pub(super) name: String,
+    pub(super) form: ValueForm,
+}
+
+/// A format of bodies from which a key can be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BodyFormat {
+    Json,
+    Form,
+}
+
+impl BodyFormat {
+    /// `None` for another format.
+    fn from_content_type(kind: &str) -> Option<Self> {
+        let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match &*kind {
+            "application/x-www-form-urlencoded" | "multipart/form-data" => Some(Self::Form),
+            "application/json" => Some(Self::Json),
+            other => other.ends_with("+json").then_some(Self::Json),
+        }
+    }
+
+    /// How a key names the value at a pointer; `None` if it cannot.
+    fn source(self, pointer: &str) -> Option<String> {
+        match self {
+            Self::Json => Some(format!("body:{pointer}")),
+            // A form has fields and lists of them, and nothing within these.
+            Self::Form => {
+                let name = pointer.strip_prefix('/')?;
+                let (name, list) = name.strip_suffix("/*").map_or((name, ""), |name| (name, "*"));
+                (!name.contains('/')).then(|| format!("form.{name}{list}"))
+            }
+        }
+    }
 }
 
 /// Methods of a path, in the order in which documents are written.
@@ -121,25 +165,28 @@ impl ApiOperation {
             Err(error) => return self.unread.push(format!("of the body: {error}")),
         };
         let contents = body.get("content").and_then(Value::as_object).into_iter().flatten();
-        let Some((_, content)) = contents.clone().find(|(kind, _)| is_json(kind)) else {
+        let formats: Vec<_> =
+            contents.map(|(kind, content)| (BodyFormat::from_content_type(kind), content)).collect();
+        let first = |format: BodyFormat| formats.iter().find(|(known, _)| *known == Some(format));
+        let Some((Some(format), content)) = first(BodyFormat::Json).or_else(|| first(BodyFormat::Form))
+        else {
             self.body = ApiBody::Other;
             return;
         };
+        let has_other_format = formats.iter().any(|(known, _)| *known != Some(*format));
         let schema = content.get("schema");
-        let mut found =
-            schema.map(|schema| RequiredMembers::from_schema(document, schema)).unwrap_or_default();
+        let found = schema.map(|schema| RequiredMembers::from_schema(document, schema)).unwrap_or_default();
         if found.is_partial {
             self.unread.push("not all of the members that its body has could be read".into());
         }
-        found.members.sort_by(|one, other| one.pointer.cmp(&other.pointer));
+        let value = |RequiredMember { pointer, name, form }| {
+            Some(BodyValue { source: format.source(&pointer)?, name, form })
+        };
+        let mut values: Vec<_> = found.members.into_iter().filter_map(value).collect();
+        values.sort_by(|one, other| one.source.cmp(&other.source));
         let is_optional = body.get("required").and_then(Value::as_bool) != Some(true);
-        self.body = ApiBody::Json { members: found.members, is_optional };
+        self.body = ApiBody::Values { values, is_optional, has_other_format };
     }
-}
-
-fn is_json(kind: &str) -> bool {
-    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    kind == "application/json" || kind.ends_with("+json")
 }
 
 /// The operations of a document.

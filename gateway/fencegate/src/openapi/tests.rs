@@ -89,6 +89,7 @@ fn required_members_that_name_resources_are_keys() {
             ("POST", "/v2/points/{number}", Some("points/{path.number | int}")),
             ("POST", "/v2/points/search", None),
             ("POST", "/v2/counts", Some("variations/{body:/counts/*/variation_id}")),
+            ("POST", "/v2/notes", Some("orders/{form.order_id}")),
         ],
     );
     let marks = marks(&policy.text).join("\n");
@@ -98,6 +99,7 @@ fn required_members_that_name_resources_are_keys() {
         "`POST /v2/gift-cards/{card_id}` has no route, and its requests are refused: a route for it would take requests of \
          `POST /v2/gift-cards/search` as well",
         "the document lets a request come without a body",
+        "the document lets a body come in another format",
     ] {
         assert!(marks.contains(part), "{part}\n{}", policy.text);
     }

@@ -1,8 +1,6 @@
 //! Other spellings of the values of a JSON body of which a key is made.
 
-use bytes::Bytes;
 use fencegate_policies::key::{SourceValue, TemplateValueSource};
-use hyper::header::{CONTENT_LENGTH, HeaderValue};
 
 use super::{
     json::{JsonNode, JsonStep},
@@ -20,20 +18,7 @@ pub(super) fn body_variants(sample: &SampleRequest, sources: &[SourceValue]) -> 
         let steps: Vec<JsonStep> = pointer.names().collect();
         BodyEdits { body: &body, name: pointer.to_string(), steps }.all().unwrap_or_default()
     });
-    edits.map(|(spelling, body)| with_body(sample, spelling, body.to_string())).collect()
-}
-
-fn with_body(sample: &SampleRequest, spelling: String, body: String) -> RequestVariant {
-    let mut fields = sample.fields.clone();
-    if let Some(length) = fields.get_mut(CONTENT_LENGTH) {
-        *length = HeaderValue::from(body.len());
-    }
-    let written = body.clone();
-    RequestVariant {
-        spelling,
-        written,
-        request: SampleRequest { fields, body: Bytes::from(body), ..sample.clone() },
-    }
+    edits.map(|(spelling, body)| RequestVariant::with_body(sample, spelling, body.to_string())).collect()
 }
 
 /// The value to which a pointer leads; of a list that of its first item.

@@ -3,7 +3,9 @@
 
 mod body;
 mod fields;
+mod form;
 mod json;
+mod parameters;
 mod query;
 mod target;
 #[cfg(test)]
@@ -31,7 +33,7 @@ pub(super) fn nearby_requests(sample: &SampleRequest, sources: &[SourceValue]) -
     let path = target::path_variants(sample, &values);
     let query = query::query_variants(sample, &values);
     let fields = fields::field_variants(sample, &values);
-    let body = body::body_variants(sample, &values);
+    let body = body::body_variants(sample, &values).into_iter().chain(form::form_variants(sample, &values));
     let mut seen = HashSet::from([sample.target.clone()]);
     let all = path.into_iter().chain(method_variants(sample)).chain(query).chain(fields).chain(body);
     all.filter(|variant| seen.insert(variant.written.clone())).collect()

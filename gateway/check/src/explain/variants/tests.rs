@@ -39,6 +39,10 @@ routes:
     upstream: shop
     match: {methods: [POST], path: "/captures/{id}"}
     fence: {key: "capture/{path.id | int}", once: {}}
+  - name: pay
+    upstream: shop
+    match: {methods: [POST], path: /pay}
+    fence: {keys: ["payer/{form.payer | int}", "sku/{form.sku*}"]}
   - name: rest
     upstream: shop
     match: {path: "/files/{rest...}"}
@@ -151,6 +155,29 @@ fn spellings_of_fields_and_parameters() {
             ("host with a port", SameKey),
         ],
     );
+}
+
+/// Fields of a form, as parameters of a query.
+#[test]
+fn spellings_of_form_fields() {
+    use VariantOutcome::{AnotherKey, MoreKeys, Refused, SameKey};
+    let kind = "content-type: application/x-www-form-urlencoded";
+    let pay = explained("POST /pay", &[kind], "payer=7&sku=a");
+    assert_outcomes(
+        &pay,
+        &[
+            ("leading zero of `7`", SameKey),
+            ("`7` percent-encoded", SameKey),
+            ("trailing letter of `7`", Refused),
+            ("field twice, `payer`", Refused),
+            ("other case of the name `payer`", Refused),
+            ("`payer` also in the query, with another value", Refused),
+            ("other case of `a`", AnotherKey),
+            ("item twice in `sku`", SameKey),
+            ("list longer by one, `sku`", MoreKeys),
+        ],
+    );
+    assert_eq!(variant(&pay, "list longer by one, `sku`").written, "payer=7&sku=a&sku=ax");
 }
 
 /// Another spelling of the name of an operation is no repeat of it, although it takes the same lock.

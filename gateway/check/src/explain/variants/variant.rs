@@ -1,5 +1,8 @@
 //! A request in another spelling than the sample.
 
+use bytes::Bytes;
+use hyper::header::{CONTENT_LENGTH, HeaderValue};
+
 use crate::explain::sample::SampleRequest;
 
 /// A request in another spelling than the sample.
@@ -14,5 +17,15 @@ pub(in crate::explain) struct RequestVariant {
 impl RequestVariant {
     pub(super) fn with_target(sample: &SampleRequest, spelling: String, target: String) -> Self {
         Self { spelling, written: target.clone(), request: SampleRequest { target, ..sample.clone() } }
+    }
+
+    pub(super) fn with_body(sample: &SampleRequest, spelling: String, body: String) -> Self {
+        let mut fields = sample.fields.clone();
+        if let Some(length) = fields.get_mut(CONTENT_LENGTH) {
+            *length = HeaderValue::from(body.len());
+        }
+        let written = body.clone();
+        let request = SampleRequest { fields, body: Bytes::from(body), ..sample.clone() };
+        Self { spelling, written, request }
     }
 }

@@ -1,0 +1,93 @@
+//! Parameters of a query or of a form, with one of them in another spelling.
+
+use fencegate_policies::key::SourceValue;
+
+use super::{
+    target::{decode, encode, escape_first},
+    texts::{other_value, spellings, swap_case},
+};
+
+/// The text of a query, or of a form in a body (`application/x-www-form-urlencoded`).
+pub(super) struct ParameterText<'t> {
+    pub(super) text: &'t str,
+    /// What a parameter is called: `parameter` or `field`.
+    pub(super) noun: &'static str,
+}
+
+/// Another text, and what is spelled differently in it.
+pub(super) type SpelledParameters = (String, String);
+
+impl ParameterText<'_> {
+    /// As they were written, each with its name and the rest.
+    fn pairs(&self) -> Vec<(&str, &str)> {
+        let pairs = self.text.split('&').filter(|pair| !pair.is_empty());
+        pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).collect()
+    }
+
+    /// The position of the first parameter with that name.
+    fn position(&self, name: &str) -> Option<usize> {
+        self.pairs().iter().position(|(written, _)| decode(&written.replace('+', " ")) == name)
+    }
+
+    /// The text with one more parameter.
+    fn with_parameter(&self, name: &str, value: &str) -> String {
+        let separator = if self.text.is_empty() { "" } else { "&" };
+        format!("{}{separator}{name}={value}", self.text)
+    }
+
+    /// The text with another parameter in the place of the one at `at`.
+    fn replaced(&self, at: usize, name: &str, value: &str) -> String {
+        let pairs = self.pairs().into_iter().enumerate();
+        let written = pairs.map(|(other, pair)| if other == at { (name, value) } else { pair });
+        written.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&")
+    }
+
+    /// Spellings of a parameter of which a key is made.
+    pub(super) fn respelled(&self, name: &str, value: &SourceValue, is_list: bool) -> Vec<SpelledParameters> {
+        let Some(at) = self.position(name) else { return Vec::new() };
+        let (written, text) = self.pairs()[at];
+        let raw = value.raw.as_deref().unwrap_or_default();
+        let other = encode_value(&other_value(raw));
+        let (twice, other_twice) = match is_list {
+            true => ("item twice in".to_owned(), "list longer by one,".to_owned()),
+            false => (format!("{} twice,", self.noun), format!("{} twice with another value,", self.noun)),
+        };
+        let mut found = vec![
+            (format!("{twice} `{name}`"), self.with_parameter(written, text)),
+            (format!("{other_twice} `{name}`"), self.with_parameter(written, &other)),
+            (format!("other case of the name `{name}`"), self.replaced(at, &swap_case(written), text)),
+            (format!("brackets behind the name `{name}`"), self.replaced(at, &format!("{written}[]"), text)),
+        ];
+        if let Some((escaped, _)) = escape_first(written) {
+            found.push((format!("name `{name}` percent-encoded"), self.replaced(at, &escaped, text)));
+        }
+        if let Some((escaped, _)) = escape_first(text) {
+            found.push((format!("`{raw}` percent-encoded"), self.replaced(at, written, &escaped)));
+        }
+        found.extend(spellings(raw).into_iter().map(|spelling| {
+            let text = self.replaced(at, written, &encode_value(&spelling.text));
+            (format!("{} of `{raw}`", spelling.name), text)
+        }));
+        found
+    }
+
+    /// A parameter with the name of a value that stands elsewhere in the request.
+    pub(super) fn beside(&self, name: &str, value: &SourceValue) -> Vec<SpelledParameters> {
+        let Some(raw) = value.raw.as_deref().filter(|_| self.position(name).is_none()) else {
+            return Vec::new();
+        };
+        let written = encode_value(name);
+        vec![
+            (format!("`{name}` also in the query"), self.with_parameter(&written, &encode_value(raw))),
+            (
+                format!("`{name}` also in the query, with another value"),
+                self.with_parameter(&written, &encode_value(&other_value(raw))),
+            ),
+        ]
+    }
+}
+
+/// The text as the name or value of a parameter.
+fn encode_value(text: &str) -> String {
+    encode(text, b"-._~")
+}

@@ -91,7 +91,8 @@ impl BodyFormat {
             Self::Form => {
                 let name = pointer.strip_prefix('/')?;
                 let (name, list) = name.strip_suffix("/*").map_or((name, ""), |name| (name, "*"));
-                (!name.contains('/')).then(|| format!("form.{name}{list}"))
+                let is_plain = !name.is_empty() && !name.contains(['/', '~', '*', '[', ']']);
+                is_plain.then(|| format!("form.{name}{list}"))
             }
         }
     }

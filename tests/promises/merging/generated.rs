@@ -544,7 +544,7 @@ fn routes_of_places(service: &str) -> Vec<Value> {
     let route = |place: &ValuePlace| {
         let (path, variable) = place.route(service)?;
         Some(json!({
-            "name": format!("{place:?}-{service}").to_lowercase(),
+            "name": format!("from-{place:?}-{service}").to_lowercase(),
             "upstream": service,
             "match": {"methods": ["POST"], "path": path, "headers": {"x-service": service}},
             "fence": {"key": format!("{service}/{{{variable}}}")},

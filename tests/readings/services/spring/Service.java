@@ -57,6 +57,8 @@ public final class Service {
         tomcat.setBaseDir(folder.getPath());
         tomcat.setPort(Integer.parseInt(arguments[0]));
         tomcat.getConnector().setProperty("address", "127.0.0.1");
+        // As services of clients that write lists in this way have it.
+        tomcat.getConnector().setProperty("relaxedQueryChars", "[]");
         Context context = tomcat.addContext("", null);
         Wrapper spring = Tomcat.addServlet(context, "spring", new DispatcherServlet(beans));
         spring.setMultipartConfigElement(new MultipartConfigElement(folder.getPath()));

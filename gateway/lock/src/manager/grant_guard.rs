@@ -10,7 +10,7 @@ use fencegate_zookeeper::session::lock_validity::LockValidity;
 use super::call_chain::NestedCallbackError;
 
 /// A granted lock. Dropping it ends this request's part in it. So keep it until the last byte is written, and record
-/// with [`GrantGuard::mark_settled`] that nothing goes on upstream. Without that call nothing is ever dispatched under
+/// with [`GrantGuard::mark_upstream_settled`] that nothing goes on upstream. Without that call nothing is ever dispatched under
 /// the same lock node again.
 #[derive(Debug)]
 pub struct GrantGuard {

@@ -167,7 +167,7 @@ async fn slow_clients_delay_no_other_client() {
     let site = TestSite::alone().await;
     let service = BulkService::start().await;
     // All of them are connected after two seconds, and each of them does something every two seconds.
-    let seconds = format!("-l{}", effort(6, 10));
+    let seconds = format!("-l{}", effort(4, 10));
     // Each kind has a gateway of its own.
     let slow = async |name, mode: &str, method, path, each| {
         let gateway = Gateway::start(&with_large(site.policy(name), &service)).await;

@@ -64,8 +64,8 @@ fn lease_predating_key_names_is_refused() {
     assert!(refused > 0, "not exercised: {}", play.chronicle);
 }
 
-/// The number of schedules that half a minute allows.
-const CASES: u32 = 100;
+/// The number of schedules that a quarter of a minute allows.
+const CASES: u32 = 60;
 
 /// This test also runs as the child process that plays a seed.
 #[test]
@@ -102,7 +102,7 @@ fn failing_schedule_is_shrunk() {
 /// The number of schedules with a standstill on the way to the service: a tenth of the requested cases, because these
 /// take long.
 fn standstill_cases() -> u64 {
-    u64::from(run::cases(200)).div_ceil(10)
+    u64::from(run::cases(120)).div_ceil(10)
 }
 
 fn standstills(way: UpstreamPath, first: u64, plays: u64) -> impl Iterator<Item = SimRun> {

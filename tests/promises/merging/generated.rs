@@ -476,6 +476,11 @@ impl GeneratedRequest {
         // Flask shows the key of a request that it refuses as well.
         let Some(locked) = answer.field("x-key").filter(|_| answer.word(1) == "200") else {
             return match answer.word(1) {
+                // Of such a query PHP's own server closes the connection, and WEBrick answers without asking the service.
+                "502" if service == "php" && !self.target.is_ascii() => Ok(RequestOutcome::Unread),
+                "200" if service.starts_with("rails") && !self.target.is_ascii() && read.is_empty() => {
+                    Ok(RequestOutcome::Unread)
+                }
                 status if status.starts_with('4') || status == "500" => {
                     let is_ours = answer.field("content-type") == Some("application/problem+json");
                     Ok(if is_ours { RequestOutcome::Refused } else { RequestOutcome::Unread })

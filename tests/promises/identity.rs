@@ -5,6 +5,8 @@ mod certificates;
 mod rotation;
 mod tokens;
 
+pub(super) use rotation::KeyServer;
+
 use std::{
     path::Path,
     time::{SystemTime, UNIX_EPOCH},
@@ -22,7 +24,7 @@ const ISSUER: &str = "https://login.example";
 const AUDIENCE: &str = "payments";
 
 /// A key with which an issuer signs tokens.
-struct IssuerKey {
+pub(super) struct IssuerKey {
     kid: String,
     encoding: EncodingKey,
     /// The public half in PEM.
@@ -30,7 +32,7 @@ struct IssuerKey {
 }
 
 impl IssuerKey {
-    fn new(kid: &str) -> Self {
+    pub(super) fn new(kid: &str) -> Self {
         let pair = rcgen::KeyPair::generate().expect("the kernel has randomness");
         let encoding = EncodingKey::from_ec_der(&pair.serialize_der());
         Self { kid: kid.to_owned(), encoding, pem: pair.public_key_pem() }
@@ -76,7 +78,7 @@ fn key_set(keys: &[&IssuerKey]) -> String {
 }
 
 /// What a policy says of the issuer. `keys` says where its keys are.
-fn issuer(keys: (&str, &str)) -> Value {
+pub(super) fn issuer(keys: (&str, &str)) -> Value {
     let (place, at) = keys;
     json!({"issuer": ISSUER, "audiences": [AUDIENCE], "algorithms": ["ES256"], place: at})
 }
@@ -86,7 +88,7 @@ fn issuer_with_file(file: &Path) -> Value {
 }
 
 /// Locks the account of whoever is named by the token.
-fn policy_by_token(site: &TestSite, issuer: Value) -> TestPolicy {
+pub(super) fn policy_by_token(site: &TestSite, issuer: Value) -> TestPolicy {
     site.policy("gw-1")
         .with("/jwt", json!([issuer]))
         .with("/routes/0/fence/key", "account/{jwt:/sub}/{path.account}")

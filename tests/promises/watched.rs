@@ -15,7 +15,11 @@ use fencegate_tests::{
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
-use super::{admin_page::assert_shows_lost_sessions, tls::TlsFiles};
+use super::{
+    admin_page::assert_shows_lost_sessions,
+    identity::{IssuerKey, KeyServer, issuer},
+    tls::TlsFiles,
+};
 
 const OLD: &str = "the-old-one";
 
@@ -44,8 +48,10 @@ impl MonitoredSite {
         let guard = guarded.guard().await;
         let relay = FaultProxy::start(guard.public);
         let policy = |name: &str, upstream| guarded.policy(name, &[upstream]).with_cached_hold();
-        // This gateway gets no requests. It has a certificate.
+        // This gateway gets no requests. It has a certificate, and fetches the keys of an issuer.
+        let issuer_keys = KeyServer::start(&[&IssuerKey::new("a")]);
         let secured = policy("secured", guard.public)
+            .with("/jwt", json!([issuer(("jwks_url", &issuer_keys.url()))]))
             .with("/listeners/public/tls", json!({"certificates": [keys.write("a", "pay.example")]}));
         let victim = policy("victim", relay.address);
         let next = policy("next", guard.public);

@@ -18,6 +18,8 @@ use futures_util::future::join_all;
 use serde_json::json;
 use tokio::time::timeout;
 
+use crate::identity::{IssuerKey, KeyServer, issuer, policy_by_token};
+
 /// `FencegateFilesRunOut` fires while clients keep nine tenths of the permitted files open.
 #[tokio::test]
 async fn nearly_exhausted_files_fire() {
@@ -183,6 +185,24 @@ async fn expiring_certificate_fires() {
     here.set_targets(&[gateway.admin]).await;
     let firing = here.wait_firing("FencegateCertificateExpires").await;
     authority.sign(&["pay.example"]).write(folder.path(), "a");
+    here.wait_resolved(&firing).await;
+}
+
+/// `FencegateIssuerKeysUnusable` fires while the server of a key set is away and the keys are too old.
+#[tokio::test]
+async fn unusable_issuer_keys_fire() {
+    let watch = AlertWatch::shared().await;
+    let site = TestSite::fresh().await;
+    let here = watch.installation("issuer-keys");
+    let server = KeyServer::start(&[&IssuerKey::new("a")]);
+    let mut by_url = issuer(("jwks_url", &server.url()));
+    by_url["cache_duration"] = "1s".into();
+    by_url["max_key_age"] = "2s".into();
+    let gateway = Gateway::start(&policy_by_token(&site, by_url)).await;
+    here.set_targets(&[gateway.admin]).await;
+    server.go_away();
+    let firing = here.wait_firing("FencegateIssuerKeysUnusable").await;
+    server.publish(&[&IssuerKey::new("a")]);
     here.wait_resolved(&firing).await;
 }
 

@@ -25,13 +25,13 @@ const PATH: &str = "/jwks.json";
 const BETWEEN: usize = 60;
 
 /// A server of key sets.
-struct KeyServer {
+pub(crate) struct KeyServer {
     origin: Origin,
     address: SocketAddr,
 }
 
 impl KeyServer {
-    fn start(keys: &[&IssuerKey]) -> Self {
+    pub(crate) fn start(keys: &[&IssuerKey]) -> Self {
         let origin = Origin::start();
         let address = origin.open_listener("keys");
         let server = Self { origin, address };
@@ -39,15 +39,15 @@ impl KeyServer {
         server
     }
 
-    fn publish(&self, keys: &[&IssuerKey]) {
+    pub(crate) fn publish(&self, keys: &[&IssuerKey]) {
         self.origin.set_default_action(OriginAction::now(OriginReply::with_body(key_set(keys))));
     }
 
-    fn go_away(&self) {
+    pub(crate) fn go_away(&self) {
         self.origin.set_default_action(OriginAction::Reset);
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}{PATH}", self.address)
     }
 

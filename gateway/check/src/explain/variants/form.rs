@@ -3,19 +3,37 @@
 use fencegate_policies::key::{SourceValue, TemplateValueSource};
 use hyper::header::CONTENT_TYPE;
 
-use super::{parameters::ParameterText, variant::RequestVariant};
+use super::{
+    multipart::MultipartText,
+    parameters::{ParameterText, SpelledParameters},
+    variant::RequestVariant,
+};
 use crate::explain::sample::SampleRequest;
 
-/// A form with parts (`multipart/form-data`) has no spellings: there each part stands as it is.
 pub(super) fn form_variants(sample: &SampleRequest, sources: &[SourceValue]) -> Vec<RequestVariant> {
-    let kind = sample.fields.get(CONTENT_TYPE).map(|kind| kind.as_bytes().to_ascii_lowercase());
-    let is_form = kind.is_some_and(|kind| kind.starts_with(b"application/x-www-form-urlencoded"));
-    let Some(text) = std::str::from_utf8(&sample.body).ok().filter(|_| is_form) else { return Vec::new() };
-    let fields = ParameterText { text, noun: "field" };
+    let kind = sample.fields.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let Ok(text) = std::str::from_utf8(&sample.body) else { return Vec::new() };
     let variants = sources.iter().flat_map(|value| match &value.source {
-        TemplateValueSource::Form(name) => fields.respelled(name, value, false),
-        TemplateValueSource::FormList(name) => fields.respelled(name, value, true),
+        TemplateValueSource::Form(name) => respelled(kind, text, name, value, false),
+        TemplateValueSource::FormList(name) => respelled(kind, text, name, value, true),
         _ => Vec::new(),
     });
     variants.map(|(spelling, body)| RequestVariant::with_body(sample, spelling, body)).collect()
+}
+
+fn respelled(
+    content_type: &str,
+    text: &str,
+    name: &str,
+    value: &SourceValue,
+    is_list: bool,
+) -> Vec<SpelledParameters> {
+    let kind = content_type.split(';').next().unwrap_or_default().trim();
+    if kind.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+        ParameterText { text, noun: "field" }.respelled(name, value, is_list)
+    } else if let Some(parts) = MultipartText::new(content_type, text) {
+        parts.respelled(name, value, is_list)
+    } else {
+        Vec::new()
+    }
 }

@@ -5,6 +5,7 @@ mod body;
 mod fields;
 mod form;
 mod json;
+mod multipart;
 mod parameters;
 mod query;
 mod target;

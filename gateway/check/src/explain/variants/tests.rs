@@ -180,6 +180,32 @@ fn spellings_of_form_fields() {
     assert_eq!(variant(&pay, "list longer by one, `sku`").written, "payer=7&sku=a&sku=ax");
 }
 
+/// Parts of a form, as fields of one.
+#[test]
+fn spellings_of_parts() {
+    use VariantOutcome::{AnotherKey, MoreKeys, Refused, SameKey};
+    const PARTS: &str = "--b\r\nContent-Disposition: form-data; name=\"note\"\r\n\r\npayer\r\n\
+        --b\r\nContent-Disposition: form-data; name=\"payer\"\r\n\r\n7\r\n\
+        --b\r\nContent-Disposition: form-data; name=\"sku\"\r\n\r\na\r\n--b--\r\n";
+    let pay = explained("POST /pay", &["content-type: multipart/form-data; boundary=b"], PARTS);
+    assert_outcomes(
+        &pay,
+        &[
+            ("leading zero of `7`", SameKey),
+            ("trailing letter of `7`", Refused),
+            ("part twice, `payer`", Refused),
+            ("other case of the name `payer`", Refused),
+            ("brackets behind the name `payer`", Refused),
+            ("other case of `a`", AnotherKey),
+            ("item twice in `sku`", SameKey),
+            ("list longer by one, `sku`", MoreKeys),
+        ],
+    );
+    let another = "--b\r\nContent-Disposition: form-data; name=\"sku\"\r\n\r\nax\r\n--b--";
+    let longer = PARTS.replace("--b--", another);
+    assert_eq!(variant(&pay, "list longer by one, `sku`").written, longer);
+}
+
 /// Another spelling of the name of an operation is no repeat of it, although it takes the same lock.
 #[test]
 fn spellings_of_operation_name() {

@@ -2,10 +2,8 @@
 //! claims of its bearer token. What a client can choose itself counts for nothing, and is refused before any lock.
 
 mod certificates;
-mod rotation;
+pub(super) mod rotation;
 mod tokens;
-
-pub(super) use rotation::KeyServer;
 
 use std::{
     path::Path,

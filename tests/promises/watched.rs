@@ -17,7 +17,7 @@ use tokio::task::spawn_blocking;
 
 use super::{
     admin_page::assert_shows_lost_sessions,
-    identity::{IssuerKey, KeyServer, issuer},
+    identity::{IssuerKey, issuer, rotation::KeyServer},
     tls::TlsFiles,
 };
 

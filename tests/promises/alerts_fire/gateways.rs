@@ -18,7 +18,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::identity::{IssuerKey, KeyServer, issuer, policy_by_token};
+use crate::identity::{IssuerKey, issuer, policy_by_token, rotation::KeyServer};
 
 /// `FencegateFilesRunOut` fires while clients keep nine tenths of the permitted files open.
 #[tokio::test]

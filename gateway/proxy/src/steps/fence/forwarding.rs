@@ -46,7 +46,8 @@ pub(super) async fn wait_or_forward<N: Network>(
         };
         let Some(forwarder) = &fence.forwarder else { continue };
         let given = left();
-        let outcome = send(wait, forwarder, &route, given).await;
+        // Boxed, so that a request that stays here does not carry this future along.
+        let outcome = Box::pin(send(wait, forwarder, &route, given)).await;
         let LockingRequest { lock, client, .. } = &mut *wait.request;
         let key = &lock.keys[0];
         match outcome {

@@ -78,7 +78,8 @@ async fn assert_ends_on_sigterm(job: LockedCommand) {
 async fn frozen_host_dispatches_nothing_beside_job() {
     let guarded = GuardedSite::fresh().await;
     let guard = guarded.guard().await;
-    let policy = guarded.policy("gw-1", &[guard.public]);
+    // However long the machine takes to start the job, the request may wait when the gateway goes on.
+    let policy = guarded.policy("gw-1", &[guard.public]).with("/routes/0/fence/wait", "60s");
     // One worker, so that the request goes out on the connection of the one before.
     let gateway = GatewayLaunch::new(&policy).with_workers(1).start().await;
     gateway.wait_ready().await;

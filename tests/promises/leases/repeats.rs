@@ -56,8 +56,9 @@ async fn lease_told_to_repeat_outlives_first_client() {
     let lease = ClientLease::from_response(&repeat);
     first.hang_up();
     gateway.wait_line("that the first client has gone", is_hang_up).await;
-    assert_eq!(holder.release(&gateway).await.status, 204);
+    // Read before the grant: a client that has seen the grant waits for what comes after it.
     let seen = json_body(&lease.get(&gateway).await)["revision"].clone();
+    assert_eq!(holder.release(&gateway).await.status, 204);
     let path = format!("/.fencegate/v1/leases/{}?watch=10&seen={seen}", lease.reference);
     let state = async {
         loop {

@@ -4,8 +4,8 @@ use fencegate_policies::key::{SourceValue, TemplateValueSource};
 use hyper::header::CONTENT_TYPE;
 
 use super::{
-    multipart::MultipartText,
-    parameters::{ParameterText, SpelledParameters},
+    multipart::MultipartForm,
+    parameters::{ParameterList, SpelledParameters},
     variant::RequestVariant,
 };
 use crate::explain::sample::SampleRequest;
@@ -28,12 +28,15 @@ fn respelled(
     value: &SourceValue,
     is_list: bool,
 ) -> Vec<SpelledParameters> {
-    let kind = content_type.split(';').next().unwrap_or_default().trim();
-    if kind.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
-        ParameterText { text, noun: "field" }.respelled(name, value, is_list)
-    } else if let Some(parts) = MultipartText::new(content_type, text) {
-        parts.respelled(name, value, is_list)
-    } else {
-        Vec::new()
+    let (kind, parameters) = content_type.split_once(';').unwrap_or((content_type, ""));
+    match &*kind.trim().to_ascii_lowercase() {
+        "application/x-www-form-urlencoded" => {
+            ParameterList { text, noun: "field" }.respelled(name, value, is_list)
+        }
+        "multipart/form-data" => {
+            let form = MultipartForm::parse(parameters, text);
+            form.map(|form| form.respelled(name, value, is_list)).unwrap_or_default()
+        }
+        _ => Vec::new(),
     }
 }

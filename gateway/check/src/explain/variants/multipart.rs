@@ -3,19 +3,19 @@
 use fencegate_policies::key::SourceValue;
 
 use super::{
-    parameters::SpelledParameters,
+    parameters::{SpelledParameters, repeat_labels},
     texts::{other_value, spellings, swap_case},
 };
 
 /// A form as browsers write it: each part begins with `--`, the boundary and a line break.
-pub(super) struct MultipartText<'t> {
+pub(super) struct MultipartForm<'t> {
     text: &'t str,
     boundary: &'t str,
 }
 
 /// A part, without the boundaries around it.
 #[derive(Clone, Copy)]
-struct Part<'t> {
+struct MultipartField<'t> {
     /// The position of the boundary before it.
     start: usize,
     /// The position of the boundary behind it.
@@ -24,17 +24,15 @@ struct Part<'t> {
     value: &'t str,
 }
 
-impl<'t> MultipartText<'t> {
-    /// `None` if the body is no such form.
-    pub(super) fn new(content_type: &'t str, text: &'t str) -> Option<Self> {
-        let (kind, parameters) = content_type.split_once(';')?;
+impl<'t> MultipartForm<'t> {
+    /// `None` if the parameters of the media type do not begin with a boundary.
+    pub(super) fn parse(parameters: &'t str, text: &'t str) -> Option<Self> {
         let boundary = parameters.trim().strip_prefix("boundary=")?.trim_matches('"');
-        let is_form = kind.trim().eq_ignore_ascii_case("multipart/form-data") && !boundary.is_empty();
-        is_form.then_some(Self { text, boundary })
+        (!boundary.is_empty()).then_some(Self { text, boundary })
     }
 
     /// The first part of that name.
-    fn part(&self, name: &str) -> Option<Part<'t>> {
+    fn part(&self, name: &str) -> Option<MultipartField<'t>> {
         let opening = format!("--{}\r\n", self.boundary);
         let closing = format!("\r\n--{}", self.boundary);
         let named = format!("name=\"{name}\"");
@@ -43,12 +41,12 @@ impl<'t> MultipartText<'t> {
             let length = self.text[block..].find(&closing)?;
             let (head, value) = self.text[block..block + length].split_once("\r\n\r\n")?;
             let has_name = head.split("; ").any(|word| word.lines().next() == Some(&named));
-            has_name.then_some(Part { start, end: block + length + "\r\n".len(), head, value })
+            has_name.then_some(MultipartField { start, end: block + length + "\r\n".len(), head, value })
         })
     }
 
     /// The text with these parts in the place of that one.
-    fn replaced(&self, part: Part<'_>, with: &[(&str, &str)]) -> String {
+    fn replaced(&self, part: MultipartField<'_>, with: &[(&str, &str)]) -> String {
         let boundary = self.boundary;
         let written = with.iter().map(|(head, value)| format!("--{boundary}\r\n{head}\r\n\r\n{value}\r\n"));
         format!("{}{}{}", &self.text[..part.start], written.collect::<String>(), &self.text[part.end..])
@@ -58,11 +56,7 @@ impl<'t> MultipartText<'t> {
     pub(super) fn respelled(&self, name: &str, value: &SourceValue, is_list: bool) -> Vec<SpelledParameters> {
         let Some(part) = self.part(name) else { return Vec::new() };
         let raw = value.raw.as_deref().unwrap_or(part.value);
-        let (twice, other_twice) = if is_list {
-            ("item twice in", "list longer by one,")
-        } else {
-            ("part twice,", "part twice with another value,")
-        };
+        let [twice, other_twice] = repeat_labels("part", is_list);
         let other = other_value(raw);
         let renamed =
             |to: &str| part.head.replacen(&format!("name=\"{name}\""), &format!("name=\"{to}\""), 1);

@@ -8,7 +8,7 @@ use super::{
 };
 
 /// The text of a query, or of a form in a body (`application/x-www-form-urlencoded`).
-pub(super) struct ParameterText<'t> {
+pub(super) struct ParameterList<'t> {
     pub(super) text: &'t str,
     /// What a parameter is called: `parameter` or `field`.
     pub(super) noun: &'static str,
@@ -17,7 +17,7 @@ pub(super) struct ParameterText<'t> {
 /// Another text, and what is spelled differently in it.
 pub(super) type SpelledParameters = (String, String);
 
-impl ParameterText<'_> {
+impl ParameterList<'_> {
     /// As they were written, each with its name and the rest.
     fn pairs(&self) -> Vec<(&str, &str)> {
         let pairs = self.text.split('&').filter(|pair| !pair.is_empty());
@@ -48,10 +48,7 @@ impl ParameterText<'_> {
         let (written, text) = self.pairs()[at];
         let raw = value.raw.as_deref().unwrap_or_default();
         let other = encode_value(&other_value(raw));
-        let (twice, other_twice) = match is_list {
-            true => ("item twice in".to_owned(), "list longer by one,".to_owned()),
-            false => (format!("{} twice,", self.noun), format!("{} twice with another value,", self.noun)),
-        };
+        let [twice, other_twice] = repeat_labels(self.noun, is_list);
         let mut found = vec![
             (format!("{twice} `{name}`"), self.with_parameter(written, text)),
             (format!("{other_twice} `{name}`"), self.with_parameter(written, &other)),
@@ -84,6 +81,15 @@ impl ParameterText<'_> {
                 self.with_parameter(&written, &encode_value(&other_value(raw))),
             ),
         ]
+    }
+}
+
+/// What a value is called that is there twice, and one beside which there is another value.
+pub(super) fn repeat_labels(noun: &str, is_list: bool) -> [String; 2] {
+    if is_list {
+        ["item twice in".to_owned(), "list longer by one,".to_owned()]
+    } else {
+        [format!("{noun} twice,"), format!("{noun} twice with another value,")]
     }
 }
 

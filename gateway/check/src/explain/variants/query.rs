@@ -2,12 +2,12 @@
 
 use fencegate_policies::key::{SourceValue, TemplateValueSource};
 
-use super::{parameters::ParameterText, target::TargetParts, variant::RequestVariant};
+use super::{parameters::ParameterList, target::TargetParts, variant::RequestVariant};
 use crate::explain::sample::SampleRequest;
 
 pub(super) fn query_variants(sample: &SampleRequest, sources: &[SourceValue]) -> Vec<RequestVariant> {
     let Some(target) = TargetParts::parse(&sample.target) else { return Vec::new() };
-    let parameters = ParameterText { text: target.query.unwrap_or_default(), noun: "parameter" };
+    let parameters = ParameterList { text: target.query.unwrap_or_default(), noun: "parameter" };
     let variants = sources.iter().flat_map(|value| match &value.source {
         TemplateValueSource::Query(name) => parameters.respelled(name, value, false),
         TemplateValueSource::QueryList(name) => parameters.respelled(name, value, true),

@@ -80,11 +80,13 @@ impl PartialHead {
 /// another request. Empty lines before the first one are skipped (RFC 9112, 2.2).
 fn head_length(bytes: &[u8], first: bool) -> usize {
     let before = bytes.iter().take_while(|byte| first && matches!(byte, b'\r' | b'\n')).count();
-    let ends = |end: &[u8]| {
-        let at = bytes[before..].windows(end.len()).position(|window| window == end)?;
-        Some(before + at + end.len())
-    };
-    [ends(b"\r\n\r\n"), ends(b"\n\n")].into_iter().flatten().min().unwrap_or(bytes.len())
+    let rest = &bytes[before..];
+    let ends_at = memchr::memchr_iter(b'\n', rest).find_map(|at| match rest[at + 1..] {
+        [b'\n', ..] => Some(at + 2),
+        [b'\r', b'\n', ..] => Some(at + 3),
+        _ => None,
+    });
+    ends_at.map_or(bytes.len(), |end| before + end)
 }
 
 /// Follows the frames of an HTTP/2 client (RFC 9113, 4.1).
@@ -189,6 +191,7 @@ mod tests {
         for (sent, head) in [
             ("POST / HTTP/1.1\r\nHost: a\r\n\r\nbody", 28),
             ("\r\n\r\nPOST / HTTP/1.1\nHost: a\n\nbody", 29),
+            ("POST / HTTP/1.1\r\nHost: a\n\r\nbody", 27),
             ("POST / HTTP/1.1\r\nHost: a\r\n", 26),
             ("\r\n\r\n", 4),
         ] {

@@ -91,7 +91,6 @@ mod lock_service;
 mod log_words;
 mod looked_at;
 mod manners;
-mod matrix_in_short;
 mod merging;
 mod metrics;
 mod middleware;

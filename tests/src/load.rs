@@ -37,10 +37,10 @@ pub struct LoadPlan {
 }
 
 /// The pause of a client that is not to fill the machine.
-pub const PAUSE: Duration = Duration::from_millis(15);
+pub const PAUSE: Duration = Duration::from_millis(25);
 
 impl LoadPlan {
-    /// Clients that pay to so many accounts, each about fifty times in a second at most: a faster load takes its
+    /// Clients that pay to so many accounts, each about forty times in a second at most: a faster load takes its
     /// processor time from all tests beside this one.
     pub fn payments(gateways: &[&Gateway], accounts: usize, clients: usize, requests: usize) -> Self {
         Self {

@@ -1,10 +1,7 @@
 //! Under constant load, while the guard is stopped or killed, its store is moved and two guards go on with it, no two
 //! executions of a key overlap and no operation is done twice.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},
@@ -13,7 +10,7 @@ use fencegate_tests::{
     guard::{Guard, GuardLaunch},
     guarded::GuardedSite,
     history::{ATTEMPT, History},
-    load::{AttemptResult, LoadPlan, RunningLoad},
+    load::{AttemptResult, LoadPlan, PAUSE, RunningLoad},
     migration::StoreMigration,
     shared_database::SharedDatabase,
 };
@@ -75,7 +72,7 @@ impl MigrationLoad {
             paths: (0..4).map(|n| format!("/pay/{n}")).collect(),
             clients: 8,
             requests: 100_000,
-            pause: Duration::from_millis(10),
+            pause: PAUSE,
         };
         let load = RunningLoad::start_with(operation, "load", &plan);
         Self { guarded, sharing, guard, gateways: [one, two], heirs, load }

@@ -1,5 +1,5 @@
-//! Every `bad/*.yaml` and `bad/guard/*.yaml` is diagnosed exactly as in the `.txt` beside it, and the examples are
-//! diagnosed as sound.
+//! Every `bad/*.yaml` and `bad/guard/*.yaml` is diagnosed exactly as in the `.txt` beside it, and the examples and
+//! the policies of the guide are diagnosed as sound.
 //!
 //! After a change of wording: `REWRITE=1 cargo test -p fencegate-policies --test bad`, then read the difference.
 
@@ -87,12 +87,28 @@ fn examples_are_sound() {
     }
 }
 
+/// Each page of the guide has a policy, or the file of a guard, which is whole and has no mistake.
+#[test]
+fn guide_policies_are_sound() {
+    let pages = [vec![in_crate("README.md")], files_with_extension("guide", "md")].concat();
+    for page in pages {
+        let text = read(&page);
+        let blocks: Vec<&str> =
+            text.split("```yaml\n").skip(1).filter_map(|block| block.split("```").next()).collect();
+        assert!(!blocks.is_empty(), "{} has no policy", page.display());
+        for block in blocks {
+            let (planned, diagnostics) = outcome(block, file::detect_file_kind(block));
+            assert!(planned && diagnostics.is_empty(), "{}:\n{block}\n{diagnostics:?}", page.display());
+        }
+    }
+}
+
 #[test]
 fn reference_lists_every_code() {
-    let reference = read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")));
+    let reference = read(&in_crate("REFERENCE.md"));
     for code in DiagnosticCode::ALL {
         let row = format!("| `{code}` | {} |", code.meaning());
-        assert!(reference.contains(&row), "add to README.md: {row}");
+        assert!(reference.contains(&row), "add to REFERENCE.md: {row}");
     }
 }
 
@@ -122,11 +138,18 @@ fn bad_files() -> Vec<(PathBuf, PolicyProcessKind)> {
     of(GATEWAYS, PolicyProcessKind::Gateway).chain(of(GUARDS, PolicyProcessKind::Guard)).collect()
 }
 
+fn in_crate(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
 fn yaml_files(folder: &str) -> Vec<PathBuf> {
-    let entries =
-        fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).expect("the folder is there");
+    files_with_extension(folder, "yaml")
+}
+
+fn files_with_extension(folder: &str, extension: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(in_crate(folder)).expect("the folder is there");
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+    paths.retain(|path| path.extension().is_some_and(|found| found == extension));
     paths.sort();
     assert!(!paths.is_empty(), "no files in {folder}");
     paths

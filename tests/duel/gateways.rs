@@ -52,7 +52,7 @@ impl FencingLevel {
 
     fn applied(self, policy: TestPolicy) -> TestPolicy {
         match self {
-            // As policies/README.md advises: not longer than a session less its margin.
+            // As policies/REFERENCE.md advises: not longer than a session less its margin.
             Self::None => policy
                 .with("/upstreams/ledger/fencing", "none")
                 .with("/upstreams/ledger/response_timeout", "1s"),

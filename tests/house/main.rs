@@ -148,9 +148,17 @@ fn read(document: &str) -> String {
 }
 
 /// The documents that new readers read first.
-const READ_BY_STRANGERS: [&str; 19] = [
+const READ_BY_STRANGERS: [&str; 27] = [
     "README.md",
     "policies/README.md",
+    "policies/REFERENCE.md",
+    "policies/guide/checking.md",
+    "policies/guide/guards.md",
+    "policies/guide/keys.md",
+    "policies/guide/levels.md",
+    "policies/guide/once.md",
+    "policies/guide/reload.md",
+    "policies/guide/waiting.md",
     "deploy/RUNBOOK.md",
     "deploy/SECURITY.md",
     "deploy/ZOOKEEPER.md",

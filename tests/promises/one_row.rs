@@ -167,7 +167,7 @@ fn spellings_of_row_have_one_key() {
 fn reference_has_keys_of_spellings() {
     const BEGINS: &str = "<!-- written by a test: REWRITE=1 tests/run one_row:: -->\n";
     const ENDS: &str = "<!-- the end of what it writes -->\n";
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/README.md");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policies/REFERENCE.md");
     let document = fs::read_to_string(&file).expect("the reference");
     let (before, rest) = document.split_once(BEGINS).expect("the place of the table");
     let (written, behind) = rest.split_once(ENDS).expect("its end");

@@ -29,7 +29,7 @@ pub struct EffectiveConfig {
     pub leases: Option<EffectiveLeases>,
     /// Null for the host name.
     pub name: Option<String>,
-    /// The listener by its name, with all of its fields as `policies/README.md` describes them.
+    /// The listener by its name, with all of its fields as `policies/REFERENCE.md` describes them.
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, Object>))]
     pub listeners: BTreeMap<String, ListenerSettings>,
     /// The issuers whose bearer tokens are verified.

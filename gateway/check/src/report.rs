@@ -1,4 +1,4 @@
-//! The findings in a form for programs. `policies/README.md` describes the fields, and none of them is ever removed.
+//! The findings in a form for programs. `policies/REFERENCE.md` describes the fields, and none of them is ever removed.
 
 use fencegate_policies::{
     diagnostics::{Diagnostic, Severity},

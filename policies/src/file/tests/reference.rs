@@ -1,4 +1,4 @@
-//! Compares the tables of README.md with the reader: every field has a row, every row is a field, and the defaults in
+//! Compares the tables of REFERENCE.md with the reader: every field has a row, every row is a field, and the defaults in
 //! the rows are the defaults of the reader.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use super::{
     *,
 };
 
-const README: &str = include_str!("../../../README.md");
+const REFERENCE: &str = include_str!("../../../REFERENCE.md");
 const COMPLETE: &str = include_str!("../../../tests/complete.yaml");
 const UNIX: &str = include_str!("../../../tests/unix.yaml");
 const COMPLETE_GUARD: &str = include_str!("../../../tests/complete.guard.yaml");
@@ -52,7 +52,7 @@ struct ReferenceRow {
 /// The rows of the first table below a heading.
 fn rows(heading: &str) -> Vec<ReferenceRow> {
     let section =
-        README.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no section {heading}")).1;
+        REFERENCE.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no section {heading}")).1;
     let lines = section.lines().skip_while(|line| !line.starts_with("| field |")).skip(2);
     let table = lines.take_while(|line| line.starts_with('|'));
     let row = |line: &str| {
@@ -119,14 +119,14 @@ fn compare_with_reference(
         let written: BTreeSet<String> = rows.iter().flat_map(|row| row.names.clone()).collect();
         let wanted = wanted.remove(heading).unwrap_or_default();
         let missing: Vec<&String> = wanted.difference(&written).collect();
-        assert!(missing.is_empty(), "{heading} of README.md has no row for {missing:?}");
+        assert!(missing.is_empty(), "{heading} of REFERENCE.md has no row for {missing:?}");
         let is_field = |name: &&String| {
             !wanted.contains(*name)
                 && !mappings.contains(&(*heading, (*name).clone()))
                 && !name.ends_with("...")
         };
         let unknown: Vec<&String> = written.iter().filter(is_field).collect();
-        assert!(unknown.is_empty(), "{heading} of README.md describes what nobody asks for: {unknown:?}");
+        assert!(unknown.is_empty(), "{heading} of REFERENCE.md describes what nobody asks for: {unknown:?}");
     }
 }
 
@@ -270,7 +270,7 @@ fn documented_guard_defaults_hold() {
 fn yaml_blocks_of_reference_are_sound() {
     const POLICY: &str = include_str!("../../../tests/two_services.yaml");
     let blocks: Vec<&str> =
-        README.split("```yaml\n").skip(1).filter_map(|block| block.split("```").next()).collect();
+        REFERENCE.split("```yaml\n").skip(1).filter_map(|block| block.split("```").next()).collect();
     assert!(!blocks.is_empty());
     for block in blocks {
         let loaded = load(&format!("{POLICY}{block}"));

@@ -2,6 +2,14 @@
 //! the layers, and the catalogue of the tests.
 //!
 //! `REWRITE=1 cargo test -p fencegate-tests --test house` writes picture and catalogue anew.
+//!
+//! A crate depends only on the crates that `gateway/ARCHITECTURE.md` lists for it. No two modules of a crate, of the
+//! harness, or of one kind of tests need each other. An edge leads from the module that uses an item to the module
+//! that defines it, whoever exports it again; code that is built for tests alone has no edges. A cycle is printed as
+//! a list of `a uses X of b`.
+//!
+//! Links, headings and names of source files in documents exist, and so do the test modules and the metrics that
+//! documents name. `README.zh-CN.md` has the commands, links and figures of `README.md`, section by section.
 
 mod catalogue;
 mod changed;

@@ -1,4 +1,4 @@
-//! Writes the results into the documents: the picture, the table of `tests/README.md`, and the figures that
+//! Writes the results into the documents: the picture, the table of `tests/bench/README.md`, and the figures that
 //! `deploy/CAPACITY.md` uses.
 
 use std::{fs, path::PathBuf};
@@ -41,7 +41,7 @@ pub(crate) fn run_all(run: &BenchRun) -> BenchResult<()> {
     fs::write(repository_path("tests/bench/chart.svg"), picture)?;
     let growth = fs::read_to_string(run.results("growth.md")).unwrap_or_default();
     for (document, text) in [
-        ("tests/README.md", with_growth(results_table(report.benches()), &growth)),
+        ("tests/bench/README.md", with_growth(results_table(report.benches()), &growth)),
         ("deploy/CAPACITY.md", capacity_table(report.benches())),
     ] {
         let file = repository_path(document);
@@ -153,11 +153,11 @@ mod tests {
         rows.filter_map(of).collect()
     }
 
-    /// The figures of `CAPACITY.md` are among the measured ones of `tests/README.md`.
+    /// The figures of `CAPACITY.md` are among the measured ones of `tests/bench/README.md`.
     #[test]
     fn capacity_page_uses_measured_figures() {
         let read = |path| fs::read_to_string(repository_path(path)).expect("a document of ours");
-        let measured = read("tests/README.md");
+        let measured = read("tests/bench/README.md");
         let reckoned = read("deploy/CAPACITY.md");
         let measured = figures(&measured, 3);
         let reckoned = figures(&reckoned, 3);

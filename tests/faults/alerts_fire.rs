@@ -1,7 +1,7 @@
-//! Alerts that take more than some seconds to fire or to end, even with the [hurried] rules. The other alerts are
-//! tested among the promises.
+//! Alerts that take more than some seconds to fire or to end, even if each time of a rule is a sixtieth. The other
+//! alerts are tested among the promises.
 //!
-//! [hurried]: fencegate_tests::prometheus::hurried
+//! [`fencegate_tests::prometheus::hurried`] shortens the times.
 
 mod databases;
 mod guards;

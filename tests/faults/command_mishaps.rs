@@ -1,5 +1,8 @@
 //! A hundred mishaps of the processes that guard a command, and a hundred of the gateways whose leases are its locks.
 //! Each test measures for how long the command was dead when another holder got its lock.
+//!
+//! Processes are stopped or killed, and connections to ZooKeeper are cut. `tests/faults/README.md` has the measured
+//! times.
 
 use std::fmt::Debug;
 

@@ -1,4 +1,6 @@
 //! What a guard takes for every key that it remembers, measured at its process.
+//!
+//! It is no more than the runbook states, and no more after an orderly restart.
 
 use fencegate_tests::guard::{Guard, GuardFixture, StampedRequest};
 

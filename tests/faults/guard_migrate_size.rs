@@ -1,4 +1,6 @@
 //! A large store is moved from its file into a database in bounded time, and in memory that does not grow with it.
+//!
+//! The store has 100,000 keys and their operations.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,6 @@
 //! The promise `read_alike` with random texts, read by the real programs in this run.
+//!
+//! These are 20,000 paths, 20,000 queries and 20,000 bodies.
 
 use fencegate_policies::path::CanonicalPath;
 use fencegate_tests::foreign_readings::{key_reader::KeyReader, programs::readings, reading::RequestPart};

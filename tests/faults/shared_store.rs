@@ -1,6 +1,8 @@
 //! Two guards with one PostgreSQL under load, for a minute each. A guard is killed or stands still. The server is
 //! restarted, killed, or replaced by its standby. A connection is cut. No executions overlap, no stale request passes,
 //! and nothing runs twice.
+//!
+//! 24 clients send requests.
 
 mod fleet;
 

@@ -1,8 +1,17 @@
-//! The structure of the sources: the dependencies between crates, no cycles between modules or folders, and the picture
-//! of the layers.
+//! The structure of the sources: the dependencies between crates, no cycles between modules or folders, the picture of
+//! the layers, and the catalogue of the tests.
 //!
-//! `REWRITE=1 cargo test -p fencegate-tests --test house` draws the picture anew.
+//! `REWRITE=1 cargo test -p fencegate-tests --test house` writes picture and catalogue anew.
+//!
+//! A crate depends only on the crates that `gateway/ARCHITECTURE.md` lists for it. No two modules of a crate, of the
+//! harness, or of one kind of tests need each other. An edge leads from the module that uses an item to the module
+//! that defines it, whoever exports it again; code that is built for tests alone has no edges. A cycle is printed as
+//! a list of `a uses X of b`.
+//!
+//! Links, headings and names of source files in documents exist, and so do the test modules and the metrics that
+//! documents name. `README.zh-CN.md` has the commands, links and figures of `README.md`, section by section.
 
+mod catalogue;
 mod changed;
 mod crate_layers;
 mod documents;
@@ -16,6 +25,7 @@ mod sources;
 mod translation;
 
 use std::{
+    collections::BTreeSet,
     env, fs,
     path::{Path, PathBuf},
 };
@@ -134,6 +144,25 @@ fn layer_picture_is_current() {
     assert!(
         picture::shows_same(&kept, &drawn),
         "gateway/floors.svg is of another house: REWRITE=1 draws it anew"
+    );
+}
+
+/// `tests/CATALOGUE.md` has a row for each module, with the first paragraph of its documentation.
+#[test]
+fn catalogue_of_tests_is_current() {
+    let written = catalogue::render(&root().join("tests"));
+    let written = written.unwrap_or_else(|unfit| panic!("tests/CATALOGUE.md:\n{}", unfit.join("\n")));
+    let file = root().join("tests/CATALOGUE.md");
+    if env::var_os("REWRITE").is_some() {
+        fs::write(&file, &written).expect("the repository can be written");
+    }
+    let kept = fs::read_to_string(&file).unwrap_or_default();
+    let lines: BTreeSet<&str> = kept.lines().collect();
+    let missing: Vec<&str> = written.lines().filter(|line| !lines.contains(line)).collect();
+    assert!(
+        kept == written,
+        "tests/CATALOGUE.md is not of these sources: REWRITE=1 writes it anew\n{}",
+        missing.join("\n")
     );
 }
 

@@ -21,6 +21,11 @@ impl SourceFiles {
         self.0.get(path).map(String::as_str)
     }
 
+    /// All paths with their texts, in the order of the paths.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(path, text)| (path.as_str(), text.as_str()))
+    }
+
     /// The file of a module, and the folder of its child modules. `folder`: the folder for the children of its parent.
     pub(crate) fn find_module(&self, folder: &str, name: &str) -> Option<(String, String)> {
         let children = format!("{folder}{name}/");

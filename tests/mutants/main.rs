@@ -2,6 +2,15 @@
 //! it.
 //!
 //! The changes are chosen at random, and as many are tried as fit into an hour.
+//!
+//! `tests/run --mutants` installs cargo-mutants. A change is for example `<` that becomes `<=`. Changes of the lock
+//! recipe and of the operations in ZooKeeper are also judged by the tests on the ZooKeeper in memory. A test that
+//! hangs for two minutes counts as a notice.
+//!
+//! A change that no test notices fails the run, unless `mutants.toml` explains that it means the same as the present
+//! code. The same file lists the files that are changed. A house test checks the list.
+//! `FENCEGATE_MUTANTS_ONLY=recipe/` selects files by a part of their paths, and `FENCEGATE_MUTANTS_MINUTES` sets the
+//! time.
 
 use std::{
     env, fs,

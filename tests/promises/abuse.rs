@@ -1,5 +1,8 @@
 //! Clients that flood the gateway, send slowly or read nothing cost bounded memory, and take neither a key nor an answer
 //! from other clients.
+//!
+//! The load is made of floods of HTTP/2 frames, 10,000 streams, the three modes of slowhttptest, and 4,000 idle and
+//! slow connections. Other clients use the same key meanwhile. Afterwards no request is left in flight.
 
 use std::{cell::Cell, net::SocketAddr, time::Duration};
 

@@ -1,5 +1,8 @@
 //! The admin listener refuses requests without the required token or certificate, with a foreign host name, or from the
 //! page of another site. Each change and each refused attempt writes an audit line with its principal.
+//!
+//! Every route is requested without a token, with a wrong token, with a foreign host name, from another origin, and
+//! with the wrong method.
 
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 

@@ -1,6 +1,8 @@
 //! The admin API shows the holder of each key and why requests wait, and breaks a lock only after an explicit
 //! confirmation. A broken holder writes nothing once it has noticed the break; what it writes before has an older token
 //! than the next holder, by which a comparing service refuses it.
+//!
+//! The API lists 10,000 keys in pages, and never shows keys that the policy hides.
 
 use std::time::Duration;
 

@@ -1,5 +1,9 @@
 //! The admin page shows an operator the state of a process. In a real browser it has no error in the console under a
 //! strict content security policy and no axe violation, and it works without scripts too.
+//!
+//! The page shows two gateways under load, one of which has slept through its session. Chromium renders it in light
+//! and in dark, and axe-core checks it. The pictures are kept in `target/tmp/page/`. With `REWRITE=1` one of them
+//! becomes `deploy/page.png`.
 
 use std::{env, fs, path::PathBuf};
 

@@ -1,5 +1,7 @@
 //! The commands for operators list locks, break a lock, follow locks in a terminal, report readiness and members, and
 //! drain a process; their exit codes report the result.
+//!
+//! The commands are `locks`, `lock show`, `lock break`, `top` in a terminal of its own, and `drain`.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 

@@ -3,6 +3,8 @@
 //!
 //! Prometheus runs the shipped rules with [times sixty times as short](fencegate_tests::prometheus::hurried). Alerts
 //! that take long all the same are tested among the faults.
+//!
+//! Every shipped alert must have such a test, here or among the faults.
 
 mod everybody;
 mod gateways;

@@ -1,5 +1,7 @@
 //! A request under a warm key costs at most twice the allocations of a request without a lock, and wakes no second thread.
 //! Both costs are counted, not timed.
+//!
+//! The binary under test has an allocator that counts (`gateway/fencegate/src/counted.rs`).
 
 use std::{collections::BTreeMap, fs, path::Path};
 

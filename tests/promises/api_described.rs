@@ -3,6 +3,10 @@
 //!
 //! `drain` is left out, because it ends the process. No status of 500 and more is correct here, because every dependency
 //! is available; only `ready` of a guard answers 503 for as long as its new store is in quarantine.
+//!
+//! The documents are `gateway/openapi/*.json`. They describe the admin listeners of a gateway and of a guard, the
+//! announcement of a guard, and the lease API. Each answer is checked for its status, its type and its form. Without
+//! a token no route answers.
 
 use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt as _, path::PathBuf, process::Command};
 

@@ -1,4 +1,7 @@
 //! Each file that is shipped beside the binary is accepted by the tool that reads it.
+//!
+//! The files are the image, the compose file, units, scripts, YAML files, and the configurations of balancers and of
+//! Alertmanager.
 
 use std::{
     fs,

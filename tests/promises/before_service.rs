@@ -1,5 +1,11 @@
 //! Real proxies between a guard or a gateway and the service, with the files of `deploy/proxies/before-service`: no proxy
 //! ends an execution by an answer in its own name, and no proxy sends a request twice.
+//!
+//! The proxies are nginx, HAProxy, Caddy and Envoy. A proxy may answer in its own name while the service is still at
+//! work. At the levels `guard`, `delay` and `none` the execution then goes on, and its outcome is reported as
+//! `unknown`. Where a line of the shipped file forbids repeats, the proxy also runs without that line, and must then
+//! send a request twice. The name of an operation is sent in another field. The first answer that reveals an
+//! intermediary is reported.
 
 use std::{
     fs,

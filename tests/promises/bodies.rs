@@ -1,5 +1,8 @@
 //! A form names the resource that every service reads out of it, a body picks the one route that it says, or the request is
 //! refused; nothing that may be a GraphQL mutation passes as a query.
+//!
+//! Forms are urlencoded or multipart. A body that cannot be read selects no route. A client that sends a
+//! route-selecting body slowly delays no reload, and its request does not overlap with a request under the new key.
 
 use std::time::Duration;
 

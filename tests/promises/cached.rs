@@ -1,5 +1,9 @@
 //! A cached grant passes a hot key from request to request inside a gateway without a call to ZooKeeper, and starves
 //! neither peers nor other requests of its own gateway.
+//!
+//! A hot key costs less than one write to ZooKeeper for ten requests. Contending gateways take turns within the
+//! bound. The tests also cover linger, `max_tenure`, unknown outcomes, and strict requests and sets while a grant is
+//! cached.
 
 use std::{
     collections::BTreeSet,

@@ -1,5 +1,7 @@
 //! A request for a key that its own gateway keeps waits no longer than it would at another gateway, and is served in
 //! order.
+//!
+//! The tests cover requests that try once, requests that wait for a limited time, and a full queue.
 
 use std::{collections::BTreeMap, ops::Range, time::Duration};
 

@@ -1,6 +1,8 @@
 //! Third-party HTTP clients: each sends a fenced POST, and receives the outcome and the token.
 //!
 //! Clients that are not installed are fetched once, from PyPI and npm, into the build folder.
+//!
+//! The clients are curl, nghttp, h2load, Python's httpx and Node's undici.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,6 @@
 //! One client uses no more than its share of a route or of the gateway, and all other clients are served.
+//!
+//! A request returns its share when it ends, in whatever way.
 
 use std::{net::IpAddr, time::Duration};
 

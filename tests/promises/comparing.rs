@@ -1,5 +1,8 @@
 //! The SQL statements in SERVICES.md for services that compare tokens accept a newer token and refuse every other one, in
 //! SQLite and in PostgreSQL.
+//!
+//! The statements are taken out of the document. The PostgreSQL table is empty at first. When two sessions race for a
+//! new key, the older token is never written after the newer one.
 
 use std::{fs, path::Path, time::Duration};
 

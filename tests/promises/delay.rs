@@ -1,5 +1,8 @@
 //! At level `delay` the holder after one that was killed, frozen or cut short begins only when the requests of that
 //! earlier holder are over. An orderly hand-over costs no delay.
+//!
+//! The delay also passes while no request waits. The record of the holder is shown to operators, and it is removed
+//! when no request wants the key any more.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,11 @@
 //! Requests that real processes deliver late: nginx after its connection to the service was cut, a relay, and a host that
 //! stood still. None of them begins beside the next holder, on the condition that a filter stands before the service where
 //! a proxy or relay is behind the guard.
+//!
+//! nginx keeps a request while its connection is cut, and delivers it after the guard has admitted the next one. A
+//! frozen host, and a relay behind the guard, deliver a request while a real `fencegate lock` holds its key. A filter
+//! refuses the requests of nginx and of the relay, and the guard itself refuses the request of the frozen host.
+//! Without a filter nginx and the relay break the promise; the tests require that.
 
 use std::time::Duration;
 

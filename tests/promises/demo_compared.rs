@@ -1,5 +1,8 @@
 //! `fencegate demo --compare` runs the demo at all levels and prints one table, in which each level holds its promise. The
 //! picture of the README is made from such a run.
+//!
+//! Without a lock, and with a lock alone, money is missing or invented. With a guard, and with a service that
+//! compares tokens, the sum is exact.
 
 use std::{env, fs};
 

@@ -1,5 +1,7 @@
 //! Every wire case also runs against nginx and HAProxy. The cases in which a gateway differs from nginx are exactly those
 //! in a list, each with its reason.
+//!
+//! The list is `wire/expected.toml`. `tests/run --differential` prints the table, with HAProxy.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, net::SocketAddr};
 

@@ -1,5 +1,7 @@
 //! A request that cannot be forwarded safely is refused with a reason before a lock is taken, and never reaches an
 //! upstream.
+//!
+//! These requests have ambiguous paths, or missing or oversized keys, or they are malformed, oversized or slow.
 
 use std::time::Duration;
 

@@ -1,4 +1,7 @@
 //! A gateway that gets SIGTERM finishes the requests in flight, refuses all others, and leaves no node in ZooKeeper.
+//!
+//! It releases 500 idle keys in one transaction for each session, and 2,000 keys among the faults. A drain that ends
+//! before its requests releases no key of theirs.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,7 @@
 //! With the shipped files for a proxy before the gateways, a client cannot choose the address, host or scheme under which
 //! the service sees it.
+//!
+//! Fields whose names only begin like the reserved ones, such as `X-Client-Id`, pass unchanged.
 
 use std::fs;
 

@@ -1,5 +1,8 @@
 //! Requests are balanced over the usable endpoints of an upstream. An endpoint that fails gets no requests until it
 //! recovers, unless it is the last one.
+//!
+//! Requests are balanced in turn, to the least busy endpoint, or by key. The tests cover health checks, ejection, and
+//! limits for connections. A request that could not be sent goes to another endpoint.
 
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 

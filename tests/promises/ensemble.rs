@@ -1,5 +1,8 @@
 //! With an ensemble of three servers, tenures survive every accident that their session survives, and no key is ever held
 //! twice.
+//!
+//! The leader is killed, a follower is frozen, and the majority is away. Servers that are restarted in turn make no
+//! gateway treat another one as incompatible.
 
 use std::time::Duration;
 

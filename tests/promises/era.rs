@@ -1,4 +1,6 @@
 //! The floor that `era show` prints for a new guard lies above every token that was granted before.
+//!
+//! The floor lies below every token that is granted afterwards. To show it leaves no node behind.
 
 use fencegate_testkit::scratch;
 use fencegate_tests::{

@@ -1,5 +1,12 @@
 //! Two requests never work on one resource at the same time, and tokens grow, whatever happens to the lock nodes in
 //! between.
+//!
+//! Two gateways are under load, with a lock node per request and with cached grants. Meanwhile the parent of a lock
+//! is deleted, and ZooKeeper is restarted.
+//!
+//! `tests/run --faults` runs `exclusion`, `paused` and `killed` once more with `FENCEGATE_TEST_TLS=yes`: on three
+//! servers with `ssl.clientAuth=need`, and with nodes that are closed by certificate. Only the test of a restarted
+//! server keeps a plain server of its own.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
 //! `explain` reports for a request exactly what a running gateway does with it.
+//!
+//! It also explains the spellings next to the one in the request.
 
 mod compare;
 mod served;

@@ -1,4 +1,6 @@
 //! Only the gateway writes the fencing fields: whatever a client or an upstream sends in them is removed.
+//!
+//! No spelling of such a field passes, in headers, trailers or `Connection`.
 
 use fencegate_tests::{
     client::{FencingOutcome, RawClient, TestRequest},

@@ -1,5 +1,9 @@
 //! Buffered bodies and request heads use no more memory than their quota. A request that exceeds the quota is refused, and
 //! other clients are served all the same.
+//!
+//! Some of the requests get 503. A gateway with 512 MiB of memory survives, and other clients are served while one
+//! client takes all memory that it may. A body that could never fit gets 413. An HTTP/2 head that does not end is
+//! limited in time.
 
 use std::time::Duration;
 

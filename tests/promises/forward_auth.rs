@@ -1,5 +1,9 @@
 //! Another proxy forwards requests and takes their locks through a gateway. With the shipped files a key has one holder
 //! at a time, each holder has a larger token, and the key is released when the service has answered.
+//!
+//! The proxies are nginx and HAProxy. No client can write a token. An answer from which the state of the service
+//! cannot be known keeps the lock. The time limits of the shipped files end before a lock does, with the default
+//! times of a gateway.
 
 use std::{
     fs,

@@ -1,5 +1,9 @@
 //! A gateway that only answers auth queries of another proxy refuses what it would refuse if it forwarded the request
 //! itself, and clients of that proxy cannot write the fields that only a gateway may write.
+//!
+//! The gateway waits as its route says, whatever the request prefers. No spelling of these fields passes the shipped
+//! files for nginx, HAProxy and Envoy, nor the documented lines for Caddy and Traefik. A reload that renames keys
+//! waits for forwarded requests.
 
 use std::{
     fs,

@@ -1,5 +1,8 @@
 //! The service receives the address of the client and of the proxies before it, and never from a client that is not
 //! trusted.
+//!
+//! Both sides get a `Via` field. A request that comes back to its gateway is refused. Hosts that are not served, and
+//! fields that override method or path, are refused.
 
 use fencegate_testkit::fault_proxy::FaultProxy;
 use fencegate_tests::{

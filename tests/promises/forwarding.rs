@@ -1,5 +1,9 @@
 //! Requests for a key that a peer keeps are forwarded to that peer: one tenure serves them all, and nothing is lost,
 //! invented or executed twice on the way.
+//!
+//! One tenure serves three gateways. Answers pass unchanged, and waits, refusals and hang-ups are passed on. Nothing
+//! is executed twice when the holder is killed, gone or frozen, or derives another key. Without forwarding the same
+//! load moves the key from gateway to gateway.
 
 use std::time::Duration;
 

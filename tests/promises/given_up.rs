@@ -1,5 +1,9 @@
 //! Where the upstream compares no tokens, a key whose exchange was given up is granted again only after the response
 //! timeout of the upstream has passed.
+//!
+//! The level is `none`. The proof ends, the session lives on, and the upstream answers in time. The key has no holder
+//! until then, also where the request was written late and only `response_timeout` has passed. No lock is granted
+//! under a proof that is about to end.
 
 use std::time::Duration;
 

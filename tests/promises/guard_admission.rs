@@ -1,5 +1,7 @@
 //! The guard keeps exclusion for an upstream that compares no tokens: on each key it admits one exclusive tenure at a
 //! time, and none that is older than the newest.
+//!
+//! The tests cover settled tenures, the second comparison, doubts, duplicates, sets, and shared mode.
 
 use std::time::Duration;
 

@@ -1,5 +1,11 @@
 //! A backup holds the store of one moment, and is either complete or absent. A store that is made of a backup
 //! (`restored`) admits nothing from before the restore.
+//!
+//! The backup is made under load, and only a client with a token gets it. A backup that is cut off or altered is
+//! refused, and a full disk or a killed guard leaves none. A store that is made of a backup admits no token from
+//! before the restore, on known and on unknown keys, and gateways accept that store. Operations in the backup are
+//! answered, and later ones are reported as unknown. A restore that is killed, or that finds a store or a guard in
+//! its way, changes nothing.
 
 mod restored;
 mod scene;

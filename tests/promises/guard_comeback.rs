@@ -1,5 +1,8 @@
 //! A guard that was killed serves at once every key that was not at work. Only the keys at work wait, for the longest
 //! execution, and what the guard has to remember delays no request.
+//!
+//! A thousand keys are under load. A warm tenure waits for no disk. A shorter `max_execution` shortens no quarantine.
+//! Ten thousand unknown operations delay no request.
 
 use std::{
     collections::BTreeSet,

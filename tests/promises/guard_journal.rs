@@ -1,5 +1,8 @@
 //! An operation is executed at most once. A repeat gets the first answer, or a refusal while the operation runs or its
 //! outcome is unknown.
+//!
+//! The tests cover replays, mismatches, operations in progress, unknown outcomes, retention, probes, and decisions of
+//! operators.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,9 @@
 //! The store of a guard that is moved from its file into a database keeps its decisions: what the old guard refused the
 //! new ones refuse, what was done once is not done again, and what was in doubt stays closed. No guard opens the file
 //! any more.
+//!
+//! The store moves under load, after an orderly end and after a kill. The command is killed at each of its steps, and
+//! completes the move when it runs again. Random requests are decided as the old guard would decide them.
 
 mod decisions;
 mod killed;

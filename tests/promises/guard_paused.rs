@@ -1,4 +1,6 @@
 //! A guard that was paused does not send a request that counts as over by the time the guard runs again.
+//!
+//! The pause lies anywhere between the commit and the write, and not one byte is sent after it.
 
 use std::time::Duration;
 

@@ -1,5 +1,8 @@
 //! A guard that was killed makes up for what it has lost by waiting: the keys at work stay closed for the quarantine, and
 //! no operation is executed twice. A clean stop loses nothing.
+//!
+//! The guard is killed at each place between the first commit and the recorded result. No older token is admitted,
+//! and an unknown outcome is reported as unknown. A stop that is cut short counts as a kill.
 
 use std::time::{Duration, Instant};
 

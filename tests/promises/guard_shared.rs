@@ -1,5 +1,9 @@
 //! Guards that share a PostgreSQL database decide as one guard: whichever of them gets a request, one exclusive tenure of
 //! a key is admitted at a time, the newest, and what one of them leaves behind when it dies counts at the others.
+//!
+//! A guard waits for the dispatches of the other guards, and compares with their tokens. An operation is executed
+//! once over all guards. A guard that was killed delays only the keys that it had at work. A frozen guard sends
+//! nothing and ends. Gateways send to either guard, and avoid one that is frozen or does not reach its database.
 
 use std::{
     net::SocketAddr,

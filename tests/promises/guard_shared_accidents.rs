@@ -1,5 +1,11 @@
 //! Whatever happens to the database, to the connections, or to one of the guards, a dispatch that was admitted closes its
 //! keys until it is over, and no dispatch is admitted twice.
+//!
+//! A query or an answer is lost. A guard is killed or stopped. The database is killed, frozen, restored from a
+//! snapshot, or failed over. If a failover has lost the end of a dispatch, its keys stay closed for a bounded time. A
+//! statement that takes too long gets smaller. The longest `max_execution` of all guards counts. A doubt whose
+//! endpoint was not seen to run lasts longer than the time in the store, while its guard lives. A database that may
+//! lose acknowledged writes is refused.
 
 mod answers;
 mod at_once;

@@ -1,5 +1,7 @@
 //! Where `tls` is configured, a guard encrypts every connection to the database of its store and verifies the server. It
 //! reports why it cannot connect otherwise.
+//!
+//! A guard shows its own certificate. It begins when its database becomes available.
 
 use std::path::Path;
 

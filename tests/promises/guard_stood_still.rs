@@ -1,5 +1,10 @@
 //! For a key in doubt, only time counts in which the endpoint that has the request was seen to run: a service that stands
 //! still executes nothing, and begins what it was sent when it runs again.
+//!
+//! The service is a process that is stopped with a request. Its key stays closed until the endpoint that has the
+//! request was seen to run for `max_execution`, whatever another endpoint reports, also at guards that share a store.
+//! When another instance reports that it does not know the operation, the operation is not executed again. Time in
+//! which guard and service sleep together does not count.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,7 @@
 //! A guard either still has every watermark that it has recorded, or refuses to start: it never loses one silently. It
 //! forwards nothing that it cannot record.
+//!
+//! Every page of the file is damaged in turn, the disk is full, or a second process opens the store.
 
 use std::{
     fs::{self, OpenOptions},

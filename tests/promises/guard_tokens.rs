@@ -1,4 +1,6 @@
 //! Only a gateway of this installation moves a watermark: after one forged token, every honest one would be refused.
+//!
+//! The tokens and tickets are forged, foreign, expired, malformed, or far too large.
 
 use fencegate_process::randomness::SystemRandomness;
 use fencegate_tests::{

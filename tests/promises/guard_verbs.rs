@@ -1,4 +1,7 @@
 //! An operator who has only a terminal can list the unknown operations of a guard, and record their outcome.
+//!
+//! The commands are `guard show`, `resolve` and `forget`. Each unknown operation is reported with its request, its
+//! time and the remedy. The exit code is 1 for an operation that the guard does not know.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 

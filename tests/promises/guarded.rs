@@ -1,5 +1,7 @@
 //! With a guard before an upstream that compares no tokens, a request of an old holder, whether it is executed or still
 //! on the way, never overlaps with a request of the next holder.
+//!
+//! A request that is refused as stale is sent once more while its client waits.
 
 use std::time::Duration;
 

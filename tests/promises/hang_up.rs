@@ -1,4 +1,7 @@
 //! A client that disconnects neither frees a key that the upstream is at work on, nor keeps its position in the queue.
+//!
+//! A waiting client leaves the queue within a second. A client that disconnects while its node is created leaves no
+//! node.
 
 use std::time::{Duration, Instant};
 

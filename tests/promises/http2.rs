@@ -1,4 +1,7 @@
 //! Clients may use HTTP/2 on the same port, and with the same promises, as HTTP/1.1.
+//!
+//! Clients speak HTTP/2 by prior knowledge. Locks, refusals, resets and drains mean the same as over HTTP/1.1. A
+//! flood ends only its own connection.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,7 @@
 //! A connection to ZooKeeper that breaks loses no lock and leaves no orphaned lock node, if it comes back before the
 //! session ends.
+//!
+//! The connection breaks with and without lost replies.
 
 use std::time::Duration;
 

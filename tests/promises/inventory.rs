@@ -1,6 +1,9 @@
 //! Orders of 1 to 16 items of one stock, over two gateways of which one is killed in between: no update of an item is lost, whether the
 //! service compares tokens or a guard does, whether requests take the locks or clients hold them as leases. Orders that cross each
 //! other never wait for each other in a circle.
+//!
+//! Thirty orders run at once, and a gateway is killed with an order in flight. The levels are `upstream` and `guard`.
+//! 300 orders cross each other in each run, and 10,000 among the faults.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

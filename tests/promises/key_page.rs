@@ -1,5 +1,9 @@
 //! The page of a key explains why a request waits: in one sentence first, then with the holder, the queue, and the
 //! outcomes of the last requests. It is readable on a telephone too, and its links lead somewhere.
+//!
+//! The sentence names the holder, its request, and the number of requests that wait before another one. The page also
+//! shows leases, operations of unknown outcome, and the state of the key at a guard. Chromium renders it at a width
+//! of 320 pixels and in dark, and follows every link.
 
 use std::{collections::BTreeMap, time::Duration};
 

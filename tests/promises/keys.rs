@@ -1,4 +1,6 @@
 //! `fencegate keys` makes keys that only their owner can read, and prints nothing of a secret.
+//!
+//! A new key overwrites no file. The public halves are printed as one key set.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 

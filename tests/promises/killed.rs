@@ -1,4 +1,7 @@
 //! A gateway that dies with a request in flight blocks its key for the session timeout, and no longer.
+//!
+//! After `kill -9` with a request in flight the next holder follows within the session timeout, two ticks and half a
+//! second. Gateways that are killed under load break no promise.
 
 use std::time::{Duration, Instant};
 

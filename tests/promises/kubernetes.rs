@@ -1,5 +1,13 @@
 //! Helm accepts the chart, which renders what the schemas of its resources require. Its parts fit together, and what it
 //! renders runs.
+//!
+//! Helm is the `helm` on the PATH, or else 3.10.1 from npm. The library of Helm 4 renders the same. Wrong values are
+//! refused. The tests check which processes reach each other under the network policies, how Prometheus scrapes with
+//! its token, and the alerts as they are shipped.
+//!
+//! The commands in the README of the chart run line by line. What they render runs as processes with the files,
+//! ports, probes and names of the manifests. The installation serves requests through gateway and guard, and survives
+//! a roll-out of all parts at once.
 
 mod chart;
 mod judged;

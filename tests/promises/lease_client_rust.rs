@@ -1,5 +1,12 @@
 //! Two lease clients of the Rust crate never report at the same time that they hold a key. Each is notified of the
 //! loss of its lease before another client can hold the key.
+//!
+//! A lease outlives its TTL. It is given back when it is dropped, or when its client gives up waiting for it. When
+//! the gateway of a lease is killed, frozen or stopped, the client is notified before the promised time is over, and
+//! another client holds the key after that time. A client is also notified of a revocation and of a break. Three
+//! clients hold a key with three permits. Over TLS the certificate names the client, and a foreign gateway gets no
+//! token. A request that overtakes an earlier one of the same name is sent again, and gets the lease of the earlier
+//! one.
 
 use std::{
     io,

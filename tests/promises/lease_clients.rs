@@ -1,5 +1,8 @@
 //! The shipped lease clients, in five languages, do what their page shows: two requests under a lease, then another
 //! holder, and no further request under the first lease.
+//!
+//! The clients use curl, Python, Java, Go and Node. A request under the earlier lease gets 412. The service receives
+//! exactly the requests of the page, with growing tokens.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 

@@ -1,5 +1,12 @@
 //! Clients hold locks through a gateway for work that is no request. A key has one holder at a time, through whichever
 //! gateway, each holder has a larger token, and nothing runs under a lease that is over.
+//!
+//! No request runs under a lease whose gateway was killed or slept past its time, also where wall clocks are set or
+//! the machine of the gateway sleeps. After a read by the new holder a guard refuses a late write by the holder
+//! before it. Waiting clients get the key in the order of their arrival. A repeated request gets the lease of the
+//! first one, also while the first one waits or after its client has gone. Operators list, revoke and break leases.
+//! An election reports its leader, and only to clients that may lead or oversee. Many followers of elections, and
+//! invented lease IDs, cost ZooKeeper few requests.
 
 mod after_reload;
 mod at_a_guard;

@@ -3,6 +3,8 @@
 //!
 //! Each test here is a fault that leaves an orphan, or grants twice, with the lock that comes with the client library.
 //! Sessions are so long that no janitor and no timeout can come to help while a test looks.
+//!
+//! The keys are strict and cached.
 
 mod pair;
 

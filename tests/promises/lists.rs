@@ -1,4 +1,7 @@
 //! A request about a list holds the lock of each of its items or is refused: a part of a list is never locked alone.
+//!
+//! Orders of three items are refused by a route that has keys for two. Thirty orders at once, of 1 to 16 items, lose
+//! no update over two gateways. A policy whose keys are made of a part of a list is refused.
 
 use std::{collections::BTreeSet, time::Duration};
 

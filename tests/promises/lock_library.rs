@@ -1,4 +1,6 @@
 //! The lock crate serves programs that are no gateway: its examples run as they are written, against a real ZooKeeper.
+//!
+//! A program is notified of a lost lock, and of an installation that was never initialised.
 
 use std::{process::Command, time::Duration};
 

@@ -1,5 +1,7 @@
 //! Without ZooKeeper no lock is granted and unfenced requests pass. When ZooKeeper is back, the gateway grants locks
 //! again by itself.
+//!
+//! ZooKeeper is stopped, or it is silent. A fenced request then gets 503 `lock-service` in time.
 
 use std::time::Duration;
 

@@ -1,5 +1,7 @@
 //! People and programs can read the log: it has one event per line, no value in debug format, one line for a cause
 //! that keeps all sessions from starting, and no key where the policy hides keys.
+//!
+//! The same holds for mistakes in a policy. The hash of a key is made with a secret.
 
 use std::{fs, path::Path, time::Duration};
 

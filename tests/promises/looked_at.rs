@@ -1,5 +1,8 @@
 //! A session may watch fewer nodes than it has cached keys. Cached keys without a watch are yielded to a peer all the
 //! same.
+//!
+//! One session keeps 1,000 keys with long names, which is more than four times as many as it may watch. Among the
+//! faults it keeps 5,000 keys with short names.
 
 use std::time::Duration;
 

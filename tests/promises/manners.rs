@@ -1,5 +1,7 @@
 //! The response of a gateway to its client when the service ends early: a request that may have reached the service
 //! always gets a response, and only a read without a key is sent again.
+//!
+//! A read without a key is sent again once, if a pooled connection died.
 
 use std::{
     net::SocketAddr,

@@ -3,6 +3,11 @@
 //!
 //! The readings of ASP.NET Core are those of its documentation, in `readings/sources.jsonl`. With
 //! `REWRITE=1` the real programs read each request again, and the file is written anew.
+//!
+//! The sources are path, query, form, JSON body and cookie. The programs also differ in the parts that they take for
+//! a field of a form. XML counts as well. `readings/sources.jsonl` has 170 requests, each with the values that these
+//! programs read without a gateway. 600 further requests are generated in each run, and 60,000 among the faults: with
+//! paths, suffixes, queries, fields, forms, JSON bodies, lists of each of these, and several sources at once.
 
 mod generated;
 

@@ -1,4 +1,7 @@
 //! Metrics count what happened, and the number of their series does not depend on the requests of clients.
+//!
+//! 3,000 random requests, and 10,000 among the faults, add no series. Gauges return to zero. The exposed and the
+//! documented metrics are the same.
 
 use std::{
     collections::BTreeSet,

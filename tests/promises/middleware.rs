@@ -1,4 +1,9 @@
 //! What the tests of all middlewares need: two instances of a sample service, and `fencegate verify` against them.
+//!
+//! In all five languages a service in deadline mode has no database. It begins a request that is in time. It refuses
+//! with `expired` a request that is sent late, and one that reaches a frozen service in time and is read late. In
+//! Python it also refuses one that waited behind two busy workers. The same service without the middleware begins
+//! each of them. An uptime that is covered by another file, as LXCFS does, is not trusted.
 
 pub(crate) mod in_time;
 

@@ -1,4 +1,8 @@
 //! The middleware for Java keeps the contract, and a service with it passes `fencegate verify`.
+//!
+//! The middleware is built with Debian's compiler and jars. It plays every vector of the contract, in a real server
+//! and on a real PostgreSQL. Two instances of a sample on one database pass `fencegate verify`, also by number and
+//! while they are killed. The code and the commands on its page are the ones that run here.
 
 use std::{
     fs,

@@ -1,5 +1,9 @@
 //! The middleware for Node keeps the contract, and a service with it, on Express or on plain HTTP, passes `fencegate
 //! verify`.
+//!
+//! The middleware plays every vector of the contract, in a real server and on a real PostgreSQL. Two instances of a
+//! sample on one database pass `fencegate verify`, also by number and while they are killed. The code and the
+//! commands on its page are the ones that run here.
 
 use fencegate_testkit::postgres::fresh_database;
 use tokio::sync::OnceCell;

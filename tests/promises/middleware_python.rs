@@ -1,5 +1,8 @@
 //! The middleware for Python keeps the contract and can be installed as a package, and a service with it passes
 //! `fencegate verify` on three databases.
+//!
+//! The databases are SQLite, PostgreSQL and MariaDB. The middleware plays `vectors.json` case by case, and takes for
+//! a token what gateways and guards take for one. Two instances are killed meanwhile.
 
 use std::{fs, path::Path, process::Command};
 

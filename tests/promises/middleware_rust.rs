@@ -1,5 +1,8 @@
 //! The layer for services in Rust reads the fields that gateways write, its README shows the code that runs, and a
 //! service with it passes `fencegate verify`.
+//!
+//! The layer takes for a token what gateways and guards take for one. The tests of the contract, case by case of
+//! `vectors.json`, are in its crate.
 
 use std::fs;
 

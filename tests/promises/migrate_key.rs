@@ -1,5 +1,8 @@
 //! A key template changes in an installation that serves: under load no request is refused, no two requests of one
 //! resource overlap, and no operation that was done is done again.
+//!
+//! The template moves through two gateways by `migrate_from`. Without it, gateways with the old and with the new
+//! template do not serve at the same time.
 
 use fencegate_tests::{
     client::TestRequest,

@@ -1,5 +1,7 @@
 //! The endpoint of an upstream may be a host name: all of its addresses are used, changes are followed, and a name
 //! server that is away delays and refuses nothing that was resolved before.
+//!
+//! Idle connections follow a change as well. A name that is not found any more keeps its addresses, and recovers.
 
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 

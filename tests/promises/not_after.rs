@@ -1,5 +1,8 @@
 //! Each dispatch carries the moment after which it must not be begun, because a request that has left cannot be called
 //! back. A guard or a filter begins nothing later than that.
+//!
+//! A relay or a frozen instance delivers late. A guard or a filter refuses such a request, and without either it is
+//! executed. Tickets bound the moment, and clocks are measured.
 
 use std::{
     fs,

@@ -1,5 +1,8 @@
 //! nginx and HAProxy right before a service, with the shipped files: a request that comes too late to be begun does
 //! not reach the service.
+//!
+//! A request is late, malformed, doubled, without its field, or late by its body. HAProxy lets no request wait after
+//! its check.
 
 use std::{fs, io::Write, net::TcpStream, thread, time::Duration};
 

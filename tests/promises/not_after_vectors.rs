@@ -1,6 +1,8 @@
 //! One file has values of `Fencing-Not-After`, and whether each can be read and when it is late. The middlewares run
 //! it in their own tests (`middleware`). Here it is run by our own parser, and by a filter, nginx and HAProxy as
 //! processes before a service.
+//!
+//! The file is `deploy/upstream/vectors.json`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

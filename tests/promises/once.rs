@@ -1,5 +1,7 @@
 //! An operation that a client names with an `Idempotency-Key` is executed at most once, through whichever gateway the
 //! client sends it.
+//!
+//! A repeat gets the first answer again.
 
 use fencegate_testkit::wait::QUIET;
 use fencegate_tests::{

@@ -1,4 +1,7 @@
 //! The response of the service decides what becomes of an operation and what its repeats get, with either store.
+//!
+//! A 401 and similar statuses use up no name. A repeat gets the recorded status. A route can name further statuses
+//! that end an operation.
 
 use fencegate_tests::{
     client::{ClientResponse, FencingOutcome, TestRequest},

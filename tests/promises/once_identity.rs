@@ -1,5 +1,9 @@
 //! Two requests are one operation if they have the same principal and `Idempotency-Key`, within one scope. The name
 //! that the policy gives to an upstream does not count.
+//!
+//! An operation survives the renaming of its upstream, and is recognised under the name that an earlier build gave
+//! it. The answer of one principal decides nothing about the operation of another. A guard resolves a doubt although
+//! a client keeps repeating.
 
 use fencegate_testkit::wait::wait_until;
 use fencegate_tests::{

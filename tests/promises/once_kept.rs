@@ -1,4 +1,7 @@
 //! Which operations are remembered, for how long and within which quota, and which unknown ones wait for an operator.
+//!
+//! Every process counts the unknown operations until an operator has decided, also one that was started later. A
+//! clock that is ahead forgets nothing early. Routes and clients have shares of the quota.
 
 use std::time::Duration;
 

@@ -1,5 +1,9 @@
 //! Without a guard an operation is sent at most once: ZooKeeper remembers it, and no gateway sends again what may have
 //! been sent.
+//!
+//! This holds also when a gateway is killed, when a lock is lost before the request is sent, and when an answer of
+//! ZooKeeper is lost, with or without its session. An operation that was not sent may run later. Unknown operations
+//! stay until an operator decides.
 
 mod admission;
 mod operation;

@@ -3,6 +3,9 @@
 //!
 //! The real programs read all spellings of `readings/rows.jsonl` in each run. With `REWRITE=1` the file is written anew with what they
 //! take for one row, and so is the table of the reference with the keys that the gateway makes.
+//!
+//! The programs are PostgreSQL, MariaDB, SQLite, Rails, Ruby, Java, Spring, PHP, Python, Node and Go. They read
+//! column by column and conversion by conversion. Without the filter the spellings have several keys.
 
 use std::{collections::BTreeMap, env, fs, path::Path, sync::LazyLock, thread};
 

@@ -1,4 +1,6 @@
 //! Every response reports whether the request reached the upstream. An unknown outcome is never reported as a failure.
+//!
+//! An unknown outcome retires its tenure. A connection that was never made is reported as `not-dispatched`.
 
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},

@@ -1,5 +1,7 @@
 //! No process panics because its output cannot be written, on a stdout or stderr that is full or has no reader any
 //! more.
+//!
+//! A gateway whose log loses its reader goes on.
 
 use std::{
     fs::OpenOptions,

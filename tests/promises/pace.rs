@@ -1,5 +1,8 @@
 //! A gateway waits for a client no longer than its time limits allow. A request that cannot be parsed is refused with
 //! a response of the gateway's own.
+//!
+//! Each time limit is tested over both versions of HTTP: the requests that it ends, the ones that it leaves alone,
+//! its response, and its metrics.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,8 @@
 //! If the gateway panics while it works for a key, the key is served again at once and never held twice.
+//!
+//! The gateway panics while a lock of one key or of a set is requested, waited for, or held. The key is served again
+//! within 2 s. At level `none`, after the head of a response, the key has no holder until the upstream has had its
+//! time.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,6 @@
 //! A key that no request wants any more leaves nothing in ZooKeeper, so the number of keys over time has no limit.
+//!
+//! The keys are used once, alone, in a set, or by many requests at once.
 
 use std::time::Duration;
 

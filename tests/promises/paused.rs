@@ -1,4 +1,7 @@
 //! A holder that was paused past the end of its session writes nothing, or its older token is refused.
+//!
+//! A holder that slept through its session, or was cut off until its end, writes not one byte. If it slept between
+//! the check and the write, its older token is refused. Both are tested under load as well.
 
 use std::time::{Duration, Instant};
 

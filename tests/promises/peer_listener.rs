@@ -1,4 +1,7 @@
 //! The peer listener accepts gateways of the installation only, and no other process can act as one of them.
+//!
+//! A peer shows the pass of this process, and a certificate where the policy requires one. The gateway serves a peer
+//! only for a key that it holds itself. The pass is worth nothing at another listener.
 
 use std::net::SocketAddr;
 

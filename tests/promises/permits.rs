@@ -1,5 +1,10 @@
 //! A key with permits has at most as many holders at once as it has permits, and each permit has watermarks of its
 //! own.
+//!
+//! A key with three permits is used through gateways that are killed in turn, behind a guard and before a service
+//! that compares. At most three requests are at work at once, and often there are three. Each permit has a key of its
+//! own at the service, and no token is stale. The next request waits. Gateways with another number of permits are
+//! refused.
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -1,5 +1,8 @@
 //! Capacity for connections: a client that takes all of it keeps no other client out, and a client in the middle of a
 //! request keeps its connection.
+//!
+//! Connections without a request make room for new ones. A client has no more connections than its share, but a
+//! trusted proxy has no share and waits for a place.
 
 use std::{net::IpAddr, time::Duration};
 

@@ -1,5 +1,9 @@
 //! Gateways whose plans would lock one resource in two ways never both serve it: the younger one refuses until their
 //! plans are compatible.
+//!
+//! Unfenced routes and the names of routes do not count. A gateway that reloads gives way. A new gateway gives way to
+//! a dead predecessor, and to a build that publishes no plan. `reload --dry-run --fleet` reports the conflict
+//! beforehand.
 
 use fencegate_testkit::{child::Signal, wait::wait_until};
 use fencegate_tests::{

@@ -1,4 +1,6 @@
 //! A bad policy is refused before anything starts, with a code, the place, the line, and a caret below the mistake.
+//!
+//! The exit code is 78. No input makes the reader panic.
 
 use fencegate_testkit::scratch;
 use fencegate_tests::gateway::{PolicyFile, command, command_with_env, write_policy};

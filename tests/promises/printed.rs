@@ -1,5 +1,8 @@
 //! What the command line prints for other programs and for readers is valid: starter files, completions, the manual
 //! page, the schemas. The commands and files in the documents are, too.
+//!
+//! This includes policies that are made out of OpenAPI descriptions. The documents are README, the runbook and
+//! `deploy/docs`.
 
 use std::{io::Write, process::Stdio};
 

@@ -1,5 +1,8 @@
 //! The session deadline passes while the upstream works: an upstream that compares tokens may finish, and the exchange
 //! with any other is abandoned.
+//!
+//! At level `upstream` the exchange is completed and marked. At level `none` it is abandoned before the next holder
+//! begins. A response that was half written is never completed.
 
 use fencegate_testkit::{fault_proxy::FaultProxy, wait::QUIET};
 use fencegate_tests::{

@@ -1,4 +1,6 @@
 //! The PROXY protocol: a trusted proxy names its client, and no other connection is accepted.
+//!
+//! Both versions name the client, also before TLS.
 
 use std::time::{Duration, Instant};
 

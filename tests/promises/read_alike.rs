@@ -2,6 +2,10 @@
 //! the request is refused. A GraphQL request passes as a query only where parsers find nothing else in it.
 //!
 //! With `REWRITE=1` the real programs read each text of `tests/readings/*.jsonl` again.
+//!
+//! A key is made of a path, a query parameter or a member of a body. Two releases of graphql-js read each GraphQL
+//! document. `tests/readings` has about 590 texts with the values that these programs read. Among the faults they
+//! read 60,000 texts that are generated in each run.
 
 use std::env;
 

@@ -1,4 +1,7 @@
 //! Where two servers could read the source of a key differently, the request is refused before a lock is requested.
+//!
+//! The sources are query, fields and body. They have names in other spellings, broken escapes, or an unusual media
+//! type, character set or coding. The conditions of routes are tested in the same way.
 
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},

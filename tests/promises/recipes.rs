@@ -1,4 +1,9 @@
 //! The recipes of `deploy/upstream` accept newer tokens and nothing else, in the databases that they are for.
+//!
+//! The statements are taken out of the pages. The databases are PostgreSQL, MariaDB, SQLite and Redis. Each recipe
+//! plays every story of `vectors.json`: first, newer, older, equal, both marks, tokens and numbers, several keys,
+//! rollback. Two sessions race for a new key at each isolation level. A token that was forgotten stays refused. A
+//! statement with a planted fault must fail.
 
 pub(crate) mod mariadb;
 mod postgresql;

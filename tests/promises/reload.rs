@@ -1,5 +1,8 @@
 //! Another policy takes over while requests run: none of them fails or sees parts of both policies, and a bad file
 //! changes nothing.
+//!
+//! A running request ends under its own plan. No resource is used under two keys at once. Where a route no longer
+//! only observes, no request with a lock runs beside one without. A refused file does not make the log show keys.
 
 mod mismatch;
 mod resources;

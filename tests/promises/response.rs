@@ -1,4 +1,6 @@
 //! A large response passes intact, and its resource stays held until all of it has passed or a time limit ends it.
+//!
+//! Bodies pass intact in both directions.
 
 use std::time::Duration;
 

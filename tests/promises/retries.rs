@@ -2,6 +2,9 @@
 //!
 //! The blocks are taken out of the document, and run with the libraries that they are for: those of Debian, PyPI and
 //! npm.
+//!
+//! The libraries are curl, urllib3, Java, go-retryablehttp and axios-retry. Each repeats 423 until the key is free,
+//! and sends a request with an unknown outcome or a lost connection only once.
 
 use std::{
     fs,

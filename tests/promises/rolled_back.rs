@@ -1,4 +1,8 @@
 //! Tokens never go back, also when ZooKeeper does: no lock is granted until an operator has begun the next era.
+//!
+//! ZooKeeper is wiped or restored, with the same era or an older one, with and without `state_dir`. The tokens of the
+//! next era are larger. An era begins with `era init --at-least`, with `era bump` whose answer is lost, without a
+//! readable `state_dir`, and never beside a registered gateway.
 
 use std::{path::Path, time::Duration};
 

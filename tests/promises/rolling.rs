@@ -1,5 +1,7 @@
 //! A gateway is replaced under load by another one on the same address. The new one starts before the old one ends,
 //! and no request fails.
+//!
+//! It is replaced ten times.
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,7 @@
 //! The commands of the runbook work as they are written. Only paths, keys, nodes, references and numbers are replaced
 //! by those of the test.
+//!
+//! The installation has a key that is held, and operations of unknown outcome.
 
 use std::time::Duration;
 

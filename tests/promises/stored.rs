@@ -1,5 +1,7 @@
 //! What an earlier version has stored is understood. `tests/versions/stored` has the store of a guard, the folder of a
 //! gateway and the nodes in ZooKeeper, as that version wrote them.
+//!
+//! `VERSIONS.md` has the number of every stored format.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,7 @@
 //! Clients repeat requests that got no response, through gateways and a guard that are killed, before a service that
 //! breaks off, fails and hangs: no operation is executed twice, and no response is untrue.
+//!
+//! There are 400 operations, and 2,000 among the faults. The sums of the service are exact.
 
 mod clients;
 mod judge;

@@ -1,4 +1,6 @@
 //! Streamed bodies are not kept: memory stays flat, however large a body is and however slowly it is read.
+//!
+//! A gibibyte passes intact in each direction. A client that stops reading makes the upstream stop as well.
 
 use std::{
     net::SocketAddr,

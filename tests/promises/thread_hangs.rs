@@ -1,5 +1,8 @@
 //! The probes report a thread that hangs, by its name and without waiting for it, and SIGTERM ends the process all the
 //! same. A pause of the whole process is not reported as a hang.
+//!
+//! A worker, the session thread or the lease thread makes `/live` and `/ready` fail. The store of a guard makes only
+//! `/ready` fail, and the main thread makes neither fail.
 
 use std::{
     fs,

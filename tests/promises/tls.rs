@@ -1,5 +1,8 @@
 //! TLS with clients: the protocol and the certificate of a handshake, certificates that change, and which clients are
 //! accepted.
+//!
+//! The tests cover ALPN, SNI, client certificates, connections without TLS, and early data. Certificates change under
+//! load without a failed request, and a bad certificate changes nothing.
 
 use std::{
     fs,

@@ -1,5 +1,7 @@
 //! The steps of a request are spans at an OpenTelemetry collector, under the ids that its client and its upstream
 //! have. No request waits for the collector.
+//!
+//! No span has a secret.
 
 use std::{net::SocketAddr, time::Duration};
 

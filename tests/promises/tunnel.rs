@@ -1,5 +1,9 @@
 //! A connection is upgraded to another protocol only where its route allows it, and on fenced routes only under the
 //! grant of its key.
+//!
+//! The tunnel is cut with the session, with the tenure, or by a drain. At level `none` the upstream then has its
+//! time, also when the client has ended or reset its side, or the tunnel is idle. Where a route only observed, the
+//! next holder waits for tunnels without a lock.
 
 mod echo;
 mod ended;

@@ -1,4 +1,6 @@
 //! Every command that the program prints for an operator to type runs exactly as it is printed.
+//!
+//! The environment may name the file and the process.
 
 use std::process::Output;
 

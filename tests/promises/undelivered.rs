@@ -1,5 +1,8 @@
 //! Bytes that a process has written and the network has not taken are never delivered once the process has ended with
 //! a request at work, and not for long while it is paused.
+//!
+//! A guard or gateway is killed, drained too early, or told twice to end, also over HTTP/2 and TLS. An orderly end
+//! resets no connection. The kernel of a guard gives up a statement to its database when the guard does.
 
 use std::{
     fs,

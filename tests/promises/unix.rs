@@ -1,5 +1,9 @@
 //! Unix sockets between processes of one machine do what TCP does, and the file of a socket belongs to one process at
 //! a time.
+//!
+//! The sockets connect gateway, guard and service. Fenced and unfenced requests pass, stale ones are refused, and a
+//! guard is killed and comes back. The file is removed at the end of its process. The next process takes it over
+//! without a gap. A file of another process is left alone.
 
 use std::{
     fs,

@@ -1,4 +1,6 @@
 //! A log without a reader blocks nothing: no request, no shutdown of a gateway or guard, and no command under a lock.
+//!
+//! `alerts_fire` shows that the probes go on and that dropped lines are reported.
 
 use std::time::Duration;
 

@@ -1,5 +1,11 @@
 //! Uploads under the lock: a body arrives intact and under one token, or visibly broken off. No upload holds a key
 //! longer than its time limit.
+//!
+//! Memory stays flat, and executions do not overlap. A body that breaks off (hang-up, reset, `NO_ERROR`, stall, lost
+//! proof) never looks complete, frees its key in time, and is not sent twice. The same holds for a response that
+//! breaks off meanwhile. At level `none` the key of an exchange that the gateway has cut off stays closed until the
+//! upstream has had its time. Neither a slow upstream nor other requests on the connection of the holder delay the
+//! next holder.
 
 mod broken;
 mod client;

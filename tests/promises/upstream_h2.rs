@@ -1,5 +1,7 @@
 //! HTTP/2 to an upstream: a connection carries one exchange at a time, and ends if a request may not have left in
 //! full.
+//!
+//! An upstream that does not speak HTTP/2 gets no byte of a request.
 
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 

@@ -1,5 +1,7 @@
 //! TLS to an upstream: requests go only to a server that proves its name, with a client certificate where the server
 //! requests one, and files that change are read again.
+//!
+//! The write gate lies below TLS.
 
 use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 

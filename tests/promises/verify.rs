@@ -1,5 +1,10 @@
 //! `fencegate verify` passes a service that compares tokens as it should, and names the right case for one that does
 //! not.
+//!
+//! The sample service passes in full, as two processes that are killed and started again. Each of two dozen services
+//! has one planted fault, and fails with the case that names it. Some of them report *not done* and do not close the
+//! name. A case that could not be shown counts as not passed. The text, JSON and XML reports and the exit codes are
+//! tested as well.
 
 mod fault;
 mod faulty;

@@ -1,4 +1,6 @@
 //! The wait for a resource is bounded in time and in number, and a waiter that gives up leaves no trace.
+//!
+//! The time limit gives 423, and the queue limit 429. Requests are served in the order of their arrival.
 
 use std::time::Duration;
 

@@ -1,5 +1,7 @@
 //! The shipped Prometheus configuration, dashboards and rules, on gateways and guards under load. One gateway is
 //! paused past the end of its session, and one guard has its store in a database.
+//!
+//! Every panel and every rule finds data in a real Prometheus, and the right alerts fire.
 
 use std::{fs, time::Duration};
 

@@ -1,4 +1,6 @@
 //! WebSocket clients and a WebSocket server of other projects communicate through the gateway.
+//!
+//! The clients are written in Python and JavaScript, and the server in Python.
 
 use std::{net::SocketAddr, time::Duration};
 

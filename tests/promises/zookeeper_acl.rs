@@ -1,4 +1,7 @@
 //! With closed ACLs the nodes of the gateways are theirs alone: no stranger can read a lock, take it, or give it away.
+//!
+//! Nodes are closed by certificate or by digest. A process without access gets an error at once. An open installation
+//! is closed while its gateways work, and the next era keeps it closed.
 
 use std::{fs, path::PathBuf};
 

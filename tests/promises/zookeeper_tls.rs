@@ -1,5 +1,8 @@
 //! A gateway uses TLS with ZooKeeper where its policy configures it, shows its certificate, and reports the cause
 //! where it is refused.
+//!
+//! Commands use TLS as well. A certificate that either side does not trust, or that has expired, is reported as such.
+//! A certificate that is replaced is taken over, and a bad one changes nothing.
 
 use std::{fs, path::PathBuf, time::Duration};
 

@@ -2,6 +2,8 @@
 //! and in time.
 //!
 //! No service compares tokens here, so only the gateway keeps two executions of a key apart.
+//!
+//! The gateway is paused, is cut off for a short time, or connects slowly.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,7 @@
 //! A gateway under test: the real binary as a process, and its policy.
+//!
+//! It starts on free ports and gets signals, and its log is awaited line by line. To drop it fails the test if it has
+//! ever panicked.
 
 use std::{
     fmt, fs, io,

@@ -1,5 +1,12 @@
 //! Judges the executions: tokens grow, and the answers were true. Two executions of one key overlap only if both of
 //! them only read.
+//!
+//! A request that was told `done` was executed, one that was told `not-dispatched` was not, and none was executed
+//! twice. Its own tests judge doctored histories, which must fail.
+//!
+//! An execution lasts from the first byte at the origin to the moment before the last byte of its answer is written.
+//! This is the strictest reading. Origin, clients and judge share one monotonic clock, because they share one
+//! process.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

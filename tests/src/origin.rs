@@ -1,4 +1,8 @@
 //! The recording upstream: raw HTTP/1.1 on loopback, scripted per request, one clock for all it sees.
+//!
+//! Each gateway has a listener of its own at the origin. Answers are scripted per path as data (`OriginAction`). A
+//! request can be held until the test releases it. The origin records each request from its first byte to the end of
+//! its execution, and each piece of input with its time.
 
 mod accounts;
 mod action;

@@ -1,4 +1,6 @@
 //! System calls of a running process that take longer than they should, or fail: injected by `strace`.
+//!
+//! A slow or broken disk is a delayed `fdatasync`, or one that answers EIO.
 
 use std::{process::Command, time::Duration};
 

@@ -1,4 +1,6 @@
 //! One real ZooKeeper for all tests of a process, and a look at its tree that does not go through a gateway.
+//!
+//! `OwnZooKeeper` is for tests that stop their server. `ZnodeTree` reads the nodes.
 
 mod own;
 mod tree;

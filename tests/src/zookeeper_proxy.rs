@@ -1,5 +1,8 @@
 //! A proxy from one gateway to ZooKeeper, message by message: slow, cut, silent in either direction, or wrong at
 //! exactly one operation.
+//!
+//! It cuts and resets connections, and ends sessions on demand. It catches the next create, delete or transaction of
+//! a lock node: the request is lost, or its answer is lost or held.
 
 mod forwarder;
 mod link_state;

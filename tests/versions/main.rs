@@ -1,6 +1,12 @@
 //! This version beside the one before: the newest release, or the commit that `tests/versions/before` names.
 //!
 //! `tests/run --versions` builds that one, and sets `FENCEGATE_BEFORE` to its path.
+//!
+//! Gateways of both versions take turns under load and hand keys to each other. Gateways and guards of different
+//! versions understand each other. Each version reads the data that the other one has stored, up and down.
+//!
+//! `stored/` is the data that an earlier version has written, and the promise `stored` reads it in each run.
+//! `REWRITE=1 tests/run --versions` writes it anew, once for each release.
 
 use std::{env, fs, net::SocketAddr, path::PathBuf, process::Command};
 

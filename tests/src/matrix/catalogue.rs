@@ -1,4 +1,4 @@
-//! All cases, by the numbers that `tests/README.md` explains.
+//! All cases, by the numbers that `tests/faults/README.md` explains.
 
 use std::time::Duration;
 

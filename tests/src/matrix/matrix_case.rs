@@ -15,7 +15,7 @@ use crate::{ensemble::Ensemble, namespaces::NetworkNamespaces};
 #[derive(Debug, Clone, Copy)]
 pub struct MatrixCase {
     pub name: &'static str,
-    /// The number in the list of `tests/README.md`.
+    /// The number in the list of `tests/faults/README.md`.
     pub number: &'static str,
     /// No law may be broken at these levels.
     pub holds_at: &'static [MatrixLevel],

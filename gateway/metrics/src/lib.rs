@@ -1,5 +1,5 @@
-//! The metrics of requests, routes, upstreams, leases and plans, under the names that dashboards and alerts use. Labels come
-//! from the configuration or from enums, never from a request, so traffic cannot make series.
+//! The metrics of requests, routes, upstreams, leases and plans, under the names that dashboards and alerts use. Labels
+//! come from the configuration or from enums, never from a request, so requests cannot create series.
 //!
 //! - `registry`: the families of upstreams, leases and plans, and those that other parts of the process have registered
 //! - `requests`, `route`: the families of requests; `worker`: one worker's view of them; `labels`: the results that are

@@ -2,9 +2,8 @@
 //! A worker gets an [`OperationPermit`] only.
 //!
 //! - [`record`]: the idempotency record of an operation
-//! - [`write_ahead`]: writes the record before the request is sent, if its shard has capacity, and only under the lock
-//! of
-//!   the request; [`error`]: the reasons for which it does not
+//! - [`write_ahead`]: writes the record before the request is sent, if its shard has capacity, and only under the
+//!   lock of the request; [`error`]: the reasons for which it does not
 //! - [`expiry`]: deletes records after their retention, and counts unknown outcomes in [`index`], which also
 //!   counts the operations of each shard
 //! - [`quota`]: the share of each route and each client; [`unresolved`]: what operators list and resolve

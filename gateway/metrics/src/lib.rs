@@ -10,7 +10,7 @@
 //!
 //! Locks, guards and connections have metrics in their own crates. `deploy/METRICS.md` is written by `tests/metrics.rs`.
 
-// `println!` panics when the reader is gone.
+// `println!` panics when the reader of the output is gone, so this crate does not use it.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod hot_keys;

@@ -34,7 +34,7 @@ pub struct LockAttempt<L: ZkClient> {
     made: NodeCreationTracker<String>,
     /// The data that this attempt writes into its lock node.
     says: Box<[u8]>,
-    /// Present if the parent of the key keeps a grant record.
+    /// The state of the attempt's grant record; `None` if the parent of the key keeps none.
     delayed: Option<DelayedHandover>,
     registered: LockNodeRegistryGuard<L>,
 }

@@ -150,7 +150,7 @@ impl<L: ZkClient> ExclusiveCreateAttempt<L> {
         self.live.checked_token_epoch(seen.czxid, before)
     }
 
-    /// Whether this attempt created this node, even if another client has changed its data since.
+    /// Whether this attempt created this node, even if another client has changed the data of the node.
     pub(super) fn is_ours(&self, says: &[u8], seen: NodeStat) -> bool {
         let ours = match self.made.created_names() {
             Some(czxid) => seen.czxid == czxid,
@@ -166,7 +166,8 @@ impl<L: ZkClient> ExclusiveCreateAttempt<L> {
             self.remove_with_queue_node(line, place).await;
         }
         line.remove_nodes().await;
-        // Without the own lock node in the queue, no create of this attempt can take effect any more.
+        // Once the lock node in the queue is gone, no create of this attempt can take effect any more, so the node can
+        // be looked for and removed.
         if self.made.may_exist() {
             self.remove_own_node(&line.candidate).await;
         }
@@ -213,7 +214,7 @@ impl<L: ZkClient> ExclusiveCreateAttempt<L> {
         }
     }
 
-    /// Reads the node before each delete: only the own node is removed, and only in the version that was read.
+    /// Reads the node before each delete: only this attempt's node is removed, and only in the version that was read.
     async fn remove_own_node(&self, candidate: &LockNodeAttempt<L>) {
         let live = &self.live;
         let path = self.path();

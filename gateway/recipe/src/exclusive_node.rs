@@ -164,7 +164,7 @@ impl<L: ZkClient> ExclusiveNodeAttempt<L> {
         }
     }
 
-    /// Returns when neither the node nor the own lock node in the queue is left, or the session is over.
+    /// Removes the node and the lock node in the queue. Returns when neither is left, or when the session is over.
     pub async fn remove_nodes(&self) {
         self.node.remove_nodes(&self.line, self.place.get().map(String::as_str)).await;
     }

@@ -74,7 +74,7 @@ async fn sweep_ownerless_nodes<L: ZkClient>(live: &ActiveSession<L>) {
         };
         match removed {
             Ok(()) => warn!(path = live.paths.redacted_path(&path), "lock node without an owner removed"),
-            // Its owner has removed it since the server made the list.
+            // The owner of the node has removed it after the server made the list.
             Err(ZkError::NoNode) => {}
             Err(fault) => debug!(%fault, path = live.paths.redacted_path(&path), "left for the next sweep"),
         }

@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(LINE.queue_rank(&nodes, &nodes[4]), QueueRank::Behind(&nodes[2]));
     }
 
-    /// A lock is contended only by nodes that cannot hold together with the own node.
+    /// A lock is contended only by nodes that cannot hold together with the contender's own node.
     #[test]
     fn contention_counts_only_conflicting_nodes() {
         let readers = [reader_node_name(1), reader_node_name(2)];

@@ -132,7 +132,7 @@ impl<L: ZkClient> LockNodeAttempt<L> {
         self.mark_used_by_others();
     }
 
-    /// Records that other sessions have used the key since the last visit, so its parent is not retained.
+    /// Records that other sessions have used the key after this session's last visit, so its parent is not retained.
     pub(super) fn mark_used_by_others(&self) {
         self.live.registry.parents.kept.mark_used_by_others(self.mark);
     }
@@ -172,7 +172,7 @@ impl<L: ZkClient> LockNodeAttempt<L> {
         );
     }
 
-    /// Creates the nodes above the key's parent; for locks of other programs the parent as well.
+    /// Creates the nodes above the key's parent. For locks of other programs the parent itself is created, too.
     pub(crate) async fn create_ancestors(&self) -> Result<(), GrantError> {
         if !self.layout.is_native() {
             let kind = foreign_parent::parent_kind(self.layout);

@@ -37,7 +37,7 @@ pub struct SemaphoreAttempt<L: ZkClient> {
     line: LockAttempt<L>,
     /// The path of the lock node in the queue, set once that node is among the first.
     place: OnceCell<String>,
-    /// The node of the own permit, or of the permit that the attempt tries to take.
+    /// The node of the permit that the attempt holds or tries to take.
     node: ExclusiveCreateAttempt<L>,
 }
 
@@ -128,12 +128,12 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
         for permit in free.iter().take(MAX_TRIES) {
             let node = self.candidate().path(&permit_node_name(*permit));
             let number = permit.to_string();
-            // This step checks that the own lock node exists, and wakes the contender that watches it.
+            // This step fails if this attempt's lock node is gone, and it wakes the contender that watches that node.
             let first = MultiOp::Set { path: place, data: number.as_bytes() };
             match self.node.try_create(self.candidate(), &node, first).await? {
                 ExclusiveCreateOutcome::Ours(seen) => return Ok(Some((*permit, seen))),
                 ExclusiveCreateOutcome::Taken(_) => {}
-                // The parent is gone, and the own lock node with it.
+                // The parent is gone, and with it this attempt's lock node.
                 ExclusiveCreateOutcome::NoParent => return Err(GrantError::Lost),
             }
         }
@@ -242,7 +242,8 @@ impl<L: ZkClient> SemaphoreAttempt<L> {
         }
     }
 
-    /// Returns when neither the permit nor the own lock node in the queue is left, or the session is over.
+    /// Removes the permit's node and the lock node in the queue. Returns when neither is left, or when the session is
+    /// over.
     pub async fn remove_nodes(&self) {
         self.node.remove_nodes(&self.line, self.place.get().map(String::as_str)).await;
     }

@@ -48,7 +48,7 @@ pub struct MultiKeyAttempt<L: ZkClient> {
     candidates: Vec<LockNodeAttempt<L>>,
     /// Whether lock nodes of this attempt may exist, and their names, one per candidate, if they are known.
     made: NodeCreationTracker<Vec<String>>,
-    /// Present if the parents of the keys keep grant records.
+    /// The state of the attempt's grant records; `None` if the parents of the keys keep none.
     delayed: Option<DelayedHandover>,
     registered: LockNodeRegistryGuard<L>,
 }

@@ -58,7 +58,8 @@ impl<L: ZkClient> LockNodeAttempt<L> {
             if caller.is_closed() {
                 return Err(LockAttemptError::CallerGone);
             }
-            // The event means that something changed, not that the own node is first; it may even be gone.
+            // The event only means that the node ahead has changed or gone. This attempt's node need not be first, and
+            // may be gone.
             children = tokio::select! {
                 children = self.list_children() => children?,
                 () = caller.closed() => return Err(LockAttemptError::CallerGone),

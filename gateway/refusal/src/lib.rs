@@ -7,7 +7,7 @@
 //! When to refuse is decided elsewhere: in the steps of `fencegate-proxy` and in `fencegate-leases`. `fencegate-peers`
 //! reads the reasons in answers of other gateways.
 
-// `println!` panics when the reader is gone.
+// `println!` panics when the reader of the output is gone, so this crate does not use it.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod convert;
@@ -79,7 +79,7 @@ impl Refusal {
         Self { reference: Some(reference), ..self }
     }
 
-    /// Adds what the client can do.
+    /// Adds advice for the client.
     pub fn with_advice(self, advice: impl Into<Cow<'static, str>>) -> Self {
         Self { advice: Some(advice.into()), ..self }
     }

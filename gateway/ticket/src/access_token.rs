@@ -61,9 +61,9 @@ pub struct AccessToken {
 /// The time in which a token is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ValidTime {
-    /// Seconds since 1970, without leeway.
+    /// The end of validity, in seconds since 1970, without leeway.
     expires: u64,
-    /// Seconds since 1970, without leeway; 0 if the token has no `nbf`.
+    /// The beginning of validity, in seconds since 1970, without leeway; 0 if the token has no `nbf`.
     not_before: u64,
 }
 

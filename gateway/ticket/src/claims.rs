@@ -52,9 +52,9 @@ pub struct TenureHolder {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedTicket {
     pub claims: TicketClaims,
-    /// Seconds since 1970.
+    /// The time of issue, in seconds since 1970.
     pub issued: u64,
-    /// Seconds since 1970, without leeway.
+    /// The end of validity, in seconds since 1970, without leeway.
     pub expires: u64,
     /// Milliseconds since 1970 after which no dispatch under the ticket may be begun. `None` in a ticket of a lease or of
     /// an older build.

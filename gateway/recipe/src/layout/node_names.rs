@@ -278,7 +278,7 @@ mod tests {
         ] {
             assert_eq!(read(line, Box::leak(name.into_boxed_str())), Some((mode, 12, true)));
         }
-        // Names without Curator's protected mode, and with a kazoo program's own prefix.
+        // A name may lack Curator's protected mode, or have a kazoo program's own prefix.
         assert_eq!(
             read(LockQueueLayout::CuratorReadWrite, "__READ__0000000003"),
             Some((LockMode::Shared, 3, false))

@@ -63,7 +63,7 @@ impl NodeAcls {
         let within = |lower: &str, upper: &str| {
             lower.strip_prefix(upper).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        // The nodes above the root belong to the installation as well.
+        // The nodes above the root belong to the installation, too, so they get the same ACL.
         if within(path, &self.root) || within(&self.root, path) { &self.acls } else { &self.beside }
     }
 
@@ -174,8 +174,8 @@ mod tests {
         }
     }
 
-    /// The own identity is the one that the server reports for the certificate; without one there are no intended
-    /// writers.
+    /// The identity of this process is the one that the server reports for its certificate; without a certificate
+    /// there are no intended writers.
     #[test]
     fn x509_identity_comes_from_server() {
         let meant = node_acls(None, &[]).intended_writers([("x509", "CN=gw-1,O=Example")].into_iter());

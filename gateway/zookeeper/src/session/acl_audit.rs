@@ -33,7 +33,7 @@ const MOST: usize = 4096;
 /// The most nodes that the summary names.
 const NAMED: usize = 8;
 
-/// So many nodes are read at once.
+/// The number of nodes that are read at once.
 const TOGETHER: usize = 64;
 
 impl AclAuditReport {

@@ -19,7 +19,7 @@ pub struct AclApplyReport {
     pub closed_to_us: Vec<String>,
 }
 
-/// So many nodes are changed at once.
+/// The number of nodes that are changed at once.
 const TOGETHER: usize = 64;
 
 /// Applies the ACL from the root down, so that other clients can create nothing more below the nodes that already have

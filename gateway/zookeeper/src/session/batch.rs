@@ -223,7 +223,7 @@ impl ZkBatchQueue {
 
     pub(super) fn complete(&self, op: PendingOp, result: Result<OpResult, MultiError>) {
         self.open.borrow_mut().remove(&op.number);
-        // This fails if the caller has dropped its future; its attempt then searches for its nodes by itself.
+        // Sending fails if the caller has dropped its future; its attempt then searches for its nodes by itself.
         op.answer.send(result).ok();
     }
 }

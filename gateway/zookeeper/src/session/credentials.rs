@@ -35,7 +35,7 @@ struct LoadedTlsFiles {
     seen: Vec<Option<FileVersion>>,
     /// The configuration that the library uses, kept for the diagnostic handshake that finds out why the library fails.
     config: Arc<ClientConfig>,
-    /// When the client certificate expires, in seconds since 1970.
+    /// The end of validity of the client certificate, in seconds since 1970.
     until: Option<u64>,
     /// The error if the files could not be used. It is logged only if the next check finds the same files, because two
     /// files are never replaced at the same moment.

@@ -164,7 +164,7 @@ pub async fn bump(
             Err(BumpEraError::Changed { path: meta })
         }
         Err(MultiError { fault: ZkError::NotEmpty, .. }) => Err(registered_error(link, members).await),
-        // If the session has ended, its last transaction may have been done as well.
+        // If the answer was lost or the session has ended, the transaction may have been done, so `meta` is read.
         Err(MultiError { fault: ZkError::Ambiguous(_) | ZkError::SessionEnded, .. }) => {
             confirm_bump(link, paths, next).await
         }

@@ -56,7 +56,7 @@ async fn mismatched_peers<L: ZkClient>(
     let read = join_all(paths.iter().map(|path| live.client.data(path))).await;
     let peers = paths.iter().zip(read).filter_map(|(path, read)| {
         let node = path.strip_prefix(&folder)?.trim_start_matches('/');
-        // If a node has gone meanwhile, its gateway has gone as well.
+        // If a member node has gone meanwhile, so has its gateway.
         Some((gateway_name(node).to_owned(), read.ok()?.0))
     });
     Ok(find_mismatched(&settings.member.encoded_member(), peers))

@@ -145,7 +145,7 @@ impl NodePollerState {
             if face.flatten() == Some(node.was) {
                 self.waiting.borrow_mut().nodes.push_back(node);
             } else {
-                // This fails if the wait was dropped.
+                // Sending fails if the wait was dropped.
                 node.changed.send(()).ok();
             }
         }

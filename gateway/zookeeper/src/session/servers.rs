@@ -50,7 +50,7 @@ impl ZkServers {
         Ok(self)
     }
 
-    /// The same settings for one server only.
+    /// Restricts the settings to one server.
     pub fn with_server(self, server: &str) -> Self {
         Self { servers: vec![server.to_owned()], ..self }
     }

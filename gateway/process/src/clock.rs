@@ -49,8 +49,7 @@ impl std::ops::Sub<Duration> for BootInstant {
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn now(&self) -> BootInstant;
 
-    /// Milliseconds of the wall clock since 1970. A clock without a wall clock of its own counts its instants from
-    /// 1970.
+    /// Milliseconds of the wall clock since 1970. A clock that has no wall clock counts its instants from 1970.
     fn unix_ms(&self) -> u64 {
         self.now().as_nanos() / MS
     }

@@ -70,7 +70,7 @@ pub fn write_stderr(message: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Writes the queued lines of the process log, for [`FLUSH`] at most. Lines that are logged afterwards are lost, so
+/// Writes the queued lines of the process log, for 1.5 s at most. Lines that are logged afterwards are lost, so
 /// call this just before the process ends.
 pub fn flush_stderr() {
     let queue = STDERR.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -82,7 +82,7 @@ pub fn dropped_lines() -> u64 {
     STDERR_DROPPED.get().map_or(0, dropped_count)
 }
 
-/// A writer of lines on stdout. When the guard is dropped, the queued lines are written, for [`FLUSH`] at most.
+/// A writer of lines on stdout. When the guard is dropped, the queued lines are written, for 1.5 s at most.
 ///
 /// # Panics
 /// Panics if no thread can be started for the writer.

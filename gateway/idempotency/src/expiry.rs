@@ -77,7 +77,7 @@ enum OperationRecordLookup {
 }
 
 enum OperationRecordStatus {
-    /// The operation is finished. Its record is kept until this time, in milliseconds of ZooKeeper's clock.
+    /// The operation is finished. Its record is kept until this time, in milliseconds since 1970.
     Finished(u64),
     Running(Option<Guid>),
     Unknown(Option<Guid>),

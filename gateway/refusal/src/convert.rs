@@ -118,8 +118,8 @@ mod tests {
         assert!(body.contains("\"reason\":\"header-too-large\""), "{body}");
     }
 
-    /// A repeat of an operation whose recorded status is an error is refused as already refused; a repeat of a done
-    /// one has status 409.
+    /// A repeat of an operation that the service refused is answered with the recorded status; a repeat of one that
+    /// was done is answered with 409.
     #[test]
     fn refused_operation_repeats_recorded_status() {
         for (status, reason, answered) in [

@@ -57,7 +57,7 @@ struct KeySlotState {
     /// table again.
     removed: bool,
     standing: ZkQueuePosition,
-    /// The number of times that keys may have changed, which makes all nodes that are held or wait too old to be used.
+    /// Counts the reloads after which both a held and a waiting lock node are too old to be used.
     outdated: u64,
 }
 
